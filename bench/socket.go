@@ -23,6 +23,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 	"github.com/tgad/tgad/wal/chain"
 )
 
@@ -143,7 +144,7 @@ func (s *served) syncs() uint64 {
 	hc := http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
 		return net.Dial("unix", s.socket)
 	}, DisableKeepAlives: true}}
-	resp, err := hc.Get("http://" + client.Host + "/metrics")
+	resp, err := hc.Get("http://" + wire.Host + "/metrics")
 	if err != nil {
 		return 0
 	}
@@ -222,7 +223,7 @@ func (s *served) batch(writers int) *measure.Subject {
 	}
 	return &measure.Subject{Case: "call_socket_batch", Writers: writers, Bytes: s.size, Each: batchItems, Syncs: s.syncs, Op: func(n int) (time.Duration, error) {
 		ctx := context.Background()
-		items, leases := make([]client.BatchItem, batchItems), make([]client.Lease, batchItems)
+		items, leases := make([]wire.BatchItem, batchItems), make([]wire.Lease, batchItems)
 		for i := range items {
 			t := makers[n].Next()
 			b, err := s.signed(t)
@@ -234,7 +235,7 @@ func (s *served) batch(writers int) *measure.Subject {
 			}
 			items[i].TraceID, items[i].Lease = t.ID, leases[i].Lease
 			for _, a := range b.Artifacts {
-				items[i].Artifacts = append(items[i].Artifacts, client.NewArtifact{Artifact: a.Artifact.Canonical})
+				items[i].Artifacts = append(items[i].Artifacts, wire.NewArtifact{Artifact: a.Artifact.Canonical})
 			}
 		}
 		start := time.Now()

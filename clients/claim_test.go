@@ -20,6 +20,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // claims is a program in Go that runs a tool itself: tgad-claims SOCKET KEY LICENCE MARK. It says what
@@ -105,7 +106,7 @@ func TestGoProgramClaimsALicence(t *testing.T) {
 	is(ran("go-2", "", true), " 1")
 	w.kill()
 	w.start()
-	var open []client.OpenTrace
+	var open []wire.OpenTrace
 	err := until(func() (err error) { // a call is in doubt once its permit's time is over
 		if open, err = w.client.InDoubt(t.Context()); err == nil && len(open) < 2 {
 			err = fmt.Errorf("%d calls are in doubt", len(open))

@@ -8,6 +8,7 @@ import (
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 func (a *app) abandon() *cobra.Command {
@@ -25,7 +26,7 @@ unknown, and its key is never sent again.
 			if reason == "" {
 				return cli.Usagef("--reason is required")
 			}
-			return many.each(cmd.Context(), a, args, func(ctx context.Context, c *client.Client, t client.OpenTrace) (func() (runtime.Result, error), error) {
+			return many.each(cmd.Context(), a, args, func(ctx context.Context, c *client.Client, t wire.OpenTrace) (func() (runtime.Result, error), error) {
 				return func() (runtime.Result, error) { return c.Abandon(ctx, t.TraceID, reason) }, nil
 			})
 		},

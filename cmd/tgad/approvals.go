@@ -8,6 +8,7 @@ import (
 
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 func (a *app) approvals() *cobra.Command {
@@ -75,7 +76,7 @@ question that they were not shown.`,
 }
 
 // about is what an approval has to name, "" where it need not.
-func about(p client.Approval) string {
+func about(p wire.Approval) string {
 	if !p.Changed {
 		return ""
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // dial makes a client of the daemon. It connects with the first request.
@@ -55,7 +56,7 @@ func caused(cause error, code tga.Code, format string, args ...any) *tga.Error {
 
 // message prints a message of the wire as one line, its JSON parts byte for byte.
 func (a *app) message(v any) error {
-	_, err := a.Out.Write(append(client.Append(nil, v), '\n'))
+	_, err := a.Out.Write(append(wire.Append(nil, v), '\n'))
 	return err
 }
 

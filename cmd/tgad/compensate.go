@@ -8,6 +8,7 @@ import (
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 func (a *app) compensate() *cobra.Command {
@@ -56,7 +57,7 @@ its own configuration; where no process has the store, --config names that.`,
 	return c
 }
 
-func (a *app) plan(steps []client.RollbackStep) error {
+func (a *app) plan(steps []wire.RollbackStep) error {
 	var rows [][]string
 	for _, s := range steps {
 		if a.JSON {

@@ -11,6 +11,7 @@ import (
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // completionTime bounds what a shell waits for a list of traces; what was found by then is
@@ -21,7 +22,7 @@ const (
 )
 
 // which traces a verb is about.
-type lists func(context.Context, *client.Client) ([]client.OpenTrace, error)
+type lists func(context.Context, *client.Client) ([]wire.OpenTrace, error)
 
 // traceArgs makes a verb's arguments complete to the ids of traces, each with where it stands
 // and its tool; of one trace, unless many are taken.
@@ -36,7 +37,7 @@ func (a *app) traceArgs(many bool, list lists, c *cobra.Command) *cobra.Command 
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
 		defer cancel()
-		var found []client.OpenTrace
+		var found []wire.OpenTrace
 		err := a.ask(ctx, func(ctx context.Context, c *client.Client) (err error) {
 			found, err = list(ctx, c)
 			return err
@@ -57,27 +58,27 @@ func (a *app) traceArgs(many bool, list lists, c *cobra.Command) *cobra.Command 
 }
 
 // everyOne lists all traces, as far as time permits.
-func everyOne(ctx context.Context, c *client.Client) ([]client.OpenTrace, error) {
-	return tracesOf(ctx, c, client.TracesQuery{All: true}, 0)
+func everyOne(ctx context.Context, c *client.Client) ([]wire.OpenTrace, error) {
+	return tracesOf(ctx, c, wire.TracesQuery{All: true}, 0)
 }
 
-func openOnes(ctx context.Context, c *client.Client) ([]client.OpenTrace, error) {
-	return tracesOf(ctx, c, client.TracesQuery{}, 0)
+func openOnes(ctx context.Context, c *client.Client) ([]wire.OpenTrace, error) {
+	return tracesOf(ctx, c, wire.TracesQuery{}, 0)
 }
 
-func doubtful(ctx context.Context, c *client.Client) ([]client.OpenTrace, error) {
+func doubtful(ctx context.Context, c *client.Client) ([]wire.OpenTrace, error) {
 	return c.InDoubt(ctx)
 }
 
 // asked lists what waits for a person's word.
-func asked(ctx context.Context, c *client.Client) (list []client.OpenTrace, err error) {
+func asked(ctx context.Context, c *client.Client) (list []wire.OpenTrace, err error) {
 	waits, err := c.Approvals(ctx)
 	for _, w := range waits {
 		a, err := c.Request(ctx, w.TraceID)
 		if err != nil {
 			return list, err
 		}
-		list = append(list, client.OpenTrace{TraceID: w.TraceID, State: w.Kind, ToolServer: a.Request.Proposal.ToolServer, ToolName: a.Request.Proposal.ToolName})
+		list = append(list, wire.OpenTrace{TraceID: w.TraceID, State: w.Kind, ToolServer: a.Request.Proposal.ToolServer, ToolName: a.Request.Proposal.ToolName})
 	}
 	return list, err
 }

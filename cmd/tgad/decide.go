@@ -8,6 +8,7 @@ import (
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 func (a *app) approve() *cobra.Command {
@@ -32,7 +33,7 @@ func (a *app) decide(verb, short string, approve bool) *cobra.Command {
 			if rationale == "" {
 				return cli.Usagef("--rationale is required: it stands in the log for as long as the log does")
 			}
-			vote := client.DecideRequest{Approve: approve, Rationale: rationale}
+			vote := wire.DecideRequest{Approve: approve, Rationale: rationale}
 			if about != "" {
 				if vote.About, err = tga.ParseDigest(about); err != nil {
 					return cli.Usagef("--about: %w", err)

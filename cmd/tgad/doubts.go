@@ -15,6 +15,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // doubts chooses calls in doubt: after an outage there are many at once.
@@ -43,12 +44,12 @@ settles them, each by itself. A call that somebody else settled first is told.`
 }
 
 // each settles the trace that is named, or the chosen ones.
-func (d *doubts) each(ctx context.Context, a *app, named []string, prepare func(context.Context, *client.Client, client.OpenTrace) (func() (runtime.Result, error), error)) error {
+func (d *doubts) each(ctx context.Context, a *app, named []string, prepare func(context.Context, *client.Client, wire.OpenTrace) (func() (runtime.Result, error), error)) error {
 	many, err := d.chosen(named)
 	if err != nil {
 		return err
 	}
-	var t client.OpenTrace
+	var t wire.OpenTrace
 	if !many {
 		if t.TraceID, err = cli.ParseID(named[0]); err != nil {
 			return err
@@ -56,7 +57,7 @@ func (d *doubts) each(ctx context.Context, a *app, named []string, prepare func(
 	}
 	return a.ask(ctx, func(ctx context.Context, c *client.Client) error {
 		if many {
-			return d.settle(ctx, a, c, func(t client.OpenTrace) (func() (runtime.Result, error), error) { return prepare(ctx, c, t) })
+			return d.settle(ctx, a, c, func(t wire.OpenTrace) (func() (runtime.Result, error), error) { return prepare(ctx, c, t) })
 		}
 		do, err := prepare(ctx, c, t)
 		if err != nil {
@@ -81,7 +82,7 @@ func (d *doubts) chosen(one []string) (bool, error) {
 }
 
 // list returns the chosen calls, the oldest first.
-func (d *doubts) list(all []client.OpenTrace, now time.Time) ([]client.OpenTrace, error) {
+func (d *doubts) list(all []wire.OpenTrace, now time.Time) ([]wire.OpenTrace, error) {
 	since, err := cli.ParseTime("--since", d.since, now)
 	if err != nil {
 		return nil, err
@@ -95,7 +96,7 @@ func (d *doubts) list(all []client.OpenTrace, now time.Time) ([]client.OpenTrace
 
 // settle lists the chosen calls, or settles each. prepare is asked about all of them before the first is
 // settled: where it fails for one, nothing is done.
-func (d *doubts) settle(ctx context.Context, a *app, c *client.Client, prepare func(client.OpenTrace) (func() (runtime.Result, error), error)) error {
+func (d *doubts) settle(ctx context.Context, a *app, c *client.Client, prepare func(wire.OpenTrace) (func() (runtime.Result, error), error)) error {
 	all, err := c.InDoubt(ctx)
 	if err != nil {
 		return err
@@ -142,7 +143,7 @@ func (d *doubts) settle(ctx context.Context, a *app, c *client.Client, prepare f
 
 // evidence is a text, or what is in the file that "@file" names, for one call: {key} and {trace} in it
 // stand for the call's.
-func (d *doubts) evidence(text string, t client.OpenTrace) ([]byte, error) {
+func (d *doubts) evidence(text string, t wire.OpenTrace) ([]byte, error) {
 	name, file := strings.CutPrefix(text, "@")
 	if !file {
 		return []byte(story.Fill(text, t)), nil

@@ -7,10 +7,11 @@ import (
 
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 func (a *app) erase() *cobra.Command {
-	var what client.EraseRequest
+	var what wire.EraseRequest
 	var traces []string
 	var yes bool
 	c := &cobra.Command{

@@ -22,6 +22,7 @@ import (
 	"github.com/tgad/tgad/internal/evidence/witness"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // proving are the verbs about evidence files.
@@ -51,7 +52,7 @@ its reader has, without a change.`,
 			if err != nil {
 				return err
 			}
-			m := client.EvidenceRequest{TraceIDs: ids}
+			m := wire.EvidenceRequest{TraceIDs: ids}
 			if since != "" && len(ids) > 0 {
 				return cli.Usagef("--since chooses the traces: name none beside it")
 			}

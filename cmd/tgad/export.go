@@ -16,6 +16,7 @@ import (
 	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 func (a *app) export() *cobra.Command {
@@ -35,20 +36,20 @@ not written under profile talos is refused, with the member that they do not tak
 			if err != nil {
 				return err
 			}
-			if dialect != client.DialectTgad && dialect != client.DialectTalos {
+			if dialect != wire.DialectTgad && dialect != wire.DialectTalos {
 				return cli.Usagef("--dialect %q: want tgad or talos", dialect)
 			}
 			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				var done atomic.Int64
 				defer a.Watch(ctx, func(context.Context) string { return fmt.Sprintf("export: %d traces", done.Load()) })()
 				return a.toFile(ctx, file, func(w io.Writer) error {
-					return exportTo(w, c.Export(ctx, client.ExportRequest{TraceIDs: ids, Dialect: dialect}), &done)
+					return exportTo(w, c.Export(ctx, wire.ExportRequest{TraceIDs: ids, Dialect: dialect}), &done)
 				})
 			})
 		},
 	}
 	c.Flags().StringVarP(&file, "output", "o", "", "write to a `file`, which must not exist, instead of stdout")
-	c.Flags().StringVar(&dialect, "dialect", client.DialectTgad, "whose schemas each artifact must pass: tgad or talos")
+	c.Flags().StringVar(&dialect, "dialect", wire.DialectTgad, "whose schemas each artifact must pass: tgad or talos")
 	return c
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 func (a *app) inDoubt() *cobra.Command {
@@ -40,7 +41,7 @@ asked and what it said, when it is asked again, and what would settle the call:
 }
 
 // doubtTable prints calls in doubt, and nothing where there are none.
-func doubtTable(a *app, list []client.OpenTrace) error {
+func doubtTable(a *app, list []wire.OpenTrace) error {
 	var rows [][]string
 	for _, t := range list {
 		if a.JSON {
@@ -57,10 +58,10 @@ func doubtTable(a *app, list []client.OpenTrace) error {
 	return a.Table([]string{"TRACE", "SINCE", "ATTEMPTS", "CAUSE", "LICENCE", "ASKED", "ANSWER", "NEXT", "SETTLED BY", "TOOL", "KEY", "EVIDENCE"}, rows)
 }
 
-func doubtRow(t client.OpenTrace) []string {
+func doubtRow(t wire.OpenTrace) []string {
 	d := t.Doubt
 	if d == nil {
-		d = &client.Doubt{Since: t.Since}
+		d = &wire.Doubt{Since: t.Since}
 	}
 	next, evidence := "", ""
 	if d.Next != 0 {

@@ -9,10 +9,11 @@ import (
 
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 func (a *app) ls() *cobra.Command {
-	var q client.TracesQuery
+	var q wire.TracesQuery
 	var since, until string
 	most := 0
 	c := &cobra.Command{
@@ -64,7 +65,7 @@ with --newest a list begins with the newest, and each page of it is read by inde
 }
 
 // tracesOf reads a list of traces, all where most is 0. With an error comes what was read before.
-func tracesOf(ctx context.Context, c *client.Client, q client.TracesQuery, most int) (list []client.OpenTrace, err error) {
+func tracesOf(ctx context.Context, c *client.Client, q wire.TracesQuery, most int) (list []wire.OpenTrace, err error) {
 	for t, err := range c.Traces(ctx, q) {
 		if err != nil {
 			return list, err
@@ -76,7 +77,7 @@ func tracesOf(ctx context.Context, c *client.Client, q client.TracesQuery, most 
 	return list, nil
 }
 
-func (a *app) traces(list []client.OpenTrace) error {
+func (a *app) traces(list []wire.OpenTrace) error {
 	var rows [][]string
 	for _, t := range list {
 		if a.JSON {

@@ -22,6 +22,7 @@ import (
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // monitor is the verb that follows a store from outside.
@@ -194,7 +195,7 @@ func (p proofs) Checkpoint(ctx context.Context) (raw []byte, handOvers [][]byte,
 
 // Evidence implements [monitor.Source].
 func (p proofs) Evidence(ctx context.Context, w io.Writer, after, most int64, old []byte) error {
-	for line, err := range p.Export(ctx, client.EvidenceRequest{After: after, Most: most, Old: string(old)}) {
+	for line, err := range p.Export(ctx, wire.EvidenceRequest{After: after, Most: most, Old: string(old)}) {
 		if err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // tellPeople is tgad notify.
@@ -39,7 +40,7 @@ of it. It exits 1 if one did not take it, or if there is none.`,
 }
 
 // tellers prints who is told.
-func tellers(a *app, all []client.NotifyReceiver, test bool) error {
+func tellers(a *app, all []wire.NotifyReceiver, test bool) error {
 	head, bad := []string{"RECEIVER", "TYPE", "TAKEN", "FAILED", "LAST", "LATE", "TROUBLE"}, test && len(all) == 0
 	if test {
 		head = append(head, "TEST")

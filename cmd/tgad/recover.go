@@ -7,6 +7,7 @@ import (
 
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 func (a *app) recover() *cobra.Command {
@@ -38,7 +39,7 @@ The daemon does this by itself when it starts.`,
 	}
 }
 
-func (a *app) recovered(all []client.RecoveredTrace) error {
+func (a *app) recovered(all []wire.RecoveredTrace) error {
 	var rows [][]string
 	worst := cli.ExitOK
 	for _, t := range all {

@@ -9,10 +9,11 @@ import (
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 func relicense(a *app) *cobra.Command {
-	var m client.RelicenseRequest
+	var m wire.RelicenseRequest
 	c := &cobra.Command{
 		Use:   "relicense TRACE... --reason TEXT",
 		Short: "Let a tool's new licence decide about calls in doubt that are named",
@@ -47,7 +48,7 @@ present licence changes nothing is refused.`,
 var following = map[string]string{"resend": "it is sent again", "probe": "its tool server is asked", "begin": "its executor may send it again"}
 
 // relicenseEach goes through the named calls. One that is refused is told, and the others go on.
-func relicenseEach(ctx context.Context, a *app, c *client.Client, ids []tga.ID, m client.RelicenseRequest) error {
+func relicenseEach(ctx context.Context, a *app, c *client.Client, ids []tga.ID, m wire.RelicenseRequest) error {
 	failed := 0
 	for _, id := range ids {
 		done, err := client.Relicense(ctx, c, id, m)

@@ -13,6 +13,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // resolving is what a person says of one call in doubt, or of many.
@@ -47,7 +48,7 @@ same key is served this outcome.
 			if err := r.read(); err != nil {
 				return err
 			}
-			return r.many.each(cmd.Context(), a, args, func(ctx context.Context, c *client.Client, t client.OpenTrace) (func() (runtime.Result, error), error) {
+			return r.many.each(cmd.Context(), a, args, func(ctx context.Context, c *client.Client, t wire.OpenTrace) (func() (runtime.Result, error), error) {
 				this, err := r.Resolution, error(nil)
 				if len(args) > 0 {
 					this.Evidence, err = textOrFile(r.evidence)
@@ -129,11 +130,11 @@ func effectIn(name string) (runtime.Reply, error) {
 	if err != nil {
 		return runtime.Reply{}, err
 	}
-	var o client.Outcome
+	var o wire.Outcome
 	if err := tga.Gate(raw, tga.Limits{MaxBytes: tga.MostBytes}); err != nil {
 		return runtime.Reply{}, cli.Usagef("%s: %w", name, err)
 	}
-	if err := client.Decode(raw, &o); err != nil {
+	if err := wire.Decode(raw, &o); err != nil {
 		return runtime.Reply{}, cli.Usagef("%s: %w", name, err)
 	}
 	r := runtime.Reply{

@@ -7,8 +7,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/internal/travel"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // result prints where a call stands: the tool's answer to stdout as it came, what is
@@ -69,8 +70,8 @@ func resultLine(res runtime.Result) string {
 }
 
 // callMessage is a result as it travels.
-func callMessage(r runtime.Result) client.Call {
-	c := client.CallOf(r)
+func callMessage(r runtime.Result) wire.Call {
+	c := travel.CallOf(r)
 	// An answer of several lines would break the one line that is promised.
 	if json.Valid(r.Value) && !bytes.ContainsAny(r.Value, "\r\n") {
 		c.Result = r.Value
@@ -81,7 +82,7 @@ func callMessage(r runtime.Result) client.Call {
 }
 
 // standing is the error of an open trace as a column shows it.
-func standing(p *client.Problem) string {
+func standing(p *wire.Problem) string {
 	if p == nil {
 		return ""
 	}

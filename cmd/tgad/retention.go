@@ -7,10 +7,11 @@ import (
 
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 func retain(a *app) *cobra.Command {
-	var what client.RetentionRequest
+	var what wire.RetentionRequest
 	c := &cobra.Command{
 		Use:   "retention [--dry-run]",
 		Short: "Erase and seal what the retention rules say, now",

@@ -10,6 +10,7 @@ import (
 	"github.com/tgad/tgad/internal/story"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 func (a *app) show() *cobra.Command {
@@ -70,7 +71,7 @@ func documents(ctx context.Context, c *client.Client, id tga.ID) story.Documents
 	}
 }
 
-func approvals(votes []client.Vote) int {
+func approvals(votes []wire.Vote) int {
 	n := 0
 	for _, v := range votes {
 		if v.Approve {

@@ -11,6 +11,7 @@ import (
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 func (a *app) tail() *cobra.Command {
@@ -134,7 +135,7 @@ func (t tailing) trace(ctx context.Context, id tga.ID) error {
 	return nil
 }
 
-func (t tailing) entry(e client.Entry) error {
+func (t tailing) entry(e wire.Entry) error {
 	le, err := tga.DecodeLogEntry(e.Entry)
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	"github.com/tgad/tgad/internal/top"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 func topView(a *app) *cobra.Command {
@@ -64,7 +65,7 @@ type watching struct {
 
 	now, before *top.Sample
 	trouble     error // why there is nothing newer
-	doubts      []client.OpenTrace
+	doubts      []wire.OpenTrace
 	looked      time.Time // for doubts
 }
 

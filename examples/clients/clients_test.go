@@ -15,7 +15,7 @@ import (
 	"testing"
 
 	"github.com/tgad/tgad/internal/serial"
-	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // standIn is a socket that speaks the daemon's side of one tool call: it reads the
@@ -29,12 +29,12 @@ func (s standIn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		s.t.Error(err)
 	}
-	var req client.CallRequest
+	var req wire.CallRequest
 	if err := json.Unmarshal(body, &req); err != nil {
 		s.t.Errorf("body %s: %v", body, err)
 	}
-	if r.Method != http.MethodPost || r.URL.Path != "/v1/tool-calls" || r.Host != client.Host ||
-		r.Header.Get(client.HeaderClient) == "" || r.Header.Get(client.HeaderTimeout) != "30s" ||
+	if r.Method != http.MethodPost || r.URL.Path != "/v1/tool-calls" || r.Host != wire.Host ||
+		r.Header.Get(wire.HeaderClient) == "" || r.Header.Get(wire.HeaderTimeout) != "30s" ||
 		r.Header.Get("Content-Type") != "application/json" {
 		s.t.Errorf("%s %s at %q with %v", r.Method, r.URL, r.Host, r.Header)
 	}
@@ -49,11 +49,11 @@ func (s standIn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprintln(w, `{"state":"FAILED","status":"FAILURE","error_code":"TOOL_ERROR","replayed":false}`)
 	case "conflict":
-		w.Header().Set("Content-Type", client.ProblemType)
+		w.Header().Set("Content-Type", wire.ProblemType)
 		w.WriteHeader(http.StatusUnprocessableEntity)
 		fmt.Fprintln(w, `{"type":"about:blank","status":422,"code":"IDEMPOTENCY_KEY_CONFLICT"}`)
 	case "doubt":
-		w.Header().Set("Content-Type", client.ProblemType)
+		w.Header().Set("Content-Type", wire.ProblemType)
 		w.WriteHeader(http.StatusConflict)
 		fmt.Fprintln(w, `{"type":"about:blank","status":409,"code":"EFFECT_IN_DOUBT"}`)
 	}

@@ -15,8 +15,8 @@ import (
 	"fmt"
 
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // Record is one step of a governed call, and who made it.
@@ -58,13 +58,13 @@ const mostKnown = 4096
 
 // Reader makes records of the lines of a log. It is used by one goroutine.
 type Reader struct {
-	trace func(context.Context, tga.ID) (client.Timeline, error)
+	trace func(context.Context, tga.ID) (wire.Timeline, error)
 	known map[tga.ID]request
 }
 
 // NewReader makes a reader. trace is asked for traces whose request is not among the lines, because it
 // came before the first of them: [client.Client.Trace].
-func NewReader(trace func(context.Context, tga.ID) (client.Timeline, error)) *Reader {
+func NewReader(trace func(context.Context, tga.ID) (wire.Timeline, error)) *Reader {
 	return &Reader{trace: trace, known: map[tga.ID]request{}}
 }
 
@@ -113,7 +113,7 @@ func parse(raw []byte) (a artifact, err error) {
 }
 
 // Records are those of a line. A line of a working state or of a turn has none.
-func (r *Reader) Records(ctx context.Context, line client.LogLine) (all []Record, err error) {
+func (r *Reader) Records(ctx context.Context, line wire.LogLine) (all []Record, err error) {
 	for _, e := range line.Entries {
 		le, err := tga.DecodeLogEntry(e.Entry)
 		if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 const secret = "4111-1111"
@@ -64,7 +65,7 @@ rationale = "all other calls are approved"
 	}
 	reply := runtime.Reply{Status: tga.StatusSuccess, Result: []byte(`{"card":"` + secret + `"}`), Summary: secret}
 	asked := begin("charge", "one", runtime.BeginNeedsApproval)
-	if _, err := c.Decide(ctx, asked.Result.TraceID, client.DecideRequest{Approve: true, Rationale: "the customer is known: " + secret}); err != nil {
+	if _, err := c.Decide(ctx, asked.Result.TraceID, wire.DecideRequest{Approve: true, Rationale: "the customer is known: " + secret}); err != nil {
 		t.Fatal(err)
 	}
 	b := begin("charge", "one", runtime.BeginSend)

@@ -19,6 +19,7 @@ import (
 	"github.com/tgad/tgad/internal/mcpshim"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // observed makes the verb that says what a gateway saw in observe mode.
@@ -84,7 +85,7 @@ var isTwice = map[mcpshim.Would]bool{mcpshim.WouldServe: true, mcpshim.WouldJoin
 // readObserved reads the traces of a log.
 func readObserved(ctx context.Context, log *client.Client) (all []*observation, err error) {
 	by := map[[3]string]*observation{}
-	for t, err := range log.Traces(ctx, client.TracesQuery{All: true}) {
+	for t, err := range log.Traces(ctx, wire.TracesQuery{All: true}) {
 		if err != nil {
 			return nil, err
 		}
@@ -125,7 +126,7 @@ func readObserved(ctx context.Context, log *client.Client) (all []*observation, 
 }
 
 // seenIn is what stands in a trace of how it was observed; would is "" where it was not.
-func seenIn(tr *client.Timeline) (would mcpshim.Would, rules string, err error) {
+func seenIn(tr *wire.Timeline) (would mcpshim.Would, rules string, err error) {
 	for _, e := range tr.Entries {
 		if string(e.Artifact) == "null" {
 			continue // erased

@@ -8,7 +8,6 @@ import (
 	"github.com/tgad/tgad/internal/backup/bucket"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/schemas/wire"
 	"github.com/tgad/tgad/wal/chain"
@@ -32,9 +31,9 @@ func (q operating) recoverAll() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := client.Recovered{Traces: []client.RecoveredTrace{}}
+	m := wire.Recovered{Traces: []wire.RecoveredTrace{}}
 	for _, r := range all {
-		t := client.RecoveredTrace{OpenTrace: classified(r.Classified), Call: q.callOf(r.Result)}
+		t := wire.RecoveredTrace{OpenTrace: classified(r.Classified), Call: q.callOf(r.Result)}
 		if r.Err != nil {
 			p := problemOf(r.Err)
 			t.Problem = &p
@@ -54,7 +53,7 @@ func (q operating) everything(what string) error {
 
 // verify checks one trace by replaying its log from disk, or the whole store.
 func (q operating) verify() (any, error) {
-	var m client.VerifyRequest
+	var m wire.VerifyRequest
 	if err := q.decode(&m); err != nil {
 		return nil, err
 	}
@@ -70,7 +69,7 @@ func (q operating) verify() (any, error) {
 		return nil, err
 	}
 	ctx := q.r.Context()
-	v := client.Verified{Traces: 1, Faults: []client.Problem{}}
+	v := wire.Verified{Traces: 1, Faults: []wire.Problem{}}
 	t, err := chain.Replay(m.TraceID, q.d.db.Entries(ctx, m.TraceID, 0), q.d.db.Notes(ctx, m.TraceID, 0))
 	switch {
 	case tga.CodeOf(err) == tga.StoreUnavailable || ctx.Err() != nil:
@@ -88,7 +87,7 @@ func (q operating) verifyStore() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := client.Verified{OK: len(rep.Problems) == 0, Traces: rep.Traces, Entries: rep.Entries, Notes: rep.Notes, Faults: []client.Problem{}}
+	v := wire.Verified{OK: len(rep.Problems) == 0, Traces: rep.Traces, Entries: rep.Entries, Notes: rep.Notes, Faults: []wire.Problem{}}
 	for _, found := range rep.Problems {
 		p := problemOf(found.Err)
 		if p.TraceID.IsZero() {
@@ -116,12 +115,12 @@ func (q operating) working() (any, error) {
 	if err := q.everything("see how far work on the store is"); err != nil {
 		return nil, err
 	}
-	m := client.Working{Work: []client.Work{}}
+	m := wire.Working{Work: []wire.Work{}}
 	if q.d.can.archive == nil {
 		return m, nil
 	}
 	for _, w := range q.d.can.archive.Working() {
-		m.Work = append(m.Work, client.Work{What: w.What, Since: tga.MillisOf(w.Since), Traces: w.Traces, Entries: w.Entries})
+		m.Work = append(m.Work, wire.Work{What: w.What, Since: tga.MillisOf(w.Since), Traces: w.Traces, Entries: w.Entries})
 	}
 	return m, nil
 }
@@ -129,7 +128,7 @@ func (q operating) working() (any, error) {
 // backup copies the store into a directory of the daemon's file system. It ends with the
 // request: who interrupts a backup wants none.
 func (q operating) backup() (any, error) {
-	var m client.BackupRequest
+	var m wire.BackupRequest
 	if err := q.decode(&m); err != nil {
 		return nil, err
 	}
@@ -151,12 +150,12 @@ func (q operating) backup() (any, error) {
 		defer cancel()
 		return struct{}{}, backUp(ctx, m.Dir)
 	})
-	return client.Done{OK: true}, err
+	return wire.Done{OK: true}, err
 }
 
 // seal moves finished traces into segments.
 func (q operating) seal() (any, error) {
-	var m client.SealRequest
+	var m wire.SealRequest
 	if err := q.decode(&m); err != nil {
 		return nil, err
 	}
@@ -167,31 +166,31 @@ func (q operating) seal() (any, error) {
 	if before == 0 {
 		before = tga.MillisOf(q.d.clock()) + 1
 	}
-	done, err := run(q.request, "", func(ctx context.Context) (client.Sealed, error) {
+	done, err := run(q.request, "", func(ctx context.Context) (wire.Sealed, error) {
 		s, err := q.d.can.archive.SealTraces(ctx, before)
-		return client.Sealed{Segments: s.Segments, Traces: s.Traces, Bytes: s.Bytes}, err
+		return wire.Sealed{Segments: s.Segments, Traces: s.Traces, Bytes: s.Bytes}, err
 	})
 	return done, err
 }
 
 // erase destroys what finished traces carry; who asks for it is the peer.
 func (q operating) erase() (any, error) {
-	var m client.EraseRequest
+	var m wire.EraseRequest
 	if err := q.decode(&m); err != nil {
 		return nil, err
 	}
 	if err := q.everything("erase"); err != nil {
 		return nil, err
 	}
-	return run(q.request, "", func(ctx context.Context) (client.Erased, error) {
+	return run(q.request, "", func(ctx context.Context) (wire.Erased, error) {
 		e, err := q.d.can.archive.Erase(ctx, engine.Erasure{Traces: m.Traces, Namespace: m.Namespace, Subject: m.Subject, Who: q.peer.name(), Reason: m.Reason})
-		return client.Erased(e), err
+		return wire.Erased(e), err
 	})
 }
 
 // relicense lets the licence of now hold for a call in doubt.
 func (q operating) relicense() (any, error) {
-	var m client.RelicenseRequest
+	var m wire.RelicenseRequest
 	id, namespace, err := q.decodeAbout(&m)
 	if err != nil {
 		return nil, err
@@ -203,12 +202,12 @@ func (q operating) relicense() (any, error) {
 	if err != nil {
 		return nil, callError{err, c}
 	}
-	return client.Relicensed{Was: done.Was, Now: done.Now, Next: done.Next, Call: c}, nil
+	return wire.Relicensed{Was: done.Was, Now: done.Now, Next: done.Next, Call: c}, nil
 }
 
 // unfreeze opens a frozen store; who accepts the loss is the peer.
 func (q operating) unfreeze() (any, error) {
-	var m client.UnfreezeRequest
+	var m wire.UnfreezeRequest
 	if err := q.decode(&m); err != nil {
 		return nil, err
 	}
@@ -224,7 +223,7 @@ func (q operating) unfreeze() (any, error) {
 			return nil, err
 		}
 	}
-	return client.Done{OK: true}, nil
+	return wire.Done{OK: true}, nil
 }
 
 func (q operating) endQuarantine() (any, error) {
@@ -237,7 +236,7 @@ func (q operating) endQuarantine() (any, error) {
 	if err := q.d.can.frozen.EndQuarantine(context.WithoutCancel(q.r.Context()), q.peer.name()); err != nil {
 		return nil, err
 	}
-	return client.Done{OK: true}, nil
+	return wire.Done{OK: true}, nil
 }
 
 // isLive says whether a restart could help: it does not bring back what a frozen store lost.
@@ -245,7 +244,7 @@ func (q *request) isLive() (any, error) {
 	if why := q.d.db.Stats().Poisoned; why != "" {
 		return nil, tga.Errorf(tga.StoreUnavailable, "the store stopped: %s", why)
 	}
-	return client.Health{OK: true}, nil
+	return wire.Health{OK: true}, nil
 }
 
 // healthy says whether the store is whole, as far as that is known without reading it all.
@@ -277,7 +276,7 @@ func (q *request) isReady() (any, error) {
 	if s.FreeKnown && s.FreeBytes < s.LowWater {
 		return nil, tga.Errorf(tga.StoreUnavailable, "no call is begun: %d bytes of the disk are free, the low-water mark is %d", s.FreeBytes, s.LowWater)
 	}
-	m := client.Health{OK: true}
+	m := wire.Health{OK: true}
 	if s.Quarantine != nil {
 		m.Detail = "in quarantine since " + s.Quarantine.Since.String()
 	}

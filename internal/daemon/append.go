@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 	"github.com/tgad/tgad/wal/chain"
 )
 
@@ -18,7 +18,7 @@ type submitting struct{ *request }
 // This is the log without the runtime: who uses it sends its own calls, and marks and
 // records them as the contracts say.
 func (q submitting) appendOne() (any, error) {
-	var m client.AppendRequest
+	var m wire.AppendRequest
 	if err := q.decode(&m); err != nil {
 		return nil, err
 	}
@@ -36,14 +36,14 @@ func (q submitting) appendOne() (any, error) {
 // appendMany makes the appends of a batch in their order. Each is refused or made on its
 // own, and all of them are on their way before the first is waited for: they share syncs.
 func (q submitting) appendMany() (any, error) {
-	var m client.BatchRequest
+	var m wire.BatchRequest
 	if err := q.decode(&m); err != nil {
 		return nil, err
 	}
 	if n, limit := len(m.Items), q.d.conf().Limits.BatchItems; n == 0 || n > limit {
 		return nil, tga.Errorf(tga.LimitExceeded, "a batch of %d appends: want 1 to %d", n, limit).At("/items")
 	}
-	answers := client.BatchAnswers{Items: make([]client.BatchAnswer, len(m.Items))}
+	answers := wire.BatchAnswers{Items: make([]wire.BatchAnswer, len(m.Items))}
 	tickets := make([]Submitted, len(m.Items))
 	refuse := func(i int, err error) {
 		if errors.Is(err, tga.StoreUnavailable) {
@@ -75,7 +75,7 @@ func (q submitting) appendMany() (any, error) {
 }
 
 // submit puts one append on its way; at is where it stands in the body.
-func (q submitting) submit(id tga.ID, m client.AppendRequest, at string) (Submitted, error) {
+func (q submitting) submit(id tga.ID, m wire.AppendRequest, at string) (Submitted, error) {
 	if len(m.Artifacts) == 0 {
 		return nil, tga.Errorf(tga.ValidationError, "an append without artifacts").At(at + "/artifacts").In(id)
 	}
@@ -94,13 +94,13 @@ func (q submitting) submit(id tga.ID, m client.AppendRequest, at string) (Submit
 }
 
 // appended waits for an append and says where its trace stands then.
-func appended(ticket Submitted) (*client.Appended, error) {
+func appended(ticket Submitted) (*wire.Appended, error) {
 	done, err := ticket.Wait()
 	if err != nil {
 		return nil, err
 	}
-	answer := &client.Appended{
-		Head:     client.Head{Seq: done.Head.Seq, Digest: done.Head.Digest, State: done.Head.State.String()},
+	answer := &wire.Appended{
+		Head:     wire.Head{Seq: done.Head.Seq, Digest: done.Head.Digest, State: done.Head.State.String()},
 		Entries:  []json.RawMessage{},
 		Replayed: done.Replayed,
 	}
@@ -111,7 +111,7 @@ func appended(ticket Submitted) (*client.Appended, error) {
 }
 
 // artifact decodes one artifact with its entry and its documents.
-func (q submitting) artifact(m *client.NewArtifact, at string) (chain.NewArtifact, error) {
+func (q submitting) artifact(m *wire.NewArtifact, at string) (chain.NewArtifact, error) {
 	var a chain.NewArtifact
 	var err error
 	if a.Artifact, err = tga.DecodeArtifact(m.Artifact, q.d.conf().JSONLimits()); err != nil {

@@ -9,8 +9,8 @@ import (
 
 	"github.com/tgad/tgad/internal/capability"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // body says otherwise. With self = true they may.
@@ -20,7 +20,7 @@ func TestWhoSubmitsDoesNotApprove(t *testing.T) {
 	ctx := t.Context()
 	res, err := b.client.Call(ctx, charge("k"))
 	wantCode(t, err, tga.EscalationRequired)
-	_, err = b.client.Decide(ctx, res.TraceID, client.DecideRequest{Approve: true, Rationale: "I think it is a good idea"})
+	_, err = b.client.Decide(ctx, res.TraceID, wire.DecideRequest{Approve: true, Rationale: "I think it is a good idea"})
 	wantCode(t, err, tga.PermissionDenied)
 	if status, _, raw := b.raw("POST", "/v1/tool-calls", `{"tool_server":"pay","tool_name":"charge","idempotency_key":"k","submitter":"somebody"}`); status != 422 {
 		t.Errorf("a body with a submitter: %d %s", status, raw)
@@ -60,7 +60,7 @@ func TestApprovalIsSentUnderACapability(t *testing.T) {
 	approve := func(key string) (runtime.Result, error) {
 		res, err := b.client.Call(ctx, charge(key))
 		wantCode(t, err, tga.EscalationRequired)
-		return b.client.Decide(ctx, res.TraceID, client.DecideRequest{Approve: true, Rationale: "the invoice was checked"})
+		return b.client.Decide(ctx, res.TraceID, wire.DecideRequest{Approve: true, Rationale: "the invoice was checked"})
 	}
 	res, err := approve("one")
 	if err != nil || res.State != tga.Completed {

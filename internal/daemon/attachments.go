@@ -3,8 +3,8 @@ package daemon
 import (
 	"encoding/hex"
 
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // attachments answers with the values of a kind whose key starts with ?prefix=, in key
@@ -15,7 +15,7 @@ func (q operating) attachments() (any, error) {
 		return nil, err
 	}
 	v := q.r.URL.Query()
-	kind, ok := client.AttachmentKinds[v.Get("kind")]
+	kind, ok := wire.AttachmentKinds[v.Get("kind")]
 	if !ok {
 		return nil, tga.Errorf(tga.ValidationError, "kind=%.40q: want stream or blob", v.Get("kind")).At("/kind")
 	}
@@ -33,7 +33,7 @@ func (q operating) attachments() (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := s.line(client.Attachment{Key: a.Key, Value: a.Value}); err != nil {
+		if err := s.line(wire.Attachment{Key: a.Key, Value: a.Value}); err != nil {
 			return nil, err
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/audit/deliver"
 	"github.com/tgad/tgad/internal/story"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // auditLog is the log as deliveries of audit records read it: the whole store, for only the operator's
@@ -22,10 +22,10 @@ type auditLog struct{ db Store }
 func (a auditLog) Cursor() uint64 { return a.db.Cursor() }
 
 // Lines implements [deliver.Log].
-func (a auditLog) Lines(ctx context.Context, after uint64) iter.Seq2[client.LogLine, error] {
-	return func(yield func(client.LogLine, error) bool) {
+func (a auditLog) Lines(ctx context.Context, after uint64) iter.Seq2[wire.LogLine, error] {
+	return func(yield func(wire.LogLine, error) bool) {
 		for leaf, err := range a.db.Follow(ctx, after) {
-			var line client.LogLine
+			var line wire.LogLine
 			if err == nil {
 				line, err = logLine(ctx, a.db, leaf)
 			}
@@ -37,12 +37,12 @@ func (a auditLog) Lines(ctx context.Context, after uint64) iter.Seq2[client.LogL
 }
 
 // Trace implements [deliver.Log].
-func (a auditLog) Trace(ctx context.Context, id tga.ID) (client.Timeline, error) {
+func (a auditLog) Trace(ctx context.Context, id tga.ID) (wire.Timeline, error) {
 	t, err := a.db.Load(ctx, id)
 	if err != nil {
-		return client.Timeline{}, err
+		return wire.Timeline{}, err
 	}
-	m := client.Timeline{TraceID: id, Namespace: t.Namespace}
+	m := wire.Timeline{TraceID: id, Namespace: t.Namespace}
 	for e, err := range a.db.Entries(ctx, id, 0) {
 		if err != nil {
 			return m, err

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 var commits = regexp.MustCompile(`(?m)^tgad_(commits_total|appends_total|log_cursor|notes_total) .*$`)
@@ -236,8 +236,8 @@ func TestBadInputChangesNothing(t *testing.T) {
 			b.t = t
 			before := b.everything()
 			status, header, raw := b.raw(x.method, x.path, x.body, x.header...)
-			var p client.Problem
-			if err := json.Unmarshal(raw, &p); err != nil || header.Get("Content-Type") != client.ProblemType {
+			var p wire.Problem
+			if err := json.Unmarshal(raw, &p); err != nil || header.Get("Content-Type") != wire.ProblemType {
 				t.Fatalf("%d %s: %s", status, header.Get("Content-Type"), raw)
 			}
 			if x.status == 0 {

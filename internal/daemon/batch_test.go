@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // TestBatchIsItsAppendsInTheirOrder: the items of many traces are under way together, a
@@ -16,11 +16,11 @@ func TestBatchIsItsAppendsInTheirOrder(t *testing.T) {
 	b := start(t, "")
 	ctx := t.Context()
 	const traces = 8
-	chains, leases := make([]callChain, traces), make([]client.Lease, traces)
-	var items []client.BatchItem
+	chains, leases := make([]callChain, traces), make([]wire.Lease, traces)
+	var items []wire.BatchItem
 	var want []string // state of the answer, or code of the refusal
-	add := func(c callChain, r client.AppendRequest, answer string) {
-		items = append(items, client.BatchItem{TraceID: c.trace, AppendRequest: r})
+	add := func(c callChain, r wire.AppendRequest, answer string) {
+		items = append(items, wire.BatchItem{TraceID: c.trace, AppendRequest: r})
 		want = append(want, answer)
 	}
 	for i := range chains {
@@ -39,7 +39,7 @@ func TestBatchIsItsAppendsInTheirOrder(t *testing.T) {
 	add(rival, rival.begin(lease.Lease), string(tga.IdempotencyKeyInFlight))
 	add(chains[0], chains[0].end(leases[0].Lease), "COMPLETED")
 	add(chains[1], chains[1].end("no lease"), string(tga.StateLockAcquireFailed))
-	add(chains[1], client.AppendRequest{Lease: leases[1].Lease}, string(tga.ValidationError))
+	add(chains[1], wire.AppendRequest{Lease: leases[1].Lease}, string(tga.ValidationError))
 	add(chains[1], chains[1].end(leases[1].Lease), "COMPLETED")
 	add(chains[0], chains[0].end(leases[0].Lease), "COMPLETED") // again: it is there
 
@@ -85,7 +85,7 @@ func TestBatchCannotSlipADecisionPastItsRequest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answers, err := b.client.AppendBatch(t.Context(), []client.BatchItem{
+	answers, err := b.client.AppendBatch(t.Context(), []wire.BatchItem{
 		{TraceID: c.trace, AppendRequest: appending(lease.Lease, c.request)},
 		{TraceID: c.trace, AppendRequest: appending(lease.Lease, c.decision)},
 	})

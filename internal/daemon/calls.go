@@ -11,10 +11,11 @@ import (
 	"unicode/utf8"
 
 	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/travel"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // bounded is the context of a call: it ends when the caller waits no longer, or after the
@@ -66,7 +67,7 @@ func (q *request) call(namespace string, f func(context.Context) (runtime.Result
 }
 
 func (q *request) toolCall() (any, error) {
-	var m client.CallRequest
+	var m wire.CallRequest
 	if err := q.decode(&m); err != nil {
 		return nil, err
 	}
@@ -78,7 +79,7 @@ func (q *request) toolCall() (any, error) {
 }
 
 func (q *request) begin() (any, error) {
-	var m client.BeginRequest
+	var m wire.BeginRequest
 	if err := q.decode(&m); err != nil {
 		return nil, err
 	}
@@ -99,7 +100,7 @@ func (q *request) begin() (any, error) {
 		return nil, err
 	}
 	b, err := run(q, req.Namespace, func(ctx context.Context) (runtime.Begun, error) { return q.d.rt.Begin(ctx, begin) })
-	answer := client.Begun{Standing: string(b.Standing), Call: q.callOf(b.Result), Ask: b.Ask, Since: b.Since}
+	answer := wire.Begun{Standing: string(b.Standing), Call: q.callOf(b.Result), Ask: b.Ask, Since: b.Since}
 	answer.Barred = b.Standing == runtime.BeginNeedsApproval && (b.Barred || !q.peer.role.Has(config.Decide))
 	if err != nil {
 		return nil, callError{err, answer.Call}
@@ -118,7 +119,7 @@ func (q *request) begin() (any, error) {
 }
 
 // claimOf is the licence that a program claims of a tool which it runs itself; nil where it claims none.
-func claimOf(m client.BeginRequest) (*ledger.Licence, error) {
+func claimOf(m wire.BeginRequest) (*ledger.Licence, error) {
 	if m.Licence == "" {
 		if m.LicenceWindowMS != 0 || m.LicenceMaxInFlightMS != 0 {
 			return nil, tga.Errorf(tga.ValidationError, "a time belongs to a licence, and there is none").At("/licence")
@@ -139,7 +140,7 @@ func claimOf(m client.BeginRequest) (*ledger.Licence, error) {
 }
 
 func (q *request) finish() (any, error) {
-	var m client.FinishRequest
+	var m wire.FinishRequest
 	id, namespace, err := q.decodeAbout(&m)
 	if err != nil {
 		return nil, err
@@ -158,7 +159,7 @@ func (q *request) finish() (any, error) {
 }
 
 func (q *request) notSent() (any, error) {
-	var m client.NotSentRequest
+	var m wire.NotSentRequest
 	id, namespace, err := q.decodeAbout(&m)
 	if err != nil {
 		return nil, err
@@ -181,7 +182,7 @@ func (q *request) recover() (any, error) {
 }
 
 func (q *request) decide() (any, error) {
-	var m client.DecideRequest
+	var m wire.DecideRequest
 	id, namespace, err := q.decodeAbout(&m)
 	if err != nil {
 		return nil, err
@@ -195,7 +196,7 @@ func (q *request) decide() (any, error) {
 }
 
 func (q *request) resolve() (any, error) {
-	var m client.ResolveRequest
+	var m wire.ResolveRequest
 	id, namespace, err := q.decodeAbout(&m)
 	if err != nil {
 		return nil, err
@@ -213,7 +214,7 @@ func (q *request) resolve() (any, error) {
 }
 
 func (q *request) abandon() (any, error) {
-	var m client.AbandonRequest
+	var m wire.AbandonRequest
 	id, namespace, err := q.decodeAbout(&m)
 	if err != nil {
 		return nil, err
@@ -239,7 +240,7 @@ func (q *request) decodeAbout(m any) (id tga.ID, namespace string, err error) {
 }
 
 // requestOf makes the runtime's request of a message. The namespace is the peer's.
-func (q *request) requestOf(m client.CallRequest) (runtime.Request, error) {
+func (q *request) requestOf(m wire.CallRequest) (runtime.Request, error) {
 	namespace, err := q.peer.namespace(m.Namespace)
 	if err != nil {
 		return runtime.Request{}, err
@@ -261,7 +262,7 @@ func (q *request) requestOf(m client.CallRequest) (runtime.Request, error) {
 }
 
 // replyOf makes the runtime's reply of an outcome that a peer reports.
-func (q *request) replyOf(o client.Outcome) (runtime.Reply, error) {
+func (q *request) replyOf(o wire.Outcome) (runtime.Reply, error) {
 	r := runtime.Reply{Status: o.Status, Summary: o.Summary, ErrorCode: o.ErrorCode, ErrorMessage: o.ErrorMessage, RetryAfter: tga.ParseRetryAfterMS(o.RetryAfterMS)}
 	var err error
 	if o.OutcomeClass != "" {
@@ -300,8 +301,8 @@ func oneOf(at string, raw json.RawMessage, encoded []byte) ([]byte, error) {
 const jsonSpace = " \t\r\n"
 
 // callOf makes the message of a result.
-func (q *request) callOf(r runtime.Result) client.Call {
-	c := client.CallOf(r)
+func (q *request) callOf(r runtime.Result) wire.Call {
+	c := travel.CallOf(r)
 	c.Result, c.ResultBase64 = splice(r.Value, q.d.conf().Limits.Depth)
 	return c
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 func newID() tga.ID { return tga.ID(uuid.Must(uuid.NewV7())) }
@@ -91,28 +91,28 @@ func (c callChain) grant() runtime.Grant {
 	return runtime.Grant{TraceID: c.trace, PlanID: c.request.PlanID, Server: p.ToolServer, Tool: p.ToolName, ArgsDigest: tga.Sum(p.Args)}
 }
 
-func appending(lease string, artifacts ...*tga.Artifact) client.AppendRequest {
-	r := client.AppendRequest{Lease: lease}
+func appending(lease string, artifacts ...*tga.Artifact) wire.AppendRequest {
+	r := wire.AppendRequest{Lease: lease}
 	for _, a := range artifacts {
-		r.Artifacts = append(r.Artifacts, client.NewArtifact{Artifact: a.Canonical})
+		r.Artifacts = append(r.Artifacts, wire.NewArtifact{Artifact: a.Canonical})
 	}
 	return r
 }
 
 // begin is the append of the first three; end that of the effect with the answer. An
 // effect in the batch of its own call would say that nothing was sent between them.
-func (c callChain) begin(lease string) client.AppendRequest {
+func (c callChain) begin(lease string) wire.AppendRequest {
 	return appending(lease, c.request, c.decision, c.call)
 }
 
-func (c callChain) end(lease string) client.AppendRequest {
+func (c callChain) end(lease string) wire.AppendRequest {
 	r := appending(lease, c.effect)
-	r.Artifacts[0].Documents = []client.NewDocument{{Pointer: tga.PointerResult, Data: json.RawMessage(c.answer)}}
+	r.Artifacts[0].Documents = []wire.NewDocument{{Pointer: tga.PointerResult, Data: json.RawMessage(c.answer)}}
 	return r
 }
 
 // one is the append of the artifact of a type alone.
-func (c callChain) one(lease string, typ tga.ArtifactType) client.AppendRequest {
+func (c callChain) one(lease string, typ tga.ArtifactType) wire.AppendRequest {
 	if typ == tga.EffectType {
 		return c.end(lease)
 	}

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/tgad/tgad/internal/serial"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // TestClientsWithoutALibrary runs the example clients against a real daemon: a call, and
@@ -34,7 +34,7 @@ func TestClientsWithoutALibrary(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%v: %s", err, out)
 				}
-				var c client.Call
+				var c wire.Call
 				if err := json.Unmarshal(out, &c); err != nil {
 					t.Fatalf("%s: %v", out, err)
 				}

@@ -7,8 +7,8 @@ import (
 
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/evidence"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // openEvidence takes up the evidence of the store where the configuration has a key for it. It
@@ -71,9 +71,9 @@ func (q *request) grew() error {
 		return nil
 	}
 	if now := k.Seen(); now != "" {
-		q.w.Header().Set(client.HeaderCheckpoint, now)
+		q.w.Header().Set(wire.HeaderCheckpoint, now)
 	}
-	text := q.r.Header.Get(client.HeaderCheckpoint)
+	text := q.r.Header.Get(wire.HeaderCheckpoint)
 	if text == "" {
 		return nil
 	}
@@ -112,7 +112,7 @@ func (q proving) checkpoint() (any, error) {
 		return nil, tga.Errorf(tga.NotFound, "no checkpoint was signed yet: the first comes when something was appended")
 	}
 	key, over := k.Keys()
-	return client.SignedCheckpoint{Key: key, HandOvers: texts(over), Checkpoint: string(raw)}, nil
+	return wire.SignedCheckpoint{Key: key, HandOvers: texts(over), Checkpoint: string(raw)}, nil
 }
 
 // signedNote answers with the newest signed checkpoint as it is.
@@ -168,7 +168,7 @@ func texts(notes [][]byte) (out []string) {
 // bundle answers with a file that proves what happened. One of chosen traces has those
 // that the peer sees; one of a time has every trace of the store.
 func (q proving) bundle() (any, error) {
-	var m client.EvidenceRequest
+	var m wire.EvidenceRequest
 	if err := q.decode(&m); err != nil {
 		return nil, err
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/tgad/tgad/internal/evidence/tree"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // signing prepares a daemon that signs checkpoints, and returns its public key and where its
@@ -102,7 +103,7 @@ func TestReceiptsOverTheSocket(t *testing.T) {
 	if err != nil || signed.Key != public {
 		t.Fatalf("%+v, %v", signed, err)
 	}
-	for name, m := range map[string]client.EvidenceRequest{
+	for name, m := range map[string]wire.EvidenceRequest{
 		"a trace":   {TraceIDs: []tga.ID{res.TraceID}},
 		"all":       {},
 		"from then": {Old: r.Checkpoint, Since: 1},
@@ -127,19 +128,19 @@ func TestReceiptsOverTheSocket(t *testing.T) {
 		}
 	}
 	for name, m := range map[string]struct {
-		client.EvidenceRequest
+		wire.EvidenceRequest
 		code tga.Code
 	}{
-		"no trace":       {client.EvidenceRequest{TraceIDs: []tga.ID{{6: 0x70, 8: 0x80, 15: 1}}}, tga.NotFound},
-		"both":           {client.EvidenceRequest{TraceIDs: []tga.ID{res.TraceID}, Since: 1}, tga.ValidationError},
-		"what is to be":  {client.EvidenceRequest{Since: tga.MillisOf(time.Now().Add(time.Hour))}, tga.ValidationError},
-		"traces, after":  {client.EvidenceRequest{TraceIDs: []tga.ID{res.TraceID}, After: 1}, tga.ValidationError},
-		"since, most":    {client.EvidenceRequest{Since: 1, Most: 1}, tga.ValidationError},
-		"before all":     {client.EvidenceRequest{After: -1}, tga.ValidationError},
-		"less than none": {client.EvidenceRequest{Most: -1}, tga.ValidationError},
-		"behind the end": {client.EvidenceRequest{After: 1<<53 - 1}, tga.ValidationError},
-		"no checkpoint":  {client.EvidenceRequest{Old: "x"}, tga.PermissionDenied},
-		"another's note": {client.EvidenceRequest{Old: strings.Replace(r.Checkpoint, "\n", "1\n", 1)}, tga.PermissionDenied},
+		"no trace":       {wire.EvidenceRequest{TraceIDs: []tga.ID{{6: 0x70, 8: 0x80, 15: 1}}}, tga.NotFound},
+		"both":           {wire.EvidenceRequest{TraceIDs: []tga.ID{res.TraceID}, Since: 1}, tga.ValidationError},
+		"what is to be":  {wire.EvidenceRequest{Since: tga.MillisOf(time.Now().Add(time.Hour))}, tga.ValidationError},
+		"traces, after":  {wire.EvidenceRequest{TraceIDs: []tga.ID{res.TraceID}, After: 1}, tga.ValidationError},
+		"since, most":    {wire.EvidenceRequest{Since: 1, Most: 1}, tga.ValidationError},
+		"before all":     {wire.EvidenceRequest{After: -1}, tga.ValidationError},
+		"less than none": {wire.EvidenceRequest{Most: -1}, tga.ValidationError},
+		"behind the end": {wire.EvidenceRequest{After: 1<<53 - 1}, tga.ValidationError},
+		"no checkpoint":  {wire.EvidenceRequest{Old: "x"}, tga.PermissionDenied},
+		"another's note": {wire.EvidenceRequest{Old: strings.Replace(r.Checkpoint, "\n", "1\n", 1)}, tga.PermissionDenied},
 	} {
 		var err error
 		for _, err = range b.client.Proofs().Export(t.Context(), m.EvidenceRequest) {
@@ -163,7 +164,7 @@ func TestClientsRememberTheTree(t *testing.T) {
 	}
 	b.receipt(res.TraceID)
 	_, header, _ := b.raw("GET", "/v1/traces", "")
-	now, err := evidence.ParseSeen(header.Get(client.HeaderCheckpoint))
+	now, err := evidence.ParseSeen(header.Get(wire.HeaderCheckpoint))
 	if err != nil || now.Size == 0 {
 		t.Fatalf("%q, %v", header, err)
 	}
@@ -182,7 +183,7 @@ func TestClientsRememberTheTree(t *testing.T) {
 		if m.raw == "" {
 			m.raw = m.seen.String()
 		}
-		status, _, answer := b.raw("GET", "/v1/traces", "", client.HeaderCheckpoint, m.raw)
+		status, _, answer := b.raw("GET", "/v1/traces", "", wire.HeaderCheckpoint, m.raw)
 		if status != m.want {
 			t.Errorf("%s: %d %s", name, status, answer)
 		}

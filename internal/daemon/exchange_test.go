@@ -16,6 +16,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 	"github.com/tgad/tgad/wal/chain"
 )
 
@@ -94,7 +95,7 @@ func (rec *recorder) get(b *bench, path string) error {
 	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
 		return net.Dial("unix", filepath.Join(b.dir, "proxy.sock"))
 	}}}
-	resp, err := c.Get("http://" + client.Host + path)
+	resp, err := c.Get("http://" + wire.Host + path)
 	if err != nil {
 		return err
 	}
@@ -205,10 +206,10 @@ decision = "APPROVE"
 	b.tool.respond(nil)
 	b.mustReload("tool.licence", "name = \"charge_opaque\"\n", "name = \"charge_opaque\"\nlicence = \"dedupe_args\"\n")
 	for _, dry := range []bool{true, false} {
-		_, err = client.Relicense(ctx, c, third, client.RelicenseRequest{Reason: "the provider says so", DryRun: dry})
+		_, err = client.Relicense(ctx, c, third, wire.RelicenseRequest{Reason: "the provider says so", DryRun: dry})
 		must(err)
 	}
-	_, err = client.Relicense(ctx, c, third, client.RelicenseRequest{Reason: "again"})
+	_, err = client.Relicense(ctx, c, third, wire.RelicenseRequest{Reason: "again"})
 	refused(err, tga.StateInvalidTransition)
 	waiting, err := c.Call(ctx, runtime.Request{Server: "pay", Tool: "ask_people", Key: "p1"})
 	refused(err, tga.EscalationRequired)
@@ -219,13 +220,13 @@ decision = "APPROVE"
 	}
 	_, err = c.Trace(ctx, waiting.TraceID)
 	must(err)
-	for o, err := range c.Traces(ctx, client.TracesQuery{State: "PENDING"}) {
+	for o, err := range c.Traces(ctx, wire.TracesQuery{State: "PENDING"}) {
 		must(err)
 		if o.TraceID != waiting.TraceID || o.ToolName != "ask_people" {
 			t.Errorf("open: %+v", o)
 		}
 	}
-	decided, err := c.Decide(ctx, waiting.TraceID, client.DecideRequest{Approve: true, Rationale: "the customer was asked"})
+	decided, err := c.Decide(ctx, waiting.TraceID, wire.DecideRequest{Approve: true, Rationale: "the customer was asked"})
 	must(err)
 	if decided.State != tga.Completed {
 		t.Errorf("decided: %+v", decided)
@@ -269,7 +270,7 @@ decision = "APPROVE"
 	must(err)
 	_, err = c.Append(ctx, raw.trace, appending(lease.Lease, raw.request))
 	must(err)
-	answers, err := c.AppendBatch(ctx, []client.BatchItem{
+	answers, err := c.AppendBatch(ctx, []wire.BatchItem{
 		{TraceID: raw.trace, AppendRequest: raw.begin(lease.Lease)},
 		{TraceID: raw.trace, AppendRequest: appending(lease.Lease, raw.decision, raw.call)},
 		{TraceID: raw.trace, AppendRequest: raw.end(lease.Lease)},
@@ -296,7 +297,7 @@ decision = "APPROVE"
 	for _, err := range c.Entries(ctx, raw.trace, 0, false) {
 		must(err)
 	}
-	for _, err := range c.Export(ctx, client.ExportRequest{Dialect: client.DialectTgad}) {
+	for _, err := range c.Export(ctx, wire.ExportRequest{Dialect: wire.DialectTgad}) {
 		must(err)
 	}
 	for _, err := range c.Log(ctx, "", false) {
@@ -319,12 +320,12 @@ decision = "APPROVE"
 	if working, err := c.Working(ctx); err != nil || len(working) > 0 {
 		t.Errorf("nothing is under way: %+v, %v", working, err)
 	}
-	for o, err := range c.Traces(ctx, client.TracesQuery{All: true}) {
+	for o, err := range c.Traces(ctx, wire.TracesQuery{All: true}) {
 		must(err)
 		b.receipt(o.TraceID)
 		_, err = c.Proofs().Receipt(ctx, o.TraceID)
 		must(err)
-		for _, err := range c.Proofs().Export(ctx, client.EvidenceRequest{TraceIDs: []tga.ID{o.TraceID}}) {
+		for _, err := range c.Proofs().Export(ctx, wire.EvidenceRequest{TraceIDs: []tga.ID{o.TraceID}}) {
 			must(err)
 		}
 		break
@@ -341,12 +342,12 @@ decision = "APPROVE"
 	if sealed.Segments != 1 {
 		t.Errorf("sealed: %+v", sealed)
 	}
-	if erased, err := c.Erase(ctx, client.EraseRequest{Subject: "nobody", Reason: "to see the answer"}); err != nil || erased != (client.Erased{}) {
+	if erased, err := c.Erase(ctx, wire.EraseRequest{Subject: "nobody", Reason: "to see the answer"}); err != nil || erased != (wire.Erased{}) {
 		t.Errorf("erased: %+v, %v", erased, err)
 	}
-	_, err = c.Erase(ctx, client.EraseRequest{Reason: "nothing is named"})
+	_, err = c.Erase(ctx, wire.EraseRequest{Reason: "nothing is named"})
 	refused(err, tga.ValidationError)
-	_, err = client.Retain(ctx, c, client.RetentionRequest{DryRun: true})
+	_, err = client.Retain(ctx, c, wire.RetentionRequest{DryRun: true})
 	must(err)
 	refused(c.Unfreeze(ctx, true), tga.ValidationError)
 	refused(c.EndQuarantine(ctx), tga.ValidationError)
@@ -416,7 +417,7 @@ func (d *document) checkAnswer(x exchange, op []string) {
 	}
 	place, _ := d.place(append(op, "responses", status, "content", x.kind, "schema"))
 	lines := [][]byte{x.body}
-	if x.kind == client.NDJSONType {
+	if x.kind == wire.NDJSONType {
 		lines = bytes.Split(bytes.TrimSuffix(x.body, []byte("\n")), []byte("\n"))
 	}
 	for _, line := range lines {

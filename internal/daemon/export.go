@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/ndjson"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 	"github.com/tgad/tgad/wal/chain"
 )
 
@@ -20,19 +20,19 @@ const exportTime = 10 * time.Minute
 // or all that the peer sees in the order of their first entries. It reads the log once and
 // has one trace in memory at a time. Traces that begin after the request are not in it.
 func (q *request) export() (any, error) {
-	var m client.ExportRequest
+	var m wire.ExportRequest
 	if err := q.decode(&m); err != nil {
 		return nil, err
 	}
-	if m.Dialect != "" && m.Dialect != client.DialectTgad && m.Dialect != client.DialectTalos {
-		return nil, tga.Errorf(tga.ValidationError, "dialect %.40q: want %s or %s", m.Dialect, client.DialectTgad, client.DialectTalos).At("/dialect")
+	if m.Dialect != "" && m.Dialect != wire.DialectTgad && m.Dialect != wire.DialectTalos {
+		return nil, tga.Errorf(tga.ValidationError, "dialect %.40q: want %s or %s", m.Dialect, wire.DialectTgad, wire.DialectTalos).At("/dialect")
 	}
 	leave, err := q.takeFollower()
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	x := &exporting{q: q, talos: m.Dialect == client.DialectTalos}
+	x := &exporting{q: q, talos: m.Dialect == wire.DialectTalos}
 	defer x.endWithDrain()()
 	if len(m.TraceIDs) > 0 {
 		err = x.named(m.TraceIDs)

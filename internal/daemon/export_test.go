@@ -14,10 +14,11 @@ import (
 	"github.com/tgad/tgad/internal/ndjson"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // exported asks for an export and returns its lines, and the error that ended it.
-func (b *bench) exported(m client.ExportRequest) (out []byte, err error) {
+func (b *bench) exported(m wire.ExportRequest) (out []byte, err error) {
 	for line, err := range b.client.Export(b.t.Context(), m) {
 		if err != nil {
 			return out, err
@@ -31,7 +32,7 @@ func (b *bench) exported(m client.ExportRequest) (out []byte, err error) {
 // an empty store it is the end alone.
 func TestExportOfNamedTraces(t *testing.T) {
 	b := start(t, "")
-	if out, err := b.exported(client.ExportRequest{}); err != nil || string(out) != `{"kind":"end","traces":0}`+"\n" {
+	if out, err := b.exported(wire.ExportRequest{}); err != nil || string(out) != `{"kind":"end","traces":0}`+"\n" {
 		t.Errorf("of an empty store: %q %v", out, err)
 	}
 	var ids []tga.ID
@@ -43,7 +44,7 @@ func TestExportOfNamedTraces(t *testing.T) {
 		ids = append(ids, res.TraceID)
 	}
 	for _, list := range [][]tga.ID{nil, {ids[2], ids[0]}, {ids[1], ids[1]}} {
-		out, err := b.exported(client.ExportRequest{TraceIDs: list})
+		out, err := b.exported(wire.ExportRequest{TraceIDs: list})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,8 +98,8 @@ func TestExportThatFailsIsNoWholeOne(t *testing.T) {
 		}
 		last := raw[bytes.LastIndexByte(bytes.TrimSpace(raw), '\n')+1:]
 		var said struct {
-			client.Problem
-			Last client.Problem `json:"problem"`
+			wire.Problem
+			Last wire.Problem `json:"problem"`
 		}
 		if err := json.Unmarshal(last, &said); err != nil || said.Code != row.code && said.Last.Code != row.code {
 			t.Errorf("%s: %v, %s", row.name, err, last)
@@ -106,7 +107,7 @@ func TestExportThatFailsIsNoWholeOne(t *testing.T) {
 		if _, err := ndjson.Verify(bytes.NewReader(raw[:len(raw)-len(last)])); err == nil {
 			t.Errorf("%s: what came before verifies", row.name)
 		}
-		var m client.ExportRequest
+		var m wire.ExportRequest
 		if err := json.Unmarshal([]byte(row.body), &m); err != nil {
 			t.Fatal(err)
 		}
@@ -126,12 +127,12 @@ func TestExportEndsWithItsReader(t *testing.T) {
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	for _, err := range b.client.Export(ctx, client.ExportRequest{}) {
+	for _, err := range b.client.Export(ctx, wire.ExportRequest{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		// The rest is more than the socket takes: the daemon waits for this reader.
-		_, err := b.exported(client.ExportRequest{})
+		_, err := b.exported(wire.ExportRequest{})
 		wantCode(t, err, tga.LimitExceeded)
 		break
 	}
@@ -139,7 +140,7 @@ func TestExportEndsWithItsReader(t *testing.T) {
 	for b.scrape("tgad_streams") != 0 {
 		time.Sleep(time.Millisecond)
 	}
-	if _, err := b.exported(client.ExportRequest{}); err != nil {
+	if _, err := b.exported(wire.ExportRequest{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -158,7 +159,7 @@ func TestDrainEndsAnExport(t *testing.T) {
 	defer other.Close()
 	var last error
 	began := time.Now()
-	for _, err := range other.Export(t.Context(), client.ExportRequest{}) {
+	for _, err := range other.Export(t.Context(), wire.ExportRequest{}) {
 		b.stop()
 		last = err
 	}

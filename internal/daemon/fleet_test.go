@@ -10,8 +10,8 @@ import (
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/assemble"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // sharedStore is a store of which the daemon knows that others have it too: no files of it are
@@ -65,7 +65,7 @@ func TestStoreThatLacksSomething(t *testing.T) {
 		t.Fatalf("%v, %v", res.State, err)
 	}
 	_, sealed := b.client.Seal(ctx, 0)
-	_, erased := b.client.Erase(ctx, client.EraseRequest{Subject: "s", Reason: "r"})
+	_, erased := b.client.Erase(ctx, wire.EraseRequest{Subject: "s", Reason: "r"})
 	_, checkpoint := b.client.Proofs().Checkpoint(ctx)
 	for what, err := range map[string]error{
 		"backup": b.client.Backup(ctx, "/nowhere"), "seal": sealed, "erase": erased, "checkpoint": checkpoint,
@@ -135,8 +135,8 @@ func TestOnlyWhatIsLeftIsTakenUp(t *testing.T) {
 	if n := b.tool.sends("taken"); n != sent {
 		t.Errorf("what another daemon took up was sent %d times more", n-sent)
 	}
-	var open []client.OpenTrace
-	for o, err := range b.client.Traces(t.Context(), client.TracesQuery{}) {
+	var open []wire.OpenTrace
+	for o, err := range b.client.Traces(t.Context(), wire.TracesQuery{}) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/story"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 	"github.com/tgad/tgad/wal/chain"
 )
 
@@ -32,7 +32,7 @@ type stream struct {
 
 // newStream begins the answer. From here on an error is a last line.
 func (q *request) newStream() *stream {
-	q.w.Header().Set("Content-Type", client.NDJSONType)
+	q.w.Header().Set("Content-Type", wire.NDJSONType)
 	q.status = http.StatusOK
 	q.w.WriteHeader(http.StatusOK)
 	return &stream{q, http.NewResponseController(q.w)}
@@ -42,7 +42,7 @@ func (q *request) newStream() *stream {
 func (s *stream) line(m any) error {
 	var b []byte
 	if m != nil {
-		b = client.Append(nil, m)
+		b = wire.Append(nil, m)
 	}
 	return s.send(append(b, '\n'), lineTime)
 }
@@ -68,7 +68,7 @@ func (s *stream) send(b []byte, wait time.Duration) error {
 
 // problemLine is the last line of a stream that cannot go on.
 type problemLine struct {
-	Problem client.Problem `json:"problem"`
+	Problem wire.Problem `json:"problem"`
 }
 
 // lastLine says why a stream ends.
@@ -144,7 +144,7 @@ func (q *request) entries() (any, error) {
 func (q *request) logLines() (any, error) {
 	newest := q.d.db.Cursor()
 	after, err := newest, error(nil)
-	if q.r.URL.Query().Get("after") != client.Newest {
+	if q.r.URL.Query().Get("after") != wire.Newest {
 		after, err = q.number("after")
 	}
 	if err != nil {
@@ -180,7 +180,7 @@ func (q *request) logLines() (any, error) {
 }
 
 // logLine is one append, nil where it is not the peer's to see.
-func (q *request) logLine(l chain.Leaf) (*client.LogLine, error) {
+func (q *request) logLine(l chain.Leaf) (*wire.LogLine, error) {
 	ctx := q.r.Context()
 	if !q.peer.all() {
 		if l.Entries == 0 && l.Notes == 0 {
@@ -199,8 +199,8 @@ func (q *request) logLine(l chain.Leaf) (*client.LogLine, error) {
 }
 
 // logLine is one append as the log of a store is read.
-func logLine(ctx context.Context, db Store, l chain.Leaf) (client.LogLine, error) {
-	m := client.LogLine{Cursor: strconv.FormatUint(l.Index, 10), TraceID: l.TraceID}
+func logLine(ctx context.Context, db Store, l chain.Leaf) (wire.LogLine, error) {
+	m := wire.LogLine{Cursor: strconv.FormatUint(l.Index, 10), TraceID: l.TraceID}
 	if l.Entries > 0 {
 		for e, err := range db.Entries(ctx, l.TraceID, l.FirstSeq-1) {
 			if err != nil {

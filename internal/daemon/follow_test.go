@@ -7,8 +7,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // TestLogHasNoGap follows the log while many write, and again from a cursor in the
@@ -26,7 +26,7 @@ func TestLogHasNoGap(t *testing.T) {
 			}
 		})
 	}
-	var live []client.LogLine
+	var live []wire.LogLine
 	entries := 0
 	for line, err := range b.client.Log(t.Context(), "", true) {
 		if err != nil {
@@ -49,7 +49,7 @@ func TestLogHasNoGap(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(rest) == 0 || string(client.Append(nil, line)) != string(client.Append(nil, rest[0])) {
+		if len(rest) == 0 || string(wire.Append(nil, line)) != string(wire.Append(nil, rest[0])) {
 			t.Fatalf("line %+v is not the one that was followed", line)
 		}
 		rest = rest[1:]
@@ -57,7 +57,7 @@ func TestLogHasNoGap(t *testing.T) {
 	if len(rest) != 0 {
 		t.Errorf("%d lines are missing", len(rest))
 	}
-	for line, err := range b.client.Log(t.Context(), client.Newest, false) {
+	for line, err := range b.client.Log(t.Context(), wire.Newest, false) {
 		t.Errorf("after the newest: %+v, %v", line, err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
@@ -69,7 +69,7 @@ func TestLogHasNoGap(t *testing.T) {
 			}
 		}
 	})
-	for line, err := range b.client.Log(ctx, client.Newest, true) {
+	for line, err := range b.client.Log(ctx, wire.Newest, true) {
 		if err != nil {
 			t.Fatal(err)
 		}

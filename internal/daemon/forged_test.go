@@ -11,8 +11,8 @@ import (
 
 	"github.com/tgad/tgad/internal/capability"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // TestForgedEffectLicensesNothing is the attack that a read and append peer made: on a call
@@ -129,7 +129,7 @@ func TestWithdrawnSupervisorSendsNothing(t *testing.T) {
 	for _, withdrawn := range []bool{false, true} {
 		key := fmt.Sprint("withdrawn-", withdrawn)
 		c := mintChainOn(t, "pay", key, nil)
-		w.appended(c, func(lease string) client.AppendRequest { return appending(lease, c.request, c.decision) })
+		w.appended(c, func(lease string) wire.AppendRequest { return appending(lease, c.request, c.decision) })
 		sends := 1
 		if withdrawn {
 			sends = 0

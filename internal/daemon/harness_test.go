@@ -26,6 +26,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 func TestMain(m *testing.M) {
@@ -326,14 +327,14 @@ func (b *bench) content() []byte {
 		if err != nil {
 			b.t.Fatal(err)
 		}
-		all.Write(client.Append(nil, line))
+		all.Write(wire.Append(nil, line))
 		all.WriteByte('\n')
 	}
-	for o, err := range b.client.Traces(b.t.Context(), client.TracesQuery{}) {
+	for o, err := range b.client.Traces(b.t.Context(), wire.TracesQuery{}) {
 		if err != nil {
 			b.t.Fatal(err)
 		}
-		all.Write(client.Append(nil, o))
+		all.Write(wire.Append(nil, o))
 		all.WriteByte('\n')
 	}
 	return all.Bytes()

@@ -4,13 +4,13 @@ import (
 	"context"
 
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // keep changes a value that a remote executor keeps beside its calls.
 func (q *request) keep() (any, error) {
-	var m client.KeepRequest
+	var m wire.KeepRequest
 	if err := q.decode(&m); err != nil {
 		return nil, err
 	}
@@ -19,9 +19,9 @@ func (q *request) keep() (any, error) {
 		return nil, err
 	}
 	r := runtime.KeepRequest{Namespace: namespace, Server: m.ToolServer, Name: m.Name, Old: m.Old, Value: m.Value}
-	return run(q, namespace, func(ctx context.Context) (client.KeepAnswer, error) {
+	return run(q, namespace, func(ctx context.Context) (wire.KeepAnswer, error) {
 		now, changed, err := q.d.rt.Keep(ctx, r)
-		return client.KeepAnswer{Changed: changed, Value: now.Value}, err
+		return wire.KeepAnswer{Changed: changed, Value: now.Value}, err
 	})
 }
 
@@ -39,7 +39,7 @@ func (q *request) kept() (any, error) {
 	if server == "" {
 		return nil, tga.Errorf(tga.ValidationError, "the tool server is required").At("/tool_server")
 	}
-	answer := client.KeptValues{Values: []client.KeptValue{}}
+	answer := wire.KeptValues{Values: []wire.KeptValue{}}
 	size := 0
 	for k, err := range q.d.rt.Kept(q.r.Context(), namespace, server, v.Get("after")) {
 		if err != nil {
@@ -49,7 +49,7 @@ func (q *request) kept() (any, error) {
 			answer.Next = answer.Values[len(answer.Values)-1].Name
 			break
 		}
-		answer.Values = append(answer.Values, client.KeptValue{Name: k.Name, Value: k.Value})
+		answer.Values = append(answer.Values, wire.KeptValue{Name: k.Name, Value: k.Value})
 	}
 	return answer, nil
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // TestKeptValuesOverTheSocket: changed by who knows them, listed in pages.
@@ -40,14 +40,14 @@ func TestKeptValuesOverTheSocket(t *testing.T) {
 		t.Errorf("%d values are listed, want %d", len(seen), n)
 	}
 	// A page goes on although the value that the last one ended with is gone.
-	var first client.KeptValues
+	var first wire.KeptValues
 	if _, _, body := b.raw("GET", "/v1/kept?tool_server=s", ""); json.Unmarshal(body, &first) != nil {
 		t.Fatalf("%s", body)
 	}
 	if _, changed, err := b.client.Keep(ctx, runtime.KeepRequest{Server: "s", Name: first.Next, Old: value}); err != nil || !changed {
 		t.Fatal(changed, err)
 	}
-	var second client.KeptValues
+	var second wire.KeptValues
 	if _, _, body := b.raw("GET", "/v1/kept?tool_server=s&after="+first.Next, ""); json.Unmarshal(body, &second) != nil {
 		t.Fatalf("%s", body)
 	}

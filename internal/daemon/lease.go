@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 	"github.com/tgad/tgad/wal/chain"
 )
 
@@ -198,12 +198,12 @@ func (q leasing) release() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return client.Released{Released: q.d.leases.release(m.Lease, id)}, nil
+	return wire.Released{Released: q.d.leases.release(m.Lease, id)}, nil
 }
 
 // leaseRequest decodes a request for the lease of a trace that is the peer's, or nobody's
 // yet.
-func (q leasing) leaseRequest() (m client.LeaseRequest, id tga.ID, ttl time.Duration, err error) {
+func (q leasing) leaseRequest() (m wire.LeaseRequest, id tga.ID, ttl time.Duration, err error) {
 	if m, id, ttl, err = q.heldRequest(); err != nil {
 		return
 	}
@@ -218,7 +218,7 @@ func (q leasing) leaseRequest() (m client.LeaseRequest, id tga.ID, ttl time.Dura
 
 // heldRequest decodes a request about a lease that the peer says it holds. Its token is the
 // proof: the trace is not looked at, so nobody learns whether it is there.
-func (q leasing) heldRequest() (m client.LeaseRequest, id tga.ID, ttl time.Duration, err error) {
+func (q leasing) heldRequest() (m wire.LeaseRequest, id tga.ID, ttl time.Duration, err error) {
 	if err = q.decode(&m); err != nil {
 		return
 	}
@@ -236,15 +236,15 @@ func (q leasing) heldRequest() (m client.LeaseRequest, id tga.ID, ttl time.Durat
 	return
 }
 
-func leaseOf(token string, l chain.Lease, expires time.Time) client.Lease {
-	return client.Lease{
+func leaseOf(token string, l chain.Lease, expires time.Time) wire.Lease {
+	return wire.Lease{
 		Lease: token, TraceID: l.TraceID, Epoch: strconv.FormatUint(uint64(l.Epoch), 10), Expires: tga.MillisOf(expires),
 	}
 }
 
 // checkpoint seals a trace's head, under the peer's lease or one taken for the moment.
 func (q leasing) checkpoint() (any, error) {
-	var m client.CheckpointRequest
+	var m wire.CheckpointRequest
 	id, _, err := q.decodeAbout(&m)
 	if err != nil {
 		return nil, err

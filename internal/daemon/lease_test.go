@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // TestExpiredLeaseReleases: a holder that says nothing loses the lease to one who waits,
@@ -80,8 +80,8 @@ func TestAppendIsAnsweredTwice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var first [2]client.Appended
-	appends := [2]func(string) client.AppendRequest{c.begin, c.end}
+	var first [2]wire.Appended
+	appends := [2]func(string) wire.AppendRequest{c.begin, c.end}
 	for i, m := range appends {
 		if first[i], err = b.client.Append(t.Context(), c.trace, m(lease.Lease)); err != nil {
 			t.Fatal(err)

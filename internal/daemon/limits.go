@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // envelopeDepth is how deep a message nests around the JSON that the limit of depth is
@@ -92,18 +92,18 @@ func (q *request) decode(v any) error {
 	if raw == nil {
 		raw = []byte("{}")
 	}
-	return client.Decode(raw, v)
+	return wire.Decode(raw, v)
 }
 
 // timeout is the time that the caller gives, 0 for none.
 func (q *request) timeout() (time.Duration, error) {
-	text := q.r.Header.Get(client.HeaderTimeout)
+	text := q.r.Header.Get(wire.HeaderTimeout)
 	if text == "" {
 		return 0, nil
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d <= 0 {
-		return 0, tga.Errorf(tga.ValidationError, "%s %.40q: want a positive duration, as 250ms", client.HeaderTimeout, text)
+		return 0, tga.Errorf(tga.ValidationError, "%s %.40q: want a positive duration, as 250ms", wire.HeaderTimeout, text)
 	}
 	return d, nil
 }

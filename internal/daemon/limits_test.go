@@ -14,6 +14,7 @@ import (
 
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // body is a call whose text has exactly n bytes.
@@ -183,14 +184,14 @@ func TestLeaseLimits(t *testing.T) {
 
 func TestBatchAndPageLimits(t *testing.T) {
 	b := start(t, "[limits]\nbatch_items = 3\npage = 2\n")
-	var items []client.BatchItem
+	var items []wire.BatchItem
 	for i := range 4 {
 		c := mintChain(t, fmt.Sprint("k", i), nil)
 		lease, err := b.client.Lease(t.Context(), c.trace, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		items = append(items, client.BatchItem{TraceID: c.trace, AppendRequest: appending(lease.Lease, c.request)})
+		items = append(items, wire.BatchItem{TraceID: c.trace, AppendRequest: appending(lease.Lease, c.request)})
 	}
 	_, err := b.client.AppendBatch(t.Context(), items)
 	wantCode(t, err, tga.LimitExceeded)
@@ -204,7 +205,7 @@ func TestBatchAndPageLimits(t *testing.T) {
 		t.Errorf("a page is %s", raw)
 	}
 	n := 0
-	for _, err := range b.client.Traces(t.Context(), client.TracesQuery{}) {
+	for _, err := range b.client.Traces(t.Context(), wire.TracesQuery{}) {
 		if err != nil {
 			t.Fatal(err)
 		}

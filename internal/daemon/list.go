@@ -7,8 +7,8 @@ import (
 	"github.com/tgad/tgad/internal/search"
 	"github.com/tgad/tgad/internal/story"
 	"github.com/tgad/tgad/ledger"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 	"github.com/tgad/tgad/wal/chain"
 )
 
@@ -18,7 +18,7 @@ type listing struct{ *request }
 // lister answers one such request.
 type lister struct {
 	*request
-	want  client.TracesQuery
+	want  wire.TracesQuery
 	state tga.State    // that of want; None = any
 	class ledger.Class // likewise
 }
@@ -33,7 +33,7 @@ func (of listing) traces() (any, error) {
 	if err := q.read(); err != nil {
 		return nil, err
 	}
-	page := client.Traces{Traces: []client.OpenTrace{}}
+	page := wire.Traces{Traces: []wire.OpenTrace{}}
 	list := q.byID()
 	if q.want.Newest {
 		switch {
@@ -251,7 +251,7 @@ func (q *lister) mayList(l *chain.Listed) bool {
 
 // describe tells what a trace is about. One that cannot be read is listed with the
 // reason.
-func (q *lister) describe(l chain.Listed) client.OpenTrace {
+func (q *lister) describe(l chain.Listed) wire.OpenTrace {
 	m := story.Listed(l.Listing)
 	m.Held = q.d.db.Holder(l.TraceID) == ledger.HolderAlive
 	if l.Err != nil {

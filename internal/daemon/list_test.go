@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // TestListOfAllTraces: with all=1 the finished traces are listed too, by state and namespace as
@@ -33,16 +33,16 @@ func TestListOfAllTraces(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, q := range []struct {
-		client.TracesQuery
+		wire.TracesQuery
 		want int
 	}{
-		{client.TracesQuery{}, 1},
-		{client.TracesQuery{All: true}, finished + 1},
-		{client.TracesQuery{All: true, State: "COMPLETED"}, finished},
-		{client.TracesQuery{All: true, State: "PENDING"}, 1},
-		{client.TracesQuery{State: "COMPLETED"}, 0},
-		{client.TracesQuery{All: true, Namespace: tga.DefaultNamespace}, finished + 1},
-		{client.TracesQuery{All: true, Namespace: "nobody"}, 0},
+		{wire.TracesQuery{}, 1},
+		{wire.TracesQuery{All: true}, finished + 1},
+		{wire.TracesQuery{All: true, State: "COMPLETED"}, finished},
+		{wire.TracesQuery{All: true, State: "PENDING"}, 1},
+		{wire.TracesQuery{State: "COMPLETED"}, 0},
+		{wire.TracesQuery{All: true, Namespace: tga.DefaultNamespace}, finished + 1},
+		{wire.TracesQuery{All: true, Namespace: "nobody"}, 0},
 	} {
 		n := 0
 		last := ""
@@ -72,7 +72,7 @@ func TestListOfAllTraces(t *testing.T) {
 // index of lists, a page at a time; what is erased is found by nothing that was erased.
 func TestListIsFiltered(t *testing.T) {
 	b := startIndexed(t, "[limits]\npage = 3\n")
-	var want []client.OpenTrace // in the order in which they came
+	var want []wire.OpenTrace // in the order in which they came
 	for i := range 12 {
 		req := charge(fmt.Sprintf("key-%d", i))
 		if i%3 == 0 {
@@ -89,9 +89,9 @@ func TestListIsFiltered(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want = append(want, client.OpenTrace{TraceID: res.TraceID, State: res.State.String(), ToolName: req.Tool, IdempotencyKey: req.Key, Since: b.since(res.TraceID)})
+		want = append(want, wire.OpenTrace{TraceID: res.TraceID, State: res.State.String(), ToolName: req.Tool, IdempotencyKey: req.Key, Since: b.since(res.TraceID)})
 	}
-	is := func(f func(i int, o client.OpenTrace) bool) (ids []tga.ID) {
+	is := func(f func(i int, o wire.OpenTrace) bool) (ids []tga.ID) {
 		for i, o := range want {
 			if f(i, o) {
 				ids = append(ids, o.TraceID)
@@ -101,20 +101,20 @@ func TestListIsFiltered(t *testing.T) {
 	}
 	middle := want[6].Since
 	for _, c := range []struct {
-		client.TracesQuery
+		wire.TracesQuery
 		want []tga.ID
 	}{
-		{client.TracesQuery{}, is(func(int, client.OpenTrace) bool { return true })},
-		{client.TracesQuery{Tool: "charge_opaque"}, is(func(i int, _ client.OpenTrace) bool { return i%3 == 0 })},
-		{client.TracesQuery{Server: "pay"}, is(func(int, client.OpenTrace) bool { return true })},
-		{client.TracesQuery{Server: "elsewhere"}, nil},
-		{client.TracesQuery{Key: "key-7"}, is(func(i int, _ client.OpenTrace) bool { return i == 7 })},
-		{client.TracesQuery{State: "FAILED"}, is(func(i int, _ client.OpenTrace) bool { return i%5 == 0 })},
-		{client.TracesQuery{Class: "permanent_failure"}, is(func(i int, _ client.OpenTrace) bool { return i%5 == 0 })},
-		{client.TracesQuery{Class: "side_effect_committed", Tool: "charge"}, is(func(i int, _ client.OpenTrace) bool { return i%5 != 0 && i%3 != 0 })},
-		{client.TracesQuery{Text: `"person-2"`}, is(func(i int, _ client.OpenTrace) bool { return i%4 == 2 })},
-		{client.TracesQuery{Since: middle}, is(func(_ int, o client.OpenTrace) bool { return o.Since >= middle })},
-		{client.TracesQuery{Until: middle}, is(func(_ int, o client.OpenTrace) bool { return o.Since < middle })},
+		{wire.TracesQuery{}, is(func(int, wire.OpenTrace) bool { return true })},
+		{wire.TracesQuery{Tool: "charge_opaque"}, is(func(i int, _ wire.OpenTrace) bool { return i%3 == 0 })},
+		{wire.TracesQuery{Server: "pay"}, is(func(int, wire.OpenTrace) bool { return true })},
+		{wire.TracesQuery{Server: "elsewhere"}, nil},
+		{wire.TracesQuery{Key: "key-7"}, is(func(i int, _ wire.OpenTrace) bool { return i == 7 })},
+		{wire.TracesQuery{State: "FAILED"}, is(func(i int, _ wire.OpenTrace) bool { return i%5 == 0 })},
+		{wire.TracesQuery{Class: "permanent_failure"}, is(func(i int, _ wire.OpenTrace) bool { return i%5 == 0 })},
+		{wire.TracesQuery{Class: "side_effect_committed", Tool: "charge"}, is(func(i int, _ wire.OpenTrace) bool { return i%5 != 0 && i%3 != 0 })},
+		{wire.TracesQuery{Text: `"person-2"`}, is(func(i int, _ wire.OpenTrace) bool { return i%4 == 2 })},
+		{wire.TracesQuery{Since: middle}, is(func(_ int, o wire.OpenTrace) bool { return o.Since >= middle })},
+		{wire.TracesQuery{Until: middle}, is(func(_ int, o wire.OpenTrace) bool { return o.Since < middle })},
 	} {
 		for _, newest := range []bool{false, true} {
 			q := c.TracesQuery
@@ -135,11 +135,11 @@ func TestListIsFiltered(t *testing.T) {
 			}
 		}
 	}
-	if _, err := b.client.Erase(t.Context(), client.EraseRequest{Traces: []tga.ID{want[3].TraceID}, Reason: "test"}); err != nil {
+	if _, err := b.client.Erase(t.Context(), wire.EraseRequest{Traces: []tga.ID{want[3].TraceID}, Reason: "test"}); err != nil {
 		t.Fatal(err)
 	}
 	for _, newest := range []bool{false, true} {
-		for o, err := range b.client.Traces(t.Context(), client.TracesQuery{All: true, Newest: newest, Tool: "charge_opaque"}) {
+		for o, err := range b.client.Traces(t.Context(), wire.TracesQuery{All: true, Newest: newest, Tool: "charge_opaque"}) {
 			if err != nil || o.TraceID == want[3].TraceID {
 				t.Errorf("%+v %v", o, err)
 			}
@@ -149,7 +149,7 @@ func TestListIsFiltered(t *testing.T) {
 
 // sameSince says whether the traces of a list come in the order in which they came into their states: two
 // of one millisecond may stand either way.
-func sameSince(all []client.OpenTrace, got, want []tga.ID) bool {
+func sameSince(all []wire.OpenTrace, got, want []tga.ID) bool {
 	since := map[tga.ID]tga.Millis{}
 	for _, o := range all {
 		since[o.TraceID] = o.Since
@@ -178,7 +178,7 @@ func TestBadListIsRefused(t *testing.T) {
 // since is when a trace came into its state.
 func (b *bench) since(id tga.ID) (since tga.Millis) {
 	b.t.Helper()
-	for o, err := range b.client.Traces(b.t.Context(), client.TracesQuery{All: true}) {
+	for o, err := range b.client.Traces(b.t.Context(), wire.TracesQuery{All: true}) {
 		if err != nil {
 			b.t.Fatal(err)
 		}
@@ -206,7 +206,7 @@ func TestIndexThatIsNotAskedForIsRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	newest := func() (n int) {
-		for o, err := range b.client.Traces(t.Context(), client.TracesQuery{All: true, Newest: true, Tool: "charge"}) {
+		for o, err := range b.client.Traces(t.Context(), wire.TracesQuery{All: true, Newest: true, Tool: "charge"}) {
 			if err != nil || o.TraceID != res.TraceID {
 				t.Fatal(o, err)
 			}
@@ -224,7 +224,7 @@ func TestIndexThatIsNotAskedForIsRemoved(t *testing.T) {
 	if left, err := filepath.Glob(filepath.Join(b.data, "lists", "*")); err != nil || len(left) > 0 {
 		t.Errorf("left are %v, %v", left, err)
 	}
-	if _, err := b.client.Erase(t.Context(), client.EraseRequest{Traces: []tga.ID{res.TraceID}, Reason: "test"}); err != nil {
+	if _, err := b.client.Erase(t.Context(), wire.EraseRequest{Traces: []tga.ID{res.TraceID}, Reason: "test"}); err != nil {
 		t.Fatal(err)
 	}
 	b.config = with

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // namedServers are beside pay (http, a name is its path) and remote (external): a server
@@ -74,7 +74,7 @@ var entrances = map[string]func(b *bench, req runtime.Request) error{
 	},
 	"batch": func(b *bench, req runtime.Request) error {
 		a := b.rawRequest(req)
-		all, err := b.client.AppendBatch(b.t.Context(), []client.BatchItem{{TraceID: a.TraceID, AppendRequest: appending(b.lease(a.TraceID), a)}})
+		all, err := b.client.AppendBatch(b.t.Context(), []wire.BatchItem{{TraceID: a.TraceID, AppendRequest: appending(b.lease(a.TraceID), a)}})
 		if err == nil && all[0].Problem != nil {
 			err = tga.Errorf(all[0].Problem.Code, "refused")
 		}

@@ -24,6 +24,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // said is an answer without what differs from one moment to the next.
@@ -44,7 +45,7 @@ func readSaid(t *testing.T, resp *http.Response) said {
 	for _, name := range []string{"Date", "Connection"} {
 		h.Del(name) // of the connection
 	}
-	if h.Get("Content-Type") == client.NDJSONType {
+	if h.Get("Content-Type") == wire.NDJSONType {
 		h.Del("Content-Length") // of a stream that is short enough
 	}
 	return said{resp.StatusCode, h, string(raw)}
@@ -106,8 +107,8 @@ func wireText(method, path, header, body string) string {
 // who may not: the same status, headers and body.
 func TestNearSaysWhatASocketSays(t *testing.T) {
 	const (
-		host = "Host: " + client.Host + "\r\n"
-		who  = client.HeaderClient + ": t\r\n"
+		host = "Host: " + wire.Host + "\r\n"
+		who  = wire.HeaderClient + ": t\r\n"
 	)
 	for _, role := range []struct{ name, config string }{
 		{"may do all", ""},

@@ -11,7 +11,6 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/schemas/wire"
 )
@@ -122,16 +121,16 @@ func TestDocumentHasTheRoutes(t *testing.T) {
 func TestDocumentHasTheMessages(t *testing.T) {
 	d := openDocument(t)
 	messages := []any{
-		client.CallRequest{}, client.Resource{}, client.Call{}, client.BeginRequest{}, client.Begun{}, client.FinishRequest{},
-		client.NotSentRequest{}, client.ResolveRequest{}, client.AbandonRequest{}, client.DecideRequest{}, client.OpenTrace{},
-		client.Traces{}, client.Recovered{}, client.RecoveredTrace{}, client.Entry{}, client.Document{}, client.Timeline{},
-		client.Approval{}, client.Vote{}, client.Approvals{}, client.AppendRequest{}, client.NewArtifact{}, client.NewDocument{},
-		client.Expect{}, client.Head{}, client.Appended{}, client.BatchRequest{}, client.BatchItem{}, client.BatchAnswers{},
-		client.BatchAnswer{}, client.LogLine{}, client.LeaseRequest{}, client.Lease{}, client.Released{}, client.CheckpointRequest{},
-		client.ExportRequest{}, client.VerifyRequest{}, client.Verified{}, client.BackupRequest{}, client.SealRequest{}, client.Sealed{}, client.EraseRequest{}, client.Erased{},
-		client.GiveUpRequest{}, client.Doubt{}, client.Confirmation{}, client.Mismatch{}, tga.StateChange{},
-		client.RollbackPlan{}, client.RollbackStep{}, client.Inverse{},
-		client.UnfreezeRequest{}, client.Working{}, client.Work{}, client.Done{}, client.Health{}, client.Problem{},
+		wire.CallRequest{}, wire.Resource{}, wire.Call{}, wire.BeginRequest{}, wire.Begun{}, wire.FinishRequest{},
+		wire.NotSentRequest{}, wire.ResolveRequest{}, wire.AbandonRequest{}, wire.DecideRequest{}, wire.OpenTrace{},
+		wire.Traces{}, wire.Recovered{}, wire.RecoveredTrace{}, wire.Entry{}, wire.Document{}, wire.Timeline{},
+		wire.Approval{}, wire.Vote{}, wire.Approvals{}, wire.AppendRequest{}, wire.NewArtifact{}, wire.NewDocument{},
+		wire.Expect{}, wire.Head{}, wire.Appended{}, wire.BatchRequest{}, wire.BatchItem{}, wire.BatchAnswers{},
+		wire.BatchAnswer{}, wire.LogLine{}, wire.LeaseRequest{}, wire.Lease{}, wire.Released{}, wire.CheckpointRequest{},
+		wire.ExportRequest{}, wire.VerifyRequest{}, wire.Verified{}, wire.BackupRequest{}, wire.SealRequest{}, wire.Sealed{}, wire.EraseRequest{}, wire.Erased{},
+		wire.GiveUpRequest{}, wire.Doubt{}, wire.Confirmation{}, wire.Mismatch{}, tga.StateChange{},
+		wire.RollbackPlan{}, wire.RollbackStep{}, wire.Inverse{},
+		wire.UnfreezeRequest{}, wire.Working{}, wire.Work{}, wire.Done{}, wire.Health{}, wire.Problem{},
 	}
 	for _, m := range messages {
 		typ := reflect.TypeOf(m)

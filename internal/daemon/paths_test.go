@@ -8,8 +8,8 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // TestTargetThatIsNoPath: what a request may ask for besides a path is answered as a path
@@ -30,7 +30,7 @@ func TestTargetThatIsNoPath(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer resp.Body.Close()
-		var p client.Problem
+		var p wire.Problem
 		if err := json.NewDecoder(resp.Body).Decode(&p); err != nil || resp.StatusCode != 404 || p.Code != tga.NotFound {
 			t.Errorf("%s: %d %s, %v", line, resp.StatusCode, p.Code, err)
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/tgad/tgad/internal/notice"
 	"github.com/tgad/tgad/internal/story"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // people is who is told of what waits for people, by the configuration that holds.
@@ -231,22 +231,22 @@ func (w waiting) Lists() []string {
 
 // notify says who is told of what waits for people, and with Test gives each a notice that says it is a test.
 func (q operating) notify() (any, error) {
-	var m client.NotifyRequest
+	var m wire.NotifyRequest
 	if err := q.decode(&m); err != nil {
 		return nil, err
 	}
 	if err := q.everything("tell people"); err != nil {
 		return nil, err
 	}
-	return run(q.request, "", func(ctx context.Context) (client.Notified, error) {
+	return run(q.request, "", func(ctx context.Context) (wire.Notified, error) {
 		service := q.d.people.told()
 		var failed []error
 		if m.Test {
 			failed = service.Test(ctx, q.peer.name())
 		}
-		all := client.Notified{Receivers: []client.NotifyReceiver{}}
+		all := wire.Notified{Receivers: []wire.NotifyReceiver{}}
 		for i, s := range service.Stats() {
-			r := client.NotifyReceiver{ID: s.ID, Type: s.Type, Taken: s.Taken, Failures: s.Failures, Last: s.Last, LateMS: int64(s.Late * 1000), Trouble: s.Trouble}
+			r := wire.NotifyReceiver{ID: s.ID, Type: s.Type, Taken: s.Taken, Failures: s.Failures, Last: s.Last, LateMS: int64(s.Late * 1000), Trouble: s.Trouble}
 			if m.Test && failed[i] != nil {
 				r.Failed = failed[i].Error()
 			}

@@ -23,6 +23,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 	"github.com/tgad/tgad/wal/chain"
 )
 
@@ -175,7 +176,7 @@ func TestPeopleAreToldOfDoubtsAndDecisions(t *testing.T) {
 	if m = p.about(doubt, "resolved"); m.State != "FAILED" || m.Cause != "settled by "+me || m.Tool != "charge_opaque" || len(m.Commands) > 0 {
 		t.Errorf("told %+v", m)
 	}
-	if _, err := b.client.Decide(t.Context(), asked.TraceID, client.DecideRequest{Rationale: "it is not wanted"}); err != nil && !errors.Is(err, tga.PolicyViolation) {
+	if _, err := b.client.Decide(t.Context(), asked.TraceID, wire.DecideRequest{Rationale: "it is not wanted"}); err != nil && !errors.Is(err, tga.PolicyViolation) {
 		t.Fatal(err)
 	}
 	if m = p.about(asked.TraceID, "resolved"); m.State != "DENIED" || m.Cause != "decided by "+me {

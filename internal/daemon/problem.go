@@ -6,8 +6,8 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // statusError gives an error another HTTP status than its code has.
@@ -27,7 +27,7 @@ func tooMany(format string, args ...any) error {
 // callError is an error with what is known of the call it is about.
 type callError struct {
 	error
-	call client.Call
+	call wire.Call
 }
 
 func (e callError) Unwrap() error { return e.error }
@@ -36,7 +36,7 @@ func (e callError) Unwrap() error { return e.error }
 var errNobodyWaits = errors.New("the client is gone")
 
 // problemOf makes the problem document of an error.
-func problemOf(err error) client.Problem {
+func problemOf(err error) wire.Problem {
 	if tga.CodeOf(err) == "" {
 		switch {
 		case errors.Is(err, context.DeadlineExceeded):
@@ -45,7 +45,7 @@ func problemOf(err error) client.Problem {
 			err = tga.Errorf(tga.StoreUnavailable, "the daemon stops: %w", err)
 		}
 	}
-	p := client.ProblemOf(err)
+	p := wire.ProblemOf(err)
 	info, ok := p.Code.Info()
 	if !ok {
 		// A tool's own code, in a cause; or the daemon's failure.
@@ -74,18 +74,18 @@ func problemOf(err error) client.Problem {
 func (q *request) refuse(err error) {
 	p := q.known(problemOf(err))
 	h := q.w.Header()
-	h.Set("Content-Type", client.ProblemType)
+	h.Set("Content-Type", wire.ProblemType)
 	if p.Retryable {
 		h.Set("Retry-After", strconv.FormatInt(max((p.RetryAfterMS+999)/1000, 1), 10))
 	}
 	q.status = p.Status
-	q.write(p.Status, client.Append(nil, p))
+	q.write(p.Status, wire.Append(nil, p))
 }
 
 // known takes the trace out of a problem where the peer cannot ask about it: a call that was
 // refused before anything was written has none. One of another namespace is no other than
 // one that is not there. Where the path names the trace, the client gets back what it said.
-func (q *request) known(p client.Problem) client.Problem {
+func (q *request) known(p wire.Problem) wire.Problem {
 	if p.TraceID.IsZero() || q.r.PathValue("id") != "" {
 		return p
 	}

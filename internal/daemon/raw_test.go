@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // rawWorld is a daemon with traces of every origin, each in the state in which the next
@@ -22,19 +22,19 @@ type rawWorld struct {
 
 // entries asks for a raw append as two requests, of a lease and under it: by the route of
 // one append, or of a batch of one.
-func entries(c tga.ID, batch bool, m client.AppendRequest) []ask {
+func entries(c tga.ID, batch bool, m wire.AppendRequest) []ask {
 	m.Lease = "{lease}"
 	path := "/v1/traces/" + c.String()
 	asks := []ask{{Method: "POST", Path: path + "/lease", Body: `{}`}}
 	if batch {
-		body := client.Append(nil, client.BatchRequest{Items: []client.BatchItem{{TraceID: c, AppendRequest: m}}})
+		body := wire.Append(nil, wire.BatchRequest{Items: []wire.BatchItem{{TraceID: c, AppendRequest: m}}})
 		return append(asks, ask{Method: "POST", Path: "/v1/entries:batch", Body: string(body)})
 	}
-	return append(asks, ask{Method: "POST", Path: path + "/entries", Body: string(client.Append(nil, m))})
+	return append(asks, ask{Method: "POST", Path: path + "/entries", Body: string(wire.Append(nil, m))})
 }
 
 // appendAs appends as a peer and returns the code of the refusal, "" where it is made.
-func (w *rawWorld) appendAs(uid uint32, c tga.ID, batch bool, m client.AppendRequest) string {
+func (w *rawWorld) appendAs(uid uint32, c tga.ID, batch bool, m wire.AppendRequest) string {
 	w.t.Helper()
 	asks := entries(c, batch, m)
 	got := w.as(uid, peerGID, append(asks, ask{Method: "POST", Path: "/v1/traces/" + c.String() + "/lease:release", Body: `{"lease":"{lease}"}`}))
@@ -47,7 +47,7 @@ func codeIn(t *testing.T, got ask, batch bool) string {
 	if !batch || got.Status != http.StatusOK {
 		return got.Code
 	}
-	var all client.BatchAnswers
+	var all wire.BatchAnswers
 	if err := json.Unmarshal([]byte(got.Answer), &all); err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func codeIn(t *testing.T, got ask, batch bool) string {
 }
 
 // appended appends as root.
-func (w *rawWorld) appended(c callChain, m func(lease string) client.AppendRequest) {
+func (w *rawWorld) appended(c callChain, m func(lease string) wire.AppendRequest) {
 	w.t.Helper()
 	lease, err := w.client.Lease(w.t.Context(), c.trace, 0)
 	if err != nil {
@@ -80,7 +80,7 @@ func (w *rawWorld) raw(uid uint32, typ tga.ArtifactType) callChain {
 	c := mintChain(w.t, fmt.Sprint("raw-", w.n), nil)
 	before := []*tga.Artifact{c.request, c.decision, c.call}[:typ-1]
 	for _, a := range before {
-		one := func(lease string) client.AppendRequest { return appending(lease, a) }
+		one := func(lease string) wire.AppendRequest { return appending(lease, a) }
 		if uid == 0 || a.Type == tga.DecisionType {
 			w.appended(c, one)
 			continue
@@ -310,7 +310,7 @@ func (w *rawWorld) head(trace tga.ID) tga.State {
 }
 
 // unsent is the append of a call that is never sent with the error that ends it.
-func (c callChain) unsent(t *testing.T) client.AppendRequest {
+func (c callChain) unsent(t *testing.T) wire.AppendRequest {
 	t.Helper()
 	call := *c.call
 	call.Meta = tga.Meta{tga.MetaAttempt: tga.AttemptNone}

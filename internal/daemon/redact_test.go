@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // startRedacting runs a daemon that stores neither the arguments nor the answer of charge on remote
@@ -25,13 +25,13 @@ func startRedacting(t *testing.T, rules string) *bench {
 }
 
 // appends are both ways by which a peer's own artifacts reach the log.
-var appends = map[string]func(b *bench, trace tga.ID, m client.AppendRequest) error{
-	"append": func(b *bench, trace tga.ID, m client.AppendRequest) error {
+var appends = map[string]func(b *bench, trace tga.ID, m wire.AppendRequest) error{
+	"append": func(b *bench, trace tga.ID, m wire.AppendRequest) error {
 		_, err := b.client.Append(b.t.Context(), trace, m)
 		return err
 	},
-	"batch": func(b *bench, trace tga.ID, m client.AppendRequest) error {
-		all, err := b.client.AppendBatch(b.t.Context(), []client.BatchItem{{TraceID: trace, AppendRequest: m}})
+	"batch": func(b *bench, trace tga.ID, m wire.AppendRequest) error {
+		all, err := b.client.AppendBatch(b.t.Context(), []wire.BatchItem{{TraceID: trace, AppendRequest: m}})
 		if err == nil && all[0].Problem != nil {
 			err = tga.Errorf(all[0].Problem.Code, "%s", all[0].Problem.Detail)
 		}
@@ -70,7 +70,7 @@ func TestPeersArtifactsBringNoSecret(t *testing.T) {
 			b := startRedacting(t, `args = ["/card"]`+"\n"+`result = ["/token"]`)
 			c := mintChain(t, "k", nil)
 			lease := b.lease(c.trace)
-			for _, m := range []client.AppendRequest{c.begin(lease), c.end(lease)} {
+			for _, m := range []wire.AppendRequest{c.begin(lease), c.end(lease)} {
 				if err := send(b, c.trace, m); err != nil {
 					t.Fatal(err)
 				}

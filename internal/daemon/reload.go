@@ -9,8 +9,8 @@ import (
 
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/notice"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // reloads is what a daemon knows of its reloads.
@@ -156,7 +156,7 @@ func (q operating) reload() (any, error) {
 		return nil, err
 	}
 	changed, err := q.d.reload()
-	return client.Reloaded{Changed: append([]string{}, changed...)}, err
+	return wire.Reloaded{Changed: append([]string{}, changed...)}, err
 }
 
 // stillSees refuses to go on with a stream whose peer may see less than when it began.

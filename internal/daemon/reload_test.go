@@ -18,6 +18,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // reload has the daemon read its configuration again, after words in it were replaced.
@@ -151,7 +152,7 @@ func TestStricterRulesHoldForWhatWaits(t *testing.T) {
 		return res.TraceID
 	}
 	vote := func(id tga.ID) error {
-		_, err := b.client.Decide(t.Context(), id, client.DecideRequest{Approve: true, Rationale: "looked at by a person"})
+		_, err := b.client.Decide(t.Context(), id, wire.DecideRequest{Approve: true, Rationale: "looked at by a person"})
 		return err
 	}
 	first, second, third := wait("first"), wait("second"), wait("third")

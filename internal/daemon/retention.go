@@ -8,8 +8,8 @@ import (
 
 	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/internal/retention"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // retaining is what a daemon knows of the runs of its retention rules.
@@ -93,7 +93,7 @@ func (d *Daemon) retention(ctx context.Context, dry bool) (done retention.Done, 
 
 // retain carries the retention rules out now, or says what they would do.
 func (q operating) retain() (any, error) {
-	var m client.RetentionRequest
+	var m wire.RetentionRequest
 	if err := q.decode(&m); err != nil {
 		return nil, err
 	}
@@ -103,11 +103,11 @@ func (q operating) retain() (any, error) {
 	if !q.d.conf().Retention.On() {
 		return nil, tga.Errorf(tga.ValidationError, "the configuration has no [[retention.rule]] and no [retention] seal_after: everything is kept")
 	}
-	return run(q.request, "", func(ctx context.Context) (client.Retained, error) {
+	return run(q.request, "", func(ctx context.Context) (wire.Retained, error) {
 		done, err := q.d.retention(ctx, m.DryRun)
-		all := client.Retained{Looked: done.Looked, Unreadable: done.Unreadable, Sealed: done.Sealed, More: done.More, Rules: []client.RetainedRule{}}
+		all := wire.Retained{Looked: done.Looked, Unreadable: done.Unreadable, Sealed: done.Sealed, More: done.More, Rules: []wire.RetainedRule{}}
 		for i, r := range done.Rules {
-			all.Rules = append(all.Rules, client.RetainedRule{Rule: i + 1, Due: r.Due, Erased: r.Erased, Archived: r.Archived})
+			all.Rules = append(all.Rules, wire.RetainedRule{Rule: i + 1, Due: r.Due, Erased: r.Erased, Archived: r.Archived})
 		}
 		return all, err
 	})

@@ -12,6 +12,7 @@ import (
 	"github.com/tgad/tgad/internal/ndjson"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // retentionBench is a daemon with rules and a clock that the test moves.
@@ -54,7 +55,7 @@ erase_after = "24h"
 		t.Fatal(err)
 	}
 	b.tool.respond(nil)
-	entries := func() (all []client.Entry) {
+	entries := func() (all []wire.Entry) {
 		for e, err := range b.client.Entries(t.Context(), paid.TraceID, 0, false) {
 			if err != nil {
 				t.Fatal(err)
@@ -65,9 +66,9 @@ erase_after = "24h"
 	}
 	before := entries()
 
-	retain := func(dry bool, want ...client.RetainedRule) client.Retained {
+	retain := func(dry bool, want ...wire.RetainedRule) wire.Retained {
 		t.Helper()
-		done, err := client.Retain(t.Context(), b.client, client.RetentionRequest{DryRun: dry})
+		done, err := client.Retain(t.Context(), b.client, wire.RetentionRequest{DryRun: dry})
 		if err != nil || len(done.Rules) != len(want) {
 			t.Fatalf("%+v %v", done, err)
 		}
@@ -79,13 +80,13 @@ erase_after = "24h"
 		}
 		return done
 	}
-	retain(false, client.RetainedRule{Rule: 1}, client.RetainedRule{Rule: 2})
+	retain(false, wire.RetainedRule{Rule: 1}, wire.RetainedRule{Rule: 2})
 	ahead.Store(int64(25 * time.Hour))
-	retain(true, client.RetainedRule{Rule: 1}, client.RetainedRule{Rule: 2, Due: 1})
+	retain(true, wire.RetainedRule{Rule: 1}, wire.RetainedRule{Rule: 2, Due: 1})
 	if _, err := os.Stat(archive); err == nil {
 		t.Error("a dry run wrote an archive")
 	}
-	file := retain(false, client.RetainedRule{Rule: 1}, client.RetainedRule{Rule: 2, Due: 1, Erased: 1}).Rules[1].Archived
+	file := retain(false, wire.RetainedRule{Rule: 1}, wire.RetainedRule{Rule: 2, Due: 1, Erased: 1}).Rules[1].Archived
 	raw, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +135,7 @@ func TestDaemonRetainsByItself(t *testing.T) {
 // TestRetentionIsRefused: without rules, and with an archive that would lie within the store.
 func TestRetentionIsRefused(t *testing.T) {
 	b := start(t, "")
-	if _, err := client.Retain(t.Context(), b.client, client.RetentionRequest{}); tga.CodeOf(err) != tga.ValidationError {
+	if _, err := client.Retain(t.Context(), b.client, wire.RetentionRequest{}); tga.CodeOf(err) != tga.ValidationError {
 		t.Error(err)
 	}
 	for _, dir := range []string{"", "/", "/log", "/x/y", "/../elsewhere/y"} { // elsewhere is a link to it
@@ -144,7 +145,7 @@ func TestRetentionIsRefused(t *testing.T) {
 		}
 		b.config = strings.Replace(b.config, "[store]", "[retention]\narchive = \""+b.data+dir+"\"\n[[retention.rule]]\nerase_after = \"1s\"\n[store]", 1)
 		b.start()
-		if _, err := client.Retain(t.Context(), b.client, client.RetentionRequest{DryRun: true}); tga.CodeOf(err) != tga.ValidationError || !strings.Contains(err.Error(), "within the store") {
+		if _, err := client.Retain(t.Context(), b.client, wire.RetentionRequest{DryRun: true}); tga.CodeOf(err) != tga.ValidationError || !strings.Contains(err.Error(), "within the store") {
 			t.Errorf("%s: %v", dir, err)
 		}
 	}

@@ -10,8 +10,8 @@ import (
 
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 const peerGID = 2000
@@ -151,9 +151,9 @@ func TestDecisionCannotPassVotesBy(t *testing.T) {
 		t.Fatal(err)
 	}
 	// One person cannot vote twice either.
-	_, err = b.client.Decide(t.Context(), res.TraceID, client.DecideRequest{Approve: true, Rationale: "the first of two votes"})
+	_, err = b.client.Decide(t.Context(), res.TraceID, wire.DecideRequest{Approve: true, Rationale: "the first of two votes"})
 	wantCode(t, err, tga.EscalationRequired)
-	_, err = b.client.Decide(t.Context(), res.TraceID, client.DecideRequest{Approve: true, Rationale: "the first of two votes"})
+	_, err = b.client.Decide(t.Context(), res.TraceID, wire.DecideRequest{Approve: true, Rationale: "the first of two votes"})
 	wantCode(t, err, tga.PermissionDenied)
 	if b.tool.sends("order-1") != 0 {
 		t.Error("the call was sent")
@@ -202,8 +202,8 @@ func TestNamespacesAreClosed(t *testing.T) {
 		{Method: "POST", Path: "/v1/traces/" + open.String() + "/finish", Body: `{"permit":"` + begun.Permit.String() + `","status":"SUCCESS"}`, Status: 404},
 		{Method: "POST", Path: "/v1/tool-calls", Body: `{"tool_server":"pay","tool_name":"charge","idempotency_key":"order-1","namespace":"default"}`, Status: 403},
 		{Method: "POST", Path: "/v1/begin", Body: `{"tool_server":"pay","tool_name":"charge","idempotency_key":"x","namespace":"default","begin_id":"b"}`, Status: 403},
-		{Method: "POST", Path: "/v1/traces/" + foreign.trace.String() + "/entries", Body: string(client.Append(nil, appending(lease(foreign), foreign.request))), Status: 403},
-		{Method: "POST", Path: "/v1/traces/" + own.trace.String() + "/entries", Body: string(client.Append(nil, appending(lease(own), own.request))), Status: 200},
+		{Method: "POST", Path: "/v1/traces/" + foreign.trace.String() + "/entries", Body: string(wire.Append(nil, appending(lease(foreign), foreign.request))), Status: 403},
+		{Method: "POST", Path: "/v1/traces/" + own.trace.String() + "/entries", Body: string(wire.Append(nil, appending(lease(own), own.request))), Status: 200},
 		// The same key is another call here: the effect of the other tenant is not served.
 		{Method: "POST", Path: "/v1/tool-calls", Body: `{"tool_server":"pay","tool_name":"charge","idempotency_key":"order-1","args":{"amount":6}}`, Status: 200},
 		{Method: "POST", Path: "/v1/export", Body: `{"trace_ids":["` + res.TraceID.String() + `"]}`, Status: 404},
@@ -229,7 +229,7 @@ func TestNamespacesAreClosed(t *testing.T) {
 	// In the log are the appends of its own traces, each with its entries, and no other cursor.
 	var mine, all []string
 	for line := range strings.Lines(got[len(got)-2].Answer) {
-		var l client.LogLine
+		var l wire.LogLine
 		if err := json.Unmarshal([]byte(line), &l); err != nil || len(l.Entries)+len(l.Notes) == 0 {
 			t.Errorf("%v: %s", err, line)
 		}

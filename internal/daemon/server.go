@@ -19,8 +19,8 @@ import (
 	"github.com/tgad/tgad/internal/evidence"
 	"github.com/tgad/tgad/internal/search"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // Daemon serves one store.
@@ -304,11 +304,11 @@ func (d *Daemon) admit(q *request, rt *route) error {
 	}
 	// A forwarder that was talked into passing a request on names another host, and
 	// cannot be talked into a header of ours.
-	if q.r.Host != client.Host {
-		return statusError{tga.Errorf(tga.ValidationError, "the Host is %.80q: want %q", q.r.Host, client.Host), http.StatusMisdirectedRequest}
+	if q.r.Host != wire.Host {
+		return statusError{tga.Errorf(tga.ValidationError, "the Host is %.80q: want %q", q.r.Host, wire.Host), http.StatusMisdirectedRequest}
 	}
-	if name := q.r.Header.Get(client.HeaderClient); strings.HasPrefix(rt.path, "/v1/") && (name == "" || len(name) > maxClientName) {
-		return tga.Errorf(tga.ValidationError, "the header %s is required: who asks, in 1 to %d bytes", client.HeaderClient, maxClientName)
+	if name := q.r.Header.Get(wire.HeaderClient); strings.HasPrefix(rt.path, "/v1/") && (name == "" || len(name) > maxClientName) {
+		return tga.Errorf(tga.ValidationError, "the header %s is required: who asks, in 1 to %d bytes", wire.HeaderClient, maxClientName)
 	}
 	if len(rt.verbs) > 0 && !slices.ContainsFunc(rt.verbs, q.peer.role.Has) {
 		return tga.Errorf(tga.PermissionDenied, "%s may not %s %s: it takes the verb %s", q.peer.name(), rt.method, rt.path, verbsText(rt.verbs))
@@ -362,7 +362,7 @@ func (q *request) answer(a any) {
 	q.status = http.StatusOK
 	e, ok := a.(exact)
 	if !ok {
-		e = exact{"application/json", client.Append(nil, a)}
+		e = exact{"application/json", wire.Append(nil, a)}
 	}
 	q.w.Header().Set("Content-Type", e.kind)
 	q.write(http.StatusOK, e.body)

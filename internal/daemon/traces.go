@@ -7,8 +7,8 @@ import (
 	"github.com/tgad/tgad/internal/story"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 	"github.com/tgad/tgad/wal/chain"
 )
 
@@ -62,7 +62,7 @@ func (q *request) traceInPath() (*chain.Trace, error) {
 }
 
 // classified is an open trace as recovery sees it.
-func classified(c runtime.Classified) client.OpenTrace {
+func classified(c runtime.Classified) wire.OpenTrace {
 	m := story.Listed(chain.Listing{OpenTrace: c.OpenTrace, Server: c.Server, Tool: c.Tool, Key: c.Key, ToolCallID: c.ToolCallID})
 	m.Held, m.Window = c.Held, string(c.Window)
 	if c.Record != nil {
@@ -86,10 +86,10 @@ func (q *request) timeline() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := client.Timeline{
+	m := wire.Timeline{
 		TraceID: t.ID, PlanID: t.PlanID, Namespace: t.Namespace, Deadline: t.Deadline,
 		Held: q.d.db.Holder(t.ID) == ledger.HolderAlive, Call: q.callOf(res),
-		Entries: []client.Entry{}, Notes: []json.RawMessage{},
+		Entries: []wire.Entry{}, Notes: []json.RawMessage{},
 	}
 	for e, err := range q.d.db.Entries(ctx, t.ID, 0) {
 		if err != nil {

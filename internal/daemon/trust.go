@@ -6,8 +6,8 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 	"github.com/tgad/tgad/wal/chain"
 )
 
@@ -18,7 +18,7 @@ func (q *request) inDoubt() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := client.Traces{Traces: []client.OpenTrace{}}
+	m := wire.Traces{Traces: []wire.OpenTrace{}}
 	for _, c := range all {
 		if !q.peer.sees(c.Namespace) {
 			continue
@@ -40,9 +40,9 @@ func (q *request) inDoubt() (any, error) {
 }
 
 // doubt tells what is known of a call in doubt, and what would end it.
-func (d *Daemon) doubt(t *chain.Trace, c runtime.Classified) (*client.Doubt, error) {
+func (d *Daemon) doubt(t *chain.Trace, c runtime.Classified) (*wire.Doubt, error) {
 	licence, next := d.next(t, c)
-	m := &client.Doubt{
+	m := &wire.Doubt{
 		Since: c.Record.Attempts.Newest, Licence: licence.Kind.String(), External: c.Record.Attempts.External, Cause: runtime.DoubtCause(t), Settles: []string{},
 	}
 	if d.atRest {
@@ -120,7 +120,7 @@ func (q *request) approvals() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := client.Approvals{Approvals: []client.Approval{}}
+	m := wire.Approvals{Approvals: []wire.Approval{}}
 	for _, a := range all {
 		if !q.peer.all() {
 			t, err := q.d.db.Load(q.r.Context(), a.TraceID)
@@ -136,16 +136,16 @@ func (q *request) approvals() (any, error) {
 	return m, nil
 }
 
-func approvalOf(a runtime.Approval) *client.Approval {
-	m := &client.Approval{
-		TraceID: a.TraceID, Kind: client.KindDecision, Since: a.Since, Expires: a.Expires, Required: a.Required, Why: a.Why,
+func approvalOf(a runtime.Approval) *wire.Approval {
+	m := &wire.Approval{
+		TraceID: a.TraceID, Kind: wire.KindDecision, Since: a.Since, Expires: a.Expires, Required: a.Required, Why: a.Why,
 		About: a.About(), Changed: a.Changed, MismatchDigest: a.Mismatch, EvidenceDigest: a.Evidence, Waiting: a.Waiting,
 	}
 	if a.Kind == runtime.AskConfirmation {
-		m.Kind = client.KindConfirmation
+		m.Kind = wire.KindConfirmation
 	}
 	for _, v := range a.Votes {
-		m.Votes = append(m.Votes, client.Vote{Who: v.Who, Approve: v.Approve, Rationale: v.Rationale, TS: v.TS})
+		m.Votes = append(m.Votes, wire.Vote{Who: v.Who, Approve: v.Approve, Rationale: v.Rationale, TS: v.TS})
 	}
 	return m
 }
@@ -238,12 +238,12 @@ func (q *request) rollbackPlan() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := client.RollbackPlan{Steps: []client.RollbackStep{}}
+	m := wire.RollbackPlan{Steps: []wire.RollbackStep{}}
 	for _, s := range plan {
 		if q.d.atRest && !q.d.conf().HasServer(s.Server) {
 			return nil, tga.Errorf(tga.NotFound, "no tool server %q is configured, so what undoes %s is not known: name the daemon's configuration with --config", s.Server, s.Tool).In(s.TraceID)
 		}
-		step := client.RollbackStep{
+		step := wire.RollbackStep{
 			TraceID: s.TraceID, State: s.State.String(), ToolServer: s.Server, ToolName: s.Tool, OutcomeClass: s.Class.String(),
 			CanUndo: s.CanUndo, CompensatedBy: s.CompensatedBy, Why: s.Why,
 		}
@@ -251,7 +251,7 @@ func (q *request) rollbackPlan() (any, error) {
 			step.Settled = tga.MillisOf(s.Settled)
 		}
 		if s.CanUndo {
-			step.Inverse = &client.Inverse{ToolServer: s.Inverse.Server, ToolName: s.Inverse.Tool, Args: s.Inverse.Args}
+			step.Inverse = &wire.Inverse{ToolServer: s.Inverse.Server, ToolName: s.Inverse.Tool, Args: s.Inverse.Args}
 		}
 		m.Steps = append(m.Steps, step)
 	}
@@ -265,12 +265,12 @@ func (q *request) delivered() (any, error) {
 		return nil, err
 	}
 	_, err = run(q, namespace, patient(leaseWait, func(ctx context.Context) (struct{}, error) { return struct{}{}, q.d.rt.Delivered(ctx, id) }))
-	return client.Done{OK: true}, err
+	return wire.Done{OK: true}, err
 }
 
 // giveUp says that a remote executor is no longer at its attempt.
 func (q *request) giveUp() (any, error) {
-	var m client.GiveUpRequest
+	var m wire.GiveUpRequest
 	id, namespace, err := q.decodeAbout(&m)
 	if err != nil {
 		return nil, err
@@ -282,5 +282,5 @@ func (q *request) giveUp() (any, error) {
 	_, err = run(q, namespace, patient(leaseWait, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, q.d.rt.GiveUp(ctx, id, permit, m.Cause, tga.ParseRetryAfterMS(m.RetryAfterMS))
 	}))
-	return client.Done{OK: true}, err
+	return wire.Done{OK: true}, err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 func replay(key string) runtime.Request {
@@ -85,7 +86,7 @@ func (b *bench) confirmByPerson(origin, waiting tga.ID) {
 		b.t.Fatalf("approvals %+v %v", list, err)
 	}
 	a := list[0]
-	if a.TraceID != origin || a.Kind != client.KindConfirmation || !slices.Equal(a.Waiting, []tga.ID{waiting}) || a.MismatchDigest.IsZero() {
+	if a.TraceID != origin || a.Kind != wire.KindConfirmation || !slices.Equal(a.Waiting, []tga.ID{waiting}) || a.MismatchDigest.IsZero() {
 		b.t.Errorf("approval %+v", a)
 	}
 	if n := b.scrape("tgad_approvals_pending"); n != 1 {
@@ -95,7 +96,7 @@ func (b *bench) confirmByPerson(origin, waiting tga.ID) {
 	if err != nil || !strings.Contains(string(raw), `"finding":"gone"`) {
 		b.t.Errorf("evidence %s %v", raw, err)
 	}
-	vote := client.DecideRequest{Approve: true, Rationale: "the booking was moved, not lost", About: tga.Sum([]byte("another question"))}
+	vote := wire.DecideRequest{Approve: true, Rationale: "the booking was moved, not lost", About: tga.Sum([]byte("another question"))}
 	_, err = b.client.Decide(ctx, origin, vote)
 	wantCode(b.t, err, tga.ConfirmationRequired)
 	vote.About = a.About
@@ -159,7 +160,7 @@ licence = "dedupe_args"
 	if err != nil || begun.Standing != runtime.BeginSend {
 		t.Fatal(begun, err)
 	}
-	var list []client.OpenTrace
+	var list []wire.OpenTrace
 	for len(list) != 3 { // the permit of put has to be stale first
 		time.Sleep(20 * time.Millisecond)
 		if list, err = b.client.InDoubt(ctx); err != nil {
@@ -438,7 +439,7 @@ func trustExchange(t *testing.T, c *client.Client, s *shop) {
 	wantCode(t, err, tga.ConfirmationRequired)
 	_, err = c.Approvals(ctx)
 	must(err)
-	_, err = c.Decide(ctx, res.TraceID, client.DecideRequest{Rationale: "the booking is really gone"})
+	_, err = c.Decide(ctx, res.TraceID, wire.DecideRequest{Rationale: "the booking is really gone"})
 	must(err)
 	_, err = c.Recover(ctx, waiting.TraceID)
 	must(err)

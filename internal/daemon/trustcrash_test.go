@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // killed runs f against a daemon in a process of its own, kills that with SIGKILL, and
@@ -61,13 +61,13 @@ func TestPendingApprovalSurvivesAKill(t *testing.T) {
 		wantCode(t, err, tga.EscalationRequired)
 	})
 	list, err := b.client.Approvals(t.Context())
-	if err != nil || len(list) != 1 || list[0].TraceID != waiting.TraceID || list[0].Kind != client.KindDecision {
+	if err != nil || len(list) != 1 || list[0].TraceID != waiting.TraceID || list[0].Kind != wire.KindDecision {
 		t.Fatalf("approvals %+v %v", list, err)
 	}
 	if n := b.tool.sends("k"); n != 0 {
 		t.Errorf("%d sends before it was approved", n)
 	}
-	res, err := b.client.Decide(b.patient(), waiting.TraceID, client.DecideRequest{Approve: true, Rationale: "the invoice was checked"})
+	res, err := b.client.Decide(b.patient(), waiting.TraceID, wire.DecideRequest{Approve: true, Rationale: "the invoice was checked"})
 	if err != nil || res.State != tga.Completed || b.tool.sends("k") != 1 {
 		t.Errorf("%+v %v, %d sends", res, err, b.tool.sends("k"))
 	}
@@ -115,7 +115,7 @@ func TestPendingConfirmationSurvivesAKill(t *testing.T) {
 	}
 	// The recovery of a start looks too, and may ask what is being answered.
 	for state := tga.Authorized; !state.Terminal(); {
-		_, err := b.client.Decide(b.patient(), first.TraceID, client.DecideRequest{Rationale: "the booking is really gone"})
+		_, err := b.client.Decide(b.patient(), first.TraceID, wire.DecideRequest{Rationale: "the booking is really gone"})
 		if err != nil && !errors.Is(err, tga.StateInvalidTransition) {
 			t.Fatal(err)
 		}

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // TestCallerWhoLeavesCutsNothingOff: a caller whose time is over is told that its call goes on.
@@ -30,8 +30,8 @@ func TestCallerWhoLeavesCutsNothingOff(t *testing.T) {
 		cutOff <- r.Context().Err() != nil
 		io.WriteString(w, `"paid"`)
 	})
-	status, header, raw := b.raw("POST", "/v1/tool-calls", `{"tool_server":"pay","tool_name":"charge","idempotency_key":"slow","args":`+string(charge("slow").Args)+`}`, client.HeaderTimeout, "2s")
-	var p client.Problem
+	status, header, raw := b.raw("POST", "/v1/tool-calls", `{"tool_server":"pay","tool_name":"charge","idempotency_key":"slow","args":`+string(charge("slow").Args)+`}`, wire.HeaderTimeout, "2s")
+	var p wire.Problem
 	if err := json.Unmarshal(raw, &p); err != nil || status != http.StatusConflict || p.Code != tga.IdempotencyKeyInFlight || !p.Retryable {
 		t.Errorf("%d %s", status, raw)
 	}

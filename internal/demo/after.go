@@ -12,8 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // answer is the part of a tool's answer that says what it did.
@@ -88,7 +88,7 @@ func (s *show) settleDoubt(ctx context.Context) error {
 
 // pick chooses a call whose doubt is worst: it was charged, and nobody knows but the
 // tool server. Without one it is the first.
-func (s *show) pick(list []client.OpenTrace) (client.OpenTrace, error) {
+func (s *show) pick(list []wire.OpenTrace) (wire.OpenTrace, error) {
 	for _, t := range list {
 		count, err := s.opaque.charges(t.ToolName, t.IdempotencyKey)
 		if err != nil {
@@ -102,7 +102,7 @@ func (s *show) pick(list []client.OpenTrace) (client.OpenTrace, error) {
 }
 
 // settleOne resolves a call in doubt as the journal says it went.
-func (s *show) settleOne(ctx context.Context, t client.OpenTrace) error {
+func (s *show) settleOne(ctx context.Context, t wire.OpenTrace) error {
 	count, err := s.opaque.charges(t.ToolName, t.IdempotencyKey)
 	if err != nil {
 		return err
@@ -127,7 +127,7 @@ func (s *show) settleOne(ctx context.Context, t client.OpenTrace) error {
 }
 
 // argsOf reads the arguments of a call from its request.
-func (s *show) argsOf(ctx context.Context, t client.OpenTrace) string {
+func (s *show) argsOf(ctx context.Context, t wire.OpenTrace) string {
 	said, err := s.opaque.client.Trace(ctx, t.TraceID)
 	if err != nil || len(said.Entries) == 0 {
 		return "{}"

@@ -13,8 +13,8 @@ import (
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/story"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // hit is what came of one kill.
@@ -88,7 +88,7 @@ func (w *world) strike(ctx context.Context, tool string, p point) (hit, error) {
 	res, again := w.client.Call(ctx, req)
 	if errors.Is(again, tga.EscalationRequired) {
 		h.Recovery = "waited for a person, sent"
-		res, again = w.client.Decide(ctx, req.TraceID, client.DecideRequest{Approve: true, Rationale: "the demo's approver says yes"})
+		res, again = w.client.Decide(ctx, req.TraceID, wire.DecideRequest{Approve: true, Rationale: "the demo's approver says yes"})
 	}
 	h.InDoubt = errors.Is(again, tga.EffectInDoubt) || res.ErrorCode == tga.EffectInDoubt
 	if again != nil && !h.InDoubt {

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // trust is the scenario about what the log alone cannot know.
@@ -236,7 +236,7 @@ func (t *trust) lostAnswers(ctx context.Context) error {
 		}
 		<-done // killed, in doubt or answered: the journal and the log say what counts
 	}
-	var left []client.OpenTrace
+	var left []wire.OpenTrace
 	err := until(ctx, func() (bool, error) {
 		var err error
 		left, err = t.w.client.InDoubt(ctx)

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/payments/journal"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // await waits until the trigger of a point has happened to a call. It gives up, and
@@ -63,7 +63,7 @@ func (w *world) awaitState(ctx context.Context, trace tga.ID, state tga.State) b
 	return false
 }
 
-func toState(e client.Entry) string {
+func toState(e wire.Entry) string {
 	var entry struct {
 		To string `json:"to_state"`
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/tgad/tgad/internal/evidence/tree"
 	"github.com/tgad/tgad/internal/logfile"
 	"github.com/tgad/tgad/internal/ndjson"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // evidence is a file that proves traces, each of which was one append.
@@ -88,7 +88,7 @@ func TestEvidenceIsShownWithWhatItProves(t *testing.T) {
 	}
 	end := bytes.LastIndex(data, []byte(`{"kind":"end"`))
 	f = open(t, write(t, data[:end]))
-	if list := ids(t, f, client.TracesQuery{All: true}); f.Fault == nil || len(list) != 3 {
+	if list := ids(t, f, wire.TracesQuery{All: true}); f.Fault == nil || len(list) != 3 {
 		t.Errorf("without its end: %d traces, %v", len(list), f.Fault)
 	}
 	for _, tr := range all {

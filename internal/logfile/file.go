@@ -15,8 +15,8 @@ import (
 	"github.com/tgad/tgad/internal/ndjson"
 	"github.com/tgad/tgad/internal/segment"
 	"github.com/tgad/tgad/internal/story"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 	"github.com/tgad/tgad/wal/chain"
 )
 
@@ -47,7 +47,7 @@ type File struct {
 
 // listed is a trace of the file.
 type listed struct {
-	client.OpenTrace
+	wire.OpenTrace
 	doubt bool
 	place ndjson.Place // of its lines; none of a segment
 	seq   uint64       // of its head
@@ -143,7 +143,7 @@ func (f *File) readLines(in *Reader, at int64) error {
 func (f *File) add(t *chain.Trace, place ndjson.Place) {
 	l := listed{OpenTrace: story.Listed(t.Listing()), place: place, seq: t.Head.Seq, notes: t.NoteHead.Number}
 	if rec, ok := story.Doubt(t); ok {
-		l.doubt, l.Attempts, l.Doubt = true, rec.Attempts.Count, &client.Doubt{Since: l.Since}
+		l.doubt, l.Attempts, l.Doubt = true, rec.Attempts.Count, &wire.Doubt{Since: l.Since}
 	}
 	f.list = append(f.list, l)
 }
@@ -211,7 +211,7 @@ func (f *File) sealed(id tga.ID) (found segment.Trace, err error) {
 func (f *File) Ready(context.Context) error { return nil }
 
 // InDoubt returns the calls that may have been sent and of which the file has no effect.
-func (f *File) InDoubt(context.Context) (all []client.OpenTrace, err error) {
+func (f *File) InDoubt(context.Context) (all []wire.OpenTrace, err error) {
 	for _, l := range f.list {
 		if l.doubt {
 			all = append(all, l.OpenTrace)
@@ -221,15 +221,15 @@ func (f *File) InDoubt(context.Context) (all []client.OpenTrace, err error) {
 }
 
 // Approvals returns none: a file does not say who is asked.
-func (f *File) Approvals(context.Context) ([]client.Approval, error) { return nil, nil }
+func (f *File) Approvals(context.Context) ([]wire.Approval, error) { return nil, nil }
 
 // Traces yields the traces of the file.
-func (f *File) Traces(_ context.Context, q client.TracesQuery) iter.Seq2[client.OpenTrace, error] {
-	return func(yield func(client.OpenTrace, error) bool) {
+func (f *File) Traces(_ context.Context, q wire.TracesQuery) iter.Seq2[wire.OpenTrace, error] {
+	return func(yield func(wire.OpenTrace, error) bool) {
 		list := f.list
 		if q.Newest {
 			list = slices.SortedFunc(slices.Values(list), func(a, b listed) int { return newer(a.OpenTrace, b.OpenTrace) })
-			after := client.OpenTrace{TraceID: q.After, Since: q.Before}
+			after := wire.OpenTrace{TraceID: q.After, Since: q.Before}
 			list = list[sort.Search(len(list), func(i int) bool { return q.After.IsZero() || newer(after, list[i].OpenTrace) < 0 }):]
 		} else if from, found := f.find(q.After); found {
 			list = list[from+1:]
@@ -246,12 +246,12 @@ func (f *File) Traces(_ context.Context, q client.TracesQuery) iter.Seq2[client.
 }
 
 // newer orders traces by when they came into their states, the newest first.
-func newer(a, b client.OpenTrace) int {
+func newer(a, b wire.OpenTrace) int {
 	return cmp.Or(cmp.Compare(b.Since, a.Since), bytes.Compare(b.TraceID[:], a.TraceID[:]))
 }
 
 // matches says whether a trace is one that is asked for.
-func (f *File) matches(q *client.TracesQuery, t client.OpenTrace) (bool, error) {
+func (f *File) matches(q *wire.TracesQuery, t wire.OpenTrace) (bool, error) {
 	if !story.Matches(q, t) {
 		return false, nil
 	}
@@ -288,13 +288,13 @@ func (f *File) Request(_ context.Context, id tga.ID) (*tga.Artifact, error) {
 }
 
 // Trace returns everything about one trace.
-func (f *File) Trace(_ context.Context, id tga.ID) (m client.Timeline, err error) {
+func (f *File) Trace(_ context.Context, id tga.ID) (m wire.Timeline, err error) {
 	entries, notes, err := f.trace(id)
 	if err != nil {
 		return m, err
 	}
 	l, _ := f.find(id)
-	m = client.Timeline{TraceID: id, Namespace: f.list[l].Namespace, Deadline: f.list[l].Deadline}
+	m = wire.Timeline{TraceID: id, Namespace: f.list[l].Namespace, Deadline: f.list[l].Deadline}
 	if a := entries[0].Artifact; a != nil {
 		m.PlanID = a.PlanID
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/tgad/tgad/internal/ndjson"
 	"github.com/tgad/tgad/internal/segment"
 	"github.com/tgad/tgad/internal/story"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 	"github.com/tgad/tgad/wal/chain"
 )
 
@@ -89,7 +89,7 @@ func open(t *testing.T, path string) *logfile.File {
 }
 
 // ids are those of a list.
-func ids(t *testing.T, f *logfile.File, q client.TracesQuery) (all []tga.ID) {
+func ids(t *testing.T, f *logfile.File, q wire.TracesQuery) (all []tga.ID) {
 	t.Helper()
 	for o, err := range f.Traces(t.Context(), q) {
 		if err != nil {
@@ -137,15 +137,15 @@ func TestFilesShowTheirTraces(t *testing.T) {
 		for _, tr := range want {
 			whole(t, f, tr)
 		}
-		list := ids(t, f, client.TracesQuery{All: true})
+		list := ids(t, f, wire.TracesQuery{All: true})
 		if len(list) != len(want) || f.Found.Traces != len(want) {
 			t.Errorf("%s: %d of %d traces listed, %d counted", kind, len(list), len(want), f.Found.Traces)
 		}
-		if rest := ids(t, f, client.TracesQuery{All: true, After: list[0]}); len(rest) != len(want)-1 || rest[0] != list[1] {
+		if rest := ids(t, f, wire.TracesQuery{All: true, After: list[0]}); len(rest) != len(want)-1 || rest[0] != list[1] {
 			t.Errorf("%s: after the first there are %d", kind, len(rest))
 		}
 		doubt, err := f.InDoubt(t.Context())
-		if open := ids(t, f, client.TracesQuery{}); err != nil || len(open) != len(want)-3 || len(doubt) != len(want)-3 {
+		if open := ids(t, f, wire.TracesQuery{}); err != nil || len(open) != len(want)-3 || len(doubt) != len(want)-3 {
 			t.Errorf("%s: open are %v, in doubt %v, %v", kind, open, doubt, err)
 		}
 		if kind == logfile.Export && (doubt[0].TraceID != all[3].ID || doubt[0].Attempts != 1) {
@@ -178,7 +178,7 @@ func TestDamageIsSaidAndTheRestIsShown(t *testing.T) {
 		"a trailer":        {flip(seg, len(seg)-5), tga.StateChecksumMismatch, 3},
 	} {
 		f := open(t, write(t, c.data))
-		list := ids(t, f, client.TracesQuery{All: true})
+		list := ids(t, f, wire.TracesQuery{All: true})
 		if tga.CodeOf(f.Fault) != c.code || len(list) != c.left {
 			t.Errorf("%s: %d traces, want %d; %v", name, len(list), c.left, f.Fault)
 		}
@@ -233,7 +233,7 @@ func TestTheLongestIsShown(t *testing.T) {
 	short.Entries, short.Notes = short.Entries[:3], nil
 	for _, both := range [][2]*chaintest.Trace{{&short, long}, {long, &short}} {
 		f := open(t, write(t, append(export(t, both[:1]), export(t, both[1:])...)))
-		if f.Fault != nil || len(ids(t, f, client.TracesQuery{All: true})) != 1 {
+		if f.Fault != nil || len(ids(t, f, wire.TracesQuery{All: true})) != 1 {
 			t.Fatal(f.Fault)
 		}
 		whole(t, f, long)

@@ -6,8 +6,8 @@ import (
 	"io"
 	"strconv"
 
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
-	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -23,7 +23,7 @@ func randomHex() string {
 // fail answers a request with a JSON-RPC error.
 func (c *conv) fail(id []byte, b *batchReply, code int, tgaCode tga.Code, trace, words string) {
 	env := mcpraw.Envelope{RawID: id, ID: mcpraw.Span{From: 0, To: 1}} // an answer, where it matters
-	_ = c.hand(b, &env, wire.Text(say.Fault(id, code, tgaCode, trace, words)))
+	_ = c.hand(b, &env, frames.Text(say.Fault(id, code, tgaCode, trace, words)))
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }

@@ -8,12 +8,12 @@ import (
 	"strings"
 
 	"github.com/tgad/tgad/internal/clip"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
-	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // A call that waits for people can ask those at the client: a client of a revision with a
@@ -93,7 +93,7 @@ func (q *call) inRequest() bool {
 }
 
 // asksInRequest reports whether the client of a message that passes takes questions in answers.
-func asksInRequest(f *wire.Frame) bool {
+func asksInRequest(f *frames.Frame) bool {
 	if !f.Params.Present() {
 		return false
 	}
@@ -148,7 +148,7 @@ func (a *attempt) cast(ctx context.Context, trace tga.ID, v *vote) {
 		return
 	}
 	err := patient(ctx, func(ctx context.Context) error {
-		_, err := a.s.opts.Log.Decide(ctx, trace, client.DecideRequest{Approve: v.approve, Rationale: v.words})
+		_, err := a.s.opts.Log.Decide(ctx, trace, wire.DecideRequest{Approve: v.approve, Rationale: v.words})
 		return err
 	})
 	switch {
@@ -171,7 +171,7 @@ func (o *opening) elicits() bool {
 
 // posed is a question to the client that is open.
 type posed struct {
-	to   chan *wire.Frame
+	to   chan *frames.Frame
 	over func() // called when it is not open any more, before the client's next message is taken
 }
 
@@ -180,15 +180,15 @@ type posed struct {
 func (c *conv) askClient(ctx context.Context, method string, params []byte, over func()) ([]byte, error) {
 	id := []byte(`"` + ownPrefix + randomHex() + `"`)
 	raw := tga.AppendString(append(append([]byte(`{"jsonrpc":"2.0","id":`), id...), `,"method":`...), method)
-	f := wire.NewFrame(append(append(append(raw, `,"params":`...), params...), '}'))
-	got := make(chan *wire.Frame, 1)
+	f := frames.NewFrame(append(append(append(raw, `,"params":`...), params...), '}'))
+	got := make(chan *frames.Frame, 1)
 	c.mu.Lock()
-	c.questions[wire.KeyOf(id)] = &posed{to: got, over: over}
+	c.questions[frames.KeyOf(id)] = &posed{to: got, over: over}
 	c.mu.Unlock()
 	defer func() {
 		c.mu.Lock()
-		if p := c.questions[wire.KeyOf(id)]; p != nil {
-			delete(c.questions, wire.KeyOf(id))
+		if p := c.questions[frames.KeyOf(id)]; p != nil {
+			delete(c.questions, frames.KeyOf(id))
 			p.over()
 		}
 		c.mu.Unlock()
@@ -200,12 +200,12 @@ func (c *conv) askClient(ctx context.Context, method string, params []byte, over
 	case f := <-got:
 		defer f.Close()
 		if !f.Result.Present() {
-			said, err := f.Bytes(f.Fault, wire.SpillBytes)
+			said, err := f.Bytes(f.Fault, frames.SpillBytes)
 			return nil, errors.Join(fmt.Errorf("the client answers %.200s", said), err)
 		}
-		return f.Bytes(f.Result, wire.SpillBytes)
+		return f.Bytes(f.Result, frames.SpillBytes)
 	case <-ctx.Done():
-		n := wire.NewFrame(append(append([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), id...), "}}"...))
+		n := frames.NewFrame(append(append([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), id...), "}}"...))
 		_ = c.send(nil, &n.Envelope, n) // a client that is gone is seen by send
 		return nil, context.Cause(ctx)
 	case <-c.life.Done():
@@ -214,10 +214,10 @@ func (c *conv) askClient(ctx context.Context, method string, params []byte, over
 }
 
 // ownQuestion takes a client's answer to a question of the shim's.
-func (c *conv) ownQuestion(f *wire.Frame) bool {
+func (c *conv) ownQuestion(f *frames.Frame) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	key := wire.KeyOf(f.RawID)
+	key := frames.KeyOf(f.RawID)
 	p := c.questions[key]
 	delete(c.questions, key)
 	if p != nil {

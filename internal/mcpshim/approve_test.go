@@ -11,8 +11,8 @@ import (
 
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // peopleWorld is a log in which people decide about the tool charge.
@@ -172,7 +172,7 @@ func (l submitting) Begin(ctx context.Context, req runtime.BeginRequest) (runtim
 
 type refusing struct{ Log }
 
-func (refusing) Decide(context.Context, tga.ID, client.DecideRequest) (runtime.Result, error) {
+func (refusing) Decide(context.Context, tga.ID, wire.DecideRequest) (runtime.Result, error) {
 	return runtime.Result{}, tga.Errorf(tga.PermissionDenied, "you handed it in")
 }
 

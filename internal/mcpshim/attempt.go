@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/paper"
-	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/workspace"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -101,8 +101,8 @@ func (s *latch) ends(ctx context.Context) (context.Context, context.CancelFunc) 
 
 // outcome is how an attempt ended.
 type outcome struct {
-	frame  *wire.Frame // the tool server's own message, for the call that was sent
-	value  []byte      // a recorded result or error member
+	frame  *frames.Frame // the tool server's own message, for the call that was sent
+	value  []byte        // a recorded result or error member
 	fault  bool
 	asks   []byte // in place of an answer: a result that asks the person at the client
 	words  string // for a call without an effect to show

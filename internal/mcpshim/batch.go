@@ -7,8 +7,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
-	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -99,24 +99,24 @@ func (c *conv) giveWhole(b *batchReply, whole []byte) error {
 	owed := b.owed
 	b.mu.Unlock()
 	if len(owed) == 0 {
-		return c.put(c.out.hand, env, wire.Text(whole))
+		return c.put(c.out.hand, env, frames.Text(whole))
 	}
 	// Elsewhere: it may be the tool server's answer that was the last, and its next
 	// message is not to wait for the log.
 	c.giving(nil)
 	c.work.Go(func() {
 		defer c.given()
-		c.deliver(owed, func() error { return c.put(c.out.send, env, wire.Text(whole)) }) // a client that is gone is seen by put
+		c.deliver(owed, func() error { return c.put(c.out.send, env, frames.Text(whole)) }) // a client that is gone is seen by put
 	})
 	return nil
 }
 
 // owesAnswer reports whether a message of a batch is answered. One that does not pass is,
 // under no id if need be.
-func owesAnswer(f *wire.Frame) bool { return f.Bad != "" || f.Batch || f.IsRequest() }
+func owesAnswer(f *frames.Frame) bool { return f.Bad != "" || f.Batch || f.IsRequest() }
 
 // wantsAnswer reports whether a client waits for an answer to a message.
-func wantsAnswer(f *wire.Frame) bool {
+func wantsAnswer(f *frames.Frame) bool {
 	if !f.Batch {
 		return f.IsRequest()
 	}
@@ -125,12 +125,12 @@ func wantsAnswer(f *wire.Frame) bool {
 }
 
 // fromBatch takes a client's batch apart.
-func (c *conv) fromBatch(f *wire.Frame) {
+func (c *conv) fromBatch(f *frames.Frame) {
 	b := &batchReply{name: f.RawID}
 	all := splitBatch(f)
 	if all == nil {
 		_ = c.put(c.out.hand, &mcpraw.Envelope{Batch: true, RawID: b.name},
-			wire.Text(say.Fault([]byte("null"), mcpraw.CodeInvalidRequest, "", "", "the batch is empty, no JSON, or too long")))
+			frames.Text(say.Fault([]byte("null"), mcpraw.CodeInvalidRequest, "", "", "the batch is empty, no JSON, or too long")))
 		return
 	}
 	for _, e := range all {
@@ -147,7 +147,7 @@ func (c *conv) fromBatch(f *wire.Frame) {
 }
 
 // splitBatch returns the messages of a batch, nil where it is none that passes.
-func splitBatch(f *wire.Frame) []*wire.Frame {
+func splitBatch(f *frames.Frame) []*frames.Frame {
 	defer f.Close()
 	raw, err := f.Bytes(mcpraw.Span{From: 0, To: f.Size}, maxBatchBytes)
 	if err != nil {
@@ -157,9 +157,9 @@ func splitBatch(f *wire.Frame) []*wire.Frame {
 	if json.Unmarshal(raw, &items) != nil || len(items) > maxBatch {
 		return nil
 	}
-	var all []*wire.Frame
+	var all []*frames.Frame
 	for _, item := range items {
-		all = append(all, wire.NewFrame(item))
+		all = append(all, frames.NewFrame(item))
 	}
 	return all
 }

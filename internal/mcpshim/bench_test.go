@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tgad/tgad/internal/mcpfront/wire"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 )
 
 // BenchmarkOverhead is what a message costs beside the bare tool server: p50 and p99 of
@@ -93,7 +93,7 @@ func benchPeer(b *testing.B, shim bool) func(method, params string) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if f := wire.NewFrame(line[:len(line)-1]); string(f.RawID) != fmt.Sprint(id) || !f.Result.Present() {
+		if f := frames.NewFrame(line[:len(line)-1]); string(f.RawID) != fmt.Sprint(id) || !f.Result.Present() {
 			b.Fatalf("%s: %.300s", method, line)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tgad/tgad/internal/mcpfront/wire"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -31,20 +31,20 @@ type call struct {
 	token     []byte          // of progress notifications; nil = none wanted
 	version   mcpraw.Revision // protocol revision that the request itself names
 	steps     uint64          // progress notifications so far
-	arrivals  chan *wire.Frame
+	arrivals  chan *frames.Frame
 	gaveUp    *latch
 	mu        sync.Mutex
 	sent      atomic.Bool
 	joined    *attempt
 	derived   bool // it has no key of its own
 	scope     string
-	part      func() bool       // says that it waits for its attempt no more, see [attempt.exit]
-	vote      *vote             // of a person at the client, on
-	voteOn    tga.ID            // this trace
-	again     tga.ID            // of a call that this person says to run again
-	posed     bool              // this message has asked its person, or brings what that one says
-	question  []byte            // the answer to this message that asks
-	abandoned func(*wire.Frame) // takes an answer that comes after the attempt gave up
+	part      func() bool         // says that it waits for its attempt no more, see [attempt.exit]
+	vote      *vote               // of a person at the client, on
+	voteOn    tga.ID              // this trace
+	again     tga.ID              // of a call that this person says to run again
+	posed     bool                // this message has asked its person, or brings what that one says
+	question  []byte              // the answer to this message that asks
+	abandoned func(*frames.Frame) // takes an answer that comes after the attempt gave up
 
 	// Of a task of the shim's own.
 	asTask    bool        // the client takes one in place of an answer
@@ -73,7 +73,7 @@ const progressEvery = 5 * time.Second
 
 // toolsCall takes a tools/call. What cannot be governed is refused: an argument that two
 // parsers read apart would be approved as one call and run as another.
-func (c *conv) toolsCall(f *wire.Frame, b *batchReply) {
+func (c *conv) toolsCall(f *frames.Frame, b *batchReply) {
 	raw, err := f.Bytes(f.Params, maxParams)
 	var p *callParams
 	if err == nil {
@@ -126,12 +126,12 @@ func (c *conv) toolsCall(f *wire.Frame, b *batchReply) {
 }
 
 // newCall makes a governed call of a message.
-func (c *conv) newCall(f *wire.Frame, p *callParams, tool Tool, b *batchReply) (*call, error) {
+func (c *conv) newCall(f *frames.Frame, p *callParams, tool Tool, b *batchReply) (*call, error) {
 	q := &call{
 		conv: c, env: f.Envelope, params: p, tool: tool, token: p.metaValue("progressToken"),
 		version:  p.revision(),
 		w:        &waiting{id: f.RawID, method: f.Method, batch: b},
-		arrivals: make(chan *wire.Frame, 1), gaveUp: newLatch(),
+		arrivals: make(chan *frames.Frame, 1), gaveUp: newLatch(),
 	}
 	q.w.call, q.earlier = q, c.gone()
 	var err error
@@ -150,18 +150,18 @@ func (c *conv) gone() []*delivery {
 }
 
 // around returns what stands before and after the params of a message.
-func around(f *wire.Frame) (head, tail []byte, err error) {
-	if head, err = f.Bytes(mcpraw.Span{From: 0, To: f.Params.From}, wire.SpillBytes); err != nil {
+func around(f *frames.Frame) (head, tail []byte, err error) {
+	if head, err = f.Bytes(mcpraw.Span{From: 0, To: f.Params.From}, frames.SpillBytes); err != nil {
 		return nil, nil, err
 	}
-	tail, err = f.Bytes(mcpraw.Span{From: f.Params.To, To: f.Size}, wire.SpillBytes)
+	tail, err = f.Bytes(mcpraw.Span{From: f.Params.To, To: f.Size}, frames.SpillBytes)
 	return head, tail, err
 }
 
 // failWith answers with a coded error and its pointer.
 func (c *conv) failWith(id []byte, b *batchReply, code int, trace string, err error) {
 	words := err.Error()
-	var ch *wire.Challenge
+	var ch *frames.Challenge
 	if errors.As(err, &ch) {
 		c.challenged(id, b, ch)
 	}
@@ -240,7 +240,7 @@ func (q *call) run() {
 
 // turnedAway answers a call that came to no attempt. What is no fault of its own may be made again.
 func (q *call) turnedAway(err error) {
-	var ch *wire.Challenge
+	var ch *frames.Challenge
 	code := tga.CodeOf(err)
 	if code != tga.StoreUnavailable && code != tga.ToolError || errors.As(err, &ch) {
 		q.conv.failWith(q.w.id, q.w.batch, mcpraw.CodeInvalidParams, "", err)
@@ -383,7 +383,7 @@ func (q *call) attempt() *attempt {
 
 // cancelled takes a client's notice that it gave a request up. What the tool server has
 // not been sent it is not told about.
-func (c *conv) cancelled(f *wire.Frame) {
+func (c *conv) cancelled(f *frames.Frame) {
 	params, err := f.Bytes(f.Params, maxCancel)
 	if err != nil {
 		f.Close()
@@ -391,7 +391,7 @@ func (c *conv) cancelled(f *wire.Frame) {
 	}
 	id := mcpraw.At(params, "/requestId")
 	c.mu.Lock()
-	w := c.pending[wire.KeyOf(id)]
+	w := c.pending[frames.KeyOf(id)]
 	c.mu.Unlock()
 	if w != nil && w.sub != nil && (w.sub.raw == nil || c.s.opts.URL != "") {
 		c.subs.unsubscribe(w)
@@ -439,7 +439,7 @@ func (c *conv) wasPassed(w *waiting) bool {
 }
 
 // arrived takes the tool server's answer.
-func (q *call) arrived(f *wire.Frame) {
+func (q *call) arrived(f *frames.Frame) {
 	q.mu.Lock()
 	late := q.abandoned
 	q.mu.Unlock()
@@ -456,9 +456,9 @@ func (q *call) arrived(f *wire.Frame) {
 }
 
 // message is the call as the tool server gets it.
-func (q *call) message(key, trace string, attempt uint32, sc runtime.SpanContext) *wire.Message {
+func (q *call) message(key, trace string, attempt uint32, sc runtime.SpanContext) *frames.Message {
 	params := q.params.govern(q.args, key, trace, attempt, q.tool, sc)
-	m := &wire.Message{Env: &q.env, Name: q.params.tool, Version: q.version, Parts: []io.WriterTo{wire.Text(q.head), wire.Text(params), wire.Text(q.tail)}}
+	m := &frames.Message{Env: &q.env, Name: q.params.tool, Version: q.version, Parts: []io.WriterTo{frames.Text(q.head), frames.Text(params), frames.Text(q.tail)}}
 	m.Mirrored = mirroredOf(q.headers, params)
 	return m
 }
@@ -482,7 +482,7 @@ func (q *call) send(l *link, b runtime.Begun, sc runtime.SpanContext, late func(
 }
 
 // lateTo hands an answer that comes from now on to f.
-func (q *call) lateTo(f func(*wire.Frame)) {
+func (q *call) lateTo(f func(*frames.Frame)) {
 	q.mu.Lock()
 	q.abandoned = f
 	q.mu.Unlock()

@@ -9,9 +9,9 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/paper"
 	"github.com/tgad/tgad/internal/mcpfront/say"
-	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
 )
@@ -28,7 +28,7 @@ type outlet interface {
 var errNotThere = errors.New("the client is gone")
 
 // stdout is the way to a client that reads lines.
-type stdout struct{ *wire.Sink }
+type stdout struct{ *frames.Sink }
 
 func (s stdout) send(_ *mcpraw.Envelope, parts ...io.WriterTo) error {
 	err := s.Write(parts...)
@@ -68,11 +68,11 @@ type conv struct {
 	changed   chan struct{} // closed when up changes or a start failed
 	failures  uint64        // starts that failed, and tool servers that ended
 	failure   error         // of the newest of them
-	pending   map[wire.Key]*waiting
-	asked     map[wire.Key]*link  // the tool server's own requests under way
-	questions map[wire.Key]*posed // the shim's own to the client
-	late      int                 // of pending, those that nobody waits for
-	owing     int                 // answers that are being given to the client
+	pending   map[frames.Key]*waiting
+	asked     map[frames.Key]*link  // the tool server's own requests under way
+	questions map[frames.Key]*posed // the shim's own to the client
+	late      int                   // of pending, those that nobody waits for
+	owing     int                   // answers that are being given to the client
 	opening   opening
 
 	// What a conversation does beside calls.
@@ -91,11 +91,11 @@ type conv struct {
 type waiting struct {
 	id     []byte
 	method string
-	link   *link            // that it was written to; nil = not yet
-	call   *call            // a governed tools/call
-	seen   *sight           // a tools/call that is observed
-	own    chan *wire.Frame // a request of the shim's own
-	task   *openCall        // that the request asks about
+	link   *link              // that it was written to; nil = not yet
+	call   *call              // a governed tools/call
+	seen   *sight             // a tools/call that is observed
+	own    chan *frames.Frame // a request of the shim's own
+	task   *openCall          // that the request asks about
 	sub    *subscription
 	batch  *batchReply
 
@@ -115,7 +115,7 @@ const ownPrefix, probePrefix = "tgad-", "from-tgad-"
 func (s *Shim) newConv(out outlet) *conv {
 	c := &conv{
 		s: s, out: out, id: randomHex(), changed: make(chan struct{}), rush: newLatch(),
-		pending: map[wire.Key]*waiting{}, asked: map[wire.Key]*link{}, questions: map[wire.Key]*posed{},
+		pending: map[frames.Key]*waiting{}, asked: map[frames.Key]*link{}, questions: map[frames.Key]*posed{},
 	}
 	c.life, c.end = context.WithCancel(s.life)
 	c.subs.c, c.tools.c, c.own.c, c.polls.c, c.doubts.c, c.permits.s = c, c, c, c, c, s
@@ -124,7 +124,7 @@ func (s *Shim) newConv(out outlet) *conv {
 
 // fromClient takes one message of the client's. What takes longer than a write goes on
 // elsewhere, so that the next message is not kept waiting.
-func (c *conv) fromClient(f *wire.Frame, b *batchReply) {
+func (c *conv) fromClient(f *frames.Frame, b *batchReply) {
 	switch {
 	case f.Bad != "":
 		c.refuse(f, b)
@@ -160,7 +160,7 @@ func (c *conv) fromClient(f *wire.Frame, b *batchReply) {
 }
 
 // refuse answers a message that does not pass.
-func (c *conv) refuse(f *wire.Frame, b *batchReply) {
+func (c *conv) refuse(f *frames.Frame, b *batchReply) {
 	id, code := f.RawID, mcpraw.CodeInvalidRequest
 	if id == nil {
 		id, code = []byte("null"), mcpraw.CodeParse
@@ -177,7 +177,7 @@ func (c *conv) register(w *waiting) error {
 	if len(c.pending)-c.late >= c.s.opts.MaxRequests {
 		return errors.New("too many requests are under way")
 	}
-	key := wire.KeyOf(w.id)
+	key := frames.KeyOf(w.id)
 	if c.pending[key] != nil {
 		return errors.New("a request of this id is under way")
 	}
@@ -191,7 +191,7 @@ func (c *conv) unregister(w *waiting) { c.taken(w) }
 func (c *conv) taken(w *waiting) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	key := wire.KeyOf(w.id)
+	key := frames.KeyOf(w.id)
 	was := c.pending[key] == w
 	if was {
 		c.drop(key)
@@ -200,7 +200,7 @@ func (c *conv) taken(w *waiting) bool {
 }
 
 // drop takes a request off those under way. The lock is held.
-func (c *conv) drop(key wire.Key) {
+func (c *conv) drop(key frames.Key) {
 	if c.pending[key].late {
 		c.late--
 	}
@@ -213,7 +213,7 @@ func (c *conv) drop(key wire.Key) {
 func (c *conv) keepLate(w *waiting) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch key := wire.KeyOf(w.id); {
+	switch key := frames.KeyOf(w.id); {
 	case c.pending[key] != w || w.late:
 	case w.link != c.up || c.late >= c.s.opts.MaxRequests:
 		c.drop(key)
@@ -224,16 +224,16 @@ func (c *conv) keepLate(w *waiting) {
 }
 
 // pass gives a request on as it is.
-func (c *conv) pass(f *wire.Frame, b *batchReply) { c.passWith(f, b, nil) }
+func (c *conv) pass(f *frames.Frame, b *batchReply) { c.passWith(f, b, nil) }
 
 // passWith gives a request on as it is, with arguments of it in headers where the way to
 // the tool server has any.
-func (c *conv) passWith(f *wire.Frame, b *batchReply, headers []mcpraw.ParamHeader) {
+func (c *conv) passWith(f *frames.Frame, b *batchReply, headers []mcpraw.ParamHeader) {
 	w := &waiting{id: f.RawID, method: f.Method, batch: b, headers: headers}
 	if w.method == "tools/list" {
 		w.asks = c.opening.elicits() || asksInRequest(f)
 	}
-	if strings.HasPrefix(string(wire.KeyOf(f.RawID)), "s"+ownPrefix) {
+	if strings.HasPrefix(string(frames.KeyOf(f.RawID)), "s"+ownPrefix) {
 		c.fail(f.RawID, b, mcpraw.CodeInvalidRequest, "", "", "ids that begin with "+ownPrefix+" are taken")
 		f.Close()
 		return
@@ -261,7 +261,7 @@ func (c *conv) passWith(f *wire.Frame, b *batchReply, headers []mcpraw.ParamHead
 	})
 }
 
-func (c *conv) passTo(l *link, f *wire.Frame, w *waiting) {
+func (c *conv) passTo(l *link, f *frames.Frame, w *waiting) {
 	defer f.Close()
 	m := c.message(f)
 	if w.modern = m.Stateless(); len(w.headers) > 0 {
@@ -277,7 +277,7 @@ func (c *conv) passTo(l *link, f *wire.Frame, w *waiting) {
 }
 
 // passCall gives a tools/call on untraced.
-func (c *conv) passCall(f *wire.Frame, p *callParams, b *batchReply) {
+func (c *conv) passCall(f *frames.Frame, p *callParams, b *batchReply) {
 	if !c.tools.mirrors(p) {
 		c.pass(f, b)
 		return
@@ -294,8 +294,8 @@ func (c *conv) passCall(f *wire.Frame, p *callParams, b *batchReply) {
 }
 
 // message makes a message that is passed on as it is.
-func (c *conv) message(f *wire.Frame) *wire.Message {
-	m := &wire.Message{Env: &f.Envelope, Parts: []io.WriterTo{f}}
+func (c *conv) message(f *frames.Frame) *frames.Message {
+	m := &frames.Message{Env: &f.Envelope, Parts: []io.WriterTo{f}}
 	if c.s.opts.URL == "" || !f.Params.Present() {
 		return m
 	}
@@ -310,7 +310,7 @@ func (c *conv) message(f *wire.Frame) *wire.Message {
 }
 
 // write writes a request and notes where it went.
-func (c *conv) write(l *link, w *waiting, m *wire.Message) error {
+func (c *conv) write(l *link, w *waiting, m *frames.Message) error {
 	c.mu.Lock()
 	if c.up != l {
 		c.mu.Unlock()
@@ -323,7 +323,7 @@ func (c *conv) write(l *link, w *waiting, m *wire.Message) error {
 }
 
 // forward gives a notification on.
-func (c *conv) forward(f *wire.Frame) {
+func (c *conv) forward(f *frames.Frame) {
 	defer f.Close()
 	l := c.current()
 	if l == nil {
@@ -337,11 +337,11 @@ func (c *conv) forward(f *wire.Frame) {
 }
 
 // answerOf gives a client's answer on to the tool server that asked.
-func (c *conv) answerOf(f *wire.Frame) {
+func (c *conv) answerOf(f *frames.Frame) {
 	if c.ownQuestion(f) {
 		return
 	}
-	key := wire.KeyOf(f.RawID)
+	key := frames.KeyOf(f.RawID)
 	c.mu.Lock()
 	asker, known := c.asked[key]
 	delete(c.asked, key)

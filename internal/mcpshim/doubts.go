@@ -8,11 +8,11 @@ import (
 	"sync/atomic"
 
 	"github.com/tgad/tgad/internal/clip"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
-	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // A client that cannot ask its person sees the calls in doubt by a tool of the shim's own. It
@@ -44,9 +44,9 @@ type doubtful struct {
 }
 
 // doubts are the calls of this tool server that are in doubt.
-func (s *Shim) doubts(ctx context.Context) ([]client.OpenTrace, error) {
+func (s *Shim) doubts(ctx context.Context) ([]wire.OpenTrace, error) {
 	all, err := s.opts.Look.InDoubt(ctx)
-	var ours []client.OpenTrace
+	var ours []wire.OpenTrace
 	for _, t := range all {
 		if t.ToolServer == s.opts.Server && t.Namespace == cmp.Or(s.opts.Namespace, tga.DefaultNamespace) {
 			ours = append(ours, t)
@@ -78,7 +78,7 @@ type doubtList struct {
 }
 
 // callOwn answers a call of a tool of the shim's own.
-func (y *doubtList) callOwn(own func(context.Context, *callParams) (string, error), f *wire.Frame, p *callParams, b *batchReply) {
+func (y *doubtList) callOwn(own func(context.Context, *callParams) (string, error), f *frames.Frame, p *callParams, b *batchReply) {
 	w := &waiting{id: f.RawID, method: f.Method, batch: b}
 	f.Close()
 	if err := y.c.register(w); err != nil {
@@ -144,7 +144,7 @@ func (s *Shim) ownTools(asks bool) (all []string) {
 
 // withDoubts adds the shim's own tools to the last page of a list while something is in doubt.
 // A list that cannot be added to passes as it is.
-func (y *doubtList) withDoubts(w *waiting, f *wire.Frame) *wire.Frame {
+func (y *doubtList) withDoubts(w *waiting, f *frames.Frame) *frames.Frame {
 	own := y.c.s.ownTools(w.asks)
 	if len(own) == 0 || !f.Result.Present() || int64(len(f.Head)) != f.Size {
 		return f
@@ -197,7 +197,7 @@ func (y *doubtList) changed() {
 		return
 	}
 	if handshake {
-		y.c.toClient(wire.NewFrame([]byte(`{"jsonrpc":"2.0","method":"` + toolsChanged + `"}`)))
+		y.c.toClient(frames.NewFrame([]byte(`{"jsonrpc":"2.0","method":"` + toolsChanged + `"}`)))
 	}
 	for _, id := range subscribed {
 		y.c.toClient(changedFor(id, toolsChanged, ""))

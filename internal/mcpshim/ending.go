@@ -9,8 +9,8 @@ import (
 
 	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/internal/mcpanswer"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
-	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/internal/story"
 	"github.com/tgad/tgad/internal/workspace"
@@ -152,7 +152,7 @@ func (a *attempt) gone(code tga.Code, words string) {
 }
 
 // late records an answer that came after its call was given up: it ends the doubt.
-func (a *attempt) late(b runtime.Begun, f *wire.Frame) {
+func (a *attempt) late(b runtime.Begun, f *frames.Frame) {
 	a.q.conv.unregister(a.q.w)
 	a.s.work.Go(func() {
 		defer f.Close()

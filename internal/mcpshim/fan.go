@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/names"
-	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -86,12 +86,12 @@ type fan struct {
 	started   bool
 	greeted   bool // the client has said that it is ready
 	next      uint64
-	asked     map[wire.Key]asked // requests of the client's under way
-	own       map[wire.Key]chan *wire.Frame
-	questions map[wire.Key]question
+	asked     map[frames.Key]asked // requests of the client's under way
+	own       map[frames.Key]chan *frames.Frame
+	questions map[frames.Key]question
 	owners    map[string]*member // of resources, by their URIs
-	streams   map[wire.Key]*stream
-	branches  map[wire.Key]*stream // by the ids at the tool servers
+	streams   map[frames.Key]*stream
+	branches  map[frames.Key]*stream // by the ids at the tool servers
 }
 
 // question is a request of a tool server's to the client.
@@ -122,8 +122,8 @@ func (g *Gate) meet(out outlet, of whose) (party, error) {
 
 func (g *Gate) fan(out outlet, of whose) (*fan, error) {
 	f := &fan{
-		g: g, out: out, asked: map[wire.Key]asked{}, own: map[wire.Key]chan *wire.Frame{}, questions: map[wire.Key]question{}, owners: map[string]*member{},
-		streams: map[wire.Key]*stream{}, branches: map[wire.Key]*stream{},
+		g: g, out: out, asked: map[frames.Key]asked{}, own: map[frames.Key]chan *frames.Frame{}, questions: map[frames.Key]question{}, owners: map[string]*member{},
+		streams: map[frames.Key]*stream{}, branches: map[frames.Key]*stream{},
 	}
 	f.life, f.stop = context.WithCancel(context.Background())
 	for _, b := range g.all {
@@ -247,18 +247,18 @@ const promptsChanged = "notifications/prompts/list_changed"
 
 // tell gives the client a notification of the fan's own.
 func (f *fan) tell(method string) {
-	f.say(wire.NewFrame([]byte(`{"jsonrpc":"2.0","method":"` + method + `"}`)))
+	f.say(frames.NewFrame([]byte(`{"jsonrpc":"2.0","method":"` + method + `"}`)))
 }
 
 // givenUp takes the end of a stream for what it is.
-func (f *fan) givenUp(key wire.Key) {
+func (f *fan) givenUp(key frames.Key) {
 	if m := f.ended(key, EndGivenUp); m != nil {
 		m.alone.givenUp(key)
 	}
-	f.unlisten(key, func(b *branch) { b.m.alone.givenUp(wire.KeyOf(b.id)) })
+	f.unlisten(key, func(b *branch) { b.m.alone.givenUp(frames.KeyOf(b.id)) })
 }
 
-func (f *fan) refusedParams(ctx context.Context, h http.Header, msg *wire.Frame) *refusal {
+func (f *fan) refusedParams(ctx context.Context, h http.Header, msg *frames.Frame) *refusal {
 	if msg.Method != "tools/call" {
 		return nil
 	}
@@ -290,7 +290,7 @@ func (f *fan) behind(name string) (m *member, tool string, err error) {
 }
 
 // nameOf is the member name of a request's params.
-func nameOf(f *wire.Frame) string {
+func nameOf(f *frames.Frame) string {
 	if !f.Params.Present() {
 		return ""
 	}
@@ -302,11 +302,11 @@ func nameOf(f *wire.Frame) string {
 }
 
 // rewrite is a message with another string at a place in its params.
-func rewrite(f *wire.Frame, pointer, text string) (*wire.Frame, error) {
+func rewrite(f *frames.Frame, pointer, text string) (*frames.Frame, error) {
 	if !f.Params.Present() {
 		return nil, tga.Errorf(tga.ValidationError, "want params").At("/params")
 	}
-	raw, err := f.Bytes(mcpraw.Span{From: 0, To: f.Size}, maxParams+wire.SpillBytes)
+	raw, err := f.Bytes(mcpraw.Span{From: 0, To: f.Size}, maxParams+frames.SpillBytes)
 	if err != nil {
 		return nil, err
 	}

@@ -14,8 +14,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
-	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -41,22 +41,22 @@ const serverInfo = `{"name":"tgad gateway","version":"1"}`
 
 // initialize answers the client's handshake. The tool servers are told what it says; what is told
 // it is what those of them have that are there in time.
-func (f *fan) initialize(msg *wire.Frame) {
+func (f *fan) initialize(msg *frames.Frame) {
 	var params []byte
 	if msg.Params.Present() {
-		if p, err := msg.Bytes(msg.Params, wire.SpillBytes); err == nil {
+		if p, err := msg.Bytes(msg.Params, frames.SpillBytes); err == nil {
 			params = bytes.Clone(p)
 		}
 	}
 	if params == nil {
-		f.refuse(msg, mcpraw.CodeInvalidParams, tga.Errorf(tga.ValidationError, "want params of at most %d bytes", wire.SpillBytes))
+		f.refuse(msg, mcpraw.CodeInvalidParams, tga.Errorf(tga.ValidationError, "want params of at most %d bytes", frames.SpillBytes))
 		return
 	}
 	if !f.start(params) {
 		f.refuse(msg, mcpraw.CodeInvalidRequest, tga.Errorf(tga.ValidationError, "the conversation has begun already"))
 		return
 	}
-	f.mine(msg, func(*wire.Frame, []byte) ([]byte, error) {
+	f.mine(msg, func(*frames.Frame, []byte) ([]byte, error) {
 		f.settled()
 		agreed := mcpraw.Revision(mcpraw.ScalarText(mcpraw.At(params, "/protocolVersion"))).Agree()
 		var all []able
@@ -118,13 +118,13 @@ func (f *fan) missing(m *member) {
 
 // ask makes a request of the fan's own to a tool server and returns the result.
 func (m *member) ask(ctx context.Context, method string, params []byte) ([]byte, error) {
-	f, got := m.f, make(chan *wire.Frame, 1)
+	f, got := m.f, make(chan *frames.Frame, 1)
 	id := []byte(`"` + gatePrefix + randomHex() + `"`)
 	f.mu.Lock()
-	f.own[wire.KeyOf(id)] = got
+	f.own[frames.KeyOf(id)] = got
 	f.mu.Unlock()
 	raw := tga.AppendString(append(append([]byte(`{"jsonrpc":"2.0","id":`), id...), `,"method":`...), method)
-	m.conv.fromClient(wire.NewFrame(append(append(append(raw, `,"params":`...), params...), '}')), nil)
+	m.conv.fromClient(frames.NewFrame(append(append(append(raw, `,"params":`...), params...), '}')), nil)
 	select {
 	case msg := <-got:
 		defer msg.Close()
@@ -138,9 +138,9 @@ func (m *member) ask(ctx context.Context, method string, params []byte) ([]byte,
 		return nil, err
 	case <-ctx.Done():
 		f.mu.Lock()
-		delete(f.own, wire.KeyOf(id))
+		delete(f.own, frames.KeyOf(id))
 		f.mu.Unlock()
-		m.alone.givenUp(wire.KeyOf(id))
+		m.alone.givenUp(frames.KeyOf(id))
 		return nil, context.Cause(ctx)
 	}
 }
@@ -198,7 +198,7 @@ func (f *fan) each(ask func(context.Context, *member) ([]byte, error)) ([][]byte
 }
 
 // list puts the lists of the tool servers together, under the client's names. It has one page.
-func (f *fan) list(msg *wire.Frame, params []byte) ([]byte, error) {
+func (f *fan) list(msg *frames.Frame, params []byte) ([]byte, error) {
 	where, method := lists[msg.Method], msg.Method
 	if mcpraw.At(params, "/cursor") != nil {
 		return nil, tga.Errorf(tga.ValidationError, "the list has one page").At("/params/cursor")
@@ -269,7 +269,7 @@ func (m *member) offered(item []byte) []byte {
 }
 
 // discover puts together what the tool servers say of themselves to a client without a handshake.
-func (f *fan) discover(_ *wire.Frame, params []byte) ([]byte, error) {
+func (f *fan) discover(_ *frames.Frame, params []byte) ([]byte, error) {
 	all, err := f.each(func(ctx context.Context, m *member) ([]byte, error) { return m.ask(ctx, "server/discover", params) })
 	if err != nil {
 		return nil, err
@@ -301,7 +301,7 @@ func (f *fan) discover(_ *wire.Frame, params []byte) ([]byte, error) {
 }
 
 // setLevel tells every tool server how much to log; those that are started later too.
-func (f *fan) setLevel(msg *wire.Frame, params []byte) ([]byte, error) {
+func (f *fan) setLevel(msg *frames.Frame, params []byte) ([]byte, error) {
 	for _, m := range f.members {
 		m.opening.saw(msg)
 	}

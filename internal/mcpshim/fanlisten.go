@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
-	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -56,7 +56,7 @@ type stream struct {
 	out sync.Mutex // held while something of the stream's is written: the acknowledgement is the first
 
 	// Of what follows the fan's lock is held.
-	at    map[wire.Key]*branch
+	at    map[frames.Key]*branch
 	asked bool     // each tool server that is there has been
 	late  bool     // those that have not acknowledged it are not waited for
 	told  bool     // it was acknowledged
@@ -73,9 +73,9 @@ type branch struct {
 }
 
 // listen takes a subscriptions/listen.
-func (f *fan) listen(msg *wire.Frame) {
-	s := &stream{at: map[wire.Key]*branch{}}
-	params, err := msg.Bytes(msg.Params, wire.SpillBytes)
+func (f *fan) listen(msg *frames.Frame) {
+	s := &stream{at: map[frames.Key]*branch{}}
+	params, err := msg.Bytes(msg.Params, frames.SpillBytes)
 	if err == nil && msg.Params.Present() {
 		s.id, s.params = bytes.Clone(msg.RawID), bytes.Clone(params)
 		err = json.Unmarshal(mcpraw.At(s.params, "/notifications"), &s.wants)
@@ -92,7 +92,7 @@ func (f *fan) listen(msg *wire.Frame) {
 	}
 	msg.Close()
 	f.mu.Lock()
-	f.streams[wire.KeyOf(s.id)] = s
+	f.streams[frames.KeyOf(s.id)] = s
 	f.mu.Unlock()
 	f.work.Go(func() {
 		f.settled()
@@ -128,16 +128,16 @@ func (m *member) join(s *stream) {
 	params := slices.Concat(s.params[:from], asks, s.params[to:])
 	f := m.f
 	f.mu.Lock()
-	open := f.streams[wire.KeyOf(s.id)] == s
+	open := f.streams[frames.KeyOf(s.id)] == s
 	for _, other := range s.at {
 		open = open && other.m != m
 	}
 	if open {
-		s.at[wire.KeyOf(b.id)], f.branches[wire.KeyOf(b.id)] = b, s
+		s.at[frames.KeyOf(b.id)], f.branches[frames.KeyOf(b.id)] = b, s
 	}
 	f.mu.Unlock()
 	if open {
-		m.conv.fromClient(wire.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","id":`), b.id, []byte(`,"method":"`+say.Listen+`","params":`), params, []byte("}"))), nil)
+		m.conv.fromClient(frames.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","id":`), b.id, []byte(`,"method":"`+say.Listen+`","params":`), params, []byte("}"))), nil)
 	}
 }
 
@@ -159,7 +159,7 @@ func (f *fan) first(uri string) *member {
 func (f *fan) change(s *stream, do func()) {
 	s.out.Lock()
 	defer s.out.Unlock()
-	key := wire.KeyOf(s.id)
+	key := frames.KeyOf(s.id)
 	f.mu.Lock()
 	do()
 	open := f.streams[key] == s
@@ -196,17 +196,17 @@ func values[K comparable, V any](m map[K]V) (all []V) {
 }
 
 // say gives the client a message of the fan's.
-func (f *fan) say(n *wire.Frame) {
+func (f *fan) say(n *frames.Frame) {
 	_ = f.out.hand(&n.Envelope, n) // a client that is gone is seen by the conversations
 }
 
 // heard takes a notification of a tool server's that belongs to a stream. It reports whether it is one.
-func (s seat) heard(way func(*mcpraw.Envelope, ...io.WriterTo) error, msg *wire.Frame) (taken bool, err error) {
+func (s seat) heard(way func(*mcpraw.Envelope, ...io.WriterTo) error, msg *frames.Frame) (taken bool, err error) {
 	id := subscriptionID(msg)
 	if id == nil {
 		return false, nil
 	}
-	f, key := s.m.f, wire.KeyOf(id)
+	f, key := s.m.f, frames.KeyOf(id)
 	f.mu.Lock()
 	of := f.branches[key]
 	var b *branch
@@ -234,7 +234,7 @@ func (s seat) heard(way func(*mcpraw.Envelope, ...io.WriterTo) error, msg *wire.
 	of.out.Lock()
 	defer of.out.Unlock()
 	f.mu.Lock()
-	told := of.told && f.streams[wire.KeyOf(of.id)] == of
+	told := of.told && f.streams[frames.KeyOf(of.id)] == of
 	f.mu.Unlock()
 	if !told {
 		return true, nil // before that it reads what it is told of
@@ -243,7 +243,7 @@ func (s seat) heard(way func(*mcpraw.Envelope, ...io.WriterTo) error, msg *wire.
 }
 
 // branchEnded takes the answer to a part of a stream. It reports whether it is one.
-func (s seat) branchEnded(key wire.Key, env *mcpraw.Envelope, parts []io.WriterTo) (taken bool, err error) {
+func (s seat) branchEnded(key frames.Key, env *mcpraw.Envelope, parts []io.WriterTo) (taken bool, err error) {
 	f := s.m.f
 	f.mu.Lock()
 	of := f.branches[key]
@@ -270,7 +270,7 @@ func (s seat) branchEnded(key wire.Key, env *mcpraw.Envelope, parts []io.WriterT
 }
 
 // unlisten ends a stream that the client gave up: end ends each of its parts.
-func (f *fan) unlisten(key wire.Key, end func(*branch)) {
+func (f *fan) unlisten(key frames.Key, end func(*branch)) {
 	f.mu.Lock()
 	s := f.streams[key]
 	delete(f.streams, key)
@@ -300,7 +300,7 @@ func (m *member) rejoin() {
 			s.out.Lock()
 			defer s.out.Unlock()
 			f.mu.Lock()
-			told := s.told && f.streams[wire.KeyOf(s.id)] == s
+			told := s.told && f.streams[frames.KeyOf(s.id)] == s
 			f.mu.Unlock()
 			for _, method := range []string{toolsChanged, promptsChanged, resourcesChanged} {
 				if told && s.wants.passes(method) && (method != resourcesChanged || len(m.resources) > 0) {

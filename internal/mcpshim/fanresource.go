@@ -10,7 +10,7 @@ import (
 
 	"github.com/yosida95/uritemplate/v3"
 
-	"github.com/tgad/tgad/internal/mcpfront/wire"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -84,7 +84,7 @@ func (f *fan) claim(uri string, m *member) *member {
 const maxOwners = 1 << 16
 
 // resource leads a request about a resource to its tool server. uri stands at a place in its params.
-func (f *fan) resource(msg *wire.Frame, pointer string) {
+func (f *fan) resource(msg *frames.Frame, pointer string) {
 	params, err := msg.Bytes(msg.Params, maxParams)
 	if !msg.Params.Present() || err != nil {
 		f.refuse(msg, mcpraw.CodeInvalidParams, tga.Errorf(tga.ValidationError, "want params").At("/params"))
@@ -118,7 +118,7 @@ func (f *fan) resource(msg *wire.Frame, pointer string) {
 const refURI = "/ref/uri"
 
 // lead gives a request on as it is.
-func (f *fan) lead(msg *wire.Frame, m *member) {
+func (f *fan) lead(msg *frames.Frame, m *member) {
 	if f.enter(msg, m) {
 		m.conv.fromClient(msg, nil)
 	}

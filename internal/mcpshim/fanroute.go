@@ -12,8 +12,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
-	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -23,7 +23,7 @@ import (
 const gatePrefix = "gate-"
 
 // fromClient takes one message of the client's.
-func (f *fan) fromClient(msg *wire.Frame, _ *batchReply) {
+func (f *fan) fromClient(msg *frames.Frame, _ *batchReply) {
 	switch {
 	case msg.Bad != "":
 		id, code := msg.RawID, mcpraw.CodeInvalidRequest
@@ -36,7 +36,7 @@ func (f *fan) fromClient(msg *wire.Frame, _ *batchReply) {
 		f.g.watch.Refused(RefusedInvalid)
 		// The answer has no id: over HTTP the array has a name, by which its POST is found.
 		_ = f.out.hand(&mcpraw.Envelope{Batch: true, RawID: msg.RawID},
-			wire.Text(say.Fault([]byte("null"), mcpraw.CodeInvalidRequest, "", "", "a gateway takes no arrays of messages: send them one by one")))
+			frames.Text(say.Fault([]byte("null"), mcpraw.CodeInvalidRequest, "", "", "a gateway takes no arrays of messages: send them one by one")))
 	case msg.IsNotification():
 		f.notification(msg)
 		return
@@ -51,7 +51,7 @@ func (f *fan) fromClient(msg *wire.Frame, _ *batchReply) {
 }
 
 // request takes a request of the client's.
-func (f *fan) request(msg *wire.Frame) {
+func (f *fan) request(msg *frames.Frame) {
 	if handshaken[msg.Method] && revisionOf(msg).Stateless() {
 		f.refuse(msg, mcpraw.CodeNoMethod, tga.Errorf(tga.NotFound, "there is no method %q in revisions without a handshake", msg.Method))
 		return
@@ -67,7 +67,7 @@ func (f *fan) request(msg *wire.Frame) {
 	}
 	switch msg.Method {
 	case "ping":
-		f.mine(msg, func(*wire.Frame, []byte) ([]byte, error) { return []byte("{}"), nil })
+		f.mine(msg, func(*frames.Frame, []byte) ([]byte, error) { return []byte("{}"), nil })
 	case "server/discover":
 		f.mine(msg, f.discover)
 	case "logging/setLevel":
@@ -99,7 +99,7 @@ func (f *fan) request(msg *wire.Frame) {
 var handshaken = map[string]bool{"initialize": true, "ping": true, "logging/setLevel": true, "resources/subscribe": true, "resources/unsubscribe": true}
 
 // revisionOf is the revision that a request itself names.
-func revisionOf(msg *wire.Frame) mcpraw.Revision {
+func revisionOf(msg *frames.Frame) mcpraw.Revision {
 	if !msg.Params.Present() {
 		return ""
 	}
@@ -111,7 +111,7 @@ func revisionOf(msg *wire.Frame) mcpraw.Revision {
 }
 
 // call takes a call of a tool. One that is over a quota is answered before anything is written.
-func (f *fan) call(msg *wire.Frame) {
+func (f *fan) call(msg *frames.Frame) {
 	name := nameOf(msg)
 	if m, _, _ := f.behind(name); m != nil {
 		after, of := f.g.over(name, time.Now())
@@ -130,9 +130,9 @@ func (f *fan) call(msg *wire.Frame) {
 }
 
 // route gives a request to the tool server that a name leads to, under that server's name.
-func (f *fan) route(msg *wire.Frame, pointer, name string) {
+func (f *fan) route(msg *frames.Frame, pointer, name string) {
 	m, inside, err := f.behind(name)
-	var inner *wire.Frame
+	var inner *frames.Frame
 	if err == nil {
 		inner, err = rewrite(msg, pointer, inside)
 	}
@@ -148,8 +148,8 @@ func (f *fan) route(msg *wire.Frame, pointer, name string) {
 }
 
 // enter notes that a request is under way. One whose id is in use is refused.
-func (f *fan) enter(msg *wire.Frame, m *member) bool {
-	key := wire.KeyOf(msg.RawID)
+func (f *fan) enter(msg *frames.Frame, m *member) bool {
+	key := frames.KeyOf(msg.RawID)
 	f.mu.Lock()
 	_, taken := f.asked[key]
 	if !taken {
@@ -163,11 +163,11 @@ func (f *fan) enter(msg *wire.Frame, m *member) bool {
 }
 
 // mine answers a request that is not for one tool server alone. answer is given the params.
-func (f *fan) mine(msg *wire.Frame, answer func(msg *wire.Frame, params []byte) ([]byte, error)) {
+func (f *fan) mine(msg *frames.Frame, answer func(msg *frames.Frame, params []byte) ([]byte, error)) {
 	params := []byte("{}")
 	var err error
 	if msg.Params.Present() {
-		if params, err = msg.Bytes(msg.Params, wire.SpillBytes); err != nil {
+		if params, err = msg.Bytes(msg.Params, frames.SpillBytes); err != nil {
 			f.refuse(msg, mcpraw.CodeInvalidParams, err)
 			return
 		}
@@ -180,8 +180,8 @@ func (f *fan) mine(msg *wire.Frame, answer func(msg *wire.Frame, params []byte) 
 		result, err := answer(msg, params)
 		var fault *faulted
 		f.mu.Lock()
-		_, waits := f.asked[wire.KeyOf(msg.RawID)]
-		delete(f.asked, wire.KeyOf(msg.RawID))
+		_, waits := f.asked[frames.KeyOf(msg.RawID)]
+		delete(f.asked, frames.KeyOf(msg.RawID))
 		f.mu.Unlock()
 		switch {
 		case !waits: // it was given up
@@ -209,22 +209,22 @@ func codeOf(err error) int {
 func (f *fan) reply(id, result []byte) { f.answer(id, `,"result":`, result) }
 
 func (f *fan) answer(id []byte, kind string, value []byte) {
-	f.say(wire.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","id":`), id, []byte(kind), value, []byte("}"))))
+	f.say(frames.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","id":`), id, []byte(kind), value, []byte("}"))))
 }
 
 func (f *fan) fail(id []byte, code int, tgaCode tga.Code, words string) {
 	env := mcpraw.Envelope{RawID: id, ID: mcpraw.Span{From: 0, To: 1}}
-	_ = f.out.hand(&env, wire.Text(say.Fault(id, code, tgaCode, "", words)))
+	_ = f.out.hand(&env, frames.Text(say.Fault(id, code, tgaCode, "", words)))
 }
 
-func (f *fan) refuse(msg *wire.Frame, code int, err error) {
+func (f *fan) refuse(msg *frames.Frame, code int, err error) {
 	f.g.watch.Refused(refusalOf(err))
 	f.fail(msg.RawID, code, tga.CodeOf(err), err.Error())
 	msg.Close()
 }
 
 // notification takes a notification of the client's.
-func (f *fan) notification(msg *wire.Frame) {
+func (f *fan) notification(msg *frames.Frame) {
 	defer msg.Close()
 	switch msg.Method {
 	case "notifications/initialized":
@@ -239,16 +239,16 @@ func (f *fan) notification(msg *wire.Frame) {
 		if err != nil {
 			return
 		}
-		key := wire.KeyOf(mcpraw.At(params, "/requestId"))
+		key := frames.KeyOf(mcpraw.At(params, "/requestId"))
 		if m := f.ended(key, EndGivenUp); m != nil {
-			m.conv.fromClient(wire.NewFrame(bytes.Clone(msg.Head)), nil)
+			m.conv.fromClient(frames.NewFrame(bytes.Clone(msg.Head)), nil)
 		}
 		f.unlisten(key, func(b *branch) {
-			b.m.conv.fromClient(wire.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), b.id, []byte("}}"))), nil)
+			b.m.conv.fromClient(frames.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), b.id, []byte("}}"))), nil)
 		})
 	case "notifications/roots/list_changed":
 		for _, m := range f.members {
-			m.conv.fromClient(wire.NewFrame(bytes.Clone(msg.Head)), nil)
+			m.conv.fromClient(frames.NewFrame(bytes.Clone(msg.Head)), nil)
 		}
 	default:
 		// It names nobody: progress of a tool server's request has that server's token.
@@ -257,9 +257,9 @@ func (f *fan) notification(msg *wire.Frame) {
 }
 
 // answerOf gives the client's answer to the tool server that asked.
-func (f *fan) answerOf(msg *wire.Frame) {
+func (f *fan) answerOf(msg *frames.Frame) {
 	defer msg.Close()
-	key := wire.KeyOf(msg.RawID)
+	key := frames.KeyOf(msg.RawID)
 	f.mu.Lock()
 	q, known := f.questions[key]
 	delete(f.questions, key)
@@ -288,7 +288,7 @@ func (s seat) hand(env *mcpraw.Envelope, parts ...io.WriterTo) error {
 }
 
 // challenge makes the answer to a request one that asks for authorization.
-func (s seat) challenge(id []byte, ch *wire.Challenge) {
+func (s seat) challenge(id []byte, ch *frames.Challenge) {
 	if out, ok := s.m.f.out.(challengeable); ok {
 		out.challenge(id, ch)
 	}
@@ -303,7 +303,7 @@ func (s seat) pass(way func(*mcpraw.Envelope, ...io.WriterTo) error, env *mcpraw
 		f.g.log.Debug("a line of a tool server's that is no message was dropped", "tool_server", s.m.s.opts.Server)
 		return nil
 	case env.IsAnswer():
-		key := wire.KeyOf(env.RawID)
+		key := frames.KeyOf(env.RawID)
 		if taken, err := s.branchEnded(key, env, parts); taken {
 			return err
 		}
@@ -336,7 +336,7 @@ func (s seat) pass(way func(*mcpraw.Envelope, ...io.WriterTo) error, env *mcpraw
 		f.mu.Lock()
 		f.next++
 		id := tga.AppendString(nil, gatePrefix+strconv.FormatUint(f.next, 10))
-		f.questions[wire.KeyOf(id)] = question{s.m, bytes.Clone(env.RawID)}
+		f.questions[frames.KeyOf(id)] = question{s.m, bytes.Clone(env.RawID)}
 		f.mu.Unlock()
 		msg = replace(msg, msg.ID, id)
 		return way(&msg.Envelope, msg)
@@ -369,11 +369,11 @@ func (s seat) withdraw(way func(*mcpraw.Envelope, ...io.WriterTo) error, parts [
 	if !ok {
 		return nil
 	}
-	f, theirs := s.m.f, wire.KeyOf(params[from:to])
+	f, theirs := s.m.f, frames.KeyOf(params[from:to])
 	var mine []byte
 	f.mu.Lock()
 	for key, q := range f.questions {
-		if q.m == s.m && wire.KeyOf(q.id) == theirs {
+		if q.m == s.m && frames.KeyOf(q.id) == theirs {
 			mine = tga.AppendString(nil, string(key[1:]))
 			delete(f.questions, key)
 		}
@@ -387,12 +387,12 @@ func (s seat) withdraw(way func(*mcpraw.Envelope, ...io.WriterTo) error, parts [
 }
 
 // whole is a message in memory.
-func whole(parts []io.WriterTo) (*wire.Frame, error) {
+func whole(parts []io.WriterTo) (*frames.Frame, error) {
 	var buf bytes.Buffer
 	for _, p := range parts {
 		if _, err := p.WriteTo(&buf); err != nil {
 			return nil, err
 		}
 	}
-	return wire.NewFrame(buf.Bytes()), nil
+	return frames.NewFrame(buf.Bytes()), nil
 }

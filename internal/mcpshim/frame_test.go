@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tgad/tgad/internal/mcpfront/wire"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 )
 
 func TestLongMessagesStream(t *testing.T) {
@@ -80,7 +80,7 @@ func TestBadFramesFromEitherSide(t *testing.T) {
 		for range lines {
 			line := noise()
 			all.WriteString(line + "\n")
-			if f := wire.NewFrame([]byte(line)); f.Bad == "" && f.Method == "tools/call" {
+			if f := frames.NewFrame([]byte(line)); f.Bad == "" && f.Method == "tools/call" {
 				governed++
 			}
 		}

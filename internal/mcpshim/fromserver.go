@@ -7,13 +7,13 @@ import (
 	"io"
 
 	"github.com/tgad/tgad/internal/clip"
-	"github.com/tgad/tgad/internal/mcpfront/wire"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
 // fromServer takes one message of the tool server's.
-func (c *conv) fromServer(l *link, f *wire.Frame) {
+func (c *conv) fromServer(l *link, f *frames.Frame) {
 	if f.Bad == "" {
 		c.answered.Store(true)
 	}
@@ -38,10 +38,10 @@ func (c *conv) fromServer(l *link, f *wire.Frame) {
 // noise passes a line that is no JSON on: the client has its own way with it. What looks
 // like a message and is none is dropped, for the client could see an answer in it that
 // was not recorded.
-func (c *conv) noise(f *wire.Frame) {
+func (c *conv) noise(f *frames.Frame) {
 	if f.RawID != nil {
 		c.mu.Lock()
-		w := c.pending[wire.KeyOf(f.RawID)]
+		w := c.pending[frames.KeyOf(f.RawID)]
 		c.mu.Unlock()
 		if f.GivenUp && (w == nil || w.call == nil) {
 			return // nobody waits for it; the id may be another request's by now
@@ -81,8 +81,8 @@ func (c *conv) noise(f *wire.Frame) {
 	f.Close()
 }
 
-func (c *conv) fromServerAnswer(l *link, f *wire.Frame) {
-	key := wire.KeyOf(f.RawID)
+func (c *conv) fromServerAnswer(l *link, f *frames.Frame) {
+	key := frames.KeyOf(f.RawID)
 	c.mu.Lock()
 	w := c.pending[key]
 	switch {
@@ -119,7 +119,7 @@ func (c *conv) fromServerAnswer(l *link, f *wire.Frame) {
 }
 
 // givePassed hands the client the answer to a request that was passed on as it is.
-func (c *conv) givePassed(w *waiting, f *wire.Frame) {
+func (c *conv) givePassed(w *waiting, f *frames.Frame) {
 	if w.sub != nil {
 		w.sub.end()
 	}
@@ -145,7 +145,7 @@ func (c *conv) givePassed(w *waiting, f *wire.Frame) {
 }
 
 // ask enters a request of the tool server's.
-func (c *conv) ask(l *link, f *wire.Frame) bool {
+func (c *conv) ask(l *link, f *frames.Frame) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.asked) >= c.s.opts.MaxRequests {
@@ -153,14 +153,14 @@ func (c *conv) ask(l *link, f *wire.Frame) bool {
 		f.Close()
 		return false
 	}
-	c.asked[wire.KeyOf(f.RawID)] = l
+	c.asked[frames.KeyOf(f.RawID)] = l
 	return true
 }
 
-func (c *conv) toClient(f *wire.Frame) { c.give(nil, f) }
+func (c *conv) toClient(f *frames.Frame) { c.give(nil, f) }
 
 // give hands a message to the client, into the batch that it answers where there is one.
-func (c *conv) give(b *batchReply, f *wire.Frame) {
+func (c *conv) give(b *batchReply, f *frames.Frame) {
 	defer f.Close()
 	_ = c.hand(b, &f.Envelope, f)
 }
@@ -203,7 +203,7 @@ func (c *conv) giving(w *waiting) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if w != nil {
-		if key := wire.KeyOf(w.id); c.pending[key] == w {
+		if key := frames.KeyOf(w.id); c.pending[key] == w {
 			delete(c.pending, key)
 		}
 	}
@@ -217,15 +217,15 @@ func (c *conv) given() {
 }
 
 // request makes a request of the shim's own and waits for its answer.
-func (c *conv) request(ctx context.Context, l *link, method string, params []byte) (*wire.Frame, error) {
-	w := &waiting{id: []byte(`"` + probePrefix + randomHex() + `"`), method: method, own: make(chan *wire.Frame, 1)}
+func (c *conv) request(ctx context.Context, l *link, method string, params []byte) (*frames.Frame, error) {
+	w := &waiting{id: []byte(`"` + probePrefix + randomHex() + `"`), method: method, own: make(chan *frames.Frame, 1)}
 	raw := append([]byte(`{"jsonrpc":"2.0","id":`), w.id...)
 	raw = tga.AppendString(append(raw, `,"method":`...), method)
 	raw = append(append(raw, `,"params":`...), params...)
-	f := wire.NewFrame(append(raw, '}'))
+	f := frames.NewFrame(append(raw, '}'))
 	c.mu.Lock()
 	w.link = l
-	c.pending[wire.KeyOf(w.id)] = w
+	c.pending[frames.KeyOf(w.id)] = w
 	c.mu.Unlock()
 	defer c.unregister(w)
 	m := c.message(f)
@@ -233,7 +233,7 @@ func (c *conv) request(ctx context.Context, l *link, method string, params []byt
 	if err := l.up.Write(m); err != nil {
 		return nil, err
 	}
-	var got *wire.Frame
+	var got *frames.Frame
 	select {
 	case got = <-w.own:
 	case <-l.up.Done():

@@ -8,12 +8,12 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/tgad/tgad/internal/mcpfront/wire"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 )
 
 // Stdio serves one client on in and out until in ends or ctx does.
 func (g *Gate) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
-	f, err := g.fan(stdout{wire.NewSink(out)}, whose{})
+	f, err := g.fan(stdout{frames.NewSink(out)}, whose{})
 	if err != nil {
 		return err
 	}

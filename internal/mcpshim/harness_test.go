@@ -21,8 +21,8 @@ import (
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // world is a log, a tool server's journal, and what a test changes about them.
@@ -302,7 +302,7 @@ func (l local) Kept(ctx context.Context, namespace, server string) iter.Seq2[run
 	return l.Runtime.Kept(ctx, namespace, server, "")
 }
 
-func (l local) Decide(ctx context.Context, trace tga.ID, vote client.DecideRequest) (runtime.Result, error) {
+func (l local) Decide(ctx context.Context, trace tga.ID, vote wire.DecideRequest) (runtime.Result, error) {
 	return l.Runtime.Decide(ctx, trace, runtime.Vote{Who: "the person at the client", Approve: vote.Approve, Rationale: vote.Rationale, About: vote.About})
 }
 

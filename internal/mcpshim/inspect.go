@@ -11,8 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
-	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
@@ -110,8 +110,8 @@ func (k *catalog) greet(ctx context.Context, l *link) (base []byte, err error) {
 		err = refusedWith(f)
 	}
 	if err == nil {
-		n := wire.NewFrame([]byte(`{"jsonrpc":"2.0","method":"notifications/initialized"}`))
-		return []byte("{}"), l.up.Write(&wire.Message{Env: &n.Envelope, Parts: parts(n)})
+		n := frames.NewFrame([]byte(`{"jsonrpc":"2.0","method":"notifications/initialized"}`))
+		return []byte("{}"), l.up.Write(&frames.Message{Env: &n.Envelope, Parts: parts(n)})
 	}
 	base = []byte(`{"_meta":{"` + mcpraw.MetaRevision + `":"` + string(mcpraw.Newest) + `","` + metaClientInfo + `":` + me + `,"` + say.MetaCapabilities + `":{}}}`)
 	f, modern := k.c.request(ctx, l, "server/discover", base)
@@ -125,7 +125,7 @@ func (k *catalog) greet(ctx context.Context, l *link) (base []byte, err error) {
 }
 
 // refusedWith takes an answer that is of interest only where it is an error.
-func refusedWith(f *wire.Frame) error {
+func refusedWith(f *frames.Frame) error {
 	defer f.Close()
 	if f.Result.Present() {
 		return nil

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // The kill test. A client makes calls and, as real clients do, starts the server again
@@ -230,7 +231,7 @@ func TestReadCallOfAKilledShim(t *testing.T) {
 		}
 		eventually(t, "the end of every call", func() bool {
 			open := 0
-			for _, err := range c.Traces(t.Context(), client.TracesQuery{}) {
+			for _, err := range c.Traces(t.Context(), wire.TracesQuery{}) {
 				if err != nil {
 					return false
 				}

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tgad/tgad/internal/mcpfront/wire"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 )
 
 // rig is the processes of one run.
@@ -158,7 +158,7 @@ func (r *rig) ask(method, params string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if f := wire.NewFrame([]byte(line)); f.IsAnswer() && string(f.RawID) == fmt.Sprint(r.id) {
+		if f := frames.NewFrame([]byte(line)); f.IsAnswer() && string(f.RawID) == fmt.Sprint(r.id) {
 			return line, nil
 		}
 	}

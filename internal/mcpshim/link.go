@@ -7,12 +7,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tgad/tgad/internal/mcpfront/wire"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 )
 
 // link is one life of the tool server.
 type link struct {
-	up     wire.Upstream
+	up     frames.Upstream
 	useful atomic.Bool // it has answered a request of the client's
 	listed atomic.Bool // its tools' definitions were looked at, all of them
 }

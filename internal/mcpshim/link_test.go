@@ -6,16 +6,16 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tgad/tgad/internal/mcpfront/wire"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 )
 
 // life is a tool server that only lives.
 type life struct{ over chan struct{} }
 
-func (l life) Write(*wire.Message) error { return nil }
-func (l life) Done() <-chan struct{}     { return l.over }
-func (l life) Why() error                { return errors.New("it ended") }
-func (l life) Close()                    {}
+func (l life) Write(*frames.Message) error { return nil }
+func (l life) Done() <-chan struct{}       { return l.over }
+func (l life) Why() error                  { return errors.New("it ended") }
+func (l life) Close()                      {}
 
 // TestNothingIsGivenToADeadServer: whoever asks for the tool server between its end and the supervisor's
 // noticing waits for the next one. It was given the dead one, and its request was refused as not sent.

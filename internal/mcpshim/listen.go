@@ -16,7 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tgad/tgad/internal/mcpfront/wire"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -46,7 +46,7 @@ type session struct {
 	over   chan struct{}
 
 	mu      sync.Mutex
-	waits   map[wire.Key]*exchange // requests whose answer a POST waits for
+	waits   map[frames.Key]*exchange // requests whose answer a POST waits for
 	tokens  map[string]*exchange
 	stream  chan []byte // to the open GET; nil = none
 	used    time.Time
@@ -254,7 +254,7 @@ func (f *front) open(id, auth string) (*session, error) {
 	}
 	s := &session{
 		f: f, auth: auth, shared: id == "", over: make(chan struct{}), used: time.Now(),
-		waits: map[wire.Key]*exchange{}, tokens: map[string]*exchange{},
+		waits: map[frames.Key]*exchange{}, tokens: map[string]*exchange{},
 	}
 	c, err := f.meet(s, whose{shared: s.shared, auth: auth, subject: subject})
 	if err != nil {
@@ -310,7 +310,7 @@ func (f *front) all() []*session {
 
 // sessionOf finds or opens the conversation of a message. A revision without a handshake has
 // no sessions: whatever its client says of one is not for it.
-func (f *front) sessionOf(w http.ResponseWriter, r *http.Request, m *wire.Frame, modern bool) *session {
+func (f *front) sessionOf(w http.ResponseWriter, r *http.Request, m *frames.Frame, modern bool) *session {
 	if r.Header.Get(sessionHeader) != "" && !modern {
 		s := f.find(r)
 		if s == nil {
@@ -351,7 +351,7 @@ func (f *front) post(w http.ResponseWriter, r *http.Request) {
 			raw[i] = ' '
 		}
 	}
-	m := wire.NewFrame(raw)
+	m := frames.NewFrame(raw)
 	modern := isModern(r.Header, m)
 	if modern {
 		if no := refused(r.Header, m); no != nil {

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tgad/tgad/internal/mcpfront/wire"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 )
 
 // post sends a message over HTTP, with headers in pairs, and returns what comes back.
@@ -264,11 +264,11 @@ func TestConnectionThatBreaks(t *testing.T) {
 	w := newWorld(t)
 	f, _ := w.fronted()
 	e := &exchange{events: make(chan event, 1), gone: t.Context().Done()}
-	one := &session{f: f, waits: map[wire.Key]*exchange{wire.KeyOf([]byte("1")): e}}
+	one := &session{f: f, waits: map[frames.Key]*exchange{frames.KeyOf([]byte("1")): e}}
 	c := f.s.newConv(one)
 	defer c.end()
 	go func() { (<-e.events).done <- errors.New("broken") }()
-	m := wire.NewFrame([]byte(`{"jsonrpc":"2.0","id":1,"result":{}}`))
+	m := frames.NewFrame([]byte(`{"jsonrpc":"2.0","id":1,"result":{}}`))
 	if err := c.send(nil, &m.Envelope, m); !errors.Is(err, errNoTaker) {
 		t.Errorf("error %v: it was not delivered", err)
 	}
@@ -334,7 +334,7 @@ func (d *deaf) Write([]byte) (int, error) {
 func TestStreamThatBreaks(t *testing.T) {
 	w := newWorld(t)
 	f, _ := w.fronted()
-	one := &session{f: f, c: &alone{conv: &conv{life: t.Context()}}, over: make(chan struct{}), waits: map[wire.Key]*exchange{}}
+	one := &session{f: f, c: &alone{conv: &conv{life: t.Context()}}, over: make(chan struct{}), waits: map[frames.Key]*exchange{}}
 	f.sessions = map[string]*session{"x": one}
 	open := func(ctx context.Context, to http.ResponseWriter) (over chan bool) {
 		r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/mcp", nil)
@@ -347,7 +347,7 @@ func TestStreamThatBreaks(t *testing.T) {
 		return over
 	}
 	say := func(n int) {
-		m := wire.NewFrame(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"n%d"}`, n))
+		m := frames.NewFrame(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"n%d"}`, n))
 		if err := one.hand(&m.Envelope, m); err != nil {
 			t.Error(err)
 		}

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tgad/tgad/internal/mcpfront/wire"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // machine is the machine of an attempt once more, written by hand: a row for each stage, a column
@@ -105,7 +105,7 @@ func (*script) GiveUp(context.Context, tga.ID, runtime.Permit, string, time.Dura
 	return nil
 }
 func (*script) Delivered(context.Context, tga.ID) error { return nil }
-func (*script) Decide(context.Context, tga.ID, client.DecideRequest) (runtime.Result, error) {
+func (*script) Decide(context.Context, tga.ID, wire.DecideRequest) (runtime.Result, error) {
 	return runtime.Result{}, nil
 }
 func (*script) Keep(_ context.Context, r runtime.KeepRequest) (runtime.Kept, bool, error) {
@@ -122,7 +122,7 @@ type mute struct {
 	writes *int
 }
 
-func (m *mute) Write(*wire.Message) error {
+func (m *mute) Write(*frames.Message) error {
 	*m.writes++
 	close(m.gone)
 	m.conv.set(&link{up: &mute{m.conv, make(chan struct{}), m.writes}}, nil)
@@ -165,7 +165,7 @@ func TestTheLogDecidesWhatAnAttemptDoes(t *testing.T) {
 			defer s.Close()
 			conv, writes := s.newConv(discard{}), 0
 			conv.set(&link{up: &mute{conv, make(chan struct{}), &writes}}, nil)
-			f := wire.NewFrame([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{}}}`))
+			f := frames.NewFrame([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{}}}`))
 			p, err := parseCall(f.Head[f.Params.From:f.Params.To])
 			if err != nil {
 				t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/tgad/tgad/internal/mcpfront/wire"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -191,11 +191,11 @@ func equalHeaders(a, b []mcpraw.ParamHeader) bool {
 
 // offered takes the tools out of a list that a client over HTTP must not see: those whose
 // annotations break the rules for headers. All else stays as it came.
-func (k *catalog) offered(f *wire.Frame) *wire.Frame {
+func (k *catalog) offered(f *frames.Frame) *frames.Frame {
 	if !f.Result.Present() || int64(len(f.Head)) != f.Size {
 		return f // of one that is too long the calls are refused
 	}
-	result, err := f.Bytes(f.Result, wire.SpillBytes)
+	result, err := f.Bytes(f.Result, frames.SpillBytes)
 	from, to, ok := mcpraw.Locate(result, "/tools")
 	if err != nil || !ok {
 		return f

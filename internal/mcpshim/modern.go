@@ -10,8 +10,8 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
-	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -31,7 +31,7 @@ var onceHeaders = []string{versionHeader, "Mcp-Method", "Mcp-Name"}
 
 // statusOf is the status that an answer goes with: 200 for all that has none of its own.
 func statusOf(answer []byte) int {
-	m, code := wire.NewFrame(answer), int64(0)
+	m, code := frames.NewFrame(answer), int64(0)
 	if m.Bad == "" && m.Fault.Present() && json.Unmarshal(mcpraw.At(answer[m.Fault.From:m.Fault.To], "/code"), &code) == nil {
 		return mcpraw.StatusOf(code)
 	}
@@ -42,7 +42,7 @@ func statusOf(answer []byte) int {
 type refusal struct {
 	status, code int
 	words        string
-	challenge    *wire.Challenge // sets the status in place of status; nil is none
+	challenge    *frames.Challenge // sets the status in place of status; nil is none
 }
 
 func malformed(code int, words string) *refusal {
@@ -54,7 +54,7 @@ func mismatch(header string) *refusal {
 }
 
 // unfit refuses a message that does not pass, whatever its revision.
-func unfit(m *wire.Frame, status int) *refusal {
+func unfit(m *frames.Frame, status int) *refusal {
 	code := mcpraw.CodeInvalidRequest
 	if m.RawID == nil {
 		code = mcpraw.CodeParse
@@ -64,7 +64,7 @@ func unfit(m *wire.Frame, status int) *refusal {
 
 // isModern reports whether a message is of a revision without a handshake, by its header or
 // by its body. An array is where one of its messages is.
-func isModern(h http.Header, m *wire.Frame) bool {
+func isModern(h http.Header, m *frames.Frame) bool {
 	if mcpraw.Revision(h.Get(versionHeader)).Stateless() || m.Bad == "" && !m.Batch && mcpraw.RevisionOf(m.Head[m.Params.From:m.Params.To]).Stateless() {
 		return true
 	}
@@ -80,7 +80,7 @@ func isModern(h http.Header, m *wire.Frame) bool {
 
 // refused says why a message of the revision is not taken; nil where it may be. The headers
 // of single arguments are compared later: for them the tool's definition must be known.
-func refused(h http.Header, m *wire.Frame) *refusal {
+func refused(h http.Header, m *frames.Frame) *refusal {
 	switch {
 	case m.Bad != "":
 		return unfit(m, http.StatusBadRequest)
@@ -114,7 +114,7 @@ func refused(h http.Header, m *wire.Frame) *refusal {
 // list, of a tool server that lists none, and of a definition that breaks the rules. Where
 // the tool server could not be asked the call is refused: its headers may be those of
 // another call.
-func (k *catalog) refusedParams(ctx context.Context, h http.Header, m *wire.Frame) *refusal {
+func (k *catalog) refusedParams(ctx context.Context, h http.Header, m *frames.Frame) *refusal {
 	if m.Method != "tools/call" {
 		return nil
 	}

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tgad/tgad/internal/mcpfront/wire"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -58,9 +58,9 @@ type sight struct {
 	a    *attempt // nil where the log was not asked
 	said runtime.Begun
 
-	came    chan *wire.Frame // the answer
-	lost    chan loss        // why there will be none
-	written *latch           // the tool server has it, or never will
+	came    chan *frames.Frame // the answer
+	lost    chan loss          // why there will be none
+	written *latch             // the tool server has it, or never will
 }
 
 // loss is why no answer comes from the tool server, and what answers the client in its place.
@@ -70,7 +70,7 @@ type loss struct {
 }
 
 // observe passes a tools/call on. p is nil with err where its params cannot be read.
-func (c *conv) observe(f *wire.Frame, p *callParams, err error, b *batchReply) {
+func (c *conv) observe(f *frames.Frame, p *callParams, err error, b *batchReply) {
 	var q *call
 	if err == nil {
 		tool := c.s.opts.Tools(p.tool)
@@ -86,7 +86,7 @@ func (c *conv) observe(f *wire.Frame, p *callParams, err error, b *batchReply) {
 		c.pass(f, b)
 		return
 	}
-	o := &sight{q: q, came: make(chan *wire.Frame, 1), lost: make(chan loss, 1), written: newLatch()}
+	o := &sight{q: q, came: make(chan *frames.Frame, 1), lost: make(chan loss, 1), written: newLatch()}
 	q.w.call, q.w.seen = nil, o // its answer passes
 	if err := c.register(q.w); err != nil {
 		c.fail(f.RawID, b, mcpraw.CodeInvalidRequest, "", "", err.Error())
@@ -97,7 +97,7 @@ func (c *conv) observe(f *wire.Frame, p *callParams, err error, b *batchReply) {
 }
 
 // run is the way of an observed call.
-func (o *sight) run(f *wire.Frame) {
+func (o *sight) run(f *frames.Frame) {
 	c, w := o.q.conv, o.q.w
 	defer o.leave()
 	defer o.written.set()
@@ -169,7 +169,7 @@ func (o *sight) ended(why error) {
 
 // seenOff takes a client's notice that it gave an observed call up. A notice that is quicker than the
 // call waits for it: the tool server would hear of the end before the beginning.
-func (c *conv) seenOff(o *sight, f *wire.Frame) (waits bool) {
+func (c *conv) seenOff(o *sight, f *frames.Frame) (waits bool) {
 	o.q.gaveUp.set()
 	if o.written.is() {
 		return false
@@ -183,7 +183,7 @@ func (c *conv) seenOff(o *sight, f *wire.Frame) (waits bool) {
 
 // give passes an answer on. Where the log has it as the end of a call without a key, the same call
 // again is another one from then on.
-func (o *sight) give(f *wire.Frame, final bool) {
+func (o *sight) give(f *frames.Frame, final bool) {
 	c := o.q.conv
 	if !final || !o.q.derived || o.a.keyless {
 		c.give(o.q.w.batch, f)
@@ -297,7 +297,7 @@ func (o *sight) tell(f func(ctx context.Context)) {
 
 // record has the log know of an answer before the client has it. It reports whether the call has
 // come to its end with it.
-func (o *sight) record(f *wire.Frame) (final bool) {
+func (o *sight) record(f *frames.Frame) (final bool) {
 	s := o.q.conv.s
 	o.tell(func(ctx context.Context) {
 		ans, err := readAnswer(f, 1, s.opts.MaxKeepBytes)

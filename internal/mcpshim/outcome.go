@@ -3,8 +3,8 @@ package mcpshim
 import (
 	"strconv"
 
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
-	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -97,6 +97,6 @@ func (q *call) progress(words string) {
 	// Small, so that what the tool server itself reports later is more.
 	raw = strconv.AppendFloat(append(raw, `,"progress":`...), float64(q.steps)/1e6, 'f', -1, 64)
 	raw = append(tga.AppendString(append(raw, `,"message":`...), words), "}}"...)
-	f := wire.NewFrame(raw)
+	f := frames.NewFrame(raw)
 	_ = q.conv.hand(nil, &f.Envelope, f) // the call's end is not to wait for a client that reads slowly
 }

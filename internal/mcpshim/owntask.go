@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
-	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -136,10 +136,10 @@ func (d *taskAnswers) serverHasTasks(p *callParams) bool {
 
 // discovered looks at an answer to server/discover. A tool server that has no such method
 // has no extensions either.
-func (d *taskAnswers) discovered(f *wire.Frame) int32 {
+func (d *taskAnswers) discovered(f *frames.Frame) int32 {
 	known := int32(tasksNone)
 	if f.Result.Present() {
-		result, err := f.Bytes(f.Result, wire.SpillBytes)
+		result, err := f.Bytes(f.Result, frames.SpillBytes)
 		if err != nil {
 			return tasksTheirs
 		}
@@ -152,12 +152,12 @@ func (d *taskAnswers) discovered(f *wire.Frame) int32 {
 }
 
 // declare adds the extension to what a tool server says it can.
-func (d *taskAnswers) declare(f *wire.Frame) *wire.Frame {
+func (d *taskAnswers) declare(f *frames.Frame) *frames.Frame {
 	known := d.discovered(f)
 	if known == tasksTheirs || d.c.s.opts.Tasks == TasksOff || !f.Result.Present() || int64(len(f.Head)) != f.Size {
 		return f
 	}
-	result, err := f.Bytes(f.Result, wire.SpillBytes)
+	result, err := f.Bytes(f.Result, frames.SpillBytes)
 	if err != nil {
 		return f
 	}

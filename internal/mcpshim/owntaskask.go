@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tgad/tgad/internal/mcpfront/wire"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -19,11 +19,11 @@ type taskAnswers struct {
 }
 
 // take takes a request about a task of the shim's. It reports whether it is one.
-func (d *taskAnswers) take(f *wire.Frame, b *batchReply) bool {
+func (d *taskAnswers) take(f *frames.Frame, b *batchReply) bool {
 	if f.Method != "tasks/get" && f.Method != "tasks/update" && f.Method != "tasks/cancel" || !f.Params.Present() {
 		return false
 	}
-	params, err := f.Bytes(f.Params, wire.SpillBytes)
+	params, err := f.Bytes(f.Params, frames.SpillBytes)
 	if err != nil {
 		return false
 	}
@@ -94,7 +94,7 @@ func (d *taskAnswers) answer(w *waiting, name string, params []byte) {
 // answer answers a request of the client's: kind is the member that value is of.
 func (c *conv) answer(w *waiting, kind string, value []byte) error {
 	env := mcpraw.Envelope{RawID: w.id, ID: mcpraw.Span{From: 0, To: 1}}
-	return c.send(w.batch, &env, wire.Text(`{"jsonrpc":"2.0","id":`), wire.Text(w.id), wire.Text(kind), wire.Text(value), wire.Text("}"))
+	return c.send(w.batch, &env, frames.Text(`{"jsonrpc":"2.0","id":`), frames.Text(w.id), frames.Text(kind), frames.Text(value), frames.Text("}"))
 }
 
 // tell answers tasks/get.
@@ -185,7 +185,7 @@ func (d *taskAnswers) revive(id tga.ID, rec taskRecord) (*ownTask, error) {
 		return nil, err
 	}
 	line := append([]byte(`{"jsonrpc":"2.0","id":"`+ownPrefix+randomHex()+`","method":"tools/call","params":`), raw...)
-	f := wire.NewFrame(append(line, '}'))
+	f := frames.NewFrame(append(line, '}'))
 	q, err := d.c.newCall(f, p, d.c.s.opts.Tools(p.tool), nil)
 	f.Close()
 	if err != nil {
@@ -229,7 +229,7 @@ func (s *Shim) cancelTask(t *ownTask) error {
 	}
 	if q := t.a.q; !t.stop.is() && q.sent.Load() && t.a.alone() && t.a.told.set() {
 		raw := append([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), q.w.id...)
-		q.conv.forward(wire.NewFrame(append(raw, "}}"...)))
+		q.conv.forward(frames.NewFrame(append(raw, "}}"...)))
 	}
 	t.stop.set()
 	return nil

@@ -6,15 +6,15 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/paper"
-	"github.com/tgad/tgad/internal/mcpfront/wire"
 )
 
 // party is what a client's way leads to: a conversation with one tool server, or with several.
 type party interface {
-	fromClient(f *wire.Frame, b *batchReply)
-	refusedParams(ctx context.Context, h http.Header, m *wire.Frame) *refusal
-	givenUp(key wire.Key)
+	fromClient(f *frames.Frame, b *batchReply)
+	refusedParams(ctx context.Context, h http.Header, m *frames.Frame) *refusal
+	givenUp(key frames.Key)
 	run() error // until the conversation is over
 	end()
 	over() bool
@@ -60,17 +60,17 @@ func (a *alone) end()       { a.conv.end() }
 func (a *alone) over() bool { return a.life.Err() != nil }
 func (a *alone) release()   { a.place.Release() }
 
-func (a *alone) refusedParams(ctx context.Context, h http.Header, m *wire.Frame) *refusal {
+func (a *alone) refusedParams(ctx context.Context, h http.Header, m *frames.Frame) *refusal {
 	return a.tools.refusedParams(ctx, h, m)
 }
 
 // givenUp takes the end of a stream for what it is: its request was given up, each one of
 // an array. None of its calls is waited for once givenUp has returned.
-func (c *conv) givenUp(key wire.Key) {
+func (c *conv) givenUp(key frames.Key) {
 	var all []*waiting
 	c.mu.Lock()
 	for k, w := range c.pending {
-		if k == key || w.batch != nil && w.batch.name != nil && wire.KeyOf(w.batch.name) == key {
+		if k == key || w.batch != nil && w.batch.name != nil && frames.KeyOf(w.batch.name) == key {
 			all = append(all, w)
 		}
 	}
@@ -82,7 +82,7 @@ func (c *conv) givenUp(key wire.Key) {
 		}
 		if w.deserted.CompareAndSwap(false, true) {
 			n := append([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), w.id...)
-			c.cancelled(wire.NewFrame(append(n, "}}"...)))
+			c.cancelled(frames.NewFrame(append(n, "}}"...)))
 		} else if w.call != nil {
 			w.call.goesWithout()
 		}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/tgad/tgad/internal/mcpfront/wire"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -31,7 +31,7 @@ func newPins(s *Shim) *pins { return &pins{s: s, changed: map[string]string{}} }
 const maxList = 16 << 20
 
 // look reads the definitions in an answer to tools/list, and pins what is new.
-func (p *pins) look(f *wire.Frame) {
+func (p *pins) look(f *frames.Frame) {
 	if !f.Result.Present() {
 		return
 	}

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tgad/tgad/internal/mcpfront/wire"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/serial"
 )
 
@@ -165,7 +165,7 @@ func (k *talk) ask(id int, method, params string) string {
 		if err != nil {
 			k.t.Fatalf("%s %s: %v", method, params, err)
 		}
-		f := wire.NewFrame([]byte(line))
+		f := frames.NewFrame([]byte(line))
 		if f.IsAnswer() && string(f.RawID) == fmt.Sprint(id) {
 			return line
 		}

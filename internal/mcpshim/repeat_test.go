@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/filelock"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/paper"
-	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/runtime"
 )
 
@@ -198,7 +198,7 @@ func TestClosedStreamIsSeenBeforeTheServerIsTold(t *testing.T) {
 	raw, _ := modern("2", "tools/call", fmt.Sprintf(`"name":"charge","arguments":{"wait":%q}`, filepath.Join(w.dir, "gate")))
 	e := &exchange{events: make(chan event, 1), socket: ours, gone: t.Context().Done(), modern: true}
 	s := f.shared[""]
-	m, key, err := s.enter(wire.NewFrame([]byte(raw)), e)
+	m, key, err := s.enter(frames.NewFrame([]byte(raw)), e)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +268,7 @@ func TestGoneClientIsNotThereForTheLog(t *testing.T) {
 				e := &exchange{events: make(chan event, 8), socket: ours, gone: gone, modern: !array}
 				s := f.shared[""]
 				f.reap() // too early to see it
-				m, key, err := s.enter(wire.NewFrame([]byte(raw)), e)
+				m, key, err := s.enter(frames.NewFrame([]byte(raw)), e)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -304,8 +304,8 @@ func TestAnswerThatNobodyReadsIsNotDelivered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := stdout{wire.NewSink(wr)}
-	f := wire.NewFrame([]byte(`{}`))
+	s := stdout{frames.NewSink(wr)}
+	f := frames.NewFrame([]byte(`{}`))
 	if err := s.send(&f.Envelope, f); err != nil {
 		t.Errorf("with a reader: %v", err)
 	}

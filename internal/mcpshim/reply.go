@@ -7,7 +7,7 @@ import (
 	"io"
 
 	"github.com/tgad/tgad/internal/mcpanswer"
-	"github.com/tgad/tgad/internal/mcpfront/wire"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -21,7 +21,7 @@ type answer struct {
 
 // readAnswer reads the answer to an attempt. keep is the longest one that is recorded
 // whole.
-func readAnswer(f *wire.Frame, attempt uint32, keep int64) (answer, error) {
+func readAnswer(f *frames.Frame, attempt uint32, keep int64) (answer, error) {
 	at := f.Result
 	switch {
 	case f.Result.Present() && f.Fault.Present():
@@ -47,7 +47,7 @@ func readAnswer(f *wire.Frame, attempt uint32, keep int64) (answer, error) {
 
 // tooLong is an answer of which length and digest are recorded. It still goes to the
 // client whole.
-func tooLong(f *wire.Frame, s mcpraw.Span, keep int64) (answer, error) {
+func tooLong(f *frames.Frame, s mcpraw.Span, keep int64) (answer, error) {
 	h := sha256.New()
 	n, err := io.Copy(h, f.Reader(s))
 	if err != nil {

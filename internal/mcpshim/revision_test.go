@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
-	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
 )
 
@@ -33,8 +33,8 @@ func TestWhatEachRevisionGets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := wire.NewFrame([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + string(saying(r)) + `}`))
-		nameless := wire.NewFrame([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}}`))
+		f := frames.NewFrame([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + string(saying(r)) + `}`))
+		nameless := frames.NewFrame([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}}`))
 		header := http.Header{"Mcp-Protocol-Version": {r}}
 		at := &conv{s: &Shim{opts: Options{URL: "http://localhost"}}}
 		at.tools.c = at
@@ -60,7 +60,7 @@ func TestWhatEachRevisionGets(t *testing.T) {
 		for _, line := range []string{"bare", "a batch"} {
 			inside := f
 			if line == "a batch" {
-				inside = wire.NewFrame([]byte(`[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + string(saying(r)) + `}]`))
+				inside = frames.NewFrame([]byte(`[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + string(saying(r)) + `}]`))
 			}
 			if isModern(nil, inside) != modern {
 				t.Errorf("revision %q in %s: %v", r, line, !modern)

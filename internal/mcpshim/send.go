@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpanswer"
-	"github.com/tgad/tgad/internal/mcpfront/wire"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -48,7 +48,7 @@ func (a *attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt s
 	if err != nil {
 		return false, "the call was cut off while it was written: " + err.Error()
 	}
-	var f *wire.Frame
+	var f *frames.Frame
 	lonely, told := a.lonely.C, a.told.C
 	var grace <-chan time.Time
 	for f == nil {
@@ -67,7 +67,7 @@ func (a *attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt s
 			told, lonely = nil, nil
 			grace = time.After(a.s.opts.CancelGrace)
 		case <-grace:
-			q.lateTo(func(f *wire.Frame) { a.late(b, f) })
+			q.lateTo(func(f *frames.Frame) { a.late(b, f) })
 			const why = "it was cancelled and the tool server has not answered"
 			a.out = outcome{code: tga.EffectInDoubt, trace: b.Result.TraceID, words: a.doubtWords(b.Result.TraceID, why)}
 			a.giveUp(ctx, b, why)
@@ -102,7 +102,7 @@ func (a *attempt) noted(ctx context.Context) {
 }
 
 // answered records what the tool server said, and only then lets the client have it.
-func (a *attempt) answered(ctx context.Context, b runtime.Begun, f *wire.Frame) (done bool, doubt string) {
+func (a *attempt) answered(ctx context.Context, b runtime.Begun, f *frames.Frame) (done bool, doubt string) {
 	var ans answer
 	var err error
 	if ans.Meaning, ans.Why = mcpraw.IsDoubt, f.Bad; f.Bad == "" {
@@ -148,7 +148,7 @@ func (a *attempt) answered(ctx context.Context, b runtime.Begun, f *wire.Frame) 
 }
 
 // unrecorded is the end of an attempt whose answer the log does not take.
-func (a *attempt) unrecorded(ctx context.Context, b runtime.Begun, f *wire.Frame, err error) (bool, string) {
+func (a *attempt) unrecorded(ctx context.Context, b runtime.Begun, f *frames.Frame, err error) (bool, string) {
 	f.Close()
 	if errors.Is(err, tga.StateInvalidTransition) && ctx.Err() == nil {
 		// Somebody settled it meanwhile, and otherwise. What is recorded counts.

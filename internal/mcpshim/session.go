@@ -13,9 +13,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/paper"
 	"github.com/tgad/tgad/internal/mcpfront/say"
-	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
 )
 
@@ -31,7 +31,7 @@ type exchange struct {
 	modern  bool // of a revision that gives some answers a status of their own
 	opens   bool // it is the handshake of a new session
 
-	challenge atomic.Pointer[wire.Challenge] // that is the answer
+	challenge atomic.Pointer[frames.Challenge] // that is the answer
 }
 
 // event is a message for one POST; the last one is the answer.
@@ -43,7 +43,7 @@ type event struct {
 
 // exchange gives a request to the conversation and writes what comes back for it: one
 // answer as JSON, or a stream where messages come before it.
-func (s *session) exchange(w http.ResponseWriter, r *http.Request, m *wire.Frame, modern bool) {
+func (s *session) exchange(w http.ResponseWriter, r *http.Request, m *frames.Frame, modern bool) {
 	e := &exchange{socket: r.Context().Value(socketKey{}), events: make(chan event, maxQueued), id: m.RawID, listens: m.Method == say.Listen, gone: r.Context().Done(), modern: modern, opens: m.Method == "initialize" && !s.shared}
 	m, key, err := s.enter(m, e)
 	if err != nil {
@@ -103,7 +103,7 @@ func (f *front) reap() {
 	f.mu.Unlock()
 	for _, s := range all {
 		s.mu.Lock()
-		var gone []wire.Key
+		var gone []frames.Key
 		for key, e := range s.waits {
 			if paper.ClosedByPeer(e.socket) {
 				gone = append(gone, key)
@@ -117,10 +117,10 @@ func (f *front) reap() {
 }
 
 // challenge makes the answer to a request one that asks for authorization.
-func (s *session) challenge(id []byte, ch *wire.Challenge) {
+func (s *session) challenge(id []byte, ch *frames.Challenge) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := s.waits[wire.KeyOf(id)]; e != nil {
+	if e := s.waits[frames.KeyOf(id)]; e != nil {
 		e.challenge.Store(ch)
 	}
 }
@@ -188,7 +188,7 @@ func flush(w http.ResponseWriter) error { return http.NewResponseController(w).F
 // enter notes a POST as the one that waits for a request's answer. Where clients share a
 // tool server, its id and progress token are replaced by names of the front's own. An array
 // gets a name, since its answer has no id.
-func (s *session) enter(m *wire.Frame, e *exchange) (*wire.Frame, wire.Key, error) {
+func (s *session) enter(m *frames.Frame, e *exchange) (*frames.Frame, frames.Key, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch n := s.f.next.Add(1); {
@@ -197,7 +197,7 @@ func (s *session) enter(m *wire.Frame, e *exchange) (*wire.Frame, wire.Key, erro
 	case s.shared:
 		m = s.rename(m, e, n)
 	}
-	key := wire.KeyOf(m.RawID)
+	key := frames.KeyOf(m.RawID)
 	if s.waits[key] != nil {
 		return nil, "", errors.New("a request of this id is under way")
 	}
@@ -206,7 +206,7 @@ func (s *session) enter(m *wire.Frame, e *exchange) (*wire.Frame, wire.Key, erro
 }
 
 // rename replaces the id and the progress token of a request.
-func (s *session) rename(m *wire.Frame, e *exchange, n uint64) *wire.Frame {
+func (s *session) rename(m *frames.Frame, e *exchange, n uint64) *frames.Frame {
 	name := strconv.AppendUint(nil, n, 10)
 	m = replace(m, m.ID, name)
 	if !m.Params.Present() {
@@ -224,13 +224,15 @@ func (s *session) rename(m *wire.Frame, e *exchange, n uint64) *wire.Frame {
 }
 
 // replace makes a message with other bytes in one place.
-func replace(m *wire.Frame, at mcpraw.Span, with []byte) *wire.Frame { return splice(m.Head, at, with) }
-
-func splice(raw []byte, at mcpraw.Span, with []byte) *wire.Frame {
-	return wire.NewFrame(slices.Concat(raw[:at.From], with, raw[at.To:]))
+func replace(m *frames.Frame, at mcpraw.Span, with []byte) *frames.Frame {
+	return splice(m.Head, at, with)
 }
 
-func (s *session) leave(key wire.Key, e *exchange) {
+func splice(raw []byte, at mcpraw.Span, with []byte) *frames.Frame {
+	return frames.NewFrame(slices.Concat(raw[:at.From], with, raw[at.To:]))
+}
+
+func (s *session) leave(key frames.Key, e *exchange) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.waits[key] == e {
@@ -281,12 +283,12 @@ func (s *session) post(env *mcpraw.Envelope, parts []io.WriterTo) (*exchange, ev
 			return nil, event{}, err
 		}
 	}
-	m := wire.NewFrame(buf.Bytes())
+	m := frames.NewFrame(buf.Bytes())
 	s.mu.Lock()
 	var e *exchange
 	var last, only bool
 	if env.Batch {
-		e, last = s.waits[wire.KeyOf(env.RawID)], true
+		e, last = s.waits[frames.KeyOf(env.RawID)], true
 	} else {
 		e, last, only = s.route(m)
 	}
@@ -322,17 +324,17 @@ var errNoTaker = errors.New("nobody waits for the answer any more")
 
 // route finds the POST that a message belongs to, and whether it is its answer. only says
 // that nobody else may have it.
-func (s *session) route(m *wire.Frame) (e *exchange, last, only bool) {
+func (s *session) route(m *frames.Frame) (e *exchange, last, only bool) {
 	if id := subscriptionID(m); id != nil {
-		return s.waits[wire.KeyOf(id)], false, true
+		return s.waits[frames.KeyOf(id)], false, true
 	}
 	switch {
 	case m.Bad != "":
 		return nil, false, true // no message: over HTTP there is no place for it
 	case m.IsAnswer():
-		return s.waits[wire.KeyOf(m.RawID)], true, false
+		return s.waits[frames.KeyOf(m.RawID)], true, false
 	case m.Method == "notifications/progress":
-		params, err := m.Bytes(m.Params, wire.SpillBytes)
+		params, err := m.Bytes(m.Params, frames.SpillBytes)
 		if err != nil {
 			return nil, false, false
 		}
@@ -357,7 +359,7 @@ func (s *session) route(m *wire.Frame) (e *exchange, last, only bool) {
 }
 
 // restore puts the client's own id or token back.
-func (e *exchange) restore(m *wire.Frame) []byte {
+func (e *exchange) restore(m *frames.Frame) []byte {
 	if m.IsAnswer() {
 		m = replace(m, m.ID, e.id)
 		if e.listens {
@@ -377,7 +379,7 @@ func (e *exchange) restore(m *wire.Frame) []byte {
 }
 
 // renamed puts the client's own id in place of a subscription's in a part of a message.
-func (e *exchange) renamed(m *wire.Frame, part mcpraw.Span) *wire.Frame {
+func (e *exchange) renamed(m *frames.Frame, part mcpraw.Span) *frames.Frame {
 	if !part.Present() {
 		return m
 	}

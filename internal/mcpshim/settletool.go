@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // settleTool is a tool by which a model settles a call in doubt. It exists only where the
@@ -40,7 +40,7 @@ type settling struct {
 
 func (s *Shim) settleDoubt(ctx context.Context, p *callParams) (string, error) {
 	var said settling
-	if err := client.Decode(p.args, &said); err != nil {
+	if err := wire.Decode(p.args, &said); err != nil {
 		return "", err
 	}
 	id, err := tga.ParseID(said.Trace)
@@ -57,7 +57,7 @@ func (s *Shim) settleDoubt(ctx context.Context, p *callParams) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if !slices.ContainsFunc(all, func(t client.OpenTrace) bool { return t.TraceID == id }) {
+	if !slices.ContainsFunc(all, func(t wire.OpenTrace) bool { return t.TraceID == id }) {
 		return "", tga.Errorf(tga.NotFound, "no call of this server's tools is in doubt under the trace %s", id)
 	}
 	switch said.Outcome {

@@ -13,13 +13,14 @@ import (
 
 	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/internal/clip"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/paper"
 	"github.com/tgad/tgad/internal/mcpfront/subject"
-	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/workspace"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // Log is where calls are begun and finished: a daemon's client. What its methods do is
@@ -30,7 +31,7 @@ type Log interface {
 	NotSent(ctx context.Context, trace tga.ID, permit runtime.Permit, reason string, wait time.Duration) (runtime.Result, error)
 	GiveUp(ctx context.Context, trace tga.ID, permit runtime.Permit, cause string, wait time.Duration) error
 	Delivered(ctx context.Context, trace tga.ID) error
-	Decide(ctx context.Context, trace tga.ID, vote client.DecideRequest) (runtime.Result, error)
+	Decide(ctx context.Context, trace tga.ID, vote wire.DecideRequest) (runtime.Result, error)
 	Keep(ctx context.Context, r runtime.KeepRequest) (now runtime.Kept, changed bool, err error)
 	Kept(ctx context.Context, namespace, server string) iter.Seq2[runtime.Kept, error]
 }
@@ -94,7 +95,7 @@ type Options struct {
 
 	Tasks         TaskMode      // whether calls become tasks of the shim's own
 	Limits        tga.Limits    // of arguments
-	MaxFrameBytes int64         // longest message; zero means [wire.DefaultMaxFrameBytes]
+	MaxFrameBytes int64         // longest message; zero means [frames.DefaultMaxFrameBytes]
 	MaxKeepBytes  int64         // longest answer that is recorded whole; zero means [DefaultMaxKeepBytes]
 	MaxRequests   int           // requests under way at once; zero means 4096
 	StartTimeout  time.Duration // of the tool server; zero means 30s
@@ -188,7 +189,7 @@ func New(o Options) (*Shim, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	o.MaxFrameBytes = cmp.Or(o.MaxFrameBytes, wire.DefaultMaxFrameBytes)
+	o.MaxFrameBytes = cmp.Or(o.MaxFrameBytes, frames.DefaultMaxFrameBytes)
 	o.MaxKeepBytes = cmp.Or(o.MaxKeepBytes, DefaultMaxKeepBytes)
 	o.StartTimeout = cmp.Or(o.StartTimeout, 30*time.Second)
 	o.CancelGrace = cmp.Or(o.CancelGrace, 2*time.Second)

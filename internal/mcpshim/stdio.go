@@ -13,8 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/paper"
-	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -36,7 +36,7 @@ const quitWait = 10 * time.Second
 // Stdio serves one client on in and out until in ends, ctx ends, or the tool server
 // cannot be had. It owns the tool server and returns when that is gone too.
 func (s *Shim) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
-	c, err := s.sit(stdout{wire.NewSink(out)}, whose{})
+	c, err := s.sit(stdout{frames.NewSink(out)}, whose{})
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (w *wired) serve(ctx context.Context, state string, in io.Reader) (err, kep
 	go func() {
 		// What the client says before there is a tool server waits in its pipe, in order.
 		w.first()
-		read <- readAll(w.p, state, wire.NewFrames(in, w.most))
+		read <- readAll(w.p, state, frames.NewFrames(in, w.most))
 	}()
 
 	select {
@@ -133,7 +133,7 @@ func (c *conv) first() {
 }
 
 // readAll takes the client's messages until there are no more.
-func readAll(p party, state string, in *wire.Frames) error {
+func readAll(p party, state string, in *frames.Frames) error {
 	in.Dir = state
 	for {
 		f, err := in.Next()
@@ -187,15 +187,15 @@ func (w *wired) settle(ctx context.Context) {
 
 // dialer makes the way to the tool server.
 func (s *Shim) dialer(c *conv, lock string) dialer {
-	return func(ctx context.Context, deliver func(*wire.Frame)) (wire.Upstream, error) {
+	return func(ctx context.Context, deliver func(*frames.Frame)) (frames.Upstream, error) {
 		if s.opts.URL != "" {
-			return wire.Dial(c.life, wire.Endpoint{
+			return frames.Dial(c.life, frames.Endpoint{
 				URL: s.opts.URL, Headers: s.opts.Headers, Forwards: s.opts.ForwardAuth, Auth: c.auth, Most: s.opts.MaxFrameBytes, Spill: s.opts.State, Log: s.log,
 			}, deliver), nil
 		}
 		o := mcpraw.ProcessOptions{
 			Command: s.opts.Command, Env: append(os.Environ(), s.opts.Env...), Dir: s.opts.Dir, Stderr: s.opts.Stderr, Lock: lock,
 		}
-		return wire.Start(ctx, o, s.opts.MaxFrameBytes, filepath.Clean(s.opts.State), deliver)
+		return frames.Start(ctx, o, s.opts.MaxFrameBytes, filepath.Clean(s.opts.State), deliver)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
-	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -41,8 +41,8 @@ type subscription struct {
 type subscriptions struct{ c *conv }
 
 // listen takes a subscriptions/listen.
-func (u *subscriptions) listen(f *wire.Frame, b *batchReply) {
-	raw, err := f.Bytes(mcpraw.Span{From: 0, To: f.Size}, wire.SpillBytes)
+func (u *subscriptions) listen(f *frames.Frame, b *batchReply) {
+	raw, err := f.Bytes(mcpraw.Span{From: 0, To: f.Size}, frames.SpillBytes)
 	if err != nil || !f.Params.Present() {
 		u.c.pass(f, b) // what is wrong with it is the tool server's to say
 		return
@@ -56,7 +56,7 @@ func (u *subscriptions) listen(f *wire.Frame, b *batchReply) {
 		f.Close()
 		return
 	}
-	if strings.HasPrefix(string(wire.KeyOf(f.RawID)), "s"+ownPrefix) {
+	if strings.HasPrefix(string(frames.KeyOf(f.RawID)), "s"+ownPrefix) {
 		u.c.pass(f, b) // which refuses it
 		return
 	}
@@ -91,7 +91,7 @@ func (u *subscriptions) listen(f *wire.Frame, b *batchReply) {
 		}
 		note := append([]byte(`{"_meta":{"`+say.MetaSubscription+`":`), w.id...)
 		note = append(append(note, `},"notifications":{"taskIds":`...), taskNames(sub.tasks)...)
-		u.acknowledge(w, wire.NewFrame(append(append([]byte(`{"jsonrpc":"2.0","method":"`+say.Ack+`","params":`), note...), "}}}"...)))
+		u.acknowledge(w, frames.NewFrame(append(append([]byte(`{"jsonrpc":"2.0","method":"`+say.Ack+`","params":`), note...), "}}}"...)))
 	})
 }
 
@@ -163,7 +163,7 @@ func (u *subscriptions) writeSubscription(w *waiting) error {
 	if w.sub.life.Err() != nil {
 		return errOver
 	}
-	return u.c.write(l, w, u.c.message(wire.NewFrame(w.sub.raw)))
+	return u.c.write(l, w, u.c.message(frames.NewFrame(w.sub.raw)))
 }
 
 func (u *subscriptions) promised(s *subscription) bool {
@@ -191,7 +191,7 @@ func (u *subscriptions) resubscribe(w *waiting, pause time.Duration) {
 
 // broken takes the end of a subscription's stream that is no answer. It reports whether the
 // stream is asked for again: one that the client was never promised is not.
-func (u *subscriptions) broken(w *waiting, f *wire.Frame) bool {
+func (u *subscriptions) broken(w *waiting, f *frames.Frame) bool {
 	if w.sub == nil || !u.promised(w.sub) {
 		return false
 	}
@@ -217,7 +217,7 @@ func (u *subscriptions) unsubscribe(w *waiting) {
 
 // acknowledge hands the client what it is subscribed to, once, with the shim's own tasks in
 // it, and tells of those from then on.
-func (u *subscriptions) acknowledge(w *waiting, f *wire.Frame) {
+func (u *subscriptions) acknowledge(w *waiting, f *frames.Frame) {
 	sub := w.sub
 	u.c.mu.Lock()
 	first := !sub.acked
@@ -251,7 +251,7 @@ var changes = []struct{ member, method string }{
 // missed takes the acknowledgement of a subscription that was made again. The client has
 // heard the first one, and knows nothing of the break: what may have changed meanwhile is
 // told it as if it had.
-func (u *subscriptions) missed(w *waiting, f *wire.Frame) {
+func (u *subscriptions) missed(w *waiting, f *frames.Frame) {
 	granted := bytes.Clone(mcpraw.At(f.Head[f.Params.From:f.Params.To], "/notifications"))
 	f.Close()
 	tell := func(method, more string) { u.notified(changedFor(w.id, method, more)) }
@@ -270,12 +270,12 @@ func (u *subscriptions) missed(w *waiting, f *wire.Frame) {
 }
 
 // changedFor is a notification for the subscription of an id, with more members.
-func changedFor(id []byte, method, more string) *wire.Frame {
-	return wire.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","method":"`+method+`","params":{"_meta":{"`+say.MetaSubscription+`":`), id, []byte("}"+more+"}}")))
+func changedFor(id []byte, method, more string) *frames.Frame {
+	return frames.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","method":"`+method+`","params":{"_meta":{"`+say.MetaSubscription+`":`), id, []byte("}"+more+"}}")))
 }
 
 // withTasks puts the shim's own tasks into the tool server's acknowledgement.
-func withTasks(f *wire.Frame, tasks []tga.ID) *wire.Frame {
+func withTasks(f *frames.Frame, tasks []tga.ID) *frames.Frame {
 	params := f.Head[f.Params.From:f.Params.To]
 	names := taskNames(tasks)
 	if from, to, ok := mcpraw.Locate(params, "/notifications/taskIds"); ok {
@@ -296,7 +296,7 @@ func withTasks(f *wire.Frame, tasks []tga.ID) *wire.Frame {
 }
 
 // subscriptionOf returns the subscription that a notification belongs to.
-func (u *subscriptions) subscriptionOf(f *wire.Frame) *waiting {
+func (u *subscriptions) subscriptionOf(f *frames.Frame) *waiting {
 	if int64(len(f.Head)) != f.Size {
 		return nil // too long to be one
 	}
@@ -306,7 +306,7 @@ func (u *subscriptions) subscriptionOf(f *wire.Frame) *waiting {
 	}
 	u.c.mu.Lock()
 	defer u.c.mu.Unlock()
-	if w := u.c.pending[wire.KeyOf(id)]; w != nil && w.sub != nil {
+	if w := u.c.pending[frames.KeyOf(id)]; w != nil && w.sub != nil {
 		return w
 	}
 	return nil
@@ -316,7 +316,7 @@ func (u *subscriptions) subscriptionOf(f *wire.Frame) *waiting {
 var subscriptionAt = "/_meta/" + tga.EscapeToken(say.MetaSubscription)
 
 // subscriptionID is the id of the request whose stream a notification belongs to.
-func subscriptionID(m *wire.Frame) []byte {
+func subscriptionID(m *frames.Frame) []byte {
 	if !m.IsNotification() || !m.Params.Present() {
 		return nil
 	}
@@ -324,7 +324,7 @@ func subscriptionID(m *wire.Frame) []byte {
 }
 
 // notified takes a notification of the tool server's.
-func (u *subscriptions) notified(f *wire.Frame) {
+func (u *subscriptions) notified(f *frames.Frame) {
 	switch f.Method {
 	case toolsChanged:
 		u.c.s.mirrors.forget()
@@ -356,7 +356,7 @@ func (u *subscriptions) tellOf(w *waiting, id tga.ID) {
 				return err
 			}
 			meta := slices.Concat([]byte(`{"`+say.MetaSubscription+`":`), w.id, []byte("}"))
-			n := wire.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","method":"`+taskMethod+`","params":`), say.With(t.show("", standing), "_meta", meta), []byte("}")))
+			n := frames.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","method":"`+taskMethod+`","params":`), say.With(t.show("", standing), "_meta", meta), []byte("}")))
 			if err := u.c.send(nil, &n.Envelope, n); err != nil {
 				return err
 			}

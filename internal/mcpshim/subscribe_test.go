@@ -15,8 +15,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
-	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -398,7 +398,7 @@ func TestAcknowledgementsWithTasks(t *testing.T) {
 		`{"taskIds":[]}`:      `{"taskIds":[` + name + `]}`,
 		`{"taskIds":[ "x" ]}`: `{"taskIds":[ "x" ,` + name + `]}`,
 	} {
-		f := wire.NewFrame([]byte(`{"jsonrpc":"2.0","method":"m","params":{"notifications":` + notifications + `}}`))
+		f := frames.NewFrame([]byte(`{"jsonrpc":"2.0","method":"m","params":{"notifications":` + notifications + `}}`))
 		got := withTasks(f, []tga.ID{id})
 		if s := string(mcpraw.At(got.Head[got.Params.From:got.Params.To], "/notifications")); s != want || got.Bad != "" {
 			t.Errorf("%s: got %s, want %s", notifications, s, want)

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/paper"
-	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -24,7 +24,7 @@ const (
 )
 
 // dialer makes a way to the tool server.
-type dialer func(ctx context.Context, deliver func(*wire.Frame)) (wire.Upstream, error)
+type dialer func(ctx context.Context, deliver func(*frames.Frame)) (frames.Upstream, error)
 
 // supervise keeps a tool server: it starts one, and another when it ends. It returns nil
 // when the conversation is over, and an error when the first tool server does not start
@@ -83,7 +83,7 @@ func (c *conv) start(dial dialer) (*link, error) {
 	defer cancel()
 	l := &link{}
 	ready := make(chan struct{})
-	up, err := dial(ctx, func(f *wire.Frame) {
+	up, err := dial(ctx, func(f *frames.Frame) {
 		<-ready
 		c.fromServer(l, f)
 	})
@@ -204,7 +204,7 @@ type opening struct {
 const maxSubscriptions = 1000
 
 // saw looks at a request or notification of the client's.
-func (o *opening) saw(f *wire.Frame) {
+func (o *opening) saw(f *frames.Frame) {
 	switch f.Method {
 	case "initialize", "notifications/initialized", "logging/setLevel", "resources/subscribe", "resources/unsubscribe":
 	default:
@@ -212,7 +212,7 @@ func (o *opening) saw(f *wire.Frame) {
 	}
 	var params []byte
 	if f.Params.Present() {
-		p, err := f.Bytes(f.Params, wire.SpillBytes)
+		p, err := f.Bytes(f.Params, frames.SpillBytes)
 		if err != nil {
 			return
 		}
@@ -240,11 +240,11 @@ func (o *opening) saw(f *wire.Frame) {
 }
 
 // answered looks at the answer to a request of the client's.
-func (o *opening) answered(method string, f *wire.Frame) {
+func (o *opening) answered(method string, f *frames.Frame) {
 	if method != "initialize" || !f.Result.Present() {
 		return
 	}
-	result, err := f.Bytes(f.Result, wire.SpillBytes)
+	result, err := f.Bytes(f.Result, frames.SpillBytes)
 	if err != nil {
 		return
 	}
@@ -290,7 +290,7 @@ func (o *opening) replay(ctx context.Context, c *conv, l *link) error {
 		fault, _ := f.Bytes(f.Fault, 1000)
 		return fmt.Errorf("it refuses: %s", fault)
 	}
-	result, err := f.Bytes(f.Result, wire.SpillBytes)
+	result, err := f.Bytes(f.Result, frames.SpillBytes)
 	if err != nil {
 		return err
 	}
@@ -301,8 +301,8 @@ func (o *opening) replay(ctx context.Context, c *conv, l *link) error {
 	case v != agreed:
 		return fmt.Errorf("it speaks revision %q, and the client was told %q", v, agreed)
 	}
-	n := wire.NewFrame([]byte(`{"jsonrpc":"2.0","method":"notifications/initialized"}`))
-	if err := l.up.Write(&wire.Message{Env: &n.Envelope, Parts: parts(n), Agreed: agreed}); err != nil {
+	n := frames.NewFrame([]byte(`{"jsonrpc":"2.0","method":"notifications/initialized"}`))
+	if err := l.up.Write(&frames.Message{Env: &n.Envelope, Parts: parts(n), Agreed: agreed}); err != nil {
 		return err
 	}
 	if level != nil {

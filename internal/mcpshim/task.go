@@ -11,8 +11,8 @@ import (
 
 	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/internal/mcpanswer"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
-	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -90,7 +90,7 @@ func (q *call) leg() string {
 
 // unfinished takes an answer that ends the request and not the call. The record is
 // written before the client has the answer.
-func (a *attempt) unfinished(ctx context.Context, b runtime.Begun, f *wire.Frame, ans answer) (done bool, doubt string) {
+func (a *attempt) unfinished(ctx context.Context, b runtime.Begun, f *frames.Frame, ans answer) (done bool, doubt string) {
 	o := parseOpen(a.s.shelf.get(openName(b.Result.TraceID.String())))
 	if o == nil {
 		o = &openCall{
@@ -325,11 +325,11 @@ func (s *Shim) settle(o *openCall, reply runtime.Reply) error {
 }
 
 // taskOf returns the unfinished call that a request of the client's asks about.
-func (g *taskPolls) taskOf(f *wire.Frame) *openCall {
+func (g *taskPolls) taskOf(f *frames.Frame) *openCall {
 	if f.Method != "tasks/get" && f.Method != "tasks/result" {
 		return nil
 	}
-	params, err := f.Bytes(f.Params, wire.SpillBytes)
+	params, err := f.Bytes(f.Params, frames.SpillBytes)
 	if err != nil {
 		return nil
 	}
@@ -340,7 +340,7 @@ func (g *taskPolls) taskOf(f *wire.Frame) *openCall {
 
 // giveTask hands the client the answer about a task. A final one is recorded first; with
 // its delivery the occurrence of the call is over.
-func (g *taskPolls) giveTask(w *waiting, f *wire.Frame) {
+func (g *taskPolls) giveTask(w *waiting, f *frames.Frame) {
 	var reply runtime.Reply
 	over := false
 	if result, err := f.Bytes(f.Result, g.c.s.opts.MaxKeepBytes); err == nil && f.Result.Present() {

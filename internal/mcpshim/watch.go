@@ -5,7 +5,7 @@ package mcpshim
 import (
 	"time"
 
-	"github.com/tgad/tgad/internal/mcpfront/wire"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -72,7 +72,7 @@ type asked struct {
 }
 
 // ended takes a request that has come to an end, and whose it was. It ends once, whoever ends it first.
-func (f *fan) ended(key wire.Key, end End) (m *member) {
+func (f *fan) ended(key frames.Key, end End) (m *member) {
 	f.mu.Lock()
 	a, waits := f.asked[key]
 	delete(f.asked, key)

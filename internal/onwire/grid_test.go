@@ -22,7 +22,7 @@ import (
 	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/types/descriptorpb"
 
-	"github.com/tgad/tgad/internal/mcpfront/wire"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/turn"
 	"github.com/tgad/tgad/internal/turn/message"
 	"github.com/tgad/tgad/internal/turn/model"
@@ -90,11 +90,11 @@ var senders = map[string]func(ctx context.Context, t *testing.T, scheme, addr st
 		return err
 	},
 	"shim": func(ctx context.Context, t *testing.T, scheme, addr string) error {
-		got := make(chan *wire.Frame, 1)
-		up := wire.Dial(ctx, wire.Endpoint{URL: scheme + "://" + addr, Most: 64 << 20, Spill: t.TempDir(), Log: slog.New(slog.DiscardHandler)}, func(f *wire.Frame) { got <- f })
+		got := make(chan *frames.Frame, 1)
+		up := frames.Dial(ctx, frames.Endpoint{URL: scheme + "://" + addr, Most: 64 << 20, Spill: t.TempDir(), Log: slog.New(slog.DiscardHandler)}, func(f *frames.Frame) { got <- f })
 		defer up.Close()
-		f := wire.NewFrame([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"a":"` + long + `"}}`))
-		if err := up.Write(&wire.Message{Env: &f.Envelope, Parts: []io.WriterTo{f}}); err != nil {
+		f := frames.NewFrame([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"a":"` + long + `"}}`))
+		if err := up.Write(&frames.Message{Env: &f.Envelope, Parts: []io.WriterTo{f}}); err != nil {
 			return err
 		}
 		answer := <-got
@@ -278,7 +278,7 @@ func TestNotSentIsTrueOfPipes(t *testing.T) {
 				_ = r.Close()
 			}()
 		}
-		err = wire.NewSink(w).Write(wire.Text(long))
+		err = frames.NewSink(w).Write(frames.Text(long))
 		if err == nil || errors.Is(err, runtime.ErrNotSent) != c.unsent {
 			t.Errorf("%s: %v; want not sent %t", c.name, err, c.unsent)
 		}

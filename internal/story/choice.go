@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // Choice chooses calls in doubt: after an outage there are many at once. The zero value of a member chooses
@@ -20,9 +20,9 @@ type Choice struct {
 }
 
 // Of returns the chosen calls, the oldest first.
-func (c Choice) Of(all []client.OpenTrace) []client.OpenTrace {
+func (c Choice) Of(all []wire.OpenTrace) []wire.OpenTrace {
 	server, name, one := strings.Cut(c.Tool, "/")
-	list := slices.DeleteFunc(slices.Clone(all), func(t client.OpenTrace) bool {
+	list := slices.DeleteFunc(slices.Clone(all), func(t wire.OpenTrace) bool {
 		at, cause := t.Since, ""
 		if t.Doubt != nil {
 			at, cause = t.Doubt.Since, t.Doubt.Cause
@@ -31,12 +31,12 @@ func (c Choice) Of(all []client.OpenTrace) []client.OpenTrace {
 			c.Namespace != "" && t.Namespace != c.Namespace || !strings.Contains(cause, c.Cause) ||
 			c.Since != 0 && at < c.Since || c.Before != 0 && at >= c.Before
 	})
-	slices.SortStableFunc(list, func(a, b client.OpenTrace) int { return cmp.Compare(a.Since, b.Since) })
+	slices.SortStableFunc(list, func(a, b wire.OpenTrace) int { return cmp.Compare(a.Since, b.Since) })
 	return list
 }
 
 // Fill is a text for one call: {key} and {trace} in it stand for the call's.
-func Fill(text string, t client.OpenTrace) string {
+func Fill(text string, t wire.OpenTrace) string {
 	return strings.NewReplacer("{key}", t.IdempotencyKey, "{trace}", t.TraceID.String()).Replace(text)
 }
 

@@ -4,14 +4,14 @@ import (
 	"iter"
 	"strconv"
 
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 	"github.com/tgad/tgad/wal/chain"
 )
 
 // Fold makes a trace of what a daemon said about it, and checks every digest and link
 // on the way: what is shown is what the log proves, whoever answered.
-func Fold(said client.Timeline, document Documents) (*chain.Trace, error) {
+func Fold(said wire.Timeline, document Documents) (*chain.Trace, error) {
 	return chain.Replay(said.TraceID, Entries(said, document), Notes(said))
 }
 
@@ -19,7 +19,7 @@ func Fold(said client.Timeline, document Documents) (*chain.Trace, error) {
 type Documents func(pointer string) ([]byte, error)
 
 // Entries yields the entries of a trace as a store would.
-func Entries(said client.Timeline, document Documents) iter.Seq2[chain.Entry, error] {
+func Entries(said wire.Timeline, document Documents) iter.Seq2[chain.Entry, error] {
 	return func(yield func(chain.Entry, error) bool) {
 		for i := range said.Entries {
 			e, err := foldEntry(&said.Entries[i], document)
@@ -35,7 +35,7 @@ func Entries(said client.Timeline, document Documents) iter.Seq2[chain.Entry, er
 }
 
 // Notes yields the notes of a trace as a store would.
-func Notes(said client.Timeline) iter.Seq2[tga.Note, error] {
+func Notes(said wire.Timeline) iter.Seq2[tga.Note, error] {
 	return func(yield func(tga.Note, error) bool) {
 		for _, raw := range said.Notes {
 			n, err := tga.DecodeNote(raw)
@@ -50,7 +50,7 @@ func Notes(said client.Timeline) iter.Seq2[tga.Note, error] {
 	}
 }
 
-func foldEntry(said *client.Entry, document Documents) (*chain.Entry, error) {
+func foldEntry(said *wire.Entry, document Documents) (*chain.Entry, error) {
 	le, err := tga.DecodeLogEntry(said.Entry)
 	if err != nil {
 		return nil, err
@@ -78,8 +78,8 @@ func foldEntry(said *client.Entry, document Documents) (*chain.Entry, error) {
 }
 
 // Said is an entry as a daemon says it: the canonical bytes that were hashed, unchanged.
-func Said(e *chain.Entry) client.Entry {
-	m := client.Entry{
+func Said(e *chain.Entry) wire.Entry {
+	m := wire.Entry{
 		Entry: e.AppendCanonical(nil), Committed: e.Committed,
 		Epoch: strconv.FormatUint(uint64(e.Epoch), 10),
 	}
@@ -87,7 +87,7 @@ func Said(e *chain.Entry) client.Entry {
 		m.Artifact = e.Artifact.Canonical
 	}
 	for _, doc := range e.Documents {
-		d := client.Document{Pointer: doc.Pointer, SizeBytes: int64(len(doc.Data)), Hash: tga.Sum(doc.Data), Erased: doc.Erased}
+		d := wire.Document{Pointer: doc.Pointer, SizeBytes: int64(len(doc.Data)), Hash: tga.Sum(doc.Data), Erased: doc.Erased}
 		if doc.Erased && e.Artifact != nil && e.Artifact.Effect != nil {
 			for _, h := range e.Artifact.Effect.DocumentHashes {
 				if h.Pointer == doc.Pointer {
@@ -101,8 +101,8 @@ func Said(e *chain.Entry) client.Entry {
 }
 
 // Listed is what a list shows of a trace.
-func Listed(l chain.Listing) client.OpenTrace {
-	return client.OpenTrace{
+func Listed(l chain.Listing) wire.OpenTrace {
+	return wire.OpenTrace{
 		TraceID: l.TraceID, Namespace: l.Namespace, State: l.State.String(), Since: l.Since, Deadline: l.Deadline,
 		ToolServer: l.Server, ToolName: l.Tool, IdempotencyKey: l.Key, ToolCallID: l.ToolCallID,
 	}

@@ -4,12 +4,12 @@ import (
 	"bytes"
 
 	"github.com/tgad/tgad/ledger"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // Matches says whether a trace as a list shows it is one that is asked for, but for what [Within] says.
-func Matches(q *client.TracesQuery, t client.OpenTrace) bool {
+func Matches(q *wire.TracesQuery, t wire.OpenTrace) bool {
 	if !q.All {
 		if state, err := tga.ParseState(t.State); err == nil && state.Terminal() {
 			return false
@@ -23,7 +23,7 @@ func Matches(q *client.TracesQuery, t client.OpenTrace) bool {
 // Within says the same of what a list does not show: the outcome class of the effect, and a text in the
 // arguments as they are stored, where what is redacted is not. request and effect are nil where they
 // are erased or not there.
-func Within(q *client.TracesQuery, request, effect *tga.Artifact) bool {
+func Within(q *wire.TracesQuery, request, effect *tga.Artifact) bool {
 	if q.Class != "" && (effect == nil || ledger.ClassOf(effect).String() != q.Class) {
 		return false
 	}

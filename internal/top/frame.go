@@ -10,15 +10,15 @@ import (
 	"unicode/utf8"
 
 	"github.com/tgad/tgad/internal/clip"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // View is what one frame shows.
 type View struct {
 	Where       string // the socket
 	Now, Before *Sample
-	Doubts      []client.OpenTrace
+	Doubts      []wire.OpenTrace
 	Width       int // of the terminal; 0 is any
 	Height      int
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // scrape is a sample, so many seconds after the first.
@@ -89,7 +89,7 @@ process_start_time_seconds 1.69999e+09
 `)
 	v := View{Where: "/run/s", Now: now, Before: before}
 	for i := range n {
-		t := client.OpenTrace{ToolServer: "pay", ToolName: fmt.Sprint("charge", i), Doubt: &client.Doubt{Licence: "park", Settles: []string{"resolve", "abandon"}}}
+		t := wire.OpenTrace{ToolServer: "pay", ToolName: fmt.Sprint("charge", i), Doubt: &wire.Doubt{Licence: "park", Settles: []string{"resolve", "abandon"}}}
 		if i%2 == 1 {
 			t.Doubt.Licence = "probe"
 		}

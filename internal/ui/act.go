@@ -9,8 +9,8 @@ import (
 
 	"github.com/tgad/tgad/internal/story"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // permitted says whether a form is of the session, and answers itself where it is not. Of a store at rest no
@@ -68,7 +68,7 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 
 // decide votes about what the form showed.
 func (s *Server) decide(r *http.Request, x settlement, approve bool) (res runtime.Result, err error) {
-	vote := client.DecideRequest{Approve: approve, Rationale: x.why}
+	vote := wire.DecideRequest{Approve: approve, Rationale: x.why}
 	if about := r.PostForm.Get("shown"); about != "" {
 		if vote.About, err = tga.ParseDigest(about); err != nil {
 			return res, err

@@ -10,8 +10,8 @@ import (
 
 	"github.com/tgad/tgad/internal/logfile"
 	"github.com/tgad/tgad/internal/ui"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // TestAFileIsShownAndNothingIsDone: an export of a daemon shows what its pages show, word for word but for
@@ -29,7 +29,7 @@ func TestAFileIsShownAndNothingIsDone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for line, err := range s.client.Export(t.Context(), client.ExportRequest{}) {
+	for line, err := range s.client.Export(t.Context(), wire.ExportRequest{}) {
 		if err == nil {
 			_, err = out.Write(line)
 		}

@@ -7,8 +7,8 @@ import (
 
 	g "maragu.dev/gomponents"
 
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // inbox is what waits for a person: calls in doubt and decisions, the oldest first.
@@ -61,7 +61,7 @@ func (s *Server) bell() g.Node {
 }
 
 // approval is one question, with all that it is asked about.
-func (s *Server) approval(r *http.Request, p client.Approval) g.Node {
+func (s *Server) approval(r *http.Request, p wire.Approval) g.Node {
 	asked, err := s.log.Request(r.Context(), p.TraceID)
 	if err != nil {
 		return h.Article(h.Data("kind", "approval"), link(p.TraceID), problem(err))
@@ -89,10 +89,10 @@ func (s *Server) approval(r *http.Request, p client.Approval) g.Node {
 }
 
 // doubt is one call that may have run, with what is known of it.
-func (s *Server) doubt(r *http.Request, t client.OpenTrace) g.Node {
+func (s *Server) doubt(r *http.Request, t wire.OpenTrace) g.Node {
 	d := t.Doubt
 	if d == nil {
-		d = &client.Doubt{Since: t.Since}
+		d = &wire.Doubt{Since: t.Since}
 	}
 	args := g.Node(g.Group{})
 	if asked, err := s.log.Request(r.Context(), t.TraceID); err == nil {

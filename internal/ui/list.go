@@ -10,8 +10,8 @@ import (
 
 	g "maragu.dev/gomponents"
 
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // maxRows is how many calls a page of the list has.
@@ -22,7 +22,7 @@ const mostLooked = 5000
 
 // query is what a list shows.
 type query struct {
-	client.TracesQuery
+	wire.TracesQuery
 	find string // in tool, key or id
 }
 
@@ -31,7 +31,7 @@ var states = []tga.State{tga.Pending, tga.Authorized, tga.Executing, tga.Complet
 
 func queryOf(r *http.Request) (q query, err error) {
 	v := r.URL.Query()
-	q = query{client.TracesQuery{
+	q = query{wire.TracesQuery{
 		State: v.Get("state"), Namespace: v.Get("namespace"), Server: v.Get("server"), Tool: v.Get("tool"), Key: v.Get("key"), Text: v.Get("text"),
 		All: v.Get("all") == "1", Newest: v.Get("order") != "id",
 	}, v.Get("find")}
@@ -63,13 +63,13 @@ func queryOf(r *http.Request) (q query, err error) {
 // minutes is how a browser sends what is put into a field for a time.
 const minutes = "2006-01-02T15:04"
 
-func (q query) matches(t client.OpenTrace) bool {
+func (q query) matches(t wire.OpenTrace) bool {
 	return q.find == "" || strings.Contains(t.TraceID.String(), q.find) || strings.Contains(t.ToolServer+" "+t.ToolName, q.find) || strings.Contains(t.IdempotencyKey, q.find)
 }
 
 // calls reads a page of calls. The newest come first where the log can list them so; else they are in the
 // order of their ids, and q says it. more says that there may be others after the last that was looked at.
-func (s *Server) calls(ctx context.Context, q *query) (list []client.OpenTrace, last client.OpenTrace, more bool, err error) {
+func (s *Server) calls(ctx context.Context, q *query) (list []wire.OpenTrace, last wire.OpenTrace, more bool, err error) {
 	looked := 0
 	for t, err := range s.log.Traces(ctx, q.TracesQuery) {
 		if e := new(tga.Error); q.Newest && looked == 0 && errors.As(err, &e) && e.Pointer == "/newest" {
@@ -140,7 +140,7 @@ func (q *query) form(r *http.Request) g.Node {
 }
 
 // next is the page of the list after a trace.
-func (q *query) next(r *http.Request, last client.OpenTrace) string {
+func (q *query) next(r *http.Request, last wire.OpenTrace) string {
 	v := r.URL.Query()
 	v.Set("after", last.TraceID.String())
 	v.Set("order", "id")

@@ -9,8 +9,8 @@ import (
 	g "maragu.dev/gomponents"
 
 	"github.com/tgad/tgad/internal/story"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // maxInReport is the largest document that a report has in itself.
@@ -18,7 +18,7 @@ const maxInReport = 1 << 20
 
 // Report is the page of a call as one file that needs nothing beside itself: no daemon, no other file and no
 // network, which its policy forbids. Whoever opens it can verify the chain in the browser.
-func Report(said client.Timeline, document story.Documents, version string) ([]byte, error) {
+func Report(said wire.Timeline, document story.Documents, version string) ([]byte, error) {
 	t, err := story.Fold(said, document)
 	if err != nil {
 		return nil, err

@@ -15,8 +15,8 @@ import (
 	"github.com/tgad/tgad/internal/browser"
 	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/internal/ui"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // report makes the file of a trace.
@@ -87,7 +87,7 @@ func TestReportNeedsNothingBesideItself(t *testing.T) {
 	if got, err := base64.StdEncoding.DecodeString(strings.ReplaceAll(document[1], "&#43;", "+")); err != nil || string(got) != s.answer {
 		t.Errorf("the answer is %q, %v", got, err)
 	}
-	if _, err := ui.Report(client.Timeline{TraceID: id}, nil, ""); tga.CodeOf(err) != tga.NotFound {
+	if _, err := ui.Report(wire.Timeline{TraceID: id}, nil, ""); tga.CodeOf(err) != tga.NotFound {
 		t.Errorf("of a trace without an entry: %v", err)
 	}
 	for _, size := range []int{1<<20 - 8, 1<<20 - 7} { // {"x":""} has eight bytes

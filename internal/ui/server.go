@@ -19,6 +19,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 //go:embed assets/ui.css assets/ui.js assets/verify.js assets/icon.svg assets/htmx.min.js assets/sse.min.js
@@ -27,23 +28,23 @@ var assets embed.FS
 // Log is what the view shows: [client.Client] has it, and [logfile.File].
 type Log interface {
 	Ready(ctx context.Context) error
-	InDoubt(ctx context.Context) ([]client.OpenTrace, error)
-	Approvals(ctx context.Context) ([]client.Approval, error)
+	InDoubt(ctx context.Context) ([]wire.OpenTrace, error)
+	Approvals(ctx context.Context) ([]wire.Approval, error)
 	Request(ctx context.Context, id tga.ID) (*tga.Artifact, error)
-	Traces(ctx context.Context, q client.TracesQuery) iter.Seq2[client.OpenTrace, error]
-	Trace(ctx context.Context, id tga.ID) (client.Timeline, error)
+	Traces(ctx context.Context, q wire.TracesQuery) iter.Seq2[wire.OpenTrace, error]
+	Trace(ctx context.Context, id tga.ID) (wire.Timeline, error)
 	Document(ctx context.Context, trace tga.ID, pointer string) ([]byte, tga.Digest, error)
 }
 
 // Daemon is what the view asks of who can change something; [client.Client] has it.
 type Daemon interface {
-	Log(ctx context.Context, after string, follow bool) iter.Seq2[client.LogLine, error]
+	Log(ctx context.Context, after string, follow bool) iter.Seq2[wire.LogLine, error]
 	Resolve(ctx context.Context, trace tga.ID, r runtime.Resolution) (runtime.Result, error)
 	Abandon(ctx context.Context, trace tga.ID, reason string) (runtime.Result, error)
-	Decide(ctx context.Context, trace tga.ID, vote client.DecideRequest) (runtime.Result, error)
+	Decide(ctx context.Context, trace tga.ID, vote wire.DecideRequest) (runtime.Result, error)
 	Metrics(ctx context.Context) ([]byte, error)
 	Proofs() client.Proofs
-	Verify(ctx context.Context, trace tga.ID) (client.Verified, error)
+	Verify(ctx context.Context, trace tga.ID) (wire.Verified, error)
 }
 
 // Options configure a [Server]. The zero value is ready to use.

@@ -9,8 +9,8 @@ import (
 	g "maragu.dev/gomponents"
 
 	"github.com/tgad/tgad/internal/story"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // choice reads which calls in doubt are chosen.
@@ -55,7 +55,7 @@ func (s *Server) doubts(w http.ResponseWriter, r *http.Request) {
 }
 
 // together is the form that settles the calls of a list.
-func (s *Server) together(list []client.OpenTrace, why string) g.Node {
+func (s *Server) together(list []wire.OpenTrace, why string) g.Node {
 	var rows []g.Node
 	for _, t := range list {
 		id := t.TraceID.String()

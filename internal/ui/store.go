@@ -15,8 +15,8 @@ import (
 
 	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/internal/promtext"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // look is what was read of a store at a time.
@@ -29,7 +29,7 @@ type look struct {
 type checked struct {
 	at   time.Time
 	took time.Duration
-	said client.Verified
+	said wire.Verified
 	err  error
 }
 
@@ -219,7 +219,7 @@ func (c *checked) found() g.Node {
 	if c.err != nil {
 		return problem(c.err)
 	}
-	faults := g.Map(c.said.Faults, func(p client.Problem) g.Node { return problem(p.Err()) })
+	faults := g.Map(c.said.Faults, func(p wire.Problem) g.Node { return problem(p.Err()) })
 	verdict := "every digest and link agrees"
 	if !c.said.OK || len(c.said.Faults) > 0 {
 		verdict = fmt.Sprintf("%d faults", len(c.said.Faults))

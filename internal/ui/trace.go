@@ -13,13 +13,13 @@ import (
 
 	"github.com/tgad/tgad/internal/picture"
 	"github.com/tgad/tgad/internal/story"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 	"github.com/tgad/tgad/wal/chain"
 )
 
 // asked fetches the trace that a request names, and answers itself where that fails.
-func (s *Server) asked(w http.ResponseWriter, r *http.Request) (said client.Timeline, ok bool) {
+func (s *Server) asked(w http.ResponseWriter, r *http.Request) (said wire.Timeline, ok bool) {
 	id, err := tga.ParseID(r.PathValue("id"))
 	if err == nil {
 		said, err = s.log.Trace(r.Context(), id)
@@ -169,7 +169,7 @@ func (s *Server) raw(w http.ResponseWriter, r *http.Request) {
 }
 
 // stored is what the browser verifies of a trace. Whatever the log says, no mark-up is in it.
-func stored(said client.Timeline) ([]byte, error) {
+func stored(said wire.Timeline) ([]byte, error) {
 	out := rawTrace{TraceID: said.TraceID, Notes: []string{}}
 	for _, e := range said.Entries {
 		artifact := string(e.Artifact)

@@ -6,51 +6,52 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // Append appends artifacts to a trace. The same again is Appended.Replayed.
-func (c *Client) Append(ctx context.Context, trace tga.ID, req AppendRequest) (Appended, error) {
-	var a Appended
+func (c *Client) Append(ctx context.Context, trace tga.ID, req wire.AppendRequest) (wire.Appended, error) {
+	var a wire.Appended
 	err := c.ask(ctx, post(tracePath(trace, "/entries"), req), &a)
 	return a, err
 }
 
 // AppendBatch makes many appends in one request. Each has its own answer; one that is
 // refused does not keep the others from being made.
-func (c *Client) AppendBatch(ctx context.Context, items []BatchItem) ([]BatchAnswer, error) {
-	var a BatchAnswers
-	err := c.ask(ctx, post("/v1/entries:batch", BatchRequest{Items: items}), &a)
+func (c *Client) AppendBatch(ctx context.Context, items []wire.BatchItem) ([]wire.BatchAnswer, error) {
+	var a wire.BatchAnswers
+	err := c.ask(ctx, post("/v1/entries:batch", wire.BatchRequest{Items: items}), &a)
 	return a.Items, err
 }
 
 // Lease takes the lease of a trace for a time; zero means the daemon's default. While
 // another holds it, Lease waits until ctx ends; a ctx without a deadline does not wait.
-func (c *Client) Lease(ctx context.Context, trace tga.ID, ttl time.Duration) (Lease, error) {
-	return c.lease(ctx, trace, "/lease", LeaseRequest{TTLMS: ttl.Milliseconds()})
+func (c *Client) Lease(ctx context.Context, trace tga.ID, ttl time.Duration) (wire.Lease, error) {
+	return c.lease(ctx, trace, "/lease", wire.LeaseRequest{TTLMS: ttl.Milliseconds()})
 }
 
 // Renew puts the end of a lease off.
-func (c *Client) Renew(ctx context.Context, lease Lease, ttl time.Duration) (Lease, error) {
-	return c.lease(ctx, lease.TraceID, "/lease:renew", LeaseRequest{Lease: lease.Lease, TTLMS: ttl.Milliseconds()})
+func (c *Client) Renew(ctx context.Context, lease wire.Lease, ttl time.Duration) (wire.Lease, error) {
+	return c.lease(ctx, lease.TraceID, "/lease:renew", wire.LeaseRequest{Lease: lease.Lease, TTLMS: ttl.Milliseconds()})
 }
 
 // Release ends a lease. Releasing one that has ended already has no effect.
-func (c *Client) Release(ctx context.Context, lease Lease) (Released, error) {
-	var r Released
-	err := c.ask(ctx, post(tracePath(lease.TraceID, "/lease:release"), LeaseRequest{Lease: lease.Lease}), &r)
+func (c *Client) Release(ctx context.Context, lease wire.Lease) (wire.Released, error) {
+	var r wire.Released
+	err := c.ask(ctx, post(tracePath(lease.TraceID, "/lease:release"), wire.LeaseRequest{Lease: lease.Lease}), &r)
 	return r, err
 }
 
-func (c *Client) lease(ctx context.Context, trace tga.ID, rest string, req LeaseRequest) (Lease, error) {
-	var l Lease
+func (c *Client) lease(ctx context.Context, trace tga.ID, rest string, req wire.LeaseRequest) (wire.Lease, error) {
+	var l wire.Lease
 	err := c.ask(ctx, post(tracePath(trace, rest), req), &l)
 	return l, err
 }
 
 // Checkpoint seals the head of a trace, under a lease or, with a zero Lease, under one
 // that the daemon takes for the moment.
-func (c *Client) Checkpoint(ctx context.Context, trace tga.ID, lease Lease) (tga.Checkpoint, error) {
-	return checkpointOf(ctx, c, post(tracePath(trace, "/checkpoint"), CheckpointRequest{Lease: lease.Lease}))
+func (c *Client) Checkpoint(ctx context.Context, trace tga.ID, lease wire.Lease) (tga.Checkpoint, error) {
+	return checkpointOf(ctx, c, post(tracePath(trace, "/checkpoint"), wire.CheckpointRequest{Lease: lease.Lease}))
 }
 
 // LatestCheckpoint returns the newest checkpoint that verifies; NOT_FOUND where there is
@@ -72,15 +73,15 @@ func checkpointOf(ctx context.Context, c *Client, r request) (tga.Checkpoint, er
 }
 
 // RecoverAll recovers every open trace that nobody runs.
-func (c *Client) RecoverAll(ctx context.Context) ([]RecoveredTrace, error) {
-	var r Recovered
+func (c *Client) RecoverAll(ctx context.Context) ([]wire.RecoveredTrace, error) {
+	var r wire.Recovered
 	err := c.ask(ctx, post("/v1/recover", nil), &r)
 	return r.Traces, err
 }
 
 // InDoubt lists the calls that may have run and have no recorded effect.
-func (c *Client) InDoubt(ctx context.Context) ([]OpenTrace, error) {
-	var t Traces
+func (c *Client) InDoubt(ctx context.Context) ([]wire.OpenTrace, error) {
+	var t wire.Traces
 	err := c.ask(ctx, get("/v1/in-doubt"), &t)
 	return t.Traces, err
 }
@@ -107,21 +108,21 @@ func (c *Client) Request(ctx context.Context, id tga.ID) (*tga.Artifact, error) 
 }
 
 // Approvals lists what waits for people.
-func (c *Client) Approvals(ctx context.Context) ([]Approval, error) {
-	var a Approvals
+func (c *Client) Approvals(ctx context.Context) ([]wire.Approval, error) {
+	var a wire.Approvals
 	err := c.ask(ctx, get("/v1/approvals"), &a)
 	return a.Approvals, err
 }
 
 // RollbackPlan says what undoing a set of traces would do; see
 // [runtime.Runtime.RollbackPlan].
-func (c *Client) RollbackPlan(ctx context.Context, traces []tga.ID) ([]RollbackStep, error) {
+func (c *Client) RollbackPlan(ctx context.Context, traces []tga.ID) ([]wire.RollbackStep, error) {
 	r := get("/v1/rollback-plan")
 	r.query = url.Values{}
 	for _, id := range traces {
 		r.query.Add("trace", id.String())
 	}
-	var p RollbackPlan
+	var p wire.RollbackPlan
 	err := c.ask(ctx, r, &p)
 	return p.Steps, err
 }
@@ -146,15 +147,15 @@ func (c *Client) Evidence(ctx context.Context, digest tga.Digest, trace tga.ID) 
 }
 
 // Verify checks one trace, or with a zero id the whole store. What it finds is no error.
-func (c *Client) Verify(ctx context.Context, trace tga.ID) (Verified, error) {
-	var v Verified
-	err := c.ask(ctx, post("/v1/verify", VerifyRequest{TraceID: trace}), &v)
+func (c *Client) Verify(ctx context.Context, trace tga.ID) (wire.Verified, error) {
+	var v wire.Verified
+	err := c.ask(ctx, post("/v1/verify", wire.VerifyRequest{TraceID: trace}), &v)
 	return v, err
 }
 
 // Working lists the long pieces of work that the daemon is at: verifications and backups.
-func (c *Client) Working(ctx context.Context) ([]Work, error) {
-	var m Working
+func (c *Client) Working(ctx context.Context) ([]wire.Work, error) {
+	var m wire.Working
 	err := c.ask(ctx, get("/v1/working"), &m)
 	return m.Work, err
 }
@@ -162,26 +163,26 @@ func (c *Client) Working(ctx context.Context) ([]Work, error) {
 // Backup copies the store into a directory of the daemon's file system: a new one, or one that
 // holds a backup of the store, which gets what is new.
 func (c *Client) Backup(ctx context.Context, dir string) error {
-	return c.ask(ctx, post("/v1/backup", BackupRequest{Dir: dir}), nil)
+	return c.ask(ctx, post("/v1/backup", wire.BackupRequest{Dir: dir}), nil)
 }
 
 // Seal moves the traces that ended before a time (zero: now) into segments.
-func (c *Client) Seal(ctx context.Context, before tga.Millis) (Sealed, error) {
-	var s Sealed
-	err := c.ask(ctx, post("/v1/seal", SealRequest{Before: before}), &s)
+func (c *Client) Seal(ctx context.Context, before tga.Millis) (wire.Sealed, error) {
+	var s wire.Sealed
+	err := c.ask(ctx, post("/v1/seal", wire.SealRequest{Before: before}), &s)
 	return s, err
 }
 
 // Erase destroys what finished traces carry. What proves them stays.
-func (c *Client) Erase(ctx context.Context, what EraseRequest) (Erased, error) {
-	var e Erased
+func (c *Client) Erase(ctx context.Context, what wire.EraseRequest) (wire.Erased, error) {
+	var e wire.Erased
 	err := c.ask(ctx, post("/v1/erase", what), &e)
 	return e, err
 }
 
 // Unfreeze opens a frozen store to writes.
 func (c *Client) Unfreeze(ctx context.Context, acceptLoss bool) error {
-	return c.ask(ctx, post("/v1/unfreeze", UnfreezeRequest{AcceptLoss: acceptLoss}), nil)
+	return c.ask(ctx, post("/v1/unfreeze", wire.UnfreezeRequest{AcceptLoss: acceptLoss}), nil)
 }
 
 // EndQuarantine ends the quarantine that an unfrozen store is in.

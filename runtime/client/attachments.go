@@ -7,24 +7,16 @@ import (
 	"iter"
 
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 	"github.com/tgad/tgad/wal/chain"
 )
-
-// AttachmentKinds are the kinds that the daemon shows, by their names on the wire.
-var AttachmentKinds = map[string]chain.AttachmentKind{"stream": chain.AttachStream, "blob": chain.AttachBlob}
-
-// Attachment is a value that was written with an append: a line of GET /v1/attachments.
-type Attachment struct {
-	Key   []byte `json:"key_base64"`
-	Value []byte `json:"value_base64"`
-}
 
 // Attachments yields the values of a kind whose key starts with prefix, in key order. Kinds
 // that the daemon does not show are NOT_FOUND.
 func (c *Client) Attachments(ctx context.Context, kind chain.AttachmentKind, prefix []byte) iter.Seq2[chain.Attachment, error] {
 	return func(yield func(chain.Attachment, error) bool) {
 		var name string
-		for n, k := range AttachmentKinds {
+		for n, k := range wire.AttachmentKinds {
 			if k == kind {
 				name = n
 			}
@@ -33,7 +25,7 @@ func (c *Client) Attachments(ctx context.Context, kind chain.AttachmentKind, pre
 			yield(chain.Attachment{}, tga.Errorf(tga.NotFound, "attachments of the kind %q are not on the wire", rune(kind)))
 			return
 		}
-		for a, err := range stream[Attachment](ctx, c, get("/v1/attachments", "kind", name, "prefix", hex.EncodeToString(prefix))) {
+		for a, err := range stream[wire.Attachment](ctx, c, get("/v1/attachments", "kind", name, "prefix", hex.EncodeToString(prefix))) {
 			if !yield(chain.Attachment{Kind: kind, Key: a.Key, Value: a.Value}, err) {
 				return
 			}

@@ -17,15 +17,7 @@ import (
 
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-)
-
-// Names of the wire's headers and of the host that a request must name.
-const (
-	Host          = "tgad"
-	HeaderClient  = "Tgad-Client"  // who asks, in words; required under /v1
-	HeaderTimeout = "Tgad-Timeout" // how long the answer may take, as "250ms" or "1m30s"
-	ProblemType   = "application/problem+json"
-	NDJSONType    = "application/x-ndjson"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // Options of a [Client]. The zero value is ready for use.
@@ -56,7 +48,7 @@ type Options struct {
 // when a call may be sent is [runtime.Request.Deadline].
 type Client struct {
 	opts  Options
-	wires wires
+	conns conns
 	seen  atomic.Pointer[string] // the newest [HeaderCheckpoint], where it is remembered
 }
 
@@ -76,11 +68,11 @@ func New(socket string, opts Options) *Client {
 			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 		}
 	}
-	return &Client{opts: opts, wires: wires{socket: socket, dial: opts.Dial, most: opts.MaxIdle}}
+	return &Client{opts: opts, conns: conns{socket: socket, dial: opts.Dial, most: opts.MaxIdle}}
 }
 
 // Close ends the idle connections.
-func (c *Client) Close() { c.wires.close() }
+func (c *Client) Close() { c.conns.close() }
 
 // request is one exchange.
 type request struct {
@@ -92,7 +84,7 @@ type request struct {
 // do sends a request and returns the answer of a status under 300. The caller closes its
 // body. Any other status comes back as the error in it.
 func (c *Client) do(ctx context.Context, r request) (*http.Response, error) {
-	return c.doBy(ctx, r, c.wires.exchange)
+	return c.doBy(ctx, r, c.conns.exchange)
 }
 
 // near exchanges within this process where that can be done, else by a connection.
@@ -102,7 +94,7 @@ func (c *Client) near(ctx context.Context, text []byte) (*http.Response, error) 
 			return resp, err
 		}
 	}
-	return c.wires.exchange(ctx, text)
+	return c.conns.exchange(ctx, text)
 }
 
 func (c *Client) doBy(ctx context.Context, r request, exchange func(context.Context, []byte) (*http.Response, error)) (*http.Response, error) {
@@ -111,7 +103,7 @@ func (c *Client) doBy(ctx context.Context, r request, exchange func(context.Cont
 		return nil, c.unreachable(ctx, r, err)
 	}
 	if resp.StatusCode < 300 || resp.StatusCode == http.StatusNotModified {
-		if now := resp.Header.Get(HeaderCheckpoint); c.opts.Remember && now != "" {
+		if now := resp.Header.Get(wire.HeaderCheckpoint); c.opts.Remember && now != "" {
 			c.seen.Store(&now)
 		}
 		return resp, nil
@@ -128,17 +120,17 @@ func (c *Client) doBy(ctx context.Context, r request, exchange func(context.Cont
 func (c *Client) text(ctx context.Context, r request) []byte {
 	target := url.URL{Path: r.path, RawQuery: r.query.Encode()}
 	b := make([]byte, 0, textRoom)
-	b = append(append(append(append(b, r.method...), ' '), target.RequestURI()...), " HTTP/1.1\r\nHost: "+Host+"\r\n"+HeaderClient+": "...)
+	b = append(append(append(append(b, r.method...), ' '), target.RequestURI()...), " HTTP/1.1\r\nHost: "+wire.Host+"\r\n"+wire.HeaderClient+": "...)
 	b = append(append(b, oneLine.Replace(c.opts.Name)...), "\r\n"...)
 	if deadline, ok := ctx.Deadline(); ok {
 		wait := time.Until(deadline)
 		wait -= min(wait/4, time.Second) // so that the daemon's last word arrives in time
-		b = append(b, HeaderTimeout+": "...)
+		b = append(b, wire.HeaderTimeout+": "...)
 		b = append(append(b, max(wait, time.Millisecond).Round(time.Millisecond).String()...), "\r\n"...)
 	}
 	b = appendSpan(b, runtime.SpanContextOf(ctx))
 	if seen := c.seen.Load(); seen != nil {
-		b = append(append(append(b, HeaderCheckpoint+": "...), oneLine.Replace(*seen)...), "\r\n"...)
+		b = append(append(append(b, wire.HeaderCheckpoint+": "...), oneLine.Replace(*seen)...), "\r\n"...)
 	}
 	if r.body == nil {
 		if r.method == http.MethodPost {
@@ -150,7 +142,7 @@ func (c *Client) text(ctx context.Context, r request) []byte {
 	length := len(b)
 	b = append(b, "          \r\n\r\n"...) // room for the length of a body, which is not known before
 	body := len(b)
-	b = Append(b, r.body)
+	b = wire.Append(b, r.body)
 	strconv.AppendInt(b[:length], int64(len(b)-body), 10)
 	return b
 }
@@ -176,9 +168,9 @@ var oneLine = strings.NewReplacer("\r", " ", "\n", " ")
 
 // refusal is the error that an answer carries.
 func refusal(r request, resp *http.Response, raw []byte) error {
-	var p Problem
+	var p wire.Problem
 	kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
-	if kind != ProblemType || json.Unmarshal(raw, &p) != nil || p.Code == "" {
+	if kind != wire.ProblemType || json.Unmarshal(raw, &p) != nil || p.Code == "" {
 		return tga.Errorf(tga.StoreUnavailable, "%s %s: %s: %.200s", r.method, r.path, resp.Status, raw)
 	}
 	return &refused{p.Err(), p}
@@ -187,19 +179,19 @@ func refusal(r request, resp *http.Response, raw []byte) error {
 // refused carries the whole problem beside the error that it rebuilds.
 type refused struct {
 	err     *tga.Error
-	problem Problem
+	problem wire.Problem
 }
 
 func (r *refused) Error() string { return r.err.Error() }
 func (r *refused) Unwrap() error { return r.err }
 
 // ProblemIn returns the problem that an error of this package came with.
-func ProblemIn(err error) (Problem, bool) {
+func ProblemIn(err error) (wire.Problem, bool) {
 	var r *refused
 	if errors.As(err, &r) {
 		return r.problem, true
 	}
-	return Problem{}, false
+	return wire.Problem{}, false
 }
 
 // unreachable is the error where there is no answer. Whether the daemon acted on the
@@ -208,7 +200,7 @@ func (c *Client) unreachable(ctx context.Context, r request, err error) error {
 	if cause := ctx.Err(); cause != nil {
 		err = cause
 	}
-	return tga.Errorf(tga.StoreUnavailable, "%s %s at %s: %w", r.method, r.path, c.wires.socket, err)
+	return tga.Errorf(tga.StoreUnavailable, "%s %s at %s: %w", r.method, r.path, c.conns.socket, err)
 }
 
 // ask sends a request and reads the answer into a message.
@@ -217,7 +209,7 @@ func (c *Client) ask(ctx context.Context, r request, into any) error {
 	if err != nil || into == nil {
 		return err
 	}
-	if err := decodeAnswer(raw, into); err != nil {
+	if err := wire.DecodeAnswer(raw, into); err != nil {
 		return tga.Errorf(tga.StoreUnavailable, "%s %s: the answer is not understood: %w", r.method, r.path, err)
 	}
 	return nil

@@ -20,6 +20,7 @@ import (
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -126,7 +127,7 @@ func TestExportHasItsEnd(t *testing.T) {
 	} {
 		c := against(t, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, row.answer) })
 		n, code := 0, tga.Code("")
-		for _, err := range c.Export(t.Context(), ExportRequest{}) {
+		for _, err := range c.Export(t.Context(), wire.ExportRequest{}) {
 			if err != nil {
 				code = tga.CodeOf(err)
 				break
@@ -160,8 +161,8 @@ func TestWhatIsNoProblemIsNoAnswer(t *testing.T) {
 
 func TestDeadlineTravels(t *testing.T) {
 	c := against(t, func(w http.ResponseWriter, r *http.Request) {
-		d, err := time.ParseDuration(r.Header.Get(HeaderTimeout))
-		if err != nil || d <= 30*time.Minute || d > time.Hour || r.Host != Host || r.Header.Get(HeaderClient) == "" {
+		d, err := time.ParseDuration(r.Header.Get(wire.HeaderTimeout))
+		if err != nil || d <= 30*time.Minute || d > time.Hour || r.Host != wire.Host || r.Header.Get(wire.HeaderClient) == "" {
 			t.Errorf("host %q, headers %v", r.Host, r.Header)
 		}
 		io.WriteString(w, "{}")
@@ -178,16 +179,16 @@ func TestDeadlineTravels(t *testing.T) {
 func TestClaimTravels(t *testing.T) {
 	for _, x := range []struct {
 		l    *ledger.Licence
-		want BeginRequest
+		want wire.BeginRequest
 	}{
-		{nil, BeginRequest{}},
-		{&ledger.Licence{}, BeginRequest{Licence: "park"}},
-		{&ledger.Licence{Kind: ledger.DedupeKey, Window: time.Hour + 999*time.Microsecond}, BeginRequest{Licence: "dedupe_key", LicenceWindowMS: 3_600_000}},
-		{&ledger.Licence{Kind: ledger.DedupeKey, Window: time.Microsecond}, BeginRequest{Licence: "dedupe_key", LicenceWindowMS: 1}},
-		{&ledger.Licence{Kind: ledger.Probe, MaxInFlight: time.Second + 1}, BeginRequest{Licence: "probe", LicenceMaxInFlightMS: 1001}},
+		{nil, wire.BeginRequest{}},
+		{&ledger.Licence{}, wire.BeginRequest{Licence: "park"}},
+		{&ledger.Licence{Kind: ledger.DedupeKey, Window: time.Hour + 999*time.Microsecond}, wire.BeginRequest{Licence: "dedupe_key", LicenceWindowMS: 3_600_000}},
+		{&ledger.Licence{Kind: ledger.DedupeKey, Window: time.Microsecond}, wire.BeginRequest{Licence: "dedupe_key", LicenceWindowMS: 1}},
+		{&ledger.Licence{Kind: ledger.Probe, MaxInFlight: time.Second + 1}, wire.BeginRequest{Licence: "probe", LicenceMaxInFlightMS: 1001}},
 	} {
-		var got BeginRequest
-		if got.claim(x.l); !reflect.DeepEqual(got, x.want) {
+		var got wire.BeginRequest
+		if claim(&got, x.l); !reflect.DeepEqual(got, x.want) {
 			t.Errorf("%+v travels as %+v", x.l, got)
 		}
 	}
@@ -208,8 +209,8 @@ func TestTextOfARequest(t *testing.T) {
 		"get":          {"tgad-go", t.Context(), get("/v1/log", "after", "a b&c=d", "empty", ""), "/v1/log?after=a+b%26c%3Dd", "tgad-go"},
 		"path":         {"tgad-go", t.Context(), get("/v1/evidence/a?b/ä\r\nX: y"), "/v1/evidence/a%3Fb/%C3%A4%0D%0AX:%20y", "tgad-go"},
 		"empty post":   {"tgad-go", ctx, post("/v1/recover", nil), "/v1/recover", "tgad-go"},
-		"message":      {"tgad-go", ctx, post("/v1/seal", SealRequest{Before: 5}), "/v1/seal", "tgad-go"},
-		"long message": {"tgad-go", ctx, post("/v1/x", FinishRequest{Permit: strings.Repeat("p", 100_000)}), "/v1/x", "tgad-go"},
+		"message":      {"tgad-go", ctx, post("/v1/seal", wire.SealRequest{Before: 5}), "/v1/seal", "tgad-go"},
+		"long message": {"tgad-go", ctx, post("/v1/x", wire.FinishRequest{Permit: strings.Repeat("p", 100_000)}), "/v1/x", "tgad-go"},
 		"bad name":     {"a\r\nHost: evil", t.Context(), post("/v1/recover", nil), "/v1/recover", "a  Host: evil"},
 	} {
 		c := New("socket", Options{Name: x.name})
@@ -222,18 +223,18 @@ func TestTextOfARequest(t *testing.T) {
 		body, err := io.ReadAll(req.Body)
 		var want []byte
 		if x.r.body != nil {
-			want = Append(nil, x.r.body)
+			want = wire.Append(nil, x.r.body)
 		}
 		if err != nil || !bytes.Equal(body, want) || req.ContentLength != int64(len(want)) {
 			t.Errorf("%s: a body of %d bytes, want %d (%v)", name, len(body), len(want), err)
 		}
-		if req.Method != x.r.method || req.RequestURI != x.target || req.Host != Host || req.Header.Get(HeaderClient) != x.client || len(req.Header) > 4 {
+		if req.Method != x.r.method || req.RequestURI != x.target || req.Host != wire.Host || req.Header.Get(wire.HeaderClient) != x.client || len(req.Header) > 4 {
 			t.Errorf("%s: %s %s at %s, %v", name, req.Method, req.RequestURI, req.Host, req.Header)
 		}
 		if kind := req.Header.Get("Content-Type"); (kind == "application/json") != (want != nil) {
 			t.Errorf("%s: the type is %q", name, kind)
 		}
-		wait := req.Header.Get(HeaderTimeout)
+		wait := req.Header.Get(wire.HeaderTimeout)
 		if d, err := time.ParseDuration(wait); x.ctx == ctx && (err != nil || d > time.Hour-time.Second || d < time.Minute) || x.ctx != ctx && wait != "" {
 			t.Errorf("%s: the time to wait is %q", name, wait)
 		}

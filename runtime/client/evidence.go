@@ -6,33 +6,11 @@ import (
 
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
-
-// HeaderCheckpoint says how far the tree of the store has come, "<appends> <head>", in an answer
-// of a daemon that signs checkpoints. In a request it is what the client has seen before: where the
-// tree did not grow from that, the answer is STATE_CHECKSUM_MISMATCH.
-const HeaderCheckpoint = "Tgad-Checkpoint"
 
 // Receipt says where a trace stands in the tree of its store: GET /v1/traces/{id}/receipt.
 type Receipt = runtime.Receipt
-
-// SignedCheckpoint is the newest signed checkpoint of a store: GET /v1/checkpoint.
-type SignedCheckpoint struct {
-	Key        string   `json:"key"` // public, that signed first
-	HandOvers  []string `json:"hand_overs,omitempty"`
-	Checkpoint string   `json:"checkpoint"` // signed note
-}
-
-// EvidenceRequest asks for a file that proves what happened: POST /v1/bundle.
-type EvidenceRequest struct {
-	TraceIDs []tga.ID   `json:"trace_ids,omitempty"` // absent = every trace since a time
-	Since    tga.Millis `json:"since,omitempty"`     // absent = the beginning
-	// After and Most choose appends by their index instead of a time: those behind After, at most
-	// so many; Most 0 is all of them.
-	After int64  `json:"after,omitempty"`
-	Most  int64  `json:"most,omitempty"`
-	Old   string `json:"old,omitempty"` // an older checkpoint, from which the file proves that it grew
-}
 
 // Proofs asks a daemon that signs checkpoints for what proves to others what happened.
 type Proofs struct{ c *Client }
@@ -49,8 +27,8 @@ func (p Proofs) Receipt(ctx context.Context, trace tga.ID) (Receipt, error) {
 }
 
 // Checkpoint returns the newest signed checkpoint of the store. NOT_FOUND: there is none.
-func (p Proofs) Checkpoint(ctx context.Context) (SignedCheckpoint, error) {
-	var s SignedCheckpoint
+func (p Proofs) Checkpoint(ctx context.Context) (wire.SignedCheckpoint, error) {
+	var s wire.SignedCheckpoint
 	err := p.c.ask(ctx, get("/v1/checkpoint"), &s)
 	return s, err
 }
@@ -63,6 +41,6 @@ func (p Proofs) Tile(ctx context.Context, path string) ([]byte, error) {
 }
 
 // Export yields the lines of an evidence file, as [Client.Export] does.
-func (p Proofs) Export(ctx context.Context, m EvidenceRequest) iter.Seq2[[]byte, error] {
+func (p Proofs) Export(ctx context.Context, m wire.EvidenceRequest) iter.Seq2[[]byte, error] {
 	return ended(ctx, p.c, post("/v1/bundle", m))
 }

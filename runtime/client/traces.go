@@ -11,29 +11,10 @@ import (
 	"strconv"
 
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
-// TracesQuery narrows a list of traces; the zero value asks for all open ones that the peer
-// may see.
-type TracesQuery struct {
-	State     string
-	Namespace string
-	Server    string
-	Tool      string
-	Key       string     // the idempotency key
-	Class     string     // of the outcome, as the ledger has them
-	Text      string     // in the arguments, as they are stored
-	Since     tga.Millis // in its state since then or later
-	Until     tga.Millis // in its state since before then
-	All       bool       // finished and archived ones too
-	After     tga.ID     // begins after this trace
-	// Newest lists the newest first, by when a trace came into its state. It takes a store with
-	// list_index. Before stands beside After then: since when that trace was in its state.
-	Newest bool
-	Before tga.Millis
-}
-
-func (q *TracesQuery) request() request {
+func tracesRequest(q *wire.TracesQuery) request {
 	set := func(is bool) string {
 		if is {
 			return "1"
@@ -55,12 +36,12 @@ func (q *TracesQuery) request() request {
 }
 
 // Traces yields the open traces, or all, by id or the newest first.
-func (c *Client) Traces(ctx context.Context, q TracesQuery) iter.Seq2[OpenTrace, error] {
-	return func(yield func(OpenTrace, error) bool) {
+func (c *Client) Traces(ctx context.Context, q wire.TracesQuery) iter.Seq2[wire.OpenTrace, error] {
+	return func(yield func(wire.OpenTrace, error) bool) {
 		for {
-			var page Traces
-			if err := c.ask(ctx, q.request(), &page); err != nil {
-				yield(OpenTrace{}, err)
+			var page wire.Traces
+			if err := c.ask(ctx, tracesRequest(&q), &page); err != nil {
+				yield(wire.OpenTrace{}, err)
 				return
 			}
 			for _, t := range page.Traces {
@@ -77,8 +58,8 @@ func (c *Client) Traces(ctx context.Context, q TracesQuery) iter.Seq2[OpenTrace,
 }
 
 // Trace returns everything about one trace. NOT_FOUND where there is none.
-func (c *Client) Trace(ctx context.Context, trace tga.ID) (Timeline, error) {
-	var t Timeline
+func (c *Client) Trace(ctx context.Context, trace tga.ID) (wire.Timeline, error) {
+	var t wire.Timeline
 	err := c.ask(ctx, get(tracePath(trace, "")), &t)
 	return t, err
 }
@@ -121,23 +102,20 @@ func (c *Client) Document(ctx context.Context, trace tga.ID, pointer string) ([]
 
 // Entries yields the entries of a trace after a sequence number. With follow it goes on
 // with those to come, until the trace is terminal or ctx ends.
-func (c *Client) Entries(ctx context.Context, trace tga.ID, after uint64, follow bool) iter.Seq2[Entry, error] {
-	return stream[Entry](ctx, c, get(tracePath(trace, "/entries"), "after", number(after), "follow", flag(follow)))
+func (c *Client) Entries(ctx context.Context, trace tga.ID, after uint64, follow bool) iter.Seq2[wire.Entry, error] {
+	return stream[wire.Entry](ctx, c, get(tracePath(trace, "/entries"), "after", number(after), "follow", flag(follow)))
 }
-
-// Newest is the cursor of the newest append there is when the store is asked.
-const Newest = "newest"
 
 // Log yields the appends of the store after a cursor ("" is the beginning), without a gap,
 // as far as the peer may see them. With follow it goes on with those to come.
-func (c *Client) Log(ctx context.Context, after string, follow bool) iter.Seq2[LogLine, error] {
-	return stream[LogLine](ctx, c, get("/v1/log", "after", after, "follow", flag(follow)))
+func (c *Client) Log(ctx context.Context, after string, follow bool) iter.Seq2[wire.LogLine, error] {
+	return stream[wire.LogLine](ctx, c, get("/v1/log", "after", after, "follow", flag(follow)))
 }
 
 // Export yields the lines of an export, each with its newline and valid until the next. The
 // last is its end: one that breaks off before yields an error, STORE_UNAVAILABLE or what the
 // daemon found.
-func (c *Client) Export(ctx context.Context, m ExportRequest) iter.Seq2[[]byte, error] {
+func (c *Client) Export(ctx context.Context, m wire.ExportRequest) iter.Seq2[[]byte, error] {
 	return ended(ctx, c, post("/v1/export", m))
 }
 
@@ -184,7 +162,7 @@ func flag(on bool) string {
 
 // streamError is the last line of a stream that the daemon could not go on with.
 type streamError struct {
-	Problem *Problem `json:"problem"`
+	Problem *wire.Problem `json:"problem"`
 }
 
 // stream reads an NDJSON answer of messages.

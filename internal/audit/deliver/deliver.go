@@ -29,8 +29,8 @@ import (
 
 	"github.com/tgad/tgad/internal/audit"
 	"github.com/tgad/tgad/internal/evidence/checkpoint"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // Log is what a delivery reads.
@@ -38,9 +38,9 @@ type Log interface {
 	// Cursor is the newest index of the durable order.
 	Cursor() uint64
 	// Lines yields the appends after an index, and waits for more where there are no more.
-	Lines(ctx context.Context, after uint64) iter.Seq2[client.LogLine, error]
+	Lines(ctx context.Context, after uint64) iter.Seq2[wire.LogLine, error]
 	// Trace is what is known of a trace: its namespace, and its request as the first entry.
-	Trace(ctx context.Context, id tga.ID) (client.Timeline, error)
+	Trace(ctx context.Context, id tga.ID) (wire.Timeline, error)
 	// Mark tells the append with an index from every other append of any store.
 	Mark(ctx context.Context, index uint64) (string, error)
 }
@@ -304,7 +304,7 @@ func (d *Delivery) collect(ctx context.Context) (*Batch, error) {
 }
 
 // add takes an append into a batch.
-func (b *Batch) add(ctx context.Context, d *Delivery, line client.LogLine) (size int, err error) {
+func (b *Batch) add(ctx context.Context, d *Delivery, line wire.LogLine) (size int, err error) {
 	if b.Last, err = strconv.ParseUint(line.Cursor, 10, 64); err != nil {
 		return 0, tga.Errorf(tga.StoreUnavailable, "cursor %.40q: %w", line.Cursor, err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // storeLog is the log of a real store, up to an append of the test's choice.
@@ -42,11 +43,11 @@ func (l *storeLog) grow(to uint64) {
 	l.end = to
 }
 
-func (l *storeLog) Lines(ctx context.Context, after uint64) iter.Seq2[client.LogLine, error] {
+func (l *storeLog) Lines(ctx context.Context, after uint64) iter.Seq2[wire.LogLine, error] {
 	return l.c.Log(ctx, fmt.Sprint(after), false)
 }
 
-func (l *storeLog) Trace(ctx context.Context, id tga.ID) (client.Timeline, error) {
+func (l *storeLog) Trace(ctx context.Context, id tga.ID) (wire.Timeline, error) {
 	return l.c.Trace(ctx, id)
 }
 

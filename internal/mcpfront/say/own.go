@@ -9,10 +9,11 @@ import (
 	"strconv"
 
 	"github.com/tgad/tgad/internal/clip"
-	"github.com/tgad/tgad/internal/mcpfront/wire"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // tool is one of the tools that tgad itself offers: they look, and change nothing.
@@ -43,7 +44,7 @@ const (
 func ownList(ctx context.Context, c *client.Client, _ []byte) ([]byte, error) {
 	all := []byte(`{"traces":[`)
 	n := 0
-	for t, err := range c.Traces(ctx, client.TracesQuery{}) {
+	for t, err := range c.Traces(ctx, wire.TracesQuery{}) {
 		if err != nil {
 			return nil, err
 		}
@@ -53,7 +54,7 @@ func ownList(ctx context.Context, c *client.Client, _ []byte) ([]byte, error) {
 		if n > 1 {
 			all = append(all, ',')
 		}
-		all = client.Append(all, t)
+		all = wire.Append(all, t)
 	}
 	return append(all, ']', '}'), nil
 }
@@ -67,7 +68,7 @@ func ownShow(ctx context.Context, c *client.Client, args []byte) ([]byte, error)
 	if err != nil {
 		return nil, err
 	}
-	return client.Append(nil, t), nil
+	return wire.Append(nil, t), nil
 }
 
 func ownInDoubt(ctx context.Context, c *client.Client, _ []byte) ([]byte, error) {
@@ -80,7 +81,7 @@ func ownInDoubt(ctx context.Context, c *client.Client, _ []byte) ([]byte, error)
 		if i > 0 {
 			all = append(all, ',')
 		}
-		all = client.Append(all, t)
+		all = wire.Append(all, t)
 	}
 	return append(all, ']', '}'), nil
 }
@@ -97,7 +98,7 @@ func ownVerify(ctx context.Context, c *client.Client, args []byte) ([]byte, erro
 	if err != nil {
 		return nil, err
 	}
-	return client.Append(nil, v), nil
+	return wire.Append(nil, v), nil
 }
 
 const (
@@ -111,7 +112,7 @@ const (
 // Serve offers tgad's own read-only tools to a client on in and out, in the revision of
 // its handshake or, request by request, in the one that the request names.
 func Serve(ctx context.Context, c *client.Client, in io.Reader, out io.Writer) error {
-	lines, to := wire.NewFrames(in, maxMessage), wire.NewSink(out)
+	lines, to := frames.NewFrames(in, maxMessage), frames.NewSink(out)
 	for {
 		f, err := lines.Next()
 		if errors.Is(err, io.EOF) {
@@ -123,7 +124,7 @@ func Serve(ctx context.Context, c *client.Client, in io.Reader, out io.Writer) e
 		answers := ownAnswer(ctx, c, f)
 		f.Close()
 		for _, answer := range answers {
-			if err := to.Write(wire.Text(answer)); err != nil {
+			if err := to.Write(frames.Text(answer)); err != nil {
 				return err
 			}
 		}
@@ -138,7 +139,7 @@ type ownFault struct {
 }
 
 // ownAnswer answers one message; nothing where it wants none.
-func ownAnswer(ctx context.Context, c *client.Client, f *wire.Frame) [][]byte {
+func ownAnswer(ctx context.Context, c *client.Client, f *frames.Frame) [][]byte {
 	say := func(kind string, value []byte) []byte {
 		b := append([]byte(`{"jsonrpc":"2.0","id":`), f.RawID...)
 		return append(append(append(b, kind...), value...), '}')

@@ -15,7 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/tgad/tgad/internal/daemon/embed"
-	"github.com/tgad/tgad/internal/mcpfront/wire"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
@@ -90,7 +90,7 @@ func TestOwnToolsWithoutAHandshake(t *testing.T) {
 		if c.lacks != "" && strings.Contains(lines[i], c.lacks) {
 			t.Errorf("%s has %s", lines[i], c.lacks)
 		}
-		if f := wire.NewFrame([]byte(lines[i])); f.Bad != "" {
+		if f := frames.NewFrame([]byte(lines[i])); f.Bad != "" {
 			t.Errorf("%s: %s", lines[i], f.Bad)
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/tgad/tgad/internal/chaintest"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 const approvals = `
@@ -37,7 +37,7 @@ func TestWholeAPIAcrossDaemons(t *testing.T) {
 	// A stream at one daemon has what is appended at the other.
 	following, stop := context.WithCancel(ctx)
 	defer stop()
-	lines := make(chan client.LogLine, 1000)
+	lines := make(chan wire.LogLine, 1000)
 	go func() {
 		for line, err := range a.Log(following, "", true) {
 			if err != nil {
@@ -55,7 +55,7 @@ func TestWholeAPIAcrossDaemons(t *testing.T) {
 		t.Fatalf("approvals: %v, %v", waiting, err)
 	}
 	asked := waiting[0].TraceID
-	if res, err := b.Decide(ctx, asked, client.DecideRequest{Approve: true, Rationale: "it is a test of it"}); err != nil || res.State != tga.Completed {
+	if res, err := b.Decide(ctx, asked, wire.DecideRequest{Approve: true, Rationale: "it is a test of it"}); err != nil || res.State != tga.Completed {
 		t.Errorf("decide: %v, %v", res.State, err)
 	}
 	if line := <-lines; line.TraceID != asked {
@@ -79,7 +79,7 @@ func TestWholeAPIAcrossDaemons(t *testing.T) {
 		<-came
 	}
 	a.end(syscall.SIGKILL)
-	var doubts []client.OpenTrace
+	var doubts []wire.OpenTrace
 	until(t, "two calls are in doubt", func() bool {
 		doubts, err = b.InDoubt(ctx)
 		return err == nil && len(doubts) == 2
@@ -111,11 +111,11 @@ func rawAppends(t *testing.T, d *daemon) {
 	if l, err = d.Renew(ctx, l, 0); err != nil {
 		t.Errorf("renew: %v", err)
 	}
-	body := client.AppendRequest{Lease: l.Lease, Artifacts: []client.NewArtifact{{Artifact: request.Canonical}}}
+	body := wire.AppendRequest{Lease: l.Lease, Artifacts: []wire.NewArtifact{{Artifact: request.Canonical}}}
 	if done, err := d.Append(ctx, request.TraceID, body); err != nil || done.Head.Seq != 1 {
 		t.Errorf("append: %+v, %v", done.Head, err)
 	}
-	again, err := d.AppendBatch(ctx, []client.BatchItem{{TraceID: request.TraceID, AppendRequest: body}, {TraceID: chaintest.ID(1, 1), AppendRequest: body}})
+	again, err := d.AppendBatch(ctx, []wire.BatchItem{{TraceID: request.TraceID, AppendRequest: body}, {TraceID: chaintest.ID(1, 1), AppendRequest: body}})
 	if err != nil || len(again) != 2 || again[0].Appended == nil || !again[0].Appended.Replayed || again[1].Problem == nil {
 		t.Errorf("batch: %+v, %v", again, err)
 	}
@@ -154,7 +154,7 @@ func reads(t *testing.T, d *daemon, id tga.ID) {
 		t.Errorf("%d entries", n)
 	}
 	var lines int
-	for _, err := range d.Export(ctx, client.ExportRequest{}) {
+	for _, err := range d.Export(ctx, wire.ExportRequest{}) {
 		if err != nil {
 			t.Fatal(err)
 		}

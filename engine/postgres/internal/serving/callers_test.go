@@ -10,8 +10,8 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // toolOf is the tool that a key is for: most have no licence.
@@ -166,7 +166,7 @@ func (x *trial) settle(r *struck, most int) (doubts int, err error) {
 	return len(list), nil
 }
 
-func (x *trial) settleOne(r *struck, o client.OpenTrace) {
+func (x *trial) settleOne(r *struck, o wire.OpenTrace) {
 	failed := runtime.Reply{Status: tga.StatusFailure, Class: ledger.ClassRetryable, ErrorCode: "NOT_SENT", ErrorMessage: "looked at the tool"}
 	say, value := failed, ""
 	if a, sent := x.tools.look(o.TraceID); sent {

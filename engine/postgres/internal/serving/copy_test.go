@@ -22,6 +22,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 	"github.com/tgad/tgad/wal/chain"
 )
 
@@ -307,7 +308,7 @@ func TestCopiedStoreIsTheSame(t *testing.T) {
 	if res, err := d.Finish(t.Context(), from.permit.Result.TraceID, from.permit.Permit, runtime.Finished{Reply: runtime.Reply{Status: tga.StatusSuccess}}); err != nil || res.State != tga.Completed {
 		t.Errorf("finished with a permit of the directory: %s, %v", res.State, err)
 	}
-	if res, err := d.Decide(t.Context(), from.asked, client.DecideRequest{Approve: true, Rationale: "it is a test of it"}); err != nil || res.State != tga.Completed || f.tool.sends("asked") != 1 {
+	if res, err := d.Decide(t.Context(), from.asked, wire.DecideRequest{Approve: true, Rationale: "it is a test of it"}); err != nil || res.State != tga.Completed || f.tool.sends("asked") != 1 {
 		t.Errorf("the vote: %s, %v, sent %d times", res.State, err, f.tool.sends("asked"))
 	}
 	for i := range calls {

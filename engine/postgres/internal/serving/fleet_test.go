@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // TestTwoDaemonsSendOnce: the same keys arrive at two daemons at once, each from four callers. Each
@@ -50,7 +50,7 @@ func TestTwoDaemonsSendOnce(t *testing.T) {
 	}
 	lists := [2][]tga.ID{}
 	for i, d := range daemons {
-		for o, err := range d.Traces(t.Context(), client.TracesQuery{All: true}) {
+		for o, err := range d.Traces(t.Context(), wire.TracesQuery{All: true}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -222,7 +222,7 @@ func TestStoppedDaemonSendsNothing(t *testing.T) {
 		var before map[string]int
 		until(t, "the calls of the stopped daemon are taken up", func() bool {
 			before = map[string]int{}
-			for o, err := range b.Traces(t.Context(), client.TracesQuery{}) {
+			for o, err := range b.Traces(t.Context(), wire.TracesQuery{}) {
 				if err != nil {
 					t.Fatal(err)
 				}

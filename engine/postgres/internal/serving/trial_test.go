@@ -17,8 +17,8 @@ import (
 
 	"github.com/tgad/tgad/engine/postgres/internal/pgserver"
 	"github.com/tgad/tgad/internal/serial"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // trial is a fleet that callers ask while its parts are struck.
@@ -211,7 +211,7 @@ func (x *trial) makeWell() {
 		// What never had a permit, and whose daemon gave up when no server answered.
 		_, rerr := r.RecoverAll(x.t.Context())
 		err = errors.Join(err, rerr)
-		for o, terr := range r.Traces(x.t.Context(), client.TracesQuery{}) {
+		for o, terr := range r.Traces(x.t.Context(), wire.TracesQuery{}) {
 			if err = errors.Join(err, terr); terr == nil && o.ToolName != "charge" && !(o.ToolName == "pay" && o.State != tga.Executing.String()) {
 				left = append(left, fmt.Sprintf("%s %s %s held %v", o.TraceID, o.IdempotencyKey, o.State, o.Held))
 			}

@@ -193,7 +193,7 @@ func backToADirectory(t *testing.T, tgad func(...string) *exec.Cmd, v *verbs) {
 func waiting(t *testing.T, d *daemon) string {
 	t.Helper()
 	all, err := d.Approvals(context.Background())
-	if err != nil || len(all) != 1 || all[0].Kind != client.KindDecision {
+	if err != nil || len(all) != 1 || all[0].Kind != wire.KindDecision {
 		t.Fatalf("approvals: %v, %v", all, err)
 	}
 	return all[0].TraceID.String()

@@ -1,9 +1,10 @@
-package client
+package wire
 
 import (
 	"encoding/json"
 
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Messages of who keeps a log of their own, and of who reads it: appends, leases, lines, exports.
@@ -115,4 +116,16 @@ type Released struct {
 // CheckpointRequest seals a trace's head: POST /v1/traces/{id}/checkpoint.
 type CheckpointRequest struct {
 	Lease string `json:"lease,omitempty"` // absent: the daemon takes the lease for the moment
+}
+
+// Newest is the cursor of the newest append there is when the store is asked.
+const Newest = "newest"
+
+// AttachmentKinds are the kinds that the daemon shows, by their names on the wire.
+var AttachmentKinds = map[string]chain.AttachmentKind{"stream": chain.AttachStream, "blob": chain.AttachBlob}
+
+// Attachment is a value that was written with an append: a line of GET /v1/attachments.
+type Attachment struct {
+	Key   []byte `json:"key_base64"`
+	Value []byte `json:"value_base64"`
 }

@@ -12,23 +12,23 @@ import (
 	"time"
 )
 
-// wires is a pool of connections to one socket.
+// conns is a pool of connections to one socket.
 //
 // An exchange runs in its caller's goroutine from the first byte to the last. The
 // transport of net/http keeps two goroutines for each connection, and on a machine that is
 // otherwise idle waking a processor for them costs as much as the rest of a short exchange
 // (docs/PERFORMANCE.md).
-type wires struct {
+type conns struct {
 	socket string
 	dial   func(context.Context) (net.Conn, error)
 	most   int // idle ones
 
 	mu   sync.Mutex
-	idle []*wire // the one used last at the end
+	idle []*conn // the one used last at the end
 }
 
-// wire is one connection. One exchange at a time has it.
-type wire struct {
+// conn is one connection. One exchange at a time has it.
+type conn struct {
 	net.Conn
 	in   *bufio.Reader
 	left int64 // bytes that may still be read
@@ -51,29 +51,29 @@ var longAgo = time.Unix(1, 0)
 // exchange sends the text of a request and reads the head of its answer. The connection is
 // kept once the body of the answer was read to its end and closed. The end of the context
 // ends the exchange, and reading the body too.
-func (p *wires) exchange(ctx context.Context, text []byte) (*http.Response, error) {
-	w, err := p.take(ctx)
+func (p *conns) exchange(ctx context.Context, text []byte) (*http.Response, error) {
+	c, err := p.take(ctx)
 	if err != nil {
 		return nil, err
 	}
 	// Where it has begun, the deadline may fall at any time: then it has no other exchange.
-	stop := context.AfterFunc(ctx, func() { _ = w.SetDeadline(longAgo) })
-	resp, err := w.exchange(text)
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(longAgo) })
+	resp, err := c.exchange(text)
 	if err != nil {
 		stop()
-		return nil, errors.Join(err, w.Close())
+		return nil, errors.Join(err, c.Close())
 	}
 	resp.Body = &answer{body: resp.Body, end: func(whole bool) error {
-		if stop() && whole && !resp.Close && w.in.Buffered() == 0 {
-			return p.put(w)
+		if stop() && whole && !resp.Close && c.in.Buffered() == 0 {
+			return p.put(c)
 		}
-		return w.Close()
+		return c.Close()
 	}}
 	return resp, nil
 }
 
 // take returns a connection that nobody uses.
-func (p *wires) take(ctx context.Context) (*wire, error) {
+func (p *conns) take(ctx context.Context) (*conn, error) {
 	for {
 		p.mu.Lock()
 		n := len(p.idle)
@@ -81,77 +81,77 @@ func (p *wires) take(ctx context.Context) (*wire, error) {
 			p.mu.Unlock()
 			break
 		}
-		w := p.idle[n-1]
+		c := p.idle[n-1]
 		p.idle = p.idle[:n-1]
 		p.mu.Unlock()
-		if time.Since(w.used) < maxIdle && quiet(w.Conn) {
-			return w, nil
+		if time.Since(c.used) < maxIdle && quiet(c.Conn) {
+			return c, nil
 		}
-		_ = w.Close() // the daemon hung up: nothing was asked on it
+		_ = c.Close() // the daemon hung up: nothing was asked on it
 	}
-	conn, err := p.dial(ctx)
+	dialed, err := p.dial(ctx)
 	if err != nil {
 		return nil, err
 	}
-	w := &wire{Conn: conn}
-	w.in = bufio.NewReader(w)
-	return w, nil
+	c := &conn{Conn: dialed}
+	c.in = bufio.NewReader(c)
+	return c, nil
 }
 
 // put keeps a connection for the next exchange, and lets those go that were not used for
 // long.
-func (p *wires) put(w *wire) (err error) {
-	w.used = time.Now()
-	var over []*wire
+func (p *conns) put(c *conn) (err error) {
+	c.used = time.Now()
+	var over []*conn
 	p.mu.Lock()
-	for len(p.idle) > 0 && (len(p.idle) >= p.most || w.used.Sub(p.idle[0].used) >= maxIdle) {
+	for len(p.idle) > 0 && (len(p.idle) >= p.most || c.used.Sub(p.idle[0].used) >= maxIdle) {
 		over, p.idle = append(over, p.idle[0]), p.idle[1:]
 	}
-	p.idle = append(p.idle, w)
+	p.idle = append(p.idle, c)
 	p.mu.Unlock()
-	for _, w := range over {
-		err = errors.Join(err, w.Close())
+	for _, c := range over {
+		err = errors.Join(err, c.Close())
 	}
 	return err
 }
 
 // close ends the idle connections.
-func (p *wires) close() {
+func (p *conns) close() {
 	p.mu.Lock()
 	over := p.idle
 	p.idle = nil
 	p.mu.Unlock()
-	for _, w := range over {
-		_ = w.Close() // it has nothing to say any more
+	for _, c := range over {
+		_ = c.Close() // it has nothing to say any more
 	}
 }
 
 // exchange writes a request and reads the head of its answer.
-func (w *wire) exchange(text []byte) (*http.Response, error) {
-	_, sent := w.Conn.Write(text)
+func (c *conn) exchange(text []byte) (*http.Response, error) {
+	_, sent := c.Conn.Write(text)
 	// A daemon that refuses a request may say so before it has all of it, and hang up.
 	for {
-		w.left = maxHead
-		resp, err := http.ReadResponse(w.in, nil)
+		c.left = maxHead
+		resp, err := http.ReadResponse(c.in, nil)
 		switch {
 		case err != nil && sent != nil:
 			return nil, sent
 		case err != nil:
 			return nil, err
 		case resp.StatusCode >= 200:
-			w.left = math.MaxInt64
+			c.left = math.MaxInt64
 			return resp, nil
 		}
 	}
 }
 
 // Read reads from the connection, up to the bound.
-func (w *wire) Read(b []byte) (int, error) {
-	if w.left <= 0 {
+func (c *conn) Read(b []byte) (int, error) {
+	if c.left <= 0 {
 		return 0, errLongHead
 	}
-	n, err := w.Conn.Read(b[:min(int64(len(b)), w.left)])
-	w.left -= int64(n)
+	n, err := c.Conn.Read(b[:min(int64(len(b)), c.left)])
+	c.left -= int64(n)
 	return n, err
 }
 

@@ -1,4 +1,4 @@
-package client
+package wire
 
 import (
 	"bytes"
@@ -162,9 +162,9 @@ func Decode(raw []byte, v any) error {
 	return decodeValue(raw, reflect.ValueOf(v).Elem())
 }
 
-// decodeAnswer reads what a daemon answered. A daemon of this version writes what Decode
+// DecodeAnswer reads what a daemon answered. A daemon of this version writes what Decode
 // reads; one of another version may know more members, or fewer.
-func decodeAnswer(raw []byte, v any) error {
+func DecodeAnswer(raw []byte, v any) error {
 	if Decode(raw, v) == nil {
 		return nil
 	}

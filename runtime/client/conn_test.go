@@ -17,6 +17,7 @@ import (
 
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // daemonOf is a daemon that treats each connection as f says. It counts them.
@@ -130,7 +131,7 @@ func TestOldConnectionIsNotUsed(t *testing.T) {
 		if err := delivered(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
-		c.wires.idle[0].used = time.Now().Add(-maxIdle)
+		c.conns.idle[0].used = time.Now().Add(-maxIdle)
 	}
 	if n := conns.Load(); n != 2 {
 		t.Errorf("%d connections", n)
@@ -160,7 +161,7 @@ func TestIdleConnectionsAreBounded(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := len(c.wires.idle); n != most || conns.Load() != callers {
+	if n := len(c.conns.idle); n != most || conns.Load() != callers {
 		t.Errorf("%d of %d connections are kept", n, conns.Load())
 	}
 }
@@ -237,7 +238,7 @@ func TestRefusalBeforeTheWholeRequest(t *testing.T) {
 		if _, err := conn.Read(make([]byte, 10)); err != nil {
 			t.Error(err)
 		}
-		_, err := fmt.Fprintf(conn, "HTTP/1.1 413 Too Large\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s", ProblemType, len(said), said)
+		_, err := fmt.Fprintf(conn, "HTTP/1.1 413 Too Large\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s", wire.ProblemType, len(said), said)
 		if err != nil {
 			t.Error(err)
 		}
@@ -275,7 +276,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 			if name == "endless head" && !errors.Is(err, errLongHead) {
 				t.Errorf("got %v", err)
 			}
-			if n := len(c.wires.idle); n != 0 {
+			if n := len(c.conns.idle); n != 0 {
 				t.Errorf("%d connections are kept", n)
 			}
 		})

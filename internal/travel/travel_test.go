@@ -1,4 +1,4 @@
-package client
+package travel
 
 import (
 	"reflect"
@@ -10,6 +10,7 @@ import (
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 func id(n byte) tga.ID { return tga.ID{6: 0x70, 8: 0x80, 15: n} }
@@ -47,11 +48,11 @@ func TestEveryFieldOfAResultTravels(t *testing.T) {
 	wantNoZero(t, *want.Confirmation)
 	c := CallOf(want)
 	c.ResultBase64 = want.Value
-	var back Call
-	if err := Decode(Append(nil, c), &back); err != nil {
+	var back wire.Call
+	if err := wire.Decode(wire.Append(nil, c), &back); err != nil {
 		t.Fatal(err)
 	}
-	got, err := resultOf(back)
+	got, err := ResultOf(back)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +60,7 @@ func TestEveryFieldOfAResultTravels(t *testing.T) {
 		t.Errorf("-sent +received\n%s", diff)
 	}
 	back.Confirmation.Mismatches[0].Finding = "exists"
-	if _, err := resultOf(back); tga.CodeOf(err) != tga.ValidationError {
+	if _, err := ResultOf(back); tga.CodeOf(err) != tga.ValidationError {
 		t.Errorf("a finding that is no mismatch: %v", err)
 	}
 }
@@ -72,7 +73,7 @@ func TestEveryFieldOfARequestTravels(t *testing.T) {
 		Deadline: time.UnixMilli(1e12), Retry: true, Fresh: true, Replay: true, Submitter: "ann", Meta: tga.Meta{"a": "b"},
 	}
 	wantNoZero(t, req)
-	wantNoZero(t, callRequest(req))
+	wantNoZero(t, RequestOf(req))
 }
 
 // TestEveryFieldOfAnOutcomeTravels, but for what only a dispatcher has.
@@ -82,5 +83,5 @@ func TestEveryFieldOfAnOutcomeTravels(t *testing.T) {
 		Summary: "s", ErrorCode: "E", ErrorMessage: "m", RetryAfter: time.Millisecond, Changes: []tga.StateChange{{ResourceType: "a", ResourceID: "b", Operation: "c"}},
 	}
 	wantNoZero(t, r, "Attachments", "Received", "ReceivedBytes") // a digest under the store's key
-	wantNoZero(t, outcomeOf(r), "Result")                        // the bytes go in base64
+	wantNoZero(t, OutcomeOf(r), "Result")                        // the bytes go in base64
 }

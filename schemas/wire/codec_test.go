@@ -1,4 +1,4 @@
-package client
+package wire
 
 import (
 	"bytes"
@@ -118,7 +118,7 @@ func TestAnswerOfAnotherVersion(t *testing.T) {
 		`{"changes":[],"sequence_number":4,"attempts":1,"sent":1,"confirmation":{"checked":2,"more":1}}`: {Seq: 4, Attempts: 1, Sent: 1, Confirmation: &Confirmation{Checked: 2}},
 	} {
 		var got Call
-		if err := decodeAnswer([]byte(text), &got); err != nil {
+		if err := DecodeAnswer([]byte(text), &got); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
 		got.Changes = nil
@@ -128,7 +128,7 @@ func TestAnswerOfAnotherVersion(t *testing.T) {
 	}
 	for _, text := range []string{``, `{`, `[]`, `{"sequence_number":"4"}`, `{"sequence_number":4}{}`} {
 		var got Call
-		if err := decodeAnswer([]byte(text), &got); err == nil {
+		if err := DecodeAnswer([]byte(text), &got); err == nil {
 			t.Errorf("%s was read as %+v", text, got)
 		}
 	}

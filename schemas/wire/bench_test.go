@@ -1,4 +1,4 @@
-package client
+package wire
 
 import (
 	"encoding/json"
@@ -52,7 +52,7 @@ func BenchmarkMessage(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			var m Call
-			if err := decodeAnswer(answered, &m); err != nil {
+			if err := DecodeAnswer(answered, &m); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -1,0 +1,21 @@
+package wire
+
+import "github.com/tgad/tgad/schemas/tga"
+
+// SignedCheckpoint is the newest signed checkpoint of a store: GET /v1/checkpoint.
+type SignedCheckpoint struct {
+	Key        string   `json:"key"` // public, that signed first
+	HandOvers  []string `json:"hand_overs,omitempty"`
+	Checkpoint string   `json:"checkpoint"` // signed note
+}
+
+// EvidenceRequest asks for a file that proves what happened: POST /v1/bundle.
+type EvidenceRequest struct {
+	TraceIDs []tga.ID   `json:"trace_ids,omitempty"` // absent = every trace since a time
+	Since    tga.Millis `json:"since,omitempty"`     // absent = the beginning
+	// After and Most choose appends by their index instead of a time: those behind After, at most
+	// so many; Most 0 is all of them.
+	After int64  `json:"after,omitempty"`
+	Most  int64  `json:"most,omitempty"`
+	Old   string `json:"old,omitempty"` // an older checkpoint, from which the file proves that it grew
+}
