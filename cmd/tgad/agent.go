@@ -140,7 +140,7 @@ func (v *agentVerbs) message(cmd *cobra.Command, text, file string) ([]byte, err
 
 func (v *agentVerbs) resume() *cobra.Command {
 	return &cobra.Command{
-		Use:   "resume MANIFEST [INTERACTION]",
+		Use:   "resume MANIFEST [TURN]",
 		Short: "Continue turns that a crash interrupted or a decision released",
 		Args:  cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -204,7 +204,7 @@ func (v *agentVerbs) ls() *cobra.Command {
 
 func (v *agentVerbs) show() *cobra.Command {
 	return &cobra.Command{
-		Use:   "show INTERACTION",
+		Use:   "show TURN",
 		Short: "Verify and print the journal of a turn",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -30,9 +30,10 @@ func decider() string {
 func (v *agentVerbs) decide() *cobra.Command {
 	var who, action, value, note string
 	c := &cobra.Command{
-		Use:   "decide MANIFEST INTERACTION --action ACTION --who NAME",
+		Use:   "decide MANIFEST TURN --action ACTION --who NAME",
 		Short: "Answer what a turn waits for; then run resume",
-		Long: `decide answers what a parked turn waits for. About the turn itself:
+		Long: `decide answers what a parked turn waits for. TURN is its id, or that of the call that it
+waits for. About the turn itself:
 
   retry     try again, or pass the limit this time
   skip      go on without
@@ -64,6 +65,9 @@ the call do the same.`,
 				return cli.Usagef("--note is required: it stands in the log for as long as the log does")
 			}
 			return v.hosting(cmd.Context(), args[0], func(ctx context.Context, h *agent.Host) error {
+				if id, err = h.TurnOf(ctx, id); err != nil {
+					return err
+				}
 				if !settles {
 					return h.Decide(ctx, id, turn.Decision{Who: who, Action: turn.Strategy(action), Value: given, Note: note})
 				}

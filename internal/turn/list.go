@@ -40,6 +40,25 @@ func ListOpen(ctx context.Context, store runtime.AttachmentReader) ([]OpenTurn, 
 	return out, nil
 }
 
+// TurnOf returns the turn that has an id, or the open one that waits for the call that has it: whoever
+// settles a call has read the one or the other. NOT_FOUND where there is neither.
+func (j *journals) TurnOf(ctx context.Context, id tga.ID) (tga.ID, error) {
+	_, err := foldFrom(ctx, j.store, id)
+	if tga.CodeOf(err) != tga.NotFound {
+		return id, err
+	}
+	open, failed := ListOpen(ctx, j.store)
+	if failed != nil {
+		return id, failed
+	}
+	for _, o := range open {
+		if o.TraceID == id {
+			return o.InteractionID, nil
+		}
+	}
+	return id, err
+}
+
 // listed is what a list shows of the turn.
 func (t *turn) listed() OpenTurn {
 	phase, _ := t.phase()

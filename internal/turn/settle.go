@@ -58,7 +58,7 @@ func (r *Runner) Settle(ctx context.Context, interaction tga.ID, s Settlement) (
 	defer r.release(t)
 	w := t.waits
 	if w == nil || w.TraceID == nil {
-		return runtime.Result{}, tga.Errorf(tga.StateInvalidTransition, "turn %s waits for no call", interaction)
+		return runtime.Result{}, tga.Errorf(tga.StateInvalidTransition, "turn %s waits for no call: if it was cut off, resume it first", interaction)
 	}
 	resolve := func(status string, class ledger.Class) (runtime.Result, error) {
 		return r.rt.Resolve(ctx, *w.TraceID, runtime.Resolution{
