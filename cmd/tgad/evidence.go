@@ -109,11 +109,14 @@ func (a proving) verify() *cobra.Command {
 	var witnesses []string
 	c := &cobra.Command{
 		Use:   "verify FILE",
-		Short: "Check an evidence file; exits 3 if it is not what it says",
+		Short: "Check an evidence file or a receipt; exits 3 if it is not what it says",
 		Long: `verify checks an evidence file without a store: every signature, proof, digest and link.
 It says what is proved and what is not, and exits 0 only where all that is in the file
 is proved by the key you gave, 1 where some came after the checkpoint or no key was
-given. Get the key from the operator by a way of your own.`,
+given. Get the key from the operator by a way of your own.
+
+FILE may be a receipt too, as tgad receipt --json prints it: then it says which appends of
+the trace the checkpoint covers.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			trust := bundle.Trust{Key: key}
@@ -180,11 +183,24 @@ func (a proving) check(ctx context.Context, path string, trust bundle.Trust) err
 		return tga.Errorf(tga.ValidationError, "evidence: %w", err)
 	}
 	defer f.Close()
-	r, err := bundle.Verify(stoppable{ctx, f}, trust)
+	p, r, err := proof{Verdict: "refused"}, verdict(nil), error(nil)
+	if receipt, failed := readReceipt(f); failed != nil {
+		return failed
+	} else if receipt != nil {
+		if trust.Old != nil {
+			return cli.Usagef("--against is for an evidence file: a receipt does not say what its store grew from")
+		}
+		var m *bundle.Receipt
+		m, err = bundle.VerifyReceipt(receipt, trust)
+		p.Origin, p.Size, r = m.Origin, m.Checkpoint.Size, m
+	} else {
+		var m *bundle.Report
+		m, err = bundle.Verify(stoppable{ctx, f}, trust)
+		p.Origin, p.Size, r = m.Origin, m.Checkpoint.Size, m
+	}
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	p := proof{Verdict: "refused", Origin: r.Origin, Size: r.Checkpoint.Size}
 	exit := cli.ExitVerify
 	if err != nil {
 		p.Code, p.Fault = string(tga.CodeOf(err)), err.Error()
@@ -215,6 +231,31 @@ func (a proving) check(ctx context.Context, path string, trust bundle.Trust) err
 		}
 	}
 	return silent(exit)
+}
+
+// verdict is what was found in an evidence file or a receipt.
+type verdict interface {
+	Verdict() string
+	Words() (proved, open []string)
+}
+
+// readReceipt returns a file whole where it is a receipt. Else it is at its beginning.
+func readReceipt(f *os.File) ([]byte, error) {
+	is, err := bundle.Is(f)
+	if err != nil || is {
+		return nil, err
+	}
+	raw, err := io.ReadAll(io.LimitReader(f, bundle.MaxReceipt+1))
+	if err == nil && bundle.IsReceipt(raw) {
+		return raw, nil
+	}
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return nil, tga.Errorf(tga.ValidationError, "evidence: %w", err)
+	}
+	return nil, nil
 }
 
 // headlines say in a line what a verdict is.

@@ -23,8 +23,9 @@ the newest signed checkpoint that covers them. With --json it has the proof of e
 The daemon signs a checkpoint every few seconds: --wait waits for one that covers
 the whole trace.
 
-Whoever holds a receipt can show later that the store had the trace then. For a file
-that others can check by themselves, see tgad evidence export.`,
+Whoever holds a receipt can show later that the store had the trace then: tgad evidence
+verify checks what --json prints. For a file that says what happened too, see tgad
+evidence export.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ids, err := parseIDs(args)

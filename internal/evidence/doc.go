@@ -21,5 +21,5 @@
 //	kept back  what a place has of somebody else is not written over               [place]          TestForeignPlaceIsLeftAlone
 //	at rest    who only reads a store writes nothing, and believes no log that      [Read]           TestStoreAtRest
 //	           contradicts its newest checkpoint
-//	proved     a receipt is given with a proof that holds                          [Keeper.Receipt] TestReceipts
+//	proved     a receipt is given with a proof that holds                          [Keeper.Receipt] TestReceipts, TestReceiptsAreVerified
 package evidence

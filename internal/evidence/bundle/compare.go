@@ -121,25 +121,34 @@ func (v *verifier) whole() error {
 	return nil
 }
 
-// Words says, a sentence each, what was proved and what was not.
-func (r *Report) Words() (proved, open []string) {
-	say := func(to *[]string, format string, args ...any) { *to = append(*to, fmt.Sprintf(format, args...)) }
-	c := r.Checkpoint
-	if r.KeyGiven {
-		say(&proved, "The key you gave signed the checkpoint of %s with %d appends.", r.Origin, c.Size)
+// say adds a sentence.
+func say(to *[]string, format string, args ...any) { *to = append(*to, fmt.Sprintf(format, args...)) }
+
+// words says, a sentence each, what of the checkpoint was proved and what was not.
+func (s *Signed) words() (proved, open []string) {
+	c := s.Checkpoint
+	if s.KeyGiven {
+		say(&proved, "The key you gave signed the checkpoint of %s with %d appends.", s.Origin, c.Size)
 	} else {
-		say(&proved, "The key that the file itself names signed the checkpoint of %s with %d appends.", r.Origin, c.Size)
+		say(&proved, "The key that the file itself names signed the checkpoint of %s with %d appends.", s.Origin, c.Size)
 		say(&open, "Whose key that is. Whoever made the file could have made the key too. Get the key from the operator, and check again with it.")
 	}
-	if r.HandOvers > 0 {
-		say(&proved, "That key came from the first one through %d hand-overs, which both keys signed.", r.HandOvers)
+	if s.HandOvers > 0 {
+		say(&proved, "That key came from the first one through %d hand-overs, which both keys signed.", s.HandOvers)
 	}
-	for _, s := range r.Cosigned {
-		say(&proved, "Witness %s signed the checkpoint.", s.Name)
+	for _, by := range s.Cosigned {
+		say(&proved, "Witness %s signed the checkpoint.", by.Name)
 	}
-	if len(r.Cosigned) == 0 {
+	if len(s.Cosigned) == 0 {
 		say(&open, "Whether the store showed others another history: no witness that you trust signed the checkpoint.")
 	}
+	return proved, open
+}
+
+// Words says, a sentence each, what was proved and what was not.
+func (r *Report) Words() (proved, open []string) {
+	proved, open = r.words()
+	c := r.Checkpoint
 	if r.GrewFrom > 0 {
 		say(&proved, "The tree grew from your old checkpoint of %d appends without a change.", r.GrewFrom)
 	} else {

@@ -30,22 +30,65 @@ type Trust struct {
 	Append func(*tree.Leaf, *chain.Trace)
 }
 
-// Report says what a bundle proves, and what it does not.
-type Report struct {
+// Signed says who signed a checkpoint, and why that is believed.
+type Signed struct {
 	Origin     string
 	Checkpoint checkpoint.Checkpoint
-	Signed     []byte           // the checkpoint as it was signed
-	KeyGiven   bool             // the key came from the reader, and not from the bundle
+	Note       []byte           // the checkpoint as it was signed
+	KeyGiven   bool             // the key came from the reader, and not from the file
 	Key        string           // that was trusted first
 	HandOvers  int              // by which the signing key was reached
 	Cosigned   []note.Signature // good signatures of the reader's witnesses
-	GrewFrom   int64            // size of the reader's old checkpoint, 0 = none was given
-	From, To   uint64           // the range that is complete, 0, 0 = chosen traces
-	Leaves     int
-	Others     int // leaves among them that are of no trace: see [tree.Leaf.OfTrace]
-	Traces     []Trace
-	Export     ndjson.Report
-	At         int64 // where the lines of the traces begin, in bytes; 0 where it was not read so far
+
+	keys *checkpoint.Keys
+}
+
+// trust takes the reader's key, and where that is none the file's own.
+func (s *Signed) trust(t *Trust, origin, own string) (err error) {
+	s.Origin, s.Key = origin, t.Key
+	if s.KeyGiven = s.Key != ""; !s.KeyGiven {
+		s.Key = own
+	}
+	s.keys, err = checkpoint.TrustKeys(origin, s.Key, t.Witnesses...)
+	return err
+}
+
+// handOver follows a hand-over to a later key.
+func (s *Signed) handOver(raw []byte) error {
+	if _, err := s.keys.Follow(raw); err != nil {
+		// A reader who was given a later key has no use for how that was reached.
+		if s.KeyGiven && s.HandOvers == 0 && tga.CodeOf(err) == tga.PermissionDenied {
+			return nil
+		}
+		return err
+	}
+	s.HandOvers++
+	return nil
+}
+
+// open believes a checkpoint.
+func (s *Signed) open(raw []byte) (err error) {
+	s.Checkpoint, s.Cosigned, err = s.keys.Open(raw)
+	s.Note = raw
+	return err
+}
+
+// includes reports whether the tree of the checkpoint has a leaf.
+func (s *Signed) includes(l *tree.Leaf, proof []tlog.Hash) bool {
+	c := s.Checkpoint
+	return l.Index <= uint64(c.Size) && tlog.CheckRecord(proof, c.Size, c.Head, int64(l.Index)-1, l.Hash()) == nil
+}
+
+// Report says what a bundle proves, and what it does not.
+type Report struct {
+	Signed
+	GrewFrom int64  // size of the reader's old checkpoint, 0 = none was given
+	From, To uint64 // the range that is complete, 0, 0 = chosen traces
+	Leaves   int
+	Others   int // leaves among them that are of no trace: see [tree.Leaf.OfTrace]
+	Traces   []Trace
+	Export   ndjson.Report
+	At       int64 // where the lines of the traces begin, in bytes; 0 where it was not read so far
 }
 
 // The verdicts on a bundle that [Verify] does not refuse.
@@ -103,7 +146,6 @@ type verifier struct {
 	line   int // that is being read; 0 behind the lines about the tree
 	trust  Trust
 	head   header
-	keys   *checkpoint.Keys
 	signed bool // the checkpoint was there
 	grown  bool // and the proof that it grew
 	leaves []tree.Leaf
@@ -206,14 +248,8 @@ func (v *verifier) begin(b []byte) error {
 	case h.From > h.To, h.From == 0 && h.To != 0, h.From != 0 && uint64(h.Leaves) < h.To-h.From+1, h.Leaves < 0, h.Traces < 0:
 		return tga.Errorf(tga.SchemaViolation, "a range from %d to %d with %d leaves of %d traces", h.From, h.To, h.Leaves, h.Traces)
 	}
-	key := v.trust.Key
-	if v.report.KeyGiven = key != ""; !v.report.KeyGiven {
-		key = h.Key
-	}
-	keys, err := checkpoint.TrustKeys(h.Origin, key, v.trust.Witnesses...)
-	v.keys, v.report.Origin, v.report.Key = keys, h.Origin, key
 	v.report.From, v.report.To = h.From, h.To
-	return err
+	return v.report.trust(&v.trust, h.Origin, h.Key)
 }
 
 func (v *verifier) handOver(b []byte) error {
@@ -221,15 +257,7 @@ func (v *verifier) handOver(b []byte) error {
 	if err := decode(b, &l); err != nil {
 		return err
 	}
-	if _, err := v.keys.Follow([]byte(l.Note)); err != nil {
-		// A reader who was given a later key has no use for how that was reached.
-		if v.report.KeyGiven && v.report.HandOvers == 0 && tga.CodeOf(err) == tga.PermissionDenied {
-			return nil
-		}
-		return err
-	}
-	v.report.HandOvers++
-	return nil
+	return v.report.handOver([]byte(l.Note))
 }
 
 func (v *verifier) checkpoint(b []byte) error {
@@ -237,9 +265,8 @@ func (v *verifier) checkpoint(b []byte) error {
 	if err := decode(b, &l); err != nil {
 		return err
 	}
-	var err error
-	v.report.Checkpoint, v.report.Cosigned, err = v.keys.Open([]byte(l.Note))
-	v.report.Signed, v.signed = []byte(l.Note), err == nil
+	err := v.report.open([]byte(l.Note))
+	v.signed = err == nil
 	return err
 }
 
@@ -264,7 +291,7 @@ func (v *verifier) prefix(b []byte) error {
 
 // grewFrom compares the reader's old checkpoint with the one that the bundle grew from.
 func (v *verifier) grewFrom(l *prefixLine) error {
-	old, _, err := v.keys.Open(v.trust.Old)
+	old, _, err := v.report.keys.Open(v.trust.Old)
 	if err != nil {
 		return err
 	}
@@ -293,7 +320,6 @@ func (v *verifier) leaf(b []byte) error {
 	if err != nil {
 		return err
 	}
-	c := v.report.Checkpoint
 	switch n := len(v.leaves); {
 	case leaf.Index != l.Index:
 		return tga.Errorf(tga.SchemaViolation, "index %d on the leaf of index %d", l.Index, leaf.Index)
@@ -301,7 +327,7 @@ func (v *verifier) leaf(b []byte) error {
 		return tga.Errorf(tga.SchemaViolation, "leaf %d behind leaf %d", leaf.Index, v.leaves[n-1].Index)
 	case n == v.head.Leaves:
 		return tga.Errorf(tga.SchemaViolation, "more leaves than the first line says: %d", n)
-	case leaf.Index > uint64(c.Size) || tlog.CheckRecord(l.Proof, c.Size, c.Head, int64(leaf.Index)-1, leaf.Hash()) != nil:
+	case !v.report.includes(&leaf, l.Proof):
 		return v.broken("leaf %d is not in the tree of the checkpoint", leaf.Index)
 	}
 	v.leaves = append(v.leaves, leaf)

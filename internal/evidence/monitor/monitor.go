@@ -210,10 +210,10 @@ func (m *Monitor) page(ctx context.Context) error {
 	if first != m.state.Checked+1 || last < first || last > r.Checkpoint.Size {
 		return m.contradicted(Evidence, nil, "the evidence has appends %d to %d, asked was for those behind %d", first, last, m.state.Checked)
 	}
-	next := state{Origin: m.state.Origin, Checkpoint: string(r.Signed), Checked: last, size: r.Checkpoint.Size, head: r.Checkpoint.Head}
+	next := state{Origin: m.state.Origin, Checkpoint: string(r.Note), Checked: last, size: r.Checkpoint.Size, head: r.Checkpoint.Head}
 	for _, a := range appends {
 		if err := book.Take(a.leaf, a.trace); err != nil {
-			return &Alarm{Send, tga.CodeOf(err), words(err), m.state.raw(), r.Signed}
+			return &Alarm{Send, tga.CodeOf(err), words(err), m.state.raw(), r.Note}
 		}
 	}
 	end, err := addKeys(m.opts.State, m.keysEnd, last, book)
@@ -263,7 +263,7 @@ func (m *Monitor) ask(ctx context.Context, after, most int64, old []byte) (r *bu
 	if err == nil {
 		return r, appends, nil
 	}
-	return nil, nil, &Alarm{m.kind(err, r), tga.CodeOf(err), words(err), m.state.raw(), r.Signed}
+	return nil, nil, &Alarm{m.kind(err, r), tga.CodeOf(err), words(err), m.state.raw(), r.Note}
 }
 
 // kind tells evidence that does not follow from what was remembered from evidence that is
