@@ -116,6 +116,9 @@ func Open(o Options) (_ *Host, err error) {
 	return h, err
 }
 
+// TurnOf is [turn.Of] on the store.
+func (h *Host) TurnOf(ctx context.Context, id tga.ID) (tga.ID, error) { return turn.Of(ctx, h.db, id) }
+
 // reachTools builds the ways to the tool servers, and to the agents' own state, which is one of
 // them, and what finds an agent's tools there.
 func (h *Host) reachTools(o Options, agents []*turn.Agent) (resolver *tools.Resolver, err error) {

@@ -40,14 +40,14 @@ func ListOpen(ctx context.Context, store runtime.AttachmentReader) ([]OpenTurn, 
 	return out, nil
 }
 
-// TurnOf returns the turn that has an id, or the open one that waits for the call that has it: whoever
+// Of returns the turn that has an id, or the open one that waits for the call that has it: whoever
 // settles a call has read the one or the other. NOT_FOUND where there is neither.
-func (j *journals) TurnOf(ctx context.Context, id tga.ID) (tga.ID, error) {
-	_, err := foldFrom(ctx, j.store, id)
+func Of(ctx context.Context, store runtime.AttachmentReader, id tga.ID) (tga.ID, error) {
+	_, err := foldFrom(ctx, store, id)
 	if tga.CodeOf(err) != tga.NotFound {
 		return id, err
 	}
-	open, failed := ListOpen(ctx, j.store)
+	open, failed := ListOpen(ctx, store)
 	if failed != nil {
 		return id, failed
 	}
