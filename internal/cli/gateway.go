@@ -4,6 +4,8 @@ package cli
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"log/slog"
 	"os"
@@ -44,7 +46,8 @@ server it does for the calls of each. A client sees a tool under the server's pr
 tool's name; prefix, rename, allow and deny of a [[server]] say otherwise.
 
 With a [[gateway.identity]] the clients are known by an API key or a token, and each has a
-namespace of its own: the same key of two clients is two calls.`,
+namespace of its own: the same key of two clients is two calls. With [gateway.tls] clients
+may be on other machines, and be known by a certificate.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return g.run(cmd.Context(), cmd) },
 	}
@@ -54,7 +57,7 @@ namespace of its own: the same key of two clients is two calls.`,
 	f.StringVar(&g.state, "state", "", "directory for what the gateway itself remembers")
 	f.TextVar(&g.level, "log-level", slog.LevelWarn, "debug, info, warn or error, on stderr")
 	f.StringVar(&g.as, "identity", "", "`NAME` of the identity that the client on stdin is")
-	c.Flags().StringVar(&g.listen, "listen", "", "serve streamable HTTP on `ADDR` or unix:PATH in place of stdin and stdout")
+	c.Flags().StringVar(&g.listen, "listen", "", "serve streamable HTTP on `ADDR` or unix:PATH in place of stdin and stdout; on another address than this machine's with [gateway.tls] alone")
 	c.AddCommand(g.accept(), g.observed())
 	return c
 }
@@ -113,13 +116,16 @@ func (g *gateway) run(ctx context.Context, cmd *cobra.Command) (err error) {
 		}
 		defer func() { err = errors.Join(err, end()) }()
 	}
-	door := &mcpshim.Door{Who: func(string) string { return "" }, Gates: map[string]*mcpshim.Gate{}, Watch: metrics.watch("")}
+	door := &mcpshim.Door{Who: func(string, *x509.Certificate) string { return "" }, Gates: map[string]*mcpshim.Gate{}, Watch: metrics.watch(""), Logger: g.logger()}
 	if len(people) > 0 {
 		if door.Who, err = g.who(); err != nil {
 			return err
 		}
 	} else {
 		people = []config.Identity{{}}
+	}
+	if door.TLS, err = g.tls(); err != nil {
+		return err
 	}
 	var open []*mcpshim.Shim
 	defer func() {
@@ -147,8 +153,20 @@ func (g *gateway) run(ctx context.Context, cmd *cobra.Command) (err error) {
 	return gate.Stdio(ctx, g.In, g.Out)
 }
 
+// tls is how TLS is spoken with the clients; nil where it is not.
+func (g *gateway) tls() (*tls.Config, error) {
+	t := &g.conf.Gateway.TLS
+	if *t == (config.GatewayTLS{}) || g.listen == "" {
+		return nil, nil
+	}
+	if len(g.conf.Gateway.Identities) == 0 {
+		return nil, tga.Errorf(tga.ValidationError, "[gateway.tls] without a [[gateway.identity]]: whoever reaches the port could call tools")
+	}
+	return identity.TLS(identity.Files{Cert: g.conf.Path(t.CertFile), Key: g.conf.Path(t.KeyFile), ClientCA: g.conf.Path(t.ClientCAFile)})
+}
+
 // who tells the identities apart.
-func (g *gateway) who() (func(string) string, error) {
+func (g *gateway) who() (func(string, *x509.Certificate) string, error) {
 	var tokens *identity.Tokens
 	var err error
 	if j := g.conf.Gateway.JWT; j.JWKSFile != "" {
@@ -158,7 +176,7 @@ func (g *gateway) who() (func(string) string, error) {
 	}
 	var all []identity.Known
 	for _, p := range g.conf.Gateway.Identities {
-		all = append(all, identity.Known{Name: p.Name, KeySHA256: p.KeySHA256, KeyFile: g.conf.Path(p.KeyFile), Subject: p.Subject})
+		all = append(all, identity.Known{Name: p.Name, KeySHA256: p.KeySHA256, KeyFile: g.conf.Path(p.KeyFile), Subject: p.Subject, Certificate: p.Certificate})
 	}
 	book, err := identity.New(all, tokens)
 	if err != nil {

@@ -17,20 +17,23 @@ type Gateway struct {
 	Mode       string     `toml:"mode"` // enforce or observe
 	Identities []Identity `toml:"identity"`
 	JWT        JWT        `toml:"jwt"`
+	TLS        GatewayTLS `toml:"tls"`
 	Metrics    string     `toml:"metrics"` // where GET /metrics is answered: host:port of this machine, or unix:PATH; absent = nowhere
 }
 
 // Identity is one client of a gateway, or several with one key.
 type Identity struct {
-	Name      string   `toml:"name"`
-	Namespace string   `toml:"namespace"`  // of its calls and keys; the name
-	KeySHA256 string   `toml:"key_sha256"` // of its API key, in hex
-	KeyFile   string   `toml:"key_file"`   // file with its API key, in place of key_sha256
-	Subject   string   `toml:"subject"`    // claim sub of its tokens, see [JWT]
-	Allow     []string `toml:"allow"`      // names of tools that it may have; absent = all
-	Deny      []string `toml:"deny"`
-	Resources []string `toml:"resources"` // URIs of resources that it may have; absent = all that the servers give
-	Limits    []Quota  `toml:"limit"`
+	Name      string `toml:"name"`
+	Namespace string `toml:"namespace"`  // of its calls and keys; the name
+	KeySHA256 string `toml:"key_sha256"` // of its API key, in hex
+	KeyFile   string `toml:"key_file"`   // file with its API key, in place of key_sha256
+	Subject   string `toml:"subject"`    // claim sub of its tokens, see [JWT]
+	// Certificate is a name in the subjectAltName of its certificate: a URI, a DNS name or an e-mail address; see [GatewayTLS].
+	Certificate string   `toml:"certificate"`
+	Allow       []string `toml:"allow"` // names of tools that it may have; absent = all
+	Deny        []string `toml:"deny"`
+	Resources   []string `toml:"resources"` // URIs of resources that it may have; absent = all that the servers give
+	Limits      []Quota  `toml:"limit"`
 }
 
 // Quota bounds how many calls of some tools an identity makes.
@@ -45,6 +48,13 @@ type JWT struct {
 	JWKSFile string `toml:"jwks_file"` // the public keys, RFC 7517
 	Issuer   string `toml:"issuer"`
 	Audience string `toml:"audience"`
+}
+
+// GatewayTLS says how TLS is spoken with the clients of a gateway.
+type GatewayTLS struct {
+	CertFile     string `toml:"cert_file"` // the gateway's certificate and those between it and its authority, PEM
+	KeyFile      string `toml:"key_file"`
+	ClientCAFile string `toml:"client_ca_file"` // the authorities of clients' certificates, PEM
 }
 
 // BehindGateway are the servers that tgad gateway has behind its endpoint.
@@ -119,24 +129,26 @@ func (g *Gateway) check(r *report) {
 	if g.Mode != "" && g.Mode != Enforce && g.Mode != Observe {
 		r.add("gateway.mode", "%q: want %s or %s%s", g.Mode, Enforce, Observe, meant(g.Mode, Enforce, Observe))
 	}
-	jwt := g.JWT != JWT{}
-	if jwt && (g.JWT.JWKSFile == "" || g.JWT.Issuer == "" || g.JWT.Audience == "") {
+	if g.JWT != (JWT{}) && (g.JWT.JWKSFile == "" || g.JWT.Issuer == "" || g.JWT.Audience == "") {
 		r.add("gateway.jwt", "jwks_file, issuer and audience are required: a token of another issuer, or for somebody else, is not for this gateway")
 	}
-	taken := map[string]map[string]bool{"name": {}, "key_sha256": {}, "key_file": {}, "subject": {}}
+	if g.TLS != (GatewayTLS{}) && (g.TLS.CertFile == "" || g.TLS.KeyFile == "") {
+		r.add("gateway.tls", "cert_file and key_file are required")
+	}
+	taken := map[string]map[string]bool{"name": {}, "key_sha256": {}, "key_file": {}, "subject": {}, "certificate": {}}
 	spaces := map[string][]int{}
 	for i := range g.Identities {
 		id, at := &g.Identities[i], fmt.Sprintf("gateway.identity.%d", i)
 		if !tga.CleanName(id.Name) {
 			r.add(at+".name", "%q: want %s", id.Name, tga.CleanNameForm)
 		}
-		for key, v := range map[string]string{"name": id.Name, "key_sha256": strings.ToLower(id.KeySHA256), "key_file": id.KeyFile, "subject": id.Subject} {
+		for key, v := range map[string]string{"name": id.Name, "key_sha256": strings.ToLower(id.KeySHA256), "key_file": id.KeyFile, "subject": id.Subject, "certificate": id.Certificate} {
 			if v != "" && taken[key][v] {
 				r.add(at+"."+key, "it is another identity's too")
 			}
 			taken[key][v] = true
 		}
-		id.checkKey(r, at, jwt)
+		id.checkKey(r, at, g)
 		spaces[id.Space()] = append(spaces[id.Space()], i)
 		r.patterns(at+".allow", id.Allow)
 		r.patterns(at+".deny", id.Deny)
@@ -165,7 +177,7 @@ func (id *Identity) Space() string {
 	return id.Name
 }
 
-func (id *Identity) checkKey(r *report, at string, jwt bool) {
+func (id *Identity) checkKey(r *report, at string, g *Gateway) {
 	if id.KeySHA256 != "" {
 		if raw, err := hex.DecodeString(id.KeySHA256); err != nil || len(raw) != 32 {
 			r.add(at+".key_sha256", "want 64 hex digits: printf %%s KEY | sha256sum")
@@ -174,10 +186,14 @@ func (id *Identity) checkKey(r *report, at string, jwt bool) {
 	switch {
 	case id.KeySHA256 != "" && id.KeyFile != "":
 		r.add(at+".key_file", "it cannot stand beside key_sha256")
-	case id.KeySHA256 == "" && id.KeyFile == "" && id.Subject == "":
-		r.add(at, "nobody can be it: give key_sha256, key_file or subject")
-	case id.Subject != "" && !jwt:
+	case id.KeySHA256 == "" && id.KeyFile == "" && id.Subject == "" && id.Certificate == "":
+		r.add(at, "nobody can be it: give key_sha256, key_file, subject or certificate")
+	}
+	if id.Subject != "" && g.JWT == (JWT{}) {
 		r.add(at+".subject", "no token can be checked: say [gateway.jwt]")
+	}
+	if id.Certificate != "" && g.TLS.ClientCAFile == "" {
+		r.add(at+".certificate", "no certificate can be checked: say client_ca_file in [gateway.tls]")
 	}
 }
 

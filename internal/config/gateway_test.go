@@ -17,6 +17,7 @@ func TestGatewayIsChecked(t *testing.T) {
 		return fmt.Sprintf("[[gateway.identity]]\nname = %q\n%s\n", name, more)
 	}
 	a, jwt := who("a", `key_file = "a"`), "[gateway.jwt]\njwks_file = \"k\"\nissuer = \"i\"\naudience = \"a\"\n"
+	const pair = "[gateway.tls]\ncert_file = \"c\"\nkey_file = \"k\"\n"
 	for _, c := range []struct{ text, want string }{
 		{a + who("b", `key_sha256 = "`+sum+`"`), ""},
 		{jwt + who("a", `subject = "s"`), ""},
@@ -28,6 +29,12 @@ func TestGatewayIsChecked(t *testing.T) {
 		{who("a", "key_file = \"a\"\nnamespace = \""+strings.Repeat("n", 256)+"\""), "256 bytes"},
 		{who("a", ""), "nobody can be it"},
 		{who("a", `subject = "s"`), "no token can be checked"},
+		{who("a", `certificate = "c"`), "no certificate can be checked"},
+		{pair + who("a", `certificate = "c"`), "no certificate can be checked"},
+		{pair + "client_ca_file = \"c\"\n" + who("a", `certificate = "c"`), ""},
+		{pair + "client_ca_file = \"c\"\n" + who("a", `certificate = "c"`) + who("b", `certificate = "c"`), "another identity's too"},
+		{"[gateway.tls]\ncert_file = \"c\"\n" + a, "cert_file and key_file are required"},
+		{"[gateway.tls]\nclient_ca_file = \"c\"\n" + a, "cert_file and key_file are required"},
 		{who("a", `key_sha256 = "`+sum[1:]+`"`), "64 hex digits"},
 		{who("a", "key_file = \"a\"\nkey_sha256 = \""+sum+"\""), "cannot stand beside"},
 		{who("", `key_file = "a"`), "gateway.identity.0.name"},

@@ -4,11 +4,16 @@ package mcpshim
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"io"
+	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/schemas/tga"
 )
 
 // Stdio serves one client on in and out until in ends or ctx does.
@@ -55,23 +60,44 @@ func (g *Gate) lobby(life context.Context) lobby {
 // Door is one endpoint over HTTP for the clients of several gates. A client is let in at the gate of
 // its identity, and what it has there (sessions, tool servers, keys) is of that gate alone.
 type Door struct {
-	// Who is the identity of a request by its Authorization header; "" is nobody's.
-	Who   func(authorization string) string
+	// Who is the identity of a request by its Authorization header, and by the certificate that the client has shown,
+	// nil where there is none; "" is nobody's.
+	Who   func(authorization string, cert *x509.Certificate) string
 	Gates map[string]*Gate
 	Watch Watch
+	// TLS, where it is set, is spoken with the clients. Then they may be on other machines.
+	TLS    *tls.Config
+	Logger *slog.Logger // nil means nothing is said
+}
+
+func (d *Door) log() *slog.Logger {
+	if d.Logger == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return d.Logger
 }
 
 // Listen serves streamable HTTP on an address as [Shim.Listen] does.
 func (d *Door) Listen(ctx context.Context, address string) error {
-	l, err := ListenOn(address)
+	if d.TLS == nil {
+		l, err := ListenOn(address)
+		if err != nil {
+			return err
+		}
+		return serve(ctx, l, d.log(), d.lobby)
+	}
+	if strings.HasPrefix(address, "unix:") {
+		return tga.Errorf(tga.ValidationError, "listen on %q: a socket of this machine needs no TLS", address)
+	}
+	l, err := listenAt(address)
 	if err != nil {
 		return err
 	}
-	return serve(ctx, l, d.lobby)
+	return serve(ctx, tls.NewListener(l, d.TLS), d.log(), d.lobby)
 }
 
 type hall struct {
-	who     func(string) string
+	who     func(string, *x509.Certificate) string
 	watch   Watch
 	lobbies map[string]lobby
 }
@@ -86,15 +112,19 @@ func (d *Door) lobby(life context.Context) lobby {
 
 func (h *hall) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var to lobby
+	var cert *x509.Certificate
+	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
+		cert = r.TLS.PeerCertificates[0]
+	}
 	if said := r.Header.Values("Authorization"); len(said) == 1 {
-		to = h.lobbies[h.who(said[0])]
+		to = h.lobbies[h.who(said[0], cert)]
 	} else if len(said) == 0 {
-		to = h.lobbies[h.who("")]
+		to = h.lobbies[h.who("", cert)]
 	}
 	if to == nil {
 		h.watch.Refused(RefusedIdentity)
 		w.Header().Set("WWW-Authenticate", `Bearer realm="tgad gateway"`)
-		http.Error(w, "this gateway knows its clients, by an API key or a token in Authorization: Bearer …", http.StatusUnauthorized)
+		http.Error(w, "this gateway knows its clients, by an API key or a token in Authorization: Bearer …, or by a certificate", http.StatusUnauthorized)
 		return
 	}
 	to.ServeHTTP(w, r)

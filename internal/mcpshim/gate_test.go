@@ -2,6 +2,7 @@ package mcpshim
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -313,7 +314,7 @@ func TestKilledGatewaySendsNothingTwice(t *testing.T) {
 // its own identity alone, and nobody else is let in.
 func TestIdentitiesAreApart(t *testing.T) {
 	w := newWorld(t)
-	d := &Door{Gates: map[string]*Gate{}, Who: func(said string) string { return strings.TrimPrefix(said, "Bearer ") }}
+	d := &Door{Gates: map[string]*Gate{}, Who: func(said string, _ *x509.Certificate) string { return strings.TrimPrefix(said, "Bearer ") }}
 	for _, name := range []string{"ann", "bob"} {
 		d.Gates[name] = w.gateTo(names.Lists{}, w.behind("a", names.Names{}, func(o *Options) { o.Namespace, o.KeySpace = name, name }))
 	}
@@ -367,7 +368,7 @@ func TestIdentitiesAreApart(t *testing.T) {
 func TestArrayIsRefusedOverHTTP(t *testing.T) {
 	w := newWorld(t)
 	g := w.gateTo(names.Lists{}, w.behind("a", names.Names{}))
-	url := w.door((&Door{Gates: map[string]*Gate{"ann": g}, Who: func(string) string { return "ann" }}).lobby)
+	url := w.door((&Door{Gates: map[string]*Gate{"ann": g}, Who: func(string, *x509.Certificate) string { return "ann" }}).lobby)
 	session := openSession(t, url, `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-03-26","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`)
 	for _, array := range []string{`[]`, `[1]`, `[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"a__charge"}}]`} {
 		_, got := post(t, url, array, "Mcp-Session-Id", session)

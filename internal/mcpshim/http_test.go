@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -47,7 +48,7 @@ func (w *world) door(made func(life context.Context) lobby) string {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- serve(ctx, l, made) }()
+	go func() { done <- serve(ctx, l, slog.New(slog.DiscardHandler), made) }()
 	w.t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {

@@ -3,9 +3,12 @@
 package mcpshim
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
+	"log"
+	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -108,6 +111,10 @@ func ListenOn(address string) (net.Listener, error) {
 	if ip := net.ParseIP(host); err != nil || host != "localhost" && (ip == nil || !ip.IsLoopback()) {
 		return nil, tga.Errorf(tga.ValidationError, "listen on %q: want unix:PATH, or an address of this machine as 127.0.0.1:8080", address)
 	}
+	return listenAt(address)
+}
+
+func listenAt(address string) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, tga.Errorf(tga.StoreUnavailable, "listen: %w", err)
@@ -129,7 +136,7 @@ func serverOf(h http.Handler) *http.Server {
 }
 
 func (s *Shim) serve(ctx context.Context, l net.Listener) error {
-	return serve(ctx, l, func(life context.Context) lobby { return newFront(s, life) })
+	return serve(ctx, l, s.log, func(life context.Context) lobby { return newFront(s, life) })
 }
 
 // lobby is what clients over HTTP come into.
@@ -141,11 +148,12 @@ type lobby interface {
 
 func (f *front) wait() { f.wg.Wait() }
 
-func serve(ctx context.Context, l net.Listener, made func(life context.Context) lobby) error {
+func serve(ctx context.Context, l net.Listener, logger *slog.Logger, made func(life context.Context) lobby) error {
 	life, end := context.WithCancel(ctx)
 	defer end()
 	f := made(life)
 	srv := serverOf(f)
+	srv.ErrorLog = log.New(complaints{logger}, "", 0)
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(l) }()
 	tidy := time.NewTicker(time.Minute)
@@ -168,6 +176,18 @@ func serve(ctx context.Context, l net.Listener, made func(life context.Context) 
 	}
 	f.wait()
 	return err
+}
+
+// complaints takes what net/http says. That somebody has no good handshake is anybody's to bring about.
+type complaints struct{ log *slog.Logger }
+
+func (c complaints) Write(line []byte) (int, error) {
+	level := slog.LevelError
+	if bytes.Contains(line, []byte("TLS handshake error")) {
+		level = slog.LevelDebug
+	}
+	c.log.Log(context.Background(), level, strings.TrimSpace(string(line)))
+	return len(line), nil
 }
 
 func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -1,9 +1,10 @@
 // Package identity tells the clients of a gateway from each other, by what they send with each
-// request: an API key, or a token that somebody else has signed.
+// request: an API key, or a token that somebody else has signed. Over TLS a client may show a certificate instead.
 //
 // # Invariants
 //
 //	known    what fits no identity is nobody's                            [Book.Of]  TestKeysAreTold, TestTokensThatAreRefused
+//	one      a client that says to be two identities is nobody            [Book.Of]  TestCertificatesAreTold
 //	even     a comparison takes as long for a key that is nearly right    [Book.Of]
 //	silent   neither a key nor a token is in an error                     [New]      TestKeysAreTold
 package identity
@@ -12,6 +13,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"crypto/subtle"
+	"crypto/x509"
 	"encoding/hex"
 	"strings"
 
@@ -19,14 +21,15 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Known is what an identity is known by: one of a key's digest in hex, a file with a key, and a
-// token's subject.
-type Known struct{ Name, KeySHA256, KeyFile, Subject string }
+// Known is what an identity is known by: one of a key's digest in hex, and a file with a key; a
+// token's subject; a name in a certificate.
+type Known struct{ Name, KeySHA256, KeyFile, Subject, Certificate string }
 
 // Book has the identities of a gateway.
 type Book struct {
 	keys     []key
 	subjects map[string]string // their identities
+	certs    map[string]string // the identities of names in certificates
 	tokens   *Tokens           // nil where none are taken
 }
 
@@ -40,10 +43,13 @@ const MinKey = 16
 
 // New reads the keys of identities. tokens may be nil.
 func New(all []Known, tokens *Tokens) (*Book, error) {
-	b := &Book{subjects: map[string]string{}, tokens: tokens}
+	b := &Book{subjects: map[string]string{}, certs: map[string]string{}, tokens: tokens}
 	for _, k := range all {
 		if k.Subject != "" {
 			b.subjects[k.Subject] = k.Name
+		}
+		if k.Certificate != "" {
+			b.certs[k.Certificate] = k.Name
 		}
 		switch {
 		case k.KeyFile != "":
@@ -74,8 +80,33 @@ func New(all []Known, tokens *Tokens) (*Book, error) {
 	return b, nil
 }
 
-// Of is the identity of a request by its Authorization header; "" where it has none.
-func (b *Book) Of(authorization string) string {
+// Of is the identity of a request by its Authorization header, "" where it has none, and by the certificate that its
+// connection has shown and that was found to be good, nil where there is none. A request that is of two identities
+// by what it shows is nobody's, and one whose header says none is nobody's whatever its certificate says.
+func (b *Book) Of(authorization string, cert *x509.Certificate) string {
+	name := ""
+	if cert != nil {
+		for _, n := range namesOf(cert) {
+			switch of := b.certs[n]; {
+			case of == "" || of == name:
+			case name == "":
+				name = of
+			default:
+				return ""
+			}
+		}
+	}
+	if authorization == "" {
+		return name
+	}
+	if said := b.said(authorization); name == "" || said == name {
+		return said
+	}
+	return ""
+}
+
+// said is the identity that an Authorization header says; "" where it says none.
+func (b *Book) said(authorization string) string {
 	scheme, said, _ := strings.Cut(authorization, " ")
 	if said = strings.TrimSpace(said); !strings.EqualFold(scheme, "Bearer") || said == "" {
 		return ""

@@ -40,7 +40,7 @@ func TestKeysAreTold(t *testing.T) {
 	for said, want := range map[string]string{
 		"Bearer " + ann: "ann", "bearer  " + bob: "bob", "Bearer " + ann + "x": "", "Bearer " + ann[1:]: "", "Basic " + ann: "", ann: "", "": "", "Bearer": "", "Bearer ": "",
 	} {
-		if got := b.Of(said); got != want {
+		if got := b.Of(said, nil); got != want {
 			t.Errorf("%q is %q, want %q", said, got, want)
 		}
 	}
@@ -145,7 +145,7 @@ func TestTokensThatAreRefused(t *testing.T) {
 		"too long":            {"Bearer " + strings.Repeat("a", maxToken+1), ""},
 		"a key that is to be": {sign(jwt.SigningMethodRS256, rs, "rsa", nil), ""},
 	} {
-		if got := b.Of(c.said); got != c.want {
+		if got := b.Of(c.said, nil); got != c.want {
 			t.Errorf("%s: %q, want %q", what, got, c.want)
 		}
 	}
@@ -155,10 +155,10 @@ func TestTokensThatAreRefused(t *testing.T) {
 		if err := os.WriteFile(path, []byte(c.content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got := b.Of(sign(jwt.SigningMethodRS256, rs, "rsa", nil)); got != c.want {
+		if got := b.Of(sign(jwt.SigningMethodRS256, rs, "rsa", nil), nil); got != c.want {
 			t.Errorf("with a new file: %q, want %q", got, c.want)
 		}
-		if got := b.Of(good); got != "ann" {
+		if got := b.Of(good, nil); got != "ann" {
 			t.Errorf("an earlier key: %q", got)
 		}
 	}
