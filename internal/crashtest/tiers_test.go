@@ -4,7 +4,18 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tgad/tgad/internal/serial"
 )
+
+// sparse is which places are tried, each nth: make accept tries each of n, and what runs in minutes fewer. make
+// crash tries others.
+func sparse(n int) int {
+	if serial.Whole() {
+		return n
+	}
+	return 2*n + 1
+}
 
 // slice is a small part of a tier.
 func slice(t *testing.T, f func(r *Run, s Scenario)) {
@@ -29,7 +40,7 @@ func TestCrashBeforeEachOperation(t *testing.T) {
 
 func TestCrashInsideRecovery(t *testing.T) {
 	slice(t, func(r *Run, s Scenario) {
-		r.Explore(s, 1, Losses, 8, Thoroughness{Depth: 3, Nested: 7, Third: 97, Again: 8, Retry: 8})
+		r.Explore(s, 1, Losses, sparse(8), Thoroughness{Depth: 3, Nested: 7, Third: 97, Again: 8, Retry: 8})
 	})
 }
 
@@ -73,7 +84,7 @@ func TestConcurrentCallersSeeOneEffect(t *testing.T) {
 func TestCrashWhileTheWorldIsAsked(t *testing.T) {
 	slice(t, func(r *Run, s Scenario) {
 		s.Steps = TrustSteps
-		r.Explore(s, 1, Losses, 5, Thoroughness{Depth: 2, Nested: 97, Again: 8, Retry: 4})
+		r.Explore(s, 1, Losses, sparse(5), Thoroughness{Depth: 2, Nested: 97, Again: 8, Retry: 4})
 	})
 }
 
@@ -82,7 +93,7 @@ func TestCrashWhileTheWorldIsAsked(t *testing.T) {
 func TestCrashWhileSegmentsAreRewritten(t *testing.T) {
 	slice(t, func(r *Run, s Scenario) {
 		s.Steps = Rewritten
-		r.Explore(s, 1, []int{0, 100}, 5, Thoroughness{Depth: 2, Nested: 311, Again: 8, Retry: 4})
+		r.Explore(s, 1, []int{0, 100}, sparse(5), Thoroughness{Depth: 2, Nested: 311, Again: 8, Retry: 4})
 	})
 }
 

@@ -13,7 +13,7 @@ import (
 // TestCrashInATurn crashes conversations with agents before operations, questions and
 // calls, and inside recovery.
 func TestCrashInATurn(t *testing.T) {
-	const every = 41 // the tier "turn" tries the others
+	every := sparse(41) // the tier "turn" tries the others
 	for _, licence := range []string{"park", "dedupe_args"} {
 		t.Run(licence, func(t *testing.T) {
 			r := &Run{Seed: 1, SaveDir: t.TempDir()}

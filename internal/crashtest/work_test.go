@@ -11,7 +11,7 @@ func TestCrashOfAWorkingState(t *testing.T) {
 	for _, licence := range []string{"park", "dedupe_args"} {
 		t.Run(licence, func(t *testing.T) {
 			r := &Run{Seed: 1, SaveDir: t.TempDir()}
-			r.Explore(workScenario(licence), 1, []int{0, 100}, 5, Thoroughness{Depth: 2, Nested: 31, Retry: 4})
+			r.Explore(workScenario(licence), 1, []int{0, 100}, sparse(5), Thoroughness{Depth: 2, Nested: 31, Retry: 4})
 			if err := r.Err(); err != nil {
 				t.Error(err)
 			}
