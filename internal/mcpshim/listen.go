@@ -7,18 +7,19 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"log"
 	"log/slog"
 	"maps"
 	"net"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
@@ -86,23 +87,13 @@ func (s *Shim) Listen(ctx context.Context, address string) error {
 // STATE_LOCK_ACQUIRE_FAILED: somebody listens there; STORE_UNAVAILABLE: it cannot be had.
 func ListenOn(address string) (net.Listener, error) {
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
-		if conn, err := net.Dial("unix", path); err == nil {
-			_ = conn.Close()
-			return nil, tga.Errorf(tga.StateLockAcquireFailed, "somebody listens at %s", path)
-		}
-		if info, err := os.Lstat(path); err == nil {
-			if info.Mode()&os.ModeSocket == 0 {
-				return nil, tga.Errorf(tga.ValidationError, "%s is there and is no socket", path)
-			}
-			if err := os.Remove(path); err != nil {
-				return nil, tga.Errorf(tga.StoreUnavailable, "listen: %w", err)
-			}
-		}
-		l, err := net.Listen("unix", path)
-		if err == nil {
-			err = os.Chmod(path, 0o600)
-		}
-		if err != nil {
+		l, err := access.ListenUnix(path, 0o600)
+		switch {
+		case errors.Is(err, access.ErrListens):
+			return nil, tga.Errorf(tga.StateLockAcquireFailed, "listen: %w", err)
+		case errors.Is(err, fs.ErrExist):
+			return nil, tga.Errorf(tga.ValidationError, "listen: %w", err)
+		case err != nil:
 			return nil, tga.Errorf(tga.StoreUnavailable, "listen: %w", err)
 		}
 		return l, nil

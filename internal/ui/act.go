@@ -20,9 +20,7 @@ func (s *Server) permitted(w http.ResponseWriter, r *http.Request) bool {
 		s.fail(w, r, tga.Errorf(tga.ValidationError, "the form: %w", err))
 		return false
 	}
-	s.mu.Lock()
-	ok := same(s.key, r.PostForm.Get("token"))
-	s.mu.Unlock()
+	ok := same(of(r.Context()).form, r.PostForm.Get("token"))
 	if !ok {
 		s.fail(w, r, tga.Errorf(tga.PermissionDenied, "%s", words.oldToken))
 	}
@@ -30,10 +28,8 @@ func (s *Server) permitted(w http.ResponseWriter, r *http.Request) bool {
 }
 
 // token is what a form brings back.
-func (s *Server) token() g.Node {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return h.Input(h.Type("hidden"), h.Name("token"), h.Value(s.key))
+func token(r *http.Request) g.Node {
+	return h.Input(h.Type("hidden"), h.Name("token"), h.Value(of(r.Context()).form))
 }
 
 // act does what a person has decided about a trace: the request that the command line would make. Where
@@ -48,7 +44,7 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 	if vote {
 		kind, shown = "abandon", "" // what shown is of a question, is read below
 	}
-	x, err := read(kind, r.PathValue("id"), shown, r.PostForm.Get("why"))
+	x, err := read(r, kind, r.PathValue("id"), shown, r.PostForm.Get("why"))
 	var res runtime.Result
 	switch {
 	case err != nil:

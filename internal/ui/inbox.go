@@ -31,7 +31,7 @@ func (s *Server) inbox(w http.ResponseWriter, r *http.Request) {
 		cards = append(cards, s.approval(r, p))
 	}
 	if len(doubts) > 0 {
-		cards = append(cards, h.H2(h.Textf("%s (%d)", words.inDoubt, len(doubts))), g.If(len(doubts) > 1 && !s.opts.ReadOnly, h.P(h.A(h.Href("/doubts"), h.Text(words.many)))))
+		cards = append(cards, h.H2(h.Textf("%s (%d)", words.inDoubt, len(doubts))), g.If(len(doubts) > 1 && acts(r), h.P(h.A(h.Href("/doubts"), h.Text(words.many)))))
 	}
 	for _, t := range doubts {
 		cards = append(cards, s.doubt(r, t))
@@ -84,7 +84,7 @@ func (s *Server) approval(r *http.Request, p wire.Approval) g.Node {
 		asks(asked),
 		h.Dl(fact("asked", when(p.Since)), fact("expires", expires), fact("votes", h.Textf("%d of %d", yes, p.Required)), fact("what is asked", h.Text(p.Kind)), fact("why", text(p.Why))),
 		g.If(len(votes) > 0, h.Ul(votes...)),
-		s.actions(p.TraceID.String(), p.About.String(), decisions),
+		actions(r, p.TraceID.String(), p.About.String(), decisions),
 	)
 }
 
@@ -108,7 +108,7 @@ func (s *Server) doubt(r *http.Request, t wire.OpenTrace) g.Node {
 			g.If(d.Next != 0, fact("asked again", when(d.Next))),
 			g.If(len(d.Settles) > 0, fact("what ends it", text(strings.Join(d.Settles, ", ")))),
 		),
-		s.actions(t.TraceID.String(), fmt.Sprint(t.Attempts), doubtActions),
+		actions(r, t.TraceID.String(), fmt.Sprint(t.Attempts), doubtActions),
 	)
 }
 
@@ -139,8 +139,8 @@ func button(path string, a action) g.Node {
 // actions are the buttons for a trace: one form, with a reason and what follows from each. shown is what
 // the person sees of the trace, which may change before the form comes back: the question, or the number of
 // attempts.
-func (s *Server) actions(trace, shown string, all []action) g.Node {
-	if s.opts.ReadOnly {
+func actions(r *http.Request, trace, shown string, all []action) g.Node {
+	if !acts(r) {
 		return g.Group{}
 	}
 	id := "why-" + trace
@@ -148,7 +148,7 @@ func (s *Server) actions(trace, shown string, all []action) g.Node {
 	for _, a := range all {
 		rows = append(rows, h.Li(button("/traces/"+trace+"/"+a.verb, a), h.Span(h.Text(a.follows))))
 	}
-	return h.Form(h.Class("actions"), h.Method("post"), s.token(), h.Input(h.Type("hidden"), h.Name("shown"), h.Value(shown)),
+	return h.Form(h.Class("actions"), h.Method("post"), token(r), h.Input(h.Type("hidden"), h.Name("shown"), h.Value(shown)),
 		h.Label(h.For(id), h.Text(words.why)),
 		h.Input(h.ID(id), h.Name("why"), h.Required(), h.MinLength("10"), h.MaxLength("1000"), h.AutoComplete("off"), h.Aria("describedby", id+"-hint")),
 		h.Small(h.ID(id+"-hint"), h.Text(words.whyHint)),

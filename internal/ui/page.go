@@ -28,7 +28,7 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request, status int, title 
 			h.Header(h.Nav(h.Aria("label", "Views"),
 				h.Strong(h.Text("tgad")), s.tabs(r),
 			)),
-			h.Main(h.ID("main"), h.H1(h.Text(title)), s.about(), g.Group(body)),
+			h.Main(h.ID("main"), h.H1(h.Text(title)), s.about(r), g.Group(body)),
 			h.Footer(h.Text("tgad "+s.opts.Version)),
 		),
 	)))
@@ -56,11 +56,15 @@ func tab(r *http.Request, path, name string) g.Node {
 }
 
 // about says what is shown, where that is no store that somebody has open.
-func (s *Server) about() g.Node {
+func (s *Server) about(r *http.Request) g.Node {
 	a := s.opts.About
 	switch {
 	case a == nil && s.opts.ReadOnly:
 		return h.P(h.Class("say"), h.Text(words.readOnly))
+	case a == nil && s.opts.Proxy != nil && !acts(r):
+		return h.P(h.Class("say"), h.Text(words.stranger))
+	case a == nil && s.opts.Proxy != nil:
+		return h.P(h.Class("say"), h.Text(words.signedIn), text(of(r.Context()).name))
 	case a == nil:
 		return g.Group{}
 	}

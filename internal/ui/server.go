@@ -51,6 +51,7 @@ type Daemon interface {
 type Options struct {
 	ReadOnly bool         // no actions: the store is at rest
 	About    *About       // says on each page what is shown; nil says nothing
+	Proxy    *Proxy       // serves whoever comes through it, in place of one person; nil: nobody
 	Logger   *slog.Logger // nil discards
 	Version  string
 }
@@ -62,7 +63,7 @@ type About struct {
 	Fault             error    // what is wrong with it
 }
 
-// Server is the view. It serves one person.
+// Server is the view. It serves one person, or whoever comes through a proxy.
 type Server struct {
 	log   Log
 	do    Daemon                   // nil where nothing can be done
@@ -74,7 +75,7 @@ type Server struct {
 	mu      sync.Mutex
 	link    string // the login token; "" once it was used
 	session string // "" before the login
-	key     string // the token that an action of the session brings
+	key     string // the token that an action of the session brings; behind a proxy, what those of visitors are made of
 	seen    look   // of the store, by who looked last
 	checked *checked
 }
@@ -87,6 +88,9 @@ func New(log Log, o Options) *Server {
 	s := &Server{log: log, opts: o, mux: http.NewServeMux(), cross: http.NewCrossOriginProtection(), link: rand.Text()}
 	if s.do, _ = log.(Daemon); s.do == nil {
 		s.opts.ReadOnly = true
+	}
+	if o.Proxy != nil {
+		s.link, s.key = "", rand.Text()
 	}
 	s.mux.HandleFunc("GET /login", s.login)
 	s.mux.HandleFunc("GET /assets/{name}", s.asset)
@@ -154,7 +158,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	} {
 		w.Header().Set(name, value)
 	}
-	if !loopback(r.Host) {
+	if !s.here(r.Host) {
 		http.Error(w, words.foreignHost, http.StatusMisdirectedRequest)
 		return
 	}
@@ -162,10 +166,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, words.foreignSite, http.StatusForbidden)
 		return
 	}
-	if r.URL.Path != "/login" && !s.known(r) {
+	v, ok := s.visitor(r)
+	if r.URL.Path != "/login" && !ok {
 		http.Error(w, words.noSession, http.StatusUnauthorized)
 		return
 	}
+	r = r.WithContext(context.WithValue(r.Context(), visitorKey{}, v))
 	most := int64(maxForm)
 	if strings.HasPrefix(r.URL.Path, "/doubts/") {
 		most = maxForms
@@ -201,14 +207,6 @@ func cookie(r *http.Request) string {
 
 func same(a, b string) bool {
 	return a != "" && subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1
-}
-
-// known says whether a request is of the session.
-func (s *Server) known(r *http.Request) bool {
-	c, err := r.Cookie(cookie(r))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return err == nil && same(s.session, c.Value)
 }
 
 // login begins the session of whoever has the link.

@@ -50,12 +50,12 @@ func (s *Server) doubts(w http.ResponseWriter, r *http.Request) {
 		),
 		h.P(h.Textf("%d of %d calls in doubt are chosen. ", len(list), len(all)), h.Text(words.fill)),
 		g.If(len(list) > maxRows, h.P(h.Class("dim"), h.Textf("The oldest %d are shown: settle them first.", maxRows))),
-		g.If(len(list) > 0, s.together(list[:min(len(list), maxRows)], v.Get("why"))),
+		g.If(len(list) > 0, together(r, list[:min(len(list), maxRows)], v.Get("why"))),
 	)
 }
 
 // together is the form that settles the calls of a list.
-func (s *Server) together(list []wire.OpenTrace, why string) g.Node {
+func together(r *http.Request, list []wire.OpenTrace, why string) g.Node {
 	var rows []g.Node
 	for _, t := range list {
 		id := t.TraceID.String()
@@ -71,14 +71,14 @@ func (s *Server) together(list []wire.OpenTrace, why string) g.Node {
 		))
 	}
 	calls := table([]string{"Settle", "Call", "Key", "In doubt", "Attempts", "Cause", "Why"}, rows)
-	if s.opts.ReadOnly {
+	if !acts(r) {
 		return calls
 	}
 	var verbs g.Group
 	for _, a := range doubtActions {
 		verbs = append(verbs, h.Li(button("/doubts/"+a.verb, a), h.Span(h.Text(a.follows))))
 	}
-	return h.Form(h.Class("actions"), h.Method("post"), s.token(), calls, h.Ul(verbs))
+	return h.Form(h.Class("actions"), h.Method("post"), token(r), calls, h.Ul(verbs))
 }
 
 // settle settles the chosen calls, each by itself, with what was said of it. A call that somebody else
@@ -97,7 +97,7 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request) {
 	todo := make([]settlement, len(chosen))
 	for i, text := range chosen {
 		var err error
-		if todo[i], err = read(verb, text, form.Get("shown-"+text), form.Get("why-"+text)); err != nil {
+		if todo[i], err = read(r, verb, text, form.Get("shown-"+text), form.Get("why-"+text)); err != nil {
 			s.fail(w, r, err)
 			return
 		}
@@ -128,7 +128,7 @@ type settlement struct {
 }
 
 // read reads it.
-func read(verb, trace, shown, why string) (x settlement, err error) {
+func read(r *http.Request, verb, trace, shown, why string) (x settlement, err error) {
 	x.verb, x.why = verb, strings.TrimSpace(why)
 	if x.trace, err = tga.ParseID(trace); err != nil {
 		return x, err
@@ -139,6 +139,7 @@ func read(verb, trace, shown, why string) (x settlement, err error) {
 	if _, known := story.Known[verb]; !known && verb != "abandon" {
 		return x, tga.Errorf(tga.NotFound, "nobody can settle a call by %.40q", verb).In(x.trace)
 	}
+	x.why = of(r.Context()).reason(x.why)
 	x.attempts, err = attempts(shown)
 	return x, err
 }

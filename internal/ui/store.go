@@ -127,7 +127,7 @@ func (s *Server) store(w http.ResponseWriter, r *http.Request) {
 		}
 		body = append(body, h.H2(h.Text(part.title)), h.Dl(facts...))
 	}
-	body = append(body, each(m), h.H2(h.Text("Evidence")), s.evidence(r, m), h.H2(h.Text("Verification")), s.verification())
+	body = append(body, each(m), h.H2(h.Text("Evidence")), s.evidence(r, m), h.H2(h.Text("Verification")), s.verification(r))
 	s.page(w, r, http.StatusOK, words.store, body)
 }
 
@@ -204,7 +204,7 @@ func signers(signed string) (names []string) {
 }
 
 // verification is what a verification found that was asked for here, and the button for the next.
-func (s *Server) verification() g.Node {
+func (s *Server) verification(r *http.Request) g.Node {
 	s.mu.Lock()
 	last := s.checked
 	s.mu.Unlock()
@@ -212,7 +212,10 @@ func (s *Server) verification() g.Node {
 	if last != nil {
 		found = last.found()
 	}
-	return g.Group{found, h.Form(h.Method("post"), h.Action("/store/verify"), s.token(), h.Button(h.Type("submit"), h.Text("Verify the whole store")))}
+	if !acts(r) {
+		return found
+	}
+	return g.Group{found, h.Form(h.Method("post"), h.Action("/store/verify"), token(r), h.Button(h.Type("submit"), h.Text("Verify the whole store")))}
 }
 
 func (c *checked) found() g.Node {

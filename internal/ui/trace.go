@@ -58,7 +58,7 @@ func (s *Server) trace(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case said.Approval != nil:
 		act = s.approval(r, *said.Approval)
-	case story.InDoubt(t) && !said.Held && !s.opts.ReadOnly:
+	case story.InDoubt(t) && !said.Held && acts(r):
 		act = h.Section(h.H2(h.Text(words.whatHappened)), s.settling(r, said.TraceID))
 	}
 	s.page(w, r, http.StatusOK, "Call "+said.TraceID.String(),
@@ -99,11 +99,11 @@ func (s *Server) settling(r *http.Request, id tga.ID) g.Node {
 	}
 	for _, t := range doubts {
 		if t.TraceID == id {
-			return s.actions(id.String(), fmt.Sprint(t.Attempts), doubtActions)
+			return actions(r, id.String(), fmt.Sprint(t.Attempts), doubtActions)
 		}
 	}
 	yet := slices.DeleteFunc(slices.Clone(doubtActions), func(a action) bool { return story.Known[a.verb].Class.Releases() })
-	return g.Group{h.P(h.Text(words.atWork)), s.actions(id.String(), "", yet)}
+	return g.Group{h.P(h.Text(words.atWork)), actions(r, id.String(), "", yet)}
 }
 
 func rawLink(id tga.ID) g.Node {

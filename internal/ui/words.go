@@ -8,6 +8,7 @@ var words = struct {
 	inbox, traces, inDoubt, approvals, nothing, empty, moreCalls  string
 	byID, byAge                                                   string
 	oldToken, noReason, why, whyHint, readOnly, noVerify, problem string
+	stranger, signedIn                                            string
 	all, raw, download, cut, redacted, whatHappened, atWork       string
 	readFile, damaged, proved, notProved                          string
 	turns, noTurns, states, noStates, boundaries, noBoundaries    string
@@ -33,6 +34,8 @@ var words = struct {
 	noReason:    "Say why. The reason stands in the log beside what you decided.",
 	why:         "Why",
 	whyHint:     "It stands in the log for as long as the log does.",
+	stranger:    "No token of yours came with this request: you can look at everything, and do nothing.",
+	signedIn:    "You are ",
 	readOnly:    "The store is at rest: it can be looked at, and nothing can be done.",
 	noVerify:    "This trace does not verify. What follows is not proven.",
 	problem:     "It was not done",

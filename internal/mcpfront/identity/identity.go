@@ -118,7 +118,7 @@ func (b *Book) said(authorization string) string {
 		}
 	}
 	if name == "" && b.tokens != nil {
-		name = b.subjects[b.tokens.subject(said)]
+		name = b.subjects[b.tokens.Claim(said, "sub")]
 	}
 	return name
 }

@@ -55,16 +55,17 @@ func OpenTokens(path, issuer, audience string) (*Tokens, error) {
 	return t, nil
 }
 
-// subject is the claim sub of a token that is good; "" for any other.
-func (t *Tokens) subject(token string) string {
+// Claim is a claim of a token that is good, as its text; "" for any other token, and where the claim is no text.
+func (t *Tokens) Claim(token, name string) string {
 	if len(token) > maxToken {
 		return ""
 	}
-	var claims jwt.RegisteredClaims
-	if _, err := t.parser.ParseWithClaims(token, &claims, t.key); err != nil {
+	claims := jwt.MapClaims{}
+	if _, err := t.parser.ParseWithClaims(token, claims, t.key); err != nil {
 		return ""
 	}
-	return claims.Subject
+	text, _ := claims[name].(string)
+	return text
 }
 
 // key finds the key that a token names. One that is not known may have come since.

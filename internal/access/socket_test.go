@@ -1,0 +1,55 @@
+package access
+
+import (
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestSocketsAreReplacedWhenNobodyAnswers: and nothing else is.
+func TestSocketsAreReplacedWhenNobodyAnswers(t *testing.T) {
+	dir, err := os.MkdirTemp("", "tgad-s-") // a socket's path is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	path := filepath.Join(dir, "s")
+	l, err := ListenUnix(path, 0o660)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Lstat(path); err != nil || info.Mode() != fs.ModeSocket|0o660 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	if _, err := ListenUnix(path, 0o600); !errors.Is(err, ErrListens) {
+		t.Errorf("somebody listens: %v", err)
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false) // as a kill leaves it
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if l, err = ListenUnix(path, 0o600); err != nil {
+		t.Fatalf("nobody listens any more: %v", err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for what, make := range map[string]func() error{
+		"a file":      func() error { return os.WriteFile(path, []byte("kept"), 0o600) },
+		"a link":      func() error { return os.Symlink(filepath.Join(dir, "x"), path) },
+		"a directory": func() error { return os.Mkdir(path, 0o700) },
+	} {
+		if err := make(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ListenUnix(path, 0o600); !errors.Is(err, fs.ErrExist) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Errorf("%s is gone: %v", what, err)
+		}
+	}
+}
