@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
@@ -110,6 +111,9 @@ type member struct {
 	tried     chan struct{} // closed when it is there, or could not be started
 	// absent says that a client was given a list without this tool server's part.
 	absent bool // under the fan's lock
+	// mute says that it did not answer the newest question of the fan's own in time: the next one waits for it but
+	// a moment.
+	mute atomic.Bool
 }
 
 func (g *Gate) meet(out outlet, of whose) (party, error) {

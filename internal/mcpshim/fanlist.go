@@ -155,6 +155,9 @@ func (e *faulted) noMethod() bool {
 	return string(mcpraw.At(e.fault, "/code")) == strconv.Itoa(mcpraw.CodeNoMethod)
 }
 
+// mutePart is the part of its patience that a list has with a tool server that did not answer the last one in time.
+const mutePart = 20
+
 // each asks every tool server that is there, all at once, and returns what they said in their
 // order. Of one that is not there, or does not answer in time, nothing is said. err is the first error
 // that one has answered where none has answered anything else.
@@ -172,7 +175,14 @@ func (f *fan) each(ask func(context.Context, *member) ([]byte, error)) ([][]byte
 			continue
 		}
 		asked.Go(func() {
+			patience := f.g.wait
+			if m.mute.Load() {
+				patience /= mutePart
+			}
+			ctx, cancel := context.WithTimeout(ctx, patience)
+			defer cancel()
 			part, err := ask(ctx, m)
+			m.mute.Store(ctx.Err() != nil && f.life.Err() == nil)
 			switch {
 			case err == nil:
 				said.Store(true)
