@@ -12,8 +12,8 @@ import (
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // TestVerbsAgainstEachDaemon: tgad starts the program beside it, and every verb that asks a daemon
