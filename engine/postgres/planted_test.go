@@ -11,7 +11,7 @@ import (
 )
 
 // TestPlantedBugsAreFound puts each bug of testdata/planted into a copy of the sources it is about,
-// and runs the test that is to find it. It takes minutes: TGAD_PLANTED=1 asks for it, or names
+// and runs the tests that are to find it. It takes minutes: TGAD_PLANTED=1 asks for it, or names
 // the bugs, with commas between them. Without that it only checks that each bug has its place.
 func TestPlantedBugsAreFound(t *testing.T) {
 	patches, err := filepath.Glob("testdata/planted/*.patch")
@@ -22,35 +22,49 @@ func TestPlantedBugsAreFound(t *testing.T) {
 	for _, patch := range patches {
 		name := strings.TrimSuffix(filepath.Base(patch), ".patch")
 		t.Run(name, func(t *testing.T) {
-			overlay, where, finder := plant(t, patch)
+			overlay, finders := plant(t, patch)
 			if wanted != "1" && !strings.Contains(","+wanted+",", ","+name+",") {
 				return
 			}
-			cmd := exec.Command("go", "test", "-count=1", "-short", "-vet=off", "-overlay", overlay, "-run", "^"+finder+"$", "./"+where)
-			cmd.Env = append(os.Environ(), "TGAD_PLANTED=", "TGAD_TRIAL_KEYS=100", "TGAD_TRIAL_FAULTS=80")
-			out, err := cmd.CombinedOutput()
-			switch {
-			case err == nil:
-				t.Errorf("%s does not find it", finder)
-			case !strings.Contains(string(out), "--- FAIL: "+finder):
-				t.Errorf("%s was not run: %s", finder, out)
-			default:
-				t.Logf("found: %s", regexp.MustCompile(`(?m)^ +\w+_test\.go:\d+: .*$`).FindString(string(out)))
+			for _, f := range finders {
+				f.find(t, overlay)
 			}
 		})
 	}
 }
 
+// finder is a test that is to find a bug.
+type finder struct{ where, name string }
+
+// find runs the test on the sources with the bug.
+func (f finder) find(t *testing.T, overlay string) {
+	cmd := exec.Command("go", "test", "-count=1", "-short", "-vet=off", "-overlay", overlay, "-run", "^"+f.name+"$", "./"+f.where)
+	cmd.Env = append(os.Environ(), "TGAD_PLANTED=", "TGAD_TRIAL_KEYS=100", "TGAD_TRIAL_FAULTS=100")
+	out, err := cmd.CombinedOutput()
+	switch {
+	case err == nil:
+		t.Errorf("%s does not find it", f.name)
+	case !strings.Contains(string(out), "--- FAIL: "+f.name):
+		t.Errorf("%s was not run: %s", f.name, out)
+	default:
+		for _, said := range regexp.MustCompile(`(?m)^ +\w+_test\.go:\d+: .*$`).FindAllString(string(out), 5) {
+			t.Logf("%s: %s", f.name, said[:min(len(said), 300)])
+		}
+	}
+}
+
 // plant writes the sources with a bug beside the true ones, and returns what makes the compiler take
-// them, and the package and the name of the test that is to find it.
-func plant(t *testing.T, patch string) (overlay, where, finder string) {
+// them, and the tests that are to find it.
+func plant(t *testing.T, patch string) (overlay string, finders []finder) {
 	t.Helper()
 	text, err := os.ReadFile(patch)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := regexp.MustCompile(`(?m)^Found-by: (?:(\S+) )?(Test\w+)$`).FindSubmatch(text)
-	if m == nil {
+	for _, m := range regexp.MustCompile(`(?m)^Found-by: (?:(\S+) )?(Test\w+)$`).FindAllSubmatch(text, -1) {
+		finders = append(finders, finder{string(m[1]), string(m[2])})
+	}
+	if len(finders) == 0 {
 		t.Fatal("it does not say which test is to find it")
 	}
 	dir := t.TempDir()
@@ -88,5 +102,5 @@ func plant(t *testing.T, patch string) (overlay, where, finder string) {
 	if err := os.WriteFile(overlay, list, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return overlay, string(m[1]), string(m[2])
+	return overlay, finders
 }

@@ -29,20 +29,20 @@ var toReplicas = []blow{
 		return r.start(ctx)
 	}},
 	{"SIGSTOP of a replica", 6, func(_ context.Context, x *trial, r *struck, rng *rand.Rand) error {
-		r.standStill(spell(rng))
+		r.standStill(func() { time.Sleep(spell(rng)) })
 		return nil
 	}},
 	{"SIGSTOP of a replica that is being answered", 4, func(_ context.Context, x *trial, r *struck, rng *rand.Rand) error {
 		// What it has reserved is committed, and the answer is the first thing that it finds when it wakes.
 		primary := x.servers.slot()
 		select {
-		case <-r.ways[primary].holdsAnswer():
+		case <-r.ways[primary].holdsAnswers():
 			time.Sleep(between(rng, 20*time.Millisecond, 100*time.Millisecond))
 		case <-time.After(time.Second):
 		}
 		wakes := time.AfterFunc(50*time.Millisecond, r.heal)
 		defer wakes.Stop()
-		r.standStill(between(rng, struckLease*2, struckLease*4))
+		r.standStill(func() { time.Sleep(between(rng, struckLease*2, struckLease*4)) })
 		return nil
 	}},
 	{"cut of a replica from the database", 4, network(func(w *way) { w.cut = true })},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/tgad/tgad/ledger"
@@ -27,29 +28,40 @@ func toolOf(n int) string {
 
 func keyOf(n int) string { return fmt.Sprintf("%s-%d", toolOf(n), n) }
 
+// ask is one of those who ask for key n. Its callers begin at the same moment, at different replicas.
+func (x *trial) ask(n, rank int, rng *rand.Rand) {
+	replicas := len(x.servers.replicas)
+	if x.meets.meet(n) && rank == 0 {
+		x.raced.Add(1)
+	}
+	x.call(keyOf(n), (n+rank)%replicas, 12, rng)
+}
+
 // patience is how long a caller waits for one replica.
 const patience = 2000 * time.Millisecond
 
-// call asks for a key until there is an answer, of whichever replica. Not every caller goes on for ever.
-func (x *trial) call(n, tries int, rng *rand.Rand) {
-	key, tool := keyOf(n), toolOf(n)
+// call asks for a key until there is an answer: the replica first, if it is not negative, then whichever. Not
+// every caller goes on for ever.
+func (x *trial) call(key string, first, tries int, rng *rand.Rand) {
+	tool, _, _ := strings.Cut(key, "-")
 	id, retry := beginID(key, rng), false
 	for try := range tries {
 		r := x.servers.replicas[rng.IntN(len(x.servers.replicas))]
+		if try == 0 && first >= 0 {
+			r = x.servers.replicas[first]
+		}
+		x.quiet.RLock()
 		var out told
 		if tool == "pay" {
 			out = x.execute(r, key, id, retry, rng)
 		} else {
-			out = x.history.ask(key, asked{what: opCall, retry: retry}, func() told {
-				wait := 4 * patience // longer than any replica stands still
-				if rng.IntN(3) == 0 {
-					wait = patience
-				}
-				ctx, cancel := context.WithTimeout(context.Background(), wait)
-				defer cancel()
-				return toldOf(r.Call(ctx, runtime.Request{Server: "pay", Tool: tool, Key: key, Args: []byte(`{"amount":5}`), Retry: retry}))
-			})
+			wait := 4 * patience // longer than most faults last
+			if rng.IntN(3) == 0 {
+				wait = patience
+			}
+			out = x.askOnce(r, key, retry, wait)
 		}
+		x.quiet.RUnlock()
 		switch out.what {
 		case toldDone:
 			return
@@ -62,6 +74,16 @@ func (x *trial) call(n, tries int, rng *rand.Rand) {
 		}
 		time.Sleep(between(rng, 20*time.Millisecond, min(time.Second, 100*time.Millisecond<<min(try, 4))))
 	}
+}
+
+// askOnce asks a replica to make the call of a key.
+func (x *trial) askOnce(r *struck, key string, retry bool, wait time.Duration) told {
+	tool, _, _ := strings.Cut(key, "-")
+	return x.history.ask(key, asked{what: opCall, retry: retry}, func() told {
+		ctx, cancel := context.WithTimeout(context.Background(), wait)
+		defer cancel()
+		return toldOf(r.Call(ctx, runtime.Request{Server: "pay", Tool: tool, Key: key, Args: []byte(`{"amount":5}`), Retry: retry}))
+	})
 }
 
 func beginID(key string, rng *rand.Rand) string { return fmt.Sprintf("%s by %d", key, rng.Uint64()) }
@@ -81,7 +103,7 @@ func toldOf(res runtime.Result, err error) told {
 	case res.State == tga.Failed && res.Class == ledger.ClassRetryable:
 		return told{what: toldFailed}
 	}
-	return told{toldUnknown, res.State.String() + " " + string(res.Class)} // not sent, or not at its end
+	return told{toldUnknown, fmt.Sprint(res.State, " ", res.Class)} // not sent, or not at its end
 }
 
 // why is what is counted of an error.

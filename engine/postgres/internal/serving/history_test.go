@@ -45,6 +45,7 @@ type account struct {
 	phase  string // "", toldSend, toldDone, toldFailed
 	holder string
 	value  string
+	failed bool // an earlier attempt did: a begin id may lead to that one
 }
 
 const notKnown = "?"
@@ -83,13 +84,13 @@ func steps(a account, in asked, out told) []account {
 		}
 		return nil
 	case toldFailed:
-		if a.phase == toldFailed {
+		if a.phase == toldFailed || a.failed && in.what == opBegin {
 			return []account{a}
 		}
 	case toldDone:
 		if a.phase == toldDone {
 			if a.value == notKnown || a.value == out.value {
-				return []account{{phase: toldDone, value: out.value}}
+				return []account{{phase: toldDone, value: out.value, failed: a.failed}}
 			}
 			return nil
 		}
@@ -114,14 +115,14 @@ func effects(a account, in asked) []account {
 	free := a.phase == "" || a.phase == toldFailed && in.retry
 	switch {
 	case in.what == opCall && free:
-		return []account{{phase: toldDone, value: notKnown}}
+		return []account{{phase: toldDone, value: notKnown, failed: a.failed}}
 	case in.what == opBegin && (free || a.phase == toldSend && a.holder == in.id):
-		return []account{{phase: toldSend, holder: in.id}}
+		return []account{{phase: toldSend, holder: in.id, failed: a.failed}}
 	case in.what == opFinish && a.phase == toldSend && a.holder == in.id,
 		in.what == opResolve && in.value != "" && a.phase != toldDone:
-		return []account{{phase: toldDone, value: in.value}}
+		return []account{{phase: toldDone, value: in.value, failed: a.failed}}
 	case in.what == opResolve && in.value == "" && a.phase != toldDone:
-		return []account{{phase: toldFailed}}
+		return []account{{phase: toldFailed, failed: true}}
 	}
 	return nil
 }
@@ -202,6 +203,9 @@ func TestHistoriesOutOfOrderAreSeen(t *testing.T) {
 	call := func(out, value string) step { return step{asked{what: opCall}, told{out, value}} }
 	again := func(out, value string) step { return step{asked{what: opCall, retry: true}, told{out, value}} }
 	begin := func(id, out, value string) step { return step{asked{what: opBegin, id: id}, told{out, value}} }
+	againBegin := func(id, out string) step {
+		return step{asked{what: opBegin, id: id, retry: true}, told{what: out}}
+	}
 	finish := func(id, value, out string) step {
 		return step{asked{what: opFinish, id: id, value: value}, told{out, value}}
 	}
@@ -227,6 +231,8 @@ func TestHistoriesOutOfOrderAreSeen(t *testing.T) {
 		"a value that is not the finish's":         {false, []step{begin("a", toldSend, ""), finish("a", "1", toldDone), begin("b", toldDone, "2")}},
 		"a new attempt after a failure":            {true, []step{call(toldDoubt, ""), resolve("", toldFailed), call(toldFailed, ""), again(toldDone, "1")}},
 		"a value after a failure, with no retry":   {false, []step{call(toldDoubt, ""), resolve("", toldFailed), call(toldDone, "1")}},
+		"an old begin id, after a new permit":      {true, []step{begin("a", toldSend, ""), resolve("", toldFailed), againBegin("b", toldSend), begin("a", toldFailed, "")}},
+		"a failure that never was":                 {false, []step{begin("a", toldSend, ""), begin("b", toldFailed, "")}},
 		"a failure of what is done":                {false, []step{call(toldDone, "1"), resolve("", toldFailed)}},
 		"a person's value":                         {true, []step{call(toldUnknown, ""), resolve("1", toldDone), call(toldDone, "1")}},
 		"another than the person's value":          {false, []step{resolve("1", toldDone), call(toldDone, "2")}},

@@ -124,6 +124,13 @@ func (j *journal) look(trace tga.ID) (a arrival, sent bool) {
 	return list[0], true
 }
 
+// denials is of how many traces a person said that they were not sent.
+func (j *journal) denials() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return len(j.denied)
+}
+
 func (j *journal) desert(trace tga.ID) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -186,11 +186,11 @@ func (r *struck) end(sig syscall.Signal) {
 	}
 }
 
-// standStill stops the daemon for a while.
-func (r *struck) standStill(d time.Duration) {
+// standStill stops the daemon until wait returns.
+func (r *struck) standStill(wait func()) {
 	from := time.Since(r.since)
 	r.signal(syscall.SIGSTOP)
-	time.Sleep(d)
+	wait()
 	r.mu.Lock()
 	r.stops = append(r.stops, span{from, time.Since(r.since)})
 	r.mu.Unlock()

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -27,14 +26,20 @@ type trial struct {
 	keys    int // at least
 	faults  int // at least
 	seed    uint64
+	commit  string
 	servers *servers
 	tools   *journal
 	history *history
 
 	next   atomic.Int64 // key
 	struck atomic.Int64 // faults so far
+	raced  atomic.Int64 // keys whose callers asked two replicas at the same moment
+	meets  meetings
+	calm   sync.RWMutex // held by a fault that no other one may come beside
+	quiet  sync.RWMutex // held by a fault that no caller may come beside
 	mu     sync.Mutex
 	counts map[string]int // of each kind of fault
+	lone   []string       // keys of which the numbers know nothing
 }
 
 // TestFleetUnderFaults: many callers ask several replicas for the same keys, while replicas, servers
@@ -43,9 +48,10 @@ type trial struct {
 // answers of each key have an order, each call ends or is shown in doubt, and the store is sound.
 //
 // TGAD_TRIAL_KEYS, TGAD_TRIAL_FAULTS and TGAD_TRIAL_SEED set its size and its choices. From 100 faults
-// on it has servers of its own, a primary and a synchronous standby, which are struck too.
+// on it has servers of its own, a primary and a synchronous standby, which are struck too. TGAD_TRIAL_OUT is
+// a file for what was seen.
 func TestFleetUnderFaults(t *testing.T) {
-	x := &trial{t: t, keys: 10, faults: 6, counts: map[string]int{}}
+	x := &trial{t: t, keys: 10, faults: 6, counts: map[string]int{}, commit: head(), meets: meetings{at: map[int]chan struct{}{}}}
 	if !testing.Short() {
 		x.keys, x.faults = 200, 100
 	}
@@ -61,7 +67,7 @@ func TestFleetUnderFaults(t *testing.T) {
 	x.strikeAndCall()
 	t.Logf("%s: %d faults, %d keys", time.Since(began).Round(time.Second), x.struck.Load(), x.next.Load())
 	x.makeWell()
-	x.judge()
+	x.report(time.Since(began), x.judge())
 }
 
 func number(t *testing.T, name string, otherwise int) int {
@@ -138,10 +144,18 @@ const (
 	askers  = 2 // of each key, at about the same time
 )
 
+// tooFast reports whether there are far more keys than faults for them: each has to be judged.
+func (x *trial) tooFast() bool {
+	return x.servers.own && x.next.Load() > 2*askers*int64(x.keys)*(x.struck.Load()+int64(x.faults)/20)/int64(x.faults)
+}
+
 // strikeAndCall has callers ask while each replica, and the servers, meet one fault after the other.
 func (x *trial) strikeAndCall() {
 	var wg sync.WaitGroup
 	x.lane(&wg, 1, nil, x.blowsOfServers(), 6*time.Second) // everybody feels those
+	if x.servers.own {
+		x.atMoments(&wg)
+	}
 	for i, r := range x.servers.replicas {
 		x.lane(&wg, uint64(2+i), r, toReplicas, 500*time.Millisecond)
 	}
@@ -149,7 +163,12 @@ func (x *trial) strikeAndCall() {
 		rng := rand.New(rand.NewPCG(x.seed, uint64(100+i)))
 		wg.Go(func() {
 			for !x.over() {
-				x.call(int(x.next.Add(1)-1)/askers, 12, rng)
+				if x.tooFast() {
+					time.Sleep(20 * time.Millisecond)
+					continue
+				}
+				n := int(x.next.Add(1) - 1)
+				x.ask(n/askers, n%askers, rng)
 			}
 		})
 	}
@@ -158,7 +177,9 @@ func (x *trial) strikeAndCall() {
 			rng := rand.New(rand.NewPCG(x.seed, uint64(50+i)))
 			for !x.over() {
 				time.Sleep(between(rng, 100*time.Millisecond, 600*time.Millisecond))
+				x.quiet.RLock()
 				_, _ = x.settle(r, 4) // it may not answer
+				x.quiet.RUnlock()
 			}
 		})
 	}
@@ -178,19 +199,30 @@ func (x *trial) lane(wg *sync.WaitGroup, id uint64, r *struck, list []blow, paus
 	wg.Go(func() {
 		for !x.over() && (x.servers.own || x.struck.Load() < int64(x.faults)) { // a slice is done soon
 			b := pick(list, rng)
-			if err := b.strike(x.t.Context(), x, r, rng); err != nil {
-				x.t.Errorf("%s: %v\n%s", b.name, err, x.servers.said())
-				x.struck.Add(int64(x.faults)) // it cannot go on
-				x.next.Add(int64(x.keys) * askers)
+			x.calm.RLock()
+			err := b.strike(x.t.Context(), x, r, rng)
+			x.calm.RUnlock()
+			if !x.counted(b.name, err) {
 				return
 			}
-			x.struck.Add(1)
-			x.mu.Lock()
-			x.counts[b.name]++
-			x.mu.Unlock()
 			time.Sleep(between(rng, pause/10, pause))
 		}
 	})
+}
+
+// counted counts a fault; false where it could not be made: then the trial is over.
+func (x *trial) counted(name string, err error) bool {
+	if err != nil {
+		x.t.Errorf("%s: %v\n%s", name, err, x.servers.said())
+		x.struck.Add(int64(x.faults)) // it cannot go on
+		x.next.Add(int64(x.keys) * askers)
+		return false
+	}
+	x.struck.Add(1)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.counts[name]++
+	return true
 }
 
 // makeWell lets every call come to its end: all goes again, a person settles what is in doubt, and every
@@ -229,29 +261,40 @@ func (x *trial) makeWell() {
 }
 
 func (x *trial) asksAgain() {
-	most := (int(x.next.Load()) - 1) / askers
+	keys := x.keysAsked()
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for i := range 16 {
 		rng := rand.New(rand.NewPCG(x.seed, uint64(1000+i)))
 		wg.Go(func() {
-			for n := int(next.Add(1) - 1); n <= most; n = int(next.Add(1) - 1) {
-				x.call(n, last, rng)
+			for n := int(next.Add(1) - 1); n < len(keys); n = int(next.Add(1) - 1) {
+				x.call(keys[n], -1, last, rng)
 			}
 		})
 	}
 	wg.Wait()
 }
 
+// keysAsked are all keys that somebody asked for.
+func (x *trial) keysAsked() []string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	keys := slices.Clone(x.lone)
+	for n := range (int(x.next.Load())-1)/askers + 1 {
+		keys = append(keys, keyOf(n))
+	}
+	return keys
+}
+
 // judge holds what the tool server saw against what callers were told.
-func (x *trial) judge() {
+func (x *trial) judge() (o outcome) {
 	t := x.t
 	answered := x.history.answered()
-	most := (int(x.next.Load()) - 1) / askers
-	for n := range most + 1 {
-		if _, ok := answered[keyOf(n)]; !ok {
-			list := x.history.byKey[keyOf(n)]
-			t.Errorf("%s has no answer, although all is well: %+v", keyOf(n), list[max(0, len(list)-3):])
+	keys := x.keysAsked()
+	for _, key := range keys {
+		if _, ok := answered[key]; !ok {
+			list := x.history.byKey[key]
+			t.Errorf("%s has no answer, although all is well: %+v", key, list[max(0, len(list)-3):])
 		}
 	}
 	late, wrong := x.judgeSends(answered)
@@ -261,23 +304,22 @@ func (x *trial) judge() {
 	if most := x.struck.Load() / 500; int64(late) > most {
 		t.Errorf("%d sends by processes that had just woken, at most %d are taken for the window between the question and the first byte", late, most)
 	}
-	for _, bad := range x.history.disordered() {
+	disordered := x.history.disordered()
+	for _, bad := range disordered {
 		t.Errorf("the answers have no order: %s", bad)
 	}
 	v, err := x.servers.replicas[0].Verify(t.Context(), [16]byte{})
 	if err != nil || !v.OK {
 		t.Errorf("verify: %+v, %v", v, err)
 	}
-	sends, again := 0, 0
+	o.Keys, o.Wrong, o.Late, o.Disordered, o.Unanswered = len(keys), len(wrong), late, len(disordered), len(keys)-len(answered)
+	o.Verified, o.Traces, o.Entries = err == nil && v.OK, v.Traces, v.Entries
+	o.Denials = len(x.tools.denied)
 	for _, list := range x.tools.byKey {
-		sends += len(list)
-		again += len(list) - 1
+		o.Sends += len(list)
+		o.Again += len(list) - 1
 	}
-	t.Logf("%d keys, %d sends, of which %d again under a licence; %d times a person said that a call was not sent; %d sends by a process that had just woken; told: %v; verify: %d traces, %d entries",
-		most+1, sends, again, len(x.tools.denied), late, x.history.count, v.Traces, v.Entries)
-	for _, name := range slices.Sorted(maps.Keys(x.counts)) {
-		t.Logf("%5d  %s", x.counts[name], name)
-	}
+	return o
 }
 
 // judgeSends looks for sends that nothing licensed. late counts those that a process made which had just

@@ -19,7 +19,8 @@ type way struct {
 	cut   bool
 	holds [2]bool       // of each direction: bytes wait, and go on later, also where their sender has gone
 	drops [2]bool       // of each direction: bytes are lost, and so is all that follows on the connection
-	armed chan struct{} // where it is set: it is closed with the next append, whose answer is held
+	armed chan struct{} // where it is set: answers to appends are held, and it is closed with the first one
+	first bool          // and there was none yet
 	open  map[*carried]bool
 }
 
@@ -78,10 +79,11 @@ func (w *way) set(change func()) {
 // appendBytes is how many bytes an append has at least: its statements come as one.
 const appendBytes = 1000
 
-// holdsAnswer has the way hold the answer to the next append, and says when there was one.
-func (w *way) holdsAnswer() (held <-chan struct{}) {
+// holdsAnswers has the way hold the answers to appends from now on, and says when there was one. All else
+// goes on, so more appends come.
+func (w *way) holdsAnswers() (held <-chan struct{}) {
 	c := make(chan struct{})
-	w.set(func() { w.armed = c })
+	w.set(func() { w.armed, w.first = c, true })
 	return c
 }
 
@@ -90,6 +92,7 @@ func (w *way) heal() {
 	w.set(func() {
 		w.cut, w.holds, w.drops, w.armed = false, [2]bool{}, [2]bool{}, nil
 		for c := range w.open {
+			c.unanswered = false
 			if c.lost != [2]bool{} {
 				c.end()
 			}
@@ -129,6 +132,8 @@ type carried struct {
 	ends [2]net.Conn // by the direction that leads there
 	lost [2]bool     // under the way's lock
 	done int         // directions that have ended
+	// unanswered is set where an append went to the server, whose answer is held.
+	unanswered bool
 }
 
 func (c *carried) end() {
@@ -167,11 +172,13 @@ func (w *way) passes(c *carried, direction, n int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.armed != nil && direction == toServer && n > appendBytes {
-		w.holds[toReplica] = true
-		close(w.armed)
-		w.armed = nil
+		c.unanswered = true
+		if w.first {
+			close(w.armed)
+			w.first = false
+		}
 	}
-	for w.holds[direction] && !w.cut {
+	for (w.holds[direction] || direction == toReplica && c.unanswered) && !w.cut {
 		w.moved.Wait()
 	}
 	c.lost[direction] = c.lost[direction] || w.drops[direction] || w.cut
