@@ -73,6 +73,7 @@ func Open(ctx context.Context, dsn string, o Options) (*Store, error) {
 	s.commits.start(s)
 	s.work.Go(s.keepSession)
 	s.work.Go(s.keepReleases)
+	s.work.Go(s.keepMoving)
 	s.work.Go(s.order.keep)
 	return s, nil
 }
