@@ -311,6 +311,9 @@ func (db *DB) Departed(epoch chain.Epoch) bool {
 	return epoch.Incarnation() < incarnation
 }
 
+// Held is Current: one process has the store, so who holds a lease is one of it.
+func (db *DB) Held(lease chain.Lease) bool { return db.Current(lease) }
+
 // Release ends a lease; of one that is not current it does nothing.
 func (db *DB) Release(lease chain.Lease) {
 	if db.leases.release(lease) {

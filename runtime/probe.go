@@ -195,10 +195,10 @@ type departures struct {
 	marks sync.Map
 }
 
-// has reports whether the sender of the newest attempt is known to be gone: it was of a process that
-// ended, or its call has been asked about since, for which it had been given up.
+// has reports whether the sender of the newest attempt is known to be at it no more: its lease is over, or
+// its call has been asked about since, for which it had been given up.
 func (d *departures) has(trace tga.ID, record *ledger.Record) bool {
-	if d.store.Departed(chain.Epoch(record.Attempts.Epoch)) {
+	if !d.store.Held(chain.Lease{TraceID: trace, Epoch: chain.Epoch(record.Attempts.Epoch)}) {
 		return true
 	}
 	mark, ok := d.marks.Load(trace)

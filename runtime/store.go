@@ -47,6 +47,9 @@ type Store interface {
 	// Departed reports whether whoever was granted this epoch is known to have been gone before
 	// this store was opened.
 	Departed(epoch chain.Epoch) bool
+	// Held reports whether a lease, of whichever process, is held now. It is not where it was released or
+	// overtaken, or where its holder is gone: whoever has the trace then is another.
+	Held(lease chain.Lease) bool
 	// Release ends a lease. Releasing one that is not current has no effect. A
 	// reservation whose trace is released without an effect has a holder that is gone.
 	Release(lease chain.Lease)

@@ -17,26 +17,26 @@ const endFrozenSQL = `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activ
 
 // keepMoving ends connections of frozen processes, until the store closes. What they had begun is rolled back, as
 // if their process had died, and whoever waits for their locks goes on.
-func (s *Store) keepMoving() {
-	tick := time.NewTicker(s.o.Lease / 2)
+func (d *database) keepMoving() {
+	tick := time.NewTicker(d.o.Lease / 2)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-		case <-s.health.stop:
+		case <-d.health.stop:
 			return
 		}
-		ctx, cancel := context.WithTimeout(s.health.life, s.o.Lease)
+		ctx, cancel := context.WithTimeout(d.health.life, d.o.Lease)
 		ended := 0
-		err := s.once(ctx, "look for frozen processes", func(ctx context.Context, c *pgxpool.Conn) error {
-			return c.QueryRow(ctx, endFrozenSQL, s.o.Lease.Seconds()).Scan(&ended)
+		err := d.once(ctx, "look for frozen processes", func(ctx context.Context, c *pgxpool.Conn) error {
+			return c.QueryRow(ctx, endFrozenSQL, d.o.Lease.Seconds()).Scan(&ended)
 		})
 		cancel()
 		switch {
 		case ended > 0:
-			s.log.Warn("transactions of a process that stands still were ended", "transactions", ended)
-		case err != nil && s.health.life.Err() == nil:
-			s.log.Warn("transactions of a process that stands still would not be ended", "error", err)
+			d.log.Warn("transactions of a process that stands still were ended", "transactions", ended)
+		case err != nil && d.health.life.Err() == nil:
+			d.log.Warn("transactions of a process that stands still would not be ended", "error", err)
 		}
 	}
 }

@@ -380,11 +380,26 @@ func (s *Store) Holder(id tga.ID) ledger.Liveness {
 	if s.leases.strong(id) {
 		return ledger.HolderAlive
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), s.o.Lease)
+	return s.heldElsewhere(id, 0, s.session.number())
+}
+
+// Held implements [runtime.Store]. What this process holds is known here, until it learns that another has
+// overtaken it. Where the database does not answer, nobody is known to hold it.
+func (s *Store) Held(lease chain.Lease) bool {
+	if _, ok := s.leases.of(lease); ok {
+		return true
+	}
+	return s.heldElsewhere(lease.TraceID, lease.Epoch, s.session.number()) == ledger.HolderAlive
+}
+
+// heldElsewhere says whether another session than the own one has the lease of a trace: the one of that epoch, or any one
+// for 0.
+func (d *database) heldElsewhere(id tga.ID, epoch chain.Epoch, own int64) ledger.Liveness {
+	ctx, cancel := context.WithTimeout(context.Background(), d.o.Lease)
 	defer cancel()
 	var held bool
-	if err := s.ask(ctx, "holder of trace "+id.String(), func(ctx context.Context, c *pgxpool.Conn) error {
-		return c.QueryRow(ctx, holdsNow, s.o.Shard, [16]byte(id), s.session.number()).Scan(&held)
+	if err := d.ask(ctx, "holder of trace "+id.String(), func(ctx context.Context, c *pgxpool.Conn) error {
+		return c.QueryRow(ctx, holdsNow, d.o.Shard, [16]byte(id), own, int64(epoch)).Scan(&held)
 	}); err != nil {
 		return ledger.HolderUnknown
 	}
@@ -396,4 +411,4 @@ func (s *Store) Holder(id tga.ID) ledger.Liveness {
 
 // holdsNow asks whether another session has the lease of a trace. What this one has is known here.
 const holdsNow = `SELECT EXISTS (SELECT 1 FROM tgad.heads WHERE shard = $1 AND trace = $2 AND session <> 0 AND lent <> 2
-	AND session <> $3 AND NOT tgad.gone($1, $3, session))`
+	AND session <> $3 AND ($4::int8 = 0 OR epoch = $4) AND NOT tgad.gone($1, $3, session))`

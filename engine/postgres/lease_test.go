@@ -33,6 +33,9 @@ func TestLeaseOvertakenElsewhere(t *testing.T) {
 	if a.Current(lease) || !b.Current(fresh) {
 		t.Errorf("current: old %v, new %v", a.Current(lease), b.Current(fresh))
 	}
+	if b.Held(lease) || !b.Held(fresh) || !a.Held(fresh) { // a has not learned of it yet
+		t.Errorf("held: the old %v, the new %v and, elsewhere, %v", b.Held(lease), b.Held(fresh), a.Held(fresh))
+	}
 	for what, batch := range map[string]chain.Batch{
 		"effect":     x.End(tga.StatusSuccess),
 		"note":       {Notes: []chain.NewNote{{Kind: tga.NoteLateReply, Who: "test", Body: []byte(`{}`)}}},

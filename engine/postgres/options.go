@@ -63,3 +63,7 @@ func (o Options) withDefaults() Options {
 // margin is by how much a process believes in its lease for less time than the database does:
 // the two clocks do not run equally fast.
 func (o *Options) margin() time.Duration { return o.Lease / 5 }
+
+// until is up to when a renewal that was asked for at a moment holds, as this process sees it:
+// the database counts from later, and its clock may be faster.
+func (o *Options) until(asked time.Time) time.Time { return asked.Add(o.Lease - o.margin()) }

@@ -66,10 +66,6 @@ func (x *session) left() (id int64, left time.Duration) {
 	return x.id, time.Until(x.until)
 }
 
-// until is up to when a renewal that was asked for at a moment holds, as this process sees it:
-// the database counts from later, and its clock may be faster.
-func (s *Store) until(asked time.Time) time.Time { return asked.Add(s.o.Lease - s.o.margin()) }
-
 func (s *Store) newSession(ctx context.Context, c *pgxpool.Conn) error {
 	asked := time.Now()
 	var id int64
@@ -80,7 +76,7 @@ func (s *Store) newSession(ctx context.Context, c *pgxpool.Conn) error {
 	if id>>31 != 0 {
 		return tga.Errorf(tga.StoreUnavailable, "session %d: no epoch is left in this store", id)
 	}
-	s.session.begun(id, alone, s.until(asked))
+	s.session.begun(id, alone, s.o.until(asked))
 	return nil
 }
 
@@ -98,7 +94,7 @@ func (s *Store) renew(ctx context.Context) error {
 			return err
 		}
 		if goesOn {
-			s.session.renewed(id, s.until(asked))
+			s.session.renewed(id, s.o.until(asked))
 			return nil
 		}
 		s.log.Error("another process has ended the session of this one: its leases are lost", "session", id)

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"fmt"
 	"log/slog"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/tgad/tgad/engine/postgres"
 	"github.com/tgad/tgad/engine/postgres/internal/pgserver"
 	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime/storetest"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -32,6 +34,12 @@ func TestWhatNoStandbyHasIsNotShown(t *testing.T) {
 			if _, err := b.Record(bg, key); err != nil {
 				t.Fatal(err)
 			}
+			// A process that is late by now, and has a trace.
+			late := storetest.NewID()
+			if err := p.Exec("INSERT INTO tgad.sessions VALUES (0, 900, 'late', '1 ms', 'epoch', now())",
+				fmt.Sprintf("INSERT INTO tgad.heads (shard, trace, epoch, session, token) VALUES (0, '%s', 1, 900, 1)", late)); err != nil {
+				t.Fatal(err)
+			}
 			// The standby is a ghost: a commit waits for it.
 			if err := p.Exec("ALTER SYSTEM SET synchronous_standby_names = 'ghost'", "SELECT pg_reload_conf()"); err != nil {
 				t.Fatal(err)
@@ -45,6 +53,9 @@ func TestWhatNoStandbyHasIsNotShown(t *testing.T) {
 			until(t, "the wait", func() bool {
 				return query(t, p, "SELECT count(*)::text FROM pg_stat_activity JOIN pg_locks l USING (pid) WHERE wait_event = 'SyncRep' AND l.relation = 'tgad.heads'::regclass AND l.mode = 'RowExclusiveLock'") != "0"
 			})
+			if h := b.Holder(late); name == "the process gives up" && h != ledger.HolderGone {
+				t.Errorf("while no standby is there, the holder of another trace is %v", h)
+			}
 			if err := disturb(p); err != nil {
 				t.Fatal(err)
 			}

@@ -222,6 +222,9 @@ func (s *Store) While(ctx context.Context, _ chain.Lease) (context.Context, cont
 	return ctx, func() {}
 }
 
+// Held implements [runtime.Store].
+func (s *Store) Held(lease chain.Lease) bool { return s.Current(lease) }
+
 // Departed implements [runtime.Store].
 func (s *Store) Departed(epoch chain.Epoch) bool {
 	s.mu.Lock()

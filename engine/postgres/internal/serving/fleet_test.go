@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/engine/postgres"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/schemas/wire"
@@ -88,8 +89,8 @@ func (w *tool) held(t *testing.T) (came <-chan string, release func()) {
 }
 
 // TestKilledDaemonIsTakenUp: a daemon is killed while its calls are with the tool. The other one
-// sends again what its licence lets it, and shows the rest in doubt. It does so once, and leaves the
-// calls of a living daemon alone.
+// sends again what its licence lets it, and shows the rest in doubt, also while another process has the trace
+// and only looks at it. It does so once, and leaves the calls of a living daemon alone.
 func TestKilledDaemonIsTakenUp(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "", "")
@@ -115,6 +116,7 @@ func TestKilledDaemonIsTakenUp(t *testing.T) {
 		}
 		return len(list) == 1 && list[0].IdempotencyKey == "doubtful"
 	})
+	f.looksAtDoubt(b)
 	time.Sleep(lease + 3*time.Second) // for who would take up what is not left
 	release()
 	for key, want := range map[string]int{"doubtful": 1, "repeatable": 2, "alive": 1} {
@@ -131,6 +133,33 @@ func TestKilledDaemonIsTakenUp(t *testing.T) {
 	_, err := c.Call(t.Context(), call("opaque", "doubtful"))
 	wantCode(t, err, tga.EffectInDoubt)
 	sound(t, b)
+}
+
+// looksAtDoubt has the trace of the one call in doubt, as a process has it that looks at it, and checks that a
+// daemon lists it still.
+func (f *fleet) looksAtDoubt(d *daemon) {
+	t := f.t
+	s, err := postgres.Open(t.Context(), f.url, postgres.Options{Shard: f.shard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	before, err := d.InDoubt(t.Context())
+	if err != nil || len(before) != 1 {
+		t.Fatalf("in doubt: %+v, %v", before, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	held, err := s.Acquire(ctx, before[0].TraceID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Release(held)
+	began := time.Now()
+	list, err := d.InDoubt(t.Context())
+	if took := time.Since(began); err != nil || len(list) != 1 || list[0].TraceID != held.TraceID || took > lease {
+		t.Errorf("in doubt while another has the trace: %+v, %v, after %s", list, err, took)
+	}
 }
 
 // TestCallerWaitsForAnotherDaemon: who asks one daemon for a call that another works on gets its

@@ -88,6 +88,7 @@ func (w *tool) holding(f func(key string)) {
 type fleet struct {
 	t      *testing.T
 	url    string
+	shard  int32
 	dir    string
 	config string
 	tool   *tool
@@ -101,13 +102,12 @@ const lease = 3 * time.Second
 func newFleet(t *testing.T, storeURL, extra string) *fleet {
 	t.Helper()
 	f := &fleet{t: t, url: storeURL, tool: newTool(t)}
-	shard := int32(0)
 	if f.url == "" {
 		s, err := common.Server()
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.url, shard = pgserver.DSN(s), shards.Add(1)
+		f.url, f.shard = pgserver.DSN(s), shards.Add(1)
 	}
 	var err error
 	if f.dir, err = os.MkdirTemp("", "tgad"); err != nil { // its path leaves room for a socket's name
@@ -156,7 +156,7 @@ server = "pay"
 name = "charge"
 licence = "dedupe_key"
 window = "24h"
-`, shard, lease, f.tool.URL)
+`, f.shard, lease, f.tool.URL)
 	if err := os.WriteFile(f.config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
