@@ -17,6 +17,7 @@ type Database struct {
 	Open    OpenStore
 	Migrate func(ctx context.Context, url string, months int) (Migrated, error)
 	Copy    func(ctx context.Context, c Copying) (Copied, error)
+	Retire  func(ctx context.Context, r Retiring) (Retired, error)
 }
 
 // Migrated says what a migration did.
@@ -97,6 +98,6 @@ roles; tgad serve needs neither. URL has no password: PGPASSFILE, PGPASSWORD or 
 		},
 	}
 	migrate.Flags().IntVar(&months, "until", months, "make partitions for so many `months` after this one")
-	pg.AddCommand(migrate)
+	pg.AddCommand(migrate, d.retire(s))
 	return pg
 }

@@ -16,21 +16,21 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// archive exports traces to a new file of the archive, and returns those that are in it. The file has
+// Archive exports traces to a new file of a directory, and returns those that are in it. The file has
 // its name once it is durable and was read back. A trace that cannot be read is not in it: it is left
 // for tgad verify to name.
 //
 // What is written carries the id of its first trace until then. A run that ended in between left the
 // store as it was, so the next one begins with the same trace, and replaces it.
-func (p *Policy) archive(ctx context.Context, s Store, now tga.Millis, ids []tga.ID) (in []tga.ID, name string, err error) {
-	if err := access.MkdirDurable(p.Archive); err != nil {
+func Archive(ctx context.Context, dir string, s Reader, now tga.Millis, ids []tga.ID) (in []tga.ID, name string, err error) {
+	if err := access.MkdirDurable(dir); err != nil {
 		return nil, "", archiveFailed(err)
 	}
-	name = filepath.Join(p.Archive, time.UnixMilli(int64(now)).UTC().Format("2006-01-02T150405Z")+"-"+ids[0].String()+".ndjson")
+	name = filepath.Join(dir, time.UnixMilli(int64(now)).UTC().Format("2006-01-02T150405Z")+"-"+ids[0].String()+".ndjson")
 	if _, err := os.Lstat(name); err == nil {
 		return nil, "", archiveFailed(&fs.PathError{Op: "create", Path: name, Err: fs.ErrExist})
 	}
-	part := filepath.Join(p.Archive, ids[0].String()+".part")
+	part := filepath.Join(dir, ids[0].String()+".part")
 	if err := os.Remove(part); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, "", archiveFailed(err)
 	}
@@ -50,20 +50,20 @@ func (p *Policy) archive(ctx context.Context, s Store, now tga.Millis, ids []tga
 	if err := os.Rename(part, name); err != nil {
 		return nil, "", archiveFailed(err)
 	}
-	if err := access.SyncDir(p.Archive); err != nil {
+	if err := access.SyncDir(dir); err != nil {
 		return nil, "", archiveFailed(err)
 	}
 	return in, name, nil
 }
 
 func archiveFailed(err error) error {
-	return tga.Errorf(tga.StoreUnavailable, "the archive of [retention]: %w. Nothing was erased", err)
+	return tga.Errorf(tga.StoreUnavailable, "the archive: %w. Nothing was erased", err)
 }
 
 var written = func(*os.File) {} // a test damages the file
 
 // write writes those of the traces that can be read, and syncs the file.
-func write(ctx context.Context, s Store, f *os.File, ids []tga.ID) (in []tga.ID, err error) {
+func write(ctx context.Context, s Reader, f *os.File, ids []tga.ID) (in []tga.ID, err error) {
 	w := bufio.NewWriterSize(f, 1<<20)
 	for _, id := range ids {
 		if err := ctx.Err(); err != nil {
@@ -89,7 +89,7 @@ func write(ctx context.Context, s Store, f *os.File, ids []tga.ID) (in []tga.ID,
 
 // read reads a trace whole, its notes first: one that comes in between is then not in it, and none is
 // without the entry that it names.
-func read(ctx context.Context, s Store, id tga.ID) (entries []chain.Entry, notes []tga.Note, err error) {
+func read(ctx context.Context, s Reader, id tga.ID) (entries []chain.Entry, notes []tga.Note, err error) {
 	for n, err := range s.Notes(ctx, id, 0) {
 		if err != nil {
 			return nil, nil, err

@@ -12,11 +12,16 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Store is the store whose traces are looked at. [engine.DB] is one.
-type Store interface {
-	Traces(ctx context.Context, after tga.ID) iter.Seq2[chain.Listed, error]
+// Reader is what an export reads of a store.
+type Reader interface {
 	Entries(ctx context.Context, trace tga.ID, after uint64) iter.Seq2[chain.Entry, error]
 	Notes(ctx context.Context, trace tga.ID, after uint32) iter.Seq2[tga.Note, error]
+}
+
+// Store is the store whose traces are looked at. [engine.DB] is one.
+type Store interface {
+	Reader
+	Traces(ctx context.Context, after tga.ID) iter.Seq2[chain.Listed, error]
 	Record(ctx context.Context, key ledger.Key) (*ledger.Record, error)
 	SealTraces(ctx context.Context, before tga.Millis) (engine.Sealed, error)
 	Erase(ctx context.Context, what engine.Erasure) (engine.Erased, error)
@@ -134,7 +139,7 @@ func class(ctx context.Context, s Store, l *chain.Listing) (ledger.Class, error)
 func (p *Policy) erase(ctx context.Context, s Store, now tga.Millis, i int, ids []tga.ID, done *Ruled) (err error) {
 	r := &p.Rules[i]
 	if !r.Drop {
-		if ids, done.Archived, err = p.archive(ctx, s, now, ids); err != nil || len(ids) == 0 {
+		if ids, done.Archived, err = Archive(ctx, p.Archive, s, now, ids); err != nil || len(ids) == 0 {
 			return err
 		}
 	}

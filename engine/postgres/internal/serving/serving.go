@@ -19,7 +19,7 @@ import (
 )
 
 // Database is what the verbs ask of this program.
-var Database = cli.Database{Open: Open, Migrate: migrate, Copy: copyStore}
+var Database = cli.Database{Open: Open, Migrate: migrate, Copy: copyStore, Retire: retire}
 
 // Open opens the store that a daemon is to serve.
 func Open(ctx context.Context, o daemon.Options) (daemon.Store, error) {

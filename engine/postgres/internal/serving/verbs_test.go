@@ -90,6 +90,7 @@ func TestVerbsAgainstEachDaemon(t *testing.T) {
 
 	shim(t, tgad, a, b)
 	backToADirectory(t, tgad, v)
+	retires(t, tgad, a, v)
 
 	// Signals and exit codes go through.
 	if code := a.end(syscall.SIGTERM); code != 0 {

@@ -1,0 +1,227 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// Retiring says what is to be retired: a month that is over.
+type Retiring struct {
+	Year  int
+	Month time.Month
+	// Archive exports traces of a store, and returns once they are durable elsewhere and were read back. It
+	// names those that are.
+	Archive func(ctx context.Context, s *Store, traces []tga.ID) (archived []tga.ID, err error)
+}
+
+// Retired says what a retirement did.
+type Retired struct {
+	Traces  int // whose artifacts and documents were dropped; 0 where none had any
+	Entries int // of the month: all stay, with their digests
+}
+
+// Retire drops the partition with the entries of a month, once an archive has what they carry, and puts one in its place
+// that has the entries without it: their headers, which the chain is made of. So every trace still verifies, as if
+// its artifacts had been erased, and the space is given back at once. The ledger, the notes and
+// the order stay.
+//
+// It needs the rights of [Migrate]. NOT_FOUND: the month has no partition of its own.
+// VALIDATION_ERROR: the month is not over. STATE_INVALID_TRANSITION: a trace of the month is open, a timer of it waits, or
+// one has no archive; nothing is dropped. STATE_LOCK_ACQUIRE_FAILED: others had the table, or added to the month
+// meanwhile: again later.
+func Retire(ctx context.Context, dsn string, o Options, r Retiring) (done Retired, err error) {
+	c := &copier{o: o.withDefaults(), dsn: dsn}
+	if err := c.connect(ctx); err != nil {
+		return done, err
+	}
+	defer func() { err = errors.Join(err, c.conn.Close(context.WithoutCancel(ctx))) }()
+	x := &retirer{copier: c, Retiring: r, part: fmt.Sprintf("entries_%04d_%02d", r.Year, r.Month)}
+	for _, step := range []func(context.Context) error{x.bounds, x.refuseOpen, x.archive, x.strip, x.swap} {
+		if err := step(ctx); err != nil {
+			return done, x.failed("retire "+x.part, err)
+		}
+	}
+	return x.done, nil
+}
+
+type retirer struct {
+	*copier
+	Retiring
+	part        string // the partition
+	first, last string // ids of traces: from, and up to but not including
+	done        Retired
+}
+
+// bare is the table that takes the partition's place.
+func (x *retirer) bare() string { return x.part + "_bare" }
+
+func (x *retirer) bounds(ctx context.Context) error {
+	from := time.Date(x.Year, x.Month, 1, 0, 0, 0, 0, time.UTC)
+	to := from.AddDate(0, 1, 0)
+	var there, over bool
+	if err := x.conn.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL, $2::timestamptz < now(), tgad.first_trace($3)::text, tgad.first_trace($2)::text",
+		"tgad."+x.part, to, from).Scan(&there, &over, &x.first, &x.last); err != nil {
+		return err
+	}
+	switch {
+	case !there:
+		return tga.Errorf(tga.NotFound, "the month has no partition of its own")
+	case !over:
+		return tga.Errorf(tga.ValidationError, "the month is not over")
+	}
+	return nil
+}
+
+// openSQL finds a trace of the month that is not at its end, or of which a timer waits, in any shard.
+const openSQL = `SELECT trace::text, 'open' FROM tgad.heads WHERE trace >= $1 AND trace < $2 AND state BETWEEN 1 AND 3
+	UNION ALL SELECT encode(substr(key, 9), 'hex'), 'waited for by a timer' FROM tgad.attachments WHERE kind = $3
+		AND substr(key, 9) >= decode(replace($1::uuid::text, '-', ''), 'hex') AND substr(key, 9) < decode(replace($2::uuid::text, '-', ''), 'hex')
+	LIMIT 1`
+
+func (x *retirer) refuseOpen(ctx context.Context) error { return x.refuseOpenIn(ctx, x.conn) }
+
+func (x *retirer) refuseOpenIn(ctx context.Context, q interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}) error {
+	var trace, why string
+	err := q.QueryRow(ctx, openSQL, x.first, x.last, int16(chain.AttachTimer)).Scan(&trace, &why)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil
+	case err != nil:
+		return err
+	}
+	return tga.Errorf(tga.StateInvalidTransition, "trace %s is %s", trace, why)
+}
+
+// archive has what the entries of each store carry archived.
+func (x *retirer) archive(ctx context.Context) error {
+	if _, err := x.conn.Exec(ctx, "CREATE TEMP TABLE archived (shard int4, trace uuid, PRIMARY KEY (shard, trace))"); err != nil {
+		return err
+	}
+	rows, err := x.conn.Query(ctx, "SELECT DISTINCT shard, trace FROM tgad."+x.part+" WHERE parts IS NOT NULL ORDER BY 1, 2")
+	if err != nil {
+		return err
+	}
+	byShard := map[int32][]tga.ID{}
+	for rows.Next() {
+		var shard int32
+		var id [16]byte
+		if err := rows.Scan(&shard, &id); err != nil {
+			rows.Close()
+			return err
+		}
+		byShard[shard] = append(byShard[shard], tga.ID(id))
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	for shard, ids := range byShard {
+		if err := x.archiveShard(ctx, shard, ids); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *retirer) archiveShard(ctx context.Context, shard int32, ids []tga.ID) (err error) {
+	o := x.o
+	o.Shard = shard
+	s, err := Open(ctx, x.dsn, o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	archived, err := x.Archive(ctx, s, ids)
+	if err != nil {
+		return err
+	}
+	x.done.Traces += len(archived)
+	_, err = x.conn.CopyFrom(ctx, pgx.Identifier{"archived"}, []string{"shard", "trace"}, pgx.CopyFromSlice(len(archived), func(i int) ([]any, error) {
+		return []any{shard, [16]byte(archived[i])}, nil
+	}))
+	return err
+}
+
+// strip makes a table with the entries of the partition and without what they carry.
+func (x *retirer) strip(ctx context.Context) error {
+	if x.done.Traces == 0 {
+		return nil
+	}
+	return pgx.BeginTxFunc(ctx, x.conn, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
+		var unarchived string
+		err := tx.QueryRow(ctx, "SELECT trace::text FROM tgad."+x.part+" e WHERE parts IS NOT NULL AND NOT EXISTS (SELECT 1 FROM archived a WHERE a.shard = e.shard AND a.trace = e.trace) LIMIT 1").Scan(&unarchived)
+		switch {
+		case err == nil:
+			return tga.Errorf(tga.StateInvalidTransition, "trace %s is in no archive", unarchived)
+		case !errors.Is(err, pgx.ErrNoRows):
+			return err
+		}
+		// The constraint spares the swap a look at each row.
+		for _, statement := range []string{
+			"DROP TABLE IF EXISTS tgad." + x.bare(),
+			"CREATE TABLE tgad." + x.bare() + " (LIKE tgad.entries INCLUDING ALL)",
+			fmt.Sprintf("ALTER TABLE tgad.%s ADD CONSTRAINT %s_month CHECK (trace IS NOT NULL AND trace >= '%s' AND trace < '%s')", x.bare(), x.part, x.first, x.last),
+		} {
+			if _, err := tx.Exec(ctx, statement); err != nil {
+				return err
+			}
+		}
+		tag, err := tx.Exec(ctx, "INSERT INTO tgad."+x.bare()+" SELECT shard, trace, seq, header, NULL, NULL FROM tgad."+x.part)
+		x.done.Entries = int(tag.RowsAffected())
+		return err
+	})
+}
+
+// swapWait is how long the swap waits for the table: appends that come later wait behind it.
+const swapWait = "500ms"
+
+// swap puts the stripped table in the place of the partition, which goes. Entries are only added, so the
+// same number is the same entries.
+func (x *retirer) swap(ctx context.Context) error {
+	if x.done.Traces == 0 {
+		return nil
+	}
+	err := pgx.BeginFunc(ctx, x.conn, func(tx pgx.Tx) error {
+		for _, statement := range []string{"SET LOCAL lock_timeout = '" + swapWait + "'", "LOCK TABLE tgad.entries IN ACCESS EXCLUSIVE MODE"} {
+			if _, err := tx.Exec(ctx, statement); err != nil {
+				return err
+			}
+		}
+		if err := x.refuseOpenIn(ctx, tx); err != nil {
+			return err
+		}
+		var entries int
+		if err := tx.QueryRow(ctx, "SELECT count(*) FROM tgad."+x.part).Scan(&entries); err != nil {
+			return err
+		}
+		if entries != x.done.Entries {
+			return tga.Errorf(tga.StateLockAcquireFailed, "%d entries came meanwhile", entries-x.done.Entries)
+		}
+		for _, statement := range []string{
+			"ALTER TABLE tgad.entries DETACH PARTITION tgad." + x.part,
+			"DROP TABLE tgad." + x.part,
+			fmt.Sprintf("ALTER TABLE tgad.%s RENAME TO %s", x.bare(), x.part),
+			fmt.Sprintf("ALTER TABLE tgad.entries ATTACH PARTITION tgad.%s FOR VALUES FROM ('%s') TO ('%s')", x.part, x.first, x.last),
+			fmt.Sprintf("ALTER TABLE tgad.%s DROP CONSTRAINT %s_month", x.part, x.part),
+		} {
+			if _, err := tx.Exec(ctx, statement); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	var e *pgconn.PgError
+	if errors.As(err, &e) && e.Code == "55P03" { // the lock was not had in time
+		return tga.Errorf(tga.StateLockAcquireFailed, "others have the table: %w", err)
+	}
+	return err
+}

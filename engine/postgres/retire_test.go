@@ -1,0 +1,187 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/tgad/tgad/engine/postgres"
+	"github.com/tgad/tgad/engine/postgres/internal/pgserver"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/storetest"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// beganIn is a trace id of a month.
+func beganIn(year int, month time.Month) tga.ID {
+	id := storetest.NewID()
+	ms := time.Date(year, month, 7, 0, 0, 0, 0, time.UTC).UnixMilli()
+	for i := range 6 {
+		id[i] = byte(ms >> (40 - 8*i))
+	}
+	return id
+}
+
+// all is an archive that takes everything.
+func all(_ context.Context, _ *postgres.Store, ids []tga.ID) ([]tga.ID, error) { return ids, nil }
+
+// TestRetiredMonthKeepsItsChain: of a month that is over the partition goes with what its entries carried, once that is
+// archived. What proves each trace stays, and so do the keys. A month with an open trace, with one
+// that is in no archive, or that others add to meanwhile, stays as it is.
+func TestRetiredMonthKeepsItsChain(t *testing.T) {
+	t.Parallel()
+	p := migrated(t)
+	dsn := pgserver.DSN(p)
+	const year, month = 2024, time.March
+	for _, m := range []string{"2024-03-01", "2024-04-01"} {
+		query(t, p, "SELECT coalesce(tgad.make_partition($1::date)::text, '')", m)
+	}
+	s := open(t, dsn, postgres.Options{})
+	tools := &outside{sends: map[string]int{}}
+	rt := governed(t, s, tools)
+	call := func(key string) tga.ID {
+		id := beganIn(year, month)
+		if res, err := rt.Call(bg, runtime.Request{TraceID: id, Server: "payments", Tool: "charge", Key: key}); err != nil || res.State != tga.Completed {
+			t.Fatalf("%v, %v", res.State, err)
+		}
+		return id
+	}
+	ids := []tga.ID{call("one"), call("two")}
+	carried := func() string {
+		return query(t, p, "SELECT count(*)::text FROM tgad.entries WHERE trace = ANY ($1) AND parts IS NOT NULL", [][16]byte{ids[0], ids[1]})
+	}
+	retire := func(m time.Month, archive func(context.Context, *postgres.Store, []tga.ID) ([]tga.ID, error)) (postgres.Retired, error) {
+		return postgres.Retire(bg, dsn, postgres.Options{}, postgres.Retiring{Year: year, Month: m, Archive: archive})
+	}
+	refused := func(why string, code tga.Code, err error) {
+		t.Helper()
+		if !errors.Is(err, code) || carried() != "8" {
+			t.Errorf("%s: %v, and %s of 8 entries have what they carry", why, err, carried())
+		}
+	}
+
+	pending := beganIn(year, month)
+	begun, err := rt.Begin(bg, runtime.BeginRequest{Request: runtime.Request{TraceID: pending, Server: "remote", Tool: "pay", Key: "open"}, BeginID: "id"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = retire(month, all)
+	refused("a trace is open", tga.StateInvalidTransition, err)
+	if _, err := rt.Finish(bg, pending, begun.Permit, runtime.Finished{Reply: runtime.Reply{Status: tga.StatusSuccess, Result: []byte(`1`)}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Exec(fmt.Sprintf(`INSERT INTO tgad.attachments VALUES (0, %d, decode('0000000000000000%x', 'hex'), 'x')`, 'q', pending[:])); err != nil {
+		t.Fatal(err)
+	}
+	_, err = retire(month, all)
+	refused("a timer waits", tga.StateInvalidTransition, err)
+	if err := p.Exec("DELETE FROM tgad.attachments WHERE value = 'x'"); err != nil {
+		t.Fatal(err)
+	}
+	_, err = retire(month, func(_ context.Context, _ *postgres.Store, ids []tga.ID) ([]tga.ID, error) { return ids[1:], nil })
+	refused("a trace is in no archive", tga.StateInvalidTransition, err)
+	var late tga.ID
+	_, err = retire(month, func(_ context.Context, _ *postgres.Store, ids []tga.ID) ([]tga.ID, error) {
+		late = call("late") // while the others are archived
+		return ids, nil
+	})
+	refused("a trace came after the archive", tga.StateInvalidTransition, err)
+	_, err = retire(month, func(context.Context, *postgres.Store, []tga.ID) ([]tga.ID, error) {
+		return nil, tga.Errorf(tga.StoreUnavailable, "full")
+	})
+	refused("the archive fails", tga.StoreUnavailable, err)
+	now := time.Now().UTC()
+	_, err = postgres.Retire(bg, dsn, postgres.Options{}, postgres.Retiring{Year: now.Year(), Month: now.Month(), Archive: all})
+	refused("the month is not over", tga.ValidationError, err)
+	_, err = retire(time.May, all)
+	refused("the month has no partition", tga.NotFound, err)
+
+	done, err := retire(month, all)
+	if err != nil || done.Traces != 4 || done.Entries != 16 || carried() != "0" {
+		t.Fatalf("%+v, %v, and %s entries have what they carry", done, err, carried())
+	}
+	stays(t, p, dsn, append(ids, pending, late))
+	if again, err := retire(month, all); err != nil || again.Traces != 0 {
+		t.Errorf("again: %+v, %v", again, err)
+	}
+	if res, err := governed(t, open(t, dsn, postgres.Options{}), tools).Call(bg, runtime.Request{Server: "payments", Tool: "charge", Key: "one"}); !errors.Is(err, tga.IdempotencyKeyExpired) || tools.of("one") != 1 {
+		t.Errorf("a key whose answer is gone: %+v %v, and %d sends", res, err, tools.of("one"))
+	}
+	call("new") // the partition takes entries again
+	t.Run("others add to the month", func(t *testing.T) { retireBeside(t, p, retire) })
+}
+
+// stays checks that of traces all is there but what their entries carried, for a process that knows nothing of them.
+func stays(t *testing.T, p *pgserver.Server, dsn string, ids []tga.ID) {
+	t.Helper()
+	fresh := open(t, dsn, postgres.Options{})
+	for _, id := range ids {
+		n := 0
+		for e, err := range fresh.Entries(bg, id, 0) {
+			if n++; err != nil || e.Artifact != nil || len(e.Documents) != 0 {
+				t.Errorf("entry %d: %v, %v", e.Seq, e.Artifact, err)
+			}
+		}
+		if tr, err := fresh.Load(bg, id); err != nil || n != 4 || tr.Head.State != tga.Completed {
+			t.Errorf("%d entries, %v", n, err)
+		}
+	}
+	if r, err := fresh.Fleet().Check(bg); err != nil || len(r.Problems) != 0 || r.Records != 4 {
+		t.Errorf("check: %+v, %v", r, err)
+	}
+	err := p.Exec("UPDATE tgad.entries SET header = ''")
+	var e *pgconn.PgError
+	if !errors.As(err, &e) || e.Code != "TG001" {
+		t.Errorf("a header of the new partition can be changed: %v", err)
+	}
+}
+
+// retireBeside retires a month to which another transaction is about to add, and then one that others read.
+func retireBeside(t *testing.T, p *pgserver.Server, retire func(time.Month, func(context.Context, *postgres.Store, []tga.ID) ([]tga.ID, error)) (postgres.Retired, error)) {
+	s := open(t, pgserver.DSN(p), postgres.Options{})
+	rt := governed(t, s, &outside{sends: map[string]int{}})
+	if _, err := rt.Call(bg, runtime.Request{TraceID: beganIn(2024, time.April), Server: "payments", Tool: "charge", Key: "april"}); err != nil {
+		t.Fatal(err)
+	}
+	for adds, want := range map[bool]string{true: "1 entries came meanwhile", false: "others have the table"} {
+		c := connect(t, pgserver.DSN(p))
+		tx, err := c.Begin(bg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if adds {
+			_, err = tx.Exec(bg, "INSERT INTO tgad.entries VALUES (7, $1, 1, '', NULL, NULL)", [16]byte(beganIn(2024, time.April)))
+		} else {
+			_, err = tx.Exec(bg, "SELECT 1 FROM tgad.entries")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() {
+			_, err := retire(time.April, all)
+			ended <- err
+		}()
+		if adds {
+			until(t, "the swap waits", func() bool {
+				return query(t, p, "SELECT count(*)::text FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock'") != "0"
+			})
+			err = tx.Commit(bg)
+		}
+		rerr := <-ended
+		if !adds {
+			err = tx.Rollback(bg)
+		}
+		if err != nil || !errors.Is(rerr, tga.StateLockAcquireFailed) || !strings.Contains(rerr.Error(), want) {
+			t.Errorf("%v, want %q: %v", rerr, want, err)
+		}
+	}
+	if n := query(t, p, "SELECT count(*)::text FROM tgad.entries WHERE shard = 0 AND trace >= tgad.first_trace('2024-04-01') AND trace < tgad.first_trace('2024-05-01') AND parts IS NOT NULL"); n != "4" {
+		t.Errorf("%s of 4 entries have what they carry", n)
+	}
+}
