@@ -49,7 +49,7 @@ func governed(t testing.TB, s runtime.Store, tools runtime.Dispatcher) *runtime.
 func TestOneSendPerKey(t *testing.T) {
 	dsn, shard := database(t)
 	tools := &outside{sends: map[string]int{}}
-	keys := 100
+	keys := 50
 	if !testing.Short() {
 		keys = 500
 	}
