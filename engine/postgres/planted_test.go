@@ -76,7 +76,7 @@ func plant(t *testing.T, patch string) (overlay string, finders []finder) {
 			t.Fatal(err)
 		}
 		to := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(to), 0o755); err == nil {
+		if err = os.MkdirAll(filepath.Dir(to), 0o755); err == nil {
 			err = os.WriteFile(to, source, 0o644)
 		}
 		at, aerr := filepath.Abs(name)

@@ -87,8 +87,6 @@ func (l *load) one(ctx context.Context, key string, first int) {
 			l.answered[key] = string(res.Value)
 		case errors.Is(err, tga.EffectInDoubt):
 			l.doubtful[key] = true
-		default:
-			err = errors.Join(err, errors.New("no answer yet"))
 		}
 		over := l.doubtful[key] || l.answered[key] != ""
 		l.mu.Unlock()
