@@ -167,8 +167,19 @@ func DSN(servers ...*Server) string {
 	return "postgres://owner@/postgres?" + q.Encode()
 }
 
-// Start starts a server that has ended, and waits until it answers.
+// Start starts a server that has ended, and waits until it answers. Processes of it that were killed may
+// take a moment to be gone: it waits for them too.
 func (s *Server) Start() error {
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		err := s.start()
+		if err == nil || !strings.Contains(err.Error(), "pre-existing shared memory block") || time.Now().After(end) {
+			return err
+		}
+	}
+}
+
+func (s *Server) start() error {
+	before, _ := os.ReadFile(filepath.Join(s.Dir, "log"))                                                                                                                             // there is none before the first start
 	args := []string{"-D", s.data(), "-k", s.Dir, "-h", "", "-c", "max_connections=200", "-c", "shared_buffers=64MB", "-c", "lc_messages=C", "-c", "dynamic_shared_memory_type=mmap"} // in the directory, so that a killed server leaves nothing
 	for _, v := range s.set {
 		args = append(args, "-c", v)
@@ -203,6 +214,7 @@ func (s *Server) Start() error {
 		select {
 		case <-done:
 			text, _ := os.ReadFile(filepath.Join(s.Dir, "log"))
+			text = text[min(len(before), len(text)):]
 			return fmt.Errorf("postgres ended at once: %s", text[max(0, len(text)-2000):])
 		case <-time.After(10 * time.Millisecond):
 		}
