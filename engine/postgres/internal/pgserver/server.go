@@ -179,7 +179,8 @@ func (s *Server) Start() error {
 }
 
 func (s *Server) start() error {
-	before, _ := os.ReadFile(filepath.Join(s.Dir, "log"))                                                                                                                             // there is none before the first start
+	// What the log says of earlier starts is not of this one. There is none before the first.
+	before, _ := os.ReadFile(filepath.Join(s.Dir, "log"))
 	args := []string{"-D", s.data(), "-k", s.Dir, "-h", "", "-c", "max_connections=200", "-c", "shared_buffers=64MB", "-c", "lc_messages=C", "-c", "dynamic_shared_memory_type=mmap"} // in the directory, so that a killed server leaves nothing
 	for _, v := range s.set {
 		args = append(args, "-c", v)
