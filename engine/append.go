@@ -226,6 +226,9 @@ func (db *DB) link(head fold, lease chain.Lease, b chain.Batch) (*step, error) {
 		return nil, err
 	}
 	s := &step{lease: lease, before: head, after: t.Successor(), committed: now, attachments: b.Attachments}
+	if key != 0 {
+		s.after.Key = key
+	}
 	if s.entries = s.one[:0]; len(b.Artifacts) > len(s.one) {
 		s.entries = make([]chain.Entry, 0, len(b.Artifacts))
 	}

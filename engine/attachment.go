@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"slices"
 
@@ -9,7 +10,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Attachment returns a value written with an append, nil where there is none.
+// Attachment returns a value written with an append, nil where there is none, and where the key that
+// it is sealed under was destroyed. STORE_UNAVAILABLE: that key cannot be had.
 func (db *DB) Attachment(ctx context.Context, kind chain.AttachmentKind, key []byte) ([]byte, error) {
 	stored, err := keyspace.AppendAttachment(nil, keyspace.Kind(kind), key)
 	if err != nil {
@@ -19,24 +21,38 @@ func (db *DB) Attachment(ctx context.Context, kind chain.AttachmentKind, key []b
 		return nil, err
 	}
 	defer db.health.leave()
-	return db.index.get(stored)
+	value, err := db.index.get(stored)
+	if err != nil || value == nil {
+		return nil, err
+	}
+	value, err = openValue(stored, value, db.index.keys)
+	if errors.Is(err, chain.ErrKeyDestroyed) {
+		return nil, nil
+	}
+	return value, err
 }
 
 // Attachments yields the attachments of a kind whose key starts with prefix, in key
-// order.
+// order. Those that are sealed under a destroyed key are left out.
 func (db *DB) Attachments(ctx context.Context, kind chain.AttachmentKind, prefix []byte) iter.Seq2[chain.Attachment, error] {
 	return func(yield func(chain.Attachment, error) bool) {
 		lower, upper, err := keyspace.AttachmentBounds(keyspace.Kind(kind), prefix)
 		for err == nil && lower != nil {
 			var rows []kv
+			var keys chain.Keys
 			if err = db.inside(func(o *opened) (err error) {
+				keys = o.index.keys
 				rows, lower, err = o.index.attachmentPage(lower, upper)
 				return err
 			}); err != nil {
 				break
 			}
 			for _, row := range rows {
-				if !yield(chain.Attachment{Kind: kind, Key: row.key[1:], Value: row.value}, nil) {
+				value, err := openValue(row.key, row.value, keys)
+				if errors.Is(err, chain.ErrKeyDestroyed) {
+					continue
+				}
+				if !yield(chain.Attachment{Kind: kind, Key: row.key[1:], Value: value}, err) || err != nil {
 					return
 				}
 			}

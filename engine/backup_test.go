@@ -236,7 +236,7 @@ func TestNewerFormatIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	run(t, db, spec{trace: id(1)})
-	db.Put(keyspace.AppendMeta(nil, "format"), []byte{0, 0, 0, 0, 0, 0, 0, 3})
+	db.Put(keyspace.AppendMeta(nil, "format"), []byte{0, 0, 0, 0, 0, 0, 0, 4})
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/tgad/tgad/internal/segment"
@@ -172,10 +173,22 @@ func (c *checker) keys() error {
 	return c.v.scanRows([]byte{0}, nil, func(key, row []byte) error {
 		err := keyspace.Check(key)
 		if kind, ok := keyspace.KindOf(key); err == nil && ok && !ofTraces(kind) {
-			_, err = c.v.content(key, row)
+			err = c.value(kind, key, row)
 		}
 		return errors.Join(c.problem(tga.ID{}, err), c.ctx.Err())
 	})
+}
+
+// value reads what a row has, and opens what is sealed beside a trace.
+func (c *checker) value(kind keyspace.Kind, key, row []byte) error {
+	stored, err := c.v.content(key, row)
+	if err == nil && slices.Contains(chain.AttachmentKinds, chain.AttachmentKind(kind)) {
+		_, err = openValue(key, stored, c.v.keys)
+	}
+	if errors.Is(err, chain.ErrKeyDestroyed) {
+		return nil
+	}
+	return err
 }
 
 // scan calls f for each key of a range that has a value. One that has none, because its row

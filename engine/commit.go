@@ -150,15 +150,18 @@ func (w *writer) step(s *step) {
 		}
 	}
 	w.openIndex(s)
-	for _, a := range s.attachments {
+	for i := range s.attachments {
+		a := &s.attachments[i]
 		key, err := keyspace.AppendAttachment(w.key[:0], keyspace.Kind(a.Kind), a.Key)
 		switch {
 		case err != nil:
 			w.fail(err)
 		case a.Value == nil:
 			w.delete(key)
+		case ofTrace(s.after.ID, a):
+			w.sealed(key, a.Value, s.after.Key)
 		default:
-			w.body(key, a.Value)
+			w.sealed(key, a.Value, 0)
 		}
 	}
 	if w.size > chain.MaxBatch {
@@ -283,6 +286,14 @@ func (w *writer) body(key, body []byte) {
 		return
 	}
 	w.file(key, body)
+}
+
+// sealed sets the value of an attachment, sealed under a key; 0 is none.
+func (w *writer) sealed(at, value []byte, key chain.KeyID) {
+	stored, err := storedValue(at, value, key, w.keys)
+	if w.fail(err); err == nil {
+		w.body(at, stored)
+	}
 }
 
 // file sets a value that has a file of its own.

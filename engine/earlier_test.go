@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/binary"
 	"errors"
 	"flag"
 	"fmt"
@@ -71,6 +72,9 @@ func TestStoresOfEarlierVersions(t *testing.T) {
 				t.Fatal(err)
 			}
 			holds("open", db)
+			if got := db.Dump()[string(keyspace.AppendMeta(nil, "format"))]; got != string(binary.BigEndian.AppendUint64(nil, tga.StoreVersion)) {
+				t.Errorf("an older program would write to it: its format is %x", got)
+			}
 			if err := db.Close(); err != nil {
 				t.Fatal(err)
 			}

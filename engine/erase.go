@@ -270,29 +270,40 @@ func gone(t *segment.Trace) bool {
 	return true
 }
 
-// keysOf adds the keys of a trace that no other trace has.
+// keysOf adds the keys of a trace, and of what lies beside it, that no other trace has.
 func (a *eraser) keysOf(t *segment.Trace, m *erasing, done *Erased) error {
-	shared, unsealed := false, false
+	var keys []chain.KeyID
 	for i := range t.Entries {
-		switch key := t.Entries[i].Key; {
-		case key == 0:
-			unsealed = true
-		case slices.Contains(m.Keys[max(0, len(m.Keys)-4):], key):
-		default:
-			is, err := a.ringed.ring.Shared(key)
-			if err != nil {
-				return err
-			}
-			if shared = shared || is; !is {
-				m.Keys = append(m.Keys, key)
-			}
+		keys = append(keys, t.Entries[i].Key)
+	}
+	for _, at := range a.beside(t.ID, t.Notes) {
+		stored, err := a.index.get(at)
+		if err != nil {
+			return err
+		}
+		if stored != nil {
+			keys = append(keys, valueKey(stored))
+		}
+	}
+	slices.Sort(keys)
+	if keys[0] == 0 {
+		done.Unsealed++
+	}
+	shared := false
+	for _, key := range slices.Compact(keys) {
+		if key == 0 {
+			continue
+		}
+		is, err := a.ringed.ring.Shared(key)
+		if err != nil {
+			return err
+		}
+		if shared = shared || is; !is {
+			m.Keys = append(m.Keys, key)
 		}
 	}
 	if shared {
 		done.Shared++
-	}
-	if unsealed {
-		done.Unsealed++
 	}
 	return nil
 }

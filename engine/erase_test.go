@@ -3,7 +3,6 @@ package engine_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -297,33 +296,3 @@ func TestOnlyWhatHasEndedIsErased(t *testing.T) {
 }
 
 func bytesOf(id tga.ID) []byte { return id[:] }
-
-// TestEvidenceGoesWithItsTrace: what the notes of a trace name by digest, and what it asks people.
-func TestEvidenceGoesWithItsTrace(t *testing.T) {
-	db := mem(t)
-	run(t, db, spec{trace: id(1)}, spec{trace: id(2)})
-	blob := func(text string) chain.Attachment {
-		d := tga.Sum([]byte(text))
-		return chain.Attachment{Kind: chain.AttachBlob, Key: d[:], Value: []byte(text)}
-	}
-	its, anothers := blob("evidence with "+secret), blob("another's evidence")
-	for n, a := range map[uint64]chain.Attachment{1: its, 2: anothers} {
-		body, err := json.Marshal(map[string]any{"answer": "unknown", "evidence_digest": tga.Digest(a.Key).String()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		lease := acquire(t, db, id(n))
-		append_(t, db, lease, chain.Batch{Attachments: []chain.Attachment{a}, Notes: []chain.NewNote{{Kind: tga.NoteDoubt, Who: "tgad", Body: body}}})
-		db.Release(lease)
-	}
-	erase(t, db, engine.Erasure{Traces: []tga.ID{id(1)}})
-	if b, err := db.Attachment(t.Context(), its.Kind, its.Key); err != nil || b != nil {
-		t.Errorf("its evidence is %q, %v", b, err)
-	}
-	if b, err := db.Attachment(t.Context(), anothers.Kind, anothers.Key); err != nil || b == nil {
-		t.Errorf("another's evidence is %q, %v", b, err)
-	}
-	if n := bodiesWith(t, db, secret); n > 0 {
-		t.Errorf("%d bodies have it", n)
-	}
-}

@@ -314,7 +314,8 @@ func (a *eraser) beside(id tga.ID, notes []segment.Note) (keys [][]byte) {
 			continue // another kind of note has another kind of member
 		}
 		if d, err := tga.ParseDigest(body.Evidence); err == nil && !d.IsZero() {
-			add(chain.AttachBlob, d[:])
+			add(chain.AttachBlob, keyspace.EvidenceKey(d, id))
+			add(chain.AttachBlob, keyspace.DigestKey(d)) // where a store of format 2 has it
 		}
 	}
 	return keys

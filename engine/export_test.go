@@ -65,6 +65,9 @@ func (db *DB) PutRow(key, row []byte) {
 // Value is what a row stands for.
 func (db *DB) Value(key, row []byte) ([]byte, error) { return db.index.content(key, row) }
 
+// ValueKey returns the key that a stored value is sealed under.
+func ValueKey(stored []byte) chain.KeyID { return valueKey(stored) }
+
 // DropCaches makes the next reads come from disk.
 func (db *DB) DropCaches() {
 	db.traces.cache.clear()

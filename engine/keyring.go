@@ -119,12 +119,14 @@ func (db *DB) writable() error {
 func (r *ringed) keyFor(t *chain.Trace, b *chain.Batch) (chain.KeyID, error) {
 	request := t.Request
 	switch {
-	case r.ring == nil || len(b.Artifacts) == 0:
+	case r.ring == nil || len(b.Artifacts) == 0 && !seals(t.ID, b.Attachments):
 		return 0, nil
 	case t.Head.Seq > 0 && request == nil:
 		return 0, tga.Errorf(tga.StateInvalidTransition, "append to trace %s: it was erased", t.ID).In(t.ID)
 	case t.Key != 0:
 		return t.Key, nil
+	case request == nil && len(b.Artifacts) == 0:
+		return 0, nil // beside no trace
 	case request == nil:
 		request = b.Artifacts[0].Artifact
 	}

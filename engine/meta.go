@@ -25,6 +25,8 @@ const (
 	metaSealing     = "sealing"     // segment whose traces are still to be removed, 8 bytes
 )
 
+var ownFormat = binary.BigEndian.AppendUint64(nil, tga.StoreVersion)
+
 // identify reads who the store is, or says so where it is new, and raises the
 // incarnation. believe: the witness is not asked whether the directory is the newest.
 func (o *opening) identify(found found, believe bool) error {
@@ -68,6 +70,9 @@ func (o *opening) identify(found found, believe bool) error {
 		return err
 	}
 	w := o.commits.newWriter()
+	if format != nil && string(format) != string(ownFormat) {
+		w.set(keyspace.AppendMeta(nil, metaFormat), ownFormat) // an older one is read, and written no more
+	}
 	w.set(keyspace.AppendMeta(nil, metaIncarnation), binary.BigEndian.AppendUint64(nil, incarnation))
 	w.setToken(next)
 	o.leases.begin(uint32(incarnation))
@@ -90,7 +95,7 @@ func (o *opening) create() error {
 		return err
 	}
 	w := o.commits.newWriter()
-	w.set(keyspace.AppendMeta(nil, metaFormat), binary.BigEndian.AppendUint64(nil, tga.StoreVersion))
+	w.set(keyspace.AppendMeta(nil, metaFormat), ownFormat)
 	w.set(keyspace.AppendMeta(nil, metaStoreID), o.storeID[:])
 	w.set(keyspace.AppendMeta(nil, metaSecret), secret[:])
 	return o.commits.apply(w)

@@ -14,8 +14,18 @@ import (
 // ApprovalKey is the owner's key of a trace's pending approval.
 func ApprovalKey(trace tga.ID) []byte { return slices.Clone(trace[:]) }
 
-// DigestKey is the owner's key of a blob, or of the row of a begin id.
+// DigestKey is the owner's key of a blob that has a name of 32 bytes, or of the row of a begin id.
 func DigestKey(digest [32]byte) []byte { return slices.Clone(digest[:]) }
+
+// EvidenceKey is the owner's key of a piece of evidence about a trace. Each trace has its own copy,
+// which is erased with it: the same bytes beside another trace stay.
+func EvidenceKey(digest [32]byte, trace tga.ID) []byte {
+	return append(append(make([]byte, 0, 32), digest[:16]...), trace[:]...)
+}
+
+// EvidencePrefix is what the owners' keys of evidence with a digest begin with, of whichever trace.
+// So does [DigestKey], under which a store of format 2 has one copy for all its traces.
+func EvidencePrefix(digest [32]byte) []byte { return slices.Clone(digest[:16]) }
 
 // TimerKey is the owner's key of a trace's timer. A due before 1970 makes a key that
 // [AppendAttachment] refuses: the bytes of a negative number would sort last.

@@ -19,7 +19,8 @@
 //	'r'   trace[16]                      17     tombstone of an archived trace
 //	's'   number[8]                       9     sealed segment
 //	't'   stream[16] seq[8]              25     stream attachment
-//	'w'   digest[32]                     33     blob
+//	'w'   digest[16] trace[16]           33     evidence of a trace
+//	      owner[8] digest[24]                   node of a working state
 //
 // The one field of variable width, name, is last in its key. Trace and stream are
 // UUIDv7. Entry, chunk and note numbers start at 1, so 0 is no key.

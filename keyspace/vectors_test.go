@@ -69,7 +69,7 @@ func TestKeyVectors(t *testing.T) {
 		plain("tombstone", keyspace.AppendTombstone(nil, id)),
 		plain("segment 3", keyspace.AppendSegment(nil, 3)),
 		with("stream item 7", attachment(t, keyspace.Stream, keyspace.StreamKey(id, 7)), ofStream, id),
-		plain("blob", attachment(t, keyspace.Blob, keyspace.DigestKey(digest))),
+		plain("evidence of a trace", attachment(t, keyspace.Blob, keyspace.EvidenceKey(digest, id))),
 		item("counter of the derived key base of default/payments", keyspace.OccurrenceKey("default", "payments", "base")),
 		item("undelivered calls of the identity identity", keyspace.UndeliveredKey("identity")),
 		item("lock of a trace's remote executor", keyspace.ExecutorKey(id)),

@@ -207,7 +207,7 @@ func (cs *confirmations) keep(ctx context.Context, l *loop, origin tga.ID, body 
 	digest := body.EvidenceDigest
 	b := chain.Batch{
 		Notes:       []chain.NewNote{{Kind: tga.NoteConfirmation, Who: whoRuntime, Body: raw}},
-		Attachments: []chain.Attachment{{Kind: chain.AttachBlob, Key: keyspace.DigestKey(digest), Value: evidence}},
+		Attachments: []chain.Attachment{{Kind: chain.AttachBlob, Key: keyspace.EvidenceKey(digest, origin), Value: evidence}},
 	}
 	err = cs.onTrace(ctx, l, origin, func(lease chain.Lease) error {
 		if asks {

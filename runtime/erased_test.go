@@ -91,3 +91,46 @@ func TestNothingIsSentWithoutItsKey(t *testing.T) {
 	}
 	b.wantSends(sends)
 }
+
+// TestQuestionWhoseKeyCannotBeHad: what people are asked is sealed with its call. While the key
+// cannot be had nobody's answer counts, and nothing is sent; once it is destroyed there is no question.
+func TestQuestionWhoseKeyCannotBeHad(t *testing.T) {
+	ring := new(chaintest.Ring)
+	b := setup(t, park, needsApproval(1, 0), sealing(ring))
+	ctx := context.Background()
+	first, err := b.call(charge("order-1"))
+	wantCode(t, err, tga.EscalationRequired)
+	second, err := b.call(charge("order-2"))
+	wantCode(t, err, tga.EscalationRequired)
+	ring.Err = tga.Errorf(tga.StoreUnavailable, "the ring is down")
+	_, err = b.rt.Decide(ctx, first.TraceID, vote("ann", true))
+	wantCode(t, err, tga.StoreUnavailable)
+	_, err = b.rt.Approvals(ctx)
+	wantCode(t, err, tga.StoreUnavailable)
+	b.wantSends(0)
+	ring.Err = nil
+	if all, err := b.rt.Approvals(ctx); err != nil || len(all) != 2 {
+		t.Errorf("%d questions, %v", len(all), err)
+	}
+	if got, err := b.rt.Decide(ctx, first.TraceID, vote("ann", true)); err != nil || got.State != tga.Completed {
+		t.Errorf("%+v, %v", got, err)
+	}
+	b.wantSends(1)
+	trace, err := b.db.Load(ctx, second.TraceID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ring.Destroy(trace.Key); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if all, err := b.rt.Approvals(ctx); err != nil || len(all) != 0 {
+			t.Errorf("%d questions, %v", len(all), err)
+		}
+		if _, err = b.rt.Decide(ctx, second.TraceID, vote("ann", true)); err == nil {
+			t.Error("a question that nobody can read was answered")
+		}
+		b.wantSends(1)
+		b.reopen()
+	}
+}

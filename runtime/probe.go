@@ -58,7 +58,7 @@ func (p *probes) probe(ctx context.Context, l *loop, record *ledger.Record) erro
 	}
 	body, detail := heard(&probed, attempt, fenced)
 	if len(detail) > 0 {
-		l.attachments = append(l.attachments, chain.Attachment{Kind: chain.AttachBlob, Key: keyspace.DigestKey(tga.Sum(detail)), Value: detail})
+		l.attachments = append(l.attachments, chain.Attachment{Kind: chain.AttachBlob, Key: keyspace.EvidenceKey(tga.Sum(detail), l.lease.TraceID), Value: detail})
 	}
 	switch d.Action {
 	case ledger.RecordEffect:
@@ -243,4 +243,22 @@ func questioned(t *chain.Trace, attempt uint32) bool {
 		}
 	}
 	return false
+}
+
+// Evidence returns the evidence with a digest that a trace has, or any trace for the zero id; nil
+// where there is none. A store of format 2 has it under its digest alone.
+func (rt *Runtime) Evidence(ctx context.Context, digest tga.Digest, trace tga.ID) ([]byte, error) {
+	if !trace.IsZero() {
+		raw, err := rt.store.Attachment(ctx, chain.AttachBlob, keyspace.EvidenceKey(digest, trace))
+		if raw == nil && err == nil {
+			raw, err = rt.store.Attachment(ctx, chain.AttachBlob, keyspace.DigestKey(digest))
+		}
+		return raw, err
+	}
+	for a, err := range rt.store.Attachments(ctx, chain.AttachBlob, keyspace.EvidencePrefix(digest)) {
+		if err != nil || tga.Sum(a.Value) == digest { // what lies there under another name is no evidence
+			return a.Value, err
+		}
+	}
+	return nil, nil
 }

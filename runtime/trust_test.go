@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -296,7 +297,7 @@ func TestEvidenceOfAProbeIsBounded(t *testing.T) {
 			}
 		}
 		digest := tga.Sum(said.Evidence.Detail[:want])
-		noted, err := b.db.Attachment(t.Context(), chain.AttachBlob, digest[:])
+		noted, err := b.db.Attachment(t.Context(), chain.AttachBlob, keyspace.EvidenceKey(digest, res.TraceID))
 		if kept != want || err != nil || len(noted) != want {
 			t.Errorf("of %d bytes the effect keeps %d and the note %d, want %d; %v", size, kept, len(noted), want, err)
 		}

@@ -34,6 +34,7 @@ func formats() []Format {
 		{"LogBody", number(tga.LogBodyVersion)},
 		{"EntryFrame", number(tga.EntryFrameVersion)},
 		{"SealedFrame", number(tga.SealedFrameVersion)},
+		{"SealedValue", number(tga.SealedValueVersion)},
 		{"NoteFrame", number(tga.NoteFrameVersion)},
 		{"StoreValue", number(tga.StoreValueVersion)},
 		{"LedgerRecord", number(tga.LedgerRecordVersion)},

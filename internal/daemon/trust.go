@@ -150,37 +150,36 @@ func approvalOf(a runtime.Approval) *wire.Approval {
 	return m
 }
 
-// evidence answers with stored evidence. It lies under its digest alone, so a peer that is
-// bound to a namespace names a trace of it whose log names the digest.
+// evidence answers with stored evidence. A peer that is bound to a namespace names a trace of it
+// whose log names the digest.
 func (q *request) evidence() (any, error) {
 	digest, err := tga.ParseDigest(q.r.PathValue("digest"))
 	if err != nil {
 		return nil, tga.Errorf(tga.ValidationError, "digest in the path: %w", err).At("/digest")
 	}
 	missing := tga.Errorf(tga.NotFound, "there is no evidence %s", digest)
-	named := false
+	var id tga.ID // that the peer names
 	if text := q.r.URL.Query().Get("trace"); text != "" {
-		id, err := tga.ParseID(text)
-		if err != nil {
+		if id, err = tga.ParseID(text); err != nil {
 			return nil, err.(*tga.Error).At("/trace")
 		}
 		t, err := q.trace(id)
 		if err != nil {
 			return nil, err
 		}
-		if named = names(t, digest); !named {
+		if !names(t, digest) {
 			return nil, missing.In(id)
 		}
 	} else if !q.peer.all() {
 		return nil, tga.Errorf(tga.ValidationError, "want ?trace=, a trace whose log names the evidence").At("/trace")
 	}
-	raw, err := q.d.db.Attachment(q.r.Context(), chain.AttachBlob, digest[:])
+	raw, err := q.d.rt.Evidence(q.r.Context(), digest, id)
 	if err != nil {
 		return nil, err
 	}
 	switch got := tga.Sum(raw); {
-	case raw == nil, got != digest && !named:
-		return nil, missing // what lies there under another name is no evidence
+	case raw == nil:
+		return nil, missing
 	case got != digest:
 		e := tga.Errorf(tga.StateChecksumMismatch, "the evidence of %d bytes has another digest than its name", len(raw))
 		e.WantDigest, e.GotDigest, e.Where = digest, got, "stored"

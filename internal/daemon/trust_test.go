@@ -356,7 +356,7 @@ func TestGivenUpAttemptIsLicensedAtOnce(t *testing.T) {
 }
 
 // TestWhoSubmitsDoesNotApprove: the submitter is the peer, and the peer alone: nothing in a
-// TestEvidenceStaysInItsNamespace: evidence lies under its digest alone, so a peer that is
+// TestEvidenceStaysInItsNamespace: traces may have the same evidence, so a peer that is
 // bound to a namespace has to name a trace of its own whose log names it.
 func TestEvidenceStaysInItsNamespace(t *testing.T) {
 	s := newShop(t)

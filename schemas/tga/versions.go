@@ -16,12 +16,13 @@ const (
 	// (engine), ledger records.
 	EntryFrameVersion   = 1
 	SealedFrameVersion  = 2 // of an entry whose parts are sealed
+	SealedValueVersion  = 1 // of a value beside the entries that is sealed
 	NoteFrameVersion    = 1
 	StoreValueVersion   = 1
 	LedgerRecordVersion = 1
 
 	// StoreVersion is that of the store as a whole: its keys and what they mean.
-	StoreVersion = 2
+	StoreVersion = 3
 	// WatermarkVersion ends the magic number of WATERMARK.
 	WatermarkVersion = 2
 	// SealedSegmentVersion is that of the files of archived traces.

@@ -22,7 +22,7 @@ type Trace struct {
 	// nobody's namespace then, so that no tenant reaches what another asked for.
 	Namespace string
 	Deadline  tga.Millis // meta.deadline of the request, 0 = none
-	Key       KeyID      // key that its newest sealed entry is sealed under, 0 = none
+	Key       KeyID      // key that what was last appended to it is sealed under, 0 = none
 	Head      Head
 	Entries   []tga.LogEntry // at most four
 

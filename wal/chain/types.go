@@ -69,7 +69,7 @@ const (
 	AttachBeginID  AttachmentKind = 'i' // key: digest; value: trace of a begin id
 	AttachTimer    AttachmentKind = 'q' // key: due millis, trace id
 	AttachStream   AttachmentKind = 't' // key: stream id, seq
-	AttachBlob     AttachmentKind = 'w' // key: digest
+	AttachBlob     AttachmentKind = 'w' // key: evidence of a trace, node of a working state
 )
 
 // AttachmentKinds are all of them: who copies or compares a store goes through each.

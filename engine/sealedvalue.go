@@ -1,0 +1,125 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// What is stored of the value of an attachment is the value itself; or, where the value is sealed:
+//
+//	 0  FF "SEALED" version [1]
+//	 8  key id [8]
+//	16  nonce [12], ciphertext and tag [16] of AES-256-GCM
+//
+// A value that begins with FF "SEALED" itself and is not sealed has key id 0 before it, so no value
+// is taken for another one. The additional data is the store's key of the attachment, with its kind
+// byte: a stored value opens nowhere else. No part of an entry has so short a one.
+const (
+	valueMark   = "\xffSEALED"
+	valueHeader = len(valueMark) + 1 + 8
+)
+
+var errNoRing = errors.New("the store is open without its key ring")
+
+// ofTrace reports whether an attachment says something of a trace: what people are asked about it, or
+// evidence of it. It is sealed under the trace's key, and goes with it. Nodes of a working state come
+// with a trace too, and are needed after it.
+func ofTrace(trace tga.ID, a *chain.Attachment) bool {
+	return a.Kind == chain.AttachApproval || a.Kind == chain.AttachBlob && len(a.Key) == 32 && tga.ID(a.Key[16:]) == trace
+}
+
+// seals reports whether an append to a trace has a value that a store with a key ring seals.
+func seals(trace tga.ID, attachments []chain.Attachment) bool {
+	for i := range attachments {
+		if a := &attachments[i]; a.Value != nil && ofTrace(trace, a) {
+			return true
+		}
+	}
+	return false
+}
+
+// storedValue returns what is stored of an attachment's value under the store's key at: the value
+// itself, or where key is not 0 the value sealed under it. STORE_UNAVAILABLE: it cannot be sealed.
+func storedValue(at, value []byte, key chain.KeyID, keys chain.Keys) ([]byte, error) {
+	if key == 0 && !bytes.HasPrefix(value, []byte(valueMark)) {
+		return value, nil
+	}
+	out := make([]byte, 0, valueHeader+chain.SealOverhead+len(value))
+	out = append(append(out, valueMark...), tga.SealedValueVersion)
+	out = binary.BigEndian.AppendUint64(out, uint64(key))
+	if key == 0 {
+		return append(out, value...), nil
+	}
+	err := errNoRing
+	if keys != nil {
+		out, err = keys.Seal(out, key, value, at)
+	}
+	if err == nil && len(out) != cap(out) {
+		err = tga.Errorf(tga.GenericStateError, "a key ring sealed %d bytes as %d", len(value), len(out)-valueHeader)
+	}
+	if err != nil {
+		return nil, valueUnavailable("seal", at, key, err)
+	}
+	return out, nil
+}
+
+// valueKey returns the key that a stored value is sealed under, 0 where it is not sealed.
+func valueKey(stored []byte) chain.KeyID {
+	if len(stored) < valueHeader || !bytes.HasPrefix(stored, []byte(valueMark)) {
+		return 0
+	}
+	return chain.KeyID(binary.BigEndian.Uint64(stored[valueHeader-8:]))
+}
+
+// openValue returns the value of what [storedValue] made. [chain.ErrKeyDestroyed]: it is erased.
+// STORE_UNAVAILABLE: the key cannot be had. STATE_CHECKSUM_MISMATCH: the bytes are not what was
+// stored there.
+func openValue(at, stored []byte, keys chain.Keys) ([]byte, error) {
+	if !bytes.HasPrefix(stored, []byte(valueMark)) {
+		return stored, nil
+	}
+	fault := func(code tga.Code, format string, args ...any) error {
+		err := tga.Errorf(code, "the value under the key %x: "+format, append([]any{at}, args...)...)
+		err.Where = "stored"
+		return err
+	}
+	if len(stored) < valueHeader {
+		return nil, fault(tga.StateChecksumMismatch, "%d bytes are none that is sealed", len(stored))
+	}
+	if v := stored[len(valueMark)]; v > tga.SealedValueVersion {
+		return nil, fault(tga.FormatTooNew, "version %d, this program knows %d", v, tga.SealedValueVersion)
+	} else if v != tga.SealedValueVersion {
+		return nil, fault(tga.StateChecksumMismatch, "version %d", v)
+	}
+	key, b := valueKey(stored), stored[valueHeader:]
+	switch {
+	case key == 0 && !bytes.HasPrefix(b, []byte(valueMark)):
+		return nil, fault(tga.StateChecksumMismatch, "it needs no mark")
+	case key == 0:
+		return b, nil
+	case len(b) < chain.SealOverhead:
+		return nil, fault(tga.StateChecksumMismatch, "%d bytes are none that is sealed", len(stored))
+	case keys == nil:
+		return nil, valueUnavailable("open", at, key, errNoRing)
+	}
+	value, err := keys.Open(make([]byte, 0, len(b)-chain.SealOverhead), key, b, at)
+	switch {
+	case errors.Is(err, chain.ErrKeyDestroyed):
+		return nil, chain.ErrKeyDestroyed
+	case tga.CodeOf(err) == tga.StateChecksumMismatch:
+		return nil, fault(tga.StateChecksumMismatch, "%w", err)
+	case err != nil:
+		return nil, valueUnavailable("open", at, key, err)
+	}
+	return value, nil
+}
+
+// valueUnavailable says that a value can be neither sealed nor opened now. It says nothing about
+// the bytes that are stored.
+func valueUnavailable(verb string, at []byte, key chain.KeyID, cause error) error {
+	return tga.Errorf(tga.StoreUnavailable, "%s the value under the key %x: data key %d: %w", verb, at, key, cause)
+}
