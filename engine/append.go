@@ -225,9 +225,12 @@ func (db *DB) link(head fold, lease chain.Lease, b chain.Batch) (*step, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &step{lease: lease, before: head, after: t.Successor(), committed: now, attachments: b.Attachments}
+	s := &step{lease: lease, before: head, after: t.Successor(), committed: now}
 	if key != 0 {
 		s.after.Key = key
+	}
+	if s.attachments, err = db.beside(t.ID, key, b.Attachments); err != nil {
+		return nil, err
 	}
 	if s.entries = s.one[:0]; len(b.Artifacts) > len(s.one) {
 		s.entries = make([]chain.Entry, 0, len(b.Artifacts))

@@ -10,8 +10,9 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Attachment returns a value written with an append, nil where there is none, and where the key that
-// it is sealed under was destroyed. STORE_UNAVAILABLE: that key cannot be had.
+// Attachment returns a value written with an append, nil where there is none. One whose key was
+// destroyed is not there; but an item of a stream is there, without a byte, so that nobody begins
+// again what is erased. STORE_UNAVAILABLE: the key cannot be had.
 func (db *DB) Attachment(ctx context.Context, kind chain.AttachmentKind, key []byte) ([]byte, error) {
 	stored, err := keyspace.AppendAttachment(nil, keyspace.Kind(kind), key)
 	if err != nil {
@@ -27,13 +28,13 @@ func (db *DB) Attachment(ctx context.Context, kind chain.AttachmentKind, key []b
 	}
 	value, err = openValue(stored, value, db.index.keys)
 	if errors.Is(err, chain.ErrKeyDestroyed) {
-		return nil, nil
+		return erased(kind), nil
 	}
 	return value, err
 }
 
 // Attachments yields the attachments of a kind whose key starts with prefix, in key
-// order. Those that are sealed under a destroyed key are left out.
+// order, each as [DB.Attachment] returns it.
 func (db *DB) Attachments(ctx context.Context, kind chain.AttachmentKind, prefix []byte) iter.Seq2[chain.Attachment, error] {
 	return func(yield func(chain.Attachment, error) bool) {
 		lower, upper, err := keyspace.AttachmentBounds(keyspace.Kind(kind), prefix)
@@ -50,7 +51,9 @@ func (db *DB) Attachments(ctx context.Context, kind chain.AttachmentKind, prefix
 			for _, row := range rows {
 				value, err := openValue(row.key, row.value, keys)
 				if errors.Is(err, chain.ErrKeyDestroyed) {
-					continue
+					if value, err = erased(kind), nil; value == nil {
+						continue
+					}
 				}
 				if !yield(chain.Attachment{Kind: kind, Key: row.key[1:], Value: value}, err) || err != nil {
 					return
@@ -61,6 +64,14 @@ func (db *DB) Attachments(ctx context.Context, kind chain.AttachmentKind, prefix
 			yield(chain.Attachment{}, err)
 		}
 	}
+}
+
+// erased is what is read of a value whose key was destroyed.
+func erased(kind chain.AttachmentKind) []byte {
+	if kind == chain.AttachStream {
+		return []byte{}
+	}
+	return nil
 }
 
 const attachmentPage = 256

@@ -19,16 +19,16 @@ type step struct {
 	entries     []chain.Entry
 	one         [1]chain.Entry // room for them
 	notes       []tga.Note
-	attachments []chain.Attachment
-	committed   tga.Millis     // the store's clock
-	newestTS    tga.Millis     // of the entries and notes
-	hash        [32]byte       // of the ledger key, where it has to do with one
-	keyed       bool           // it does, and the key's lock is held for it
-	first       bool           // nobody has used that key before
-	record      *ledger.Record // nil where the append leaves the ledger alone
-	room        *room          // of the entries' preimages, until they are encoded
-	commit      *commitment    // what it is committed with
-	own         commitment     // that, where it is the first of its batch
+	attachments []chain.Attachment // with what is stored of their values
+	committed   tga.Millis         // the store's clock
+	newestTS    tga.Millis         // of the entries and notes
+	hash        [32]byte           // of the ledger key, where it has to do with one
+	keyed       bool               // it does, and the key's lock is held for it
+	first       bool               // nobody has used that key before
+	record      *ledger.Record     // nil where the append leaves the ledger alone
+	room        *room              // of the entries' preimages, until they are encoded
+	commit      *commitment        // what it is committed with
+	own         commitment         // that, where it is the first of its batch
 }
 
 // steps are those of one append, each of another trace.
@@ -150,18 +150,15 @@ func (w *writer) step(s *step) {
 		}
 	}
 	w.openIndex(s)
-	for i := range s.attachments {
-		a := &s.attachments[i]
+	for _, a := range s.attachments {
 		key, err := keyspace.AppendAttachment(w.key[:0], keyspace.Kind(a.Kind), a.Key)
 		switch {
 		case err != nil:
 			w.fail(err)
 		case a.Value == nil:
 			w.delete(key)
-		case ofTrace(s.after.ID, a):
-			w.sealed(key, a.Value, s.after.Key)
 		default:
-			w.sealed(key, a.Value, 0)
+			w.body(key, a.Value)
 		}
 	}
 	if w.size > chain.MaxBatch {
@@ -286,14 +283,6 @@ func (w *writer) body(key, body []byte) {
 		return
 	}
 	w.file(key, body)
-}
-
-// sealed sets the value of an attachment, sealed under a key; 0 is none.
-func (w *writer) sealed(at, value []byte, key chain.KeyID) {
-	stored, err := storedValue(at, value, key, w.keys)
-	if w.fail(err); err == nil {
-		w.body(at, stored)
-	}
 }
 
 // file sets a value that has a file of its own.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"unicode/utf8"
 
@@ -11,9 +12,11 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Erasure says what is to be erased: the traces named, or every trace of a subject.
+// Erasure says what is to be erased: all that it names, or every trace of a subject.
 type Erasure struct {
 	Traces []tga.ID
+	Turns  []tga.ID // of agents, that have ended: their journals
+	Kept   []string // tool servers of the namespace: what remote executors keep about them
 	// Namespace and Subject are those of the requests (meta.namespace, meta.subject). "" is the
 	// default namespace.
 	Namespace, Subject string
@@ -27,14 +30,23 @@ type Erasure struct {
 // Erased says what [DB.Erase] did.
 type Erased struct {
 	Traces  int // erased now
+	Turns   int // likewise
+	Kept    int // tool servers, likewise
 	Already int // of those named, erased before
 	Keys    int // destroyed
 	// Shared counts traces whose key is that of a subject. It is not destroyed for the sake of one
 	// trace: copies of the store, and backups, still have what the trace carried.
 	Shared int
-	// Unsealed counts traces that had no key, or not for every entry: likewise.
+	// Left counts traces that cannot be read: whether they are of the subject is not known, and they
+	// are as they were. Unread names the first of them.
+	Left   int
+	Unread []Problem
+	// Unsealed counts traces, turns and kept values that had no key, or not for every entry and value: likewise.
 	Unsealed int
 }
+
+// mostUnread is how many traces that cannot be read are named.
+const mostUnread = 100
 
 // Most of one erasure: what is under way is remembered as one value of the store.
 const (
@@ -56,7 +68,8 @@ const (
 // STATE_INVALID_TRANSITION: a trace has not ended, or something is still to come of it.
 // STATE_LOCK_ACQUIRE_FAILED: somebody is at it. Nothing is erased then, unless Leave says to leave
 // such a trace out. NOT_FOUND: a trace has no entry; nothing is erased. After STORE_UNAVAILABLE it
-// may be under way: the same call, or the next open, goes on.
+// may be under way: the same call, or the next open, goes on. After STATE_CHECKSUM_MISMATCH it is
+// done but for what may stand in a damaged segment of the log, which the next one tries again.
 func (db *DB) Erase(ctx context.Context, what Erasure) (done Erased, err error) {
 	if err := db.health.enter(); err != nil {
 		return done, err
@@ -73,10 +86,10 @@ func (db *DB) Erase(ctx context.Context, what Erasure) (done Erased, err error) 
 
 func (e *Erasure) check() error {
 	switch {
-	case (len(e.Traces) > 0) == (e.Subject != ""):
-		return tga.Errorf(tga.ValidationError, "erase: name traces, or a subject, and not both")
-	case len(e.Traces) > MaxErasedTraces:
-		return tga.Errorf(tga.LimitExceeded, "erase %d traces: at most %d at once", len(e.Traces), MaxErasedTraces)
+	case (len(e.Traces)+len(e.Turns)+len(e.Kept) > 0) == (e.Subject != ""):
+		return tga.Errorf(tga.ValidationError, "erase: name traces, turns or tool servers, or a subject, and not both")
+	case len(e.Traces)+len(e.Turns)+len(e.Kept) > MaxErasedTraces:
+		return tga.Errorf(tga.LimitExceeded, "erase %d traces, %d turns and what is kept about %d tool servers: at most %d at once", len(e.Traces), len(e.Turns), len(e.Kept), MaxErasedTraces)
 	case e.Who == "" || utf8.RuneCountInString(e.Who) > maxEraser:
 		return tga.Errorf(tga.ValidationError, "erase: say who asks for it, in at most %d characters", maxEraser)
 	case e.Reason == "" || utf8.RuneCountInString(e.Reason) > maxReason || !utf8.ValidString(e.Reason) || !utf8.ValidString(e.Who):
@@ -94,13 +107,18 @@ func (a *eraser) erase(ctx context.Context, what Erasure) (done Erased, err erro
 	case <-ctx.Done():
 		return done, ctx.Err()
 	}
-	if err := a.finish(ctx); err != nil { // what an earlier one left
-		return done, err
+	left, stands := a.finish(ctx) // what an earlier one left
+	if stands != nil && !errors.Is(stands, errStands) {
+		return done, stands
 	}
 	m, done, err := a.plan(ctx, what)
-	if err != nil || len(m.Traces) == 0 && len(m.Keys) == 0 {
+	if err != nil {
 		return done, err
 	}
+	if m.empty() && len(m.Keys) == 0 {
+		return done, stands
+	}
+	m.also(&left)
 	if err := a.room(&m); err != nil {
 		return Erased{}, tga.Errorf(tga.StoreUnavailable, "nothing was erased: %w", err)
 	}
@@ -131,15 +149,22 @@ func (a *eraser) plan(ctx context.Context, what Erasure) (m erasing, done Erased
 		if len(m.Traces) == MaxErasedTraces || len(m.Keys) >= maxErasedKeys {
 			return tga.Errorf(tga.LimitExceeded, "erase: over %d traces or keys at once", MaxErasedTraces)
 		}
+		keys, err := a.keysOf(t)
+		if err == nil {
+			err = a.add(keys, &m, &done)
+		}
+		if err != nil {
+			return a.leave(ctx, &what, id, err, &done)
+		}
 		done.Traces++
 		m.Traces = append(m.Traces, id)
-		return a.keysOf(t, &m, &done)
+		return nil
 	}
 	if what.Subject != "" {
 		err := a.planSubject(ctx, what, &m, &done, take)
 		return m, done, err
 	}
-	for _, id := range slices.CompactFunc(slices.SortedFunc(slices.Values(what.Traces), compareIDs), func(a, b tga.ID) bool { return a == b }) {
+	for _, id := range each(what.Traces) {
 		t, err := a.look(ctx, id)
 		if err != nil {
 			return m, done, err
@@ -148,14 +173,22 @@ func (a *eraser) plan(ctx context.Context, what Erasure) (m erasing, done Erased
 			return m, done, err
 		}
 	}
+	if err := a.planStreams(&what, &m, &done); err != nil {
+		return m, done, err
+	}
 	done.Keys = len(m.Keys)
 	return m, done, nil
+}
+
+// each returns ids in order, each once.
+func each(ids []tga.ID) []tga.ID {
+	return slices.Compact(slices.SortedFunc(slices.Values(ids), compareIDs))
 }
 
 // planSubject is plan for the traces of a subject. From the retirement of its keys on no new
 // trace gets one of them, and what was appended before is durable once the barrier is: so every
 // trace that has such a key is found. A request that was appended without a key is found by what
-// it says.
+// it says. A trace that cannot be read is left, and told.
 func (a *eraser) planSubject(ctx context.Context, what Erasure, m *erasing, done *Erased, take func(tga.ID, *segment.Trace) error) error {
 	if what.Namespace == "" {
 		what.Namespace = tga.DefaultNamespace
@@ -169,7 +202,7 @@ func (a *eraser) planSubject(ctx context.Context, what Erasure, m *erasing, done
 		}
 		m.Keys = keys
 	}
-	own := map[chain.KeyID]bool{}
+	own, pending := map[chain.KeyID]bool{}, false
 	for _, k := range m.Keys {
 		own[k] = true
 	}
@@ -179,7 +212,9 @@ func (a *eraser) planSubject(ctx context.Context, what Erasure, m *erasing, done
 	err := a.eachTrace(ctx, func(id tga.ID) error {
 		t, err := a.look(ctx, id)
 		if err != nil {
-			return err
+			open, oerr := a.index.get(keyspace.AppendOpen(nil, id))
+			pending = pending || open != nil || oerr != nil
+			return a.leave(ctx, &what, id, err, done)
 		}
 		mine := false
 		for i := range t.Entries {
@@ -199,7 +234,14 @@ func (a *eraser) planSubject(ctx context.Context, what Erasure, m *erasing, done
 		}
 		return take(id, t)
 	})
-	done.Shared, done.Keys = 0, len(m.Keys) // a key of the subject's goes with all its traces
+	if pending && len(own) > 0 {
+		// One that is open may be the subject's, and be read again once the store is repaired: then it
+		// needs its key.
+		m.Keys = m.Keys[len(own):]
+	} else {
+		done.Shared = 0 // a key of the subject's goes with all its traces
+	}
+	done.Keys = len(m.Keys)
 	return err
 }
 
@@ -270,40 +312,59 @@ func gone(t *segment.Trace) bool {
 	return true
 }
 
-// keysOf adds the keys of a trace, and of what lies beside it, that no other trace has.
-func (a *eraser) keysOf(t *segment.Trace, m *erasing, done *Erased) error {
-	var keys []chain.KeyID
+// keysOf returns the keys of a trace, and of what lies beside it; 0 stands for what has none.
+func (a *eraser) keysOf(t *segment.Trace) (keys []chain.KeyID, err error) {
 	for i := range t.Entries {
 		keys = append(keys, t.Entries[i].Key)
 	}
 	for _, at := range a.beside(t.ID, t.Notes) {
 		stored, err := a.index.get(at)
-		if err != nil {
-			return err
-		}
-		if stored != nil {
+		switch {
+		case tga.CodeOf(err) == tga.StateChecksumMismatch: // it goes all the same
+			keys = append(keys, 0)
+		case err != nil:
+			return nil, err
+		case stored != nil:
 			keys = append(keys, valueKey(stored))
 		}
 	}
+	return keys, nil
+}
+
+// add adds the keys of a trace or a stream that no other has. On an error nothing is added.
+func (a *eraser) add(keys []chain.KeyID, m *erasing, done *Erased) error {
 	slices.Sort(keys)
-	if keys[0] == 0 {
-		done.Unsealed++
-	}
-	shared := false
-	for _, key := range slices.Compact(keys) {
+	shared, own := false, len(m.Keys)
+	for _, key := range slices.Compact(slices.Clone(keys)) {
 		if key == 0 {
 			continue
 		}
 		is, err := a.ringed.ring.Shared(key)
 		if err != nil {
+			m.Keys = m.Keys[:own]
 			return err
 		}
 		if shared = shared || is; !is {
 			m.Keys = append(m.Keys, key)
 		}
 	}
+	if len(keys) > 0 && keys[0] == 0 {
+		done.Unsealed++
+	}
 	if shared {
 		done.Shared++
+	}
+	return nil
+}
+
+// leave leaves a trace that cannot be read out of the erasure of a subject; one that was named refuses
+// it. What concerns more than the trace refuses it too.
+func (a *eraser) leave(ctx context.Context, what *Erasure, id tga.ID, err error, done *Erased) error {
+	if what.Subject == "" || ctx.Err() != nil || a.health.sick() != nil {
+		return err
+	}
+	if done.Left++; len(done.Unread) < mostUnread {
+		done.Unread = append(done.Unread, Problem{TraceID: id, Err: err})
 	}
 	return nil
 }

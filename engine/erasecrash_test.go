@@ -281,7 +281,7 @@ func TestErasureGoesOnOnceTheRingIsBack(t *testing.T) {
 			db = open(t, "store", o)
 		} else {
 			ring.down = false
-			if done := erase(t, db, engine.Erasure{Traces: []tga.ID{s.trace}}); done != (engine.Erased{Already: 1}) {
+			if done := erase(t, db, engine.Erasure{Traces: []tga.ID{s.trace}}); !same(done, engine.Erased{Already: 1}) {
 				t.Errorf("erased %+v", done)
 			}
 		}

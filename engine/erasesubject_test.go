@@ -69,7 +69,7 @@ func TestErasedSubject(t *testing.T) {
 			if tr, err := db.Load(t.Context(), next.trace); err != nil || tr.Effect == nil {
 				t.Errorf("the next call: %+v, %v", tr, err)
 			}
-			if done := erase(t, db, engine.Erasure{Subject: "nobody"}); done != (engine.Erased{}) {
+			if done := erase(t, db, engine.Erasure{Subject: "nobody"}); !same(done, engine.Erased{}) {
 				t.Errorf("of nobody %+v are erased", done)
 			}
 		})
@@ -82,7 +82,7 @@ func TestTraceOfASubjectIsErasedOnThisDisk(t *testing.T) {
 	ring := &chaintest.Ring{BySubject: true}
 	db := open(t, "store", withRing(vfs.NewMem(), ring))
 	run(t, db, spec{trace: id(1), subject: "alice"}, spec{trace: id(2), subject: "alice"})
-	if done := erase(t, db, engine.Erasure{Traces: []tga.ID{id(1)}}); done != (engine.Erased{Traces: 1, Shared: 1}) || len(ring.Destroyed) > 0 {
+	if done := erase(t, db, engine.Erasure{Traces: []tga.ID{id(1)}}); !same(done, engine.Erased{Traces: 1, Shared: 1}) || len(ring.Destroyed) > 0 {
 		t.Errorf("erased %+v, destroyed %v", done, ring.Destroyed)
 	}
 	wantErased(t, db, spec{trace: id(1), subject: "alice"})

@@ -30,19 +30,27 @@ type eraser struct {
 	logger    *slog.Logger
 	ringed    *ringed
 	space     *space
+	owned     *ownerKeys
 	choosing  *sync.RWMutex // held for reading from the choice of a trace's key to its place in the queue of commits
 }
 
 // erasing is an erasure under way, the value of `m` `erasing` as JSON. It is there from before the
 // first trace is changed until nothing on the disk has the old bytes: an open goes on with it.
 type erasing struct {
-	Traces []tga.ID      `json:"traces"`
-	Keys   []chain.KeyID `json:"keys"` // to be destroyed
-	Who    string        `json:"who"`
-	Reason string        `json:"reason"`
+	Traces  []tga.ID      `json:"traces"`
+	Streams []tga.ID      `json:"streams,omitempty"`
+	Keys    []chain.KeyID `json:"keys"` // to be destroyed
+	Who     string        `json:"who"`
+	Reason  string        `json:"reason"`
 }
 
-const metaErasing = "erasing"
+// empty reports whether nothing of the store is to be erased, keys alone.
+func (m *erasing) empty() bool { return len(m.Traces) == 0 && len(m.Streams) == 0 }
+
+const (
+	metaErasing = "erasing"
+	metaBarrier = "barrier" // never set: its deletion is a record
+)
 
 func compareIDs(a, b tga.ID) int { return bytes.Compare(a[:], b[:]) }
 
@@ -58,8 +66,12 @@ func (a *eraser) remember(m erasing, fresh bool) error {
 	return a.commits.applyIn(w, fresh)
 }
 
-// barrier returns once everything that was queued is durable. No erasure is under way.
-func (a *eraser) barrier() error { return a.forget() }
+// barrier returns once everything that was queued is durable.
+func (a *eraser) barrier() error {
+	w := a.commits.newWriter()
+	w.delete(keyspace.AppendMeta(nil, metaBarrier))
+	return a.commits.apply(w)
+}
 
 // forget says that no erasure is under way any more.
 func (a *eraser) forget() error {
@@ -68,27 +80,37 @@ func (a *eraser) forget() error {
 	return a.commits.apply(w)
 }
 
-// finish goes on with an erasure that was begun; there may be none.
-func (a *eraser) finish(ctx context.Context) error {
-	var m erasing
+// also adds what an earlier erasure could not finish.
+func (m *erasing) also(left *erasing) {
+	m.Traces = each(append(m.Traces, left.Traces...))
+	m.Streams = each(append(m.Streams, left.Streams...))
+	m.Keys = append(m.Keys, left.Keys...)
+}
+
+// finish goes on with an erasure that was begun; there may be none. It returns what is still to be done
+// of it with an error.
+func (a *eraser) finish(ctx context.Context) (m erasing, err error) {
 	if has, err := a.index.metaJSON(metaErasing, &m); err != nil || !has {
-		return err
+		return m, err
 	}
 	if err := a.ringed.missing(); err != nil {
-		return err
+		return m, err
 	}
 	if err := a.room(&m); err != nil {
-		return tga.Errorf(tga.StoreUnavailable, "an erasure of %d traces that was begun is not finished: %w", len(m.Traces), err)
+		return m, tga.Errorf(tga.StoreUnavailable, "an erasure of %d traces that was begun is not finished: %w", len(m.Traces), err)
 	}
-	return a.carryOut(ctx, m)
+	if err := a.carryOut(ctx, m); err != nil {
+		return m, err
+	}
+	return erasing{}, nil
 }
 
 // room returns STORE_UNAVAILABLE where the disk may not hold what an erasure takes before it gives anything
 // back: a segment of the log that begins with it, and one that is written anew. A log that cannot begin a
 // segment takes nothing any more, and no open would get past an erasure that it is to finish.
 func (a *eraser) room(m *erasing) error {
-	if len(m.Traces) == 0 {
-		return nil // keys alone
+	if m.empty() {
+		return nil
 	}
 	most := int64(0)
 	for _, seg := range a.log.Full() {
@@ -102,6 +124,9 @@ func (a *eraser) carryOut(ctx context.Context, m erasing) error {
 	if err := a.entries(ctx, &m); err != nil {
 		return err
 	}
+	if err := a.streams(ctx, &m); err != nil {
+		return err
+	}
 	// Only now: whoever reads a trace meanwhile finds it whole, or erased with the note that says why.
 	for _, key := range m.Keys {
 		if a.ringed.ring == nil {
@@ -111,7 +136,8 @@ func (a *eraser) carryOut(ctx context.Context, m erasing) error {
 			return err
 		}
 	}
-	if len(m.Traces) > 0 {
+	a.owned.forget(m.Streams)
+	if !m.empty() {
 		if err := a.clean(ctx, &m); err != nil {
 			return err
 		}
@@ -119,8 +145,8 @@ func (a *eraser) carryOut(ctx context.Context, m erasing) error {
 	if err := a.forget(); err != nil {
 		return err
 	}
-	if len(m.Traces) > 0 {
-		a.logger.Info("traces were erased", "traces", len(m.Traces), "keys", len(m.Keys), "by", m.Who)
+	if !m.empty() {
+		a.logger.Info("traces were erased", "traces", len(m.Traces), "streams", len(m.Streams), "keys", len(m.Keys), "by", m.Who, "reason", m.Reason)
 	}
 	return nil
 }
@@ -365,6 +391,10 @@ func (a *eraser) without(w *writer, n uint64, ids []tga.ID) error {
 // names, removes the files of such bodies, and wipes what the old files had.
 func (a *eraser) clean(ctx context.Context, m *erasing) error {
 	of, other := map[tga.ID]bool{}, map[string]bool{}
+	stream := map[tga.ID]bool{}
+	for _, id := range m.Streams {
+		stream[id] = true
+	}
 	for _, id := range m.Traces {
 		of[id] = true
 		rows, err := a.index.rows(id)
@@ -386,7 +416,7 @@ func (a *eraser) clean(ctx context.Context, m *erasing) error {
 		return err
 	}
 	err := a.rewriteAll(ctx, func(op *wal.Op) (bool, error) {
-		if kind, ok := keyspace.KindOf(op.Key); !other[string(op.Key)] && (!ok || kind != keyspace.Entry && kind != keyspace.Chunk || len(op.Key) < 17 || !of[tga.ID(op.Key[1:17])]) {
+		if !other[string(op.Key)] && !of[idOf(op.Key, keyspace.Entry, keyspace.Chunk)] && !stream[idOf(op.Key, keyspace.Stream)] {
 			return false, nil
 		}
 		row, err := a.index.row(op.Key)
@@ -396,18 +426,30 @@ func (a *eraser) clean(ctx context.Context, m *erasing) error {
 		at, err := decodeRow(row)
 		return !at.names(op), err
 	})
-	if err == nil {
-		err = a.rewriting.sweep(ctx)
+	if err == nil || errors.Is(err, errStands) {
+		err = errors.Join(err, a.rewriting.sweep(ctx))
 	}
 	return errors.Join(err, a.log.Wipe(false))
 }
 
+// idOf returns the id that a key of one of some kinds begins with, the zero id of another key.
+func idOf(key []byte, kinds ...keyspace.Kind) (id tga.ID) {
+	if kind, ok := keyspace.KindOf(key); ok && len(key) >= 17 && slices.Contains(kinds, kind) {
+		id = tga.ID(key[1:17])
+	}
+	return id
+}
+
 // rewriteAll rewrites each segment of the log that has a dead body of which f is true, and each
 // that is still as it was written: behind its last record may be what a crash left of a group that
-// was never acknowledged.
-func (a *eraser) rewriteAll(ctx context.Context, f func(*wal.Op) (bool, error)) error {
+// was never acknowledged. One that is damaged stays as it is, and the error says so.
+func (a *eraser) rewriteAll(ctx context.Context, f func(*wal.Op) (bool, error)) (stands error) {
 	for _, seg := range a.log.Full() {
 		holds, err := a.log.Retains(ctx, seg.Number, f)
+		if tga.CodeOf(err) == tga.StateChecksumMismatch {
+			stands = damagedSegment(seg.Number)
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -421,12 +463,15 @@ func (a *eraser) rewriteAll(ctx context.Context, f func(*wal.Op) (bool, error)) 
 			return err
 		}
 		if _, damaged := a.rewriting.damaged.Load(seg.Number); damaged {
-			return damagedSegment(seg.Number)
+			stands = damagedSegment(seg.Number)
 		}
 	}
-	return nil
+	return stands
 }
 
+// errStands says that all was done that can be.
+var errStands = errors.New("what was erased may still stand in it. Repair the store (tgad verify), then erase it again")
+
 func damagedSegment(n uint64) error {
-	return damaged("erase: segment %d of the log is damaged and cannot be written anew. What was erased may still stand in it: repair the store (tgad verify), then open it again", n)
+	return damaged("erase: segment %d of the log is damaged and cannot be written anew: %w", n, errStands)
 }

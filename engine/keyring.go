@@ -134,6 +134,10 @@ func (r *ringed) keyFor(t *chain.Trace, b *chain.Batch) (chain.KeyID, error) {
 	if n := request.Meta.String(tga.MetaNamespace); n != "" {
 		namespace = n
 	}
+	return r.newKey(namespace, subject)
+}
+
+func (r *ringed) newKey(namespace, subject string) (chain.KeyID, error) {
 	key, err := r.ring.Key(namespace, subject)
 	if err == nil && key == 0 {
 		err = tga.Errorf(tga.StoreUnavailable, "key ring %s gave no key", r.id)

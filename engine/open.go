@@ -28,6 +28,7 @@ type standing struct {
 	// choosing is held for reading while the key of a new trace is chosen and its first append
 	// queued, see [eraser.planSubject].
 	choosing sync.RWMutex
+	owned    ownerKeys
 
 	health      health
 	space       space
@@ -50,6 +51,7 @@ func newStanding(o Options) *standing {
 	s.leases.init()
 	s.rewrites.init()
 	s.cache.init(o.TraceCacheCount, o.TraceCacheBytes)
+	s.owned.init()
 	s.changed.init()
 	s.released.init()
 	return s

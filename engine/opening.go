@@ -146,8 +146,8 @@ func (o *opening) finish(found found) error {
 			return err
 		}
 	}
-	err := o.eraser.finish(context.Background())
-	if tga.CodeOf(err) == tga.StoreUnavailable && o.health.sick() == nil {
+	_, err := o.eraser.finish(context.Background())
+	if (tga.CodeOf(err) == tga.StoreUnavailable || errors.Is(err, errStands)) && o.health.sick() == nil {
 		o.log.Warn("an erasure that was begun cannot be finished now", "error", err)
 		return nil
 	}
@@ -174,7 +174,7 @@ func (o *opening) serve(at position) {
 	}
 	o.eraser = &eraser{
 		traces: o.traces, index: o.index, leases: &o.leases, commits: o.commits, rewriting: o.rewriting, sealer: o.sealer,
-		times: &o.times, log: o.wal, logger: o.log, ringed: &o.ringed, space: &o.space, choosing: &o.choosing,
+		times: &o.times, log: o.wal, logger: o.log, ringed: &o.ringed, space: &o.space, owned: &o.owned, choosing: &o.choosing,
 	}
 }
 

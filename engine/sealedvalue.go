@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
@@ -29,7 +30,7 @@ var errNoRing = errors.New("the store is open without its key ring")
 // evidence of it. It is sealed under the trace's key, and goes with it. Nodes of a working state come
 // with a trace too, and are needed after it.
 func ofTrace(trace tga.ID, a *chain.Attachment) bool {
-	return a.Kind == chain.AttachApproval || a.Kind == chain.AttachBlob && len(a.Key) == 32 && tga.ID(a.Key[16:]) == trace
+	return a.Kind == chain.AttachApproval || a.Kind == chain.AttachBlob && keyspace.EvidenceOf(trace, a.Key)
 }
 
 // seals reports whether an append to a trace has a value that a store with a key ring seals.

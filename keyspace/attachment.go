@@ -77,6 +77,22 @@ func AttachmentBounds(kind Kind, p []byte) (lower, upper []byte, err error) {
 	return lower, upper, nil
 }
 
+// Owned is what the owners' keys of all that is sealed together with an item of a stream, or with a
+// node of a working state, begin with: the stream, or the family's part. It is nil for an item 0, where
+// counters, locks and heads stand, and for other kinds.
+func Owned(kind Kind, key []byte) []byte {
+	switch {
+	case kind == Stream && len(key) == 24 && binary.BigEndian.Uint64(key[16:]) != 0:
+		return key[:16]
+	case kind == Blob && len(key) == 32:
+		return key[:8]
+	}
+	return nil
+}
+
+// EvidenceOf reports whether the owner's key of a blob is that of evidence of a trace.
+func EvidenceOf(trace tga.ID, key []byte) bool { return len(key) == 32 && tga.ID(key[16:]) == trace }
+
 func attachment(kind Kind) bool {
 	return kind == Approval || kind == BeginID || kind == Timer || kind == Stream || kind == Blob
 }

@@ -134,3 +134,54 @@ func TestQuestionWhoseKeyCannotBeHad(t *testing.T) {
 		b.reopen()
 	}
 }
+
+// TestErasedKeptValues: what an executor keeps about a tool server is sealed under a key of its own, and
+// erased for the server as a whole: then nothing is kept, and new values can be. While the key cannot be
+// had nothing is read as absent and nothing is changed.
+func TestErasedKeptValues(t *testing.T) {
+	ring := new(chaintest.Ring)
+	b := setup(t, park, sealing(ring))
+	pin := runtime.KeepRequest{Server: "files", Name: "pin", Value: []byte("nobody reads this")}
+	other := runtime.KeepRequest{Server: "files", Namespace: "tenant", Name: "pin", Value: []byte("this stays")}
+	for _, r := range []runtime.KeepRequest{pin, other} {
+		if _, changed, err := b.rt.Keep(t.Context(), r); err != nil || !changed {
+			t.Fatalf("%v, %v", changed, err)
+		}
+	}
+	kept := func(namespace string) (out []string, err error) {
+		for k, err := range b.rt.Kept(t.Context(), namespace, "files", "") {
+			if err != nil {
+				return out, err
+			}
+			out = append(out, string(k.Value))
+		}
+		return out, nil
+	}
+	ring.Err = tga.Errorf(tga.StoreUnavailable, "the ring is down")
+	_, _, err := b.rt.Keep(t.Context(), pin)
+	wantCode(t, err, tga.StoreUnavailable)
+	_, err = kept("")
+	wantCode(t, err, tga.StoreUnavailable)
+	ring.Err = nil
+	done, err := b.db.Erase(t.Context(), engine.Erasure{Kept: []string{"files"}, Who: "operator", Reason: "asked for"})
+	if err != nil || done.Kept != 1 || done.Keys != 1 {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	for range 2 {
+		if got, err := kept(""); err != nil || len(got) != 0 {
+			t.Errorf("kept: %q, %v", got, err)
+		}
+		if got, err := kept("tenant"); err != nil || len(got) != 1 || got[0] != "this stays" {
+			t.Errorf("kept of another namespace: %q, %v", got, err)
+		}
+		b.reopen()
+	}
+	again := pin
+	again.Value = []byte("new")
+	if now, changed, err := b.rt.Keep(t.Context(), again); err != nil || !changed || string(now.Value) != "new" {
+		t.Errorf("%q, %v, %v", now.Value, changed, err)
+	}
+	if got, err := kept(""); err != nil || len(got) != 1 || got[0] != "new" {
+		t.Errorf("kept: %q, %v", got, err)
+	}
+}

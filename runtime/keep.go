@@ -57,7 +57,7 @@ func (rt *Runtime) Keep(ctx context.Context, r KeepRequest) (now Kept, changed b
 		return Kept{}, false, err
 	}
 	now = Kept{Name: r.Name}
-	if raw != nil {
+	if len(raw) > 0 { // of one that was erased there is no byte
 		if now, err = parseKept(raw); err != nil {
 			return Kept{}, false, err
 		}
@@ -90,6 +90,9 @@ func (rt *Runtime) Kept(ctx context.Context, namespace, server, after string) it
 		for a, err := range rt.store.Attachments(ctx, chain.AttachStream, keyspace.StreamPrefix(stream)) {
 			if err == nil && after != "" && bytes.Compare(a.Key, keyspace.KeptKey(stream, after)) <= 0 {
 				continue
+			}
+			if err == nil && len(a.Value) == 0 {
+				continue // it was erased
 			}
 			var k Kept
 			if err == nil {

@@ -131,6 +131,8 @@ var ranElsewhere = map[string]string{
 	"tgad erase":               "erase.txtar",
 	"tgad erase --trace TRACE --reason 'ticket 17'":               "erase.txtar",
 	"tgad erase --subject SUBJECT --reason 'ticket 18'":           "erase.txtar",
+	"tgad erase --turn TURN --reason 'ticket 19'":                 "agent.txtar",
+	"tgad erase --kept SERVER --reason 'ticket 20'":               "agent.txtar",
 	"tgad keyring init RING --kek-file FILE":                      "erase.txtar",
 	"tgad keyring show RING --kek-file FILE":                      "erase.txtar",
 	"tgad keyring rotate RING --kek-file FILE --new-kek-file NEW": "erase.txtar",

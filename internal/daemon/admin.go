@@ -183,8 +183,14 @@ func (q operating) erase() (any, error) {
 		return nil, err
 	}
 	return run(q.request, "", func(ctx context.Context) (wire.Erased, error) {
-		e, err := q.d.can.archive.Erase(ctx, engine.Erasure{Traces: m.Traces, Namespace: m.Namespace, Subject: m.Subject, Who: q.peer.name(), Reason: m.Reason})
-		return wire.Erased(e), err
+		e, err := q.d.can.archive.Erase(ctx, engine.Erasure{
+			Traces: m.Traces, Turns: m.Turns, Kept: m.Kept, Namespace: m.Namespace, Subject: m.Subject, Who: q.peer.name(), Reason: m.Reason,
+		})
+		done := wire.Erased{Traces: e.Traces, Already: e.Already, Keys: e.Keys, Shared: e.Shared, Unsealed: e.Unsealed, Turns: e.Turns, Kept: e.Kept, Left: e.Left}
+		for _, u := range e.Unread {
+			done.Unread = append(done.Unread, wire.Unread{TraceID: u.TraceID, Code: tga.CodeOf(u.Err), Detail: u.Err.Error()})
+		}
+		return done, err
 	})
 }
 

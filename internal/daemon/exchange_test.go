@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -342,7 +343,7 @@ decision = "APPROVE"
 	if sealed.Segments != 1 {
 		t.Errorf("sealed: %+v", sealed)
 	}
-	if erased, err := c.Erase(ctx, wire.EraseRequest{Subject: "nobody", Reason: "to see the answer"}); err != nil || erased != (wire.Erased{}) {
+	if erased, err := c.Erase(ctx, wire.EraseRequest{Subject: "nobody", Reason: "to see the answer"}); err != nil || !reflect.DeepEqual(erased, wire.Erased{}) {
 		t.Errorf("erased: %+v, %v", erased, err)
 	}
 	_, err = c.Erase(ctx, wire.EraseRequest{Reason: "nothing is named"})

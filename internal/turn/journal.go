@@ -144,7 +144,7 @@ func readRecord(id tga.ID, number uint64, prev tga.Digest, value []byte) (Record
 }
 
 // readStream reads a turn's journal and what its tools did to the state. Nothing stored
-// is no error.
+// is no error. IDEMPOTENCY_KEY_EXPIRED: it was erased.
 func readStream(ctx context.Context, store runtime.AttachmentReader, id tga.ID) (records []Record, ops []storedOps, err error) {
 	var prev tga.Digest
 	for a, err := range store.Attachments(ctx, chain.AttachStream, keyspace.StreamPrefix(id)) {
@@ -154,6 +154,9 @@ func readStream(ctx context.Context, store runtime.AttachmentReader, id tga.ID) 
 		_, item, err := keyspace.ParseStream(a.Key)
 		if err != nil {
 			return nil, nil, err
+		}
+		if len(a.Value) == 0 {
+			return nil, nil, erasedTurn(id)
 		}
 		if item >= keyspace.OpsItem {
 			o, err := readOps(id, a.Value)

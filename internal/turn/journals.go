@@ -6,8 +6,10 @@ import (
 	"strings"
 
 	"github.com/tgad/tgad/internal/turn/message"
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // journals are the turns of a store, read from their records.
@@ -134,14 +136,12 @@ func (j *journals) history(ctx context.Context, t *turn) ([]message.Message, err
 		if number >= t.init.TurnNumber || !item.Ended || item.Failed {
 			continue
 		}
-		m, known := j.recent.get(item.InteractionID)
-		if !known {
-			old, err := j.fold(ctx, item.InteractionID)
-			if err != nil {
-				return nil, err
-			}
-			m = old.messages()
-			j.recent.put(item.InteractionID, m)
+		m, err := j.said(ctx, item.InteractionID)
+		if isErased(err) {
+			continue // the conversation goes on without it
+		}
+		if err != nil {
+			return nil, err
 		}
 		turns = append(turns, m)
 		if n += len(m); n >= most {
@@ -153,6 +153,25 @@ func (j *journals) history(ctx context.Context, t *turn) ([]message.Message, err
 		out = append(out, turns[i]...)
 	}
 	return out, failed
+}
+
+// said returns what a turn that has ended added to its conversation. What is remembered of a turn holds as
+// long as the turn is not erased.
+func (j *journals) said(ctx context.Context, id tga.ID) ([]message.Message, error) {
+	if m, known := j.recent.get(id); known {
+		first, err := j.store.Attachment(ctx, chain.AttachStream, keyspace.StreamKey(id, 1))
+		if err == nil && len(first) == 0 {
+			err = erasedTurn(id)
+		}
+		return m, err
+	}
+	t, err := j.fold(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	m := t.messages()
+	j.recent.put(id, m)
+	return m, nil
 }
 
 // callerOf finds the agent and the tool of a turn's call by its key; nil where it is no call

@@ -32,6 +32,10 @@ func ListOpen(ctx context.Context, store runtime.AttachmentReader) ([]OpenTurn, 
 	var out []OpenTurn
 	for _, id := range ids {
 		t, err := foldFrom(ctx, store, id)
+		if isErased(err) { // in a backup from before
+			out = append(out, OpenTurn{InteractionID: id, Waiting: tga.IdempotencyKeyExpired, Reason: err.Error()})
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -60,6 +60,7 @@ type world struct {
 	slow       func(ctx context.Context) error               // instead of a tool without a function
 	fails      map[string]func(n int) (runtime.Reply, error) // instead of the tool: n counts its sends
 	agents     []*turn.Agent
+	ring       engine.Keyring // nil: the store seals nothing
 	defs       []turn.Tool
 	options    func(*turn.Options)
 	elsewhere  runtime.Dispatcher // of tools without a function here
@@ -128,7 +129,7 @@ func count(ctx context.Context, args string) (string, error) {
 
 func (w *world) start() {
 	w.t.Helper()
-	db, err := engine.Open("store", engine.Options{FS: w.disk, MemTableBytes: 1 << 20, CacheBytes: 1 << 20, FirstSegmentBytes: 64 << 10})
+	db, err := engine.Open("store", engine.Options{FS: w.disk, Keyring: w.ring, MemTableBytes: 1 << 20, CacheBytes: 1 << 20, FirstSegmentBytes: 64 << 10})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -51,12 +51,14 @@ type Sealed struct {
 	Bytes    int64 `json:"bytes"` // of the segments
 }
 
-// EraseRequest destroys what finished traces carry: POST /v1/erase. It names traces, or a
-// subject.
+// EraseRequest destroys what finished traces carry: POST /v1/erase. It names what is to be erased,
+// or a subject.
 type EraseRequest struct {
 	Traces    []tga.ID `json:"traces,omitempty"`
+	Turns     []tga.ID `json:"turns,omitempty"`     // of agents, that have ended: their journals
+	Kept      []string `json:"kept,omitempty"`      // tool servers: what executors keep about them
 	Subject   string   `json:"subject,omitempty"`   // meta.subject of their requests
-	Namespace string   `json:"namespace,omitempty"` // of the subject; absent = default
+	Namespace string   `json:"namespace,omitempty"` // of the subject, and of what is kept; absent = default
 	Reason    string   `json:"reason"`              // stays in the log
 }
 
@@ -67,6 +69,18 @@ type Erased struct {
 	Keys     int `json:"keys"`     // destroyed
 	Shared   int `json:"shared"`   // traces whose key is a subject's, and stays: copies of the store still have them
 	Unsealed int `json:"unsealed"` // traces that had no key: likewise
+
+	Turns  int      `json:"turns,omitempty"`  // erased now
+	Kept   int      `json:"kept,omitempty"`   // tool servers, likewise
+	Left   int      `json:"left,omitempty"`   // traces that cannot be read: they are as they were
+	Unread []Unread `json:"unread,omitempty"` // the first 100 of them
+}
+
+// Unread is a trace that an erasure left, because it cannot be read.
+type Unread struct {
+	TraceID tga.ID   `json:"trace_id"`
+	Code    tga.Code `json:"code"`
+	Detail  string   `json:"detail"`
 }
 
 // UnfreezeRequest opens a frozen store: POST /v1/unfreeze.

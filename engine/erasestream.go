@@ -1,0 +1,128 @@
+package engine
+
+import (
+	"context"
+	"slices"
+
+	"github.com/tgad/tgad/keyspace"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// planStreams finds the streams that are to be erased: journals of turns, and what is kept.
+func (a *eraser) planStreams(what *Erasure, m *erasing, done *Erased) error {
+	for _, id := range each(what.Turns) {
+		open, err := a.index.get(append([]byte{byte(keyspace.Stream)}, keyspace.OpenTurnKey(id)...))
+		if err != nil {
+			return err
+		}
+		if open != nil {
+			return tga.Errorf(tga.StateInvalidTransition, "erase turn %s: it has not ended. Let it run, or decide what it waits for (tgad agent decide)", id)
+		}
+		if err := a.planStream("turn "+id.String(), id, &done.Turns, m, done); err != nil {
+			return err
+		}
+	}
+	namespace := what.Namespace
+	if namespace == "" {
+		namespace = tga.DefaultNamespace
+	}
+	for _, server := range slices.Compact(slices.Sorted(slices.Values(what.Kept))) {
+		if err := a.planStream("what is kept about "+server, keyspace.KeptStream(namespace, server), &done.Kept, m, done); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// planStream finds what is to be erased of a stream, and whether it can be. NOT_FOUND: it has no
+// item.
+func (a *eraser) planStream(name string, id tga.ID, count *int, m *erasing, done *Erased) error {
+	if a.leases.holds(id) {
+		return tga.Errorf(tga.StateLockAcquireFailed, "erase %s: somebody is at it", name)
+	}
+	var keys []chain.KeyID
+	items, err := a.eachItem(id, func(key, stored []byte) error {
+		if len(stored) > 0 {
+			keys = append(keys, valueKey(stored))
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case items == 0:
+		return tga.Errorf(tga.NotFound, "erase %s: there is nothing", name)
+	case len(keys) == 0:
+		done.Already++
+		return nil
+	}
+	*count++
+	m.Streams = append(m.Streams, id)
+	return a.add(keys, m, done)
+}
+
+// eachItem calls f with the store's key of each item of a stream and with what is stored, and
+// returns how many there are.
+func (a *eraser) eachItem(id tga.ID, f func(key, stored []byte) error) (items int, err error) {
+	lower, upper, err := keyspace.AttachmentBounds(keyspace.Stream, keyspace.StreamPrefix(id))
+	for err == nil && lower != nil {
+		var rows []kv
+		if rows, lower, err = a.index.attachmentPage(lower, upper); err != nil {
+			break
+		}
+		for _, row := range rows {
+			if err := f(row.key, row.value); err != nil {
+				return items, err
+			}
+			items++
+		}
+	}
+	return items, err
+}
+
+// streams erases streams, each with its lease in hand. The first item of each stays, without a byte:
+// whoever looks for the stream finds that it was there, and does not begin it again.
+func (a *eraser) streams(ctx context.Context, m *erasing) error {
+	for _, id := range m.Streams {
+		if err := a.alone(ctx, []tga.ID{id}); err != nil {
+			return err
+		}
+		err := a.stream(id)
+		a.leases.queue.unlock(id)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stream erases one, in records of a bounded size. The first item is the last to go: until then a
+// crash leaves the erasure to be finished.
+func (a *eraser) stream(id tga.ID) error {
+	var keys [][]byte
+	left := false
+	if _, err := a.eachItem(id, func(key, stored []byte) error {
+		left = left || len(keys) > 0 || len(stored) > 0
+		keys = append(keys, key)
+		return nil
+	}); err != nil || !left {
+		return err
+	}
+	for len(keys) > 0 {
+		w := a.commits.newWriter()
+		part := keys[max(0, len(keys)-removeBytes/keyspace.MaxLen):]
+		keys = keys[:len(keys)-len(part)]
+		if len(keys) == 0 {
+			w.body(part[0], []byte{})
+			part = part[1:]
+		}
+		for _, key := range part {
+			w.delete(key)
+		}
+		if err := a.commits.apply(w); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,93 @@
+package turn
+
+import (
+	"context"
+	"errors"
+
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// erasedTurn says that a turn was, and that its journal was erased: it is neither read nor begun again.
+func erasedTurn(id tga.ID) error {
+	return tga.Errorf(tga.IdempotencyKeyExpired, "turn %s was erased", id)
+}
+
+func isErased(err error) bool { return errors.Is(err, tga.IdempotencyKeyExpired) }
+
+// Parts returns what an invocation consists of, which one of its turns names: its turns and those that it
+// handed work to, and the governed calls of all of them, as far as exists says that there is such a trace.
+// NOT_FOUND: there is no such turn.
+func Parts(ctx context.Context, store runtime.AttachmentReader, id tga.ID, exists func(context.Context, tga.ID) (bool, error)) (turns, traces []tga.ID, err error) {
+	named, err := foldFrom(ctx, store, id)
+	if isErased(err) {
+		return []tga.ID{id}, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	p := parts{store: store, exists: exists}
+	for next := []tga.ID{named.init.InvocationID}; len(next) > 0; next = next[1:] {
+		t, err := foldFrom(ctx, store, next[0])
+		if errors.Is(err, tga.NotFound) || isErased(err) {
+			continue
+		}
+		if err == nil {
+			turns = append(turns, t.id())
+			err = p.of(ctx, t)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		next = append(next, p.children...)
+		p.children = nil
+	}
+	return turns, p.traces, nil
+}
+
+type parts struct {
+	store    runtime.AttachmentReader
+	exists   func(context.Context, tga.ID) (bool, error)
+	traces   []tga.ID
+	children []tga.ID // turns that are to be looked at
+}
+
+// of adds what a turn asked, called and handed over.
+func (p *parts) of(ctx context.Context, t *turn) error {
+	for _, a := range t.asked {
+		if _, err := p.trace(ctx, derived(t.id(), a.What, a.Attempt)); err != nil {
+			return err
+		}
+	}
+	if t.ended != nil && t.ended.Next != nil {
+		p.children = append(p.children, *t.ended.Next)
+	}
+	if t.inferred == nil {
+		return nil
+	}
+	for i := range t.inferred.Answer.Said.ToolCalls {
+		for n, there := 1, true; there; n++ {
+			var err error
+			if there, err = p.trace(ctx, derived(t.id(), "tool", i, n)); err != nil {
+				return err
+			}
+		}
+		for n := 1; ; n++ {
+			child := derived(t.id(), "delegation", i, n)
+			if _, err := foldFrom(ctx, p.store, child); errors.Is(err, tga.NotFound) {
+				break
+			}
+			p.children = append(p.children, child)
+		}
+	}
+	return nil
+}
+
+// trace adds a call, where there is one.
+func (p *parts) trace(ctx context.Context, id tga.ID) (bool, error) {
+	there, err := p.exists(ctx, id)
+	if there {
+		p.traces = append(p.traces, id)
+	}
+	return there, err
+}
