@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -189,6 +190,12 @@ func (rt *Runtime) RollbackPlan(ctx context.Context, traces []tga.ID) ([]PlanSte
 	return rt.compensations.plan(ctx, traces)
 }
 
+// newestFirst orders effects for their undoing. Times have milliseconds: of two in one, that of the call that began
+// later, which has the later id, comes first.
+func newestFirst(a, b PlanStep) int {
+	return cmp.Or(b.Settled.Compare(a.Settled), bytes.Compare(b.TraceID[:], a.TraceID[:]))
+}
+
 func (cp *compensations) plan(ctx context.Context, traces []tga.ID) ([]PlanStep, error) {
 	plan := make([]PlanStep, 0, len(traces))
 	for _, id := range traces {
@@ -219,6 +226,6 @@ func (cp *compensations) plan(ctx context.Context, traces []tga.ID) ([]PlanStep,
 		}
 		plan = append(plan, s)
 	}
-	slices.SortStableFunc(plan, func(a, b PlanStep) int { return b.Settled.Compare(a.Settled) })
+	slices.SortFunc(plan, newestFirst)
 	return plan, nil
 }
