@@ -125,7 +125,7 @@ func (a *eraser) erase(ctx context.Context, what Erasure) (done Erased, err erro
 	if err := a.remember(m, false); err != nil {
 		return done, err
 	}
-	return done, a.carryOut(ctx, m)
+	return done, a.carryOut(ctx, &m)
 }
 
 // plan finds what is to be erased, and whether it can be.

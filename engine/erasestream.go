@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/tgad/tgad/keyspace"
@@ -81,15 +82,17 @@ func (a *eraser) eachItem(id tga.ID, f func(key, stored []byte) error) (items in
 	return items, err
 }
 
-// streams erases streams, each with its lease in hand. The first item of each stays, without a byte:
-// whoever looks for the stream finds that it was there, and does not begin it again.
+// streams erases streams, some at a time, each with its lease in hand.
 func (a *eraser) streams(ctx context.Context, m *erasing) error {
-	for _, id := range m.Streams {
-		if err := a.alone(ctx, []tga.ID{id}); err != nil {
+	for len(m.Streams) > 0 {
+		ids := m.Streams[:min(len(m.Streams), eraseAtOnce)]
+		if err := a.alone(ctx, ids); err != nil {
 			return err
 		}
-		err := a.stream(id)
-		a.leases.queue.unlock(id)
+		err := a.emptied(m, ids)
+		for _, id := range ids {
+			a.leases.queue.unlock(id)
+		}
 		if err != nil {
 			return err
 		}
@@ -97,9 +100,35 @@ func (a *eraser) streams(ctx context.Context, m *erasing) error {
 	return nil
 }
 
-// stream erases one, in records of a bounded size. The first item is the last to go: until then a
-// crash leaves the erasure to be finished.
-func (a *eraser) stream(id tga.ID) error {
+// emptied erases the first streams of an erasure. The first item of each stays, without a byte: whoever looks for
+// the stream finds that it was there, and does not begin it again. The record that empties the first items also says
+// that the streams are empty, and before their leases are given back their keys are forgotten: what is written to them
+// from then on is no part of the erasure, however often that is gone on with.
+func (a *eraser) emptied(m *erasing, ids []tga.ID) error {
+	next := *m
+	next.Streams, next.Emptied = m.Streams[len(ids):], append(slices.Clip(m.Emptied), ids...)
+	w := a.commits.newWriter()
+	for _, id := range ids {
+		first, err := a.rest(id)
+		if err != nil {
+			return errors.Join(err, w.drop())
+		}
+		if first != nil {
+			w.body(first, []byte{})
+		}
+	}
+	w.fail(next.put(w))
+	if err := a.commits.apply(w); err != nil {
+		return err
+	}
+	*m = next
+	a.owned.forget(ids)
+	return nil
+}
+
+// rest deletes the items of a stream behind the first, the last ones first, in records of a bounded size. It returns the
+// store's key of the first, nil where nothing of the stream is left to erase.
+func (a *eraser) rest(id tga.ID) (first []byte, err error) {
 	var keys [][]byte
 	left := false
 	if _, err := a.eachItem(id, func(key, stored []byte) error {
@@ -107,22 +136,19 @@ func (a *eraser) stream(id tga.ID) error {
 		keys = append(keys, key)
 		return nil
 	}); err != nil || !left {
-		return err
+		return nil, err
 	}
+	first, keys = keys[0], keys[1:]
 	for len(keys) > 0 {
 		w := a.commits.newWriter()
 		part := keys[max(0, len(keys)-removeBytes/keyspace.MaxLen):]
 		keys = keys[:len(keys)-len(part)]
-		if len(keys) == 0 {
-			w.body(part[0], []byte{})
-			part = part[1:]
-		}
 		for _, key := range part {
 			w.delete(key)
 		}
 		if err := a.commits.apply(w); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return first, nil
 }

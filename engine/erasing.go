@@ -39,13 +39,26 @@ type eraser struct {
 type erasing struct {
 	Traces  []tga.ID      `json:"traces"`
 	Streams []tga.ID      `json:"streams,omitempty"`
-	Keys    []chain.KeyID `json:"keys"` // to be destroyed
+	Emptied []tga.ID      `json:"emptied,omitempty"` // streams that were erased: the log may still have their bytes
+	Keys    []chain.KeyID `json:"keys"`              // to be destroyed
 	Who     string        `json:"who"`
 	Reason  string        `json:"reason"`
 }
 
 // empty reports whether nothing of the store is to be erased, keys alone.
-func (m *erasing) empty() bool { return len(m.Traces) == 0 && len(m.Streams) == 0 }
+func (m *erasing) empty() bool {
+	return len(m.Traces) == 0 && len(m.Streams) == 0 && len(m.Emptied) == 0
+}
+
+// put writes down what is to be erased.
+func (m *erasing) put(w *writer) error {
+	value, err := json.Marshal(m)
+	if err != nil {
+		return tga.Errorf(tga.GenericStateError, "erase: %w", err)
+	}
+	w.body(keyspace.AppendMeta(nil, metaErasing), value)
+	return nil
+}
 
 const (
 	metaErasing = "erasing"
@@ -57,12 +70,8 @@ func compareIDs(a, b tga.ID) int { return bytes.Compare(a[:], b[:]) }
 // remember writes down what is to be erased. With fresh the record begins a segment of the log,
 // so that each one before can be rewritten.
 func (a *eraser) remember(m erasing, fresh bool) error {
-	value, err := json.Marshal(m)
-	if err != nil {
-		return tga.Errorf(tga.GenericStateError, "erase: %w", err)
-	}
 	w := a.commits.newWriter()
-	w.body(keyspace.AppendMeta(nil, metaErasing), value)
+	w.fail(m.put(w))
 	return a.commits.applyIn(w, fresh)
 }
 
@@ -84,6 +93,7 @@ func (a *eraser) forget() error {
 func (m *erasing) also(left *erasing) {
 	m.Traces = each(append(m.Traces, left.Traces...))
 	m.Streams = each(append(m.Streams, left.Streams...))
+	m.Emptied = each(append(m.Emptied, left.Emptied...))
 	m.Keys = append(m.Keys, left.Keys...)
 }
 
@@ -99,7 +109,7 @@ func (a *eraser) finish(ctx context.Context) (m erasing, err error) {
 	if err := a.room(&m); err != nil {
 		return m, tga.Errorf(tga.StoreUnavailable, "an erasure of %d traces that was begun is not finished: %w", len(m.Traces), err)
 	}
-	if err := a.carryOut(ctx, m); err != nil {
+	if err := a.carryOut(ctx, &m); err != nil {
 		return m, err
 	}
 	return erasing{}, nil
@@ -120,11 +130,11 @@ func (a *eraser) room(m *erasing) error {
 }
 
 // carryOut erases what was remembered. Each step may have been done before, in whole or in part.
-func (a *eraser) carryOut(ctx context.Context, m erasing) error {
-	if err := a.entries(ctx, &m); err != nil {
+func (a *eraser) carryOut(ctx context.Context, m *erasing) error {
+	if err := a.entries(ctx, m); err != nil {
 		return err
 	}
-	if err := a.streams(ctx, &m); err != nil {
+	if err := a.streams(ctx, m); err != nil {
 		return err
 	}
 	// Only now: whoever reads a trace meanwhile finds it whole, or erased with the note that says why.
@@ -136,9 +146,8 @@ func (a *eraser) carryOut(ctx context.Context, m erasing) error {
 			return err
 		}
 	}
-	a.owned.forget(m.Streams)
 	if !m.empty() {
-		if err := a.clean(ctx, &m); err != nil {
+		if err := a.clean(ctx, m); err != nil {
 			return err
 		}
 	}
@@ -146,7 +155,7 @@ func (a *eraser) carryOut(ctx context.Context, m erasing) error {
 		return err
 	}
 	if !m.empty() {
-		a.logger.Info("traces were erased", "traces", len(m.Traces), "streams", len(m.Streams), "keys", len(m.Keys), "by", m.Who, "reason", m.Reason)
+		a.logger.Info("traces were erased", "traces", len(m.Traces), "streams", len(m.Emptied), "keys", len(m.Keys), "by", m.Who, "reason", m.Reason)
 	}
 	return nil
 }
@@ -392,7 +401,7 @@ func (a *eraser) without(w *writer, n uint64, ids []tga.ID) error {
 func (a *eraser) clean(ctx context.Context, m *erasing) error {
 	of, other := map[tga.ID]bool{}, map[string]bool{}
 	stream := map[tga.ID]bool{}
-	for _, id := range m.Streams {
+	for _, id := range m.Emptied {
 		stream[id] = true
 	}
 	for _, id := range m.Traces {

@@ -1,0 +1,76 @@
+package engine_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/chaintest"
+	"github.com/tgad/tgad/keyspace"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// destroying is a ring that says when it is to destroy a key.
+type destroying struct {
+	*chaintest.Ring
+	destroy func() error
+}
+
+func (d *destroying) Destroy(key chain.KeyID) error {
+	if err := d.destroy(); err != nil {
+		return err
+	}
+	return d.Ring.Destroy(key)
+}
+
+// TestWhatIsKeptDuringAnErasureStays: what is written to a stream once its items are gone is no part of the erasure: not
+// where the keys are still to be destroyed, and not where what could not be finished is finished later, by the next
+// erasure or by an open.
+func TestWhatIsKeptDuringAnErasureStays(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		for _, reopens := range []bool{false, true} {
+			t.Run(fmt.Sprintf("fails %v, reopens %v", fails, reopens), func(t *testing.T) {
+				ring := &destroying{Ring: new(chaintest.Ring)}
+				o := options(vfs.NewMem())
+				o.Keyring = ring
+				db := open(t, "store", o)
+				kept := keyspace.KeptStream("tenant", "payments")
+				since := item(kept, 1, "kept since "+secret)
+				lay(t, db, kept, item(kept, 1, "1 "+secret), item(kept, 2, "2 "+secret))
+				asked := 0
+				ring.destroy = func() error {
+					if asked++; asked == 1 {
+						lay(t, db, kept, since)
+						if fails {
+							return tga.Errorf(tga.StoreUnavailable, "the ring is away")
+						}
+					}
+					return nil
+				}
+				what := engine.Erasure{Kept: []string{"payments"}, Namespace: "tenant", Who: "operator", Reason: "r"}
+				_, err := db.Erase(t.Context(), what)
+				if want := map[bool]tga.Code{true: tga.StoreUnavailable}[fails]; tga.CodeOf(err) != want {
+					t.Fatalf("%v, want %q", err, want)
+				}
+				if reopens {
+					if err := db.Close(); err != nil {
+						t.Fatal(err)
+					}
+					db = open(t, "store", o)
+				} else {
+					lay(t, db, id(1), item(id(1), 1, "another's"))
+					erase(t, db, engine.Erasure{Turns: []tga.ID{id(1)}}) // finishes what was begun
+				}
+				wantBeside(t, db, since, true)
+				wantBeside(t, db, item(kept, 2, ""), false)
+				if len(ring.Destroyed) == 0 {
+					t.Error("no key was destroyed")
+				}
+				check(t, db)
+			})
+		}
+	}
+}
