@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"io/fs"
 	"log"
 	"log/slog"
 	"maps"
@@ -19,7 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tgad/tgad/internal/access"
+	"github.com/tgad/tgad/internal/listen"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
@@ -87,16 +86,7 @@ func (s *Shim) Listen(ctx context.Context, address string) error {
 // STATE_LOCK_ACQUIRE_FAILED: somebody listens there; STORE_UNAVAILABLE: it cannot be had.
 func ListenOn(address string) (net.Listener, error) {
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
-		l, err := access.ListenUnix(path, 0o600)
-		switch {
-		case errors.Is(err, access.ErrListens):
-			return nil, tga.Errorf(tga.StateLockAcquireFailed, "listen: %w", err)
-		case errors.Is(err, fs.ErrExist):
-			return nil, tga.Errorf(tga.ValidationError, "listen: %w", err)
-		case err != nil:
-			return nil, tga.Errorf(tga.StoreUnavailable, "listen: %w", err)
-		}
-		return l, nil
+		return listen.Unix(path, 0o600)
 	}
 	host, _, err := net.SplitHostPort(address)
 	if ip := net.ParseIP(host); err != nil || host != "localhost" && (ip == nil || !ip.IsLoopback()) {

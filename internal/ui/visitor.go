@@ -9,9 +9,8 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/internal/clip"
-	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/internal/listen"
 )
 
 // Proxy is a reverse proxy that knows its visitors. To the view all of them come from one process, so who one of them is
@@ -25,11 +24,7 @@ type Proxy struct {
 
 // ListenBehind listens at a socket file that the proxy's group may use.
 func ListenBehind(path string) (net.Listener, error) {
-	l, err := access.ListenUnix(path, 0o660)
-	if err != nil {
-		return nil, tga.Errorf(tga.ValidationError, "listen: %w", err)
-	}
-	return l, nil
+	return listen.Unix(path, 0o660)
 }
 
 // visitor is whose a request is.

@@ -1,12 +1,13 @@
-package access
+package listen
 
 import (
-	"errors"
 	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/tgad/tgad/schemas/tga"
 )
 
 // TestSocketsAreReplacedWhenNobodyAnswers: and nothing else is.
@@ -17,25 +18,28 @@ func TestSocketsAreReplacedWhenNobodyAnswers(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	path := filepath.Join(dir, "s")
-	l, err := ListenUnix(path, 0o660)
+	l, err := Unix(path, 0o660)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Lstat(path); err != nil || info.Mode() != fs.ModeSocket|0o660 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
-	if _, err := ListenUnix(path, 0o600); !errors.Is(err, ErrListens) {
+	if _, err := Unix(path, 0o600); tga.CodeOf(err) != tga.StateLockAcquireFailed {
 		t.Errorf("somebody listens: %v", err)
 	}
 	l.(*net.UnixListener).SetUnlinkOnClose(false) // as a kill leaves it
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if l, err = ListenUnix(path, 0o600); err != nil {
+	if l, err = Unix(path, 0o600); err != nil {
 		t.Fatalf("nobody listens any more: %v", err)
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := Unix(filepath.Join(dir, "nowhere", "s"), 0o600); tga.CodeOf(err) != tga.StoreUnavailable {
+		t.Errorf("a directory that is not there: %v", err)
 	}
 	for what, make := range map[string]func() error{
 		"a file":      func() error { return os.WriteFile(path, []byte("kept"), 0o600) },
@@ -45,7 +49,7 @@ func TestSocketsAreReplacedWhenNobodyAnswers(t *testing.T) {
 		if err := make(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ListenUnix(path, 0o600); !errors.Is(err, fs.ErrExist) {
+		if _, err := Unix(path, 0o600); tga.CodeOf(err) != tga.ValidationError {
 			t.Errorf("%s: %v", what, err)
 		}
 		if err := os.Remove(path); err != nil {

@@ -1,0 +1,38 @@
+// Package listen listens at socket files.
+package listen
+
+import (
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Unix listens at a socket file with a mode. One that a process left which is gone is replaced.
+// STATE_LOCK_ACQUIRE_FAILED: somebody listens there; VALIDATION_ERROR: there is something that is no socket;
+// STORE_UNAVAILABLE: it cannot be had.
+func Unix(path string, mode fs.FileMode) (net.Listener, error) {
+	if conn, err := net.Dial("unix", path); err == nil {
+		return nil, errors.Join(tga.Errorf(tga.StateLockAcquireFailed, "somebody listens at %s", path), conn.Close())
+	}
+	if info, err := os.Lstat(path); err == nil {
+		if info.Mode()&fs.ModeSocket == 0 {
+			return nil, tga.Errorf(tga.ValidationError, "%s is there and is no socket", path)
+		}
+		if err := os.Remove(path); err != nil {
+			return nil, unavailable(err)
+		}
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		return nil, unavailable(errors.Join(err, l.Close()))
+	}
+	return l, nil
+}
+
+func unavailable(err error) error { return tga.Errorf(tga.StoreUnavailable, "listen: %w", err) }
