@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -112,20 +113,28 @@ func TestCertificatesAreTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var resumed atomic.Bool
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var cert *x509.Certificate
 		if len(r.TLS.VerifiedChains) > 0 {
 			cert = r.TLS.PeerCertificates[0]
+		}
+		if r.TLS.DidResume {
+			resumed.Store(true)
 		}
 		_, _ = fmt.Fprintf(w, "%s %s", r.Proto, b.Of(r.Header.Get("Authorization"), cert))
 	}))
 	srv.TLS = conf
 	srv.StartTLS()
 	defer srv.Close()
+	tickets := map[*tls.Certificate]tls.ClientSessionCache{}
 	ask := func(show *tls.Certificate, said string) (string, error) {
 		roots := x509.NewCertPool()
 		roots.AddCert(own.cert)
-		c := tls.Config{RootCAs: roots, ServerName: "gateway.example"}
+		if tickets[show] == nil {
+			tickets[show] = tls.NewLRUClientSessionCache(1)
+		}
+		c := tls.Config{RootCAs: roots, ServerName: "gateway.example", ClientSessionCache: tickets[show]} // which shows no certificate again
 		if show != nil {
 			// Whatever the server says of the authorities that it takes.
 			c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return show, nil }
@@ -186,6 +195,18 @@ func TestCertificatesAreTold(t *testing.T) {
 		if err := os.Chtimes(path, when, when); err != nil {
 			t.Fatal(err)
 		}
+	}
+	// An authority alone is replaced: no session from before outlives that.
+	if got, err := ask(ann, ""); got != "HTTP/1.1 ann" || !resumed.Load() {
+		t.Errorf("a session that goes on: %q %v, resumed %v", got, err, resumed.Load())
+	}
+	change(files.ClientCA, stranger.pem, time.Second/2)
+	if got, err := ask(ann, ""); err == nil {
+		t.Errorf("a session of an authority that is trusted no more: %q", got)
+	}
+	change(files.ClientCA, clients.pem, time.Second/4)
+	if got, err := ask(ann, ""); got != "HTTP/1.1 ann" {
+		t.Errorf("the authority is back: %q %v", got, err)
 	}
 	certPEM, keyPEM = own.server()
 	change(files.Cert, certPEM, time.Second)
