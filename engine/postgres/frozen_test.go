@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net"
-	"path/filepath"
 	"sync"
 	"syscall"
 	"testing"
@@ -27,43 +26,9 @@ type halfWay struct {
 
 func newHalfWay(t testing.TB, p *pgserver.Server) *halfWay {
 	t.Helper()
-	const name = ".s.PGSQL.5432"
-	w := &halfWay{dir: t.TempDir(), half: make(chan struct{})}
-	l, err := net.Listen("unix", filepath.Join(w.dir, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			to, err := net.Dial("unix", filepath.Join(p.Dir, name))
-			if err != nil {
-				client.Close()
-				continue
-			}
-			go w.carry(client, to)
-			go carry(to, client)
-		}
-	}()
+	w := &halfWay{half: make(chan struct{})}
+	w.dir = wayTo(t, p, w.carry)
 	return w
-}
-
-func carry(from, to net.Conn) {
-	defer to.Close()
-	buffer := make([]byte, 64<<10)
-	for {
-		n, err := from.Read(buffer)
-		if err != nil {
-			return
-		}
-		if _, err := to.Write(buffer[:n]); err != nil {
-			return
-		}
-	}
 }
 
 func (w *halfWay) carry(client, to net.Conn) {

@@ -158,9 +158,18 @@ type keptBytes struct {
 
 func slowWay(t testing.TB, p *pgserver.Server) *slow {
 	t.Helper()
+	w := &slow{}
+	w.dir = wayTo(t, p, w.carry)
+	return w
+}
+
+// wayTo is the directory of a socket that leads to a server: answers come over it as they are, and carry passes on what
+// each client sends.
+func wayTo(t testing.TB, p *pgserver.Server, carry func(client, to net.Conn)) (dir string) {
+	t.Helper()
 	const name = ".s.PGSQL.5432"
-	w := &slow{dir: t.TempDir()}
-	l, err := net.Listen("unix", filepath.Join(w.dir, name))
+	dir = t.TempDir()
+	l, err := net.Listen("unix", filepath.Join(dir, name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,10 +189,10 @@ func slowWay(t testing.TB, p *pgserver.Server) *slow {
 				_, _ = io.Copy(client, to)
 				client.Close()
 			}()
-			go w.carry(client, to)
+			go carry(client, to)
 		}
 	}()
-	return w
+	return dir
 }
 
 func (w *slow) carry(client, to net.Conn) {
