@@ -132,9 +132,9 @@ window = "24h"
 }
 
 func (s *served) close() error {
-	s.client.Close()
+	err := s.client.Close()
 	s.stop()
-	return <-s.done
+	return errors.Join(err, <-s.done)
 }
 
 var syncsMetric = regexp.MustCompile(`(?m)^tgad_log_syncs_total (\S+)$`)

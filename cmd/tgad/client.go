@@ -26,8 +26,7 @@ func (a *app) ask(ctx context.Context, f func(context.Context, *client.Client) e
 	}
 	defer func() { err = errors.Join(err, leave()) }()
 	c := a.dial()
-	defer c.Close()
-	return a.explainSocket(f(ctx, c))
+	return errors.Join(a.explainSocket(f(ctx, c)), c.Close())
 }
 
 func (a *app) explainSocket(err error) error {

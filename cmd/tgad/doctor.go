@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,11 +20,11 @@ func (a *app) doctor() *cobra.Command {
 long the disk takes to make a write durable. It changes nothing but a scratch file. It
 exits 1 if something is wrong.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			ctx, cancel := context.WithTimeout(cmd.Context(), time.Minute)
 			defer cancel()
 			c := a.dial()
-			defer c.Close()
+			defer func() { err = errors.Join(err, c.Close()) }()
 			bad := false
 			for f := range doctor.Examine(ctx, c, a.socket, data) {
 				bad = bad || f.Verdict == doctor.Bad

@@ -57,14 +57,14 @@ func (g *gateway) look(ctx context.Context) (log *client.Client, stop func(), er
 	}
 	if socket, ok := daemon.SocketOf(dir); ok {
 		c := client.New(socket, client.Options{})
-		return c, c.Close, nil
+		return c, func() { endClient(c, g.logger()) }, nil
 	}
 	e, err := embed.Visit(ctx, dir, g.conf)
 	if err != nil {
 		return nil, nil, err
 	}
 	c := e.Client(client.Options{})
-	return c, func() { c.Close(); e.Close() }, nil
+	return c, func() { endClient(c, g.logger()); e.Close() }, nil
 }
 
 // observation is what passed of one tool. Each call is counted once in Would and once in Rules.

@@ -248,7 +248,14 @@ func (m *mcp) log(ctx context.Context, cmd *cobra.Command, log *slog.Logger) (c 
 		m.find = "--socket " + ShellWord(socket)
 	}
 	end := stop // not the named result, which is about to be this very function
-	return c, func() { c.Close(); end() }, nil
+	return c, func() { endClient(c, log); end() }, nil
+}
+
+// endClient closes a client. What its owner did with it is done.
+func endClient(c *client.Client, log *slog.Logger) {
+	if err := c.Close(); err != nil {
+		log.Warn("a connection to the daemon would not close", "error", err)
+	}
 }
 
 func (m *mcp) run(ctx context.Context, cmd *cobra.Command, args []string) error {

@@ -252,7 +252,7 @@ func (b *bench) command(files []*os.File, env ...string) *exec.Cmd {
 		b.t.Fatalf("the daemon says %q %v", line, err)
 	}
 	b.client = client.New(b.socket, client.Options{Name: "test"})
-	b.t.Cleanup(b.client.Close)
+	b.t.Cleanup(func() { closes(b.t, b.client) })
 	return cmd
 }
 

@@ -248,7 +248,7 @@ func (b *bench) start() {
 	o.Ready = func() { close(ready) }
 	go func() { b.done <- Run(ctx, o) }()
 	b.client = client.New(b.socket, client.Options{Name: "test", MaxIdle: 64})
-	b.t.Cleanup(b.client.Close)
+	b.t.Cleanup(func() { closes(b.t, b.client) })
 	select {
 	case <-ready:
 	case err := <-b.done:
@@ -348,5 +348,12 @@ func wantCode(t *testing.T, err error, code tga.Code) {
 	t.Helper()
 	if !errors.Is(err, code) {
 		t.Errorf("error %v, want %s", err, code)
+	}
+}
+
+// closes fails the test where a client's connections would not close.
+func closes(t testing.TB, c *client.Client) {
+	if err := c.Close(); err != nil {
+		t.Error(err)
 	}
 }

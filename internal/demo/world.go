@@ -153,8 +153,7 @@ func (w *world) end(sig syscall.Signal) error {
 		return fmt.Errorf("the daemon outlived signal %v", sig)
 	}
 	w.daemon = nil
-	w.client.Close()
-	return nil
+	return w.client.Close()
 }
 
 // close ends what runs, for good.

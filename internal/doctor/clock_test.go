@@ -31,7 +31,11 @@ func saying(t *testing.T, metrics *string) *client.Client {
 	go s.Serve(l)
 	t.Cleanup(func() { _ = s.Close() })
 	c := client.New(filepath.Join(dir, "s"), client.Options{})
-	t.Cleanup(c.Close)
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	return c
 }
 

@@ -123,7 +123,7 @@ func runShim(ctx context.Context, dir string) error {
 func processLog(ctx context.Context, dir string, log *slog.Logger) (*client.Client, func(), error) {
 	if os.Getenv(envSocket) != "" {
 		c := client.New(os.Getenv(envSocket), client.Options{Name: "test"})
-		return c, c.Close, nil
+		return c, func() { _ = c.Close() }, nil
 	}
 	conf, err := assemble.Parse("", []byte(processConfig))
 	if err != nil {

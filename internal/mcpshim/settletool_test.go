@@ -34,7 +34,11 @@ func (w *world) doubtful(toml string) *client.Client {
 	}
 	w.t.Cleanup(e.Close)
 	c := client.New(e.Socket, client.Options{Name: "test"})
-	w.t.Cleanup(c.Close)
+	w.t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			w.t.Error(err)
+		}
+	})
 	w.log, w.opts.Look = c, c
 	return c
 }

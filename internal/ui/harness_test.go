@@ -101,7 +101,11 @@ func newStageWith(t *testing.T, o ui.Options, config string) *stage {
 		}
 	})
 	s.client = client.New(socket, client.Options{Name: "ui-test"})
-	t.Cleanup(s.client.Close)
+	t.Cleanup(func() {
+		if err := s.client.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	s.serve(ui.New(s.client, o))
 	return s
 }

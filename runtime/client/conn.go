@@ -23,8 +23,9 @@ type conns struct {
 	dial   func(context.Context) (net.Conn, error)
 	most   int // idle ones
 
-	mu   sync.Mutex
-	idle []*conn // the one used last at the end
+	mu     sync.Mutex
+	idle   []*conn // the one used last at the end
+	failed error   // the first connection that would not close
 }
 
 // conn is one connection. One exchange at a time has it.
@@ -87,7 +88,7 @@ func (p *conns) take(ctx context.Context) (*conn, error) {
 		if time.Since(c.used) < maxIdle && quiet(c.Conn) {
 			return c, nil
 		}
-		_ = c.Close() // the daemon hung up: nothing was asked on it
+		p.drop(c) // the daemon hung up: nothing was asked on it
 	}
 	dialed, err := p.dial(ctx)
 	if err != nil {
@@ -115,15 +116,29 @@ func (p *conns) put(c *conn) (err error) {
 	return err
 }
 
-// close ends the idle connections.
-func (p *conns) close() {
+// drop ends a connection that has no exchange. That it would not close is no fault of the next one: close says so.
+func (p *conns) drop(c *conn) {
+	if err := c.Close(); err != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.failed == nil {
+			p.failed = err
+		}
+	}
+}
+
+// close ends the idle connections. It returns why one would not close, now or before.
+func (p *conns) close() error {
 	p.mu.Lock()
 	over := p.idle
 	p.idle = nil
 	p.mu.Unlock()
 	for _, c := range over {
-		_ = c.Close() // it has nothing to say any more
+		p.drop(c)
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.failed
 }
 
 // exchange writes a request and reads the head of its answer.

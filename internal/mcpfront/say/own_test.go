@@ -35,7 +35,11 @@ func ownLog(t *testing.T) (c *client.Client, trace string) {
 	}
 	t.Cleanup(e.Close)
 	c = client.New(e.Socket, client.Options{})
-	t.Cleanup(c.Close)
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	b, err := c.Begin(t.Context(), runtime.BeginRequest{BeginID: "b", Request: runtime.Request{Server: "s", Tool: "charge", Args: []byte(`{"a":1}`), Key: "k"}})
 	if err != nil {
 		t.Fatal(err)
