@@ -41,7 +41,9 @@ func daemonOf(t *testing.T, o Options, f func(n int, conn net.Conn)) (*Client, *
 	})
 	c := New(l.Addr().String(), o)
 	t.Cleanup(func() {
-		c.Close()
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
@@ -280,5 +282,57 @@ func TestAnswersThatAreNone(t *testing.T) {
 				t.Errorf("%d connections are kept", n)
 			}
 		})
+	}
+}
+
+// stubborn is a connection that says that it would not close.
+type stubborn struct{ net.Conn }
+
+var errStubborn = errors.New("it will not close")
+
+func (s stubborn) Close() error { return errors.Join(s.Conn.Close(), errStubborn) }
+
+// TestCloseSaysWhatWouldNotClose: a connection that does not close is no fault of the exchange that finds it, and
+// Close says so: of one that the daemon hung up and of one that was idle.
+func TestCloseSaysWhatWouldNotClose(t *testing.T) {
+	for _, hangsUp := range []bool{true, false} {
+		l := listener(t)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for {
+				conn, err := l.Accept()
+				if err != nil {
+					return // closed
+				}
+				r := bufio.NewReader(conn)
+				for request1(r) {
+					if _, err := io.WriteString(conn, fine); err != nil || hangsUp {
+						break
+					}
+				}
+				if err := conn.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		c := New("", Options{Dial: func(ctx context.Context) (net.Conn, error) {
+			conn, err := (&net.Dialer{}).DialContext(ctx, "unix", l.Addr().String())
+			return stubborn{conn}, err
+		}})
+		for range map[bool]int{true: 2, false: 1}[hangsUp] { // the second finds that the first one's is gone
+			if err := delivered(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if hangsUp != (c.conns.failed != nil) {
+			t.Errorf("hangs up %v, before the close: %v", hangsUp, c.conns.failed)
+		}
+		if err := c.Close(); !errors.Is(err, errStubborn) {
+			t.Errorf("hangs up %v: %v", hangsUp, err)
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
 	}
 }

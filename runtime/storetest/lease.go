@@ -14,7 +14,13 @@ var leaseClaims = []claim{
 		b := New(w)
 		old := w.lease(b)
 		w.append(b, Batch(b.MintRequest()))
+		if !w.s.Held(old) {
+			w.Errorf("a lease that was granted is not held")
+		}
 		w.release(b)
+		if w.s.Held(old) {
+			w.Errorf("a lease that was released is held")
+		}
 		w.refused("released lease", tga.StateConcurrentExecution, old, Batch(b.MintDecision(tga.Approve)))
 		fresh := w.lease(b)
 		if fresh.Epoch <= old.Epoch || fresh.TraceID != b.TraceID {
@@ -40,8 +46,8 @@ var leaseClaims = []claim{
 		if err != nil || fresh.Epoch <= old.Epoch {
 			w.Fatalf("overtaken: %+v after %+v, %v", fresh, old, err)
 		}
-		if w.s.Current(old) || !w.s.Current(fresh) {
-			w.Errorf("current: old %v, new %v", w.s.Current(old), w.s.Current(fresh))
+		if w.s.Current(old) || !w.s.Current(fresh) || w.s.Held(old) || !w.s.Held(fresh) {
+			w.Errorf("current: old %v, new %v; held: old %v, new %v", w.s.Current(old), w.s.Current(fresh), w.s.Held(old), w.s.Held(fresh))
 		}
 		w.refused("overtaken lease", tga.StateConcurrentExecution, old, Batch(b.MintDecision(tga.Approve)))
 		w.s.Release(old) // has no effect
