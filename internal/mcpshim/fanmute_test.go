@@ -55,4 +55,22 @@ func TestMuteServerHoldsUpOneList(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the list to be whole", func() bool { return strings.Contains(h.ask("4", "resources/list", `{}`), `"b:1"`) })
+	// Having answered it is waited for as before: a slow answer is in the list.
+	g.wait = 4 * time.Second
+	whole, err := os.ReadFile(file)
+	if err == nil {
+		err = os.Remove(file)
+	}
+	if err == nil {
+		err = syscall.Mkfifo(file, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrote := make(chan error, 1)
+	time.AfterFunc(3*g.wait/mutePart, func() { wrote <- os.WriteFile(file, whole, 0o600) })
+	has(t, h.ask("5", "resources/list", `{}`), `"a:1"`, `"b:1"`)
+	if err := <-wrote; err != nil {
+		t.Error(err)
+	}
 }
