@@ -162,7 +162,7 @@ func (g *gateway) tls() (*tls.Config, error) {
 	if len(g.conf.Gateway.Identities) == 0 {
 		return nil, tga.Errorf(tga.ValidationError, "[gateway.tls] without a [[gateway.identity]]: whoever reaches the port could call tools")
 	}
-	return identity.TLS(identity.Files{Cert: g.conf.Path(t.CertFile), Key: g.conf.Path(t.KeyFile), ClientCA: g.conf.Path(t.ClientCAFile)})
+	return identity.TLS(identity.Files{Cert: g.conf.Path(t.CertFile), Key: g.conf.Path(t.KeyFile), ClientCA: g.conf.Path(t.ClientCAFile)}, g.logger())
 }
 
 // who tells the identities apart.

@@ -3,6 +3,7 @@ package identity
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"log/slog"
 	"os"
 	"sync"
 	"time"
@@ -19,9 +20,9 @@ type Files struct {
 
 // TLS returns how a gateway speaks TLS with its clients. A client may show a certificate, which must be a good
 // one then. The files are read again for a connection that begins after one of them was changed; while they do not fit
-// together, the ones from before hold. VALIDATION_ERROR: they cannot be used.
-func TLS(f Files) (*tls.Config, error) {
-	c := &certificates{files: f}
+// together, the ones from before hold, and the log says so, once for each change. VALIDATION_ERROR: they cannot be used.
+func TLS(f Files, log *slog.Logger) (*tls.Config, error) {
+	c := &certificates{files: f, log: log}
 	if err := c.read(); err != nil {
 		return nil, err
 	}
@@ -30,9 +31,11 @@ func TLS(f Files) (*tls.Config, error) {
 
 type certificates struct {
 	files Files
+	log   *slog.Logger
 
 	mu      sync.Mutex
 	changed [3]time.Time // of the files, when they were read
+	told    [3]time.Time // of files that could not be used, when the log was told
 	conf    *tls.Config
 }
 
@@ -40,8 +43,12 @@ type certificates struct {
 func (c *certificates) now() *tls.Config {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.changed != c.files.changed() {
-		_ = c.read() // half of them are written: the next connection tries again
+	if now := c.files.changed(); c.changed != now {
+		// Perhaps half of them are written: the next connection tries again.
+		if err := c.read(); err != nil && c.told != now {
+			c.told = now
+			c.log.Warn("changed files of TLS cannot be used: those from before hold", "error", err)
+		}
 	}
 	return c.conf
 }

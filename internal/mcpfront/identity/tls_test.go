@@ -10,12 +10,14 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -100,7 +102,8 @@ func TestCertificatesAreTold(t *testing.T) {
 	own, clients, stranger := newAuthority(t), newAuthority(t), newAuthority(t)
 	certPEM, keyPEM := own.server()
 	files := Files{Cert: file(t, certPEM), Key: file(t, keyPEM), ClientCA: file(t, clients.pem)}
-	conf, err := TLS(files)
+	var said strings.Builder
+	conf, err := TLS(files, slog.New(slog.NewTextHandler(&said, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,8 +213,13 @@ func TestCertificatesAreTold(t *testing.T) {
 	}
 	certPEM, keyPEM = own.server()
 	change(files.Cert, certPEM, time.Second)
-	if got, err := ask(ann, ""); got != "HTTP/1.1 ann" {
-		t.Errorf("with half of a new pair: %q %v", got, err)
+	for range 2 {
+		if got, err := ask(ann, ""); got != "HTTP/1.1 ann" {
+			t.Errorf("with half of a new pair: %q %v", got, err)
+		}
+	}
+	if n := strings.Count(said.String(), "those from before hold"); n != 1 {
+		t.Errorf("the log was told %d times of one change:\n%s", n, said.String())
 	}
 	change(files.Key, keyPEM, 2*time.Second)
 	change(files.ClientCA, stranger.pem, 3*time.Second)
@@ -233,7 +241,7 @@ func TestFilesOfTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	good := Files{Cert: file(t, certPEM), Key: file(t, keyPEM)}
-	if _, err := TLS(good); err != nil {
+	if _, err := TLS(good, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	for name, f := range map[string]Files{
@@ -244,7 +252,7 @@ func TestFilesOfTLS(t *testing.T) {
 		"no authorities":            {Cert: good.Cert, Key: good.Key, ClientCA: "/nowhere"},
 		"authorities that are none": {Cert: good.Cert, Key: good.Key, ClientCA: file(t, "nobody")},
 	} {
-		if _, err := TLS(f); tga.CodeOf(err) != tga.ValidationError {
+		if _, err := TLS(f, slog.New(slog.DiscardHandler)); tga.CodeOf(err) != tga.ValidationError {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
