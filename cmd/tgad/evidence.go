@@ -168,7 +168,7 @@ func readNote(path string) ([]byte, error) {
 // proof is what a check of an evidence file prints as JSON.
 type proof struct {
 	OK      bool     `json:"ok"`
-	Verdict string   `json:"verdict"` // proved, not covered, own key or refused
+	Verdict string   `json:"verdict"` // proved, not covered, own key, refused or no answer
 	Origin  string   `json:"origin,omitempty"`
 	Size    int64    `json:"checkpoint_appends,omitempty"`
 	Proved  []string `json:"proved,omitempty"`
@@ -187,9 +187,6 @@ func (a proving) check(ctx context.Context, path string, trust bundle.Trust) err
 	if receipt, failed := readReceipt(f); failed != nil {
 		return failed
 	} else if receipt != nil {
-		if trust.Old != nil {
-			return cli.Usagef("--against is for an evidence file: a receipt does not say what its store grew from")
-		}
 		var m *bundle.Receipt
 		m, err = bundle.VerifyReceipt(receipt, trust)
 		p.Origin, p.Size, r = m.Origin, m.Checkpoint.Size, m
@@ -202,6 +199,9 @@ func (a proving) check(ctx context.Context, path string, trust bundle.Trust) err
 		return ctx.Err()
 	}
 	exit := cli.ExitVerify
+	if bundle.IsUnanswered(err) {
+		p.Verdict, exit = "no answer", cli.ExitError
+	}
 	if err != nil {
 		p.Code, p.Fault = string(tga.CodeOf(err)), err.Error()
 	} else {
@@ -217,7 +217,10 @@ func (a proving) check(ctx context.Context, path string, trust bundle.Trust) err
 		}
 		return silent(exit)
 	}
-	if err != nil {
+	switch {
+	case bundle.IsUnanswered(err):
+		return fmt.Errorf("%s: no answer: %w", path, err)
+	case err != nil:
 		return &cli.Unverified{Err: fmt.Errorf("%s proves nothing: %w", path, err)}
 	}
 	a.Printf("%s\n", headlines[p.Verdict])
@@ -241,21 +244,19 @@ type verdict interface {
 
 // readReceipt returns a file whole where it is a receipt. Else it is at its beginning.
 func readReceipt(f *os.File) ([]byte, error) {
-	is, err := bundle.Is(f)
-	if err != nil || is {
-		return nil, err
+	head := make([]byte, 512)
+	n, err := f.ReadAt(head, 0)
+	if (err == nil || err == io.EOF) && !bundle.IsReceipt(head[:n]) {
+		return nil, nil
 	}
-	raw, err := io.ReadAll(io.LimitReader(f, bundle.MaxReceipt+1))
-	if err == nil && bundle.IsReceipt(raw) {
-		return raw, nil
-	}
-	if err == nil {
-		_, err = f.Seek(0, io.SeekStart)
+	var raw []byte
+	if err == nil || err == io.EOF {
+		raw, err = io.ReadAll(io.LimitReader(f, bundle.MaxReceipt+1))
 	}
 	if err != nil {
 		return nil, tga.Errorf(tga.ValidationError, "evidence: %w", err)
 	}
-	return nil, nil
+	return raw, nil
 }
 
 // headlines say in a line what a verdict is.

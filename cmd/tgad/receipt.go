@@ -64,17 +64,18 @@ func (a proving) show(r client.Receipt) error {
 	if a.JSON {
 		return a.Line(r)
 	}
-	state := "no checkpoint covers it yet"
+	state, covered := "no checkpoint covers it yet", int64(0)
 	if r.Checkpoint != "" {
 		c, err := checkpoint.Unverified([]byte(r.Checkpoint))
 		if err != nil {
 			return err
 		}
+		covered = c.Size
 		state = fmt.Sprintf("in the checkpoint of %d appends of %s, head %v", c.Size, c.Origin, c.Head)
 	}
 	for _, l := range r.Leaves {
 		said := state
-		if l.Proof == nil && r.Checkpoint != "" {
+		if r.Checkpoint != "" && l.Index > covered {
 			said = "pending: it came after the newest checkpoint"
 		}
 		a.Printf("append %d  %s\n", l.Index, cli.Clean(said))

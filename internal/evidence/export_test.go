@@ -14,7 +14,6 @@ import (
 	"github.com/tgad/tgad/internal/evidence"
 	"github.com/tgad/tgad/internal/evidence/bundle"
 	"github.com/tgad/tgad/internal/ndjson"
-	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
@@ -51,33 +50,25 @@ func TestReceipts(t *testing.T) {
 	}
 }
 
-// TestReceiptsAreVerified: a receipt is proved by the key alone, and none that was changed says anything else.
+// TestReceiptsAreVerified: a receipt is proved by the key alone, and none with another byte says anything else. The
+// tests of package verifiers have those in which something is not as it was given.
 func TestReceiptsAreVerified(t *testing.T) {
 	s := newStand(t)
 	s.open()
 	defer s.close()
-	one, two := s.append(1), s.append(2)
+	one := s.append(1)
+	s.append(2)
 	s.covered()
 	s.options.Every = time.Hour
-	of := func(id tga.ID) runtime.Receipt {
-		r, err := s.k.Receipt(t.Context(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r.Plain()
+	given, err := s.k.Receipt(t.Context(), one)
+	if err != nil {
+		t.Fatal(err)
 	}
-	mine, other := of(one), of(two)
-	text := func(change func(r *runtime.Receipt)) []byte {
-		r := mine
-		r.Leaves = slices.Clone(mine.Leaves)
-		change(&r)
-		raw, err := json.Marshal(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return raw
+	raw, err := json.Marshal(given.Plain())
+	if err != nil {
+		t.Fatal(err)
 	}
-	raw, key := text(func(*runtime.Receipt) {}), bundle.Trust{Key: mine.Key}
+	key := bundle.Trust{Key: given.Key}
 	good, err := bundle.VerifyReceipt(raw, key)
 	if err != nil || good.Verdict() != bundle.Proved || good.TraceID != one || good.Appends != 3 || good.Entries != 4 || good.Notes != 2 || !bundle.IsReceipt(raw) {
 		t.Fatalf("%+v %v", good, err)
@@ -85,41 +76,9 @@ func TestReceiptsAreVerified(t *testing.T) {
 	if r, err := bundle.VerifyReceipt(raw, bundle.Trust{}); err != nil || r.Verdict() != bundle.OwnKey {
 		t.Errorf("without a key: %+v %v", r, err)
 	}
-	last := len(mine.Leaves) - 1
-	for name, x := range map[string]struct {
-		raw  []byte
-		code tga.Code
-	}{
-		"another's leaf":     {text(func(r *runtime.Receipt) { r.Leaves[1] = other.Leaves[1] }), tga.SchemaViolation},
-		"another's trace":    {text(func(r *runtime.Receipt) { r.TraceID = two }), tga.SchemaViolation},
-		"the first is gone":  {text(func(r *runtime.Receipt) { r.Leaves = r.Leaves[1:] }), tga.StateSequenceGap},
-		"one in the middle":  {text(func(r *runtime.Receipt) { r.Leaves = append(r.Leaves[:1], r.Leaves[2:]...) }), tga.StateSequenceGap},
-		"twice":              {text(func(r *runtime.Receipt) { r.Leaves[1] = r.Leaves[0] }), tga.SchemaViolation},
-		"none":               {text(func(r *runtime.Receipt) { r.Leaves = nil }), tga.SchemaViolation},
-		"another index":      {text(func(r *runtime.Receipt) { r.Leaves[0].Index++ }), tga.SchemaViolation},
-		"another's proof":    {text(func(r *runtime.Receipt) { r.Leaves[0].Proof = other.Leaves[0].Proof }), tga.StateChecksumMismatch},
-		"a long proof":       {text(func(r *runtime.Receipt) { r.Leaves[0].Proof = slices.Repeat(r.Leaves[0].Proof, 100) }), tga.LimitExceeded},
-		"a short hash":       {text(func(r *runtime.Receipt) { r.Leaves[0].Proof = [][]byte{{1}} }), tga.LimitExceeded},
-		"a proof is gone":    {text(func(r *runtime.Receipt) { r.Leaves[last].Proof = nil }), tga.SchemaViolation},
-		"a gap in proofs":    {text(func(r *runtime.Receipt) { r.Leaves[0].Proof, r.Pending = nil, 1 }), tga.SchemaViolation},
-		"no checkpoint":      {text(func(r *runtime.Receipt) { r.Checkpoint = "" }), tga.StateChecksumMismatch},
-		"an unknown member":  {bytes.Replace(raw, []byte("{"), []byte(`{"more":1,`), 1), tga.SchemaViolation},
-		"something behind":   {append(slices.Clone(raw), "{}"...), tga.SchemaViolation},
-		"no JSON":            {[]byte("receipt"), tga.SchemaViolation},
-		"at the limit":       {append(slices.Clone(raw), bytes.Repeat([]byte(" "), bundle.MaxReceipt-len(raw))...), ""},
-		"one past the limit": {append(slices.Clone(raw), bytes.Repeat([]byte(" "), bundle.MaxReceipt-len(raw)+1)...), tga.LimitExceeded},
-	} {
-		if _, err := bundle.VerifyReceipt(x.raw, key); tga.CodeOf(err) != x.code {
-			t.Errorf("%s: %v, want %s", name, err, x.code)
-		}
-	}
 	foreign := newKey(t)
 	if _, err := bundle.VerifyReceipt(raw, bundle.Trust{Key: foreign.Public}); tga.CodeOf(err) != tga.PermissionDenied {
 		t.Errorf("another key of the same name: %v", err)
-	}
-	if r, err := bundle.VerifyReceipt(text(func(r *runtime.Receipt) { r.Leaves[last].Proof, r.Pending = nil, 1 }), key); err != nil ||
-		r.Verdict() != bundle.NotCovered || r.Appends != 2 || r.Pending != 1 {
-		t.Errorf("an append that no checkpoint covers yet: %+v %v", r, err)
 	}
 	for i := range raw {
 		changed := slices.Clone(raw)

@@ -89,7 +89,7 @@ var rooms = []struct{ path, owns, imports string }{
 	{"internal/evidence/tree", "evidence: the Merkle tree over the log's order; signed checkpoints and places outside for them; bundles that an auditor checks offline, with programs that share no code with tgad; a monitor that follows a store from outside, and a witness that remembers for others; what keeps all that for an open store", "internal/access schemas/tga"},
 	{"internal/evidence/checkpoint", "", "internal/access internal/secretfile schemas/tga"},
 	{"internal/evidence/witness", "", "internal/access internal/evidence/checkpoint internal/filelock internal/secretfile schemas/tga"},
-	{"internal/evidence/bundle", "", "runtime internal/evidence/checkpoint internal/evidence/tree internal/ndjson schemas/tga wal/chain"},
+	{"internal/evidence/bundle", "", "internal/evidence/checkpoint internal/evidence/tree internal/ndjson schemas/tga wal/chain"},
 	{"internal/evidence/verifiers", "", ""},
 	{"internal/evidence/sends", "", "internal/evidence/tree ledger schemas/tga wal/chain"},
 	{"internal/evidence/monitor", "", "internal/access internal/evidence/bundle internal/evidence/checkpoint internal/evidence/sends internal/evidence/tree internal/filelock schemas/tga wal/chain"},

@@ -3,19 +3,19 @@ package bundle
 import (
 	"bytes"
 	"encoding/json"
-	"io"
+	"errors"
 
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/tgad/tgad/internal/evidence/tree"
-	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
 // MaxReceipt bounds a receipt, in bytes.
 const MaxReceipt = 16 << 20
 
-// Receipt says what a receipt proves, and what it does not.
+// Receipt says what a receipt proves, and what it does not. An append is covered if its index is not past the size of
+// the checkpoint; then its proof must lead there.
 type Receipt struct {
 	Signed
 	TraceID        tga.ID
@@ -27,31 +27,61 @@ type Receipt struct {
 	entries, notes uint64 // after the last append, covered or not
 }
 
-// IsReceipt reports whether a file looks like a receipt: a JSON object with leaves.
-func IsReceipt(raw []byte) bool {
-	var m struct {
-		Kind   *string            `json:"kind"`
-		Leaves *[]json.RawMessage `json:"leaves"`
+// receipt is [runtime.Receipt], with hashes that have their length.
+type receipt struct {
+	TraceID    tga.ID   `json:"trace_id"`
+	Key        string   `json:"key"`
+	HandOvers  []string `json:"hand_overs,omitempty"`
+	Checkpoint string   `json:"checkpoint,omitempty"`
+	Leaves     []struct {
+		Index int64       `json:"index"`
+		Leaf  []byte      `json:"leaf"`
+		Proof []tlog.Hash `json:"proof,omitempty"`
+	} `json:"leaves"`
+	Pending int `json:"pending,omitempty"`
+}
+
+// IsReceipt reports whether a file that begins so is a JSON object, and no evidence file.
+func IsReceipt(head []byte) bool {
+	return kindOf(head) == "" && bytes.HasPrefix(bytes.TrimLeft(head, " \t\r\n"), []byte("{"))
+}
+
+// decodeReceipt reads a receipt. Spaces and the order of members are free: programs that keep one write it again in
+// their own way. Its canonical form is that of what was read, so no member is repeated, unknown, empty or misspelt.
+func decodeReceipt(raw []byte) (m receipt, err error) {
+	var said, again []byte
+	if said, err = tga.Canonicalize(raw, tga.Limits{MaxBytes: MaxReceipt}); err == nil {
+		err = json.Unmarshal(said, &m)
 	}
-	return json.Unmarshal(raw, &m) == nil && m.Kind == nil && m.Leaves != nil
+	if err == nil {
+		again, err = json.Marshal(m)
+	}
+	if err == nil {
+		again, err = tga.Canonicalize(again, tga.Limits{MaxBytes: MaxReceipt})
+	}
+	if err == nil && !bytes.Equal(again, said) {
+		err = errors.New("a member is unknown, missing, empty, or not in its one spelling")
+	}
+	if err != nil {
+		return m, tga.Errorf(tga.SchemaViolation, "receipt: %v", err)
+	}
+	return m, nil
 }
 
 // VerifyReceipt checks a receipt, as GET /v1/traces/{id}/receipt answers it: that the key signed the checkpoint, and
 // that the checkpoint covers the appends of the trace, from the first on without a gap. Codes as of [Verify];
-// [Trust.Old] and [Trust.Append] are not used.
+// VALIDATION_ERROR with [Trust.Old], to which no receipt leads. [Trust.Append] is not used.
 func VerifyReceipt(raw []byte, trust Trust) (*Receipt, error) {
 	r := new(Receipt)
-	var m runtime.Receipt
 	if len(raw) > MaxReceipt {
-		return r, tga.Errorf(tga.LimitExceeded, "receipt of %d bytes: at most %d", len(raw), MaxReceipt)
+		return r, tga.Errorf(tga.LimitExceeded, "receipt of over %d bytes", MaxReceipt)
 	}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&m); err != nil {
-		return r, tga.Errorf(tga.SchemaViolation, "receipt: %w", err)
+	m, err := decodeReceipt(raw)
+	if err != nil {
+		return r, err
 	}
-	if _, err := d.Token(); err != io.EOF {
-		return r, tga.Errorf(tga.SchemaViolation, "receipt: something follows it")
+	if trust.Old != nil {
+		return r, unanswered{tga.Errorf(tga.ValidationError, "a receipt does not say what its store grew from: export an evidence file with the old checkpoint")}
 	}
 	if r.TraceID = m.TraceID; len(m.Leaves) == 0 {
 		return r, tga.Errorf(tga.SchemaViolation, "receipt without an append")
@@ -71,53 +101,49 @@ func VerifyReceipt(raw []byte, trust Trust) (*Receipt, error) {
 		}
 	}
 	before := tree.Leaf{}
-	for i := range m.Leaves {
-		l, err := r.leaf(&m.Leaves[i], &before)
+	for _, l := range m.Leaves {
+		leaf, err := tree.ParseLeaf(l.Leaf)
+		if err == nil {
+			err = r.leaf(&leaf, l.Index, l.Proof, &before)
+		}
 		if err != nil {
 			return r, err
 		}
-		before = l
+		before = leaf
 	}
 	if r.Pending != m.Pending {
-		return r, tga.Errorf(tga.SchemaViolation, "%d appends without a proof, the receipt says %d", r.Pending, m.Pending)
+		return r, tga.Errorf(tga.SchemaViolation, "%d appends came after the checkpoint, the receipt says %d", r.Pending, m.Pending)
 	}
 	return r, nil
 }
 
 // leaf checks the append that follows another.
-func (r *Receipt) leaf(m *runtime.ReceiptLeaf, before *tree.Leaf) (tree.Leaf, error) {
-	l, err := tree.ParseLeaf(m.Leaf)
+func (r *Receipt) leaf(l *tree.Leaf, index int64, proof []tlog.Hash, before *tree.Leaf) error {
 	switch {
-	case err != nil:
-		return l, err
 	case l.TraceID != r.TraceID || !l.OfTrace():
-		return l, tga.Errorf(tga.SchemaViolation, "leaf %d is none of trace %s", l.Index, r.TraceID)
-	case int64(l.Index) != m.Index || l.Index <= before.Index:
-		return l, tga.Errorf(tga.SchemaViolation, "leaf %d stands as that of index %d, behind %d", l.Index, m.Index, before.Index)
+		return tga.Errorf(tga.SchemaViolation, "leaf %d is none of trace %s", l.Index, r.TraceID)
+	case int64(l.Index) != index || l.Index <= before.Index:
+		return tga.Errorf(tga.SchemaViolation, "leaf %d stands as that of index %d, behind %d", l.Index, index, before.Index)
 	case l.Entries > 0 && l.FirstSeq != r.entries+1, l.Notes > 0 && uint64(l.FirstNote) != r.notes+1,
 		l.Entries == 0 && l.HeadDigest != before.HeadDigest, l.Notes == 0 && l.NoteDigest != before.NoteDigest:
-		return l, tga.Errorf(tga.StateSequenceGap, "an append of the trace is missing before leaf %d", l.Index)
-	case m.Proof == nil:
-		r.Pending++
-	case r.Pending > 0:
-		return l, tga.Errorf(tga.SchemaViolation, "leaf %d has a proof and an earlier one has none", l.Index)
-	default:
-		proof := make([]tlog.Hash, len(m.Proof))
-		for i, hash := range m.Proof {
-			if len(m.Proof) > maxProof || len(hash) != len(proof[i]) {
-				return l, tga.Errorf(tga.LimitExceeded, "leaf %d: a proof of %d hashes, one of %d bytes", l.Index, len(m.Proof), len(hash))
-			}
-			proof[i] = tlog.Hash(hash)
-		}
-		if !r.includes(&l, proof) {
-			return l, tga.Errorf(tga.StateChecksumMismatch, "leaf %d is not in the tree of the checkpoint", l.Index)
-		}
-		r.Appends++
-		r.Entries, r.Notes, r.Head = r.entries+uint64(l.Entries), r.notes+uint64(l.Notes), l.HeadDigest
+		return tga.Errorf(tga.StateSequenceGap, "an append of the trace is missing before leaf %d", l.Index)
+	case len(proof) > maxProof:
+		return tga.Errorf(tga.LimitExceeded, "proof of %d hashes: at most %d", len(proof), maxProof)
 	}
 	r.entries += uint64(l.Entries)
 	r.notes += uint64(l.Notes)
-	return l, nil
+	if l.Index > uint64(r.Checkpoint.Size) {
+		if r.Pending++; len(proof) > 0 {
+			return tga.Errorf(tga.SchemaViolation, "leaf %d has a proof, and came after the checkpoint of %d", l.Index, r.Checkpoint.Size)
+		}
+		return nil
+	}
+	if !r.includes(l, proof) { // in a tree of one leaf the proof is empty
+		return tga.Errorf(tga.StateChecksumMismatch, "leaf %d is not in the tree of the checkpoint", l.Index)
+	}
+	r.Appends++
+	r.Entries, r.Notes, r.Head = r.entries, r.notes, l.HeadDigest
+	return nil
 }
 
 // Verdict is as that of [Report.Verdict].

@@ -141,6 +141,15 @@ func Verify(r io.Reader, trust Trust) (*Report, error) {
 	return &v.report, nil
 }
 
+// unanswered is an error of a file that may be good.
+type unanswered struct{ error }
+
+func (u unanswered) Unwrap() error { return u.error }
+
+// IsUnanswered reports whether an error of [Verify] or [VerifyReceipt] says nothing against the file: this program, or
+// the file, cannot answer what was asked.
+func IsUnanswered(err error) bool { return errors.As(err, new(unanswered)) }
+
 type verifier struct {
 	in     *bufio.Reader
 	line   int // that is being read; 0 behind the lines about the tree
@@ -236,7 +245,7 @@ func (v *verifier) begin(b []byte) error {
 		return tga.Errorf(tga.SchemaViolation, "this is no evidence file of tgad: it does not begin with a line of kind evidence")
 	}
 	if is := versionOf(b); is != "" && is != tga.EvidenceBundleVersion {
-		return tga.Errorf(tga.FormatTooNew, "evidence of format %q, this program reads %q", is, tga.EvidenceBundleVersion)
+		return unanswered{tga.Errorf(tga.FormatTooNew, "evidence of format %q, this program reads %q", is, tga.EvidenceBundleVersion)}
 	}
 	if err := decode(b, &v.head); err != nil {
 		return err
@@ -302,7 +311,7 @@ func (v *verifier) grewFrom(l *prefixLine) error {
 	case old.Size == now.Size && old.Head != now.Head, l != nil && l.Size == old.Size && l.Head != old.Head:
 		return v.broken("the tree of %d leaves had head %v in the old checkpoint: what happened was rewritten", old.Size, old.Head)
 	case old.Size != now.Size && old.Size != 0 && (l == nil || l.Size != old.Size):
-		return tga.Errorf(tga.ValidationError, "the bundle has no proof that it grew from the old checkpoint of %d leaves: export it with that checkpoint", old.Size)
+		return unanswered{tga.Errorf(tga.ValidationError, "the bundle has no proof that it grew from the old checkpoint of %d leaves: export it with that checkpoint", old.Size)}
 	}
 	v.report.GrewFrom = old.Size
 	return nil

@@ -27,6 +27,7 @@ type verdict struct {
 	Verdict string `json:"verdict"`
 	Code    string `json:"code"`
 	Message string `json:"message"`
+	Damage  bool   `json:"damage"`
 
 	Origin    string   `json:"origin"`
 	Size      int64    `json:"size"`
@@ -43,6 +44,12 @@ type verdict struct {
 	Proved    []string `json:"proved"`
 	NotProved []string `json:"not_proved"`
 	Traces    [][]any  `json:"traces"`
+
+	// of a receipt
+	Trace   string `json:"trace"`
+	Appends int    `json:"appends"`
+	Pending int    `json:"pending"`
+	Head    string `json:"head"`
 }
 
 const refused = "refused"
@@ -62,9 +69,13 @@ func ours(t *testing.T, c *tried) verdict {
 		}
 		witnesses = append(witnesses, v)
 	}
-	r, err := bundle.Verify(bytes.NewReader(b), bundle.Trust{Key: c.key, Witnesses: witnesses, Old: c.old})
+	trust := bundle.Trust{Key: c.key, Witnesses: witnesses, Old: c.old}
+	if bundle.IsReceipt(b[:min(len(b), 512)]) {
+		return oursOfReceipt(b, trust)
+	}
+	r, err := bundle.Verify(bytes.NewReader(b), trust)
 	if err != nil {
-		return verdict{Verdict: refused, Code: string(tga.CodeOf(err)), Message: err.Error()}
+		return refusal(err)
 	}
 	v := verdict{
 		Verdict: r.Verdict(), Origin: r.Origin, Size: r.Checkpoint.Size, HandOvers: r.HandOvers, GrewFrom: r.GrewFrom, From: r.From, To: r.To, Leaves: r.Leaves,
@@ -77,6 +88,24 @@ func ours(t *testing.T, c *tried) verdict {
 		v.Traces = append(v.Traces, []any{x.ID.String(), float64(x.Entries), float64(x.CoveredEntries), float64(x.Notes), float64(x.CoveredNotes), x.State.String()})
 	}
 	v.Proved, v.NotProved = r.Words()
+	return v
+}
+
+func refusal(err error) verdict {
+	return verdict{Verdict: refused, Code: string(tga.CodeOf(err)), Message: err.Error(), Damage: !bundle.IsUnanswered(err)}
+}
+
+func oursOfReceipt(b []byte, trust bundle.Trust) verdict {
+	r, err := bundle.VerifyReceipt(b, trust)
+	if err != nil {
+		return refusal(err)
+	}
+	v := verdict{
+		Verdict: r.Verdict(), Origin: r.Origin, Size: r.Checkpoint.Size, HandOvers: r.HandOvers, Cosigned: []string{}, Entries: int(r.Entries), Notes: int(r.Notes),
+		Trace: r.TraceID.String(), Appends: r.Appends, Pending: r.Pending, Head: r.Head.String(),
+	}
+	proved, open := r.Words()
+	v.Proved, v.NotProved = append([]string{}, proved...), open
 	return v
 }
 
@@ -175,6 +204,7 @@ func allCases(t *testing.T) ([]tried, []verdict) {
 		g.inconsistent()
 		g.forged()
 		g.sealed()
+		g.receipts()
 		for i := range g.cases {
 			theGrid.want = append(theGrid.want, ours(t, &g.cases[i]))
 		}

@@ -54,7 +54,7 @@ func TestPageIsAlone(t *testing.T) {
 
 // TestScriptIsAlone: the script takes nothing but parts of Python's library that read and compute.
 func TestScriptIsAlone(t *testing.T) {
-	allowed := " argparse base64 decimal functools hashlib json json.decoder json.encoder re sys "
+	allowed := " argparse base64 decimal functools hashlib io json json.decoder json.encoder re sys "
 	for _, m := range regexp.MustCompile(`(?m)^\s*(?:import|from) (\S+)`).FindAllSubmatch(verifiers.Python, -1) {
 		if !strings.Contains(allowed, " "+string(m[1])+" ") {
 			t.Errorf("the script imports %s", m[1])
@@ -120,6 +120,8 @@ func TestPageShowsVerdictFirst(t *testing.T) {
 		{"old", whole, true, old, "PROVED", "proved", []string{"The tree grew from your old checkpoint of 10 appends"}, nil},
 		{"not covered", part, true, mine, "NOT ALL IS COVERED: some of the file came after the checkpoint", "part", []string{"not covered: nobody"}, nil},
 		{"own key", whole, true, trust{}, "NOT PROVED: the file agrees with itself, but only it says whose key signed it", "part", []string{"a key that only the file vouches for", "Whose key that is."}, nil},
+		{"receipt", written(t, w.receipt(x, w.size())), true, mine, "PROVED", "proved", []string{"The first 5 appends of trace " + x.id.String() + " are in it.", "What the entries say, which is in an evidence file"}, []string{"What happened"}},
+		{"receipt, old", written(t, w.receipt(x, w.size())), true, old, "NO ANSWER", "part", []string{"a receipt does not say what its store grew from"}, nil},
 		{"refused", bad, true, mine, "REFUSED: the file is not what it says", "refused", []string{"Nothing of the file is shown"}, []string{"alert", "Trace"}},
 		{"later version", bytes.Replace(whole, []byte(`"version":"1"`), []byte(`"version":"2"`), 1), true, mine, "NO ANSWER", "part", []string{"this page reads 1"}, []string{"alert"}},
 		{"no WebCrypto", whole, false, mine, "NOTHING WAS CHECKED", "part", []string{"no WebCrypto", "verify.py"}, []string{"alert"}},
@@ -183,6 +185,9 @@ func TestScriptExits(t *testing.T) {
 		{"no file", []string{"--key", key.Public}, 2, ""},
 		{"no key of that kind", []string{"--key", "x", good}, 2, ""},
 		{"no witness of that kind", []string{"--witness", "x", good}, 2, ""},
+		{"a receipt", []string{"--key", key.Public, file("receipt", written(t, w.receipt(w.traces[0], w.size())))}, 0, ": PROVED\n"},
+		{"a receipt, pending", []string{"--key", key.Public, file("pending", written(t, w.receipt(w.traces[0], 1)))}, 1, "Ask for it again."},
+		{"a receipt, with an old checkpoint", []string{"--key", key.Public, "--checkpoint", old, dir + "/receipt"}, 1, "what its store grew from"},
 		{"as JSON", []string{"--json", "--key", key.Public, good}, 0, `"verdict": "proved"`},
 	} {
 		cmd := exec.Command(programs[0].find(t), append([]string{"-B", "verify.py"}, c.args...)...)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Check evidence from a tgad store: a bundle that `tgad evidence export` wrote.
+"""Check evidence from a tgad store: a file that `tgad evidence export` wrote, or a receipt that
+`tgad receipt --json` printed.
 
 Needs Python 3.8 or later and nothing else: no package, no network, no tgad. The format and the
 checks are those of docs/FORMAT.md, section 11.
@@ -13,6 +14,7 @@ import base64
 import decimal
 import functools
 import hashlib
+import io
 import json
 import re
 import sys
@@ -21,7 +23,7 @@ from json.encoder import encode_basestring as quoted  # escapes no more than RFC
 
 VERSION = "1"
 MAX_TREE_LINE, MAX_NOTE, MAX_PROOF = 256 << 10, 64 << 10, 128
-MAX_LINE, MAX_TRACE, MAX_DEPTH = 128 << 20, 256 << 20, 129
+MAX_LINE, MAX_TRACE, MAX_DEPTH, MAX_RECEIPT = 128 << 20, 256 << 20, 129, 16 << 20
 MAX_SAFE = 2**53 - 1
 ZEROS = "0" * 64
 
@@ -579,6 +581,29 @@ NOTE = {
 }  # fmt: skip
 
 
+def list_of(check):
+    def check_list(v):
+        form(isinstance(v, list) and v, "want an array with something in it")
+        for x in v:
+            check(x)
+
+    return check_list
+
+
+def base64_of(what, size):
+    def check(v):
+        form(isinstance(v, str) and not isinstance(v, Number) and len(unbase64(v, what)) == size, f"want {what}")
+
+    return check
+
+
+# A receipt (docs/FORMAT.md, section 11).
+RECEIPT = {
+    "trace_id": ID, "key": text(0), "hand_overs?": list_of(text(0)), "checkpoint?": text(1), "pending?": integer(1, MAX_SAFE),
+    "leaves": items({"index": integer(1, MAX_SAFE), "leaf": base64_of("a leaf", 121), "proof?": list_of(base64_of("a hash", 32))}, 1),
+}  # fmt: skip
+
+
 def closed(table, v):
     """Refuses an object that has other members, lacks one, or has one that may not be so."""
     any_object(v)
@@ -839,14 +864,63 @@ class Export:
         sound(self.whole, "export was cut off behind a trace: no end line")
 
 
-class Bundle:
+class Signed:
+    """Who signed a checkpoint, and why that is believed."""
+
+    def __init__(self, key, witnesses):
+        self.key, self.witnesses, self.key_given, self.number = key, list(witnesses), key is not None, 0
+        self.origin = self.keys = self.root = None
+        self.size, self.cosigned, self.hand_overs, self.grew = 0, [], 0, 0
+
+    def trust(self, origin, own):
+        """Takes the reader's key, and where that is none the file's own."""
+        if not self.key_given:
+            try:
+                self.key = Key(own)
+            except ValueError as e:
+                raise Refused("VALIDATION_ERROR", f"key: {e}") from None
+        self.origin, self.keys = origin, Keys(origin, self.key, self.witnesses)
+
+    def hand_over(self, note):
+        try:
+            self.keys.follow(note)
+        except Refused as e:
+            # A reader who was given a later key has no use for how that was reached.
+            if self.key_given and self.hand_overs == 0 and e.code == "PERMISSION_DENIED":
+                return
+            raise
+        self.hand_overs += 1
+
+    def checkpoint(self, note):
+        self.size, self.root, self.cosigned = self.keys.open(note)
+
+    def includes(self, leaf, proof):
+        must(len(proof) <= MAX_PROOF, "LIMIT_EXCEEDED", "a proof of too many hashes")
+        ok = leaf.index <= self.size and head_from_leaf(proof, leaf.index - 1, self.size, leaf.hash) == self.root
+        sound(ok, f"leaf {leaf.index} is not in the tree of the checkpoint")
+
+    def who(self):
+        """What was proved of the checkpoint and what was not, a sentence each."""
+        proved, left = [], []
+        if self.key_given:
+            proved.append(f"The key you gave signed the checkpoint of {self.origin} with {self.size} appends.")
+        else:
+            proved.append(f"The key that the file itself names signed the checkpoint of {self.origin} with {self.size} appends.")
+            left.append("Whose key that is. Whoever made the file could have made the key too. Get the key from the operator, and check again with it.")
+        if self.hand_overs:
+            proved.append(f"That key came from the first one through {self.hand_overs} hand-overs, which both keys signed.")
+        proved += [f"Witness {name} signed the checkpoint." for name in self.cosigned]
+        if not self.cosigned:
+            left.append("Whether the store showed others another history: no witness that you trust signed the checkpoint.")
+        return proved, left
+
+
+class Bundle(Signed):
     """Checks a bundle. What it has after that is the report."""
 
     def __init__(self, file, key=None, witnesses=(), old=None):
-        self.file, self.key, self.witnesses, self.old = file, key, list(witnesses), old
-        self.key_given, self.number = key is not None, 0
-        self.head = self.keys = self.size = self.root = None
-        self.cosigned, self.hand_overs, self.grew, self.grown = [], 0, 0, False
+        super().__init__(key, witnesses)
+        self.file, self.old, self.head, self.size, self.grown = file, old, None, None, False
         self.leaves, self.traces = [], {}
         self.export = Export(self.trace_ended)
 
@@ -904,25 +978,7 @@ class Bundle:
         form(h["version"] == VERSION, "the first line has no version")
         ok = h["from"] <= h["to"] and (h["from"] or not h["to"]) and h["leaves"] >= 0 and h["traces"] >= 0
         form(ok and (not h["from"] or h["leaves"] > h["to"] - h["from"]), "a range that has no room for its leaves")
-        if not self.key_given:
-            try:
-                self.key = Key(h["key"])
-            except ValueError as e:
-                raise Refused("VALIDATION_ERROR", f"key: {e}") from None
-        self.keys = Keys(h["origin"], self.key, self.witnesses)
-
-    def hand_over(self, note):
-        try:
-            self.keys.follow(note)
-        except Refused as e:
-            # A reader who was given a later key has no use for how that was reached.
-            if self.key_given and self.hand_overs == 0 and e.code == "PERMISSION_DENIED":
-                return
-            raise
-        self.hand_overs += 1
-
-    def checkpoint(self, note):
-        self.size, self.root, self.cosigned = self.keys.open(note)
+        self.trust(h["origin"], h["key"])
 
     def prefix(self, line):
         must(len(line["proof"]) <= MAX_PROOF, "LIMIT_EXCEEDED", "a proof of too many hashes")
@@ -945,14 +1001,11 @@ class Bundle:
         self.grew = size
 
     def leaf(self, line):
-        must(len(line["proof"]) <= MAX_PROOF, "LIMIT_EXCEEDED", "a proof of too many hashes")
         leaf = Leaf(unbase64(line["leaf"], "a leaf"))
         form(leaf.index == line["index"], f"index {line['index']} on the leaf of index {leaf.index}")
         form(not self.leaves or leaf.index > self.leaves[-1].index, f"leaf {leaf.index} is not behind the one before")
         form(len(self.leaves) < self.head["leaves"], "more leaves than the first line says")
-        proof = [base64.b64decode(h) for h in line["proof"]]
-        ok = leaf.index <= self.size and head_from_leaf(proof, leaf.index - 1, self.size, leaf.hash) == self.root
-        sound(ok, f"leaf {leaf.index} is not in the tree of the checkpoint")
+        self.includes(leaf, [base64.b64decode(h) for h in line["proof"]])
         self.leaves.append(leaf)
 
     def trace_ended(self, t):
@@ -998,18 +1051,8 @@ class Bundle:
 
     def words(self):
         """What was proved and what was not, a sentence each."""
-        proved, left, x = [], [], self.export
-        origin, first, last = self.head["origin"], self.head["from"], self.head["to"]
-        if self.key_given:
-            proved.append(f"The key you gave signed the checkpoint of {origin} with {self.size} appends.")
-        else:
-            proved.append(f"The key that the file itself names signed the checkpoint of {origin} with {self.size} appends.")
-            left.append("Whose key that is. Whoever made the file could have made the key too. Get the key from the operator, and check again with it.")
-        if self.hand_overs:
-            proved.append(f"That key came from the first one through {self.hand_overs} hand-overs, which both keys signed.")
-        proved += [f"Witness {name} signed the checkpoint." for name in self.cosigned]
-        if not self.cosigned:
-            left.append("Whether the store showed others another history: no witness that you trust signed the checkpoint.")
+        (proved, left), x = self.who(), self.export
+        first, last = self.head["from"], self.head["to"]
         if self.grew:
             proved.append(f"The tree grew from your old checkpoint of {self.grew} appends without a change.")
         else:
@@ -1042,28 +1085,102 @@ class Bundle:
         )
         return proved, left
 
+    def report(self):
+        """What the check found, as JSON for other programs."""
+        x = self.export
+        proved, left = self.words()
+        return {
+            "verdict": self.verdict(), "origin": self.origin, "size": self.size, "hand_overs": self.hand_overs, "cosigned": self.cosigned, "grew_from": self.grew,
+            "from": self.head["from"], "to": self.head["to"], "leaves": len(self.leaves), "entries": x.entries, "notes": x.notes, "documents": x.documents,
+            "erased": x.erased, "proved": proved, "not_proved": left,
+            "traces": [[t.id, len(t.entries), t.covered_entries, len(t.notes), t.covered_notes, t.state] for t in self.traces.values()],
+        }  # fmt: skip
+
 
 def covered(t):
     return t.covered_entries == len(t.entries) and t.covered_notes == len(t.notes)
 
 
-def report(b):
-    """What a check found, as JSON for other programs."""
-    x = b.export
-    proved, left = b.words()
-    return {
-        "verdict": b.verdict(), "origin": b.head["origin"], "size": b.size, "hand_overs": b.hand_overs, "cosigned": b.cosigned, "grew_from": b.grew,
-        "from": b.head["from"], "to": b.head["to"], "leaves": len(b.leaves), "entries": x.entries, "notes": x.notes, "documents": x.documents,
-        "erased": x.erased, "proved": proved, "not_proved": left,
-        "traces": [[t.id, len(t.entries), t.covered_entries, len(t.notes), t.covered_notes, t.state] for t in b.traces.values()],
-    }  # fmt: skip
+class Receipt(Signed):
+    """Checks a receipt: where the appends of one trace stand in the tree."""
+
+    def __init__(self, raw, key=None, witnesses=(), old=None):
+        super().__init__(key, witnesses)
+        self.raw, self.old, self.trace = raw, old, None
+        self.appends, self.pending, self.now, self.proved = 0, 0, (0, 0), (0, 0, ZEROS)
+
+    def check(self):
+        must(len(self.raw) <= MAX_RECEIPT, "LIMIT_EXCEEDED", f"receipt of over {MAX_RECEIPT} bytes")
+        try:
+            r, _ = members(self.raw)
+            closed(RECEIPT, r)
+        except Refused as e:
+            raise Refused("SCHEMA_VIOLATION", f"receipt: {e}") from None
+        if self.old is not None:
+            raise Unanswered("VALIDATION_ERROR", "a receipt does not say what its store grew from: export an evidence file with the old checkpoint")
+        self.trace = r["trace_id"]
+        self.trust("", r["key"])
+        self.origin = self.keys.origin  # a receipt says none: it is the key's name
+        for note in r.get("hand_overs", ()):
+            self.hand_over(note)
+        if "checkpoint" in r:
+            self.checkpoint(r["checkpoint"])
+        before = None
+        for line in r["leaves"]:
+            leaf = Leaf(base64.b64decode(line["leaf"]))
+            self.take(leaf, int(line["index"]), [base64.b64decode(h) for h in line.get("proof", ())], before)
+            before = leaf
+        form(self.pending == int(r.get("pending", 0)), f"{self.pending} appends came after the checkpoint, the receipt says {r.get('pending', 0)}")
+        return self
+
+    def take(self, leaf, index, proof, before):
+        nothing = leaf.entries == 0 and leaf.notes == 0
+        form(leaf.trace == self.trace and not nothing, f"leaf {leaf.index} is none of trace {self.trace}")
+        form(leaf.index == index and (before is None or index > before.index), f"leaf {leaf.index} stands as that of index {index}")
+        entries, notes = self.now
+        first = (not leaf.entries or leaf.first_seq == entries + 1) and (not leaf.notes or leaf.first_note == notes + 1)
+        head, note = (before.head, before.note) if before else (ZEROS, ZEROS)
+        there(first and (leaf.entries or leaf.head == head) and (leaf.notes or leaf.note == note), f"an append of the trace is missing before leaf {index}")
+        self.now = entries + leaf.entries, notes + leaf.notes
+        if index > self.size:
+            must(len(proof) <= MAX_PROOF, "LIMIT_EXCEEDED", "a proof of too many hashes")
+            form(not proof, f"leaf {index} has a proof, and came after the checkpoint of {self.size}")
+            self.pending += 1
+            return
+        self.includes(leaf, proof)
+        self.appends += 1
+        self.proved = *self.now, leaf.head
+
+    def report(self):
+        """What the check found, as JSON for other programs."""
+        verdict = "own key" if self.appends and not self.key_given else "not covered" if self.pending else "proved"
+        proved, left = self.who() if self.appends else ([], [])
+        entries, notes, head = self.proved
+        if self.appends:
+            proved.append(
+                f"The first {self.appends} appends of trace {self.trace} are in it. After them the trace had {entries} entries "
+                f"and {notes} notes, the last entry with digest {head}."
+            )
+        if self.pending:
+            left.append(f"{self.pending} appends of trace {self.trace}: no checkpoint covered them when the receipt was given. Ask for it again.")
+        left.append("What the entries say, which is in an evidence file, and whether the trace has later appends.")
+        return {
+            "verdict": verdict, "origin": self.origin, "size": self.size, "hand_overs": self.hand_overs, "cosigned": self.cosigned,
+            "trace": self.trace, "appends": self.appends, "pending": self.pending, "entries": entries, "notes": notes, "head": head,
+            "proved": proved, "not_proved": left,
+        }  # fmt: skip
 
 
 def check_file(file, key=None, witnesses=(), old=None):
     """The report on an open file; verdict is refused, with a code, where it is not believed."""
-    b = Bundle(file, key, witnesses, old)
+    file = io.BufferedReader(file)
+    head = file.peek(512)[:512]
+    if head.lstrip(b" \t\r\n").startswith(b"{") and not kind_of(head):
+        b = Receipt(file.read(MAX_RECEIPT + 1), key, witnesses, old)
+    else:
+        b = Bundle(file, key, witnesses, old)
     try:
-        return report(b.check())
+        return b.check().report()
     except Refused as e:
         return {"verdict": "refused", "code": e.code, "line": e.line, "message": str(e), "damage": not isinstance(e, Unanswered)}
 
@@ -1114,7 +1231,7 @@ def main(args):
     worst = 0
     for path in o.file:
         try:
-            with open(path, "rb") as f:
+            with open(path, "rb", buffering=0) as f:
                 r = check_file(f, key, witnesses, old)
         except OSError as e:
             print(f"verify.py: {e}", file=sys.stderr)
