@@ -103,6 +103,8 @@ type Result struct {
 	Confirmation *Confirmation
 	// CompensatedBy is the trace that undid the effect; Class then says so too.
 	CompensatedBy tga.ID
+	// Receipt is what a daemon sent along for a client that asked for receipts. In process it is nil: see [Runtime.Receipt].
+	Receipt *Receipt
 }
 
 // Err returns nil for a COMPLETED trace, and otherwise an error with the code that a

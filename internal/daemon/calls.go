@@ -302,6 +302,7 @@ const jsonSpace = " \t\r\n"
 
 // callOf makes the message of a result.
 func (q *request) callOf(r runtime.Result) wire.Call {
+	r.Receipt = proving{q}.wanted(r.TraceID)
 	c := travel.CallOf(r)
 	c.Result, c.ResultBase64 = splice(r.Value, q.d.conf().Limits.Depth)
 	return c

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/evidence"
+	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/schemas/wire"
 )
@@ -99,6 +100,23 @@ func (q proving) receipt() (any, error) {
 		return nil, err
 	}
 	return r.Plain(), nil
+}
+
+// wanted is the receipt of a call that the request asks for. The call is what it is without one, so where none
+// can be given there is none.
+func (q proving) wanted(trace tga.ID) *runtime.Receipt {
+	if q.d.keeper == nil || trace.IsZero() || q.r.Header.Get(wire.HeaderReceipt) == "" {
+		return nil
+	}
+	r, err := q.d.keeper.Receipt(q.r.Context(), trace)
+	if err != nil {
+		if q.r.Context().Err() == nil {
+			q.d.log.Warn("a call is answered without the receipt that was asked for", "trace", trace, "error", err)
+		}
+		return nil
+	}
+	plain := r.Plain()
+	return &plain
 }
 
 // checkpoint answers with the newest signed checkpoint of the store.

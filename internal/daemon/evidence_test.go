@@ -65,6 +65,40 @@ func (b *bench) receipt(id tga.ID) client.Receipt {
 	}
 }
 
+// TestAnswersCarryReceipts: each answer about a call, also a refusal, for a client that asks, and for no other.
+func TestAnswersCarryReceipts(t *testing.T) {
+	b, _, _ := signing(t)
+	b.start()
+	wants := client.New(b.socket, client.Options{Name: "receipts", Receipts: true})
+	defer wants.Close()
+	res, err := wants.Call(t.Context(), charge("r1"))
+	if err != nil || res.Receipt == nil || res.Receipt.TraceID != res.TraceID {
+		t.Fatalf("%+v %v", res.Receipt, err)
+	}
+	entries := 0
+	for _, l := range res.Receipt.Leaves {
+		leaf, err := tree.ParseLeaf(l.Leaf)
+		if err != nil || leaf.TraceID != res.TraceID || int64(leaf.Index) != l.Index {
+			t.Errorf("leaf %d: %+v %v", l.Index, leaf, err)
+		}
+		entries += int(leaf.Entries)
+	}
+	if entries != 4 { // also the last one, which was appended right before the answer
+		t.Errorf("the receipt has %d entries", entries)
+	}
+	if again, err := wants.Call(t.Context(), charge("r1")); err != nil || !again.Replayed || again.Receipt == nil {
+		t.Errorf("the same call again: %+v %v", again.Receipt, err)
+	}
+	other := charge("r1")
+	other.Args = []byte(`{"amount":2}`)
+	if refused, err := wants.Call(t.Context(), other); tga.CodeOf(err) != tga.IdempotencyKeyConflict || refused.TraceID.IsZero() != (refused.Receipt == nil) {
+		t.Errorf("another call under its key: %+v %v", refused, err)
+	}
+	if plain, err := b.client.Call(t.Context(), charge("r2")); err != nil || plain.Receipt != nil {
+		t.Errorf("a client that does not ask: %+v %v", plain.Receipt, err)
+	}
+}
+
 func TestReceiptsOverTheSocket(t *testing.T) {
 	b, public, _ := signing(t)
 	b.start()

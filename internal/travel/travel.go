@@ -3,6 +3,8 @@
 package travel
 
 import (
+	"encoding/json"
+
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -45,6 +47,9 @@ func CallOf(r runtime.Result) wire.Call {
 		ErrorCode: r.ErrorCode, ErrorMessage: r.ErrorMessage, ToolErrorCode: r.ToolErrorCode, RetryAfterMS: tga.RetryAfterMS(r.RetryAfter), ResolvedBy: r.ResolvedBy, ResolvedVia: r.ResolvedVia, ServedFrom: r.ServedFrom,
 		Replayed: r.Replayed, Redacted: r.Redacted, Rationale: r.Rationale, Changes: r.Changes, CompensatedBy: r.CompensatedBy,
 	}
+	if r.Receipt != nil {
+		c.Receipt = wire.Append(nil, r.Receipt)
+	}
 	if f := r.Confirmation; f != nil {
 		c.Confirmation = &wire.Confirmation{
 			Checked: f.Checked, Unchecked: f.Unchecked, Skipped: f.Skipped, EvidenceDigest: f.EvidenceDigest, Mismatches: []wire.Mismatch{},
@@ -66,6 +71,12 @@ func ResultOf(c wire.Call) (runtime.Result, error) {
 	}
 	if c.Result != nil && c.ResultBase64 == nil {
 		r.Value = c.Result
+	}
+	if c.Receipt != nil {
+		r.Receipt = new(runtime.Receipt)
+		if err := json.Unmarshal(c.Receipt, r.Receipt); err != nil {
+			return r, tga.Errorf(tga.SchemaViolation, "receipt: %w", err)
+		}
 	}
 	var err error
 	if m := c.Confirmation; m != nil {

@@ -43,8 +43,13 @@ func TestEveryFieldOfAResultTravels(t *testing.T) {
 				{Change: change, Finding: runtime.Gone, Reason: "r"}, {Change: change, Finding: runtime.Changed}, {Change: change, Finding: runtime.CannotTell},
 			},
 		},
+		Receipt: &runtime.Receipt{
+			TraceID: id(1), Key: "k", HandOvers: []string{"h"}, Checkpoint: "c", Pending: 1, Leaves: []runtime.ReceiptLeaf{{Index: 1, Leaf: []byte("l"), Proof: [][]byte{{2}}}},
+		},
 	}
 	wantNoZero(t, want)
+	wantNoZero(t, *want.Receipt)
+	wantNoZero(t, want.Receipt.Leaves[0])
 	wantNoZero(t, *want.Confirmation)
 	c := CallOf(want)
 	c.ResultBase64 = want.Value

@@ -32,6 +32,9 @@ type Options struct {
 	// signs checkpoints: a daemon whose store was rolled back since then answers
 	// STATE_CHECKSUM_MISMATCH.
 	Remember bool
+	// Receipts asks for the receipt of each call with its answer, [runtime.Result.Receipt]. A checkpoint covers the
+	// newest appends some seconds later: [Proofs.Receipt] has the proofs then.
+	Receipts bool
 	// Dial makes a connection; nil dials the socket.
 	Dial func(ctx context.Context) (net.Conn, error)
 	// Exchange, where it is set, is asked first for every answer that is taken whole: it answers
@@ -131,6 +134,9 @@ func (c *Client) text(ctx context.Context, r request) []byte {
 	b = appendSpan(b, runtime.SpanContextOf(ctx))
 	if seen := c.seen.Load(); seen != nil {
 		b = append(append(append(b, wire.HeaderCheckpoint+": "...), oneLine.Replace(*seen)...), "\r\n"...)
+	}
+	if c.opts.Receipts {
+		b = append(b, wire.HeaderReceipt+": wanted\r\n"...)
 	}
 	if r.body == nil {
 		if r.method == http.MethodPost {

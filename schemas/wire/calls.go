@@ -71,6 +71,7 @@ type Call struct {
 	Changes       []tga.StateChange `json:"changes,omitempty"`      // what the effect says it changed
 	Confirmation  *Confirmation     `json:"confirmation,omitempty"` // the record was looked at before it was served
 	CompensatedBy tga.ID            `json:"compensated_by,omitempty"`
+	Receipt       json.RawMessage   `json:"receipt,omitempty"` // where [HeaderReceipt] asked for it: as GET /v1/traces/{id}/receipt
 }
 
 // Confirmation is what became of looking at a recorded effect's changes.

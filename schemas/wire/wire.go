@@ -29,3 +29,6 @@ const (
 // of a daemon that signs checkpoints. In a request it is what the client has seen before: where the
 // tree did not grow from that, the answer is STATE_CHECKSUM_MISMATCH.
 const HeaderCheckpoint = "Tgad-Checkpoint"
+
+// HeaderReceipt, with any value, asks that each call of the answer carries its receipt, where the daemon signs checkpoints.
+const HeaderReceipt = "Tgad-Receipt"

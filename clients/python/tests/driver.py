@@ -33,6 +33,7 @@ def result(found: tgad.Result) -> Dict[str, Any]:
     told = {name: getattr(found, name) for name in RESULT}
     told["raw"] = text_of(found.raw)
     told["base64"] = base64.b64encode(found.raw).decode() if found.raw is not None else None
+    told["receipt"] = found.receipt is not None and found.receipt["trace_id"] == found.trace_id and len(found.receipt["leaves"]) > 0
     try:
         told["value"] = found.value
     except ValueError:
@@ -108,14 +109,14 @@ class Driver:
 
     def __init__(self, kind: type) -> None:
         self.kind = kind
-        self.client = kind()
+        self.client = kind(receipts=True)
         self.open: Dict[str, Any] = {}  # clients of operations that may be cancelled
         self.handles: Dict[str, Any] = {}
         self.functions: Dict[Any, Any] = {}
 
     def own(self, id: str) -> Any:
         """A client of an operation's own: closing it cancels the operation."""
-        client = self.open[id] = self.kind()
+        client = self.open[id] = self.kind(receipts=True)
         return client
 
     async def do(self, id: str, op: str, given: Dict[str, Any]) -> Any:

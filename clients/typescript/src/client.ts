@@ -17,6 +17,8 @@ export interface ClientOptions {
   name?: string;
   /** For how many milliseconds a method waits where it does not say: 30,000. */
   timeoutMs?: number;
+  /** Ask for the receipt of each call with its answer. A checkpoint covers a call some seconds later: `receipt` has the proofs then. */
+  receipts?: boolean;
 }
 
 /** What a person says of a call in doubt, and why it is known. */
@@ -38,7 +40,7 @@ export class Client {
   constructor(options: ClientOptions = {}) {
     const { env } = process;
     const socket = options.socket ?? (env['TGAD_SOCKET'] || path.join(env['XDG_RUNTIME_DIR'] || '/run', 'tgad', 'tgad.sock'));
-    this.wires = new Wires(socket, options.name ?? 'tgad-node');
+    this.wires = new Wires(socket, options.name ?? 'tgad-node', options.receipts ?? false);
     this.timeoutMs = options.timeoutMs ?? 30_000;
   }
 

@@ -49,7 +49,7 @@ export class Wires {
   private readonly agent = new http.Agent({ keepAlive: true, timeout: mostIdle });
   private readonly ending = new AbortController();
 
-  constructor(private readonly socketPath: string, private readonly name: string) {
+  constructor(private readonly socketPath: string, private readonly name: string, private readonly receipts: boolean) {
     setMaxListeners(0, this.ending.signal); // one for each request under way
   }
 
@@ -171,6 +171,7 @@ export class Wires {
       headers: {
         Host: 'tgad',
         'Tgad-Client': this.name,
+        ...(this.receipts ? { 'Tgad-Receipt': 'wanted' } : {}),
         ...(asked.body ? { 'Content-Type': 'application/json', 'Content-Length': asked.body.length } : {}),
         ...headers,
       },

@@ -1,7 +1,7 @@
 import { PolicyViolation, StateError, StoreUnavailable, classes } from './codes.js';
 import { TgadError } from './errors.js';
 import { decodeUtf8, encode, members, parse } from './json.js';
-import type { Call, Problem } from './wire.js';
+import type { Call, Problem, Receipt } from './wire.js';
 
 /**
  * No answer came. The daemon may have the request, and the call may go on. Make the same call again, with
@@ -63,6 +63,11 @@ export class Result {
   /** Whether this is a recorded answer, for which nothing was sent now. */
   get replayed(): boolean {
     return this.call.replayed;
+  }
+
+  /** Where the call stands in the signed tree of the store, for a client with `receipts`; see Client.receipt. */
+  get receipt(): Receipt | undefined {
+    return this.call.receipt;
   }
 
   /** Whether the tool succeeded. */

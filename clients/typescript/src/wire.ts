@@ -139,6 +139,8 @@ export interface Call {
   confirmation?: Confirmation;
   /** the trace that undid the effect */
   compensated_by?: ID;
+  /** with Tgad-Receipt */
+  receipt?: Receipt;
 }
 
 export type StateChanges = Array<StateChange>;

@@ -10,7 +10,7 @@ class Declined extends Error {
   name = 'Declined';
 }
 
-const client = new Client();
+const client = new Client({ receipts: true });
 const handles = new Map();
 const functions = new Map();
 const running = new Map();
@@ -37,6 +37,7 @@ function result(found) {
     status: found.status ?? null,
     key: found.key ?? null,
     replayed: found.replayed,
+    receipt: found.receipt !== undefined && found.receipt.trace_id === found.traceId && found.receipt.leaves.length > 0,
     raw: textOf(found.raw),
     base64: found.raw === undefined ? null : Buffer.from(found.raw).toString('base64'),
     value,

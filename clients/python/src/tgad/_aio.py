@@ -64,8 +64,8 @@ class _Wire:
 class Wires:
     """A pool of connections to one socket, for the tasks of one event loop."""
 
-    def __init__(self, path: str, name: str) -> None:
-        self._path, self._name = path, name
+    def __init__(self, path: str, headers: Dict[str, str]) -> None:
+        self._path, self._headers = path, headers
         self._idle: List[_Wire] = []
         self._busy: Set[_Wire] = set()
         self._closed = False
@@ -101,7 +101,7 @@ class Wires:
         wire = await self._take(STREAM_SILENCE, fresh=True)
         try:
             send = Send(request, STREAM_SILENCE, 0)
-            headers = send.headers(self._name)
+            headers = send.headers(self._headers)
             del headers["Tgad-Timeout"]
             status, fields = await asyncio.wait_for(wire.ask(send, headers), STREAM_SILENCE)
             chunks = wire.chunks(fields).__aiter__()
@@ -134,7 +134,7 @@ class Wires:
             self._put(wire, keep)
 
     async def _exchange(self, wire: _Wire, send: Send) -> Tuple[Answer, bool]:
-        status, fields = await wire.ask(send, send.headers(self._name))
+        status, fields = await wire.ask(send, send.headers(self._headers))
         body = b"".join([chunk async for chunk in wire.chunks(fields)])
         keep = fields.get("connection", "").lower() != "close"
         return Answer(status, body, float(fields.get("retry-after", "0"))), keep

@@ -11,7 +11,7 @@ from . import _verbs
 from ._aio import Wires
 from ._begun import UNREPORTED, Begun
 from ._errors import Error
-from ._exchange import Broken, Closed, Steps
+from ._exchange import Broken, Closed, Steps, own_headers
 from ._json import encode
 from ._result import Result, Unreachable
 from ._verbs import MISSING, Args, Deadline
@@ -32,8 +32,8 @@ class AsyncClient:
     what became of it.
     """
 
-    def __init__(self, socket: Optional[str] = None, *, name: str = "tgad-python", timeout: float = 30.0) -> None:
-        self._wires = Wires(_verbs.default_socket(socket), name)
+    def __init__(self, socket: Optional[str] = None, *, name: str = "tgad-python", timeout: float = 30.0, receipts: bool = False) -> None:
+        self._wires = Wires(_verbs.default_socket(socket), own_headers(name, receipts))
         self._timeout = timeout
 
     async def __aenter__(self) -> AsyncClient:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Iterator, List, Optional, Type, TypeVar
 from . import _verbs
 from ._begun import UNREPORTED, Begun, last_word
 from ._errors import Error
-from ._exchange import Broken, Closed, Steps
+from ._exchange import Broken, Closed, Steps, own_headers
 from ._json import encode
 from ._result import Result, Unreachable
 from ._sync import Wires
@@ -31,10 +31,13 @@ class Client:
     `timeout` is how many seconds a method waits for its answer; each method takes one of its own.
     When that time is over, or `close` is called from another thread, the waiting ends and the call
     does not: make it again with the same key to hear what became of it.
+
+    With `receipts` each result has its receipt. A checkpoint covers a call some seconds later; the method
+    `receipt` has the proofs then.
     """
 
-    def __init__(self, socket: Optional[str] = None, *, name: str = "tgad-python", timeout: float = 30.0) -> None:
-        self._wires = Wires(_verbs.default_socket(socket), name)
+    def __init__(self, socket: Optional[str] = None, *, name: str = "tgad-python", timeout: float = 30.0, receipts: bool = False) -> None:
+        self._wires = Wires(_verbs.default_socket(socket), own_headers(name, receipts))
         self._timeout = timeout
 
     def __enter__(self) -> Client:

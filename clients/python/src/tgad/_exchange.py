@@ -28,6 +28,11 @@ class Request:
     again: bool = True
 
 
+def own_headers(name: str, receipts: bool) -> Dict[str, str]:
+    """The headers that a client sends with each request."""
+    return {"Tgad-Client": name, **({"Tgad-Receipt": "wanted"} if receipts else {})}
+
+
 @dataclass(frozen=True)
 class Send:
     """A request to send now, and how many seconds its answer may take."""
@@ -37,9 +42,9 @@ class Send:
     #: What the daemon is told of that: less, so that its last word arrives in time.
     wait: float
 
-    def headers(self, name: str) -> Dict[str, str]:
-        """The headers of the request."""
-        headers = {"Tgad-Client": name, "Tgad-Timeout": f"{max(1, int(self.wait * 1000))}ms"}
+    def headers(self, own: Dict[str, str]) -> Dict[str, str]:
+        """The headers of the request, with those that the client sends with each."""
+        headers = {**own, "Tgad-Timeout": f"{max(1, int(self.wait * 1000))}ms"}
         if self.request.body is not None:
             headers["Content-Type"] = "application/json"
         return headers

@@ -8,7 +8,7 @@ from typing import Any, Optional, cast
 from ._codes import CLASSES, PolicyViolation, StateError, StoreUnavailable
 from ._errors import Error
 from ._json import members, parse
-from ._wire import Call, Problem
+from ._wire import Call, Problem, Receipt
 
 
 class Unreachable(StoreUnavailable):
@@ -68,6 +68,11 @@ class Result:
     def replayed(self) -> bool:
         """Whether this is a recorded answer, for which nothing was sent now."""
         return self.call["replayed"]
+
+    @property
+    def receipt(self) -> Optional[Receipt]:
+        """Where the call stands in the signed tree of the store, for a client with `receipts`; see Client.receipt."""
+        return self.call.get("receipt")
 
     @property
     def ok(self) -> bool:

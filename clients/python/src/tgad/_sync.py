@@ -6,7 +6,7 @@ import http.client
 import socket
 import threading
 import time
-from typing import Iterator, List, Optional, Set
+from typing import Dict, Iterator, List, Optional, Set
 
 from ._exchange import Answer, Broken, Closed, Request, Send, Sleep, Steps, T, refusal
 
@@ -43,8 +43,8 @@ class _Connection(http.client.HTTPConnection):
 class Wires:
     """A pool of connections to one socket, for any number of threads."""
 
-    def __init__(self, path: str, name: str) -> None:
-        self._path, self._name = path, name
+    def __init__(self, path: str, headers: Dict[str, str]) -> None:
+        self._path, self._headers = path, headers
         self._lock = threading.Lock()
         self._idle: List[_Connection] = []
         self._busy: Set[_Connection] = set()
@@ -119,7 +119,7 @@ class Wires:
                 wire.connect()
             except OSError as cause:
                 raise self._broken(cause, False) from cause
-        headers = send.headers(self._name)
+        headers = send.headers(self._headers)
         if stream:
             del headers["Tgad-Timeout"]
         try:

@@ -72,6 +72,8 @@ class Call(_Call, total=False):
     confirmation: Confirmation
     #: the trace that undid the effect
     compensated_by: ID
+    #: with Tgad-Receipt
+    receipt: Receipt
 
 
 class _StateChange(TypedDict):
