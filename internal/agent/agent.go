@@ -154,7 +154,7 @@ func (h *Host) reportTo(o Options) error {
 		return err
 	}
 	telemetry := emit.Options{Logger: o.Logger, Sinks: sinks}
-	h.flush = optional.Telemetry(context.Background(), &telemetry, o.Warn)
+	h.flush = optional.Telemetry(context.Background(), &telemetry, nil, o.Warn)
 	h.emitter, err = emit.New(telemetry)
 	return err
 }

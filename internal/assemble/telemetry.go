@@ -5,21 +5,24 @@ import (
 	"os"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/tgad/tgad/internal/optional"
 	"github.com/tgad/tgad/internal/spans"
 	"github.com/tgad/tgad/runtime"
 )
 
 // Telemetry makes what the OTEL_ variables of the environment ask for of the spans of calls: nil where
-// they ask for none. mcp, which may be nil, says which tool servers speak MCP. warn is told what can't be
+// they ask for none. more, which may be nil, is asked for metrics to send
+// where they ask for any. mcp, which may be nil, says which tool servers speak MCP. warn is told what can't be
 // done as it is asked for; no call fails for it. closed sends what is left, for some seconds at most.
-func Telemetry(ctx context.Context, mcp func(server string) bool, warn func(string)) (_ runtime.Tracer, closed func(context.Context)) {
+func Telemetry(ctx context.Context, mcp func(server string) bool, more func() prometheus.Gatherer, warn func(string)) (_ runtime.Tracer, closed func(context.Context)) {
 	return optional.Spans(ctx, func() spans.Options {
 		if mcp == nil {
 			mcp = func(string) bool { return false }
 		}
 		return spans.Options{NoBaggage: !propagates("baggage", warn), MCP: mcp}
-	}, warn)
+	}, more, warn)
 }
 
 // propagates reads OTEL_PROPAGATORS: what goes from the caller to tool servers. The trace context

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
 	"github.com/tgad/tgad/internal/assemble"
@@ -21,6 +22,7 @@ import (
 	"github.com/tgad/tgad/internal/mcpshim"
 	"github.com/tgad/tgad/internal/secretfile"
 	"github.com/tgad/tgad/internal/workspace"
+	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -31,7 +33,8 @@ type gateway struct {
 	as   string
 	conf *config.Config
 
-	looks map[string]*workspace.Keeper // of servers
+	looks  map[string]*workspace.Keeper // of servers
+	tracer runtime.Tracer
 }
 
 // Gateway makes the verb gateway. socket is the flag of every verb.
@@ -109,6 +112,9 @@ func (g *gateway) run(ctx context.Context, cmd *cobra.Command) (err error) {
 		return Usagef("--identity says who the client on stdin is, where the configuration has identities")
 	}
 	metrics := newGatewayMetrics()
+	var flush func(context.Context)
+	g.tracer, flush = assemble.Telemetry(ctx, nil, func() prometheus.Gatherer { return metrics.registry }, func(text string) { g.logger().Warn("telemetry", "warning", text) })
+	defer flush(context.WithoutCancel(ctx))
 	if at := g.conf.Gateway.Metrics; at != "" {
 		end, failed := metrics.listen(g.conf.Address(at))
 		if failed != nil {
@@ -221,7 +227,7 @@ func (g *gateway) options(ctx context.Context, log *client.Client, s *config.Ser
 	o = mcpshim.Options{
 		Server: s.ID, Command: s.Command, Dir: g.conf.Path(s.Dir), URL: s.URL, Headers: headers, Namespace: namespace, KeySpace: namespace, State: g.state,
 		CallIDs: s.CallIDs, Tasks: mcpshim.TasksOff, TrustHints: s.Trusted, StartTimeout: s.StartTimeout.D, Stderr: os.Stderr, Logger: g.logger(),
-		Log: log, Look: log, Find: g.find, Accept: g.acceptVerb(s.ID, namespace),
+		Log: log, Look: log, Find: g.find, Accept: g.acceptVerb(s.ID, namespace), Tracer: g.tracer,
 		Tools: func(name string) mcpshim.Tool {
 			t := toolOf(g.conf, s.ID, name)
 			t.Block = s.Drift != "report"

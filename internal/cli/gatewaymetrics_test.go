@@ -18,6 +18,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tgad/tgad/internal/agent/otlptest"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -39,6 +40,9 @@ func TestGatewayCountsWhatPassesIt(t *testing.T) {
 	}
 	t.Setenv("TGAD_DATA", "")
 	t.Setenv("TGAD_SOCKET", "")
+	collector := otlptest.Start(false)
+	defer collector.Close()
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
 	client, in := io.Pipe()
 	out, server := io.Pipe()
 	socket := filepath.Join(dir, "none")
@@ -114,6 +118,16 @@ func TestGatewayCountsWhatPassesIt(t *testing.T) {
 	}
 	if _, err := net.Dial("unix", filepath.Join(dir, "metrics.sock")); err == nil {
 		t.Error("the metrics are there when the gateway is over")
+	}
+	// A collector has the calls, the one that the quota refused too, and the last of the metrics: those of the gateway and of the daemon in its process.
+	total := 0.0
+	for _, p := range collector.Points("tgad_gateway_requests_total") {
+		if p.Attr["end"] == "result" && p.Attr["method"] == "tools/call" {
+			total += p.Value
+		}
+	}
+	if n := len(collector.Spans("tgad.mcp")); n != 3 || total != 2 || len(collector.Points("tgad_calls_reserved_total")) != 1 || len(collector.Bad()) != 0 {
+		t.Errorf("the collector has %d spans of calls, %v requests, unreadable %v", n, total, collector.Bad())
 	}
 }
 

@@ -271,7 +271,7 @@ func (m *mcp) run(ctx context.Context, cmd *cobra.Command, args []string) error 
 	defer stop()
 	o.Log, o.Look, o.Find, o.Accept = c, c, m.find, m.acceptVerb(o.Server, args)
 	var flush func(context.Context)
-	o.Tracer, flush = assemble.Telemetry(ctx, nil, func(text string) { o.Logger.Warn("telemetry", "warning", text) })
+	o.Tracer, flush = assemble.Telemetry(ctx, nil, nil, func(text string) { o.Logger.Warn("telemetry", "warning", text) })
 	defer flush(context.WithoutCancel(ctx))
 	if m.workspace.Dir != "" {
 		if o.Workspace, err = workspace.Open(ctx, m.workspace); err != nil {

@@ -117,9 +117,11 @@ func open(ctx context.Context, o Options) (_ *Daemon, err error) {
 	d.reloads.init(o.Clock(), o.Reload)
 	d.retaining.turn, d.retaining.data = make(chan struct{}, 1), o.Data
 	d.life, d.end = context.WithCancel(context.Background())
+	d.reads, d.endReads = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
 			d.end()
+			d.endReads()
 		}
 	}()
 	d.atRest, d.timings = o.readOnly, newTimings()
@@ -149,7 +151,7 @@ func open(ctx context.Context, o Options) (_ *Daemon, err error) {
 	if d.can.shared != nil {
 		options.Lock = nil // it names a file of a machine, and the answer may be asked for on another
 	}
-	options.Tracer, d.flush = assemble.Telemetry(ctx, d.tools.SpeaksMCP, func(text string) { d.log.Warn("telemetry", "warning", text) })
+	options.Tracer, d.flush = assemble.Telemetry(ctx, d.tools.SpeaksMCP, d.sent.begin, func(text string) { d.log.Warn("telemetry", "warning", text) })
 	d.traces = options.Tracer != nil
 	d.events = newEvents()
 	options.Observe = d.observe
@@ -164,6 +166,7 @@ func open(ctx context.Context, o Options) (_ *Daemon, err error) {
 	d.openBackups(o)
 	d.leases = newLeaseTable(d.db, func() int { return d.conf().Limits.Leases })
 	d.metrics = newMetrics(d)
+	d.sent.from(d.metrics.registry)
 	d.mux = d.newMux()
 	if o.Opened != nil {
 		o.Opened(d.rt)
@@ -204,6 +207,8 @@ func (d *Daemon) close() error {
 	<-d.inFlight.close()
 	d.timers.Wait()
 	d.backUpLast()
+	d.sent.last()
+	d.endReads()
 	err := errors.Join(d.unfollow(), d.tools.Close(), d.db.Close())
 	d.flush(context.Background()) // once nothing of the store waits for it
 	return err

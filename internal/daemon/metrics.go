@@ -181,7 +181,7 @@ type reading struct {
 // inDoubt looks at every open trace, as the list of doubt does.
 func (r *reading) inDoubt() float64 {
 	return r.d.doubts.get(time.Now, func() float64 {
-		all, err := r.d.rt.InDoubt(r.d.life)
+		all, err := r.d.rt.InDoubt(r.d.reads)
 		if err != nil {
 			return math.NaN()
 		}
@@ -193,7 +193,7 @@ func (r *reading) inDoubt() float64 {
 func (r *reading) open() float64 {
 	return r.d.open.get(time.Now, func() float64 {
 		n := 0
-		for _, err := range r.d.db.OpenTraces(r.d.life) {
+		for _, err := range r.d.db.OpenTraces(r.d.reads) {
 			if err != nil {
 				return math.NaN()
 			}
@@ -205,7 +205,7 @@ func (r *reading) open() float64 {
 
 func (r *reading) pending() float64 {
 	return r.d.pending.get(time.Now, func() float64 {
-		all, err := r.d.rt.Approvals(r.d.life)
+		all, err := r.d.rt.Approvals(r.d.reads)
 		if err != nil {
 			return math.NaN()
 		}

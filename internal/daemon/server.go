@@ -43,6 +43,8 @@ type Daemon struct {
 
 	life       context.Context // of calls: ends when draining is over
 	end        context.CancelFunc
+	reads      context.Context // of metrics: ends when the store is about to be closed
+	endReads   context.CancelFunc
 	drain      chan struct{} // closed when draining begins: streams end
 	ready      atomic.Bool   // every open trace is classified
 	classified chan struct{} // closed when ready
@@ -51,6 +53,7 @@ type Daemon struct {
 	timers     sync.WaitGroup
 	traces     bool                  // spans are made of calls
 	flush      func(context.Context) // sends what is left of them
+	sent       sentMetrics           // to a collector
 
 	turnedAway atomic.Uint64 // connections
 	gate       *gatekeeper

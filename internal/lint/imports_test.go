@@ -25,8 +25,8 @@ var doors = map[string][]string{
 	"github.com/jackc/pgx":                   {"internal/verify/pgcheck"},
 	"modernc.org/sqlite":                     {"internal/verify/sqlitecheck", "runtime/workstate/sqlitefile", "internal/killtest/engines"},
 	"github.com/spf13/cobra":                 {"cmd/tgad", "internal/"},
-	"github.com/pelletier/go-toml":           {"internal/config", "internal/mcpfront/setup"}, // tgad's own file; that of Codex
-	"github.com/prometheus/client_golang":    {"internal/daemon", "internal/cli"},            // a daemon, and a gateway
+	"github.com/pelletier/go-toml":           {"internal/config", "internal/mcpfront/setup"},                                                      // tgad's own file; that of Codex
+	"github.com/prometheus/client_golang":    {"internal/daemon", "internal/cli", "internal/assemble", "internal/optional", "internal/turn/otlp"}, // a daemon, and a gateway; on the way to a collector
 	"github.com/tailscale/hujson":            {"internal/mcpfront/setup"},
 	"github.com/santhosh-tekuri/jsonschema":  {"internal/turn/tools", "internal/talostest"},
 	"google.golang.org/grpc":                 {"internal/turn/tools/grpccall"},

@@ -6,6 +6,8 @@ import (
 	"context"
 	"io"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/tgad/tgad/internal/backup/bucket"
 	"github.com/tgad/tgad/internal/backup/s3"
 	"github.com/tgad/tgad/internal/spans"
@@ -65,9 +67,10 @@ func AddDatabase(ctx context.Context, r *workstate.Registry, path, scratch strin
 
 // Telemetry adds to o what the OTEL_ variables of the environment ask for. Each thing that can't
 // be done as it is asked for is not done, and warn is told. What it returns sends what is left,
-// until its ctx ends and for some seconds at most.
-func Telemetry(ctx context.Context, o *emit.Options, warn func(string)) (closed func(context.Context)) {
-	p := otlp.FromEnvironment(ctx, otlp.Options{Warn: warn})
+// until its ctx ends and for some seconds at most. more, which may be nil, is asked for metrics to
+// send as well, where they ask for any.
+func Telemetry(ctx context.Context, o *emit.Options, more func() prometheus.Gatherer, warn func(string)) (closed func(context.Context)) {
+	p := otlp.FromEnvironment(ctx, otlp.Options{Metrics: more, Warn: warn})
 	if p != nil {
 		o.Tracer, o.Meter = p.Tracer, p.Meter
 	}
@@ -76,9 +79,9 @@ func Telemetry(ctx context.Context, o *emit.Options, warn func(string)) (closed 
 
 // Spans makes what the OTEL_ variables of the environment ask for of the spans of calls, nil where they
 // ask for none; o is asked for its options where they do. The rest is as in [Telemetry].
-func Spans(ctx context.Context, o func() spans.Options, warn func(string)) (_ runtime.Tracer, closed func(context.Context)) {
+func Spans(ctx context.Context, o func() spans.Options, more func() prometheus.Gatherer, warn func(string)) (_ runtime.Tracer, closed func(context.Context)) {
 	var by emit.Options
-	closed = Telemetry(ctx, &by, warn)
+	closed = Telemetry(ctx, &by, more, warn)
 	if by.Tracer == nil {
 		return nil, closed
 	}

@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/tgad/tgad/internal/backup/bucket"
 	"github.com/tgad/tgad/internal/spans"
 	"github.com/tgad/tgad/internal/turn/emit"
@@ -44,7 +46,7 @@ func AddDatabase(context.Context, *workstate.Registry, string, string) (io.Close
 }
 
 // Telemetry adds nothing, and says so where the environment asks for something.
-func Telemetry(_ context.Context, _ *emit.Options, warn func(string)) (closed func(context.Context)) {
+func Telemetry(_ context.Context, _ *emit.Options, _ func() prometheus.Gatherer, warn func(string)) (closed func(context.Context)) {
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"} {
 		if os.Getenv(name) != "" && warn != nil {
 			warn(name + " is set, and this tgad was built with -tags slim, without an exporter: nothing is sent")
@@ -55,6 +57,6 @@ func Telemetry(_ context.Context, _ *emit.Options, warn func(string)) (closed fu
 }
 
 // Spans makes none, and says so where the environment asks for some.
-func Spans(ctx context.Context, _ func() spans.Options, warn func(string)) (_ runtime.Tracer, closed func(context.Context)) {
-	return nil, Telemetry(ctx, nil, warn)
+func Spans(ctx context.Context, _ func() spans.Options, _ func() prometheus.Gatherer, warn func(string)) (_ runtime.Tracer, closed func(context.Context)) {
+	return nil, Telemetry(ctx, nil, nil, warn)
 }

@@ -29,11 +29,11 @@ func TestSlimTelemetryWarns(t *testing.T) {
 	var told []string
 	warn := func(text string) { told = append(told, text) }
 	var o emit.Options
-	if Telemetry(context.Background(), &o, warn); len(told) != 0 {
+	if Telemetry(context.Background(), &o, nil, warn); len(told) != 0 {
 		t.Errorf("nobody asked, and it says %q", told)
 	}
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
-	closed := Telemetry(context.Background(), &o, warn)
+	closed := Telemetry(context.Background(), &o, nil, warn)
 	closed(context.Background())
 	if len(told) != 1 || !strings.Contains(told[0], "-tags slim") || o.Tracer != nil || o.Meter != nil {
 		t.Errorf("it says %q and has %v, %v", told, o.Tracer, o.Meter)
@@ -44,7 +44,7 @@ func TestSlimTelemetryWarns(t *testing.T) {
 func TestSlimMakesNoSpans(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
 	var told []string
-	tracer, closed := Spans(context.Background(), nil, func(text string) { told = append(told, text) })
+	tracer, closed := Spans(context.Background(), nil, nil, func(text string) { told = append(told, text) })
 	closed(context.Background())
 	if tracer != nil || len(told) != 1 || !strings.Contains(told[0], "-tags slim") {
 		t.Errorf("tracer %v, told %q", tracer, told)

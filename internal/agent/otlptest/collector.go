@@ -3,6 +3,7 @@ package otlptest
 
 import (
 	"compress/gzip"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"net/http"
@@ -51,6 +52,7 @@ type Point struct {
 	Attr     map[string]string
 	Value    float64
 	Count    uint64
+	Spans    []string // of exemplars: ids of traces, in hexadecimal
 	Resource map[string]string
 }
 
@@ -145,11 +147,21 @@ func (c *Collector) take(r *http.Request, raw []byte) error {
 }
 
 func points(m *metrics.Metric, resource map[string]string) (out []Point) {
-	for _, d := range m.GetSum().GetDataPoints() {
-		out = append(out, Point{m.Name, text(d.Attributes), d.GetAsDouble() + float64(d.GetAsInt()), 1, resource})
+	for _, d := range append(m.GetSum().GetDataPoints(), m.GetGauge().GetDataPoints()...) {
+		out = append(out, Point{m.Name, text(d.Attributes), d.GetAsDouble() + float64(d.GetAsInt()), 1, tracesOf(d.Exemplars), resource})
 	}
 	for _, d := range m.GetHistogram().GetDataPoints() {
-		out = append(out, Point{m.Name, text(d.Attributes), d.GetSum(), d.Count, resource})
+		out = append(out, Point{m.Name, text(d.Attributes), d.GetSum(), d.Count, tracesOf(d.Exemplars), resource})
+	}
+	for _, d := range m.GetExponentialHistogram().GetDataPoints() {
+		out = append(out, Point{m.Name, text(d.Attributes), d.GetSum(), d.Count, tracesOf(d.Exemplars), resource})
+	}
+	return out
+}
+
+func tracesOf(exemplars []*metrics.Exemplar) (out []string) {
+	for _, e := range exemplars {
+		out = append(out, hex.EncodeToString(e.TraceId))
 	}
 	return out
 }

@@ -47,5 +47,6 @@ func (m *metrics) Export(ctx context.Context, rm *metricdata.ResourceMetrics) er
 	if len(rm.ScopeMetrics) == 0 {
 		return nil // a process that ran no turn has nothing to say
 	}
+	inBytes(rm)
 	return m.tell(m.Exporter.Export(ctx, rm))
 }

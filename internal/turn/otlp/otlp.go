@@ -18,6 +18,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	bridge "go.opentelemetry.io/contrib/bridges/prometheus"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
@@ -42,6 +44,8 @@ type Options struct {
 	// Service is the service.name where neither OTEL_SERVICE_NAME nor
 	// OTEL_RESOURCE_ATTRIBUTES gives one; "" = tgad.
 	Service string
+	// Metrics is asked for more metrics where the environment asks for any; nil has none.
+	Metrics func() prometheus.Gatherer
 	// Warn is told what keeps telemetry from being sent, never with the value of a
 	// header. It may be called by any goroutine; nil discards.
 	Warn func(text string)
@@ -87,7 +91,7 @@ func FromEnvironment(ctx context.Context, o Options) *Providers {
 		p.sendSpans(ctx, res)
 	}
 	if metrics {
-		p.sendMetrics(ctx, res)
+		p.sendMetrics(ctx, res, o.Metrics)
 	}
 	if p.Tracer == nil && p.Meter == nil {
 		return nil
@@ -179,13 +183,18 @@ func (p *Providers) sendSpans(ctx context.Context, res *resource.Resource) {
 	p.Tracer = p.traces
 }
 
-func (p *Providers) sendMetrics(ctx context.Context, res *resource.Resource) {
+func (p *Providers) sendMetrics(ctx context.Context, res *resource.Resource, more func() prometheus.Gatherer) {
 	exporter, err := otlpmetrichttp.New(ctx, otlpmetrichttp.WithRetry(otlpmetrichttp.RetryConfig{}))
 	if err != nil {
 		p.warn("metrics are not sent: " + err.Error())
 		return
 	}
-	reader := sdkmetric.NewPeriodicReader(&metrics{Exporter: exporter, tell: p.teller("metrics")})
+	tell := p.teller("metrics")
+	var with []sdkmetric.PeriodicReaderOption
+	if more != nil {
+		with = append(with, sdkmetric.WithProducer(bridge.NewMetricProducer(bridge.WithGatherer(gathered{more(), tell}))))
+	}
+	reader := sdkmetric.NewPeriodicReader(&metrics{Exporter: exporter, tell: tell}, with...)
 	p.meters = sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader), sdkmetric.WithResource(res))
 	p.Meter = p.meters
 }
