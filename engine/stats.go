@@ -38,6 +38,9 @@ type Stats struct {
 	Leases         int
 	CachedTraces   int
 	CachedBytes    int64
+	IndexCached    int64 // bytes of the index's blocks in memory
+	IndexHits      int64 // reads of a block that was there
+	IndexMisses    int64
 	BadCheckpoints uint64 // skipped, see [DB.LatestCheckpoint]
 
 	Flushes, Compactions, Stalls              uint64
@@ -109,6 +112,8 @@ func (db *DB) Stats() Stats {
 	s.UncompressedSegments, s.UncompressedBytes = len(waiting), bytes
 	s.LogSyncs = uint64(db.wal.Syncs())
 	s.LogBytes = uint64(db.wal.Size())
-	s.DiskBytes = s.LogBytes + db.index.p.Metrics().DiskSpaceUsage()
+	m := db.index.p.Metrics()
+	s.DiskBytes = s.LogBytes + m.DiskSpaceUsage()
+	s.IndexCached, s.IndexHits, s.IndexMisses = m.BlockCache.Size, m.BlockCache.Hits, m.BlockCache.Misses
 	return s
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"github.com/tgad/tgad/internal/evidence/bundle"
 	"github.com/tgad/tgad/internal/evidence/checkpoint"
 	"github.com/tgad/tgad/internal/evidence/tree"
+	"github.com/tgad/tgad/internal/promtext"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/schemas/wire"
@@ -65,6 +67,21 @@ func (b *bench) receipt(id tga.ID) client.Receipt {
 	}
 }
 
+// metric is a number that the daemon counts.
+func (b *bench) metric(name string) float64 {
+	b.t.Helper()
+	_, _, text := b.raw("GET", "/metrics", "")
+	m, err := promtext.Parse(text)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	n, err := m.Value(name)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return n
+}
+
 // TestAnswersCarryReceipts: each answer about a call, also a refusal, for a client that asks, and for no other.
 func TestAnswersCarryReceipts(t *testing.T) {
 	b, _, _ := signing(t)
@@ -102,11 +119,17 @@ func TestAnswersCarryReceipts(t *testing.T) {
 func TestReceiptsOverTheSocket(t *testing.T) {
 	b, public, _ := signing(t)
 	b.start()
+	if at := b.metric("tgad_signed_timestamp_seconds"); !math.IsNaN(at) {
+		t.Errorf("nothing was signed, and that was at %v", at)
+	}
 	res, err := b.client.Call(t.Context(), charge("r1"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := b.receipt(res.TraceID)
+	if age := float64(time.Now().UnixMilli())/1000 - b.metric("tgad_signed_timestamp_seconds"); age < 0 || age > 60 || math.IsNaN(age) {
+		t.Errorf("the newest checkpoint was signed %v s ago", age)
+	}
 	keys, err := checkpoint.TrustKeys("", public)
 	if err != nil {
 		t.Fatal(err)

@@ -95,6 +95,11 @@ var stats = []stat{
 	ofFiles(counter("store_slow_writes_total", "Writes that the disk took long for.", func(r *reading) uint64 { return r.store.SlowWrites })),
 	ofFiles(counter("checkpoints_bad_total", "Checkpoints that were skipped.", func(r *reading) uint64 { return r.store.BadCheckpoints })),
 	gauge("log_cursor", "Newest index of the durable order.", func(r *reading) float64 { return float64(r.store.Cursor) }),
+	ofFiles(gauge("cached_traces", "Calls of which the log's part is kept in memory.", func(r *reading) float64 { return float64(r.store.CachedTraces) })),
+	ofFiles(gauge("cached_bytes", "Bytes of those.", func(r *reading) float64 { return float64(r.store.CachedBytes) })),
+	ofFiles(gauge("index_cached_bytes", "Bytes of the index that are kept in memory.", func(r *reading) float64 { return float64(r.store.IndexCached) })),
+	ofFiles(counter("index_hits_total", "Blocks of the index that were read from memory.", func(r *reading) uint64 { return uint64(r.store.IndexHits) })),
+	ofFiles(counter("index_misses_total", "Blocks of the index that were read from disk.", func(r *reading) uint64 { return uint64(r.store.IndexMisses) })),
 	gauge("leases", "Leases held.", func(r *reading) float64 { return float64(r.store.Leases) }),
 	gauge("leases_over_socket", "Leases held by peers.", func(r *reading) float64 { return float64(r.d.leases.count()) }),
 	ofFiles(gauge("disk_bytes", "Bytes of tables and logs.", func(r *reading) float64 { return float64(r.store.DiskBytes) })),
@@ -109,6 +114,7 @@ var stats = []stat{
 	gauge("store_frozen", "1 while nothing may be appended.", func(r *reading) float64 { return truth(r.store.Frozen != "") }),
 	ofFiles(gauge("store_quarantined", "1 while acknowledged appends may be missing.", func(r *reading) float64 { return truth(r.store.Quarantine != nil) })),
 	ofFiles(gauge("signed_appends", "Appends that the newest signed checkpoint covers, NaN where none is signed.", (*reading).signed)),
+	ofFiles(gauge("signed_timestamp_seconds", "When the newest signed checkpoint was made, NaN where the daemon has made none.", (*reading).signedAt)),
 	ofFiles(gauge("lists_behind", "Appends that the index of lists does not have yet, 0 where there is none.", func(r *reading) float64 {
 		if r.d.lists == nil {
 			return 0
@@ -218,6 +224,13 @@ func (r *reading) signed() float64 {
 		return math.NaN()
 	}
 	return float64(r.d.keeper.Signed())
+}
+
+func (r *reading) signedAt() float64 {
+	if r.d.keeper == nil || r.d.keeper.SignedAt().IsZero() {
+		return math.NaN()
+	}
+	return float64(r.d.keeper.SignedAt().UnixMilli()) / 1000
 }
 
 func (r *reading) free() float64 {

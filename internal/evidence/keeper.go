@@ -100,6 +100,7 @@ type Keeper struct {
 	findings []finding     // why the store was frozen
 	newest   []byte        // checkpoint, nil where there is none
 	size     int64         // of it
+	at       time.Time     // when this process made it
 	seen     string        // size and head of it, for a header
 	grown    chan struct{} // closed when there is another
 }
@@ -231,6 +232,13 @@ func (k *Keeper) kept() int64 {
 // Signed returns how many appends the newest checkpoint covers.
 func (k *Keeper) Signed() int64 { return k.kept() }
 
+// SignedAt returns when this process made the newest checkpoint, zero where it has made none.
+func (k *Keeper) SignedAt() time.Time {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.at
+}
+
 // checkpoint signs how far the tree has come, keeps that, and hands it to the places outside.
 func (k *Keeper) checkpoint(ctx context.Context) error {
 	if k.store.Stats().Frozen != "" {
@@ -281,7 +289,7 @@ func (k *Keeper) keep(raw []byte, size int64) error {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.newest, k.size = raw, size
+	k.newest, k.size, k.at = raw, size, time.Now()
 	if c, err := checkpoint.Unverified(raw); err == nil {
 		k.seen = Seen{c.Size, c.Head}.String()
 	}

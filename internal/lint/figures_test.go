@@ -18,8 +18,8 @@ func grouped(n int64, mark string) string {
 	return s
 }
 
-// TestFiguresAreThoseOfTheRuns adds up the committed runs, and wants README and CRASH to say what
-// they reached; and the table of README to be that of PERFORMANCE, which names its run.
+// TestFiguresAreThoseOfTheRuns adds up the committed runs, and wants README, CRASH and the view of the
+// store to say what they reached; and the table of README to be that of PERFORMANCE, which names its run.
 func TestFiguresAreThoseOfTheRuns(t *testing.T) {
 	text := func(name string) string {
 		raw, err := os.ReadFile("../../" + name)
@@ -28,7 +28,7 @@ func TestFiguresAreThoseOfTheRuns(t *testing.T) {
 		}
 		return string(raw)
 	}
-	readme, crash, performance := text("README.md"), text("docs/CRASH.md"), text("docs/PERFORMANCE.md")
+	readme, crash, performance, view := text("README.md"), text("docs/CRASH.md"), text("docs/PERFORMANCE.md"), text("internal/ui/tried.go")
 	files, err := filepath.Glob("../../bench/results/crash/*.json")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%v %v", files, err)
@@ -53,6 +53,11 @@ func TestFiguresAreThoseOfTheRuns(t *testing.T) {
 		}
 		if n := grouped(sums[what], ","); inReadme && !strings.Contains(readme, n) {
 			t.Errorf("README.md does not say that the runs reached %s %s", n, what)
+		}
+	}
+	for _, what := range []string{"recoveries", "double_crashes", "sigkills", "power_cuts", "corruptions"} {
+		if n := grouped(sums[what], ","); !strings.Contains(view, `"`+n+`"`) {
+			t.Errorf("internal/ui/tried.go does not say that the runs reached %s %s", n, what)
 		}
 	}
 	for _, none := range []string{"redispatches", "double_effects", "acked_losses", "corruptions_silent"} {

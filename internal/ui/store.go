@@ -53,6 +53,10 @@ var figures = []struct {
 		{"tables and logs", "tgad_disk_bytes", mebibytes}, {"free", "tgad_disk_free_bytes", mebibytes}, {"no new call below", "tgad_disk_low_water_bytes", mebibytes},
 		{"slow writes", "tgad_store_slow_writes_total", count}, {"errors in the background", "tgad_store_background_errors_total", count}, {"corruptions found", "tgad_store_corruptions_total", count},
 	}},
+	{"Memory", []figure{
+		{"calls kept", "tgad_cached_traces", count}, {"bytes of those", "tgad_cached_bytes", mebibytes}, {"of the index", "tgad_index_cached_bytes", mebibytes},
+		{"blocks of the index read from memory", "tgad_index_hits_total", count}, {"and from disk", "tgad_index_misses_total", count},
+	}},
 	{"Now", []figure{
 		{"ready", "tgad_ready", yes}, {"frozen", "tgad_store_frozen", yes}, {"quarantined", "tgad_store_quarantined", yes},
 		{"calls under way", "tgad_calls_in_flight", count}, {"in doubt", "tgad_in_doubt", count}, {"waiting for approval", "tgad_approvals_pending", count},
@@ -127,7 +131,7 @@ func (s *Server) store(w http.ResponseWriter, r *http.Request) {
 		}
 		body = append(body, h.H2(h.Text(part.title)), h.Dl(facts...))
 	}
-	body = append(body, each(m), h.H2(h.Text("Evidence")), s.evidence(r, m), h.H2(h.Text("Verification")), s.verification(r))
+	body = append(body, each(m), h.H2(h.Text("Evidence")), s.evidence(r, m), h.H2(h.Text("Verification")), s.verification(r), howTried())
 	s.page(w, r, http.StatusOK, words.store, body)
 }
 
@@ -188,6 +192,9 @@ func (s *Server) evidence(r *http.Request, m promtext.Metrics) g.Node {
 	cursor, err := m.Value("tgad_log_cursor")
 	if covered, e := m.Value("tgad_signed_appends"); err == nil && e == nil && !math.IsNaN(covered) {
 		facts = append(facts, fact("not covered yet", h.Text(count(max(cursor-covered, 0)))))
+	}
+	if at, err := m.Value("tgad_signed_timestamp_seconds"); err == nil && !math.IsNaN(at) {
+		facts = append(facts, fact("signed at", when(tga.Millis(at*1000))))
 	}
 	return h.Dl(append(facts, fact("signed by", text(strings.Join(signers(signed.Checkpoint), ", "))))...)
 }

@@ -18,6 +18,10 @@ func TestStorePageSaysWhatTheDaemonCounts(t *testing.T) {
 	_, page := s.get("/store")
 	s.has(page, "look again for how many a second", "a sync takes", "half at most", "99 of 100 at most", "appends so far", "log on disk", "free", "leases held",
 		"The store signs no checkpoints.", "Nobody has asked for it here.")
+	if _, n := s.figure(page, "calls kept"); n == "0" {
+		t.Error("no call is kept in memory")
+	}
+	s.has(page, "of the index", "blocks of the index read from memory", "recoveries after a crash")
 	_, before := s.figure(page, "appends so far")
 	s.call("pay", "k2", `{}`)
 	_, page = s.get("/store")

@@ -15,6 +15,7 @@ var words = struct {
 	unchanged, nothingUndone, rollback                            string
 	reported, tooLarge                                            string
 	store, lookAgain, noneYet, unsigned, notVerified              string
+	tried, triedHow                                               string
 	many, fill, somebodyFirst                                     string
 	bell, bellOn, bellOff, newDoubt, newApproval, newMany         string
 }{
@@ -47,6 +48,9 @@ var words = struct {
 	download:    "download",
 	redacted:    "Some of it was taken out before it was stored.",
 	cut:         "Cut here. The rest is in the download.",
+
+	tried:    "How it was tried",
+	triedHow: "Before its release, with a tool and callers that keep their own account. docs/CRASH.md says how, and at which commits.",
 
 	reported: "What the log of tgad had of this call. It was last written to at %v; the log may have more by now.",
 	tooLarge: "not in this file; its SHA-256 is %v",
