@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/internal/story"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/schemas/wire"
@@ -44,14 +45,11 @@ present licence changes nothing is refused.`,
 	return c
 }
 
-// following are the words for what follows.
-var following = map[string]string{"resend": "it is sent again", "probe": "its tool server is asked", "begin": "its executor may send it again"}
-
 // relicenseEach goes through the named calls. One that is refused is told, and the others go on.
 func relicenseEach(ctx context.Context, a *app, c *client.Client, ids []tga.ID, m wire.RelicenseRequest) error {
 	failed := 0
 	for _, id := range ids {
-		done, err := client.Relicense(ctx, c, id, m)
+		done, err := c.Relicense(ctx, id, m)
 		switch {
 		case err != nil && (len(ids) == 1 || ctx.Err() != nil):
 			return err
@@ -63,7 +61,7 @@ func relicenseEach(ctx context.Context, a *app, c *client.Client, ids []tga.ID, 
 				return err
 			}
 		case m.DryRun:
-			a.Printf("trace %s: %s when it was attempted, %s now: %s\n", id, cli.Clean(done.Was), cli.Clean(done.Now), following[done.Next])
+			a.Printf("trace %s: %s when it was attempted, %s now: %s\n", id, cli.Clean(done.Was), cli.Clean(done.Now), story.Following[done.Next])
 		default:
 			a.Printf("trace %s %s seq %d\n", id, done.Call.State, done.Call.Seq)
 		}

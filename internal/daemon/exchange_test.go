@@ -207,10 +207,10 @@ decision = "APPROVE"
 	b.tool.respond(nil)
 	b.mustReload("tool.licence", "name = \"charge_opaque\"\n", "name = \"charge_opaque\"\nlicence = \"dedupe_args\"\n")
 	for _, dry := range []bool{true, false} {
-		_, err = client.Relicense(ctx, c, third, wire.RelicenseRequest{Reason: "the provider says so", DryRun: dry})
+		_, err = c.Relicense(ctx, third, wire.RelicenseRequest{Reason: "the provider says so", DryRun: dry})
 		must(err)
 	}
-	_, err = client.Relicense(ctx, c, third, wire.RelicenseRequest{Reason: "again"})
+	_, err = c.Relicense(ctx, third, wire.RelicenseRequest{Reason: "again"})
 	refused(err, tga.StateInvalidTransition)
 	waiting, err := c.Call(ctx, runtime.Request{Server: "pay", Tool: "ask_people", Key: "p1"})
 	refused(err, tga.EscalationRequired)
@@ -361,7 +361,7 @@ decision = "APPROVE"
 	must(c.Ready(ctx))
 	_, err = c.Metrics(ctx)
 	must(err)
-	_, err = c.OpenAPI(ctx)
+	_, err = client.OpenAPI(ctx, c)
 	must(err)
 	must(rec.get(b, "/debug/pprof/heap")) // which the client has no verb for
 

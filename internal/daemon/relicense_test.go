@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/schemas/wire"
 )
@@ -29,7 +28,7 @@ func TestKilledRelicensing(t *testing.T) {
 	b.config = strings.Replace(b.config, "name = \"charge_opaque\"\n", "name = \"charge_opaque\"\nlicence = \"dedupe_args\"\n", 1)
 	b.killed(func(ctx context.Context) {
 		for range 2 {
-			done, err := client.Relicense(ctx, b.client, res.TraceID, wire.RelicenseRequest{Reason: "to see", DryRun: true})
+			done, err := b.client.Relicense(ctx, res.TraceID, wire.RelicenseRequest{Reason: "to see", DryRun: true})
 			if err != nil || done.Was != "park" || done.Now != "dedupe_args" || done.Next != "resend" {
 				t.Errorf("%+v, %v", done, err)
 			}
@@ -37,7 +36,7 @@ func TestKilledRelicensing(t *testing.T) {
 		_, err := b.client.Recover(b.patient(), res.TraceID)
 		wantCode(t, err, tga.EffectInDoubt)
 		go func() {
-			if _, err := client.Relicense(context.Background(), b.client, res.TraceID, wire.RelicenseRequest{Reason: "the provider says so"}); err == nil {
+			if _, err := b.client.Relicense(context.Background(), res.TraceID, wire.RelicenseRequest{Reason: "the provider says so"}); err == nil {
 				t.Error("a killed daemon answered")
 			}
 		}()

@@ -239,6 +239,9 @@ func (s *Step) data(name string, data []byte) {
 	s.Lines = append(s.Lines, Line{Name: name, Data: data})
 }
 
+// Following says what follows for a call once the licence of now decides about it, by the word of [wire.Relicensed].
+var Following = map[string]string{"resend": "it is sent again", "probe": "its tool server is asked", "begin": "its executor may send it again"}
+
 // Known is what a person can know of a call in doubt: the word for it, and what it makes of the outcome.
 var Known = map[string]struct {
 	Status string

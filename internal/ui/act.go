@@ -41,7 +41,7 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 	verb, shown := r.PathValue("verb"), r.PostForm.Get("shown")
 	vote := verb == "approve" || verb == "deny"
 	kind := verb
-	if vote {
+	if vote || verb == relicensing {
 		kind, shown = "abandon", "" // what shown is of a question, is read below
 	}
 	x, err := read(r, kind, r.PathValue("id"), shown, r.PostForm.Get("why"))
@@ -50,6 +50,8 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 	case vote:
 		res, err = s.decide(r, x, verb == "approve")
+	case verb == relicensing:
+		res, err = s.relicense(r.Context(), x)
 	default:
 		res, err = s.settleOne(r.Context(), x)
 	}
@@ -71,6 +73,16 @@ func (s *Server) decide(r *http.Request, x settlement, approve bool) (res runtim
 		}
 	}
 	return s.do.Decide(r.Context(), x.trace, vote)
+}
+
+// relicense lets the licence of now decide about a call in doubt.
+func (s *Server) relicense(ctx context.Context, x settlement) (res runtime.Result, err error) {
+	done, err := s.do.Relicense(ctx, x.trace, wire.RelicenseRequest{Reason: x.why})
+	if err != nil {
+		return res, err
+	}
+	res.State, err = tga.ParseState(done.Call.State)
+	return res, err
 }
 
 // settleOne ends one call in doubt. Who settled it is the peer, which the daemon knows.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/assemble"
+	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/daemon"
 	"github.com/tgad/tgad/internal/ui"
 	"github.com/tgad/tgad/runtime"
@@ -33,9 +34,10 @@ type stage struct {
 	browser *http.Client
 	intent  string // of the calls to come
 	answer  string // of the tool "pay"; "" breaks the connection off
+	licence string // of the tool "pay", for the next reload; "" is none
 }
 
-const config = `
+const shopConfig = `
 [[rule]]
 tool = "ask"
 decision = "NEEDS_APPROVAL"
@@ -60,10 +62,10 @@ id = "own"
 type = "external"
 `
 
-func newStage(t *testing.T, o ui.Options) *stage { return newStageWith(t, o, config) }
+func newStage(t *testing.T, o ui.Options) *stage { return newStageWith(t, o, shopConfig) }
 
 // newStageWith is newStage with a daemon of another configuration.
-func newStageWith(t *testing.T, o ui.Options, config string) *stage {
+func newStageWith(t *testing.T, o ui.Options, text string) *stage {
 	t.Helper()
 	s := &stage{T: t}
 	tools := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -79,7 +81,14 @@ func newStageWith(t *testing.T, o ui.Options, config string) *stage {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	conf, err := assemble.Parse("ui.toml", fmt.Appendf(nil, config, tools.URL))
+	parse := func() (*config.Config, error) {
+		text := fmt.Sprintf(text, tools.URL)
+		if s.licence != "" {
+			text += fmt.Sprintf("\n[[tool]]\nserver = \"shop\"\nname = \"pay\"\nlicence = %q\n", s.licence)
+		}
+		return assemble.Parse("ui.toml", []byte(text))
+	}
+	conf, err := parse()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +96,7 @@ func newStageWith(t *testing.T, o ui.Options, config string) *stage {
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	socket := filepath.Join(dir, "run", "s")
 	go func() {
-		ended <- daemon.Run(ctx, daemon.Options{Data: filepath.Join(dir, "data"), Socket: socket, Config: conf, Logger: slog.New(slog.DiscardHandler), Ready: func() { close(ready) }})
+		ended <- daemon.Run(ctx, daemon.Options{Data: filepath.Join(dir, "data"), Socket: socket, Config: conf, Logger: slog.New(slog.DiscardHandler), Reload: parse, Ready: func() { close(ready) }})
 	}()
 	select {
 	case <-ready:

@@ -42,6 +42,7 @@ type Daemon interface {
 	Resolve(ctx context.Context, trace tga.ID, r runtime.Resolution) (runtime.Result, error)
 	Abandon(ctx context.Context, trace tga.ID, reason string) (runtime.Result, error)
 	Decide(ctx context.Context, trace tga.ID, vote wire.DecideRequest) (runtime.Result, error)
+	Relicense(ctx context.Context, trace tga.ID, m wire.RelicenseRequest) (wire.Relicensed, error)
 	Metrics(ctx context.Context) ([]byte, error)
 	Proofs() client.Proofs
 	Verify(ctx context.Context, trace tga.ID) (wire.Verified, error)

@@ -90,6 +90,16 @@ func course(t *chain.Trace) g.Node {
 	return h.Div(h.Class("wide"), g.Raw(strings.Replace(svg, picture.Namespace, "", 1)))
 }
 
+// underNewLicence is the action that lets the licence of now decide, where it is another than that of the attempt, and
+// would let the call go on.
+func (s *Server) underNewLicence(ctx context.Context, id tga.ID) []action {
+	would, err := s.do.Relicense(ctx, id, wire.RelicenseRequest{Reason: words.askedByView, DryRun: true})
+	if err != nil {
+		return nil // it changes nothing, or is nobody's to say who looks here
+	}
+	return []action{{relicensing, words.newLicence, fmt.Sprintf(words.underNewLicence, would.Was, would.Now, story.Following[would.Next]), true}}
+}
+
 // settling are the actions for a call that nobody runs here. While its executor may still be about to send
 // it, nobody can have seen that it did not run.
 func (s *Server) settling(r *http.Request, id tga.ID) g.Node {
@@ -99,7 +109,7 @@ func (s *Server) settling(r *http.Request, id tga.ID) g.Node {
 	}
 	for _, t := range doubts {
 		if t.TraceID == id {
-			return actions(r, id.String(), fmt.Sprint(t.Attempts), doubtActions)
+			return actions(r, id.String(), fmt.Sprint(t.Attempts), append(s.underNewLicence(r.Context(), id), doubtActions...))
 		}
 	}
 	yet := slices.DeleteFunc(slices.Clone(doubtActions), func(a action) bool { return story.Known[a.verb].Class.Releases() })

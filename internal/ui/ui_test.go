@@ -19,6 +19,7 @@ import (
 
 	"github.com/tgad/tgad/internal/ui"
 	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -188,6 +189,36 @@ func TestEveryAction(t *testing.T) {
 	}
 }
 
+// TestNewLicenceIsOffered: the page of a call in doubt offers to let a licence that was changed decide, says what
+// follows, and does it; where nothing was changed it does not.
+func TestNewLicenceIsOffered(t *testing.T) {
+	s := newStage(t, ui.Options{}).login()
+	id := s.call("pay", "k", `{}`)
+	page := "/traces/" + id.String()
+	if _, body := s.get(page); strings.Contains(body, page+"/relicense") {
+		t.Error("it is offered where the licence is the same")
+	}
+	if status, body := s.post(page, page+"/relicense", "I have read their documentation"); status == http.StatusOK || s.state(id) != tga.Executing {
+		t.Errorf("where the licence is the same: %d %s", status, body)
+	}
+	s.licence = "dedupe_args"
+	if _, err := client.Reload(t.Context(), s.client); err != nil {
+		t.Fatal(err)
+	}
+	_, body := s.get(page)
+	s.has(body, page+"/relicense", "was park when the call was attempted, and is dedupe_args now. By that one alone, it is sent again.")
+	if status, body := s.post(page, page+"/relicense", ""); status == http.StatusOK || s.state(id) != tga.Executing {
+		t.Errorf("without a reason: %d %s", status, body)
+	}
+	s.answer = `{"paid":5}`
+	if status, body := s.post(page, page+"/relicense", "I have read their documentation"); status != http.StatusOK || !strings.Contains(body, "The call is COMPLETED") {
+		t.Errorf("%d %s", status, body)
+	}
+	if _, body := s.get(page); !strings.Contains(body, "I have read their documentation") || s.state(id) != tga.Completed {
+		t.Errorf("the call is %s: %s", s.state(id), body)
+	}
+}
+
 // TestNobodyHasSeenWhatMayStillBeSent: while the executor of a call may be about to send it, the page of the
 // call does not offer to say that it did not run. A form from then would say so later.
 func TestNobodyHasSeenWhatMayStillBeSent(t *testing.T) {
@@ -257,9 +288,9 @@ func TestHostileAnswersAreText(t *testing.T) {
 // TestListIsPagedAndFiltered: every call is on one page, the newest first where the store has an index of
 // lists, and each field of the form chooses.
 func TestListIsPagedAndFiltered(t *testing.T) {
-	for name, config := range map[string]string{"by id": config, "the newest first": strings.Replace(config, "[store]", "[store]\nlist_index = true", 1)} {
+	for name, text := range map[string]string{"by id": shopConfig, "the newest first": strings.Replace(shopConfig, "[store]", "[store]\nlist_index = true", 1)} {
 		t.Run(name, func(t *testing.T) {
-			s := newStageWith(t, ui.Options{}, config).login()
+			s := newStageWith(t, ui.Options{}, text).login()
 			s.answer = `{}`
 			const calls = 205
 			var all []string

@@ -16,6 +16,7 @@ var words = struct {
 	reported, tooLarge                                            string
 	store, lookAgain, noneYet, unsigned, notVerified              string
 	tried, triedHow                                               string
+	newLicence, underNewLicence, askedByView                      string
 	many, fill, somebodyFirst                                     string
 	bell, bellOn, bellOff, newDoubt, newApproval, newMany         string
 }{
@@ -48,6 +49,10 @@ var words = struct {
 	download:    "download",
 	redacted:    "Some of it was taken out before it was stored.",
 	cut:         "Cut here. The rest is in the download.",
+
+	newLicence:      "Let the new licence decide",
+	underNewLicence: "The licence of the tool was %s when the call was attempted, and is %s now. By that one alone, %s. Your reason and the licence are recorded first.",
+	askedByView:     "to show what would follow",
 
 	tried:    "How it was tried",
 	triedHow: "Before its release, with a tool and callers that keep their own account. docs/CRASH.md says how, and at which commits.",
@@ -111,8 +116,14 @@ var (
 	}
 )
 
+// relicensing is the verb that lets the licence of now decide about a call in doubt.
+const relicensing = "relicense"
+
 // settled says in the browser what became of an action.
 func settled(verb string, state tga.State) string {
+	if verb == relicensing {
+		return words.newLicence + ": recorded. The call is " + state.String() + "."
+	}
 	for _, a := range append(append([]action{}, doubtActions...), decisions...) {
 		if a.verb == verb {
 			return a.name + ": recorded. The call is " + state.String() + "."

@@ -207,7 +207,7 @@ func (c *Client) Metrics(ctx context.Context) ([]byte, error) {
 }
 
 // OpenAPI returns the daemon's own description of its routes.
-func (c *Client) OpenAPI(ctx context.Context) ([]byte, error) {
+func OpenAPI(ctx context.Context, c *Client) ([]byte, error) {
 	raw, _, err := c.bytes(ctx, get("/openapi.yaml"))
 	return raw, err
 }

@@ -82,7 +82,7 @@ func (c *Client) Resolve(ctx context.Context, trace tga.ID, r runtime.Resolution
 }
 
 // Relicense lets the licence of now hold for a call in doubt; see [runtime.Runtime.Relicense].
-func Relicense(ctx context.Context, c *Client, trace tga.ID, m wire.RelicenseRequest) (wire.Relicensed, error) {
+func (c *Client) Relicense(ctx context.Context, trace tga.ID, m wire.RelicenseRequest) (wire.Relicensed, error) {
 	var r wire.Relicensed
 	err := c.ask(ctx, post(tracePath(trace, "/relicense"), m), &r)
 	return r, err
