@@ -74,9 +74,24 @@ func ordinaryUser(dir, at string) (*syscall.SysProcAttr, error) {
 	}
 	uid, errU := strconv.Atoi(u.Uid)
 	gid, errG := strconv.Atoi(u.Gid)
-	if err := errors.Join(errU, errG, os.Chmod(dir, 0o755), os.Chown(at, uid, gid)); err != nil {
+	if err := errors.Join(errU, errG, os.Chown(at, uid, gid), passable(dir)); err != nil {
 		return nil, err
 	}
 	credential := &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 	return &syscall.SysProcAttr{Credential: credential, Pdeathsig: syscall.SIGINT}, nil
+}
+
+// passable lets everybody pass through a directory, and through those above it that are for this run alone: the
+// directories of tests are closed to all but their owner.
+func passable(dir string) error {
+	for temp := filepath.Clean(os.TempDir()); len(dir) > len(temp) && dir[:len(temp)] == temp; dir = filepath.Dir(dir) {
+		at, err := os.Stat(dir)
+		if err == nil {
+			err = os.Chmod(dir, at.Mode().Perm()|0o111)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
