@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -250,5 +251,41 @@ func fieldsOf(s *types.Struct, of string, form func(types.Type) string, add func
 			continue
 		}
 		add(of+"."+f.Name(), form(f.Type()))
+	}
+}
+
+// TestPublicNamesAreCounted: docs/ARCHITECTURE.md says of each public package for whom it is, and how many names a group
+// of them has, fields apart.
+func TestPublicNamesAreCounted(t *testing.T) {
+	have, told := publicNames(t), map[string]bool{}
+	raw, err := os.ReadFile("../../docs/ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(raw), "## What is public\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	for _, row := range regexp.MustCompile(`(?m)^\|.*\| (.*) \| (\d+) \|$`).FindAllStringSubmatch(section, -1) {
+		n := 0
+		for name := range strings.SplitSeq(row[1], ", ") {
+			name = strings.Trim(name, "`")
+			told[name] = true
+			for _, l := range have[name] {
+				of, what, _ := strings.Cut(l, " ")
+				if strings.Count(of, ".") == 1 || strings.HasPrefix(what, "func(") { // else a field
+					n++
+				}
+			}
+		}
+		if fmt.Sprint(n) != row[2] {
+			t.Errorf("%s have %d names, and docs/ARCHITECTURE.md says %s", row[1], n, row[2])
+		}
+	}
+	for name := range have {
+		if !told[name] {
+			t.Errorf("docs/ARCHITECTURE.md does not say for whom %s is", name)
+		}
+	}
+	if n := fmt.Sprintf("Other modules can name %d packages.", len(have)); !strings.Contains(section, n) || len(told) != len(have) {
+		t.Errorf("docs/ARCHITECTURE.md names %d packages and does not say %q", len(told), n)
 	}
 }
