@@ -22,7 +22,7 @@ func (a keyrings) verb() *cobra.Command {
 		Short: "Manage the keys under which a store seals what it keeps",
 		Long: `A store whose configuration names a key ring seals arguments and answers under data keys in a
 file outside of it. Each data key is wrapped under a key-encryption key, which comes from a file
-or from a command. To erase a trace is to destroy its key.`,
+or from a program. To erase a trace is to destroy its key.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
@@ -32,25 +32,26 @@ or from a command. To erase a trace is to destroy its key.`,
 
 // kek are the flags that say where a key-encryption key comes from.
 type kek struct {
-	file, command string
-	timeout       time.Duration
+	file, command, socket string
+	timeout               time.Duration
 }
 
 func (k *kek) flags(c *cobra.Command, prefix, of string) {
 	f := c.Flags()
 	f.StringVar(&k.file, prefix+"kek-file", "", "`FILE` with "+of+": 32 bytes, or 64 hex digits; nobody else can read it")
 	f.StringVar(&k.command, prefix+"kek-command", "", "`COMMAND` that wraps and unwraps "+of+": its arguments end at blanks, wrap or unwrap is added")
-	f.DurationVar(&k.timeout, prefix+"kek-timeout", 0, "for one call of the command (10s)")
+	f.StringVar(&k.socket, prefix+"kek-socket", "", "unix `SOCKET` of a program that wraps and unwraps "+of)
+	f.DurationVar(&k.timeout, prefix+"kek-timeout", 0, "for one call of the program (10s)")
 }
 
 func (k *kek) options() keyring.Options {
-	return keyring.Options{KEK: keyring.KEK{File: k.file, Command: strings.Fields(k.command), Timeout: k.timeout}}
+	return keyring.Options{KEK: keyring.KEK{File: k.file, Command: strings.Fields(k.command), Socket: k.socket, Timeout: k.timeout}}
 }
 
 func (a keyrings) make() *cobra.Command {
 	var from kek
 	c := &cobra.Command{
-		Use:   "init RING --kek-file FILE | --kek-command COMMAND",
+		Use:   "init RING --kek-file FILE | --kek-command COMMAND | --kek-socket SOCKET",
 		Short: "Make a key ring",
 		Long: `init makes a key ring in the file RING, which must not be there. Put it on another disk than the
 store, and keep a copy: without it nothing that was sealed can be read. A copy has the keys of
@@ -96,7 +97,7 @@ more. No daemon may have the ring meanwhile.`,
 func (a keyrings) count() *cobra.Command {
 	var from kek
 	c := &cobra.Command{
-		Use:   "show RING --kek-file FILE | --kek-command COMMAND",
+		Use:   "show RING --kek-file FILE | --kek-command COMMAND | --kek-socket SOCKET",
 		Short: "Say what a key ring has",
 		Long:  `show opens a ring, which no daemon may have meanwhile, and counts its keys.`,
 		Args:  cobra.ExactArgs(1),

@@ -13,7 +13,7 @@ func Keyring(c *config.Config, store string) (*keyring.Ring, error) {
 		return nil, nil
 	}
 	return keyring.Open(c.Path(k.Path), keyring.Options{
-		KEK:       keyring.KEK{File: c.Path(k.KEKFile), Command: k.KEKCommand, Timeout: k.KEKTimeout.D},
+		KEK:       keyring.KEK{File: c.Path(k.KEKFile), Command: k.KEKCommand, Socket: c.Path(k.KEKSocket), Timeout: k.KEKTimeout.D},
 		BySubject: k.By == config.BySubject,
 		Store:     store,
 	})

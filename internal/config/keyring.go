@@ -4,10 +4,11 @@ package config
 // carry. Without a path nothing is sealed.
 type Keyring struct {
 	Path string `toml:"path"` // of the ring; outside of the store. tgad keyring init makes one
-	// The key-encryption key is in a file, or a command wraps and unwraps it.
+	// The key-encryption key is in a file, or a program wraps and unwraps it: a command, or one that listens at a socket.
 	KEKFile    string   `toml:"kek_file"`
 	KEKCommand []string `toml:"kek_command"`
-	KEKTimeout Duration `toml:"kek_timeout"` // for one call of the command; 10s
+	KEKSocket  string   `toml:"kek_socket"`
+	KEKTimeout Duration `toml:"kek_timeout"` // for one call of the program; 10s
 	By         string   `toml:"by"`          // what has a key of its own: "trace" (default), or "subject"
 }
 
@@ -17,13 +18,16 @@ const (
 	BySubject = "subject"
 )
 
+// asks reports whether a program wraps the keys.
+func (k *Keyring) asks() bool { return len(k.KEKCommand) > 0 || k.KEKSocket != "" }
+
 func (k *Keyring) check(r *report, store *Store) {
 	r.duration("keyring.kek_timeout", k.KEKTimeout)
 	if k.By != "" && k.By != ByTrace && k.By != BySubject {
 		r.add("keyring.by", "%.40q: want %q or %q", k.By, ByTrace, BySubject)
 	}
 	if k.Path == "" {
-		for key, set := range map[string]bool{"kek_file": k.KEKFile != "", "kek_command": len(k.KEKCommand) > 0, "kek_timeout": k.KEKTimeout.D != 0, "by": k.By != ""} {
+		for key, set := range map[string]bool{"kek_file": k.KEKFile != "", "kek_command": len(k.KEKCommand) > 0, "kek_socket": k.KEKSocket != "", "kek_timeout": k.KEKTimeout.D != 0, "by": k.By != ""} {
 			if set {
 				r.add("keyring."+key, "it says something of a key ring, and path names none")
 			}
@@ -33,11 +37,13 @@ func (k *Keyring) check(r *report, store *Store) {
 	switch {
 	case store.URL != "":
 		r.add("keyring.path", "it is of a store in a directory, and [store] url names a database, whose disk its server encrypts")
-	case k.KEKFile == "" && len(k.KEKCommand) == 0:
-		r.add("keyring.kek_file", "it is required, or kek_command: the ring's keys are wrapped under a key-encryption key")
+	case k.KEKFile == "" && !k.asks():
+		r.add("keyring.kek_file", "it is required, or kek_command, or kek_socket: the ring's keys are wrapped under a key-encryption key")
 	case k.KEKFile != "" && len(k.KEKCommand) > 0:
 		r.add("keyring.kek_command", "it cannot stand beside kek_file: one of them has the key-encryption key")
-	case len(k.KEKCommand) == 0 && k.KEKTimeout.D != 0:
-		r.add("keyring.kek_timeout", "it is of kek_command")
+	case k.KEKSocket != "" && (k.KEKFile != "" || len(k.KEKCommand) > 0):
+		r.add("keyring.kek_socket", "it cannot stand beside kek_file or kek_command: one of them has the key-encryption key")
+	case !k.asks() && k.KEKTimeout.D != 0:
+		r.add("keyring.kek_timeout", "it is of kek_command and kek_socket")
 	}
 }

@@ -27,6 +27,7 @@ var storeRows = []row{
 	{"keyring.path", "", "The ring, outside of the store. `tgad keyring init` makes one. Without it nothing is sealed.", nil},
 	{"keyring.kek_file", "", "File with the key that wraps those in the ring.", nil},
 	{"keyring.kek_command", "", "Program, with its arguments, that wraps and unwraps them instead. It gets `wrap` or `unwrap` as its last argument.", nil},
+	{"keyring.kek_socket", "", "Unix socket at which such a program listens, instead: it takes `POST /wrap` and `POST /unwrap`.", nil},
 	{"keyring.kek_timeout", "10s", "For one call of that program.", nil},
 	{"keyring.by", "trace", "What has a key of its own: each `trace`, or each `subject` (`meta.subject` of requests).", []string{ByTrace, BySubject}},
 

@@ -106,7 +106,7 @@ func idle(table any, key string) bool {
 	case Store:
 		return t.URL != "" && contains(directoryKeys, key) || t.URL == "" && contains(databaseKeys, key)
 	case Keyring:
-		return key == "kek_timeout" && len(t.KEKCommand) == 0
+		return key == "kek_timeout" && !t.asks()
 	case Place:
 		return key == "path" && t.Git == ""
 	case Server:

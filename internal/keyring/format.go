@@ -37,7 +37,7 @@ const (
 	maxKEK     = headerLen - 4 - 100
 
 	fromFile    = 1
-	fromCommand = 2
+	fromProgram = 2
 )
 
 // state is that of a slot.
@@ -128,7 +128,7 @@ func decodeHeader(path string, b []byte) (h header, err error) {
 	if n <= maxKEK {
 		h = header{from: b[12], id: tga.ID(b[16:32]), secret: [wrappedLen]byte(b[32 : 32+wrappedLen]), kek: b[100 : 100+n]}
 	}
-	if n > maxKEK || h.from != fromFile && h.from != fromCommand || string(h.encode()) != string(b) {
+	if n > maxKEK || h.from != fromFile && h.from != fromProgram || string(h.encode()) != string(b) {
 		return h, damaged("key ring %s: its header is damaged. Restore it from a copy, else nothing that it sealed can be read", path)
 	}
 	return h, nil

@@ -2,6 +2,10 @@ package keyring_test
 
 import (
 	"bytes"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -62,6 +66,87 @@ func TestKeyEncryptionKeyFromACommand(t *testing.T) {
 	}
 }
 
+// TestKeyEncryptionKeyBehindASocket: a program that listens does what a command does, for the same rings.
+func TestKeyEncryptionKeyBehindASocket(t *testing.T) {
+	dir, err := os.MkdirTemp("", "tgad-kek-") // a socket's path is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	path, at := filepath.Join(dir, "ring"), filepath.Join(dir, "s")
+	answer := func(w http.ResponseWriter, r *http.Request) {
+		in, err := io.ReadAll(r.Body)
+		switch {
+		case err != nil || r.Method != http.MethodPost || r.Host != "kek":
+			t.Errorf("%s %s at %s: %v", r.Method, r.URL, r.Host, err)
+		case r.URL.Path == "/wrap":
+			_, _ = w.Write(append([]byte("wrapped"), in...))
+		case r.URL.Path == "/unwrap":
+			_, _ = w.Write(in[7:])
+		default:
+			t.Errorf("asked for %s", r.URL)
+		}
+	}
+	l, err := net.Listen("unix", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { answer(w, r) }))
+	served.Listener = l
+	served.Start()
+	defer served.Close()
+	o := keyring.Options{KEK: keyring.KEK{Socket: at, Timeout: 20 * time.Second}}
+	if err := keyring.Create(path, ringID, o); err != nil {
+		t.Fatal(err)
+	}
+	r := open(t, path, o)
+	n := key(t, r, "")
+	sealed := seal(t, r, n)
+	r.Close()
+	for _, same := range []keyring.Options{o, {KEK: command(t, swap)}} {
+		r = open(t, path, same)
+		if b, err := r.Open(nil, n, sealed, []byte("place")); err != nil || string(b) != "the value" {
+			t.Errorf("%q, %v", b, err)
+		}
+		r.Close()
+	}
+	if _, err := keyring.Open(path, keyring.Options{KEK: keyring.KEK{File: filepath.Join(dir, "none")}}); tga.CodeOf(err) != tga.ValidationError {
+		t.Errorf("a file for it: %v", err)
+	}
+	hang := make(chan struct{})
+	for name, a := range map[string]http.HandlerFunc{
+		"it refuses": func(w http.ResponseWriter, r *http.Request) { // whatever it says with that
+			w.WriteHeader(http.StatusForbidden)
+			in, _ := io.ReadAll(r.Body)
+			_, _ = w.Write(in[7:])
+		},
+		"it says nothing":     func(http.ResponseWriter, *http.Request) {},
+		"it says too little":  func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, strings.Repeat("k", 31)) },
+		"it says too much":    func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, strings.Repeat("k", 100_000)) },
+		"it says another key": func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, strings.Repeat("k", 32)) },
+		"it leads elsewhere": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/other", http.StatusTemporaryRedirect)
+		},
+		"it hangs up": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"it hangs":    func(http.ResponseWriter, *http.Request) { <-hang },
+	} {
+		answer = a
+		o.KEK.Timeout = 20 * time.Second
+		if name == "it hangs" {
+			o.KEK.Timeout = 50 * time.Millisecond
+		}
+		_, err := keyring.Open(path, o)
+		if tga.CodeOf(err) != tga.StoreUnavailable || strings.Contains(err.Error(), "kkk") || name == "it hangs" && !strings.Contains(err.Error(), "no answer within") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	close(hang)
+	served.Close()
+	if _, err := keyring.Open(path, o); tga.CodeOf(err) != tga.StoreUnavailable {
+		t.Errorf("nobody listens: %v", err)
+	}
+}
+
 func TestKeyEncryptionKeyFromAFile(t *testing.T) {
 	path, o := ringFile(t, false)
 	for name, c := range map[string]struct {
@@ -97,7 +182,7 @@ func TestKeyEncryptionKeyFromAFile(t *testing.T) {
 			t.Errorf("%s: the error has the key: %v", name, err)
 		}
 	}
-	for name, k := range map[string]keyring.KEK{"none": {}, "both": {File: "f", Command: []string{"c"}}} {
+	for name, k := range map[string]keyring.KEK{"none": {}, "both": {File: "f", Command: []string{"c"}}, "file and socket": {File: "f", Socket: "s"}, "command and socket": {Command: []string{"c"}, Socket: "s"}} {
 		o.KEK = k
 		if _, err := keyring.Open(path, o); tga.CodeOf(err) != tga.ValidationError {
 			t.Errorf("%s: %v", name, err)

@@ -159,7 +159,7 @@ func (r *Ring) Info() (Info, error) {
 	if err := r.usable(); err != nil {
 		return Info{}, err
 	}
-	i := Info{ID: r.id, Command: r.opts.KEK.from() == fromCommand, Subjects: len(r.subjects)}
+	i := Info{ID: r.id, Command: r.opts.KEK.from() == fromProgram, Subjects: len(r.subjects)}
 	err := r.each(func(_ chain.KeyID, s slot, raw []byte, ok bool) error {
 		switch {
 		case !ok && blank(raw):

@@ -136,7 +136,7 @@ func (r *Ring) load() error {
 		return err
 	}
 	if h.from != r.opts.KEK.from() {
-		return tga.Errorf(tga.ValidationError, "key ring %s: its key-encryption key is from a %s", r.path, map[byte]string{fromFile: "file", fromCommand: "command"}[h.from])
+		return tga.Errorf(tga.ValidationError, "key ring %s: its key-encryption key is from a %s", r.path, map[byte]string{fromFile: "file", fromProgram: "program"}[h.from])
 	}
 	kek, err := r.opts.KEK.old(h.kek)
 	if err != nil {
