@@ -14,7 +14,11 @@ import (
 
 // Call makes one governed call. Results and errors are those of [runtime.Runtime.Call].
 func (c *Client) Call(ctx context.Context, req runtime.Request) (runtime.Result, error) {
-	return c.call(ctx, post("/v1/tool-calls", travel.RequestOf(req)))
+	body := travel.RequestOf(req)
+	if err := exact(body); err != nil {
+		return runtime.Result{}, err
+	}
+	return c.call(ctx, post("/v1/tool-calls", body))
 }
 
 // Recover takes a trace on; see [runtime.Runtime.Recover].
@@ -30,6 +34,9 @@ func (c *Client) Begin(ctx context.Context, req runtime.BeginRequest) (runtime.B
 	if req.Connection != (runtime.Connection{}) {
 		c := wire.Connection(req.Connection)
 		body.Connection = &c
+	}
+	if err := exact(body); err != nil {
+		return runtime.Begun{}, err
 	}
 	if err := c.ask(ctx, post("/v1/begin", body), &answer); err != nil {
 		return runtime.Begun{Result: partialResult(err)}, err

@@ -12,6 +12,9 @@ import (
 func (c *Client) Keep(ctx context.Context, r runtime.KeepRequest) (now runtime.Kept, changed bool, err error) {
 	var a wire.KeepAnswer
 	m := wire.KeepRequest{ToolServer: r.Server, Namespace: r.Namespace, Name: r.Name, Old: r.Old, Value: r.Value}
+	if err := exact(m); err != nil {
+		return runtime.Kept{}, false, err
+	}
 	err = c.ask(ctx, post("/v1/keep", m), &a)
 	return runtime.Kept{Name: r.Name, Value: a.Value}, a.Changed, err
 }
