@@ -2,11 +2,15 @@
 
 import asyncio
 import hashlib
+import http.server
+import json
 import socket
+import socketserver
 import tempfile
 import threading
 import time
 import unittest
+import uuid
 from unittest import mock
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
@@ -167,6 +171,159 @@ class Refusals(unittest.TestCase):
 
             with self.assertRaises(tgad.LimitExceeded):
                 asyncio.run(asks())
+
+
+class Daemon(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    """A server that answers as `says` does, and remembers what it was asked."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, path, says):
+        self.says, self.asked = says, []
+        super().__init__(path, Answering)
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
+
+
+class Answering(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.asked.append((self.path, body))
+        text = json.dumps(self.server.says(self.path, body)).encode()
+        try:
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(text) + text)
+        except OSError:
+            pass  # nobody waits any more
+
+
+CALL = {"trace_id": "t", "sequence_number": 4, "attempts": 1, "sent": 1, "replayed": False, "status": "SUCCESS", "result": 1}
+
+
+def grants(path, _):
+    """A daemon that grants every begin."""
+    return {"standing": "send", "permit": "p", "call": CALL} if path == "/v1/begin" else CALL
+
+
+class Tools(unittest.TestCase):
+    def daemon(self, says):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        daemon = Daemon(directory.name + "/s", says)
+        self.addCleanup(daemon.server_close)
+        self.addCleanup(daemon.shutdown)
+        return daemon
+
+    def test_what_names_no_call_is_no_key(self):
+        daemon = self.daemon(grants)
+        with tgad.Client(daemon.server_address) as client:
+            for key in [None, "", True, 1.5, object(), ["a"], b"a"]:
+                with self.assertRaises(TypeError, msg=repr(key)):
+                    tgad.tool(server="s", key=lambda: key, client=client)(lambda: self.fail("it ran"))()
+            self.assertEqual(daemon.asked, [])
+            for key in ["a", 7, uuid.UUID(int=7)]:
+                tgad.tool(server="s", name="t", key=lambda: key, client=client)(lambda: 1)()
+                self.assertEqual(daemon.asked[-2][1]["idempotency_key"], str(key))
+
+    def test_what_is_no_json_was_done_all_the_same(self):
+        daemon = self.daemon(grants)
+        itself = {}
+        itself["a"] = itself
+        with tgad.Client(daemon.server_address) as client:
+            for answer in [itself, object(), float("nan"), "\ud800", {1: 2}]:
+                with self.assertRaises((TypeError, ValueError, RecursionError)):
+                    tgad.tool(server="s", name="t", key=lambda: "k", client=client)(lambda: answer)()
+                path, body = daemon.asked[-1]
+                self.assertEqual((path, body["status"]), ("/v1/traces/t/finish", "SUCCESS"), repr(answer)[:40])
+
+    def test_a_function_that_cannot_be_a_tool(self):
+        def yields():
+            yield 1
+
+        async def yields_later():
+            yield 1
+
+        async def waits():
+            return 1
+
+        def blocks():
+            return 1
+
+        wrong = [(yields, None), (yields_later, None), (waits, tgad.Client("s")), (blocks, tgad.AsyncClient("s"))]
+        for function, client in wrong:
+            with self.assertRaises(TypeError, msg=function.__name__):
+                tgad.tool(server="s", key=lambda: "k", client=client)(function)
+
+    def test_a_begin_that_is_cancelled_is_taken_back(self):
+        asked = threading.Event()
+        go_on = threading.Event()
+
+        def slow(path, body):
+            if path == "/v1/begin" and not asked.is_set():
+                asked.set()
+                go_on.wait(5)
+            return grants(path, body)
+
+        for begin_id, back in ((None, True), ("mine", False)):
+            asked.clear()
+            go_on.clear()
+            daemon = self.daemon(slow)
+
+            async def cancels():
+                async with tgad.AsyncClient(daemon.server_address) as client:
+                    async def begins():
+                        async with client.begin("s", "t", {}, key="k", begin_id=begin_id):
+                            self.fail("it was begun")
+
+                    task = asyncio.ensure_future(begins())
+                    await asyncio.get_running_loop().run_in_executor(None, asked.wait)
+                    task.cancel()
+                    with self.assertRaises(asyncio.CancelledError):
+                        await task
+                    go_on.set()
+
+            asyncio.run(cancels())
+            begins = [body for path, body in daemon.asked if path == "/v1/begin"]
+            reports = [(path, body["permit"]) for path, body in daemon.asked if path != "/v1/begin"]
+            self.assertEqual(reports, [("/v1/traces/t/not-sent", "p")] if back else [])
+            self.assertEqual(len({body["begin_id"] for body in begins}), 1)
+
+    def test_an_async_client_in_many_loops(self):
+        daemon = self.daemon(lambda path, body: CALL)
+        client = tgad.AsyncClient(daemon.server_address, timeout=5)
+        errors = []
+
+        def loops():
+            async def calls():
+                for _ in range(4):
+                    await asyncio.gather(*[client.call("s", "t", key="k") for _ in range(4)])
+
+            try:
+                for _ in range(3):
+                    asyncio.run(calls())
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=loops) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+        client.close()
+        self.assertEqual((errors, len(daemon.asked)), ([], 4 * 3 * 16))
+
+    def test_any_time_to_wait(self):
+        daemon = self.daemon(lambda path, body: CALL)
+        for timeout in (2**31 / 1000, 1e12, float("inf")):
+            with tgad.Client(daemon.server_address, timeout=timeout) as client:
+                self.assertEqual(client.call("s", "t", key="k").value, 1)
+            self.assertEqual(asyncio.run(tgad.AsyncClient(daemon.server_address).call("s", "t", key="k", timeout=timeout)).value, 1)
+        with self.assertRaises(ValueError):
+            tgad.Client(daemon.server_address, timeout=float("nan")).call("s", "t", key="k")
 
 
 if __name__ == "__main__":

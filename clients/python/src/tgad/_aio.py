@@ -62,19 +62,22 @@ class _Wire:
 
 
 class Wires:
-    """A pool of connections to one socket, for the tasks of one event loop."""
+    """Connections to one socket, for the tasks of each event loop its own."""
 
     def __init__(self, path: str, headers: Dict[str, str]) -> None:
         self._path, self._headers = path, headers
-        self._idle: List[_Wire] = []
+        # A connection belongs to the loop that made it. A loop has one thread, and each has its own list.
+        self._idle: Dict[asyncio.AbstractEventLoop, List[_Wire]] = {}
         self._busy: Set[_Wire] = set()
         self._closed = False
-        self._loop: Optional[asyncio.AbstractEventLoop] = None
 
     def close(self) -> None:
         """Ends all connections. Who waits on one is told."""
         self._closed = True
-        for wire in [*self._idle, *self._busy]:
+        for loop, idle in list(self._idle.items()):
+            if not loop.is_closed():
+                self._busy.update(idle)
+        for wire in list(self._busy):
             wire.close()
         self._idle.clear()
 
@@ -147,13 +150,10 @@ class Wires:
     async def _take(self, timeout: float, fresh: bool) -> _Wire:
         if self._closed:
             raise Closed("the client is closed", False)
-        loop = asyncio.get_running_loop()
-        if loop is not self._loop:  # connections live no longer than their loop
-            self._idle.clear()
-            self._loop = loop
+        idle = self._here()
         wire: Optional[_Wire] = None
-        while self._idle and not fresh and wire is None:
-            wire = self._idle.pop()
+        while idle and not fresh and wire is None:
+            wire = idle.pop()
             if time.monotonic() - wire.used > MOST_IDLE:
                 wire.close()
                 wire = None
@@ -165,10 +165,19 @@ class Wires:
         self._busy.add(wire)
         return wire
 
+    def _here(self) -> List[_Wire]:
+        """The idle connections of the loop that runs here."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._idle:
+            for other in list(self._idle):
+                if other.is_closed():  # connections live no longer than their loop
+                    self._idle.pop(other, None)
+        return self._idle.setdefault(loop, [])
+
     def _put(self, wire: _Wire, keep: bool) -> None:
         self._busy.discard(wire)
         if keep and not self._closed:
             wire.used = time.monotonic()
-            self._idle.append(wire)
+            self._here().append(wire)
         else:
             wire.close()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import uuid
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, AsyncIterator, Generator, List, Optional, Type, TypeVar
+from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Generator, List, Optional, Set, Type, TypeVar
 
 from . import _verbs
 from ._aio import Wires
-from ._begun import UNREPORTED, Begun
+from ._begun import LAST_WORD, UNREPORTED, Begun
 from ._errors import Error
 from ._exchange import Broken, Closed, Steps, own_headers
 from ._json import encode
@@ -26,20 +26,23 @@ T = TypeVar("T")
 
 
 class AsyncClient:
-    """A connection to a daemon, for the tasks of one event loop. Its methods are those of `Client`.
+    """A connection to a daemon, for the tasks of event loops. Its methods are those of `Client`.
 
     Cancelling a task ends its waiting and not its call: make it again with the same key to hear
-    what became of it.
+    what became of it. A task that is cancelled while it waits for a begin returns the permit.
     """
 
     def __init__(self, socket: Optional[str] = None, *, name: str = "tgad-python", timeout: float = 30.0, receipts: bool = False) -> None:
         self._wires = Wires(_verbs.default_socket(socket), own_headers(name, receipts))
         self._timeout = timeout
+        self._unwanted: Set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> AsyncClient:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        if self._unwanted:
+            await asyncio.wait(self._unwanted, timeout=LAST_WORD)
         self.close()
 
     def close(self) -> None:
@@ -47,7 +50,7 @@ class AsyncClient:
         self._wires.close()
 
     def _within(self, timeout: Optional[float]) -> float:
-        return self._timeout if timeout is None else timeout
+        return _verbs.within(self._timeout if timeout is None else timeout)
 
     async def _run(self, steps: Steps[T]) -> T:
         return await self._wires.run(steps)
@@ -81,7 +84,8 @@ class AsyncClient:
     ) -> AsyncOpening:
         """Asks to send a call yourself: `async with client.begin(…) as begun`, or await it."""
         texts = _verbs.wanted(server, tool, args, key, deadline, more)
-        return AsyncOpening(self, _verbs.begin(texts, begin_id or str(uuid.uuid4()), self._within(timeout)))
+        asked = begin_id or str(uuid.uuid4())
+        return AsyncOpening(self, lambda within: _verbs.begin(texts, asked, within), self._within(timeout), own=begin_id is None)
 
     async def decide(self, trace_id: str, approve: bool, rationale: str, *, about: Optional[str] = None, timeout: Optional[float] = None) -> Result:
         """Votes on what a call asks people; see `Client.decide`."""
@@ -171,16 +175,35 @@ class AsyncClient:
 class AsyncOpening:
     """A begin that was not asked yet: await it, or use it with `async with`."""
 
-    def __init__(self, client: AsyncClient, steps: Steps[Any]) -> None:
+    def __init__(self, client: AsyncClient, steps: Callable[[float], Steps[Any]], timeout: float, own: bool) -> None:
         self._client = client
         self._steps = steps
+        self._timeout = timeout
+        self._own = own  # its begin id is known to nobody else
         self._begun: Optional[AsyncBeginning] = None
 
     def __await__(self) -> Generator[Any, None, AsyncBeginning]:
         return self._ask().__await__()
 
     async def _ask(self) -> AsyncBeginning:
-        return AsyncBeginning(self._client, await self._client._run(self._steps))
+        try:
+            return AsyncBeginning(self._client, await self._client._run(self._steps(self._timeout)))
+        except asyncio.CancelledError:
+            if self._own:
+                task = asyncio.ensure_future(self._take_back())
+                self._client._unwanted.add(task)
+                task.add_done_callback(self._client._unwanted.discard)
+            raise
+
+    async def _take_back(self) -> None:
+        """Returns the permit of a begin that nobody waits for any more: nothing was sent under it.
+        Without, the call would be in doubt although it certainly did not run."""
+        try:
+            begun = AsyncBeginning(self._client, await self._client._run(self._steps(LAST_WORD)))
+            if begun.standing == "send":
+                await begun.not_sent("its caller was cancelled before it was sent", timeout=LAST_WORD)
+        except (Error, OSError):
+            pass  # it is in doubt all the same
 
     async def __aenter__(self) -> AsyncBeginning:
         self._begun = await self._ask()

@@ -51,7 +51,7 @@ class Client:
         self._wires.close()
 
     def _within(self, timeout: Optional[float]) -> float:
-        return self._timeout if timeout is None else timeout
+        return _verbs.within(self._timeout if timeout is None else timeout)
 
     def _run(self, steps: Steps[T]) -> T:
         return self._wires.run(steps)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import uuid
 from typing import Any, Awaitable, Callable, Dict, Optional, Tuple, Type, TypeVar, Union, cast
 
 from ._async_client import AsyncBeginning, AsyncClient
@@ -31,7 +32,8 @@ def tool(
 ) -> Callable[[F], F]:
     """Makes a function a governed call: it is begun, run here, and finished.
 
-    `key` gets the function's arguments and returns what names this call and no other. With a key
+    `key` gets the function's arguments and returns what names this call and no other: a string, an
+    integer or a UUID. With a key
     that has a record the function does not run: the recorded answer is returned. `args` gets them
     too and returns what is recorded as the arguments; without it they are the arguments by name.
 
@@ -51,6 +53,7 @@ def tool(
     """
 
     def decorate(function: F) -> F:
+        _fits(function, client)
         tool_name = name or function.__name__
         call = _Call(function, server, tool_name, key, args, {"timeout": timeout, **more})
         if inspect.iscoroutinefunction(function):
@@ -68,6 +71,15 @@ def tool(
         return cast(F, blocks)
 
     return decorate
+
+
+def _fits(function: Callable[..., Any], client: Optional[Clients]) -> None:
+    """Refuses a function that is not run where it is called, and a client of the other kind."""
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(f"{function.__name__} yields: a tool returns its answer")
+    takes, other = (AsyncClient, Client) if inspect.iscoroutinefunction(function) else (Client, AsyncClient)
+    if isinstance(client, other):
+        raise TypeError(f"a tool that is {'an async def' if takes is AsyncClient else 'no async def'} takes a client of the class {takes.__name__}")
 
 
 def _shared(kind: Type[Any]) -> Any:
@@ -94,8 +106,12 @@ class _Call:
         self._waiting: Dict[str, str] = {}  # begin ids of calls that wait for people, by key
 
     def key(self, given: Tuple[Any, ...], named: Dict[str, Any]) -> str:
-        """The key of a call of the function with these arguments."""
-        return str(self._key(*given, **named))
+        """The key of a call of the function with these arguments. Of anything could be made a string: of
+        two orders without an id the same one, "None", and of an object one that no repeat has."""
+        key = self._key(*given, **named)
+        if key == "" or isinstance(key, bool) or not isinstance(key, (str, int, uuid.UUID)):
+            raise TypeError(f"the key of {self._name} is {key!r}: return a string that names the call, an integer or a UUID")
+        return str(key)
 
     def begin(self, client: Any, key: str, given: Tuple[Any, ...], named: Dict[str, Any]) -> Any:
         """Begins a call of the function with these arguments."""
@@ -133,7 +149,7 @@ def _text(value: Any) -> Tuple[Dict[str, Any], Optional[Exception]]:
     """What a function returned, as it is recorded. That it is no JSON does not make it undone."""
     try:
         return {"raw": encode(value).encode("utf-8")}, None
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         return {"summary": "what the function returned is no JSON"}, error
 
 

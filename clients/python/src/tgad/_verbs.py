@@ -57,6 +57,17 @@ def timestamp(deadline: Union[datetime, timedelta]) -> str:
     return deadline.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.") + f"{deadline.microsecond // 1000:03d}Z"
 
 
+#: The longest wait, in seconds: 2^31 milliseconds, 24 days. A longer one is made as long.
+LONGEST = (2**31 - 1) / 1000
+
+
+def within(timeout: float) -> float:
+    """A time to wait that a timer can hold."""
+    if timeout != timeout:
+        raise ValueError("a timeout is a number of seconds, not NaN")
+    return min(timeout, LONGEST)
+
+
 def new_trace_id() -> str:
     """A UUIDv7."""
     text = f"{int(time.time() * 1000):012x}7{secrets.randbits(12):03x}{0b10 << 62 | secrets.randbits(62):016x}"
