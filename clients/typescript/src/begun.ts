@@ -7,7 +7,7 @@ import { Result, errorOf, valueOf } from './result.js';
 import type { Begun as Answer } from './wire.js';
 
 /** How long a report takes at most that another error must not wait for. */
-const lastWord = 5000;
+export const lastWord = 5000;
 
 /** What ends a block without a report. */
 export const unreported = 'the block ended without finish(), notSent() or giveUp(): the call is in doubt';

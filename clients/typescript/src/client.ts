@@ -1,8 +1,8 @@
 import { createHash, randomUUID } from 'node:crypto';
 import path from 'node:path';
-import { Begun, unreported } from './begun.js';
+import { Begun, lastWord, unreported } from './begun.js';
 import { StateChecksumMismatch } from './codes.js';
-import { type Waiting, Wires, firstPause, longestPause } from './exchange.js';
+import { type Asked, type Waiting, Wires, firstPause, longestPause } from './exchange.js';
 import { entries, follow, log } from './follow.js';
 import { encode, parse } from './json.js';
 import { type Args, type BeginOptions, type CallOptions, type Outcome, type Wait, get, newTraceId, outcomeOf, post, tracePath, wanted } from './requests.js';
@@ -66,13 +66,35 @@ export class Client {
   async begin(server: string, tool: string, args?: Args, options: BeginOptions = {}): Promise<Begun> {
     const beginId = options.beginId ?? randomUUID();
     const asked = post('/v1/begin', wanted(server, tool, args, options).set('begin_id', encode(beginId)));
-    const waiting = this.within(options);
+    try {
+      return await this.begun(asked, beginId, this.within(options));
+    } catch (error) {
+      // Where the id is the caller's own, the caller may ask again.
+      if (options.signal?.aborted && options.beginId === undefined) void this.takeBack(asked, beginId);
+      throw error;
+    }
+  }
+
+  private async begun(asked: Asked, beginId: string, waiting: Waiting): Promise<Begun> {
     const end = Date.now() + waiting.timeoutMs;
     for (let pause = firstPause; ; pause = Math.min(2 * pause, longestPause)) {
       const at = performance.now();
       const answer = await this.wires.exchange(asked, { ...waiting, timeoutMs: Math.max(end - Date.now(), 1) });
       const begun = new Begun(this.wires, { timeoutMs: this.timeoutMs }, answer, beginId, at);
       if (begun.standing !== 'wait' || !(await this.wires.again(pause, end, waiting))) return begun;
+    }
+  }
+
+  /**
+   * Returns the permit of a begin that nobody waits for any more: nothing was sent under it. Without, the call
+   * would be in doubt although it certainly did not run.
+   */
+  private async takeBack(asked: Asked, beginId: string): Promise<void> {
+    try {
+      const begun = await this.begun(asked, beginId, { timeoutMs: lastWord });
+      if (begun.standing === 'send') await begun.notSent('its caller gave it up before it was sent', { timeoutMs: lastWord });
+    } catch {
+      // It is in doubt all the same.
     }
   }
 

@@ -39,6 +39,15 @@ export class Broken extends Error {
 export const firstPause = 50;
 export const longestPause = 1000;
 
+/** The longest wait that a timer of Node's can hold, 24 days: a longer one would be one of 1 ms. */
+const longestWait = 2 ** 31 - 1;
+
+/** A time to wait that a timer can hold. */
+function within(timeoutMs: number): number {
+  if (Number.isNaN(timeoutMs)) throw new RangeError('timeoutMs is a number of milliseconds, not NaN');
+  return Math.min(timeoutMs, longestWait);
+}
+
 /** A stream shows a sign of life every 15 s. */
 const streamSilence = 60_000;
 /** How long a connection without a request is kept: less than the daemon keeps it. */
@@ -66,7 +75,7 @@ export class Wires {
    * succeed later.
    */
   async exchange(asked: Asked, waiting: Waiting): Promise<string> {
-    const end = Date.now() + waiting.timeoutMs;
+    const end = Date.now() + within(waiting.timeoutMs);
     let pause = firstPause;
     for (;;) {
       this.goOn(waiting);

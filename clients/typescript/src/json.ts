@@ -31,8 +31,9 @@ export function encode(value: unknown): string {
     case 'bigint':
       return value.toString();
     case 'number':
-      if (!Number.isFinite(value) || (Number.isInteger(value) && !Number.isSafeInteger(value))) {
-        throw new RangeError(`${value} may have lost digits: write it as a bigint`);
+      if (!Number.isFinite(value)) throw new RangeError(`JSON has no ${value}`);
+      if (Number.isInteger(value) && !Number.isSafeInteger(value)) {
+        throw new RangeError(`${value} may have lost digits: write it as a bigint, or as a JsonNumber if it is meant as it stands`);
       }
       return JSON.stringify(value);
     case 'object':

@@ -111,6 +111,49 @@ await assert.rejects(away.state('t'), Unreachable);
 client.close();
 server.close();
 
+// Any time to wait is one: a timer that cannot hold it would be over at once.
+const said2 = [];
+let held2; // what the daemon waits for before it answers
+const daemon = http.createServer(async (request, answer) => {
+  let body = '';
+  for await (const part of request) body += part;
+  said2.push([request.url, JSON.parse(body)]);
+  await held2;
+  answer.end(request.url === '/v1/begin' ? `{"standing":"send","permit":"p","call":${text('1').replace('{', '{"trace_id":"t",')}}` : text('1'));
+});
+await new Promise((resolve) => daemon.listen(path.join(dir, 'd'), resolve));
+for (const timeoutMs of [2 ** 31 - 1, 2 ** 31, 1e15, Infinity]) {
+  const patient = new Client({ socket: path.join(dir, 'd'), timeoutMs });
+  held2 = new Promise((resolve) => setTimeout(resolve, 20));
+  said2.length = 0;
+  assert.equal((await patient.call('s', 't', {}, { key: 'k' })).value, 1);
+  assert.equal(said2.length, 1, `${timeoutMs}: it was asked again`);
+  patient.close();
+}
+assert.deepEqual(warnings, []);
+const taker = new Client({ socket: path.join(dir, 'd') });
+await assert.rejects(taker.call('s', 't', {}, { key: 'k', timeoutMs: NaN }), RangeError);
+
+// A begin that its caller gives up is taken back, unless its id is the caller's own.
+for (const options of [{}, { beginId: 'mine' }]) {
+  said2.length = 0;
+  let goOn;
+  held2 = new Promise((resolve) => (goOn = resolve));
+  const giveUp = new AbortController();
+  const given = taker.begin('s', 't', {}, { key: 'k', signal: giveUp.signal, ...options });
+  while (said2.length === 0) await new Promise((resolve) => setTimeout(resolve, 1));
+  giveUp.abort();
+  await assert.rejects(given, { name: 'AbortError' });
+  goOn();
+  const end = Date.now() + 5000;
+  const back = () => said2.some(([at]) => at === '/v1/traces/t/not-sent');
+  while (options.beginId === undefined ? !back() && Date.now() < end : Date.now() < end - 4950) await new Promise((resolve) => setTimeout(resolve, 1));
+  assert.equal(back(), options.beginId === undefined);
+  assert.equal(new Set(said2.filter(([at]) => at === '/v1/begin').map(([, body]) => body.begin_id)).size, 1);
+}
+taker.close();
+daemon.close();
+
 // A refusal that comes before the body is read, and breaks it, is heard.
 const problem = '{"code":"LIMIT_EXCEEDED","detail":"too long"}';
 const refusing = net.createServer((connection) => {
