@@ -373,7 +373,11 @@ func (f *front) post(w http.ResponseWriter, r *http.Request) {
 		// Whose the answers are could not be told: several clients use the same ids.
 		malformed(mcpraw.CodeInvalidRequest, "an array of messages needs a session: begin with initialize").answer(w, []byte("null"))
 	case !wantsAnswer(m):
+		e := s.cancelled(m)
 		s.c.fromClient(m, nil)
+		if e != nil {
+			e.cancelled.set() // after the conversation heard of it
+		}
 		w.WriteHeader(http.StatusAccepted)
 	default:
 		if modern {

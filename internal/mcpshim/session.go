@@ -32,6 +32,7 @@ type exchange struct {
 	opens   bool // it is the handshake of a new session
 
 	challenge atomic.Pointer[frames.Challenge] // that is the answer
+	cancelled *latch                           // its client said so: no answer comes
 }
 
 // event is a message for one POST; the last one is the answer.
@@ -44,7 +45,7 @@ type event struct {
 // exchange gives a request to the conversation and writes what comes back for it: one
 // answer as JSON, or a stream where messages come before it.
 func (s *session) exchange(w http.ResponseWriter, r *http.Request, m *frames.Frame, modern bool) {
-	e := &exchange{socket: r.Context().Value(socketKey{}), events: make(chan event, maxQueued), id: m.RawID, listens: m.Method == say.Listen, gone: r.Context().Done(), modern: modern, opens: m.Method == "initialize" && !s.shared}
+	e := &exchange{socket: r.Context().Value(socketKey{}), events: make(chan event, maxQueued), id: m.RawID, listens: m.Method == say.Listen, gone: r.Context().Done(), modern: modern, opens: m.Method == "initialize" && !s.shared, cancelled: newLatch()}
 	m, key, err := s.enter(m, e)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -76,11 +77,14 @@ func (s *session) exchange(w http.ResponseWriter, r *http.Request, m *frames.Fra
 			<-taken // first: what is not known yet cannot be given up
 			s.c.givenUp(key)
 			return
+		case <-e.cancelled.C:
+			if !out.rest() {
+				out.stream() // it ends without an answer
+			}
+			return
 		case <-s.over:
-			for len(e.events) > 0 { // only this goroutine takes them
-				if out.write(<-e.events) {
-					return
-				}
+			if out.rest() {
+				return
 			}
 			if !out.streaming { // else the end of the stream says it
 				http.Error(w, "the tool server is gone", http.StatusBadGateway)
@@ -150,13 +154,45 @@ func (p *poster) write(ev event) (last bool) {
 		ev.done <- p.f.write(p.w, p.socket, ev.raw)
 		return true
 	}
+	p.stream()
+	ev.done <- p.f.writeEvent(p.w, p.socket, ev.raw)
+	return ev.last
+}
+
+// stream begins the answer as a stream of messages, where it has not begun.
+func (p *poster) stream() {
 	if !p.streaming {
 		p.streaming = true
 		p.w.Header().Set("Content-Type", "text/event-stream")
 		p.w.Header().Set("Cache-Control", "no-store")
 	}
-	ev.done <- p.f.writeEvent(p.w, p.socket, ev.raw)
-	return ev.last
+}
+
+// rest writes what is queued and tells whether the answer was there. Only the goroutine of the POST
+// takes from its queue.
+func (p *poster) rest() (last bool) {
+	for len(p.e.events) > 0 && !last {
+		last = p.write(<-p.e.events)
+	}
+	return last
+}
+
+// cancelled is the request that a client's notice gives up, nil for none. A client that says so waits on
+// in its POST, where no answer comes. The handshake is not given up so.
+func (s *session) cancelled(m *frames.Frame) *exchange {
+	if s.shared || m.Method != "notifications/cancelled" {
+		return nil
+	}
+	params, err := m.Bytes(m.Params, maxCancel)
+	if err != nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.waits[frames.KeyOf(mcpraw.At(params, "/requestId"))]; e != nil && !e.opens {
+		return e
+	}
+	return nil
 }
 
 func (f *front) writeEvent(w http.ResponseWriter, socket any, raw []byte) error {
