@@ -1,6 +1,9 @@
 package engine
 
 import (
+	"encoding/binary"
+	"sync"
+
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -37,10 +40,30 @@ type ringed struct {
 	ring  Keyring // nil: none was given
 	id    tga.ID  // that the store is sealed under; zero: none
 	keyed bool
+	used  *usedKeys
+}
+
+// numberedRing is a ring that says which numbers its keys have, and can leave some out. A ring that was put
+// back from a copy would give numbers again that the store has used: what the lost keys sealed would
+// look damaged, and no later copy of the ring would have all keys.
+type numberedRing interface {
+	Last() chain.KeyID
+	Reserve(upTo chain.KeyID) error
+}
+
+// usedKeys is the greatest number that a key of the store may have. It is durable before a key of such
+// a number seals anything.
+type usedKeys struct {
+	commits *committer
+	mu      sync.Mutex
+	upTo    chain.KeyID
 }
 
 // Value of `m` `keyring`: id of the ring 16 · keyed 1.
 const metaKeyring = "keyring"
+
+// Value of `m` `keys`: [usedKeys.upTo] 8, where the ring is numbered.
+const metaKeys = "keys"
 
 // readRing finds out which ring the store is sealed under, and says so where this is the first
 // time that it has one. Without its ring a store can be read as far as nothing is sealed, and
@@ -78,10 +101,58 @@ func (o *opening) readRing() error {
 	if r.ring != nil && r.ring.ID() != r.id {
 		return tga.Errorf(tga.StoreUnavailable, "open %s: the store is sealed under key ring %s, the one given is %s", o.dir, r.id, r.ring.ID())
 	}
+	r.used = &usedKeys{commits: o.commits}
+	if err := r.leaveOut(o); err != nil {
+		return err
+	}
 	o.ringed = r
 	if r.ring == nil {
 		o.log.Warn("the store is sealed, and opened without its key ring: nothing can be appended", "ring", r.id)
 	}
+	return nil
+}
+
+// leaveOut has a ring that is older than the store give no number that the store has used.
+func (r *ringed) leaveOut(o *opening) error {
+	ring, ok := r.ring.(numberedRing)
+	if !ok {
+		return nil
+	}
+	used, err := o.index.metaNumber(metaKeys)
+	if err != nil {
+		return err
+	}
+	r.used.upTo = chain.KeyID(used)
+	last := ring.Last()
+	if last >= r.used.upTo {
+		return nil
+	}
+	o.log.Warn("the key ring is an older copy: calls whose keys it does not have cannot be read until a newer copy is put back", "ring", r.id, "last_key", last, "store_used", used)
+	if o.readOnly {
+		return nil
+	}
+	return ring.Reserve(r.used.upTo)
+}
+
+// remember makes durable that a key is used, once for all that the ring has made by now.
+func (r *ringed) remember(key chain.KeyID) error {
+	ring, ok := r.ring.(numberedRing)
+	if !ok {
+		return nil
+	}
+	u := r.used
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if key <= u.upTo {
+		return nil
+	}
+	last := ring.Last()
+	w := u.commits.newWriter()
+	w.set(keyspace.AppendMeta(nil, metaKeys), binary.BigEndian.AppendUint64(nil, uint64(last)))
+	if err := u.commits.apply(w); err != nil {
+		return err
+	}
+	u.upTo = last
 	return nil
 }
 
@@ -141,6 +212,9 @@ func (r *ringed) newKey(namespace, subject string) (chain.KeyID, error) {
 	key, err := r.ring.Key(namespace, subject)
 	if err == nil && key == 0 {
 		err = tga.Errorf(tga.StoreUnavailable, "key ring %s gave no key", r.id)
+	}
+	if err == nil {
+		err = r.remember(key)
 	}
 	return key, err
 }

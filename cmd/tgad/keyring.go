@@ -112,9 +112,9 @@ func (a keyrings) count() *cobra.Command {
 				return err
 			}
 			if a.JSON {
-				return a.Line(map[string]any{"ring": i.ID, "keys": i.Keys, "subjects": i.Subjects, "destroyed": i.Destroyed, "damaged": i.Damaged})
+				return a.Line(map[string]any{"ring": i.ID, "keys": i.Keys, "subjects": i.Subjects, "destroyed": i.Destroyed, "damaged": i.Damaged, "missing": i.Missing})
 			}
-			a.Printf("key ring %s: %d keys, those of %d subjects among them; %d destroyed, %d damaged\n", i.ID, i.Keys, i.Subjects, i.Destroyed, i.Damaged)
+			a.Printf("key ring %s: %d keys, those of %d subjects among them; %d destroyed, %d damaged, %d missing\n", i.ID, i.Keys, i.Subjects, i.Destroyed, i.Damaged, i.Missing)
 			return nil
 		},
 	}

@@ -7,8 +7,9 @@
 //
 // # Invariants
 //
-//	apart      a ring does not lie within the store's directory        [Open]         TestRingLiesOutsideOfTheStore
+//	outside    a ring does not lie within the store's directory        [Open]         TestRingLiesOutsideOfTheStore
 //	once       a key is given to one trace, or to one subject           [Ring.Key]     TestKeyIsGivenOnce
+//	numbers    an older copy gives no number that the store has used    [Ring.Reserve] TestOlderRingGivesNoNumberTwice
 //	durable    a key is on disk before anything is sealed under it      [Ring.Key]     TestKeyIsDurableBeforeItIsGiven
 //	gone       a destroyed key stays destroyed, over every open         [Ring.Destroy] TestDestroyedKeyStaysDestroyed
 //	unknown    a key that is not at hand is never taken for destroyed   [Ring.Open]    TestDamagedSlotIsNotDestroyed

@@ -150,6 +150,7 @@ type Info struct {
 	Subjects  int  // that have a key
 	Destroyed int
 	Damaged   int // slots that cannot be read
+	Missing   int // that the store has used, and only a newer copy of the ring has
 }
 
 // Info counts what the ring has.
@@ -163,6 +164,7 @@ func (r *Ring) Info() (Info, error) {
 	err := r.each(func(_ chain.KeyID, s slot, raw []byte, ok bool) error {
 		switch {
 		case !ok && blank(raw):
+			i.Missing++
 		case !ok:
 			i.Damaged++
 		case s.state == destroyed:

@@ -320,6 +320,33 @@ func (r *Ring) more() error {
 	return nil
 }
 
+// Last is the greatest number that a key of the ring has.
+func (r *Ring) Last() chain.KeyID {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return chain.KeyID(r.slots)
+}
+
+// Reserve leaves out the numbers up to n, for a ring that is an older copy: another copy has keys of these
+// numbers, and the store has what they sealed. Their slots stay blank.
+func (r *Ring) Reserve(n chain.KeyID) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.usable(); err != nil || uint64(n) <= r.slots {
+		return err
+	}
+	err := r.file.Truncate(slotAt(n + 1))
+	if err == nil {
+		err = r.file.Sync()
+	}
+	if err != nil {
+		r.err = tga.Errorf(tga.StoreUnavailable, "write key ring %s: %w", r.path, err)
+		return r.err
+	}
+	r.slots, r.next, r.made = uint64(n), uint64(n)+1, uint64(n)
+	return nil
+}
+
 // put writes to the file and syncs it. After an error nothing is written any more.
 func (r *Ring) put(b []byte, at int64) error {
 	_, err := r.file.WriteAt(b, at)
@@ -346,6 +373,8 @@ func (r *Ring) slot(n chain.KeyID) (slot, error) {
 		return slot{}, tga.Errorf(tga.StoreUnavailable, "read key ring %s: %w", r.path, err)
 	} else if s, ok := decodeSlot(b[:got], uint64(n)); ok {
 		return s, nil
+	} else if blank(b[:got]) {
+		return slot{}, tga.Errorf(tga.StoreUnavailable, "key ring %s has no key %d: it is a copy from before that key. Only a newer copy has it", r.path, n)
 	}
 	return slot{}, tga.Errorf(tga.StoreUnavailable, "key ring %s: key %d is damaged. Restore the ring from a copy", r.path, n)
 }

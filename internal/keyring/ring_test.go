@@ -133,6 +133,58 @@ func TestKeyIsDurableBeforeItIsGiven(t *testing.T) {
 	}
 }
 
+// TestOlderRingGivesNoNumberTwice: a copy that is told what the store has used gives other numbers, also
+// after it is opened again and rotated, and the keys that it lacks are not destroyed.
+func TestOlderRingGivesNoNumberTwice(t *testing.T) {
+	path, o := ringFile(t, false)
+	r := open(t, path, o)
+	key(t, r, "")
+	older := copyOf(t, path)
+	for range 5 {
+		key(t, r, "")
+	}
+	last, sealed := r.Last(), seal(t, r, 6)
+	if last != 8 {
+		t.Fatalf("last is %d", last)
+	}
+	c := open(t, older, o)
+	for _, n := range []chain.KeyID{3, last, last} {
+		if err := c.Reserve(n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := key(t, c, ""); n != last+1 || c.Last() != last+4 {
+		t.Errorf("key %d of %d, want %d", n, c.Last(), last+1)
+	}
+	missing := func(r *keyring.Ring) {
+		t.Helper()
+		_, err := r.Open(nil, 6, sealed, []byte("place"))
+		if !errors.Is(err, tga.StoreUnavailable) {
+			t.Errorf("%v, want STORE_UNAVAILABLE", err)
+		}
+		if i, err := r.Info(); err != nil || i.Keys != 8 || i.Missing != 4 || i.Damaged != 0 {
+			t.Errorf("%+v, %v", i, err)
+		}
+	}
+	missing(c)
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	to := o
+	to.KEK.File = filepath.Join(t.TempDir(), "new")
+	if err := os.WriteFile(to.KEK.File, []byte(strings.Replace(kek, "00", "ff", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := keyring.Rotate(older, o, to); err != nil {
+		t.Fatal(err)
+	}
+	c = open(t, older, to)
+	missing(c)
+	if n := key(t, c, ""); n <= last+1 {
+		t.Errorf("key %d after it was opened again", n)
+	}
+}
+
 func copyOf(t testing.TB, path string) string {
 	t.Helper()
 	b, err := os.ReadFile(path)
