@@ -98,7 +98,7 @@ func (a *app) visit(ctx context.Context) (leave func() error, err error) {
 			return stay, nil
 		}
 		if time.Now().After(until) {
-			return nil, tga.Errorf(tga.StateLockAcquireFailed, "%s is held, and its holder names no socket where it answers: %w", dir, err)
+			return nil, tga.Errorf(tga.StateLockAcquireFailed, "%s cannot be had, and no daemon answers for it: %w", dir, err)
 		}
 		select {
 		case <-time.After(20 * time.Millisecond):

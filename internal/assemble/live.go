@@ -127,6 +127,9 @@ func (l *Live) Dispatch(ctx context.Context, call runtime.Call) (runtime.Reply, 
 func (l *Live) Check(ctx context.Context, call runtime.Call) error {
 	r, leave := l.router(call.Server)
 	defer leave()
+	if _, named := l.cur.tools().named[call.Server]; r == nil && named && !call.Remote {
+		return tga.Errorf(tga.NotFound, "the tool server is external: a program sends its calls itself (begin and finish), and the daemon sends none").In(call.TraceID)
+	}
 	return r.Check(ctx, call)
 }
 

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/spf13/cobra"
+
 	"github.com/tgad/tgad/internal/chaintest"
 	"github.com/tgad/tgad/internal/ndjson"
 	"github.com/tgad/tgad/schemas/tga"
@@ -178,6 +180,35 @@ func TestErrorIsLoggedAsItsMessage(t *testing.T) {
 		log.Info("it stops", "error", error(loud{}), "nothing", error(nil), "n", 1)
 		if got := said.String(); !strings.Contains(got, "disk on fire") || strings.Contains(got, "stack") || strings.Count(got, "\n") != 1 {
 			t.Errorf("%q", got)
+		}
+	}
+}
+
+// TestVerbSaysWhichArgumentsItTakes, whatever it was given; a verb that is not known is named.
+func TestVerbSaysWhichArgumentsItTakes(t *testing.T) {
+	for line, want := range map[string]string{
+		"init dir":     "tgad init takes other arguments: tgad init --data DIR",
+		"call":         "tgad call takes other arguments: tgad call SERVER TOOL [ARGS]",
+		"call a b c d": "tgad call takes other arguments: tgad call SERVER TOOL [ARGS]",
+		"check":        "tgad check takes other arguments: tgad check FILE",
+		"keys lots":    `unknown command "lots" for "tgad keys"`,
+		"own":          "no words of ours",
+	} {
+		root := &cobra.Command{Use: "tgad", SilenceErrors: true, SilenceUsage: true}
+		nothing := func(*cobra.Command, []string) error { return nil }
+		keys := &cobra.Command{Use: "keys", Args: cobra.NoArgs, RunE: nothing}
+		keys.AddCommand(&cobra.Command{Use: "show", RunE: nothing})
+		root.AddCommand(keys,
+			&cobra.Command{Use: "init --data DIR", Args: cobra.NoArgs, RunE: nothing},
+			&cobra.Command{Use: "call SERVER TOOL [ARGS]", Args: cobra.RangeArgs(2, 3), RunE: nothing},
+			&cobra.Command{Use: "check FILE", Args: cobra.ExactArgs(1), RunE: nothing},
+			&cobra.Command{Use: "own", RunE: nothing, Args: func(*cobra.Command, []string) error { return errors.New("no words of ours") }})
+		ArgsAreUsage(root)
+		root.SetArgs(strings.Fields(line))
+		err := root.Execute()
+		var usage *UsageError
+		if !errors.As(err, &usage) || err.Error() != want {
+			t.Errorf("%s: %v, want %s", line, err, want)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -51,15 +52,25 @@ func Usagef(format string, args ...any) error { return Usage(fmt.Errorf(format, 
 func ArgsAreUsage(c *cobra.Command) {
 	if check := c.Args; check != nil {
 		c.Args = func(c *cobra.Command, args []string) error {
-			if err := check(c, args); err != nil {
-				return Usage(err)
+			err := check(c, args)
+			switch {
+			case err == nil:
+				return nil
+			case isCount(err) && !c.HasSubCommands():
+				// cobra takes "tgad init DIR" for a verb that is not known.
+				return Usagef("%s takes other arguments: %s", c.CommandPath(), strings.TrimSuffix(c.UseLine(), " [flags]"))
 			}
-			return nil
+			return Usage(err)
 		}
 	}
 	for _, below := range c.Commands() {
 		ArgsAreUsage(below)
 	}
+}
+
+// isCount reports whether an error is cobra's about how many arguments there are.
+func isCount(err error) bool {
+	return slices.ContainsFunc([]string{"unknown command ", "accepts ", "requires at "}, func(s string) bool { return strings.HasPrefix(err.Error(), s) })
 }
 
 // Unverified marks err as what a verification found, as against an error that kept it
