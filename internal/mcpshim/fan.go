@@ -290,6 +290,9 @@ func (f *fan) behind(name string) (m *member, tool string, err error) {
 		}
 		return m, tool, nil
 	}
+	if name == "" {
+		return nil, "", tga.Errorf(tga.NotFound, "the request has no name, or none that can be read").At("/params/name")
+	}
 	return nil, "", tga.Errorf(tga.NotFound, "there is no %q at this gateway", name)
 }
 

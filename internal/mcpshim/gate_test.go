@@ -126,6 +126,18 @@ func TestGatewayLeadsToItsServers(t *testing.T) {
 	has(t, h.readLine(), `"id":null`, "no arrays")
 }
 
+// TestCallWithoutAName is told so: it is no call of a tool that is not there.
+func TestCallWithoutAName(t *testing.T) {
+	w := newWorld(t)
+	h := w.gated(w.behind("a", names.Names{}))
+	h.greet()
+	for i, params := range []string{"", `,"params":{}`, `,"params":[1]`, `,"params":{"name":"a__charge","name":"a__look","arguments":{}}`} {
+		id := strconv.Itoa(i + 1)
+		h.write(`{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call"` + params + `}`)
+		has(t, h.answer(id), string(tga.NotFound), "/params/name")
+	}
+}
+
 // TestServerThatIsDownTakesNoOtherWithIt: and when it is there at last the client is told.
 func TestServerThatIsDownTakesNoOtherWithIt(t *testing.T) {
 	w := newWorld(t)
