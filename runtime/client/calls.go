@@ -15,7 +15,7 @@ import (
 // Call makes one governed call. Results and errors are those of [runtime.Runtime.Call].
 func (c *Client) Call(ctx context.Context, req runtime.Request) (runtime.Result, error) {
 	body := travel.RequestOf(req)
-	if err := exact(body); err != nil {
+	if err := exact(namesOfCall(&body)...); err != nil {
 		return runtime.Result{}, err
 	}
 	return c.call(ctx, post("/v1/tool-calls", body))
@@ -35,7 +35,7 @@ func (c *Client) Begin(ctx context.Context, req runtime.BeginRequest) (runtime.B
 		c := wire.Connection(req.Connection)
 		body.Connection = &c
 	}
-	if err := exact(body); err != nil {
+	if err := exact(namesOfBegin(&body)...); err != nil {
 		return runtime.Begun{}, err
 	}
 	if err := c.ask(ctx, post("/v1/begin", body), &answer); err != nil {

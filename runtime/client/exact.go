@@ -1,72 +1,54 @@
 package client
 
 import (
-	"reflect"
-	"strings"
+	"strconv"
 	"unicode/utf8"
 
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
-// described are the members of a request that only describe: what is no UTF-8 in them becomes U+FFFD on
-// the way. lock and executor are paths, which the daemon looks at and compares with nothing.
-var described = map[string]bool{"intent": true, "hint": true, "lock": true, "executor": true}
+// name is a member of a request that names something.
+type name struct{ at, text string }
 
-// exact refuses a message that JSON cannot hold as it is. On the way two keys that are no UTF-8 would
-// become one, and the call of the second would be answered with the record of the first.
-func exact(m any) error {
-	if bad, at := notText(reflect.ValueOf(m)); at != "" {
-		return tga.Errorf(tga.ValidationError, "%q: invalid UTF-8", bad[:min(len(bad), 64)]).At(at)
+// exact refuses a name that JSON cannot hold as it is. On the way two keys that are no UTF-8 would become
+// one, and the call of the second would be answered with the record of the first.
+//
+// Members that only describe are not here: what is no UTF-8 in intent and hint becomes U+FFFD. lock and
+// executor are paths, which the daemon compares with nothing.
+func exact(names ...name) error {
+	for _, n := range names {
+		if !utf8.ValidString(n.text) {
+			return tga.Errorf(tga.ValidationError, "%q: invalid UTF-8", n.text[:min(len(n.text), 64)]).At(n.at)
+		}
 	}
 	return nil
 }
 
-// notText returns the first string that is no UTF-8, and its pointer; "" for none.
-func notText(v reflect.Value) (bad, at string) {
-	switch v.Kind() {
-	case reflect.Pointer, reflect.Interface:
-		if !v.IsNil() {
-			return notText(v.Elem())
-		}
-	case reflect.String:
-		if s := v.String(); !utf8.ValidString(s) {
-			return s, "/"
-		}
-	case reflect.Slice:
-		for i := 0; i < v.Len() && v.Type().Elem().Kind() == reflect.Struct; i++ {
-			if bad, at = notText(v.Index(i)); at != "" {
-				return bad, at
-			}
-		}
-	case reflect.Map:
-		for _, k := range v.MapKeys() {
-			if bad, at = notText(k); at == "" {
-				bad, at = notText(v.MapIndex(k))
-			}
-			if at != "" {
-				return bad, at
-			}
-		}
-	case reflect.Struct:
-		return notTextMember(v)
+func namesOfCall(m *wire.CallRequest) []name {
+	all := []name{
+		{"/tool_server", m.ToolServer}, {"/tool_name", m.ToolName}, {"/idempotency_key", m.IdempotencyKey},
+		{"/namespace", m.Namespace}, {"/risk_level", m.RiskLevel}, {"/scope", m.Scope}, {"/step", m.Step},
 	}
-	return "", ""
+	for i, r := range m.Resources {
+		at := "/resources/" + strconv.Itoa(i)
+		all = append(all, name{at + "/kind", r.Kind}, name{at + "/id", r.ID})
+	}
+	for k, v := range m.Meta {
+		text, _ := v.(string)
+		all = append(all, name{"/meta", k}, name{"/meta", text})
+	}
+	return all
 }
 
-func notTextMember(v reflect.Value) (bad, at string) {
-	for i := range v.NumField() {
-		f := v.Type().Field(i)
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if !f.IsExported() || described[name] {
-			continue
-		}
-		if bad, at = notText(v.Field(i)); at == "" {
-			continue
-		}
-		if f.Anonymous {
-			return bad, at
-		}
-		return bad, strings.TrimSuffix("/"+name+at, "/")
+func namesOfBegin(m *wire.BeginRequest) []name {
+	all := append(namesOfCall(&m.CallRequest), name{"/begin_id", m.BeginID}, name{"/licence", m.Licence})
+	if c := m.Connection; c != nil {
+		all = append(all, name{"/connection/id", c.ID}, name{"/connection/subject", c.Subject})
 	}
-	return "", ""
+	return all
+}
+
+func namesOfKeep(m *wire.KeepRequest) []name {
+	return []name{{"/tool_server", m.ToolServer}, {"/namespace", m.Namespace}, {"/name", m.Name}}
 }

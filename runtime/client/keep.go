@@ -12,7 +12,7 @@ import (
 func (c *Client) Keep(ctx context.Context, r runtime.KeepRequest) (now runtime.Kept, changed bool, err error) {
 	var a wire.KeepAnswer
 	m := wire.KeepRequest{ToolServer: r.Server, Namespace: r.Namespace, Name: r.Name, Old: r.Old, Value: r.Value}
-	if err := exact(m); err != nil {
+	if err := exact(namesOfKeep(&m)...); err != nil {
 		return runtime.Kept{}, false, err
 	}
 	err = c.ask(ctx, post("/v1/keep", m), &a)
