@@ -292,6 +292,37 @@ class Tools(unittest.TestCase):
             self.assertEqual(reports, [("/v1/traces/t/not-sent", "p")] if back else [])
             self.assertEqual(len({body["begin_id"] for body in begins}), 1)
 
+    def test_people_are_not_asked_again_after_a_begin_without_an_answer(self):
+        """A call waits for people; its next begin gets no answer; the one after it is the same begin."""
+        waits = {"standing": "needs_approval", "call": CALL, "cause": {"code": "ESCALATION_REQUIRED", "detail": "x"}}
+        refused = {"standing": "denied", "call": CALL}
+        for kind in (tgad.Client, tgad.AsyncClient):
+            answers = [waits, None, refused]
+
+            def says(path, body):
+                answer = answers.pop(0)
+                if answer is None:
+                    time.sleep(0.2)  # longer than it is waited for
+                return answer or refused
+
+            daemon = self.daemon(says)
+            client = kind(daemon.server_address, timeout=0.1)
+            options = {"server": "s", "name": "t", "key": lambda: "k", "client": client}
+            if kind is tgad.Client:
+                call = tgad.tool(**options)(lambda: self.fail("it ran"))
+            else:
+
+                async def function():
+                    self.fail("it ran")
+
+                def call(function=tgad.tool(**options)(function)):
+                    return asyncio.run(function())
+
+            for error in (tgad.EscalationRequired, tgad.Unreachable, tgad.PolicyViolation):
+                with self.assertRaises(error):
+                    call()
+            self.assertEqual(len({body["begin_id"] for _, body in daemon.asked}), 1, kind)
+
     def test_an_async_client_in_many_loops(self):
         daemon = self.daemon(lambda path, body: CALL)
         client = tgad.AsyncClient(daemon.server_address, timeout=5)

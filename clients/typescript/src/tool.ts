@@ -41,7 +41,9 @@ export function tool<A extends unknown[], R>(run: (...args: A) => R | Promise<R>
     waiting.delete(callKey); // two callers with one begin id would both be given its permit
     const by = client ?? (shared ??= new Client());
     const named = { ...more, key: callKey, ...(beginId === undefined ? {} : { beginId }) };
-    return by.sending(server, name, recorded ? recorded(...args) : argumentsOf(args), named, async (begun) => {
+    let answered = false;
+    const sent = by.sending(server, name, recorded ? recorded(...args) : argumentsOf(args), named, async (begun) => {
+      answered = true;
       if (begun.standing === 'needs_approval') waiting.set(callKey, begun.beginId);
       if (begun.standing !== 'send') return served(begun) as R;
       if (begun.late()) throw new NotSent('the time in which it could be sent is over');
@@ -54,6 +56,11 @@ export function tool<A extends unknown[], R>(run: (...args: A) => R | Promise<R>
       }
       return (await record(begun, value)) as R;
     });
+    try {
+      return await sent;
+    } finally {
+      if (!answered && beginId !== undefined) waiting.set(callKey, beginId); // people are not asked again
+    }
   };
 }
 

@@ -6,7 +6,7 @@ import net from 'node:net';
 import { mkdtempSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
-import { Begun, Client, JsonNumber, LimitExceeded, NotSent, Result, StateChecksumMismatch, TgadError, ToolError, Unreachable, encode, parse } from 'tgad';
+import { Begun, Client, JsonNumber, LimitExceeded, NotSent, Result, StateChecksumMismatch, TgadError, ToolError, Unreachable, encode, parse, tool } from 'tgad';
 
 // Numbers do not change.
 assert.deepEqual(parse('[9007199254740993,-9007199254740992,0.1,1.0,1e2]'), [9007199254740993n, -9007199254740992n, 0.1, 1, 100]);
@@ -153,6 +153,26 @@ for (const options of [{}, { beginId: 'mine' }]) {
 }
 taker.close();
 daemon.close();
+
+// A call that waits for people is found again, also after a begin without an answer.
+const begins = [];
+const answers = ['"standing":"needs_approval","cause":{"code":"ESCALATION_REQUIRED","detail":"x"}', undefined, '"standing":"denied"'];
+const asks = http.createServer(async (request, answer) => {
+  let body = '';
+  for await (const part of request) body += part;
+  begins.push(JSON.parse(body).begin_id);
+  const said = answers.shift();
+  if (said === undefined) answer.destroy();
+  else answer.end(`{${said},"call":${text('1')}}`);
+});
+await new Promise((resolve) => asks.listen(path.join(dir, 'a'), resolve));
+const asking = new Client({ socket: path.join(dir, 'a'), timeoutMs: 60 }); // no time for a repeat
+const ship = tool(() => assert.fail('it ran'), { server: 's', name: 't', key: () => 'k', client: asking });
+for (const code of ['ESCALATION_REQUIRED', 'STORE_UNAVAILABLE', 'POLICY_VIOLATION']) await assert.rejects(ship(), (error) => error.code === code);
+assert.equal(begins.length, 3);
+assert.equal(new Set(begins).size, 1);
+asking.close();
+asks.close();
 
 // A refusal that comes before the body is read, and breaks it, is heard.
 const problem = '{"code":"LIMIT_EXCEEDED","detail":"too long"}';

@@ -113,14 +113,22 @@ class _Call:
             raise TypeError(f"the key of {self._name} is {key!r}: return a string that names the call, an integer or a UUID")
         return str(key)
 
-    def begin(self, client: Any, key: str, given: Tuple[Any, ...], named: Dict[str, Any]) -> Any:
+    def begin(self, client: Any, key: str, begin_id: Optional[str], given: Tuple[Any, ...], named: Dict[str, Any]) -> Any:
         """Begins a call of the function with these arguments."""
         bound = self._signature.bind(*given, **named)
         bound.apply_defaults()
         recorded = self._args(*given, **named) if self._args else dict(bound.arguments)
-        # Taken out: two callers with one begin id would both be given its permit.
-        begin_id = self._waiting.pop(key, None)
         return client.begin(self._server, self._name, recorded, key=key, begin_id=begin_id, **self._options)
+
+    def asked(self, key: str) -> Optional[str]:
+        """The begin id of a call that waits for people. Taken out: two callers with one begin id would both
+        be given its permit."""
+        return self._waiting.pop(key, None)
+
+    def not_begun(self, key: str, begin_id: Optional[str], begun: Optional[Begun]) -> None:
+        """Puts the begin id back where no answer to its begin came: people are not asked again."""
+        if begun is None and begin_id is not None:
+            self._waiting[key] = begin_id
 
     def served(self, key: str, begun: Begun) -> Any:
         """What a call that must not be sent is answered with. One that waits for people is found
@@ -159,40 +167,50 @@ def _answer(result: Result, value: Any) -> Any:
 
 
 def _run(client: Client, call: _Call, failures: Tuple[Type[Exception], ...], given: Tuple[Any, ...], named: Dict[str, Any]) -> Any:
-    begun: Beginning
+    begun: Optional[Beginning] = None
     key = call.key(given, named)
-    with call.begin(client, key, given, named) as begun:
-        if begun.standing != "send":
-            return call.served(key, begun)
-        _on_time(begun)
-        try:
-            value = call.function(*given, **named)
-        except failures as error:
-            begun.finish(**_failed(error))
-            raise
-        reply, no_json = _text(value)
-        result = begun.finish(**reply)
-        if no_json is not None:
-            raise no_json
-        return _answer(result, value)
+    begin_id = call.asked(key)
+    try:
+        with call.begin(client, key, begin_id, given, named) as begun:
+            assert begun is not None
+            if begun.standing != "send":
+                return call.served(key, begun)
+            _on_time(begun)
+            try:
+                value = call.function(*given, **named)
+            except failures as error:
+                begun.finish(**_failed(error))
+                raise
+            reply, no_json = _text(value)
+            result = begun.finish(**reply)
+            if no_json is not None:
+                raise no_json
+            return _answer(result, value)
+    finally:
+        call.not_begun(key, begin_id, begun)
 
 
 async def _run_async(
     client: AsyncClient, call: _Call, failures: Tuple[Type[Exception], ...], given: Tuple[Any, ...], named: Dict[str, Any]
 ) -> Any:
-    begun: AsyncBeginning
+    begun: Optional[AsyncBeginning] = None
     key = call.key(given, named)
-    async with call.begin(client, key, given, named) as begun:
-        if begun.standing != "send":
-            return call.served(key, begun)
-        _on_time(begun)
-        try:
-            value = await cast(Awaitable[Any], call.function(*given, **named))
-        except failures as error:
-            await begun.finish(**_failed(error))
-            raise
-        reply, no_json = _text(value)
-        result = await begun.finish(**reply)
-        if no_json is not None:
-            raise no_json
-        return _answer(result, value)
+    begin_id = call.asked(key)
+    try:
+        async with call.begin(client, key, begin_id, given, named) as begun:
+            assert begun is not None
+            if begun.standing != "send":
+                return call.served(key, begun)
+            _on_time(begun)
+            try:
+                value = await cast(Awaitable[Any], call.function(*given, **named))
+            except failures as error:
+                await begun.finish(**_failed(error))
+                raise
+            reply, no_json = _text(value)
+            result = await begun.finish(**reply)
+            if no_json is not None:
+                raise no_json
+            return _answer(result, value)
+    finally:
+        call.not_begun(key, begin_id, begun)
