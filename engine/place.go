@@ -167,7 +167,7 @@ func (s site) checkAccess(log *slog.Logger) error {
 		return tga.Errorf(tga.StoreUnavailable, "open %s: %w", s.dir, err)
 	}
 	if found.Refuse != "" && !s.readOnly {
-		return tga.Errorf(tga.PermissionDenied, "open %s: %s. If nobody else wrote there, as the user of the store: chmod -R go= %s", s.dir, found.Refuse, s.dir)
+		return tga.Errorf(tga.PermissionDenied, "open %s: %s. Run as the user of the store. If others may write there and none has: chmod -R go= %s", s.dir, found.Refuse, s.dir)
 	}
 	for _, what := range []string{found.Refuse, found.Warn} {
 		if what != "" {
