@@ -402,3 +402,58 @@ func TestAttachmentOwnersStayInTheirKeys(t *testing.T) {
 		}
 	})
 }
+
+// TestWhatIsSealedTogether: items of a stream belong to it and nodes to their family; what counters, locks and heads are
+// under, and other kinds, is of nobody.
+func TestWhatIsSealedTogether(t *testing.T) {
+	stream, other := tga.ID(uuid.Must(uuid.NewV7())), tga.ID(uuid.Must(uuid.NewV7()))
+	node := keyspace.NodeKey(stream, tga.Sum([]byte("node")))
+	for name, c := range map[string]struct {
+		kind keyspace.Kind
+		key  []byte
+		want []byte
+	}{
+		"an item":               {keyspace.Stream, keyspace.StreamKey(stream, 1), keyspace.StreamPrefix(stream)},
+		"the last item":         {keyspace.Stream, keyspace.StreamKey(stream, 1<<64-1), keyspace.StreamPrefix(stream)},
+		"item 0":                {keyspace.Stream, keyspace.StreamKey(stream, 0), nil},
+		"half an item":          {keyspace.Stream, keyspace.StreamKey(stream, 1)[:23], nil},
+		"a node":                {keyspace.Blob, node[:], keyspace.NodePrefix(stream)},
+		"half a node":           {keyspace.Blob, node[:31], nil},
+		"an item as a blob":     {keyspace.Blob, keyspace.StreamKey(stream, 1), nil},
+		"a node as an item":     {keyspace.Stream, node[:], nil},
+		"a timer of as many":    {keyspace.Timer, keyspace.StreamKey(stream, 1), nil},
+		"an approval of a hash": {keyspace.Approval, node[:], nil},
+	} {
+		if got := keyspace.Owned(c.kind, c.key); !bytes.Equal(got, c.want) || (got == nil) != (c.want == nil) {
+			t.Errorf("%s: %x belongs to %x, want %x", name, c.key, got, c.want)
+		}
+	}
+	evidence := keyspace.EvidenceKey(tga.Sum([]byte("evidence")), stream)
+	for name, c := range map[string]struct {
+		trace tga.ID
+		key   []byte
+		want  bool
+	}{
+		"its own": {stream, evidence, true}, "another's": {other, evidence, false}, "a byte short": {stream, evidence[:31], false}, "no byte": {stream, nil, false},
+	} {
+		if got := keyspace.EvidenceOf(c.trace, c.key); got != c.want {
+			t.Errorf("evidence, %s: %v", name, got)
+		}
+	}
+}
+
+// TestStateKeysAreReadBack: at the limits of both numbers, each has its own bits.
+func TestStateKeysAreReadBack(t *testing.T) {
+	family := tga.ID(uuid.Must(uuid.NewV7()))
+	for _, number := range []uint32{0, 1, 1 << 23, 1<<24 - 1} {
+		for _, n := range []uint64{0, 1, 1 << 39, 1<<40 - 1} {
+			f, gotNumber, gotN, err := keyspace.ParseState(keyspace.StateKey(family, number, n))
+			if err != nil || f != family || gotNumber != number || gotN != n {
+				t.Errorf("boundary %d of state %d is read as %d of %d, %v", n, number, gotN, gotNumber, err)
+			}
+		}
+	}
+	if _, _, _, err := keyspace.ParseState(keyspace.StateKey(family, 1, 1)[:23]); err == nil {
+		t.Error("a key that was cut is read")
+	}
+}

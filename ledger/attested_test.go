@@ -77,7 +77,13 @@ func TestAttestedIsReadBack(t *testing.T) {
 			t.Errorf("%+v is kept as %q, want %q", l, got, want)
 		}
 	}
+	for _, s := range []string{"dedupe_key 0 1", "dedupe_key 9223372036854 1", "dedupe_key 1 9223372036854"} { // the limits of a number
+		if l, err := ParseAttested(s); err != nil || l.Attested() != s {
+			t.Errorf("%q is read as %+v, %v", s, l, err)
+		}
+	}
 	for _, s := range []string{
+		"dedupe_key -1 1", "dedupe_key 9223372036855 1",
 		"", "none", "park 1", "probe 0", "probe 01", "probe 1 2", "probe -1", "dedupe_key", "dedupe_key 1", "dedupe_key 1 2 3",
 		"dedupe_key  1 2", "dedupe_key 1 9223372036855", "dedupe_key x 1", "dedupe_args ", "Park", "read_only 0",
 	} {

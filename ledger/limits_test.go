@@ -98,6 +98,27 @@ func TestSendWithinAtItsLimits(t *testing.T) {
 	}
 }
 
+// TestSendWithinTakesTheShorterTime: of the licence of the attempt and the one of now, the one that leaves less time
+// counts, and one that leaves any beside one that bounds nothing.
+func TestSendWithinTakesTheShorterTime(t *testing.T) {
+	short := Licence{Kind: DedupeKey, Window: 10 * time.Second, Margin: time.Second}
+	long := Licence{Kind: DedupeKey, Window: 20 * time.Second, Margin: time.Second}
+	for _, c := range []struct {
+		now, then Licence
+		left      time.Duration
+		bounded   bool
+	}{
+		{short, short, 6 * time.Second, true}, {short, long, 6 * time.Second, true}, {long, short, 6 * time.Second, true}, {long, long, 16 * time.Second, true},
+		{Licence{Kind: DedupeArgs}, long, 16 * time.Second, true}, {long, Licence{Kind: DedupeArgs}, 16 * time.Second, true},
+		{Licence{Kind: DedupeArgs}, Licence{Kind: ReadOnly}, 0, false},
+	} {
+		q := Query{Record: &Record{Attempts: Attempts{Count: 2, First: t0, Newest: t0}}, Licence: c.now, Attempted: &c.then, NewestTS: t0, Now: t0 + 1000, SendTimeout: 2 * time.Second}
+		if left, bounded := q.SendWithin(); left != c.left || bounded != c.bounded {
+			t.Errorf("%+v now and %+v at the attempt: %v, bounded %v", c.now, c.then, left, bounded)
+		}
+	}
+}
+
 // TestFenceAtItsLimits: the sender must be known dead at its newest attempt or later, and
 // the flight be over for a millisecond.
 func TestFenceAtItsLimits(t *testing.T) {
