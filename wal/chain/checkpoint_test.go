@@ -8,12 +8,16 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestCheckpointThatDisagreesIsRefused: one of an earlier entry verifies; one that names another
+// TestCheckpointThatDisagreesIsRefused: one of an earlier or of the newest entry verifies; one that names another
 // trace, another entry, state or plan does not, though its own digests are right.
 func TestCheckpointThatDisagreesIsRefused(t *testing.T) {
 	tr, earlier := at(t, 4, chaintest.Options{}), at(t, 2, chaintest.Options{}).Checkpoint(chaintest.Start)
 	if _, err := tr.VerifyCheckpoint(earlier.AppendCanonical(nil)); err != nil {
 		t.Errorf("of an earlier entry: %v", err)
+	}
+	newest := tr.Checkpoint(chaintest.Start)
+	if _, err := tr.VerifyCheckpoint(newest.AppendCanonical(nil)); err != nil || newest.Seq != 4 {
+		t.Errorf("of the newest entry, %d: %v", newest.Seq, err)
 	}
 	for name, change := range map[string]func(*tga.Checkpoint){
 		"another trace":               func(c *tga.Checkpoint) { c.TraceID[15]++; c.State.TraceID[15]++ },

@@ -22,10 +22,18 @@ func TestFrameLimits(t *testing.T) {
 	for i := range full {
 		full[i].Data = chunk
 	}
+	// Sealed, artifact and documents take more: each a key's number, a nonce and a tag.
+	sealed := func(free int) Entry {
+		list := append([]Document(nil), full...)
+		list[0].Data = chunk[:len(chunk)-(1+128)*(keyLen+SealOverhead)+free]
+		return Entry{Key: 1, Documents: list}
+	}
 	for name, c := range map[string]struct {
 		e    Entry
 		want string
 	}{
+		"4 GiB when it is sealed":  {sealed(0), ""},
+		"a byte more then":         {sealed(1), "over 4 GiB of parts"},
 		"254 documents":            {Entry{Documents: documents(254)}, ""},
 		"255 documents":            {Entry{Documents: documents(255)}, "over 254 documents"},
 		"a pointer of 1 KiB":       {Entry{Documents: []Document{{Pointer: strings.Repeat("p", 1<<10)}}}, ""},
