@@ -44,6 +44,7 @@ func (rt *Runtime) Keep(ctx context.Context, r KeepRequest) (now Kept, changed b
 	if n := len(r.Value); n > MaxKeptValue {
 		return Kept{}, false, tga.Errorf(tga.LimitExceeded, "value has %d bytes, over %d", n, MaxKeptValue).At("/value_base64")
 	}
+	ctx = InNamespace(ctx, r.Namespace)
 	stream := keyspace.KeptStream(firstOf(r.Namespace, tga.DefaultNamespace), r.Server)
 	// The lease of a trace that never is: two executors change one value in turn.
 	lease, err := rt.store.Acquire(ctx, stream)
@@ -86,6 +87,7 @@ func (rt *Runtime) Keep(ctx context.Context, r KeepRequest) (now Kept, changed b
 // it, or what comes after a name, which need no longer be there.
 func (rt *Runtime) Kept(ctx context.Context, namespace, server, after string) iter.Seq2[Kept, error] {
 	return func(yield func(Kept, error) bool) {
+		ctx := InNamespace(ctx, namespace)
 		stream := keyspace.KeptStream(firstOf(namespace, tga.DefaultNamespace), server)
 		for a, err := range rt.store.Attachments(ctx, chain.AttachStream, keyspace.StreamPrefix(stream)) {
 			if err == nil && after != "" && bytes.Compare(a.Key, keyspace.KeptKey(stream, after)) <= 0 {

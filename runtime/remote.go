@@ -138,6 +138,7 @@ func (rt *Runtime) Begin(ctx context.Context, req BeginRequest) (b Begun, err er
 }
 
 func (bs *begins) begin(ctx context.Context, req BeginRequest) (b Begun, err error) {
+	ctx = InNamespace(ctx, req.Namespace)
 	if n := len(req.BeginID); n < 1 || n > 255 {
 		return Begun{}, tga.Errorf(tga.ValidationError, "begin_id has %d bytes, want 1..255", n).At("/begin_id")
 	}

@@ -205,6 +205,7 @@ func (rt *Runtime) settled(ctx context.Context, l *loop, wasTerminal bool) (Resu
 // start makes the loop of a fresh call: a lease and a staged request. Nothing is
 // written yet.
 func (rt *Runtime) start(ctx context.Context, req Request) (*loop, error) {
+	ctx = InNamespace(ctx, req.Namespace)
 	if err := rt.keys.derive(ctx, &req); err != nil {
 		return nil, err
 	}

@@ -26,6 +26,8 @@ type AttachmentReader interface {
 //
 // What a read returns is durable: a Store never shows a batch whose sync has not
 // returned, for a caller that acts on it would act on evidence a crash can take away.
+// The context of a question says the namespace that it is about where the question does
+// not, and the runtime knows it: [NamespaceOf].
 // Errors are [*tga.Error]. After the first failed write or sync every method returns
 // STORE_UNAVAILABLE, and the fate of the failed append is unknown.
 type Store interface {

@@ -305,6 +305,9 @@ func (d *Daemon) admit(q *request, rt *route) error {
 	if q.peer.role = d.roleOf(q.peer.uid, q.peer.gid); q.peer.barred() != nil {
 		return q.peer.barred()
 	}
+	if !q.peer.all() { // all that it asks for is of its namespace
+		q.r = q.r.WithContext(runtime.InNamespace(q.r.Context(), q.peer.role.Namespace))
+	}
 	// A forwarder that was talked into passing a request on names another host, and
 	// cannot be talked into a header of ours.
 	if q.r.Host != wire.Host {
