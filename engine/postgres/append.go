@@ -14,13 +14,16 @@ import (
 
 // What the functions of the database answer (migrations/002_functions.sql).
 const (
-	sqlDone        = "00000"
-	sqlLeaseLost   = "TG101"
-	sqlSessionLate = "TG102"
-	sqlLedger      = "TG103"
-	sqlHead        = "TG104"
-	sqlHeld        = "TG105"
-	sqlNotDurable  = "TG106"
+	sqlDone           = "00000"
+	sqlLeaseLost      = "TG101"
+	sqlSessionLate    = "TG102"
+	sqlLedger         = "TG103"
+	sqlHead           = "TG104"
+	sqlHeld           = "TG105"
+	sqlNotDurable     = "TG106"
+	sqlElsewhere      = "TG107"
+	sqlNotOfStore     = "TG108"
+	sqlOtherPlacement = "TG109"
 )
 
 // Append checks, links and commits b to the trace of the lease, and returns once it is as durable
@@ -100,6 +103,8 @@ func (s *Store) appendChecked(ctx context.Context, ps parts) (chain.Appended, er
 			return ps[0].appended(), nil
 		case sqlNotDurable:
 			return chain.Appended{}, unfit("its settings have changed: a commit would not be as durable as it must be")
+		case sqlNotOfStore:
+			return chain.Appended{}, notOfStore(ps[0].after.Namespace, s.o.Shard)
 		case sqlSessionLate:
 			if err := s.renew(ctx); err != nil {
 				return chain.Appended{}, err

@@ -18,6 +18,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
+// noTable is what the database says of a table that is not there.
+const noTable = "42P01"
+
 // oldestServer is the oldest version that the tests ran on.
 const oldestServer = 150000
 
@@ -31,6 +34,7 @@ type database struct {
 	away   atomic.Bool // no server answered who asked last for a connection
 	asks   gates[struct{}]
 	work   sync.WaitGroup // what runs beside the calls of the store
+	place  place
 
 	// promoted is asked before the first use of a server that has become the primary; restarted
 	// is told that the database may have forgotten what was not synced.
@@ -43,6 +47,8 @@ type database struct {
 type line struct {
 	mu       sync.Mutex
 	cluster  string
+	shard    string // name in its fleet, "" for none
+	moved    bool   // the store is on another shard since
 	timeline uint64
 	started  time.Time // the server, the last time that a connection was made
 
@@ -53,12 +59,11 @@ type line struct {
 
 func (d *database) configure(c *pgxpool.Config) {
 	c.MaxConns = int32(d.o.Conns)
-	c.ConnConfig.OnNotice = func(conn *pgconn.PgConn, n *pgconn.Notice) {
-		if n.SeverityUnlocalized == "WARNING" {
-			conn.CustomData()[warned] = n.Message
-		}
-	}
 	c.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) (err error) {
+		if to := d.place.target.Load(); to != nil {
+			*c = *to.Copy() // all that follows is for this one too
+		}
+		c.OnNotice = hear
 		neverCancel(c)
 		if d.o.Password != nil {
 			c.Password, err = d.o.Password()
@@ -66,6 +71,13 @@ func (d *database) configure(c *pgxpool.Config) {
 		return err
 	}
 	c.AfterConnect = d.admit
+}
+
+// hear keeps what the server warns of.
+func hear(conn *pgconn.PgConn, n *pgconn.Notice) {
+	if n.SeverityUnlocalized == "WARNING" {
+		conn.CustomData()[warned] = n.Message
+	}
 }
 
 // neverCancel keeps a connection that is given up from telling the server to cancel what it does: the
@@ -113,7 +125,7 @@ func (d *database) admit(ctx context.Context, c *pgx.Conn) error {
 		Scan(&version, &fsync, &pages, &commit, &standbys, &recovery, &wal, &cluster, &started, &checkpoint, &schema)
 	var e *pgconn.PgError
 	switch {
-	case errors.As(err, &e) && e.Code == "42P01":
+	case errors.As(err, &e) && e.Code == noTable:
 		return tga.Errorf(tga.StoreUnavailable, "the database has no tables of tgad: %w", err)
 	case err != nil:
 		return err
@@ -131,11 +143,15 @@ func (d *database) admit(ctx context.Context, c *pgx.Conn) error {
 	if err := d.promises(commit, standbys); err != nil {
 		return err
 	}
+	shard, err := d.place.here(ctx, c, d.o.Shard)
+	if err != nil {
+		return err
+	}
 	timeline, err := strconv.ParseUint(wal[:min(8, len(wal))], 16, 64)
 	if err != nil {
 		return fmt.Errorf("timeline of %q: %w", wal, err)
 	}
-	if err := d.follows(ctx, c, cluster, timeline, started, checkpoint); err != nil || standbys == "" {
+	if err := d.follows(ctx, c, cluster, shard, timeline, started, checkpoint); err != nil || standbys == "" {
 		return err
 	}
 	// A server that was started again, or whose processes were killed, shows what waited for a standby
@@ -168,13 +184,23 @@ func unfit(format string, args ...any) error {
 }
 
 // follows checks that the server goes on with the history that this process knows.
-func (d *database) follows(ctx context.Context, c *pgx.Conn, cluster string, timeline uint64, started time.Time, checkpoint string) error {
+func (d *database) follows(ctx context.Context, c *pgx.Conn, cluster, shard string, timeline uint64, started time.Time, checkpoint string) error {
 	d.line.mu.Lock()
 	defer d.line.mu.Unlock()
 	l := &d.line
 	first := l.cluster == ""
 	switch {
 	case first:
+	case l.moved && shard == l.shard:
+		return unfit("the store has left shard %q", shard)
+	case l.moved:
+		d.log.Warn("the store has moved to another shard", "shard", shard, "before", l.shard)
+		if err := d.promoted(ctx, c); err != nil {
+			return err
+		}
+		l.moved = false
+	case shard != l.shard && shard != "" && l.shard != "":
+		return unfit("it is shard %q, this process works with shard %q", shard, l.shard)
 	case cluster != l.cluster:
 		return unfit("it is of cluster %s, this process works with %s", cluster, l.cluster)
 	case timeline < l.timeline:
@@ -188,7 +214,7 @@ func (d *database) follows(ctx context.Context, c *pgx.Conn, cluster string, tim
 	if !first && (timeline != l.timeline || !started.Equal(l.started) || checkpoint != l.checkpoint) {
 		d.restarted()
 	}
-	l.cluster, l.timeline, l.started, l.checkpoint = cluster, timeline, started, checkpoint
+	l.cluster, l.shard, l.timeline, l.started, l.checkpoint = cluster, shard, timeline, started, checkpoint
 	return nil
 }
 
@@ -222,6 +248,9 @@ func (d *database) connection(ctx context.Context) (*pgxpool.Conn, error) {
 	}
 	c, err := d.pool.Acquire(ctx)
 	d.away.Store(err != nil)
+	if err != nil {
+		d.place.look(ctx, d, err)
+	}
 	if err != nil && away {
 		select {
 		case <-time.After(awayPause):
@@ -239,7 +268,7 @@ func (d *database) ask(ctx context.Context, what string, do func(context.Context
 		try, cancel := context.WithTimeout(ctx, d.o.Lease)
 		err := d.with(try, do)
 		cancel()
-		if err == nil || !passing(err) || ctx.Err() != nil || time.Now().After(until) {
+		if err == nil || !passing(err) && !d.place.passing(ctx, d, err) || ctx.Err() != nil || time.Now().After(until) {
 			if ctx.Err() != nil {
 				err = ctx.Err()
 			}
@@ -258,6 +287,9 @@ func (d *database) ask(ctx context.Context, what string, do func(context.Context
 func (d *database) failed(what string, err error) error {
 	if err == nil || tga.CodeOf(err) != "" {
 		return err
+	}
+	if e := elsewhere(err); e != nil {
+		err = e
 	}
 	return tga.Errorf(tga.StoreUnavailable, "%s: %w", what, err)
 }

@@ -80,23 +80,30 @@ func copyUnderWay() *tga.Error {
 type copier struct {
 	Copying
 	database
-	o    Options
-	dsn  string
-	conn *pgx.Conn
-	last uint64 // append that is copied
-	done Copied
+	o      Options
+	dsn    string
+	config *pgx.ConnConfig // in the place of dsn
+	conn   *pgx.Conn
+	last   uint64 // append that is copied
+	done   Copied
 }
 
 func (c *copier) connect(ctx context.Context) error {
-	config, err := pgx.ParseConfig(c.dsn)
-	if err != nil {
-		return tga.Errorf(tga.ValidationError, "copy: %w", err)
+	config := c.config
+	if config == nil {
+		var err error
+		if config, err = pgx.ParseConfig(c.dsn); err != nil {
+			return tga.Errorf(tga.ValidationError, "copy: %w", err)
+		}
 	}
+	var err error
 	if c.o.Password != nil {
 		if config.Password, err = c.o.Password(); err != nil {
 			return err
 		}
 	}
+	config.OnNotice = hear
+	neverCancel(config)
 	if c.conn, err = pgx.ConnectConfig(ctx, config); err != nil {
 		return tga.Errorf(tga.StoreUnavailable, "copy: %w", err)
 	}

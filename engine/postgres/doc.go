@@ -19,6 +19,11 @@
 //	                has, unless a person cancels a wait
 //	   order        numbers have no gap, none is taken back    tgad.sequence         TestOrderHasNoGap
 //	   copy         what is not a whole copy is frozen         [Store.begin], [Copy] TestCopiedStoreIsTheSame
+//	   place        a store is on one shard of a fleet; what   tgad.fence, acquire   TestFenceStandsInTheShard
+//	                is granted is so before a fence, which       and open_session
+//	                ends it, or is refused
+//	   move         no shard takes a store whose copy is not   [Move]                TestCopyIsCompared
+//	                the same, or before old sends are over
 //
 // # How an append is made
 //

@@ -128,8 +128,12 @@ func (s *Store) grant(ctx context.Context, id tga.ID, from int16) (lease chain.L
 				}
 			}()
 			// Asked again after an answer was lost, the question is known by its token.
-			return c.QueryRow(ctx, "SELECT o_code, o_epoch, o_version, o_seq FROM tgad.acquire($1, $2, $3, $4, $4, $5)",
+			err = c.QueryRow(ctx, "SELECT o_code, o_epoch, o_version, o_seq FROM tgad.acquire($1, $2, $3, $4, $4, $5)",
 				s.o.Shard, session, [16]byte(id), int64(wanted), from).Scan(&code, &epoch, &version, &seq)
+			if err == nil && code == sqlElsewhere {
+				err = &Elsewhere{Store: s.o.Shard, State: Leaving}
+			}
+			return err
 		})
 		switch {
 		case err != nil:

@@ -19,11 +19,41 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(common.Main(m))
+	os.Exit(first.Main(runs(func() int { return second.Main(runs(func() int { return common.Main(m) })) })))
 }
 
 // common is a server for the tests that do no harm to it. Each takes a shard of its own.
 var common = pgserver.Common{Prepare: func(s *pgserver.Server) error { return postgres.Migrate(bg, pgserver.DSN(s)) }}
+
+// first and second are the shards of a fleet, for the tests that do no harm to them. Each takes a namespace of its own.
+var (
+	first  = pgserver.Common{Prepare: shard("one", nil)}
+	second = pgserver.Common{Prepare: shard("two", &first)}
+)
+
+// shard makes a server a shard of the fleet that another one is a shard of.
+func shard(name string, of *pgserver.Common) func(*pgserver.Server) error {
+	return func(s *pgserver.Server) error {
+		a := postgres.AddingShard{DSN: pgserver.DSN(s), Name: name, URL: pgserver.DSN(s)}
+		if of != nil {
+			other, err := of.Server()
+			if err != nil {
+				return err
+			}
+			a.Of = pgserver.DSN(other)
+		}
+		if err := postgres.Migrate(bg, pgserver.DSN(s)); err != nil {
+			return err
+		}
+		_, err := postgres.AddShard(bg, postgres.Options{}, a)
+		return err
+	}
+}
+
+type runs func() int
+
+// Run is as that of [testing.M].
+func (r runs) Run() int { return r() }
 
 var shards atomic.Int32
 

@@ -37,6 +37,9 @@ type task struct {
 	DSN, Tools, Key, Point string
 	Shard                  int32
 	Lease                  time.Duration
+	Namespace              string // of the call
+	Routed                 bool   // it finds the store of the namespace wherever it is
+	From, To               string // it makes no call, but moves the store, and waits before the step that is its point
 }
 
 // Points of a call at which a replica waits to be told to go on.
@@ -60,7 +63,16 @@ func replica(text string) error {
 			_, _ = in.ReadString('\n') // the end of the input lets it go on too
 		}
 	}
-	s, err := postgres.Open(bg, k.DSN, postgres.Options{Shard: k.Shard, Lease: k.Lease, Logger: slog.New(slog.DiscardHandler)})
+	o := postgres.Options{Shard: k.Shard, Lease: k.Lease, Logger: slog.New(slog.DiscardHandler)}
+	if k.To != "" {
+		_, err := postgres.Move(bg, o, postgres.Moving{Namespace: k.Namespace, From: k.From, To: k.To, Drain: 50 * time.Millisecond, Step: func(step string) error {
+			at(step)
+			return nil
+		}})
+		fmt.Println("moved", err)
+		return nil
+	}
+	s, err := k.open(o)
 	if err != nil {
 		return err
 	}
@@ -68,9 +80,20 @@ func replica(text string) error {
 	if err != nil {
 		return err
 	}
-	res, err := rt.Call(bg, runtime.Request{Server: "payments", Tool: "charge", Key: k.Key})
+	res, err := rt.Call(bg, runtime.Request{Namespace: k.Namespace, Server: "payments", Tool: "charge", Key: k.Key})
 	fmt.Println("ended", res.State, tga.CodeOf(err))
 	return s.Close()
+}
+
+func (k *task) open(o postgres.Options) (*postgres.Store, error) {
+	if !k.Routed {
+		return postgres.Open(bg, k.DSN, o)
+	}
+	all, err := postgres.OpenShards(bg, k.DSN, o)
+	if err != nil {
+		return nil, err
+	}
+	return all.Store(bg, k.Namespace)
 }
 
 type pausing struct {

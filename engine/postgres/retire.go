@@ -80,9 +80,13 @@ func (x *retirer) bounds(ctx context.Context) error {
 	return nil
 }
 
+// notHere are the stores of a fleet of which this database has an old copy, or half of one. What those carry stays: if such a store
+// comes back, its rows are those of before.
+const notHere = "(SELECT store FROM tgad.placements WHERE state NOT IN ('here', 'leaving'))"
+
 // openSQL finds a trace of the month that is not at its end, or of which a timer waits, in any shard.
-const openSQL = `SELECT trace::text, 'open' FROM tgad.heads WHERE trace >= $1 AND trace < $2 AND state BETWEEN 1 AND 3
-	UNION ALL SELECT encode(substr(key, 9), 'hex'), 'waited for by a timer' FROM tgad.attachments WHERE kind = $3
+const openSQL = `SELECT trace::text, 'open' FROM tgad.heads WHERE trace >= $1 AND trace < $2 AND state BETWEEN 1 AND 3 AND shard NOT IN ` + notHere + `
+	UNION ALL SELECT encode(substr(key, 9), 'hex'), 'waited for by a timer' FROM tgad.attachments WHERE kind = $3 AND shard NOT IN ` + notHere + `
 		AND substr(key, 9) >= decode(replace($1::uuid::text, '-', ''), 'hex') AND substr(key, 9) < decode(replace($2::uuid::text, '-', ''), 'hex')
 	LIMIT 1`
 
@@ -107,7 +111,7 @@ func (x *retirer) archive(ctx context.Context) error {
 	if _, err := x.conn.Exec(ctx, "CREATE TEMP TABLE archived (shard int4, trace uuid, PRIMARY KEY (shard, trace))"); err != nil {
 		return err
 	}
-	rows, err := x.conn.Query(ctx, "SELECT DISTINCT shard, trace FROM tgad."+x.part+" WHERE parts IS NOT NULL ORDER BY 1, 2")
+	rows, err := x.conn.Query(ctx, "SELECT DISTINCT shard, trace FROM tgad."+x.part+" WHERE parts IS NOT NULL AND shard NOT IN "+notHere+" ORDER BY 1, 2")
 	if err != nil {
 		return err
 	}
@@ -158,7 +162,7 @@ func (x *retirer) strip(ctx context.Context) error {
 	}
 	return pgx.BeginTxFunc(ctx, x.conn, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
 		var unarchived string
-		err := tx.QueryRow(ctx, "SELECT trace::text FROM tgad."+x.part+" e WHERE parts IS NOT NULL AND NOT EXISTS (SELECT 1 FROM archived a WHERE a.shard = e.shard AND a.trace = e.trace) LIMIT 1").Scan(&unarchived)
+		err := tx.QueryRow(ctx, "SELECT trace::text FROM tgad."+x.part+" e WHERE parts IS NOT NULL AND shard NOT IN "+notHere+" AND NOT EXISTS (SELECT 1 FROM archived a WHERE a.shard = e.shard AND a.trace = e.trace) LIMIT 1").Scan(&unarchived)
 		switch {
 		case err == nil:
 			return tga.Errorf(tga.StateInvalidTransition, "trace %s is in no archive", unarchived)
@@ -175,7 +179,7 @@ func (x *retirer) strip(ctx context.Context) error {
 				return err
 			}
 		}
-		tag, err := tx.Exec(ctx, "INSERT INTO tgad."+x.bare()+" SELECT shard, trace, seq, header, NULL, NULL FROM tgad."+x.part)
+		tag, err := tx.Exec(ctx, "INSERT INTO tgad."+x.bare()+" SELECT shard, trace, seq, header, CASE WHEN shard IN "+notHere+" THEN parts END, CASE WHEN shard IN "+notHere+" THEN spill END FROM tgad."+x.part)
 		x.done.Entries = int(tag.RowsAffected())
 		return err
 	})

@@ -185,3 +185,38 @@ func retireBeside(t *testing.T, p *pgserver.Server, retire func(time.Month, func
 		t.Errorf("%s of 4 entries have what they carry", n)
 	}
 }
+
+// TestRetiringLeavesOldCopies: of a store that has moved away, the old copy keeps what it has when a month is retired: the store
+// may come back. What stays here is retired.
+func TestRetiringLeavesOldCopies(t *testing.T) {
+	x := newMoving(t)
+	const year, month = 2023, time.May
+	for _, s := range []*pgserver.Server{x.one, x.two} {
+		query(t, s, "SELECT coalesce(tgad.make_partition('2023-05-01'::date)::text, '')")
+	}
+	here := newMoving(t)
+	tools := &outside{sends: map[string]int{}}
+	_, s := x.routed()
+	for _, y := range []*moving{x, here} {
+		r := y.charge("old")
+		r.TraceID = beganIn(year, month)
+		at := s
+		if y == here {
+			at = here.bound(here.one)
+		}
+		if _, err := governed(t, at, tools).Call(bg, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	x.begun(s) // open, and elsewhere
+	x.moved(x.there())
+	done, err := postgres.Retire(bg, pgserver.DSN(x.one), quiet, postgres.Retiring{Year: year, Month: month, Archive: all})
+	if err != nil || done.Traces != 1 || done.Entries != 8 {
+		t.Errorf("%+v, %v", done, err)
+	}
+	const carried = "SELECT count(*)::text FROM tgad.entries WHERE shard = $1 AND parts IS NOT NULL AND trace < '018a0000-0000-0000-0000-000000000000'"
+	if old, own := query(t, x.one, carried, x.store), query(t, x.one, carried, here.store); old != "4" || own != "0" {
+		t.Errorf("%s entries of the old copy carry something, %s of the store that is here", old, own)
+	}
+	x.moved(x.back())
+}

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -20,7 +21,8 @@ type session struct {
 	alone   bool      // at its begin every session before it was over
 	until   time.Time // up to which nobody can have ended it, by the monotonic clock
 
-	renewing sync.Mutex // one renewal at a time
+	renewing sync.Mutex   // one renewal at a time
+	over     atomic.Int64 // session that was found to be ended
 }
 
 func (x *session) number() int64 {
@@ -97,7 +99,9 @@ func (s *Store) renew(ctx context.Context) error {
 			s.session.renewed(id, s.o.until(asked))
 			return nil
 		}
-		s.log.Error("another process has ended the session of this one: its leases are lost", "session", id)
+		if s.session.over.Swap(id) != id { // a store that moves gives no new one for a while
+			s.log.Error("another process has ended the session of this one: its leases are lost", "session", id)
+		}
 		s.leases.clear()
 		return s.newSession(ctx, c)
 	})

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tgad/tgad/runtime"
@@ -44,7 +45,19 @@ var _ runtime.Store = (*Store)(nil)
 // It refuses with STORE_UNAVAILABLE a server whose commits are not durable (fsync,
 // full_page_writes, synchronous_commit), or not on a standby where [Options.RequireSync] asks
 // for one; and with FORMAT_TOO_NEW tables of a newer program. Each connection is checked anew.
+//
+// In a fleet of several shards it opens a store that lies on the shard of the DSN, and no other. An [Elsewhere] in
+// the error says where the store is; [OpenShards] opens it wherever it is.
 func Open(ctx context.Context, dsn string, o Options) (*Store, error) {
+	config, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, tga.Errorf(tga.ValidationError, "open: %w", err)
+	}
+	return openAt(ctx, config, o, nil)
+}
+
+// openAt opens a store at a database. locate finds the shard that has it later, if it moves.
+func openAt(ctx context.Context, config *pgxpool.Config, o Options, locate func(context.Context) (*pgx.ConnConfig, error)) (_ *Store, err error) {
 	o = o.withDefaults()
 	s := &Store{
 		database: &database{o: o, log: o.Logger},
@@ -58,10 +71,7 @@ func Open(ctx context.Context, dsn string, o Options) (*Store, error) {
 	s.asking.init()
 	s.traces.init()
 	s.changed.init()
-	config, err := pgxpool.ParseConfig(dsn)
-	if err != nil {
-		return nil, tga.Errorf(tga.ValidationError, "open: %w", err)
-	}
+	s.place.asks, s.place.own, s.place.locate = true, config.ConnConfig.Copy(), locate
 	s.configure(config)
 	if s.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, tga.Errorf(tga.StoreUnavailable, "open: %w", err)
@@ -87,6 +97,10 @@ func (s *Store) begin(ctx context.Context) error {
 	}
 	random, made := random[:32], tga.MakeID([16]byte(random[32:]))
 	return s.once(ctx, "open", func(ctx context.Context, c *pgxpool.Conn) error {
+		// First: a shard on which the store is not refuses it, and nothing is made there.
+		if err := s.newSession(ctx, c); err != nil {
+			return err
+		}
 		if _, err := c.Exec(ctx, "INSERT INTO tgad.meta VALUES ($1, 'secret', $2), ($1, 'store', $3) ON CONFLICT DO NOTHING", s.o.Shard, random, made[:]); err != nil {
 			return err
 		}
@@ -98,9 +112,6 @@ func (s *Store) begin(ctx context.Context) error {
 		}
 		copy(s.secret[:], secret)
 		copy(s.id[:], id)
-		if err := s.newSession(ctx, c); err != nil {
-			return err
-		}
 		s.first, s.alone = uint32(s.session.id), s.session.alone
 		var newest, last int64
 		var copying bool

@@ -1,0 +1,307 @@
+package postgres
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// AddingShard says which database becomes a shard of a fleet.
+type AddingShard struct {
+	DSN  string // of the database, with the rights of [Migrate]
+	Name string // by which the others know it
+	URL  string // at which programs of the fleet reach it; its user and password are left out
+	// Of is the DSN of a shard that the fleet has already. "" makes a fleet, whose first shard this is: the store that the
+	// database has stays, as that of each namespace that gets none of its own.
+	Of string
+}
+
+// AddShard makes a database a shard of a fleet, and tells all others. Done again it changes the URL of the shard, or completes
+// what was broken off. VALIDATION_ERROR: the database is of another fleet, or has another name, or stores that the fleet does
+// not know.
+func AddShard(ctx context.Context, o Options, a AddingShard) (*Routes, error) {
+	at, err := shardURL(a.URL)
+	if err != nil {
+		return nil, err
+	}
+	if a.Name == "" || len(a.Name) > 64 {
+		return nil, tga.Errorf(tga.ValidationError, "the name of a shard has 1 to 64 bytes")
+	}
+	of := &Routes{}
+	if a.Of != "" {
+		if of, err = ReadRoutes(ctx, a.Of, o); err != nil {
+			return nil, err
+		}
+		if of.Fleet == (tga.ID{}) {
+			return nil, tga.Errorf(tga.ValidationError, "the database that is to know the fleet is no shard of one")
+		}
+	}
+	if s, ok := of.shard(a.Name); ok && s.URL != at {
+		of.hear(&Routes{Fleet: of.Fleet, Shards: []Shard{{a.Name, at, s.Epoch + 1}}})
+	} else if !ok {
+		of.Shards = append(of.Shards, Shard{a.Name, at, 1})
+	}
+	var r *Routes
+	if err := onShard(ctx, a.DSN, o, func(c *copier) error {
+		if err := pgx.BeginFunc(ctx, c.conn, func(tx pgx.Tx) error { return join(ctx, tx, a.Name, of) }); err != nil {
+			return err
+		}
+		r, err = readRoutes(ctx, c.conn)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	return r, spread(ctx, a.DSN, o, r)
+}
+
+// join makes the database a shard, and tells it what the others know.
+func join(ctx context.Context, tx pgx.Tx, name string, of *Routes) error {
+	own, err := readRoutes(ctx, tx)
+	if err != nil {
+		return err
+	}
+	first := of.Fleet == tga.ID{}
+	switch {
+	case own.Fleet != tga.ID{} && !first && own.Fleet != of.Fleet:
+		return tga.Errorf(tga.ValidationError, "the database is a shard of fleet %s, not of %s", own.Fleet, of.Fleet)
+	case own.Fleet != tga.ID{} && own.Name != name:
+		return tga.Errorf(tga.ValidationError, "the database is shard %q of its fleet already", own.Name)
+	case own.Fleet != tga.ID{}:
+		return tell(ctx, tx, of)
+	}
+	var stores []int32
+	// Nobody opens a store that is new here meanwhile.
+	if _, err := tx.Exec(ctx, "LOCK TABLE tgad.order_state IN SHARE ROW EXCLUSIVE MODE"); err != nil {
+		return err
+	}
+	if err := tx.QueryRow(ctx, "SELECT ARRAY(SELECT shard FROM tgad.order_state ORDER BY shard)").Scan(&stores); err != nil {
+		return err
+	}
+	if first && len(stores) > 1 || !first && len(stores) > 0 {
+		return tga.Errorf(tga.ValidationError, "the database has stores %v: the first shard of a fleet may have one, the others none", stores)
+	}
+	if first {
+		var random [16]byte
+		if _, err := rand.Read(random[:]); err != nil {
+			return err
+		}
+		of.Fleet = tga.MakeID(random)
+		if len(stores) == 1 {
+			of.Rest = stores[0]
+		}
+	}
+	if _, err := tx.Exec(ctx, "INSERT INTO tgad.fleet (id, name, rest) VALUES ($1, $2, $3)", [16]byte(of.Fleet), name, of.Rest); err != nil {
+		return err
+	}
+	if first {
+		if _, err := tx.Exec(ctx, "INSERT INTO tgad.placements (store, epoch, owner, state) VALUES ($1, 1, $2, 'here')", of.Rest, name); err != nil {
+			return err
+		}
+	}
+	return tell(ctx, tx, of)
+}
+
+// tell tells a shard what is known. It keeps what it knows better. Everybody tells it in the same order.
+func tell(ctx context.Context, tx pgx.Tx, r *Routes) error {
+	b := &pgx.Batch{}
+	for _, s := range slices.SortedFunc(slices.Values(r.Shards), func(a, b Shard) int { return strings.Compare(a.Name, b.Name) }) {
+		b.Queue(`INSERT INTO tgad.shards AS s VALUES ($1, $2, $3) ON CONFLICT (name) DO UPDATE SET url = excluded.url, epoch = excluded.epoch
+			WHERE excluded.epoch > s.epoch`, s.Name, s.URL, s.Epoch)
+	}
+	for _, namespace := range slices.Sorted(maps.Keys(r.Namespaces)) {
+		b.Queue("INSERT INTO tgad.namespaces VALUES ($1, $2) ON CONFLICT DO NOTHING", namespace, r.Namespaces[namespace])
+	}
+	for _, store := range slices.Sorted(maps.Keys(r.Placements)) {
+		p := r.Placements[store]
+		b.Queue("SELECT tgad.learn($1, $2, $3, $4)", p.Store, p.Epoch, p.Owner, p.Pinned)
+	}
+	return tx.SendBatch(ctx, b).Close()
+}
+
+// spread tells all other shards what one knows. Those that do not answer are named by the error: they are told the next time.
+func spread(ctx context.Context, dsn string, o Options, r *Routes) error {
+	own, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return tga.Errorf(tga.ValidationError, "%w", err)
+	}
+	var errs []error
+	for _, s := range r.Shards {
+		if s.Name == r.Name {
+			continue
+		}
+		if err := func() error {
+			ctx, cancel := context.WithTimeout(ctx, 2*askPatience)
+			defer cancel()
+			return spreadTo(ctx, s, own, o, r)
+		}(); err != nil {
+			errs = append(errs, tga.Errorf(tga.StoreUnavailable, "shard %q was not told: %w", s.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func spreadTo(ctx context.Context, s Shard, own *pgx.ConnConfig, o Options, r *Routes) (err error) {
+	config, err := configFor(s.URL, own)
+	if err != nil {
+		return err
+	}
+	c := &copier{o: o.withDefaults(), config: config}
+	if err := c.connect(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.conn.Close(context.WithoutCancel(ctx))) }()
+	return again(ctx, func() error {
+		return pgx.BeginFunc(ctx, c.conn, func(tx pgx.Tx) error {
+			there, err := readRoutes(ctx, tx)
+			switch {
+			case err != nil:
+				return err
+			case there.Fleet != r.Fleet || there.Name != s.Name:
+				return tga.Errorf(tga.ValidationError, "its URL leads to shard %q of fleet %s", there.Name, there.Fleet)
+			}
+			return tell(ctx, tx, r)
+		})
+	})
+}
+
+// Placing says where the calls of a namespace are to be.
+type Placing struct {
+	Namespace string
+	Shard     string // name
+	Pinned    bool   // the store is moved only by who says so
+}
+
+// Place gives a namespace a store of its own on a shard, before its first call. dsn is of the shard that has the store of
+// the namespaces without one, with the rights of [Migrate]. Done again it completes what was broken off.
+//
+// VALIDATION_ERROR: the namespace has a store on another shard, or calls already in the store of the rest: those stay where
+// they are, and so does the namespace.
+func Place(ctx context.Context, dsn string, o Options, p Placing) (r *Routes, err error) {
+	err = onShard(ctx, dsn, o, func(c *copier) error {
+		if r, err = readRoutes(ctx, c.conn); err != nil {
+			return err
+		}
+		s, ok := r.shard(p.Shard)
+		switch {
+		case r.Fleet == tga.ID{}:
+			return tga.Errorf(tga.ValidationError, "the database is no shard of a fleet")
+		case !ok:
+			return tga.Errorf(tga.NotFound, "the fleet has no shard %q", p.Shard)
+		case p.Namespace == "":
+			return tga.Errorf(tga.ValidationError, "a namespace has a name")
+		}
+		store, secret, err := c.claim(ctx, r, p.Namespace)
+		if err != nil {
+			return err
+		}
+		if was, ok := r.Placements[store]; ok && was.Owner != p.Shard {
+			return tga.Errorf(tga.ValidationError, "namespace %q has store %d on shard %q: move it", p.Namespace, store, was.Owner)
+		}
+		at, err := configFor(s.URL, c.conn.Config())
+		if err != nil {
+			return err
+		}
+		r.Namespaces[p.Namespace] = store
+		if err := settle(ctx, at, o, r, p, secret); err != nil {
+			return err
+		}
+		r.Placements[store] = Placement{Store: store, Epoch: 1, Owner: p.Shard, Pinned: p.Pinned}
+		if err := pgx.BeginFunc(ctx, c.conn, func(tx pgx.Tx) error { return tell(ctx, tx, r) }); err != nil {
+			return err
+		}
+		r, err = readRoutes(ctx, c.conn)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r, spread(ctx, dsn, o, r)
+}
+
+// claim gives a namespace the number of a store. From then on no trace of it begins in the store of the rest; and none has.
+func (c *copier) claim(ctx context.Context, r *Routes, namespace string) (store int32, secret []byte, err error) {
+	used := func(q querier) error {
+		var has bool
+		if err := q.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM tgad.heads WHERE shard = $1 AND namespace = $2)", r.Rest, namespace).Scan(&has); err != nil || !has {
+			return err
+		}
+		return tga.Errorf(tga.ValidationError, "namespace %q has calls in store %d: it stays there", namespace, r.Rest)
+	}
+	if secret, err = c.secret(ctx, r.Rest); err != nil {
+		return 0, nil, err
+	}
+	if store, ok := r.Namespaces[namespace]; ok {
+		return store, secret, used(c.conn)
+	}
+	if err := used(c.conn); err != nil { // before, since it may take long
+		return 0, nil, err
+	}
+	if err := pgx.BeginFunc(ctx, c.conn, func(tx pgx.Tx) error {
+		var state string
+		if err := tx.QueryRow(ctx, "SELECT state FROM tgad.placements WHERE store = $1 FOR SHARE", r.Rest).Scan(&state); err != nil {
+			return err
+		}
+		if state != Here {
+			return tga.Errorf(tga.ValidationError, "store %d of the namespaces without one of their own is not on this shard: ask the shard that has it", r.Rest)
+		}
+		if _, err := tx.Exec(ctx, "SELECT 1 FROM tgad.fleet FOR UPDATE"); err != nil { // whoever begins a trace has it
+			return err
+		}
+		return tx.QueryRow(ctx, `INSERT INTO tgad.namespaces SELECT $1, 1 + greatest((SELECT max(store) FROM tgad.namespaces), (SELECT max(store) FROM tgad.placements)) RETURNING store`,
+			namespace).Scan(&store)
+	}); err != nil {
+		return 0, nil, err
+	}
+	if err := used(c.conn); err != nil { // one that began before was waited for
+		_, derr := c.conn.Exec(ctx, "DELETE FROM tgad.namespaces WHERE namespace = $1", namespace)
+		return 0, nil, errors.Join(err, derr)
+	}
+	return store, secret, nil
+}
+
+// secret is that of a store, which is made where there is none yet. All stores of a fleet have the same.
+func (c *copier) secret(ctx context.Context, store int32) (secret []byte, err error) {
+	random := make([]byte, 32)
+	if _, err := rand.Read(random); err != nil {
+		return nil, err
+	}
+	if _, err := c.conn.Exec(ctx, "INSERT INTO tgad.meta VALUES ($1, 'secret', $2) ON CONFLICT DO NOTHING", store, random); err != nil {
+		return nil, err
+	}
+	err = c.conn.QueryRow(ctx, "SELECT value FROM tgad.meta WHERE shard = $1 AND name = 'secret'", store).Scan(&secret)
+	return secret, err
+}
+
+// settle makes the empty store of a namespace on its shard.
+func settle(ctx context.Context, at *pgx.ConnConfig, o Options, r *Routes, p Placing, secret []byte) (err error) {
+	c := &copier{o: o.withDefaults(), config: at}
+	if err := c.connect(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.conn.Close(context.WithoutCancel(ctx))) }()
+	return pgx.BeginFunc(ctx, c.conn, func(tx pgx.Tx) error {
+		there, err := readRoutes(ctx, tx)
+		switch {
+		case err != nil:
+			return err
+		case there.Fleet != r.Fleet || there.Name != p.Shard:
+			return tga.Errorf(tga.ValidationError, "the URL of shard %q leads to shard %q of fleet %s", p.Shard, there.Name, there.Fleet)
+		}
+		if err := tell(ctx, tx, &Routes{Namespaces: r.Namespaces, Shards: r.Shards}); err != nil {
+			return err
+		}
+		store := r.Namespaces[p.Namespace]
+		if _, err := tx.Exec(ctx, "INSERT INTO tgad.meta VALUES ($1, 'secret', $2) ON CONFLICT DO NOTHING", store, secret); err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, "INSERT INTO tgad.placements (store, epoch, owner, state, pinned) VALUES ($1, 1, $2, 'here', $3) ON CONFLICT DO NOTHING", store, p.Shard, p.Pinned)
+		return err
+	})
+}
