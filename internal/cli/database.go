@@ -18,6 +18,7 @@ type Database struct {
 	Migrate func(ctx context.Context, url string, months int) (Migrated, error)
 	Copy    func(ctx context.Context, c Copying) (Copied, error)
 	Retire  func(ctx context.Context, r Retiring) (Retired, error)
+	Shards  ShardVerbs
 }
 
 // Migrated says what a migration did.
@@ -98,6 +99,6 @@ roles; tgad serve needs neither. URL has no password: PGPASSFILE, PGPASSWORD or 
 		},
 	}
 	migrate.Flags().IntVar(&months, "until", months, "make partitions for so many `months` after this one")
-	pg.AddCommand(migrate, d.retire(s))
+	pg.AddCommand(migrate, d.retire(s), d.Shards.add(s), d.Shards.list(s), d.Shards.place(s), d.Shards.move(s))
 	return pg
 }

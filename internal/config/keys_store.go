@@ -14,6 +14,7 @@ var storeRows = []row{
 	{"store.password_file", "", "File with the password of that database, read for each connection. Without it the environment of PostgreSQL says it.", nil},
 	{"store.require_sync", "false", "Refuse a database server that acknowledges what no standby has.", nil},
 	{"store.shard", "0", "Tells the stores of one database from each other.", nil},
+	{"store.namespace", "", "Of a fleet of several shards: serve only the store of this namespace. Without it all are served.", nil},
 	{"store.lease", "10s", "How long a daemon that stops answering keeps its calls. Of a store in a database.", nil},
 	{"store.patience", "30s", "How long a daemon looks for a database server that answers.", nil},
 	{"store.witness_file", "", "File on another disk, by which a copied or rolled-back directory is recognised.", nil},

@@ -22,6 +22,8 @@ type Store struct {
 	RequireSync bool `toml:"require_sync"`
 	// Shard tells the stores of one database from each other.
 	Shard int32 `toml:"shard"`
+	// Namespace, of a fleet of several shards, has the one store that is served; "" is all.
+	Namespace string `toml:"namespace"`
 	// Lease is for how long a daemon of such a store that stops answering keeps its calls.
 	Lease Duration `toml:"lease"`
 	// Patience is how long a daemon looks for a server that answers.
@@ -63,13 +65,16 @@ func (s *Store) check(r *report) {
 // directoryKeys are of a store in a directory alone, databaseKeys of one in a database.
 var (
 	directoryKeys = []string{"witness_file", "low_water_bytes", "memtable_bytes", "cache_bytes", "rewrite_share", "list_index"}
-	databaseKeys  = []string{"password_file", "require_sync", "shard", "lease", "patience"}
+	databaseKeys  = []string{"password_file", "require_sync", "shard", "namespace", "lease", "patience"}
 )
 
 // checkURL checks the URL, and that no key is set beside it that is of a store in a directory.
 func (s *Store) checkURL(r *report) {
 	if s.Shard < 0 {
 		r.add("store.shard", "%d: want 0 or more", s.Shard)
+	}
+	if s.Shard != 0 && s.Namespace != "" {
+		r.add("store.namespace", "store.shard names a store already")
 	}
 	if s.URL == "" {
 		return
@@ -88,7 +93,7 @@ func (s *Store) checkURL(r *report) {
 // is none.
 func (s *Store) OfDatabase() string {
 	for key, set := range map[string]bool{
-		"password_file": s.PasswordFile != "", "require_sync": s.RequireSync, "shard": s.Shard != 0, "lease": s.Lease.D != 0, "patience": s.Patience.D != 0,
+		"password_file": s.PasswordFile != "", "require_sync": s.RequireSync, "shard": s.Shard != 0, "namespace": s.Namespace != "", "lease": s.Lease.D != 0, "patience": s.Patience.D != 0,
 	} {
 		if set {
 			return key

@@ -19,22 +19,73 @@ import (
 )
 
 // Database is what the verbs ask of this program.
-var Database = cli.Database{Open: Open, Migrate: migrate, Copy: copyStore, Retire: retire}
+var Database = cli.Database{Open: Open, Migrate: migrate, Copy: copyStore, Retire: retire, Shards: shardVerbs}
 
-// Open opens the store that a daemon is to serve.
+// Open opens the store that a daemon is to serve: of a fleet of several shards all stores, or the one that the configuration names.
 func Open(ctx context.Context, o daemon.Options) (daemon.Store, error) {
-	store := optionsOf(o.Config, o.Logger)
+	store, c := optionsOf(o.Config, o.Logger), o.Config.Store
 	store.Clock = o.Clock
-	s, err := postgres.Open(ctx, o.URL, store)
+	if c.Namespace == "" && store.Shard == 0 {
+		fleet, err := openFleet(ctx, o, store)
+		if fleet != nil || err != nil {
+			return fleet, err
+		}
+	}
+	s, err := openOne(ctx, o, store)
 	if err != nil {
 		return nil, err
 	}
-	// The configuration was read: an id that is there is one.
-	if id, err := tga.ParseID(o.Config.Store.ID); err == nil && id != s.ID() {
-		err := tga.Errorf(tga.NotFound, "open: the database has store %s, and [store] id names %s", s.ID(), id)
+	if err := isNamed(s.ID(), o.Config); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return served{s, s.Fleet()}, nil
+}
+
+// openOne opens one store. In a fleet of several shards it is found wherever it is, and followed.
+func openOne(ctx context.Context, o daemon.Options, store postgres.Options) (*postgres.Store, error) {
+	namespace := o.Config.Store.Namespace
+	shards, err := postgres.OpenShards(ctx, o.URL, store)
+	switch {
+	case err == nil && namespace != "":
+		return shards.Store(ctx, namespace)
+	case err == nil:
+		return shards.Numbered(ctx, store.Shard)
+	case errors.Is(err, tga.ValidationError) && namespace == "": // of no fleet
+		return postgres.Open(ctx, o.URL, store)
+	}
+	return nil, err
+}
+
+// openFleet opens all stores of a fleet; nil where the database is a shard of none.
+func openFleet(ctx context.Context, o daemon.Options, store postgres.Options) (daemon.Store, error) {
+	shards, err := postgres.OpenShards(ctx, o.URL, store)
+	if errors.Is(err, tga.ValidationError) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(o.Config.Audits) > 0 {
+		err := tga.Errorf(tga.ValidationError, "open: [[audit]] delivers the order of one store, and a fleet has several: set [store] namespace, in a daemon for each")
+		return nil, errors.Join(err, shards.Close())
+	}
+	stores, err := shards.All(ctx)
+	if err != nil {
+		return nil, errors.Join(err, shards.Close())
+	}
+	if err := isNamed(stores.Rest().ID(), o.Config); err != nil {
+		return nil, errors.Join(err, stores.Close())
+	}
+	return all{stores, store.Logger}, nil
+}
+
+// isNamed refuses a store that is another than the configuration names.
+func isNamed(has tga.ID, c *config.Config) error {
+	// The configuration was read: an id that is there is one.
+	if id, err := tga.ParseID(c.Store.ID); err == nil && id != has {
+		return tga.Errorf(tga.NotFound, "open: the database has store %s, and [store] id names %s", has, id)
+	}
+	return nil
 }
 
 // optionsOf are the options of the store that a file sets.
@@ -76,8 +127,10 @@ type ended chain.Appended
 func (e ended) Wait() (chain.Appended, error) { return chain.Appended(e), nil }
 
 // Check implements [daemon.Store].
-func (s served) Check(ctx context.Context) (engine.Report, error) {
-	r, err := s.Fleet.Check(ctx)
+func (s served) Check(ctx context.Context) (engine.Report, error) { return check(ctx, s.Store) }
+
+func check(ctx context.Context, s *postgres.Store) (engine.Report, error) {
+	r, err := s.Fleet().Check(ctx)
 	all := engine.Report{Traces: r.Traces, Entries: r.Entries, Notes: r.Notes, Records: r.Records, Leaves: r.Leaves}
 	for _, p := range r.Problems {
 		all.Problems = append(all.Problems, engine.Problem{TraceID: p.TraceID, Err: p.Err})
@@ -86,8 +139,10 @@ func (s served) Check(ctx context.Context) (engine.Report, error) {
 }
 
 // Stats implements [daemon.Store].
-func (s served) Stats() engine.Stats {
-	x := s.Fleet.Stats()
+func (s served) Stats() engine.Stats { return stats(s.Store) }
+
+func stats(s *postgres.Store) engine.Stats {
+	x := s.Fleet().Stats()
 	return engine.Stats{
 		StoreID: x.StoreID, Incarnation: x.Session, Cursor: x.Cursor, NewestTS: x.NewestTS,
 		Appends: x.Appends, Replayed: x.Replayed, Entries: x.Entries, Notes: x.Notes, Leases: x.Leases, Frozen: x.Frozen,

@@ -1,0 +1,458 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// AllStores is all stores of a fleet as one, for one runtime: each question goes to the store of its namespace. The namespace is
+// in the ledger key, in the context ([runtime.NamespaceOf]), or where the trace is. It decides nothing that a store does not
+// decide: a trace goes on in the store in which it began, and a shard refuses what is not its own.
+//
+// The stores share a secret, so permits are good whichever has the trace. Of what is about no trace and says no namespace, all
+// stores are asked. A store that does not answer hides what it has, and fails no question about the others.
+type AllStores struct {
+	x      *Shards
+	secret [32]byte
+	places *lru[tga.ID, *Store] // where traces are that this process has met
+	stop   context.CancelFunc
+	work   sync.WaitGroup
+}
+
+var _ runtime.Store = (*AllStores)(nil)
+
+// allPatience is between two looks for stores that are new.
+const allPatience = 5 * time.Second
+
+// All opens the stores of the fleet, as far as their shards answer, and later those that come. The store of the namespaces
+// without one of their own must answer. [AllStores.Close] closes them.
+func (x *Shards) All(ctx context.Context) (*AllStores, error) {
+	rest, err := x.Numbered(ctx, x.Routes().Rest)
+	if err != nil {
+		return nil, err
+	}
+	a := &AllStores{x: x, secret: rest.Secret(), places: newLRU[tga.ID, *Store](1 << 16)}
+	a.open(ctx)
+	life, stop := context.WithCancel(context.Background())
+	a.stop = stop
+	a.work.Go(func() {
+		tick := time.NewTicker(allPatience)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				x.Refresh(life)
+				a.open(life)
+			case <-life.Done():
+				return
+			}
+		}
+	})
+	return a, nil
+}
+
+// open opens the stores that this process has not open. One that is between two shards is tried again later.
+func (a *AllStores) open(ctx context.Context) {
+	var opening sync.WaitGroup
+	for _, p := range a.x.Routes().Placements {
+		if a.x.opened(p.Store) != nil {
+			continue
+		}
+		opening.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, allPatience)
+			defer cancel()
+			if _, err := a.numbered(ctx, p.Store); err != nil && ctx.Err() == nil {
+				a.x.o.Logger.Warn("a store of the fleet was not opened", "store", p.Store, "error", err)
+			}
+		})
+	}
+	opening.Wait()
+}
+
+// Close closes all stores.
+func (a *AllStores) Close() error {
+	a.stop()
+	a.work.Wait()
+	return a.x.Close()
+}
+
+func (a *AllStores) numbered(ctx context.Context, number int32) (*Store, error) {
+	s, err := a.x.Numbered(ctx, number)
+	if err == nil && s.Secret() != a.secret {
+		err = tga.Errorf(tga.StateConflict, "store %d has another secret than the fleet: permits of one are not good in the other", number)
+	}
+	return s, err
+}
+
+// Rest is the store of the namespaces without one of their own.
+func (a *AllStores) Rest() *Store { return a.x.opened(a.x.Routes().Rest) }
+
+// of returns the store of a namespace.
+func (a *AllStores) of(ctx context.Context, namespace string) (*Store, error) {
+	r := a.x.Routes()
+	return a.numbered(ctx, r.Of(namespace))
+}
+
+// Stores are those that are open, in the order of their numbers.
+func (a *AllStores) Stores() []*Store {
+	a.x.mu.Lock()
+	defer a.x.mu.Unlock()
+	var all []*Store
+	for _, s := range a.x.open {
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(s, t *Store) int { return int(s.o.Shard) - int(t.o.Shard) })
+	return all
+}
+
+// What a store has of a trace. A lease alone may be left of a trace that was refused there and began elsewhere.
+const (
+	hasNothing = iota
+	hasLease
+	hasLog
+)
+
+// has says what a store has of a trace.
+func has(ctx context.Context, s *Store, id tga.ID) (what int, err error) {
+	err = s.ask(ctx, "look for trace "+id.String(), func(ctx context.Context, c *pgxpool.Conn) error {
+		return c.QueryRow(ctx, "SELECT coalesce((SELECT CASE WHEN seq + note > 0 THEN 2 ELSE 1 END FROM tgad.heads WHERE shard = $1 AND trace = $2), 0)", s.o.Shard, [16]byte(id)).Scan(&what)
+	})
+	return what, err
+}
+
+// find returns the store that has a trace, nil where none has. With a namespace in ctx only its store is asked.
+func (a *AllStores) find(ctx context.Context, id tga.ID) (*Store, error) {
+	if s, ok := a.places.get(id); ok {
+		return s, nil
+	}
+	if namespace, ok := runtime.NamespaceOf(ctx); ok {
+		s, err := a.of(ctx, namespace)
+		if err != nil {
+			return nil, err
+		}
+		what, err := has(ctx, s, id)
+		if err != nil || what == hasNothing {
+			return nil, err
+		}
+		a.places.put(id, s, nil)
+		return s, nil
+	}
+	var found *Store
+	most := hasNothing
+	err := askAll(a.Stores(), func(s *Store) (int, error) { return has(ctx, s, id) }, func(s *Store, what int) error {
+		switch {
+		case what == hasLog && most == hasLog:
+			return tga.Errorf(tga.StateConflict, "trace %s is in the stores %d and %d: name the namespace", id, found.o.Shard, s.o.Shard).In(id)
+		case what > most:
+			found, most = s, what
+		}
+		return nil
+	})
+	if found != nil && tga.CodeOf(err) != tga.StateConflict {
+		a.places.put(id, found, nil)
+		return found, nil
+	}
+	return nil, err
+}
+
+// askAll asks all stores at once, and then takes the answers one after the other.
+func askAll[T any](all []*Store, ask func(*Store) (T, error), take func(*Store, T) error) error {
+	answers, errs := make([]T, len(all)), make([]error, len(all))
+	var asked sync.WaitGroup
+	for i, s := range all {
+		asked.Go(func() { answers[i], errs[i] = ask(s) })
+	}
+	asked.Wait()
+	for i, s := range all {
+		if errs[i] == nil {
+			errs[i] = take(s, answers[i])
+		} else {
+			errs[i] = fmt.Errorf("store %d: %w", s.o.Shard, errs[i])
+		}
+		if tga.CodeOf(errs[i]) == tga.StateConflict {
+			return errs[i]
+		}
+	}
+	for _, err := range errs {
+		if err != nil {
+			return tga.Errorf(tga.StoreUnavailable, "%w", errors.Join(errs...))
+		}
+	}
+	return nil
+}
+
+// In returns the store that has a trace; where none has, that of the namespace in ctx, or that of the rest.
+func (a *AllStores) In(ctx context.Context, id tga.ID) (*Store, error) {
+	s, err := a.find(ctx, id)
+	if s != nil || err != nil {
+		return s, err
+	}
+	namespace, ok := runtime.NamespaceOf(ctx)
+	if !ok {
+		return a.numbered(ctx, a.x.Routes().Rest)
+	}
+	return a.of(ctx, namespace)
+}
+
+// begin returns the store in which the lease of a trace is asked for.
+func (a *AllStores) begin(ctx context.Context, id tga.ID) (s *Store, err error) {
+	namespace, named := runtime.NamespaceOf(ctx)
+	if !named {
+		s, err = a.In(ctx, id)
+	} else if s, err = a.of(ctx, namespace); err == nil {
+		// The same id in another store is another trace, of a namespace that is not the caller's.
+		if other, ok := a.places.get(id); ok && other != s {
+			return nil, tga.Errorf(tga.NotFound, "trace %s has no entry", id).In(id)
+		}
+	}
+	if err == nil {
+		a.places.put(id, s, nil)
+	}
+	return s, err
+}
+
+// held returns the store of a lease that this process was granted.
+func (a *AllStores) held(lease chain.Lease) (*Store, error) {
+	s, err := a.find(context.Background(), lease.TraceID)
+	if s == nil && err == nil {
+		err = tga.Errorf(tga.StateLockAcquireFailed, "trace %s: no lease was granted", lease.TraceID).In(lease.TraceID)
+	}
+	return s, err
+}
+
+// Acquire implements [runtime.Store].
+func (a *AllStores) Acquire(ctx context.Context, id tga.ID) (chain.Lease, error) {
+	s, err := a.begin(ctx, id)
+	if err != nil {
+		return chain.Lease{}, err
+	}
+	return s.Acquire(ctx, id)
+}
+
+// Overtake implements [runtime.Store].
+func (a *AllStores) Overtake(ctx context.Context, id tga.ID, lentOnly bool) (chain.Lease, error) {
+	s, err := a.begin(ctx, id)
+	if err != nil {
+		return chain.Lease{}, err
+	}
+	return s.Overtake(ctx, id, lentOnly)
+}
+
+// Lend is [Store.Lend].
+func (a *AllStores) Lend(ctx context.Context, id tga.ID, own func(*chain.Trace) bool) (chain.Lease, error) {
+	s, err := a.begin(ctx, id)
+	if err != nil {
+		return chain.Lease{}, err
+	}
+	return s.Lend(ctx, id, own)
+}
+
+// Current implements [runtime.Store].
+func (a *AllStores) Current(lease chain.Lease) bool {
+	s, err := a.held(lease)
+	return err == nil && s.Current(lease)
+}
+
+// While implements [runtime.Store].
+func (a *AllStores) While(ctx context.Context, lease chain.Lease) (context.Context, context.CancelFunc) {
+	s, err := a.held(lease)
+	if err != nil {
+		ctx, cancel := context.WithCancelCause(ctx)
+		cancel(err)
+		return ctx, func() { cancel(nil) }
+	}
+	return s.While(ctx, lease)
+}
+
+// Departed implements [runtime.Store]. Each store counts its own epochs, and of which one this is nobody says.
+func (a *AllStores) Departed(chain.Epoch) bool { return false }
+
+// Held implements [runtime.Store].
+func (a *AllStores) Held(lease chain.Lease) bool {
+	s, err := a.held(lease)
+	return err == nil && s.Held(lease)
+}
+
+// Release implements [runtime.Store].
+func (a *AllStores) Release(lease chain.Lease) {
+	if s, err := a.held(lease); err == nil {
+		s.Release(lease)
+	}
+}
+
+// Append implements [runtime.Store]. Where the routes of this process were old, it is told so by the shard: the trace has not
+// begun, and the next question goes where the namespace is.
+func (a *AllStores) Append(ctx context.Context, lease chain.Lease, b chain.Batch) (chain.Appended, error) {
+	s, err := a.held(lease)
+	if err != nil {
+		return chain.Appended{}, err
+	}
+	if b.Also != nil {
+		if other, err := a.held(b.Also.Lease); err != nil || other != s {
+			return chain.Appended{}, errors.Join(err, tga.Errorf(tga.ValidationError, "append to trace %s and also to %s, which is in another store", lease.TraceID, b.Also.Lease.TraceID).In(lease.TraceID))
+		}
+	}
+	done, err := s.Append(ctx, lease, b)
+	if errors.Is(err, errNotOfStore) {
+		a.places.remove(lease.TraceID)
+		s.Release(lease)
+		a.x.Refresh(ctx)
+		err = tga.Errorf(tga.StoreUnavailable, "the namespace has got a store of its own meanwhile, again: %w", err).In(lease.TraceID)
+	}
+	return done, err
+}
+
+// Load implements [runtime.Store].
+func (a *AllStores) Load(ctx context.Context, id tga.ID) (*chain.Trace, error) {
+	s, err := a.In(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return s.Load(ctx, id)
+}
+
+// Entries implements [runtime.Store].
+func (a *AllStores) Entries(ctx context.Context, id tga.ID, after uint64) iter.Seq2[chain.Entry, error] {
+	return inStore(a, ctx, id, func(s *Store) iter.Seq2[chain.Entry, error] { return s.Entries(ctx, id, after) })
+}
+
+// Notes implements [runtime.Store].
+func (a *AllStores) Notes(ctx context.Context, id tga.ID, after uint32) iter.Seq2[tga.Note, error] {
+	return inStore(a, ctx, id, func(s *Store) iter.Seq2[tga.Note, error] { return s.Notes(ctx, id, after) })
+}
+
+func inStore[T any](a *AllStores, ctx context.Context, id tga.ID, list func(*Store) iter.Seq2[T, error]) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		s, err := a.In(ctx, id)
+		if err != nil {
+			var zero T
+			yield(zero, err)
+			return
+		}
+		list(s)(yield)
+	}
+}
+
+// WriteCheckpoint implements [runtime.Store].
+func (a *AllStores) WriteCheckpoint(ctx context.Context, lease chain.Lease) (tga.Checkpoint, error) {
+	s, err := a.held(lease)
+	if err != nil {
+		return tga.Checkpoint{}, err
+	}
+	return s.WriteCheckpoint(ctx, lease)
+}
+
+// Record implements [runtime.Store].
+func (a *AllStores) Record(ctx context.Context, key ledger.Key) (*ledger.Record, error) {
+	s, err := a.of(ctx, key.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	return s.Record(ctx, key)
+}
+
+// Await implements [runtime.Store].
+func (a *AllStores) Await(ctx context.Context, key ledger.Key, seen ledger.Record) error {
+	s, err := a.of(ctx, key.Namespace)
+	if err != nil {
+		return err
+	}
+	return s.Await(ctx, key, seen)
+}
+
+// Holder implements [runtime.Store].
+func (a *AllStores) Holder(id tga.ID) ledger.Liveness {
+	s, err := a.In(context.Background(), id)
+	if err != nil {
+		return ledger.HolderUnknown
+	}
+	return s.Holder(id)
+}
+
+// Quarantined implements [runtime.Store].
+func (a *AllStores) Quarantined() (tga.Millis, bool) { return 0, false }
+
+// NewestTS implements [runtime.Store]. If a store does not answer, nothing is licensed in any: as in [Store.NewestTS].
+func (a *AllStores) NewestTS() (newest tga.Millis) {
+	err := askAll(a.Stores(), func(s *Store) (tga.Millis, error) {
+		if s.away.Load() {
+			return lastMillis, nil // without waiting for it: calls of all others ask this
+		}
+		return s.NewestTS(), nil
+	}, func(_ *Store, at tga.Millis) error {
+		newest = max(newest, at)
+		return nil
+	})
+	if err != nil {
+		return lastMillis
+	}
+	return newest
+}
+
+// RequestDigest implements [runtime.Store].
+func (a *AllStores) RequestDigest(p tga.Proposal) tga.Digest { return tga.RequestDigest(p) }
+
+// Secret implements [runtime.Store].
+func (a *AllStores) Secret() [32]byte { return a.secret }
+
+// ofAttachment returns the store of an attachment, nil where any may have it.
+func (a *AllStores) ofAttachment(ctx context.Context, kind chain.AttachmentKind, key []byte) (*Store, error) {
+	if namespace, ok := runtime.NamespaceOf(ctx); ok {
+		return a.of(ctx, namespace)
+	}
+	switch {
+	case kind == chain.AttachApproval && len(key) == 16:
+		return a.In(ctx, tga.ID(key))
+	case kind == chain.AttachTimer && len(key) == 8+16:
+		return a.In(ctx, tga.ID(key[8:]))
+	}
+	return nil, nil
+}
+
+// Attachment implements [runtime.Store].
+func (a *AllStores) Attachment(ctx context.Context, kind chain.AttachmentKind, key []byte) (value []byte, err error) {
+	s, err := a.ofAttachment(ctx, kind, key)
+	if err != nil {
+		return nil, err
+	}
+	if s != nil {
+		return s.Attachment(ctx, kind, key)
+	}
+	err = askAll(a.Stores(), func(s *Store) ([]byte, error) { return s.Attachment(ctx, kind, key) }, func(_ *Store, got []byte) error {
+		if got != nil {
+			value = got
+		}
+		return nil
+	})
+	if value != nil {
+		err = nil
+	}
+	return value, err
+}
+
+// Attachments implements [runtime.Store].
+func (a *AllStores) Attachments(ctx context.Context, kind chain.AttachmentKind, prefix []byte) iter.Seq2[chain.Attachment, error] {
+	list := a.Stores()
+	if s, err := a.ofAttachment(ctx, kind, prefix); err == nil && s != nil {
+		list = []*Store{s}
+	}
+	return Merged(list, func(s *Store) iter.Seq2[chain.Attachment, error] { return s.Attachments(ctx, kind, prefix) }, func(x, y chain.Attachment) int { return bytes.Compare(x.Key, y.Key) })
+}
+
+// OpenTraces implements [runtime.Store].
+func (a *AllStores) OpenTraces(ctx context.Context) iter.Seq2[chain.OpenTrace, error] {
+	return Merged(a.Stores(), func(s *Store) iter.Seq2[chain.OpenTrace, error] { return s.OpenTraces(ctx) }, func(x, y chain.OpenTrace) int { return bytes.Compare(x.TraceID[:], y.TraceID[:]) })
+}

@@ -1,0 +1,135 @@
+package serving
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"iter"
+	"log/slog"
+
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/engine/postgres"
+	"github.com/tgad/tgad/internal/daemon"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// all is every store of a fleet of several shards, as the daemon asks for it. What one store cannot say is left out, and logged:
+// the calls of the others go on.
+type all struct {
+	*postgres.AllStores
+	log *slog.Logger
+}
+
+var _ daemon.Shared = all{}
+
+// Submit implements [daemon.Store].
+func (a all) Submit(ctx context.Context, lease chain.Lease, b chain.Batch) (daemon.Submitted, error) {
+	done, err := a.Append(ctx, lease, b)
+	return ended(done), err
+}
+
+// LatestCheckpoint implements [daemon.Store].
+func (a all) LatestCheckpoint(ctx context.Context, id tga.ID) (cp tga.Checkpoint, ok bool, err error) {
+	s, err := a.In(ctx, id)
+	if err != nil {
+		return cp, false, err
+	}
+	return s.Fleet().LatestCheckpoint(ctx, id)
+}
+
+// Traces implements [daemon.Store].
+func (a all) Traces(ctx context.Context, after tga.ID) iter.Seq2[chain.Listed, error] {
+	return postgres.Merged(a.Stores(), func(s *postgres.Store) iter.Seq2[chain.Listed, error] { return s.Fleet().Traces(ctx, after) },
+		func(x, y chain.Listed) int { return bytes.Compare(x.TraceID[:], y.TraceID[:]) })
+}
+
+// Cursor implements [daemon.Store].
+func (a all) Cursor() uint64 { return 1 } // so that who reads the order up to it asks, and is refused
+
+// Follow implements [daemon.Store]. Each store has an order of its own.
+func (a all) Follow(context.Context, uint64) iter.Seq2[chain.Leaf, error] {
+	return func(yield func(chain.Leaf, error) bool) {
+		yield(chain.Leaf{}, tga.Errorf(tga.NotFound, "the stores of a fleet have no one order: ask a daemon of one of them ([store] namespace), or name the trace"))
+	}
+}
+
+// Check implements [daemon.Store].
+func (a all) Check(ctx context.Context) (sum engine.Report, err error) {
+	for _, s := range a.Stores() {
+		r, err := check(ctx, s)
+		if err != nil {
+			return sum, err
+		}
+		sum.Traces += r.Traces
+		sum.Entries += r.Entries
+		sum.Notes += r.Notes
+		sum.Records += r.Records
+		sum.Leaves += r.Leaves
+		sum.Problems = append(sum.Problems, r.Problems...)
+	}
+	return sum, nil
+}
+
+// Stats implements [daemon.Store]. It is frozen where each store is.
+func (a all) Stats() engine.Stats {
+	sum := stats(a.Rest())
+	for _, s := range a.Stores() {
+		if s == a.Rest() {
+			continue
+		}
+		x := stats(s)
+		sum.NewestTS = max(sum.NewestTS, x.NewestTS)
+		sum.Appends += x.Appends
+		sum.Replayed += x.Replayed
+		sum.Entries += x.Entries
+		sum.Notes += x.Notes
+		sum.Leases += x.Leases
+		if x.Frozen == "" {
+			sum.Frozen = ""
+		}
+	}
+	return sum
+}
+
+// Ready implements [daemon.Shared]: one store takes appends.
+func (a all) Ready(ctx context.Context) error {
+	stores := a.Stores()
+	errs := make(chan error, len(stores))
+	for _, s := range stores {
+		go func() { errs <- s.Fleet().Ready(ctx) }()
+	}
+	var all []error
+	for range stores {
+		err := <-errs
+		if err == nil {
+			return nil
+		}
+		all = append(all, err)
+	}
+	return errors.Join(all...)
+}
+
+// Alone implements [daemon.Shared].
+func (a all) Alone() bool { return false }
+
+// Left implements [daemon.Shared].
+func (a all) Left(ctx context.Context) (list []tga.ID, err error) {
+	for _, s := range a.Stores() {
+		left, err := s.Fleet().Left(ctx)
+		if err != nil && ctx.Err() == nil {
+			a.log.Warn("what other processes left in a store is not looked for", "error", err)
+		}
+		list = append(list, left...)
+	}
+	return list, ctx.Err()
+}
+
+// IsLeft implements [daemon.Shared].
+func (a all) IsLeft(ctx context.Context, id tga.ID) (bool, error) {
+	s, err := a.In(ctx, id)
+	if err != nil {
+		return false, err
+	}
+	return s.Fleet().IsLeft(ctx, id)
+}
