@@ -33,9 +33,16 @@ func main() {
 	span := flag.Duration("for", 5*time.Second, "how long each figure is measured")
 	writers := flag.String("writers", "1,16,64,256", "how many calls are under way at once")
 	replicas := flag.Int("replicas", 1, "how many stores share the calls, each with connections of its own")
+	shards := flag.String("shards", "", "measure a fleet with so many shards instead, as 1,2,4: primaries without a standby, and a namespace on each")
 	asJSON := flag.Bool("json", false, "print JSON lines")
 	flag.Parse()
-	if err := measure(*dir, *span, strings.Split(*writers, ","), *replicas, *asJSON); err != nil {
+	do := func() error { return measure(*dir, *span, strings.Split(*writers, ","), *replicas, *asJSON) }
+	if *shards != "" {
+		do = func() error {
+			return measureShards(*dir, *span, strings.Split(*writers, ","), strings.Split(*shards, ","), *asJSON)
+		}
+	}
+	if err := do(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -141,33 +148,10 @@ func run(p *pgserver.Server, span time.Duration, writers, replicas int, standby 
 	if err != nil {
 		return f, err
 	}
-	args := fmt.Appendf(nil, `{"text":%q}`, strings.Repeat("a", 512))
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	var wg sync.WaitGroup
-	var once sync.Once
-	var all atomic.Int64
-	warm := time.Now().Add(span / 4) // connections are made, statements prepared
-	begun := time.Now()
-	end := warm.Add(span)
-	for w := range writers {
-		wg.Go(func() {
-			for i := 0; time.Now().Before(end); i++ {
-				at := time.Now()
-				_, cerr := rts[w%replicas].Call(ctx, runtime.Request{Server: "payments", Tool: "charge", Args: args, Key: fmt.Sprint(begun.UnixNano(), " ", w, " ", i)})
-				if cerr != nil {
-					once.Do(func() { err = cerr; cancel() })
-					return
-				}
-				all.Add(1)
-				if at.After(warm) {
-					callTimes.add(time.Since(at))
-				}
-			}
-		})
-	}
-	wg.Wait()
-	took := time.Since(warm).Seconds()
+	all, took, err := drive(span, writers, &callTimes, func(ctx context.Context, w int, r runtime.Request) error {
+		_, err := rts[w%replicas].Call(ctx, r)
+		return err
+	})
 	if err != nil {
 		return f, err
 	}
@@ -178,8 +162,39 @@ func run(p *pgserver.Server, span time.Duration, writers, replicas int, standby 
 	return figure{
 		Standby: standby, Replicas: replicas, Writers: writers, Calls: float64(len(callTimes.all)) / took, Appends: float64(2*len(callTimes.all)) / took,
 		AppendP50: appendTimes.at(0.5), AppendP99: appendTimes.at(0.99), CallP50: callTimes.at(0.5), CallP99: callTimes.at(0.99),
-		Plain: limit, WAL: (after[0] - before[0]) / all.Load(), Tables: (after[1] - before[1]) / all.Load(),
+		Plain: limit, WAL: (after[0] - before[0]) / all, Tables: (after[1] - before[1]) / all,
 	}, nil
+}
+
+// drive makes calls for a time, so many at once, and times them. all counts those too that were made before the time began.
+func drive(span time.Duration, writers int, callTimes *times, call func(ctx context.Context, w int, r runtime.Request) error) (all int64, took float64, err error) {
+	args := fmt.Appendf(nil, `{"text":%q}`, strings.Repeat("a", 512))
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var wg sync.WaitGroup
+	var once sync.Once
+	var made atomic.Int64
+	warm := time.Now().Add(span / 4) // connections are made, statements prepared
+	begun := time.Now()
+	end := warm.Add(span)
+	for w := range writers {
+		wg.Go(func() {
+			for i := 0; time.Now().Before(end); i++ {
+				at := time.Now()
+				cerr := call(ctx, w, runtime.Request{Server: "payments", Tool: "charge", Args: args, Key: fmt.Sprint(begun.UnixNano(), " ", w, " ", i)})
+				if cerr != nil {
+					once.Do(func() { err = cerr; cancel() })
+					return
+				}
+				made.Add(1)
+				if at.After(warm) {
+					callTimes.add(time.Since(at))
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return made.Load(), time.Since(warm).Seconds(), err
 }
 
 // plain is how many rows of 1.5 KiB as many writers, at most 64, insert in a second, each with a
