@@ -3,7 +3,11 @@
 import asyncio
 import hashlib
 import http.server
+import inspect
+import itertools
 import json
+import os
+import signal
 import socket
 import socketserver
 import tempfile
@@ -70,6 +74,9 @@ class Messages(unittest.TestCase):
         self.assertEqual(_verbs.timestamp(at), "2026-01-02T02:04:05.006Z")
         with self.assertRaises(ValueError):
             _verbs.timestamp(datetime(2026, 1, 2))
+        for deadline in [time.time(), 0, "2026-01-02T02:04:05Z", at.date()]:
+            with self.assertRaisesRegex(TypeError, "a deadline is a datetime"):
+                _verbs.wanted("s", "t", None, None, deadline, {})
 
     def test_a_call_without_a_key_repeats_one_trace(self):
         bodies = []
@@ -98,7 +105,7 @@ class Messages(unittest.TestCase):
         waits = _exchange.Answer(200, b'{"standing":"wait","call":{"trace_id":"t","replayed":false}}')
         refused = _exchange.Answer(503, b'{"code":"CIRCUIT_OPEN","detail":"x","retryable":true}')
         with mock.patch("time.monotonic", lambda: clock[0]):
-            steps = _verbs.begin({}, "b", 0.2)
+            steps = _verbs.begin({}, "b", 0.2, _exchange.Unheard())
             next(steps)
             self.assertIsInstance(steps.send(waits), _exchange.Sleep)
             clock[0] = 0.199  # it slept for longer
@@ -258,39 +265,88 @@ class Tools(unittest.TestCase):
             with self.assertRaises(TypeError, msg=function.__name__):
                 tgad.tool(server="s", key=lambda: "k", client=client)(function)
 
-    def test_a_begin_that_is_cancelled_is_taken_back(self):
-        asked = threading.Event()
-        go_on = threading.Event()
+    def test_a_begin_that_is_left_is_taken_back(self):
+        """However the waiting for a begin ends without its answer, its permit is returned, unless its id is the caller's own."""
 
-        def slow(path, body):
-            if path == "/v1/begin" and not asked.is_set():
-                asked.set()
-                go_on.wait(5)
-            return grants(path, body)
+        def interrupted(client, given):
+            client.begin("s", "t", {}, key="k", **given)
 
-        for begin_id, back in ((None, True), ("mine", False)):
-            asked.clear()
-            go_on.clear()
+        def late(client, given):
+            client.begin("s", "t", {}, key="k", timeout=0.05, **given)
+
+        async def cancelled(client, given):
+            task = asyncio.ensure_future(client.begin("s", "t", {}, key="k", **given)._ask())
+            await asyncio.get_running_loop().run_in_executor(None, asked.wait)
+            task.cancel()
+            await task
+
+        async def late_too(client, given):
+            await client.begin("s", "t", {}, key="k", timeout=0.05, **given)
+
+        ways = [
+            (interrupted, lambda _: os.kill(os.getpid(), signal.SIGINT), KeyboardInterrupt),
+            (interrupted, lambda client: client.close(), tgad.Unreachable),
+            (late, None, tgad.Unreachable),
+            (cancelled, None, asyncio.CancelledError),
+            (late_too, None, tgad.Unreachable),
+        ]
+        for (way, meanwhile, error), begin_id in itertools.product(ways, (None, "mine")):
+            asked, go_on = threading.Event(), threading.Event()
+
+            def slow(path, body):
+                if path == "/v1/begin" and not asked.is_set():
+                    asked.set()
+                    if meanwhile is not None:
+                        meanwhile(client)
+                    go_on.wait(5)
+                return grants(path, body)
+
             daemon = self.daemon(slow)
+            given = {} if begin_id is None else {"begin_id": begin_id}
+            if inspect.iscoroutinefunction(way):
 
-            async def cancels():
-                async with tgad.AsyncClient(daemon.server_address) as client:
-                    async def begins():
-                        async with client.begin("s", "t", {}, key="k", begin_id=begin_id):
-                            self.fail("it was begun")
+                async def run():
+                    async with tgad.AsyncClient(daemon.server_address) as client:
+                        with self.assertRaises(error):
+                            await way(client, given)
+                        go_on.set()
 
-                    task = asyncio.ensure_future(begins())
-                    await asyncio.get_running_loop().run_in_executor(None, asked.wait)
-                    task.cancel()
-                    with self.assertRaises(asyncio.CancelledError):
-                        await task
-                    go_on.set()
-
-            asyncio.run(cancels())
+                asyncio.run(run())
+            else:
+                with tgad.Client(daemon.server_address) as client, self.assertRaises(error):
+                    way(client, given)
+                go_on.set()
+                for thread in threading.enumerate():  # as the end of a program does
+                    if not thread.daemon and thread is not threading.current_thread():
+                        thread.join(5)
             begins = [body for path, body in daemon.asked if path == "/v1/begin"]
             reports = [(path, body["permit"]) for path, body in daemon.asked if path != "/v1/begin"]
-            self.assertEqual(reports, [("/v1/traces/t/not-sent", "p")] if back else [])
+            self.assertEqual(reports, [("/v1/traces/t/not-sent", "p")] if begin_id is None else [], (way, meanwhile))
             self.assertEqual(len({body["begin_id"] for body in begins}), 1)
+
+    def test_what_is_not_heard_of_a_begin(self):
+        """A begin is taken back where the daemon may have permitted it, and nowhere else: people would be asked, who is away would be waited for."""
+        refused = _exchange.Answer(503, b'{"code":"CIRCUIT_OPEN","detail":"x","retryable":true}')
+        waits = _exchange.Answer(200, b'{"standing":"wait","call":{"trace_id":"t","replayed":false}}')
+        granted = _exchange.Answer(200, b'{"standing":"send","call":{"trace_id":"t","replayed":false}}')
+        lost, away = _exchange.Broken("reset", True), _exchange.Broken("refused", False)
+        for came, may in [
+            ([], True), ([away], False), ([lost], True), ([refused], False), ([waits], False), ([granted], True),
+            ([away, "slept"], True), ([lost, "slept", refused], True), ([lost, "slept", away], True), ([lost, "slept", waits], False),
+            ([waits, "slept", lost], True), ([refused, "slept", away], False),
+        ]:
+            unheard = _exchange.Unheard()
+            steps = _verbs.begin({}, "b", 30, unheard)
+            next(steps)
+            for what in came:
+                try:
+                    if isinstance(what, Exception):
+                        steps.throw(what)
+                    else:
+                        steps.send(None if what == "slept" else what)
+                except StopIteration:
+                    pass
+            self.assertEqual(unheard.may, may, came)
 
     def test_people_are_not_asked_again_after_a_begin_without_an_answer(self):
         """A call waits for people; its next begin gets no answer; the one after it is the same begin."""

@@ -2,7 +2,7 @@ import { createHash, randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { Begun, lastWord, unreported } from './begun.js';
 import { StateChecksumMismatch } from './codes.js';
-import { type Asked, type Waiting, Wires, firstPause, longestPause } from './exchange.js';
+import { type Asked, type Unheard, type Waiting, Wires, firstPause, longestPause } from './exchange.js';
 import { entries, follow, log } from './follow.js';
 import { encode, parse } from './json.js';
 import { type Args, type BeginOptions, type CallOptions, type Outcome, type Wait, get, newTraceId, outcomeOf, post, tracePath, wanted } from './requests.js';
@@ -66,21 +66,23 @@ export class Client {
   async begin(server: string, tool: string, args?: Args, options: BeginOptions = {}): Promise<Begun> {
     const beginId = options.beginId ?? randomUUID();
     const asked = post('/v1/begin', wanted(server, tool, args, options).set('begin_id', encode(beginId)));
+    const unheard = { may: false };
     try {
-      return await this.begun(asked, beginId, this.within(options));
+      return await this.begun(asked, beginId, this.within(options), unheard);
     } catch (error) {
       // Where the id is the caller's own, the caller may ask again.
-      if (options.signal?.aborted && options.beginId === undefined) void this.takeBack(asked, beginId);
+      if (unheard.may && options.beginId === undefined) void this.takeBack(asked, beginId);
       throw error;
     }
   }
 
-  private async begun(asked: Asked, beginId: string, waiting: Waiting): Promise<Begun> {
+  private async begun(asked: Asked, beginId: string, waiting: Waiting, unheard: Unheard = { may: false }): Promise<Begun> {
     const end = Date.now() + waiting.timeoutMs;
     for (let pause = firstPause; ; pause = Math.min(2 * pause, longestPause)) {
       const at = performance.now();
-      const answer = await this.wires.exchange(asked, { ...waiting, timeoutMs: Math.max(end - Date.now(), 1) });
+      const answer = await this.wires.exchange(asked, { ...waiting, timeoutMs: Math.max(end - Date.now(), 1) }, unheard);
       const begun = new Begun(this.wires, { timeoutMs: this.timeoutMs }, answer, beginId, at);
+      if (begun.standing === 'wait') unheard.may = false;
       if (begun.standing !== 'wait' || !(await this.wires.again(pause, end, waiting))) return begun;
     }
   }

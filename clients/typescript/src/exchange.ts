@@ -35,6 +35,11 @@ export class Broken extends Error {
   }
 }
 
+/** Whether the daemon may have acted on a request without its caller's knowing. */
+export interface Unheard {
+  may: boolean;
+}
+
 /** The pauses between two sends, in milliseconds: the first, and the longest. */
 export const firstPause = 50;
 export const longestPause = 1000;
@@ -72,9 +77,9 @@ export class Wires {
    * Sends a request until it has an answer that counts, for at most so many milliseconds. The text of the
    * answer is returned; a refusal is thrown. A request is sent again, byte for byte, where nothing of it
    * was sent, or where its repeat is answered as the first one; and where the daemon says that it may
-   * succeed later.
+   * succeed later. Wherever it ends, `unheard` is right.
    */
-  async exchange(asked: Asked, waiting: Waiting): Promise<string> {
+  async exchange(asked: Asked, waiting: Waiting, unheard: Unheard = { may: false }): Promise<string> {
     const end = Date.now() + within(waiting.timeoutMs);
     let pause = firstPause;
     for (;;) {
@@ -86,11 +91,15 @@ export class Wires {
       let final: boolean;
       try {
         const answer = await this.send(asked, left, wait, waiting.signal);
-        if (answer.status < 300) return decodeUtf8(answer.body);
-        failure = refusal(asked, answer);
+        if (answer.status < 300) {
+          unheard.may = true; // until its caller has it
+          return decodeUtf8(answer.body);
+        }
+        failure = refusal(asked, answer); // which says nothing of a send before it
         final = !mayRepeat(failure, answer, Date.now() - begun >= wait * 0.9);
         pause = Math.max(pause, answer.retryAfterMs);
       } catch (error) {
+        if (error instanceof Broken && error.sent) unheard.may = true;
         this.goOn(waiting);
         if (!(error instanceof Broken)) throw error;
         failure = new Unreachable(`${asked.method} ${asked.path}: ${error.message}`, error.sent);

@@ -59,7 +59,7 @@ export function wanted(server: string, tool: string, args: Args, options: BeginO
     ['tool_server', encode(server)],
     ['tool_name', encode(tool)],
   ]);
-  const members = { idempotency_key: key, deadline: deadline?.toISOString(), ...more };
+  const members = { idempotency_key: key, deadline: deadline === undefined || deadline === null ? undefined : timestamp(deadline), ...more };
   for (const [name, value] of Object.entries(members)) {
     if (value !== undefined) texts.set(name, encode(value));
   }
@@ -77,6 +77,12 @@ export function outcomeOf(outcome: Outcome): Map<string, string> {
     if (fact !== undefined) texts.set(name, encode(fact));
   }
   return texts;
+}
+
+/** A time as the protocol writes it. */
+function timestamp(deadline: Date): string {
+  if (typeof deadline.toISOString !== 'function') throw new TypeError(`a deadline is a Date, not ${JSON.stringify(deadline)}`);
+  return deadline.toISOString();
 }
 
 /** The same members with the length and the digest of an answer in its place. */

@@ -134,16 +134,22 @@ assert.deepEqual(warnings, []);
 const taker = new Client({ socket: path.join(dir, 'd') });
 await assert.rejects(taker.call('s', 't', {}, { key: 'k', timeoutMs: NaN }), RangeError);
 
-// A begin that its caller gives up is taken back, unless its id is the caller's own.
-for (const options of [{}, { beginId: 'mine' }]) {
+// A deadline is a Date, and nothing is asked with another.
+said2.length = 0;
+for (const deadline of [Date.now(), 0, '2026-01-02T02:04:05Z']) await assert.rejects(taker.call('s', 't', {}, { key: 'k', deadline }), TypeError);
+await assert.rejects(taker.call('s', 't', {}, { key: 'k', deadline: new Date(NaN) }), RangeError);
+assert.equal(said2.length, 0);
+
+// A begin that is left without its answer is taken back, unless its id is the caller's own.
+for (const options of [{}, { beginId: 'mine' }, { timeoutMs: 50 }, { timeoutMs: 50, beginId: 'mine' }]) {
   said2.length = 0;
   let goOn;
   held2 = new Promise((resolve) => (goOn = resolve));
   const giveUp = new AbortController();
   const given = taker.begin('s', 't', {}, { key: 'k', signal: giveUp.signal, ...options });
   while (said2.length === 0) await new Promise((resolve) => setTimeout(resolve, 1));
-  giveUp.abort();
-  await assert.rejects(given, { name: 'AbortError' });
+  if (options.timeoutMs === undefined) giveUp.abort();
+  await assert.rejects(given, options.timeoutMs === undefined ? { name: 'AbortError' } : Unreachable);
   goOn();
   const end = Date.now() + 5000;
   const back = () => said2.some(([at]) => at === '/v1/traces/t/not-sent');

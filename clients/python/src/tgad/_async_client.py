@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Generator, List,
 
 from . import _verbs
 from ._aio import Wires
-from ._begun import LAST_WORD, UNREPORTED, Begun
+from ._begun import LAST_WORD, TAKEN_BACK, UNREPORTED, Begun
 from ._errors import Error
-from ._exchange import Broken, Closed, Steps, own_headers
+from ._exchange import Broken, Closed, Steps, Unheard, own_headers
 from ._json import encode
 from ._result import Result, Unreachable
 from ._verbs import MISSING, Args, Deadline
@@ -29,7 +29,7 @@ class AsyncClient:
     """A connection to a daemon, for the tasks of event loops. Its methods are those of `Client`.
 
     Cancelling a task ends its waiting and not its call: make it again with the same key to hear
-    what became of it. A task that is cancelled while it waits for a begin returns the permit.
+    what became of it. A begin that has no answer in time, or whose task is cancelled, returns its permit.
     """
 
     def __init__(self, socket: Optional[str] = None, *, name: str = "tgad-python", timeout: float = 30.0, receipts: bool = False) -> None:
@@ -85,7 +85,7 @@ class AsyncClient:
         """Asks to send a call yourself: `async with client.begin(…) as begun`, or await it."""
         texts = _verbs.wanted(server, tool, args, key, deadline, more)
         asked = begin_id or str(uuid.uuid4())
-        return AsyncOpening(self, lambda within: _verbs.begin(texts, asked, within), self._within(timeout), own=begin_id is None)
+        return AsyncOpening(self, lambda within, unheard: _verbs.begin(texts, asked, within, unheard), self._within(timeout), own=begin_id is None)
 
     async def decide(self, trace_id: str, approve: bool, rationale: str, *, about: Optional[str] = None, timeout: Optional[float] = None) -> Result:
         """Votes on what a call asks people; see `Client.decide`."""
@@ -175,7 +175,7 @@ class AsyncClient:
 class AsyncOpening:
     """A begin that was not asked yet: await it, or use it with `async with`."""
 
-    def __init__(self, client: AsyncClient, steps: Callable[[float], Steps[Any]], timeout: float, own: bool) -> None:
+    def __init__(self, client: AsyncClient, steps: Callable[[float, Unheard], Steps[Any]], timeout: float, own: bool) -> None:
         self._client = client
         self._steps = steps
         self._timeout = timeout
@@ -186,10 +186,11 @@ class AsyncOpening:
         return self._ask().__await__()
 
     async def _ask(self) -> AsyncBeginning:
+        unheard = Unheard()
         try:
-            return AsyncBeginning(self._client, await self._client._run(self._steps(self._timeout)))
-        except asyncio.CancelledError:
-            if self._own:
+            return AsyncBeginning(self._client, await self._client._run(self._steps(self._timeout, unheard)))
+        except (Exception, asyncio.CancelledError):
+            if self._own and unheard.may:
                 task = asyncio.ensure_future(self._take_back())
                 self._client._unwanted.add(task)
                 task.add_done_callback(self._client._unwanted.discard)
@@ -199,9 +200,9 @@ class AsyncOpening:
         """Returns the permit of a begin that nobody waits for any more: nothing was sent under it.
         Without, the call would be in doubt although it certainly did not run."""
         try:
-            begun = AsyncBeginning(self._client, await self._client._run(self._steps(LAST_WORD)))
+            begun = AsyncBeginning(self._client, await self._client._run(self._steps(LAST_WORD, Unheard())))
             if begun.standing == "send":
-                await begun.not_sent("its caller was cancelled before it was sent", timeout=LAST_WORD)
+                await begun.not_sent(TAKEN_BACK, timeout=LAST_WORD)
         except (Error, OSError):
             pass  # it is in doubt all the same
 

@@ -122,6 +122,10 @@ class Begun:
 UNREPORTED = "the block ended without finish(), not_sent() or give_up(): the call is in doubt"
 
 
+#: Why a begin that nobody waits for is not sent.
+TAKEN_BACK = "its caller gave it up before it was sent"
+
+
 def last_word(run: Callable[[], object]) -> None:
     """Makes a report that another error must not hide: without it the call is in doubt all the
     same, only later."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Iterator, List, Optional, Type, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Type, TypeVar
 
 from . import _verbs
-from ._begun import UNREPORTED, Begun, last_word
+from ._begun import LAST_WORD, TAKEN_BACK, UNREPORTED, Begun, last_word
 from ._errors import Error
-from ._exchange import Broken, Closed, Steps, own_headers
+from ._exchange import Broken, Closed, Steps, Unheard, own_headers
 from ._json import encode
 from ._result import Result, Unreachable
 from ._sync import Wires
@@ -30,14 +31,16 @@ class Client:
 
     `timeout` is how many seconds a method waits for its answer; each method takes one of its own.
     When that time is over, or `close` is called from another thread, the waiting ends and the call
-    does not: make it again with the same key to hear what became of it.
+    does not: make it again with the same key to hear what became of it. A begin that is left so, or by
+    an exception such as KeyboardInterrupt, returns its permit from a thread of its own.
 
     With `receipts` each result has its receipt. A checkpoint covers a call some seconds later; the method
     `receipt` has the proofs then.
     """
 
     def __init__(self, socket: Optional[str] = None, *, name: str = "tgad-python", timeout: float = 30.0, receipts: bool = False) -> None:
-        self._wires = Wires(_verbs.default_socket(socket), own_headers(name, receipts))
+        self._socket, self._headers = _verbs.default_socket(socket), own_headers(name, receipts)
+        self._wires = Wires(self._socket, self._headers)
         self._timeout = timeout
 
     def __enter__(self) -> Client:
@@ -90,8 +93,33 @@ class Client:
         """Asks to send a call yourself. Use it as a context manager; a block that ends without a
         report leaves the call in doubt."""
         texts = _verbs.wanted(server, tool, args, key, deadline, more)
-        begun = self._run(_verbs.begin(texts, begin_id or str(uuid.uuid4()), self._within(timeout)))
-        return Beginning(self, begun)
+        asked, unheard = begin_id or str(uuid.uuid4()), Unheard()
+        try:
+            return Beginning(self, self._run(_verbs.begin(texts, asked, self._within(timeout), unheard)))
+        except BaseException:
+            if begin_id is None and unheard.may:  # who has the id may ask again
+                self._take_back(lambda: _verbs.begin(texts, asked, LAST_WORD, Unheard()))
+            raise
+
+    def _take_back(self, steps: Callable[[], Steps[Any]]) -> None:
+        """Returns the permit of a begin that nobody waits for any more: nothing was sent under it. Without, the
+        call would be in doubt although it certainly did not run. The caller does not wait for that; the end
+        of the program does, a few seconds at most."""
+        wires = Wires(self._socket, self._headers)  # the client may be closed meanwhile
+
+        def report() -> None:
+            begun = Begun(wires.run(steps()))
+            if begun.standing == "send":
+                wires.run(begun.not_sent_steps(TAKEN_BACK, LAST_WORD))
+
+        def reports() -> None:
+            last_word(report)
+            wires.close()
+
+        try:
+            threading.Thread(target=reports, name="tgad takes a begin back", daemon=False).start()
+        except RuntimeError:
+            pass  # no thread can be had, as at the end of the program: it is in doubt
 
     def decide(self, trace_id: str, approve: bool, rationale: str, *, about: Optional[str] = None, timeout: Optional[float] = None) -> Result:
         """Votes on what a call asks people; after the last vote that is needed the call goes on.

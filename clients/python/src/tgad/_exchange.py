@@ -80,6 +80,32 @@ class Closed(Broken):
 
 Steps = Generator[Union[Send, Sleep], Answer, T]
 
+
+class Unheard:
+    """Whether the daemon may have acted on a request without its caller's knowing."""
+
+    def __init__(self) -> None:
+        self.may = False
+
+    def watch(self, steps: Steps[T]) -> Steps[T]:
+        """The same steps. Wherever they are left, `may` is right."""
+        try:
+            step = next(steps)
+            while True:
+                before = self.may
+                self.may = before or isinstance(step, Send)
+                try:
+                    answer = yield step
+                except Broken as broken:
+                    self.may = before or broken.sent
+                    step = steps.throw(broken)
+                else:
+                    if isinstance(step, Send) and answer.status >= 300:
+                        self.may = before  # a refusal says nothing of a send before it
+                    step = steps.send(answer)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+
 #: The pauses between two sends, in seconds: the first, and the longest.
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 

@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Mapping, Optional, Union, cast
 from urllib.parse import quote, urlencode
 
 from ._codes import StateChecksumMismatch
-from ._exchange import FIRST_PAUSE, LONGEST_PAUSE, Request, Sleep, Steps, exchange, is_time
+from ._exchange import FIRST_PAUSE, LONGEST_PAUSE, Request, Sleep, Steps, Unheard, exchange, is_time
 from ._json import encode, members, parse
 from ._result import Result, error_of
 from ._wire import Approval, Entry, ExecutionState, OpenTrace, Receipt, Timeline
@@ -50,6 +50,8 @@ def wanted(server: str, tool: str, args: Args, key: Optional[str], deadline: Dea
 
 def timestamp(deadline: Union[datetime, timedelta]) -> str:
     """A time as the protocol writes it."""
+    if not isinstance(deadline, (datetime, timedelta)):
+        raise TypeError(f"a deadline is a datetime with a time zone, or a timedelta from now, not {deadline!r}")
     if isinstance(deadline, timedelta):
         deadline = datetime.now(timezone.utc) + deadline
     if deadline.tzinfo is None:
@@ -98,19 +100,21 @@ def call(texts: Mapping[str, str], timeout: float) -> Steps[Result]:
     return Result((yield from exchange(post("/v1/tool-calls", texts), timeout)))
 
 
-def begin(texts: Mapping[str, str], begin_id: str, timeout: float) -> Steps[Dict[str, Any]]:
-    """Asks to send a call, and asks again while another executor is at it."""
+def begin(texts: Mapping[str, str], begin_id: str, timeout: float, unheard: Unheard) -> Steps[Dict[str, Any]]:
+    """Asks to send a call, and asks again while another executor is at it. Wherever it is left, `unheard` says
+    whether the call may have been permitted."""
     request = post("/v1/begin", {**texts, "begin_id": encode(begin_id)})
     end = time.monotonic() + timeout
     pause = FIRST_PAUSE
     while True:
         asked = time.monotonic()
-        answer = members((yield from exchange(request, max(end - asked, 0.001))))
+        answer = members((yield from unheard.watch(exchange(request, max(end - asked, 0.001)))))
         cause, result, args = answer.pop("cause", None), Result(answer.pop("call")), answer.pop("args", None)
         begun: Dict[str, Any] = {name: parse(text) for name, text in answer.items()}
         begun.update(asked=asked, call=result, cause=error_of(cause) if cause else None, args=args, begin_id=begin_id)
         if begun["standing"] != "wait" or not is_time(pause, end):
             return begun
+        unheard.may = False
         yield Sleep(pause)
         if not is_time(0, end):  # it slept for longer
             return begun
