@@ -27,6 +27,9 @@ type Report struct {
 	Records  int // of the ledger
 	Segments int
 	Leaves   int // of the global order
+	// Unread counts traces, and values beside them, that are sealed under keys which cannot be had: the ring
+	// does not have them, or none was given. Of these the links alone are checked, and not what they carry.
+	Unread   int
 	Problems []Problem
 }
 
@@ -71,10 +74,12 @@ func (db *DB) check(ctx context.Context, pace *pacer, work *work) (rep Report, e
 	prefix := db.order.durable()
 	v := db.index.view()
 	defer func() { err = closeView(v, err) }()
-	if v.keys == nil { // who has no key checks the chains all the same
-		v.keys, v.archive = chain.NoKeys{}, newArchive(chain.NoKeys{})
+	tried := &triedKeys{Keys: v.keys}
+	if v.keys == nil {
+		tried.Keys, tried.none = chain.NoKeys{}, true
 	}
-	c := &checker{logger: db.log, ringed: &db.ringed, erased: map[tga.ID]erasedCall{}, doubted: db.doubt != nil, ctx: ctx, v: v, said: time.Now(), pace: pace, work: work, nextLeaf: 1}
+	v.keys, v.archive = tried, newArchive(tried)
+	c := &checker{tried: tried, logger: db.log, ringed: &db.ringed, erased: map[tga.ID]erasedCall{}, doubted: db.doubt != nil, ctx: ctx, v: v, said: time.Now(), pace: pace, work: work, nextLeaf: 1}
 	c.folds.init(1024, 64<<20)
 	for _, step := range []func() error{
 		c.log, c.keys, c.traces, c.segments, c.records, c.orphans, func() error { return c.order(prefix) },
@@ -82,6 +87,9 @@ func (db *DB) check(ctx context.Context, pace *pacer, work *work) (rep Report, e
 		if err := step(); err != nil {
 			return c.Report, err
 		}
+	}
+	if c.Unread > 0 && !tried.none {
+		c.Problems = append(c.Problems, Problem{Err: tga.Errorf(tga.StoreUnavailable, "the key ring does not have the keys of %d traces or values beside them, so what they carry is not verified: put its newest copy back", c.Unread)})
 	}
 	return c.Report, nil
 }
@@ -97,6 +105,7 @@ type checker struct {
 	said    time.Time // when progress was last logged
 	owned   int       // ledger records that some trace's log accounts for
 	ringed  *ringed
+	tried   *triedKeys
 	erased  map[tga.ID]erasedCall // traces whose call was erased, and that may have reserved a key
 
 	leafEntries, leafNotes int
@@ -111,6 +120,35 @@ type checker struct {
 		first uint64
 		at    wal.Position
 	}
+}
+
+// triedKeys are the keys that a check opens with. Who has no key checks the chains all the same: what is
+// sealed under one that cannot be had is read as erased, and counted.
+type triedKeys struct {
+	chain.Keys
+	none    bool // no ring was given
+	missing int
+	counted int
+}
+
+func (k *triedKeys) Open(dst []byte, key chain.KeyID, sealed, aad []byte) ([]byte, error) {
+	out, err := k.Keys.Open(dst, key, sealed, aad)
+	if !k.none && tga.CodeOf(err) != tga.StoreUnavailable {
+		return out, err
+	}
+	k.missing++
+	return nil, chain.ErrKeyDestroyed
+}
+
+// settle forgets what could not be opened by now.
+func (k *triedKeys) settle() { k.counted = k.missing }
+
+// unread counts what was read since [triedKeys.settle], if something of it could not be opened.
+func (c *checker) unread() {
+	if c.tried.missing > c.tried.counted {
+		c.Unread++
+	}
+	c.tried.settle()
 }
 
 // problem records err, unless it says that the store cannot be read at all.
@@ -183,7 +221,9 @@ func (c *checker) keys() error {
 func (c *checker) value(kind keyspace.Kind, key, row []byte) error {
 	stored, err := c.v.content(key, row)
 	if err == nil && slices.Contains(chain.AttachmentKinds, chain.AttachmentKind(kind)) {
+		c.tried.settle()
 		_, err = openValue(key, stored, c.v.keys)
+		c.unread()
 	}
 	if errors.Is(err, chain.ErrKeyDestroyed) {
 		return nil
@@ -239,10 +279,12 @@ func (c *checker) traceOf(id tga.ID) error {
 	}
 	spilled := map[uint64]bool{}
 	rows.spilled = func(seq uint64) { spilled[seq] = true }
+	c.tried.settle()
 	t, err := rows.decode()
 	if err != nil {
 		return c.lost(id, err)
 	}
+	c.unread()
 	folded, err := c.trace(t)
 	if err != nil || folded == nil {
 		return err

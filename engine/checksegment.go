@@ -37,6 +37,7 @@ func (c *checker) segments() error {
 // damage are compared all the same.
 func (c *checker) segment(n uint64, value []byte, stones *int) error {
 	var stop error
+	c.tried.settle()
 	_, err := segment.Walk(bytes.NewReader(value), int64(len(value)), c.v.keys, func(t *segment.Trace, folded *chain.Trace) error {
 		stop = c.archivedTrace(n, t, folded, stones)
 		return stop
@@ -51,6 +52,8 @@ func (c *checker) segment(n uint64, value []byte, stones *int) error {
 }
 
 func (c *checker) archivedTrace(n uint64, t *segment.Trace, folded *chain.Trace, stones *int) error {
+	missing := c.tried.missing > c.tried.counted
+	defer c.tried.settle() // the next one is read then
 	raw, err := c.v.get(keyspace.AppendTombstone(nil, t.ID))
 	if err := c.problem(t.ID, err); err != nil {
 		return err
@@ -69,5 +72,8 @@ func (c *checker) archivedTrace(n uint64, t *segment.Trace, folded *chain.Trace,
 		return err // one that is there is compared as a trace of the store: the removal is to follow
 	}
 	c.count(t)
+	if missing {
+		c.Unread++
+	}
 	return c.record(t, folded)
 }

@@ -41,6 +41,7 @@ type ringed struct {
 	id    tga.ID  // that the store is sealed under; zero: none
 	keyed bool
 	used  *usedKeys
+	lacks int // keys that the store has used, and an older copy of the ring does not have
 }
 
 // numberedRing is a ring that says which numbers its keys have, and can leave some out. A ring that was put
@@ -49,6 +50,8 @@ type ringed struct {
 type numberedRing interface {
 	Last() chain.KeyID
 	Reserve(upTo chain.KeyID) error
+	// Missing counts the numbers that were left out.
+	Missing() int
 }
 
 // usedKeys is the greatest number that a key of the store may have. It is durable before a key of such
@@ -124,10 +127,13 @@ func (r *ringed) leaveOut(o *opening) error {
 	}
 	r.used.upTo = chain.KeyID(used)
 	last := ring.Last()
-	if last >= r.used.upTo {
-		return nil
+	r.lacks = ring.Missing()
+	if last < r.used.upTo {
+		r.lacks += int(r.used.upTo - last)
 	}
-	o.log.Warn("the key ring is an older copy: calls whose keys it does not have cannot be read until a newer copy is put back", "ring", r.id, "last_key", last, "store_used", used)
+	if r.lacks > 0 {
+		o.log.Warn("the key ring is an older copy: calls whose keys it does not have cannot be read until a newer copy is put back", "ring", r.id, "missing_keys", r.lacks, "store_used", used)
+	}
 	if o.readOnly {
 		return nil
 	}

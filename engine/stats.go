@@ -64,6 +64,8 @@ type Stats struct {
 	// a backup: of what the backup had, nothing is known to be missing.
 	Restored   bool
 	Quarantine *Quarantine
+	// MissingKeys counts keys that the store has used, and its key ring, an older copy, does not have.
+	MissingKeys int
 }
 
 // Stats returns the state of the store; it works on a poisoned one too.
@@ -94,6 +96,8 @@ func (db *DB) Stats() Stats {
 
 		LowWater:   db.space.lowWater,
 		Quarantine: db.quarantined.Load(),
+
+		MissingKeys: db.ringed.lacks,
 	}
 	s.Leases, s.Incarnation = db.leases.granted()
 	s.CachedTraces, s.CachedBytes = db.cache.used()

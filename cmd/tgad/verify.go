@@ -23,7 +23,8 @@ both digests of what disagrees:
   TRACE  one trace of the daemon's store.
 
 Without an argument it is the store that --data names, else the daemon's. Nothing is
-written or repaired.`,
+written or repaired. What is sealed under a key that cannot be had is not verified, and
+verify says of how much that is so; that a key ring lacks keys is a fault.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
@@ -39,7 +40,11 @@ written or repaired.`,
 			if id, err := tga.ParseID(args[0]); err == nil {
 				return a.verifyOpen(ctx, id)
 			}
-			v, err := a.VerifyPath(ctx, args[0])
+			conf, err := a.loaded()
+			if err != nil {
+				return err
+			}
+			v, err := a.VerifyPath(ctx, args[0], conf)
 			if errors.Is(err, tga.StateLockAcquireFailed) {
 				return a.verifyHeld(ctx, args[0], err)
 			}

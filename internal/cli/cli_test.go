@@ -118,7 +118,7 @@ func TestInterruptEndsVerify(t *testing.T) {
 		if err := os.WriteFile(file, []byte(head), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := (&Streams{}).VerifyPath(ctx, file); !errors.Is(err, context.Canceled) || ExitCode(err) != ExitInterrupted {
+		if _, err := (&Streams{}).VerifyPath(ctx, file, nil); !errors.Is(err, context.Canceled) || ExitCode(err) != ExitInterrupted {
 			t.Errorf("%.10q: %v, exit code %d", head, err, ExitCode(err))
 		}
 	}
@@ -157,7 +157,7 @@ func TestInterruptedVerifyReadsNoFurther(t *testing.T) {
 	for _, reads := range []int64{1, 2, 8} {
 		ctx := &overAfter{Context: t.Context()}
 		ctx.left.Store(reads)
-		if v, err := (&Streams{}).VerifyPath(ctx, file); !errors.Is(err, context.Canceled) {
+		if v, err := (&Streams{}).VerifyPath(ctx, file, nil); !errors.Is(err, context.Canceled) {
 			t.Errorf("over at read %d: %+v, %v", reads, v, err)
 		}
 		if asked := reads - ctx.left.Load(); asked > reads+3 {

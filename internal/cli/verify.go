@@ -8,6 +8,8 @@ import (
 	"os"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/assemble"
+	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/doctor"
 	"github.com/tgad/tgad/internal/logfile"
 	"github.com/tgad/tgad/internal/ndjson"
@@ -25,6 +27,7 @@ type Verdict struct {
 	Traces  int       `json:"traces"`
 	Entries int       `json:"entries"`
 	Notes   int       `json:"notes"`
+	Unread  int       `json:"unread,omitempty"` // traces, and values beside them, that are sealed under keys which cannot be had
 	Frozen  string    `json:"frozen,omitempty"` // why a store that is whole takes no calls
 	Faults  []Failure `json:"faults"`
 }
@@ -32,9 +35,9 @@ type Verdict struct {
 func (v *Verdict) fault(f Failure) { v.Faults = append(v.Faults, f) }
 
 // VerifyPath verifies what lies at path: a store that is open nowhere, a segment or an
-// export. Nothing is changed but the lock file of a store. An error means that it
+// export. conf, which may be nil, names the key ring of a sealed store. Nothing is changed but the lock file of a store. An error means that it
 // could not be looked at; what was found is in the Verdict.
-func (s *Streams) VerifyPath(ctx context.Context, path string) (Verdict, error) {
+func (s *Streams) VerifyPath(ctx context.Context, path string, conf *config.Config) (Verdict, error) {
 	st, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Verdict{}, tga.Errorf(tga.NotFound, "there is no store and no file: %w", err)
@@ -43,7 +46,7 @@ func (s *Streams) VerifyPath(ctx context.Context, path string) (Verdict, error) 
 		return Verdict{}, err
 	}
 	if st.IsDir() {
-		return s.verifyStore(ctx, path)
+		return s.verifyStore(ctx, path, conf)
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -62,14 +65,25 @@ func (s *Streams) VerifyPath(ctx context.Context, path string) (Verdict, error) 
 	return verifyExport(ctx, watched, path)
 }
 
-func (s *Streams) verifyStore(ctx context.Context, dir string) (v Verdict, err error) {
+func (s *Streams) verifyStore(ctx context.Context, dir string, conf *config.Config) (v Verdict, err error) {
 	v = Verdict{What: "store", Path: dir}
 	if has, err := doctor.HasStore(dir); err != nil {
 		return v, err
 	} else if !has {
 		return v, tga.Errorf(tga.NotFound, "there is no store in %s", dir)
 	}
-	db, err := engine.OpenReadOnly(dir, engine.Options{})
+	var o engine.Options
+	if conf != nil {
+		ring, ringErr := assemble.Keyring(conf, dir)
+		if ringErr != nil {
+			return v, ringErr
+		}
+		if ring != nil {
+			defer func() { err = errors.Join(err, ring.Close()) }()
+			o.Keyring = ring
+		}
+	}
+	db, err := engine.OpenReadOnly(dir, o)
 	if err != nil {
 		return v, v.found(&Unopened{err})
 	}
@@ -90,7 +104,7 @@ func (s *Streams) verifyStore(ctx context.Context, dir string) (v Verdict, err e
 	if err != nil {
 		return v, v.found(err)
 	}
-	v.Traces, v.Entries, v.Notes = report.Traces, report.Entries, report.Notes
+	v.Traces, v.Entries, v.Notes, v.Unread = report.Traces, report.Entries, report.Notes, report.Unread
 	for _, p := range report.Problems {
 		f := FailureOf(p.Err)
 		if !p.TraceID.IsZero() {
@@ -119,15 +133,32 @@ func (v *Verdict) found(err error) error {
 
 func verifySegment(ctx context.Context, f *logfile.Reader, size int64, path string) (Verdict, error) {
 	v := Verdict{What: "segment", Path: path}
-	report, err := segment.Verify(f, size, chain.NoKeys{})
+	var keys sealedTraces
+	report, err := segment.Verify(f, size, &keys)
 	if ctx.Err() != nil {
 		return v, ctx.Err()
 	}
 	if err != nil {
 		return v, v.found(err)
 	}
-	v.OK, v.Traces, v.Entries, v.Notes = true, report.Traces, report.Entries, report.Notes
+	v.OK, v.Traces, v.Entries, v.Notes, v.Unread = true, report.Traces, report.Entries, report.Notes, keys.n
 	return v, nil
+}
+
+// sealedTraces are the keys of who has none, and count the traces that are sealed. The additional data of
+// a part begins with the id of its trace, and a trace's parts are read one after the other.
+type sealedTraces struct {
+	chain.NoKeys
+	last tga.ID
+	n    int
+}
+
+func (k *sealedTraces) Open(dst []byte, key chain.KeyID, sealed, aad []byte) ([]byte, error) {
+	if id := tga.ID(aad[:len(k.last)]); id != k.last {
+		k.last = id
+		k.n++
+	}
+	return k.NoKeys.Open(dst, key, sealed, aad)
 }
 
 func verifyExport(ctx context.Context, f *logfile.Reader, path string) (Verdict, error) {
@@ -151,7 +182,7 @@ func VerifyOpen(ctx context.Context, c *client.Client, trace tga.ID) (Verdict, e
 		return v, err
 	}
 	v.OK, v.Traces, v.Entries, v.Notes = said.OK && len(said.Faults) == 0, said.Traces, said.Entries, said.Notes
-	v.Frozen = said.Frozen
+	v.Unread, v.Frozen = said.Unread, said.Frozen
 	for _, p := range said.Faults {
 		v.fault(FailureOf(p.Err()))
 	}
@@ -170,6 +201,9 @@ func (s *Streams) Verdict(v Verdict) error {
 	} else {
 		if v.OK {
 			s.Printf("ok: %s of %d traces, %d entries, %d notes\n", v.What, v.Traces, v.Entries, v.Notes)
+		}
+		if v.OK && v.Unread > 0 {
+			s.Printf("not verified: what %d traces or values beside them carry is sealed, and its keys were not asked for\n", v.Unread)
 		}
 		if v.Frozen != "" {
 			s.Printf("frozen: %s\n", Clean(v.Frozen))

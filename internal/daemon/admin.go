@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"path/filepath"
+	"strconv"
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/backup/bucket"
@@ -87,7 +88,7 @@ func (q operating) verifyStore() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := wire.Verified{OK: len(rep.Problems) == 0, Traces: rep.Traces, Entries: rep.Entries, Notes: rep.Notes, Faults: []wire.Problem{}}
+	v := wire.Verified{OK: len(rep.Problems) == 0, Traces: rep.Traces, Entries: rep.Entries, Notes: rep.Notes, Unread: rep.Unread, Faults: []wire.Problem{}}
 	for _, found := range rep.Problems {
 		p := problemOf(found.Err)
 		if p.TraceID.IsZero() {
@@ -285,6 +286,8 @@ func (q *request) isReady() (any, error) {
 	m := wire.Health{OK: true}
 	if s.Quarantine != nil {
 		m.Detail = "in quarantine since " + s.Quarantine.Since.String()
+	} else if s.MissingKeys > 0 {
+		m.Detail = "the key ring is an older copy: keys that the store has used are missing: " + strconv.Itoa(s.MissingKeys)
 	}
 	return m, nil
 }

@@ -113,6 +113,7 @@ var stats = []stat{
 	ofFiles(gauge("disk_low_water_bytes", "Free bytes under which no trace is begun.", func(r *reading) float64 { return float64(r.store.LowWater) })),
 	gauge("store_frozen", "1 while nothing may be appended.", func(r *reading) float64 { return truth(r.store.Frozen != "") }),
 	ofFiles(gauge("store_quarantined", "1 while acknowledged appends may be missing.", func(r *reading) float64 { return truth(r.store.Quarantine != nil) })),
+	ofFiles(gauge("keyring_missing_keys", "Keys that the store has used and its key ring, an older copy, does not have.", func(r *reading) float64 { return float64(r.store.MissingKeys) })),
 	ofFiles(gauge("signed_appends", "Appends that the newest signed checkpoint covers, NaN where none is signed.", (*reading).signed)),
 	ofFiles(gauge("signed_timestamp_seconds", "When the newest signed checkpoint was made, NaN where the daemon has made none.", (*reading).signedAt)),
 	ofFiles(gauge("lists_behind", "Appends that the index of lists does not have yet, 0 where there is none.", func(r *reading) float64 {

@@ -160,11 +160,11 @@ func (r *Ring) Info() (Info, error) {
 	if err := r.usable(); err != nil {
 		return Info{}, err
 	}
-	i := Info{ID: r.id, Command: r.opts.KEK.from() == fromProgram, Subjects: len(r.subjects)}
+	i := Info{ID: r.id, Command: r.opts.KEK.from() == fromProgram, Subjects: len(r.subjects), Missing: int(r.blanks)}
 	err := r.each(func(_ chain.KeyID, s slot, raw []byte, ok bool) error {
 		switch {
 		case !ok && blank(raw):
-			i.Missing++
+			// counted when they were left out, or read
 		case !ok:
 			i.Damaged++
 		case s.state == destroyed:

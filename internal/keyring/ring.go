@@ -55,6 +55,7 @@ type Ring struct {
 	mu       sync.Mutex
 	file     *os.File
 	slots    uint64                      // whole ones that the file has room for
+	blanks   uint64                      // slots among them that were left out
 	next     uint64                      // the next of a batch that nobody has yet
 	made     uint64                      // the last of that batch
 	subjects map[tag][]chain.KeyID       // not destroyed, the one that new traces get last
@@ -157,9 +158,12 @@ func (r *Ring) load() error {
 		}
 	}
 	r.next, r.made = r.slots+1, r.slots
-	return r.each(func(n chain.KeyID, s slot, _ []byte, ok bool) error {
-		if ok && (s.state == ofSubject || s.state == retired) {
+	return r.each(func(n chain.KeyID, s slot, raw []byte, ok bool) error {
+		switch {
+		case ok && (s.state == ofSubject || s.state == retired):
 			r.remember(n, s)
+		case !ok && blank(raw):
+			r.blanks++
 		}
 		return nil
 	})
@@ -343,8 +347,17 @@ func (r *Ring) Reserve(n chain.KeyID) error {
 		r.err = tga.Errorf(tga.StoreUnavailable, "write key ring %s: %w", r.path, err)
 		return r.err
 	}
+	r.blanks += uint64(n) - r.slots
 	r.slots, r.next, r.made = uint64(n), uint64(n)+1, uint64(n)
 	return nil
+}
+
+// Missing counts the numbers that were left out: the store has used them, and only a newer copy of the ring
+// has their keys.
+func (r *Ring) Missing() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return int(r.blanks)
 }
 
 // put writes to the file and syncs it. After an error nothing is written any more.

@@ -59,6 +59,7 @@ var figures = []struct {
 	}},
 	{"Now", []figure{
 		{"ready", "tgad_ready", yes}, {"frozen", "tgad_store_frozen", yes}, {"quarantined", "tgad_store_quarantined", yes},
+		{"keys that an older key ring does not have", "tgad_keyring_missing_keys", count},
 		{"calls under way", "tgad_calls_in_flight", count}, {"in doubt", "tgad_in_doubt", count}, {"waiting for approval", "tgad_approvals_pending", count},
 		{"leases held", "tgad_leases", count}, {"of those by peers", "tgad_leases_over_socket", count}, {"streams open", "tgad_streams", count},
 		{"the index of lists is behind by", "tgad_lists_behind", appendsBehind}, {"the configuration was taken", "tgad_config_reload_success", yes},

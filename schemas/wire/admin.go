@@ -17,6 +17,7 @@ type Verified struct {
 	Traces  int       `json:"traces"`
 	Entries int       `json:"entries"`
 	Notes   int       `json:"notes"`
+	Unread  int       `json:"unread,omitempty"` // traces, and values beside them, that are sealed under keys which cannot be had: what they carry is not verified
 	Frozen  string    `json:"frozen,omitempty"` // why the store takes no writes
 	Faults  []Problem `json:"faults"`
 }
