@@ -82,6 +82,11 @@ func Run(ctx context.Context, o Options) (err error) {
 	if !peersAreKnown && o.Near == nil {
 		return tga.Errorf(tga.PermissionDenied, "the daemon does not serve on %s: who connects to it is known on Linux only", goruntime.GOOS)
 	}
+	if !isHanded() {
+		if _, err := fits(o.Socket, o.Config.Socket.Group); err != nil {
+			return err
+		}
+	}
 	d, err := open(ctx, o)
 	if err != nil {
 		return err

@@ -40,10 +40,7 @@ type socket struct {
 // umask would do the same, but it belongs to the whole process, and a file that another
 // goroutine makes meanwhile would get it too.
 func listen(path, group string) (s *socket, err error) {
-	if n := len(path); n == 0 || n > MaxSocketPath {
-		return nil, tga.Errorf(tga.ValidationError, "the socket path %q has %d bytes: want 1 to %d", path, n, MaxSocketPath)
-	}
-	gid, err := groupID(group)
+	gid, err := fits(path, group)
 	if err != nil {
 		return nil, err
 	}
@@ -102,6 +99,35 @@ func listen(path, group string) (s *socket, err error) {
 	return &socket{Listener: l, path: path, info: info, lock: lock}, nil
 }
 
+// fits refuses a place where no socket can be, whoever listens there: it is asked before a store is made.
+// Nothing is changed. gid is the number of the group.
+func fits(path, group string) (gid int, err error) {
+	if n := len(path); n == 0 || n > MaxSocketPath {
+		return 0, tga.Errorf(tga.ValidationError, "the socket path %q has %d bytes: want 1 to %d", path, n, MaxSocketPath)
+	}
+	if gid, err = groupID(group); err != nil {
+		return 0, err
+	}
+	if info, err := os.Stat(filepath.Dir(path)); err == nil {
+		if err := fitDir(filepath.Dir(path), info.Mode()); err != nil {
+			return 0, err
+		}
+	}
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return gid, nil
+	case err != nil:
+		return 0, unavailable("look at "+path, err)
+	case info.Mode().Type() != fs.ModeSocket:
+		return 0, tga.Errorf(tga.PermissionDenied, "%s is there and is no socket (%v)", path, info.Mode())
+	}
+	if uid, ok := ownerOf(info); ok && int(uid) != os.Geteuid() {
+		return 0, tga.Errorf(tga.PermissionDenied, "%s is the socket of uid %d", path, uid)
+	}
+	return gid, nil
+}
+
 // Close stops listening and removes the socket, if it is still this one.
 func (s *socket) Close() error {
 	err := s.Listener.Close()
@@ -139,7 +165,11 @@ func socketDir(dir string, gid int) error {
 	if err != nil {
 		return unavailable("look at the socket's directory", err)
 	}
-	if mode := info.Mode(); !mode.IsDir() || mode.Perm()&0o002 != 0 && mode&os.ModeSticky == 0 {
+	return fitDir(dir, info.Mode())
+}
+
+func fitDir(dir string, mode fs.FileMode) error {
+	if !mode.IsDir() || mode.Perm()&0o002 != 0 && mode&os.ModeSticky == 0 {
 		return tga.Errorf(tga.PermissionDenied, "the socket's directory %s has mode %v: anybody could replace the socket", dir, mode)
 	}
 	return nil
@@ -165,28 +195,14 @@ func privateDir(parent string) (string, error) {
 	return "", unavailable("make socket", err)
 }
 
-// unused refuses a path that something else is at: no socket, another user's socket, or
-// one that somebody answers on. A socket that nobody listens on is the remains of a
+// unused refuses a socket that somebody answers on. One that nobody listens on is the remains of a
 // daemon that was killed, and is replaced.
 func unused(path string) error {
-	info, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return unavailable("look at "+path, err)
-	}
-	if info.Mode().Type() != fs.ModeSocket {
-		return tga.Errorf(tga.PermissionDenied, "%s is there and is no socket (%v)", path, info.Mode())
-	}
-	if uid, ok := ownerOf(info); ok && int(uid) != os.Geteuid() {
-		return tga.Errorf(tga.PermissionDenied, "%s is the socket of uid %d", path, uid)
-	}
 	c, err := net.DialTimeout("unix", path, time.Second)
 	if err == nil {
 		return errors.Join(tga.Errorf(tga.StateLockAcquireFailed, "somebody listens on %s", path), c.Close())
 	}
-	if !errors.Is(err, syscall.ECONNREFUSED) {
+	if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, fs.ErrNotExist) {
 		return tga.Errorf(tga.StateLockAcquireFailed, "%s may be in use: %w", path, err)
 	}
 	return nil

@@ -1,7 +1,10 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -9,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -179,6 +183,31 @@ func TestSocketPathIsNotTakenOver(t *testing.T) {
 	}
 	_, err = listen(filepath.Join(open, "s.sock"), "")
 	wantCode(t, err, tga.PermissionDenied)
+}
+
+// TestNoStoreWithoutASocket: a daemon whose socket cannot be where it is to be makes no store first.
+func TestNoStoreWithoutASocket(t *testing.T) {
+	dir := shortDir(t)
+	for name, err := range map[string]error{
+		"file": os.WriteFile(filepath.Join(dir, "file"), nil, 0o600), "link": os.Symlink("nowhere", filepath.Join(dir, "link")),
+		"open": errors.Join(os.Mkdir(filepath.Join(dir, "open"), 0o700), os.Chmod(filepath.Join(dir, "open"), 0o777)),
+	} {
+		if err != nil {
+			t.Fatal(name, err)
+		}
+	}
+	for path, group := range map[string]string{
+		"file": "", "link": "", "file/s": "", "file/deep/s": "", "open/s": "", strings.Repeat("s", MaxSocketPath): "", "s": "no such group",
+	} {
+		o := Options{Data: filepath.Join(dir, "data"), Socket: filepath.Join(dir, path), Config: config.Default(), Logger: slog.New(slog.DiscardHandler)}
+		o.Config.Socket.Group = group
+		if err := Run(t.Context(), o); err == nil {
+			t.Errorf("%s: it served", path)
+		}
+		if _, err := os.Lstat(o.Data); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: a store was made: %v", path, err)
+		}
+	}
 }
 
 func TestForeignSocketIsRefused(t *testing.T) {

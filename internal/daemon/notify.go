@@ -32,14 +32,19 @@ func notify(state string) error {
 
 const firstHandedFD = 3
 
+// isHanded says whether the service manager has a socket for this process.
+func isHanded() bool {
+	return os.Getenv("LISTEN_PID") == strconv.Itoa(os.Getpid()) && os.Getenv("LISTEN_FDS") != ""
+}
+
 // handed returns the listening socket that the service manager made for this process
 // (sd_listen_fds(3)), nil where it made none. The variables are taken out of the
 // environment: a child must not think they are for it.
 func handed() (net.Listener, error) {
-	pid, fds := os.Getenv("LISTEN_PID"), os.Getenv("LISTEN_FDS")
-	if pid != strconv.Itoa(os.Getpid()) || fds == "" {
+	if !isHanded() {
 		return nil, nil
 	}
+	fds := os.Getenv("LISTEN_FDS")
 	for _, name := range []string{"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"} {
 		if err := os.Unsetenv(name); err != nil {
 			return nil, tga.Errorf(tga.ValidationError, "socket activation: %w", err)
