@@ -66,14 +66,21 @@ func ScalarText(v []byte) string {
 	}
 	switch c := v[0]; {
 	case c == '"':
-		var s string
-		if json.Unmarshal(v, &s) == nil {
-			return s
-		}
+		return Text(v)
 	case c == '-' || c >= '0' && c <= '9':
 		return string(v)
 	}
 	return ""
+}
+
+// Text is the text of a JSON string, "" for anything else: what the protocol calls a name or a URI is a
+// string, and 7 is not "7".
+func Text(v []byte) string {
+	var s string
+	if len(v) == 0 || v[0] != '"' || json.Unmarshal(v, &s) != nil {
+		return ""
+	}
+	return s
 }
 
 // At returns the value under a JSON Pointer (RFC 6901) in a document; nil where there

@@ -32,6 +32,11 @@ func (e *Envelope) IsRequest() bool      { return e.Method != "" && e.ID.Present
 func (e *Envelope) IsNotification() bool { return e.Method != "" && !e.ID.Present() }
 func (e *Envelope) IsAnswer() bool       { return e.Method == "" && e.ID.Present() && !e.Batch }
 
+// IsStray tells an answer to no request: its id is null or not there. JSON-RPC has errors of that kind.
+func (e *Envelope) IsStray() bool {
+	return e.Bad == "" && e.Method == "" && !e.ID.Present() && !e.Batch
+}
+
 // Longest id, method and member name that are kept.
 const (
 	maxName = 256

@@ -141,6 +141,37 @@ func TestManyAnswersToOneQuestion(t *testing.T) {
 	has(t, h.ask("2", "echo", `{"n":1}`), `"n":1`)
 }
 
+// TestAnswerToNoRequest: an answer of the tool server's whose id is null or not there is nobody's. Over HTTP it
+// stands in no client's POST.
+func TestAnswerToNoRequest(t *testing.T) {
+	w := newWorld(t)
+	var all strings.Builder
+	for _, id := range []string{"", `"id":null,`} {
+		for _, what := range []string{`"result":{"stray":1}`, `"error":{"code":-32700,"message":"stray"}`} {
+			all.WriteString(`{"jsonrpc":"2.0",` + id + what + "}\n")
+		}
+	}
+	if err := os.WriteFile(w.journal+".instead", []byte(all.String()+`{"jsonrpc":"2.0","id":ID,"result":{"tools":[]}}`+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h := w.start()
+	h.write(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
+	for { // JSON-RPC knows errors of no request
+		line := h.readLine()
+		lacks(t, line, `"result":{"stray"`)
+		if strings.Contains(line, `"id":1`) {
+			break
+		}
+	}
+	url := w.listening()
+	for _, header := range [][]string{nil, session2025(t, url)} {
+		status, got := post(t, url, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, header...)
+		if has(t, got, `"id":1`, `"tools":[]`); status != 200 || strings.Contains(got, "stray") {
+			t.Errorf("%d %s", status, got)
+		}
+	}
+}
+
 // TestServerThatNeverListsItsTools: a call that has to see the definition first is refused when
 // the tool server has not shown it in time, and nothing is sent.
 func TestServerThatNeverListsItsTools(t *testing.T) {

@@ -305,7 +305,7 @@ func nameOf(f *frames.Frame) string {
 	if err != nil {
 		return ""
 	}
-	return mcpraw.ScalarText(mcpraw.At(params, "/name"))
+	return mcpraw.Text(mcpraw.At(params, "/name"))
 }
 
 // rewrite is a message with another string at a place in its params.

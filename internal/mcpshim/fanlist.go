@@ -271,7 +271,7 @@ func (m *member) offered(item []byte) []byte {
 	if !ok {
 		return nil
 	}
-	seen := m.names.Seen(mcpraw.ScalarText(item[from:to]))
+	seen := m.names.Seen(mcpraw.Text(item[from:to]))
 	if of, _, err := m.f.behind(seen); err != nil || of != m {
 		return nil
 	}

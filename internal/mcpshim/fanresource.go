@@ -30,7 +30,7 @@ func (m *member) has(uri string) bool {
 
 // offeredResource is an item of resources/list; nil where the client is not to have it.
 func (m *member) offeredResource(item []byte) []byte {
-	if !m.has(mcpraw.ScalarText(mcpraw.At(item, "/uri"))) {
+	if !m.has(mcpraw.Text(mcpraw.At(item, "/uri"))) {
 		return nil
 	}
 	return item
@@ -38,7 +38,7 @@ func (m *member) offeredResource(item []byte) []byte {
 
 // offeredTemplate is an item of resources/templates/list. Two tool servers may have the same one.
 func (m *member) offeredTemplate(item []byte) []byte {
-	template := mcpraw.ScalarText(mcpraw.At(item, "/uriTemplate"))
+	template := mcpraw.Text(mcpraw.At(item, "/uriTemplate"))
 	if !m.resources.PermitTemplate(template) || m.f.g.resources != nil && !m.f.g.resources.PermitTemplate(template) {
 		return nil
 	}
@@ -54,7 +54,7 @@ func (f *fan) owned(all [][]byte) [][]byte {
 		}
 		all[i] = nil
 		for _, item := range items {
-			if f.claim(mcpraw.ScalarText(mcpraw.At(item, "/uri")), m) != m {
+			if f.claim(mcpraw.Text(mcpraw.At(item, "/uri")), m) != m {
 				f.g.log.Debug("a resource was left out: another tool server has it", "tool_server", m.s.opts.Server)
 				continue
 			}
@@ -90,7 +90,11 @@ func (f *fan) resource(msg *frames.Frame, pointer string) {
 		f.refuse(msg, mcpraw.CodeInvalidParams, tga.Errorf(tga.ValidationError, "want params").At("/params"))
 		return
 	}
-	uri := mcpraw.ScalarText(mcpraw.At(params, pointer))
+	uri := mcpraw.Text(mcpraw.At(params, pointer))
+	if uri == "" {
+		f.refuse(msg, mcpraw.CodeInvalidParams, tga.Errorf(tga.NotFound, "the request has no URI, or none that can be read").At("/params"+pointer))
+		return
+	}
 	var may []*member
 	for _, m := range f.members {
 		if pointer == refURI && m.offeredTemplate(mcpraw.At(params, "/ref")) != nil || m.has(uri) {

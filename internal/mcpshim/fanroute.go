@@ -80,7 +80,7 @@ func (f *fan) request(msg *frames.Frame) {
 		params, err := msg.Bytes(msg.Params, maxParams)
 		switch of := string(mcpraw.At(params, "/ref/type")); {
 		case err == nil && of == `"ref/prompt"`:
-			f.route(msg, "/ref/name", mcpraw.ScalarText(mcpraw.At(params, "/ref/name")))
+			f.route(msg, "/ref/name", mcpraw.Text(mcpraw.At(params, "/ref/name")))
 		case err == nil && of == `"ref/resource"`:
 			f.resource(msg, refURI)
 		default:

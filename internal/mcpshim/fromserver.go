@@ -30,6 +30,9 @@ func (c *conv) fromServer(l *link, f *frames.Frame) {
 		if c.ask(l, f) {
 			c.toClient(f)
 		}
+	case f.IsStray() && f.Result.Present():
+		c.s.log.Warn("an answer to no request was dropped", "bytes", f.Size)
+		f.Close()
 	default:
 		c.subs.notified(f)
 	}

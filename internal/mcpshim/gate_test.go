@@ -131,10 +131,15 @@ func TestCallWithoutAName(t *testing.T) {
 	w := newWorld(t)
 	h := w.gated(w.behind("a", names.Names{}))
 	h.greet()
-	for i, params := range []string{"", `,"params":{}`, `,"params":[1]`, `,"params":{"name":"a__charge","name":"a__look","arguments":{}}`} {
+	for i, c := range [][3]string{
+		{"tools/call", "", "/name"}, {"tools/call", `,"params":{}`, "/name"}, {"tools/call", `,"params":[1]`, "/name"}, {"tools/call", `,"params":{"name":7}`, "/name"},
+		{"tools/call", `,"params":{"name":"a__charge","name":"a__look","arguments":{}}`, "/name"}, {"prompts/get", `,"params":{"name":7}`, "/name"},
+		{"completion/complete", `,"params":{"ref":{"type":"ref/prompt","name":7}}`, "/name"},
+		{"completion/complete", `,"params":{"ref":{"type":"ref/resource","uri":7}}`, "/ref/uri"}, {"resources/read", `,"params":{"uri":7}`, "/uri"}, {"resources/read", `,"params":{}`, "/uri"},
+	} {
 		id := strconv.Itoa(i + 1)
-		h.write(`{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call"` + params + `}`)
-		has(t, h.answer(id), string(tga.NotFound), "/params/name")
+		h.write(`{"jsonrpc":"2.0","id":` + id + `,"method":"` + c[0] + `"` + c[1] + `}`)
+		has(t, h.answer(id), string(tga.NotFound), "/params"+c[2], "or none that can be read")
 	}
 }
 

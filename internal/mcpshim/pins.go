@@ -61,7 +61,7 @@ func definitions(result []byte) []definition {
 	}
 	var all []definition
 	for _, raw := range list {
-		name := mcpraw.ScalarText(mcpraw.At(raw, "/name"))
+		name := mcpraw.Text(mcpraw.At(raw, "/name"))
 		if name == "" {
 			continue
 		}

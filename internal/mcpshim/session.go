@@ -365,8 +365,8 @@ func (s *session) route(m *frames.Frame) (e *exchange, last, only bool) {
 		return s.waits[frames.KeyOf(id)], false, true
 	}
 	switch {
-	case m.Bad != "":
-		return nil, false, true // no message: over HTTP there is no place for it
+	case m.Bad != "" || m.IsStray():
+		return nil, false, true // no message, or of no request: over HTTP there is no place for it
 	case m.IsAnswer():
 		return s.waits[frames.KeyOf(m.RawID)], true, false
 	case m.Method == "notifications/progress":

@@ -231,11 +231,11 @@ func (o *opening) saw(f *frames.Frame) {
 		if o.subscribed == nil {
 			o.subscribed = map[string][]byte{}
 		}
-		if uri := mcpraw.ScalarText(mcpraw.At(params, "/uri")); uri != "" && len(o.subscribed) < maxSubscriptions {
+		if uri := mcpraw.Text(mcpraw.At(params, "/uri")); uri != "" && len(o.subscribed) < maxSubscriptions {
 			o.subscribed[uri] = params
 		}
 	case "resources/unsubscribe":
-		delete(o.subscribed, mcpraw.ScalarText(mcpraw.At(params, "/uri")))
+		delete(o.subscribed, mcpraw.Text(mcpraw.At(params, "/uri")))
 	}
 }
 
