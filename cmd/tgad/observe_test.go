@@ -140,7 +140,7 @@ metrics = "unix:metrics.sock"
 	}
 	report := func() (o struct {
 		Calls, Twice int
-		NoAnswer     int `json:"no_answer"`
+		Open         int
 		Would, Rules map[string]int
 	}) {
 		t.Helper()
@@ -154,7 +154,7 @@ metrics = "unix:metrics.sock"
 		}
 		return o
 	}
-	if got, want := fmt.Sprintf("%+v", report()), "{Calls:5 Twice:2 NoAnswer:2 Would:map[in_doubt:1 sent:3 served:1] Rules:map[NEEDS_APPROVAL:5]}"; got != want {
+	if got, want := fmt.Sprintf("%+v", report()), "{Calls:5 Twice:2 Open:2 Would:map[in_doubt:1 sent:3 served:1] Rules:map[NEEDS_APPROVAL:5]}"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	has(over(filepath.Join(dir, "metrics.sock")).get(t, "/metrics"), `tgad_gateway_observed_total{identity="",server="payments",would="served"} 1`, `tgad_gateway_observed_total{identity="",server="payments",would="in_doubt"} 1`)
@@ -164,7 +164,7 @@ metrics = "unix:metrics.sock"
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	has(string(out), "5 calls passed and were recorded. 2 have no answer. 2 ran although the same call had run, or may have run.", "payments/charge_opaque", "3 sent, 1 in_doubt, 1 served", "5 NEEDS_APPROVAL", "tgad_gateway_observed_total")
+	has(string(out), "5 calls passed and were recorded. 2 are open: in doubt, or under way. 2 ran although the same call had run, or may have run.", "payments/charge_opaque", "3 sent, 1 in_doubt, 1 served", "5 NEEDS_APPROVAL", "tgad_gateway_observed_total")
 	if n := charges(); n != 5 {
 		t.Errorf("%d charges at the end", n)
 	}

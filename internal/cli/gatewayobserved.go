@@ -28,8 +28,9 @@ func (g *gateway) observed() *cobra.Command {
 		Use:   "observed --config FILE",
 		Short: "Say what a gateway saw in observe mode, and what it would have done",
 		Long: `observed reads the log of a gateway whose configuration says mode = "observe". Of each tool it
-says how many calls passed, how many of them have no answer, how many ran although the same
-call had run or may have run, and what the gateway would have done with them.`,
+says how many calls passed, how many of them are open, how many ran although the same call had
+run or may have run, and what the gateway would have done with them. A call is open if nobody
+answered it, and also if the answer does not say what happened.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := g.load(); err != nil {
@@ -72,11 +73,11 @@ type observation struct {
 	Namespace  string                `json:"namespace"`
 	ToolServer string                `json:"tool_server"`
 	ToolName   string                `json:"tool_name"`
-	Calls      int                   `json:"calls"`     // that may have reached the tool server
-	NoAnswer   int                   `json:"no_answer"` // those of them that are in doubt or under way
-	Twice      int                   `json:"twice"`     // those that ran although the same call had run, or may have
-	Would      map[mcpshim.Would]int `json:"would"`     // what the log would have led to
-	Rules      map[string]int        `json:"rules"`     // what the rules say: APPROVE, …
+	Calls      int                   `json:"calls"` // that may have reached the tool server
+	Open       int                   `json:"open"`  // those of them that are in doubt or under way, answered or not
+	Twice      int                   `json:"twice"` // those that ran although the same call had run, or may have
+	Would      map[mcpshim.Would]int `json:"would"` // what the log would have led to
+	Rules      map[string]int        `json:"rules"` // what the rules say: APPROVE, …
 }
 
 // isTwice are what a governed call is kept from running twice by.
@@ -116,7 +117,7 @@ func readObserved(ctx context.Context, log *client.Client) (all []*observation, 
 		if state, err := tga.ParseState(tr.Call.State); err != nil {
 			return nil, fmt.Errorf("trace %s: %w", t.TraceID, err)
 		} else if !state.Terminal() {
-			o.NoAnswer++
+			o.Open++
 		}
 	}
 	slices.SortFunc(all, func(a, b *observation) int {
@@ -150,7 +151,7 @@ func seenIn(tr *wire.Timeline) (would mcpshim.Would, rules string, err error) {
 
 func (g *gateway) tellObserved(all []*observation) error {
 	var rows [][]string
-	var calls, none, two int
+	var calls, open, two int
 	for _, o := range all {
 		if g.JSON {
 			if err := g.Line(o); err != nil {
@@ -158,8 +159,8 @@ func (g *gateway) tellObserved(all []*observation) error {
 			}
 			continue
 		}
-		calls, none, two = calls+o.Calls, none+o.NoAnswer, two+o.Twice
-		rows = append(rows, []string{o.Namespace, o.ToolServer + "/" + o.ToolName, fmt.Sprint(o.Calls), fmt.Sprint(o.NoAnswer), fmt.Sprint(o.Twice), counted(o.Would), counted(o.Rules)})
+		calls, open, two = calls+o.Calls, open+o.Open, two+o.Twice
+		rows = append(rows, []string{o.Namespace, o.ToolServer + "/" + o.ToolName, fmt.Sprint(o.Calls), fmt.Sprint(o.Open), fmt.Sprint(o.Twice), counted(o.Would), counted(o.Rules)})
 	}
 	if g.JSON {
 		return nil
@@ -168,8 +169,8 @@ func (g *gateway) tellObserved(all []*observation) error {
 		g.Printf("no call was observed: [gateway] mode = \"observe\" has calls recorded\n")
 		return nil
 	}
-	g.Printf("%d calls passed and were recorded. %d have no answer. %d ran although the same call had run, or may have run.\n\n", calls, none, two)
-	if err := g.Table([]string{"NAMESPACE", "TOOL", "CALLS", "NO ANSWER", "TWICE", "WOULD HAVE BEEN", "RULES"}, rows); err != nil {
+	g.Printf("%d calls passed and were recorded. %d are open: in doubt, or under way. %d ran although the same call had run, or may have run.\n\n", calls, open, two)
+	if err := g.Table([]string{"NAMESPACE", "TOOL", "CALLS", "OPEN", "TWICE", "WOULD HAVE BEEN", "RULES"}, rows); err != nil {
 		return err
 	}
 	g.Printf("\nCalls that would have been refused as invalid, and those that passed while the log was away, are not recorded: tgad_gateway_observed_total counts them.\n")
