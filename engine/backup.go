@@ -264,6 +264,11 @@ func restoreIn(ctx context.Context, backup, temp string, at Point, opts Options)
 	if err != nil {
 		return err
 	}
+	if m == nil { // a copy of a store's directory may do
+		if _, err := fs.Stat(fs.PathJoin(backup, logName)); errors.Is(err, os.ErrNotExist) {
+			return tga.Errorf(tga.NotFound, "there is no backup in %s, and no store", backup)
+		}
+	}
 	if m != nil && at.Time > m.Made {
 		return tga.Errorf(tga.ValidationError, "%s: the backup was made at %s", at.Time, m.Made)
 	}

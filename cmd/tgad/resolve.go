@@ -41,8 +41,9 @@ func (a *app) resolve() *cobra.Command {
 The evidence is stored with the effect, and your name beside it. Whoever asks with the
 same key is served this outcome.
 
-` + r.many.help() + ` In --evidence, {key} and
-{trace} stand for those of each call: --evidence @statements/{key}.txt.`,
+` + r.many.help() + `
+In --evidence, {key} and {trace} stand for those of each call: --evidence
+@statements/{key}.txt.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := r.read(); err != nil {

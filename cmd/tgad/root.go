@@ -95,6 +95,7 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 verification failed, 4 a call is in doubt,
 	}
 	root.AddCommand(cli.Commands(&a.Streams))
 	cli.ArgsAreUsage(root)
+	cli.NarrowHelp(root)
 	if err := completeFlags(root); err != nil {
 		panic(err) // a flag of the table is of no verb
 	}

@@ -44,6 +44,7 @@ func (d Database) Run(program string) int {
 	root.PersistentFlags().StringVar(&socket, "socket", DefaultSocket(), "the daemon's socket (or $TGAD_SOCKET)")
 	root.AddCommand(Serve(s, &socket, d.Open), d.pg(s), d.copyStore(s), Commands(s))
 	ArgsAreUsage(root)
+	NarrowHelp(root)
 	root.SetArgs(os.Args[1:])
 	return s.Fail(root.ExecuteContext(ctx))
 }

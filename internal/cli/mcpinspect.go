@@ -23,8 +23,9 @@ func (m *mcp) inspect() *cobra.Command {
 		Short: "List the tools of a tool server and their licences",
 		Long: `inspect starts the tool server, lists its tools, and ends it. Class and licence are what
 the configuration says; without it every tool is a write tool about which nothing is
-attested. A hint of the tool server's is no attestation: it is shown as one, and believed only with --trust-hints. A tool
-whose definition is not the pinned one is marked; --accept pins what is there now.
+attested. A hint of the tool server's is no attestation: it is shown as one, and believed only
+with --trust-hints. A tool whose definition is not the pinned one is marked; --accept pins what
+is there now.
 
 What follows the table, and --toml prints alone, is for the configuration: the server, and
 a row for each tool whose hints say that repeating it is harmless. Who pastes a row attests

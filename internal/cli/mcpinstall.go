@@ -45,8 +45,8 @@ tgad mcp, which then starts that command. Environment, comments and all other se
 they are. It prints the commands before and after, keeps a backup, and replaces the file at
 once. A second install changes nothing. tgad mcp uninstall puts back what was there.
 
-CLIENT is one of ` + strings.Join(setup.ClientNames(), ", ") + `. For another client with the same form of
-file, name a similar client and the --file.
+CLIENT is one of ` + strings.Join(setup.ClientNames(), ", ") + `.
+For another client with the same form of file, name a similar client and the --file.
 
 The flags --data, --config, --socket, --state and --trust-hints are written into the file, with
 absolute paths. Start the client anew afterwards.`,

@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"io"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/spf13/cobra"
 )
 
 // Wrap breaks text into lines of at most width characters. The first line starts with
@@ -25,6 +28,44 @@ func Wrap(text, lead string, width int) string {
 	}
 	b.WriteString(line)
 	return b.String()
+}
+
+// HelpWidth is the longest line of a help text.
+const HelpWidth = 100
+
+// NarrowHelp breaks the long lines of what a program, and each verb below it, says of how it is called:
+// cobra writes the words on a flag as one line.
+func NarrowHelp(root *cobra.Command) {
+	usage := root.UsageFunc()
+	root.SetUsageFunc(func(c *cobra.Command) error {
+		out := c.OutOrStderr()
+		var said strings.Builder
+		c.SetOut(&said)
+		defer c.SetOut(out)
+		if err := usage(c); err != nil {
+			return err
+		}
+		for line := range strings.Lines(said.String()) {
+			if _, err := io.WriteString(out, narrow(line)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// narrow breaks a line of help. What follows goes on under the words on the flag or verb that it begins with.
+func narrow(line string) string {
+	if utf8.RuneCountInString(line) <= HelpWidth+1 {
+		return line
+	}
+	text := strings.TrimLeft(line, " ")
+	lead := line[:len(line)-len(text)]
+	if i := strings.Index(text, "   "); i > 0 {
+		words := strings.TrimLeft(text[i:], " ")
+		lead, text = line[:len(line)-len(words)], words
+	}
+	return Wrap(text, lead, HelpWidth) + "\n"
 }
 
 // Shorten cuts s to at most n characters; what is cut shows as an ellipsis.

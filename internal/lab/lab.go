@@ -38,6 +38,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root.AddCommand(hidden()...)
 	root.AddCommand(adapterVerb())
 	cli.ArgsAreUsage(root)
+	cli.NarrowHelp(root)
 	root.SetArgs(args)
 	return s.Fail(root.ExecuteContext(ctx))
 }

@@ -81,8 +81,19 @@ func Open(ctx context.Context, path string, watch func(*Reader) (stop func())) (
 	if tga.CodeOf(f.Fault) == tga.StoreUnavailable {
 		return nil, f.Fault
 	}
+	if f.Fault != nil && f.Kind == Export && f.Found.Entries == 0 && !f.hasLines() {
+		return nil, tga.Errorf(tga.ValidationError, "%s is no sealed segment, no export and no evidence file", path)
+	}
 	f.sort()
 	return f, nil
+}
+
+// hasLines reports whether a file begins as a line of an export does, which may be damaged behind that.
+func (f *File) hasLines() bool {
+	head := make([]byte, 64)
+	n, _ := f.file.ReadAt(head, 0) // what cannot be read is not shown
+	head = bytes.TrimLeft(head[:n], " \t\r\n")
+	return bytes.HasPrefix(head, []byte("{")) && bytes.Contains(head, []byte(`"kind"`))
 }
 
 // Close closes the file.

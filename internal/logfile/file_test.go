@@ -157,6 +157,19 @@ func TestFilesShowTheirTraces(t *testing.T) {
 	}
 }
 
+// TestOtherFilesAreRefused: a file that was never one of tgad's is not shown.
+func TestOtherFilesAreRefused(t *testing.T) {
+	for _, data := range []string{"", "\x89PNG", "root:x:0:0", `{"a":1}`, "[]"} {
+		f, err := logfile.Open(t.Context(), write(t, []byte(data)), func(*logfile.Reader) func() { return func() {} })
+		if tga.CodeOf(err) != tga.ValidationError {
+			t.Errorf("%q: %v", data, err)
+		}
+		if err == nil {
+			_ = f.Close()
+		}
+	}
+}
+
 // TestDamageIsSaidAndTheRestIsShown: a changed byte or a missing end is a fault with its code, and the
 // traces before it are shown.
 func TestDamageIsSaidAndTheRestIsShown(t *testing.T) {
@@ -171,8 +184,7 @@ func TestDamageIsSaidAndTheRestIsShown(t *testing.T) {
 		"a changed digest": {flip(lines, second+bytes.Index(lines[second:], []byte(`"artifact_digest":"`))+30), tga.StateChecksumMismatch, 1},
 		"no end":           {lines[:bytes.LastIndex(lines, []byte(`{"kind":"end"`))], tga.StateChecksumMismatch, 4},
 		"cut in a trace":   {lines[:second+200], tga.ValidationError, 1},
-		"nothing":          {nil, tga.StateChecksumMismatch, 0},
-		"something else":   {[]byte("\x89PNG"), tga.ValidationError, 0},
+		"a first line":     {[]byte(`{"kind":"entry",`), tga.ValidationError, 0},
 		"a block":          {flip(seg, 60), tga.StateChecksumMismatch, 0},
 		"a footer":         {flip(seg, len(seg)-150), tga.StateChecksumMismatch, 3},
 		"a trailer":        {flip(seg, len(seg)-5), tga.StateChecksumMismatch, 3},
