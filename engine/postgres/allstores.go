@@ -445,8 +445,12 @@ func (a *AllStores) Attachment(ctx context.Context, kind chain.AttachmentKind, k
 
 // Attachments implements [runtime.Store].
 func (a *AllStores) Attachments(ctx context.Context, kind chain.AttachmentKind, prefix []byte) iter.Seq2[chain.Attachment, error] {
+	s, err := a.ofAttachment(ctx, kind, prefix)
 	list := a.Stores()
-	if s, err := a.ofAttachment(ctx, kind, prefix); err == nil && s != nil {
+	switch {
+	case err != nil: // those of the others would look like all that there are
+		return func(yield func(chain.Attachment, error) bool) { yield(chain.Attachment{}, err) }
+	case s != nil:
 		list = []*Store{s}
 	}
 	return Merged(list, func(s *Store) iter.Seq2[chain.Attachment, error] { return s.Attachments(ctx, kind, prefix) }, func(x, y chain.Attachment) int { return bytes.Compare(x.Key, y.Key) })

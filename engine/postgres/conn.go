@@ -156,7 +156,7 @@ func (d *database) admit(ctx context.Context, c *pgx.Conn) error {
 	}
 	// A server that was started again, or whose processes were killed, shows what waited for a standby
 	// before. What this connection is shown is on a standby once a commit of its own is.
-	return d.transaction(ctx, c, func(b *pgx.Batch) { b.Queue("SELECT pg_logical_emit_message(true, 'tgad', '')") })
+	return d.durable(ctx, c)
 }
 
 // promises refuses settings under which a commit is not as durable as this process asks.
@@ -350,6 +350,12 @@ func (d *database) transaction(ctx context.Context, conn *pgx.Conn, fill func(*p
 		return because(errAborted, err, rerr)
 	}
 	return because(errUnknown, err)
+}
+
+// durable returns when all that committed before, on a connection of whoever, is where commits of the server must be. Some of
+// it may have ended with a warning, or without an answer.
+func (d *database) durable(ctx context.Context, conn *pgx.Conn) error {
+	return d.transaction(ctx, conn, func(b *pgx.Batch) { b.Queue("SELECT pg_logical_emit_message(true, 'tgad', '')") })
 }
 
 // because is an error of a kind, with its causes.

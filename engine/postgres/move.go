@@ -156,12 +156,8 @@ func (x *mover) begin(ctx context.Context) (over bool, err error) {
 	if from.Fleet == (tga.ID{}) || from.Fleet != to.Fleet || from.Name == to.Name {
 		return false, tga.Errorf(tga.ValidationError, "move: the databases are shard %q of fleet %s and shard %q of fleet %s: two shards of one fleet are needed", from.Name, from.Fleet, to.Name, to.Fleet)
 	}
-	if !x.ByNumber {
-		store, ok := from.Namespaces[x.Namespace]
-		if !ok {
-			return false, tga.Errorf(tga.ValidationError, "move: namespace %q has no store of its own: it is in store %d with all others that have none", x.Namespace, from.Rest)
-		}
-		x.Store = store
+	if err := x.whichStore(from); err != nil {
+		return false, err
 	}
 	p, ok := from.Placements[x.Store]
 	if !ok {
@@ -188,6 +184,19 @@ func (x *mover) begin(ctx context.Context) (over bool, err error) {
 		return false, tga.Errorf(tga.ValidationError, "move: store %d is pinned to shard %q", x.Store, from.Name)
 	}
 	return false, x.ready(ctx, p)
+}
+
+// whichStore finds the number of the store that moves.
+func (x *mover) whichStore(r *Routes) error {
+	if x.ByNumber {
+		return nil
+	}
+	store, ok := r.Namespaces[x.Namespace]
+	if !ok {
+		return tga.Errorf(tga.ValidationError, "move: namespace %q has no store of its own: it is in store %d with all others that have none", x.Namespace, r.Rest)
+	}
+	x.Store = store
+	return nil
 }
 
 // ready prepares both connections: what the copy is compared by must not depend on how a connection shows it.
@@ -287,7 +296,7 @@ func again(ctx context.Context, do func() error) error {
 // it makes sure that the fence is where commits of that shard must be: an earlier run may have ended without knowing. Otherwise
 // its standby could be promoted without the fence, and would be an owner too.
 func (x *mover) wait(ctx context.Context) error {
-	if err := x.from.transaction(ctx, x.from.conn, func(b *pgx.Batch) { b.Queue("SELECT pg_logical_emit_message(true, 'tgad', '')") }); err != nil {
+	if err := x.from.durable(ctx, x.from.conn); err != nil {
 		return err
 	}
 	var left time.Duration
@@ -363,12 +372,9 @@ func (x *mover) stop(ctx context.Context) error {
 	}); err != nil {
 		return x.failed("stop", err)
 	}
-	_, err = x.from.conn.Exec(ctx, `UPDATE tgad.placements SET state = 'here', epoch = $3, owner = $4, target = NULL, until = NULL
+	tag, err := x.from.conn.Exec(ctx, `UPDATE tgad.placements SET state = 'here', epoch = $3, owner = $4, target = NULL, until = NULL
 		WHERE store = $1 AND (epoch = $2 AND state IN ('here', 'leaving') OR epoch = $2 + 1 AND state = 'gone' AND owner = $5)`, x.Store, x.epoch, epoch, x.done.From, x.name)
-	if err != nil {
-		return x.failed("stop", err)
-	}
-	return nil
+	return x.stopped(tag, err)
 }
 
 // stopAlone gives a move up without the shard to come.
@@ -377,8 +383,8 @@ func (x *mover) stopAlone(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !x.ByNumber {
-		x.Store = r.Of(x.Namespace)
+	if err := x.whichStore(r); err != nil {
+		return err
 	}
 	p := r.Placements[x.Store]
 	x.done = MovedStore{Store: x.Store, From: r.Name, To: p.Target}
@@ -394,6 +400,11 @@ func (x *mover) stopAlone(ctx context.Context) error {
 		x.done.Epoch = p.Epoch
 	}
 	tag, err := x.from.conn.Exec(ctx, "UPDATE tgad.placements SET state = 'here', epoch = $3, owner = $4, target = NULL, until = NULL WHERE store = $1 AND epoch = $2 AND state = $5", x.Store, p.Epoch, x.done.Epoch, r.Name, p.State)
+	return x.stopped(tag, err)
+}
+
+// stopped says whether the store is served again from where it was.
+func (x *mover) stopped(tag pgconn.CommandTag, err error) error {
 	if err == nil && tag.RowsAffected() != 1 {
 		err = tga.Errorf(tga.StateConflict, "the placement of store %d has changed meanwhile", x.Store)
 	}

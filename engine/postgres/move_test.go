@@ -122,6 +122,37 @@ func TestMovedStoreIsTheSame(t *testing.T) {
 	}
 }
 
+// standing is a mover that stands still before a step. goOn lets it go on, and returns how it ended.
+func (x *moving) standing(m postgres.Moving, before string) (goOn func() error) {
+	reached, going, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	told := m.Step
+	m.Step = func(step string) error {
+		if told != nil {
+			if err := told(step); err != nil {
+				return err
+			}
+		}
+		if step == before {
+			close(reached)
+			<-going
+		}
+		return nil
+	}
+	go func() {
+		_, err := postgres.Move(bg, quiet, m)
+		ended <- err
+	}()
+	select {
+	case <-reached:
+	case err := <-ended:
+		x.t.Fatalf("move up to %q: %v", before, err)
+	}
+	return func() error {
+		close(going)
+		return <-ended
+	}
+}
+
 // TestMoverThatComesLate: a mover stands still in the middle of a move, and another one ends it. Whatever the first one does then
 // is refused: it changes no row of a store that is served, fences nothing and takes nothing.
 func TestMoverThatComesLate(t *testing.T) {
@@ -136,20 +167,7 @@ func TestMoverThatComesLate(t *testing.T) {
 			tools := &outside{sends: map[string]int{}}
 			all, s := x.routed()
 			x.fill(s, tools, "a")
-			reached, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-			m := x.there()
-			m.Step = func(at string) error {
-				if at == step {
-					close(reached)
-					<-goOn
-				}
-				return nil
-			}
-			go func() {
-				_, err := postgres.Move(bg, quiet, m)
-				ended <- err
-			}()
-			<-reached
+			goOn := x.standing(x.there(), step)
 			x.moved(x.there())
 			switch step { // the store goes on at the other shard
 			case "copy": // with nothing in the log that is new
@@ -167,8 +185,7 @@ func TestMoverThatComesLate(t *testing.T) {
 				t.Error(err)
 			}
 			rows, one, two := x.rows(x.two), x.placed(x.one), x.placed(x.two)
-			close(goOn)
-			if err := <-ended; err == nil && step != "take" || err != nil && !errors.Is(err, tga.StateConflict) && !errors.Is(err, tga.StateChecksumMismatch) {
+			if err := goOn(); err == nil && step != "take" || err != nil && !errors.Is(err, tga.StateConflict) && !errors.Is(err, tga.StateChecksumMismatch) {
 				t.Errorf("the late mover: %v", err)
 			}
 			if is := x.rows(x.two); is != rows {
@@ -245,31 +262,15 @@ func TestStoppedMove(t *testing.T) {
 			tools := &outside{sends: map[string]int{}}
 			s := x.bound(x.one)
 			x.fill(s, tools, "a")
-			reached, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-			m := x.there()
-			m.Step = func(at string) error {
-				if at == step {
-					close(reached)
-					<-goOn
-				}
-				return nil
-			}
-			go func() {
-				_, err := postgres.Move(bg, quiet, m)
-				ended <- err
-			}()
-			<-reached
+			goOn := x.standing(x.there(), step)
 			if _, err := postgres.StopMoving(bg, quiet, x.there()); err != nil {
 				t.Fatalf("stop: %v", err)
 			}
 			if _, err := governed(t, s, tools).Call(bg, x.charge("b")); err != nil {
 				t.Errorf("a call: %v", err)
 			}
-			if step == "prepare" { // it has not begun
-				m.Step = nil
-			} else {
-				close(goOn)
-				if err := <-ended; !errors.Is(err, tga.StateConflict) {
+			if step != "prepare" { // else it has not begun
+				if err := goOn(); !errors.Is(err, tga.StateConflict) {
 					t.Errorf("the mover that goes on: %v", err)
 				}
 			}
@@ -281,8 +282,7 @@ func TestStoppedMove(t *testing.T) {
 			}
 			x.moved(x.there()) // another move
 			if step == "prepare" {
-				close(goOn)
-				<-ended
+				_ = goOn()
 			}
 			if h := x.bound(x.two).Holder(storetest.NewID()); h != ledger.HolderGone {
 				t.Errorf("the store on shard two: %v", h)
@@ -304,32 +304,22 @@ func TestMoveIsStoppedWithoutTheOther(t *testing.T) {
 	if _, err := postgres.StopMoving(bg, quiet, lost); !errors.Is(err, tga.ValidationError) {
 		t.Errorf("a store that does not move: %v", err)
 	}
-	reached, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	m := x.there()
 	var fenced time.Time
 	m.Step = func(step string) error {
-		switch step {
-		case "copy":
+		if step == "copy" {
 			fenced = time.Now()
-		case "wait":
-			close(reached)
-			<-goOn
 		}
 		return nil
 	}
-	go func() {
-		_, err := postgres.Move(bg, quiet, m)
-		ended <- err
-	}()
-	<-reached
+	goOn := x.standing(m, "wait")
 	if done, err := postgres.StopMoving(bg, quiet, lost); err != nil || done.Epoch != 3 {
 		t.Fatalf("stop: %+v, %v", done, err)
 	}
 	if time.Since(fenced) < shortLease*9/10 {
 		t.Error("the store is served while a send from before the fence may be under way")
 	}
-	close(goOn)
-	if err := <-ended; err == nil {
+	if err := goOn(); err == nil {
 		t.Error("the mover that goes on takes the store")
 	}
 	if a, b := x.placed(x.one), x.placed(x.two); a != "one 3 here" || b != "one 1 arriving" {

@@ -227,20 +227,17 @@ func Place(ctx context.Context, dsn string, o Options, p Placing) (r *Routes, er
 
 // claim gives a namespace the number of a store. From then on no trace of it begins in the store of the rest; and none has.
 func (c *copier) claim(ctx context.Context, r *Routes, namespace string) (store int32, secret []byte, err error) {
-	used := func(q querier) error {
-		var has bool
-		if err := q.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM tgad.heads WHERE shard = $1 AND namespace = $2)", r.Rest, namespace).Scan(&has); err != nil || !has {
-			return err
-		}
-		return tga.Errorf(tga.ValidationError, "namespace %q has calls in store %d: it stays there", namespace, r.Rest)
-	}
 	if secret, err = c.secret(ctx, r.Rest); err != nil {
 		return 0, nil, err
 	}
-	if store, ok := r.Namespaces[namespace]; ok {
-		return store, secret, used(c.conn)
+	store, ok := r.Namespaces[namespace]
+	if ok {
+		return store, secret, c.keep(ctx, r, namespace)
 	}
-	if err := used(c.conn); err != nil { // before, since it may take long
+	if has, err := c.hasCalls(ctx, r, namespace); has || err != nil { // before, since it may take long
+		if err == nil {
+			err = stays(r, namespace)
+		}
 		return 0, nil, err
 	}
 	if err := pgx.BeginFunc(ctx, c.conn, func(tx pgx.Tx) error {
@@ -259,11 +256,32 @@ func (c *copier) claim(ctx context.Context, r *Routes, namespace string) (store 
 	}); err != nil {
 		return 0, nil, err
 	}
-	if err := used(c.conn); err != nil { // one that began before was waited for
-		_, derr := c.conn.Exec(ctx, "DELETE FROM tgad.namespaces WHERE namespace = $1", namespace)
-		return 0, nil, errors.Join(err, derr)
+	return store, secret, c.keep(ctx, r, namespace)
+}
+
+func (c *copier) hasCalls(ctx context.Context, r *Routes, namespace string) (has bool, err error) {
+	err = c.conn.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM tgad.heads WHERE shard = $1 AND namespace = $2)", r.Rest, namespace).Scan(&has)
+	return has, err
+}
+
+func stays(r *Routes, namespace string) error {
+	return tga.Errorf(tga.ValidationError, "namespace %q has calls in store %d: it stays there", namespace, r.Rest)
+}
+
+// keep says whether a namespace keeps the number that it was given, by this run or by one that was broken off. A call that
+// began before has ended its transaction by then, and is seen. A namespace that has one gives the number back: else it would
+// have no store that takes a new call. And the number is where commits of this shard must be before there is a store under it: a
+// standby that was promoted without it would let calls of the namespace begin in the store of the rest.
+func (c *copier) keep(ctx context.Context, r *Routes, namespace string) error {
+	has, err := c.hasCalls(ctx, r, namespace)
+	switch {
+	case err != nil:
+		return err
+	case has:
+		_, err = c.conn.Exec(ctx, "DELETE FROM tgad.namespaces WHERE namespace = $1", namespace)
+		return errors.Join(stays(r, namespace), err)
 	}
-	return store, secret, nil
+	return c.durable(ctx, c.conn)
 }
 
 // secret is that of a store, which is made where there is none yet. All stores of a fleet have the same.

@@ -14,6 +14,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/storetest"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // halfway runs statements in a transaction that is still to commit, then does something that must wait for it.
@@ -239,6 +240,7 @@ func TestNamespaceBeginsInItsStore(t *testing.T) {
 	if !errors.Is(err, tga.ValidationError) {
 		t.Errorf("a namespace that has calls is given another store: %v", err)
 	}
+	numberLeftBehind(t, x.one, rest, used)
 	fresh := fmt.Sprint(x.namespace, "-fresh")
 	halfway(t, x.one, "place", func() error {
 		_, err := postgres.Place(bg, pgserver.DSN(x.one), quiet, postgres.Placing{Namespace: fresh, Shard: "two"})
@@ -252,6 +254,107 @@ func TestNamespaceBeginsInItsStore(t *testing.T) {
 	}
 	if _, err := postgres.Place(bg, pgserver.DSN(x.one), quiet, postgres.Placing{Namespace: fresh, Shard: "one"}); !errors.Is(err, tga.ValidationError) {
 		t.Errorf("placed on another shard: %v", err)
+	}
+}
+
+// numberLeftBehind is a namespace that was given a number although it has calls, by a run that was broken off there. The next one
+// gives the number back, and calls go on in the store of the rest.
+func numberLeftBehind(t *testing.T, one *pgserver.Server, rest *postgres.Store, namespace string) {
+	t.Helper()
+	if err := one.Exec(fmt.Sprintf("INSERT INTO tgad.namespaces VALUES ('%s', 9999)", namespace)); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	for _, err = range allOf(t, pgserver.DSN(one)).Attachments(runtime.InNamespace(bg, namespace), chain.AttachStream, nil) {
+		if err != nil {
+			break
+		}
+	}
+	if err == nil {
+		t.Error("no shard has the store, and what all others keep is listed as what it keeps")
+	}
+	if _, err := postgres.Place(bg, pgserver.DSN(one), quiet, postgres.Placing{Namespace: namespace, Shard: "two"}); !errors.Is(err, tga.ValidationError) {
+		t.Errorf("place: %v", err)
+	}
+	if n := query(t, one, "SELECT count(*)::text FROM tgad.namespaces WHERE namespace = $1", namespace); n != "0" {
+		t.Error("the namespace has kept the number of a store that is not there")
+	}
+	if _, err := governed(t, rest, &outside{sends: map[string]int{}}).Call(bg, runtime.Request{Namespace: namespace, Server: "payments", Tool: "charge", Key: "after"}); err != nil {
+		t.Errorf("a call: %v", err)
+	}
+	// Nobody who means such a namespace ends a move of all others.
+	if err := one.Exec("UPDATE tgad.placements SET target = 'two' WHERE store = 0"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := postgres.StopMoving(bg, quiet, postgres.Moving{Namespace: namespace, From: pgserver.DSN(one), Lost: true}); !errors.Is(err, tga.ValidationError) {
+		t.Errorf("stop: %v", err)
+	}
+	if to := query(t, one, "SELECT coalesce(target, '') FROM tgad.placements WHERE store = 0"); to != "two" {
+		t.Error("the move of the rest was given up")
+	}
+	if err := one.Exec("UPDATE tgad.placements SET target = NULL WHERE store = 0"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNumberOfANamespaceMustBeDurable: the standby is lost while a namespace is given a number, and somebody ends each wait for
+// it. Then no shard gets a store under the number: a standby without it that is promoted would let calls of the namespace begin in
+// the store of the rest.
+func TestNumberOfANamespaceMustBeDurable(t *testing.T) {
+	t.Parallel()
+	one, two := migrated(t), migrated(t)
+	for _, a := range []postgres.AddingShard{
+		{DSN: pgserver.DSN(one), Name: "one", URL: pgserver.DSN(one)},
+		{DSN: pgserver.DSN(two), Name: "two", URL: pgserver.DSN(two), Of: pgserver.DSN(one)},
+	} {
+		if _, err := postgres.AddShard(bg, quiet, a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	place := func() error {
+		_, err := postgres.Place(bg, pgserver.DSN(one), quiet, postgres.Placing{Namespace: "n", Shard: "two"})
+		return err
+	}
+	standby := func(name string) {
+		if err := one.Exec("ALTER SYSTEM SET synchronous_standby_names = '"+name+"'", "SELECT pg_reload_conf()"); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "the setting", func() bool { return query(t, one, "SHOW synchronous_standby_names") == name })
+	}
+	ended := make(chan error, 1)
+	waiting := func(event string) string {
+		return query(t, one, "SELECT count(pg_cancel_backend(CASE WHEN $1 = 'SyncRep' THEN pid END))::text || count(*) FROM pg_stat_activity WHERE wait_event = $1", event)
+	}
+	// It is connected when it meets the lock, and the standby goes then.
+	holder, err := pgx.Connect(bg, pgserver.DSN(one))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer holder.Close(bg)
+	if _, err := holder.Exec(bg, "BEGIN; LOCK TABLE tgad.namespaces IN EXCLUSIVE MODE"); err != nil {
+		t.Fatal(err)
+	}
+	go func() { ended <- place() }()
+	until(t, "the lock", func() bool { return waiting("relation") == "01" })
+	standby("ghost")
+	if _, err := holder.Exec(bg, "ROLLBACK"); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the end", func() bool {
+		waiting("SyncRep")
+		select {
+		case err = <-ended:
+			return true
+		default:
+			return false
+		}
+	})
+	if n := query(t, two, "SELECT count(*)::text FROM tgad.placements WHERE store <> 0"); err == nil || n != "0" {
+		t.Errorf("%s stores under a number that no standby has: %v", n, err)
+	}
+	standby("")
+	if err := place(); err != nil {
+		t.Errorf("again: %v", err)
 	}
 }
 
