@@ -1,0 +1,162 @@
+package keyring
+
+import (
+	"io"
+	"slices"
+
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// Key returns the key of a new trace: that of its subject, or the next one that nobody has. It is
+// on disk.
+func (r *Ring) Key(namespace, subject string) (chain.KeyID, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.usable(); err != nil {
+		return 0, err
+	}
+	if !r.opts.BySubject || subject == "" {
+		return r.take()
+	}
+	t := r.tagOf(namespace, subject)
+	if r.fresh[t] {
+		list := r.subjects[t]
+		return list[len(list)-1], nil
+	}
+	n, err := r.take()
+	if err != nil {
+		return 0, err
+	}
+	s, err := r.slot(n)
+	if err != nil {
+		return 0, err
+	}
+	s.state, s.tag = ofSubject, t
+	if err := r.write(n, s); err != nil {
+		return 0, err
+	}
+	r.remember(n, s)
+	return n, nil
+}
+
+// take returns the next key that nobody has. r.mu is held.
+func (r *Ring) take() (chain.KeyID, error) {
+	if r.next > r.made {
+		if err := r.more(); err != nil {
+			return 0, err
+		}
+	}
+	n := chain.KeyID(r.next)
+	r.next++
+	return n, nil
+}
+
+// more makes a batch of keys: one write, one sync. r.mu is held.
+func (r *Ring) more() error {
+	random := make([]byte, r.opts.Batch*(12+32))
+	if _, err := io.ReadFull(r.opts.Rand, random); err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "key ring: random bytes: %w", err)
+	}
+	b := make([]byte, 0, r.opts.Batch*slotLen)
+	for i := range r.opts.Batch {
+		n := r.slots + 1 + uint64(i)
+		own := random[i*44:]
+		s := slot{state: ofTrace, wrapped: r.wrap.wrap(own[12:44], own[:12], n)}
+		b = s.append(b, n)
+	}
+	clear(random)
+	if err := r.put(b, slotAt(chain.KeyID(r.slots+1))); err != nil {
+		return err
+	}
+	r.next, r.slots = r.slots+1, r.slots+uint64(r.opts.Batch)
+	r.made = r.slots
+	return nil
+}
+
+// Last is the greatest number that a key of the ring has.
+func (r *Ring) Last() chain.KeyID {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return chain.KeyID(r.slots)
+}
+
+// Reserve leaves out the numbers up to n, for a ring that is an older copy: another copy has keys of these
+// numbers, and the store has what they sealed. Their slots stay blank.
+func (r *Ring) Reserve(n chain.KeyID) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.usable(); err != nil || uint64(n) <= r.slots {
+		return err
+	}
+	err := r.file.Truncate(slotAt(n + 1))
+	if err == nil {
+		err = r.file.Sync()
+	}
+	if err != nil {
+		r.err = tga.Errorf(tga.StoreUnavailable, "write key ring %s: %w", r.path, err)
+		return r.err
+	}
+	r.blanks += uint64(n) - r.slots
+	r.slots, r.next, r.made = uint64(n), uint64(n)+1, uint64(n)
+	return nil
+}
+
+// Missing counts the numbers that were left out: the store has used them, and only a newer copy of the ring
+// has their keys.
+func (r *Ring) Missing() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return int(r.blanks)
+}
+
+// Retire returns the keys of a subject that are not destroyed, and gives none of them to a new
+// trace any more: the next one gets another key.
+func (r *Ring) Retire(namespace, subject string) ([]chain.KeyID, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.usable(); err != nil {
+		return nil, err
+	}
+	t := r.tagOf(namespace, subject)
+	list := r.subjects[t]
+	if r.fresh[t] {
+		n := list[len(list)-1]
+		s, err := r.slot(n)
+		if err != nil {
+			return nil, err
+		}
+		s.state = retired
+		if err := r.write(n, s); err != nil {
+			return nil, err
+		}
+		delete(r.fresh, t)
+	}
+	return slices.Clone(list), nil
+}
+
+// Destroy destroys a key for good. What was destroyed may be destroyed again.
+func (r *Ring) Destroy(key chain.KeyID) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.usable(); err != nil {
+		return err
+	}
+	s, err := r.slot(key)
+	if err != nil || s.state == destroyed {
+		return err
+	}
+	if err := r.write(key, slot{state: destroyed}); err != nil {
+		return err
+	}
+	delete(r.keys, key)
+	if list := r.subjects[s.tag]; s.tag != (tag{}) {
+		if list = slices.DeleteFunc(list, func(n chain.KeyID) bool { return n == key }); s.state == ofSubject {
+			delete(r.fresh, s.tag)
+		}
+		if r.subjects[s.tag] = list; len(list) == 0 {
+			delete(r.subjects, s.tag)
+		}
+	}
+	return nil
+}
