@@ -22,13 +22,14 @@ import (
 // drivers are programs that do what a script says by a client: one operation a line on standard
 // input, {"id":…,"op":…,"with":{…}}, and one answer a line on standard output, {"id":…,"ok":{…}} or
 // {"id":…,"error":{…}}. Operations go on beside each other.
-var drivers = []struct {
-	name    string
-	program func(t *testing.T) []string
-}{
+var drivers = append([]driven{
 	{"python", func(t *testing.T) []string { return pythonDriver(t, "blocks") }},
 	{"python-async", func(t *testing.T) []string { return pythonDriver(t, "async") }},
-	{"typescript", nodeDriver},
+}, driversOnEach()...)
+
+type driven struct {
+	name    string
+	program func(t *testing.T) []string
 }
 
 func pythonDriver(t *testing.T, way string) []string {

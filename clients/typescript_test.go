@@ -109,6 +109,10 @@ func install(modules, dir string) error {
 	if err := command(filepath.Join(dir, "checkout"), "sh", "-c", packing); err != nil {
 		return err
 	}
+	// Deno takes a package from node_modules only where a package.json names it.
+	if err := os.WriteFile(filepath.Join(dir, "package.json"), []byte(`{"dependencies":{"tgad":"0.1.0"}}`), 0o600); err != nil {
+		return err
+	}
 	return unpack(filepath.Join(build, "tgad-0.1.0.tgz"), filepath.Join(dir, "node_modules", "tgad"))
 }
 
@@ -167,37 +171,13 @@ func command(dir, program string, args ...string) error {
 	return nil
 }
 
-// runNode runs a script beside the installed package and returns what it prints.
-func runNode(t *testing.T, name, script string) string {
-	t.Helper()
-	dir := installed(t)
-	path := filepath.Join(dir, name)
-	if err := os.WriteFile(path, []byte(script), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	out, err := exec.Command("node", path).CombinedOutput()
-	if err != nil {
-		t.Errorf("%s: %v\n%s", name, err, out)
-	}
-	return string(out)
-}
-
-func nodeDriver(t *testing.T) []string {
-	t.Helper()
-	dir := installed(t)
-	if err := copyFiles("typescript/test", dir, "driver.mjs"); err != nil {
-		t.Fatal(err)
-	}
-	return []string{"node", filepath.Join(dir, "driver.mjs")}
-}
-
 // TestLocksNameNoRegistry: what is installed is known by its digest, wherever it comes from.
 func TestLocksNameNoRegistry(t *testing.T) {
 	locks, err := filepath.Glob("../examples/frameworks/*/package-lock.json")
 	if err != nil || len(locks) < 2 {
 		t.Errorf("%d locks of examples, %v", len(locks), err)
 	}
-	for _, path := range append(locks, "typescript/package-lock.json") {
+	for _, path := range append(locks, "typescript/package-lock.json", "typescript/test/runtimes/package-lock.json") {
 		lock, err := os.ReadFile(path)
 		if err != nil {
 			t.Error(err)
@@ -208,15 +188,17 @@ func TestLocksNameNoRegistry(t *testing.T) {
 	}
 }
 
-// TestTarballIsImported by import and by require; both have the same names.
+// TestTarballIsImported by import and by require; both have the same names, on each runtime.
 func TestTarballIsImported(t *testing.T) {
 	t.Parallel()
 	const names = `const names = Object.keys(tgad).filter((n) => n !== 'default').sort().join(' '); console.log(names, new tgad.EffectInDoubt({ detail: 'x' }).code);`
-	esm := runNode(t, "names.mjs", "import * as tgad from 'tgad';\n"+names)
-	cjs := runNode(t, "names.cjs", "const tgad = require('tgad');\n"+names)
-	if esm != cjs || !strings.Contains(esm, " Client ") || !strings.HasSuffix(esm, " EFFECT_IN_DOUBT\n") {
-		t.Errorf("import has %s, require %s", esm, cjs)
-	}
+	onEach(t, func(t *testing.T, runtime string) {
+		esm := runOn(t, runtime, "names.mjs", "import * as tgad from 'tgad';\n"+names)
+		cjs := runOn(t, runtime, "names.cjs", "const tgad = require('tgad');\n"+names)
+		if esm != cjs || !strings.Contains(esm, " Client ") || !strings.HasSuffix(esm, " EFFECT_IN_DOUBT\n") {
+			t.Errorf("import has %s, require %s", esm, cjs)
+		}
+	})
 }
 
 // TestTypescriptUnits runs the tests that need no daemon.
@@ -226,7 +208,7 @@ func TestTypescriptUnits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	runNode(t, "units.mjs", string(text))
+	onEach(t, func(t *testing.T, runtime string) { runOn(t, runtime, "units.mjs", string(text)) })
 }
 
 // TestTypescriptIsTyped compiles a program that uses the package, as a module of either kind.

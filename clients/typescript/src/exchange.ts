@@ -58,6 +58,12 @@ const streamSilence = 60_000;
 /** How long a connection without a request is kept: less than the daemon keeps it. */
 const mostIdle = 30_000;
 
+/**
+ * Deno sends a request that is ended on a connection of an earlier one again, on a new connection: it takes
+ * the end for one by the server. So no connection is kept there.
+ */
+const keepsConnections = !('Deno' in globalThis);
+
 /** Connections to one socket. */
 export class Wires {
   private readonly agent = new http.Agent({ keepAlive: true, timeout: mostIdle });
@@ -182,7 +188,7 @@ export class Wires {
   private open(asked: Asked, headers: Record<string, string>, timeout: number, signal: AbortSignal | undefined, pooled: boolean) {
     const request = http.request({
       socketPath: this.socketPath,
-      agent: pooled ? this.agent : false,
+      agent: pooled && keepsConnections ? this.agent : false,
       method: asked.method,
       path: asked.path,
       timeout,

@@ -1,6 +1,7 @@
 /**
- * The Node client of tgad: tool calls that happen once, and can be proven. `Client` talks to a daemon, `tool`
- * makes a function of your own a governed call, and errors are `TgadError` and a class for each code.
+ * The TypeScript client of tgad, for Node, Bun and Deno: tool calls that happen once, and can be proven.
+ * `Client` talks to a daemon, `tool` makes a function of your own a governed call, and errors are
+ * `TgadError` and a class for each code.
  */
 export { Begun, NotSent } from './begun.js';
 export { Client, type ClientOptions, type Resolution } from './client.js';
