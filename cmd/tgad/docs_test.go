@@ -104,6 +104,7 @@ var ranElsewhere = map[string]string{
 	"tgad torture":                    "torture.txtar",
 	"tgad torture --store":            "a flag alone; run with an engine",
 	"tgad torture compare":            "a verb alone; run with its flags",
+	"tgad torture speed":              "a verb alone; run with its flags",
 
 	"tgad demo --scenario evidence": "demo.txtar",
 	"tgad demo --scenario trust":    "package demo, TestEveryClaimOfTheTrustScenarioIsSo",
@@ -279,6 +280,7 @@ func TestEveryDocumentedCommandRuns(t *testing.T) {
 		{line: "tgad torture --store dir --calls 6", stdout: "tgad, store in a directory  plain  6"},
 		{line: "tgad torture --store 'cmd:PROGRAM' --calls 2", with: []string{"PROGRAM", "tgad-lab adapter dir"}, stdout: "tgad, store in a directory  plain  2"},
 		{line: "tgad torture compare --calls 2", stdout: "retry loop that writes a file  keyed  2"},
+		{line: "tgad torture speed --slice 100ms --rounds 1", stdout: "outbox in SQLite            64"},
 		{line: "tgad mcp config -- COMMAND", with: []string{"COMMAND", "npx -y @some/server"}, stdout: "npx"},
 		{line: "tgad mcp inspect -- COMMAND", with: []string{"COMMAND", "npx -y @some/server"}, stdout: "charge"},
 	}

@@ -199,6 +199,10 @@ func hostile(name string) int {
 			say(`{"id":2,"outcome":"probably"}`)
 		case name == "unknown call":
 			say(`{"id":2,"outcome":"unknown"}`)
+		case name == "of before":
+			say(`{"id":2,"error":"op \"load\" is none of serve, start, call and status"}`)
+		case name == "idle":
+			say(`{"id":2,"loaded":{"calls":0,"ms":1,"p50_us":1,"p99_us":1}}`)
 		}
 	}
 }

@@ -58,7 +58,13 @@ func TestTableOfSteps(t *testing.T) {
 }
 
 // resultsOf reads the file of a run that a page names, all of one commit.
-func resultsOf(t *testing.T, page []byte, place *regexp.Regexp) (results []*Result) {
+func resultsOf(t *testing.T, page []byte, place *regexp.Regexp) []*Result {
+	t.Helper()
+	return linesOf(t, page, place, func(res *Result) string { return res.Commit })
+}
+
+// linesOf reads the objects of a file that a page names.
+func linesOf[T any](t *testing.T, page []byte, place *regexp.Regexp, commit func(*T) string) (results []*T) {
 	t.Helper()
 	m := place.FindSubmatch(page)
 	if m == nil {
@@ -69,12 +75,12 @@ func resultsOf(t *testing.T, page []byte, place *regexp.Regexp) (results []*Resu
 		t.Fatal(err)
 	}
 	for line := range bytes.Lines(raw) {
-		res := &Result{}
+		res := new(T)
 		if err := json.Unmarshal(line, res); err != nil {
 			t.Fatal(err)
 		}
-		if results = append(results, res); !strings.HasSuffix(string(m[2]), "-"+res.Commit+".jsonl") {
-			t.Errorf("%s has a run of commit %s", m[2], res.Commit)
+		if results = append(results, res); !strings.HasSuffix(string(m[2]), "-"+commit(res)+".jsonl") {
+			t.Errorf("%s has a run of commit %s", m[2], commit(res))
 		}
 	}
 	return results

@@ -48,6 +48,9 @@ func TestEveryMessageIsOfTheSchema(t *testing.T) {
 	if _, err := Run(context.Background(), Options{Command: []string{"/bin/sh", "-c", between}, Calls: 6, Dir: dir, Patience: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := MeasureSpeed(t.Context(), SpeedOptions{Commands: [][]string{{"/bin/sh", "-c", between}}, Callers: []int{2}, Slice: 10 * time.Millisecond, Rounds: 1, Dir: t.TempDir(), Patience: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
 	raw, err := os.ReadFile(seen)
 	if err != nil {
 		t.Fatal(err)
@@ -63,12 +66,14 @@ func TestEveryMessageIsOfTheSchema(t *testing.T) {
 		}
 		ops[m.Op]++
 	}
-	if ops["serve"] != 1 || ops["start"] < 6 || ops["call"] < 6 || ops["status"] != 6 || ops[""] < 14 {
+	if ops["serve"] != 2 || ops["load"] != 1 || ops["start"] < 6 || ops["call"] < 6 || ops["status"] != 6 || ops[""] < 14 {
 		t.Errorf("not every kind of message was seen: %v", ops)
 	}
 	for _, bad := range []string{
 		`{"op":"dance","id":1}`, `{"op":"serve","id":1,"version":2,"dir":"/x"}`, `{"op":"call","id":1,"key":"k"}`, `{"op":"call","id":1,"key":"k","amount":0}`,
 		`{"op":"status","id":1,"key":""}`, `{"id":1}`, `{"id":0,"engine":"e"}`, `{"id":1,"outcome":"probably"}`, `{"id":1,"engine":""}`,
+		`{"op":"load","id":1}`, `{"op":"load","id":1,"load":{"callers":0,"ms":1,"prefix":"p"}}`, `{"op":"load","id":1,"load":{"callers":1025,"ms":1,"prefix":"p"}}`,
+		`{"op":"load","id":1,"load":{"callers":1,"ms":1,"prefix":""}}`, `{"id":1,"loaded":{"calls":0,"ms":1,"p50_us":1,"p99_us":1}}`,
 	} {
 		if holds(t, s, bad) == nil {
 			t.Errorf("the schema takes %s", bad)
@@ -84,6 +89,15 @@ func TestMessagesOfThePage(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := protocolSchema(t)
+	shown := regexp.MustCompile("(?ms)^```jsonl\n(.*?)^```").FindSubmatch(page)
+	if shown == nil {
+		t.Fatal("the page does not show a load")
+	}
+	for line := range strings.Lines(string(shown[1])) {
+		if err := holds(t, s, line); err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
 	answered := 0
 	var worker, server []string // the page's requests of both processes, with the answers
 	for _, block := range regexp.MustCompile("(?ms)^```json\n(.*?)^```").FindAllStringSubmatch(string(page), -1) {

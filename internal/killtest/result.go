@@ -1,10 +1,10 @@
 package killtest
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/tgad/tgad/internal/killtest/adapter"
@@ -93,18 +93,7 @@ func title(v Verdict) string { return strings.ReplaceAll(v.String(), "_", " ") }
 
 // Table prints a row for each result, and then the faults of each by the point of the kill.
 func Table(out io.Writer, results []*Result) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	for _, rows := range [][][]string{Rows(results), PointRows(results)} {
-		for _, cells := range rows {
-			if _, err := fmt.Fprintln(w, strings.Join(cells, "\t")); err != nil {
-				return err
-			}
-		}
-		if _, err := fmt.Fprintln(w); err != nil {
-			return err
-		}
-	}
-	return w.Flush()
+	return errors.Join(table(out, Rows(results)), table(out, PointRows(results)))
 }
 
 // Rows are the cells of the table of verdicts, its header first.

@@ -85,7 +85,7 @@ func Run(ctx context.Context, o Options) (res *Result, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, r.world.close()) }()
-	stop, err := r.servers(ctx)
+	_, stop, err := r.serve(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -129,20 +129,21 @@ func (o Options) check() error {
 	return err
 }
 
-// servers starts a process of the adapter for what the engine keeps outside of the one that is killed.
-func (r *run) servers(ctx context.Context) (stop func() error, err error) {
+// serve starts a process of the adapter for what the engine keeps outside of the one that is killed. It
+// returns the process, 0 where there is nothing to keep.
+func (r *run) serve(ctx context.Context) (pid int, stop func() error, err error) {
 	p, err := begin(r.o.Command, r.o.Dir)
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	a, err := p.ask(ctx, adapter.Request{Op: adapter.OpServe, Version: adapter.Protocol, Dir: r.o.Dir}, r.o.Patience)
 	if err == nil && a.Servers {
-		return func() error { return p.finish(r.o.Patience) }, nil
+		return p.cmd.Process.Pid, func() error { return p.finish(r.o.Patience) }, nil
 	}
-	if err == nil { // it has nothing to keep
-		return func() error { return nil }, p.finish(r.o.Patience)
+	if err == nil {
+		return 0, func() error { return nil }, p.finish(r.o.Patience)
 	}
-	return nil, p.explain(err)
+	return 0, nil, p.explain(err)
 }
 
 // explain buries a process of which an answer was wanted, and adds to errDied how it ended.

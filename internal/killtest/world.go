@@ -70,6 +70,16 @@ func (w *world) made(key string) int {
 	return w.charges[key]
 }
 
+// total returns how many keys were charged, and how often all of them together.
+func (w *world) total() (keys, charges int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, n := range w.charges {
+		charges += n
+	}
+	return len(w.charges), charges
+}
+
 // charge handles one request.
 func (w *world) charge(rw http.ResponseWriter, r *http.Request) {
 	var order struct {

@@ -34,9 +34,11 @@ type killFlags struct {
 	result string // a file, "" = none
 }
 
+const storesUsage = "engine; may be given several times: dir and postgres are tgad, outbox and file are built in, cmd:PROGRAM ARGUMENT... is an adapter (docs/TORTURE.md)"
+
 func (k *killFlags) register(c *cobra.Command, stores, worlds []string) {
 	f := c.Flags()
-	f.StringArrayVar(&k.stores, "store", stores, "engine; may be given several times: dir and postgres are tgad, outbox and file are built in, cmd:PROGRAM ARGUMENT... is an adapter (docs/TORTURE.md)")
+	f.StringArrayVar(&k.stores, "store", stores, storesUsage)
 	f.StringSliceVar(&k.worlds, "world", worlds, "payment service: plain charges for each request, keyed once for each Idempotency-Key")
 	f.IntVar(&k.calls, "calls", 60, "calls to make for each engine and world; all but one of six are killed")
 	f.DurationVar(&k.wait, "patience", time.Minute, "how long an answer of an engine may take")
@@ -79,13 +81,9 @@ func (k *killFlags) run(ctx context.Context, s *cli.Streams, ours func(store str
 	if k.wait < killtest.MinPatience {
 		return cli.Usagef("--patience %v: want at least %v", k.wait, killtest.MinPatience)
 	}
-	commands := make([][]string, len(k.stores))
-	for i, store := range k.stores {
-		command, err := adapterOf(store)
-		if err != nil {
-			return err
-		}
-		commands[i] = command
+	commands, err := adaptersOf(k.stores)
+	if err != nil {
+		return err
 	}
 	var results []*killtest.Result
 	var errs []error
@@ -100,7 +98,8 @@ func (k *killFlags) run(ctx context.Context, s *cli.Streams, ours func(store str
 			if ours(store) {
 				errs = append(errs, res.Err())
 			}
-			errs = append(errs, k.write(s, res))
+			line, err := json.Marshal(res)
+			errs = append(errs, err, k.write(s, line))
 		}
 	}
 	if !s.JSON && len(results) > 0 {
@@ -131,11 +130,7 @@ func (k *killFlags) one(ctx context.Context, command []string, world string) (re
 }
 
 // write writes a result that is there, so that what comes after it can take none of it away.
-func (k *killFlags) write(s *cli.Streams, res *killtest.Result) error {
-	line, err := json.Marshal(res)
-	if err != nil {
-		return err
-	}
+func (k *killFlags) write(s *cli.Streams, line []byte) error {
 	if s.JSON {
 		s.Printf("%s\n", line)
 	}
@@ -153,6 +148,18 @@ func (k *killFlags) write(s *cli.Streams, res *killtest.Result) error {
 // postgresAdapter is the adapter of tgad with a store in PostgreSQL. It is of a module that tgad-lab does not
 // link.
 const postgresAdapter = "tgad-adapter-postgres"
+
+// adaptersOf returns the commands of all that --store names.
+func adaptersOf(stores []string) ([][]string, error) {
+	commands := make([][]string, len(stores))
+	for i, store := range stores {
+		var err error
+		if commands[i], err = adapterOf(store); err != nil {
+			return nil, err
+		}
+	}
+	return commands, nil
+}
 
 // adapterOf returns the command of what --store names.
 func adapterOf(store string) ([]string, error) {

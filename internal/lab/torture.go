@@ -49,7 +49,7 @@ was charged twice, lost, or spoken of falsely. tgad torture compare does that to
 		},
 	}
 	k.register(c, nil, []string{killtest.Plain})
-	c.AddCommand(compareVerb(s, &killFlags{}))
+	c.AddCommand(compareVerb(s, &killFlags{}), speedVerb(s))
 	c.Flags().StringVar(&o.Stores, "data", "", "directory whose disk is tried too; the stores in it are temporary")
 	c.Flags().DurationVar(&o.Budget, "budget", time.Minute, "how long it runs")
 	c.Flags().Uint64Var(&o.Seed, "seed", uint64(time.Now().UnixNano()), "where randomness begins")

@@ -4,7 +4,10 @@
 // dependencies and no others.
 package adapter
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // Protocol is the version of the protocol. A first request with another one is refused.
 const Protocol = 1
@@ -33,6 +36,8 @@ type Request struct {
 	// Of call and status.
 	Key    string `json:"key,omitempty"`
 	Amount int    `json:"amount,omitempty"` // of call
+
+	Load *Load `json:"load,omitempty"` // of load
 }
 
 // World is the payment service, which counts the charges of each key.
@@ -53,6 +58,8 @@ type Answer struct {
 	Outcome Outcome `json:"outcome,omitempty"` // of call and status
 	Receipt int64   `json:"receipt,omitempty"` // of COMPLETED: what the service answered
 	Detail  string  `json:"detail,omitempty"`  // in the engine's own words
+
+	Loaded *Loaded `json:"loaded,omitempty"` // of load
 
 	Error string `json:"error,omitempty"` // the request could not be handled; the run ends
 }
@@ -84,6 +91,11 @@ func (a Answer) Check(req Request) error {
 	case OpServe, OpStart:
 		if a.Engine == "" {
 			return fmt.Errorf("the answer to %s names no engine", req.Op)
+		}
+		return nil
+	case OpLoad:
+		if a.Loaded == nil || a.Loaded.Calls < 1 || a.Loaded.Millis <= 0 {
+			return errors.New("the answer to load says of no call")
 		}
 		return nil
 	}

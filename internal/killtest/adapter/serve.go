@@ -22,7 +22,7 @@ type Engine struct {
 	Start func(ctx context.Context, dir string, world World) (Worker, error)
 }
 
-// Worker is an engine that has started. The harness asks one thing at a time.
+// Worker is an engine that has started. The harness asks one thing at a time; a load makes many calls at once.
 type Worker interface {
 	// Call makes the charge of a key, or goes on with it, and returns what the engine says.
 	Call(ctx context.Context, key string, amount int) (Answer, error)
@@ -92,16 +92,20 @@ func (s *session) answer(ctx context.Context, req Request) (Answer, error) {
 		}
 		s.begun = true
 		return s.begin(ctx, req)
-	case OpCall, OpStatus:
+	case OpCall, OpStatus, OpLoad:
 		if s.worker == nil {
 			return Answer{}, fmt.Errorf("%s before start", req.Op)
 		}
-		if req.Op == OpCall {
+		switch req.Op {
+		case OpCall:
 			return s.worker.Call(ctx, req.Key, req.Amount)
+		case OpStatus:
+			return s.worker.Status(ctx, req.Key)
 		}
-		return s.worker.Status(ctx, req.Key)
+		loaded, err := req.Load.run(ctx, s.worker)
+		return Answer{Loaded: loaded}, err
 	}
-	return Answer{}, fmt.Errorf("op %.40q is none of serve, start, call and status", req.Op)
+	return Answer{}, fmt.Errorf("op %.40q is none of serve, start, call, status and load", req.Op)
 }
 
 func (s *session) begin(ctx context.Context, req Request) (a Answer, err error) {
@@ -152,6 +156,9 @@ func (l *Lines) Next() ([]byte, error) {
 	return l.scanner.Bytes(), nil
 }
 
+// payments keeps a connection for each caller of a load.
+var payments = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: MaxCallers}}
+
 // Charge asks the world for a charge, once, and returns the number of its receipt. The header with the
 // key goes along also where the world ignores it, as a careful client sends it.
 func Charge(ctx context.Context, w World, key string, amount int) (receipt int64, err error) {
@@ -165,7 +172,7 @@ func Charge(ctx context.Context, w World, key string, amount int) (receipt int64
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Idempotency-Key", key)
-	reply, err := http.DefaultClient.Do(req)
+	reply, err := payments.Do(req)
 	if err != nil {
 		return 0, err
 	}

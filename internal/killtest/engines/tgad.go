@@ -3,7 +3,9 @@ package engines
 import (
 	"context"
 	"encoding/json"
+	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"strings"
 	"time"
 
@@ -19,6 +21,9 @@ import (
 var Tgad = adapter.Engine{
 	Name: "tgad, store in a directory",
 	Start: func(ctx context.Context, dir string, world adapter.World) (adapter.Worker, error) {
+		if os.Getenv("GOMAXPROCS") == "" {
+			goruntime.GOMAXPROCS(goruntime.NumCPU() + 1) // as docs/OPERATIONS.md advises who embeds the engine
+		}
 		db, err := engine.Open(filepath.Join(dir, "store"), engine.Options{})
 		if err != nil {
 			return nil, err

@@ -1,0 +1,1 @@
+../../../internal/killtest/adapter/load.go
