@@ -20,7 +20,7 @@ SOCKET  ?= /tmp/tgad-run/tgad.sock
 test pg race fuzz cost size lint crash: export CGO_ENABLED ?= 0
 race race-compile: export CGO_ENABLED = 1
 
-.PHONY: bucket release packages site build tgad run demo test pg race race-compile fuzz crash torture adapters torture-compare interleave soak torture-soak torture-sum kills mutate bench cost size cross lint vectors accept check clean
+.PHONY: bucket release packages site build tgad run demo test pg race race-compile fuzz crash torture adapters torture-compare torture-speed interleave soak torture-soak torture-sum kills mutate bench cost size cross lint vectors accept check clean
 
 build: tgad ## bin/tgad, a static binary, with bin/tgad-lab and bin/tgad-postgres, which some of its verbs start
 	cd engine/postgres && CGO_ENABLED=0 $(GO) build -tags '$(TAGS)' -trimpath -ldflags '-s -w' -o $(abspath $(BIN))/ ./cmd/tgad-postgres
@@ -91,6 +91,11 @@ torture: ## every tier, about an hour, and the whole of interleave; as root, wit
 adapters: ## bin/tgad-adapter-*, for the kill test of other engines; bench/adapters/install.sh installs what they start
 	cd bench/adapters && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $(abspath $(BIN))/ ./...
 	cd bench/temporal && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $(abspath $(BIN))/tgad-adapter-temporal .
+
+torture-speed: tgad adapters ## how fast each of these engines is while nothing is killed, five minutes; RESULT is a file that keeps it
+	bash bench/adapters/install.sh $(abspath $(BIN))
+	$(BIN)/tgad torture speed --rounds 5 --slice 2s --data . $(if $(RESULT),--result $(RESULT)) \
+	  --store dir --store postgres $(foreach e,outbox dbos restate river temporal,--store cmd:$(abspath $(BIN))/tgad-adapter-$e)
 
 torture-compare: tgad adapters ## the kill test of every engine that is here, half an hour; CALLS for each; RESULT is a file that keeps it
 	bash bench/adapters/install.sh $(abspath $(BIN))
