@@ -121,6 +121,8 @@ func (d *blockDisk) serve(fd int) error {
 		switch {
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOENT):
 			continue
+		case errors.Is(err, unix.ECONNABORTED):
+			continue // unmounted while the last request was on its way here; the next read says so
 		case errors.Is(err, unix.ENODEV):
 			return nil
 		case err != nil:
