@@ -110,6 +110,7 @@ func (k *killFlags) run(ctx context.Context, s *cli.Streams, ours func(store str
 
 // one runs one engine in one world, in a directory that is removed afterwards.
 func (k *killFlags) one(ctx context.Context, command []string, world string) (res *killtest.Result, err error) {
+	about := crashtest.NewResult(k.seed) // of the tree before there are files of this run in it
 	dir, err := os.MkdirTemp(k.data, "tgad-kill-")
 	if err != nil {
 		return nil, err
@@ -124,7 +125,6 @@ func (k *killFlags) one(ctx context.Context, command []string, world string) (re
 	if err != nil {
 		return nil, err
 	}
-	about := crashtest.NewResult(k.seed)
 	res.Commit, res.Machine = about.Commit, about.Machine
 	return res, nil
 }

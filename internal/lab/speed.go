@@ -47,6 +47,7 @@ func (k *killFlags) speed(ctx context.Context, s *cli.Streams, o killtest.SpeedO
 	if o.Commands, err = adaptersOf(k.stores); err != nil {
 		return err
 	}
+	about := crashtest.NewResult(0) // of the tree before there are files of this run in it
 	o.Patience = k.wait
 	if o.Dir, err = os.MkdirTemp(k.data, "tgad-speed-"); err != nil {
 		return err
@@ -59,7 +60,6 @@ func (k *killFlags) speed(ctx context.Context, s *cli.Streams, o killtest.SpeedO
 	if err != nil {
 		return err
 	}
-	about := crashtest.NewResult(0)
 	for _, speed := range speeds {
 		speed.Commit, speed.Machine = about.Commit, about.Machine
 		line, err := json.Marshal(speed)
