@@ -100,7 +100,7 @@ torture-speed: tgad adapters ## how fast each of these engines is while nothing 
 torture-compare: tgad adapters ## the kill test of every engine that is here, half an hour; CALLS for each; RESULT is a file that keeps it
 	bash bench/adapters/install.sh $(abspath $(BIN))
 	$(BIN)/tgad torture compare --calls $(or $(CALLS),24) --patience 2m $(if $(RESULT),--result $(RESULT)) \
-	  --store dir --store postgres --store outbox --store file $(foreach e,temporal dbos restate river,--store cmd:$(abspath $(BIN))/tgad-adapter-$e $(foreach v,once tgad,--store 'cmd:$(abspath $(BIN))/tgad-adapter-$e $v'))
+	  --store dir --store postgres --store outbox --store cmd:$(abspath $(BIN))/tgad-adapter-outbox --store file $(foreach e,temporal dbos restate river,--store cmd:$(abspath $(BIN))/tgad-adapter-$e $(foreach v,once tgad,--store 'cmd:$(abspath $(BIN))/tgad-adapter-$e $v'))
 
 interleave: ## every order of a few actors, up to STATES of each scenario; then bugs planted in a build of its own
 	TGAD_INTERLEAVE=$(or $(STATES),60000) $(GO) test -count=1 -v -timeout 12h -run TestSmallScope ./internal/interleave

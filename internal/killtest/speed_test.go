@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
@@ -117,4 +118,16 @@ func TestSpentBySomebodyBelow(t *testing.T) {
 	if none := spent(0); none != 0 {
 		t.Errorf("no process took %v", none)
 	}
+}
+
+// TestTableOfSpeeds: docs/COMPARE.md has the table of the committed run that it names.
+func TestTableOfSpeeds(t *testing.T) {
+	const name = "../../docs/COMPARE.md"
+	page, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	place := regexp.MustCompile(`(?s)(<!-- speeds of (bench/results/speed-\w+\.jsonl) -->\n).*?(<!-- end of speeds -->)`)
+	speeds := linesOf[Speed](t, page, place, func(s *Speed) string { return s.Commit })
+	pageHas(t, name, place, "${1}"+markdown(SpeedRows(speeds))+"\n${3}")
 }
