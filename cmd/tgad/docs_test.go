@@ -76,6 +76,7 @@ var ranElsewhere = map[string]string{
 	"make cross":           "a target; CI runs it",
 	"make adapters":        "a target; make accept runs it, and then their tests",
 	"make torture-compare": "a target; it takes half an hour",
+	"make torture-speed":   "a target; it takes five minutes and builds the adapters",
 	"make tgad":            "a target; make run builds the same",
 
 	"go tool pprof -top cpu.pprof":                         "Go's own; it would be compiled for it",
