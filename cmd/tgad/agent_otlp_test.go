@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/hex"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,6 +64,17 @@ func TestAgentRunExports(t *testing.T) {
 		}
 		if got := hex.EncodeToString(invoke[0].ParentSpanId); got != "b7ad6b7169203331" || invoke[0].Resource["service.name"] != "tgad" {
 			t.Errorf("parent %s, resource %v", got, invoke[0].Resource)
+		}
+		chats, asked := c.Spans("gen_ai.chat"), m.Requests()
+		if len(chats) != 2 || len(asked) != 2 {
+			t.Fatalf("%d spans of questions, %d questions", len(chats), len(asked))
+		}
+		slices.SortFunc(chats, func(a, b otlptest.Span) int { return cmp.Compare(a.StartTimeUnixNano, b.StartTimeUnixNano) })
+		for n, s := range chats {
+			want := "00-" + hex.EncodeToString(s.TraceId) + "-" + hex.EncodeToString(s.SpanId) + "-01"
+			if got := asked[n].Header.Get("Traceparent"); got != want {
+				t.Errorf("the model was told %s, the span of question %d is %s", got, n, want)
+			}
 		}
 		if tools[0].Attr["ossa.tool.source"] != "mcp://payments/charge" {
 			t.Errorf("%v", tools[0].Attr)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tgad/tgad/internal/turn/message"
 	"github.com/tgad/tgad/keyspace"
+	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
@@ -257,17 +258,50 @@ func emitTo(ctx context.Context, to Emitter, e *Emission) (err error) {
 	return to.Emit(ctx, e)
 }
 
-// emission puts together what there is to say about a turn.
-func (r *Runner) emission(t *turn, goesOn bool) *Emission {
-	e := &Emission{
+// place returns ctx with the place in a trace of what a model or a tool is asked: that of its span, or what
+// came in where nobody makes spans.
+func (r *Runner) place(ctx context.Context, t *turn, of Part) context.Context {
+	sc := t.init.SpanContext
+	for _, to := range r.opts.Emitters {
+		if p, ok := to.(Placer); ok {
+			if own := r.placeBy(ctx, p, t, of); own != (SpanContext{}) {
+				sc = own
+				break
+			}
+		}
+	}
+	if sc == (SpanContext{}) {
+		return ctx
+	}
+	return runtime.WithSpanContext(ctx, sc)
+}
+
+func (r *Runner) placeBy(ctx context.Context, by Placer, t *turn, of Part) (sc SpanContext) {
+	defer func() {
+		if p := recover(); p != nil {
+			r.opts.Logger.WarnContext(ctx, "an emitter panicked", "error", p, "interaction_id", t.id().String())
+		}
+	}()
+	return by.Place(r.whose(t), of)
+}
+
+// whose is an emission that says whose turn it is.
+func (r *Runner) whose(t *turn) *Emission {
+	return &Emission{
 		Agent: t.agent, InvocationID: t.init.InvocationID, InteractionID: t.id(), SessionID: t.init.SessionID,
 		InstanceID: t.init.InstanceID, Parent: t.init.Parent, TurnNumber: t.init.TurnNumber, SpanContext: t.init.SpanContext,
-		InvocationStarted: t.init.InvocationStarted.Time(), Started: t.init.StartedAt.Time(), Ended: r.wall(), Inferences: t.inferences(), Usage: t.usage(),
-		First: t.init.Chain == 1, Last: !goesOn,
-		State: StateTiming{
-			Mode: t.init.Mode, Isolation: t.init.Isolation, TTL: t.agent.State.TTL,
-			LoadStarted: t.loaded[0], LoadEnded: t.loaded[1], SaveStarted: t.saved[0], SaveEnded: t.saved[1],
-		},
+		InvocationStarted: t.init.InvocationStarted.Time(), Started: t.init.StartedAt.Time(), Ended: r.wall(),
+	}
+}
+
+// emission puts together what there is to say about a turn.
+func (r *Runner) emission(t *turn, goesOn bool) *Emission {
+	e := r.whose(t)
+	e.Inferences, e.Usage = t.inferences(), t.usage()
+	e.First, e.Last = t.init.Chain == 1, !goesOn
+	e.State = StateTiming{
+		Mode: t.init.Mode, Isolation: t.init.Isolation, TTL: t.agent.State.TTL,
+		LoadStarted: t.loaded[0], LoadEnded: t.loaded[1], SaveStarted: t.saved[0], SaveEnded: t.saved[1],
 	}
 	add := func(p PhaseTiming) { e.Phases = append(e.Phases, p) }
 	add(PhaseTiming{Init, e.Started, e.Started})

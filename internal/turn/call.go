@@ -211,6 +211,7 @@ func (c *toolCall) attempt(ctx context.Context, w *work, args []byte, retry bool
 		ctx, cancel = context.WithTimeout(ctx, c.tool.Timeout)
 		defer cancel()
 	}
+	ctx = c.r.place(ctx, c.t, Part{ToolCall: c.asked.ID})
 	return c.r.rt.Call(context.WithValue(untimed{ctx}, workKey{}, w), runtime.Request{
 		TraceID: c.exec.TraceID, Server: c.tool.Server, Tool: c.tool.Remote, Args: args, Key: toolKey(c.t.id(), w.index),
 		PlanID: c.t.init.InvocationID, Risk: c.tool.Risk, Retry: retry, Submitter: c.t.init.AgentID,

@@ -16,6 +16,21 @@ type Emitter interface {
 	Emit(ctx context.Context, e *Emission) error
 }
 
+// Placer is an [Emitter] that makes spans. The spans of a turn are made when it has ended; this says before
+// that where they will be in a trace, for the servers that are asked meanwhile.
+type Placer interface {
+	Emitter
+	// Place returns the context of the span of a part; empty where none is made. e says whose turn it
+	// is, and nothing of what came of it. It must not block.
+	Place(e *Emission, of Part) SpanContext
+}
+
+// Part is a question to a model or a call of a tool; one of the two is set.
+type Part struct {
+	Question tga.ID // trace of the governed call
+	ToolCall string // the model's id
+}
+
 // SpanContext is what came in of W3C Trace Context and Baggage, header values as they
 // were; empty where there was none.
 type SpanContext = runtime.SpanContext

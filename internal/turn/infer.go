@@ -231,7 +231,7 @@ func (r *Runner) ask(ctx context.Context, t *turn, a *askedBody) (Inference, *An
 	if err != nil {
 		return seen, nil, nil, err
 	}
-	callCtx := context.WithValue(ctx, workKey{}, &work{turn: t, asked: a, left: func() bool { return patience(ctx) }})
+	callCtx := context.WithValue(r.place(ctx, t, Part{Question: seen.TraceID}), workKey{}, &work{turn: t, asked: a, left: func() bool { return patience(ctx) }})
 	if t.agent.Model.Timeout > 0 {
 		var cancel context.CancelFunc
 		callCtx, cancel = context.WithTimeout(callCtx, t.agent.Model.Timeout)

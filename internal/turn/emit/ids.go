@@ -8,6 +8,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/tgad/tgad/internal/turn"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -62,7 +63,16 @@ func derive(of tga.ID, name string, n int) ids {
 	return want
 }
 
+// partIDs returns the ids of the span of a part. They follow from nothing that is known only when the turn has
+// ended, as how many parts there were before it.
+func partIDs(e *turn.Emission, of turn.Part) ids {
+	if of.ToolCall != "" {
+		return derive(e.InteractionID, spanTool+" "+of.ToolCall, 0)
+	}
+	return derive(of.Question, spanChat, 0)
+}
+
 // withIDs asks [IDs] for those ids.
-func withIDs(ctx context.Context, of tga.ID, name string, n int) context.Context {
-	return context.WithValue(ctx, idsKey{}, derive(of, name, n))
+func withIDs(ctx context.Context, as ids) context.Context {
+	return context.WithValue(ctx, idsKey{}, as)
 }

@@ -49,15 +49,21 @@ type invocation struct {
 	last time.Time
 }
 
-// invoke returns the invocation's open span. A process that did not see the invocation's
-// begin opens it again, with the time at which it began.
-func (m *Emitter) invoke(ctx context.Context, e *turn.Emission, common []attribute.KeyValue) *invocation {
+// invoke returns the invocation's open span, and the attributes that all spans of e have. A process that did
+// not see the invocation's begin opens it again, with the time at which it began.
+func (m *Emitter) invoke(ctx context.Context, e *turn.Emission) (_ *invocation, common []attribute.KeyValue) {
+	common = identity(e)
+	for _, key := range baggageKeys {
+		if v := baggage.FromContext(ctx).Member(key).Value(); v != "" {
+			common = append(common, attribute.String(key, v))
+		}
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, i := range m.open {
 		if i.id == e.InvocationID {
 			i.last = e.Ended
-			return i
+			return i, common
 		}
 	}
 	started := e.InvocationStarted
@@ -74,9 +80,29 @@ func (m *Emitter) invoke(ctx context.Context, e *turn.Emission, common []attribu
 		}
 	}
 	i := &invocation{id: e.InvocationID, last: e.Ended}
-	i.ctx, i.span = m.tracer.Start(withIDs(ctx, e.InvocationID, spanInvoke, 0), spanInvoke, opts...)
+	i.ctx, i.span = m.tracer.Start(withIDs(ctx, derive(e.InvocationID, spanInvoke, 0)), spanInvoke, opts...)
 	m.open = append(m.open, i)
-	return i
+	return i, common
+}
+
+// Place implements [turn.Placer]. Where the provider has ids of its own it is the place of the invocation,
+// whose span is open.
+func (m *Emitter) Place(e *turn.Emission, of turn.Part) turn.SpanContext {
+	if m.tracer == nil || m.closed.Load() {
+		return turn.SpanContext{}
+	}
+	ctx := incoming(context.Background(), e)
+	inv, _ := m.invoke(ctx, e)
+	m.endInvocations(m.surplus(mostOpen))
+	sc := inv.span.SpanContext()
+	if sc.SpanID() == derive(e.InvocationID, spanInvoke, 0).span {
+		sc = sc.WithSpanID(partIDs(e, of).span)
+	}
+	carrier := propagation.MapCarrier{}
+	ctx = trace.ContextWithSpanContext(ctx, sc)
+	propagation.TraceContext{}.Inject(ctx, carrier)
+	propagation.Baggage{}.Inject(ctx, carrier)
+	return turn.SpanContext{Traceparent: carrier["traceparent"], Tracestate: carrier["tracestate"], Baggage: carrier["baggage"]}
 }
 
 // take removes and returns an open invocation, nil where there is none.
@@ -122,22 +148,15 @@ func (m *Emitter) spans(ctx context.Context, e *turn.Emission) contexts {
 	if m.tracer == nil {
 		return contexts{}
 	}
-	ctx = incoming(ctx, e)
-	common := identity(e)
-	for _, key := range baggageKeys {
-		if v := baggage.FromContext(ctx).Member(key).Value(); v != "" {
-			common = append(common, attribute.String(key, v))
-		}
-	}
-	inv := m.invoke(ctx, e, common)
+	inv, common := m.invoke(incoming(ctx, e), e)
 	s := spanner{m: m, e: e, common: common}
-	ctx, span := s.start(inv.ctx, spanTurn, 0, e.Started, turnAttributes(e))
+	ctx, span := s.start(inv.ctx, spanTurn, derive(e.InteractionID, spanTurn, 0), e.Started, turnAttributes(e))
 	out := contexts{turn: span.SpanContext()}
-	for n, i := range e.Inferences {
-		out.inferences = append(out.inferences, s.done(ctx, spanChat, n, i.Started, i.Ended, i.Failure, chatAttributes(i), trace.WithSpanKind(trace.SpanKindClient)))
+	for _, i := range e.Inferences {
+		out.inferences = append(out.inferences, s.made(ctx, spanChat, partIDs(e, turn.Part{Question: i.TraceID}), i.Started, i.Ended, i.Failure, chatAttributes(i), trace.WithSpanKind(trace.SpanKindClient)))
 	}
-	for n, t := range e.Tools {
-		out.tools = append(out.tools, s.done(ctx, spanTool, n, t.Started, t.Ended, t.Failure, toolAttributes(t), trace.WithSpanKind(trace.SpanKindClient)))
+	for _, t := range e.Tools {
+		out.tools = append(out.tools, s.made(ctx, spanTool, partIDs(e, turn.Part{ToolCall: t.CallID}), t.Started, t.Ended, t.Failure, toolAttributes(t), trace.WithSpanKind(trace.SpanKindClient)))
 	}
 	for n, d := range e.Delegations {
 		out.delegations = append(out.delegations, s.done(ctx, spanHandoff, n, d.Started, d.Ended, d.Failure, []attribute.KeyValue{
@@ -171,13 +190,17 @@ type spanner struct {
 	common []attribute.KeyValue
 }
 
-func (s spanner) start(ctx context.Context, name string, n int, at time.Time, attrs []attribute.KeyValue, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
+func (s spanner) start(ctx context.Context, name string, as ids, at time.Time, attrs []attribute.KeyValue, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
 	opts = append(opts, trace.WithTimestamp(at), trace.WithAttributes(s.common...), trace.WithAttributes(attrs...))
-	return s.m.tracer.Start(withIDs(ctx, s.e.InteractionID, name, n), name, opts...)
+	return s.m.tracer.Start(withIDs(ctx, as), name, opts...)
 }
 
 func (s spanner) done(ctx context.Context, name string, n int, from, to time.Time, f *turn.Failure, attrs []attribute.KeyValue, opts ...trace.SpanStartOption) trace.SpanContext {
-	_, span := s.start(ctx, name, n, from, attrs, opts...)
+	return s.made(ctx, name, derive(s.e.InteractionID, name, n), from, to, f, attrs, opts...)
+}
+
+func (s spanner) made(ctx context.Context, name string, as ids, from, to time.Time, f *turn.Failure, attrs []attribute.KeyValue, opts ...trace.SpanStartOption) trace.SpanContext {
+	_, span := s.start(ctx, name, as, from, attrs, opts...)
 	s.m.outcome(span, f)
 	span.End(trace.WithTimestamp(to))
 	return span.SpanContext()

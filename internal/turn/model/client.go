@@ -105,12 +105,12 @@ type exchange struct {
 // post sends a body and returns what answers it with status 200, a failure otherwise.
 func (c *client) post(ctx context.Context, q turn.Question, body any) (*exchange, *http.Response, error) {
 	x := &exchange{client: c, ctx: ctx}
-	if !fitsHeader(q.Key) {
+	if !onwire.FitsHeader(q.Key) {
 		return nil, nil, x.refuse(fmt.Errorf("the question's key %.80q cannot stand in a header: visible ASCII, no space at either end", q.Key))
 	}
 	if c.opts.Key != nil {
 		key, err := c.opts.Key()
-		if err == nil && !fitsHeader(key) {
+		if err == nil && !onwire.FitsHeader(key) {
 			err = errors.New("it is empty, or no visible ASCII")
 		}
 		if err != nil {
@@ -136,6 +136,9 @@ func (c *client) post(ctx context.Context, q turn.Question, body any) (*exchange
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Idempotency-Key", q.Key)
+	for name, value := range onwire.SpanHeaders(ctx) {
+		req.Header.Set(name, value)
+	}
 	if req.Header.Get("User-Agent") == "" {
 		req.Header.Set("User-Agent", "tgad")
 	}
@@ -238,16 +241,6 @@ func (x *exchange) hide(text string) string {
 		}
 	}
 	return text
-}
-
-// fitsHeader reports whether a header carries s unchanged.
-func fitsHeader(s string) bool {
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] > '~' {
-			return false
-		}
-	}
-	return s != "" && s == strings.TrimSpace(s)
 }
 
 var errTooLong = errors.New("it is longer than the limit")

@@ -23,6 +23,7 @@ import (
 	"github.com/tgad/tgad/internal/turn"
 	"github.com/tgad/tgad/internal/turn/message"
 	"github.com/tgad/tgad/internal/turn/model"
+	"github.com/tgad/tgad/runtime"
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -95,7 +96,10 @@ func TestRequestOnTheWire(t *testing.T) {
 		s := script(t, modelserver.Answer{ToolCalls: []modelserver.ToolCall{{ID: "d", Name: "files_read_2", Arguments: "{}"}}})
 		header := http.Header{"Idempotency-Key": {"mine"}, "X-Org": {"o"}, "Content-Type": {"text/plain"}}
 		key := func() (string, error) { return "sk-1", nil }
-		a, err := make(s, model.Options{Header: header, Key: key}).Generate(context.Background(), conversation())
+		ctx := runtime.WithSpanContext(context.Background(), runtime.SpanContext{
+			Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", Tracestate: "two\r\nlines", Baggage: "a=b",
+		})
+		a, err := make(s, model.Options{Header: header, Key: key}).Generate(ctx, conversation())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,7 +110,8 @@ func TestRequestOnTheWire(t *testing.T) {
 		if strings.Contains(t.Name(), "anthropic") {
 			want, headers = wantAnthropic, map[string]string{"Authorization": "", "X-Api-Key": "sk-1", "Anthropic-Version": "2023-06-01"}
 		}
-		for name, value := range map[string]string{"Idempotency-Key": "turn/1/ask/1", "X-Org": "o", "Content-Type": "application/json", "Accept-Encoding": "", "Cookie": ""} {
+		for name, value := range map[string]string{"Idempotency-Key": "turn/1/ask/1", "X-Org": "o", "Content-Type": "application/json", "Accept-Encoding": "", "Cookie": "",
+			"Traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "Tracestate": "", "Baggage": "a=b"} {
 			headers[name] = value
 		}
 		got := s.Requests()[0]

@@ -266,12 +266,8 @@ func (s *Server) request(ctx context.Context, call runtime.Call) (*http.Request,
 	} {
 		req.Header.Set(name, value)
 	}
-	if sc := runtime.SpanContextOf(ctx); sc != (runtime.SpanContext{}) {
-		for name, value := range map[string]string{"Traceparent": sc.Traceparent, "Tracestate": sc.Tracestate, "Baggage": sc.Baggage} {
-			if value != "" {
-				req.Header.Set(name, value)
-			}
-		}
+	for name, value := range onwire.SpanHeaders(ctx) {
+		req.Header.Set(name, value)
 	}
 	if req.Header.Get("User-Agent") == "" {
 		req.Header.Set("User-Agent", "tgad")

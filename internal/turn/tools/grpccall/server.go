@@ -71,16 +71,6 @@ type Server struct {
 
 var _ runtime.Dispatcher = (*Server)(nil)
 
-// fits reports whether metadata carries s unchanged.
-func fits(s string) bool {
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] > '~' {
-			return false
-		}
-	}
-	return s != "" && s == strings.TrimSpace(s)
-}
-
 var metadataName = regexp.MustCompile(`^[0-9a-z_.-]+$`)
 
 // New describes the server at target, "host:port" or "unix:/path"; it is not contacted.
@@ -96,7 +86,7 @@ func New(target string, o Options) (*Server, error) {
 		return nil, tga.Errorf(tga.ValidationError, "gRPC target %q: want host:port or unix:/path", target)
 	}
 	for name, value := range o.Metadata {
-		if len(name) > 128 || !metadataName.MatchString(name) || strings.HasPrefix(name, "grpc-") || isOwn(name) || !fits(value) {
+		if len(name) > 128 || !metadataName.MatchString(name) || strings.HasPrefix(name, "grpc-") || isOwn(name) || !onwire.FitsHeader(value) {
 			return nil, tga.Errorf(tga.ValidationError, "metadata %q: the name is not allowed, or its value not visible ASCII", name)
 		}
 	}

@@ -26,6 +26,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 
 	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/dispatch/httpcall"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -42,7 +43,8 @@ func TestCallByReflection(t *testing.T) {
 			Metadata:    map[string]string{"authorization": "Bearer x"},
 			KeyMetadata: func(tool string) string { return "X-Order-For-" + strings.ToLower(tool[len(tool)-3:]) },
 		})
-		reply, err := s.Dispatch(context.Background(), aCall(`{"sku":"a","tags":["x","y"],"stock":{"s":{"color":"BLUE"}},"at":"2026-01-02T03:04:05.678Z","extra":{"k":[1,null]},"blob":"AAE=","price":0.1,"text":"t"}`))
+		place := runtime.WithSpanContext(context.Background(), runtime.SpanContext{Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"})
+		reply, err := s.Dispatch(place, aCall(`{"sku":"a","tags":["x","y"],"stock":{"s":{"color":"BLUE"}},"at":"2026-01-02T03:04:05.678Z","extra":{"k":[1,null]},"blob":"AAE=","price":0.1,"text":"t"}`))
 		if what(reply, err) != "SUCCESS" || w.calls.Load() != 1 {
 			t.Fatalf("%+v, %v, %d calls", reply, err, w.calls.Load())
 		}
@@ -53,6 +55,7 @@ func TestCallByReflection(t *testing.T) {
 		}
 		for name, value := range map[string]string{
 			"idempotency-key": "order-1", "x-order-for-buy": "order-1", "tgad-attempt": "1", "authorization": "Bearer x",
+			"traceparent":   "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 			"tgad-trace-id": aCall("").TraceID.String(), "tgad-tool-call-id": aCall("").ToolCallID.String(),
 		} {
 			if v := got.Get(name); len(v) != 1 || v[0] != value {

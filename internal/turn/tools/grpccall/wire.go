@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/tgad/tgad/internal/onwire"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/dispatch/httpcall"
 )
@@ -58,7 +59,7 @@ func (s *Server) exchange(ctx context.Context, m protoreflect.MethodDescriptor, 
 		return nil, false, err
 	}
 	defer func() { _ = conn.Close() }() // the answer is here, or never will be; Close has no other news
-	ctx, cancel := context.WithCancel(metadata.NewOutgoingContext(ctx, s.metadata(call)))
+	ctx, cancel := context.WithCancel(metadata.NewOutgoingContext(ctx, s.metadata(ctx, call)))
 	defer cancel()
 
 	path := "/" + string(m.Parent().FullName()) + "/" + string(m.Name())
@@ -96,7 +97,7 @@ func isOwn(name string) bool {
 	return false
 }
 
-func (s *Server) metadata(call runtime.Call) metadata.MD {
+func (s *Server) metadata(ctx context.Context, call runtime.Call) metadata.MD {
 	md, key := metadata.New(s.opts.Metadata), httpcall.KeyText(call.Key)
 	if s.opts.KeyMetadata != nil {
 		if name := strings.ToLower(s.opts.KeyMetadata(call.Tool)); name != "" {
@@ -107,6 +108,9 @@ func (s *Server) metadata(call runtime.Call) metadata.MD {
 	md.Set(traceMetadata, call.TraceID.String())
 	md.Set(callMetadata, call.ToolCallID.String())
 	md.Set(attemptMetadata, strconv.FormatUint(uint64(call.Attempt), 10))
+	for name, value := range onwire.SpanHeaders(ctx) {
+		md.Set(name, value)
+	}
 	return md
 }
 
