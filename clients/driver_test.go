@@ -23,8 +23,10 @@ import (
 // input, {"id":…,"op":…,"with":{…}}, and one answer a line on standard output, {"id":…,"ok":{…}} or
 // {"id":…,"error":{…}}. Operations go on beside each other.
 var drivers = append([]driven{
-	{"python", func(t *testing.T) []string { return pythonDriver(t, "blocks") }},
-	{"python-async", func(t *testing.T) []string { return pythonDriver(t, "async") }},
+	{"python", func(t *testing.T) []string { return pythonDriver(t, python(t), "blocks") }},
+	{"python-async", func(t *testing.T) []string { return pythonDriver(t, python(t), "async") }},
+	{"pypy-3.9", func(t *testing.T) []string { return pythonDriver(t, pypy(t), "blocks") }},
+	{"pypy-3.9-async", func(t *testing.T) []string { return pythonDriver(t, pypy(t), "async") }},
 }, driversOnEach()...)
 
 type driven struct {
@@ -32,14 +34,20 @@ type driven struct {
 	program func(t *testing.T) []string
 }
 
-func pythonDriver(t *testing.T, way string) []string {
+func pythonDriver(t *testing.T, interpreter, way string) []string {
 	t.Helper()
-	return []string{python(t), absolute(t, "python/tests/driver.py"), way}
+	return []string{interpreter, absolute(t, "python/tests/driver.py"), way}
 }
 
 func python(t *testing.T) string {
 	t.Helper()
 	return serial.Program(t, "python3")
+}
+
+// pypy is the PyPy of Debian 12, whose language is Python 3.9: the oldest that pyproject.toml allows.
+func pypy(t *testing.T) string {
+	t.Helper()
+	return serial.Program(t, "pypy3")
 }
 
 func absolute(t *testing.T, path string) string {

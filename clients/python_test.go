@@ -80,9 +80,14 @@ func TestPythonIsTyped(t *testing.T) {
 // TestPythonUnits runs the tests that need no daemon.
 func TestPythonUnits(t *testing.T) {
 	t.Parallel()
-	cmd := exec.Command(python(t), "tests/test_units.py")
-	cmd.Dir, cmd.Env = "python", append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "PYTHONPATH=src")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
+	for name, interpreter := range map[string]func(*testing.T) string{"cpython": python, "pypy-3.9": pypy} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.Command(interpreter(t), "tests/test_units.py")
+			cmd.Dir, cmd.Env = "python", append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "PYTHONPATH=src")
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
 	}
 }
