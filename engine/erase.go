@@ -29,7 +29,7 @@ type Erasure struct {
 
 // Erased says what [DB.Erase] did.
 type Erased struct {
-	Traces  int // erased now
+	Traces  int // erased now, or remembered to be; 0 where nothing is
 	Turns   int // likewise
 	Kept    int // tool servers, likewise
 	Already int // of those named, erased before

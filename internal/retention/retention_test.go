@@ -235,6 +235,9 @@ func TestNothingIsErasedBeforeItIsArchived(t *testing.T) {
 		t.Fatal(err, s.asked)
 	}
 	s.erasing = nil
+	if in := archived(t, dir); len(in) > 0 {
+		t.Errorf("an erasure that was refused leaves a file with %d traces", len(in))
+	}
 
 	// A directory that takes no file, one that is a file, and one with what an earlier run left.
 	refused := func(what string, prepare, repair func() error) {
@@ -251,8 +254,8 @@ func TestNothingIsErasedBeforeItIsArchived(t *testing.T) {
 		}
 	}
 	aside := dir + ".aside"
-	refused("the file of the run above, in the same second", func() error { return nil }, func() error { return nil })
-	s.later(time.Second)
+	name := filepath.Join(dir, time.UnixMilli(int64(s.now)).UTC().Format("2006-01-02T150405Z")+"-"+all[0].String()+".ndjson")
+	refused("a file of the same second", func() error { return os.WriteFile(name, nil, 0o600) }, func() error { return os.Remove(name) })
 	refused("the directory is a file", func() error { return errors.Join(os.Rename(dir, aside), os.WriteFile(dir, nil, 0o600)) },
 		func() error { return errors.Join(os.Remove(dir), os.Rename(aside, dir)) })
 	part := filepath.Join(dir, all[0].String()+".part")
@@ -288,8 +291,8 @@ func TestNothingIsErasedBeforeItIsArchived(t *testing.T) {
 	}
 	in := archived(t, dir)
 	for _, id := range all {
-		if in[id] != 2 || !s.erased(id) {
-			t.Errorf("trace %s is in %d files, want 2; erased is %v", id, in[id], s.erased(id))
+		if in[id] != 1 || !s.erased(id) {
+			t.Errorf("trace %s is in %d files, want 1; erased is %v", id, in[id], s.erased(id))
 		}
 	}
 	if rep, err := s.Check(t.Context()); err != nil || len(rep.Problems) > 0 {
@@ -315,6 +318,10 @@ func TestOpenCallsAreLeft(t *testing.T) {
 	p := &retention.Policy{Rules: []retention.Rule{{EraseAfter: time.Millisecond, Drop: true}}}
 	if done := s.run(p); done.Looked != 5 || done.Rules[0] != (retention.Ruled{Due: 2, Erased: 1}) || s.erased(held) || !s.erased(ended) {
 		t.Errorf("%+v", done)
+	}
+	archiving := &retention.Policy{Archive: t.TempDir(), Rules: []retention.Rule{{EraseAfter: time.Millisecond}}}
+	if done := s.run(archiving); done.Rules[0] != (retention.Ruled{Due: 1}) || len(archived(t, archiving.Archive)) > 0 {
+		t.Errorf("what somebody is at is archived: %+v", done)
 	}
 	s.Release(lease)
 	if done := s.run(p); done.Rules[0] != (retention.Ruled{Due: 1, Erased: 1}) || !s.erased(held) {

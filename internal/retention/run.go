@@ -2,8 +2,10 @@ package retention
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
+	"os"
 	"time"
 
 	"github.com/tgad/tgad/engine"
@@ -53,8 +55,8 @@ const share = 4
 const pause = 256
 
 // Run carries the policy out as of now. Where dry it only says what it would do. Each rule's traces
-// are exported first, and erased once the export is durable and was read back; a run that ends in
-// between leaves an export of traces that the store has too.
+// are exported first, and erased once the export is durable and was read back. A run that dies in
+// between leaves an export of traces that the store has too; one whose erasure is refused leaves none.
 func (p *Policy) Run(ctx context.Context, s Store, now tga.Millis, dry bool) (done Done, err error) {
 	due, done, err := p.look(ctx, s, now)
 	if err != nil || dry {
@@ -148,5 +150,11 @@ func (p *Policy) erase(ctx context.Context, s Store, now tga.Millis, i int, ids 
 		Reason: fmt.Sprintf("[[retention.rule]] %d of the configuration: erase_after %s", i+1, r.EraseAfter),
 	})
 	done.Erased = erased.Traces
+	if erased.Traces == 0 && done.Archived != "" {
+		// Nothing is erased, and nothing is remembered that is to be: the store has all that the file has. A
+		// store without room refuses each run, and each would leave a file.
+		err = errors.Join(err, os.Remove(done.Archived))
+		done.Archived = ""
+	}
 	return err
 }
