@@ -20,7 +20,7 @@ SOCKET  ?= /tmp/tgad-run/tgad.sock
 test pg race fuzz cost size lint crash: export CGO_ENABLED ?= 0
 race race-compile: export CGO_ENABLED = 1
 
-.PHONY: bucket release packages site build tgad run demo test pg race race-compile fuzz crash torture adapters torture-compare torture-speed interleave soak torture-soak torture-sum kills mutate bench cost size cross lint vectors accept check clean
+.PHONY: bucket release packages site build tgad run demo test pg race race-compile fuzz crash torture adapters torture-compare torture-speed interleave soak torture-soak torture-sum kills mutate bench cost size cross foreign lint vectors accept check clean
 
 build: tgad ## bin/tgad, a static binary, with bin/tgad-lab and bin/tgad-postgres, which some of its verbs start
 	cd engine/postgres && CGO_ENABLED=0 $(GO) build -tags '$(TAGS)' -trimpath -ldflags '-s -w' -o $(abspath $(BIN))/ ./cmd/tgad-postgres
@@ -147,6 +147,12 @@ cross: ## the types of library, client and command on every system, 20 s; BUILD=
 	$(if $(BUILD),@set -e; for system in linux/arm64 darwin/arm64 windows/amd64; do \
 	  echo "build $$system"; CGO_ENABLED=0 GOOS=$${system%/*} GOARCH=$${system#*/} \
 	  $(GO) build -o /dev/null ./cmd/tgad; done)
+
+# s390x is big-endian, and both processors fuse a multiplication with an addition, which amd64 does not.
+foreign: ## what the formats and rules are made of, run for two other processors under QEMU, 20 minutes
+	for on in arm64:aarch64 s390x:s390x; do \
+	  CGO_ENABLED=0 GOARCH=$${on%:*} $(GO) test -vet=off -short -exec qemu-$${on#*:}-static ./keyspace ./schemas/... ./wal/... ./ledger || exit 1; \
+	done
 
 # A module of its own: nothing of it is linked into tgad.
 release: ## dist/, everything of a release of the newest commit; KEY is a file with the ed25519 key that signs

@@ -74,6 +74,7 @@ var ranElsewhere = map[string]string{
 	"make torture":         "a target; it takes an hour",
 	"make accept":          "a target; it takes hours",
 	"make cross":           "a target; CI runs it",
+	"make foreign":         "a target; make accept runs it",
 	"make adapters":        "a target; make accept runs it, and then their tests",
 	"make torture-compare": "a target; it takes half an hour",
 	"make torture-speed":   "a target; it takes five minutes and builds the adapters",
