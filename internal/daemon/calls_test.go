@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -133,6 +134,39 @@ func TestRacersWithOtherArguments(t *testing.T) {
 	}
 	if after := b.everything(); after != before || b.tool.sends("order-1") != 1 {
 		t.Errorf("%d sends; the store changed:\n%s\n%s", b.tool.sends("order-1"), before, after)
+	}
+}
+
+// TestWhoShutsDownItsSideIsGone: a client that ends its sending side after the request, as nc -N does, gets no answer,
+// and the call goes on.
+func TestWhoShutsDownItsSideIsGone(t *testing.T) {
+	b := start(t, "")
+	arrived, release := make(chan struct{}), make(chan struct{})
+	b.tool.respond(func(w http.ResponseWriter, _ *http.Request, _ []byte) {
+		close(arrived)
+		<-release
+		io.WriteString(w, `"done"`)
+	})
+	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: b.socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	const body = `{"tool_server":"pay","tool_name":"charge","args":{"amount":5},"idempotency_key":"order-1"}`
+	if _, err := fmt.Fprintf(c, "POST /v1/tool-calls HTTP/1.1\r\nHost: tgad\r\nTgad-Client: test\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
+		t.Fatal(err)
+	}
+	<-arrived
+	if err := c.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(c); err != nil || len(got) > 0 {
+		t.Errorf("%q, %v", got, err)
+	}
+	close(release)
+	res, err := b.client.Call(t.Context(), charge("order-1"))
+	if err != nil || string(res.Value) != `"done"` || b.tool.sends("order-1") != 1 {
+		t.Errorf("asked again: %+v %v, %d sends", res, err, b.tool.sends("order-1"))
 	}
 }
 
