@@ -11,25 +11,44 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tgad/tgad/internal/commit"
 )
 
-// machine says what the figures were measured on.
-func machine(dir string) (string, error) {
-	var b strings.Builder
-	fmt.Fprintf(&b, "machine   %s, %d cores, GOMAXPROCS %d, %s %s/%s\n", processor(), goruntime.NumCPU(), goruntime.GOMAXPROCS(0),
-		goruntime.Version(), goruntime.GOOS, goruntime.GOARCH)
+// about is what a run says of itself. With -json it is the first line.
+type about struct {
+	Commit  string    `json:"commit"` // a tree that differs from it ends in "+"
+	Began   time.Time `json:"began"`
+	Machine string    `json:"machine"`
+	System  string    `json:"system"`
+	Disk    string    `json:"disk"`
+	Rounds  int       `json:"rounds,omitempty"`
+	Slice   string    `json:"slice,omitempty"` // of a case in a round
+	Facts   []string  `json:"facts,omitempty"` // what stands below the table
+}
+
+// String is the lines that stand above a table.
+func (a about) String() string {
+	return fmt.Sprintf("machine   %s\nsystem    %s\ndisk      %s\n", a.Machine, a.System, a.Disk)
+}
+
+// machine says what the figures are measured on.
+func machine(dir string) (a about, err error) {
 	kernel, memory := system()
-	fmt.Fprintf(&b, "system    Linux %s, %.1f GiB of memory\n", kernel, memory)
 	fsys, err := fileSystem(dir)
 	if err != nil {
-		return "", err
+		return a, err
 	}
 	cost, err := syncCost(dir)
 	if err != nil {
-		return "", err
+		return a, err
 	}
-	fmt.Fprintf(&b, "disk      %s; pwrite of 1 KiB and fdatasync in a sized file: p50 %s, p99 %s\n", fsys, cost[len(cost)/2], cost[len(cost)*99/100])
-	return b.String(), nil
+	return about{
+		Commit: commit.Name(), Began: time.Now().UTC().Truncate(time.Second),
+		Machine: fmt.Sprintf("%s, %d cores, GOMAXPROCS %d, %s %s/%s", processor(), goruntime.NumCPU(), goruntime.GOMAXPROCS(0), goruntime.Version(), goruntime.GOOS, goruntime.GOARCH),
+		System:  fmt.Sprintf("Linux %s, %.1f GiB of memory", kernel, memory),
+		Disk:    fmt.Sprintf("%s; pwrite of 1 KiB and fdatasync in a sized file: p50 %s, p99 %s", fsys, cost[len(cost)/2], cost[len(cost)*99/100]),
+	}, nil
 }
 
 func processor() string {

@@ -4,6 +4,7 @@
 //	go run ./bench            a table, and the plot bench.svg
 //	go run ./bench -json      JSON lines, nothing else
 //	go run ./bench -short     under 40 seconds
+//	go run ./bench -html FILE       a report as one file as well; with -from RESULT of an earlier run
 //	go run ./bench -cost      whether an append costs more than bench/cost.json says
 //	go run ./bench -soak 10000000   that many appends, a line for each second
 //	go run ./bench -steady 2h       a store in service for so long, a line for each minute
@@ -12,7 +13,7 @@
 package main
 
 import (
-	"encoding/json"
+	"bytes"
 	"errors"
 	"flag"
 	"fmt"
@@ -24,11 +25,13 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/bench/internal/measure"
+	"github.com/tgad/tgad/internal/report"
 )
 
 type options struct {
 	json, short bool
 	dir, svg    string
+	html, from  string
 	rounds      int
 	slice       time.Duration
 	only        string
@@ -48,6 +51,8 @@ func main() {
 	flag.BoolVar(&o.short, "short", false, "fewer cases, shorter slices")
 	flag.StringVar(&o.dir, "dir", "", "where to put the stores (default: a directory under the current one)")
 	flag.StringVar(&o.svg, "svg", "", "where to write the plot (default bench.svg; with -json none)")
+	flag.StringVar(&o.html, "html", "", "where to write a report of one file, with method, table and plots")
+	flag.StringVar(&o.from, "from", "", "measure nothing: what an earlier run printed with -json, -soak or -steady, for -html and -svg")
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds; ratios are medians over them")
 	flag.DurationVar(&o.slice, "slice", 0, "time of each case in each round (default 400ms; -short 120ms)")
 	flag.StringVar(&o.only, "only", "", "regular expression over `case/writers/bytes`: run these and the limit")
@@ -86,7 +91,7 @@ func (o options) withDefaults() options {
 			o.slice = 120 * time.Millisecond
 		}
 	}
-	if o.svg == "" && !o.json {
+	if o.svg == "" && !o.json && o.from == "" {
 		o.svg = "bench.svg"
 	}
 	return o
@@ -99,11 +104,44 @@ func run(o options, out, progress io.Writer) (err error) {
 	if o.cost {
 		return checkCost(out)
 	}
+	var m measured
+	if o.from != "" {
+		if o.html == "" && o.svg == "" {
+			return errors.New("-from: say -html FILE or -svg FILE")
+		}
+		m, err = read(o.from)
+	} else {
+		m, err = take(o, out, progress)
+	}
+	if err != nil {
+		return err
+	}
+	if o.html != "" {
+		page, err := m.page()
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(o.html, page, 0o644); err != nil {
+			return err
+		}
+	}
+	if o.svg == "" {
+		return nil
+	}
+	image, err := report.SVG(m.plot())
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(o.svg, image, 0o644)
+}
+
+// take measures, and prints.
+func take(o options, out, progress io.Writer) (m measured, err error) {
 	// A goroutine in fdatasync keeps its processor: with one more the others work.
 	goruntime.GOMAXPROCS(goruntime.NumCPU() + 1)
 	only, err := regexp.Compile(o.only)
 	if err != nil {
-		return err
+		return m, err
 	}
 	parent := o.dir
 	if parent == "" {
@@ -111,60 +149,52 @@ func run(o options, out, progress io.Writer) (err error) {
 	}
 	dir, err := os.MkdirTemp(parent, "bench-data-")
 	if err != nil {
-		return err
+		return m, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	about, err := machine(dir)
-	if err != nil {
-		return err
+	if m.about, err = machine(dir); err != nil {
+		return m, err
 	}
-	fmt.Fprint(progress, about)
+	fmt.Fprint(progress, m.about)
 
 	stopProfile, err := startProfiles(o)
 	if err != nil {
-		return err
+		return m, err
 	}
-	if o.soak > 0 {
-		all, err := soak(dir, o.soak, out)
-		if err = errors.Join(err, stopProfile()); err != nil || o.svg == "" {
-			return err
+	if o.soak > 0 || o.steady > 0 {
+		var printed bytes.Buffer
+		both := io.MultiWriter(out, &printed)
+		if o.soak > 0 {
+			err = soak(dir, o.soak, both)
+		} else {
+			err = runSteady(dir, o, both)
 		}
-		return os.WriteFile(o.svg, plotSoak(all), 0o644)
+		return m, errors.Join(err, m.readText(printed.String()), stopProfile())
 	}
-	if o.steady > 0 {
-		return errors.Join(runSteady(dir, o, out), stopProfile())
-	}
-	var lines []measure.Line
-	var facts []string
+	m.Rounds, m.Slice = o.rounds, o.slice.String()
 	for _, group := range []func(*suite) error{(*suite).writes, (*suite).reads} {
 		s := &suite{options: o, dir: dir, only: only, progress: progress}
 		err := group(s)
 		if err == nil {
 			var more []measure.Line
 			more, err = s.run()
-			lines, facts = append(lines, more...), append(facts, s.facts...)
+			m.lines, m.Facts = append(m.lines, more...), append(m.Facts, s.facts...)
 		}
 		if err = errors.Join(err, s.close()); err != nil {
-			return err
+			return m, err
 		}
 	}
 	if err := stopProfile(); err != nil {
-		return err
+		return m, err
 	}
-	if o.json {
-		enc := json.NewEncoder(out)
-		for _, l := range lines {
-			if err := enc.Encode(l); err != nil {
-				return err
-			}
-		}
-	} else if err := printTable(out, about, lines, facts); err != nil {
-		return err
+	if !o.json {
+		return m, printTable(out, m.String(), m.lines, m.Facts)
 	}
-	if o.svg == "" {
-		return nil
+	lines, err := m.json()
+	if err == nil {
+		_, err = out.Write(lines)
 	}
-	return os.WriteFile(o.svg, plot(lines), 0o644)
+	return m, err
 }
 
 // startProfiles begins the profiles that were asked for; the function returned writes

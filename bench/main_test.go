@@ -3,8 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"encoding/xml"
-	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -19,18 +17,26 @@ import (
 
 // TestJSONLines runs a few cases for a moment and reads what a program would: one object
 // per line with the members that docs/PERFORMANCE.md names and no other, each figure
-// there, and the limit's ratio to itself.
+// there, and the limit's ratio to itself. The first line says what was measured, and the
+// report that is made of the lines is the report of the run.
 func TestJSONLines(t *testing.T) {
 	var out bytes.Buffer
-	o := options{json: true, short: true, dir: t.TempDir(), rounds: 2, slice: 5 * time.Millisecond, history: 128, openTraces: 4,
+	page := filepath.Join(t.TempDir(), "report.html")
+	o := options{json: true, short: true, dir: t.TempDir(), html: page, rounds: 2, slice: 5 * time.Millisecond, history: 128, openTraces: 4,
 		only: "^(append|fused|effect|call|open|ledger_hit_cold|recover|replay|verify|log_append|index_apply|rebuild|seal|open_after_kill|hostile_tail|append_signed|receipt|evidence_file|evidence_verify|evidence_checkpoint)/1/"}.withDefaults()
 	if err := run(o, &out, io.Discard); err != nil {
 		t.Fatal(err)
 	}
+	of, lines, _ := strings.Cut(out.String(), "\n")
+	var first struct{ About about }
+	if err := json.Unmarshal([]byte(of), &first); err != nil || first.About.Machine == "" || first.About.Disk == "" || first.About.Commit == "" || first.About.Rounds != 2 || len(first.About.Facts) == 0 {
+		t.Errorf("the first line is %s, %v", of, err)
+	}
+	sameAgain(t, page, out.String())
 	want := strings.Fields("case writers bytes p50_us p99_us p999_us per_sec fsyncs_per_op bytes_written_per_op allocs_per_op cpu_us_per_op p50_ratio throughput_ratio")
 	slices.Sort(want)
 	seen := map[string]int{}
-	for line := range strings.Lines(out.String()) {
+	for line := range strings.Lines(lines) {
 		var members map[string]any
 		if err := json.Unmarshal([]byte(line), &members); err != nil {
 			t.Fatalf("%q: %v", line, err)
@@ -89,24 +95,6 @@ func TestSocketIsHeldAgainstTheProcess(t *testing.T) {
 	for i, name := range []string{"call", "begin", "finish"} {
 		if !strings.Contains(facts[i], name) || !regexp.MustCompile(`\+[1-9]\d*\.\d allocations`).MatchString(facts[i]) {
 			t.Errorf("%s: %s", name, facts[i])
-		}
-	}
-}
-
-// TestPlotIsXML: a figure of zero or a single point must not break the document.
-func TestPlotIsXML(t *testing.T) {
-	for _, lines := range [][]measure.Line{nil, {{Case: "append", Writers: 1, Bytes: 1024, PerSec: 5000}},
-		{{Case: "append", Writers: 1, Bytes: 1024}, {Case: "limit", Writers: 64, Bytes: 1024, PerSec: 2e5}}} {
-		dec := xml.NewDecoder(bytes.NewReader(plot(lines)))
-		for {
-			if _, err := dec.Token(); errors.Is(err, io.EOF) {
-				break
-			} else if err != nil {
-				t.Fatal(err)
-			}
-		}
-		if text := string(plot(lines)); strings.Contains(text, "NaN") || strings.Contains(text, "Inf") {
-			t.Errorf("the plot of %v has a place that is none", lines)
 		}
 	}
 }

@@ -3,10 +3,19 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/tgad/tgad/bench/internal/measure"
 )
+
+// header names the columns of [cells].
+var header = strings.Split("case,writers,bytes,p50 µs,p99 µs,p999 µs,per second,fsyncs,bytes written,allocs,CPU µs,p50 ratio,rate ratio", ",")
+
+func cells(l measure.Line) []string {
+	return strings.Split(fmt.Sprintf("%s\x00%d\x00%d\x00%.1f\x00%.1f\x00%.1f\x00%.0f\x00%.3f\x00%.0f\x00%.0f\x00%.1f\x00%.2f\x00%.3f", l.Case, l.Writers, l.Bytes,
+		l.P50, l.P99, l.P999, l.PerSec, l.Syncs, l.BytesWritten, l.Allocs, l.CPU, l.P50Ratio, l.ThroughputRatio), "\x00")
+}
 
 // printTable prints the lines for people.
 func printTable(out io.Writer, about string, lines []measure.Line, facts []string) error {
@@ -14,10 +23,9 @@ func printTable(out io.Writer, about string, lines []measure.Line, facts []strin
 		return err
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "case\twriters\tbytes\tp50 µs\tp99 µs\tp999 µs\tper second\tfsyncs\tbytes written\tallocs\tCPU µs\tp50 ratio\trate ratio\t")
+	fmt.Fprintln(w, strings.Join(header, "\t")+"\t")
 	for _, l := range lines {
-		fmt.Fprintf(w, "%s\t%d\t%d\t%.1f\t%.1f\t%.1f\t%.0f\t%.3f\t%.0f\t%.0f\t%.1f\t%.2f\t%.3f\t  %s\n", l.Case, l.Writers, l.Bytes,
-			l.P50, l.P99, l.P999, l.PerSec, l.Syncs, l.BytesWritten, l.Allocs, l.CPU, l.P50Ratio, l.ThroughputRatio, l.Note)
+		fmt.Fprintf(w, "%s\t  %s\n", strings.Join(cells(l), "\t"), l.Note)
 	}
 	if err := w.Flush(); err != nil {
 		return err

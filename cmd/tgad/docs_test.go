@@ -82,6 +82,7 @@ var ranElsewhere = map[string]string{
 
 	"go tool pprof -top cpu.pprof":                         "Go's own; it would be compiled for it",
 	"go tool trace":                                        "Go's own, likewise",
+	"tgad torture report RESULT... -o report.html":         "torture.txtar",
 	"go run ./bench":                                       "package bench tests its parts; its figures take minutes",
 	"go run ./examples/embed":                              "examples/embed: TestRunsAsAModuleOfItsOwn",
 	"go install github.com/tgad/tgad/cmd/tgad@latest":      "packaging: TestGoInstallFromAProxy",

@@ -107,17 +107,24 @@ func (c *Counts) JSON() ([]byte, error) {
 	return json.Marshal(c)
 }
 
-// Table writes the counts for people.
-func (c *Counts) Table(w io.Writer) error {
+// Each says the counts, in their order, by the names that they have in JSON.
+func (c *Counts) Each(f func(name string, n int64)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := reflect.ValueOf(c).Elem()
 	for i := range v.NumField() {
-		if f := v.Field(i); f.Kind() == reflect.Int64 {
-			if _, err := fmt.Fprintf(w, "%-22s %12d\n", v.Type().Field(i).Tag.Get("json"), f.Int()); err != nil {
-				return err
-			}
+		if n := v.Field(i); n.Kind() == reflect.Int64 {
+			f(v.Type().Field(i).Tag.Get("json"), n.Int())
 		}
 	}
-	return nil
+}
+
+// Table writes the counts for people.
+func (c *Counts) Table(w io.Writer) (err error) {
+	c.Each(func(name string, n int64) {
+		if err == nil {
+			_, err = fmt.Fprintf(w, "%-22s %12d\n", name, n)
+		}
+	})
+	return err
 }

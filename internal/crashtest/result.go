@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	goruntime "runtime"
 	"strings"
 	"time"
+
+	"github.com/tgad/tgad/internal/commit"
 )
 
 // Result is what a run of tiers came to, as a file keeps it.
@@ -23,22 +24,25 @@ type Result struct {
 	Found   []Violation `json:"found,omitempty"`
 }
 
-// TierTime is how long a tier took, and what it said of itself.
+// TierTime is how long a tier took, what it said of itself, and what it reached.
 type TierTime struct {
 	Name    string   `json:"name"`
 	Seconds float64  `json:"seconds"`
 	Said    []string `json:"said,omitempty"`
+	Counts  *Counts  `json:"counts,omitempty"` // of this tier alone; older files have those of all tiers together
 }
 
 // NewResult describes a run that begins now.
 func NewResult(seed uint64) *Result {
-	return &Result{Seed: seed, Commit: commit(), Machine: machine(), Began: time.Now().UTC().Truncate(time.Second), Counts: &Counts{}}
+	return &Result{Seed: seed, Commit: commit.Name(), Machine: machine(), Began: time.Now().UTC().Truncate(time.Second), Counts: &Counts{}}
 }
 
 // Ran adds what a tier did.
 func (res *Result) Ran(tier string, took time.Duration, r *Run) {
+	own := &Counts{Seconds: int64(took.Seconds())}
+	own.Add(&r.Counts)
 	r.mu.Lock()
-	res.Tiers = append(res.Tiers, TierTime{tier, took.Round(100 * time.Millisecond).Seconds(), r.said})
+	res.Tiers = append(res.Tiers, TierTime{tier, took.Round(100 * time.Millisecond).Seconds(), r.said, own})
 	r.mu.Unlock()
 	res.Counts.Add(&r.Counts)
 	res.Found = append(res.Found, r.Violations()...)
@@ -95,24 +99,6 @@ func Sum(out io.Writer, names []string) error {
 		return err
 	}
 	return errors.Join(append(errs, total.Err())...)
-}
-
-// commit names the code under test. Where the tree differs outside the tests of this
-// package, it is another code.
-func commit() string {
-	git := func(args ...string) (string, error) {
-		b, err := exec.Command("git", args...).Output()
-		return strings.TrimSpace(string(b)), err
-	}
-	head, err := git("rev-parse", "--short", "HEAD")
-	if err != nil {
-		return "unknown"
-	}
-	changed, err := git("status", "--porcelain", "--", ":/", ":(top,exclude)internal/crashtest", ":(top,exclude)fuzz", ":(top,exclude)bench", ":(top,exclude)docs")
-	if err != nil || changed != "" {
-		head += "+"
-	}
-	return head
 }
 
 // machine describes where a run ran, without its name.

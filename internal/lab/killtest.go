@@ -32,6 +32,7 @@ type killFlags struct {
 	data   string
 	wait   time.Duration
 	result string // a file, "" = none
+	html   string // likewise
 }
 
 const storesUsage = "engine; may be given several times: dir and postgres are tgad, outbox and file are built in, cmd:PROGRAM ARGUMENT... is an adapter (docs/TORTURE.md)"
@@ -64,6 +65,7 @@ The faults of other engines are in the table.`,
 	k.register(c, []string{"dir", "outbox", "file"}, []string{killtest.Plain, killtest.Keyed})
 	c.Flags().StringVar(&k.data, "data", "", "directory whose disk the engines use; what they write is temporary")
 	c.Flags().Uint64Var(&k.seed, "seed", 1, "where randomness begins")
+	htmlFlag(c, &k.html)
 	c.Flags().StringVar(&k.result, "result", "", "file to which an object a line is appended as well")
 	return c
 }
@@ -81,11 +83,14 @@ func (k *killFlags) run(ctx context.Context, s *cli.Streams, ours func(store str
 	if k.wait < killtest.MinPatience {
 		return cli.Usagef("--patience %v: want at least %v", k.wait, killtest.MinPatience)
 	}
+	if err := htmlFits(k.html); err != nil {
+		return err
+	}
 	commands, err := adaptersOf(k.stores)
 	if err != nil {
 		return err
 	}
-	var results []*killtest.Result
+	var all results
 	var errs []error
 	for i, store := range k.stores {
 		for _, world := range k.worlds {
@@ -94,7 +99,7 @@ func (k *killFlags) run(ctx context.Context, s *cli.Streams, ours func(store str
 				errs = append(errs, fmt.Errorf("--store %q, world %s: %w", store, world, err))
 				continue
 			}
-			results = append(results, res)
+			all.kill = append(all.kill, res)
 			if ours(store) {
 				errs = append(errs, res.Err())
 			}
@@ -102,8 +107,11 @@ func (k *killFlags) run(ctx context.Context, s *cli.Streams, ours func(store str
 			errs = append(errs, err, k.write(s, line))
 		}
 	}
-	if !s.JSON && len(results) > 0 {
-		errs = append(errs, killtest.Table(s.Out, results))
+	if len(all.kill) > 0 {
+		errs = append(errs, all.write(k.html))
+		if !s.JSON {
+			errs = append(errs, killtest.Table(s.Out, all.kill))
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/internal/crashtest"
 	"github.com/tgad/tgad/internal/crashtest/suite"
 	"github.com/tgad/tgad/internal/killtest"
 )
@@ -17,6 +19,7 @@ import (
 func tortureVerb(s *cli.Streams) *cobra.Command {
 	o := suite.Options{Tiers: []string{"mem", "rapid", "corrupt", "trust", "turn", "state"}}
 	k := &killFlags{}
+	var html string
 	c := &cobra.Command{
 		Use:   "torture",
 		Short: "Crash stores made for the purpose, and count losses and double sends",
@@ -32,7 +35,9 @@ leave their image and seed in a temporary directory.
 
 With --store it runs another test, for any engine: it kills the engine's process in the
 middle of calls and counts the charges of a payment service outside. It exits 1 if a call
-was charged twice, lost, or spoken of falsely. tgad torture compare does that to several.`,
+was charged twice, lost, or spoken of falsely. tgad torture compare does that to several.
+
+tgad torture report makes a report of results that were kept.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			killing := cmd.Flags().Changed("store")
@@ -42,14 +47,15 @@ was charged twice, lost, or spoken of falsely. tgad torture compare does that to
 				}
 			}
 			if !killing {
-				return torture(cmd, s, o)
+				return torture(cmd, s, o, html)
 			}
-			k.data, k.seed = o.Stores, o.Seed
+			k.data, k.seed, k.html = o.Stores, o.Seed, html
 			return k.run(cmd.Context(), s, func(string) bool { return true })
 		},
 	}
 	k.register(c, nil, []string{killtest.Plain})
-	c.AddCommand(compareVerb(s, &killFlags{}), speedVerb(s))
+	c.AddCommand(compareVerb(s, &killFlags{}), speedVerb(s), reportVerb(s))
+	htmlFlag(c, &html)
 	c.Flags().StringVar(&o.Stores, "data", "", "directory whose disk is tried too; the stores in it are temporary")
 	c.Flags().DurationVar(&o.Budget, "budget", time.Minute, "how long it runs")
 	c.Flags().Uint64Var(&o.Seed, "seed", uint64(time.Now().UnixNano()), "where randomness begins")
@@ -57,9 +63,12 @@ was charged twice, lost, or spoken of falsely. tgad torture compare does that to
 	return c
 }
 
-func torture(cmd *cobra.Command, s *cli.Streams, o suite.Options) (err error) {
+func torture(cmd *cobra.Command, s *cli.Streams, o suite.Options, html string) (err error) {
 	if o.Budget <= 0 {
 		return cli.Usagef("--budget %s: want a positive duration, as 1m", o.Budget)
+	}
+	if err := htmlFits(html); err != nil {
+		return err
 	}
 	if o.Stores != "" {
 		o.Tiers = append(o.Tiers, "proc", "double")
@@ -85,6 +94,7 @@ func torture(cmd *cobra.Command, s *cli.Streams, o suite.Options) (err error) {
 		return jsonErr
 	}
 	s.Printf("%s\n", line)
+	err = errors.Join(err, (&results{crash: []*crashtest.Result{res}}).write(html))
 	if err == nil {
 		err = res.Counts.Err()
 	}

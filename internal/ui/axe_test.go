@@ -1,9 +1,6 @@
 package ui_test
 
 import (
-	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 
 	"github.com/tgad/tgad/internal/browser"
@@ -11,49 +8,10 @@ import (
 	"github.com/tgad/tgad/internal/ui"
 )
 
-// axe is the program that looks for what people with other eyes, hands and browsers cannot use. It comes from
-// npm, as testdata/axe/package-lock.json names it.
-func axe(t *testing.T) string {
-	t.Helper()
-	npm, dir := serial.Program(t, "npm"), t.TempDir()
-	for _, name := range []string{"package.json", "package-lock.json"} {
-		raw, err := os.ReadFile(filepath.Join("testdata", "axe", name))
-		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, name), raw, 0o644)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	cmd := exec.Command(npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund")
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		serial.Missing(t, "axe-core from npm: "+string(out), err)
-	}
-	raw, err := os.ReadFile(filepath.Join(dir, "node_modules", "axe-core", "axe.min.js"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(raw)
-}
-
-// violations are those of a page that axe calls serious or critical.
-const violations = `axe.run(document, {resultTypes: ["violations"]}).then((r) => r.violations
-	.filter((v) => v.impact === "serious" || v.impact === "critical")
-	.map((v) => v.id + ": " + v.nodes.map((n) => n.target.join(" ") + " " + n.html).join(", ")).join("\n"))`
-
 // accessible opens a page in light and in dark, and checks it. What has a name is kept as a picture.
 func (s seen) accessible(program, path, picture string) {
 	s.stage.Helper()
-	for _, dark := range []bool{false, true} {
-		s.Screen(1000, 860, dark)
-		s.Open(s.at + path)
-		s.Value(program + "\n;0")
-		if found, _ := s.Value(violations).(string); found != "" {
-			s.stage.Errorf("%s, dark %v: %s", path, dark, found)
-		}
-	}
-	s.Screen(1000, 860, false)
+	s.Accessible(program, s.at+path)
 	if picture != "" {
 		s.keep(picture)
 	}
@@ -63,7 +21,7 @@ func (s seen) accessible(program, path, picture string) {
 // with what went wrong, in light and in dark.
 func TestPagesAreAccessible(t *testing.T) {
 	serial.Long(t)
-	program := axe(t)
+	program := browser.Axe(t)
 	b := seen{newStage(t, ui.Options{Version: "of the test"}), browser.New(t)}
 	b.intent = "refund of order 17, which arrived broken"
 	b.call("ask", "order-17", `{"amount":4200}`)

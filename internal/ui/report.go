@@ -1,13 +1,11 @@
 package ui
 
 import (
-	"bytes"
-	"crypto/sha256"
 	"encoding/base64"
-	"fmt"
 
 	g "maragu.dev/gomponents"
 
+	"github.com/tgad/tgad/internal/report"
 	"github.com/tgad/tgad/internal/story"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/schemas/wire"
@@ -31,44 +29,20 @@ func Report(said wire.Timeline, document story.Documents, version string) ([]byt
 	if err != nil {
 		return nil, err
 	}
-	css, err := assets.ReadFile("assets/ui.css")
-	if err != nil {
-		return nil, err
-	}
 	script, err := assets.ReadFile("assets/verify.js")
 	if err != nil {
 		return nil, err
 	}
-	title := "Call " + said.TraceID.String()
 	asOf := moments[len(moments)-1].TS // not when the file is made: of one state of a trace there is one file
-	page := h.Doctype(h.HTML(h.Lang("en"),
-		h.Head(
-			h.Meta(h.Charset("utf-8")), h.Meta(h.Name("viewport"), h.Content("width=device-width, initial-scale=1")),
-			h.Meta(g.Attr("http-equiv", "Content-Security-Policy"), h.Content(fmt.Sprintf("default-src 'none'; style-src '%s'; script-src '%s'; base-uri 'none'; form-action 'none'", sourceOf(css), sourceOf(script)))),
-			h.TitleEl(h.Text(title+" · tgad")), g.El("style", g.Raw(string(css))),
-		),
-		h.Body(h.Main(h.ID("main"), h.H1(h.Text(title)), h.P(h.Class("say"), h.Textf(words.reported, asOf)),
+	return report.File(report.Page{
+		Title: "Call " + said.TraceID.String(), Style: report.Style, Script: string(script), Footer: "tgad " + version,
+		Data: raw, // json.Marshal leaves no "<" in it
+		Main: []g.Node{h.P(h.Class("say"), h.Textf(words.reported, asOf)),
 			h.Dl(facts(t)), course(t),
 			h.H2(h.Text("Steps")), steps(t, inReport),
 			h.P(h.Button(h.ID("verify"), h.Type("button"), h.Data("raw", ""), h.Text("Verify in this browser")), h.Span(h.ID("verdict"), h.Role("status"))),
-			h.P(h.Class("dim"), h.Text("head "), h.Code(h.Text(t.Head.Digest.String()))),
-		),
-			h.Footer(h.Text("tgad "+version)),
-			h.Script(h.Type("application/json"), h.ID("raw"), g.Raw(string(raw))), // json.Marshal leaves no "<" in it
-			h.Script(g.Raw(string(script))),
-		),
-	))
-	var b bytes.Buffer
-	if err := page.Render(&b); err != nil {
-		return nil, err
-	}
-	return b.Bytes(), nil
-}
-
-// sourceOf is how a policy names the one style or script that it allows.
-func sourceOf(text []byte) string {
-	sum := sha256.Sum256(text)
-	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
+			h.P(h.Class("dim"), h.Text("head "), h.Code(h.Text(t.Head.Digest.String())))},
+	})
 }
 
 // inReport is a document as a link that has it in itself, or what a larger one would be known by.

@@ -16,13 +16,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tgad/tgad/internal/report"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-//go:embed assets/ui.css assets/ui.js assets/verify.js assets/icon.svg assets/htmx.min.js assets/sse.min.js
+//go:embed assets/ui.js assets/verify.js assets/icon.svg assets/htmx.min.js assets/sse.min.js
 var assets embed.FS
 
 // Log is what the view shows: [client.Client] has it, and [logfile.File].
@@ -234,6 +235,9 @@ var types = map[string]string{".css": "text/css; charset=utf-8", ".js": "text/ja
 func (s *Server) asset(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
 	b, err := assets.ReadFile("assets/" + name)
+	if name == "ui.css" {
+		b, err = []byte(report.Style), nil
+	}
 	if err != nil {
 		http.NotFound(w, r)
 		return
