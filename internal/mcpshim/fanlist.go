@@ -26,7 +26,7 @@ var lists = map[string]string{
 }
 
 // offer is what of an item of a list the client gets; nil is nothing.
-func (m *member) offer(method string) func(item []byte) []byte {
+func (m *view) offer(method string) func(item []byte) []byte {
 	switch method {
 	case "resources/list":
 		return m.offeredResource
@@ -61,9 +61,9 @@ func (f *fan) initialize(msg *frames.Frame) {
 		agreed := mcpraw.Revision(mcpraw.ScalarText(mcpraw.At(params, "/protocolVersion"))).Agree()
 		var all []able
 		told := ""
-		for _, m := range f.members {
+		for _, m := range f.now().views {
 			if m.opening.said() == nil {
-				f.missing(m)
+				f.missing(m.member)
 			}
 			said := m.opening.said() // it may be there since: whoever is missing here is told of later
 			if said == nil {
@@ -89,7 +89,7 @@ func (f *fan) initialize(msg *frames.Frame) {
 
 // able are the capabilities of a tool server.
 type able struct {
-	m   *member
+	m   *view
 	can []byte
 }
 
@@ -158,18 +158,26 @@ func (e *faulted) noMethod() bool {
 // mutePart is the part of its patience that a list has with a tool server that did not answer the last one in time.
 const mutePart = 20
 
+// part is what a tool server has said.
+type part struct {
+	m    *view
+	said []byte
+}
+
 // each asks every tool server that is there, all at once, and returns what they said in their
 // order. Of one that is not there, or does not answer in time, nothing is said. err is the first error
 // that one has answered where none has answered anything else.
-func (f *fan) each(ask func(context.Context, *member) ([]byte, error)) ([][]byte, error) {
+func (f *fan) each(ask func(context.Context, *view) ([]byte, error)) ([]part, error) {
 	f.settled()
 	ctx, cancel := context.WithTimeout(f.life, f.g.wait)
 	defer cancel()
-	all, faults, said := make([][]byte, len(f.members)), make([]*faulted, len(f.members)), atomic.Bool{}
+	views := f.now().views
+	all, faults, said := make([]part, len(views)), make([]*faulted, len(views)), atomic.Bool{}
 	var asked sync.WaitGroup
-	for i, m := range f.members {
+	for i, m := range views {
+		all[i].m = m
 		if m.current() == nil {
-			f.missing(m)
+			f.missing(m.member)
 		}
 		if m.current() == nil { // still: whoever is missing here is told of later
 			continue
@@ -181,7 +189,7 @@ func (f *fan) each(ask func(context.Context, *member) ([]byte, error)) ([][]byte
 			}
 			ctx, cancel := context.WithTimeout(ctx, patience)
 			defer cancel()
-			part, err := ask(ctx, m)
+			answer, err := ask(ctx, m)
 			m.mute.Store(ctx.Err() != nil && f.life.Err() == nil)
 			switch {
 			case err == nil:
@@ -190,12 +198,12 @@ func (f *fan) each(ask func(context.Context, *member) ([]byte, error)) ([][]byte
 				faults[i] = nil
 				said.Store(true) // that it has nothing of this kind
 			case faults[i] == nil:
-				f.missing(m)
+				f.missing(m.member)
 				fallthrough
 			default:
 				f.g.log.Warn("a tool server was left out of a list", "tool_server", m.s.opts.Server, "error", err)
 			}
-			all[i] = part
+			all[i].said = answer
 		})
 	}
 	asked.Wait()
@@ -213,7 +221,7 @@ func (f *fan) list(msg *frames.Frame, params []byte) ([]byte, error) {
 	if mcpraw.At(params, "/cursor") != nil {
 		return nil, tga.Errorf(tga.ValidationError, "the list has one page").At("/params/cursor")
 	}
-	all, err := f.each(func(ctx context.Context, m *member) ([]byte, error) {
+	all, err := f.each(func(ctx context.Context, m *view) ([]byte, error) {
 		return m.pages(ctx, method, where, params, m.offer(method))
 	})
 	if err != nil {
@@ -223,7 +231,13 @@ func (f *fan) list(msg *frames.Frame, params []byte) ([]byte, error) {
 		all = f.owned(all)
 	}
 	b := []byte(`{"` + where + `":[`)
-	b = append(b, bytes.Join(slices.DeleteFunc(all, func(part []byte) bool { return len(part) == 0 }), []byte{','})...)
+	var parts [][]byte
+	for _, p := range all {
+		if len(p.said) > 0 {
+			parts = append(parts, p.said)
+		}
+	}
+	b = append(b, bytes.Join(parts, []byte{','})...)
 	if b = append(b, ']'); mcpraw.RevisionOf(params).Stateless() {
 		b = append(b, `,"ttlMs":0,"cacheScope":"private"`...)
 	}
@@ -266,13 +280,13 @@ func (m *member) pages(ctx context.Context, method, where string, params []byte,
 }
 
 // offered is an item of a list under the client's name; nil where the client is not to have it.
-func (m *member) offered(item []byte) []byte {
+func (m *view) offered(item []byte) []byte {
 	from, to, ok := mcpraw.Locate(item, "/name")
 	if !ok {
 		return nil
 	}
 	seen := m.names.Seen(mcpraw.Text(item[from:to]))
-	if of, _, err := m.f.behind(seen); err != nil || of != m {
+	if of, _, err := m.t.behind(seen); err != nil || of.member != m.member {
 		return nil
 	}
 	return slices.Concat(item[:from], tga.AppendString(nil, seen), item[to:])
@@ -280,18 +294,18 @@ func (m *member) offered(item []byte) []byte {
 
 // discover puts together what the tool servers say of themselves to a client without a handshake.
 func (f *fan) discover(_ *frames.Frame, params []byte) ([]byte, error) {
-	all, err := f.each(func(ctx context.Context, m *member) ([]byte, error) { return m.ask(ctx, "server/discover", params) })
+	all, err := f.each(func(ctx context.Context, m *view) ([]byte, error) { return m.ask(ctx, "server/discover", params) })
 	if err != nil {
 		return nil, err
 	}
 	var versions []string
 	var can []able
-	for i, said := range all {
+	for _, p := range all {
 		var these []string
-		if said == nil || json.Unmarshal(mcpraw.At(said, "/supportedVersions"), &these) != nil {
+		if p.said == nil || json.Unmarshal(mcpraw.At(p.said, "/supportedVersions"), &these) != nil {
 			continue
 		}
-		if can = append(can, able{f.members[i], mcpraw.At(said, "/capabilities")}); len(can) == 1 {
+		if can = append(can, able{p.m, mcpraw.At(p.said, "/capabilities")}); len(can) == 1 {
 			versions = these
 		} else {
 			versions = slices.DeleteFunc(versions, func(v string) bool { return !slices.Contains(these, v) })
@@ -312,9 +326,12 @@ func (f *fan) discover(_ *frames.Frame, params []byte) ([]byte, error) {
 
 // setLevel tells every tool server how much to log; those that are started later too.
 func (f *fan) setLevel(msg *frames.Frame, params []byte) ([]byte, error) {
-	for _, m := range f.members {
+	f.mu.Lock()
+	f.level = bytes.Clone(params)
+	f.mu.Unlock()
+	for _, m := range f.now().views {
 		m.opening.saw(msg)
 	}
-	_, err := f.each(func(ctx context.Context, m *member) ([]byte, error) { return m.ask(ctx, msg.Method, params) })
+	_, err := f.each(func(ctx context.Context, m *view) ([]byte, error) { return m.ask(ctx, msg.Method, params) })
 	return []byte("{}"), err
 }

@@ -87,7 +87,7 @@ func (f *fan) listen(msg *frames.Frame) {
 	case mcpraw.At(s.params, "/notifications/taskIds") != nil:
 		f.refuse(msg, mcpraw.CodeInvalidParams, tga.Errorf(tga.ValidationError, "a gateway has no tasks").At("/params/notifications/taskIds"))
 		return
-	case !f.enter(msg, nil):
+	case f.enter(msg, nil) != isIn:
 		return
 	}
 	msg.Close()
@@ -96,9 +96,9 @@ func (f *fan) listen(msg *frames.Frame) {
 	f.mu.Unlock()
 	f.work.Go(func() {
 		f.settled()
-		for _, m := range f.members {
+		for _, m := range f.now().views {
 			if m.current() == nil {
-				f.missing(m)
+				f.missing(m.member)
 			}
 			if m.current() != nil { // else it is asked when it comes
 				m.join(s)
@@ -116,9 +116,9 @@ func (f *fan) listen(msg *frames.Frame) {
 }
 
 // join asks a tool server for its part of a stream, once.
-func (m *member) join(s *stream) {
-	b := &branch{m: m, id: tga.AppendString(nil, gatePrefix+randomHex()), wants: s.wants}
-	b.wants.URIs = slices.DeleteFunc(slices.Clone(s.wants.URIs), func(uri string) bool { return m.f.first(uri) != m })
+func (m *view) join(s *stream) {
+	b := &branch{m: m.member, id: tga.AppendString(nil, gatePrefix+randomHex()), wants: s.wants}
+	b.wants.URIs = slices.DeleteFunc(slices.Clone(s.wants.URIs), func(uri string) bool { return m.f.first(uri) != m.member })
 	b.wants.Resources = s.wants.Resources && len(m.resources) > 0
 	asks, err := json.Marshal(b.wants)
 	from, to, ok := mcpraw.Locate(s.params, "/notifications")
@@ -130,11 +130,12 @@ func (m *member) join(s *stream) {
 	f.mu.Lock()
 	open := f.streams[frames.KeyOf(s.id)] == s
 	for _, other := range s.at {
-		open = open && other.m != m
+		open = open && other.m != m.member
 	}
-	if open {
+	if open && !m.retired {
 		s.at[frames.KeyOf(b.id)], f.branches[frames.KeyOf(b.id)] = b, s
 	}
+	open = open && !m.retired
 	f.mu.Unlock()
 	if open {
 		m.conv.fromClient(frames.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","id":`), b.id, []byte(`,"method":"`+say.Listen+`","params":`), params, []byte("}"))), nil)
@@ -146,9 +147,9 @@ func (f *fan) first(uri string) *member {
 	f.mu.Lock()
 	of := f.owners[uri]
 	f.mu.Unlock()
-	for _, m := range f.members {
+	for _, m := range f.now().views {
 		if of == nil && m.has(uri) {
-			of = m
+			of = m.member
 		}
 	}
 	return of
@@ -172,7 +173,7 @@ func (f *fan) change(s *stream, do func()) {
 		delete(f.asked, key)
 	}
 	granted := s.wants
-	granted.Resources = granted.Resources && slices.ContainsFunc(f.members, func(m *member) bool { return len(m.resources) > 0 })
+	granted.Resources = granted.Resources && slices.ContainsFunc(f.now().views, func(m *view) bool { return len(m.resources) > 0 })
 	granted.URIs = s.uris
 	f.mu.Unlock()
 	switch {
@@ -289,7 +290,7 @@ func (f *fan) unlisten(key frames.Key, end func(*branch)) {
 
 // rejoin asks a tool server that is there at last for its part of each stream, and tells the client of
 // what it may not have heard.
-func (m *member) rejoin() {
+func (m *view) rejoin() {
 	f := m.f
 	f.mu.Lock()
 	all := values(f.streams)

@@ -24,12 +24,12 @@ import (
 const resourcesChanged = "notifications/resources/list_changed"
 
 // has reports whether a URI may be a resource of a tool server that the client may have.
-func (m *member) has(uri string) bool {
-	return m.resources.Permit(uri) && (m.f.g.resources == nil || m.f.g.resources.Permit(uri))
+func (m *view) has(uri string) bool {
+	return m.resources.Permit(uri) && (m.t.rules.resources == nil || m.t.rules.resources.Permit(uri))
 }
 
 // offeredResource is an item of resources/list; nil where the client is not to have it.
-func (m *member) offeredResource(item []byte) []byte {
+func (m *view) offeredResource(item []byte) []byte {
 	if !m.has(mcpraw.Text(mcpraw.At(item, "/uri"))) {
 		return nil
 	}
@@ -37,31 +37,32 @@ func (m *member) offeredResource(item []byte) []byte {
 }
 
 // offeredTemplate is an item of resources/templates/list. Two tool servers may have the same one.
-func (m *member) offeredTemplate(item []byte) []byte {
+func (m *view) offeredTemplate(item []byte) []byte {
 	template := mcpraw.Text(mcpraw.At(item, "/uriTemplate"))
-	if !m.resources.PermitTemplate(template) || m.f.g.resources != nil && !m.f.g.resources.PermitTemplate(template) {
+	if !m.resources.PermitTemplate(template) || m.t.rules.resources != nil && !m.t.rules.resources.PermitTemplate(template) {
 		return nil
 	}
 	return item
 }
 
 // owned leaves in the tool servers' lists of resources what is each one's own, in their order.
-func (f *fan) owned(all [][]byte) [][]byte {
-	for i, m := range f.members {
+func (f *fan) owned(all []part) []part {
+	for i := range all {
+		p, m := &all[i], all[i].m
 		var items []json.RawMessage
-		if json.Unmarshal(slices.Concat([]byte("["), all[i], []byte("]")), &items) != nil {
+		if json.Unmarshal(slices.Concat([]byte("["), p.said, []byte("]")), &items) != nil {
 			items = nil // never: they were read one by one
 		}
-		all[i] = nil
+		p.said = nil
 		for _, item := range items {
-			if f.claim(mcpraw.Text(mcpraw.At(item, "/uri")), m) != m {
+			if f.claim(mcpraw.Text(mcpraw.At(item, "/uri")), m.member) != m.member {
 				f.g.log.Debug("a resource was left out: another tool server has it", "tool_server", m.s.opts.Server)
 				continue
 			}
-			if len(all[i]) > 0 {
-				all[i] = append(all[i], ',')
+			if len(p.said) > 0 {
+				p.said = append(p.said, ',')
 			}
-			all[i] = append(all[i], item...)
+			p.said = append(p.said, item...)
 		}
 	}
 	return all
@@ -74,7 +75,7 @@ func (f *fan) claim(uri string, m *member) *member {
 	if of := f.owners[uri]; of != nil {
 		return of
 	}
-	if len(f.owners) < maxOwners { // else the order of the tool servers decides, each time
+	if len(f.owners) < maxOwners && !m.retired { // else the order of the tool servers decides, each time
 		f.owners[uri] = m
 	}
 	return m
@@ -96,16 +97,16 @@ func (f *fan) resource(msg *frames.Frame, pointer string) {
 		return
 	}
 	var may []*member
-	for _, m := range f.members {
+	for _, m := range f.now().views {
 		if pointer == refURI && m.offeredTemplate(mcpraw.At(params, "/ref")) != nil || m.has(uri) {
-			may = append(may, m)
+			may = append(may, m.member)
 		}
 	}
 	switch len(may) {
 	case 0:
 		f.refuse(msg, mcpraw.CodeInvalidParams, tga.Errorf(tga.NotFound, "there is no resource %q at this gateway", uri))
 	case 1:
-		f.lead(msg, may[0])
+		f.lead(msg, may[0], pointer)
 	default:
 		f.work.Go(func() { // elsewhere: their lists are asked for
 			m := f.ownerOf(may, uri, protocolOf(params))
@@ -113,7 +114,7 @@ func (f *fan) resource(msg *frames.Frame, pointer string) {
 				f.refuse(msg, mcpraw.CodeInvalidParams, tga.Errorf(tga.NotFound, "several tool servers may have %q, and none lists it or a template of it", uri))
 				return
 			}
-			f.lead(msg, m)
+			f.lead(msg, m, pointer)
 		})
 	}
 }
@@ -122,9 +123,12 @@ func (f *fan) resource(msg *frames.Frame, pointer string) {
 const refURI = "/ref/uri"
 
 // lead gives a request on as it is.
-func (f *fan) lead(msg *frames.Frame, m *member) {
-	if f.enter(msg, m) {
+func (f *fan) lead(msg *frames.Frame, m *member, pointer string) {
+	switch f.enter(msg, m) {
+	case isIn:
 		m.conv.fromClient(msg, nil)
+	case isMoved:
+		f.resource(msg, pointer)
 	}
 }
 
@@ -134,11 +138,11 @@ func (f *fan) ownerOf(may []*member, uri string, asks []byte) *member {
 	f.mu.Lock()
 	known := f.owners[uri]
 	f.mu.Unlock()
-	if known != nil {
+	if slices.Contains(may, known) {
 		return known
 	}
-	listed, err := f.each(func(ctx context.Context, m *member) ([]byte, error) {
-		if !slices.Contains(may, m) {
+	listed, err := f.each(func(ctx context.Context, m *view) ([]byte, error) {
+		if !slices.Contains(may, m.member) {
 			return nil, nil
 		}
 		all, err := m.pages(ctx, "resources/list", "resources", asks, m.offeredResource)
@@ -154,14 +158,14 @@ func (f *fan) ownerOf(may []*member, uri string, asks []byte) *member {
 	if err != nil {
 		f.g.log.Warn("the owner of a resource cannot be found", "error", err)
 	}
-	for i, m := range f.members {
+	for _, p := range listed {
 		var items []struct{ URI, URITemplate string }
-		if json.Unmarshal(slices.Concat([]byte("["), listed[i], []byte("]")), &items) != nil {
+		if json.Unmarshal(slices.Concat([]byte("["), p.said, []byte("]")), &items) != nil {
 			continue // a member of another type: it lists nothing that is a resource
 		}
 		for _, item := range items {
 			if item.URI == uri || item.URITemplate == uri || expands(item.URITemplate, uri) {
-				return f.claim(uri, m)
+				return f.claim(uri, p.m.member)
 			}
 		}
 	}

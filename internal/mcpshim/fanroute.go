@@ -114,7 +114,7 @@ func revisionOf(msg *frames.Frame) mcpraw.Revision {
 func (f *fan) call(msg *frames.Frame) {
 	name := nameOf(msg)
 	if m, _, _ := f.behind(name); m != nil {
-		after, of := f.g.over(name, time.Now())
+		after, of := f.now().over(name, time.Now())
 		if after > 0 && m.s.opts.Observe != nil {
 			m.s.opts.Observe(WouldLimit)
 		} else if after > 0 {
@@ -131,35 +131,55 @@ func (f *fan) call(msg *frames.Frame) {
 
 // route gives a request to the tool server that a name leads to, under that server's name.
 func (f *fan) route(msg *frames.Frame, pointer, name string) {
-	m, inside, err := f.behind(name)
-	var inner *frames.Frame
-	if err == nil {
-		inner, err = rewrite(msg, pointer, inside)
-	}
-	if err != nil {
-		f.refuse(msg, mcpraw.CodeInvalidParams, err)
+	for {
+		m, inside, err := f.behind(name)
+		var inner *frames.Frame
+		if err == nil {
+			inner, err = rewrite(msg, pointer, inside)
+		}
+		if err != nil {
+			f.refuse(msg, mcpraw.CodeInvalidParams, err)
+			return
+		}
+		switch f.enter(msg, m) {
+		case isIn:
+			msg.Close()
+			m.conv.fromClient(inner, nil)
+			return
+		case isMoved:
+			continue
+		}
 		return
 	}
-	if !f.enter(msg, m) {
-		return
-	}
-	msg.Close()
-	m.conv.fromClient(inner, nil)
 }
 
+// entry is what has come of a request that is to be under way.
+type entry uint8
+
+const (
+	isTaken entry = iota // its id is in use: it was refused
+	isIn
+	isMoved // nothing is begun with its tool server any more: look again
+)
+
 // enter notes that a request is under way. One whose id is in use is refused.
-func (f *fan) enter(msg *frames.Frame, m *member) bool {
+func (f *fan) enter(msg *frames.Frame, m *member) entry {
 	key := frames.KeyOf(msg.RawID)
 	f.mu.Lock()
 	_, taken := f.asked[key]
+	if m != nil && m.retired {
+		f.mu.Unlock()
+		return isMoved
+	}
 	if !taken {
 		f.asked[key] = asked{m, msg.Method, time.Now()}
 	}
 	f.mu.Unlock()
 	if taken {
 		f.refuse(msg, mcpraw.CodeInvalidRequest, tga.Errorf(tga.ValidationError, "a request of this id is under way"))
+		return isTaken
 	}
-	return !taken
+	return isIn
 }
 
 // mine answers a request that is not for one tool server alone. answer is given the params.
@@ -172,7 +192,7 @@ func (f *fan) mine(msg *frames.Frame, answer func(msg *frames.Frame, params []by
 			return
 		}
 	}
-	if !f.enter(msg, nil) {
+	if f.enter(msg, nil) != isIn {
 		return
 	}
 	f.work.Go(func() {
@@ -231,7 +251,7 @@ func (f *fan) notification(msg *frames.Frame) {
 		f.mu.Lock()
 		f.greeted = true
 		f.mu.Unlock()
-		for _, m := range f.members {
+		for _, m := range f.now().views {
 			m.polls.resume() // the tool servers were told by the shim
 		}
 	case "notifications/cancelled":
@@ -247,7 +267,7 @@ func (f *fan) notification(msg *frames.Frame) {
 			b.m.conv.fromClient(frames.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), b.id, []byte("}}"))), nil)
 		})
 	case "notifications/roots/list_changed":
-		for _, m := range f.members {
+		for _, m := range f.now().views {
 			m.conv.fromClient(frames.NewFrame(bytes.Clone(msg.Head)), nil)
 		}
 	default:
@@ -347,6 +367,9 @@ func (s seat) pass(way func(*mcpraw.Envelope, ...io.WriterTo) error, env *mcpraw
 		if err != nil {
 			return err
 		}
+		if env.Method == resourceUpdated && !s.mayHear(msg) {
+			return nil
+		}
 		if taken, err := s.heard(way, msg); taken {
 			return err
 		}
@@ -357,6 +380,12 @@ func (s seat) pass(way func(*mcpraw.Envelope, ...io.WriterTo) error, env *mcpraw
 
 // heardOf are the notifications that a stream has.
 var heardOf = map[string]bool{say.Ack: true, toolsChanged: true, promptsChanged: true, resourcesChanged: true, resourceUpdated: true}
+
+// mayHear reports whether the client may still have the resource that a notification is about.
+func (s seat) mayHear(msg *frames.Frame) bool {
+	v := s.m.f.now().with(s.m.s)
+	return v != nil && msg.Params.Present() && v.has(mcpraw.Text(mcpraw.At(msg.Head[msg.Params.From:msg.Params.To], "/uri")))
+}
 
 // withdraw tells the client that a tool server does not wait for an answer any more.
 func (s seat) withdraw(way func(*mcpraw.Envelope, ...io.WriterTo) error, parts []io.WriterTo) error {

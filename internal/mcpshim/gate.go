@@ -10,6 +10,8 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
@@ -23,11 +25,8 @@ func (g *Gate) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
 		return err
 	}
 	defer f.release()
-	s := g.all[0].Shim
-	w := wired{p: f, busy: f.underway, first: func() {}, most: s.opts.MaxFrameBytes, grace: s.grace, quit: s.quit, log: g.log}
-	for _, m := range f.members {
-		w.all = append(w.all, m.conv)
-	}
+	s := g.now.Load().all[0].Shim
+	w := wired{p: f, all: f.convs, appears: f.appears, busy: f.underway, first: func() {}, most: s.opts.MaxFrameBytes, grace: s.grace, quit: s.quit, log: g.log}
 	err, kept := w.serve(ctx, s.opts.State, in)
 	if kept != nil {
 		return kept
@@ -49,9 +48,11 @@ func (f *fan) underway() (n int) {
 
 // lobby is an endpoint over HTTP for the gate's clients.
 func (g *Gate) lobby(life context.Context) lobby {
-	f := newFront(g.all[0].Shim, life)
+	all := g.now.Load().all
+	f := newFront(all[0].Shim, life)
 	f.meet = g.meet
-	for _, b := range g.all {
+	g.reap = f.reap
+	for _, b := range all {
 		b.Shim.reap = f.reap
 	}
 	return f
@@ -68,6 +69,9 @@ type Door struct {
 	// TLS, where it is set, is spoken with the clients. Then they may be on other machines.
 	TLS    *tls.Config
 	Logger *slog.Logger // nil means nothing is said
+
+	mu   sync.Mutex
+	hall *hall // nil until the door listens
 }
 
 func (d *Door) log() *slog.Logger {
@@ -96,30 +100,85 @@ func (d *Door) Listen(ctx context.Context, address string) error {
 	return serve(ctx, tls.NewListener(l, d.TLS), d.log(), d.lobby)
 }
 
+// hall is where clients over HTTP come in. Who is let in where is changed as a whole.
 type hall struct {
+	life  context.Context
+	watch Watch
+	now   atomic.Pointer[doors]
+
+	mu   sync.Mutex
+	gone []lobby // of identities that are known no more
+}
+
+type doors struct {
 	who     func(string, *x509.Certificate) string
-	watch   Watch
 	lobbies map[string]lobby
 }
 
 func (d *Door) lobby(life context.Context) lobby {
-	h := &hall{who: d.Who, watch: d.Watch.deaf(), lobbies: map[string]lobby{}}
-	for name, g := range d.Gates {
-		h.lobbies[name] = g.lobby(life)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.hall = &hall{life: life, watch: d.Watch.deaf()}
+	d.hall.now.Store(&doors{who: d.Who, lobbies: d.hall.lobbies(d.Gates)})
+	return d.hall
+}
+
+// lobbies are those of gates; those that are there stay.
+func (h *hall) lobbies(gates map[string]*Gate) map[string]lobby {
+	all := map[string]lobby{}
+	for name, g := range gates {
+		if now := h.now.Load(); now != nil && now.lobbies[name] != nil {
+			all[name] = now.lobbies[name]
+		} else {
+			all[name] = g.lobby(h.life)
+		}
 	}
-	return h
+	return all
+}
+
+// Take has other clients let in: who says who is which identity, and gates has one for each. A gate that there is already
+// under its name stays. Conversations of an identity that is there no more end once nothing is under way in them.
+func (d *Door) Take(who func(string, *x509.Certificate) string, gates map[string]*Gate) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.Who, d.Gates = who, gates
+	if d.hall == nil {
+		return
+	}
+	was := d.hall.now.Load()
+	now := &doors{who: who, lobbies: d.hall.lobbies(gates)}
+	d.hall.now.Store(now)
+	d.hall.mu.Lock()
+	defer d.hall.mu.Unlock()
+	for name, l := range was.lobbies {
+		if f, ok := l.(*front); ok && now.lobbies[name] == nil {
+			d.hall.gone = append(d.hall.gone, l)
+			f.retire(d.log().With("identity", name))
+		}
+	}
+}
+
+// each are the lobbies that are there, and those that come to their end.
+func (h *hall) each() (all []lobby) {
+	for _, l := range h.now.Load().lobbies {
+		all = append(all, l)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return append(all, h.gone...)
 }
 
 func (h *hall) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	now := h.now.Load()
 	var to lobby
 	var cert *x509.Certificate
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		cert = r.TLS.PeerCertificates[0]
 	}
 	if said := r.Header.Values("Authorization"); len(said) == 1 {
-		to = h.lobbies[h.who(said[0], cert)]
+		to = now.lobbies[now.who(said[0], cert)]
 	} else if len(said) == 0 {
-		to = h.lobbies[h.who("", cert)]
+		to = now.lobbies[now.who("", cert)]
 	}
 	if to == nil {
 		h.watch.Refused(RefusedIdentity)
@@ -131,13 +190,13 @@ func (h *hall) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *hall) expire(now time.Time) {
-	for _, l := range h.lobbies {
+	for _, l := range h.each() {
 		l.expire(now)
 	}
 }
 
 func (h *hall) wait() {
-	for _, l := range h.lobbies {
+	for _, l := range h.each() {
 		l.wait()
 	}
 }

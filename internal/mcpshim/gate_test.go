@@ -437,13 +437,13 @@ func openSession(t *testing.T, url, body string, header ...string) string {
 func TestQuotaIsForBeforeTheSend(t *testing.T) {
 	w := newWorld(t)
 	g := w.gateTo(names.Lists{}, w.behind("a", names.Names{}), w.behind("b", names.Names{}))
-	g.quotas = quotasOf([]Quota{{Tool: "a__*", Calls: 2, Per: time.Hour}})
+	g.now.Load().quotas = quotasOf([]Quota{{Tool: "a__*", Calls: 2, Per: time.Hour}})
 	h := w.wire(nil, g.Stdio)
 	h.greet()
 	for i := range 2 {
 		has(t, h.call(strconv.Itoa(i+1), "a__charge", fmt.Sprintf(`{"n":%d}`, i)), `"text":"ok"`)
 	}
-	eventually(t, "the notes", func() bool { return g.all[0].Shim.idle() })
+	eventually(t, "the notes", func() bool { return g.now.Load().all[0].Shim.idle() })
 	before := w.db.Stats()
 	has(t, h.call("3", "a__look", `{"n":3}`), string(tga.RateLimited), "was not sent", "a__*", `"isError":true`)
 	if after := w.db.Stats(); after.Entries != before.Entries || after.Notes != before.Notes {
@@ -465,7 +465,7 @@ func (s *Shim) idle() bool {
 // TestQuotasCount: so many at once, then one in each part of the time; a call that one quota has no
 // room for is counted by none.
 func TestQuotasCount(t *testing.T) {
-	g := &Gate{quotas: quotasOf([]Quota{{Calls: 3, Per: time.Minute}, {Tool: "pay", Calls: 1, Per: time.Hour}})}
+	g := &rules{quotas: quotasOf([]Quota{{Calls: 3, Per: time.Minute}, {Tool: "pay", Calls: 1, Per: time.Hour}})}
 	now := time.Now()
 	over := func(tool string, at, want time.Duration) {
 		t.Helper()

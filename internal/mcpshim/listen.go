@@ -34,6 +34,7 @@ type front struct {
 	life context.Context
 
 	mu       sync.Mutex
+	closed   chan struct{} // closed when the front is to end
 	sessions map[string]*session
 	shared   map[string]*session // a subject's; "" where Authorization is not forwarded
 	next     atomic.Uint64       // of the ids that shared requests get
@@ -104,7 +105,7 @@ func listenAt(address string) (net.Listener, error) {
 }
 
 func newFront(s *Shim, life context.Context) *front {
-	f := &front{s: s, meet: s.meet, life: life, sessions: map[string]*session{}, shared: map[string]*session{}}
+	f := &front{s: s, meet: s.meet, life: life, closed: make(chan struct{}), sessions: map[string]*session{}, shared: map[string]*session{}}
 	s.reap = f.reap
 	return f
 }
@@ -249,6 +250,11 @@ func (f *front) open(id, auth string) (*session, error) {
 	defer f.mu.Unlock()
 	if s := f.shared[subject]; id == "" && s != nil {
 		return s, nil // somebody else was first
+	}
+	select {
+	case <-f.closed:
+		return nil, errors.New("this identity is known no more")
+	default:
 	}
 	if f.life.Err() != nil || len(f.sessions)+len(f.shared) >= maxSessions {
 		return nil, errors.New("too many sessions are open")
@@ -439,6 +445,8 @@ func (f *front) get(w http.ResponseWriter, r *http.Request) {
 		case <-r.Context().Done():
 			return
 		case <-s.over:
+			return
+		case <-f.closed:
 			return
 		}
 	}

@@ -18,7 +18,8 @@ type party interface {
 	run() error // until the conversation is over
 	end()
 	over() bool
-	release() // what is left of it, once run has returned
+	busy() bool // something is under way for its clients
+	release()   // what is left of it, once run has returned
 }
 
 // meeting begins a client's conversation.
@@ -50,6 +51,7 @@ func (s *Shim) sit(out outlet, of whose) (*alone, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.seat(1)
 	c := s.newConv(out)
 	c.permits.book, c.shared, c.auth, c.subject = place.Permits, of.shared, of.auth, of.subject
 	return &alone{c, place}, nil
@@ -58,7 +60,10 @@ func (s *Shim) sit(out outlet, of whose) (*alone, error) {
 func (a *alone) run() error { return a.supervise(a.s.dialer(a.conv, a.place.Server)) }
 func (a *alone) end()       { a.conv.end() }
 func (a *alone) over() bool { return a.life.Err() != nil }
-func (a *alone) release()   { a.place.Release() }
+func (a *alone) release() {
+	a.place.Release()
+	a.s.seat(-1)
+}
 
 func (a *alone) refusedParams(ctx context.Context, h http.Header, m *frames.Frame) *refusal {
 	return a.tools.refusedParams(ctx, h, m)

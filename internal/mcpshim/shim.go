@@ -138,6 +138,7 @@ type Shim struct {
 
 	mu       sync.Mutex
 	open     map[callKey]*attempt // at most one attempt a key
+	seats    int                  // conversations
 	voteless atomic.Bool          // the log does not take the votes of people at the client
 	classes  map[string]bool      // whether a tool's calls need a key, as the log said
 	tasks    map[tga.ID]*ownTask  // that this shim is at, by their traces

@@ -41,7 +41,7 @@ func (s *Shim) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
 		return err
 	}
 	defer c.release()
-	w := wired{p: c, all: []*conv{c.conv}, first: c.first, most: s.opts.MaxFrameBytes, grace: s.grace, quit: s.quit, log: s.log}
+	w := wired{p: c, all: func() []*conv { return []*conv{c.conv} }, appears: func(p *paper.Presence) { c.present = p }, first: c.first, most: s.opts.MaxFrameBytes, grace: s.grace, quit: s.quit, log: s.log}
 	err, kept := w.serve(ctx, s.opts.State, in)
 	if kept != nil {
 		return tga.Errorf(tga.ToolError, "tool server %q: %w", s.opts.Server, kept)
@@ -51,14 +51,15 @@ func (s *Shim) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
 
 // wired is a client on stdin and stdout.
 type wired struct {
-	p     party
-	all   []*conv // its conversations
-	first func()  // waits until messages can be taken
-	busy  func() int
-	most  int64
-	grace time.Duration // for calls under way at the end
-	quit  time.Duration
-	log   *slog.Logger
+	p       party
+	all     func() []*conv // its conversations
+	appears func(*paper.Presence)
+	first   func() // waits until messages can be taken
+	busy    func() int
+	most    int64
+	grace   time.Duration // for calls under way at the end
+	quit    time.Duration
+	log     *slog.Logger
 }
 
 // serve takes the client's messages until they end. kept says why the tool server could not be had
@@ -69,9 +70,7 @@ func (w *wired) serve(ctx context.Context, state string, in io.Reader) (err, kep
 		return err, nil
 	}
 	defer present.Remove()
-	for _, c := range w.all {
-		c.present = present
-	}
+	w.appears(present)
 	defer w.p.end()
 	over := make(chan error, 1)
 	go func() { over <- w.p.run() }()
@@ -109,7 +108,7 @@ func (w *wired) serve(ctx context.Context, state string, in io.Reader) (err, kep
 
 func (w *wired) noteAll() {
 	var all sync.WaitGroup
-	for _, c := range w.all {
+	for _, c := range w.all() {
 		all.Go(func() { c.noteAll(noteGrace) })
 	}
 	all.Wait()
@@ -169,7 +168,7 @@ func (w *wired) settle(ctx context.Context) {
 		if w.busy != nil {
 			n = w.busy()
 		}
-		for _, c := range w.all {
+		for _, c := range w.all() {
 			n += c.underway()
 		}
 		if n == 0 || w.p.over() {

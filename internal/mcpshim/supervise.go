@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -323,6 +324,20 @@ func (o *opening) greet(params []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.initialize, o.done, o.greets, o.changes = params, true, true, true
+}
+
+// goesOn takes over what was said to a tool server before this one.
+func (o *opening) goesOn(level []byte, subscribed map[string][]byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.level, o.subscribed = level, subscribed
+}
+
+// asks are the subscriptions of resources, as a tool server that follows is told them.
+func (o *opening) asks() map[string][]byte {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return maps.Clone(o.subscribed)
 }
 
 // met notes what a tool server has said in the shim's handshake.
