@@ -204,6 +204,7 @@ var ranElsewhere = map[string]string{
 	"tgad agent show TURN":                "agent.txtar",
 	"tgad mcp --listen 127.0.0.1:PORT":    "internal/mcpshim: its tests listen",
 	"tgad mcp --url URL":                  "internal/mcpshim: its tests dial",
+
 	"tgad mcp --url https://tools.example/mcp --listen 127.0.0.1:8700 --forward-auth": "internal/mcpshim: TestTokensGoToTheToolServerAlone",
 	"tgad mcp config --url URL":                                        "internal/cli: TestMCPVerb",
 	"tgad gateway --config gateway.toml":                               "TestGatewayOfThePage",

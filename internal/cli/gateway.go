@@ -10,7 +10,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -18,7 +20,6 @@ import (
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/mcpfront/identity"
-	"github.com/tgad/tgad/internal/mcpfront/names"
 	"github.com/tgad/tgad/internal/mcpshim"
 	"github.com/tgad/tgad/internal/secretfile"
 	"github.com/tgad/tgad/internal/workspace"
@@ -31,10 +32,15 @@ import (
 type gateway struct {
 	mcp
 	as   string
-	conf *config.Config
+	conf *config.Config // that it was started with
 
-	looks  map[string]*workspace.Keeper // of servers
-	tracer runtime.Tracer
+	looks   map[string]*workspace.Keeper // of servers
+	tracer  runtime.Tracer
+	client  *client.Client // of the log
+	metrics *gatewayMetrics
+	door    *mcpshim.Door
+	shims   map[shimOf]madeShim
+	leaving sync.WaitGroup // of shims that are no more
 }
 
 // Gateway makes the verb gateway. socket is the flag of every verb.
@@ -70,13 +76,19 @@ func (g *gateway) load() (err error) {
 	if g.file == "" {
 		return Usagef("give --config: it names the servers")
 	}
-	if g.conf, err = assemble.Load(g.file); err != nil {
-		return err
+	g.conf, err = g.read()
+	return err
+}
+
+func (g *gateway) read() (*config.Config, error) {
+	conf, err := assemble.Load(g.file)
+	if err != nil {
+		return nil, err
 	}
-	if len(g.conf.BehindGateway()) == 0 {
-		return tga.Errorf(tga.ValidationError, "%s has no [[server]] of type %s or %s: there is nothing to put behind the gateway", g.file, config.MCPCommand, config.MCPURL)
+	if len(conf.BehindGateway()) == 0 {
+		return nil, tga.Errorf(tga.ValidationError, "%s has no [[server]] of type %s or %s: there is nothing to put behind the gateway", g.file, config.MCPCommand, config.MCPURL)
 	}
-	return nil
+	return conf, nil
 }
 
 // open reads the configuration and finds the log.
@@ -98,7 +110,7 @@ func (g *gateway) open(ctx context.Context, cmd *cobra.Command) (log *client.Cli
 func (g *gateway) logger() *slog.Logger { return g.Lines(g.level, false) }
 
 func (g *gateway) run(ctx context.Context, cmd *cobra.Command) (err error) {
-	defer OutliveHangup(g.logger())()
+	caught := catchHangups()
 	log, stop, err := g.open(ctx, cmd)
 	if err != nil {
 		return err
@@ -107,56 +119,70 @@ func (g *gateway) run(ctx context.Context, cmd *cobra.Command) (err error) {
 	if g.conf.Gateway.Observes() {
 		g.logger().Warn("observe mode: calls pass and are recorded; nothing is refused, and nothing is protected")
 	}
-	people := g.conf.Gateway.Identities
-	if g.listen == "" && (g.as == "") != (len(people) == 0) || g.listen != "" && g.as != "" {
-		return Usagef("--identity says who the client on stdin is, where the configuration has identities")
+	if err := g.fits(g.conf); err != nil {
+		return err
 	}
-	metrics := newGatewayMetrics()
+	g.client, g.metrics = log, newGatewayMetrics()
+	g.reloaded = g.metrics.took
 	var flush func(context.Context)
-	g.tracer, flush = assemble.Telemetry(ctx, nil, func() prometheus.Gatherer { return metrics.registry }, func(text string) { g.logger().Warn("telemetry", "warning", text) })
+	g.tracer, flush = assemble.Telemetry(ctx, nil, func() prometheus.Gatherer { return g.metrics.registry }, func(text string) { g.logger().Warn("telemetry", "warning", text) })
 	defer flush(context.WithoutCancel(ctx))
 	if at := g.conf.Gateway.Metrics; at != "" {
-		end, failed := metrics.listen(g.conf.Address(at))
+		end, failed := g.metrics.listen(g.conf.Address(at))
 		if failed != nil {
 			return failed
 		}
 		defer func() { err = errors.Join(err, end()) }()
 	}
-	door := &mcpshim.Door{Who: func(string, *x509.Certificate) string { return "" }, Gates: map[string]*mcpshim.Gate{}, Watch: metrics.watch(""), Logger: g.logger()}
-	if len(people) > 0 {
-		if door.Who, err = g.who(); err != nil {
-			return err
-		}
-	} else {
-		people = []config.Identity{{}}
-	}
-	if door.TLS, err = g.tls(); err != nil {
+	g.now.Store(g.conf)
+	p, err := g.plan(ctx, g.conf)
+	if err != nil {
 		return err
 	}
-	var open []*mcpshim.Shim
+	g.shims = p.shims
 	defer func() {
-		for _, s := range open {
-			err = errors.Join(err, s.Close())
+		for _, s := range g.shims {
+			err = errors.Join(err, s.shim.Close())
 		}
+		g.leaving.Wait()
 	}()
-	for i := range people {
-		if g.as != "" && people[i].Name != g.as {
-			continue
-		}
-		gate, shims, err := g.gate(ctx, log, &people[i], metrics)
-		if open = append(open, shims...); err != nil {
+	g.door = &mcpshim.Door{Who: p.who, Gates: map[string]*mcpshim.Gate{}, Watch: g.metrics.watch(""), Logger: g.logger()}
+	if g.door.TLS, err = g.tls(); err != nil {
+		return err
+	}
+	for name, of := range p.gates {
+		if g.door.Gates[name], err = mcpshim.NewGate(of.behind, of.o); err != nil {
 			return err
 		}
-		door.Gates[people[i].Name] = gate
 	}
+	gate := g.door.Gates[g.as]
+	leave, end := context.WithCancel(ctx)
+	defer end()
+	defer g.heed(caught, g.logger(), func() ([]string, error) { return g.reload(leave) })()
 	if g.listen != "" {
-		return door.Listen(ctx, g.listen)
-	}
-	gate := door.Gates[g.as]
-	if gate == nil {
-		return Usagef("--identity %q: the configuration has no such identity", g.as)
+		return g.door.Listen(ctx, g.listen)
 	}
 	return gate.Stdio(ctx, g.In, g.Out)
+}
+
+// fits reports whether the clients are those that the flags are for.
+func (g *gateway) fits(conf *config.Config) error {
+	people := conf.Gateway.Identities
+	if g.listen == "" && (g.as == "") != (len(people) == 0) || g.listen != "" && g.as != "" {
+		return Usagef("--identity says who the client on stdin is, where the configuration has identities")
+	}
+	if g.as != "" && !slices.ContainsFunc(people, func(p config.Identity) bool { return p.Name == g.as }) {
+		return Usagef("--identity %q: the configuration has no such identity", g.as)
+	}
+	return tlsFits(conf, g.listen)
+}
+
+// tlsFits refuses TLS without anybody who would be known.
+func tlsFits(conf *config.Config, listen string) error {
+	if conf.Gateway.TLS != (config.GatewayTLS{}) && listen != "" && len(conf.Gateway.Identities) == 0 {
+		return tga.Errorf(tga.ValidationError, "[gateway.tls] without a [[gateway.identity]]: whoever reaches the port could call tools")
+	}
+	return nil
 }
 
 // tls is how TLS is spoken with the clients; nil where it is not.
@@ -165,24 +191,24 @@ func (g *gateway) tls() (*tls.Config, error) {
 	if *t == (config.GatewayTLS{}) || g.listen == "" {
 		return nil, nil
 	}
-	if len(g.conf.Gateway.Identities) == 0 {
-		return nil, tga.Errorf(tga.ValidationError, "[gateway.tls] without a [[gateway.identity]]: whoever reaches the port could call tools")
-	}
 	return identity.TLS(identity.Files{Cert: g.conf.Path(t.CertFile), Key: g.conf.Path(t.KeyFile), ClientCA: g.conf.Path(t.ClientCAFile)}, g.logger())
 }
 
 // who tells the identities apart.
-func (g *gateway) who() (func(string, *x509.Certificate) string, error) {
+func who(conf *config.Config) (func(string, *x509.Certificate) string, error) {
+	if len(conf.Gateway.Identities) == 0 {
+		return func(string, *x509.Certificate) string { return "" }, nil
+	}
 	var tokens *identity.Tokens
 	var err error
-	if j := g.conf.Gateway.JWT; j.JWKSFile != "" {
-		if tokens, err = identity.OpenTokens(g.conf.Path(j.JWKSFile), j.Issuer, j.Audience); err != nil {
+	if j := conf.Gateway.JWT; j.JWKSFile != "" {
+		if tokens, err = identity.OpenTokens(conf.Path(j.JWKSFile), j.Issuer, j.Audience); err != nil {
 			return nil, err
 		}
 	}
 	var all []identity.Known
-	for _, p := range g.conf.Gateway.Identities {
-		all = append(all, identity.Known{Name: p.Name, KeySHA256: p.KeySHA256, KeyFile: g.conf.Path(p.KeyFile), Subject: p.Subject, Certificate: p.Certificate})
+	for _, p := range conf.Gateway.Identities {
+		all = append(all, identity.Known{Name: p.Name, KeySHA256: p.KeySHA256, KeyFile: conf.Path(p.KeyFile), Subject: p.Subject, Certificate: p.Certificate})
 	}
 	book, err := identity.New(all, tokens)
 	if err != nil {
@@ -191,50 +217,24 @@ func (g *gateway) who() (func(string, *x509.Certificate) string, error) {
 	return book.Of, nil
 }
 
-// gate is the endpoint of one identity.
-func (g *gateway) gate(ctx context.Context, log *client.Client, of *config.Identity, metrics *gatewayMetrics) (*mcpshim.Gate, []*mcpshim.Shim, error) {
-	var shims []*mcpshim.Shim
-	var all []mcpshim.Behind
-	for _, server := range g.conf.BehindGateway() {
-		o, err := g.options(ctx, log, server, of.Space())
-		if err != nil {
-			return nil, shims, err
-		}
-		if g.conf.Gateway.Observes() {
-			o.Observe = metrics.saw(of.Name, server.ID)
-		}
-		s, err := mcpshim.New(o)
-		if err != nil {
-			return nil, shims, err
-		}
-		shims = append(shims, s)
-		all = append(all, mcpshim.Behind{Shim: s, Names: server.Names(), Resources: server.Resources})
-	}
-	o := mcpshim.GateOptions{Lists: names.Lists{Allow: of.Allow, Deny: of.Deny}, Resources: of.Resources, Logger: g.logger(), Watch: metrics.watch(of.Name)}
-	for _, q := range of.Limits {
-		o.Quotas = append(o.Quotas, mcpshim.Quota{Tool: q.Tool, Calls: q.Calls, Per: q.Per.D})
-	}
-	gate, err := mcpshim.NewGate(all, o)
-	return gate, shims, err
-}
-
 // options are those of the shim of one server, for the calls of one namespace.
-func (g *gateway) options(ctx context.Context, log *client.Client, s *config.Server, namespace string) (o mcpshim.Options, err error) {
-	headers, err := secretfile.Headers(g.conf.Path(s.HeadersFile))
+func (g *gateway) options(ctx context.Context, conf *config.Config, log *client.Client, s *config.Server, namespace string) (o mcpshim.Options, err error) {
+	headers, err := secretfile.Headers(conf.Path(s.HeadersFile))
 	if err != nil {
 		return o, tga.Errorf(tga.ValidationError, "server %q: headers_file: %w", s.ID, err)
 	}
 	o = mcpshim.Options{
-		Server: s.ID, Command: s.Command, Dir: g.conf.Path(s.Dir), URL: s.URL, Headers: headers, Namespace: namespace, KeySpace: namespace, State: g.state,
+		Server: s.ID, Command: s.Command, Dir: conf.Path(s.Dir), URL: s.URL, Headers: headers, Namespace: namespace, KeySpace: namespace, State: g.state,
 		CallIDs: s.CallIDs, Tasks: mcpshim.TasksOff, TrustHints: s.Trusted, StartTimeout: s.StartTimeout.D, Stderr: os.Stderr, Logger: g.logger(),
-		Log: log, Look: log, Find: g.find, Accept: g.acceptVerb(s.ID, namespace), Tracer: g.tracer,
+		Log: log, Look: log, Find: g.find, Accept: g.acceptVerb(conf, s.ID, namespace), Tracer: g.tracer,
 		Tools: func(name string) mcpshim.Tool {
-			t := toolOf(g.conf, s.ID, name)
-			t.Block = s.Drift != "report"
+			now := g.now.Load()
+			t := toolOf(now, s.ID, name)
+			t.Block = drift(now, s.ID) != "report"
 			return t
 		},
 	}
-	if o.Env, err = assemble.Environment(g.conf, s); err != nil {
+	if o.Env, err = assemble.Environment(conf, s); err != nil {
 		return o, err
 	}
 	if o.State == "" {
@@ -245,7 +245,7 @@ func (g *gateway) options(ctx context.Context, log *client.Client, s *config.Ser
 		o.State = filepath.Join(dir, "mcp")
 	}
 	if s.Workspace != "" && g.looks[s.ID] == nil {
-		if g.looks[s.ID], err = workspace.Open(ctx, assemble.Workspace(g.conf, s)); err != nil {
+		if g.looks[s.ID], err = workspace.Open(ctx, assemble.Workspace(conf, s)); err != nil {
 			return o, err
 		}
 	}
@@ -254,9 +254,9 @@ func (g *gateway) options(ctx context.Context, log *client.Client, s *config.Ser
 }
 
 // acceptVerb is the command that pins the definitions of a server as they are now.
-func (g *gateway) acceptVerb(server, namespace string) string {
+func (g *gateway) acceptVerb(conf *config.Config, server, namespace string) string {
 	words := []string{"tgad gateway accept", ShellWord(server), "--config", ShellWord(Absolute(g.file)), g.find}
-	for _, p := range g.conf.Gateway.Identities {
+	for _, p := range conf.Gateway.Identities {
 		if p.Space() == namespace {
 			words = append(words, "--identity", ShellWord(p.Name))
 			break
@@ -303,7 +303,8 @@ A gateway refuses the calls of a tool whose definition is not the pinned one, un
 }
 
 func (g *gateway) pin(ctx context.Context, log *client.Client, server *config.Server, of *config.Identity) error {
-	o, err := g.options(ctx, log, server, of.Space())
+	g.now.Store(g.conf)
+	o, err := g.options(ctx, g.conf, log, server, of.Space())
 	if err != nil {
 		return err
 	}

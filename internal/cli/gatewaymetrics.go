@@ -24,6 +24,8 @@ type gatewayMetrics struct {
 	seconds  *prometheus.HistogramVec
 	refused  *prometheus.CounterVec
 	observed *prometheus.CounterVec
+	reloaded prometheus.Gauge
+	read     prometheus.Gauge
 }
 
 func newGatewayMetrics() *gatewayMetrics {
@@ -43,10 +45,27 @@ func newGatewayMetrics() *gatewayMetrics {
 	m.observed = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "tgad_gateway_observed_total", Help: "Calls that passed in observe mode, by what would have become of them.",
 	}, []string{"identity", "server", "would"})
-	m.own = []prometheus.Collector{m.requests, m.seconds, m.refused, m.observed}
+	m.reloaded = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "tgad_gateway_config_reload_success", Help: "1 unless the newest reload of the configuration was refused.",
+	})
+	m.read = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "tgad_gateway_config_reload_success_timestamp_seconds", Help: "When the configuration that holds was read, in seconds since 1970.",
+	})
+	m.took(true)
+	m.own = []prometheus.Collector{m.requests, m.seconds, m.refused, m.observed, m.reloaded, m.read}
 	m.registry.MustRegister(m.own...)
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
+}
+
+// took notes whether the newest configuration holds.
+func (m *gatewayMetrics) took(ok bool) {
+	if !ok {
+		m.reloaded.Set(0)
+		return
+	}
+	m.reloaded.Set(1)
+	m.read.SetToCurrentTime()
 }
 
 // watch counts for one identity; "" is who has none.

@@ -164,6 +164,12 @@ func TestMetricsOfTheGatewayAreDocumented(t *testing.T) {
 			t.Fatal("a description that is not understood")
 		}
 		kind, unit := "counter", "number"
+		if _, ok := c.(prometheus.Gauge); ok {
+			kind = "gauge"
+			if strings.HasSuffix(d[1], "_seconds") {
+				unit = "seconds"
+			}
+		}
 		if _, ok := c.(*prometheus.HistogramVec); ok {
 			kind, unit = "histogram", "seconds"
 		}

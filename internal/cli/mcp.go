@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
@@ -39,10 +40,14 @@ type mcp struct {
 
 	workspace workspace.Options
 
-	find string // flags that lead other verbs to the log
+	now  atomic.Pointer[config.Config] // the configuration that holds
+	find string                        // flags that lead other verbs to the log
 
 	logs  func(*config.Config) *config.Config // makes the configuration of an own log; nil leaves it
 	alone bool                                // an own log is shared with no other process
+	own   *embed.Daemon                       // the own log; nil where it is a daemon's, or has no file
+
+	reloaded func(ok bool) // is told of each reload; nil is nobody
 }
 
 // MCP makes the verb mcp. socket is the flag of every verb.
@@ -126,9 +131,10 @@ func (m *mcp) options(args []string) (mcpshim.Options, error) {
 			return o, err
 		}
 	}
+	m.now.Store(conf)
+	block := m.block
 	for i := range conf.Servers {
 		if s := &conf.Servers[i]; s.ID == o.Server {
-			m.block = m.block || s.Drift == "block"
 			m.trust = m.trust || s.Trusted
 			if o.CallIDs == nil && s.CallIDs != nil {
 				o.CallIDs = s.CallIDs
@@ -143,9 +149,9 @@ func (m *mcp) options(args []string) (mcpshim.Options, error) {
 	o.Tools = func(name string) mcpshim.Tool {
 		t, ok := tools[name]
 		if !ok {
-			t = toolOf(conf, o.Server, name)
+			t = toolOf(m.now.Load(), o.Server, name)
 		}
-		t.Block = m.block
+		t.Block = block || drift(m.now.Load(), o.Server) == "block"
 		return t
 	}
 	return o, err
@@ -225,10 +231,7 @@ func (m *mcp) log(ctx context.Context, cmd *cobra.Command, log *slog.Logger) (c 
 			if conf, err = assemble.Load(m.file); err != nil {
 				return nil, nil, err
 			}
-			conf.TrustHints = conf.TrustHints || m.trust
-			if m.logs != nil {
-				conf = m.logs(conf)
-			}
+			conf = m.ofLog(conf)
 		}
 		start := embed.Start
 		if m.alone {
@@ -238,7 +241,9 @@ func (m *mcp) log(ctx context.Context, cmd *cobra.Command, log *slog.Logger) (c 
 		if err != nil {
 			return nil, nil, err
 		}
-		c, stop = e.Client(o), e.Close
+		if c, stop = e.Client(o), e.Close; m.file != "" {
+			m.own = e
+		}
 		if data, err = filepath.Abs(data); err != nil {
 			return nil, nil, err
 		}
@@ -249,6 +254,16 @@ func (m *mcp) log(ctx context.Context, cmd *cobra.Command, log *slog.Logger) (c 
 	}
 	end := stop // not the named result, which is about to be this very function
 	return c, func() { endClient(c, log); end() }, nil
+}
+
+// ofLog is the configuration of an own log.
+func (m *mcp) ofLog(conf *config.Config) *config.Config {
+	own := *conf
+	own.TrustHints = conf.TrustHints || m.trust
+	if m.logs != nil {
+		return m.logs(&own)
+	}
+	return &own
 }
 
 // endClient closes a client. What its owner did with it is done.
@@ -263,12 +278,13 @@ func (m *mcp) run(ctx context.Context, cmd *cobra.Command, args []string) error 
 	if err != nil {
 		return err
 	}
-	defer OutliveHangup(o.Logger)()
+	caught := catchHangups()
 	c, stop, err := m.log(ctx, cmd, o.Logger)
 	if err != nil {
 		return err
 	}
 	defer stop()
+	defer m.heed(caught, o.Logger, func() ([]string, error) { return m.reload(o.Server) })()
 	o.Log, o.Look, o.Find, o.Accept = c, c, m.find, m.acceptVerb(o.Server, args)
 	var flush func(context.Context)
 	o.Tracer, flush = assemble.Telemetry(ctx, nil, nil, func(text string) { o.Logger.Warn("telemetry", "warning", text) })

@@ -50,9 +50,55 @@ func compare(found map[string]bool, a, b reflect.Value, path string) {
 // MayFollow refuses a file that a running daemon cannot take after an earlier one:
 // VALIDATION_ERROR, which names each key that takes a restart.
 func (c *Config) MayFollow(earlier *Config) error {
+	return refusal(c.Changes(earlier), Daemon)
+}
+
+// MayFollowAt is MayFollow of another program that reads the file, and of its servers: what differs is looked for in
+// servers of the same id. of says which servers count. The changes are those that it applies, in the order of [Keys].
+func (c *Config) MayFollowAt(r Reader, earlier *Config, of func(*Server) bool) (changed []string, err error) {
+	now, was := c.beside(earlier, of)
+	all := now.Changes(was)
+	ids := func(c *Config) (all []string) {
+		for i := range c.Servers {
+			if of(&c.Servers[i]) {
+				all = append(all, c.Servers[i].ID)
+			}
+		}
+		slices.Sort(all)
+		return all
+	}
+	if !slices.Equal(ids(c), ids(earlier)) {
+		changed = append(changed, "server")
+	}
+	for _, key := range all {
+		if ReloadOf(r, key) == ReloadApplies || key == "tool" { // one more, or one less, of those that count
+			changed = append(changed, key)
+		}
+	}
+	return changed, refusal(all, r)
+}
+
+// beside are two files with the servers that both have, in the same order, and with what belongs to these.
+func (c *Config) beside(earlier *Config, of func(*Server) bool) (now, was *Config) {
+	a, b := *c, *earlier
+	a.Servers, b.Servers = nil, nil
+	counts := map[string]bool{}
+	for i := range c.Servers {
+		s := &c.Servers[i]
+		j := slices.IndexFunc(earlier.Servers, func(other Server) bool { return other.ID == s.ID })
+		if counts[s.ID] = of(s); counts[s.ID] && j >= 0 {
+			a.Servers, b.Servers = append(a.Servers, *s), append(b.Servers, earlier.Servers[j])
+		}
+	}
+	others := func(t Tool) bool { return !counts[t.Server] }
+	a.Tools, b.Tools = slices.DeleteFunc(slices.Clone(c.Tools), others), slices.DeleteFunc(slices.Clone(earlier.Tools), others)
+	return &a, &b
+}
+
+func refusal(changed []string, r Reader) error {
 	var fixed []string
-	for _, key := range c.Changes(earlier) {
-		if reloadOf(key) == ReloadRestart {
+	for _, key := range changed {
+		if ReloadOf(r, key) == ReloadRestart {
 			fixed = append(fixed, key)
 		}
 	}

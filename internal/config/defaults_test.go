@@ -80,7 +80,7 @@ var quoted = map[string][2]string{
 	"limits.body_budget":         {"internal/config/memory.go", "return max(memory/16, 2*(requestBytes+1))"},
 	"keyring.by":                 {"internal/assemble/keyring.go", "config.BySubject"},
 	"evidence.place.path":        {"internal/assemble/evidence.go", `file = "checkpoint"`},
-	"server.drift":               {"internal/cli/mcp.go", `s.Drift == "block"`},
+	"server.drift":               {"internal/cli/mcp.go", `drift(m.now.Load(), o.Server) == "block"`},
 	"server.prefix":              {"internal/mcpfront/names/names.go", `"__"`},
 	"tool.replay":                {"internal/config/checktrust.go", `"": runtime.ReplayStrict`},
 	"tool.permit_time":           {"runtime/options.go", "p.PermitTime = p.SendTimeout"},

@@ -5,12 +5,75 @@ import (
 	"strings"
 )
 
-// Words for what becomes of a key when the daemon reads its file again.
+// Words for what becomes of a key when a program reads its file again.
 const (
 	ReloadApplies = "applies"  // new calls take the new value
 	ReloadRestart = "restart"  // a file that changes it is refused
-	ReloadUnread  = "not read" // the daemon has no use for it
+	ReloadUnread  = "not read" // the program has no use for it
 )
+
+// Reader is a program that reads its file again.
+type Reader string
+
+// The readers. A gateway or a shim that has its log itself has a [Daemon] in it, which is one of its own.
+const (
+	Daemon Reader = "tgad serve"
+	Behind Reader = "tgad gateway"
+	Shim   Reader = "tgad mcp"
+)
+
+// shimRows and gatewayRows are as [reloadRows] those of the other readers. What no row has is not read.
+var shimRows = map[string]string{
+	"server.id":                  ReloadApplies,
+	"server.drift":               ReloadApplies,
+	"server.trusted":             ReloadRestart,
+	"server.call_ids":            ReloadRestart,
+	"server.workspace":           ReloadRestart,
+	"server.workspace_snapshots": ReloadRestart,
+	"server.workspace_exclude":   ReloadRestart,
+	"server.workspace_keep":      ReloadRestart,
+
+	"tool.server":       ReloadApplies,
+	"tool.name":         ReloadApplies,
+	"tool.key.from":     ReloadApplies,
+	"tool.key.argument": ReloadApplies,
+	"tool.key.meta":     ReloadApplies,
+	"tool.log":          ReloadApplies,
+}
+
+var gatewayRows = map[string]string{
+	"server.type":          ReloadApplies,
+	"server.command":       ReloadApplies,
+	"server.env":           ReloadApplies,
+	"server.env_file":      ReloadApplies,
+	"server.dir":           ReloadApplies,
+	"server.url":           ReloadApplies,
+	"server.headers_file":  ReloadApplies,
+	"server.start_timeout": ReloadApplies,
+	"server.trusted":       ReloadApplies,
+	"server.call_ids":      ReloadApplies,
+	"server.prefix":        ReloadApplies,
+	"server.rename":        ReloadApplies,
+	"server.allow":         ReloadApplies,
+	"server.deny":          ReloadApplies,
+	"server.resources":     ReloadApplies,
+
+	"gateway":         ReloadApplies,
+	"gateway.mode":    ReloadRestart,
+	"gateway.metrics": ReloadRestart,
+	"gateway.tls":     ReloadRestart, // its files are read again by themselves
+}
+
+// rowsOf are the rows of a reader, those of the ones before it first.
+func rowsOf(r Reader) []map[string]string {
+	switch r {
+	case Behind:
+		return []map[string]string{gatewayRows, shimRows}
+	case Shim:
+		return []map[string]string{shimRows}
+	}
+	return []map[string]string{reloadRows}
+}
 
 // reloadRows says of each key what a reload makes of it, by the longest row that is the key or
 // a table above it. What holds until the store or the socket is opened anew takes a restart, and
@@ -79,10 +142,23 @@ func (s Server) Read() Server {
 	return s
 }
 
-// reloadOf is what a reload makes of a key, "" where no row says it.
-func reloadOf(path string) string {
+// ReloadOf is what a reload by a program makes of a key.
+func ReloadOf(r Reader, path string) string {
+	for _, rows := range rowsOf(r) {
+		if word := wordOf(rows, path); word != "" {
+			return word
+		}
+	}
+	return ReloadUnread
+}
+
+// reloadOf is what a reload by a daemon makes of a key, "" where no row says it.
+func reloadOf(path string) string { return wordOf(reloadRows, path) }
+
+// wordOf is the word of the longest row that is the key or a table above it.
+func wordOf(rows map[string]string, path string) string {
 	for {
-		if word, ok := reloadRows[path]; ok {
+		if word, ok := rows[path]; ok {
 			return word
 		}
 		dot := strings.LastIndexByte(path, '.')

@@ -42,13 +42,44 @@ func TestEveryKeyIsAppliedOrRefusedByName(t *testing.T) {
 			t.Errorf("%s: %v", k.Path, err)
 		}
 	}
-	for path := range reloadRows {
-		if !slices.ContainsFunc(Keys(), func(k KeyDoc) bool { return k.Path == path }) {
-			t.Errorf("the table has %s, which is no key", path)
+	for _, rows := range []map[string]string{reloadRows, gatewayRows, shimRows} {
+		for path := range rows {
+			if !slices.ContainsFunc(Keys(), func(k KeyDoc) bool { return k.Path == path }) {
+				t.Errorf("a table has %s, which is no key", path)
+			}
 		}
 	}
 	if words[ReloadRestart] < 10 || words[ReloadApplies] < 100 {
 		t.Errorf("keys by what a reload makes of them: %v", words)
+	}
+}
+
+// TestServersAreComparedByTheirIDs: a server that stands at another place in the file is the one that it was, and what
+// is said of a server that does not count changes nothing.
+func TestServersAreComparedByTheirIDs(t *testing.T) {
+	server := func(id, more string) string {
+		return "[[server]]\nid = \"" + id + "\"\ntype = \"mcp-command\"\ncommand = [\"x\"]\n" + more
+	}
+	far := "[[server]]\nid = \"far\"\ntype = \"http\"\nurl = \"http://127.0.0.1:1\"\n"
+	a, b := server("a", "workspace = \"w\"\n"), server("b", "")
+	for _, c := range []struct{ was, now, changed, refused string }{
+		{a + b, b + a, "", ""}, {a + b, a, "server", ""}, {a, b + a, "server", ""}, {b, a + b, "server", ""},
+		{a + b, server("b", "workspace = \"w\"\n") + a, "", "server.workspace"}, {a, server("a", "workspace = \"v\"\n"), "", "server.workspace"},
+		{a + far, far + a, "", ""}, {a, a + far, "", ""}, {a + b, server("b", "prefix = \"p\"\n") + a, "server.prefix", ""},
+		{a + "[[tool]]\nserver = \"a\"\nname = \"t\"\n", a, "tool", ""},
+		{a + far + "[[tool]]\nserver = \"far\"\nname = \"t\"\n", a + far, "", ""},
+	} {
+		parse := func(text string) *Config {
+			conf, err := Parse("c.toml", []byte(text), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return conf
+		}
+		changed, err := parse(c.now).MayFollowAt(Behind, parse(c.was), (*Server).SpeaksMCP)
+		if got := strings.Join(changed, " "); got != c.changed || (err != nil) != (c.refused != "") || err != nil && !strings.HasSuffix(err.Error(), ": "+c.refused) {
+			t.Errorf("from\n%sto\n%schanged %q, %v", c.was, c.now, got, err)
+		}
 	}
 }
 

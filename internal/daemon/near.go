@@ -71,6 +71,17 @@ func (d *Daemon) ownConnection() connection {
 	return connection{peer: p, refusal: p.barred()}
 }
 
+// Reload has the daemon read its configuration again. ok is false where no daemon serves here.
+func (n *Near) Reload() (ok bool, err error) {
+	d, _ := n.enter()
+	if d == nil {
+		return false, nil
+	}
+	defer n.leave()
+	_, err = d.reload()
+	return true, err
+}
+
 func (n *Near) enter() (*Daemon, *hands) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

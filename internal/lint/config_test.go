@@ -34,8 +34,10 @@ checks what several keys say together.
 
 The column *reload* says what a running daemon does with a changed key when it reads the file again
 ([OPERATIONS.md](OPERATIONS.md#a-new-configuration)). *applies*: new calls take the new value. *restart*: the new
-file is refused as a whole, and the error names the key. *not read*: the daemon has no use for the key; the
-program that has one reads it when it starts.
+file is refused as a whole, and the error names the key. *not read*: the daemon has no use for the key. Behind
+*gateway* and *mcp* stands what a running ` + "`tgad gateway`" + ` and ` + "`tgad mcp`" + ` do with the key on SIGHUP, where that is
+something else; what they have no use for they do not read, unless the log is their own: then the daemon in them does
+what the column says.
 `
 
 // TestConfigDocument: docs/CONFIG.md and the schema for editors are what the table of package config
@@ -106,6 +108,14 @@ func configRow(k config.KeyDoc, name string) string {
 		text = "(" + strings.Join(k.Types, ", ") + ") " + text
 	}
 	reload := k.Reload
+	for _, of := range []struct {
+		reader config.Reader
+		name   string
+	}{{config.Behind, "gateway"}, {config.Shim, "mcp"}} {
+		if word := config.ReloadOf(of.reader, k.Path); word != config.ReloadUnread && word != k.Reload {
+			reload += "; " + of.name + ": " + word
+		}
+	}
 	if k.IsTable() {
 		reload = ""
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tgad/tgad/internal/access"
@@ -30,6 +31,8 @@ type Daemon struct {
 	Socket string
 
 	near daemon.Near // what this process asks of a daemon of its own
+	conf atomic.Pointer[config.Config] // that holds, or will where this process takes over
+	next atomic.Pointer[config.Config] // while it is brought about
 	end  context.CancelFunc
 	over sync.WaitGroup
 }
@@ -76,6 +79,7 @@ func start(ctx context.Context, dir string, conf *config.Config, log *slog.Logge
 		}
 	}
 	e := &Daemon{Socket: socket}
+	e.conf.Store(conf)
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	e.end = end
 	ready, failed := make(chan struct{}), make(chan error, 1)
@@ -83,7 +87,7 @@ func start(ctx context.Context, dir string, conf *config.Config, log *slog.Logge
 	e.over.Go(func() {
 		for life.Err() == nil {
 			err := daemon.Run(life, daemon.Options{
-				Data: dir, Socket: socket, Config: conf, Logger: log, Idle: how.idle, Near: &e.near,
+				Data: dir, Socket: socket, Config: e.conf.Load(), Logger: log, Reload: e.again, Idle: how.idle, Near: &e.near,
 				Ready: func() { once.Do(func() { close(ready) }) },
 			})
 			pause := brokenPause
@@ -137,6 +141,25 @@ decision = "NEEDS_APPROVAL"
 		conf.Keyring.Path, conf.Keyring.KEKFile = of.Path(of.Keyring.Path), of.Path(of.Keyring.KEKFile)
 	}
 	return start(ctx, dir, conf, nil, how{idle: true})
+}
+
+// Reload has the daemon go on with another configuration: all of it, or nothing. Where another process has the store,
+// its configuration holds, and this one's only once this process takes over; own is then false.
+func (e *Daemon) Reload(conf *config.Config) (own bool, err error) {
+	e.next.Store(conf)
+	defer e.next.Store(nil)
+	if own, err = e.near.Reload(); err == nil {
+		e.conf.Store(conf)
+	}
+	return own, err
+}
+
+// again is the configuration that [Daemon.Reload] brings about.
+func (e *Daemon) again() (*config.Config, error) {
+	if conf := e.next.Load(); conf != nil {
+		return conf, nil
+	}
+	return nil, tga.Errorf(tga.ValidationError, "this daemon is inside of another program, which reads its file of configuration on SIGHUP")
 }
 
 // Client returns a client of the store. Where this process has it, nothing goes through the

@@ -1,0 +1,263 @@
+//go:build unix
+
+package cli
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"log/slog"
+	"maps"
+	"os"
+	"reflect"
+	"slices"
+
+	"github.com/tgad/tgad/internal/assemble"
+	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/mcpfront/names"
+	"github.com/tgad/tgad/internal/mcpshim"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// On SIGHUP a gateway, and a shim with a file of configuration, reads the file again. All of it begins to hold, or
+// nothing does. Everything that can fail is made first: shims, gates, places for conversations. Then the own log takes
+// its part, and while it does the stricter of both configurations holds at the gates. What is left cannot fail.
+
+// shimOf names a shim of a gateway.
+type shimOf struct{ identity, server string }
+
+// madeShim is a shim and what it was made with.
+type madeShim struct {
+	shim *mcpshim.Shim
+	with mcpshim.Options
+}
+
+// plan is what a gateway is to be by a configuration.
+type plan struct {
+	who   func(string, *x509.Certificate) string
+	gates map[string]gatePlan
+	shims map[shimOf]madeShim
+	made  []*mcpshim.Shim // those of the shims that are new
+}
+
+type gatePlan struct {
+	behind []mcpshim.Behind
+	o      mcpshim.GateOptions
+}
+
+// drop closes what a plan that is not followed has made.
+func (p *plan) drop(err error) error {
+	for _, s := range p.made {
+		err = errors.Join(err, s.Close())
+	}
+	return err
+}
+
+// plan makes what a configuration asks for. Shims that are there already, and would be no others, stay.
+func (g *gateway) plan(ctx context.Context, conf *config.Config) (*plan, error) {
+	p := &plan{gates: map[string]gatePlan{}, shims: map[shimOf]madeShim{}}
+	var err error
+	if p.who, err = who(conf); err != nil {
+		return nil, err
+	}
+	people := conf.Gateway.Identities
+	if len(people) == 0 {
+		people = []config.Identity{{}}
+	}
+	for i := range people {
+		if of := &people[i]; g.as == "" || of.Name == g.as {
+			if err := g.planGate(ctx, conf, of, p); err != nil {
+				return nil, p.drop(err)
+			}
+		}
+	}
+	return p, nil
+}
+
+// planGate is the part of one identity.
+func (g *gateway) planGate(ctx context.Context, conf *config.Config, of *config.Identity, p *plan) error {
+	made := gatePlan{o: mcpshim.GateOptions{Lists: names.Lists{Allow: of.Allow, Deny: of.Deny}, Resources: of.Resources, Logger: g.logger(), Watch: g.metrics.watch(of.Name)}}
+	for _, q := range of.Limits {
+		made.o.Quotas = append(made.o.Quotas, mcpshim.Quota{Tool: q.Tool, Calls: q.Calls, Per: q.Per.D})
+	}
+	for _, server := range conf.BehindGateway() {
+		o, err := g.options(ctx, conf, g.client, server, of.Space())
+		if err != nil {
+			return err
+		}
+		if conf.Gateway.Observes() {
+			o.Observe = g.metrics.saw(of.Name, server.ID)
+		}
+		name := shimOf{of.Name, server.ID}
+		s, ok := g.shims[name]
+		if !ok || !sameShim(s.with, o) {
+			if s.shim, err = mcpshim.New(o); err != nil {
+				return err
+			}
+			s.with, p.made = o, append(p.made, s.shim)
+		}
+		p.shims[name] = s
+		made.behind = append(made.behind, mcpshim.Behind{Shim: s.shim, Names: server.Names(), Resources: server.Resources})
+	}
+	p.gates[of.Name] = made
+	return nil
+}
+
+// sameShim reports whether a shim that was made with the one would be no other with the other. What a shim asks the
+// gateway for is looked up in the configuration that holds.
+func sameShim(a, b mcpshim.Options) bool {
+	if a.Workspace != b.Workspace {
+		return false
+	}
+	for _, o := range []*mcpshim.Options{&a, &b} {
+		o.Log, o.Look, o.Tools, o.Observe, o.Tracer, o.Workspace, o.Stderr, o.Logger = nil, nil, nil, nil, nil, nil, nil, nil
+	}
+	return reflect.DeepEqual(a, b)
+}
+
+// reload reads the configuration again and lets it hold. It returns the keys whose values are others now.
+func (g *gateway) reload(ctx context.Context) (changed []string, err error) {
+	conf, err := g.read()
+	if err != nil {
+		return nil, err
+	}
+	was := g.now.Load()
+	changed, err = conf.MayFollowAt(config.Behind, was, (*config.Server).SpeaksMCP)
+	if err == nil {
+		err = g.fits(conf)
+	}
+	if err != nil {
+		return nil, err
+	}
+	p, err := g.plan(ctx, conf)
+	if err != nil {
+		return nil, err
+	}
+	gates, changes, err := g.prepare(p)
+	drop := func(err error) ([]string, error) {
+		for _, c := range changes {
+			c.Drop()
+		}
+		return nil, p.drop(err)
+	}
+	if err != nil {
+		return drop(err)
+	}
+	for _, c := range changes {
+		c.Stricter()
+	}
+	if changed, err = g.takeLog(config.Behind, was, conf, changed); err != nil {
+		return drop(err)
+	}
+	g.now.Store(conf)
+	for _, c := range changes {
+		c.Make()
+	}
+	g.door.Take(p.who, gates)
+	g.leave(ctx, p)
+	return changed, nil
+}
+
+// prepare makes ready what the gates are to be; those of identities that are new are made.
+func (g *gateway) prepare(p *plan) (gates map[string]*mcpshim.Gate, changes []*mcpshim.Change, err error) {
+	gates = map[string]*mcpshim.Gate{}
+	for _, name := range slices.Sorted(maps.Keys(p.gates)) {
+		of := p.gates[name]
+		if gates[name] = g.door.Gates[name]; gates[name] == nil {
+			if gates[name], err = mcpshim.NewGate(of.behind, of.o); err != nil {
+				return nil, changes, err
+			}
+			continue
+		}
+		c, err := gates[name].Prepare(of.behind, of.o)
+		if err != nil {
+			return nil, changes, err
+		}
+		changes = append(changes, c)
+	}
+	return gates, changes, nil
+}
+
+// leave closes the shims that a new configuration has not, each once nothing is under way in it.
+func (g *gateway) leave(ctx context.Context, p *plan) {
+	for name, s := range g.shims {
+		if p.shims[name].shim == s.shim {
+			continue
+		}
+		g.leaving.Go(func() {
+			if err := s.shim.Retire(ctx); err != nil {
+				g.logger().Error("a tool server would not go", "tool_server", name.server, "error", err)
+			}
+		})
+	}
+	g.shims = p.shims
+}
+
+// drift is what a configuration says of a server whose tools have other definitions than those that are pinned.
+func drift(conf *config.Config, server string) string {
+	for i := range conf.Servers {
+		if conf.Servers[i].ID == server {
+			return conf.Servers[i].Drift
+		}
+	}
+	return ""
+}
+
+// takeLog has an own log take its part of a new configuration. It returns the keys that are known to have other values,
+// and those that only the log reads.
+func (m *mcp) takeLog(r config.Reader, was, conf *config.Config, known []string) (changed []string, err error) {
+	if m.own == nil {
+		return known, nil
+	}
+	now, before := m.ofLog(conf), m.ofLog(was)
+	own, err := m.own.Reload(now)
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range now.Changes(before) {
+		if config.ReloadOf(config.Daemon, key) == config.ReloadApplies && config.ReloadOf(r, key) == config.ReloadUnread && !slices.Contains(known, key) {
+			changed = append(changed, key)
+		}
+	}
+	if !own && len(changed) > 0 {
+		m.Lines(m.level, false).Warn("the log is in another process, whose rules hold until this one takes it over", "changed", changed)
+	}
+	return append(known, changed...), nil
+}
+
+// reload has a shim take what its file says of its server now.
+func (m *mcp) reload(server string) (changed []string, err error) {
+	if m.file == "" {
+		return nil, tga.Errorf(tga.ValidationError, "there is no --config, and so no file to read again")
+	}
+	conf, err := assemble.Load(m.file)
+	if err != nil {
+		return nil, err
+	}
+	was := m.now.Load()
+	changed, err = conf.MayFollowAt(config.Shim, was, func(s *config.Server) bool { return s.ID == server })
+	if err != nil {
+		return nil, err
+	}
+	if changed, err = m.takeLog(config.Shim, was, conf, changed); err != nil {
+		return nil, err
+	}
+	m.now.Store(conf)
+	return changed, nil
+}
+
+// heed reloads on each hangup, and says what came of it. It says so at the level that is shown by default: whoever sends
+// a signal has no other answer.
+func (m *mcp) heed(caught chan os.Signal, log *slog.Logger, reload func() ([]string, error)) (stop func()) {
+	return heedHangups(caught, func() {
+		changed, err := reload()
+		if m.reloaded != nil {
+			m.reloaded(err == nil)
+		}
+		if err != nil {
+			log.Error("the configuration that holds stays: the new one was refused", "error", err)
+			return
+		}
+		log.Warn("a new configuration holds", "changed", changed)
+	})
+}
