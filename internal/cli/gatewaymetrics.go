@@ -64,8 +64,8 @@ func (m *gatewayMetrics) took(ok bool) {
 		m.reloaded.Set(0)
 		return
 	}
+	m.read.SetToCurrentTime() // first: who sees that it holds sees since when
 	m.reloaded.Set(1)
-	m.read.SetToCurrentTime()
 }
 
 // watch counts for one identity; "" is who has none.

@@ -167,6 +167,7 @@ func TestPackagesLiveOnAMachine(t *testing.T) {
 			store := m.installed()
 			m.do(configure)
 			m.do(call + "first")
+			m.reloaded()
 			m.upgrade(kind.upgrade, next.version)
 			m.killed()
 			m.audited()
@@ -220,6 +221,33 @@ func (m *machine) installed() string {
 	return store
 }
 
+// reloaded changes the configuration and has systemd reload the service, without /bin/kill too: the same process takes
+// the new one, and refuses one with a mistake.
+func (m *machine) reloaded() {
+	m.t.Helper()
+	const metric = `runuser -u tgad -- curl -s -H 'Tgad-Client: test' --unix-socket /run/tgad/tgad.sock http://tgad/metrics | sed -n 's/^tgad_config_reload_success //p'`
+	was := m.do("systemctl show -p MainPID --value tgad.service")
+	m.do("cp -p /etc/tgad/tgad.toml /opt/good.toml && mv /usr/bin/kill /opt/kill && sed -i 's/^decision = \"APPROVE\"/decision = \"DENY\"/' /etc/tgad/tgad.toml && systemctl reload tgad.service")
+	m.wait("a denial holds", func() error {
+		if out, err := m.try(call + "denied-$(date +%N)"); err == nil {
+			return fmt.Errorf("a call is made: %s", out)
+		}
+		return nil
+	})
+	m.do("echo mistake >> /etc/tgad/tgad.toml && systemctl reload tgad.service")
+	m.wait("a mistake is refused", func() error {
+		if out := m.do(metric); out != "0" {
+			return fmt.Errorf("the metric is %s", out)
+		}
+		return nil
+	})
+	m.do("cp -p /opt/good.toml /etc/tgad/tgad.toml && mv /opt/kill /usr/bin/kill && systemctl reload tgad.service")
+	m.wait("the file is right", func() error { _, err := m.try(call + "reloaded"); return err })
+	if now := m.do("systemctl show -p MainPID --value tgad.service"); now != was {
+		m.t.Errorf("the daemon after three reloads is process %s, and was %s", now, was)
+	}
+}
+
 // upgrade upgrades the package while calls are made one after the other: none fails, and each is made once.
 func (m *machine) upgrade(command, version string) {
 	m.t.Helper()
@@ -252,8 +280,8 @@ func (m *machine) upgrade(command, version string) {
 	if said := m.do("$(readlink /proc/$(systemctl show -p MainPID --value tgad.service)/exe) version"); !strings.HasPrefix(said, "tgad "+version+" ") {
 		m.t.Errorf("the daemon that runs says %s", said)
 	}
-	// first, last, and those between.
-	m.is("echo $(($(cat /run/calls) + 2))", m.do("grep -c '\"op\":\"charge\"' /run/tgad/journal"))
+	// first, reloaded, last, and those between.
+	m.is("echo $(($(cat /run/calls) + 3))", m.do("grep -c '\"op\":\"charge\"' /run/tgad/journal"))
 	m.is("grep '\"op\":\"charge\"' /run/tgad/journal | sed 's/.*\"key\":\"\\([^\"]*\\)\".*/\\1/' | sort | uniq -d", "")
 }
 
