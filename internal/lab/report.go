@@ -21,10 +21,11 @@ import (
 	"github.com/tgad/tgad/internal/report"
 )
 
-// results are what runs have left: of the crash tests, and of the kill test.
+// results are what runs have left: of the crash tests, of the kill test, and of the test of speed.
 type results struct {
 	crash []*crashtest.Result
 	kill  []*killtest.Result
+	speed []*killtest.Speed
 }
 
 func reportVerb(s *cli.Streams) *cobra.Command {
@@ -32,10 +33,10 @@ func reportVerb(s *cli.Streams) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "report RESULT...",
 		Short: "Write a report of results of the crash tests and of the kill test",
-		Long: `report reads files of results, of the crash tests or of the kill test, and writes one HTML
-file: figures, tiers, faults by kind, planted bugs that were found, what became of the calls
-of each engine, and how to repeat each run. The file loads nothing from anywhere. Several
-files are added up.`,
+		Long: `report reads files of results, of the crash tests, of the kill test or of speed, and writes
+one HTML file: figures, tiers, faults by kind, planted bugs that were found, what became of
+the calls of each engine and how fast they were, and how to repeat each run. The file loads
+nothing from anywhere. Several files are added up.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			var all results
@@ -114,6 +115,7 @@ func (r *results) add(raw json.RawMessage) error {
 		Counts *struct{}              `json:"counts"`
 		All    *struct{}              `json:"all"`
 		Points map[killtest.Point]any `json:"points"`
+		Speed  *float64               `json:"per_second"`
 	}
 	if err := json.Unmarshal(raw, &of); err != nil {
 		return err
@@ -133,7 +135,12 @@ func (r *results) add(raw json.RawMessage) error {
 		r.kill = append(r.kill, res)
 		return json.Unmarshal(raw, res)
 	}
-	return errors.New("it is no result: want what torture -result, or tgad torture compare, has written")
+	if of.Speed != nil {
+		res := &killtest.Speed{}
+		r.speed = append(r.speed, res)
+		return json.Unmarshal(raw, res)
+	}
+	return errors.New("it is no result: want what torture -result, or tgad torture compare or speed, has written")
 }
 
 // page is the report.
@@ -145,14 +152,20 @@ func (r *results) page() ([]byte, error) {
 	if len(r.kill) > 0 {
 		all = append(all, r.killSections()...)
 	}
-	title := "The crash proof"
-	switch {
-	case len(r.crash) == 0:
-		title = "The kill test"
-	case len(r.kill) > 0:
-		title = "The crash proof, and the kill test"
+	if len(r.speed) > 0 {
+		all = append(all, r.speedSections()...)
 	}
-	return report.Of(title, "tgad "+cli.BuildVersion().Version, all)
+	var titles []string
+	for _, of := range []struct {
+		n    int
+		name string
+	}{{len(r.crash), "the crash proof"}, {len(r.kill), "the kill test"}, {len(r.speed), "the speed of engines"}} {
+		if of.n > 0 {
+			titles = append(titles, of.name)
+		}
+	}
+	title := strings.Join(titles, ", ")
+	return report.Of(strings.ToUpper(title[:1])+title[1:], "tgad "+cli.BuildVersion().Version, all)
 }
 
 func (r *results) crashSections() []report.Section {
@@ -339,4 +352,31 @@ func (r *results) killSections() []report.Section {
 			fmt.Sprintf("make torture-compare CALLS=%d RESULT=FILE", first.All.Calls),
 			"tgad torture report FILE -o report.html",
 		}}}
+}
+
+func (r *results) speedSections() []report.Section {
+	about := report.Section{Heading: "Speed", Say: []string{"All engines run at once, nothing is killed, and one after the other makes calls for a slice of time, in several rounds; each figure is the median over the rounds. " +
+		"The payment service answers at once, so what is measured is what the engine takes to make a call durable. " +
+		"A rate is compared with that of the first engine in the same round: compare these and not the times of two runs."}}
+	rate := report.Lines{Title: "Calls of each engine", X: report.Axis{Name: "callers at once", Log: true}, Y: report.Axis{Name: "calls per second", Log: true}, Dots: true}
+	took := report.Rows{Title: "How long a call takes", X: report.Axis{Name: "µs", Log: true}, Names: []string{"p50", "p99"}}
+	seen := map[int]bool{}
+	for _, s := range r.speed {
+		i := slices.IndexFunc(rate.Lines, func(l report.Line) bool { return l.Name == s.Engine })
+		if i < 0 {
+			i = len(rate.Lines)
+			rate.Lines = append(rate.Lines, report.Line{Name: s.Engine})
+		}
+		rate.Lines[i].Points = append(rate.Lines[i].Points, [2]float64{float64(s.Callers), s.PerSecond})
+		if !seen[s.Callers] {
+			seen[s.Callers] = true
+			rate.X.Ticks = append(rate.X.Ticks, float64(s.Callers))
+		}
+		took.Rows = append(took.Rows, report.Row{Name: fmt.Sprintf("%s, %d callers", s.Engine, s.Callers), Figures: []float64{s.P50, s.P99}})
+	}
+	about.Facts = [][2]string{{"commit", r.speed[0].Commit}, {"machine", r.speed[0].Machine}}
+	about.Plots = []report.Plot{rate, took}
+	about.Tables = []report.Table{{Name: "Speed of each engine", Rows: killtest.SpeedRows(r.speed)}}
+	return []report.Section{about, {Heading: "How to repeat the speed", Say: []string{"The first command takes what needs no server. The second installs the servers of the other engines. The last makes this page."},
+		Commands: []string{"tgad torture speed --result FILE", "make torture-speed RESULT=FILE", "tgad torture report FILE -o report.html"}}}
 }

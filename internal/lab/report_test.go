@@ -107,6 +107,29 @@ func TestReportOfTheCommittedKills(t *testing.T) {
 	}
 }
 
+// TestReportOfTheCommittedSpeeds: each engine and number of callers has its row, and each engine a line.
+func TestReportOfTheCommittedSpeeds(t *testing.T) {
+	name := committed(t, "speed-*.jsonl")[0]
+	page, code, said := reportOf(t, name)
+	if code != 0 {
+		t.Fatal(said)
+	}
+	var all results
+	if err := all.read(name); err != nil {
+		t.Fatal(err)
+	}
+	plain, engines := strings.ReplaceAll(page, ` class="n"`, ""), map[string]bool{}
+	for i, row := range killtest.SpeedRows(all.speed)[1:] {
+		engines[all.speed[i].Engine] = true
+		if !strings.Contains(plain, "<tr><td>"+strings.Join(row, "</td><td>")+"</td></tr>") {
+			t.Errorf("no row %v", row)
+		}
+	}
+	if n := strings.Count(page, `<polyline `); n != 2*len(engines) { // a line, and its place in the legend
+		t.Errorf("%d lines of %d engines", n, len(engines))
+	}
+}
+
 // hostileResults have markup in each place that takes words.
 func hostileResults(bad string) []any {
 	counts := &crashtest.Counts{PlantedBugs: 1, DoubleEffects: 1}
@@ -118,6 +141,7 @@ func hostileResults(bad string) []any {
 		&crashtest.Result{Commit: bad, Machine: bad, Began: time.Unix(0, 0), Counts: counts, Found: []crashtest.Violation{{Property: bad, Key: bad, Detail: bad, Where: bad}},
 			Tiers: []crashtest.TierTime{{Name: bad, Said: []string{bad, "planted " + bad + " SURVIVED 1.0 s (" + bad + ")"}}, {Name: "planted", Said: []string{"planted a<b>c    killed after   0.1 s by " + bad}}}},
 		&killtest.Result{Engine: "tgad" + bad, World: bad, Commit: bad, Machine: bad, All: points[killtest.None], Points: points},
+		&killtest.Speed{Engine: bad, Callers: 1, PerSecond: 1, P50: 1, P99: 1, Commit: bad, Machine: bad},
 	}
 }
 
@@ -213,7 +237,7 @@ func TestReportsInABrowser(t *testing.T) {
 	if err := os.WriteFile(kept, hostile.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, names := range [][]string{committed(t, "crash/*.json"), committed(t, "engines-*.jsonl"), {kept}} {
+	for _, names := range [][]string{committed(t, "crash/*.json"), committed(t, "engines-*.jsonl"), committed(t, "speed-*.jsonl"), {kept}} {
 		page, code, said := reportOf(t, names...)
 		if code != 0 {
 			t.Fatal(said)
