@@ -30,7 +30,7 @@ type Daemon struct {
 	// Socket is where the daemon listens, in this process or in another one.
 	Socket string
 
-	near daemon.Near // what this process asks of a daemon of its own
+	near daemon.Near                   // what this process asks of a daemon of its own
 	conf atomic.Pointer[config.Config] // that holds, or will where this process takes over
 	next atomic.Pointer[config.Config] // while it is brought about
 	end  context.CancelFunc
