@@ -382,8 +382,15 @@ func (a *AllStores) Holder(id tga.ID) ledger.Liveness {
 	return s.Holder(id)
 }
 
-// Quarantined implements [runtime.Store].
-func (a *AllStores) Quarantined() (tga.Millis, bool) { return 0, false }
+// Quarantined implements [runtime.Store]. Where one store is in quarantine, calls of the others are asked about too.
+func (a *AllStores) Quarantined() (since tga.Millis, in bool) {
+	for _, s := range a.Stores() {
+		if at, is := s.Quarantined(); is {
+			since, in = max(since, at), true
+		}
+	}
+	return since, in
+}
 
 // NewestTS implements [runtime.Store]. If a store does not answer, nothing is licensed in any: as in [Store.NewestTS].
 func (a *AllStores) NewestTS() (newest tga.Millis) {

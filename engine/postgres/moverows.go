@@ -113,6 +113,13 @@ func (x *mover) copyRest(ctx context.Context) error {
 		piece{table: "namespaces", rows: "SELECT * FROM tgad.namespaces", merge: "ON CONFLICT DO NOTHING"}); err != nil {
 		return err
 	}
+	tiles, notes := anew("tiles"), anew("signed_notes") // each was written once: an old copy has the beginning
+	for _, p := range []*piece{&tiles, &notes} {
+		p.before, p.merge = "", "ON CONFLICT DO NOTHING"
+	}
+	if err := x.write(ctx, tiles, notes, anew("signers")); err != nil {
+		return err
+	}
 	return x.erase(ctx)
 }
 
@@ -125,7 +132,7 @@ func (x *mover) erase(ctx context.Context) error {
 }
 
 // comparedTables are all that have rows of a store.
-var comparedTables = []string{"meta", "sessions", "heads", "entries", "notes", "checkpoints", "ledger", "attachments", "order_state", "pending", "leaves"}
+var comparedTables = []string{"meta", "sessions", "heads", "entries", "notes", "checkpoints", "ledger", "attachments", "order_state", "pending", "leaves", "tiles", "signed_notes", "signers"}
 
 // compareSQL says, for each of 256 parts of a table, how many rows there are and what they are.
 const compareSQL = `SELECT coalesce(sum(n), 0)::int8, coalesce(string_agg(d, ' ' ORDER BY b), '') FROM (
@@ -156,7 +163,7 @@ func (x *mover) compare(ctx context.Context) error {
 }
 
 func hint(table string) string {
-	if strings.Contains("entries notes leaves", table) {
+	if strings.Contains("entries notes leaves tiles signed_notes", table) {
 		return ": something else has written there"
 	}
 	return ": run the move again"

@@ -125,7 +125,7 @@ func (s *Store) Follow(ctx context.Context, after uint64) iter.Seq2[chain.Leaf, 
 		s.order.listen()
 		for {
 			_, grown := s.order.known()
-			page, err := s.order.leaves(ctx, after)
+			page, err := s.order.some(ctx, after, orderPage)
 			if err != nil {
 				yield(chain.Leaf{}, err)
 				return
@@ -156,15 +156,18 @@ func (s *Store) Follow(ctx context.Context, after uint64) iter.Seq2[chain.Leaf, 
 	}
 }
 
-// leaves reads a page of the order.
-func (o *order) leaves(ctx context.Context, after uint64) (page []chain.Leaf, err error) {
+// leafColumns are what readLeaf reads.
+const leafColumns = "index, trace, first_seq, entries, first_note, notes, digest, note_digest, committed, newest"
+
+// some reads leaves of the order behind an index.
+func (o *order) some(ctx context.Context, after uint64, most int) (page []chain.Leaf, err error) {
 	if err := o.health.enter(); err != nil {
 		return nil, err
 	}
 	defer o.health.leave()
 	err = o.ask(ctx, "read the order", func(ctx context.Context, c *pgxpool.Conn) error {
-		rows, err := c.Query(ctx, "SELECT index, trace, first_seq, entries, first_note, notes, digest, note_digest, committed, newest FROM tgad.leaves WHERE shard = $1 AND index > $2 ORDER BY index LIMIT $3",
-			o.o.Shard, int64(after), orderPage)
+		rows, err := c.Query(ctx, "SELECT "+leafColumns+" FROM tgad.leaves WHERE shard = $1 AND index > $2 ORDER BY index LIMIT $3",
+			o.o.Shard, int64(after), most)
 		if err != nil {
 			return err
 		}

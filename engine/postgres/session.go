@@ -78,6 +78,9 @@ func (s *Store) newSession(ctx context.Context, c *pgxpool.Conn) error {
 	if id>>31 != 0 {
 		return tga.Errorf(tga.StoreUnavailable, "session %d: no epoch is left in this store", id)
 	}
+	if err := s.doubts.read(ctx, c); err != nil { // before anybody acquires a lease in it
+		return err
+	}
 	s.session.begun(id, alone, s.o.until(asked))
 	return nil
 }
@@ -91,8 +94,12 @@ func (s *Store) renew(ctx context.Context) error {
 		// A connection on which nothing comes back must not take all the time that the session has.
 		ctx, cancel := context.WithTimeout(ctx, s.o.Lease/3)
 		defer cancel()
-		asked, goesOn := time.Now(), false
-		if err := c.QueryRow(ctx, "SELECT tgad.renew($1, $2)", s.o.Shard, id).Scan(&goesOn); err != nil {
+		asked, goesOn, since := time.Now(), false, s.doubts.count()
+		var doubted, quarantine []byte
+		if err := c.QueryRow(ctx, "SELECT tgad.renew($1, $2), "+doubtColumns, s.o.Shard, id).Scan(&goesOn, &doubted, &quarantine); err != nil {
+			return err
+		}
+		if err := s.doubts.hear(since, doubted, quarantine); err != nil {
 			return err
 		}
 		if goesOn {

@@ -29,6 +29,7 @@ type Store struct {
 	changed signals                   // of traces, when a record or a lease changes here
 	commits committer
 	order   order
+	doubts  doubts
 	counts  counts
 
 	secret [32]byte
@@ -64,7 +65,7 @@ func openAt(ctx context.Context, config *pgxpool.Config, o Options, locate func(
 		views:    newLRU[tga.ID, view](4096), records: newLRU[[32]byte, []byte](8192), acked: newLRU[tga.ID, chain.Trace](1024),
 	}
 	s.health.init()
-	s.order.database = s.database
+	s.order.database, s.doubts.s = s.database, s
 	s.promoted, s.restarted = s.remembers, func() { s.leases.unsure.Store(true) }
 	s.leases.init()
 	s.asks.init()
@@ -155,9 +156,6 @@ func (s *Store) Secret() [32]byte { return s.secret }
 
 // ID is that of the store. It stays the same wherever the store is copied.
 func (s *Store) ID() tga.ID { return s.id }
-
-// Quarantined implements [runtime.Store].
-func (s *Store) Quarantined() (since tga.Millis, ok bool) { return 0, false }
 
 // NewestTS implements [runtime.Store]. Other processes store times too: it asks the database. If
 // that does not answer, no time is certainly behind all that is stored, and nothing is licensed.

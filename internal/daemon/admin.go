@@ -221,12 +221,21 @@ func (q operating) unfreeze() (any, error) {
 	if err := q.everything("unfreeze the store"); err != nil {
 		return nil, err
 	}
-	if err := q.d.can.frozen.Unfreeze(context.WithoutCancel(q.r.Context()), m.AcceptLoss, q.peer.name()); err != nil {
-		return nil, err
+	unfreeze := func() error {
+		return q.d.can.frozen.Unfreeze(context.WithoutCancel(q.r.Context()), m.AcceptLoss, q.peer.name())
 	}
-	if q.d.keeper != nil {
-		// Should the process die in between, the next open freezes the store for it once more.
-		if err := q.d.keeper.Accept(q.peer.name()); err != nil {
+	accept := func() error {
+		if q.d.keeper == nil {
+			return nil
+		}
+		return q.d.keeper.Accept(q.peer.name())
+	}
+	steps := []func() error{unfreeze, accept} // should the process die in between, the next open freezes the store for it once more
+	if q.d.can.tables != nil && m.AcceptLoss && q.d.db.Stats().Frozen != "" {
+		steps = []func() error{accept, unfreeze} // another process would freeze the store again before this one has said what is accepted
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
 			return nil, err
 		}
 	}

@@ -21,13 +21,21 @@ func (d *Daemon) openEvidence(o Options) error {
 	}
 	if d.can.proofs == nil {
 		if o.Config.Evidence.Signs() {
-			return tga.Errorf(tga.ValidationError, "[evidence]: a store in a database signs no checkpoints")
+			return tga.Errorf(tga.ValidationError, "[evidence]: a checkpoint is signed of the order of one store, and a fleet has several: set [store] namespace, in a daemon for each")
 		}
 		return nil
 	}
 	options, ok, err := assemble.Evidence(o.Config, o.Data, o.Logger)
-	if err != nil || !ok {
+	if err != nil {
 		return err
+	}
+	if d.can.tables != nil { // without a key it answers from what others signed
+		options.Logger = o.Logger
+		d.keeper, err = evidence.OpenShared(d.life, d.can.proofs, d.can.tables, options)
+		return err
+	}
+	if !ok {
+		return nil
 	}
 	d.keeper, err = evidence.Open(d.life, d.can.proofs, o.Data, options)
 	return err
@@ -57,7 +65,7 @@ type proving struct{ *request }
 // keeper returns what keeps the evidence.
 func (q proving) keeper() (*evidence.Keeper, error) {
 	switch {
-	case q.d.keeper != nil:
+	case q.d.keeper.Signs():
 		return q.d.keeper, nil
 	case q.d.atRest:
 		return q.d.resting() // only who asks for evidence waits until the log was read for it
@@ -68,7 +76,7 @@ func (q proving) keeper() (*evidence.Keeper, error) {
 // grew compares what the client has seen of the tree with the tree, and says how far that is now.
 func (q *request) grew() error {
 	k := q.d.keeper
-	if k == nil {
+	if !k.Signs() {
 		return nil
 	}
 	if now := k.Seen(); now != "" {
@@ -105,7 +113,7 @@ func (q proving) receipt() (any, error) {
 // wanted is the receipt of a call that the request asks for. The call is what it is without one, so where none
 // can be given there is none.
 func (q proving) wanted(trace tga.ID) *runtime.Receipt {
-	if q.d.keeper == nil || trace.IsZero() || q.r.Header.Get(wire.HeaderReceipt) == "" {
+	if !q.d.keeper.Signs() || trace.IsZero() || q.r.Header.Get(wire.HeaderReceipt) == "" {
 		return nil
 	}
 	r, err := q.d.keeper.Receipt(q.r.Context(), trace)

@@ -221,7 +221,7 @@ func (r *reading) pending() float64 {
 }
 
 func (r *reading) signed() float64 {
-	if r.d.keeper == nil {
+	if !r.d.keeper.Signs() {
 		return math.NaN()
 	}
 	return float64(r.d.keeper.Signed())

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/assemble"
+	"github.com/tgad/tgad/internal/evidence"
 	"github.com/tgad/tgad/internal/keyring"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -50,7 +51,8 @@ type Submitted interface {
 type powers struct {
 	archive archive
 	frozen  thawing
-	proofs  *engine.DB // evidence is kept beside the files of a store
+	proofs  evidence.Store
+	tables  evidence.Tables // where the evidence lies; nil is beside the files of the store
 	shared  Shared
 }
 
@@ -80,10 +82,20 @@ type Shared interface {
 	IsLeft(ctx context.Context, trace tga.ID) (bool, error)
 }
 
+// Proving is a store that several processes have open, and that keeps the evidence itself.
+type Proving interface {
+	evidence.Store
+	thawing
+	Tables() evidence.Tables
+}
+
 // powersOf finds what a store can.
 func powersOf(s Store) (p powers) {
 	if dir, ok := s.(directory); ok {
 		p.archive, p.frozen, p.proofs = dir, dir, dir.DB
+	}
+	if x, ok := s.(Proving); ok {
+		p.frozen, p.proofs, p.tables = x, x, x.Tables()
 	}
 	p.shared, _ = s.(Shared)
 	return p
@@ -100,11 +112,11 @@ func (d *Daemon) lacks(path string) error {
 		}
 	case "/v1/unfreeze", "/v1/end-quarantine":
 		if d.can.frozen == nil {
-			what = "no word of a person that accepts a loss"
+			what = "no one word for all stores of a fleet: ask a daemon of the store that is frozen ([store] namespace)"
 		}
 	case "/v1/traces/{id}/receipt", "/v1/checkpoint", "/checkpoint", "/tile/{level}/{number...}", "/v1/bundle":
 		if d.can.proofs == nil {
-			what = "no signed checkpoints, so no proofs"
+			what = "no one order of all stores of a fleet, so no proofs: ask a daemon of one of them ([store] namespace)"
 		}
 	}
 	if what == "" {

@@ -20,8 +20,16 @@ type finding struct {
 	why  string
 }
 
+// same says whether two findings are of one checkpoint.
+func (f finding) same(other finding) bool { return f.size == other.size && f.head == other.head }
+
 // compare says how the tree contradicts a checkpoint that was signed for it, "" where it does not.
-func (k *Keeper) compare(c checkpoint.Checkpoint) (why string, err error) {
+func (k *Keeper) compare(ctx context.Context, c checkpoint.Checkpoint) (why string, err error) {
+	if k.shared != nil {
+		if err := k.shared.reach(ctx, c.Size); err != nil {
+			return "", err
+		}
+	}
 	have := k.tree.Size()
 	if c.Size > have {
 		return fmt.Sprintf("it has %d appends, and %d were signed with head %v: the store was rolled back", have, c.Size, c.Head), nil
@@ -35,13 +43,16 @@ func (k *Keeper) compare(c checkpoint.Checkpoint) (why string, err error) {
 
 // find freezes the store for what a place knows, unless a person accepted that.
 func (k *Keeper) find(where string, f finding) error {
+	f.why = fmt.Sprintf("evidence of %s, %s: %s", k.opts.Origin, where, f.why)
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	if slices.ContainsFunc(k.accepted, func(a finding) bool { return a.size == f.size && a.head == f.head }) {
+	old := slices.ContainsFunc(k.accepted, f.same)
+	if !old {
+		k.findings = append(slices.DeleteFunc(k.findings, f.same), f)
+	}
+	k.mu.Unlock()
+	if old {
 		return nil
 	}
-	f.why = fmt.Sprintf("evidence of %s, %s: %s", k.opts.Origin, where, f.why)
-	k.findings = append(k.findings, f)
 	k.log.Error("the store is not what was signed for it", "found", f.why) // it may be frozen for another reason
 	return k.store.Freeze(f.why)
 }
@@ -49,15 +60,7 @@ func (k *Keeper) find(where string, f finding) error {
 // compareAll compares the tree with the newest checkpoint of the store's own and of each place.
 func (k *Keeper) compareAll(ctx context.Context) error {
 	if raw, _ := k.Newest(); raw != nil {
-		c, _, err := k.keys.Open(raw)
-		if err != nil {
-			return err
-		}
-		why, err := k.compare(c)
-		if err == nil && why != "" {
-			err = k.find("the newest checkpoint that the store kept", finding{c.Size, c.Head, why})
-		}
-		if err != nil {
+		if _, err := k.compareKept(ctx, raw); err != nil {
 			return err
 		}
 	}
@@ -74,9 +77,38 @@ func (k *Keeper) compareAll(ctx context.Context) error {
 	return nil
 }
 
+// compareKept compares the tree with a checkpoint that the store kept.
+func (k *Keeper) compareKept(ctx context.Context, raw []byte) (agrees bool, err error) {
+	c, _, err := k.trusted().Open(raw)
+	if err != nil {
+		return false, err
+	}
+	why, err := k.compare(ctx, c)
+	if err == nil && why != "" && k.shared != nil {
+		why, err = k.shared.doubt(ctx, c, why)
+	}
+	if err != nil || why == "" {
+		return err == nil, err
+	}
+	return false, k.find("the newest checkpoint that the store kept", finding{c.Size, c.Head, why})
+}
+
+// trusted are the keys whose signatures count.
+func (k *Keeper) trusted() *checkpoint.Keys {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.keys
+}
+
 // Accept is the word of a person, in who, that the store goes on although checkpoints outside
 // contradict it. It is signed and kept.
 func (k *Keeper) Accept(who string) error {
+	if k.shared != nil {
+		if err := k.shared.beforeAccept(); err != nil {
+			return err
+		}
+		defer k.shared.turn.Unlock()
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	own := k.tree.Size()
@@ -105,74 +137,86 @@ func (k *Keeper) Accept(who string) error {
 
 // readKept reads what the store kept: which keys signed, what was accepted, the newest checkpoint.
 func (k *Keeper) readKept() error {
-	var others [][]byte
+	var over, others [][]byte
 	for raw, err := range k.file.All() {
 		switch {
 		case err != nil:
 			return err
 		case checkpoint.IsHandOver(raw):
-			k.over = append(k.over, raw)
+			over = append(over, raw)
 		case checkpoint.IsAcceptance(raw):
 			others = append(others, raw)
 		}
 	}
-	k.newest = k.file.Newest()
-	k.first = k.opts.Signer.Public
+	newest := k.file.Newest()
+	first := k.opts.Signer.Public
 	switch {
-	case len(k.over) > 0:
-		k.first = checkpoint.GivenBy(k.over[0])
-	case k.opts.Former != nil && k.newest != nil && !k.signed(k.opts.Signer):
-		k.first = k.opts.Former.Public
+	case len(over) > 0:
+		first = checkpoint.GivenBy(over[0])
+	case k.opts.Former != nil && newest != nil && !k.signed(newest, k.opts.Signer):
+		first = k.opts.Former.Public
 	}
-	var err error
-	if k.keys, err = checkpoint.TrustKeys(k.opts.Origin, k.first, k.opts.Witnesses...); err != nil {
+	keys, err := checkpoint.TrustKeys(k.opts.Origin, first, k.opts.Witnesses...)
+	if err != nil {
 		return err
 	}
-	for _, raw := range k.over {
-		if _, err := k.keys.Follow(raw); err != nil {
+	for _, raw := range over {
+		if _, err := keys.Follow(raw); err != nil {
 			return tga.Errorf(tga.PermissionDenied, "the kept hand-over of %s: %w", k.opts.Origin, err)
 		}
 	}
+	var accepted []finding
 	for _, raw := range others {
-		a, err := k.keys.OpenAcceptance(raw)
+		a, err := keys.OpenAcceptance(raw)
 		if err != nil {
 			return err
 		}
-		k.accepted = append(k.accepted, finding{size: a.Seen.Size, head: a.Seen.Head})
+		accepted = append(accepted, finding{size: a.Seen.Size, head: a.Seen.Head})
 	}
-	if k.newest == nil {
-		return nil
+	size := int64(0)
+	if newest != nil {
+		c, _, err := keys.Open(newest)
+		if err != nil {
+			return tga.Errorf(tga.PermissionDenied, "the kept checkpoints of %s were signed by another key than %s. Name that as former key, which hands over to the new one: %w",
+				k.opts.Origin, k.opts.Signer.Public, err)
+		}
+		size = min(c.Size, k.tree.Size())
 	}
-	c, _, err := k.keys.Open(k.newest)
-	if err != nil {
-		return tga.Errorf(tga.PermissionDenied, "the kept checkpoints of %s were signed by another key than %s. Name that as former key, which hands over to the new one: %w",
-			k.opts.Origin, k.opts.Signer.Public, err)
-	}
-	k.size = min(c.Size, k.tree.Size())
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.first, k.keys, k.over, k.accepted, k.newest, k.size = first, keys, over, accepted, newest, size
+	k.findings = slices.DeleteFunc(k.findings, func(f finding) bool { return slices.ContainsFunc(accepted, f.same) })
 	return nil
 }
 
-// signed reports whether the newest checkpoint is of a key.
-func (k *Keeper) signed(s checkpoint.Signer) bool {
+// signed reports whether a checkpoint is of a key.
+func (k *Keeper) signed(raw []byte, s checkpoint.Signer) bool {
 	keys, err := checkpoint.TrustKeys(k.opts.Origin, s.Public)
 	if err == nil {
-		_, _, err = keys.Open(k.newest)
+		_, _, err = keys.Open(raw)
 	}
 	return err == nil
 }
 
+// signsNow reports whether a key is the one that the store's checkpoints are signed with.
+func (k *Keeper) signsNow(s checkpoint.Signer) bool {
+	v := k.trusted().Newest()
+	return v.Name() == s.Name() && v.KeyHash() == s.KeyHash()
+}
+
+// mayHandOver refuses a key of the options that does not sign for the store, and to which none hands over.
+func (k *Keeper) mayHandOver() error {
+	if !k.signsNow(k.opts.Signer) && (k.opts.Former == nil || !k.signsNow(*k.opts.Former)) {
+		return tga.Errorf(tga.PermissionDenied, "the checkpoints of %s are signed by key %s: name it as former key, so that it hands over to %s",
+			k.opts.Origin, k.trusted().Newest().Name(), k.opts.Signer.Public)
+	}
+	return nil
+}
+
 // handOver makes the key of the options the one that signs, where another one did.
 func (k *Keeper) handOver() error {
-	same := func(s checkpoint.Signer) bool {
-		v := k.keys.Newest()
-		return v.Name() == s.Name() && v.KeyHash() == s.KeyHash()
-	}
-	if same(k.opts.Signer) {
-		return nil
-	}
-	if k.opts.Former == nil || !same(*k.opts.Former) {
-		return tga.Errorf(tga.PermissionDenied, "the checkpoints of %s are signed by key %s: name it as former key, so that it hands over to %s",
-			k.opts.Origin, k.keys.Newest().Name(), k.opts.Signer.Public)
+	if err := k.mayHandOver(); err != nil || k.signsNow(k.opts.Signer) {
+		return err
 	}
 	at := checkpoint.Checkpoint{Origin: k.opts.Origin, Size: k.tree.Size()}
 	var err error
@@ -180,26 +224,30 @@ func (k *Keeper) handOver() error {
 		return err
 	}
 	// Nobody takes over a key of a store that may have been rolled back below what it signed.
-	if c, err := checkpoint.Unverified(k.newest); k.newest != nil && (err != nil || c.Size > at.Size) {
+	newest, _ := k.Newest()
+	if c, err := checkpoint.Unverified(newest); newest != nil && (err != nil || c.Size > at.Size) {
 		return tga.Errorf(tga.PermissionDenied, "the store has fewer appends than key %s signed for it: it hands over to nobody", k.opts.Former.Name())
 	}
 	raw, err := checkpoint.HandOver(at, *k.opts.Former, k.opts.Signer)
 	if err == nil {
-		_, err = k.keys.Follow(raw)
+		err = k.file.Append(raw)
 	}
 	if err == nil {
-		err = k.file.Append(raw)
+		err = k.readKept()
 	}
 	if err != nil {
 		return err
 	}
-	k.over = append(k.over, raw)
 	k.log.Info("the key that signs checkpoints was handed over", "origin", k.opts.Origin, "to", k.opts.Signer.Public, "appends", at.Size)
 	return nil
 }
 
 // Keys returns the public key that signed first, and the hand-overs to the one that signs now.
-func (k *Keeper) Keys() (first string, handOvers [][]byte) { return k.first, slices.Clone(k.over) }
+func (k *Keeper) Keys() (first string, handOvers [][]byte) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.first, slices.Clone(k.over)
+}
 
 // Seen is what a client knows of the tree: the text of a header.
 type Seen struct {
@@ -228,10 +276,10 @@ func ParseSeen(text string) (s Seen, err error) {
 // Check compares what a client has seen of the tree with the tree. STATE_CHECKSUM_MISMATCH: the
 // client has seen more, or something else.
 func (k *Keeper) Check(ctx context.Context, s Seen) error {
-	if s.Size > k.tree.Size() && uint64(s.Size) <= k.store.Cursor() {
+	if s.Size > k.tree.Size() && uint64(s.Size) <= k.end() {
 		return nil // not in the tree yet, which is a moment behind the log
 	}
-	why, err := k.compare(checkpoint.Checkpoint{Size: s.Size, Head: s.Head})
+	why, err := k.compare(ctx, checkpoint.Checkpoint{Size: s.Size, Head: s.Head})
 	if err == nil && why != "" {
 		err = tga.Errorf(tga.StateChecksumMismatch, "evidence of %s, what the caller has seen: %s", k.opts.Origin, why)
 	}

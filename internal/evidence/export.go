@@ -39,11 +39,11 @@ func (k *Keeper) Export(ctx context.Context, w io.Writer, want Wanted, write fun
 	content := bundle.Content{Checkpoint: raw, Traces: write}
 	content.Key, content.HandOvers = k.Keys()
 	if want.Old != nil {
-		old, _, err := k.keys.Open(want.Old)
+		old, _, err := k.trusted().Open(want.Old)
 		if err != nil {
 			return err
 		}
-		if why, err := k.compare(old); err != nil || why != "" {
+		if why, err := k.compare(ctx, old); err != nil || why != "" {
 			return cmp.Or(err, error(tga.Errorf(tga.StateChecksumMismatch, "the old checkpoint: %s", why)))
 		}
 		if old.Size > c.Size {
@@ -103,17 +103,11 @@ func (k *Keeper) chosen(ctx context.Context, ids []tga.ID, end uint64) ([]tree.L
 // behind returns the leaves behind an index, up to end.
 func (k *Keeper) behind(ctx context.Context, after, end uint64) ([]tree.Leaf, error) {
 	var out []tree.Leaf
-	if after >= end {
-		return nil, nil
-	}
-	for l, err := range k.store.Follow(ctx, after) {
+	for l, err := range k.leaves(ctx, after, end) {
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, tree.Leaf(l))
-		if l.Index >= end {
-			break
-		}
+		out = append(out, l)
 	}
 	return out, nil
 }

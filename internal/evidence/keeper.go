@@ -53,7 +53,7 @@ func (o Options) withDefaults() Options {
 	if o.FS == nil {
 		o.FS = vfs.Default
 	}
-	if o.Origin == "" {
+	if o.Origin == "" && o.Signer.Signer != nil {
 		o.Origin = o.Signer.Name()
 	}
 	if o.Every <= 0 {
@@ -88,10 +88,13 @@ type Keeper struct {
 	opts   Options
 	store  Store
 	log    *slog.Logger
-	tree   *tree.Tree
-	file   *checkpoint.File
-	first  string // public, of the key that signed first
+	tree   grove
+	file   notes
+	first  string  // public, of the key that signed first
+	shared *shared // nil for a store that this process has alone
 	places []*place
+
+	following sync.Mutex // of who appends to the tree
 
 	mu       sync.Mutex
 	keys     *checkpoint.Keys
@@ -118,13 +121,15 @@ func Open(ctx context.Context, store Store, dir string, o Options) (*Keeper, err
 	for _, t := range o.Places {
 		k.places = append(k.places, &place{Target: t, log: o.Logger})
 	}
-	var err error
-	if k.tree, err = tree.Open(o.FS, dir, store.Stats().StoreID, func(n int64) (tlog.Hash, error) { return k.leafHash(ctx, uint64(n)+1) }); err != nil {
+	t, err := tree.Open(o.FS, dir, store.Stats().StoreID, func(n int64) (tlog.Hash, error) { return k.leafHash(ctx, uint64(n)+1) })
+	if err != nil {
 		return nil, err
 	}
-	if k.file, err = checkpoint.OpenFile(o.FS, o.FS.PathJoin(dir, tree.Dir)); err != nil {
-		return nil, errors.Join(err, k.tree.Close())
+	file, err := checkpoint.OpenFile(o.FS, o.FS.PathJoin(dir, tree.Dir))
+	if err != nil {
+		return nil, errors.Join(err, t.Close())
 	}
+	k.tree, k.file = t, file
 	if err = k.start(ctx, o.FS.PathJoin(dir, tree.Dir)); err != nil {
 		return nil, errors.Join(err, k.tree.Close(), k.file.Close())
 	}
@@ -148,12 +153,17 @@ func (k *Keeper) start(ctx context.Context, dir string) error {
 	if err := k.compareAll(ctx); err != nil {
 		return err
 	}
+	k.showNewest()
+	return nil
+}
+
+// showNewest has callers hear of the newest checkpoint, unless it is doubted.
+func (k *Keeper) showNewest() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if c, err := checkpoint.Unverified(k.newest); err == nil && len(k.findings) == 0 && k.size == c.Size {
 		k.seen = Seen{c.Size, c.Head}.String()
 	}
-	return nil
 }
 
 // leafHash is the hash of a leaf as the log has it now; of one that it does not have, no hash that
@@ -167,29 +177,58 @@ func (k *Keeper) leafHash(ctx context.Context, index uint64) (tlog.Hash, error) 
 }
 
 func (k *Keeper) leaf(ctx context.Context, index uint64) (tree.Leaf, error) {
-	for l, err := range k.store.Follow(ctx, index-1) {
-		return tree.Leaf(l), err
+	for l, err := range k.leaves(ctx, index-1, index) {
+		return l, err
 	}
 	return tree.Leaf{}, tga.Errorf(tga.StoreUnavailable, "no leaf %d", index)
 }
 
+// leaves yields the leaves behind an index, up to end, which is in the log.
+func (k *Keeper) leaves(ctx context.Context, after, end uint64) iter.Seq2[tree.Leaf, error] {
+	if k.shared != nil {
+		return k.shared.leaves(ctx, after, end)
+	}
+	return func(yield func(tree.Leaf, error) bool) {
+		if after >= end {
+			return
+		}
+		for l, err := range k.store.Follow(ctx, after) {
+			if !yield(tree.Leaf(l), err) || err != nil || l.Index >= end {
+				return
+			}
+		}
+	}
+}
+
+// end is how far the log is known to reach.
+func (k *Keeper) end() uint64 {
+	if k.shared != nil {
+		return max(k.store.Cursor(), k.shared.end.Load())
+	}
+	return k.store.Cursor()
+}
+
 // follow takes the tree to the end of the log.
-func (k *Keeper) follow(ctx context.Context) error {
-	end := k.store.Cursor()
+func (k *Keeper) follow(ctx context.Context) error { return k.followTo(ctx, k.end()) }
+
+func (k *Keeper) followTo(ctx context.Context, end uint64) error {
+	k.following.Lock()
+	defer k.following.Unlock()
 	if uint64(k.tree.Size()) >= end {
 		return nil
 	}
 	said := time.Now()
-	for l, err := range k.store.Follow(ctx, uint64(k.tree.Size())) {
+	for l, err := range k.leaves(ctx, uint64(k.tree.Size()), end) {
 		if err != nil {
 			return err
 		}
-		leaf := tree.Leaf(l)
-		if err := k.tree.Append(&leaf); err != nil {
+		if err := k.tree.Append(&l); err != nil {
 			return err
 		}
-		if l.Index >= end {
-			break
+		if k.shared != nil {
+			if err := k.shared.grown(ctx); err != nil {
+				return err
+			}
 		}
 		if l.Index%progressLeaves == 0 && time.Since(said) > progressTime {
 			said = time.Now()
@@ -203,6 +242,10 @@ func (k *Keeper) follow(ctx context.Context) error {
 func (k *Keeper) Run(ctx context.Context) {
 	tick := time.NewTicker(min(k.opts.Every, followTime))
 	defer tick.Stop()
+	if k.shared != nil {
+		k.shared.run(ctx, tick.C)
+		return
+	}
 	next := time.Now().Add(k.opts.Every)
 	for {
 		select {
@@ -210,11 +253,7 @@ func (k *Keeper) Run(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		err := k.follow(ctx)
-		if grown := k.tree.Size() - k.kept(); err == nil && grown > 0 && (!time.Now().Before(next) || grown >= k.opts.Leaves) {
-			next = time.Now().Add(k.opts.Every)
-			err = k.checkpoint(ctx)
-		}
+		err := k.goOn(ctx, &next)
 		if err != nil && ctx.Err() == nil {
 			k.log.Error("the evidence of the store is not kept any more", "error", err)
 			return
@@ -222,11 +261,31 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
+// goOn follows the log, and makes a checkpoint where one is due; next is when that is so for the time alone.
+func (k *Keeper) goOn(ctx context.Context, next *time.Time) error {
+	err := k.follow(ctx)
+	if grown := k.tree.Size() - k.kept(); err == nil && grown > 0 && (!time.Now().Before(*next) || grown >= k.opts.Leaves) {
+		*next = time.Now().Add(k.opts.Every)
+		err = k.checkpoint(ctx)
+	}
+	return err
+}
+
 // kept is the size of the newest checkpoint.
 func (k *Keeper) kept() int64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.size
+}
+
+// Signs reports whether somebody signs for the store: this process, or another one that has it open. A nil keeper
+// knows of nobody.
+func (k *Keeper) Signs() bool {
+	if k == nil {
+		return false
+	}
+	first, _ := k.Keys()
+	return first != ""
 }
 
 // Signed returns how many appends the newest checkpoint covers.
@@ -260,6 +319,9 @@ func (k *Keeper) checkpoint(ctx context.Context) error {
 	if err := k.keep(raw, c.Size); err != nil {
 		return err
 	}
+	if k.shared != nil && !k.shared.leads(ctx) {
+		return nil // it stood still since, and another one goes on: what that has handed out is newer
+	}
 	cosigned := k.push(ctx, raw)
 	if len(cosigned) == 0 {
 		return nil
@@ -287,21 +349,32 @@ func (k *Keeper) keep(raw []byte, size int64) error {
 	if err := k.file.Append(raw); err != nil {
 		return err
 	}
+	k.adopt(raw, size)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.newest, k.size, k.at = raw, size, time.Now()
+	k.at = time.Now()
+	return nil
+}
+
+// adopt takes a checkpoint that was kept for the newest one.
+func (k *Keeper) adopt(raw []byte, size int64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.newest, k.size = raw, size
 	if c, err := checkpoint.Unverified(raw); err == nil {
 		k.seen = Seen{c.Size, c.Head}.String()
 	}
 	close(k.grown)
 	k.grown = make(chan struct{})
-	return nil
 }
 
 // Close makes a last checkpoint of all that was appended, and closes the files.
 func (k *Keeper) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), placeTime)
 	defer cancel()
+	if k.shared != nil {
+		return k.shared.close(ctx)
+	}
 	err := k.follow(ctx)
 	if err == nil && k.tree.Size() > k.kept() {
 		err = k.checkpoint(ctx)

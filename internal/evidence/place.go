@@ -60,7 +60,9 @@ func (k *Keeper) ask(ctx context.Context, p *place) error {
 		return nil // it is asked before it is written
 	case p.judges() && doubted:
 		prove = func(int64, int64) (tlog.TreeProof, error) { return nil, errDoubted }
-	case own == nil: // whoever put the store back may have taken its checkpoints away
+	case p.judges() && own == nil && !k.mayShow():
+		return nil // who signs asks it
+	case own == nil && k.mayShow(): // whoever put the store back may have taken its checkpoints away
 		own, err = k.sign()
 	}
 	if err == nil {
@@ -69,7 +71,7 @@ func (k *Keeper) ask(ctx context.Context, p *place) error {
 	if errors.Is(err, errDoubted) {
 		return nil // it has seen less: that is as it should be
 	}
-	if f, refused := k.refusal(err); refused {
+	if f, refused := k.refusal(ctx, err); refused {
 		p.asked = true
 		return k.find(p.Name(), f)
 	}
@@ -81,24 +83,29 @@ func (k *Keeper) ask(ctx context.Context, p *place) error {
 	if len(bytes.TrimSpace(raw)) == 0 {
 		return nil
 	}
-	c, _, err := k.keys.Open(raw)
+	c, _, err := k.trusted().Open(raw)
 	if err != nil {
 		p.foreign = true
 		p.log.Error("a place has what the store's key did not sign: it is left alone until that is taken away", "place", p.Name(), "error", err)
 		return nil
 	}
-	why, err := k.compare(c)
+	why, err := k.compare(ctx, c)
 	if err != nil || why == "" {
 		return err
 	}
 	return k.find(p.Name(), finding{c.Size, c.Head, why})
 }
 
+// mayShow says whether a checkpoint may be signed that is kept nowhere, to show it to a place.
+func (k *Keeper) mayShow() bool { return k.shared == nil || k.shared.epoch.Load() != 0 }
+
 // refusal is what a place knows that refused a checkpoint for what it has seen before.
-func (k *Keeper) refusal(err error) (f finding, refused bool) {
+func (k *Keeper) refusal(ctx context.Context, err error) (f finding, refused bool) {
 	var newer *checkpoint.NewerError
 	var other *checkpoint.OtherError
 	switch {
+	case errors.As(err, &newer) && k.shared != nil && k.shared.has(ctx, newer.Size):
+		return finding{}, false // another process has signed that meanwhile
 	case errors.As(err, &newer):
 		return finding{size: newer.Size, why: fmt.Sprintf("it has seen %d appends, and the store signs for %d: the store was rolled back", newer.Size, k.tree.Size())}, true
 	case errors.As(err, &other):
@@ -124,7 +131,7 @@ func (k *Keeper) push(ctx context.Context, raw []byte) (cosigned []byte) {
 				return
 			}
 			by, err := p.Put(ctx, raw, k.tree.ProvePrefix)
-			if f, refused := k.refusal(err); refused { // a copy of the store runs elsewhere, say
+			if f, refused := k.refusal(ctx, err); refused { // a copy of the store runs elsewhere, say
 				err = errors.Join(err, k.find(p.Name(), f))
 			}
 			p.say(err)
@@ -137,7 +144,7 @@ func (k *Keeper) push(ctx context.Context, raw []byte) (cosigned []byte) {
 	}
 	pushes.Wait()
 	if k.opts.Cosigned > 0 {
-		if _, by, err := k.keys.Open(append(bytes.Clone(raw), cosigned...)); err != nil || len(by) < k.opts.Cosigned {
+		if _, by, err := k.trusted().Open(append(bytes.Clone(raw), cosigned...)); err != nil || len(by) < k.opts.Cosigned {
 			k.log.Warn("a checkpoint lacks signatures of witnesses", "has", len(by), "want", k.opts.Cosigned, "error", err)
 		}
 	}

@@ -151,7 +151,7 @@ func (k *Keeper) leavesOf(ctx context.Context, id tga.ID) ([]tree.Leaf, error) {
 // search returns the first leaf behind after of which reached holds, as it then does of every
 // later one.
 func (k *Keeper) search(ctx context.Context, after uint64, reached func(*tree.Leaf) bool) (uint64, error) {
-	low, high := after, k.store.Cursor() // high is taken to hold
+	low, high := after, max(k.end(), after+1) // high is taken to hold
 	for low+1 < high {
 		middle := low + (high-low)/2
 		l, err := k.leaf(ctx, middle)
@@ -169,6 +169,9 @@ func (k *Keeper) search(ctx context.Context, after uint64, reached func(*tree.Le
 
 // nextOf returns the first leaf of a trace, from an index on.
 func (k *Keeper) nextOf(ctx context.Context, id tga.ID, from uint64) (tree.Leaf, error) {
+	if k.shared != nil {
+		return k.shared.nextOf(ctx, id, from)
+	}
 	end := k.store.Cursor()
 	if from == 0 || from > end {
 		return tree.Leaf{}, tga.Errorf(tga.StateSequenceGap, "the order has no leaf of the trace from %d on", from).In(id)

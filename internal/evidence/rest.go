@@ -65,7 +65,7 @@ func Read(ctx context.Context, store Store, dir string, fs vfs.FS) (*Keeper, err
 	mem := vfs.NewMem()
 	k := &Keeper{store: store, log: slog.New(slog.DiscardHandler), grown: make(chan struct{})}
 	k.opts = Options{FS: mem, Origin: v.Name(), Signer: checkpoint.Signer{Public: strings.TrimSpace(string(key))}, Logger: k.log}
-	if err := k.copied(mem, kept, notes); err != nil {
+	if k.file, err = copied(mem, kept, notes); err != nil {
 		return nil, err
 	}
 	if k.file.Newest() == nil {
@@ -86,11 +86,11 @@ func Read(ctx context.Context, store Store, dir string, fs vfs.FS) (*Keeper, err
 	if k.first != k.opts.Signer.Public {
 		return nil, tga.Errorf(tga.PermissionDenied, "evidence: %s names key %s, and the kept hand-overs begin with %s", fs.PathJoin(kept, keyName), k.opts.Signer.Public, k.first)
 	}
-	c, _, err := k.keys.Open(k.newest)
+	c, _, err := k.trusted().Open(k.newest)
 	if err != nil {
 		return nil, err
 	}
-	why, err := k.compare(c)
+	why, err := k.compare(ctx, c)
 	if err == nil && why != "" {
 		err = tga.Errorf(tga.StateChecksumMismatch, "evidence of %s, the newest checkpoint that the store kept: %s", k.opts.Origin, why)
 	}
@@ -101,7 +101,7 @@ func Read(ctx context.Context, store Store, dir string, fs vfs.FS) (*Keeper, err
 }
 
 // copied opens a copy of the kept notes: to open the file itself would make it, or drop its torn end.
-func (k *Keeper) copied(mem *vfs.MemFS, dir string, notes []byte) error {
+func copied(mem *vfs.MemFS, dir string, notes []byte) (*checkpoint.File, error) {
 	err := mem.MkdirAll(dir, access.DirMode)
 	var f vfs.File
 	if err == nil {
@@ -112,10 +112,9 @@ func (k *Keeper) copied(mem *vfs.MemFS, dir string, notes []byte) error {
 		err = errors.Join(err, f.Close())
 	}
 	if err != nil {
-		return tga.Errorf(tga.StoreUnavailable, "evidence: %w", err)
+		return nil, tga.Errorf(tga.StoreUnavailable, "evidence: %w", err)
 	}
-	k.file, err = checkpoint.OpenFile(mem, dir)
-	return err
+	return checkpoint.OpenFile(mem, dir)
 }
 
 func readAll(fs vfs.FS, name string) ([]byte, error) {

@@ -35,6 +35,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Tree is the tree of one store. See the package for who may call what at the same time.
 type Tree struct {
+	proving
 	fs    vfs.FS
 	dir   string
 	store tga.ID
@@ -57,6 +58,7 @@ type Tree struct {
 // tree must be that one, or the log is not the one that the tree was made from.
 func Open(fs vfs.FS, dir string, store tga.ID, last func(number int64) (tlog.Hash, error)) (*Tree, error) {
 	t := &Tree{fs: fs, dir: fs.PathJoin(dir, Dir), store: store}
+	t.from = t
 	if err := errors.Join(fs.MkdirAll(t.dir, access.DirMode), syncDir(fs, dir)); err != nil {
 		return nil, unavailable(t.dir, err)
 	}

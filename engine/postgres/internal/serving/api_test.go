@@ -188,8 +188,8 @@ func lacks(t *testing.T, d *daemon) {
 	wantCode(t, d.Backup(ctx, "/nowhere"), tga.NotFound)
 	_, err := d.Seal(ctx, 0)
 	wantCode(t, err, tga.NotFound)
-	wantCode(t, d.Unfreeze(ctx, true), tga.NotFound)
-	wantCode(t, d.EndQuarantine(ctx), tga.NotFound)
+	wantCode(t, d.Unfreeze(ctx, true), tga.ValidationError) // it is not frozen
+	wantCode(t, d.EndQuarantine(ctx), tga.ValidationError)
 	_, err = d.Proofs().Checkpoint(ctx)
 	wantCode(t, err, tga.NotFound)
 	if work, err := d.Working(ctx); err != nil || len(work) != 0 {

@@ -143,10 +143,15 @@ func (s served) Stats() engine.Stats { return stats(s.Store) }
 
 func stats(s *postgres.Store) engine.Stats {
 	x := s.Fleet().Stats()
-	return engine.Stats{
+	all := engine.Stats{
 		StoreID: x.StoreID, Incarnation: x.Session, Cursor: x.Cursor, NewestTS: x.NewestTS,
 		Appends: x.Appends, Replayed: x.Replayed, Entries: x.Entries, Notes: x.Notes, Leases: x.Leases, Frozen: x.Frozen,
 	}
+	if q, in := s.Fleet().Quarantine(); in {
+		quarantine := engine.Quarantine(q)
+		all.Quarantine = &quarantine
+	}
+	return all
 }
 
 func migrate(ctx context.Context, url string, months int) (cli.Migrated, error) {

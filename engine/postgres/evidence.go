@@ -1,0 +1,248 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// Evidence is what is kept of the Merkle tree of a store beside its log: full tiles, and signed notes. This package
+// knows nothing of what they say. It keeps each of them once, and of one process at a time.
+type Evidence struct{ s *Store }
+
+// Evidence returns it.
+func (f Fleet) Evidence() Evidence { return Evidence(f) }
+
+// What [Evidence.Keep] refuses; nothing was kept then.
+var (
+	// ErrNotSigner: another process signs for the store, or may do so; or the session of this one is over.
+	ErrNotSigner = errors.New("another process signs for the store, or may do so")
+	// ErrOtherNote: another note is the newest, or the note does not go on from it.
+	ErrOtherNote = errors.New("another note was kept since, or the note does not go on from the newest one")
+	// ErrOtherOrder: the order has not what the note covers, or a tile is there with other hashes.
+	ErrOtherOrder = errors.New("the order has not what the note covers, or a tile is kept with other hashes")
+)
+
+// sqlNotSigner and the others are what tgad.keep answers (migrations/005_evidence.sql).
+const (
+	sqlNotSigner  = "TG110"
+	sqlOtherNote  = "TG111"
+	sqlOtherOrder = "TG112"
+)
+
+// keyName is the name of the row with the public key that signed first.
+const keyName = "evidence key"
+
+// Tile is a tile with all of its hashes.
+type Tile struct {
+	Level  int
+	Number int64
+	Hashes []byte
+}
+
+// Note is a signed note: 1 is a checkpoint, 2 a hand-over of the key, 3 a loss that a person accepted.
+type Note struct {
+	Number int64
+	Kind   int
+	Text   []byte
+}
+
+// Keeping is what is kept at once. Leaf is the last of the Size leaves that the note and the tiles are of.
+type Keeping struct {
+	Epoch, After int64
+	Key          string
+	Kind         int
+	Size         int64
+	Leaf         chain.Leaf
+	Note         []byte // nil for tiles alone
+	Tiles        []Tile
+}
+
+// Lead asks that this process be the one that signs, and returns its epoch; 0 where another one is, or may still be.
+func (e Evidence) Lead(ctx context.Context) (epoch int64, err error) {
+	err = e.read(ctx, "ask who signs", func(ctx context.Context, c *pgxpool.Conn) error {
+		return c.QueryRow(ctx, "SELECT tgad.lead($1, $2)", e.s.o.Shard, e.s.session.number()).Scan(&epoch)
+	})
+	return epoch, err
+}
+
+// Resign lets another process sign.
+func (e Evidence) Resign(ctx context.Context, epoch int64) error {
+	return e.read(ctx, "sign no more", func(ctx context.Context, c *pgxpool.Conn) error {
+		_, err := c.Exec(ctx, "SELECT tgad.resign($1, $2, $3)", e.s.o.Shard, e.s.session.number(), epoch)
+		return err
+	})
+}
+
+// Keep keeps tiles and a note, all of them or nothing. They are as durable as an append when it returns nil. After an
+// error that is none of this package's refusals it is not known whether they were kept.
+func (e Evidence) Keep(ctx context.Context, k Keeping) error {
+	if err := e.s.health.enter(); err != nil {
+		return err
+	}
+	defer e.s.health.leave()
+	levels, numbers, hashes := []int16{}, []int64{}, [][]byte{}
+	for _, t := range k.Tiles {
+		levels, numbers, hashes = append(levels, int16(t.Level)), append(numbers, t.Number), append(hashes, t.Hashes)
+	}
+	var key []byte
+	if k.Key != "" {
+		key = []byte(k.Key)
+	}
+	var code string
+	err := e.s.once(ctx, "keep what was signed", func(ctx context.Context, c *pgxpool.Conn) error {
+		return e.s.transaction(ctx, c.Conn(), func(b *pgx.Batch) {
+			b.Queue("SELECT tgad.keep($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)", e.s.o.Shard, e.s.session.number(), k.Epoch, k.After, int16(k.Kind), k.Size,
+				k.Note, key, [16]byte(k.Leaf.TraceID), k.Leaf.HeadDigest[:], k.Leaf.NoteDigest[:], levels, numbers, hashes).QueryRow(func(row pgx.Row) error { return row.Scan(&code) })
+		})
+	})
+	switch {
+	case err != nil:
+		return err
+	case code == sqlNotSigner:
+		return ErrNotSigner
+	case code == sqlOtherNote:
+		return ErrOtherNote
+	case code == sqlOtherOrder:
+		return ErrOtherOrder
+	case code == sqlNotDurable:
+		return unfit("its settings have changed: what is signed would not be as durable as it must be")
+	}
+	return nil
+}
+
+// read asks something that may be asked twice.
+func (e Evidence) read(ctx context.Context, what string, do func(context.Context, *pgxpool.Conn) error) error {
+	if err := e.s.health.enter(); err != nil {
+		return err
+	}
+	defer e.s.health.leave()
+	return e.s.ask(ctx, what, do)
+}
+
+// Notes returns the notes from a number on.
+func (e Evidence) Notes(ctx context.Context, from int64) (list []Note, err error) {
+	return e.notes(ctx, "number >= $2", from)
+}
+
+// Standing returns the newest checkpoint, all notes that are no checkpoints, and the public key that signed first; "" where
+// nothing was signed yet.
+func (e Evidence) Standing(ctx context.Context) (newest Note, others []Note, key string, err error) {
+	list, err := e.notes(ctx, "(kind <> 1 OR number = (SELECT max(number) FROM tgad.signed_notes WHERE shard = $1 AND kind = $2))", 1)
+	for _, n := range list {
+		if n.Kind == 1 {
+			newest = n
+		} else {
+			others = append(others, n)
+		}
+	}
+	if err != nil {
+		return newest, others, "", err
+	}
+	err = e.read(ctx, "read the public key", func(ctx context.Context, c *pgxpool.Conn) error {
+		var value []byte
+		err := c.QueryRow(ctx, "SELECT value FROM tgad.meta WHERE shard = $1 AND name = $2", e.s.o.Shard, keyName).Scan(&value)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		key = string(value)
+		return err
+	})
+	return newest, others, key, err
+}
+
+func (e Evidence) notes(ctx context.Context, which string, arg int64) (list []Note, err error) {
+	err = e.read(ctx, "read what was signed", func(ctx context.Context, c *pgxpool.Conn) error {
+		rows, err := c.Query(ctx, "SELECT number, kind, note FROM tgad.signed_notes WHERE shard = $1 AND "+which+" ORDER BY number", e.s.o.Shard, arg)
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (n Note, err error) {
+			return n, row.Scan(&n.Number, &n.Kind, &n.Text)
+		})
+		return err
+	})
+	return list, err
+}
+
+// Whole returns how many tiles of each level are kept, from the first on and without a gap.
+func (e Evidence) Whole(ctx context.Context) (levels []int64, err error) {
+	err = e.read(ctx, "count tiles", func(ctx context.Context, c *pgxpool.Conn) error {
+		rows, err := c.Query(ctx, `SELECT CASE WHEN n = last + 1 THEN n ELSE (SELECT min(g) FROM generate_series(0, last) AS g
+				WHERE NOT EXISTS (SELECT 1 FROM tgad.tiles t WHERE t.shard = $1 AND t.level = c.level AND t.number = g)) END
+			FROM generate_series(0, 6) AS l, LATERAL (SELECT l AS level, count(*) AS n, coalesce(max(number), -1) AS last FROM tgad.tiles WHERE shard = $1 AND level = l) AS c ORDER BY l`, e.s.o.Shard)
+		if err != nil {
+			return err
+		}
+		levels, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		return err
+	})
+	return levels, err
+}
+
+// Tiles returns tiles of a level from a number on: most of them, or fewer where the next one is not kept.
+func (e Evidence) Tiles(ctx context.Context, level int, first int64, most int) (list [][]byte, err error) {
+	if most < 1 {
+		return nil, nil
+	}
+	err = e.read(ctx, "read tiles", func(ctx context.Context, c *pgxpool.Conn) error {
+		rows, err := c.Query(ctx, "SELECT number, hashes FROM tgad.tiles WHERE shard = $1 AND level = $2 AND number >= $3 AND number < $4 ORDER BY number", e.s.o.Shard, level, first, first+int64(most))
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		list = nil
+		for rows.Next() {
+			var number int64
+			var hashes []byte
+			if err := rows.Scan(&number, &hashes); err != nil {
+				return err
+			}
+			if number != first+int64(len(list)) {
+				break
+			}
+			list = append(list, hashes)
+		}
+		rows.Close()
+		return rows.Err()
+	})
+	return list, err
+}
+
+// End returns the number of the last leaf of the order, as it is now.
+func (e Evidence) End(ctx context.Context) (last uint64, err error) {
+	err = e.read(ctx, "ask how long the order is", func(ctx context.Context, c *pgxpool.Conn) error {
+		return c.QueryRow(ctx, "SELECT coalesce(max(index), 0) FROM tgad.leaves WHERE shard = $1", e.s.o.Shard).Scan(&last)
+	})
+	return last, err
+}
+
+// Leaves returns leaves of the order behind an index: most of them, or those that there are.
+func (e Evidence) Leaves(ctx context.Context, after uint64, most int) ([]chain.Leaf, error) {
+	if most > orderPage {
+		return nil, fmt.Errorf("%d leaves: at most %d at once", most, orderPage)
+	}
+	return e.s.order.some(ctx, after, most)
+}
+
+// NextOf returns the first leaf of a trace with entries or notes of it, from an index on; ok is false where there is none.
+func (e Evidence) NextOf(ctx context.Context, trace tga.ID, from uint64) (l chain.Leaf, ok bool, err error) {
+	err = e.read(ctx, "look for a leaf", func(ctx context.Context, c *pgxpool.Conn) error {
+		rows, err := c.Query(ctx, "SELECT "+leafColumns+" FROM tgad.leaves WHERE shard = $1 AND index >= $2 AND trace = $3 AND entries + notes > 0 ORDER BY index LIMIT 1", e.s.o.Shard, int64(from), [16]byte(trace))
+		if err != nil {
+			return err
+		}
+		l, err = pgx.CollectExactlyOneRow(rows, readLeaf)
+		if ok = err == nil; errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		return err
+	})
+	return l, ok, err
+}

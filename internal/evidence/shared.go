@@ -1,0 +1,493 @@
+package evidence
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/tgad/tgad/internal/evidence/checkpoint"
+	"github.com/tgad/tgad/internal/evidence/tree"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+const (
+	// lookTime is how often a process looks for what another one signed, and whether it may sign itself.
+	lookTime = time.Second
+	// mostFresh is how many full tiles are in memory before they are kept, or let go of.
+	mostFresh = 256
+	// leavesPage is how many leaves are read at once.
+	leavesPage = 1024
+	// numberTime is how long who asks for a receipt waits until the order has numbers for the trace.
+	numberTime = 5 * time.Second
+)
+
+// shared is the evidence of a store that several processes have open, as one of them sees it. It is the [notes] of its
+// [Keeper].
+//
+// One process signs. The database elects it ([Tables.Lead]) and compares its epoch with each note that it keeps, so a
+// process that stood still keeps nothing once another one signs. A note says on which one it goes on, and that one
+// must be the newest. The others take over what it kept, compare it with the order, and answer from it.
+type shared struct {
+	k      *Keeper
+	tables Tables
+	signs  bool // this process has a key
+	tiles  tilesOf
+
+	turn  sync.Mutex // of who looks, signs and accepts
+	epoch atomic.Int64
+	end   atomic.Uint64 // of the order, when it was asked for last
+
+	last    Note // the newest that is known
+	newest  []byte
+	others  [][]byte
+	unsure  bool // what the tables have is not known: all of it is read again
+	looked  time.Time
+	next    time.Time // a checkpoint is due
+	trouble string    // that was logged last, "" while it works
+}
+
+// OpenShared is [Open] for a store that several processes have open, whose evidence lies in tables. Without a key it
+// answers from what others signed.
+func OpenShared(ctx context.Context, store Store, tables Tables, o Options) (*Keeper, error) {
+	signs := o.Signer.Public != ""
+	o = o.withDefaults()
+	k := &Keeper{opts: o, store: store, log: o.Logger, grown: make(chan struct{})}
+	s := &shared{k: k, tables: tables, signs: signs, tiles: tilesOf{context.WithoutCancel(ctx), k, tables}}
+	k.shared, k.file, k.tree = s, s, &swapped{}
+	for _, t := range o.Places {
+		k.places = append(k.places, &place{Target: t, log: o.Logger})
+	}
+	if err := s.open(ctx); err != nil {
+		return nil, errors.Join(err, s.resign(context.WithoutCancel(ctx)))
+	}
+	return k, nil
+}
+
+// open compares what the store is with what was signed for it.
+func (s *shared) open(ctx context.Context) error {
+	if err := s.load(ctx); err != nil || s.k.first == "" {
+		return err
+	}
+	if s.signs {
+		if err := s.k.mayHandOver(); err != nil {
+			return err
+		}
+		if err := s.elect(ctx); err != nil {
+			return err
+		}
+	}
+	if s.epoch.Load() == 0 { // else it was compared
+		if err := s.k.compareAll(ctx); err != nil {
+			return err
+		}
+	}
+	s.k.showNewest()
+	return nil
+}
+
+// load reads all that the tables have, and makes the tree of it.
+func (s *shared) load(ctx context.Context) error {
+	st, err := s.tables.Standing(ctx)
+	if err != nil {
+		return err
+	}
+	end, err := s.tables.End(ctx)
+	if err != nil {
+		return err
+	}
+	if !s.signs {
+		if st.Key == "" {
+			return nil // nobody has signed yet
+		}
+		if err := s.readOnly(st); err != nil {
+			return err
+		}
+	}
+	s.newest, s.others, s.last = st.Newest.Text, nil, st.Newest
+	for _, n := range st.Others {
+		s.others = append(s.others, n.Text)
+		if n.Number > s.last.Number {
+			s.last = n
+		}
+	}
+	s.end.Store(end)
+	t, err := tree.OpenTiled(s.tiles, int64(end))
+	if err != nil {
+		return err
+	}
+	s.k.tree.(*swapped).at.Store(t)
+	if c, err := checkpoint.Unverified(s.newest); s.newest != nil && err == nil {
+		if err := s.k.followTo(ctx, min(uint64(c.Size), end)); err != nil {
+			return err
+		}
+	}
+	return s.k.readKept()
+}
+
+// readOnly takes the public key of the tables, in a process that has none. Nobody need trust it: an auditor brings
+// the key.
+func (s *shared) readOnly(st Standing) error {
+	v, err := note.NewVerifier(st.Key)
+	if err != nil {
+		return tga.Errorf(tga.StateChecksumMismatch, "evidence: what is kept as public key is none: %w", err)
+	}
+	origin := v.Name()
+	if c, err := checkpoint.Unverified(st.Newest.Text); err == nil {
+		origin = c.Origin
+	}
+	if s.k.opts.Signer.Public != st.Key || s.k.opts.Origin != origin {
+		s.k.opts.Signer.Public, s.k.opts.Origin = st.Key, origin
+	}
+	return nil
+}
+
+// elect asks to be the one that signs, and begins to be it.
+func (s *shared) elect(ctx context.Context) error {
+	epoch, err := s.tables.Lead(ctx)
+	if err != nil || epoch == 0 {
+		return err
+	}
+	// What the one before has kept is there now, and nothing more of it comes.
+	if err := s.load(ctx); err != nil {
+		return err
+	}
+	s.epoch.Store(epoch)
+	s.next = time.Now().Add(s.k.opts.Every)
+	if err := s.k.follow(ctx); err != nil {
+		return err
+	}
+	if err := s.k.handOver(); err != nil {
+		return err
+	}
+	if err := s.k.compareAll(ctx); err != nil {
+		return err
+	}
+	s.k.showNewest()
+	s.k.log.Info("this process signs the checkpoints of the store", "epoch", epoch, "appends", s.k.tree.Size())
+	return nil
+}
+
+// resign lets another process sign.
+func (s *shared) resign(ctx context.Context) error {
+	epoch := s.epoch.Swap(0)
+	if epoch == 0 {
+		return nil
+	}
+	return s.tables.Resign(ctx, epoch)
+}
+
+// leads asks whether this process is the one that signs, still.
+func (s *shared) leads(ctx context.Context) bool {
+	epoch, err := s.tables.Lead(ctx)
+	if err != nil || epoch == 0 || epoch != s.epoch.Load() {
+		s.epoch.Store(0)
+		s.unsure = true
+		return false
+	}
+	return true
+}
+
+// run looks and signs until ctx ends.
+func (s *shared) run(ctx context.Context, tick <-chan time.Time) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick:
+		}
+		err := s.step(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		text := ""
+		if err != nil {
+			text = err.Error()
+		}
+		if text != s.trouble && text != "" {
+			s.k.log.Error("the evidence of the store does not go on", "error", text)
+		} else if text != s.trouble {
+			s.k.log.Info("the evidence of the store goes on")
+		}
+		s.trouble = text
+	}
+}
+
+func (s *shared) step(ctx context.Context) error {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	if s.unsure {
+		if err := s.reload(ctx); err != nil {
+			return err
+		}
+	}
+	if time.Since(s.looked) >= lookTime {
+		s.looked = time.Now()
+		if err := s.look(ctx); err != nil {
+			return err
+		}
+	}
+	if s.epoch.Load() == 0 {
+		return nil
+	}
+	err := s.k.goOn(ctx, &s.next)
+	switch {
+	case errors.Is(err, ErrNotSigner):
+		s.k.log.Warn("another process signs the checkpoints of the store now", "was", err)
+		s.epoch.Store(0)
+		s.unsure = true
+		return nil
+	case err != nil:
+		s.unsure = true
+	}
+	return err
+}
+
+// look takes over what others kept, and begins to sign where nobody does.
+func (s *shared) look(ctx context.Context) error {
+	end, err := s.tables.End(ctx)
+	if err != nil {
+		return err
+	}
+	if int64(end) < s.k.kept() { // the database has lost what was signed, or somebody took it away
+		return s.reload(ctx)
+	}
+	s.end.Store(end)
+	if s.k.first == "" {
+		if err := s.load(ctx); err != nil || s.k.first == "" {
+			return err
+		}
+	}
+	if err := s.catchUp(ctx); err != nil {
+		return err
+	}
+	if s.epoch.Load() != 0 || !s.signs || s.k.store.Stats().Frozen != "" || s.k.mayHandOver() != nil {
+		return nil
+	}
+	err = s.elect(ctx)
+	if err != nil && s.epoch.Load() != 0 {
+		s.unsure = true
+		err = errors.Join(err, s.resign(ctx))
+	}
+	return err
+}
+
+// catchUp takes over the notes that others kept since.
+func (s *shared) catchUp(ctx context.Context) error {
+	got, err := s.tables.Notes(ctx, max(s.last.Number, 1))
+	if err != nil {
+		return err
+	}
+	if s.last.Number > 0 {
+		if len(got) == 0 || got[0].Number != s.last.Number || !bytes.Equal(got[0].Text, s.last.Text) {
+			return s.reload(ctx) // the database has lost what this process knows
+		}
+		got = got[1:]
+	}
+	for _, n := range got {
+		if n.Kind != KindAcceptance && s.epoch.Swap(0) != 0 {
+			s.k.log.Warn("another process signs the checkpoints of the store now")
+		}
+		s.last = n
+		if n.Kind != KindCheckpoint {
+			s.others = append(s.others, n.Text)
+			if err := s.k.readKept(); err != nil {
+				return err
+			}
+			continue
+		}
+		s.newest = n.Text
+		agrees, err := s.k.compareKept(ctx, n.Text)
+		if err != nil {
+			return err
+		}
+		if c, err := checkpoint.Unverified(n.Text); err == nil && agrees {
+			s.k.adopt(n.Text, c.Size)
+		}
+	}
+	return nil
+}
+
+// reload reads all that the tables have again, and compares it with what this process knows: a database that was put
+// back to an earlier time, or a standby that lacked the newest commits, has less than that.
+func (s *shared) reload(ctx context.Context) error {
+	known, _ := s.k.Newest()
+	s.epoch.Store(0) // it asks again
+	if err := s.load(ctx); err != nil {
+		return err
+	}
+	s.unsure = false
+	if known != nil {
+		c, _, err := s.k.trusted().Open(known)
+		if err != nil {
+			return err
+		}
+		why, err := s.k.compare(ctx, c)
+		if err == nil && why != "" {
+			err = s.k.find("the newest checkpoint that this process has seen", finding{c.Size, c.Head, why})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if newest, _ := s.k.Newest(); newest != nil {
+		if _, err := s.k.compareKept(ctx, newest); err != nil {
+			return err
+		}
+	}
+	s.k.showNewest()
+	return nil
+}
+
+// doubt finds out whether a checkpoint is contradicted by the order, or only by the tiles that are kept. In both cases
+// somebody has changed rows.
+func (s *shared) doubt(ctx context.Context, c checkpoint.Checkpoint, why string) (string, error) {
+	if c.Size > s.k.tree.Size() {
+		return why, nil
+	}
+	t := tree.NewTiled(s.tiles)
+	for l, err := range s.leaves(ctx, 0, uint64(c.Size)) {
+		if err == nil {
+			err = t.Append(&l)
+		}
+		if err != nil {
+			return "", err
+		}
+		if len(t.Fresh()) > mostFresh { // the head needs none of them
+			t.Kept(mostFresh)
+		}
+	}
+	head, err := t.Head(c.Size)
+	if err != nil || head != c.Head {
+		return why, err
+	}
+	return fmt.Sprintf("its first %d appends are what was signed, and the tiles that are kept of their tree are not: rows of tgad.tiles were changed", c.Size), nil
+}
+
+// has says whether the tables have a checkpoint of so many leaves, or of more.
+func (s *shared) has(ctx context.Context, size int64) bool {
+	st, err := s.tables.Standing(ctx)
+	if err != nil || st.Newest.Number == 0 {
+		return err != nil // who cannot ask accuses nobody: it asks the place again
+	}
+	c, _, err := s.k.trusted().Open(st.Newest.Text)
+	return err == nil && c.Size >= size
+}
+
+// beforeAccept takes the turn, and finds all that a person is about to accept: another process may have found it.
+func (s *shared) beforeAccept() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*placeTime)
+	defer cancel()
+	s.turn.Lock()
+	err := error(tga.Errorf(tga.ValidationError, "evidence: this process has no key that signs what is accepted: ask one that has"))
+	if s.signs {
+		err = s.reload(ctx)
+	}
+	if err == nil {
+		err = s.k.compareAll(ctx)
+	}
+	if err == nil {
+		err = s.k.follow(ctx)
+	}
+	if err != nil {
+		s.turn.Unlock()
+	}
+	return err
+}
+
+// reach takes the tree to a size that a checkpoint has, or to the end of the order.
+func (s *shared) reach(ctx context.Context, size int64) error {
+	if size <= s.k.tree.Size() {
+		return nil
+	}
+	end, err := s.tables.End(ctx)
+	if err != nil {
+		return err
+	}
+	return s.k.followTo(ctx, min(end, uint64(size)))
+}
+
+// leaves yields the leaves behind an index, up to end or where the order ends before.
+func (s *shared) leaves(ctx context.Context, after, end uint64) iter.Seq2[tree.Leaf, error] {
+	return func(yield func(tree.Leaf, error) bool) {
+		for after < end {
+			page, err := s.tables.Leaves(ctx, after, int(min(end-after, leavesPage)))
+			if err != nil {
+				yield(tree.Leaf{}, err)
+				return
+			}
+			if len(page) == 0 {
+				return
+			}
+			for _, l := range page {
+				if !yield(tree.Leaf(l), nil) {
+					return
+				}
+				after = l.Index
+			}
+		}
+	}
+}
+
+// nextOf returns the first leaf of a trace, from an index on. What was just appended has no number yet.
+func (s *shared) nextOf(ctx context.Context, id tga.ID, from uint64) (tree.Leaf, error) {
+	for until := time.Now().Add(numberTime); ; {
+		l, ok, err := s.tables.NextOf(ctx, id, max(from, 1))
+		if err != nil || ok {
+			return tree.Leaf(l), err
+		}
+		if time.Now().After(until) {
+			return tree.Leaf{}, tga.Errorf(tga.StateSequenceGap, "the order has no leaf of the trace from %d on", from).In(id)
+		}
+		select {
+		case <-ctx.Done():
+			return tree.Leaf{}, ctx.Err()
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// grown is called for each leaf: tiles in memory are bounded.
+func (s *shared) grown(ctx context.Context) error {
+	t := s.k.tree.(*swapped).at.Load()
+	fresh := t.Fresh()
+	if len(fresh) < mostFresh {
+		return nil
+	}
+	epoch := s.epoch.Load()
+	if epoch != 0 && s.k.store.Stats().Frozen == "" {
+		l, _ := t.Last()
+		if err := s.tables.Keep(ctx, Keeping{Epoch: epoch, Size: t.Size(), Leaf: l, Tiles: fresh}); err != nil {
+			return err
+		}
+	}
+	t.Kept(len(fresh))
+	return nil
+}
+
+// close makes a last checkpoint where this process signs, and lets another one do so.
+func (s *shared) close(ctx context.Context) error {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	if s.epoch.Load() == 0 {
+		return nil
+	}
+	if end, err := s.tables.End(ctx); err == nil {
+		s.end.Store(end)
+	}
+	err := s.k.follow(ctx)
+	if err == nil && s.k.tree.Size() > s.k.kept() {
+		err = s.k.checkpoint(ctx)
+	}
+	if errors.Is(err, ErrNotSigner) { // another one has it already
+		s.epoch.Store(0)
+		return nil
+	}
+	return errors.Join(err, s.resign(ctx))
+}
