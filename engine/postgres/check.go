@@ -201,7 +201,11 @@ func (c *checker) order() error {
 			)
 			SELECT h.trace FROM tgad.heads h LEFT JOIN named n ON n.trace = h.trace WHERE h.shard = $1 AND h.seq + h.note > 0
 				AND (coalesce(n.entries, 0), coalesce(n.notes, 0), coalesce(n.seq, 0), coalesce(n.note, 0)) <> (h.seq, h.note, h.seq, h.note)
-			UNION ALL SELECT n.trace FROM named n WHERE n.entries + n.notes > 0 AND NOT EXISTS (SELECT 1 FROM tgad.heads h WHERE h.shard = $1 AND h.trace = n.trace)`, c.s.o.Shard)
+			UNION SELECT l.trace FROM tgad.leaves l JOIN tgad.entries e ON e.shard = l.shard AND e.trace = l.trace AND e.seq = l.first_seq + l.entries - 1
+				WHERE l.shard = $1 AND l.entries > 0 AND substr(e.header, 81, 32) <> l.digest
+			UNION SELECT l.trace FROM tgad.leaves l JOIN tgad.notes n ON n.shard = l.shard AND n.trace = l.trace AND n.number = l.first_note + l.notes - 1
+				WHERE l.shard = $1 AND l.notes > 0 AND substr(n.frame, 73, 32) <> l.note_digest
+			UNION SELECT n.trace FROM named n WHERE n.entries + n.notes > 0 AND NOT EXISTS (SELECT 1 FROM tgad.heads h WHERE h.shard = $1 AND h.trace = n.trace)`, c.s.o.Shard)
 		if err != nil {
 			return err
 		}
@@ -215,7 +219,7 @@ func (c *checker) order() error {
 	}
 	c.Leaves = int(leaves)
 	for _, id := range ids {
-		if err := c.problem(tga.ID(id), damaged("order: the appends of trace %s are not each named once", tga.ID(id)).In(tga.ID(id))); err != nil {
+		if err := c.problem(tga.ID(id), damaged("order: the appends of trace %s are not each named once, or not with the digests that its entries and notes have", tga.ID(id)).In(tga.ID(id))); err != nil {
 			return err
 		}
 	}

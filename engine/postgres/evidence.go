@@ -126,9 +126,9 @@ func (e Evidence) read(ctx context.Context, what string, do func(context.Context
 	return e.s.ask(ctx, what, do)
 }
 
-// Notes returns the notes from a number on.
-func (e Evidence) Notes(ctx context.Context, from int64) (list []Note, err error) {
-	return e.notes(ctx, "number >= $2", from)
+// Notes returns notes from a number on: most of them, or those that there are.
+func (e Evidence) Notes(ctx context.Context, from int64, most int) (list []Note, err error) {
+	return e.notes(ctx, "number >= $2 AND number < $2 + $3", from, most)
 }
 
 // Standing returns the newest checkpoint, all notes that are no checkpoints, and the public key that signed first; "" where
@@ -157,9 +157,9 @@ func (e Evidence) Standing(ctx context.Context) (newest Note, others []Note, key
 	return newest, others, key, err
 }
 
-func (e Evidence) notes(ctx context.Context, which string, arg int64) (list []Note, err error) {
+func (e Evidence) notes(ctx context.Context, which string, args ...any) (list []Note, err error) {
 	err = e.read(ctx, "read what was signed", func(ctx context.Context, c *pgxpool.Conn) error {
-		rows, err := c.Query(ctx, "SELECT number, kind, note FROM tgad.signed_notes WHERE shard = $1 AND "+which+" ORDER BY number", e.s.o.Shard, arg)
+		rows, err := c.Query(ctx, "SELECT number, kind, note FROM tgad.signed_notes WHERE shard = $1 AND "+which+" ORDER BY number", append([]any{e.s.o.Shard}, args...)...)
 		if err != nil {
 			return err
 		}

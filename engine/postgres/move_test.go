@@ -24,6 +24,24 @@ func (x *moving) charge(key string) runtime.Request {
 	return runtime.Request{Namespace: x.namespace, Server: "payments", Tool: "charge", Key: key}
 }
 
+// signed keeps evidence of a store.
+func (x *moving) signed(s *postgres.Store) {
+	x.t.Helper()
+	e := s.Fleet().Evidence()
+	epoch, err := e.Lead(bg)
+	var leaves []chain.Leaf
+	for until := time.Now().Add(time.Minute); err == nil && len(leaves) == 0 && time.Now().Before(until); time.Sleep(time.Millisecond) {
+		leaves, err = e.Leaves(bg, 0, 1)
+	}
+	kept, nerr := e.Notes(bg, 1, 100)
+	if err = errors.Join(err, nerr); err == nil && len(leaves) == 1 {
+		err = e.Keep(bg, postgres.Keeping{Epoch: epoch, After: int64(len(kept)), Kind: 1, Size: 1, Leaf: leaves[0], Key: "key", Note: []byte("origin\n1\nhead\n\n"), Tiles: []postgres.Tile{{Hashes: make([]byte, 8192)}}})
+	}
+	if err != nil {
+		x.t.Fatalf("%d leaves, %v", len(leaves), err)
+	}
+}
+
 // fill makes calls of every kind in the store: ended, in doubt, begun by an executor, with a checkpoint, an attachment of each
 // of two kinds, and one that was erased.
 func (x *moving) fill(s *postgres.Store, tools *outside, keys ...string) (permit runtime.Begun) {
@@ -50,6 +68,7 @@ func (x *moving) fill(s *postgres.Store, tools *outside, keys ...string) (permit
 		x.t.Fatal(err)
 	}
 	s.Release(lease)
+	x.signed(s)
 	b, lease := x.begun(s)
 	if _, err := s.WriteCheckpoint(bg, lease); err != nil {
 		x.t.Fatal(err)

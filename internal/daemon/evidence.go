@@ -66,7 +66,7 @@ type proving struct{ *request }
 func (q proving) keeper() (*evidence.Keeper, error) {
 	switch {
 	case q.d.keeper.Signs():
-		return q.d.keeper, nil
+		return q.d.keeper, q.d.keeper.Refresh(q.r.Context())
 	case q.d.atRest:
 		return q.d.resting() // only who asks for evidence waits until the log was read for it
 	}
@@ -90,7 +90,13 @@ func (q *request) grew() error {
 	if err != nil {
 		return err
 	}
-	return k.Check(q.r.Context(), s)
+	if err := k.Check(q.r.Context(), s); err != nil {
+		return err
+	}
+	if own, err := evidence.ParseSeen(k.Seen()); q.d.can.tables != nil && (err != nil || own.Size < s.Size) {
+		q.w.Header().Set(wire.HeaderCheckpoint, text) // another process has told of more: the client is not to forget it
+	}
+	return nil
 }
 
 // receipt answers with where a trace stands in the tree, and with proofs.

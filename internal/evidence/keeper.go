@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"iter"
@@ -319,14 +320,22 @@ func (k *Keeper) checkpoint(ctx context.Context) error {
 	if err := k.keep(raw, c.Size); err != nil {
 		return err
 	}
+	return k.handOut(ctx, raw, c.Size)
+}
+
+// handOut hands a checkpoint that was kept to the places outside, and keeps the signatures of witnesses.
+func (k *Keeper) handOut(ctx context.Context, raw []byte, size int64) error {
 	if k.shared != nil && !k.shared.leads(ctx) {
 		return nil // it stood still since, and another one goes on: what that has handed out is newer
 	}
 	cosigned := k.push(ctx, raw)
-	if len(cosigned) == 0 {
+	if k.shared != nil && ctx.Err() == nil {
+		k.shared.handed = size
+	}
+	if len(cosigned) == 0 || bytes.Contains(raw, cosigned) {
 		return nil
 	}
-	return k.keep(append(raw, cosigned...), c.Size)
+	return k.keep(append(bytes.Clone(raw), cosigned...), size)
 }
 
 // now is what a checkpoint says of the tree as it is.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"sync"
 	"sync/atomic"
@@ -44,10 +43,12 @@ type shared struct {
 	epoch atomic.Int64
 	end   atomic.Uint64 // of the order, when it was asked for last
 
-	last    Note // the newest that is known
+	last    Note         // the newest that is known
+	known   atomic.Int64 // its number, for who has not the turn
 	newest  []byte
 	others  [][]byte
-	unsure  bool // what the tables have is not known: all of it is read again
+	handed  int64 // size of the checkpoint that the places outside were given last
+	unsure  bool  // what the tables have is not known: all of it is read again
 	looked  time.Time
 	next    time.Time // a checkpoint is due
 	trouble string    // that was logged last, "" while it works
@@ -117,6 +118,7 @@ func (s *shared) load(ctx context.Context) error {
 			s.last = n
 		}
 	}
+	s.known.Store(s.last.Number)
 	s.end.Store(end)
 	t, err := tree.OpenTiled(s.tiles, int64(end))
 	if err != nil {
@@ -170,7 +172,19 @@ func (s *shared) elect(ctx context.Context) error {
 		return err
 	}
 	s.k.showNewest()
+	if err := s.handOutNewest(ctx); err != nil {
+		return err
+	}
 	s.k.log.Info("this process signs the checkpoints of the store", "epoch", epoch, "appends", s.k.tree.Size())
+	return nil
+}
+
+// handOutNewest hands out a checkpoint that was kept, and that who signed it may not have handed out.
+func (s *shared) handOutNewest(ctx context.Context) error {
+	raw, _ := s.k.Newest()
+	if size := s.k.kept(); raw != nil && s.handed < size && s.k.store.Stats().Frozen == "" {
+		return s.k.handOut(ctx, raw, size)
+	}
 	return nil
 }
 
@@ -278,9 +292,28 @@ func (s *shared) look(ctx context.Context) error {
 	return err
 }
 
+// Refresh has this process know at least of what any other one has answered with: who asks two processes in turn must not
+// take the second for a store that was put back. It asks the tables, and waits only where there is something new.
+func (k *Keeper) Refresh(ctx context.Context) error {
+	s := k.shared
+	if s == nil {
+		return nil
+	}
+	got, err := s.tables.Notes(ctx, s.known.Load()+1, 1)
+	if err != nil || len(got) == 0 {
+		return err
+	}
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	if k.first == "" || s.unsure {
+		return nil // a moment later it knows more
+	}
+	return s.catchUp(ctx)
+}
+
 // catchUp takes over the notes that others kept since.
 func (s *shared) catchUp(ctx context.Context) error {
-	got, err := s.tables.Notes(ctx, max(s.last.Number, 1))
+	got, err := s.tables.Notes(ctx, max(s.last.Number, 1), notesPage)
 	if err != nil {
 		return err
 	}
@@ -291,6 +324,7 @@ func (s *shared) catchUp(ctx context.Context) error {
 		got = got[1:]
 	}
 	for _, n := range got {
+		s.known.Store(n.Number)
 		if n.Kind != KindAcceptance && s.epoch.Swap(0) != 0 {
 			s.k.log.Warn("another process signs the checkpoints of the store now")
 		}
@@ -312,93 +346,6 @@ func (s *shared) catchUp(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// reload reads all that the tables have again, and compares it with what this process knows: a database that was put
-// back to an earlier time, or a standby that lacked the newest commits, has less than that.
-func (s *shared) reload(ctx context.Context) error {
-	known, _ := s.k.Newest()
-	s.epoch.Store(0) // it asks again
-	if err := s.load(ctx); err != nil {
-		return err
-	}
-	s.unsure = false
-	if known != nil {
-		c, _, err := s.k.trusted().Open(known)
-		if err != nil {
-			return err
-		}
-		why, err := s.k.compare(ctx, c)
-		if err == nil && why != "" {
-			err = s.k.find("the newest checkpoint that this process has seen", finding{c.Size, c.Head, why})
-		}
-		if err != nil {
-			return err
-		}
-	}
-	if newest, _ := s.k.Newest(); newest != nil {
-		if _, err := s.k.compareKept(ctx, newest); err != nil {
-			return err
-		}
-	}
-	s.k.showNewest()
-	return nil
-}
-
-// doubt finds out whether a checkpoint is contradicted by the order, or only by the tiles that are kept. In both cases
-// somebody has changed rows.
-func (s *shared) doubt(ctx context.Context, c checkpoint.Checkpoint, why string) (string, error) {
-	if c.Size > s.k.tree.Size() {
-		return why, nil
-	}
-	t := tree.NewTiled(s.tiles)
-	for l, err := range s.leaves(ctx, 0, uint64(c.Size)) {
-		if err == nil {
-			err = t.Append(&l)
-		}
-		if err != nil {
-			return "", err
-		}
-		if len(t.Fresh()) > mostFresh { // the head needs none of them
-			t.Kept(mostFresh)
-		}
-	}
-	head, err := t.Head(c.Size)
-	if err != nil || head != c.Head {
-		return why, err
-	}
-	return fmt.Sprintf("its first %d appends are what was signed, and the tiles that are kept of their tree are not: rows of tgad.tiles were changed", c.Size), nil
-}
-
-// has says whether the tables have a checkpoint of so many leaves, or of more.
-func (s *shared) has(ctx context.Context, size int64) bool {
-	st, err := s.tables.Standing(ctx)
-	if err != nil || st.Newest.Number == 0 {
-		return err != nil // who cannot ask accuses nobody: it asks the place again
-	}
-	c, _, err := s.k.trusted().Open(st.Newest.Text)
-	return err == nil && c.Size >= size
-}
-
-// beforeAccept takes the turn, and finds all that a person is about to accept: another process may have found it.
-func (s *shared) beforeAccept() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*placeTime)
-	defer cancel()
-	s.turn.Lock()
-	err := error(tga.Errorf(tga.ValidationError, "evidence: this process has no key that signs what is accepted: ask one that has"))
-	if s.signs {
-		err = s.reload(ctx)
-	}
-	if err == nil {
-		err = s.k.compareAll(ctx)
-	}
-	if err == nil {
-		err = s.k.follow(ctx)
-	}
-	if err != nil {
-		s.turn.Unlock()
-	}
-	return err
 }
 
 // reach takes the tree to a size that a checkpoint has, or to the end of the order.
@@ -484,6 +431,8 @@ func (s *shared) close(ctx context.Context) error {
 	err := s.k.follow(ctx)
 	if err == nil && s.k.tree.Size() > s.k.kept() {
 		err = s.k.checkpoint(ctx)
+	} else if err == nil {
+		err = s.handOutNewest(ctx)
 	}
 	if errors.Is(err, ErrNotSigner) { // another one has it already
 		s.epoch.Store(0)

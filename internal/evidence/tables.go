@@ -48,8 +48,8 @@ type Tables interface {
 	Keep(ctx context.Context, k Keeping) error
 	// Standing returns the newest checkpoint, and all other notes.
 	Standing(ctx context.Context) (Standing, error)
-	// Notes returns the notes from a number on, that one too.
-	Notes(ctx context.Context, from int64) ([]Note, error)
+	// Notes returns notes from a number on, that one too: most of them, or those that there are.
+	Notes(ctx context.Context, from int64, most int) ([]Note, error)
 	// Whole and Tiles are those of [tree.Tiles].
 	Whole(ctx context.Context) ([]int64, error)
 	Tiles(ctx context.Context, level int, first int64, most int) ([][]byte, error)

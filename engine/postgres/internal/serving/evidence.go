@@ -15,7 +15,7 @@ import (
 var _ daemon.Proving = served{}
 
 // Tables implements [daemon.Proving].
-func (s served) Tables() evidence.Tables { return tables{s.Evidence()} }
+func (s served) Tables() evidence.Tables { return tables{s.Fleet.Evidence()} }
 
 // tables are the tables of a store as package evidence asks for them.
 type tables struct{ postgres.Evidence }
@@ -48,8 +48,8 @@ func (t tables) Standing(ctx context.Context) (st evidence.Standing, err error) 
 }
 
 // Notes implements [evidence.Tables].
-func (t tables) Notes(ctx context.Context, from int64) (list []evidence.Note, err error) {
-	got, err := t.Evidence.Notes(ctx, from)
+func (t tables) Notes(ctx context.Context, from int64, most int) (list []evidence.Note, err error) {
+	got, err := t.Evidence.Notes(ctx, from, most)
 	for _, n := range got {
 		list = append(list, evidence.Note(n))
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/daemon"
+	"github.com/tgad/tgad/internal/evidence"
 	"github.com/tgad/tgad/internal/secretfile"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -134,6 +135,9 @@ func check(ctx context.Context, s *postgres.Store) (engine.Report, error) {
 	all := engine.Report{Traces: r.Traces, Entries: r.Entries, Notes: r.Notes, Records: r.Records, Leaves: r.Leaves}
 	for _, p := range r.Problems {
 		all.Problems = append(all.Problems, engine.Problem{TraceID: p.TraceID, Err: p.Err})
+	}
+	if err == nil {
+		err = evidence.CheckTables(ctx, tables{s.Fleet().Evidence()}, func(err error) { all.Problems = append(all.Problems, engine.Problem{Err: err}) })
 	}
 	return all, err
 }
