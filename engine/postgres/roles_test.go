@@ -34,6 +34,15 @@ func TestRolesMayWhatTheyAreFor(t *testing.T) {
 	}
 	s.Release(lease)
 	onceThere(t, s, b, 4)
+	e := s.Fleet().Evidence()
+	epoch, err := e.Lead(bg)
+	leaves := ordered(t, s, 4)
+	if err == nil {
+		err = e.Keep(bg, postgres.Keeping{Epoch: epoch, Kind: 1, Size: 1, Leaf: leaves[0], Key: "key", Note: note(1, "a"), Tiles: []postgres.Tile{{Hashes: make([]byte, 8192)}}})
+	}
+	if err := errors.Join(err, s.Fleet().Freeze("a reason"), s.Fleet().Unfreeze(bg, true, "somebody"), s.Fleet().EndQuarantine(bg, "somebody"), e.Resign(bg, epoch)); err != nil {
+		t.Errorf("evidence: %v", err)
+	}
 
 	for _, c := range []struct {
 		role, statement string
@@ -46,6 +55,11 @@ func TestRolesMayWhatTheyAreFor(t *testing.T) {
 		{"writer", "UPDATE tgad.notes SET frame = ''", false},
 		{"writer", "UPDATE tgad.leaves SET digest = ''", false},
 		{"writer", "SELECT tgad.make_partition('2030-01-01')", false},
+		{"writer", "UPDATE tgad.tiles SET hashes = hashes", false},
+		{"writer", "DELETE FROM tgad.signed_notes", false},
+		{"reader", "SELECT count(*) FROM tgad.tiles JOIN tgad.signed_notes USING (shard)", true},
+		{"reader", "SELECT tgad.doubt(0, 'x')", false},
+		{"auditor", "SELECT count(note) FROM tgad.signed_notes JOIN tgad.tiles USING (shard)", true},
 		{"reader", "SELECT count(*) FROM tgad.entries JOIN tgad.leaves USING (shard, trace)", true},
 		{"reader", "SELECT * FROM tgad.meta", false},
 		{"reader", "UPDATE tgad.heads SET epoch = 9", false},

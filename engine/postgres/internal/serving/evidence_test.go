@@ -311,3 +311,55 @@ func TestEvidenceOfAFleet(t *testing.T) {
 		t.Errorf("outside: %v, %v, %v", got, err, cerr)
 	}
 }
+
+// TestAppendIsAskedNothingMore: with evidence an append asks the database the same, and writes the same rows, as without. What
+// evidence asks comes with time, and not with each append.
+func TestAppendIsAskedNothingMore(t *testing.T) {
+	const calls = 40
+	var seen [2]map[string]int64
+	for i := range seen {
+		s, _, _ := inDatabase(t)
+		s.exec("DO $$ BEGIN EXECUTE 'ALTER DATABASE ' || current_database() || ' SET track_functions = ''pl'''; END $$")
+		s.options.Every = 300 * time.Millisecond
+		k := &keeping{t: t}
+		if i == 1 {
+			k = s.open()
+		} else {
+			k.store = s.openStore()
+		}
+		for range calls {
+			k.append()
+		}
+		if i == 1 {
+			k.covered(1)
+			k.close()
+		} else if err := k.store.Close(); err != nil {
+			t.Fatal(err)
+		}
+		rows, err := s.owner().Query(t.Context(), `SELECT funcname, calls FROM pg_stat_user_functions WHERE schemaname = 'tgad'
+			UNION ALL SELECT relname || ' rows', n_tup_ins + n_tup_upd FROM pg_stat_user_tables WHERE schemaname = 'tgad'`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[i] = map[string]int64{}
+		for rows.Next() {
+			var name string
+			var n int64
+			if err := rows.Scan(&name, &n); err != nil {
+				t.Fatal(err)
+			}
+			seen[i][name] = n
+		}
+	}
+	for _, what := range []string{"append", "acquire", "look", "vouch", "serves", "notes_rest rows", "ledger rows", "attachments rows", "pending rows"} {
+		if seen[0][what] != seen[1][what] {
+			t.Errorf("%s: %d without evidence, %d with it", what, seen[0][what], seen[1][what])
+		}
+	}
+	if n := seen[1]["append"]; n != 2*calls {
+		t.Errorf("%d appends were counted, want %d: %v", n, 2*calls, seen[1])
+	}
+	if n := seen[1]["keep"]; n == 0 || n > calls/2 {
+		t.Errorf("%d notes were kept for %d appends", n, 2*calls)
+	}
+}

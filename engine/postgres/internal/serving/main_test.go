@@ -86,12 +86,13 @@ func (w *tool) holding(f func(key string)) {
 
 // fleet is a store, the outside world, and the daemons between them.
 type fleet struct {
-	t      *testing.T
-	url    string
-	shard  int32
-	dir    string
-	config string
-	tool   *tool
+	t       *testing.T
+	url     string
+	shard   int32
+	dir     string
+	config  string
+	tool    *tool
+	outside string // place of checkpoints, where there is one
 }
 
 // lease is long enough for a busy machine: a daemon that gets no processor for as long is taken for

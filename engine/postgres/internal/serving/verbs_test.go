@@ -19,7 +19,7 @@ import (
 // TestVerbsAgainstEachDaemon: tgad starts the program beside it, and every verb that asks a daemon
 // works against one for the traces of another.
 func TestVerbsAgainstEachDaemon(t *testing.T) {
-	f := newFleet(t, "", approvals)
+	f, key := newSigning(t, "", approvals)
 	bin := filepath.Join(f.dir, "bin")
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		t.Fatal(err)
@@ -85,8 +85,13 @@ func TestVerbsAgainstEachDaemon(t *testing.T) {
 	v.says(0, "", "rollback-plan", asked)
 	v.says(1, "NOT_FOUND", "backup", filepath.Join(f.dir, "backup"))
 	v.says(1, "NOT_FOUND", "seal")
-	v.says(1, "NOT_FOUND", "receipt", asked)
-	v.says(1, "NOT_FOUND", "evidence", "checkpoint")
+	v.says(0, "in the checkpoint of", "receipt", asked, "--wait", "30s")
+	v.says(0, "payments.example/tgad", "evidence", "checkpoint")
+	file := filepath.Join(f.dir, "evidence")
+	v.says(0, "", "evidence", "export", asked, "-o", file)
+	v.says(0, "proved", "evidence", "verify", file, "--key", key)
+	v.says(0, "nothing was taken back", "monitor", "--key", key, "--state", filepath.Join(f.dir, "monitor"), "--once", "--against", f.outside)
+	v.says(1, "the store is not frozen", "unfreeze", "--accept-loss")
 
 	shim(t, tgad, a, b)
 	backToADirectory(t, tgad, v)
