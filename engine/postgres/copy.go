@@ -33,6 +33,11 @@ type Copying struct {
 	// Leave is called when the copy is whole and was compared, before anybody may serve it: it makes
 	// sure that nobody serves the source any more. It may be called again.
 	Leave func() error
+	// Evidence is what the source kept of its tree, oldest first: notes with their kinds and sizes, the first one with the key.
+	// The order of the copy is that of the source, so its tree is too.
+	Evidence []Keeping
+	// Compare, where it is set, is given the copy when it is whole. An error ends the copy.
+	Compare func(ctx context.Context, copied *Store) error
 	// Progress, where it is set, is told how many appends of how many are copied.
 	Progress func(done, of uint64)
 }
@@ -56,7 +61,7 @@ func Copy(ctx context.Context, dsn string, o Options, from Copying) (done Copied
 		return done, err
 	}
 	defer func() { err = errors.Join(err, c.conn.Close(context.WithoutCancel(ctx))) }()
-	for _, step := range []func(context.Context) error{c.begin, c.appends, c.heads, c.records, c.attachments, c.compare} {
+	for _, step := range []func(context.Context) error{c.begin, c.appends, c.heads, c.records, c.attachments, c.evidence, c.compare} {
 		if err := step(ctx); err != nil {
 			return c.done, c.failed("copy", err)
 		}

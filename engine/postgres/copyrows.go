@@ -96,6 +96,35 @@ func (c *copier) attachments(ctx context.Context) error {
 	return err
 }
 
+// evidence copies the notes that were signed of the source. Those of an earlier try are the first of them: a note is kept once.
+func (c *copier) evidence(ctx context.Context) error {
+	rows, err := c.conn.Query(ctx, "SELECT note FROM tgad.signed_notes WHERE shard = $1 ORDER BY number", c.o.Shard)
+	if err != nil {
+		return err
+	}
+	kept, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
+	if err != nil {
+		return err
+	}
+	b := &pgx.Batch{}
+	for i, n := range c.Evidence {
+		switch {
+		case i >= len(kept):
+			b.Queue("INSERT INTO tgad.signed_notes VALUES ($1, $2, $3, $4, 0, $5)", c.o.Shard, int64(i)+1, int16(n.Kind), n.Size, n.Note)
+		case !bytes.Equal(kept[i], n.Note):
+			return tga.Errorf(tga.StateChecksumMismatch, "note %d of the evidence is another than in the source, which has signed since: copy into an empty database", i+1)
+		}
+		if n.Key != "" {
+			b.Queue("INSERT INTO tgad.meta VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", c.o.Shard, keyName, []byte(n.Key))
+		}
+		if b, err = c.flush(ctx, b, false); err != nil {
+			return err
+		}
+	}
+	_, err = c.flush(ctx, b, true)
+	return err
+}
+
 // compare reads the copy as who opens it does, checks all of it, and compares it with its source.
 func (c *copier) compare(ctx context.Context) (err error) {
 	s, err := Open(ctx, c.dsn, c.o)
@@ -138,6 +167,11 @@ func (c *copier) compare(ctx context.Context) (err error) {
 			return tga.Errorf(tga.StateChecksumMismatch, "attachments of kind %c: %w", kind, err)
 		}
 		c.done.Rows += n
+	}
+	if c.Compare != nil {
+		if err := c.Compare(ctx, s); err != nil {
+			return err
+		}
 	}
 	if rep.Traces != c.done.Traces || rep.Records != c.done.Records || rep.Entries != c.done.Entries || rep.Notes != c.done.Notes {
 		return tga.Errorf(tga.StateChecksumMismatch, "the copy has %d traces, %d entries, %d notes and %d ledger records; the source has %d, %d, %d and %d",

@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -98,6 +99,65 @@ func Read(ctx context.Context, store Store, dir string, fs vfs.FS) (*Keeper, err
 		return nil, err
 	}
 	return k, nil
+}
+
+// Kept returns what a store in a directory kept of its evidence, for tables that are to have it: the notes, oldest first, the
+// first one with the public key that signed first. Nothing where nothing was signed. A nil fs is the operating system's.
+//
+// PERMISSION_DENIED: a note was not signed by that key, or by one that it handed over to.
+func Kept(dir string, fs vfs.FS) (list []Keeping, err error) {
+	if fs == nil {
+		fs = vfs.Default
+	}
+	kept := fs.PathJoin(dir, tree.Dir)
+	key, err := readAll(fs, fs.PathJoin(kept, keyName))
+	var raw []byte
+	if err == nil {
+		raw, err = readAll(fs, fs.PathJoin(kept, checkpoint.FileName))
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, tga.Errorf(tga.StoreUnavailable, "evidence: %w", err)
+	}
+	file, err := copied(vfs.NewMem(), kept, raw)
+	if err != nil || file.Newest() == nil {
+		return nil, err
+	}
+	c, err := checkpoint.Unverified(file.Newest())
+	if err != nil {
+		return nil, err
+	}
+	first := strings.TrimSpace(string(key))
+	keys, err := checkpoint.TrustKeys(c.Origin, first)
+	if err != nil {
+		return nil, err
+	}
+	for raw, err := range file.All() {
+		if err != nil {
+			return nil, err
+		}
+		n := Keeping{Kind: kindOf(raw), Note: bytes.Clone(raw)}
+		var a checkpoint.Acceptance
+		switch n.Kind {
+		case KindHandOver:
+			c, err = keys.Follow(raw)
+		case KindAcceptance:
+			a, err = keys.OpenAcceptance(raw)
+			c.Size = a.Size
+		default:
+			c, _, err = keys.Open(raw)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if n.Size = c.Size; len(list) == 0 {
+			n.Key = first
+		}
+		list = append(list, n)
+	}
+	return list, nil
 }
 
 // copied opens a copy of the kept notes: to open the file itself would make it, or drop its torn end.

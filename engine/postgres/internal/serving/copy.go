@@ -9,6 +9,7 @@ import (
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/engine/postgres"
 	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/internal/evidence"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -29,9 +30,31 @@ func copyStore(ctx context.Context, c cli.Copying) (done cli.Copied, err error) 
 	case s.Quarantine != nil:
 		return done, tga.Errorf(tga.StoreUnavailable, "copy: the store in %s is in quarantine, and a copy would not be: end that first", c.From)
 	}
+	kept, err := evidence.Kept(c.From, nil)
+	if err != nil {
+		return done, err
+	}
+	var notes []postgres.Keeping
+	for _, k := range kept {
+		notes = append(notes, postgres.Keeping{Kind: k.Kind, Size: k.Size, Note: k.Note, Key: k.Key})
+	}
 	got, err := postgres.Copy(ctx, c.To, optionsOf(c.Config, slog.New(slog.DiscardHandler)), postgres.Copying{
 		Source: db, ID: s.StoreID, Incarnation: s.Incarnation, Progress: c.Progress,
-		Leave: func() error { return db.Freeze(moved) },
+		Evidence: notes, Compare: sameEvidence, Leave: func() error { return db.Freeze(moved) },
 	})
 	return cli.Copied{Store: s.StoreID.String(), Appends: got.Appends, Traces: got.Traces, Entries: got.Entries, Notes: got.Notes, Records: got.Records}, err
+}
+
+// sameEvidence finds out whether a copy has what was signed of its source.
+func sameEvidence(ctx context.Context, s *postgres.Store) error {
+	var first error
+	err := evidence.CheckTables(ctx, tables{s.Fleet().Evidence()}, func(found error) {
+		if first == nil {
+			first = found
+		}
+	})
+	if err == nil && first != nil {
+		err = tga.Errorf(tga.StateChecksumMismatch, "the copy is not what was signed of the source: %w", first)
+	}
+	return err
 }

@@ -17,11 +17,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/evidence"
 	"github.com/tgad/tgad/internal/evidence/bundle"
 	"github.com/tgad/tgad/internal/evidence/checkpoint"
 	"github.com/tgad/tgad/internal/evidence/monitor"
 	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/runtime/storetest"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/schemas/wire"
 )
@@ -293,4 +296,81 @@ func signerOf(t *testing.T, path string) checkpoint.Signer {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// TestCopyGoesOnWithTheEvidence: a store that signed in a directory is copied into a database, and goes on there with the same
+// tree: what was signed before is there, and the checkpoint outside is that of the copy too.
+func TestCopyGoesOnWithTheEvidence(t *testing.T) {
+	f, _ := newSigning(t, "", "")
+	s := &stand{T: t, dsn: f.url, shard: f.shard, lease: lease, outside: f.outside}
+	s.options = evidence.Options{Signer: signerOf(t, filepath.Join(filepath.Dir(f.outside), "key")), Every: 10 * time.Millisecond, Places: []checkpoint.Target{checkpoint.Directory{Path: f.outside}}}
+	dir := filepath.Join(f.dir, "store")
+	id, before := signedDirectory(t, dir, s.options)
+	if out, err := program("copy", "--from", dir, "--to", f.url, "--config", f.config).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if faults := s.faults(); len(faults) > 0 {
+		t.Errorf("faults: %q", faults)
+	}
+	k := s.open()
+	if why := k.served.Stats().Frozen; why != "" {
+		t.Fatal(why)
+	}
+	raw, _ := k.Newest()
+	if !bytes.Equal(raw, before) {
+		t.Errorf("the copy has the checkpoint %s, the directory %s", raw, before)
+	}
+	k.proved(id, s.options.Signer.Public)
+	next := k.append()
+	k.covered(4)
+	k.proved(next, s.options.Signer.Public)
+	k.close()
+	if faults := s.faults(); len(faults) > 0 {
+		t.Errorf("faults: %q", faults)
+	}
+	// A directory whose notes somebody changed is not copied.
+	other := filepath.Join(f.dir, "other")
+	signedDirectory(t, other, evidence.Options{Signer: s.options.Signer})
+	name := filepath.Join(other, "evidence", "key")
+	public, err := checkpoint.NewSigner("payments.example/tgad")
+	if err == nil {
+		err = os.WriteFile(name, []byte(public.Public+"\n"), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := newFleet(t, "", "")
+	if out, err := program("copy", "--from", other, "--to", g.url, "--config", g.config).CombinedOutput(); err == nil || !bytes.Contains(out, []byte("PERMISSION_DENIED")) {
+		t.Errorf("a foreign key: %v, %s", err, out)
+	}
+}
+
+// signedDirectory makes a store in a directory that has signed one call.
+func signedDirectory(t *testing.T, dir string, o evidence.Options) (tga.ID, []byte) {
+	t.Helper()
+	db, err := engine.Open(dir, engine.Options{FirstSegmentBytes: 1 << 20, SegmentBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := evidence.Open(t.Context(), db, dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := storetest.New(t)
+	lease, err := db.Acquire(t.Context(), b.TraceID)
+	if err == nil {
+		_, err = db.Append(t.Context(), lease, b.Begin(""))
+	}
+	if err == nil {
+		_, err = db.Append(t.Context(), lease, b.End(tga.StatusSuccess))
+	}
+	db.Release(lease)
+	if err = errors.Join(err, k.Close()); err != nil { // which signs
+		t.Fatal(err)
+	}
+	raw, _ := k.Newest()
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.TraceID, raw
 }
