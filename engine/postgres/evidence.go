@@ -134,7 +134,12 @@ func (e Evidence) Notes(ctx context.Context, from int64, most int) (list []Note,
 // Standing returns the newest checkpoint, all notes that are no checkpoints, and the public key that signed first; "" where
 // nothing was signed yet.
 func (e Evidence) Standing(ctx context.Context) (newest Note, others []Note, key string, err error) {
-	list, err := e.notes(ctx, "(kind <> 1 OR number = (SELECT max(number) FROM tgad.signed_notes WHERE shard = $1 AND kind = $2))", 1)
+	list, err := e.notes(ctx, "kind <> 1")
+	if err == nil {
+		var last []Note
+		last, err = e.notes(ctx, "number = (SELECT max(number) FROM tgad.signed_notes WHERE shard = $1 AND kind = 1)")
+		list = append(list, last...)
+	}
 	for _, n := range list {
 		if n.Kind == 1 {
 			newest = n

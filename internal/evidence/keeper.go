@@ -359,6 +359,9 @@ func (k *Keeper) keep(raw []byte, size int64) error {
 		return err
 	}
 	k.adopt(raw, size)
+	if k.shared != nil {
+		k.shared.known.Store(k.shared.last.Number)
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.at = time.Now()

@@ -118,7 +118,6 @@ func (s *shared) load(ctx context.Context) error {
 			s.last = n
 		}
 	}
-	s.known.Store(s.last.Number)
 	s.end.Store(end)
 	t, err := tree.OpenTiled(s.tiles, int64(end))
 	if err != nil {
@@ -130,7 +129,11 @@ func (s *shared) load(ctx context.Context) error {
 			return err
 		}
 	}
-	return s.k.readKept()
+	if err := s.k.readKept(); err != nil {
+		return err
+	}
+	s.known.Store(s.last.Number)
+	return nil
 }
 
 // readOnly takes the public key of the tables, in a process that has none. Nobody need trust it: an auditor brings
@@ -200,7 +203,10 @@ func (s *shared) resign(ctx context.Context) error {
 // leads asks whether this process is the one that signs, still.
 func (s *shared) leads(ctx context.Context) bool {
 	epoch, err := s.tables.Lead(ctx)
-	if err != nil || epoch == 0 || epoch != s.epoch.Load() {
+	if err != nil {
+		return false // nobody has said that another one does
+	}
+	if epoch == 0 || epoch != s.epoch.Load() {
 		s.epoch.Store(0)
 		s.unsure = true
 		return false
@@ -305,10 +311,15 @@ func (k *Keeper) Refresh(ctx context.Context) error {
 	}
 	s.turn.Lock()
 	defer s.turn.Unlock()
-	if k.first == "" || s.unsure {
-		return nil // a moment later it knows more
+	switch {
+	case k.first == "":
+		err = s.load(ctx)
+	case s.unsure:
+		err = s.reload(ctx)
+	default:
+		err = s.catchUp(ctx)
 	}
-	return s.catchUp(ctx)
+	return err
 }
 
 // catchUp takes over the notes that others kept since.
@@ -324,7 +335,6 @@ func (s *shared) catchUp(ctx context.Context) error {
 		got = got[1:]
 	}
 	for _, n := range got {
-		s.known.Store(n.Number)
 		if n.Kind != KindAcceptance && s.epoch.Swap(0) != 0 {
 			s.k.log.Warn("another process signs the checkpoints of the store now")
 		}
@@ -334,6 +344,7 @@ func (s *shared) catchUp(ctx context.Context) error {
 			if err := s.k.readKept(); err != nil {
 				return err
 			}
+			s.known.Store(n.Number)
 			continue
 		}
 		s.newest = n.Text
@@ -344,6 +355,7 @@ func (s *shared) catchUp(ctx context.Context) error {
 		if c, err := checkpoint.Unverified(n.Text); err == nil && agrees {
 			s.k.adopt(n.Text, c.Size)
 		}
+		s.known.Store(n.Number) // last: who finds it known answers with it
 	}
 	return nil
 }

@@ -58,7 +58,6 @@ func (s *shared) Append(raw []byte) error {
 	}
 	t.Kept(fresh)
 	s.last = Note{Number: n.After + 1, Kind: n.Kind, Text: bytes.Clone(raw)}
-	s.known.Store(s.last.Number)
 	if n.Kind == KindCheckpoint {
 		s.newest = s.last.Text
 	} else {

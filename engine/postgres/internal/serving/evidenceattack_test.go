@@ -4,17 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net/http/httptest"
 	"net/url"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	fnote "github.com/transparency-dev/formats/note"
+	"golang.org/x/mod/sumdb/note"
 
 	"github.com/tgad/tgad/engine/postgres"
 	"github.com/tgad/tgad/engine/postgres/internal/pgserver"
 	"github.com/tgad/tgad/engine/postgres/internal/serving"
 	"github.com/tgad/tgad/internal/evidence/checkpoint"
+	"github.com/tgad/tgad/internal/evidence/witness"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -368,5 +375,86 @@ func TestKeyOfAFleetIsHandedOver(t *testing.T) {
 	}
 	if faults := s.faults(); len(faults) > 0 {
 		t.Errorf("faults: %q", faults)
+	}
+}
+
+// TestWitnessOfAFleet: a witness remembers what one process has shown it. Another one that takes over, and one that opens
+// while the first signs, know less for a moment, and accuse nobody. A database that was put back is accused.
+func TestWitnessOfAFleet(t *testing.T) {
+	s, save, putBack := inDatabase(t)
+	secret, public, err := witness.NewKey("witness.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := witness.ParseKey(secret, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := witness.Open(filepath.Join(t.TempDir(), "witness"), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust := witness.Trust{}
+	if err := trust.Add(s.options.Signer.Name() + " " + s.options.Signer.Public); err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(witness.New(key, trust, state, slog.New(slog.DiscardHandler)))
+	defer server.Close()
+	v, err := fnote.NewVerifierForCosignatureV1(public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func() *keeping {
+		t.Helper()
+		o := s.options
+		o.Places, o.Witnesses, o.Cosigned = []checkpoint.Target{&checkpoint.Witness{URL: server.URL, Key: v}}, []note.Verifier{v}, 1
+		k, err := s.tryOpen(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	cosigned := func(k *keeping, size int64) {
+		t.Helper()
+		until(t, "the witness has signed", func() bool {
+			k.covered(size)
+			raw, _ := k.Newest()
+			n, err := note.Open(raw, note.VerifierList(v))
+			return err == nil && len(n.Sigs) == 1
+		})
+	}
+	a := open()
+	a.append()
+	cosigned(a, 2)
+	a.close()
+	save()
+	a = open()
+	var load sync.WaitGroup
+	ctx, stop := context.WithCancel(t.Context())
+	load.Go(func() {
+		for ctx.Err() == nil {
+			a.append()
+		}
+	})
+	var b *keeping
+	for range 5 { // each opens while the other one signs
+		if b != nil {
+			b.close()
+		}
+		b = open()
+	}
+	stop()
+	load.Wait()
+	a.close()
+	b.append()
+	until(t, "it takes over", func() bool { return !b.SignedAt().IsZero() })
+	cosigned(b, b.Signed())
+	if sizes := s.oneLine(); len(sizes) < 4 {
+		t.Errorf("checkpoints of %v appends", sizes)
+	}
+	b.close()
+	putBack()
+	if why := open().served.Stats().Frozen; !strings.Contains(why, "witness witness.example: it has seen") {
+		t.Errorf("frozen for %q", why)
 	}
 }
