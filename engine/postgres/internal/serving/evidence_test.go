@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -292,24 +293,49 @@ func TestEvidenceOfAFleet(t *testing.T) {
 			}
 		}
 	}
+	for n := range int64(4) { // what one process has shown, another one knows that is asked
+		a.append()
+		shown := a.covered(8 + 2*n)
+		if err := b.Refresh(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		raw, _ := b.Newest()
+		if got, err := checkpoint.Unverified(raw); err != nil || got.Size < shown.Size {
+			t.Errorf("a process answers with %d appends, and another one has shown %d: %v", got.Size, shown.Size, err)
+		}
+	}
 	if a.SignedAt().IsZero() || !b.SignedAt().IsZero() || !c.SignedAt().IsZero() {
 		t.Error("another process signs than the first that had the key")
 	}
 	a.close()
+	outside := func(size int64) func() bool {
+		return func() bool {
+			raw, err := s.options.Places[0].Newest(t.Context(), nil, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := checkpoint.Unverified(raw)
+			return err == nil && got.Size == size
+		}
+	}
+	if !outside(14)() {
+		t.Error("the newest checkpoint is not outside")
+	}
+	if err := os.Remove(s.outside); err != nil { // as if who signed it had been killed before it was handed out
+		t.Fatal(err)
+	}
+	until(t, "who takes over hands out what was kept", outside(14))
 	id := c.append()
-	b.covered(8)
-	c.covered(8)
+	b.covered(16)
+	c.covered(16)
 	c.proved(id, key)
 	if b.SignedAt().IsZero() {
 		t.Error("nobody took over")
 	}
-	if sizes := s.oneLine(); sizes[len(sizes)-1] != 8 {
+	if sizes := s.oneLine(); sizes[len(sizes)-1] != 16 {
 		t.Errorf("checkpoints of %v appends", sizes)
 	}
-	raw, err := s.options.Places[0].Newest(t.Context(), nil, nil)
-	if got, cerr := checkpoint.Unverified(raw); err != nil || cerr != nil || got.Size != 8 {
-		t.Errorf("outside: %v, %v, %v", got, err, cerr)
-	}
+	until(t, "it is outside", outside(16))
 }
 
 // TestAppendIsAskedNothingMore: with evidence an append asks the database the same, and writes the same rows, as without. What

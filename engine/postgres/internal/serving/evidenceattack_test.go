@@ -458,3 +458,31 @@ func TestWitnessOfAFleet(t *testing.T) {
 		t.Errorf("frozen for %q", why)
 	}
 }
+
+// TestForgedCheckpointFreezesTheStore: somebody who has the key writes a checkpoint of another tree into the tables. Each process
+// finds it, the one that signs too.
+func TestForgedCheckpointFreezesTheStore(t *testing.T) {
+	s := newStand(t)
+	a, b := s.open(), s.open()
+	a.append()
+	c := a.covered(2)
+	b.covered(2)
+	c.Head[0] ^= 1
+	raw, err := c.Sign(s.options.Signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.exec("INSERT INTO tgad.signed_notes SELECT shard, max(number) + 1, 1, 2, 1, $2 FROM tgad.signed_notes WHERE shard = $1 GROUP BY shard", s.shard, raw)
+	for _, k := range []*keeping{a, b} {
+		until(t, "the store is frozen", func() bool { return k.served.Stats().Frozen != "" })
+		if why := k.served.Stats().Frozen; !strings.Contains(why, "its first 2 appends have head") {
+			t.Errorf("frozen for %q", why)
+		}
+		if raw, _ := k.Newest(); len(raw) == 0 || strings.Contains(string(raw), c.Head.String()) {
+			t.Errorf("it answers with %s", raw)
+		}
+	}
+	if faults := strings.Join(s.faults(), "\n"); !strings.Contains(faults, "what happened was rewritten") {
+		t.Errorf("verify says %q", faults)
+	}
+}
