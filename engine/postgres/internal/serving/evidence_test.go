@@ -66,6 +66,8 @@ type keeping struct {
 	served serve.Proving
 	stop   func() // looks and signs no more, as a process that stands still
 	closed bool
+
+	namespace string // of its calls
 }
 
 func (s *stand) openStore() *postgres.Store {
@@ -89,7 +91,13 @@ func (s *stand) open() *keeping {
 
 func (s *stand) tryOpen(o evidence.Options) (*keeping, error) {
 	s.Helper()
-	k := &keeping{t: s.T, store: s.openStore()}
+	return s.keep(s.openStore(), o)
+}
+
+// keep has a process keep the evidence of a store that it has open.
+func (s *stand) keep(store *postgres.Store, o evidence.Options) (*keeping, error) {
+	s.Helper()
+	k := &keeping{t: s.T, store: store}
 	k.served = serving.Served(k.store)
 	var err error
 	if k.Keeper, err = evidence.OpenShared(s.Context(), k.served, k.served.Tables(), o); err != nil {
@@ -124,6 +132,7 @@ func (k *keeping) close() {
 func (k *keeping) append() tga.ID {
 	k.t.Helper()
 	b := storetest.New(k.t)
+	b.Namespace = k.namespace
 	lease, err := k.store.Acquire(k.t.Context(), b.TraceID)
 	if err == nil {
 		_, err = k.store.Append(k.t.Context(), lease, b.Begin(""))

@@ -22,6 +22,7 @@ import (
 	"github.com/tgad/tgad/engine/postgres/internal/serving"
 	"github.com/tgad/tgad/internal/evidence/checkpoint"
 	"github.com/tgad/tgad/internal/evidence/witness"
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -74,6 +75,9 @@ func TestTilesOfALargeTree(t *testing.T) {
 	}
 	a.close()
 	for _, taken := range []string{"", "level = 0 AND number = 200", "level = 1"} {
+		if taken != "" && taken != "level = 1" && !serial.Whole() {
+			continue
+		}
 		if taken != "" {
 			s.exec("DELETE FROM tgad.tiles WHERE shard = $1 AND "+taken, s.shard)
 		}

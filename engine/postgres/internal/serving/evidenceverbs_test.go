@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/engine/postgres"
+	"github.com/tgad/tgad/engine/postgres/internal/pgserver"
 	"github.com/tgad/tgad/internal/evidence"
 	"github.com/tgad/tgad/internal/evidence/bundle"
 	"github.com/tgad/tgad/internal/evidence/checkpoint"
@@ -184,10 +186,8 @@ func TestEvidenceOverTheSocket(t *testing.T) {
 // TestSignersAreKilled: daemons that have the key are killed and stopped at random under load. There is one line of
 // checkpoints, a monitor that asks any of them sees nothing taken back, and each receipt verifies.
 func TestSignersAreKilled(t *testing.T) {
-	rounds := 2
-	if serial.Whole() {
-		rounds = 60
-	}
+	serial.Long(t)
+	const rounds = 60
 	f, key := newSigning(t, "", "")
 	var mu sync.Mutex
 	daemons := []*daemon{f.start("a"), f.start("b"), f.start("c")}
@@ -211,9 +211,6 @@ func TestSignersAreKilled(t *testing.T) {
 				short, cancel := context.WithTimeout(ctx, 5*time.Second)
 				res, err := all[rand.N(len(all))].Call(short, call("charge", fmt.Sprint("w", w, " ", i)))
 				cancel()
-				if !serial.Whole() {
-					time.Sleep(50 * time.Millisecond)
-				}
 				if err == nil && res.State == tga.Completed {
 					calls.Add(1)
 					traces <- res.TraceID
@@ -257,12 +254,7 @@ func TestSignersAreKilled(t *testing.T) {
 	s := &stand{T: t, dsn: f.url, shard: f.shard, lease: lease}
 	s.options.Signer = signerOf(t, filepath.Join(filepath.Dir(f.outside), "key"))
 	last := daemons[0]
-	n := 0
 	for id := range traces {
-		n++
-		if !serial.Whole() && n > 20 {
-			continue
-		}
 		until(t, "the receipt is whole", func() bool {
 			r, err := last.Proofs().Receipt(t.Context(), id)
 			if err != nil {
@@ -373,4 +365,39 @@ func signedDirectory(t *testing.T, dir string, o evidence.Options) (tga.ID, []by
 		t.Fatal(err)
 	}
 	return b.TraceID, raw
+}
+
+// TestEvidenceMovesWithItsStore: a store moves to another shard while a process signs for it. The process goes on there with the
+// same tree, and nothing that was signed is contradicted.
+func TestEvidenceMovesWithItsStore(t *testing.T) {
+	serial.Long(t)
+	one, two := twoShards(t)
+	s := newStandAt(t, pgserver.DSN(one), 1)
+	s.lease = time.Second
+	shards, err := postgres.OpenShards(t.Context(), s.dsn, postgres.Options{Lease: s.lease})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := shards.Store(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := s.keep(store, s.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.namespace = "a"
+	id := k.append()
+	k.covered(2)
+	pg(t, "two", "move", "a", "--from", pgserver.DSN(one), "--to", pgserver.DSN(two))
+	next := k.append()
+	k.covered(4)
+	for _, id := range []tga.ID{id, next} {
+		k.proved(id, s.options.Signer.Public)
+	}
+	pg(t, "one", "move", "a", "--from", pgserver.DSN(two), "--to", pgserver.DSN(one))
+	next = k.append()
+	k.covered(6)
+	k.proved(next, s.options.Signer.Public)
+	k.close()
 }
