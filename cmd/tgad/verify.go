@@ -3,16 +3,19 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
 func (a *app) verify() *cobra.Command {
-	return &cobra.Command{
+	var url string
+	c := &cobra.Command{
 		Use:   "verify [DIR | FILE | TRACE]",
 		Short: "Verify the log against its digests; exits 3 if it was altered or damaged",
 		Long: `verify recomputes every digest and link, and names the trace, the sequence number and
@@ -22,12 +25,23 @@ both digests of what disagrees:
   FILE   a sealed segment or an export; neither needs a store or a daemon.
   TRACE  one trace of the daemon's store.
 
-Without an argument it is the store that --data names, else the daemon's. Nothing is
-written or repaired. What is sealed under a key that cannot be had is not verified, and
-verify says of how much that is so; that a key ring lacks keys is a fault.`,
+Without an argument it is the store that --data names, else the daemon's. With --store
+postgres://… it is a store in a database, whether or not a daemon serves it: the program
+tgad-postgres does it. Nothing is written or repaired. What is sealed under a key that cannot
+be had is not verified, and verify says of how much that is so; that a key ring lacks keys is
+a fault.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
+			if url != "" {
+				if len(args) > 0 {
+					return cli.Usagef("--store and %s: name one of them", args[0])
+				}
+				if err := config.CheckStoreURL(url); err != nil {
+					return cli.Usagef("--store: %s", err)
+				}
+				return cli.Postgres.Exec("verify --store postgres://…", os.Args[1:])
+			}
 			if dir := a.store(); len(args) == 0 && dir != "" {
 				if a.data != "" && a.socketNamed() {
 					return errTwoPlaces
@@ -54,6 +68,8 @@ verify says of how much that is so; that a key ring lacks keys is a fault.`,
 			return a.Verdict(v)
 		},
 	}
+	c.Flags().StringVar(&url, "store", "", "the `URL` of a store in a database, without a password")
+	return c
 }
 
 func (a *app) verifyOpen(ctx context.Context, trace tga.ID) error {

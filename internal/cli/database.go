@@ -42,7 +42,7 @@ func (d Database) Run(program string) int {
 	root.PersistentFlags().BoolVar(&s.JSON, "json", false, "print one JSON object a line")
 	root.PersistentFlags().BoolVar(&s.Progress, "progress", false, "show how far long work is, on stderr; a terminal shows it without")
 	root.PersistentFlags().StringVar(&socket, "socket", DefaultSocket(), "the daemon's socket (or $TGAD_SOCKET)")
-	root.AddCommand(Serve(s, &socket, d.Open), d.pg(s), d.copyStore(s), Commands(s))
+	root.AddCommand(Serve(s, &socket, d.Open), d.pg(s), d.copyStore(s), d.verify(s), Commands(s))
 	ArgsAreUsage(root)
 	NarrowHelp(root)
 	root.SetArgs(os.Args[1:])

@@ -104,6 +104,12 @@ func (s *Streams) verifyStore(ctx context.Context, dir string, conf *config.Conf
 	if err != nil {
 		return v, v.found(err)
 	}
+	v.take(report)
+	return v, nil
+}
+
+// take takes what was found in a store into the verdict.
+func (v *Verdict) take(report engine.Report) {
 	v.Traces, v.Entries, v.Notes, v.Unread = report.Traces, report.Entries, report.Notes, report.Unread
 	for _, p := range report.Problems {
 		f := FailureOf(p.Err)
@@ -116,7 +122,6 @@ func (s *Streams) verifyStore(ctx context.Context, dir string, conf *config.Conf
 		v.fault(f)
 	}
 	v.OK = len(v.Faults) == 0
-	return v, nil
 }
 
 // found takes an error that is what the verification was looking for into the verdict;

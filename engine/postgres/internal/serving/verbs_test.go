@@ -92,6 +92,8 @@ func TestVerbsAgainstEachDaemon(t *testing.T) {
 	v.says(0, "proved", "evidence", "verify", file, "--key", key)
 	v.says(0, "nothing was taken back", "monitor", "--key", key, "--state", filepath.Join(f.dir, "monitor"), "--once", "--against", f.outside)
 	v.says(1, "the store is not frozen", "unfreeze", "--accept-loss")
+	v.says(0, "ok", "verify", "--store", f.url, "--config", f.config)
+	v.says(2, "name one of them", "verify", file, "--store", f.url)
 
 	shim(t, tgad, a, b)
 	backToADirectory(t, tgad, v)
