@@ -231,7 +231,7 @@ func (q operating) unfreeze() (any, error) {
 		return q.d.keeper.Accept(q.peer.name())
 	}
 	steps := []func() error{unfreeze, accept} // should the process die in between, the next open freezes the store for it once more
-	if q.d.can.tables != nil && m.AcceptLoss && q.d.db.Stats().Frozen != "" {
+	if q.d.can.proving != nil && m.AcceptLoss && q.d.db.Stats().Frozen != "" {
 		steps = []func() error{accept, unfreeze} // another process would freeze the store again before this one has said what is accepted
 	}
 	for _, step := range steps {

@@ -29,9 +29,9 @@ func (d *Daemon) openEvidence(o Options) error {
 	if err != nil {
 		return err
 	}
-	if d.can.tables != nil { // without a key it answers from what others signed
+	if d.can.proving != nil {
 		options.Logger = o.Logger
-		d.keeper, err = evidence.OpenShared(d.life, d.can.proofs, d.can.tables, options)
+		d.keeper, err = d.can.proving.Keep(d.life, options)
 		return err
 	}
 	if !ok {
@@ -93,7 +93,7 @@ func (q *request) grew() error {
 	if err := k.Check(q.r.Context(), s); err != nil {
 		return err
 	}
-	if own, err := evidence.ParseSeen(k.Seen()); q.d.can.tables != nil && (err != nil || own.Size < s.Size) {
+	if own, err := evidence.ParseSeen(k.Seen()); q.d.can.proving != nil && (err != nil || own.Size < s.Size) {
 		q.w.Header().Set(wire.HeaderCheckpoint, text) // another process has told of more: the client is not to forget it
 	}
 	return nil

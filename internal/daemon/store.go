@@ -52,7 +52,7 @@ type powers struct {
 	archive archive
 	frozen  thawing
 	proofs  evidence.Store
-	tables  evidence.Tables // where the evidence lies; nil is beside the files of the store
+	proving Proving // where the store keeps its evidence itself
 	shared  Shared
 }
 
@@ -86,7 +86,8 @@ type Shared interface {
 type Proving interface {
 	evidence.Store
 	thawing
-	Tables() evidence.Tables
+	// Keep opens what keeps the evidence. Without a key it answers from what other processes signed.
+	Keep(ctx context.Context, o evidence.Options) (*evidence.Keeper, error)
 }
 
 // powersOf finds what a store can.
@@ -95,7 +96,7 @@ func powersOf(s Store) (p powers) {
 		p.archive, p.frozen, p.proofs = dir, dir, dir.DB
 	}
 	if x, ok := s.(Proving); ok {
-		p.frozen, p.proofs, p.tables = x, x, x.Tables()
+		p.frozen, p.proofs, p.proving = x, x, x
 	}
 	p.shared, _ = s.(Shared)
 	return p

@@ -107,7 +107,7 @@ func (k *Keeper) Accept(who string) error {
 		if err := k.shared.beforeAccept(); err != nil {
 			return err
 		}
-		defer k.shared.turn.Unlock()
+		defer k.shared.afterAccept()
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -92,7 +92,7 @@ type Keeper struct {
 	tree   grove
 	file   notes
 	first  string  // public, of the key that signed first
-	shared *shared // nil for a store that this process has alone
+	shared sharing // nil for a store that this process has alone
 	places []*place
 
 	following sync.Mutex // of who appends to the tree
@@ -204,7 +204,7 @@ func (k *Keeper) leaves(ctx context.Context, after, end uint64) iter.Seq2[tree.L
 // end is how far the log is known to reach.
 func (k *Keeper) end() uint64 {
 	if k.shared != nil {
-		return max(k.store.Cursor(), k.shared.end.Load())
+		return max(k.store.Cursor(), k.shared.known())
 	}
 	return k.store.Cursor()
 }
@@ -330,7 +330,7 @@ func (k *Keeper) handOut(ctx context.Context, raw []byte, size int64) error {
 	}
 	cosigned := k.push(ctx, raw)
 	if k.shared != nil && ctx.Err() == nil {
-		k.shared.handed = size
+		k.shared.handedOut(size)
 	}
 	if len(cosigned) == 0 || bytes.Contains(raw, cosigned) {
 		return nil
@@ -360,7 +360,7 @@ func (k *Keeper) keep(raw []byte, size int64) error {
 	}
 	k.adopt(raw, size)
 	if k.shared != nil {
-		k.shared.known.Store(k.shared.last.Number)
+		k.shared.answers()
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -97,7 +97,7 @@ func (k *Keeper) ask(ctx context.Context, p *place) error {
 }
 
 // mayShow says whether a checkpoint may be signed that is kept nowhere, to show it to a place.
-func (k *Keeper) mayShow() bool { return k.shared == nil || k.shared.epoch.Load() != 0 }
+func (k *Keeper) mayShow() bool { return k.shared == nil || k.shared.mayShow() }
 
 // refusal is what a place knows that refused a checkpoint for what it has seen before.
 func (k *Keeper) refusal(ctx context.Context, err error) (f finding, refused bool) {

@@ -44,7 +44,7 @@ type shared struct {
 	end   atomic.Uint64 // of the order, when it was asked for last
 
 	last    Note         // the newest that is known
-	known   atomic.Int64 // its number, for who has not the turn
+	newestN atomic.Int64 // its number, for who has not the turn
 	newest  []byte
 	others  [][]byte
 	handed  int64 // size of the checkpoint that the places outside were given last
@@ -60,7 +60,8 @@ func OpenShared(ctx context.Context, store Store, tables Tables, o Options) (*Ke
 	signs := o.Signer.Public != ""
 	o = o.withDefaults()
 	k := &Keeper{opts: o, store: store, log: o.Logger, grown: make(chan struct{})}
-	s := &shared{k: k, tables: tables, signs: signs, tiles: tilesOf{context.WithoutCancel(ctx), k, tables}}
+	s := &shared{k: k, tables: tables, signs: signs, tiles: tilesOf{ctx: context.WithoutCancel(ctx), tables: tables}}
+	s.tiles.s = s
 	k.shared, k.file, k.tree = s, s, &swapped{}
 	for _, t := range o.Places {
 		k.places = append(k.places, &place{Target: t, log: o.Logger})
@@ -132,7 +133,7 @@ func (s *shared) load(ctx context.Context) error {
 	if err := s.k.readKept(); err != nil {
 		return err
 	}
-	s.known.Store(s.last.Number)
+	s.newestN.Store(s.last.Number)
 	return nil
 }
 
@@ -301,26 +302,33 @@ func (s *shared) look(ctx context.Context) error {
 // Refresh has this process know at least of what any other one has answered with: who asks two processes in turn must not
 // take the second for a store that was put back. It asks the tables, and waits only where there is something new.
 func (k *Keeper) Refresh(ctx context.Context) error {
-	s := k.shared
-	if s == nil {
+	if k.shared == nil {
 		return nil
 	}
-	got, err := s.tables.Notes(ctx, s.known.Load()+1, 1)
+	return k.shared.refresh(ctx)
+}
+
+func (s *shared) refresh(ctx context.Context) error {
+	got, err := s.tables.Notes(ctx, s.newestN.Load()+1, 1)
 	if err != nil || len(got) == 0 {
 		return err
 	}
 	s.turn.Lock()
 	defer s.turn.Unlock()
 	switch {
-	case k.first == "":
-		err = s.load(ctx)
+	case s.k.first == "":
+		return s.load(ctx)
 	case s.unsure:
-		err = s.reload(ctx)
-	default:
-		err = s.catchUp(ctx)
+		return s.reload(ctx)
 	}
-	return err
+	return s.catchUp(ctx)
 }
+
+func (s *shared) known() uint64        { return s.end.Load() }
+func (s *shared) mayShow() bool        { return s.epoch.Load() != 0 }
+func (s *shared) answers()             { s.newestN.Store(s.last.Number) }
+func (s *shared) handedOut(size int64) { s.handed = size }
+func (s *shared) afterAccept()         { s.turn.Unlock() }
 
 // catchUp takes over the notes that others kept since.
 func (s *shared) catchUp(ctx context.Context) error {
@@ -344,7 +352,7 @@ func (s *shared) catchUp(ctx context.Context) error {
 			if err := s.k.readKept(); err != nil {
 				return err
 			}
-			s.known.Store(n.Number)
+			s.newestN.Store(n.Number)
 			continue
 		}
 		s.newest = n.Text
@@ -355,7 +363,7 @@ func (s *shared) catchUp(ctx context.Context) error {
 		if c, err := checkpoint.Unverified(n.Text); err == nil && agrees {
 			s.k.adopt(n.Text, c.Size)
 		}
-		s.known.Store(n.Number) // last: who finds it known answers with it
+		s.newestN.Store(n.Number) // last: who finds it known answers with it
 	}
 	return nil
 }

@@ -96,7 +96,7 @@ func (s *shared) Close() error { return nil }
 // tilesOf is what a [tree.Tiled] reads from.
 type tilesOf struct {
 	ctx    context.Context
-	k      *Keeper
+	s      *shared
 	tables Tables
 }
 
@@ -119,7 +119,7 @@ func (t tilesOf) Leaf(number int64) (tlog.Hash, error) {
 
 // Leaves implements [tree.Tiles].
 func (t tilesOf) Leaves(first int64, most int) (out []tlog.Hash, err error) {
-	for l, err := range t.k.shared.leaves(t.ctx, uint64(first), uint64(first)+uint64(most)) {
+	for l, err := range t.s.leaves(t.ctx, uint64(first), uint64(first)+uint64(most)) {
 		if err != nil {
 			return nil, err
 		}

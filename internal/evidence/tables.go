@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/evidence/checkpoint"
 	"github.com/tgad/tgad/internal/evidence/tree"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -34,6 +36,26 @@ type notes interface {
 	// Newest returns the newest checkpoint, nil where there is none.
 	Newest() []byte
 	Close() error
+}
+
+// sharing is what a keeper asks of [shared]. It is an interface so that a program which opens no such store does not link it.
+type sharing interface {
+	run(ctx context.Context, tick <-chan time.Time)
+	close(ctx context.Context) error
+	refresh(ctx context.Context) error
+	leaves(ctx context.Context, after, end uint64) iter.Seq2[tree.Leaf, error]
+	nextOf(ctx context.Context, id tga.ID, from uint64) (tree.Leaf, error)
+	known() uint64 // end of the order
+	reach(ctx context.Context, size int64) error
+	grown(ctx context.Context) error // is called for each leaf
+	leads(ctx context.Context) bool
+	mayShow() bool
+	has(ctx context.Context, size int64) bool
+	doubt(ctx context.Context, c checkpoint.Checkpoint, why string) (string, error)
+	answers()             // what was kept is answered with
+	handedOut(size int64) // to the places outside
+	beforeAccept() error
+	afterAccept()
 }
 
 // Tables are where the evidence of a store lies that several processes have open. What is there is never changed.

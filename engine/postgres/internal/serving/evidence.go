@@ -14,8 +14,10 @@ import (
 
 var _ daemon.Proving = served{}
 
-// Tables implements [daemon.Proving].
-func (s served) Tables() evidence.Tables { return tables{s.Fleet.Evidence()} }
+// Keep implements [daemon.Proving].
+func (s served) Keep(ctx context.Context, o evidence.Options) (*evidence.Keeper, error) {
+	return evidence.OpenShared(ctx, s, tables{s.Fleet.Evidence()}, o)
+}
 
 // tables are the tables of a store as package evidence asks for them.
 type tables struct{ postgres.Evidence }

@@ -100,7 +100,7 @@ func (s *stand) keep(store *postgres.Store, o evidence.Options) (*keeping, error
 	k := &keeping{t: s.T, store: store}
 	k.served = serving.Served(k.store)
 	var err error
-	if k.Keeper, err = evidence.OpenShared(s.Context(), k.served, k.served.Tables(), o); err != nil {
+	if k.Keeper, err = k.served.Keep(s.Context(), o); err != nil {
 		return nil, errors.Join(err, k.store.Close())
 	}
 	ctx, end := context.WithCancel(context.Background())
