@@ -92,7 +92,7 @@ func TestStaleSignerIsRefused(t *testing.T) {
 		t.Errorf("who signs now: %v", err)
 	}
 	if list, err := x.Notes(bg, 1, 10); err != nil || len(list) != 2 || !strings.Contains(string(list[1].Text), "— b") {
-		t.Errorf("notes: %s, %v", list, err)
+		t.Errorf("notes: %+v, %v", list, err)
 	}
 }
 

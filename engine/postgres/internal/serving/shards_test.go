@@ -15,6 +15,7 @@ import (
 
 	"github.com/tgad/tgad/engine/postgres"
 	"github.com/tgad/tgad/engine/postgres/internal/pgserver"
+	"github.com/tgad/tgad/internal/evidence/checkpoint"
 	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -128,6 +129,8 @@ func TestDaemonServesAllShards(t *testing.T) {
 		break
 	}
 
+	signsNothing(t, f, x, doubts["b"])
+
 	moves(t, f, one, two, x, y, in)
 	if got := query(t, two, "SELECT owner || ' ' || state FROM tgad.placements WHERE store = 1"); got != "two here" {
 		t.Errorf("shard two says that the store of a is %q", got)
@@ -214,6 +217,33 @@ func moves(t *testing.T, f *fleet, one, two *pgserver.Server, x, y *daemon, in f
 	})
 	if n := f.tool.sends("held"); n != 1 {
 		t.Errorf("sent %d times", n)
+	}
+}
+
+// signsNothing: each store has an order of its own. A daemon of all has no proofs, and is refused with a key; one of a store signs.
+func signsNothing(t *testing.T, f *fleet, d *daemon, trace tga.ID) {
+	t.Helper()
+	_, err := d.Proofs().Receipt(t.Context(), trace)
+	wantCode(t, err, tga.NotFound)
+	wantCode(t, d.Unfreeze(t.Context(), true), tga.NotFound)
+	secret, _, err := checkpoint.NewKey("fleet.example")
+	key, file := filepath.Join(f.dir, "key"), filepath.Join(f.dir, "signing.toml")
+	if err == nil {
+		err = checkpoint.CreateKeyFile(key, secret)
+	}
+	raw, rerr := os.ReadFile(f.config)
+	if err == nil {
+		err = rerr
+	}
+	if err == nil {
+		err = os.WriteFile(file, append(raw, fmt.Sprintf("\n[evidence]\nkey_file = %q\n", key)...), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := program("serve", "--store", f.url, "--config", file, "--socket", filepath.Join(f.dir, "signing")).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "a fleet has several: set [store] namespace") {
+		t.Errorf("%v, %s", err, out)
 	}
 }
 
