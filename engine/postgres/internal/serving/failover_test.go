@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/engine/postgres/internal/pgserver"
+	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -74,7 +75,7 @@ func TestServerThatIsAwayIsTold(t *testing.T) {
 }
 
 // TestStandbyIsPromotedUnderDaemons: the primary is killed and its synchronous standby promoted while
-// two daemons serve callers. What was answered is there, and nothing was sent twice.
+// two daemons serve callers. What was answered is there, and nothing was sent twice. What was signed is there too, and they go on from it.
 func TestStandbyIsPromotedUnderDaemons(t *testing.T) {
 	primary := newServer(t)
 	standby, err := primary.NewStandby(filepath.Join(filepath.Dir(primary.Dir), "b"), "b")
@@ -85,8 +86,9 @@ func TestStandbyIsPromotedUnderDaemons(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := newFleet(t, pgserver.DSN(primary, standby), "")
+	f, key := newSigning(t, pgserver.DSN(primary, standby), "")
 	daemons := []*daemon{f.start("a"), f.start("b")}
+	m := follow(t, key, func() []*client.Client { return []*client.Client{daemons[0].Client, daemons[1].Client} })
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var mu sync.Mutex
@@ -111,6 +113,12 @@ func TestStandbyIsPromotedUnderDaemons(t *testing.T) {
 		return len(answered)
 	}
 	until(t, "calls are answered", func() bool { return count() > 20 })
+	until(t, "a checkpoint is signed", func() bool {
+		_, err := m.Step(t.Context())
+		size, _ := m.Seen()
+		return err == nil && size > 0
+	})
+	signed, _ := m.Seen()
 	primary.Kill()
 	before := count()
 	if err := standby.Promote(); err != nil {
@@ -132,5 +140,12 @@ func TestStandbyIsPromotedUnderDaemons(t *testing.T) {
 		}
 	}
 	f.tool.mu.Unlock()
+	until(t, "checkpoints are signed again", func() bool {
+		if _, err := m.Step(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		size, _ := m.Seen()
+		return size > signed
+	})
 	sound(t, daemons[0])
 }
