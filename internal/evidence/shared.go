@@ -81,7 +81,12 @@ func (s *shared) open(ctx context.Context) error {
 		if err := s.k.mayHandOver(); err != nil {
 			return err
 		}
-		if err := s.elect(ctx); err != nil {
+		err := s.elect(ctx)
+		if errors.Is(err, ErrNotSigner) || errors.Is(err, ErrOtherNote) { // another one was faster, and this one answers
+			s.epoch.Store(0)
+			err = s.load(ctx)
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -103,6 +103,13 @@ func (s *stand) keep(store *postgres.Store, o evidence.Options) (*keeping, error
 	if k.Keeper, err = k.served.Keep(s.Context(), o); err != nil {
 		return nil, errors.Join(err, k.store.Close())
 	}
+	k.run()
+	s.Cleanup(k.close)
+	return k, nil
+}
+
+// run looks and signs until stop is called.
+func (k *keeping) run() {
 	ctx, end := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
@@ -113,8 +120,6 @@ func (s *stand) keep(store *postgres.Store, o evidence.Options) (*keeping, error
 		end()
 		<-ended
 	}
-	s.Cleanup(k.close)
-	return k, nil
 }
 
 func (k *keeping) close() {
