@@ -71,3 +71,23 @@ func TestNewerTablesAreRefused(t *testing.T) {
 		t.Errorf("migrate: %v", err)
 	}
 }
+
+// TestFunctionsOfACallKeepTheirPlans: a function in SQL is planned each time that it is called. Those that a
+// governed call asks for are in plpgsql, which keeps plans.
+func TestFunctionsOfACallKeepTheirPlans(t *testing.T) {
+	seldom := map[string]bool{"first_trace": true, "newest": true, "resign": true}
+	dsn, _ := database(t)
+	rows, err := connect(t, dsn).Query(bg, "SELECT p.proname FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang WHERE p.pronamespace = 'tgad'::regnamespace AND l.lanname = 'sql'")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(names) == 0 {
+		t.Fatalf("%v, %v", names, err)
+	}
+	for _, name := range names {
+		if !seldom[name] {
+			t.Errorf("function %s is in SQL", name)
+		}
+	}
+}
