@@ -53,7 +53,7 @@ func TestSpeedOfWhatIsWrong(t *testing.T) {
 		"idle":      "the answer to load says of no call",
 		"of before": "op \"load\" is none of serve, start, call and status",
 	} {
-		if _, err := speedOf(t, name); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := speedOf(t, name); err == nil || !strings.Contains(err.Error(), want) || strings.Count(err.Error(), "\n") > 0 {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
