@@ -35,7 +35,7 @@ type step struct {
 type steps []*step
 
 func (s *step) appended() chain.Appended {
-	out := chain.Appended{Head: s.after.Head, Notes: s.notes}
+	out := chain.Appended{Head: s.after.Head, Notes: s.notes, Trace: s.after}
 	if len(s.entries) > 0 {
 		out.Entries = make([]tga.LogEntry, 0, len(s.entries))
 	}

@@ -267,6 +267,7 @@ const maxAskers = 1000
 func (cs *confirmations) onTrace(ctx context.Context, l *loop, id tga.ID, f func(chain.Lease) error) error {
 	switch id {
 	case l.lease.TraceID:
+		l.trace = nil // f appends to it
 		return f(l.lease)
 	case l.origin.TraceID:
 		return f(l.origin)

@@ -108,7 +108,7 @@ func (fs *finishes) withPermit(ctx context.Context, trace tga.ID, permit Permit)
 	if err != nil {
 		return nil, issued{}, err
 	}
-	t, err := fs.store.Load(ctx, trace)
+	t, err := l.known(ctx)
 	if err == nil {
 		if t.Call != nil {
 			l.whole = fs.redact.held.of(trace)

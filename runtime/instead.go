@@ -35,7 +35,7 @@ type stands struct {
 // which the key was reserved for.
 func (s *stands) lead(ctx context.Context, req *BeginRequest) error {
 	for req.Key != "" {
-		record, err := s.store.Record(ctx, req.ledgerKey())
+		record, err := req.record(ctx, s.store)
 		if err != nil || record == nil {
 			return err
 		}
@@ -73,8 +73,7 @@ func (s *stands) leadNew(ctx context.Context, req *Request, given bool) error {
 	if req.Key == "" {
 		return nil
 	}
-	b := BeginRequest{Request: *req}
-	record, err := s.store.Record(ctx, b.ledgerKey())
+	record, err := req.record(ctx, s.store)
 	if err != nil || record == nil {
 		return err
 	}
@@ -86,6 +85,7 @@ func (s *stands) leadNew(ctx context.Context, req *Request, given bool) error {
 			return err
 		}
 	}
+	b := BeginRequest{Request: *req}
 	if b.Args, err = s.mint.canonicalArgs(req.Args); err != nil {
 		return err
 	}
@@ -96,7 +96,21 @@ func (s *stands) leadNew(ctx context.Context, req *Request, given bool) error {
 	return nil
 }
 
-func (req *BeginRequest) ledgerKey() ledger.Key {
+// record returns the ledger record of the request's key, and remembers a key that was never used:
+// until the append that reserves it, which compares, nobody has to look for it again.
+func (req *Request) record(ctx context.Context, store Store) (*ledger.Record, error) {
+	key := req.ledgerKey()
+	if req.unused == key {
+		return nil, nil
+	}
+	record, err := store.Record(ctx, key)
+	if err == nil && record == nil {
+		req.unused = key
+	}
+	return record, err
+}
+
+func (req *Request) ledgerKey() ledger.Key {
 	return ledger.Key{Namespace: firstOf(req.Namespace, tga.DefaultNamespace), Server: req.Server, Tool: req.Tool, Key: req.Key}
 }
 

@@ -136,8 +136,7 @@ func retryOf(ctx context.Context, store Store, req *Request) (tga.ID, error) {
 	if !req.Retry || req.Key == "" {
 		return tga.ID{}, nil
 	}
-	key := ledger.Key{Namespace: firstOf(req.Namespace, tga.DefaultNamespace), Server: req.Server, Tool: req.Tool, Key: req.Key}
-	record, err := store.Record(ctx, key)
+	record, err := req.record(ctx, store)
 	if err != nil || record == nil || record.Status != ledger.Settled || record.Class != ledger.ClassRetryable {
 		return tga.ID{}, err
 	}

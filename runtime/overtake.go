@@ -85,7 +85,7 @@ func (rt *Runtime) drive(ctx context.Context, l *loop) error {
 		return err
 	}
 	if late := l.effect; late != nil && now.effect != nil && late.Digest != now.effect.Digest {
-		t, err := rt.store.Load(ctx, l.lease.TraceID)
+		t, err := now.known(ctx)
 		if err != nil {
 			return err
 		}
@@ -95,7 +95,7 @@ func (rt *Runtime) drive(ctx context.Context, l *loop) error {
 			return err
 		}
 	}
-	l.head, l.state, l.staged = now.head, now.state, nil
+	l.head, l.trace, l.state, l.staged = now.head, now.trace, now.state, nil
 	l.call, l.effect = now.call, now.effect
 	return nil
 }

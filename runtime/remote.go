@@ -271,7 +271,7 @@ func (bs *begins) open(ctx context.Context, req BeginRequest, own *ownBegin) (*l
 		return nil, err
 	}
 	if req.Key != "" {
-		record, err := bs.store.Record(ctx, req.ledgerKey())
+		record, err := req.record(ctx, bs.store)
 		if err != nil {
 			return nil, err
 		}
@@ -344,7 +344,7 @@ func sameRequest(store Store, req Request, record *ledger.Record) error {
 // same answers a repeated Begin whose attempt is still the newest and open, and may
 // still be sent.
 func (bs *begins) same(ctx context.Context, l *loop) (Begun, bool, error) {
-	t, err := bs.store.Load(ctx, l.lease.TraceID)
+	t, err := l.known(ctx)
 	if err != nil || t.Call == nil {
 		return Begun{}, false, err
 	}

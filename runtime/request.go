@@ -51,6 +51,8 @@ type Request struct {
 
 	whole []byte   // canonical arguments, where Args is what a Redactor left of them
 	own   tga.Meta // the runtime's own names: of a retry, a compensation, a derived key
+	// unused is the key that was looked for while this call was begun, and that was never used.
+	unused ledger.Key
 }
 
 // Result says where a call stands. A FAILED or DENIED trace is a result, not an

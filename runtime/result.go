@@ -5,6 +5,7 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // results reads from the store where traces stand, and runs none.
@@ -23,12 +24,17 @@ func (l *loop) partial() Result {
 }
 
 func (rs *results) of(ctx context.Context, id tga.ID) (Result, error) {
-	ctx = context.WithoutCancel(ctx)
-	t, err := rs.store.Load(ctx, id)
+	t, err := rs.store.Load(context.WithoutCancel(ctx), id)
 	if err != nil {
 		return Result{TraceID: id}, err
 	}
-	r := Result{TraceID: id, State: t.Head.State, Seq: t.Head.Seq, Digest: t.Head.Digest}
+	return rs.from(ctx, t)
+}
+
+// from is what a trace says, which was read or has just been appended to.
+func (rs *results) from(ctx context.Context, t *chain.Trace) (r Result, err error) {
+	ctx, id := context.WithoutCancel(ctx), t.ID
+	r = Result{TraceID: id, State: t.Head.State, Seq: t.Head.Seq, Digest: t.Head.Digest}
 	if t.Decision != nil {
 		r.Rationale = t.Decision.Decision.Rationale
 	}

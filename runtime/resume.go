@@ -44,7 +44,7 @@ func (ts *traces) loopOf(lease chain.Lease, t *chain.Trace) (*loop, error) {
 	p := t.Request.Request.Proposal
 	l := &loop{
 		store: ts.store, timers: ts.timers,
-		lease: lease, head: t.Head, state: t.Head.State,
+		lease: lease, head: t.Head, trace: t, state: t.Head.State,
 		policy:  ts.policy(p.ToolServer, p.ToolName).withDefaults(),
 		request: t.Request, decision: t.Decision, call: t.Call, effect: t.Effect,
 		submitter: SubmitterOf(t), asker: SubmitterOf(t), decider: appenderOf(t, tga.DecisionType), sender: Sender(t, ""),

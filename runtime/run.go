@@ -22,7 +22,10 @@ type loop struct {
 	lease  chain.Lease
 	policy Policy
 	head   chain.Head // durable
-	state  tga.State  // after head and staged
+	// trace is the durable trace as this run has read it under its lease, or as its newest append has
+	// left it; nil where that is not known. See [loop.known].
+	trace  *chain.Trace
+	state  tga.State // after head and staged
 	staged []chain.NewArtifact
 
 	request, decision, call, effect *tga.Artifact      // durable or staged
@@ -64,6 +67,9 @@ type loop struct {
 	span string
 	// looks counts how often the key changed between the look at it and the append.
 	looks int
+	// unused is the key that was looked for just before this run, and that was never used; see
+	// [loop.record].
+	unused ledger.Key
 	// supervised is set where the rules were asked about the request in this run, and
 	// nothing was waited for since.
 	supervised bool
@@ -166,7 +172,7 @@ func (rt *Runtime) reserve(ctx context.Context, l *loop) error {
 	if err != nil {
 		return err
 	}
-	record, err := rt.store.Record(ctx, key)
+	record, err := l.record(ctx, key)
 	if err != nil {
 		return err
 	}
@@ -429,8 +435,29 @@ func (l *loop) append(ctx context.Context, b chain.Batch) error {
 	if err != nil {
 		return err
 	}
-	l.head = done.Head
+	l.head, l.trace = done.Head, done.Trace
 	return nil
+}
+
+// known is the trace as this run knows it. Nobody else appends to it while the lease is held; of
+// what is appended once the lease was overtaken, this run knows nothing, and what it answers is
+// true as of its own last append.
+func (l *loop) known(ctx context.Context) (*chain.Trace, error) {
+	if l.trace != nil {
+		return l.trace, nil
+	}
+	return l.store.Load(ctx, l.lease.TraceID)
+}
+
+// record returns the ledger record of the call's key. A key that was looked for just before, and
+// that was never used, is not looked for again: the append that reserves it compares, and is
+// refused where another was faster. Then the record is read.
+func (l *loop) record(ctx context.Context, key ledger.Key) (*ledger.Record, error) {
+	unused := l.unused
+	if l.unused = (ledger.Key{}); unused == key {
+		return nil, nil
+	}
+	return l.store.Record(ctx, key)
 }
 
 // codeOr returns the code in err's chain, or code.

@@ -194,7 +194,11 @@ func (rt *Runtime) settled(ctx context.Context, l *loop, wasTerminal bool) (Resu
 			return l.partial(), err
 		}
 	}
-	res, err := rt.results.of(ctx, l.lease.TraceID)
+	t, err := l.known(context.WithoutCancel(ctx))
+	if err != nil {
+		return l.partial(), err
+	}
+	res, err := rt.results.from(ctx, t)
 	res.Replayed, res.Confirmation = wasTerminal || !res.ServedFrom.IsZero(), l.confirmation
 	if l.answer != nil && !res.Replayed {
 		res.Value, res.Redacted = l.answer, false // who waited for the tool gets what it said
@@ -268,6 +272,9 @@ func (rt *Runtime) open(ctx context.Context, lease chain.Lease, req Request, giv
 	if err := rt.admission.admit(ctx, request, l.whole, l.callID, request.Meta.String(tga.MetaExecutor) == tga.AttemptExternal); err != nil {
 		return nil, err
 	}
+	if l.unused = req.unused; l.unused == key {
+		return l, nil
+	}
 	record, err := rt.store.Record(ctx, key)
 	if err != nil {
 		return nil, err
@@ -279,6 +286,9 @@ func (rt *Runtime) open(ctx context.Context, lease chain.Lease, req Request, giv
 	}
 	if err := sameSubject(ctx, rt.store, key.Key, request.Meta.String(tga.MetaSubject), record); err != nil {
 		return nil, err
+	}
+	if record == nil {
+		l.unused = key
 	}
 	return l, nil
 }

@@ -156,7 +156,7 @@ func (ps parts) ids() []tga.ID {
 }
 
 func (p *part) appended() chain.Appended {
-	done := chain.Appended{Head: p.after.Head, Notes: p.notes}
+	done := chain.Appended{Head: p.after.Head, Notes: p.notes, Trace: p.after}
 	for i := range p.entries {
 		done.Entries = append(done.Entries, p.entries[i].LogEntry)
 	}

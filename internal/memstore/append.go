@@ -52,7 +52,7 @@ func (s *Store) Append(_ context.Context, lease chain.Lease, b chain.Batch) (cha
 	}
 	s.attach(b.Attachments)
 	s.tell()
-	done := chain.Appended{Head: first.after.Head, Notes: first.notes}
+	done := chain.Appended{Head: first.after.Head, Notes: first.notes, Trace: first.after}
 	for i := range first.entries {
 		done.Entries = append(done.Entries, first.entries[i].LogEntry)
 	}

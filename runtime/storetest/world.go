@@ -73,7 +73,40 @@ func (w *world) append(b *Builder, batch chain.Batch) chain.Appended {
 	if err != nil {
 		w.Fatalf("append to %v: %v", b.TraceID, err)
 	}
+	w.saysWhatItLeft(b, done)
 	return done
+}
+
+// saysWhatItLeft compares the trace that an append says it has left with the trace that is there.
+func (w *world) saysWhatItLeft(b *Builder, done chain.Appended) {
+	w.Helper()
+	if len(done.Entries) == 0 && len(done.Notes) == 0 && done.Head.Seq == 0 {
+		return // values alone make no trace
+	}
+	t, err := w.s.Load(bg, b.TraceID)
+	if err != nil {
+		w.Fatalf("load %v: %v", b.TraceID, err)
+	}
+	if done.Trace == nil {
+		w.Fatalf("append to %v does not say what it left", b.TraceID)
+	}
+	if diff := cmp.Diff(whatIsSaid(t), whatIsSaid(done.Trace)); diff != "" {
+		w.Errorf("append to %v says that it left another trace than is there (-there +said):\n%s", b.TraceID, diff)
+	}
+}
+
+// whatIsSaid is a trace as values that compare.
+func whatIsSaid(t *chain.Trace) map[string]any {
+	said := map[string]any{
+		"ids": []tga.ID{t.ID, t.PlanID}, "namespace": t.Namespace, "deadline": t.Deadline, "head": t.Head,
+		"note head": t.NoteHead, "entries": fmt.Sprint(t.Entries), "notes": fmt.Sprint(t.Notes), "documents": fmt.Sprint(t.Documents),
+	}
+	for name, a := range map[string]*tga.Artifact{"request": t.Request, "decision": t.Decision, "call": t.Call, "effect": t.Effect} {
+		if a != nil {
+			said[name] = string(a.Canonical)
+		}
+	}
+	return said
 }
 
 // begun returns a trace whose call is reserved, sent as attempt says.

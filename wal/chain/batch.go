@@ -65,6 +65,7 @@ func Replayed(t *Trace, b Batch) (Appended, bool) {
 		Head:     Head{Seq: last.Seq, Digest: last.Digest, State: last.To},
 		Entries:  slices.Clone(stored), // of the shared fold
 		Replayed: true,
+		Trace:    t,
 	}, true
 }
 

@@ -107,6 +107,9 @@ type Appended struct {
 	Entries  []tga.LogEntry
 	Notes    []tga.Note
 	Replayed bool // the log already had it; nothing was written
+	// Trace is the trace as it is with the append: what a Load right after it returns. The store
+	// keeps it too, so it is read, and never advanced.
+	Trace *Trace
 }
 
 // OpenTrace is an entry of the in-flight index: a trace that is not terminal.
