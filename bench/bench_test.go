@@ -147,7 +147,7 @@ func BenchmarkCallSocket(b *testing.B) {
 				b.Fatal(err)
 			}
 			b.Cleanup(func() { closed(b, tool.srv.Close) })
-			s, err := serve(filepath.Join(b.TempDir(), "daemon"), tool.url, 1<<10, nil)
+			s, err := serve(filepath.Join(b.TempDir(), "daemon"), tool.url, 1<<10, "", nil)
 			if err != nil {
 				b.Fatal(err)
 			}

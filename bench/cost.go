@@ -163,7 +163,7 @@ func measureSocketCost() (best float64, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	s, err := serve(dir, "http://127.0.0.1:1", 1<<10, func(o *engine.Options) {
+	s, err := serve(dir, "http://127.0.0.1:1", 1<<10, "", func(o *engine.Options) {
 		o.FS, o.FirstSegmentBytes, o.LowWaterBytes = vfs.NewMem(), 256<<20, 1
 	})
 	if err != nil {

@@ -79,7 +79,7 @@ func TestSocketIsHeldAgainstTheProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tool.srv.Close()
-	s, err := serve(filepath.Join(t.TempDir(), "daemon"), tool.url, 1<<10, nil)
+	s, err := serve(filepath.Join(t.TempDir(), "daemon"), tool.url, 1<<10, "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -64,9 +64,10 @@ type served struct {
 	done   chan error
 }
 
-// serve runs a daemon on a store in dir, which tune may change; nil leaves it. The socket gets a directory of its own, whose
+// serve runs a daemon on a store in dir, which tune may change; nil leaves it. more is what its configuration has
+// beside what all have. The socket gets a directory of its own, whose
 // path is short enough for a socket's name.
-func serve(dir, toolURL string, size int, tune func(*engine.Options)) (*served, error) {
+func serve(dir, toolURL string, size int, more string, tune func(*engine.Options)) (*served, error) {
 	run, err := os.MkdirTemp("", "tgad")
 	if err != nil {
 		return nil, err
@@ -105,7 +106,7 @@ server = "payments"
 name = "charge"
 licence = "dedupe_key"
 window = "24h"
-`, os.Geteuid(), keys, toolURL))
+%s`, os.Geteuid(), keys, toolURL, more))
 	if err != nil {
 		return nil, err
 	}
@@ -141,15 +142,7 @@ var syncsMetric = regexp.MustCompile(`(?m)^tgad_log_syncs_total (\S+)$`)
 
 // syncs asks the daemon's metrics; 0 where they do not answer.
 func (s *served) syncs() uint64 {
-	hc := http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
-		return net.Dial("unix", s.socket)
-	}, DisableKeepAlives: true}}
-	resp, err := hc.Get("http://" + wire.Host + "/metrics")
-	if err != nil {
-		return 0
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
+	text, err := s.metrics()
 	if err != nil {
 		return 0
 	}

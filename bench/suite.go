@@ -164,6 +164,13 @@ func (s *suite) writes() error {
 	if err := s.farCalls(stores[1<<10]); err != nil {
 		return err
 	}
+	if s.any("seen") {
+		facts, err := s.seen(s.rounds, 2000)
+		if err != nil {
+			return err
+		}
+		s.facts = append(s.facts, facts...)
+	}
 	return s.socket(tool)
 }
 
@@ -211,7 +218,7 @@ func (s *suite) socket(tool *toolServer) error {
 	if !s.any("call_socket", "call_socket_batch", "socket_added") {
 		return nil
 	}
-	d, err := serve(filepath.Join(s.dir, "daemon"), tool.url, 1<<10, nil)
+	d, err := serve(filepath.Join(s.dir, "daemon"), tool.url, 1<<10, "", nil)
 	if err != nil {
 		return err
 	}

@@ -157,6 +157,13 @@ func (q *request) logLines() (any, error) {
 	if follow && q.d.atRest {
 		return nil, errNothingComes
 	}
+	changes, err := q.flag("changes")
+	if err != nil {
+		return nil, err
+	}
+	if changes && !follow {
+		return nil, tga.Errorf(tga.ValidationError, "changes are told to who follows: add follow=1").At("/changes")
+	}
 	if after > newest {
 		// A cursor of another store, or of this one before it lost appends.
 		return nil, tga.Errorf(tga.ValidationError, "the cursor %d is past the newest append, %d", after, newest).At("/after")
@@ -170,8 +177,11 @@ func (q *request) logLines() (any, error) {
 	if after == newest && !follow {
 		return nil, nil
 	}
+	if changes {
+		return nil, s.changes(after)
+	}
 	return nil, q.follow(s, after, func(l chain.Leaf) (bool, error) {
-		m, err := q.logLine(l)
+		m, err := s.logLine(l)
 		if err == nil && m != nil {
 			err = s.line(*m)
 		}
@@ -179,22 +189,52 @@ func (q *request) logLines() (any, error) {
 	})
 }
 
-// logLine is one append, nil where it is not the peer's to see.
-func (q *request) logLine(l chain.Leaf) (*wire.LogLine, error) {
-	ctx := q.r.Context()
-	if !q.peer.all() {
-		if l.Entries == 0 && l.Notes == 0 {
-			return nil, nil // of a working state or a turn, say, which is no trace
+// changesEvery is how often a peer is told at most that the log has changed.
+const changesEvery = 250 * time.Millisecond
+
+// changes tells of appends that the peer may see, many at once and without what they say: the
+// entries of a busy log cost more to read and to write than all of its calls cost to be logged.
+func (s *stream) changes(after uint64) error {
+	q := s.q
+	return q.follow(s, after, func(l chain.Leaf) (bool, error) {
+		if l.Index <= after {
+			return true, nil // told with one before
 		}
-		t, err := q.d.db.Load(ctx, l.TraceID)
-		if err != nil {
-			return nil, err
+		if mine, err := s.sees(l); err != nil || !mine {
+			return true, err
 		}
-		if !q.peer.sees(t.Namespace) {
-			return nil, nil
+		after = q.d.db.Cursor()
+		if err := s.line(wire.LogLine{Cursor: strconv.FormatUint(after, 10)}); err != nil {
+			return false, err
 		}
+		select { // what comes meanwhile is told after it
+		case <-time.After(changesEvery):
+		case <-q.d.drain:
+		case <-q.r.Context().Done():
+		}
+		return true, nil
+	})
+}
+
+// sees says whether an append is the peer's to see.
+func (s *stream) sees(l chain.Leaf) (bool, error) {
+	q := s.q
+	if q.peer.all() {
+		return true, nil
 	}
-	m, err := logLine(ctx, q.d.db, l)
+	if l.Entries == 0 && l.Notes == 0 {
+		return false, nil // of a working state or a turn, say, which is no trace
+	}
+	t, err := q.d.db.Load(q.r.Context(), l.TraceID)
+	return err == nil && q.peer.sees(t.Namespace), err
+}
+
+// logLine is one append, nil where it is not the peer's to see.
+func (s *stream) logLine(l chain.Leaf) (*wire.LogLine, error) {
+	if mine, err := s.sees(l); err != nil || !mine {
+		return nil, err
+	}
+	m, err := logLine(s.q.r.Context(), s.q.d.db, l)
 	return &m, err
 }
 

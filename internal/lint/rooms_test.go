@@ -157,7 +157,7 @@ var rooms = []struct{ path, owns, imports string }{
 	{"clients", `the clients in Python and TypeScript, their tests; what writes their messages and error classes`, ""},
 	{"clients/gen", "", "schemas/tga schemas/wire"},
 	{"fuzz", `fuzz targets; the measurements`, ""},
-	{"bench", "", "internal/commit internal/report bench/internal/load bench/internal/measure engine internal/assemble internal/daemon ledger runtime internal/capability runtime/client runtime/dispatch/httpcall schemas/tga wal wal/chain internal/evidence internal/evidence/bundle internal/evidence/checkpoint internal/ndjson schemas/wire"},
+	{"bench", "", "internal/commit internal/report bench/internal/load bench/internal/measure engine internal/assemble internal/daemon ledger runtime internal/capability runtime/client runtime/dispatch/httpcall schemas/tga wal wal/chain internal/evidence internal/evidence/bundle internal/evidence/checkpoint internal/ndjson internal/ui internal/verify/sqlitecheck schemas/wire"},
 	{"bench/internal/load", "", "bench/internal/measure engine runtime internal/turn internal/turn/message schemas/tga wal/chain"},
 	{"bench/internal/measure", "", ""},
 }

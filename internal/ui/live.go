@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"time"
-
-	"github.com/tgad/tgad/schemas/wire"
 )
 
 // liveEvery is how often a page is told at most that the log has changed, liveLeast how often it is told so
@@ -36,7 +34,7 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for _, err := range s.do.Log(ctx, wire.Newest, true) {
+		for _, err := range s.do.Changes(ctx) {
 			if err != nil {
 				if ctx.Err() == nil {
 					s.opts.Logger.Debug("the log is not followed any more", "error", err)

@@ -39,7 +39,7 @@ type Log interface {
 
 // Daemon is what the view asks of who can change something; [client.Client] has it.
 type Daemon interface {
-	Log(ctx context.Context, after string, follow bool) iter.Seq2[wire.LogLine, error]
+	Changes(ctx context.Context) iter.Seq2[string, error]
 	Resolve(ctx context.Context, trace tga.ID, r runtime.Resolution) (runtime.Result, error)
 	Abandon(ctx context.Context, trace tga.ID, reason string) (runtime.Result, error)
 	Decide(ctx context.Context, trace tga.ID, vote wire.DecideRequest) (runtime.Result, error)

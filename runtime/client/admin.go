@@ -27,12 +27,12 @@ func (c *Client) AppendBatch(ctx context.Context, items []wire.BatchItem) ([]wir
 // Lease takes the lease of a trace for a time; zero means the daemon's default. While
 // another holds it, Lease waits until ctx ends; a ctx without a deadline does not wait.
 func (c *Client) Lease(ctx context.Context, trace tga.ID, ttl time.Duration) (wire.Lease, error) {
-	return c.lease(ctx, trace, "/lease", wire.LeaseRequest{TTLMS: ttl.Milliseconds()})
+	return askLease(ctx, c, trace, "/lease", wire.LeaseRequest{TTLMS: ttl.Milliseconds()})
 }
 
 // Renew puts the end of a lease off.
 func (c *Client) Renew(ctx context.Context, lease wire.Lease, ttl time.Duration) (wire.Lease, error) {
-	return c.lease(ctx, lease.TraceID, "/lease:renew", wire.LeaseRequest{Lease: lease.Lease, TTLMS: ttl.Milliseconds()})
+	return askLease(ctx, c, lease.TraceID, "/lease:renew", wire.LeaseRequest{Lease: lease.Lease, TTLMS: ttl.Milliseconds()})
 }
 
 // Release ends a lease. Releasing one that has ended already has no effect.
@@ -42,7 +42,7 @@ func (c *Client) Release(ctx context.Context, lease wire.Lease) (wire.Released, 
 	return r, err
 }
 
-func (c *Client) lease(ctx context.Context, trace tga.ID, rest string, req wire.LeaseRequest) (wire.Lease, error) {
+func askLease(ctx context.Context, c *Client, trace tga.ID, rest string, req wire.LeaseRequest) (wire.Lease, error) {
 	var l wire.Lease
 	err := c.ask(ctx, post(tracePath(trace, rest), req), &l)
 	return l, err

@@ -112,6 +112,18 @@ func (c *Client) Log(ctx context.Context, after string, follow bool) iter.Seq2[w
 	return stream[wire.LogLine](ctx, c, get("/v1/log", "after", after, "follow", flag(follow)))
 }
 
+// Changes yields a cursor as often as something was appended that the peer may see, at most four
+// times a second, until ctx ends: for who shows the log and asks for what it shows anew. It begins with what comes.
+func (c *Client) Changes(ctx context.Context) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for line, err := range stream[wire.LogLine](ctx, c, get("/v1/log", "after", wire.Newest, "follow", flag(true), "changes", flag(true))) {
+			if !yield(line.Cursor, err) {
+				return
+			}
+		}
+	}
+}
+
 // Export yields the lines of an export, each with its newline and valid until the next. The
 // last is its end: one that breaks off before yields an error, STORE_UNAVAILABLE or what the
 // daemon found.
