@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/audit"
 	"github.com/tgad/tgad/internal/daemon/embed"
@@ -222,6 +224,37 @@ func TestHostileNamesStayInTheirFields(t *testing.T) {
 		}
 		if format == "cef" && (strings.Contains(b.String(), " suser=root") || strings.Count(b.String(), "\nCEF") != 0) {
 			t.Errorf("%s", b.String())
+		}
+	}
+}
+
+// TestOCSFEventsAreOfTheirClass: every event has what the published class asks for and nothing that it
+// does not know, also one of which little is known: of a note, of a call whose request is erased.
+func TestOCSFEventsAreOfTheirClass(t *testing.T) {
+	c := jsonschema.NewCompiler()
+	class, err := c.Compile("testdata/ocsf-1.3-api-activity.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := read(t, calls(t), "")
+	if len(events) < 12 {
+		t.Errorf("%d events", len(events))
+	}
+	erased := audit.Record{ID: "t:1", Cursor: "1", Time: 1700000000123, TraceID: tga.ID{15: 1}, Action: "request", Namespace: "default"}
+	for _, r := range append(events, erased) {
+		var b strings.Builder
+		if err := audit.Write(&b, "ocsf", "v1", &r); err != nil {
+			t.Fatal(err)
+		}
+		event, err := jsonschema.UnmarshalJSON(strings.NewReader(b.String()))
+		if err == nil {
+			err = class.Validate(event)
+		}
+		if err != nil {
+			t.Errorf("%s: %v\n%s", r.Action, err, b.String())
+		}
+		if e := event.(map[string]any); fmt.Sprint(e["type_uid"]) != fmt.Sprintf("%v%02v", e["class_uid"], e["activity_id"]) {
+			t.Errorf("type %v of class %v and activity %v", e["type_uid"], e["class_uid"], e["activity_id"])
 		}
 	}
 }

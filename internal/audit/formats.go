@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"encoding/json"
 	"io"
 	"slices"
@@ -93,6 +94,9 @@ func (r *Record) failed() bool {
 
 type object = map[string]any
 
+// unknown stands for a name that an event must have and nobody knows.
+const unknown = "unknown"
+
 // ocsf is an event of the class API Activity (6003) of OCSF 1.3, of the activity Other: what a tool's
 // call does in the world is not known.
 func ocsf(r *Record, version string) object {
@@ -103,9 +107,18 @@ func ocsf(r *Record, version string) object {
 	case r.Outcome != "":
 		status, statusID = "Success", 1
 	}
-	actor := object{"user": object{"name": r.Caller, "uid": r.Caller}}
+	// Of a call whose request is erased nobody knows caller and tool any more. The class asks for both, and a
+	// receiver may refuse an event with an empty name.
+	actor, api := object{}, object{"operation": cmp.Or(r.Tool, unknown)}
+	if who := r.Caller; who != "" || r.Agent == "" {
+		who = cmp.Or(who, unknown)
+		actor["user"] = object{"name": who, "uid": who}
+	}
 	if r.Agent != "" {
 		actor["app_uid"] = r.Agent
+	}
+	if r.Server != "" {
+		api["service"] = object{"name": r.Server}
 	}
 	e := object{
 		"class_uid": 6003, "class_name": "API Activity", "category_uid": 6, "category_name": "Application Activity",
@@ -116,7 +129,7 @@ func ocsf(r *Record, version string) object {
 			"product": object{"name": "tgad", "vendor_name": "tgad", "version": version},
 		},
 		"actor":        actor,
-		"api":          object{"operation": r.Tool, "service": object{"name": r.Server}},
+		"api":          api,
 		"src_endpoint": object{"name": "unix socket"},
 		"unmapped":     r,
 	}
