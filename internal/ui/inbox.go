@@ -39,8 +39,7 @@ func (s *Server) inbox(w http.ResponseWriter, r *http.Request) {
 	if len(cards) == 0 {
 		cards = []g.Node{h.P(h.Class("say"), h.Text(words.nothing))}
 	}
-	// What changes in the log has the list made anew; ui.js holds that back while somebody is writing.
-	body := h.Div(h.ID("inbox"), g.Attr("hx-get", "/"), g.Attr("hx-trigger", "sse:change"), g.Attr("hx-select", "#inbox"), g.Attr("hx-swap", "outerHTML"), g.Group(cards))
+	body := s.living(r, "inbox", cards...)
 	var down g.Node
 	if err := s.log.Ready(r.Context()); err != nil {
 		down = problem(err)

@@ -110,14 +110,19 @@ func (s *Server) traces(w http.ResponseWriter, r *http.Request) {
 	if q.Newest {
 		order = words.byAge
 	}
-	s.page(w, r, http.StatusOK, words.traces,
-		q.form(r),
+	found := g.Group{
 		g.If(len(rows) == 0 && !more, h.P(h.Class("say"), h.Text(words.empty))),
 		g.If(len(rows) > 0, h.P(h.Class("say"), h.Text(order))),
 		g.If(len(rows) > 0, h.Div(h.Class("wide"), h.Table(
 			h.THead(h.Tr(h.Th(h.Text("Call")), h.Th(h.Text("State")), h.Th(h.Text("Since")), h.Th(h.Text("Tool")), h.Th(h.Text("Key")), h.Th(h.Text("Namespace")))), h.TBody(rows...)))),
 		g.If(more, h.P(h.A(h.Href(q.next(r, last)), h.Text(words.moreCalls)))),
-	)
+	}
+	// A text is looked for in every call that the list has: not twice a second.
+	if q.find != "" || q.Text != "" {
+		s.page(w, r, http.StatusOK, words.traces, q.form(r), found)
+		return
+	}
+	s.page(w, r, http.StatusOK, words.traces, q.form(r), s.living(r, shown, found))
 }
 
 // form asks what the list shows.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	g "maragu.dev/gomponents"
 )
 
 // liveEvery is how often a page is told at most that the log has changed, liveLeast how often it is told so
@@ -12,6 +14,18 @@ const (
 	liveEvery = 500 * time.Millisecond
 	liveLeast = 20 * time.Second
 )
+
+// living is the part of a page that is made anew when the log has changed, without the rest: what somebody
+// writes in a form beside it, and where they have scrolled to, stay. ui.js holds it back while somebody is in it.
+func (s *Server) living(r *http.Request, id string, body ...g.Node) g.Node {
+	if s.opts.ReadOnly {
+		return h.Div(h.ID(id), g.Group(body))
+	}
+	return h.Div(h.ID(id), g.Attr("hx-get", r.URL.RequestURI()), g.Attr("hx-trigger", "sse:change"), g.Attr("hx-select", "#"+id), g.Attr("hx-swap", "outerHTML"), g.Group(body))
+}
+
+// shown is the name of the living part of every page but the inbox.
+const shown = "shown"
 
 // live tells a page, as server-sent events, that the log has changed: it asks for what it shows anew.
 // The browser comes back by itself when this ends, also after the daemon was away.

@@ -133,7 +133,7 @@ func (s *Server) store(w http.ResponseWriter, r *http.Request) {
 		body = append(body, h.H2(h.Text(part.title)), h.Dl(facts...))
 	}
 	body = append(body, each(m), h.H2(h.Text("Evidence")), s.evidence(r, m), h.H2(h.Text("Verification")), s.verification(r), howTried())
-	s.page(w, r, http.StatusOK, words.store, body)
+	s.page(w, r, http.StatusOK, words.store, s.living(r, shown, body...))
 }
 
 // speed is how fast the store is: since somebody looked last, and how long appends take.

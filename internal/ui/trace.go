@@ -62,12 +62,14 @@ func (s *Server) trace(w http.ResponseWriter, r *http.Request) {
 		act = h.Section(h.H2(h.Text(words.whatHappened)), s.settling(r, said.TraceID))
 	}
 	s.page(w, r, http.StatusOK, "Call "+said.TraceID.String(),
-		h.Dl(facts...), act, course(t),
-		h.H2(h.Text("Steps")), steps(t, func(name string, _ []byte) g.Node {
-			return h.A(h.Href("/traces/"+said.TraceID.String()+"/document?pointer="+url.QueryEscape("/"+name)), h.Text(words.download))
-		}),
+		s.living(r, shown,
+			h.Dl(facts...), act, course(t),
+			h.H2(h.Text("Steps")), steps(t, func(name string, _ []byte) g.Node {
+				return h.A(h.Href("/traces/"+said.TraceID.String()+"/document?pointer="+url.QueryEscape("/"+name)), h.Text(words.download))
+			}),
+			h.P(h.Class("dim"), h.Text("head "), h.Code(h.Text(t.Head.Digest.String())), h.Text(" "), rawLink(said.TraceID)),
+		),
 		h.P(h.Button(h.ID("verify"), h.Type("button"), h.Data("raw", "/traces/"+said.TraceID.String()+"/raw"), h.Text("Verify in this browser")), h.Span(h.ID("verdict"), h.Role("status"))),
-		h.P(h.Class("dim"), h.Text("head "), h.Code(h.Text(t.Head.Digest.String())), h.Text(" "), rawLink(said.TraceID)),
 	)
 }
 

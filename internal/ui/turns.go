@@ -31,14 +31,20 @@ func (s *Server) turns(w http.ResponseWriter, r *http.Request) {
 		rows = append(rows, h.Tr(h.Td(turnLink(t.InteractionID)), h.Td(text(t.Agent)), h.Td(text(t.SessionID)), h.Td(h.Textf("%d", t.TurnNumber)),
 			h.Td(h.Span(h.Class("state"), h.Text(standing(t)))), h.Td(when(t.Since)), h.Td(text(t.Reason))))
 	}
+	part := func(body ...g.Node) g.Node { return s.living(r, shown, body...) }
+	if all { // every turn that there was is read for it: not twice a second
+		part = func(body ...g.Node) g.Node { return g.Group(body) }
+	}
 	s.page(w, r, http.StatusOK, words.turns,
 		h.Form(h.Class("filter"), h.Method("get"), h.Action("/turns"),
 			h.Label(h.Input(h.Type("checkbox"), h.Name("all"), h.Value("1"), g.If(all, h.Checked())), h.Text(" finished ones too")),
 			h.Button(h.Type("submit"), h.Text("Show")),
 		),
-		g.If(len(rows) == 0, h.P(h.Class("say"), h.Text(words.noTurns))),
-		g.If(len(rows) > 0, table([]string{"Turn", "Agent", "Session", "Number", "Stands", "Since", "Waits because"}, rows)),
-		g.If(cut, h.P(h.Class("dim"), h.Textf("The newest %d of %d.", maxRows, len(list)))),
+		part(
+			g.If(len(rows) == 0, h.P(h.Class("say"), h.Text(words.noTurns))),
+			g.If(len(rows) > 0, table([]string{"Turn", "Agent", "Session", "Number", "Stands", "Since", "Waits because"}, rows)),
+			g.If(cut, h.P(h.Class("dim"), h.Textf("The newest %d of %d.", maxRows, len(list)))),
+		),
 	)
 }
 
@@ -97,8 +103,8 @@ func (s *Server) turn(w http.ResponseWriter, r *http.Request) {
 		facts = append(facts, fact("work of", turnLink(t.Parent.InteractionID)))
 	}
 	steps := g.Map(t.Steps, s.phase)
-	s.page(w, r, http.StatusOK, "Turn "+id.String(), h.Dl(facts...), h.H2(h.Text("Phases")), h.Ol(h.Class("steps"), steps),
-		h.P(h.Class("dim"), h.Text("head "), h.Code(h.Text(t.Steps[len(t.Steps)-1].Digest.String()))))
+	s.page(w, r, http.StatusOK, "Turn "+id.String(), s.living(r, shown, h.Dl(facts...), h.H2(h.Text("Phases")), h.Ol(h.Class("steps"), steps),
+		h.P(h.Class("dim"), h.Text("head "), h.Code(h.Text(t.Steps[len(t.Steps)-1].Digest.String())))))
 }
 
 // kinds are the marks of a turn's records, by the states of a call that have the same colour.

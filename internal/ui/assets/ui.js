@@ -1,11 +1,13 @@
 "use strict";
-// Somebody is writing: the page is not made anew under their hands.
+// Somebody is writing, choosing or copying: that part of the page is not made anew under their hands.
 document.addEventListener("htmx:beforeRequest", (event) => {
-  const busy = document.activeElement?.closest("#inbox") ||
-    [...document.querySelectorAll("#inbox input[name=why]")].some((i) => i.value !== "");
-  if (event.target.id !== "inbox" || !busy) return;
+  const part = event.target, marked = getSelection();
+  const busy = part.contains(document.activeElement) ||
+    [...part.querySelectorAll("input[name=why]")].some((i) => i.value !== "") ||
+    (marked !== null && !marked.isCollapsed && part.contains(marked.anchorNode));
+  if (!busy) return;
   event.preventDefault();
-  if (document.hidden) lookAside();
+  if (document.hidden && part.id === "inbox") lookAside();
 });
 
 // What waits is remembered by its kind and call. What comes while the page is hidden raises a notification, one for
