@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -42,6 +43,10 @@ func TestKilledDaemonAlarmsNoMonitor(t *testing.T) {
 	if err := errors.Join(follower.Process.Signal(syscall.SIGINT), follower.Wait()); err != nil {
 		t.Errorf("the monitor ended: %v\n%s", err, said.String())
 	}
+	var followed struct{ Checked int }
+	if raw, err := os.ReadFile(state); err != nil || json.Unmarshal(raw, &followed) != nil {
+		t.Errorf("%v: %s", err, raw)
+	}
 	p.end(syscall.SIGTERM) // which signs what is left
 	p.start()
 	out, code := p.run("monitor", "--key", public, "--state", state, "--once", "--json")
@@ -49,5 +54,9 @@ func TestKilledDaemonAlarmsNoMonitor(t *testing.T) {
 	if n, err := fmt.Sscanf(out, `{"appends":%d,"checked":%d}`, &appends, &checked); n != 2 || code != 0 || checked != appends || checked < kills {
 		t.Errorf("exit %d, %v: %s", code, err, out)
 	}
-	t.Logf("%d appends, %d times it could not ask", appends, strings.Count(said.String(), "cannot be asked"))
+	// A daemon that is killed before it has said everything must not keep the monitor where it was.
+	if kills >= 50 && followed.Checked < appends/20 {
+		t.Errorf("of %d appends the monitor had checked %d while the daemon was killed", appends, followed.Checked)
+	}
+	t.Logf("%d appends, %d of them checked meanwhile, %d times it could not ask", appends, followed.Checked, strings.Count(said.String(), "cannot be asked"))
 }

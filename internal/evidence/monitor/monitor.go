@@ -44,7 +44,7 @@ type Options struct {
 	Others []checkpoint.Target
 	// Attested is what the operator says of the tools, for the rule of sends.
 	Attested sends.Attested
-	Page     int64 // appends that are checked at once; 4096
+	Page     int64 // appends that are checked at once, at most; 4096
 	Logger   *slog.Logger
 }
 
@@ -85,6 +85,7 @@ type Monitor struct {
 	lock  io.Closer
 	state state
 
+	most    int64       // appends of the next page: fewer after one that did not come whole
 	book    *sends.Book // of what was checked; nil where it must be read again
 	keysEnd int64       // of the file of keys
 }
@@ -99,7 +100,7 @@ func Open(from Source, o Options) (*Monitor, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	m := &Monitor{opts: o, from: from, log: o.Logger}
+	m := &Monitor{opts: o, from: from, log: o.Logger, most: o.Page}
 	k, err := m.keys()
 	if err != nil {
 		return nil, err
@@ -199,13 +200,17 @@ func (m *Monitor) page(ctx context.Context) error {
 	if err := m.openBook(); err != nil {
 		return err
 	}
+	r, appends, err := m.ask(ctx, m.state.Checked, m.most, m.state.raw())
+	if err != nil {
+		// A store that is killed again and again never gives a long page to its end. Of ever
+		// shorter ones it gives one.
+		m.most = max(m.most/2, 1)
+		return err
+	}
+	m.most = min(2*m.most, m.opts.Page)
 	// Until the state has the page, the book is ahead of it: after an error it is read again.
 	book := m.book
 	m.book = nil
-	r, appends, err := m.ask(ctx, m.state.Checked, m.opts.Page, m.state.raw())
-	if err != nil {
-		return err
-	}
 	first, last := int64(r.From), int64(r.To)
 	if first != m.state.Checked+1 || last < first || last > r.Checkpoint.Size {
 		return m.contradicted(Evidence, nil, "the evidence has appends %d to %d, asked was for those behind %d", first, last, m.state.Checked)

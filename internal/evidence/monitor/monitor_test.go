@@ -34,6 +34,7 @@ type stand struct {
 	end      context.CancelFunc
 	ended    chan struct{}
 	follower *monitor.Monitor
+	most     int64        // it dies where it is asked for more; 0 = never
 	breaks   func() error // what becomes of the next evidence instead
 	skip     int64        // appends that evidence passes over
 	forge    [2]string    // a text that evidence has, and what it says instead
@@ -132,6 +133,9 @@ func (s *stand) Checkpoint(context.Context) ([]byte, [][]byte, error) {
 func (s *stand) Evidence(ctx context.Context, w io.Writer, after, most int64, old []byte) error {
 	if s.breaks != nil {
 		return s.breaks()
+	}
+	if s.most != 0 && most > s.most {
+		return tga.Errorf(tga.StoreUnavailable, "killed")
 	}
 	if s.forge[0] != "" {
 		w = &forger{w, s.forge}
@@ -455,6 +459,43 @@ func TestStateIsOfOneMonitor(t *testing.T) {
 	}
 	s.endMonitor()
 	follow(t, s.monitor(o))
+}
+
+// TestStoreThatKeepsDyingIsFollowed: a store dies before it has said more than seven appends, whenever it is
+// asked. A monitor asks for fewer, gets on, and asks for more again when that comes whole.
+func TestStoreThatKeepsDyingIsFollowed(t *testing.T) {
+	s := signing(t)
+	for seed := uint64(2); seed <= 100; seed++ {
+		s.append(seed, "")
+	}
+	s.covered()
+	m := s.monitor(monitor.Options{State: filepath.Join(t.TempDir(), "state"), Page: 64})
+	s.most = 7
+	gone := 0
+	for steps := 1; ; steps++ {
+		more, err := m.Step(t.Context())
+		if err != nil {
+			gone++
+		}
+		if err == nil && !more {
+			break
+		}
+		if steps == 200 {
+			_, checked := m.Seen()
+			t.Fatalf("after %d steps %d appends are checked", steps, checked)
+		}
+	}
+	if size, checked := m.Seen(); checked != size || size < 100 || gone == 0 {
+		t.Errorf("%d of %d are checked, %d times it was gone", checked, size, gone)
+	}
+	s.most = 0
+	for seed := uint64(101); seed <= 300; seed++ {
+		s.append(seed, "")
+	}
+	s.covered()
+	if steps := follow(t, m); steps > 12 {
+		t.Errorf("%d steps for 200 appends of a store that lives", steps)
+	}
 }
 
 // TestRestartsAreNoAlarm crashes stores again and again under a monitor that asks them. A crash ends a
