@@ -36,6 +36,8 @@ type Copying struct {
 	// Evidence is what the source kept of its tree, oldest first: notes with their kinds and sizes, the first one with the key.
 	// The order of the copy is that of the source, so its tree is too.
 	Evidence []Keeping
+	// Kept is what is kept of duties, by their names. Who is on duty of the copy goes on from it.
+	Kept map[string][]byte
 	// Compare, where it is set, is given the copy when it is whole. An error ends the copy.
 	Compare func(ctx context.Context, copied *Store) error
 	// Progress, where it is set, is told how many appends of how many are copied.
@@ -61,7 +63,7 @@ func Copy(ctx context.Context, dsn string, o Options, from Copying) (done Copied
 		return done, err
 	}
 	defer func() { err = errors.Join(err, c.conn.Close(context.WithoutCancel(ctx))) }()
-	for _, step := range []func(context.Context) error{c.begin, c.appends, c.heads, c.records, c.attachments, c.evidence, c.compare} {
+	for _, step := range []func(context.Context) error{c.begin, c.appends, c.heads, c.records, c.attachments, c.evidence, c.kept, c.compare} {
 		if err := step(ctx); err != nil {
 			return c.done, c.failed("copy", err)
 		}

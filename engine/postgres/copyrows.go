@@ -125,6 +125,16 @@ func (c *copier) evidence(ctx context.Context) error {
 	return err
 }
 
+// kept copies what is kept of duties.
+func (c *copier) kept(ctx context.Context) error {
+	b := &pgx.Batch{}
+	for name, kept := range c.Kept {
+		b.Queue("INSERT INTO tgad.duties (shard, duty, epoch, session, kept) VALUES ($1, $2, 0, 0, $3) ON CONFLICT (shard, duty) DO UPDATE SET kept = excluded.kept", c.o.Shard, name, kept)
+	}
+	_, err := c.flush(ctx, b, true)
+	return err
+}
+
 // compare reads the copy as who opens it does, checks all of it, and compares it with its source.
 func (c *copier) compare(ctx context.Context) (err error) {
 	s, err := Open(ctx, c.dsn, c.o)

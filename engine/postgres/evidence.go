@@ -29,9 +29,8 @@ var (
 	ErrOtherOrder = errors.New("the order has not what the note covers, or a tile is kept with other hashes")
 )
 
-// sqlNotSigner and the others are what tgad.keep answers (migrations/005_evidence.sql).
+// sqlOtherNote and the other are what tgad.keep answers beside [sqlNotOnDuty] (migrations/007_duties.sql).
 const (
-	sqlNotSigner  = "TG110"
 	sqlOtherNote  = "TG111"
 	sqlOtherOrder = "TG112"
 )
@@ -66,19 +65,16 @@ type Keeping struct {
 
 // Lead asks that this process be the one that signs, and returns its epoch; 0 where another one is, or may still be.
 func (e Evidence) Lead(ctx context.Context) (epoch int64, err error) {
-	err = e.read(ctx, "ask who signs", func(ctx context.Context, c *pgxpool.Conn) error {
-		return c.QueryRow(ctx, "SELECT tgad.lead($1, $2)", e.s.o.Shard, e.s.session.number()).Scan(&epoch)
-	})
+	_, epoch, _, err = e.duty().lead(ctx)
 	return epoch, err
 }
 
 // Resign lets another process sign.
 func (e Evidence) Resign(ctx context.Context, epoch int64) error {
-	return e.read(ctx, "sign no more", func(ctx context.Context, c *pgxpool.Conn) error {
-		_, err := c.Exec(ctx, "SELECT tgad.resign($1, $2, $3)", e.s.o.Shard, e.s.session.number(), epoch)
-		return err
-	})
+	return e.duty().resign(ctx, e.s.session.number(), epoch)
 }
+
+func (e Evidence) duty() *Duty { return Fleet(e).Duty(evidenceDuty) }
 
 // Keep keeps tiles and a note, all of them or nothing. They are as durable as an append when it returns nil. After an
 // error that is none of this package's refusals it is not known whether they were kept.
@@ -105,7 +101,7 @@ func (e Evidence) Keep(ctx context.Context, k Keeping) error {
 	switch {
 	case err != nil:
 		return err
-	case code == sqlNotSigner:
+	case code == sqlNotOnDuty:
 		return ErrNotSigner
 	case code == sqlOtherNote:
 		return ErrOtherNote
@@ -115,15 +111,6 @@ func (e Evidence) Keep(ctx context.Context, k Keeping) error {
 		return unfit("its settings have changed: what is signed would not be as durable as it must be")
 	}
 	return nil
-}
-
-// read asks something that may be asked twice.
-func (e Evidence) read(ctx context.Context, what string, do func(context.Context, *pgxpool.Conn) error) error {
-	if err := e.s.health.enter(); err != nil {
-		return err
-	}
-	defer e.s.health.leave()
-	return e.s.ask(ctx, what, do)
 }
 
 // Notes returns notes from a number on: most of them, or those that there are.
@@ -150,7 +137,7 @@ func (e Evidence) Standing(ctx context.Context) (newest Note, others []Note, key
 	if err != nil {
 		return newest, others, "", err
 	}
-	err = e.read(ctx, "read the public key", func(ctx context.Context, c *pgxpool.Conn) error {
+	err = e.s.asked(ctx, "read the public key", func(ctx context.Context, c *pgxpool.Conn) error {
 		var value []byte
 		err := c.QueryRow(ctx, "SELECT value FROM tgad.meta WHERE shard = $1 AND name = $2", e.s.o.Shard, keyName).Scan(&value)
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -163,7 +150,7 @@ func (e Evidence) Standing(ctx context.Context) (newest Note, others []Note, key
 }
 
 func (e Evidence) notes(ctx context.Context, which string, args ...any) (list []Note, err error) {
-	err = e.read(ctx, "read what was signed", func(ctx context.Context, c *pgxpool.Conn) error {
+	err = e.s.asked(ctx, "read what was signed", func(ctx context.Context, c *pgxpool.Conn) error {
 		rows, err := c.Query(ctx, "SELECT number, kind, note FROM tgad.signed_notes WHERE shard = $1 AND "+which+" ORDER BY number", append([]any{e.s.o.Shard}, args...)...)
 		if err != nil {
 			return err
@@ -178,7 +165,7 @@ func (e Evidence) notes(ctx context.Context, which string, args ...any) (list []
 
 // Whole returns how many tiles of each level are kept, from the first on and without a gap.
 func (e Evidence) Whole(ctx context.Context) (levels []int64, err error) {
-	err = e.read(ctx, "count tiles", func(ctx context.Context, c *pgxpool.Conn) error {
+	err = e.s.asked(ctx, "count tiles", func(ctx context.Context, c *pgxpool.Conn) error {
 		rows, err := c.Query(ctx, `SELECT CASE WHEN n = last + 1 THEN n ELSE (SELECT min(g) FROM generate_series(0, last) AS g
 				WHERE NOT EXISTS (SELECT 1 FROM tgad.tiles t WHERE t.shard = $1 AND t.level = c.level AND t.number = g)) END
 			FROM generate_series(0, 6) AS l, LATERAL (SELECT l AS level, count(*) AS n, coalesce(max(number), -1) AS last FROM tgad.tiles WHERE shard = $1 AND level = l) AS c ORDER BY l`, e.s.o.Shard)
@@ -196,7 +183,7 @@ func (e Evidence) Tiles(ctx context.Context, level int, first int64, most int) (
 	if most < 1 {
 		return nil, nil
 	}
-	err = e.read(ctx, "read tiles", func(ctx context.Context, c *pgxpool.Conn) error {
+	err = e.s.asked(ctx, "read tiles", func(ctx context.Context, c *pgxpool.Conn) error {
 		rows, err := c.Query(ctx, "SELECT number, hashes FROM tgad.tiles WHERE shard = $1 AND level = $2 AND number >= $3 AND number < $4 ORDER BY number", e.s.o.Shard, level, first, first+int64(most))
 		if err != nil {
 			return err
@@ -222,7 +209,7 @@ func (e Evidence) Tiles(ctx context.Context, level int, first int64, most int) (
 
 // End returns the number of the last leaf of the order, as it is now.
 func (e Evidence) End(ctx context.Context) (last uint64, err error) {
-	err = e.read(ctx, "ask how long the order is", func(ctx context.Context, c *pgxpool.Conn) error {
+	err = e.s.asked(ctx, "ask how long the order is", func(ctx context.Context, c *pgxpool.Conn) error {
 		return c.QueryRow(ctx, "SELECT coalesce(max(index), 0) FROM tgad.leaves WHERE shard = $1", e.s.o.Shard).Scan(&last)
 	})
 	return last, err
@@ -238,7 +225,7 @@ func (e Evidence) Leaves(ctx context.Context, after uint64, most int) ([]chain.L
 
 // NextOf returns the first leaf of a trace with entries or notes of it, from an index on; ok is false where there is none.
 func (e Evidence) NextOf(ctx context.Context, trace tga.ID, from uint64) (l chain.Leaf, ok bool, err error) {
-	err = e.read(ctx, "look for a leaf", func(ctx context.Context, c *pgxpool.Conn) error {
+	err = e.s.asked(ctx, "look for a leaf", func(ctx context.Context, c *pgxpool.Conn) error {
 		rows, err := c.Query(ctx, "SELECT "+leafColumns+" FROM tgad.leaves WHERE shard = $1 AND index >= $2 AND trace = $3 AND entries + notes > 0 ORDER BY index LIMIT 1", e.s.o.Shard, int64(from), [16]byte(trace))
 		if err != nil {
 			return err

@@ -62,7 +62,7 @@ func TestStaleSignerIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := connect(t, dsn)
-	if _, err := c.Exec(bg, "UPDATE tgad.sessions SET lease = '0', expires = clock_timestamp() - interval '1 s' WHERE shard = $1 AND session = (SELECT session FROM tgad.signers WHERE shard = $1)", shard); err != nil {
+	if _, err := c.Exec(bg, "UPDATE tgad.sessions SET lease = '0', expires = clock_timestamp() - interval '1 s' WHERE shard = $1 AND session = (SELECT session FROM tgad.duties WHERE shard = $1 AND duty = 'evidence')", shard); err != nil {
 		t.Fatal(err)
 	}
 	next := int64(0)

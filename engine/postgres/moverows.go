@@ -117,7 +117,7 @@ func (x *mover) copyRest(ctx context.Context) error {
 	for _, p := range []*piece{&tiles, &notes} {
 		p.before, p.merge = "", "ON CONFLICT DO NOTHING"
 	}
-	if err := x.write(ctx, tiles, notes, anew("signers")); err != nil {
+	if err := x.write(ctx, tiles, notes, anew("duties")); err != nil {
 		return err
 	}
 	return x.erase(ctx)
@@ -132,7 +132,7 @@ func (x *mover) erase(ctx context.Context) error {
 }
 
 // comparedTables are all that have rows of a store.
-var comparedTables = []string{"meta", "sessions", "heads", "entries", "notes", "checkpoints", "ledger", "attachments", "order_state", "pending", "leaves", "tiles", "signed_notes", "signers"}
+var comparedTables = []string{"meta", "sessions", "heads", "entries", "notes", "checkpoints", "ledger", "attachments", "order_state", "pending", "leaves", "tiles", "signed_notes", "duties"}
 
 // compareSQL says, for each of 256 parts of a table, how many rows there are and what they are.
 const compareSQL = `SELECT coalesce(sum(n), 0)::int8, coalesce(string_agg(d, ' ' ORDER BY b), '') FROM (

@@ -40,6 +40,13 @@ func TestRolesMayWhatTheyAreFor(t *testing.T) {
 	if err == nil {
 		err = e.Keep(bg, postgres.Keeping{Epoch: epoch, Kind: 1, Size: 1, Leaf: leaves[0], Key: "key", Note: note(1, "a"), Tiles: []postgres.Tile{{Hashes: make([]byte, 8192)}}})
 	}
+	duty := s.Fleet().Duty("d")
+	if _, mine, err := duty.Take(bg); err != nil || !mine {
+		t.Errorf("duty: %v, %v", mine, err)
+	}
+	if err := errors.Join(duty.Keep(bg, []byte("x")), duty.Leave(bg)); err != nil {
+		t.Errorf("duty: %v", err)
+	}
 	if err := errors.Join(err, s.Fleet().Freeze("a reason"), s.Fleet().Unfreeze(bg, true, "somebody"), s.Fleet().EndQuarantine(bg, "somebody"), e.Resign(bg, epoch)); err != nil {
 		t.Errorf("evidence: %v", err)
 	}
@@ -59,6 +66,13 @@ func TestRolesMayWhatTheyAreFor(t *testing.T) {
 		{"writer", "DELETE FROM tgad.signed_notes", false},
 		{"reader", "SELECT count(*) FROM tgad.tiles JOIN tgad.signed_notes USING (shard)", true},
 		{"reader", "SELECT tgad.doubt(0, 'x')", false},
+		{"writer", "DELETE FROM tgad.duties", false},
+		{"reader", "SELECT kept FROM tgad.duties", true},
+		{"reader", "UPDATE tgad.duties SET kept = NULL", false},
+		{"reader", "SELECT tgad.remember(0, 'd', 1, 1, 'x')", false},
+		{"auditor", "SELECT kept FROM tgad.duties", true},
+		{"auditor", "SELECT tgad.lead(0, 'd', 1)", false},
+		{"eraser", "SELECT kept FROM tgad.duties", false},
 		{"auditor", "SELECT count(note) FROM tgad.signed_notes JOIN tgad.tiles USING (shard)", true},
 		{"reader", "SELECT count(*) FROM tgad.entries JOIN tgad.leaves USING (shard, trace)", true},
 		{"reader", "SELECT * FROM tgad.meta", false},

@@ -3,28 +3,27 @@ package assemble
 import (
 	"crypto/tls"
 	"log/slog"
-	"path/filepath"
 	"time"
 
 	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/internal/audit"
 	"github.com/tgad/tgad/internal/audit/deliver"
 	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/duty"
 	"github.com/tgad/tgad/internal/verify"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// auditDir has the cursors of deliveries, in the directory of the store.
-const auditDir = "audit"
+// Names of the duties of a store begin so; the id of the delivery, or of the receiver, follows. In the directory of a store
+// they are files.
+const (
+	AuditDuty  = "audit/"
+	NotifyDuty = "notify/"
+)
 
-// Audit returns what is delivered of the log of the store in a directory, and where to.
-func Audit(c *config.Config, store, version string, clock func() time.Time, log *slog.Logger) (all []deliver.Options, err error) {
-	if len(c.Audits) == 0 {
-		return nil, nil
-	}
-	if err := access.MkdirDurable(filepath.Join(store, auditDir)); err != nil {
-		return nil, tga.Errorf(tga.StoreUnavailable, "audit: %w", err)
-	}
+// Audit returns what is delivered of the log of a store, and where to. store is its directory, "" where it has none, and duties
+// are its duties.
+func Audit(c *config.Config, store string, duties func(name string) duty.Duty, version string, clock func() time.Time, log *slog.Logger) (all []deliver.Options, err error) {
 	for i := range c.Audits {
 		a := &c.Audits[i]
 		sink, err := auditSink(c, a, store, clock)
@@ -35,7 +34,7 @@ func Audit(c *config.Config, store, version string, clock func() time.Time, log 
 			return nil, tga.Errorf(tga.ValidationError, "audit %s: %w", a.ID, err)
 		}
 		all = append(all, deliver.Options{
-			ID: a.ID, Format: a.Format, Version: version, Sink: sink, Cursor: filepath.Join(store, auditDir, a.ID),
+			ID: a.ID, Format: a.Format, Version: version, Sink: sink, Duty: duties(AuditDuty + a.ID),
 			Newest: a.Begin == config.Newest, Logger: log,
 		})
 	}
@@ -51,7 +50,7 @@ func auditSink(c *config.Config, a *config.Audit, store string, clock func() tim
 	switch a.Type {
 	case config.File:
 		path := c.Path(a.Path)
-		if access.Within(path, store) {
+		if store != "" && access.Within(path, store) {
 			return nil, tga.Errorf(tga.ValidationError, "the file %s lies in the store. Put it elsewhere", path)
 		}
 		return &deliver.File{Path: path, MaxBytes: a.RotateBytes.N, Period: a.RotateEvery.D, Keep: a.Keep, Clock: clock}, nil

@@ -21,6 +21,14 @@ type auditLog struct{ db Store }
 // Cursor implements [deliver.Log].
 func (a auditLog) Cursor() uint64 { return a.db.Cursor() }
 
+// End implements [deliver.Log].
+func (a auditLog) End(ctx context.Context) (uint64, error) {
+	if x, ok := a.db.(Dividing); ok {
+		return x.End(ctx)
+	}
+	return a.db.Cursor(), nil
+}
+
 // Lines implements [deliver.Log].
 func (a auditLog) Lines(ctx context.Context, after uint64) iter.Seq2[wire.LogLine, error] {
 	return func(yield func(wire.LogLine, error) bool) {
@@ -69,7 +77,10 @@ func (d *Daemon) openAudit(o Options) error {
 	if o.readOnly || o.Idle {
 		return nil
 	}
-	all, err := assemble.Audit(o.Config, o.Data, o.Version, o.Clock, o.Logger)
+	if d.can.duty == nil && len(o.Config.Audits) > 0 {
+		return tga.Errorf(tga.ValidationError, "[[audit]] delivers the order of one store, and a fleet has several: set [store] namespace, in a daemon for each")
+	}
+	all, err := assemble.Audit(o.Config, o.Data, d.can.duty, o.Version, o.Clock, o.Logger)
 	if err != nil {
 		return err
 	}

@@ -134,7 +134,7 @@ func open(ctx context.Context, o Options) (_ *Daemon, err error) {
 	if d.db, err = openStore(ctx, o); err != nil {
 		return nil, err
 	}
-	d.can = powersOf(d.db)
+	d.can = powersOf(d.db, o.Data)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.db.Close())

@@ -18,7 +18,6 @@ import (
 
 // people is who is told of what waits for people, by the configuration that holds.
 type people struct {
-	data string // directory of the store
 	find string // the flags by which a command finds the daemon
 
 	mu      sync.Mutex
@@ -29,7 +28,6 @@ type people struct {
 
 // openPeople makes ready who is to be told. Nobody is told before the daemon serves.
 func (d *Daemon) openPeople(o Options) (err error) {
-	d.people.data = o.Data
 	d.people.service, err = d.tellers(o.Config)
 	return err
 }
@@ -37,9 +35,13 @@ func (d *Daemon) openPeople(o Options) (err error) {
 // tellers makes the service that a configuration describes. What it cannot make is refused now.
 func (d *Daemon) tellers(c *config.Config) (*notice.Service, error) {
 	var all []notice.Receiver
-	if !d.atRest && d.can.archive != nil {
+	switch {
+	case d.atRest:
+	case d.can.duty == nil && len(c.Notify) > 0:
+		return nil, tga.Errorf(tga.ValidationError, "[[notify]] tells of what waits in one store, and a fleet has several: set [store] namespace, in a daemon for each")
+	default:
 		var err error
-		if all, err = assemble.Notify(c, d.people.data, d.clock, d.log); err != nil {
+		if all, err = assemble.Notify(c, d.can.duty, d.clock, d.log); err != nil {
 			return nil, err
 		}
 	}

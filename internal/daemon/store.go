@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"path/filepath"
 	"time"
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/assemble"
+	"github.com/tgad/tgad/internal/duty"
 	"github.com/tgad/tgad/internal/evidence"
 	"github.com/tgad/tgad/internal/keyring"
 	"github.com/tgad/tgad/runtime"
@@ -54,6 +56,7 @@ type powers struct {
 	proofs  evidence.Store
 	proving Proving // where the store keeps its evidence itself
 	shared  Shared
+	duty    func(name string) duty.Duty
 }
 
 // archive is a store whose files are on this machine.
@@ -90,10 +93,21 @@ type Proving interface {
 	Keep(ctx context.Context, o evidence.Options) (*evidence.Keeper, error)
 }
 
-// powersOf finds what a store can.
-func powersOf(s Store) (p powers) {
+// Dividing is a store whose processes divide duties among them: each is done by one of them at a time.
+type Dividing interface {
+	Duty(name string) duty.Duty
+	// End is the newest number of the order as the store has it now; Cursor may be behind it.
+	End(ctx context.Context) (uint64, error)
+}
+
+// powersOf finds what a store can. data is its directory, "" where it has none.
+func powersOf(s Store, data string) (p powers) {
 	if dir, ok := s.(directory); ok {
 		p.archive, p.frozen, p.proofs = dir, dir, dir.DB
+		p.duty = func(name string) duty.Duty { return duty.File(filepath.Join(data, name)) }
+	}
+	if x, ok := s.(Dividing); ok {
+		p.duty = x.Duty
 	}
 	if x, ok := s.(Proving); ok {
 		p.frozen, p.proofs, p.proving = x, x, x

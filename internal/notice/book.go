@@ -1,19 +1,18 @@
 package notice
 
 import (
+	"context"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"strings"
 
-	"github.com/tgad/tgad/internal/evidence/checkpoint"
+	"github.com/tgad/tgad/internal/duty"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// book is what is remembered of one receiver, in a file. It names traces and no more: what they are about is
+// book is what is remembered of one receiver, and kept. It names traces and no more: what they are about is
 // in the store.
 type book struct {
 	Matters map[string]*entry `json:"matters"`
@@ -39,16 +38,13 @@ func matterOf(id string) (Matter, error) {
 	return Matter{Kind: part[0], TraceID: tga.ID(trace), About: part[2]}, nil
 }
 
-// openBook reads a book; where there is none it is empty.
-func openBook(path string) (*book, error) {
+// readBook reads a book; where nothing is kept it is empty. Beside an error it is empty too.
+func readBook(raw []byte) (*book, error) {
 	b := &book{Matters: map[string]*entry{}}
-	raw, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	if raw == nil {
 		return b, nil
 	}
-	if err == nil {
-		err = json.Unmarshal(raw, b)
-	}
+	err := json.Unmarshal(raw, b)
 	for id, e := range b.Matters {
 		if _, bad := matterOf(id); bad != nil {
 			err = errors.Join(err, bad)
@@ -65,11 +61,11 @@ func openBook(path string) (*book, error) {
 	return b, nil
 }
 
-// save writes the book down, so that a crash leaves the old or the new one.
-func (b *book) save(path string) error {
+// save has the book kept, so that a crash leaves the old or the new one.
+func (b *book) save(ctx context.Context, in duty.Duty) error {
 	raw, err := json.Marshal(b)
 	if err == nil {
-		err = checkpoint.Replace(checkpoint.Disk, path, append(raw, '\n'))
+		err = in.Keep(ctx, append(raw, '\n'))
 	}
 	if err != nil {
 		return fmt.Errorf("what was told is not kept: %w", err)

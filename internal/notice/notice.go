@@ -2,8 +2,8 @@
 // store that is frozen.
 //
 // It looks at what is, and not at what happens: a doubt after a crash has no record of its own in the log.
-// What waits now is compared with what each receiver was told before, which is kept in a file beside the
-// store. A receiver has a goroutine of its own, and keeps no queue: one that hangs delays neither a call
+// What waits now is compared with what each receiver was told before, which is kept in its book. Of a store that
+// several processes have, one at a time tells a receiver: it is on duty, and the book is what is kept of the duty. A receiver has a goroutine of its own, and keeps no queue: one that hangs delays neither a call
 // nor another receiver.
 //
 // # Invariants

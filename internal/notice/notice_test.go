@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/tgad/tgad/internal/clock"
 	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/duty"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -71,20 +71,20 @@ func newWorld(t *testing.T) *world {
 	w.begin(config.Notify{
 		ID: "r", On: []string{config.OnDoubt, config.OnApproval, config.OnFrozen}, After: config.Duration{D: time.Minute}, Pause: config.Duration{D: time.Nanosecond},
 		Named: 3, Timeout: config.Duration{D: time.Minute},
-	}, filepath.Join(t.TempDir(), "r"))
+	}, duty.File(filepath.Join(t.TempDir(), "r")))
 	return w
 }
 
 // begin makes the receiver anew, as a process that begins does.
-func (w *world) begin(conf config.Notify, path string) {
+func (w *world) begin(conf config.Notify, in duty.File) {
 	w.r = &receiver{
-		conf: conf, sink: w, path: path, world: w, host: "h", say: slog.New(slog.DiscardHandler),
+		conf: conf, sink: w, duty: in, world: w, host: "h", say: slog.New(slog.DiscardHandler),
 		clock: clock.New(func() time.Time { return w.wall }, func() time.Duration { return w.mono }),
 	}
-	w.r.open()
+	w.r.take(w.t.Context())
 }
 
-func (w *world) restart() { w.begin(w.r.conf, w.r.path) }
+func (w *world) restart() { w.begin(w.r.conf, w.r.duty.(duty.File)) }
 
 func (w *world) pass(d time.Duration) { w.wall, w.mono = w.wall.Add(d), w.mono+d }
 
@@ -94,7 +94,7 @@ func (w *world) step(after time.Duration) []*Notice {
 	w.pass(after)
 	w.r.retry = time.Time{} // its pauses after errors are of the real clock
 	before := len(w.notices)
-	w.r.step(w.t.Context(), w.all)
+	w.r.turn(w.t.Context(), w.all)
 	return w.notices[before:]
 }
 
@@ -439,7 +439,7 @@ func TestClockStepsDelayNothing(t *testing.T) {
 func TestBookThatCannotBeReadTellsEverythingAgain(t *testing.T) {
 	for _, text := range []string{"", "{", `{"matters":{"x":{}}}`, `{"matters":{"doubt 00000000000000000000000000000000 ":null}}`, `{"matters":null}`, `[]`} {
 		w := newWorld(t)
-		if err := os.WriteFile(w.r.path, []byte(text), 0o600); err != nil {
+		if err := w.r.duty.Keep(t.Context(), []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 		w.restart()
@@ -455,8 +455,8 @@ func TestBookThatCannotBeReadTellsEverythingAgain(t *testing.T) {
 // once that is possible, and holds up no notice.
 func TestFullDiskRepeatsNothing(t *testing.T) {
 	w := newWorld(t)
-	path := w.r.path
-	w.r.path = filepath.Join(path, "nowhere", "r")
+	kept := w.r.duty.(duty.File)
+	w.r.duty = duty.File(filepath.Join(string(kept), "nowhere", "r"))
 	w.all = []Matter{doubt(1)}
 	w.step(0)
 	w.wants("told all the same", w.step(time.Minute), 1, 0, 0)
@@ -467,7 +467,7 @@ func TestFullDiskRepeatsNothing(t *testing.T) {
 		w.r.saved = time.Time{}
 		w.wants("once", w.step(time.Minute), 0, 0, 0)
 	}
-	w.r.path, w.r.saved = path, time.Time{}
+	w.r.duty, w.r.saved = kept, time.Time{}
 	w.wants("written", w.step(time.Minute), 0, 0, 0)
 	if w.r.now().Trouble != "" {
 		t.Errorf("%+v", w.r.now())
@@ -481,7 +481,7 @@ func TestFullDiskRepeatsNothing(t *testing.T) {
 // told.
 func TestUnreadableStoreSettlesNothing(t *testing.T) {
 	w := newWorld(t)
-	s := &Service{world: w, say: slog.New(slog.DiscardHandler)}
+	s := &Service{world: w, all: []*receiver{w.r}, say: slog.New(slog.DiscardHandler)}
 	w.all = []Matter{doubt(1)}
 	if err := s.look(t.Context()); err != nil {
 		t.Fatal(err)

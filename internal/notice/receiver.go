@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tgad/tgad/internal/clock"
 	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/duty"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -25,7 +27,7 @@ type Sink interface {
 type Receiver struct {
 	Conf config.Notify
 	Sink Sink
-	Book string // path of the file that says what it was told
+	Duty duty.Duty // what is kept of it says what the receiver was told
 }
 
 // Times of a receiver.
@@ -40,14 +42,15 @@ const (
 type receiver struct {
 	conf  config.Notify
 	sink  Sink
-	path  string
+	duty  duty.Duty
+	mine  atomic.Bool // this process is on duty, as far as it knows
 	world World
 	clock *clock.Clock
 	host  string
 	say   *slog.Logger
 
 	book  *book
-	dirty bool      // the file says something else
+	dirty bool      // what is kept says something else
 	saved time.Time // when it was tried to write it
 	retry time.Time // not before then, after an error
 	pause time.Duration
@@ -80,19 +83,68 @@ func (r *receiver) wants(m *Matter) bool {
 // passed is the time since a moment that the book has, whatever was done to the wall clock meanwhile.
 func (r *receiver) passed(since tga.Millis) time.Duration { return r.clock.Certain(since.Time()) }
 
-// open reads the book. One that cannot be read is begun anew: everything is told again.
-func (r *receiver) open() {
-	var err error
-	if r.book, err = openBook(r.path); err != nil {
+// take asks that this process tell the receiver, where it does not, and reads the book then. One that cannot be read is
+// begun anew: everything is told again.
+func (r *receiver) take(ctx context.Context) {
+	if r.mine.Load() {
+		return
+	}
+	raw, mine, err := r.duty.Take(ctx)
+	if !mine && err != nil {
+		if ctx.Err() == nil {
+			r.log(err)
+		}
+		return
+	}
+	book, unread := readBook(raw)
+	r.mu.Lock()
+	r.stats.Last = book.Told
+	r.mu.Unlock()
+	if !mine {
+		r.log(nil)
+		return
+	}
+	if err = errors.Join(err, unread); err != nil {
 		r.say.Warn("what the receiver was told cannot be read: it is told of everything again", "error", err)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.stats.Last = r.book.Told
+	r.book, r.dirty, r.saved, r.pause, r.retry = book, false, time.Time{}, 0, time.Time{}
+	r.mine.Store(true)
+	r.say.Info("this process tells people of what waits for them")
+}
+
+// turn is a step, where this process is on duty.
+func (r *receiver) turn(ctx context.Context, all []Matter) {
+	on, cancel := r.duty.While(ctx)
+	defer cancel()
+	var err error
+	if on.Err() == nil {
+		err = r.step(on, all)
+	}
+	if errors.Is(err, duty.ErrLost) || on.Err() != nil && ctx.Err() == nil {
+		// What the receiver was told since the book was kept comes again, from who is on duty next.
+		r.say.Info("another process tells people now, or may")
+		r.idle()
+		r.mine.Store(false)
+	}
+}
+
+// leave lets another process tell the receiver.
+func (r *receiver) leave() error {
+	if !r.mine.Swap(false) {
+		return nil
+	}
+	ctx := context.Background()
+	var err error
+	if r.dirty {
+		if err = r.save(ctx); errors.Is(err, duty.ErrLost) {
+			return nil // its successor has a book of its own
+		}
+	}
+	return errors.Join(err, r.duty.Leave(ctx))
 }
 
 // step compares what waits with what was told, and tells what is due.
-func (r *receiver) step(ctx context.Context, all []Matter) {
+func (r *receiver) step(ctx context.Context, all []Matter) error {
 	due, waiting, err := r.compare(ctx, all)
 	pausing := r.book.Told != 0 && r.passed(r.book.Told) < r.conf.Pause.D || time.Now().Before(r.retry)
 	tell := len(due) > 0 && !pausing
@@ -100,14 +152,14 @@ func (r *receiver) step(ctx context.Context, all []Matter) {
 		r.offer(due)
 	}
 	if r.dirty && (tell || time.Since(r.saved) >= saveEvery) {
-		err = errors.Join(err, r.save())
+		err = errors.Join(err, r.save(ctx))
 	}
 	if tell {
 		n, failed := r.tell(ctx, due, waiting)
 		if failed == nil {
 			// Only now: the book says what was taken, and never what is about to be.
 			r.mark(due, n)
-			failed = r.save()
+			failed = r.save(ctx)
 		}
 		err = errors.Join(err, failed)
 	} else if len(due) == 0 {
@@ -116,6 +168,7 @@ func (r *receiver) step(ctx context.Context, all []Matter) {
 	if ctx.Err() == nil && (err != nil || !pausing) {
 		r.log(err) // where it was tried, or had nothing to do
 	}
+	return err
 }
 
 // compare brings the book up to what waits, and returns what is due, and how much waits by kind.
@@ -240,9 +293,9 @@ func (r *receiver) put(ctx context.Context, n *Notice) error {
 
 // save writes the book. Where that fails, it is tried again: what was told is known for as long as the process
 // lives.
-func (r *receiver) save() error {
+func (r *receiver) save(ctx context.Context) error {
 	r.saved = time.Now()
-	if err := r.book.save(r.path); err != nil {
+	if err := r.book.save(ctx, r.duty); err != nil {
 		return err
 	}
 	r.dirty = false

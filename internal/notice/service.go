@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,7 +23,7 @@ type Service struct {
 	clock *clock.Clock
 	every time.Duration // between two looks
 
-	seen atomic.Pointer[[]Matter] // the newest look
+	seen atomic.Pointer[[]Matter] // the newest look; nil where this process tells nobody
 }
 
 // Times of a service.
@@ -39,7 +40,7 @@ func New(world World, to []Receiver, now func() time.Time, log *slog.Logger) *Se
 		host = "" // a notice says less
 	}
 	for _, to := range to {
-		r := &receiver{conf: to.Conf, sink: to.Sink, path: to.Book, world: world, clock: s.clock, host: host, say: log.With("notify", to.Conf.ID)}
+		r := &receiver{conf: to.Conf, sink: to.Sink, duty: to.Duty, world: world, clock: s.clock, host: host, say: log.With("notify", to.Conf.ID)}
 		r.stats.ID, r.stats.Type = to.Conf.ID, to.Conf.Type
 		s.all = append(s.all, r)
 	}
@@ -52,17 +53,23 @@ func (s *Service) Run(ctx context.Context) error {
 		return nil
 	}
 	var running sync.WaitGroup
+	for _, r := range s.all {
+		running.Go(func() { r.take(ctx) })
+	}
+	running.Wait()
 	wake := make([]chan struct{}, len(s.all))
 	for i, r := range s.all {
 		wake[i] = make(chan struct{}, 1)
 		running.Go(func() {
-			r.open()
 			for {
 				select {
 				case <-ctx.Done():
 					return
 				case <-wake[i]:
-					r.step(ctx, *s.seen.Load())
+					r.take(ctx)
+					if seen := s.seen.Load(); seen != nil && r.mine.Load() {
+						r.turn(ctx, *seen)
+					}
 				}
 			}
 		})
@@ -93,14 +100,18 @@ func (s *Service) Run(ctx context.Context) error {
 	running.Wait()
 	errs := make([]error, len(s.all))
 	for i, r := range s.all {
-		errs[i] = r.sink.Close()
+		errs[i] = errors.Join(r.leave(), r.sink.Close())
 	}
 	return errors.Join(errs...)
 }
 
-// look keeps what waits now. Where that cannot be read, what was seen before stays: nothing is taken for
-// settled.
+// look keeps what waits now, where this process tells anybody. Where that cannot be read, what was seen before stays:
+// nothing is taken for settled.
 func (s *Service) look(ctx context.Context) error {
+	if !slices.ContainsFunc(s.all, func(r *receiver) bool { return r.mine.Load() }) {
+		s.seen.Store(nil)
+		return nil
+	}
 	all, err := s.world.Waiting(ctx)
 	if err == nil {
 		s.seen.Store(&all)

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/duty"
 )
 
 // TestReceiverThatHangsHoldsUpNobody: neither the other receivers, nor the end of the service; it is shown.
@@ -36,7 +37,7 @@ func TestReceiverThatHangsHoldsUpNobody(t *testing.T) {
 		return nil
 	})
 	dir := t.TempDir()
-	s := New(w, []Receiver{{conf("hangs"), hanging, filepath.Join(dir, "hangs")}, {conf("takes"), giving, filepath.Join(dir, "takes")}}, time.Now, slog.New(slog.DiscardHandler))
+	s := New(w, []Receiver{{conf("hangs"), hanging, duty.File(filepath.Join(dir, "hangs"))}, {conf("takes"), giving, duty.File(filepath.Join(dir, "takes"))}}, time.Now, slog.New(slog.DiscardHandler))
 	s.every = time.Millisecond
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

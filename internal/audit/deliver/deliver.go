@@ -1,9 +1,10 @@
 // Package deliver hands the records of a store's log to audit systems: to a file, to a syslog server, to a
 // webhook.
 //
-// Each delivery reads the log by itself and remembers how far it has come in a file, its cursor. It keeps no
+// Each delivery reads the log by itself and remembers how far it has come, its cursor. It keeps no
 // queue: what a receiver has not taken stays where it is, in the log. So a receiver that is down costs
-// neither memory nor a call any time.
+// neither memory nor a call any time. Of a store that several processes have, one at a time delivers to a
+// receiver: it is on duty, and the cursor is what is kept of the duty.
 //
 // # Invariants
 //
@@ -11,6 +12,7 @@
 //	order   a receiver takes records in the order of the log; repeats have the same ids         [Delivery.step]  TestReceiverThatFailsGetsTheSameAgain
 //	same    the same batch has the same id, as long as the process lives                        [Delivery.step]  TestReceiverThatFailsGetsTheSameAgain
 //	apart   a cursor of another store, or of what this one has lost, begins anew                [Delivery.start] TestCursorOfAnotherLogBeginsAnew
+//	one     who is not on duty hands nothing over; who goes on duty begins at the cursor        [Delivery.turn]  TestDeliverersAreKilled
 package deliver
 
 import (
@@ -19,24 +21,23 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"iter"
 	"log/slog"
-	"os"
 	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/tgad/tgad/internal/audit"
-	"github.com/tgad/tgad/internal/evidence/checkpoint"
+	"github.com/tgad/tgad/internal/duty"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/schemas/wire"
 )
 
 // Log is what a delivery reads.
 type Log interface {
-	// Cursor is the newest index of the durable order.
+	// Cursor is the newest index of the durable order, as far as this process knows, and End as it is now.
 	Cursor() uint64
+	End(ctx context.Context) (uint64, error)
 	// Lines yields the appends after an index, and waits for more where there are no more.
 	Lines(ctx context.Context, after uint64) iter.Seq2[wire.LogLine, error]
 	// Trace is what is known of a trace: its namespace, and its request as the first entry.
@@ -66,8 +67,8 @@ type Options struct {
 	Format  string // of [audit.Formats]
 	Version string // of the program, for records
 	Sink    Sink
-	Cursor  string // path of the file that says how far the delivery has come
-	Newest  bool   // where there is no such file: begin with what comes, not with the oldest append
+	Duty    duty.Duty // what is kept of it says how far the delivery has come
+	Newest  bool      // where nothing is kept: begin with what comes, not with the oldest append
 	Logger  *slog.Logger
 
 	// Every is how often the log is looked at; 0 is a second. First and most are the pauses after an error.
@@ -82,9 +83,8 @@ const (
 
 // Times of a delivery.
 const (
-	putTime   = 30 * time.Second // for one batch
-	lastTime  = 3 * time.Second  // for what is left when the daemon stops
-	saveEvery = time.Second      // between two writes of the cursor: what is handed over again after a crash
+	putTime  = 30 * time.Second // for one batch
+	lastTime = 3 * time.Second  // for what is left when the daemon stops
 )
 
 // Delivery is one stream of records to one sink. Its methods may be called concurrently with those that
@@ -95,17 +95,17 @@ type Delivery struct {
 	reader *audit.Reader
 	say    *slog.Logger
 
-	at      uint64    // the index up to which everything is taken
-	until   uint64    // the last index of the batch that was not taken; 0 is none
-	kept    uint64    // the index in the file
-	keptAt  time.Time // when that was written
-	trouble string    // that was logged last
+	mine    bool   // this process is on duty, as far as it knows
+	at      uint64 // the index up to which everything is taken
+	until   uint64 // the last index of the batch that was not taken; 0 is none
+	kept    uint64 // the index in the cursor
+	trouble string // that was logged last
 
-	taken             atomic.Uint64 // at, for who counts
+	taken             atomic.Uint64 // at, for who counts; of another process as this one heard of it last
 	records, failures atomic.Uint64
 }
 
-// cursor is the content of the file.
+// cursor is what is kept.
 type cursor struct {
 	Index uint64 `json:"index,string"`
 	Mark  string `json:"mark"` // of the append with that index
@@ -123,39 +123,63 @@ func New(ctx context.Context, log Log, o Options) (*Delivery, error) {
 		o.Most = time.Minute
 	}
 	d := &Delivery{opts: o, log: log, say: o.Logger.With("audit", o.ID), reader: audit.NewReader(log.Trace)}
-	if err := d.start(ctx); err != nil {
+	if err := d.take(ctx); err != nil {
 		return nil, err
 	}
-	d.taken.Store(d.at)
 	return d, nil
+}
+
+// take asks that this process deliver, where it does not.
+func (d *Delivery) take(ctx context.Context) error {
+	if d.mine {
+		return nil
+	}
+	raw, mine, err := d.opts.Duty.Take(ctx)
+	if err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "audit %s: %w", d.opts.ID, err)
+	}
+	if !mine {
+		if c := (cursor{}); json.Unmarshal(raw, &c) == nil {
+			d.taken.Store(c.Index)
+		}
+		return nil
+	}
+	if err := d.start(ctx, raw); err != nil {
+		return errors.Join(err, d.opts.Duty.Leave(ctx)) // another process may be able to
+	}
+	d.mine, d.until = true, 0
+	d.taken.Store(d.at)
+	d.say.Info("this process delivers audit records", "cursor", d.at)
+	return nil
 }
 
 // start reads how far the delivery has come. Where the log has another append at that place, the store is
 // another, or was put back to what it was before: then nobody knows what the receiver lacks, and it is
 // given everything again.
-func (d *Delivery) start(ctx context.Context) error {
-	raw, err := os.ReadFile(d.opts.Cursor)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+func (d *Delivery) start(ctx context.Context, raw []byte) error {
+	end, err := d.log.End(ctx)
+	if err != nil {
+		return err
+	}
+	d.at, d.kept = 0, 0
+	if raw == nil {
 		if d.opts.Newest {
-			d.at = d.log.Cursor()
+			d.at = end
 		}
 		return d.save(ctx)
-	case err != nil:
-		return tga.Errorf(tga.StoreUnavailable, "audit %s: %w", d.opts.ID, err)
 	}
 	var c cursor
 	if err := json.Unmarshal(raw, &c); err != nil {
-		return tga.Errorf(tga.StateChecksumMismatch, "audit %s: %s is no cursor (%w): remove it, and the log is delivered from its beginning", d.opts.ID, d.opts.Cursor, err)
+		return tga.Errorf(tga.StateChecksumMismatch, "audit %s: what is kept of it is no cursor (%w): remove that, and the log is delivered from its beginning", d.opts.ID, err)
 	}
 	mark := ""
-	if c.Index <= d.log.Cursor() {
+	if c.Index <= end {
 		if mark, err = d.mark(ctx, c.Index); err != nil {
 			return err
 		}
 	}
-	if mark != c.Mark || c.Index > d.log.Cursor() {
-		d.say.Warn("the cursor is of another log, or of what this one has lost: everything is delivered again", "cursor", c.Index, "newest", d.log.Cursor())
+	if mark != c.Mark || c.Index > end {
+		d.say.Warn("the cursor is of another log, or of what this one has lost: everything is delivered again", "cursor", c.Index, "newest", end)
 		return nil
 	}
 	d.at, d.kept = c.Index, c.Index
@@ -177,12 +201,12 @@ func (d *Delivery) save(ctx context.Context) error {
 	}
 	raw, err := json.Marshal(cursor{d.at, mark})
 	if err == nil {
-		err = checkpoint.Replace(checkpoint.Disk, d.opts.Cursor, append(raw, '\n'))
+		err = d.opts.Duty.Keep(ctx, append(raw, '\n'))
 	}
 	if err != nil {
 		return fmt.Errorf("the cursor is not kept: %w", err)
 	}
-	d.kept, d.keptAt = d.at, time.Now()
+	d.kept = d.at
 	return nil
 }
 
@@ -195,10 +219,12 @@ func (d *Delivery) Run(ctx context.Context) {
 			return
 		case <-time.After(wait):
 		}
-		more, err := d.step(ctx)
+		more, err := d.turn(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
+		case !d.mine:
+			wait, pause = d.opts.Every, d.opts.First // another process may be gone
 		case err != nil:
 			d.failures.Add(1)
 			wait, pause = pause, min(2*pause, d.opts.Most)
@@ -211,20 +237,45 @@ func (d *Delivery) Run(ctx context.Context) {
 	}
 }
 
+// turn hands over one batch where this process is on duty. It reports whether there is more.
+func (d *Delivery) turn(ctx context.Context) (more bool, err error) {
+	if err := d.take(ctx); err != nil || !d.mine {
+		return false, err
+	}
+	on, cancel := d.opts.Duty.While(ctx)
+	defer cancel()
+	if on.Err() == nil {
+		more, err = d.step(on)
+	}
+	if errors.Is(err, duty.ErrLost) || on.Err() != nil && ctx.Err() == nil {
+		// What the receiver took since the cursor was kept comes again, from who is on duty next.
+		d.say.Info("another process delivers audit records now, or may", "cursor", d.at)
+		d.mine = false
+		return false, nil
+	}
+	return more, err
+}
+
 // Close hands over what is left, as far as the receiver takes it in a moment. The next delivery goes on
 // from there.
 func (d *Delivery) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), lastTime)
 	defer cancel()
-	for {
-		if more, err := d.step(ctx); err != nil || !more {
+	for d.mine {
+		if more, err := d.turn(ctx); err != nil || !more {
 			d.tell(err)
 			break
 		}
 	}
 	var err error
-	if d.kept != d.at {
-		err = d.save(context.Background())
+	if d.mine {
+		if d.kept != d.at {
+			err = d.save(context.Background())
+		}
+		if errors.Is(err, duty.ErrLost) {
+			err = nil // its successor has a cursor of its own
+		}
+		err = errors.Join(err, d.opts.Duty.Leave(context.Background()))
 	}
 	return errors.Join(err, d.opts.Sink.Close())
 }
@@ -266,10 +317,7 @@ func (d *Delivery) step(ctx context.Context) (more bool, err error) {
 	d.at, d.until = b.Last, 0
 	d.taken.Store(d.at)
 	d.records.Add(uint64(len(b.Records)))
-	if more = d.at < d.log.Cursor(); !more || time.Since(d.keptAt) >= saveEvery {
-		return more, d.save(ctx)
-	}
-	return more, nil
+	return d.at < d.log.Cursor(), d.save(ctx)
 }
 
 // collect makes the next batch; one without appends where there are none.

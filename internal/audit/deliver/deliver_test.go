@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/audit/deliver"
 	"github.com/tgad/tgad/internal/daemon/embed"
+	"github.com/tgad/tgad/internal/duty"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
@@ -28,6 +28,7 @@ type storeLog struct {
 	c    *client.Client
 	mu   sync.Mutex
 	end  uint64
+	last uint64 // where it ends, if that is further than this process knows
 	tell string // begins each mark: another store has another
 }
 
@@ -36,6 +37,8 @@ func (l *storeLog) Cursor() uint64 {
 	defer l.mu.Unlock()
 	return l.end
 }
+
+func (l *storeLog) End(context.Context) (uint64, error) { return max(l.Cursor(), l.last), nil }
 
 func (l *storeLog) grow(to uint64) {
 	l.mu.Lock()
@@ -124,7 +127,7 @@ func (r *receiver) seen() (tries, ids []string) {
 
 func options(t *testing.T, r *receiver) deliver.Options {
 	return deliver.Options{
-		ID: "x", Format: "ocsf", Version: "v", Sink: r, Cursor: filepath.Join(t.TempDir(), "x"), Logger: slog.New(slog.DiscardHandler),
+		ID: "x", Format: "ocsf", Version: "v", Sink: r, Duty: duty.File(filepath.Join(t.TempDir(), "x")), Logger: slog.New(slog.DiscardHandler),
 		Every: time.Millisecond, First: time.Millisecond, Most: 2 * time.Millisecond,
 	}
 }
@@ -249,10 +252,10 @@ func TestCursorOfAnotherLogBeginsAnew(t *testing.T) {
 		other := &storeLog{c: l.c, end: newest}
 		change(other)
 		again := o
-		again.Cursor = filepath.Join(t.TempDir(), "x")
-		raw, err := os.ReadFile(o.Cursor)
+		again.Duty = duty.File(filepath.Join(t.TempDir(), "x"))
+		raw, _, err := o.Duty.Take(t.Context())
 		if err == nil {
-			err = os.WriteFile(again.Cursor, raw, 0o600)
+			err = again.Duty.Keep(t.Context(), raw)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -264,14 +267,14 @@ func TestCursorOfAnotherLogBeginsAnew(t *testing.T) {
 			t.Errorf("%s: %q", name, ids)
 		}
 	}
-	if err := os.WriteFile(o.Cursor, nil, 0o600); err != nil {
+	if err := o.Duty.Keep(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := deliver.New(t.Context(), l, o); tga.CodeOf(err) != tga.StateChecksumMismatch {
 		t.Errorf("an empty cursor: %v", err)
 	}
 	r.ids = nil
-	o.Cursor, o.Newest = filepath.Join(t.TempDir(), "x"), true
+	o.Duty, o.Newest = duty.File(filepath.Join(t.TempDir(), "x")), true
 	l.grow(newest - 2)
 	if err := run(t, l, o).Close(); err != nil { // remembered, though nothing was delivered
 		t.Fatal(err)
@@ -282,5 +285,33 @@ func TestCursorOfAnotherLogBeginsAnew(t *testing.T) {
 	}
 	if _, ids := r.seen(); len(ids) == 0 || len(ids) >= len(whole) || !slices.Equal(ids, whole[len(whole)-len(ids):]) {
 		t.Errorf("from the newest on: %q of %q", ids, whole)
+	}
+}
+
+// TestSuccessorMayKnowLess: a process goes on duty that has not heard of all that its predecessor delivered. It goes on where that
+// one stood, once it has.
+func TestSuccessorMayKnowLess(t *testing.T) {
+	l, newest := logOf(t, 4)
+	l.grow(newest - 1)
+	whole, r := all(t, l), &receiver{}
+	o := options(t, r)
+	if err := run(t, l, o).Close(); err != nil {
+		t.Fatal(err)
+	}
+	behind := &storeLog{c: l.c, end: 2, last: newest}
+	d, err := deliver.New(t.Context(), behind, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if more, err := d.Step(t.Context()); more || err != nil {
+		t.Error(more, err)
+	}
+	behind.grow(newest)
+	if _, err := d.Step(t.Context()); err != nil {
+		t.Error(err)
+	}
+	l.grow(newest)
+	if _, ids := r.seen(); !slices.Equal(ids[:len(whole)], whole) || !slices.Equal(ids, all(t, l)) {
+		t.Errorf("it was given %q", ids)
 	}
 }

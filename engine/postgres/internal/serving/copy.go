@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/engine/postgres"
+	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/internal/evidence"
 	"github.com/tgad/tgad/schemas/tga"
@@ -38,11 +41,40 @@ func copyStore(ctx context.Context, c cli.Copying) (done cli.Copied, err error) 
 	for _, k := range kept {
 		notes = append(notes, postgres.Keeping{Kind: k.Kind, Size: k.Size, Note: k.Note, Key: k.Key})
 	}
+	duties, err := keptIn(c.From)
+	if err != nil {
+		return done, err
+	}
 	got, err := postgres.Copy(ctx, c.To, optionsOf(c.Config, slog.New(slog.DiscardHandler)), postgres.Copying{
 		Source: db, ID: s.StoreID, Incarnation: s.Incarnation, Progress: c.Progress,
-		Evidence: notes, Compare: sameEvidence, Leave: func() error { return db.Freeze(moved) },
+		Evidence: notes, Kept: duties, Compare: sameEvidence, Leave: func() error { return db.Freeze(moved) },
 	})
 	return cli.Copied{Store: s.StoreID.String(), Appends: got.Appends, Traces: got.Traces, Entries: got.Entries, Notes: got.Notes, Records: got.Records}, err
+}
+
+// keptIn reads what is kept of the duties of the store in a directory: each is a file.
+func keptIn(dir string) (map[string][]byte, error) {
+	all := map[string][]byte{}
+	for _, of := range []string{assemble.AuditDuty, assemble.NotifyDuty} {
+		list, err := os.ReadDir(filepath.Join(dir, of))
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		for _, f := range list {
+			if filepath.Ext(f.Name()) != "" {
+				continue // of a replacement that a crash broke off; an id has no dot
+			}
+			var raw []byte
+			if raw, err = os.ReadFile(filepath.Join(dir, of, f.Name())); err != nil {
+				break
+			}
+			all[of+f.Name()] = raw
+		}
+		if err != nil {
+			return nil, tga.Errorf(tga.StoreUnavailable, "copy: %w", err)
+		}
+	}
+	return all, nil
 }
 
 // sameEvidence finds out whether a copy has what was signed of its source.

@@ -158,7 +158,7 @@ func TestRewrittenStoreIsFrozen(t *testing.T) {
 	s.exec("DELETE FROM tgad.ledger WHERE shard = $1", s.shard)
 	s.exec("UPDATE tgad.leaves SET index = index - 2 WHERE shard = $1", s.shard)
 	s.exec("UPDATE tgad.order_state SET last = last - 2 WHERE shard = $1", s.shard)
-	for _, table := range []string{"tiles", "signed_notes", "signers"} {
+	for _, table := range []string{"tiles", "signed_notes", "duties"} {
 		s.exec("DELETE FROM tgad."+table+" WHERE shard = $1", s.shard)
 	}
 	s.exec("DELETE FROM tgad.meta WHERE shard = $1 AND name = 'evidence key'", s.shard)

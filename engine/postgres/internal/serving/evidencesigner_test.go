@@ -30,7 +30,7 @@ func TestStoppedSignerKeepsNothing(t *testing.T) {
 	a.covered(2)
 	b := s.open()
 	a.stop() // it looks no more, and its session seems to be late
-	s.exec("UPDATE tgad.sessions SET lease = '0', expires = clock_timestamp() - interval '1 s' WHERE shard = $1 AND session = (SELECT session FROM tgad.signers WHERE shard = $1)", s.shard)
+	s.exec("UPDATE tgad.sessions SET lease = '0', expires = clock_timestamp() - interval '1 s' WHERE shard = $1 AND session = (SELECT session FROM tgad.duties WHERE shard = $1 AND duty = 'evidence')", s.shard)
 	b.append()
 	c := b.covered(4)
 	if b.SignedAt().IsZero() {

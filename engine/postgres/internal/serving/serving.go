@@ -66,10 +66,6 @@ func openFleet(ctx context.Context, o daemon.Options, store postgres.Options) (d
 	if err != nil {
 		return nil, err
 	}
-	if len(o.Config.Audits) > 0 {
-		err := tga.Errorf(tga.ValidationError, "open: [[audit]] delivers the order of one store, and a fleet has several: set [store] namespace, in a daemon for each")
-		return nil, errors.Join(err, shards.Close())
-	}
 	stores, err := shards.All(ctx)
 	if err != nil {
 		return nil, errors.Join(err, shards.Close())
