@@ -31,6 +31,9 @@ func (a auditLog) End(ctx context.Context) (uint64, error) {
 
 // Lines implements [deliver.Log].
 func (a auditLog) Lines(ctx context.Context, after uint64) iter.Seq2[wire.LogLine, error] {
+	if x, ok := a.db.(Dividing); ok {
+		return pages(ctx, x, after)
+	}
 	return func(yield func(wire.LogLine, error) bool) {
 		for leaf, err := range a.db.Follow(ctx, after) {
 			var line wire.LogLine
@@ -39,6 +42,28 @@ func (a auditLog) Lines(ctx context.Context, after uint64) iter.Seq2[wire.LogLin
 			}
 			if !yield(line, err) || err != nil {
 				return
+			}
+		}
+	}
+}
+
+// pages reads several appends with one question.
+func pages(ctx context.Context, db Dividing, after uint64) iter.Seq2[wire.LogLine, error] {
+	return func(yield func(wire.LogLine, error) bool) {
+		for {
+			page, err := db.Added(ctx, after)
+			if err != nil {
+				yield(wire.LogLine{}, err)
+				return
+			}
+			for i := range page {
+				if !yield(page[i].line(), nil) {
+					return
+				}
+				after = page[i].Leaf.Index
+			}
+			if len(page) == 0 {
+				return // a delivery reads no further than there is something
 			}
 		}
 	}

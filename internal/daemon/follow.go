@@ -240,30 +240,42 @@ func (s *stream) logLine(l chain.Leaf) (*wire.LogLine, error) {
 
 // logLine is one append as the log of a store is read.
 func logLine(ctx context.Context, db Store, l chain.Leaf) (wire.LogLine, error) {
-	m := wire.LogLine{Cursor: strconv.FormatUint(l.Index, 10), TraceID: l.TraceID}
+	a := Added{Leaf: l}
 	if l.Entries > 0 {
 		for e, err := range db.Entries(ctx, l.TraceID, l.FirstSeq-1) {
 			if err != nil {
-				return m, err
+				return wire.LogLine{}, err
 			}
 			if e.Seq >= l.FirstSeq+uint64(l.Entries) {
 				break
 			}
-			m.Entries = append(m.Entries, story.Said(&e))
+			a.Entries = append(a.Entries, e)
 		}
 	}
 	if l.Notes > 0 {
 		for n, err := range db.Notes(ctx, l.TraceID, l.FirstNote-1) {
 			if err != nil {
-				return m, err
+				return wire.LogLine{}, err
 			}
 			if n.Number >= l.FirstNote+uint32(l.Notes) {
 				break
 			}
-			m.Notes = append(m.Notes, n.AppendCanonical(nil))
+			a.Notes = append(a.Notes, n)
 		}
 	}
-	return m, nil
+	return a.line(), nil
+}
+
+// line is what a reader of the log is told of an append.
+func (a *Added) line() wire.LogLine {
+	m := wire.LogLine{Cursor: strconv.FormatUint(a.Leaf.Index, 10), TraceID: a.Leaf.TraceID}
+	for i := range a.Entries {
+		m.Entries = append(m.Entries, story.Said(&a.Entries[i]))
+	}
+	for i := range a.Notes {
+		m.Notes = append(m.Notes, a.Notes[i].AppendCanonical(nil))
+	}
+	return m
 }
 
 func (q *request) takeFollower() (leave func(), err error) {

@@ -98,6 +98,15 @@ type Dividing interface {
 	Duty(name string) duty.Duty
 	// End is the newest number of the order as the store has it now; Cursor may be behind it.
 	End(ctx context.Context) (uint64, error)
+	// Added returns what the appends behind a cursor added, of some of them; none where there is no more.
+	Added(ctx context.Context, after uint64) ([]Added, error)
+}
+
+// Added is what one append added to its trace.
+type Added struct {
+	Leaf    chain.Leaf
+	Entries []chain.Entry
+	Notes   []tga.Note
 }
 
 // powersOf finds what a store can. data is its directory, "" where it has none.

@@ -38,7 +38,7 @@ type Log interface {
 	// Cursor is the newest index of the durable order, as far as this process knows, and End as it is now.
 	Cursor() uint64
 	End(ctx context.Context) (uint64, error)
-	// Lines yields the appends after an index, and waits for more where there are no more.
+	// Lines yields the appends after an index. Where there are no more it waits for more, or ends.
 	Lines(ctx context.Context, after uint64) iter.Seq2[wire.LogLine, error]
 	// Trace is what is known of a trace: its namespace, and its request as the first entry.
 	Trace(ctx context.Context, id tga.ID) (wire.Timeline, error)

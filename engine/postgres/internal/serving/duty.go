@@ -17,6 +17,15 @@ func (s served) Duty(name string) duty.Duty { return shift{s.Fleet.Duty(name)} }
 // End implements [daemon.Dividing].
 func (s served) End(ctx context.Context) (uint64, error) { return s.Fleet.Evidence().End(ctx) }
 
+// Added implements [daemon.Dividing].
+func (s served) Added(ctx context.Context, after uint64) (page []daemon.Added, err error) {
+	got, err := s.Fleet.Added(ctx, after)
+	for _, a := range got {
+		page = append(page, daemon.Added(a))
+	}
+	return page, err
+}
+
 // shift is a duty as the daemon asks for it.
 type shift struct{ *postgres.Duty }
 
