@@ -2,23 +2,28 @@ package serving_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/engine/postgres"
+	"github.com/tgad/tgad/engine/postgres/internal/pgserver"
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/daemon/embed"
 	"github.com/tgad/tgad/internal/notice"
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
 // pager is the table of a receiver of notices without a pause.
-const pager = "[[notify]]\nid = \"pager\"\npause = \"1ms\"\nafter = \"1ms\"\nresolved = true\non = [\"doubt\"]"
+const pager = "[[notify]]\nid = \"pager\"\npause = \"1ms\"\nafter = \"1ms\"\nresolved = true\non = [\"doubt\", \"frozen\"]"
 
 // told are the matters that a receiver was told of, with why, in order: "new KEY".
 func (r *receiver) told(t *testing.T) (all []string) {
@@ -46,7 +51,7 @@ func doubted(t *testing.T, c *client.Client, key string) tga.ID {
 }
 
 // TestNoticesOfAFleet: one of two daemons tells people, whichever asked. When it is killed, the other one goes on: what was told is
-// not told again, and of what was told by the first the end is told too.
+// not told again, and of what was told by the first the end is told too. Then it tells that the store is frozen, which ended its session.
 func TestNoticesOfAFleet(t *testing.T) {
 	x := newDelivering(t, pager, time.Second)
 	a, b := x.start(), x.start()
@@ -71,6 +76,14 @@ func TestNoticesOfAFleet(t *testing.T) {
 	if got := strings.Join(x.to.told(t), ", "); !strings.HasPrefix(got, "new first, new other, new third, resolved ") || strings.Count(got, "new") != 3 || strings.Count(got, "resolved") != 2 {
 		t.Errorf("told: %s", got)
 	}
+	store, err := postgres.Open(t.Context(), x.url, postgres.Options{Shard: x.shard})
+	if err == nil {
+		err = errors.Join(store.Fleet().Freeze("a reason"), store.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it is told that the store is frozen", func() bool { return strings.HasSuffix(strings.Join(x.to.told(t), ", "), ", new ") })
 }
 
 // TestCopyGoesOnWithItsReceivers: a store in a directory delivered records and notices. Its copy in a database goes on behind
@@ -119,4 +132,47 @@ func TestCopyGoesOnWithItsReceivers(t *testing.T) {
 	if len(seen) < 6 {
 		t.Errorf("%d records", len(seen))
 	}
+}
+
+// TestReceiversMoveWithTheirStore: a store moves to another shard and back while its daemon delivers. The daemon goes on where it
+// stood: each record comes, in order, and of each move one batch at most comes again.
+func TestReceiversMoveWithTheirStore(t *testing.T) {
+	serial.Long(t)
+	one, two := twoShards(t)
+	x := newDelivering(t, "[[audit]]\nid = \"hook\"", time.Second)
+	text, err := os.ReadFile(x.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(x.config, []byte(strings.Replace(string(text), fmt.Sprintf("shard = %d", x.shard), `namespace = "a"`, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	x.url, x.shard, x.server = pgserver.DSN(one), 1, filepath.Join(one.Dir, socketName)
+	d := x.start()
+	n := 0
+	calls := func() {
+		t.Helper()
+		for range 20 {
+			n++
+			q := call("charge", fmt.Sprint("k", n))
+			q.Namespace = "a"
+			if _, err := d.Call(t.Context(), q); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	calls()
+	for _, to := range []struct {
+		name     string
+		from, to *pgserver.Server
+	}{{"two", one, two}, {"one", two, one}} {
+		pg(t, to.name, "move", "a", "--from", pgserver.DSN(to.from), "--to", pgserver.DSN(to.to))
+		calls()
+	}
+	x.settled()
+	want := records(t, d)
+	if len(want) != 4*n {
+		t.Errorf("%d records of %d calls", len(want), n)
+	}
+	x.wantOnce(want, 2)
 }

@@ -235,15 +235,20 @@ func signsNothing(t *testing.T, f *fleet, d *daemon, trace tga.ID) {
 	if err == nil {
 		err = rerr
 	}
-	if err == nil {
-		err = os.WriteFile(file, append(raw, fmt.Sprintf("\n[evidence]\nkey_file = %q\n", key)...), 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := program("serve", "--store", f.url, "--config", file, "--socket", filepath.Join(f.dir, "signing")).CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "a fleet has several: set [store] namespace") {
-		t.Errorf("%v, %s", err, out)
+	for _, table := range []string{
+		fmt.Sprintf("[evidence]\nkey_file = %q", key), fmt.Sprintf("[[audit]]\nid = \"file\"\ntype = \"file\"\npath = %q", filepath.Join(f.dir, "audit")),
+		"[[notify]]\nid = \"pager\"\ntype = \"command\"\ncommand = [\"true\"]",
+	} {
+		if err == nil {
+			err = os.WriteFile(file, append(raw, "\n"+table+"\n"...), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := program("serve", "--store", f.url, "--config", file, "--socket", filepath.Join(f.dir, "signing")).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "a fleet has several: set [store] namespace") {
+			t.Errorf("%s: %v, %s", table, err, out)
+		}
 	}
 }
 
