@@ -35,6 +35,7 @@ const (
 	firstPause = time.Second     // after an error; doubled for each further one
 	mostPause  = time.Minute     // of those
 	saveEvery  = 5 * time.Second // between two writes of what is only seen and not told
+	leaveTime  = 3 * time.Second // for the book when the process stops
 	mostFates  = 500             // matters whose fate is asked for at once
 )
 
@@ -133,7 +134,8 @@ func (r *receiver) leave() error {
 	if !r.mine.Swap(false) {
 		return nil
 	}
-	ctx := context.Background()
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
+	defer cancel()
 	var err error
 	if r.dirty {
 		if err = r.save(ctx); errors.Is(err, duty.ErrLost) {

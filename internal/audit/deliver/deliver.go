@@ -84,7 +84,7 @@ const (
 // Times of a delivery.
 const (
 	putTime  = 30 * time.Second // for one batch
-	lastTime = 3 * time.Second  // for what is left when the daemon stops
+	lastTime = 3 * time.Second  // for what is left when the daemon stops, and then for the cursor
 )
 
 // Delivery is one stream of records to one sink. Its methods may be called concurrently with those that
@@ -267,15 +267,17 @@ func (d *Delivery) Close() error {
 			break
 		}
 	}
+	last, end := context.WithTimeout(context.Background(), lastTime)
+	defer end()
 	var err error
 	if d.mine {
 		if d.kept != d.at {
-			err = d.save(context.Background())
+			err = d.save(last)
 		}
 		if errors.Is(err, duty.ErrLost) {
 			err = nil // its successor has a cursor of its own
 		}
-		err = errors.Join(err, d.opts.Duty.Leave(context.Background()))
+		err = errors.Join(err, d.opts.Duty.Leave(last))
 	}
 	return errors.Join(err, d.opts.Sink.Close())
 }
