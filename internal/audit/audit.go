@@ -10,8 +10,8 @@
 package audit
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"github.com/tgad/tgad/runtime"
@@ -56,44 +56,89 @@ type request struct{ caller, agent, subject, namespace, server, tool, traceparen
 // mostKnown bounds the requests that are remembered; one that was forgotten is asked for again.
 const mostKnown = 4096
 
-// Reader makes records of the lines of a log. It is used by one goroutine.
+// Append is one append of a log.
+type Append struct {
+	Cursor  string
+	Entries []Entry
+	Notes   []tga.Note
+}
+
+// Entry is an entry with its artifact, nil where that is erased.
+type Entry struct {
+	tga.LogEntry
+	Artifact *tga.Artifact
+}
+
+// Call is what a record needs of a call: its namespace, and its request, nil where that is erased.
+type Call struct {
+	Namespace string
+	Request   *tga.Artifact
+}
+
+// Said is an append as a daemon says it.
+func Said(line wire.LogLine) (x Append, err error) {
+	x.Cursor = line.Cursor
+	for _, e := range line.Entries {
+		said, err := entry(e)
+		if err != nil {
+			return x, err
+		}
+		x.Entries = append(x.Entries, said)
+	}
+	for _, raw := range line.Notes {
+		n, err := tga.DecodeNote(raw)
+		if err != nil {
+			return x, err
+		}
+		x.Notes = append(x.Notes, *n)
+	}
+	return x, nil
+}
+
+func entry(e wire.Entry) (said Entry, err error) {
+	le, err := tga.DecodeLogEntry(e.Entry)
+	if err != nil {
+		return said, err
+	}
+	said.LogEntry = *le
+	if len(e.Artifact) == 0 || string(e.Artifact) == "null" {
+		return said, nil // erased
+	}
+	said.Artifact, err = tga.DecodeStoredArtifact(e.Artifact)
+	return said, err
+}
+
+// Reader makes records of a log. It is used by one goroutine.
 type Reader struct {
-	trace func(context.Context, tga.ID) (wire.Timeline, error)
+	call  func(context.Context, tga.ID) (Call, error)
 	known map[tga.ID]request
 }
 
-// NewReader makes a reader. trace is asked for traces whose request is not among the lines, because it
-// came before the first of them: [client.Client.Trace].
+// NewReader makes a reader of what a daemon says. trace is asked for traces whose request is not among the
+// lines, because it came before the first of them: [client.Client.Trace].
 func NewReader(trace func(context.Context, tga.ID) (wire.Timeline, error)) *Reader {
-	return &Reader{trace: trace, known: map[tga.ID]request{}}
+	return NewLogReader(func(ctx context.Context, id tga.ID) (Call, error) {
+		t, err := trace(ctx, id)
+		if err != nil || len(t.Entries) == 0 {
+			return Call{Namespace: t.Namespace}, err
+		}
+		first, err := entry(t.Entries[0])
+		return Call{t.Namespace, first.Artifact}, err
+	})
 }
 
-// artifact is what a record needs of one.
-type artifact struct {
-	Meta     map[string]any `json:"meta"`
-	Agent    string         `json:"agent_id"`
-	Proposal struct {
-		Server string `json:"tool_server"`
-		Tool   string `json:"tool_name"`
-	} `json:"proposal"`
-	Decision string `json:"decision"`
-	Outcome  struct {
-		Status string `json:"status"`
-		Error  struct {
-			Code string `json:"code"`
-		} `json:"error"`
-	} `json:"outcome"`
+// NewLogReader makes a reader of a log that is at hand. call is asked for the calls whose request came before
+// the first append.
+func NewLogReader(call func(context.Context, tga.ID) (Call, error)) *Reader {
+	return &Reader{call: call, known: map[tga.ID]request{}}
 }
 
-func (a *artifact) meta(name string) string {
-	s, _ := a.Meta[name].(string)
-	return s
-}
-
-func requestOf(a *artifact) request {
-	q := request{
-		caller: a.meta(tga.MetaSubmitter), agent: a.Agent, subject: a.meta(tga.MetaSubject), namespace: a.meta(tga.MetaNamespace),
-		server: a.Proposal.Server, tool: a.Proposal.Tool, traceparent: a.meta(tga.MetaSpanContext),
+func requestOf(a *tga.Artifact) (q request) {
+	if a != nil {
+		q = request{
+			caller: a.Meta.String(tga.MetaSubmitter), agent: a.Request.AgentID.String(), subject: a.Meta.String(tga.MetaSubject), namespace: a.Meta.String(tga.MetaNamespace),
+			server: a.Request.Proposal.ToolServer, tool: a.Request.Proposal.ToolName, traceparent: a.Meta.String(tga.MetaSpanContext),
+		}
 	}
 	if q.namespace == "" {
 		q.namespace = tga.DefaultNamespace
@@ -101,48 +146,36 @@ func requestOf(a *artifact) request {
 	return q
 }
 
-// parse reads an artifact; one that was erased has nothing.
-func parse(raw []byte) (a artifact, err error) {
-	if len(raw) == 0 || string(raw) == "null" {
-		return a, nil
+// Records are those of a line. A line of a working state or of a turn has none.
+func (r *Reader) Records(ctx context.Context, line wire.LogLine) ([]Record, error) {
+	x, err := Said(line)
+	if err != nil {
+		return nil, err
 	}
-	if err := json.Unmarshal(raw, &a); err != nil {
-		return a, tga.Errorf(tga.StoreUnavailable, "an artifact of the log is not understood: %w", err)
-	}
-	return a, nil
+	return r.Of(ctx, x)
 }
 
-// Records are those of a line. A line of a working state or of a turn has none.
-func (r *Reader) Records(ctx context.Context, line wire.LogLine) (all []Record, err error) {
-	for _, e := range line.Entries {
-		le, err := tga.DecodeLogEntry(e.Entry)
+// Of are the records of an append.
+func (r *Reader) Of(ctx context.Context, x Append) (all []Record, err error) {
+	for i := range x.Entries {
+		e := &x.Entries[i]
+		if e.Type == tga.RequestType {
+			r.remember(e.TraceID, requestOf(e.Artifact))
+		}
+		rec, err := r.record(ctx, x.Cursor, e.TraceID)
 		if err != nil {
 			return nil, err
 		}
-		a, err := parse(e.Artifact)
-		if err != nil {
-			return nil, err
-		}
-		if le.Type == tga.RequestType {
-			r.remember(le.TraceID, requestOf(&a))
-		}
-		rec, err := r.record(ctx, line.Cursor, le.TraceID)
-		if err != nil {
-			return nil, err
-		}
-		rec.ID, rec.Time, rec.Digest, rec.State = fmt.Sprintf("%s:%d", le.TraceID, le.Seq), le.TS, le.Digest, le.To.String()
-		rec.step(le.Type, &a)
+		rec.ID, rec.Time, rec.Digest, rec.State = fmt.Sprintf("%s:%d", e.TraceID, e.Seq), e.TS, e.Digest, e.To.String()
+		rec.step(e.Type, e.Artifact)
 		all = append(all, rec)
-		if le.To.Terminal() {
-			delete(r.known, le.TraceID)
+		if e.To.Terminal() {
+			delete(r.known, e.TraceID)
 		}
 	}
-	for _, raw := range line.Notes {
-		n, err := tga.DecodeNote(raw)
-		if err != nil {
-			return nil, err
-		}
-		rec, err := r.record(ctx, line.Cursor, n.TraceID)
+	for i := range x.Notes {
+		n := &x.Notes[i]
+		rec, err := r.record(ctx, x.Cursor, n.TraceID)
 		if err != nil {
 			return nil, err
 		}
@@ -153,21 +186,31 @@ func (r *Reader) Records(ctx context.Context, line wire.LogLine) (all []Record, 
 	return all, nil
 }
 
-// step says what an entry is.
-func (r *Record) step(kind tga.ArtifactType, a *artifact) {
+// step says what an entry is. Of one whose artifact is erased nothing but that it was made is known.
+func (r *Record) step(kind tga.ArtifactType, a *tga.Artifact) {
 	switch kind {
 	case tga.RequestType:
 		r.Action, r.By = "request", r.Caller
 	case tga.DecisionType:
-		r.Action, r.Outcome, r.By = "decision", a.Decision, a.meta(runtime.MetaApprovers)
+		r.Action = "decision"
 	case tga.CallType:
 		r.Action = "call"
 	case tga.EffectType:
-		r.Action, r.Outcome, r.Class, r.Code = "effect", a.Outcome.Status, a.meta(tga.MetaOutcomeClass), a.Outcome.Error.Code
-		r.ServedFrom = a.meta(tga.MetaReplayedFrom)
-		if r.By = a.meta(tga.MetaResolver); r.By == "" {
-			r.By = a.meta(tga.MetaFinishedBy)
+		r.Action = "effect"
+	}
+	if a == nil {
+		return
+	}
+	switch kind {
+	case tga.DecisionType:
+		r.Outcome, r.By = a.Decision.Decision, a.Meta.String(runtime.MetaApprovers)
+	case tga.EffectType:
+		o := a.Effect.Outcome
+		r.Outcome, r.Class, r.ServedFrom = o.Status, a.Meta.String(tga.MetaOutcomeClass), a.Meta.String(tga.MetaReplayedFrom)
+		if o.Error != nil {
+			r.Code = o.Error.Code
 		}
+		r.By = cmp.Or(a.Meta.String(tga.MetaResolver), a.Meta.String(tga.MetaFinishedBy))
 	}
 }
 
@@ -175,18 +218,12 @@ func (r *Record) step(kind tga.ArtifactType, a *artifact) {
 func (r *Reader) record(ctx context.Context, cursor string, trace tga.ID) (Record, error) {
 	q, ok := r.known[trace]
 	if !ok {
-		t, err := r.trace(ctx, trace)
+		c, err := r.call(ctx, trace)
 		if err != nil {
 			return Record{}, err
 		}
-		var a artifact
-		if len(t.Entries) > 0 {
-			if a, err = parse(t.Entries[0].Artifact); err != nil {
-				return Record{}, err
-			}
-		}
-		q = requestOf(&a)
-		q.namespace = t.Namespace
+		q = requestOf(c.Request)
+		q.namespace = c.Namespace
 		r.remember(trace, q)
 	}
 	return Record{

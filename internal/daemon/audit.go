@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"strconv"
 	"sync"
 
 	"github.com/tgad/tgad/internal/assemble"
+	"github.com/tgad/tgad/internal/audit"
 	"github.com/tgad/tgad/internal/audit/deliver"
-	"github.com/tgad/tgad/internal/story"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/schemas/wire"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // auditLog is the log as deliveries of audit records read it: the whole store, for only the operator's
@@ -29,35 +30,67 @@ func (a auditLog) End(ctx context.Context) (uint64, error) {
 	return a.db.Cursor(), nil
 }
 
-// Lines implements [deliver.Log].
-func (a auditLog) Lines(ctx context.Context, after uint64) iter.Seq2[wire.LogLine, error] {
+// Appends implements [deliver.Log]. What was appended a moment ago is read from memory: of a directory as
+// part of its trace, and not from the log; of a database several appends with one question.
+func (a auditLog) Appends(ctx context.Context, after uint64) iter.Seq2[audit.Append, error] {
 	if x, ok := a.db.(Dividing); ok {
 		return pages(ctx, x, after)
 	}
-	return func(yield func(wire.LogLine, error) bool) {
+	return func(yield func(audit.Append, error) bool) {
 		for leaf, err := range a.db.Follow(ctx, after) {
-			var line wire.LogLine
+			var x audit.Append
 			if err == nil {
-				line, err = logLine(ctx, a.db, leaf)
+				x, err = a.append(ctx, leaf)
 			}
-			if !yield(line, err) || err != nil {
+			if !yield(x, err) || err != nil {
 				return
 			}
 		}
 	}
 }
 
+// append is the append that a leaf stands for. Its trace may have grown since.
+func (a auditLog) append(ctx context.Context, l chain.Leaf) (audit.Append, error) {
+	x := audit.Append{Cursor: strconv.FormatUint(l.Index, 10)}
+	if l.Entries == 0 && l.Notes == 0 {
+		return x, nil // of a working state or a turn
+	}
+	t, err := a.db.Load(ctx, l.TraceID)
+	if errors.Is(err, tga.NotFound) {
+		return x, nil // nothing of it is left
+	}
+	if err != nil {
+		return x, err
+	}
+	of := map[tga.ArtifactType]*tga.Artifact{tga.RequestType: t.Request, tga.DecisionType: t.Decision, tga.CallType: t.Call, tga.EffectType: t.Effect}
+	for _, e := range t.Entries {
+		if e.Seq >= l.FirstSeq && e.Seq < l.FirstSeq+uint64(l.Entries) {
+			x.Entries = append(x.Entries, audit.Entry{LogEntry: e, Artifact: of[e.Type]})
+		}
+	}
+	for _, n := range t.Notes {
+		if n.Number >= l.FirstNote && n.Number < l.FirstNote+uint32(l.Notes) {
+			x.Notes = append(x.Notes, n)
+		}
+	}
+	if len(x.Entries) != int(l.Entries) || len(x.Notes) != int(l.Notes) {
+		return x, tga.Errorf(tga.StateRecoveryFailed, "append %d of trace %s has %d entries and %d notes, and the trace has %d and %d of them",
+			l.Index, l.TraceID, l.Entries, l.Notes, len(x.Entries), len(x.Notes)).In(l.TraceID)
+	}
+	return x, nil
+}
+
 // pages reads several appends with one question.
-func pages(ctx context.Context, db Dividing, after uint64) iter.Seq2[wire.LogLine, error] {
-	return func(yield func(wire.LogLine, error) bool) {
+func pages(ctx context.Context, db Dividing, after uint64) iter.Seq2[audit.Append, error] {
+	return func(yield func(audit.Append, error) bool) {
 		for {
 			page, err := db.Added(ctx, after)
 			if err != nil {
-				yield(wire.LogLine{}, err)
+				yield(audit.Append{}, err)
 				return
 			}
 			for i := range page {
-				if !yield(page[i].line(), nil) {
+				if !yield(page[i].audited(), nil) {
 					return
 				}
 				after = page[i].Leaf.Index
@@ -69,21 +102,22 @@ func pages(ctx context.Context, db Dividing, after uint64) iter.Seq2[wire.LogLin
 	}
 }
 
-// Trace implements [deliver.Log].
-func (a auditLog) Trace(ctx context.Context, id tga.ID) (wire.Timeline, error) {
+// audited is what audit records are made of.
+func (a *Added) audited() audit.Append {
+	x := audit.Append{Cursor: strconv.FormatUint(a.Leaf.Index, 10), Notes: a.Notes}
+	for i := range a.Entries {
+		x.Entries = append(x.Entries, audit.Entry{LogEntry: a.Entries[i].LogEntry, Artifact: a.Entries[i].Artifact})
+	}
+	return x
+}
+
+// Call implements [deliver.Log].
+func (a auditLog) Call(ctx context.Context, id tga.ID) (audit.Call, error) {
 	t, err := a.db.Load(ctx, id)
 	if err != nil {
-		return wire.Timeline{}, err
+		return audit.Call{}, err
 	}
-	m := wire.Timeline{TraceID: id, Namespace: t.Namespace}
-	for e, err := range a.db.Entries(ctx, id, 0) {
-		if err != nil {
-			return m, err
-		}
-		m.Entries = append(m.Entries, story.Said(&e))
-		break
-	}
-	return m, nil
+	return audit.Call{Namespace: t.Namespace, Request: t.Request}, nil
 }
 
 // Mark implements [deliver.Log].

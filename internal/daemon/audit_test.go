@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -17,6 +18,9 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/audit"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
 )
 
 // hook is a receiver of webhooks that remembers the ids of the records that it took.
@@ -261,5 +265,56 @@ func TestAuditStaysOutOfTheStore(t *testing.T) {
 		if err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), what) || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("want %q: %v", what, err)
 		}
+	}
+}
+
+// TestDeliveredRecordsAreThoseOfTheLog: what is delivered is read from memory and not from lines of the log. It says the
+// same, field by field, also of calls that are served, in doubt, resolved or erased.
+func TestDeliveredRecordsAreThoseOfTheLog(t *testing.T) {
+	b := start(t, "")
+	ctx := t.Context()
+	paid, err := b.client.Call(ctx, charge("order-1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.client.Call(ctx, charge("order-1")); err != nil { // served
+		t.Fatal(err)
+	}
+	b.tool.respond(func(w http.ResponseWriter, _ *http.Request, _ []byte) { panic(http.ErrAbortHandler) })
+	doubt, err := b.client.Call(ctx, charge("order-2"))
+	wantCode(t, err, tga.EffectInDoubt)
+	if _, err := b.client.Resolve(ctx, doubt.TraceID, runtime.Resolution{Reply: runtime.Reply{Status: tga.StatusFailure, ErrorMessage: "it did not run"}, Evidence: []byte(`{}`)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.client.Erase(ctx, wire.EraseRequest{Traces: []tga.ID{paid.TraceID}, Reason: "the customer asked for it"}); err != nil {
+		t.Fatal(err)
+	}
+	b.stop()
+	conf, file := auditing(t, "http://127.0.0.1:1/")
+	b.config += conf
+	b.start()
+	b.delivered("file")
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want bytes.Buffer
+	r := audit.NewReader(b.client.Trace)
+	for line, err := range b.client.Log(ctx, "", false) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := r.Records(ctx, line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range all {
+			if err := audit.Write(&want, "cloudevents", "test", &all[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if string(got) != want.String() || bytes.Count(got, []byte("\n")) < 15 {
+		t.Errorf("delivered:\n%s\nin the log:\n%s", got, want.Bytes())
 	}
 }

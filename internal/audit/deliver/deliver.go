@@ -30,7 +30,6 @@ import (
 	"github.com/tgad/tgad/internal/audit"
 	"github.com/tgad/tgad/internal/duty"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/schemas/wire"
 )
 
 // Log is what a delivery reads.
@@ -38,10 +37,10 @@ type Log interface {
 	// Cursor is the newest index of the durable order, as far as this process knows, and End as it is now.
 	Cursor() uint64
 	End(ctx context.Context) (uint64, error)
-	// Lines yields the appends after an index. Where there are no more it waits for more, or ends.
-	Lines(ctx context.Context, after uint64) iter.Seq2[wire.LogLine, error]
-	// Trace is what is known of a trace: its namespace, and its request as the first entry.
-	Trace(ctx context.Context, id tga.ID) (wire.Timeline, error)
+	// Appends yields the appends after an index. Where there are no more it waits for more, or ends.
+	Appends(ctx context.Context, after uint64) iter.Seq2[audit.Append, error]
+	// Call is what is known of a trace: its namespace, and its request.
+	Call(ctx context.Context, id tga.ID) (audit.Call, error)
 	// Mark tells the append with an index from every other append of any store.
 	Mark(ctx context.Context, index uint64) (string, error)
 }
@@ -122,7 +121,7 @@ func New(ctx context.Context, log Log, o Options) (*Delivery, error) {
 	if o.Most <= 0 {
 		o.Most = time.Minute
 	}
-	d := &Delivery{opts: o, log: log, say: o.Logger.With("audit", o.ID), reader: audit.NewReader(log.Trace)}
+	d := &Delivery{opts: o, log: log, say: o.Logger.With("audit", o.ID), reader: audit.NewLogReader(log.Call)}
 	if err := d.take(ctx); err != nil {
 		return nil, err
 	}
@@ -333,11 +332,11 @@ func (d *Delivery) collect(ctx context.Context) (*Batch, error) {
 		return b, nil
 	}
 	size := 0
-	for line, err := range d.log.Lines(ctx, d.at) {
+	for x, err := range d.log.Appends(ctx, d.at) {
 		if err != nil {
 			return nil, err
 		}
-		n, err := b.add(ctx, d, line)
+		n, err := b.add(ctx, d, x)
 		if err != nil {
 			return nil, err
 		}
@@ -354,11 +353,11 @@ func (d *Delivery) collect(ctx context.Context) (*Batch, error) {
 }
 
 // add takes an append into a batch.
-func (b *Batch) add(ctx context.Context, d *Delivery, line wire.LogLine) (size int, err error) {
-	if b.Last, err = strconv.ParseUint(line.Cursor, 10, 64); err != nil {
-		return 0, tga.Errorf(tga.StoreUnavailable, "cursor %.40q: %w", line.Cursor, err)
+func (b *Batch) add(ctx context.Context, d *Delivery, x audit.Append) (size int, err error) {
+	if b.Last, err = strconv.ParseUint(x.Cursor, 10, 64); err != nil {
+		return 0, tga.Errorf(tga.StoreUnavailable, "cursor %.40q: %w", x.Cursor, err)
 	}
-	records, err := d.reader.Records(ctx, line)
+	records, err := d.reader.Of(ctx, x)
 	if err != nil {
 		return 0, fmt.Errorf("append %d: %w", b.Last, err)
 	}

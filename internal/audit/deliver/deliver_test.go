@@ -14,13 +14,13 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/assemble"
+	"github.com/tgad/tgad/internal/audit"
 	"github.com/tgad/tgad/internal/audit/deliver"
 	"github.com/tgad/tgad/internal/daemon/embed"
 	"github.com/tgad/tgad/internal/duty"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/schemas/wire"
 )
 
 // storeLog is the log of a real store, up to an append of the test's choice.
@@ -46,12 +46,23 @@ func (l *storeLog) grow(to uint64) {
 	l.end = to
 }
 
-func (l *storeLog) Lines(ctx context.Context, after uint64) iter.Seq2[wire.LogLine, error] {
-	return l.c.Log(ctx, fmt.Sprint(after), false)
+func (l *storeLog) Appends(ctx context.Context, after uint64) iter.Seq2[audit.Append, error] {
+	return func(yield func(audit.Append, error) bool) {
+		for line, err := range l.c.Log(ctx, fmt.Sprint(after), false) {
+			var x audit.Append
+			if err == nil {
+				x, err = audit.Said(line)
+			}
+			if !yield(x, err) || err != nil {
+				return
+			}
+		}
+	}
 }
 
-func (l *storeLog) Trace(ctx context.Context, id tga.ID) (wire.Timeline, error) {
-	return l.c.Trace(ctx, id)
+func (l *storeLog) Call(ctx context.Context, id tga.ID) (audit.Call, error) {
+	t, err := l.c.Trace(ctx, id)
+	return audit.Call{Namespace: t.Namespace}, err
 }
 
 func (l *storeLog) Mark(_ context.Context, index uint64) (string, error) {
