@@ -36,7 +36,7 @@ demo: tgad ## the main job on real processes, about 15 s
 	$(BIN)/tgad demo
 
 # Packages whose tests take minutes begin first: the last one would else run alone, and a core wait.
-LONGEST := ./internal/mcpshim ./cmd/tgad ./internal/daemon ./engine ./runtime ./internal/crashtest/proc ./internal/crashtest ./internal/interleave ./internal/evidence/verifiers
+LONGEST := ./internal/mcpfront ./cmd/tgad ./internal/daemon ./engine ./runtime ./internal/crashtest/proc ./internal/crashtest ./internal/interleave ./internal/evidence/verifiers
 
 # Without vet: lint does all of that, and CI runs both.
 test: ## every test

@@ -19,8 +19,8 @@ import (
 
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/mcpfront"
 	"github.com/tgad/tgad/internal/mcpfront/identity"
-	"github.com/tgad/tgad/internal/mcpshim"
 	"github.com/tgad/tgad/internal/secretfile"
 	"github.com/tgad/tgad/internal/workspace"
 	"github.com/tgad/tgad/runtime"
@@ -38,7 +38,7 @@ type gateway struct {
 	tracer  runtime.Tracer
 	client  *client.Client // of the log
 	metrics *gatewayMetrics
-	door    *mcpshim.Door
+	door    *mcpfront.Door
 	shims   map[shimOf]madeShim
 	leaving sync.WaitGroup // of shims that are no more
 }
@@ -146,12 +146,12 @@ func (g *gateway) run(ctx context.Context, cmd *cobra.Command) (err error) {
 		}
 		g.leaving.Wait()
 	}()
-	g.door = &mcpshim.Door{Who: p.who, Gates: map[string]*mcpshim.Gate{}, Watch: g.metrics.watch(""), Logger: g.logger()}
+	g.door = &mcpfront.Door{Who: p.who, Gates: map[string]*mcpfront.Gate{}, Watch: g.metrics.watch(""), Logger: g.logger()}
 	if g.door.TLS, err = g.tls(); err != nil {
 		return err
 	}
 	for name, of := range p.gates {
-		if g.door.Gates[name], err = mcpshim.NewGate(of.behind, of.o); err != nil {
+		if g.door.Gates[name], err = mcpfront.NewGate(of.behind, of.o); err != nil {
 			return err
 		}
 	}
@@ -218,16 +218,16 @@ func who(conf *config.Config) (func(string, *x509.Certificate) string, error) {
 }
 
 // options are those of the shim of one server, for the calls of one namespace.
-func (g *gateway) options(ctx context.Context, conf *config.Config, log *client.Client, s *config.Server, namespace string) (o mcpshim.Options, err error) {
+func (g *gateway) options(ctx context.Context, conf *config.Config, log *client.Client, s *config.Server, namespace string) (o mcpfront.Options, err error) {
 	headers, err := secretfile.Headers(conf.Path(s.HeadersFile))
 	if err != nil {
 		return o, tga.Errorf(tga.ValidationError, "server %q: headers_file: %w", s.ID, err)
 	}
-	o = mcpshim.Options{
+	o = mcpfront.Options{
 		Server: s.ID, Command: s.Command, Dir: conf.Path(s.Dir), URL: s.URL, Headers: headers, Namespace: namespace, KeySpace: namespace, State: g.state,
-		CallIDs: s.CallIDs, Tasks: mcpshim.TasksOff, TrustHints: s.Trusted, StartTimeout: s.StartTimeout.D, Stderr: os.Stderr, Logger: g.logger(),
+		CallIDs: s.CallIDs, Tasks: mcpfront.TasksOff, TrustHints: s.Trusted, StartTimeout: s.StartTimeout.D, Stderr: os.Stderr, Logger: g.logger(),
 		Log: log, Look: log, Find: g.find, Accept: g.acceptVerb(conf, s.ID, namespace), Tracer: g.tracer,
-		Tools: func(name string) mcpshim.Tool {
+		Tools: func(name string) mcpfront.Tool {
 			now := g.now.Load()
 			t := toolOf(now, s.ID, name)
 			t.Block = drift(now, s.ID) != "report"
@@ -308,7 +308,7 @@ func (g *gateway) pin(ctx context.Context, log *client.Client, server *config.Se
 	if err != nil {
 		return err
 	}
-	s, err := mcpshim.New(o)
+	s, err := mcpfront.New(o)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/config"
-	"github.com/tgad/tgad/internal/mcpshim"
+	"github.com/tgad/tgad/internal/mcpfront"
 )
 
 // shows is all that a gateway is by a configuration: what it gives its shims, its gates and its book, and what a shim asks.
@@ -38,7 +38,7 @@ func shows(t *testing.T, g *gateway, conf *config.Config) string {
 			}
 		}
 		for name, of := range p.gates {
-			of.o.Watch, of.o.Logger = mcpshim.Watch{}, nil
+			of.o.Watch, of.o.Logger = mcpfront.Watch{}, nil
 			fmt.Fprintf(&b, "%s %+v", name, of.o)
 			for _, s := range of.behind {
 				fmt.Fprintf(&b, " %+v %+v\n", s.Names, s.Resources)

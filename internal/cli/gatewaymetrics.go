@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/tgad/tgad/internal/mcpshim"
+	"github.com/tgad/tgad/internal/mcpfront"
 )
 
 // gatewayMetrics count what passes a gateway. Labels are names from the configuration, and
@@ -69,24 +69,24 @@ func (m *gatewayMetrics) took(ok bool) {
 }
 
 // watch counts for one identity; "" is who has none.
-func (m *gatewayMetrics) watch(identity string) mcpshim.Watch {
-	return mcpshim.Watch{
-		Passed: func(server, method string, end mcpshim.End, took time.Duration) {
+func (m *gatewayMetrics) watch(identity string) mcpfront.Watch {
+	return mcpfront.Watch{
+		Passed: func(server, method string, end mcpfront.End, took time.Duration) {
 			m.requests.WithLabelValues(identity, server, method, string(end)).Inc()
 			m.seconds.WithLabelValues(server, method).Observe(took.Seconds())
 		},
-		Refused: func(why mcpshim.Refusal) { m.refused.WithLabelValues(identity, string(why)).Inc() },
+		Refused: func(why mcpfront.Refusal) { m.refused.WithLabelValues(identity, string(why)).Inc() },
 	}
 }
 
 // saw counts the observed calls of one identity and server.
-func (m *gatewayMetrics) saw(identity, server string) func(mcpshim.Would) {
-	return func(w mcpshim.Would) { m.observed.WithLabelValues(identity, server, string(w)).Inc() }
+func (m *gatewayMetrics) saw(identity, server string) func(mcpfront.Would) {
+	return func(w mcpfront.Would) { m.observed.WithLabelValues(identity, server, string(w)).Inc() }
 }
 
 // listen serves the metrics on an address of this machine until it is stopped.
 func (m *gatewayMetrics) listen(address string) (stop func() error, err error) {
-	l, err := mcpshim.ListenOn(address)
+	l, err := mcpfront.ListenOn(address)
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/daemon"
 	"github.com/tgad/tgad/internal/daemon/embed"
-	"github.com/tgad/tgad/internal/mcpshim"
+	"github.com/tgad/tgad/internal/mcpfront"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/schemas/wire"
@@ -70,18 +70,18 @@ func (g *gateway) look(ctx context.Context) (log *client.Client, stop func(), er
 
 // observation is what passed of one tool. Each call is counted once in Would and once in Rules.
 type observation struct {
-	Namespace  string                `json:"namespace"`
-	ToolServer string                `json:"tool_server"`
-	ToolName   string                `json:"tool_name"`
-	Calls      int                   `json:"calls"` // that may have reached the tool server
-	Open       int                   `json:"open"`  // those of them that are in doubt or under way, answered or not
-	Twice      int                   `json:"twice"` // those that ran although the same call had run, or may have
-	Would      map[mcpshim.Would]int `json:"would"` // what the log would have led to
-	Rules      map[string]int        `json:"rules"` // what the rules say: APPROVE, …
+	Namespace  string                 `json:"namespace"`
+	ToolServer string                 `json:"tool_server"`
+	ToolName   string                 `json:"tool_name"`
+	Calls      int                    `json:"calls"` // that may have reached the tool server
+	Open       int                    `json:"open"`  // those of them that are in doubt or under way, answered or not
+	Twice      int                    `json:"twice"` // those that ran although the same call had run, or may have
+	Would      map[mcpfront.Would]int `json:"would"` // what the log would have led to
+	Rules      map[string]int         `json:"rules"` // what the rules say: APPROVE, …
 }
 
 // isTwice are what a governed call is kept from running twice by.
-var isTwice = map[mcpshim.Would]bool{mcpshim.WouldServe: true, mcpshim.WouldJoin: true, mcpshim.WouldDoubt: true, mcpshim.WouldExplain: true}
+var isTwice = map[mcpfront.Would]bool{mcpfront.WouldServe: true, mcpfront.WouldJoin: true, mcpfront.WouldDoubt: true, mcpfront.WouldExplain: true}
 
 // readObserved reads the traces of a log.
 func readObserved(ctx context.Context, log *client.Client) (all []*observation, err error) {
@@ -104,7 +104,7 @@ func readObserved(ctx context.Context, log *client.Client) (all []*observation, 
 		key := [3]string{tr.Namespace, t.ToolServer, t.ToolName}
 		o := by[key]
 		if o == nil {
-			o = &observation{Namespace: key[0], ToolServer: key[1], ToolName: key[2], Would: map[mcpshim.Would]int{}, Rules: map[string]int{}}
+			o = &observation{Namespace: key[0], ToolServer: key[1], ToolName: key[2], Would: map[mcpfront.Would]int{}, Rules: map[string]int{}}
 			by[key] = o
 			all = append(all, o)
 		}
@@ -127,7 +127,7 @@ func readObserved(ctx context.Context, log *client.Client) (all []*observation, 
 }
 
 // seenIn is what stands in a trace of how it was observed; would is "" where it was not.
-func seenIn(tr *wire.Timeline) (would mcpshim.Would, rules string, err error) {
+func seenIn(tr *wire.Timeline) (would mcpfront.Would, rules string, err error) {
 	for _, e := range tr.Entries {
 		if string(e.Artifact) == "null" {
 			continue // erased
@@ -138,9 +138,9 @@ func seenIn(tr *wire.Timeline) (would mcpshim.Would, rules string, err error) {
 		}
 		switch a.Type {
 		case tga.RequestType:
-			said, _ := a.Meta[mcpshim.MetaObserved].(string)
-			if would = mcpshim.Would(said); said == mcpshim.Observed {
-				would = mcpshim.WouldSend
+			said, _ := a.Meta[mcpfront.MetaObserved].(string)
+			if would = mcpfront.Would(said); said == mcpfront.Observed {
+				would = mcpfront.WouldSend
 			}
 		case tga.DecisionType:
 			rules = config.RulesWouldSay(a.Decision.Rationale)

@@ -14,8 +14,8 @@ import (
 
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/mcpfront"
 	"github.com/tgad/tgad/internal/mcpfront/names"
-	"github.com/tgad/tgad/internal/mcpshim"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -28,8 +28,8 @@ type shimOf struct{ identity, server string }
 
 // madeShim is a shim and what it was made with.
 type madeShim struct {
-	shim *mcpshim.Shim
-	with mcpshim.Options
+	shim *mcpfront.Shim
+	with mcpfront.Options
 }
 
 // plan is what a gateway is to be by a configuration.
@@ -37,12 +37,12 @@ type plan struct {
 	who   func(string, *x509.Certificate) string
 	gates map[string]gatePlan
 	shims map[shimOf]madeShim
-	made  []*mcpshim.Shim // those of the shims that are new
+	made  []*mcpfront.Shim // those of the shims that are new
 }
 
 type gatePlan struct {
-	behind []mcpshim.Behind
-	o      mcpshim.GateOptions
+	behind []mcpfront.Behind
+	o      mcpfront.GateOptions
 }
 
 // drop closes what a plan that is not followed has made.
@@ -76,9 +76,9 @@ func (g *gateway) plan(ctx context.Context, conf *config.Config) (*plan, error) 
 
 // planGate is the part of one identity.
 func (g *gateway) planGate(ctx context.Context, conf *config.Config, of *config.Identity, p *plan) error {
-	made := gatePlan{o: mcpshim.GateOptions{Lists: names.Lists{Allow: of.Allow, Deny: of.Deny}, Resources: of.Resources, Logger: g.logger(), Watch: g.metrics.watch(of.Name)}}
+	made := gatePlan{o: mcpfront.GateOptions{Lists: names.Lists{Allow: of.Allow, Deny: of.Deny}, Resources: of.Resources, Logger: g.logger(), Watch: g.metrics.watch(of.Name)}}
 	for _, q := range of.Limits {
-		made.o.Quotas = append(made.o.Quotas, mcpshim.Quota{Tool: q.Tool, Calls: q.Calls, Per: q.Per.D})
+		made.o.Quotas = append(made.o.Quotas, mcpfront.Quota{Tool: q.Tool, Calls: q.Calls, Per: q.Per.D})
 	}
 	for _, server := range conf.BehindGateway() {
 		o, err := g.options(ctx, conf, g.client, server, of.Space())
@@ -91,13 +91,13 @@ func (g *gateway) planGate(ctx context.Context, conf *config.Config, of *config.
 		name := shimOf{of.Name, server.ID}
 		s, ok := g.shims[name]
 		if !ok || !sameShim(s.with, o) {
-			if s.shim, err = mcpshim.New(o); err != nil {
+			if s.shim, err = mcpfront.New(o); err != nil {
 				return err
 			}
 			s.with, p.made = o, append(p.made, s.shim)
 		}
 		p.shims[name] = s
-		made.behind = append(made.behind, mcpshim.Behind{Shim: s.shim, Names: server.Names(), Resources: server.Resources})
+		made.behind = append(made.behind, mcpfront.Behind{Shim: s.shim, Names: server.Names(), Resources: server.Resources})
 	}
 	p.gates[of.Name] = made
 	return nil
@@ -105,11 +105,11 @@ func (g *gateway) planGate(ctx context.Context, conf *config.Config, of *config.
 
 // sameShim reports whether a shim that was made with the one would be no other with the other. What a shim asks the
 // gateway for is looked up in the configuration that holds.
-func sameShim(a, b mcpshim.Options) bool {
+func sameShim(a, b mcpfront.Options) bool {
 	if a.Workspace != b.Workspace {
 		return false
 	}
-	for _, o := range []*mcpshim.Options{&a, &b} {
+	for _, o := range []*mcpfront.Options{&a, &b} {
 		o.Log, o.Look, o.Tools, o.Observe, o.Tracer, o.Workspace, o.Stderr, o.Logger = nil, nil, nil, nil, nil, nil, nil, nil
 	}
 	return reflect.DeepEqual(a, b)
@@ -159,12 +159,12 @@ func (g *gateway) reload(ctx context.Context) (changed []string, err error) {
 }
 
 // prepare makes ready what the gates are to be; those of identities that are new are made.
-func (g *gateway) prepare(p *plan) (gates map[string]*mcpshim.Gate, changes []*mcpshim.Change, err error) {
-	gates = map[string]*mcpshim.Gate{}
+func (g *gateway) prepare(p *plan) (gates map[string]*mcpfront.Gate, changes []*mcpfront.Change, err error) {
+	gates = map[string]*mcpfront.Gate{}
 	for _, name := range slices.Sorted(maps.Keys(p.gates)) {
 		of := p.gates[name]
 		if gates[name] = g.door.Gates[name]; gates[name] == nil {
-			if gates[name], err = mcpshim.NewGate(of.behind, of.o); err != nil {
+			if gates[name], err = mcpfront.NewGate(of.behind, of.o); err != nil {
 				return nil, changes, err
 			}
 			continue

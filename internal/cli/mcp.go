@@ -17,9 +17,9 @@ import (
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/daemon/embed"
+	"github.com/tgad/tgad/internal/mcpfront"
 	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/setup"
-	"github.com/tgad/tgad/internal/mcpshim"
 	"github.com/tgad/tgad/internal/secretfile"
 	"github.com/tgad/tgad/internal/workspace"
 	"github.com/tgad/tgad/runtime/client"
@@ -95,8 +95,8 @@ would without tgad.`,
 }
 
 // options are those of the shim, without its log.
-func (m *mcp) options(args []string) (mcpshim.Options, error) {
-	o := mcpshim.Options{
+func (m *mcp) options(args []string) (mcpfront.Options, error) {
+	o := mcpfront.Options{
 		Server: m.server, Command: args, URL: m.url, ForwardAuth: m.forward, Scope: m.scope, State: m.state, CallIDs: m.callIDs,
 		Stderr: os.Stderr, Logger: m.Lines(m.level, false),
 	}
@@ -112,7 +112,7 @@ func (m *mcp) options(args []string) (mcpshim.Options, error) {
 		}
 	}
 	var err error
-	if o.Tasks, err = mcpshim.ParseTaskMode(m.tasks); err != nil {
+	if o.Tasks, err = mcpfront.ParseTaskMode(m.tasks); err != nil {
 		return o, Usagef("--%v", err)
 	}
 	if o.Headers, err = secretfile.Headers(m.headers); err != nil {
@@ -146,7 +146,7 @@ func (m *mcp) options(args []string) (mcpshim.Options, error) {
 	}
 	o.TrustHints, o.SettleTool = m.trust, m.settle
 	tools, err := m.tools()
-	o.Tools = func(name string) mcpshim.Tool {
+	o.Tools = func(name string) mcpfront.Tool {
 		t, ok := tools[name]
 		if !ok {
 			t = toolOf(m.now.Load(), o.Server, name)
@@ -158,19 +158,19 @@ func (m *mcp) options(args []string) (mcpshim.Options, error) {
 }
 
 // toolOf is what a configuration says about how a tool's calls go through a shim.
-func toolOf(conf *config.Config, server, name string) mcpshim.Tool {
+func toolOf(conf *config.Config, server, name string) mcpfront.Tool {
 	row := conf.ToolOf(server, name)
 	if row == nil {
-		return mcpshim.Tool{}
+		return mcpfront.Tool{}
 	}
-	return mcpshim.Tool{
+	return mcpfront.Tool{
 		Ungoverned: row.Log == "none", KeyPointer: row.Key.From, KeyArgument: row.Key.Argument, KeyMeta: row.Key.Meta,
 	}
 }
 
 // tools reads the flags about single tools.
-func (m *mcp) tools() (map[string]mcpshim.Tool, error) {
-	all := map[string]mcpshim.Tool{}
+func (m *mcp) tools() (map[string]mcpfront.Tool, error) {
+	all := map[string]mcpfront.Tool{}
 	for _, name := range m.free {
 		t := all[name]
 		t.Ungoverned = true
@@ -179,10 +179,10 @@ func (m *mcp) tools() (map[string]mcpshim.Tool, error) {
 	for _, list := range []struct {
 		flag  string
 		words []string
-		set   func(*mcpshim.Tool, string)
+		set   func(*mcpfront.Tool, string)
 	}{
-		{"--key", m.keys, func(t *mcpshim.Tool, v string) { t.KeyPointer = v }},
-		{"--key-argument", m.keyArgs, func(t *mcpshim.Tool, v string) { t.KeyArgument = v }},
+		{"--key", m.keys, func(t *mcpfront.Tool, v string) { t.KeyPointer = v }},
+		{"--key-argument", m.keyArgs, func(t *mcpfront.Tool, v string) { t.KeyArgument = v }},
 	} {
 		for _, word := range list.words {
 			name, value, ok := strings.Cut(word, "=")
@@ -294,7 +294,7 @@ func (m *mcp) run(ctx context.Context, cmd *cobra.Command, args []string) error 
 			return err
 		}
 	}
-	s, err := mcpshim.New(o)
+	s, err := mcpfront.New(o)
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/config"
-	"github.com/tgad/tgad/internal/mcpshim"
+	"github.com/tgad/tgad/internal/mcpfront"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -49,7 +49,7 @@ what it says: read them.`,
 			}
 			defer stop()
 			o.Log, o.Stderr = c, nil
-			s, err := mcpshim.New(o)
+			s, err := mcpfront.New(o)
 			if err != nil {
 				return err
 			}
@@ -67,13 +67,13 @@ what it says: read them.`,
 
 // inspected is one line of inspect.
 type inspected struct {
-	mcpshim.Inspected
+	mcpfront.Inspected
 	Class   string `json:"class"`
 	Licence string `json:"licence"`
 	Why     string `json:"why"`
 }
 
-func (m *mcp) inspected(server string, tools []mcpshim.Inspected, conf *config.Config, only bool) error {
+func (m *mcp) inspected(server string, tools []mcpfront.Inspected, conf *config.Config, only bool) error {
 	if only {
 		m.Printf("%s", toPaste(server, tools, conf))
 		return nil
@@ -88,7 +88,7 @@ func (m *mcp) inspected(server string, tools []mcpshim.Inspected, conf *config.C
 // toPaste is a part of a configuration about a server and those of its tools that the
 // configuration has no row for. What the server says is in it as TOML strings and in no
 // comment: it is somebody else's text.
-func toPaste(server string, tools []mcpshim.Inspected, conf *config.Config) string {
+func toPaste(server string, tools []mcpfront.Inspected, conf *config.Config) string {
 	var b strings.Builder
 	b.WriteString("# for the configuration: read it before you paste it\n")
 	if !slices.ContainsFunc(conf.Servers, func(s config.Server) bool { return s.ID == server }) {
@@ -111,7 +111,7 @@ func toPaste(server string, tools []mcpshim.Inspected, conf *config.Config) stri
 	return b.String()
 }
 
-func (m *mcp) tabulate(server string, tools []mcpshim.Inspected, conf *config.Config) error {
+func (m *mcp) tabulate(server string, tools []mcpfront.Inspected, conf *config.Config) error {
 	var rows [][]string
 	for _, t := range tools {
 		line := inspected{Inspected: t, Class: tga.ClassWrite, Licence: "park", Why: "nothing is attested"}

@@ -13,7 +13,7 @@ import (
 )
 
 // client is a client that means some calls, one after the other, none with a key, behind a process
-// that sends them (package mcpshim). When that process dies, the client starts another one and
+// that sends them (package mcpfront). When that process dies, the client starts another one and
 // repeats the call of which it has no answer.
 type client struct {
 	name  string

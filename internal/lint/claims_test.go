@@ -13,7 +13,7 @@ import (
 // program into a begin, whatever they say.
 func TestModelsClaimNoLicence(t *testing.T) {
 	seen := 0
-	for _, dir := range []string{"mcpshim", "mcpfront", "mcpfront/*", "mcpanswer", "turn", "turn/*", "turn/*/*", "agent", "cli"} {
+	for _, dir := range []string{"mcpfront", "mcpfront/*", "mcpanswer", "turn", "turn/*", "turn/*/*", "agent", "cli"} {
 		files, err := filepath.Glob(filepath.Join("..", filepath.FromSlash(dir), "*.go"))
 		if err != nil {
 			t.Fatal(err)

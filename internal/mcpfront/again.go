@@ -1,0 +1,76 @@
+package mcpfront
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/tgad/tgad/internal/clip"
+	"github.com/tgad/tgad/runtime"
+)
+
+// A call that is the repeat of one which may have run is run again where the person at the
+// client says so. The model that makes the call has no part in it: the question goes to the
+// client's person by the ways of an approval, and the daemon writes into the new call which
+// one it repeats (meta again_of).
+
+// againState begins the requestState of such a question, againID names it.
+const againState, againID = "tgad again ", "tgad-run-again"
+
+// saysAgain reads the result of the elicitation. All but an explicit yes is no.
+func saysAgain(result []byte) bool {
+	var r struct {
+		Action  string
+		Content struct {
+			RunAgain bool `json:"run_again"`
+		}
+	}
+	return json.Unmarshal(result, &r) == nil && r.Action == "accept" && r.Content.RunAgain
+}
+
+// runAgain asks the person at the client whether a call runs again, once an attempt. later says
+// that the message is answered with the question, and the person's word comes with the next.
+func (a *attempt) runAgain(ctx context.Context, b runtime.Begun) (yes, later bool) {
+	q := a.q
+	if a.posed || q.posed || a.tasked.Load() {
+		return false, false
+	}
+	a.posed = true
+	question := q.form(a.againWords(b), `"run_again":{"type":"boolean","title":"Run it again","default":false}`, "run_again")
+	if q.inRequest() {
+		if b.Standing == runtime.BeginInDoubt {
+			a.inDoubt(b.Cause.Error()) // for whoever waits for the same call and cannot be asked
+		}
+		a.out.asks = inputRequired(againID, question, againState+b.Result.TraceID.String())
+		a.out.trace = b.Result.TraceID
+		return false, true
+	}
+	if !q.conv.opening.elicits() {
+		return false, false
+	}
+	a.say("asking the person at the client whether the call runs again")
+	ctx, cancel := a.lonely.ends(ctx)
+	defer cancel()
+	result, err := q.conv.askClient(ctx, "elicitation/create", question, func() {})
+	if err != nil {
+		a.s.log.Debug("the client did not ask its person", "trace", b.Result.TraceID, "error", err)
+	}
+	return err == nil && saysAgain(result), false
+}
+
+// againWords says to a person what is known of the identical call.
+func (a *attempt) againWords(b runtime.Begun) string {
+	when := "just now"
+	if b.Since != 0 { // else this very attempt made it
+		when = "at " + b.Since.String()
+	}
+	known := fmt.Sprintf("may have run %s, and nobody knows whether it did", when)
+	if b.Result.ResolvedVia == runtime.ViaModel {
+		known = fmt.Sprintf("may have run before %s; a model has settled it, and nobody else knows whether it did", b.Since)
+	}
+	if b.Standing == runtime.BeginStale {
+		known = fmt.Sprintf("ran at %s, and its answer never reached its client", b.Since)
+	}
+	return fmt.Sprintf("An identical call of the tool %s of %s %s (trace %s). Run it again? If it did run, this does it twice. Arguments: %s",
+		a.q.params.tool, a.s.opts.Server, known, b.Result.TraceID, clip.Runes(string(a.q.args), maxShown))
+}

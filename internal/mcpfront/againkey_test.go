@@ -1,0 +1,236 @@
+package mcpfront
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/runtime"
+)
+
+const (
+	saysYes     = `{"action":"accept","content":{"run_again":true}}`
+	saysNo      = `{"action":"accept","content":{"run_again":false}}`
+	saysNeither = `{"action":"cancel"}`
+	keyOfMine   = `{"dev.tgad/idempotencyKey":"order 7"}`
+)
+
+// chargeOnce makes the call of these tests: its first run is in doubt.
+func (h *shim) chargeOnce(id, meta string) {
+	h.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{"name":"charge","arguments":{"die":"answer"},"_meta":%s}}`, id, meta))
+}
+
+// toldAgain answers the question whether the call runs again.
+func (h *shim) toldAgain(when, said string) {
+	h.t.Helper()
+	q := h.readLine()
+	has(h.t, q, `"method":"elicitation/create"`, "may have run "+when, "Run it again?")
+	h.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, at2(q, "/id"), said))
+}
+
+// inDoubtBefore brings the call into doubt. A person who is asked says neither.
+func (h *shim) inDoubtBefore(meta string, asks bool) {
+	h.t.Helper()
+	if asks {
+		h.elicits()
+	} else {
+		h.handshake()
+	}
+	h.chargeOnce("1", meta)
+	if asks {
+		h.toldAgain("just now", saysNeither)
+	}
+	has(h.t, h.answer("1"), "OUTCOME UNKNOWN", "EFFECT_IN_DOUBT")
+}
+
+// TestRepeatOfADoubtAsksThePerson walks the grid: with a key of the client's or without, what the
+// person says, and who repeats the call. Only an explicit yes runs it, once.
+func TestRepeatOfADoubtAsksThePerson(t *testing.T) {
+	for _, meta := range []string{`{}`, keyOfMine} {
+		for _, said := range []string{saysYes, saysNo, saysNeither, ""} {
+			for _, anew := range []bool{false, true} {
+				t.Run(fmt.Sprintf("key %v, says %s, new connection %v", meta != "{}", said, anew), func(t *testing.T) {
+					t.Parallel()
+					w := newWorld(t)
+					h := w.start()
+					h.inDoubtBefore(meta, said != "")
+					if anew {
+						_ = h.stop()
+						h = w.start()
+						if said == "" {
+							h.handshake()
+						} else {
+							h.elicits()
+						}
+					}
+					h.chargeOnce("2", meta)
+					if said != "" {
+						h.toldAgain("at 20", said)
+					}
+					got := h.answer("2")
+					if said != saysYes {
+						has(t, got, "OUTCOME UNKNOWN", "EFFECT_IN_DOUBT", "tgad resolve")
+						if n := len(w.effects()); n != 1 {
+							t.Errorf("%d effects, want 1", n)
+						}
+						return
+					}
+					has(t, got, `"ok"`)
+					e := w.effects()
+					if len(e) != 2 || e[0].Key == e[1].Key {
+						t.Fatalf("effects %+v", e)
+					}
+					if of := w.againOf(e[1].Key); of != w.record("charge", e[0].Key).TraceID.String() {
+						t.Errorf("the new call says that it repeats %q", of)
+					}
+					// With a key it is the same call for ever, without one it is over. Nobody is asked.
+					h.chargeOnce("3", meta)
+					got, want := h.answer("3"), 3
+					if meta == keyOfMine {
+						has(t, got, `"dev.tgad/replayed":true`)
+						want = 2
+					}
+					has(t, got, `"ok"`)
+					if n := len(w.effects()); n != want {
+						t.Errorf("%d effects, want %d", n, want)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestTwoWhoRepeatAKeyAtOnce: two calls of one client are one question. Two clients are asked each,
+// both persons say yes, and the call runs again once.
+func TestTwoWhoRepeatAKeyAtOnce(t *testing.T) {
+	t.Run("one client", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		h := w.start()
+		h.inDoubtBefore(keyOfMine, true)
+		h.chargeOnce("2", keyOfMine)
+		q := h.readLine()
+		has(t, q, "Run it again?")
+		h.chargeOnce("3", keyOfMine)
+		eventually(t, "both wait for one attempt", func() bool {
+			h.s.mu.Lock()
+			defer h.s.mu.Unlock()
+			for _, a := range h.s.open {
+				return !a.alone()
+			}
+			return false
+		})
+		h.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, at2(q, "/id"), saysYes))
+		has(t, h.answer("2"), `"ok"`)
+		has(t, h.answer("3"), `"ok"`)
+		for _, line := range h.said {
+			lacks(t, line, "elicitation")
+		}
+		if n := len(w.effects()); n != 2 {
+			t.Errorf("%d effects, want 2", n)
+		}
+	})
+	t.Run("two clients", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		h := w.start()
+		h.inDoubtBefore(keyOfMine, true)
+		other := w.start()
+		other.elicits()
+		both := []*shim{h, other}
+		var questions []string
+		for _, h := range both {
+			h.chargeOnce("2", keyOfMine)
+			questions = append(questions, h.readLine())
+		}
+		for i, h := range both {
+			has(t, questions[i], "Run it again?")
+			h.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, at2(questions[i], "/id"), saysYes))
+		}
+		for _, h := range both {
+			has(t, h.answer("2"), `"ok"`)
+		}
+		if n := len(w.effects()); n != 2 {
+			t.Errorf("%d effects, want 2", n)
+		}
+	})
+}
+
+// TestQuestionAboutAKeyInAnAnswer: likewise of a client without a handshake. Only a client that says
+// that it can ask its person is believed that it did.
+func TestQuestionAboutAKeyInAnAnswer(t *testing.T) {
+	w := newWorld(t)
+	h := w.start()
+	deaf := strings.Replace(modernMeta, `{`, `{"dev.tgad/idempotencyKey":"order 7",`, 1)
+	able := strings.Replace(deaf, `clientCapabilities":{}`, `clientCapabilities":{"elicitation":{}}`, 1)
+	h.ask("0", "echo", `{}`) // a tool server that ends before it spoke ends its shim
+	call := func(id, meta, more string) string {
+		return h.ask(id, "tools/call", `{"name":"charge","arguments":{"die":"answer"},"_meta":`+meta+more+"}")
+	}
+	first := call("1", able, "")
+	has(t, first, `"resultType":"input_required"`, `"tgad-run-again":{"method":"elicitation/create"`, "may have run just now")
+	state := `,"requestState":"` + mcpraw.ScalarText(at2(first, "/result/requestState")) + `"`
+	yes := state + `,"inputResponses":{"tgad-run-again":` + saysYes + `}`
+	has(t, call("2", able, state+`,"inputResponses":{"tgad-run-again":{"action":"decline"}}`), "OUTCOME UNKNOWN")
+	has(t, call("3", deaf, yes), "OUTCOME UNKNOWN")
+	has(t, call("4", deaf, ""), "OUTCOME UNKNOWN")
+	has(t, call("5", able, ""), "input_required", "may have run at 20")
+	if n := len(w.effects()); n != 1 {
+		t.Fatalf("%d effects, want 1", n)
+	}
+	has(t, call("6", able, yes), `"ok"`)
+	has(t, call("7", able, yes), `"ok"`, "replayed") // what was said once licenses one run
+	if n := len(w.effects()); n != 2 {
+		t.Errorf("%d effects, want 2", n)
+	}
+}
+
+// gated is a log whose answers to a begin wait while a gate is shut.
+type gated struct {
+	Log
+	gate atomic.Pointer[chan struct{}]
+}
+
+func (l *gated) Begin(ctx context.Context, req runtime.BeginRequest) (runtime.Begun, error) {
+	b, err := l.Log.Begin(ctx, req)
+	if gate := l.gate.Load(); gate != nil {
+		<-*gate
+	}
+	return b, err
+}
+
+// TestQuestionToRunAgainIsForWhoCanAnswerIt: of two clients that repeat a key at once, the one that
+// takes questions is asked, and the other is told what is known.
+func TestQuestionToRunAgainIsForWhoCanAnswerIt(t *testing.T) {
+	w := newWorld(t)
+	log := &gated{Log: local{w.rt}}
+	w.log = log
+	h := w.start()
+	h.handshake()
+	h.chargeOnce("1", keyOfMine)
+	has(t, h.answer("1"), "OUTCOME UNKNOWN")
+	gate := make(chan struct{})
+	log.gate.Store(&gate)
+	h.chargeOnce("2", strings.Replace(modernMeta, `clientCapabilities":{}`, `clientCapabilities":{"elicitation":{}},"dev.tgad/idempotencyKey":"order 7"`, 1))
+	eventually(t, "the one that is asked", func() bool { return len(h.s.openKeys()) == 1 })
+	h.chargeOnce("3", keyOfMine)
+	eventually(t, "both wait for one attempt", func() bool {
+		h.s.mu.Lock()
+		defer h.s.mu.Unlock()
+		for _, a := range h.s.open {
+			return !a.alone()
+		}
+		return false
+	})
+	close(gate)
+	has(t, h.answer("2"), "input_required", "Run it again?")
+	told := h.answer("3")
+	has(t, told, "OUTCOME UNKNOWN", "EFFECT_IN_DOUBT")
+	lacks(t, told, "input_required")
+	if n := len(w.effects()); n != 1 {
+		t.Errorf("%d effects, want 1", n)
+	}
+}

@@ -1,0 +1,153 @@
+package mcpfront
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tgad/tgad/ledger"
+)
+
+func TestBatchIsTakenApartAndAnsweredWhole(t *testing.T) {
+	w := newWorld(t)
+	h := w.start()
+	h.handshake()
+	h.write(`[{"jsonrpc":"2.0","id":1,"method":"echo","params":{"n":9007199254740993}},` +
+		`{"jsonrpc":"2.0","method":"notifications/x"},` +
+		`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"charge","arguments":{}}},` +
+		`{"jsonrpc":"2.0","id":3,"method":"ping","Method":"tools/call"}, 7,` +
+		`{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"charge","arguments":{"a":1,"a":2}}}]`)
+	var all []json.RawMessage
+	line := h.readLine()
+	if err := json.Unmarshal([]byte(line), &all); err != nil || len(all) != 5 {
+		t.Fatalf("got %s, %v", line, err)
+	}
+	has(t, line, `"n":9007199254740993`, `"text":"ok"`, `"id":3,"error"`, `"id":null,"error"`, "/params/arguments/a")
+	if n := len(w.effects()); n != 1 {
+		t.Errorf("%d effects", n)
+	}
+	for _, bad := range []string{`[]`, `[`, `[` + strings.Repeat(`{},`, maxBatch) + `{}]`} {
+		h.write(bad)
+		has(t, h.readLine(), `"id":null,"error"`)
+	}
+}
+
+// TestBatchIsDeliveredWhole: a call's occurrence is over when the array with its answer was
+// handed over, not before; a repeat of it until then is served.
+func TestBatchIsDeliveredWhole(t *testing.T) {
+	w := newWorld(t)
+	h := w.start()
+	h.handshake()
+	const call = `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"charge","arguments":{"a":1}}}`
+	h.write(`[` + fmt.Sprintf(call, 1) + `,{"jsonrpc":"2.0","id":2,"method":"ask","params":{}}]`)
+	has(t, h.readLine(), "sampling/createMessage")
+	eventually(t, "the call to be recorded", func() bool {
+		e := w.effects()
+		if len(e) == 0 {
+			return false
+		}
+		r := w.record("charge", e[0].Key)
+		return r != nil && r.Status == ledger.Settled
+	})
+	h.write(fmt.Sprintf(call, 3))
+	has(t, h.answer("3"), "replayed")
+	// That one is delivered, and so the next is another.
+	h.write(fmt.Sprintf(call, 4))
+	lacks(t, h.answer("4"), "replayed")
+	h.write(`{"jsonrpc":"2.0","id":"q1","result":{}}`)
+	has(t, h.readLine(), `"id":1`, `"id":2`, `"heard"`)
+	if n := len(w.effects()); n != 2 {
+		t.Errorf("%d effects", n)
+	}
+}
+
+// TestNamesInBatches: the same call twice in an array, and the same calls in two arrays at
+// once, are one each; after them they are others.
+func TestNamesInBatches(t *testing.T) {
+	w := newWorld(t)
+	h := w.start()
+	h.handshake()
+	array := func(ids int, args ...int) string {
+		var all []string
+		for i, a := range args {
+			all = append(all, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"charge","arguments":{"a":%d}}}`, ids+i, a))
+		}
+		return "[" + strings.Join(all, ",") + "]"
+	}
+	for round := range 3 {
+		h.write(array(100*round, 1, 2, 1, 3))
+		h.write(array(100*round+50, 3, 2, 1))
+		for range 2 {
+			lacks(t, h.readLine(), "error")
+		}
+		// What comes after both was not sent before both were noted.
+		has(t, h.call(fmt.Sprint(1000+round), "charge", fmt.Sprintf(`{"a":%d}`, 10+round)), `"ok"`)
+	}
+	if n := len(w.effects()); n < 12 || n > 3*(6+1) {
+		t.Errorf("%d effects", n)
+	}
+}
+
+// TestBatchWithARequestThatIsGivenUp: the others are answered.
+func TestBatchWithARequestThatIsGivenUp(t *testing.T) {
+	w := newWorld(t)
+	h := w.start()
+	h.handshake()
+	file := filepath.Join(w.dir, "go on")
+	h.write(`[{"jsonrpc":"2.0","id":1,"method":"ask","params":{}},{"jsonrpc":"2.0","id":2,"method":"echo","params":{}}]`)
+	has(t, h.readLine(), "sampling/createMessage")
+	h.write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
+	if got := h.readLine(); got != `[{"result":{},"jsonrpc":"2.0","id":2}]` {
+		t.Errorf("got %s", got)
+	}
+	h.write(`[{"jsonrpc":"2.0","id":3,"method":"echo","params":{}},{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"charge","arguments":{"wait":"` + file + `"}}}]`)
+	eventually(t, "the call", func() bool { return len(w.effects()) == 1 })
+	h.write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":4}}`)
+	if got := h.readLine(); got != `[{"result":{},"jsonrpc":"2.0","id":3}]` {
+		t.Errorf("got %s", got)
+	}
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	has(t, h.ask("5", "echo", `{"n":1}`), `"n":1`)
+}
+
+// TestBatchesOverHTTP: several at once, of notifications alone, beside a tool server that
+// writes what is no message, and without a session.
+func TestBatchesOverHTTP(t *testing.T) {
+	w := newWorld(t)
+	url := w.listening()
+	h := session2025(t, url)
+	file := filepath.Join(w.dir, "go on")
+	first := make(chan string)
+	go func() {
+		_, got, err := tryPost(url, `[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{"wait":"`+file+`"}}}]`, h...)
+		first <- fmt.Sprint(got, err)
+	}()
+	eventually(t, "the first call", func() bool { return len(w.effects()) == 1 })
+	second := make(chan string)
+	go func() {
+		_, got, err := tryPost(url, `[{"jsonrpc":"2.0","id":2,"method":"babble"},{"jsonrpc":"2.0","id":3,"method":"echo","params":{}}]`, h...)
+		second <- fmt.Sprint(got, err)
+	}()
+	if status, got := post(t, url, `[{"jsonrpc":"2.0","method":"notifications/x"},{"jsonrpc":"2.0","id":9,"result":{}}]`, h...); status != http.StatusAccepted || got != "" {
+		t.Errorf("%d %s", status, got)
+	}
+	if status, got := post(t, url, `[]`, h...); status != 200 || !strings.Contains(got, `"id":null,"error"`) {
+		t.Errorf("%d %s", status, got)
+	}
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	has(t, <-first, `[{"jsonrpc":"2.0","id":1,"result"`, `"ok"`)
+	got := <-second
+	has(t, got, `"id":2`, `"id":3`)
+	lacks(t, got, "no message")
+	if status, got := post(t, url, `[{"jsonrpc":"2.0","id":1,"method":"echo","params":{}}]`); status != 400 || !strings.Contains(got, "begin with initialize") {
+		t.Errorf("%d %s", status, got)
+	}
+}

@@ -1,0 +1,357 @@
+package mcpfront
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/paper"
+	"github.com/tgad/tgad/internal/mcpfront/say"
+	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/runtime"
+)
+
+// outlet is the way to a client.
+type outlet interface {
+	// send gives a message to the client and returns once it was handed over whole.
+	send(env *mcpraw.Envelope, parts ...io.WriterTo) error
+	// hand gives a message to the client, and need not wait until that has it.
+	hand(env *mcpraw.Envelope, parts ...io.WriterTo) error
+}
+
+// errNotThere says that what was written whole reached nobody: its client was gone.
+var errNotThere = errors.New("the client is gone")
+
+// stdout is the way to a client that reads lines.
+type stdout struct{ *frames.Sink }
+
+func (s stdout) send(_ *mcpraw.Envelope, parts ...io.WriterTo) error {
+	err := s.Write(parts...)
+	if err == nil && paper.NoReader(s.Under) {
+		return errNotThere // it lies in a pipe that nobody reads
+	}
+	return err
+}
+
+func (s stdout) hand(_ *mcpraw.Envelope, parts ...io.WriterTo) error { return s.Write(parts...) }
+
+// conv is one client and the tool server that it talks to.
+type conv struct {
+	s      *Shim
+	out    outlet
+	id     string // of the connection
+	shared bool   // by several clients: one of them is not told from another
+	// auth is the Authorization header of all that is asked here, where it is forwarded, and
+	// subject what is noted of it. It is in memory only.
+	auth, subject string
+	// present says that the client is there; nil where each request says it for itself.
+	present *paper.Presence
+
+	life context.Context
+	end  context.CancelFunc
+	work sync.WaitGroup // calls and late requests
+
+	rush *latch // the client makes no more calls
+
+	// Of a conversation that is one of several that a client has.
+	lasting bool               // it goes on without a tool server
+	rose    func()             // called when a tool server is there; nil is nothing
+	kin     func() []*delivery // what the client may have gone on from; nil is this conversation's
+
+	mu        sync.Mutex
+	up        *link         // nil while there is no tool server
+	changed   chan struct{} // closed when up changes or a start failed
+	failures  uint64        // starts that failed, and tool servers that ended
+	failure   error         // of the newest of them
+	pending   map[frames.Key]*waiting
+	asked     map[frames.Key]*link  // the tool server's own requests under way
+	questions map[frames.Key]*posed // the shim's own to the client
+	late      int                   // of pending, those that nobody waits for
+	owing     int                   // answers that are being given to the client
+	opening   opening
+
+	// What a conversation does beside calls.
+	subs    subscriptions
+	tools   catalog
+	own     taskAnswers
+	polls   taskPolls
+	doubts  doubtList
+	permits permits
+
+	answered atomic.Bool // the tool server has said something sensible
+}
+
+// waiting is a request that the tool server has not answered yet. Ids go through as they
+// are, so it is found by the client's own id.
+type waiting struct {
+	id     []byte
+	method string
+	link   *link              // that it was written to; nil = not yet
+	call   *call              // a governed tools/call
+	seen   *sight             // a tools/call that is observed
+	own    chan *frames.Frame // a request of the shim's own
+	task   *openCall          // that the request asks about
+	sub    *subscription
+	batch  *batchReply
+
+	headers []mcpraw.ParamHeader // arguments that go into headers
+	modern  bool                 // it is of a revision without a handshake
+	asks    bool                 // its client can ask its person
+	late    bool                 // it was given up, and its answer would still be recorded
+
+	deserted atomic.Bool // its client has closed the stream of its answer
+}
+
+// ownPrefix begins the ids of the shim's own questions to the client, probePrefix those of its own
+// requests to the tool server. They differ: a shim takes no request that begins with the first, and
+// the tool server may be behind a shim itself.
+const ownPrefix, probePrefix = "tgad-", "from-tgad-"
+
+func (s *Shim) newConv(out outlet) *conv {
+	c := &conv{
+		s: s, out: out, id: randomHex(), changed: make(chan struct{}), rush: newLatch(),
+		pending: map[frames.Key]*waiting{}, asked: map[frames.Key]*link{}, questions: map[frames.Key]*posed{},
+	}
+	c.life, c.end = context.WithCancel(s.life)
+	c.subs.c, c.tools.c, c.own.c, c.polls.c, c.doubts.c, c.permits.s = c, c, c, c, c, s
+	return c
+}
+
+// fromClient takes one message of the client's. What takes longer than a write goes on
+// elsewhere, so that the next message is not kept waiting.
+func (c *conv) fromClient(f *frames.Frame, b *batchReply) {
+	switch {
+	case f.Bad != "":
+		c.refuse(f, b)
+	case f.Batch:
+		c.fromBatch(f)
+	case f.Method == "tools/call" && f.IsRequest():
+		c.toolsCall(f, b)
+	case f.Method == "tools/call":
+		// Without an id nobody waits for it, and a lenient tool server would still act.
+		c.s.log.Warn("a tools/call without an id was dropped")
+		f.Close()
+	case f.Method == say.Listen && f.IsRequest():
+		c.subs.listen(f, b)
+	case f.IsRequest() && c.own.take(f, b):
+	case f.IsRequest():
+		c.pass(f, b)
+	case c.shared && (f.Method == "notifications/cancelled" || !f.IsNotification()):
+		// It names a request by an id that is not the client's alone. A request is given
+		// up by closing its POST, and nobody here was asked anything.
+		c.s.log.Debug("a message about a request was dropped: it says not whose", "method", f.Method)
+		f.Close()
+	case f.Method == "notifications/cancelled":
+		c.cancelled(f)
+	case f.IsNotification():
+		c.opening.saw(f)
+		c.forward(f)
+		if f.Method == "notifications/initialized" {
+			c.polls.resume()
+		}
+	default:
+		c.answerOf(f)
+	}
+}
+
+// refuse answers a message that does not pass.
+func (c *conv) refuse(f *frames.Frame, b *batchReply) {
+	id, code := f.RawID, mcpraw.CodeInvalidRequest
+	if id == nil {
+		id, code = []byte("null"), mcpraw.CodeParse
+	}
+	c.fail(id, b, code, "", "", "the message does not pass: "+f.Bad)
+	f.Close()
+}
+
+// register enters a request. It is refused where its id is in use: two answers to one id
+// could not be told apart.
+func (c *conv) register(w *waiting) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.pending)-c.late >= c.s.opts.MaxRequests {
+		return errors.New("too many requests are under way")
+	}
+	key := frames.KeyOf(w.id)
+	if c.pending[key] != nil {
+		return errors.New("a request of this id is under way")
+	}
+	c.pending[key] = w
+	return nil
+}
+
+func (c *conv) unregister(w *waiting) { c.taken(w) }
+
+// taken takes a request off those under way. It reports whether it was one.
+func (c *conv) taken(w *waiting) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := frames.KeyOf(w.id)
+	was := c.pending[key] == w
+	if was {
+		c.drop(key)
+	}
+	return was
+}
+
+// drop takes a request off those under way. The lock is held.
+func (c *conv) drop(key frames.Key) {
+	if c.pending[key].late {
+		c.late--
+	}
+	delete(c.pending, key)
+}
+
+// keepLate keeps a governed call that was given up for the answer that may still come, as
+// long as the tool server lives that has it. Such calls are no requests of the client's any
+// more; beyond as many as may be under way, an answer to one is not looked at.
+func (c *conv) keepLate(w *waiting) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch key := frames.KeyOf(w.id); {
+	case c.pending[key] != w || w.late:
+	case w.link != c.up || c.late >= c.s.opts.MaxRequests:
+		c.drop(key)
+	default:
+		w.late = true
+		c.late++
+	}
+}
+
+// pass gives a request on as it is.
+func (c *conv) pass(f *frames.Frame, b *batchReply) { c.passWith(f, b, nil) }
+
+// passWith gives a request on as it is, with arguments of it in headers where the way to
+// the tool server has any.
+func (c *conv) passWith(f *frames.Frame, b *batchReply, headers []mcpraw.ParamHeader) {
+	w := &waiting{id: f.RawID, method: f.Method, batch: b, headers: headers}
+	if w.method == "tools/list" {
+		w.asks = c.opening.elicits() || asksInRequest(f)
+	}
+	if strings.HasPrefix(string(frames.KeyOf(f.RawID)), "s"+ownPrefix) {
+		c.fail(f.RawID, b, mcpraw.CodeInvalidRequest, "", "", "ids that begin with "+ownPrefix+" are taken")
+		f.Close()
+		return
+	}
+	if err := c.register(w); err != nil {
+		c.fail(f.RawID, b, mcpraw.CodeInvalidRequest, "", "", err.Error())
+		f.Close()
+		return
+	}
+	c.opening.saw(f)
+	w.task = c.polls.taskOf(f)
+	if l := c.current(); l != nil {
+		c.passTo(l, f, w)
+		return
+	}
+	c.work.Go(func() {
+		l, err := c.await(c.life)
+		if err != nil {
+			c.unregister(w)
+			c.fail(w.id, b, mcpraw.CodeGone, "", "", err.Error())
+			f.Close()
+			return
+		}
+		c.passTo(l, f, w)
+	})
+}
+
+func (c *conv) passTo(l *link, f *frames.Frame, w *waiting) {
+	defer f.Close()
+	m := c.message(f)
+	if w.modern = m.Stateless(); len(w.headers) > 0 {
+		if params, err := f.Bytes(f.Params, maxParams); err == nil {
+			m.Mirrored = mirroredOf(w.headers, params)
+		}
+	}
+	if err := c.write(l, w, m); err != nil {
+		c.unregister(w)
+		err = fmt.Errorf("the tool server did not take the request: %w", err)
+		w.lose(c, err, err.Error())
+	}
+}
+
+// passCall gives a tools/call on untraced.
+func (c *conv) passCall(f *frames.Frame, p *callParams, b *batchReply) {
+	if !c.tools.mirrors(p) {
+		c.pass(f, b)
+		return
+	}
+	c.work.Go(func() { // elsewhere: the tool server may have to be asked for its definitions
+		m, err := c.tools.mirrored(c.life, p)
+		if err != nil {
+			c.failWith(f.RawID, b, mcpraw.CodeInvalidParams, "", err)
+			f.Close()
+			return
+		}
+		c.passWith(f, b, m.headers)
+	})
+}
+
+// message makes a message that is passed on as it is.
+func (c *conv) message(f *frames.Frame) *frames.Message {
+	m := &frames.Message{Env: &f.Envelope, Parts: []io.WriterTo{f}}
+	if c.s.opts.URL == "" || !f.Params.Present() {
+		return m
+	}
+	if params, err := f.Bytes(f.Params, maxParams); err == nil {
+		m.Version = mcpraw.RevisionOf(params)
+		m.Name = mcpraw.NameOf(f.Method, params)
+		if f.Method == "notifications/cancelled" {
+			m.Cancels = mcpraw.At(params, "/requestId")
+		}
+	}
+	return m
+}
+
+// write writes a request and notes where it went.
+func (c *conv) write(l *link, w *waiting, m *frames.Message) error {
+	c.mu.Lock()
+	if c.up != l {
+		c.mu.Unlock()
+		return runtime.ErrNotSent
+	}
+	w.link = l // before the write: the answer may be quicker than its return
+	c.mu.Unlock()
+	m.Agreed = c.opening.version()
+	return l.up.Write(m)
+}
+
+// forward gives a notification on.
+func (c *conv) forward(f *frames.Frame) {
+	defer f.Close()
+	l := c.current()
+	if l == nil {
+		return // what it was about is gone
+	}
+	m := c.message(f)
+	m.Agreed = c.opening.version()
+	if err := l.up.Write(m); err != nil {
+		c.s.log.Warn("a notification did not reach the tool server", "method", f.Method, "error", err)
+	}
+}
+
+// answerOf gives a client's answer on to the tool server that asked.
+func (c *conv) answerOf(f *frames.Frame) {
+	if c.ownQuestion(f) {
+		return
+	}
+	key := frames.KeyOf(f.RawID)
+	c.mu.Lock()
+	asker, known := c.asked[key]
+	delete(c.asked, key)
+	now := c.up
+	c.mu.Unlock()
+	if !known || asker != now {
+		// A tool server that was started since may have asked something else under this id.
+		c.s.log.Warn("an answer to a question that nobody asks was dropped")
+		f.Close()
+		return
+	}
+	c.forward(f)
+}

@@ -1,0 +1,42 @@
+// Package mcpfront stands between an MCP client and an MCP tool server and makes the
+// client's tool calls governed ones, without either of them knowing.
+//
+// It passes raw JSON-RPC: of a message it reads the envelope, and of tools/call the
+// name and `_meta`. What is not tools/call goes through byte for byte, both ways, ids
+// and all. The shim owns the tool server; the log is a daemon's. So a call is begun
+// with the daemon (durable), sent by the shim, finished with the daemon (durable), and
+// only then answered.
+//
+// # Invariants
+//
+//	begun    no tools/call is written without a permit for this attempt   [attempt.work]     TestEverySendWasBegun
+//	kept     an answer is durable before the client has it                [attempt.answered] TestAnswerIsDurableBeforeDelivery
+//	once     one permit, one write; what may have been sent is in doubt   [attempt.send]     TestServerThatDiesLeavesDoubt
+//	strict   a message that two parsers could read apart does not pass    [mcpraw.Scanner]   TestAmbiguousMessagesDoNotPass
+//	exact    what passes arrives byte for byte                            [conv.fromServer]  TestPassThroughIsExact
+//	bounded  one message takes at most wire.SpillBytes of memory          [wire.Frames]      TestLongMessagesStream
+//	repeat   which call is a repeat is the log's to say                   [attempt.begin]    TestTwoShimsOfOneProcessLoseNothing,
+//	                                                                                         TestKilledBehindALauncher, TestRepeatOverHTTP
+//	there    a client is seen to be gone the moment that it is            [paper.Presence]         TestRepeatOverHTTP
+//	counted  a call is noted as delivered after its answer was,           [conv.deliver]     TestOccurrences, TestKillsAtEveryPoint
+//	         and before a call that came after it is sent                 [attempt.send]     TestNextCallWaitsForTheNote
+//	         (one of an array, with its array)                            [conv.deliverIn]   TestBatchIsDeliveredWhole
+//	task     a task's id is told once its trace and record are stored     [call.toTask]       TestOwnTask, TestOwnTaskOutlivesItsShim
+//	promised a subscription that was acknowledged lasts until it is ended [subscriptions.acknowledge] TestSubscriptionPasses
+//	mirrored a call repeats in headers what its tool's definition says    [catalog.mirrored]  TestHeadersOfTheOfficialServer
+//	compared what a client's headers say is what its body says            [front.post]        TestHeadersAreThoseOfTheBody, TestArgumentHeadersAreThoseOfTheBody
+//	apart    who shares a tool server does not cancel, hold up or end     [session.post]      TestClientsDoNotCancelEachOther,
+//	         what another is at                                                               TestClientThatStopsReading
+//	led      a gateway finds the tool server of a call; what becomes of the   [fan.route]         TestGatewayLeadsToItsServers,
+//	         call is that one's conversation's to decide, as behind a shim                       TestKilledGatewaySendsNothingTwice
+//	alone    one tool server of a gateway does not take another with it       [fan.run]           TestServerThatIsDownTakesNoOtherWithIt
+//	own      what a client of a gateway has is its identity's alone           [hall.ServeHTTP]    TestIdentitiesAreApart
+//	no orphan a tool server dies with its shim (Linux)                    [mcpraw.Process]   TestToolServerDiesWithItsShim
+//
+// # What a client sees that the bare server would not send
+//
+// `_meta` of a served answer has dev.tgad/replayed. A call that cannot be answered with
+// an effect is answered with a tool error (isError) in words that a model can act on,
+// with dev.tgad/code and dev.tgad/traceId in its `_meta`; a call that is not governable
+// with a JSON-RPC error. docs/MCP.md lists them all.
+package mcpfront

@@ -1,0 +1,453 @@
+package mcpfront
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// flaky is a log that is away while down is set, and that a test can look at.
+type flaky struct {
+	Log
+	mu       sync.Mutex
+	down     bool // no request reaches it
+	deaf     bool // requests reach it, answers do not come back
+	onFinish func()
+	onBegun  func()
+	onUnsent func()
+}
+
+func (l *flaky) set(down, deaf bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.down, l.deaf = down, deaf
+}
+
+func (l *flaky) state() (down, deaf bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.down, l.deaf
+}
+
+var errAway = tga.Errorf(tga.StoreUnavailable, "the log is away")
+
+func (l *flaky) Begin(ctx context.Context, req runtime.BeginRequest) (runtime.Begun, error) {
+	down, deaf := l.state()
+	if down {
+		return runtime.Begun{}, errAway
+	}
+	b, err := l.Log.Begin(ctx, req)
+	if deaf {
+		return runtime.Begun{}, errAway
+	}
+	if l.onBegun != nil && b.Standing == runtime.BeginSend {
+		l.onBegun()
+	}
+	return b, err
+}
+
+func (l *flaky) Finish(ctx context.Context, trace tga.ID, permit runtime.Permit, f runtime.Finished) (runtime.Result, error) {
+	if l.onFinish != nil {
+		l.onFinish()
+	}
+	down, deaf := l.state()
+	if down {
+		return runtime.Result{}, errAway
+	}
+	res, err := l.Log.Finish(ctx, trace, permit, f)
+	if deaf {
+		return runtime.Result{}, errAway
+	}
+	return res, err
+}
+
+func (l *flaky) NotSent(ctx context.Context, trace tga.ID, permit runtime.Permit, reason string, wait time.Duration) (runtime.Result, error) {
+	if l.onUnsent != nil {
+		l.onUnsent()
+	}
+	if down, _ := l.state(); down {
+		return runtime.Result{}, errAway
+	}
+	return l.Log.NotSent(ctx, trace, permit, reason, wait)
+}
+
+// eventually waits for a condition that another process or goroutine brings about.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+func TestEverySendWasBegun(t *testing.T) {
+	w := newWorld(t)
+	log := &flaky{Log: local{w.rt}, down: true}
+	w.log = log
+	w.opts.LogTimeout = 100 * time.Millisecond
+	h := w.start()
+	h.handshake()
+	has(t, h.call("1", "charge", `{}`), `"isError":true`, "not sent", "STORE_UNAVAILABLE")
+	if e := w.effects(); len(e) != 0 {
+		t.Fatalf("effects %+v", e)
+	}
+	// A begin whose answer was lost is the same begin when it is repeated.
+	log.set(false, true)
+	has(t, h.call("2", "charge", `{}`), "not sent")
+	log.set(false, false)
+	if e := w.effects(); len(e) != 0 {
+		t.Fatalf("effects %+v", e)
+	}
+}
+
+// TestLogThatGoesAwayAfterASendLeavesDoubt: the tool server died of the call, and the log cannot be
+// asked what that means. Nobody may be told that nothing has happened.
+func TestLogThatGoesAwayAfterASendLeavesDoubt(t *testing.T) {
+	w := newWorld(t)
+	log := &flaky{Log: local{w.rt}}
+	log.onBegun = func() { log.set(true, false) }
+	w.log = log
+	w.opts.LogTimeout = 100 * time.Millisecond
+	h := w.start()
+	h.handshake()
+	got := h.call("1", "charge", `{"die":"answer"}`)
+	has(t, got, "OUTCOME UNKNOWN", "EFFECT_IN_DOUBT")
+	if strings.Contains(got, "Nothing has happened") {
+		t.Error(got)
+	}
+	if e := w.effects(); len(e) != 1 {
+		t.Errorf("effects %+v", e)
+	}
+}
+
+func TestAnswerIsDurableBeforeDelivery(t *testing.T) {
+	w := newWorld(t)
+	log := &flaky{Log: local{w.rt}}
+	w.log = log
+	h := w.start()
+	h.handshake()
+	h.call("1", "charge", `{"warm":1}`)
+	// The log goes away while the tool works: the answer is kept, not delivered, and
+	// recorded when the log is back.
+	var once sync.Once
+	waits := make(chan struct{})
+	log.onFinish = func() { once.Do(func() { log.set(true, false); close(waits) }) }
+	h.write(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"charge","arguments":{"n":1}}}`)
+	<-waits
+	if got := h.ask("3", "echo", `{"still":"here"}`); !strings.Contains(got, "still") {
+		t.Errorf("got %s", got)
+	}
+	if len(h.said) != 0 {
+		t.Errorf("delivered before it was recorded: %q", h.said)
+	}
+	log.set(false, false)
+	has(t, h.answer("2"), `"ok"`)
+	e := w.effects()
+	if len(e) != 2 {
+		t.Fatalf("effects %+v", e)
+	}
+	if r := w.record("charge", e[1].Key); r == nil || r.Status != ledger.Settled || r.Attempts.Count != 1 {
+		t.Errorf("record %+v", r)
+	}
+}
+
+func TestLostFinishAnswerIsNoDoubt(t *testing.T) {
+	w := newWorld(t)
+	log := &flaky{Log: local{w.rt}}
+	w.log = log
+	h := w.start()
+	h.handshake()
+	h.call("1", "charge", `{"warm":1}`)
+	n := 0
+	log.onFinish = func() { n++; log.set(false, n == 1) }
+	has(t, h.call("2", "charge", `{}`), `"ok"`)
+	if n < 2 {
+		t.Errorf("finish was asked for %d times", n)
+	}
+}
+
+func TestAnswerThatWaitsLongIsFoundByARepeat(t *testing.T) {
+	w := newWorld(t)
+	log := &flaky{Log: local{w.rt}}
+	w.log = log
+	w.opts.LogTimeout = 50 * time.Millisecond
+	h := w.start()
+	h.handshake()
+	h.call("1", "charge", `{"warm":1}`)
+	var once sync.Once
+	log.onFinish = func() { once.Do(func() { log.set(true, false) }) }
+	has(t, h.call("2", "charge", `{}`), `"isError":true`, "kept", "STORE_UNAVAILABLE")
+	log.set(false, false)
+	// The answer is offered to the log again after a pause, which may be longer than a call
+	// waits for it: its client repeats the call.
+	answer := h.call("3", "charge", `{}`)
+	for n := 4; strings.Contains(answer, "STORE_UNAVAILABLE"); n++ {
+		answer = h.call(strconv.Itoa(n), "charge", `{}`)
+	}
+	has(t, answer, `"ok"`, `"dev.tgad/replayed":true`)
+	if e := w.effects(); len(e) != 2 {
+		t.Errorf("effects %+v", e)
+	}
+}
+
+func TestServerThatDiesLeavesDoubt(t *testing.T) {
+	for _, at := range []string{"journal", "answer"} {
+		w := newWorld(t)
+		h := w.start()
+		h.handshake()
+		h.call("1", "charge", `{"warm":1}`)
+		got := h.call("2", "charge", `{"die":"`+at+`"}`)
+		has(t, got, `"isError":true`, "OUTCOME UNKNOWN", "EFFECT_IN_DOUBT", `"dev.tgad/traceId":"`, "tgad resolve")
+		n := len(w.effects())
+		if want := map[string]int{"journal": 1, "answer": 2}[at]; n != want {
+			t.Errorf("%s: %d effects, want %d", at, n, want)
+		}
+		// The tool server is back, the repeat stays in doubt, and other calls go on.
+		has(t, h.call("3", "charge", `{"die":"`+at+`"}`), "OUTCOME UNKNOWN")
+		has(t, h.call("4", "charge", `{"other":1}`), `"ok"`)
+		if got := len(w.effects()); got != n+1 {
+			t.Errorf("%s: %d effects, want %d", at, got, n+1)
+		}
+		// Once it is settled, the same call gets the recorded answer.
+		id, err := tga.ParseID(mcpraw.ScalarText(at2(got, "/result/_meta/dev.tgad~1traceId")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = w.rt.Resolve(context.Background(), id, runtime.Resolution{
+			Who: "ann", Evidence: []byte(`{"seen":"the card's statement"}`),
+			Reply: runtime.Reply{Status: tga.StatusSuccess, Result: []byte(`{"content":[{"type":"text","text":"charged"}]}`)},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		has(t, h.call("5", "charge", `{"die":"`+at+`"}`), "charged", `"dev.tgad/replayed":true`)
+		_ = h.stop()
+	}
+}
+
+func at2(doc, pointer string) []byte { return mcpraw.At([]byte(doc), pointer) }
+
+func TestLicenceSendsAgain(t *testing.T) {
+	w := newWorld(t)
+	h := w.start()
+	h.handshake()
+	has(t, h.call("1", "again", `{"die":"answer"}`), `"ok"`)
+	e := w.effects()
+	if len(e) != 2 || e[0].Key != e[1].Key {
+		t.Fatalf("effects %+v", e)
+	}
+	has(t, e[1].Line, `"dev.tgad/attempt":2`)
+	if r := w.record("again", e[0].Key); r.Attempts.Count != 2 || r.Status != ledger.Settled {
+		t.Errorf("record %+v", r)
+	}
+}
+
+func TestServerThatAlwaysDiesIsNotFedForEver(t *testing.T) {
+	w := newWorld(t)
+	h := w.start()
+	h.handshake()
+	_ = h.stop()
+	w.extra = []string{envFakeDie + "=answer"}
+	h = w.start()
+	h.handshake()
+	has(t, h.call("1", "again", `{}`), "OUTCOME UNKNOWN")
+	if n := len(w.effects()); n != maxSends {
+		t.Errorf("%d sends, want %d", n, maxSends)
+	}
+}
+
+func TestPassThroughRequestOfADeadServerIsAnswered(t *testing.T) {
+	w := newWorld(t)
+	h := w.start()
+	h.handshake()
+	first := string(at2(h.ask("1", "started", `{}`), "/result/at"))
+	has(t, h.ask("2", "die", `{}`), `"error":{"code":-32000`, "exit status 3")
+	// Requests that come while there is none wait for the next, or are told.
+	second := ""
+	eventually(t, "a second tool server", func() bool {
+		second = string(at2(h.ask("3", "started", `{}`), "/result/at"))
+		return second != ""
+	})
+	if first == second {
+		t.Error("the tool server was not started again")
+	}
+}
+
+func TestServerThatDoesNotStartEndsTheShim(t *testing.T) {
+	for name, command := range map[string][]string{
+		"no such command": {filepath.Join(t.TempDir(), "none")},
+		"ends at once":    {"/bin/sh", "-c", "exit 4"},
+	} {
+		w := newWorld(t)
+		w.opts.Command = command
+		h := w.start()
+		select {
+		case err := <-h.done:
+			if err == nil || !errors.Is(err, tga.ToolError) {
+				t.Errorf("%s: %v", name, err)
+			}
+			h.done <- nil
+		case <-time.After(20 * time.Second):
+			t.Errorf("%s: the shim does not end", name)
+		}
+	}
+}
+
+func TestSameCallTwiceAtOnceRunsOnce(t *testing.T) {
+	w := newWorld(t)
+	h := w.start()
+	h.handshake()
+	h.call("1", "charge", `{"warm":1}`)
+	gate := filepath.Join(w.dir, "gate")
+	args := `{"wait":"` + gate + `"}`
+	h.write(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"charge","arguments":` + args + `}}`)
+	eventually(t, "the effect", func() bool { return len(w.effects()) == 2 })
+	h.write(`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"charge","arguments":` + args + `}}`)
+	eventually(t, "both wait for one attempt", func() bool {
+		h.s.mu.Lock()
+		defer h.s.mu.Unlock()
+		for _, a := range h.s.open {
+			return !a.alone()
+		}
+		return false
+	})
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lacks(t, h.answer("2"), "replayed")
+	has(t, h.answer("3"), "replayed", `"ok"`)
+	if n := len(w.effects()); n != 2 {
+		t.Errorf("%d effects", n)
+	}
+}
+
+func TestUnclearAnswersAreDoubt(t *testing.T) {
+	for _, tool := range []string{"unknown", "noise"} {
+		w := newWorld(t)
+		h := w.start()
+		h.handshake()
+		has(t, h.call("1", tool, `{}`), "OUTCOME UNKNOWN")
+		has(t, h.call("2", tool, `{}`), "OUTCOME UNKNOWN")
+		if n := len(w.effects()); n != 1 {
+			t.Errorf("%s: %d effects", tool, n)
+		}
+	}
+}
+
+func TestApprovalIsWaitedFor(t *testing.T) {
+	w := newWorld(t)
+	_ = w.db.Close()
+	w.super = runtime.Rules{Rules: []runtime.Rule{{Tool: "charge", Decision: tga.NeedsApproval, Rationale: "payments need a person", Required: 1}, {Decision: tga.Approve}}}
+	w.openLog()
+	h := w.start()
+	h.handshake()
+	waiting := func() []runtime.Approval {
+		all, err := w.rt.Approvals(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	h.write(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{}}}`)
+	eventually(t, "the request for an approval", func() bool { return len(waiting()) == 1 })
+	_ = h.stop()
+	// People are not asked twice: the repeat waits for the same approval.
+	h = w.start()
+	h.handshake()
+	h.write(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{}}}`)
+	has(t, h.ask("2", "echo", `{}`), "result")
+	time.Sleep(50 * time.Millisecond)
+	all := waiting()
+	if len(all) != 1 || len(w.effects()) != 0 {
+		t.Fatalf("approvals %+v, effects %+v", all, w.effects())
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if _, err := w.rt.Decide(ctx, all[0].TraceID, runtime.Vote{Who: "ann", Approve: true, Rationale: "seen the invoice"}); err != nil {
+		t.Error("decide:", err)
+	}
+	has(t, h.answer("1"), `"ok"`)
+	if n := len(w.effects()); n != 1 {
+		t.Errorf("%d effects", n)
+	}
+	// A denial is told in words.
+	h.write(`{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"charge","arguments":{"b":1}}}`)
+	eventually(t, "the request for an approval", func() bool { return len(waiting()) == 1 })
+	if _, err := w.rt.Decide(ctx, waiting()[0].TraceID, runtime.Vote{Who: "ann", Rationale: "never seen that card"}); err != nil {
+		t.Error("decide:", err)
+	}
+	has(t, h.answer("5"), `"isError":true`, "denied", "never seen that card", "POLICY_VIOLATION")
+}
+
+// late is a log whose permits are over when they arrive.
+type late struct{ *flaky }
+
+func (l late) Begin(ctx context.Context, req runtime.BeginRequest) (runtime.Begun, error) {
+	b, err := l.flaky.Begin(ctx, req)
+	b.SendWithin = 1
+	return b, err
+}
+
+// TestLateSendIsNotMade: a permit whose time is over goes back, and the tool server hears nothing.
+func TestLateSendIsNotMade(t *testing.T) {
+	w := newWorld(t)
+	w.log = late{&flaky{Log: local{w.rt}}}
+	h := w.start()
+	h.handshake()
+	has(t, h.call("1", "charge", `{}`), `"isError":true`, "not sent", "is over")
+	if e := w.effects(); len(e) != 0 {
+		t.Errorf("effects %+v", e)
+	}
+	if s := w.rt.Stats(); s.NotSent != 1 {
+		t.Errorf("%d calls ended as not sent", s.NotSent)
+	}
+}
+
+// TestUnsentCallIsNotInDoubtWhenTheLogIsBack: the log goes away after it gave the permit, and
+// the call cannot be sent. That it was not is told to the log when it is back, whether or
+// not the client still waits, and the same call may be made again.
+func TestUnsentCallIsNotInDoubtWhenTheLogIsBack(t *testing.T) {
+	for _, cancelled := range []bool{false, true} {
+		t.Run(fmt.Sprint("cancelled ", cancelled), func(t *testing.T) {
+			w := newWorld(t)
+			log := &flaky{Log: local{w.rt}}
+			log.onBegun = func() { log.set(true, false) }
+			w.log = late{log}
+			h := w.start()
+			h.handshake()
+			var told atomic.Int32
+			log.onUnsent = func() {
+				if n := told.Add(1); n == 1 && cancelled {
+					h.write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
+				} else if n == 4 {
+					log.set(false, false)
+				}
+			}
+			h.write(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{}}}`)
+			eventually(t, "the log knows", func() bool { return w.rt.Stats().NotSent == 1 })
+			if n := told.Load(); n != 4 {
+				t.Errorf("told %d times", n)
+			}
+			if !cancelled {
+				has(t, h.answer("1"), `"isError":true`, "not sent", "may be repeated")
+			}
+			if list, err := w.rt.InDoubt(context.Background()); err != nil || len(list) > 0 {
+				t.Errorf("in doubt: %v %v", list, err)
+			}
+		})
+	}
+}

@@ -1,0 +1,48 @@
+package mcpfront
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+// What testdata/fakeserver reads; it says what each is.
+const (
+	envFake     = "TGAD_MCP_FAKE"
+	envStubborn = "TGAD_MCP_STUBBORN"
+	envFakeDie  = "TGAD_MCP_FAKE_AT"
+)
+
+// fakeTools is what a fakeserver lists.
+const fakeTools = `{"tools":[{"name":"charge","description":"Charges a card","inputSchema":{"type":"object"}},{"name":"look","description":"Looks","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}]}`
+
+// fakeProgram builds the tool server of the tests, once, and is its path.
+var fakeProgram = sync.OnceValue(func() string {
+	dir, err := os.MkdirTemp("", "tgad-fakeserver-")
+	if err != nil {
+		panic(err)
+	}
+	fakeDir = dir
+	program := filepath.Join(dir, "fakeserver")
+	if out, err := exec.Command("go", "build", "-ldflags", "-s -w", "-o", program, "./testdata/fakeserver").CombinedOutput(); err != nil {
+		panic(fmt.Sprintf("fakeserver: %v: %s", err, out))
+	}
+	return program
+})
+
+var fakeDir string // removed at the end
+
+func TestMain(m *testing.M) {
+	if verb := os.Getenv(envProcess); verb != "" {
+		os.Exit(process(verb))
+	}
+	code := m.Run()
+	removeNPM()
+	if fakeDir != "" {
+		_ = os.RemoveAll(fakeDir)
+	}
+	os.Exit(code)
+}

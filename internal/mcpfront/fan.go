@@ -1,0 +1,427 @@
+//go:build unix
+
+package mcpfront
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/names"
+	"github.com/tgad/tgad/internal/mcpfront/paper"
+	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// A gateway has several tool servers behind one endpoint. Each has a shim and a conversation of
+// its own, exactly as behind `tgad mcp`: what is sent, recorded, in doubt or delivered is decided
+// there and nowhere else. The fan stands before the conversations. It finds the one that a message
+// is for, changes the name in it, and puts lists together. An answer to a call passes it as it is,
+// and in the goroutine that delivers it: what the conversation takes for delivered is delivered.
+
+// Behind is one of the tool servers of a gateway.
+type Behind struct {
+	Shim      *Shim
+	Names     names.Names
+	Resources names.Resources // nil is none
+}
+
+// Gate is an endpoint with several tool servers behind it, for clients that share a namespace. What is behind it and
+// what its clients may do can be changed while they are there: see [Gate.Prepare].
+type Gate struct {
+	log   *slog.Logger
+	watch Watch
+	// wait is how long a client waits for tool servers that are being started. What comes later is
+	// told as a change of the list.
+	wait time.Duration
+	reap func() // of its shims, where it serves HTTP; nil where it does not
+
+	now  atomic.Pointer[rules]
+	next atomic.Pointer[rules] // being brought about: what it refuses is refused already; nil is nothing
+
+	turn sync.Mutex // conversations begin, and changes are made, one after the other
+	fans map[*fan]bool
+}
+
+// startWait is shorter than a client's patience with its handshake.
+const startWait = 10 * time.Second
+
+// GateOptions say what the clients of a gate may do.
+type GateOptions struct {
+	Lists names.Lists // of the clients' names of tools
+	// Resources are those that the clients may have of what the tool servers give; nil is all.
+	Resources names.Resources
+	Quotas    []Quota
+	Logger    *slog.Logger // nil means nothing is said
+	Watch     Watch
+}
+
+// NewGate makes an endpoint. VALIDATION_ERROR: two tool servers could have the same name.
+func NewGate(all []Behind, o GateOptions) (*Gate, error) {
+	r, err := rulesOf(all, o)
+	if err != nil {
+		return nil, err
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	g := &Gate{log: o.Logger, watch: o.Watch.deaf(), wait: startWait, fans: map[*fan]bool{}}
+	g.now.Store(r)
+	return g, nil
+}
+
+func rulesOf(all []Behind, o GateOptions) (*rules, error) {
+	if len(all) == 0 {
+		return nil, tga.Errorf(tga.ValidationError, "a gateway needs a tool server")
+	}
+	of := map[string]names.Names{}
+	for _, b := range all {
+		of[b.Shim.opts.Server] = b.Names
+	}
+	if server, err := names.Check(of); err != nil {
+		return nil, tga.Errorf(tga.ValidationError, "tool server %q: %w", server, err)
+	}
+	return &rules{all: all, lists: o.Lists, resources: o.Resources, quotas: quotasOf(o.Quotas)}, nil
+}
+
+// fan is one client, or several that share it, and the conversations that it has.
+type fan struct {
+	g     *Gate
+	out   outlet
+	of    whose
+	life  context.Context
+	stop  context.CancelFunc
+	table atomic.Pointer[table]
+	runs  sync.WaitGroup // the conversations
+	work  sync.WaitGroup // lists and handshakes
+
+	mu        sync.Mutex
+	every     []*member // those that are in the table, and those that come to their end
+	present   *paper.Presence
+	running   bool   // the conversations are kept
+	closing   bool   // none is begun any more
+	started   bool   // the tool servers are
+	params    []byte // of the client's handshake; nil is none
+	level     []byte // params of the newest logging/setLevel; nil is none
+	greeted   bool   // the client has said that it is ready
+	next      uint64
+	asked     map[frames.Key]asked // requests of the client's under way
+	own       map[frames.Key]chan *frames.Frame
+	questions map[frames.Key]question
+	owners    map[string]*member // of resources, by their URIs
+	streams   map[frames.Key]*stream
+	branches  map[frames.Key]*stream // by the ids at the tool servers
+}
+
+// question is a request of a tool server's to the client.
+type question struct {
+	m  *member
+	id []byte // the tool server's own
+}
+
+// member is the conversation with one tool server.
+type member struct {
+	*alone
+	f     *fan
+	begin chan struct{} // closed when the tool server is to be started
+	tried chan struct{} // closed when it is there, or could not be started
+	// retired says that no table has it any more: nothing is begun with it. Under the fan's lock.
+	retired bool
+	freed   sync.Once
+	// absent says that a client was given a list without this tool server's part.
+	absent bool // under the fan's lock
+	// mute says that it did not answer the newest question of the fan's own in time: the next one waits for it but
+	// a moment.
+	mute atomic.Bool
+}
+
+func (g *Gate) meet(out outlet, of whose) (party, error) {
+	f, err := g.fan(out, of)
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+func (g *Gate) fan(out outlet, of whose) (*fan, error) {
+	g.turn.Lock()
+	defer g.turn.Unlock()
+	f := &fan{
+		g: g, out: out, of: of, asked: map[frames.Key]asked{}, own: map[frames.Key]chan *frames.Frame{}, questions: map[frames.Key]question{}, owners: map[string]*member{},
+		streams: map[frames.Key]*stream{}, branches: map[frames.Key]*stream{},
+	}
+	f.life, f.stop = context.WithCancel(context.Background())
+	t, added, err := f.laid(g.now.Load())
+	f.every = added
+	if err != nil {
+		f.end()
+		f.free()
+		return nil, err
+	}
+	f.table.Store(t)
+	g.fans[f] = true
+	return f, nil
+}
+
+// laid is the table that rules make, of the conversations that are there and of new ones.
+func (f *fan) laid(r *rules) (t *table, added []*member, err error) {
+	t = &table{rules: r, g: f.g}
+	for _, b := range r.all {
+		v := &view{names: b.Names, resources: b.Resources, t: t}
+		if was := f.now().with(b.Shim); was != nil {
+			v.member = was.member
+		} else {
+			if v.member, err = f.member(b.Shim); err != nil {
+				return nil, added, err
+			}
+			added = append(added, v.member)
+		}
+		t.views = append(t.views, v)
+	}
+	return t, added, nil
+}
+
+func (f *fan) member(s *Shim) (*member, error) {
+	m := &member{f: f, begin: make(chan struct{}), tried: make(chan struct{})}
+	c, err := s.sit(seat{m}, f.of)
+	if err != nil {
+		return nil, err
+	}
+	m.alone = c
+	m.lasting, m.rose, m.kin = true, m.isUp, f.owed
+	return m, nil
+}
+
+// owed are the answers of all the conversations that may not be noted yet: a client goes on from
+// an answer of one tool server to a call of another.
+func (f *fan) owed() (all []*delivery) {
+	for _, m := range f.members() {
+		all = append(all, m.s.owed(m.conv)...)
+	}
+	return all
+}
+
+// members are those of the table, and those that come to their end.
+func (f *fan) members() []*member {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.every)
+}
+
+func (f *fan) convs() (all []*conv) {
+	for _, m := range f.members() {
+		all = append(all, m.conv)
+	}
+	return all
+}
+
+// appears says that the client is there for as long as present is.
+func (f *fan) appears(present *paper.Presence) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.present = present
+	for _, m := range f.every {
+		m.conv.present = present
+	}
+}
+
+// start starts the tool servers. params are those of the client's handshake; nil is none.
+func (f *fan) start(params []byte) (first bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.started {
+		return false
+	}
+	f.started, f.params = true, params
+	for _, m := range f.every {
+		if !m.retired {
+			m.set(params)
+		}
+	}
+	return true
+}
+
+// set has the tool server started, with what the client has said in its handshake. The fan's lock is held.
+func (m *member) set(params []byte) {
+	if params != nil {
+		m.opening.greet(params)
+	}
+	close(m.begin)
+}
+
+// run keeps the tool servers until the conversation is over. One that cannot be started does not
+// take the others with it.
+func (f *fan) run() error {
+	f.mu.Lock()
+	f.running = true
+	for _, m := range f.every {
+		f.keep(m)
+	}
+	f.mu.Unlock()
+	<-f.life.Done()
+	f.mu.Lock()
+	f.closing = true
+	f.mu.Unlock()
+	f.runs.Wait()
+	f.work.Wait()
+	return nil
+}
+
+// keep keeps a tool server until its conversation is over. The fan's lock is held.
+func (f *fan) keep(m *member) {
+	f.runs.Go(func() {
+		select {
+		case <-m.begin:
+			if err := m.alone.run(); err != nil {
+				f.g.log.Error("a tool server was given up", "tool_server", m.s.opts.Server, "error", err)
+			}
+		case <-m.life.Done():
+		case <-f.life.Done():
+		}
+		f.mu.Lock()
+		retired := m.retired
+		f.mu.Unlock()
+		if retired {
+			f.left(m)
+		} else {
+			f.end() // the client is gone for one, and so for all
+		}
+	})
+	f.runs.Go(func() {
+		defer close(m.tried)
+		m.first()
+	})
+}
+
+// settled waits until each tool server is there or could not be started, for a time.
+func (f *fan) settled() {
+	ctx, cancel := context.WithTimeout(f.life, f.g.wait)
+	defer cancel()
+	for _, m := range f.now().views {
+		select {
+		case <-m.tried:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (f *fan) end() {
+	f.stop()
+	for _, m := range f.members() {
+		m.alone.end()
+	}
+}
+
+func (f *fan) over() bool { return f.life.Err() != nil }
+
+func (f *fan) release() {
+	f.g.turn.Lock()
+	delete(f.g.fans, f)
+	f.g.turn.Unlock()
+	f.free()
+}
+
+func (f *fan) free() {
+	for _, m := range f.members() {
+		f.left(m)
+	}
+}
+
+// left takes what is left of a conversation with a tool server.
+func (f *fan) left(m *member) {
+	m.freed.Do(m.alone.release)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.every = slices.DeleteFunc(f.every, func(other *member) bool { return other == m })
+}
+
+// isUp tells the client of a tool server that is there at last.
+func (m *member) isUp() {
+	f := m.f
+	v := f.now().with(m.s)
+	if v == nil {
+		return
+	}
+	f.mu.Lock()
+	was := m.absent
+	tell := was && f.greeted
+	m.absent = false
+	f.mu.Unlock()
+	if was {
+		v.rejoin()
+	}
+	if tell {
+		f.tell(toolsChanged)
+		f.tell(promptsChanged)
+		if len(v.resources) > 0 {
+			f.tell(resourcesChanged)
+		}
+	}
+}
+
+// promptsChanged is the notification that the list of prompts is another one.
+const promptsChanged = "notifications/prompts/list_changed"
+
+// tell gives the client a notification of the fan's own.
+func (f *fan) tell(method string) {
+	f.say(frames.NewFrame([]byte(`{"jsonrpc":"2.0","method":"` + method + `"}`)))
+}
+
+// givenUp takes the end of a stream for what it is.
+func (f *fan) givenUp(key frames.Key) {
+	if m := f.ended(key, EndGivenUp); m != nil {
+		m.alone.givenUp(key)
+	}
+	f.unlisten(key, func(b *branch) { b.m.alone.givenUp(frames.KeyOf(b.id)) })
+}
+
+func (f *fan) refusedParams(ctx context.Context, h http.Header, msg *frames.Frame) *refusal {
+	if msg.Method != "tools/call" {
+		return nil
+	}
+	f.start(nil)
+	m, tool, _ := f.behind(nameOf(msg))
+	if m == nil {
+		return nil // and so it is refused for that
+	}
+	inner, err := rewrite(msg, "/name", tool)
+	if err != nil {
+		return nil
+	}
+	return m.alone.refusedParams(ctx, h, inner)
+}
+
+// nameOf is the member name of a request's params.
+func nameOf(f *frames.Frame) string {
+	if !f.Params.Present() {
+		return ""
+	}
+	params, err := f.Bytes(f.Params, maxParams)
+	if err != nil {
+		return ""
+	}
+	return mcpraw.Text(mcpraw.At(params, "/name"))
+}
+
+// rewrite is a message with another string at a place in its params.
+func rewrite(f *frames.Frame, pointer, text string) (*frames.Frame, error) {
+	if !f.Params.Present() {
+		return nil, tga.Errorf(tga.ValidationError, "want params").At("/params")
+	}
+	raw, err := f.Bytes(mcpraw.Span{From: 0, To: f.Size}, maxParams+frames.SpillBytes)
+	if err != nil {
+		return nil, err
+	}
+	from, to, ok := mcpraw.Locate(raw[f.Params.From:f.Params.To], pointer)
+	if !ok {
+		return nil, tga.Errorf(tga.ValidationError, "the member is required").At("/params" + pointer)
+	}
+	at := mcpraw.Span{From: f.Params.From + int64(from), To: f.Params.From + int64(to)}
+	return splice(raw, at, tga.AppendString(nil, text)), nil
+}

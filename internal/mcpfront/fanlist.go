@@ -1,0 +1,337 @@
+//go:build unix
+
+package mcpfront
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/say"
+	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// lists are the methods whose answers are put together, each with the member that has the items.
+var lists = map[string]string{
+	"tools/list": "tools", "prompts/list": "prompts", "resources/list": "resources", "resources/templates/list": "resourceTemplates",
+}
+
+// offer is what of an item of a list the client gets; nil is nothing.
+func (m *view) offer(method string) func(item []byte) []byte {
+	switch method {
+	case "resources/list":
+		return m.offeredResource
+	case "resources/templates/list":
+		return m.offeredTemplate
+	}
+	return m.offered
+}
+
+// serverInfo is how a gateway names itself.
+const serverInfo = `{"name":"tgad gateway","version":"1"}`
+
+// initialize answers the client's handshake. The tool servers are told what it says; what is told
+// it is what those of them have that are there in time.
+func (f *fan) initialize(msg *frames.Frame) {
+	var params []byte
+	if msg.Params.Present() {
+		if p, err := msg.Bytes(msg.Params, frames.SpillBytes); err == nil {
+			params = bytes.Clone(p)
+		}
+	}
+	if params == nil {
+		f.refuse(msg, mcpraw.CodeInvalidParams, tga.Errorf(tga.ValidationError, "want params of at most %d bytes", frames.SpillBytes))
+		return
+	}
+	if !f.start(params) {
+		f.refuse(msg, mcpraw.CodeInvalidRequest, tga.Errorf(tga.ValidationError, "the conversation has begun already"))
+		return
+	}
+	f.mine(msg, func(*frames.Frame, []byte) ([]byte, error) {
+		f.settled()
+		agreed := mcpraw.Revision(mcpraw.ScalarText(mcpraw.At(params, "/protocolVersion"))).Agree()
+		var all []able
+		told := ""
+		for _, m := range f.now().views {
+			if m.opening.said() == nil {
+				f.missing(m.member)
+			}
+			said := m.opening.said() // it may be there since: whoever is missing here is told of later
+			if said == nil {
+				continue
+			}
+			if v := m.opening.version(); v != "" {
+				agreed = min(agreed, v)
+			}
+			all = append(all, able{m, mcpraw.At(said, "/capabilities")})
+			if words := mcpraw.ScalarText(mcpraw.At(said, "/instructions")); words != "" {
+				told += fmt.Sprintf("Of the tools whose names begin with %q: %s\n\n", m.names.Prefix, words)
+			}
+		}
+		b := tga.AppendString([]byte(`{"protocolVersion":`), string(agreed))
+		b = append(append(b, `,"capabilities":`...), together(all)...)
+		b = append(b, `,"serverInfo":`+serverInfo...)
+		if told != "" {
+			b = tga.AppendString(append(b, `,"instructions":`...), strings.TrimSpace(told))
+		}
+		return append(b, '}'), nil
+	})
+}
+
+// able are the capabilities of a tool server.
+type able struct {
+	m   *view
+	can []byte
+}
+
+// together are the capabilities of a gateway: what it leads on, where a tool server has it.
+func together(all []able) []byte {
+	b := []byte(`{"tools":{"listChanged":true}`)
+	for _, c := range []struct{ name, is string }{{"prompts", `{"listChanged":true}`}, {"completions", "{}"}, {"logging", "{}"}} {
+		if slices.ContainsFunc(all, func(a able) bool { return mcpraw.At(a.can, "/"+c.name) != nil }) {
+			b = append(b, `,"`+c.name+`":`+c.is...)
+		}
+	}
+	all = slices.DeleteFunc(all, func(a able) bool { return len(a.m.resources) == 0 || mcpraw.At(a.can, "/resources") == nil })
+	if len(all) > 0 {
+		subscribes := slices.ContainsFunc(all, func(a able) bool { return string(mcpraw.At(a.can, "/resources/subscribe")) == "true" })
+		b = append(strconv.AppendBool(append(b, `,"resources":{"listChanged":true,"subscribe":`...), subscribes), '}')
+	}
+	return append(b, '}')
+}
+
+// missing notes that the client is not told of a tool server.
+func (f *fan) missing(m *member) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m.absent = true
+}
+
+// ask makes a request of the fan's own to a tool server and returns the result.
+func (m *member) ask(ctx context.Context, method string, params []byte) ([]byte, error) {
+	f, got := m.f, make(chan *frames.Frame, 1)
+	id := []byte(`"` + gatePrefix + randomHex() + `"`)
+	f.mu.Lock()
+	f.own[frames.KeyOf(id)] = got
+	f.mu.Unlock()
+	raw := tga.AppendString(append(append([]byte(`{"jsonrpc":"2.0","id":`), id...), `,"method":`...), method)
+	m.conv.fromClient(frames.NewFrame(append(append(append(raw, `,"params":`...), params...), '}')), nil)
+	select {
+	case msg := <-got:
+		defer msg.Close()
+		if msg.Result.Present() {
+			return msg.Bytes(msg.Result, maxList)
+		}
+		fault, err := msg.Bytes(msg.Fault, 4096)
+		if err == nil {
+			err = &faulted{bytes.Clone(fault)}
+		}
+		return nil, err
+	case <-ctx.Done():
+		f.mu.Lock()
+		delete(f.own, frames.KeyOf(id))
+		f.mu.Unlock()
+		m.alone.givenUp(frames.KeyOf(id))
+		return nil, context.Cause(ctx)
+	}
+}
+
+// faulted is a tool server's answer that is an error.
+type faulted struct{ fault []byte }
+
+func (e *faulted) Error() string { return "it answers " + string(e.fault) }
+
+// noMethod says that the tool server has no such method: it has none of what is listed.
+func (e *faulted) noMethod() bool {
+	return string(mcpraw.At(e.fault, "/code")) == strconv.Itoa(mcpraw.CodeNoMethod)
+}
+
+// mutePart is the part of its patience that a list has with a tool server that did not answer the last one in time.
+const mutePart = 20
+
+// part is what a tool server has said.
+type part struct {
+	m    *view
+	said []byte
+}
+
+// each asks every tool server that is there, all at once, and returns what they said in their
+// order. Of one that is not there, or does not answer in time, nothing is said. err is the first error
+// that one has answered where none has answered anything else.
+func (f *fan) each(ask func(context.Context, *view) ([]byte, error)) ([]part, error) {
+	f.settled()
+	ctx, cancel := context.WithTimeout(f.life, f.g.wait)
+	defer cancel()
+	views := f.now().views
+	all, faults, said := make([]part, len(views)), make([]*faulted, len(views)), atomic.Bool{}
+	var asked sync.WaitGroup
+	for i, m := range views {
+		all[i].m = m
+		if m.current() == nil {
+			f.missing(m.member)
+		}
+		if m.current() == nil { // still: whoever is missing here is told of later
+			continue
+		}
+		asked.Go(func() {
+			patience := f.g.wait
+			if m.mute.Load() {
+				patience /= mutePart
+			}
+			ctx, cancel := context.WithTimeout(ctx, patience)
+			defer cancel()
+			answer, err := ask(ctx, m)
+			m.mute.Store(ctx.Err() != nil && f.life.Err() == nil)
+			switch {
+			case err == nil:
+				said.Store(true)
+			case errors.As(err, &faults[i]) && faults[i].noMethod():
+				faults[i] = nil
+				said.Store(true) // that it has nothing of this kind
+			case faults[i] == nil:
+				f.missing(m.member)
+				fallthrough
+			default:
+				f.g.log.Warn("a tool server was left out of a list", "tool_server", m.s.opts.Server, "error", err)
+			}
+			all[i].said = answer
+		})
+	}
+	asked.Wait()
+	for _, fault := range faults {
+		if fault != nil && !said.Load() {
+			return all, fault
+		}
+	}
+	return all, nil
+}
+
+// list puts the lists of the tool servers together, under the client's names. It has one page.
+func (f *fan) list(msg *frames.Frame, params []byte) ([]byte, error) {
+	where, method := lists[msg.Method], msg.Method
+	if mcpraw.At(params, "/cursor") != nil {
+		return nil, tga.Errorf(tga.ValidationError, "the list has one page").At("/params/cursor")
+	}
+	all, err := f.each(func(ctx context.Context, m *view) ([]byte, error) {
+		return m.pages(ctx, method, where, params, m.offer(method))
+	})
+	if err != nil {
+		return nil, err
+	}
+	if method == "resources/list" {
+		all = f.owned(all)
+	}
+	b := []byte(`{"` + where + `":[`)
+	var parts [][]byte
+	for _, p := range all {
+		if len(p.said) > 0 {
+			parts = append(parts, p.said)
+		}
+	}
+	b = append(b, bytes.Join(parts, []byte{','})...)
+	if b = append(b, ']'); mcpraw.RevisionOf(params).Stateless() {
+		b = append(b, `,"ttlMs":0,"cacheScope":"private"`...)
+	}
+	return append(b, '}'), nil
+}
+
+// pages are the items of a tool server's list that are for the client, with commas between.
+func (m *member) pages(ctx context.Context, method, where string, params []byte, offer func([]byte) []byte) ([]byte, error) {
+	var all []byte
+	cursor := ""
+	for range maxPages {
+		asks := params
+		if cursor != "" {
+			asks = say.With(params, "cursor", tga.AppendString(nil, cursor))
+		}
+		result, err := m.ask(ctx, method, asks)
+		if err != nil {
+			return all, err
+		}
+		var items []json.RawMessage
+		if list := mcpraw.At(result, "/"+where); list != nil && json.Unmarshal(list, &items) != nil {
+			return all, tga.Errorf(tga.ToolError, "its list is none")
+		}
+		for _, item := range items {
+			if item = offer(item); item == nil {
+				continue
+			}
+			if len(all) > 0 {
+				all = append(all, ',')
+			}
+			if all = append(all, item...); len(all) > maxList {
+				return nil, tga.Errorf(tga.LimitExceeded, "its list has over %d bytes", maxList)
+			}
+		}
+		if cursor = mcpraw.ScalarText(mcpraw.At(result, "/nextCursor")); cursor == "" {
+			return all, nil
+		}
+	}
+	return nil, tga.Errorf(tga.LimitExceeded, "its list has more than %d pages", maxPages)
+}
+
+// offered is an item of a list under the client's name; nil where the client is not to have it.
+func (m *view) offered(item []byte) []byte {
+	from, to, ok := mcpraw.Locate(item, "/name")
+	if !ok {
+		return nil
+	}
+	seen := m.names.Seen(mcpraw.Text(item[from:to]))
+	if of, _, err := m.t.behind(seen); err != nil || of.member != m.member {
+		return nil
+	}
+	return slices.Concat(item[:from], tga.AppendString(nil, seen), item[to:])
+}
+
+// discover puts together what the tool servers say of themselves to a client without a handshake.
+func (f *fan) discover(_ *frames.Frame, params []byte) ([]byte, error) {
+	all, err := f.each(func(ctx context.Context, m *view) ([]byte, error) { return m.ask(ctx, "server/discover", params) })
+	if err != nil {
+		return nil, err
+	}
+	var versions []string
+	var can []able
+	for _, p := range all {
+		var these []string
+		if p.said == nil || json.Unmarshal(mcpraw.At(p.said, "/supportedVersions"), &these) != nil {
+			continue
+		}
+		if can = append(can, able{p.m, mcpraw.At(p.said, "/capabilities")}); len(can) == 1 {
+			versions = these
+		} else {
+			versions = slices.DeleteFunc(versions, func(v string) bool { return !slices.Contains(these, v) })
+		}
+	}
+	if len(versions) == 0 {
+		return nil, tga.Errorf(tga.ToolError, "no tool server is there that speaks a revision without a handshake, or none that all of them speak")
+	}
+	b := []byte(`{"supportedVersions":[`)
+	for i, v := range versions {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = tga.AppendString(b, v)
+	}
+	return append(append(append(b, `],"capabilities":`...), together(can)...), `,"serverInfo":`+serverInfo+`,"_meta":{"io.modelcontextprotocol/serverInfo":`+serverInfo+`},"ttlMs":0,"cacheScope":"private"}`...), nil
+}
+
+// setLevel tells every tool server how much to log; those that are started later too.
+func (f *fan) setLevel(msg *frames.Frame, params []byte) ([]byte, error) {
+	f.mu.Lock()
+	f.level = bytes.Clone(params)
+	f.mu.Unlock()
+	for _, m := range f.now().views {
+		m.opening.saw(msg)
+	}
+	_, err := f.each(func(ctx context.Context, m *view) ([]byte, error) { return m.ask(ctx, msg.Method, params) })
+	return []byte("{}"), err
+}

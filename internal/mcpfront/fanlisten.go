@@ -1,0 +1,313 @@
+//go:build unix
+
+package mcpfront
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/say"
+	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// A subscription of the client's is one at each tool server, under an id of the fan's own. The client
+// hears of one: it is acknowledged once those tool servers have that are there, or after a time; what they
+// tell carries the client's id; and it ends when all of them have ended it. A tool server that comes
+// later is asked then, and the client is told that the lists may have changed.
+
+// filter is what a client wants to hear of. Of anything else it is promised nothing.
+type filter struct {
+	Tools     bool     `json:"toolsListChanged,omitempty"`
+	Prompts   bool     `json:"promptsListChanged,omitempty"`
+	Resources bool     `json:"resourcesListChanged,omitempty"`
+	URIs      []string `json:"resourceSubscriptions,omitempty"`
+}
+
+func (w filter) empty() bool { return !w.Tools && !w.Prompts && !w.Resources && len(w.URIs) == 0 }
+
+// passes reports whether a notification is for who has the filter. Which URIs those of resources have
+// the tool server was told.
+func (w filter) passes(method string) bool {
+	switch method {
+	case toolsChanged:
+		return w.Tools
+	case promptsChanged:
+		return w.Prompts
+	case resourcesChanged:
+		return w.Resources
+	}
+	return method == resourceUpdated && len(w.URIs) > 0
+}
+
+const resourceUpdated = "notifications/resources/updated"
+
+// stream is a subscriptions/listen of the client's that is open.
+type stream struct {
+	id     []byte // the client's
+	params []byte // of its request
+	wants  filter
+
+	out sync.Mutex // held while something of the stream's is written: the acknowledgement is the first
+
+	// Of what follows the fan's lock is held.
+	at    map[frames.Key]*branch
+	asked bool     // each tool server that is there has been
+	late  bool     // those that have not acknowledged it are not waited for
+	told  bool     // it was acknowledged
+	uris  []string // resources that it is told about
+	fault []byte   // the first error that a tool server has answered
+}
+
+// branch is the part of a stream at one tool server.
+type branch struct {
+	m     *member
+	id    []byte
+	wants filter
+	acked bool
+}
+
+// listen takes a subscriptions/listen.
+func (f *fan) listen(msg *frames.Frame) {
+	s := &stream{at: map[frames.Key]*branch{}}
+	params, err := msg.Bytes(msg.Params, frames.SpillBytes)
+	if err == nil && msg.Params.Present() {
+		s.id, s.params = bytes.Clone(msg.RawID), bytes.Clone(params)
+		err = json.Unmarshal(mcpraw.At(s.params, "/notifications"), &s.wants)
+	}
+	switch {
+	case err != nil || s.params == nil:
+		f.refuse(msg, mcpraw.CodeInvalidParams, tga.Errorf(tga.ValidationError, "want an object that says of what the client wants to hear").At("/params/notifications"))
+		return
+	case mcpraw.At(s.params, "/notifications/taskIds") != nil:
+		f.refuse(msg, mcpraw.CodeInvalidParams, tga.Errorf(tga.ValidationError, "a gateway has no tasks").At("/params/notifications/taskIds"))
+		return
+	case f.enter(msg, nil) != isIn:
+		return
+	}
+	msg.Close()
+	f.mu.Lock()
+	f.streams[frames.KeyOf(s.id)] = s
+	f.mu.Unlock()
+	f.work.Go(func() {
+		f.settled()
+		for _, m := range f.now().views {
+			if m.current() == nil {
+				f.missing(m.member)
+			}
+			if m.current() != nil { // else it is asked when it comes
+				m.join(s)
+			}
+		}
+		f.change(s, func() { s.asked = true })
+		t := time.NewTimer(f.g.wait)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			f.change(s, func() { s.late = true })
+		case <-f.life.Done():
+		}
+	})
+}
+
+// join asks a tool server for its part of a stream, once.
+func (m *view) join(s *stream) {
+	b := &branch{m: m.member, id: tga.AppendString(nil, gatePrefix+randomHex()), wants: s.wants}
+	b.wants.URIs = slices.DeleteFunc(slices.Clone(s.wants.URIs), func(uri string) bool { return m.f.first(uri) != m.member })
+	b.wants.Resources = s.wants.Resources && len(m.resources) > 0
+	asks, err := json.Marshal(b.wants)
+	from, to, ok := mcpraw.Locate(s.params, "/notifications")
+	if err != nil || !ok || b.wants.empty() {
+		return
+	}
+	params := slices.Concat(s.params[:from], asks, s.params[to:])
+	f := m.f
+	f.mu.Lock()
+	open := f.streams[frames.KeyOf(s.id)] == s
+	for _, other := range s.at {
+		open = open && other.m != m.member
+	}
+	if open && !m.retired {
+		s.at[frames.KeyOf(b.id)], f.branches[frames.KeyOf(b.id)] = b, s
+	}
+	open = open && !m.retired
+	f.mu.Unlock()
+	if open {
+		m.conv.fromClient(frames.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","id":`), b.id, []byte(`,"method":"`+say.Listen+`","params":`), params, []byte("}"))), nil)
+	}
+}
+
+// first is the tool server that a URI leads to where nobody is asked for a list; nil is none.
+func (f *fan) first(uri string) *member {
+	f.mu.Lock()
+	of := f.owners[uri]
+	f.mu.Unlock()
+	for _, m := range f.now().views {
+		if of == nil && m.has(uri) {
+			of = m.member
+		}
+	}
+	return of
+}
+
+// change changes a stream, and tells the client what follows from that: that it is subscribed, that it
+// cannot be, or that the stream is over.
+func (f *fan) change(s *stream, do func()) {
+	s.out.Lock()
+	defer s.out.Unlock()
+	key := frames.KeyOf(s.id)
+	f.mu.Lock()
+	do()
+	open := f.streams[key] == s
+	waits := slices.ContainsFunc(values(s.at), func(b *branch) bool { return !b.acked })
+	acks := open && !s.told && s.asked && (!waits || s.late) && (len(s.at) > 0 || s.fault == nil)
+	s.told = s.told || acks
+	ends := open && !acks && s.asked && len(s.at) == 0 && (s.told || s.fault != nil)
+	if ends {
+		delete(f.streams, key)
+		delete(f.asked, key)
+	}
+	granted := s.wants
+	granted.Resources = granted.Resources && slices.ContainsFunc(f.now().views, func(m *view) bool { return len(m.resources) > 0 })
+	granted.URIs = s.uris
+	f.mu.Unlock()
+	switch {
+	case acks:
+		words, err := json.Marshal(granted)
+		if err == nil {
+			f.say(changedFor(s.id, say.Ack, `,"notifications":`+string(words)))
+		}
+	case ends && s.told:
+		f.reply(s.id, slices.Concat([]byte(`{"resultType":"complete","_meta":{"`+say.MetaSubscription+`":`), s.id, []byte("}}")))
+	case ends:
+		f.answer(s.id, `,"error":`, s.fault)
+	}
+}
+
+func values[K comparable, V any](m map[K]V) (all []V) {
+	for _, v := range m {
+		all = append(all, v)
+	}
+	return all
+}
+
+// say gives the client a message of the fan's.
+func (f *fan) say(n *frames.Frame) {
+	_ = f.out.hand(&n.Envelope, n) // a client that is gone is seen by the conversations
+}
+
+// heard takes a notification of a tool server's that belongs to a stream. It reports whether it is one.
+func (s seat) heard(way func(*mcpraw.Envelope, ...io.WriterTo) error, msg *frames.Frame) (taken bool, err error) {
+	id := subscriptionID(msg)
+	if id == nil {
+		return false, nil
+	}
+	f, key := s.m.f, frames.KeyOf(id)
+	f.mu.Lock()
+	of := f.branches[key]
+	var b *branch
+	if of != nil {
+		b = of.at[key]
+	}
+	f.mu.Unlock()
+	switch {
+	case b == nil || b.m != s.m:
+		return true, nil // the stream is over
+	case msg.Method == say.Ack:
+		f.change(of, func() {
+			var granted filter
+			if json.Unmarshal(mcpraw.At(msg.Head[msg.Params.From:msg.Params.To], "/notifications"), &granted) == nil && !b.acked {
+				of.uris = append(of.uris, slices.DeleteFunc(granted.URIs, func(uri string) bool { return !slices.Contains(b.wants.URIs, uri) })...)
+			}
+			b.acked = true
+		})
+		return true, nil
+	case !b.wants.passes(msg.Method):
+		return true, nil
+	}
+	from, to, _ := mcpraw.Locate(msg.Head[msg.Params.From:msg.Params.To], subscriptionAt)
+	n := replace(msg, mcpraw.Span{From: msg.Params.From + int64(from), To: msg.Params.From + int64(to)}, of.id)
+	of.out.Lock()
+	defer of.out.Unlock()
+	f.mu.Lock()
+	told := of.told && f.streams[frames.KeyOf(of.id)] == of
+	f.mu.Unlock()
+	if !told {
+		return true, nil // before that it reads what it is told of
+	}
+	return true, way(&n.Envelope, n)
+}
+
+// branchEnded takes the answer to a part of a stream. It reports whether it is one.
+func (s seat) branchEnded(key frames.Key, env *mcpraw.Envelope, parts []io.WriterTo) (taken bool, err error) {
+	f := s.m.f
+	f.mu.Lock()
+	of := f.branches[key]
+	delete(f.branches, key)
+	f.mu.Unlock()
+	if of == nil {
+		return false, nil
+	}
+	var fault []byte
+	if env.Fault.Present() {
+		msg, err := whole(parts)
+		if err != nil {
+			return true, err
+		}
+		fault = bytes.Clone(msg.Head[msg.Fault.From:msg.Fault.To])
+	}
+	f.change(of, func() {
+		delete(of.at, key)
+		if of.fault == nil {
+			of.fault = fault
+		}
+	})
+	return true, nil
+}
+
+// unlisten ends a stream that the client gave up: end ends each of its parts.
+func (f *fan) unlisten(key frames.Key, end func(*branch)) {
+	f.mu.Lock()
+	s := f.streams[key]
+	delete(f.streams, key)
+	var all []*branch
+	if s != nil {
+		for k, b := range s.at {
+			delete(f.branches, k)
+			all = append(all, b)
+		}
+	}
+	f.mu.Unlock()
+	for _, b := range all {
+		end(b)
+	}
+}
+
+// rejoin asks a tool server that is there at last for its part of each stream, and tells the client of
+// what it may not have heard.
+func (m *view) rejoin() {
+	f := m.f
+	f.mu.Lock()
+	all := values(f.streams)
+	f.mu.Unlock()
+	for _, s := range all {
+		f.work.Go(func() {
+			m.join(s)
+			s.out.Lock()
+			defer s.out.Unlock()
+			f.mu.Lock()
+			told := s.told && f.streams[frames.KeyOf(s.id)] == s
+			f.mu.Unlock()
+			for _, method := range []string{toolsChanged, promptsChanged, resourcesChanged} {
+				if told && s.wants.passes(method) && (method != resourcesChanged || len(m.resources) > 0) {
+					f.say(changedFor(s.id, method, ""))
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,76 @@
+//go:build unix
+
+package mcpfront
+
+import (
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/internal/mcpfront/names"
+)
+
+// TestMuteServerHoldsUpOneList: a tool server that is there and does not answer is waited for once. After that a list
+// waits a moment for it, until it answers again.
+func TestMuteServerHoldsUpOneList(t *testing.T) {
+	w := newWorld(t)
+	w.give("a", `{"uri":"a:1"}`, "")
+	w.give("b", `{"uri":"b:1"}`, "")
+	g := w.gateTo(names.Lists{}, with(w.behind("a", names.Names{}), "a:*"), with(w.behind("b", names.Names{}), "b:*"))
+	h := w.wire(nil, g.Stdio)
+	h.greet()
+	has(t, h.ask("1", "resources/list", `{}`), `"a:1"`, `"b:1"`)
+	g.wait = time.Second
+	file := w.journalOf("b") + "resources"
+	if err := os.Rename(file, file+".kept"); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(file, 0o600); err != nil { // whoever reads it waits for somebody who writes
+		t.Fatal(err)
+	}
+	var took [2]time.Duration
+	for i, id := range []string{"2", "3"} {
+		began := time.Now()
+		got := h.ask(id, "resources/list", `{}`)
+		took[i] = time.Since(began)
+		has(t, got, `"a:1"`)
+		lacks(t, got, `"b:1"`)
+	}
+	if took[0] < g.wait || took[1] > took[0]/2 {
+		t.Errorf("the lists took %v", took)
+	}
+	if err := os.Rename(file, file+".pipe"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(file+".kept", file); err != nil {
+		t.Fatal(err)
+	}
+	pipe, err := os.OpenFile(file+".pipe", os.O_WRONLY, 0)
+	if err == nil {
+		err = pipe.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the list to be whole", func() bool { return strings.Contains(h.ask("4", "resources/list", `{}`), `"b:1"`) })
+	// Having answered it is waited for as before: a slow answer is in the list.
+	g.wait = 4 * time.Second
+	whole, err := os.ReadFile(file)
+	if err == nil {
+		err = os.Remove(file)
+	}
+	if err == nil {
+		err = syscall.Mkfifo(file, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrote := make(chan error, 1)
+	time.AfterFunc(3*g.wait/mutePart, func() { wrote <- os.WriteFile(file, whole, 0o600) })
+	has(t, h.ask("5", "resources/list", `{}`), `"a:1"`, `"b:1"`)
+	if err := <-wrote; err != nil {
+		t.Error(err)
+	}
+}

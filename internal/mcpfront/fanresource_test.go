@@ -1,0 +1,216 @@
+//go:build unix
+
+package mcpfront
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tgad/tgad/internal/mcpfront/names"
+)
+
+// give lets a server behind a gateway list resources, templates of them, and what it can.
+func (w *world) give(server, resources, templates string) {
+	w.t.Helper()
+	journal := w.journalOf(server)
+	for name, text := range map[string]string{
+		"resources": `{"resources":[` + resources + `]}`, "resources.templates": `{"resourceTemplates":[` + templates + `]}`,
+		".capabilities": `"capabilities":{"tools":{},"resources":{"subscribe":true}}`,
+	} {
+		if err := os.WriteFile(journal+name, []byte(text), 0o600); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// with is a server that gives some resources.
+func with(b Behind, resources ...string) Behind {
+	b.Resources = resources
+	return b
+}
+
+// TestResourcesHaveTheirServers: a URI leads to the server that may have it, and of several to the first
+// that lists it or a template of it. What a server does not give is neither listed nor led to.
+func TestResourcesHaveTheirServers(t *testing.T) {
+	w := newWorld(t)
+	w.give("a", `{"uri":"x:1","n":1.0},{"uri":"both:1"},{"uri":"hidden:a"}`, `{"uriTemplate":"t:{name}"}`)
+	w.give("b", `{"uri":"x:2"},{"uri":"both:1"},{"uri":"y:1"}`, `{"uriTemplate":"u:{name}/end"},{"uriTemplate":"hidden:{name}"}`)
+	w.give("c", `{"uri":"x:3"}`, "")
+	h := w.gated(
+		with(w.behind("a", names.Names{}), "x:*", "both:*", "t:*", "u:*"),
+		with(w.behind("b", names.Names{}), "x:*", "both:*", "y:*", "t:*", "u:*"),
+		with(w.behind("c", names.Names{})),
+	)
+	has(t, h.greet(), `"resources":{"listChanged":true,"subscribe":true}`)
+	if got, want := h.ask("1", "resources/list", `{}`), `{"jsonrpc":"2.0","id":1,"result":{"resources":[{"uri":"x:1","n":1.0},{"uri":"both:1"},{"uri":"x:2"},{"uri":"y:1"}]}}`; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if got, want := h.ask("2", "resources/templates/list", `{}`), `{"jsonrpc":"2.0","id":2,"result":{"resourceTemplates":[{"uriTemplate":"t:{name}"},{"uriTemplate":"u:{name}/end"}]}}`; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	for i, c := range []struct{ method, params, by string }{
+		{"resources/read", `{"uri":"x:1"}`, "a"},
+		{"resources/read", `{"uri":"x:2"}`, "b"},
+		{"resources/read", `{"uri":"both:1"}`, "a"},
+		{"resources/subscribe", `{"uri":"x:2"}`, "b"},
+		{"resources/read", `{"uri":"y:1"}`, "b"},
+		{"resources/read", `{"uri":"y:unlisted"}`, "b"}, // nobody else may have it
+		{"resources/read", `{"uri":"t:x"}`, "a"},
+		{"resources/read", `{"uri":"u:x/end"}`, "b"},
+		{"completion/complete", `{"ref":{"type":"ref/resource","uri":"u:{name}/end"},"argument":{"name":"name","value":""}}`, "b"},
+		{"resources/read", `{"uri":"u:x"}`, ""},
+		{"resources/read", `{"uri":"x:3"}`, ""},
+		{"resources/read", `{"uri":"hidden:a"}`, ""},
+		{"resources/read", `{"uri":"x:a/../b"}`, ""},
+		{"resources/read", `{}`, ""},
+		{"completion/complete", `{"ref":{"type":"ref/resource","uri":"hidden:{name}"},"argument":{}}`, ""},
+	} {
+		got := h.ask(fmt.Sprint(10+i), c.method, c.params)
+		if c.by == "" {
+			has(t, got, `"error"`, "NOT_FOUND")
+		} else {
+			has(t, got, fmt.Sprintf(`"result":{"by":%q,"params":%s}`, c.by, c.params))
+		}
+	}
+}
+
+// TestResourceStaysItsServers: of a server that lists the URI of another one later.
+func TestResourceStaysItsServers(t *testing.T) {
+	w := newWorld(t)
+	w.give("a", "", "")
+	w.give("b", `{"uri":"x:1"}`, "")
+	h := w.gated(with(w.behind("a", names.Names{}), "*"), with(w.behind("b", names.Names{}), "*"))
+	h.greet()
+	has(t, h.ask("1", "resources/read", `{"uri":"x:1"}`), `"by":"b"`)
+	w.give("a", `{"uri":"x:1","evil":true}`, "")
+	lacks(t, h.ask("2", "resources/list", `{}`), "evil")
+	has(t, h.ask("3", "resources/read", `{"uri":"x:1"}`), `"by":"b"`)
+}
+
+// TestResourcesOfAnIdentity: a client has of what the servers give what is its own.
+func TestResourcesOfAnIdentity(t *testing.T) {
+	w := newWorld(t)
+	w.give("a", `{"uri":"x:ann/1"},{"uri":"x:bob/1"}`, `{"uriTemplate":"x:bob/{n}"},{"uriTemplate":"x:{who}/{n}"}`)
+	b := with(w.behind("a", names.Names{}), "x:*")
+	for _, c := range []struct {
+		of   names.Resources
+		list string
+	}{
+		{nil, `{"uri":"x:ann/1"},{"uri":"x:bob/1"}`}, {names.Resources{"x:ann/*"}, `{"uri":"x:ann/1"}`}, {names.Resources{}, ""},
+	} {
+		g, err := NewGate([]Behind{b}, GateOptions{Resources: c.of})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := w.wire(nil, g.Stdio)
+		h.greet()
+		if got := h.ask("1", "resources/list", `{}`); !strings.Contains(got, `{"resources":[`+c.list+`]}`) {
+			t.Errorf("%v: %s", c.of, got)
+		}
+		want, templates := `"error"`, `[{"uriTemplate":"x:{who}/{n}"}]`
+		if c.of == nil {
+			want, templates = `"result"`, `[{"uriTemplate":"x:bob/{n}"},{"uriTemplate":"x:{who}/{n}"}]`
+		} else if len(c.of) == 0 {
+			templates = "[]"
+		}
+		has(t, h.ask("2", "resources/read", `{"uri":"x:bob/1"}`), want)
+		has(t, h.ask("3", "resources/templates/list", `{}`), templates)
+		_ = h.stop()
+	}
+}
+
+const modernList = `{"notifications":{"toolsListChanged":true,"resourcesListChanged":true,"resourceSubscriptions":["x:1","x:2","z:3"]},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}`
+
+// TestStreamOfSeveralServers: a client has one subscription, acknowledged once and first, and each server
+// its part of it. What none was to tell is not passed on.
+func TestStreamOfSeveralServers(t *testing.T) {
+	w := newWorld(t)
+	start := filepath.Join(w.dir, "start")
+	late := []string{"/bin/sh", "-c", `[ -e "$0" ] || exit 1; exec "$1"`, start, fakeProgram()}
+	h := w.gated(
+		with(w.behind("a", names.Names{}), "x:1"),
+		with(w.behind("b", names.Names{}), "x:2"),
+		with(w.behind("c", names.Names{}, func(o *Options) { o.Command = late })),
+	)
+	h.greet()
+	h.write(`{"jsonrpc":"2.0","id":"s","method":"subscriptions/listen","params":` + modernList + `}`)
+	ack := h.readLine()
+	has(t, ack, `"method":"notifications/subscriptions/acknowledged"`, `"io.modelcontextprotocol/subscriptionId":"s"`, `"toolsListChanged":true`, `"resourcesListChanged":true`, `"x:1"`, `"x:2"`)
+	lacks(t, ack, "z:3", "prompts")
+	has(t, h.ask(`"s"`, "tools/list", `{}`), "a request of this id is under way")
+	heard := func(id, tool, uri string) []string {
+		t.Helper()
+		h.said = nil
+		has(t, h.call(id, tool, fmt.Sprintf(`{"uri":%q,"id":%s}`, uri, id)), `"text":"ok"`)
+		for _, line := range h.said {
+			has(t, line, `"io.modelcontextprotocol/subscriptionId":"s"`)
+		}
+		return h.said
+	}
+	if got := heard("1", "a__grow", "x:1"); len(got) != 3 || !strings.Contains(got[2], `"uri":"x:1"`) {
+		t.Errorf("heard of a: %q", got)
+	}
+	if got := heard("2", "b__grow", "x:2"); len(got) != 3 {
+		t.Errorf("heard of b: %q", got)
+	}
+	// One that comes later is asked then, and gives no resources.
+	h.said = nil
+	if err := os.WriteFile(start, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the third server", func() bool { return strings.Contains(h.ask("3", "tools/list", `{}`), "c__charge") })
+	all := h.said
+	eventually(t, "its part", func() bool { got := heard("4", "c__grow", "x:1"); all = append(all, got...); return len(got) == 1 })
+	lacks(t, strings.Join(all, "\n"), "acknowledged") // the client was told once
+	// Given up, no server tells anything of it any more, and its id is free.
+	h.write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"s"}}`)
+	h.said = nil
+	has(t, h.call("5", "a__charge", `{"n":1}`), `"text":"ok"`)
+	has(t, h.ask("6", "tools/list", `{}`), "c__charge") // each server has answered something since
+	if len(h.said) != 0 {
+		t.Errorf("heard after the end: %q", h.said)
+	}
+	has(t, h.ask(`"s"`, "ping", `{}`), `"result":{}`)
+}
+
+// TestStreamThatNobodyTakes: the client hears what the servers say.
+func TestStreamThatNobodyTakes(t *testing.T) {
+	w := newWorld(t)
+	refuses := []string{"/bin/sh", "-c", `while read l; do case "$l" in
+*'"initialize"'*) printf '{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"n","version":"1"}}}\n' "$(printf %s "$l" | sed 's/.*"id":\("[^"]*"\|[0-9]*\).*/\1/')";;
+*subscriptions/listen*) printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32099,"message":"full"}}\n' "$(printf %s "$l" | sed 's/.*"id":\("[^"]*"\|[0-9]*\),"method.*/\1/')";;
+esac; done`}
+	h := w.gated(w.behind("a", names.Names{}, func(o *Options) { o.Command = refuses }))
+	h.greet()
+	has(t, h.ask(`"s"`, "subscriptions/listen", modernList), `"error":{"code":-32099,"message":"full"}`)
+	has(t, h.ask(`"s"`, "ping", `{}`), `"result":{}`)
+}
+
+// TestStreamPromisesWhatWasAskedFor: a server's word about other resources is not the client's.
+func TestStreamPromisesWhatWasAskedFor(t *testing.T) {
+	w := newWorld(t)
+	more := []string{"/bin/sh", "-c", `while read l; do id=$(printf %s "$l" | sed 's/.*"id":\("[^"]*"\|[0-9]*\),"method.*/\1/'); case "$l" in
+*'"initialize"'*) printf '{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"n","version":"1"}}}\n' "$(printf %s "$l" | sed 's/.*"id":\("[^"]*"\|[0-9]*\).*/\1/')";;
+*subscriptions/listen*) printf '{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s},"notifications":{"resourceSubscriptions":["x:1","x:9"]}}}\n' "$id"
+ printf '{"jsonrpc":"2.0","id":%s,"result":{}}\n' "$id";;
+esac; done`}
+	h := w.gated(with(w.behind("a", names.Names{}, func(o *Options) { o.Command = more }), "x:*"))
+	h.greet()
+	h.write(`{"jsonrpc":"2.0","id":"s","method":"subscriptions/listen","params":` + modernList + `}`)
+	ack := h.readLine()
+	has(t, ack, `"resourceSubscriptions":["x:1"]`)
+	has(t, h.readLine(), `"id":"s","result":{"resultType":"complete"`) // and it ends with the last of its parts
+}
+
+// TestMethodsOfAHandshake: a revision without one has none of them.
+func TestMethodsOfAHandshake(t *testing.T) {
+	w := newWorld(t)
+	h := w.gated(w.behind("a", names.Names{}))
+	const modern = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}`
+	for method := range handshaken {
+		has(t, h.ask("1", method, `{"uri":"x:1",`+modern+`}`), `"code":-32601`)
+	}
+}

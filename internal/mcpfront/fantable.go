@@ -1,0 +1,95 @@
+//go:build unix
+
+package mcpfront
+
+import (
+	"github.com/tgad/tgad/internal/mcpfront/names"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// rules are what one configuration says of a gate.
+type rules struct {
+	all   []Behind
+	lists names.Lists
+	// resources are those that the clients may have of the servers'; nil is all.
+	resources names.Resources
+	quotas    []quota
+}
+
+// permits reports whether the clients may have a tool of a server's.
+func (r *rules) permits(server, tool string) bool {
+	for _, b := range r.all {
+		if b.Shim.opts.Server == server {
+			return b.Names.Permit(tool) && r.lists.Permit(b.Names.Seen(tool))
+		}
+	}
+	return false
+}
+
+// table is what a client has by one configuration, all of it: whoever looks at several parts takes one table.
+type table struct {
+	*rules
+	g     *Gate
+	views []*view
+}
+
+// view is a tool server in a table.
+type view struct {
+	*member
+	names     names.Names
+	resources names.Resources
+	t         *table
+}
+
+func (f *fan) now() *table { return f.table.Load() }
+
+// with is the view of a shim, nil where the table has it not.
+func (t *table) with(s *Shim) *view {
+	if t == nil {
+		return nil
+	}
+	for _, v := range t.views {
+		if v.s == s {
+			return v
+		}
+	}
+	return nil
+}
+
+// of is the view of a tool server by its id, nil where there is none.
+func (t *table) of(server string) *view {
+	for _, v := range t.views {
+		if v.s.opts.Server == server {
+			return v
+		}
+	}
+	return nil
+}
+
+// behind finds the tool that a client's name stands for; no member where the client has no such tool.
+func (f *fan) behind(name string) (m *member, tool string, err error) {
+	v, tool, err := f.now().behind(name)
+	if err != nil {
+		return nil, "", err
+	}
+	return v.member, tool, nil
+}
+
+func (t *table) behind(name string) (v *view, tool string, err error) {
+	for _, v := range t.views {
+		tool, ok := v.names.Behind(name)
+		if !ok {
+			continue
+		}
+		own := v.s.ownTool(tool) != nil
+		next := t.g.next.Load()
+		if !own && !v.names.Permit(tool) || !t.lists.Permit(name) || !own && next != nil && !next.permits(v.s.opts.Server, tool) {
+			return nil, "", tga.Errorf(tga.PolicyViolation, "the gateway does not let this client have %q. Nothing was sent", name)
+		}
+		return v, tool, nil
+	}
+	if name == "" {
+		return nil, "", tga.Errorf(tga.NotFound, "the request has no name, or none that can be read").At("/params/name")
+	}
+	return nil, "", tga.Errorf(tga.NotFound, "there is no %q at this gateway", name)
+}

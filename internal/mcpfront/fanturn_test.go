@@ -1,0 +1,457 @@
+package mcpfront
+
+import (
+	"bufio"
+	"context"
+	"crypto/x509"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/names"
+)
+
+// turn changes what is behind a gate.
+func (w *world) turn(g *Gate, o GateOptions, all ...Behind) {
+	w.t.Helper()
+	c, err := g.Prepare(all, o)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	c.Stricter()
+	c.Make()
+}
+
+// pid is the process of a tool server, 0 where it has none yet.
+func (w *world) pid(server string) (pid int) {
+	if raw, err := os.ReadFile(filepath.Join(filepath.Dir(w.journalOf(server)), "server.pid")); err == nil {
+		_, _ = fmt.Sscan(string(raw), &pid)
+	}
+	return pid
+}
+
+// hears reads the client's messages until one has the words. Answers are kept.
+func (h *shim) hears(words string) {
+	h.t.Helper()
+	for i, line := range h.said {
+		if strings.Contains(line, words) {
+			h.said = append(h.said[:i:i], h.said[i+1:]...)
+			return
+		}
+	}
+	for {
+		line := h.readLine()
+		if strings.Contains(line, words) {
+			return
+		}
+		h.said = append(h.said, line)
+	}
+}
+
+// TestCallEndsWhereItIs: a call that is with a tool server when that is taken away ends there, and then the tool server
+// does. Nothing is begun there meanwhile. One that stays keeps its process, and the client hears of the change.
+func TestCallEndsWhereItIs(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.behind("a", names.Names{}), w.behind("b", names.Names{})
+	g := w.gateTo(names.Lists{}, a, b)
+	h := w.wire(nil, g.Stdio)
+	h.greet()
+	has(t, h.ask("1", "tools/list", `{}`), "a__charge", "b__charge")
+	pids := [2]int{w.pid("a"), w.pid("b")}
+	over := filepath.Join(w.dir, "over")
+	h.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"a__charge","arguments":{"wait":%q}}}`, over))
+	eventually(t, "the call to be there", func() bool { return len(journalOf(t, w.journalOf("a"))) == 1 })
+	w.turn(g, GateOptions{}, b, w.behind("c", names.Names{}))
+	h.hears(toolsChanged)
+	list := h.ask("3", "tools/list", `{}`)
+	has(t, list, "b__charge", "c__charge")
+	lacks(t, list, "a__")
+	has(t, h.call("4", "a__charge", `{"n":1}`), "NOT_FOUND")
+	has(t, h.call("5", "b__charge", `{"n":2}`), `"text":"ok"`)
+	has(t, h.call("6", "c__charge", `{"n":3}`), `"text":"ok"`)
+	if w.pid("b") != pids[1] || syscall.Kill(pids[0], 0) != nil {
+		t.Error("the tool server that stays is another process, or the one with the call is gone")
+	}
+	if err := os.WriteFile(over, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	has(t, h.answer("2"), `"text":"ok"`)
+	eventually(t, "the tool server to end", func() bool { return syscall.Kill(pids[0], 0) != nil })
+	if err := a.Shim.Retire(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for server, want := range map[string]int{"a": 1, "b": 1, "c": 1} {
+		if n := len(journalOf(t, w.journalOf(server))); n != want {
+			t.Errorf("%s has %d effects, want %d", server, n, want)
+		}
+	}
+	if a.Shim.seats != 0 || b.Shim.seats != 1 {
+		t.Errorf("%d and %d conversations", a.Shim.seats, b.Shim.seats)
+	}
+}
+
+// TestNothingIsBegunWhereNobodyStays: a request that was to go to a tool server when that was taken away goes where its
+// name leads now, and a list that was asked for before gives it no resource.
+func TestNothingIsBegunWhereNobodyStays(t *testing.T) {
+	w := newWorld(t)
+	w.give("a", `{"uri":"a:1"}`, "")
+	first := w.behind("a", names.Names{})
+	g := w.gateTo(names.Lists{}, first)
+	h := w.wire(nil, g.Stdio)
+	h.greet()
+	has(t, h.ask("1", "resources/list", `{}`), `"a:1"`)
+	var f *fan
+	for f = range g.fans {
+	}
+	was := f.now().with(first.Shim)
+	next := w.behind("a", names.Names{})
+	w.turn(g, GateOptions{}, next)
+	now := f.now().with(next.Shim)
+	if got := f.enter(frames.NewFrame([]byte(`{"jsonrpc":"2.0","id":9,"method":"tools/call"}`)), was.member); got != isMoved || len(f.asked) != 0 {
+		t.Errorf("a request is begun there: %v", got)
+	}
+	if of := f.first("a:1"); of != now.member {
+		t.Error("a resource is not the next one's")
+	}
+	f.claim("a:2", was.member)
+	if of := f.first("a:2"); of != now.member {
+		t.Error("a resource is of a tool server that is no more")
+	}
+	has(t, h.ask("2", "resources/read", `{"uri":"a:2"}`), `"by":"a"`)
+}
+
+// TestRetiredShimWaits: it is not closed while a conversation has a call, or as long as a note of an answer is due.
+func TestRetiredShimWaits(t *testing.T) {
+	w := newWorld(t)
+	a := w.behind("a", names.Names{})
+	a.Shim.seat(1)
+	bounded, cancel := context.WithTimeout(t.Context(), 3*partPause)
+	defer cancel()
+	began := time.Now()
+	if err := a.Shim.Retire(bounded); err != nil || time.Since(began) < 2*partPause {
+		t.Errorf("it was closed after %v: %v", time.Since(began), err)
+	}
+}
+
+// TestChangesUnderLoadLoseNoCall: clients call while the tool servers behind their gate are others again and again.
+// Each call has its answer and one effect, and at the end no process is left of those that went.
+func TestChangesUnderLoadLoseNoCall(t *testing.T) {
+	w := newWorld(t)
+	stays := w.behind("b", names.Names{})
+	a := w.behind("a", names.Names{})
+	g := w.gateTo(names.Lists{}, a, stays)
+	const clients, calls, changes = 2, 12, 4
+	var all sync.WaitGroup
+	for c := range clients {
+		h := w.wire(nil, g.Stdio)
+		h.greet()
+		all.Go(func() {
+			for i := range calls {
+				for _, server := range []string{"a", "b"} {
+					id := fmt.Sprintf(`"%d-%d-%s"`, c, i, server)
+					if got := h.call(id, server+"__charge", fmt.Sprintf(`{"n":%d}`, 100*c+i)); !strings.Contains(got, `"text":"ok"`) {
+						t.Errorf("%s: %s", id, got)
+					}
+				}
+			}
+		})
+	}
+	gone := map[*Shim]bool{}
+	for range changes {
+		time.Sleep(10 * time.Millisecond)
+		gone[a.Shim] = true
+		a = w.behind("a", names.Names{})
+		w.turn(g, GateOptions{}, stays, a)
+	}
+	all.Wait()
+	for _, server := range []string{"a", "b"} {
+		seen := map[string]int{}
+		for _, e := range journalOf(t, w.journalOf(server)) {
+			seen[e.Args]++
+		}
+		if len(seen) != clients*calls {
+			t.Errorf("%s has %d calls, want %d", server, len(seen), clients*calls)
+		}
+		for args, n := range seen {
+			if n != 1 {
+				t.Errorf("%s: %s ran %d times", server, args, n)
+			}
+		}
+	}
+	for s := range gone {
+		eventually(t, "the conversations of a tool server that is no more to end", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.seats == 0 })
+	}
+}
+
+// TestStricterOfBothHolds: while a change is brought about, what the new rules refuse is refused, and what only they
+// allow is not allowed yet. A change that is dropped leaves the old rules, in each part.
+func TestStricterOfBothHolds(t *testing.T) {
+	w := newWorld(t)
+	before := names.Lists{Deny: []string{"a__look"}}
+	after := names.Lists{Deny: []string{"a__charge"}}
+	b := w.behind("a", names.Names{})
+	g := w.gateTo(before, b)
+	h := w.wire(nil, g.Stdio)
+	h.greet()
+	n := 0
+	is := func(when string, want map[string]string) {
+		t.Helper()
+		for tool, answer := range want {
+			n++
+			if got := h.call(fmt.Sprint(n), "a__"+tool, fmt.Sprintf(`{"n":%d}`, n)); !strings.Contains(got, answer) {
+				t.Errorf("%s, %s: %s", when, tool, got)
+			}
+		}
+	}
+	const yes, no = `"text":"ok"`, "POLICY_VIOLATION"
+	old, both, new := map[string]string{"charge": yes, "look": no}, map[string]string{"charge": no, "look": no}, map[string]string{"charge": no, "look": yes}
+	is("before", old)
+	c, err := g.Prepare([]Behind{b}, GateOptions{Lists: after})
+	if err != nil {
+		t.Fatal(err)
+	}
+	is("prepared", old)
+	c.Stricter()
+	is("half-way", both)
+	c.Drop()
+	is("dropped", old)
+	if _, err := g.Prepare([]Behind{b, w.behind("b", names.Names{Prefix: b.Names.Prefix})}, GateOptions{Lists: after}); err == nil {
+		t.Error("two servers with the same names were taken")
+	}
+	is("refused", old)
+	w.turn(g, GateOptions{Lists: after}, b)
+	h.hears(toolsChanged)
+	is("changed", new)
+	w.turn(g, GateOptions{Lists: after, Quotas: []Quota{{Calls: 1000, Per: time.Hour}}}, b)
+	has(t, h.ask("0", "tools/list", `{}`), "a__look")
+	for _, line := range h.said {
+		if strings.Contains(line, toolsChanged) {
+			t.Error("the list is said to be another one, where only a quota is")
+		}
+	}
+}
+
+// TestDroppedChangeLeavesNothing: a change for which there is no place, or that is dropped, leaves no conversation and
+// no process.
+func TestDroppedChangeLeavesNothing(t *testing.T) {
+	w := newWorld(t)
+	a := w.behind("a", names.Names{})
+	g := w.gateTo(names.Lists{}, a)
+	h := w.wire(nil, g.Stdio)
+	h.greet()
+	b, bad := w.behind("b", names.Names{}), w.behind("c", names.Names{})
+	bad.Shim.opts.State = filepath.Join(w.dir, "nowhere", "at", "all")
+	if _, err := g.Prepare([]Behind{a, b, bad}, GateOptions{}); err == nil {
+		t.Fatal("there was a place")
+	}
+	c, err := g.Prepare([]Behind{b}, GateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Drop()
+	if b.Shim.seats != 0 || w.pid("b") != 0 || a.Shim.seats != 1 {
+		t.Errorf("conversations %d and %d, process %d", b.Shim.seats, a.Shim.seats, w.pid("b"))
+	}
+	has(t, h.call("1", "a__charge", `{"n":1}`), `"text":"ok"`)
+}
+
+// TestQuotaIsNotGivenOnceMore: a client that has used its quota has none by a reload; with a higher one it has what is
+// more, in time.
+func TestQuotaIsNotGivenOnceMore(t *testing.T) {
+	w := newWorld(t)
+	b := w.behind("a", names.Names{})
+	g, err := NewGate([]Behind{b}, GateOptions{Quotas: []Quota{{Calls: 2, Per: time.Hour}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	over := func(at time.Duration) bool {
+		after, _ := g.now.Load().over("a__charge", now.Add(at))
+		return after > 0
+	}
+	for i := range 3 {
+		if over(0) != (i == 2) {
+			t.Fatal("the quota is none")
+		}
+	}
+	w.turn(g, GateOptions{Quotas: []Quota{{Calls: 2, Per: time.Hour}}}, b)
+	if !over(0) {
+		t.Error("the same quota is given again")
+	}
+	w.turn(g, GateOptions{Quotas: []Quota{{Tool: "x", Calls: 1, Per: time.Hour}, {Calls: 60, Per: time.Hour}}}, b)
+	if !over(time.Second) || over(2*time.Minute) {
+		t.Error("a higher quota is given at once, or never")
+	}
+	w.turn(g, GateOptions{}, b)
+	if over(2 * time.Minute) {
+		t.Error("no quota is one")
+	}
+}
+
+// TestStreamGoesOverToTheNext: a stream of a client's goes on at the tool server that follows, is told that the lists
+// may be others, and is not over in between.
+func TestStreamGoesOverToTheNext(t *testing.T) {
+	w := newWorld(t)
+	first := w.behind("a", names.Names{})
+	g := w.gateTo(names.Lists{}, first)
+	h := w.wire(nil, g.Stdio)
+	h.write(`{"jsonrpc":"2.0","id":"s","method":"subscriptions/listen","params":{"notifications":{"toolsListChanged":true},"_meta":` + modernMeta + `}}`)
+	h.hears("acknowledged")
+	next := w.behind("a", names.Names{})
+	w.turn(g, GateOptions{}, next)
+	h.hears(toolsChanged)
+	eventually(t, "the first to be over", func() bool { first.Shim.mu.Lock(); defer first.Shim.mu.Unlock(); return first.Shim.seats == 0 })
+	h.said = nil
+	has(t, h.ask("1", "tools/call", `{"name":"a__grow","arguments":{},"_meta":`+modernMeta+`}`), `"text":"ok"`)
+	told := strings.Join(h.said, "\n")
+	has(t, told, toolsChanged, `"io.modelcontextprotocol/subscriptionId":"s"`)
+	lacks(t, told, `"id":"s"`, `"resultType":"complete"`)
+}
+
+// TestResourceThatIsNotTheClientsAnyMore: it is not read, not listed, and not told of to who had subscribed to it.
+func TestResourceThatIsNotTheClientsAnyMore(t *testing.T) {
+	w := newWorld(t)
+	w.give("a", `{"uri":"a:1"},{"uri":"b:1"}`, "")
+	b := w.behind("a", names.Names{})
+	g := w.gateTo(names.Lists{}, with(b, "a:*", "b:*"))
+	h := w.wire(nil, g.Stdio)
+	modernly := func(id, method, members string) string {
+		body, _ := modern(id, method, members)
+		h.write(body)
+		return h.answer(id)
+	}
+	has(t, modernly("1", "resources/list", ""), `"a:1"`, `"b:1"`)
+	body, _ := modern(`"s"`, "subscriptions/listen", `"notifications":{"resourcesListChanged":true,"resourceSubscriptions":["a:1","b:1"]}`)
+	h.write(body)
+	h.hears("acknowledged")
+	grows := func(id, uri string) { modernly(id, "tools/call", `"name":"a__grow","arguments":{"uri":"`+uri+`"}`) }
+	grows("2", "b:1")
+	has(t, strings.Join(h.said, "\n"), `"uri":"b:1"`)
+	w.turn(g, GateOptions{}, with(b, "a:*"))
+	h.hears(resourcesChanged)
+	list := modernly("3", "resources/list", "")
+	has(t, list, `"a:1"`)
+	lacks(t, list, `"b:1"`)
+	has(t, modernly("4", "resources/read", `"uri":"b:1"`), "NOT_FOUND")
+	h.said = nil
+	grows("5", "b:1")
+	grows("6", "a:1")
+	told := strings.Join(h.said, "\n")
+	has(t, told, `"uri":"a:1"`)
+	lacks(t, told, `"uri":"b:1"`)
+}
+
+// TestChangesOverHTTP: the calls of several sessions go on while a tool server comes and goes, and each has one effect.
+func TestChangesOverHTTP(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.behind("a", names.Names{}), w.behind("b", names.Names{})
+	g := w.gateTo(names.Lists{}, a)
+	url := w.door((&Door{Gates: map[string]*Gate{"": g}, Who: func(string, *x509.Certificate) string { return "" }}).lobby)
+	const sessions, calls = 2, 8
+	var all sync.WaitGroup
+	for s := range sessions {
+		session := openSession(t, url, `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`)
+		all.Go(func() {
+			for i := range calls {
+				_, got, err := tryPost(url, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"a__charge","arguments":{"n":%d}}}`, i+1, 100*s+i), "Mcp-Session-Id", session)
+				if err != nil || !strings.Contains(got, `"text":"ok"`) {
+					t.Errorf("%d of %d: %s %v", i, s, got, err)
+				}
+			}
+		})
+	}
+	for i := range 6 {
+		time.Sleep(5 * time.Millisecond)
+		if i%2 == 0 {
+			w.turn(g, GateOptions{}, a, b)
+		} else {
+			w.turn(g, GateOptions{}, a)
+			b = w.behind("b", names.Names{})
+		}
+	}
+	all.Wait()
+	if n := len(journalOf(t, w.journalOf("a"))); n != sessions*calls {
+		t.Errorf("%d effects of %d calls", n, sessions*calls)
+	}
+}
+
+// TestDoorIsForOthers: a client whose identity is taken away is let in no more, its stream ends at once, and the call
+// that is under way ends with its answer. Who has another key of the same identity goes on in its session.
+func TestDoorIsForOthers(t *testing.T) {
+	w := newWorld(t)
+	gate := func(name string) *Gate {
+		return w.gateTo(names.Lists{}, w.behind(name, names.Names{}, func(o *Options) { o.Namespace, o.KeySpace = name, name }))
+	}
+	keys := func(all map[string]string) func(string, *x509.Certificate) string {
+		return func(said string, _ *x509.Certificate) string { return all[strings.TrimPrefix(said, "Bearer ")] }
+	}
+	ann, bob := gate("ann"), gate("bob")
+	d := &Door{Gates: map[string]*Gate{"ann": ann, "bob": bob}, Who: keys(map[string]string{"k1": "ann", "k2": "bob"})}
+	url := w.door(d.lobby)
+	as := func(key string, more ...string) []string { return append(more, "Authorization", "Bearer "+key) }
+	const hello = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
+	sessions := map[string]string{"k1": openSession(t, url, hello, as("k1")...), "k2": openSession(t, url, hello, as("k2")...)}
+	call := func(key, session, tool, args string) (int, string) {
+		return post(t, url, fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s}}`, tool, args), as(key, "Mcp-Session-Id", session)...)
+	}
+	for key, tool := range map[string]string{"k1": "ann__charge", "k2": "bob__charge"} {
+		if _, got := call(key, sessions[key], tool, `{"n":0}`); !strings.Contains(got, `"text":"ok"`) {
+			t.Fatal(got)
+		}
+	}
+	req, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	bounded, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	req = req.WithContext(bounded)
+	req.Header.Set("Authorization", "Bearer k2")
+	req.Header.Set("Mcp-Session-Id", sessions["k2"])
+	stream, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Body.Close()
+	over := filepath.Join(w.dir, "over")
+	under := make(chan string, 1)
+	go func() {
+		_, got, err := tryPost(url, fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"bob__charge","arguments":{"wait":%q}}}`, over), as("k2", "Mcp-Session-Id", sessions["k2"])...)
+		under <- fmt.Sprint(got, err)
+	}()
+	eventually(t, "the call to be there", func() bool { return len(journalOf(t, w.journalOf("bob"))) == 2 })
+	d.Take(keys(map[string]string{"k3": "ann", "k4": "eve"}), map[string]*Gate{"ann": ann, "eve": gate("eve")})
+	if _, err := bufio.NewReader(stream.Body).ReadString(0); err == nil || time.Since(began) > 9*time.Second {
+		t.Errorf("the stream goes on after %v: %v", time.Since(began), err)
+	}
+	for _, key := range []string{"k1", "k2"} {
+		if status, got := call(key, sessions[key], "x", `{}`); status != http.StatusUnauthorized {
+			t.Errorf("%s: %d %s", key, status, got)
+		}
+	}
+	if _, got := call("k3", sessions["k1"], "ann__charge", `{"n":1}`); !strings.Contains(got, `"text":"ok"`) {
+		t.Errorf("another key of the same identity: %s", got)
+	}
+	if session := openSession(t, url, hello, as("k4")...); session == "" {
+		t.Error("a new identity is not let in")
+	}
+	pid := w.pid("bob")
+	if syscall.Kill(pid, 0) != nil {
+		t.Error("the tool server with the call is gone")
+	}
+	if err := os.WriteFile(over, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-under; !strings.Contains(got, `"text":"ok"`) {
+		t.Errorf("the call that was under way: %s", got)
+	}
+	eventually(t, "the tool server to end", func() bool { return syscall.Kill(pid, 0) != nil })
+}

@@ -1,0 +1,259 @@
+package mcpfront
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+
+	"github.com/tgad/tgad/internal/clip"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// fromServer takes one message of the tool server's.
+func (c *conv) fromServer(l *link, f *frames.Frame) {
+	if f.Bad == "" {
+		c.answered.Store(true)
+	}
+	switch {
+	case f.Bad != "":
+		c.noise(f)
+	case f.Batch:
+		for _, e := range splitBatch(f) {
+			c.fromServer(l, e)
+		}
+	case f.IsAnswer():
+		c.fromServerAnswer(l, f)
+	case f.IsRequest():
+		if c.ask(l, f) {
+			c.toClient(f)
+		}
+	case f.IsStray() && f.Result.Present():
+		c.s.log.Warn("an answer to no request was dropped", "bytes", f.Size)
+		f.Close()
+	default:
+		c.subs.notified(f)
+	}
+}
+
+// noise passes a line that is no JSON on: the client has its own way with it. What looks
+// like a message and is none is dropped, for the client could see an answer in it that
+// was not recorded.
+func (c *conv) noise(f *frames.Frame) {
+	if f.RawID != nil {
+		c.mu.Lock()
+		w := c.pending[frames.KeyOf(f.RawID)]
+		c.mu.Unlock()
+		if f.GivenUp && (w == nil || w.call == nil) {
+			return // nobody waits for it; the id may be another request's by now
+		}
+		if w != nil {
+			c.challenged(w.id, w.batch, f.Challenge)
+		}
+		if w != nil && c.subs.broken(w, f) {
+			return
+		}
+		if w != nil && w.call != nil {
+			w.call.arrived(f) // the attempt reads it, finds no answer in it, and is in doubt
+			return
+		}
+		if w != nil && w.own != nil {
+			if c.taken(w) { // else it has its answer, and there is room for one
+				w.own <- f
+			}
+			return
+		}
+		if w != nil {
+			if w.sub != nil {
+				w.sub.end()
+			}
+			c.unregister(w)
+			bad := errors.New("the tool server's answer does not pass: " + f.Bad)
+			w.lose(c, bad, bad.Error())
+			f.Close()
+			return
+		}
+	}
+	if first := bytes.TrimLeft(f.Head, " \t"); len(first) > 0 && first[0] != '{' && first[0] != '[' {
+		c.toClient(f)
+		return
+	}
+	c.s.log.Warn("a message of the tool server's was dropped", "why", f.Bad, "bytes", f.Size)
+	f.Close()
+}
+
+func (c *conv) fromServerAnswer(l *link, f *frames.Frame) {
+	key := frames.KeyOf(f.RawID)
+	c.mu.Lock()
+	w := c.pending[key]
+	switch {
+	case w == nil:
+	case w.link != l:
+		w = nil
+	case w.call == nil: // a governed call's entry stays until the call is over
+		delete(c.pending, key)
+		c.owing++
+	}
+	c.mu.Unlock()
+	if w != nil && w.own == nil {
+		l.useful.Store(true)
+	}
+	switch {
+	case w == nil:
+		c.s.log.Warn("an answer to a request that is not under way was dropped", "id", clip.Bytes(string(f.RawID), 80))
+		f.Close()
+	case w.call != nil:
+		w.call.arrived(f)
+	case w.own != nil:
+		w.own <- f // it has room for one, and one is all that comes
+		c.given()
+	case w.seen != nil:
+		w.seen.came <- f // likewise; who takes it says when it is given
+	case w.task != nil:
+		c.work.Go(func() {
+			defer c.given()
+			c.polls.giveTask(w, f)
+		})
+	default:
+		c.givePassed(w, f)
+	}
+}
+
+// givePassed hands the client the answer to a request that was passed on as it is.
+func (c *conv) givePassed(w *waiting, f *frames.Frame) {
+	if w.sub != nil {
+		w.sub.end()
+	}
+	c.opening.answered(w.method, f)
+	if w.method == "server/discover" {
+		f = c.own.declare(f)
+	}
+	if w.method != "tools/list" {
+		defer c.given()
+		c.give(w.batch, f)
+		return
+	}
+	// Elsewhere: the log is asked, and the tool server's next message is not to wait.
+	c.work.Go(func() {
+		defer c.given()
+		c.s.pins.look(f)
+		f = c.doubts.withDoubts(w, f)
+		if w.modern && c.s.opts.URL != "" {
+			f = c.tools.offered(f)
+		}
+		c.give(w.batch, f)
+	})
+}
+
+// ask enters a request of the tool server's.
+func (c *conv) ask(l *link, f *frames.Frame) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.asked) >= c.s.opts.MaxRequests {
+		c.s.log.Warn("the tool server has too many requests under way; one was dropped", "method", f.Method)
+		f.Close()
+		return false
+	}
+	c.asked[frames.KeyOf(f.RawID)] = l
+	return true
+}
+
+func (c *conv) toClient(f *frames.Frame) { c.give(nil, f) }
+
+// give hands a message to the client, into the batch that it answers where there is one.
+func (c *conv) give(b *batchReply, f *frames.Frame) {
+	defer f.Close()
+	_ = c.hand(b, &f.Envelope, f)
+}
+
+// send hands a message to the client and returns once that has it. One of a batch goes with
+// its array.
+func (c *conv) send(b *batchReply, env *mcpraw.Envelope, parts ...io.WriterTo) error {
+	return c.answerIn(b, c.out.send, env, parts)
+}
+
+// hand is send without waiting for a client that has the time.
+func (c *conv) hand(b *batchReply, env *mcpraw.Envelope, parts ...io.WriterTo) error {
+	return c.answerIn(b, c.out.hand, env, parts)
+}
+
+func (c *conv) answerIn(b *batchReply, way func(*mcpraw.Envelope, ...io.WriterTo) error, env *mcpraw.Envelope, parts []io.WriterTo) error {
+	if b == nil || !env.IsAnswer() {
+		return c.put(way, env, parts...)
+	}
+	whole, err := b.add(parts...)
+	if err != nil {
+		return err
+	}
+	return c.giveWhole(b, whole)
+}
+
+// put hands a message to the client. A client that cannot be written to is gone.
+func (c *conv) put(way func(*mcpraw.Envelope, ...io.WriterTo) error, env *mcpraw.Envelope, parts ...io.WriterTo) error {
+	err := way(env, parts...)
+	if err != nil && c.life.Err() == nil && !errors.Is(err, errNoTaker) {
+		c.s.log.Warn("the client is gone", "error", err)
+		c.end()
+	}
+	return err
+}
+
+// giving takes a request off those under way: its answer is being given. With nil it is of
+// no single request. Until [conv.given] the conversation is not over.
+func (c *conv) giving(w *waiting) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w != nil {
+		if key := frames.KeyOf(w.id); c.pending[key] == w {
+			delete(c.pending, key)
+		}
+	}
+	c.owing++
+}
+
+func (c *conv) given() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.owing--
+}
+
+// request makes a request of the shim's own and waits for its answer.
+func (c *conv) request(ctx context.Context, l *link, method string, params []byte) (*frames.Frame, error) {
+	w := &waiting{id: []byte(`"` + probePrefix + randomHex() + `"`), method: method, own: make(chan *frames.Frame, 1)}
+	raw := append([]byte(`{"jsonrpc":"2.0","id":`), w.id...)
+	raw = tga.AppendString(append(raw, `,"method":`...), method)
+	raw = append(append(raw, `,"params":`...), params...)
+	f := frames.NewFrame(append(raw, '}'))
+	c.mu.Lock()
+	w.link = l
+	c.pending[frames.KeyOf(w.id)] = w
+	c.mu.Unlock()
+	defer c.unregister(w)
+	m := c.message(f)
+	m.Agreed = c.opening.version()
+	if err := l.up.Write(m); err != nil {
+		return nil, err
+	}
+	var got *frames.Frame
+	select {
+	case got = <-w.own:
+	case <-l.up.Done():
+		select {
+		case got = <-w.own:
+		default:
+			return nil, l.up.Why()
+		}
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if got.Bad != "" {
+		got.Close()
+		if got.Challenge != nil {
+			return nil, got.Challenge
+		}
+		return nil, errors.New(got.Bad)
+	}
+	return got, nil
+}

@@ -1,0 +1,202 @@
+//go:build unix
+
+package mcpfront
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Stdio serves one client on in and out until in ends or ctx does.
+func (g *Gate) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
+	f, err := g.fan(stdout{frames.NewSink(out)}, whose{})
+	if err != nil {
+		return err
+	}
+	defer f.release()
+	s := g.now.Load().all[0].Shim
+	w := wired{p: f, all: f.convs, appears: f.appears, busy: f.underway, first: func() {}, most: s.opts.MaxFrameBytes, grace: s.grace, quit: s.quit, log: g.log}
+	err, kept := w.serve(ctx, s.opts.State, in)
+	if kept != nil {
+		return kept
+	}
+	return err
+}
+
+// underway is how many of the client's requests the fan itself has not answered.
+func (f *fan) underway() (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for key, a := range f.asked {
+		if a.m == nil && f.streams[key] == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// lobby is an endpoint over HTTP for the gate's clients.
+func (g *Gate) lobby(life context.Context) lobby {
+	all := g.now.Load().all
+	f := newFront(all[0].Shim, life)
+	f.meet = g.meet
+	g.reap = f.reap
+	for _, b := range all {
+		b.Shim.reap = f.reap
+	}
+	return f
+}
+
+// Door is one endpoint over HTTP for the clients of several gates. A client is let in at the gate of
+// its identity, and what it has there (sessions, tool servers, keys) is of that gate alone.
+type Door struct {
+	// Who is the identity of a request by its Authorization header, and by the certificate that the client has shown,
+	// nil where there is none; "" is nobody's.
+	Who   func(authorization string, cert *x509.Certificate) string
+	Gates map[string]*Gate
+	Watch Watch
+	// TLS, where it is set, is spoken with the clients. Then they may be on other machines.
+	TLS    *tls.Config
+	Logger *slog.Logger // nil means nothing is said
+
+	mu   sync.Mutex
+	hall *hall // nil until the door listens
+}
+
+func (d *Door) log() *slog.Logger {
+	if d.Logger == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return d.Logger
+}
+
+// Listen serves streamable HTTP on an address as [Shim.Listen] does.
+func (d *Door) Listen(ctx context.Context, address string) error {
+	if d.TLS == nil {
+		l, err := ListenOn(address)
+		if err != nil {
+			return err
+		}
+		return serve(ctx, l, d.log(), d.lobby)
+	}
+	if strings.HasPrefix(address, "unix:") {
+		return tga.Errorf(tga.ValidationError, "listen on %q: a socket of this machine needs no TLS", address)
+	}
+	l, err := listenAt(address)
+	if err != nil {
+		return err
+	}
+	return serve(ctx, tls.NewListener(l, d.TLS), d.log(), d.lobby)
+}
+
+// hall is where clients over HTTP come in. Who is let in where is changed as a whole.
+type hall struct {
+	life  context.Context
+	watch Watch
+	now   atomic.Pointer[doors]
+
+	mu   sync.Mutex
+	gone []lobby // of identities that are known no more
+}
+
+type doors struct {
+	who     func(string, *x509.Certificate) string
+	lobbies map[string]lobby
+}
+
+func (d *Door) lobby(life context.Context) lobby {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.hall = &hall{life: life, watch: d.Watch.deaf()}
+	d.hall.now.Store(&doors{who: d.Who, lobbies: d.hall.lobbies(d.Gates)})
+	return d.hall
+}
+
+// lobbies are those of gates; those that are there stay.
+func (h *hall) lobbies(gates map[string]*Gate) map[string]lobby {
+	all := map[string]lobby{}
+	for name, g := range gates {
+		if now := h.now.Load(); now != nil && now.lobbies[name] != nil {
+			all[name] = now.lobbies[name]
+		} else {
+			all[name] = g.lobby(h.life)
+		}
+	}
+	return all
+}
+
+// Take has other clients let in: who says who is which identity, and gates has one for each. A gate that there is already
+// under its name stays. Conversations of an identity that is there no more end once nothing is under way in them.
+func (d *Door) Take(who func(string, *x509.Certificate) string, gates map[string]*Gate) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.Who, d.Gates = who, gates
+	if d.hall == nil {
+		return
+	}
+	was := d.hall.now.Load()
+	now := &doors{who: who, lobbies: d.hall.lobbies(gates)}
+	d.hall.now.Store(now)
+	d.hall.mu.Lock()
+	defer d.hall.mu.Unlock()
+	for name, l := range was.lobbies {
+		if f, ok := l.(*front); ok && now.lobbies[name] == nil {
+			d.hall.gone = append(d.hall.gone, l)
+			f.retire(d.log().With("identity", name))
+		}
+	}
+}
+
+// each are the lobbies that are there, and those that come to their end.
+func (h *hall) each() (all []lobby) {
+	for _, l := range h.now.Load().lobbies {
+		all = append(all, l)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return append(all, h.gone...)
+}
+
+func (h *hall) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	now := h.now.Load()
+	var to lobby
+	var cert *x509.Certificate
+	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
+		cert = r.TLS.PeerCertificates[0]
+	}
+	if said := r.Header.Values("Authorization"); len(said) == 1 {
+		to = now.lobbies[now.who(said[0], cert)]
+	} else if len(said) == 0 {
+		to = now.lobbies[now.who("", cert)]
+	}
+	if to == nil {
+		h.watch.Refused(RefusedIdentity)
+		w.Header().Set("WWW-Authenticate", `Bearer realm="tgad gateway"`)
+		http.Error(w, "this gateway knows its clients, by an API key or a token in Authorization: Bearer …, or by a certificate", http.StatusUnauthorized)
+		return
+	}
+	to.ServeHTTP(w, r)
+}
+
+func (h *hall) expire(now time.Time) {
+	for _, l := range h.each() {
+		l.expire(now)
+	}
+}
+
+func (h *hall) wait() {
+	for _, l := range h.each() {
+		l.wait()
+	}
+}

@@ -1,0 +1,486 @@
+package mcpfront
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/internal/mcpfront/names"
+	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// behind is a tool server of a gateway's: a process with a journal of its own, unless change makes
+// it another.
+func (w *world) behind(server string, n names.Names, change ...func(*Options)) Behind {
+	w.t.Helper()
+	o := w.options()
+	o.Server, o.Env = server, []string{envFake + "=" + w.journalOf(server)}
+	for _, f := range change {
+		f(&o)
+	}
+	s, err := New(o)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	s.grace = noteGrace
+	w.t.Cleanup(func() { _ = s.Close() }) // of one that a gate has closed it is no error
+	if n.Prefix == "" {
+		n.Prefix = names.Default(server)
+	}
+	return Behind{Shim: s, Names: n, Resources: names.Resources{"*"}}
+}
+
+func (w *world) journalOf(server string) string {
+	dir := filepath.Join(w.dir, server)
+	_ = os.MkdirAll(dir, 0o700)
+	return filepath.Join(dir, "journal")
+}
+
+func (w *world) gateTo(lists names.Lists, all ...Behind) *Gate {
+	w.t.Helper()
+	g, err := NewGate(all, GateOptions{Lists: lists, Logger: all[0].Shim.log})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return g
+}
+
+func (w *world) gated(all ...Behind) *shim {
+	w.t.Helper()
+	return w.wire(nil, w.gateTo(names.Lists{}, all...).Stdio)
+}
+
+// greet makes the handshake with a gateway.
+func (h *shim) greet() string {
+	h.t.Helper()
+	got := h.ask("0", "initialize", `{"protocolVersion":"2025-11-25","capabilities":{"sampling":{}},"clientInfo":{"name":"test","version":"1"}}`)
+	h.write(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	return got
+}
+
+// TestGatewayLeadsToItsServers: one a process, one over HTTP. Each call is in the log under its
+// server's own name and runs there alone, and its answer comes byte for byte.
+func TestGatewayLeadsToItsServers(t *testing.T) {
+	far := newWorld(t)
+	far.opts.Tools = func(string) Tool { return Tool{Ungoverned: true} }
+	url := far.listening()
+	w := newWorld(t)
+	h := w.gated(
+		w.behind("near", names.Names{Rename: map[string]string{"charge": "pay"}}),
+		w.behind("far", names.Names{Lists: names.Lists{Deny: []string{"lo*"}}}, func(o *Options) { o.Command, o.URL = nil, url }),
+	)
+	has(t, h.greet(), `"protocolVersion":"2025-11-25"`, `"listChanged":true`)
+	list := h.ask("1", "tools/list", "{}")
+	var seen []string
+	for i := range 9 {
+		if name := mcpraw.ScalarText(mcpraw.At([]byte(list), fmt.Sprintf("/result/tools/%d/name", i))); name != "" {
+			seen = append(seen, name)
+		}
+	}
+	if got := strings.Join(seen, " "); got != "pay near__look far__charge" {
+		t.Errorf("listed: %s\n%s", got, list)
+	}
+	got := h.call("2", "pay", `{"n":1}`, `{"dev.tgad/idempotencyKey":"k"}`)
+	if want := `{"jsonrpc":"2.0","id":2,"result":{"content":[{"type":"text","text":"ok"}],"structuredContent":{"args":{"n":1},"big":9007199254740993,"one":1.0}}}`; got != want {
+		t.Errorf("answer %s\nwant   %s", got, want)
+	}
+	has(t, h.call("3", "pay", `{"n":1}`, `{"dev.tgad/idempotencyKey":"k"}`), `"dev.tgad/replayed":true`)
+	lacks(t, h.call("4", "far__charge", `{"n":1}`, `{"dev.tgad/idempotencyKey":"k"}`), "replayed", "error")
+	near := journalOf(t, w.journalOf("near"))
+	if len(near) != 1 || near[0].Tool != "charge" || near[0].Key != "k" || len(far.effects()) != 1 {
+		t.Errorf("near %+v, far %+v", near, far.effects())
+	}
+	// What is denied, has another name, or is not there is refused before anything is written.
+	before := w.db.Stats().Entries
+	for tool, code := range map[string]tga.Code{"far__look": tga.PolicyViolation, "near__charge": tga.NotFound, "charge": tga.NotFound, "other__x": tga.NotFound, "near__": tga.NotFound} {
+		has(t, h.call("5", tool, "{}"), `"code":-32602`, string(code))
+	}
+	if after := w.db.Stats().Entries; after != before {
+		t.Errorf("%d entries of refused calls", after-before)
+	}
+	for _, ask := range []struct{ method, params, want string }{
+		{"ping", "{}", `"result":{}`},
+		{"tasks/get", `{"taskId":"x"}`, `"code":-32601`},
+		{"resources/read", `{"uri":"x:y"}`, "none lists it"},
+		{"subscriptions/listen", `{}`, `"code":-32602`},
+		{"subscriptions/listen", `{"notifications":[]}`, `"code":-32602`},
+		{"subscriptions/listen", `{"notifications":{"taskIds":["t"]}}`, `"code":-32602`},
+		{"tools/list", `{"cursor":"2"}`, `"code":-32602`},
+		{"prompts/list", `{}`, `"result":{"prompts":[]}`},
+		{"prompts/get", `{"name":"near__p"}`, `"code":-32601`}, // by the server
+		{"initialize", `{}`, "has begun already"},
+	} {
+		has(t, h.ask("6", ask.method, ask.params), ask.want)
+	}
+	h.write(`[{"jsonrpc":"2.0","id":7,"method":"ping"}]`)
+	has(t, h.readLine(), `"id":null`, "no arrays")
+}
+
+// TestCallWithoutAName is told so: it is no call of a tool that is not there.
+func TestCallWithoutAName(t *testing.T) {
+	w := newWorld(t)
+	h := w.gated(w.behind("a", names.Names{}))
+	h.greet()
+	for i, c := range [][3]string{
+		{"tools/call", "", "/name"}, {"tools/call", `,"params":{}`, "/name"}, {"tools/call", `,"params":[1]`, "/name"}, {"tools/call", `,"params":{"name":7}`, "/name"},
+		{"tools/call", `,"params":{"name":"a__charge","name":"a__look","arguments":{}}`, "/name"}, {"prompts/get", `,"params":{"name":7}`, "/name"},
+		{"completion/complete", `,"params":{"ref":{"type":"ref/prompt","name":7}}`, "/name"},
+		{"completion/complete", `,"params":{"ref":{"type":"ref/resource","uri":7}}`, "/ref/uri"}, {"resources/read", `,"params":{"uri":7}`, "/uri"}, {"resources/read", `,"params":{}`, "/uri"},
+	} {
+		id := strconv.Itoa(i + 1)
+		h.write(`{"jsonrpc":"2.0","id":` + id + `,"method":"` + c[0] + `"` + c[1] + `}`)
+		has(t, h.answer(id), string(tga.NotFound), "/params"+c[2], "or none that can be read")
+	}
+}
+
+// TestServerThatIsDownTakesNoOtherWithIt: and when it is there at last the client is told.
+func TestServerThatIsDownTakesNoOtherWithIt(t *testing.T) {
+	w := newWorld(t)
+	late := filepath.Join(w.dir, "late")
+	h := w.gated(
+		w.behind("down", names.Names{}, func(o *Options) { o.Command = []string{late} }),
+		w.behind("up", names.Names{}),
+	)
+	h.greet()
+	has(t, h.ask("1", "tools/list", "{}"), `"up__charge"`)
+	lacks(t, h.ask("2", "tools/list", "{}"), "down__")
+	has(t, h.call("3", "down__charge", `{"n":1}`), "not sent")
+	has(t, h.call("4", "up__charge", `{"n":1}`), `"text":"ok"`)
+	if err := os.Symlink(fakeProgram(), late); err != nil {
+		t.Fatal(err)
+	}
+	for !strings.Contains(h.readLine(), toolsChanged) {
+	}
+	has(t, h.ask("5", "tools/list", "{}"), `"down__charge"`, `"up__charge"`)
+	has(t, h.call("6", "down__charge", `{"n":1}`), `"text":"ok"`)
+	if n := len(journalOf(t, w.journalOf("down"))); n != 1 {
+		t.Errorf("%d effects", n)
+	}
+}
+
+// TestServerThatDiesTakesNoOtherWithIt: its call is in doubt, and the other's is not.
+func TestServerThatDiesTakesNoOtherWithIt(t *testing.T) {
+	w := newWorld(t)
+	h := w.gated(w.behind("a", names.Names{}), w.behind("b", names.Names{}))
+	h.greet()
+	gate := filepath.Join(w.dir, "gate")
+	h.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"b__charge","arguments":{"wait":%q}}}`, gate))
+	eventually(t, "the call to run", func() bool { return len(journalOf(t, w.journalOf("b"))) == 1 })
+	has(t, h.call("2", "a__charge", `{"die":"answer"}`), "OUTCOME UNKNOWN")
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	has(t, h.answer("1"), `"text":"ok"`)
+	has(t, h.call("3", "a__charge", `{"n":2}`), `"text":"ok"`)
+}
+
+// TestQuestionsOfSeveralServers: two ask under the same id, and each hears what it was told.
+func TestQuestionsOfSeveralServers(t *testing.T) {
+	w := newWorld(t)
+	h := w.gated(w.behind("a", names.Names{}), w.behind("b", names.Names{}))
+	h.greet()
+	h.write(`{"jsonrpc":"2.0","id":1,"method":"prompts/get","params":{"name":"a__ask"}}`)
+	first := h.readLine()
+	h.write(`{"jsonrpc":"2.0","id":2,"method":"prompts/get","params":{"name":"b__ask"}}`)
+	second := h.readLine()
+	has(t, first, "sampling/createMessage", `"n":9007199254740993`)
+	ids := [2]string{string(mcpraw.At([]byte(first), "/id")), string(mcpraw.At([]byte(second), "/id"))}
+	if ids[0] == ids[1] || ids[0] == `"q1"` {
+		t.Fatalf("ids %v", ids)
+	}
+	h.write(`{"jsonrpc":"2.0","id":` + ids[1] + `,"result":{"for":"b"}}`)
+	h.write(`{"jsonrpc":"2.0","id":` + ids[1] + `,"result":{"for":"nobody"}}`)
+	has(t, h.answer("2"), `"heard":{"for":"b"}`)
+	h.write(`{"jsonrpc":"2.0","id":` + ids[0] + `,"result":{"for":"a"}}`)
+	has(t, h.answer("1"), `"heard":{"for":"a"}`)
+}
+
+// TestNextCallOfAnotherServerWaitsForTheNote: a client goes on from the answer of one tool server
+// to a call of another; that is not sent before the log has noted what the client has.
+func TestNextCallOfAnotherServerWaitsForTheNote(t *testing.T) {
+	w := newWorld(t)
+	log := &slowNotes{Log: local{w.rt}, asked: make(chan struct{}, 1), take: make(chan struct{})}
+	w.log = log
+	h := w.gated(w.behind("a", names.Names{}), w.behind("b", names.Names{}))
+	h.greet()
+	lacks(t, h.call("1", "a__charge", `{"n":1}`), "error")
+	<-log.asked
+	h.write(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"b__charge","arguments":{"n":2}}}`)
+	eventually(t, "the second call's permit", func() bool { return log.permits.Load() >= 2 })
+	time.Sleep(20 * time.Millisecond) // with a permit a send is the next thing that happens
+	if e := journalOf(t, w.journalOf("b")); len(e) != 0 {
+		t.Error("the call was sent before the earlier answer was noted")
+	}
+	close(log.take)
+	lacks(t, h.answer("2"), "error")
+}
+
+// TestGatewayOverHTTP: clients with a session, and clients of the newest revision, which share one.
+func TestGatewayOverHTTP(t *testing.T) {
+	w := newWorld(t)
+	url := w.door(w.gateTo(names.Lists{Deny: []string{"b__look"}}, w.behind("a", names.Names{}), w.behind("b", names.Names{})).lobby)
+	session := session2025(t, url)
+	call := func(id, tool string) string {
+		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{"name":%q,"arguments":{"n":%s}}}`, id, tool, id)
+	}
+	_, got := post(t, url, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, session...)
+	has(t, got, "a__charge", "a__look", "b__charge")
+	lacks(t, got, "b__look")
+	_, got = post(t, url, call("2", "b__charge"), session...)
+	has(t, got, `"text":"ok"`)
+	_, got = post(t, url, call("2", "b__look"), session...)
+	has(t, got, string(tga.PolicyViolation))
+	body, header := modern("3", "tools/list", "")
+	_, got = post(t, url, body, header...)
+	has(t, got, "a__charge", "b__charge", `"resultType":"complete"`, `"id":3`)
+	body, header = modern("3", "tools/call", `"name":"a__charge","arguments":{"n":3}`, "Mcp-Name", "a__charge")
+	_, got = post(t, url, body, header...)
+	has(t, got, `"text":"ok"`, `"id":3`)
+	body, header = modern("3", "tools/call", `"name":"a__charge","arguments":{"n":3}`, "Mcp-Name", "charge")
+	if status, got := post(t, url, body, header...); status != 400 {
+		t.Errorf("a header that is another name: %d %s", status, got)
+	}
+	if a, b := len(journalOf(t, w.journalOf("a"))), len(journalOf(t, w.journalOf("b"))); a != 1 || b != 1 {
+		t.Errorf("%d effects of a, %d of b", a, b)
+	}
+}
+
+// envFar is the URL of the tool server over HTTP of a gateway in a process of its own.
+const envFar = "TGAD_MCP_FAR"
+
+// runGate is a gateway with two tool servers: the command, and one over HTTP.
+func runGate(ctx context.Context, dir string) error {
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	if err := os.WriteFile(filepath.Join(dir, "gate.pid"), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
+		return err
+	}
+	c, stop, err := processLog(ctx, dir, log)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	k := newKiller(dir)
+	var all []Behind
+	for _, o := range []Options{{Server: "fake", Command: os.Args[1:]}, {Server: "far", URL: os.Getenv(envFar)}} {
+		o.Log, o.State, o.Env, o.Stderr, o.Logger = k.log(c), filepath.Join(dir, "state"), []string{envProcess + "="}, os.Stderr, log
+		s, err := New(o)
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		all = append(all, Behind{Shim: s, Names: names.Names{Prefix: names.Default(o.Server)}})
+	}
+	g, err := NewGate(all, GateOptions{Logger: log})
+	if err != nil {
+		return err
+	}
+	return g.Stdio(ctx, k.reader(os.Stdin), k.writer(os.Stdout))
+}
+
+// TestKilledGatewaySendsNothingTwice kills a gateway with SIGKILL at every point of a call, of a
+// tool server that is a process and of one over HTTP. The client starts it again and repeats the
+// call. The journals of the tool servers are the judges.
+func TestKilledGatewaySendsNothingTwice(t *testing.T) {
+	for i, point := range killPoints {
+		servers := []string{"fake", "far"}
+		if !everyKill() {
+			servers = servers[i%2:][:1]
+		}
+		for _, server := range servers {
+			far := newWorld(t)
+			far.opts.Tools = func(string) Tool { return Tool{Ungoverned: true} }
+			r := newRig(t, true)
+			r.verb, r.far, r.victim = "gate", far.listening(), point+": gate"
+			r.call("fake__charge", `{"warm":1}`)
+			r.call("far__charge", `{"warm":2}`)
+			const args = `{"killed":true}`
+			answer, tries := r.call(server+"__kill", args)
+			eventually(t, "the kill: "+point, func() bool {
+				_, err := os.Stat(filepath.Join(r.dir, "killed"))
+				return err == nil
+			})
+			if tries < 2 && point != "delivered" {
+				t.Errorf("%s, %s: the client has its answer of a gateway that was killed", point, server)
+			}
+			effects := map[string]int{}
+			for _, e := range append(journalOf(t, r.journal), far.effects()...) {
+				effects[e.Args]++
+			}
+			if n := effects[args]; n > 1 || n == 0 && !strings.Contains(answer, "OUTCOME UNKNOWN") {
+				t.Errorf("%s, %s: %d effects: %s", point, server, n, answer)
+			}
+			if len(effects) != 2+effects[args] || effects[`{"warm":1}`] != 1 || effects[`{"warm":2}`] != 1 {
+				t.Errorf("%s, %s: effects %v", point, server, effects)
+			}
+			r.drop()
+		}
+	}
+}
+
+// TestIdentitiesAreApart: the same key of two identities is two calls, a client is in the sessions of
+// its own identity alone, and nobody else is let in.
+func TestIdentitiesAreApart(t *testing.T) {
+	w := newWorld(t)
+	d := &Door{Gates: map[string]*Gate{}, Who: func(said string, _ *x509.Certificate) string { return strings.TrimPrefix(said, "Bearer ") }}
+	for _, name := range []string{"ann", "bob"} {
+		d.Gates[name] = w.gateTo(names.Lists{}, w.behind("a", names.Names{}, func(o *Options) { o.Namespace, o.KeySpace = name, name }))
+	}
+	var strangers atomic.Int32
+	d.Watch.Refused = func(why Refusal) {
+		if why == RefusedIdentity {
+			strangers.Add(1)
+		}
+	}
+	url := w.door(d.lobby)
+	as := func(name string) []string { return []string{"Authorization", "Bearer " + name} }
+	call := func(name string, more ...string) (int, string) {
+		body, header := modern("1", "tools/call", `"name":"a__charge","arguments":{"n":1}`, "Mcp-Name", "a__charge")
+		body = strings.Replace(body, `"_meta":{`, `"_meta":{"dev.tgad/idempotencyKey":"k",`, 1)
+		return post(t, url, body, append(append(header, as(name)...), more...)...)
+	}
+	for _, name := range []string{"ann", "bob"} {
+		_, got := call(name)
+		has(t, got, `"text":"ok"`)
+		lacks(t, got, "replayed")
+	}
+	_, got := call("ann")
+	has(t, got, `"dev.tgad/replayed":true`)
+	// The tool server is told two keys: it may itself answer a key that it has seen.
+	if e := journalOf(t, w.journalOf("a")); len(e) != 2 || e[0].Key != "ann:k" || e[1].Key != "bob:k" {
+		t.Errorf("effects of two identities' calls under one key: %+v", e)
+	}
+	before := w.db.Stats().Entries
+	for _, c := range [][]string{nil, as("eve"), as(""), append(as("ann"), as("bob")...)} {
+		if status, got := post(t, url, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, c...); status != 401 {
+			t.Errorf("%v: %d %s", c, status, got)
+		}
+	}
+	if n := strangers.Load(); n != 4 {
+		t.Errorf("%d are counted that were not let in", n)
+	}
+	if after := w.db.Stats().Entries; after != before {
+		t.Errorf("%d entries of who was not let in", after-before)
+	}
+	req := `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
+	session := openSession(t, url, req, as("ann")...)
+	if status, got := post(t, url, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, append(as("ann"), "Mcp-Session-Id", session)...); status != 200 {
+		t.Errorf("its own session: %d %s", status, got)
+	}
+	if status, got := post(t, url, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, append(as("bob"), "Mcp-Session-Id", session)...); status != 404 {
+		t.Errorf("another identity's session: %d %s", status, got)
+	}
+}
+
+// TestArrayIsRefusedOverHTTP: the answer to an array has no id, and its POST gets it all the same.
+func TestArrayIsRefusedOverHTTP(t *testing.T) {
+	w := newWorld(t)
+	g := w.gateTo(names.Lists{}, w.behind("a", names.Names{}))
+	url := w.door((&Door{Gates: map[string]*Gate{"ann": g}, Who: func(string, *x509.Certificate) string { return "ann" }}).lobby)
+	session := openSession(t, url, `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-03-26","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`)
+	for _, array := range []string{`[]`, `[1]`, `[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"a__charge"}}]`} {
+		_, got := post(t, url, array, "Mcp-Session-Id", session)
+		has(t, got, `"id":null`, `"code":-32600`, "no arrays of messages")
+	}
+	if e := journalOf(t, w.journalOf("a")); len(e) != 0 {
+		t.Errorf("effects: %+v", e)
+	}
+}
+
+// TestKeySpacesAreApart: no key of one space is one of another, however long it is.
+func TestKeySpacesAreApart(t *testing.T) {
+	seen := map[string]string{}
+	for _, space := range []string{"", "a", "a:", "a%3A", "a/b", "A"} {
+		for _, key := range []string{"k", ":k", "b:k", strings.Repeat("k", maxLedgerKey), strings.Repeat("k", maxLedgerKey+1)} {
+			q := &call{conv: &conv{s: &Shim{opts: Options{KeySpace: space}}}}
+			got, of := q.named(key), fmt.Sprintf("%q %.10q", space, key)
+			if len(got) > maxLedgerKey || space != "" && seen[got] != "" {
+				t.Errorf("%s is %.40s, as is %s", of, got, seen[got])
+			}
+			seen[got] = of
+		}
+	}
+}
+
+// openSession makes a handshake over HTTP and returns the session's id.
+func openSession(t *testing.T, url, body string, header ...string) string {
+	t.Helper()
+	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Add(header[i], header[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	id := resp.Header.Get("Mcp-Session-Id")
+	if id == "" {
+		t.Fatalf("no session: %s", resp.Status)
+	}
+	return id
+}
+
+// TestQuotaIsForBeforeTheSend: a call over it is answered, and nothing is written or sent.
+func TestQuotaIsForBeforeTheSend(t *testing.T) {
+	w := newWorld(t)
+	g := w.gateTo(names.Lists{}, w.behind("a", names.Names{}), w.behind("b", names.Names{}))
+	g.now.Load().quotas = quotasOf([]Quota{{Tool: "a__*", Calls: 2, Per: time.Hour}})
+	h := w.wire(nil, g.Stdio)
+	h.greet()
+	for i := range 2 {
+		has(t, h.call(strconv.Itoa(i+1), "a__charge", fmt.Sprintf(`{"n":%d}`, i)), `"text":"ok"`)
+	}
+	eventually(t, "the notes", func() bool { return g.now.Load().all[0].Shim.idle() })
+	before := w.db.Stats()
+	has(t, h.call("3", "a__look", `{"n":3}`), string(tga.RateLimited), "was not sent", "a__*", `"isError":true`)
+	if after := w.db.Stats(); after.Entries != before.Entries || after.Notes != before.Notes {
+		t.Errorf("the log has more of a call over the quota: %+v, %+v", before, after)
+	}
+	has(t, h.call("4", "b__charge", `{"n":4}`), `"text":"ok"`)
+	if n := len(journalOf(t, w.journalOf("a"))); n != 2 {
+		t.Errorf("%d calls were sent", n)
+	}
+}
+
+// idle reports whether every answer is noted.
+func (s *Shim) idle() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.notes) == 0
+}
+
+// TestQuotasCount: so many at once, then one in each part of the time; a call that one quota has no
+// room for is counted by none.
+func TestQuotasCount(t *testing.T) {
+	g := &rules{quotas: quotasOf([]Quota{{Calls: 3, Per: time.Minute}, {Tool: "pay", Calls: 1, Per: time.Hour}})}
+	now := time.Now()
+	over := func(tool string, at, want time.Duration) {
+		t.Helper()
+		if got, _ := g.over(tool, now.Add(at)); got.Round(time.Second) != want {
+			t.Errorf("%s at %v: %v, want %v", tool, at, got, want)
+		}
+	}
+	over("pay", 0, 0)
+	over("pay", 0, time.Hour)
+	over("look", 0, 0)
+	over("look", 0, 0)
+	over("look", 0, 20*time.Second)
+	over("look", 19*time.Second, time.Second)
+	over("look", 20*time.Second, 0)
+	over("look", 20*time.Second, 20*time.Second)
+	over("pay", time.Hour-time.Second, time.Second)
+	over("pay", time.Hour, 0)
+}

@@ -1,0 +1,321 @@
+package mcpfront
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// listening serves a world's tool server over HTTP and returns its URL.
+func (w *world) listening() string {
+	w.t.Helper()
+	s, err := New(w.options())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if w.tune != nil {
+		w.tune(s)
+	}
+	w.t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			w.t.Error(err)
+		}
+	})
+	return w.door(func(life context.Context) lobby { return newFront(s, life) })
+}
+
+// door serves HTTP and returns the URL.
+func (w *world) door(made func(life context.Context) lobby) string {
+	w.t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- serve(ctx, l, slog.New(slog.DiscardHandler), made) }()
+	w.t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.t.Error(err)
+		}
+	})
+	return "http://" + l.Addr().String() + "/mcp"
+}
+
+func TestSDKClientOverHTTP(t *testing.T) {
+	w := newWorld(t)
+	url := w.listening()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for range 2 { // each client has a session, and a tool server, of its own
+		client := mcp.NewClient(&mcp.Implementation{Name: "t", Version: "1"}, nil)
+		s, err := client.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: url, MaxRetries: -1}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tools, err := s.ListTools(ctx, nil)
+		if err != nil || len(tools.Tools) != 2 {
+			t.Fatalf("tools %+v, %v", tools, err)
+		}
+		for range 2 {
+			res, err := s.CallTool(ctx, &mcp.CallToolParams{Name: "charge", Arguments: map[string]any{"a": 1}})
+			if err != nil || res.IsError || res.Meta["dev.tgad/replayed"] != nil {
+				t.Fatalf("result %+v, %v", res, err)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := len(w.effects()); n != 4 {
+		t.Errorf("%d effects, want 4: two calls in each of two conversations", n)
+	}
+}
+
+func TestRequestsWithoutASession(t *testing.T) {
+	w := newWorld(t)
+	url := w.listening()
+	post := func(body string, header ...string) (int, string) {
+		t.Helper()
+		req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i < len(header); i += 2 {
+			req.Header.Set(header[i], header[i+1])
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		raw, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(raw)
+	}
+	// Clients that know nothing of each other use the same ids and progress tokens.
+	answers := make(chan string)
+	for i := range 8 {
+		go func() {
+			_, got := post(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,`+"\n"+`"method":"echo","params":{"i":%d,"_meta":{"progressToken":1}}}`, i))
+			answers <- got
+		}()
+	}
+	seen := map[string]bool{}
+	for range 8 {
+		got := <-answers
+		has(t, got, `"id":1}`)
+		seen[got] = true
+	}
+	if len(seen) != 8 {
+		t.Errorf("%d different answers of 8: %v", len(seen), seen)
+	}
+	if status, got := post(`{"jsonrpc":"2.0","id":"x","method":"tools/call","params":{"name":"charge","arguments":{"a":1,"a":2}}}`); status != 200 || !strings.Contains(got, `"id":"x","error"`) {
+		t.Errorf("%d %s", status, got)
+	}
+	if status, got := post(`{`); status != 200 || !strings.Contains(got, `"id":null,"error"`) {
+		t.Errorf("%d %s", status, got)
+	}
+	if status, _ := post(`{"jsonrpc":"2.0","method":"notifications/x"}`); status != http.StatusAccepted {
+		t.Errorf("a notification: %d", status)
+	}
+	if status, _ := post(`{}`, "Mcp-Session-Id", "none"); status != http.StatusNotFound {
+		t.Errorf("an unknown session: %d", status)
+	}
+	if status, _ := post(`{}`, "Origin", "https://evil.example"); status != http.StatusForbidden {
+		t.Errorf("a foreign origin: %d", status)
+	}
+	for address, ok := range map[string]bool{"0.0.0.0:0": false, ":0": false, "example.com:80": false, "127.0.0.1:0": true, "[::1]:0": true, "unix:" + filepath.Join(w.dir, "s"): true} {
+		l, err := ListenOn(address)
+		if (err == nil) != ok && !strings.Contains(fmt.Sprint(err), "cannot assign") {
+			t.Errorf("listen on %s: %v", address, err)
+		}
+		if err == nil {
+			_ = l.Close()
+		}
+	}
+}
+
+// TestToolServerBehindAURL: stdio to HTTP to stdio; the far shim passes its calls on
+// untraced, so that this one's log alone knows of them.
+func TestToolServerBehindAURL(t *testing.T) {
+	far := newWorld(t)
+	far.opts.Tools = func(string) Tool { return Tool{Ungoverned: true} }
+	w := newWorld(t)
+	w.opts.URL = far.listening()
+	w.opts.Command = nil
+	h := w.start()
+	h.handshake()
+	if got := h.ask("1", "echo", `{"n":9007199254740993,"f":1.0}`); got != `{"result":{"n":9007199254740993,"f":1.0},"jsonrpc":"2.0","id":1}` {
+		t.Errorf("got %s", got)
+	}
+	lacks(t, h.call("2", "charge", `{"a":1}`), "replayed")
+	e := far.effects()
+	if len(e) != 1 || e[0].Key == "" || w.record("charge", e[0].Key) == nil {
+		t.Fatalf("effects %+v", e)
+	}
+	h.write(`{"jsonrpc":"2.0","id":3,"method":"ask","params":{}}`)
+	has(t, h.readLine(), "sampling/createMessage")
+	h.write(`{"jsonrpc":"2.0","id":"q1","result":{"v":1}}`)
+	has(t, h.answer("3"), `"heard":{"v":1}`)
+	if got := h.call("4", "charge", `{"mib":3}`); len(got) < 3<<20 {
+		t.Errorf("%d bytes", len(got))
+	}
+}
+
+// TestOneWriteOnAnEndpointThatFails: whatever an endpoint does to a call, it gets the
+// call once, and doubt is doubt.
+func TestOneWriteOnAnEndpointThatFails(t *testing.T) {
+	answers := map[string]struct {
+		do      func(http.ResponseWriter)
+		has     string
+		writes  int64
+		recalls string // what a repeat gets
+	}{
+		"500":      {func(w http.ResponseWriter) { w.WriteHeader(500) }, "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
+		"cut":      {func(w http.ResponseWriter) { c, _, _ := http.NewResponseController(w).Hijack(); _ = c.Close() }, "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
+		"redirect": {func(w http.ResponseWriter) { w.Header().Set("Location", "/other"); w.WriteHeader(307) }, "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
+		"no json": {func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "application/json")
+			io.WriteString(w, "{")
+		}, "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
+		"other id": {func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "application/json")
+			io.WriteString(w, `{"jsonrpc":"2.0","id":99,"result":{"content":[]}}`)
+		}, "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
+		"short sse": {func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			io.WriteString(w, "data: {\"jsonrpc\":\"2.0\",\"method\":\"x\"}\n\n")
+		}, "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
+		"busy":      {func(w http.ResponseWriter) { w.WriteHeader(429) }, "not sent", 2, "not sent"},
+		"forbidden": {func(w http.ResponseWriter) { w.WriteHeader(403) }, "not sent", 2, "not sent"},
+		"sse answer": {func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			io.WriteString(w, "event: message\ndata: {\"jsonrpc\":\"2.0\",\r\ndata:\"id\":1,\"result\":{\"content\":[]}}\n\n")
+		}, `"result":{"content":[]}`, 1, "replayed"},
+	}
+	for name, a := range answers {
+		t.Run(name, func(t *testing.T) {
+			var calls atomic.Int64
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				raw, _ := io.ReadAll(r.Body)
+				switch {
+				case strings.Contains(string(raw), "tools/call"), r.URL.Path == "/other":
+					calls.Add(1)
+					a.do(w)
+				default:
+					w.WriteHeader(http.StatusAccepted)
+				}
+			}))
+			defer srv.Close()
+			w := newWorld(t)
+			w.opts.URL = srv.URL
+			h := w.start()
+			const key = `{"dev.tgad/idempotencyKey":"k"}`
+			has(t, h.call("1", "charge", `{}`, key), a.has)
+			has(t, h.call("1", "charge", `{}`, key), a.recalls)
+			if n := calls.Load(); n != a.writes {
+				t.Errorf("%d writes, want %d", n, a.writes)
+			}
+		})
+	}
+	// An endpoint that nobody listens at was certainly not reached.
+	w := newWorld(t)
+	w.opts.URL = "http://127.0.0.1:1/"
+	h := w.start()
+	has(t, h.call("1", "charge", `{}`), "not sent")
+	has(t, h.ask("2", "echo", `{}`), `"error":{"code":-32000`)
+}
+
+// waits keeps what the log is told of how long the tool server asks not to be asked again.
+type waits struct {
+	Log
+	mu   sync.Mutex
+	told []string
+}
+
+func (l *waits) tell(what string, wait time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.told = append(l.told, what+" "+wait.String())
+}
+
+func (l *waits) NotSent(ctx context.Context, trace tga.ID, permit runtime.Permit, reason string, wait time.Duration) (runtime.Result, error) {
+	l.tell("not sent", wait)
+	return l.Log.NotSent(ctx, trace, permit, reason, wait)
+}
+
+func (l *waits) GiveUp(ctx context.Context, trace tga.ID, permit runtime.Permit, cause string, wait time.Duration) error {
+	l.tell("given up", wait)
+	return l.Log.GiveUp(ctx, trace, permit, cause, wait)
+}
+
+func (l *waits) Finish(ctx context.Context, trace tga.ID, permit runtime.Permit, f runtime.Finished) (runtime.Result, error) {
+	l.tell("finished", f.RetryAfter)
+	return l.Log.Finish(ctx, trace, permit, f)
+}
+
+// TestRetryAfterOfAnEndpointReachesTheLog: with whatever answer an endpoint asks not to be asked
+// again, the log is told for how long, and of an answer that asks nothing it is told nothing.
+func TestRetryAfterOfAnEndpointReachesTheLog(t *testing.T) {
+	const refusal = `{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"not now"}}`
+	for name, c := range map[string]struct {
+		status int
+		asks   string
+		body   string
+		want   string
+	}{
+		"busy":                      {429, "7", "", "not sent 7s"},
+		"busy, and asks nothing":    {429, "", "", "not sent 0s"},
+		"busy for over a day":       {429, "86401", "", "not sent 24h0m0s"},
+		"refused, asks nothing":     {429, "", refusal, "finished 0s"},
+		"refused, in its own words": {429, "7", refusal, "finished 7s"},
+		"down":                      {503, "7", "", "given up 7s"},
+		"broken":                    {500, "", "", "given up 0s"},
+		"no answer":                 {202, "7", "", "given up 7s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				raw, _ := io.ReadAll(r.Body)
+				if !strings.Contains(string(raw), "tools/call") {
+					w.WriteHeader(http.StatusAccepted)
+					return
+				}
+				if c.asks != "" {
+					w.Header().Set("Retry-After", c.asks)
+				}
+				w.WriteHeader(c.status)
+				io.WriteString(w, c.body)
+			}))
+			defer srv.Close()
+			w := newWorld(t)
+			w.opts.URL = srv.URL
+			log := &waits{Log: local{w.rt}}
+			w.log = log
+			w.start().call("1", "charge", `{}`, `{"dev.tgad/idempotencyKey":"k"}`)
+			log.mu.Lock()
+			defer log.mu.Unlock()
+			if got := strings.Join(log.told, ", "); got != c.want {
+				t.Errorf("the log is told %q, want %q", got, c.want)
+			}
+		})
+	}
+}

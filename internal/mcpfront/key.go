@@ -1,0 +1,72 @@
+package mcpfront
+
+import (
+	"cmp"
+	"net/url"
+
+	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// key names a call, by the first rule that gives a name. A derived one is no key: it only
+// says that two calls of one connection that are under way are one. Whether a call is a
+// repeat of an earlier one is the log's to say ([call.Decide]).
+func (q *call) key() (string, error) {
+	if k := q.params.metaValue(MetaKey); k != nil {
+		return q.named(mcpraw.ScalarText(k)), validKey(mcpraw.ScalarText(k), "/_meta/"+tga.EscapeToken(MetaKey))
+	}
+	if k := q.params.proposed; k != nil {
+		return q.named(mcpraw.ScalarText(k)), validKey(mcpraw.ScalarText(k), "/"+proposedKey)
+	}
+	if q.tool.KeyPointer != "" {
+		if k := mcpraw.ScalarText(mcpraw.At(q.args, q.tool.KeyPointer)); k != "" {
+			return q.named(k), nil
+		}
+	}
+	for _, name := range q.conv.s.opts.CallIDs {
+		if id := q.params.metaText(name); id != "" {
+			return q.named(name + "=" + id), nil
+		}
+	}
+	q.derived, q.scope = true, cmp.Or(q.params.metaText(MetaScope), q.conv.s.opts.Scope)
+	if q.conv.shared || !q.conv.s.needsKey(q.params.tool) {
+		// A read call has nothing to do with another one, and clients that share a
+		// conversation have nothing to do with each other here: which calls are identical is
+		// the log's to say. This name only keeps them apart.
+		return "apart " + randomHex(), nil
+	}
+	name, err := ledger.DeriveKey(q.conv.id, q.scope, q.params.tool, q.args, 0)
+	if err == nil {
+		q.conv.s.undisturbed(name)
+	}
+	return name, err
+}
+
+// The longest key that the log takes.
+const maxLedgerKey = 255
+
+// named is a key that the client names, of its key space. It is of that also for a tool server, which
+// knows no namespaces: it would answer one client's call with the result of another's.
+func (q *call) named(k string) string {
+	if space := q.conv.s.opts.KeySpace; space != "" {
+		k = url.QueryEscape(space) + ":" + k // escaped, it has no colon of its own
+	}
+	return fit(k)
+}
+
+// fit returns a key that the log takes: a longer one is its digest.
+func fit(k string) string {
+	if len(k) <= maxLedgerKey {
+		return k
+	}
+	sum := tga.Sum([]byte(k))
+	return "sha256=" + sum.String()
+}
+
+func validKey(k, at string) error {
+	if k == "" {
+		return tga.Errorf(tga.ValidationError, "want a string of 1 to %d characters", maxLedgerKey).At("/params" + at)
+	}
+	return nil
+}

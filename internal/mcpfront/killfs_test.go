@@ -1,0 +1,173 @@
+package mcpfront
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// killFS is the file system under a daemon's store. From when its directory has a file
+// "arm" it counts what is written and synced, and kills before the write that the file
+// names.
+type killFS struct {
+	vfs.FS
+	dir string
+	k   killer
+	n   int // writes since it was armed
+	at  int // 0 = only count
+}
+
+// Names of files in a rig's directory.
+const (
+	armFile    = "arm"    // "n: victims"
+	writesFile = "writes" // how many there were
+)
+
+// arm tells the daemon of a rig to kill before its n-th write from now on; n = 0 counts.
+func (r *rig) arm(n int, victims string) {
+	r.t.Helper()
+	_ = os.Remove(filepath.Join(r.dir, writesFile))
+	path := filepath.Join(r.dir, armFile)
+	err := os.WriteFile(path+".new", []byte(fmt.Sprintf("%d: %s", n, victims)), 0o600)
+	if err == nil {
+		err = os.Rename(path+".new", path) // whole or not at all: the daemon may be reading
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// touch is called before each write. The log's committer writes alone, so the count is in
+// the order of the writes.
+func (f *killFS) touch() {
+	raw, err := os.ReadFile(filepath.Join(f.dir, armFile))
+	if err != nil {
+		return
+	}
+	if _, err := os.Stat(filepath.Join(f.dir, "killed")); err == nil {
+		return
+	}
+	if f.n == 0 {
+		at, victims, _ := strings.Cut(string(raw), ": ")
+		if _, err := fmt.Sscan(at, &f.at); err != nil {
+			panic(err)
+		}
+		f.k = killer{dir: f.dir, point: "write", victims: strings.Split(victims, "+")}
+	}
+	f.n++
+	_ = os.WriteFile(filepath.Join(f.dir, writesFile), []byte(fmt.Sprint(f.n)), 0o600)
+	if f.n == f.at {
+		f.k.at("write")
+	}
+}
+
+func (f *killFS) wrap(name string, file vfs.File, err error) (vfs.File, error) {
+	if err != nil || !strings.Contains(name, "/log/") {
+		return file, err
+	}
+	return &killFile{file, f}, nil
+}
+
+// Unwrap says that this is the system's file system: the store is to lock its directory.
+func (f *killFS) Unwrap() vfs.FS { return nil }
+
+func (f *killFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	file, err := f.FS.Create(name, c)
+	return f.wrap(name, file, err)
+}
+
+func (f *killFS) ReuseForWrite(old, name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	file, err := f.FS.ReuseForWrite(old, name, c)
+	return f.wrap(name, file, err)
+}
+
+func (f *killFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, o ...vfs.OpenOption) (vfs.File, error) {
+	file, err := f.FS.OpenReadWrite(name, c, o...)
+	return f.wrap(name, file, err)
+}
+
+type killFile struct {
+	vfs.File
+	fs *killFS
+}
+
+func (f *killFile) Write(p []byte) (int, error) {
+	f.fs.touch()
+	return f.File.Write(p)
+}
+
+func (f *killFile) WriteAt(p []byte, at int64) (int, error) {
+	f.fs.touch()
+	return f.File.WriteAt(p, at)
+}
+
+func (f *killFile) Sync() error {
+	f.fs.touch()
+	return f.File.Sync()
+}
+
+func (f *killFile) SyncData() error {
+	f.fs.touch()
+	return f.File.SyncData()
+}
+
+func (f *killFile) SyncTo(n int64) (bool, error) {
+	f.fs.touch()
+	return f.File.SyncTo(n)
+}
+
+// TestKillsAtEveryStoreWrite kills each of the processes, and each pair, before each write
+// and each sync that a governed call makes in the store of the daemon: the begin, the
+// effect, and the note that the answer was delivered.
+func TestKillsAtEveryStoreWrite(t *testing.T) {
+	writes := func(r *rig) (n int) {
+		raw, err := os.ReadFile(filepath.Join(r.dir, writesFile))
+		if err == nil {
+			_, err = fmt.Sscan(string(raw), &n)
+		}
+		if err != nil {
+			return 0
+		}
+		return n
+	}
+	// A call that only reads leaves nothing to be written once it is answered.
+	warm := func(r *rig) { r.call("look", `{"warm":1}`) }
+	r := newRig(t, true)
+	warm(r)
+	r.arm(0, "")
+	r.call("charge", `{"n":1}`)
+	least := 3 * 2 // three appends, each written and synced
+	// The last of them comes after the answer.
+	eventually(t, "the writes of one call", func() bool { return writes(r) >= least })
+	all := writes(r)
+	r.drop()
+
+	var total verdict
+	for n := 1; n <= all; n++ {
+		for _, victims := range victimsFor(n) {
+			r := newRig(t, true)
+			warm(r)
+			r.arm(n, victims)
+			args := fmt.Sprintf(`{"n":%d}`, n)
+			answer, tries := r.call("charge", args)
+			eventually(t, fmt.Sprintf("write %d, %s killed", n, victims), func() bool {
+				_, err := os.Stat(filepath.Join(r.dir, "killed"))
+				return err == nil
+			})
+			v := r.judge(args, answer, tries)
+			if v.lost != 0 || v.twice != 0 {
+				t.Errorf("%s killed at write %d of %d: %+v, answer %.300s", victims, n, all, v, answer)
+			}
+			if v.doubts != 0 && !strings.Contains(victims, "shim") && !strings.Contains(victims, "server") {
+				t.Errorf("%s killed at write %d of %d: in doubt although the shim lived: %.300s", victims, n, all, answer)
+			}
+			total.add(v)
+			r.drop()
+		}
+	}
+	t.Logf("kills before each of %d writes and syncs of a call's three appends: %+v", all, total)
+}

@@ -1,0 +1,44 @@
+package mcpfront
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tgad/tgad/internal/mcpfront/frames"
+)
+
+// life is a tool server that only lives.
+type life struct{ over chan struct{} }
+
+func (l life) Write(*frames.Message) error { return nil }
+func (l life) Done() <-chan struct{}       { return l.over }
+func (l life) Why() error                  { return errors.New("it ended") }
+func (l life) Close()                      {}
+
+// TestNothingIsGivenToADeadServer: whoever asks for the tool server between its end and the supervisor's
+// noticing waits for the next one. It was given the dead one, and its request was refused as not sent.
+func TestNothingIsGivenToADeadServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &conv{s: &Shim{opts: Options{StartTimeout: time.Minute}}, changed: make(chan struct{})}
+		first, second := &link{up: life{make(chan struct{})}}, &link{up: life{make(chan struct{})}}
+		c.set(first, nil)
+		if l, err := c.await(t.Context()); l != first || err != nil || c.current() != first {
+			t.Fatalf("%p %v, want the one that lives", l, err)
+		}
+		close(first.up.(life).over)
+		if c.current() != nil {
+			t.Error("the current tool server is a dead one")
+		}
+		go func() {
+			time.Sleep(time.Second)
+			c.set(nil, nil)
+			time.Sleep(time.Second)
+			c.set(second, nil)
+		}()
+		if l, err := c.await(t.Context()); l != second || err != nil {
+			t.Errorf("%p %v, want the next one", l, err)
+		}
+	})
+}

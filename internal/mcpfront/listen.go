@@ -1,0 +1,453 @@
+//go:build unix
+
+package mcpfront
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tgad/tgad/internal/listen"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// front serves streamable HTTP. A client that makes a handshake has a session and a tool
+// server of its own, as it would on stdin and stdout; clients of a revision without a
+// handshake share one. Where Authorization is forwarded a conversation is of one such header:
+// another one is another client, whatever session it names.
+type front struct {
+	s    *Shim // whose settings hold
+	meet meeting
+	life context.Context
+
+	mu       sync.Mutex
+	closed   chan struct{} // closed when the front is to end
+	sessions map[string]*session
+	shared   map[string]*session // a subject's; "" where Authorization is not forwarded
+	next     atomic.Uint64       // of the ids that shared requests get
+	wg       sync.WaitGroup
+}
+
+// session is one client's conversation over HTTP. It is the outlet of its party.
+type session struct {
+	f      *front
+	c      party
+	auth   string // the Authorization header of all of its requests, where it is forwarded
+	shared bool   // several clients: ids are mapped
+	over   chan struct{}
+
+	mu      sync.Mutex
+	waits   map[frames.Key]*exchange // requests whose answer a POST waits for
+	tokens  map[string]*exchange
+	stream  chan []byte // to the open GET; nil = none
+	used    time.Time
+	pending [][]byte // for a GET that comes later
+}
+
+// Limits of the front.
+const (
+	maxSessions    = 256
+	sessionIdle    = 30 * time.Minute
+	maxHeaderBytes = 64 << 10
+	maxPosted      = 64 << 20
+	maxBuffered    = 256 // messages for a stream that nobody has open
+	maxQueued      = 16  // messages for a POST that are not written yet
+	sessionHeader  = "Mcp-Session-Id"
+	// stallWait is how long a client may take nothing of what is written to it. Who shares
+	// a tool server with one that has stopped reading is kept waiting no longer.
+	stallWait = 10 * time.Second
+)
+
+// Listen serves streamable HTTP on an address, "unix:PATH" or host:port, until ctx ends.
+// A browser's page could reach a port of this machine: requests with an Origin that is
+// not this machine are refused. Anybody who can connect can call tools, so an address
+// other than this machine's own is refused.
+func (s *Shim) Listen(ctx context.Context, address string) error {
+	l, err := ListenOn(address)
+	if err != nil {
+		return err
+	}
+	return s.serve(ctx, l)
+}
+
+// ListenOn listens on an address of this machine, "unix:PATH" or host:port. VALIDATION_ERROR: it is none;
+// STATE_LOCK_ACQUIRE_FAILED: somebody listens there; STORE_UNAVAILABLE: it cannot be had.
+func ListenOn(address string) (net.Listener, error) {
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		return listen.Unix(path, 0o600)
+	}
+	host, _, err := net.SplitHostPort(address)
+	if ip := net.ParseIP(host); err != nil || host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return nil, tga.Errorf(tga.ValidationError, "listen on %q: want unix:PATH, or an address of this machine as 127.0.0.1:8080", address)
+	}
+	return listenAt(address)
+}
+
+func listenAt(address string) (net.Listener, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, tga.Errorf(tga.StoreUnavailable, "listen: %w", err)
+	}
+	return l, nil
+}
+
+func newFront(s *Shim, life context.Context) *front {
+	f := &front{s: s, meet: s.meet, life: life, closed: make(chan struct{}), sessions: map[string]*session{}, shared: map[string]*session{}}
+	s.reap = f.reap
+	return f
+}
+
+func (f *front) server() *http.Server { return serverOf(f) }
+
+func serverOf(h http.Handler) *http.Server {
+	return &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxHeaderBytes,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, socketKey{}, c) }}
+}
+
+func (s *Shim) serve(ctx context.Context, l net.Listener) error {
+	return serve(ctx, l, s.log, func(life context.Context) lobby { return newFront(s, life) })
+}
+
+// lobby is what clients over HTTP come into.
+type lobby interface {
+	http.Handler
+	expire(now time.Time)
+	wait() // until its conversations are over
+}
+
+func (f *front) wait() { f.wg.Wait() }
+
+func serve(ctx context.Context, l net.Listener, logger *slog.Logger, made func(life context.Context) lobby) error {
+	life, end := context.WithCancel(ctx)
+	defer end()
+	f := made(life)
+	srv := serverOf(f)
+	srv.ErrorLog = log.New(complaints{logger}, "", 0)
+	failed := make(chan error, 1)
+	go func() { failed <- srv.Serve(l) }()
+	tidy := time.NewTicker(time.Minute)
+	defer tidy.Stop()
+	var err error
+	for err == nil && life.Err() == nil {
+		select {
+		case err = <-failed:
+			err = tga.Errorf(tga.StoreUnavailable, "serve: %w", err)
+		case now := <-tidy.C:
+			f.expire(now)
+		case <-life.Done():
+		}
+	}
+	end()
+	bounded, cancel := context.WithTimeout(context.Background(), noteGrace)
+	defer cancel()
+	if shutErr := srv.Shutdown(bounded); shutErr != nil {
+		err = errors.Join(err, srv.Close())
+	}
+	f.wait()
+	return err
+}
+
+// complaints takes what net/http says. That somebody has no good handshake is anybody's to bring about.
+type complaints struct{ log *slog.Logger }
+
+func (c complaints) Write(line []byte) (int, error) {
+	level := slog.LevelError
+	if bytes.Contains(line, []byte("TLS handshake error")) {
+		level = slog.LevelDebug
+	}
+	c.log.Log(context.Background(), level, strings.TrimSpace(string(line)))
+	return len(line), nil
+}
+
+func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// Of an earlier request on this connection. What cannot have one is no connection.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
+	if o := r.Header.Get("Origin"); o != "" && !localOrigin(o) {
+		http.Error(w, "this origin may not call tools", http.StatusForbidden)
+		return
+	}
+	if f.s.opts.ForwardAuth {
+		if len(r.Header.Values("Authorization")) > 1 {
+			http.Error(w, "Authorization stands there twice", http.StatusBadRequest)
+			return
+		}
+		if place, suffix, ok := metadataOf(r.URL.Path); ok {
+			f.metadata(w, r, place, suffix)
+			return
+		}
+	}
+	switch r.Method {
+	case http.MethodPost:
+		f.post(w, r)
+	case http.MethodGet:
+		f.get(w, r)
+	case http.MethodDelete:
+		if s := f.find(r); s != nil {
+			s.c.end()
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		http.Error(w, "no such session", http.StatusNotFound)
+	default:
+		w.Header().Set("Allow", "GET, POST, DELETE")
+		http.Error(w, "no such method", http.StatusMethodNotAllowed)
+	}
+}
+
+// localOrigin reports whether a page was served by this machine.
+func localOrigin(origin string) bool {
+	_, host, _ := strings.Cut(origin, "://")
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.Trim(host, "[]")
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+func (f *front) find(r *http.Request) *session {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.sessions[r.Header.Get(sessionHeader)]
+	if s == nil || s.auth != f.auth(r) || s.c.over() {
+		return nil // or it was ended: what is left of it is being cleared away
+	}
+	s.touch()
+	return s
+}
+
+func (s *session) touch() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.used = time.Now()
+}
+
+// auth is the Authorization header of a request where it is forwarded, else "".
+func (f *front) auth(r *http.Request) string {
+	if !f.s.opts.ForwardAuth {
+		return ""
+	}
+	return r.Header.Get("Authorization")
+}
+
+// open starts a conversation.
+func (f *front) open(id, auth string) (*session, error) {
+	subject := f.s.users.Of(auth)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if s := f.shared[subject]; id == "" && s != nil {
+		return s, nil // somebody else was first
+	}
+	select {
+	case <-f.closed:
+		return nil, errors.New("this identity is known no more")
+	default:
+	}
+	if f.life.Err() != nil || len(f.sessions)+len(f.shared) >= maxSessions {
+		return nil, errors.New("too many sessions are open")
+	}
+	s := &session{
+		f: f, auth: auth, shared: id == "", over: make(chan struct{}), used: time.Now(),
+		waits: map[frames.Key]*exchange{}, tokens: map[string]*exchange{},
+	}
+	c, err := f.meet(s, whose{shared: s.shared, auth: auth, subject: subject})
+	if err != nil {
+		return nil, err
+	}
+	s.c = c
+	if id == "" {
+		f.shared[subject] = s
+	} else {
+		f.sessions[id] = s
+	}
+	f.wg.Go(func() {
+		stop := context.AfterFunc(f.life, s.c.end)
+		err := s.c.run()
+		if err != nil {
+			f.s.log.Warn("a session ended", "error", err)
+		}
+		stop()
+		s.c.end()
+		s.c.release()
+		close(s.over)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.sessions, id)
+		if f.shared[subject] == s {
+			delete(f.shared, subject)
+		}
+	})
+	return s, nil
+}
+
+// expire ends the sessions that nobody has used for long.
+func (f *front) expire(now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.all() {
+		if s.shared && !f.s.opts.ForwardAuth {
+			continue // it is everybody's; one of a token is of no use when that has changed
+		}
+		s.mu.Lock()
+		idle := len(s.waits) == 0 && s.stream == nil && now.Sub(s.used) > sessionIdle
+		s.mu.Unlock()
+		if idle {
+			s.c.end()
+		}
+	}
+}
+
+// all are the conversations that are open. The front's lock is held.
+func (f *front) all() []*session {
+	return slices.AppendSeq(slices.Collect(maps.Values(f.sessions)), maps.Values(f.shared))
+}
+
+// sessionOf finds or opens the conversation of a message. A revision without a handshake has
+// no sessions: whatever its client says of one is not for it.
+func (f *front) sessionOf(w http.ResponseWriter, r *http.Request, m *frames.Frame, modern bool) *session {
+	if r.Header.Get(sessionHeader) != "" && !modern {
+		s := f.find(r)
+		if s == nil {
+			http.Error(w, "no such session", http.StatusNotFound)
+		}
+		return s
+	}
+	id := ""
+	if m.Method == "initialize" {
+		id = randomHex()
+		w.Header().Set(sessionHeader, id)
+	}
+	auth := f.auth(r)
+	f.mu.Lock()
+	s := f.shared[f.s.users.Of(auth)]
+	f.mu.Unlock()
+	if s != nil && id == "" {
+		s.touch()
+		return s
+	}
+	s, err := f.open(id, auth)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return nil
+	}
+	return s
+}
+
+func (f *front) post(w http.ResponseWriter, r *http.Request) {
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxPosted))
+	if err != nil {
+		http.Error(w, "the message is too long, or was cut", http.StatusRequestEntityTooLarge)
+		return
+	}
+	// One line, as the tool server reads it. Inside strings JSON has no line ends.
+	for i, c := range raw {
+		if c == '\n' || c == '\r' {
+			raw[i] = ' '
+		}
+	}
+	m := frames.NewFrame(raw)
+	modern := isModern(r.Header, m)
+	if modern {
+		if no := refused(r.Header, m); no != nil {
+			no.answer(w, m.RawID)
+			return
+		}
+	}
+	s := f.sessionOf(w, r, m, modern)
+	switch {
+	case s == nil:
+	case m.Bad != "":
+		id := m.RawID
+		if id == nil {
+			id = []byte("null")
+		}
+		unfit(m, http.StatusOK).answer(w, id)
+	case m.Batch && s.shared:
+		// Whose the answers are could not be told: several clients use the same ids.
+		malformed(mcpraw.CodeInvalidRequest, "an array of messages needs a session: begin with initialize").answer(w, []byte("null"))
+	case !wantsAnswer(m):
+		e := s.cancelled(m)
+		s.c.fromClient(m, nil)
+		if e != nil {
+			e.cancelled.set() // after the conversation heard of it
+		}
+		w.WriteHeader(http.StatusAccepted)
+	default:
+		if modern {
+			if no := s.c.refusedParams(r.Context(), r.Header, m); no != nil {
+				no.answer(w, m.RawID)
+				return
+			}
+		}
+		s.exchange(w, r, m, modern)
+	}
+}
+
+// get is the stream of what the tool server says of its own accord.
+func (f *front) get(w http.ResponseWriter, r *http.Request) {
+	s := f.find(r)
+	if s == nil && r.Header.Get(sessionHeader) != "" {
+		http.Error(w, "no such session", http.StatusNotFound)
+		return
+	}
+	if s == nil {
+		http.Error(w, "there is no stream without a session", http.StatusMethodNotAllowed)
+		return
+	}
+	s.mu.Lock()
+	if s.stream != nil {
+		s.mu.Unlock()
+		http.Error(w, "a stream is open", http.StatusConflict)
+		return
+	}
+	stream := make(chan []byte, maxBuffered)
+	for _, raw := range s.pending {
+		stream <- raw
+	}
+	s.stream, s.pending = stream, nil
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.stream = nil
+		var unread [][]byte // is the next stream's, before what came later
+		for len(stream) > 0 {
+			unread = append(unread, <-stream)
+		}
+		s.pending = append(unread, s.pending...)
+		s.pending = s.pending[:min(len(s.pending), maxBuffered)]
+	}()
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusOK)
+	if flush(w) != nil {
+		return
+	}
+	for {
+		select {
+		case raw := <-stream:
+			if s.f.writeEvent(w, nil, raw) != nil {
+				return
+			}
+		case <-r.Context().Done():
+			return
+		case <-s.over:
+			return
+		case <-f.closed:
+			return
+		}
+	}
+}

@@ -1,0 +1,294 @@
+package mcpfront
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// stage is what an attempt does next. What is done depends on the stage alone, and moves says
+// where it leads: an attempt that begins a call and one that takes a call up run the same loop.
+type stage uint8
+
+const (
+	starting  stage = iota + 1 // find the trace, and give the log the vote that the message brings
+	asking                     // ask the log for a permit
+	resuming                   // look for an unfinished call that this message goes on with
+	posing                     // ask the person at the client whether the call runs again
+	serving                    // serve what is recorded
+	telling                    // tell why the call does not run
+	approving                  // wait for people
+	queueing                   // wait for another executor of the same call
+	sending                    // make the send that the permit allows
+	over                       // the attempt has its outcome
+	stages
+)
+
+// result is what has come of a stage.
+type result uint8
+
+const (
+	ended    result = iota // there is an outcome
+	again                  // the log is to be asked
+	isOut                  // an attempt of the call is out that is not this one's
+	mayAsk                 // the client's person may say that the call runs again
+	isServed               // this and those below are what the log says: runtime.BeginServe, …
+	isDenied
+	isStale
+	isConflict
+	isInDoubt
+	needsPeople
+	mustWait
+	maySend
+	results
+)
+
+// moves are the stages that follow, by what has come of a stage; zero is a move that does not
+// exist. Only sending writes to the tool server, and only what the log says leads there.
+var moves = [stages][results]stage{
+	starting: {ended: over, again: asking},
+	asking: {ended: over, isOut: resuming, mayAsk: posing, isServed: serving, isDenied: serving, isStale: telling, isConflict: telling,
+		isInDoubt: telling, needsPeople: approving, mustWait: queueing, maySend: sending},
+	resuming: {ended: over, mayAsk: posing, isServed: serving, isDenied: serving, isStale: telling, isConflict: telling,
+		isInDoubt: telling, needsPeople: approving, mustWait: queueing, maySend: sending},
+	posing: {ended: over, again: asking, isServed: serving, isDenied: serving, isStale: telling, isConflict: telling,
+		isInDoubt: telling, needsPeople: approving, mustWait: queueing, maySend: sending},
+	serving:   {ended: over, again: asking},
+	telling:   {ended: over},
+	approving: {ended: over, again: asking},
+	queueing:  {ended: over, again: asking},
+	sending:   {ended: over, again: asking},
+}
+
+// deeds are what is done in the stages.
+var deeds = [stages]func(*loop, context.Context) result{
+	starting: (*loop).open, asking: (*loop).inquire, resuming: (*loop).resume, posing: (*loop).pose, serving: (*loop).serveOr,
+	telling: (*loop).tell, approving: (*loop).approve, queueing: (*loop).queue, sending: (*loop).dispatch,
+}
+
+// loop is what an attempt has in hand on its way. Only the goroutine of the attempt sees it.
+type loop struct {
+	*attempt
+	beginID string
+	said    runtime.Begun // by the log, the last time that it was asked
+	sends   int           // whose fate is not known
+	doubt   string        // why the newest of them has no answer
+	rest    waitPause
+}
+
+// maxSends bounds the licensed re-sends of one attempt: a tool server that dies of every
+// call is not fed for ever.
+const maxSends = 3
+
+// work asks the log until the attempt has an outcome, and sends where the log permits it.
+func (a *attempt) work(ctx context.Context) {
+	ctx, end := a.traced(ctx)
+	defer end()
+	l := &loop{attempt: a, beginID: randomHex()}
+	walk(func(at stage) result { return deeds[at](l, ctx) })
+}
+
+// walk goes through the stages until the attempt is over.
+func walk(do func(stage) result) {
+	for at := starting; at != over; {
+		came := do(at)
+		next := moves[at][came]
+		if next == 0 {
+			panic(fmt.Sprintf("mcpfront: stage %d has no move for result %d", at, came))
+		}
+		at = next
+	}
+}
+
+// open finds the trace of the call.
+func (l *loop) open(ctx context.Context) result {
+	a := l.attempt
+	if err := a.ask(ctx, a.s.shelf.load); err != nil {
+		a.refused(err)
+		return ended
+	}
+	switch {
+	case !a.q.trace.IsZero():
+		a.setTrace(a.q.trace)
+	case a.q.derived && !a.q.voteOn.IsZero():
+		a.setTrace(a.q.voteOn) // the call that the person was asked about
+	case a.q.derived:
+		a.setTrace(newID()) // the log remembers
+	default:
+		a.setTrace(a.remembered())
+	}
+	if a.q.voteOn == a.trace() {
+		a.cast(ctx, a.q.voteOn, a.q.vote)
+	}
+	a.conn.Again = a.q.again
+	return again
+}
+
+// inquire asks the log what is to become of the call.
+func (l *loop) inquire(ctx context.Context) result {
+	b, err := l.begin(ctx, l.beginID)
+	switch {
+	case l.keyless && errors.Is(err, tga.IdempotencyKeyRequired):
+		l.s.setNeedsKey(l.q.params.tool)
+		l.out.again = true
+		return ended
+	case err != nil:
+		l.unsent(func() { l.refused(err) })
+		return ended
+	}
+	l.said = b
+	l.setTrace(b.Result.TraceID)
+	l.learn(b)
+	if b.Standing == runtime.BeginSend || b.Standing == runtime.BeginWait {
+		l.name(b)
+	}
+	switch {
+	case standings[b.Standing] == ended: // of a log that is newer: nothing is sent on a word that is not known
+		l.unsent(func() {
+			l.refused(tga.Errorf(tga.ValidationError, "the log answers %q, which this version does not know", b.Standing))
+		})
+		return ended
+	case (b.Standing == runtime.BeginWait || b.Standing == runtime.BeginInDoubt || b.Attempt > 1) && l.sends == 0:
+		return isOut
+	}
+	return l.askOr()
+}
+
+// askOr is what the log's answer means where no unfinished call goes on.
+func (l *loop) askOr() result {
+	if l.said.Ask {
+		return mayAsk
+	}
+	return standings[l.said.Standing]
+}
+
+// standings are what the log's answers lead to.
+var standings = map[runtime.Standing]result{
+	runtime.BeginServe: isServed, runtime.BeginDenied: isDenied, runtime.BeginStale: isStale, runtime.BeginConflict: isConflict,
+	runtime.BeginInDoubt: isInDoubt, runtime.BeginNeedsApproval: needsPeople, runtime.BeginWait: mustWait, runtime.BeginSend: maySend,
+}
+
+// resume goes on with an unfinished call.
+func (l *loop) resume(ctx context.Context) result {
+	if l.goOn(ctx, l.said) {
+		return ended
+	}
+	return l.askOr()
+}
+
+// pose asks the person at the client whether the call runs again.
+func (l *loop) pose(ctx context.Context) result {
+	if l.sends > 0 {
+		l.said.Since = 0 // this very attempt has sent it
+	}
+	yes, later := l.runAgain(ctx, l.said)
+	switch {
+	case later:
+		return ended
+	case !yes:
+		return standings[l.said.Standing]
+	}
+	l.conn.Again, l.sends, l.doubt, l.beginID = l.said.Result.TraceID, 0, "", randomHex()
+	l.setTrace(newID())
+	return again
+}
+
+// serveOr serves what is recorded, or makes a new attempt of what is recorded as not run.
+func (l *loop) serveOr(context.Context) result {
+	if l.startsAnew(l.said.Result) {
+		l.beginID = randomHex()
+		return again
+	}
+	l.serve(l.said.Result)
+	return ended
+}
+
+// tell is the end of a call that does not run, and that has no effect to serve.
+func (l *loop) tell(context.Context) result {
+	switch b := l.said; b.Standing {
+	case runtime.BeginStale:
+		l.stale(b)
+	case runtime.BeginConflict:
+		l.out = outcome{code: tga.IdempotencyKeyConflict, trace: b.Result.TraceID, rpc: mcpraw.CodeInvalidParams,
+			words: "the key of this call belongs to another call: " + b.Cause.Error()}
+	default:
+		l.inDoubt(cmp.Or(l.doubt, b.Cause.Error()))
+	}
+	return ended
+}
+
+// approve waits for people, and ends the attempt when nobody waits for it any more.
+func (l *loop) approve(ctx context.Context) result {
+	a := l.attempt
+	if !a.q.derived {
+		a.remember(l.said.Result.TraceID)
+	}
+	a.wantPeople(l.said)
+	a.name(l.said)
+	switch {
+	case a.q.noSend:
+		l.unsent(func() {
+			a.gone(tga.EscalationRequired, "The call was cancelled while it waited for an approval. It was not sent.")
+		})
+	case !a.pause(ctx, l.rest.next()):
+		l.unsent(func() { a.gone(tga.EscalationRequired, a.approvalWords()) })
+	case a.unheard.Load() != nil:
+		why := *a.unheard.Load()
+		l.unsent(func() {
+			a.gone(tga.EscalationRequired, "The answer of the person at the client does not count: "+why+". "+a.approvalWords())
+		})
+	default:
+		return again
+	}
+	return ended
+}
+
+// unsent ends a call that is not sent, in the words of end. One that an earlier send of this
+// attempt may have run is in doubt instead: nobody may be told that nothing has happened.
+func (l *loop) unsent(end func()) {
+	if l.doubt != "" {
+		end = func() { l.inDoubt(l.doubt) }
+	}
+	end()
+}
+
+// queue waits for another executor.
+func (l *loop) queue(ctx context.Context) result {
+	l.say("waiting for another executor of the same call")
+	if !l.pause(ctx, l.rest.next()) {
+		l.gone(tga.IdempotencyKeyInFlight, "The same call is under way elsewhere. Repeat it later to get its answer; it will not run twice.")
+		return ended
+	}
+	return again
+}
+
+// dispatch makes the one send that the permit allows.
+func (l *loop) dispatch(ctx context.Context) result {
+	b := l.said
+	if l.q.noSend {
+		l.notSent(ctx, b, errors.New("it was cancelled"))
+		if b.Attempt > 1 {
+			l.inDoubt("it was cancelled after it was sent")
+		}
+		return ended
+	}
+	l.say("waiting for the tool server")
+	done, doubt := l.send(ctx, b)
+	if done {
+		return ended
+	}
+	l.giveUp(ctx, b, doubt)
+	if l.sends++; doubt != "" && l.sends >= maxSends {
+		l.inDoubt(doubt)
+		return ended
+	}
+	// From here on this attempt's permit stands for a send whose fate is not known. Another
+	// may be had under another name, where the licence allows it.
+	l.doubt, l.beginID, l.rest = doubt, randomHex(), waitPause{}
+	return again
+}

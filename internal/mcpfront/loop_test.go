@@ -1,0 +1,191 @@
+package mcpfront
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
+)
+
+// machine is the machine of an attempt once more, written by hand: a row for each stage, a column
+// for each result. A dash is a move that does not exist.
+const machine = `
+           ended again  isOut    mayAsk isServed isDenied isStale isConflict isInDoubt needsPeople mustWait maySend
+starting   over  asking -        -      -        -        -       -          -         -           -        -
+asking     over  -      resuming posing serving  serving  telling telling    telling   approving   queueing sending
+resuming   over  -      -        posing serving  serving  telling telling    telling   approving   queueing sending
+posing     over  asking -        -      serving  serving  telling telling    telling   approving   queueing sending
+serving    over  asking -        -      -        -        -       -          -         -           -        -
+telling    over  -      -        -      -        -        -       -          -         -           -        -
+approving  over  asking -        -      -        -        -       -          -         -           -        -
+queueing   over  asking -        -      -        -        -       -          -         -           -        -
+sending    over  asking -        -      -        -        -       -          -         -           -        -
+`
+
+// TestEveryMoveOfAnAttempt walks to every stage and from there by every result.
+func TestEveryMoveOfAnAttempt(t *testing.T) {
+	ways := map[stage][]result{ // the shortest way to each stage
+		starting: {}, asking: {again}, resuming: {again, isOut}, posing: {again, mayAsk}, serving: {again, isServed},
+		telling: {again, isStale}, approving: {again, needsPeople}, queueing: {again, mustWait}, sending: {again, maySend},
+	}
+	named := map[string]stage{"-": 0, "over": over}
+	rows := strings.Split(strings.TrimSpace(machine), "\n")
+	for i, row := range rows[1:] {
+		named[strings.Fields(row)[0]] = starting + stage(i)
+	}
+	if len(rows)-1 != int(over-starting) || len(ways) != len(rows)-1 {
+		t.Fatalf("%d rows and %d ways for %d stages", len(rows)-1, len(ways), over-starting)
+	}
+	for i, row := range rows[1:] {
+		cells := strings.Fields(row)[1:]
+		if len(cells) != int(results) {
+			t.Fatalf("%s has %d cells, want %d", strings.Fields(row)[0], len(cells), results)
+		}
+		for came, want := range cells {
+			from, next := starting+stage(i), stage(0)
+			script := append(append([]result{}, ways[from]...), result(came))
+			func() {
+				defer func() { _ = recover() }() // a move that does not exist
+				n := 0
+				walk(func(at stage) result {
+					if n < len(script) {
+						n++
+						if n == len(script) && at != from {
+							t.Fatalf("the way to stage %d ends at %d", from, at)
+						}
+						return script[n-1]
+					}
+					next = at
+					panic("there")
+				})
+				next = over
+			}()
+			if next != named[want] {
+				t.Errorf("from stage %d result %d leads to %d, want %s", from, came, next, want)
+			}
+		}
+		if deeds[starting+stage(i)] == nil {
+			t.Errorf("nothing is done in stage %d", starting+stage(i))
+		}
+	}
+}
+
+// script is a log that says one thing after the other, and the last one for ever.
+type script struct {
+	says   []runtime.Standing
+	begins int
+	ids    map[string]int // how often each begin id was used
+}
+
+func (s *script) Begin(_ context.Context, r runtime.BeginRequest) (runtime.Begun, error) {
+	say := s.says[min(s.begins, len(s.says)-1)]
+	s.begins++
+	s.ids[r.BeginID]++
+	return runtime.Begun{
+		Standing: say, Cause: errors.New("because"), Attempt: 1, Result: runtime.Result{TraceID: r.Request.TraceID, State: map[bool]tga.State{true: tga.Denied}[say == runtime.BeginDenied], Value: []byte(`{}`)},
+	}, nil
+}
+
+func (*script) Finish(context.Context, tga.ID, runtime.Permit, runtime.Finished) (runtime.Result, error) {
+	return runtime.Result{}, errors.New("nothing was answered")
+}
+
+func (*script) NotSent(context.Context, tga.ID, runtime.Permit, string, time.Duration) (runtime.Result, error) {
+	return runtime.Result{}, nil
+}
+func (*script) GiveUp(context.Context, tga.ID, runtime.Permit, string, time.Duration) error {
+	return nil
+}
+func (*script) Delivered(context.Context, tga.ID) error { return nil }
+func (*script) Decide(context.Context, tga.ID, wire.DecideRequest) (runtime.Result, error) {
+	return runtime.Result{}, nil
+}
+func (*script) Keep(_ context.Context, r runtime.KeepRequest) (runtime.Kept, bool, error) {
+	return runtime.Kept{Name: r.Name, Value: r.Value}, true, nil
+}
+func (*script) Kept(context.Context, string, string) iter.Seq2[runtime.Kept, error] {
+	return func(func(runtime.Kept, error) bool) {}
+}
+
+// mute is a tool server that takes each message and is gone then; the next one is like it.
+type mute struct {
+	conv   *conv
+	gone   chan struct{}
+	writes *int
+}
+
+func (m *mute) Write(*frames.Message) error {
+	*m.writes++
+	close(m.gone)
+	m.conv.set(&link{up: &mute{m.conv, make(chan struct{}), m.writes}}, nil)
+	return nil
+}
+func (m *mute) Done() <-chan struct{} { return m.gone }
+func (m *mute) Why() error            { return errors.New("it died") }
+func (m *mute) Close()                {}
+
+// TestTheLogDecidesWhatAnAttemptDoes: of all that the log can say only one thing sends, whether
+// or not the attempt has sent before, and an attempt does not send for ever.
+func TestTheLogDecidesWhatAnAttemptDoes(t *testing.T) {
+	const served = runtime.BeginServe
+	for _, c := range []struct {
+		says          []runtime.Standing
+		begins, sends int
+		code          tga.Code // "" = it has an effect to serve
+	}{
+		{[]runtime.Standing{served}, 1, 0, ""},
+		{[]runtime.Standing{runtime.BeginDenied}, 1, 0, tga.PolicyViolation},
+		{[]runtime.Standing{runtime.BeginStale}, 1, 0, tga.IdempotencyKeyInFlight},
+		{[]runtime.Standing{runtime.BeginConflict}, 1, 0, tga.IdempotencyKeyConflict},
+		{[]runtime.Standing{runtime.BeginInDoubt}, 1, 0, tga.EffectInDoubt},
+		{[]runtime.Standing{runtime.BeginNeedsApproval, served}, 2, 0, ""},
+		{[]runtime.Standing{runtime.BeginWait, served}, 2, 0, ""},
+		{[]runtime.Standing{runtime.BeginSend, served}, 2, 1, ""},
+		{[]runtime.Standing{"of a newer version"}, 1, 0, tga.ValidationError},
+		{[]runtime.Standing{runtime.BeginSend, runtime.BeginDenied}, 2, 1, tga.PolicyViolation},
+		{[]runtime.Standing{runtime.BeginSend, runtime.BeginInDoubt}, 2, 1, tga.EffectInDoubt},
+		{[]runtime.Standing{runtime.BeginSend, runtime.BeginWait, runtime.BeginSend, served}, 4, 2, ""},
+		{[]runtime.Standing{runtime.BeginSend, "of a newer version"}, 2, 1, tga.EffectInDoubt}, // the send has no answer
+		{[]runtime.Standing{runtime.BeginSend}, maxSends, maxSends, tga.EffectInDoubt},
+	} {
+		t.Run(fmt.Sprint(c.says), func(t *testing.T) {
+			log := &script{says: c.says, ids: map[string]int{}}
+			s, err := New(Options{Server: "fake", Command: []string{"none"}, Log: log, State: t.TempDir()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			conv, writes := s.newConv(discard{}), 0
+			conv.set(&link{up: &mute{conv, make(chan struct{}), &writes}}, nil)
+			f := frames.NewFrame([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{}}}`))
+			p, err := parseCall(f.Head[f.Params.From:f.Params.To])
+			if err != nil {
+				t.Fatal(err)
+			}
+			q, err := conv.newCall(f, p, Tool{}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, err := s.newAttempt(q, "key")
+			if err != nil {
+				t.Fatal(err)
+			}
+			a.work(t.Context())
+			if log.begins != c.begins || writes != c.sends || a.out.code != c.code {
+				t.Errorf("%d begins, %d sends, code %q; want %d, %d, %q", log.begins, writes, a.out.code, c.begins, c.sends, c.code)
+			}
+			// A permit is of one send: after it another begin has another name.
+			if len(log.ids) < c.sends {
+				t.Errorf("%d sends under %d begin ids", c.sends, len(log.ids))
+			}
+		})
+	}
+}

@@ -1,0 +1,98 @@
+//go:build unix
+
+package mcpfront
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/tgad/tgad/internal/mcpraw"
+)
+
+// A client that is answered 401 looks for documents that say where to get a token (MCP,
+// authorization: RFC 9728, RFC 8414 and OpenID Connect discovery). It asks the endpoint that
+// it knows, which is the shim. These documents, and nothing else below /.well-known, are
+// fetched from the tool server and passed on as they are, without any credentials. What they
+// say is the tool server's: its own URL as the resource, for that is whom a token is for.
+
+var metadataPlaces = []string{
+	"/.well-known/oauth-protected-resource",
+	"/.well-known/oauth-authorization-server",
+	"/.well-known/openid-configuration",
+}
+
+// Limits of a metadata document.
+const (
+	maxMetadata  = 1 << 20
+	metadataWait = 10 * time.Second
+)
+
+// metadataOf tells which document a path names. The suffix is the path of the resource or
+// issuer that it is about, "" for the host's own.
+func metadataOf(path string) (place, suffix string, ok bool) {
+	for _, place := range metadataPlaces {
+		if suffix, ok := strings.CutPrefix(path, place); ok && (suffix == "" || suffix[0] == '/') {
+			return place, strings.TrimSuffix(suffix, "/"), true
+		}
+	}
+	return "", "", false
+}
+
+// metadataURL is where the tool server has a document. The shim's path stands for the tool
+// server's.
+func metadataURL(endpoint, place, suffix string) (string, error) {
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return "", err
+	}
+	at := url.URL{Scheme: u.Scheme, Host: u.Host, Path: place}
+	if suffix != "" {
+		at.Path += strings.TrimSuffix(u.Path, "/")
+	}
+	return at.String(), nil
+}
+
+// metadata passes a document on.
+func (f *front) metadata(w http.ResponseWriter, r *http.Request, place, suffix string) {
+	if r.Method != http.MethodGet {
+		w.Header().Set("Allow", "GET")
+		http.Error(w, "no such method", http.StatusMethodNotAllowed)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), metadataWait)
+	defer cancel()
+	where, err := metadataURL(f.s.opts.URL, place, suffix)
+	var req *http.Request
+	if err == nil {
+		req, err = http.NewRequestWithContext(ctx, http.MethodGet, where, nil)
+	}
+	var resp *http.Response
+	if err == nil {
+		req.Header.Set("Accept", "application/json")
+		rt := mcpraw.NewTransport()
+		defer rt.CloseIdleConnections()
+		resp, err = rt.RoundTrip(req)
+	}
+	if err != nil {
+		f.s.log.Info("a document about authorization cannot be had from the tool server", "error", err)
+		http.Error(w, "the tool server cannot be asked", http.StatusBadGateway)
+		return
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxMetadata+1))
+	if err != nil || len(raw) > maxMetadata {
+		http.Error(w, "the tool server's document is too long, or was cut", http.StatusBadGateway)
+		return
+	}
+	for _, name := range []string{"Content-Type", "Cache-Control"} {
+		if v := resp.Header.Get(name); v != "" {
+			w.Header().Set(name, v)
+		}
+	}
+	w.WriteHeader(resp.StatusCode)
+	_, _ = w.Write(raw) // a client that is gone wants it no more
+}

@@ -1,0 +1,321 @@
+package mcpfront
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/ledger"
+)
+
+// modernMeta is what each request of revision 2026-07-28 says of its sender.
+const modernMeta = `{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
+
+// strict is an endpoint of revision 2026-07-28 that refuses what is not of it, as the
+// revision says: headers that are not those of the body, requests without their _meta.
+type strict struct {
+	*httptest.Server
+	t *testing.T
+
+	mu     sync.Mutex
+	tools  string // a list's member tools
+	want   string // a header that each call must have: "Name: value", or ""
+	asked  []string
+	seen   []http.Header // of calls
+	ended  []string      // methods of requests whose client closed the stream
+	handle map[string]func(e *exchanged)
+}
+
+// exchanged is a request that a strict endpoint has let in.
+type exchanged struct {
+	w    http.ResponseWriter
+	r    *http.Request
+	id   []byte
+	body []byte
+	n    int // requests of this method so far
+}
+
+func (e *exchanged) result(members string) {
+	fmt.Fprintf(e.w, `{"jsonrpc":"2.0","id":%s,"result":{%s}}`, e.id, members)
+}
+
+func (e *exchanged) event(line string) {
+	e.w.Header().Set("Content-Type", "text/event-stream")
+	fmt.Fprintf(e.w, "data: %s\n\n", line)
+	_ = http.NewResponseController(e.w).Flush()
+}
+
+func newStrict(t *testing.T) *strict {
+	s := &strict{t: t, tools: `[]`, handle: map[string]func(*exchanged){}}
+	s.handle["server/discover"] = func(e *exchanged) {
+		e.result(`"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{"listChanged":true}}`)
+	}
+	s.handle["tools/list"] = func(e *exchanged) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		e.result(`"resultType":"complete","ttlMs":0,"cacheScope":"public","tools":` + s.tools)
+	}
+	s.handle["tools/call"] = func(e *exchanged) {
+		e.result(`"resultType":"complete","content":[{"type":"text","text":"ok"}]`)
+	}
+	s.Server = httptest.NewServer(s)
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *strict) change(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
+func (s *strict) count(method string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.asked {
+		if m == method {
+			n++
+		}
+	}
+	return n
+}
+
+func decoded(v string) string {
+	if from, ok := strings.CutPrefix(v, "=?base64?"); ok {
+		b, err := base64.StdEncoding.DecodeString(strings.TrimSuffix(from, "?="))
+		if err != nil {
+			return err.Error()
+		}
+		return string(b)
+	}
+	return v
+}
+
+func (s *strict) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		s.t.Error(err)
+	}
+	at := func(pointer string) string { return mcpraw.ScalarText(mcpraw.At(body, pointer)) }
+	e := &exchanged{w: w, r: r, id: mcpraw.At(body, "/id"), body: body}
+	w.Header().Set("Content-Type", "application/json")
+	refuse := func(status, code int, words string) {
+		w.WriteHeader(status)
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%q}}`, cmp.Or(string(e.id), "null"), code, words)
+	}
+	method := at("/method")
+	s.mu.Lock()
+	s.asked = append(s.asked, method)
+	e.n = 0
+	for _, m := range s.asked {
+		if m == method {
+			e.n++
+		}
+	}
+	want, handle := s.want, s.handle[method]
+	if method == "tools/call" {
+		s.seen = append(s.seen, r.Header.Clone())
+	}
+	s.mu.Unlock()
+	version := at("/params/_meta/io.modelcontextprotocol~1protocolVersion")
+	header, value, _ := strings.Cut(want, ": ")
+	switch {
+	case r.Method != http.MethodPost:
+		w.WriteHeader(http.StatusMethodNotAllowed)
+	case version == "" || mcpraw.At(body, "/params/_meta/io.modelcontextprotocol~1clientCapabilities") == nil:
+		refuse(400, -32602, "the request does not say what it is of")
+	case r.Header.Get("Mcp-Protocol-Version") != version || r.Header.Get("Mcp-Method") != method:
+		refuse(400, -32020, "the standard headers are not those of the body")
+	case decoded(r.Header.Get("Mcp-Name")) != mcpraw.NameOf(method, mcpraw.At(body, "/params")):
+		refuse(400, -32020, "the header Mcp-Name is not the name of the body")
+	case method == "tools/call" && want != "" && r.Header.Get(header) != value:
+		refuse(400, -32020, "want "+want)
+	case handle == nil:
+		refuse(404, -32601, "no such method")
+	default:
+		handle(e)
+		if r.Context().Err() != nil {
+			s.change(func() { s.ended = append(s.ended, method) })
+		}
+	}
+}
+
+// at makes a shim of a tool server at a URL.
+func (w *world) at(url string) *shim {
+	w.opts.URL, w.opts.Command = url, nil
+	return w.start()
+}
+
+func marked(name, header string) string {
+	return `{"name":"` + name + `","inputSchema":{"type":"object","properties":{"x":{"type":"string","x-mcp-header":"` + header + `"}}}}`
+}
+
+// TestHeadersOfTheOfficialServer: that one refuses a call whose headers are not those of
+// its arguments; the client behind the shim is on stdin and stdout and knows of none.
+func TestHeadersOfTheOfficialServer(t *testing.T) {
+	server := mcp.NewServer(&mcp.Implementation{Name: "sdk", Version: "1"}, nil)
+	schema := json.RawMessage(`{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"},"key":{"type":"string","x-mcp-header":"Key"},` +
+		`"at":{"type":"object","properties":{"shard":{"type":"integer","x-mcp-header":"Shard"}}}}}`)
+	for _, name := range []string{"charge", "free"} {
+		server.AddTool(&mcp.Tool{Name: name, InputSchema: schema}, func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			h := r.Extra.Header
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: fmt.Sprint(h.Values("Mcp-Param-Region"), h.Values("Mcp-Param-Shard"), h.Values("Mcp-Param-Key"))}}}, nil
+		})
+	}
+	server.AddPrompt(&mcp.Prompt{Name: "hello"}, func(context.Context, *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
+		return &mcp.GetPromptResult{Description: "said"}, nil
+	})
+	srv := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{Stateless: true}))
+	t.Cleanup(srv.Close)
+	w := newWorld(t)
+	w.opts.Tools = func(tool string) Tool {
+		return Tool{Ungoverned: tool == "free", KeyArgument: "/key", Block: tool == "charge"}
+	}
+	h := w.at(srv.URL)
+	for i, c := range []struct{ tool, args, want string }{
+		{"free", `{"region":"us-west1","at":{"shard":42.0}}`, "[us-west1] [42] []"},
+		{"charge", `{"region":" é","at":{"shard":-7}}`, "[=?base64?IMOp?=] [-7] [k1]"},
+		{"charge", `{"region":null,"key":"mine"}`, "[] [] [mine]"},
+	} {
+		meta := strings.Replace(modernMeta, "{", fmt.Sprintf(`{"dev.tgad/idempotencyKey":"k%d",`, i), 1)
+		got := h.call(fmt.Sprint(i), c.tool, c.args, meta)
+		has(t, got, c.want, `"result"`)
+	}
+	for i, args := range []string{`{"region":["a"]}`, `{"at":{"shard":1e30}}`} {
+		has(t, h.call(fmt.Sprint(10+i), "charge", args, modernMeta), `"code":-32602`, "/params/arguments/", "Mcp-Param-")
+		has(t, h.call(fmt.Sprint(20+i), "free", args, modernMeta), `"code":-32602`, "Mcp-Param-")
+	}
+	has(t, h.ask("30", "prompts/get", `{"name":"hello","_meta":`+modernMeta+`}`), "said")
+	has(t, h.ask("31", "tools/list", `{"_meta":`+modernMeta+`}`), `"x-mcp-header":"Region"`)
+}
+
+// TestHeadersThatHaveChanged: the permit of a call that was refused for its headers goes
+// back, and the call is sent again with those that the tool server says now, once.
+func TestHeadersThatHaveChanged(t *testing.T) {
+	srv := newStrict(t)
+	srv.tools, srv.want = "["+marked("charge", "Old")+"]", "Mcp-Param-Old: v"
+	w := newWorld(t)
+	h := w.at(srv.URL)
+	call := func(id string) string {
+		return h.call(id, "charge", `{"x":"v"}`, strings.Replace(modernMeta, "{", `{"dev.tgad/idempotencyKey":"k`+id+`",`, 1))
+	}
+	has(t, call("1"), `"ok"`)
+	srv.change(func() { srv.tools, srv.want = "["+marked("charge", "New")+"]", "Mcp-Param-New: v" })
+	has(t, call("2"), `"ok"`)
+	if r := w.record("charge", "k2"); r.Class != ledger.ClassCommitted || r.Attempts.Count != 1 || r.Attempts.Unsent != 0 {
+		t.Errorf("record %+v", r)
+	}
+	if calls, lists := srv.count("tools/call"), srv.count("tools/list"); calls != 3 || lists != 2 {
+		t.Errorf("%d calls, %d lists", calls, lists)
+	}
+	// A definition that says what the tool server does not mean: it is refused, once.
+	srv.change(func() { srv.want = "Mcp-Param-Other: v" })
+	has(t, call("3"), `"code":-32020`)
+	if calls := srv.count("tools/call"); calls != 4 {
+		t.Errorf("%d calls", calls)
+	}
+}
+
+// TestToolsThatBreakTheRulesForHeaders: they are not offered and not called.
+func TestToolsThatBreakTheRulesForHeaders(t *testing.T) {
+	srv := newStrict(t)
+	good := marked("charge", "X") + `, {"name":"look","n":9007199254740993,"inputSchema":{}}`
+	srv.tools = "[ " + marked("bad", "X y") + "," + good + "]"
+	w := newWorld(t)
+	h := w.at(srv.URL)
+	has(t, h.call("1", "bad", `{}`, modernMeta), `"code":-32602`, "breaks the rules for headers", "VALIDATION_ERROR")
+	has(t, h.call("2", "charge", `{"x":"v"}`, modernMeta), `"ok"`)
+	got := h.ask("3", "tools/list", `{"_meta":`+modernMeta+`}`)
+	has(t, got, `"tools":[`+strings.Replace(good, ", ", ",", 1)+`]`)
+	srv.change(func() { srv.tools = "[ " + good + "]" })
+	has(t, h.ask("4", "tools/list", `{"_meta":`+modernMeta+`}`), `"tools":[ `+good+`]`) // byte for byte
+	if n := srv.count("tools/call"); n != 1 {
+		t.Errorf("%d calls", n)
+	}
+}
+
+// TestCancellationClosesTheStream: over HTTP a request of the revision is given up by
+// closing its stream; a notification of it is not of the revision.
+func TestCancellationClosesTheStream(t *testing.T) {
+	srv := newStrict(t)
+	wait := func(e *exchanged) {
+		e.event(`{"jsonrpc":"2.0","method":"notifications/message","params":{}}`)
+		<-e.r.Context().Done()
+	}
+	srv.handle["tools/call"], srv.handle["slow"] = wait, wait
+	w := newWorld(t)
+	h := w.at(srv.URL)
+	meta := strings.Replace(modernMeta, "{", `{"dev.tgad/idempotencyKey":"k",`, 1)
+	h.write(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{},"_meta":` + meta + `}}`)
+	h.write(`{"jsonrpc":"2.0","id":2,"method":"slow","params":{"_meta":` + modernMeta + `}}`)
+	has(t, h.readLine(), "notifications/message")
+	has(t, h.readLine(), "notifications/message")
+	for id := 1; id <= 2; id++ {
+		h.write(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, id))
+	}
+	eventually(t, "the ends of the streams", func() bool {
+		srv.mu.Lock()
+		defer srv.mu.Unlock()
+		return len(srv.ended) == 2
+	})
+	has(t, h.call("3", "charge", `{}`, meta), "OUTCOME UNKNOWN")
+	if n, calls := srv.count("notifications/cancelled"), srv.count("tools/call"); n != 0 || calls != 1 {
+		t.Errorf("%d notifications, %d calls", n, calls)
+	}
+	// The id of what was given up is free again.
+	srv.change(func() { srv.handle["slow"] = func(e *exchanged) { e.result(`"n":1`) } })
+	has(t, h.ask("2", "slow", `{"_meta":`+modernMeta+`}`), `"n":1`)
+}
+
+// TestTaskOfAModernServer: it is asked about as the revision wants it, by the next shim too.
+func TestTaskOfAModernServer(t *testing.T) {
+	srv := newStrict(t)
+	const task = `"taskId":"job-1","createdAt":"2026-01-01T00:00:00Z","lastUpdatedAt":"2026-01-01T00:00:00Z","ttlMs":null,"pollIntervalMs":20`
+	srv.handle["tools/call"] = func(e *exchanged) { e.result(`"resultType":"task","status":"working",` + task) }
+	srv.handle["tasks/get"] = func(e *exchanged) {
+		if mcpraw.At(e.body, "/params/_meta/io.modelcontextprotocol~1clientCapabilities/extensions/io.modelcontextprotocol~1tasks") == nil {
+			fmt.Fprintf(e.w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32021,"message":"tasks are not declared"}}`, e.id)
+			return
+		}
+		e.result(`"resultType":"complete","status":"completed","result":{"content":[{"type":"text","text":"job done"}]},` + task)
+	}
+	w := newWorld(t)
+	w.opts.Tasks = TasksOff
+	h := w.at(srv.URL)
+	has(t, h.call("1", "job", `{}`, strings.Replace(tasksMeta, "{", `{"dev.tgad/idempotencyKey":"k",`, 1)), `"taskId":"job-1"`)
+	eventually(t, "the effect of the task", func() bool {
+		r := w.record("job", "k")
+		return r != nil && r.Status == ledger.Settled
+	})
+}
+
+// TestInspectAModernServer: one that knows no handshake is asked without one.
+func TestInspectAModernServer(t *testing.T) {
+	srv := newStrict(t)
+	srv.tools = "[" + marked("charge", "X") + "]"
+	w := newWorld(t)
+	w.opts.URL, w.opts.Command = srv.URL, nil
+	s, err := New(w.options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	tools, err := s.Inspect(ctx, false)
+	if err != nil || len(tools) != 1 || tools[0].Name != "charge" {
+		t.Errorf("%+v, %v", tools, err)
+	}
+}

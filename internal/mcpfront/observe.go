@@ -1,0 +1,341 @@
+package mcpfront
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// A shim that observes passes each tools/call on as it came and each answer as it came, and has the
+// log know of both. Nothing is refused, held back, served from the log or sent again, and the log's
+// failure is no failure of the call. So nothing is protected either; what the shim would have done in
+// its place is noted with the call.
+
+// Would is what would have become of an observed call.
+type Would string
+
+// What would have become of it.
+const (
+	WouldSend     Would = "sent"
+	WouldResend   Would = "sent_again"   // its licence allows that of a call in doubt
+	WouldServe    Would = "served"       // from the log: this very call has run
+	WouldJoin     Would = "joined"       // it would have waited for the same call, which is under way
+	WouldDoubt    Would = "in_doubt"     // not sent: the same call may have run
+	WouldExplain  Would = "explained"    // not sent: the same call ran long ago, and its answer was lost
+	WouldConflict Would = "key_conflict" // refused: its key is another call's
+	WouldDeny     Would = "denied"
+	WouldAsk      Would = "needs_approval"
+	WouldBlock    Would = "definition_changed" // refused until a person accepts the tool's new definition
+	WouldLimit    Would = "quota"              // refused: it is over the client's quota
+	WouldInvalid  Would = "invalid"            // refused: two parsers could read it apart. The log has no such call
+	WouldUnknown  Would = "unrecorded"         // the log did not take it
+)
+
+// MetaObserved is the name in a request's meta that says of a trace that it was observed. [Observed]
+// stands there if it is recorded as it would have been if the call were governed: it was sent, or is
+// what would have been served. Else the call ran, and a [Would] says what would have become of it in
+// place of that; MetaObservedOf names the trace that it would have been answered from.
+const MetaObserved, MetaObservedOf, Observed = "observed", "observed_of", "yes"
+
+// wouldOf are what the log's answers would have led to.
+var wouldOf = map[runtime.Standing]Would{
+	runtime.BeginSend: WouldSend, runtime.BeginServe: WouldServe, runtime.BeginDenied: WouldDeny, runtime.BeginStale: WouldExplain,
+	runtime.BeginConflict: WouldConflict, runtime.BeginInDoubt: WouldDoubt, runtime.BeginWait: WouldJoin, runtime.BeginNeedsApproval: WouldAsk,
+}
+
+// observeWait bounds how long a call, or its answer, waits for the log.
+const observeWait = time.Second
+
+// sight is an observed call. All but came, lost and written is its goroutine's own.
+type sight struct {
+	q    *call
+	a    *attempt // nil where the log was not asked
+	said runtime.Begun
+
+	came    chan *frames.Frame // the answer
+	lost    chan loss          // why there will be none
+	written *latch             // the tool server has it, or never will
+}
+
+// loss is why no answer comes from the tool server, and what answers the client in its place.
+type loss struct {
+	why    error
+	answer func()
+}
+
+// observe passes a tools/call on. p is nil with err where its params cannot be read.
+func (c *conv) observe(f *frames.Frame, p *callParams, err error, b *batchReply) {
+	var q *call
+	if err == nil {
+		tool := c.s.opts.Tools(p.tool)
+		if tool.Ungoverned {
+			c.passCall(f, p, b)
+			return
+		}
+		q, err = c.newCall(f, p, tool, b)
+	}
+	if err != nil {
+		c.s.opts.Observe(WouldInvalid)
+		c.s.log.Info("a call passed that would have been refused", "error", err)
+		c.pass(f, b)
+		return
+	}
+	o := &sight{q: q, came: make(chan *frames.Frame, 1), lost: make(chan loss, 1), written: newLatch()}
+	q.w.call, q.w.seen = nil, o // its answer passes
+	if err := c.register(q.w); err != nil {
+		c.fail(f.RawID, b, mcpraw.CodeInvalidRequest, "", "", err.Error())
+		f.Close()
+		return
+	}
+	c.work.Go(func() { o.run(f) })
+}
+
+// run is the way of an observed call.
+func (o *sight) run(f *frames.Frame) {
+	c, w := o.q.conv, o.q.w
+	defer o.leave()
+	defer o.written.set()
+	err := o.q.mirror() // as without tgad's log: a tool server over HTTP may want arguments in headers
+	if err != nil {
+		c.unregister(w)
+		c.failWith(w.id, w.batch, mcpraw.CodeInvalidParams, "", err)
+		f.Close()
+		return
+	}
+	o.begin()
+	l, err := c.await(c.life)
+	if err != nil {
+		c.unregister(w)
+		f.Close()
+		w.lose(c, fmt.Errorf("%w: %w", runtime.ErrNotSent, err), err.Error())
+	} else {
+		if o.a != nil {
+			strike := c.permits.note(o.said, o.a.keyless)
+			defer func() {
+				if c.s.life.Err() == nil { // else a successor gives it up
+					strike()
+				}
+			}()
+		}
+		w.headers = o.q.headers
+		c.passTo(l, f, w)
+	}
+	o.written.set()
+	o.wait()
+}
+
+// wait waits for the tool server's answer and passes it on. A call that its client gave up has no
+// answer where the tool server keeps to the protocol; one that comes is recorded.
+func (o *sight) wait() {
+	c := o.q.conv
+	gaveUp, grace := o.q.gaveUp.C, (<-chan time.Time)(nil)
+	for {
+		select {
+		case f := <-o.came:
+			defer c.given()
+			o.give(f, o.record(f))
+			return
+		case l := <-o.lost:
+			o.ended(l.why) // first: who has the answer may make the call again, and the log has to know which end it had
+			l.answer()
+			return
+		case <-c.life.Done():
+			o.ended(errors.New("its client is gone"))
+			return
+		case <-gaveUp:
+			gaveUp, grace = nil, time.After(c.s.opts.CancelGrace)
+		case <-grace:
+			o.ended(errors.New("it was cancelled and the tool server has not answered"))
+		}
+	}
+}
+
+// ended is the end of a call without an answer.
+func (o *sight) ended(why error) {
+	o.tell(func(ctx context.Context) {
+		if errors.Is(why, runtime.ErrNotSent) {
+			o.a.notSent(ctx, o.said, why)
+		} else {
+			o.a.giveUp(ctx, o.said, why.Error())
+		}
+	})
+}
+
+// seenOff takes a client's notice that it gave an observed call up. A notice that is quicker than the
+// call waits for it: the tool server would hear of the end before the beginning.
+func (c *conv) seenOff(o *sight, f *frames.Frame) (waits bool) {
+	o.q.gaveUp.set()
+	if o.written.is() {
+		return false
+	}
+	c.work.Go(func() {
+		<-o.written.C
+		c.cancelled(f)
+	})
+	return true
+}
+
+// give passes an answer on. Where the log has it as the end of a call without a key, the same call
+// again is another one from then on.
+func (o *sight) give(f *frames.Frame, final bool) {
+	c := o.q.conv
+	if !final || !o.q.derived || o.a.keyless {
+		c.give(o.q.w.batch, f)
+		return
+	}
+	defer f.Close()
+	err := c.deliverIn(o.q.w.batch, o.a.key, o.said.Result.TraceID, func() error { return c.send(o.q.w.batch, &f.Envelope, f) })
+	if err != nil {
+		c.s.log.Debug("an answer did not reach its client", "trace", o.said.Result.TraceID, "error", err)
+	}
+}
+
+// begin has the log know of the call before it is sent. Where it would not have been sent, or not as
+// this call, it is recorded as one of its own beside the one that it would have been.
+func (o *sight) begin() {
+	q, c := o.q, o.q.conv
+	ctx, cancel := context.WithTimeout(c.life, observeWait)
+	defer cancel()
+	q.hinted(ctx)
+	would, meta := WouldSend, tga.Meta{MetaObserved: Observed}
+	if q.tool.Block && c.s.pins.drifted(q.params.tool) != "" {
+		would = WouldBlock
+		meta[MetaObserved] = string(would)
+	}
+	b, err := o.ask(ctx, meta)
+	if err == nil && b.Standing == runtime.BeginSend && b.Attempt > 1 {
+		would = WouldResend
+		o.a.notSent(ctx, b, errors.New("observe mode sends nothing again"))
+	} else if err == nil && b.Standing != runtime.BeginSend {
+		would = wouldOf[b.Standing]
+	}
+	if err == nil && (b.Standing != runtime.BeginSend || b.Attempt > 1) {
+		o.leave()
+		q.ledgerKey = "observed=" + randomHex()
+		b, err = o.ask(ctx, tga.Meta{MetaObserved: string(would), MetaObservedOf: b.Result.TraceID.String()})
+		if err == nil && b.Standing != runtime.BeginSend {
+			err = tga.Errorf(tga.StateInvalidTransition, "the log answers %q to a new key", b.Standing)
+		}
+	}
+	if err != nil {
+		o.leave()
+		o.a, would = nil, WouldUnknown
+		c.s.log.Warn("a call is not recorded", "tool", q.params.tool, "error", err)
+	}
+	o.said = b
+	c.s.opts.Observe(would)
+}
+
+// ask asks the log for a permit, as a call that is governed would.
+func (o *sight) ask(ctx context.Context, meta tga.Meta) (runtime.Begun, error) {
+	q, s := o.q, o.q.conv.s
+	if err := s.shelf.load(ctx); err != nil {
+		return runtime.Begun{}, err
+	}
+	key, err := q.key()
+	if err != nil {
+		return runtime.Begun{}, err
+	}
+	if o.a, err = s.newAttempt(q, key); err != nil {
+		return runtime.Begun{}, err
+	}
+	o.a.meta, o.a.keyless = meta, q.derived && q.ledgerKey == "" && !s.needsKey(q.params.tool)
+	q.setAttempt(o.a)
+	o.a.setTrace(newID())
+	q.sent.Store(true) // for who looks for the permits of a shim that was killed: this one is not such a one
+	s.mu.Lock()
+	s.open[callKey{tool: q.params.tool, key: o.place()}] = o.a
+	s.mu.Unlock()
+	b, err := o.a.begin(ctx, randomHex())
+	if o.a.keyless && errors.Is(err, tga.IdempotencyKeyRequired) {
+		s.setNeedsKey(q.params.tool)
+		o.leave()
+		return o.ask(ctx, meta)
+	}
+	if err == nil && b.Standing == runtime.BeginServe && o.a.startsAnew(b.Result) {
+		b, err = o.a.begin(ctx, randomHex())
+	}
+	return b, err
+}
+
+// place is a name of the call's own among the attempts of the shim: nobody joins it.
+func (o *sight) place() string { return "observed\x00" + o.a.conn.Executor + o.a.trace().String() }
+
+// leave ends the attempt in hand.
+func (o *sight) leave() {
+	if o.a == nil {
+		return
+	}
+	s := o.q.conv.s
+	s.mu.Lock()
+	for k, a := range s.open {
+		if a == o.a {
+			delete(s.open, k)
+		}
+	}
+	s.mu.Unlock()
+	o.a.done.set()
+	o.q.goesWithout()
+}
+
+// tell tells the log how the call ended, where it knows of the call. That outlives the conversation,
+// but not for long.
+func (o *sight) tell(f func(ctx context.Context)) {
+	if o.a == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(o.q.conv.life), observeWait)
+	defer cancel()
+	f(ctx)
+}
+
+// record has the log know of an answer before the client has it. It reports whether the call has
+// come to its end with it.
+func (o *sight) record(f *frames.Frame) (final bool) {
+	s := o.q.conv.s
+	o.tell(func(ctx context.Context) {
+		ans, err := readAnswer(f, 1, s.opts.MaxKeepBytes)
+		switch {
+		case err != nil:
+			o.a.giveUp(ctx, o.said, err.Error())
+		case ans.Meaning == mcpraw.IsDoubt:
+			o.a.giveUp(ctx, o.said, "the tool server's answer does not say what happened: "+ans.Why)
+		case ans.Meaning == mcpraw.IsTask:
+			o.a.giveUp(ctx, o.said, "the tool server made a task of it, and observe mode follows no tasks")
+		case ans.Meaning == mcpraw.WantsInput:
+			o.a.notSent(ctx, o.said, errors.New("the tool server wants input; the call that brings it is another one to observe mode"))
+		default:
+			if ans.Meaning == mcpraw.IsRefusal {
+				ans.Reply.RetryAfter = f.After
+			}
+			if _, err = o.a.finish(ctx, o.said, ans.Reply); err != nil {
+				s.log.Warn("an answer is not recorded; its call stays in doubt", "trace", o.said.Result.TraceID, "error", err)
+			}
+			final = err == nil
+		}
+	})
+	return final
+}
+
+// lose answers a request whose answer does not come from the tool server. Whoever observes the call tells the log
+// first, and answers nobody who gave the call up or is gone. Such a call was sent, unless why is [runtime.ErrNotSent].
+func (w *waiting) lose(c *conv, why error, text string) {
+	w.loseTo(loss{why, func() { c.fail(w.id, w.batch, mcpraw.CodeGone, "", "", text) }})
+}
+
+func (w *waiting) loseTo(l loss) {
+	if w.seen == nil {
+		l.answer()
+		return
+	}
+	select {
+	case w.seen.lost <- l:
+	default: // somebody has said so
+	}
+}

@@ -1,0 +1,102 @@
+package mcpfront
+
+import (
+	"strconv"
+
+	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/say"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// answer gives the outcome of an attempt to the client. The call is over then.
+func (q *call) answer(a *attempt, mine bool) error {
+	q.conv.giving(q.w) // first: with the answer in hand a client may use the id again
+	defer q.conv.given()
+	select {
+	case <-q.gaveUp.C:
+		return errOver
+	default:
+	}
+	o := &a.out
+	if mine && o.frame != nil {
+		// The tool server's own message, byte for byte.
+		f := o.frame
+		o.frame = nil
+		defer f.Close()
+		return q.conv.send(q.w.batch, &f.Envelope, f)
+	}
+	switch {
+	case o.asks != nil && (q.inRequest() || o.words == ""): // else the question is for another client of this call
+		return q.reply(`,"result":`, o.asks)
+	case o.words != "" && o.rpc != 0:
+		q.conv.fail(q.w.id, q.w.batch, o.rpc, o.code, o.trace.String(), o.words)
+		return nil
+	case o.words != "":
+		return q.reply(q.refusal(o.code, o.trace, o.words))
+	case o.value == nil:
+		return q.reply(q.refusal(tga.LimitExceeded, o.trace, "This call has run before and its answer was too long to be kept. "+
+			"It is not run again. Its digest is in trace "+o.trace.String()+"."))
+	case o.fault:
+		return q.reply(`,"error":`, o.value)
+	}
+	return q.reply(`,"result":`, say.Replayed(o.value, o.trace, o.digest, o.redacted))
+}
+
+// reply answers the client.
+func (q *call) reply(kind string, value []byte) error {
+	return q.conv.answer(q.w, kind, value)
+}
+
+func (q *call) refusal(code tga.Code, trace tga.ID, words string) (kind string, value []byte) {
+	id := ""
+	if !trace.IsZero() {
+		id = trace.String()
+	}
+	return `,"result":`, say.ToolError(q.version, code, id, words)
+}
+
+// leave ends the client's part in a call that goes on without it. While the tool server
+// may still answer to its id, the id stays taken.
+func (q *call) leave(a *attempt, mine bool) {
+	if q.question != nil && mine && a.lonely.is() {
+		<-a.done.C // soon: nobody waits for it
+		mine = false
+	}
+	if !mine {
+		q.conv.unregister(q.w)
+	}
+	if q.question != nil {
+		_ = q.reply(`,"result":`, q.question) // a client that is gone is seen by send
+	}
+	if !mine {
+		return
+	}
+	q.conv.s.work.Go(func() {
+		<-a.done.C
+		if f := a.out.frame; f != nil {
+			f.Close()
+		}
+		q.mu.Lock()
+		late := q.abandoned != nil
+		q.mu.Unlock()
+		if late {
+			q.conv.keepLate(q.w)
+		} else {
+			q.conv.unregister(q.w)
+		}
+	})
+}
+
+// progress tells a client that asked for it that its call is still under way.
+func (q *call) progress(words string) {
+	if len(q.token) == 0 || q.token[0] != '"' && (q.token[0] < '0' || q.token[0] > '9') {
+		return
+	}
+	q.steps++
+	raw := append([]byte(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":`), q.token...)
+	// Small, so that what the tool server itself reports later is more.
+	raw = strconv.AppendFloat(append(raw, `,"progress":`...), float64(q.steps)/1e6, 'f', -1, 64)
+	raw = append(tga.AppendString(append(raw, `,"message":`...), words), "}}"...)
+	f := frames.NewFrame(raw)
+	_ = q.conv.hand(nil, &f.Envelope, f) // the call's end is not to wait for a client that reads slowly
+}

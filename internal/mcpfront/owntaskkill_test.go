@@ -1,0 +1,71 @@
+package mcpfront
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/tgad/tgad/internal/mcpraw"
+)
+
+// TestOwnTaskOutlivesItsShim: a client that has a task's id learns, from whatever shim it
+// asks, what became of the call. The shim is killed at every point of it.
+func TestOwnTaskOutlivesItsShim(t *testing.T) {
+	for _, victims := range []string{"shim", "daemon", "daemon+shim"} {
+		if victims != "shim" && testing.Short() {
+			continue
+		}
+		for _, point := range killPoints {
+			r := newRig(t, true)
+			r.victim = point + ": " + victims
+			args := fmt.Sprintf(`{"killed":true,"p":%q}`, point)
+			id, known := "", ""
+			lost := 0
+			for ; known == "" && lost < 20; lost++ {
+				if r.peer == nil {
+					if err := r.dial(); err != nil {
+						r.drop()
+						continue
+					}
+				}
+				var line string
+				var err error
+				if id == "" {
+					line, err = r.ask("tools/call", `{"name":"charge","arguments":`+args+`,"_meta":`+tasksMeta+`}`)
+				} else {
+					line, err = r.ask("tasks/get", aboutTask(id))
+				}
+				switch {
+				case err != nil && strings.Contains(err.Error(), "nothing for"):
+					t.Fatalf("%s: the client hangs: %v", r.victim, err)
+				case err != nil:
+					r.drop()
+				case strings.Contains(line, `"resultType":"task"`):
+					id = mcpraw.ScalarText(mcpraw.At([]byte(line), "/result/taskId"))
+				case strings.Contains(line, `"status":"working"`):
+					lost-- // it is alive
+				case strings.Contains(line, `"code":-32000`), strings.Contains(line, "STORE_UNAVAILABLE"), strings.Contains(line, "may be repeated"):
+				default:
+					known = line
+				}
+			}
+			effects := journalOf(t, r.journal)
+			switch {
+			case known == "":
+				t.Errorf("%s: nothing is known of task %q", r.victim, id)
+			case strings.Contains(known, `"text":"ok"`):
+				if len(effects) != 1 {
+					t.Errorf("%s: answered, and %d effects", r.victim, len(effects))
+				}
+			case strings.Contains(known, "OUTCOME UNKNOWN"):
+				if len(effects) > 1 {
+					t.Errorf("%s: in doubt, and %d effects", r.victim, len(effects))
+				}
+			default:
+				t.Errorf("%s: %s", r.victim, known)
+			}
+			t.Logf("%-24s task %v, %d effects, in doubt %v", r.victim, id != "", len(effects), strings.Contains(known, "OUTCOME UNKNOWN"))
+			r.drop()
+		}
+	}
+}

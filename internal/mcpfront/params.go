@@ -1,0 +1,235 @@
+package mcpfront
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/tgad/tgad/internal/mcpfront/say"
+	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Names in `_meta`. The key is the same for every attempt of one call; a tool server may
+// deduplicate by it.
+const (
+	MetaKey     = "dev.tgad/idempotencyKey"
+	MetaScope   = "dev.tgad/scope" // from a client: names the conversation
+	metaAttempt = "dev.tgad/attempt"
+
+	proposedKey = "idempotencyKey" // beside name and arguments
+)
+
+// callParams is what is read of the params of a tools/call.
+type callParams struct {
+	raw     []byte
+	members []mcpraw.Member
+	tool    string
+	args    []byte // nil where there are none
+	meta    []byte // nil where there is none
+	// input is what the client adds when it repeats a call that wanted input: the
+	// members inputResponses and requestState. They belong to what is asked.
+	input []byte
+	// proposed is the member idempotencyKey, which SEP-3182 proposed; nil where there is none.
+	proposed []byte
+
+	metaMembers []mcpraw.Member
+}
+
+// parseCall reads the params of a tools/call. It decodes neither the arguments nor any
+// other member.
+func parseCall(raw []byte) (*callParams, error) {
+	p := &callParams{raw: raw}
+	var err error
+	if p.members, err = mcpraw.Members(raw, "name", "arguments", "_meta", "inputResponses", "requestState", "task", proposedKey); err != nil {
+		return nil, under("/params", err)
+	}
+	named := false
+	for _, m := range p.members {
+		v := raw[m.From:m.To]
+		switch m.Name {
+		case "name":
+			if v[0] != '"' || json.Unmarshal(v, &p.tool) != nil {
+				return nil, tga.Errorf(tga.ValidationError, "want a string").At("/params/name")
+			}
+			named = true
+		case "arguments":
+			p.args = v
+		case "_meta":
+			p.meta = v
+		case proposedKey:
+			p.proposed = v
+		case "inputResponses", "requestState", "task":
+			p.input = append(append(append(p.input, m.Name...), '='), v...)
+			p.input = append(p.input, 0)
+		}
+	}
+	if !named {
+		return nil, tga.Errorf(tga.ValidationError, "the member is required").At("/params/name")
+	}
+	if string(p.meta) == "null" {
+		p.meta = nil
+	}
+	if p.meta != nil {
+		if p.metaMembers, err = mcpraw.Members(p.meta); err != nil {
+			return nil, under("/params/_meta", err)
+		}
+	}
+	return p, nil
+}
+
+// under puts a pointer before that of a validation error.
+func under(at string, err error) error {
+	if e, ok := err.(*tga.Error); ok {
+		return e.At(at + e.Pointer)
+	}
+	return err
+}
+
+// metaValue returns a member of `_meta`.
+func (p *callParams) metaValue(name string) []byte {
+	for _, m := range p.metaMembers {
+		if m.Name == name {
+			return p.meta[m.From:m.To]
+		}
+	}
+	return nil
+}
+
+// metaText returns a member of `_meta` as text: a string, or a number as it is written.
+func (p *callParams) metaText(name string) string {
+	return mcpraw.ScalarText(p.metaValue(name))
+}
+
+// revision is what the request itself names.
+func (p *callParams) revision() mcpraw.Revision {
+	return mcpraw.Revision(p.metaText(mcpraw.MetaRevision))
+}
+
+// protocol is what each request of a revision without a handshake says of its sender, as
+// the params of another request; "{}" for one of a revision with a handshake.
+func (p *callParams) protocol() []byte {
+	b := []byte(`{"_meta":{`)
+	for _, name := range []string{mcpraw.MetaRevision, metaClientInfo, say.MetaCapabilities} {
+		if v := p.metaValue(name); v != nil {
+			if b[len(b)-1] != '{' {
+				b = append(b, ',')
+			}
+			b = append(append(tga.AppendString(b, name), ':'), v...)
+		}
+	}
+	if !p.revision().Stateless() {
+		return []byte("{}")
+	}
+	return append(b, "}}"...)
+}
+
+// govern returns the params as the tool server gets them: with the key, the trace and
+// the attempt in `_meta`, and the key where the tool's server wants it as well, unless the
+// caller has put something there; sc is the span of the send, empty where there is none. The arguments are args, their canonical form: what was
+// digested is what the tool gets. Every other byte stays.
+func (p *callParams) govern(args []byte, key, trace string, attempt uint32, tool Tool, sc runtime.SpanContext) []byte {
+	ours := []byte(`"` + say.MetaTrace + `":`)
+	ours = tga.AppendString(ours, trace)
+	ours = append(ours, `,"`+metaAttempt+`":`...)
+	ours = strconv.AppendUint(ours, uint64(attempt), 10)
+	if key != "" {
+		ours = append(ours, `,"`+MetaKey+`":`...)
+		ours = tga.AppendString(ours, key)
+		if tool.KeyMeta != "" && p.metaValue(tool.KeyMeta) == nil {
+			ours = append(tga.AppendString(append(ours, ','), tool.KeyMeta), ':')
+			ours = tga.AppendString(ours, key)
+		}
+	}
+	ours = mcpraw.AppendSpan(ours, tool.KeyMeta, sc.Traceparent, sc.Tracestate, sc.Baggage)
+	out := make([]byte, 0, len(p.raw)+len(ours)+64)
+	done := 0
+	for _, m := range p.members {
+		switch {
+		case m.Name == "_meta":
+			out = append(out, p.raw[done:m.From]...)
+			out = p.appendMeta(out, ours, sc != runtime.SpanContext{})
+			done = m.To
+		case m.Name == proposedKey && key != "" && mcpraw.ScalarText(p.proposed) != key:
+			out = append(out, p.raw[done:m.From]...)
+			out = tga.AppendString(out, key)
+			done = m.To
+		case m.Name == "arguments":
+			out = append(out, p.raw[done:m.From]...)
+			if tool.KeyArgument != "" && key != "" {
+				out = appendKeyArgument(out, args, tool.KeyArgument, key)
+			} else {
+				out = append(out, args...)
+			}
+			done = m.To
+		}
+	}
+	out = append(out, p.raw[done:]...)
+	if p.hasMeta() {
+		return out
+	}
+	// The first member is there: a name is required.
+	open := bytes.IndexByte(out, '{') + 1
+	rest := out[open:]
+	spliced := append(append(append(make([]byte, 0, len(out)+len(ours)+16), out[:open]...), `"_meta":{`...), ours...)
+	return append(append(spliced, `},`...), rest...)
+}
+
+func (p *callParams) hasMeta() bool {
+	for _, m := range p.members {
+		if m.Name == "_meta" {
+			return true
+		}
+	}
+	return false
+}
+
+// appendMeta appends `_meta` with our members in place of those of an outer shim.
+func (p *callParams) appendMeta(out, ours []byte, spans bool) []byte {
+	out = append(append(out, '{'), ours...)
+	for _, m := range p.metaMembers {
+		switch m.Name {
+		case MetaKey, say.MetaTrace, metaAttempt:
+			continue
+		}
+		if spans && slices.Contains(mcpraw.SpanMembers[:], m.Name) {
+			continue // its place in the trace is ours now
+		}
+		out = append(out, ',')
+		out = append(out, p.meta[m.Start:m.To]...)
+	}
+	return append(out, '}')
+}
+
+// appendKeyArgument appends the arguments with the key under a pointer. Where the object
+// that is to hold it is not there, they stay as they are.
+func appendKeyArgument(out, args []byte, pointer, key string) []byte {
+	last := strings.LastIndexByte(pointer, '/')
+	from, to, ok := mcpraw.Locate(args, pointer[:max(last, 0)])
+	if !ok || last < 0 {
+		return append(out, args...)
+	}
+	all, err := mcpraw.Members(args[from:to])
+	name := tga.UnescapeToken(pointer[last+1:])
+	for _, m := range all {
+		if m.Name == name {
+			err = errTaken
+		}
+	}
+	if err != nil {
+		return append(out, args...)
+	}
+	open := from + bytes.IndexByte(args[from:to], '{') + 1
+	out = append(out, args[:open]...)
+	out = append(tga.AppendString(out, name), ':')
+	out = tga.AppendString(out, key)
+	if len(all) > 0 {
+		out = append(out, ',')
+	}
+	return append(out, args[open:]...)
+}
+
+var errTaken = tga.Errorf(tga.ValidationError, "the caller has filled the member")

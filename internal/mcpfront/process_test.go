@@ -1,0 +1,264 @@
+package mcpfront
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tgad/tgad/internal/assemble"
+	"github.com/tgad/tgad/internal/daemon"
+	"github.com/tgad/tgad/internal/daemon/embed"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// envProcess makes this binary a process that a test starts, and may kill.
+const (
+	envProcess = "TGAD_MCP_PROCESS" // "shim" or "daemon"
+	envDir     = "TGAD_MCP_DIR"     // where the log and the shim's memory are
+	envSocket  = "TGAD_MCP_SOCKET"  // a shim's daemon; "" = it keeps the log itself
+)
+
+const processConfig = `
+allow_all = true
+[limits]
+request_bytes = "96MiB"
+drain_timeout = "1s"
+[[server]]
+id = "fake"
+type = "external"
+[[tool]]
+server = "fake"
+name = "look"
+class = "read"
+[[tool]]
+server = "fake"
+name = "again"
+licence = "dedupe_args"
+permit_time = "5s"
+[[tool]]
+server = "fake"
+name = "held"
+permit_time = "1h"
+[[tool]]
+server = "fake"
+name = "brief"
+send_timeout = "50ms"
+[[tool]]
+server = "fake"
+name = "*"
+permit_time = "5s"
+`
+
+func process(verb string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	run := runShim
+	switch verb {
+	case "daemon":
+		run = runDaemon
+	case "gate":
+		run = runGate
+	}
+	if err := run(ctx, os.Getenv(envDir)); err != nil {
+		fmt.Fprintln(os.Stderr, verb+":", err)
+		return 1
+	}
+	return 0
+}
+
+func runDaemon(ctx context.Context, dir string) error {
+	conf, err := assemble.Parse("", []byte(processConfig))
+	if err != nil {
+		return err
+	}
+	vfs.Default = &killFS{FS: vfs.Default, dir: dir}
+	for {
+		err := daemon.Run(ctx, daemon.Options{
+			Data: filepath.Join(dir, "data"), Socket: os.Getenv(envSocket), Config: conf, Logger: slog.New(slog.DiscardHandler),
+		})
+		// What a killed daemon held is free once the kernel has taken it down.
+		if !errors.Is(err, tga.StateLockAcquireFailed) {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func runShim(ctx context.Context, dir string) error {
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	if err := os.WriteFile(filepath.Join(dir, "shim.pid"), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
+		return err
+	}
+	c, stop, err := processLog(ctx, dir, log)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	k := newKiller(dir)
+	s, err := New(Options{
+		Server: "fake", Command: os.Args[1:], Log: k.log(c), State: filepath.Join(dir, "state"),
+		Env: []string{envProcess + "="}, Stderr: os.Stderr, Logger: log,
+	})
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.Stdio(ctx, k.reader(os.Stdin), k.writer(os.Stdout)), s.Close())
+}
+
+// processLog is the daemon's log, or that of a daemon in this process.
+func processLog(ctx context.Context, dir string, log *slog.Logger) (*client.Client, func(), error) {
+	if os.Getenv(envSocket) != "" {
+		c := client.New(os.Getenv(envSocket), client.Options{Name: "test"})
+		return c, func() { _ = c.Close() }, nil
+	}
+	conf, err := assemble.Parse("", []byte(processConfig))
+	if err != nil {
+		return nil, nil, err
+	}
+	e, err := embed.Start(ctx, filepath.Join(dir, "data"), conf, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	c := e.Client(client.Options{Name: "test"})
+	return c, func() { c.Close(); e.Close() }, nil
+}
+
+// envKill says where a shim process kills whom: "point victim victim…". It does so once
+// in the life of its directory.
+const envKill = "TGAD_MCP_KILL"
+
+// Points of a governed call at which the shim can be made to kill.
+var killPoints = []string{"request read", "before begin", "before send", "answer read", "before delivery", "writing", "delivered"}
+
+// killer kills at a point of the first call of the tool "kill".
+type killer struct {
+	dir     string
+	point   string
+	victims []string
+}
+
+func newKiller(dir string) *killer {
+	point, victims, ok := strings.Cut(os.Getenv(envKill), ": ")
+	if _, err := os.Stat(filepath.Join(dir, "killed")); !ok || err == nil {
+		return &killer{}
+	}
+	return &killer{dir: dir, point: point, victims: strings.Split(victims, "+")}
+}
+
+// at kills if this is the point. A killed process is waited for, so that what follows is
+// what follows its death.
+func (k *killer) at(point string) {
+	if k.point != point {
+		return
+	}
+	k.point = ""
+	_ = os.WriteFile(filepath.Join(k.dir, "killed"), []byte(point), 0o600)
+	for _, v := range k.victims {
+		if v == "stop" {
+			on := make(chan os.Signal, 1)
+			signal.Notify(on, syscall.SIGCONT)
+			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+			<-on // a stop takes hold a moment later
+			continue
+		}
+		if v == k.self() {
+			defer func() { _ = syscall.Kill(os.Getpid(), syscall.SIGKILL); select {} }()
+			continue
+		}
+		raw, _ := os.ReadFile(filepath.Join(k.dir, v+".pid"))
+		pid, err := strconv.Atoi(string(raw))
+		if err != nil {
+			panic(err)
+		}
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+		for dead := false; !dead; {
+			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+			// The first thread may be gone while others still hold the pipes open.
+			threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+			dead = err != nil || strings.Contains(string(stat), ") Z ") && len(threads) <= 1
+		}
+	}
+}
+
+// self is the process that this one is, and which can only be killed last.
+func (k *killer) self() string { return os.Getenv(envProcess) }
+
+type killLog struct {
+	Log
+	k *killer
+}
+
+func (k *killer) log(l Log) Log { return killLog{l, k} }
+
+func (l killLog) Begin(ctx context.Context, req runtime.BeginRequest) (runtime.Begun, error) {
+	if !bytes.Contains(req.Args, []byte(`"killed"`)) {
+		return l.Log.Begin(ctx, req)
+	}
+	if req.Key != "" || req.Connection.ID != "" || req.Tool == "look" {
+		l.k.at("before begin")
+	}
+	b, err := l.Log.Begin(ctx, req)
+	if b.Standing == runtime.BeginSend {
+		l.k.at("before send")
+	}
+	return b, err
+}
+
+func (l killLog) Finish(ctx context.Context, trace tga.ID, permit runtime.Permit, f runtime.Finished) (runtime.Result, error) {
+	if !bytes.Contains(f.Result, []byte(`"killed"`)) {
+		return l.Log.Finish(ctx, trace, permit, f)
+	}
+	l.k.at("answer read")
+	res, err := l.Log.Finish(ctx, trace, permit, f)
+	if err == nil {
+		l.k.at("before delivery")
+	}
+	return res, err
+}
+
+type killReader struct {
+	io.Reader
+	k *killer
+}
+
+func (k *killer) reader(r io.Reader) io.Reader { return killReader{r, k} }
+
+func (r killReader) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if bytes.Contains(p[:n], []byte(`"killed"`)) {
+		r.k.at("request read")
+	}
+	return n, err
+}
+
+type killWriter struct {
+	io.Writer
+	k *killer
+}
+
+func (k *killer) writer(w io.Writer) io.Writer { return killWriter{w, k} }
+
+func (w killWriter) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte(`"killed"`)) && bytes.Contains(p, []byte(`"ok"`)) {
+		w.k.at("writing")
+	}
+	n, err := w.Writer.Write(p)
+	if bytes.Contains(p, []byte(`"killed"`)) && bytes.Contains(p, []byte(`"ok"`)) {
+		w.k.at("delivered")
+	}
+	return n, err
+}

@@ -1,0 +1,72 @@
+package mcpfront
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/tgad/tgad/internal/mcpanswer"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// answer is a tool server's answer to a call, read.
+type answer struct {
+	mcpanswer.Answer
+	value []byte // the result or error member; nil where it is too long to keep
+	fault bool   // it is the error member
+}
+
+// readAnswer reads the answer to an attempt. keep is the longest one that is recorded
+// whole.
+func readAnswer(f *frames.Frame, attempt uint32, keep int64) (answer, error) {
+	at := f.Result
+	switch {
+	case f.Result.Present() && f.Fault.Present():
+		return answer{Answer: mcpanswer.Answer{Meaning: mcpraw.IsDoubt, Why: "it has both a result and an error"}}, nil
+	case !f.Result.Present():
+		at = f.Fault
+	}
+	value, err := f.Bytes(at, keep)
+	if err != nil {
+		return tooLong(f, at, keep)
+	}
+	a := answer{value: value, fault: at == f.Fault}
+	if a.fault {
+		a.Answer = mcpanswer.ReadFault(value, attempt)
+	} else {
+		a.Answer = mcpanswer.ReadResult(value)
+	}
+	// Length and digest are for an answer that is not kept. Beside a result the log
+	// refuses them.
+	a.Reply.Result = value
+	return a, nil
+}
+
+// tooLong is an answer of which length and digest are recorded. It still goes to the
+// client whole.
+func tooLong(f *frames.Frame, s mcpraw.Span, keep int64) (answer, error) {
+	h := sha256.New()
+	n, err := io.Copy(h, f.Reader(s))
+	if err != nil {
+		return answer{}, tga.Errorf(tga.StoreUnavailable, "read a spilled message: %w", err)
+	}
+	a := answer{fault: s == f.Fault}
+	if n != s.To-s.From {
+		a.Meaning, a.Why = mcpraw.IsDoubt, fmt.Sprintf("it has %d bytes, over what passes", f.Size)
+		return a, nil
+	}
+	a.Reply = mcpanswer.Truncated(n, tga.Digest(h.Sum(nil)), keep)
+	return a, nil
+}
+
+// isFault reports whether a recorded answer is an error member and not a result. A
+// result of tools/call has content, an error has a code.
+func isFault(value []byte) bool {
+	var code struct {
+		Code *int64 `json:"code"`
+	}
+	return mcpraw.At(value, "/content") == nil && mcpraw.At(value, "/code") != nil && json.Unmarshal(value, &code) == nil && code.Code != nil
+}

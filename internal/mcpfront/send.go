@@ -1,0 +1,195 @@
+package mcpfront
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tgad/tgad/internal/mcpanswer"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// send makes the one send that a permit allows. It reports whether the attempt has its
+// outcome; else doubt says why not.
+func (a *attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt string) {
+	q, c := a.q, a.q.conv
+	span := a.sendSpan(ctx, b)
+	defer func() { span.end(errUnanswered) }()
+	l, err := c.await(ctx)
+	if err == nil {
+		a.noted(ctx)
+		err = a.look(ctx, b)
+	}
+	if err == nil && a.lonely.is() {
+		err = errors.New("the client gave the call up")
+	}
+	if err == nil {
+		strike := c.permits.note(b, a.keyless)
+		defer func() {
+			if ctx.Err() == nil { // else it is not over, and a successor gives it up
+				strike()
+			}
+		}()
+		err = q.send(l, b, span.own, func() error {
+			if b.Late(a.begunAt) {
+				return errors.New("the time in which it could be sent is over")
+			}
+			return nil
+		})
+	}
+	if errors.Is(err, runtime.ErrNotSent) || l == nil || (err != nil && !q.sent.Load()) {
+		a.notSent(ctx, b, err)
+		return true, ""
+	}
+	if err != nil {
+		return false, "the call was cut off while it was written: " + err.Error()
+	}
+	var f *frames.Frame
+	lonely, told := a.lonely.C, a.told.C
+	var grace <-chan time.Time
+	for f == nil {
+		select {
+		case f = <-q.arrivals:
+		case <-l.up.Done():
+			select {
+			case f = <-q.arrivals: // it wrote its answer before it went
+			default:
+				return false, "the tool server is gone before it answered: " + l.up.Why().Error()
+			}
+		case <-told:
+			told, lonely = nil, nil
+			grace = time.After(a.s.opts.CancelGrace)
+		case <-lonely:
+			told, lonely = nil, nil
+			grace = time.After(a.s.opts.CancelGrace)
+		case <-grace:
+			q.lateTo(func(f *frames.Frame) { a.late(b, f) })
+			const why = "it was cancelled and the tool server has not answered"
+			a.out = outcome{code: tga.EffectInDoubt, trace: b.Result.TraceID, words: a.doubtWords(b.Result.TraceID, why)}
+			a.giveUp(ctx, b, why)
+			return true, ""
+		case <-ctx.Done():
+			return true, "" // nobody is left to tell; the log says in doubt
+		}
+	}
+	span.end(nil)
+	a.after = f.After
+	if f.Unsent != "" {
+		f.Close()
+		a.notSent(ctx, b, errors.New(f.Unsent))
+		return true, ""
+	}
+	return a.answered(ctx, b, f)
+}
+
+// errUnanswered ends the span of a send that has no answer.
+var errUnanswered = tga.Errorf(tga.EffectInDoubt, "no answer")
+
+// noted waits until the log knows of the answers that the client may have gone on from
+// to this call, or nobody waits for it.
+func (a *attempt) noted(ctx context.Context) {
+	for _, d := range a.q.earlier {
+		select {
+		case <-d.over.C:
+		case <-a.lonely.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// answered records what the tool server said, and only then lets the client have it.
+func (a *attempt) answered(ctx context.Context, b runtime.Begun, f *frames.Frame) (done bool, doubt string) {
+	var ans answer
+	var err error
+	if ans.Meaning, ans.Why = mcpraw.IsDoubt, f.Bad; f.Bad == "" {
+		ans, err = readAnswer(f, a.s.turn(b), a.s.opts.MaxKeepBytes)
+	}
+	if err != nil {
+		f.Close()
+		return false, err.Error()
+	}
+	switch ans.Meaning {
+	case mcpraw.IsDoubt:
+		f.Close()
+		return false, "the tool server's answer does not say what happened: " + ans.Why
+	case mcpraw.IsRefusal:
+		if a.otherHeaders(ctx, ans) {
+			f.Close()
+			a.notSent(ctx, b, errors.New("the tool server wants other headers"))
+			a.out = outcome{}
+			a.setTrace(newID())
+			return false, "" // and so it is sent again: nothing ran, so by a new trace
+		}
+		if a.s.turn(b) > 1 {
+			f.Close()
+			a.notSent(ctx, b, fmt.Errorf("the tool server refused this attempt: %s", ans.Why))
+			return true, ""
+		}
+	case mcpraw.WantsInput, mcpraw.IsTask:
+		return a.unfinished(ctx, b, f, ans)
+	}
+	if ans.Meaning == mcpraw.IsRefusal {
+		ans.Reply.RetryAfter = f.After
+	}
+	a.lookAgain(ctx, cameOut(ans.Reply))
+	res, err := a.finish(ctx, b, ans.Reply)
+	if err != nil {
+		return a.unrecorded(ctx, b, f, err)
+	}
+	a.s.mu.Lock()
+	delete(a.s.unsent, res.TraceID)
+	a.s.mu.Unlock()
+	a.out = outcome{frame: f, value: ans.value, fault: ans.fault, trace: res.TraceID, own: res.TraceID, digest: res.Digest, final: true}
+	return true, ""
+}
+
+// unrecorded is the end of an attempt whose answer the log does not take.
+func (a *attempt) unrecorded(ctx context.Context, b runtime.Begun, f *frames.Frame, err error) (bool, string) {
+	f.Close()
+	if errors.Is(err, tga.StateInvalidTransition) && ctx.Err() == nil {
+		// Somebody settled it meanwhile, and otherwise. What is recorded counts.
+		if again, beginErr := a.begin(ctx, randomHex()); beginErr == nil && again.Standing == runtime.BeginServe {
+			a.serve(again.Result)
+			return true, ""
+		}
+	}
+	a.out = outcome{code: tga.CodeOf(err), trace: b.Result.TraceID,
+		words: a.doubtWords(b.Result.TraceID, "the tool server answered, and tgad could not record the answer: "+err.Error())}
+	return true, ""
+}
+
+// finish records an effect. While the log is away the answer is kept and offered again:
+// as long as it is here, there is no doubt about the call.
+func (a *attempt) finish(ctx context.Context, b runtime.Begun, reply runtime.Reply) (runtime.Result, error) {
+	pause := waitPause{}
+	for {
+		var res runtime.Result
+		err := patient(ctx, func(ctx context.Context) (err error) {
+			res, err = a.s.opts.Log.Finish(ctx, b.Result.TraceID, b.Permit, runtime.Finished{Reply: reply, Who: "tgad mcp"})
+			return err
+		})
+		switch {
+		case errors.Is(err, tga.LimitExceeded) && reply.Result != nil:
+			reply = cut(reply)
+			continue
+		case !errors.Is(err, tga.StoreUnavailable):
+			return res, err
+		}
+		a.say("the tool has answered; waiting for tgad's log to record it")
+		a.kept.set()
+		if !rest(ctx, pause.next()) {
+			return res, err
+		}
+	}
+}
+
+// cut is a reply of which length and digest are recorded.
+func cut(r runtime.Reply) runtime.Reply {
+	t := mcpanswer.Truncated(int64(len(r.Result)), tga.Sum(r.Result), 0)
+	t.ErrorMessage = fmt.Sprintf("answer of %d bytes is over what the log takes", t.ResultBytes)
+	return t
+}

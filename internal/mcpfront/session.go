@@ -1,0 +1,436 @@
+//go:build unix
+
+package mcpfront
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/paper"
+	"github.com/tgad/tgad/internal/mcpfront/say"
+	"github.com/tgad/tgad/internal/mcpraw"
+)
+
+// exchange is one POST that waits for an answer.
+type exchange struct {
+	events chan event
+	id     []byte // the client's own
+	token  []byte // its own progress token
+	gone   <-chan struct{}
+
+	socket  any  // that the POST came on
+	listens bool // it is a subscription
+	modern  bool // of a revision that gives some answers a status of their own
+	opens   bool // it is the handshake of a new session
+
+	challenge atomic.Pointer[frames.Challenge] // that is the answer
+	cancelled *latch                           // its client said so: no answer comes
+}
+
+// event is a message for one POST; the last one is the answer.
+type event struct {
+	raw  []byte
+	last bool
+	done chan error // told once it was written
+}
+
+// exchange gives a request to the conversation and writes what comes back for it: one
+// answer as JSON, or a stream where messages come before it.
+func (s *session) exchange(w http.ResponseWriter, r *http.Request, m *frames.Frame, modern bool) {
+	e := &exchange{socket: r.Context().Value(socketKey{}), events: make(chan event, maxQueued), id: m.RawID, listens: m.Method == say.Listen, gone: r.Context().Done(), modern: modern, opens: m.Method == "initialize" && !s.shared, cancelled: newLatch()}
+	m, key, err := s.enter(m, e)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	defer s.leave(key, e)
+	taken := make(chan struct{})
+	// Apart: a refusal is answered from inside, and this goroutine is who takes it.
+	s.f.wg.Go(func() {
+		defer close(taken)
+		s.c.fromClient(m, nil)
+	})
+	out := &poster{e: e, f: s.f, w: w, socket: e.socket, modern: modern}
+	if e.opens {
+		defer func() {
+			if e.challenge.Load() != nil {
+				s.c.end() // there is no session for who may not have one
+			}
+		}()
+	}
+	for {
+		select {
+		case ev := <-e.events:
+			if out.write(ev) {
+				return
+			}
+		case <-r.Context().Done():
+			// The client is gone, and with it the way of its answer: it gave the call up.
+			<-taken // first: what is not known yet cannot be given up
+			s.c.givenUp(key)
+			return
+		case <-e.cancelled.C:
+			if !out.rest() {
+				out.stream() // it ends without an answer
+			}
+			return
+		case <-s.over:
+			if out.rest() {
+				return
+			}
+			if !out.streaming { // else the end of the stream says it
+				http.Error(w, "the tool server is gone", http.StatusBadGateway)
+			}
+			return
+		}
+	}
+}
+
+type socketKey struct{}
+
+// reap gives up the calls whose clients have closed their streams. The server learns of that
+// when it is told; a client that makes its call again at once may be quicker, and would be
+// taken for another one that wants the same. So every attempt looks before it asks the log:
+// a stream that its client closed before it made this call is not held when the log looks,
+// for the attempt at its call either is known here by now, or looks itself before it begins.
+func (f *front) reap() {
+	f.mu.Lock()
+	all := f.all()
+	f.mu.Unlock()
+	for _, s := range all {
+		s.mu.Lock()
+		var gone []frames.Key
+		for key, e := range s.waits {
+			if paper.ClosedByPeer(e.socket) {
+				gone = append(gone, key)
+			}
+		}
+		s.mu.Unlock()
+		for _, key := range gone {
+			s.c.givenUp(key)
+		}
+	}
+}
+
+// challenge makes the answer to a request one that asks for authorization.
+func (s *session) challenge(id []byte, ch *frames.Challenge) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.waits[frames.KeyOf(id)]; e != nil {
+		e.challenge.Store(ch)
+	}
+}
+
+// poster writes what comes back for one POST.
+type poster struct {
+	e         *exchange
+	f         *front
+	w         http.ResponseWriter
+	socket    any
+	modern    bool
+	streaming bool
+}
+
+// write writes one message and tells whether it was the last.
+func (p *poster) write(ev event) (last bool) {
+	if ev.last && !p.streaming {
+		p.w.Header().Set("Content-Type", "application/json")
+		if ch := p.e.challenge.Load(); ch != nil {
+			if p.e.opens {
+				p.w.Header().Del(sessionHeader)
+			}
+			ch.Head(p.w)
+		} else if p.modern {
+			p.w.WriteHeader(statusOf(ev.raw))
+		}
+		ev.done <- p.f.write(p.w, p.socket, ev.raw)
+		return true
+	}
+	p.stream()
+	ev.done <- p.f.writeEvent(p.w, p.socket, ev.raw)
+	return ev.last
+}
+
+// stream begins the answer as a stream of messages, where it has not begun.
+func (p *poster) stream() {
+	if !p.streaming {
+		p.streaming = true
+		p.w.Header().Set("Content-Type", "text/event-stream")
+		p.w.Header().Set("Cache-Control", "no-store")
+	}
+}
+
+// rest writes what is queued and tells whether the answer was there. Only the goroutine of the POST
+// takes from its queue.
+func (p *poster) rest() (last bool) {
+	for len(p.e.events) > 0 && !last {
+		last = p.write(<-p.e.events)
+	}
+	return last
+}
+
+// cancelled is the request that a client's notice gives up, nil for none. A client that says so waits on
+// in its POST, where no answer comes. The handshake is not given up so.
+func (s *session) cancelled(m *frames.Frame) *exchange {
+	if s.shared || m.Method != "notifications/cancelled" {
+		return nil
+	}
+	params, err := m.Bytes(m.Params, maxCancel)
+	if err != nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.waits[frames.KeyOf(mcpraw.At(params, "/requestId"))]; e != nil && !e.opens {
+		return e
+	}
+	return nil
+}
+
+func (f *front) writeEvent(w http.ResponseWriter, socket any, raw []byte) error {
+	return f.write(w, socket, []byte("event: message\ndata: "), raw, []byte("\n\n"))
+}
+
+// write hands bytes to a client. One that takes none of them for long is cut off, and its
+// request is given up.
+//
+// Bytes that the system has taken for a client which is not there reached nobody.
+func (f *front) write(w http.ResponseWriter, socket any, parts ...[]byte) error {
+	to := http.NewResponseController(w)
+	for _, part := range parts {
+		for chunk := range slices.Chunk(part, 64<<10) {
+			_ = to.SetWriteDeadline(time.Now().Add(f.s.stall)) // what cannot have one is no connection
+			if _, err := w.Write(chunk); err != nil {
+				return err
+			}
+		}
+	}
+	if err := to.Flush(); err != nil || !paper.ClosedByPeer(socket) {
+		return err
+	}
+	return errNotThere
+}
+
+func flush(w http.ResponseWriter) error { return http.NewResponseController(w).Flush() }
+
+// enter notes a POST as the one that waits for a request's answer. Where clients share a
+// tool server, its id and progress token are replaced by names of the front's own. An array
+// gets a name, since its answer has no id.
+func (s *session) enter(m *frames.Frame, e *exchange) (*frames.Frame, frames.Key, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch n := s.f.next.Add(1); {
+	case m.Batch:
+		m.RawID = fmt.Appendf(nil, "array %d", n)
+	case s.shared:
+		m = s.rename(m, e, n)
+	}
+	key := frames.KeyOf(m.RawID)
+	if s.waits[key] != nil {
+		return nil, "", errors.New("a request of this id is under way")
+	}
+	s.waits[key] = e
+	return m, key, nil
+}
+
+// rename replaces the id and the progress token of a request.
+func (s *session) rename(m *frames.Frame, e *exchange, n uint64) *frames.Frame {
+	name := strconv.AppendUint(nil, n, 10)
+	m = replace(m, m.ID, name)
+	if !m.Params.Present() {
+		return m
+	}
+	from, to, ok := mcpraw.Locate(m.Head[m.Params.From:m.Params.To], "/_meta/progressToken")
+	if !ok {
+		return m
+	}
+	base := m.Params.From
+	at := mcpraw.Span{From: base + int64(from), To: base + int64(to)}
+	e.token = bytes.Clone(m.Head[at.From:at.To])
+	s.tokens[string(name)] = e
+	return replace(m, at, name)
+}
+
+// replace makes a message with other bytes in one place.
+func replace(m *frames.Frame, at mcpraw.Span, with []byte) *frames.Frame {
+	return splice(m.Head, at, with)
+}
+
+func splice(raw []byte, at mcpraw.Span, with []byte) *frames.Frame {
+	return frames.NewFrame(slices.Concat(raw[:at.From], with, raw[at.To:]))
+}
+
+func (s *session) leave(key frames.Key, e *exchange) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waits[key] == e {
+		delete(s.waits, key)
+	}
+	for name, x := range s.tokens {
+		if x == e {
+			delete(s.tokens, name)
+		}
+	}
+}
+
+// send gives a message to whichever request of the client's it belongs to, and returns once
+// it was handed over whole.
+func (s *session) send(env *mcpraw.Envelope, parts ...io.WriterTo) error {
+	e, ev, err := s.post(env, parts)
+	if e == nil || err != nil {
+		return err
+	}
+	select {
+	case err = <-ev.done:
+	case <-e.gone:
+		select {
+		case err = <-ev.done: // first: of two cases that are ready a select takes any
+		default:
+			return errNoTaker
+		}
+	}
+	if err != nil {
+		// One client's connection. The conversation goes on, it may be others' too.
+		return fmt.Errorf("%w: %w", errNoTaker, err)
+	}
+	return nil
+}
+
+// hand is send without waiting: who reads the tool server must not wait for a client.
+func (s *session) hand(env *mcpraw.Envelope, parts ...io.WriterTo) error {
+	_, _, err := s.post(env, parts)
+	return err
+}
+
+// post puts a message into the queue of the POST that it belongs to; none where it is for
+// the client's own stream, or for nobody.
+func (s *session) post(env *mcpraw.Envelope, parts []io.WriterTo) (*exchange, event, error) {
+	var buf bytes.Buffer
+	for _, p := range parts {
+		if _, err := p.WriteTo(&buf); err != nil {
+			return nil, event{}, err
+		}
+	}
+	m := frames.NewFrame(buf.Bytes())
+	s.mu.Lock()
+	var e *exchange
+	var last, only bool
+	if env.Batch {
+		e, last = s.waits[frames.KeyOf(env.RawID)], true
+	} else {
+		e, last, only = s.route(m)
+	}
+	if e == nil && !last && !only && !s.shared {
+		// Of its own accord: on the stream that the client has open, or opens next.
+		if s.stream == nil || !trySend(s.stream, m.Head) {
+			if len(s.pending) < maxBuffered {
+				s.pending = append(s.pending, m.Head)
+			}
+		}
+	}
+	s.mu.Unlock()
+	if e == nil {
+		if last || only {
+			return nil, event{}, errNoTaker
+		}
+		return nil, event{}, nil
+	}
+	ev := event{raw: m.Head, last: last, done: make(chan error, 1)}
+	if s.shared {
+		ev.raw = e.restore(m)
+	}
+	select {
+	case e.events <- ev:
+		return e, ev, nil
+	case <-e.gone:
+		return nil, event{}, errNoTaker
+	}
+}
+
+// errNoTaker says that the request of an answer is gone. The conversation goes on.
+var errNoTaker = errors.New("nobody waits for the answer any more")
+
+// route finds the POST that a message belongs to, and whether it is its answer. only says
+// that nobody else may have it.
+func (s *session) route(m *frames.Frame) (e *exchange, last, only bool) {
+	if id := subscriptionID(m); id != nil {
+		return s.waits[frames.KeyOf(id)], false, true
+	}
+	switch {
+	case m.Bad != "" || m.IsStray():
+		return nil, false, true // no message, or of no request: over HTTP there is no place for it
+	case m.IsAnswer():
+		return s.waits[frames.KeyOf(m.RawID)], true, false
+	case m.Method == "notifications/progress":
+		params, err := m.Bytes(m.Params, frames.SpillBytes)
+		if err != nil {
+			return nil, false, false
+		}
+		token := mcpraw.At(params, "/progressToken")
+		if s.shared {
+			return s.tokens[mcpraw.ScalarText(token)], false, false
+		}
+		for _, e := range s.waits {
+			return e, false, false // any of the client's own will do: it tells them apart by the token
+		}
+	}
+	if s.stream != nil {
+		return nil, false, false
+	}
+	// A client without a stream of its own hears it with the answer that it waits for.
+	for _, e := range s.waits {
+		if !s.shared {
+			return e, false, false
+		}
+	}
+	return nil, false, false
+}
+
+// restore puts the client's own id or token back.
+func (e *exchange) restore(m *frames.Frame) []byte {
+	if m.IsAnswer() {
+		m = replace(m, m.ID, e.id)
+		if e.listens {
+			m = e.renamed(m, m.Result)
+		}
+		return m.Head
+	}
+	if subscriptionID(m) != nil {
+		return e.renamed(m, m.Params).Head
+	}
+	if e.token != nil && m.Params.Present() {
+		if from, to, ok := mcpraw.Locate(m.Head[m.Params.From:m.Params.To], "/progressToken"); ok {
+			return replace(m, mcpraw.Span{From: m.Params.From + int64(from), To: m.Params.From + int64(to)}, e.token).Head
+		}
+	}
+	return m.Head
+}
+
+// renamed puts the client's own id in place of a subscription's in a part of a message.
+func (e *exchange) renamed(m *frames.Frame, part mcpraw.Span) *frames.Frame {
+	if !part.Present() {
+		return m
+	}
+	from, to, ok := mcpraw.Locate(m.Head[part.From:part.To], subscriptionAt)
+	if !ok {
+		return m
+	}
+	return replace(m, mcpraw.Span{From: part.From + int64(from), To: part.From + int64(to)}, e.id)
+}
+
+func trySend(to chan []byte, raw []byte) bool {
+	select {
+	case to <- raw:
+		return true
+	default:
+		return false
+	}
+}

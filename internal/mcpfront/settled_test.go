@@ -1,0 +1,84 @@
+package mcpfront
+
+import (
+	"context"
+	"testing"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// resolve settles the call of an answer that says that it is in doubt.
+func (w *world) resolve(answer string, r runtime.Reply) {
+	w.t.Helper()
+	_, err := w.rt.Resolve(w.t.Context(), w.traceOf(answer), runtime.Resolution{Who: "ann", Evidence: []byte(`"the statement"`), Reply: r})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// traceOf is the trace that an answer names.
+func (w *world) traceOf(answer string) tga.ID {
+	w.t.Helper()
+	var said string
+	if v := at2(answer, "/result/_meta/dev.tgad~1traceId"); len(v) > 2 {
+		said = string(v[1 : len(v)-1])
+	}
+	id, err := tga.ParseID(said)
+	if err != nil {
+		w.t.Fatalf("%s: %v", answer, err)
+	}
+	return id
+}
+
+// TestRepeatAfterNotRunRuns: a client is told that the same call runs once somebody has said
+// that it did not. So it does at once, with an idempotency key as well as without.
+func TestRepeatAfterNotRunRuns(t *testing.T) {
+	for name, meta := range map[string]string{"without a key": `{}`, "with a key": `{"dev.tgad/idempotencyKey":"k"}`} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			h := w.start()
+			h.handshake()
+			const args = `{"die":"journal"}`
+			w.resolve(h.call("1", "charge", args, meta), runtime.Reply{Status: tga.StatusFailure, Class: ledger.ClassRetryable})
+			got := h.call("2", "charge", args, meta)
+			has(t, got, `"ok"`)
+			lacks(t, got, "replayed")
+			if n := len(w.effects()); n != 1 {
+				t.Errorf("%d effects, want 1", n)
+			}
+			if name == "with a key" {
+				has(t, h.call("3", "charge", args, meta), `"ok"`, `"dev.tgad/replayed":true`)
+			}
+		})
+	}
+}
+
+// TestFailureThatTheToolAnsweredIsServed: that nothing was done is a tool's answer to its call.
+// A key makes the repeat of that call get the same answer; a new try needs a new key.
+func TestFailureThatTheToolAnsweredIsServed(t *testing.T) {
+	w := newWorld(t)
+	w.log = retryable{local{w.rt}}
+	h := w.start()
+	h.handshake()
+	for i, id := range []string{"1", "2"} {
+		got := h.call(id, "fail", `{}`, `{"dev.tgad/idempotencyKey":"k"}`)
+		has(t, got, "no money")
+		if i == 1 {
+			has(t, got, `"dev.tgad/replayed":true`)
+		}
+	}
+	if n := len(w.effects()); n != 1 {
+		t.Errorf("%d effects, want 1", n)
+	}
+}
+
+// retryable is a log whose operator has declared each failure a definite non-execution.
+type retryable struct{ Log }
+
+func (l retryable) Finish(ctx context.Context, trace tga.ID, permit runtime.Permit, f runtime.Finished) (runtime.Result, error) {
+	f.Class = ledger.ClassRetryable
+	return l.Log.Finish(ctx, trace, permit, f)
+}

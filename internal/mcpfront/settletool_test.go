@@ -1,0 +1,245 @@
+package mcpfront
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/internal/assemble"
+	"github.com/tgad/tgad/internal/daemon/embed"
+	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// doubtful is a world whose log is a daemon's, so that calls in doubt can be looked up.
+func (w *world) doubtful(toml string) *client.Client {
+	w.t.Helper()
+	conf, err := assemble.Parse("", []byte(processConfig+toml))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "tgad-settle-") // t.TempDir may be too long for a socket
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	e, err := embed.Start(w.t.Context(), filepath.Join(dir, "data"), conf, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(e.Close)
+	c := client.New(e.Socket, client.Options{Name: "test"})
+	w.t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			w.t.Error(err)
+		}
+	})
+	w.log, w.opts.Look = c, c
+	return c
+}
+
+const listChanging = `"capabilities":{"tools":{"listChanged":true}}`
+
+func settle(trace tga.ID, outcome, more string) string {
+	return fmt.Sprintf(`{"trace_id":%q,"outcome":%q,"evidence":"I read the ledger of payments"%s}`, trace, outcome, more)
+}
+
+// TestModelSettlesADoubt: with the flag alone. What it says ends the doubt, the record says that
+// a model decided, and the same call never runs for it: not at once, not when the answer was
+// delivered, not in another conversation, with a key or without.
+func TestModelSettlesADoubt(t *testing.T) {
+	for _, row := range []struct {
+		name, outcome, more, meta string
+		want                      []string
+	}{
+		{"ran", "ran", `,"result":"card charged once"`, `{}`, []string{"NOT run again", "a model has settled", "card charged once"}},
+		{"ran, with a key", "ran", "", `{"dev.tgad/idempotencyKey":"k"}`, []string{"NOT run again", "a model has settled"}},
+		{"abandon", "abandon", "", `{}`, []string{"OUTCOME UNKNOWN"}},
+		{"abandon, with a key", "abandon", "", `{"dev.tgad/idempotencyKey":"k"}`, []string{"OUTCOME UNKNOWN"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			c := w.doubtful("")
+			w.opts.SettleTool = true
+			h := w.start()
+			h.handshake()
+			const args = `{"die":"answer"}`
+			doubt := h.call("1", "charge", args, row.meta)
+			has(t, doubt, "OUTCOME UNKNOWN", settleTool)
+			trace := w.traceOf(doubt)
+			list := h.ask("2", "tools/list", `{}`)
+			has(t, list, `"name":"`+settleTool+`"`, `"name":"`+doubtTool+`"`)
+			has(t, h.call("3", settleTool, settle(trace, row.outcome, row.more)), "recorded as decided by a model")
+			effect := ""
+			for e, err := range c.Entries(t.Context(), trace, 0, false) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				effect = string(e.Artifact)
+			}
+			has(t, effect, `"resolved_via":"model"`, `"resolved_by":"person"`, `"resolver":"uid:`)
+			again := func(id string) {
+				t.Helper()
+				has(t, h.call(id, "charge", args, row.meta), row.want...)
+			}
+			for i := range 3 { // each of them is delivered
+				again(fmt.Sprint(10 + i))
+			}
+			_ = h.stop()
+			h = w.start() // another conversation
+			h.handshake()
+			again("20")
+			again("21")
+			if n := len(w.effects()); n != 1 {
+				t.Errorf("%d effects, want 1", n)
+			}
+			has(t, h.call("30", settleTool, settle(trace, row.outcome, row.more)), `"isError":true`, "no call of this server's tools is in doubt")
+			// What the arguments have made different is another call.
+			has(t, h.call("31", "charge", `{"n":2}`), `"ok"`)
+		})
+	}
+}
+
+// TestWhatAModelMayNotSay: nothing that licenses a send, nothing of another server's calls, and
+// nothing without saying how it knows. The call stays in doubt.
+func TestWhatAModelMayNotSay(t *testing.T) {
+	w := newWorld(t)
+	c := w.doubtful("")
+	w.opts.SettleTool = true
+	h := w.start()
+	h.handshake()
+	trace := w.traceOf(h.call("1", "charge", `{"die":"answer"}`))
+	long := func(name string, n int) string { return fmt.Sprintf(`,%q:%q`, name, strings.Repeat("ä", n)) }
+	evidence := func(n int) string {
+		return fmt.Sprintf(`{"trace_id":%q,"outcome":"abandon","evidence":%q}`, trace, strings.Repeat("ä", n))
+	}
+	for i, args := range []string{
+		settle(trace, "not-run", ""), settle(trace, "failed", ""), settle(trace, "", ""), settle(trace, "RAN", ""),
+		settle(newID(), "ran", ""), settle(trace, "ran", `,"class":"retryable_failure"`), settle(trace, "ran", `,"status":"FAILURE"`),
+		settle(trace, "ran", long("result", maxSaid+1)), settle(trace, "abandon", `,"result":"x"`),
+		evidence(0), evidence(maxEvidence + 1), `{}`, `{"trace_id":"x","outcome":"ran","evidence":"y"}`,
+	} {
+		has(t, h.call(fmt.Sprint(10+i), settleTool, args), `"isError":true`)
+	}
+	if all, err := c.InDoubt(t.Context()); err != nil || len(all) != 1 {
+		t.Fatalf("%+v %v", all, err)
+	}
+	has(t, h.call("50", settleTool, evidence(maxEvidence)), "Settled as abandon")
+	has(t, h.call("51", "charge", `{"die":"answer"}`), "OUTCOME UNKNOWN")
+	if n := len(w.effects()); n != 1 {
+		t.Errorf("%d effects", n)
+	}
+}
+
+// TestNoSettleToolUnasked: without the flag the tool does not exist; a tool server's own tool of
+// the name is called.
+func TestNoSettleToolUnasked(t *testing.T) {
+	w := newWorld(t)
+	w.doubtful("")
+	h := w.start()
+	h.handshake()
+	lacks(t, h.call("1", "charge", `{"die":"answer"}`), settleTool)
+	lacks(t, h.ask("2", "tools/list", `{}`), settleTool)
+	has(t, h.call("3", settleTool, `{"mine":true}`), `"ok"`, `"mine":true`)
+}
+
+// TestSettleToolNeedsTheRight: the daemon's roles decide, as for everybody else.
+func TestSettleToolNeedsTheRight(t *testing.T) {
+	w := newWorld(t)
+	c := w.doubtful(fmt.Sprintf("\n[[role]]\nuid = [%d]\nnamespace = \"default\"\nverbs = [\"append\", \"read\"]\n", os.Getuid()))
+	w.opts.SettleTool = true
+	h := w.start()
+	h.handshake()
+	trace := w.traceOf(h.call("1", "charge", `{"die":"answer"}`))
+	has(t, h.call("2", settleTool, settle(trace, "ran", "")), `"isError":true`, "PERMISSION_DENIED")
+	if all, err := c.InDoubt(t.Context()); err != nil || len(all) != 1 {
+		t.Errorf("%+v %v", all, err)
+	}
+}
+
+// TestPersonRunsAgainWhatAModelSettled: the way on is the person at the client.
+func TestPersonRunsAgainWhatAModelSettled(t *testing.T) {
+	w := newWorld(t)
+	w.doubtful("")
+	w.opts.SettleTool = true
+	h := w.start()
+	h.elicits()
+	const args = `{"die":"answer"}`
+	no := `{"jsonrpc":"2.0","id":%s,"result":{"action":"decline"}}`
+	yes := `{"jsonrpc":"2.0","id":%s,"result":{"action":"accept","content":{"run_again":true}}}`
+	call := func(id, word string) string {
+		h.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{"name":"charge","arguments":%s}}`, id, args))
+		q := h.readLine()
+		has(t, q, `"method":"elicitation/create"`, `"run_again"`)
+		h.write(fmt.Sprintf(word, mcpraw.At([]byte(q), "/id")))
+		return h.answer(id)
+	}
+	doubt := call("1", no)
+	has(t, doubt, "OUTCOME UNKNOWN")
+	has(t, h.call("2", settleTool, settle(w.traceOf(doubt), "ran", "")), "Settled as ran")
+	has(t, call("3", no), "NOT run again")
+	if n := len(w.effects()); n != 1 {
+		t.Fatalf("%d effects before the person said yes", n)
+	}
+	has(t, call("4", yes), `"ok"`)
+	has(t, h.call("5", "charge", args), `"ok"`) // it is in nobody's way any more
+	if n := len(w.effects()); n != 3 {
+		t.Errorf("%d effects, want 3", n)
+	}
+}
+
+// TestClientHearsOfDoubts: a client that was told that it will hear when the list of tools
+// changes hears so when the shim's own tool comes into it and when it goes, and not else.
+func TestClientHearsOfDoubts(t *testing.T) {
+	for _, says := range []bool{true, false} {
+		t.Run(fmt.Sprint("the tool server says so: ", says), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			c := w.doubtful("")
+			if says {
+				if err := os.WriteFile(w.journal+".capabilities", []byte(listChanging), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			h := w.start()
+			h.handshake()
+			heard := func() (n int) {
+				h.ask(fmt.Sprint(time.Now().UnixNano()), "echo", `{}`)
+				for _, line := range h.said {
+					if strings.Contains(line, toolsChanged) {
+						n++
+					}
+				}
+				return n
+			}
+			h.call("1", "charge", `{"warm":1}`)
+			if heard() != 0 {
+				t.Errorf("heard of a change with nothing in doubt")
+			}
+			want := func(n int, what string) {
+				t.Helper()
+				if !says {
+					n = 0
+				}
+				eventually(t, what, func() bool { return heard() == n })
+			}
+			trace := w.traceOf(h.call("2", "charge", `{"die":"answer"}`))
+			want(1, "the word that a call is in doubt")
+			has(t, h.ask("3", "tools/list", `{}`), doubtTool)
+			h.call("4", "charge", `{"die":"answer"}`) // in doubt as before
+			want(1, "no word where nothing has changed")
+			if _, err := c.Abandon(context.Background(), trace, "nobody knows"); err != nil {
+				t.Fatal(err)
+			}
+			h.call("5", "charge", `{"warm":2}`)
+			want(2, "the word that none is in doubt any more")
+			lacks(t, h.ask("6", "tools/list", `{}`), doubtTool)
+		})
+	}
+}

@@ -1,0 +1,174 @@
+package mcpfront
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// shelf is what the shim keeps in the log's store about its tool server: the pinned
+// definitions, calls that go on as a task or with input, and approvals that are waited
+// for. It holds nothing that licenses a send. What is here is what the store said last;
+// a change is made against the store as it is.
+type shelf struct {
+	s  *Shim
+	mu sync.Mutex
+	// values is nil until the store was asked.
+	values map[string][]byte
+}
+
+// Names on the shelf. What follows is a digest where it could be longer than a name.
+const (
+	pinsName   = "pins"
+	openPrefix = "open "
+	askPrefix  = "asked "
+)
+
+// keptName names what is kept about one call.
+func keptName(prefix, tool, key string) string {
+	sum := tga.Sum([]byte(tool + "\x00" + key))
+	return prefix + sum.String()
+}
+
+// load asks the store, once.
+func (k *shelf) load(ctx context.Context) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.values != nil {
+		return nil
+	}
+	values := map[string][]byte{}
+	err := bounded(ctx, func(ctx context.Context) error {
+		clear(values)
+		for v, err := range k.s.opts.Log.Kept(ctx, k.s.opts.Namespace, k.s.opts.Server) {
+			if err != nil {
+				return err
+			}
+			values[v.Name] = v.Value
+		}
+		return nil
+	})
+	if err == nil {
+		k.values = values
+	}
+	return err
+}
+
+// get returns a value as it was last known, nil where there is none.
+func (k *shelf) get(name string) []byte {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.values[name]
+}
+
+// look asks the store for one value: another shim may have kept it.
+func (k *shelf) look(ctx context.Context, name string) ([]byte, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	// No value for none is no change, and tells what there is.
+	now, _, err := k.keep(ctx, name, nil, nil)
+	return now, err
+}
+
+// with returns the values whose name starts with prefix.
+func (k *shelf) with(prefix string) map[string][]byte {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	found := maps.Clone(k.values)
+	maps.DeleteFunc(found, func(name string, _ []byte) bool { return !strings.HasPrefix(name, prefix) })
+	return found
+}
+
+// count returns how many values have a name that starts with prefix.
+func (k *shelf) count(prefix string) (n int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for name := range k.values {
+		if strings.HasPrefix(name, prefix) {
+			n++
+		}
+	}
+	return n
+}
+
+// change makes of a value what f says, nil for none, and returns once the store has it. f
+// is asked again where another shim came first.
+func (k *shelf) change(ctx context.Context, name string, f func(old []byte) []byte) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for {
+		old := k.values[name]
+		value := f(old)
+		if bytes.Equal(old, value) {
+			return nil
+		}
+		if _, done, err := k.keep(ctx, name, old, value); err != nil || done {
+			return err
+		}
+	}
+}
+
+func (k *shelf) keep(ctx context.Context, name string, old, value []byte) (now []byte, done bool, err error) {
+	o := &k.s.opts
+	err = patient(ctx, func(ctx context.Context) error {
+		got, changed, err := o.Log.Keep(ctx, runtime.KeepRequest{Namespace: o.Namespace, Server: o.Server, Name: name, Old: old, Value: value})
+		now, done = got.Value, changed
+		return err
+	})
+	switch {
+	case err != nil:
+		return nil, false, err
+	case k.values == nil:
+	case len(now) == 0:
+		delete(k.values, name)
+	default:
+		k.values[name] = now
+	}
+	return now, done, nil
+}
+
+// logWait bounds one request to the log. It is no deadline: a deadline would become the
+// call's own, and end it.
+const logWait = 15 * time.Second
+
+func bounded(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	t := time.AfterFunc(logWait, cancel)
+	defer t.Stop()
+	return f(ctx)
+}
+
+// persist is patient, and makes the request again for as long as the log is away.
+func (s *Shim) persist(f func(context.Context) error) error {
+	for pause := (waitPause{}); ; {
+		err := patient(s.life, f)
+		if !errors.Is(err, tga.StoreUnavailable) {
+			return err
+		}
+		if !rest(s.life, pause.next()) {
+			return err
+		}
+	}
+}
+
+// patient makes a request that only tells the log something, and makes it again while
+// somebody else who asks about the same call has it for a moment.
+func patient(ctx context.Context, f func(context.Context) error) error {
+	for pause := (waitPause{}); ; {
+		err := bounded(ctx, f)
+		if !errors.Is(err, tga.StateLockAcquireFailed) {
+			return err
+		}
+		if !rest(ctx, pause.next()) {
+			return err
+		}
+	}
+}

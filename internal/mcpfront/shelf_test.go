@@ -1,0 +1,133 @@
+package mcpfront
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// busy is a log in which somebody else has every trace for a moment: each request that
+// tells it something is refused the first time.
+type busy struct {
+	Log
+	mu   sync.Mutex
+	seen map[string]int
+}
+
+func (l *busy) held(what string, trace tga.ID) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seen[what]++
+	name := what + trace.String()
+	if l.seen[name]++; l.seen[name] == 1 {
+		return tga.Errorf(tga.StateLockAcquireFailed, "another holds its lease")
+	}
+	return nil
+}
+
+func (l *busy) Finish(ctx context.Context, trace tga.ID, permit runtime.Permit, f runtime.Finished) (runtime.Result, error) {
+	if err := l.held("finish", trace); err != nil {
+		return runtime.Result{}, err
+	}
+	return l.Log.Finish(ctx, trace, permit, f)
+}
+
+func (l *busy) GiveUp(ctx context.Context, trace tga.ID, permit runtime.Permit, cause string, wait time.Duration) error {
+	if err := l.held("give up", trace); err != nil {
+		return err
+	}
+	return l.Log.GiveUp(ctx, trace, permit, cause, wait)
+}
+
+func (l *busy) Delivered(ctx context.Context, trace tga.ID) error {
+	if err := l.held("delivered", trace); err != nil {
+		return err
+	}
+	return l.Log.Delivered(ctx, trace)
+}
+
+// TestTraceThatIsHeldForAMoment: who polls for the same call has its trace for a moment.
+// What the shim has to tell the log is told after that, and no doubt comes of it.
+func TestTraceThatIsHeldForAMoment(t *testing.T) {
+	w := newWorld(t)
+	log := &busy{Log: local{w.rt}, seen: map[string]int{}}
+	w.log = log
+	w.tune = func(s *Shim) { s.noteDelay = 0 }
+	h := w.start()
+	h.handshake()
+	for id := range 2 {
+		lacks(t, h.call(fmt.Sprint(1+id), "charge", `{}`), "replayed", "isError")
+		eventually(t, "the note that it was delivered", func() bool {
+			h.s.mu.Lock()
+			defer h.s.mu.Unlock()
+			return len(h.s.notes) == 0
+		})
+	}
+	has(t, h.call("3", "held", `{"die":"answer"}`), "OUTCOME UNKNOWN")
+	_ = h.stop()
+	e := w.effects()
+	if len(e) != 3 || e[0].Key == e[1].Key {
+		t.Fatalf("effects %+v", e)
+	}
+	for _, one := range e[:2] {
+		if r := w.record("charge", one.Key); r == nil || r.Status != ledger.Settled {
+			t.Errorf("record %+v", r)
+		}
+	}
+	// Finish and delivered of two calls, give up of one, each asked for twice.
+	for what, want := range map[string]int{"finish": 4, "delivered": 4, "give up": 2} {
+		if got := log.seen[what]; got != want {
+			t.Errorf("%s was asked for %d times, want %d", what, got, want)
+		}
+	}
+}
+
+// TestRecordThatACrashHasLeft: an unfinished call that was struck out too late is not
+// taken for a later call of the same name.
+func TestRecordThatACrashHasLeft(t *testing.T) {
+	w := newWorld(t)
+	h := w.start()
+	h.handshake()
+	keep := func(args string) {
+		t.Helper()
+		name, err := ledger.DeriveKey("test", "fake", "held", []byte(args), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leg := (&call{params: &callParams{}}).leg()
+		stale, err := json.Marshal(openCall{
+			Tool: "held", Key: name, Trace: newID().String(), Permit: strings.Repeat("0", 32), Attempt: 1,
+			Legs: map[string]string{leg: `{"resultType":"input_required","stale":true}`},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, changed, err := w.rt.Keep(t.Context(), runtime.KeepRequest{Server: "fake", Name: keptName(openPrefix, "held", name), Value: stale})
+		if err != nil || !changed {
+			t.Fatal(changed, err)
+		}
+	}
+	h.call("1", "charge", `{"warm":1}`)
+	const fine, dies = `{"n":1}`, `{"die":"answer"}`
+	keep(fine)
+	keep(dies)
+	got := h.call("2", "held", fine)
+	lacks(t, got, "stale")
+	has(t, got, `"ok"`)
+	has(t, h.call("3", "held", dies), "OUTCOME UNKNOWN")
+	// An attempt of it is out now, of another trace than the record's.
+	got = h.call("4", "held", dies)
+	lacks(t, got, "stale")
+	has(t, got, "OUTCOME UNKNOWN")
+	if n := len(w.effects()); n != 3 {
+		t.Errorf("%d effects, want 3", n)
+	}
+}

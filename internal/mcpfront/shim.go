@@ -1,0 +1,239 @@
+package mcpfront
+
+import (
+	"cmp"
+	"context"
+	"iter"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tgad/tgad/internal/access"
+	"github.com/tgad/tgad/internal/clip"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/paper"
+	"github.com/tgad/tgad/internal/mcpfront/subject"
+	"github.com/tgad/tgad/internal/workspace"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
+)
+
+// Log is where calls are begun and finished: a daemon's client. What its methods do is
+// said at those of [runtime.Runtime].
+type Log interface {
+	Begin(ctx context.Context, req runtime.BeginRequest) (runtime.Begun, error)
+	Finish(ctx context.Context, trace tga.ID, permit runtime.Permit, f runtime.Finished) (runtime.Result, error)
+	NotSent(ctx context.Context, trace tga.ID, permit runtime.Permit, reason string, wait time.Duration) (runtime.Result, error)
+	GiveUp(ctx context.Context, trace tga.ID, permit runtime.Permit, cause string, wait time.Duration) error
+	Delivered(ctx context.Context, trace tga.ID) error
+	Decide(ctx context.Context, trace tga.ID, vote wire.DecideRequest) (runtime.Result, error)
+	Keep(ctx context.Context, r runtime.KeepRequest) (now runtime.Kept, changed bool, err error)
+	Kept(ctx context.Context, namespace, server string) iter.Seq2[runtime.Kept, error]
+}
+
+// Tool is what the operator says about how one tool's calls go through the shim. Class
+// and licence are the log's affair.
+type Tool struct {
+	// Ungoverned passes the tool's calls untraced (log = "none").
+	Ungoverned bool
+	// KeyPointer is a JSON Pointer into the arguments: what stands there is the key.
+	KeyPointer string
+	// KeyArgument is a JSON Pointer to a member that the key is copied to when the caller
+	// left it out; KeyMeta a member of `_meta` that it is copied to as well.
+	KeyArgument string
+	KeyMeta     string
+	// Block refuses calls of the tool once its definition differs from the one that was
+	// pinned.
+	Block bool
+}
+
+// Options describe a shim. Server, Log and one of Command and URL are required.
+type Options struct {
+	Server  string   // tool_server of the calls
+	Command []string // a tool server on stdin and stdout
+	Env     []string // added to its environment
+	Dir     string   // its working directory; "" = this process's
+	URL     string   // a tool server over streamable HTTP
+	Headers map[string]string
+	// ForwardAuth sends the Authorization header of a client over HTTP to URL, and nowhere
+	// else, and keeps clients with different ones apart. It is never logged or stored.
+	ForwardAuth bool
+
+	Log       Log
+	Namespace string
+	// KeySpace goes before every key that a client names, and a colon, so that two clients' keys
+	// are two for a tool server too. "" leaves keys as they are.
+	KeySpace string
+	// State is a directory for what the shims of this machine must know of each other:
+	// which of them runs, and the permits that are out. Required.
+	State string
+	// Scope keeps calls apart that are identical but for it. "" keeps none apart.
+	Scope string
+	// Tools says how a tool's calls go through; nil governs all alike.
+	Tools func(tool string) Tool
+	// CallIDs are members of `_meta` in which the client names one call, the same when it
+	// repeats it: the operator says so. None are taken for that unasked.
+	CallIDs []string
+
+	// Workspace is a directory of which snapshots are taken before and after each send of a
+	// write call; nil is none.
+	Workspace *workspace.Keeper
+	// Look is where calls in doubt are looked up for a client that cannot ask its person; nil
+	// means that it is not offered that.
+	Look *client.Client
+	// SettleTool offers a tool by which a model may settle a call in doubt, as [runtime.ViaModel]
+	// says what it may. It needs Look, and a peer with the right to settle.
+	SettleTool bool
+	// TrustHints passes on to the log what the tool server says of its tools: readOnlyHint and
+	// idempotentHint. Whether they count is the log's to say.
+	TrustHints bool
+
+	Tasks         TaskMode      // whether calls become tasks of the shim's own
+	Limits        tga.Limits    // of arguments
+	MaxFrameBytes int64         // longest message; zero means [frames.DefaultMaxFrameBytes]
+	MaxKeepBytes  int64         // longest answer that is recorded whole; zero means [DefaultMaxKeepBytes]
+	MaxRequests   int           // requests under way at once; zero means 4096
+	StartTimeout  time.Duration // of the tool server; zero means 30s
+	CancelGrace   time.Duration // for an answer after a cancellation; zero means 2s
+	LogTimeout    time.Duration // how long a call waits for a log that is away; zero means 30s
+
+	// Find are flags that lead the verbs of the command to the log, as they are typed:
+	// "--data /home/ann/log". They stand in what the shim tells its clients to run.
+	Find string
+	// Accept is the command that pins the definitions of the tool server's tools as they are
+	// now, as it is typed: the flag --accept is in it.
+	Accept string
+
+	// Observe has the shim observe: calls and answers pass as they are, and the log only hears of them.
+	// It is told, of each call, what would have become of it. nil governs calls.
+	Observe func(Would)
+
+	// Tracer makes spans of calls and sends; nil makes none, and what clients say of theirs passes as
+	// it is.
+	Tracer runtime.Tracer
+
+	Stderr *os.File     // the tool server's; nil means none
+	Logger *slog.Logger // nil means nothing is said
+}
+
+// DefaultMaxKeepBytes is the longest answer that is recorded whole. It fits a daemon's
+// default body limit when it is encoded.
+const DefaultMaxKeepBytes = 11 << 20
+
+// Shim is one shim: a log, a tool server, and the clients that talk to it.
+type Shim struct {
+	opts  Options
+	log   *slog.Logger
+	shelf *shelf          // what the log keeps for the shim
+	users *subject.Secret // nil where Authorization is not forwarded
+
+	life context.Context // ends with Close: of attempts
+	end  context.CancelFunc
+	work sync.WaitGroup // attempts under way
+
+	mu       sync.Mutex
+	open     map[callKey]*attempt // at most one attempt a key
+	seats    int                  // conversations
+	voteless atomic.Bool          // the log does not take the votes of people at the client
+	classes  map[string]bool      // whether a tool's calls need a key, as the log said
+	tasks    map[tga.ID]*ownTask  // that this shim is at, by their traces
+	unsent   map[tga.ID]uint32    // attempts that were given back, of traces under way
+	places   map[string]*delivery // derived names whose answer is on its way
+	notes    map[*delivery]bool   // answers that are given, or being given, and not noted
+	pins     *pins
+	alive    *paper.Presence // of this process: who sends is there
+	reap     func()          // gives up what clients over HTTP wait for no more
+	mirrors  mirrors
+	stall    time.Duration // how long a client over HTTP may take nothing
+	grace    time.Duration // how long calls under way are waited for at the end
+	patience time.Duration // how long a client that hears nothing waits for people
+	quit     time.Duration // how long the end of a tool server is waited for
+	// noteDelay is how long the note that an answer was delivered waits for the next call's
+	// begin to take it along.
+	noteDelay time.Duration
+}
+
+// New makes a shim. It starts nothing.
+func New(o Options) (*Shim, error) {
+	if !tga.CleanName(o.Server) {
+		return nil, tga.Errorf(tga.ValidationError, "server id %q: want %s", o.Server, tga.CleanNameForm)
+	}
+	if (len(o.Command) == 0) == (o.URL == "") {
+		return nil, tga.Errorf(tga.ValidationError, "tool server %q: want exactly one of a command and a URL", o.Server)
+	}
+	if o.Log == nil || o.State == "" {
+		return nil, tga.Errorf(tga.ValidationError, "tool server %q: a log and a state directory are required", o.Server)
+	}
+	if strings.ContainsRune(o.Scope, 0) {
+		return nil, tga.Errorf(tga.ValidationError, "the scope holds a zero byte")
+	}
+	if o.ForwardAuth {
+		if err := subject.Forwardable(o.URL, o.Headers); err != nil {
+			return nil, err
+		}
+		// A task is asked about for days, and by then its client has another token. The list of
+		// calls in doubt shows the arguments of everybody's.
+		o.Tasks, o.Look = TasksOff, nil
+	}
+	if o.Observe != nil {
+		// The client sees its tool servers as they are, and nothing is done about its calls.
+		o.Tasks, o.Look, o.SettleTool, o.Workspace = TasksOff, nil, false, nil
+	}
+	if o.Tools == nil {
+		o.Tools = func(string) Tool { return Tool{} }
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	o.MaxFrameBytes = cmp.Or(o.MaxFrameBytes, frames.DefaultMaxFrameBytes)
+	o.MaxKeepBytes = cmp.Or(o.MaxKeepBytes, DefaultMaxKeepBytes)
+	o.StartTimeout = cmp.Or(o.StartTimeout, 30*time.Second)
+	o.CancelGrace = cmp.Or(o.CancelGrace, 2*time.Second)
+	o.LogTimeout = cmp.Or(o.LogTimeout, 30*time.Second)
+	o.MaxRequests = cmp.Or(o.MaxRequests, 4096)
+	if err := access.MkdirAll(o.State); err != nil {
+		return nil, tga.Errorf(tga.StoreUnavailable, "make the shim's directory: %w", err)
+	}
+	o.Find = strings.TrimSpace(o.Find)
+	s := &Shim{
+		stall: stallWait, grace: endGrace, quit: quitWait, noteDelay: noteDelay, patience: approvalPatience, opts: o, log: o.Logger.With("tool_server", o.Server),
+		open: map[callKey]*attempt{}, classes: map[string]bool{}, places: map[string]*delivery{}, notes: map[*delivery]bool{}, unsent: map[tga.ID]uint32{}, tasks: map[tga.ID]*ownTask{}, reap: func() {},
+	}
+	err := paper.Tidy(o.State)
+	if err == nil {
+		s.alive, err = paper.Appear(o.State)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if o.ForwardAuth {
+		if s.users, err = subject.ReadSecret(o.State); err != nil {
+			s.alive.Remove()
+			return nil, err
+		}
+	}
+	s.shelf = &shelf{s: s}
+	s.pins = newPins(s)
+	s.life, s.end = context.WithCancel(context.Background())
+	return s, nil
+}
+
+// fileName makes a file's name of a server id: an id may hold a slash.
+func fileName(id string) string {
+	sum := tga.Sum([]byte(id))
+	return strings.NewReplacer("/", "_", ".", "_").Replace(clip.Bytes(id, 32)) + "-" + sum.String()[:8]
+}
+
+// Close gives up what is under way and returns once it is. An answer that waits for the
+// log is given up too: its call stays in doubt.
+func (s *Shim) Close() error {
+	s.end()
+	s.work.Wait()
+	s.alive.Remove()
+	return nil
+}

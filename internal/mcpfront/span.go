@@ -1,0 +1,68 @@
+package mcpfront
+
+import (
+	"context"
+
+	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/internal/spans"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// traced begins the span of an attempt, under the span that its client names in `_meta`. What the log
+// is asked under ctx is then below it.
+func (a *attempt) traced(ctx context.Context) (_ context.Context, end func()) {
+	t := a.s.opts.Tracer
+	if t == nil {
+		return ctx, func() {}
+	}
+	var parent [len(mcpraw.SpanMembers)]string
+	for i, name := range mcpraw.SpanMembers {
+		parent[i] = a.q.params.metaText(name)
+	}
+	s := runtime.Span{Name: spans.MCP, Server: a.s.opts.Server, Tool: a.q.params.tool}
+	own, done := t.Start(runtime.SpanContext{Traceparent: parent[0], Tracestate: parent[1], Baggage: parent[2]}, s)
+	return runtime.WithSpanContext(ctx, own), func() {
+		if done == nil {
+			return
+		}
+		s.TraceID, s.Replayed = a.trace(), a.out.value != nil && a.out.frame == nil
+		if !a.out.own.IsZero() {
+			s.TraceID = a.out.own
+		}
+		if a.out.code != "" {
+			s.Err = tga.Errorf(a.out.code, "")
+		} else if a.out.fault {
+			s.Err = tga.Errorf(tga.ToolError, "")
+		}
+		done(s)
+	}
+}
+
+// sendSpan is the span of one send, until the tool server has answered or is waited for no more.
+type sendSpan struct {
+	own  runtime.SpanContext
+	done func(runtime.Span)
+	span runtime.Span
+}
+
+func (a *attempt) sendSpan(ctx context.Context, b runtime.Begun) *sendSpan {
+	t := a.s.opts.Tracer
+	if t == nil {
+		return &sendSpan{}
+	}
+	s := &sendSpan{span: runtime.Span{
+		Name: "send", TraceID: b.Result.TraceID, ToolCallID: b.Result.ToolCallID, Server: a.s.opts.Server, Tool: a.q.params.tool, Attempt: b.Attempt,
+	}}
+	s.own, s.done = t.Start(runtime.SpanContextOf(ctx), s.span)
+	return s
+}
+
+// end ends it, once; err says why there is no answer.
+func (s *sendSpan) end(err error) {
+	if s.done != nil {
+		s.span.Err = err
+		s.done(s.span)
+		s.done = nil
+	}
+}

@@ -1,0 +1,105 @@
+package mcpfront
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/tgad/tgad/internal/spans"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// tracer keeps the spans that ended, by their names, each with its parent.
+type tracer struct {
+	mu    sync.Mutex
+	n     int
+	ended []tracedSpan
+}
+
+type tracedSpan struct {
+	runtime.Span
+	parent, own runtime.SpanContext
+}
+
+func (r *tracer) Start(parent runtime.SpanContext, s runtime.Span) (runtime.SpanContext, func(runtime.Span)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.n++
+	own := runtime.SpanContext{Traceparent: fmt.Sprintf("span-%d", r.n), Baggage: parent.Baggage}
+	return own, func(s runtime.Span) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.ended = append(r.ended, tracedSpan{s, parent, own})
+	}
+}
+
+func (r *tracer) named(name string) (all []tracedSpan) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.ended {
+		if s.Name == name {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// overheard is a log that keeps under which spans it is asked.
+type overheard struct {
+	local
+	mu            sync.Mutex
+	begun, finish []runtime.SpanContext
+}
+
+func (o *overheard) Begin(ctx context.Context, req runtime.BeginRequest) (runtime.Begun, error) {
+	o.mu.Lock()
+	o.begun = append(o.begun, runtime.SpanContextOf(ctx))
+	o.mu.Unlock()
+	return o.local.Begin(ctx, req)
+}
+
+func (o *overheard) Finish(ctx context.Context, trace tga.ID, permit runtime.Permit, f runtime.Finished) (runtime.Result, error) {
+	o.mu.Lock()
+	o.finish = append(o.finish, runtime.SpanContextOf(ctx))
+	o.mu.Unlock()
+	return o.local.Finish(ctx, trace, permit, f)
+}
+
+// TestCallOfAClientIsTraced: below the span that `_meta` names, with the send's own span for the tool
+// server and the log's work below it too; a repeat that is served sends nothing.
+func TestCallOfAClientIsTraced(t *testing.T) {
+	w, r := newWorld(t), &tracer{}
+	o := &overheard{local: local{w.rt}}
+	w.opts.Tracer, w.log = r, o
+	h := w.start()
+	h.handshake()
+	const meta = `{"traceparent":"theirs","baggage":"tenant=7","dev.tgad/idempotencyKey":"k"}`
+	for _, id := range []string{"1", "2"} {
+		has(t, h.call(id, "charge", `{"amount":1}`, meta), `"ok"`)
+	}
+	if err := h.stop(); err != nil {
+		t.Error(err)
+	}
+	calls, sends := r.named(spans.MCP), r.named("send")
+	if len(calls) != 2 || len(sends) != 1 {
+		t.Fatalf("calls %+v, sends %+v", calls, sends)
+	}
+	theirs := runtime.SpanContext{Traceparent: "theirs", Baggage: "tenant=7"}
+	call, send := calls[0], sends[0]
+	if call.parent != theirs || call.Tool != "charge" || call.TraceID.IsZero() || call.Replayed || call.Err != nil || !calls[1].Replayed {
+		t.Errorf("calls %+v", calls)
+	}
+	if send.parent != call.own || send.Attempt != 1 || send.Err != nil || send.TraceID != call.TraceID {
+		t.Errorf("send %+v below %+v", send, call.own)
+	}
+	e := w.effects()
+	if len(e) != 1 {
+		t.Fatalf("effects %+v", e)
+	}
+	has(t, e[0].Line, `"traceparent":"`+send.own.Traceparent+`","baggage":"tenant=7"`)
+	if len(o.begun) != 2 || o.begun[0] != call.own || len(o.finish) != 1 || o.finish[0] != call.own {
+		t.Errorf("the log was asked under %v and %v, want %v", o.begun, o.finish, call.own)
+	}
+}

@@ -1,0 +1,381 @@
+package mcpfront
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/say"
+	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// A client of revision 2026-07-28 hears of changes on a stream that it asks for with
+// subscriptions/listen. The request passes, and what the tool server says on it. A tool
+// server that is started again, and one over HTTP whose stream breaks, is asked again for
+// what the client was promised. Of tasks of the shim's own the shim itself tells.
+
+const (
+	taskMethod = "notifications/tasks"
+)
+
+// subscription is a subscriptions/listen of the client's that is open.
+type subscription struct {
+	raw   []byte   // the request as the tool server gets it; nil = none of it is for that
+	tasks []tga.ID // of the shim's own that the client is told about
+	life  context.Context
+	end   context.CancelFunc
+
+	// Of what follows the conversation's lock is held.
+	acked bool          // the client was told what it is subscribed to
+	tools bool          // to changes of the list of tools
+	again bool          // its stream broke since it was last acknowledged
+	pause time.Duration // before it is asked for again
+}
+
+// subscriptions are those of a conversation's client.
+type subscriptions struct{ c *conv }
+
+// listen takes a subscriptions/listen.
+func (u *subscriptions) listen(f *frames.Frame, b *batchReply) {
+	raw, err := f.Bytes(mcpraw.Span{From: 0, To: f.Size}, frames.SpillBytes)
+	if err != nil || !f.Params.Present() {
+		u.c.pass(f, b) // what is wrong with it is the tool server's to say
+		return
+	}
+	sub := &subscription{raw: bytes.Clone(raw)}
+	params := sub.raw[f.Params.From:f.Params.To]
+	own, rest, others := splitTasks(params)
+	w := &waiting{id: f.RawID, method: f.Method, batch: b, sub: sub, modern: true}
+	if len(own) > 0 && !declaresTasks(params) {
+		u.c.own.undeclared(w)
+		f.Close()
+		return
+	}
+	if strings.HasPrefix(string(frames.KeyOf(f.RawID)), "s"+ownPrefix) {
+		u.c.pass(f, b) // which refuses it
+		return
+	}
+	sub.life, sub.end = context.WithCancel(u.c.life)
+	if err := u.c.register(w); err != nil {
+		sub.end()
+		u.c.fail(f.RawID, b, mcpraw.CodeInvalidRequest, "", "", err.Error())
+		f.Close()
+		return
+	}
+	f.Close()
+	switch {
+	case len(own) > 0 && !others:
+		sub.raw = nil
+	case len(own) > 0:
+		sub.raw = slices.Concat(sub.raw[:f.Params.From], rest, sub.raw[f.Params.To:])
+	case u.c.current() != nil:
+		u.subscribe(w) // here: in its order
+		return
+	}
+	u.c.work.Go(func() {
+		for _, name := range own {
+			if id, err := tga.ParseID(name); err == nil && !slices.Contains(sub.tasks, id) {
+				if _, err := u.c.own.taskAt(id); err == nil {
+					sub.tasks = append(sub.tasks, id)
+				}
+			}
+		}
+		if sub.raw != nil {
+			u.subscribe(w)
+			return
+		}
+		note := append([]byte(`{"_meta":{"`+say.MetaSubscription+`":`), w.id...)
+		note = append(append(note, `},"notifications":{"taskIds":`...), taskNames(sub.tasks)...)
+		u.acknowledge(w, frames.NewFrame(append(append([]byte(`{"jsonrpc":"2.0","method":"`+say.Ack+`","params":`), note...), "}}}"...)))
+	})
+}
+
+// splitTasks takes the ids of the shim's own tasks out of a filter. others says that there
+// is something left in it.
+func splitTasks(params []byte) (own []string, rest []byte, others bool) {
+	filter := mcpraw.At(params, "/notifications")
+	all, err := mcpraw.Members(filter)
+	if err != nil {
+		return nil, params, true
+	}
+	for _, m := range all {
+		v := filter[m.From:m.To]
+		if m.Name != "taskIds" {
+			others = others || string(v) != "false" && string(v) != "null" && string(v) != "[]"
+			continue
+		}
+		var ids, theirs []string
+		if json.Unmarshal(v, &ids) != nil {
+			return nil, params, true
+		}
+		for _, id := range ids {
+			if name, ours := strings.CutPrefix(id, ownTaskPrefix); ours {
+				own = append(own, name)
+			} else {
+				theirs = append(theirs, id)
+			}
+		}
+		others = others || len(theirs) > 0
+		from, to, _ := mcpraw.Locate(params, "/notifications/taskIds")
+		list := []byte{'['}
+		for i, id := range theirs {
+			if i > 0 {
+				list = append(list, ',')
+			}
+			list = tga.AppendString(list, id)
+		}
+		rest = slices.Concat(params[:from], list, []byte("]"), params[to:])
+	}
+	return own, rest, others
+}
+
+func taskNames(ids []tga.ID) []byte {
+	b := []byte{'['}
+	for i, id := range ids {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = tga.AppendString(b, ownTaskPrefix+id.String())
+	}
+	return append(b, ']')
+}
+
+// subscribe writes a subscription to the tool server as it is now.
+func (u *subscriptions) subscribe(w *waiting) {
+	err := u.writeSubscription(w)
+	if err == nil || w.sub.life.Err() != nil {
+		return
+	}
+	u.unsubscribe(w)
+	u.c.fail(w.id, w.batch, mcpraw.CodeGone, "", "", "the tool server did not take the request: "+err.Error())
+}
+
+func (u *subscriptions) writeSubscription(w *waiting) error {
+	l, err := u.c.await(w.sub.life)
+	if err != nil {
+		return err
+	}
+	if w.sub.life.Err() != nil {
+		return errOver
+	}
+	return u.c.write(l, w, u.c.message(frames.NewFrame(w.sub.raw)))
+}
+
+func (u *subscriptions) promised(s *subscription) bool {
+	u.c.mu.Lock()
+	defer u.c.mu.Unlock()
+	return s.acked
+}
+
+// resubscribe asks a tool server again for a stream that broke, after a pause.
+func (u *subscriptions) resubscribe(w *waiting, pause time.Duration) {
+	u.c.work.Go(func() {
+		for {
+			if !rest(w.sub.life, pause) {
+				return
+			}
+			err := u.writeSubscription(w)
+			if err == nil || w.sub.life.Err() != nil {
+				return
+			}
+			u.c.s.log.Debug("a subscription of the client's was not made again", "error", err)
+			pause = min(2*pause, lastPause)
+		}
+	})
+}
+
+// broken takes the end of a subscription's stream that is no answer. It reports whether the
+// stream is asked for again: one that the client was never promised is not.
+func (u *subscriptions) broken(w *waiting, f *frames.Frame) bool {
+	if w.sub == nil || !u.promised(w.sub) {
+		return false
+	}
+	u.c.mu.Lock()
+	pause := firstPause
+	if w.sub.again {
+		w.sub.pause = min(max(2*w.sub.pause, firstPause), lastPause)
+		pause = w.sub.pause
+	}
+	w.sub.again = true
+	u.c.mu.Unlock()
+	u.c.s.log.Debug("the stream of a subscription broke and is asked for again", "why", f.Bad)
+	f.Close()
+	u.resubscribe(w, pause)
+	return true
+}
+
+// unsubscribe ends a subscription; nothing is sent for it any more.
+func (u *subscriptions) unsubscribe(w *waiting) {
+	w.sub.end()
+	u.c.unregister(w)
+}
+
+// acknowledge hands the client what it is subscribed to, once, with the shim's own tasks in
+// it, and tells of those from then on.
+func (u *subscriptions) acknowledge(w *waiting, f *frames.Frame) {
+	sub := w.sub
+	u.c.mu.Lock()
+	first := !sub.acked
+	sub.acked, sub.again, sub.pause = true, false, 0
+	sub.tools = string(mcpraw.At(f.Head[f.Params.From:f.Params.To], "/notifications/toolsListChanged")) == "true"
+	u.c.mu.Unlock()
+	if sub.life.Err() != nil {
+		f.Close()
+		return
+	}
+	if !first {
+		u.missed(w, f)
+		return
+	}
+	if sub.raw != nil && len(sub.tasks) > 0 {
+		f = withTasks(f, sub.tasks)
+	}
+	u.c.toClient(f)
+	for _, id := range sub.tasks {
+		u.c.work.Go(func() { u.tellOf(w, id) })
+	}
+}
+
+// changes are the notifications that a filter's members stand for.
+var changes = []struct{ member, method string }{
+	{"toolsListChanged", toolsChanged},
+	{"promptsListChanged", "notifications/prompts/list_changed"},
+	{"resourcesListChanged", "notifications/resources/list_changed"},
+}
+
+// missed takes the acknowledgement of a subscription that was made again. The client has
+// heard the first one, and knows nothing of the break: what may have changed meanwhile is
+// told it as if it had.
+func (u *subscriptions) missed(w *waiting, f *frames.Frame) {
+	granted := bytes.Clone(mcpraw.At(f.Head[f.Params.From:f.Params.To], "/notifications"))
+	f.Close()
+	tell := func(method, more string) { u.notified(changedFor(w.id, method, more)) }
+	for _, m := range changes {
+		if string(mcpraw.At(granted, "/"+m.member)) == "true" {
+			tell(m.method, "")
+		}
+	}
+	var uris []string
+	if json.Unmarshal(mcpraw.At(granted, "/resourceSubscriptions"), &uris) != nil {
+		return // none
+	}
+	for _, uri := range uris {
+		tell("notifications/resources/updated", `,"uri":`+string(tga.AppendString(nil, uri)))
+	}
+}
+
+// changedFor is a notification for the subscription of an id, with more members.
+func changedFor(id []byte, method, more string) *frames.Frame {
+	return frames.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","method":"`+method+`","params":{"_meta":{"`+say.MetaSubscription+`":`), id, []byte("}"+more+"}}")))
+}
+
+// withTasks puts the shim's own tasks into the tool server's acknowledgement.
+func withTasks(f *frames.Frame, tasks []tga.ID) *frames.Frame {
+	params := f.Head[f.Params.From:f.Params.To]
+	names := taskNames(tasks)
+	if from, to, ok := mcpraw.Locate(params, "/notifications/taskIds"); ok {
+		at := f.Params.From + int64(to) - 1 // its closing bracket
+		if len(bytes.TrimSpace(params[from+1:to-1])) > 0 {
+			names = append([]byte{','}, names[1:]...)
+		} else {
+			names = names[1:]
+		}
+		return replace(f, mcpraw.Span{From: at, To: at}, names[:len(names)-1])
+	}
+	from, to, ok := mcpraw.Locate(params, "/notifications")
+	if !ok || params[from] != '{' {
+		return f
+	}
+	at := mcpraw.Span{From: f.Params.From + int64(from), To: f.Params.From + int64(to)}
+	return replace(f, at, say.With(params[from:to], "taskIds", names))
+}
+
+// subscriptionOf returns the subscription that a notification belongs to.
+func (u *subscriptions) subscriptionOf(f *frames.Frame) *waiting {
+	if int64(len(f.Head)) != f.Size {
+		return nil // too long to be one
+	}
+	id := subscriptionID(f)
+	if id == nil {
+		return nil
+	}
+	u.c.mu.Lock()
+	defer u.c.mu.Unlock()
+	if w := u.c.pending[frames.KeyOf(id)]; w != nil && w.sub != nil {
+		return w
+	}
+	return nil
+}
+
+// subscriptionAt is where a message says which subscription it belongs to.
+var subscriptionAt = "/_meta/" + tga.EscapeToken(say.MetaSubscription)
+
+// subscriptionID is the id of the request whose stream a notification belongs to.
+func subscriptionID(m *frames.Frame) []byte {
+	if !m.IsNotification() || !m.Params.Present() {
+		return nil
+	}
+	return mcpraw.At(m.Head[m.Params.From:m.Params.To], subscriptionAt)
+}
+
+// notified takes a notification of the tool server's.
+func (u *subscriptions) notified(f *frames.Frame) {
+	switch f.Method {
+	case toolsChanged:
+		u.c.s.mirrors.forget()
+	case say.Ack:
+		if w := u.subscriptionOf(f); w != nil {
+			u.acknowledge(w, f)
+			return
+		}
+	}
+	u.c.toClient(f)
+}
+
+// tellOf tells a subscriber of a task until it is over: what it is at first, then each
+// change. It is what a question about the task would be answered.
+func (u *subscriptions) tellOf(w *waiting, id tga.ID) {
+	said, pause := "", waitPause{}
+	for {
+		t, err := u.c.own.taskAt(id)
+		if err != nil {
+			u.c.s.log.Debug("a subscriber is not told of a task any more", "trace", id, "error", err)
+			return
+		}
+		moved, done := t.moves()
+		over := u.c.own.report(t, nil, func(standing string) error {
+			if standing == said {
+				return nil
+			}
+			if err := w.sub.life.Err(); err != nil {
+				return err
+			}
+			meta := slices.Concat([]byte(`{"`+say.MetaSubscription+`":`), w.id, []byte("}"))
+			n := frames.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","method":"`+taskMethod+`","params":`), say.With(t.show("", standing), "_meta", meta), []byte("}")))
+			if err := u.c.send(nil, &n.Envelope, n); err != nil {
+				return err
+			}
+			said = standing
+			return nil
+		})
+		if over {
+			return
+		}
+		var later <-chan time.Time
+		if done == nil {
+			later = time.After(pause.next()) // nobody here is at it: the log is asked
+		}
+		select {
+		case <-moved:
+		case <-done:
+		case <-later:
+		case <-w.sub.life.Done():
+			return
+		}
+	}
+}

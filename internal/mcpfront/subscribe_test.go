@@ -1,0 +1,451 @@
+package mcpfront
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/say"
+	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+func listenFor(id, filter, meta string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"subscriptions/listen","params":{"notifications":%s,"_meta":%s}}`, id, filter, meta)
+}
+
+const subMeta = `"_meta":{"io.modelcontextprotocol/subscriptionId":`
+
+// TestSubscriptionPasses: both ways, byte for byte, and over the end of the tool server:
+// the next one is asked for what the client was promised, and the client hears no second
+// acknowledgement.
+func TestSubscriptionPasses(t *testing.T) {
+	w := newWorld(t)
+	h := w.start()
+	h.handshake()
+	h.write(listenFor(`"s\u0031"`, `{"toolsListChanged":true,"x":9007199254740993}`, modernMeta))
+	if got, want := h.readLine(), `{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{`+subMeta+`"s\u0031"},"notifications":{"toolsListChanged":true,"x":9007199254740993}}}`; got != want {
+		t.Fatalf("got  %s\nwant %s", got, want)
+	}
+	changed := `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{` + subMeta + `"s\u0031"},"n":9007199254740993}}`
+	grow := func() {
+		h.said = nil
+		h.ask("1", "grow", `{}`)
+		if len(h.said) != 1 || h.said[0] != changed {
+			t.Fatalf("heard %q\nwant  %s", h.said, changed)
+		}
+	}
+	grow()
+	has(t, h.ask("2", "die", `{}`), `"error"`)
+	eventually(t, "the subscription at the next tool server", func() bool {
+		h.said = nil
+		got := h.ask("3", "grow", `{}`)
+		for _, line := range h.said {
+			lacks(t, line, "acknowledged")
+		}
+		return strings.Contains(got, "result") && len(h.said) == 1 && h.said[0] == changed
+	})
+	h.said = nil
+	h.write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"s\u0031"}}`)
+	has(t, h.ask("4", "echo", `{}`), "result")
+	for _, line := range h.said {
+		lacks(t, line, "acknowledged")
+	}
+	has(t, h.ask("5", "die", `{}`), `"error"`)
+	h.said = nil
+	eventually(t, "the next tool server", func() bool { return strings.Contains(h.ask("6", "echo", `{}`), "result") })
+	has(t, h.ask("7", "grow", `{}`), "result")
+	for _, line := range h.said {
+		lacks(t, line, `"s\u0031"`) // it is not made again
+	}
+}
+
+// TestSubscriptionDoesNotHoldTheEnd: when a client closes its end, its requests are waited
+// for, and its subscriptions are not.
+func TestSubscriptionDoesNotHoldTheEnd(t *testing.T) {
+	w := newWorld(t)
+	w.opts.Command = []string{"none"}
+	s, err := New(w.options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	c := s.newConv(discard{})
+	defer c.end()
+	settled := func() chan struct{} {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			(&wired{p: &alone{conv: c}, all: func() []*conv { return []*conv{c} }, grace: time.Hour}).settle(t.Context())
+		}()
+		return done
+	}
+	request := &waiting{id: []byte("2")}
+	for _, one := range []*waiting{{id: []byte("1"), sub: &subscription{}}, request} {
+		if err := c.register(one); err != nil {
+			t.Fatal(err)
+		}
+	}
+	done := settled()
+	select {
+	case <-done:
+		t.Error("a request is not waited for")
+	case <-time.After(20 * time.Millisecond):
+	}
+	c.unregister(request)
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		t.Error("a subscription is waited for")
+	}
+}
+
+// TestSubscriptionOverHTTPThatBreaks: the stream is asked for again until the client gives
+// it up, which closes it.
+func TestSubscriptionOverHTTPThatBreaks(t *testing.T) {
+	srv := newStrict(t)
+	srv.handle[say.Listen] = func(e *exchanged) {
+		meta := fmt.Sprintf(`{"io.modelcontextprotocol/subscriptionId":%s}`, e.id)
+		ack := func() {
+			e.event(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"notifications":{"toolsListChanged":true,"resourceSubscriptions":["file:///é"]},"_meta":` + meta + `}}`)
+		}
+		switch e.n {
+		case 1:
+			ack() // and it breaks
+		case 2:
+			e.w.WriteHeader(http.StatusServiceUnavailable)
+		default:
+			ack()
+			e.event(`{"jsonrpc":"2.0","method":"notifications/prompts/list_changed","params":{"_meta":` + meta + `}}`)
+			<-e.r.Context().Done()
+		}
+	}
+	w := newWorld(t)
+	h := w.at(srv.URL)
+	h.write(listenFor("1", `{"toolsListChanged":true}`, modernMeta))
+	has(t, h.readLine(), "acknowledged")
+	// What may have changed while nobody listened, then what the tool server says.
+	for _, want := range []string{
+		`"notifications/tools/list_changed","params":{` + subMeta + `1}}}`,
+		`"notifications/resources/updated","params":{` + subMeta + `1},"uri":"file:///é"}}`,
+		"prompts/list_changed",
+	} {
+		has(t, h.readLine(), want)
+	}
+	h.write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
+	eventually(t, "the end of the stream", func() bool {
+		srv.mu.Lock()
+		defer srv.mu.Unlock()
+		return len(srv.ended) == 1
+	})
+	// One that was never promised is refused as the tool server refuses it.
+	srv.change(func() { delete(srv.handle, say.Listen) })
+	h.write(listenFor("2", `{"toolsListChanged":true}`, modernMeta))
+	has(t, h.answer("2"), `"code":-32601`)
+	if n := srv.count(say.Listen); n != 4 {
+		t.Errorf("asked %d times", n)
+	}
+}
+
+// TestSubscribersOverHTTP: two official clients behind one shim, in front of an official
+// server over HTTP, each with ids that the other uses too.
+func TestSubscribersOverHTTP(t *testing.T) {
+	server := mcp.NewServer(&mcp.Implementation{Name: "sdk", Version: "1"}, nil)
+	add := func(name string) {
+		server.AddTool(&mcp.Tool{Name: name, InputSchema: json.RawMessage(`{"type":"object"}`)}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: name}}}, nil
+		})
+	}
+	add("charge")
+	srv := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{Stateless: true}))
+	t.Cleanup(srv.Close)
+	w := newWorld(t)
+	w.opts.URL, w.opts.Command = srv.URL, nil
+	url := w.listening()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	said := make(chan int, 16)
+	var sessions []*mcp.ClientSession
+	for i := range 2 {
+		client := mcp.NewClient(&mcp.Implementation{Name: "t", Version: "1"}, &mcp.ClientOptions{
+			ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { said <- i },
+		})
+		s, err := client.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: url, MaxRetries: -1}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v := s.InitializeResult().ProtocolVersion; v != "2026-07-28" {
+			t.Fatalf("revision %s", v)
+		}
+		sessions = append(sessions, s)
+		res, err := s.CallTool(ctx, &mcp.CallToolParams{Name: "charge", Arguments: map[string]any{"i": i}})
+		if err != nil || res.IsError {
+			t.Fatalf("%+v, %v", res, err)
+		}
+	}
+	eventually(t, "both to hear", func() bool {
+		add(fmt.Sprint("grown", time.Now().UnixNano()))
+		heard := map[int]bool{}
+		for deadline := time.After(300 * time.Millisecond); len(heard) < 2; {
+			select {
+			case i := <-said:
+				heard[i] = true
+			case <-deadline:
+				return false
+			}
+		}
+		return true
+	})
+	for _, s := range sessions {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestSubscriptionsOfClientsThatShare: each hears its own, under its own id. Who closes its
+// stream has given its subscription up.
+func TestSubscriptionsOfClientsThatShare(t *testing.T) {
+	w := newWorld(t)
+	url := w.listening()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var bodies []*bufio.Reader
+	for i := range 2 {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(listenFor("1", fmt.Sprintf(`{"n":%d,"toolsListChanged":true}`, i), modernMeta)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		mcpraw.Mirror(req.Header, "2026-07-28", say.Listen, "", nil)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if kind := resp.Header.Get("Content-Type"); kind != "text/event-stream" {
+			t.Errorf("type %q", kind)
+		}
+		bodies = append(bodies, bufio.NewReader(resp.Body))
+	}
+	event := func(i int) string {
+		t.Helper()
+		for {
+			line, err := readWithin(bodies[i], 10*time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if data, ok := strings.CutPrefix(line, "data: "); ok {
+				return data
+			}
+		}
+	}
+	for i := range bodies {
+		has(t, event(i), "acknowledged", subMeta+"1}", fmt.Sprintf(`"n":%d`, i))
+	}
+	post := func(method string) {
+		t.Helper()
+		resp, err := http.Post(url, "application/json", strings.NewReader(`{"jsonrpc":"2.0","id":1000,"method":"`+method+`","params":{}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+	}
+	post("grow") // the tool server tells the one that it heard of last
+	has(t, event(1), "tools/list_changed", subMeta+"1}")
+	cancel()
+	eventually(t, "the end of the subscription", func() bool {
+		raw, err := os.ReadFile(w.journal + ".cancelled")
+		return err == nil && len(raw) > 0
+	})
+}
+
+// taskNote reads the next notification about a task.
+func (h *shim) taskNote(sub, id, status string) string {
+	h.t.Helper()
+	line := h.readLine()
+	has(h.t, line, `"method":"notifications/tasks","params":{`+subMeta+sub+`},"taskId":"`+id+`"`, `"status":"`+status+`"`, `"createdAt":"`, `"ttlMs":`)
+	lacks(h.t, line, "resultType\":\"task", `"resultType":"complete","taskId"`)
+	return line
+}
+
+// TestOwnTaskTellsItsSubscriber: what a question would be answered, at first and at each
+// change; the end is delivered with it.
+func TestOwnTaskTellsItsSubscriber(t *testing.T) {
+	w := newWorld(t)
+	h := w.start()
+	h.handshake()
+	path, arg, open := w.gate()
+	id := taskID(t, h.call("1", "charge", arg, tasksMeta))
+	none := ownTaskPrefix + newID().String()
+	h.write(listenFor(`"l"`, `{"taskIds":["`+none+`","`+id+`"]}`, tasksMeta))
+	if got, want := h.readLine(), `{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{`+subMeta+`"l"},"notifications":{"taskIds":["`+id+`"]}}}`; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	h.taskNote(`"l"`, id, "working")
+	open()
+	done := h.taskNote(`"l"`, id, "completed")
+	has(t, done, `"result":{"content":[{"type":"text","text":"ok"}]`, `9007199254740993,"one":1.0`)
+	// It was delivered: the same call is another one.
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "another task", func() bool {
+		next := taskID(t, h.call("2", "charge", arg, tasksMeta))
+		return next != id
+	})
+	open()
+	eventually(t, "the second effect", func() bool { return len(w.effects()) == 2 })
+	// One that is over says so to a subscriber that comes later, in the next shim too.
+	_ = h.stop()
+	h = w.start()
+	h.handshake()
+	h.write(listenFor("3", `{"taskIds":["`+id+`"]}`, tasksMeta))
+	has(t, h.readLine(), "acknowledged")
+	has(t, h.taskNote("3", id, "completed"), `"dev.tgad/replayed":true`)
+	h.write(listenFor("4", `{"taskIds":["`+id+`"]}`, modernMeta))
+	has(t, h.answer("4"), `"code":-32021`, `"requiredCapabilities"`)
+	if n := len(w.effects()); n != 2 {
+		t.Errorf("%d effects", n)
+	}
+}
+
+// TestOwnTaskTellsOfApprovals: what it waits for, and what came of it, over a restart.
+func TestOwnTaskTellsOfApprovals(t *testing.T) {
+	w := peopleWorld(t)
+	h := w.start()
+	h.handshake()
+	_, arg, open := w.gate()
+	id := taskID(t, h.call("1", "charge", arg, tasksMeta))
+	for i := range 2 {
+		h.write(listenFor("7", `{"taskIds":["`+id+`"]}`, tasksMeta))
+		has(t, h.readLine(), "acknowledged")
+		eventually(t, "what it waits for", func() bool { return strings.Contains(h.taskNote("7", id, "working"), "tgad approve") })
+		if i == 0 {
+			_ = h.stop()
+			h = w.start()
+			h.handshake()
+		}
+	}
+	if _, err := w.rt.Decide(t.Context(), w.waiting()[0].TraceID, runtime.Vote{Who: "boss", Approve: true, Rationale: "seen the invoice"}); err != nil {
+		t.Log("decide:", err)
+	}
+	eventually(t, "what it waits for then", func() bool { return strings.Contains(h.taskNote("7", id, "working"), "waiting for the tool server") })
+	open()
+	eventually(t, "the end", func() bool {
+		line := h.readLine()
+		has(t, line, taskMethod)
+		return strings.Contains(line, `"status":"completed"`) && strings.Contains(line, `"text":"ok"`)
+	})
+	if n := len(w.effects()); n != 1 {
+		t.Errorf("%d effects", n)
+	}
+}
+
+// TestOwnTasksBesideTheServersSubscriptions: one request for both; the tool server sees
+// nothing of the shim's tasks. Who gives it up hears no more.
+func TestOwnTasksBesideTheServersSubscriptions(t *testing.T) {
+	w := peopleWorld(t)
+	h := w.start()
+	h.handshake()
+	id := taskID(t, h.call("1", "charge", `{"a":1}`, tasksMeta))
+	h.write(listenFor("5", `{"taskIds":["theirs","`+id+`"],"toolsListChanged":true}`, tasksMeta))
+	has(t, h.readLine(), `"notifications":{"taskIds":["theirs","`+id+`"],"toolsListChanged":true}`)
+	eventually(t, "what it waits for", func() bool { return strings.Contains(h.taskNote("5", id, "working"), "tgad approve") })
+	h.said = nil
+	h.ask("2", "grow", `{}`)
+	if len(h.said) != 1 || !strings.Contains(h.said[0], "tools/list_changed") {
+		t.Errorf("heard %q", h.said)
+	}
+	h.write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":5}}`)
+	has(t, h.answer("5"), `"resultType":"complete"`) // the tool server's own
+	h.said = nil
+	if _, err := w.rt.Decide(t.Context(), w.waiting()[0].TraceID, runtime.Vote{Who: "boss", Approve: true, Rationale: "seen the invoice"}); err != nil {
+		t.Log("decide:", err)
+	}
+	h.comesTo(id, "completed")
+	for _, line := range h.said {
+		lacks(t, line, taskMethod+`"`)
+	}
+	h.write(listenFor("8", `{"taskIds":["theirs","`+id+`"]}`, tasksMeta))
+	has(t, h.readLine(), `"notifications":{"taskIds":["theirs","`+id+`"]}`)
+	h.taskNote("8", id, "completed")
+	// A task of its own alone is the shim's to answer.
+	h.write(listenFor("6", `{"taskIds":["`+id+`"],"toolsListChanged":false,"resourceSubscriptions":[]}`, tasksMeta))
+	has(t, h.readLine(), `"notifications":{"taskIds":["`+id+`"]}`)
+	h.taskNote("6", id, "completed")
+	h.write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":6}}`)
+	has(t, h.ask("6", "echo", `{}`), "result") // its id is free again
+}
+
+func TestAcknowledgementsWithTasks(t *testing.T) {
+	id := newID()
+	name := `"` + ownTaskPrefix + id.String() + `"`
+	for notifications, want := range map[string]string{
+		`{}`:                  `{"taskIds":[` + name + `]}`,
+		`{"a":1}`:             `{"taskIds":[` + name + `],"a":1}`,
+		`{"taskIds":[]}`:      `{"taskIds":[` + name + `]}`,
+		`{"taskIds":[ "x" ]}`: `{"taskIds":[ "x" ,` + name + `]}`,
+	} {
+		f := frames.NewFrame([]byte(`{"jsonrpc":"2.0","method":"m","params":{"notifications":` + notifications + `}}`))
+		got := withTasks(f, []tga.ID{id})
+		if s := string(mcpraw.At(got.Head[got.Params.From:got.Params.To], "/notifications")); s != want || got.Bad != "" {
+			t.Errorf("%s: got %s, want %s", notifications, s, want)
+		}
+	}
+}
+
+// TestHeadersAreThoseOfTheBody: a request of 2026-07-28 whose headers say otherwise is
+// refused, and does nothing.
+func TestHeadersAreThoseOfTheBody(t *testing.T) {
+	w := newWorld(t)
+	url := w.listening()
+	post := func(version, method, name string) (int, string) {
+		t.Helper()
+		req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"charge é","arguments":{},"_meta":`+modernMeta+`}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k, v := range map[string]string{"Mcp-Protocol-Version": version, "Mcp-Method": method, "Mcp-Name": name} {
+			if v != "" {
+				req.Header.Set(k, v)
+			}
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		raw, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(raw)
+	}
+	const name = "=?base64?Y2hhcmdlIMOp?="
+	for _, bad := range [][3]string{
+		{"", "tools/call", name}, {"2025-11-25", "tools/call", name}, {"2026-07-28", "", name}, {"2026-07-28", "tools/list", name},
+		{"2026-07-28", "tools/call", ""}, {"2026-07-28", "tools/call", "charge"}, {"2026-07-28", "tools/call", "=?base64?!?="},
+	} {
+		if status, got := post(bad[0], bad[1], bad[2]); status != 400 || !strings.Contains(got, `"id":7,"error":{"code":-32020`) {
+			t.Errorf("%v: %d %s", bad, status, got)
+		}
+	}
+	if n := len(w.effects()); n != 0 {
+		t.Fatalf("%d effects", n)
+	}
+	if status, got := post("2026-07-28", "tools/call", name); status != 200 || strings.Contains(got, "-32020") {
+		t.Errorf("%d %s", status, got)
+	}
+}

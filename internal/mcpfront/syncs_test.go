@@ -1,0 +1,106 @@
+package mcpfront
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// counting is a log that notes how many syncs of the store's log fell into each of its requests.
+type counting struct {
+	Log
+	syncs func() uint64
+
+	mu    sync.Mutex
+	spent map[string]uint64
+	asked map[string]int
+}
+
+func (w *world) counting() *counting {
+	c := &counting{Log: local{w.rt}, syncs: func() uint64 { return w.db.Stats().LogSyncs }}
+	c.reset()
+	return c
+}
+
+func (c *counting) reset() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.spent, c.asked = map[string]uint64{}, map[string]int{}
+}
+
+func (c *counting) during(what string, f func()) {
+	before := c.syncs()
+	f()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.spent[what] += c.syncs() - before
+	c.asked[what]++
+}
+
+func (c *counting) Begin(ctx context.Context, req runtime.BeginRequest) (b runtime.Begun, err error) {
+	c.during("begin", func() { b, err = c.Log.Begin(ctx, req) })
+	return b, err
+}
+
+func (c *counting) Finish(ctx context.Context, trace tga.ID, p runtime.Permit, f runtime.Finished) (res runtime.Result, err error) {
+	c.during("finish", func() { res, err = c.Log.Finish(ctx, trace, p, f) })
+	return res, err
+}
+
+func (c *counting) Delivered(ctx context.Context, trace tga.ID) (err error) {
+	c.during("delivered", func() { err = c.Log.Delivered(ctx, trace) })
+	return err
+}
+
+// TestSyncsOfACall counts the syncs of sequential calls: one before a call is sent, one before
+// it is answered. That the answer was delivered is noted by the begin of the client's next
+// call, of the same tool with the same arguments or of another, a read call too; the last one
+// costs a sync of its own, for which nobody waits.
+func TestSyncsOfACall(t *testing.T) {
+	for _, way := range []struct {
+		name string
+		call func(i int) (tool, args string)
+	}{
+		{"other arguments", func(i int) (string, string) { return "charge", fmt.Sprintf(`{"n":%d}`, i) }},
+		{"the same call", func(int) (string, string) { return "charge", `{}` }},
+		{"writes and reads", func(i int) (string, string) { return []string{"charge", "look"}[i%2], fmt.Sprintf(`{"n":%d}`, i) }},
+	} {
+		t.Run(way.name, func(t *testing.T) {
+			w := newWorld(t)
+			log := w.counting()
+			w.log = log
+			w.tune = func(s *Shim) { s.noteDelay = time.Hour }
+			h := w.start()
+			h.handshake()
+			h.call("1", "charge", `{"warm":1}`) // after it the shim knows the tool's class
+			h.call("2", "look", `{"warm":1}`)
+			before := log.syncs()
+			log.reset()
+			const calls = 20
+			for i := range calls {
+				tool, args := way.call(i)
+				got := h.call(fmt.Sprint(10+i), tool, args)
+				has(t, got, `"ok"`)
+				lacks(t, got, "replayed")
+			}
+			all := log.syncs() - before
+			log.mu.Lock()
+			spent, asked := log.spent, log.asked
+			log.mu.Unlock()
+			if all != 2*calls || spent["begin"] != calls || spent["finish"] != calls || asked["delivered"] != 0 {
+				t.Errorf("%d syncs for %d calls, by request %v of %v, want 2 a call", all, calls, spent, asked)
+			}
+			if err := h.stop(); err != nil { // the client closes its end: nobody will call
+				t.Error(err)
+			}
+			if asked["delivered"] > 1 || log.syncs()-before > 2*calls+1 {
+				t.Errorf("%d syncs in all, by request %v of %v, want one more at the end", log.syncs()-before, spent, asked)
+			}
+		})
+	}
+}

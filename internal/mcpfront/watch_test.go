@@ -1,0 +1,56 @@
+//go:build unix
+
+package mcpfront
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/internal/mcpfront/names"
+)
+
+// TestEveryEndIsWatchedOnce: a request that was led to a tool server is told of once, by how it ended,
+// also when its answer comes after it was given up. Its id is free then.
+func TestEveryEndIsWatchedOnce(t *testing.T) {
+	w := newWorld(t)
+	g := w.gateTo(names.Lists{}, w.behind("a", names.Names{}, func(o *Options) { o.CancelGrace = time.Millisecond }))
+	var mu sync.Mutex
+	got := map[string]int{}
+	g.watch.Passed = func(server, method string, end End, took time.Duration) {
+		mu.Lock()
+		defer mu.Unlock()
+		got[fmt.Sprintf("%s %s %s %t", server, method, end, took > 0)]++
+	}
+	seen := func() map[string]int {
+		mu.Lock()
+		defer mu.Unlock()
+		return maps.Clone(got)
+	}
+	h := w.wire(nil, g.Stdio)
+	h.greet()
+	has(t, h.call("1", "a__charge", `{"n":1}`), `"text":"ok"`)
+	has(t, h.call("2", "a__fault", `{"n":2}`), `"error"`)
+	has(t, h.ask("1", "prompts/get", `{"name":"a__none"}`), `"error"`)
+	late := filepath.Join(w.dir, "late")
+	h.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"a__charge","arguments":{"n":4,"wait":%q}}}`, late))
+	eventually(t, "the call", func() bool { return len(journalOf(t, w.journalOf("a"))) == 3 })
+	h.write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":4}}`)
+	eventually(t, "its end", func() bool { return len(seen()) == 4 })
+	if err := os.WriteFile(late, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the record of the call", func() bool {
+		doubts, err := w.rt.InDoubt(t.Context())
+		return err == nil && len(doubts) == 0
+	})
+	_ = h.stop()
+	want := map[string]int{"a tools/call result true": 1, "a tools/call error true": 1, "a prompts/get error true": 1, "a tools/call given_up true": 1}
+	if got := seen(); !maps.Equal(got, want) {
+		t.Errorf("watched %v\nwant    %v", got, want)
+	}
+}

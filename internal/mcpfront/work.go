@@ -1,0 +1,134 @@
+package mcpfront
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// waitPause doubles from 20 ms to a second.
+type waitPause struct{ d time.Duration }
+
+func (p *waitPause) next() time.Duration {
+	p.d = min(max(2*p.d, 20*time.Millisecond), time.Second)
+	return p.d
+}
+
+// rest waits; false when ctx has ended.
+func rest(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// pause waits; false when nobody waits for the outcome any more.
+func (a *attempt) pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-a.lonely.C:
+		return false
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// begin asks the log. A log that is away is asked again for a while; nothing was sent
+// then, and the same begin id names the same attempt.
+func (a *attempt) begin(ctx context.Context, beginID string) (runtime.Begun, error) {
+	o := &a.s.opts
+	req := runtime.BeginRequest{BeginID: beginID, Request: runtime.Request{
+		TraceID: a.trace(), Server: o.Server, Tool: a.q.params.tool, Args: a.q.args, Namespace: o.Namespace, Meta: a.meta,
+	}}
+	req.Connection, req.Hint = a.conn, a.q.hint
+	switch {
+	case a.keyless:
+		// Which tools are read tools is the log's to say: it refuses a write call without
+		// a key before it writes anything.
+		req.Connection.ID = ""
+	case a.q.ledgerKey != "":
+		req.Key = a.q.ledgerKey
+	case a.q.derived:
+		req.Scope = a.q.scope // and the log says whether it is a repeat
+	default:
+		req.Key = a.key
+	}
+	req.Retry = a.anew
+	var b runtime.Begun
+	err := a.ask(ctx, func(ctx context.Context) (err error) {
+		notes := a.along(ctx)
+		if a.present != nil {
+			a.s.reap()
+		}
+		req.Delivered = nil
+		for _, d := range notes {
+			req.Delivered = append(req.Delivered, d.trace)
+		}
+		a.begunAt = time.Now()
+		b, err = o.Log.Begin(ctx, req)
+		a.s.arrived(notes, err == nil)
+		return err
+	})
+	return b, err
+}
+
+// ask asks the log. One that is away is asked again for a while, as long as somebody waits
+// for the outcome.
+func (a *attempt) ask(ctx context.Context, f func(context.Context) error) error {
+	return a.askWhile(ctx, func(d time.Duration) bool { return a.pause(ctx, d) }, f)
+}
+
+// askWhile is [attempt.ask] with a wait of its own between two tries; false ends them.
+func (a *attempt) askWhile(ctx context.Context, wait func(time.Duration) bool, f func(context.Context) error) error {
+	return a.s.whileAway(func(d time.Duration, err error) bool {
+		a.say("waiting for tgad's log: " + err.Error())
+		return wait(d)
+	}, func() error { return bounded(ctx, f) })
+}
+
+// whileAway does what asks the log, and again for a while where the log is away. wait waits between
+// two tries; false ends them.
+func (s *Shim) whileAway(wait func(time.Duration, error) bool, f func() error) error {
+	until := time.Now().Add(s.opts.LogTimeout)
+	for pause := (waitPause{}); ; {
+		err := f()
+		if !errors.Is(err, tga.StoreUnavailable) || time.Now().After(until) || !wait(pause.next(), err) {
+			return err
+		}
+	}
+}
+
+// along takes what the begin of this call is to note, once that can be done: the client may
+// have an answer, and have gone on from it, before the write of that answer has returned here.
+func (a *attempt) along(ctx context.Context) []*delivery {
+	for _, d := range a.q.earlier {
+		select {
+		case <-d.given.C:
+		case <-a.lonely.C:
+		case <-ctx.Done():
+		}
+	}
+	for {
+		all, wait := a.s.along(a.q.conv, a.key)
+		if wait == nil {
+			return all
+		}
+		select {
+		case <-wait:
+		case <-a.lonely.C:
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}

@@ -1,0 +1,40 @@
+package mcpfront
+
+import (
+	"context"
+
+	"github.com/tgad/tgad/internal/workspace"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// look takes the snapshot of the workspace before a send. Without it the call is not sent. A
+// call that the log takes for a read has none.
+func (a *attempt) look(ctx context.Context, b runtime.Begun) (err error) {
+	k := a.s.opts.Workspace
+	if k == nil || a.keyless {
+		return nil
+	}
+	a.say("taking a snapshot of the workspace")
+	a.looked, err = k.Before(ctx, workspace.Call{TraceID: b.Result.TraceID, Attempt: b.Attempt, Server: a.s.opts.Server, Tool: a.q.params.tool})
+	return err
+}
+
+// lookAgain takes the snapshot after a send, before the log and the client hear of its end.
+func (a *attempt) lookAgain(ctx context.Context, outcome string) {
+	if a.looked == nil {
+		return
+	}
+	if err := a.looked.After(ctx, outcome); err != nil {
+		a.s.log.Warn("no snapshot after a call", "trace", a.trace(), "error", err)
+	}
+	a.looked = nil
+}
+
+// cameOut is what a reply says of its call.
+func cameOut(r runtime.Reply) string {
+	if r.Status == tga.StatusSuccess {
+		return workspace.Succeeded
+	}
+	return workspace.Failed
+}
