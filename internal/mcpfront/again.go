@@ -2,7 +2,6 @@ package mcpfront
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"github.com/tgad/tgad/internal/clip"
@@ -14,20 +13,6 @@ import (
 // client's person by the ways of an approval, and the daemon writes into the new call which
 // one it repeats (meta again_of).
 
-// againState begins the requestState of such a question, againID names it.
-const againState, againID = "tgad again ", "tgad-run-again"
-
-// saysAgain reads the result of the elicitation. All but an explicit yes is no.
-func saysAgain(result []byte) bool {
-	var r struct {
-		Action  string
-		Content struct {
-			RunAgain bool `json:"run_again"`
-		}
-	}
-	return json.Unmarshal(result, &r) == nil && r.Action == "accept" && r.Content.RunAgain
-}
-
 // runAgain asks the person at the client whether a call runs again, once an attempt. later says
 // that the message is answered with the question, and the person's word comes with the next.
 func (a *attempt) runAgain(ctx context.Context, b runtime.Begun) (yes, later bool) {
@@ -36,8 +21,8 @@ func (a *attempt) runAgain(ctx context.Context, b runtime.Begun) (yes, later boo
 		return false, false
 	}
 	a.posed = true
-	question := q.form(a.againWords(b), `"run_again":{"type":"boolean","title":"Run it again","default":false}`, "run_again")
-	if q.inRequest() {
+	question := q.params.form(q.conv.opening.version(), a.againWords(b), `"run_again":{"type":"boolean","title":"Run it again","default":false}`, "run_again")
+	if q.params.inRequest() {
 		if b.Standing == runtime.BeginInDoubt {
 			a.inDoubt(b.Cause.Error()) // for whoever waits for the same call and cannot be asked
 		}
@@ -49,7 +34,7 @@ func (a *attempt) runAgain(ctx context.Context, b runtime.Begun) (yes, later boo
 		return false, false
 	}
 	a.say("asking the person at the client whether the call runs again")
-	ctx, cancel := a.lonely.ends(ctx)
+	ctx, cancel := a.lonely.Ends(ctx)
 	defer cancel()
 	result, err := q.conv.askClient(ctx, "elicitation/create", question, func() {})
 	if err != nil {

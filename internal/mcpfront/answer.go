@@ -1,10 +1,7 @@
 package mcpfront
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"io"
-	"strconv"
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
@@ -14,10 +11,14 @@ import (
 
 func parts(all ...io.WriterTo) []io.WriterTo { return all }
 
-func randomHex() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:])
+// challenged tells the way to the client that a request's answer is a challenge.
+func (c *conv) challenged(id []byte, b *batchReply, ch *frames.Challenge) {
+	if b != nil {
+		id = b.name
+	}
+	if out, ok := c.out.(challengeable); ok && ch != nil {
+		out.challenge(id, ch)
+	}
 }
 
 // fail answers a request with a JSON-RPC error.
@@ -25,8 +26,6 @@ func (c *conv) fail(id []byte, b *batchReply, code int, tgaCode tga.Code, trace,
 	env := mcpraw.Envelope{RawID: id, ID: mcpraw.Span{From: 0, To: 1}} // an answer, where it matters
 	_ = c.hand(b, &env, frames.Text(say.Fault(id, code, tgaCode, trace, words)))
 }
-
-func itoa(n int) string { return strconv.Itoa(n) }
 
 // optional is text with something before it; "" for none.
 func optional(before, text string) string {

@@ -2,14 +2,11 @@ package mcpfront
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
-	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -21,44 +18,6 @@ import (
 // input_required. Whether their word counts is the log's to say: by default it refuses
 // the vote of whoever handed the call in. Who waits goes on waiting then.
 
-const (
-	// voteState begins the requestState of the shim's own questions, voteID names them.
-	voteState, voteID = "tgad approval ", "tgad-approval"
-	// maxShown bounds what people are shown of a call's arguments.
-	maxShown = 600
-)
-
-// vote is what a person at the client has said.
-type vote struct {
-	approve bool
-	words   string
-}
-
-// readVote reads the result of an elicitation; nil where it says neither yes nor no.
-func readVote(result []byte) *vote {
-	var r struct {
-		Action  string
-		Content struct {
-			Approve *bool
-			Reason  string
-		}
-	}
-	if json.Unmarshal(result, &r) != nil {
-		return nil
-	}
-	v := &vote{words: "decided by the person at the MCP client"}
-	if r.Content.Reason != "" {
-		v.words += ": " + clip.Runes(r.Content.Reason, 800)
-	}
-	switch {
-	case r.Action == "accept" && r.Content.Approve != nil:
-		v.approve = *r.Content.Approve
-	case r.Action != "decline":
-		return nil
-	}
-	return v
-}
-
 // questionFor is the params of an elicitation about a call, for the client of q.
 func (a *attempt) questionFor(q *call) []byte {
 	said := ""
@@ -67,48 +26,16 @@ func (a *attempt) questionFor(q *call) []byte {
 	}
 	words := fmt.Sprintf("May the tool %s of %s be called? It needs an approval (%s). Arguments: %s",
 		a.q.params.tool, a.s.opts.Server, clip.Runes(said, 200), clip.Runes(string(a.q.args), maxShown))
-	return q.form(words, `"approve":{"type":"boolean","title":"Approve this call"},"reason":{"type":"string","title":"Why"}`, "approve")
-}
-
-// form is the params of an elicitation with one required member.
-func (q *call) form(words, properties, required string) []byte {
-	b := []byte(`{"mode":"form",`)
-	if !q.version.Stateless() && !q.conv.opening.version().ModalQuestions() {
-		b = []byte(`{`) // the member came with that revision
-	}
-	b = tga.AppendString(append(b, `"message":`...), words)
-	return append(b, `,"requestedSchema":{"type":"object","properties":{`+properties+`},"required":["`+required+`"]}}`...)
-}
-
-// inputRequired is a result that asks the person at a client without a handshake.
-func inputRequired(id string, question []byte, state string) []byte {
-	b := append([]byte(`{"resultType":"input_required","inputRequests":{"`+id+`":{"method":"elicitation/create","params":`), question...)
-	b = tga.AppendString(append(b, `}},"requestState":`...), state)
-	return append(b, '}')
-}
-
-// inRequest reports whether the client takes questions in answers to its requests.
-func (q *call) inRequest() bool {
-	return q.version.Stateless() && mcpraw.At(q.params.metaValue(say.MetaCapabilities), "/elicitation") != nil
-}
-
-// asksInRequest reports whether the client of a message that passes takes questions in answers.
-func asksInRequest(f *frames.Frame) bool {
-	if !f.Params.Present() {
-		return false
-	}
-	params, err := f.Bytes(f.Params, maxParams)
-	return err == nil && mcpraw.RevisionOf(params).Stateless() &&
-		mcpraw.At(params, "/_meta/"+tga.EscapeToken(say.MetaCapabilities)+"/elicitation") != nil
+	return q.params.form(q.conv.opening.version(), words, `"approve":{"type":"boolean","title":"Approve this call"},"reason":{"type":"string","title":"Why"}`, "approve")
 }
 
 // wantPeople tells who waits that people are to decide.
 func (a *attempt) wantPeople(b runtime.Begun) {
-	if !a.people.is() { // only the goroutine of the attempt sets it
+	if !a.people.Is() { // only the goroutine of the attempt sets it
 		a.needs, a.barred = b.Cause, b.Barred
 	}
 	a.say("waiting for an approval: " + a.needs.Error() + ". Who may give it types: " + a.s.approveVerb(b.Result.TraceID))
-	a.people.set() // after the words: who waits reads them now
+	a.people.Set() // after the words: who waits reads them now
 }
 
 // ask asks the person at the client of a message that waits for people, once a message: who
@@ -121,7 +48,7 @@ func (q *call) ask(a *attempt) (answered bool) {
 		return false // in vain: who may decide is told in the progress, or in the answer
 	}
 	trace := a.trace()
-	if q.inRequest() {
+	if q.params.inRequest() {
 		q.question = inputRequired(voteID, a.questionFor(q), voteState+trace.String())
 		return true
 	}
@@ -130,7 +57,7 @@ func (q *call) ask(a *attempt) (answered bool) {
 	}
 	question := a.questionFor(q)
 	a.s.work.Go(func() {
-		ctx, cancel := a.done.ends(a.s.life) // decided elsewhere, or given up
+		ctx, cancel := a.done.Ends(a.s.life) // decided elsewhere, or given up
 		defer cancel()
 		result, err := q.conv.askClient(ctx, "elicitation/create", question, func() { a.asking.Store(false) })
 		if err != nil {
@@ -178,7 +105,7 @@ type posed struct {
 // askClient makes a request of the shim's own to the client and returns its result. When
 // ctx ends first the client is told.
 func (c *conv) askClient(ctx context.Context, method string, params []byte, over func()) ([]byte, error) {
-	id := []byte(`"` + ownPrefix + randomHex() + `"`)
+	id := []byte(`"` + ownPrefix + frames.Nonce() + `"`)
 	raw := tga.AppendString(append(append([]byte(`{"jsonrpc":"2.0","id":`), id...), `,"method":`...), method)
 	f := frames.NewFrame(append(append(append(raw, `,"params":`...), params...), '}'))
 	got := make(chan *frames.Frame, 1)
@@ -225,63 +152,4 @@ func (c *conv) ownQuestion(f *frames.Frame) bool {
 		p.to <- f // it has room for one, and one is all that comes
 	}
 	return p != nil
-}
-
-// word is what the message of a client brings of its person's.
-type word struct {
-	given bool // it brings something
-	vote  *vote
-	on    tga.ID // the trace of the vote
-	again tga.ID // a trace whose call the person says to run again
-}
-
-// takeWord takes what a client adds to a call when it answers a question of the shim's. The
-// tool server does not see it.
-func (p *callParams) takeWord() (w word, err error) {
-	said := mcpraw.ScalarText(mcpraw.At(p.raw, "/requestState"))
-	name, approval := strings.CutPrefix(said, voteState)
-	name, again := strings.CutPrefix(name, againState)
-	if !approval && !again {
-		return w, nil
-	}
-	trace, err := tga.ParseID(name)
-	if err != nil {
-		return w, tga.Errorf(tga.ValidationError, "it is not what the client was given").At("/params/requestState")
-	}
-	w.given = true
-	if approval {
-		w.vote, w.on = readVote(mcpraw.At(p.raw, "/inputResponses/"+voteID)), trace
-	} else if saysAgain(mcpraw.At(p.raw, "/inputResponses/"+againID)) {
-		w.again = trace
-	}
-	raw, err := withoutInput(p.raw)
-	if err != nil {
-		return w, err
-	}
-	plain, err := parseCall(raw)
-	if err != nil {
-		return w, err
-	}
-	*p = *plain
-	return w, nil
-}
-
-// withoutInput returns the params of a call without what a client adds when it goes on
-// with one.
-func withoutInput(params []byte) ([]byte, error) {
-	all, err := mcpraw.Members(params, "name", "arguments", "_meta", "inputResponses", "requestState", "task")
-	if err != nil {
-		return nil, under("/params", err)
-	}
-	raw := []byte{'{'}
-	for _, m := range all {
-		if m.Name == "requestState" || m.Name == "inputResponses" {
-			continue
-		}
-		if len(raw) > 1 {
-			raw = append(raw, ',')
-		}
-		raw = append(raw, params[m.Start:m.To]...)
-	}
-	return append(raw, '}'), nil
 }

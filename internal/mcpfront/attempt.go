@@ -1,13 +1,14 @@
 package mcpfront
 
 import (
-	"context"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/paper"
+	"github.com/tgad/tgad/internal/mcpfront/wait"
 	"github.com/tgad/tgad/internal/workspace"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -24,12 +25,12 @@ type attempt struct {
 	key   string
 	asked tga.Digest
 
-	done    *latch // out is set
-	kept    *latch // an answer waits for the log
-	lonely  *latch // nobody waits any more
-	told    *latch // the tool server was told to give it up
-	named   *latch // its trace is in the log, and it is not over
-	people  *latch // it waits for people
+	done    *wait.Latch // out is set
+	kept    *wait.Latch // an answer waits for the log
+	lonely  *wait.Latch // nobody waits any more
+	told    *wait.Latch // the tool server was told to give it up
+	named   *wait.Latch // its trace is in the log, and it is not over
+	people  *wait.Latch // it waits for people
 	out     outcome
 	keyless bool // a read call: it has no key of its own
 	posed   bool // its person was asked whether it runs again
@@ -57,46 +58,6 @@ type attempt struct {
 	words  string        // what it is at, for progress notifications
 	moved  chan struct{} // closed when that changes
 	wait   int           // calls that wait for the outcome
-}
-
-// latch is something that happens once. Its channel is closed then.
-type latch struct {
-	C    chan struct{}
-	once sync.Once
-}
-
-func newLatch() *latch { return &latch{C: make(chan struct{})} }
-
-// set says that it has happened. It reports whether this is the first to say so.
-func (s *latch) set() (first bool) {
-	s.once.Do(func() {
-		close(s.C)
-		first = true
-	})
-	return first
-}
-
-// is reports whether it has happened.
-func (s *latch) is() bool {
-	select {
-	case <-s.C:
-		return true
-	default:
-		return false
-	}
-}
-
-// ends returns a context that it ends too.
-func (s *latch) ends(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
-	go func() {
-		select {
-		case <-s.C:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, cancel
 }
 
 // outcome is how an attempt ended.
@@ -147,13 +108,13 @@ func (s *Shim) join(q *call, key string) (a *attempt, mine bool, err error) {
 
 func (s *Shim) newAttempt(q *call, key string) (*attempt, error) {
 	a := &attempt{
-		s: s, q: q, key: key, asked: q.asked, done: newLatch(), kept: newLatch(), lonely: newLatch(),
-		told: newLatch(), named: newLatch(), people: newLatch(), words: "asking tgad", moved: make(chan struct{}), wait: 1,
+		s: s, q: q, key: key, asked: q.asked, done: wait.NewLatch(), kept: wait.NewLatch(), lonely: wait.NewLatch(),
+		told: wait.NewLatch(), named: wait.NewLatch(), people: wait.NewLatch(), words: "asking tgad", moved: make(chan struct{}), wait: 1,
 	}
 	c := q.conv
-	a.conn = runtime.Connection{ID: c.id, Subject: c.subject, Executor: s.alive.Path, Asks: c.opening.elicits() || q.inRequest()}
+	a.conn = runtime.Connection{ID: c.id, Subject: c.subject, Executor: s.alive.Path, Asks: c.opening.elicits() || q.params.inRequest()}
 	if c.shared {
-		a.conn.ID = randomHex() // each request is a connection of its own
+		a.conn.ID = frames.Nonce() // each request is a connection of its own
 	}
 	if c.present != nil {
 		a.conn.Lock = c.present.Path
@@ -177,8 +138,8 @@ func (s *Shim) launch(k callKey, a *attempt) {
 			delete(s.open, k)
 		}
 		s.mu.Unlock()
-		a.done.set()
-		if a.lonely.is() && !a.tasked.Load() {
+		a.done.Set()
+		if a.lonely.Is() && !a.tasked.Load() {
 			a.present.Remove()
 		}
 	})
@@ -189,7 +150,7 @@ func (s *Shim) launch(k callKey, a *attempt) {
 func (a *attempt) enter() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.lonely.is() && !a.kept.is() {
+	if a.lonely.Is() && !a.kept.Is() {
 		return false
 	}
 	a.wait++
@@ -202,10 +163,10 @@ func (a *attempt) exit() (last bool) {
 	defer a.mu.Unlock()
 	if a.wait--; a.wait == 0 {
 		last = true
-		a.lonely.set()
+		a.lonely.Set()
 		if !a.tasked.Load() {
 			a.present.Leave()
-			if a.done.is() { // else the log may still be told of it
+			if a.done.Is() { // else the log may still be told of it
 				a.present.Remove()
 			}
 		}
@@ -250,3 +211,5 @@ func (a *attempt) setTrace(id tga.ID) {
 		a.id = id
 	}
 }
+
+func newID() tga.ID { return tga.ID(uuid.Must(uuid.NewV7())) }

@@ -2,9 +2,7 @@ package mcpfront
 
 import (
 	"bytes"
-	"encoding/json"
 	"io"
-	"slices"
 	"sync"
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
@@ -16,12 +14,6 @@ import (
 // Revision 2025-03-26 lets a client send several messages as one array. They are taken
 // apart: each goes to the tool server on its own, and the answers to its requests go
 // back as one array.
-
-// Limits of a batch.
-const (
-	maxBatch      = 256
-	maxBatchBytes = 16 << 20
-)
 
 // batchReply collects the answers to a batch.
 type batchReply struct {
@@ -111,30 +103,17 @@ func (c *conv) giveWhole(b *batchReply, whole []byte) error {
 	return nil
 }
 
-// owesAnswer reports whether a message of a batch is answered. One that does not pass is,
-// under no id if need be.
-func owesAnswer(f *frames.Frame) bool { return f.Bad != "" || f.Batch || f.IsRequest() }
-
-// wantsAnswer reports whether a client waits for an answer to a message.
-func wantsAnswer(f *frames.Frame) bool {
-	if !f.Batch {
-		return f.IsRequest()
-	}
-	all := splitBatch(f)
-	return all == nil || slices.ContainsFunc(all, owesAnswer)
-}
-
 // fromBatch takes a client's batch apart.
 func (c *conv) fromBatch(f *frames.Frame) {
 	b := &batchReply{name: f.RawID}
-	all := splitBatch(f)
+	all := frames.Split(f)
 	if all == nil {
 		_ = c.put(c.out.hand, &mcpraw.Envelope{Batch: true, RawID: b.name},
 			frames.Text(say.Fault([]byte("null"), mcpraw.CodeInvalidRequest, "", "", "the batch is empty, no JSON, or too long")))
 		return
 	}
 	for _, e := range all {
-		if owesAnswer(e) {
+		if frames.OwesAnswer(e) {
 			b.want++
 		}
 	}
@@ -144,22 +123,4 @@ func (c *conv) fromBatch(f *frames.Frame) {
 		}
 		c.fromClient(e, b)
 	}
-}
-
-// splitBatch returns the messages of a batch, nil where it is none that passes.
-func splitBatch(f *frames.Frame) []*frames.Frame {
-	defer f.Close()
-	raw, err := f.Bytes(mcpraw.Span{From: 0, To: f.Size}, maxBatchBytes)
-	if err != nil {
-		return nil
-	}
-	var items []json.RawMessage
-	if json.Unmarshal(raw, &items) != nil || len(items) > maxBatch {
-		return nil
-	}
-	var all []*frames.Frame
-	for _, item := range items {
-		all = append(all, frames.NewFrame(item))
-	}
-	return all
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/ledger"
 )
 
@@ -30,7 +31,7 @@ func TestBatchIsTakenApartAndAnsweredWhole(t *testing.T) {
 	if n := len(w.effects()); n != 1 {
 		t.Errorf("%d effects", n)
 	}
-	for _, bad := range []string{`[]`, `[`, `[` + strings.Repeat(`{},`, maxBatch) + `{}]`} {
+	for _, bad := range []string{`[]`, `[`, `[` + strings.Repeat(`{},`, frames.MaxBatch) + `{}]`} {
 		h.write(bad)
 		has(t, h.readLine(), `"id":null,"error"`)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/wait"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -32,7 +33,7 @@ type call struct {
 	version   mcpraw.Revision // protocol revision that the request itself names
 	steps     uint64          // progress notifications so far
 	arrivals  chan *frames.Frame
-	gaveUp    *latch
+	gaveUp    *wait.Latch
 	mu        sync.Mutex
 	sent      atomic.Bool
 	joined    *attempt
@@ -56,13 +57,6 @@ type call struct {
 	headers []mcpraw.ParamHeader // arguments that the tool server wants in headers
 	earlier []*delivery          // answers that the client may have gone on from
 }
-
-// maxParams bounds the params of a tools/call: the arguments are limited by the log, and
-// there is no reason for the rest to be longer.
-const maxParams = 32 << 20
-
-// maxCancel bounds a notice that a request was given up.
-const maxCancel = 1 << 10
 
 // approvalPatience is how long a call waits for people before a client that asked for no
 // progress is told of it in an answer. Clients give up after a minute.
@@ -107,7 +101,7 @@ func (c *conv) toolsCall(f *frames.Frame, b *batchReply) {
 	f.Close()
 	if err == nil {
 		q.vote, q.voteOn, q.posed = said.vote, said.on, said.given
-		if q.inRequest() { // else nobody was asked
+		if q.params.inRequest() { // else nobody was asked
 			q.again = said.again
 		}
 	} else {
@@ -131,9 +125,9 @@ func (c *conv) newCall(f *frames.Frame, p *callParams, tool Tool, b *batchReply)
 		conv: c, env: f.Envelope, params: p, tool: tool, token: p.metaValue("progressToken"),
 		version:  p.revision(),
 		w:        &waiting{id: f.RawID, method: f.Method, batch: b},
-		arrivals: make(chan *frames.Frame, 1), gaveUp: newLatch(),
+		arrivals: make(chan *frames.Frame, 1), gaveUp: wait.NewLatch(),
 	}
-	q.w.call, q.earlier = q, c.gone()
+	q.w.call, q.earlier = q, c.before()
 	var err error
 	if q.head, q.tail, err = around(f); err != nil {
 		return nil, err
@@ -141,21 +135,16 @@ func (c *conv) newCall(f *frames.Frame, p *callParams, tool Tool, b *batchReply)
 	return q, q.gate()
 }
 
-// gone are the answers that the client may have gone on from to its next call.
-func (c *conv) gone() []*delivery {
-	if c.kin != nil {
-		return c.kin()
+// before are the answers that the client may have gone on from to its next call.
+func (c *conv) before() []*delivery {
+	if c.kin == nil {
+		return c.s.owed(c)
 	}
-	return c.s.owed(c)
-}
-
-// around returns what stands before and after the params of a message.
-func around(f *frames.Frame) (head, tail []byte, err error) {
-	if head, err = f.Bytes(mcpraw.Span{From: 0, To: f.Params.From}, frames.SpillBytes); err != nil {
-		return nil, nil, err
+	var all []*delivery
+	for _, a := range c.kin() {
+		all = append(all, a.s.owed(a.conv)...)
 	}
-	tail, err = f.Bytes(mcpraw.Span{From: f.Params.To, To: f.Size}, frames.SpillBytes)
-	return head, tail, err
+	return all
 }
 
 // failWith answers with a coded error and its pointer.
@@ -258,7 +247,7 @@ func (q *call) unchanged() error {
 	c := q.conv
 	// A server that never answers holds up its own calls, but not for ever.
 	list := func(l *link) error {
-		return c.s.whileAway(func(d time.Duration, _ error) bool { return rest(c.life, d) }, func() error {
+		return whileAway(c.s.opts.LogTimeout, func(d time.Duration, _ error) bool { return wait.Rest(c.life, d) }, func() error {
 			ctx, cancel := context.WithTimeout(c.life, c.s.opts.StartTimeout)
 			defer cancel()
 			return c.tools.listTools(ctx, l, q.params.protocol(), func(page []definition) error { return c.s.pins.see(ctx, page) })
@@ -361,7 +350,7 @@ func (q *call) setAttempt(a *attempt) {
 	q.mu.Lock()
 	q.joined, q.part = a, sync.OnceValue(a.exit)
 	q.mu.Unlock()
-	if q.gaveUp.is() {
+	if q.gaveUp.Is() {
 		q.goesWithout() // who gave the call up before there was an attempt could not leave it
 	}
 }
@@ -384,7 +373,7 @@ func (q *call) attempt() *attempt {
 // cancelled takes a client's notice that it gave a request up. What the tool server has
 // not been sent it is not told about.
 func (c *conv) cancelled(f *frames.Frame) {
-	params, err := f.Bytes(f.Params, maxCancel)
+	params, err := f.Bytes(f.Params, frames.MaxCancel)
 	if err != nil {
 		f.Close()
 		return
@@ -417,12 +406,12 @@ func (c *conv) cancelled(f *frames.Frame) {
 		f.Close() // the request was answered; a task is cancelled by tasks/cancel
 		return
 	}
-	q.gaveUp.set()
+	q.gaveUp.Set()
 	told := false
 	if last := q.goesWithout(); last && q.sent.Load() {
 		// Nobody joins it from now on: they would wait for a tool server that may not
 		// answer any more.
-		if told = q.attempt().told.set(); told {
+		if told = q.attempt().told.Set(); told {
 			c.forward(f)
 		}
 	}

@@ -12,33 +12,10 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/paper"
 	"github.com/tgad/tgad/internal/mcpfront/say"
+	"github.com/tgad/tgad/internal/mcpfront/wait"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
 )
-
-// outlet is the way to a client.
-type outlet interface {
-	// send gives a message to the client and returns once it was handed over whole.
-	send(env *mcpraw.Envelope, parts ...io.WriterTo) error
-	// hand gives a message to the client, and need not wait until that has it.
-	hand(env *mcpraw.Envelope, parts ...io.WriterTo) error
-}
-
-// errNotThere says that what was written whole reached nobody: its client was gone.
-var errNotThere = errors.New("the client is gone")
-
-// stdout is the way to a client that reads lines.
-type stdout struct{ *frames.Sink }
-
-func (s stdout) send(_ *mcpraw.Envelope, parts ...io.WriterTo) error {
-	err := s.Write(parts...)
-	if err == nil && paper.NoReader(s.Under) {
-		return errNotThere // it lies in a pipe that nobody reads
-	}
-	return err
-}
-
-func (s stdout) hand(_ *mcpraw.Envelope, parts ...io.WriterTo) error { return s.Write(parts...) }
 
 // conv is one client and the tool server that it talks to.
 type conv struct {
@@ -56,12 +33,12 @@ type conv struct {
 	end  context.CancelFunc
 	work sync.WaitGroup // calls and late requests
 
-	rush *latch // the client makes no more calls
+	rush *wait.Latch // the client makes no more calls
 
 	// Of a conversation that is one of several that a client has.
-	lasting bool               // it goes on without a tool server
-	rose    func()             // called when a tool server is there; nil is nothing
-	kin     func() []*delivery // what the client may have gone on from; nil is this conversation's
+	lasting bool            // it goes on without a tool server
+	rose    func()          // called when a tool server is there; nil is nothing
+	kin     func() []*alone // all of the client's; nil is this one alone
 
 	mu        sync.Mutex
 	up        *link         // nil while there is no tool server
@@ -114,7 +91,7 @@ const ownPrefix, probePrefix = "tgad-", "from-tgad-"
 
 func (s *Shim) newConv(out outlet) *conv {
 	c := &conv{
-		s: s, out: out, id: randomHex(), changed: make(chan struct{}), rush: newLatch(),
+		s: s, out: out, id: frames.Nonce(), changed: make(chan struct{}), rush: wait.NewLatch(),
 		pending: map[frames.Key]*waiting{}, asked: map[frames.Key]*link{}, questions: map[frames.Key]*posed{},
 	}
 	c.life, c.end = context.WithCancel(s.life)

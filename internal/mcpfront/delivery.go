@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/wait"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -26,8 +27,8 @@ type delivery struct {
 	to    *conv
 	name  string // of its call
 	trace tga.ID
-	given *latch // the client has it, or will not
-	over  *latch // it is noted, or will not be
+	given *wait.Latch // the client has it, or will not
+	over  *wait.Latch // it is noted, or will not be
 	// ready says that the client has it and nobody is noting it; moved is closed when that
 	// changes. Both under the shim's lock.
 	ready bool
@@ -96,7 +97,7 @@ func (s *Shim) place(c *conv, answers map[string]tga.ID) (all []*delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(answers)) {
-		d := &delivery{to: c, name: name, trace: answers[name], given: newLatch(), over: newLatch(), moved: make(chan struct{})}
+		d := &delivery{to: c, name: name, trace: answers[name], given: wait.NewLatch(), over: wait.NewLatch(), moved: make(chan struct{})}
 		s.free(name)
 		s.places[name], s.notes[d] = d, true
 		all = append(all, d)
@@ -112,7 +113,7 @@ func (s *Shim) handedOver(answers map[string]tga.ID, all []*delivery, has bool) 
 		delete(s.places, name)
 	}
 	for _, d := range all {
-		d.given.set()
+		d.given.Set()
 		if d.set(has); !has {
 			s.noted(d)
 		}
@@ -122,7 +123,7 @@ func (s *Shim) handedOver(answers map[string]tga.ID, all []*delivery, has bool) 
 // noted ends a delivery. The shim's lock is held.
 func (s *Shim) noted(d *delivery) {
 	delete(s.notes, d)
-	d.over.set()
+	d.over.Set()
 	d.set(false)
 }
 
@@ -174,7 +175,7 @@ func (c *conv) noteDown(d *delivery, late <-chan struct{}) {
 	case <-c.rush.C:
 	case <-c.life.Done():
 	}
-	for !d.over.is() {
+	for !d.over.Is() {
 		c.s.mu.Lock()
 		mine, moved := d.ready, d.moved
 		if mine {
@@ -198,7 +199,7 @@ func (c *conv) noteNow(d *delivery) {
 	s := c.s
 	defer s.arrived([]*delivery{d}, true)
 	until := time.Now().Add(s.opts.LogTimeout)
-	pause := waitPause{}
+	pause := wait.Pause{}
 	for {
 		err := patient(s.life, func(ctx context.Context) error { return s.opts.Log.Delivered(ctx, d.trace) })
 		if err == nil {
@@ -209,7 +210,7 @@ func (c *conv) noteNow(d *delivery) {
 			return
 		}
 		select {
-		case <-time.After(pause.next()):
+		case <-time.After(pause.Next()):
 		case <-s.life.Done():
 		}
 	}
@@ -218,7 +219,7 @@ func (c *conv) noteNow(d *delivery) {
 // noteAll has the log know at once of every answer that the client was given, and waits for
 // that, for a time. The client makes no more calls.
 func (c *conv) noteAll(d time.Duration) {
-	c.rush.set()
+	c.rush.Set()
 	until := time.After(d)
 	for _, d := range c.s.owed(c) {
 		select {

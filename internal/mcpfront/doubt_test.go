@@ -84,16 +84,6 @@ func (l *flaky) NotSent(ctx context.Context, trace tga.ID, permit runtime.Permit
 	return l.Log.NotSent(ctx, trace, permit, reason, wait)
 }
 
-// eventually waits for a condition that another process or goroutine brings about.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("never: %s", what)
-		}
-	}
-}
-
 func TestEverySendWasBegun(t *testing.T) {
 	w := newWorld(t)
 	log := &flaky{Log: local{w.rt}, down: true}

@@ -169,7 +169,7 @@ func (y *doubtList) withDoubts(w *waiting, f *frames.Frame) *frames.Frame {
 		}
 	}
 	at := f.Result.From + int64(to) - 1
-	return replace(f, mcpraw.Span{From: at, To: at}, []byte(add))
+	return frames.Replace(f, mcpraw.Span{From: at, To: at}, []byte(add))
 }
 
 // inDoubt reports whether a call of this tool server is in doubt, as far as the log says so.
@@ -197,15 +197,12 @@ func (y *doubtList) changed() {
 		return
 	}
 	if handshake {
-		y.c.toClient(frames.NewFrame([]byte(`{"jsonrpc":"2.0","method":"` + toolsChanged + `"}`)))
+		y.c.toClient(frames.NewFrame([]byte(`{"jsonrpc":"2.0","method":"` + say.ToolsChanged + `"}`)))
 	}
 	for _, id := range subscribed {
-		y.c.toClient(changedFor(id, toolsChanged, ""))
+		y.c.toClient(say.Changed(id, say.ToolsChanged, ""))
 	}
 }
-
-// toolsChanged is the notification that the list of tools is another one.
-const toolsChanged = "notifications/tools/list_changed"
 
 // subscribedToTools are the ids of the subscriptions to changes of the list of tools.
 func (u *subscriptions) subscribedToTools() (all [][]byte) {

@@ -11,6 +11,7 @@ import (
 	"github.com/tgad/tgad/internal/mcpanswer"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
+	"github.com/tgad/tgad/internal/mcpfront/wait"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/internal/story"
 	"github.com/tgad/tgad/internal/workspace"
@@ -181,6 +182,15 @@ func (a *attempt) remembered() tga.ID {
 	return newID()
 }
 
+// askPrefix begins the names of pending approvals on the shelf.
+const askPrefix = "asked "
+
+// keptName names what is kept about one call: by a digest, for it could be longer than a name.
+func keptName(prefix, tool, key string) string {
+	sum := tga.Sum([]byte(tool + "\x00" + key))
+	return prefix + sum.String()
+}
+
 func (a *attempt) askName() string {
 	if a.conn.Subject != "" {
 		return keptName(askPrefix, a.q.params.tool, a.conn.Subject+"\x00"+a.key)
@@ -237,7 +247,7 @@ func (s *Shim) turn(b runtime.Begun) uint32 {
 func (a *attempt) notSent(ctx context.Context, b runtime.Begun, cause error) {
 	a.lookAgain(ctx, workspace.NotSent)
 	reason := clip.Runes(cause.Error(), mcpanswer.MaxMessage)
-	err := a.askWhile(ctx, func(d time.Duration) bool { return rest(ctx, d) }, func(ctx context.Context) error {
+	err := a.askWhile(ctx, func(d time.Duration) bool { return wait.Rest(ctx, d) }, func(ctx context.Context) error {
 		return patient(ctx, func(ctx context.Context) error {
 			_, err := a.s.opts.Log.NotSent(ctx, b.Result.TraceID, b.Permit, reason, a.after)
 			return err

@@ -1,6 +1,7 @@
 package mcpfront
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -35,14 +36,14 @@ var fakeProgram = sync.OnceValue(func() string {
 
 var fakeDir string // removed at the end
 
-func TestMain(m *testing.M) {
+// runTests runs the tests of a package, or is the process that one of them has started: of that verb.
+func runTests(m *testing.M, verbs map[string]func(ctx context.Context, dir string) error) int {
 	if verb := os.Getenv(envProcess); verb != "" {
-		os.Exit(process(verb))
+		return process(verb, verbs)
 	}
 	code := m.Run()
-	removeNPM()
 	if fakeDir != "" {
 		_ = os.RemoveAll(fakeDir)
 	}
-	os.Exit(code)
+	return code
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/names"
 	"github.com/tgad/tgad/internal/mcpfront/paper"
+	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -81,7 +82,7 @@ func rulesOf(all []Behind, o GateOptions) (*rules, error) {
 	}
 	of := map[string]names.Names{}
 	for _, b := range all {
-		of[b.Shim.opts.Server] = b.Names
+		of[b.Shim.server()] = b.Names
 	}
 	if server, err := names.Check(of); err != nil {
 		return nil, tga.Errorf(tga.ValidationError, "tool server %q: %w", server, err)
@@ -128,6 +129,7 @@ type question struct {
 type member struct {
 	*alone
 	f     *fan
+	shim  *Shim
 	begin chan struct{} // closed when the tool server is to be started
 	tried chan struct{} // closed when it is there, or could not be started
 	// retired says that no table has it any more: nothing is begun with it. Under the fan's lock.
@@ -187,23 +189,13 @@ func (f *fan) laid(r *rules) (t *table, added []*member, err error) {
 }
 
 func (f *fan) member(s *Shim) (*member, error) {
-	m := &member{f: f, begin: make(chan struct{}), tried: make(chan struct{})}
-	c, err := s.sit(seat{m}, f.of)
-	if err != nil {
+	m := &member{f: f, shim: s, begin: make(chan struct{}), tried: make(chan struct{})}
+	var err error
+	if m.alone, err = s.sit(seat{m}, f.of); err != nil {
 		return nil, err
 	}
-	m.alone = c
-	m.lasting, m.rose, m.kin = true, m.isUp, f.owed
+	m.among(m.isUp, f.convs)
 	return m, nil
-}
-
-// owed are the answers of all the conversations that may not be noted yet: a client goes on from
-// an answer of one tool server to a call of another.
-func (f *fan) owed() (all []*delivery) {
-	for _, m := range f.members() {
-		all = append(all, m.s.owed(m.conv)...)
-	}
-	return all
 }
 
 // members are those of the table, and those that come to their end.
@@ -213,9 +205,10 @@ func (f *fan) members() []*member {
 	return slices.Clone(f.every)
 }
 
-func (f *fan) convs() (all []*conv) {
+// convs are all the conversations: a client goes on from an answer of one tool server to a call of another.
+func (f *fan) convs() (all []*alone) {
 	for _, m := range f.members() {
-		all = append(all, m.conv)
+		all = append(all, m.alone)
 	}
 	return all
 }
@@ -226,7 +219,7 @@ func (f *fan) appears(present *paper.Presence) {
 	defer f.mu.Unlock()
 	f.present = present
 	for _, m := range f.every {
-		m.conv.present = present
+		m.appears(present)
 	}
 }
 
@@ -249,7 +242,7 @@ func (f *fan) start(params []byte) (first bool) {
 // set has the tool server started, with what the client has said in its handshake. The fan's lock is held.
 func (m *member) set(params []byte) {
 	if params != nil {
-		m.opening.greet(params)
+		m.greet(params)
 	}
 	close(m.begin)
 }
@@ -278,9 +271,9 @@ func (f *fan) keep(m *member) {
 		select {
 		case <-m.begin:
 			if err := m.alone.run(); err != nil {
-				f.g.log.Error("a tool server was given up", "tool_server", m.s.opts.Server, "error", err)
+				f.g.log.Error("a tool server was given up", "tool_server", m.shim.server(), "error", err)
 			}
-		case <-m.life.Done():
+		case <-m.gone():
 		case <-f.life.Done():
 		}
 		f.mu.Lock()
@@ -294,7 +287,7 @@ func (f *fan) keep(m *member) {
 	})
 	f.runs.Go(func() {
 		defer close(m.tried)
-		m.first()
+		m.ready()
 	})
 }
 
@@ -344,7 +337,7 @@ func (f *fan) left(m *member) {
 // isUp tells the client of a tool server that is there at last.
 func (m *member) isUp() {
 	f := m.f
-	v := f.now().with(m.s)
+	v := f.now().with(m.shim)
 	if v == nil {
 		return
 	}
@@ -357,7 +350,7 @@ func (m *member) isUp() {
 		v.rejoin()
 	}
 	if tell {
-		f.tell(toolsChanged)
+		f.tell(say.ToolsChanged)
 		f.tell(promptsChanged)
 		if len(v.resources) > 0 {
 			f.tell(resourcesChanged)
@@ -423,5 +416,5 @@ func rewrite(f *frames.Frame, pointer, text string) (*frames.Frame, error) {
 		return nil, tga.Errorf(tga.ValidationError, "the member is required").At("/params" + pointer)
 	}
 	at := mcpraw.Span{From: f.Params.From + int64(from), To: f.Params.From + int64(to)}
-	return splice(raw, at, tga.AppendString(nil, text)), nil
+	return frames.Splice(raw, at, tga.AppendString(nil, text)), nil
 }

@@ -62,14 +62,14 @@ func (f *fan) initialize(msg *frames.Frame) {
 		var all []able
 		told := ""
 		for _, m := range f.now().views {
-			if m.opening.said() == nil {
+			if m.said() == nil {
 				f.missing(m.member)
 			}
-			said := m.opening.said() // it may be there since: whoever is missing here is told of later
+			said := m.said() // it may be there since: whoever is missing here is told of later
 			if said == nil {
 				continue
 			}
-			if v := m.opening.version(); v != "" {
+			if v := m.version(); v != "" {
 				agreed = min(agreed, v)
 			}
 			all = append(all, able{m, mcpraw.At(said, "/capabilities")})
@@ -119,12 +119,12 @@ func (f *fan) missing(m *member) {
 // ask makes a request of the fan's own to a tool server and returns the result.
 func (m *member) ask(ctx context.Context, method string, params []byte) ([]byte, error) {
 	f, got := m.f, make(chan *frames.Frame, 1)
-	id := []byte(`"` + gatePrefix + randomHex() + `"`)
+	id := []byte(`"` + gatePrefix + frames.Nonce() + `"`)
 	f.mu.Lock()
 	f.own[frames.KeyOf(id)] = got
 	f.mu.Unlock()
 	raw := tga.AppendString(append(append([]byte(`{"jsonrpc":"2.0","id":`), id...), `,"method":`...), method)
-	m.conv.fromClient(frames.NewFrame(append(append(append(raw, `,"params":`...), params...), '}')), nil)
+	m.alone.fromClient(frames.NewFrame(append(append(append(raw, `,"params":`...), params...), '}')))
 	select {
 	case msg := <-got:
 		defer msg.Close()
@@ -176,10 +176,10 @@ func (f *fan) each(ask func(context.Context, *view) ([]byte, error)) ([]part, er
 	var asked sync.WaitGroup
 	for i, m := range views {
 		all[i].m = m
-		if m.current() == nil {
+		if !m.there() {
 			f.missing(m.member)
 		}
-		if m.current() == nil { // still: whoever is missing here is told of later
+		if !m.there() { // still: whoever is missing here is told of later
 			continue
 		}
 		asked.Go(func() {
@@ -201,7 +201,7 @@ func (f *fan) each(ask func(context.Context, *view) ([]byte, error)) ([]part, er
 				f.missing(m.member)
 				fallthrough
 			default:
-				f.g.log.Warn("a tool server was left out of a list", "tool_server", m.s.opts.Server, "error", err)
+				f.g.log.Warn("a tool server was left out of a list", "tool_server", m.shim.server(), "error", err)
 			}
 			all[i].said = answer
 		})
@@ -330,7 +330,7 @@ func (f *fan) setLevel(msg *frames.Frame, params []byte) ([]byte, error) {
 	f.level = bytes.Clone(params)
 	f.mu.Unlock()
 	for _, m := range f.now().views {
-		m.opening.saw(msg)
+		m.saw(msg)
 	}
 	_, err := f.each(func(ctx context.Context, m *view) ([]byte, error) { return m.ask(ctx, msg.Method, params) })
 	return []byte("{}"), err

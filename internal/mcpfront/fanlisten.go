@@ -35,7 +35,7 @@ func (w filter) empty() bool { return !w.Tools && !w.Prompts && !w.Resources && 
 // the tool server was told.
 func (w filter) passes(method string) bool {
 	switch method {
-	case toolsChanged:
+	case say.ToolsChanged:
 		return w.Tools
 	case promptsChanged:
 		return w.Prompts
@@ -97,10 +97,10 @@ func (f *fan) listen(msg *frames.Frame) {
 	f.work.Go(func() {
 		f.settled()
 		for _, m := range f.now().views {
-			if m.current() == nil {
+			if !m.there() {
 				f.missing(m.member)
 			}
-			if m.current() != nil { // else it is asked when it comes
+			if m.there() { // else it is asked when it comes
 				m.join(s)
 			}
 		}
@@ -117,7 +117,7 @@ func (f *fan) listen(msg *frames.Frame) {
 
 // join asks a tool server for its part of a stream, once.
 func (m *view) join(s *stream) {
-	b := &branch{m: m.member, id: tga.AppendString(nil, gatePrefix+randomHex()), wants: s.wants}
+	b := &branch{m: m.member, id: tga.AppendString(nil, gatePrefix+frames.Nonce()), wants: s.wants}
 	b.wants.URIs = slices.DeleteFunc(slices.Clone(s.wants.URIs), func(uri string) bool { return m.f.first(uri) != m.member })
 	b.wants.Resources = s.wants.Resources && len(m.resources) > 0
 	asks, err := json.Marshal(b.wants)
@@ -138,7 +138,7 @@ func (m *view) join(s *stream) {
 	open = open && !m.retired
 	f.mu.Unlock()
 	if open {
-		m.conv.fromClient(frames.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","id":`), b.id, []byte(`,"method":"`+say.Listen+`","params":`), params, []byte("}"))), nil)
+		m.alone.fromClient(frames.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","id":`), b.id, []byte(`,"method":"`+say.Listen+`","params":`), params, []byte("}"))))
 	}
 }
 
@@ -180,7 +180,7 @@ func (f *fan) change(s *stream, do func()) {
 	case acks:
 		words, err := json.Marshal(granted)
 		if err == nil {
-			f.say(changedFor(s.id, say.Ack, `,"notifications":`+string(words)))
+			f.say(say.Changed(s.id, say.Ack, `,"notifications":`+string(words)))
 		}
 	case ends && s.told:
 		f.reply(s.id, slices.Concat([]byte(`{"resultType":"complete","_meta":{"`+say.MetaSubscription+`":`), s.id, []byte("}}")))
@@ -203,7 +203,7 @@ func (f *fan) say(n *frames.Frame) {
 
 // heard takes a notification of a tool server's that belongs to a stream. It reports whether it is one.
 func (s seat) heard(way func(*mcpraw.Envelope, ...io.WriterTo) error, msg *frames.Frame) (taken bool, err error) {
-	id := subscriptionID(msg)
+	id := say.SubscriptionID(msg)
 	if id == nil {
 		return false, nil
 	}
@@ -230,8 +230,8 @@ func (s seat) heard(way func(*mcpraw.Envelope, ...io.WriterTo) error, msg *frame
 	case !b.wants.passes(msg.Method):
 		return true, nil
 	}
-	from, to, _ := mcpraw.Locate(msg.Head[msg.Params.From:msg.Params.To], subscriptionAt)
-	n := replace(msg, mcpraw.Span{From: msg.Params.From + int64(from), To: msg.Params.From + int64(to)}, of.id)
+	from, to, _ := mcpraw.Locate(msg.Head[msg.Params.From:msg.Params.To], say.SubscriptionAt)
+	n := frames.Replace(msg, mcpraw.Span{From: msg.Params.From + int64(from), To: msg.Params.From + int64(to)}, of.id)
 	of.out.Lock()
 	defer of.out.Unlock()
 	f.mu.Lock()
@@ -303,9 +303,9 @@ func (m *view) rejoin() {
 			f.mu.Lock()
 			told := s.told && f.streams[frames.KeyOf(s.id)] == s
 			f.mu.Unlock()
-			for _, method := range []string{toolsChanged, promptsChanged, resourcesChanged} {
+			for _, method := range []string{say.ToolsChanged, promptsChanged, resourcesChanged} {
 				if told && s.wants.passes(method) && (method != resourcesChanged || len(m.resources) > 0) {
-					f.say(changedFor(s.id, method, ""))
+					f.say(say.Changed(s.id, method, ""))
 				}
 			}
 		})

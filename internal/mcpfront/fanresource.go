@@ -56,7 +56,7 @@ func (f *fan) owned(all []part) []part {
 		p.said = nil
 		for _, item := range items {
 			if f.claim(mcpraw.Text(mcpraw.At(item, "/uri")), m.member) != m.member {
-				f.g.log.Debug("a resource was left out: another tool server has it", "tool_server", m.s.opts.Server)
+				f.g.log.Debug("a resource was left out: another tool server has it", "tool_server", m.shim.server())
 				continue
 			}
 			if len(p.said) > 0 {
@@ -126,7 +126,7 @@ const refURI = "/ref/uri"
 func (f *fan) lead(msg *frames.Frame, m *member, pointer string) {
 	switch f.enter(msg, m) {
 	case isIn:
-		m.conv.fromClient(msg, nil)
+		m.alone.fromClient(msg)
 	case isMoved:
 		f.resource(msg, pointer)
 	}
@@ -170,17 +170,6 @@ func (f *fan) ownerOf(may []*member, uri string, asks []byte) *member {
 		}
 	}
 	return nil
-}
-
-// protocolOf is what the params of a request say of its sender, as the params of another one.
-func protocolOf(params []byte) []byte {
-	p := callParams{meta: mcpraw.At(params, "/_meta")}
-	if p.meta != nil {
-		if all, err := mcpraw.Members(p.meta); err == nil { // else it says nothing
-			p.metaMembers = all
-		}
-	}
-	return p.protocol()
 }
 
 // expands reports whether a URI is one of a template's (RFC 6570).

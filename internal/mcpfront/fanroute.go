@@ -23,7 +23,7 @@ import (
 const gatePrefix = "gate-"
 
 // fromClient takes one message of the client's.
-func (f *fan) fromClient(msg *frames.Frame, _ *batchReply) {
+func (f *fan) fromClient(msg *frames.Frame) {
 	switch {
 	case msg.Bad != "":
 		id, code := msg.RawID, mcpraw.CodeInvalidRequest
@@ -115,9 +115,7 @@ func (f *fan) call(msg *frames.Frame) {
 	name := nameOf(msg)
 	if m, _, _ := f.behind(name); m != nil {
 		after, of := f.now().over(name, time.Now())
-		if after > 0 && m.s.opts.Observe != nil {
-			m.s.opts.Observe(WouldLimit)
-		} else if after > 0 {
+		if after > 0 && !m.shim.observes(WouldLimit) {
 			f.g.watch.Refused(RefusedQuota)
 			params, _ := msg.Bytes(msg.Params, maxParams) // they were read just now
 			f.reply(msg.RawID, say.ToolError(mcpraw.RevisionOf(params), tga.RateLimited, "", fmt.Sprintf(
@@ -144,7 +142,7 @@ func (f *fan) route(msg *frames.Frame, pointer, name string) {
 		switch f.enter(msg, m) {
 		case isIn:
 			msg.Close()
-			m.conv.fromClient(inner, nil)
+			m.alone.fromClient(inner)
 			return
 		case isMoved:
 			continue
@@ -252,23 +250,23 @@ func (f *fan) notification(msg *frames.Frame) {
 		f.greeted = true
 		f.mu.Unlock()
 		for _, m := range f.now().views {
-			m.polls.resume() // the tool servers were told by the shim
+			m.resume() // the tool servers were told by the shim
 		}
 	case "notifications/cancelled":
-		params, err := msg.Bytes(msg.Params, maxCancel)
+		params, err := msg.Bytes(msg.Params, frames.MaxCancel)
 		if err != nil {
 			return
 		}
 		key := frames.KeyOf(mcpraw.At(params, "/requestId"))
 		if m := f.ended(key, EndGivenUp); m != nil {
-			m.conv.fromClient(frames.NewFrame(bytes.Clone(msg.Head)), nil)
+			m.alone.fromClient(frames.NewFrame(bytes.Clone(msg.Head)))
 		}
 		f.unlisten(key, func(b *branch) {
-			b.m.conv.fromClient(frames.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), b.id, []byte("}}"))), nil)
+			b.m.alone.fromClient(frames.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), b.id, []byte("}}"))))
 		})
 	case "notifications/roots/list_changed":
 		for _, m := range f.now().views {
-			m.conv.fromClient(frames.NewFrame(bytes.Clone(msg.Head)), nil)
+			m.alone.fromClient(frames.NewFrame(bytes.Clone(msg.Head)))
 		}
 	default:
 		// It names nobody: progress of a tool server's request has that server's token.
@@ -293,7 +291,7 @@ func (f *fan) answerOf(msg *frames.Frame) {
 		f.g.log.Warn("an answer of the client's was dropped", "error", err)
 		return
 	}
-	q.m.conv.fromClient(splice(raw, msg.ID, q.id), nil)
+	q.m.alone.fromClient(frames.Splice(raw, msg.ID, q.id))
 }
 
 // seat is where the conversation with one tool server finds its client.
@@ -320,7 +318,7 @@ func (s seat) pass(way func(*mcpraw.Envelope, ...io.WriterTo) error, env *mcpraw
 	f := s.m.f
 	switch {
 	case env.Bad != "":
-		f.g.log.Debug("a line of a tool server's that is no message was dropped", "tool_server", s.m.s.opts.Server)
+		f.g.log.Debug("a line of a tool server's that is no message was dropped", "tool_server", s.m.shim.server())
 		return nil
 	case env.IsAnswer():
 		key := frames.KeyOf(env.RawID)
@@ -358,7 +356,7 @@ func (s seat) pass(way func(*mcpraw.Envelope, ...io.WriterTo) error, env *mcpraw
 		id := tga.AppendString(nil, gatePrefix+strconv.FormatUint(f.next, 10))
 		f.questions[frames.KeyOf(id)] = question{s.m, bytes.Clone(env.RawID)}
 		f.mu.Unlock()
-		msg = replace(msg, msg.ID, id)
+		msg = frames.Replace(msg, msg.ID, id)
 		return way(&msg.Envelope, msg)
 	case env.Method == "notifications/cancelled":
 		return s.withdraw(way, parts)
@@ -379,11 +377,11 @@ func (s seat) pass(way func(*mcpraw.Envelope, ...io.WriterTo) error, env *mcpraw
 }
 
 // heardOf are the notifications that a stream has.
-var heardOf = map[string]bool{say.Ack: true, toolsChanged: true, promptsChanged: true, resourcesChanged: true, resourceUpdated: true}
+var heardOf = map[string]bool{say.Ack: true, say.ToolsChanged: true, promptsChanged: true, resourcesChanged: true, resourceUpdated: true}
 
 // mayHear reports whether the client may still have the resource that a notification is about.
 func (s seat) mayHear(msg *frames.Frame) bool {
-	v := s.m.f.now().with(s.m.s)
+	v := s.m.f.now().with(s.m.shim)
 	return v != nil && msg.Params.Present() && v.has(mcpraw.Text(mcpraw.At(msg.Head[msg.Params.From:msg.Params.To], "/uri")))
 }
 
@@ -411,7 +409,7 @@ func (s seat) withdraw(way func(*mcpraw.Envelope, ...io.WriterTo) error, parts [
 	if mine == nil {
 		return nil
 	}
-	msg = replace(msg, mcpraw.Span{From: msg.Params.From + int64(from), To: msg.Params.From + int64(to)}, mine)
+	msg = frames.Replace(msg, mcpraw.Span{From: msg.Params.From + int64(from), To: msg.Params.From + int64(to)}, mine)
 	return way(&msg.Envelope, msg)
 }
 

@@ -19,7 +19,7 @@ type rules struct {
 // permits reports whether the clients may have a tool of a server's.
 func (r *rules) permits(server, tool string) bool {
 	for _, b := range r.all {
-		if b.Shim.opts.Server == server {
+		if b.Shim.server() == server {
 			return b.Names.Permit(tool) && r.lists.Permit(b.Names.Seen(tool))
 		}
 	}
@@ -49,7 +49,7 @@ func (t *table) with(s *Shim) *view {
 		return nil
 	}
 	for _, v := range t.views {
-		if v.s == s {
+		if v.shim == s {
 			return v
 		}
 	}
@@ -59,7 +59,7 @@ func (t *table) with(s *Shim) *view {
 // of is the view of a tool server by its id, nil where there is none.
 func (t *table) of(server string) *view {
 	for _, v := range t.views {
-		if v.s.opts.Server == server {
+		if v.shim.server() == server {
 			return v
 		}
 	}
@@ -81,9 +81,9 @@ func (t *table) behind(name string) (v *view, tool string, err error) {
 		if !ok {
 			continue
 		}
-		own := v.s.ownTool(tool) != nil
+		own := v.shim.owns(tool)
 		next := t.g.next.Load()
-		if !own && !v.names.Permit(tool) || !t.lists.Permit(name) || !own && next != nil && !next.permits(v.s.opts.Server, tool) {
+		if !own && !v.names.Permit(tool) || !t.lists.Permit(name) || !own && next != nil && !next.permits(v.shim.server(), tool) {
 			return nil, "", tga.Errorf(tga.PolicyViolation, "the gateway does not let this client have %q. Nothing was sent", name)
 		}
 		return v, tool, nil

@@ -3,13 +3,12 @@
 package mcpfront
 
 import (
-	"context"
-	"log/slog"
 	"reflect"
 	"slices"
-	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/say"
+	"github.com/tgad/tgad/internal/mcpfront/wait"
 )
 
 // What is behind a gate is changed while its clients are there. A change is prepared, which may fail and changes
@@ -56,7 +55,7 @@ func (g *Gate) Prepare(all []Behind, o GateOptions) (*Change, error) {
 	}
 	for _, b := range all {
 		if g.reap != nil && !is(b.Shim) {
-			b.Shim.reap = g.reap
+			b.Shim.reapBy(g.reap)
 		}
 	}
 	return c, nil
@@ -103,20 +102,21 @@ func (f *fan) take(t *table, added []*member) {
 	}
 	var gone []*member
 	for _, v := range was.views {
-		if t.with(v.s) == nil {
+		if t.with(v.shim) == nil {
 			v.retired = true
 			gone = append(gone, v.member)
 		}
 	}
 	for _, m := range added {
-		m.conv.present, m.absent = f.present, f.started
+		m.appears(f.present)
+		m.absent = f.started
 		f.every = append(f.every, m)
 		if f.started {
 			var subscribed map[string][]byte
-			if before := was.of(m.s.opts.Server); before != nil {
-				subscribed = before.opening.asks()
+			if before := was.of(m.shim.server()); before != nil {
+				subscribed = before.subscribed()
 			}
-			m.opening.goesOn(f.level, subscribed)
+			m.goesOn(f.level, subscribed)
 			m.set(f.params)
 		}
 		if f.running {
@@ -124,7 +124,7 @@ func (f *fan) take(t *table, added []*member) {
 		}
 	}
 	for uri, m := range f.owners {
-		v := t.of(m.s.opts.Server)
+		v := t.of(m.shim.server())
 		if delete(f.owners, uri); v != nil && v.has(uri) {
 			f.owners[uri] = v.member
 		}
@@ -149,7 +149,7 @@ func (f *fan) take(t *table, added []*member) {
 func differ(was, now *rules) (methods []string) {
 	same := func(a, b Behind) bool { return a.Shim == b.Shim && reflect.DeepEqual(a.Names, b.Names) }
 	if !slices.EqualFunc(was.all, now.all, same) || !reflect.DeepEqual(was.lists, now.lists) {
-		methods = append(methods, toolsChanged, promptsChanged)
+		methods = append(methods, say.ToolsChanged, promptsChanged)
 	}
 	sameResources := func(a, b Behind) bool {
 		return (a.Shim == b.Shim || len(a.Resources)+len(b.Resources) == 0) && reflect.DeepEqual(a.Resources, b.Resources)
@@ -168,12 +168,9 @@ func (f *fan) tellStream(s *stream, method string) {
 	told := s.told && f.streams[frames.KeyOf(s.id)] == s
 	f.mu.Unlock()
 	if told && s.wants.passes(method) {
-		f.say(changedFor(s.id, method, ""))
+		f.say(say.Changed(s.id, method, ""))
 	}
 }
-
-// partPause is how often it is looked whether something is under way with a tool server that is to go.
-const partPause = 20 * time.Millisecond
 
 // part parts with a tool server that no table has any more: its streams go over to those that are new, and it is ended
 // once nothing is under way with it.
@@ -190,14 +187,14 @@ func (f *fan) part(m *member, added []*member) {
 	f.mu.Unlock()
 	for _, s := range streams {
 		for _, v := range f.now().views {
-			if v.current() != nil {
+			if v.there() {
 				v.join(s) // first: a stream that nobody has a part of is over
 			}
 		}
 		f.unjoin(s, m)
 	}
 	for m.busy() {
-		if !rest(f.life, partPause) {
+		if !wait.Rest(f.life, wait.Look) {
 			return
 		}
 	}
@@ -235,80 +232,7 @@ func (m *member) busy() bool {
 	return m.alone.busy()
 }
 
-func (a *alone) busy() bool {
-	c := a.conv
-	c.mu.Lock()
-	n := c.owing
-	for _, w := range c.pending {
-		if w.sub == nil {
-			n++
-		}
-	}
-	c.mu.Unlock()
-	return n+len(c.s.owed(c)) > 0
-}
-
 // busy reports whether something is under way for the client.
 func (f *fan) busy() bool {
-	return f.underway() > 0 || slices.ContainsFunc(f.members(), (*member).busy)
-}
-
-// Retire closes the shim once nothing is under way in it: its conversations are over, and what they had to say to the
-// log is said. It does not wait longer than ctx.
-func (s *Shim) Retire(ctx context.Context) error {
-	for s.occupied() && rest(ctx, partPause) {
-	}
-	return s.Close()
-}
-
-func (s *Shim) occupied() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.seats > 0 || len(s.open)+len(s.notes) > 0
-}
-
-// seat says that a conversation begins (1) or is over (-1).
-func (s *Shim) seat(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.seats += n
-}
-
-// retire ends the front's conversations, each once nothing is under way in it. Whoever had them is let in no more, so
-// streams end at once.
-func (f *front) retire(log *slog.Logger) {
-	f.mu.Lock()
-	all := f.all()
-	close(f.closed)
-	f.mu.Unlock()
-	for _, s := range all {
-		s.mu.Lock()
-		for _, e := range s.waits {
-			if e.listens {
-				e.cancelled.set()
-			}
-		}
-		s.mu.Unlock()
-	}
-	for _, s := range all {
-		f.wg.Go(func() {
-			for s.busy() && rest(f.life, partPause) {
-			}
-			s.c.end()
-		})
-	}
-	log.Info("an identity is known no more; its conversations end when its calls have", "conversations", len(all))
-}
-
-// busy reports whether something is under way for the session's clients.
-func (s *session) busy() bool {
-	s.mu.Lock()
-	waits := 0
-	for _, e := range s.waits {
-		if !e.listens {
-			waits++
-		}
-	}
-	s.mu.Unlock()
-	return waits > 0 || s.c.busy()
+	return f.unanswered() > 0 || slices.ContainsFunc(f.members(), (*member).busy)
 }

@@ -16,6 +16,8 @@ import (
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/names"
+	"github.com/tgad/tgad/internal/mcpfront/say"
+	"github.com/tgad/tgad/internal/mcpfront/wait"
 )
 
 // turn changes what is behind a gate.
@@ -69,7 +71,7 @@ func TestCallEndsWhereItIs(t *testing.T) {
 	h.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"a__charge","arguments":{"wait":%q}}}`, over))
 	eventually(t, "the call to be there", func() bool { return len(journalOf(t, w.journalOf("a"))) == 1 })
 	w.turn(g, GateOptions{}, b, w.behind("c", names.Names{}))
-	h.hears(toolsChanged)
+	h.hears(say.ToolsChanged)
 	list := h.ask("3", "tools/list", `{}`)
 	has(t, list, "b__charge", "c__charge")
 	lacks(t, list, "a__")
@@ -132,10 +134,10 @@ func TestRetiredShimWaits(t *testing.T) {
 	w := newWorld(t)
 	a := w.behind("a", names.Names{})
 	a.Shim.seat(1)
-	bounded, cancel := context.WithTimeout(t.Context(), 3*partPause)
+	bounded, cancel := context.WithTimeout(t.Context(), 3*wait.Look)
 	defer cancel()
 	began := time.Now()
-	if err := a.Shim.Retire(bounded); err != nil || time.Since(began) < 2*partPause {
+	if err := a.Shim.Retire(bounded); err != nil || time.Since(began) < 2*wait.Look {
 		t.Errorf("it was closed after %v: %v", time.Since(began), err)
 	}
 }
@@ -227,12 +229,12 @@ func TestStricterOfBothHolds(t *testing.T) {
 	}
 	is("refused", old)
 	w.turn(g, GateOptions{Lists: after}, b)
-	h.hears(toolsChanged)
+	h.hears(say.ToolsChanged)
 	is("changed", new)
 	w.turn(g, GateOptions{Lists: after, Quotas: []Quota{{Calls: 1000, Per: time.Hour}}}, b)
 	has(t, h.ask("0", "tools/list", `{}`), "a__look")
 	for _, line := range h.said {
-		if strings.Contains(line, toolsChanged) {
+		if strings.Contains(line, say.ToolsChanged) {
 			t.Error("the list is said to be another one, where only a quota is")
 		}
 	}
@@ -306,12 +308,12 @@ func TestStreamGoesOverToTheNext(t *testing.T) {
 	h.hears("acknowledged")
 	next := w.behind("a", names.Names{})
 	w.turn(g, GateOptions{}, next)
-	h.hears(toolsChanged)
+	h.hears(say.ToolsChanged)
 	eventually(t, "the first to be over", func() bool { first.Shim.mu.Lock(); defer first.Shim.mu.Unlock(); return first.Shim.seats == 0 })
 	h.said = nil
 	has(t, h.ask("1", "tools/call", `{"name":"a__grow","arguments":{},"_meta":`+modernMeta+`}`), `"text":"ok"`)
 	told := strings.Join(h.said, "\n")
-	has(t, told, toolsChanged, `"io.modelcontextprotocol/subscriptionId":"s"`)
+	has(t, told, say.ToolsChanged, `"io.modelcontextprotocol/subscriptionId":"s"`)
 	lacks(t, told, `"id":"s"`, `"resultType":"complete"`)
 }
 

@@ -21,7 +21,7 @@ func (c *conv) fromServer(l *link, f *frames.Frame) {
 	case f.Bad != "":
 		c.noise(f)
 	case f.Batch:
-		for _, e := range splitBatch(f) {
+		for _, e := range frames.Split(f) {
 			c.fromServer(l, e)
 		}
 	case f.IsAnswer():
@@ -141,7 +141,7 @@ func (c *conv) givePassed(w *waiting, f *frames.Frame) {
 		c.s.pins.look(f)
 		f = c.doubts.withDoubts(w, f)
 		if w.modern && c.s.opts.URL != "" {
-			f = c.tools.offered(f)
+			f = offered(f, c.s.log)
 		}
 		c.give(w.batch, f)
 	})
@@ -221,7 +221,7 @@ func (c *conv) given() {
 
 // request makes a request of the shim's own and waits for its answer.
 func (c *conv) request(ctx context.Context, l *link, method string, params []byte) (*frames.Frame, error) {
-	w := &waiting{id: []byte(`"` + probePrefix + randomHex() + `"`), method: method, own: make(chan *frames.Frame, 1)}
+	w := &waiting{id: []byte(`"` + probePrefix + frames.Nonce() + `"`), method: method, own: make(chan *frames.Frame, 1)}
 	raw := append([]byte(`{"jsonrpc":"2.0","id":`), w.id...)
 	raw = tga.AppendString(append(raw, `,"method":`...), method)
 	raw = append(append(raw, `,"params":`...), params...)

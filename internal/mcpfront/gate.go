@@ -25,17 +25,36 @@ func (g *Gate) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
 		return err
 	}
 	defer f.release()
-	s := g.now.Load().all[0].Shim
-	w := wired{p: f, all: f.convs, appears: f.appears, busy: f.underway, first: func() {}, most: s.opts.MaxFrameBytes, grace: s.grace, quit: s.quit, log: g.log}
-	err, kept := w.serve(ctx, s.opts.State, in)
+	err, kept := g.now.Load().all[0].Shim.lines(ctx, in, f, g.log)
 	if kept != nil {
 		return kept
 	}
 	return err
 }
 
-// underway is how many of the client's requests the fan itself has not answered.
-func (f *fan) underway() (n int) {
+// note has the log know at once of every answer that the client was given.
+func (f *fan) note() {
+	var all sync.WaitGroup
+	for _, m := range f.members() {
+		all.Go(m.note)
+	}
+	all.Wait()
+}
+
+// ready does not wait: the fan takes messages before a tool server is there.
+func (f *fan) ready() {}
+
+// underway is how many of the client's requests have no answer yet, or one that is not noted.
+func (f *fan) underway() int {
+	n := f.unanswered()
+	for _, m := range f.members() {
+		n += m.alone.underway()
+	}
+	return n
+}
+
+// unanswered is how many of the client's requests the fan itself has not answered.
+func (f *fan) unanswered() (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for key, a := range f.asked {
@@ -49,11 +68,10 @@ func (f *fan) underway() (n int) {
 // lobby is an endpoint over HTTP for the gate's clients.
 func (g *Gate) lobby(life context.Context) lobby {
 	all := g.now.Load().all
-	f := newFront(all[0].Shim, life)
-	f.meet = g.meet
+	f := all[0].Shim.front(life, g.meet)
 	g.reap = f.reap
 	for _, b := range all {
-		b.Shim.reap = f.reap
+		b.Shim.reapBy(f.reap)
 	}
 	return f
 }

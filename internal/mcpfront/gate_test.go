@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/names"
+	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -40,12 +41,6 @@ func (w *world) behind(server string, n names.Names, change ...func(*Options)) B
 	return Behind{Shim: s, Names: n, Resources: names.Resources{"*"}}
 }
 
-func (w *world) journalOf(server string) string {
-	dir := filepath.Join(w.dir, server)
-	_ = os.MkdirAll(dir, 0o700)
-	return filepath.Join(dir, "journal")
-}
-
 func (w *world) gateTo(lists names.Lists, all ...Behind) *Gate {
 	w.t.Helper()
 	g, err := NewGate(all, GateOptions{Lists: lists, Logger: all[0].Shim.log})
@@ -58,14 +53,6 @@ func (w *world) gateTo(lists names.Lists, all ...Behind) *Gate {
 func (w *world) gated(all ...Behind) *shim {
 	w.t.Helper()
 	return w.wire(nil, w.gateTo(names.Lists{}, all...).Stdio)
-}
-
-// greet makes the handshake with a gateway.
-func (h *shim) greet() string {
-	h.t.Helper()
-	got := h.ask("0", "initialize", `{"protocolVersion":"2025-11-25","capabilities":{"sampling":{}},"clientInfo":{"name":"test","version":"1"}}`)
-	h.write(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
-	return got
 }
 
 // TestGatewayLeadsToItsServers: one a process, one over HTTP. Each call is in the log under its
@@ -159,7 +146,7 @@ func TestServerThatIsDownTakesNoOtherWithIt(t *testing.T) {
 	if err := os.Symlink(fakeProgram(), late); err != nil {
 		t.Fatal(err)
 	}
-	for !strings.Contains(h.readLine(), toolsChanged) {
+	for !strings.Contains(h.readLine(), say.ToolsChanged) {
 	}
 	has(t, h.ask("5", "tools/list", "{}"), `"down__charge"`, `"up__charge"`)
 	has(t, h.call("6", "down__charge", `{"n":1}`), `"text":"ok"`)
@@ -254,9 +241,6 @@ func TestGatewayOverHTTP(t *testing.T) {
 		t.Errorf("%d effects of a, %d of b", a, b)
 	}
 }
-
-// envFar is the URL of the tool server over HTTP of a gateway in a process of its own.
-const envFar = "TGAD_MCP_FAR"
 
 // runGate is a gateway with two tool servers: the command, and one over HTTP.
 func runGate(ctx context.Context, dir string) error {

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -25,8 +24,8 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// world is a log, a tool server's journal, and what a test changes about them.
-type world struct {
+// testWorld is a log, a tool server's journal, and what a test changes about the log.
+type testWorld struct {
 	t       *testing.T
 	dir     string
 	journal string
@@ -35,16 +34,12 @@ type world struct {
 	policy  func(server, tool string) runtime.Policy
 	super   runtime.Supervisor
 	redact  runtime.Redactor // nil keeps everything
-	opts    Options
-	log     Log // what the shim sees; nil = rt
-	extra   []string
-	tune    func(*Shim) // changes a shim before it runs
 }
 
-func newWorld(t *testing.T) *world {
+func makeWorld(t *testing.T) *testWorld {
 	t.Helper()
 	dir := t.TempDir()
-	w := &world{t: t, dir: dir, journal: filepath.Join(dir, "journal"), super: runtime.AllowAll}
+	w := &testWorld{t: t, dir: dir, journal: filepath.Join(dir, "journal"), super: runtime.AllowAll}
 	w.policy = func(_, tool string) runtime.Policy {
 		p := runtime.Policy{PermitTime: 5 * time.Second}
 		switch tool {
@@ -60,7 +55,8 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func (w *world) openLog() {
+// openLog opens the log, anew where it was closed.
+func (w *testWorld) openLog() {
 	w.t.Helper()
 	db, err := engine.Open(filepath.Join(w.dir, "data"), engine.Options{Logger: slog.New(slog.DiscardHandler), LowWaterBytes: 1})
 	if err != nil {
@@ -76,10 +72,9 @@ func (w *world) openLog() {
 	w.db, w.rt = db, rt
 }
 
-// shim is a running shim with its client's ends.
-type shim struct {
+// testClient is a client with the ends of what serves it.
+type testClient struct {
 	t    *testing.T
-	s    *Shim
 	in   *os.File
 	out  *bufio.Reader
 	end  context.CancelFunc
@@ -88,43 +83,8 @@ type shim struct {
 	said []string // messages read while waiting for another
 }
 
-func (w *world) options() Options {
-	o := w.opts
-	o.Server = "fake"
-	if o.Command == nil && o.URL == "" {
-		o.Command = []string{fakeProgram()}
-	}
-	o.Env = append(append([]string{envFake + "=" + w.journal}, o.Env...), w.extra...)
-	if o.Log = w.log; o.Log == nil {
-		o.Log = local{w.rt}
-	}
-	if o.State == "" {
-		o.State = filepath.Join(w.dir, "state")
-	}
-	if testing.Verbose() && o.Logger == nil { // a test that reads the log keeps its own
-		o.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
-		o.Stderr = os.Stderr
-	}
-	return o
-}
-
-func (w *world) start() *shim {
-	w.t.Helper()
-	s, err := New(w.options())
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	s.grace = noteGrace // most tests leave calls behind that nobody answers
-	if w.tune != nil {
-		w.tune(s)
-	}
-	return w.wire(s, func(ctx context.Context, in io.Reader, out io.Writer) error {
-		return errors.Join(s.Stdio(ctx, in, out), s.Close())
-	})
-}
-
-// wire gives what serves a client on stdin and stdout a client.
-func (w *world) wire(s *Shim, serve func(ctx context.Context, in io.Reader, out io.Writer) error) *shim {
+// serveLines makes a client of what serves one on stdin and stdout.
+func (w *testWorld) serveLines(serve func(ctx context.Context, in io.Reader, out io.Writer) error) *testClient {
 	w.t.Helper()
 	inR, inW, err := os.Pipe()
 	if err != nil {
@@ -135,7 +95,7 @@ func (w *world) wire(s *Shim, serve func(ctx context.Context, in io.Reader, out 
 		w.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	h := &shim{t: w.t, s: s, in: inW, out: bufio.NewReaderSize(outR, 1<<20), end: cancel, done: make(chan error, 1)}
+	h := &testClient{t: w.t, in: inW, out: bufio.NewReaderSize(outR, 1<<20), end: cancel, done: make(chan error, 1)}
 	go func() {
 		err := serve(ctx, inR, outW)
 		_ = outW.Close()
@@ -147,7 +107,7 @@ func (w *world) wire(s *Shim, serve func(ctx context.Context, in io.Reader, out 
 }
 
 // stop ends the shim as a client does: it closes its end.
-func (h *shim) stop() (err error) {
+func (h *testClient) stop() (err error) {
 	h.once.Do(func() {
 		_ = h.in.Close()
 		go func() { _, _ = io.Copy(io.Discard, h.out) }()
@@ -161,7 +121,7 @@ func (h *shim) stop() (err error) {
 	return err
 }
 
-func (h *shim) write(line string) {
+func (h *testClient) write(line string) {
 	h.t.Helper()
 	if _, err := io.WriteString(h.in, line+"\n"); err != nil {
 		h.t.Fatal(err)
@@ -169,7 +129,7 @@ func (h *shim) write(line string) {
 }
 
 // readLine returns the next message.
-func (h *shim) readLine() string {
+func (h *testClient) readLine() string {
 	h.t.Helper()
 	line, err := readWithin(h.out, 20*time.Second)
 	if err != nil {
@@ -197,13 +157,13 @@ func readWithin(r *bufio.Reader, d time.Duration) (string, error) {
 }
 
 // ask writes a request and returns the answer to its id.
-func (h *shim) ask(id, method, params string) string {
+func (h *testClient) ask(id, method, params string) string {
 	h.t.Helper()
 	h.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":%s}`, id, method, params))
 	return h.answer(id)
 }
 
-func (h *shim) answer(id string) string {
+func (h *testClient) answer(id string) string {
 	h.t.Helper()
 	for i, line := range h.said {
 		if string(mcpraw.At([]byte(line), "/id")) == id {
@@ -220,7 +180,7 @@ func (h *shim) answer(id string) string {
 	}
 }
 
-func (h *shim) call(id, tool, args string, meta ...string) string {
+func (h *testClient) call(id, tool, args string, meta ...string) string {
 	h.t.Helper()
 	m := ""
 	if len(meta) > 0 {
@@ -229,7 +189,7 @@ func (h *shim) call(id, tool, args string, meta ...string) string {
 	return h.ask(id, "tools/call", fmt.Sprintf(`{"name":%q,"arguments":%s%s}`, tool, args, m))
 }
 
-func (h *shim) handshake() {
+func (h *testClient) handshake() {
 	h.t.Helper()
 	got := h.ask("0", "initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}`)
 	if !strings.Contains(got, `"name":"fake"`) {
@@ -241,7 +201,7 @@ func (h *shim) handshake() {
 type effectLine struct{ Tool, Key, Args, Line string }
 
 // effects reads the tool server's journal.
-func (w *world) effects() []effectLine {
+func (w *testWorld) effects() []effectLine {
 	w.t.Helper()
 	return journalOf(w.t, w.journal)
 }
@@ -276,6 +236,7 @@ func has(t *testing.T, answer string, wants ...string) {
 	}
 }
 
+// lacks fails the test where an answer has something.
 func lacks(t *testing.T, answer string, not ...string) {
 	t.Helper()
 	for _, n := range not {
@@ -286,7 +247,7 @@ func lacks(t *testing.T, answer string, not ...string) {
 }
 
 // record returns the ledger record of a key, nil where there is none.
-func (w *world) record(tool, key string) *ledger.Record {
+func (w *testWorld) record(tool, key string) *ledger.Record {
 	w.t.Helper()
 	r, err := w.db.Record(context.Background(), ledger.Key{Namespace: tga.DefaultNamespace, Server: "fake", Tool: tool, Key: key})
 	if err != nil {
@@ -315,4 +276,29 @@ func lockHolder(path string) ledger.Liveness {
 		return ledger.HolderAlive
 	}
 	return ledger.HolderGone
+}
+
+// greet makes the handshake with a gateway.
+func (h *testClient) greet() string {
+	h.t.Helper()
+	got := h.ask("0", "initialize", `{"protocolVersion":"2025-11-25","capabilities":{"sampling":{}},"clientInfo":{"name":"test","version":"1"}}`)
+	h.write(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	return got
+}
+
+// journalOf is the journal of a tool server of a gateway's.
+func (w *testWorld) journalOf(server string) string {
+	dir := filepath.Join(w.dir, server)
+	_ = os.MkdirAll(dir, 0o700)
+	return filepath.Join(dir, "journal")
+}
+
+// eventually waits for a condition that another process or goroutine brings about.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
+		}
+	}
 }

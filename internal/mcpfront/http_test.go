@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -20,43 +18,6 @@ import (
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
-
-// listening serves a world's tool server over HTTP and returns its URL.
-func (w *world) listening() string {
-	w.t.Helper()
-	s, err := New(w.options())
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if w.tune != nil {
-		w.tune(s)
-	}
-	w.t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			w.t.Error(err)
-		}
-	})
-	return w.door(func(life context.Context) lobby { return newFront(s, life) })
-}
-
-// door serves HTTP and returns the URL.
-func (w *world) door(made func(life context.Context) lobby) string {
-	w.t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- serve(ctx, l, slog.New(slog.DiscardHandler), made) }()
-	w.t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			w.t.Error(err)
-		}
-	})
-	return "http://" + l.Addr().String() + "/mcp"
-}
 
 func TestSDKClientOverHTTP(t *testing.T) {
 	w := newWorld(t)

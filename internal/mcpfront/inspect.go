@@ -4,7 +4,6 @@ package mcpfront
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,36 +13,8 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpraw"
-	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 )
-
-// Inspected is one tool of a server: what it says of itself, and what was pinned.
-type Inspected struct {
-	Name        string   `json:"name"`
-	Digest      string   `json:"digest"` // SHA-256 of the canonical definition
-	Pinned      string   `json:"pinned"` // the pinned digest, "" where it was not seen before
-	Hints       []string `json:"hints"`  // readOnlyHint, …, where the server sets them
-	Description string   `json:"description"`
-}
-
-// Changed reports whether the definition is another than the pinned one.
-func (i Inspected) Changed() bool { return i.Pinned != "" && i.Pinned != i.Digest }
-
-// Suggests returns class and licence as the hints have them; "" where none says that a repeat
-// is harmless.
-func (i Inspected) Suggests() (class, licence string) {
-	switch {
-	case slices.Contains(i.Hints, "readOnlyHint=true"):
-		return tga.ClassRead, ledger.ReadOnly.String()
-	case slices.Contains(i.Hints, "idempotentHint=true"):
-		return tga.ClassWrite, ledger.DedupeArgs.String()
-	}
-	return "", ""
-}
-
-// hints are the annotations that say something of a tool's effects.
-var hints = []string{"readOnlyHint", "idempotentHint", "destructiveHint", "openWorldHint"}
 
 // maxPages bounds a list of tools: a server that never ends its list is not followed.
 const maxPages = 1000
@@ -113,7 +84,7 @@ func (k *catalog) greet(ctx context.Context, l *link) (base []byte, err error) {
 		n := frames.NewFrame([]byte(`{"jsonrpc":"2.0","method":"notifications/initialized"}`))
 		return []byte("{}"), l.up.Write(&frames.Message{Env: &n.Envelope, Parts: parts(n)})
 	}
-	base = []byte(`{"_meta":{"` + mcpraw.MetaRevision + `":"` + string(mcpraw.Newest) + `","` + metaClientInfo + `":` + me + `,"` + say.MetaCapabilities + `":{}}}`)
+	base = []byte(`{"_meta":{"` + mcpraw.MetaRevision + `":"` + string(mcpraw.Newest) + `","` + say.MetaClientInfo + `":` + me + `,"` + say.MetaCapabilities + `":{}}}`)
 	f, modern := k.c.request(ctx, l, "server/discover", base)
 	if modern == nil {
 		modern = refusedWith(f)
@@ -178,16 +149,4 @@ func (k *catalog) list(ctx context.Context, l *link, params []byte) ([]byte, err
 		return nil, fmt.Errorf("%w: it answers %s", errNoList, fault)
 	}
 	return f.Bytes(f.Result, maxList)
-}
-
-func inspected(d definition, pinned string) Inspected {
-	i := Inspected{Name: d.name, Digest: d.digest, Pinned: pinned, Description: mcpraw.ScalarText(mcpraw.At(d.raw, "/description"))}
-	for _, h := range hints {
-		v := mcpraw.At(d.raw, "/annotations/"+h)
-		var set bool
-		if json.Unmarshal(v, &set) == nil {
-			i.Hints = append(i.Hints, fmt.Sprintf("%s=%t", h, set))
-		}
-	}
-	return i
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/url"
 
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
@@ -34,7 +35,7 @@ func (q *call) key() (string, error) {
 		// A read call has nothing to do with another one, and clients that share a
 		// conversation have nothing to do with each other here: which calls are identical is
 		// the log's to say. This name only keeps them apart.
-		return "apart " + randomHex(), nil
+		return "apart " + frames.Nonce(), nil
 	}
 	name, err := ledger.DeriveKey(q.conv.id, q.scope, q.params.tool, q.args, 0)
 	if err == nil {

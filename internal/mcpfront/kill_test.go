@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/wire"
 )
@@ -21,29 +20,6 @@ import (
 // and repeats a call whose answer it lost. Meanwhile the shim, the daemon, the tool
 // server, or two of them are killed with SIGKILL. The tool server's own journal is the
 // judge: it counts what had its effect.
-
-// targets are each of the processes, and each pair.
-var targets = []string{"shim", "daemon", "server", "daemon+shim", "server+shim", "server+daemon"}
-
-// everyKill says whether every target is killed at every point, and at random many times over.
-func everyKill() bool { return os.Getenv("TGAD_KILLS") != "" || serial.Whole() }
-
-// victimsFor is who is killed at the i-th point: all of them, or the shim, which knows
-// most, and a part of the others that is another one at the next point.
-func victimsFor(i int) []string {
-	others := 2
-	switch {
-	case everyKill():
-		return targets
-	case testing.Short():
-		others = 0
-	}
-	some := targets[:1:1]
-	for k := range others {
-		some = append(some, targets[1+(i*others+k)%(len(targets)-1)])
-	}
-	return some
-}
 
 // TestKillsAtEveryPoint kills each of the processes, and each pair, at every frame that
 // a governed call reads or writes and before and after every write to its log, of a tool

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/serial"
 )
 
 // rig is the processes of one run.
@@ -285,4 +286,47 @@ func (r *rig) judge(args, answer string, tries int) verdict {
 		v.lost = 1 // it was told that it ran
 	}
 	return v
+}
+
+// envFar is the URL of the tool server over HTTP of a gateway in a process of its own.
+const envFar = "TGAD_MCP_FAR"
+
+// second is another client of the same daemon, started by the same process.
+func (r *rig) second() *rig {
+	o := &rig{t: r.t, dir: r.dir, journal: r.journal, shim: true}
+	r.t.Cleanup(o.drop)
+	return o
+}
+
+// ran counts the effects of a call.
+func (r *rig) ran(args string) (n int) {
+	for _, e := range journalOf(r.t, r.journal) {
+		if e.Args == args {
+			n++
+		}
+	}
+	return n
+}
+
+// targets are each of the processes, and each pair.
+var targets = []string{"shim", "daemon", "server", "daemon+shim", "server+shim", "server+daemon"}
+
+// everyKill says whether every target is killed at every point, and at random many times over.
+func everyKill() bool { return os.Getenv("TGAD_KILLS") != "" || serial.Whole() }
+
+// victimsFor is who is killed at the i-th point: all of them, or the shim, which knows
+// most, and a part of the others that is another one at the next point.
+func victimsFor(i int) []string {
+	others := 2
+	switch {
+	case everyKill():
+		return targets
+	case testing.Short():
+		others = 0
+	}
+	some := targets[:1:1]
+	for k := range others {
+		some = append(some, targets[1+(i*others+k)%(len(targets)-1)])
+	}
+	return some
 }

@@ -4,6 +4,7 @@ package mcpfront
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/tgad/tgad/internal/listen"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/subject"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -29,7 +31,7 @@ import (
 // handshake share one. Where Authorization is forwarded a conversation is of one such header:
 // another one is another client, whatever session it names.
 type front struct {
-	s    *Shim // whose settings hold
+	o    FrontOptions
 	meet meeting
 	life context.Context
 
@@ -71,16 +73,19 @@ const (
 	stallWait = 10 * time.Second
 )
 
-// Listen serves streamable HTTP on an address, "unix:PATH" or host:port, until ctx ends.
-// A browser's page could reach a port of this machine: requests with an Origin that is
-// not this machine are refused. Anybody who can connect can call tools, so an address
-// other than this machine's own is refused.
-func (s *Shim) Listen(ctx context.Context, address string) error {
-	l, err := ListenOn(address)
-	if err != nil {
-		return err
-	}
-	return s.serve(ctx, l)
+// FrontOptions are what a front has of the shims behind it.
+type FrontOptions struct {
+	ForwardAuth bool            // the Authorization headers of clients are forwarded
+	Users       *subject.Secret // nil where they are not
+	URL         string          // of the tool server, whose documents about authorization are passed on
+	Stall       time.Duration   // how long a client may take nothing; zero means 10s
+	Log         *slog.Logger
+}
+
+// newFront makes a front whose conversations meet begins. It lasts as long as life.
+func newFront(o FrontOptions, meet meeting, life context.Context) *front {
+	o.Stall = cmp.Or(o.Stall, stallWait)
+	return &front{o: o, meet: meet, life: life, closed: make(chan struct{}), sessions: map[string]*session{}, shared: map[string]*session{}}
 }
 
 // ListenOn listens on an address of this machine, "unix:PATH" or host:port. VALIDATION_ERROR: it is none;
@@ -104,21 +109,11 @@ func listenAt(address string) (net.Listener, error) {
 	return l, nil
 }
 
-func newFront(s *Shim, life context.Context) *front {
-	f := &front{s: s, meet: s.meet, life: life, closed: make(chan struct{}), sessions: map[string]*session{}, shared: map[string]*session{}}
-	s.reap = f.reap
-	return f
-}
-
 func (f *front) server() *http.Server { return serverOf(f) }
 
 func serverOf(h http.Handler) *http.Server {
 	return &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxHeaderBytes,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, socketKey{}, c) }}
-}
-
-func (s *Shim) serve(ctx context.Context, l net.Listener) error {
-	return serve(ctx, l, s.log, func(life context.Context) lobby { return newFront(s, life) })
 }
 
 // lobby is what clients over HTTP come into.
@@ -179,7 +174,7 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "this origin may not call tools", http.StatusForbidden)
 		return
 	}
-	if f.s.opts.ForwardAuth {
+	if f.o.ForwardAuth {
 		if len(r.Header.Values("Authorization")) > 1 {
 			http.Error(w, "Authorization stands there twice", http.StatusBadRequest)
 			return
@@ -237,7 +232,7 @@ func (s *session) touch() {
 
 // auth is the Authorization header of a request where it is forwarded, else "".
 func (f *front) auth(r *http.Request) string {
-	if !f.s.opts.ForwardAuth {
+	if !f.o.ForwardAuth {
 		return ""
 	}
 	return r.Header.Get("Authorization")
@@ -245,7 +240,7 @@ func (f *front) auth(r *http.Request) string {
 
 // open starts a conversation.
 func (f *front) open(id, auth string) (*session, error) {
-	subject := f.s.users.Of(auth)
+	subject := f.o.Users.Of(auth)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if s := f.shared[subject]; id == "" && s != nil {
@@ -277,7 +272,7 @@ func (f *front) open(id, auth string) (*session, error) {
 		stop := context.AfterFunc(f.life, s.c.end)
 		err := s.c.run()
 		if err != nil {
-			f.s.log.Warn("a session ended", "error", err)
+			f.o.Log.Warn("a session ended", "error", err)
 		}
 		stop()
 		s.c.end()
@@ -298,7 +293,7 @@ func (f *front) expire(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, s := range f.all() {
-		if s.shared && !f.s.opts.ForwardAuth {
+		if s.shared && !f.o.ForwardAuth {
 			continue // it is everybody's; one of a token is of no use when that has changed
 		}
 		s.mu.Lock()
@@ -327,12 +322,12 @@ func (f *front) sessionOf(w http.ResponseWriter, r *http.Request, m *frames.Fram
 	}
 	id := ""
 	if m.Method == "initialize" {
-		id = randomHex()
+		id = frames.Nonce()
 		w.Header().Set(sessionHeader, id)
 	}
 	auth := f.auth(r)
 	f.mu.Lock()
-	s := f.shared[f.s.users.Of(auth)]
+	s := f.shared[f.o.Users.Of(auth)]
 	f.mu.Unlock()
 	if s != nil && id == "" {
 		s.touch()
@@ -378,11 +373,11 @@ func (f *front) post(w http.ResponseWriter, r *http.Request) {
 	case m.Batch && s.shared:
 		// Whose the answers are could not be told: several clients use the same ids.
 		malformed(mcpraw.CodeInvalidRequest, "an array of messages needs a session: begin with initialize").answer(w, []byte("null"))
-	case !wantsAnswer(m):
+	case !frames.WantsAnswer(m):
 		e := s.cancelled(m)
-		s.c.fromClient(m, nil)
+		s.c.fromClient(m)
 		if e != nil {
-			e.cancelled.set() // after the conversation heard of it
+			e.cancelled.Set() // after the conversation heard of it
 		}
 		w.WriteHeader(http.StatusAccepted)
 	default:

@@ -18,61 +18,6 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 )
 
-// post sends a message over HTTP, with headers in pairs, and returns what comes back.
-func post(t *testing.T, url, body string, header ...string) (int, string) {
-	t.Helper()
-	status, got, err := tryPost(url, body, header...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return status, got
-}
-
-func tryPost(url, body string, header ...string) (int, string, error) {
-	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
-	if err != nil {
-		return 0, "", err
-	}
-	for i := 0; i < len(header); i += 2 {
-		req.Header.Add(header[i], header[i+1])
-	}
-	resp, err := (&http.Client{Timeout: time.Minute}).Do(req)
-	if err != nil {
-		return 0, "", err
-	}
-	defer resp.Body.Close()
-	raw, err := io.ReadAll(resp.Body)
-	return resp.StatusCode, string(raw), err
-}
-
-// modern makes a request of revision 2026-07-28 and the headers that belong to it.
-func modern(id, method, members string, header ...string) (string, []string) {
-	if members != "" {
-		members += ","
-	}
-	return `{"jsonrpc":"2.0","id":` + id + `,"method":"` + method + `","params":{` + members + `"_meta":` + modernMeta + `}}`,
-		append([]string{"Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", method}, header...)
-}
-
-// session2025 makes a handshake over HTTP and returns the session's header.
-func session2025(t *testing.T, url string) []string {
-	t.Helper()
-	resp, err := http.Post(url, "application/json", strings.NewReader(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-03-26","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	id := resp.Header.Get("Mcp-Session-Id")
-	if id == "" {
-		t.Fatalf("no session: %s", resp.Status)
-	}
-	h := []string{"Mcp-Session-Id", id}
-	if status, got := post(t, url, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, h...); status != http.StatusAccepted {
-		t.Fatalf("%d %s", status, got)
-	}
-	return h
-}
-
 // TestClientsShareOneToolServer: however many come first at once.
 func TestClientsShareOneToolServer(t *testing.T) {
 	w := newWorld(t)
@@ -178,7 +123,7 @@ func (w *world) fronted() (*front, string) {
 		w.tune(s)
 	}
 	life, end := context.WithCancel(context.Background())
-	f := newFront(s, life)
+	f := s.front(life, s.meet)
 	srv := httptest.NewUnstartedServer(f)
 	srv.Config = f.server() // which knows the sockets of its clients
 	srv.Start()
@@ -261,19 +206,12 @@ func TestClientThatStopsReading(t *testing.T) {
 
 // TestConnectionThatBreaks: the conversation may be others' too, and goes on.
 func TestConnectionThatBreaks(t *testing.T) {
-	w := newWorld(t)
-	f, _ := w.fronted()
 	e := &exchange{events: make(chan event, 1), gone: t.Context().Done()}
-	one := &session{f: f, waits: map[frames.Key]*exchange{frames.KeyOf([]byte("1")): e}}
-	c := f.s.newConv(one)
-	defer c.end()
+	one := &session{f: newFront(FrontOptions{}, nil, t.Context()), waits: map[frames.Key]*exchange{frames.KeyOf([]byte("1")): e}}
 	go func() { (<-e.events).done <- errors.New("broken") }()
 	m := frames.NewFrame([]byte(`{"jsonrpc":"2.0","id":1,"result":{}}`))
-	if err := c.send(nil, &m.Envelope, m); !errors.Is(err, errNoTaker) {
+	if err := one.send(&m.Envelope, m); !errors.Is(err, errNoTaker) {
 		t.Errorf("error %v: it was not delivered", err)
-	}
-	if c.life.Err() != nil {
-		t.Error("the conversation is over")
 	}
 }
 

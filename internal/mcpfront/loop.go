@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/wait"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -78,7 +80,7 @@ type loop struct {
 	said    runtime.Begun // by the log, the last time that it was asked
 	sends   int           // whose fate is not known
 	doubt   string        // why the newest of them has no answer
-	rest    waitPause
+	rest    wait.Pause
 }
 
 // maxSends bounds the licensed re-sends of one attempt: a tool server that dies of every
@@ -89,7 +91,7 @@ const maxSends = 3
 func (a *attempt) work(ctx context.Context) {
 	ctx, end := a.traced(ctx)
 	defer end()
-	l := &loop{attempt: a, beginID: randomHex()}
+	l := &loop{attempt: a, beginID: frames.Nonce()}
 	walk(func(at stage) result { return deeds[at](l, ctx) })
 }
 
@@ -193,7 +195,7 @@ func (l *loop) pose(ctx context.Context) result {
 	case !yes:
 		return standings[l.said.Standing]
 	}
-	l.conn.Again, l.sends, l.doubt, l.beginID = l.said.Result.TraceID, 0, "", randomHex()
+	l.conn.Again, l.sends, l.doubt, l.beginID = l.said.Result.TraceID, 0, "", frames.Nonce()
 	l.setTrace(newID())
 	return again
 }
@@ -201,7 +203,7 @@ func (l *loop) pose(ctx context.Context) result {
 // serveOr serves what is recorded, or makes a new attempt of what is recorded as not run.
 func (l *loop) serveOr(context.Context) result {
 	if l.startsAnew(l.said.Result) {
-		l.beginID = randomHex()
+		l.beginID = frames.Nonce()
 		return again
 	}
 	l.serve(l.said.Result)
@@ -235,7 +237,7 @@ func (l *loop) approve(ctx context.Context) result {
 		l.unsent(func() {
 			a.gone(tga.EscalationRequired, "The call was cancelled while it waited for an approval. It was not sent.")
 		})
-	case !a.pause(ctx, l.rest.next()):
+	case !a.pause(ctx, l.rest.Next()):
 		l.unsent(func() { a.gone(tga.EscalationRequired, a.approvalWords()) })
 	case a.unheard.Load() != nil:
 		why := *a.unheard.Load()
@@ -260,7 +262,7 @@ func (l *loop) unsent(end func()) {
 // queue waits for another executor.
 func (l *loop) queue(ctx context.Context) result {
 	l.say("waiting for another executor of the same call")
-	if !l.pause(ctx, l.rest.next()) {
+	if !l.pause(ctx, l.rest.Next()) {
 		l.gone(tga.IdempotencyKeyInFlight, "The same call is under way elsewhere. Repeat it later to get its answer; it will not run twice.")
 		return ended
 	}
@@ -289,6 +291,6 @@ func (l *loop) dispatch(ctx context.Context) result {
 	}
 	// From here on this attempt's permit stands for a send whose fate is not known. Another
 	// may be had under another name, where the licence allows it.
-	l.doubt, l.beginID, l.rest = doubt, randomHex(), waitPause{}
+	l.doubt, l.beginID, l.rest = doubt, frames.Nonce(), wait.Pause{}
 	return again
 }

@@ -65,7 +65,7 @@ func (f *front) metadata(w http.ResponseWriter, r *http.Request, place, suffix s
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), metadataWait)
 	defer cancel()
-	where, err := metadataURL(f.s.opts.URL, place, suffix)
+	where, err := metadataURL(f.o.URL, place, suffix)
 	var req *http.Request
 	if err == nil {
 		req, err = http.NewRequestWithContext(ctx, http.MethodGet, where, nil)
@@ -78,7 +78,7 @@ func (f *front) metadata(w http.ResponseWriter, r *http.Request, place, suffix s
 		resp, err = rt.RoundTrip(req)
 	}
 	if err != nil {
-		f.s.log.Info("a document about authorization cannot be had from the tool server", "error", err)
+		f.o.Log.Info("a document about authorization cannot be had from the tool server", "error", err)
 		http.Error(w, "the tool server cannot be asked", http.StatusBadGateway)
 		return
 	}

@@ -20,9 +20,6 @@ import (
 	"github.com/tgad/tgad/ledger"
 )
 
-// modernMeta is what each request of revision 2026-07-28 says of its sender.
-const modernMeta = `{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
-
 // strict is an endpoint of revision 2026-07-28 that refuses what is not of it, as the
 // revision says: headers that are not those of the body, requests without their _meta.
 type strict struct {

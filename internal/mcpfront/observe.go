@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/wait"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -60,7 +61,7 @@ type sight struct {
 
 	came    chan *frames.Frame // the answer
 	lost    chan loss          // why there will be none
-	written *latch             // the tool server has it, or never will
+	written *wait.Latch        // the tool server has it, or never will
 }
 
 // loss is why no answer comes from the tool server, and what answers the client in its place.
@@ -86,7 +87,7 @@ func (c *conv) observe(f *frames.Frame, p *callParams, err error, b *batchReply)
 		c.pass(f, b)
 		return
 	}
-	o := &sight{q: q, came: make(chan *frames.Frame, 1), lost: make(chan loss, 1), written: newLatch()}
+	o := &sight{q: q, came: make(chan *frames.Frame, 1), lost: make(chan loss, 1), written: wait.NewLatch()}
 	q.w.call, q.w.seen = nil, o // its answer passes
 	if err := c.register(q.w); err != nil {
 		c.fail(f.RawID, b, mcpraw.CodeInvalidRequest, "", "", err.Error())
@@ -100,7 +101,7 @@ func (c *conv) observe(f *frames.Frame, p *callParams, err error, b *batchReply)
 func (o *sight) run(f *frames.Frame) {
 	c, w := o.q.conv, o.q.w
 	defer o.leave()
-	defer o.written.set()
+	defer o.written.Set()
 	err := o.q.mirror() // as without tgad's log: a tool server over HTTP may want arguments in headers
 	if err != nil {
 		c.unregister(w)
@@ -126,7 +127,7 @@ func (o *sight) run(f *frames.Frame) {
 		w.headers = o.q.headers
 		c.passTo(l, f, w)
 	}
-	o.written.set()
+	o.written.Set()
 	o.wait()
 }
 
@@ -170,8 +171,8 @@ func (o *sight) ended(why error) {
 // seenOff takes a client's notice that it gave an observed call up. A notice that is quicker than the
 // call waits for it: the tool server would hear of the end before the beginning.
 func (c *conv) seenOff(o *sight, f *frames.Frame) (waits bool) {
-	o.q.gaveUp.set()
-	if o.written.is() {
+	o.q.gaveUp.Set()
+	if o.written.Is() {
 		return false
 	}
 	c.work.Go(func() {
@@ -217,7 +218,7 @@ func (o *sight) begin() {
 	}
 	if err == nil && (b.Standing != runtime.BeginSend || b.Attempt > 1) {
 		o.leave()
-		q.ledgerKey = "observed=" + randomHex()
+		q.ledgerKey = "observed=" + frames.Nonce()
 		b, err = o.ask(ctx, tga.Meta{MetaObserved: string(would), MetaObservedOf: b.Result.TraceID.String()})
 		if err == nil && b.Standing != runtime.BeginSend {
 			err = tga.Errorf(tga.StateInvalidTransition, "the log answers %q to a new key", b.Standing)
@@ -252,14 +253,14 @@ func (o *sight) ask(ctx context.Context, meta tga.Meta) (runtime.Begun, error) {
 	s.mu.Lock()
 	s.open[callKey{tool: q.params.tool, key: o.place()}] = o.a
 	s.mu.Unlock()
-	b, err := o.a.begin(ctx, randomHex())
+	b, err := o.a.begin(ctx, frames.Nonce())
 	if o.a.keyless && errors.Is(err, tga.IdempotencyKeyRequired) {
 		s.setNeedsKey(q.params.tool)
 		o.leave()
 		return o.ask(ctx, meta)
 	}
 	if err == nil && b.Standing == runtime.BeginServe && o.a.startsAnew(b.Result) {
-		b, err = o.a.begin(ctx, randomHex())
+		b, err = o.a.begin(ctx, frames.Nonce())
 	}
 	return b, err
 }
@@ -280,7 +281,7 @@ func (o *sight) leave() {
 		}
 	}
 	s.mu.Unlock()
-	o.a.done.set()
+	o.a.done.Set()
 	o.q.goesWithout()
 }
 

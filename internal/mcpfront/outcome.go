@@ -26,7 +26,7 @@ func (q *call) answer(a *attempt, mine bool) error {
 		return q.conv.send(q.w.batch, &f.Envelope, f)
 	}
 	switch {
-	case o.asks != nil && (q.inRequest() || o.words == ""): // else the question is for another client of this call
+	case o.asks != nil && (q.params.inRequest() || o.words == ""): // else the question is for another client of this call
 		return q.reply(`,"result":`, o.asks)
 	case o.words != "" && o.rpc != 0:
 		q.conv.fail(q.w.id, q.w.batch, o.rpc, o.code, o.trace.String(), o.words)
@@ -58,7 +58,7 @@ func (q *call) refusal(code tga.Code, trace tga.ID, words string) (kind string, 
 // leave ends the client's part in a call that goes on without it. While the tool server
 // may still answer to its id, the id stays taken.
 func (q *call) leave(a *attempt, mine bool) {
-	if q.question != nil && mine && a.lonely.is() {
+	if q.question != nil && mine && a.lonely.Is() {
 		<-a.done.C // soon: nobody waits for it
 		mine = false
 	}

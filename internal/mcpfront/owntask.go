@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
+	"github.com/tgad/tgad/internal/mcpfront/wait"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -46,7 +48,6 @@ func ParseTaskMode(s string) (TaskMode, error) {
 
 const (
 	tasksExtension = "io.modelcontextprotocol/tasks"
-	metaClientInfo = "io.modelcontextprotocol/clientInfo"
 	// ownTaskPrefix begins the ids of the shim's own tasks; a trace id follows.
 	ownTaskPrefix = "tgad-"
 	taskName      = "task " // begins their names on the shelf
@@ -81,7 +82,7 @@ type ownTask struct {
 	a       *attempt
 	revived bool // its answer comes from the log
 	ended   atomic.Int64
-	stop    *latch // the client has cancelled it
+	stop    *wait.Latch // the client has cancelled it
 
 	mu  sync.Mutex
 	rec taskRecord
@@ -174,7 +175,7 @@ func (d *taskAnswers) declare(f *frames.Frame) *frames.Frame {
 			what += ","
 		}
 		at := f.Result.From + int64(from) + 1
-		return replace(f, mcpraw.Span{From: at, To: at}, []byte(what))
+		return frames.Replace(f, mcpraw.Span{From: at, To: at}, []byte(what))
 	}
 	return f
 }
@@ -182,11 +183,11 @@ func (d *taskAnswers) declare(f *frames.Frame) *frames.Frame {
 // toTask makes a task of a call that was begun, and tells the client. It reports whether
 // there is one; else the call is answered itself.
 func (q *call) toTask(a *attempt) bool {
-	if a.done.is() {
+	if a.done.Is() {
 		return false
 	}
 	s := q.conv.s
-	t := &ownTask{id: a.trace(), a: a, stop: newLatch()}
+	t := &ownTask{id: a.trace(), a: a, stop: wait.NewLatch()}
 	t.rec = taskRecord{
 		Trace: t.id.String(), Tool: q.params.tool, Name: a.key, Key: a.key, Derived: q.derived,
 		Params: string(q.params.raw), Created: time.Now().UTC(),
@@ -199,7 +200,7 @@ func (q *call) toTask(a *attempt) bool {
 	}
 	if err := s.keepTask(t, func(*taskRecord) {}); err != nil {
 		s.forgetTask(t)
-		t.stop.set()
+		t.stop.Set()
 		s.log.Warn("a task was not noted; its call is answered itself", "trace", t.id, "error", err)
 		return false
 	}
@@ -276,7 +277,7 @@ func (t *ownTask) moves() (moved, done <-chan struct{}) {
 	}
 	t.a.mu.Lock()
 	defer t.a.mu.Unlock()
-	if t.a.done.is() {
+	if t.a.done.Is() {
 		return nil, nil
 	}
 	return t.a.moved, t.a.done.C
@@ -299,7 +300,7 @@ func (t *ownTask) standing() (said string, is taskStanding) {
 	if rec.End != "" {
 		return rec.End, taskUnsent
 	}
-	if !t.a.done.is() {
+	if !t.a.done.Is() {
 		return working(t.a.standing()), taskOpen
 	}
 	o := &t.a.out
@@ -334,7 +335,7 @@ func (t *ownTask) told(o *outcome, cancelled bool) (said string, is taskStanding
 	case o.code == tga.StoreUnavailable || o.code == tga.IdempotencyKeyInFlight || o.code == tga.EscalationRequired:
 		return working(o.words), taskAsk
 	case o.rpc != 0:
-		b := append([]byte(`"status":"failed","error":{"code":`), itoa(o.rpc)...)
+		b := append([]byte(`"status":"failed","error":{"code":`), strconv.Itoa(o.rpc)...)
 		return string(tga.AppendString(append(b, `,"message":`...), "tgad: "+o.words)) + "}", taskAsk
 	}
 	return t.completed(o.code, o.words), taskAsk // in doubt or denied, as the log has it
@@ -377,7 +378,7 @@ func (s *Shim) expireTasks() {
 // waits for a lease may have none yet.
 func (a *attempt) name(b runtime.Begun) {
 	if a.ledgerKey() != "" || b.Standing == runtime.BeginNeedsApproval || !a.q.trace.IsZero() {
-		a.named.set()
+		a.named.Set()
 	}
 }
 

@@ -3,11 +3,13 @@ package mcpfront
 import (
 	"encoding/json"
 	"errors"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/wait"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -44,7 +46,7 @@ func (d *taskAnswers) take(f *frames.Frame, b *batchReply) bool {
 
 // undeclared refuses a request about tasks whose client does not say that it knows them.
 func (d *taskAnswers) undeclared(w *waiting) {
-	_ = d.c.answer(w, `,"error":`, []byte(`{"code":`+itoa(mcpraw.CodeCapability)+
+	_ = d.c.answer(w, `,"error":`, []byte(`{"code":`+strconv.Itoa(mcpraw.CodeCapability)+
 		`,"message":"tgad: the request does not declare the tasks extension","data":{"requiredCapabilities":{"extensions":{"`+tasksExtension+`":{}}}}}`))
 }
 
@@ -142,7 +144,7 @@ func (d *taskAnswers) taskAt(id tga.ID) (*ownTask, error) {
 	}
 	var raw []byte
 	until := time.Now().Add(s.opts.LogTimeout)
-	for pause := (waitPause{}); ; {
+	for pause := (wait.Pause{}); ; {
 		err := s.shelf.load(d.c.life)
 		if err == nil {
 			raw, err = s.shelf.look(d.c.life, taskName+id.String())
@@ -153,7 +155,7 @@ func (d *taskAnswers) taskAt(id tga.ID) (*ownTask, error) {
 		if !errors.Is(err, tga.StoreUnavailable) || time.Now().After(until) {
 			return nil, err
 		}
-		if !rest(d.c.life, pause.next()) {
+		if !wait.Rest(d.c.life, pause.Next()) {
 			return nil, errOver
 		}
 	}
@@ -184,7 +186,7 @@ func (d *taskAnswers) revive(id tga.ID, rec taskRecord) (*ownTask, error) {
 	if err != nil {
 		return nil, err
 	}
-	line := append([]byte(`{"jsonrpc":"2.0","id":"`+ownPrefix+randomHex()+`","method":"tools/call","params":`), raw...)
+	line := append([]byte(`{"jsonrpc":"2.0","id":"`+ownPrefix+frames.Nonce()+`","method":"tools/call","params":`), raw...)
 	f := frames.NewFrame(append(line, '}'))
 	q, err := d.c.newCall(f, p, d.c.s.opts.Tools(p.tool), nil)
 	f.Close()
@@ -205,7 +207,7 @@ func (d *taskAnswers) revive(id tga.ID, rec taskRecord) (*ownTask, error) {
 		return nil, err
 	}
 	a.wait = 0
-	t := &ownTask{id: id, a: a, rec: rec, revived: true, stop: newLatch()}
+	t := &ownTask{id: id, a: a, rec: rec, revived: true, stop: wait.NewLatch()}
 	if have := s.hold(t); have != t {
 		d.c.unregister(q.w) // another request was first
 		return have, nil
@@ -227,11 +229,11 @@ func (s *Shim) cancelTask(t *ownTask) error {
 	if err := s.keepTask(t, func(r *taskRecord) { r.Cancelled = true }); err != nil {
 		return err
 	}
-	if q := t.a.q; !t.stop.is() && q.sent.Load() && t.a.alone() && t.a.told.set() {
+	if q := t.a.q; !t.stop.Is() && q.sent.Load() && t.a.alone() && t.a.told.Set() {
 		raw := append([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), q.w.id...)
 		q.conv.forward(frames.NewFrame(append(raw, "}}"...)))
 	}
-	t.stop.set()
+	t.stop.Set()
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
@@ -23,6 +24,10 @@ const (
 	proposedKey = "idempotencyKey" // beside name and arguments
 )
 
+// maxParams bounds the params of a tools/call: the arguments are limited by the log, and
+// there is no reason for the rest to be longer.
+const maxParams = 32 << 20
+
 // callParams is what is read of the params of a tools/call.
 type callParams struct {
 	raw     []byte
@@ -37,6 +42,15 @@ type callParams struct {
 	proposed []byte
 
 	metaMembers []mcpraw.Member
+}
+
+// around returns what stands before and after the params of a message.
+func around(f *frames.Frame) (head, tail []byte, err error) {
+	if head, err = f.Bytes(mcpraw.Span{From: 0, To: f.Params.From}, frames.SpillBytes); err != nil {
+		return nil, nil, err
+	}
+	tail, err = f.Bytes(mcpraw.Span{From: f.Params.To, To: f.Size}, frames.SpillBytes)
+	return head, tail, err
 }
 
 // parseCall reads the params of a tools/call. It decodes neither the arguments nor any
@@ -113,7 +127,7 @@ func (p *callParams) revision() mcpraw.Revision {
 // the params of another request; "{}" for one of a revision with a handshake.
 func (p *callParams) protocol() []byte {
 	b := []byte(`{"_meta":{`)
-	for _, name := range []string{mcpraw.MetaRevision, metaClientInfo, say.MetaCapabilities} {
+	for _, name := range []string{mcpraw.MetaRevision, say.MetaClientInfo, say.MetaCapabilities} {
 		if v := p.metaValue(name); v != nil {
 			if b[len(b)-1] != '{' {
 				b = append(b, ',')
@@ -125,6 +139,17 @@ func (p *callParams) protocol() []byte {
 		return []byte("{}")
 	}
 	return append(b, "}}"...)
+}
+
+// protocolOf is what the params of a request say of its sender, as the params of another one.
+func protocolOf(params []byte) []byte {
+	p := callParams{meta: mcpraw.At(params, "/_meta")}
+	if p.meta != nil {
+		if all, err := mcpraw.Members(p.meta); err == nil { // else it says nothing
+			p.metaMembers = all
+		}
+	}
+	return p.protocol()
 }
 
 // govern returns the params as the tool server gets them: with the key, the trace and

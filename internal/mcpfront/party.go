@@ -8,28 +8,9 @@ import (
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/paper"
+	"github.com/tgad/tgad/internal/mcpfront/wait"
+	"github.com/tgad/tgad/internal/mcpraw"
 )
-
-// party is what a client's way leads to: a conversation with one tool server, or with several.
-type party interface {
-	fromClient(f *frames.Frame, b *batchReply)
-	refusedParams(ctx context.Context, h http.Header, m *frames.Frame) *refusal
-	givenUp(key frames.Key)
-	run() error // until the conversation is over
-	end()
-	over() bool
-	busy() bool // something is under way for its clients
-	release()   // what is left of it, once run has returned
-}
-
-// meeting begins a client's conversation.
-type meeting func(out outlet, of whose) (party, error)
-
-// whose says which clients a conversation is of.
-type whose struct {
-	shared        bool // several, which know nothing of each other
-	auth, subject string
-}
 
 // alone is a conversation with one tool server, in its place among the others on this machine.
 type alone struct {
@@ -57,12 +38,48 @@ func (s *Shim) sit(out outlet, of whose) (*alone, error) {
 	return &alone{c, place}, nil
 }
 
-func (a *alone) run() error { return a.supervise(a.s.dialer(a.conv, a.place.Server)) }
-func (a *alone) end()       { a.conv.end() }
-func (a *alone) over() bool { return a.life.Err() != nil }
+func (a *alone) run() error                 { return a.supervise(a.s.dialer(a.conv, a.place.Server)) }
+func (a *alone) fromClient(f *frames.Frame) { a.conv.fromClient(f, nil) }
+func (a *alone) end()                       { a.conv.end() }
+func (a *alone) over() bool                 { return a.life.Err() != nil }
 func (a *alone) release() {
 	a.place.Release()
 	a.s.seat(-1)
+}
+
+// among says that the conversation is one of several that a client has, which convs are: it goes on without
+// a tool server, and rose is called when one is there.
+func (a *alone) among(rose func(), convs func() []*alone) {
+	a.lasting, a.rose, a.kin = true, rose, convs
+}
+
+// gone is closed when the conversation is over.
+func (a *alone) gone() <-chan struct{} { return a.life.Done() }
+
+// there reports whether there is a tool server.
+func (a *alone) there() bool { return a.current() != nil }
+
+// resume asks about the tasks that an earlier shim left.
+func (a *alone) resume() { a.polls.resume() }
+
+// greet makes the handshake the shim's own: a tool server is told what the client said to all.
+func (a *alone) greet(params []byte) { a.opening.greet(params) }
+
+// said is what the tool server has said in the shim's handshake; nil where it has not yet.
+func (a *alone) said() []byte { return a.opening.said() }
+
+// version is the protocol revision of the handshake.
+func (a *alone) version() mcpraw.Revision { return a.opening.version() }
+
+// saw looks at a message of the client's that sets tool servers up.
+func (a *alone) saw(f *frames.Frame) { a.opening.saw(f) }
+
+// subscribed are the subscriptions of resources, as a tool server that follows is told them.
+func (a *alone) subscribed() map[string][]byte { return a.opening.asks() }
+
+// goesOn takes over what was said to a tool server before this one.
+func (a *alone) goesOn(level []byte, subscribed map[string][]byte) {
+	a.opening.goesOn(level, subscribed)
 }
 
 func (a *alone) refusedParams(ctx context.Context, h http.Header, m *frames.Frame) *refusal {
@@ -83,7 +100,7 @@ func (c *conv) givenUp(key frames.Key) {
 	for _, w := range all {
 		// Each time that somebody looks: the first to see it may not have come this far yet.
 		if w.call != nil {
-			w.call.gaveUp.set()
+			w.call.gaveUp.Set()
 		}
 		if w.deserted.CompareAndSwap(false, true) {
 			n := append([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), w.id...)
@@ -92,4 +109,39 @@ func (c *conv) givenUp(key frames.Key) {
 			w.call.goesWithout()
 		}
 	}
+}
+
+// busy reports whether something is under way that was asked of the tool server.
+func (a *alone) busy() bool {
+	c := a.conv
+	c.mu.Lock()
+	n := c.owing
+	for _, w := range c.pending {
+		if w.sub == nil {
+			n++
+		}
+	}
+	c.mu.Unlock()
+	return n+len(c.s.owed(c)) > 0
+}
+
+// Retire closes the shim once nothing is under way in it: its conversations are over, and what they had to say to the
+// log is said. It does not wait longer than ctx.
+func (s *Shim) Retire(ctx context.Context) error {
+	for s.occupied() && wait.Rest(ctx, wait.Look) {
+	}
+	return s.Close()
+}
+
+func (s *Shim) occupied() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seats > 0 || len(s.open)+len(s.notes) > 0
+}
+
+// seat says that a conversation begins (1) or is over (-1).
+func (s *Shim) seat(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seats += n
 }

@@ -4,31 +4,32 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"maps"
 	"sync"
 
-	"github.com/google/uuid"
-
 	"github.com/tgad/tgad/internal/mcpfront/frames"
-	"github.com/tgad/tgad/internal/mcpraw"
-	"github.com/tgad/tgad/schemas/tga"
 )
-
-func newID() tga.ID { return tga.ID(uuid.Must(uuid.NewV7())) }
 
 // pins knows the definition of each tool as it was first seen, or last accepted. A tool
 // server that changes what a tool is after people have agreed to it is found out.
 type pins struct {
-	s  *Shim
+	life    context.Context
+	shelf   *shelf
+	mirrors *mirrors
+	log     *slog.Logger
+
 	mu sync.Mutex
 	// changed has the digest that is pinned for each tool whose definition is another now.
 	changed map[string]string
 }
 
-func newPins(s *Shim) *pins { return &pins{s: s, changed: map[string]string{}} }
+// pinsName is their name on the shelf.
+const pinsName = "pins"
 
-// maxList bounds a tools/list answer that is looked at.
-const maxList = 16 << 20
+func newPins(life context.Context, k *shelf, m *mirrors, log *slog.Logger) *pins {
+	return &pins{life: life, shelf: k, mirrors: m, log: log, changed: map[string]string{}}
+}
 
 // look reads the definitions in an answer to tools/list, and pins what is new.
 func (p *pins) look(f *frames.Frame) {
@@ -37,61 +38,31 @@ func (p *pins) look(f *frames.Frame) {
 	}
 	result, err := f.Bytes(f.Result, maxList)
 	if err != nil {
-		p.s.log.Warn("a list of tools is too long to be looked at", "error", err)
+		p.log.Warn("a list of tools is too long to be looked at", "error", err)
 		return
 	}
 	all := definitions(result)
-	p.s.mirrors.learn(all)
-	if err := p.see(p.s.life, all); err != nil {
-		p.s.log.Error("the definitions of the tools were not looked at", "error", err)
+	p.mirrors.learn(all)
+	if err := p.see(p.life, all); err != nil {
+		p.log.Error("the definitions of the tools were not looked at", "error", err)
 	}
-}
-
-// definition is one tool of a list.
-type definition struct {
-	name   string
-	raw    []byte
-	digest string
-}
-
-func definitions(result []byte) []definition {
-	var list []json.RawMessage
-	if json.Unmarshal(mcpraw.At(result, "/tools"), &list) != nil {
-		return nil
-	}
-	var all []definition
-	for _, raw := range list {
-		name := mcpraw.Text(mcpraw.At(raw, "/name"))
-		if name == "" {
-			continue
-		}
-		// The canonical form, so that the order of members is no change. What has none is
-		// compared as it stands.
-		form, err := tga.Canonicalize(raw, tga.Limits{})
-		if err != nil {
-			form = raw
-		}
-		sum := tga.Sum(form)
-		all = append(all, definition{name: name, raw: raw, digest: sum.String()})
-	}
-	return all
 }
 
 // see compares definitions with the pinned ones, and pins those that are new.
 func (p *pins) see(ctx context.Context, all []definition) error {
-	if err := p.s.shelf.load(ctx); err != nil {
+	if err := p.shelf.load(ctx); err != nil {
 		return err
 	}
-	pinned := parsePins(p.s.shelf.get(pinsName))
+	pinned := parsePins(p.shelf.get(pinsName))
 	if !matches(pinned, all) {
 		// Somebody may have accepted a change since, or another shim have pinned.
-		raw, err := p.s.shelf.look(ctx, pinsName)
+		raw, err := p.shelf.look(ctx, pinsName)
 		if err != nil {
 			return err
 		}
 		pinned = parsePins(raw)
 	}
-	err := p.s.shelf.change(ctx, pinsName, func(old []byte) []byte {
+	err := p.shelf.change(ctx, pinsName, func(old []byte) []byte {
 		pinned = parsePins(old)
 		return addPins(old, pinned, all, false)
 	})
@@ -107,7 +78,7 @@ func (p *pins) see(ctx context.Context, all []definition) error {
 			continue
 		}
 		if p.changed[t.name] == "" {
-			p.s.log.Warn("the definition of a tool has changed since it was pinned", "tool", t.name, "pinned", old, "now", t.digest)
+			p.log.Warn("the definition of a tool has changed since it was pinned", "tool", t.name, "pinned", old, "now", t.digest)
 		}
 		p.changed[t.name] = old
 	}
@@ -160,7 +131,7 @@ func (p *pins) drifted(tool string) string {
 
 // accept pins definitions as they are now.
 func (p *pins) accept(ctx context.Context, all []definition) error {
-	err := p.s.shelf.change(ctx, pinsName, func(old []byte) []byte { return addPins(old, parsePins(old), all, true) })
+	err := p.shelf.change(ctx, pinsName, func(old []byte) []byte { return addPins(old, parsePins(old), all, true) })
 	if err != nil {
 		return err
 	}

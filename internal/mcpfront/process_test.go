@@ -63,15 +63,13 @@ name = "*"
 permit_time = "5s"
 `
 
-func process(verb string) int {
+// process runs what a test has started, by its verb.
+func process(verb string, verbs map[string]func(ctx context.Context, dir string) error) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	run := runShim
-	switch verb {
-	case "daemon":
+	run := verbs[verb]
+	if verb == "daemon" {
 		run = runDaemon
-	case "gate":
-		run = runGate
 	}
 	if err := run(ctx, os.Getenv(envDir)); err != nil {
 		fmt.Fprintln(os.Stderr, verb+":", err)
@@ -96,27 +94,6 @@ func runDaemon(ctx context.Context, dir string) error {
 		}
 		time.Sleep(time.Millisecond)
 	}
-}
-
-func runShim(ctx context.Context, dir string) error {
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	if err := os.WriteFile(filepath.Join(dir, "shim.pid"), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
-		return err
-	}
-	c, stop, err := processLog(ctx, dir, log)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	k := newKiller(dir)
-	s, err := New(Options{
-		Server: "fake", Command: os.Args[1:], Log: k.log(c), State: filepath.Join(dir, "state"),
-		Env: []string{envProcess + "="}, Stderr: os.Stderr, Logger: log,
-	})
-	if err != nil {
-		return err
-	}
-	return errors.Join(s.Stdio(ctx, k.reader(os.Stdin), k.writer(os.Stdout)), s.Close())
 }
 
 // processLog is the daemon's log, or that of a daemon in this process.

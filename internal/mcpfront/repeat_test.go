@@ -18,23 +18,6 @@ import (
 	"github.com/tgad/tgad/runtime"
 )
 
-// second is another client of the same daemon, started by the same process.
-func (r *rig) second() *rig {
-	o := &rig{t: r.t, dir: r.dir, journal: r.journal, shim: true}
-	r.t.Cleanup(o.drop)
-	return o
-}
-
-// ran counts the effects of a call.
-func (r *rig) ran(args string) (n int) {
-	for _, e := range journalOf(r.t, r.journal) {
-		if e.Args == args {
-			n++
-		}
-	}
-	return n
-}
-
 // TestTwoShimsOfOneProcessLoseNothing: every call of two agents that want the same is made,
 // one after the other or at the same time, and none is answered with another one's answer.
 func TestTwoShimsOfOneProcessLoseNothing(t *testing.T) {
@@ -203,7 +186,7 @@ func TestClosedStreamIsSeenBeforeTheServerIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.leave(key, e)
-	s.c.fromClient(m, nil)
+	s.c.fromClient(m)
 	eventually(t, "the effect", func() bool { return len(w.effects()) == 1 })
 	locks, err := filepath.Glob(filepath.Join(w.dir, "state", "live", "*.lock"))
 	if err != nil || len(locks) != 2 { // the shim's and the stream's
@@ -281,7 +264,7 @@ func TestGoneClientIsNotThereForTheLog(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				s.c.fromClient(m, nil)
+				s.c.fromClient(m)
 				if held := <-log.held; held == left {
 					t.Errorf("the log saw held = %v of a client that left = %v", held, left)
 				}

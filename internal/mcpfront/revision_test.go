@@ -46,7 +46,7 @@ func TestWhatEachRevisionGets(t *testing.T) {
 			"protocol":               string(p.protocol()) != "{}",
 			"say.ToolError":          strings.Contains(string(say.ToolError(p.revision(), "X", "", "")), `"resultType":"complete"`),
 			"say.Text":               strings.Contains(string(say.Text(p.revision(), "")), `"resultType":"complete"`),
-			"call.inRequest":         (&call{params: p, version: p.revision()}).inRequest(),
+			"call.inRequest":         p.inRequest(),
 			"asksInRequest":          asksInRequest(f),
 			"declaresTasks":          declaresTasks(p.raw),
 			"mirrors":                at.tools.mirrors(p),
@@ -67,9 +67,7 @@ func TestWhatEachRevisionGets(t *testing.T) {
 			}
 		}
 		for _, agreed := range grid {
-			q := &call{conv: &conv{}, version: p.revision()}
-			q.conv.opening.agreed = mcpraw.Revision(agreed)
-			if got, want := strings.Contains(string(q.form("", "", "")), `"mode":"form"`), modern || agreed >= "2025-11-25"; got != want {
+			if got, want := strings.Contains(string(p.form(mcpraw.Revision(agreed), "", "", "")), `"mode":"form"`), modern || agreed >= "2025-11-25"; got != want {
 				t.Errorf("revision %q after a handshake of %q: the question says its mode: %v", r, agreed, got)
 			}
 		}

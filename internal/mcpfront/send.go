@@ -8,6 +8,7 @@ import (
 
 	"github.com/tgad/tgad/internal/mcpanswer"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/wait"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -24,7 +25,7 @@ func (a *attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt s
 		a.noted(ctx)
 		err = a.look(ctx, b)
 	}
-	if err == nil && a.lonely.is() {
+	if err == nil && a.lonely.Is() {
 		err = errors.New("the client gave the call up")
 	}
 	if err == nil {
@@ -152,7 +153,7 @@ func (a *attempt) unrecorded(ctx context.Context, b runtime.Begun, f *frames.Fra
 	f.Close()
 	if errors.Is(err, tga.StateInvalidTransition) && ctx.Err() == nil {
 		// Somebody settled it meanwhile, and otherwise. What is recorded counts.
-		if again, beginErr := a.begin(ctx, randomHex()); beginErr == nil && again.Standing == runtime.BeginServe {
+		if again, beginErr := a.begin(ctx, frames.Nonce()); beginErr == nil && again.Standing == runtime.BeginServe {
 			a.serve(again.Result)
 			return true, ""
 		}
@@ -165,7 +166,7 @@ func (a *attempt) unrecorded(ctx context.Context, b runtime.Begun, f *frames.Fra
 // finish records an effect. While the log is away the answer is kept and offered again:
 // as long as it is here, there is no doubt about the call.
 func (a *attempt) finish(ctx context.Context, b runtime.Begun, reply runtime.Reply) (runtime.Result, error) {
-	pause := waitPause{}
+	pause := wait.Pause{}
 	for {
 		var res runtime.Result
 		err := patient(ctx, func(ctx context.Context) (err error) {
@@ -180,8 +181,8 @@ func (a *attempt) finish(ctx context.Context, b runtime.Begun, reply runtime.Rep
 			return res, err
 		}
 		a.say("the tool has answered; waiting for tgad's log to record it")
-		a.kept.set()
-		if !rest(ctx, pause.next()) {
+		a.kept.Set()
+		if !wait.Rest(ctx, pause.Next()) {
 			return res, err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/paper"
 	"github.com/tgad/tgad/internal/mcpfront/say"
+	"github.com/tgad/tgad/internal/mcpfront/wait"
 	"github.com/tgad/tgad/internal/mcpraw"
 )
 
@@ -32,7 +34,7 @@ type exchange struct {
 	opens   bool // it is the handshake of a new session
 
 	challenge atomic.Pointer[frames.Challenge] // that is the answer
-	cancelled *latch                           // its client said so: no answer comes
+	cancelled *wait.Latch                      // its client said so: no answer comes
 }
 
 // event is a message for one POST; the last one is the answer.
@@ -45,7 +47,7 @@ type event struct {
 // exchange gives a request to the conversation and writes what comes back for it: one
 // answer as JSON, or a stream where messages come before it.
 func (s *session) exchange(w http.ResponseWriter, r *http.Request, m *frames.Frame, modern bool) {
-	e := &exchange{socket: r.Context().Value(socketKey{}), events: make(chan event, maxQueued), id: m.RawID, listens: m.Method == say.Listen, gone: r.Context().Done(), modern: modern, opens: m.Method == "initialize" && !s.shared, cancelled: newLatch()}
+	e := &exchange{socket: r.Context().Value(socketKey{}), events: make(chan event, maxQueued), id: m.RawID, listens: m.Method == say.Listen, gone: r.Context().Done(), modern: modern, opens: m.Method == "initialize" && !s.shared, cancelled: wait.NewLatch()}
 	m, key, err := s.enter(m, e)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -56,7 +58,7 @@ func (s *session) exchange(w http.ResponseWriter, r *http.Request, m *frames.Fra
 	// Apart: a refusal is answered from inside, and this goroutine is who takes it.
 	s.f.wg.Go(func() {
 		defer close(taken)
-		s.c.fromClient(m, nil)
+		s.c.fromClient(m)
 	})
 	out := &poster{e: e, f: s.f, w: w, socket: e.socket, modern: modern}
 	if e.opens {
@@ -183,7 +185,7 @@ func (s *session) cancelled(m *frames.Frame) *exchange {
 	if s.shared || m.Method != "notifications/cancelled" {
 		return nil
 	}
-	params, err := m.Bytes(m.Params, maxCancel)
+	params, err := m.Bytes(m.Params, frames.MaxCancel)
 	if err != nil {
 		return nil
 	}
@@ -207,7 +209,7 @@ func (f *front) write(w http.ResponseWriter, socket any, parts ...[]byte) error 
 	to := http.NewResponseController(w)
 	for _, part := range parts {
 		for chunk := range slices.Chunk(part, 64<<10) {
-			_ = to.SetWriteDeadline(time.Now().Add(f.s.stall)) // what cannot have one is no connection
+			_ = to.SetWriteDeadline(time.Now().Add(f.o.Stall)) // what cannot have one is no connection
 			if _, err := w.Write(chunk); err != nil {
 				return err
 			}
@@ -244,7 +246,7 @@ func (s *session) enter(m *frames.Frame, e *exchange) (*frames.Frame, frames.Key
 // rename replaces the id and the progress token of a request.
 func (s *session) rename(m *frames.Frame, e *exchange, n uint64) *frames.Frame {
 	name := strconv.AppendUint(nil, n, 10)
-	m = replace(m, m.ID, name)
+	m = frames.Replace(m, m.ID, name)
 	if !m.Params.Present() {
 		return m
 	}
@@ -256,16 +258,7 @@ func (s *session) rename(m *frames.Frame, e *exchange, n uint64) *frames.Frame {
 	at := mcpraw.Span{From: base + int64(from), To: base + int64(to)}
 	e.token = bytes.Clone(m.Head[at.From:at.To])
 	s.tokens[string(name)] = e
-	return replace(m, at, name)
-}
-
-// replace makes a message with other bytes in one place.
-func replace(m *frames.Frame, at mcpraw.Span, with []byte) *frames.Frame {
-	return splice(m.Head, at, with)
-}
-
-func splice(raw []byte, at mcpraw.Span, with []byte) *frames.Frame {
-	return frames.NewFrame(slices.Concat(raw[:at.From], with, raw[at.To:]))
+	return frames.Replace(m, at, name)
 }
 
 func (s *session) leave(key frames.Key, e *exchange) {
@@ -355,13 +348,10 @@ func (s *session) post(env *mcpraw.Envelope, parts []io.WriterTo) (*exchange, ev
 	}
 }
 
-// errNoTaker says that the request of an answer is gone. The conversation goes on.
-var errNoTaker = errors.New("nobody waits for the answer any more")
-
 // route finds the POST that a message belongs to, and whether it is its answer. only says
 // that nobody else may have it.
 func (s *session) route(m *frames.Frame) (e *exchange, last, only bool) {
-	if id := subscriptionID(m); id != nil {
+	if id := say.SubscriptionID(m); id != nil {
 		return s.waits[frames.KeyOf(id)], false, true
 	}
 	switch {
@@ -397,18 +387,18 @@ func (s *session) route(m *frames.Frame) (e *exchange, last, only bool) {
 // restore puts the client's own id or token back.
 func (e *exchange) restore(m *frames.Frame) []byte {
 	if m.IsAnswer() {
-		m = replace(m, m.ID, e.id)
+		m = frames.Replace(m, m.ID, e.id)
 		if e.listens {
 			m = e.renamed(m, m.Result)
 		}
 		return m.Head
 	}
-	if subscriptionID(m) != nil {
+	if say.SubscriptionID(m) != nil {
 		return e.renamed(m, m.Params).Head
 	}
 	if e.token != nil && m.Params.Present() {
 		if from, to, ok := mcpraw.Locate(m.Head[m.Params.From:m.Params.To], "/progressToken"); ok {
-			return replace(m, mcpraw.Span{From: m.Params.From + int64(from), To: m.Params.From + int64(to)}, e.token).Head
+			return frames.Replace(m, mcpraw.Span{From: m.Params.From + int64(from), To: m.Params.From + int64(to)}, e.token).Head
 		}
 	}
 	return m.Head
@@ -419,11 +409,11 @@ func (e *exchange) renamed(m *frames.Frame, part mcpraw.Span) *frames.Frame {
 	if !part.Present() {
 		return m
 	}
-	from, to, ok := mcpraw.Locate(m.Head[part.From:part.To], subscriptionAt)
+	from, to, ok := mcpraw.Locate(m.Head[part.From:part.To], say.SubscriptionAt)
 	if !ok {
 		return m
 	}
-	return replace(m, mcpraw.Span{From: part.From + int64(from), To: part.From + int64(to)}, e.id)
+	return frames.Replace(m, mcpraw.Span{From: part.From + int64(from), To: part.From + int64(to)}, e.id)
 }
 
 func trySend(to chan []byte, raw []byte) bool {
@@ -433,4 +423,43 @@ func trySend(to chan []byte, raw []byte) bool {
 	default:
 		return false
 	}
+}
+
+// retire ends the front's conversations, each once nothing is under way in it. Whoever had them is let in no more, so
+// streams end at once.
+func (f *front) retire(log *slog.Logger) {
+	f.mu.Lock()
+	all := f.all()
+	close(f.closed)
+	f.mu.Unlock()
+	for _, s := range all {
+		s.mu.Lock()
+		for _, e := range s.waits {
+			if e.listens {
+				e.cancelled.Set()
+			}
+		}
+		s.mu.Unlock()
+	}
+	for _, s := range all {
+		f.wg.Go(func() {
+			for s.busy() && wait.Rest(f.life, wait.Look) {
+			}
+			s.c.end()
+		})
+	}
+	log.Info("an identity is known no more; its conversations end when its calls have", "conversations", len(all))
+}
+
+// busy reports whether something is under way for the session's clients.
+func (s *session) busy() bool {
+	s.mu.Lock()
+	waits := 0
+	for _, e := range s.waits {
+		if !e.listens {
+			waits++
+		}
+	}
+	s.mu.Unlock()
+	return waits > 0 || s.c.busy()
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/daemon/embed"
+	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
@@ -212,7 +213,7 @@ func TestClientHearsOfDoubts(t *testing.T) {
 			heard := func() (n int) {
 				h.ask(fmt.Sprint(time.Now().UnixNano()), "echo", `{}`)
 				for _, line := range h.said {
-					if strings.Contains(line, toolsChanged) {
+					if strings.Contains(line, say.ToolsChanged) {
 						n++
 					}
 				}

@@ -3,14 +3,11 @@ package mcpfront
 import (
 	"bytes"
 	"context"
-	"errors"
 	"maps"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/schemas/tga"
 )
 
 // shelf is what the shim keeps in the log's store about its tool server: the pinned
@@ -18,23 +15,12 @@ import (
 // for. It holds nothing that licenses a send. What is here is what the store said last;
 // a change is made against the store as it is.
 type shelf struct {
-	s  *Shim
+	log               Log
+	namespace, server string
+
 	mu sync.Mutex
 	// values is nil until the store was asked.
 	values map[string][]byte
-}
-
-// Names on the shelf. What follows is a digest where it could be longer than a name.
-const (
-	pinsName   = "pins"
-	openPrefix = "open "
-	askPrefix  = "asked "
-)
-
-// keptName names what is kept about one call.
-func keptName(prefix, tool, key string) string {
-	sum := tga.Sum([]byte(tool + "\x00" + key))
-	return prefix + sum.String()
 }
 
 // load asks the store, once.
@@ -47,7 +33,7 @@ func (k *shelf) load(ctx context.Context) error {
 	values := map[string][]byte{}
 	err := bounded(ctx, func(ctx context.Context) error {
 		clear(values)
-		for v, err := range k.s.opts.Log.Kept(ctx, k.s.opts.Namespace, k.s.opts.Server) {
+		for v, err := range k.log.Kept(ctx, k.namespace, k.server) {
 			if err != nil {
 				return err
 			}
@@ -116,9 +102,8 @@ func (k *shelf) change(ctx context.Context, name string, f func(old []byte) []by
 }
 
 func (k *shelf) keep(ctx context.Context, name string, old, value []byte) (now []byte, done bool, err error) {
-	o := &k.s.opts
 	err = patient(ctx, func(ctx context.Context) error {
-		got, changed, err := o.Log.Keep(ctx, runtime.KeepRequest{Namespace: o.Namespace, Server: o.Server, Name: name, Old: old, Value: value})
+		got, changed, err := k.log.Keep(ctx, runtime.KeepRequest{Namespace: k.namespace, Server: k.server, Name: name, Old: old, Value: value})
 		now, done = got.Value, changed
 		return err
 	})
@@ -132,43 +117,4 @@ func (k *shelf) keep(ctx context.Context, name string, old, value []byte) (now [
 		k.values[name] = now
 	}
 	return now, done, nil
-}
-
-// logWait bounds one request to the log. It is no deadline: a deadline would become the
-// call's own, and end it.
-const logWait = 15 * time.Second
-
-func bounded(ctx context.Context, f func(context.Context) error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	t := time.AfterFunc(logWait, cancel)
-	defer t.Stop()
-	return f(ctx)
-}
-
-// persist is patient, and makes the request again for as long as the log is away.
-func (s *Shim) persist(f func(context.Context) error) error {
-	for pause := (waitPause{}); ; {
-		err := patient(s.life, f)
-		if !errors.Is(err, tga.StoreUnavailable) {
-			return err
-		}
-		if !rest(s.life, pause.next()) {
-			return err
-		}
-	}
-}
-
-// patient makes a request that only tells the log something, and makes it again while
-// somebody else who asks about the same call has it for a moment.
-func patient(ctx context.Context, f func(context.Context) error) error {
-	for pause := (waitPause{}); ; {
-		err := bounded(ctx, f)
-		if !errors.Is(err, tga.StateLockAcquireFailed) {
-			return err
-		}
-		if !rest(ctx, pause.next()) {
-			return err
-		}
-	}
 }

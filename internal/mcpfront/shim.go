@@ -3,7 +3,6 @@ package mcpfront
 import (
 	"cmp"
 	"context"
-	"iter"
 	"log/slog"
 	"os"
 	"strings"
@@ -20,37 +19,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/schemas/wire"
 )
-
-// Log is where calls are begun and finished: a daemon's client. What its methods do is
-// said at those of [runtime.Runtime].
-type Log interface {
-	Begin(ctx context.Context, req runtime.BeginRequest) (runtime.Begun, error)
-	Finish(ctx context.Context, trace tga.ID, permit runtime.Permit, f runtime.Finished) (runtime.Result, error)
-	NotSent(ctx context.Context, trace tga.ID, permit runtime.Permit, reason string, wait time.Duration) (runtime.Result, error)
-	GiveUp(ctx context.Context, trace tga.ID, permit runtime.Permit, cause string, wait time.Duration) error
-	Delivered(ctx context.Context, trace tga.ID) error
-	Decide(ctx context.Context, trace tga.ID, vote wire.DecideRequest) (runtime.Result, error)
-	Keep(ctx context.Context, r runtime.KeepRequest) (now runtime.Kept, changed bool, err error)
-	Kept(ctx context.Context, namespace, server string) iter.Seq2[runtime.Kept, error]
-}
-
-// Tool is what the operator says about how one tool's calls go through the shim. Class
-// and licence are the log's affair.
-type Tool struct {
-	// Ungoverned passes the tool's calls untraced (log = "none").
-	Ungoverned bool
-	// KeyPointer is a JSON Pointer into the arguments: what stands there is the key.
-	KeyPointer string
-	// KeyArgument is a JSON Pointer to a member that the key is copied to when the caller
-	// left it out; KeyMeta a member of `_meta` that it is copied to as well.
-	KeyArgument string
-	KeyMeta     string
-	// Block refuses calls of the tool once its definition differs from the one that was
-	// pinned.
-	Block bool
-}
 
 // Options describe a shim. Server, Log and one of Command and URL are required.
 type Options struct {
@@ -201,7 +170,7 @@ func New(o Options) (*Shim, error) {
 	}
 	o.Find = strings.TrimSpace(o.Find)
 	s := &Shim{
-		stall: stallWait, grace: endGrace, quit: quitWait, noteDelay: noteDelay, patience: approvalPatience, opts: o, log: o.Logger.With("tool_server", o.Server),
+		grace: endGrace, quit: quitWait, noteDelay: noteDelay, patience: approvalPatience, opts: o, log: o.Logger.With("tool_server", o.Server),
 		open: map[callKey]*attempt{}, classes: map[string]bool{}, places: map[string]*delivery{}, notes: map[*delivery]bool{}, unsent: map[tga.ID]uint32{}, tasks: map[tga.ID]*ownTask{}, reap: func() {},
 	}
 	err := paper.Tidy(o.State)
@@ -217,9 +186,9 @@ func New(o Options) (*Shim, error) {
 			return nil, err
 		}
 	}
-	s.shelf = &shelf{s: s}
-	s.pins = newPins(s)
+	s.shelf = &shelf{log: o.Log, namespace: o.Namespace, server: o.Server}
 	s.life, s.end = context.WithCancel(context.Background())
+	s.pins = newPins(s.life, s.shelf, &s.mirrors, s.log)
 	return s, nil
 }
 
@@ -236,4 +205,18 @@ func (s *Shim) Close() error {
 	s.work.Wait()
 	s.alive.Remove()
 	return nil
+}
+
+// server is the id of the tool server.
+func (s *Shim) server() string { return s.opts.Server }
+
+// owns reports whether a tool is the shim's own.
+func (s *Shim) owns(tool string) bool { return s.ownTool(tool) != nil }
+
+// observes tells who observes what would have become of a call. It reports whether anybody does.
+func (s *Shim) observes(w Would) bool {
+	if s.opts.Observe != nil {
+		s.opts.Observe(w)
+	}
+	return s.opts.Observe != nil
 }

@@ -4,13 +4,10 @@ package mcpfront
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
@@ -24,14 +21,10 @@ const (
 	// answer that comes is recorded, and a call that is given up is in doubt. A client that wants the
 	// end sooner sends SIGTERM, as the protocol says.
 	endGrace = 30 * time.Second
-	// noteGrace is how long it may take to note what the client has got. Clients kill a server that
-	// takes much longer to go when it is told to.
-	noteGrace = 1500 * time.Millisecond
+	// quitWait is how long the end of the tool server is waited for. It takes longer only where
+	// a message is on its way to a client that has stopped reading: that would be for ever.
+	quitWait = 10 * time.Second
 )
-
-// quitWait is how long the end of the tool server is waited for. It takes longer only where
-// a message is on its way to a client that has stopped reading: that would be for ever.
-const quitWait = 10 * time.Second
 
 // Stdio serves one client on in and out until in ends, ctx ends, or the tool server
 // cannot be had. It owns the tool server and returns when that is gone too.
@@ -41,81 +34,28 @@ func (s *Shim) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
 		return err
 	}
 	defer c.release()
-	w := wired{p: c, all: func() []*conv { return []*conv{c.conv} }, appears: func(p *paper.Presence) { c.present = p }, first: c.first, most: s.opts.MaxFrameBytes, grace: s.grace, quit: s.quit, log: s.log}
-	err, kept := w.serve(ctx, s.opts.State, in)
+	err, kept := s.lines(ctx, in, c, s.log)
 	if kept != nil {
 		return tga.Errorf(tga.ToolError, "tool server %q: %w", s.opts.Server, kept)
 	}
 	return err
 }
 
-// wired is a client on stdin and stdout.
-type wired struct {
-	p       party
-	all     func() []*conv // its conversations
-	appears func(*paper.Presence)
-	first   func() // waits until messages can be taken
-	busy    func() int
-	most    int64
-	grace   time.Duration // for calls under way at the end
-	quit    time.Duration
-	log     *slog.Logger
+// lines serves a client on in, with the shim's settings, until that ends or ctx does. kept says why there was
+// nobody to serve it.
+func (s *Shim) lines(ctx context.Context, in io.Reader, p line, log *slog.Logger) (err, kept error) {
+	w := wired{p: p, state: s.opts.State, most: s.opts.MaxFrameBytes, grace: s.grace, quit: s.quit, log: log}
+	return w.serve(ctx, in)
 }
 
-// serve takes the client's messages until they end. kept says why the tool server could not be had
-// before that.
-func (w *wired) serve(ctx context.Context, state string, in io.Reader) (err, kept error) {
-	present, err := paper.Appear(state)
-	if err != nil {
-		return err, nil
-	}
-	defer present.Remove()
-	w.appears(present)
-	defer w.p.end()
-	over := make(chan error, 1)
-	go func() { over <- w.p.run() }()
-	read := make(chan error, 1)
-	go func() {
-		// What the client says before there is a tool server waits in its pipe, in order.
-		w.first()
-		read <- readAll(w.p, state, frames.NewFrames(in, w.most))
-	}()
+// appears says that the client is there for as long as present is.
+func (a *alone) appears(present *paper.Presence) { a.present = present }
 
-	select {
-	case kept := <-over:
-		return nil, kept // without an error the client is gone
-	case err = <-read:
-		// The client has closed its end: who repeats a call of its elsewhere goes on with it.
-		// First what it was given is noted, so that this is not taken for lost.
-		w.noteAll()
-		present.Leave()
-		w.settle(ctx)
-	case <-ctx.Done():
-		err = nil
-	}
-	w.noteAll()
-	w.p.end()
-	select {
-	case keptErr := <-over:
-		if err == nil {
-			err = keptErr
-		}
-	case <-time.After(w.quit):
-		w.log.Warn("the client takes nothing any more; what was on its way to it is given up")
-	}
-	return err, nil
-}
+// note has the log know at once of every answer that the client was given.
+func (a *alone) note() { a.noteAll(noteGrace) }
 
-func (w *wired) noteAll() {
-	var all sync.WaitGroup
-	for _, c := range w.all() {
-		all.Go(func() { c.noteAll(noteGrace) })
-	}
-	all.Wait()
-}
-
-// first waits until there is a tool server for the first time, or none is to be had.
-func (c *conv) first() {
+// ready waits until there is a tool server for the first time, or none is to be had.
+func (c *conv) ready() {
 	for {
 		c.mu.Lock()
 		up, failed, changed := c.up, c.failures > 0, c.changed
@@ -128,21 +68,6 @@ func (c *conv) first() {
 		case <-c.life.Done():
 			return
 		}
-	}
-}
-
-// readAll takes the client's messages until there are no more.
-func readAll(p party, state string, in *frames.Frames) error {
-	in.Dir = state
-	for {
-		f, err := in.Next()
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return fmt.Errorf("read the client's messages: %w", err)
-		}
-		p.fromClient(f, nil)
 	}
 }
 
@@ -160,29 +85,27 @@ func (c *conv) underway() int {
 	return n + len(c.s.owed(c)) // a delivery that is not noted makes the next such call be served
 }
 
-// settle waits until nothing is under way, for a time and until ctx ends.
-func (w *wired) settle(ctx context.Context) {
-	until := time.After(w.grace)
-	for {
-		n := 0
-		if w.busy != nil {
-			n = w.busy()
-		}
-		for _, c := range w.all() {
-			n += c.underway()
-		}
-		if n == 0 || w.p.over() {
-			return
-		}
-		select {
-		case <-time.After(5 * time.Millisecond):
-		case <-until:
-			return
-		case <-ctx.Done():
-			return
-		}
+// Listen serves streamable HTTP on an address, "unix:PATH" or host:port, until ctx ends.
+// A browser's page could reach a port of this machine: requests with an Origin that is
+// not this machine are refused. Anybody who can connect can call tools, so an address
+// other than this machine's own is refused.
+func (s *Shim) Listen(ctx context.Context, address string) error {
+	l, err := ListenOn(address)
+	if err != nil {
+		return err
 	}
+	return serve(ctx, l, s.log, func(life context.Context) lobby { return s.front(life, s.meet) })
 }
+
+// front is where the shim's clients over HTTP come in, or those of several with the same settings.
+func (s *Shim) front(life context.Context, meet meeting) *front {
+	f := newFront(FrontOptions{ForwardAuth: s.opts.ForwardAuth, Users: s.users, URL: s.opts.URL, Stall: s.stall, Log: s.log}, meet, life)
+	s.reapBy(f.reap)
+	return f
+}
+
+// reapBy says what gives up what clients over HTTP wait for no more.
+func (s *Shim) reapBy(f func()) { s.reap = f }
 
 // dialer makes the way to the tool server.
 func (s *Shim) dialer(c *conv, lock string) dialer {

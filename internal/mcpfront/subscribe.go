@@ -10,6 +10,7 @@ import (
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
+	"github.com/tgad/tgad/internal/mcpfront/wait"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -176,7 +177,7 @@ func (u *subscriptions) promised(s *subscription) bool {
 func (u *subscriptions) resubscribe(w *waiting, pause time.Duration) {
 	u.c.work.Go(func() {
 		for {
-			if !rest(w.sub.life, pause) {
+			if !wait.Rest(w.sub.life, pause) {
 				return
 			}
 			err := u.writeSubscription(w)
@@ -243,7 +244,7 @@ func (u *subscriptions) acknowledge(w *waiting, f *frames.Frame) {
 
 // changes are the notifications that a filter's members stand for.
 var changes = []struct{ member, method string }{
-	{"toolsListChanged", toolsChanged},
+	{"toolsListChanged", say.ToolsChanged},
 	{"promptsListChanged", "notifications/prompts/list_changed"},
 	{"resourcesListChanged", "notifications/resources/list_changed"},
 }
@@ -254,7 +255,7 @@ var changes = []struct{ member, method string }{
 func (u *subscriptions) missed(w *waiting, f *frames.Frame) {
 	granted := bytes.Clone(mcpraw.At(f.Head[f.Params.From:f.Params.To], "/notifications"))
 	f.Close()
-	tell := func(method, more string) { u.notified(changedFor(w.id, method, more)) }
+	tell := func(method, more string) { u.notified(say.Changed(w.id, method, more)) }
 	for _, m := range changes {
 		if string(mcpraw.At(granted, "/"+m.member)) == "true" {
 			tell(m.method, "")
@@ -269,11 +270,6 @@ func (u *subscriptions) missed(w *waiting, f *frames.Frame) {
 	}
 }
 
-// changedFor is a notification for the subscription of an id, with more members.
-func changedFor(id []byte, method, more string) *frames.Frame {
-	return frames.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","method":"`+method+`","params":{"_meta":{"`+say.MetaSubscription+`":`), id, []byte("}"+more+"}}")))
-}
-
 // withTasks puts the shim's own tasks into the tool server's acknowledgement.
 func withTasks(f *frames.Frame, tasks []tga.ID) *frames.Frame {
 	params := f.Head[f.Params.From:f.Params.To]
@@ -285,14 +281,14 @@ func withTasks(f *frames.Frame, tasks []tga.ID) *frames.Frame {
 		} else {
 			names = names[1:]
 		}
-		return replace(f, mcpraw.Span{From: at, To: at}, names[:len(names)-1])
+		return frames.Replace(f, mcpraw.Span{From: at, To: at}, names[:len(names)-1])
 	}
 	from, to, ok := mcpraw.Locate(params, "/notifications")
 	if !ok || params[from] != '{' {
 		return f
 	}
 	at := mcpraw.Span{From: f.Params.From + int64(from), To: f.Params.From + int64(to)}
-	return replace(f, at, say.With(params[from:to], "taskIds", names))
+	return frames.Replace(f, at, say.With(params[from:to], "taskIds", names))
 }
 
 // subscriptionOf returns the subscription that a notification belongs to.
@@ -300,7 +296,7 @@ func (u *subscriptions) subscriptionOf(f *frames.Frame) *waiting {
 	if int64(len(f.Head)) != f.Size {
 		return nil // too long to be one
 	}
-	id := subscriptionID(f)
+	id := say.SubscriptionID(f)
 	if id == nil {
 		return nil
 	}
@@ -312,21 +308,10 @@ func (u *subscriptions) subscriptionOf(f *frames.Frame) *waiting {
 	return nil
 }
 
-// subscriptionAt is where a message says which subscription it belongs to.
-var subscriptionAt = "/_meta/" + tga.EscapeToken(say.MetaSubscription)
-
-// subscriptionID is the id of the request whose stream a notification belongs to.
-func subscriptionID(m *frames.Frame) []byte {
-	if !m.IsNotification() || !m.Params.Present() {
-		return nil
-	}
-	return mcpraw.At(m.Head[m.Params.From:m.Params.To], subscriptionAt)
-}
-
 // notified takes a notification of the tool server's.
 func (u *subscriptions) notified(f *frames.Frame) {
 	switch f.Method {
-	case toolsChanged:
+	case say.ToolsChanged:
 		u.c.s.mirrors.forget()
 	case say.Ack:
 		if w := u.subscriptionOf(f); w != nil {
@@ -340,7 +325,7 @@ func (u *subscriptions) notified(f *frames.Frame) {
 // tellOf tells a subscriber of a task until it is over: what it is at first, then each
 // change. It is what a question about the task would be answered.
 func (u *subscriptions) tellOf(w *waiting, id tga.ID) {
-	said, pause := "", waitPause{}
+	said, pause := "", wait.Pause{}
 	for {
 		t, err := u.c.own.taskAt(id)
 		if err != nil {
@@ -368,7 +353,7 @@ func (u *subscriptions) tellOf(w *waiting, id tga.ID) {
 		}
 		var later <-chan time.Time
 		if done == nil {
-			later = time.After(pause.next()) // nobody here is at it: the log is asked
+			later = time.After(pause.Next()) // nobody here is at it: the log is asked
 		}
 		select {
 		case <-moved:

@@ -88,7 +88,7 @@ func TestSubscriptionDoesNotHoldTheEnd(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			(&wired{p: &alone{conv: c}, all: func() []*conv { return []*conv{c} }, grace: time.Hour}).settle(t.Context())
+			(&wired{p: &alone{conv: c}, grace: time.Hour}).settle(t.Context())
 		}()
 		return done
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/paper"
+	"github.com/tgad/tgad/internal/mcpfront/wait"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -69,7 +70,7 @@ func (c *conv) supervise(dial dialer) error {
 		} else if l.useful.Load() {
 			pause = firstPause // it has served: one that dies of a call is not one that cannot start
 		}
-		if !rest(c.life, pause) {
+		if !wait.Rest(c.life, pause) {
 			return nil
 		}
 		pause = min(2*pause, lastPause)
@@ -142,7 +143,7 @@ func (p *permits) giveUpOld() {
 
 // giveUpOne tells the log that a permit is out no more. A log that is away is told later.
 func (p *permits) giveUpOne(id tga.ID, permit runtime.Permit, isRead bool) error {
-	return p.s.persist(func(ctx context.Context) error {
+	return persist(p.s.life, func(ctx context.Context) error {
 		if !isRead {
 			return p.s.opts.Log.GiveUp(ctx, id, permit, "the shim that sent it was killed before it had the answer", 0)
 		}

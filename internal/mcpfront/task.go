@@ -13,6 +13,7 @@ import (
 	"github.com/tgad/tgad/internal/mcpanswer"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
+	"github.com/tgad/tgad/internal/mcpfront/wait"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -39,6 +40,9 @@ type openCall struct {
 	// them: each is sent once. The value is its answer, "" while there is none.
 	Legs map[string]string `json:"legs"`
 }
+
+// openPrefix begins the names of unfinished calls on the shelf.
+const openPrefix = "open "
 
 // openName names the record of an unfinished call on the shelf: by its trace, which is the
 // same for who goes on with it.
@@ -224,7 +228,7 @@ func (g *taskPolls) poll(o *openCall) {
 	g.c.s.work.Go(func() {
 		pause := pollLeast
 		for {
-			if !rest(g.c.life, pause) {
+			if !wait.Rest(g.c.life, pause) {
 				return
 			}
 			done, next, err := g.ask(o)
@@ -313,7 +317,7 @@ func (s *Shim) settle(o *openCall, reply runtime.Reply) error {
 	if err != nil {
 		return err
 	}
-	err = s.persist(func(ctx context.Context) error {
+	err = persist(s.life, func(ctx context.Context) error {
 		_, err := s.opts.Log.Finish(ctx, b.Result.TraceID, b.Permit, runtime.Finished{Reply: reply, Who: "tgad mcp"})
 		return err
 	})

@@ -78,7 +78,7 @@ func (f *fan) ended(key frames.Key, end End) (m *member) {
 	delete(f.asked, key)
 	f.mu.Unlock()
 	if waits && a.m != nil {
-		f.g.watch.Passed(a.m.s.opts.Server, a.method, end, time.Since(a.at))
+		f.g.watch.Passed(a.m.shim.server(), a.method, end, time.Since(a.at))
 	}
 	return a.m
 }

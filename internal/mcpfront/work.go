@@ -2,32 +2,10 @@ package mcpfront
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/schemas/tga"
 )
-
-// waitPause doubles from 20 ms to a second.
-type waitPause struct{ d time.Duration }
-
-func (p *waitPause) next() time.Duration {
-	p.d = min(max(2*p.d, 20*time.Millisecond), time.Second)
-	return p.d
-}
-
-// rest waits; false when ctx has ended.
-func rest(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
 
 // pause waits; false when nobody waits for the outcome any more.
 func (a *attempt) pause(ctx context.Context, d time.Duration) bool {
@@ -88,24 +66,12 @@ func (a *attempt) ask(ctx context.Context, f func(context.Context) error) error 
 	return a.askWhile(ctx, func(d time.Duration) bool { return a.pause(ctx, d) }, f)
 }
 
-// askWhile is [attempt.ask] with a wait of its own between two tries; false ends them.
-func (a *attempt) askWhile(ctx context.Context, wait func(time.Duration) bool, f func(context.Context) error) error {
-	return a.s.whileAway(func(d time.Duration, err error) bool {
+// askWhile is [attempt.ask] with a rest of its own between two tries; false ends them.
+func (a *attempt) askWhile(ctx context.Context, rest func(time.Duration) bool, f func(context.Context) error) error {
+	return whileAway(a.s.opts.LogTimeout, func(d time.Duration, err error) bool {
 		a.say("waiting for tgad's log: " + err.Error())
-		return wait(d)
+		return rest(d)
 	}, func() error { return bounded(ctx, f) })
-}
-
-// whileAway does what asks the log, and again for a while where the log is away. wait waits between
-// two tries; false ends them.
-func (s *Shim) whileAway(wait func(time.Duration, error) bool, f func() error) error {
-	until := time.Now().Add(s.opts.LogTimeout)
-	for pause := (waitPause{}); ; {
-		err := f()
-		if !errors.Is(err, tga.StoreUnavailable) || time.Now().After(until) || !wait(pause.next(), err) {
-			return err
-		}
-	}
 }
 
 // along takes what the begin of this call is to note, once that can be done: the client may
@@ -119,12 +85,12 @@ func (a *attempt) along(ctx context.Context) []*delivery {
 		}
 	}
 	for {
-		all, wait := a.s.along(a.q.conv, a.key)
-		if wait == nil {
+		all, moved := a.s.along(a.q.conv, a.key)
+		if moved == nil {
 			return all
 		}
 		select {
-		case <-wait:
+		case <-moved:
 		case <-a.lonely.C:
 			return nil
 		case <-ctx.Done():

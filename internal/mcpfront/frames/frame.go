@@ -3,6 +3,8 @@ package frames
 import (
 	"bufio"
 	"bytes"
+	"crypto/rand"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"io"
@@ -303,4 +305,11 @@ type Text []byte
 func (t Text) WriteTo(w io.Writer) (int64, error) {
 	n, err := w.Write(t)
 	return int64(n), err
+}
+
+// Nonce is a part of an id that nobody else has.
+func Nonce() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
 }

@@ -19,6 +19,7 @@ const (
 	metaCode     = "dev.tgad/code"
 
 	MetaCapabilities = "io.modelcontextprotocol/clientCapabilities"
+	MetaClientInfo   = "io.modelcontextprotocol/clientInfo"
 	// MetaSubscription is the id of the request that a notification belongs to.
 	MetaSubscription = "io.modelcontextprotocol/subscriptionId"
 )

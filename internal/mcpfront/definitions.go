@@ -1,0 +1,84 @@
+package mcpfront
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// maxList bounds a tools/list answer that is looked at.
+const maxList = 16 << 20
+
+// definition is one tool of a list.
+type definition struct {
+	name   string
+	raw    []byte
+	digest string
+}
+
+func definitions(result []byte) []definition {
+	var list []json.RawMessage
+	if json.Unmarshal(mcpraw.At(result, "/tools"), &list) != nil {
+		return nil
+	}
+	var all []definition
+	for _, raw := range list {
+		name := mcpraw.Text(mcpraw.At(raw, "/name"))
+		if name == "" {
+			continue
+		}
+		// The canonical form, so that the order of members is no change. What has none is
+		// compared as it stands.
+		form, err := tga.Canonicalize(raw, tga.Limits{})
+		if err != nil {
+			form = raw
+		}
+		sum := tga.Sum(form)
+		all = append(all, definition{name: name, raw: raw, digest: sum.String()})
+	}
+	return all
+}
+
+// Inspected is one tool of a server: what it says of itself, and what was pinned.
+type Inspected struct {
+	Name        string   `json:"name"`
+	Digest      string   `json:"digest"` // SHA-256 of the canonical definition
+	Pinned      string   `json:"pinned"` // the pinned digest, "" where it was not seen before
+	Hints       []string `json:"hints"`  // readOnlyHint, …, where the server sets them
+	Description string   `json:"description"`
+}
+
+// Changed reports whether the definition is another than the pinned one.
+func (i Inspected) Changed() bool { return i.Pinned != "" && i.Pinned != i.Digest }
+
+// Suggests returns class and licence as the hints have them; "" where none says that a repeat
+// is harmless.
+func (i Inspected) Suggests() (class, licence string) {
+	switch {
+	case slices.Contains(i.Hints, "readOnlyHint=true"):
+		return tga.ClassRead, ledger.ReadOnly.String()
+	case slices.Contains(i.Hints, "idempotentHint=true"):
+		return tga.ClassWrite, ledger.DedupeArgs.String()
+	}
+	return "", ""
+}
+
+// hints are the annotations that say something of a tool's effects.
+var hints = []string{"readOnlyHint", "idempotentHint", "destructiveHint", "openWorldHint"}
+
+// inspected is what a definition says beside what was pinned.
+func inspected(d definition, pinned string) Inspected {
+	i := Inspected{Name: d.name, Digest: d.digest, Pinned: pinned, Description: mcpraw.ScalarText(mcpraw.At(d.raw, "/description"))}
+	for _, h := range hints {
+		v := mcpraw.At(d.raw, "/annotations/"+h)
+		var set bool
+		if json.Unmarshal(v, &set) == nil {
+			i.Hints = append(i.Hints, fmt.Sprintf("%s=%t", h, set))
+		}
+	}
+	return i
+}

@@ -1,0 +1,156 @@
+package mcpfront
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/tgad/tgad/internal/clip"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/say"
+	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+const (
+	// voteState begins the requestState of the shim's own questions, voteID names them.
+	voteState, voteID = "tgad approval ", "tgad-approval"
+	// maxShown bounds what people are shown of a call's arguments.
+	maxShown = 600
+)
+
+// vote is what a person at the client has said.
+type vote struct {
+	approve bool
+	words   string
+}
+
+// readVote reads the result of an elicitation; nil where it says neither yes nor no.
+func readVote(result []byte) *vote {
+	var r struct {
+		Action  string
+		Content struct {
+			Approve *bool
+			Reason  string
+		}
+	}
+	if json.Unmarshal(result, &r) != nil {
+		return nil
+	}
+	v := &vote{words: "decided by the person at the MCP client"}
+	if r.Content.Reason != "" {
+		v.words += ": " + clip.Runes(r.Content.Reason, 800)
+	}
+	switch {
+	case r.Action == "accept" && r.Content.Approve != nil:
+		v.approve = *r.Content.Approve
+	case r.Action != "decline":
+		return nil
+	}
+	return v
+}
+
+// form is the params of an elicitation with one required member, by the revision that was agreed on in a
+// handshake, where there was one.
+func (p *callParams) form(agreed mcpraw.Revision, words, properties, required string) []byte {
+	b := []byte(`{"mode":"form",`)
+	if !p.revision().Stateless() && !agreed.ModalQuestions() {
+		b = []byte(`{`) // the member came with that revision
+	}
+	b = tga.AppendString(append(b, `"message":`...), words)
+	return append(b, `,"requestedSchema":{"type":"object","properties":{`+properties+`},"required":["`+required+`"]}}`...)
+}
+
+// inputRequired is a result that asks the person at a client without a handshake.
+func inputRequired(id string, question []byte, state string) []byte {
+	b := append([]byte(`{"resultType":"input_required","inputRequests":{"`+id+`":{"method":"elicitation/create","params":`), question...)
+	b = tga.AppendString(append(b, `}},"requestState":`...), state)
+	return append(b, '}')
+}
+
+// inRequest reports whether the client takes questions in answers to its requests.
+func (p *callParams) inRequest() bool {
+	return p.revision().Stateless() && mcpraw.At(p.metaValue(say.MetaCapabilities), "/elicitation") != nil
+}
+
+// asksInRequest reports whether the client of a message that passes takes questions in answers.
+func asksInRequest(f *frames.Frame) bool {
+	if !f.Params.Present() {
+		return false
+	}
+	params, err := f.Bytes(f.Params, maxParams)
+	return err == nil && mcpraw.RevisionOf(params).Stateless() &&
+		mcpraw.At(params, "/_meta/"+tga.EscapeToken(say.MetaCapabilities)+"/elicitation") != nil
+}
+
+// againState begins the requestState of such a question, againID names it.
+const againState, againID = "tgad again ", "tgad-run-again"
+
+// saysAgain reads the result of the elicitation. All but an explicit yes is no.
+func saysAgain(result []byte) bool {
+	var r struct {
+		Action  string
+		Content struct {
+			RunAgain bool `json:"run_again"`
+		}
+	}
+	return json.Unmarshal(result, &r) == nil && r.Action == "accept" && r.Content.RunAgain
+}
+
+// word is what the message of a client brings of its person's.
+type word struct {
+	given bool // it brings something
+	vote  *vote
+	on    tga.ID // the trace of the vote
+	again tga.ID // a trace whose call the person says to run again
+}
+
+// takeWord takes what a client adds to a call when it answers a question of the shim's. The
+// tool server does not see it.
+func (p *callParams) takeWord() (w word, err error) {
+	said := mcpraw.ScalarText(mcpraw.At(p.raw, "/requestState"))
+	name, approval := strings.CutPrefix(said, voteState)
+	name, again := strings.CutPrefix(name, againState)
+	if !approval && !again {
+		return w, nil
+	}
+	trace, err := tga.ParseID(name)
+	if err != nil {
+		return w, tga.Errorf(tga.ValidationError, "it is not what the client was given").At("/params/requestState")
+	}
+	w.given = true
+	if approval {
+		w.vote, w.on = readVote(mcpraw.At(p.raw, "/inputResponses/"+voteID)), trace
+	} else if saysAgain(mcpraw.At(p.raw, "/inputResponses/"+againID)) {
+		w.again = trace
+	}
+	raw, err := withoutInput(p.raw)
+	if err != nil {
+		return w, err
+	}
+	plain, err := parseCall(raw)
+	if err != nil {
+		return w, err
+	}
+	*p = *plain
+	return w, nil
+}
+
+// withoutInput returns the params of a call without what a client adds when it goes on
+// with one.
+func withoutInput(params []byte) ([]byte, error) {
+	all, err := mcpraw.Members(params, "name", "arguments", "_meta", "inputResponses", "requestState", "task")
+	if err != nil {
+		return nil, under("/params", err)
+	}
+	raw := []byte{'{'}
+	for _, m := range all {
+		if m.Name == "requestState" || m.Name == "inputResponses" {
+			continue
+		}
+		if len(raw) > 1 {
+			raw = append(raw, ',')
+		}
+		raw = append(raw, params[m.Start:m.To]...)
+	}
+	return append(raw, '}'), nil
+}
