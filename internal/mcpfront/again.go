@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/runtime"
 )
 
@@ -26,7 +25,7 @@ func (a *attempt) runAgain(ctx context.Context, b runtime.Begun) (yes, later boo
 		if b.Standing == runtime.BeginInDoubt {
 			a.inDoubt(b.Cause.Error()) // for whoever waits for the same call and cannot be asked
 		}
-		a.out.asks = inputRequired(againID, question, againState+b.Result.TraceID.String())
+		a.out.asks = askAgain(question, b.Result.TraceID)
 		a.out.trace = b.Result.TraceID
 		return false, true
 	}
@@ -57,5 +56,5 @@ func (a *attempt) againWords(b runtime.Begun) string {
 		known = fmt.Sprintf("ran at %s, and its answer never reached its client", b.Since)
 	}
 	return fmt.Sprintf("An identical call of the tool %s of %s %s (trace %s). Run it again? If it did run, this does it twice. Arguments: %s",
-		a.q.params.tool, a.s.opts.Server, known, b.Result.TraceID, clip.Runes(string(a.q.args), maxShown))
+		a.q.params.tool, a.s.opts.Server, known, b.Result.TraceID, shown(a.q.args))
 }

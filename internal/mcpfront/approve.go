@@ -25,7 +25,7 @@ func (a *attempt) questionFor(q *call) []byte {
 		said = a.needs.Error()
 	}
 	words := fmt.Sprintf("May the tool %s of %s be called? It needs an approval (%s). Arguments: %s",
-		a.q.params.tool, a.s.opts.Server, clip.Runes(said, 200), clip.Runes(string(a.q.args), maxShown))
+		a.q.params.tool, a.s.opts.Server, clip.Runes(said, 200), shown(a.q.args))
 	return q.params.form(q.conv.opening.version(), words, `"approve":{"type":"boolean","title":"Approve this call"},"reason":{"type":"string","title":"Why"}`, "approve")
 }
 
@@ -49,7 +49,7 @@ func (q *call) ask(a *attempt) (answered bool) {
 	}
 	trace := a.trace()
 	if q.params.inRequest() {
-		q.question = inputRequired(voteID, a.questionFor(q), voteState+trace.String())
+		q.question = askVote(a.questionFor(q), trace)
 		return true
 	}
 	if !q.conv.opening.elicits() || !a.asking.CompareAndSwap(false, true) {

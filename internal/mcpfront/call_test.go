@@ -1,15 +1,12 @@
 package mcpfront
 
 import (
-	"context"
+	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/tgad/tgad/ledger"
-	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/schemas/tga"
 )
 
 func TestPassThroughIsExact(t *testing.T) {
@@ -102,35 +99,6 @@ func TestOccurrences(t *testing.T) {
 	lacks(t, h.call("1", "charge", `{"amount":1}`), "replayed")
 	if e := w.effects(); len(e) != 4 || e[3].Key == e[0].Key {
 		t.Fatalf("effects %+v", e)
-	}
-}
-
-// slowNotes is a log that takes its time to note that an answer was delivered.
-type slowNotes struct {
-	Log
-	asked   chan struct{} // a note is under way
-	take    chan struct{} // closed: it may be taken
-	permits atomic.Int32
-}
-
-func (l *slowNotes) Begin(ctx context.Context, r runtime.BeginRequest) (runtime.Begun, error) {
-	b, err := l.Log.Begin(ctx, r)
-	if err == nil && b.Standing == runtime.BeginSend {
-		l.permits.Add(1)
-	}
-	return b, err
-}
-
-func (l *slowNotes) Delivered(ctx context.Context, trace tga.ID) error {
-	select {
-	case l.asked <- struct{}{}:
-	default:
-	}
-	select {
-	case <-l.take:
-		return l.Log.Delivered(ctx, trace)
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 
@@ -302,5 +270,20 @@ func TestWhatCannotBeGovernedIsRefused(t *testing.T) {
 	}
 	if e := w.effects(); len(e) != 0 {
 		t.Errorf("effects %+v", e)
+	}
+}
+
+// TestKeySpacesAreApart: no key of one space is one of another, however long it is.
+func TestKeySpacesAreApart(t *testing.T) {
+	seen := map[string]string{}
+	for _, space := range []string{"", "a", "a:", "a%3A", "a/b", "A"} {
+		for _, key := range []string{"k", ":k", "b:k", strings.Repeat("k", maxLedgerKey), strings.Repeat("k", maxLedgerKey+1)} {
+			q := &call{conv: &conv{s: &Shim{opts: Options{KeySpace: space}}}}
+			got, of := q.named(key), fmt.Sprintf("%q %.10q", space, key)
+			if len(got) > maxLedgerKey || space != "" && seen[got] != "" {
+				t.Errorf("%s is %.40s, as is %s", of, got, seen[got])
+			}
+			seen[got] = of
+		}
 	}
 }

@@ -1,61 +1,13 @@
 package mcpfront
 
 import (
-	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/tgad/tgad/internal/mcpfront/names"
 	"github.com/tgad/tgad/ledger"
 )
-
-// TestCancelledRequestEndsItsPost: no answer comes, so the stream ends without one, and the id is free
-// again. What the tool server did is on record: the repeat of the call gets it.
-func TestCancelledRequestEndsItsPost(t *testing.T) {
-	for name, door := range map[string]func(*world) (url, tool, journal string){
-		"shim": func(w *world) (string, string, string) { return w.listening(), "charge", w.journal },
-		"gateway": func(w *world) (string, string, string) {
-			return w.door(w.gateTo(names.Lists{}, w.behind("a", names.Names{})).lobby), "a__charge", w.journalOf("a")
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			url, tool, journal := door(w)
-			session := session2025(t, url)
-			call := func(id int) string {
-				return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,"arguments":{"wait":%q}}}`, id, tool, w.dir+"/go on")
-			}
-			got := make(chan string)
-			go func() {
-				status, answer, err := tryPost(url, call(1), session...)
-				got <- fmt.Sprint(status, " ", answer, err)
-			}()
-			eventually(t, "the call", func() bool { return len(journalOf(t, journal)) == 1 })
-			for _, id := range []int{2, 1} { // of 2 nothing is under way
-				if status, said := post(t, url, fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, id), session...); status != http.StatusAccepted {
-					t.Errorf("%d %s", status, said)
-				}
-			}
-			if end := <-got; end != "200 <nil>" {
-				t.Errorf("the POST of what was cancelled ended with %s", end)
-			}
-			if err := os.WriteFile(w.dir+"/go on", nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			eventually(t, "the record", func() bool {
-				_, again := post(t, url, call(1), session...)
-				return strings.Contains(again, `"text":"ok"`)
-			})
-			if n := len(journalOf(t, journal)); n != 1 {
-				t.Errorf("%d effects", n)
-			}
-		})
-	}
-}
 
 func TestCancelledCall(t *testing.T) {
 	w := newWorld(t)

@@ -46,7 +46,7 @@ func TestLastAnswersArrive(t *testing.T) {
 			w := newWorld(t)
 			log := &held{Log: local{w.rt}, goOn: make(chan bool), delivered: make(chan tga.ID, 8)}
 			w.log = log
-			w.tune = func(s *Shim) { s.grace = time.Minute }
+			w.opts.EndGrace = time.Minute
 			h := w.start()
 			h.write(c.ask)
 			answer := make(chan string, 1)
@@ -89,7 +89,7 @@ func TestLastAnswersArrive(t *testing.T) {
 // likes. When it tells the shim to end, the shim is gone at once, and the call is in doubt.
 func TestToldToEndItWaitsForNoCall(t *testing.T) {
 	w := newWorld(t)
-	w.tune = func(s *Shim) { s.grace = endGrace }
+	w.opts.EndGrace = endGrace
 	slow := func(file string) *shim {
 		h := w.start()
 		before := len(w.effects())
@@ -254,7 +254,7 @@ func TestClientThatReadsNothing(t *testing.T) {
 func TestCallsThatAreNeverAnswered(t *testing.T) {
 	w := newWorld(t)
 	w.opts.MaxRequests, w.opts.CancelGrace = 2, time.Millisecond
-	w.tune = func(s *Shim) { s.grace = time.Minute }
+	w.opts.EndGrace = time.Minute
 	h := w.start()
 	for i := range 6 {
 		id := fmt.Sprint(i)

@@ -28,7 +28,7 @@ var fakeProgram = sync.OnceValue(func() string {
 	}
 	fakeDir = dir
 	program := filepath.Join(dir, "fakeserver")
-	if out, err := exec.Command("go", "build", "-ldflags", "-s -w", "-o", program, "./testdata/fakeserver").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-ldflags", "-s -w", "-o", program, "github.com/tgad/tgad/internal/mcpfront/fronttest/testdata/fakeserver").CombinedOutput(); err != nil {
 		panic(fmt.Sprintf("fakeserver: %v: %s", err, out))
 	}
 	return program

@@ -94,8 +94,8 @@ func TestCallEndsWhereItIs(t *testing.T) {
 			t.Errorf("%s has %d effects, want %d", server, n, want)
 		}
 	}
-	if a.Shim.seats != 0 || b.Shim.seats != 1 {
-		t.Errorf("%d and %d conversations", a.Shim.seats, b.Shim.seats)
+	if a.Shim.conversations() != 0 || b.Shim.conversations() != 1 {
+		t.Errorf("%d and %d conversations", a.Shim.conversations(), b.Shim.conversations())
 	}
 }
 
@@ -133,7 +133,11 @@ func TestNothingIsBegunWhereNobodyStays(t *testing.T) {
 func TestRetiredShimWaits(t *testing.T) {
 	w := newWorld(t)
 	a := w.behind("a", names.Names{})
-	a.Shim.seat(1)
+	c, err := a.Shim.sit(seat{}, whose{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.release()
 	bounded, cancel := context.WithTimeout(t.Context(), 3*wait.Look)
 	defer cancel()
 	began := time.Now()
@@ -188,7 +192,7 @@ func TestChangesUnderLoadLoseNoCall(t *testing.T) {
 		}
 	}
 	for s := range gone {
-		eventually(t, "the conversations of a tool server that is no more to end", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.seats == 0 })
+		eventually(t, "the conversations of a tool server that is no more to end", func() bool { return s.conversations() == 0 })
 	}
 }
 
@@ -248,8 +252,11 @@ func TestDroppedChangeLeavesNothing(t *testing.T) {
 	g := w.gateTo(names.Lists{}, a)
 	h := w.wire(nil, g.Stdio)
 	h.greet()
-	b, bad := w.behind("b", names.Names{}), w.behind("c", names.Names{})
-	bad.Shim.opts.State = filepath.Join(w.dir, "nowhere", "at", "all")
+	nowhere := filepath.Join(w.dir, "nowhere")
+	b, bad := w.behind("b", names.Names{}), w.behind("c", names.Names{}, func(o *Options) { o.State = nowhere })
+	if err := os.RemoveAll(nowhere); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := g.Prepare([]Behind{a, b, bad}, GateOptions{}); err == nil {
 		t.Fatal("there was a place")
 	}
@@ -258,8 +265,8 @@ func TestDroppedChangeLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Drop()
-	if b.Shim.seats != 0 || w.pid("b") != 0 || a.Shim.seats != 1 {
-		t.Errorf("conversations %d and %d, process %d", b.Shim.seats, a.Shim.seats, w.pid("b"))
+	if b.Shim.conversations() != 0 || w.pid("b") != 0 || a.Shim.conversations() != 1 {
+		t.Errorf("conversations %d and %d, process %d", b.Shim.conversations(), a.Shim.conversations(), w.pid("b"))
 	}
 	has(t, h.call("1", "a__charge", `{"n":1}`), `"text":"ok"`)
 }
@@ -309,7 +316,7 @@ func TestStreamGoesOverToTheNext(t *testing.T) {
 	next := w.behind("a", names.Names{})
 	w.turn(g, GateOptions{}, next)
 	h.hears(say.ToolsChanged)
-	eventually(t, "the first to be over", func() bool { first.Shim.mu.Lock(); defer first.Shim.mu.Unlock(); return first.Shim.seats == 0 })
+	eventually(t, "the first to be over", func() bool { return first.Shim.conversations() == 0 })
 	h.said = nil
 	has(t, h.ask("1", "tools/call", `{"name":"a__grow","arguments":{},"_meta":`+modernMeta+`}`), `"text":"ok"`)
 	told := strings.Join(h.said, "\n")

@@ -17,6 +17,7 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/names"
 	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -33,7 +34,6 @@ func (w *world) behind(server string, n names.Names, change ...func(*Options)) B
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	s.grace = noteGrace
 	w.t.Cleanup(func() { _ = s.Close() }) // of one that a gate has closed it is no error
 	if n.Prefix == "" {
 		n.Prefix = names.Default(server)
@@ -43,7 +43,7 @@ func (w *world) behind(server string, n names.Names, change ...func(*Options)) B
 
 func (w *world) gateTo(lists names.Lists, all ...Behind) *Gate {
 	w.t.Helper()
-	g, err := NewGate(all, GateOptions{Lists: lists, Logger: all[0].Shim.log})
+	g, err := NewGate(all, GateOptions{Lists: lists, Logger: w.opts.Logger})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -380,21 +380,6 @@ func TestArrayIsRefusedOverHTTP(t *testing.T) {
 	}
 }
 
-// TestKeySpacesAreApart: no key of one space is one of another, however long it is.
-func TestKeySpacesAreApart(t *testing.T) {
-	seen := map[string]string{}
-	for _, space := range []string{"", "a", "a:", "a%3A", "a/b", "A"} {
-		for _, key := range []string{"k", ":k", "b:k", strings.Repeat("k", maxLedgerKey), strings.Repeat("k", maxLedgerKey+1)} {
-			q := &call{conv: &conv{s: &Shim{opts: Options{KeySpace: space}}}}
-			got, of := q.named(key), fmt.Sprintf("%q %.10q", space, key)
-			if len(got) > maxLedgerKey || space != "" && seen[got] != "" {
-				t.Errorf("%s is %.40s, as is %s", of, got, seen[got])
-			}
-			seen[got] = of
-		}
-	}
-}
-
 // openSession makes a handshake over HTTP and returns the session's id.
 func openSession(t *testing.T, url, body string, header ...string) string {
 	t.Helper()
@@ -417,9 +402,33 @@ func openSession(t *testing.T, url, body string, header ...string) string {
 	return id
 }
 
+// notes is a log that counts the notes of delivered answers that it has taken.
+type notes struct {
+	Log
+	noted atomic.Int32
+}
+
+func (l *notes) Begin(ctx context.Context, r runtime.BeginRequest) (runtime.Begun, error) {
+	b, err := l.Log.Begin(ctx, r)
+	if err == nil {
+		l.noted.Add(int32(len(r.Delivered)))
+	}
+	return b, err
+}
+
+func (l *notes) Delivered(ctx context.Context, trace tga.ID) error {
+	err := l.Log.Delivered(ctx, trace)
+	if err == nil {
+		l.noted.Add(1)
+	}
+	return err
+}
+
 // TestQuotaIsForBeforeTheSend: a call over it is answered, and nothing is written or sent.
 func TestQuotaIsForBeforeTheSend(t *testing.T) {
 	w := newWorld(t)
+	log := &notes{Log: local{w.rt}}
+	w.log = log
 	g := w.gateTo(names.Lists{}, w.behind("a", names.Names{}), w.behind("b", names.Names{}))
 	g.now.Load().quotas = quotasOf([]Quota{{Tool: "a__*", Calls: 2, Per: time.Hour}})
 	h := w.wire(nil, g.Stdio)
@@ -427,7 +436,7 @@ func TestQuotaIsForBeforeTheSend(t *testing.T) {
 	for i := range 2 {
 		has(t, h.call(strconv.Itoa(i+1), "a__charge", fmt.Sprintf(`{"n":%d}`, i)), `"text":"ok"`)
 	}
-	eventually(t, "the notes", func() bool { return g.now.Load().all[0].Shim.idle() })
+	eventually(t, "the notes", func() bool { return log.noted.Load() == 2 })
 	before := w.db.Stats()
 	has(t, h.call("3", "a__look", `{"n":3}`), string(tga.RateLimited), "was not sent", "a__*", `"isError":true`)
 	if after := w.db.Stats(); after.Entries != before.Entries || after.Notes != before.Notes {
@@ -437,13 +446,6 @@ func TestQuotaIsForBeforeTheSend(t *testing.T) {
 	if n := len(journalOf(t, w.journalOf("a"))); n != 2 {
 		t.Errorf("%d calls were sent", n)
 	}
-}
-
-// idle reports whether every answer is noted.
-func (s *Shim) idle() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.notes) == 0
 }
 
 // TestQuotasCount: so many at once, then one in each part of the time; a call that one quota has no

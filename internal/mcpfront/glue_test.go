@@ -1,6 +1,7 @@
 package mcpfront
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -41,6 +42,7 @@ func (w *world) options() Options {
 	if o.Log = w.log; o.Log == nil {
 		o.Log = local{w.rt}
 	}
+	o.EndGrace = cmp.Or(o.EndGrace, noteGrace) // most tests leave calls behind that nobody answers
 	if o.State == "" {
 		o.State = filepath.Join(w.dir, "state")
 	}
@@ -57,7 +59,6 @@ func (w *world) start() *shim {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	s.grace = noteGrace // most tests leave calls behind that nobody answers
 	if w.tune != nil {
 		w.tune(s)
 	}
@@ -75,6 +76,13 @@ func (w *world) wire(s *Shim, serve func(ctx context.Context, in io.Reader, out 
 // listening serves a world's tool server over HTTP and returns its URL.
 func (w *world) listening() string {
 	w.t.Helper()
+	_, url := w.served()
+	return url
+}
+
+// served is [world.listening] with the shim at hand.
+func (w *world) served() (*Shim, string) {
+	w.t.Helper()
 	s, err := New(w.options())
 	if err != nil {
 		w.t.Fatal(err)
@@ -87,7 +95,7 @@ func (w *world) listening() string {
 			w.t.Error(err)
 		}
 	})
-	return w.door(func(life context.Context) lobby { return s.front(life, s.meet) })
+	return s, w.door(func(life context.Context) lobby { return s.front(life, nil) })
 }
 
 func runShim(ctx context.Context, dir string) error {

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -301,4 +302,36 @@ func eventually(t *testing.T, what string, ok func() bool) {
 			t.Fatalf("never: %s", what)
 		}
 	}
+}
+
+// observed are the traces of the log, the oldest first.
+func (w *testWorld) observed() (all []string) {
+	w.t.Helper()
+	for l, err := range w.db.Traces(w.t.Context(), tga.ID{}) {
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		tr, err := w.db.Load(w.t.Context(), l.TraceID)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		said := fmt.Sprintf("%s %s %v", tr.Request.Request.Proposal.ToolName, tr.Head.State, tr.Request.Meta["observed"])
+		if tr.Request.Meta["observed_of"] != nil {
+			said += ", beside another"
+		}
+		all = append(all, said)
+	}
+	return all
+}
+
+// wantObserved waits until the log has just these traces.
+func (w *testWorld) wantObserved(want ...string) {
+	w.t.Helper()
+	var got []string
+	for until := time.Now().Add(20 * time.Second); time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
+		if got = w.observed(); slices.Equal(got, want) {
+			return
+		}
+	}
+	w.t.Errorf("the log has\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
 }

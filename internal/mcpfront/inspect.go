@@ -47,7 +47,8 @@ func (s *Shim) Inspect(ctx context.Context, accept bool) ([]Inspected, error) {
 		return nil, tga.Errorf(tga.ToolError, "tool server %q: %w", s.opts.Server, err)
 	}
 	var all []Inspected
-	if err := s.shelf.load(ctx); err != nil {
+	pinned, err := s.pins.all(ctx)
+	if err != nil {
 		return nil, err
 	}
 	var defined []definition
@@ -55,7 +56,6 @@ func (s *Shim) Inspect(ctx context.Context, accept bool) ([]Inspected, error) {
 		defined = append(defined, page...)
 		return nil
 	})
-	pinned := parsePins(s.shelf.get(pinsName))
 	for _, d := range defined {
 		all = append(all, inspected(d, pinned[d.name]))
 	}

@@ -18,7 +18,7 @@ func (q *call) key() (string, error) {
 		return q.named(mcpraw.ScalarText(k)), validKey(mcpraw.ScalarText(k), "/_meta/"+tga.EscapeToken(MetaKey))
 	}
 	if k := q.params.proposed; k != nil {
-		return q.named(mcpraw.ScalarText(k)), validKey(mcpraw.ScalarText(k), "/"+proposedKey)
+		return q.named(mcpraw.ScalarText(k)), validKey(mcpraw.ScalarText(k), "/idempotencyKey")
 	}
 	if q.tool.KeyPointer != "" {
 		if k := mcpraw.ScalarText(mcpraw.At(q.args, q.tool.KeyPointer)); k != "" {

@@ -109,8 +109,6 @@ func listenAt(address string) (net.Listener, error) {
 	return l, nil
 }
 
-func (f *front) server() *http.Server { return serverOf(f) }
-
 func serverOf(h http.Handler) *http.Server {
 	return &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxHeaderBytes,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, socketKey{}, c) }}

@@ -1,7 +1,6 @@
 package mcpfront
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -10,25 +9,28 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
-	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/filelock"
+	"github.com/tgad/tgad/runtime"
 )
 
 // TestClientsShareOneToolServer: however many come first at once.
 func TestClientsShareOneToolServer(t *testing.T) {
 	w := newWorld(t)
 	f, url := w.fronted()
-	one, err := f.open("", "")
+	one, err := f.Open("", "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	// Who has seen that there is none opens one, and so has another in the meantime.
-	if two, err := f.open("", ""); err != nil || two != one {
-		t.Errorf("%p is not %p, %v", two, one, err)
+	if two, err := f.Open("", ""); err != nil || two != one {
+		t.Errorf("%v is not %v, %v", two, one, err)
 	}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -123,15 +125,15 @@ func (w *world) fronted() (*front, string) {
 		w.tune(s)
 	}
 	life, end := context.WithCancel(context.Background())
-	f := s.front(life, s.meet)
+	f := s.front(life, nil)
 	srv := httptest.NewUnstartedServer(f)
-	srv.Config = f.server() // which knows the sockets of its clients
+	srv.Config = f.Server() // which knows the sockets of its clients
 	srv.Start()
 	w.t.Cleanup(func() {
 		end()
 		srv.CloseClientConnections()
 		srv.Close()
-		f.wg.Wait()
+		f.wait()
 		if err := s.Close(); err != nil {
 			w.t.Error(err)
 		}
@@ -170,12 +172,12 @@ func TestClientThatStopsReading(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.opts.Tools = func(tool string) Tool { return Tool{Ungoverned: tool == "free"} }
-			w.tune = func(s *Shim) { s.stall = c.stall }
 			f, url := w.fronted()
+			f.SetStall(c.stall)
 			_, before := post(t, url, `{"jsonrpc":"2.0","id":1,"method":"started"}`)
-			entered := f.next.Load()
+			entered := f.Entered()
 			conn := silent(t, url, c.body)
-			eventually(t, "the request", func() bool { return f.next.Load() > entered })
+			eventually(t, "the request", func() bool { return f.Entered() > entered })
 			if strings.Contains(c.body, "tools/call") {
 				eventually(t, "the call", func() bool { return len(w.effects()) == 1 })
 			}
@@ -183,13 +185,7 @@ func TestClientThatStopsReading(t *testing.T) {
 				t.Errorf("%s is not %s", after, before)
 			}
 			if c.stall < time.Hour {
-				eventually(t, "it to be cut off", func() bool {
-					f.mu.Lock()
-					defer f.mu.Unlock()
-					f.shared[""].mu.Lock()
-					defer f.shared[""].mu.Unlock()
-					return len(f.shared[""].waits) == 0
-				})
+				eventually(t, "it to be cut off", func() bool { return f.Waiting() == 0 })
 				if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 					t.Fatal(err)
 				}
@@ -201,17 +197,6 @@ func TestClientThatStopsReading(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// TestConnectionThatBreaks: the conversation may be others' too, and goes on.
-func TestConnectionThatBreaks(t *testing.T) {
-	e := &exchange{events: make(chan event, 1), gone: t.Context().Done()}
-	one := &session{f: newFront(FrontOptions{}, nil, t.Context()), waits: map[frames.Key]*exchange{frames.KeyOf([]byte("1")): e}}
-	go func() { (<-e.events).done <- errors.New("broken") }()
-	m := frames.NewFrame([]byte(`{"jsonrpc":"2.0","id":1,"result":{}}`))
-	if err := one.send(&m.Envelope, m); !errors.Is(err, errNoTaker) {
-		t.Errorf("error %v: it was not delivered", err)
 	}
 }
 
@@ -254,75 +239,181 @@ func TestCancellationComesAfterItsRequest(t *testing.T) {
 	})
 }
 
-// deaf is a client whose connection takes nothing until it breaks.
-type deaf struct {
-	*httptest.ResponseRecorder
-	begun chan bool
-	once  sync.Once
-	gone  <-chan struct{}
-}
-
-func (d *deaf) Write([]byte) (int, error) {
-	d.once.Do(func() { close(d.begun) })
-	<-d.gone
-	return 0, errors.New("broken")
-}
-
-// TestStreamThatBreaks: what its client was not sent is in the next one.
-func TestStreamThatBreaks(t *testing.T) {
+// TestRepeatOverHTTP: a stream that its client has closed is that client's end, at once; one
+// that is open belongs to another who may want the same.
+func TestRepeatOverHTTP(t *testing.T) {
 	w := newWorld(t)
-	f, _ := w.fronted()
-	one := &session{f: f, c: &alone{conv: &conv{life: t.Context()}}, over: make(chan struct{}), waits: map[frames.Key]*exchange{}}
-	f.sessions = map[string]*session{"x": one}
-	open := func(ctx context.Context, to http.ResponseWriter) (over chan bool) {
-		r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/mcp", nil)
-		r.Header.Set(sessionHeader, "x")
-		over = make(chan bool)
-		go func() {
-			defer close(over)
-			f.ServeHTTP(to, r)
-		}()
-		return over
-	}
-	say := func(n int) {
-		m := frames.NewFrame(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"n%d"}`, n))
-		if err := one.hand(&m.Envelope, m); err != nil {
-			t.Error(err)
-		}
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	d := &deaf{ResponseRecorder: httptest.NewRecorder(), begun: make(chan bool), gone: ctx.Done()}
-	say(0)
-	over := open(ctx, d)
-	<-d.begun // 0 is on its way, and lost with the connection
-	for n := 1; n <= 3; n++ {
-		say(n)
-	}
-	cancel()
-	<-over
-	say(4)
-	in, out := io.Pipe()
-	ctx, cancel = context.WithCancel(t.Context())
-	over = open(ctx, piped{httptest.NewRecorder(), out})
-	lines := bufio.NewReader(in)
-	for n := 1; n <= 4; {
-		line, err := readWithin(lines, time.Minute)
+	_, url := w.fronted()
+	gate := filepath.Join(w.dir, "gate")
+	args := fmt.Sprintf(`{"wait":%q}`, gate)
+	body, header := modern("1", "tools/call", `"name":"charge","arguments":`+args, "Mcp-Name", "charge")
+
+	// Given up and made again at once, ten times.
+	for i := range 10 {
+		ctx, cancel := context.WithCancel(t.Context())
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.HasPrefix(line, "data: ") {
-			has(t, line, fmt.Sprintf(`"n%d"`, n))
-			n++
+		for k := 0; k < len(header); k += 2 {
+			req.Header.Set(header[k], header[k+1])
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			if resp, err := (&http.Client{Transport: &http.Transport{}}).Do(req); err == nil {
+				_ = resp.Body.Close()
+			}
+		}()
+		if i == 0 {
+			eventually(t, "the effect", func() bool { return len(w.effects()) == 1 })
+		} else {
+			time.Sleep(20 * time.Millisecond)
+		}
+		cancel()
+		<-done
+	}
+	if n := len(w.effects()); n != 1 {
+		t.Fatalf("%d effects of one call that was made ten times", n)
+	}
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, got := post(t, url, body, header...)
+	if n := len(w.effects()); n != 1 || !strings.Contains(got, "replayed") && !strings.Contains(got, "OUTCOME UNKNOWN") {
+		t.Fatalf("%d effects, answer %s", n, got)
+	}
+
+	// Two clients at once are two.
+	gate = filepath.Join(w.dir, "gate2")
+	args = fmt.Sprintf(`{"wait":%q}`, gate)
+	body, header = modern("1", "tools/call", `"name":"charge","arguments":`+args, "Mcp-Name", "charge")
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			_, got, err := tryPost(url, body, header...)
+			if err != nil || !strings.Contains(got, `"ok"`) || strings.Contains(got, "replayed") {
+				t.Errorf("%v %s", err, got)
+			}
+		})
+	}
+	eventually(t, "the first effect", func() bool { return len(w.effects()) >= 2 })
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wg.Wait()
+	if n := len(w.effects()); n != 3 {
+		t.Errorf("%d effects, want 3", n)
+	}
+}
+
+// TestClosedStreamIsSeenBeforeTheServerIsTold: whoever calls next has looked at the streams
+// itself; the goroutine that serves the closed one may not have run yet.
+func TestClosedStreamIsSeenBeforeTheServerIsTold(t *testing.T) {
+	w := newWorld(t)
+	f, url := w.fronted()
+	body, header := modern("1", "echo", "")
+	post(t, url, body, header...) // opens the shared session
+	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours := os.NewFile(uintptr(pair[0]), "ours")
+	defer ours.Close()
+	raw, _ := modern("2", "tools/call", fmt.Sprintf(`"name":"charge","arguments":{"wait":%q}`, filepath.Join(w.dir, "gate")))
+	s, err := f.Enter(raw, ours, t.Context().Done(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Leave()
+	s.Ask()
+	eventually(t, "the effect", func() bool { return len(w.effects()) == 1 })
+	locks, err := filepath.Glob(filepath.Join(w.dir, "state", "live", "*.lock"))
+	if err != nil || len(locks) != 2 { // the shim's and the stream's
+		t.Fatalf("%v %v", locks, err)
+	}
+	held := func() (n int) {
+		for _, path := range locks {
+			if is, _ := filelock.Held(path); is {
+				n++
+			}
+		}
+		return n
+	}
+	f.reap()
+	if n := held(); n != 2 {
+		t.Fatalf("%d locks are held while the client is there", n)
+	}
+	if err := syscall.Close(pair[1]); err != nil {
+		t.Fatal(err)
+	}
+	f.reap()
+	if n := held(); n != 1 {
+		t.Errorf("%d locks are held after the client has closed its stream, want the shim's alone", n)
+	}
+}
+
+// watched is a log that sees at each Begin whether its client is there.
+type watched struct {
+	Log
+	held chan bool
+}
+
+func (l *watched) Begin(ctx context.Context, req runtime.BeginRequest) (runtime.Begun, error) {
+	is, _ := filelock.Held(req.Connection.Lock)
+	l.held <- is
+	return l.Log.Begin(ctx, req)
+}
+
+// TestGoneClientIsNotThereForTheLog: a request that its client has left by the time that it
+// reaches the log, alone or in an array, shows nobody there, whoever looked before.
+func TestGoneClientIsNotThereForTheLog(t *testing.T) {
+	for _, array := range []bool{false, true} {
+		for _, left := range []bool{false, true} {
+			t.Run(fmt.Sprintf("array=%v/left=%v", array, left), func(t *testing.T) {
+				w := newWorld(t)
+				log := &watched{Log: local{w.rt}, held: make(chan bool, 8)}
+				w.log = log
+				f, url := w.fronted()
+				body, header := modern("1", "echo", "")
+				post(t, url, body, header...) // opens the shared session
+				pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ours := os.NewFile(uintptr(pair[0]), "ours")
+				defer ours.Close()
+				raw, _ := modern("2", "tools/call", `"name":"charge","arguments":{}`)
+				if array {
+					raw = "[" + raw + "]"
+				}
+				gone := make(chan struct{})
+				f.reap() // too early to see it
+				s, err := f.Enter(raw, ours, gone, !array)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer s.Leave()
+				if left {
+					err = syscall.Close(pair[1])
+				} else {
+					defer syscall.Close(pair[1])
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.Ask()
+				if held := <-log.held; held == left {
+					t.Errorf("the log saw held = %v of a client that left = %v", held, left)
+				}
+				close(gone) // nobody takes what it is answered
+				eventually(t, "the end of the call", func() bool { return !s.Busy() })
+				if left {
+					if n := len(w.effects()); n != 0 {
+						t.Errorf("%d effects of a call whose client was gone before it was sent", n)
+					}
+				}
+			})
 		}
 	}
-	cancel()
-	_ = in.Close()
-	<-over
 }
-
-type piped struct {
-	*httptest.ResponseRecorder
-	to io.Writer
-}
-
-func (p piped) Write(b []byte) (int, error) { return p.to.Write(b) }

@@ -6,12 +6,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/tgad/tgad/internal/mcpfront/names"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -30,38 +28,6 @@ func (w *world) observing() (seen func() []Would) {
 		defer mu.Unlock()
 		return slices.Clone(all)
 	}
-}
-
-// observed are the traces of the log, the oldest first.
-func (w *world) observed() (all []string) {
-	w.t.Helper()
-	for l, err := range w.db.Traces(w.t.Context(), tga.ID{}) {
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		tr, err := w.db.Load(w.t.Context(), l.TraceID)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		said := fmt.Sprintf("%s %s %v", tr.Request.Request.Proposal.ToolName, tr.Head.State, tr.Request.Meta[MetaObserved])
-		if tr.Request.Meta[MetaObservedOf] != nil {
-			said += ", beside another"
-		}
-		all = append(all, said)
-	}
-	return all
-}
-
-// wantObserved waits until the log has just these traces.
-func (w *world) wantObserved(want ...string) {
-	w.t.Helper()
-	var got []string
-	for until := time.Now().Add(20 * time.Second); time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
-		if got = w.observed(); slices.Equal(got, want) {
-			return
-		}
-	}
-	w.t.Errorf("the log has\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
 }
 
 func (w *world) wantSeen(seen func() []Would, want ...Would) {
@@ -357,50 +323,6 @@ func TestObservedCallDoesNotWaitForDefinitions(t *testing.T) {
 	h := w.start()
 	h.handshake()
 	has(t, h.call("1", "charge", `{"n":1}`), `"text":"ok"`)
-}
-
-// TestObservedDefinitionsAndQuotas: neither refuses a call.
-func TestObservedDefinitionsAndQuotas(t *testing.T) {
-	w := newWorld(t)
-	seen := w.observing()
-	w.opts.Tools = func(string) Tool { return Tool{Block: true} }
-	b := w.behind("a", names.Names{})
-	g, err := NewGate([]Behind{b}, GateOptions{Quotas: []Quota{{Calls: 1, Per: time.Hour}}, Logger: b.Shim.log})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := w.wire(nil, g.Stdio)
-	h.greet()
-	h.ask("1", "tools/list", `{}`)
-	has(t, h.call("2", "a__charge", `{"n":1}`), `"text":"ok"`)
-	list := `{"tools":[{"name":"charge","description":"another","inputSchema":{"type":"object"}}]}`
-	if err := os.WriteFile(w.journalOf("a")+".tools", []byte(list), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	has(t, h.ask("3", "tools/list", `{}`), "another")
-	has(t, h.call("4", "a__charge", `{"n":2}`), `"text":"ok"`)
-	w.wantSeen(seen, WouldSend, WouldLimit, WouldBlock)
-	w.wantObserved("charge COMPLETED yes", "charge COMPLETED definition_changed")
-}
-
-// TestObservedToolServerIsDown: the client is told as it would be without a log, and the log that
-// nothing was sent.
-func TestObservedToolServerIsDown(t *testing.T) {
-	w := newWorld(t)
-	w.observing()
-	h := w.gated(w.behind("a", names.Names{}), w.behind("b", names.Names{}, func(o *Options) { o.Command = []string{filepath.Join(w.dir, "none")} }))
-	h.greet()
-	got := h.call("1", "b__charge", `{"n":1}`)
-	has(t, got, `"error"`, "cannot be started")
-	w.wantObserved("charge FAILED yes") // soon: the client is told first
-	for l, err := range w.db.Traces(t.Context(), tga.ID{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if res, err := w.rt.Result(t.Context(), l.TraceID); err != nil || res.Sent != 0 {
-			t.Errorf("sent %d times, %v", res.Sent, err)
-		}
-	}
 }
 
 // TestObservingShimEnds: a call that is with the tool server is in doubt then, and who comes after sends

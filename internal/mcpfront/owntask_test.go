@@ -1,8 +1,10 @@
 package mcpfront
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"strings"
@@ -276,6 +278,24 @@ func TestOwnTaskWaitsForApproval(t *testing.T) {
 	}
 }
 
+// crowded is a log that keeps many tasks of other clients.
+type crowded struct {
+	local
+	tasks int
+}
+
+func (l crowded) Kept(ctx context.Context, namespace, server string) iter.Seq2[runtime.Kept, error] {
+	return func(yield func(runtime.Kept, error) bool) {
+		value := fmt.Appendf(nil, `{"created":%q}`, time.Now().UTC().Format(time.RFC3339))
+		for n := range l.tasks {
+			if !yield(runtime.Kept{Name: taskName + fmt.Sprint(n), Value: value}, nil) {
+				return
+			}
+		}
+		l.local.Kept(ctx, namespace, server)(yield)
+	}
+}
+
 func TestOwnTaskWantsInput(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		w := newWorld(t)
@@ -331,15 +351,17 @@ func TestOwnTaskLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	// As many tasks as are kept, and one more.
-	for n := h.s.shelf.count(taskName); n < maxOwnTasks-1; n++ {
-		h.s.shelf.values[taskName+fmt.Sprint(n)] = []byte("{}")
-	}
+	_ = h.stop()
+	w.log = crowded{local{w.rt}, maxOwnTasks - 2} // and the one above
+	h = w.start()
+	h.handshake()
 	call(h, "3", 1)
 	taskID(t, h.answer("3"))
 	call(h, "4", 2)
 	open()
 	has(t, h.answer("4"), `"text":"ok"`)
 	_ = h.stop()
+	w.log = nil
 
 	// A task can be asked about for so long, and is then struck out.
 	age := func(by time.Duration) {

@@ -139,6 +139,13 @@ func (s *Shim) occupied() bool {
 	return s.seats > 0 || len(s.open)+len(s.notes) > 0
 }
 
+// conversations is how many there are.
+func (s *Shim) conversations() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seats
+}
+
 // seat says that a conversation begins (1) or is over (-1).
 func (s *Shim) seat(n int) {
 	s.mu.Lock()

@@ -18,6 +18,9 @@ const (
 	maxShown = 600
 )
 
+// shown is what people are shown of a call's arguments.
+func shown(args []byte) string { return clip.Runes(string(args), maxShown) }
+
 // vote is what a person at the client has said.
 type vote struct {
 	approve bool
@@ -58,6 +61,16 @@ func (p *callParams) form(agreed mcpraw.Revision, words, properties, required st
 	}
 	b = tga.AppendString(append(b, `"message":`...), words)
 	return append(b, `,"requestedSchema":{"type":"object","properties":{`+properties+`},"required":["`+required+`"]}}`...)
+}
+
+// askVote is a result that asks the person at a client without a handshake for a vote.
+func askVote(question []byte, trace tga.ID) []byte {
+	return inputRequired(voteID, question, voteState+trace.String())
+}
+
+// askAgain is one that asks whether a call runs again.
+func askAgain(question []byte, trace tga.ID) []byte {
+	return inputRequired(againID, question, againState+trace.String())
 }
 
 // inputRequired is a result that asks the person at a client without a handshake.

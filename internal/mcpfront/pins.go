@@ -122,6 +122,12 @@ func addPins(old []byte, pinned map[string]string, all []definition, anew bool) 
 	return raw
 }
 
+// all are the pinned digests, by tool.
+func (p *pins) all(ctx context.Context) (map[string]string, error) {
+	err := p.shelf.load(ctx)
+	return parsePins(p.shelf.get(pinsName)), err
+}
+
 // drifted returns the pinned digest of a tool whose definition is another now, else "".
 func (p *pins) drifted(tool string) string {
 	p.mu.Lock()

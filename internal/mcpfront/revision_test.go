@@ -2,7 +2,6 @@ package mcpfront
 
 import (
 	"net/http"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -34,15 +33,12 @@ func TestWhatEachRevisionGets(t *testing.T) {
 			t.Fatal(err)
 		}
 		f := frames.NewFrame([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + string(saying(r)) + `}`))
-		nameless := frames.NewFrame([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}}`))
 		header := http.Header{"Mcp-Protocol-Version": {r}}
 		at := &conv{s: &Shim{opts: Options{URL: "http://localhost"}}}
 		at.tools.c = at
 		m := at.message(f)
 		for name, got := range map[string]bool{
 			"message.stateless":      m.Stateless() && m.Version == p.revision(),
-			"isModern by body":       isModern(nil, f),
-			"isModern by header":     isModern(header, nameless),
 			"protocol":               string(p.protocol()) != "{}",
 			"say.ToolError":          strings.Contains(string(say.ToolError(p.revision(), "X", "", "")), `"resultType":"complete"`),
 			"say.Text":               strings.Contains(string(say.Text(p.revision(), "")), `"resultType":"complete"`),
@@ -55,15 +51,6 @@ func TestWhatEachRevisionGets(t *testing.T) {
 		} {
 			if got != modern {
 				t.Errorf("revision %q: %s is %v", r, name, got)
-			}
-		}
-		for _, line := range []string{"bare", "a batch"} {
-			inside := f
-			if line == "a batch" {
-				inside = frames.NewFrame([]byte(`[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + string(saying(r)) + `}]`))
-			}
-			if isModern(nil, inside) != modern {
-				t.Errorf("revision %q in %s: %v", r, line, !modern)
 			}
 		}
 		for _, agreed := range grid {
@@ -80,26 +67,6 @@ func TestWhatEachHandshakeGets(t *testing.T) {
 		o := opening{done: true, agreed: mcpraw.Revision(r), initialize: []byte(`{"capabilities":{"elicitation":{}}}`)}
 		if got, want := o.elicits(), r >= "2025-06-18" && r < "2026-07-28"; got != want {
 			t.Errorf("a handshake of %q: elicits is %v", r, got)
-		}
-	}
-}
-
-// TestStatusOfEachCode walks the codes that JSON-RPC keeps for itself, and some beside them.
-func TestStatusOfEachCode(t *testing.T) {
-	own := map[int]int{-32020: 400, -32021: 400, -32022: 400, -32601: 404}
-	for code := -32800; code < -31900; code++ {
-		want := own[code]
-		if want == 0 {
-			want = 200
-		}
-		answer := `{"jsonrpc":"2.0","id":1,"error":{"code":` + strconv.Itoa(code) + `,"message":"no"}}`
-		if got := statusOf([]byte(answer)); got != want {
-			t.Errorf("%s has the status %d, want %d", answer, got, want)
-		}
-	}
-	for _, answer := range []string{`{"jsonrpc":"2.0","id":1,"result":{"code":-32601}}`, `{"jsonrpc":"2.0","id":1,"error":{"code":"-32601"}}`, `{"jsonrpc":"2.0","id":1,"error":{}}`, `no`} {
-		if got := statusOf([]byte(answer)); got != 200 {
-			t.Errorf("%s has the status %d", answer, got)
 		}
 	}
 }

@@ -23,6 +23,10 @@ type shelf struct {
 	values map[string][]byte
 }
 
+func newShelf(log Log, namespace, server string) *shelf {
+	return &shelf{log: log, namespace: namespace, server: server}
+}
+
 // load asks the store, once.
 func (k *shelf) load(ctx context.Context) error {
 	k.mu.Lock()

@@ -69,6 +69,7 @@ type Options struct {
 	MaxRequests   int           // requests under way at once; zero means 4096
 	StartTimeout  time.Duration // of the tool server; zero means 30s
 	CancelGrace   time.Duration // for an answer after a cancellation; zero means 2s
+	EndGrace      time.Duration // for calls under way once the client has closed its end; zero means 30s
 	LogTimeout    time.Duration // how long a call waits for a log that is away; zero means 30s
 
 	// Find are flags that lead the verbs of the command to the log, as they are typed:
@@ -94,6 +95,16 @@ type Options struct {
 // default body limit when it is encoded.
 const DefaultMaxKeepBytes = 11 << 20
 
+const (
+	// endGrace is how long calls under way are waited for when the client has closed its end. An
+	// answer that comes is recorded, and a call that is given up is in doubt. A client that wants the
+	// end sooner sends SIGTERM, as the protocol says.
+	endGrace = 30 * time.Second
+	// quitWait is how long the end of the tool server is waited for. It takes longer only where
+	// a message is on its way to a client that has stopped reading: that would be for ever.
+	quitWait = 10 * time.Second
+)
+
 // Shim is one shim: a log, a tool server, and the clients that talk to it.
 type Shim struct {
 	opts  Options
@@ -118,8 +129,6 @@ type Shim struct {
 	alive    *paper.Presence // of this process: who sends is there
 	reap     func()          // gives up what clients over HTTP wait for no more
 	mirrors  mirrors
-	stall    time.Duration // how long a client over HTTP may take nothing
-	grace    time.Duration // how long calls under way are waited for at the end
 	patience time.Duration // how long a client that hears nothing waits for people
 	quit     time.Duration // how long the end of a tool server is waited for
 	// noteDelay is how long the note that an answer was delivered waits for the next call's
@@ -163,6 +172,7 @@ func New(o Options) (*Shim, error) {
 	o.MaxKeepBytes = cmp.Or(o.MaxKeepBytes, DefaultMaxKeepBytes)
 	o.StartTimeout = cmp.Or(o.StartTimeout, 30*time.Second)
 	o.CancelGrace = cmp.Or(o.CancelGrace, 2*time.Second)
+	o.EndGrace = cmp.Or(o.EndGrace, endGrace)
 	o.LogTimeout = cmp.Or(o.LogTimeout, 30*time.Second)
 	o.MaxRequests = cmp.Or(o.MaxRequests, 4096)
 	if err := access.MkdirAll(o.State); err != nil {
@@ -170,7 +180,7 @@ func New(o Options) (*Shim, error) {
 	}
 	o.Find = strings.TrimSpace(o.Find)
 	s := &Shim{
-		grace: endGrace, quit: quitWait, noteDelay: noteDelay, patience: approvalPatience, opts: o, log: o.Logger.With("tool_server", o.Server),
+		quit: quitWait, noteDelay: noteDelay, patience: approvalPatience, opts: o, log: o.Logger.With("tool_server", o.Server),
 		open: map[callKey]*attempt{}, classes: map[string]bool{}, places: map[string]*delivery{}, notes: map[*delivery]bool{}, unsent: map[tga.ID]uint32{}, tasks: map[tga.ID]*ownTask{}, reap: func() {},
 	}
 	err := paper.Tidy(o.State)
@@ -186,7 +196,7 @@ func New(o Options) (*Shim, error) {
 			return nil, err
 		}
 	}
-	s.shelf = &shelf{log: o.Log, namespace: o.Namespace, server: o.Server}
+	s.shelf = newShelf(o.Log, o.Namespace, o.Server)
 	s.life, s.end = context.WithCancel(context.Background())
 	s.pins = newPins(s.life, s.shelf, &s.mirrors, s.log)
 	return s, nil

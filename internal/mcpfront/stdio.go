@@ -8,22 +8,11 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/paper"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
-)
-
-const (
-	// endGrace is how long calls under way are waited for when the client has closed its end. An
-	// answer that comes is recorded, and a call that is given up is in doubt. A client that wants the
-	// end sooner sends SIGTERM, as the protocol says.
-	endGrace = 30 * time.Second
-	// quitWait is how long the end of the tool server is waited for. It takes longer only where
-	// a message is on its way to a client that has stopped reading: that would be for ever.
-	quitWait = 10 * time.Second
 )
 
 // Stdio serves one client on in and out until in ends, ctx ends, or the tool server
@@ -44,7 +33,7 @@ func (s *Shim) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
 // lines serves a client on in, with the shim's settings, until that ends or ctx does. kept says why there was
 // nobody to serve it.
 func (s *Shim) lines(ctx context.Context, in io.Reader, p line, log *slog.Logger) (err, kept error) {
-	w := wired{p: p, state: s.opts.State, most: s.opts.MaxFrameBytes, grace: s.grace, quit: s.quit, log: log}
+	w := wired{p: p, state: s.opts.State, most: s.opts.MaxFrameBytes, grace: s.opts.EndGrace, quit: s.quit, log: log}
 	return w.serve(ctx, in)
 }
 
@@ -94,12 +83,15 @@ func (s *Shim) Listen(ctx context.Context, address string) error {
 	if err != nil {
 		return err
 	}
-	return serve(ctx, l, s.log, func(life context.Context) lobby { return s.front(life, s.meet) })
+	return serve(ctx, l, s.log, func(life context.Context) lobby { return s.front(life, nil) })
 }
 
-// front is where the shim's clients over HTTP come in, or those of several with the same settings.
+// front is where the shim's clients over HTTP come in. meet begins their conversations; nil is with this shim.
 func (s *Shim) front(life context.Context, meet meeting) *front {
-	f := newFront(FrontOptions{ForwardAuth: s.opts.ForwardAuth, Users: s.users, URL: s.opts.URL, Stall: s.stall, Log: s.log}, meet, life)
+	if meet == nil {
+		meet = s.meet
+	}
+	f := newFront(FrontOptions{ForwardAuth: s.opts.ForwardAuth, Users: s.users, URL: s.opts.URL, Log: s.log}, meet, life)
 	s.reapBy(f.reap)
 	return f
 }

@@ -243,7 +243,7 @@ func TestWithoutForwardAuthNoTokenPasses(t *testing.T) {
 	if len(g.seen) != 1 || g.seen[""] == 0 {
 		t.Errorf("the tool server saw %v", g.seen)
 	}
-	resp, err := http.Get(strings.Replace(url, "/mcp", metadataPlaces[0], 1))
+	resp, err := http.Get(strings.Replace(url, "/mcp", "/.well-known/oauth-protected-resource", 1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -363,15 +363,11 @@ func initialize(t *testing.T, url, token string) string {
 func TestChallengeComesBack(t *testing.T) {
 	g := guard(t, "tok-alic")
 	w := forwarding(t, g)
-	f, url := w.fronted()
+	s, url := w.served()
 	if id := initialize(t, url, ""); id != "" {
 		t.Errorf("a session %q for who may not have one", id)
 	}
-	eventually(t, "it is gone", func() bool {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		return len(f.sessions) == 0
-	})
+	eventually(t, "it is gone", func() bool { return s.conversations() == 0 })
 	meta := `{"dev.tgad/idempotencyKey":"k"}`
 	modernMeta := `{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"dev.tgad/idempotencyKey":"m"}`
 	for _, c := range []struct {
@@ -426,7 +422,7 @@ func TestAuthorizationDocumentsPass(t *testing.T) {
 		}
 		return resp.StatusCode, string(raw)
 	}
-	for _, place := range metadataPlaces {
+	for _, place := range []string{"/.well-known/oauth-protected-resource", "/.well-known/oauth-authorization-server", "/.well-known/openid-configuration"} {
 		for asked, want := range map[string]string{place: place, place + "/mcp": place + "/v1/mcp"} {
 			if status, body := get(asked); status != 200 || body != fmt.Sprintf(`{"at":%q,"auth":""}`, want) {
 				t.Errorf("%s: %d %s", asked, status, body)

@@ -84,31 +84,18 @@ func TestSubscriptionDoesNotHoldTheEnd(t *testing.T) {
 	defer s.Close()
 	c := s.newConv(discard{})
 	defer c.end()
-	settled := func() chan struct{} {
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			(&wired{p: &alone{conv: c}, grace: time.Hour}).settle(t.Context())
-		}()
-		return done
-	}
 	request := &waiting{id: []byte("2")}
 	for _, one := range []*waiting{{id: []byte("1"), sub: &subscription{}}, request} {
 		if err := c.register(one); err != nil {
 			t.Fatal(err)
 		}
 	}
-	done := settled()
-	select {
-	case <-done:
-		t.Error("a request is not waited for")
-	case <-time.After(20 * time.Millisecond):
+	if n := c.underway(); n != 1 {
+		t.Errorf("%d requests are waited for, want the one that is no subscription", n)
 	}
 	c.unregister(request)
-	select {
-	case <-done:
-	case <-time.After(20 * time.Second):
-		t.Error("a subscription is waited for")
+	if n := c.underway(); n != 0 {
+		t.Errorf("%d are waited for: a subscription is", n)
 	}
 }
 

@@ -1,0 +1,75 @@
+package mcpfront
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/internal/mcpfront/names"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// observing makes the world's shims observe. seen is what they said would have become of the calls.
+func observing(w *world) (seen func() []Would) {
+	var mu sync.Mutex
+	var all []Would
+	w.opts.Observe = func(x Would) {
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, x)
+	}
+	return func() []Would {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(all)
+	}
+}
+
+// TestObservedDefinitionsAndQuotas: neither refuses a call.
+func TestObservedDefinitionsAndQuotas(t *testing.T) {
+	w := newWorld(t)
+	seen := observing(w)
+	w.opts.Tools = func(string) Tool { return Tool{Block: true} }
+	b := w.behind("a", names.Names{})
+	g, err := NewGate([]Behind{b}, GateOptions{Quotas: []Quota{{Calls: 1, Per: time.Hour}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := w.wire(nil, g.Stdio)
+	h.greet()
+	h.ask("1", "tools/list", `{}`)
+	has(t, h.call("2", "a__charge", `{"n":1}`), `"text":"ok"`)
+	list := `{"tools":[{"name":"charge","description":"another","inputSchema":{"type":"object"}}]}`
+	if err := os.WriteFile(w.journalOf("a")+".tools", []byte(list), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	has(t, h.ask("3", "tools/list", `{}`), "another")
+	has(t, h.call("4", "a__charge", `{"n":2}`), `"text":"ok"`)
+	if got := seen(); !slices.Equal(got, []Would{WouldSend, WouldLimit, WouldBlock}) {
+		t.Errorf("would have been %v", got)
+	}
+	w.wantObserved("charge COMPLETED yes", "charge COMPLETED definition_changed")
+}
+
+// TestObservedToolServerIsDown: the client is told as it would be without a log, and the log that
+// nothing was sent.
+func TestObservedToolServerIsDown(t *testing.T) {
+	w := newWorld(t)
+	observing(w)
+	h := w.gated(w.behind("a", names.Names{}), w.behind("b", names.Names{}, func(o *Options) { o.Command = []string{filepath.Join(w.dir, "none")} }))
+	h.greet()
+	got := h.call("1", "b__charge", `{"n":1}`)
+	has(t, got, `"error"`, "cannot be started")
+	w.wantObserved("charge FAILED yes") // soon: the client is told first
+	for l, err := range w.db.Traces(t.Context(), tga.ID{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res, err := w.rt.Result(t.Context(), l.TraceID); err != nil || res.Sent != 0 {
+			t.Errorf("sent %d times, %v", res.Sent, err)
+		}
+	}
+}

@@ -1,0 +1,131 @@
+package mcpfront
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/paper"
+)
+
+// TestConnectionThatBreaks: the conversation may be others' too, and goes on.
+func TestConnectionThatBreaks(t *testing.T) {
+	e := &exchange{events: make(chan event, 1), gone: t.Context().Done()}
+	one := &session{f: newFront(FrontOptions{}, nil, t.Context()), waits: map[frames.Key]*exchange{frames.KeyOf([]byte("1")): e}}
+	go func() { (<-e.events).done <- errors.New("broken") }()
+	m := frames.NewFrame([]byte(`{"jsonrpc":"2.0","id":1,"result":{}}`))
+	if err := one.send(&m.Envelope, m); !errors.Is(err, errNoTaker) {
+		t.Errorf("error %v: it was not delivered", err)
+	}
+}
+
+// deaf is a client whose connection takes nothing until it breaks.
+type deaf struct {
+	*httptest.ResponseRecorder
+	begun chan bool
+	once  sync.Once
+	gone  <-chan struct{}
+}
+
+func (d *deaf) Write([]byte) (int, error) {
+	d.once.Do(func() { close(d.begun) })
+	<-d.gone
+	return 0, errors.New("broken")
+}
+
+// lasting is a party that is not over.
+type lasting struct{ party }
+
+func (lasting) over() bool { return false }
+
+// TestStreamThatBreaks: what its client was not sent is in the next one.
+func TestStreamThatBreaks(t *testing.T) {
+	f := newFront(FrontOptions{}, nil, t.Context())
+	one := &session{f: f, c: lasting{}, over: make(chan struct{}), waits: map[frames.Key]*exchange{}}
+	f.sessions = map[string]*session{"x": one}
+	open := func(ctx context.Context, to http.ResponseWriter) (over chan bool) {
+		r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/mcp", nil)
+		r.Header.Set(sessionHeader, "x")
+		over = make(chan bool)
+		go func() {
+			defer close(over)
+			f.ServeHTTP(to, r)
+		}()
+		return over
+	}
+	say := func(n int) {
+		m := frames.NewFrame(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"n%d"}`, n))
+		if err := one.hand(&m.Envelope, m); err != nil {
+			t.Error(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	d := &deaf{ResponseRecorder: httptest.NewRecorder(), begun: make(chan bool), gone: ctx.Done()}
+	say(0)
+	over := open(ctx, d)
+	<-d.begun // 0 is on its way, and lost with the connection
+	for n := 1; n <= 3; n++ {
+		say(n)
+	}
+	cancel()
+	<-over
+	say(4)
+	in, out := io.Pipe()
+	ctx, cancel = context.WithCancel(t.Context())
+	over = open(ctx, piped{httptest.NewRecorder(), out})
+	lines := bufio.NewReader(in)
+	for n := 1; n <= 4; {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(line, "data: ") {
+			if !strings.Contains(line, fmt.Sprintf(`"n%d"`, n)) {
+				t.Errorf("%s is not %d", line, n)
+			}
+			n++
+		}
+	}
+	cancel()
+	_ = in.Close()
+	<-over
+}
+
+type piped struct {
+	*httptest.ResponseRecorder
+	to io.Writer
+}
+
+func (p piped) Write(b []byte) (int, error) { return p.to.Write(b) }
+
+// TestAnswerThatNobodyReadsIsNotDelivered: bytes in a pipe whose reader is gone reached
+// nobody, and the repeat is served.
+func TestAnswerThatNobodyReadsIsNotDelivered(t *testing.T) {
+	r, wr, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := stdout{frames.NewSink(wr)}
+	f := frames.NewFrame([]byte(`{}`))
+	if err := s.send(&f.Envelope, f); err != nil {
+		t.Errorf("with a reader: %v", err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if !paper.NoReader(wr) {
+		t.Error("a pipe without a reader has one")
+	}
+	if err := s.send(&f.Envelope, f); err == nil {
+		t.Error("it was delivered to nobody")
+	}
+}

@@ -1,0 +1,38 @@
+package mcpfront
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// counted is a line with some requests under way.
+type counted struct {
+	line
+	n atomic.Int32
+}
+
+func (c *counted) underway() int { return int(c.n.Load()) }
+func (c *counted) over() bool    { return false }
+
+// TestEndWaitsForWhatIsUnderWay: and no longer.
+func TestEndWaitsForWhatIsUnderWay(t *testing.T) {
+	c := &counted{}
+	c.n.Store(1)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		(&wired{p: c, grace: time.Hour}).settle(t.Context())
+	}()
+	select {
+	case <-done:
+		t.Error("a request is not waited for")
+	case <-time.After(20 * time.Millisecond):
+	}
+	c.n.Store(0)
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		t.Error("it waits for nothing")
+	}
+}
