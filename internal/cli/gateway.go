@@ -21,6 +21,7 @@ import (
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/mcpfront"
 	"github.com/tgad/tgad/internal/mcpfront/identity"
+	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/internal/secretfile"
 	"github.com/tgad/tgad/internal/workspace"
 	"github.com/tgad/tgad/runtime"
@@ -227,7 +228,7 @@ func (g *gateway) options(ctx context.Context, conf *config.Config, log *client.
 		Server: s.ID, Command: s.Command, Dir: conf.Path(s.Dir), URL: s.URL, Headers: headers, Namespace: namespace, KeySpace: namespace, State: g.state,
 		CallIDs: s.CallIDs, Tasks: mcpfront.TasksOff, TrustHints: s.Trusted, StartTimeout: s.StartTimeout.D, Stderr: os.Stderr, Logger: g.logger(),
 		Log: log, Look: log, Find: g.find, Accept: g.acceptVerb(conf, s.ID, namespace), Tracer: g.tracer,
-		Tools: func(name string) mcpfront.Tool {
+		Tools: func(name string) toolcall.Tool {
 			now := g.now.Load()
 			t := toolOf(now, s.ID, name)
 			t.Block = drift(now, s.ID) != "report"

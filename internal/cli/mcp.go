@@ -20,6 +20,7 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront"
 	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/setup"
+	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/internal/secretfile"
 	"github.com/tgad/tgad/internal/workspace"
 	"github.com/tgad/tgad/runtime/client"
@@ -146,7 +147,7 @@ func (m *mcp) options(args []string) (mcpfront.Options, error) {
 	}
 	o.TrustHints, o.SettleTool = m.trust, m.settle
 	tools, err := m.tools()
-	o.Tools = func(name string) mcpfront.Tool {
+	o.Tools = func(name string) toolcall.Tool {
 		t, ok := tools[name]
 		if !ok {
 			t = toolOf(m.now.Load(), o.Server, name)
@@ -158,19 +159,19 @@ func (m *mcp) options(args []string) (mcpfront.Options, error) {
 }
 
 // toolOf is what a configuration says about how a tool's calls go through a shim.
-func toolOf(conf *config.Config, server, name string) mcpfront.Tool {
+func toolOf(conf *config.Config, server, name string) toolcall.Tool {
 	row := conf.ToolOf(server, name)
 	if row == nil {
-		return mcpfront.Tool{}
+		return toolcall.Tool{}
 	}
-	return mcpfront.Tool{
+	return toolcall.Tool{
 		Ungoverned: row.Log == "none", KeyPointer: row.Key.From, KeyArgument: row.Key.Argument, KeyMeta: row.Key.Meta,
 	}
 }
 
 // tools reads the flags about single tools.
-func (m *mcp) tools() (map[string]mcpfront.Tool, error) {
-	all := map[string]mcpfront.Tool{}
+func (m *mcp) tools() (map[string]toolcall.Tool, error) {
+	all := map[string]toolcall.Tool{}
 	for _, name := range m.free {
 		t := all[name]
 		t.Ungoverned = true
@@ -179,10 +180,10 @@ func (m *mcp) tools() (map[string]mcpfront.Tool, error) {
 	for _, list := range []struct {
 		flag  string
 		words []string
-		set   func(*mcpfront.Tool, string)
+		set   func(*toolcall.Tool, string)
 	}{
-		{"--key", m.keys, func(t *mcpfront.Tool, v string) { t.KeyPointer = v }},
-		{"--key-argument", m.keyArgs, func(t *mcpfront.Tool, v string) { t.KeyArgument = v }},
+		{"--key", m.keys, func(t *toolcall.Tool, v string) { t.KeyPointer = v }},
+		{"--key-argument", m.keyArgs, func(t *toolcall.Tool, v string) { t.KeyArgument = v }},
 	} {
 		for _, word := range list.words {
 			name, value, ok := strings.Cut(word, "=")

@@ -13,6 +13,7 @@ import (
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/mcpfront"
+	"github.com/tgad/tgad/internal/mcpfront/toolset"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -67,13 +68,13 @@ what it says: read them.`,
 
 // inspected is one line of inspect.
 type inspected struct {
-	mcpfront.Inspected
+	toolset.Inspected
 	Class   string `json:"class"`
 	Licence string `json:"licence"`
 	Why     string `json:"why"`
 }
 
-func (m *mcp) inspected(server string, tools []mcpfront.Inspected, conf *config.Config, only bool) error {
+func (m *mcp) inspected(server string, tools []toolset.Inspected, conf *config.Config, only bool) error {
 	if only {
 		m.Printf("%s", toPaste(server, tools, conf))
 		return nil
@@ -88,7 +89,7 @@ func (m *mcp) inspected(server string, tools []mcpfront.Inspected, conf *config.
 // toPaste is a part of a configuration about a server and those of its tools that the
 // configuration has no row for. What the server says is in it as TOML strings and in no
 // comment: it is somebody else's text.
-func toPaste(server string, tools []mcpfront.Inspected, conf *config.Config) string {
+func toPaste(server string, tools []toolset.Inspected, conf *config.Config) string {
 	var b strings.Builder
 	b.WriteString("# for the configuration: read it before you paste it\n")
 	if !slices.ContainsFunc(conf.Servers, func(s config.Server) bool { return s.ID == server }) {
@@ -111,7 +112,7 @@ func toPaste(server string, tools []mcpfront.Inspected, conf *config.Config) str
 	return b.String()
 }
 
-func (m *mcp) tabulate(server string, tools []mcpfront.Inspected, conf *config.Config) error {
+func (m *mcp) tabulate(server string, tools []toolset.Inspected, conf *config.Config) error {
 	var rows [][]string
 	for _, t := range tools {
 		line := inspected{Inspected: t, Class: tga.ClassWrite, Licence: "park", Why: "nothing is attested"}

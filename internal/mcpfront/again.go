@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/runtime"
 )
 
@@ -20,12 +21,12 @@ func (a *attempt) runAgain(ctx context.Context, b runtime.Begun) (yes, later boo
 		return false, false
 	}
 	a.posed = true
-	question := q.params.form(q.conv.opening.version(), a.againWords(b), `"run_again":{"type":"boolean","title":"Run it again","default":false}`, "run_again")
-	if q.params.inRequest() {
+	question := q.params.Form(q.conv.opening.version(), a.againWords(b), `"run_again":{"type":"boolean","title":"Run it again","default":false}`, "run_again")
+	if q.params.InRequest() {
 		if b.Standing == runtime.BeginInDoubt {
 			a.inDoubt(b.Cause.Error()) // for whoever waits for the same call and cannot be asked
 		}
-		a.out.asks = askAgain(question, b.Result.TraceID)
+		a.out.asks = toolcall.AskAgain(question, b.Result.TraceID)
 		a.out.trace = b.Result.TraceID
 		return false, true
 	}
@@ -39,7 +40,7 @@ func (a *attempt) runAgain(ctx context.Context, b runtime.Begun) (yes, later boo
 	if err != nil {
 		a.s.log.Debug("the client did not ask its person", "trace", b.Result.TraceID, "error", err)
 	}
-	return err == nil && saysAgain(result), false
+	return err == nil && toolcall.SaysAgain(result), false
 }
 
 // againWords says to a person what is known of the identical call.
@@ -56,5 +57,5 @@ func (a *attempt) againWords(b runtime.Begun) string {
 		known = fmt.Sprintf("ran at %s, and its answer never reached its client", b.Since)
 	}
 	return fmt.Sprintf("An identical call of the tool %s of %s %s (trace %s). Run it again? If it did run, this does it twice. Arguments: %s",
-		a.q.params.tool, a.s.opts.Server, known, b.Result.TraceID, shown(a.q.args))
+		a.q.params.Tool, a.s.opts.Server, known, b.Result.TraceID, toolcall.Shown(a.q.args))
 }

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/tgad/tgad/internal/mcpfront/asklog"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
 )
@@ -190,7 +191,7 @@ func TestQuestionAboutAKeyInAnAnswer(t *testing.T) {
 
 // gated is a log whose answers to a begin wait while a gate is shut.
 type gated struct {
-	Log
+	asklog.Log
 	gate atomic.Pointer[chan struct{}]
 }
 

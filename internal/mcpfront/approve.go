@@ -6,7 +6,9 @@ import (
 	"fmt"
 
 	"github.com/tgad/tgad/internal/clip"
+	"github.com/tgad/tgad/internal/mcpfront/asklog"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -25,8 +27,8 @@ func (a *attempt) questionFor(q *call) []byte {
 		said = a.needs.Error()
 	}
 	words := fmt.Sprintf("May the tool %s of %s be called? It needs an approval (%s). Arguments: %s",
-		a.q.params.tool, a.s.opts.Server, clip.Runes(said, 200), shown(a.q.args))
-	return q.params.form(q.conv.opening.version(), words, `"approve":{"type":"boolean","title":"Approve this call"},"reason":{"type":"string","title":"Why"}`, "approve")
+		a.q.params.Tool, a.s.opts.Server, clip.Runes(said, 200), toolcall.Shown(a.q.args))
+	return q.params.Form(q.conv.opening.version(), words, `"approve":{"type":"boolean","title":"Approve this call"},"reason":{"type":"string","title":"Why"}`, "approve")
 }
 
 // wantPeople tells who waits that people are to decide.
@@ -48,8 +50,8 @@ func (q *call) ask(a *attempt) (answered bool) {
 		return false // in vain: who may decide is told in the progress, or in the answer
 	}
 	trace := a.trace()
-	if q.params.inRequest() {
-		q.question = askVote(a.questionFor(q), trace)
+	if q.params.InRequest() {
+		q.question = toolcall.AskVote(a.questionFor(q), trace)
 		return true
 	}
 	if !q.conv.opening.elicits() || !a.asking.CompareAndSwap(false, true) {
@@ -64,18 +66,18 @@ func (q *call) ask(a *attempt) (answered bool) {
 			a.s.log.Debug("the client did not ask its person", "trace", trace, "error", err)
 			return
 		}
-		a.cast(ctx, trace, readVote(result))
+		a.cast(ctx, trace, toolcall.ReadVote(result))
 	})
 	return false
 }
 
 // cast gives a vote to the log.
-func (a *attempt) cast(ctx context.Context, trace tga.ID, v *vote) {
+func (a *attempt) cast(ctx context.Context, trace tga.ID, v *toolcall.Vote) {
 	if v == nil {
 		return
 	}
-	err := patient(ctx, func(ctx context.Context) error {
-		_, err := a.s.opts.Log.Decide(ctx, trace, wire.DecideRequest{Approve: v.approve, Rationale: v.words})
+	err := asklog.Patient(ctx, func(ctx context.Context) error {
+		_, err := a.s.opts.Log.Decide(ctx, trace, wire.DecideRequest{Approve: v.Approve, Rationale: v.Words})
 		return err
 	})
 	switch {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/asklog"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -163,14 +164,14 @@ func TestClientIsToldWhoMayApprove(t *testing.T) {
 }
 
 // submitting is a log that knows who hands calls in, as a daemon does.
-type submitting struct{ Log }
+type submitting struct{ asklog.Log }
 
 func (l submitting) Begin(ctx context.Context, req runtime.BeginRequest) (runtime.Begun, error) {
 	req.Submitter = "agent"
 	return l.Log.Begin(ctx, req)
 }
 
-type refusing struct{ Log }
+type refusing struct{ asklog.Log }
 
 func (refusing) Decide(context.Context, tga.ID, wire.DecideRequest) (runtime.Result, error) {
 	return runtime.Result{}, tga.Errorf(tga.PermissionDenied, "you handed it in")

@@ -86,7 +86,7 @@ func (s *Shim) join(q *call, key string) (a *attempt, mine bool, err error) {
 	if s.life.Err() != nil {
 		return nil, false, errOver
 	}
-	k := callKey{q.params.tool, key, q.conv.subject}
+	k := callKey{q.params.Tool, key, q.conv.subject}
 	if a := s.open[k]; a != nil {
 		if a.asked != q.asked || a.q.leg() != q.leg() {
 			return nil, false, tga.Errorf(tga.IdempotencyKeyConflict, "the key %q belongs to a call with other arguments, which is under way", key)
@@ -100,7 +100,7 @@ func (s *Shim) join(q *call, key string) (a *attempt, mine bool, err error) {
 	if a, err = s.newAttempt(q, key); err != nil {
 		return nil, false, err
 	}
-	a.keyless = q.derived && !s.classes[q.params.tool]
+	a.keyless = q.derived && !s.classes[q.params.Tool]
 	q.setAttempt(a) // before it begins: a client that is gone by then is not there
 	s.launch(k, a)
 	return a, true, nil
@@ -112,7 +112,7 @@ func (s *Shim) newAttempt(q *call, key string) (*attempt, error) {
 		told: wait.NewLatch(), named: wait.NewLatch(), people: wait.NewLatch(), words: "asking tgad", moved: make(chan struct{}), wait: 1,
 	}
 	c := q.conv
-	a.conn = runtime.Connection{ID: c.id, Subject: c.subject, Executor: s.alive.Path, Asks: c.opening.elicits() || q.params.inRequest()}
+	a.conn = runtime.Connection{ID: c.id, Subject: c.subject, Executor: s.alive.Path, Asks: c.opening.elicits() || q.params.InRequest()}
 	if c.shared {
 		a.conn.ID = frames.Nonce() // each request is a connection of its own
 	}

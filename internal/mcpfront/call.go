@@ -9,7 +9,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/asklog"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/toolcall"
+	"github.com/tgad/tgad/internal/mcpfront/toolset"
 	"github.com/tgad/tgad/internal/mcpfront/wait"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
@@ -23,8 +26,8 @@ type call struct {
 	env    mcpraw.Envelope
 	head   []byte // the message before its params, and after them
 	tail   []byte
-	params *callParams
-	tool   Tool
+	params *toolcall.Params
+	tool   toolcall.Tool
 	hint   string // of the tool server, about its tool
 
 	args      []byte // canonical
@@ -40,7 +43,7 @@ type call struct {
 	derived   bool // it has no key of its own
 	scope     string
 	part      func() bool         // says that it waits for its attempt no more, see [attempt.exit]
-	vote      *vote               // of a person at the client, on
+	vote      *toolcall.Vote      // of a person at the client, on
 	voteOn    tga.ID              // this trace
 	again     tga.ID              // of a call that this person says to run again
 	posed     bool                // this message has asked its person, or brings what that one says
@@ -68,10 +71,10 @@ const progressEvery = 5 * time.Second
 // toolsCall takes a tools/call. What cannot be governed is refused: an argument that two
 // parsers read apart would be approved as one call and run as another.
 func (c *conv) toolsCall(f *frames.Frame, b *batchReply) {
-	raw, err := f.Bytes(f.Params, maxParams)
-	var p *callParams
+	raw, err := f.Bytes(f.Params, toolcall.MaxParams)
+	var p *toolcall.Params
 	if err == nil {
-		p, err = parseCall(raw)
+		p, err = toolcall.Parse(raw)
 	}
 	if c.s.opts.Observe != nil {
 		c.observe(f, p, err, b)
@@ -82,17 +85,17 @@ func (c *conv) toolsCall(f *frames.Frame, b *batchReply) {
 		f.Close()
 		return
 	}
-	said, err := p.takeWord()
+	said, err := p.TakeWord()
 	if err != nil {
 		c.failWith(f.RawID, b, mcpraw.CodeInvalidParams, "", err)
 		f.Close()
 		return
 	}
-	if own := c.s.ownTool(p.tool); own != nil {
+	if own := c.s.ownTool(p.Tool); own != nil {
 		c.doubts.callOwn(own, f, p, b)
 		return
 	}
-	tool := c.s.opts.Tools(p.tool)
+	tool := c.s.opts.Tools(p.Tool)
 	if tool.Ungoverned {
 		c.passCall(f, p, b)
 		return
@@ -100,9 +103,9 @@ func (c *conv) toolsCall(f *frames.Frame, b *batchReply) {
 	q, err := c.newCall(f, p, tool, b)
 	f.Close()
 	if err == nil {
-		q.vote, q.voteOn, q.posed = said.vote, said.on, said.given
-		if q.params.inRequest() { // else nobody was asked
-			q.again = said.again
+		q.vote, q.voteOn, q.posed = said.Vote, said.On, said.Given
+		if q.params.InRequest() { // else nobody was asked
+			q.again = said.Again
 		}
 	} else {
 		c.failWith(f.RawID, b, mcpraw.CodeInvalidParams, "", err)
@@ -120,16 +123,16 @@ func (c *conv) toolsCall(f *frames.Frame, b *batchReply) {
 }
 
 // newCall makes a governed call of a message.
-func (c *conv) newCall(f *frames.Frame, p *callParams, tool Tool, b *batchReply) (*call, error) {
+func (c *conv) newCall(f *frames.Frame, p *toolcall.Params, tool toolcall.Tool, b *batchReply) (*call, error) {
 	q := &call{
-		conv: c, env: f.Envelope, params: p, tool: tool, token: p.metaValue("progressToken"),
-		version:  p.revision(),
+		conv: c, env: f.Envelope, params: p, tool: tool, token: p.MetaValue("progressToken"),
+		version:  p.Revision(),
 		w:        &waiting{id: f.RawID, method: f.Method, batch: b},
 		arrivals: make(chan *frames.Frame, 1), gaveUp: wait.NewLatch(),
 	}
 	q.w.call, q.earlier = q, c.before()
 	var err error
-	if q.head, q.tail, err = around(f); err != nil {
+	if q.head, q.tail, err = toolcall.Around(f); err != nil {
 		return nil, err
 	}
 	return q, q.gate()
@@ -164,18 +167,18 @@ func (c *conv) failWith(id []byte, b *batchReply, code int, trace string, err er
 // gate checks the arguments and makes their canonical form. Input that a client adds
 // when it goes on with a call is part of what is asked.
 func (q *call) gate() error {
-	args := q.params.args
+	args := q.params.Args
 	if args == nil || string(args) == "null" {
 		args = []byte("{}")
 	}
 	var err error
 	if q.args, err = tga.Canonicalize(args, q.conv.s.opts.Limits); err != nil {
-		return under("/params/arguments", err)
+		return toolcall.Under("/params/arguments", err)
 	}
 	if len(q.args) == 0 || q.args[0] != '{' {
 		return tga.Errorf(tga.ValidationError, "want an object").At("/params/arguments")
 	}
-	q.asked = tga.RequestDigest(tga.Proposal{ToolServer: q.conv.s.opts.Server, ToolName: q.params.tool, Args: q.args})
+	q.asked = tga.RequestDigest(tga.Proposal{ToolServer: q.conv.s.opts.Server, ToolName: q.params.Tool, Args: q.args})
 	return nil
 }
 
@@ -247,10 +250,10 @@ func (q *call) unchanged() error {
 	c := q.conv
 	// A server that never answers holds up its own calls, but not for ever.
 	list := func(l *link) error {
-		return whileAway(c.s.opts.LogTimeout, func(d time.Duration, _ error) bool { return wait.Rest(c.life, d) }, func() error {
+		return asklog.WhileAway(c.s.opts.LogTimeout, func(d time.Duration, _ error) bool { return wait.Rest(c.life, d) }, func() error {
 			ctx, cancel := context.WithTimeout(c.life, c.s.opts.StartTimeout)
 			defer cancel()
-			return c.tools.listTools(ctx, l, q.params.protocol(), func(page []definition) error { return c.s.pins.see(ctx, page) })
+			return c.tools.listTools(ctx, l, q.params.Protocol(), func(page []toolset.Definition) error { return c.s.pins.See(ctx, page) })
 		})
 	}
 	l, err := c.await(c.life)
@@ -265,25 +268,25 @@ func (q *call) unchanged() error {
 		if errors.Is(err, tga.StoreUnavailable) {
 			code = tga.StoreUnavailable
 		}
-		return tga.Errorf(code, "the definition of %s cannot be looked at: %w", q.params.tool, err)
+		return tga.Errorf(code, "the definition of %s cannot be looked at: %w", q.params.Tool, err)
 	}
-	pinned := c.s.pins.drifted(q.params.tool)
+	pinned := c.s.pins.Drifted(q.params.Tool)
 	if pinned == "" {
 		return nil
 	}
 	// Somebody may have accepted it since: the refusal says how.
 	err = list(l)
-	if err == nil && c.s.pins.drifted(q.params.tool) == "" {
+	if err == nil && c.s.pins.Drifted(q.params.Tool) == "" {
 		return nil
 	}
 	return tga.Errorf(tga.ToolSchemaChanged, "the definition of %s is not the one that was pinned (%s). It was not called. The user can accept it with:\n  %s\n"+
-		"After that the same call runs. Without --accept the command shows the definitions", q.params.tool, pinned, c.s.opts.Accept)
+		"After that the same call runs. Without --accept the command shows the definitions", q.params.Tool, pinned, c.s.opts.Accept)
 }
 
 // mirror finds out which of the call's arguments go into headers.
 func (q *call) mirror() error {
 	m, err := q.conv.tools.mirrored(q.conv.life, q.params)
-	q.headers = m.headers
+	q.headers = m.Headers
 	return err
 }
 
@@ -446,9 +449,9 @@ func (q *call) arrived(f *frames.Frame) {
 
 // message is the call as the tool server gets it.
 func (q *call) message(key, trace string, attempt uint32, sc runtime.SpanContext) *frames.Message {
-	params := q.params.govern(q.args, key, trace, attempt, q.tool, sc)
-	m := &frames.Message{Env: &q.env, Name: q.params.tool, Version: q.version, Parts: []io.WriterTo{frames.Text(q.head), frames.Text(params), frames.Text(q.tail)}}
-	m.Mirrored = mirroredOf(q.headers, params)
+	params := q.params.Govern(q.args, key, trace, attempt, q.tool, sc)
+	m := &frames.Message{Env: &q.env, Name: q.params.Tool, Version: q.version, Parts: []io.WriterTo{frames.Text(q.head), frames.Text(params), frames.Text(q.tail)}}
+	m.Mirrored = toolset.MirroredOf(q.headers, params)
 	return m
 }
 

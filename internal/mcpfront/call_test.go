@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/ledger"
 )
 
@@ -159,14 +160,14 @@ func TestProposedKey(t *testing.T) {
 func TestKeysByTheFirstRuleThatFits(t *testing.T) {
 	w := newWorld(t)
 	w.opts.CallIDs = []string{"claudecode/toolUseId"}
-	w.opts.Tools = func(tool string) Tool {
+	w.opts.Tools = func(tool string) toolcall.Tool {
 		switch tool {
 		case "order":
-			return Tool{KeyPointer: "/order/id", KeyArgument: "/idempotency_key", KeyMeta: "x/key"}
+			return toolcall.Tool{KeyPointer: "/order/id", KeyArgument: "/idempotency_key", KeyMeta: "x/key"}
 		case "free":
-			return Tool{Ungoverned: true}
+			return toolcall.Tool{Ungoverned: true}
 		}
-		return Tool{}
+		return toolcall.Tool{}
 	}
 	h := w.start()
 	h.handshake()

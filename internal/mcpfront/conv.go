@@ -12,6 +12,8 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/paper"
 	"github.com/tgad/tgad/internal/mcpfront/say"
+	"github.com/tgad/tgad/internal/mcpfront/toolcall"
+	"github.com/tgad/tgad/internal/mcpfront/toolset"
 	"github.com/tgad/tgad/internal/mcpfront/wait"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
@@ -208,7 +210,7 @@ func (c *conv) pass(f *frames.Frame, b *batchReply) { c.passWith(f, b, nil) }
 func (c *conv) passWith(f *frames.Frame, b *batchReply, headers []mcpraw.ParamHeader) {
 	w := &waiting{id: f.RawID, method: f.Method, batch: b, headers: headers}
 	if w.method == "tools/list" {
-		w.asks = c.opening.elicits() || asksInRequest(f)
+		w.asks = c.opening.elicits() || toolcall.AsksInRequest(f)
 	}
 	if strings.HasPrefix(string(frames.KeyOf(f.RawID)), "s"+ownPrefix) {
 		c.fail(f.RawID, b, mcpraw.CodeInvalidRequest, "", "", "ids that begin with "+ownPrefix+" are taken")
@@ -242,8 +244,8 @@ func (c *conv) passTo(l *link, f *frames.Frame, w *waiting) {
 	defer f.Close()
 	m := c.message(f)
 	if w.modern = m.Stateless(); len(w.headers) > 0 {
-		if params, err := f.Bytes(f.Params, maxParams); err == nil {
-			m.Mirrored = mirroredOf(w.headers, params)
+		if params, err := f.Bytes(f.Params, toolcall.MaxParams); err == nil {
+			m.Mirrored = toolset.MirroredOf(w.headers, params)
 		}
 	}
 	if err := c.write(l, w, m); err != nil {
@@ -254,7 +256,7 @@ func (c *conv) passTo(l *link, f *frames.Frame, w *waiting) {
 }
 
 // passCall gives a tools/call on untraced.
-func (c *conv) passCall(f *frames.Frame, p *callParams, b *batchReply) {
+func (c *conv) passCall(f *frames.Frame, p *toolcall.Params, b *batchReply) {
 	if !c.tools.mirrors(p) {
 		c.pass(f, b)
 		return
@@ -266,7 +268,7 @@ func (c *conv) passCall(f *frames.Frame, p *callParams, b *batchReply) {
 			f.Close()
 			return
 		}
-		c.passWith(f, b, m.headers)
+		c.passWith(f, b, m.Headers)
 	})
 }
 
@@ -276,7 +278,7 @@ func (c *conv) message(f *frames.Frame) *frames.Message {
 	if c.s.opts.URL == "" || !f.Params.Present() {
 		return m
 	}
-	if params, err := f.Bytes(f.Params, maxParams); err == nil {
+	if params, err := f.Bytes(f.Params, toolcall.MaxParams); err == nil {
 		m.Version = mcpraw.RevisionOf(params)
 		m.Name = mcpraw.NameOf(f.Method, params)
 		if f.Method == "notifications/cancelled" {

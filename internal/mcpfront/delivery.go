@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/asklog"
 	"github.com/tgad/tgad/internal/mcpfront/wait"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -201,7 +202,7 @@ func (c *conv) noteNow(d *delivery) {
 	until := time.Now().Add(s.opts.LogTimeout)
 	pause := wait.Pause{}
 	for {
-		err := patient(s.life, func(ctx context.Context) error { return s.opts.Log.Delivered(ctx, d.trace) })
+		err := asklog.Patient(s.life, func(ctx context.Context) error { return s.opts.Log.Delivered(ctx, d.trace) })
 		if err == nil {
 			return
 		}

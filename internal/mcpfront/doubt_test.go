@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/asklog"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
@@ -21,7 +22,7 @@ import (
 
 // flaky is a log that is away while down is set, and that a test can look at.
 type flaky struct {
-	Log
+	asklog.Log
 	mu       sync.Mutex
 	down     bool // no request reaches it
 	deaf     bool // requests reach it, answers do not come back

@@ -10,6 +10,7 @@ import (
 	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
+	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/schemas/wire"
@@ -56,12 +57,12 @@ func (s *Shim) doubts(ctx context.Context) ([]wire.OpenTrace, error) {
 }
 
 // ownTool is what answers a call of a tool of the shim's own; nil where the tool is not one.
-func (s *Shim) ownTool(name string) func(context.Context, *callParams) (string, error) {
+func (s *Shim) ownTool(name string) func(context.Context, *toolcall.Params) (string, error) {
 	switch {
 	case s.opts.Look == nil:
 		return nil
 	case name == doubtTool:
-		return func(ctx context.Context, _ *callParams) (string, error) {
+		return func(ctx context.Context, _ *toolcall.Params) (string, error) {
 			raw, err := s.doubtsText(ctx)
 			return string(raw), err
 		}
@@ -78,14 +79,14 @@ type doubtList struct {
 }
 
 // callOwn answers a call of a tool of the shim's own.
-func (y *doubtList) callOwn(own func(context.Context, *callParams) (string, error), f *frames.Frame, p *callParams, b *batchReply) {
+func (y *doubtList) callOwn(own func(context.Context, *toolcall.Params) (string, error), f *frames.Frame, p *toolcall.Params, b *batchReply) {
 	w := &waiting{id: f.RawID, method: f.Method, batch: b}
 	f.Close()
 	if err := y.c.register(w); err != nil {
 		y.c.fail(w.id, b, mcpraw.CodeInvalidRequest, "", "", err.Error())
 		return
 	}
-	version := p.revision()
+	version := p.Revision()
 	y.c.work.Go(func() {
 		ctx, cancel := context.WithTimeout(y.c.life, y.c.s.opts.LogTimeout)
 		defer cancel()
@@ -93,7 +94,7 @@ func (y *doubtList) callOwn(own func(context.Context, *callParams) (string, erro
 		y.c.giving(w)
 		defer y.c.given()
 		if err != nil {
-			_ = y.c.answer(w, `,"result":`, say.ToolError(version, tga.CodeOf(err), "", p.tool+": "+err.Error()))
+			_ = y.c.answer(w, `,"result":`, say.ToolError(version, tga.CodeOf(err), "", p.Tool+": "+err.Error()))
 			return
 		}
 		_ = y.c.answer(w, `,"result":`, say.Text(version, said))

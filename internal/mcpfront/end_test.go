@@ -11,13 +11,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/asklog"
+	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
 // held is a log that keeps who asks it waiting.
 type held struct {
-	Log
+	asklog.Log
 	goOn      chan bool
 	delivered chan tga.ID
 }
@@ -132,7 +134,7 @@ func TestToldToEndItWaitsForNoCall(t *testing.T) {
 // again, with what is no message, is still heard.
 func TestManyAnswersToOneQuestion(t *testing.T) {
 	w := newWorld(t)
-	w.opts.Tools = func(string) Tool { return Tool{Block: true} }
+	w.opts.Tools = func(string) toolcall.Tool { return toolcall.Tool{Block: true} }
 	if err := os.WriteFile(w.journal+".instead", []byte(strings.Repeat(`{"jsonrpc":"2.0","id":ID,"result":{},"result":{}}`+"\n", 1000)), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +178,7 @@ func TestAnswerToNoRequest(t *testing.T) {
 // the tool server has not shown it in time, and nothing is sent.
 func TestServerThatNeverListsItsTools(t *testing.T) {
 	w := newWorld(t)
-	w.opts.Tools = func(name string) Tool { return Tool{Block: name == "charge"} }
+	w.opts.Tools = func(name string) toolcall.Tool { return toolcall.Tool{Block: name == "charge"} }
 	w.opts.StartTimeout = 3 * time.Second
 	if err := os.WriteFile(w.journal+".instead", []byte(`{"jsonrpc":"2.0","method":"notifications/silence"}`+"\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -195,7 +197,7 @@ func TestServerThatNeverListsItsTools(t *testing.T) {
 
 // forgetful is a log that may be away when it is asked what is pinned.
 type forgetful struct {
-	Log
+	asklog.Log
 	away atomic.Int32 // that many more times
 }
 
@@ -210,7 +212,7 @@ func (l *forgetful) Kept(ctx context.Context, namespace, server string) iter.Seq
 // says nothing of a definition: the call waits for it, and after that is told what it is: not sent.
 func TestDefinitionsWaitForTheLog(t *testing.T) {
 	w := newWorld(t)
-	w.opts.Tools = func(string) Tool { return Tool{Block: true} }
+	w.opts.Tools = func(string) toolcall.Tool { return toolcall.Tool{Block: true} }
 	log := &forgetful{Log: local{w.rt}}
 	log.away.Store(2)
 	w.log = log
@@ -235,7 +237,7 @@ func TestDefinitionsWaitForTheLog(t *testing.T) {
 // TestClientThatReadsNothing: the shim ends all the same when it is told to.
 func TestClientThatReadsNothing(t *testing.T) {
 	w := newWorld(t)
-	w.opts.Tools = func(string) Tool { return Tool{Ungoverned: true} }
+	w.opts.Tools = func(string) toolcall.Tool { return toolcall.Tool{Ungoverned: true} }
 	w.tune = func(s *Shim) { s.quit = 2 * time.Second }
 	h := w.start()
 	h.write(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{"mib":4}}}`)

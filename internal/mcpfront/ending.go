@@ -9,6 +9,7 @@ import (
 
 	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/internal/mcpanswer"
+	"github.com/tgad/tgad/internal/mcpfront/asklog"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/wait"
@@ -34,7 +35,7 @@ func (a *attempt) serve(r runtime.Result) {
 	case r.ErrorCode == tga.EffectInDoubt:
 		a.out.code = tga.EffectInDoubt
 		a.out.words = fmt.Sprintf("OUTCOME UNKNOWN. The call of %s may have run: it was given up without anybody learning whether it ran. "+
-			"It is not run again, because that could do it twice. The record: \"%s\". Trace %s.", a.q.params.tool, a.s.verb("show", r.TraceID), r.TraceID)
+			"It is not run again, because that could do it twice. The record: \"%s\". Trace %s.", a.q.params.Tool, a.s.verb("show", r.TraceID), r.TraceID)
 	case r.Class == ledger.ClassNotSent:
 		a.out.code = r.ErrorCode
 		a.out.words = "The call was not sent: " + r.ErrorMessage + ". The same call may be repeated."
@@ -90,7 +91,7 @@ func (a *attempt) stale(b runtime.Begun) {
 	a.out.code = tga.IdempotencyKeyInFlight
 	a.out.words = fmt.Sprintf("This call of %s was NOT run. An identical one ran at %s, and its answer never reached its client: %s (trace %s). "+
 		"If this is a repeat of that one, use this answer. If you mean another call, make it again now.",
-		a.q.params.tool, b.Since, said, b.Result.TraceID)
+		a.q.params.Tool, b.Since, said, b.Result.TraceID)
 }
 
 // inDoubt is the end of a call of which nobody knows whether it ran.
@@ -103,7 +104,7 @@ func (a *attempt) inDoubt(why string) {
 func (a *attempt) doubtWords(trace tga.ID, why string) string {
 	words := fmt.Sprintf("OUTCOME UNKNOWN. The call of %s may have run: %s. It is not run again, because that could do it twice. "+
 		"Do not try to do the same thing in another way before it is known what happened. Find out with a read-only tool, or ask the user, "+
-		"who can look at it, and settle it, with:\n", a.q.params.tool, why)
+		"who can look at it, and settle it, with:\n", a.q.params.Tool, why)
 	for _, line := range a.s.doubtVerbs(trace) {
 		words += "  " + line + "\n"
 	}
@@ -174,7 +175,7 @@ func (a *attempt) late(b runtime.Begun, f *frames.Frame) {
 
 // remembered is the trace that waits for an approval of this call, from before a crash.
 func (a *attempt) remembered() tga.ID {
-	if said := a.s.shelf.get(a.askName()); said != nil {
+	if said := a.s.shelf.Get(a.askName()); said != nil {
 		if id, err := tga.ParseID(string(said)); err == nil {
 			return id
 		}
@@ -193,23 +194,23 @@ func keptName(prefix, tool, key string) string {
 
 func (a *attempt) askName() string {
 	if a.conn.Subject != "" {
-		return keptName(askPrefix, a.q.params.tool, a.conn.Subject+"\x00"+a.key)
+		return keptName(askPrefix, a.q.params.Tool, a.conn.Subject+"\x00"+a.key)
 	}
-	return keptName(askPrefix, a.q.params.tool, a.key)
+	return keptName(askPrefix, a.q.params.Tool, a.key)
 }
 
 func (a *attempt) remember(id tga.ID) {
-	err := a.s.shelf.change(a.s.life, a.askName(), func([]byte) []byte { return []byte(id.String()) })
+	err := a.s.shelf.Change(a.s.life, a.askName(), func([]byte) []byte { return []byte(id.String()) })
 	if err != nil {
 		a.s.log.Warn("a pending approval was not noted: after a crash people are asked again", "error", err)
 	}
 }
 
 func (a *attempt) forget() {
-	if a.s.shelf.get(a.askName()) == nil {
+	if a.s.shelf.Get(a.askName()) == nil {
 		return
 	}
-	if err := a.s.shelf.change(a.s.life, a.askName(), func([]byte) []byte { return nil }); err != nil {
+	if err := a.s.shelf.Change(a.s.life, a.askName(), func([]byte) []byte { return nil }); err != nil {
 		a.s.log.Warn("an approval that is over was not struck out", "error", err)
 	}
 }
@@ -248,7 +249,7 @@ func (a *attempt) notSent(ctx context.Context, b runtime.Begun, cause error) {
 	a.lookAgain(ctx, workspace.NotSent)
 	reason := clip.Runes(cause.Error(), mcpanswer.MaxMessage)
 	err := a.askWhile(ctx, func(d time.Duration) bool { return wait.Rest(ctx, d) }, func(ctx context.Context) error {
-		return patient(ctx, func(ctx context.Context) error {
+		return asklog.Patient(ctx, func(ctx context.Context) error {
 			_, err := a.s.opts.Log.NotSent(ctx, b.Result.TraceID, b.Permit, reason, a.after)
 			return err
 		})
@@ -270,7 +271,7 @@ func (a *attempt) notSent(ctx context.Context, b runtime.Begun, cause error) {
 // nothing by itself, so it may fail.
 func (a *attempt) giveUp(ctx context.Context, b runtime.Begun, why string) {
 	a.lookAgain(ctx, workspace.InDoubt)
-	err := patient(ctx, func(ctx context.Context) error {
+	err := asklog.Patient(ctx, func(ctx context.Context) error {
 		return a.s.opts.Log.GiveUp(ctx, b.Result.TraceID, b.Permit, why, a.after)
 	})
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/names"
 	"github.com/tgad/tgad/internal/mcpfront/paper"
 	"github.com/tgad/tgad/internal/mcpfront/say"
+	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -395,7 +396,7 @@ func nameOf(f *frames.Frame) string {
 	if !f.Params.Present() {
 		return ""
 	}
-	params, err := f.Bytes(f.Params, maxParams)
+	params, err := f.Bytes(f.Params, toolcall.MaxParams)
 	if err != nil {
 		return ""
 	}
@@ -407,7 +408,7 @@ func rewrite(f *frames.Frame, pointer, text string) (*frames.Frame, error) {
 	if !f.Params.Present() {
 		return nil, tga.Errorf(tga.ValidationError, "want params").At("/params")
 	}
-	raw, err := f.Bytes(mcpraw.Span{From: 0, To: f.Size}, maxParams+frames.SpillBytes)
+	raw, err := f.Bytes(mcpraw.Span{From: 0, To: f.Size}, toolcall.MaxParams+frames.SpillBytes)
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
+	"github.com/tgad/tgad/internal/mcpfront/toolset"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -129,7 +130,7 @@ func (m *member) ask(ctx context.Context, method string, params []byte) ([]byte,
 	case msg := <-got:
 		defer msg.Close()
 		if msg.Result.Present() {
-			return msg.Bytes(msg.Result, maxList)
+			return msg.Bytes(msg.Result, toolset.MaxList)
 		}
 		fault, err := msg.Bytes(msg.Fault, 4096)
 		if err == nil {
@@ -268,8 +269,8 @@ func (m *member) pages(ctx context.Context, method, where string, params []byte,
 			if len(all) > 0 {
 				all = append(all, ',')
 			}
-			if all = append(all, item...); len(all) > maxList {
-				return nil, tga.Errorf(tga.LimitExceeded, "its list has over %d bytes", maxList)
+			if all = append(all, item...); len(all) > toolset.MaxList {
+				return nil, tga.Errorf(tga.LimitExceeded, "its list has over %d bytes", toolset.MaxList)
 			}
 		}
 		if cursor = mcpraw.ScalarText(mcpraw.At(result, "/nextCursor")); cursor == "" {

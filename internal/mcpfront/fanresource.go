@@ -11,6 +11,7 @@ import (
 	"github.com/yosida95/uritemplate/v3"
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -86,7 +87,7 @@ const maxOwners = 1 << 16
 
 // resource leads a request about a resource to its tool server. uri stands at a place in its params.
 func (f *fan) resource(msg *frames.Frame, pointer string) {
-	params, err := msg.Bytes(msg.Params, maxParams)
+	params, err := msg.Bytes(msg.Params, toolcall.MaxParams)
 	if !msg.Params.Present() || err != nil {
 		f.refuse(msg, mcpraw.CodeInvalidParams, tga.Errorf(tga.ValidationError, "want params").At("/params"))
 		return
@@ -109,7 +110,7 @@ func (f *fan) resource(msg *frames.Frame, pointer string) {
 		f.lead(msg, may[0], pointer)
 	default:
 		f.work.Go(func() { // elsewhere: their lists are asked for
-			m := f.ownerOf(may, uri, protocolOf(params))
+			m := f.ownerOf(may, uri, toolcall.ProtocolOf(params))
 			if m == nil {
 				f.refuse(msg, mcpraw.CodeInvalidParams, tga.Errorf(tga.NotFound, "several tool servers may have %q, and none lists it or a template of it", uri))
 				return

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
+	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -77,7 +78,7 @@ func (f *fan) request(msg *frames.Frame) {
 	case "prompts/get":
 		f.route(msg, "/name", nameOf(msg))
 	case "completion/complete":
-		params, err := msg.Bytes(msg.Params, maxParams)
+		params, err := msg.Bytes(msg.Params, toolcall.MaxParams)
 		switch of := string(mcpraw.At(params, "/ref/type")); {
 		case err == nil && of == `"ref/prompt"`:
 			f.route(msg, "/ref/name", mcpraw.Text(mcpraw.At(params, "/ref/name")))
@@ -103,7 +104,7 @@ func revisionOf(msg *frames.Frame) mcpraw.Revision {
 	if !msg.Params.Present() {
 		return ""
 	}
-	params, err := msg.Bytes(msg.Params, maxParams)
+	params, err := msg.Bytes(msg.Params, toolcall.MaxParams)
 	if err != nil {
 		return ""
 	}
@@ -117,7 +118,7 @@ func (f *fan) call(msg *frames.Frame) {
 		after, of := f.now().over(name, time.Now())
 		if after > 0 && !m.shim.observes(WouldLimit) {
 			f.g.watch.Refused(RefusedQuota)
-			params, _ := msg.Bytes(msg.Params, maxParams) // they were read just now
+			params, _ := msg.Bytes(msg.Params, toolcall.MaxParams) // they were read just now
 			f.reply(msg.RawID, say.ToolError(mcpraw.RevisionOf(params), tga.RateLimited, "", fmt.Sprintf(
 				"The call was not sent: only %d calls of %s in %v are for this client. Repeat the same call in %v.", of.Calls, cmp.Or(of.Tool, "all tools"), of.Per, after.Round(time.Millisecond))))
 			msg.Close()
@@ -286,7 +287,7 @@ func (f *fan) answerOf(msg *frames.Frame) {
 		f.g.log.Warn("an answer to a question that nobody asks was dropped")
 		return
 	}
-	raw, err := msg.Bytes(mcpraw.Span{From: 0, To: msg.Size}, maxParams)
+	raw, err := msg.Bytes(mcpraw.Span{From: 0, To: msg.Size}, toolcall.MaxParams)
 	if err != nil {
 		f.g.log.Warn("an answer of the client's was dropped", "error", err)
 		return

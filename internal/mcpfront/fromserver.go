@@ -8,6 +8,7 @@ import (
 
 	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/toolset"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -138,10 +139,10 @@ func (c *conv) givePassed(w *waiting, f *frames.Frame) {
 	// Elsewhere: the log is asked, and the tool server's next message is not to wait.
 	c.work.Go(func() {
 		defer c.given()
-		c.s.pins.look(f)
+		c.s.pins.Look(f)
 		f = c.doubts.withDoubts(w, f)
 		if w.modern && c.s.opts.URL != "" {
-			f = offered(f, c.s.log)
+			f = toolset.Offered(f, c.s.log)
 		}
 		c.give(w.batch, f)
 	})

@@ -14,8 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/asklog"
 	"github.com/tgad/tgad/internal/mcpfront/names"
 	"github.com/tgad/tgad/internal/mcpfront/say"
+	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -59,7 +61,7 @@ func (w *world) gated(all ...Behind) *shim {
 // server's own name and runs there alone, and its answer comes byte for byte.
 func TestGatewayLeadsToItsServers(t *testing.T) {
 	far := newWorld(t)
-	far.opts.Tools = func(string) Tool { return Tool{Ungoverned: true} }
+	far.opts.Tools = func(string) toolcall.Tool { return toolcall.Tool{Ungoverned: true} }
 	url := far.listening()
 	w := newWorld(t)
 	h := w.gated(
@@ -282,7 +284,7 @@ func TestKilledGatewaySendsNothingTwice(t *testing.T) {
 		}
 		for _, server := range servers {
 			far := newWorld(t)
-			far.opts.Tools = func(string) Tool { return Tool{Ungoverned: true} }
+			far.opts.Tools = func(string) toolcall.Tool { return toolcall.Tool{Ungoverned: true} }
 			r := newRig(t, true)
 			r.verb, r.far, r.victim = "gate", far.listening(), point+": gate"
 			r.call("fake__charge", `{"warm":1}`)
@@ -404,7 +406,7 @@ func openSession(t *testing.T, url, body string, header ...string) string {
 
 // notes is a log that counts the notes of delivered answers that it has taken.
 type notes struct {
-	Log
+	asklog.Log
 	noted atomic.Int32
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/names"
+	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -32,7 +33,7 @@ func observing(w *world) (seen func() []Would) {
 func TestObservedDefinitionsAndQuotas(t *testing.T) {
 	w := newWorld(t)
 	seen := observing(w)
-	w.opts.Tools = func(string) Tool { return Tool{Block: true} }
+	w.opts.Tools = func(string) toolcall.Tool { return toolcall.Tool{Block: true} }
 	b := w.behind("a", names.Names{})
 	g, err := NewGate([]Behind{b}, GateOptions{Quotas: []Quota{{Calls: 1, Per: time.Hour}}})
 	if err != nil {

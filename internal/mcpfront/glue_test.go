@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"github.com/tgad/tgad/internal/mcpfront/asklog"
 	"io"
 	"log/slog"
 	"os"
@@ -16,7 +17,7 @@ import (
 type world struct {
 	*testWorld
 	opts  Options
-	log   Log // what the shim sees; nil = rt
+	log   asklog.Log // what the shim sees; nil = rt
 	extra []string
 	tune  func(*Shim) // changes a shim before it runs
 }

@@ -2,6 +2,7 @@ package mcpfront
 
 import (
 	"fmt"
+	"github.com/tgad/tgad/internal/mcpfront/toolset"
 	"os"
 	"strings"
 	"testing"
@@ -203,17 +204,17 @@ func TestDefinitionsThatCannotBeHad(t *testing.T) {
 // TestListThatIsForgottenMeanwhile: of a list whose first pages are not known any more it is
 // not said that all the tools are.
 func TestListThatIsForgottenMeanwhile(t *testing.T) {
-	var m mirrors
-	since := m.since()
-	m.learn([]definition{{name: "a", raw: []byte(marked("a", "X"))}})
-	m.forget()
-	m.learn([]definition{{name: "b", raw: []byte(marked("b", "X"))}})
-	m.all(since)
-	if _, known := m.of("a"); known {
+	var m toolset.Mirrors
+	since := m.Since()
+	m.Learn([]toolset.Definition{{Name: "a", Raw: []byte(marked("a", "X"))}})
+	m.Forget()
+	m.Learn([]toolset.Definition{{Name: "b", Raw: []byte(marked("b", "X"))}})
+	m.All(since)
+	if _, known := m.Of("a"); known {
 		t.Error("what was forgotten is taken for a tool without headers")
 	}
-	m.all(m.since())
-	if _, known := m.of("a"); !known {
+	m.All(m.Since())
+	if _, known := m.Of("a"); !known {
 		t.Error("not known after a whole list")
 	}
 }

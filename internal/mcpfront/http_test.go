@@ -15,6 +15,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/tgad/tgad/internal/mcpfront/asklog"
+	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -119,7 +121,7 @@ func TestRequestsWithoutASession(t *testing.T) {
 // untraced, so that this one's log alone knows of them.
 func TestToolServerBehindAURL(t *testing.T) {
 	far := newWorld(t)
-	far.opts.Tools = func(string) Tool { return Tool{Ungoverned: true} }
+	far.opts.Tools = func(string) toolcall.Tool { return toolcall.Tool{Ungoverned: true} }
 	w := newWorld(t)
 	w.opts.URL = far.listening()
 	w.opts.Command = nil
@@ -208,7 +210,7 @@ func TestOneWriteOnAnEndpointThatFails(t *testing.T) {
 
 // waits keeps what the log is told of how long the tool server asks not to be asked again.
 type waits struct {
-	Log
+	asklog.Log
 	mu   sync.Mutex
 	told []string
 }

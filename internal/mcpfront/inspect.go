@@ -12,6 +12,7 @@ import (
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
+	"github.com/tgad/tgad/internal/mcpfront/toolset"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -27,7 +28,7 @@ func (discard) hand(*mcpraw.Envelope, ...io.WriterTo) error { return nil }
 
 // Inspect starts the tool server, asks it for its tools, and ends it. With accept the
 // definitions as they are now are pinned.
-func (s *Shim) Inspect(ctx context.Context, accept bool) ([]Inspected, error) {
+func (s *Shim) Inspect(ctx context.Context, accept bool) ([]toolset.Inspected, error) {
 	c := s.newConv(discard{})
 	defer c.end()
 	kept := make(chan error, 1)
@@ -46,28 +47,28 @@ func (s *Shim) Inspect(ctx context.Context, accept bool) ([]Inspected, error) {
 	if err != nil {
 		return nil, tga.Errorf(tga.ToolError, "tool server %q: %w", s.opts.Server, err)
 	}
-	var all []Inspected
-	pinned, err := s.pins.all(ctx)
+	var all []toolset.Inspected
+	pinned, err := s.pins.All(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var defined []definition
-	err = c.tools.listTools(ctx, l, base, func(page []definition) error {
+	var defined []toolset.Definition
+	err = c.tools.listTools(ctx, l, base, func(page []toolset.Definition) error {
 		defined = append(defined, page...)
 		return nil
 	})
 	for _, d := range defined {
-		all = append(all, inspected(d, pinned[d.name]))
+		all = append(all, toolset.Inspect(d, pinned[d.Name]))
 	}
 	if err != nil {
 		return nil, tga.Errorf(tga.ToolError, "tool server %q: list its tools: %w", s.opts.Server, err)
 	}
 	if accept {
-		if err := s.pins.accept(ctx, defined); err != nil {
+		if err := s.pins.Accept(ctx, defined); err != nil {
 			return nil, err
 		}
 	}
-	slices.SortFunc(all, func(a, b Inspected) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(all, func(a, b toolset.Inspected) int { return strings.Compare(a.Name, b.Name) })
 	return all, nil
 }
 
@@ -110,7 +111,7 @@ func refusedWith(f *frames.Frame) error {
 
 // listTools asks a tool server for its tools, all pages.
 // base are the params of each request but for the page.
-func (k *catalog) listTools(ctx context.Context, l *link, base []byte, see func(page []definition) error) error {
+func (k *catalog) listTools(ctx context.Context, l *link, base []byte, see func(page []toolset.Definition) error) error {
 	cursor := ""
 	for range maxPages {
 		params := base
@@ -121,7 +122,7 @@ func (k *catalog) listTools(ctx context.Context, l *link, base []byte, see func(
 		if err != nil {
 			return err
 		}
-		if err := see(definitions(result)); err != nil {
+		if err := see(toolset.Definitions(result)); err != nil {
 			return err
 		}
 		if cursor = mcpraw.ScalarText(mcpraw.At(result, "/nextCursor")); cursor == "" {
@@ -148,5 +149,5 @@ func (k *catalog) list(ctx context.Context, l *link, params []byte) ([]byte, err
 		}
 		return nil, fmt.Errorf("%w: it answers %s", errNoList, fault)
 	}
-	return f.Bytes(f.Result, maxList)
+	return f.Bytes(f.Result, toolset.MaxList)
 }

@@ -5,6 +5,7 @@ import (
 	"net/url"
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
@@ -14,10 +15,10 @@ import (
 // says that two calls of one connection that are under way are one. Whether a call is a
 // repeat of an earlier one is the log's to say ([call.Decide]).
 func (q *call) key() (string, error) {
-	if k := q.params.metaValue(MetaKey); k != nil {
-		return q.named(mcpraw.ScalarText(k)), validKey(mcpraw.ScalarText(k), "/_meta/"+tga.EscapeToken(MetaKey))
+	if k := q.params.MetaValue(toolcall.MetaKey); k != nil {
+		return q.named(mcpraw.ScalarText(k)), validKey(mcpraw.ScalarText(k), "/_meta/"+tga.EscapeToken(toolcall.MetaKey))
 	}
-	if k := q.params.proposed; k != nil {
+	if k := q.params.Proposed; k != nil {
 		return q.named(mcpraw.ScalarText(k)), validKey(mcpraw.ScalarText(k), "/idempotencyKey")
 	}
 	if q.tool.KeyPointer != "" {
@@ -26,18 +27,18 @@ func (q *call) key() (string, error) {
 		}
 	}
 	for _, name := range q.conv.s.opts.CallIDs {
-		if id := q.params.metaText(name); id != "" {
+		if id := q.params.MetaText(name); id != "" {
 			return q.named(name + "=" + id), nil
 		}
 	}
-	q.derived, q.scope = true, cmp.Or(q.params.metaText(MetaScope), q.conv.s.opts.Scope)
-	if q.conv.shared || !q.conv.s.needsKey(q.params.tool) {
+	q.derived, q.scope = true, cmp.Or(q.params.MetaText(toolcall.MetaScope), q.conv.s.opts.Scope)
+	if q.conv.shared || !q.conv.s.needsKey(q.params.Tool) {
 		// A read call has nothing to do with another one, and clients that share a
 		// conversation have nothing to do with each other here: which calls are identical is
 		// the log's to say. This name only keeps them apart.
 		return "apart " + frames.Nonce(), nil
 	}
-	name, err := ledger.DeriveKey(q.conv.id, q.scope, q.params.tool, q.args, 0)
+	name, err := ledger.DeriveKey(q.conv.id, q.scope, q.params.Tool, q.args, 0)
 	if err == nil {
 		q.conv.s.undisturbed(name)
 	}

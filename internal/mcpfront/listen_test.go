@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/filelock"
+	"github.com/tgad/tgad/internal/mcpfront/asklog"
+	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/runtime"
 )
 
@@ -171,7 +173,7 @@ func TestClientThatStopsReading(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.opts.Tools = func(tool string) Tool { return Tool{Ungoverned: tool == "free"} }
+			w.opts.Tools = func(tool string) toolcall.Tool { return toolcall.Tool{Ungoverned: tool == "free"} }
 			f, url := w.fronted()
 			f.SetStall(c.stall)
 			_, before := post(t, url, `{"jsonrpc":"2.0","id":1,"method":"started"}`)
@@ -208,10 +210,10 @@ func TestCancellationComesAfterItsRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	asked, goOn := make(chan bool, 1), make(chan bool)
-	w.opts.Tools = func(string) Tool {
+	w.opts.Tools = func(string) toolcall.Tool {
 		asked <- true
 		<-goOn
-		return Tool{Ungoverned: true}
+		return toolcall.Tool{Ungoverned: true}
 	}
 	f, _ := w.fronted()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -355,7 +357,7 @@ func TestClosedStreamIsSeenBeforeTheServerIsTold(t *testing.T) {
 
 // watched is a log that sees at each Begin whether its client is there.
 type watched struct {
-	Log
+	asklog.Log
 	held chan bool
 }
 

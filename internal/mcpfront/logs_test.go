@@ -4,13 +4,14 @@ import (
 	"context"
 	"sync/atomic"
 
+	"github.com/tgad/tgad/internal/mcpfront/asklog"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
 // slowNotes is a log that takes its time to note that an answer was delivered.
 type slowNotes struct {
-	Log
+	asklog.Log
 	asked   chan struct{} // a note is under way
 	take    chan struct{} // closed: it may be taken
 	permits atomic.Int32

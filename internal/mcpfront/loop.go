@@ -110,7 +110,7 @@ func walk(do func(stage) result) {
 // open finds the trace of the call.
 func (l *loop) open(ctx context.Context) result {
 	a := l.attempt
-	if err := a.ask(ctx, a.s.shelf.load); err != nil {
+	if err := a.ask(ctx, a.s.shelf.Load); err != nil {
 		a.refused(err)
 		return ended
 	}
@@ -136,7 +136,7 @@ func (l *loop) inquire(ctx context.Context) result {
 	b, err := l.begin(ctx, l.beginID)
 	switch {
 	case l.keyless && errors.Is(err, tga.IdempotencyKeyRequired):
-		l.s.setNeedsKey(l.q.params.tool)
+		l.s.setNeedsKey(l.q.params.Tool)
 		l.out.again = true
 		return ended
 	case err != nil:

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/schemas/wire"
@@ -166,11 +167,11 @@ func TestTheLogDecidesWhatAnAttemptDoes(t *testing.T) {
 			conv, writes := s.newConv(discard{}), 0
 			conv.set(&link{up: &mute{conv, make(chan struct{}), &writes}}, nil)
 			f := frames.NewFrame([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{}}}`))
-			p, err := parseCall(f.Head[f.Params.From:f.Params.To])
+			p, err := toolcall.Parse(f.Head[f.Params.From:f.Params.To])
 			if err != nil {
 				t.Fatal(err)
 			}
-			q, err := conv.newCall(f, p, Tool{}, nil)
+			q, err := conv.newCall(f, p, toolcall.Tool{}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

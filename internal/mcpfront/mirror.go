@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 
+	"github.com/tgad/tgad/internal/mcpfront/toolcall"
+	"github.com/tgad/tgad/internal/mcpfront/toolset"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -18,32 +20,32 @@ import (
 type catalog struct{ c *conv }
 
 // mirrors reports whether a call's arguments may have to go into headers.
-func (k *catalog) mirrors(p *callParams) bool {
-	return k.c.s.opts.URL != "" && p.revision().Stateless()
+func (k *catalog) mirrors(p *toolcall.Params) bool {
+	return k.c.s.opts.URL != "" && p.Revision().Stateless()
 }
 
 // marks returns what a tool's definition says of headers. A tool server whose tools nobody
 // has listed yet is asked for them first. The error says that it could not be; one that
 // answers that it lists none has told nobody of any header.
-func (k *catalog) marks(ctx context.Context, p *callParams) (mirror, error) {
-	m, known := k.c.s.mirrors.of(p.tool)
+func (k *catalog) marks(ctx context.Context, p *toolcall.Params) (toolset.Mirror, error) {
+	m, known := k.c.s.mirrors.Of(p.Tool)
 	if known {
 		return m, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, k.c.s.opts.StartTimeout)
 	defer cancel()
-	since := k.c.s.mirrors.since()
+	since := k.c.s.mirrors.Since()
 	l, err := k.c.await(ctx)
 	if err == nil {
-		err = k.listTools(ctx, l, p.protocol(), func(page []definition) error {
-			k.c.s.mirrors.learn(page)
-			return k.c.s.pins.see(ctx, page)
+		err = k.listTools(ctx, l, p.Protocol(), func(page []toolset.Definition) error {
+			k.c.s.mirrors.Learn(page)
+			return k.c.s.pins.See(ctx, page)
 		})
 	}
 	if err == nil {
-		k.c.s.mirrors.all(since)
+		k.c.s.mirrors.All(since)
 	}
-	if m, known = k.c.s.mirrors.of(p.tool); known || errors.Is(err, errNoList) {
+	if m, known = k.c.s.mirrors.Of(p.Tool); known || errors.Is(err, errNoList) {
 		err = nil
 	}
 	return m, err
@@ -51,19 +53,19 @@ func (k *catalog) marks(ctx context.Context, p *callParams) (mirror, error) {
 
 // mirrored finds out which arguments of a call go into headers. VALIDATION_ERROR for a call
 // that the headers cannot carry, and for a tool whose definition breaks the rules for them.
-func (k *catalog) mirrored(ctx context.Context, p *callParams) (mirror, error) {
+func (k *catalog) mirrored(ctx context.Context, p *toolcall.Params) (toolset.Mirror, error) {
 	if !k.mirrors(p) {
-		return mirror{}, nil
+		return toolset.Mirror{}, nil
 	}
 	m, err := k.marks(ctx, p)
 	if err != nil {
 		k.c.s.log.Debug("the definitions of the tools cannot be had; no argument goes into a header", "error", err)
 	}
-	if m.bad != nil {
-		return m, tga.Errorf(tga.ValidationError, "the definition of %s breaks the rules for headers: %w", p.tool, m.bad)
+	if m.Bad != nil {
+		return m, tga.Errorf(tga.ValidationError, "the definition of %s breaks the rules for headers: %w", p.Tool, m.Bad)
 	}
-	_, err = mcpraw.ParamValues(m.headers, p.args)
-	return m, under("/params/arguments", err)
+	_, err = mcpraw.ParamValues(m.Headers, p.Args)
+	return m, toolcall.Under("/params/arguments", err)
 }
 
 // hinted finds out what the tool server says of the call's tool, where that is believed. What
@@ -75,10 +77,10 @@ func (q *call) hinted(ctx context.Context) {
 	}
 	m, err := c.tools.marks(ctx, q.params)
 	if err != nil {
-		c.s.log.Warn("the definitions of the tools cannot be had; no hint counts", "tool", q.params.tool, "error", err)
+		c.s.log.Warn("the definitions of the tools cannot be had; no hint counts", "tool", q.params.Tool, "error", err)
 	}
-	if err == nil && c.s.pins.drifted(q.params.tool) == "" {
-		q.hint = m.hint
+	if err == nil && c.s.pins.Drifted(q.params.Tool) == "" {
+		q.hint = m.Hint
 	}
 }
 
@@ -94,11 +96,11 @@ func (a *attempt) otherHeaders(ctx context.Context, ans answer) bool {
 	}
 	a.reread = true
 	old := a.q.headers
-	a.s.mirrors.forget()
+	a.s.mirrors.Forget()
 	m, err := a.q.conv.tools.mirrored(ctx, a.q.params)
-	if _, known := a.s.mirrors.of(a.q.params.tool); err != nil || !known || equalHeaders(old, m.headers) {
+	if _, known := a.s.mirrors.Of(a.q.params.Tool); err != nil || !known || toolset.EqualHeaders(old, m.Headers) {
 		return false
 	}
-	a.q.headers = m.headers
+	a.q.headers = m.Headers
 	return true
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/ledger"
 )
@@ -177,8 +178,8 @@ func TestHeadersOfTheOfficialServer(t *testing.T) {
 	srv := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{Stateless: true}))
 	t.Cleanup(srv.Close)
 	w := newWorld(t)
-	w.opts.Tools = func(tool string) Tool {
-		return Tool{Ungoverned: tool == "free", KeyArgument: "/key", Block: tool == "charge"}
+	w.opts.Tools = func(tool string) toolcall.Tool {
+		return toolcall.Tool{Ungoverned: tool == "free", KeyArgument: "/key", Block: tool == "charge"}
 	}
 	h := w.at(srv.URL)
 	for i, c := range []struct{ tool, args, want string }{

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/internal/mcpfront/wait"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
@@ -71,10 +72,10 @@ type loss struct {
 }
 
 // observe passes a tools/call on. p is nil with err where its params cannot be read.
-func (c *conv) observe(f *frames.Frame, p *callParams, err error, b *batchReply) {
+func (c *conv) observe(f *frames.Frame, p *toolcall.Params, err error, b *batchReply) {
 	var q *call
 	if err == nil {
-		tool := c.s.opts.Tools(p.tool)
+		tool := c.s.opts.Tools(p.Tool)
 		if tool.Ungoverned {
 			c.passCall(f, p, b)
 			return
@@ -205,7 +206,7 @@ func (o *sight) begin() {
 	defer cancel()
 	q.hinted(ctx)
 	would, meta := WouldSend, tga.Meta{MetaObserved: Observed}
-	if q.tool.Block && c.s.pins.drifted(q.params.tool) != "" {
+	if q.tool.Block && c.s.pins.Drifted(q.params.Tool) != "" {
 		would = WouldBlock
 		meta[MetaObserved] = string(would)
 	}
@@ -227,7 +228,7 @@ func (o *sight) begin() {
 	if err != nil {
 		o.leave()
 		o.a, would = nil, WouldUnknown
-		c.s.log.Warn("a call is not recorded", "tool", q.params.tool, "error", err)
+		c.s.log.Warn("a call is not recorded", "tool", q.params.Tool, "error", err)
 	}
 	o.said = b
 	c.s.opts.Observe(would)
@@ -236,7 +237,7 @@ func (o *sight) begin() {
 // ask asks the log for a permit, as a call that is governed would.
 func (o *sight) ask(ctx context.Context, meta tga.Meta) (runtime.Begun, error) {
 	q, s := o.q, o.q.conv.s
-	if err := s.shelf.load(ctx); err != nil {
+	if err := s.shelf.Load(ctx); err != nil {
 		return runtime.Begun{}, err
 	}
 	key, err := q.key()
@@ -246,16 +247,16 @@ func (o *sight) ask(ctx context.Context, meta tga.Meta) (runtime.Begun, error) {
 	if o.a, err = s.newAttempt(q, key); err != nil {
 		return runtime.Begun{}, err
 	}
-	o.a.meta, o.a.keyless = meta, q.derived && q.ledgerKey == "" && !s.needsKey(q.params.tool)
+	o.a.meta, o.a.keyless = meta, q.derived && q.ledgerKey == "" && !s.needsKey(q.params.Tool)
 	q.setAttempt(o.a)
 	o.a.setTrace(newID())
 	q.sent.Store(true) // for who looks for the permits of a shim that was killed: this one is not such a one
 	s.mu.Lock()
-	s.open[callKey{tool: q.params.tool, key: o.place()}] = o.a
+	s.open[callKey{tool: q.params.Tool, key: o.place()}] = o.a
 	s.mu.Unlock()
 	b, err := o.a.begin(ctx, frames.Nonce())
 	if o.a.keyless && errors.Is(err, tga.IdempotencyKeyRequired) {
-		s.setNeedsKey(q.params.tool)
+		s.setNeedsKey(q.params.Tool)
 		o.leave()
 		return o.ask(ctx, meta)
 	}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/asklog"
+	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -38,7 +40,7 @@ func (w *world) wantSeen(seen func() []Would, want ...Would) {
 }
 
 // keyed is `_meta` with a key.
-func keyed(k string) string { return fmt.Sprintf(`{%q:%q}`, MetaKey, k) }
+func keyed(k string) string { return fmt.Sprintf(`{%q:%q}`, toolcall.MetaKey, k) }
 
 // TestObservedCallPassesAsItIs: the message reaches the tool server byte for byte, also one that would
 // be refused, and the answer the client. The log has both.
@@ -268,13 +270,13 @@ func (l deadLog) Finish(context.Context, tga.ID, runtime.Permit, runtime.Finishe
 // TestObservedCallDoesNotNeedTheLog: a log that hangs, is frozen, or goes away before the answer holds
 // no call up, and no answer. What it did not take is said.
 func TestObservedCallDoesNotNeedTheLog(t *testing.T) {
-	for name, log := range map[string]func(*world) Log{
-		"hangs": func(w *world) Log {
+	for name, log := range map[string]func(*world) asklog.Log{
+		"hangs": func(w *world) asklog.Log {
 			return &slowLog{local: local{w.rt}, asked: make(chan struct{}), go_: make(chan struct{})}
 		},
-		"is frozen":   func(w *world) Log { return deadLog{local: local{w.rt}} },
-		"goes away":   func(w *world) Log { return deadLog{local: local{w.rt}, begins: true} },
-		"has no room": func(w *world) Log { return longLog{local{w.rt}} },
+		"is frozen":   func(w *world) asklog.Log { return deadLog{local: local{w.rt}} },
+		"goes away":   func(w *world) asklog.Log { return deadLog{local: local{w.rt}, begins: true} },
+		"has no room": func(w *world) asklog.Log { return longLog{local{w.rt}} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -26,7 +26,7 @@ func (q *call) answer(a *attempt, mine bool) error {
 		return q.conv.send(q.w.batch, &f.Envelope, f)
 	}
 	switch {
-	case o.asks != nil && (q.params.inRequest() || o.words == ""): // else the question is for another client of this call
+	case o.asks != nil && (q.params.InRequest() || o.words == ""): // else the question is for another client of this call
 		return q.reply(`,"result":`, o.asks)
 	case o.words != "" && o.rpc != 0:
 		q.conv.fail(q.w.id, q.w.batch, o.rpc, o.code, o.trace.String(), o.words)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
+	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/internal/mcpfront/wait"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
@@ -101,8 +102,8 @@ func declaresTasks(params []byte) bool {
 }
 
 // offersTasks reports whether a call may become a task of the shim's.
-func (d *taskAnswers) offersTasks(p *callParams) bool {
-	return d.c.s.opts.Tasks != TasksOff && len(p.raw) <= maxLeg && declaresTasks(p.raw) && !d.serverHasTasks(p)
+func (d *taskAnswers) offersTasks(p *toolcall.Params) bool {
+	return d.c.s.opts.Tasks != TasksOff && len(p.Raw) <= maxLeg && declaresTasks(p.Raw) && !d.serverHasTasks(p)
 }
 
 // What is known about the tool server's own tasks.
@@ -114,7 +115,7 @@ const (
 
 // serverHasTasks asks a tool server whose client has not discovered it. In the mode on
 // nobody asks.
-func (d *taskAnswers) serverHasTasks(p *callParams) bool {
+func (d *taskAnswers) serverHasTasks(p *toolcall.Params) bool {
 	if d.c.s.opts.Tasks == TasksOn {
 		return false
 	}
@@ -127,7 +128,7 @@ func (d *taskAnswers) serverHasTasks(p *callParams) bool {
 	if err != nil {
 		return true // nothing is known: the call is answered itself
 	}
-	f, err := d.c.request(ctx, l, "server/discover", p.protocol())
+	f, err := d.c.request(ctx, l, "server/discover", p.Protocol())
 	if err != nil {
 		return true
 	}
@@ -189,8 +190,8 @@ func (q *call) toTask(a *attempt) bool {
 	s := q.conv.s
 	t := &ownTask{id: a.trace(), a: a, stop: wait.NewLatch()}
 	t.rec = taskRecord{
-		Trace: t.id.String(), Tool: q.params.tool, Name: a.key, Key: a.key, Derived: q.derived,
-		Params: string(q.params.raw), Created: time.Now().UTC(),
+		Trace: t.id.String(), Tool: q.params.Tool, Name: a.key, Key: a.key, Derived: q.derived,
+		Params: string(q.params.Raw), Created: time.Now().UTC(),
 	}
 	if q.derived {
 		t.rec.Key = t.id.String() // that the log gave it
@@ -212,7 +213,7 @@ func (q *call) toTask(a *attempt) bool {
 // hold enters a task and keeps its attempt from ending for want of somebody who waits. A
 // task of the same trace that is there already is the one. Nil where there are too many.
 func (s *Shim) hold(t *ownTask) *ownTask {
-	full := !t.revived && s.shelf.count(taskName) >= maxOwnTasks // before the lock: the log may be slow
+	full := !t.revived && s.shelf.Count(taskName) >= maxOwnTasks // before the lock: the log may be slow
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if have := s.tasks[t.id]; have != nil {
@@ -245,7 +246,7 @@ func (s *Shim) keepTask(t *ownTask, f func(*taskRecord)) error {
 	if err != nil {
 		return tga.Errorf(tga.StoreUnavailable, "note a task: %w", err)
 	}
-	if err := s.shelf.change(s.life, taskName+rec.Trace, func([]byte) []byte { return raw }); err != nil {
+	if err := s.shelf.Change(s.life, taskName+rec.Trace, func([]byte) []byte { return raw }); err != nil {
 		return err
 	}
 	t.rec = rec
@@ -362,12 +363,12 @@ func (s *Shim) forgetTask(t *ownTask) {
 
 // expireTasks strikes out tasks that nobody can ask about any more.
 func (s *Shim) expireTasks() {
-	for name, raw := range s.shelf.with(taskName) {
+	for name, raw := range s.shelf.With(taskName) {
 		var rec taskRecord
 		if json.Unmarshal(raw, &rec) == nil && time.Since(rec.Created) <= taskLife {
 			continue
 		}
-		if err := s.shelf.change(s.life, name, func([]byte) []byte { return nil }); err != nil {
+		if err := s.shelf.Change(s.life, name, func([]byte) []byte { return nil }); err != nil {
 			s.log.Warn("a task that is too old was not struck out", "error", err)
 			return
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/internal/mcpfront/wait"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
@@ -145,9 +146,9 @@ func (d *taskAnswers) taskAt(id tga.ID) (*ownTask, error) {
 	var raw []byte
 	until := time.Now().Add(s.opts.LogTimeout)
 	for pause := (wait.Pause{}); ; {
-		err := s.shelf.load(d.c.life)
+		err := s.shelf.Load(d.c.life)
 		if err == nil {
-			raw, err = s.shelf.look(d.c.life, taskName+id.String())
+			raw, err = s.shelf.Look(d.c.life, taskName+id.String())
 		}
 		if err == nil {
 			break
@@ -182,13 +183,13 @@ func (d *taskAnswers) taskAt(id tga.ID) (*ownTask, error) {
 // revive goes on with a task's call under the trace that it has.
 func (d *taskAnswers) revive(id tga.ID, rec taskRecord) (*ownTask, error) {
 	raw := []byte(rec.Params)
-	p, err := parseCall(raw)
+	p, err := toolcall.Parse(raw)
 	if err != nil {
 		return nil, err
 	}
 	line := append([]byte(`{"jsonrpc":"2.0","id":"`+ownPrefix+frames.Nonce()+`","method":"tools/call","params":`), raw...)
 	f := frames.NewFrame(append(line, '}'))
-	q, err := d.c.newCall(f, p, d.c.s.opts.Tools(p.tool), nil)
+	q, err := d.c.newCall(f, p, d.c.s.opts.Tools(p.Tool), nil)
 	f.Close()
 	if err != nil {
 		return nil, err
@@ -214,7 +215,7 @@ func (d *taskAnswers) revive(id tga.ID, rec taskRecord) (*ownTask, error) {
 	}
 	s.mu.Lock()
 	// Under a name of its own: the same call made again may be another occurrence.
-	s.launch(callKey{p.tool, taskName + id.String(), d.c.subject}, a)
+	s.launch(callKey{p.Tool, taskName + id.String(), d.c.subject}, a)
 	s.mu.Unlock()
 	q.leave(a, true)
 	return t, nil
@@ -251,7 +252,7 @@ func (d *taskAnswers) updateTask(t *ownTask, said []byte) error {
 	if state := mcpraw.At(t.a.out.value, "/requestState"); state != nil {
 		more = append(append(more, `,"requestState":`...), state...)
 	}
-	plain, err := withoutInput([]byte(t.record().Params))
+	plain, err := toolcall.WithoutInput([]byte(t.record().Params))
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -26,7 +27,7 @@ func (k *catalog) refusedParams(ctx context.Context, h http.Header, m *frames.Fr
 	if m.Method != "tools/call" {
 		return nil
 	}
-	p, err := parseCall(m.Head[m.Params.From:m.Params.To])
+	p, err := toolcall.Parse(m.Head[m.Params.From:m.Params.To])
 	if err != nil {
 		return nil // and so it is refused for that
 	}
@@ -36,11 +37,11 @@ func (k *catalog) refusedParams(ctx context.Context, h http.Header, m *frames.Fr
 		errors.As(err, &no.challenge)
 		return no
 	}
-	if marks.bad != nil {
+	if marks.Bad != nil {
 		return nil
 	}
-	for _, mark := range marks.headers {
-		if !sameParam(h.Values(paramHeader+mark.Header), mark, p.args) {
+	for _, mark := range marks.Headers {
+		if !sameParam(h.Values(paramHeader+mark.Header), mark, p.Args) {
 			return mismatch(paramHeader + mark.Header)
 		}
 	}

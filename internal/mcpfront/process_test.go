@@ -20,6 +20,7 @@ import (
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/daemon"
 	"github.com/tgad/tgad/internal/daemon/embed"
+	"github.com/tgad/tgad/internal/mcpfront/asklog"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
@@ -175,11 +176,11 @@ func (k *killer) at(point string) {
 func (k *killer) self() string { return os.Getenv(envProcess) }
 
 type killLog struct {
-	Log
+	asklog.Log
 	k *killer
 }
 
-func (k *killer) log(l Log) Log { return killLog{l, k} }
+func (k *killer) log(l asklog.Log) asklog.Log { return killLog{l, k} }
 
 func (l killLog) Begin(ctx context.Context, req runtime.BeginRequest) (runtime.Begun, error) {
 	if !bytes.Contains(req.Args, []byte(`"killed"`)) {

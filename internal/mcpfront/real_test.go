@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/toolset"
 	"github.com/tgad/tgad/internal/serial"
 )
 
@@ -232,9 +233,9 @@ func converse(k *talk, name, work string) []string {
 	fmt.Fprintln(k.in, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 	ask("ping", `{}`)
 	tools := ask("tools/list", `{}`)
-	for _, tool := range definitions([]byte(at2(tools, "/result"))) {
-		for _, args := range realArguments(name, tool.name, work) {
-			ask("tools/call", fmt.Sprintf(`{"name":%q,"arguments":%s,"_meta":{"progressToken":"p%d"}}`, tool.name, args, id))
+	for _, tool := range toolset.Definitions([]byte(at2(tools, "/result"))) {
+		for _, args := range realArguments(name, tool.Name, work) {
+			ask("tools/call", fmt.Sprintf(`{"name":%q,"arguments":%s,"_meta":{"progressToken":"p%d"}}`, tool.Name, args, id))
 		}
 	}
 	var listed struct {

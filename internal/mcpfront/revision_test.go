@@ -7,6 +7,7 @@ import (
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
+	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/internal/mcpraw"
 )
 
@@ -28,7 +29,7 @@ func saying(revision string) []byte {
 func TestWhatEachRevisionGets(t *testing.T) {
 	for _, r := range grid {
 		modern := r >= "2026-07-28"
-		p, err := parseCall(saying(r))
+		p, err := toolcall.Parse(saying(r))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,15 +39,15 @@ func TestWhatEachRevisionGets(t *testing.T) {
 		at.tools.c = at
 		m := at.message(f)
 		for name, got := range map[string]bool{
-			"message.stateless":      m.Stateless() && m.Version == p.revision(),
-			"protocol":               string(p.protocol()) != "{}",
-			"say.ToolError":          strings.Contains(string(say.ToolError(p.revision(), "X", "", "")), `"resultType":"complete"`),
-			"say.Text":               strings.Contains(string(say.Text(p.revision(), "")), `"resultType":"complete"`),
-			"call.inRequest":         p.inRequest(),
-			"asksInRequest":          asksInRequest(f),
-			"declaresTasks":          declaresTasks(p.raw),
+			"message.stateless":      m.Stateless() && m.Version == p.Revision(),
+			"protocol":               string(p.Protocol()) != "{}",
+			"say.ToolError":          strings.Contains(string(say.ToolError(p.Revision(), "X", "", "")), `"resultType":"complete"`),
+			"say.Text":               strings.Contains(string(say.Text(p.Revision(), "")), `"resultType":"complete"`),
+			"call.inRequest":         p.InRequest(),
+			"asksInRequest":          toolcall.AsksInRequest(f),
+			"declaresTasks":          declaresTasks(p.Raw),
 			"mirrors":                at.tools.mirrors(p),
-			"headers are looked at":  mcpraw.Mismatch(http.Header{}, "tools/call", p.raw) != "",
+			"headers are looked at":  mcpraw.Mismatch(http.Header{}, "tools/call", p.Raw) != "",
 			"headers that lack body": mcpraw.Mismatch(header, "tools/call", []byte("{}")) != "",
 		} {
 			if got != modern {
@@ -54,7 +55,7 @@ func TestWhatEachRevisionGets(t *testing.T) {
 			}
 		}
 		for _, agreed := range grid {
-			if got, want := strings.Contains(string(p.form(mcpraw.Revision(agreed), "", "", "")), `"mode":"form"`), modern || agreed >= "2025-11-25"; got != want {
+			if got, want := strings.Contains(string(p.Form(mcpraw.Revision(agreed), "", "", "")), `"mode":"form"`), modern || agreed >= "2025-11-25"; got != want {
 				t.Errorf("revision %q after a handshake of %q: the question says its mode: %v", r, agreed, got)
 			}
 		}

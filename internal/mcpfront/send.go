@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpanswer"
+	"github.com/tgad/tgad/internal/mcpfront/asklog"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/wait"
 	"github.com/tgad/tgad/internal/mcpraw"
@@ -169,7 +170,7 @@ func (a *attempt) finish(ctx context.Context, b runtime.Begun, reply runtime.Rep
 	pause := wait.Pause{}
 	for {
 		var res runtime.Result
-		err := patient(ctx, func(ctx context.Context) (err error) {
+		err := asklog.Patient(ctx, func(ctx context.Context) (err error) {
 			res, err = a.s.opts.Log.Finish(ctx, b.Result.TraceID, b.Permit, runtime.Finished{Reply: reply, Who: "tgad mcp"})
 			return err
 		})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/tgad/tgad/internal/mcpfront/asklog"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -76,7 +77,7 @@ func TestFailureThatTheToolAnsweredIsServed(t *testing.T) {
 }
 
 // retryable is a log whose operator has declared each failure a definite non-execution.
-type retryable struct{ Log }
+type retryable struct{ asklog.Log }
 
 func (l retryable) Finish(ctx context.Context, trace tga.ID, permit runtime.Permit, f runtime.Finished) (runtime.Result, error) {
 	f.Class = ledger.ClassRetryable

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 
+	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/schemas/wire"
@@ -38,9 +39,9 @@ type settling struct {
 	Result   string `json:"result,omitempty"`
 }
 
-func (s *Shim) settleDoubt(ctx context.Context, p *callParams) (string, error) {
+func (s *Shim) settleDoubt(ctx context.Context, p *toolcall.Params) (string, error) {
 	var said settling
-	if err := wire.Decode(p.args, &said); err != nil {
+	if err := wire.Decode(p.Args, &said); err != nil {
 		return "", err
 	}
 	id, err := tga.ParseID(said.Trace)

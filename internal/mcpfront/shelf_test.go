@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/asklog"
+	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -17,7 +19,7 @@ import (
 // busy is a log in which somebody else has every trace for a moment: each request that
 // tells it something is refused the first time.
 type busy struct {
-	Log
+	asklog.Log
 	mu   sync.Mutex
 	seen map[string]int
 }
@@ -102,7 +104,7 @@ func TestRecordThatACrashHasLeft(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		leg := (&call{params: &callParams{}}).leg()
+		leg := (&call{params: &toolcall.Params{}}).leg()
 		stale, err := json.Marshal(openCall{
 			Tool: "held", Key: name, Trace: newID().String(), Permit: strings.Repeat("0", 32), Attempt: 1,
 			Legs: map[string]string{leg: `{"resultType":"input_required","stale":true}`},

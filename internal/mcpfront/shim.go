@@ -12,9 +12,12 @@ import (
 
 	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/internal/clip"
+	"github.com/tgad/tgad/internal/mcpfront/asklog"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/paper"
 	"github.com/tgad/tgad/internal/mcpfront/subject"
+	"github.com/tgad/tgad/internal/mcpfront/toolcall"
+	"github.com/tgad/tgad/internal/mcpfront/toolset"
 	"github.com/tgad/tgad/internal/workspace"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
@@ -33,7 +36,7 @@ type Options struct {
 	// else, and keeps clients with different ones apart. It is never logged or stored.
 	ForwardAuth bool
 
-	Log       Log
+	Log       asklog.Log
 	Namespace string
 	// KeySpace goes before every key that a client names, and a colon, so that two clients' keys
 	// are two for a tool server too. "" leaves keys as they are.
@@ -44,7 +47,7 @@ type Options struct {
 	// Scope keeps calls apart that are identical but for it. "" keeps none apart.
 	Scope string
 	// Tools says how a tool's calls go through; nil governs all alike.
-	Tools func(tool string) Tool
+	Tools func(tool string) toolcall.Tool
 	// CallIDs are members of `_meta` in which the client names one call, the same when it
 	// repeats it: the operator says so. None are taken for that unasked.
 	CallIDs []string
@@ -109,7 +112,7 @@ const (
 type Shim struct {
 	opts  Options
 	log   *slog.Logger
-	shelf *shelf          // what the log keeps for the shim
+	shelf *asklog.Shelf   // what the log keeps for the shim
 	users *subject.Secret // nil where Authorization is not forwarded
 
 	life context.Context // ends with Close: of attempts
@@ -125,10 +128,10 @@ type Shim struct {
 	unsent   map[tga.ID]uint32    // attempts that were given back, of traces under way
 	places   map[string]*delivery // derived names whose answer is on its way
 	notes    map[*delivery]bool   // answers that are given, or being given, and not noted
-	pins     *pins
+	pins     *toolset.Pins
 	alive    *paper.Presence // of this process: who sends is there
 	reap     func()          // gives up what clients over HTTP wait for no more
-	mirrors  mirrors
+	mirrors  toolset.Mirrors
 	patience time.Duration // how long a client that hears nothing waits for people
 	quit     time.Duration // how long the end of a tool server is waited for
 	// noteDelay is how long the note that an answer was delivered waits for the next call's
@@ -163,7 +166,7 @@ func New(o Options) (*Shim, error) {
 		o.Tasks, o.Look, o.SettleTool, o.Workspace = TasksOff, nil, false, nil
 	}
 	if o.Tools == nil {
-		o.Tools = func(string) Tool { return Tool{} }
+		o.Tools = func(string) toolcall.Tool { return toolcall.Tool{} }
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -196,9 +199,9 @@ func New(o Options) (*Shim, error) {
 			return nil, err
 		}
 	}
-	s.shelf = newShelf(o.Log, o.Namespace, o.Server)
+	s.shelf = asklog.NewShelf(o.Log, o.Namespace, o.Server)
 	s.life, s.end = context.WithCancel(context.Background())
-	s.pins = newPins(s.life, s.shelf, &s.mirrors, s.log)
+	s.pins = toolset.NewPins(s.life, s.shelf, &s.mirrors, s.log)
 	return s, nil
 }
 

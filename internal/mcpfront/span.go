@@ -18,9 +18,9 @@ func (a *attempt) traced(ctx context.Context) (_ context.Context, end func()) {
 	}
 	var parent [len(mcpraw.SpanMembers)]string
 	for i, name := range mcpraw.SpanMembers {
-		parent[i] = a.q.params.metaText(name)
+		parent[i] = a.q.params.MetaText(name)
 	}
-	s := runtime.Span{Name: spans.MCP, Server: a.s.opts.Server, Tool: a.q.params.tool}
+	s := runtime.Span{Name: spans.MCP, Server: a.s.opts.Server, Tool: a.q.params.Tool}
 	own, done := t.Start(runtime.SpanContext{Traceparent: parent[0], Tracestate: parent[1], Baggage: parent[2]}, s)
 	return runtime.WithSpanContext(ctx, own), func() {
 		if done == nil {
@@ -52,7 +52,7 @@ func (a *attempt) sendSpan(ctx context.Context, b runtime.Begun) *sendSpan {
 		return &sendSpan{}
 	}
 	s := &sendSpan{span: runtime.Span{
-		Name: "send", TraceID: b.Result.TraceID, ToolCallID: b.Result.ToolCallID, Server: a.s.opts.Server, Tool: a.q.params.tool, Attempt: b.Attempt,
+		Name: "send", TraceID: b.Result.TraceID, ToolCallID: b.Result.ToolCallID, Server: a.s.opts.Server, Tool: a.q.params.Tool, Attempt: b.Attempt,
 	}}
 	s.own, s.done = t.Start(runtime.SpanContextOf(ctx), s.span)
 	return s

@@ -312,7 +312,7 @@ func (u *subscriptions) subscriptionOf(f *frames.Frame) *waiting {
 func (u *subscriptions) notified(f *frames.Frame) {
 	switch f.Method {
 	case say.ToolsChanged:
-		u.c.s.mirrors.forget()
+		u.c.s.mirrors.Forget()
 	case say.Ack:
 		if w := u.subscriptionOf(f); w != nil {
 			u.acknowledge(w, f)

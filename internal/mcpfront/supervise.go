@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/asklog"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/paper"
 	"github.com/tgad/tgad/internal/mcpfront/wait"
@@ -143,7 +144,7 @@ func (p *permits) giveUpOld() {
 
 // giveUpOne tells the log that a permit is out no more. A log that is away is told later.
 func (p *permits) giveUpOne(id tga.ID, permit runtime.Permit, isRead bool) error {
-	return persist(p.s.life, func(ctx context.Context) error {
+	return asklog.Persist(p.s.life, func(ctx context.Context) error {
 		if !isRead {
 			return p.s.opts.Log.GiveUp(ctx, id, permit, "the shim that sent it was killed before it had the answer", 0)
 		}

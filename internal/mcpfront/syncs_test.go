@@ -7,13 +7,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/asklog"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
 // counting is a log that notes how many syncs of the store's log fell into each of its requests.
 type counting struct {
-	Log
+	asklog.Log
 	syncs func() uint64
 
 	mu    sync.Mutex

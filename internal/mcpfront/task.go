@@ -11,6 +11,7 @@ import (
 
 	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/internal/mcpanswer"
+	"github.com/tgad/tgad/internal/mcpfront/asklog"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/wait"
@@ -65,11 +66,11 @@ func (s *Shim) keepOpen(o *openCall) error {
 	if err != nil {
 		return tga.Errorf(tga.StoreUnavailable, "note an unfinished call: %w", err)
 	}
-	return s.shelf.change(s.life, openName(o.Trace), func([]byte) []byte { return raw })
+	return s.shelf.Change(s.life, openName(o.Trace), func([]byte) []byte { return raw })
 }
 
 func (s *Shim) dropOpen(o *openCall) {
-	if err := s.shelf.change(s.life, openName(o.Trace), func([]byte) []byte { return nil }); err != nil {
+	if err := s.shelf.Change(s.life, openName(o.Trace), func([]byte) []byte { return nil }); err != nil {
 		s.log.Warn("an unfinished call that is over was not struck out", "trace", o.Trace, "error", err)
 	}
 }
@@ -88,18 +89,18 @@ func (o *openCall) begun() (runtime.Begun, error) {
 
 // leg names a message of a call by the input in it.
 func (q *call) leg() string {
-	sum := tga.Sum(q.params.input)
+	sum := tga.Sum(q.params.Input)
 	return sum.String()
 }
 
 // unfinished takes an answer that ends the request and not the call. The record is
 // written before the client has the answer.
 func (a *attempt) unfinished(ctx context.Context, b runtime.Begun, f *frames.Frame, ans answer) (done bool, doubt string) {
-	o := parseOpen(a.s.shelf.get(openName(b.Result.TraceID.String())))
+	o := parseOpen(a.s.shelf.Get(openName(b.Result.TraceID.String())))
 	if o == nil {
 		o = &openCall{
-			Tool: a.q.params.tool, Key: a.key, Trace: b.Result.TraceID.String(), Permit: b.Permit.String(),
-			Attempt: b.Attempt, SentKey: b.Key, Derived: a.q.derived, Protocol: string(a.q.params.protocol()), Legs: map[string]string{},
+			Tool: a.q.params.Tool, Key: a.key, Trace: b.Result.TraceID.String(), Permit: b.Permit.String(),
+			Attempt: b.Attempt, SentKey: b.Key, Derived: a.q.derived, Protocol: string(a.q.params.Protocol()), Legs: map[string]string{},
 		}
 	}
 	o.Task = ans.Task
@@ -127,7 +128,7 @@ func (a *attempt) goOn(ctx context.Context, out runtime.Begun) (done bool) {
 	if a.keyless {
 		return false
 	}
-	kept, err := a.s.shelf.look(ctx, openName(out.Result.TraceID.String()))
+	kept, err := a.s.shelf.Look(ctx, openName(out.Result.TraceID.String()))
 	if err != nil {
 		a.s.log.Warn("an unfinished call was not looked for", "trace", out.Result.TraceID, "error", err)
 		return false
@@ -201,11 +202,11 @@ func (g *taskPolls) resume() {
 	g.resumed.Do(func() {
 		// Elsewhere: the log may be away, and the client's next message is not to wait.
 		g.c.s.work.Go(func() {
-			if err := g.c.s.shelf.load(g.c.life); err != nil {
+			if err := g.c.s.shelf.Load(g.c.life); err != nil {
 				g.c.s.log.Warn("tasks of an earlier shim were not looked for", "error", err)
 			}
 			g.c.s.expireTasks()
-			for _, value := range g.c.s.shelf.with(openPrefix) {
+			for _, value := range g.c.s.shelf.With(openPrefix) {
 				if o := parseOpen(value); o != nil && o.Task != "" {
 					g.poll(o)
 				}
@@ -317,7 +318,7 @@ func (s *Shim) settle(o *openCall, reply runtime.Reply) error {
 	if err != nil {
 		return err
 	}
-	err = persist(s.life, func(ctx context.Context) error {
+	err = asklog.Persist(s.life, func(ctx context.Context) error {
 		_, err := s.opts.Log.Finish(ctx, b.Result.TraceID, b.Permit, runtime.Finished{Reply: reply, Who: "tgad mcp"})
 		return err
 	})

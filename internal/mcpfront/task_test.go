@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/ledger"
 )
 
@@ -104,7 +105,7 @@ func TestTaskIsNoEffectUntilItIsDone(t *testing.T) {
 
 func TestChangedDefinitionIsFoundAndBlocks(t *testing.T) {
 	w := newWorld(t)
-	w.opts.Tools = func(string) Tool { return Tool{Block: true} }
+	w.opts.Tools = func(string) toolcall.Tool { return toolcall.Tool{Block: true} }
 	h := w.start()
 	h.handshake()
 	if got := h.ask("1", "tools/list", `{}`); got != `{"jsonrpc":"2.0","id":1,"result":`+fakeTools+`}` {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/asklog"
 	"github.com/tgad/tgad/runtime"
 )
 
@@ -26,7 +27,7 @@ func (a *attempt) pause(ctx context.Context, d time.Duration) bool {
 func (a *attempt) begin(ctx context.Context, beginID string) (runtime.Begun, error) {
 	o := &a.s.opts
 	req := runtime.BeginRequest{BeginID: beginID, Request: runtime.Request{
-		TraceID: a.trace(), Server: o.Server, Tool: a.q.params.tool, Args: a.q.args, Namespace: o.Namespace, Meta: a.meta,
+		TraceID: a.trace(), Server: o.Server, Tool: a.q.params.Tool, Args: a.q.args, Namespace: o.Namespace, Meta: a.meta,
 	}}
 	req.Connection, req.Hint = a.conn, a.q.hint
 	switch {
@@ -68,10 +69,10 @@ func (a *attempt) ask(ctx context.Context, f func(context.Context) error) error 
 
 // askWhile is [attempt.ask] with a rest of its own between two tries; false ends them.
 func (a *attempt) askWhile(ctx context.Context, rest func(time.Duration) bool, f func(context.Context) error) error {
-	return whileAway(a.s.opts.LogTimeout, func(d time.Duration, err error) bool {
+	return asklog.WhileAway(a.s.opts.LogTimeout, func(d time.Duration, err error) bool {
 		a.say("waiting for tgad's log: " + err.Error())
 		return rest(d)
-	}, func() error { return bounded(ctx, f) })
+	}, func() error { return asklog.Bounded(ctx, f) })
 }
 
 // along takes what the begin of this call is to note, once that can be done: the client may

@@ -16,7 +16,7 @@ func (a *attempt) look(ctx context.Context, b runtime.Begun) (err error) {
 		return nil
 	}
 	a.say("taking a snapshot of the workspace")
-	a.looked, err = k.Before(ctx, workspace.Call{TraceID: b.Result.TraceID, Attempt: b.Attempt, Server: a.s.opts.Server, Tool: a.q.params.tool})
+	a.looked, err = k.Before(ctx, workspace.Call{TraceID: b.Result.TraceID, Attempt: b.Attempt, Server: a.s.opts.Server, Tool: a.q.params.Tool})
 	return err
 }
 

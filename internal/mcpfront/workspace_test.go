@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/internal/workspace"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -28,7 +29,7 @@ func (w *world) withWorkspace() *workspace.Keeper {
 	return k
 }
 
-const keyK = `{"` + MetaKey + `":"k"}`
+const keyK = `{"` + toolcall.MetaKey + `":"k"}`
 
 func records(t *testing.T, k *workspace.Keeper) []workspace.Record {
 	t.Helper()

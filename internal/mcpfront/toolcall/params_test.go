@@ -1,4 +1,4 @@
-package mcpfront
+package toolcall
 
 import (
 	"testing"
@@ -9,7 +9,7 @@ import (
 // TestTheToolServerGetsCanonicalArguments: what was digested is what is sent; every other
 // byte of the params stays as the client wrote it.
 func TestTheToolServerGetsCanonicalArguments(t *testing.T) {
-	p, err := parseCall([]byte(`{ "name":"charge", "arguments":{"b":1.0,"a":-0} , "x":1.0 }`))
+	p, err := Parse([]byte(`{ "name":"charge", "arguments":{"b":1.0,"a":-0} , "x":1.0 }`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -18,7 +18,7 @@ func TestTheToolServerGetsCanonicalArguments(t *testing.T) {
 		{}:                            args,
 		{KeyArgument: "/idempotency"}: `{"idempotency":"k","a":0,"b":1}`,
 	} {
-		got := string(p.govern([]byte(args), "k", "t", 1, tool, runtime.SpanContext{}))
+		got := string(p.Govern([]byte(args), "k", "t", 1, tool, runtime.SpanContext{}))
 		if full := `{"_meta":{"dev.tgad/traceId":"t","dev.tgad/attempt":1,"dev.tgad/idempotencyKey":"k"}, "name":"charge", "arguments":` + want + ` , "x":1.0 }`; got != full {
 			t.Errorf("got  %s\nwant %s", got, full)
 		}
@@ -27,7 +27,7 @@ func TestTheToolServerGetsCanonicalArguments(t *testing.T) {
 
 // TestSpanOfTheSendReplacesTheClients: in `_meta`, where there is one; else the client's passes.
 func TestSpanOfTheSendReplacesTheClients(t *testing.T) {
-	p, err := parseCall([]byte(`{"name":"charge","_meta":{"traceparent":"theirs","x":1,"baggage":"b=1"}}`))
+	p, err := Parse([]byte(`{"name":"charge","_meta":{"traceparent":"theirs","x":1,"baggage":"b=1"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func TestSpanOfTheSendReplacesTheClients(t *testing.T) {
 		{Traceparent: "mine"}:                 ours + `,"traceparent":"mine","x":1}}`,
 		{Traceparent: "mine", Baggage: "c=2"}: ours + `,"traceparent":"mine","baggage":"c=2","x":1}}`,
 	} {
-		if got := string(p.govern([]byte(`{}`), "k", "t", 1, Tool{}, sc)); got != want {
+		if got := string(p.Govern([]byte(`{}`), "k", "t", 1, Tool{}, sc)); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	}

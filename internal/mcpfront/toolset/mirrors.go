@@ -1,4 +1,4 @@
-package mcpfront
+package toolset
 
 import (
 	"bytes"
@@ -12,74 +12,76 @@ import (
 	"github.com/tgad/tgad/runtime"
 )
 
-// mirrors are the annotations of the tools' definitions, as they were last listed.
-type mirrors struct {
+// Mirrors are the annotations of the tools' definitions, as they were last listed.
+type Mirrors struct {
 	mu    sync.Mutex
-	tools map[string]mirror
+	tools map[string]Mirror
 	whole bool // all the tools are in it
 	age   int  // how often they were forgotten
 }
 
-// mirror is what one definition says.
-type mirror struct {
-	headers []mcpraw.ParamHeader
-	bad     error // why the tool is not to be offered
-	hint    string
+// Mirror is what one definition says.
+type Mirror struct {
+	Headers []mcpraw.ParamHeader
+	Bad     error // why the tool is not to be offered
+	Hint    string
 }
 
-func readMirror(definition []byte) (m mirror) {
-	m.headers, m.bad = mcpraw.ParamHeaders(mcpraw.At(definition, "/inputSchema"))
+func readMirror(definition []byte) (m Mirror) {
+	m.Headers, m.Bad = mcpraw.ParamHeaders(mcpraw.At(definition, "/inputSchema"))
 	for _, h := range []struct{ at, means string }{{"readOnlyHint", runtime.HintReadOnly}, {"idempotentHint", runtime.HintIdempotent}} {
-		if m.hint == "" && string(mcpraw.At(definition, "/annotations/"+h.at)) == "true" {
-			m.hint = h.means
+		if m.Hint == "" && string(mcpraw.At(definition, "/annotations/"+h.at)) == "true" {
+			m.Hint = h.means
 		}
 	}
 	return m
 }
 
-func (m *mirrors) learn(page []definition) {
+// Learn takes what a part of a list says.
+func (m *Mirrors) Learn(page []Definition) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.tools == nil {
-		m.tools = map[string]mirror{}
+		m.tools = map[string]Mirror{}
 	}
 	for _, d := range page {
-		m.tools[d.name] = readMirror(d.raw)
+		m.tools[d.Name] = readMirror(d.Raw)
 	}
 }
 
-// since is when a list begins that [mirrors.all] is said of.
-func (m *mirrors) since() int {
+// Since is when a list begins that [Mirrors.All] is said of.
+func (m *Mirrors) Since() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.age
 }
 
-// all says that every tool has been learnt. Of a list in the course of which its first
+// All says that every tool has been learnt. Of a list in the course of which its first
 // pages were forgotten it is not true.
-func (m *mirrors) all(since int) {
+func (m *Mirrors) All(since int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.whole = m.whole || m.age == since
 }
 
-// forget makes the next call look at the definitions again.
-func (m *mirrors) forget() {
+// Forget makes the next call look at the definitions again.
+func (m *Mirrors) Forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.tools, m.whole = nil, false
 	m.age++
 }
 
-func (m *mirrors) of(tool string) (_ mirror, known bool) {
+// Of is what a tool's definition says. known says that it was listed, or that all the tools there are were.
+func (m *Mirrors) Of(tool string) (_ Mirror, known bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	found, ok := m.tools[tool]
 	return found, ok || m.whole
 }
 
-// mirroredOf are the headers of a message's arguments, as they are sent.
-func mirroredOf(headers []mcpraw.ParamHeader, params []byte) []mcpraw.ParamValue {
+// MirroredOf are the headers of a message's arguments, as they are sent.
+func MirroredOf(headers []mcpraw.ParamHeader, params []byte) []mcpraw.ParamValue {
 	if len(headers) == 0 {
 		return nil
 	}
@@ -88,16 +90,16 @@ func mirroredOf(headers []mcpraw.ParamHeader, params []byte) []mcpraw.ParamValue
 	return values
 }
 
-// equalHeaders reports whether two definitions want the same arguments in headers.
-func equalHeaders(a, b []mcpraw.ParamHeader) bool {
+// EqualHeaders reports whether two definitions want the same arguments in headers.
+func EqualHeaders(a, b []mcpraw.ParamHeader) bool {
 	x, errX := json.Marshal(a)
 	y, errY := json.Marshal(b)
 	return errors.Join(errX, errY) == nil && bytes.Equal(x, y)
 }
 
-// offered takes the tools out of a list that a client over HTTP must not see: those whose
+// Offered takes the tools out of a list that a client over HTTP must not see: those whose
 // annotations break the rules for headers. All else stays as it came.
-func offered(f *frames.Frame, log *slog.Logger) *frames.Frame {
+func Offered(f *frames.Frame, log *slog.Logger) *frames.Frame {
 	if !f.Result.Present() || int64(len(f.Head)) != f.Size {
 		return f // of one that is too long the calls are refused
 	}
@@ -112,9 +114,9 @@ func offered(f *frames.Frame, log *slog.Logger) *frames.Frame {
 	}
 	kept, left := []byte{'['}, 0
 	for _, raw := range list {
-		if m := readMirror(raw); m.bad != nil {
+		if m := readMirror(raw); m.Bad != nil {
 			log.Warn("a tool is not offered: its definition breaks the rules for headers",
-				"tool", mcpraw.ScalarText(mcpraw.At(raw, "/name")), "error", m.bad)
+				"tool", mcpraw.ScalarText(mcpraw.At(raw, "/name")), "error", m.Bad)
 			left++
 			continue
 		}

@@ -1,4 +1,4 @@
-package mcpfront
+package asklog
 
 import (
 	"context"
@@ -29,7 +29,8 @@ type Log interface {
 // call's own, and end it.
 const logWait = 15 * time.Second
 
-func bounded(ctx context.Context, f func(context.Context) error) error {
+// Bounded makes one request to the log.
+func Bounded(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	t := time.AfterFunc(logWait, cancel)
@@ -37,10 +38,10 @@ func bounded(ctx context.Context, f func(context.Context) error) error {
 	return f(ctx)
 }
 
-// persist is patient, and makes the request again for as long as the log is away.
-func persist(ctx context.Context, f func(context.Context) error) error {
+// Persist is patient, and makes the request again for as long as the log is away.
+func Persist(ctx context.Context, f func(context.Context) error) error {
 	for pause := (wait.Pause{}); ; {
-		err := patient(ctx, f)
+		err := Patient(ctx, f)
 		if !errors.Is(err, tga.StoreUnavailable) {
 			return err
 		}
@@ -50,11 +51,11 @@ func persist(ctx context.Context, f func(context.Context) error) error {
 	}
 }
 
-// patient makes a request that only tells the log something, and makes it again while
+// Patient makes a request that only tells the log something, and makes it again while
 // somebody else who asks about the same call has it for a moment.
-func patient(ctx context.Context, f func(context.Context) error) error {
+func Patient(ctx context.Context, f func(context.Context) error) error {
 	for pause := (wait.Pause{}); ; {
-		err := bounded(ctx, f)
+		err := Bounded(ctx, f)
 		if !errors.Is(err, tga.StateLockAcquireFailed) {
 			return err
 		}
@@ -64,9 +65,9 @@ func patient(ctx context.Context, f func(context.Context) error) error {
 	}
 }
 
-// whileAway does what asks the log, and again for a while until patience is over where the log is
+// WhileAway does what asks the log, and again for a while until patience is over where the log is
 // away. rest waits between two tries; false ends them.
-func whileAway(patience time.Duration, rest func(time.Duration, error) bool, f func() error) error {
+func WhileAway(patience time.Duration, rest func(time.Duration, error) bool, f func() error) error {
 	until := time.Now().Add(patience)
 	for pause := (wait.Pause{}); ; {
 		err := f()

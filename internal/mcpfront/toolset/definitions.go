@@ -1,4 +1,4 @@
-package mcpfront
+package toolset
 
 import (
 	"encoding/json"
@@ -10,22 +10,23 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// maxList bounds a tools/list answer that is looked at.
-const maxList = 16 << 20
+// MaxList bounds a tools/list answer that is looked at.
+const MaxList = 16 << 20
 
-// definition is one tool of a list.
-type definition struct {
-	name   string
-	raw    []byte
+// Definition is one tool of a list.
+type Definition struct {
+	Name   string
+	Raw    []byte
 	digest string
 }
 
-func definitions(result []byte) []definition {
+// Definitions are the tools of a list.
+func Definitions(result []byte) []Definition {
 	var list []json.RawMessage
 	if json.Unmarshal(mcpraw.At(result, "/tools"), &list) != nil {
 		return nil
 	}
-	var all []definition
+	var all []Definition
 	for _, raw := range list {
 		name := mcpraw.Text(mcpraw.At(raw, "/name"))
 		if name == "" {
@@ -38,7 +39,7 @@ func definitions(result []byte) []definition {
 			form = raw
 		}
 		sum := tga.Sum(form)
-		all = append(all, definition{name: name, raw: raw, digest: sum.String()})
+		all = append(all, Definition{Name: name, Raw: raw, digest: sum.String()})
 	}
 	return all
 }
@@ -70,11 +71,11 @@ func (i Inspected) Suggests() (class, licence string) {
 // hints are the annotations that say something of a tool's effects.
 var hints = []string{"readOnlyHint", "idempotentHint", "destructiveHint", "openWorldHint"}
 
-// inspected is what a definition says beside what was pinned.
-func inspected(d definition, pinned string) Inspected {
-	i := Inspected{Name: d.name, Digest: d.digest, Pinned: pinned, Description: mcpraw.ScalarText(mcpraw.At(d.raw, "/description"))}
+// Inspect is what a definition says beside what was pinned.
+func Inspect(d Definition, pinned string) Inspected {
+	i := Inspected{Name: d.Name, Digest: d.digest, Pinned: pinned, Description: mcpraw.ScalarText(mcpraw.At(d.Raw, "/description"))}
 	for _, h := range hints {
-		v := mcpraw.At(d.raw, "/annotations/"+h)
+		v := mcpraw.At(d.Raw, "/annotations/"+h)
 		var set bool
 		if json.Unmarshal(v, &set) == nil {
 			i.Hints = append(i.Hints, fmt.Sprintf("%s=%t", h, set))

@@ -1,4 +1,4 @@
-package mcpfront
+package toolcall
 
 // Tool is what the operator says about how one tool's calls go through the shim. Class
 // and licence are the log's affair.

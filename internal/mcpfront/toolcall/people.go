@@ -1,4 +1,4 @@
-package mcpfront
+package toolcall
 
 import (
 	"encoding/json"
@@ -18,17 +18,17 @@ const (
 	maxShown = 600
 )
 
-// shown is what people are shown of a call's arguments.
-func shown(args []byte) string { return clip.Runes(string(args), maxShown) }
+// Shown is what people are shown of a call's arguments.
+func Shown(args []byte) string { return clip.Runes(string(args), maxShown) }
 
-// vote is what a person at the client has said.
-type vote struct {
-	approve bool
-	words   string
+// Vote is what a person at the client has said.
+type Vote struct {
+	Approve bool
+	Words   string
 }
 
-// readVote reads the result of an elicitation; nil where it says neither yes nor no.
-func readVote(result []byte) *vote {
+// ReadVote reads the result of an elicitation; nil where it says neither yes nor no.
+func ReadVote(result []byte) *Vote {
 	var r struct {
 		Action  string
 		Content struct {
@@ -39,37 +39,37 @@ func readVote(result []byte) *vote {
 	if json.Unmarshal(result, &r) != nil {
 		return nil
 	}
-	v := &vote{words: "decided by the person at the MCP client"}
+	v := &Vote{Words: "decided by the person at the MCP client"}
 	if r.Content.Reason != "" {
-		v.words += ": " + clip.Runes(r.Content.Reason, 800)
+		v.Words += ": " + clip.Runes(r.Content.Reason, 800)
 	}
 	switch {
 	case r.Action == "accept" && r.Content.Approve != nil:
-		v.approve = *r.Content.Approve
+		v.Approve = *r.Content.Approve
 	case r.Action != "decline":
 		return nil
 	}
 	return v
 }
 
-// form is the params of an elicitation with one required member, by the revision that was agreed on in a
+// Form is the params of an elicitation with one required member, by the revision that was agreed on in a
 // handshake, where there was one.
-func (p *callParams) form(agreed mcpraw.Revision, words, properties, required string) []byte {
+func (p *Params) Form(agreed mcpraw.Revision, words, properties, required string) []byte {
 	b := []byte(`{"mode":"form",`)
-	if !p.revision().Stateless() && !agreed.ModalQuestions() {
+	if !p.Revision().Stateless() && !agreed.ModalQuestions() {
 		b = []byte(`{`) // the member came with that revision
 	}
 	b = tga.AppendString(append(b, `"message":`...), words)
 	return append(b, `,"requestedSchema":{"type":"object","properties":{`+properties+`},"required":["`+required+`"]}}`...)
 }
 
-// askVote is a result that asks the person at a client without a handshake for a vote.
-func askVote(question []byte, trace tga.ID) []byte {
+// AskVote is a result that asks the person at a client without a handshake for a vote.
+func AskVote(question []byte, trace tga.ID) []byte {
 	return inputRequired(voteID, question, voteState+trace.String())
 }
 
-// askAgain is one that asks whether a call runs again.
-func askAgain(question []byte, trace tga.ID) []byte {
+// AskAgain is one that asks whether a call runs again.
+func AskAgain(question []byte, trace tga.ID) []byte {
 	return inputRequired(againID, question, againState+trace.String())
 }
 
@@ -80,17 +80,17 @@ func inputRequired(id string, question []byte, state string) []byte {
 	return append(b, '}')
 }
 
-// inRequest reports whether the client takes questions in answers to its requests.
-func (p *callParams) inRequest() bool {
-	return p.revision().Stateless() && mcpraw.At(p.metaValue(say.MetaCapabilities), "/elicitation") != nil
+// InRequest reports whether the client takes questions in answers to its requests.
+func (p *Params) InRequest() bool {
+	return p.Revision().Stateless() && mcpraw.At(p.MetaValue(say.MetaCapabilities), "/elicitation") != nil
 }
 
-// asksInRequest reports whether the client of a message that passes takes questions in answers.
-func asksInRequest(f *frames.Frame) bool {
+// AsksInRequest reports whether the client of a message that passes takes questions in answers.
+func AsksInRequest(f *frames.Frame) bool {
 	if !f.Params.Present() {
 		return false
 	}
-	params, err := f.Bytes(f.Params, maxParams)
+	params, err := f.Bytes(f.Params, MaxParams)
 	return err == nil && mcpraw.RevisionOf(params).Stateless() &&
 		mcpraw.At(params, "/_meta/"+tga.EscapeToken(say.MetaCapabilities)+"/elicitation") != nil
 }
@@ -98,8 +98,8 @@ func asksInRequest(f *frames.Frame) bool {
 // againState begins the requestState of such a question, againID names it.
 const againState, againID = "tgad again ", "tgad-run-again"
 
-// saysAgain reads the result of the elicitation. All but an explicit yes is no.
-func saysAgain(result []byte) bool {
+// SaysAgain reads the result of the elicitation. All but an explicit yes is no.
+func SaysAgain(result []byte) bool {
 	var r struct {
 		Action  string
 		Content struct {
@@ -111,16 +111,16 @@ func saysAgain(result []byte) bool {
 
 // word is what the message of a client brings of its person's.
 type word struct {
-	given bool // it brings something
-	vote  *vote
-	on    tga.ID // the trace of the vote
-	again tga.ID // a trace whose call the person says to run again
+	Given bool // it brings something
+	Vote  *Vote
+	On    tga.ID // the trace of the vote
+	Again tga.ID // a trace whose call the person says to run again
 }
 
-// takeWord takes what a client adds to a call when it answers a question of the shim's. The
+// TakeWord takes what a client adds to a call when it answers a question of the shim's. The
 // tool server does not see it.
-func (p *callParams) takeWord() (w word, err error) {
-	said := mcpraw.ScalarText(mcpraw.At(p.raw, "/requestState"))
+func (p *Params) TakeWord() (w word, err error) {
+	said := mcpraw.ScalarText(mcpraw.At(p.Raw, "/requestState"))
 	name, approval := strings.CutPrefix(said, voteState)
 	name, again := strings.CutPrefix(name, againState)
 	if !approval && !again {
@@ -130,17 +130,17 @@ func (p *callParams) takeWord() (w word, err error) {
 	if err != nil {
 		return w, tga.Errorf(tga.ValidationError, "it is not what the client was given").At("/params/requestState")
 	}
-	w.given = true
+	w.Given = true
 	if approval {
-		w.vote, w.on = readVote(mcpraw.At(p.raw, "/inputResponses/"+voteID)), trace
-	} else if saysAgain(mcpraw.At(p.raw, "/inputResponses/"+againID)) {
-		w.again = trace
+		w.Vote, w.On = ReadVote(mcpraw.At(p.Raw, "/inputResponses/"+voteID)), trace
+	} else if SaysAgain(mcpraw.At(p.Raw, "/inputResponses/"+againID)) {
+		w.Again = trace
 	}
-	raw, err := withoutInput(p.raw)
+	raw, err := WithoutInput(p.Raw)
 	if err != nil {
 		return w, err
 	}
-	plain, err := parseCall(raw)
+	plain, err := Parse(raw)
 	if err != nil {
 		return w, err
 	}
@@ -148,12 +148,12 @@ func (p *callParams) takeWord() (w word, err error) {
 	return w, nil
 }
 
-// withoutInput returns the params of a call without what a client adds when it goes on
+// WithoutInput returns the params of a call without what a client adds when it goes on
 // with one.
-func withoutInput(params []byte) ([]byte, error) {
+func WithoutInput(params []byte) ([]byte, error) {
 	all, err := mcpraw.Members(params, "name", "arguments", "_meta", "inputResponses", "requestState", "task")
 	if err != nil {
-		return nil, under("/params", err)
+		return nil, Under("/params", err)
 	}
 	raw := []byte{'{'}
 	for _, m := range all {

@@ -1,4 +1,4 @@
-package mcpfront
+package toolcall
 
 import (
 	"bytes"
@@ -24,28 +24,28 @@ const (
 	proposedKey = "idempotencyKey" // beside name and arguments
 )
 
-// maxParams bounds the params of a tools/call: the arguments are limited by the log, and
+// MaxParams bounds the params of a tools/call: the arguments are limited by the log, and
 // there is no reason for the rest to be longer.
-const maxParams = 32 << 20
+const MaxParams = 32 << 20
 
-// callParams is what is read of the params of a tools/call.
-type callParams struct {
-	raw     []byte
+// Params is what is read of the params of a tools/call.
+type Params struct {
+	Raw     []byte
 	members []mcpraw.Member
-	tool    string
-	args    []byte // nil where there are none
+	Tool    string
+	Args    []byte // nil where there are none
 	meta    []byte // nil where there is none
-	// input is what the client adds when it repeats a call that wanted input: the
+	// Input is what the client adds when it repeats a call that wanted input: the
 	// members inputResponses and requestState. They belong to what is asked.
-	input []byte
-	// proposed is the member idempotencyKey, which SEP-3182 proposed; nil where there is none.
-	proposed []byte
+	Input []byte
+	// Proposed is the member idempotencyKey, which SEP-3182 proposed; nil where there is none.
+	Proposed []byte
 
 	metaMembers []mcpraw.Member
 }
 
-// around returns what stands before and after the params of a message.
-func around(f *frames.Frame) (head, tail []byte, err error) {
+// Around returns what stands before and after the params of a message.
+func Around(f *frames.Frame) (head, tail []byte, err error) {
 	if head, err = f.Bytes(mcpraw.Span{From: 0, To: f.Params.From}, frames.SpillBytes); err != nil {
 		return nil, nil, err
 	}
@@ -53,32 +53,32 @@ func around(f *frames.Frame) (head, tail []byte, err error) {
 	return head, tail, err
 }
 
-// parseCall reads the params of a tools/call. It decodes neither the arguments nor any
+// Parse reads the params of a tools/call. It decodes neither the arguments nor any
 // other member.
-func parseCall(raw []byte) (*callParams, error) {
-	p := &callParams{raw: raw}
+func Parse(raw []byte) (*Params, error) {
+	p := &Params{Raw: raw}
 	var err error
 	if p.members, err = mcpraw.Members(raw, "name", "arguments", "_meta", "inputResponses", "requestState", "task", proposedKey); err != nil {
-		return nil, under("/params", err)
+		return nil, Under("/params", err)
 	}
 	named := false
 	for _, m := range p.members {
 		v := raw[m.From:m.To]
 		switch m.Name {
 		case "name":
-			if v[0] != '"' || json.Unmarshal(v, &p.tool) != nil {
+			if v[0] != '"' || json.Unmarshal(v, &p.Tool) != nil {
 				return nil, tga.Errorf(tga.ValidationError, "want a string").At("/params/name")
 			}
 			named = true
 		case "arguments":
-			p.args = v
+			p.Args = v
 		case "_meta":
 			p.meta = v
 		case proposedKey:
-			p.proposed = v
+			p.Proposed = v
 		case "inputResponses", "requestState", "task":
-			p.input = append(append(append(p.input, m.Name...), '='), v...)
-			p.input = append(p.input, 0)
+			p.Input = append(append(append(p.Input, m.Name...), '='), v...)
+			p.Input = append(p.Input, 0)
 		}
 	}
 	if !named {
@@ -89,22 +89,22 @@ func parseCall(raw []byte) (*callParams, error) {
 	}
 	if p.meta != nil {
 		if p.metaMembers, err = mcpraw.Members(p.meta); err != nil {
-			return nil, under("/params/_meta", err)
+			return nil, Under("/params/_meta", err)
 		}
 	}
 	return p, nil
 }
 
-// under puts a pointer before that of a validation error.
-func under(at string, err error) error {
+// Under puts a pointer before that of a validation error.
+func Under(at string, err error) error {
 	if e, ok := err.(*tga.Error); ok {
 		return e.At(at + e.Pointer)
 	}
 	return err
 }
 
-// metaValue returns a member of `_meta`.
-func (p *callParams) metaValue(name string) []byte {
+// MetaValue returns a member of `_meta`.
+func (p *Params) MetaValue(name string) []byte {
 	for _, m := range p.metaMembers {
 		if m.Name == name {
 			return p.meta[m.From:m.To]
@@ -113,50 +113,50 @@ func (p *callParams) metaValue(name string) []byte {
 	return nil
 }
 
-// metaText returns a member of `_meta` as text: a string, or a number as it is written.
-func (p *callParams) metaText(name string) string {
-	return mcpraw.ScalarText(p.metaValue(name))
+// MetaText returns a member of `_meta` as text: a string, or a number as it is written.
+func (p *Params) MetaText(name string) string {
+	return mcpraw.ScalarText(p.MetaValue(name))
 }
 
-// revision is what the request itself names.
-func (p *callParams) revision() mcpraw.Revision {
-	return mcpraw.Revision(p.metaText(mcpraw.MetaRevision))
+// Revision is what the request itself names.
+func (p *Params) Revision() mcpraw.Revision {
+	return mcpraw.Revision(p.MetaText(mcpraw.MetaRevision))
 }
 
-// protocol is what each request of a revision without a handshake says of its sender, as
+// Protocol is what each request of a revision without a handshake says of its sender, as
 // the params of another request; "{}" for one of a revision with a handshake.
-func (p *callParams) protocol() []byte {
+func (p *Params) Protocol() []byte {
 	b := []byte(`{"_meta":{`)
 	for _, name := range []string{mcpraw.MetaRevision, say.MetaClientInfo, say.MetaCapabilities} {
-		if v := p.metaValue(name); v != nil {
+		if v := p.MetaValue(name); v != nil {
 			if b[len(b)-1] != '{' {
 				b = append(b, ',')
 			}
 			b = append(append(tga.AppendString(b, name), ':'), v...)
 		}
 	}
-	if !p.revision().Stateless() {
+	if !p.Revision().Stateless() {
 		return []byte("{}")
 	}
 	return append(b, "}}"...)
 }
 
-// protocolOf is what the params of a request say of its sender, as the params of another one.
-func protocolOf(params []byte) []byte {
-	p := callParams{meta: mcpraw.At(params, "/_meta")}
+// ProtocolOf is what the params of a request say of its sender, as the params of another one.
+func ProtocolOf(params []byte) []byte {
+	p := Params{meta: mcpraw.At(params, "/_meta")}
 	if p.meta != nil {
 		if all, err := mcpraw.Members(p.meta); err == nil { // else it says nothing
 			p.metaMembers = all
 		}
 	}
-	return p.protocol()
+	return p.Protocol()
 }
 
-// govern returns the params as the tool server gets them: with the key, the trace and
+// Govern returns the params as the tool server gets them: with the key, the trace and
 // the attempt in `_meta`, and the key where the tool's server wants it as well, unless the
 // caller has put something there; sc is the span of the send, empty where there is none. The arguments are args, their canonical form: what was
 // digested is what the tool gets. Every other byte stays.
-func (p *callParams) govern(args []byte, key, trace string, attempt uint32, tool Tool, sc runtime.SpanContext) []byte {
+func (p *Params) Govern(args []byte, key, trace string, attempt uint32, tool Tool, sc runtime.SpanContext) []byte {
 	ours := []byte(`"` + say.MetaTrace + `":`)
 	ours = tga.AppendString(ours, trace)
 	ours = append(ours, `,"`+metaAttempt+`":`...)
@@ -164,26 +164,26 @@ func (p *callParams) govern(args []byte, key, trace string, attempt uint32, tool
 	if key != "" {
 		ours = append(ours, `,"`+MetaKey+`":`...)
 		ours = tga.AppendString(ours, key)
-		if tool.KeyMeta != "" && p.metaValue(tool.KeyMeta) == nil {
+		if tool.KeyMeta != "" && p.MetaValue(tool.KeyMeta) == nil {
 			ours = append(tga.AppendString(append(ours, ','), tool.KeyMeta), ':')
 			ours = tga.AppendString(ours, key)
 		}
 	}
 	ours = mcpraw.AppendSpan(ours, tool.KeyMeta, sc.Traceparent, sc.Tracestate, sc.Baggage)
-	out := make([]byte, 0, len(p.raw)+len(ours)+64)
+	out := make([]byte, 0, len(p.Raw)+len(ours)+64)
 	done := 0
 	for _, m := range p.members {
 		switch {
 		case m.Name == "_meta":
-			out = append(out, p.raw[done:m.From]...)
+			out = append(out, p.Raw[done:m.From]...)
 			out = p.appendMeta(out, ours, sc != runtime.SpanContext{})
 			done = m.To
-		case m.Name == proposedKey && key != "" && mcpraw.ScalarText(p.proposed) != key:
-			out = append(out, p.raw[done:m.From]...)
+		case m.Name == proposedKey && key != "" && mcpraw.ScalarText(p.Proposed) != key:
+			out = append(out, p.Raw[done:m.From]...)
 			out = tga.AppendString(out, key)
 			done = m.To
 		case m.Name == "arguments":
-			out = append(out, p.raw[done:m.From]...)
+			out = append(out, p.Raw[done:m.From]...)
 			if tool.KeyArgument != "" && key != "" {
 				out = appendKeyArgument(out, args, tool.KeyArgument, key)
 			} else {
@@ -192,7 +192,7 @@ func (p *callParams) govern(args []byte, key, trace string, attempt uint32, tool
 			done = m.To
 		}
 	}
-	out = append(out, p.raw[done:]...)
+	out = append(out, p.Raw[done:]...)
 	if p.hasMeta() {
 		return out
 	}
@@ -203,7 +203,7 @@ func (p *callParams) govern(args []byte, key, trace string, attempt uint32, tool
 	return append(append(spliced, `},`...), rest...)
 }
 
-func (p *callParams) hasMeta() bool {
+func (p *Params) hasMeta() bool {
 	for _, m := range p.members {
 		if m.Name == "_meta" {
 			return true
@@ -213,7 +213,7 @@ func (p *callParams) hasMeta() bool {
 }
 
 // appendMeta appends `_meta` with our members in place of those of an outer shim.
-func (p *callParams) appendMeta(out, ours []byte, spans bool) []byte {
+func (p *Params) appendMeta(out, ours []byte, spans bool) []byte {
 	out = append(append(out, '{'), ours...)
 	for _, m := range p.metaMembers {
 		switch m.Name {

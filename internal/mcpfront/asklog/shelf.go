@@ -1,4 +1,4 @@
-package mcpfront
+package asklog
 
 import (
 	"bytes"
@@ -10,11 +10,11 @@ import (
 	"github.com/tgad/tgad/runtime"
 )
 
-// shelf is what the shim keeps in the log's store about its tool server: the pinned
+// Shelf is what the shim keeps in the log's store about its tool server: the pinned
 // definitions, calls that go on as a task or with input, and approvals that are waited
 // for. It holds nothing that licenses a send. What is here is what the store said last;
 // a change is made against the store as it is.
-type shelf struct {
+type Shelf struct {
 	log               Log
 	namespace, server string
 
@@ -23,19 +23,20 @@ type shelf struct {
 	values map[string][]byte
 }
 
-func newShelf(log Log, namespace, server string) *shelf {
-	return &shelf{log: log, namespace: namespace, server: server}
+// NewShelf is the shelf about a tool server.
+func NewShelf(log Log, namespace, server string) *Shelf {
+	return &Shelf{log: log, namespace: namespace, server: server}
 }
 
-// load asks the store, once.
-func (k *shelf) load(ctx context.Context) error {
+// Load asks the store, once.
+func (k *Shelf) Load(ctx context.Context) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.values != nil {
 		return nil
 	}
 	values := map[string][]byte{}
-	err := bounded(ctx, func(ctx context.Context) error {
+	err := Bounded(ctx, func(ctx context.Context) error {
 		clear(values)
 		for v, err := range k.log.Kept(ctx, k.namespace, k.server) {
 			if err != nil {
@@ -51,15 +52,15 @@ func (k *shelf) load(ctx context.Context) error {
 	return err
 }
 
-// get returns a value as it was last known, nil where there is none.
-func (k *shelf) get(name string) []byte {
+// Get returns a value as it was last known, nil where there is none.
+func (k *Shelf) Get(name string) []byte {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.values[name]
 }
 
-// look asks the store for one value: another shim may have kept it.
-func (k *shelf) look(ctx context.Context, name string) ([]byte, error) {
+// Look asks the store for one value: another shim may have kept it.
+func (k *Shelf) Look(ctx context.Context, name string) ([]byte, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	// No value for none is no change, and tells what there is.
@@ -67,8 +68,8 @@ func (k *shelf) look(ctx context.Context, name string) ([]byte, error) {
 	return now, err
 }
 
-// with returns the values whose name starts with prefix.
-func (k *shelf) with(prefix string) map[string][]byte {
+// With returns the values whose name starts with prefix.
+func (k *Shelf) With(prefix string) map[string][]byte {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	found := maps.Clone(k.values)
@@ -76,8 +77,8 @@ func (k *shelf) with(prefix string) map[string][]byte {
 	return found
 }
 
-// count returns how many values have a name that starts with prefix.
-func (k *shelf) count(prefix string) (n int) {
+// Count returns how many values have a name that starts with prefix.
+func (k *Shelf) Count(prefix string) (n int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for name := range k.values {
@@ -88,9 +89,9 @@ func (k *shelf) count(prefix string) (n int) {
 	return n
 }
 
-// change makes of a value what f says, nil for none, and returns once the store has it. f
+// Change makes of a value what f says, nil for none, and returns once the store has it. f
 // is asked again where another shim came first.
-func (k *shelf) change(ctx context.Context, name string, f func(old []byte) []byte) error {
+func (k *Shelf) Change(ctx context.Context, name string, f func(old []byte) []byte) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for {
@@ -105,8 +106,8 @@ func (k *shelf) change(ctx context.Context, name string, f func(old []byte) []by
 	}
 }
 
-func (k *shelf) keep(ctx context.Context, name string, old, value []byte) (now []byte, done bool, err error) {
-	err = patient(ctx, func(ctx context.Context) error {
+func (k *Shelf) keep(ctx context.Context, name string, old, value []byte) (now []byte, done bool, err error) {
+	err = Patient(ctx, func(ctx context.Context) error {
 		got, changed, err := k.log.Keep(ctx, runtime.KeepRequest{Namespace: k.namespace, Server: k.server, Name: name, Old: old, Value: value})
 		now, done = got.Value, changed
 		return err

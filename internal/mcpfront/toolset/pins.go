@@ -1,0 +1,152 @@
+package toolset
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"sync"
+
+	"github.com/tgad/tgad/internal/mcpfront/asklog"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
+)
+
+// Pins knows the definition of each tool as it was first seen, or last accepted. A tool
+// server that changes what a tool is after people have agreed to it is found out.
+type Pins struct {
+	life    context.Context
+	shelf   *asklog.Shelf
+	mirrors *Mirrors
+	log     *slog.Logger
+
+	mu sync.Mutex
+	// changed has the digest that is pinned for each tool whose definition is another now.
+	changed map[string]string
+}
+
+// pinsName is their name on the shelf.
+const pinsName = "pins"
+
+// NewPins are the pins of a tool server, on its shelf. life bounds what they ask the log.
+func NewPins(life context.Context, k *asklog.Shelf, m *Mirrors, log *slog.Logger) *Pins {
+	return &Pins{life: life, shelf: k, mirrors: m, log: log, changed: map[string]string{}}
+}
+
+// Look reads the definitions in an answer to tools/list, and pins what is new.
+func (p *Pins) Look(f *frames.Frame) {
+	if !f.Result.Present() {
+		return
+	}
+	result, err := f.Bytes(f.Result, MaxList)
+	if err != nil {
+		p.log.Warn("a list of tools is too long to be looked at", "error", err)
+		return
+	}
+	all := Definitions(result)
+	p.mirrors.Learn(all)
+	if err := p.See(p.life, all); err != nil {
+		p.log.Error("the definitions of the tools were not looked at", "error", err)
+	}
+}
+
+// See compares definitions with the pinned ones, and pins those that are new.
+func (p *Pins) See(ctx context.Context, all []Definition) error {
+	if err := p.shelf.Load(ctx); err != nil {
+		return err
+	}
+	pinned := parsePins(p.shelf.Get(pinsName))
+	if !matches(pinned, all) {
+		// Somebody may have accepted a change since, or another shim have pinned.
+		raw, err := p.shelf.Look(ctx, pinsName)
+		if err != nil {
+			return err
+		}
+		pinned = parsePins(raw)
+	}
+	err := p.shelf.Change(ctx, pinsName, func(old []byte) []byte {
+		pinned = parsePins(old)
+		return addPins(old, pinned, all, false)
+	})
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, t := range all {
+		old := pinned[t.Name]
+		if old == "" || old == t.digest {
+			delete(p.changed, t.Name)
+			continue
+		}
+		if p.changed[t.Name] == "" {
+			p.log.Warn("the definition of a tool has changed since it was pinned", "tool", t.Name, "pinned", old, "now", t.digest)
+		}
+		p.changed[t.Name] = old
+	}
+	return nil
+}
+
+func matches(pinned map[string]string, all []Definition) bool {
+	for _, t := range all {
+		if pinned[t.Name] != t.digest {
+			return false
+		}
+	}
+	return true
+}
+
+// parsePins reads the pinned digests, by tool.
+func parsePins(raw []byte) map[string]string {
+	pinned := map[string]string{}
+	if raw != nil && json.Unmarshal(raw, &pinned) != nil {
+		return map[string]string{} // not of this shim's making: everything is new
+	}
+	return pinned
+}
+
+// addPins adds digests of tools that are not pinned, or with anew of all. What stays as it
+// is stays the same bytes.
+func addPins(old []byte, pinned map[string]string, all []Definition, anew bool) []byte {
+	now := maps.Clone(pinned)
+	for _, t := range all {
+		if now[t.Name] == "" || anew {
+			now[t.Name] = t.digest
+		}
+	}
+	if maps.Equal(now, pinned) {
+		return old
+	}
+	raw, err := json.Marshal(now)
+	if err != nil {
+		panic(fmt.Sprintf("mcpfront: digests did not marshal: %v", err)) // a map of strings
+	}
+	return raw
+}
+
+// All are the pinned digests, by tool.
+func (p *Pins) All(ctx context.Context) (map[string]string, error) {
+	err := p.shelf.Load(ctx)
+	return parsePins(p.shelf.Get(pinsName)), err
+}
+
+// Drifted returns the pinned digest of a tool whose definition is another now, else "".
+func (p *Pins) Drifted(tool string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.changed[tool]
+}
+
+// Accept pins definitions as they are now.
+func (p *Pins) Accept(ctx context.Context, all []Definition) error {
+	err := p.shelf.Change(ctx, pinsName, func(old []byte) []byte { return addPins(old, parsePins(old), all, true) })
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, t := range all {
+		delete(p.changed, t.Name)
+	}
+	return nil
+}
