@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/tgad/tgad/internal/mcpfront"
+	"github.com/tgad/tgad/internal/mcpfront/entry"
 )
 
 // gatewayMetrics count what passes a gateway. Labels are names from the configuration, and
@@ -86,7 +87,7 @@ func (m *gatewayMetrics) saw(identity, server string) func(mcpfront.Would) {
 
 // listen serves the metrics on an address of this machine until it is stopped.
 func (m *gatewayMetrics) listen(address string) (stop func() error, err error) {
-	l, err := mcpfront.ListenOn(address)
+	l, err := entry.ListenOn(address)
 	if err != nil {
 		return nil, err
 	}

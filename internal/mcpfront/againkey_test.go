@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/tgad/tgad/internal/mcpfront/asklog"
+	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
 )
@@ -21,30 +22,30 @@ const (
 
 // chargeOnce makes the call of these tests: its first run is in doubt.
 func (h *shim) chargeOnce(id, meta string) {
-	h.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{"name":"charge","arguments":{"die":"answer"},"_meta":%s}}`, id, meta))
+	h.Write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{"name":"charge","arguments":{"die":"answer"},"_meta":%s}}`, id, meta))
 }
 
 // toldAgain answers the question whether the call runs again.
 func (h *shim) toldAgain(when, said string) {
-	h.t.Helper()
-	q := h.readLine()
-	has(h.t, q, `"method":"elicitation/create"`, "may have run "+when, "Run it again?")
-	h.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, at2(q, "/id"), said))
+	h.T.Helper()
+	q := h.ReadLine()
+	fronttest.Has(h.T, q, `"method":"elicitation/create"`, "may have run "+when, "Run it again?")
+	h.Write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, at2(q, "/id"), said))
 }
 
 // inDoubtBefore brings the call into doubt. A person who is asked says neither.
 func (h *shim) inDoubtBefore(meta string, asks bool) {
-	h.t.Helper()
+	h.T.Helper()
 	if asks {
 		h.elicits()
 	} else {
-		h.handshake()
+		h.Handshake()
 	}
 	h.chargeOnce("1", meta)
 	if asks {
 		h.toldAgain("just now", saysNeither)
 	}
-	has(h.t, h.answer("1"), "OUTCOME UNKNOWN", "EFFECT_IN_DOUBT")
+	fronttest.Has(h.T, h.Answer("1"), "OUTCOME UNKNOWN", "EFFECT_IN_DOUBT")
 }
 
 // TestRepeatOfADoubtAsksThePerson walks the grid: with a key of the client's or without, what the
@@ -59,10 +60,10 @@ func TestRepeatOfADoubtAsksThePerson(t *testing.T) {
 					h := w.start()
 					h.inDoubtBefore(meta, said != "")
 					if anew {
-						_ = h.stop()
+						_ = h.Stop()
 						h = w.start()
 						if said == "" {
-							h.handshake()
+							h.Handshake()
 						} else {
 							h.elicits()
 						}
@@ -71,31 +72,31 @@ func TestRepeatOfADoubtAsksThePerson(t *testing.T) {
 					if said != "" {
 						h.toldAgain("at 20", said)
 					}
-					got := h.answer("2")
+					got := h.Answer("2")
 					if said != saysYes {
-						has(t, got, "OUTCOME UNKNOWN", "EFFECT_IN_DOUBT", "tgad resolve")
-						if n := len(w.effects()); n != 1 {
+						fronttest.Has(t, got, "OUTCOME UNKNOWN", "EFFECT_IN_DOUBT", "tgad resolve")
+						if n := len(w.Effects()); n != 1 {
 							t.Errorf("%d effects, want 1", n)
 						}
 						return
 					}
-					has(t, got, `"ok"`)
-					e := w.effects()
+					fronttest.Has(t, got, `"ok"`)
+					e := w.Effects()
 					if len(e) != 2 || e[0].Key == e[1].Key {
 						t.Fatalf("effects %+v", e)
 					}
-					if of := w.againOf(e[1].Key); of != w.record("charge", e[0].Key).TraceID.String() {
+					if of := w.againOf(e[1].Key); of != w.Record("charge", e[0].Key).TraceID.String() {
 						t.Errorf("the new call says that it repeats %q", of)
 					}
 					// With a key it is the same call for ever, without one it is over. Nobody is asked.
 					h.chargeOnce("3", meta)
-					got, want := h.answer("3"), 3
+					got, want := h.Answer("3"), 3
 					if meta == keyOfMine {
-						has(t, got, `"dev.tgad/replayed":true`)
+						fronttest.Has(t, got, `"dev.tgad/replayed":true`)
 						want = 2
 					}
-					has(t, got, `"ok"`)
-					if n := len(w.effects()); n != want {
+					fronttest.Has(t, got, `"ok"`)
+					if n := len(w.Effects()); n != want {
 						t.Errorf("%d effects, want %d", n, want)
 					}
 				})
@@ -113,10 +114,10 @@ func TestTwoWhoRepeatAKeyAtOnce(t *testing.T) {
 		h := w.start()
 		h.inDoubtBefore(keyOfMine, true)
 		h.chargeOnce("2", keyOfMine)
-		q := h.readLine()
-		has(t, q, "Run it again?")
+		q := h.ReadLine()
+		fronttest.Has(t, q, "Run it again?")
 		h.chargeOnce("3", keyOfMine)
-		eventually(t, "both wait for one attempt", func() bool {
+		fronttest.Eventually(t, "both wait for one attempt", func() bool {
 			h.s.mu.Lock()
 			defer h.s.mu.Unlock()
 			for _, a := range h.s.open {
@@ -124,13 +125,13 @@ func TestTwoWhoRepeatAKeyAtOnce(t *testing.T) {
 			}
 			return false
 		})
-		h.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, at2(q, "/id"), saysYes))
-		has(t, h.answer("2"), `"ok"`)
-		has(t, h.answer("3"), `"ok"`)
-		for _, line := range h.said {
-			lacks(t, line, "elicitation")
+		h.Write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, at2(q, "/id"), saysYes))
+		fronttest.Has(t, h.Answer("2"), `"ok"`)
+		fronttest.Has(t, h.Answer("3"), `"ok"`)
+		for _, line := range h.Said {
+			fronttest.Lacks(t, line, "elicitation")
 		}
-		if n := len(w.effects()); n != 2 {
+		if n := len(w.Effects()); n != 2 {
 			t.Errorf("%d effects, want 2", n)
 		}
 	})
@@ -145,16 +146,16 @@ func TestTwoWhoRepeatAKeyAtOnce(t *testing.T) {
 		var questions []string
 		for _, h := range both {
 			h.chargeOnce("2", keyOfMine)
-			questions = append(questions, h.readLine())
+			questions = append(questions, h.ReadLine())
 		}
 		for i, h := range both {
-			has(t, questions[i], "Run it again?")
-			h.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, at2(questions[i], "/id"), saysYes))
+			fronttest.Has(t, questions[i], "Run it again?")
+			h.Write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, at2(questions[i], "/id"), saysYes))
 		}
 		for _, h := range both {
-			has(t, h.answer("2"), `"ok"`)
+			fronttest.Has(t, h.Answer("2"), `"ok"`)
 		}
-		if n := len(w.effects()); n != 2 {
+		if n := len(w.Effects()); n != 2 {
 			t.Errorf("%d effects, want 2", n)
 		}
 	})
@@ -165,26 +166,26 @@ func TestTwoWhoRepeatAKeyAtOnce(t *testing.T) {
 func TestQuestionAboutAKeyInAnAnswer(t *testing.T) {
 	w := newWorld(t)
 	h := w.start()
-	deaf := strings.Replace(modernMeta, `{`, `{"dev.tgad/idempotencyKey":"order 7",`, 1)
+	deaf := strings.Replace(fronttest.ModernMeta, `{`, `{"dev.tgad/idempotencyKey":"order 7",`, 1)
 	able := strings.Replace(deaf, `clientCapabilities":{}`, `clientCapabilities":{"elicitation":{}}`, 1)
-	h.ask("0", "echo", `{}`) // a tool server that ends before it spoke ends its shim
+	h.Ask("0", "echo", `{}`) // a tool server that ends before it spoke ends its shim
 	call := func(id, meta, more string) string {
-		return h.ask(id, "tools/call", `{"name":"charge","arguments":{"die":"answer"},"_meta":`+meta+more+"}")
+		return h.Ask(id, "tools/call", `{"name":"charge","arguments":{"die":"answer"},"_meta":`+meta+more+"}")
 	}
 	first := call("1", able, "")
-	has(t, first, `"resultType":"input_required"`, `"tgad-run-again":{"method":"elicitation/create"`, "may have run just now")
+	fronttest.Has(t, first, `"resultType":"input_required"`, `"tgad-run-again":{"method":"elicitation/create"`, "may have run just now")
 	state := `,"requestState":"` + mcpraw.ScalarText(at2(first, "/result/requestState")) + `"`
 	yes := state + `,"inputResponses":{"tgad-run-again":` + saysYes + `}`
-	has(t, call("2", able, state+`,"inputResponses":{"tgad-run-again":{"action":"decline"}}`), "OUTCOME UNKNOWN")
-	has(t, call("3", deaf, yes), "OUTCOME UNKNOWN")
-	has(t, call("4", deaf, ""), "OUTCOME UNKNOWN")
-	has(t, call("5", able, ""), "input_required", "may have run at 20")
-	if n := len(w.effects()); n != 1 {
+	fronttest.Has(t, call("2", able, state+`,"inputResponses":{"tgad-run-again":{"action":"decline"}}`), "OUTCOME UNKNOWN")
+	fronttest.Has(t, call("3", deaf, yes), "OUTCOME UNKNOWN")
+	fronttest.Has(t, call("4", deaf, ""), "OUTCOME UNKNOWN")
+	fronttest.Has(t, call("5", able, ""), "input_required", "may have run at 20")
+	if n := len(w.Effects()); n != 1 {
 		t.Fatalf("%d effects, want 1", n)
 	}
-	has(t, call("6", able, yes), `"ok"`)
-	has(t, call("7", able, yes), `"ok"`, "replayed") // what was said once licenses one run
-	if n := len(w.effects()); n != 2 {
+	fronttest.Has(t, call("6", able, yes), `"ok"`)
+	fronttest.Has(t, call("7", able, yes), `"ok"`, "replayed") // what was said once licenses one run
+	if n := len(w.Effects()); n != 2 {
 		t.Errorf("%d effects, want 2", n)
 	}
 }
@@ -207,18 +208,18 @@ func (l *gated) Begin(ctx context.Context, req runtime.BeginRequest) (runtime.Be
 // takes questions is asked, and the other is told what is known.
 func TestQuestionToRunAgainIsForWhoCanAnswerIt(t *testing.T) {
 	w := newWorld(t)
-	log := &gated{Log: local{w.rt}}
+	log := &gated{Log: w.Local()}
 	w.log = log
 	h := w.start()
-	h.handshake()
+	h.Handshake()
 	h.chargeOnce("1", keyOfMine)
-	has(t, h.answer("1"), "OUTCOME UNKNOWN")
+	fronttest.Has(t, h.Answer("1"), "OUTCOME UNKNOWN")
 	gate := make(chan struct{})
 	log.gate.Store(&gate)
-	h.chargeOnce("2", strings.Replace(modernMeta, `clientCapabilities":{}`, `clientCapabilities":{"elicitation":{}},"dev.tgad/idempotencyKey":"order 7"`, 1))
-	eventually(t, "the one that is asked", func() bool { return len(h.s.openKeys()) == 1 })
+	h.chargeOnce("2", strings.Replace(fronttest.ModernMeta, `clientCapabilities":{}`, `clientCapabilities":{"elicitation":{}},"dev.tgad/idempotencyKey":"order 7"`, 1))
+	fronttest.Eventually(t, "the one that is asked", func() bool { return len(h.s.openKeys()) == 1 })
 	h.chargeOnce("3", keyOfMine)
-	eventually(t, "both wait for one attempt", func() bool {
+	fronttest.Eventually(t, "both wait for one attempt", func() bool {
 		h.s.mu.Lock()
 		defer h.s.mu.Unlock()
 		for _, a := range h.s.open {
@@ -227,11 +228,11 @@ func TestQuestionToRunAgainIsForWhoCanAnswerIt(t *testing.T) {
 		return false
 	})
 	close(gate)
-	has(t, h.answer("2"), "input_required", "Run it again?")
-	told := h.answer("3")
-	has(t, told, "OUTCOME UNKNOWN", "EFFECT_IN_DOUBT")
-	lacks(t, told, "input_required")
-	if n := len(w.effects()); n != 1 {
+	fronttest.Has(t, h.Answer("2"), "input_required", "Run it again?")
+	told := h.Answer("3")
+	fronttest.Has(t, told, "OUTCOME UNKNOWN", "EFFECT_IN_DOUBT")
+	fronttest.Lacks(t, told, "input_required")
+	if n := len(w.Effects()); n != 1 {
 		t.Errorf("%d effects, want 1", n)
 	}
 }

@@ -3,6 +3,7 @@ package mcpfront
 import (
 	"io"
 
+	"github.com/tgad/tgad/internal/mcpfront/entry"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpraw"
@@ -16,8 +17,8 @@ func (c *conv) challenged(id []byte, b *batchReply, ch *frames.Challenge) {
 	if b != nil {
 		id = b.name
 	}
-	if out, ok := c.out.(challengeable); ok && ch != nil {
-		out.challenge(id, ch)
+	if out, ok := c.out.(entry.Challengeable); ok && ch != nil {
+		out.Challenge(id, ch)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/asklog"
+	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -19,40 +20,40 @@ import (
 // peopleWorld is a log in which people decide about the tool charge.
 func peopleWorld(t *testing.T) *world {
 	w := newWorld(t)
-	_ = w.db.Close()
-	w.super = runtime.Rules{Rules: []runtime.Rule{{Tool: "charge", Decision: tga.NeedsApproval, Rationale: "payments need a person", Required: 1}, {Decision: tga.Approve}}}
-	w.openLog()
+	_ = w.DB.Close()
+	w.Super = runtime.Rules{Rules: []runtime.Rule{{Tool: "charge", Decision: tga.NeedsApproval, Rationale: "payments need a person", Required: 1}, {Decision: tga.Approve}}}
+	w.OpenLog()
 	return w
 }
 
 func (w *world) waiting() []runtime.Approval {
-	w.t.Helper()
-	all, err := w.rt.Approvals(context.Background())
+	w.T.Helper()
+	all, err := w.RT.Approvals(context.Background())
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return all
 }
 
 // elicits makes the handshake of a client that can ask its person.
 func (h *shim) elicits() {
-	h.t.Helper()
-	has(h.t, h.ask("0", "initialize", `{"protocolVersion":"2025-11-25","capabilities":{"elicitation":{}},"clientInfo":{"name":"test","version":"1"}}`), `"name":"fake"`)
-	h.write(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	h.T.Helper()
+	fronttest.Has(h.T, h.Ask("0", "initialize", `{"protocolVersion":"2025-11-25","capabilities":{"elicitation":{}},"clientInfo":{"name":"test","version":"1"}}`), `"name":"fake"`)
+	h.Write(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 }
 
 // asked reads the question to the person and returns its id.
 func (h *shim) asked() string {
-	h.t.Helper()
+	h.T.Helper()
 	var q string
-	at := slices.IndexFunc(h.said, func(line string) bool { return strings.Contains(line, `"elicitation/create"`) })
+	at := slices.IndexFunc(h.Said, func(line string) bool { return strings.Contains(line, `"elicitation/create"`) })
 	if at >= 0 { // it came while another message was waited for
-		q = h.said[at]
-		h.said = slices.Delete(h.said, at, at+1)
+		q = h.Said[at]
+		h.Said = slices.Delete(h.Said, at, at+1)
 	} else {
-		q = h.readLine()
+		q = h.ReadLine()
 	}
-	has(h.t, q, `"method":"elicitation/create"`, `"mode":"form"`, "charge", "payments need a person", `"approve":{"type":"boolean"`)
+	fronttest.Has(h.T, q, `"method":"elicitation/create"`, `"mode":"form"`, "charge", "payments need a person", `"approve":{"type":"boolean"`)
 	return string(mcpraw.At([]byte(q), "/id"))
 }
 
@@ -61,44 +62,44 @@ func TestPersonAtTheClientDecides(t *testing.T) {
 	h := w.start()
 	h.elicits()
 	call := func(id, args string) {
-		h.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{"name":"charge","arguments":%s}}`, id, args))
+		h.Write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{"name":"charge","arguments":%s}}`, id, args))
 	}
 	call("1", `{"a":1}`)
-	h.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"action":"accept","content":{"approve":true,"reason":"seen the invoice"}}}`, h.asked()))
-	has(t, h.answer("1"), `"ok"`)
+	h.Write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"action":"accept","content":{"approve":true,"reason":"seen the invoice"}}}`, h.asked()))
+	fronttest.Has(t, h.Answer("1"), `"ok"`)
 	for i, said := range []string{`{"action":"decline"}`, `{"action":"accept","content":{"approve":false}}`} {
 		id := fmt.Sprint(2 + i)
 		call(id, fmt.Sprintf(`{"no":%d}`, i))
-		h.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, h.asked(), said))
-		has(t, h.answer(id), "denied", "the person at the MCP client", "POLICY_VIOLATION")
+		h.Write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, h.asked(), said))
+		fronttest.Has(t, h.Answer(id), "denied", "the person at the MCP client", "POLICY_VIOLATION")
 	}
-	if e := w.effects(); len(e) != 1 || e[0].Args != `{"a":1}` {
+	if e := w.Effects(); len(e) != 1 || e[0].Args != `{"a":1}` {
 		t.Errorf("effects %+v", e)
 	}
 	// One who says neither leaves it to others, and is told when those have decided.
 	call("9", `{"b":1}`)
 	id := h.asked()
-	h.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"action":"cancel"}}`, id))
+	h.Write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"action":"cancel"}}`, id))
 	call("10", `{"c":1}`)
 	second := h.asked()
-	eventually(t, "two approvals", func() bool { return len(w.waiting()) == 2 })
+	fronttest.Eventually(t, "two approvals", func() bool { return len(w.waiting()) == 2 })
 	for _, p := range w.waiting() {
-		if _, err := w.rt.Decide(t.Context(), p.TraceID, runtime.Vote{Who: "ann", Approve: true, Rationale: "seen the invoice"}); err != nil {
+		if _, err := w.RT.Decide(t.Context(), p.TraceID, runtime.Vote{Who: "ann", Approve: true, Rationale: "seen the invoice"}); err != nil {
 			t.Log("decide:", err)
 		}
 	}
-	has(t, h.answer("9"), `"ok"`)
-	has(t, h.answer("10"), `"ok"`)
-	eventually(t, "the end of the question", func() bool {
-		for _, line := range h.said {
+	fronttest.Has(t, h.Answer("9"), `"ok"`)
+	fronttest.Has(t, h.Answer("10"), `"ok"`)
+	fronttest.Eventually(t, "the end of the question", func() bool {
+		for _, line := range h.Said {
 			if strings.Contains(line, "notifications/cancelled") && strings.Contains(line, second) {
 				return true
 			}
 		}
-		h.said = append(h.said, h.readLine())
+		h.Said = append(h.Said, h.ReadLine())
 		return false
 	})
-	if n := len(w.effects()); n != 3 {
+	if n := len(w.Effects()); n != 3 {
 		t.Errorf("%d effects, want 3", n)
 	}
 }
@@ -107,28 +108,28 @@ func TestPersonAtTheClientDecides(t *testing.T) {
 // person is told so, and who can; the call goes on when it is made again after that.
 func TestVoteThatTheLogRefuses(t *testing.T) {
 	w := peopleWorld(t)
-	w.log = refusing{local{w.rt}}
+	w.log = refusing{w.Local()}
 	h := w.start()
 	h.elicits()
-	h.write(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{}}}`)
-	h.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"action":"accept","content":{"approve":true}}}`, h.asked()))
-	has(t, h.answer("1"), "ESCALATION_REQUIRED", "does not count", "you handed it in", "was not sent", "tgad approve ")
-	if n := len(w.effects()); n != 0 {
+	h.Write(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{}}}`)
+	h.Write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"action":"accept","content":{"approve":true}}}`, h.asked()))
+	fronttest.Has(t, h.Answer("1"), "ESCALATION_REQUIRED", "does not count", "you handed it in", "was not sent", "tgad approve ")
+	if n := len(w.Effects()); n != 0 {
 		t.Fatalf("%d effects", n)
 	}
-	if _, err := w.rt.Decide(t.Context(), w.waiting()[0].TraceID, runtime.Vote{Who: "ann", Approve: true, Rationale: "seen the invoice"}); err != nil {
+	if _, err := w.RT.Decide(t.Context(), w.waiting()[0].TraceID, runtime.Vote{Who: "ann", Approve: true, Rationale: "seen the invoice"}); err != nil {
 		t.Log("decide:", err)
 	}
-	has(t, h.call("2", "charge", `{}`), `"ok"`)
-	if n := len(w.effects()); n != 1 {
+	fronttest.Has(t, h.Call("2", "charge", `{}`), `"ok"`)
+	if n := len(w.Effects()); n != 1 {
 		t.Errorf("%d effects, want 1", n)
 	}
 	// Nobody is asked again in vain.
-	h.write(`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"charge","arguments":{"x":1}}}`)
-	eventually(t, "the approval", func() bool { return len(w.waiting()) == 1 })
-	has(t, h.ask("4", "echo", `{}`), "result")
-	for _, line := range h.said {
-		lacks(t, line, "elicitation")
+	h.Write(`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"charge","arguments":{"x":1}}}`)
+	fronttest.Eventually(t, "the approval", func() bool { return len(w.waiting()) == 1 })
+	fronttest.Has(t, h.Ask("4", "echo", `{}`), "result")
+	for _, line := range h.Said {
+		fronttest.Lacks(t, line, "elicitation")
 	}
 }
 
@@ -137,28 +138,28 @@ func TestVoteThatTheLogRefuses(t *testing.T) {
 // the progress that it asked for, else in the answer, before it gives up.
 func TestClientIsToldWhoMayApprove(t *testing.T) {
 	w := peopleWorld(t)
-	w.log = submitting{local{w.rt}}
+	w.log = submitting{w.Local()}
 	w.tune = func(s *Shim) { s.patience = 50 * time.Millisecond }
 	h := w.start()
 	h.elicits()
-	said := h.call("1", "charge", `{}`)
-	has(t, said, "ESCALATION_REQUIRED", `\"agent\" handed it in and cannot approve it`, "payments need a person", "tgad approve ", "was not sent")
+	said := h.Call("1", "charge", `{}`)
+	fronttest.Has(t, said, "ESCALATION_REQUIRED", `\"agent\" handed it in and cannot approve it`, "payments need a person", "tgad approve ", "was not sent")
 	const call = `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"charge","arguments":{},"_meta":{"progressToken":"p"}}}`
-	h.write(call)
-	has(t, h.readLine(), "notifications/progress", `\"agent\" handed it in and cannot approve it`, "tgad approve ")
+	h.Write(call)
+	fronttest.Has(t, h.ReadLine(), "notifications/progress", `\"agent\" handed it in and cannot approve it`, "tgad approve ")
 	for _, p := range w.waiting() {
-		if _, err := w.rt.Decide(t.Context(), p.TraceID, runtime.Vote{Who: "agent", Approve: true, Rationale: "seen the invoice"}); !errors.Is(err, tga.PermissionDenied) {
+		if _, err := w.RT.Decide(t.Context(), p.TraceID, runtime.Vote{Who: "agent", Approve: true, Rationale: "seen the invoice"}); !errors.Is(err, tga.PermissionDenied) {
 			t.Errorf("the submitter's vote: %v", err)
 		}
-		if _, err := w.rt.Decide(t.Context(), p.TraceID, runtime.Vote{Who: "ann", Approve: true, Rationale: "seen the invoice"}); err != nil {
+		if _, err := w.RT.Decide(t.Context(), p.TraceID, runtime.Vote{Who: "ann", Approve: true, Rationale: "seen the invoice"}); err != nil {
 			t.Log("decide:", err)
 		}
 	}
-	has(t, h.answer("2"), `"ok"`)
-	for _, line := range h.said {
-		lacks(t, line, "elicitation")
+	fronttest.Has(t, h.Answer("2"), `"ok"`)
+	for _, line := range h.Said {
+		fronttest.Lacks(t, line, "elicitation")
 	}
-	if n := len(w.effects()); n != 1 {
+	if n := len(w.Effects()); n != 1 {
 		t.Errorf("%d effects, want 1", n)
 	}
 }
@@ -183,20 +184,20 @@ func TestQuestionInAnAnswer(t *testing.T) {
 	w := peopleWorld(t)
 	h := w.start()
 	meta := `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}}`
-	h.ask("7", "echo", `{}`)
+	h.Ask("7", "echo", `{}`)
 	params := `{"name":"charge","arguments":{"n":9007199254740991},` + meta
-	first := h.ask(`"a"`, "tools/call", params+"}")
-	has(t, first, `"resultType":"input_required"`, `"tgad-approval":{"method":"elicitation/create"`, `"requestState":"tgad approval `)
+	first := h.Ask(`"a"`, "tools/call", params+"}")
+	fronttest.Has(t, first, `"resultType":"input_required"`, `"tgad-approval":{"method":"elicitation/create"`, `"requestState":"tgad approval `)
 	state := mcpraw.ScalarText(mcpraw.At([]byte(first), "/result/requestState"))
-	has(t, h.ask(`"b"`, "tools/call", params+`,"requestState":"tgad approval of mine"}`), `"error"`, "/params/requestState")
-	got := h.ask(`"c"`, "tools/call", params+`,"inputResponses":{"tgad-approval":{"action":"accept","content":{"approve":true}}},"requestState":"`+state+`"}`)
-	has(t, got, `"ok"`)
-	e := w.effects()
+	fronttest.Has(t, h.Ask(`"b"`, "tools/call", params+`,"requestState":"tgad approval of mine"}`), `"error"`, "/params/requestState")
+	got := h.Ask(`"c"`, "tools/call", params+`,"inputResponses":{"tgad-approval":{"action":"accept","content":{"approve":true}}},"requestState":"`+state+`"}`)
+	fronttest.Has(t, got, `"ok"`)
+	e := w.Effects()
 	if len(e) != 1 {
 		t.Fatalf("effects %+v", e)
 	}
-	lacks(t, e[0].Line, "requestState", "inputResponses")
-	has(t, e[0].Line, `"arguments":{"n":9007199254740991}`)
+	fronttest.Lacks(t, e[0].Line, "requestState", "inputResponses")
+	fronttest.Has(t, e[0].Line, `"arguments":{"n":9007199254740991}`)
 }
 
 // TestPersonWhoSaidNeitherIsAskedAgain: once for each time that the call is made again; not
@@ -207,28 +208,28 @@ func TestPersonWhoSaidNeitherIsAskedAgain(t *testing.T) {
 	h.elicits()
 	const neither = `{"jsonrpc":"2.0","id":%s,"result":{"action":"cancel"}}`
 	call := func(id string) {
-		h.write(`{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"charge","arguments":{"a":1},"_meta":{"dev.tgad/idempotencyKey":"k"}}}`)
+		h.Write(`{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"charge","arguments":{"a":1},"_meta":{"dev.tgad/idempotencyKey":"k"}}}`)
 	}
 	call("1")
 	first := h.asked()
 	call("2") // the question is still on the screen
-	has(t, h.ask("3", "echo", `{}`), "result")
-	eventually(t, "the approval", func() bool { return len(w.waiting()) == 1 })
-	for _, line := range h.said {
-		lacks(t, line, "elicitation")
+	fronttest.Has(t, h.Ask("3", "echo", `{}`), "result")
+	fronttest.Eventually(t, "the approval", func() bool { return len(w.waiting()) == 1 })
+	for _, line := range h.Said {
+		fronttest.Lacks(t, line, "elicitation")
 	}
-	h.write(fmt.Sprintf(neither, first))
+	h.Write(fmt.Sprintf(neither, first))
 	for i := range 2 {
 		call(fmt.Sprint(10 + i))
-		h.write(fmt.Sprintf(neither, h.asked()))
-		has(t, h.ask("4", "echo", `{}`), "result")
+		h.Write(fmt.Sprintf(neither, h.asked()))
+		fronttest.Has(t, h.Ask("4", "echo", `{}`), "result")
 	}
 	call("20")
-	h.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"action":"accept","content":{"approve":true,"reason":"seen the invoice"}}}`, h.asked()))
+	h.Write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"action":"accept","content":{"approve":true,"reason":"seen the invoice"}}}`, h.asked()))
 	for _, id := range []string{"1", "2", "10", "11", "20"} {
-		has(t, h.answer(id), `"ok"`)
+		fronttest.Has(t, h.Answer(id), `"ok"`)
 	}
-	if n := len(w.effects()); n != 1 {
+	if n := len(w.Effects()); n != 1 {
 		t.Errorf("%d effects", n)
 	}
 }
@@ -238,19 +239,19 @@ func TestPersonWhoSaidNeitherIsAskedAgain(t *testing.T) {
 func TestTaskWhoseApprovalIsAskedForAgain(t *testing.T) {
 	w := peopleWorld(t)
 	h := w.start()
-	h.handshake()
+	h.Handshake()
 	meta := strings.Replace(tasksMeta, `{"extensions"`, `{"elicitation":{},"extensions"`, 1)
-	h.ask("7", "echo", `{}`)
+	h.Ask("7", "echo", `{}`)
 	params := `{"name":"charge","arguments":{"a":1},"_meta":` + meta
 	question := func(id string) (state string) {
 		t.Helper()
-		got := h.ask(id, "tools/call", params+"}")
-		has(t, got, `"resultType":"input_required"`, `"tgad-approval":{"method":"elicitation/create"`)
+		got := h.Ask(id, "tools/call", params+"}")
+		fronttest.Has(t, got, `"resultType":"input_required"`, `"tgad-approval":{"method":"elicitation/create"`)
 		return mcpraw.ScalarText(mcpraw.At([]byte(got), "/result/requestState"))
 	}
 	says := func(id, state, action string) string {
 		t.Helper()
-		return h.ask(id, "tools/call", params+`,"inputResponses":{"tgad-approval":`+action+`},"requestState":"`+state+`"}`)
+		return h.Ask(id, "tools/call", params+`,"inputResponses":{"tgad-approval":`+action+`},"requestState":"`+state+`"}`)
 	}
 	state := question(`"a"`)
 	task := taskID(t, says(`"b"`, state, `{"action":"cancel"}`)) // not asked at once
@@ -264,8 +265,8 @@ func TestTaskWhoseApprovalIsAskedForAgain(t *testing.T) {
 	}
 	question("30")
 	says("31", state, `{"action":"accept","content":{"approve":true,"reason":"seen the invoice"}}`)
-	has(t, h.comesTo(task, "completed"), `"text":"ok"`)
-	if n := len(w.effects()); n != 1 {
+	fronttest.Has(t, h.comesTo(task, "completed"), `"text":"ok"`)
+	if n := len(w.Effects()); n != 1 {
 		t.Errorf("%d effects", n)
 	}
 }
@@ -275,19 +276,19 @@ func TestTaskWhoseApprovalIsAskedForAgain(t *testing.T) {
 func TestQuestionIsForWhoCanAnswerIt(t *testing.T) {
 	w := peopleWorld(t)
 	h := w.start()
-	h.handshake()
+	h.Handshake()
 	key := `"dev.tgad/idempotencyKey":"k"`
-	able := strings.Replace(modernMeta, `clientCapabilities":{}`, `clientCapabilities":{"elicitation":{}},`+key, 1)
-	h.write(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{},"_meta":` + able + `}}`)
-	has(t, h.answer("1"), "input_required")
-	h.write(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"charge","arguments":{},"_meta":{` + key + `}}}`)
-	eventually(t, "the call that waits", func() bool { return len(h.s.openKeys()) == 1 })
-	has(t, h.call("3", "charge", `{}`, able), "input_required")
-	if _, err := w.rt.Decide(t.Context(), w.waiting()[0].TraceID, runtime.Vote{Who: "boss", Approve: true, Rationale: "seen the invoice"}); err != nil {
+	able := strings.Replace(fronttest.ModernMeta, `clientCapabilities":{}`, `clientCapabilities":{"elicitation":{}},`+key, 1)
+	h.Write(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{},"_meta":` + able + `}}`)
+	fronttest.Has(t, h.Answer("1"), "input_required")
+	h.Write(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"charge","arguments":{},"_meta":{` + key + `}}}`)
+	fronttest.Eventually(t, "the call that waits", func() bool { return len(h.s.openKeys()) == 1 })
+	fronttest.Has(t, h.Call("3", "charge", `{}`, able), "input_required")
+	if _, err := w.RT.Decide(t.Context(), w.waiting()[0].TraceID, runtime.Vote{Who: "boss", Approve: true, Rationale: "seen the invoice"}); err != nil {
 		t.Log("decide:", err)
 	}
-	has(t, h.answer("2"), `"ok"`)
-	if n := len(w.effects()); n != 1 {
+	fronttest.Has(t, h.Answer("2"), `"ok"`)
+	if n := len(w.Effects()); n != 1 {
 		t.Errorf("%d effects", n)
 	}
 }

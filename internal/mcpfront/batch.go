@@ -91,14 +91,14 @@ func (c *conv) giveWhole(b *batchReply, whole []byte) error {
 	owed := b.owed
 	b.mu.Unlock()
 	if len(owed) == 0 {
-		return c.put(c.out.hand, env, frames.Text(whole))
+		return c.put(c.out.Hand, env, frames.Text(whole))
 	}
 	// Elsewhere: it may be the tool server's answer that was the last, and its next
 	// message is not to wait for the log.
 	c.giving(nil)
 	c.work.Go(func() {
 		defer c.given()
-		c.deliver(owed, func() error { return c.put(c.out.send, env, frames.Text(whole)) }) // a client that is gone is seen by put
+		c.deliver(owed, func() error { return c.put(c.out.Send, env, frames.Text(whole)) }) // a client that is gone is seen by put
 	})
 	return nil
 }
@@ -108,7 +108,7 @@ func (c *conv) fromBatch(f *frames.Frame) {
 	b := &batchReply{name: f.RawID}
 	all := frames.Split(f)
 	if all == nil {
-		_ = c.put(c.out.hand, &mcpraw.Envelope{Batch: true, RawID: b.name},
+		_ = c.put(c.out.Hand, &mcpraw.Envelope{Batch: true, RawID: b.name},
 			frames.Text(say.Fault([]byte("null"), mcpraw.CodeInvalidRequest, "", "", "the batch is empty, no JSON, or too long")))
 		return
 	}

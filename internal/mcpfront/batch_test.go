@@ -10,30 +10,31 @@ import (
 	"testing"
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/ledger"
 )
 
 func TestBatchIsTakenApartAndAnsweredWhole(t *testing.T) {
 	w := newWorld(t)
 	h := w.start()
-	h.handshake()
-	h.write(`[{"jsonrpc":"2.0","id":1,"method":"echo","params":{"n":9007199254740993}},` +
+	h.Handshake()
+	h.Write(`[{"jsonrpc":"2.0","id":1,"method":"echo","params":{"n":9007199254740993}},` +
 		`{"jsonrpc":"2.0","method":"notifications/x"},` +
 		`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"charge","arguments":{}}},` +
 		`{"jsonrpc":"2.0","id":3,"method":"ping","Method":"tools/call"}, 7,` +
 		`{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"charge","arguments":{"a":1,"a":2}}}]`)
 	var all []json.RawMessage
-	line := h.readLine()
+	line := h.ReadLine()
 	if err := json.Unmarshal([]byte(line), &all); err != nil || len(all) != 5 {
 		t.Fatalf("got %s, %v", line, err)
 	}
-	has(t, line, `"n":9007199254740993`, `"text":"ok"`, `"id":3,"error"`, `"id":null,"error"`, "/params/arguments/a")
-	if n := len(w.effects()); n != 1 {
+	fronttest.Has(t, line, `"n":9007199254740993`, `"text":"ok"`, `"id":3,"error"`, `"id":null,"error"`, "/params/arguments/a")
+	if n := len(w.Effects()); n != 1 {
 		t.Errorf("%d effects", n)
 	}
 	for _, bad := range []string{`[]`, `[`, `[` + strings.Repeat(`{},`, frames.MaxBatch) + `{}]`} {
-		h.write(bad)
-		has(t, h.readLine(), `"id":null,"error"`)
+		h.Write(bad)
+		fronttest.Has(t, h.ReadLine(), `"id":null,"error"`)
 	}
 }
 
@@ -42,26 +43,26 @@ func TestBatchIsTakenApartAndAnsweredWhole(t *testing.T) {
 func TestBatchIsDeliveredWhole(t *testing.T) {
 	w := newWorld(t)
 	h := w.start()
-	h.handshake()
+	h.Handshake()
 	const call = `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"charge","arguments":{"a":1}}}`
-	h.write(`[` + fmt.Sprintf(call, 1) + `,{"jsonrpc":"2.0","id":2,"method":"ask","params":{}}]`)
-	has(t, h.readLine(), "sampling/createMessage")
-	eventually(t, "the call to be recorded", func() bool {
-		e := w.effects()
+	h.Write(`[` + fmt.Sprintf(call, 1) + `,{"jsonrpc":"2.0","id":2,"method":"ask","params":{}}]`)
+	fronttest.Has(t, h.ReadLine(), "sampling/createMessage")
+	fronttest.Eventually(t, "the call to be recorded", func() bool {
+		e := w.Effects()
 		if len(e) == 0 {
 			return false
 		}
-		r := w.record("charge", e[0].Key)
+		r := w.Record("charge", e[0].Key)
 		return r != nil && r.Status == ledger.Settled
 	})
-	h.write(fmt.Sprintf(call, 3))
-	has(t, h.answer("3"), "replayed")
+	h.Write(fmt.Sprintf(call, 3))
+	fronttest.Has(t, h.Answer("3"), "replayed")
 	// That one is delivered, and so the next is another.
-	h.write(fmt.Sprintf(call, 4))
-	lacks(t, h.answer("4"), "replayed")
-	h.write(`{"jsonrpc":"2.0","id":"q1","result":{}}`)
-	has(t, h.readLine(), `"id":1`, `"id":2`, `"heard"`)
-	if n := len(w.effects()); n != 2 {
+	h.Write(fmt.Sprintf(call, 4))
+	fronttest.Lacks(t, h.Answer("4"), "replayed")
+	h.Write(`{"jsonrpc":"2.0","id":"q1","result":{}}`)
+	fronttest.Has(t, h.ReadLine(), `"id":1`, `"id":2`, `"heard"`)
+	if n := len(w.Effects()); n != 2 {
 		t.Errorf("%d effects", n)
 	}
 }
@@ -71,7 +72,7 @@ func TestBatchIsDeliveredWhole(t *testing.T) {
 func TestNamesInBatches(t *testing.T) {
 	w := newWorld(t)
 	h := w.start()
-	h.handshake()
+	h.Handshake()
 	array := func(ids int, args ...int) string {
 		var all []string
 		for i, a := range args {
@@ -80,15 +81,15 @@ func TestNamesInBatches(t *testing.T) {
 		return "[" + strings.Join(all, ",") + "]"
 	}
 	for round := range 3 {
-		h.write(array(100*round, 1, 2, 1, 3))
-		h.write(array(100*round+50, 3, 2, 1))
+		h.Write(array(100*round, 1, 2, 1, 3))
+		h.Write(array(100*round+50, 3, 2, 1))
 		for range 2 {
-			lacks(t, h.readLine(), "error")
+			fronttest.Lacks(t, h.ReadLine(), "error")
 		}
 		// What comes after both was not sent before both were noted.
-		has(t, h.call(fmt.Sprint(1000+round), "charge", fmt.Sprintf(`{"a":%d}`, 10+round)), `"ok"`)
+		fronttest.Has(t, h.Call(fmt.Sprint(1000+round), "charge", fmt.Sprintf(`{"a":%d}`, 10+round)), `"ok"`)
 	}
-	if n := len(w.effects()); n < 12 || n > 3*(6+1) {
+	if n := len(w.Effects()); n < 12 || n > 3*(6+1) {
 		t.Errorf("%d effects", n)
 	}
 }
@@ -97,24 +98,24 @@ func TestNamesInBatches(t *testing.T) {
 func TestBatchWithARequestThatIsGivenUp(t *testing.T) {
 	w := newWorld(t)
 	h := w.start()
-	h.handshake()
-	file := filepath.Join(w.dir, "go on")
-	h.write(`[{"jsonrpc":"2.0","id":1,"method":"ask","params":{}},{"jsonrpc":"2.0","id":2,"method":"echo","params":{}}]`)
-	has(t, h.readLine(), "sampling/createMessage")
-	h.write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
-	if got := h.readLine(); got != `[{"result":{},"jsonrpc":"2.0","id":2}]` {
+	h.Handshake()
+	file := filepath.Join(w.Dir, "go on")
+	h.Write(`[{"jsonrpc":"2.0","id":1,"method":"ask","params":{}},{"jsonrpc":"2.0","id":2,"method":"echo","params":{}}]`)
+	fronttest.Has(t, h.ReadLine(), "sampling/createMessage")
+	h.Write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
+	if got := h.ReadLine(); got != `[{"result":{},"jsonrpc":"2.0","id":2}]` {
 		t.Errorf("got %s", got)
 	}
-	h.write(`[{"jsonrpc":"2.0","id":3,"method":"echo","params":{}},{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"charge","arguments":{"wait":"` + file + `"}}}]`)
-	eventually(t, "the call", func() bool { return len(w.effects()) == 1 })
-	h.write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":4}}`)
-	if got := h.readLine(); got != `[{"result":{},"jsonrpc":"2.0","id":3}]` {
+	h.Write(`[{"jsonrpc":"2.0","id":3,"method":"echo","params":{}},{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"charge","arguments":{"wait":"` + file + `"}}}]`)
+	fronttest.Eventually(t, "the call", func() bool { return len(w.Effects()) == 1 })
+	h.Write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":4}}`)
+	if got := h.ReadLine(); got != `[{"result":{},"jsonrpc":"2.0","id":3}]` {
 		t.Errorf("got %s", got)
 	}
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	has(t, h.ask("5", "echo", `{"n":1}`), `"n":1`)
+	fronttest.Has(t, h.Ask("5", "echo", `{"n":1}`), `"n":1`)
 }
 
 // TestBatchesOverHTTP: several at once, of notifications alone, beside a tool server that
@@ -122,33 +123,33 @@ func TestBatchWithARequestThatIsGivenUp(t *testing.T) {
 func TestBatchesOverHTTP(t *testing.T) {
 	w := newWorld(t)
 	url := w.listening()
-	h := session2025(t, url)
-	file := filepath.Join(w.dir, "go on")
+	h := fronttest.Session2025(t, url)
+	file := filepath.Join(w.Dir, "go on")
 	first := make(chan string)
 	go func() {
-		_, got, err := tryPost(url, `[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{"wait":"`+file+`"}}}]`, h...)
+		_, got, err := fronttest.TryPost(url, `[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{"wait":"`+file+`"}}}]`, h...)
 		first <- fmt.Sprint(got, err)
 	}()
-	eventually(t, "the first call", func() bool { return len(w.effects()) == 1 })
+	fronttest.Eventually(t, "the first call", func() bool { return len(w.Effects()) == 1 })
 	second := make(chan string)
 	go func() {
-		_, got, err := tryPost(url, `[{"jsonrpc":"2.0","id":2,"method":"babble"},{"jsonrpc":"2.0","id":3,"method":"echo","params":{}}]`, h...)
+		_, got, err := fronttest.TryPost(url, `[{"jsonrpc":"2.0","id":2,"method":"babble"},{"jsonrpc":"2.0","id":3,"method":"echo","params":{}}]`, h...)
 		second <- fmt.Sprint(got, err)
 	}()
-	if status, got := post(t, url, `[{"jsonrpc":"2.0","method":"notifications/x"},{"jsonrpc":"2.0","id":9,"result":{}}]`, h...); status != http.StatusAccepted || got != "" {
+	if status, got := fronttest.Post(t, url, `[{"jsonrpc":"2.0","method":"notifications/x"},{"jsonrpc":"2.0","id":9,"result":{}}]`, h...); status != http.StatusAccepted || got != "" {
 		t.Errorf("%d %s", status, got)
 	}
-	if status, got := post(t, url, `[]`, h...); status != 200 || !strings.Contains(got, `"id":null,"error"`) {
+	if status, got := fronttest.Post(t, url, `[]`, h...); status != 200 || !strings.Contains(got, `"id":null,"error"`) {
 		t.Errorf("%d %s", status, got)
 	}
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	has(t, <-first, `[{"jsonrpc":"2.0","id":1,"result"`, `"ok"`)
+	fronttest.Has(t, <-first, `[{"jsonrpc":"2.0","id":1,"result"`, `"ok"`)
 	got := <-second
-	has(t, got, `"id":2`, `"id":3`)
-	lacks(t, got, "no message")
-	if status, got := post(t, url, `[{"jsonrpc":"2.0","id":1,"method":"echo","params":{}}]`); status != 400 || !strings.Contains(got, "begin with initialize") {
+	fronttest.Has(t, got, `"id":2`, `"id":3`)
+	fronttest.Lacks(t, got, "no message")
+	if status, got := fronttest.Post(t, url, `[{"jsonrpc":"2.0","id":1,"method":"echo","params":{}}]`); status != 400 || !strings.Contains(got, "begin with initialize") {
 		t.Errorf("%d %s", status, got)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 )
 
 // BenchmarkOverhead is what a message costs beside the bare tool server: p50 and p99 of
@@ -60,11 +61,11 @@ func benchPeer(b *testing.B, shim bool) func(method, params string) {
 	}
 	b.Cleanup(func() { _ = os.RemoveAll(dir) })
 	journal := filepath.Join(dir, "journal")
-	cmd := exec.Command(fakeProgram())
-	cmd.Env = append(os.Environ(), envFake+"="+journal)
+	cmd := exec.Command(fronttest.FakeProgram())
+	cmd.Env = append(os.Environ(), fronttest.EnvFake+"="+journal)
 	if shim {
-		cmd = exec.Command(os.Args[0], "/usr/bin/env", envProcess+"=", envFake+"="+journal, fakeProgram())
-		cmd.Env = append(os.Environ(), envProcess+"=shim", envDir+"="+dir)
+		cmd = exec.Command(os.Args[0], "/usr/bin/env", fronttest.EnvProcess+"=", fronttest.EnvFake+"="+journal, fronttest.FakeProgram())
+		cmd.Env = append(os.Environ(), fronttest.EnvProcess+"=shim", fronttest.EnvDir+"="+dir)
 	}
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()

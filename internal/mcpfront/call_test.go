@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/ledger"
 )
@@ -13,29 +14,29 @@ import (
 func TestPassThroughIsExact(t *testing.T) {
 	w := newWorld(t)
 	h := w.start()
-	h.handshake()
+	h.Handshake()
 	for _, params := range []string{
 		`{"n":9007199254740993,"f":1.0,"e":1E400,"s":"\u00e9é\/","o":{"b":1,"a":2, "b2" : [ ] }}`,
 		`[1 , 2]`,
 		`{"deep":` + strings.Repeat("[", 500) + strings.Repeat("]", 500) + `}`,
 	} {
-		if got, want := h.ask("1", "echo", params), `{"result":`+params+`,"jsonrpc":"2.0","id":1}`; got != want {
+		if got, want := h.Ask("1", "echo", params), `{"result":`+params+`,"jsonrpc":"2.0","id":1}`; got != want {
 			t.Errorf("got %.300s\nwant %.300s", got, want)
 		}
 	}
 	// Ids go through in their own spelling, and the tool server's requests likewise.
-	if got := h.ask(`"a\u0062"`, "echo", `{}`); got != `{"result":{},"jsonrpc":"2.0","id":"a\u0062"}` {
+	if got := h.Ask(`"a\u0062"`, "echo", `{}`); got != `{"result":{},"jsonrpc":"2.0","id":"a\u0062"}` {
 		t.Errorf("got %s", got)
 	}
-	h.write(`{"jsonrpc":"2.0","id":2,"method":"ask","params":{}}`)
-	if got := h.readLine(); got != `{"jsonrpc":"2.0","id":"q1","method":"sampling/createMessage","params":{"n":9007199254740993}}` {
+	h.Write(`{"jsonrpc":"2.0","id":2,"method":"ask","params":{}}`)
+	if got := h.ReadLine(); got != `{"jsonrpc":"2.0","id":"q1","method":"sampling/createMessage","params":{"n":9007199254740993}}` {
 		t.Errorf("asked %s", got)
 	}
-	h.write(`{"jsonrpc":"2.0","id":"q1","result":{"v":12345678901234567890}}`)
-	if got := h.readLine(); got != `{"jsonrpc":"2.0","id":2,"result":{"heard":{"v":12345678901234567890}}}` {
+	h.Write(`{"jsonrpc":"2.0","id":"q1","result":{"v":12345678901234567890}}`)
+	if got := h.ReadLine(); got != `{"jsonrpc":"2.0","id":2,"result":{"heard":{"v":12345678901234567890}}}` {
 		t.Errorf("heard %s", got)
 	}
-	if err := h.stop(); err != nil {
+	if err := h.Stop(); err != nil {
 		t.Error(err)
 	}
 }
@@ -45,31 +46,31 @@ func TestPassThroughIsExact(t *testing.T) {
 func TestMessagesBeforeTheToolServerIsUp(t *testing.T) {
 	w := newWorld(t)
 	h := w.start()
-	h.write(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}` + "\n" +
+	h.Write(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}` + "\n" +
 		`{"jsonrpc":"2.0","method":"notifications/initialized"}` + "\n" +
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{}}}`)
-	has(t, h.answer("0"), `"name":"fake"`)
-	has(t, h.answer("1"), `"ok"`)
-	if len(h.said) != 0 {
-		t.Errorf("also said %q", h.said)
+	fronttest.Has(t, h.Answer("0"), `"name":"fake"`)
+	fronttest.Has(t, h.Answer("1"), `"ok"`)
+	if len(h.Said) != 0 {
+		t.Errorf("also said %q", h.Said)
 	}
 }
 
 func TestGovernedCallIsBegunSentAndRecorded(t *testing.T) {
 	w := newWorld(t)
 	h := w.start()
-	h.handshake()
-	got := h.call("7", "charge", `{"amount":1.0,"note":"a\u0062"}`, `{"progressToken":"p","x":9007199254740993}`)
+	h.Handshake()
+	got := h.Call("7", "charge", `{"amount":1.0,"note":"a\u0062"}`, `{"progressToken":"p","x":9007199254740993}`)
 	want := `{"jsonrpc":"2.0","id":7,"result":{"content":[{"type":"text","text":"ok"}],"structuredContent":{"args":{"amount":1,"note":"ab"},"big":9007199254740993,"one":1.0}}}`
 	if got != want {
 		t.Errorf("got %s\nwant %s", got, want)
 	}
-	e := w.effects()
+	e := w.Effects()
 	if len(e) != 1 || e[0].Key == "" || e[0].Args != `{"amount":1,"note":"ab"}` {
 		t.Fatalf("effects %+v", e)
 	}
-	has(t, e[0].Line, `"progressToken":"p","x":9007199254740993`, `"dev.tgad/attempt":1`, `"dev.tgad/traceId":"`)
-	if r := w.record("charge", e[0].Key); r == nil || r.Status != ledger.Settled || r.Attempts.Count != 1 {
+	fronttest.Has(t, e[0].Line, `"progressToken":"p","x":9007199254740993`, `"dev.tgad/attempt":1`, `"dev.tgad/traceId":"`)
+	if r := w.Record("charge", e[0].Key); r == nil || r.Status != ledger.Settled || r.Attempts.Count != 1 {
 		t.Errorf("record %+v of key %s", r, e[0].Key)
 	}
 }
@@ -77,28 +78,28 @@ func TestGovernedCallIsBegunSentAndRecorded(t *testing.T) {
 func TestOccurrences(t *testing.T) {
 	w := newWorld(t)
 	h := w.start()
-	h.handshake()
+	h.Handshake()
 	// Two intended calls stay two: the first was answered before the second was made.
-	lacks(t, h.call("1", "charge", `{"amount":1}`), "replayed")
-	lacks(t, h.call("2", "charge", `{"amount":1}`), "replayed")
-	if e := w.effects(); len(e) != 2 || e[0].Key == e[1].Key {
+	fronttest.Lacks(t, h.Call("1", "charge", `{"amount":1}`), "replayed")
+	fronttest.Lacks(t, h.Call("2", "charge", `{"amount":1}`), "replayed")
+	if e := w.Effects(); len(e) != 2 || e[0].Key == e[1].Key {
 		t.Fatalf("effects %+v", e)
 	}
-	_ = h.stop()
+	_ = h.Stop()
 	// In a later shim of the same conversation too, for their answers were delivered.
 	h = w.start()
-	h.handshake()
-	lacks(t, h.call("1", "charge", `{"amount":1}`), "replayed")
-	if e := w.effects(); len(e) != 3 {
+	h.Handshake()
+	fronttest.Lacks(t, h.Call("1", "charge", `{"amount":1}`), "replayed")
+	if e := w.Effects(); len(e) != 3 {
 		t.Fatalf("effects %+v", e)
 	}
 	// Another conversation has keys of its own.
-	_ = h.stop()
+	_ = h.Stop()
 	w.opts.Scope = "another"
 	h = w.start()
-	h.handshake()
-	lacks(t, h.call("1", "charge", `{"amount":1}`), "replayed")
-	if e := w.effects(); len(e) != 4 || e[3].Key == e[0].Key {
+	h.Handshake()
+	fronttest.Lacks(t, h.Call("1", "charge", `{"amount":1}`), "replayed")
+	if e := w.Effects(); len(e) != 4 || e[3].Key == e[0].Key {
 		t.Fatalf("effects %+v", e)
 	}
 }
@@ -107,27 +108,27 @@ func TestOccurrences(t *testing.T) {
 // that it had, so the shim may be killed from then on. The same call again is another one.
 func TestNextCallWaitsForTheNote(t *testing.T) {
 	w := newWorld(t)
-	log := &slowNotes{Log: local{w.rt}, asked: make(chan struct{}, 1), take: make(chan struct{})}
+	log := &fronttest.SlowNotes{Log: w.Local(), Asked: make(chan struct{}, 1), Take: make(chan struct{})}
 	w.log = log
 	h := w.start()
-	h.handshake()
-	lacks(t, h.call("1", "charge", `{"amount":1}`), "replayed")
-	<-log.asked
-	h.write(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"charge","arguments":{"amount":2}}}`)
+	h.Handshake()
+	fronttest.Lacks(t, h.Call("1", "charge", `{"amount":1}`), "replayed")
+	<-log.Asked
+	h.Write(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"charge","arguments":{"amount":2}}}`)
 	// It has its permit, and with that a send is the next thing that happens.
-	for at := time.Now(); log.permits.Load() < 2; time.Sleep(time.Millisecond) {
+	for at := time.Now(); log.Permits.Load() < 2; time.Sleep(time.Millisecond) {
 		if time.Since(at) > 10*time.Second {
 			t.Fatal("the second call has no permit")
 		}
 	}
 	time.Sleep(20 * time.Millisecond)
-	if e := w.effects(); len(e) != 1 {
+	if e := w.Effects(); len(e) != 1 {
 		t.Errorf("%d calls were sent before the first one's answer was noted", len(e)-1)
 	}
-	close(log.take)
-	lacks(t, h.answer("2"), "replayed")
-	lacks(t, h.call("3", "charge", `{"amount":1}`), "replayed")
-	if e := w.effects(); len(e) != 3 {
+	close(log.Take)
+	fronttest.Lacks(t, h.Answer("2"), "replayed")
+	fronttest.Lacks(t, h.Call("3", "charge", `{"amount":1}`), "replayed")
+	if e := w.Effects(); len(e) != 3 {
 		t.Errorf("effects %+v", e)
 	}
 }
@@ -139,21 +140,21 @@ func TestProposedKey(t *testing.T) {
 		w := newWorld(t)
 		w.opts.KeySpace = space
 		h := w.start()
-		h.handshake()
+		h.Handshake()
 		ask := func(id, member string) string {
-			return h.ask(id, "tools/call", `{"name":"charge",`+member+`,"arguments":{"n":1}}`)
+			return h.Ask(id, "tools/call", `{"name":"charge",`+member+`,"arguments":{"n":1}}`)
 		}
-		lacks(t, ask("1", `"idempotencyKey" : "k"`), "replayed", "error")
-		has(t, ask("2", `"idempotencyKey":"k"`), "replayed")
-		has(t, ask("3", `"_meta":{"dev.tgad/idempotencyKey":"k"},"idempotencyKey":"other"`), "replayed")
+		fronttest.Lacks(t, ask("1", `"idempotencyKey" : "k"`), "replayed", "error")
+		fronttest.Has(t, ask("2", `"idempotencyKey":"k"`), "replayed")
+		fronttest.Has(t, ask("3", `"_meta":{"dev.tgad/idempotencyKey":"k"},"idempotencyKey":"other"`), "replayed")
 		for _, bad := range []string{`"idempotencyKey":""`, `"idempotencyKey":{}`, `"idempotencyKey":"a","idempotencyKey":"b"`} {
-			has(t, ask("4", bad), `"code":-32602`, "idempotencyKey")
+			fronttest.Has(t, ask("4", bad), `"code":-32602`, "idempotencyKey")
 		}
-		e := w.effects()
-		if len(e) != 1 || e[0].Key != key || w.record("charge", key) == nil {
+		e := w.Effects()
+		if len(e) != 1 || e[0].Key != key || w.Record("charge", key) == nil {
 			t.Fatalf("effects %+v", e)
 		}
-		has(t, e[0].Line, `"idempotencyKey" : "`+key+`"`)
+		fronttest.Has(t, e[0].Line, `"idempotencyKey" : "`+key+`"`)
 	}
 }
 
@@ -170,7 +171,7 @@ func TestKeysByTheFirstRuleThatFits(t *testing.T) {
 		return toolcall.Tool{}
 	}
 	h := w.start()
-	h.handshake()
+	h.Handshake()
 	for _, c := range []struct{ tool, args, meta, key string }{
 		{"order", `{"order":{"id":"o/1"}}`, `{"dev.tgad/idempotencyKey":"mine","claudecode/toolUseId":"t"}`, "mine"},
 		{"order", `{"order":{"id":"o/1"}}`, `{"claudecode/toolUseId":"t"}`, "o/1"},
@@ -178,33 +179,33 @@ func TestKeysByTheFirstRuleThatFits(t *testing.T) {
 		{"order", `{"order":{}}`, `{"claudecode/toolUseId":"toolu_1"}`, "claudecode/toolUseId=toolu_1"},
 		{"charge", `{}`, `{"claudecode/toolUseId":"` + strings.Repeat("x", 300) + `"}`, fit("claudecode/toolUseId=" + strings.Repeat("x", 300))},
 	} {
-		h.call("1", c.tool, c.args, c.meta)
-		e := w.effects()
+		h.Call("1", c.tool, c.args, c.meta)
+		e := w.Effects()
 		if got := e[len(e)-1]; got.Key != c.key {
 			t.Errorf("%s %s %s: key %q, want %q", c.tool, c.args, c.meta, got.Key, c.key)
 		}
 		if e := e[len(e)-1]; c.tool == "order" {
-			has(t, e.Args, `"idempotency_key":"`+c.key+`"`)
-			has(t, e.Line, `"x/key":"`+c.key+`"`)
+			fronttest.Has(t, e.Args, `"idempotency_key":"`+c.key+`"`)
+			fronttest.Has(t, e.Line, `"x/key":"`+c.key+`"`)
 		}
 	}
 	// The same key again is served, and says so; with other arguments it is an error.
-	has(t, h.call("2", "charge", `{}`, `{"claudecode/toolUseId":"toolu_2"}`), `"ok"`)
-	n := len(w.effects())
-	has(t, h.call("3", "charge", `{}`, `{"claudecode/toolUseId":"toolu_2"}`), `"dev.tgad/replayed":true`, `"dev.tgad/traceId":"`, `"dev.tgad/entryDigest":"`, `"big":9007199254740993,"one":1.0`)
-	has(t, h.call("4", "charge", `{"amount":2}`, `{"claudecode/toolUseId":"toolu_2"}`), `"error":{"code":-32602`, "IDEMPOTENCY_KEY_CONFLICT")
-	if got := len(w.effects()); got != n {
+	fronttest.Has(t, h.Call("2", "charge", `{}`, `{"claudecode/toolUseId":"toolu_2"}`), `"ok"`)
+	n := len(w.Effects())
+	fronttest.Has(t, h.Call("3", "charge", `{}`, `{"claudecode/toolUseId":"toolu_2"}`), `"dev.tgad/replayed":true`, `"dev.tgad/traceId":"`, `"dev.tgad/entryDigest":"`, `"big":9007199254740993,"one":1.0`)
+	fronttest.Has(t, h.Call("4", "charge", `{"amount":2}`, `{"claudecode/toolUseId":"toolu_2"}`), `"error":{"code":-32602`, "IDEMPOTENCY_KEY_CONFLICT")
+	if got := len(w.Effects()); got != n {
 		t.Errorf("%d effects, want %d", got, n)
 	}
 	// A step that holds several calls is no key by itself.
-	has(t, h.call("5", "charge", `{"a":1}`, `{"vscode.requestId":"r"}`), `"ok"`)
-	has(t, h.call("6", "charge", `{"a":2}`, `{"vscode.requestId":"r"}`), `"ok"`)
+	fronttest.Has(t, h.Call("5", "charge", `{"a":1}`, `{"vscode.requestId":"r"}`), `"ok"`)
+	fronttest.Has(t, h.Call("6", "charge", `{"a":2}`, `{"vscode.requestId":"r"}`), `"ok"`)
 	// Ungoverned calls leave no trace and reach the tool server as they are.
-	before := w.rt.Stats().Reserved
-	has(t, h.call("7", "free", `{"n":9007199254740993}`), `"args":{"n":9007199254740993}`)
-	e := w.effects()
-	lacks(t, e[len(e)-1].Line, "dev.tgad")
-	if got := w.rt.Stats().Reserved; got != before {
+	before := w.RT.Stats().Reserved
+	fronttest.Has(t, h.Call("7", "free", `{"n":9007199254740993}`), `"args":{"n":9007199254740993}`)
+	e := w.Effects()
+	fronttest.Lacks(t, e[len(e)-1].Line, "dev.tgad")
+	if got := w.RT.Stats().Reserved; got != before {
 		t.Errorf("%d keys reserved, want %d", got, before)
 	}
 }
@@ -212,19 +213,19 @@ func TestKeysByTheFirstRuleThatFits(t *testing.T) {
 func TestReadCallsAreNeverServedToAnother(t *testing.T) {
 	w := newWorld(t)
 	h := w.start()
-	h.handshake()
+	h.Handshake()
 	for _, id := range []string{"1", "2", "3"} {
-		lacks(t, h.call(id, "look", `{}`), "replayed")
+		fronttest.Lacks(t, h.Call(id, "look", `{}`), "replayed")
 	}
-	if e := w.effects(); len(e) != 3 || e[0].Key == e[1].Key {
+	if e := w.Effects(); len(e) != 3 || e[0].Key == e[1].Key {
 		t.Errorf("effects %+v", e)
 	}
 	// Not even where they are under way at once.
-	h.write(`{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"look","arguments":{}}}` + "\n" +
+	h.Write(`{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"look","arguments":{}}}` + "\n" +
 		`{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"look","arguments":{}}}`)
-	lacks(t, h.answer("4"), "replayed")
-	lacks(t, h.answer("5"), "replayed")
-	if n := len(w.effects()); n != 5 {
+	fronttest.Lacks(t, h.Answer("4"), "replayed")
+	fronttest.Lacks(t, h.Answer("5"), "replayed")
+	if n := len(w.Effects()); n != 5 {
 		t.Errorf("%d effects, want 5", n)
 	}
 }
@@ -233,16 +234,16 @@ func TestFailuresAreRecordedAndServed(t *testing.T) {
 	w := newWorld(t)
 	w.opts.CallIDs = []string{"claudecode/toolUseId"}
 	h := w.start()
-	h.handshake()
+	h.Handshake()
 	for tool, wants := range map[string][]string{
 		"fail":  {`"result":{"content":[{"type":"text","text":"no money"}],"isError":true`},
 		"fault": {`"error":{"code":-32050,"message":"broken"}`},
 	} {
-		first := h.call("1", tool, `{}`, `{"claudecode/toolUseId":"`+tool+`"}`)
-		has(t, first, wants...)
-		has(t, h.call("2", tool, `{}`, `{"claudecode/toolUseId":"`+tool+`"}`), wants...)
+		first := h.Call("1", tool, `{}`, `{"claudecode/toolUseId":"`+tool+`"}`)
+		fronttest.Has(t, first, wants...)
+		fronttest.Has(t, h.Call("2", tool, `{}`, `{"claudecode/toolUseId":"`+tool+`"}`), wants...)
 	}
-	if e := w.effects(); len(e) != 2 {
+	if e := w.Effects(); len(e) != 2 {
 		t.Errorf("effects %+v", e)
 	}
 }
@@ -250,14 +251,14 @@ func TestFailuresAreRecordedAndServed(t *testing.T) {
 func TestWhatCannotBeGovernedIsRefused(t *testing.T) {
 	w := newWorld(t)
 	h := w.start()
-	h.handshake()
+	h.Handshake()
 	for args, wants := range map[string][]string{
 		`{"a":{"n":9007199254740993}}`: {`-32602`, `/params/arguments/a/n`, "VALIDATION_ERROR"},
 		`{"a":1,"a":2}`:                {`-32602`, `/params/arguments/a`},
 		`[]`:                           {`-32602`, `/params/arguments`},
 		`{"s":"\ud800"}`:               {`-32602`, `/params/arguments`},
 	} {
-		has(t, h.call("1", "charge", args), wants...)
+		fronttest.Has(t, h.Call("1", "charge", args), wants...)
 	}
 	for line, want := range map[string]string{
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"arguments":{}}}`:                                         "/params/name",
@@ -266,10 +267,10 @@ func TestWhatCannotBeGovernedIsRefused(t *testing.T) {
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call"}`:                                                                   "want an object",
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","_meta":{"dev.tgad/idempotencyKey":{}}}}`: "idempotencyKey",
 	} {
-		h.write(line)
-		has(t, h.answer("1"), `"error"`, want)
+		h.Write(line)
+		fronttest.Has(t, h.Answer("1"), `"error"`, want)
 	}
-	if e := w.effects(); len(e) != 0 {
+	if e := w.Effects(); len(e) != 0 {
 		t.Errorf("effects %+v", e)
 	}
 }

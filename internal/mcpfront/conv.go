@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/tgad/tgad/internal/mcpfront/entry"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/paper"
 	"github.com/tgad/tgad/internal/mcpfront/say"
@@ -22,7 +23,7 @@ import (
 // conv is one client and the tool server that it talks to.
 type conv struct {
 	s      *Shim
-	out    outlet
+	out    entry.Outlet
 	id     string // of the connection
 	shared bool   // by several clients: one of them is not told from another
 	// auth is the Authorization header of all that is asked here, where it is forwarded, and
@@ -91,7 +92,7 @@ type waiting struct {
 // the tool server may be behind a shim itself.
 const ownPrefix, probePrefix = "tgad-", "from-tgad-"
 
-func (s *Shim) newConv(out outlet) *conv {
+func (s *Shim) newConv(out entry.Outlet) *conv {
 	c := &conv{
 		s: s, out: out, id: frames.Nonce(), changed: make(chan struct{}), rush: wait.NewLatch(),
 		pending: map[frames.Key]*waiting{}, asked: map[frames.Key]*link{}, questions: map[frames.Key]*posed{},

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/asklog"
+	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
@@ -87,20 +88,20 @@ func (l *flaky) NotSent(ctx context.Context, trace tga.ID, permit runtime.Permit
 
 func TestEverySendWasBegun(t *testing.T) {
 	w := newWorld(t)
-	log := &flaky{Log: local{w.rt}, down: true}
+	log := &flaky{Log: w.Local(), down: true}
 	w.log = log
 	w.opts.LogTimeout = 100 * time.Millisecond
 	h := w.start()
-	h.handshake()
-	has(t, h.call("1", "charge", `{}`), `"isError":true`, "not sent", "STORE_UNAVAILABLE")
-	if e := w.effects(); len(e) != 0 {
+	h.Handshake()
+	fronttest.Has(t, h.Call("1", "charge", `{}`), `"isError":true`, "not sent", "STORE_UNAVAILABLE")
+	if e := w.Effects(); len(e) != 0 {
 		t.Fatalf("effects %+v", e)
 	}
 	// A begin whose answer was lost is the same begin when it is repeated.
 	log.set(false, true)
-	has(t, h.call("2", "charge", `{}`), "not sent")
+	fronttest.Has(t, h.Call("2", "charge", `{}`), "not sent")
 	log.set(false, false)
-	if e := w.effects(); len(e) != 0 {
+	if e := w.Effects(); len(e) != 0 {
 		t.Fatalf("effects %+v", e)
 	}
 }
@@ -109,63 +110,63 @@ func TestEverySendWasBegun(t *testing.T) {
 // asked what that means. Nobody may be told that nothing has happened.
 func TestLogThatGoesAwayAfterASendLeavesDoubt(t *testing.T) {
 	w := newWorld(t)
-	log := &flaky{Log: local{w.rt}}
+	log := &flaky{Log: w.Local()}
 	log.onBegun = func() { log.set(true, false) }
 	w.log = log
 	w.opts.LogTimeout = 100 * time.Millisecond
 	h := w.start()
-	h.handshake()
-	got := h.call("1", "charge", `{"die":"answer"}`)
-	has(t, got, "OUTCOME UNKNOWN", "EFFECT_IN_DOUBT")
+	h.Handshake()
+	got := h.Call("1", "charge", `{"die":"answer"}`)
+	fronttest.Has(t, got, "OUTCOME UNKNOWN", "EFFECT_IN_DOUBT")
 	if strings.Contains(got, "Nothing has happened") {
 		t.Error(got)
 	}
-	if e := w.effects(); len(e) != 1 {
+	if e := w.Effects(); len(e) != 1 {
 		t.Errorf("effects %+v", e)
 	}
 }
 
 func TestAnswerIsDurableBeforeDelivery(t *testing.T) {
 	w := newWorld(t)
-	log := &flaky{Log: local{w.rt}}
+	log := &flaky{Log: w.Local()}
 	w.log = log
 	h := w.start()
-	h.handshake()
-	h.call("1", "charge", `{"warm":1}`)
+	h.Handshake()
+	h.Call("1", "charge", `{"warm":1}`)
 	// The log goes away while the tool works: the answer is kept, not delivered, and
 	// recorded when the log is back.
 	var once sync.Once
 	waits := make(chan struct{})
 	log.onFinish = func() { once.Do(func() { log.set(true, false); close(waits) }) }
-	h.write(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"charge","arguments":{"n":1}}}`)
+	h.Write(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"charge","arguments":{"n":1}}}`)
 	<-waits
-	if got := h.ask("3", "echo", `{"still":"here"}`); !strings.Contains(got, "still") {
+	if got := h.Ask("3", "echo", `{"still":"here"}`); !strings.Contains(got, "still") {
 		t.Errorf("got %s", got)
 	}
-	if len(h.said) != 0 {
-		t.Errorf("delivered before it was recorded: %q", h.said)
+	if len(h.Said) != 0 {
+		t.Errorf("delivered before it was recorded: %q", h.Said)
 	}
 	log.set(false, false)
-	has(t, h.answer("2"), `"ok"`)
-	e := w.effects()
+	fronttest.Has(t, h.Answer("2"), `"ok"`)
+	e := w.Effects()
 	if len(e) != 2 {
 		t.Fatalf("effects %+v", e)
 	}
-	if r := w.record("charge", e[1].Key); r == nil || r.Status != ledger.Settled || r.Attempts.Count != 1 {
+	if r := w.Record("charge", e[1].Key); r == nil || r.Status != ledger.Settled || r.Attempts.Count != 1 {
 		t.Errorf("record %+v", r)
 	}
 }
 
 func TestLostFinishAnswerIsNoDoubt(t *testing.T) {
 	w := newWorld(t)
-	log := &flaky{Log: local{w.rt}}
+	log := &flaky{Log: w.Local()}
 	w.log = log
 	h := w.start()
-	h.handshake()
-	h.call("1", "charge", `{"warm":1}`)
+	h.Handshake()
+	h.Call("1", "charge", `{"warm":1}`)
 	n := 0
 	log.onFinish = func() { n++; log.set(false, n == 1) }
-	has(t, h.call("2", "charge", `{}`), `"ok"`)
+	fronttest.Has(t, h.Call("2", "charge", `{}`), `"ok"`)
 	if n < 2 {
 		t.Errorf("finish was asked for %d times", n)
 	}
@@ -173,24 +174,24 @@ func TestLostFinishAnswerIsNoDoubt(t *testing.T) {
 
 func TestAnswerThatWaitsLongIsFoundByARepeat(t *testing.T) {
 	w := newWorld(t)
-	log := &flaky{Log: local{w.rt}}
+	log := &flaky{Log: w.Local()}
 	w.log = log
 	w.opts.LogTimeout = 50 * time.Millisecond
 	h := w.start()
-	h.handshake()
-	h.call("1", "charge", `{"warm":1}`)
+	h.Handshake()
+	h.Call("1", "charge", `{"warm":1}`)
 	var once sync.Once
 	log.onFinish = func() { once.Do(func() { log.set(true, false) }) }
-	has(t, h.call("2", "charge", `{}`), `"isError":true`, "kept", "STORE_UNAVAILABLE")
+	fronttest.Has(t, h.Call("2", "charge", `{}`), `"isError":true`, "kept", "STORE_UNAVAILABLE")
 	log.set(false, false)
 	// The answer is offered to the log again after a pause, which may be longer than a call
 	// waits for it: its client repeats the call.
-	answer := h.call("3", "charge", `{}`)
+	answer := h.Call("3", "charge", `{}`)
 	for n := 4; strings.Contains(answer, "STORE_UNAVAILABLE"); n++ {
-		answer = h.call(strconv.Itoa(n), "charge", `{}`)
+		answer = h.Call(strconv.Itoa(n), "charge", `{}`)
 	}
-	has(t, answer, `"ok"`, `"dev.tgad/replayed":true`)
-	if e := w.effects(); len(e) != 2 {
+	fronttest.Has(t, answer, `"ok"`, `"dev.tgad/replayed":true`)
+	if e := w.Effects(); len(e) != 2 {
 		t.Errorf("effects %+v", e)
 	}
 }
@@ -199,18 +200,18 @@ func TestServerThatDiesLeavesDoubt(t *testing.T) {
 	for _, at := range []string{"journal", "answer"} {
 		w := newWorld(t)
 		h := w.start()
-		h.handshake()
-		h.call("1", "charge", `{"warm":1}`)
-		got := h.call("2", "charge", `{"die":"`+at+`"}`)
-		has(t, got, `"isError":true`, "OUTCOME UNKNOWN", "EFFECT_IN_DOUBT", `"dev.tgad/traceId":"`, "tgad resolve")
-		n := len(w.effects())
+		h.Handshake()
+		h.Call("1", "charge", `{"warm":1}`)
+		got := h.Call("2", "charge", `{"die":"`+at+`"}`)
+		fronttest.Has(t, got, `"isError":true`, "OUTCOME UNKNOWN", "EFFECT_IN_DOUBT", `"dev.tgad/traceId":"`, "tgad resolve")
+		n := len(w.Effects())
 		if want := map[string]int{"journal": 1, "answer": 2}[at]; n != want {
 			t.Errorf("%s: %d effects, want %d", at, n, want)
 		}
 		// The tool server is back, the repeat stays in doubt, and other calls go on.
-		has(t, h.call("3", "charge", `{"die":"`+at+`"}`), "OUTCOME UNKNOWN")
-		has(t, h.call("4", "charge", `{"other":1}`), `"ok"`)
-		if got := len(w.effects()); got != n+1 {
+		fronttest.Has(t, h.Call("3", "charge", `{"die":"`+at+`"}`), "OUTCOME UNKNOWN")
+		fronttest.Has(t, h.Call("4", "charge", `{"other":1}`), `"ok"`)
+		if got := len(w.Effects()); got != n+1 {
 			t.Errorf("%s: %d effects, want %d", at, got, n+1)
 		}
 		// Once it is settled, the same call gets the recorded answer.
@@ -218,15 +219,15 @@ func TestServerThatDiesLeavesDoubt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = w.rt.Resolve(context.Background(), id, runtime.Resolution{
+		_, err = w.RT.Resolve(context.Background(), id, runtime.Resolution{
 			Who: "ann", Evidence: []byte(`{"seen":"the card's statement"}`),
 			Reply: runtime.Reply{Status: tga.StatusSuccess, Result: []byte(`{"content":[{"type":"text","text":"charged"}]}`)},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		has(t, h.call("5", "charge", `{"die":"`+at+`"}`), "charged", `"dev.tgad/replayed":true`)
-		_ = h.stop()
+		fronttest.Has(t, h.Call("5", "charge", `{"die":"`+at+`"}`), "charged", `"dev.tgad/replayed":true`)
+		_ = h.Stop()
 	}
 }
 
@@ -235,14 +236,14 @@ func at2(doc, pointer string) []byte { return mcpraw.At([]byte(doc), pointer) }
 func TestLicenceSendsAgain(t *testing.T) {
 	w := newWorld(t)
 	h := w.start()
-	h.handshake()
-	has(t, h.call("1", "again", `{"die":"answer"}`), `"ok"`)
-	e := w.effects()
+	h.Handshake()
+	fronttest.Has(t, h.Call("1", "again", `{"die":"answer"}`), `"ok"`)
+	e := w.Effects()
 	if len(e) != 2 || e[0].Key != e[1].Key {
 		t.Fatalf("effects %+v", e)
 	}
-	has(t, e[1].Line, `"dev.tgad/attempt":2`)
-	if r := w.record("again", e[0].Key); r.Attempts.Count != 2 || r.Status != ledger.Settled {
+	fronttest.Has(t, e[1].Line, `"dev.tgad/attempt":2`)
+	if r := w.Record("again", e[0].Key); r.Attempts.Count != 2 || r.Status != ledger.Settled {
 		t.Errorf("record %+v", r)
 	}
 }
@@ -250,13 +251,13 @@ func TestLicenceSendsAgain(t *testing.T) {
 func TestServerThatAlwaysDiesIsNotFedForEver(t *testing.T) {
 	w := newWorld(t)
 	h := w.start()
-	h.handshake()
-	_ = h.stop()
-	w.extra = []string{envFakeDie + "=answer"}
+	h.Handshake()
+	_ = h.Stop()
+	w.extra = []string{fronttest.EnvFakeDie + "=answer"}
 	h = w.start()
-	h.handshake()
-	has(t, h.call("1", "again", `{}`), "OUTCOME UNKNOWN")
-	if n := len(w.effects()); n != maxSends {
+	h.Handshake()
+	fronttest.Has(t, h.Call("1", "again", `{}`), "OUTCOME UNKNOWN")
+	if n := len(w.Effects()); n != maxSends {
 		t.Errorf("%d sends, want %d", n, maxSends)
 	}
 }
@@ -264,13 +265,13 @@ func TestServerThatAlwaysDiesIsNotFedForEver(t *testing.T) {
 func TestPassThroughRequestOfADeadServerIsAnswered(t *testing.T) {
 	w := newWorld(t)
 	h := w.start()
-	h.handshake()
-	first := string(at2(h.ask("1", "started", `{}`), "/result/at"))
-	has(t, h.ask("2", "die", `{}`), `"error":{"code":-32000`, "exit status 3")
+	h.Handshake()
+	first := string(at2(h.Ask("1", "started", `{}`), "/result/at"))
+	fronttest.Has(t, h.Ask("2", "die", `{}`), `"error":{"code":-32000`, "exit status 3")
 	// Requests that come while there is none wait for the next, or are told.
 	second := ""
-	eventually(t, "a second tool server", func() bool {
-		second = string(at2(h.ask("3", "started", `{}`), "/result/at"))
+	fronttest.Eventually(t, "a second tool server", func() bool {
+		second = string(at2(h.Ask("3", "started", `{}`), "/result/at"))
 		return second != ""
 	})
 	if first == second {
@@ -287,11 +288,11 @@ func TestServerThatDoesNotStartEndsTheShim(t *testing.T) {
 		w.opts.Command = command
 		h := w.start()
 		select {
-		case err := <-h.done:
+		case err := <-h.Done:
 			if err == nil || !errors.Is(err, tga.ToolError) {
 				t.Errorf("%s: %v", name, err)
 			}
-			h.done <- nil
+			h.Done <- nil
 		case <-time.After(20 * time.Second):
 			t.Errorf("%s: the shim does not end", name)
 		}
@@ -301,14 +302,14 @@ func TestServerThatDoesNotStartEndsTheShim(t *testing.T) {
 func TestSameCallTwiceAtOnceRunsOnce(t *testing.T) {
 	w := newWorld(t)
 	h := w.start()
-	h.handshake()
-	h.call("1", "charge", `{"warm":1}`)
-	gate := filepath.Join(w.dir, "gate")
+	h.Handshake()
+	h.Call("1", "charge", `{"warm":1}`)
+	gate := filepath.Join(w.Dir, "gate")
 	args := `{"wait":"` + gate + `"}`
-	h.write(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"charge","arguments":` + args + `}}`)
-	eventually(t, "the effect", func() bool { return len(w.effects()) == 2 })
-	h.write(`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"charge","arguments":` + args + `}}`)
-	eventually(t, "both wait for one attempt", func() bool {
+	h.Write(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"charge","arguments":` + args + `}}`)
+	fronttest.Eventually(t, "the effect", func() bool { return len(w.Effects()) == 2 })
+	h.Write(`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"charge","arguments":` + args + `}}`)
+	fronttest.Eventually(t, "both wait for one attempt", func() bool {
 		h.s.mu.Lock()
 		defer h.s.mu.Unlock()
 		for _, a := range h.s.open {
@@ -319,9 +320,9 @@ func TestSameCallTwiceAtOnceRunsOnce(t *testing.T) {
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	lacks(t, h.answer("2"), "replayed")
-	has(t, h.answer("3"), "replayed", `"ok"`)
-	if n := len(w.effects()); n != 2 {
+	fronttest.Lacks(t, h.Answer("2"), "replayed")
+	fronttest.Has(t, h.Answer("3"), "replayed", `"ok"`)
+	if n := len(w.Effects()); n != 2 {
 		t.Errorf("%d effects", n)
 	}
 }
@@ -330,10 +331,10 @@ func TestUnclearAnswersAreDoubt(t *testing.T) {
 	for _, tool := range []string{"unknown", "noise"} {
 		w := newWorld(t)
 		h := w.start()
-		h.handshake()
-		has(t, h.call("1", tool, `{}`), "OUTCOME UNKNOWN")
-		has(t, h.call("2", tool, `{}`), "OUTCOME UNKNOWN")
-		if n := len(w.effects()); n != 1 {
+		h.Handshake()
+		fronttest.Has(t, h.Call("1", tool, `{}`), "OUTCOME UNKNOWN")
+		fronttest.Has(t, h.Call("2", tool, `{}`), "OUTCOME UNKNOWN")
+		if n := len(w.Effects()); n != 1 {
 			t.Errorf("%s: %d effects", tool, n)
 		}
 	}
@@ -341,47 +342,47 @@ func TestUnclearAnswersAreDoubt(t *testing.T) {
 
 func TestApprovalIsWaitedFor(t *testing.T) {
 	w := newWorld(t)
-	_ = w.db.Close()
-	w.super = runtime.Rules{Rules: []runtime.Rule{{Tool: "charge", Decision: tga.NeedsApproval, Rationale: "payments need a person", Required: 1}, {Decision: tga.Approve}}}
-	w.openLog()
+	_ = w.DB.Close()
+	w.Super = runtime.Rules{Rules: []runtime.Rule{{Tool: "charge", Decision: tga.NeedsApproval, Rationale: "payments need a person", Required: 1}, {Decision: tga.Approve}}}
+	w.OpenLog()
 	h := w.start()
-	h.handshake()
+	h.Handshake()
 	waiting := func() []runtime.Approval {
-		all, err := w.rt.Approvals(context.Background())
+		all, err := w.RT.Approvals(context.Background())
 		if err != nil {
 			t.Fatal(err)
 		}
 		return all
 	}
-	h.write(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{}}}`)
-	eventually(t, "the request for an approval", func() bool { return len(waiting()) == 1 })
-	_ = h.stop()
+	h.Write(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{}}}`)
+	fronttest.Eventually(t, "the request for an approval", func() bool { return len(waiting()) == 1 })
+	_ = h.Stop()
 	// People are not asked twice: the repeat waits for the same approval.
 	h = w.start()
-	h.handshake()
-	h.write(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{}}}`)
-	has(t, h.ask("2", "echo", `{}`), "result")
+	h.Handshake()
+	h.Write(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{}}}`)
+	fronttest.Has(t, h.Ask("2", "echo", `{}`), "result")
 	time.Sleep(50 * time.Millisecond)
 	all := waiting()
-	if len(all) != 1 || len(w.effects()) != 0 {
-		t.Fatalf("approvals %+v, effects %+v", all, w.effects())
+	if len(all) != 1 || len(w.Effects()) != 0 {
+		t.Fatalf("approvals %+v, effects %+v", all, w.Effects())
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	if _, err := w.rt.Decide(ctx, all[0].TraceID, runtime.Vote{Who: "ann", Approve: true, Rationale: "seen the invoice"}); err != nil {
+	if _, err := w.RT.Decide(ctx, all[0].TraceID, runtime.Vote{Who: "ann", Approve: true, Rationale: "seen the invoice"}); err != nil {
 		t.Error("decide:", err)
 	}
-	has(t, h.answer("1"), `"ok"`)
-	if n := len(w.effects()); n != 1 {
+	fronttest.Has(t, h.Answer("1"), `"ok"`)
+	if n := len(w.Effects()); n != 1 {
 		t.Errorf("%d effects", n)
 	}
 	// A denial is told in words.
-	h.write(`{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"charge","arguments":{"b":1}}}`)
-	eventually(t, "the request for an approval", func() bool { return len(waiting()) == 1 })
-	if _, err := w.rt.Decide(ctx, waiting()[0].TraceID, runtime.Vote{Who: "ann", Rationale: "never seen that card"}); err != nil {
+	h.Write(`{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"charge","arguments":{"b":1}}}`)
+	fronttest.Eventually(t, "the request for an approval", func() bool { return len(waiting()) == 1 })
+	if _, err := w.RT.Decide(ctx, waiting()[0].TraceID, runtime.Vote{Who: "ann", Rationale: "never seen that card"}); err != nil {
 		t.Error("decide:", err)
 	}
-	has(t, h.answer("5"), `"isError":true`, "denied", "never seen that card", "POLICY_VIOLATION")
+	fronttest.Has(t, h.Answer("5"), `"isError":true`, "denied", "never seen that card", "POLICY_VIOLATION")
 }
 
 // late is a log whose permits are over when they arrive.
@@ -396,14 +397,14 @@ func (l late) Begin(ctx context.Context, req runtime.BeginRequest) (runtime.Begu
 // TestLateSendIsNotMade: a permit whose time is over goes back, and the tool server hears nothing.
 func TestLateSendIsNotMade(t *testing.T) {
 	w := newWorld(t)
-	w.log = late{&flaky{Log: local{w.rt}}}
+	w.log = late{&flaky{Log: w.Local()}}
 	h := w.start()
-	h.handshake()
-	has(t, h.call("1", "charge", `{}`), `"isError":true`, "not sent", "is over")
-	if e := w.effects(); len(e) != 0 {
+	h.Handshake()
+	fronttest.Has(t, h.Call("1", "charge", `{}`), `"isError":true`, "not sent", "is over")
+	if e := w.Effects(); len(e) != 0 {
 		t.Errorf("effects %+v", e)
 	}
-	if s := w.rt.Stats(); s.NotSent != 1 {
+	if s := w.RT.Stats(); s.NotSent != 1 {
 		t.Errorf("%d calls ended as not sent", s.NotSent)
 	}
 }
@@ -415,28 +416,28 @@ func TestUnsentCallIsNotInDoubtWhenTheLogIsBack(t *testing.T) {
 	for _, cancelled := range []bool{false, true} {
 		t.Run(fmt.Sprint("cancelled ", cancelled), func(t *testing.T) {
 			w := newWorld(t)
-			log := &flaky{Log: local{w.rt}}
+			log := &flaky{Log: w.Local()}
 			log.onBegun = func() { log.set(true, false) }
 			w.log = late{log}
 			h := w.start()
-			h.handshake()
+			h.Handshake()
 			var told atomic.Int32
 			log.onUnsent = func() {
 				if n := told.Add(1); n == 1 && cancelled {
-					h.write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
+					h.Write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
 				} else if n == 4 {
 					log.set(false, false)
 				}
 			}
-			h.write(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{}}}`)
-			eventually(t, "the log knows", func() bool { return w.rt.Stats().NotSent == 1 })
+			h.Write(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{}}}`)
+			fronttest.Eventually(t, "the log knows", func() bool { return w.RT.Stats().NotSent == 1 })
 			if n := told.Load(); n != 4 {
 				t.Errorf("told %d times", n)
 			}
 			if !cancelled {
-				has(t, h.answer("1"), `"isError":true`, "not sent", "may be repeated")
+				fronttest.Has(t, h.Answer("1"), `"isError":true`, "not sent", "may be repeated")
 			}
-			if list, err := w.rt.InDoubt(context.Background()); err != nil || len(list) > 0 {
+			if list, err := w.RT.InDoubt(context.Background()); err != nil || len(list) > 0 {
 				t.Errorf("in doubt: %v %v", list, err)
 			}
 		})

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/asklog"
+	"github.com/tgad/tgad/internal/mcpfront/entry"
+	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -46,40 +48,40 @@ func TestLastAnswersArrive(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			log := &held{Log: local{w.rt}, goOn: make(chan bool), delivered: make(chan tga.ID, 8)}
+			log := &held{Log: w.Local(), goOn: make(chan bool), delivered: make(chan tga.ID, 8)}
 			w.log = log
 			w.opts.EndGrace = time.Minute
 			h := w.start()
-			h.write(c.ask)
+			h.Write(c.ask)
 			answer := make(chan string, 1)
 			go func() {
-				line, err := h.out.ReadString('\n')
+				line, err := h.Out.ReadString('\n')
 				if err != nil {
 					line = err.Error()
 				}
 				answer <- line
 			}()
 			if name == "a list" {
-				eventually(t, "the question", func() bool {
-					_, err := os.Stat(w.journal + ".listed")
+				fronttest.Eventually(t, "the question", func() bool {
+					_, err := os.Stat(w.Journal + ".listed")
 					return err == nil
 				})
 			} else {
-				has(t, <-answer, c.has)
+				fronttest.Has(t, <-answer, c.has)
 			}
-			if err := h.in.Close(); err != nil {
+			if err := h.In.Close(); err != nil {
 				t.Fatal(err)
 			}
 			select {
-			case err := <-h.done:
+			case err := <-h.Done:
 				t.Fatalf("the shim ended before it was done: %v", err)
 			case <-time.After(100 * time.Millisecond):
 			}
 			close(log.goOn)
 			if name == "a list" {
-				has(t, <-answer, c.has)
+				fronttest.Has(t, <-answer, c.has)
 			}
-			h.stop()
+			h.Stop()
 			if n := len(log.delivered); n != strings.Count(c.ask, "tools/call") {
 				t.Errorf("%d answers were noted", n)
 			}
@@ -94,16 +96,16 @@ func TestToldToEndItWaitsForNoCall(t *testing.T) {
 	w.opts.EndGrace = endGrace
 	slow := func(file string) *shim {
 		h := w.start()
-		before := len(w.effects())
-		h.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{"wait":%q}}}`, file))
-		eventually(t, "the call", func() bool { return len(w.effects()) == before+1 })
-		if err := h.in.Close(); err != nil {
+		before := len(w.Effects())
+		h.Write(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{"wait":%q}}}`, file))
+		fronttest.Eventually(t, "the call", func() bool { return len(w.Effects()) == before+1 })
+		if err := h.In.Close(); err != nil {
 			t.Fatal(err)
 		}
 		select {
-		case err := <-h.done:
+		case err := <-h.Done:
 			t.Fatalf("the shim ended before its call did: %v", err)
-		case <-time.After(noteGrace + 500*time.Millisecond):
+		case <-time.After(entry.NoteGrace + 500*time.Millisecond):
 		}
 		return h
 	}
@@ -112,20 +114,20 @@ func TestToldToEndItWaitsForNoCall(t *testing.T) {
 	if err := os.WriteFile(done, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	has(t, h.readLine(), `"ok"`)
-	if err := h.stop(); err != nil {
+	fronttest.Has(t, h.ReadLine(), `"ok"`)
+	if err := h.Stop(); err != nil {
 		t.Fatal(err)
 	}
 
 	h = slow(done + " never")
-	h.end()
+	h.End()
 	select {
-	case err := <-h.done:
-		h.done <- err
+	case err := <-h.Done:
+		h.Done <- err
 	case <-time.After(endGrace / 2):
 		t.Fatal("it waits for the call")
 	}
-	if doubts, err := w.rt.InDoubt(t.Context()); err != nil || len(doubts) != 1 {
+	if doubts, err := w.RT.InDoubt(t.Context()); err != nil || len(doubts) != 1 {
 		t.Errorf("%d calls in doubt, %v; want the one that was given up", len(doubts), err)
 	}
 }
@@ -135,12 +137,12 @@ func TestToldToEndItWaitsForNoCall(t *testing.T) {
 func TestManyAnswersToOneQuestion(t *testing.T) {
 	w := newWorld(t)
 	w.opts.Tools = func(string) toolcall.Tool { return toolcall.Tool{Block: true} }
-	if err := os.WriteFile(w.journal+".instead", []byte(strings.Repeat(`{"jsonrpc":"2.0","id":ID,"result":{},"result":{}}`+"\n", 1000)), 0o600); err != nil {
+	if err := os.WriteFile(w.Journal+".instead", []byte(strings.Repeat(`{"jsonrpc":"2.0","id":ID,"result":{},"result":{}}`+"\n", 1000)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	h := w.start()
-	has(t, h.call("1", "charge", `{}`), "TOOL_ERROR", "was not sent", "cannot be looked at")
-	has(t, h.ask("2", "echo", `{"n":1}`), `"n":1`)
+	fronttest.Has(t, h.Call("1", "charge", `{}`), "TOOL_ERROR", "was not sent", "cannot be looked at")
+	fronttest.Has(t, h.Ask("2", "echo", `{"n":1}`), `"n":1`)
 }
 
 // TestAnswerToNoRequest: an answer of the tool server's whose id is null or not there is nobody's. Over HTTP it
@@ -153,22 +155,22 @@ func TestAnswerToNoRequest(t *testing.T) {
 			all.WriteString(`{"jsonrpc":"2.0",` + id + what + "}\n")
 		}
 	}
-	if err := os.WriteFile(w.journal+".instead", []byte(all.String()+`{"jsonrpc":"2.0","id":ID,"result":{"tools":[]}}`+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(w.Journal+".instead", []byte(all.String()+`{"jsonrpc":"2.0","id":ID,"result":{"tools":[]}}`+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	h := w.start()
-	h.write(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
+	h.Write(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
 	for { // JSON-RPC knows errors of no request
-		line := h.readLine()
-		lacks(t, line, `"result":{"stray"`)
+		line := h.ReadLine()
+		fronttest.Lacks(t, line, `"result":{"stray"`)
 		if strings.Contains(line, `"id":1`) {
 			break
 		}
 	}
 	url := w.listening()
-	for _, header := range [][]string{nil, session2025(t, url)} {
-		status, got := post(t, url, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, header...)
-		if has(t, got, `"id":1`, `"tools":[]`); status != 200 || strings.Contains(got, "stray") {
+	for _, header := range [][]string{nil, fronttest.Session2025(t, url)} {
+		status, got := fronttest.Post(t, url, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, header...)
+		if fronttest.Has(t, got, `"id":1`, `"tools":[]`); status != 200 || strings.Contains(got, "stray") {
 			t.Errorf("%d %s", status, got)
 		}
 	}
@@ -180,19 +182,19 @@ func TestServerThatNeverListsItsTools(t *testing.T) {
 	w := newWorld(t)
 	w.opts.Tools = func(name string) toolcall.Tool { return toolcall.Tool{Block: name == "charge"} }
 	w.opts.StartTimeout = 3 * time.Second
-	if err := os.WriteFile(w.journal+".instead", []byte(`{"jsonrpc":"2.0","method":"notifications/silence"}`+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(w.Journal+".instead", []byte(`{"jsonrpc":"2.0","method":"notifications/silence"}`+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	h := w.start()
-	h.handshake()
-	has(t, h.call("1", "charge", `{"n":1}`), "TOOL_ERROR", "was not sent", "cannot be looked at", "no answer to tools/list in 3s")
-	if got := w.effects(); len(got) != 0 {
+	h.Handshake()
+	fronttest.Has(t, h.Call("1", "charge", `{"n":1}`), "TOOL_ERROR", "was not sent", "cannot be looked at", "no answer to tools/list in 3s")
+	if got := w.Effects(); len(got) != 0 {
 		t.Errorf("it was sent: %v", got)
 	}
-	if err := os.Remove(w.journal + ".instead"); err != nil {
+	if err := os.Remove(w.Journal + ".instead"); err != nil {
 		t.Fatal(err)
 	}
-	has(t, h.call("2", "charge", `{"n":1}`), `"ok"`)
+	fronttest.Has(t, h.Call("2", "charge", `{"n":1}`), `"ok"`)
 }
 
 // forgetful is a log that may be away when it is asked what is pinned.
@@ -213,23 +215,23 @@ func (l *forgetful) Kept(ctx context.Context, namespace, server string) iter.Seq
 func TestDefinitionsWaitForTheLog(t *testing.T) {
 	w := newWorld(t)
 	w.opts.Tools = func(string) toolcall.Tool { return toolcall.Tool{Block: true} }
-	log := &forgetful{Log: local{w.rt}}
+	log := &forgetful{Log: w.Local()}
 	log.away.Store(2)
 	w.log = log
 	h := w.start()
-	has(t, h.call("1", "charge", `{"n":1}`), `"ok"`)
-	if got := w.effects(); len(got) != 1 {
+	fronttest.Has(t, h.Call("1", "charge", `{"n":1}`), `"ok"`)
+	if got := w.Effects(); len(got) != 1 {
 		t.Errorf("effects: %v", got)
 	}
-	h.stop()
+	h.Stop()
 
 	w.opts.LogTimeout = 50 * time.Millisecond
 	log.away.Store(1 << 20)
 	h = w.start()
-	got := h.call("2", "charge", `{"n":2}`)
-	has(t, got, `"isError":true`, "STORE_UNAVAILABLE", "was not sent")
-	lacks(t, got, "TOOL_SCHEMA_CHANGED")
-	if got := w.effects(); len(got) != 1 {
+	got := h.Call("2", "charge", `{"n":2}`)
+	fronttest.Has(t, got, `"isError":true`, "STORE_UNAVAILABLE", "was not sent")
+	fronttest.Lacks(t, got, "TOOL_SCHEMA_CHANGED")
+	if got := w.Effects(); len(got) != 1 {
 		t.Errorf("effects: %v", got)
 	}
 }
@@ -240,12 +242,12 @@ func TestClientThatReadsNothing(t *testing.T) {
 	w.opts.Tools = func(string) toolcall.Tool { return toolcall.Tool{Ungoverned: true} }
 	w.tune = func(s *Shim) { s.quit = 2 * time.Second }
 	h := w.start()
-	h.write(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{"mib":4}}}`)
-	eventually(t, "the call", func() bool { return len(w.effects()) == 1 })
-	h.end()
+	h.Write(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{"mib":4}}}`)
+	fronttest.Eventually(t, "the call", func() bool { return len(w.Effects()) == 1 })
+	h.End()
 	select {
-	case err := <-h.done:
-		h.done <- err
+	case err := <-h.Done:
+		h.Done <- err
 	case <-time.After(time.Minute):
 		t.Fatal("it does not end")
 	}
@@ -260,24 +262,24 @@ func TestCallsThatAreNeverAnswered(t *testing.T) {
 	h := w.start()
 	for i := range 6 {
 		id := fmt.Sprint(i)
-		h.write(`{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"mute","arguments":{},"_meta":{"dev.tgad/idempotencyKey":"k` + id + `"}}}`)
-		eventually(t, "the call", func() bool { return len(w.effects()) == i+1 })
-		h.write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":` + id + `}}`)
-		eventually(t, "room for another", func() bool {
-			return strings.Contains(h.ask(`"e`+id+`"`, "echo", `{}`), `"result"`)
+		h.Write(`{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"mute","arguments":{},"_meta":{"dev.tgad/idempotencyKey":"k` + id + `"}}}`)
+		fronttest.Eventually(t, "the call", func() bool { return len(w.Effects()) == i+1 })
+		h.Write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":` + id + `}}`)
+		fronttest.Eventually(t, "room for another", func() bool {
+			return strings.Contains(h.Ask(`"e`+id+`"`, "echo", `{}`), `"result"`)
 		})
 	}
-	has(t, h.call("9", "mute", `{}`, `{"dev.tgad/idempotencyKey":"k0"}`), "OUTCOME UNKNOWN")
+	fronttest.Has(t, h.Call("9", "mute", `{}`, `{"dev.tgad/idempotencyKey":"k0"}`), "OUTCOME UNKNOWN")
 	// Of as many as there is room for an answer is still waited for, and no more.
-	has(t, h.ask("0", "echo", `{}`), "under way")
-	eventually(t, "an id to be free", func() bool { return strings.Contains(h.ask("5", "echo", `{}`), `"result"`) })
+	fronttest.Has(t, h.Ask("0", "echo", `{}`), "under way")
+	fronttest.Eventually(t, "an id to be free", func() bool { return strings.Contains(h.Ask("5", "echo", `{}`), `"result"`) })
 	// Nor do they outlive the tool server that has them.
-	h.write(`{"jsonrpc":"2.0","id":10,"method":"die"}`)
-	has(t, h.answer("10"), "-32000")
-	eventually(t, "the ids to be free", func() bool { return strings.Contains(h.ask("0", "echo", `{}`), `"result"`) })
-	n := len(w.effects())
-	h.write(`{"jsonrpc":"2.0","id":11,"method":"tools/call","params":{"name":"mute","arguments":{},"_meta":{"dev.tgad/idempotencyKey":"k11"}}}`)
-	eventually(t, "the call", func() bool { return len(w.effects()) == n+1 })
-	h.write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":11}}`)
-	h.stop()
+	h.Write(`{"jsonrpc":"2.0","id":10,"method":"die"}`)
+	fronttest.Has(t, h.Answer("10"), "-32000")
+	fronttest.Eventually(t, "the ids to be free", func() bool { return strings.Contains(h.Ask("0", "echo", `{}`), `"result"`) })
+	n := len(w.Effects())
+	h.Write(`{"jsonrpc":"2.0","id":11,"method":"tools/call","params":{"name":"mute","arguments":{},"_meta":{"dev.tgad/idempotencyKey":"k11"}}}`)
+	fronttest.Eventually(t, "the call", func() bool { return len(w.Effects()) == n+1 })
+	h.Write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":11}}`)
+	h.Stop()
 }

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/entry"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/names"
 	"github.com/tgad/tgad/internal/mcpfront/paper"
@@ -94,8 +95,8 @@ func rulesOf(all []Behind, o GateOptions) (*rules, error) {
 // fan is one client, or several that share it, and the conversations that it has.
 type fan struct {
 	g     *Gate
-	out   outlet
-	of    whose
+	out   entry.Outlet
+	of    entry.Whose
 	life  context.Context
 	stop  context.CancelFunc
 	table atomic.Pointer[table]
@@ -143,7 +144,7 @@ type member struct {
 	mute atomic.Bool
 }
 
-func (g *Gate) meet(out outlet, of whose) (party, error) {
+func (g *Gate) meet(out entry.Outlet, of entry.Whose) (entry.Party, error) {
 	f, err := g.fan(out, of)
 	if err != nil {
 		return nil, err
@@ -151,7 +152,7 @@ func (g *Gate) meet(out outlet, of whose) (party, error) {
 	return f, nil
 }
 
-func (g *Gate) fan(out outlet, of whose) (*fan, error) {
+func (g *Gate) fan(out entry.Outlet, of entry.Whose) (*fan, error) {
 	g.turn.Lock()
 	defer g.turn.Unlock()
 	f := &fan{
@@ -162,7 +163,7 @@ func (g *Gate) fan(out outlet, of whose) (*fan, error) {
 	t, added, err := f.laid(g.now.Load())
 	f.every = added
 	if err != nil {
-		f.end()
+		f.End()
 		f.free()
 		return nil, err
 	}
@@ -214,13 +215,13 @@ func (f *fan) convs() (all []*alone) {
 	return all
 }
 
-// appears says that the client is there for as long as present is.
-func (f *fan) appears(present *paper.Presence) {
+// Appears says that the client is there for as long as present is.
+func (f *fan) Appears(present *paper.Presence) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.present = present
 	for _, m := range f.every {
-		m.appears(present)
+		m.Appears(present)
 	}
 }
 
@@ -248,9 +249,9 @@ func (m *member) set(params []byte) {
 	close(m.begin)
 }
 
-// run keeps the tool servers until the conversation is over. One that cannot be started does not
+// Run keeps the tool servers until the conversation is over. One that cannot be started does not
 // take the others with it.
-func (f *fan) run() error {
+func (f *fan) Run() error {
 	f.mu.Lock()
 	f.running = true
 	for _, m := range f.every {
@@ -271,7 +272,7 @@ func (f *fan) keep(m *member) {
 	f.runs.Go(func() {
 		select {
 		case <-m.begin:
-			if err := m.alone.run(); err != nil {
+			if err := m.alone.Run(); err != nil {
 				f.g.log.Error("a tool server was given up", "tool_server", m.shim.server(), "error", err)
 			}
 		case <-m.gone():
@@ -283,12 +284,12 @@ func (f *fan) keep(m *member) {
 		if retired {
 			f.left(m)
 		} else {
-			f.end() // the client is gone for one, and so for all
+			f.End() // the client is gone for one, and so for all
 		}
 	})
 	f.runs.Go(func() {
 		defer close(m.tried)
-		m.ready()
+		m.Ready()
 	})
 }
 
@@ -305,16 +306,16 @@ func (f *fan) settled() {
 	}
 }
 
-func (f *fan) end() {
+func (f *fan) End() {
 	f.stop()
 	for _, m := range f.members() {
-		m.alone.end()
+		m.alone.End()
 	}
 }
 
-func (f *fan) over() bool { return f.life.Err() != nil }
+func (f *fan) Over() bool { return f.life.Err() != nil }
 
-func (f *fan) release() {
+func (f *fan) Release() {
 	f.g.turn.Lock()
 	delete(f.g.fans, f)
 	f.g.turn.Unlock()
@@ -329,7 +330,7 @@ func (f *fan) free() {
 
 // left takes what is left of a conversation with a tool server.
 func (f *fan) left(m *member) {
-	m.freed.Do(m.alone.release)
+	m.freed.Do(m.alone.Release)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.every = slices.DeleteFunc(f.every, func(other *member) bool { return other == m })
@@ -367,15 +368,15 @@ func (f *fan) tell(method string) {
 	f.say(frames.NewFrame([]byte(`{"jsonrpc":"2.0","method":"` + method + `"}`)))
 }
 
-// givenUp takes the end of a stream for what it is.
-func (f *fan) givenUp(key frames.Key) {
+// GivenUp takes the end of a stream for what it is.
+func (f *fan) GivenUp(key frames.Key) {
 	if m := f.ended(key, EndGivenUp); m != nil {
-		m.alone.givenUp(key)
+		m.alone.GivenUp(key)
 	}
-	f.unlisten(key, func(b *branch) { b.m.alone.givenUp(frames.KeyOf(b.id)) })
+	f.unlisten(key, func(b *branch) { b.m.alone.GivenUp(frames.KeyOf(b.id)) })
 }
 
-func (f *fan) refusedParams(ctx context.Context, h http.Header, msg *frames.Frame) *refusal {
+func (f *fan) RefusedParams(ctx context.Context, h http.Header, msg *frames.Frame) *entry.Refusal {
 	if msg.Method != "tools/call" {
 		return nil
 	}
@@ -388,7 +389,7 @@ func (f *fan) refusedParams(ctx context.Context, h http.Header, msg *frames.Fram
 	if err != nil {
 		return nil
 	}
-	return m.alone.refusedParams(ctx, h, inner)
+	return m.alone.RefusedParams(ctx, h, inner)
 }
 
 // nameOf is the member name of a request's params.

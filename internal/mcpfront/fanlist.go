@@ -125,7 +125,7 @@ func (m *member) ask(ctx context.Context, method string, params []byte) ([]byte,
 	f.own[frames.KeyOf(id)] = got
 	f.mu.Unlock()
 	raw := tga.AppendString(append(append([]byte(`{"jsonrpc":"2.0","id":`), id...), `,"method":`...), method)
-	m.alone.fromClient(frames.NewFrame(append(append(append(raw, `,"params":`...), params...), '}')))
+	m.alone.FromClient(frames.NewFrame(append(append(append(raw, `,"params":`...), params...), '}')))
 	select {
 	case msg := <-got:
 		defer msg.Close()
@@ -141,7 +141,7 @@ func (m *member) ask(ctx context.Context, method string, params []byte) ([]byte,
 		f.mu.Lock()
 		delete(f.own, frames.KeyOf(id))
 		f.mu.Unlock()
-		m.alone.givenUp(frames.KeyOf(id))
+		m.alone.GivenUp(frames.KeyOf(id))
 		return nil, context.Cause(ctx)
 	}
 }

@@ -138,7 +138,7 @@ func (m *view) join(s *stream) {
 	open = open && !m.retired
 	f.mu.Unlock()
 	if open {
-		m.alone.fromClient(frames.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","id":`), b.id, []byte(`,"method":"`+say.Listen+`","params":`), params, []byte("}"))))
+		m.alone.FromClient(frames.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","id":`), b.id, []byte(`,"method":"`+say.Listen+`","params":`), params, []byte("}"))))
 	}
 }
 
@@ -198,7 +198,7 @@ func values[K comparable, V any](m map[K]V) (all []V) {
 
 // say gives the client a message of the fan's.
 func (f *fan) say(n *frames.Frame) {
-	_ = f.out.hand(&n.Envelope, n) // a client that is gone is seen by the conversations
+	_ = f.out.Hand(&n.Envelope, n) // a client that is gone is seen by the conversations
 }
 
 // heard takes a notification of a tool server's that belongs to a stream. It reports whether it is one.

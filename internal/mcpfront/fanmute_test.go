@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/mcpfront/names"
 )
 
@@ -20,10 +21,10 @@ func TestMuteServerHoldsUpOneList(t *testing.T) {
 	w.give("b", `{"uri":"b:1"}`, "")
 	g := w.gateTo(names.Lists{}, with(w.behind("a", names.Names{}), "a:*"), with(w.behind("b", names.Names{}), "b:*"))
 	h := w.wire(nil, g.Stdio)
-	h.greet()
-	has(t, h.ask("1", "resources/list", `{}`), `"a:1"`, `"b:1"`)
+	h.Greet()
+	fronttest.Has(t, h.Ask("1", "resources/list", `{}`), `"a:1"`, `"b:1"`)
 	g.wait = time.Second
-	file := w.journalOf("b") + "resources"
+	file := w.JournalOf("b") + "resources"
 	if err := os.Rename(file, file+".kept"); err != nil {
 		t.Fatal(err)
 	}
@@ -33,10 +34,10 @@ func TestMuteServerHoldsUpOneList(t *testing.T) {
 	var took [2]time.Duration
 	for i, id := range []string{"2", "3"} {
 		began := time.Now()
-		got := h.ask(id, "resources/list", `{}`)
+		got := h.Ask(id, "resources/list", `{}`)
 		took[i] = time.Since(began)
-		has(t, got, `"a:1"`)
-		lacks(t, got, `"b:1"`)
+		fronttest.Has(t, got, `"a:1"`)
+		fronttest.Lacks(t, got, `"b:1"`)
 	}
 	if took[0] < g.wait || took[1] > took[0]/2 {
 		t.Errorf("the lists took %v", took)
@@ -54,7 +55,7 @@ func TestMuteServerHoldsUpOneList(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the list to be whole", func() bool { return strings.Contains(h.ask("4", "resources/list", `{}`), `"b:1"`) })
+	fronttest.Eventually(t, "the list to be whole", func() bool { return strings.Contains(h.Ask("4", "resources/list", `{}`), `"b:1"`) })
 	// Having answered it is waited for as before: a slow answer is in the list.
 	g.wait = 4 * time.Second
 	whole, err := os.ReadFile(file)
@@ -69,7 +70,7 @@ func TestMuteServerHoldsUpOneList(t *testing.T) {
 	}
 	wrote := make(chan error, 1)
 	time.AfterFunc(3*g.wait/mutePart, func() { wrote <- os.WriteFile(file, whole, 0o600) })
-	has(t, h.ask("5", "resources/list", `{}`), `"a:1"`, `"b:1"`)
+	fronttest.Has(t, h.Ask("5", "resources/list", `{}`), `"a:1"`, `"b:1"`)
 	if err := <-wrote; err != nil {
 		t.Error(err)
 	}

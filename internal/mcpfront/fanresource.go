@@ -127,7 +127,7 @@ const refURI = "/ref/uri"
 func (f *fan) lead(msg *frames.Frame, m *member, pointer string) {
 	switch f.enter(msg, m) {
 	case isIn:
-		m.alone.fromClient(msg)
+		m.alone.FromClient(msg)
 	case isMoved:
 		f.resource(msg, pointer)
 	}

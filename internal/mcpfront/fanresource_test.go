@@ -9,19 +9,20 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/mcpfront/names"
 )
 
 // give lets a server behind a gateway list resources, templates of them, and what it can.
 func (w *world) give(server, resources, templates string) {
-	w.t.Helper()
-	journal := w.journalOf(server)
+	w.T.Helper()
+	journal := w.JournalOf(server)
 	for name, text := range map[string]string{
 		"resources": `{"resources":[` + resources + `]}`, "resources.templates": `{"resourceTemplates":[` + templates + `]}`,
 		".capabilities": `"capabilities":{"tools":{},"resources":{"subscribe":true}}`,
 	} {
 		if err := os.WriteFile(journal+name, []byte(text), 0o600); err != nil {
-			w.t.Fatal(err)
+			w.T.Fatal(err)
 		}
 	}
 }
@@ -44,11 +45,11 @@ func TestResourcesHaveTheirServers(t *testing.T) {
 		with(w.behind("b", names.Names{}), "x:*", "both:*", "y:*", "t:*", "u:*"),
 		with(w.behind("c", names.Names{})),
 	)
-	has(t, h.greet(), `"resources":{"listChanged":true,"subscribe":true}`)
-	if got, want := h.ask("1", "resources/list", `{}`), `{"jsonrpc":"2.0","id":1,"result":{"resources":[{"uri":"x:1","n":1.0},{"uri":"both:1"},{"uri":"x:2"},{"uri":"y:1"}]}}`; got != want {
+	fronttest.Has(t, h.Greet(), `"resources":{"listChanged":true,"subscribe":true}`)
+	if got, want := h.Ask("1", "resources/list", `{}`), `{"jsonrpc":"2.0","id":1,"result":{"resources":[{"uri":"x:1","n":1.0},{"uri":"both:1"},{"uri":"x:2"},{"uri":"y:1"}]}}`; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	if got, want := h.ask("2", "resources/templates/list", `{}`), `{"jsonrpc":"2.0","id":2,"result":{"resourceTemplates":[{"uriTemplate":"t:{name}"},{"uriTemplate":"u:{name}/end"}]}}`; got != want {
+	if got, want := h.Ask("2", "resources/templates/list", `{}`), `{"jsonrpc":"2.0","id":2,"result":{"resourceTemplates":[{"uriTemplate":"t:{name}"},{"uriTemplate":"u:{name}/end"}]}}`; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	for i, c := range []struct{ method, params, by string }{
@@ -68,11 +69,11 @@ func TestResourcesHaveTheirServers(t *testing.T) {
 		{"resources/read", `{}`, ""},
 		{"completion/complete", `{"ref":{"type":"ref/resource","uri":"hidden:{name}"},"argument":{}}`, ""},
 	} {
-		got := h.ask(fmt.Sprint(10+i), c.method, c.params)
+		got := h.Ask(fmt.Sprint(10+i), c.method, c.params)
 		if c.by == "" {
-			has(t, got, `"error"`, "NOT_FOUND")
+			fronttest.Has(t, got, `"error"`, "NOT_FOUND")
 		} else {
-			has(t, got, fmt.Sprintf(`"result":{"by":%q,"params":%s}`, c.by, c.params))
+			fronttest.Has(t, got, fmt.Sprintf(`"result":{"by":%q,"params":%s}`, c.by, c.params))
 		}
 	}
 }
@@ -83,11 +84,11 @@ func TestResourceStaysItsServers(t *testing.T) {
 	w.give("a", "", "")
 	w.give("b", `{"uri":"x:1"}`, "")
 	h := w.gated(with(w.behind("a", names.Names{}), "*"), with(w.behind("b", names.Names{}), "*"))
-	h.greet()
-	has(t, h.ask("1", "resources/read", `{"uri":"x:1"}`), `"by":"b"`)
+	h.Greet()
+	fronttest.Has(t, h.Ask("1", "resources/read", `{"uri":"x:1"}`), `"by":"b"`)
 	w.give("a", `{"uri":"x:1","evil":true}`, "")
-	lacks(t, h.ask("2", "resources/list", `{}`), "evil")
-	has(t, h.ask("3", "resources/read", `{"uri":"x:1"}`), `"by":"b"`)
+	fronttest.Lacks(t, h.Ask("2", "resources/list", `{}`), "evil")
+	fronttest.Has(t, h.Ask("3", "resources/read", `{"uri":"x:1"}`), `"by":"b"`)
 }
 
 // TestResourcesOfAnIdentity: a client has of what the servers give what is its own.
@@ -106,8 +107,8 @@ func TestResourcesOfAnIdentity(t *testing.T) {
 			t.Fatal(err)
 		}
 		h := w.wire(nil, g.Stdio)
-		h.greet()
-		if got := h.ask("1", "resources/list", `{}`); !strings.Contains(got, `{"resources":[`+c.list+`]}`) {
+		h.Greet()
+		if got := h.Ask("1", "resources/list", `{}`); !strings.Contains(got, `{"resources":[`+c.list+`]}`) {
 			t.Errorf("%v: %s", c.of, got)
 		}
 		want, templates := `"error"`, `[{"uriTemplate":"x:{who}/{n}"}]`
@@ -116,9 +117,9 @@ func TestResourcesOfAnIdentity(t *testing.T) {
 		} else if len(c.of) == 0 {
 			templates = "[]"
 		}
-		has(t, h.ask("2", "resources/read", `{"uri":"x:bob/1"}`), want)
-		has(t, h.ask("3", "resources/templates/list", `{}`), templates)
-		_ = h.stop()
+		fronttest.Has(t, h.Ask("2", "resources/read", `{"uri":"x:bob/1"}`), want)
+		fronttest.Has(t, h.Ask("3", "resources/templates/list", `{}`), templates)
+		_ = h.Stop()
 	}
 }
 
@@ -128,27 +129,27 @@ const modernList = `{"notifications":{"toolsListChanged":true,"resourcesListChan
 // its part of it. What none was to tell is not passed on.
 func TestStreamOfSeveralServers(t *testing.T) {
 	w := newWorld(t)
-	start := filepath.Join(w.dir, "start")
-	late := []string{"/bin/sh", "-c", `[ -e "$0" ] || exit 1; exec "$1"`, start, fakeProgram()}
+	start := filepath.Join(w.Dir, "start")
+	late := []string{"/bin/sh", "-c", `[ -e "$0" ] || exit 1; exec "$1"`, start, fronttest.FakeProgram()}
 	h := w.gated(
 		with(w.behind("a", names.Names{}), "x:1"),
 		with(w.behind("b", names.Names{}), "x:2"),
 		with(w.behind("c", names.Names{}, func(o *Options) { o.Command = late })),
 	)
-	h.greet()
-	h.write(`{"jsonrpc":"2.0","id":"s","method":"subscriptions/listen","params":` + modernList + `}`)
-	ack := h.readLine()
-	has(t, ack, `"method":"notifications/subscriptions/acknowledged"`, `"io.modelcontextprotocol/subscriptionId":"s"`, `"toolsListChanged":true`, `"resourcesListChanged":true`, `"x:1"`, `"x:2"`)
-	lacks(t, ack, "z:3", "prompts")
-	has(t, h.ask(`"s"`, "tools/list", `{}`), "a request of this id is under way")
+	h.Greet()
+	h.Write(`{"jsonrpc":"2.0","id":"s","method":"subscriptions/listen","params":` + modernList + `}`)
+	ack := h.ReadLine()
+	fronttest.Has(t, ack, `"method":"notifications/subscriptions/acknowledged"`, `"io.modelcontextprotocol/subscriptionId":"s"`, `"toolsListChanged":true`, `"resourcesListChanged":true`, `"x:1"`, `"x:2"`)
+	fronttest.Lacks(t, ack, "z:3", "prompts")
+	fronttest.Has(t, h.Ask(`"s"`, "tools/list", `{}`), "a request of this id is under way")
 	heard := func(id, tool, uri string) []string {
 		t.Helper()
-		h.said = nil
-		has(t, h.call(id, tool, fmt.Sprintf(`{"uri":%q,"id":%s}`, uri, id)), `"text":"ok"`)
-		for _, line := range h.said {
-			has(t, line, `"io.modelcontextprotocol/subscriptionId":"s"`)
+		h.Said = nil
+		fronttest.Has(t, h.Call(id, tool, fmt.Sprintf(`{"uri":%q,"id":%s}`, uri, id)), `"text":"ok"`)
+		for _, line := range h.Said {
+			fronttest.Has(t, line, `"io.modelcontextprotocol/subscriptionId":"s"`)
 		}
-		return h.said
+		return h.Said
 	}
 	if got := heard("1", "a__grow", "x:1"); len(got) != 3 || !strings.Contains(got[2], `"uri":"x:1"`) {
 		t.Errorf("heard of a: %q", got)
@@ -157,23 +158,23 @@ func TestStreamOfSeveralServers(t *testing.T) {
 		t.Errorf("heard of b: %q", got)
 	}
 	// One that comes later is asked then, and gives no resources.
-	h.said = nil
+	h.Said = nil
 	if err := os.WriteFile(start, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the third server", func() bool { return strings.Contains(h.ask("3", "tools/list", `{}`), "c__charge") })
-	all := h.said
-	eventually(t, "its part", func() bool { got := heard("4", "c__grow", "x:1"); all = append(all, got...); return len(got) == 1 })
-	lacks(t, strings.Join(all, "\n"), "acknowledged") // the client was told once
+	fronttest.Eventually(t, "the third server", func() bool { return strings.Contains(h.Ask("3", "tools/list", `{}`), "c__charge") })
+	all := h.Said
+	fronttest.Eventually(t, "its part", func() bool { got := heard("4", "c__grow", "x:1"); all = append(all, got...); return len(got) == 1 })
+	fronttest.Lacks(t, strings.Join(all, "\n"), "acknowledged") // the client was told once
 	// Given up, no server tells anything of it any more, and its id is free.
-	h.write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"s"}}`)
-	h.said = nil
-	has(t, h.call("5", "a__charge", `{"n":1}`), `"text":"ok"`)
-	has(t, h.ask("6", "tools/list", `{}`), "c__charge") // each server has answered something since
-	if len(h.said) != 0 {
-		t.Errorf("heard after the end: %q", h.said)
+	h.Write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"s"}}`)
+	h.Said = nil
+	fronttest.Has(t, h.Call("5", "a__charge", `{"n":1}`), `"text":"ok"`)
+	fronttest.Has(t, h.Ask("6", "tools/list", `{}`), "c__charge") // each server has answered something since
+	if len(h.Said) != 0 {
+		t.Errorf("heard after the end: %q", h.Said)
 	}
-	has(t, h.ask(`"s"`, "ping", `{}`), `"result":{}`)
+	fronttest.Has(t, h.Ask(`"s"`, "ping", `{}`), `"result":{}`)
 }
 
 // TestStreamThatNobodyTakes: the client hears what the servers say.
@@ -184,9 +185,9 @@ func TestStreamThatNobodyTakes(t *testing.T) {
 *subscriptions/listen*) printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32099,"message":"full"}}\n' "$(printf %s "$l" | sed 's/.*"id":\("[^"]*"\|[0-9]*\),"method.*/\1/')";;
 esac; done`}
 	h := w.gated(w.behind("a", names.Names{}, func(o *Options) { o.Command = refuses }))
-	h.greet()
-	has(t, h.ask(`"s"`, "subscriptions/listen", modernList), `"error":{"code":-32099,"message":"full"}`)
-	has(t, h.ask(`"s"`, "ping", `{}`), `"result":{}`)
+	h.Greet()
+	fronttest.Has(t, h.Ask(`"s"`, "subscriptions/listen", modernList), `"error":{"code":-32099,"message":"full"}`)
+	fronttest.Has(t, h.Ask(`"s"`, "ping", `{}`), `"result":{}`)
 }
 
 // TestStreamPromisesWhatWasAskedFor: a server's word about other resources is not the client's.
@@ -198,11 +199,11 @@ func TestStreamPromisesWhatWasAskedFor(t *testing.T) {
  printf '{"jsonrpc":"2.0","id":%s,"result":{}}\n' "$id";;
 esac; done`}
 	h := w.gated(with(w.behind("a", names.Names{}, func(o *Options) { o.Command = more }), "x:*"))
-	h.greet()
-	h.write(`{"jsonrpc":"2.0","id":"s","method":"subscriptions/listen","params":` + modernList + `}`)
-	ack := h.readLine()
-	has(t, ack, `"resourceSubscriptions":["x:1"]`)
-	has(t, h.readLine(), `"id":"s","result":{"resultType":"complete"`) // and it ends with the last of its parts
+	h.Greet()
+	h.Write(`{"jsonrpc":"2.0","id":"s","method":"subscriptions/listen","params":` + modernList + `}`)
+	ack := h.ReadLine()
+	fronttest.Has(t, ack, `"resourceSubscriptions":["x:1"]`)
+	fronttest.Has(t, h.ReadLine(), `"id":"s","result":{"resultType":"complete"`) // and it ends with the last of its parts
 }
 
 // TestMethodsOfAHandshake: a revision without one has none of them.
@@ -211,6 +212,6 @@ func TestMethodsOfAHandshake(t *testing.T) {
 	h := w.gated(w.behind("a", names.Names{}))
 	const modern = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}`
 	for method := range handshaken {
-		has(t, h.ask("1", method, `{"uri":"x:1",`+modern+`}`), `"code":-32601`)
+		fronttest.Has(t, h.Ask("1", method, `{"uri":"x:1",`+modern+`}`), `"code":-32601`)
 	}
 }

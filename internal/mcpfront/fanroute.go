@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/entry"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/toolcall"
@@ -23,8 +24,8 @@ import (
 // to the client.
 const gatePrefix = "gate-"
 
-// fromClient takes one message of the client's.
-func (f *fan) fromClient(msg *frames.Frame) {
+// FromClient takes one message of the client's.
+func (f *fan) FromClient(msg *frames.Frame) {
 	switch {
 	case msg.Bad != "":
 		id, code := msg.RawID, mcpraw.CodeInvalidRequest
@@ -36,7 +37,7 @@ func (f *fan) fromClient(msg *frames.Frame) {
 	case msg.Batch:
 		f.g.watch.Refused(RefusedInvalid)
 		// The answer has no id: over HTTP the array has a name, by which its POST is found.
-		_ = f.out.hand(&mcpraw.Envelope{Batch: true, RawID: msg.RawID},
+		_ = f.out.Hand(&mcpraw.Envelope{Batch: true, RawID: msg.RawID},
 			frames.Text(say.Fault([]byte("null"), mcpraw.CodeInvalidRequest, "", "", "a gateway takes no arrays of messages: send them one by one")))
 	case msg.IsNotification():
 		f.notification(msg)
@@ -143,7 +144,7 @@ func (f *fan) route(msg *frames.Frame, pointer, name string) {
 		switch f.enter(msg, m) {
 		case isIn:
 			msg.Close()
-			m.alone.fromClient(inner)
+			m.alone.FromClient(inner)
 			return
 		case isMoved:
 			continue
@@ -152,17 +153,17 @@ func (f *fan) route(msg *frames.Frame, pointer, name string) {
 	}
 }
 
-// entry is what has come of a request that is to be under way.
-type entry uint8
+// entered is what has come of a request that is to be under way.
+type entered uint8
 
 const (
-	isTaken entry = iota // its id is in use: it was refused
+	isTaken entered = iota // its id is in use: it was refused
 	isIn
 	isMoved // nothing is begun with its tool server any more: look again
 )
 
 // enter notes that a request is under way. One whose id is in use is refused.
-func (f *fan) enter(msg *frames.Frame, m *member) entry {
+func (f *fan) enter(msg *frames.Frame, m *member) entered {
 	key := frames.KeyOf(msg.RawID)
 	f.mu.Lock()
 	_, taken := f.asked[key]
@@ -233,7 +234,7 @@ func (f *fan) answer(id []byte, kind string, value []byte) {
 
 func (f *fan) fail(id []byte, code int, tgaCode tga.Code, words string) {
 	env := mcpraw.Envelope{RawID: id, ID: mcpraw.Span{From: 0, To: 1}}
-	_ = f.out.hand(&env, frames.Text(say.Fault(id, code, tgaCode, "", words)))
+	_ = f.out.Hand(&env, frames.Text(say.Fault(id, code, tgaCode, "", words)))
 }
 
 func (f *fan) refuse(msg *frames.Frame, code int, err error) {
@@ -260,14 +261,14 @@ func (f *fan) notification(msg *frames.Frame) {
 		}
 		key := frames.KeyOf(mcpraw.At(params, "/requestId"))
 		if m := f.ended(key, EndGivenUp); m != nil {
-			m.alone.fromClient(frames.NewFrame(bytes.Clone(msg.Head)))
+			m.alone.FromClient(frames.NewFrame(bytes.Clone(msg.Head)))
 		}
 		f.unlisten(key, func(b *branch) {
-			b.m.alone.fromClient(frames.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), b.id, []byte("}}"))))
+			b.m.alone.FromClient(frames.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), b.id, []byte("}}"))))
 		})
 	case "notifications/roots/list_changed":
 		for _, m := range f.now().views {
-			m.alone.fromClient(frames.NewFrame(bytes.Clone(msg.Head)))
+			m.alone.FromClient(frames.NewFrame(bytes.Clone(msg.Head)))
 		}
 	default:
 		// It names nobody: progress of a tool server's request has that server's token.
@@ -292,24 +293,24 @@ func (f *fan) answerOf(msg *frames.Frame) {
 		f.g.log.Warn("an answer of the client's was dropped", "error", err)
 		return
 	}
-	q.m.alone.fromClient(frames.Splice(raw, msg.ID, q.id))
+	q.m.alone.FromClient(frames.Splice(raw, msg.ID, q.id))
 }
 
 // seat is where the conversation with one tool server finds its client.
 type seat struct{ m *member }
 
-func (s seat) send(env *mcpraw.Envelope, parts ...io.WriterTo) error {
-	return s.pass(s.m.f.out.send, env, parts)
+func (s seat) Send(env *mcpraw.Envelope, parts ...io.WriterTo) error {
+	return s.pass(s.m.f.out.Send, env, parts)
 }
 
-func (s seat) hand(env *mcpraw.Envelope, parts ...io.WriterTo) error {
-	return s.pass(s.m.f.out.hand, env, parts)
+func (s seat) Hand(env *mcpraw.Envelope, parts ...io.WriterTo) error {
+	return s.pass(s.m.f.out.Hand, env, parts)
 }
 
-// challenge makes the answer to a request one that asks for authorization.
-func (s seat) challenge(id []byte, ch *frames.Challenge) {
-	if out, ok := s.m.f.out.(challengeable); ok {
-		out.challenge(id, ch)
+// Challenge makes the answer to a request one that asks for authorization.
+func (s seat) Challenge(id []byte, ch *frames.Challenge) {
+	if out, ok := s.m.f.out.(entry.Challengeable); ok {
+		out.Challenge(id, ch)
 	}
 }
 
@@ -332,7 +333,7 @@ func (s seat) pass(way func(*mcpraw.Envelope, ...io.WriterTo) error, env *mcpraw
 		_, waits := f.asked[key]
 		f.mu.Unlock()
 		if own == nil && !waits && bytes.HasPrefix(env.RawID, []byte(`"`+gatePrefix)) {
-			return errNoTaker // the fan asked, and does not wait any more
+			return entry.ErrNoTaker // the fan asked, and does not wait any more
 		}
 		end := EndResult
 		if env.Fault.Present() {

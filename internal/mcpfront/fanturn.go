@@ -40,7 +40,7 @@ func (g *Gate) Prepare(all []Behind, o GateOptions) (*Change, error) {
 	g.turn.Lock()
 	c := &Change{g: g, rules: r}
 	for f := range g.fans {
-		if f.over() {
+		if f.Over() {
 			continue
 		}
 		t, added, err := f.laid(r)
@@ -69,8 +69,8 @@ func (c *Change) Drop() {
 	c.g.next.Store(nil)
 	for _, x := range c.fans {
 		for _, m := range x.added {
-			m.alone.end()
-			m.alone.release()
+			m.alone.End()
+			m.alone.Release()
 		}
 	}
 	c.g.turn.Unlock()
@@ -95,7 +95,7 @@ func (f *fan) take(t *table, added []*member) {
 		f.every = append(f.every, added...)
 		f.mu.Unlock()
 		for _, m := range added {
-			m.alone.end()
+			m.alone.End()
 			f.left(m)
 		}
 		return
@@ -108,7 +108,7 @@ func (f *fan) take(t *table, added []*member) {
 		}
 	}
 	for _, m := range added {
-		m.appears(f.present)
+		m.Appears(f.present)
 		m.absent = f.started
 		f.every = append(f.every, m)
 		if f.started {
@@ -193,12 +193,12 @@ func (f *fan) part(m *member, added []*member) {
 		}
 		f.unjoin(s, m)
 	}
-	for m.busy() {
+	for m.Busy() {
 		if !wait.Rest(f.life, wait.Look) {
 			return
 		}
 	}
-	m.alone.end()
+	m.alone.End()
 }
 
 // unjoin takes a tool server's part of a stream from it.
@@ -214,13 +214,13 @@ func (f *fan) unjoin(s *stream, m *member) {
 		}
 	})
 	for _, b := range parts {
-		m.alone.givenUp(frames.KeyOf(b.id))
+		m.alone.GivenUp(frames.KeyOf(b.id))
 	}
 }
 
-// busy reports whether something is under way that was asked of the tool server. An answer that nobody waits for any
+// Busy reports whether something is under way that was asked of the tool server. An answer that nobody waits for any
 // more would still be recorded.
-func (m *member) busy() bool {
+func (m *member) Busy() bool {
 	m.f.mu.Lock()
 	for _, a := range m.f.asked {
 		if a.m == m {
@@ -229,10 +229,10 @@ func (m *member) busy() bool {
 		}
 	}
 	m.f.mu.Unlock()
-	return m.alone.busy()
+	return m.alone.Busy()
 }
 
-// busy reports whether something is under way for the client.
-func (f *fan) busy() bool {
-	return f.unanswered() > 0 || slices.ContainsFunc(f.members(), (*member).busy)
+// Busy reports whether something is under way for the client.
+func (f *fan) Busy() bool {
+	return f.unanswered() > 0 || slices.ContainsFunc(f.members(), (*member).Busy)
 }

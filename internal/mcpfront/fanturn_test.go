@@ -14,7 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/entry"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/mcpfront/names"
 	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/wait"
@@ -22,10 +24,10 @@ import (
 
 // turn changes what is behind a gate.
 func (w *world) turn(g *Gate, o GateOptions, all ...Behind) {
-	w.t.Helper()
+	w.T.Helper()
 	c, err := g.Prepare(all, o)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	c.Stricter()
 	c.Make()
@@ -33,7 +35,7 @@ func (w *world) turn(g *Gate, o GateOptions, all ...Behind) {
 
 // pid is the process of a tool server, 0 where it has none yet.
 func (w *world) pid(server string) (pid int) {
-	if raw, err := os.ReadFile(filepath.Join(filepath.Dir(w.journalOf(server)), "server.pid")); err == nil {
+	if raw, err := os.ReadFile(filepath.Join(filepath.Dir(w.JournalOf(server)), "server.pid")); err == nil {
 		_, _ = fmt.Sscan(string(raw), &pid)
 	}
 	return pid
@@ -41,19 +43,19 @@ func (w *world) pid(server string) (pid int) {
 
 // hears reads the client's messages until one has the words. Answers are kept.
 func (h *shim) hears(words string) {
-	h.t.Helper()
-	for i, line := range h.said {
+	h.T.Helper()
+	for i, line := range h.Said {
 		if strings.Contains(line, words) {
-			h.said = append(h.said[:i:i], h.said[i+1:]...)
+			h.Said = append(h.Said[:i:i], h.Said[i+1:]...)
 			return
 		}
 	}
 	for {
-		line := h.readLine()
+		line := h.ReadLine()
 		if strings.Contains(line, words) {
 			return
 		}
-		h.said = append(h.said, line)
+		h.Said = append(h.Said, line)
 	}
 }
 
@@ -64,33 +66,33 @@ func TestCallEndsWhereItIs(t *testing.T) {
 	a, b := w.behind("a", names.Names{}), w.behind("b", names.Names{})
 	g := w.gateTo(names.Lists{}, a, b)
 	h := w.wire(nil, g.Stdio)
-	h.greet()
-	has(t, h.ask("1", "tools/list", `{}`), "a__charge", "b__charge")
+	h.Greet()
+	fronttest.Has(t, h.Ask("1", "tools/list", `{}`), "a__charge", "b__charge")
 	pids := [2]int{w.pid("a"), w.pid("b")}
-	over := filepath.Join(w.dir, "over")
-	h.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"a__charge","arguments":{"wait":%q}}}`, over))
-	eventually(t, "the call to be there", func() bool { return len(journalOf(t, w.journalOf("a"))) == 1 })
+	over := filepath.Join(w.Dir, "over")
+	h.Write(fmt.Sprintf(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"a__charge","arguments":{"wait":%q}}}`, over))
+	fronttest.Eventually(t, "the call to be there", func() bool { return len(fronttest.JournalOf(t, w.JournalOf("a"))) == 1 })
 	w.turn(g, GateOptions{}, b, w.behind("c", names.Names{}))
 	h.hears(say.ToolsChanged)
-	list := h.ask("3", "tools/list", `{}`)
-	has(t, list, "b__charge", "c__charge")
-	lacks(t, list, "a__")
-	has(t, h.call("4", "a__charge", `{"n":1}`), "NOT_FOUND")
-	has(t, h.call("5", "b__charge", `{"n":2}`), `"text":"ok"`)
-	has(t, h.call("6", "c__charge", `{"n":3}`), `"text":"ok"`)
+	list := h.Ask("3", "tools/list", `{}`)
+	fronttest.Has(t, list, "b__charge", "c__charge")
+	fronttest.Lacks(t, list, "a__")
+	fronttest.Has(t, h.Call("4", "a__charge", `{"n":1}`), "NOT_FOUND")
+	fronttest.Has(t, h.Call("5", "b__charge", `{"n":2}`), `"text":"ok"`)
+	fronttest.Has(t, h.Call("6", "c__charge", `{"n":3}`), `"text":"ok"`)
 	if w.pid("b") != pids[1] || syscall.Kill(pids[0], 0) != nil {
 		t.Error("the tool server that stays is another process, or the one with the call is gone")
 	}
 	if err := os.WriteFile(over, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	has(t, h.answer("2"), `"text":"ok"`)
-	eventually(t, "the tool server to end", func() bool { return syscall.Kill(pids[0], 0) != nil })
+	fronttest.Has(t, h.Answer("2"), `"text":"ok"`)
+	fronttest.Eventually(t, "the tool server to end", func() bool { return syscall.Kill(pids[0], 0) != nil })
 	if err := a.Shim.Retire(t.Context()); err != nil {
 		t.Error(err)
 	}
 	for server, want := range map[string]int{"a": 1, "b": 1, "c": 1} {
-		if n := len(journalOf(t, w.journalOf(server))); n != want {
+		if n := len(fronttest.JournalOf(t, w.JournalOf(server))); n != want {
 			t.Errorf("%s has %d effects, want %d", server, n, want)
 		}
 	}
@@ -107,8 +109,8 @@ func TestNothingIsBegunWhereNobodyStays(t *testing.T) {
 	first := w.behind("a", names.Names{})
 	g := w.gateTo(names.Lists{}, first)
 	h := w.wire(nil, g.Stdio)
-	h.greet()
-	has(t, h.ask("1", "resources/list", `{}`), `"a:1"`)
+	h.Greet()
+	fronttest.Has(t, h.Ask("1", "resources/list", `{}`), `"a:1"`)
 	var f *fan
 	for f = range g.fans {
 	}
@@ -126,18 +128,18 @@ func TestNothingIsBegunWhereNobodyStays(t *testing.T) {
 	if of := f.first("a:2"); of != now.member {
 		t.Error("a resource is of a tool server that is no more")
 	}
-	has(t, h.ask("2", "resources/read", `{"uri":"a:2"}`), `"by":"a"`)
+	fronttest.Has(t, h.Ask("2", "resources/read", `{"uri":"a:2"}`), `"by":"a"`)
 }
 
 // TestRetiredShimWaits: it is not closed while a conversation has a call, or as long as a note of an answer is due.
 func TestRetiredShimWaits(t *testing.T) {
 	w := newWorld(t)
 	a := w.behind("a", names.Names{})
-	c, err := a.Shim.sit(seat{}, whose{})
+	c, err := a.Shim.sit(seat{}, entry.Whose{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.release()
+	defer c.Release()
 	bounded, cancel := context.WithTimeout(t.Context(), 3*wait.Look)
 	defer cancel()
 	began := time.Now()
@@ -157,12 +159,12 @@ func TestChangesUnderLoadLoseNoCall(t *testing.T) {
 	var all sync.WaitGroup
 	for c := range clients {
 		h := w.wire(nil, g.Stdio)
-		h.greet()
+		h.Greet()
 		all.Go(func() {
 			for i := range calls {
 				for _, server := range []string{"a", "b"} {
 					id := fmt.Sprintf(`"%d-%d-%s"`, c, i, server)
-					if got := h.call(id, server+"__charge", fmt.Sprintf(`{"n":%d}`, 100*c+i)); !strings.Contains(got, `"text":"ok"`) {
+					if got := h.Call(id, server+"__charge", fmt.Sprintf(`{"n":%d}`, 100*c+i)); !strings.Contains(got, `"text":"ok"`) {
 						t.Errorf("%s: %s", id, got)
 					}
 				}
@@ -179,7 +181,7 @@ func TestChangesUnderLoadLoseNoCall(t *testing.T) {
 	all.Wait()
 	for _, server := range []string{"a", "b"} {
 		seen := map[string]int{}
-		for _, e := range journalOf(t, w.journalOf(server)) {
+		for _, e := range fronttest.JournalOf(t, w.JournalOf(server)) {
 			seen[e.Args]++
 		}
 		if len(seen) != clients*calls {
@@ -192,7 +194,7 @@ func TestChangesUnderLoadLoseNoCall(t *testing.T) {
 		}
 	}
 	for s := range gone {
-		eventually(t, "the conversations of a tool server that is no more to end", func() bool { return s.conversations() == 0 })
+		fronttest.Eventually(t, "the conversations of a tool server that is no more to end", func() bool { return s.conversations() == 0 })
 	}
 }
 
@@ -205,13 +207,13 @@ func TestStricterOfBothHolds(t *testing.T) {
 	b := w.behind("a", names.Names{})
 	g := w.gateTo(before, b)
 	h := w.wire(nil, g.Stdio)
-	h.greet()
+	h.Greet()
 	n := 0
 	is := func(when string, want map[string]string) {
 		t.Helper()
 		for tool, answer := range want {
 			n++
-			if got := h.call(fmt.Sprint(n), "a__"+tool, fmt.Sprintf(`{"n":%d}`, n)); !strings.Contains(got, answer) {
+			if got := h.Call(fmt.Sprint(n), "a__"+tool, fmt.Sprintf(`{"n":%d}`, n)); !strings.Contains(got, answer) {
 				t.Errorf("%s, %s: %s", when, tool, got)
 			}
 		}
@@ -236,8 +238,8 @@ func TestStricterOfBothHolds(t *testing.T) {
 	h.hears(say.ToolsChanged)
 	is("changed", new)
 	w.turn(g, GateOptions{Lists: after, Quotas: []Quota{{Calls: 1000, Per: time.Hour}}}, b)
-	has(t, h.ask("0", "tools/list", `{}`), "a__look")
-	for _, line := range h.said {
+	fronttest.Has(t, h.Ask("0", "tools/list", `{}`), "a__look")
+	for _, line := range h.Said {
 		if strings.Contains(line, say.ToolsChanged) {
 			t.Error("the list is said to be another one, where only a quota is")
 		}
@@ -251,8 +253,8 @@ func TestDroppedChangeLeavesNothing(t *testing.T) {
 	a := w.behind("a", names.Names{})
 	g := w.gateTo(names.Lists{}, a)
 	h := w.wire(nil, g.Stdio)
-	h.greet()
-	nowhere := filepath.Join(w.dir, "nowhere")
+	h.Greet()
+	nowhere := filepath.Join(w.Dir, "nowhere")
 	b, bad := w.behind("b", names.Names{}), w.behind("c", names.Names{}, func(o *Options) { o.State = nowhere })
 	if err := os.RemoveAll(nowhere); err != nil {
 		t.Fatal(err)
@@ -268,7 +270,7 @@ func TestDroppedChangeLeavesNothing(t *testing.T) {
 	if b.Shim.conversations() != 0 || w.pid("b") != 0 || a.Shim.conversations() != 1 {
 		t.Errorf("conversations %d and %d, process %d", b.Shim.conversations(), a.Shim.conversations(), w.pid("b"))
 	}
-	has(t, h.call("1", "a__charge", `{"n":1}`), `"text":"ok"`)
+	fronttest.Has(t, h.Call("1", "a__charge", `{"n":1}`), `"text":"ok"`)
 }
 
 // TestQuotaIsNotGivenOnceMore: a client that has used its quota has none by a reload; with a higher one it has what is
@@ -311,17 +313,17 @@ func TestStreamGoesOverToTheNext(t *testing.T) {
 	first := w.behind("a", names.Names{})
 	g := w.gateTo(names.Lists{}, first)
 	h := w.wire(nil, g.Stdio)
-	h.write(`{"jsonrpc":"2.0","id":"s","method":"subscriptions/listen","params":{"notifications":{"toolsListChanged":true},"_meta":` + modernMeta + `}}`)
+	h.Write(`{"jsonrpc":"2.0","id":"s","method":"subscriptions/listen","params":{"notifications":{"toolsListChanged":true},"_meta":` + fronttest.ModernMeta + `}}`)
 	h.hears("acknowledged")
 	next := w.behind("a", names.Names{})
 	w.turn(g, GateOptions{}, next)
 	h.hears(say.ToolsChanged)
-	eventually(t, "the first to be over", func() bool { return first.Shim.conversations() == 0 })
-	h.said = nil
-	has(t, h.ask("1", "tools/call", `{"name":"a__grow","arguments":{},"_meta":`+modernMeta+`}`), `"text":"ok"`)
-	told := strings.Join(h.said, "\n")
-	has(t, told, say.ToolsChanged, `"io.modelcontextprotocol/subscriptionId":"s"`)
-	lacks(t, told, `"id":"s"`, `"resultType":"complete"`)
+	fronttest.Eventually(t, "the first to be over", func() bool { return first.Shim.conversations() == 0 })
+	h.Said = nil
+	fronttest.Has(t, h.Ask("1", "tools/call", `{"name":"a__grow","arguments":{},"_meta":`+fronttest.ModernMeta+`}`), `"text":"ok"`)
+	told := strings.Join(h.Said, "\n")
+	fronttest.Has(t, told, say.ToolsChanged, `"io.modelcontextprotocol/subscriptionId":"s"`)
+	fronttest.Lacks(t, told, `"id":"s"`, `"resultType":"complete"`)
 }
 
 // TestResourceThatIsNotTheClientsAnyMore: it is not read, not listed, and not told of to who had subscribed to it.
@@ -332,29 +334,29 @@ func TestResourceThatIsNotTheClientsAnyMore(t *testing.T) {
 	g := w.gateTo(names.Lists{}, with(b, "a:*", "b:*"))
 	h := w.wire(nil, g.Stdio)
 	modernly := func(id, method, members string) string {
-		body, _ := modern(id, method, members)
-		h.write(body)
-		return h.answer(id)
+		body, _ := fronttest.Modern(id, method, members)
+		h.Write(body)
+		return h.Answer(id)
 	}
-	has(t, modernly("1", "resources/list", ""), `"a:1"`, `"b:1"`)
-	body, _ := modern(`"s"`, "subscriptions/listen", `"notifications":{"resourcesListChanged":true,"resourceSubscriptions":["a:1","b:1"]}`)
-	h.write(body)
+	fronttest.Has(t, modernly("1", "resources/list", ""), `"a:1"`, `"b:1"`)
+	body, _ := fronttest.Modern(`"s"`, "subscriptions/listen", `"notifications":{"resourcesListChanged":true,"resourceSubscriptions":["a:1","b:1"]}`)
+	h.Write(body)
 	h.hears("acknowledged")
 	grows := func(id, uri string) { modernly(id, "tools/call", `"name":"a__grow","arguments":{"uri":"`+uri+`"}`) }
 	grows("2", "b:1")
-	has(t, strings.Join(h.said, "\n"), `"uri":"b:1"`)
+	fronttest.Has(t, strings.Join(h.Said, "\n"), `"uri":"b:1"`)
 	w.turn(g, GateOptions{}, with(b, "a:*"))
 	h.hears(resourcesChanged)
 	list := modernly("3", "resources/list", "")
-	has(t, list, `"a:1"`)
-	lacks(t, list, `"b:1"`)
-	has(t, modernly("4", "resources/read", `"uri":"b:1"`), "NOT_FOUND")
-	h.said = nil
+	fronttest.Has(t, list, `"a:1"`)
+	fronttest.Lacks(t, list, `"b:1"`)
+	fronttest.Has(t, modernly("4", "resources/read", `"uri":"b:1"`), "NOT_FOUND")
+	h.Said = nil
 	grows("5", "b:1")
 	grows("6", "a:1")
-	told := strings.Join(h.said, "\n")
-	has(t, told, `"uri":"a:1"`)
-	lacks(t, told, `"uri":"b:1"`)
+	told := strings.Join(h.Said, "\n")
+	fronttest.Has(t, told, `"uri":"a:1"`)
+	fronttest.Lacks(t, told, `"uri":"b:1"`)
 }
 
 // TestChangesOverHTTP: the calls of several sessions go on while a tool server comes and goes, and each has one effect.
@@ -362,14 +364,14 @@ func TestChangesOverHTTP(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.behind("a", names.Names{}), w.behind("b", names.Names{})
 	g := w.gateTo(names.Lists{}, a)
-	url := w.door((&Door{Gates: map[string]*Gate{"": g}, Who: func(string, *x509.Certificate) string { return "" }}).lobby)
+	url := w.Door((&Door{Gates: map[string]*Gate{"": g}, Who: func(string, *x509.Certificate) string { return "" }}).lobby)
 	const sessions, calls = 2, 8
 	var all sync.WaitGroup
 	for s := range sessions {
 		session := openSession(t, url, `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`)
 		all.Go(func() {
 			for i := range calls {
-				_, got, err := tryPost(url, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"a__charge","arguments":{"n":%d}}}`, i+1, 100*s+i), "Mcp-Session-Id", session)
+				_, got, err := fronttest.TryPost(url, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"a__charge","arguments":{"n":%d}}}`, i+1, 100*s+i), "Mcp-Session-Id", session)
 				if err != nil || !strings.Contains(got, `"text":"ok"`) {
 					t.Errorf("%d of %d: %s %v", i, s, got, err)
 				}
@@ -386,7 +388,7 @@ func TestChangesOverHTTP(t *testing.T) {
 		}
 	}
 	all.Wait()
-	if n := len(journalOf(t, w.journalOf("a"))); n != sessions*calls {
+	if n := len(fronttest.JournalOf(t, w.JournalOf("a"))); n != sessions*calls {
 		t.Errorf("%d effects of %d calls", n, sessions*calls)
 	}
 }
@@ -403,12 +405,12 @@ func TestDoorIsForOthers(t *testing.T) {
 	}
 	ann, bob := gate("ann"), gate("bob")
 	d := &Door{Gates: map[string]*Gate{"ann": ann, "bob": bob}, Who: keys(map[string]string{"k1": "ann", "k2": "bob"})}
-	url := w.door(d.lobby)
+	url := w.Door(d.lobby)
 	as := func(key string, more ...string) []string { return append(more, "Authorization", "Bearer "+key) }
 	const hello = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
 	sessions := map[string]string{"k1": openSession(t, url, hello, as("k1")...), "k2": openSession(t, url, hello, as("k2")...)}
 	call := func(key, session, tool, args string) (int, string) {
-		return post(t, url, fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s}}`, tool, args), as(key, "Mcp-Session-Id", session)...)
+		return fronttest.Post(t, url, fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s}}`, tool, args), as(key, "Mcp-Session-Id", session)...)
 	}
 	for key, tool := range map[string]string{"k1": "ann__charge", "k2": "bob__charge"} {
 		if _, got := call(key, sessions[key], tool, `{"n":0}`); !strings.Contains(got, `"text":"ok"`) {
@@ -430,13 +432,13 @@ func TestDoorIsForOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stream.Body.Close()
-	over := filepath.Join(w.dir, "over")
+	over := filepath.Join(w.Dir, "over")
 	under := make(chan string, 1)
 	go func() {
-		_, got, err := tryPost(url, fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"bob__charge","arguments":{"wait":%q}}}`, over), as("k2", "Mcp-Session-Id", sessions["k2"])...)
+		_, got, err := fronttest.TryPost(url, fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"bob__charge","arguments":{"wait":%q}}}`, over), as("k2", "Mcp-Session-Id", sessions["k2"])...)
 		under <- fmt.Sprint(got, err)
 	}()
-	eventually(t, "the call to be there", func() bool { return len(journalOf(t, w.journalOf("bob"))) == 2 })
+	fronttest.Eventually(t, "the call to be there", func() bool { return len(fronttest.JournalOf(t, w.JournalOf("bob"))) == 2 })
 	d.Take(keys(map[string]string{"k3": "ann", "k4": "eve"}), map[string]*Gate{"ann": ann, "eve": gate("eve")})
 	if _, err := bufio.NewReader(stream.Body).ReadString(0); err == nil || time.Since(began) > 9*time.Second {
 		t.Errorf("the stream goes on after %v: %v", time.Since(began), err)
@@ -462,5 +464,5 @@ func TestDoorIsForOthers(t *testing.T) {
 	if got := <-under; !strings.Contains(got, `"text":"ok"`) {
 		t.Errorf("the call that was under way: %s", got)
 	}
-	eventually(t, "the tool server to end", func() bool { return syscall.Kill(pid, 0) != nil })
+	fronttest.Eventually(t, "the tool server to end", func() bool { return syscall.Kill(pid, 0) != nil })
 }

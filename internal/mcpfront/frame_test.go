@@ -9,37 +9,38 @@ import (
 	"testing"
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 )
 
 func TestLongMessagesStream(t *testing.T) {
 	w := newWorld(t)
 	h := w.start()
-	h.handshake()
-	h.call("1", "charge", `{"warm":1}`)
+	h.Handshake()
+	h.Call("1", "charge", `{"warm":1}`)
 	go func() {
 		for i := range 5 {
-			fmt.Fprintf(h.in, `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"charge","arguments":{"mib":10,"i":%d}}}`+"\n", 10+i, i)
+			fmt.Fprintf(h.In, `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"charge","arguments":{"mib":10,"i":%d}}}`+"\n", 10+i, i)
 		}
 	}()
 	for range 5 {
-		line := h.readLine()
+		line := h.ReadLine()
 		if n := len(line); n < 10<<20 || n > 10<<20+200 {
 			t.Fatalf("%d bytes: %.200s", n, line)
 		}
 	}
 	// Recorded whole, and served whole.
-	if got := h.call("20", "charge", `{"mib":10,"i":1}`, `{"dev.tgad/idempotencyKey":"k"}`); len(got) < 10<<20 {
+	if got := h.Call("20", "charge", `{"mib":10,"i":1}`, `{"dev.tgad/idempotencyKey":"k"}`); len(got) < 10<<20 {
 		t.Errorf("%d bytes", len(got))
 	}
-	if got := h.call("21", "charge", `{"mib":10,"i":1}`, `{"dev.tgad/idempotencyKey":"k"}`); len(got) < 10<<20 || !strings.Contains(got, "replayed") {
+	if got := h.Call("21", "charge", `{"mib":10,"i":1}`, `{"dev.tgad/idempotencyKey":"k"}`); len(got) < 10<<20 || !strings.Contains(got, "replayed") {
 		t.Errorf("%d bytes", len(got))
 	}
 	// Longer than what is kept: it still arrives, and is recorded by its digest.
-	if got := h.call("22", "charge", `{"mib":12}`, `{"dev.tgad/idempotencyKey":"l"}`); len(got) < 12<<20 {
+	if got := h.Call("22", "charge", `{"mib":12}`, `{"dev.tgad/idempotencyKey":"l"}`); len(got) < 12<<20 {
 		t.Errorf("%d bytes: %.300s", len(got), got)
 	}
-	has(t, h.call("23", "charge", `{"mib":12}`, `{"dev.tgad/idempotencyKey":"l"}`), "too long to be kept", "LIMIT_EXCEEDED")
-	if n := len(w.effects()); n != 8 {
+	fronttest.Has(t, h.Call("23", "charge", `{"mib":12}`, `{"dev.tgad/idempotencyKey":"l"}`), "too long to be kept", "LIMIT_EXCEEDED")
+	if n := len(w.Effects()); n != 8 {
 		t.Errorf("%d effects", n)
 	}
 }
@@ -74,7 +75,7 @@ func TestBadFramesFromEitherSide(t *testing.T) {
 	t.Run("client", func(t *testing.T) {
 		w := newWorld(t)
 		h := w.start()
-		h.handshake()
+		h.Handshake()
 		var all strings.Builder
 		governed := 0
 		for range lines {
@@ -85,18 +86,18 @@ func TestBadFramesFromEitherSide(t *testing.T) {
 			}
 		}
 		go func() {
-			io.WriteString(h.in, all.String())
-			h.write(`{"jsonrpc":"2.0","id":"last","method":"echo","params":{"z":1}}`)
+			io.WriteString(h.In, all.String())
+			h.Write(`{"jsonrpc":"2.0","id":"last","method":"echo","params":{"z":1}}`)
 		}()
-		has(t, h.answer(`"last"`), `"z":1`)
-		for _, e := range w.effects() {
-			has(t, e.Line, `"dev.tgad/traceId"`)
+		fronttest.Has(t, h.Answer(`"last"`), `"z":1`)
+		for _, e := range w.Effects() {
+			fronttest.Has(t, e.Line, `"dev.tgad/traceId"`)
 		}
-		t.Logf("%d lines, %d of them tools/call, %d effects", lines, governed, len(w.effects()))
+		t.Logf("%d lines, %d of them tools/call, %d effects", lines, governed, len(w.Effects()))
 	})
 	t.Run("server", func(t *testing.T) {
 		w := newWorld(t)
-		path := w.dir + "/noise"
+		path := w.Dir + "/noise"
 		var all strings.Builder
 		for range lines {
 			all.WriteString(strings.ReplaceAll(noise(), "\x00", "") + "\n")
@@ -104,15 +105,15 @@ func TestBadFramesFromEitherSide(t *testing.T) {
 		if err := os.WriteFile(path, []byte(all.String()), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		w.opts.Command = []string{"/bin/sh", "-c", `cat "$0"; exec "$1"`, path, fakeProgram()}
+		w.opts.Command = []string{"/bin/sh", "-c", `cat "$0"; exec "$1"`, path, fronttest.FakeProgram()}
 		h := w.start()
-		h.write(`{"jsonrpc":"2.0","id":"last","method":"echo","params":{"z":1}}`)
+		h.Write(`{"jsonrpc":"2.0","id":"last","method":"echo","params":{"z":1}}`)
 		var got string
 		for got == "" {
-			if line := h.readLine(); strings.Contains(line, `"z":1`) {
+			if line := h.ReadLine(); strings.Contains(line, `"z":1`) {
 				got = line
 			}
 		}
-		has(t, h.call("5", "charge", `{}`), `"ok"`)
+		fronttest.Has(t, h.Call("5", "charge", `{}`), `"ok"`)
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"github.com/tgad/tgad/internal/clip"
+	"github.com/tgad/tgad/internal/mcpfront/entry"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/toolset"
 	"github.com/tgad/tgad/internal/mcpraw"
@@ -172,12 +173,12 @@ func (c *conv) give(b *batchReply, f *frames.Frame) {
 // send hands a message to the client and returns once that has it. One of a batch goes with
 // its array.
 func (c *conv) send(b *batchReply, env *mcpraw.Envelope, parts ...io.WriterTo) error {
-	return c.answerIn(b, c.out.send, env, parts)
+	return c.answerIn(b, c.out.Send, env, parts)
 }
 
 // hand is send without waiting for a client that has the time.
 func (c *conv) hand(b *batchReply, env *mcpraw.Envelope, parts ...io.WriterTo) error {
-	return c.answerIn(b, c.out.hand, env, parts)
+	return c.answerIn(b, c.out.Hand, env, parts)
 }
 
 func (c *conv) answerIn(b *batchReply, way func(*mcpraw.Envelope, ...io.WriterTo) error, env *mcpraw.Envelope, parts []io.WriterTo) error {
@@ -194,7 +195,7 @@ func (c *conv) answerIn(b *batchReply, way func(*mcpraw.Envelope, ...io.WriterTo
 // put hands a message to the client. A client that cannot be written to is gone.
 func (c *conv) put(way func(*mcpraw.Envelope, ...io.WriterTo) error, env *mcpraw.Envelope, parts ...io.WriterTo) error {
 	err := way(env, parts...)
-	if err != nil && c.life.Err() == nil && !errors.Is(err, errNoTaker) {
+	if err != nil && c.life.Err() == nil && !errors.Is(err, entry.ErrNoTaker) {
 		c.s.log.Warn("the client is gone", "error", err)
 		c.end()
 	}

@@ -14,17 +14,17 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/entry"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
 // Stdio serves one client on in and out until in ends or ctx does.
 func (g *Gate) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
-	f, err := g.fan(stdout{frames.NewSink(out)}, whose{})
+	f, err := g.fan(entry.NewStdout(out), entry.Whose{})
 	if err != nil {
 		return err
 	}
-	defer f.release()
+	defer f.Release()
 	err, kept := g.now.Load().all[0].Shim.lines(ctx, in, f, g.log)
 	if kept != nil {
 		return kept
@@ -32,23 +32,23 @@ func (g *Gate) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	return err
 }
 
-// note has the log know at once of every answer that the client was given.
-func (f *fan) note() {
+// Note has the log know at once of every answer that the client was given.
+func (f *fan) Note() {
 	var all sync.WaitGroup
 	for _, m := range f.members() {
-		all.Go(m.note)
+		all.Go(m.Note)
 	}
 	all.Wait()
 }
 
-// ready does not wait: the fan takes messages before a tool server is there.
-func (f *fan) ready() {}
+// Ready does not wait: the fan takes messages before a tool server is there.
+func (f *fan) Ready() {}
 
-// underway is how many of the client's requests have no answer yet, or one that is not noted.
-func (f *fan) underway() int {
+// Underway is how many of the client's requests have no answer yet, or one that is not noted.
+func (f *fan) Underway() int {
 	n := f.unanswered()
 	for _, m := range f.members() {
-		n += m.alone.underway()
+		n += m.alone.Underway()
 	}
 	return n
 }
@@ -66,12 +66,12 @@ func (f *fan) unanswered() (n int) {
 }
 
 // lobby is an endpoint over HTTP for the gate's clients.
-func (g *Gate) lobby(life context.Context) lobby {
+func (g *Gate) lobby(life context.Context) entry.Lobby {
 	all := g.now.Load().all
-	f := all[0].Shim.front(life, g.meet)
-	g.reap = f.reap
+	f := all[0].Shim.Front(life, g.meet)
+	g.reap = f.Reap
 	for _, b := range all {
-		b.Shim.reapBy(f.reap)
+		b.Shim.reapBy(f.Reap)
 	}
 	return f
 }
@@ -102,20 +102,20 @@ func (d *Door) log() *slog.Logger {
 // Listen serves streamable HTTP on an address as [Shim.Listen] does.
 func (d *Door) Listen(ctx context.Context, address string) error {
 	if d.TLS == nil {
-		l, err := ListenOn(address)
+		l, err := entry.ListenOn(address)
 		if err != nil {
 			return err
 		}
-		return serve(ctx, l, d.log(), d.lobby)
+		return entry.Serve(ctx, l, d.log(), d.lobby)
 	}
 	if strings.HasPrefix(address, "unix:") {
 		return tga.Errorf(tga.ValidationError, "listen on %q: a socket of this machine needs no TLS", address)
 	}
-	l, err := listenAt(address)
+	l, err := entry.ListenAt(address)
 	if err != nil {
 		return err
 	}
-	return serve(ctx, tls.NewListener(l, d.TLS), d.log(), d.lobby)
+	return entry.Serve(ctx, tls.NewListener(l, d.TLS), d.log(), d.lobby)
 }
 
 // hall is where clients over HTTP come in. Who is let in where is changed as a whole.
@@ -125,15 +125,15 @@ type hall struct {
 	now   atomic.Pointer[doors]
 
 	mu   sync.Mutex
-	gone []lobby // of identities that are known no more
+	gone []entry.Lobby // of identities that are known no more
 }
 
 type doors struct {
 	who     func(string, *x509.Certificate) string
-	lobbies map[string]lobby
+	lobbies map[string]entry.Lobby
 }
 
-func (d *Door) lobby(life context.Context) lobby {
+func (d *Door) lobby(life context.Context) entry.Lobby {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.hall = &hall{life: life, watch: d.Watch.deaf()}
@@ -142,8 +142,8 @@ func (d *Door) lobby(life context.Context) lobby {
 }
 
 // lobbies are those of gates; those that are there stay.
-func (h *hall) lobbies(gates map[string]*Gate) map[string]lobby {
-	all := map[string]lobby{}
+func (h *hall) lobbies(gates map[string]*Gate) map[string]entry.Lobby {
+	all := map[string]entry.Lobby{}
 	for name, g := range gates {
 		if now := h.now.Load(); now != nil && now.lobbies[name] != nil {
 			all[name] = now.lobbies[name]
@@ -169,15 +169,15 @@ func (d *Door) Take(who func(string, *x509.Certificate) string, gates map[string
 	d.hall.mu.Lock()
 	defer d.hall.mu.Unlock()
 	for name, l := range was.lobbies {
-		if f, ok := l.(*front); ok && now.lobbies[name] == nil {
+		if f, ok := l.(*entry.Front); ok && now.lobbies[name] == nil {
 			d.hall.gone = append(d.hall.gone, l)
-			f.retire(d.log().With("identity", name))
+			f.Retire(d.log().With("identity", name))
 		}
 	}
 }
 
 // each are the lobbies that are there, and those that come to their end.
-func (h *hall) each() (all []lobby) {
+func (h *hall) each() (all []entry.Lobby) {
 	for _, l := range h.now.Load().lobbies {
 		all = append(all, l)
 	}
@@ -188,7 +188,7 @@ func (h *hall) each() (all []lobby) {
 
 func (h *hall) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	now := h.now.Load()
-	var to lobby
+	var to entry.Lobby
 	var cert *x509.Certificate
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		cert = r.TLS.PeerCertificates[0]
@@ -207,14 +207,14 @@ func (h *hall) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	to.ServeHTTP(w, r)
 }
 
-func (h *hall) expire(now time.Time) {
+func (h *hall) Expire(now time.Time) {
 	for _, l := range h.each() {
-		l.expire(now)
+		l.Expire(now)
 	}
 }
 
-func (h *hall) wait() {
+func (h *hall) Wait() {
 	for _, l := range h.each() {
-		l.wait()
+		l.Wait()
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/asklog"
+	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/mcpfront/names"
 	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/toolcall"
@@ -26,17 +27,17 @@ import (
 // behind is a tool server of a gateway's: a process with a journal of its own, unless change makes
 // it another.
 func (w *world) behind(server string, n names.Names, change ...func(*Options)) Behind {
-	w.t.Helper()
+	w.T.Helper()
 	o := w.options()
-	o.Server, o.Env = server, []string{envFake + "=" + w.journalOf(server)}
+	o.Server, o.Env = server, []string{fronttest.EnvFake + "=" + w.JournalOf(server)}
 	for _, f := range change {
 		f(&o)
 	}
 	s, err := New(o)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
-	w.t.Cleanup(func() { _ = s.Close() }) // of one that a gate has closed it is no error
+	w.T.Cleanup(func() { _ = s.Close() }) // of one that a gate has closed it is no error
 	if n.Prefix == "" {
 		n.Prefix = names.Default(server)
 	}
@@ -44,16 +45,16 @@ func (w *world) behind(server string, n names.Names, change ...func(*Options)) B
 }
 
 func (w *world) gateTo(lists names.Lists, all ...Behind) *Gate {
-	w.t.Helper()
+	w.T.Helper()
 	g, err := NewGate(all, GateOptions{Lists: lists, Logger: w.opts.Logger})
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return g
 }
 
 func (w *world) gated(all ...Behind) *shim {
-	w.t.Helper()
+	w.T.Helper()
 	return w.wire(nil, w.gateTo(names.Lists{}, all...).Stdio)
 }
 
@@ -68,8 +69,8 @@ func TestGatewayLeadsToItsServers(t *testing.T) {
 		w.behind("near", names.Names{Rename: map[string]string{"charge": "pay"}}),
 		w.behind("far", names.Names{Lists: names.Lists{Deny: []string{"lo*"}}}, func(o *Options) { o.Command, o.URL = nil, url }),
 	)
-	has(t, h.greet(), `"protocolVersion":"2025-11-25"`, `"listChanged":true`)
-	list := h.ask("1", "tools/list", "{}")
+	fronttest.Has(t, h.Greet(), `"protocolVersion":"2025-11-25"`, `"listChanged":true`)
+	list := h.Ask("1", "tools/list", "{}")
 	var seen []string
 	for i := range 9 {
 		if name := mcpraw.ScalarText(mcpraw.At([]byte(list), fmt.Sprintf("/result/tools/%d/name", i))); name != "" {
@@ -79,22 +80,22 @@ func TestGatewayLeadsToItsServers(t *testing.T) {
 	if got := strings.Join(seen, " "); got != "pay near__look far__charge" {
 		t.Errorf("listed: %s\n%s", got, list)
 	}
-	got := h.call("2", "pay", `{"n":1}`, `{"dev.tgad/idempotencyKey":"k"}`)
+	got := h.Call("2", "pay", `{"n":1}`, `{"dev.tgad/idempotencyKey":"k"}`)
 	if want := `{"jsonrpc":"2.0","id":2,"result":{"content":[{"type":"text","text":"ok"}],"structuredContent":{"args":{"n":1},"big":9007199254740993,"one":1.0}}}`; got != want {
 		t.Errorf("answer %s\nwant   %s", got, want)
 	}
-	has(t, h.call("3", "pay", `{"n":1}`, `{"dev.tgad/idempotencyKey":"k"}`), `"dev.tgad/replayed":true`)
-	lacks(t, h.call("4", "far__charge", `{"n":1}`, `{"dev.tgad/idempotencyKey":"k"}`), "replayed", "error")
-	near := journalOf(t, w.journalOf("near"))
-	if len(near) != 1 || near[0].Tool != "charge" || near[0].Key != "k" || len(far.effects()) != 1 {
-		t.Errorf("near %+v, far %+v", near, far.effects())
+	fronttest.Has(t, h.Call("3", "pay", `{"n":1}`, `{"dev.tgad/idempotencyKey":"k"}`), `"dev.tgad/replayed":true`)
+	fronttest.Lacks(t, h.Call("4", "far__charge", `{"n":1}`, `{"dev.tgad/idempotencyKey":"k"}`), "replayed", "error")
+	near := fronttest.JournalOf(t, w.JournalOf("near"))
+	if len(near) != 1 || near[0].Tool != "charge" || near[0].Key != "k" || len(far.Effects()) != 1 {
+		t.Errorf("near %+v, far %+v", near, far.Effects())
 	}
 	// What is denied, has another name, or is not there is refused before anything is written.
-	before := w.db.Stats().Entries
+	before := w.DB.Stats().Entries
 	for tool, code := range map[string]tga.Code{"far__look": tga.PolicyViolation, "near__charge": tga.NotFound, "charge": tga.NotFound, "other__x": tga.NotFound, "near__": tga.NotFound} {
-		has(t, h.call("5", tool, "{}"), `"code":-32602`, string(code))
+		fronttest.Has(t, h.Call("5", tool, "{}"), `"code":-32602`, string(code))
 	}
-	if after := w.db.Stats().Entries; after != before {
+	if after := w.DB.Stats().Entries; after != before {
 		t.Errorf("%d entries of refused calls", after-before)
 	}
 	for _, ask := range []struct{ method, params, want string }{
@@ -109,17 +110,17 @@ func TestGatewayLeadsToItsServers(t *testing.T) {
 		{"prompts/get", `{"name":"near__p"}`, `"code":-32601`}, // by the server
 		{"initialize", `{}`, "has begun already"},
 	} {
-		has(t, h.ask("6", ask.method, ask.params), ask.want)
+		fronttest.Has(t, h.Ask("6", ask.method, ask.params), ask.want)
 	}
-	h.write(`[{"jsonrpc":"2.0","id":7,"method":"ping"}]`)
-	has(t, h.readLine(), `"id":null`, "no arrays")
+	h.Write(`[{"jsonrpc":"2.0","id":7,"method":"ping"}]`)
+	fronttest.Has(t, h.ReadLine(), `"id":null`, "no arrays")
 }
 
 // TestCallWithoutAName is told so: it is no call of a tool that is not there.
 func TestCallWithoutAName(t *testing.T) {
 	w := newWorld(t)
 	h := w.gated(w.behind("a", names.Names{}))
-	h.greet()
+	h.Greet()
 	for i, c := range [][3]string{
 		{"tools/call", "", "/name"}, {"tools/call", `,"params":{}`, "/name"}, {"tools/call", `,"params":[1]`, "/name"}, {"tools/call", `,"params":{"name":7}`, "/name"},
 		{"tools/call", `,"params":{"name":"a__charge","name":"a__look","arguments":{}}`, "/name"}, {"prompts/get", `,"params":{"name":7}`, "/name"},
@@ -127,32 +128,32 @@ func TestCallWithoutAName(t *testing.T) {
 		{"completion/complete", `,"params":{"ref":{"type":"ref/resource","uri":7}}`, "/ref/uri"}, {"resources/read", `,"params":{"uri":7}`, "/uri"}, {"resources/read", `,"params":{}`, "/uri"},
 	} {
 		id := strconv.Itoa(i + 1)
-		h.write(`{"jsonrpc":"2.0","id":` + id + `,"method":"` + c[0] + `"` + c[1] + `}`)
-		has(t, h.answer(id), string(tga.NotFound), "/params"+c[2], "or none that can be read")
+		h.Write(`{"jsonrpc":"2.0","id":` + id + `,"method":"` + c[0] + `"` + c[1] + `}`)
+		fronttest.Has(t, h.Answer(id), string(tga.NotFound), "/params"+c[2], "or none that can be read")
 	}
 }
 
 // TestServerThatIsDownTakesNoOtherWithIt: and when it is there at last the client is told.
 func TestServerThatIsDownTakesNoOtherWithIt(t *testing.T) {
 	w := newWorld(t)
-	late := filepath.Join(w.dir, "late")
+	late := filepath.Join(w.Dir, "late")
 	h := w.gated(
 		w.behind("down", names.Names{}, func(o *Options) { o.Command = []string{late} }),
 		w.behind("up", names.Names{}),
 	)
-	h.greet()
-	has(t, h.ask("1", "tools/list", "{}"), `"up__charge"`)
-	lacks(t, h.ask("2", "tools/list", "{}"), "down__")
-	has(t, h.call("3", "down__charge", `{"n":1}`), "not sent")
-	has(t, h.call("4", "up__charge", `{"n":1}`), `"text":"ok"`)
-	if err := os.Symlink(fakeProgram(), late); err != nil {
+	h.Greet()
+	fronttest.Has(t, h.Ask("1", "tools/list", "{}"), `"up__charge"`)
+	fronttest.Lacks(t, h.Ask("2", "tools/list", "{}"), "down__")
+	fronttest.Has(t, h.Call("3", "down__charge", `{"n":1}`), "not sent")
+	fronttest.Has(t, h.Call("4", "up__charge", `{"n":1}`), `"text":"ok"`)
+	if err := os.Symlink(fronttest.FakeProgram(), late); err != nil {
 		t.Fatal(err)
 	}
-	for !strings.Contains(h.readLine(), say.ToolsChanged) {
+	for !strings.Contains(h.ReadLine(), say.ToolsChanged) {
 	}
-	has(t, h.ask("5", "tools/list", "{}"), `"down__charge"`, `"up__charge"`)
-	has(t, h.call("6", "down__charge", `{"n":1}`), `"text":"ok"`)
-	if n := len(journalOf(t, w.journalOf("down"))); n != 1 {
+	fronttest.Has(t, h.Ask("5", "tools/list", "{}"), `"down__charge"`, `"up__charge"`)
+	fronttest.Has(t, h.Call("6", "down__charge", `{"n":1}`), `"text":"ok"`)
+	if n := len(fronttest.JournalOf(t, w.JournalOf("down"))); n != 1 {
 		t.Errorf("%d effects", n)
 	}
 }
@@ -161,85 +162,85 @@ func TestServerThatIsDownTakesNoOtherWithIt(t *testing.T) {
 func TestServerThatDiesTakesNoOtherWithIt(t *testing.T) {
 	w := newWorld(t)
 	h := w.gated(w.behind("a", names.Names{}), w.behind("b", names.Names{}))
-	h.greet()
-	gate := filepath.Join(w.dir, "gate")
-	h.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"b__charge","arguments":{"wait":%q}}}`, gate))
-	eventually(t, "the call to run", func() bool { return len(journalOf(t, w.journalOf("b"))) == 1 })
-	has(t, h.call("2", "a__charge", `{"die":"answer"}`), "OUTCOME UNKNOWN")
+	h.Greet()
+	gate := filepath.Join(w.Dir, "gate")
+	h.Write(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"b__charge","arguments":{"wait":%q}}}`, gate))
+	fronttest.Eventually(t, "the call to run", func() bool { return len(fronttest.JournalOf(t, w.JournalOf("b"))) == 1 })
+	fronttest.Has(t, h.Call("2", "a__charge", `{"die":"answer"}`), "OUTCOME UNKNOWN")
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	has(t, h.answer("1"), `"text":"ok"`)
-	has(t, h.call("3", "a__charge", `{"n":2}`), `"text":"ok"`)
+	fronttest.Has(t, h.Answer("1"), `"text":"ok"`)
+	fronttest.Has(t, h.Call("3", "a__charge", `{"n":2}`), `"text":"ok"`)
 }
 
 // TestQuestionsOfSeveralServers: two ask under the same id, and each hears what it was told.
 func TestQuestionsOfSeveralServers(t *testing.T) {
 	w := newWorld(t)
 	h := w.gated(w.behind("a", names.Names{}), w.behind("b", names.Names{}))
-	h.greet()
-	h.write(`{"jsonrpc":"2.0","id":1,"method":"prompts/get","params":{"name":"a__ask"}}`)
-	first := h.readLine()
-	h.write(`{"jsonrpc":"2.0","id":2,"method":"prompts/get","params":{"name":"b__ask"}}`)
-	second := h.readLine()
-	has(t, first, "sampling/createMessage", `"n":9007199254740993`)
+	h.Greet()
+	h.Write(`{"jsonrpc":"2.0","id":1,"method":"prompts/get","params":{"name":"a__ask"}}`)
+	first := h.ReadLine()
+	h.Write(`{"jsonrpc":"2.0","id":2,"method":"prompts/get","params":{"name":"b__ask"}}`)
+	second := h.ReadLine()
+	fronttest.Has(t, first, "sampling/createMessage", `"n":9007199254740993`)
 	ids := [2]string{string(mcpraw.At([]byte(first), "/id")), string(mcpraw.At([]byte(second), "/id"))}
 	if ids[0] == ids[1] || ids[0] == `"q1"` {
 		t.Fatalf("ids %v", ids)
 	}
-	h.write(`{"jsonrpc":"2.0","id":` + ids[1] + `,"result":{"for":"b"}}`)
-	h.write(`{"jsonrpc":"2.0","id":` + ids[1] + `,"result":{"for":"nobody"}}`)
-	has(t, h.answer("2"), `"heard":{"for":"b"}`)
-	h.write(`{"jsonrpc":"2.0","id":` + ids[0] + `,"result":{"for":"a"}}`)
-	has(t, h.answer("1"), `"heard":{"for":"a"}`)
+	h.Write(`{"jsonrpc":"2.0","id":` + ids[1] + `,"result":{"for":"b"}}`)
+	h.Write(`{"jsonrpc":"2.0","id":` + ids[1] + `,"result":{"for":"nobody"}}`)
+	fronttest.Has(t, h.Answer("2"), `"heard":{"for":"b"}`)
+	h.Write(`{"jsonrpc":"2.0","id":` + ids[0] + `,"result":{"for":"a"}}`)
+	fronttest.Has(t, h.Answer("1"), `"heard":{"for":"a"}`)
 }
 
 // TestNextCallOfAnotherServerWaitsForTheNote: a client goes on from the answer of one tool server
 // to a call of another; that is not sent before the log has noted what the client has.
 func TestNextCallOfAnotherServerWaitsForTheNote(t *testing.T) {
 	w := newWorld(t)
-	log := &slowNotes{Log: local{w.rt}, asked: make(chan struct{}, 1), take: make(chan struct{})}
+	log := &fronttest.SlowNotes{Log: w.Local(), Asked: make(chan struct{}, 1), Take: make(chan struct{})}
 	w.log = log
 	h := w.gated(w.behind("a", names.Names{}), w.behind("b", names.Names{}))
-	h.greet()
-	lacks(t, h.call("1", "a__charge", `{"n":1}`), "error")
-	<-log.asked
-	h.write(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"b__charge","arguments":{"n":2}}}`)
-	eventually(t, "the second call's permit", func() bool { return log.permits.Load() >= 2 })
+	h.Greet()
+	fronttest.Lacks(t, h.Call("1", "a__charge", `{"n":1}`), "error")
+	<-log.Asked
+	h.Write(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"b__charge","arguments":{"n":2}}}`)
+	fronttest.Eventually(t, "the second call's permit", func() bool { return log.Permits.Load() >= 2 })
 	time.Sleep(20 * time.Millisecond) // with a permit a send is the next thing that happens
-	if e := journalOf(t, w.journalOf("b")); len(e) != 0 {
+	if e := fronttest.JournalOf(t, w.JournalOf("b")); len(e) != 0 {
 		t.Error("the call was sent before the earlier answer was noted")
 	}
-	close(log.take)
-	lacks(t, h.answer("2"), "error")
+	close(log.Take)
+	fronttest.Lacks(t, h.Answer("2"), "error")
 }
 
 // TestGatewayOverHTTP: clients with a session, and clients of the newest revision, which share one.
 func TestGatewayOverHTTP(t *testing.T) {
 	w := newWorld(t)
-	url := w.door(w.gateTo(names.Lists{Deny: []string{"b__look"}}, w.behind("a", names.Names{}), w.behind("b", names.Names{})).lobby)
-	session := session2025(t, url)
+	url := w.Door(w.gateTo(names.Lists{Deny: []string{"b__look"}}, w.behind("a", names.Names{}), w.behind("b", names.Names{})).lobby)
+	session := fronttest.Session2025(t, url)
 	call := func(id, tool string) string {
 		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{"name":%q,"arguments":{"n":%s}}}`, id, tool, id)
 	}
-	_, got := post(t, url, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, session...)
-	has(t, got, "a__charge", "a__look", "b__charge")
-	lacks(t, got, "b__look")
-	_, got = post(t, url, call("2", "b__charge"), session...)
-	has(t, got, `"text":"ok"`)
-	_, got = post(t, url, call("2", "b__look"), session...)
-	has(t, got, string(tga.PolicyViolation))
-	body, header := modern("3", "tools/list", "")
-	_, got = post(t, url, body, header...)
-	has(t, got, "a__charge", "b__charge", `"resultType":"complete"`, `"id":3`)
-	body, header = modern("3", "tools/call", `"name":"a__charge","arguments":{"n":3}`, "Mcp-Name", "a__charge")
-	_, got = post(t, url, body, header...)
-	has(t, got, `"text":"ok"`, `"id":3`)
-	body, header = modern("3", "tools/call", `"name":"a__charge","arguments":{"n":3}`, "Mcp-Name", "charge")
-	if status, got := post(t, url, body, header...); status != 400 {
+	_, got := fronttest.Post(t, url, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, session...)
+	fronttest.Has(t, got, "a__charge", "a__look", "b__charge")
+	fronttest.Lacks(t, got, "b__look")
+	_, got = fronttest.Post(t, url, call("2", "b__charge"), session...)
+	fronttest.Has(t, got, `"text":"ok"`)
+	_, got = fronttest.Post(t, url, call("2", "b__look"), session...)
+	fronttest.Has(t, got, string(tga.PolicyViolation))
+	body, header := fronttest.Modern("3", "tools/list", "")
+	_, got = fronttest.Post(t, url, body, header...)
+	fronttest.Has(t, got, "a__charge", "b__charge", `"resultType":"complete"`, `"id":3`)
+	body, header = fronttest.Modern("3", "tools/call", `"name":"a__charge","arguments":{"n":3}`, "Mcp-Name", "a__charge")
+	_, got = fronttest.Post(t, url, body, header...)
+	fronttest.Has(t, got, `"text":"ok"`, `"id":3`)
+	body, header = fronttest.Modern("3", "tools/call", `"name":"a__charge","arguments":{"n":3}`, "Mcp-Name", "charge")
+	if status, got := fronttest.Post(t, url, body, header...); status != 400 {
 		t.Errorf("a header that is another name: %d %s", status, got)
 	}
-	if a, b := len(journalOf(t, w.journalOf("a"))), len(journalOf(t, w.journalOf("b"))); a != 1 || b != 1 {
+	if a, b := len(fronttest.JournalOf(t, w.JournalOf("a"))), len(fronttest.JournalOf(t, w.JournalOf("b"))); a != 1 || b != 1 {
 		t.Errorf("%d effects of a, %d of b", a, b)
 	}
 }
@@ -250,15 +251,15 @@ func runGate(ctx context.Context, dir string) error {
 	if err := os.WriteFile(filepath.Join(dir, "gate.pid"), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
 		return err
 	}
-	c, stop, err := processLog(ctx, dir, log)
+	c, stop, err := fronttest.ProcessLog(ctx, dir, log)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	k := newKiller(dir)
+	k := fronttest.NewKiller(dir)
 	var all []Behind
-	for _, o := range []Options{{Server: "fake", Command: os.Args[1:]}, {Server: "far", URL: os.Getenv(envFar)}} {
-		o.Log, o.State, o.Env, o.Stderr, o.Logger = k.log(c), filepath.Join(dir, "state"), []string{envProcess + "="}, os.Stderr, log
+	for _, o := range []Options{{Server: "fake", Command: os.Args[1:]}, {Server: "far", URL: os.Getenv(fronttest.EnvFar)}} {
+		o.Log, o.State, o.Env, o.Stderr, o.Logger = k.Log(c), filepath.Join(dir, "state"), []string{fronttest.EnvProcess + "="}, os.Stderr, log
 		s, err := New(o)
 		if err != nil {
 			return err
@@ -270,36 +271,36 @@ func runGate(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	return g.Stdio(ctx, k.reader(os.Stdin), k.writer(os.Stdout))
+	return g.Stdio(ctx, k.Reader(os.Stdin), k.Writer(os.Stdout))
 }
 
 // TestKilledGatewaySendsNothingTwice kills a gateway with SIGKILL at every point of a call, of a
 // tool server that is a process and of one over HTTP. The client starts it again and repeats the
 // call. The journals of the tool servers are the judges.
 func TestKilledGatewaySendsNothingTwice(t *testing.T) {
-	for i, point := range killPoints {
+	for i, point := range fronttest.KillPoints {
 		servers := []string{"fake", "far"}
-		if !everyKill() {
+		if !fronttest.EveryKill() {
 			servers = servers[i%2:][:1]
 		}
 		for _, server := range servers {
 			far := newWorld(t)
 			far.opts.Tools = func(string) toolcall.Tool { return toolcall.Tool{Ungoverned: true} }
-			r := newRig(t, true)
-			r.verb, r.far, r.victim = "gate", far.listening(), point+": gate"
-			r.call("fake__charge", `{"warm":1}`)
-			r.call("far__charge", `{"warm":2}`)
+			r := fronttest.NewRig(t, true)
+			r.Verb, r.Far, r.Victim = "gate", far.listening(), point+": gate"
+			r.Call("fake__charge", `{"warm":1}`)
+			r.Call("far__charge", `{"warm":2}`)
 			const args = `{"killed":true}`
-			answer, tries := r.call(server+"__kill", args)
-			eventually(t, "the kill: "+point, func() bool {
-				_, err := os.Stat(filepath.Join(r.dir, "killed"))
+			answer, tries := r.Call(server+"__kill", args)
+			fronttest.Eventually(t, "the kill: "+point, func() bool {
+				_, err := os.Stat(filepath.Join(r.Dir, "killed"))
 				return err == nil
 			})
 			if tries < 2 && point != "delivered" {
 				t.Errorf("%s, %s: the client has its answer of a gateway that was killed", point, server)
 			}
 			effects := map[string]int{}
-			for _, e := range append(journalOf(t, r.journal), far.effects()...) {
+			for _, e := range append(fronttest.JournalOf(t, r.Journal), far.Effects()...) {
 				effects[e.Args]++
 			}
 			if n := effects[args]; n > 1 || n == 0 && !strings.Contains(answer, "OUTCOME UNKNOWN") {
@@ -308,7 +309,7 @@ func TestKilledGatewaySendsNothingTwice(t *testing.T) {
 			if len(effects) != 2+effects[args] || effects[`{"warm":1}`] != 1 || effects[`{"warm":2}`] != 1 {
 				t.Errorf("%s, %s: effects %v", point, server, effects)
 			}
-			r.drop()
+			r.Drop()
 		}
 	}
 }
@@ -327,42 +328,42 @@ func TestIdentitiesAreApart(t *testing.T) {
 			strangers.Add(1)
 		}
 	}
-	url := w.door(d.lobby)
+	url := w.Door(d.lobby)
 	as := func(name string) []string { return []string{"Authorization", "Bearer " + name} }
 	call := func(name string, more ...string) (int, string) {
-		body, header := modern("1", "tools/call", `"name":"a__charge","arguments":{"n":1}`, "Mcp-Name", "a__charge")
+		body, header := fronttest.Modern("1", "tools/call", `"name":"a__charge","arguments":{"n":1}`, "Mcp-Name", "a__charge")
 		body = strings.Replace(body, `"_meta":{`, `"_meta":{"dev.tgad/idempotencyKey":"k",`, 1)
-		return post(t, url, body, append(append(header, as(name)...), more...)...)
+		return fronttest.Post(t, url, body, append(append(header, as(name)...), more...)...)
 	}
 	for _, name := range []string{"ann", "bob"} {
 		_, got := call(name)
-		has(t, got, `"text":"ok"`)
-		lacks(t, got, "replayed")
+		fronttest.Has(t, got, `"text":"ok"`)
+		fronttest.Lacks(t, got, "replayed")
 	}
 	_, got := call("ann")
-	has(t, got, `"dev.tgad/replayed":true`)
+	fronttest.Has(t, got, `"dev.tgad/replayed":true`)
 	// The tool server is told two keys: it may itself answer a key that it has seen.
-	if e := journalOf(t, w.journalOf("a")); len(e) != 2 || e[0].Key != "ann:k" || e[1].Key != "bob:k" {
+	if e := fronttest.JournalOf(t, w.JournalOf("a")); len(e) != 2 || e[0].Key != "ann:k" || e[1].Key != "bob:k" {
 		t.Errorf("effects of two identities' calls under one key: %+v", e)
 	}
-	before := w.db.Stats().Entries
+	before := w.DB.Stats().Entries
 	for _, c := range [][]string{nil, as("eve"), as(""), append(as("ann"), as("bob")...)} {
-		if status, got := post(t, url, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, c...); status != 401 {
+		if status, got := fronttest.Post(t, url, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, c...); status != 401 {
 			t.Errorf("%v: %d %s", c, status, got)
 		}
 	}
 	if n := strangers.Load(); n != 4 {
 		t.Errorf("%d are counted that were not let in", n)
 	}
-	if after := w.db.Stats().Entries; after != before {
+	if after := w.DB.Stats().Entries; after != before {
 		t.Errorf("%d entries of who was not let in", after-before)
 	}
 	req := `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
 	session := openSession(t, url, req, as("ann")...)
-	if status, got := post(t, url, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, append(as("ann"), "Mcp-Session-Id", session)...); status != 200 {
+	if status, got := fronttest.Post(t, url, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, append(as("ann"), "Mcp-Session-Id", session)...); status != 200 {
 		t.Errorf("its own session: %d %s", status, got)
 	}
-	if status, got := post(t, url, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, append(as("bob"), "Mcp-Session-Id", session)...); status != 404 {
+	if status, got := fronttest.Post(t, url, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, append(as("bob"), "Mcp-Session-Id", session)...); status != 404 {
 		t.Errorf("another identity's session: %d %s", status, got)
 	}
 }
@@ -371,13 +372,13 @@ func TestIdentitiesAreApart(t *testing.T) {
 func TestArrayIsRefusedOverHTTP(t *testing.T) {
 	w := newWorld(t)
 	g := w.gateTo(names.Lists{}, w.behind("a", names.Names{}))
-	url := w.door((&Door{Gates: map[string]*Gate{"ann": g}, Who: func(string, *x509.Certificate) string { return "ann" }}).lobby)
+	url := w.Door((&Door{Gates: map[string]*Gate{"ann": g}, Who: func(string, *x509.Certificate) string { return "ann" }}).lobby)
 	session := openSession(t, url, `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-03-26","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`)
 	for _, array := range []string{`[]`, `[1]`, `[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"a__charge"}}]`} {
-		_, got := post(t, url, array, "Mcp-Session-Id", session)
-		has(t, got, `"id":null`, `"code":-32600`, "no arrays of messages")
+		_, got := fronttest.Post(t, url, array, "Mcp-Session-Id", session)
+		fronttest.Has(t, got, `"id":null`, `"code":-32600`, "no arrays of messages")
 	}
-	if e := journalOf(t, w.journalOf("a")); len(e) != 0 {
+	if e := fronttest.JournalOf(t, w.JournalOf("a")); len(e) != 0 {
 		t.Errorf("effects: %+v", e)
 	}
 }
@@ -429,23 +430,23 @@ func (l *notes) Delivered(ctx context.Context, trace tga.ID) error {
 // TestQuotaIsForBeforeTheSend: a call over it is answered, and nothing is written or sent.
 func TestQuotaIsForBeforeTheSend(t *testing.T) {
 	w := newWorld(t)
-	log := &notes{Log: local{w.rt}}
+	log := &notes{Log: w.Local()}
 	w.log = log
 	g := w.gateTo(names.Lists{}, w.behind("a", names.Names{}), w.behind("b", names.Names{}))
 	g.now.Load().quotas = quotasOf([]Quota{{Tool: "a__*", Calls: 2, Per: time.Hour}})
 	h := w.wire(nil, g.Stdio)
-	h.greet()
+	h.Greet()
 	for i := range 2 {
-		has(t, h.call(strconv.Itoa(i+1), "a__charge", fmt.Sprintf(`{"n":%d}`, i)), `"text":"ok"`)
+		fronttest.Has(t, h.Call(strconv.Itoa(i+1), "a__charge", fmt.Sprintf(`{"n":%d}`, i)), `"text":"ok"`)
 	}
-	eventually(t, "the notes", func() bool { return log.noted.Load() == 2 })
-	before := w.db.Stats()
-	has(t, h.call("3", "a__look", `{"n":3}`), string(tga.RateLimited), "was not sent", "a__*", `"isError":true`)
-	if after := w.db.Stats(); after.Entries != before.Entries || after.Notes != before.Notes {
+	fronttest.Eventually(t, "the notes", func() bool { return log.noted.Load() == 2 })
+	before := w.DB.Stats()
+	fronttest.Has(t, h.Call("3", "a__look", `{"n":3}`), string(tga.RateLimited), "was not sent", "a__*", `"isError":true`)
+	if after := w.DB.Stats(); after.Entries != before.Entries || after.Notes != before.Notes {
 		t.Errorf("the log has more of a call over the quota: %+v, %+v", before, after)
 	}
-	has(t, h.call("4", "b__charge", `{"n":4}`), `"text":"ok"`)
-	if n := len(journalOf(t, w.journalOf("a"))); n != 2 {
+	fronttest.Has(t, h.Call("4", "b__charge", `{"n":4}`), `"text":"ok"`)
+	if n := len(fronttest.JournalOf(t, w.JournalOf("a"))); n != 2 {
 		t.Errorf("%d calls were sent", n)
 	}
 }

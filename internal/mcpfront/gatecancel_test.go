@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/mcpfront/names"
 )
 
@@ -14,40 +15,40 @@ import (
 // again. What the tool server did is on record: the repeat of the call gets it.
 func TestCancelledRequestEndsItsPost(t *testing.T) {
 	for name, door := range map[string]func(*world) (url, tool, journal string){
-		"shim": func(w *world) (string, string, string) { return w.listening(), "charge", w.journal },
+		"shim": func(w *world) (string, string, string) { return w.listening(), "charge", w.Journal },
 		"gateway": func(w *world) (string, string, string) {
-			return w.door(w.gateTo(names.Lists{}, w.behind("a", names.Names{})).lobby), "a__charge", w.journalOf("a")
+			return w.Door(w.gateTo(names.Lists{}, w.behind("a", names.Names{})).lobby), "a__charge", w.JournalOf("a")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			url, tool, journal := door(w)
-			session := session2025(t, url)
+			session := fronttest.Session2025(t, url)
 			call := func(id int) string {
-				return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,"arguments":{"wait":%q}}}`, id, tool, w.dir+"/go on")
+				return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,"arguments":{"wait":%q}}}`, id, tool, w.Dir+"/go on")
 			}
 			got := make(chan string)
 			go func() {
-				status, answer, err := tryPost(url, call(1), session...)
+				status, answer, err := fronttest.TryPost(url, call(1), session...)
 				got <- fmt.Sprint(status, " ", answer, err)
 			}()
-			eventually(t, "the call", func() bool { return len(journalOf(t, journal)) == 1 })
+			fronttest.Eventually(t, "the call", func() bool { return len(fronttest.JournalOf(t, journal)) == 1 })
 			for _, id := range []int{2, 1} { // of 2 nothing is under way
-				if status, said := post(t, url, fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, id), session...); status != http.StatusAccepted {
+				if status, said := fronttest.Post(t, url, fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, id), session...); status != http.StatusAccepted {
 					t.Errorf("%d %s", status, said)
 				}
 			}
 			if end := <-got; end != "200 <nil>" {
 				t.Errorf("the POST of what was cancelled ended with %s", end)
 			}
-			if err := os.WriteFile(w.dir+"/go on", nil, 0o600); err != nil {
+			if err := os.WriteFile(w.Dir+"/go on", nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the record", func() bool {
-				_, again := post(t, url, call(1), session...)
+			fronttest.Eventually(t, "the record", func() bool {
+				_, again := fronttest.Post(t, url, call(1), session...)
 				return strings.Contains(again, `"text":"ok"`)
 			})
-			if n := len(journalOf(t, journal)); n != 1 {
+			if n := len(fronttest.JournalOf(t, journal)); n != 1 {
 				t.Errorf("%d effects", n)
 			}
 		})

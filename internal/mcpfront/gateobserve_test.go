@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/mcpfront/names"
 	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/schemas/tga"
@@ -40,19 +41,19 @@ func TestObservedDefinitionsAndQuotas(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := w.wire(nil, g.Stdio)
-	h.greet()
-	h.ask("1", "tools/list", `{}`)
-	has(t, h.call("2", "a__charge", `{"n":1}`), `"text":"ok"`)
+	h.Greet()
+	h.Ask("1", "tools/list", `{}`)
+	fronttest.Has(t, h.Call("2", "a__charge", `{"n":1}`), `"text":"ok"`)
 	list := `{"tools":[{"name":"charge","description":"another","inputSchema":{"type":"object"}}]}`
-	if err := os.WriteFile(w.journalOf("a")+".tools", []byte(list), 0o600); err != nil {
+	if err := os.WriteFile(w.JournalOf("a")+".tools", []byte(list), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	has(t, h.ask("3", "tools/list", `{}`), "another")
-	has(t, h.call("4", "a__charge", `{"n":2}`), `"text":"ok"`)
+	fronttest.Has(t, h.Ask("3", "tools/list", `{}`), "another")
+	fronttest.Has(t, h.Call("4", "a__charge", `{"n":2}`), `"text":"ok"`)
 	if got := seen(); !slices.Equal(got, []Would{WouldSend, WouldLimit, WouldBlock}) {
 		t.Errorf("would have been %v", got)
 	}
-	w.wantObserved("charge COMPLETED yes", "charge COMPLETED definition_changed")
+	w.WantObserved("charge COMPLETED yes", "charge COMPLETED definition_changed")
 }
 
 // TestObservedToolServerIsDown: the client is told as it would be without a log, and the log that
@@ -60,16 +61,16 @@ func TestObservedDefinitionsAndQuotas(t *testing.T) {
 func TestObservedToolServerIsDown(t *testing.T) {
 	w := newWorld(t)
 	observing(w)
-	h := w.gated(w.behind("a", names.Names{}), w.behind("b", names.Names{}, func(o *Options) { o.Command = []string{filepath.Join(w.dir, "none")} }))
-	h.greet()
-	got := h.call("1", "b__charge", `{"n":1}`)
-	has(t, got, `"error"`, "cannot be started")
-	w.wantObserved("charge FAILED yes") // soon: the client is told first
-	for l, err := range w.db.Traces(t.Context(), tga.ID{}) {
+	h := w.gated(w.behind("a", names.Names{}), w.behind("b", names.Names{}, func(o *Options) { o.Command = []string{filepath.Join(w.Dir, "none")} }))
+	h.Greet()
+	got := h.Call("1", "b__charge", `{"n":1}`)
+	fronttest.Has(t, got, `"error"`, "cannot be started")
+	w.WantObserved("charge FAILED yes") // soon: the client is told first
+	for l, err := range w.DB.Traces(t.Context(), tga.ID{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if res, err := w.rt.Result(t.Context(), l.TraceID); err != nil || res.Sent != 0 {
+		if res, err := w.RT.Result(t.Context(), l.TraceID); err != nil || res.Sent != 0 {
 			t.Errorf("sent %d times, %v", res.Sent, err)
 		}
 	}

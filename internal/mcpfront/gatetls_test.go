@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/mcpfront/names"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -54,7 +55,7 @@ func TestGatewayOverTLS(t *testing.T) {
 		return strings.TrimPrefix(said, "Bearer ")
 	}}
 	d.TLS.ClientCAs.AddCert(cert)
-	if err := d.Listen(t.Context(), "unix:"+filepath.Join(w.dir, "s")); tga.CodeOf(err) != tga.ValidationError {
+	if err := d.Listen(t.Context(), "unix:"+filepath.Join(w.Dir, "s")); tga.CodeOf(err) != tga.ValidationError {
 		t.Errorf("TLS on a socket of this machine: %v", err)
 	}
 	free, err := net.Listen("tcp", "0.0.0.0:0")
@@ -74,7 +75,7 @@ func TestGatewayOverTLS(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	eventually(t, "somebody listens", func() bool {
+	fronttest.Eventually(t, "somebody listens", func() bool {
 		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", at.Port))
 		return err == nil && c.Close() == nil
 	})
@@ -82,7 +83,7 @@ func TestGatewayOverTLS(t *testing.T) {
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: conf}}
 	defer client.CloseIdleConnections()
 	ask := func(scheme, name string) (int, string) {
-		body, header := modern("1", "tools/call", `"name":"a__charge","arguments":{"n":1}`, "Mcp-Name", "a__charge")
+		body, header := fronttest.Modern("1", "tools/call", `"name":"a__charge","arguments":{"n":1}`, "Mcp-Name", "a__charge")
 		req, err := http.NewRequest(http.MethodPost, fmt.Sprintf("%s://127.0.0.1:%d/mcp", scheme, at.Port), strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
@@ -117,7 +118,7 @@ func TestGatewayOverTLS(t *testing.T) {
 	if status, got := ask("https", "ann"); status != 200 || shown.Load() == nil || !shown.Load().Equal(cert) {
 		t.Errorf("a client with a certificate: %d %s, shown %v", status, got, shown.Load() != nil)
 	}
-	if e := journalOf(t, w.journalOf("a")); len(e) != 2 {
+	if e := fronttest.JournalOf(t, w.JournalOf("a")); len(e) != 2 {
 		t.Errorf("effects: %+v", e)
 	}
 }

@@ -4,18 +4,21 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"github.com/tgad/tgad/internal/mcpfront/asklog"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
 	"testing"
+
+	"github.com/tgad/tgad/internal/mcpfront/asklog"
+	"github.com/tgad/tgad/internal/mcpfront/entry"
+	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 )
 
 // world is a log, a tool server's journal, and what a test changes about them and the shim.
 type world struct {
-	*testWorld
+	*fronttest.World
 	opts  Options
 	log   asklog.Log // what the shim sees; nil = rt
 	extra []string
@@ -24,12 +27,12 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	return &world{testWorld: makeWorld(t)}
+	return &world{World: fronttest.New(t)}
 }
 
 // shim is a running shim with its client.
 type shim struct {
-	*testClient
+	*fronttest.Client
 	s *Shim
 }
 
@@ -37,15 +40,15 @@ func (w *world) options() Options {
 	o := w.opts
 	o.Server = "fake"
 	if o.Command == nil && o.URL == "" {
-		o.Command = []string{fakeProgram()}
+		o.Command = []string{fronttest.FakeProgram()}
 	}
-	o.Env = append(append([]string{envFake + "=" + w.journal}, o.Env...), w.extra...)
+	o.Env = append(append([]string{fronttest.EnvFake + "=" + w.Journal}, o.Env...), w.extra...)
 	if o.Log = w.log; o.Log == nil {
-		o.Log = local{w.rt}
+		o.Log = w.Local()
 	}
-	o.EndGrace = cmp.Or(o.EndGrace, noteGrace) // most tests leave calls behind that nobody answers
+	o.EndGrace = cmp.Or(o.EndGrace, entry.NoteGrace) // most tests leave calls behind that nobody answers
 	if o.State == "" {
-		o.State = filepath.Join(w.dir, "state")
+		o.State = filepath.Join(w.Dir, "state")
 	}
 	if testing.Verbose() && o.Logger == nil { // a test that reads the log keeps its own
 		o.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -55,10 +58,10 @@ func (w *world) options() Options {
 }
 
 func (w *world) start() *shim {
-	w.t.Helper()
+	w.T.Helper()
 	s, err := New(w.options())
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	if w.tune != nil {
 		w.tune(s)
@@ -70,33 +73,33 @@ func (w *world) start() *shim {
 
 // wire gives what serves a client on stdin and stdout a client.
 func (w *world) wire(s *Shim, serve func(ctx context.Context, in io.Reader, out io.Writer) error) *shim {
-	w.t.Helper()
-	return &shim{w.serveLines(serve), s}
+	w.T.Helper()
+	return &shim{w.ServeLines(serve), s}
 }
 
 // listening serves a world's tool server over HTTP and returns its URL.
 func (w *world) listening() string {
-	w.t.Helper()
+	w.T.Helper()
 	_, url := w.served()
 	return url
 }
 
 // served is [world.listening] with the shim at hand.
 func (w *world) served() (*Shim, string) {
-	w.t.Helper()
+	w.T.Helper()
 	s, err := New(w.options())
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	if w.tune != nil {
 		w.tune(s)
 	}
-	w.t.Cleanup(func() {
+	w.T.Cleanup(func() {
 		if err := s.Close(); err != nil {
-			w.t.Error(err)
+			w.T.Error(err)
 		}
 	})
-	return s, w.door(func(life context.Context) lobby { return s.front(life, nil) })
+	return s, w.Door(func(life context.Context) entry.Lobby { return s.Front(life, nil) })
 }
 
 func runShim(ctx context.Context, dir string) error {
@@ -104,24 +107,24 @@ func runShim(ctx context.Context, dir string) error {
 	if err := os.WriteFile(filepath.Join(dir, "shim.pid"), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
 		return err
 	}
-	c, stop, err := processLog(ctx, dir, log)
+	c, stop, err := fronttest.ProcessLog(ctx, dir, log)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	k := newKiller(dir)
+	k := fronttest.NewKiller(dir)
 	s, err := New(Options{
-		Server: "fake", Command: os.Args[1:], Log: k.log(c), State: filepath.Join(dir, "state"),
-		Env: []string{envProcess + "="}, Stderr: os.Stderr, Logger: log,
+		Server: "fake", Command: os.Args[1:], Log: k.Log(c), State: filepath.Join(dir, "state"),
+		Env: []string{fronttest.EnvProcess + "="}, Stderr: os.Stderr, Logger: log,
 	})
 	if err != nil {
 		return err
 	}
-	return errors.Join(s.Stdio(ctx, k.reader(os.Stdin), k.writer(os.Stdout)), s.Close())
+	return errors.Join(s.Stdio(ctx, k.Reader(os.Stdin), k.Writer(os.Stdout)), s.Close())
 }
 
 func TestMain(m *testing.M) {
-	code := runTests(m, map[string]func(context.Context, string) error{"shim": runShim, "gate": runGate})
+	code := fronttest.Run(m, map[string]func(context.Context, string) error{"shim": runShim, "gate": runGate})
 	removeNPM()
 	os.Exit(code)
 }

@@ -2,10 +2,12 @@ package mcpfront
 
 import (
 	"fmt"
-	"github.com/tgad/tgad/internal/mcpfront/toolset"
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/tgad/tgad/internal/mcpfront/fronttest"
+	"github.com/tgad/tgad/internal/mcpfront/toolset"
 )
 
 // TestErrorsHaveTheirStatus: those that the revision gives one; a client of another revision
@@ -17,11 +19,11 @@ func TestErrorsHaveTheirStatus(t *testing.T) {
 		-32020: 400, -32021: 400, -32022: 400, -32601: 404,
 		-32602: 200, -32603: 200, -32600: 200, -32700: 200, -32000: 200, -32050: 200, 1: 200,
 	} {
-		body, h := modern("1", "refuse", fmt.Sprintf(`"code":%d`, code))
-		if status, got := post(t, url, body, h...); status != want || !strings.HasPrefix(got, fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"error":{"code":%d,`, code)) {
+		body, h := fronttest.Modern("1", "refuse", fmt.Sprintf(`"code":%d`, code))
+		if status, got := fronttest.Post(t, url, body, h...); status != want || !strings.HasPrefix(got, fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"error":{"code":%d,`, code)) {
 			t.Errorf("%d: %d %s, want %d", code, status, got, want)
 		}
-		if status, got := post(t, url, fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"refuse","params":{"code":%d}}`, code)); status != 200 {
+		if status, got := fronttest.Post(t, url, fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"refuse","params":{"code":%d}}`, code)); status != 200 {
 			t.Errorf("without a revision: %d: %d %s", code, status, got)
 		}
 	}
@@ -30,7 +32,7 @@ func TestErrorsHaveTheirStatus(t *testing.T) {
 	request := func(params string) string {
 		return `{"jsonrpc":"2.0","id":1,"method":"echo"` + params + `}`
 	}
-	whole := request(`,"params":{"_meta":` + modernMeta + `}`)
+	whole := request(`,"params":{"_meta":` + fronttest.ModernMeta + `}`)
 	noCapabilities := request(`,"params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}`)
 	for _, c := range []struct {
 		body   string
@@ -45,7 +47,7 @@ func TestErrorsHaveTheirStatus(t *testing.T) {
 		{request(``), both, 400, `"id":1,"error":{"code":-32602`},
 		{request(`,"params":{}`), both, 400, `-32602`},
 		{noCapabilities, both, 400, `-32602`},
-		{`{"jsonrpc":"2.0","id":1,"method":"tasks/get","params":{"taskId":"tgad-x","_meta":` + modernMeta + `}}`, append(version[:2:2], "Mcp-Method", "tasks/get"), 400, `-32021`},
+		{`{"jsonrpc":"2.0","id":1,"method":"tasks/get","params":{"taskId":"tgad-x","_meta":` + fronttest.ModernMeta + `}}`, append(version[:2:2], "Mcp-Method", "tasks/get"), 400, `-32021`},
 		{`{`, both, 400, `{"jsonrpc":"2.0","error":{"code":-32700`},
 		{`{"jsonrpc":"2.0","id":1,"method":"echo","method":"x"}`, both, 400, `"id":1,"error":{"code":-32600`},
 		{`[` + whole + `]`, both, 400, `{"jsonrpc":"2.0","error":{"code":-32600`},
@@ -58,7 +60,7 @@ func TestErrorsHaveTheirStatus(t *testing.T) {
 		{`{"jsonrpc":"2.0","id":1,"method":"none"}`, []string{"Mcp-Protocol-Version", "2025-11-25"}, 200, `-32601`},
 		{`{"jsonrpc":"2.0","id":1,"result":{}}`, nil, 202, ``},
 	} {
-		if status, got := post(t, url, c.body, c.header...); status != c.status || !strings.Contains(got, c.has) {
+		if status, got := fronttest.Post(t, url, c.body, c.header...); status != c.status || !strings.Contains(got, c.has) {
 			t.Errorf("%s %v: %d %s\nwant %d %s", c.body, c.header, status, got, c.status, c.has)
 		}
 	}
@@ -71,15 +73,15 @@ const annotated = `{"tools":[{"name":"charge","inputSchema":{"type":"object","pr
 	`{"name":"bad","inputSchema":{"type":"object","properties":{"x":{"type":"number","x-mcp-header":"X"}}}}]}`
 
 func callOver(url, tool, args, key string, header ...string) (int, string, error) {
-	body, h := modern("7", "tools/call", `"name":"`+tool+`","arguments":`+args, append(header, "Mcp-Name", tool)...)
-	return tryPost(url, strings.Replace(body, `"_meta":{`, `"_meta":{"dev.tgad/idempotencyKey":"`+key+`",`, 1), h...)
+	body, h := fronttest.Modern("7", "tools/call", `"name":"`+tool+`","arguments":`+args, append(header, "Mcp-Name", tool)...)
+	return fronttest.TryPost(url, strings.Replace(body, `"_meta":{`, `"_meta":{"dev.tgad/idempotencyKey":"`+key+`",`, 1), h...)
 }
 
 // TestArgumentHeadersAreThoseOfTheBody: a call whose Mcp-Param headers are not its arguments
 // is refused and does nothing, whether or not anybody has listed the tools before.
 func TestArgumentHeadersAreThoseOfTheBody(t *testing.T) {
 	w := newWorld(t)
-	if err := os.WriteFile(w.journal+".tools", []byte(annotated), 0o600); err != nil {
+	if err := os.WriteFile(w.Journal+".tools", []byte(annotated), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	url := w.listening()
@@ -120,7 +122,7 @@ func TestArgumentHeadersAreThoseOfTheBody(t *testing.T) {
 			t.Errorf("%s %v: %d %s, %v", c.args, c.header, status, got, err)
 		}
 	}
-	if n := len(w.effects()); n != 0 {
+	if n := len(w.Effects()); n != 0 {
 		t.Fatalf("%d effects", n)
 	}
 	good := []struct {
@@ -144,18 +146,18 @@ func TestArgumentHeadersAreThoseOfTheBody(t *testing.T) {
 			t.Errorf("%s %s %v: %d %s, %v", c.tool, c.args, c.header, status, got, err)
 		}
 	}
-	if n := len(w.effects()); n != len(good) {
+	if n := len(w.Effects()); n != len(good) {
 		t.Errorf("%d effects of %d", n, len(good))
 	}
 	// A client of an earlier revision knows of no such headers.
-	if status, got := post(t, url, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"charge","arguments":{"r":"old"}}}`, h("Region", "us")...); status != 200 || !strings.Contains(got, `"ok"`) {
+	if status, got := fronttest.Post(t, url, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"charge","arguments":{"r":"old"}}}`, h("Region", "us")...); status != 200 || !strings.Contains(got, `"ok"`) {
 		t.Errorf("%d %s", status, got)
 	}
 	// The definitions that count are those of now.
-	if err := os.WriteFile(w.journal+".tools", []byte(strings.Replace(annotated, `"Region"`, `"Zone"`, 1)), 0o600); err != nil {
+	if err := os.WriteFile(w.Journal+".tools", []byte(strings.Replace(annotated, `"Region"`, `"Zone"`, 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if status, got := post(t, url, `{"jsonrpc":"2.0","id":7,"method":"changed"}`); status != 200 {
+	if status, got := fronttest.Post(t, url, `{"jsonrpc":"2.0","id":7,"method":"changed"}`); status != 200 {
 		t.Fatalf("%d %s", status, got)
 	}
 	if status, got, err := callOver(url, "charge", `{"r":"eu"}`, "new", h("Region", "eu")...); err != nil || status != 400 || !strings.Contains(got, "Mcp-Param-Zone") {
@@ -176,24 +178,24 @@ func TestDefinitionsThatCannotBeHad(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			url := w.listening()
-			if status, got := post(t, url, `{"jsonrpc":"2.0","id":1,"method":"started"}`); status != 200 {
+			if status, got := fronttest.Post(t, url, `{"jsonrpc":"2.0","id":1,"method":"started"}`); status != 200 {
 				t.Fatalf("%d %s", status, got)
 			}
-			if err := os.WriteFile(w.journal+".instead", []byte(c.instead), 0o600); err != nil {
+			if err := os.WriteFile(w.Journal+".instead", []byte(c.instead), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			status, got, err := callOver(url, "charge", `{"r":"eu"}`, "k", "Mcp-Param-Region", "us")
 			if err != nil || status != 200 {
 				t.Fatalf("%d %s, %v", status, got, err)
 			}
-			has(t, got, c.has)
-			if n := len(w.effects()); n != c.effects {
+			fronttest.Has(t, got, c.has)
+			if n := len(w.Effects()); n != c.effects {
 				t.Errorf("%d effects", n)
 			}
-			if err := os.Remove(w.journal + ".instead"); err != nil {
+			if err := os.Remove(w.Journal + ".instead"); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the call", func() bool {
+			fronttest.Eventually(t, "the call", func() bool {
 				_, got, err = callOver(url, "charge", `{"r":"eu"}`, "later", "Mcp-Param-Region", "us")
 				return err == nil && strings.Contains(got, `"ok"`)
 			})

@@ -16,6 +16,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/tgad/tgad/internal/mcpfront/asklog"
+	"github.com/tgad/tgad/internal/mcpfront/entry"
+	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -46,7 +48,7 @@ func TestSDKClientOverHTTP(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n := len(w.effects()); n != 4 {
+	if n := len(w.Effects()); n != 4 {
 		t.Errorf("%d effects, want 4: two calls in each of two conversations", n)
 	}
 }
@@ -85,7 +87,7 @@ func TestRequestsWithoutASession(t *testing.T) {
 	seen := map[string]bool{}
 	for range 8 {
 		got := <-answers
-		has(t, got, `"id":1}`)
+		fronttest.Has(t, got, `"id":1}`)
 		seen[got] = true
 	}
 	if len(seen) != 8 {
@@ -106,8 +108,8 @@ func TestRequestsWithoutASession(t *testing.T) {
 	if status, _ := post(`{}`, "Origin", "https://evil.example"); status != http.StatusForbidden {
 		t.Errorf("a foreign origin: %d", status)
 	}
-	for address, ok := range map[string]bool{"0.0.0.0:0": false, ":0": false, "example.com:80": false, "127.0.0.1:0": true, "[::1]:0": true, "unix:" + filepath.Join(w.dir, "s"): true} {
-		l, err := ListenOn(address)
+	for address, ok := range map[string]bool{"0.0.0.0:0": false, ":0": false, "example.com:80": false, "127.0.0.1:0": true, "[::1]:0": true, "unix:" + filepath.Join(w.Dir, "s"): true} {
+		l, err := entry.ListenOn(address)
 		if (err == nil) != ok && !strings.Contains(fmt.Sprint(err), "cannot assign") {
 			t.Errorf("listen on %s: %v", address, err)
 		}
@@ -126,20 +128,20 @@ func TestToolServerBehindAURL(t *testing.T) {
 	w.opts.URL = far.listening()
 	w.opts.Command = nil
 	h := w.start()
-	h.handshake()
-	if got := h.ask("1", "echo", `{"n":9007199254740993,"f":1.0}`); got != `{"result":{"n":9007199254740993,"f":1.0},"jsonrpc":"2.0","id":1}` {
+	h.Handshake()
+	if got := h.Ask("1", "echo", `{"n":9007199254740993,"f":1.0}`); got != `{"result":{"n":9007199254740993,"f":1.0},"jsonrpc":"2.0","id":1}` {
 		t.Errorf("got %s", got)
 	}
-	lacks(t, h.call("2", "charge", `{"a":1}`), "replayed")
-	e := far.effects()
-	if len(e) != 1 || e[0].Key == "" || w.record("charge", e[0].Key) == nil {
+	fronttest.Lacks(t, h.Call("2", "charge", `{"a":1}`), "replayed")
+	e := far.Effects()
+	if len(e) != 1 || e[0].Key == "" || w.Record("charge", e[0].Key) == nil {
 		t.Fatalf("effects %+v", e)
 	}
-	h.write(`{"jsonrpc":"2.0","id":3,"method":"ask","params":{}}`)
-	has(t, h.readLine(), "sampling/createMessage")
-	h.write(`{"jsonrpc":"2.0","id":"q1","result":{"v":1}}`)
-	has(t, h.answer("3"), `"heard":{"v":1}`)
-	if got := h.call("4", "charge", `{"mib":3}`); len(got) < 3<<20 {
+	h.Write(`{"jsonrpc":"2.0","id":3,"method":"ask","params":{}}`)
+	fronttest.Has(t, h.ReadLine(), "sampling/createMessage")
+	h.Write(`{"jsonrpc":"2.0","id":"q1","result":{"v":1}}`)
+	fronttest.Has(t, h.Answer("3"), `"heard":{"v":1}`)
+	if got := h.Call("4", "charge", `{"mib":3}`); len(got) < 3<<20 {
 		t.Errorf("%d bytes", len(got))
 	}
 }
@@ -193,8 +195,8 @@ func TestOneWriteOnAnEndpointThatFails(t *testing.T) {
 			w.opts.URL = srv.URL
 			h := w.start()
 			const key = `{"dev.tgad/idempotencyKey":"k"}`
-			has(t, h.call("1", "charge", `{}`, key), a.has)
-			has(t, h.call("1", "charge", `{}`, key), a.recalls)
+			fronttest.Has(t, h.Call("1", "charge", `{}`, key), a.has)
+			fronttest.Has(t, h.Call("1", "charge", `{}`, key), a.recalls)
 			if n := calls.Load(); n != a.writes {
 				t.Errorf("%d writes, want %d", n, a.writes)
 			}
@@ -204,8 +206,8 @@ func TestOneWriteOnAnEndpointThatFails(t *testing.T) {
 	w := newWorld(t)
 	w.opts.URL = "http://127.0.0.1:1/"
 	h := w.start()
-	has(t, h.call("1", "charge", `{}`), "not sent")
-	has(t, h.ask("2", "echo", `{}`), `"error":{"code":-32000`)
+	fronttest.Has(t, h.Call("1", "charge", `{}`), "not sent")
+	fronttest.Has(t, h.Ask("2", "echo", `{}`), `"error":{"code":-32000`)
 }
 
 // waits keeps what the log is told of how long the tool server asks not to be asked again.
@@ -271,9 +273,9 @@ func TestRetryAfterOfAnEndpointReachesTheLog(t *testing.T) {
 			defer srv.Close()
 			w := newWorld(t)
 			w.opts.URL = srv.URL
-			log := &waits{Log: local{w.rt}}
+			log := &waits{Log: w.Local()}
 			w.log = log
-			w.start().call("1", "charge", `{}`, `{"dev.tgad/idempotencyKey":"k"}`)
+			w.start().Call("1", "charge", `{}`, `{"dev.tgad/idempotencyKey":"k"}`)
 			log.mu.Lock()
 			defer log.mu.Unlock()
 			if got := strings.Join(log.told, ", "); got != c.want {

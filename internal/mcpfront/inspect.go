@@ -23,8 +23,8 @@ const maxPages = 1000
 // discard is a client that is told nothing.
 type discard struct{}
 
-func (discard) send(*mcpraw.Envelope, ...io.WriterTo) error { return nil }
-func (discard) hand(*mcpraw.Envelope, ...io.WriterTo) error { return nil }
+func (discard) Send(*mcpraw.Envelope, ...io.WriterTo) error { return nil }
+func (discard) Hand(*mcpraw.Envelope, ...io.WriterTo) error { return nil }
 
 // Inspect starts the tool server, asks it for its tools, and ends it. With accept the
 // definitions as they are now are pinned.

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/wire"
 )
@@ -25,46 +26,46 @@ import (
 // a governed call reads or writes and before and after every write to its log, of a tool
 // about which nothing is attested and of one that may be repeated.
 func TestKillsAtEveryPoint(t *testing.T) {
-	var total verdict
+	var total fronttest.Verdict
 	for _, tool := range []string{"kill", "again"} {
-		for i, point := range killPoints {
+		for i, point := range fronttest.KillPoints {
 			if tool == "again" && point != "before send" && point != "answer read" {
 				continue // the licence is asked for nothing at the others
 			}
-			for _, victims := range victimsFor(i) {
-				r := newRig(t, true)
-				r.victim = point + ": " + victims
-				r.call("charge", `{"warm":1}`)
+			for _, victims := range fronttest.VictimsFor(i) {
+				r := fronttest.NewRig(t, true)
+				r.Victim = point + ": " + victims
+				r.Call("charge", `{"warm":1}`)
 				args := `{"name":"killed"}`
-				answer, tries := r.call(tool, args)
-				v := r.judge(args, answer, tries)
-				eventually(t, fmt.Sprintf("%s, %s killed: %s", tool, victims, point), func() bool {
-					_, err := os.Stat(filepath.Join(r.dir, "killed"))
+				answer, tries := r.Call(tool, args)
+				v := r.Judge(args, answer, tries)
+				fronttest.Eventually(t, fmt.Sprintf("%s, %s killed: %s", tool, victims, point), func() bool {
+					_, err := os.Stat(filepath.Join(r.Dir, "killed"))
 					return err == nil
 				})
-				if v.doubts != 0 && !strings.Contains(victims, "shim") {
+				if v.Doubts != 0 && !strings.Contains(victims, "shim") {
 					// The shim knows what it has sent and keeps what it was answered.
 					t.Errorf("%s, %s killed %s: in doubt although the shim lived: %.300s", tool, victims, point, answer)
 				}
-				if v.lost != 0 || v.twice != 0 && tool == "kill" {
+				if v.Lost != 0 || v.Twice != 0 && tool == "kill" {
 					t.Errorf("%s, %s killed %s: %+v, answer %.200s", tool, victims, point, v, answer)
 				}
-				if tool == "again" && v.doubts != 0 {
+				if tool == "again" && v.Doubts != 0 {
 					t.Errorf("%s, %s killed %s: in doubt although it may be repeated: %.200s", tool, victims, point, answer)
 				}
 				if tool == "again" {
-					v.twice = 0 // its operator says that this is harmless
+					v.Twice = 0 // its operator says that this is harmless
 				}
 				// The same conversation goes on: another intended call is another effect.
-				before := v.effects
-				if v.doubts == 0 && point != "delivered" {
-					answer, tries = r.call(tool, args)
-					if got := r.judge(args, answer, tries).effects; got != before+1 {
+				before := v.Effects
+				if v.Doubts == 0 && point != "delivered" {
+					answer, tries = r.Call(tool, args)
+					if got := r.Judge(args, answer, tries).Effects; got != before+1 {
 						t.Errorf("%s, %s killed %s: the next call made %d effects of %d", tool, victims, point, got, before)
 					}
 				}
-				total.add(v)
-				r.drop()
+				total.Add(v)
+				r.Drop()
 			}
 		}
 	}
@@ -77,20 +78,20 @@ func TestKillsAtEveryPoint(t *testing.T) {
 func TestKills(t *testing.T) {
 	rounds := 3
 	switch {
-	case everyKill():
+	case fronttest.EveryKill():
 		rounds = 50
 	case testing.Short():
 		rounds = 2
 	}
-	var total verdict
-	for _, name := range targets {
+	var total fronttest.Verdict
+	for _, name := range fronttest.Targets {
 		t.Run(name, func(t *testing.T) {
 			v := killRounds(t, true, strings.Split(name, "+"), rounds)
 			t.Logf("with tgad: %+v", v)
-			if v.twice != 0 || v.lost != 0 {
-				t.Errorf("%s: %d calls ran twice, %d were answered and did not run", name, v.twice, v.lost)
+			if v.Twice != 0 || v.Lost != 0 {
+				t.Errorf("%s: %d calls ran twice, %d were answered and did not run", name, v.Twice, v.Lost)
 			}
-			total.add(v)
+			total.Add(v)
 		})
 	}
 	t.Logf("with tgad, in all: %+v", total)
@@ -101,19 +102,19 @@ func TestKills(t *testing.T) {
 func TestKillsWithoutTgad(t *testing.T) {
 	v := killRounds(t, false, []string{"server"}, 12)
 	t.Logf("without tgad: %+v", v)
-	if v.twice == 0 {
+	if v.Twice == 0 {
 		t.Error("no call ran twice: the kills of this test hit nothing")
 	}
 }
 
-func killRounds(t *testing.T, shim bool, victims []string, rounds int) verdict {
-	r := newRig(t, shim)
+func killRounds(t *testing.T, shim bool, victims []string, rounds int) fronttest.Verdict {
+	r := fronttest.NewRig(t, shim)
 	rnd := rand.New(rand.NewPCG(7, uint64(len(victims))))
 	// A call takes about this long; the kill falls somewhere in it.
 	var took []time.Duration
 	for i := range 5 {
 		began := time.Now()
-		if _, tries := r.call("charge", fmt.Sprintf(`{"warm":%d}`, i)); tries == 1 && i > 0 {
+		if _, tries := r.Call("charge", fmt.Sprintf(`{"warm":%d}`, i)); tries == 1 && i > 0 {
 			took = append(took, time.Since(began))
 		}
 	}
@@ -122,20 +123,20 @@ func killRounds(t *testing.T, shim bool, victims []string, rounds int) verdict {
 	if len(took) > 0 {
 		span = took[len(took)/2]
 	}
-	var total verdict
+	var total fronttest.Verdict
 	for i := range rounds {
 		args := fmt.Sprintf(`{"n":%d}`, i)
 		if !shim {
 			// The bare server answers at once; without this the kill would mostly miss the
 			// time between its effect and the answer.
-			args = fmt.Sprintf(`{"n":%d,"wait":%q}`, i, r.dir+fmt.Sprintf("/gate%d", i))
+			args = fmt.Sprintf(`{"n":%d,"wait":%q}`, i, r.Dir+fmt.Sprintf("/gate%d", i))
 		}
-		if r.peer == nil {
-			if err := r.dial(); err != nil {
+		if r.Peer == nil {
+			if err := r.Dial(); err != nil {
 				t.Fatal(err)
 			}
 		}
-		server := r.toolServer()
+		server := r.ToolServer()
 		delay := time.Duration(rnd.Int64N(int64(span)*5/4 + 1))
 		killed := make(chan struct{})
 		go func() {
@@ -143,17 +144,17 @@ func killRounds(t *testing.T, shim bool, victims []string, rounds int) verdict {
 			if !shim && i%2 == 0 {
 				// Some kills fall between the effect and the answer on every machine, however
 				// long a call takes there to its effect.
-				r.await(fmt.Sprintf(`/gate%d\"`, i))
+				r.Await(fmt.Sprintf(`/gate%d\"`, i))
 			}
 			time.Sleep(delay)
 			for _, who := range victims {
-				r.kill(who, server)
+				r.Kill(who, server)
 			}
-			_ = os.WriteFile(r.dir+fmt.Sprintf("/gate%d", i), nil, 0o600)
+			_ = os.WriteFile(r.Dir+fmt.Sprintf("/gate%d", i), nil, 0o600)
 		}()
-		answer, tries := r.call("charge", args)
+		answer, tries := r.Call("charge", args)
 		<-killed
-		total.add(r.judge(args, answer, tries))
+		total.Add(r.Judge(args, answer, tries))
 	}
 	return total
 }
@@ -161,28 +162,28 @@ func killRounds(t *testing.T, shim bool, victims []string, rounds int) verdict {
 // TestToolServerDiesWithItsShim: a shim that is killed leaves no tool server behind that
 // could still act.
 func TestToolServerDiesWithItsShim(t *testing.T) {
-	t.Setenv(envStubborn, "1")
-	r := newRig(t, true)
-	if err := r.dial(); err != nil {
+	t.Setenv(fronttest.EnvStubborn, "1")
+	r := fronttest.NewRig(t, true)
+	if err := r.Dial(); err != nil {
 		t.Fatal(err)
 	}
-	server := r.toolServer()
+	server := r.ToolServer()
 	if server == 0 {
 		t.Fatal("no tool server")
 	}
-	r.drop()
-	eventually(t, "the tool server's end", func() bool { return errors.Is(syscall.Kill(server, 0), syscall.ESRCH) })
+	r.Drop()
+	fronttest.Eventually(t, "the tool server's end", func() bool { return errors.Is(syscall.Kill(server, 0), syscall.ESRCH) })
 }
 
 // TestSuccessorGivesUpWhatItsPredecessorLeft: after a kill a repeat is told at once that
 // the outcome is unknown; it does not wait for the permit, which is good for an hour.
 func TestSuccessorGivesUpWhatItsPredecessorLeft(t *testing.T) {
-	r := newRig(t, true)
-	r.victim = "answer read: shim"
-	r.call("charge", `{"warm":1}`)
+	r := fronttest.NewRig(t, true)
+	r.Victim = "answer read: shim"
+	r.Call("charge", `{"warm":1}`)
 	args := `{"name":"killed"}`
-	answer, tries := r.call("held", args)
-	if v := r.judge(args, answer, tries); v.doubts != 1 || v.effects != 1 || v.repeats != 1 {
+	answer, tries := r.Call("held", args)
+	if v := r.Judge(args, answer, tries); v.Doubts != 1 || v.Effects != 1 || v.Repeats != 1 {
 		t.Errorf("%+v: %.300s", v, answer)
 	}
 }
@@ -191,21 +192,21 @@ func TestSuccessorGivesUpWhatItsPredecessorLeft(t *testing.T) {
 // repeats it, and the one that the killed shim has left is brought to its end.
 func TestReadCallOfAKilledShim(t *testing.T) {
 	for _, point := range []string{"before send", "answer read"} {
-		r := newRig(t, true)
-		r.victim = point + ": shim"
+		r := fronttest.NewRig(t, true)
+		r.Victim = point + ": shim"
 		args := `{"name":"killed"}`
-		answer, tries := r.call("look", args)
-		if v := r.judge(args, answer, tries); v.doubts != 0 || v.effects < 1 || !strings.Contains(answer, `"ok"`) || strings.Contains(answer, "replayed") || tries < 2 {
+		answer, tries := r.Call("look", args)
+		if v := r.Judge(args, answer, tries); v.Doubts != 0 || v.Effects < 1 || !strings.Contains(answer, `"ok"`) || strings.Contains(answer, "replayed") || tries < 2 {
 			t.Errorf("%s: %+v, %d tries: %.300s", point, v, tries, answer)
 		}
-		c := client.New(filepath.Join(r.dir, "run", "s"), client.Options{Name: "test"})
+		c := client.New(filepath.Join(r.Dir, "run", "s"), client.Options{Name: "test"})
 		defer c.Close()
 		if point == "before send" {
 			// The permit was out and not noted: nobody knows whether it was used. It is the
 			// only one that is left.
 			continue
 		}
-		eventually(t, "the end of every call", func() bool {
+		fronttest.Eventually(t, "the end of every call", func() bool {
 			open := 0
 			for _, err := range c.Traces(t.Context(), wire.TracesQuery{}) {
 				if err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/ledger"
@@ -187,16 +188,16 @@ func TestHeadersOfTheOfficialServer(t *testing.T) {
 		{"charge", `{"region":" é","at":{"shard":-7}}`, "[=?base64?IMOp?=] [-7] [k1]"},
 		{"charge", `{"region":null,"key":"mine"}`, "[] [] [mine]"},
 	} {
-		meta := strings.Replace(modernMeta, "{", fmt.Sprintf(`{"dev.tgad/idempotencyKey":"k%d",`, i), 1)
-		got := h.call(fmt.Sprint(i), c.tool, c.args, meta)
-		has(t, got, c.want, `"result"`)
+		meta := strings.Replace(fronttest.ModernMeta, "{", fmt.Sprintf(`{"dev.tgad/idempotencyKey":"k%d",`, i), 1)
+		got := h.Call(fmt.Sprint(i), c.tool, c.args, meta)
+		fronttest.Has(t, got, c.want, `"result"`)
 	}
 	for i, args := range []string{`{"region":["a"]}`, `{"at":{"shard":1e30}}`} {
-		has(t, h.call(fmt.Sprint(10+i), "charge", args, modernMeta), `"code":-32602`, "/params/arguments/", "Mcp-Param-")
-		has(t, h.call(fmt.Sprint(20+i), "free", args, modernMeta), `"code":-32602`, "Mcp-Param-")
+		fronttest.Has(t, h.Call(fmt.Sprint(10+i), "charge", args, fronttest.ModernMeta), `"code":-32602`, "/params/arguments/", "Mcp-Param-")
+		fronttest.Has(t, h.Call(fmt.Sprint(20+i), "free", args, fronttest.ModernMeta), `"code":-32602`, "Mcp-Param-")
 	}
-	has(t, h.ask("30", "prompts/get", `{"name":"hello","_meta":`+modernMeta+`}`), "said")
-	has(t, h.ask("31", "tools/list", `{"_meta":`+modernMeta+`}`), `"x-mcp-header":"Region"`)
+	fronttest.Has(t, h.Ask("30", "prompts/get", `{"name":"hello","_meta":`+fronttest.ModernMeta+`}`), "said")
+	fronttest.Has(t, h.Ask("31", "tools/list", `{"_meta":`+fronttest.ModernMeta+`}`), `"x-mcp-header":"Region"`)
 }
 
 // TestHeadersThatHaveChanged: the permit of a call that was refused for its headers goes
@@ -207,12 +208,12 @@ func TestHeadersThatHaveChanged(t *testing.T) {
 	w := newWorld(t)
 	h := w.at(srv.URL)
 	call := func(id string) string {
-		return h.call(id, "charge", `{"x":"v"}`, strings.Replace(modernMeta, "{", `{"dev.tgad/idempotencyKey":"k`+id+`",`, 1))
+		return h.Call(id, "charge", `{"x":"v"}`, strings.Replace(fronttest.ModernMeta, "{", `{"dev.tgad/idempotencyKey":"k`+id+`",`, 1))
 	}
-	has(t, call("1"), `"ok"`)
+	fronttest.Has(t, call("1"), `"ok"`)
 	srv.change(func() { srv.tools, srv.want = "["+marked("charge", "New")+"]", "Mcp-Param-New: v" })
-	has(t, call("2"), `"ok"`)
-	if r := w.record("charge", "k2"); r.Class != ledger.ClassCommitted || r.Attempts.Count != 1 || r.Attempts.Unsent != 0 {
+	fronttest.Has(t, call("2"), `"ok"`)
+	if r := w.Record("charge", "k2"); r.Class != ledger.ClassCommitted || r.Attempts.Count != 1 || r.Attempts.Unsent != 0 {
 		t.Errorf("record %+v", r)
 	}
 	if calls, lists := srv.count("tools/call"), srv.count("tools/list"); calls != 3 || lists != 2 {
@@ -220,7 +221,7 @@ func TestHeadersThatHaveChanged(t *testing.T) {
 	}
 	// A definition that says what the tool server does not mean: it is refused, once.
 	srv.change(func() { srv.want = "Mcp-Param-Other: v" })
-	has(t, call("3"), `"code":-32020`)
+	fronttest.Has(t, call("3"), `"code":-32020`)
 	if calls := srv.count("tools/call"); calls != 4 {
 		t.Errorf("%d calls", calls)
 	}
@@ -233,12 +234,12 @@ func TestToolsThatBreakTheRulesForHeaders(t *testing.T) {
 	srv.tools = "[ " + marked("bad", "X y") + "," + good + "]"
 	w := newWorld(t)
 	h := w.at(srv.URL)
-	has(t, h.call("1", "bad", `{}`, modernMeta), `"code":-32602`, "breaks the rules for headers", "VALIDATION_ERROR")
-	has(t, h.call("2", "charge", `{"x":"v"}`, modernMeta), `"ok"`)
-	got := h.ask("3", "tools/list", `{"_meta":`+modernMeta+`}`)
-	has(t, got, `"tools":[`+strings.Replace(good, ", ", ",", 1)+`]`)
+	fronttest.Has(t, h.Call("1", "bad", `{}`, fronttest.ModernMeta), `"code":-32602`, "breaks the rules for headers", "VALIDATION_ERROR")
+	fronttest.Has(t, h.Call("2", "charge", `{"x":"v"}`, fronttest.ModernMeta), `"ok"`)
+	got := h.Ask("3", "tools/list", `{"_meta":`+fronttest.ModernMeta+`}`)
+	fronttest.Has(t, got, `"tools":[`+strings.Replace(good, ", ", ",", 1)+`]`)
 	srv.change(func() { srv.tools = "[ " + good + "]" })
-	has(t, h.ask("4", "tools/list", `{"_meta":`+modernMeta+`}`), `"tools":[ `+good+`]`) // byte for byte
+	fronttest.Has(t, h.Ask("4", "tools/list", `{"_meta":`+fronttest.ModernMeta+`}`), `"tools":[ `+good+`]`) // byte for byte
 	if n := srv.count("tools/call"); n != 1 {
 		t.Errorf("%d calls", n)
 	}
@@ -255,26 +256,26 @@ func TestCancellationClosesTheStream(t *testing.T) {
 	srv.handle["tools/call"], srv.handle["slow"] = wait, wait
 	w := newWorld(t)
 	h := w.at(srv.URL)
-	meta := strings.Replace(modernMeta, "{", `{"dev.tgad/idempotencyKey":"k",`, 1)
-	h.write(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{},"_meta":` + meta + `}}`)
-	h.write(`{"jsonrpc":"2.0","id":2,"method":"slow","params":{"_meta":` + modernMeta + `}}`)
-	has(t, h.readLine(), "notifications/message")
-	has(t, h.readLine(), "notifications/message")
+	meta := strings.Replace(fronttest.ModernMeta, "{", `{"dev.tgad/idempotencyKey":"k",`, 1)
+	h.Write(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{},"_meta":` + meta + `}}`)
+	h.Write(`{"jsonrpc":"2.0","id":2,"method":"slow","params":{"_meta":` + fronttest.ModernMeta + `}}`)
+	fronttest.Has(t, h.ReadLine(), "notifications/message")
+	fronttest.Has(t, h.ReadLine(), "notifications/message")
 	for id := 1; id <= 2; id++ {
-		h.write(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, id))
+		h.Write(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, id))
 	}
-	eventually(t, "the ends of the streams", func() bool {
+	fronttest.Eventually(t, "the ends of the streams", func() bool {
 		srv.mu.Lock()
 		defer srv.mu.Unlock()
 		return len(srv.ended) == 2
 	})
-	has(t, h.call("3", "charge", `{}`, meta), "OUTCOME UNKNOWN")
+	fronttest.Has(t, h.Call("3", "charge", `{}`, meta), "OUTCOME UNKNOWN")
 	if n, calls := srv.count("notifications/cancelled"), srv.count("tools/call"); n != 0 || calls != 1 {
 		t.Errorf("%d notifications, %d calls", n, calls)
 	}
 	// The id of what was given up is free again.
 	srv.change(func() { srv.handle["slow"] = func(e *exchanged) { e.result(`"n":1`) } })
-	has(t, h.ask("2", "slow", `{"_meta":`+modernMeta+`}`), `"n":1`)
+	fronttest.Has(t, h.Ask("2", "slow", `{"_meta":`+fronttest.ModernMeta+`}`), `"n":1`)
 }
 
 // TestTaskOfAModernServer: it is asked about as the revision wants it, by the next shim too.
@@ -292,9 +293,9 @@ func TestTaskOfAModernServer(t *testing.T) {
 	w := newWorld(t)
 	w.opts.Tasks = TasksOff
 	h := w.at(srv.URL)
-	has(t, h.call("1", "job", `{}`, strings.Replace(tasksMeta, "{", `{"dev.tgad/idempotencyKey":"k",`, 1)), `"taskId":"job-1"`)
-	eventually(t, "the effect of the task", func() bool {
-		r := w.record("job", "k")
+	fronttest.Has(t, h.Call("1", "job", `{}`, strings.Replace(tasksMeta, "{", `{"dev.tgad/idempotencyKey":"k",`, 1)), `"taskId":"job-1"`)
+	fronttest.Eventually(t, "the effect of the task", func() bool {
+		r := w.Record("job", "k")
 		return r != nil && r.Status == ledger.Settled
 	})
 }

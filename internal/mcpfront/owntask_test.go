@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -22,7 +23,7 @@ const tasksMeta = `{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.m
 // taskID reads the id of a task from the answer to a call.
 func taskID(t *testing.T, answer string) string {
 	t.Helper()
-	has(t, answer, `"resultType":"task"`, `"status":"working"`, `"ttlMs":`, `"pollIntervalMs":`, `"createdAt":"`)
+	fronttest.Has(t, answer, `"resultType":"task"`, `"status":"working"`, `"ttlMs":`, `"pollIntervalMs":`, `"createdAt":"`)
 	id := mcpraw.ScalarText(mcpraw.At([]byte(answer), "/result/taskId"))
 	if !strings.HasPrefix(id, ownTaskPrefix) {
 		t.Fatalf("the task's id is %q", id)
@@ -33,39 +34,39 @@ func taskID(t *testing.T, answer string) string {
 func aboutTask(id string) string { return fmt.Sprintf(`{"taskId":%q,"_meta":%s}`, id, tasksMeta) }
 
 func (h *shim) task(id string) string {
-	h.t.Helper()
-	return h.ask(`"about"`, "tasks/get", aboutTask(id))
+	h.T.Helper()
+	return h.Ask(`"about"`, "tasks/get", aboutTask(id))
 }
 
 // comesTo asks about a task until it has a status.
 func (h *shim) comesTo(id, status string) (answer string) {
-	h.t.Helper()
-	eventually(h.t, "the status "+status, func() bool {
+	h.T.Helper()
+	fronttest.Eventually(h.T, "the status "+status, func() bool {
 		answer = h.task(id)
-		has(h.t, answer, `"resultType":"complete"`)
+		fronttest.Has(h.T, answer, `"resultType":"complete"`)
 		return strings.Contains(answer, `"status":"`+status+`"`)
 	})
 	return answer
 }
 
 func (w *world) gate() (path, arg string, open func()) {
-	path = filepath.Join(w.dir, "gate")
+	path = filepath.Join(w.Dir, "gate")
 	return path, fmt.Sprintf(`{"wait":%q}`, path), func() {
 		if err := os.WriteFile(path, nil, 0o600); err != nil {
-			w.t.Fatal(err)
+			w.T.Fatal(err)
 		}
 	}
 }
 
 func (w *world) keptTask(id string) (rec taskRecord, found bool) {
-	w.t.Helper()
-	for k, err := range w.rt.Kept(w.t.Context(), "", "fake", "") {
+	w.T.Helper()
+	for k, err := range w.RT.Kept(w.T.Context(), "", "fake", "") {
 		if err != nil {
-			w.t.Fatal(err)
+			w.T.Fatal(err)
 		}
 		if k.Name == taskName+strings.TrimPrefix(id, ownTaskPrefix) {
 			if err := json.Unmarshal(k.Value, &rec); err != nil {
-				w.t.Fatal(err)
+				w.T.Fatal(err)
 			}
 			return rec, true
 		}
@@ -76,36 +77,36 @@ func (w *world) keptTask(id string) (rec taskRecord, found bool) {
 func TestOwnTask(t *testing.T) {
 	w := newWorld(t)
 	h := w.start()
-	h.handshake()
+	h.Handshake()
 	_, arg, open := w.gate()
-	id := taskID(t, h.call("1", "charge", arg, tasksMeta))
+	id := taskID(t, h.Call("1", "charge", arg, tasksMeta))
 	if _, found := w.keptTask(id); !found {
 		t.Error("the client has the id of a task that is not in the store")
 	}
-	has(t, h.task(id), `"status":"working"`)
-	if other := taskID(t, h.call("2", "charge", arg, tasksMeta)); other != id {
+	fronttest.Has(t, h.task(id), `"status":"working"`)
+	if other := taskID(t, h.Call("2", "charge", arg, tasksMeta)); other != id {
 		t.Errorf("the same call again is task %s, and was %s", other, id)
 	}
 	open()
 	done := h.comesTo(id, "completed")
-	has(t, done, `"result":{"content":[{"type":"text","text":"ok"}]`, `9007199254740993,"one":1.0`)
-	lacks(t, done, "replayed")
-	has(t, h.task(id), `"status":"completed"`, `"text":"ok"`)
-	if n := len(w.effects()); n != 1 {
+	fronttest.Has(t, done, `"result":{"content":[{"type":"text","text":"ok"}]`, `9007199254740993,"one":1.0`)
+	fronttest.Lacks(t, done, "replayed")
+	fronttest.Has(t, h.task(id), `"status":"completed"`, `"text":"ok"`)
+	if n := len(w.Effects()); n != 1 {
 		t.Fatalf("%d effects", n)
 	}
 	// Its end was delivered: the same call is another one, and does not disturb the first.
-	next := h.call("3", "charge", arg, tasksMeta)
-	lacks(t, next, "replayed", id)
-	eventually(t, "the second effect", func() bool { return len(w.effects()) == 2 })
+	next := h.Call("3", "charge", arg, tasksMeta)
+	fronttest.Lacks(t, next, "replayed", id)
+	fronttest.Eventually(t, "the second effect", func() bool { return len(w.Effects()) == 2 })
 	if strings.Contains(next, `"resultType":"task"`) {
 		h.comesTo(taskID(t, next), "completed") // delivered too: a third would be sent
 	}
-	_ = h.stop()
+	_ = h.Stop()
 	h = w.start()
-	h.handshake()
-	has(t, h.task(id), `"status":"completed"`, `"dev.tgad/replayed":true`, `"dev.tgad/traceId":"`+strings.TrimPrefix(id, ownTaskPrefix))
-	if n := len(w.effects()); n != 2 {
+	h.Handshake()
+	fronttest.Has(t, h.task(id), `"status":"completed"`, `"dev.tgad/replayed":true`, `"dev.tgad/traceId":"`+strings.TrimPrefix(id, ownTaskPrefix))
+	if n := len(w.Effects()); n != 2 {
 		t.Errorf("%d effects: asking about a task has sent it", n)
 	}
 }
@@ -114,16 +115,16 @@ func TestOwnTask(t *testing.T) {
 func TestOwnTaskEnds(t *testing.T) {
 	w := newWorld(t)
 	h := w.start()
-	h.handshake()
+	h.Handshake()
 	path, arg, open := w.gate()
 	for i, c := range []struct{ tool, status, said string }{
 		{"fail", "completed", `"result":{"content":[{"type":"text","text":"no money"}],"isError":true}`},
 		{"fault", "failed", `"error":{"code":-32050,"message":"broken"}`},
 	} {
-		id := taskID(t, h.call(fmt.Sprint(i+1), c.tool, arg, tasksMeta))
+		id := taskID(t, h.Call(fmt.Sprint(i+1), c.tool, arg, tasksMeta))
 		open()
-		has(t, h.comesTo(id, c.status), c.said)
-		has(t, h.task(id), `"status":"`+c.status+`"`)
+		fronttest.Has(t, h.comesTo(id, c.status), c.said)
+		fronttest.Has(t, h.task(id), `"status":"`+c.status+`"`)
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
@@ -155,85 +156,85 @@ func TestOwnTasksAreForWhoDeclaresThem(t *testing.T) {
 		w := newWorld(t)
 		w.opts.Tasks = c.mode
 		if c.discover != "" {
-			if err := os.WriteFile(w.journal+".discover", []byte(c.discover), 0o600); err != nil {
+			if err := os.WriteFile(w.Journal+".discover", []byte(c.discover), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
 		h := w.start()
-		h.handshake()
+		h.Handshake()
 		if c.asks {
-			if got := h.ask("7", "server/discover", `{}`); got != `{"jsonrpc":"2.0","id":7,"result":`+c.says+`}` {
+			if got := h.Ask("7", "server/discover", `{}`); got != `{"jsonrpc":"2.0","id":7,"result":`+c.says+`}` {
 				t.Errorf("%+v: discovered %s", c, got)
 			}
 		}
 		_, arg, open := w.gate()
-		h.write(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":` + arg + `,"_meta":` + c.meta + `}}`)
+		h.Write(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":` + arg + `,"_meta":` + c.meta + `}}`)
 		if c.task {
-			taskID(t, h.answer("1"))
+			taskID(t, h.Answer("1"))
 			open()
 		} else {
-			eventually(t, "the call", func() bool { return len(w.effects()) == 1 })
+			fronttest.Eventually(t, "the call", func() bool { return len(w.Effects()) == 1 })
 			open()
-			has(t, h.answer("1"), `"text":"ok"`)
+			fronttest.Has(t, h.Answer("1"), `"text":"ok"`)
 		}
-		_ = h.stop()
+		_ = h.Stop()
 	}
 }
 
 func TestOwnTasksRefusals(t *testing.T) {
 	w := newWorld(t)
 	h := w.start()
-	h.handshake()
+	h.Handshake()
 	_, arg, open := w.gate()
-	id := taskID(t, h.call("1", "charge", arg, tasksMeta))
+	id := taskID(t, h.Call("1", "charge", arg, tasksMeta))
 	for _, method := range []string{"tasks/get", "tasks/update", "tasks/cancel"} {
-		has(t, h.ask("2", method, fmt.Sprintf(`{"taskId":%q}`, id)), `"code":-32021`, `"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}`)
+		fronttest.Has(t, h.Ask("2", method, fmt.Sprintf(`{"taskId":%q}`, id)), `"code":-32021`, `"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}`)
 		for _, none := range []string{ownTaskPrefix + "x", ownTaskPrefix + newID().String()} {
-			has(t, h.ask("3", method, aboutTask(none)), `"code":-32602`, "NOT_FOUND")
+			fronttest.Has(t, h.Ask("3", method, aboutTask(none)), `"code":-32602`, "NOT_FOUND")
 		}
 	}
 	open()
 	h.comesTo(id, "completed")
 	// A trace that was never a task is none, whoever knows its id.
-	direct := h.call("4", "charge", `{"b":1}`)
-	has(t, direct, `"ok"`)
-	name := w.record("charge", w.effects()[1].Key).TraceID.String()
-	has(t, h.task(ownTaskPrefix+name), `"code":-32602`)
+	direct := h.Call("4", "charge", `{"b":1}`)
+	fronttest.Has(t, direct, `"ok"`)
+	name := w.Record("charge", w.Effects()[1].Key).TraceID.String()
+	fronttest.Has(t, h.task(ownTaskPrefix+name), `"code":-32602`)
 	// A read call has no key that a later shim could find it by: it makes no task.
-	has(t, h.call("5", "look", `{}`, tasksMeta), `"text":"ok"`)
+	fronttest.Has(t, h.Call("5", "look", `{}`, tasksMeta), `"text":"ok"`)
 }
 
 func TestOwnTaskIsCancelled(t *testing.T) {
 	w := peopleWorld(t)
 	w.opts.CancelGrace = time.Millisecond
 	h := w.start()
-	h.handshake()
+	h.Handshake()
 	// One that waits for people is not sent, not even when they approve it later.
-	id := taskID(t, h.call("1", "charge", `{"a":1}`, tasksMeta))
-	has(t, h.ask("2", "tasks/cancel", aboutTask(id)), `"result":{"resultType":"complete"}`)
-	has(t, h.comesTo(id, "cancelled"), "not sent")
+	id := taskID(t, h.Call("1", "charge", `{"a":1}`, tasksMeta))
+	fronttest.Has(t, h.Ask("2", "tasks/cancel", aboutTask(id)), `"result":{"resultType":"complete"}`)
+	fronttest.Has(t, h.comesTo(id, "cancelled"), "not sent")
 	all := w.waiting()
 	if len(all) != 1 {
 		t.Fatalf("approvals %+v", all)
 	}
-	if _, err := w.rt.Decide(t.Context(), all[0].TraceID, runtime.Vote{Who: "boss", Approve: true, Rationale: "approved too late"}); err != nil && tga.CodeOf(err) != tga.IdempotencyKeyInFlight {
+	if _, err := w.RT.Decide(t.Context(), all[0].TraceID, runtime.Vote{Who: "boss", Approve: true, Rationale: "approved too late"}); err != nil && tga.CodeOf(err) != tga.IdempotencyKeyInFlight {
 		t.Fatal(err)
 	}
-	has(t, h.task(id), `"status":"cancelled"`)
-	if n := len(w.effects()); n != 0 {
+	fronttest.Has(t, h.task(id), `"status":"cancelled"`)
+	if n := len(w.Effects()); n != 0 {
 		t.Errorf("%d effects of a cancelled task", n)
 	}
 	// One that was sent may have run; an answer that comes late ends the doubt.
 	_, arg, open := w.gate()
-	id = taskID(t, h.call("3", "again", arg, tasksMeta))
-	eventually(t, "the call", func() bool { return len(w.effects()) == 1 })
-	h.write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":3}}`)
-	has(t, h.task(id), `"status":"working"`) // that notice is about requests
-	has(t, h.ask("4", "tasks/cancel", aboutTask(id)), `"result":{"resultType":"complete"}`)
-	has(t, h.comesTo(id, "completed"), "OUTCOME UNKNOWN", "EFFECT_IN_DOUBT", `"isError":true`)
+	id = taskID(t, h.Call("3", "again", arg, tasksMeta))
+	fronttest.Eventually(t, "the call", func() bool { return len(w.Effects()) == 1 })
+	h.Write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":3}}`)
+	fronttest.Has(t, h.task(id), `"status":"working"`) // that notice is about requests
+	fronttest.Has(t, h.Ask("4", "tasks/cancel", aboutTask(id)), `"result":{"resultType":"complete"}`)
+	fronttest.Has(t, h.comesTo(id, "completed"), "OUTCOME UNKNOWN", "EFFECT_IN_DOUBT", `"isError":true`)
 	open()
-	eventually(t, "the late answer", func() bool { return strings.Contains(h.task(id), `"text":"ok"`) })
-	if n := len(w.effects()); n != 1 {
+	fronttest.Eventually(t, "the late answer", func() bool { return strings.Contains(h.task(id), `"text":"ok"`) })
+	if n := len(w.Effects()); n != 1 {
 		t.Errorf("%d effects", n)
 	}
 }
@@ -242,17 +243,17 @@ func TestOwnTaskIsCancelled(t *testing.T) {
 func TestOwnTaskCancelledBeforeACrash(t *testing.T) {
 	w := peopleWorld(t)
 	h := w.start()
-	h.handshake()
-	id := taskID(t, h.call("1", "charge", `{"a":1}`, tasksMeta))
-	has(t, h.ask("2", "tasks/cancel", aboutTask(id)), `"complete"`)
-	_ = h.stop()
-	if _, err := w.rt.Decide(t.Context(), w.waiting()[0].TraceID, runtime.Vote{Who: "boss", Approve: true, Rationale: "approved too late"}); err != nil && tga.CodeOf(err) != tga.IdempotencyKeyInFlight {
+	h.Handshake()
+	id := taskID(t, h.Call("1", "charge", `{"a":1}`, tasksMeta))
+	fronttest.Has(t, h.Ask("2", "tasks/cancel", aboutTask(id)), `"complete"`)
+	_ = h.Stop()
+	if _, err := w.RT.Decide(t.Context(), w.waiting()[0].TraceID, runtime.Vote{Who: "boss", Approve: true, Rationale: "approved too late"}); err != nil && tga.CodeOf(err) != tga.IdempotencyKeyInFlight {
 		t.Fatal(err)
 	}
 	h = w.start()
-	h.handshake()
+	h.Handshake()
 	h.comesTo(id, "cancelled")
-	if n := len(w.effects()); n != 0 {
+	if n := len(w.Effects()); n != 0 {
 		t.Errorf("%d effects of a cancelled task", n)
 	}
 }
@@ -261,26 +262,26 @@ func TestOwnTaskCancelledBeforeACrash(t *testing.T) {
 func TestOwnTaskWaitsForApproval(t *testing.T) {
 	w := peopleWorld(t)
 	h := w.start()
-	h.handshake()
-	id := taskID(t, h.call("1", "charge", `{"a":1}`, tasksMeta))
-	has(t, h.task(id), `"status":"working"`, "tgad approve")
-	_ = h.stop()
+	h.Handshake()
+	id := taskID(t, h.Call("1", "charge", `{"a":1}`, tasksMeta))
+	fronttest.Has(t, h.task(id), `"status":"working"`, "tgad approve")
+	_ = h.Stop()
 	h = w.start()
-	h.handshake()
-	has(t, h.task(id), `"status":"working"`, "tgad approve")
-	if _, err := w.rt.Decide(t.Context(), w.waiting()[0].TraceID, runtime.Vote{Who: "boss", Approve: true, Rationale: "seen the invoice"}); err != nil && tga.CodeOf(err) != tga.IdempotencyKeyInFlight {
+	h.Handshake()
+	fronttest.Has(t, h.task(id), `"status":"working"`, "tgad approve")
+	if _, err := w.RT.Decide(t.Context(), w.waiting()[0].TraceID, runtime.Vote{Who: "boss", Approve: true, Rationale: "seen the invoice"}); err != nil && tga.CodeOf(err) != tga.IdempotencyKeyInFlight {
 		t.Fatal(err)
 	}
 	h.comesTo(id, "completed")
-	has(t, h.task(id), `"text":"ok"`)
-	if e := w.effects(); len(e) != 1 || e[0].Args != `{"a":1}` {
+	fronttest.Has(t, h.task(id), `"text":"ok"`)
+	if e := w.Effects(); len(e) != 1 || e[0].Args != `{"a":1}` {
 		t.Errorf("effects %+v", e)
 	}
 }
 
 // crowded is a log that keeps many tasks of other clients.
 type crowded struct {
-	local
+	fronttest.Local
 	tasks int
 }
 
@@ -292,7 +293,7 @@ func (l crowded) Kept(ctx context.Context, namespace, server string) iter.Seq2[r
 				return
 			}
 		}
-		l.local.Kept(ctx, namespace, server)(yield)
+		l.Local.Kept(ctx, namespace, server)(yield)
 	}
 }
 
@@ -300,32 +301,32 @@ func TestOwnTaskWantsInput(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		w := newWorld(t)
 		h := w.start()
-		h.handshake()
+		h.Handshake()
 		id := ""
-		answer := h.call("1", "input", `{"a":1}`, strings.Replace(tasksMeta, "{", `{"dev.tgad/idempotencyKey":"k",`, 1))
+		answer := h.Call("1", "input", `{"a":1}`, strings.Replace(tasksMeta, "{", `{"dev.tgad/idempotencyKey":"k",`, 1))
 		if !strings.Contains(answer, `"resultType":"task"`) {
 			// The tool server was quicker than the note: the answer is the question itself.
-			has(t, answer, `"resultType":"input_required"`)
+			fronttest.Has(t, answer, `"resultType":"input_required"`)
 			continue
 		}
 		id = taskID(t, answer)
-		has(t, h.comesTo(id, "input_required"), `"inputRequests":{}`)
+		fronttest.Has(t, h.comesTo(id, "input_required"), `"inputRequests":{}`)
 		if restart {
-			_ = h.stop()
+			_ = h.Stop()
 			h = w.start()
-			h.handshake()
-			has(t, h.comesTo(id, "input_required"), `"inputRequests":{}`)
+			h.Handshake()
+			fronttest.Has(t, h.comesTo(id, "input_required"), `"inputRequests":{}`)
 		}
 		about := strings.Replace(aboutTask(id), "{", `{"inputResponses":{"x":9007199254740993},`, 1)
-		has(t, h.ask("2", "tasks/update", about), `"result":{"resultType":"complete"}`)
+		fronttest.Has(t, h.Ask("2", "tasks/update", about), `"result":{"resultType":"complete"}`)
 		h.comesTo(id, "completed")
-		has(t, h.ask("3", "tasks/update", about), `"result":{"resultType":"complete"}`) // what is not asked for does nothing
-		e := w.effects()
+		fronttest.Has(t, h.Ask("3", "tasks/update", about), `"result":{"resultType":"complete"}`) // what is not asked for does nothing
+		e := w.Effects()
 		if len(e) != 1 || e[0].Key != "k" {
 			t.Fatalf("effects %+v", e)
 		}
-		has(t, e[0].Line, `"inputResponses":{"x":9007199254740993}`, `"requestState":"s1"`)
-		_ = h.stop()
+		fronttest.Has(t, e[0].Line, `"inputResponses":{"x":9007199254740993}`, `"requestState":"s1"`)
+		_ = h.Stop()
 	}
 }
 
@@ -334,33 +335,33 @@ func TestOwnTaskLimits(t *testing.T) {
 	path, _, open := w.gate()
 	defer open()
 	call := func(h *shim, id string, pad int) {
-		h.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{"name":"charge","arguments":{"wait":%q,"pad":"%s"},"_meta":%s}}`,
+		h.Write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{"name":"charge","arguments":{"wait":%q,"pad":"%s"},"_meta":%s}}`,
 			id, path, strings.Repeat("x", pad), tasksMeta))
 	}
 	h := w.start()
-	h.handshake()
+	h.Handshake()
 	// The params of a task are kept: at the length that is kept, and one past it.
 	empty := len(fmt.Sprintf(`{"name":"charge","arguments":{"wait":%q,"pad":""},"_meta":%s}`, path, tasksMeta))
 	call(h, "1", maxLeg-empty)
-	old := taskID(t, h.answer("1"))
+	old := taskID(t, h.Answer("1"))
 	call(h, "2", maxLeg-empty+1)
 	open()
-	has(t, h.answer("2"), `"text":"ok"`)
+	fronttest.Has(t, h.Answer("2"), `"text":"ok"`)
 	h.comesTo(old, "completed")
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
 	// As many tasks as are kept, and one more.
-	_ = h.stop()
-	w.log = crowded{local{w.rt}, maxOwnTasks - 2} // and the one above
+	_ = h.Stop()
+	w.log = crowded{w.Local(), maxOwnTasks - 2} // and the one above
 	h = w.start()
-	h.handshake()
+	h.Handshake()
 	call(h, "3", 1)
-	taskID(t, h.answer("3"))
+	taskID(t, h.Answer("3"))
 	call(h, "4", 2)
 	open()
-	has(t, h.answer("4"), `"text":"ok"`)
-	_ = h.stop()
+	fronttest.Has(t, h.Answer("4"), `"text":"ok"`)
+	_ = h.Stop()
 	w.log = nil
 
 	// A task can be asked about for so long, and is then struck out.
@@ -370,18 +371,18 @@ func TestOwnTaskLimits(t *testing.T) {
 		was, _ := json.Marshal(rec)
 		rec.Created = time.Now().Add(-taskLife + by).UTC()
 		now, _ := json.Marshal(rec)
-		if _, changed, err := w.rt.Keep(t.Context(), runtime.KeepRequest{Server: "fake", Name: taskName + rec.Trace, Old: was, Value: now}); err != nil || !changed {
+		if _, changed, err := w.RT.Keep(t.Context(), runtime.KeepRequest{Server: "fake", Name: taskName + rec.Trace, Old: was, Value: now}); err != nil || !changed {
 			t.Fatal(changed, err)
 		}
 	}
 	age(time.Hour)
 	h = w.start()
-	h.handshake()
-	has(t, h.task(old), `"status":"completed"`)
-	_ = h.stop()
+	h.Handshake()
+	fronttest.Has(t, h.task(old), `"status":"completed"`)
+	_ = h.Stop()
 	age(-time.Second)
 	h = w.start()
-	h.handshake()
-	has(t, h.task(old), `"code":-32602`)
-	eventually(t, "the old task struck out", func() bool { _, found := w.keptTask(old); return !found })
+	h.Handshake()
+	fronttest.Has(t, h.task(old), `"code":-32602`)
+	fronttest.Eventually(t, "the old task struck out", func() bool { _, found := w.keptTask(old); return !found })
 }

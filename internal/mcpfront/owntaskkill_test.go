@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/mcpraw"
 )
 
@@ -15,31 +16,31 @@ func TestOwnTaskOutlivesItsShim(t *testing.T) {
 		if victims != "shim" && testing.Short() {
 			continue
 		}
-		for _, point := range killPoints {
-			r := newRig(t, true)
-			r.victim = point + ": " + victims
+		for _, point := range fronttest.KillPoints {
+			r := fronttest.NewRig(t, true)
+			r.Victim = point + ": " + victims
 			args := fmt.Sprintf(`{"killed":true,"p":%q}`, point)
 			id, known := "", ""
 			lost := 0
 			for ; known == "" && lost < 20; lost++ {
-				if r.peer == nil {
-					if err := r.dial(); err != nil {
-						r.drop()
+				if r.Peer == nil {
+					if err := r.Dial(); err != nil {
+						r.Drop()
 						continue
 					}
 				}
 				var line string
 				var err error
 				if id == "" {
-					line, err = r.ask("tools/call", `{"name":"charge","arguments":`+args+`,"_meta":`+tasksMeta+`}`)
+					line, err = r.Ask("tools/call", `{"name":"charge","arguments":`+args+`,"_meta":`+tasksMeta+`}`)
 				} else {
-					line, err = r.ask("tasks/get", aboutTask(id))
+					line, err = r.Ask("tasks/get", aboutTask(id))
 				}
 				switch {
 				case err != nil && strings.Contains(err.Error(), "nothing for"):
-					t.Fatalf("%s: the client hangs: %v", r.victim, err)
+					t.Fatalf("%s: the client hangs: %v", r.Victim, err)
 				case err != nil:
-					r.drop()
+					r.Drop()
 				case strings.Contains(line, `"resultType":"task"`):
 					id = mcpraw.ScalarText(mcpraw.At([]byte(line), "/result/taskId"))
 				case strings.Contains(line, `"status":"working"`):
@@ -49,23 +50,23 @@ func TestOwnTaskOutlivesItsShim(t *testing.T) {
 					known = line
 				}
 			}
-			effects := journalOf(t, r.journal)
+			effects := fronttest.JournalOf(t, r.Journal)
 			switch {
 			case known == "":
-				t.Errorf("%s: nothing is known of task %q", r.victim, id)
+				t.Errorf("%s: nothing is known of task %q", r.Victim, id)
 			case strings.Contains(known, `"text":"ok"`):
 				if len(effects) != 1 {
-					t.Errorf("%s: answered, and %d effects", r.victim, len(effects))
+					t.Errorf("%s: answered, and %d effects", r.Victim, len(effects))
 				}
 			case strings.Contains(known, "OUTCOME UNKNOWN"):
 				if len(effects) > 1 {
-					t.Errorf("%s: in doubt, and %d effects", r.victim, len(effects))
+					t.Errorf("%s: in doubt, and %d effects", r.Victim, len(effects))
 				}
 			default:
-				t.Errorf("%s: %s", r.victim, known)
+				t.Errorf("%s: %s", r.Victim, known)
 			}
-			t.Logf("%-24s task %v, %d effects, in doubt %v", r.victim, id != "", len(effects), strings.Contains(known, "OUTCOME UNKNOWN"))
-			r.drop()
+			t.Logf("%-24s task %v, %d effects, in doubt %v", r.Victim, id != "", len(effects), strings.Contains(known, "OUTCOME UNKNOWN"))
+			r.Drop()
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/tgad/tgad/internal/mcpfront/entry"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/internal/mcpraw"
@@ -23,7 +24,7 @@ const paramHeader = "Mcp-Param-"
 // list, of a tool server that lists none, and of a definition that breaks the rules. Where
 // the tool server could not be asked the call is refused: its headers may be those of
 // another call.
-func (k *catalog) refusedParams(ctx context.Context, h http.Header, m *frames.Frame) *refusal {
+func (k *catalog) refusedParams(ctx context.Context, h http.Header, m *frames.Frame) *entry.Refusal {
 	if m.Method != "tools/call" {
 		return nil
 	}
@@ -33,8 +34,8 @@ func (k *catalog) refusedParams(ctx context.Context, h http.Header, m *frames.Fr
 	}
 	marks, err := k.marks(ctx, p)
 	if err != nil {
-		no := &refusal{status: http.StatusOK, code: mcpraw.CodeGone, words: "the call was not sent: the definition of its tool cannot be had, to compare the headers with: " + err.Error()}
-		errors.As(err, &no.challenge)
+		no := &entry.Refusal{Status: http.StatusOK, Code: mcpraw.CodeGone, Words: "the call was not sent: the definition of its tool cannot be had, to compare the headers with: " + err.Error()}
+		errors.As(err, &no.Challenge)
 		return no
 	}
 	if marks.Bad != nil {
@@ -42,7 +43,7 @@ func (k *catalog) refusedParams(ctx context.Context, h http.Header, m *frames.Fr
 	}
 	for _, mark := range marks.Headers {
 		if !sameParam(h.Values(paramHeader+mark.Header), mark, p.Args) {
-			return mismatch(paramHeader + mark.Header)
+			return entry.Mismatch(paramHeader + mark.Header)
 		}
 	}
 	return nil

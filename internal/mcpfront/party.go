@@ -6,6 +6,7 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/tgad/tgad/internal/mcpfront/entry"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/paper"
 	"github.com/tgad/tgad/internal/mcpfront/wait"
@@ -18,7 +19,7 @@ type alone struct {
 	place *paper.Slot
 }
 
-func (s *Shim) meet(out outlet, of whose) (party, error) {
+func (s *Shim) meet(out entry.Outlet, of entry.Whose) (entry.Party, error) {
 	c, err := s.sit(out, of)
 	if err != nil {
 		return nil, err
@@ -27,22 +28,22 @@ func (s *Shim) meet(out outlet, of whose) (party, error) {
 }
 
 // sit takes a place for a conversation.
-func (s *Shim) sit(out outlet, of whose) (*alone, error) {
+func (s *Shim) sit(out entry.Outlet, of entry.Whose) (*alone, error) {
 	place, err := paper.TakeSlot(s.opts.State, fileName(s.opts.Server))
 	if err != nil {
 		return nil, err
 	}
 	s.seat(1)
 	c := s.newConv(out)
-	c.permits.book, c.shared, c.auth, c.subject = place.Permits, of.shared, of.auth, of.subject
+	c.permits.book, c.shared, c.auth, c.subject = place.Permits, of.Shared, of.Auth, of.Subject
 	return &alone{c, place}, nil
 }
 
-func (a *alone) run() error                 { return a.supervise(a.s.dialer(a.conv, a.place.Server)) }
-func (a *alone) fromClient(f *frames.Frame) { a.conv.fromClient(f, nil) }
-func (a *alone) end()                       { a.conv.end() }
-func (a *alone) over() bool                 { return a.life.Err() != nil }
-func (a *alone) release() {
+func (a *alone) Run() error                 { return a.supervise(a.s.dialer(a.conv, a.place.Server)) }
+func (a *alone) FromClient(f *frames.Frame) { a.conv.fromClient(f, nil) }
+func (a *alone) End()                       { a.conv.end() }
+func (a *alone) Over() bool                 { return a.life.Err() != nil }
+func (a *alone) Release() {
 	a.place.Release()
 	a.s.seat(-1)
 }
@@ -82,13 +83,13 @@ func (a *alone) goesOn(level []byte, subscribed map[string][]byte) {
 	a.opening.goesOn(level, subscribed)
 }
 
-func (a *alone) refusedParams(ctx context.Context, h http.Header, m *frames.Frame) *refusal {
+func (a *alone) RefusedParams(ctx context.Context, h http.Header, m *frames.Frame) *entry.Refusal {
 	return a.tools.refusedParams(ctx, h, m)
 }
 
-// givenUp takes the end of a stream for what it is: its request was given up, each one of
+// GivenUp takes the end of a stream for what it is: its request was given up, each one of
 // an array. None of its calls is waited for once givenUp has returned.
-func (c *conv) givenUp(key frames.Key) {
+func (c *conv) GivenUp(key frames.Key) {
 	var all []*waiting
 	c.mu.Lock()
 	for k, w := range c.pending {
@@ -111,8 +112,8 @@ func (c *conv) givenUp(key frames.Key) {
 	}
 }
 
-// busy reports whether something is under way that was asked of the tool server.
-func (a *alone) busy() bool {
+// Busy reports whether something is under way that was asked of the tool server.
+func (a *alone) Busy() bool {
 	c := a.conv
 	c.mu.Lock()
 	n := c.owing

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/mcpfront/toolset"
 	"github.com/tgad/tgad/internal/serial"
 )
@@ -107,7 +108,7 @@ func shimmed(t *testing.T, command []string) (args []string, env []string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return append([]string{os.Args[0]}, command...), []string{envProcess + "=shim", envDir + "=" + dir}
+	return append([]string{os.Args[0]}, command...), []string{fronttest.EnvProcess + "=shim", fronttest.EnvDir + "=" + dir}
 }
 
 // talk is a conversation with a server process: raw lines in, raw lines out.
@@ -162,7 +163,7 @@ func (k *talk) ask(id int, method, params string) string {
 		k.t.Fatal(err)
 	}
 	for {
-		line, err := readWithin(k.out, 30*time.Second)
+		line, err := fronttest.ReadWithin(k.out, 30*time.Second)
 		if err != nil {
 			k.t.Fatalf("%s %s: %v", method, params, err)
 		}

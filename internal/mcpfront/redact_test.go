@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/redact"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
@@ -19,39 +20,39 @@ import (
 func TestRedactedCallThroughTheShim(t *testing.T) {
 	const card = "4111-2222-3333-4444"
 	w := newWorld(t)
-	w.policy = func(string, string) runtime.Policy {
+	w.Policy = func(string, string) runtime.Policy {
 		return runtime.Policy{Licence: ledger.Licence{Kind: ledger.DedupeArgs}, LicenceSet: true}
 	}
 	r, err := redact.New(bytes.Repeat([]byte("k"), redact.MinKey), func(string, string) *redact.Rule { return &redact.Rule{Args: []string{"/card"}} })
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.redact = r
-	if err := w.db.Close(); err != nil {
+	w.Redact = r
+	if err := w.DB.Close(); err != nil {
 		t.Fatal(err)
 	}
-	w.openLog()
+	w.OpenLog()
 	h := w.start()
-	h.handshake()
+	h.Handshake()
 	args := `{"card":"` + card + `"}`
-	first := h.call("1", "charge", args, `{"dev.tgad/idempotencyKey":"order-1"}`)
-	has(t, first, card)
-	lacks(t, first, "redacted")
-	if e := w.effects(); len(e) != 1 || !strings.Contains(e[0].Args, card) {
+	first := h.Call("1", "charge", args, `{"dev.tgad/idempotencyKey":"order-1"}`)
+	fronttest.Has(t, first, card)
+	fronttest.Lacks(t, first, "redacted")
+	if e := w.Effects(); len(e) != 1 || !strings.Contains(e[0].Args, card) {
 		t.Fatalf("effects %+v", e)
 	}
-	again := h.call("2", "charge", args, `{"dev.tgad/idempotencyKey":"order-1"}`)
-	has(t, again, `"dev.tgad/redacted":true`, redact.Mark)
-	lacks(t, again, card)
-	has(t, h.call("3", "charge", `{"card":"5555-2222-3333-4444"}`, `{"dev.tgad/idempotencyKey":"order-1"}`), string(tga.IdempotencyKeyConflict))
-	if e := w.effects(); len(e) != 1 {
+	again := h.Call("2", "charge", args, `{"dev.tgad/idempotencyKey":"order-1"}`)
+	fronttest.Has(t, again, `"dev.tgad/redacted":true`, redact.Mark)
+	fronttest.Lacks(t, again, card)
+	fronttest.Has(t, h.Call("3", "charge", `{"card":"5555-2222-3333-4444"}`, `{"dev.tgad/idempotencyKey":"order-1"}`), string(tga.IdempotencyKeyConflict))
+	if e := w.Effects(); len(e) != 1 {
 		t.Errorf("effects %+v", e)
 	}
-	if err := h.stop(); err != nil {
+	if err := h.Stop(); err != nil {
 		t.Error(err)
 	}
 	for _, dir := range []string{"data", "state"} {
-		err := filepath.WalkDir(filepath.Join(w.dir, dir), func(path string, d fs.DirEntry, err error) error {
+		err := filepath.WalkDir(filepath.Join(w.Dir, dir), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || !d.Type().IsRegular() {
 				return err
 			}

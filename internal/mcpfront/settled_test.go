@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/tgad/tgad/internal/mcpfront/asklog"
+	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -12,23 +13,23 @@ import (
 
 // resolve settles the call of an answer that says that it is in doubt.
 func (w *world) resolve(answer string, r runtime.Reply) {
-	w.t.Helper()
-	_, err := w.rt.Resolve(w.t.Context(), w.traceOf(answer), runtime.Resolution{Who: "ann", Evidence: []byte(`"the statement"`), Reply: r})
+	w.T.Helper()
+	_, err := w.RT.Resolve(w.T.Context(), w.traceOf(answer), runtime.Resolution{Who: "ann", Evidence: []byte(`"the statement"`), Reply: r})
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 }
 
 // traceOf is the trace that an answer names.
 func (w *world) traceOf(answer string) tga.ID {
-	w.t.Helper()
+	w.T.Helper()
 	var said string
 	if v := at2(answer, "/result/_meta/dev.tgad~1traceId"); len(v) > 2 {
 		said = string(v[1 : len(v)-1])
 	}
 	id, err := tga.ParseID(said)
 	if err != nil {
-		w.t.Fatalf("%s: %v", answer, err)
+		w.T.Fatalf("%s: %v", answer, err)
 	}
 	return id
 }
@@ -41,17 +42,17 @@ func TestRepeatAfterNotRunRuns(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			h := w.start()
-			h.handshake()
+			h.Handshake()
 			const args = `{"die":"journal"}`
-			w.resolve(h.call("1", "charge", args, meta), runtime.Reply{Status: tga.StatusFailure, Class: ledger.ClassRetryable})
-			got := h.call("2", "charge", args, meta)
-			has(t, got, `"ok"`)
-			lacks(t, got, "replayed")
-			if n := len(w.effects()); n != 1 {
+			w.resolve(h.Call("1", "charge", args, meta), runtime.Reply{Status: tga.StatusFailure, Class: ledger.ClassRetryable})
+			got := h.Call("2", "charge", args, meta)
+			fronttest.Has(t, got, `"ok"`)
+			fronttest.Lacks(t, got, "replayed")
+			if n := len(w.Effects()); n != 1 {
 				t.Errorf("%d effects, want 1", n)
 			}
 			if name == "with a key" {
-				has(t, h.call("3", "charge", args, meta), `"ok"`, `"dev.tgad/replayed":true`)
+				fronttest.Has(t, h.Call("3", "charge", args, meta), `"ok"`, `"dev.tgad/replayed":true`)
 			}
 		})
 	}
@@ -61,17 +62,17 @@ func TestRepeatAfterNotRunRuns(t *testing.T) {
 // A key makes the repeat of that call get the same answer; a new try needs a new key.
 func TestFailureThatTheToolAnsweredIsServed(t *testing.T) {
 	w := newWorld(t)
-	w.log = retryable{local{w.rt}}
+	w.log = retryable{w.Local()}
 	h := w.start()
-	h.handshake()
+	h.Handshake()
 	for i, id := range []string{"1", "2"} {
-		got := h.call(id, "fail", `{}`, `{"dev.tgad/idempotencyKey":"k"}`)
-		has(t, got, "no money")
+		got := h.Call(id, "fail", `{}`, `{"dev.tgad/idempotencyKey":"k"}`)
+		fronttest.Has(t, got, "no money")
 		if i == 1 {
-			has(t, got, `"dev.tgad/replayed":true`)
+			fronttest.Has(t, got, `"dev.tgad/replayed":true`)
 		}
 	}
-	if n := len(w.effects()); n != 1 {
+	if n := len(w.Effects()); n != 1 {
 		t.Errorf("%d effects, want 1", n)
 	}
 }

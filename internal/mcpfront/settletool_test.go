@@ -11,6 +11,7 @@ import (
 
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/daemon/embed"
+	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime/client"
@@ -19,25 +20,25 @@ import (
 
 // doubtful is a world whose log is a daemon's, so that calls in doubt can be looked up.
 func (w *world) doubtful(toml string) *client.Client {
-	w.t.Helper()
-	conf, err := assemble.Parse("", []byte(processConfig+toml))
+	w.T.Helper()
+	conf, err := assemble.Parse("", []byte(fronttest.ProcessConfig+toml))
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	dir, err := os.MkdirTemp("", "tgad-settle-") // t.TempDir may be too long for a socket
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
-	w.t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	e, err := embed.Start(w.t.Context(), filepath.Join(dir, "data"), conf, nil)
+	w.T.Cleanup(func() { _ = os.RemoveAll(dir) })
+	e, err := embed.Start(w.T.Context(), filepath.Join(dir, "data"), conf, nil)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
-	w.t.Cleanup(e.Close)
+	w.T.Cleanup(e.Close)
 	c := client.New(e.Socket, client.Options{Name: "test"})
-	w.t.Cleanup(func() {
+	w.T.Cleanup(func() {
 		if err := c.Close(); err != nil {
-			w.t.Error(err)
+			w.T.Error(err)
 		}
 	})
 	w.log, w.opts.Look = c, c
@@ -69,14 +70,14 @@ func TestModelSettlesADoubt(t *testing.T) {
 			c := w.doubtful("")
 			w.opts.SettleTool = true
 			h := w.start()
-			h.handshake()
+			h.Handshake()
 			const args = `{"die":"answer"}`
-			doubt := h.call("1", "charge", args, row.meta)
-			has(t, doubt, "OUTCOME UNKNOWN", settleTool)
+			doubt := h.Call("1", "charge", args, row.meta)
+			fronttest.Has(t, doubt, "OUTCOME UNKNOWN", settleTool)
 			trace := w.traceOf(doubt)
-			list := h.ask("2", "tools/list", `{}`)
-			has(t, list, `"name":"`+settleTool+`"`, `"name":"`+doubtTool+`"`)
-			has(t, h.call("3", settleTool, settle(trace, row.outcome, row.more)), "recorded as decided by a model")
+			list := h.Ask("2", "tools/list", `{}`)
+			fronttest.Has(t, list, `"name":"`+settleTool+`"`, `"name":"`+doubtTool+`"`)
+			fronttest.Has(t, h.Call("3", settleTool, settle(trace, row.outcome, row.more)), "recorded as decided by a model")
 			effect := ""
 			for e, err := range c.Entries(t.Context(), trace, 0, false) {
 				if err != nil {
@@ -84,25 +85,25 @@ func TestModelSettlesADoubt(t *testing.T) {
 				}
 				effect = string(e.Artifact)
 			}
-			has(t, effect, `"resolved_via":"model"`, `"resolved_by":"person"`, `"resolver":"uid:`)
+			fronttest.Has(t, effect, `"resolved_via":"model"`, `"resolved_by":"person"`, `"resolver":"uid:`)
 			again := func(id string) {
 				t.Helper()
-				has(t, h.call(id, "charge", args, row.meta), row.want...)
+				fronttest.Has(t, h.Call(id, "charge", args, row.meta), row.want...)
 			}
 			for i := range 3 { // each of them is delivered
 				again(fmt.Sprint(10 + i))
 			}
-			_ = h.stop()
+			_ = h.Stop()
 			h = w.start() // another conversation
-			h.handshake()
+			h.Handshake()
 			again("20")
 			again("21")
-			if n := len(w.effects()); n != 1 {
+			if n := len(w.Effects()); n != 1 {
 				t.Errorf("%d effects, want 1", n)
 			}
-			has(t, h.call("30", settleTool, settle(trace, row.outcome, row.more)), `"isError":true`, "no call of this server's tools is in doubt")
+			fronttest.Has(t, h.Call("30", settleTool, settle(trace, row.outcome, row.more)), `"isError":true`, "no call of this server's tools is in doubt")
 			// What the arguments have made different is another call.
-			has(t, h.call("31", "charge", `{"n":2}`), `"ok"`)
+			fronttest.Has(t, h.Call("31", "charge", `{"n":2}`), `"ok"`)
 		})
 	}
 }
@@ -114,8 +115,8 @@ func TestWhatAModelMayNotSay(t *testing.T) {
 	c := w.doubtful("")
 	w.opts.SettleTool = true
 	h := w.start()
-	h.handshake()
-	trace := w.traceOf(h.call("1", "charge", `{"die":"answer"}`))
+	h.Handshake()
+	trace := w.traceOf(h.Call("1", "charge", `{"die":"answer"}`))
 	long := func(name string, n int) string { return fmt.Sprintf(`,%q:%q`, name, strings.Repeat("ä", n)) }
 	evidence := func(n int) string {
 		return fmt.Sprintf(`{"trace_id":%q,"outcome":"abandon","evidence":%q}`, trace, strings.Repeat("ä", n))
@@ -126,14 +127,14 @@ func TestWhatAModelMayNotSay(t *testing.T) {
 		settle(trace, "ran", long("result", maxSaid+1)), settle(trace, "abandon", `,"result":"x"`),
 		evidence(0), evidence(maxEvidence + 1), `{}`, `{"trace_id":"x","outcome":"ran","evidence":"y"}`,
 	} {
-		has(t, h.call(fmt.Sprint(10+i), settleTool, args), `"isError":true`)
+		fronttest.Has(t, h.Call(fmt.Sprint(10+i), settleTool, args), `"isError":true`)
 	}
 	if all, err := c.InDoubt(t.Context()); err != nil || len(all) != 1 {
 		t.Fatalf("%+v %v", all, err)
 	}
-	has(t, h.call("50", settleTool, evidence(maxEvidence)), "Settled as abandon")
-	has(t, h.call("51", "charge", `{"die":"answer"}`), "OUTCOME UNKNOWN")
-	if n := len(w.effects()); n != 1 {
+	fronttest.Has(t, h.Call("50", settleTool, evidence(maxEvidence)), "Settled as abandon")
+	fronttest.Has(t, h.Call("51", "charge", `{"die":"answer"}`), "OUTCOME UNKNOWN")
+	if n := len(w.Effects()); n != 1 {
 		t.Errorf("%d effects", n)
 	}
 }
@@ -144,10 +145,10 @@ func TestNoSettleToolUnasked(t *testing.T) {
 	w := newWorld(t)
 	w.doubtful("")
 	h := w.start()
-	h.handshake()
-	lacks(t, h.call("1", "charge", `{"die":"answer"}`), settleTool)
-	lacks(t, h.ask("2", "tools/list", `{}`), settleTool)
-	has(t, h.call("3", settleTool, `{"mine":true}`), `"ok"`, `"mine":true`)
+	h.Handshake()
+	fronttest.Lacks(t, h.Call("1", "charge", `{"die":"answer"}`), settleTool)
+	fronttest.Lacks(t, h.Ask("2", "tools/list", `{}`), settleTool)
+	fronttest.Has(t, h.Call("3", settleTool, `{"mine":true}`), `"ok"`, `"mine":true`)
 }
 
 // TestSettleToolNeedsTheRight: the daemon's roles decide, as for everybody else.
@@ -156,9 +157,9 @@ func TestSettleToolNeedsTheRight(t *testing.T) {
 	c := w.doubtful(fmt.Sprintf("\n[[role]]\nuid = [%d]\nnamespace = \"default\"\nverbs = [\"append\", \"read\"]\n", os.Getuid()))
 	w.opts.SettleTool = true
 	h := w.start()
-	h.handshake()
-	trace := w.traceOf(h.call("1", "charge", `{"die":"answer"}`))
-	has(t, h.call("2", settleTool, settle(trace, "ran", "")), `"isError":true`, "PERMISSION_DENIED")
+	h.Handshake()
+	trace := w.traceOf(h.Call("1", "charge", `{"die":"answer"}`))
+	fronttest.Has(t, h.Call("2", settleTool, settle(trace, "ran", "")), `"isError":true`, "PERMISSION_DENIED")
 	if all, err := c.InDoubt(t.Context()); err != nil || len(all) != 1 {
 		t.Errorf("%+v %v", all, err)
 	}
@@ -175,22 +176,22 @@ func TestPersonRunsAgainWhatAModelSettled(t *testing.T) {
 	no := `{"jsonrpc":"2.0","id":%s,"result":{"action":"decline"}}`
 	yes := `{"jsonrpc":"2.0","id":%s,"result":{"action":"accept","content":{"run_again":true}}}`
 	call := func(id, word string) string {
-		h.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{"name":"charge","arguments":%s}}`, id, args))
-		q := h.readLine()
-		has(t, q, `"method":"elicitation/create"`, `"run_again"`)
-		h.write(fmt.Sprintf(word, mcpraw.At([]byte(q), "/id")))
-		return h.answer(id)
+		h.Write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{"name":"charge","arguments":%s}}`, id, args))
+		q := h.ReadLine()
+		fronttest.Has(t, q, `"method":"elicitation/create"`, `"run_again"`)
+		h.Write(fmt.Sprintf(word, mcpraw.At([]byte(q), "/id")))
+		return h.Answer(id)
 	}
 	doubt := call("1", no)
-	has(t, doubt, "OUTCOME UNKNOWN")
-	has(t, h.call("2", settleTool, settle(w.traceOf(doubt), "ran", "")), "Settled as ran")
-	has(t, call("3", no), "NOT run again")
-	if n := len(w.effects()); n != 1 {
+	fronttest.Has(t, doubt, "OUTCOME UNKNOWN")
+	fronttest.Has(t, h.Call("2", settleTool, settle(w.traceOf(doubt), "ran", "")), "Settled as ran")
+	fronttest.Has(t, call("3", no), "NOT run again")
+	if n := len(w.Effects()); n != 1 {
 		t.Fatalf("%d effects before the person said yes", n)
 	}
-	has(t, call("4", yes), `"ok"`)
-	has(t, h.call("5", "charge", args), `"ok"`) // it is in nobody's way any more
-	if n := len(w.effects()); n != 3 {
+	fronttest.Has(t, call("4", yes), `"ok"`)
+	fronttest.Has(t, h.Call("5", "charge", args), `"ok"`) // it is in nobody's way any more
+	if n := len(w.Effects()); n != 3 {
 		t.Errorf("%d effects, want 3", n)
 	}
 }
@@ -204,22 +205,22 @@ func TestClientHearsOfDoubts(t *testing.T) {
 			w := newWorld(t)
 			c := w.doubtful("")
 			if says {
-				if err := os.WriteFile(w.journal+".capabilities", []byte(listChanging), 0o600); err != nil {
+				if err := os.WriteFile(w.Journal+".capabilities", []byte(listChanging), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
 			h := w.start()
-			h.handshake()
+			h.Handshake()
 			heard := func() (n int) {
-				h.ask(fmt.Sprint(time.Now().UnixNano()), "echo", `{}`)
-				for _, line := range h.said {
+				h.Ask(fmt.Sprint(time.Now().UnixNano()), "echo", `{}`)
+				for _, line := range h.Said {
 					if strings.Contains(line, say.ToolsChanged) {
 						n++
 					}
 				}
 				return n
 			}
-			h.call("1", "charge", `{"warm":1}`)
+			h.Call("1", "charge", `{"warm":1}`)
 			if heard() != 0 {
 				t.Errorf("heard of a change with nothing in doubt")
 			}
@@ -228,19 +229,19 @@ func TestClientHearsOfDoubts(t *testing.T) {
 				if !says {
 					n = 0
 				}
-				eventually(t, what, func() bool { return heard() == n })
+				fronttest.Eventually(t, what, func() bool { return heard() == n })
 			}
-			trace := w.traceOf(h.call("2", "charge", `{"die":"answer"}`))
+			trace := w.traceOf(h.Call("2", "charge", `{"die":"answer"}`))
 			want(1, "the word that a call is in doubt")
-			has(t, h.ask("3", "tools/list", `{}`), doubtTool)
-			h.call("4", "charge", `{"die":"answer"}`) // in doubt as before
+			fronttest.Has(t, h.Ask("3", "tools/list", `{}`), doubtTool)
+			h.Call("4", "charge", `{"die":"answer"}`) // in doubt as before
 			want(1, "no word where nothing has changed")
 			if _, err := c.Abandon(context.Background(), trace, "nobody knows"); err != nil {
 				t.Fatal(err)
 			}
-			h.call("5", "charge", `{"warm":2}`)
+			h.Call("5", "charge", `{"warm":2}`)
 			want(2, "the word that none is in doubt any more")
-			lacks(t, h.ask("6", "tools/list", `{}`), doubtTool)
+			fronttest.Lacks(t, h.Ask("6", "tools/list", `{}`), doubtTool)
 		})
 	}
 }

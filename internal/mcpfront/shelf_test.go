@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/asklog"
+	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
@@ -60,27 +61,27 @@ func (l *busy) Delivered(ctx context.Context, trace tga.ID) error {
 // What the shim has to tell the log is told after that, and no doubt comes of it.
 func TestTraceThatIsHeldForAMoment(t *testing.T) {
 	w := newWorld(t)
-	log := &busy{Log: local{w.rt}, seen: map[string]int{}}
+	log := &busy{Log: w.Local(), seen: map[string]int{}}
 	w.log = log
 	w.tune = func(s *Shim) { s.noteDelay = 0 }
 	h := w.start()
-	h.handshake()
+	h.Handshake()
 	for id := range 2 {
-		lacks(t, h.call(fmt.Sprint(1+id), "charge", `{}`), "replayed", "isError")
-		eventually(t, "the note that it was delivered", func() bool {
+		fronttest.Lacks(t, h.Call(fmt.Sprint(1+id), "charge", `{}`), "replayed", "isError")
+		fronttest.Eventually(t, "the note that it was delivered", func() bool {
 			h.s.mu.Lock()
 			defer h.s.mu.Unlock()
 			return len(h.s.notes) == 0
 		})
 	}
-	has(t, h.call("3", "held", `{"die":"answer"}`), "OUTCOME UNKNOWN")
-	_ = h.stop()
-	e := w.effects()
+	fronttest.Has(t, h.Call("3", "held", `{"die":"answer"}`), "OUTCOME UNKNOWN")
+	_ = h.Stop()
+	e := w.Effects()
 	if len(e) != 3 || e[0].Key == e[1].Key {
 		t.Fatalf("effects %+v", e)
 	}
 	for _, one := range e[:2] {
-		if r := w.record("charge", one.Key); r == nil || r.Status != ledger.Settled {
+		if r := w.Record("charge", one.Key); r == nil || r.Status != ledger.Settled {
 			t.Errorf("record %+v", r)
 		}
 	}
@@ -97,7 +98,7 @@ func TestTraceThatIsHeldForAMoment(t *testing.T) {
 func TestRecordThatACrashHasLeft(t *testing.T) {
 	w := newWorld(t)
 	h := w.start()
-	h.handshake()
+	h.Handshake()
 	keep := func(args string) {
 		t.Helper()
 		name, err := ledger.DeriveKey("test", "fake", "held", []byte(args), 0)
@@ -112,24 +113,24 @@ func TestRecordThatACrashHasLeft(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, changed, err := w.rt.Keep(t.Context(), runtime.KeepRequest{Server: "fake", Name: keptName(openPrefix, "held", name), Value: stale})
+		_, changed, err := w.RT.Keep(t.Context(), runtime.KeepRequest{Server: "fake", Name: keptName(openPrefix, "held", name), Value: stale})
 		if err != nil || !changed {
 			t.Fatal(changed, err)
 		}
 	}
-	h.call("1", "charge", `{"warm":1}`)
+	h.Call("1", "charge", `{"warm":1}`)
 	const fine, dies = `{"n":1}`, `{"die":"answer"}`
 	keep(fine)
 	keep(dies)
-	got := h.call("2", "held", fine)
-	lacks(t, got, "stale")
-	has(t, got, `"ok"`)
-	has(t, h.call("3", "held", dies), "OUTCOME UNKNOWN")
+	got := h.Call("2", "held", fine)
+	fronttest.Lacks(t, got, "stale")
+	fronttest.Has(t, got, `"ok"`)
+	fronttest.Has(t, h.Call("3", "held", dies), "OUTCOME UNKNOWN")
 	// An attempt of it is out now, of another trace than the record's.
-	got = h.call("4", "held", dies)
-	lacks(t, got, "stale")
-	has(t, got, "OUTCOME UNKNOWN")
-	if n := len(w.effects()); n != 3 {
+	got = h.Call("4", "held", dies)
+	fronttest.Lacks(t, got, "stale")
+	fronttest.Has(t, got, "OUTCOME UNKNOWN")
+	if n := len(w.Effects()); n != 3 {
 		t.Errorf("%d effects, want 3", n)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/spans"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -48,7 +49,7 @@ func (r *tracer) named(name string) (all []tracedSpan) {
 
 // overheard is a log that keeps under which spans it is asked.
 type overheard struct {
-	local
+	fronttest.Local
 	mu            sync.Mutex
 	begun, finish []runtime.SpanContext
 }
@@ -57,29 +58,29 @@ func (o *overheard) Begin(ctx context.Context, req runtime.BeginRequest) (runtim
 	o.mu.Lock()
 	o.begun = append(o.begun, runtime.SpanContextOf(ctx))
 	o.mu.Unlock()
-	return o.local.Begin(ctx, req)
+	return o.Local.Begin(ctx, req)
 }
 
 func (o *overheard) Finish(ctx context.Context, trace tga.ID, permit runtime.Permit, f runtime.Finished) (runtime.Result, error) {
 	o.mu.Lock()
 	o.finish = append(o.finish, runtime.SpanContextOf(ctx))
 	o.mu.Unlock()
-	return o.local.Finish(ctx, trace, permit, f)
+	return o.Local.Finish(ctx, trace, permit, f)
 }
 
 // TestCallOfAClientIsTraced: below the span that `_meta` names, with the send's own span for the tool
 // server and the log's work below it too; a repeat that is served sends nothing.
 func TestCallOfAClientIsTraced(t *testing.T) {
 	w, r := newWorld(t), &tracer{}
-	o := &overheard{local: local{w.rt}}
+	o := &overheard{Local: w.Local()}
 	w.opts.Tracer, w.log = r, o
 	h := w.start()
-	h.handshake()
+	h.Handshake()
 	const meta = `{"traceparent":"theirs","baggage":"tenant=7","dev.tgad/idempotencyKey":"k"}`
 	for _, id := range []string{"1", "2"} {
-		has(t, h.call(id, "charge", `{"amount":1}`, meta), `"ok"`)
+		fronttest.Has(t, h.Call(id, "charge", `{"amount":1}`, meta), `"ok"`)
 	}
-	if err := h.stop(); err != nil {
+	if err := h.Stop(); err != nil {
 		t.Error(err)
 	}
 	calls, sends := r.named(spans.MCP), r.named("send")
@@ -94,11 +95,11 @@ func TestCallOfAClientIsTraced(t *testing.T) {
 	if send.parent != call.own || send.Attempt != 1 || send.Err != nil || send.TraceID != call.TraceID {
 		t.Errorf("send %+v below %+v", send, call.own)
 	}
-	e := w.effects()
+	e := w.Effects()
 	if len(e) != 1 {
 		t.Fatalf("effects %+v", e)
 	}
-	has(t, e[0].Line, `"traceparent":"`+send.own.Traceparent+`","baggage":"tenant=7"`)
+	fronttest.Has(t, e[0].Line, `"traceparent":"`+send.own.Traceparent+`","baggage":"tenant=7"`)
 	if len(o.begun) != 2 || o.begun[0] != call.own || len(o.finish) != 1 || o.finish[0] != call.own {
 		t.Errorf("the log was asked under %v and %v, want %v", o.begun, o.finish, call.own)
 	}

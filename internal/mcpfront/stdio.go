@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/tgad/tgad/internal/mcpfront/entry"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/paper"
 	"github.com/tgad/tgad/internal/mcpraw"
@@ -18,11 +19,11 @@ import (
 // Stdio serves one client on in and out until in ends, ctx ends, or the tool server
 // cannot be had. It owns the tool server and returns when that is gone too.
 func (s *Shim) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
-	c, err := s.sit(stdout{frames.NewSink(out)}, whose{})
+	c, err := s.sit(entry.NewStdout(out), entry.Whose{})
 	if err != nil {
 		return err
 	}
-	defer c.release()
+	defer c.Release()
 	err, kept := s.lines(ctx, in, c, s.log)
 	if kept != nil {
 		return tga.Errorf(tga.ToolError, "tool server %q: %w", s.opts.Server, kept)
@@ -32,19 +33,19 @@ func (s *Shim) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
 
 // lines serves a client on in, with the shim's settings, until that ends or ctx does. kept says why there was
 // nobody to serve it.
-func (s *Shim) lines(ctx context.Context, in io.Reader, p line, log *slog.Logger) (err, kept error) {
-	w := wired{p: p, state: s.opts.State, most: s.opts.MaxFrameBytes, grace: s.opts.EndGrace, quit: s.quit, log: log}
-	return w.serve(ctx, in)
+func (s *Shim) lines(ctx context.Context, in io.Reader, p entry.Line, log *slog.Logger) (err, kept error) {
+	w := entry.Wired{P: p, State: s.opts.State, Most: s.opts.MaxFrameBytes, Grace: s.opts.EndGrace, Quit: s.quit, Log: log}
+	return w.Serve(ctx, in)
 }
 
-// appears says that the client is there for as long as present is.
-func (a *alone) appears(present *paper.Presence) { a.present = present }
+// Appears says that the client is there for as long as present is.
+func (a *alone) Appears(present *paper.Presence) { a.present = present }
 
-// note has the log know at once of every answer that the client was given.
-func (a *alone) note() { a.noteAll(noteGrace) }
+// Note has the log know at once of every answer that the client was given.
+func (a *alone) Note() { a.noteAll(entry.NoteGrace) }
 
-// ready waits until there is a tool server for the first time, or none is to be had.
-func (c *conv) ready() {
+// Ready waits until there is a tool server for the first time, or none is to be had.
+func (c *conv) Ready() {
 	for {
 		c.mu.Lock()
 		up, failed, changed := c.up, c.failures > 0, c.changed
@@ -60,8 +61,8 @@ func (c *conv) ready() {
 	}
 }
 
-// underway is how many of the client's requests have no answer yet, or one that is not noted.
-func (c *conv) underway() int {
+// Underway is how many of the client's requests have no answer yet, or one that is not noted.
+func (c *conv) Underway() int {
 	c.mu.Lock()
 	n := 0
 	for _, w := range c.pending {
@@ -79,20 +80,20 @@ func (c *conv) underway() int {
 // not this machine are refused. Anybody who can connect can call tools, so an address
 // other than this machine's own is refused.
 func (s *Shim) Listen(ctx context.Context, address string) error {
-	l, err := ListenOn(address)
+	l, err := entry.ListenOn(address)
 	if err != nil {
 		return err
 	}
-	return serve(ctx, l, s.log, func(life context.Context) lobby { return s.front(life, nil) })
+	return entry.Serve(ctx, l, s.log, func(life context.Context) entry.Lobby { return s.Front(life, nil) })
 }
 
-// front is where the shim's clients over HTTP come in. meet begins their conversations; nil is with this shim.
-func (s *Shim) front(life context.Context, meet meeting) *front {
+// Front is where the shim's clients over HTTP come in. meet begins their conversations; nil is with this shim.
+func (s *Shim) Front(life context.Context, meet entry.Meeting) *entry.Front {
 	if meet == nil {
 		meet = s.meet
 	}
-	f := newFront(FrontOptions{ForwardAuth: s.opts.ForwardAuth, Users: s.users, URL: s.opts.URL, Log: s.log}, meet, life)
-	s.reapBy(f.reap)
+	f := entry.NewFront(entry.FrontOptions{ForwardAuth: s.opts.ForwardAuth, Users: s.users, URL: s.opts.URL, Log: s.log}, meet, life)
+	s.reapBy(f.Reap)
 	return f
 }
 

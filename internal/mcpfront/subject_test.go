@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -172,7 +173,7 @@ func TestTokensGoToTheToolServerAlone(t *testing.T) {
 	}
 	g.set(func() { g.bad, g.good = 0, map[string]bool{} })
 	call(alice, `{"a":5}`, "")
-	if status, _ := post(t, url, `{"jsonrpc":"2.0","method":"tools/call","params":{"name":"charge"}}`, "Authorization", "Bearer "+alice); status != http.StatusAccepted {
+	if status, _ := fronttest.Post(t, url, `{"jsonrpc":"2.0","method":"tools/call","params":{"name":"charge"}}`, "Authorization", "Bearer "+alice); status != http.StatusAccepted {
 		t.Errorf("a call without an id: %d", status) // it is dropped, and that is logged
 	}
 	if n := g.runs(); n != 2 {
@@ -183,7 +184,7 @@ func TestTokensGoToTheToolServerAlone(t *testing.T) {
 			t.Errorf("the tool server saw %q", auth)
 		}
 	}
-	if err := w.db.Close(); err != nil {
+	if err := w.DB.Close(); err != nil {
 		t.Fatal(err)
 	}
 	search := func(where, text string) {
@@ -194,7 +195,7 @@ func TestTokensGoToTheToolServerAlone(t *testing.T) {
 		}
 	}
 	files := 0
-	err := filepath.WalkDir(w.dir, func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(w.Dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return err
 		}
@@ -265,18 +266,18 @@ func TestUsersOfOneShimAreKeptApart(t *testing.T) {
 		hold := make(chan struct{})
 		g.set(func() { g.hold = hold })
 		gone := lostCall(t, url, "tok-alic", `{"a":1}`, meta)
-		eventually(t, "the call is at the tool server", func() bool { return g.runs() == before+1 })
+		fronttest.Eventually(t, "the call is at the tool server", func() bool { return g.runs() == before+1 })
 		gone()
 		g.set(func() { g.hold = nil })
 		close(hold)
 		_, body, _ := charge(t, url, "tok-bobb", `{"a":1}`, meta)
-		has(t, body, "paid by bobb")
-		lacks(t, body, "dev.tgad/replayed", "alic")
+		fronttest.Has(t, body, "paid by bobb")
+		fronttest.Lacks(t, body, "dev.tgad/replayed", "alic")
 		if n := g.runs(); n != before+2 {
 			t.Errorf("meta %s: %d runs, want alice's and bob's", meta, n-before)
 		}
 		_, body, _ = charge(t, url, "tok-alic", `{"a":1}`, meta)
-		has(t, body, "paid by alic", "dev.tgad/replayed")
+		fronttest.Has(t, body, "paid by alic", "dev.tgad/replayed")
 		if n := g.runs(); n != before+2 {
 			t.Errorf("meta %s: alice's repeat ran", meta)
 		}
@@ -285,14 +286,14 @@ func TestUsersOfOneShimAreKeptApart(t *testing.T) {
 	key := `{"dev.tgad/idempotencyKey":"order-7"}`
 	before := g.runs()
 	_, body, _ := charge(t, url, "tok-alic", `{"a":2}`, key)
-	has(t, body, "paid by alic")
+	fronttest.Has(t, body, "paid by alic")
 	for _, other := range []string{"tok-bobb", "tok-ali2"} {
 		_, body, _ = charge(t, url, other, `{"a":2}`, key)
-		has(t, body, string(tga.IdempotencyKeyConflict), "another user")
-		lacks(t, body, "paid by")
+		fronttest.Has(t, body, string(tga.IdempotencyKeyConflict), "another user")
+		fronttest.Lacks(t, body, "paid by")
 	}
 	_, body, _ = charge(t, url, "tok-alic", `{"a":2}`, key)
-	has(t, body, "paid by alic", "dev.tgad/replayed")
+	fronttest.Has(t, body, "paid by alic", "dev.tgad/replayed")
 	if n := g.runs(); n != before+1 {
 		t.Errorf("%d runs under one key", n-before)
 	}
@@ -367,7 +368,7 @@ func TestChallengeComesBack(t *testing.T) {
 	if id := initialize(t, url, ""); id != "" {
 		t.Errorf("a session %q for who may not have one", id)
 	}
-	eventually(t, "it is gone", func() bool { return s.conversations() == 0 })
+	fronttest.Eventually(t, "it is gone", func() bool { return s.conversations() == 0 })
 	meta := `{"dev.tgad/idempotencyKey":"k"}`
 	modernMeta := `{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"dev.tgad/idempotencyKey":"m"}`
 	for _, c := range []struct {
@@ -395,7 +396,7 @@ func TestChallengeComesBack(t *testing.T) {
 	// An array has one status.
 	id := initialize(t, url, "tok-alic")
 	g.set(func() { g.good = map[string]bool{} })
-	status, body := post(t, url, `[{"jsonrpc":"2.0","id":7,"method":"tools/list"}]`, "Mcp-Session-Id", id, "Authorization", "Bearer tok-alic")
+	status, body := fronttest.Post(t, url, `[{"jsonrpc":"2.0","id":7,"method":"tools/list"}]`, "Mcp-Session-Id", id, "Authorization", "Bearer tok-alic")
 	if status != http.StatusUnauthorized {
 		t.Errorf("an array: %d %s", status, body)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
@@ -34,41 +35,41 @@ const subMeta = `"_meta":{"io.modelcontextprotocol/subscriptionId":`
 func TestSubscriptionPasses(t *testing.T) {
 	w := newWorld(t)
 	h := w.start()
-	h.handshake()
-	h.write(listenFor(`"s\u0031"`, `{"toolsListChanged":true,"x":9007199254740993}`, modernMeta))
-	if got, want := h.readLine(), `{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{`+subMeta+`"s\u0031"},"notifications":{"toolsListChanged":true,"x":9007199254740993}}}`; got != want {
+	h.Handshake()
+	h.Write(listenFor(`"s\u0031"`, `{"toolsListChanged":true,"x":9007199254740993}`, fronttest.ModernMeta))
+	if got, want := h.ReadLine(), `{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{`+subMeta+`"s\u0031"},"notifications":{"toolsListChanged":true,"x":9007199254740993}}}`; got != want {
 		t.Fatalf("got  %s\nwant %s", got, want)
 	}
 	changed := `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{` + subMeta + `"s\u0031"},"n":9007199254740993}}`
 	grow := func() {
-		h.said = nil
-		h.ask("1", "grow", `{}`)
-		if len(h.said) != 1 || h.said[0] != changed {
-			t.Fatalf("heard %q\nwant  %s", h.said, changed)
+		h.Said = nil
+		h.Ask("1", "grow", `{}`)
+		if len(h.Said) != 1 || h.Said[0] != changed {
+			t.Fatalf("heard %q\nwant  %s", h.Said, changed)
 		}
 	}
 	grow()
-	has(t, h.ask("2", "die", `{}`), `"error"`)
-	eventually(t, "the subscription at the next tool server", func() bool {
-		h.said = nil
-		got := h.ask("3", "grow", `{}`)
-		for _, line := range h.said {
-			lacks(t, line, "acknowledged")
+	fronttest.Has(t, h.Ask("2", "die", `{}`), `"error"`)
+	fronttest.Eventually(t, "the subscription at the next tool server", func() bool {
+		h.Said = nil
+		got := h.Ask("3", "grow", `{}`)
+		for _, line := range h.Said {
+			fronttest.Lacks(t, line, "acknowledged")
 		}
-		return strings.Contains(got, "result") && len(h.said) == 1 && h.said[0] == changed
+		return strings.Contains(got, "result") && len(h.Said) == 1 && h.Said[0] == changed
 	})
-	h.said = nil
-	h.write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"s\u0031"}}`)
-	has(t, h.ask("4", "echo", `{}`), "result")
-	for _, line := range h.said {
-		lacks(t, line, "acknowledged")
+	h.Said = nil
+	h.Write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"s\u0031"}}`)
+	fronttest.Has(t, h.Ask("4", "echo", `{}`), "result")
+	for _, line := range h.Said {
+		fronttest.Lacks(t, line, "acknowledged")
 	}
-	has(t, h.ask("5", "die", `{}`), `"error"`)
-	h.said = nil
-	eventually(t, "the next tool server", func() bool { return strings.Contains(h.ask("6", "echo", `{}`), "result") })
-	has(t, h.ask("7", "grow", `{}`), "result")
-	for _, line := range h.said {
-		lacks(t, line, `"s\u0031"`) // it is not made again
+	fronttest.Has(t, h.Ask("5", "die", `{}`), `"error"`)
+	h.Said = nil
+	fronttest.Eventually(t, "the next tool server", func() bool { return strings.Contains(h.Ask("6", "echo", `{}`), "result") })
+	fronttest.Has(t, h.Ask("7", "grow", `{}`), "result")
+	for _, line := range h.Said {
+		fronttest.Lacks(t, line, `"s\u0031"`) // it is not made again
 	}
 }
 
@@ -90,11 +91,11 @@ func TestSubscriptionDoesNotHoldTheEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := c.underway(); n != 1 {
+	if n := c.Underway(); n != 1 {
 		t.Errorf("%d requests are waited for, want the one that is no subscription", n)
 	}
 	c.unregister(request)
-	if n := c.underway(); n != 0 {
+	if n := c.Underway(); n != 0 {
 		t.Errorf("%d are waited for: a subscription is", n)
 	}
 }
@@ -121,26 +122,26 @@ func TestSubscriptionOverHTTPThatBreaks(t *testing.T) {
 	}
 	w := newWorld(t)
 	h := w.at(srv.URL)
-	h.write(listenFor("1", `{"toolsListChanged":true}`, modernMeta))
-	has(t, h.readLine(), "acknowledged")
+	h.Write(listenFor("1", `{"toolsListChanged":true}`, fronttest.ModernMeta))
+	fronttest.Has(t, h.ReadLine(), "acknowledged")
 	// What may have changed while nobody listened, then what the tool server says.
 	for _, want := range []string{
 		`"notifications/tools/list_changed","params":{` + subMeta + `1}}}`,
 		`"notifications/resources/updated","params":{` + subMeta + `1},"uri":"file:///é"}}`,
 		"prompts/list_changed",
 	} {
-		has(t, h.readLine(), want)
+		fronttest.Has(t, h.ReadLine(), want)
 	}
-	h.write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
-	eventually(t, "the end of the stream", func() bool {
+	h.Write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
+	fronttest.Eventually(t, "the end of the stream", func() bool {
 		srv.mu.Lock()
 		defer srv.mu.Unlock()
 		return len(srv.ended) == 1
 	})
 	// One that was never promised is refused as the tool server refuses it.
 	srv.change(func() { delete(srv.handle, say.Listen) })
-	h.write(listenFor("2", `{"toolsListChanged":true}`, modernMeta))
-	has(t, h.answer("2"), `"code":-32601`)
+	h.Write(listenFor("2", `{"toolsListChanged":true}`, fronttest.ModernMeta))
+	fronttest.Has(t, h.Answer("2"), `"code":-32601`)
 	if n := srv.count(say.Listen); n != 4 {
 		t.Errorf("asked %d times", n)
 	}
@@ -182,7 +183,7 @@ func TestSubscribersOverHTTP(t *testing.T) {
 			t.Fatalf("%+v, %v", res, err)
 		}
 	}
-	eventually(t, "both to hear", func() bool {
+	fronttest.Eventually(t, "both to hear", func() bool {
 		add(fmt.Sprint("grown", time.Now().UnixNano()))
 		heard := map[int]bool{}
 		for deadline := time.After(300 * time.Millisecond); len(heard) < 2; {
@@ -211,7 +212,7 @@ func TestSubscriptionsOfClientsThatShare(t *testing.T) {
 	defer cancel()
 	var bodies []*bufio.Reader
 	for i := range 2 {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(listenFor("1", fmt.Sprintf(`{"n":%d,"toolsListChanged":true}`, i), modernMeta)))
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(listenFor("1", fmt.Sprintf(`{"n":%d,"toolsListChanged":true}`, i), fronttest.ModernMeta)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -229,7 +230,7 @@ func TestSubscriptionsOfClientsThatShare(t *testing.T) {
 	event := func(i int) string {
 		t.Helper()
 		for {
-			line, err := readWithin(bodies[i], 10*time.Second)
+			line, err := fronttest.ReadWithin(bodies[i], 10*time.Second)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -239,7 +240,7 @@ func TestSubscriptionsOfClientsThatShare(t *testing.T) {
 		}
 	}
 	for i := range bodies {
-		has(t, event(i), "acknowledged", subMeta+"1}", fmt.Sprintf(`"n":%d`, i))
+		fronttest.Has(t, event(i), "acknowledged", subMeta+"1}", fmt.Sprintf(`"n":%d`, i))
 	}
 	post := func(method string) {
 		t.Helper()
@@ -250,20 +251,20 @@ func TestSubscriptionsOfClientsThatShare(t *testing.T) {
 		_ = resp.Body.Close()
 	}
 	post("grow") // the tool server tells the one that it heard of last
-	has(t, event(1), "tools/list_changed", subMeta+"1}")
+	fronttest.Has(t, event(1), "tools/list_changed", subMeta+"1}")
 	cancel()
-	eventually(t, "the end of the subscription", func() bool {
-		raw, err := os.ReadFile(w.journal + ".cancelled")
+	fronttest.Eventually(t, "the end of the subscription", func() bool {
+		raw, err := os.ReadFile(w.Journal + ".cancelled")
 		return err == nil && len(raw) > 0
 	})
 }
 
 // taskNote reads the next notification about a task.
 func (h *shim) taskNote(sub, id, status string) string {
-	h.t.Helper()
-	line := h.readLine()
-	has(h.t, line, `"method":"notifications/tasks","params":{`+subMeta+sub+`},"taskId":"`+id+`"`, `"status":"`+status+`"`, `"createdAt":"`, `"ttlMs":`)
-	lacks(h.t, line, "resultType\":\"task", `"resultType":"complete","taskId"`)
+	h.T.Helper()
+	line := h.ReadLine()
+	fronttest.Has(h.T, line, `"method":"notifications/tasks","params":{`+subMeta+sub+`},"taskId":"`+id+`"`, `"status":"`+status+`"`, `"createdAt":"`, `"ttlMs":`)
+	fronttest.Lacks(h.T, line, "resultType\":\"task", `"resultType":"complete","taskId"`)
 	return line
 }
 
@@ -272,38 +273,38 @@ func (h *shim) taskNote(sub, id, status string) string {
 func TestOwnTaskTellsItsSubscriber(t *testing.T) {
 	w := newWorld(t)
 	h := w.start()
-	h.handshake()
+	h.Handshake()
 	path, arg, open := w.gate()
-	id := taskID(t, h.call("1", "charge", arg, tasksMeta))
+	id := taskID(t, h.Call("1", "charge", arg, tasksMeta))
 	none := ownTaskPrefix + newID().String()
-	h.write(listenFor(`"l"`, `{"taskIds":["`+none+`","`+id+`"]}`, tasksMeta))
-	if got, want := h.readLine(), `{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{`+subMeta+`"l"},"notifications":{"taskIds":["`+id+`"]}}}`; got != want {
+	h.Write(listenFor(`"l"`, `{"taskIds":["`+none+`","`+id+`"]}`, tasksMeta))
+	if got, want := h.ReadLine(), `{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{`+subMeta+`"l"},"notifications":{"taskIds":["`+id+`"]}}}`; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	h.taskNote(`"l"`, id, "working")
 	open()
 	done := h.taskNote(`"l"`, id, "completed")
-	has(t, done, `"result":{"content":[{"type":"text","text":"ok"}]`, `9007199254740993,"one":1.0`)
+	fronttest.Has(t, done, `"result":{"content":[{"type":"text","text":"ok"}]`, `9007199254740993,"one":1.0`)
 	// It was delivered: the same call is another one.
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "another task", func() bool {
-		next := taskID(t, h.call("2", "charge", arg, tasksMeta))
+	fronttest.Eventually(t, "another task", func() bool {
+		next := taskID(t, h.Call("2", "charge", arg, tasksMeta))
 		return next != id
 	})
 	open()
-	eventually(t, "the second effect", func() bool { return len(w.effects()) == 2 })
+	fronttest.Eventually(t, "the second effect", func() bool { return len(w.Effects()) == 2 })
 	// One that is over says so to a subscriber that comes later, in the next shim too.
-	_ = h.stop()
+	_ = h.Stop()
 	h = w.start()
-	h.handshake()
-	h.write(listenFor("3", `{"taskIds":["`+id+`"]}`, tasksMeta))
-	has(t, h.readLine(), "acknowledged")
-	has(t, h.taskNote("3", id, "completed"), `"dev.tgad/replayed":true`)
-	h.write(listenFor("4", `{"taskIds":["`+id+`"]}`, modernMeta))
-	has(t, h.answer("4"), `"code":-32021`, `"requiredCapabilities"`)
-	if n := len(w.effects()); n != 2 {
+	h.Handshake()
+	h.Write(listenFor("3", `{"taskIds":["`+id+`"]}`, tasksMeta))
+	fronttest.Has(t, h.ReadLine(), "acknowledged")
+	fronttest.Has(t, h.taskNote("3", id, "completed"), `"dev.tgad/replayed":true`)
+	h.Write(listenFor("4", `{"taskIds":["`+id+`"]}`, fronttest.ModernMeta))
+	fronttest.Has(t, h.Answer("4"), `"code":-32021`, `"requiredCapabilities"`)
+	if n := len(w.Effects()); n != 2 {
 		t.Errorf("%d effects", n)
 	}
 }
@@ -312,30 +313,30 @@ func TestOwnTaskTellsItsSubscriber(t *testing.T) {
 func TestOwnTaskTellsOfApprovals(t *testing.T) {
 	w := peopleWorld(t)
 	h := w.start()
-	h.handshake()
+	h.Handshake()
 	_, arg, open := w.gate()
-	id := taskID(t, h.call("1", "charge", arg, tasksMeta))
+	id := taskID(t, h.Call("1", "charge", arg, tasksMeta))
 	for i := range 2 {
-		h.write(listenFor("7", `{"taskIds":["`+id+`"]}`, tasksMeta))
-		has(t, h.readLine(), "acknowledged")
-		eventually(t, "what it waits for", func() bool { return strings.Contains(h.taskNote("7", id, "working"), "tgad approve") })
+		h.Write(listenFor("7", `{"taskIds":["`+id+`"]}`, tasksMeta))
+		fronttest.Has(t, h.ReadLine(), "acknowledged")
+		fronttest.Eventually(t, "what it waits for", func() bool { return strings.Contains(h.taskNote("7", id, "working"), "tgad approve") })
 		if i == 0 {
-			_ = h.stop()
+			_ = h.Stop()
 			h = w.start()
-			h.handshake()
+			h.Handshake()
 		}
 	}
-	if _, err := w.rt.Decide(t.Context(), w.waiting()[0].TraceID, runtime.Vote{Who: "boss", Approve: true, Rationale: "seen the invoice"}); err != nil {
+	if _, err := w.RT.Decide(t.Context(), w.waiting()[0].TraceID, runtime.Vote{Who: "boss", Approve: true, Rationale: "seen the invoice"}); err != nil {
 		t.Log("decide:", err)
 	}
-	eventually(t, "what it waits for then", func() bool { return strings.Contains(h.taskNote("7", id, "working"), "waiting for the tool server") })
+	fronttest.Eventually(t, "what it waits for then", func() bool { return strings.Contains(h.taskNote("7", id, "working"), "waiting for the tool server") })
 	open()
-	eventually(t, "the end", func() bool {
-		line := h.readLine()
-		has(t, line, taskMethod)
+	fronttest.Eventually(t, "the end", func() bool {
+		line := h.ReadLine()
+		fronttest.Has(t, line, taskMethod)
 		return strings.Contains(line, `"status":"completed"`) && strings.Contains(line, `"text":"ok"`)
 	})
-	if n := len(w.effects()); n != 1 {
+	if n := len(w.Effects()); n != 1 {
 		t.Errorf("%d effects", n)
 	}
 }
@@ -345,35 +346,35 @@ func TestOwnTaskTellsOfApprovals(t *testing.T) {
 func TestOwnTasksBesideTheServersSubscriptions(t *testing.T) {
 	w := peopleWorld(t)
 	h := w.start()
-	h.handshake()
-	id := taskID(t, h.call("1", "charge", `{"a":1}`, tasksMeta))
-	h.write(listenFor("5", `{"taskIds":["theirs","`+id+`"],"toolsListChanged":true}`, tasksMeta))
-	has(t, h.readLine(), `"notifications":{"taskIds":["theirs","`+id+`"],"toolsListChanged":true}`)
-	eventually(t, "what it waits for", func() bool { return strings.Contains(h.taskNote("5", id, "working"), "tgad approve") })
-	h.said = nil
-	h.ask("2", "grow", `{}`)
-	if len(h.said) != 1 || !strings.Contains(h.said[0], "tools/list_changed") {
-		t.Errorf("heard %q", h.said)
+	h.Handshake()
+	id := taskID(t, h.Call("1", "charge", `{"a":1}`, tasksMeta))
+	h.Write(listenFor("5", `{"taskIds":["theirs","`+id+`"],"toolsListChanged":true}`, tasksMeta))
+	fronttest.Has(t, h.ReadLine(), `"notifications":{"taskIds":["theirs","`+id+`"],"toolsListChanged":true}`)
+	fronttest.Eventually(t, "what it waits for", func() bool { return strings.Contains(h.taskNote("5", id, "working"), "tgad approve") })
+	h.Said = nil
+	h.Ask("2", "grow", `{}`)
+	if len(h.Said) != 1 || !strings.Contains(h.Said[0], "tools/list_changed") {
+		t.Errorf("heard %q", h.Said)
 	}
-	h.write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":5}}`)
-	has(t, h.answer("5"), `"resultType":"complete"`) // the tool server's own
-	h.said = nil
-	if _, err := w.rt.Decide(t.Context(), w.waiting()[0].TraceID, runtime.Vote{Who: "boss", Approve: true, Rationale: "seen the invoice"}); err != nil {
+	h.Write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":5}}`)
+	fronttest.Has(t, h.Answer("5"), `"resultType":"complete"`) // the tool server's own
+	h.Said = nil
+	if _, err := w.RT.Decide(t.Context(), w.waiting()[0].TraceID, runtime.Vote{Who: "boss", Approve: true, Rationale: "seen the invoice"}); err != nil {
 		t.Log("decide:", err)
 	}
 	h.comesTo(id, "completed")
-	for _, line := range h.said {
-		lacks(t, line, taskMethod+`"`)
+	for _, line := range h.Said {
+		fronttest.Lacks(t, line, taskMethod+`"`)
 	}
-	h.write(listenFor("8", `{"taskIds":["theirs","`+id+`"]}`, tasksMeta))
-	has(t, h.readLine(), `"notifications":{"taskIds":["theirs","`+id+`"]}`)
+	h.Write(listenFor("8", `{"taskIds":["theirs","`+id+`"]}`, tasksMeta))
+	fronttest.Has(t, h.ReadLine(), `"notifications":{"taskIds":["theirs","`+id+`"]}`)
 	h.taskNote("8", id, "completed")
 	// A task of its own alone is the shim's to answer.
-	h.write(listenFor("6", `{"taskIds":["`+id+`"],"toolsListChanged":false,"resourceSubscriptions":[]}`, tasksMeta))
-	has(t, h.readLine(), `"notifications":{"taskIds":["`+id+`"]}`)
+	h.Write(listenFor("6", `{"taskIds":["`+id+`"],"toolsListChanged":false,"resourceSubscriptions":[]}`, tasksMeta))
+	fronttest.Has(t, h.ReadLine(), `"notifications":{"taskIds":["`+id+`"]}`)
 	h.taskNote("6", id, "completed")
-	h.write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":6}}`)
-	has(t, h.ask("6", "echo", `{}`), "result") // its id is free again
+	h.Write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":6}}`)
+	fronttest.Has(t, h.Ask("6", "echo", `{}`), "result") // its id is free again
 }
 
 func TestAcknowledgementsWithTasks(t *testing.T) {
@@ -400,7 +401,7 @@ func TestHeadersAreThoseOfTheBody(t *testing.T) {
 	url := w.listening()
 	post := func(version, method, name string) (int, string) {
 		t.Helper()
-		req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"charge é","arguments":{},"_meta":`+modernMeta+`}}`))
+		req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"charge é","arguments":{},"_meta":`+fronttest.ModernMeta+`}}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -429,7 +430,7 @@ func TestHeadersAreThoseOfTheBody(t *testing.T) {
 			t.Errorf("%v: %d %s", bad, status, got)
 		}
 	}
-	if n := len(w.effects()); n != 0 {
+	if n := len(w.Effects()); n != 0 {
 		t.Fatalf("%d effects", n)
 	}
 	if status, got := post("2026-07-28", "tools/call", name); status != 200 || strings.Contains(got, "-32020") {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/asklog"
+	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -23,7 +24,7 @@ type counting struct {
 }
 
 func (w *world) counting() *counting {
-	c := &counting{Log: local{w.rt}, syncs: func() uint64 { return w.db.Stats().LogSyncs }}
+	c := &counting{Log: w.Local(), syncs: func() uint64 { return w.DB.Stats().LogSyncs }}
 	c.reset()
 	return c
 }
@@ -77,17 +78,17 @@ func TestSyncsOfACall(t *testing.T) {
 			w.log = log
 			w.tune = func(s *Shim) { s.noteDelay = time.Hour }
 			h := w.start()
-			h.handshake()
-			h.call("1", "charge", `{"warm":1}`) // after it the shim knows the tool's class
-			h.call("2", "look", `{"warm":1}`)
+			h.Handshake()
+			h.Call("1", "charge", `{"warm":1}`) // after it the shim knows the tool's class
+			h.Call("2", "look", `{"warm":1}`)
 			before := log.syncs()
 			log.reset()
 			const calls = 20
 			for i := range calls {
 				tool, args := way.call(i)
-				got := h.call(fmt.Sprint(10+i), tool, args)
-				has(t, got, `"ok"`)
-				lacks(t, got, "replayed")
+				got := h.Call(fmt.Sprint(10+i), tool, args)
+				fronttest.Has(t, got, `"ok"`)
+				fronttest.Lacks(t, got, "replayed")
 			}
 			all := log.syncs() - before
 			log.mu.Lock()
@@ -96,7 +97,7 @@ func TestSyncsOfACall(t *testing.T) {
 			if all != 2*calls || spent["begin"] != calls || spent["finish"] != calls || asked["delivered"] != 0 {
 				t.Errorf("%d syncs for %d calls, by request %v of %v, want 2 a call", all, calls, spent, asked)
 			}
-			if err := h.stop(); err != nil { // the client closes its end: nobody will call
+			if err := h.Stop(); err != nil { // the client closes its end: nobody will call
 				t.Error(err)
 			}
 			if asked["delivered"] > 1 || log.syncs()-before > 2*calls+1 {

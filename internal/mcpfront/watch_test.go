@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/mcpfront/names"
 )
 
@@ -32,23 +33,23 @@ func TestEveryEndIsWatchedOnce(t *testing.T) {
 		return maps.Clone(got)
 	}
 	h := w.wire(nil, g.Stdio)
-	h.greet()
-	has(t, h.call("1", "a__charge", `{"n":1}`), `"text":"ok"`)
-	has(t, h.call("2", "a__fault", `{"n":2}`), `"error"`)
-	has(t, h.ask("1", "prompts/get", `{"name":"a__none"}`), `"error"`)
-	late := filepath.Join(w.dir, "late")
-	h.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"a__charge","arguments":{"n":4,"wait":%q}}}`, late))
-	eventually(t, "the call", func() bool { return len(journalOf(t, w.journalOf("a"))) == 3 })
-	h.write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":4}}`)
-	eventually(t, "its end", func() bool { return len(seen()) == 4 })
+	h.Greet()
+	fronttest.Has(t, h.Call("1", "a__charge", `{"n":1}`), `"text":"ok"`)
+	fronttest.Has(t, h.Call("2", "a__fault", `{"n":2}`), `"error"`)
+	fronttest.Has(t, h.Ask("1", "prompts/get", `{"name":"a__none"}`), `"error"`)
+	late := filepath.Join(w.Dir, "late")
+	h.Write(fmt.Sprintf(`{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"a__charge","arguments":{"n":4,"wait":%q}}}`, late))
+	fronttest.Eventually(t, "the call", func() bool { return len(fronttest.JournalOf(t, w.JournalOf("a"))) == 3 })
+	h.Write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":4}}`)
+	fronttest.Eventually(t, "its end", func() bool { return len(seen()) == 4 })
 	if err := os.WriteFile(late, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the record of the call", func() bool {
-		doubts, err := w.rt.InDoubt(t.Context())
+	fronttest.Eventually(t, "the record of the call", func() bool {
+		doubts, err := w.RT.InDoubt(t.Context())
 		return err == nil && len(doubts) == 0
 	})
-	_ = h.stop()
+	_ = h.Stop()
 	want := map[string]int{"a tools/call result true": 1, "a tools/call error true": 1, "a prompts/get error true": 1, "a tools/call given_up true": 1}
 	if got := seen(); !maps.Equal(got, want) {
 		t.Errorf("watched %v\nwant    %v", got, want)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/internal/workspace"
 	"github.com/tgad/tgad/schemas/tga"
@@ -15,15 +16,15 @@ import (
 
 // withWorkspace gives the world's shims a workspace, on which the tool server works.
 func (w *world) withWorkspace() *workspace.Keeper {
-	w.t.Helper()
-	dir := filepath.Join(w.dir, "work")
+	w.T.Helper()
+	dir := filepath.Join(w.Dir, "work")
 	if err := os.Mkdir(dir, 0o755); err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
-	w.journal = filepath.Join(dir, "journal")
-	k, err := workspace.Open(w.t.Context(), workspace.Options{Dir: dir})
+	w.Journal = filepath.Join(dir, "journal")
+	k, err := workspace.Open(w.T.Context(), workspace.Options{Dir: dir})
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	w.opts.Workspace = k
 	return k
@@ -46,10 +47,10 @@ func TestSnapshotsStandAroundCalls(t *testing.T) {
 	w := newWorld(t)
 	k := w.withWorkspace()
 	h := w.start()
-	h.handshake()
-	has(t, h.call("1", "charge", `{"n":1}`), `"ok"`)
-	has(t, h.call("2", "look", `{}`), `"ok"`)
-	has(t, h.call("3", "charge", `{"die":"answer"}`), "may have run")
+	h.Handshake()
+	fronttest.Has(t, h.Call("1", "charge", `{"n":1}`), `"ok"`)
+	fronttest.Has(t, h.Call("2", "look", `{}`), `"ok"`)
+	fronttest.Has(t, h.Call("3", "charge", `{"die":"answer"}`), "may have run")
 	all := records(t, k)
 	if len(all) != 2 || all[0].Outcome != workspace.Succeeded || all[1].Outcome != workspace.InDoubt || all[0].Tool != "charge" || all[0].Server != "fake" {
 		t.Fatalf("%+v", all)
@@ -57,7 +58,7 @@ func TestSnapshotsStandAroundCalls(t *testing.T) {
 	for _, r := range all {
 		id, err := tga.ParseID(r.TraceID)
 		if err == nil {
-			_, err = w.rt.Result(t.Context(), id)
+			_, err = w.RT.Result(t.Context(), id)
 		}
 		if err != nil {
 			t.Errorf("the trace of %+v: %v", r, err)
@@ -68,8 +69,8 @@ func TestSnapshotsStandAroundCalls(t *testing.T) {
 		}
 	}
 	// A repeat that is served is no send.
-	has(t, h.call("4", "charge", `{"n":2}`, keyK), `"ok"`)
-	has(t, h.call("5", "charge", `{"n":2}`, keyK), `"ok"`)
+	fronttest.Has(t, h.Call("4", "charge", `{"n":2}`, keyK), `"ok"`)
+	fronttest.Has(t, h.Call("5", "charge", `{"n":2}`, keyK), `"ok"`)
 	if n := len(records(t, k)); n != 3 {
 		t.Errorf("%d records", n)
 	}
@@ -80,20 +81,20 @@ func TestNoSnapshotNoCall(t *testing.T) {
 	w := newWorld(t)
 	k := w.withWorkspace()
 	h := w.start()
-	h.handshake()
+	h.Handshake()
 	repository := filepath.Join(k.Aside(), "snapshots")
 	if err := errors.Join(os.Rename(repository, repository+".away"), os.WriteFile(repository, nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	has(t, h.call("1", "charge", `{"n":1}`, keyK), "The call was not sent: ")
-	if _, err := os.Stat(w.journal); !errors.Is(err, fs.ErrNotExist) {
+	fronttest.Has(t, h.Call("1", "charge", `{"n":1}`, keyK), "The call was not sent: ")
+	if _, err := os.Stat(w.Journal); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the tool server was asked: %v", err)
 	}
 	if err := errors.Join(os.Remove(repository), os.Rename(repository+".away", repository)); err != nil {
 		t.Fatal(err)
 	}
-	has(t, h.call("2", "charge", `{"n":1}`, keyK), `"ok"`)
-	raw, err := os.ReadFile(w.journal)
+	fronttest.Has(t, h.Call("2", "charge", `{"n":1}`, keyK), `"ok"`)
+	raw, err := os.ReadFile(w.Journal)
 	if err != nil || strings.Count(string(raw), "\n") != 1 || len(records(t, k)) != 1 {
 		t.Errorf("%s, %v", raw, err)
 	}

@@ -1,4 +1,4 @@
-package mcpfront
+package entry
 
 import (
 	"bufio"
@@ -20,10 +20,10 @@ import (
 // TestConnectionThatBreaks: the conversation may be others' too, and goes on.
 func TestConnectionThatBreaks(t *testing.T) {
 	e := &exchange{events: make(chan event, 1), gone: t.Context().Done()}
-	one := &session{f: newFront(FrontOptions{}, nil, t.Context()), waits: map[frames.Key]*exchange{frames.KeyOf([]byte("1")): e}}
+	one := &session{f: NewFront(FrontOptions{}, nil, t.Context()), waits: map[frames.Key]*exchange{frames.KeyOf([]byte("1")): e}}
 	go func() { (<-e.events).done <- errors.New("broken") }()
 	m := frames.NewFrame([]byte(`{"jsonrpc":"2.0","id":1,"result":{}}`))
-	if err := one.send(&m.Envelope, m); !errors.Is(err, errNoTaker) {
+	if err := one.Send(&m.Envelope, m); !errors.Is(err, ErrNoTaker) {
 		t.Errorf("error %v: it was not delivered", err)
 	}
 }
@@ -43,13 +43,13 @@ func (d *deaf) Write([]byte) (int, error) {
 }
 
 // lasting is a party that is not over.
-type lasting struct{ party }
+type lasting struct{ Party }
 
-func (lasting) over() bool { return false }
+func (lasting) Over() bool { return false }
 
 // TestStreamThatBreaks: what its client was not sent is in the next one.
 func TestStreamThatBreaks(t *testing.T) {
-	f := newFront(FrontOptions{}, nil, t.Context())
+	f := NewFront(FrontOptions{}, nil, t.Context())
 	one := &session{f: f, c: lasting{}, over: make(chan struct{}), waits: map[frames.Key]*exchange{}}
 	f.sessions = map[string]*session{"x": one}
 	open := func(ctx context.Context, to http.ResponseWriter) (over chan bool) {
@@ -64,7 +64,7 @@ func TestStreamThatBreaks(t *testing.T) {
 	}
 	say := func(n int) {
 		m := frames.NewFrame(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"n%d"}`, n))
-		if err := one.hand(&m.Envelope, m); err != nil {
+		if err := one.Hand(&m.Envelope, m); err != nil {
 			t.Error(err)
 		}
 	}
@@ -116,7 +116,7 @@ func TestAnswerThatNobodyReadsIsNotDelivered(t *testing.T) {
 	}
 	s := stdout{frames.NewSink(wr)}
 	f := frames.NewFrame([]byte(`{}`))
-	if err := s.send(&f.Envelope, f); err != nil {
+	if err := s.Send(&f.Envelope, f); err != nil {
 		t.Errorf("with a reader: %v", err)
 	}
 	if err := r.Close(); err != nil {
@@ -125,7 +125,7 @@ func TestAnswerThatNobodyReadsIsNotDelivered(t *testing.T) {
 	if !paper.NoReader(wr) {
 		t.Error("a pipe without a reader has one")
 	}
-	if err := s.send(&f.Envelope, f); err == nil {
+	if err := s.Send(&f.Envelope, f); err == nil {
 		t.Error("it was delivered to nobody")
 	}
 }

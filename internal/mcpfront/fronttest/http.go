@@ -1,4 +1,4 @@
-package mcpfront
+package fronttest
 
 import (
 	"context"
@@ -9,22 +9,24 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tgad/tgad/internal/mcpfront/entry"
 )
 
-// modernMeta is what each request of revision 2026-07-28 says of its sender.
-const modernMeta = `{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
+// ModernMeta is what each request of revision 2026-07-28 says of its sender.
+const ModernMeta = `{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
 
-// post sends a message over HTTP, with headers in pairs, and returns what comes back.
-func post(t *testing.T, url, body string, header ...string) (int, string) {
+// Post sends a message over HTTP, with headers in pairs, and returns what comes back.
+func Post(t *testing.T, url, body string, header ...string) (int, string) {
 	t.Helper()
-	status, got, err := tryPost(url, body, header...)
+	status, got, err := TryPost(url, body, header...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return status, got
 }
 
-func tryPost(url, body string, header ...string) (int, string, error) {
+func TryPost(url, body string, header ...string) (int, string, error) {
 	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
 		return 0, "", err
@@ -41,17 +43,17 @@ func tryPost(url, body string, header ...string) (int, string, error) {
 	return resp.StatusCode, string(raw), err
 }
 
-// modern makes a request of revision 2026-07-28 and the headers that belong to it.
-func modern(id, method, members string, header ...string) (string, []string) {
+// Modern makes a request of revision 2026-07-28 and the headers that belong to it.
+func Modern(id, method, members string, header ...string) (string, []string) {
 	if members != "" {
 		members += ","
 	}
-	return `{"jsonrpc":"2.0","id":` + id + `,"method":"` + method + `","params":{` + members + `"_meta":` + modernMeta + `}}`,
+	return `{"jsonrpc":"2.0","id":` + id + `,"method":"` + method + `","params":{` + members + `"_meta":` + ModernMeta + `}}`,
 		append([]string{"Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", method}, header...)
 }
 
-// session2025 makes a handshake over HTTP and returns the session's header.
-func session2025(t *testing.T, url string) []string {
+// Session2025 makes a handshake over HTTP and returns the session's header.
+func Session2025(t *testing.T, url string) []string {
 	t.Helper()
 	resp, err := http.Post(url, "application/json", strings.NewReader(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-03-26","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`))
 	if err != nil {
@@ -63,26 +65,26 @@ func session2025(t *testing.T, url string) []string {
 		t.Fatalf("no session: %s", resp.Status)
 	}
 	h := []string{"Mcp-Session-Id", id}
-	if status, got := post(t, url, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, h...); status != http.StatusAccepted {
+	if status, got := Post(t, url, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, h...); status != http.StatusAccepted {
 		t.Fatalf("%d %s", status, got)
 	}
 	return h
 }
 
-// door serves HTTP and returns the URL.
-func (w *testWorld) door(made func(life context.Context) lobby) string {
-	w.t.Helper()
+// Door serves HTTP and returns the URL.
+func (w *World) Door(made func(life context.Context) entry.Lobby) string {
+	w.T.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- serve(ctx, l, slog.New(slog.DiscardHandler), made) }()
-	w.t.Cleanup(func() {
+	go func() { done <- entry.Serve(ctx, l, slog.New(slog.DiscardHandler), made) }()
+	w.T.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
-			w.t.Error(err)
+			w.T.Error(err)
 		}
 	})
 	return "http://" + l.Addr().String() + "/mcp"

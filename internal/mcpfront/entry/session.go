@@ -1,6 +1,6 @@
 //go:build unix
 
-package mcpfront
+package entry
 
 import (
 	"bytes"
@@ -58,13 +58,13 @@ func (s *session) exchange(w http.ResponseWriter, r *http.Request, m *frames.Fra
 	// Apart: a refusal is answered from inside, and this goroutine is who takes it.
 	s.f.wg.Go(func() {
 		defer close(taken)
-		s.c.fromClient(m)
+		s.c.FromClient(m)
 	})
 	out := &poster{e: e, f: s.f, w: w, socket: e.socket, modern: modern}
 	if e.opens {
 		defer func() {
 			if e.challenge.Load() != nil {
-				s.c.end() // there is no session for who may not have one
+				s.c.End() // there is no session for who may not have one
 			}
 		}()
 	}
@@ -77,7 +77,7 @@ func (s *session) exchange(w http.ResponseWriter, r *http.Request, m *frames.Fra
 		case <-r.Context().Done():
 			// The client is gone, and with it the way of its answer: it gave the call up.
 			<-taken // first: what is not known yet cannot be given up
-			s.c.givenUp(key)
+			s.c.GivenUp(key)
 			return
 		case <-e.cancelled.C:
 			if !out.rest() {
@@ -98,12 +98,12 @@ func (s *session) exchange(w http.ResponseWriter, r *http.Request, m *frames.Fra
 
 type socketKey struct{}
 
-// reap gives up the calls whose clients have closed their streams. The server learns of that
+// Reap gives up the calls whose clients have closed their streams. The server learns of that
 // when it is told; a client that makes its call again at once may be quicker, and would be
 // taken for another one that wants the same. So every attempt looks before it asks the log:
 // a stream that its client closed before it made this call is not held when the log looks,
 // for the attempt at its call either is known here by now, or looks itself before it begins.
-func (f *front) reap() {
+func (f *Front) Reap() {
 	f.mu.Lock()
 	all := f.all()
 	f.mu.Unlock()
@@ -117,13 +117,13 @@ func (f *front) reap() {
 		}
 		s.mu.Unlock()
 		for _, key := range gone {
-			s.c.givenUp(key)
+			s.c.GivenUp(key)
 		}
 	}
 }
 
-// challenge makes the answer to a request one that asks for authorization.
-func (s *session) challenge(id []byte, ch *frames.Challenge) {
+// Challenge makes the answer to a request one that asks for authorization.
+func (s *session) Challenge(id []byte, ch *frames.Challenge) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e := s.waits[frames.KeyOf(id)]; e != nil {
@@ -134,7 +134,7 @@ func (s *session) challenge(id []byte, ch *frames.Challenge) {
 // poster writes what comes back for one POST.
 type poster struct {
 	e         *exchange
-	f         *front
+	f         *Front
 	w         http.ResponseWriter
 	socket    any
 	modern    bool
@@ -197,7 +197,7 @@ func (s *session) cancelled(m *frames.Frame) *exchange {
 	return nil
 }
 
-func (f *front) writeEvent(w http.ResponseWriter, socket any, raw []byte) error {
+func (f *Front) writeEvent(w http.ResponseWriter, socket any, raw []byte) error {
 	return f.write(w, socket, []byte("event: message\ndata: "), raw, []byte("\n\n"))
 }
 
@@ -205,7 +205,7 @@ func (f *front) writeEvent(w http.ResponseWriter, socket any, raw []byte) error 
 // request is given up.
 //
 // Bytes that the system has taken for a client which is not there reached nobody.
-func (f *front) write(w http.ResponseWriter, socket any, parts ...[]byte) error {
+func (f *Front) write(w http.ResponseWriter, socket any, parts ...[]byte) error {
 	to := http.NewResponseController(w)
 	for _, part := range parts {
 		for chunk := range slices.Chunk(part, 64<<10) {
@@ -274,9 +274,9 @@ func (s *session) leave(key frames.Key, e *exchange) {
 	}
 }
 
-// send gives a message to whichever request of the client's it belongs to, and returns once
+// Send gives a message to whichever request of the client's it belongs to, and returns once
 // it was handed over whole.
-func (s *session) send(env *mcpraw.Envelope, parts ...io.WriterTo) error {
+func (s *session) Send(env *mcpraw.Envelope, parts ...io.WriterTo) error {
 	e, ev, err := s.post(env, parts)
 	if e == nil || err != nil {
 		return err
@@ -287,18 +287,18 @@ func (s *session) send(env *mcpraw.Envelope, parts ...io.WriterTo) error {
 		select {
 		case err = <-ev.done: // first: of two cases that are ready a select takes any
 		default:
-			return errNoTaker
+			return ErrNoTaker
 		}
 	}
 	if err != nil {
 		// One client's connection. The conversation goes on, it may be others' too.
-		return fmt.Errorf("%w: %w", errNoTaker, err)
+		return fmt.Errorf("%w: %w", ErrNoTaker, err)
 	}
 	return nil
 }
 
-// hand is send without waiting: who reads the tool server must not wait for a client.
-func (s *session) hand(env *mcpraw.Envelope, parts ...io.WriterTo) error {
+// Hand is send without waiting: who reads the tool server must not wait for a client.
+func (s *session) Hand(env *mcpraw.Envelope, parts ...io.WriterTo) error {
 	_, _, err := s.post(env, parts)
 	return err
 }
@@ -332,7 +332,7 @@ func (s *session) post(env *mcpraw.Envelope, parts []io.WriterTo) (*exchange, ev
 	s.mu.Unlock()
 	if e == nil {
 		if last || only {
-			return nil, event{}, errNoTaker
+			return nil, event{}, ErrNoTaker
 		}
 		return nil, event{}, nil
 	}
@@ -344,7 +344,7 @@ func (s *session) post(env *mcpraw.Envelope, parts []io.WriterTo) (*exchange, ev
 	case e.events <- ev:
 		return e, ev, nil
 	case <-e.gone:
-		return nil, event{}, errNoTaker
+		return nil, event{}, ErrNoTaker
 	}
 }
 
@@ -425,9 +425,9 @@ func trySend(to chan []byte, raw []byte) bool {
 	}
 }
 
-// retire ends the front's conversations, each once nothing is under way in it. Whoever had them is let in no more, so
+// Retire ends the front's conversations, each once nothing is under way in it. Whoever had them is let in no more, so
 // streams end at once.
-func (f *front) retire(log *slog.Logger) {
+func (f *Front) Retire(log *slog.Logger) {
 	f.mu.Lock()
 	all := f.all()
 	close(f.closed)
@@ -445,7 +445,7 @@ func (f *front) retire(log *slog.Logger) {
 		f.wg.Go(func() {
 			for s.busy() && wait.Rest(f.life, wait.Look) {
 			}
-			s.c.end()
+			s.c.End()
 		})
 	}
 	log.Info("an identity is known no more; its conversations end when its calls have", "conversations", len(all))
@@ -461,5 +461,5 @@ func (s *session) busy() bool {
 		}
 	}
 	s.mu.Unlock()
-	return waits > 0 || s.c.busy()
+	return waits > 0 || s.c.Busy()
 }

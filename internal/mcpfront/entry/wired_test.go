@@ -1,4 +1,4 @@
-package mcpfront
+package entry
 
 import (
 	"sync/atomic"
@@ -8,12 +8,12 @@ import (
 
 // counted is a line with some requests under way.
 type counted struct {
-	line
+	Line
 	n atomic.Int32
 }
 
-func (c *counted) underway() int { return int(c.n.Load()) }
-func (c *counted) over() bool    { return false }
+func (c *counted) Underway() int { return int(c.n.Load()) }
+func (c *counted) Over() bool    { return false }
 
 // TestEndWaitsForWhatIsUnderWay: and no longer.
 func TestEndWaitsForWhatIsUnderWay(t *testing.T) {
@@ -22,7 +22,7 @@ func TestEndWaitsForWhatIsUnderWay(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		(&wired{p: c, grace: time.Hour}).settle(t.Context())
+		(&Wired{P: c, Grace: time.Hour}).settle(t.Context())
 	}()
 	select {
 	case <-done:

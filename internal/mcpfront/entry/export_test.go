@@ -1,4 +1,4 @@
-package mcpfront
+package entry
 
 import (
 	"net/http"
@@ -8,13 +8,13 @@ import (
 )
 
 // Open opens the conversation of a session, or that of the clients without one.
-func (f *front) Open(id, auth string) (any, error) { return f.open(id, auth) }
+func (f *Front) Open(id, auth string) (any, error) { return f.open(id, auth) }
 
 // Entered is how many requests have come.
-func (f *front) Entered() uint64 { return f.next.Load() }
+func (f *Front) Entered() uint64 { return f.next.Load() }
 
 // Waiting is how many requests of clients without a session wait for an answer.
-func (f *front) Waiting() int {
+func (f *Front) Waiting() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := f.shared[""]
@@ -24,10 +24,10 @@ func (f *front) Waiting() int {
 }
 
 // SetStall says how long a client may take nothing.
-func (f *front) SetStall(d time.Duration) { f.o.Stall = d }
+func (f *Front) SetStall(d time.Duration) { f.o.Stall = d }
 
 // Server is what serves the front, and knows the sockets of its clients.
-func (f *front) Server() *http.Server { return serverOf(f) }
+func (f *Front) Server() *http.Server { return serverOf(f) }
 
 // Entry is a request that waits for its answer.
 type Entry struct {
@@ -38,7 +38,7 @@ type Entry struct {
 }
 
 // Enter has a request of a client without a session wait, which came on a socket.
-func (f *front) Enter(raw string, socket any, gone <-chan struct{}, modern bool) (*Entry, error) {
+func (f *Front) Enter(raw string, socket any, gone <-chan struct{}, modern bool) (*Entry, error) {
 	s := f.shared[""]
 	e := &exchange{events: make(chan event, 8), socket: socket, gone: gone, modern: modern}
 	m, key, err := s.enter(frames.NewFrame([]byte(raw)), e)
@@ -46,10 +46,10 @@ func (f *front) Enter(raw string, socket any, gone <-chan struct{}, modern bool)
 }
 
 // Ask gives the request to its conversation.
-func (e *Entry) Ask() { e.s.c.fromClient(e.m) }
+func (e *Entry) Ask() { e.s.c.FromClient(e.m) }
 
 // Busy reports whether something is under way in the conversation.
-func (e *Entry) Busy() bool { return e.s.c.busy() }
+func (e *Entry) Busy() bool { return e.s.c.Busy() }
 
 // Leave has the request wait no more.
 func (e *Entry) Leave() { e.s.leave(e.key, e.e) }

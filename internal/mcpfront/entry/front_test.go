@@ -1,4 +1,4 @@
-package mcpfront
+package entry_test
 
 import (
 	"context"
@@ -17,7 +17,10 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/filelock"
+	"github.com/tgad/tgad/internal/mcpfront"
 	"github.com/tgad/tgad/internal/mcpfront/asklog"
+	"github.com/tgad/tgad/internal/mcpfront/entry"
+	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/runtime"
 )
@@ -39,7 +42,7 @@ func TestClientsShareOneToolServer(t *testing.T) {
 	seen := map[string]int{}
 	for range 16 {
 		wg.Go(func() {
-			_, got, err := tryPost(url, `{"jsonrpc":"2.0","id":1,"method":"started"}`)
+			_, got, err := fronttest.TryPost(url, `{"jsonrpc":"2.0","id":1,"method":"started"}`)
 			mu.Lock()
 			defer mu.Unlock()
 			seen[fmt.Sprint(got, err)]++
@@ -72,7 +75,7 @@ func TestSessionThatWasDeletedIsGone(t *testing.T) {
 		return resp.StatusCode
 	}
 	for range 3 {
-		h := session2025(t, url)
+		h := fronttest.Session2025(t, url)
 		if got := ask(http.MethodDelete, h); got != http.StatusNoContent {
 			t.Fatalf("DELETE: %d", got)
 		}
@@ -91,53 +94,50 @@ func TestSessionThatWasDeletedIsGone(t *testing.T) {
 func TestClientsDoNotCancelEachOther(t *testing.T) {
 	w := newWorld(t)
 	url := w.listening()
-	if err := os.WriteFile(w.journal+".order", nil, 0o600); err != nil {
+	if err := os.WriteFile(w.Journal+".order", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	file := w.dir + "/go on"
+	file := w.Dir + "/go on"
 	got := make(chan string)
 	go func() {
-		_, answer, err := tryPost(url, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{"wait":"`+file+`"}}}`)
+		_, answer, err := fronttest.TryPost(url, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{"wait":"`+file+`"}}}`)
 		got <- fmt.Sprint(answer, err)
 	}()
-	eventually(t, "the call", func() bool { return len(w.effects()) == 1 })
+	fronttest.Eventually(t, "the call", func() bool { return len(w.Effects()) == 1 })
 	for id := range 4 {
-		if status, said := post(t, url, fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, id)); status != http.StatusAccepted {
+		if status, said := fronttest.Post(t, url, fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, id)); status != http.StatusAccepted {
 			t.Errorf("%d %s", status, said)
 		}
 	}
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	has(t, <-got, `"ok"`)
-	post(t, url, `{"jsonrpc":"2.0","id":1,"method":"echo","params":{}}`) // after all that was written
-	if raw, err := os.ReadFile(w.journal + ".order"); err != nil || string(raw) != "tools/call\n" {
+	fronttest.Has(t, <-got, `"ok"`)
+	fronttest.Post(t, url, `{"jsonrpc":"2.0","id":1,"method":"echo","params":{}}`) // after all that was written
+	if raw, err := os.ReadFile(w.Journal + ".order"); err != nil || string(raw) != "tools/call\n" {
 		t.Errorf("the tool server got %q, %v", raw, err)
 	}
 }
 
 // fronted is [world.listening] with the front at hand.
-func (w *world) fronted() (*front, string) {
-	w.t.Helper()
-	s, err := New(w.options())
+func (w *world) fronted() (*entry.Front, string) {
+	w.T.Helper()
+	s, err := mcpfront.New(w.options())
 	if err != nil {
-		w.t.Fatal(err)
-	}
-	if w.tune != nil {
-		w.tune(s)
+		w.T.Fatal(err)
 	}
 	life, end := context.WithCancel(context.Background())
-	f := s.front(life, nil)
+	f := s.Front(life, nil)
 	srv := httptest.NewUnstartedServer(f)
 	srv.Config = f.Server() // which knows the sockets of its clients
 	srv.Start()
-	w.t.Cleanup(func() {
+	w.T.Cleanup(func() {
 		end()
 		srv.CloseClientConnections()
 		srv.Close()
-		f.wait()
+		f.Wait()
 		if err := s.Close(); err != nil {
-			w.t.Error(err)
+			w.T.Error(err)
 		}
 	})
 	return f, srv.URL + "/mcp"
@@ -176,25 +176,25 @@ func TestClientThatStopsReading(t *testing.T) {
 			w.opts.Tools = func(tool string) toolcall.Tool { return toolcall.Tool{Ungoverned: tool == "free"} }
 			f, url := w.fronted()
 			f.SetStall(c.stall)
-			_, before := post(t, url, `{"jsonrpc":"2.0","id":1,"method":"started"}`)
+			_, before := fronttest.Post(t, url, `{"jsonrpc":"2.0","id":1,"method":"started"}`)
 			entered := f.Entered()
 			conn := silent(t, url, c.body)
-			eventually(t, "the request", func() bool { return f.Entered() > entered })
+			fronttest.Eventually(t, "the request", func() bool { return f.Entered() > entered })
 			if strings.Contains(c.body, "tools/call") {
-				eventually(t, "the call", func() bool { return len(w.effects()) == 1 })
+				fronttest.Eventually(t, "the call", func() bool { return len(w.Effects()) == 1 })
 			}
-			if _, after := post(t, url, `{"jsonrpc":"2.0","id":1,"method":"started"}`); after != before {
+			if _, after := fronttest.Post(t, url, `{"jsonrpc":"2.0","id":1,"method":"started"}`); after != before {
 				t.Errorf("%s is not %s", after, before)
 			}
 			if c.stall < time.Hour {
-				eventually(t, "it to be cut off", func() bool { return f.Waiting() == 0 })
+				fronttest.Eventually(t, "it to be cut off", func() bool { return f.Waiting() == 0 })
 				if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 					t.Fatal(err)
 				}
 				if n, err := io.Copy(io.Discard, conn); n > 40<<20 || errors.Is(err, os.ErrDeadlineExceeded) {
 					t.Errorf("it got %d bytes, %v", n, err)
 				}
-				if _, after := post(t, url, `{"jsonrpc":"2.0","id":1,"method":"started"}`); after != before {
+				if _, after := fronttest.Post(t, url, `{"jsonrpc":"2.0","id":1,"method":"started"}`); after != before {
 					t.Errorf("%s is not %s", after, before)
 				}
 			}
@@ -206,7 +206,7 @@ func TestClientThatStopsReading(t *testing.T) {
 // tool server gets, and that hears so afterwards.
 func TestCancellationComesAfterItsRequest(t *testing.T) {
 	w := newWorld(t)
-	if err := os.WriteFile(w.journal+".order", nil, 0o600); err != nil {
+	if err := os.WriteFile(w.Journal+".order", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	asked, goOn := make(chan bool, 1), make(chan bool)
@@ -217,7 +217,7 @@ func TestCancellationComesAfterItsRequest(t *testing.T) {
 	}
 	f, _ := w.fronted()
 	ctx, cancel := context.WithCancel(t.Context())
-	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/mcp", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{"wait":"`+w.dir+`/never"}}}`))
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/mcp", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{"wait":"`+w.Dir+`/never"}}}`))
 	over := make(chan bool)
 	go func() {
 		defer close(over)
@@ -232,11 +232,11 @@ func TestCancellationComesAfterItsRequest(t *testing.T) {
 	}
 	close(goOn)
 	<-over
-	if err := os.WriteFile(w.dir+"/never", nil, 0o600); err != nil {
+	if err := os.WriteFile(w.Dir+"/never", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the cancellation", func() bool {
-		raw, err := os.ReadFile(w.journal + ".order")
+	fronttest.Eventually(t, "the cancellation", func() bool {
+		raw, err := os.ReadFile(w.Journal + ".order")
 		return err == nil && string(raw) == "tools/call\nnotifications/cancelled\n"
 	})
 }
@@ -246,9 +246,9 @@ func TestCancellationComesAfterItsRequest(t *testing.T) {
 func TestRepeatOverHTTP(t *testing.T) {
 	w := newWorld(t)
 	_, url := w.fronted()
-	gate := filepath.Join(w.dir, "gate")
+	gate := filepath.Join(w.Dir, "gate")
 	args := fmt.Sprintf(`{"wait":%q}`, gate)
-	body, header := modern("1", "tools/call", `"name":"charge","arguments":`+args, "Mcp-Name", "charge")
+	body, header := fronttest.Modern("1", "tools/call", `"name":"charge","arguments":`+args, "Mcp-Name", "charge")
 
 	// Given up and made again at once, ten times.
 	for i := range 10 {
@@ -268,43 +268,43 @@ func TestRepeatOverHTTP(t *testing.T) {
 			}
 		}()
 		if i == 0 {
-			eventually(t, "the effect", func() bool { return len(w.effects()) == 1 })
+			fronttest.Eventually(t, "the effect", func() bool { return len(w.Effects()) == 1 })
 		} else {
 			time.Sleep(20 * time.Millisecond)
 		}
 		cancel()
 		<-done
 	}
-	if n := len(w.effects()); n != 1 {
+	if n := len(w.Effects()); n != 1 {
 		t.Fatalf("%d effects of one call that was made ten times", n)
 	}
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, got := post(t, url, body, header...)
-	if n := len(w.effects()); n != 1 || !strings.Contains(got, "replayed") && !strings.Contains(got, "OUTCOME UNKNOWN") {
+	_, got := fronttest.Post(t, url, body, header...)
+	if n := len(w.Effects()); n != 1 || !strings.Contains(got, "replayed") && !strings.Contains(got, "OUTCOME UNKNOWN") {
 		t.Fatalf("%d effects, answer %s", n, got)
 	}
 
 	// Two clients at once are two.
-	gate = filepath.Join(w.dir, "gate2")
+	gate = filepath.Join(w.Dir, "gate2")
 	args = fmt.Sprintf(`{"wait":%q}`, gate)
-	body, header = modern("1", "tools/call", `"name":"charge","arguments":`+args, "Mcp-Name", "charge")
+	body, header = fronttest.Modern("1", "tools/call", `"name":"charge","arguments":`+args, "Mcp-Name", "charge")
 	var wg sync.WaitGroup
 	for range 2 {
 		wg.Go(func() {
-			_, got, err := tryPost(url, body, header...)
+			_, got, err := fronttest.TryPost(url, body, header...)
 			if err != nil || !strings.Contains(got, `"ok"`) || strings.Contains(got, "replayed") {
 				t.Errorf("%v %s", err, got)
 			}
 		})
 	}
-	eventually(t, "the first effect", func() bool { return len(w.effects()) >= 2 })
+	fronttest.Eventually(t, "the first effect", func() bool { return len(w.Effects()) >= 2 })
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	wg.Wait()
-	if n := len(w.effects()); n != 3 {
+	if n := len(w.Effects()); n != 3 {
 		t.Errorf("%d effects, want 3", n)
 	}
 }
@@ -314,23 +314,23 @@ func TestRepeatOverHTTP(t *testing.T) {
 func TestClosedStreamIsSeenBeforeTheServerIsTold(t *testing.T) {
 	w := newWorld(t)
 	f, url := w.fronted()
-	body, header := modern("1", "echo", "")
-	post(t, url, body, header...) // opens the shared session
+	body, header := fronttest.Modern("1", "echo", "")
+	fronttest.Post(t, url, body, header...) // opens the shared session
 	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ours := os.NewFile(uintptr(pair[0]), "ours")
 	defer ours.Close()
-	raw, _ := modern("2", "tools/call", fmt.Sprintf(`"name":"charge","arguments":{"wait":%q}`, filepath.Join(w.dir, "gate")))
+	raw, _ := fronttest.Modern("2", "tools/call", fmt.Sprintf(`"name":"charge","arguments":{"wait":%q}`, filepath.Join(w.Dir, "gate")))
 	s, err := f.Enter(raw, ours, t.Context().Done(), true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Leave()
 	s.Ask()
-	eventually(t, "the effect", func() bool { return len(w.effects()) == 1 })
-	locks, err := filepath.Glob(filepath.Join(w.dir, "state", "live", "*.lock"))
+	fronttest.Eventually(t, "the effect", func() bool { return len(w.Effects()) == 1 })
+	locks, err := filepath.Glob(filepath.Join(w.Dir, "state", "live", "*.lock"))
 	if err != nil || len(locks) != 2 { // the shim's and the stream's
 		t.Fatalf("%v %v", locks, err)
 	}
@@ -342,14 +342,14 @@ func TestClosedStreamIsSeenBeforeTheServerIsTold(t *testing.T) {
 		}
 		return n
 	}
-	f.reap()
+	f.Reap()
 	if n := held(); n != 2 {
 		t.Fatalf("%d locks are held while the client is there", n)
 	}
 	if err := syscall.Close(pair[1]); err != nil {
 		t.Fatal(err)
 	}
-	f.reap()
+	f.Reap()
 	if n := held(); n != 1 {
 		t.Errorf("%d locks are held after the client has closed its stream, want the shim's alone", n)
 	}
@@ -374,23 +374,23 @@ func TestGoneClientIsNotThereForTheLog(t *testing.T) {
 		for _, left := range []bool{false, true} {
 			t.Run(fmt.Sprintf("array=%v/left=%v", array, left), func(t *testing.T) {
 				w := newWorld(t)
-				log := &watched{Log: local{w.rt}, held: make(chan bool, 8)}
+				log := &watched{Log: w.Local(), held: make(chan bool, 8)}
 				w.log = log
 				f, url := w.fronted()
-				body, header := modern("1", "echo", "")
-				post(t, url, body, header...) // opens the shared session
+				body, header := fronttest.Modern("1", "echo", "")
+				fronttest.Post(t, url, body, header...) // opens the shared session
 				pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 				if err != nil {
 					t.Fatal(err)
 				}
 				ours := os.NewFile(uintptr(pair[0]), "ours")
 				defer ours.Close()
-				raw, _ := modern("2", "tools/call", `"name":"charge","arguments":{}`)
+				raw, _ := fronttest.Modern("2", "tools/call", `"name":"charge","arguments":{}`)
 				if array {
 					raw = "[" + raw + "]"
 				}
 				gone := make(chan struct{})
-				f.reap() // too early to see it
+				f.Reap() // too early to see it
 				s, err := f.Enter(raw, ours, gone, !array)
 				if err != nil {
 					t.Fatal(err)
@@ -409,9 +409,9 @@ func TestGoneClientIsNotThereForTheLog(t *testing.T) {
 					t.Errorf("the log saw held = %v of a client that left = %v", held, left)
 				}
 				close(gone) // nobody takes what it is answered
-				eventually(t, "the end of the call", func() bool { return !s.Busy() })
+				fronttest.Eventually(t, "the end of the call", func() bool { return !s.Busy() })
 				if left {
-					if n := len(w.effects()); n != 0 {
+					if n := len(w.Effects()); n != 0 {
 						t.Errorf("%d effects of a call whose client was gone before it was sent", n)
 					}
 				}

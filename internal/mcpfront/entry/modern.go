@@ -1,6 +1,6 @@
 //go:build unix
 
-package mcpfront
+package entry
 
 import (
 	"encoding/json"
@@ -32,28 +32,29 @@ func statusOf(answer []byte) int {
 	return http.StatusOK
 }
 
-// refusal is why a message is not taken.
-type refusal struct {
-	status, code int
-	words        string
-	challenge    *frames.Challenge // sets the status in place of status; nil is none
+// Refusal is why a message is not taken.
+type Refusal struct {
+	Status, Code int
+	Words        string
+	Challenge    *frames.Challenge // sets the status in place of status; nil is none
 }
 
-func malformed(code int, words string) *refusal {
-	return &refusal{status: http.StatusBadRequest, code: code, words: words}
+func malformed(code int, words string) *Refusal {
+	return &Refusal{Status: http.StatusBadRequest, Code: code, Words: words}
 }
 
-func mismatch(header string) *refusal {
+// Mismatch refuses a message of which a header is not what its body says.
+func Mismatch(header string) *Refusal {
 	return malformed(mcpraw.CodeHeaderMismatch, "the header "+header+" is not what the body says")
 }
 
 // unfit refuses a message that does not pass, whatever its revision.
-func unfit(m *frames.Frame, status int) *refusal {
+func unfit(m *frames.Frame, status int) *Refusal {
 	code := mcpraw.CodeInvalidRequest
 	if m.RawID == nil {
 		code = mcpraw.CodeParse
 	}
-	return &refusal{status: status, code: code, words: "the message does not pass: " + m.Bad}
+	return &Refusal{Status: status, Code: code, Words: "the message does not pass: " + m.Bad}
 }
 
 // isModern reports whether a message is of a revision without a handshake, by its header or
@@ -74,7 +75,7 @@ func isModern(h http.Header, m *frames.Frame) bool {
 
 // refused says why a message of the revision is not taken; nil where it may be. The headers
 // of single arguments are compared later: for them the tool's definition must be known.
-func refused(h http.Header, m *frames.Frame) *refusal {
+func refused(h http.Header, m *frames.Frame) *Refusal {
 	switch {
 	case m.Bad != "":
 		return unfit(m, http.StatusBadRequest)
@@ -87,7 +88,7 @@ func refused(h http.Header, m *frames.Frame) *refusal {
 	}
 	for _, name := range onceHeaders {
 		if len(h.Values(name)) > 1 {
-			return mismatch(name)
+			return Mismatch(name)
 		}
 	}
 	params := m.Head[m.Params.From:m.Params.To]
@@ -95,7 +96,7 @@ func refused(h http.Header, m *frames.Frame) *refusal {
 		return malformed(mcpraw.CodeInvalidParams, "the request does not name its protocol revision in _meta")
 	}
 	if at := mcpraw.Mismatch(h, m.Method, params); at != "" {
-		return mismatch(at)
+		return Mismatch(at)
 	}
 	if can := mcpraw.At(params, "/_meta/"+tga.EscapeToken(say.MetaCapabilities)); can == nil || can[0] != '{' {
 		return malformed(mcpraw.CodeInvalidParams, "the request does not say in _meta what its client can do")
@@ -104,18 +105,18 @@ func refused(h http.Header, m *frames.Frame) *refusal {
 }
 
 // answer answers the message of an id with the refusal; nil is none, as where it was not read.
-func (r *refusal) answer(w http.ResponseWriter, id []byte) {
+func (r *Refusal) answer(w http.ResponseWriter, id []byte) {
 	raw := []byte(`{"jsonrpc":"2.0",`)
 	if id != nil {
 		raw = append(append(append(raw, `"id":`...), id...), ',')
 	}
-	raw = append(raw, `"error":{"code":`+strconv.Itoa(r.code)+`,"message":`...)
-	raw = append(tga.AppendString(raw, "tgad: "+r.words), "}}"...)
+	raw = append(raw, `"error":{"code":`+strconv.Itoa(r.Code)+`,"message":`...)
+	raw = append(tga.AppendString(raw, "tgad: "+r.Words), "}}"...)
 	w.Header().Set("Content-Type", "application/json")
-	if r.challenge != nil {
-		r.challenge.Head(w)
+	if r.Challenge != nil {
+		r.Challenge.Head(w)
 	} else {
-		w.WriteHeader(r.status)
+		w.WriteHeader(r.Status)
 	}
 	_, _ = w.Write(raw) // a client that is gone by now needs no answer
 }

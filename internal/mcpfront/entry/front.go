@@ -1,6 +1,6 @@
 //go:build unix
 
-package mcpfront
+package entry
 
 import (
 	"bytes"
@@ -26,13 +26,13 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// front serves streamable HTTP. A client that makes a handshake has a session and a tool
+// Front serves streamable HTTP. A client that makes a handshake has a session and a tool
 // server of its own, as it would on stdin and stdout; clients of a revision without a
 // handshake share one. Where Authorization is forwarded a conversation is of one such header:
 // another one is another client, whatever session it names.
-type front struct {
+type Front struct {
 	o    FrontOptions
-	meet meeting
+	meet Meeting
 	life context.Context
 
 	mu       sync.Mutex
@@ -45,8 +45,8 @@ type front struct {
 
 // session is one client's conversation over HTTP. It is the outlet of its party.
 type session struct {
-	f      *front
-	c      party
+	f      *Front
+	c      Party
 	auth   string // the Authorization header of all of its requests, where it is forwarded
 	shared bool   // several clients: ids are mapped
 	over   chan struct{}
@@ -82,10 +82,10 @@ type FrontOptions struct {
 	Log         *slog.Logger
 }
 
-// newFront makes a front whose conversations meet begins. It lasts as long as life.
-func newFront(o FrontOptions, meet meeting, life context.Context) *front {
+// NewFront makes a front whose conversations meet begins. It lasts as long as life.
+func NewFront(o FrontOptions, meet Meeting, life context.Context) *Front {
 	o.Stall = cmp.Or(o.Stall, stallWait)
-	return &front{o: o, meet: meet, life: life, closed: make(chan struct{}), sessions: map[string]*session{}, shared: map[string]*session{}}
+	return &Front{o: o, meet: meet, life: life, closed: make(chan struct{}), sessions: map[string]*session{}, shared: map[string]*session{}}
 }
 
 // ListenOn listens on an address of this machine, "unix:PATH" or host:port. VALIDATION_ERROR: it is none;
@@ -98,10 +98,11 @@ func ListenOn(address string) (net.Listener, error) {
 	if ip := net.ParseIP(host); err != nil || host != "localhost" && (ip == nil || !ip.IsLoopback()) {
 		return nil, tga.Errorf(tga.ValidationError, "listen on %q: want unix:PATH, or an address of this machine as 127.0.0.1:8080", address)
 	}
-	return listenAt(address)
+	return ListenAt(address)
 }
 
-func listenAt(address string) (net.Listener, error) {
+// ListenAt listens on host:port, which may be another machine's to reach.
+func ListenAt(address string) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, tga.Errorf(tga.StoreUnavailable, "listen: %w", err)
@@ -114,16 +115,18 @@ func serverOf(h http.Handler) *http.Server {
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, socketKey{}, c) }}
 }
 
-// lobby is what clients over HTTP come into.
-type lobby interface {
+// Lobby is what clients over HTTP come into.
+type Lobby interface {
 	http.Handler
-	expire(now time.Time)
-	wait() // until its conversations are over
+	Expire(now time.Time)
+	Wait() // until its conversations are over
 }
 
-func (f *front) wait() { f.wg.Wait() }
+// Wait returns once the conversations are over.
+func (f *Front) Wait() { f.wg.Wait() }
 
-func serve(ctx context.Context, l net.Listener, logger *slog.Logger, made func(life context.Context) lobby) error {
+// Serve serves what made makes, until ctx ends.
+func Serve(ctx context.Context, l net.Listener, logger *slog.Logger, made func(life context.Context) Lobby) error {
 	life, end := context.WithCancel(ctx)
 	defer end()
 	f := made(life)
@@ -139,17 +142,17 @@ func serve(ctx context.Context, l net.Listener, logger *slog.Logger, made func(l
 		case err = <-failed:
 			err = tga.Errorf(tga.StoreUnavailable, "serve: %w", err)
 		case now := <-tidy.C:
-			f.expire(now)
+			f.Expire(now)
 		case <-life.Done():
 		}
 	}
 	end()
-	bounded, cancel := context.WithTimeout(context.Background(), noteGrace)
+	bounded, cancel := context.WithTimeout(context.Background(), NoteGrace)
 	defer cancel()
 	if shutErr := srv.Shutdown(bounded); shutErr != nil {
 		err = errors.Join(err, srv.Close())
 	}
-	f.wait()
+	f.Wait()
 	return err
 }
 
@@ -165,7 +168,7 @@ func (c complaints) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// Of an earlier request on this connection. What cannot have one is no connection.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 	if o := r.Header.Get("Origin"); o != "" && !localOrigin(o) {
@@ -189,7 +192,7 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.get(w, r)
 	case http.MethodDelete:
 		if s := f.find(r); s != nil {
-			s.c.end()
+			s.c.End()
 			w.WriteHeader(http.StatusNoContent)
 			return
 		}
@@ -211,11 +214,11 @@ func localOrigin(origin string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-func (f *front) find(r *http.Request) *session {
+func (f *Front) find(r *http.Request) *session {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := f.sessions[r.Header.Get(sessionHeader)]
-	if s == nil || s.auth != f.auth(r) || s.c.over() {
+	if s == nil || s.auth != f.auth(r) || s.c.Over() {
 		return nil // or it was ended: what is left of it is being cleared away
 	}
 	s.touch()
@@ -229,7 +232,7 @@ func (s *session) touch() {
 }
 
 // auth is the Authorization header of a request where it is forwarded, else "".
-func (f *front) auth(r *http.Request) string {
+func (f *Front) auth(r *http.Request) string {
 	if !f.o.ForwardAuth {
 		return ""
 	}
@@ -237,7 +240,7 @@ func (f *front) auth(r *http.Request) string {
 }
 
 // open starts a conversation.
-func (f *front) open(id, auth string) (*session, error) {
+func (f *Front) open(id, auth string) (*session, error) {
 	subject := f.o.Users.Of(auth)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -256,7 +259,7 @@ func (f *front) open(id, auth string) (*session, error) {
 		f: f, auth: auth, shared: id == "", over: make(chan struct{}), used: time.Now(),
 		waits: map[frames.Key]*exchange{}, tokens: map[string]*exchange{},
 	}
-	c, err := f.meet(s, whose{shared: s.shared, auth: auth, subject: subject})
+	c, err := f.meet(s, Whose{Shared: s.shared, Auth: auth, Subject: subject})
 	if err != nil {
 		return nil, err
 	}
@@ -267,14 +270,14 @@ func (f *front) open(id, auth string) (*session, error) {
 		f.sessions[id] = s
 	}
 	f.wg.Go(func() {
-		stop := context.AfterFunc(f.life, s.c.end)
-		err := s.c.run()
+		stop := context.AfterFunc(f.life, s.c.End)
+		err := s.c.Run()
 		if err != nil {
 			f.o.Log.Warn("a session ended", "error", err)
 		}
 		stop()
-		s.c.end()
-		s.c.release()
+		s.c.End()
+		s.c.Release()
 		close(s.over)
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -286,8 +289,8 @@ func (f *front) open(id, auth string) (*session, error) {
 	return s, nil
 }
 
-// expire ends the sessions that nobody has used for long.
-func (f *front) expire(now time.Time) {
+// Expire ends the sessions that nobody has used for long.
+func (f *Front) Expire(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, s := range f.all() {
@@ -298,19 +301,19 @@ func (f *front) expire(now time.Time) {
 		idle := len(s.waits) == 0 && s.stream == nil && now.Sub(s.used) > sessionIdle
 		s.mu.Unlock()
 		if idle {
-			s.c.end()
+			s.c.End()
 		}
 	}
 }
 
 // all are the conversations that are open. The front's lock is held.
-func (f *front) all() []*session {
+func (f *Front) all() []*session {
 	return slices.AppendSeq(slices.Collect(maps.Values(f.sessions)), maps.Values(f.shared))
 }
 
 // sessionOf finds or opens the conversation of a message. A revision without a handshake has
 // no sessions: whatever its client says of one is not for it.
-func (f *front) sessionOf(w http.ResponseWriter, r *http.Request, m *frames.Frame, modern bool) *session {
+func (f *Front) sessionOf(w http.ResponseWriter, r *http.Request, m *frames.Frame, modern bool) *session {
 	if r.Header.Get(sessionHeader) != "" && !modern {
 		s := f.find(r)
 		if s == nil {
@@ -339,7 +342,7 @@ func (f *front) sessionOf(w http.ResponseWriter, r *http.Request, m *frames.Fram
 	return s
 }
 
-func (f *front) post(w http.ResponseWriter, r *http.Request) {
+func (f *Front) post(w http.ResponseWriter, r *http.Request) {
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxPosted))
 	if err != nil {
 		http.Error(w, "the message is too long, or was cut", http.StatusRequestEntityTooLarge)
@@ -373,14 +376,14 @@ func (f *front) post(w http.ResponseWriter, r *http.Request) {
 		malformed(mcpraw.CodeInvalidRequest, "an array of messages needs a session: begin with initialize").answer(w, []byte("null"))
 	case !frames.WantsAnswer(m):
 		e := s.cancelled(m)
-		s.c.fromClient(m)
+		s.c.FromClient(m)
 		if e != nil {
 			e.cancelled.Set() // after the conversation heard of it
 		}
 		w.WriteHeader(http.StatusAccepted)
 	default:
 		if modern {
-			if no := s.c.refusedParams(r.Context(), r.Header, m); no != nil {
+			if no := s.c.RefusedParams(r.Context(), r.Header, m); no != nil {
 				no.answer(w, m.RawID)
 				return
 			}
@@ -390,7 +393,7 @@ func (f *front) post(w http.ResponseWriter, r *http.Request) {
 }
 
 // get is the stream of what the tool server says of its own accord.
-func (f *front) get(w http.ResponseWriter, r *http.Request) {
+func (f *Front) get(w http.ResponseWriter, r *http.Request) {
 	s := f.find(r)
 	if s == nil && r.Header.Get(sessionHeader) != "" {
 		http.Error(w, "no such session", http.StatusNotFound)

@@ -1,4 +1,4 @@
-package mcpfront
+package fronttest
 
 import (
 	"bytes"
@@ -28,12 +28,12 @@ import (
 
 // envProcess makes this binary a process that a test starts, and may kill.
 const (
-	envProcess = "TGAD_MCP_PROCESS" // "shim" or "daemon"
-	envDir     = "TGAD_MCP_DIR"     // where the log and the shim's memory are
+	EnvProcess = "TGAD_MCP_PROCESS" // "shim" or "daemon"
+	EnvDir     = "TGAD_MCP_DIR"     // where the log and the shim's memory are
 	envSocket  = "TGAD_MCP_SOCKET"  // a shim's daemon; "" = it keeps the log itself
 )
 
-const processConfig = `
+const ProcessConfig = `
 allow_all = true
 [limits]
 request_bytes = "96MiB"
@@ -72,7 +72,7 @@ func process(verb string, verbs map[string]func(ctx context.Context, dir string)
 	if verb == "daemon" {
 		run = runDaemon
 	}
-	if err := run(ctx, os.Getenv(envDir)); err != nil {
+	if err := run(ctx, os.Getenv(EnvDir)); err != nil {
 		fmt.Fprintln(os.Stderr, verb+":", err)
 		return 1
 	}
@@ -80,7 +80,7 @@ func process(verb string, verbs map[string]func(ctx context.Context, dir string)
 }
 
 func runDaemon(ctx context.Context, dir string) error {
-	conf, err := assemble.Parse("", []byte(processConfig))
+	conf, err := assemble.Parse("", []byte(ProcessConfig))
 	if err != nil {
 		return err
 	}
@@ -97,13 +97,13 @@ func runDaemon(ctx context.Context, dir string) error {
 	}
 }
 
-// processLog is the daemon's log, or that of a daemon in this process.
-func processLog(ctx context.Context, dir string, log *slog.Logger) (*client.Client, func(), error) {
+// ProcessLog is the daemon's log, or that of a daemon in this process.
+func ProcessLog(ctx context.Context, dir string, log *slog.Logger) (*client.Client, func(), error) {
 	if os.Getenv(envSocket) != "" {
 		c := client.New(os.Getenv(envSocket), client.Options{Name: "test"})
 		return c, func() { _ = c.Close() }, nil
 	}
-	conf, err := assemble.Parse("", []byte(processConfig))
+	conf, err := assemble.Parse("", []byte(ProcessConfig))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -120,7 +120,7 @@ func processLog(ctx context.Context, dir string, log *slog.Logger) (*client.Clie
 const envKill = "TGAD_MCP_KILL"
 
 // Points of a governed call at which the shim can be made to kill.
-var killPoints = []string{"request read", "before begin", "before send", "answer read", "before delivery", "writing", "delivered"}
+var KillPoints = []string{"request read", "before begin", "before send", "answer read", "before delivery", "writing", "delivered"}
 
 // killer kills at a point of the first call of the tool "kill".
 type killer struct {
@@ -129,7 +129,7 @@ type killer struct {
 	victims []string
 }
 
-func newKiller(dir string) *killer {
+func NewKiller(dir string) *killer {
 	point, victims, ok := strings.Cut(os.Getenv(envKill), ": ")
 	if _, err := os.Stat(filepath.Join(dir, "killed")); !ok || err == nil {
 		return &killer{}
@@ -173,14 +173,14 @@ func (k *killer) at(point string) {
 }
 
 // self is the process that this one is, and which can only be killed last.
-func (k *killer) self() string { return os.Getenv(envProcess) }
+func (k *killer) self() string { return os.Getenv(EnvProcess) }
 
 type killLog struct {
 	asklog.Log
 	k *killer
 }
 
-func (k *killer) log(l asklog.Log) asklog.Log { return killLog{l, k} }
+func (k *killer) Log(l asklog.Log) asklog.Log { return killLog{l, k} }
 
 func (l killLog) Begin(ctx context.Context, req runtime.BeginRequest) (runtime.Begun, error) {
 	if !bytes.Contains(req.Args, []byte(`"killed"`)) {
@@ -213,7 +213,7 @@ type killReader struct {
 	k *killer
 }
 
-func (k *killer) reader(r io.Reader) io.Reader { return killReader{r, k} }
+func (k *killer) Reader(r io.Reader) io.Reader { return killReader{r, k} }
 
 func (r killReader) Read(p []byte) (int, error) {
 	n, err := r.Reader.Read(p)
@@ -228,7 +228,7 @@ type killWriter struct {
 	k *killer
 }
 
-func (k *killer) writer(w io.Writer) io.Writer { return killWriter{w, k} }
+func (k *killer) Writer(w io.Writer) io.Writer { return killWriter{w, k} }
 
 func (w killWriter) Write(p []byte) (int, error) {
 	if bytes.Contains(p, []byte(`"killed"`)) && bytes.Contains(p, []byte(`"ok"`)) {

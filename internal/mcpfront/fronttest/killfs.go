@@ -1,4 +1,4 @@
-package mcpfront
+package fronttest
 
 import (
 	"fmt"
@@ -23,14 +23,14 @@ type killFS struct {
 // Names of files in a rig's directory.
 const (
 	armFile    = "arm"    // "n: victims"
-	writesFile = "writes" // how many there were
+	WritesFile = "writes" // how many there were
 )
 
-// arm tells the daemon of a rig to kill before its n-th write from now on; n = 0 counts.
-func (r *rig) arm(n int, victims string) {
+// Arm tells the daemon of a rig to kill before its n-th write from now on; n = 0 counts.
+func (r *Rig) Arm(n int, victims string) {
 	r.t.Helper()
-	_ = os.Remove(filepath.Join(r.dir, writesFile))
-	path := filepath.Join(r.dir, armFile)
+	_ = os.Remove(filepath.Join(r.Dir, WritesFile))
+	path := filepath.Join(r.Dir, armFile)
 	err := os.WriteFile(path+".new", []byte(fmt.Sprintf("%d: %s", n, victims)), 0o600)
 	if err == nil {
 		err = os.Rename(path+".new", path) // whole or not at all: the daemon may be reading
@@ -58,7 +58,7 @@ func (f *killFS) touch() {
 		f.k = killer{dir: f.dir, point: "write", victims: strings.Split(victims, "+")}
 	}
 	f.n++
-	_ = os.WriteFile(filepath.Join(f.dir, writesFile), []byte(fmt.Sprint(f.n)), 0o600)
+	_ = os.WriteFile(filepath.Join(f.dir, WritesFile), []byte(fmt.Sprint(f.n)), 0o600)
 	if f.n == f.at {
 		f.k.at("write")
 	}

@@ -1,4 +1,4 @@
-package mcpfront
+package entry
 
 import (
 	"net/http"

@@ -1,6 +1,6 @@
 //go:build unix
 
-package mcpfront
+package entry
 
 import (
 	"context"
@@ -57,7 +57,7 @@ func metadataURL(endpoint, place, suffix string) (string, error) {
 }
 
 // metadata passes a document on.
-func (f *front) metadata(w http.ResponseWriter, r *http.Request, place, suffix string) {
+func (f *Front) metadata(w http.ResponseWriter, r *http.Request, place, suffix string) {
 	if r.Method != http.MethodGet {
 		w.Header().Set("Allow", "GET")
 		http.Error(w, "no such method", http.StatusMethodNotAllowed)

@@ -1,0 +1,332 @@
+package fronttest
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/serial"
+)
+
+// Rig is the processes of one run.
+type Rig struct {
+	t       *testing.T
+	Dir     string
+	Journal string
+	shim    bool // without it the client talks to the tool server itself
+
+	daemon atomic.Pointer[os.Process]
+	over   atomic.Bool
+	ended  chan struct{}
+	Victim string                     // of a kill that the shim makes itself
+	Peer   *exec.Cmd                  // what the client started: the shim, or the tool server
+	prey   atomic.Pointer[os.Process] // that, for who kills it from elsewhere
+	In     io.WriteCloser
+	Out    *bufio.Reader
+	id     int
+
+	Verb     string               // of that process; "" = shim
+	Far      string               // URL of another tool server of a gateway's
+	Launcher []string             // what the client starts in place of the shim itself
+	Meta     func(try int) string // of a call, by how often it was tried
+}
+
+func NewRig(t *testing.T, shim bool) *Rig {
+	t.Helper()
+	// Not t.TempDir: its path may be too long for a socket.
+	dir, err := os.MkdirTemp("", "tgad-kill-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &Rig{t: t, Dir: dir, Journal: filepath.Join(dir, "journal"), shim: shim, ended: make(chan struct{})}
+	t.Cleanup(func() {
+		r.Drop()
+		if d := r.daemon.Load(); d != nil {
+			r.over.Store(true)
+			for done := false; !done; {
+				_ = r.daemon.Load().Kill() // it may just have been started anew
+				select {
+				case <-r.ended:
+					done = true
+				case <-time.After(time.Millisecond):
+				}
+			}
+		}
+		_ = os.RemoveAll(dir)
+	})
+	if shim {
+		r.startDaemon()
+	}
+	return r
+}
+
+func (r *Rig) env() []string {
+	return append(os.Environ(), EnvDir+"="+r.Dir, envSocket+"="+filepath.Join(r.Dir, "run", "s"))
+}
+
+// startDaemon runs a daemon, and another whenever it is killed, as a service manager
+// would.
+func (r *Rig) startDaemon() {
+	r.t.Helper()
+	up := make(chan struct{}, 1)
+	go func() {
+		defer close(r.ended)
+		for {
+			cmd := exec.Command(os.Args[0])
+			cmd.Env = append(r.env(), EnvProcess+"=daemon")
+			cmd.Stderr = os.Stderr
+			if err := cmd.Start(); err != nil {
+				panic(err)
+			}
+			_ = os.WriteFile(filepath.Join(r.Dir, "daemon.pid"), []byte(strconv.Itoa(cmd.Process.Pid)), 0o600)
+			r.daemon.Store(cmd.Process)
+			select {
+			case up <- struct{}{}:
+			default:
+			}
+			_ = cmd.Wait()
+			if r.over.Load() {
+				return
+			}
+		}
+	}()
+	<-up
+}
+
+// Dial starts what the client talks to and makes the handshake.
+func (r *Rig) Dial() error {
+	cmd := exec.Command(FakeProgram())
+	cmd.Env = append(r.env(), EnvFake+"="+r.Journal)
+	if r.shim {
+		cmd = exec.Command(os.Args[0], "/usr/bin/env", EnvProcess+"=", EnvFake+"="+r.Journal, FakeProgram())
+		if r.Launcher != nil {
+			cmd.Args = append(slices.Clone(r.Launcher), cmd.Args...)
+			cmd.Path = r.Launcher[0]
+		}
+		cmd.Env = append(r.env(), EnvProcess+"="+cmp.Or(r.Verb, "shim"), envKill+"="+r.Victim, EnvFar+"="+r.Far)
+	}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	r.prey.Store(cmd.Process)
+	r.Peer, r.In, r.Out = cmd, in, bufio.NewReaderSize(out, 64<<10)
+	_, err = r.Ask("initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"k","version":"1"}}`)
+	if err == nil {
+		_, err = io.WriteString(in, `{"jsonrpc":"2.0","method":"notifications/initialized"}`+"\n")
+	}
+	return err
+}
+
+// Drop ends what the client talks to.
+func (r *Rig) Drop() {
+	if r.Peer == nil {
+		return
+	}
+	_ = r.In.Close()
+	_ = r.Peer.Process.Kill()
+	_ = r.Peer.Wait()
+	r.Peer = nil
+}
+
+func (r *Rig) Ask(method, params string) (string, error) {
+	r.id++
+	if _, err := fmt.Fprintf(r.In, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`+"\n", r.id, method, params); err != nil {
+		return "", err
+	}
+	for {
+		line, err := ReadWithin(r.Out, 20*time.Second)
+		if err != nil {
+			return "", err
+		}
+		if f := frames.NewFrame([]byte(line)); f.IsAnswer() && string(f.RawID) == fmt.Sprint(r.id) {
+			return line, nil
+		}
+	}
+}
+
+// Call makes one intended call and repeats it until it has an answer. Between tries the
+// client starts what was killed.
+func (r *Rig) Call(tool, args string) (answer string, tries int) {
+	r.t.Helper()
+	for tries = 1; tries < 30; tries++ {
+		if r.Peer == nil {
+			if err := r.Dial(); err != nil {
+				r.Drop()
+				continue
+			}
+		}
+		meta := ""
+		if r.Meta != nil {
+			meta = `,"_meta":` + r.Meta(tries)
+		}
+		line, err := r.Ask("tools/call", fmt.Sprintf(`{"name":%q,"arguments":%s%s}`, tool, args, meta))
+		switch {
+		case err != nil && strings.Contains(err.Error(), "nothing for"):
+			r.t.Fatalf("the client hangs: %s %s: %v", tool, args, err)
+		case err != nil:
+			r.Drop() // the connection is gone: start it again, and repeat
+		case strings.Contains(line, `"error":{"code":-32000`), strings.Contains(line, "not sent"), strings.Contains(line, "STORE_UNAVAILABLE"):
+			// It says that it may be repeated.
+		default:
+			return line, tries
+		}
+	}
+	r.t.Fatalf("no answer after %d tries: %s %s", tries, tool, args)
+	return "", tries
+}
+
+// ToolServer finds the process that keeps the journal.
+func (r *Rig) ToolServer() int {
+	list, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil {
+		return 0
+	}
+	want := "\x00" + EnvFake + "=" + r.Journal + "\x00"
+	for _, path := range list {
+		env, err := os.ReadFile(path)
+		if err == nil && strings.Contains("\x00"+string(env), want) {
+			var pid int
+			if _, err := fmt.Sscanf(path, "/proc/%d/environ", &pid); err == nil {
+				return pid
+			}
+		}
+	}
+	return 0
+}
+
+// Kill kills one of the processes; the daemon is started again as a service manager
+// would.
+func (r *Rig) Kill(who string, server int) {
+	switch who {
+	case "shim":
+		if p := r.prey.Load(); p != nil {
+			_ = p.Kill() // one that is gone already is not killed again
+		}
+	case "server":
+		if server > 0 {
+			_ = syscall.Kill(server, syscall.SIGKILL)
+			dead(server)
+		}
+	case "daemon":
+		_ = r.daemon.Load().Kill()
+	}
+}
+
+// dead waits until a killed process has closed its files: until then a pipe takes bytes that
+// nobody reads, and whoever wrote them cannot know that.
+func dead(pid int) {
+	for {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			return
+		}
+		if _, after, ok := strings.Cut(string(b), ") "); ok && (after[0] == 'Z' || after[0] == 'X') {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// Verdict counts what became of the intended calls of a run.
+type Verdict struct{ calls, Effects, Doubts, Twice, Lost, Repeats int }
+
+func (v *Verdict) Add(o Verdict) {
+	v.calls, v.Effects, v.Doubts = v.calls+o.calls, v.Effects+o.Effects, v.Doubts+o.Doubts
+	v.Twice, v.Lost, v.Repeats = v.Twice+o.Twice, v.Lost+o.Lost, v.Repeats+o.Repeats
+}
+
+// Await waits until the journal has a whole line with that text, for a time.
+func (r *Rig) Await(text string) {
+	for until := time.Now().Add(10 * time.Second); time.Now().Before(until); time.Sleep(time.Millisecond) {
+		b, err := os.ReadFile(r.Journal)
+		if err == nil && strings.Contains(string(b[:bytes.LastIndexByte(b, '\n')+1]), text) {
+			return
+		}
+	}
+}
+
+// Judge looks at one intended call: its effects in the journal, and what the client saw.
+func (r *Rig) Judge(args, answer string, tries int) Verdict {
+	r.t.Helper()
+	v := Verdict{calls: 1, Repeats: tries - 1}
+	for _, e := range JournalOf(r.t, r.Journal) {
+		if e.Args == args {
+			v.Effects++
+		}
+	}
+	doubt := strings.Contains(answer, "OUTCOME UNKNOWN")
+	if doubt {
+		v.Doubts = 1
+	}
+	if v.Effects > 1 {
+		v.Twice = 1
+	}
+	if v.Effects == 0 && !doubt {
+		v.Lost = 1 // it was told that it ran
+	}
+	return v
+}
+
+// EnvFar is the URL of the tool server over HTTP of a gateway in a process of its own.
+const EnvFar = "TGAD_MCP_FAR"
+
+// Second is another client of the same daemon, started by the same process.
+func (r *Rig) Second() *Rig {
+	o := &Rig{t: r.t, Dir: r.Dir, Journal: r.Journal, shim: true}
+	r.t.Cleanup(o.Drop)
+	return o
+}
+
+// Ran counts the effects of a call.
+func (r *Rig) Ran(args string) (n int) {
+	for _, e := range JournalOf(r.t, r.Journal) {
+		if e.Args == args {
+			n++
+		}
+	}
+	return n
+}
+
+// Targets are each of the processes, and each pair.
+var Targets = []string{"shim", "daemon", "server", "daemon+shim", "server+shim", "server+daemon"}
+
+// EveryKill says whether every target is killed at every point, and at random many times over.
+func EveryKill() bool { return os.Getenv("TGAD_KILLS") != "" || serial.Whole() }
+
+// VictimsFor is who is killed at the i-th point: all of them, or the shim, which knows
+// most, and a part of the others that is another one at the next point.
+func VictimsFor(i int) []string {
+	others := 2
+	switch {
+	case EveryKill():
+		return Targets
+	case testing.Short():
+		others = 0
+	}
+	some := Targets[:1:1]
+	for k := range others {
+		some = append(some, Targets[1+(i*others+k)%(len(Targets)-1)])
+	}
+	return some
+}
