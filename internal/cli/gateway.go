@@ -20,6 +20,7 @@ import (
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/mcpfront"
+	"github.com/tgad/tgad/internal/mcpfront/gateway"
 	"github.com/tgad/tgad/internal/mcpfront/identity"
 	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/internal/secretfile"
@@ -29,8 +30,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// gateway is the verb gateway: mcp for the servers of a configuration, all at once.
-type gateway struct {
+// gatewayCommand is the verb gateway: mcp for the servers of a configuration, all at once.
+type gatewayCommand struct {
 	mcp
 	as   string
 	conf *config.Config // that it was started with
@@ -39,14 +40,14 @@ type gateway struct {
 	tracer  runtime.Tracer
 	client  *client.Client // of the log
 	metrics *gatewayMetrics
-	door    *mcpfront.Door
+	door    *gateway.Door
 	shims   map[shimOf]madeShim
 	leaving sync.WaitGroup // of shims that are no more
 }
 
 // Gateway makes the verb gateway. socket is the flag of every verb.
 func Gateway(s *Streams, socket *string) *cobra.Command {
-	g := &gateway{mcp: mcp{Streams: s, socket: socket}, looks: map[string]*workspace.Keeper{}}
+	g := &gatewayCommand{mcp: mcp{Streams: s, socket: socket}, looks: map[string]*workspace.Keeper{}}
 	c := &cobra.Command{
 		Use:   "gateway --config FILE",
 		Short: "Run several MCP servers behind one endpoint",
@@ -73,7 +74,7 @@ may be on other machines, and be known by a certificate.`,
 }
 
 // load reads the configuration.
-func (g *gateway) load() (err error) {
+func (g *gatewayCommand) load() (err error) {
 	if g.file == "" {
 		return Usagef("give --config: it names the servers")
 	}
@@ -81,7 +82,7 @@ func (g *gateway) load() (err error) {
 	return err
 }
 
-func (g *gateway) read() (*config.Config, error) {
+func (g *gatewayCommand) read() (*config.Config, error) {
 	conf, err := assemble.Load(g.file)
 	if err != nil {
 		return nil, err
@@ -93,7 +94,7 @@ func (g *gateway) read() (*config.Config, error) {
 }
 
 // open reads the configuration and finds the log.
-func (g *gateway) open(ctx context.Context, cmd *cobra.Command) (log *client.Client, stop func(), err error) {
+func (g *gatewayCommand) open(ctx context.Context, cmd *cobra.Command) (log *client.Client, stop func(), err error) {
 	if err := g.load(); err != nil {
 		return nil, nil, err
 	}
@@ -108,9 +109,9 @@ func (g *gateway) open(ctx context.Context, cmd *cobra.Command) (log *client.Cli
 	return log, stop, nil
 }
 
-func (g *gateway) logger() *slog.Logger { return g.Lines(g.level, false) }
+func (g *gatewayCommand) logger() *slog.Logger { return g.Lines(g.level, false) }
 
-func (g *gateway) run(ctx context.Context, cmd *cobra.Command) (err error) {
+func (g *gatewayCommand) run(ctx context.Context, cmd *cobra.Command) (err error) {
 	caught := catchHangups()
 	log, stop, err := g.open(ctx, cmd)
 	if err != nil {
@@ -147,12 +148,12 @@ func (g *gateway) run(ctx context.Context, cmd *cobra.Command) (err error) {
 		}
 		g.leaving.Wait()
 	}()
-	g.door = &mcpfront.Door{Who: p.who, Gates: map[string]*mcpfront.Gate{}, Watch: g.metrics.watch(""), Logger: g.logger()}
+	g.door = &gateway.Door{Who: p.who, Gates: map[string]*gateway.Gate{}, Watch: g.metrics.watch(""), Logger: g.logger()}
 	if g.door.TLS, err = g.tls(); err != nil {
 		return err
 	}
 	for name, of := range p.gates {
-		if g.door.Gates[name], err = mcpfront.NewGate(of.behind, of.o); err != nil {
+		if g.door.Gates[name], err = gateway.NewGate(of.behind, of.o); err != nil {
 			return err
 		}
 	}
@@ -167,7 +168,7 @@ func (g *gateway) run(ctx context.Context, cmd *cobra.Command) (err error) {
 }
 
 // fits reports whether the clients are those that the flags are for.
-func (g *gateway) fits(conf *config.Config) error {
+func (g *gatewayCommand) fits(conf *config.Config) error {
 	people := conf.Gateway.Identities
 	if g.listen == "" && (g.as == "") != (len(people) == 0) || g.listen != "" && g.as != "" {
 		return Usagef("--identity says who the client on stdin is, where the configuration has identities")
@@ -187,7 +188,7 @@ func tlsFits(conf *config.Config, listen string) error {
 }
 
 // tls is how TLS is spoken with the clients; nil where it is not.
-func (g *gateway) tls() (*tls.Config, error) {
+func (g *gatewayCommand) tls() (*tls.Config, error) {
 	t := &g.conf.Gateway.TLS
 	if *t == (config.GatewayTLS{}) || g.listen == "" {
 		return nil, nil
@@ -219,7 +220,7 @@ func who(conf *config.Config) (func(string, *x509.Certificate) string, error) {
 }
 
 // options are those of the shim of one server, for the calls of one namespace.
-func (g *gateway) options(ctx context.Context, conf *config.Config, log *client.Client, s *config.Server, namespace string) (o mcpfront.Options, err error) {
+func (g *gatewayCommand) options(ctx context.Context, conf *config.Config, log *client.Client, s *config.Server, namespace string) (o mcpfront.Options, err error) {
 	headers, err := secretfile.Headers(conf.Path(s.HeadersFile))
 	if err != nil {
 		return o, tga.Errorf(tga.ValidationError, "server %q: headers_file: %w", s.ID, err)
@@ -255,7 +256,7 @@ func (g *gateway) options(ctx context.Context, conf *config.Config, log *client.
 }
 
 // acceptVerb is the command that pins the definitions of a server as they are now.
-func (g *gateway) acceptVerb(conf *config.Config, server, namespace string) string {
+func (g *gatewayCommand) acceptVerb(conf *config.Config, server, namespace string) string {
 	words := []string{"tgad gateway accept", ShellWord(server), "--config", ShellWord(Absolute(g.file)), g.find}
 	for _, p := range conf.Gateway.Identities {
 		if p.Space() == namespace {
@@ -266,7 +267,7 @@ func (g *gateway) acceptVerb(conf *config.Config, server, namespace string) stri
 	return strings.Join(words, " ")
 }
 
-func (g *gateway) accept() *cobra.Command {
+func (g *gatewayCommand) accept() *cobra.Command {
 	return &cobra.Command{
 		Use:   "accept --config FILE SERVER",
 		Short: "Pin the definitions of a server's tools as they are now",
@@ -303,7 +304,7 @@ A gateway refuses the calls of a tool whose definition is not the pinned one, un
 	}
 }
 
-func (g *gateway) pin(ctx context.Context, log *client.Client, server *config.Server, of *config.Identity) error {
+func (g *gatewayCommand) pin(ctx context.Context, log *client.Client, server *config.Server, of *config.Identity) error {
 	g.now.Store(g.conf)
 	o, err := g.options(ctx, g.conf, log, server, of.Space())
 	if err != nil {

@@ -13,11 +13,11 @@ import (
 
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/config"
-	"github.com/tgad/tgad/internal/mcpfront"
+	"github.com/tgad/tgad/internal/mcpfront/gateway"
 )
 
 // shows is all that a gateway is by a configuration: what it gives its shims, its gates and its book, and what a shim asks.
-func shows(t *testing.T, g *gateway, conf *config.Config) string {
+func shows(t *testing.T, g *gatewayCommand, conf *config.Config) string {
 	t.Helper()
 	g.now.Store(conf)
 	var b strings.Builder
@@ -38,7 +38,7 @@ func shows(t *testing.T, g *gateway, conf *config.Config) string {
 			}
 		}
 		for name, of := range p.gates {
-			of.o.Watch, of.o.Logger = mcpfront.Watch{}, nil
+			of.o.Watch, of.o.Logger = gateway.Watch{}, nil
 			fmt.Fprintf(&b, "%s %+v", name, of.o)
 			for _, s := range of.behind {
 				fmt.Fprintf(&b, " %+v %+v\n", s.Names, s.Resources)
@@ -155,7 +155,7 @@ func TestEveryKeyOfTheGateway(t *testing.T) {
 	changes["gateway.identity.limit.calls"] = change{limit("a", "1", "1h"), limit("a", "2", "1h")}
 	changes["gateway.identity.limit.per"] = change{limit("a", "1", "1h"), limit("a", "1", "2h")}
 
-	g := &gateway{mcp: mcp{Streams: &Streams{Err: io.Discard}, file: filepath.Join(dir, "g.toml"), state: dir}, metrics: newGatewayMetrics()}
+	g := &gatewayCommand{mcp: mcp{Streams: &Streams{Err: io.Discard}, file: filepath.Join(dir, "g.toml"), state: dir}, metrics: newGatewayMetrics()}
 	space := with(nil, "server.workspace", `"w"`)
 	for key, value := range map[string]string{"server.workspace_snapshots": `"x"`, "server.workspace_exclude": `["x"]`, "server.workspace_keep": "7"} {
 		changes[key] = change{space, with(space, key, value)}

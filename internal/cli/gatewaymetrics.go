@@ -13,6 +13,7 @@ import (
 
 	"github.com/tgad/tgad/internal/mcpfront"
 	"github.com/tgad/tgad/internal/mcpfront/entry"
+	"github.com/tgad/tgad/internal/mcpfront/gateway"
 )
 
 // gatewayMetrics count what passes a gateway. Labels are names from the configuration, and
@@ -70,13 +71,13 @@ func (m *gatewayMetrics) took(ok bool) {
 }
 
 // watch counts for one identity; "" is who has none.
-func (m *gatewayMetrics) watch(identity string) mcpfront.Watch {
-	return mcpfront.Watch{
-		Passed: func(server, method string, end mcpfront.End, took time.Duration) {
+func (m *gatewayMetrics) watch(identity string) gateway.Watch {
+	return gateway.Watch{
+		Passed: func(server, method string, end gateway.End, took time.Duration) {
 			m.requests.WithLabelValues(identity, server, method, string(end)).Inc()
 			m.seconds.WithLabelValues(server, method).Observe(took.Seconds())
 		},
-		Refused: func(why mcpfront.Refusal) { m.refused.WithLabelValues(identity, string(why)).Inc() },
+		Refused: func(why gateway.Refusal) { m.refused.WithLabelValues(identity, string(why)).Inc() },
 	}
 }
 

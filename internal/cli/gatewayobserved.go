@@ -23,7 +23,7 @@ import (
 )
 
 // observed makes the verb that says what a gateway saw in observe mode.
-func (g *gateway) observed() *cobra.Command {
+func (g *gatewayCommand) observed() *cobra.Command {
 	return &cobra.Command{
 		Use:   "observed --config FILE",
 		Short: "Say what a gateway saw in observe mode, and what it would have done",
@@ -51,7 +51,7 @@ answered it, and also if the answer does not say what happened.`,
 }
 
 // look finds the gateway's own log, whether a gateway has it or nobody.
-func (g *gateway) look(ctx context.Context) (log *client.Client, stop func(), err error) {
+func (g *gatewayCommand) look(ctx context.Context) (log *client.Client, stop func(), err error) {
 	dir := g.data
 	if dir == "" {
 		dir = filepath.Join(stateDir(), "store")
@@ -149,7 +149,7 @@ func seenIn(tr *wire.Timeline) (would mcpfront.Would, rules string, err error) {
 	return would, rules, nil
 }
 
-func (g *gateway) tellObserved(all []*observation) error {
+func (g *gatewayCommand) tellObserved(all []*observation) error {
 	var rows [][]string
 	var calls, open, two int
 	for _, o := range all {
@@ -188,7 +188,7 @@ func counted[K ~string](counts map[K]int) string {
 }
 
 // mustOwnLog refuses a log that a gateway in observe mode cannot have.
-func (g *gateway) mustOwnLog() error {
+func (g *gatewayCommand) mustOwnLog() error {
 	if !g.conf.Gateway.Observes() || strings.HasPrefix(g.find, "--data ") {
 		return nil
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/mcpfront"
+	"github.com/tgad/tgad/internal/mcpfront/gateway"
 	"github.com/tgad/tgad/internal/mcpfront/names"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -41,8 +42,8 @@ type plan struct {
 }
 
 type gatePlan struct {
-	behind []mcpfront.Behind
-	o      mcpfront.GateOptions
+	behind []gateway.Behind
+	o      gateway.GateOptions
 }
 
 // drop closes what a plan that is not followed has made.
@@ -54,7 +55,7 @@ func (p *plan) drop(err error) error {
 }
 
 // plan makes what a configuration asks for. Shims that are there already, and would be no others, stay.
-func (g *gateway) plan(ctx context.Context, conf *config.Config) (*plan, error) {
+func (g *gatewayCommand) plan(ctx context.Context, conf *config.Config) (*plan, error) {
 	p := &plan{gates: map[string]gatePlan{}, shims: map[shimOf]madeShim{}}
 	var err error
 	if p.who, err = who(conf); err != nil {
@@ -75,10 +76,10 @@ func (g *gateway) plan(ctx context.Context, conf *config.Config) (*plan, error) 
 }
 
 // planGate is the part of one identity.
-func (g *gateway) planGate(ctx context.Context, conf *config.Config, of *config.Identity, p *plan) error {
-	made := gatePlan{o: mcpfront.GateOptions{Lists: names.Lists{Allow: of.Allow, Deny: of.Deny}, Resources: of.Resources, Logger: g.logger(), Watch: g.metrics.watch(of.Name)}}
+func (g *gatewayCommand) planGate(ctx context.Context, conf *config.Config, of *config.Identity, p *plan) error {
+	made := gatePlan{o: gateway.GateOptions{Lists: names.Lists{Allow: of.Allow, Deny: of.Deny}, Resources: of.Resources, Logger: g.logger(), Watch: g.metrics.watch(of.Name)}}
 	for _, q := range of.Limits {
-		made.o.Quotas = append(made.o.Quotas, mcpfront.Quota{Tool: q.Tool, Calls: q.Calls, Per: q.Per.D})
+		made.o.Quotas = append(made.o.Quotas, gateway.Quota{Tool: q.Tool, Calls: q.Calls, Per: q.Per.D})
 	}
 	for _, server := range conf.BehindGateway() {
 		o, err := g.options(ctx, conf, g.client, server, of.Space())
@@ -97,7 +98,7 @@ func (g *gateway) planGate(ctx context.Context, conf *config.Config, of *config.
 			s.with, p.made = o, append(p.made, s.shim)
 		}
 		p.shims[name] = s
-		made.behind = append(made.behind, mcpfront.Behind{Shim: s.shim, Names: server.Names(), Resources: server.Resources})
+		made.behind = append(made.behind, gateway.Behind{Shim: s.shim, Names: server.Names(), Resources: server.Resources})
 	}
 	p.gates[of.Name] = made
 	return nil
@@ -116,7 +117,7 @@ func sameShim(a, b mcpfront.Options) bool {
 }
 
 // reload reads the configuration again and lets it hold. It returns the keys whose values are others now.
-func (g *gateway) reload(ctx context.Context) (changed []string, err error) {
+func (g *gatewayCommand) reload(ctx context.Context) (changed []string, err error) {
 	conf, err := g.read()
 	if err != nil {
 		return nil, err
@@ -159,12 +160,12 @@ func (g *gateway) reload(ctx context.Context) (changed []string, err error) {
 }
 
 // prepare makes ready what the gates are to be; those of identities that are new are made.
-func (g *gateway) prepare(p *plan) (gates map[string]*mcpfront.Gate, changes []*mcpfront.Change, err error) {
-	gates = map[string]*mcpfront.Gate{}
+func (g *gatewayCommand) prepare(p *plan) (gates map[string]*gateway.Gate, changes []*gateway.Change, err error) {
+	gates = map[string]*gateway.Gate{}
 	for _, name := range slices.Sorted(maps.Keys(p.gates)) {
 		of := p.gates[name]
 		if gates[name] = g.door.Gates[name]; gates[name] == nil {
-			if gates[name], err = mcpfront.NewGate(of.behind, of.o); err != nil {
+			if gates[name], err = gateway.NewGate(of.behind, of.o); err != nil {
 				return nil, changes, err
 			}
 			continue
@@ -179,7 +180,7 @@ func (g *gateway) prepare(p *plan) (gates map[string]*mcpfront.Gate, changes []*
 }
 
 // leave closes the shims that a new configuration has not, each once nothing is under way in it.
-func (g *gateway) leave(ctx context.Context, p *plan) {
+func (g *gatewayCommand) leave(ctx context.Context, p *plan) {
 	for name, s := range g.shims {
 		if p.shims[name].shim == s.shim {
 			continue

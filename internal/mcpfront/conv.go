@@ -39,9 +39,9 @@ type conv struct {
 	rush *wait.Latch // the client makes no more calls
 
 	// Of a conversation that is one of several that a client has.
-	lasting bool            // it goes on without a tool server
-	rose    func()          // called when a tool server is there; nil is nothing
-	kin     func() []*alone // all of the client's; nil is this one alone
+	lasting bool                   // it goes on without a tool server
+	rose    func()                 // called when a tool server is there; nil is nothing
+	kin     func() []*Conversation // all of the client's; nil is this one alone
 
 	mu        sync.Mutex
 	up        *link         // nil while there is no tool server

@@ -24,13 +24,6 @@
 //	task     a task's id is told once its trace and record are stored     [call.toTask]       TestOwnTask, TestOwnTaskOutlivesItsShim
 //	promised a subscription that was acknowledged lasts until it is ended [subscriptions.acknowledge] TestSubscriptionPasses
 //	mirrored a call repeats in headers what its tool's definition says    [catalog.mirrored]  TestHeadersOfTheOfficialServer
-//	compared what a client's headers say is what its body says            [entry.Front.post]        TestHeadersAreThoseOfTheBody, TestArgumentHeadersAreThoseOfTheBody
-//	apart    who shares a tool server does not cancel, hold up or end     [entry.session.post]      TestClientsDoNotCancelEachOther,
-//	         what another is at                                                               TestClientThatStopsReading
-//	led      a gateway finds the tool server of a call; what becomes of the   [fan.route]         TestGatewayLeadsToItsServers,
-//	         call is that one's conversation's to decide, as behind a shim                       TestKilledGatewaySendsNothingTwice
-//	alone    one tool server of a gateway does not take another with it       [fan.Run]           TestServerThatIsDownTakesNoOtherWithIt
-//	own      what a client of a gateway has is its identity's alone           [hall.ServeHTTP]    TestIdentitiesAreApart
 //	no orphan a tool server dies with its shim (Linux)                    [mcpraw.Process]   TestToolServerDiesWithItsShim
 //
 // # What a client sees that the bare server would not send

@@ -124,7 +124,7 @@ func runShim(ctx context.Context, dir string) error {
 }
 
 func TestMain(m *testing.M) {
-	code := fronttest.Run(m, map[string]func(context.Context, string) error{"shim": runShim, "gate": runGate})
+	code := fronttest.Run(m, map[string]func(context.Context, string) error{"shim": runShim})
 	removeNPM()
 	os.Exit(code)
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// maxPages bounds a list of tools: a server that never ends its list is not followed.
-const maxPages = 1000
+// MaxPages bounds a list of tools: a server that never ends its list is not followed.
+const MaxPages = 1000
 
 // discard is a client that is told nothing.
 type discard struct{}
@@ -113,7 +113,7 @@ func refusedWith(f *frames.Frame) error {
 // base are the params of each request but for the page.
 func (k *catalog) listTools(ctx context.Context, l *link, base []byte, see func(page []toolset.Definition) error) error {
 	cursor := ""
-	for range maxPages {
+	for range MaxPages {
 		params := base
 		if cursor != "" {
 			params = say.With(base, "cursor", tga.AppendString(nil, cursor))
@@ -130,7 +130,7 @@ func (k *catalog) listTools(ctx context.Context, l *link, base []byte, see func(
 			return nil
 		}
 	}
-	return tga.Errorf(tga.LimitExceeded, "the list has more than %d pages", maxPages)
+	return tga.Errorf(tga.LimitExceeded, "the list has more than %d pages", MaxPages)
 }
 
 // errNoList says that a tool server was asked for its tools and does not list any.

@@ -13,22 +13,22 @@ import (
 	"github.com/tgad/tgad/internal/mcpraw"
 )
 
-// alone is a conversation with one tool server, in its place among the others on this machine.
-type alone struct {
+// Conversation is a conversation with one tool server, in its place among the others on this machine.
+type Conversation struct {
 	*conv
 	place *paper.Slot
 }
 
 func (s *Shim) meet(out entry.Outlet, of entry.Whose) (entry.Party, error) {
-	c, err := s.sit(out, of)
+	c, err := s.Sit(out, of)
 	if err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
-// sit takes a place for a conversation.
-func (s *Shim) sit(out entry.Outlet, of entry.Whose) (*alone, error) {
+// Sit takes a place for a conversation.
+func (s *Shim) Sit(out entry.Outlet, of entry.Whose) (*Conversation, error) {
 	place, err := paper.TakeSlot(s.opts.State, fileName(s.opts.Server))
 	if err != nil {
 		return nil, err
@@ -36,54 +36,54 @@ func (s *Shim) sit(out entry.Outlet, of entry.Whose) (*alone, error) {
 	s.seat(1)
 	c := s.newConv(out)
 	c.permits.book, c.shared, c.auth, c.subject = place.Permits, of.Shared, of.Auth, of.Subject
-	return &alone{c, place}, nil
+	return &Conversation{c, place}, nil
 }
 
-func (a *alone) Run() error                 { return a.supervise(a.s.dialer(a.conv, a.place.Server)) }
-func (a *alone) FromClient(f *frames.Frame) { a.conv.fromClient(f, nil) }
-func (a *alone) End()                       { a.conv.end() }
-func (a *alone) Over() bool                 { return a.life.Err() != nil }
-func (a *alone) Release() {
+func (a *Conversation) Run() error                 { return a.supervise(a.s.dialer(a.conv, a.place.Server)) }
+func (a *Conversation) FromClient(f *frames.Frame) { a.conv.fromClient(f, nil) }
+func (a *Conversation) End()                       { a.conv.end() }
+func (a *Conversation) Over() bool                 { return a.life.Err() != nil }
+func (a *Conversation) Release() {
 	a.place.Release()
 	a.s.seat(-1)
 }
 
-// among says that the conversation is one of several that a client has, which convs are: it goes on without
+// Among says that the conversation is one of several that a client has, which convs are: it goes on without
 // a tool server, and rose is called when one is there.
-func (a *alone) among(rose func(), convs func() []*alone) {
+func (a *Conversation) Among(rose func(), convs func() []*Conversation) {
 	a.lasting, a.rose, a.kin = true, rose, convs
 }
 
-// gone is closed when the conversation is over.
-func (a *alone) gone() <-chan struct{} { return a.life.Done() }
+// Gone is closed when the conversation is over.
+func (a *Conversation) Gone() <-chan struct{} { return a.life.Done() }
 
-// there reports whether there is a tool server.
-func (a *alone) there() bool { return a.current() != nil }
+// There reports whether there is a tool server.
+func (a *Conversation) There() bool { return a.current() != nil }
 
-// resume asks about the tasks that an earlier shim left.
-func (a *alone) resume() { a.polls.resume() }
+// Resume asks about the tasks that an earlier shim left.
+func (a *Conversation) Resume() { a.polls.resume() }
 
-// greet makes the handshake the shim's own: a tool server is told what the client said to all.
-func (a *alone) greet(params []byte) { a.opening.greet(params) }
+// Greet makes the handshake the shim's own: a tool server is told what the client said to all.
+func (a *Conversation) Greet(params []byte) { a.opening.greet(params) }
 
-// said is what the tool server has said in the shim's handshake; nil where it has not yet.
-func (a *alone) said() []byte { return a.opening.said() }
+// Said is what the tool server has said in the shim's handshake; nil where it has not yet.
+func (a *Conversation) Said() []byte { return a.opening.said() }
 
-// version is the protocol revision of the handshake.
-func (a *alone) version() mcpraw.Revision { return a.opening.version() }
+// Version is the protocol revision of the handshake.
+func (a *Conversation) Version() mcpraw.Revision { return a.opening.version() }
 
-// saw looks at a message of the client's that sets tool servers up.
-func (a *alone) saw(f *frames.Frame) { a.opening.saw(f) }
+// Saw looks at a message of the client's that sets tool servers up.
+func (a *Conversation) Saw(f *frames.Frame) { a.opening.saw(f) }
 
-// subscribed are the subscriptions of resources, as a tool server that follows is told them.
-func (a *alone) subscribed() map[string][]byte { return a.opening.asks() }
+// Subscribed are the subscriptions of resources, as a tool server that follows is told them.
+func (a *Conversation) Subscribed() map[string][]byte { return a.opening.asks() }
 
-// goesOn takes over what was said to a tool server before this one.
-func (a *alone) goesOn(level []byte, subscribed map[string][]byte) {
+// GoesOn takes over what was said to a tool server before this one.
+func (a *Conversation) GoesOn(level []byte, subscribed map[string][]byte) {
 	a.opening.goesOn(level, subscribed)
 }
 
-func (a *alone) RefusedParams(ctx context.Context, h http.Header, m *frames.Frame) *entry.Refusal {
+func (a *Conversation) RefusedParams(ctx context.Context, h http.Header, m *frames.Frame) *entry.Refusal {
 	return a.tools.refusedParams(ctx, h, m)
 }
 
@@ -113,7 +113,7 @@ func (c *conv) GivenUp(key frames.Key) {
 }
 
 // Busy reports whether something is under way that was asked of the tool server.
-func (a *alone) Busy() bool {
+func (a *Conversation) Busy() bool {
 	c := a.conv
 	c.mu.Lock()
 	n := c.owing
@@ -140,8 +140,8 @@ func (s *Shim) occupied() bool {
 	return s.seats > 0 || len(s.open)+len(s.notes) > 0
 }
 
-// conversations is how many there are.
-func (s *Shim) conversations() int {
+// Conversations is how many there are.
+func (s *Shim) Conversations() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.seats

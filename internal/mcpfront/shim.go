@@ -220,14 +220,14 @@ func (s *Shim) Close() error {
 	return nil
 }
 
-// server is the id of the tool server.
-func (s *Shim) server() string { return s.opts.Server }
+// Server is the id of the tool server.
+func (s *Shim) Server() string { return s.opts.Server }
 
-// owns reports whether a tool is the shim's own.
-func (s *Shim) owns(tool string) bool { return s.ownTool(tool) != nil }
+// Owns reports whether a tool is the shim's own.
+func (s *Shim) Owns(tool string) bool { return s.ownTool(tool) != nil }
 
-// observes tells who observes what would have become of a call. It reports whether anybody does.
-func (s *Shim) observes(w Would) bool {
+// Observes tells who observes what would have become of a call. It reports whether anybody does.
+func (s *Shim) Observes(w Would) bool {
 	if s.opts.Observe != nil {
 		s.opts.Observe(w)
 	}

@@ -19,30 +19,30 @@ import (
 // Stdio serves one client on in and out until in ends, ctx ends, or the tool server
 // cannot be had. It owns the tool server and returns when that is gone too.
 func (s *Shim) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
-	c, err := s.sit(entry.NewStdout(out), entry.Whose{})
+	c, err := s.Sit(entry.NewStdout(out), entry.Whose{})
 	if err != nil {
 		return err
 	}
 	defer c.Release()
-	err, kept := s.lines(ctx, in, c, s.log)
+	err, kept := s.Lines(ctx, in, c, s.log)
 	if kept != nil {
 		return tga.Errorf(tga.ToolError, "tool server %q: %w", s.opts.Server, kept)
 	}
 	return err
 }
 
-// lines serves a client on in, with the shim's settings, until that ends or ctx does. kept says why there was
+// Lines serves a client on in, with the shim's settings, until that ends or ctx does. kept says why there was
 // nobody to serve it.
-func (s *Shim) lines(ctx context.Context, in io.Reader, p entry.Line, log *slog.Logger) (err, kept error) {
+func (s *Shim) Lines(ctx context.Context, in io.Reader, p entry.Line, log *slog.Logger) (err, kept error) {
 	w := entry.Wired{P: p, State: s.opts.State, Most: s.opts.MaxFrameBytes, Grace: s.opts.EndGrace, Quit: s.quit, Log: log}
 	return w.Serve(ctx, in)
 }
 
 // Appears says that the client is there for as long as present is.
-func (a *alone) Appears(present *paper.Presence) { a.present = present }
+func (a *Conversation) Appears(present *paper.Presence) { a.present = present }
 
 // Note has the log know at once of every answer that the client was given.
-func (a *alone) Note() { a.noteAll(entry.NoteGrace) }
+func (a *Conversation) Note() { a.noteAll(entry.NoteGrace) }
 
 // Ready waits until there is a tool server for the first time, or none is to be had.
 func (c *conv) Ready() {
@@ -93,12 +93,12 @@ func (s *Shim) Front(life context.Context, meet entry.Meeting) *entry.Front {
 		meet = s.meet
 	}
 	f := entry.NewFront(entry.FrontOptions{ForwardAuth: s.opts.ForwardAuth, Users: s.users, URL: s.opts.URL, Log: s.log}, meet, life)
-	s.reapBy(f.Reap)
+	s.ReapBy(f.Reap)
 	return f
 }
 
-// reapBy says what gives up what clients over HTTP wait for no more.
-func (s *Shim) reapBy(f func()) { s.reap = f }
+// ReapBy says what gives up what clients over HTTP wait for no more.
+func (s *Shim) ReapBy(f func()) { s.reap = f }
 
 // dialer makes the way to the tool server.
 func (s *Shim) dialer(c *conv, lock string) dialer {

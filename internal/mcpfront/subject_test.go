@@ -368,7 +368,7 @@ func TestChallengeComesBack(t *testing.T) {
 	if id := initialize(t, url, ""); id != "" {
 		t.Errorf("a session %q for who may not have one", id)
 	}
-	fronttest.Eventually(t, "it is gone", func() bool { return s.conversations() == 0 })
+	fronttest.Eventually(t, "it is gone", func() bool { return s.Conversations() == 0 })
 	meta := `{"dev.tgad/idempotencyKey":"k"}`
 	modernMeta := `{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"dev.tgad/idempotencyKey":"m"}`
 	for _, c := range []struct {

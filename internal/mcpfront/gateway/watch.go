@@ -1,6 +1,6 @@
 //go:build unix
 
-package mcpfront
+package gateway
 
 import (
 	"time"
@@ -78,7 +78,7 @@ func (f *fan) ended(key frames.Key, end End) (m *member) {
 	delete(f.asked, key)
 	f.mu.Unlock()
 	if waits && a.m != nil {
-		f.g.watch.Passed(a.m.shim.server(), a.method, end, time.Since(a.at))
+		f.g.watch.Passed(a.m.shim.Server(), a.method, end, time.Since(a.at))
 	}
 	return a.m
 }

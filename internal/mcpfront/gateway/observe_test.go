@@ -1,4 +1,4 @@
-package mcpfront
+package gateway
 
 import (
 	"os"
@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront"
 	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/mcpfront/names"
 	"github.com/tgad/tgad/internal/mcpfront/toolcall"
@@ -15,15 +16,15 @@ import (
 )
 
 // observing makes the world's shims observe. seen is what they said would have become of the calls.
-func observing(w *world) (seen func() []Would) {
+func observing(w *world) (seen func() []mcpfront.Would) {
 	var mu sync.Mutex
-	var all []Would
-	w.opts.Observe = func(x Would) {
+	var all []mcpfront.Would
+	w.opts.Observe = func(x mcpfront.Would) {
 		mu.Lock()
 		defer mu.Unlock()
 		all = append(all, x)
 	}
-	return func() []Would {
+	return func() []mcpfront.Would {
 		mu.Lock()
 		defer mu.Unlock()
 		return slices.Clone(all)
@@ -40,7 +41,7 @@ func TestObservedDefinitionsAndQuotas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := w.wire(nil, g.Stdio)
+	h := w.wire(g.Stdio)
 	h.Greet()
 	h.Ask("1", "tools/list", `{}`)
 	fronttest.Has(t, h.Call("2", "a__charge", `{"n":1}`), `"text":"ok"`)
@@ -50,7 +51,7 @@ func TestObservedDefinitionsAndQuotas(t *testing.T) {
 	}
 	fronttest.Has(t, h.Ask("3", "tools/list", `{}`), "another")
 	fronttest.Has(t, h.Call("4", "a__charge", `{"n":2}`), `"text":"ok"`)
-	if got := seen(); !slices.Equal(got, []Would{WouldSend, WouldLimit, WouldBlock}) {
+	if got := seen(); !slices.Equal(got, []mcpfront.Would{mcpfront.WouldSend, mcpfront.WouldLimit, mcpfront.WouldBlock}) {
 		t.Errorf("would have been %v", got)
 	}
 	w.WantObserved("charge COMPLETED yes", "charge COMPLETED definition_changed")
@@ -61,7 +62,7 @@ func TestObservedDefinitionsAndQuotas(t *testing.T) {
 func TestObservedToolServerIsDown(t *testing.T) {
 	w := newWorld(t)
 	observing(w)
-	h := w.gated(w.behind("a", names.Names{}), w.behind("b", names.Names{}, func(o *Options) { o.Command = []string{filepath.Join(w.Dir, "none")} }))
+	h := w.gated(w.behind("a", names.Names{}), w.behind("b", names.Names{}, func(o *mcpfront.Options) { o.Command = []string{filepath.Join(w.Dir, "none")} }))
 	h.Greet()
 	got := h.Call("1", "b__charge", `{"n":1}`)
 	fronttest.Has(t, got, `"error"`, "cannot be started")

@@ -1,6 +1,6 @@
 //go:build unix
 
-package mcpfront
+package gateway
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront"
 	"github.com/tgad/tgad/internal/mcpfront/entry"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/names"
@@ -29,7 +30,7 @@ import (
 
 // Behind is one of the tool servers of a gateway.
 type Behind struct {
-	Shim      *Shim
+	Shim      *mcpfront.Shim
 	Names     names.Names
 	Resources names.Resources // nil is none
 }
@@ -84,7 +85,7 @@ func rulesOf(all []Behind, o GateOptions) (*rules, error) {
 	}
 	of := map[string]names.Names{}
 	for _, b := range all {
-		of[b.Shim.server()] = b.Names
+		of[b.Shim.Server()] = b.Names
 	}
 	if server, err := names.Check(of); err != nil {
 		return nil, tga.Errorf(tga.ValidationError, "tool server %q: %w", server, err)
@@ -129,9 +130,9 @@ type question struct {
 
 // member is the conversation with one tool server.
 type member struct {
-	*alone
+	*mcpfront.Conversation
 	f     *fan
-	shim  *Shim
+	shim  *mcpfront.Shim
 	begin chan struct{} // closed when the tool server is to be started
 	tried chan struct{} // closed when it is there, or could not be started
 	// retired says that no table has it any more: nothing is begun with it. Under the fan's lock.
@@ -190,13 +191,13 @@ func (f *fan) laid(r *rules) (t *table, added []*member, err error) {
 	return t, added, nil
 }
 
-func (f *fan) member(s *Shim) (*member, error) {
+func (f *fan) member(s *mcpfront.Shim) (*member, error) {
 	m := &member{f: f, shim: s, begin: make(chan struct{}), tried: make(chan struct{})}
 	var err error
-	if m.alone, err = s.sit(seat{m}, f.of); err != nil {
+	if m.Conversation, err = s.Sit(seat{m}, f.of); err != nil {
 		return nil, err
 	}
-	m.among(m.isUp, f.convs)
+	m.Among(m.isUp, f.convs)
 	return m, nil
 }
 
@@ -208,9 +209,9 @@ func (f *fan) members() []*member {
 }
 
 // convs are all the conversations: a client goes on from an answer of one tool server to a call of another.
-func (f *fan) convs() (all []*alone) {
+func (f *fan) convs() (all []*mcpfront.Conversation) {
 	for _, m := range f.members() {
-		all = append(all, m.alone)
+		all = append(all, m.Conversation)
 	}
 	return all
 }
@@ -244,7 +245,7 @@ func (f *fan) start(params []byte) (first bool) {
 // set has the tool server started, with what the client has said in its handshake. The fan's lock is held.
 func (m *member) set(params []byte) {
 	if params != nil {
-		m.greet(params)
+		m.Greet(params)
 	}
 	close(m.begin)
 }
@@ -272,10 +273,10 @@ func (f *fan) keep(m *member) {
 	f.runs.Go(func() {
 		select {
 		case <-m.begin:
-			if err := m.alone.Run(); err != nil {
-				f.g.log.Error("a tool server was given up", "tool_server", m.shim.server(), "error", err)
+			if err := m.Conversation.Run(); err != nil {
+				f.g.log.Error("a tool server was given up", "tool_server", m.shim.Server(), "error", err)
 			}
-		case <-m.gone():
+		case <-m.Gone():
 		case <-f.life.Done():
 		}
 		f.mu.Lock()
@@ -309,7 +310,7 @@ func (f *fan) settled() {
 func (f *fan) End() {
 	f.stop()
 	for _, m := range f.members() {
-		m.alone.End()
+		m.Conversation.End()
 	}
 }
 
@@ -330,7 +331,7 @@ func (f *fan) free() {
 
 // left takes what is left of a conversation with a tool server.
 func (f *fan) left(m *member) {
-	m.freed.Do(m.alone.Release)
+	m.freed.Do(m.Conversation.Release)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.every = slices.DeleteFunc(f.every, func(other *member) bool { return other == m })
@@ -371,9 +372,9 @@ func (f *fan) tell(method string) {
 // GivenUp takes the end of a stream for what it is.
 func (f *fan) GivenUp(key frames.Key) {
 	if m := f.ended(key, EndGivenUp); m != nil {
-		m.alone.GivenUp(key)
+		m.Conversation.GivenUp(key)
 	}
-	f.unlisten(key, func(b *branch) { b.m.alone.GivenUp(frames.KeyOf(b.id)) })
+	f.unlisten(key, func(b *branch) { b.m.Conversation.GivenUp(frames.KeyOf(b.id)) })
 }
 
 func (f *fan) RefusedParams(ctx context.Context, h http.Header, msg *frames.Frame) *entry.Refusal {
@@ -389,7 +390,7 @@ func (f *fan) RefusedParams(ctx context.Context, h http.Header, msg *frames.Fram
 	if err != nil {
 		return nil
 	}
-	return m.alone.RefusedParams(ctx, h, inner)
+	return m.Conversation.RefusedParams(ctx, h, inner)
 }
 
 // nameOf is the member name of a request's params.

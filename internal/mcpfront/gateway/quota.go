@@ -1,6 +1,6 @@
 //go:build unix
 
-package mcpfront
+package gateway
 
 import (
 	"time"

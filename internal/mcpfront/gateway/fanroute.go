@@ -1,6 +1,6 @@
 //go:build unix
 
-package mcpfront
+package gateway
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront"
 	"github.com/tgad/tgad/internal/mcpfront/entry"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
@@ -117,7 +118,7 @@ func (f *fan) call(msg *frames.Frame) {
 	name := nameOf(msg)
 	if m, _, _ := f.behind(name); m != nil {
 		after, of := f.now().over(name, time.Now())
-		if after > 0 && !m.shim.observes(WouldLimit) {
+		if after > 0 && !m.shim.Observes(mcpfront.WouldLimit) {
 			f.g.watch.Refused(RefusedQuota)
 			params, _ := msg.Bytes(msg.Params, toolcall.MaxParams) // they were read just now
 			f.reply(msg.RawID, say.ToolError(mcpraw.RevisionOf(params), tga.RateLimited, "", fmt.Sprintf(
@@ -144,7 +145,7 @@ func (f *fan) route(msg *frames.Frame, pointer, name string) {
 		switch f.enter(msg, m) {
 		case isIn:
 			msg.Close()
-			m.alone.FromClient(inner)
+			m.Conversation.FromClient(inner)
 			return
 		case isMoved:
 			continue
@@ -252,7 +253,7 @@ func (f *fan) notification(msg *frames.Frame) {
 		f.greeted = true
 		f.mu.Unlock()
 		for _, m := range f.now().views {
-			m.resume() // the tool servers were told by the shim
+			m.Resume() // the tool servers were told by the shim
 		}
 	case "notifications/cancelled":
 		params, err := msg.Bytes(msg.Params, frames.MaxCancel)
@@ -261,14 +262,14 @@ func (f *fan) notification(msg *frames.Frame) {
 		}
 		key := frames.KeyOf(mcpraw.At(params, "/requestId"))
 		if m := f.ended(key, EndGivenUp); m != nil {
-			m.alone.FromClient(frames.NewFrame(bytes.Clone(msg.Head)))
+			m.Conversation.FromClient(frames.NewFrame(bytes.Clone(msg.Head)))
 		}
 		f.unlisten(key, func(b *branch) {
-			b.m.alone.FromClient(frames.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), b.id, []byte("}}"))))
+			b.m.Conversation.FromClient(frames.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), b.id, []byte("}}"))))
 		})
 	case "notifications/roots/list_changed":
 		for _, m := range f.now().views {
-			m.alone.FromClient(frames.NewFrame(bytes.Clone(msg.Head)))
+			m.Conversation.FromClient(frames.NewFrame(bytes.Clone(msg.Head)))
 		}
 	default:
 		// It names nobody: progress of a tool server's request has that server's token.
@@ -293,7 +294,7 @@ func (f *fan) answerOf(msg *frames.Frame) {
 		f.g.log.Warn("an answer of the client's was dropped", "error", err)
 		return
 	}
-	q.m.alone.FromClient(frames.Splice(raw, msg.ID, q.id))
+	q.m.Conversation.FromClient(frames.Splice(raw, msg.ID, q.id))
 }
 
 // seat is where the conversation with one tool server finds its client.
@@ -320,7 +321,7 @@ func (s seat) pass(way func(*mcpraw.Envelope, ...io.WriterTo) error, env *mcpraw
 	f := s.m.f
 	switch {
 	case env.Bad != "":
-		f.g.log.Debug("a line of a tool server's that is no message was dropped", "tool_server", s.m.shim.server())
+		f.g.log.Debug("a line of a tool server's that is no message was dropped", "tool_server", s.m.shim.Server())
 		return nil
 	case env.IsAnswer():
 		key := frames.KeyOf(env.RawID)

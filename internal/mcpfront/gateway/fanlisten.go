@@ -1,6 +1,6 @@
 //go:build unix
 
-package mcpfront
+package gateway
 
 import (
 	"bytes"
@@ -97,10 +97,10 @@ func (f *fan) listen(msg *frames.Frame) {
 	f.work.Go(func() {
 		f.settled()
 		for _, m := range f.now().views {
-			if !m.there() {
+			if !m.There() {
 				f.missing(m.member)
 			}
-			if m.there() { // else it is asked when it comes
+			if m.There() { // else it is asked when it comes
 				m.join(s)
 			}
 		}
@@ -138,7 +138,7 @@ func (m *view) join(s *stream) {
 	open = open && !m.retired
 	f.mu.Unlock()
 	if open {
-		m.alone.FromClient(frames.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","id":`), b.id, []byte(`,"method":"`+say.Listen+`","params":`), params, []byte("}"))))
+		m.Conversation.FromClient(frames.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","id":`), b.id, []byte(`,"method":"`+say.Listen+`","params":`), params, []byte("}"))))
 	}
 }
 

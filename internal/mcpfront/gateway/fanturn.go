@@ -1,11 +1,12 @@
 //go:build unix
 
-package mcpfront
+package gateway
 
 import (
 	"reflect"
 	"slices"
 
+	"github.com/tgad/tgad/internal/mcpfront"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/wait"
@@ -50,12 +51,12 @@ func (g *Gate) Prepare(all []Behind, o GateOptions) (*Change, error) {
 			return nil, err
 		}
 	}
-	is := func(s *Shim) bool {
+	is := func(s *mcpfront.Shim) bool {
 		return slices.ContainsFunc(g.now.Load().all, func(b Behind) bool { return b.Shim == s })
 	}
 	for _, b := range all {
 		if g.reap != nil && !is(b.Shim) {
-			b.Shim.reapBy(g.reap)
+			b.Shim.ReapBy(g.reap)
 		}
 	}
 	return c, nil
@@ -69,8 +70,8 @@ func (c *Change) Drop() {
 	c.g.next.Store(nil)
 	for _, x := range c.fans {
 		for _, m := range x.added {
-			m.alone.End()
-			m.alone.Release()
+			m.Conversation.End()
+			m.Conversation.Release()
 		}
 	}
 	c.g.turn.Unlock()
@@ -95,7 +96,7 @@ func (f *fan) take(t *table, added []*member) {
 		f.every = append(f.every, added...)
 		f.mu.Unlock()
 		for _, m := range added {
-			m.alone.End()
+			m.Conversation.End()
 			f.left(m)
 		}
 		return
@@ -113,10 +114,10 @@ func (f *fan) take(t *table, added []*member) {
 		f.every = append(f.every, m)
 		if f.started {
 			var subscribed map[string][]byte
-			if before := was.of(m.shim.server()); before != nil {
-				subscribed = before.subscribed()
+			if before := was.of(m.shim.Server()); before != nil {
+				subscribed = before.Subscribed()
 			}
-			m.goesOn(f.level, subscribed)
+			m.GoesOn(f.level, subscribed)
 			m.set(f.params)
 		}
 		if f.running {
@@ -124,7 +125,7 @@ func (f *fan) take(t *table, added []*member) {
 		}
 	}
 	for uri, m := range f.owners {
-		v := t.of(m.shim.server())
+		v := t.of(m.shim.Server())
 		if delete(f.owners, uri); v != nil && v.has(uri) {
 			f.owners[uri] = v.member
 		}
@@ -187,7 +188,7 @@ func (f *fan) part(m *member, added []*member) {
 	f.mu.Unlock()
 	for _, s := range streams {
 		for _, v := range f.now().views {
-			if v.there() {
+			if v.There() {
 				v.join(s) // first: a stream that nobody has a part of is over
 			}
 		}
@@ -198,7 +199,7 @@ func (f *fan) part(m *member, added []*member) {
 			return
 		}
 	}
-	m.alone.End()
+	m.Conversation.End()
 }
 
 // unjoin takes a tool server's part of a stream from it.
@@ -214,7 +215,7 @@ func (f *fan) unjoin(s *stream, m *member) {
 		}
 	})
 	for _, b := range parts {
-		m.alone.GivenUp(frames.KeyOf(b.id))
+		m.Conversation.GivenUp(frames.KeyOf(b.id))
 	}
 }
 
@@ -229,7 +230,7 @@ func (m *member) Busy() bool {
 		}
 	}
 	m.f.mu.Unlock()
-	return m.alone.Busy()
+	return m.Conversation.Busy()
 }
 
 // Busy reports whether something is under way for the client.

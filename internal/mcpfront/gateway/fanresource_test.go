@@ -1,6 +1,6 @@
 //go:build unix
 
-package mcpfront
+package gateway
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tgad/tgad/internal/mcpfront"
 	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/mcpfront/names"
 )
@@ -106,7 +107,7 @@ func TestResourcesOfAnIdentity(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := w.wire(nil, g.Stdio)
+		h := w.wire(g.Stdio)
 		h.Greet()
 		if got := h.Ask("1", "resources/list", `{}`); !strings.Contains(got, `{"resources":[`+c.list+`]}`) {
 			t.Errorf("%v: %s", c.of, got)
@@ -134,7 +135,7 @@ func TestStreamOfSeveralServers(t *testing.T) {
 	h := w.gated(
 		with(w.behind("a", names.Names{}), "x:1"),
 		with(w.behind("b", names.Names{}), "x:2"),
-		with(w.behind("c", names.Names{}, func(o *Options) { o.Command = late })),
+		with(w.behind("c", names.Names{}, func(o *mcpfront.Options) { o.Command = late })),
 	)
 	h.Greet()
 	h.Write(`{"jsonrpc":"2.0","id":"s","method":"subscriptions/listen","params":` + modernList + `}`)
@@ -184,7 +185,7 @@ func TestStreamThatNobodyTakes(t *testing.T) {
 *'"initialize"'*) printf '{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"n","version":"1"}}}\n' "$(printf %s "$l" | sed 's/.*"id":\("[^"]*"\|[0-9]*\).*/\1/')";;
 *subscriptions/listen*) printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32099,"message":"full"}}\n' "$(printf %s "$l" | sed 's/.*"id":\("[^"]*"\|[0-9]*\),"method.*/\1/')";;
 esac; done`}
-	h := w.gated(w.behind("a", names.Names{}, func(o *Options) { o.Command = refuses }))
+	h := w.gated(w.behind("a", names.Names{}, func(o *mcpfront.Options) { o.Command = refuses }))
 	h.Greet()
 	fronttest.Has(t, h.Ask(`"s"`, "subscriptions/listen", modernList), `"error":{"code":-32099,"message":"full"}`)
 	fronttest.Has(t, h.Ask(`"s"`, "ping", `{}`), `"result":{}`)
@@ -198,7 +199,7 @@ func TestStreamPromisesWhatWasAskedFor(t *testing.T) {
 *subscriptions/listen*) printf '{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s},"notifications":{"resourceSubscriptions":["x:1","x:9"]}}}\n' "$id"
  printf '{"jsonrpc":"2.0","id":%s,"result":{}}\n' "$id";;
 esac; done`}
-	h := w.gated(with(w.behind("a", names.Names{}, func(o *Options) { o.Command = more }), "x:*"))
+	h := w.gated(with(w.behind("a", names.Names{}, func(o *mcpfront.Options) { o.Command = more }), "x:*"))
 	h.Greet()
 	h.Write(`{"jsonrpc":"2.0","id":"s","method":"subscriptions/listen","params":` + modernList + `}`)
 	ack := h.ReadLine()

@@ -1,6 +1,6 @@
 //go:build unix
 
-package mcpfront
+package gateway
 
 import (
 	"fmt"
@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront"
 	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/mcpfront/names"
 )
@@ -19,7 +20,7 @@ import (
 // also when its answer comes after it was given up. Its id is free then.
 func TestEveryEndIsWatchedOnce(t *testing.T) {
 	w := newWorld(t)
-	g := w.gateTo(names.Lists{}, w.behind("a", names.Names{}, func(o *Options) { o.CancelGrace = time.Millisecond }))
+	g := w.gateTo(names.Lists{}, w.behind("a", names.Names{}, func(o *mcpfront.Options) { o.CancelGrace = time.Millisecond }))
 	var mu sync.Mutex
 	got := map[string]int{}
 	g.watch.Passed = func(server, method string, end End, took time.Duration) {
@@ -32,7 +33,7 @@ func TestEveryEndIsWatchedOnce(t *testing.T) {
 		defer mu.Unlock()
 		return maps.Clone(got)
 	}
-	h := w.wire(nil, g.Stdio)
+	h := w.wire(g.Stdio)
 	h.Greet()
 	fronttest.Has(t, h.Call("1", "a__charge", `{"n":1}`), `"text":"ok"`)
 	fronttest.Has(t, h.Call("2", "a__fault", `{"n":2}`), `"error"`)

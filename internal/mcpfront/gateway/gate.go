@@ -1,6 +1,6 @@
 //go:build unix
 
-package mcpfront
+package gateway
 
 import (
 	"context"
@@ -25,7 +25,7 @@ func (g *Gate) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
 		return err
 	}
 	defer f.Release()
-	err, kept := g.now.Load().all[0].Shim.lines(ctx, in, f, g.log)
+	err, kept := g.now.Load().all[0].Shim.Lines(ctx, in, f, g.log)
 	if kept != nil {
 		return kept
 	}
@@ -48,7 +48,7 @@ func (f *fan) Ready() {}
 func (f *fan) Underway() int {
 	n := f.unanswered()
 	for _, m := range f.members() {
-		n += m.alone.Underway()
+		n += m.Conversation.Underway()
 	}
 	return n
 }
@@ -71,7 +71,7 @@ func (g *Gate) lobby(life context.Context) entry.Lobby {
 	f := all[0].Shim.Front(life, g.meet)
 	g.reap = f.Reap
 	for _, b := range all {
-		b.Shim.reapBy(f.Reap)
+		b.Shim.ReapBy(f.Reap)
 	}
 	return f
 }
@@ -99,7 +99,7 @@ func (d *Door) log() *slog.Logger {
 	return d.Logger
 }
 
-// Listen serves streamable HTTP on an address as [Shim.Listen] does.
+// Listen serves streamable HTTP on an address as [mcpfront.Shim.Listen] does.
 func (d *Door) Listen(ctx context.Context, address string) error {
 	if d.TLS == nil {
 		l, err := entry.ListenOn(address)

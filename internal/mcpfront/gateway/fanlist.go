@@ -1,6 +1,6 @@
 //go:build unix
 
-package mcpfront
+package gateway
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/tgad/tgad/internal/mcpfront"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/toolset"
@@ -63,14 +64,14 @@ func (f *fan) initialize(msg *frames.Frame) {
 		var all []able
 		told := ""
 		for _, m := range f.now().views {
-			if m.said() == nil {
+			if m.Said() == nil {
 				f.missing(m.member)
 			}
-			said := m.said() // it may be there since: whoever is missing here is told of later
+			said := m.Said() // it may be there since: whoever is missing here is told of later
 			if said == nil {
 				continue
 			}
-			if v := m.version(); v != "" {
+			if v := m.Version(); v != "" {
 				agreed = min(agreed, v)
 			}
 			all = append(all, able{m, mcpraw.At(said, "/capabilities")})
@@ -125,7 +126,7 @@ func (m *member) ask(ctx context.Context, method string, params []byte) ([]byte,
 	f.own[frames.KeyOf(id)] = got
 	f.mu.Unlock()
 	raw := tga.AppendString(append(append([]byte(`{"jsonrpc":"2.0","id":`), id...), `,"method":`...), method)
-	m.alone.FromClient(frames.NewFrame(append(append(append(raw, `,"params":`...), params...), '}')))
+	m.Conversation.FromClient(frames.NewFrame(append(append(append(raw, `,"params":`...), params...), '}')))
 	select {
 	case msg := <-got:
 		defer msg.Close()
@@ -141,7 +142,7 @@ func (m *member) ask(ctx context.Context, method string, params []byte) ([]byte,
 		f.mu.Lock()
 		delete(f.own, frames.KeyOf(id))
 		f.mu.Unlock()
-		m.alone.GivenUp(frames.KeyOf(id))
+		m.Conversation.GivenUp(frames.KeyOf(id))
 		return nil, context.Cause(ctx)
 	}
 }
@@ -177,10 +178,10 @@ func (f *fan) each(ask func(context.Context, *view) ([]byte, error)) ([]part, er
 	var asked sync.WaitGroup
 	for i, m := range views {
 		all[i].m = m
-		if !m.there() {
+		if !m.There() {
 			f.missing(m.member)
 		}
-		if !m.there() { // still: whoever is missing here is told of later
+		if !m.There() { // still: whoever is missing here is told of later
 			continue
 		}
 		asked.Go(func() {
@@ -202,7 +203,7 @@ func (f *fan) each(ask func(context.Context, *view) ([]byte, error)) ([]part, er
 				f.missing(m.member)
 				fallthrough
 			default:
-				f.g.log.Warn("a tool server was left out of a list", "tool_server", m.shim.server(), "error", err)
+				f.g.log.Warn("a tool server was left out of a list", "tool_server", m.shim.Server(), "error", err)
 			}
 			all[i].said = answer
 		})
@@ -249,7 +250,7 @@ func (f *fan) list(msg *frames.Frame, params []byte) ([]byte, error) {
 func (m *member) pages(ctx context.Context, method, where string, params []byte, offer func([]byte) []byte) ([]byte, error) {
 	var all []byte
 	cursor := ""
-	for range maxPages {
+	for range mcpfront.MaxPages {
 		asks := params
 		if cursor != "" {
 			asks = say.With(params, "cursor", tga.AppendString(nil, cursor))
@@ -277,7 +278,7 @@ func (m *member) pages(ctx context.Context, method, where string, params []byte,
 			return all, nil
 		}
 	}
-	return nil, tga.Errorf(tga.LimitExceeded, "its list has more than %d pages", maxPages)
+	return nil, tga.Errorf(tga.LimitExceeded, "its list has more than %d pages", mcpfront.MaxPages)
 }
 
 // offered is an item of a list under the client's name; nil where the client is not to have it.
@@ -331,7 +332,7 @@ func (f *fan) setLevel(msg *frames.Frame, params []byte) ([]byte, error) {
 	f.level = bytes.Clone(params)
 	f.mu.Unlock()
 	for _, m := range f.now().views {
-		m.saw(msg)
+		m.Saw(msg)
 	}
 	_, err := f.each(func(ctx context.Context, m *view) ([]byte, error) { return m.ask(ctx, msg.Method, params) })
 	return []byte("{}"), err

@@ -1,8 +1,9 @@
 //go:build unix
 
-package mcpfront
+package gateway
 
 import (
+	"github.com/tgad/tgad/internal/mcpfront"
 	"github.com/tgad/tgad/internal/mcpfront/names"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -19,7 +20,7 @@ type rules struct {
 // permits reports whether the clients may have a tool of a server's.
 func (r *rules) permits(server, tool string) bool {
 	for _, b := range r.all {
-		if b.Shim.server() == server {
+		if b.Shim.Server() == server {
 			return b.Names.Permit(tool) && r.lists.Permit(b.Names.Seen(tool))
 		}
 	}
@@ -44,7 +45,7 @@ type view struct {
 func (f *fan) now() *table { return f.table.Load() }
 
 // with is the view of a shim, nil where the table has it not.
-func (t *table) with(s *Shim) *view {
+func (t *table) with(s *mcpfront.Shim) *view {
 	if t == nil {
 		return nil
 	}
@@ -59,7 +60,7 @@ func (t *table) with(s *Shim) *view {
 // of is the view of a tool server by its id, nil where there is none.
 func (t *table) of(server string) *view {
 	for _, v := range t.views {
-		if v.shim.server() == server {
+		if v.shim.Server() == server {
 			return v
 		}
 	}
@@ -81,9 +82,9 @@ func (t *table) behind(name string) (v *view, tool string, err error) {
 		if !ok {
 			continue
 		}
-		own := v.shim.owns(tool)
+		own := v.shim.Owns(tool)
 		next := t.g.next.Load()
-		if !own && !v.names.Permit(tool) || !t.lists.Permit(name) || !own && next != nil && !next.permits(v.shim.server(), tool) {
+		if !own && !v.names.Permit(tool) || !t.lists.Permit(name) || !own && next != nil && !next.permits(v.shim.Server(), tool) {
 			return nil, "", tga.Errorf(tga.PolicyViolation, "the gateway does not let this client have %q. Nothing was sent", name)
 		}
 		return v, tool, nil

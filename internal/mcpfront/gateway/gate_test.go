@@ -1,4 +1,4 @@
-package mcpfront
+package gateway
 
 import (
 	"context"
@@ -14,26 +14,25 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tgad/tgad/internal/mcpfront/asklog"
+	"github.com/tgad/tgad/internal/mcpfront"
 	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/mcpfront/names"
 	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/internal/mcpraw"
-	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
 // behind is a tool server of a gateway's: a process with a journal of its own, unless change makes
 // it another.
-func (w *world) behind(server string, n names.Names, change ...func(*Options)) Behind {
+func (w *world) behind(server string, n names.Names, change ...func(*mcpfront.Options)) Behind {
 	w.T.Helper()
 	o := w.options()
 	o.Server, o.Env = server, []string{fronttest.EnvFake + "=" + w.JournalOf(server)}
 	for _, f := range change {
 		f(&o)
 	}
-	s, err := New(o)
+	s, err := mcpfront.New(o)
 	if err != nil {
 		w.T.Fatal(err)
 	}
@@ -55,7 +54,7 @@ func (w *world) gateTo(lists names.Lists, all ...Behind) *Gate {
 
 func (w *world) gated(all ...Behind) *shim {
 	w.T.Helper()
-	return w.wire(nil, w.gateTo(names.Lists{}, all...).Stdio)
+	return w.wire(w.gateTo(names.Lists{}, all...).Stdio)
 }
 
 // TestGatewayLeadsToItsServers: one a process, one over HTTP. Each call is in the log under its
@@ -67,7 +66,7 @@ func TestGatewayLeadsToItsServers(t *testing.T) {
 	w := newWorld(t)
 	h := w.gated(
 		w.behind("near", names.Names{Rename: map[string]string{"charge": "pay"}}),
-		w.behind("far", names.Names{Lists: names.Lists{Deny: []string{"lo*"}}}, func(o *Options) { o.Command, o.URL = nil, url }),
+		w.behind("far", names.Names{Lists: names.Lists{Deny: []string{"lo*"}}}, func(o *mcpfront.Options) { o.Command, o.URL = nil, url }),
 	)
 	fronttest.Has(t, h.Greet(), `"protocolVersion":"2025-11-25"`, `"listChanged":true`)
 	list := h.Ask("1", "tools/list", "{}")
@@ -138,7 +137,7 @@ func TestServerThatIsDownTakesNoOtherWithIt(t *testing.T) {
 	w := newWorld(t)
 	late := filepath.Join(w.Dir, "late")
 	h := w.gated(
-		w.behind("down", names.Names{}, func(o *Options) { o.Command = []string{late} }),
+		w.behind("down", names.Names{}, func(o *mcpfront.Options) { o.Command = []string{late} }),
 		w.behind("up", names.Names{}),
 	)
 	h.Greet()
@@ -258,9 +257,9 @@ func runGate(ctx context.Context, dir string) error {
 	defer stop()
 	k := fronttest.NewKiller(dir)
 	var all []Behind
-	for _, o := range []Options{{Server: "fake", Command: os.Args[1:]}, {Server: "far", URL: os.Getenv(fronttest.EnvFar)}} {
+	for _, o := range []mcpfront.Options{{Server: "fake", Command: os.Args[1:]}, {Server: "far", URL: os.Getenv(fronttest.EnvFar)}} {
 		o.Log, o.State, o.Env, o.Stderr, o.Logger = k.Log(c), filepath.Join(dir, "state"), []string{fronttest.EnvProcess + "="}, os.Stderr, log
-		s, err := New(o)
+		s, err := mcpfront.New(o)
 		if err != nil {
 			return err
 		}
@@ -320,7 +319,7 @@ func TestIdentitiesAreApart(t *testing.T) {
 	w := newWorld(t)
 	d := &Door{Gates: map[string]*Gate{}, Who: func(said string, _ *x509.Certificate) string { return strings.TrimPrefix(said, "Bearer ") }}
 	for _, name := range []string{"ann", "bob"} {
-		d.Gates[name] = w.gateTo(names.Lists{}, w.behind("a", names.Names{}, func(o *Options) { o.Namespace, o.KeySpace = name, name }))
+		d.Gates[name] = w.gateTo(names.Lists{}, w.behind("a", names.Names{}, func(o *mcpfront.Options) { o.Namespace, o.KeySpace = name, name }))
 	}
 	var strangers atomic.Int32
 	d.Watch.Refused = func(why Refusal) {
@@ -403,73 +402,4 @@ func openSession(t *testing.T, url, body string, header ...string) string {
 		t.Fatalf("no session: %s", resp.Status)
 	}
 	return id
-}
-
-// notes is a log that counts the notes of delivered answers that it has taken.
-type notes struct {
-	asklog.Log
-	noted atomic.Int32
-}
-
-func (l *notes) Begin(ctx context.Context, r runtime.BeginRequest) (runtime.Begun, error) {
-	b, err := l.Log.Begin(ctx, r)
-	if err == nil {
-		l.noted.Add(int32(len(r.Delivered)))
-	}
-	return b, err
-}
-
-func (l *notes) Delivered(ctx context.Context, trace tga.ID) error {
-	err := l.Log.Delivered(ctx, trace)
-	if err == nil {
-		l.noted.Add(1)
-	}
-	return err
-}
-
-// TestQuotaIsForBeforeTheSend: a call over it is answered, and nothing is written or sent.
-func TestQuotaIsForBeforeTheSend(t *testing.T) {
-	w := newWorld(t)
-	log := &notes{Log: w.Local()}
-	w.log = log
-	g := w.gateTo(names.Lists{}, w.behind("a", names.Names{}), w.behind("b", names.Names{}))
-	g.now.Load().quotas = quotasOf([]Quota{{Tool: "a__*", Calls: 2, Per: time.Hour}})
-	h := w.wire(nil, g.Stdio)
-	h.Greet()
-	for i := range 2 {
-		fronttest.Has(t, h.Call(strconv.Itoa(i+1), "a__charge", fmt.Sprintf(`{"n":%d}`, i)), `"text":"ok"`)
-	}
-	fronttest.Eventually(t, "the notes", func() bool { return log.noted.Load() == 2 })
-	before := w.DB.Stats()
-	fronttest.Has(t, h.Call("3", "a__look", `{"n":3}`), string(tga.RateLimited), "was not sent", "a__*", `"isError":true`)
-	if after := w.DB.Stats(); after.Entries != before.Entries || after.Notes != before.Notes {
-		t.Errorf("the log has more of a call over the quota: %+v, %+v", before, after)
-	}
-	fronttest.Has(t, h.Call("4", "b__charge", `{"n":4}`), `"text":"ok"`)
-	if n := len(fronttest.JournalOf(t, w.JournalOf("a"))); n != 2 {
-		t.Errorf("%d calls were sent", n)
-	}
-}
-
-// TestQuotasCount: so many at once, then one in each part of the time; a call that one quota has no
-// room for is counted by none.
-func TestQuotasCount(t *testing.T) {
-	g := &rules{quotas: quotasOf([]Quota{{Calls: 3, Per: time.Minute}, {Tool: "pay", Calls: 1, Per: time.Hour}})}
-	now := time.Now()
-	over := func(tool string, at, want time.Duration) {
-		t.Helper()
-		if got, _ := g.over(tool, now.Add(at)); got.Round(time.Second) != want {
-			t.Errorf("%s at %v: %v, want %v", tool, at, got, want)
-		}
-	}
-	over("pay", 0, 0)
-	over("pay", 0, time.Hour)
-	over("look", 0, 0)
-	over("look", 0, 0)
-	over("look", 0, 20*time.Second)
-	over("look", 19*time.Second, time.Second)
-	over("look", 20*time.Second, 0)
-	over("look", 20*time.Second, 20*time.Second)
-	over("pay", time.Hour-time.Second, time.Second)
-	over("pay", time.Hour, 0)
 }

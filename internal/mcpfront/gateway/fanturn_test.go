@@ -1,4 +1,4 @@
-package mcpfront
+package gateway
 
 import (
 	"bufio"
@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront"
 	"github.com/tgad/tgad/internal/mcpfront/entry"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/fronttest"
@@ -65,7 +66,7 @@ func TestCallEndsWhereItIs(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.behind("a", names.Names{}), w.behind("b", names.Names{})
 	g := w.gateTo(names.Lists{}, a, b)
-	h := w.wire(nil, g.Stdio)
+	h := w.wire(g.Stdio)
 	h.Greet()
 	fronttest.Has(t, h.Ask("1", "tools/list", `{}`), "a__charge", "b__charge")
 	pids := [2]int{w.pid("a"), w.pid("b")}
@@ -96,8 +97,8 @@ func TestCallEndsWhereItIs(t *testing.T) {
 			t.Errorf("%s has %d effects, want %d", server, n, want)
 		}
 	}
-	if a.Shim.conversations() != 0 || b.Shim.conversations() != 1 {
-		t.Errorf("%d and %d conversations", a.Shim.conversations(), b.Shim.conversations())
+	if a.Shim.Conversations() != 0 || b.Shim.Conversations() != 1 {
+		t.Errorf("%d and %d conversations", a.Shim.Conversations(), b.Shim.Conversations())
 	}
 }
 
@@ -108,7 +109,7 @@ func TestNothingIsBegunWhereNobodyStays(t *testing.T) {
 	w.give("a", `{"uri":"a:1"}`, "")
 	first := w.behind("a", names.Names{})
 	g := w.gateTo(names.Lists{}, first)
-	h := w.wire(nil, g.Stdio)
+	h := w.wire(g.Stdio)
 	h.Greet()
 	fronttest.Has(t, h.Ask("1", "resources/list", `{}`), `"a:1"`)
 	var f *fan
@@ -135,7 +136,7 @@ func TestNothingIsBegunWhereNobodyStays(t *testing.T) {
 func TestRetiredShimWaits(t *testing.T) {
 	w := newWorld(t)
 	a := w.behind("a", names.Names{})
-	c, err := a.Shim.sit(seat{}, entry.Whose{})
+	c, err := a.Shim.Sit(seat{}, entry.Whose{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +159,7 @@ func TestChangesUnderLoadLoseNoCall(t *testing.T) {
 	const clients, calls, changes = 2, 12, 4
 	var all sync.WaitGroup
 	for c := range clients {
-		h := w.wire(nil, g.Stdio)
+		h := w.wire(g.Stdio)
 		h.Greet()
 		all.Go(func() {
 			for i := range calls {
@@ -171,7 +172,7 @@ func TestChangesUnderLoadLoseNoCall(t *testing.T) {
 			}
 		})
 	}
-	gone := map[*Shim]bool{}
+	gone := map[*mcpfront.Shim]bool{}
 	for range changes {
 		time.Sleep(10 * time.Millisecond)
 		gone[a.Shim] = true
@@ -194,7 +195,7 @@ func TestChangesUnderLoadLoseNoCall(t *testing.T) {
 		}
 	}
 	for s := range gone {
-		fronttest.Eventually(t, "the conversations of a tool server that is no more to end", func() bool { return s.conversations() == 0 })
+		fronttest.Eventually(t, "the conversations of a tool server that is no more to end", func() bool { return s.Conversations() == 0 })
 	}
 }
 
@@ -206,7 +207,7 @@ func TestStricterOfBothHolds(t *testing.T) {
 	after := names.Lists{Deny: []string{"a__charge"}}
 	b := w.behind("a", names.Names{})
 	g := w.gateTo(before, b)
-	h := w.wire(nil, g.Stdio)
+	h := w.wire(g.Stdio)
 	h.Greet()
 	n := 0
 	is := func(when string, want map[string]string) {
@@ -252,10 +253,10 @@ func TestDroppedChangeLeavesNothing(t *testing.T) {
 	w := newWorld(t)
 	a := w.behind("a", names.Names{})
 	g := w.gateTo(names.Lists{}, a)
-	h := w.wire(nil, g.Stdio)
+	h := w.wire(g.Stdio)
 	h.Greet()
 	nowhere := filepath.Join(w.Dir, "nowhere")
-	b, bad := w.behind("b", names.Names{}), w.behind("c", names.Names{}, func(o *Options) { o.State = nowhere })
+	b, bad := w.behind("b", names.Names{}), w.behind("c", names.Names{}, func(o *mcpfront.Options) { o.State = nowhere })
 	if err := os.RemoveAll(nowhere); err != nil {
 		t.Fatal(err)
 	}
@@ -267,8 +268,8 @@ func TestDroppedChangeLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Drop()
-	if b.Shim.conversations() != 0 || w.pid("b") != 0 || a.Shim.conversations() != 1 {
-		t.Errorf("conversations %d and %d, process %d", b.Shim.conversations(), a.Shim.conversations(), w.pid("b"))
+	if b.Shim.Conversations() != 0 || w.pid("b") != 0 || a.Shim.Conversations() != 1 {
+		t.Errorf("conversations %d and %d, process %d", b.Shim.Conversations(), a.Shim.Conversations(), w.pid("b"))
 	}
 	fronttest.Has(t, h.Call("1", "a__charge", `{"n":1}`), `"text":"ok"`)
 }
@@ -312,13 +313,13 @@ func TestStreamGoesOverToTheNext(t *testing.T) {
 	w := newWorld(t)
 	first := w.behind("a", names.Names{})
 	g := w.gateTo(names.Lists{}, first)
-	h := w.wire(nil, g.Stdio)
+	h := w.wire(g.Stdio)
 	h.Write(`{"jsonrpc":"2.0","id":"s","method":"subscriptions/listen","params":{"notifications":{"toolsListChanged":true},"_meta":` + fronttest.ModernMeta + `}}`)
 	h.hears("acknowledged")
 	next := w.behind("a", names.Names{})
 	w.turn(g, GateOptions{}, next)
 	h.hears(say.ToolsChanged)
-	fronttest.Eventually(t, "the first to be over", func() bool { return first.Shim.conversations() == 0 })
+	fronttest.Eventually(t, "the first to be over", func() bool { return first.Shim.Conversations() == 0 })
 	h.Said = nil
 	fronttest.Has(t, h.Ask("1", "tools/call", `{"name":"a__grow","arguments":{},"_meta":`+fronttest.ModernMeta+`}`), `"text":"ok"`)
 	told := strings.Join(h.Said, "\n")
@@ -332,7 +333,7 @@ func TestResourceThatIsNotTheClientsAnyMore(t *testing.T) {
 	w.give("a", `{"uri":"a:1"},{"uri":"b:1"}`, "")
 	b := w.behind("a", names.Names{})
 	g := w.gateTo(names.Lists{}, with(b, "a:*", "b:*"))
-	h := w.wire(nil, g.Stdio)
+	h := w.wire(g.Stdio)
 	modernly := func(id, method, members string) string {
 		body, _ := fronttest.Modern(id, method, members)
 		h.Write(body)
@@ -398,7 +399,7 @@ func TestChangesOverHTTP(t *testing.T) {
 func TestDoorIsForOthers(t *testing.T) {
 	w := newWorld(t)
 	gate := func(name string) *Gate {
-		return w.gateTo(names.Lists{}, w.behind(name, names.Names{}, func(o *Options) { o.Namespace, o.KeySpace = name, name }))
+		return w.gateTo(names.Lists{}, w.behind(name, names.Names{}, func(o *mcpfront.Options) { o.Namespace, o.KeySpace = name, name }))
 	}
 	keys := func(all map[string]string) func(string, *x509.Certificate) string {
 		return func(said string, _ *x509.Certificate) string { return all[strings.TrimPrefix(said, "Bearer ")] }

@@ -1,6 +1,6 @@
 //go:build unix
 
-package mcpfront
+package gateway
 
 import (
 	"os"
@@ -20,7 +20,7 @@ func TestMuteServerHoldsUpOneList(t *testing.T) {
 	w.give("a", `{"uri":"a:1"}`, "")
 	w.give("b", `{"uri":"b:1"}`, "")
 	g := w.gateTo(names.Lists{}, with(w.behind("a", names.Names{}), "a:*"), with(w.behind("b", names.Names{}), "b:*"))
-	h := w.wire(nil, g.Stdio)
+	h := w.wire(g.Stdio)
 	h.Greet()
 	fronttest.Has(t, h.Ask("1", "resources/list", `{}`), `"a:1"`, `"b:1"`)
 	g.wait = time.Second

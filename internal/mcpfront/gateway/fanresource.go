@@ -1,6 +1,6 @@
 //go:build unix
 
-package mcpfront
+package gateway
 
 import (
 	"context"
@@ -57,7 +57,7 @@ func (f *fan) owned(all []part) []part {
 		p.said = nil
 		for _, item := range items {
 			if f.claim(mcpraw.Text(mcpraw.At(item, "/uri")), m.member) != m.member {
-				f.g.log.Debug("a resource was left out: another tool server has it", "tool_server", m.shim.server())
+				f.g.log.Debug("a resource was left out: another tool server has it", "tool_server", m.shim.Server())
 				continue
 			}
 			if len(p.said) > 0 {
@@ -127,7 +127,7 @@ const refURI = "/ref/uri"
 func (f *fan) lead(msg *frames.Frame, m *member, pointer string) {
 	switch f.enter(msg, m) {
 	case isIn:
-		m.alone.FromClient(msg)
+		m.Conversation.FromClient(msg)
 	case isMoved:
 		f.resource(msg, pointer)
 	}
