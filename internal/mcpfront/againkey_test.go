@@ -118,12 +118,8 @@ func TestTwoWhoRepeatAKeyAtOnce(t *testing.T) {
 		fronttest.Has(t, q, "Run it again?")
 		h.chargeOnce("3", keyOfMine)
 		fronttest.Eventually(t, "both wait for one attempt", func() bool {
-			h.s.mu.Lock()
-			defer h.s.mu.Unlock()
-			for _, a := range h.s.open {
-				return !a.alone()
-			}
-			return false
+			all := h.s.Underway()
+			return len(all) == 1 && !all[0].Alone()
 		})
 		h.Write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, at2(q, "/id"), saysYes))
 		fronttest.Has(t, h.Answer("2"), `"ok"`)
@@ -217,15 +213,11 @@ func TestQuestionToRunAgainIsForWhoCanAnswerIt(t *testing.T) {
 	gate := make(chan struct{})
 	log.gate.Store(&gate)
 	h.chargeOnce("2", strings.Replace(fronttest.ModernMeta, `clientCapabilities":{}`, `clientCapabilities":{"elicitation":{}},"dev.tgad/idempotencyKey":"order 7"`, 1))
-	fronttest.Eventually(t, "the one that is asked", func() bool { return len(h.s.openKeys()) == 1 })
+	fronttest.Eventually(t, "the one that is asked", func() bool { return len(h.s.Underway()) == 1 })
 	h.chargeOnce("3", keyOfMine)
 	fronttest.Eventually(t, "both wait for one attempt", func() bool {
-		h.s.mu.Lock()
-		defer h.s.mu.Unlock()
-		for _, a := range h.s.open {
-			return !a.alone()
-		}
-		return false
+		all := h.s.Underway()
+		return len(all) == 1 && !all[0].Alone()
 	})
 	close(gate)
 	fronttest.Has(t, h.Answer("2"), "input_required", "Run it again?")

@@ -27,11 +27,3 @@ func (c *conv) fail(id []byte, b *batchReply, code int, tgaCode tga.Code, trace,
 	env := mcpraw.Envelope{RawID: id, ID: mcpraw.Span{From: 0, To: 1}} // an answer, where it matters
 	_ = c.hand(b, &env, frames.Text(say.Fault(id, code, tgaCode, trace, words)))
 }
-
-// optional is text with something before it; "" for none.
-func optional(before, text string) string {
-	if text == "" {
-		return ""
-	}
-	return before + text
-}

@@ -282,7 +282,7 @@ func TestQuestionIsForWhoCanAnswerIt(t *testing.T) {
 	h.Write(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{},"_meta":` + able + `}}`)
 	fronttest.Has(t, h.Answer("1"), "input_required")
 	h.Write(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"charge","arguments":{},"_meta":{` + key + `}}}`)
-	fronttest.Eventually(t, "the call that waits", func() bool { return len(h.s.openKeys()) == 1 })
+	fronttest.Eventually(t, "the call that waits", func() bool { return len(h.s.Underway()) == 1 })
 	fronttest.Has(t, h.Call("3", "charge", `{}`, able), "input_required")
 	if _, err := w.RT.Decide(t.Context(), w.waiting()[0].TraceID, runtime.Vote{Who: "boss", Approve: true, Rationale: "seen the invoice"}); err != nil {
 		t.Log("decide:", err)
@@ -291,13 +291,4 @@ func TestQuestionIsForWhoCanAnswerIt(t *testing.T) {
 	if n := len(w.Effects()); n != 1 {
 		t.Errorf("%d effects", n)
 	}
-}
-
-func (s *Shim) openKeys() (all []callKey) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for k := range s.open {
-		all = append(all, k)
-	}
-	return all
 }

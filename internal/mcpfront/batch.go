@@ -60,11 +60,11 @@ func (c *conv) spare(b *batchReply) {
 	_ = c.giveWhole(b, whole) // a client that is gone is seen by put
 }
 
-// deliverIn is [conv.deliver] for an answer that may be one of a batch: that is delivered
+// deliverIn is [attempt.Desk.Deliver] for an answer that may be one of a batch: that is delivered
 // when the array is.
 func (c *conv) deliverIn(b *batchReply, name string, trace tga.ID, give func() error) (err error) {
 	if b == nil {
-		c.deliver(map[string]tga.ID{name: trace}, func() error { err = give(); return err })
+		c.s.Deliver(c.to, map[string]tga.ID{name: trace}, func() error { err = give(); return err })
 		return err
 	}
 	b.mu.Lock()
@@ -98,7 +98,7 @@ func (c *conv) giveWhole(b *batchReply, whole []byte) error {
 	c.giving(nil)
 	c.work.Go(func() {
 		defer c.given()
-		c.deliver(owed, func() error { return c.put(c.out.Send, env, frames.Text(whole)) }) // a client that is gone is seen by put
+		c.s.Deliver(c.to, owed, func() error { return c.put(c.out.Send, env, frames.Text(whole)) }) // a client that is gone is seen by put
 	})
 	return nil
 }

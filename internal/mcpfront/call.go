@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/asklog"
+	"github.com/tgad/tgad/internal/mcpfront/attempt"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/internal/mcpfront/toolset"
@@ -21,44 +21,19 @@ import (
 
 // call is a governed tools/call that a client waits for.
 type call struct {
-	conv   *conv
-	w      *waiting
-	env    mcpraw.Envelope
-	head   []byte // the message before its params, and after them
-	tail   []byte
-	params *toolcall.Params
-	tool   toolcall.Tool
-	hint   string // of the tool server, about its tool
-
-	args      []byte // canonical
-	asked     tga.Digest
-	token     []byte          // of progress notifications; nil = none wanted
-	version   mcpraw.Revision // protocol revision that the request itself names
-	steps     uint64          // progress notifications so far
-	arrivals  chan *frames.Frame
-	gaveUp    *wait.Latch
-	mu        sync.Mutex
-	sent      atomic.Bool
-	joined    *attempt
-	derived   bool // it has no key of its own
-	scope     string
-	part      func() bool         // says that it waits for its attempt no more, see [attempt.exit]
-	vote      *toolcall.Vote      // of a person at the client, on
-	voteOn    tga.ID              // this trace
-	again     tga.ID              // of a call that this person says to run again
-	posed     bool                // this message has asked its person, or brings what that one says
-	question  []byte              // the answer to this message that asks
-	abandoned func(*frames.Frame) // takes an answer that comes after the attempt gave up
-
-	// Of a task of the shim's own.
-	asTask    bool        // the client takes one in place of an answer
-	tasked    atomic.Bool // and has it
-	trace     tga.ID      // that a task taken up goes on with, zero for any other call
-	ledgerKey string      // of that trace; "" = it is derived still
-	noSend    bool        // it was cancelled
-
+	attempt.Call
+	conv    *conv
+	w       *waiting
+	env     mcpraw.Envelope
+	head    []byte // the message before its params, and after them
+	tail    []byte
+	tool    toolcall.Tool
+	token   []byte               // of progress notifications; nil = none wanted
+	version mcpraw.Revision      // protocol revision that the request itself names
+	steps   uint64               // progress notifications so far
 	headers []mcpraw.ParamHeader // arguments that the tool server wants in headers
-	earlier []*delivery          // answers that the client may have gone on from
+	asTask  bool                 // the client takes a task of the shim's own in place of an answer
+	tasked  atomic.Bool          // and has it
 }
 
 // approvalPatience is how long a call waits for people before a client that asked for no
@@ -103,9 +78,9 @@ func (c *conv) toolsCall(f *frames.Frame, b *batchReply) {
 	q, err := c.newCall(f, p, tool, b)
 	f.Close()
 	if err == nil {
-		q.vote, q.voteOn, q.posed = said.Vote, said.On, said.Given
-		if q.params.InRequest() { // else nobody was asked
-			q.again = said.Again
+		q.Vote, q.VoteOn, q.Posed = said.Vote, said.On, said.Given
+		if q.Params.InRequest() { // else nobody was asked
+			q.Again = said.Again
 		}
 	} else {
 		c.failWith(f.RawID, b, mcpraw.CodeInvalidParams, "", err)
@@ -125,12 +100,13 @@ func (c *conv) toolsCall(f *frames.Frame, b *batchReply) {
 // newCall makes a governed call of a message.
 func (c *conv) newCall(f *frames.Frame, p *toolcall.Params, tool toolcall.Tool, b *batchReply) (*call, error) {
 	q := &call{
-		conv: c, env: f.Envelope, params: p, tool: tool, token: p.MetaValue("progressToken"),
-		version:  p.Revision(),
-		w:        &waiting{id: f.RawID, method: f.Method, batch: b},
-		arrivals: make(chan *frames.Frame, 1), gaveUp: wait.NewLatch(),
+		conv: c, env: f.Envelope, tool: tool, token: p.MetaValue("progressToken"), version: p.Revision(), w: &waiting{id: f.RawID, method: f.Method, batch: b},
 	}
-	q.w.call, q.earlier = q, c.before()
+	q.Call = attempt.Call{
+		Params: p, By: q, To: c.to, Connection: c.id, Shared: c.shared, Subject: c.subject, Present: c.present, Permits: c.permits, Earlier: c.before(),
+		Arrivals: make(chan *frames.Frame, 1), GaveUp: wait.NewLatch(),
+	}
+	q.w.call = q
 	var err error
 	if q.head, q.tail, err = toolcall.Around(f); err != nil {
 		return nil, err
@@ -139,13 +115,13 @@ func (c *conv) newCall(f *frames.Frame, p *toolcall.Params, tool toolcall.Tool, 
 }
 
 // before are the answers that the client may have gone on from to its next call.
-func (c *conv) before() []*delivery {
+func (c *conv) before() []*attempt.Delivery {
 	if c.kin == nil {
-		return c.s.owed(c)
+		return c.s.Owed(c.to)
 	}
-	var all []*delivery
+	var all []*attempt.Delivery
 	for _, a := range c.kin() {
-		all = append(all, a.s.owed(a.conv)...)
+		all = append(all, a.s.Owed(a.to)...)
 	}
 	return all
 }
@@ -167,18 +143,18 @@ func (c *conv) failWith(id []byte, b *batchReply, code int, trace string, err er
 // gate checks the arguments and makes their canonical form. Input that a client adds
 // when it goes on with a call is part of what is asked.
 func (q *call) gate() error {
-	args := q.params.Args
+	args := q.Params.Args
 	if args == nil || string(args) == "null" {
 		args = []byte("{}")
 	}
 	var err error
-	if q.args, err = tga.Canonicalize(args, q.conv.s.opts.Limits); err != nil {
+	if q.Args, err = tga.Canonicalize(args, q.conv.s.opts.Limits); err != nil {
 		return toolcall.Under("/params/arguments", err)
 	}
-	if len(q.args) == 0 || q.args[0] != '{' {
+	if len(q.Args) == 0 || q.Args[0] != '{' {
 		return tga.Errorf(tga.ValidationError, "want an object").At("/params/arguments")
 	}
-	q.asked = tga.RequestDigest(tga.Proposal{ToolServer: q.conv.s.opts.Server, ToolName: q.params.Tool, Args: q.args})
+	q.Asked = tga.RequestDigest(tga.Proposal{ToolServer: q.conv.s.opts.Server, ToolName: q.Params.Tool, Args: q.Args})
 	return nil
 }
 
@@ -194,38 +170,38 @@ func (q *call) run() {
 		if err == nil {
 			key, err = q.key()
 		}
-		var a *attempt
+		var a *attempt.Attempt
 		var mine bool
 		if err == nil {
-			a, mine, err = q.conv.s.join(q, key)
+			a, mine, err = q.conv.s.Join(&q.Call, key)
 		}
 		if err != nil {
 			q.conv.unregister(q.w)
 			q.turnedAway(err)
 			return
 		}
-		if !mine && q.voteOn == a.trace() {
-			a.cast(q.conv.life, q.voteOn, q.vote)
+		if !mine && q.VoteOn == a.Trace() {
+			a.Cast(q.conv.life, q.VoteOn, q.Vote)
 		}
 		if !q.wait(a, mine) {
-			q.goesWithout()
+			q.GoesWithout()
 			q.leave(a, mine)
 			return
 		}
-		if a.out.again {
-			q.goesWithout()
+		if a.Out.Again {
+			q.GoesWithout()
 			continue // it is a write call after all: this time under its key
 		}
-		if !a.out.final || !q.derived || a.keyless {
+		if !a.Out.Final || !q.Derived || a.Keyless {
 			err = q.answer(a, mine)
 		} else {
-			err = q.conv.deliverIn(q.w.batch, key, a.out.own, func() error { return q.answer(a, mine) })
+			err = q.conv.deliverIn(q.w.batch, key, a.Out.Own, func() error { return q.answer(a, mine) })
 		}
-		q.goesWithout()              // not before: who waits for an answer is there until it has it
-		if errors.Is(err, errOver) { // else a client that is gone is seen by send
+		q.GoesWithout()                      // not before: who waits for an answer is there until it has it
+		if errors.Is(err, attempt.ErrOver) { // else a client that is gone is seen by send
 			q.conv.spare(q.w.batch)
 		}
-		q.conv.doubts.look(&a.out)
+		q.conv.doubts.look(&a.Out)
 		return
 	}
 }
@@ -253,7 +229,7 @@ func (q *call) unchanged() error {
 		return asklog.WhileAway(c.s.opts.LogTimeout, func(d time.Duration, _ error) bool { return wait.Rest(c.life, d) }, func() error {
 			ctx, cancel := context.WithTimeout(c.life, c.s.opts.StartTimeout)
 			defer cancel()
-			return c.tools.listTools(ctx, l, q.params.Protocol(), func(page []toolset.Definition) error { return c.s.pins.See(ctx, page) })
+			return c.tools.listTools(ctx, l, q.Params.Protocol(), func(page []toolset.Definition) error { return c.s.pins.See(ctx, page) })
 		})
 	}
 	l, err := c.await(c.life)
@@ -268,57 +244,57 @@ func (q *call) unchanged() error {
 		if errors.Is(err, tga.StoreUnavailable) {
 			code = tga.StoreUnavailable
 		}
-		return tga.Errorf(code, "the definition of %s cannot be looked at: %w", q.params.Tool, err)
+		return tga.Errorf(code, "the definition of %s cannot be looked at: %w", q.Params.Tool, err)
 	}
-	pinned := c.s.pins.Drifted(q.params.Tool)
+	pinned := c.s.pins.Drifted(q.Params.Tool)
 	if pinned == "" {
 		return nil
 	}
 	// Somebody may have accepted it since: the refusal says how.
 	err = list(l)
-	if err == nil && c.s.pins.Drifted(q.params.Tool) == "" {
+	if err == nil && c.s.pins.Drifted(q.Params.Tool) == "" {
 		return nil
 	}
 	return tga.Errorf(tga.ToolSchemaChanged, "the definition of %s is not the one that was pinned (%s). It was not called. The user can accept it with:\n  %s\n"+
-		"After that the same call runs. Without --accept the command shows the definitions", q.params.Tool, pinned, c.s.opts.Accept)
+		"After that the same call runs. Without --accept the command shows the definitions", q.Params.Tool, pinned, c.s.opts.Accept)
 }
 
 // mirror finds out which of the call's arguments go into headers.
 func (q *call) mirror() error {
-	m, err := q.conv.tools.mirrored(q.conv.life, q.params)
+	m, err := q.conv.tools.mirrored(q.conv.life, q.Params)
 	q.headers = m.Headers
 	return err
 }
 
 // wait waits for the attempt's outcome. It returns false when the client is not to get
 // it.
-func (q *call) wait(a *attempt, mine bool) bool {
+func (q *call) wait(a *attempt.Attempt, mine bool) bool {
 	tick := time.NewTicker(progressEvery)
 	defer tick.Stop()
-	kept, stalled, unseen := a.kept.C, (<-chan time.Time)(nil), (<-chan time.Time)(nil)
+	kept, stalled, unseen := a.Kept.C, (<-chan time.Time)(nil), (<-chan time.Time)(nil)
 	var named, people chan struct{}
-	if q.asTask && !a.keyless {
-		named = a.named.C
+	if q.asTask && !a.Keyless {
+		named = a.Named.C
 	}
-	if !q.posed {
-		people = a.people.C
+	if !q.Posed {
+		people = a.People.C
 	}
 	for {
 		select {
-		case <-a.done.C:
+		case <-a.Done.C:
 			return true
 		case <-people:
 			people = nil
-			q.progress(a.standing()) // at once: it says who is waited for
-			if q.ask(a) {
+			q.progress(a.Standing()) // at once: it says who is waited for
+			if a.AskPeople(&q.Call) {
 				return false
 			}
-			if q.token == nil && !a.asking.Load() {
+			if q.token == nil && !a.Asking.Load() {
 				unseen = time.After(q.conv.s.patience)
 			}
 		case <-unseen:
 			// The client hears nothing of what is waited for, and would give up in silence.
-			_ = q.reply(q.refusal(tga.EscalationRequired, a.trace(), a.approvalWords()))
+			_ = q.reply(q.refusal(tga.EscalationRequired, a.Trace(), a.ApprovalWords()))
 			return false
 		case <-named:
 			select {
@@ -335,42 +311,18 @@ func (q *call) wait(a *attempt, mine bool) bool {
 			stalled = time.After(q.conv.s.opts.LogTimeout)
 		case <-stalled:
 			// The attempt goes on; a repeat of the call finds it.
-			_ = q.reply(q.refusal(tga.StoreUnavailable, a.trace(), "The tool has answered, but tgad cannot record the answer now: its log is away. "+
+			_ = q.reply(q.refusal(tga.StoreUnavailable, a.Trace(), "The tool has answered, but tgad cannot record the answer now: its log is away. "+
 				"The answer is kept and will be recorded. Repeat the same call to get it; it will not run again."))
 			return false
-		case <-q.gaveUp.C:
+		case <-q.GaveUp.C:
 			q.conv.spare(q.w.batch)
 			return false // nobody waits for an answer; the protocol asks for none
 		case <-tick.C:
-			q.progress(a.standing())
+			q.progress(a.Standing())
 		case <-q.conv.life.Done():
 			return false
 		}
 	}
-}
-
-func (q *call) setAttempt(a *attempt) {
-	q.mu.Lock()
-	q.joined, q.part = a, sync.OnceValue(a.exit)
-	q.mu.Unlock()
-	if q.gaveUp.Is() {
-		q.goesWithout() // who gave the call up before there was an attempt could not leave it
-	}
-}
-
-// goesWithout says that the call does not wait for its attempt any more. It reports whether
-// it was the last one that did.
-func (q *call) goesWithout() (last bool) {
-	q.mu.Lock()
-	part := q.part
-	q.mu.Unlock()
-	return part != nil && part()
-}
-
-func (q *call) attempt() *attempt {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.joined
 }
 
 // cancelled takes a client's notice that it gave a request up. What the tool server has
@@ -409,12 +361,12 @@ func (c *conv) cancelled(f *frames.Frame) {
 		f.Close() // the request was answered; a task is cancelled by tasks/cancel
 		return
 	}
-	q.gaveUp.Set()
+	q.GaveUp.Set()
 	told := false
-	if last := q.goesWithout(); last && q.sent.Load() {
+	if last := q.GoesWithout(); last && q.Sent.Load() {
 		// Nobody joins it from now on: they would wait for a tool server that may not
 		// answer any more.
-		if told = q.attempt().told.Set(); told {
+		if told = q.Attempt().Told.Set(); told {
 			c.forward(f)
 		}
 	}
@@ -430,57 +382,46 @@ func (c *conv) wasPassed(w *waiting) bool {
 	return w.link != nil && w.call == nil && w.sub == nil
 }
 
-// arrived takes the tool server's answer.
-func (q *call) arrived(f *frames.Frame) {
-	q.mu.Lock()
-	late := q.abandoned
-	q.mu.Unlock()
-	if late != nil {
-		late(f)
-		return
-	}
-	select {
-	case q.arrivals <- f:
-	default:
-		q.conv.s.log.Warn("a second answer to one call was dropped")
-		f.Close()
-	}
-}
-
 // message is the call as the tool server gets it.
 func (q *call) message(key, trace string, attempt uint32, sc runtime.SpanContext) *frames.Message {
-	params := q.params.Govern(q.args, key, trace, attempt, q.tool, sc)
-	m := &frames.Message{Env: &q.env, Name: q.params.Tool, Version: q.version, Parts: []io.WriterTo{frames.Text(q.head), frames.Text(params), frames.Text(q.tail)}}
+	params := q.Params.Govern(q.Args, key, trace, attempt, q.tool, sc)
+	m := &frames.Message{Env: &q.env, Name: q.Params.Tool, Version: q.version, Parts: []io.WriterTo{frames.Text(q.head), frames.Text(params), frames.Text(q.tail)}}
 	m.Mirrored = toolset.MirroredOf(q.headers, params)
 	return m
 }
 
-// send writes the call to the tool server, unless late has an error when its first byte is
-// about to go out.
-func (q *call) send(l *link, b runtime.Begun, sc runtime.SpanContext, late func() error) error {
-	select {
-	case f := <-q.arrivals: // of an earlier attempt
-		f.Close()
-	default:
+// Await returns a tool server that is there.
+func (q *call) Await(ctx context.Context) (frames.Upstream, error) {
+	l, err := q.conv.await(ctx)
+	if err != nil {
+		return nil, err
 	}
-	q.sent.Store(true) // before the write: a cancellation that comes meanwhile must follow it
-	m := q.message(b.Key, b.Result.TraceID.String(), b.Attempt, sc)
-	m.Late = late
-	err := q.conv.write(l, q.w, m)
-	if errors.Is(err, runtime.ErrNotSent) {
-		q.sent.Store(false)
-	}
-	return err
+	return l.up, nil
 }
 
-// lateTo hands an answer that comes from now on to f.
-func (q *call) lateTo(f func(*frames.Frame)) {
-	q.mu.Lock()
-	q.abandoned = f
-	q.mu.Unlock()
-	select {
-	case came := <-q.arrivals: // it came in between
-		f(came)
-	default:
+// Write writes the call to the tool server, unless late has an error when its first byte is
+// about to go out.
+func (q *call) Write(up frames.Upstream, b runtime.Begun, sc runtime.SpanContext, late func() error) error {
+	l := q.conv.current()
+	if l == nil || l.up != up {
+		return runtime.ErrNotSent
 	}
+	m := q.message(b.Key, b.Result.TraceID.String(), b.Attempt, sc)
+	m.Late = late
+	return q.conv.write(l, q.w, m)
+}
+
+func (q *call) Elicits() bool           { return q.conv.opening.elicits() }
+func (q *call) Agreed() mcpraw.Revision { return q.conv.opening.version() }
+func (q *call) Poll(o *attempt.Open)    { q.conv.polls.poll(o) }
+func (q *call) Dropped()                { q.conv.unregister(q.w) }
+func (q *call) Settled()                { q.conv.doubts.changed() }
+
+func (q *call) Elicit(ctx context.Context, question []byte, over func()) ([]byte, error) {
+	return q.conv.askClient(ctx, "elicitation/create", question, over)
+}
+
+func (q *call) Withdraw() {
+	raw := append([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), q.w.id...)
+	q.conv.forward(frames.NewFrame(append(raw, "}}"...)))
 }

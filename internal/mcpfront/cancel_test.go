@@ -52,24 +52,12 @@ func TestCallThatIsCancelledBeforeItIsSent(t *testing.T) {
 		log.onBegun = nil
 		h.Write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}`)
 		fronttest.Eventually(t, "nobody waits", func() bool {
-			h.s.mu.Lock()
-			defer h.s.mu.Unlock()
-			for _, a := range h.s.open {
-				select {
-				case <-a.lonely.C:
-					return true
-				default:
-				}
-			}
-			return false
+			all := h.s.Underway()
+			return len(all) == 1 && all[0].Left()
 		})
 	}
 	h.Write(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"charge","arguments":{"n":1}}}`)
-	fronttest.Eventually(t, "the permit to be given back", func() bool {
-		h.s.mu.Lock()
-		defer h.s.mu.Unlock()
-		return len(h.s.unsent) == 1 && len(h.s.open) == 0
-	})
+	fronttest.Eventually(t, "the permit to be given back", func() bool { return log.back.Load() == 1 && len(h.s.Underway()) == 0 })
 	if n := len(w.Effects()); n != 1 {
 		t.Errorf("%d effects, want 1", n)
 	}

@@ -9,13 +9,13 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/tgad/tgad/internal/mcpfront/attempt"
 	"github.com/tgad/tgad/internal/mcpfront/entry"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/paper"
 	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/internal/mcpfront/toolset"
-	"github.com/tgad/tgad/internal/mcpfront/wait"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
 )
@@ -36,7 +36,7 @@ type conv struct {
 	end  context.CancelFunc
 	work sync.WaitGroup // calls and late requests
 
-	rush *wait.Latch // the client makes no more calls
+	to *attempt.Recipient // its client
 
 	// Of a conversation that is one of several that a client has.
 	lasting bool                   // it goes on without a tool server
@@ -61,7 +61,7 @@ type conv struct {
 	own     taskAnswers
 	polls   taskPolls
 	doubts  doubtList
-	permits permits
+	permits *attempt.Permits
 
 	answered atomic.Bool // the tool server has said something sensible
 }
@@ -75,7 +75,7 @@ type waiting struct {
 	call   *call              // a governed tools/call
 	seen   *sight             // a tools/call that is observed
 	own    chan *frames.Frame // a request of the shim's own
-	task   *openCall          // that the request asks about
+	task   *attempt.Open      // that the request asks about
 	sub    *subscription
 	batch  *batchReply
 
@@ -92,13 +92,14 @@ type waiting struct {
 // the tool server may be behind a shim itself.
 const ownPrefix, probePrefix = "tgad-", "from-tgad-"
 
-func (s *Shim) newConv(out entry.Outlet) *conv {
+func (s *Shim) newConv(out entry.Outlet, book *paper.Book) *conv {
 	c := &conv{
-		s: s, out: out, id: frames.Nonce(), changed: make(chan struct{}), rush: wait.NewLatch(),
+		s: s, out: out, id: frames.Nonce(), changed: make(chan struct{}),
 		pending: map[frames.Key]*waiting{}, asked: map[frames.Key]*link{}, questions: map[frames.Key]*posed{},
 	}
-	c.life, c.end = context.WithCancel(s.life)
-	c.subs.c, c.tools.c, c.own.c, c.polls.c, c.doubts.c, c.permits.s = c, c, c, c, c, s
+	c.life, c.end = context.WithCancel(s.Life)
+	c.to, c.permits = attempt.NewRecipient(c.life), attempt.NewPermits(s.Desk, book)
+	c.subs.c, c.tools.c, c.own.c, c.polls.c, c.doubts.c = c, c, c, c, c
 	return c
 }
 
@@ -114,7 +115,7 @@ func (c *conv) fromClient(f *frames.Frame, b *batchReply) {
 		c.toolsCall(f, b)
 	case f.Method == "tools/call":
 		// Without an id nobody waits for it, and a lenient tool server would still act.
-		c.s.log.Warn("a tools/call without an id was dropped")
+		c.s.Log.Warn("a tools/call without an id was dropped")
 		f.Close()
 	case f.Method == say.Listen && f.IsRequest():
 		c.subs.listen(f, b)
@@ -124,7 +125,7 @@ func (c *conv) fromClient(f *frames.Frame, b *batchReply) {
 	case c.shared && (f.Method == "notifications/cancelled" || !f.IsNotification()):
 		// It names a request by an id that is not the client's alone. A request is given
 		// up by closing its POST, and nobody here was asked anything.
-		c.s.log.Debug("a message about a request was dropped: it says not whose", "method", f.Method)
+		c.s.Log.Debug("a message about a request was dropped: it says not whose", "method", f.Method)
 		f.Close()
 	case f.Method == "notifications/cancelled":
 		c.cancelled(f)
@@ -312,7 +313,7 @@ func (c *conv) forward(f *frames.Frame) {
 	m := c.message(f)
 	m.Agreed = c.opening.version()
 	if err := l.up.Write(m); err != nil {
-		c.s.log.Warn("a notification did not reach the tool server", "method", f.Method, "error", err)
+		c.s.Log.Warn("a notification did not reach the tool server", "method", f.Method, "error", err)
 	}
 }
 
@@ -329,7 +330,7 @@ func (c *conv) answerOf(f *frames.Frame) {
 	c.mu.Unlock()
 	if !known || asker != now {
 		// A tool server that was started since may have asked something else under this id.
-		c.s.log.Warn("an answer to a question that nobody asks was dropped")
+		c.s.Log.Warn("an answer to a question that nobody asks was dropped")
 		f.Close()
 		return
 	}

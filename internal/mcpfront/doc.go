@@ -3,28 +3,20 @@
 //
 // It passes raw JSON-RPC: of a message it reads the envelope, and of tools/call the
 // name and `_meta`. What is not tools/call goes through byte for byte, both ways, ids
-// and all. The shim owns the tool server; the log is a daemon's. So a call is begun
-// with the daemon (durable), sent by the shim, finished with the daemon (durable), and
-// only then answered.
+// and all. The shim owns the tool server; the log is a daemon's. What becomes of a call
+// is decided in package attempt, and how clients come in is package entry.
 //
 // # Invariants
 //
-//	begun    no tools/call is written without a permit for this attempt   [attempt.work]     TestEverySendWasBegun
-//	kept     an answer is durable before the client has it                [attempt.answered] TestAnswerIsDurableBeforeDelivery
-//	once     one permit, one write; what may have been sent is in doubt   [attempt.send]     TestServerThatDiesLeavesDoubt
-//	strict   a message that two parsers could read apart does not pass    [mcpraw.Scanner]   TestAmbiguousMessagesDoNotPass
-//	exact    what passes arrives byte for byte                            [conv.fromServer]  TestPassThroughIsExact
-//	bounded  one message takes at most wire.SpillBytes of memory          [wire.Frames]      TestLongMessagesStream
-//	repeat   which call is a repeat is the log's to say                   [attempt.begin]    TestTwoShimsOfOneProcessLoseNothing,
-//	                                                                                         TestKilledBehindALauncher, TestRepeatOverHTTP
-//	there    a client is seen to be gone the moment that it is            [paper.Presence]         TestRepeatOverHTTP
-//	counted  a call is noted as delivered after its answer was,           [conv.deliver]     TestOccurrences, TestKillsAtEveryPoint
-//	         and before a call that came after it is sent                 [attempt.send]     TestNextCallWaitsForTheNote
-//	         (one of an array, with its array)                            [conv.deliverIn]   TestBatchIsDeliveredWhole
-//	task     a task's id is told once its trace and record are stored     [call.toTask]       TestOwnTask, TestOwnTaskOutlivesItsShim
+//	strict   a message that two parsers could read apart does not pass    [mcpraw.Scanner]            TestAmbiguousMessagesDoNotPass
+//	exact    what passes arrives byte for byte                            [conv.fromServer]           TestPassThroughIsExact
+//	bounded  one message takes at most frames.SpillBytes of memory          [frames.Frames]             TestLongMessagesStream
+//	there    a client is seen to be gone the moment that it is            [paper.Presence]            TestRepeatOverHTTP
+//	whole    the calls of an array are delivered when the array is        [conv.deliverIn]            TestBatchIsDeliveredWhole
+//	task     a task's id is told once its trace and record are stored     [call.toTask]               TestOwnTask, TestOwnTaskOutlivesItsShim
 //	promised a subscription that was acknowledged lasts until it is ended [subscriptions.acknowledge] TestSubscriptionPasses
-//	mirrored a call repeats in headers what its tool's definition says    [catalog.mirrored]  TestHeadersOfTheOfficialServer
-//	no orphan a tool server dies with its shim (Linux)                    [mcpraw.Process]   TestToolServerDiesWithItsShim
+//	mirrored a call repeats in headers what its tool's definition says    [catalog.mirrored]          TestHeadersOfTheOfficialServer
+//	no orphan a tool server dies with its shim (Linux)                    [mcpraw.Process]            TestToolServerDiesWithItsShim
 //
 // # What a client sees that the bare server would not send
 //

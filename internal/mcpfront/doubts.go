@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/tgad/tgad/internal/clip"
+	"github.com/tgad/tgad/internal/mcpfront/attempt"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/toolcall"
@@ -21,10 +22,7 @@ import (
 // server's list while something is in doubt, so that what passes is otherwise exact. Another one,
 // by which a model settles a doubt, is offered where the operator says so (settletool.go).
 
-// doubtTool is its name; a tool server's tool of this name cannot be called.
-const doubtTool = "tgad_in_doubt"
-
-const doubtDefinition = `{"name":"` + doubtTool + `","description":"Lists the calls of this server's tools that may have run and have no recorded answer, ` +
+const doubtDefinition = `{"name":"` + say.DoubtTool + `","description":"Lists the calls of this server's tools that may have run and have no recorded answer, ` +
 	`with their arguments. Do not repeat them or do the same in another way: ask the user, who settles each with a command that is listed.",` +
 	`"inputSchema":` + say.NoArgs + `,"annotations":{"readOnlyHint":true,"openWorldHint":false}}`
 
@@ -61,12 +59,12 @@ func (s *Shim) ownTool(name string) func(context.Context, *toolcall.Params) (str
 	switch {
 	case s.opts.Look == nil:
 		return nil
-	case name == doubtTool:
+	case name == say.DoubtTool:
 		return func(ctx context.Context, _ *toolcall.Params) (string, error) {
 			raw, err := s.doubtsText(ctx)
 			return string(raw), err
 		}
-	case name == settleTool && s.opts.SettleTool:
+	case name == say.SettleTool && s.opts.SettleTool:
 		return s.settleDoubt
 	}
 	return nil
@@ -118,7 +116,7 @@ func (s *Shim) doubtsText(ctx context.Context) ([]byte, error) {
 		}
 		d := doubtful{
 			Trace: t.TraceID.String(), Tool: t.ToolName, Arguments: clip.Runes(string(asked.Request.Proposal.Args), maxDoubtArgs), Since: t.Since.String(),
-			Commands: s.doubtVerbs(t.TraceID),
+			Commands: s.DoubtVerbs(t.TraceID),
 		}
 		if t.Doubt != nil {
 			d.Why = t.Doubt.Cause
@@ -179,7 +177,7 @@ func (y *doubtList) inDoubt() bool {
 	defer cancel()
 	all, err := y.c.s.doubts(ctx)
 	if err != nil {
-		y.c.s.log.Debug("whether calls are in doubt cannot be seen", "error", err)
+		y.c.s.Log.Debug("whether calls are in doubt cannot be seen", "error", err)
 	}
 	return len(all) > 0
 }
@@ -218,8 +216,8 @@ func (u *subscriptions) subscribedToTools() (all [][]byte) {
 }
 
 // look finds out whether the clients' list of tools has changed with a call.
-func (y *doubtList) look(out *outcome) {
-	if out.code == tga.EffectInDoubt || y.listed.Load() {
+func (y *doubtList) look(out *attempt.Outcome) {
+	if out.Code == tga.EffectInDoubt || y.listed.Load() {
 		y.changed()
 	}
 }

@@ -33,7 +33,7 @@ func (c *conv) fromServer(l *link, f *frames.Frame) {
 			c.toClient(f)
 		}
 	case f.IsStray() && f.Result.Present():
-		c.s.log.Warn("an answer to no request was dropped", "bytes", f.Size)
+		c.s.Log.Warn("an answer to no request was dropped", "bytes", f.Size)
 		f.Close()
 	default:
 		c.subs.notified(f)
@@ -58,7 +58,7 @@ func (c *conv) noise(f *frames.Frame) {
 			return
 		}
 		if w != nil && w.call != nil {
-			w.call.arrived(f) // the attempt reads it, finds no answer in it, and is in doubt
+			w.call.Arrived(f) // the attempt reads it, finds no answer in it, and is in doubt
 			return
 		}
 		if w != nil && w.own != nil {
@@ -82,7 +82,7 @@ func (c *conv) noise(f *frames.Frame) {
 		c.toClient(f)
 		return
 	}
-	c.s.log.Warn("a message of the tool server's was dropped", "why", f.Bad, "bytes", f.Size)
+	c.s.Log.Warn("a message of the tool server's was dropped", "why", f.Bad, "bytes", f.Size)
 	f.Close()
 }
 
@@ -104,10 +104,10 @@ func (c *conv) fromServerAnswer(l *link, f *frames.Frame) {
 	}
 	switch {
 	case w == nil:
-		c.s.log.Warn("an answer to a request that is not under way was dropped", "id", clip.Bytes(string(f.RawID), 80))
+		c.s.Log.Warn("an answer to a request that is not under way was dropped", "id", clip.Bytes(string(f.RawID), 80))
 		f.Close()
 	case w.call != nil:
-		w.call.arrived(f)
+		w.call.Arrived(f)
 	case w.own != nil:
 		w.own <- f // it has room for one, and one is all that comes
 		c.given()
@@ -143,7 +143,7 @@ func (c *conv) givePassed(w *waiting, f *frames.Frame) {
 		c.s.pins.Look(f)
 		f = c.doubts.withDoubts(w, f)
 		if w.modern && c.s.opts.URL != "" {
-			f = toolset.Offered(f, c.s.log)
+			f = toolset.Offered(f, c.s.Log)
 		}
 		c.give(w.batch, f)
 	})
@@ -154,7 +154,7 @@ func (c *conv) ask(l *link, f *frames.Frame) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.asked) >= c.s.opts.MaxRequests {
-		c.s.log.Warn("the tool server has too many requests under way; one was dropped", "method", f.Method)
+		c.s.Log.Warn("the tool server has too many requests under way; one was dropped", "method", f.Method)
 		f.Close()
 		return false
 	}
@@ -196,7 +196,7 @@ func (c *conv) answerIn(b *batchReply, way func(*mcpraw.Envelope, ...io.WriterTo
 func (c *conv) put(way func(*mcpraw.Envelope, ...io.WriterTo) error, env *mcpraw.Envelope, parts ...io.WriterTo) error {
 	err := way(env, parts...)
 	if err != nil && c.life.Err() == nil && !errors.Is(err, entry.ErrNoTaker) {
-		c.s.log.Warn("the client is gone", "error", err)
+		c.s.Log.Warn("the client is gone", "error", err)
 		c.end()
 	}
 	return err

@@ -29,7 +29,7 @@ func (discard) Hand(*mcpraw.Envelope, ...io.WriterTo) error { return nil }
 // Inspect starts the tool server, asks it for its tools, and ends it. With accept the
 // definitions as they are now are pinned.
 func (s *Shim) Inspect(ctx context.Context, accept bool) ([]toolset.Inspected, error) {
-	c := s.newConv(discard{})
+	c := s.newConv(discard{}, nil)
 	defer c.end()
 	kept := make(chan error, 1)
 	go func() { kept <- c.supervise(s.dialer(c, "")) }()

@@ -15,32 +15,32 @@ import (
 // says that two calls of one connection that are under way are one. Whether a call is a
 // repeat of an earlier one is the log's to say ([call.Decide]).
 func (q *call) key() (string, error) {
-	if k := q.params.MetaValue(toolcall.MetaKey); k != nil {
+	if k := q.Params.MetaValue(toolcall.MetaKey); k != nil {
 		return q.named(mcpraw.ScalarText(k)), validKey(mcpraw.ScalarText(k), "/_meta/"+tga.EscapeToken(toolcall.MetaKey))
 	}
-	if k := q.params.Proposed; k != nil {
+	if k := q.Params.Proposed; k != nil {
 		return q.named(mcpraw.ScalarText(k)), validKey(mcpraw.ScalarText(k), "/idempotencyKey")
 	}
 	if q.tool.KeyPointer != "" {
-		if k := mcpraw.ScalarText(mcpraw.At(q.args, q.tool.KeyPointer)); k != "" {
+		if k := mcpraw.ScalarText(mcpraw.At(q.Args, q.tool.KeyPointer)); k != "" {
 			return q.named(k), nil
 		}
 	}
 	for _, name := range q.conv.s.opts.CallIDs {
-		if id := q.params.MetaText(name); id != "" {
+		if id := q.Params.MetaText(name); id != "" {
 			return q.named(name + "=" + id), nil
 		}
 	}
-	q.derived, q.scope = true, cmp.Or(q.params.MetaText(toolcall.MetaScope), q.conv.s.opts.Scope)
-	if q.conv.shared || !q.conv.s.needsKey(q.params.Tool) {
+	q.Derived, q.Scope = true, cmp.Or(q.Params.MetaText(toolcall.MetaScope), q.conv.s.opts.Scope)
+	if q.conv.shared || !q.conv.s.NeedsKey(q.Params.Tool) {
 		// A read call has nothing to do with another one, and clients that share a
 		// conversation have nothing to do with each other here: which calls are identical is
 		// the log's to say. This name only keeps them apart.
 		return "apart " + frames.Nonce(), nil
 	}
-	name, err := ledger.DeriveKey(q.conv.id, q.scope, q.params.Tool, q.args, 0)
+	name, err := ledger.DeriveKey(q.conv.id, q.Scope, q.Params.Tool, q.Args, 0)
 	if err == nil {
-		q.conv.s.undisturbed(name)
+		q.conv.s.Undisturbed(name)
 	}
 	return name, err
 }

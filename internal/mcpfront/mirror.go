@@ -2,7 +2,6 @@ package mcpfront
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 
 	"github.com/tgad/tgad/internal/mcpfront/toolcall"
@@ -59,7 +58,7 @@ func (k *catalog) mirrored(ctx context.Context, p *toolcall.Params) (toolset.Mir
 	}
 	m, err := k.marks(ctx, p)
 	if err != nil {
-		k.c.s.log.Debug("the definitions of the tools cannot be had; no argument goes into a header", "error", err)
+		k.c.s.Log.Debug("the definitions of the tools cannot be had; no argument goes into a header", "error", err)
 	}
 	if m.Bad != nil {
 		return m, tga.Errorf(tga.ValidationError, "the definition of %s breaks the rules for headers: %w", p.Tool, m.Bad)
@@ -75,32 +74,26 @@ func (q *call) hinted(ctx context.Context) {
 	if !c.s.opts.TrustHints {
 		return
 	}
-	m, err := c.tools.marks(ctx, q.params)
+	m, err := c.tools.marks(ctx, q.Params)
 	if err != nil {
-		c.s.log.Warn("the definitions of the tools cannot be had; no hint counts", "tool", q.params.Tool, "error", err)
+		c.s.Log.Warn("the definitions of the tools cannot be had; no hint counts", "tool", q.Params.Tool, "error", err)
 	}
-	if err == nil && c.s.pins.Drifted(q.params.Tool) == "" {
-		q.hint = m.Hint
+	if err == nil && c.s.pins.Drifted(q.Params.Tool) == "" {
+		q.Hint = m.Hint
 	}
 }
 
-// otherHeaders reports whether a tool server refused a call because its definitions say
-// otherwise by now, and reads them again. The call did not run.
-func (a *attempt) otherHeaders(ctx context.Context, ans answer) bool {
-	if a.reread || !ans.fault || !a.q.conv.tools.mirrors(a.q.params) {
+// Reread reads the definition of the call's tool again, and reports whether other arguments go into headers by now.
+func (q *call) Reread(ctx context.Context) bool {
+	k := &q.conv.tools
+	if !k.mirrors(q.Params) {
 		return false
 	}
-	var code int64
-	if json.Unmarshal(mcpraw.At(ans.value, "/code"), &code) != nil || code != mcpraw.CodeHeaderMismatch {
+	k.c.s.mirrors.Forget()
+	m, err := k.mirrored(ctx, q.Params)
+	if _, known := k.c.s.mirrors.Of(q.Params.Tool); err != nil || !known || toolset.EqualHeaders(q.headers, m.Headers) {
 		return false
 	}
-	a.reread = true
-	old := a.q.headers
-	a.s.mirrors.Forget()
-	m, err := a.q.conv.tools.mirrored(ctx, a.q.params)
-	if _, known := a.s.mirrors.Of(a.q.params.Tool); err != nil || !known || toolset.EqualHeaders(old, m.Headers) {
-		return false
-	}
-	a.q.headers = m.Headers
+	q.headers = m.Headers
 	return true
 }

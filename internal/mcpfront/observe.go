@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/attempt"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/internal/mcpfront/wait"
@@ -57,7 +58,7 @@ const observeWait = time.Second
 // sight is an observed call. All but came, lost and written is its goroutine's own.
 type sight struct {
 	q    *call
-	a    *attempt // nil where the log was not asked
+	a    *attempt.Attempt // nil where the log was not asked
 	said runtime.Begun
 
 	came    chan *frames.Frame // the answer
@@ -84,7 +85,7 @@ func (c *conv) observe(f *frames.Frame, p *toolcall.Params, err error, b *batchR
 	}
 	if err != nil {
 		c.s.opts.Observe(WouldInvalid)
-		c.s.log.Info("a call passed that would have been refused", "error", err)
+		c.s.Log.Info("a call passed that would have been refused", "error", err)
 		c.pass(f, b)
 		return
 	}
@@ -118,9 +119,9 @@ func (o *sight) run(f *frames.Frame) {
 		w.lose(c, fmt.Errorf("%w: %w", runtime.ErrNotSent, err), err.Error())
 	} else {
 		if o.a != nil {
-			strike := c.permits.note(o.said, o.a.keyless)
+			strike := c.permits.Note(o.said, o.a.Keyless)
 			defer func() {
-				if c.s.life.Err() == nil { // else a successor gives it up
+				if c.s.Life.Err() == nil { // else a successor gives it up
 					strike()
 				}
 			}()
@@ -136,7 +137,7 @@ func (o *sight) run(f *frames.Frame) {
 // answer where the tool server keeps to the protocol; one that comes is recorded.
 func (o *sight) wait() {
 	c := o.q.conv
-	gaveUp, grace := o.q.gaveUp.C, (<-chan time.Time)(nil)
+	gaveUp, grace := o.q.GaveUp.C, (<-chan time.Time)(nil)
 	for {
 		select {
 		case f := <-o.came:
@@ -162,9 +163,9 @@ func (o *sight) wait() {
 func (o *sight) ended(why error) {
 	o.tell(func(ctx context.Context) {
 		if errors.Is(why, runtime.ErrNotSent) {
-			o.a.notSent(ctx, o.said, why)
+			o.a.NotSent(ctx, o.said, why)
 		} else {
-			o.a.giveUp(ctx, o.said, why.Error())
+			o.a.GiveUp(ctx, o.said, why.Error())
 		}
 	})
 }
@@ -172,7 +173,7 @@ func (o *sight) ended(why error) {
 // seenOff takes a client's notice that it gave an observed call up. A notice that is quicker than the
 // call waits for it: the tool server would hear of the end before the beginning.
 func (c *conv) seenOff(o *sight, f *frames.Frame) (waits bool) {
-	o.q.gaveUp.Set()
+	o.q.GaveUp.Set()
 	if o.written.Is() {
 		return false
 	}
@@ -187,14 +188,14 @@ func (c *conv) seenOff(o *sight, f *frames.Frame) (waits bool) {
 // again is another one from then on.
 func (o *sight) give(f *frames.Frame, final bool) {
 	c := o.q.conv
-	if !final || !o.q.derived || o.a.keyless {
+	if !final || !o.q.Derived || o.a.Keyless {
 		c.give(o.q.w.batch, f)
 		return
 	}
 	defer f.Close()
-	err := c.deliverIn(o.q.w.batch, o.a.key, o.said.Result.TraceID, func() error { return c.send(o.q.w.batch, &f.Envelope, f) })
+	err := c.deliverIn(o.q.w.batch, o.a.Key, o.said.Result.TraceID, func() error { return c.send(o.q.w.batch, &f.Envelope, f) })
 	if err != nil {
-		c.s.log.Debug("an answer did not reach its client", "trace", o.said.Result.TraceID, "error", err)
+		c.s.Log.Debug("an answer did not reach its client", "trace", o.said.Result.TraceID, "error", err)
 	}
 }
 
@@ -206,20 +207,20 @@ func (o *sight) begin() {
 	defer cancel()
 	q.hinted(ctx)
 	would, meta := WouldSend, tga.Meta{MetaObserved: Observed}
-	if q.tool.Block && c.s.pins.Drifted(q.params.Tool) != "" {
+	if q.tool.Block && c.s.pins.Drifted(q.Params.Tool) != "" {
 		would = WouldBlock
 		meta[MetaObserved] = string(would)
 	}
 	b, err := o.ask(ctx, meta)
 	if err == nil && b.Standing == runtime.BeginSend && b.Attempt > 1 {
 		would = WouldResend
-		o.a.notSent(ctx, b, errors.New("observe mode sends nothing again"))
+		o.a.NotSent(ctx, b, errors.New("observe mode sends nothing again"))
 	} else if err == nil && b.Standing != runtime.BeginSend {
 		would = wouldOf[b.Standing]
 	}
 	if err == nil && (b.Standing != runtime.BeginSend || b.Attempt > 1) {
 		o.leave()
-		q.ledgerKey = "observed=" + frames.Nonce()
+		q.LedgerKey = "observed=" + frames.Nonce()
 		b, err = o.ask(ctx, tga.Meta{MetaObserved: string(would), MetaObservedOf: b.Result.TraceID.String()})
 		if err == nil && b.Standing != runtime.BeginSend {
 			err = tga.Errorf(tga.StateInvalidTransition, "the log answers %q to a new key", b.Standing)
@@ -228,7 +229,7 @@ func (o *sight) begin() {
 	if err != nil {
 		o.leave()
 		o.a, would = nil, WouldUnknown
-		c.s.log.Warn("a call is not recorded", "tool", q.params.Tool, "error", err)
+		c.s.Log.Warn("a call is not recorded", "tool", q.Params.Tool, "error", err)
 	}
 	o.said = b
 	c.s.opts.Observe(would)
@@ -237,53 +238,33 @@ func (o *sight) begin() {
 // ask asks the log for a permit, as a call that is governed would.
 func (o *sight) ask(ctx context.Context, meta tga.Meta) (runtime.Begun, error) {
 	q, s := o.q, o.q.conv.s
-	if err := s.shelf.Load(ctx); err != nil {
+	if err := s.Shelf.Load(ctx); err != nil {
 		return runtime.Begun{}, err
 	}
 	key, err := q.key()
 	if err != nil {
 		return runtime.Begun{}, err
 	}
-	if o.a, err = s.newAttempt(q, key); err != nil {
+	if o.a, err = s.Apart(&q.Call, key, meta); err != nil {
 		return runtime.Begun{}, err
 	}
-	o.a.meta, o.a.keyless = meta, q.derived && q.ledgerKey == "" && !s.needsKey(q.params.Tool)
-	q.setAttempt(o.a)
-	o.a.setTrace(newID())
-	q.sent.Store(true) // for who looks for the permits of a shim that was killed: this one is not such a one
-	s.mu.Lock()
-	s.open[callKey{tool: q.params.Tool, key: o.place()}] = o.a
-	s.mu.Unlock()
-	b, err := o.a.begin(ctx, frames.Nonce())
-	if o.a.keyless && errors.Is(err, tga.IdempotencyKeyRequired) {
-		s.setNeedsKey(q.params.Tool)
+	b, err := o.a.Begin(ctx, frames.Nonce())
+	if o.a.Keyless && errors.Is(err, tga.IdempotencyKeyRequired) {
+		s.SetNeedsKey(q.Params.Tool)
 		o.leave()
 		return o.ask(ctx, meta)
 	}
-	if err == nil && b.Standing == runtime.BeginServe && o.a.startsAnew(b.Result) {
-		b, err = o.a.begin(ctx, frames.Nonce())
+	if err == nil && b.Standing == runtime.BeginServe && o.a.StartsAnew(b.Result) {
+		b, err = o.a.Begin(ctx, frames.Nonce())
 	}
 	return b, err
 }
 
-// place is a name of the call's own among the attempts of the shim: nobody joins it.
-func (o *sight) place() string { return "observed\x00" + o.a.conn.Executor + o.a.trace().String() }
-
 // leave ends the attempt in hand.
 func (o *sight) leave() {
-	if o.a == nil {
-		return
+	if o.a != nil {
+		o.a.Leave()
 	}
-	s := o.q.conv.s
-	s.mu.Lock()
-	for k, a := range s.open {
-		if a == o.a {
-			delete(s.open, k)
-		}
-	}
-	s.mu.Unlock()
-	o.a.done.Set()
-	o.q.goesWithout()
 }
 
 // tell tells the log how the call ended, where it knows of the call. That outlives the conversation,
@@ -302,22 +283,22 @@ func (o *sight) tell(f func(ctx context.Context)) {
 func (o *sight) record(f *frames.Frame) (final bool) {
 	s := o.q.conv.s
 	o.tell(func(ctx context.Context) {
-		ans, err := readAnswer(f, 1, s.opts.MaxKeepBytes)
+		ans, err := attempt.ReadAnswer(f, 1, s.opts.MaxKeepBytes)
 		switch {
 		case err != nil:
-			o.a.giveUp(ctx, o.said, err.Error())
+			o.a.GiveUp(ctx, o.said, err.Error())
 		case ans.Meaning == mcpraw.IsDoubt:
-			o.a.giveUp(ctx, o.said, "the tool server's answer does not say what happened: "+ans.Why)
+			o.a.GiveUp(ctx, o.said, "the tool server's answer does not say what happened: "+ans.Why)
 		case ans.Meaning == mcpraw.IsTask:
-			o.a.giveUp(ctx, o.said, "the tool server made a task of it, and observe mode follows no tasks")
+			o.a.GiveUp(ctx, o.said, "the tool server made a task of it, and observe mode follows no tasks")
 		case ans.Meaning == mcpraw.WantsInput:
-			o.a.notSent(ctx, o.said, errors.New("the tool server wants input; the call that brings it is another one to observe mode"))
+			o.a.NotSent(ctx, o.said, errors.New("the tool server wants input; the call that brings it is another one to observe mode"))
 		default:
 			if ans.Meaning == mcpraw.IsRefusal {
 				ans.Reply.RetryAfter = f.After
 			}
-			if _, err = o.a.finish(ctx, o.said, ans.Reply); err != nil {
-				s.log.Warn("an answer is not recorded; its call stays in doubt", "trace", o.said.Result.TraceID, "error", err)
+			if _, err = o.a.Finish(ctx, o.said, ans.Reply); err != nil {
+				s.Log.Warn("an answer is not recorded; its call stays in doubt", "trace", o.said.Result.TraceID, "error", err)
 			}
 			final = err == nil
 		}

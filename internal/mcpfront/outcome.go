@@ -3,43 +3,44 @@ package mcpfront
 import (
 	"strconv"
 
+	"github.com/tgad/tgad/internal/mcpfront/attempt"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
 // answer gives the outcome of an attempt to the client. The call is over then.
-func (q *call) answer(a *attempt, mine bool) error {
+func (q *call) answer(a *attempt.Attempt, mine bool) error {
 	q.conv.giving(q.w) // first: with the answer in hand a client may use the id again
 	defer q.conv.given()
 	select {
-	case <-q.gaveUp.C:
-		return errOver
+	case <-q.GaveUp.C:
+		return attempt.ErrOver
 	default:
 	}
-	o := &a.out
-	if mine && o.frame != nil {
+	o := &a.Out
+	if mine && o.Frame != nil {
 		// The tool server's own message, byte for byte.
-		f := o.frame
-		o.frame = nil
+		f := o.Frame
+		o.Frame = nil
 		defer f.Close()
 		return q.conv.send(q.w.batch, &f.Envelope, f)
 	}
 	switch {
-	case o.asks != nil && (q.params.InRequest() || o.words == ""): // else the question is for another client of this call
-		return q.reply(`,"result":`, o.asks)
-	case o.words != "" && o.rpc != 0:
-		q.conv.fail(q.w.id, q.w.batch, o.rpc, o.code, o.trace.String(), o.words)
+	case o.Asks != nil && (q.Params.InRequest() || o.Words == ""): // else the question is for another client of this call
+		return q.reply(`,"result":`, o.Asks)
+	case o.Words != "" && o.RPC != 0:
+		q.conv.fail(q.w.id, q.w.batch, o.RPC, o.Code, o.Trace.String(), o.Words)
 		return nil
-	case o.words != "":
-		return q.reply(q.refusal(o.code, o.trace, o.words))
-	case o.value == nil:
-		return q.reply(q.refusal(tga.LimitExceeded, o.trace, "This call has run before and its answer was too long to be kept. "+
-			"It is not run again. Its digest is in trace "+o.trace.String()+"."))
-	case o.fault:
-		return q.reply(`,"error":`, o.value)
+	case o.Words != "":
+		return q.reply(q.refusal(o.Code, o.Trace, o.Words))
+	case o.Value == nil:
+		return q.reply(q.refusal(tga.LimitExceeded, o.Trace, "This call has run before and its answer was too long to be kept. "+
+			"It is not run again. Its digest is in trace "+o.Trace.String()+"."))
+	case o.Fault:
+		return q.reply(`,"error":`, o.Value)
 	}
-	return q.reply(`,"result":`, say.Replayed(o.value, o.trace, o.digest, o.redacted))
+	return q.reply(`,"result":`, say.Replayed(o.Value, o.Trace, o.Digest, o.Redacted))
 }
 
 // reply answers the client.
@@ -57,29 +58,26 @@ func (q *call) refusal(code tga.Code, trace tga.ID, words string) (kind string, 
 
 // leave ends the client's part in a call that goes on without it. While the tool server
 // may still answer to its id, the id stays taken.
-func (q *call) leave(a *attempt, mine bool) {
-	if q.question != nil && mine && a.lonely.Is() {
-		<-a.done.C // soon: nobody waits for it
+func (q *call) leave(a *attempt.Attempt, mine bool) {
+	if q.Question != nil && mine && a.Left() {
+		<-a.Done.C // soon: nobody waits for it
 		mine = false
 	}
 	if !mine {
 		q.conv.unregister(q.w)
 	}
-	if q.question != nil {
-		_ = q.reply(`,"result":`, q.question) // a client that is gone is seen by send
+	if q.Question != nil {
+		_ = q.reply(`,"result":`, q.Question) // a client that is gone is seen by send
 	}
 	if !mine {
 		return
 	}
-	q.conv.s.work.Go(func() {
-		<-a.done.C
-		if f := a.out.frame; f != nil {
+	q.conv.s.Work.Go(func() {
+		<-a.Done.C
+		if f := a.Out.Frame; f != nil {
 			f.Close()
 		}
-		q.mu.Lock()
-		late := q.abandoned != nil
-		q.mu.Unlock()
-		if late {
+		if q.IsAbandoned() {
 			q.conv.keepLate(q.w)
 		} else {
 			q.conv.unregister(q.w)

@@ -1,7 +1,6 @@
 package mcpfront
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,12 +10,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/attempt"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/internal/mcpfront/wait"
 	"github.com/tgad/tgad/internal/mcpraw"
-	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -80,7 +79,7 @@ type taskRecord struct {
 // ownTask is a task that this shim is at.
 type ownTask struct {
 	id      tga.ID
-	a       *attempt
+	a       *attempt.Attempt
 	revived bool // its answer comes from the log
 	ended   atomic.Int64
 	stop    *wait.Latch // the client has cancelled it
@@ -103,7 +102,7 @@ func declaresTasks(params []byte) bool {
 
 // offersTasks reports whether a call may become a task of the shim's.
 func (d *taskAnswers) offersTasks(p *toolcall.Params) bool {
-	return d.c.s.opts.Tasks != TasksOff && len(p.Raw) <= maxLeg && declaresTasks(p.Raw) && !d.serverHasTasks(p)
+	return d.c.s.opts.Tasks != TasksOff && len(p.Raw) <= attempt.MaxLeg && declaresTasks(p.Raw) && !d.serverHasTasks(p)
 }
 
 // What is known about the tool server's own tasks.
@@ -183,17 +182,17 @@ func (d *taskAnswers) declare(f *frames.Frame) *frames.Frame {
 
 // toTask makes a task of a call that was begun, and tells the client. It reports whether
 // there is one; else the call is answered itself.
-func (q *call) toTask(a *attempt) bool {
-	if a.done.Is() {
+func (q *call) toTask(a *attempt.Attempt) bool {
+	if a.Done.Is() {
 		return false
 	}
 	s := q.conv.s
-	t := &ownTask{id: a.trace(), a: a, stop: wait.NewLatch()}
+	t := &ownTask{id: a.Trace(), a: a, stop: wait.NewLatch()}
 	t.rec = taskRecord{
-		Trace: t.id.String(), Tool: q.params.Tool, Name: a.key, Key: a.key, Derived: q.derived,
-		Params: string(q.params.Raw), Created: time.Now().UTC(),
+		Trace: t.id.String(), Tool: q.Params.Tool, Name: a.Key, Key: a.Key, Derived: q.Derived,
+		Params: string(q.Params.Raw), Created: time.Now().UTC(),
 	}
-	if q.derived {
+	if q.Derived {
 		t.rec.Key = t.id.String() // that the log gave it
 	}
 	if t = s.hold(t); t == nil {
@@ -202,7 +201,7 @@ func (q *call) toTask(a *attempt) bool {
 	if err := s.keepTask(t, func(*taskRecord) {}); err != nil {
 		s.forgetTask(t)
 		t.stop.Set()
-		s.log.Warn("a task was not noted; its call is answered itself", "trace", t.id, "error", err)
+		s.Log.Warn("a task was not noted; its call is answered itself", "trace", t.id, "error", err)
 		return false
 	}
 	q.tasked.Store(true)
@@ -213,24 +212,24 @@ func (q *call) toTask(a *attempt) bool {
 // hold enters a task and keeps its attempt from ending for want of somebody who waits. A
 // task of the same trace that is there already is the one. Nil where there are too many.
 func (s *Shim) hold(t *ownTask) *ownTask {
-	full := !t.revived && s.shelf.Count(taskName) >= maxOwnTasks // before the lock: the log may be slow
+	full := !t.revived && s.Shelf.Count(taskName) >= maxOwnTasks // before the lock: the log may be slow
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if have := s.tasks[t.id]; have != nil {
 		return have
 	}
-	if full || !t.a.enter() {
+	if full || !t.a.Enter() {
 		return nil
 	}
 	s.tasks[t.id] = t
-	t.a.tasked.Store(true)
-	s.work.Go(func() {
+	t.a.Tasked.Store(true)
+	s.Work.Go(func() {
 		select {
-		case <-t.a.done.C:
+		case <-t.a.Done.C:
 		case <-t.stop.C:
 		}
-		t.a.exit()
-		<-t.a.done.C
+		t.a.Exit()
+		<-t.a.Done.C
 		t.ended.Store(time.Now().UnixNano())
 	})
 	return t
@@ -246,7 +245,7 @@ func (s *Shim) keepTask(t *ownTask, f func(*taskRecord)) error {
 	if err != nil {
 		return tga.Errorf(tga.StoreUnavailable, "note a task: %w", err)
 	}
-	if err := s.shelf.Change(s.life, taskName+rec.Trace, func([]byte) []byte { return raw }); err != nil {
+	if err := s.Shelf.Change(s.Life, taskName+rec.Trace, func([]byte) []byte { return raw }); err != nil {
 		return err
 	}
 	t.rec = rec
@@ -276,12 +275,7 @@ func (t *ownTask) moves() (moved, done <-chan struct{}) {
 	if t.a == nil {
 		return nil, nil
 	}
-	t.a.mu.Lock()
-	defer t.a.mu.Unlock()
-	if t.a.done.Is() {
-		return nil, nil
-	}
-	return t.a.moved, t.a.done.C
+	return t.a.Moves()
 }
 
 // Standings of a task.
@@ -301,45 +295,45 @@ func (t *ownTask) standing() (said string, is taskStanding) {
 	if rec.End != "" {
 		return rec.End, taskUnsent
 	}
-	if !t.a.done.Is() {
-		return working(t.a.standing()), taskOpen
+	if !t.a.Done.Is() {
+		return working(t.a.Standing()), taskOpen
 	}
-	o := &t.a.out
+	o := &t.a.Out
 	switch {
-	case o.words != "":
+	case o.Words != "":
 		return t.told(o, rec.Cancelled)
-	case o.final && o.value == nil:
+	case o.Final && o.Value == nil:
 		return t.completed(tga.LimitExceeded, "The call has run and its answer was too long to be kept. It is not run again."), taskEffect
-	case o.final && o.fault:
-		return `"status":"failed","error":` + string(o.value), taskEffect
-	case o.final && t.revived:
-		return `"status":"completed","result":` + string(say.Replayed(o.value, o.trace, o.digest, o.redacted)), taskEffect
-	case o.final:
-		return `"status":"completed","result":` + string(o.value), taskEffect
+	case o.Final && o.Fault:
+		return `"status":"failed","error":` + string(o.Value), taskEffect
+	case o.Final && t.revived:
+		return `"status":"completed","result":` + string(say.Replayed(o.Value, o.Trace, o.Digest, o.Redacted)), taskEffect
+	case o.Final:
+		return `"status":"completed","result":` + string(o.Value), taskEffect
 	}
-	if asked := mcpraw.At(o.value, "/inputRequests"); asked != nil && mcpraw.ScalarText(mcpraw.At(o.value, "/resultType")) == "input_required" {
+	if asked := mcpraw.At(o.Value, "/inputRequests"); asked != nil && mcpraw.ScalarText(mcpraw.At(o.Value, "/resultType")) == "input_required" {
 		return `"status":"input_required","inputRequests":` + string(asked), taskAwaited
 	}
 	return working("the tool server works on"), taskAsk // as a task of its own
 }
 
 // told is the standing of a task whose call came to no answer of the tool server's, but to words.
-func (t *ownTask) told(o *outcome, cancelled bool) (said string, is taskStanding) {
-	unsent := o.code == tga.ToolError || o.code == tga.EscalationRequired && cancelled
+func (t *ownTask) told(o *attempt.Outcome, cancelled bool) (said string, is taskStanding) {
+	unsent := o.Code == tga.ToolError || o.Code == tga.EscalationRequired && cancelled
 	switch {
-	case o.final:
-		return t.completed(o.code, o.words), taskEffect
+	case o.Final:
+		return t.completed(o.Code, o.Words), taskEffect
 	case unsent && cancelled:
-		return withWords("cancelled", o.words), taskUnsent
+		return withWords("cancelled", o.Words), taskUnsent
 	case unsent:
-		return t.completed(o.code, o.words), taskUnsent
-	case o.code == tga.StoreUnavailable || o.code == tga.IdempotencyKeyInFlight || o.code == tga.EscalationRequired:
-		return working(o.words), taskAsk
-	case o.rpc != 0:
-		b := append([]byte(`"status":"failed","error":{"code":`), strconv.Itoa(o.rpc)...)
-		return string(tga.AppendString(append(b, `,"message":`...), "tgad: "+o.words)) + "}", taskAsk
+		return t.completed(o.Code, o.Words), taskUnsent
+	case o.Code == tga.StoreUnavailable || o.Code == tga.IdempotencyKeyInFlight || o.Code == tga.EscalationRequired:
+		return working(o.Words), taskAsk
+	case o.RPC != 0:
+		b := append([]byte(`"status":"failed","error":{"code":`), strconv.Itoa(o.RPC)...)
+		return string(tga.AppendString(append(b, `,"message":`...), "tgad: "+o.Words)) + "}", taskAsk
 	}
-	return t.completed(o.code, o.words), taskAsk // in doubt or denied, as the log has it
+	return t.completed(o.Code, o.Words), taskAsk // in doubt or denied, as the log has it
 }
 
 func (t *ownTask) completed(code tga.Code, words string) string {
@@ -357,42 +351,20 @@ func (s *Shim) forgetTask(t *ownTask) {
 	defer s.mu.Unlock()
 	if s.tasks[t.id] == t {
 		delete(s.tasks, t.id)
-		t.a.present.Remove()
+		t.a.Present.Remove()
 	}
 }
 
 // expireTasks strikes out tasks that nobody can ask about any more.
 func (s *Shim) expireTasks() {
-	for name, raw := range s.shelf.With(taskName) {
+	for name, raw := range s.Shelf.With(taskName) {
 		var rec taskRecord
 		if json.Unmarshal(raw, &rec) == nil && time.Since(rec.Created) <= taskLife {
 			continue
 		}
-		if err := s.shelf.Change(s.life, name, func([]byte) []byte { return nil }); err != nil {
-			s.log.Warn("a task that is too old was not struck out", "error", err)
+		if err := s.Shelf.Change(s.Life, name, func([]byte) []byte { return nil }); err != nil {
+			s.Log.Warn("a task that is too old was not struck out", "error", err)
 			return
 		}
 	}
-}
-
-// name tells who waits that the call has a trace in the log and is not over. A call that
-// waits for a lease may have none yet.
-func (a *attempt) name(b runtime.Begun) {
-	if a.ledgerKey() != "" || b.Standing == runtime.BeginNeedsApproval || !a.q.trace.IsZero() {
-		a.named.Set()
-	}
-}
-
-// learn takes the key that the log has for the call.
-func (a *attempt) learn(b runtime.Begun) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.ledger = cmp.Or(b.Key, b.Result.Key, a.ledger)
-}
-
-// ledgerKey is the key of the call in the log, "" while that has not said.
-func (a *attempt) ledgerKey() string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.ledger
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/attempt"
 	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
@@ -189,7 +190,7 @@ func TestOwnTasksRefusals(t *testing.T) {
 	id := taskID(t, h.Call("1", "charge", arg, tasksMeta))
 	for _, method := range []string{"tasks/get", "tasks/update", "tasks/cancel"} {
 		fronttest.Has(t, h.Ask("2", method, fmt.Sprintf(`{"taskId":%q}`, id)), `"code":-32021`, `"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}`)
-		for _, none := range []string{ownTaskPrefix + "x", ownTaskPrefix + newID().String()} {
+		for _, none := range []string{ownTaskPrefix + "x", ownTaskPrefix + attempt.NewID().String()} {
 			fronttest.Has(t, h.Ask("3", method, aboutTask(none)), `"code":-32602`, "NOT_FOUND")
 		}
 	}
@@ -342,9 +343,9 @@ func TestOwnTaskLimits(t *testing.T) {
 	h.Handshake()
 	// The params of a task are kept: at the length that is kept, and one past it.
 	empty := len(fmt.Sprintf(`{"name":"charge","arguments":{"wait":%q,"pad":""},"_meta":%s}`, path, tasksMeta))
-	call(h, "1", maxLeg-empty)
+	call(h, "1", attempt.MaxLeg-empty)
 	old := taskID(t, h.Answer("1"))
-	call(h, "2", maxLeg-empty+1)
+	call(h, "2", attempt.MaxLeg-empty+1)
 	open()
 	fronttest.Has(t, h.Answer("2"), `"text":"ok"`)
 	h.comesTo(old, "completed")

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/attempt"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/internal/mcpfront/wait"
@@ -146,9 +147,9 @@ func (d *taskAnswers) taskAt(id tga.ID) (*ownTask, error) {
 	var raw []byte
 	until := time.Now().Add(s.opts.LogTimeout)
 	for pause := (wait.Pause{}); ; {
-		err := s.shelf.Load(d.c.life)
+		err := s.Shelf.Load(d.c.life)
 		if err == nil {
-			raw, err = s.shelf.Look(d.c.life, taskName+id.String())
+			raw, err = s.Shelf.Look(d.c.life, taskName+id.String())
 		}
 		if err == nil {
 			break
@@ -157,7 +158,7 @@ func (d *taskAnswers) taskAt(id tga.ID) (*ownTask, error) {
 			return nil, err
 		}
 		if !wait.Rest(d.c.life, pause.Next()) {
-			return nil, errOver
+			return nil, attempt.ErrOver
 		}
 	}
 	var rec taskRecord
@@ -172,10 +173,10 @@ func (d *taskAnswers) taskAt(id tga.ID) (*ownTask, error) {
 		return nil, err
 	}
 	select {
-	case <-t.a.done.C:
-	case <-t.a.named.C:
+	case <-t.a.Done.C:
+	case <-t.a.Named.C:
 	case <-d.c.life.Done():
-		return nil, errOver
+		return nil, attempt.ErrOver
 	}
 	return t, nil
 }
@@ -194,8 +195,8 @@ func (d *taskAnswers) revive(id tga.ID, rec taskRecord) (*ownTask, error) {
 	if err != nil {
 		return nil, err
 	}
-	q.derived = rec.Derived
-	q.trace, q.ledgerKey, q.noSend = id, rec.Key, rec.Cancelled
+	q.Derived = rec.Derived
+	q.Trace, q.LedgerKey, q.NoSend = id, rec.Key, rec.Cancelled
 	if err := errors.Join(q.unchanged(), q.mirror()); err != nil {
 		return nil, err
 	}
@@ -203,20 +204,16 @@ func (d *taskAnswers) revive(id tga.ID, rec taskRecord) (*ownTask, error) {
 		return nil, tga.Errorf(tga.LimitExceeded, "%w", err)
 	}
 	s := d.c.s
-	a, err := s.newAttempt(q, rec.Name)
+	a, err := s.TakeUp(&q.Call, rec.Name)
 	if err != nil {
 		return nil, err
 	}
-	a.wait = 0
 	t := &ownTask{id: id, a: a, rec: rec, revived: true, stop: wait.NewLatch()}
 	if have := s.hold(t); have != t {
 		d.c.unregister(q.w) // another request was first
 		return have, nil
 	}
-	s.mu.Lock()
-	// Under a name of its own: the same call made again may be another occurrence.
-	s.launch(callKey{p.Tool, taskName + id.String(), d.c.subject}, a)
-	s.mu.Unlock()
+	s.LaunchAs(taskName+id.String(), a)
 	q.leave(a, true)
 	return t, nil
 }
@@ -230,9 +227,8 @@ func (s *Shim) cancelTask(t *ownTask) error {
 	if err := s.keepTask(t, func(r *taskRecord) { r.Cancelled = true }); err != nil {
 		return err
 	}
-	if q := t.a.q; !t.stop.Is() && q.sent.Load() && t.a.alone() && t.a.told.Set() {
-		raw := append([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), q.w.id...)
-		q.conv.forward(frames.NewFrame(append(raw, "}}"...)))
+	if !t.stop.Is() {
+		t.a.Withdraw()
 	}
 	t.stop.Set()
 	return nil
@@ -249,7 +245,7 @@ func (d *taskAnswers) updateTask(t *ownTask, said []byte) error {
 		return tga.Errorf(tga.ValidationError, "the member is required").At("/params/inputResponses")
 	}
 	more := append([]byte(`"inputResponses":`), said...)
-	if state := mcpraw.At(t.a.out.value, "/requestState"); state != nil {
+	if state := mcpraw.At(t.a.Out.Value, "/requestState"); state != nil {
 		more = append(append(more, `,"requestState":`...), state...)
 	}
 	plain, err := toolcall.WithoutInput([]byte(t.record().Params))
@@ -257,10 +253,10 @@ func (d *taskAnswers) updateTask(t *ownTask, said []byte) error {
 		return err
 	}
 	params := string(plain[:len(plain)-1]) + "," + string(more) + "}"
-	if len(params) > maxLeg {
-		return tga.Errorf(tga.LimitExceeded, "the call and its input have %d bytes, over %d", len(params), maxLeg)
+	if len(params) > attempt.MaxLeg {
+		return tga.Errorf(tga.LimitExceeded, "the call and its input have %d bytes, over %d", len(params), attempt.MaxLeg)
 	}
-	if err := d.c.s.keepTask(t, func(r *taskRecord) { r.Params, r.Key = params, t.a.ledgerKey() }); err != nil {
+	if err := d.c.s.keepTask(t, func(r *taskRecord) { r.Params, r.Key = params, t.a.LedgerKey() }); err != nil {
 		return err
 	}
 	d.c.s.forgetTask(t)

@@ -34,8 +34,8 @@ func (s *Shim) Sit(out entry.Outlet, of entry.Whose) (*Conversation, error) {
 		return nil, err
 	}
 	s.seat(1)
-	c := s.newConv(out)
-	c.permits.book, c.shared, c.auth, c.subject = place.Permits, of.Shared, of.Auth, of.Subject
+	c := s.newConv(out, place.Permits)
+	c.shared, c.auth, c.subject = of.Shared, of.Auth, of.Subject
 	return &Conversation{c, place}, nil
 }
 
@@ -101,13 +101,13 @@ func (c *conv) GivenUp(key frames.Key) {
 	for _, w := range all {
 		// Each time that somebody looks: the first to see it may not have come this far yet.
 		if w.call != nil {
-			w.call.gaveUp.Set()
+			w.call.GaveUp.Set()
 		}
 		if w.deserted.CompareAndSwap(false, true) {
 			n := append([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), w.id...)
 			c.cancelled(frames.NewFrame(append(n, "}}"...)))
 		} else if w.call != nil {
-			w.call.goesWithout()
+			w.call.GoesWithout()
 		}
 	}
 }
@@ -123,21 +123,15 @@ func (a *Conversation) Busy() bool {
 		}
 	}
 	c.mu.Unlock()
-	return n+len(c.s.owed(c)) > 0
+	return n+len(c.s.Owed(c.to)) > 0
 }
 
 // Retire closes the shim once nothing is under way in it: its conversations are over, and what they had to say to the
 // log is said. It does not wait longer than ctx.
 func (s *Shim) Retire(ctx context.Context) error {
-	for s.occupied() && wait.Rest(ctx, wait.Look) {
+	for (s.Conversations() > 0 || s.Desk.Occupied()) && wait.Rest(ctx, wait.Look) {
 	}
 	return s.Close()
-}
-
-func (s *Shim) occupied() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.seats > 0 || len(s.open)+len(s.notes) > 0
 }
 
 // Conversations is how many there are.

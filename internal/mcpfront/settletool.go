@@ -5,21 +5,21 @@ import (
 	"encoding/json"
 	"slices"
 
+	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// settleTool is a tool by which a model settles a call in doubt. It exists only where the
-// operator has said so, and uses the right of the shim's own peer. What a model may say, and
-// that it licenses no send, is the log's rule: [runtime.ViaModel].
-const settleTool = "tgad_settle"
+// The tool by which a model settles a call in doubt exists only where the operator has said so, and uses the
+// right of the shim's own peer. What a model may say, and that it licenses no send, is the log's rule:
+// [runtime.ViaModel].
 
-const settleDefinition = `{"name":"` + settleTool + `","description":"Settles a call of this server's tools of which nobody knows whether it ran. ` +
+const settleDefinition = `{"name":"` + say.SettleTool + `","description":"Settles a call of this server's tools of which nobody knows whether it ran. ` +
 	`Say what you have found out, for instance with a read-only tool; the record says that a model decided. The same call does not run again after that: ` +
 	`if it has to, ask the user.","inputSchema":{"type":"object","required":["trace_id","outcome","evidence"],"additionalProperties":false,"properties":{` +
-	`"trace_id":{"type":"string","description":"of the call, as ` + doubtTool + ` or the call's own answer names it"},` +
+	`"trace_id":{"type":"string","description":"of the call, as ` + say.DoubtTool + ` or the call's own answer names it"},` +
 	`"outcome":{"type":"string","enum":["ran","abandon"],"description":"ran: it was executed and succeeded. abandon: that cannot be found out"},` +
 	`"evidence":{"type":"string","minLength":1,"maxLength":4000,"description":"how you know"},` +
 	`"result":{"type":"string","maxLength":500,"description":"with ran: what it did, in a sentence"}}},` +
@@ -75,11 +75,11 @@ func (s *Shim) settleDoubt(ctx context.Context, p *toolcall.Params) (string, err
 		_, err = s.opts.Look.AbandonVia(ctx, id, runtime.ViaModel, "a model says: "+said.Evidence)
 	default:
 		err = tga.Errorf(tga.ValidationError, "outcome %.40q: want ran or abandon. That a call did not run is not yours to say: ask the user, who can settle it with:\n  %s",
-			said.Outcome, s.verb("resolve", id, "--outcome not-run", "--evidence 'how you know'"))
+			said.Outcome, s.Verb("resolve", id, "--outcome not-run", "--evidence 'how you know'"))
 	}
 	if err != nil {
 		return "", err
 	}
 	return "Settled as " + said.Outcome + ", and recorded as decided by a model. The same call is answered with that and does not run again. The record: " +
-		s.verb("show", id), nil
+		s.Verb("show", id), nil
 }

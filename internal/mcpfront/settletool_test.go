@@ -11,6 +11,7 @@ import (
 
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/daemon/embed"
+	"github.com/tgad/tgad/internal/mcpfront/attempt"
 	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpraw"
@@ -73,11 +74,11 @@ func TestModelSettlesADoubt(t *testing.T) {
 			h.Handshake()
 			const args = `{"die":"answer"}`
 			doubt := h.Call("1", "charge", args, row.meta)
-			fronttest.Has(t, doubt, "OUTCOME UNKNOWN", settleTool)
+			fronttest.Has(t, doubt, "OUTCOME UNKNOWN", say.SettleTool)
 			trace := w.traceOf(doubt)
 			list := h.Ask("2", "tools/list", `{}`)
-			fronttest.Has(t, list, `"name":"`+settleTool+`"`, `"name":"`+doubtTool+`"`)
-			fronttest.Has(t, h.Call("3", settleTool, settle(trace, row.outcome, row.more)), "recorded as decided by a model")
+			fronttest.Has(t, list, `"name":"`+say.SettleTool+`"`, `"name":"`+say.DoubtTool+`"`)
+			fronttest.Has(t, h.Call("3", say.SettleTool, settle(trace, row.outcome, row.more)), "recorded as decided by a model")
 			effect := ""
 			for e, err := range c.Entries(t.Context(), trace, 0, false) {
 				if err != nil {
@@ -101,7 +102,7 @@ func TestModelSettlesADoubt(t *testing.T) {
 			if n := len(w.Effects()); n != 1 {
 				t.Errorf("%d effects, want 1", n)
 			}
-			fronttest.Has(t, h.Call("30", settleTool, settle(trace, row.outcome, row.more)), `"isError":true`, "no call of this server's tools is in doubt")
+			fronttest.Has(t, h.Call("30", say.SettleTool, settle(trace, row.outcome, row.more)), `"isError":true`, "no call of this server's tools is in doubt")
 			// What the arguments have made different is another call.
 			fronttest.Has(t, h.Call("31", "charge", `{"n":2}`), `"ok"`)
 		})
@@ -123,16 +124,16 @@ func TestWhatAModelMayNotSay(t *testing.T) {
 	}
 	for i, args := range []string{
 		settle(trace, "not-run", ""), settle(trace, "failed", ""), settle(trace, "", ""), settle(trace, "RAN", ""),
-		settle(newID(), "ran", ""), settle(trace, "ran", `,"class":"retryable_failure"`), settle(trace, "ran", `,"status":"FAILURE"`),
+		settle(attempt.NewID(), "ran", ""), settle(trace, "ran", `,"class":"retryable_failure"`), settle(trace, "ran", `,"status":"FAILURE"`),
 		settle(trace, "ran", long("result", maxSaid+1)), settle(trace, "abandon", `,"result":"x"`),
 		evidence(0), evidence(maxEvidence + 1), `{}`, `{"trace_id":"x","outcome":"ran","evidence":"y"}`,
 	} {
-		fronttest.Has(t, h.Call(fmt.Sprint(10+i), settleTool, args), `"isError":true`)
+		fronttest.Has(t, h.Call(fmt.Sprint(10+i), say.SettleTool, args), `"isError":true`)
 	}
 	if all, err := c.InDoubt(t.Context()); err != nil || len(all) != 1 {
 		t.Fatalf("%+v %v", all, err)
 	}
-	fronttest.Has(t, h.Call("50", settleTool, evidence(maxEvidence)), "Settled as abandon")
+	fronttest.Has(t, h.Call("50", say.SettleTool, evidence(maxEvidence)), "Settled as abandon")
 	fronttest.Has(t, h.Call("51", "charge", `{"die":"answer"}`), "OUTCOME UNKNOWN")
 	if n := len(w.Effects()); n != 1 {
 		t.Errorf("%d effects", n)
@@ -146,9 +147,9 @@ func TestNoSettleToolUnasked(t *testing.T) {
 	w.doubtful("")
 	h := w.start()
 	h.Handshake()
-	fronttest.Lacks(t, h.Call("1", "charge", `{"die":"answer"}`), settleTool)
-	fronttest.Lacks(t, h.Ask("2", "tools/list", `{}`), settleTool)
-	fronttest.Has(t, h.Call("3", settleTool, `{"mine":true}`), `"ok"`, `"mine":true`)
+	fronttest.Lacks(t, h.Call("1", "charge", `{"die":"answer"}`), say.SettleTool)
+	fronttest.Lacks(t, h.Ask("2", "tools/list", `{}`), say.SettleTool)
+	fronttest.Has(t, h.Call("3", say.SettleTool, `{"mine":true}`), `"ok"`, `"mine":true`)
 }
 
 // TestSettleToolNeedsTheRight: the daemon's roles decide, as for everybody else.
@@ -159,7 +160,7 @@ func TestSettleToolNeedsTheRight(t *testing.T) {
 	h := w.start()
 	h.Handshake()
 	trace := w.traceOf(h.Call("1", "charge", `{"die":"answer"}`))
-	fronttest.Has(t, h.Call("2", settleTool, settle(trace, "ran", "")), `"isError":true`, "PERMISSION_DENIED")
+	fronttest.Has(t, h.Call("2", say.SettleTool, settle(trace, "ran", "")), `"isError":true`, "PERMISSION_DENIED")
 	if all, err := c.InDoubt(t.Context()); err != nil || len(all) != 1 {
 		t.Errorf("%+v %v", all, err)
 	}
@@ -184,7 +185,7 @@ func TestPersonRunsAgainWhatAModelSettled(t *testing.T) {
 	}
 	doubt := call("1", no)
 	fronttest.Has(t, doubt, "OUTCOME UNKNOWN")
-	fronttest.Has(t, h.Call("2", settleTool, settle(w.traceOf(doubt), "ran", "")), "Settled as ran")
+	fronttest.Has(t, h.Call("2", say.SettleTool, settle(w.traceOf(doubt), "ran", "")), "Settled as ran")
 	fronttest.Has(t, call("3", no), "NOT run again")
 	if n := len(w.Effects()); n != 1 {
 		t.Fatalf("%d effects before the person said yes", n)
@@ -233,7 +234,7 @@ func TestClientHearsOfDoubts(t *testing.T) {
 			}
 			trace := w.traceOf(h.Call("2", "charge", `{"die":"answer"}`))
 			want(1, "the word that a call is in doubt")
-			fronttest.Has(t, h.Ask("3", "tools/list", `{}`), doubtTool)
+			fronttest.Has(t, h.Ask("3", "tools/list", `{}`), say.DoubtTool)
 			h.Call("4", "charge", `{"die":"answer"}`) // in doubt as before
 			want(1, "no word where nothing has changed")
 			if _, err := c.Abandon(context.Background(), trace, "nobody knows"); err != nil {
@@ -241,7 +242,7 @@ func TestClientHearsOfDoubts(t *testing.T) {
 			}
 			h.Call("5", "charge", `{"warm":2}`)
 			want(2, "the word that none is in doubt any more")
-			fronttest.Lacks(t, h.Ask("6", "tools/list", `{}`), doubtTool)
+			fronttest.Lacks(t, h.Ask("6", "tools/list", `{}`), say.DoubtTool)
 		})
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/asklog"
+	"github.com/tgad/tgad/internal/mcpfront/attempt"
 	"github.com/tgad/tgad/internal/mcpfront/fronttest"
-	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -63,16 +63,12 @@ func TestTraceThatIsHeldForAMoment(t *testing.T) {
 	w := newWorld(t)
 	log := &busy{Log: w.Local(), seen: map[string]int{}}
 	w.log = log
-	w.tune = func(s *Shim) { s.noteDelay = 0 }
+	w.tune = func(s *Shim) { s.NoteDelay = 0 }
 	h := w.start()
 	h.Handshake()
 	for id := range 2 {
 		fronttest.Lacks(t, h.Call(fmt.Sprint(1+id), "charge", `{}`), "replayed", "isError")
-		fronttest.Eventually(t, "the note that it was delivered", func() bool {
-			h.s.mu.Lock()
-			defer h.s.mu.Unlock()
-			return len(h.s.notes) == 0
-		})
+		fronttest.Eventually(t, "the note that it was delivered", func() bool { return !h.s.Occupied() })
 	}
 	fronttest.Has(t, h.Call("3", "held", `{"die":"answer"}`), "OUTCOME UNKNOWN")
 	_ = h.Stop()
@@ -105,15 +101,15 @@ func TestRecordThatACrashHasLeft(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		leg := (&call{params: &toolcall.Params{}}).leg()
-		stale, err := json.Marshal(openCall{
-			Tool: "held", Key: name, Trace: newID().String(), Permit: strings.Repeat("0", 32), Attempt: 1,
-			Legs: map[string]string{leg: `{"resultType":"input_required","stale":true}`},
+		leg := tga.Sum(nil) // of a message without input
+		stale, err := json.Marshal(map[string]any{
+			"tool": "held", "key": name, "trace": attempt.NewID().String(), "permit": strings.Repeat("0", 32), "attempt": 1,
+			"legs": map[string]string{leg.String(): `{"resultType":"input_required","stale":true}`},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, changed, err := w.RT.Keep(t.Context(), runtime.KeepRequest{Server: "fake", Name: keptName(openPrefix, "held", name), Value: stale})
+		_, changed, err := w.RT.Keep(t.Context(), runtime.KeepRequest{Server: "fake", Name: "open " + tga.Sum([]byte("held\x00"+name)).String(), Value: stale})
 		if err != nil || !changed {
 			t.Fatal(changed, err)
 		}

@@ -2,19 +2,17 @@ package mcpfront
 
 import (
 	"cmp"
-	"context"
 	"log/slog"
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/internal/mcpfront/asklog"
+	"github.com/tgad/tgad/internal/mcpfront/attempt"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
-	"github.com/tgad/tgad/internal/mcpfront/paper"
 	"github.com/tgad/tgad/internal/mcpfront/subject"
 	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/internal/mcpfront/toolset"
@@ -110,33 +108,17 @@ const (
 
 // Shim is one shim: a log, a tool server, and the clients that talk to it.
 type Shim struct {
+	*attempt.Desk
 	opts  Options
-	log   *slog.Logger
-	shelf *asklog.Shelf   // what the log keeps for the shim
 	users *subject.Secret // nil where Authorization is not forwarded
 
-	life context.Context // ends with Close: of attempts
-	end  context.CancelFunc
-	work sync.WaitGroup // attempts under way
-
 	mu       sync.Mutex
-	open     map[callKey]*attempt // at most one attempt a key
-	seats    int                  // conversations
-	voteless atomic.Bool          // the log does not take the votes of people at the client
-	classes  map[string]bool      // whether a tool's calls need a key, as the log said
-	tasks    map[tga.ID]*ownTask  // that this shim is at, by their traces
-	unsent   map[tga.ID]uint32    // attempts that were given back, of traces under way
-	places   map[string]*delivery // derived names whose answer is on its way
-	notes    map[*delivery]bool   // answers that are given, or being given, and not noted
+	seats    int                 // conversations
+	tasks    map[tga.ID]*ownTask // that this shim is at, by their traces
 	pins     *toolset.Pins
-	alive    *paper.Presence // of this process: who sends is there
-	reap     func()          // gives up what clients over HTTP wait for no more
 	mirrors  toolset.Mirrors
 	patience time.Duration // how long a client that hears nothing waits for people
 	quit     time.Duration // how long the end of a tool server is waited for
-	// noteDelay is how long the note that an answer was delivered waits for the next call's
-	// begin to take it along.
-	noteDelay time.Duration
 }
 
 // New makes a shim. It starts nothing.
@@ -182,26 +164,21 @@ func New(o Options) (*Shim, error) {
 		return nil, tga.Errorf(tga.StoreUnavailable, "make the shim's directory: %w", err)
 	}
 	o.Find = strings.TrimSpace(o.Find)
-	s := &Shim{
-		quit: quitWait, noteDelay: noteDelay, patience: approvalPatience, opts: o, log: o.Logger.With("tool_server", o.Server),
-		open: map[callKey]*attempt{}, classes: map[string]bool{}, places: map[string]*delivery{}, notes: map[*delivery]bool{}, unsent: map[tga.ID]uint32{}, tasks: map[tga.ID]*ownTask{}, reap: func() {},
-	}
-	err := paper.Tidy(o.State)
-	if err == nil {
-		s.alive, err = paper.Appear(o.State)
-	}
-	if err != nil {
-		return nil, err
-	}
+	s := &Shim{quit: quitWait, patience: approvalPatience, opts: o, tasks: map[tga.ID]*ownTask{}}
+	var err error
 	if o.ForwardAuth {
 		if s.users, err = subject.ReadSecret(o.State); err != nil {
-			s.alive.Remove()
 			return nil, err
 		}
 	}
-	s.shelf = asklog.NewShelf(o.Log, o.Namespace, o.Server)
-	s.life, s.end = context.WithCancel(context.Background())
-	s.pins = toolset.NewPins(s.life, s.shelf, &s.mirrors, s.log)
+	s.Desk, err = attempt.NewDesk(attempt.Options{
+		Server: o.Server, Namespace: o.Namespace, State: o.State, Find: o.Find, Log: o.Log, Logger: o.Logger, Workspace: o.Workspace, Tracer: o.Tracer,
+		Looks: o.Look != nil, Settles: o.Look != nil && o.SettleTool, MaxKeepBytes: o.MaxKeepBytes, CancelGrace: o.CancelGrace, LogTimeout: o.LogTimeout,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.pins = toolset.NewPins(s.Life, s.Shelf, &s.mirrors, s.Log)
 	return s, nil
 }
 
@@ -209,15 +186,6 @@ func New(o Options) (*Shim, error) {
 func fileName(id string) string {
 	sum := tga.Sum([]byte(id))
 	return strings.NewReplacer("/", "_", ".", "_").Replace(clip.Bytes(id, 32)) + "-" + sum.String()[:8]
-}
-
-// Close gives up what is under way and returns once it is. An answer that waits for the
-// log is given up too: its call stays in doubt.
-func (s *Shim) Close() error {
-	s.end()
-	s.work.Wait()
-	s.alive.Remove()
-	return nil
 }
 
 // Server is the id of the tool server.

@@ -24,7 +24,7 @@ func (s *Shim) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
 		return err
 	}
 	defer c.Release()
-	err, kept := s.Lines(ctx, in, c, s.log)
+	err, kept := s.Lines(ctx, in, c, s.Log)
 	if kept != nil {
 		return tga.Errorf(tga.ToolError, "tool server %q: %w", s.opts.Server, kept)
 	}
@@ -42,7 +42,7 @@ func (s *Shim) Lines(ctx context.Context, in io.Reader, p entry.Line, log *slog.
 func (a *Conversation) Appears(present *paper.Presence) { a.present = present }
 
 // Note has the log know at once of every answer that the client was given.
-func (a *Conversation) Note() { a.noteAll(entry.NoteGrace) }
+func (a *Conversation) Note() { a.s.NoteAll(a.to, entry.NoteGrace) }
 
 // Ready waits until there is a tool server for the first time, or none is to be had.
 func (c *conv) Ready() {
@@ -72,7 +72,7 @@ func (c *conv) Underway() int {
 	}
 	n += c.owing
 	c.mu.Unlock()
-	return n + len(c.s.owed(c)) // a delivery that is not noted makes the next such call be served
+	return n + len(c.s.Owed(c.to)) // a delivery that is not noted makes the next such call be served
 }
 
 // Listen serves streamable HTTP on an address, "unix:PATH" or host:port, until ctx ends.
@@ -84,7 +84,7 @@ func (s *Shim) Listen(ctx context.Context, address string) error {
 	if err != nil {
 		return err
 	}
-	return entry.Serve(ctx, l, s.log, func(life context.Context) entry.Lobby { return s.Front(life, nil) })
+	return entry.Serve(ctx, l, s.Log, func(life context.Context) entry.Lobby { return s.Front(life, nil) })
 }
 
 // Front is where the shim's clients over HTTP come in. meet begins their conversations; nil is with this shim.
@@ -92,20 +92,17 @@ func (s *Shim) Front(life context.Context, meet entry.Meeting) *entry.Front {
 	if meet == nil {
 		meet = s.meet
 	}
-	f := entry.NewFront(entry.FrontOptions{ForwardAuth: s.opts.ForwardAuth, Users: s.users, URL: s.opts.URL, Log: s.log}, meet, life)
-	s.ReapBy(f.Reap)
+	f := entry.NewFront(entry.FrontOptions{ForwardAuth: s.opts.ForwardAuth, Users: s.users, URL: s.opts.URL, Log: s.Log}, meet, life)
+	s.Reap = f.Reap
 	return f
 }
-
-// ReapBy says what gives up what clients over HTTP wait for no more.
-func (s *Shim) ReapBy(f func()) { s.reap = f }
 
 // dialer makes the way to the tool server.
 func (s *Shim) dialer(c *conv, lock string) dialer {
 	return func(ctx context.Context, deliver func(*frames.Frame)) (frames.Upstream, error) {
 		if s.opts.URL != "" {
 			return frames.Dial(c.life, frames.Endpoint{
-				URL: s.opts.URL, Headers: s.opts.Headers, Forwards: s.opts.ForwardAuth, Auth: c.auth, Most: s.opts.MaxFrameBytes, Spill: s.opts.State, Log: s.log,
+				URL: s.opts.URL, Headers: s.opts.Headers, Forwards: s.opts.ForwardAuth, Auth: c.auth, Most: s.opts.MaxFrameBytes, Spill: s.opts.State, Log: s.Log,
 			}, deliver), nil
 		}
 		o := mcpraw.ProcessOptions{

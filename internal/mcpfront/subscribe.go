@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/attempt"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/wait"
@@ -162,7 +163,7 @@ func (u *subscriptions) writeSubscription(w *waiting) error {
 		return err
 	}
 	if w.sub.life.Err() != nil {
-		return errOver
+		return attempt.ErrOver
 	}
 	return u.c.write(l, w, u.c.message(frames.NewFrame(w.sub.raw)))
 }
@@ -184,7 +185,7 @@ func (u *subscriptions) resubscribe(w *waiting, pause time.Duration) {
 			if err == nil || w.sub.life.Err() != nil {
 				return
 			}
-			u.c.s.log.Debug("a subscription of the client's was not made again", "error", err)
+			u.c.s.Log.Debug("a subscription of the client's was not made again", "error", err)
 			pause = min(2*pause, lastPause)
 		}
 	})
@@ -204,7 +205,7 @@ func (u *subscriptions) broken(w *waiting, f *frames.Frame) bool {
 	}
 	w.sub.again = true
 	u.c.mu.Unlock()
-	u.c.s.log.Debug("the stream of a subscription broke and is asked for again", "why", f.Bad)
+	u.c.s.Log.Debug("the stream of a subscription broke and is asked for again", "why", f.Bad)
 	f.Close()
 	u.resubscribe(w, pause)
 	return true
@@ -329,7 +330,7 @@ func (u *subscriptions) tellOf(w *waiting, id tga.ID) {
 	for {
 		t, err := u.c.own.taskAt(id)
 		if err != nil {
-			u.c.s.log.Debug("a subscriber is not told of a task any more", "trace", id, "error", err)
+			u.c.s.Log.Debug("a subscriber is not told of a task any more", "trace", id, "error", err)
 			return
 		}
 		moved, done := t.moves()

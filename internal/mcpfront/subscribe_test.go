@@ -15,6 +15,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/tgad/tgad/internal/mcpfront/attempt"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/mcpfront/say"
@@ -83,7 +84,7 @@ func TestSubscriptionDoesNotHoldTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	c := s.newConv(discard{})
+	c := s.newConv(discard{}, nil)
 	defer c.end()
 	request := &waiting{id: []byte("2")}
 	for _, one := range []*waiting{{id: []byte("1"), sub: &subscription{}}, request} {
@@ -276,7 +277,7 @@ func TestOwnTaskTellsItsSubscriber(t *testing.T) {
 	h.Handshake()
 	path, arg, open := w.gate()
 	id := taskID(t, h.Call("1", "charge", arg, tasksMeta))
-	none := ownTaskPrefix + newID().String()
+	none := ownTaskPrefix + attempt.NewID().String()
 	h.Write(listenFor(`"l"`, `{"taskIds":["`+none+`","`+id+`"]}`, tasksMeta))
 	if got, want := h.ReadLine(), `{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{`+subMeta+`"l"},"notifications":{"taskIds":["`+id+`"]}}}`; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -378,7 +379,7 @@ func TestOwnTasksBesideTheServersSubscriptions(t *testing.T) {
 }
 
 func TestAcknowledgementsWithTasks(t *testing.T) {
-	id := newID()
+	id := attempt.NewID()
 	name := `"` + ownTaskPrefix + id.String() + `"`
 	for notifications, want := range map[string]string{
 		`{}`:                  `{"taskIds":[` + name + `]}`,

@@ -4,20 +4,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/tgad/tgad/internal/mcpfront/asklog"
+	"github.com/tgad/tgad/internal/mcpfront/attempt"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
-	"github.com/tgad/tgad/internal/mcpfront/paper"
 	"github.com/tgad/tgad/internal/mcpfront/wait"
 	"github.com/tgad/tgad/internal/mcpraw"
-	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/schemas/tga"
 )
 
 // Pauses between starts of a tool server that ends again and again.
@@ -48,7 +43,7 @@ func (c *conv) supervise(dial dialer) error {
 			}
 			if c.life.Err() != nil {
 				l.up.Close()
-				c.set(nil, errOver)
+				c.set(nil, attempt.ErrOver)
 				return nil
 			}
 			err = fmt.Errorf("the tool server is gone: %w", l.up.Why())
@@ -64,7 +59,7 @@ func (c *conv) supervise(dial dialer) error {
 			return err
 		}
 		if first {
-			c.s.log.Warn("the tool server ended and is started again", "error", err)
+			c.s.Log.Warn("the tool server ended and is started again", "error", err)
 		}
 		if l == nil {
 			c.set(nil, err)
@@ -77,8 +72,6 @@ func (c *conv) supervise(dial dialer) error {
 		pause = min(2*pause, lastPause)
 	}
 }
-
-var errOver = errors.New("the conversation is over")
 
 // start starts a tool server and brings it to where its predecessor was.
 func (c *conv) start(dial dialer) (*link, error) {
@@ -99,95 +92,8 @@ func (c *conv) start(dial dialer) (*link, error) {
 		up.Close()
 		return nil, fmt.Errorf("handshake with the tool server: %w", err)
 	}
-	c.permits.takeOver.Do(func() { c.s.work.Go(c.permits.giveUpOld) })
+	c.permits.TakeOver()
 	return l, nil
-}
-
-// permits are those that are out: a note of each, for the shim that follows a killed one.
-type permits struct {
-	s        *Shim
-	book     *paper.Book // of calls that are with the tool server; nil = not noted
-	takeOver sync.Once
-}
-
-// giveUpOld gives up the permits that an earlier shim of this slot has left. It was
-// killed, and its tool server is gone: this one was started only after that. So a call
-// that it was at is answered by licence now, and not when its permit is stale. A read
-// call is ended: it did nothing, and nobody can ask for its answer any more.
-func (p *permits) giveUpOld() {
-	if p.book == nil {
-		return
-	}
-	old := map[string]string{}
-	err := p.book.Each("", func(trace, permit string) { old[trace] = permit })
-	for trace, said := range old {
-		if p.noted(trace) {
-			continue
-		}
-		word, isRead := strings.CutSuffix(said, readMark)
-		id, idErr := tga.ParseID(trace)
-		permit, permitErr := runtime.ParsePermit(word)
-		if idErr == nil && permitErr == nil {
-			err = errors.Join(err, p.giveUpOne(id, permit, isRead))
-		}
-		err = errors.Join(err, p.book.Change(trace, func(old string) string {
-			if old == said {
-				return ""
-			}
-			return old // it is at work again, in this shim
-		}))
-	}
-	if err != nil {
-		p.s.log.Info("calls of an earlier shim were not given up; repeats of them wait until their permits are stale", "error", err)
-	}
-}
-
-// giveUpOne tells the log that a permit is out no more. A log that is away is told later.
-func (p *permits) giveUpOne(id tga.ID, permit runtime.Permit, isRead bool) error {
-	return asklog.Persist(p.s.life, func(ctx context.Context) error {
-		if !isRead {
-			return p.s.opts.Log.GiveUp(ctx, id, permit, "the shim that sent it was killed before it had the answer", 0)
-		}
-		_, err := p.s.opts.Log.Finish(ctx, id, permit, runtime.Finished{Who: "tgad mcp", Reply: runtime.Reply{
-			Status: tga.StatusError, ErrorCode: string(tga.ToolError), ErrorMessage: "its executor was killed before the answer was recorded; the call only reads",
-		}})
-		return err
-	})
-}
-
-// noted reports whether a trace is at work in this very shim.
-func (p *permits) noted(trace string) bool {
-	p.s.mu.Lock()
-	defer p.s.mu.Unlock()
-	for _, a := range p.s.open {
-		if a.trace().String() == trace && a.q.sent.Load() {
-			return true
-		}
-	}
-	return false
-}
-
-// readMark ends the note of a permit of a read call.
-const readMark = " read"
-
-// note writes down that a permit is out, and strike that it is not any more.
-func (p *permits) note(b runtime.Begun, isRead bool) (strike func()) {
-	if p.book == nil {
-		return func() {}
-	}
-	trace, word := b.Result.TraceID.String(), b.Permit.String()
-	if isRead {
-		word += readMark
-	}
-	if err := p.book.Change(trace, func(string) string { return word }); err != nil {
-		p.s.log.Warn("a permit was not noted", "trace", trace, "error", err)
-	}
-	return func() {
-		err := errors.Join(p.book.Change(trace, func(string) string { return "" }), p.book.Shrink())
-		if err != nil {
-			p.s.log.Warn("a permit that is over was not struck out", "trace", trace, "error", err)
-		}
-	}
 }
 
 // opening is what a client said to its tool server to set it up, so that a tool server

@@ -76,7 +76,7 @@ func TestSyncsOfACall(t *testing.T) {
 			w := newWorld(t)
 			log := w.counting()
 			w.log = log
-			w.tune = func(s *Shim) { s.noteDelay = time.Hour }
+			w.tune = func(s *Shim) { s.NoteDelay = time.Hour }
 			h := w.start()
 			h.Handshake()
 			h.Call("1", "charge", `{"warm":1}`) // after it the shim knows the tool's class

@@ -11,7 +11,7 @@ import (
 
 	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/internal/mcpanswer"
-	"github.com/tgad/tgad/internal/mcpfront/asklog"
+	"github.com/tgad/tgad/internal/mcpfront/attempt"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/wait"
@@ -19,167 +19,6 @@ import (
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
-
-// openCall is a call that the tool server has answered without ending it: it wants input,
-// or works on as a task. It is on the shelf until its effect is recorded, with the permit
-// that records it, so that a shim that follows a killed one can go on.
-type openCall struct {
-	Tool    string `json:"tool"`
-	Key     string `json:"key"` // of the attempt: its name here
-	Trace   string `json:"trace"`
-	Permit  string `json:"permit"`
-	Attempt uint32 `json:"attempt"`
-	SentKey string `json:"sent_key"` // that the tool server saw
-	Task    string `json:"task,omitempty"`
-	// Protocol are the params of a question about the task but for its id: what a revision
-	// without a handshake wants in each request.
-	Protocol string `json:"protocol,omitempty"`
-	// Derived says that the same call again is another one once the client has the final
-	// answer.
-	Derived bool `json:"derived,omitempty"`
-	// Legs are the messages that were sent for the call, by the digest of the input in
-	// them: each is sent once. The value is its answer, "" while there is none.
-	Legs map[string]string `json:"legs"`
-}
-
-// openPrefix begins the names of unfinished calls on the shelf.
-const openPrefix = "open "
-
-// openName names the record of an unfinished call on the shelf: by its trace, which is the
-// same for who goes on with it.
-func openName(trace string) string { return openPrefix + trace }
-
-// maxLeg bounds an answer that is kept to be repeated.
-const maxLeg = 256 << 10
-
-// parseOpen reads the record of an unfinished call, nil where there is none.
-func parseOpen(kept []byte) *openCall {
-	var o openCall
-	if kept == nil || json.Unmarshal(kept, &o) != nil {
-		return nil
-	}
-	return &o
-}
-
-func (s *Shim) keepOpen(o *openCall) error {
-	raw, err := json.Marshal(o)
-	if err != nil {
-		return tga.Errorf(tga.StoreUnavailable, "note an unfinished call: %w", err)
-	}
-	return s.shelf.Change(s.life, openName(o.Trace), func([]byte) []byte { return raw })
-}
-
-func (s *Shim) dropOpen(o *openCall) {
-	if err := s.shelf.Change(s.life, openName(o.Trace), func([]byte) []byte { return nil }); err != nil {
-		s.log.Warn("an unfinished call that is over was not struck out", "trace", o.Trace, "error", err)
-	}
-}
-
-// begun is the attempt that the record stands for.
-func (o *openCall) begun() (runtime.Begun, error) {
-	id, err := tga.ParseID(o.Trace)
-	if err != nil {
-		return runtime.Begun{}, err
-	}
-	permit, err := runtime.ParsePermit(o.Permit)
-	return runtime.Begun{
-		Standing: runtime.BeginSend, Result: runtime.Result{TraceID: id}, Permit: permit, Attempt: o.Attempt, Key: o.SentKey,
-	}, err
-}
-
-// leg names a message of a call by the input in it.
-func (q *call) leg() string {
-	sum := tga.Sum(q.params.Input)
-	return sum.String()
-}
-
-// unfinished takes an answer that ends the request and not the call. The record is
-// written before the client has the answer.
-func (a *attempt) unfinished(ctx context.Context, b runtime.Begun, f *frames.Frame, ans answer) (done bool, doubt string) {
-	o := parseOpen(a.s.shelf.Get(openName(b.Result.TraceID.String())))
-	if o == nil {
-		o = &openCall{
-			Tool: a.q.params.Tool, Key: a.key, Trace: b.Result.TraceID.String(), Permit: b.Permit.String(),
-			Attempt: b.Attempt, SentKey: b.Key, Derived: a.q.derived, Protocol: string(a.q.params.Protocol()), Legs: map[string]string{},
-		}
-	}
-	o.Task = ans.Task
-	if len(ans.value) > maxLeg || ans.value == nil {
-		f.Close()
-		return false, "its answer is not final and too long to be kept"
-	}
-	o.Legs[a.q.leg()] = string(ans.value)
-	if err := a.s.keepOpen(o); err != nil {
-		f.Close()
-		return false, err.Error()
-	}
-	if o.Task != "" {
-		a.q.conv.polls.poll(o)
-	}
-	a.out = outcome{frame: f, value: ans.value, trace: b.Result.TraceID}
-	return true, ""
-}
-
-// goOn takes up an unfinished call, of this shim or another one, where the log says that
-// an attempt of it is out: a repeat gets the answer that there was, a message with new
-// input is sent under the same permit. It reports whether there was such a call. A permit
-// that the log has given for another send goes back.
-func (a *attempt) goOn(ctx context.Context, out runtime.Begun) (done bool) {
-	if a.keyless {
-		return false
-	}
-	kept, err := a.s.shelf.Look(ctx, openName(out.Result.TraceID.String()))
-	if err != nil {
-		a.s.log.Warn("an unfinished call was not looked for", "trace", out.Result.TraceID, "error", err)
-		return false
-	}
-	// A record of another trace is one that a crash kept from being struck out.
-	o := parseOpen(kept)
-	if o == nil || o.Trace != out.Result.TraceID.String() {
-		return false
-	}
-	b, err := o.begun()
-	if err != nil {
-		a.refused(err)
-		return true
-	}
-	if out.Standing == runtime.BeginSend {
-		a.notSent(ctx, out, errors.New("the call goes on as it is"))
-		a.out = outcome{}
-	}
-	a.setTrace(b.Result.TraceID)
-	leg := a.q.leg()
-	if answer, sent := o.Legs[leg]; sent {
-		if answer == "" {
-			a.inDoubt("it was interrupted while the tool server had its input")
-			return true
-		}
-		a.out = outcome{value: []byte(answer), trace: b.Result.TraceID}
-		if o.Task != "" {
-			a.q.conv.polls.poll(o)
-		}
-		return true
-	}
-	o.Legs[leg] = ""
-	if err := a.s.keepOpen(o); err != nil {
-		a.refused(err)
-		return true
-	}
-	ok, doubt := a.send(ctx, b)
-	if !ok {
-		a.inDoubt(doubt)
-		return true
-	}
-	if a.out.final {
-		a.s.dropOpen(o)
-	} else if a.out.code != "" && !a.q.sent.Load() {
-		delete(o.Legs, leg) // it certainly did not go out
-		if err := a.s.keepOpen(o); err != nil {
-			a.s.log.Warn("an unfinished call was not noted", "trace", o.Trace, "error", err)
-		}
-	}
-	return true
-}
 
 // Spacing of the questions about a task.
 const (
@@ -193,7 +32,7 @@ type taskPolls struct {
 	c       *conv
 	resumed sync.Once
 	mu      sync.Mutex
-	tasks   map[string]*openCall // under way, by the tool server's name for them
+	tasks   map[string]*attempt.Open // under way, by the tool server's name for them
 }
 
 // resume asks about the tasks that an earlier shim left. It is called when the client has
@@ -201,13 +40,13 @@ type taskPolls struct {
 func (g *taskPolls) resume() {
 	g.resumed.Do(func() {
 		// Elsewhere: the log may be away, and the client's next message is not to wait.
-		g.c.s.work.Go(func() {
-			if err := g.c.s.shelf.Load(g.c.life); err != nil {
-				g.c.s.log.Warn("tasks of an earlier shim were not looked for", "error", err)
+		g.c.s.Work.Go(func() {
+			if err := g.c.s.Shelf.Load(g.c.life); err != nil {
+				g.c.s.Log.Warn("tasks of an earlier shim were not looked for", "error", err)
 			}
 			g.c.s.expireTasks()
-			for _, value := range g.c.s.shelf.With(openPrefix) {
-				if o := parseOpen(value); o != nil && o.Task != "" {
+			for _, value := range g.c.s.Shelf.With(attempt.OpenPrefix) {
+				if o := attempt.ParseOpen(value); o != nil && o.Task != "" {
 					g.poll(o)
 				}
 			}
@@ -216,17 +55,17 @@ func (g *taskPolls) resume() {
 }
 
 // poll asks about a task until its effect is recorded, whether or not the client does.
-func (g *taskPolls) poll(o *openCall) {
+func (g *taskPolls) poll(o *attempt.Open) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.tasks[o.Task] != nil {
 		return
 	}
 	if g.tasks == nil {
-		g.tasks = map[string]*openCall{}
+		g.tasks = map[string]*attempt.Open{}
 	}
 	g.tasks[o.Task] = o
-	g.c.s.work.Go(func() {
+	g.c.s.Work.Go(func() {
 		pause := pollLeast
 		for {
 			if !wait.Rest(g.c.life, pause) {
@@ -234,7 +73,7 @@ func (g *taskPolls) poll(o *openCall) {
 			}
 			done, next, err := g.ask(o)
 			if err != nil {
-				g.c.s.log.Warn("a task cannot be asked about; its call stays in doubt", "task", o.Task, "trace", o.Trace, "error", err)
+				g.c.s.Log.Warn("a task cannot be asked about; its call stays in doubt", "task", o.Task, "trace", o.Trace, "error", err)
 				return
 			}
 			if done {
@@ -246,7 +85,7 @@ func (g *taskPolls) poll(o *openCall) {
 }
 
 // ask asks about a task once, and records its effect when it is over.
-func (g *taskPolls) ask(o *openCall) (done bool, next time.Duration, err error) {
+func (g *taskPolls) ask(o *attempt.Open) (done bool, next time.Duration, err error) {
 	l, err := g.c.await(g.c.life)
 	if err != nil {
 		return false, pollDefault, nil // a later tool server may know it
@@ -260,7 +99,7 @@ func (g *taskPolls) ask(o *openCall) (done bool, next time.Duration, err error) 
 	}
 	defer f.Close()
 	if !f.Result.Present() {
-		said, err := f.Bytes(f.Fault, maxLeg)
+		said, err := f.Bytes(f.Fault, attempt.MaxLeg)
 		return false, 0, errors.Join(fmt.Errorf("the tool server answers %.200s", said), err)
 	}
 	result, err := f.Bytes(f.Result, g.c.s.opts.MaxKeepBytes)
@@ -282,7 +121,7 @@ func (g *taskPolls) ask(o *openCall) (done bool, next time.Duration, err error) 
 			return false, next, nil
 		}
 		defer r.Close()
-		ans, err := readAnswer(r, 1, g.c.s.opts.MaxKeepBytes)
+		ans, err := attempt.ReadAnswer(r, 1, g.c.s.opts.MaxKeepBytes)
 		if err != nil || ans.Meaning != mcpraw.IsEffect {
 			return false, next, err
 		}
@@ -291,7 +130,7 @@ func (g *taskPolls) ask(o *openCall) (done bool, next time.Duration, err error) 
 	if !over {
 		return false, next, nil
 	}
-	return true, 0, g.c.s.settle(o, reply)
+	return true, 0, g.c.s.Settle(o, reply)
 }
 
 // taskReply reads what a task has come to.
@@ -312,25 +151,8 @@ func taskReply(task []byte) (reply runtime.Reply, over bool) {
 	return reply, false
 }
 
-// settle records the effect of a task.
-func (s *Shim) settle(o *openCall, reply runtime.Reply) error {
-	b, err := o.begun()
-	if err != nil {
-		return err
-	}
-	err = asklog.Persist(s.life, func(ctx context.Context) error {
-		_, err := s.opts.Log.Finish(ctx, b.Result.TraceID, b.Permit, runtime.Finished{Reply: reply, Who: "tgad mcp"})
-		return err
-	})
-	if err == nil || errors.Is(err, tga.StateInvalidTransition) {
-		s.dropOpen(o) // recorded, by this shim or somebody else
-		return nil
-	}
-	return err
-}
-
 // taskOf returns the unfinished call that a request of the client's asks about.
-func (g *taskPolls) taskOf(f *frames.Frame) *openCall {
+func (g *taskPolls) taskOf(f *frames.Frame) *attempt.Open {
 	if f.Method != "tasks/get" && f.Method != "tasks/result" {
 		return nil
 	}
@@ -352,7 +174,7 @@ func (g *taskPolls) giveTask(w *waiting, f *frames.Frame) {
 		if w.method == "tasks/get" {
 			reply, over = taskReply(result)
 			over = over && (reply.Result != nil || reply.Status != tga.StatusSuccess)
-		} else if ans, err := readAnswer(f, 1, g.c.s.opts.MaxKeepBytes); err == nil && ans.Meaning == mcpraw.IsEffect {
+		} else if ans, err := attempt.ReadAnswer(f, 1, g.c.s.opts.MaxKeepBytes); err == nil && ans.Meaning == mcpraw.IsEffect {
 			reply, over = ans.Reply, true
 		}
 	}
@@ -360,10 +182,10 @@ func (g *taskPolls) giveTask(w *waiting, f *frames.Frame) {
 		g.c.give(w.batch, f)
 		return
 	}
-	if err := g.c.s.settle(w.task, reply); err != nil {
-		g.c.s.log.Error("the effect of a task was not recorded", "trace", w.task.Trace, "error", err)
+	if err := g.c.s.Settle(w.task, reply); err != nil {
+		g.c.s.Log.Error("the effect of a task was not recorded", "trace", w.task.Trace, "error", err)
 	}
-	b, err := w.task.begun()
+	b, err := w.task.Begun()
 	if !w.task.Derived || err != nil {
 		g.c.give(w.batch, f)
 		return

@@ -56,7 +56,7 @@ func (g *Gate) Prepare(all []Behind, o GateOptions) (*Change, error) {
 	}
 	for _, b := range all {
 		if g.reap != nil && !is(b.Shim) {
-			b.Shim.ReapBy(g.reap)
+			b.Shim.Reap = g.reap
 		}
 	}
 	return c, nil

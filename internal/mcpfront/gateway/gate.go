@@ -71,7 +71,7 @@ func (g *Gate) lobby(life context.Context) entry.Lobby {
 	f := all[0].Shim.Front(life, g.meet)
 	g.reap = f.Reap
 	for _, b := range all {
-		b.Shim.ReapBy(f.Reap)
+		b.Shim.Reap = f.Reap
 	}
 	return f
 }

@@ -24,6 +24,12 @@ const (
 	MetaSubscription = "io.modelcontextprotocol/subscriptionId"
 )
 
+// Names of the tools of tgad's own. A tool server's tool of such a name cannot be called.
+const (
+	DoubtTool  = "tgad_in_doubt"
+	SettleTool = "tgad_settle"
+)
+
 // Methods of a subscription.
 const (
 	Listen = "subscriptions/listen"

@@ -119,7 +119,7 @@ func addPins(old []byte, pinned map[string]string, all []Definition, anew bool) 
 	}
 	raw, err := json.Marshal(now)
 	if err != nil {
-		panic(fmt.Sprintf("mcpfront: digests did not marshal: %v", err)) // a map of strings
+		panic(fmt.Sprintf("toolset: digests did not marshal: %v", err)) // a map of strings
 	}
 	return raw
 }

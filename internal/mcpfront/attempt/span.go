@@ -1,4 +1,4 @@
-package mcpfront
+package attempt
 
 import (
 	"context"
@@ -11,28 +11,28 @@ import (
 
 // traced begins the span of an attempt, under the span that its client names in `_meta`. What the log
 // is asked under ctx is then below it.
-func (a *attempt) traced(ctx context.Context) (_ context.Context, end func()) {
-	t := a.s.opts.Tracer
+func (a *Attempt) traced(ctx context.Context) (_ context.Context, end func()) {
+	t := a.s.o.Tracer
 	if t == nil {
 		return ctx, func() {}
 	}
 	var parent [len(mcpraw.SpanMembers)]string
 	for i, name := range mcpraw.SpanMembers {
-		parent[i] = a.q.params.MetaText(name)
+		parent[i] = a.q.Params.MetaText(name)
 	}
-	s := runtime.Span{Name: spans.MCP, Server: a.s.opts.Server, Tool: a.q.params.Tool}
+	s := runtime.Span{Name: spans.MCP, Server: a.s.o.Server, Tool: a.q.Params.Tool}
 	own, done := t.Start(runtime.SpanContext{Traceparent: parent[0], Tracestate: parent[1], Baggage: parent[2]}, s)
 	return runtime.WithSpanContext(ctx, own), func() {
 		if done == nil {
 			return
 		}
-		s.TraceID, s.Replayed = a.trace(), a.out.value != nil && a.out.frame == nil
-		if !a.out.own.IsZero() {
-			s.TraceID = a.out.own
+		s.TraceID, s.Replayed = a.Trace(), a.Out.Value != nil && a.Out.Frame == nil
+		if !a.Out.Own.IsZero() {
+			s.TraceID = a.Out.Own
 		}
-		if a.out.code != "" {
-			s.Err = tga.Errorf(a.out.code, "")
-		} else if a.out.fault {
+		if a.Out.Code != "" {
+			s.Err = tga.Errorf(a.Out.Code, "")
+		} else if a.Out.Fault {
 			s.Err = tga.Errorf(tga.ToolError, "")
 		}
 		done(s)
@@ -46,13 +46,13 @@ type sendSpan struct {
 	span runtime.Span
 }
 
-func (a *attempt) sendSpan(ctx context.Context, b runtime.Begun) *sendSpan {
-	t := a.s.opts.Tracer
+func (a *Attempt) sendSpan(ctx context.Context, b runtime.Begun) *sendSpan {
+	t := a.s.o.Tracer
 	if t == nil {
 		return &sendSpan{}
 	}
 	s := &sendSpan{span: runtime.Span{
-		Name: "send", TraceID: b.Result.TraceID, ToolCallID: b.Result.ToolCallID, Server: a.s.opts.Server, Tool: a.q.params.Tool, Attempt: b.Attempt,
+		Name: "send", TraceID: b.Result.TraceID, ToolCallID: b.Result.ToolCallID, Server: a.s.o.Server, Tool: a.q.Params.Tool, Attempt: b.Attempt,
 	}}
 	s.own, s.done = t.Start(runtime.SpanContextOf(ctx), s.span)
 	return s

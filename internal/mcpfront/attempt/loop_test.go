@@ -1,16 +1,18 @@
-package mcpfront
+package attempt
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/toolcall"
+	"github.com/tgad/tgad/internal/mcpfront/wait"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/schemas/wire"
@@ -116,22 +118,30 @@ func (*script) Kept(context.Context, string, string) iter.Seq2[runtime.Kept, err
 	return func(func(runtime.Kept, error) bool) {}
 }
 
-// mute is a tool server that takes each message and is gone then; the next one is like it.
-type mute struct {
-	conv   *conv
-	gone   chan struct{}
-	writes *int
+// mortal is a client whose tool server takes each message and is gone then; the next one is like it.
+type mortal struct {
+	Client
+	writes int
 }
 
-func (m *mute) Write(*frames.Message) error {
-	*m.writes++
-	close(m.gone)
-	m.conv.set(&link{up: &mute{m.conv, make(chan struct{}), m.writes}}, nil)
+func (m *mortal) Elicits() bool { return false }
+func (m *mortal) Await(context.Context) (frames.Upstream, error) {
+	return &mute{gone: make(chan struct{})}, nil
+}
+func (m *mortal) Write(up frames.Upstream, _ runtime.Begun, _ runtime.SpanContext, late func() error) error {
+	m.writes++
+	close(up.(*mute).gone)
 	return nil
 }
+
+// mute is that tool server.
+type mute struct {
+	frames.Upstream
+	gone chan struct{}
+}
+
 func (m *mute) Done() <-chan struct{} { return m.gone }
 func (m *mute) Why() error            { return errors.New("it died") }
-func (m *mute) Close()                {}
 
 // TestTheLogDecidesWhatAnAttemptDoes: of all that the log can say only one thing sends, whether
 // or not the attempt has sent before, and an attempt does not send for ever.
@@ -155,33 +165,28 @@ func TestTheLogDecidesWhatAnAttemptDoes(t *testing.T) {
 		{[]runtime.Standing{runtime.BeginSend, runtime.BeginInDoubt}, 2, 1, tga.EffectInDoubt},
 		{[]runtime.Standing{runtime.BeginSend, runtime.BeginWait, runtime.BeginSend, served}, 4, 2, ""},
 		{[]runtime.Standing{runtime.BeginSend, "of a newer version"}, 2, 1, tga.EffectInDoubt}, // the send has no answer
-		{[]runtime.Standing{runtime.BeginSend}, maxSends, maxSends, tga.EffectInDoubt},
+		{[]runtime.Standing{runtime.BeginSend}, MaxSends, MaxSends, tga.EffectInDoubt},
 	} {
 		t.Run(fmt.Sprint(c.says), func(t *testing.T) {
 			log := &script{says: c.says, ids: map[string]int{}}
-			s, err := New(Options{Server: "fake", Command: []string{"none"}, Log: log, State: t.TempDir()})
+			s, err := NewDesk(Options{Server: "fake", Log: log, Logger: slog.New(slog.DiscardHandler), State: t.TempDir()})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer s.Close()
-			conv, writes := s.newConv(discard{}), 0
-			conv.set(&link{up: &mute{conv, make(chan struct{}), &writes}}, nil)
-			f := frames.NewFrame([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{}}}`))
-			p, err := toolcall.Parse(f.Head[f.Params.From:f.Params.To])
+			p, err := toolcall.Parse([]byte(`{"name":"charge","arguments":{}}`))
 			if err != nil {
 				t.Fatal(err)
 			}
-			q, err := conv.newCall(f, p, toolcall.Tool{}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			a, err := s.newAttempt(q, "key")
+			by := &mortal{}
+			to := NewRecipient(t.Context())
+			a, err := s.newAttempt(&Call{By: by, To: to, Params: p, Args: []byte("{}"), Permits: NewPermits(s, nil), Arrivals: make(chan *frames.Frame, 1), GaveUp: wait.NewLatch()}, "key")
 			if err != nil {
 				t.Fatal(err)
 			}
 			a.work(t.Context())
-			if log.begins != c.begins || writes != c.sends || a.out.code != c.code {
-				t.Errorf("%d begins, %d sends, code %q; want %d, %d, %q", log.begins, writes, a.out.code, c.begins, c.sends, c.code)
+			if log.begins != c.begins || by.writes != c.sends || a.Out.Code != c.code {
+				t.Errorf("%d begins, %d sends, code %q; want %d, %d, %q", log.begins, by.writes, a.Out.Code, c.begins, c.sends, c.code)
 			}
 			// A permit is of one send: after it another begin has another name.
 			if len(log.ids) < c.sends {

@@ -1,4 +1,4 @@
-package mcpfront
+package attempt
 
 import (
 	"cmp"
@@ -75,7 +75,7 @@ var deeds = [stages]func(*loop, context.Context) result{
 
 // loop is what an attempt has in hand on its way. Only the goroutine of the attempt sees it.
 type loop struct {
-	*attempt
+	*Attempt
 	beginID string
 	said    runtime.Begun // by the log, the last time that it was asked
 	sends   int           // whose fate is not known
@@ -83,15 +83,15 @@ type loop struct {
 	rest    wait.Pause
 }
 
-// maxSends bounds the licensed re-sends of one attempt: a tool server that dies of every
+// MaxSends bounds the licensed re-sends of one attempt: a tool server that dies of every
 // call is not fed for ever.
-const maxSends = 3
+const MaxSends = 3
 
 // work asks the log until the attempt has an outcome, and sends where the log permits it.
-func (a *attempt) work(ctx context.Context) {
+func (a *Attempt) work(ctx context.Context) {
 	ctx, end := a.traced(ctx)
 	defer end()
-	l := &loop{attempt: a, beginID: frames.Nonce()}
+	l := &loop{Attempt: a, beginID: frames.Nonce()}
 	walk(func(at stage) result { return deeds[at](l, ctx) })
 }
 
@@ -101,7 +101,7 @@ func walk(do func(stage) result) {
 		came := do(at)
 		next := moves[at][came]
 		if next == 0 {
-			panic(fmt.Sprintf("mcpfront: stage %d has no move for result %d", at, came))
+			panic(fmt.Sprintf("attempt: stage %d has no move for result %d", at, came))
 		}
 		at = next
 	}
@@ -109,35 +109,35 @@ func walk(do func(stage) result) {
 
 // open finds the trace of the call.
 func (l *loop) open(ctx context.Context) result {
-	a := l.attempt
-	if err := a.ask(ctx, a.s.shelf.Load); err != nil {
+	a := l.Attempt
+	if err := a.ask(ctx, a.s.Shelf.Load); err != nil {
 		a.refused(err)
 		return ended
 	}
 	switch {
-	case !a.q.trace.IsZero():
-		a.setTrace(a.q.trace)
-	case a.q.derived && !a.q.voteOn.IsZero():
-		a.setTrace(a.q.voteOn) // the call that the person was asked about
-	case a.q.derived:
-		a.setTrace(newID()) // the log remembers
+	case !a.q.Trace.IsZero():
+		a.setTrace(a.q.Trace)
+	case a.q.Derived && !a.q.VoteOn.IsZero():
+		a.setTrace(a.q.VoteOn) // the call that the person was asked about
+	case a.q.Derived:
+		a.setTrace(NewID()) // the log remembers
 	default:
 		a.setTrace(a.remembered())
 	}
-	if a.q.voteOn == a.trace() {
-		a.cast(ctx, a.q.voteOn, a.q.vote)
+	if a.q.VoteOn == a.Trace() {
+		a.Cast(ctx, a.q.VoteOn, a.q.Vote)
 	}
-	a.conn.Again = a.q.again
+	a.conn.Again = a.q.Again
 	return again
 }
 
 // inquire asks the log what is to become of the call.
 func (l *loop) inquire(ctx context.Context) result {
-	b, err := l.begin(ctx, l.beginID)
+	b, err := l.Begin(ctx, l.beginID)
 	switch {
-	case l.keyless && errors.Is(err, tga.IdempotencyKeyRequired):
-		l.s.setNeedsKey(l.q.params.Tool)
-		l.out.again = true
+	case l.Keyless && errors.Is(err, tga.IdempotencyKeyRequired):
+		l.s.SetNeedsKey(l.q.Params.Tool)
+		l.Out.Again = true
 		return ended
 	case err != nil:
 		l.unsent(func() { l.refused(err) })
@@ -196,13 +196,13 @@ func (l *loop) pose(ctx context.Context) result {
 		return standings[l.said.Standing]
 	}
 	l.conn.Again, l.sends, l.doubt, l.beginID = l.said.Result.TraceID, 0, "", frames.Nonce()
-	l.setTrace(newID())
+	l.setTrace(NewID())
 	return again
 }
 
 // serveOr serves what is recorded, or makes a new attempt of what is recorded as not run.
 func (l *loop) serveOr(context.Context) result {
-	if l.startsAnew(l.said.Result) {
+	if l.StartsAnew(l.said.Result) {
 		l.beginID = frames.Nonce()
 		return again
 	}
@@ -216,8 +216,8 @@ func (l *loop) tell(context.Context) result {
 	case runtime.BeginStale:
 		l.stale(b)
 	case runtime.BeginConflict:
-		l.out = outcome{code: tga.IdempotencyKeyConflict, trace: b.Result.TraceID, rpc: mcpraw.CodeInvalidParams,
-			words: "the key of this call belongs to another call: " + b.Cause.Error()}
+		l.Out = Outcome{Code: tga.IdempotencyKeyConflict, Trace: b.Result.TraceID, RPC: mcpraw.CodeInvalidParams,
+			Words: "the key of this call belongs to another call: " + b.Cause.Error()}
 	default:
 		l.inDoubt(cmp.Or(l.doubt, b.Cause.Error()))
 	}
@@ -226,23 +226,23 @@ func (l *loop) tell(context.Context) result {
 
 // approve waits for people, and ends the attempt when nobody waits for it any more.
 func (l *loop) approve(ctx context.Context) result {
-	a := l.attempt
-	if !a.q.derived {
+	a := l.Attempt
+	if !a.q.Derived {
 		a.remember(l.said.Result.TraceID)
 	}
 	a.wantPeople(l.said)
 	a.name(l.said)
 	switch {
-	case a.q.noSend:
+	case a.q.NoSend:
 		l.unsent(func() {
 			a.gone(tga.EscalationRequired, "The call was cancelled while it waited for an approval. It was not sent.")
 		})
 	case !a.pause(ctx, l.rest.Next()):
-		l.unsent(func() { a.gone(tga.EscalationRequired, a.approvalWords()) })
+		l.unsent(func() { a.gone(tga.EscalationRequired, a.ApprovalWords()) })
 	case a.unheard.Load() != nil:
 		why := *a.unheard.Load()
 		l.unsent(func() {
-			a.gone(tga.EscalationRequired, "The answer of the person at the client does not count: "+why+". "+a.approvalWords())
+			a.gone(tga.EscalationRequired, "The answer of the person at the client does not count: "+why+". "+a.ApprovalWords())
 		})
 	default:
 		return again
@@ -272,8 +272,8 @@ func (l *loop) queue(ctx context.Context) result {
 // dispatch makes the one send that the permit allows.
 func (l *loop) dispatch(ctx context.Context) result {
 	b := l.said
-	if l.q.noSend {
-		l.notSent(ctx, b, errors.New("it was cancelled"))
+	if l.q.NoSend {
+		l.NotSent(ctx, b, errors.New("it was cancelled"))
 		if b.Attempt > 1 {
 			l.inDoubt("it was cancelled after it was sent")
 		}
@@ -284,8 +284,8 @@ func (l *loop) dispatch(ctx context.Context) result {
 	if done {
 		return ended
 	}
-	l.giveUp(ctx, b, doubt)
-	if l.sends++; doubt != "" && l.sends >= maxSends {
+	l.GiveUp(ctx, b, doubt)
+	if l.sends++; doubt != "" && l.sends >= MaxSends {
 		l.inDoubt(doubt)
 		return ended
 	}

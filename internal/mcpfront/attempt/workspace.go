@@ -1,4 +1,4 @@
-package mcpfront
+package attempt
 
 import (
 	"context"
@@ -10,23 +10,23 @@ import (
 
 // look takes the snapshot of the workspace before a send. Without it the call is not sent. A
 // call that the log takes for a read has none.
-func (a *attempt) look(ctx context.Context, b runtime.Begun) (err error) {
-	k := a.s.opts.Workspace
-	if k == nil || a.keyless {
+func (a *Attempt) look(ctx context.Context, b runtime.Begun) (err error) {
+	k := a.s.o.Workspace
+	if k == nil || a.Keyless {
 		return nil
 	}
 	a.say("taking a snapshot of the workspace")
-	a.looked, err = k.Before(ctx, workspace.Call{TraceID: b.Result.TraceID, Attempt: b.Attempt, Server: a.s.opts.Server, Tool: a.q.params.Tool})
+	a.looked, err = k.Before(ctx, workspace.Call{TraceID: b.Result.TraceID, Attempt: b.Attempt, Server: a.s.o.Server, Tool: a.q.Params.Tool})
 	return err
 }
 
 // lookAgain takes the snapshot after a send, before the log and the client hear of its end.
-func (a *attempt) lookAgain(ctx context.Context, outcome string) {
+func (a *Attempt) lookAgain(ctx context.Context, outcome string) {
 	if a.looked == nil {
 		return
 	}
 	if err := a.looked.After(ctx, outcome); err != nil {
-		a.s.log.Warn("no snapshot after a call", "trace", a.trace(), "error", err)
+		a.s.Log.Warn("no snapshot after a call", "trace", a.Trace(), "error", err)
 	}
 	a.looked = nil
 }

@@ -1,7 +1,8 @@
-package mcpfront
+package attempt
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -17,11 +18,11 @@ import (
 
 // send makes the one send that a permit allows. It reports whether the attempt has its
 // outcome; else doubt says why not.
-func (a *attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt string) {
-	q, c := a.q, a.q.conv
+func (a *Attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt string) {
+	q := a.q
 	span := a.sendSpan(ctx, b)
 	defer func() { span.end(errUnanswered) }()
-	l, err := c.await(ctx)
+	up, err := q.By.Await(ctx)
 	if err == nil {
 		a.noted(ctx)
 		err = a.look(ctx, b)
@@ -30,49 +31,49 @@ func (a *attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt s
 		err = errors.New("the client gave the call up")
 	}
 	if err == nil {
-		strike := c.permits.note(b, a.keyless)
+		strike := q.Permits.Note(b, a.Keyless)
 		defer func() {
 			if ctx.Err() == nil { // else it is not over, and a successor gives it up
 				strike()
 			}
 		}()
-		err = q.send(l, b, span.own, func() error {
+		err = q.send(up, b, span.own, func() error {
 			if b.Late(a.begunAt) {
 				return errors.New("the time in which it could be sent is over")
 			}
 			return nil
 		})
 	}
-	if errors.Is(err, runtime.ErrNotSent) || l == nil || (err != nil && !q.sent.Load()) {
-		a.notSent(ctx, b, err)
+	if errors.Is(err, runtime.ErrNotSent) || up == nil || (err != nil && !q.Sent.Load()) {
+		a.NotSent(ctx, b, err)
 		return true, ""
 	}
 	if err != nil {
 		return false, "the call was cut off while it was written: " + err.Error()
 	}
 	var f *frames.Frame
-	lonely, told := a.lonely.C, a.told.C
+	lonely, told := a.lonely.C, a.Told.C
 	var grace <-chan time.Time
 	for f == nil {
 		select {
-		case f = <-q.arrivals:
-		case <-l.up.Done():
+		case f = <-q.Arrivals:
+		case <-up.Done():
 			select {
-			case f = <-q.arrivals: // it wrote its answer before it went
+			case f = <-q.Arrivals: // it wrote its answer before it went
 			default:
-				return false, "the tool server is gone before it answered: " + l.up.Why().Error()
+				return false, "the tool server is gone before it answered: " + up.Why().Error()
 			}
 		case <-told:
 			told, lonely = nil, nil
-			grace = time.After(a.s.opts.CancelGrace)
+			grace = time.After(a.s.o.CancelGrace)
 		case <-lonely:
 			told, lonely = nil, nil
-			grace = time.After(a.s.opts.CancelGrace)
+			grace = time.After(a.s.o.CancelGrace)
 		case <-grace:
 			q.lateTo(func(f *frames.Frame) { a.late(b, f) })
 			const why = "it was cancelled and the tool server has not answered"
-			a.out = outcome{code: tga.EffectInDoubt, trace: b.Result.TraceID, words: a.doubtWords(b.Result.TraceID, why)}
-			a.giveUp(ctx, b, why)
+			a.Out = Outcome{Code: tga.EffectInDoubt, Trace: b.Result.TraceID, Words: a.doubtWords(b.Result.TraceID, why)}
+			a.GiveUp(ctx, b, why)
 			return true, ""
 		case <-ctx.Done():
 			return true, "" // nobody is left to tell; the log says in doubt
@@ -82,7 +83,7 @@ func (a *attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt s
 	a.after = f.After
 	if f.Unsent != "" {
 		f.Close()
-		a.notSent(ctx, b, errors.New(f.Unsent))
+		a.NotSent(ctx, b, errors.New(f.Unsent))
 		return true, ""
 	}
 	return a.answered(ctx, b, f)
@@ -93,8 +94,8 @@ var errUnanswered = tga.Errorf(tga.EffectInDoubt, "no answer")
 
 // noted waits until the log knows of the answers that the client may have gone on from
 // to this call, or nobody waits for it.
-func (a *attempt) noted(ctx context.Context) {
-	for _, d := range a.q.earlier {
+func (a *Attempt) noted(ctx context.Context) {
+	for _, d := range a.q.Earlier {
 		select {
 		case <-d.over.C:
 		case <-a.lonely.C:
@@ -104,11 +105,11 @@ func (a *attempt) noted(ctx context.Context) {
 }
 
 // answered records what the tool server said, and only then lets the client have it.
-func (a *attempt) answered(ctx context.Context, b runtime.Begun, f *frames.Frame) (done bool, doubt string) {
+func (a *Attempt) answered(ctx context.Context, b runtime.Begun, f *frames.Frame) (done bool, doubt string) {
 	var ans answer
 	var err error
 	if ans.Meaning, ans.Why = mcpraw.IsDoubt, f.Bad; f.Bad == "" {
-		ans, err = readAnswer(f, a.s.turn(b), a.s.opts.MaxKeepBytes)
+		ans, err = ReadAnswer(f, a.s.turn(b), a.s.o.MaxKeepBytes)
 	}
 	if err != nil {
 		f.Close()
@@ -121,14 +122,14 @@ func (a *attempt) answered(ctx context.Context, b runtime.Begun, f *frames.Frame
 	case mcpraw.IsRefusal:
 		if a.otherHeaders(ctx, ans) {
 			f.Close()
-			a.notSent(ctx, b, errors.New("the tool server wants other headers"))
-			a.out = outcome{}
-			a.setTrace(newID())
+			a.NotSent(ctx, b, errors.New("the tool server wants other headers"))
+			a.Out = Outcome{}
+			a.setTrace(NewID())
 			return false, "" // and so it is sent again: nothing ran, so by a new trace
 		}
 		if a.s.turn(b) > 1 {
 			f.Close()
-			a.notSent(ctx, b, fmt.Errorf("the tool server refused this attempt: %s", ans.Why))
+			a.NotSent(ctx, b, fmt.Errorf("the tool server refused this attempt: %s", ans.Why))
 			return true, ""
 		}
 	case mcpraw.WantsInput, mcpraw.IsTask:
@@ -138,40 +139,40 @@ func (a *attempt) answered(ctx context.Context, b runtime.Begun, f *frames.Frame
 		ans.Reply.RetryAfter = f.After
 	}
 	a.lookAgain(ctx, cameOut(ans.Reply))
-	res, err := a.finish(ctx, b, ans.Reply)
+	res, err := a.Finish(ctx, b, ans.Reply)
 	if err != nil {
 		return a.unrecorded(ctx, b, f, err)
 	}
 	a.s.mu.Lock()
 	delete(a.s.unsent, res.TraceID)
 	a.s.mu.Unlock()
-	a.out = outcome{frame: f, value: ans.value, fault: ans.fault, trace: res.TraceID, own: res.TraceID, digest: res.Digest, final: true}
+	a.Out = Outcome{Frame: f, Value: ans.value, Fault: ans.fault, Trace: res.TraceID, Own: res.TraceID, Digest: res.Digest, Final: true}
 	return true, ""
 }
 
 // unrecorded is the end of an attempt whose answer the log does not take.
-func (a *attempt) unrecorded(ctx context.Context, b runtime.Begun, f *frames.Frame, err error) (bool, string) {
+func (a *Attempt) unrecorded(ctx context.Context, b runtime.Begun, f *frames.Frame, err error) (bool, string) {
 	f.Close()
 	if errors.Is(err, tga.StateInvalidTransition) && ctx.Err() == nil {
 		// Somebody settled it meanwhile, and otherwise. What is recorded counts.
-		if again, beginErr := a.begin(ctx, frames.Nonce()); beginErr == nil && again.Standing == runtime.BeginServe {
+		if again, beginErr := a.Begin(ctx, frames.Nonce()); beginErr == nil && again.Standing == runtime.BeginServe {
 			a.serve(again.Result)
 			return true, ""
 		}
 	}
-	a.out = outcome{code: tga.CodeOf(err), trace: b.Result.TraceID,
-		words: a.doubtWords(b.Result.TraceID, "the tool server answered, and tgad could not record the answer: "+err.Error())}
+	a.Out = Outcome{Code: tga.CodeOf(err), Trace: b.Result.TraceID,
+		Words: a.doubtWords(b.Result.TraceID, "the tool server answered, and tgad could not record the answer: "+err.Error())}
 	return true, ""
 }
 
-// finish records an effect. While the log is away the answer is kept and offered again:
+// Finish records an effect. While the log is away the answer is kept and offered again:
 // as long as it is here, there is no doubt about the call.
-func (a *attempt) finish(ctx context.Context, b runtime.Begun, reply runtime.Reply) (runtime.Result, error) {
+func (a *Attempt) Finish(ctx context.Context, b runtime.Begun, reply runtime.Reply) (runtime.Result, error) {
 	pause := wait.Pause{}
 	for {
 		var res runtime.Result
 		err := asklog.Patient(ctx, func(ctx context.Context) (err error) {
-			res, err = a.s.opts.Log.Finish(ctx, b.Result.TraceID, b.Permit, runtime.Finished{Reply: reply, Who: "tgad mcp"})
+			res, err = a.s.o.Log.Finish(ctx, b.Result.TraceID, b.Permit, runtime.Finished{Reply: reply, Who: "tgad mcp"})
 			return err
 		})
 		switch {
@@ -182,7 +183,7 @@ func (a *attempt) finish(ctx context.Context, b runtime.Begun, reply runtime.Rep
 			return res, err
 		}
 		a.say("the tool has answered; waiting for tgad's log to record it")
-		a.kept.Set()
+		a.Kept.Set()
 		if !wait.Rest(ctx, pause.Next()) {
 			return res, err
 		}
@@ -194,4 +195,15 @@ func cut(r runtime.Reply) runtime.Reply {
 	t := mcpanswer.Truncated(int64(len(r.Result)), tga.Sum(r.Result), 0)
 	t.ErrorMessage = fmt.Sprintf("answer of %d bytes is over what the log takes", t.ResultBytes)
 	return t
+}
+
+// otherHeaders reports whether a tool server refused a call because its definitions say
+// otherwise by now, and has them read again. The call did not run.
+func (a *Attempt) otherHeaders(ctx context.Context, ans answer) bool {
+	var code int64
+	if a.reread || !ans.fault || json.Unmarshal(mcpraw.At(ans.value, "/code"), &code) != nil || code != mcpraw.CodeHeaderMismatch {
+		return false
+	}
+	a.reread = true
+	return a.q.By.Reread(ctx)
 }

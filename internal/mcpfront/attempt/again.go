@@ -1,4 +1,4 @@
-package mcpfront
+package attempt
 
 import (
 	"context"
@@ -15,36 +15,36 @@ import (
 
 // runAgain asks the person at the client whether a call runs again, once an attempt. later says
 // that the message is answered with the question, and the person's word comes with the next.
-func (a *attempt) runAgain(ctx context.Context, b runtime.Begun) (yes, later bool) {
+func (a *Attempt) runAgain(ctx context.Context, b runtime.Begun) (yes, later bool) {
 	q := a.q
-	if a.posed || q.posed || a.tasked.Load() {
+	if a.posed || q.Posed || a.Tasked.Load() {
 		return false, false
 	}
 	a.posed = true
-	question := q.params.Form(q.conv.opening.version(), a.againWords(b), `"run_again":{"type":"boolean","title":"Run it again","default":false}`, "run_again")
-	if q.params.InRequest() {
+	question := q.Params.Form(q.By.Agreed(), a.againWords(b), `"run_again":{"type":"boolean","title":"Run it again","default":false}`, "run_again")
+	if q.Params.InRequest() {
 		if b.Standing == runtime.BeginInDoubt {
 			a.inDoubt(b.Cause.Error()) // for whoever waits for the same call and cannot be asked
 		}
-		a.out.asks = toolcall.AskAgain(question, b.Result.TraceID)
-		a.out.trace = b.Result.TraceID
+		a.Out.Asks = toolcall.AskAgain(question, b.Result.TraceID)
+		a.Out.Trace = b.Result.TraceID
 		return false, true
 	}
-	if !q.conv.opening.elicits() {
+	if !q.By.Elicits() {
 		return false, false
 	}
 	a.say("asking the person at the client whether the call runs again")
 	ctx, cancel := a.lonely.Ends(ctx)
 	defer cancel()
-	result, err := q.conv.askClient(ctx, "elicitation/create", question, func() {})
+	result, err := q.By.Elicit(ctx, question, func() {})
 	if err != nil {
-		a.s.log.Debug("the client did not ask its person", "trace", b.Result.TraceID, "error", err)
+		a.s.Log.Debug("the client did not ask its person", "trace", b.Result.TraceID, "error", err)
 	}
 	return err == nil && toolcall.SaysAgain(result), false
 }
 
 // againWords says to a person what is known of the identical call.
-func (a *attempt) againWords(b runtime.Begun) string {
+func (a *Attempt) againWords(b runtime.Begun) string {
 	when := "just now"
 	if b.Since != 0 { // else this very attempt made it
 		when = "at " + b.Since.String()
@@ -57,5 +57,5 @@ func (a *attempt) againWords(b runtime.Begun) string {
 		known = fmt.Sprintf("ran at %s, and its answer never reached its client", b.Since)
 	}
 	return fmt.Sprintf("An identical call of the tool %s of %s %s (trace %s). Run it again? If it did run, this does it twice. Arguments: %s",
-		a.q.params.Tool, a.s.opts.Server, known, b.Result.TraceID, toolcall.Shown(a.q.args))
+		a.q.Params.Tool, a.s.o.Server, known, b.Result.TraceID, toolcall.Shown(a.q.Args))
 }

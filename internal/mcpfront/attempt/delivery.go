@@ -1,4 +1,4 @@
-package mcpfront
+package attempt
 
 import (
 	"context"
@@ -23,35 +23,44 @@ import (
 // crash makes the same call again be served the recorded answer.
 const noteDelay = 10 * time.Millisecond
 
-// delivery is an answer on its way to a client, and then to be noted by the log.
-type delivery struct {
-	to    *conv
+// Delivery is an answer on its way to a client, and then to be noted by the log.
+type Delivery struct {
+	to    *Recipient
 	name  string // of its call
 	trace tga.ID
 	given *wait.Latch // the client has it, or will not
 	over  *wait.Latch // it is noted, or will not be
 	// ready says that the client has it and nobody is noting it; moved is closed when that
-	// changes. Both under the shim's lock.
+	// changes. Both under the desk's lock.
 	ready bool
 	moved chan struct{}
 }
 
-// set changes ready. The shim's lock is held.
-func (d *delivery) set(ready bool) {
+// Recipient is a client that is given answers, over one connection.
+type Recipient struct {
+	life context.Context // of the connection
+	rush *wait.Latch     // the client makes no more calls
+}
+
+// NewRecipient is the client of a connection that lasts as long as life.
+func NewRecipient(life context.Context) *Recipient { return &Recipient{life, wait.NewLatch()} }
+
+// set changes ready. The desk's lock is held.
+func (d *Delivery) set(ready bool) {
 	d.ready = ready
 	close(d.moved)
 	d.moved = make(chan struct{})
 }
 
-// undisturbed waits while an answer to a call of this name is on its way to the client.
-func (s *Shim) undisturbed(name string) {
+// Undisturbed waits while an answer to a call of this name is on its way to the client.
+func (s *Desk) Undisturbed(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.free(name)
 }
 
-// free waits until no answer to a call of this name is on its way. The shim's lock is held.
-func (s *Shim) free(name string) {
+// free waits until no answer to a call of this name is on its way. The desk's lock is held.
+func (s *Desk) free(name string) {
 	for s.places[name] != nil {
 		busy := s.places[name].given.C
 		s.mu.Unlock()
@@ -60,45 +69,45 @@ func (s *Shim) free(name string) {
 	}
 }
 
-// owed returns the answers of a conversation that are being given or may not be noted yet.
-func (s *Shim) owed(c *conv) (all []*delivery) {
+// Owed returns the answers of a conversation that are being given or may not be noted yet.
+func (s *Desk) Owed(to *Recipient) (all []*Delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for d := range s.notes {
-		if d.to == c {
+		if d.to == to {
 			all = append(all, d)
 		}
 	}
 	return all
 }
 
-// deliver gives the answers of some calls to the client, by their names, and where that took
+// Deliver gives the answers of some calls to the client, by their names, and where that took
 // them whole has the log move on: the same call again is another one from then on. A client can
 // only go on to its next call once it has this answer, so the names are held meanwhile; and a
-// call that came meanwhile is not sent before they are noted ([attempt.send]): what a client was
+// call that came meanwhile is not sent before they are noted ([Attempt.send]): what a client was
 // seen to go on from stays counted, whenever the shim is killed.
-func (c *conv) deliver(answers map[string]tga.ID, give func() error) {
-	all := c.s.place(c, answers)
+func (s *Desk) Deliver(to *Recipient, answers map[string]tga.ID, give func() error) {
+	all := s.place(to, answers)
 	err := give()
-	c.s.handedOver(answers, all, err == nil)
+	s.handedOver(answers, all, err == nil)
 	if err != nil {
 		return
 	}
 	late := make(chan struct{})
-	t := time.AfterFunc(c.s.noteDelay, func() { close(late) })
+	t := time.AfterFunc(s.NoteDelay, func() { close(late) })
 	defer t.Stop()
 	for _, d := range all {
-		c.noteDown(d, late)
+		s.noteDown(d, late)
 	}
 }
 
 // place takes the names of answers that are about to be given. Two that want some of the same
 // names take them in one order, and do not wait for each other in a circle.
-func (s *Shim) place(c *conv, answers map[string]tga.ID) (all []*delivery) {
+func (s *Desk) place(to *Recipient, answers map[string]tga.ID) (all []*Delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(answers)) {
-		d := &delivery{to: c, name: name, trace: answers[name], given: wait.NewLatch(), over: wait.NewLatch(), moved: make(chan struct{})}
+		d := &Delivery{to: to, name: name, trace: answers[name], given: wait.NewLatch(), over: wait.NewLatch(), moved: make(chan struct{})}
 		s.free(name)
 		s.places[name], s.notes[d] = d, true
 		all = append(all, d)
@@ -107,7 +116,7 @@ func (s *Shim) place(c *conv, answers map[string]tga.ID) (all []*delivery) {
 }
 
 // handedOver frees the names of answers that the client has, or will not have.
-func (s *Shim) handedOver(answers map[string]tga.ID, all []*delivery, has bool) {
+func (s *Desk) handedOver(answers map[string]tga.ID, all []*Delivery, has bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name := range answers {
@@ -121,8 +130,8 @@ func (s *Shim) handedOver(answers map[string]tga.ID, all []*delivery, has bool) 
 	}
 }
 
-// noted ends a delivery. The shim's lock is held.
-func (s *Shim) noted(d *delivery) {
+// noted ends a delivery. The desk's lock is held.
+func (s *Desk) noted(d *Delivery) {
 	delete(s.notes, d)
 	d.over.Set()
 	d.set(false)
@@ -131,11 +140,11 @@ func (s *Shim) noted(d *delivery) {
 // along takes the deliveries of a conversation that the begin of a call is to note, all at once.
 // The answer to an earlier call of the same name must be noted, or among them: else the log would
 // take this call for its repeat. Where it is not, wait is closed when that changes.
-func (s *Shim) along(c *conv, name string) (all []*delivery, wait <-chan struct{}) {
+func (s *Desk) along(to *Recipient, name string) (all []*Delivery, wait <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for d := range s.notes {
-		if d.to == c && d.name == name {
+		if d.to == to && d.name == name {
 			if !d.ready {
 				return nil, d.moved
 			}
@@ -143,7 +152,7 @@ func (s *Shim) along(c *conv, name string) (all []*delivery, wait <-chan struct{
 		}
 	}
 	for d := range s.notes {
-		if d.to == c && d.ready && d.name != name && len(all) < runtime.MaxDelivered {
+		if d.to == to && d.ready && d.name != name && len(all) < runtime.MaxDelivered {
 			all = append(all, d)
 		}
 	}
@@ -154,7 +163,7 @@ func (s *Shim) along(c *conv, name string) (all []*delivery, wait <-chan struct{
 }
 
 // arrived says whether deliveries that somebody has taken are noted.
-func (s *Shim) arrived(all []*delivery, durable bool) {
+func (s *Desk) arrived(all []*Delivery, durable bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, d := range all {
@@ -168,23 +177,23 @@ func (s *Shim) arrived(all []*delivery, durable bool) {
 
 // noteDown waits for a begin that takes a delivery along. If none has until late, or the
 // client will make no more calls, it is noted by itself.
-func (c *conv) noteDown(d *delivery, late <-chan struct{}) {
+func (s *Desk) noteDown(d *Delivery, late <-chan struct{}) {
 	select {
 	case <-d.over.C:
 		return
 	case <-late:
-	case <-c.rush.C:
-	case <-c.life.Done():
+	case <-d.to.rush.C:
+	case <-d.to.life.Done():
 	}
 	for !d.over.Is() {
-		c.s.mu.Lock()
+		s.mu.Lock()
 		mine, moved := d.ready, d.moved
 		if mine {
 			d.set(false)
 		}
-		c.s.mu.Unlock()
+		s.mu.Unlock()
 		if mine {
-			c.noteNow(d)
+			s.noteNow(d)
 			return
 		}
 		<-moved // who has it gives it back, or ends it
@@ -196,33 +205,32 @@ func (c *conv) noteDown(d *delivery, late <-chan struct{}) {
 // Only after the client has it: told before, a crash in between would make the repeat of a call
 // whose answer was lost another call. A crash from here on, before another call was sent, makes
 // the next one of this name be served this one's answer, which sends nothing twice.
-func (c *conv) noteNow(d *delivery) {
-	s := c.s
-	defer s.arrived([]*delivery{d}, true)
-	until := time.Now().Add(s.opts.LogTimeout)
+func (s *Desk) noteNow(d *Delivery) {
+	defer s.arrived([]*Delivery{d}, true)
+	until := time.Now().Add(s.o.LogTimeout)
 	pause := wait.Pause{}
 	for {
-		err := asklog.Patient(s.life, func(ctx context.Context) error { return s.opts.Log.Delivered(ctx, d.trace) })
+		err := asklog.Patient(s.Life, func(ctx context.Context) error { return s.o.Log.Delivered(ctx, d.trace) })
 		if err == nil {
 			return
 		}
-		if !errors.Is(err, tga.StoreUnavailable) || time.Now().After(until) || s.life.Err() != nil {
-			s.log.Error("a delivered answer was not noted: the same call again is served this one's answer", "trace", d.trace, "error", err)
+		if !errors.Is(err, tga.StoreUnavailable) || time.Now().After(until) || s.Life.Err() != nil {
+			s.Log.Error("a delivered answer was not noted: the same call again is served this one's answer", "trace", d.trace, "error", err)
 			return
 		}
 		select {
 		case <-time.After(pause.Next()):
-		case <-s.life.Done():
+		case <-s.Life.Done():
 		}
 	}
 }
 
-// noteAll has the log know at once of every answer that the client was given, and waits for
+// NoteAll has the log know at once of every answer that the client was given, and waits for
 // that, for a time. The client makes no more calls.
-func (c *conv) noteAll(d time.Duration) {
-	c.rush.Set()
+func (s *Desk) NoteAll(to *Recipient, d time.Duration) {
+	to.rush.Set()
 	until := time.After(d)
-	for _, d := range c.s.owed(c) {
+	for _, d := range s.Owed(to) {
 		select {
 		case <-d.over.C:
 		case <-until:

@@ -1,4 +1,4 @@
-package mcpfront
+package attempt
 
 import (
 	"crypto/sha256"
@@ -19,9 +19,9 @@ type answer struct {
 	fault bool   // it is the error member
 }
 
-// readAnswer reads the answer to an attempt. keep is the longest one that is recorded
+// ReadAnswer reads the answer to an attempt. keep is the longest one that is recorded
 // whole.
-func readAnswer(f *frames.Frame, attempt uint32, keep int64) (answer, error) {
+func ReadAnswer(f *frames.Frame, attempt uint32, keep int64) (answer, error) {
 	at := f.Result
 	switch {
 	case f.Result.Present() && f.Fault.Present():

@@ -1,0 +1,77 @@
+package mcpfront
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tgad/tgad/internal/mcpfront/attempt"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// elicits reports whether the client said in its handshake that it can ask its person.
+func (o *opening) elicits() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.done && o.agreed.Elicits() && mcpraw.At(o.initialize, "/capabilities/elicitation") != nil
+}
+
+// posed is a question to the client that is open.
+type posed struct {
+	to   chan *frames.Frame
+	over func() // called when it is not open any more, before the client's next message is taken
+}
+
+// askClient makes a request of the shim's own to the client and returns its result. When
+// ctx ends first the client is told.
+func (c *conv) askClient(ctx context.Context, method string, params []byte, over func()) ([]byte, error) {
+	id := []byte(`"` + ownPrefix + frames.Nonce() + `"`)
+	raw := tga.AppendString(append(append([]byte(`{"jsonrpc":"2.0","id":`), id...), `,"method":`...), method)
+	f := frames.NewFrame(append(append(append(raw, `,"params":`...), params...), '}'))
+	got := make(chan *frames.Frame, 1)
+	c.mu.Lock()
+	c.questions[frames.KeyOf(id)] = &posed{to: got, over: over}
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		if p := c.questions[frames.KeyOf(id)]; p != nil {
+			delete(c.questions, frames.KeyOf(id))
+			p.over()
+		}
+		c.mu.Unlock()
+	}()
+	if err := c.send(nil, &f.Envelope, f); err != nil {
+		return nil, err
+	}
+	select {
+	case f := <-got:
+		defer f.Close()
+		if !f.Result.Present() {
+			said, err := f.Bytes(f.Fault, frames.SpillBytes)
+			return nil, errors.Join(fmt.Errorf("the client answers %.200s", said), err)
+		}
+		return f.Bytes(f.Result, frames.SpillBytes)
+	case <-ctx.Done():
+		n := frames.NewFrame(append(append([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), id...), "}}"...))
+		_ = c.send(nil, &n.Envelope, n) // a client that is gone is seen by send
+		return nil, context.Cause(ctx)
+	case <-c.life.Done():
+		return nil, attempt.ErrOver
+	}
+}
+
+// ownQuestion takes a client's answer to a question of the shim's.
+func (c *conv) ownQuestion(f *frames.Frame) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := frames.KeyOf(f.RawID)
+	p := c.questions[key]
+	delete(c.questions, key)
+	if p != nil {
+		p.over()
+		p.to <- f // it has room for one, and one is all that comes
+	}
+	return p != nil
+}

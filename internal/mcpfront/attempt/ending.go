@@ -1,0 +1,290 @@
+package attempt
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tgad/tgad/internal/clip"
+	"github.com/tgad/tgad/internal/mcpanswer"
+	"github.com/tgad/tgad/internal/mcpfront/asklog"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/say"
+	"github.com/tgad/tgad/internal/mcpfront/wait"
+	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/internal/story"
+	"github.com/tgad/tgad/internal/workspace"
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// serve is the end of a call whose effect is recorded.
+func (a *Attempt) serve(r runtime.Result) {
+	a.forget()
+	a.Out = Outcome{Trace: r.TraceID, Own: r.TraceID, Digest: r.Digest, Redacted: r.Redacted}
+	if !r.ServedFrom.IsZero() {
+		a.Out.Trace = r.ServedFrom
+	}
+	switch {
+	case r.State == tga.Denied:
+		a.Out.Code, a.Out.Final = tga.PolicyViolation, true
+		a.Out.Words = "The call was denied: " + r.Rationale + ". It was not sent. Do not repeat it unchanged."
+	case r.ErrorCode == tga.EffectInDoubt:
+		a.Out.Code = tga.EffectInDoubt
+		a.Out.Words = fmt.Sprintf("OUTCOME UNKNOWN. The call of %s may have run: it was given up without anybody learning whether it ran. "+
+			"It is not run again, because that could do it twice. The record: \"%s\". Trace %s.", a.q.Params.Tool, a.s.Verb("show", r.TraceID), r.TraceID)
+	case r.Class == ledger.ClassNotSent:
+		a.Out.Code = r.ErrorCode
+		a.Out.Words = "The call was not sent: " + r.ErrorMessage + ". The same call may be repeated."
+	case r.Value != nil:
+		a.Out.Value, a.Out.Fault, a.Out.Final = r.Value, isFault(r.Value), true
+	case r.ErrorCode == tga.LimitExceeded:
+		a.Out.Final = true // its value is not kept
+	case r.Status == tga.StatusSuccess:
+		// Somebody settled it, and knew no more than that it ran.
+		a.Out.Final = true
+		a.Out.Value = say.Text(a.q.Params.Revision(), settledWords(r)+" Trace "+a.Out.Trace.String()+".")
+	default:
+		a.Out.Code, a.Out.Final = r.ErrorCode, true
+		a.Out.Words = fmt.Sprintf("The call failed before, and it is recorded so: %s (%s).", cmp.Or(r.ErrorMessage, r.Summary, r.Status), r.ErrorCode)
+	}
+}
+
+// settledWords says what is known of a call that somebody settled as run.
+func settledWords(r runtime.Result) string {
+	if r.ResolvedVia == runtime.ViaModel {
+		return "It was NOT run again: a model has settled this call as run" + optional(": ", r.Summary) +
+			". Nobody else has confirmed that. Only the user can have the same call run again."
+	}
+	return "The call has run. Whoever settled it recorded no answer of the tool's" + optional(": ", r.Summary) + "."
+}
+
+// optional is text with something before it; "" for none.
+func optional(before, text string) string {
+	if text == "" {
+		return ""
+	}
+	return before + text
+}
+
+// StartsAnew makes a new attempt of a call whose record says, by somebody's word, that it did
+// not run: its client was told to make the same call again after that. What the tool itself
+// answered is served, also where it says that nothing was done.
+func (a *Attempt) StartsAnew(r runtime.Result) bool {
+	if a.anew || !a.q.Trace.IsZero() || r.Class != ledger.ClassRetryable || r.ResolvedBy != byPerson || r.ResolvedVia != "" {
+		return false
+	}
+	a.anew = true
+	a.forget()
+	a.setTrace(NewID())
+	return true
+}
+
+// byPerson is who has settled a call where an operator did.
+const byPerson = "person"
+
+// stale is the end of a call that may be the repeat of one which ran long ago and whose
+// answer was lost. The client is told, with that answer: if it means another call it makes
+// that from now on.
+func (a *Attempt) stale(b runtime.Begun) {
+	a.serve(b.Result)
+	said := a.Out.Words
+	if a.Out.Value != nil {
+		said = "its recorded answer is " + string(a.Out.Value)
+	}
+	a.Out.Value, a.Out.Fault, a.Out.Final = nil, false, true
+	a.Out.Code = tga.IdempotencyKeyInFlight
+	a.Out.Words = fmt.Sprintf("This call of %s was NOT run. An identical one ran at %s, and its answer never reached its client: %s (trace %s). "+
+		"If this is a repeat of that one, use this answer. If you mean another call, make it again now.",
+		a.q.Params.Tool, b.Since, said, b.Result.TraceID)
+}
+
+// inDoubt is the end of a call of which nobody knows whether it ran.
+func (a *Attempt) inDoubt(why string) {
+	a.Out = Outcome{Code: tga.EffectInDoubt, Trace: a.Trace(), Words: a.doubtWords(a.Trace(), why)}
+}
+
+// doubtWords tells a model what it must know: that repeating may do it twice, that this
+// call is not repeated for it, and who can say what happened.
+func (a *Attempt) doubtWords(trace tga.ID, why string) string {
+	words := fmt.Sprintf("OUTCOME UNKNOWN. The call of %s may have run: %s. It is not run again, because that could do it twice. "+
+		"Do not try to do the same thing in another way before it is known what happened. Find out with a read-only tool, or ask the user, "+
+		"who can look at it, and settle it, with:\n", a.q.Params.Tool, why)
+	for _, line := range a.s.DoubtVerbs(trace) {
+		words += "  " + line + "\n"
+	}
+	if a.s.o.Looks && !a.conn.Asks {
+		words += "The tool " + say.DoubtTool + " of this server lists such calls with their arguments. "
+	}
+	if a.s.o.Settles {
+		words += "If you know that it ran, or that this cannot be found out, say so with the tool " + say.SettleTool + " of this server. "
+	}
+	return words + "After that the same call gets the recorded answer, or runs if it did not. Trace " + trace.String() + "."
+}
+
+// Verb is a command about a trace as somebody types it.
+func (s *Desk) Verb(name string, trace tga.ID, rest ...string) string {
+	return story.Verb(s.o.Find, name, trace, rest...)
+}
+
+// DoubtVerbs are the commands that look at a call in doubt and settle it.
+func (s *Desk) DoubtVerbs(trace tga.ID) []string {
+	return story.DoubtVerbs(s.o.Find, trace, 0)
+}
+
+// ApprovalWords says what a call waits for, and who may give it.
+func (a *Attempt) ApprovalWords() string {
+	return fmt.Sprintf("The call waits for an approval, and was not sent: %v. Who may give it types:\n  %s\n"+
+		"Repeat the same call after that; it goes on then.", a.needs, a.s.approveVerb(a.Trace()))
+}
+
+// approveVerb is the command that approves a call.
+func (s *Desk) approveVerb(trace tga.ID) string {
+	return story.ApprovalVerb(s.o.Find, trace, tga.Digest{})
+}
+
+// refused is the end of a call that the log does not take.
+func (a *Attempt) refused(err error) {
+	code := tga.CodeOf(err)
+	a.Out = Outcome{Code: code, Trace: a.Trace(), RPC: mcpraw.CodeInvalidParams, Words: err.Error()}
+	if errors.Is(err, tga.StoreUnavailable) {
+		a.Out.RPC = 0
+		a.Out.Words = "The call was not sent: tgad cannot record it now (" + err.Error() + "). Nothing has happened. Repeat the same call later."
+	}
+}
+
+// gone is the end of a call that nobody waits for any more, before it was sent.
+func (a *Attempt) gone(code tga.Code, words string) {
+	a.Out = Outcome{Code: code, Trace: a.Trace(), Words: words}
+}
+
+// late records an answer that came after its call was given up: it ends the doubt.
+func (a *Attempt) late(b runtime.Begun, f *frames.Frame) {
+	a.q.By.Dropped()
+	a.s.Work.Go(func() {
+		defer f.Close()
+		if f.Bad != "" {
+			return
+		}
+		ans, err := ReadAnswer(f, b.Attempt, a.s.o.MaxKeepBytes)
+		if err == nil && (ans.Meaning == mcpraw.IsEffect || ans.Meaning == mcpraw.IsRefusal && b.Attempt == 1) {
+			if _, err = a.Finish(a.s.Life, b, ans.Reply); err == nil {
+				a.q.By.Settled()
+			}
+		}
+		if err != nil {
+			a.s.Log.Warn("a late answer was not recorded", "trace", b.Result.TraceID, "error", err)
+		}
+	})
+}
+
+// remembered is the trace that waits for an approval of this call, from before a crash.
+func (a *Attempt) remembered() tga.ID {
+	if said := a.s.Shelf.Get(a.askName()); said != nil {
+		if id, err := tga.ParseID(string(said)); err == nil {
+			return id
+		}
+	}
+	return NewID()
+}
+
+// askPrefix begins the names of pending approvals on the shelf.
+const askPrefix = "asked "
+
+// keptName names what is kept about one call: by a digest, for it could be longer than a name.
+func keptName(prefix, tool, key string) string {
+	sum := tga.Sum([]byte(tool + "\x00" + key))
+	return prefix + sum.String()
+}
+
+func (a *Attempt) askName() string {
+	if a.conn.Subject != "" {
+		return keptName(askPrefix, a.q.Params.Tool, a.conn.Subject+"\x00"+a.Key)
+	}
+	return keptName(askPrefix, a.q.Params.Tool, a.Key)
+}
+
+func (a *Attempt) remember(id tga.ID) {
+	err := a.s.Shelf.Change(a.s.Life, a.askName(), func([]byte) []byte { return []byte(id.String()) })
+	if err != nil {
+		a.s.Log.Warn("a pending approval was not noted: after a crash people are asked again", "error", err)
+	}
+}
+
+func (a *Attempt) forget() {
+	if a.s.Shelf.Get(a.askName()) == nil {
+		return
+	}
+	if err := a.s.Shelf.Change(a.s.Life, a.askName(), func([]byte) []byte { return nil }); err != nil {
+		a.s.Log.Warn("an approval that is over was not struck out", "error", err)
+	}
+}
+
+// NeedsKey reports whether the log has said that a tool's calls need a key.
+func (s *Desk) NeedsKey(tool string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.classes[tool]
+}
+
+// SetNeedsKey says that they do.
+func (s *Desk) SetNeedsKey(tool string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.classes[tool] = true
+}
+
+// countUnsent remembers that an attempt of a trace was given back.
+func (s *Desk) countUnsent(trace tga.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unsent[trace]++
+}
+
+// turn is the number of an attempt among those that may have reached the tool server. What
+// an earlier shim gave back is not known here, and counts as one that may have.
+func (s *Desk) turn(b runtime.Begun) uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return b.Attempt - min(s.unsent[b.Result.TraceID], b.Attempt-1)
+}
+
+// NotSent gives a permit back: this attempt certainly did not run. While the log is away it
+// is told again for a while, as it is asked for a permit, and also where nobody waits for the
+// outcome any more: nobody else knows this, and a call of which it is not told ends in doubt.
+func (a *Attempt) NotSent(ctx context.Context, b runtime.Begun, cause error) {
+	a.lookAgain(ctx, workspace.NotSent)
+	reason := clip.Runes(cause.Error(), mcpanswer.MaxMessage)
+	err := a.askWhile(ctx, func(d time.Duration) bool { return wait.Rest(ctx, d) }, func(ctx context.Context) error {
+		return asklog.Patient(ctx, func(ctx context.Context) error {
+			_, err := a.s.o.Log.NotSent(ctx, b.Result.TraceID, b.Permit, reason, a.after)
+			return err
+		})
+	})
+	// The log gave a permit, so it may be sent: none before it is in doubt, or a repeat is
+	// harmless. Either way the same call may be made again.
+	words := "The call was not sent: " + cause.Error() + ". The same call may be repeated."
+	if err == nil {
+		a.s.countUnsent(b.Result.TraceID)
+	} else {
+		// The permit is still out: until it is stale, a repeat waits.
+		a.s.Log.Warn("a permit was not taken back", "trace", b.Result.TraceID, "error", err)
+	}
+	a.Out = Outcome{Code: tga.ToolError, Trace: b.Result.TraceID, Words: words}
+}
+
+// GiveUp tells the log that nobody is at this attempt any more, so that a repeat is
+// answered by licence and not told to wait until the permit is stale. It licenses
+// nothing by itself, so it may fail.
+func (a *Attempt) GiveUp(ctx context.Context, b runtime.Begun, why string) {
+	a.lookAgain(ctx, workspace.InDoubt)
+	err := asklog.Patient(ctx, func(ctx context.Context) error {
+		return a.s.o.Log.GiveUp(ctx, b.Result.TraceID, b.Permit, why, a.after)
+	})
+	if err != nil {
+		a.s.Log.Debug("an attempt was not given up; a repeat waits until its permit is stale", "trace", b.Result.TraceID, "error", err)
+	}
+}

@@ -1,0 +1,190 @@
+package attempt
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/tgad/tgad/internal/mcpfront/asklog"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Open is a call that the tool server has answered without ending it: it wants input,
+// or works on as a task. It is on the shelf until its effect is recorded, with the permit
+// that records it, so that a shim that follows a killed one can go on.
+type Open struct {
+	Tool    string `json:"tool"`
+	Key     string `json:"key"` // of the attempt: its name here
+	Trace   string `json:"trace"`
+	Permit  string `json:"permit"`
+	Attempt uint32 `json:"attempt"`
+	SentKey string `json:"sent_key"` // that the tool server saw
+	Task    string `json:"task,omitempty"`
+	// Protocol are the params of a question about the task but for its id: what a revision
+	// without a handshake wants in each request.
+	Protocol string `json:"protocol,omitempty"`
+	// Derived says that the same call again is another one once the client has the final
+	// answer.
+	Derived bool `json:"derived,omitempty"`
+	// Legs are the messages that were sent for the call, by the digest of the input in
+	// them: each is sent once. The value is its answer, "" while there is none.
+	Legs map[string]string `json:"legs"`
+}
+
+// OpenPrefix begins the names of unfinished calls on the shelf.
+const OpenPrefix = "open "
+
+// openName names the record of an unfinished call on the shelf: by its trace, which is the
+// same for who goes on with it.
+func openName(trace string) string { return OpenPrefix + trace }
+
+// MaxLeg bounds an answer that is kept to be repeated.
+const MaxLeg = 256 << 10
+
+// ParseOpen reads the record of an unfinished call, nil where there is none.
+func ParseOpen(kept []byte) *Open {
+	var o Open
+	if kept == nil || json.Unmarshal(kept, &o) != nil {
+		return nil
+	}
+	return &o
+}
+
+func (s *Desk) keepOpen(o *Open) error {
+	raw, err := json.Marshal(o)
+	if err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "note an unfinished call: %w", err)
+	}
+	return s.Shelf.Change(s.Life, openName(o.Trace), func([]byte) []byte { return raw })
+}
+
+func (s *Desk) dropOpen(o *Open) {
+	if err := s.Shelf.Change(s.Life, openName(o.Trace), func([]byte) []byte { return nil }); err != nil {
+		s.Log.Warn("an unfinished call that is over was not struck out", "trace", o.Trace, "error", err)
+	}
+}
+
+// Begun is the attempt that the record stands for.
+func (o *Open) Begun() (runtime.Begun, error) {
+	id, err := tga.ParseID(o.Trace)
+	if err != nil {
+		return runtime.Begun{}, err
+	}
+	permit, err := runtime.ParsePermit(o.Permit)
+	return runtime.Begun{
+		Standing: runtime.BeginSend, Result: runtime.Result{TraceID: id}, Permit: permit, Attempt: o.Attempt, Key: o.SentKey,
+	}, err
+}
+
+// leg names a message of a call by the input in it.
+func (q *Call) leg() string {
+	sum := tga.Sum(q.Params.Input)
+	return sum.String()
+}
+
+// unfinished takes an answer that ends the request and not the call. The record is
+// written before the client has the answer.
+func (a *Attempt) unfinished(ctx context.Context, b runtime.Begun, f *frames.Frame, ans answer) (done bool, doubt string) {
+	o := ParseOpen(a.s.Shelf.Get(openName(b.Result.TraceID.String())))
+	if o == nil {
+		o = &Open{
+			Tool: a.q.Params.Tool, Key: a.Key, Trace: b.Result.TraceID.String(), Permit: b.Permit.String(),
+			Attempt: b.Attempt, SentKey: b.Key, Derived: a.q.Derived, Protocol: string(a.q.Params.Protocol()), Legs: map[string]string{},
+		}
+	}
+	o.Task = ans.Task
+	if len(ans.value) > MaxLeg || ans.value == nil {
+		f.Close()
+		return false, "its answer is not final and too long to be kept"
+	}
+	o.Legs[a.q.leg()] = string(ans.value)
+	if err := a.s.keepOpen(o); err != nil {
+		f.Close()
+		return false, err.Error()
+	}
+	if o.Task != "" {
+		a.q.By.Poll(o)
+	}
+	a.Out = Outcome{Frame: f, Value: ans.value, Trace: b.Result.TraceID}
+	return true, ""
+}
+
+// goOn takes up an unfinished call, of this shim or another one, where the log says that
+// an attempt of it is out: a repeat gets the answer that there was, a message with new
+// input is sent under the same permit. It reports whether there was such a call. A permit
+// that the log has given for another send goes back.
+func (a *Attempt) goOn(ctx context.Context, out runtime.Begun) (done bool) {
+	if a.Keyless {
+		return false
+	}
+	kept, err := a.s.Shelf.Look(ctx, openName(out.Result.TraceID.String()))
+	if err != nil {
+		a.s.Log.Warn("an unfinished call was not looked for", "trace", out.Result.TraceID, "error", err)
+		return false
+	}
+	// A record of another trace is one that a crash kept from being struck out.
+	o := ParseOpen(kept)
+	if o == nil || o.Trace != out.Result.TraceID.String() {
+		return false
+	}
+	b, err := o.Begun()
+	if err != nil {
+		a.refused(err)
+		return true
+	}
+	if out.Standing == runtime.BeginSend {
+		a.NotSent(ctx, out, errors.New("the call goes on as it is"))
+		a.Out = Outcome{}
+	}
+	a.setTrace(b.Result.TraceID)
+	leg := a.q.leg()
+	if answer, sent := o.Legs[leg]; sent {
+		if answer == "" {
+			a.inDoubt("it was interrupted while the tool server had its input")
+			return true
+		}
+		a.Out = Outcome{Value: []byte(answer), Trace: b.Result.TraceID}
+		if o.Task != "" {
+			a.q.By.Poll(o)
+		}
+		return true
+	}
+	o.Legs[leg] = ""
+	if err := a.s.keepOpen(o); err != nil {
+		a.refused(err)
+		return true
+	}
+	ok, doubt := a.send(ctx, b)
+	if !ok {
+		a.inDoubt(doubt)
+		return true
+	}
+	if a.Out.Final {
+		a.s.dropOpen(o)
+	} else if a.Out.Code != "" && !a.q.Sent.Load() {
+		delete(o.Legs, leg) // it certainly did not go out
+		if err := a.s.keepOpen(o); err != nil {
+			a.s.Log.Warn("an unfinished call was not noted", "trace", o.Trace, "error", err)
+		}
+	}
+	return true
+}
+
+// Settle records the effect of a task.
+func (s *Desk) Settle(o *Open, reply runtime.Reply) error {
+	b, err := o.Begun()
+	if err != nil {
+		return err
+	}
+	err = asklog.Persist(s.Life, func(ctx context.Context) error {
+		_, err := s.o.Log.Finish(ctx, b.Result.TraceID, b.Permit, runtime.Finished{Reply: reply, Who: "tgad mcp"})
+		return err
+	})
+	if err == nil || errors.Is(err, tga.StateInvalidTransition) {
+		s.dropOpen(o) // recorded, by this shim or somebody else
+		return nil
+	}
+	return err
+}
