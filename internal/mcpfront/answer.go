@@ -1,16 +1,12 @@
 package mcpfront
 
 import (
-	"io"
-
 	"github.com/tgad/tgad/internal/mcpfront/entry"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
-
-func parts(all ...io.WriterTo) []io.WriterTo { return all }
 
 // challenged tells the way to the client that a request's answer is a challenge.
 func (c *conv) challenged(id []byte, b *batchReply, ch *frames.Challenge) {

@@ -7,16 +7,8 @@ import (
 
 	"github.com/tgad/tgad/internal/mcpfront/attempt"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
-	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
-
-// elicits reports whether the client said in its handshake that it can ask its person.
-func (o *opening) elicits() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.done && o.agreed.Elicits() && mcpraw.At(o.initialize, "/capabilities/elicitation") != nil
-}
 
 // posed is a question to the client that is open.
 type posed struct {

@@ -66,7 +66,7 @@ func (c *conv) toolsCall(f *frames.Frame, b *batchReply) {
 		f.Close()
 		return
 	}
-	if own := c.s.ownTool(p.Tool); own != nil {
+	if own := c.s.owns.Of(p.Tool); own != nil {
 		c.doubts.callOwn(own, f, p, b)
 		return
 	}
@@ -411,8 +411,8 @@ func (q *call) Write(up frames.Upstream, b runtime.Begun, sc runtime.SpanContext
 	return q.conv.write(l, q.w, m)
 }
 
-func (q *call) Elicits() bool           { return q.conv.opening.elicits() }
-func (q *call) Agreed() mcpraw.Revision { return q.conv.opening.version() }
+func (q *call) Elicits() bool           { return q.conv.opening.Elicits() }
+func (q *call) Agreed() mcpraw.Revision { return q.conv.opening.Version() }
 func (q *call) Poll(o *attempt.Open)    { q.conv.polls.poll(o) }
 func (q *call) Dropped()                { q.conv.unregister(q.w) }
 func (q *call) Settled()                { q.conv.doubts.changed() }

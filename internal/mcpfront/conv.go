@@ -12,6 +12,7 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/attempt"
 	"github.com/tgad/tgad/internal/mcpfront/entry"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/handshake"
 	"github.com/tgad/tgad/internal/mcpfront/paper"
 	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/toolcall"
@@ -53,7 +54,7 @@ type conv struct {
 	questions map[frames.Key]*posed // the shim's own to the client
 	late      int                   // of pending, those that nobody waits for
 	owing     int                   // answers that are being given to the client
-	opening   opening
+	opening   handshake.Memory
 
 	// What a conversation does beside calls.
 	subs    subscriptions
@@ -130,7 +131,7 @@ func (c *conv) fromClient(f *frames.Frame, b *batchReply) {
 	case f.Method == "notifications/cancelled":
 		c.cancelled(f)
 	case f.IsNotification():
-		c.opening.saw(f)
+		c.opening.Saw(f)
 		c.forward(f)
 		if f.Method == "notifications/initialized" {
 			c.polls.resume()
@@ -212,7 +213,7 @@ func (c *conv) pass(f *frames.Frame, b *batchReply) { c.passWith(f, b, nil) }
 func (c *conv) passWith(f *frames.Frame, b *batchReply, headers []mcpraw.ParamHeader) {
 	w := &waiting{id: f.RawID, method: f.Method, batch: b, headers: headers}
 	if w.method == "tools/list" {
-		w.asks = c.opening.elicits() || toolcall.AsksInRequest(f)
+		w.asks = c.opening.Elicits() || toolcall.AsksInRequest(f)
 	}
 	if strings.HasPrefix(string(frames.KeyOf(f.RawID)), "s"+ownPrefix) {
 		c.fail(f.RawID, b, mcpraw.CodeInvalidRequest, "", "", "ids that begin with "+ownPrefix+" are taken")
@@ -224,7 +225,7 @@ func (c *conv) passWith(f *frames.Frame, b *batchReply, headers []mcpraw.ParamHe
 		f.Close()
 		return
 	}
-	c.opening.saw(f)
+	c.opening.Saw(f)
 	w.task = c.polls.taskOf(f)
 	if l := c.current(); l != nil {
 		c.passTo(l, f, w)
@@ -299,7 +300,7 @@ func (c *conv) write(l *link, w *waiting, m *frames.Message) error {
 	}
 	w.link = l // before the write: the answer may be quicker than its return
 	c.mu.Unlock()
-	m.Agreed = c.opening.version()
+	m.Agreed = c.opening.Version()
 	return l.up.Write(m)
 }
 
@@ -311,7 +312,7 @@ func (c *conv) forward(f *frames.Frame) {
 		return // what it was about is gone
 	}
 	m := c.message(f)
-	m.Agreed = c.opening.version()
+	m.Agreed = c.opening.Version()
 	if err := l.up.Write(m); err != nil {
 		c.s.Log.Warn("a notification did not reach the tool server", "method", f.Method, "error", err)
 	}

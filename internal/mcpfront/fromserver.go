@@ -128,7 +128,7 @@ func (c *conv) givePassed(w *waiting, f *frames.Frame) {
 	if w.sub != nil {
 		w.sub.end()
 	}
-	c.opening.answered(w.method, f)
+	c.opening.Answered(w.method, f)
 	if w.method == "server/discover" {
 		f = c.own.declare(f)
 	}
@@ -234,7 +234,7 @@ func (c *conv) request(ctx context.Context, l *link, method string, params []byt
 	c.mu.Unlock()
 	defer c.unregister(w)
 	m := c.message(f)
-	m.Agreed = c.opening.version()
+	m.Agreed = c.opening.Version()
 	if err := l.up.Write(m); err != nil {
 		return nil, err
 	}

@@ -83,7 +83,7 @@ func (k *catalog) greet(ctx context.Context, l *link) (base []byte, err error) {
 	}
 	if err == nil {
 		n := frames.NewFrame([]byte(`{"jsonrpc":"2.0","method":"notifications/initialized"}`))
-		return []byte("{}"), l.up.Write(&frames.Message{Env: &n.Envelope, Parts: parts(n)})
+		return []byte("{}"), l.up.Write(&frames.Message{Env: &n.Envelope, Parts: []io.WriterTo{n}})
 	}
 	base = []byte(`{"_meta":{"` + mcpraw.MetaRevision + `":"` + string(mcpraw.Newest) + `","` + say.MetaClientInfo + `":` + me + `,"` + say.MetaCapabilities + `":{}}}`)
 	f, modern := k.c.request(ctx, l, "server/discover", base)

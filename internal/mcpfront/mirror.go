@@ -3,7 +3,10 @@ package mcpfront
 import (
 	"context"
 	"errors"
+	"net/http"
 
+	"github.com/tgad/tgad/internal/mcpfront/entry"
+	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/internal/mcpfront/toolset"
 	"github.com/tgad/tgad/internal/mcpraw"
@@ -96,4 +99,32 @@ func (q *call) Reread(ctx context.Context) bool {
 	}
 	q.headers = m.Headers
 	return true
+}
+
+// refusedParams compares the headers of a call's arguments with the arguments. A header that
+// the tool's definition does not name is nobody's, and so are all of a tool that is in no
+// list, of a tool server that lists none, and of a definition that breaks the rules. Where
+// the tool server could not be asked the call is refused: its headers may be those of
+// another call.
+func (k *catalog) refusedParams(ctx context.Context, h http.Header, m *frames.Frame) *entry.Refusal {
+	if m.Method != "tools/call" {
+		return nil
+	}
+	p, err := toolcall.Parse(m.Head[m.Params.From:m.Params.To])
+	if err != nil {
+		return nil // and so it is refused for that
+	}
+	marks, err := k.marks(ctx, p)
+	if err != nil {
+		no := &entry.Refusal{Status: http.StatusOK, Code: mcpraw.CodeGone, Words: "the call was not sent: the definition of its tool cannot be had, to compare the headers with: " + err.Error()}
+		errors.As(err, &no.Challenge)
+		return no
+	}
+	if marks.Bad != nil {
+		return nil
+	}
+	if at := marks.Differs(h, p.Args); at != "" {
+		return entry.Mismatch(at)
+	}
+	return nil
 }

@@ -64,23 +64,23 @@ func (a *Conversation) There() bool { return a.current() != nil }
 func (a *Conversation) Resume() { a.polls.resume() }
 
 // Greet makes the handshake the shim's own: a tool server is told what the client said to all.
-func (a *Conversation) Greet(params []byte) { a.opening.greet(params) }
+func (a *Conversation) Greet(params []byte) { a.opening.Greet(params) }
 
 // Said is what the tool server has said in the shim's handshake; nil where it has not yet.
-func (a *Conversation) Said() []byte { return a.opening.said() }
+func (a *Conversation) Said() []byte { return a.opening.Said() }
 
 // Version is the protocol revision of the handshake.
-func (a *Conversation) Version() mcpraw.Revision { return a.opening.version() }
+func (a *Conversation) Version() mcpraw.Revision { return a.opening.Version() }
 
 // Saw looks at a message of the client's that sets tool servers up.
-func (a *Conversation) Saw(f *frames.Frame) { a.opening.saw(f) }
+func (a *Conversation) Saw(f *frames.Frame) { a.opening.Saw(f) }
 
 // Subscribed are the subscriptions of resources, as a tool server that follows is told them.
-func (a *Conversation) Subscribed() map[string][]byte { return a.opening.asks() }
+func (a *Conversation) Subscribed() map[string][]byte { return a.opening.Asks() }
 
 // GoesOn takes over what was said to a tool server before this one.
 func (a *Conversation) GoesOn(level []byte, subscribed map[string][]byte) {
-	a.opening.goesOn(level, subscribed)
+	a.opening.GoesOn(level, subscribed)
 }
 
 func (a *Conversation) RefusedParams(ctx context.Context, h http.Header, m *frames.Frame) *entry.Refusal {

@@ -61,13 +61,3 @@ func TestWhatEachRevisionGets(t *testing.T) {
 		}
 	}
 }
-
-// TestWhatEachHandshakeGets is the same for the revision of the handshake.
-func TestWhatEachHandshakeGets(t *testing.T) {
-	for _, r := range grid {
-		o := opening{done: true, agreed: mcpraw.Revision(r), initialize: []byte(`{"capabilities":{"elicitation":{}}}`)}
-		if got, want := o.elicits(), r >= "2025-06-18" && r < "2026-07-28"; got != want {
-			t.Errorf("a handshake of %q: elicits is %v", r, got)
-		}
-	}
-}

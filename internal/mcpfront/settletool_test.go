@@ -125,15 +125,15 @@ func TestWhatAModelMayNotSay(t *testing.T) {
 	for i, args := range []string{
 		settle(trace, "not-run", ""), settle(trace, "failed", ""), settle(trace, "", ""), settle(trace, "RAN", ""),
 		settle(attempt.NewID(), "ran", ""), settle(trace, "ran", `,"class":"retryable_failure"`), settle(trace, "ran", `,"status":"FAILURE"`),
-		settle(trace, "ran", long("result", maxSaid+1)), settle(trace, "abandon", `,"result":"x"`),
-		evidence(0), evidence(maxEvidence + 1), `{}`, `{"trace_id":"x","outcome":"ran","evidence":"y"}`,
+		settle(trace, "ran", long("result", 501)), settle(trace, "abandon", `,"result":"x"`),
+		evidence(0), evidence(4001), `{}`, `{"trace_id":"x","outcome":"ran","evidence":"y"}`,
 	} {
 		fronttest.Has(t, h.Call(fmt.Sprint(10+i), say.SettleTool, args), `"isError":true`)
 	}
 	if all, err := c.InDoubt(t.Context()); err != nil || len(all) != 1 {
 		t.Fatalf("%+v %v", all, err)
 	}
-	fronttest.Has(t, h.Call("50", say.SettleTool, evidence(maxEvidence)), "Settled as abandon")
+	fronttest.Has(t, h.Call("50", say.SettleTool, evidence(4000)), "Settled as abandon")
 	fronttest.Has(t, h.Call("51", "charge", `{"die":"answer"}`), "OUTCOME UNKNOWN")
 	if n := len(w.Effects()); n != 1 {
 		t.Errorf("%d effects", n)

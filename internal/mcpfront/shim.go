@@ -13,6 +13,7 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/asklog"
 	"github.com/tgad/tgad/internal/mcpfront/attempt"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/owntool"
 	"github.com/tgad/tgad/internal/mcpfront/subject"
 	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/internal/mcpfront/toolset"
@@ -111,6 +112,7 @@ type Shim struct {
 	*attempt.Desk
 	opts  Options
 	users *subject.Secret // nil where Authorization is not forwarded
+	owns  *owntool.Tools  // that clients are offered; nil is none
 
 	mu       sync.Mutex
 	seats    int                 // conversations
@@ -178,6 +180,7 @@ func New(o Options) (*Shim, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.owns = owntool.New(o.Look, o.Server, o.Namespace, o.Find, o.SettleTool)
 	s.pins = toolset.NewPins(s.Life, s.Shelf, &s.mirrors, s.Log)
 	return s, nil
 }
@@ -192,7 +195,7 @@ func fileName(id string) string {
 func (s *Shim) Server() string { return s.opts.Server }
 
 // Owns reports whether a tool is the shim's own.
-func (s *Shim) Owns(tool string) bool { return s.ownTool(tool) != nil }
+func (s *Shim) Owns(tool string) bool { return s.owns.Of(tool) != nil }
 
 // Observes tells who observes what would have become of a call. It reports whether anybody does.
 func (s *Shim) Observes(w Would) bool {

@@ -35,7 +35,7 @@ func (a *Attempt) serve(r runtime.Result) {
 	case r.ErrorCode == tga.EffectInDoubt:
 		a.Out.Code = tga.EffectInDoubt
 		a.Out.Words = fmt.Sprintf("OUTCOME UNKNOWN. The call of %s may have run: it was given up without anybody learning whether it ran. "+
-			"It is not run again, because that could do it twice. The record: \"%s\". Trace %s.", a.q.Params.Tool, a.s.Verb("show", r.TraceID), r.TraceID)
+			"It is not run again, because that could do it twice. The record: \"%s\". Trace %s.", a.q.Params.Tool, story.Verb(a.s.o.Find, "show", r.TraceID), r.TraceID)
 	case r.Class == ledger.ClassNotSent:
 		a.Out.Code = r.ErrorCode
 		a.Out.Words = "The call was not sent: " + r.ErrorMessage + ". The same call may be repeated."
@@ -113,7 +113,7 @@ func (a *Attempt) doubtWords(trace tga.ID, why string) string {
 	words := fmt.Sprintf("OUTCOME UNKNOWN. The call of %s may have run: %s. It is not run again, because that could do it twice. "+
 		"Do not try to do the same thing in another way before it is known what happened. Find out with a read-only tool, or ask the user, "+
 		"who can look at it, and settle it, with:\n", a.q.Params.Tool, why)
-	for _, line := range a.s.DoubtVerbs(trace) {
+	for _, line := range a.s.doubtVerbs(trace) {
 		words += "  " + line + "\n"
 	}
 	if a.s.o.Looks && !a.conn.Asks {
@@ -125,13 +125,8 @@ func (a *Attempt) doubtWords(trace tga.ID, why string) string {
 	return words + "After that the same call gets the recorded answer, or runs if it did not. Trace " + trace.String() + "."
 }
 
-// Verb is a command about a trace as somebody types it.
-func (s *Desk) Verb(name string, trace tga.ID, rest ...string) string {
-	return story.Verb(s.o.Find, name, trace, rest...)
-}
-
-// DoubtVerbs are the commands that look at a call in doubt and settle it.
-func (s *Desk) DoubtVerbs(trace tga.ID) []string {
+// doubtVerbs are the commands that look at a call in doubt and settle it.
+func (s *Desk) doubtVerbs(trace tga.ID) []string {
 	return story.DoubtVerbs(s.o.Find, trace, 0)
 }
 

@@ -1,52 +1,26 @@
-//go:build unix
-
-package mcpfront
+package toolset
 
 import (
-	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"strings"
 
-	"github.com/tgad/tgad/internal/mcpfront/entry"
-	"github.com/tgad/tgad/internal/mcpfront/frames"
-	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
+// paramHeader begins the names of the headers of arguments.
 const paramHeader = "Mcp-Param-"
 
-// refusedParams compares the headers of a call's arguments with the arguments. A header that
-// the tool's definition does not name is nobody's, and so are all of a tool that is in no
-// list, of a tool server that lists none, and of a definition that breaks the rules. Where
-// the tool server could not be asked the call is refused: its headers may be those of
-// another call.
-func (k *catalog) refusedParams(ctx context.Context, h http.Header, m *frames.Frame) *entry.Refusal {
-	if m.Method != "tools/call" {
-		return nil
-	}
-	p, err := toolcall.Parse(m.Head[m.Params.From:m.Params.To])
-	if err != nil {
-		return nil // and so it is refused for that
-	}
-	marks, err := k.marks(ctx, p)
-	if err != nil {
-		no := &entry.Refusal{Status: http.StatusOK, Code: mcpraw.CodeGone, Words: "the call was not sent: the definition of its tool cannot be had, to compare the headers with: " + err.Error()}
-		errors.As(err, &no.Challenge)
-		return no
-	}
-	if marks.Bad != nil {
-		return nil
-	}
-	for _, mark := range marks.Headers {
-		if !sameParam(h.Values(paramHeader+mark.Header), mark, p.Args) {
-			return entry.Mismatch(paramHeader + mark.Header)
+// Differs is the name of a header that does not say what its argument does; "" where all do.
+func (m Mirror) Differs(h http.Header, args []byte) string {
+	for _, mark := range m.Headers {
+		if name := paramHeader + mark.Header; !sameParam(h.Values(name), mark, args) {
+			return name
 		}
 	}
-	return nil
+	return ""
 }
 
 // sameParam reports whether the values of a header are that of its argument: none for one
