@@ -6,19 +6,51 @@ import (
 	"strings"
 
 	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
 )
 
-// SpanHeaders yields the values of ctx's span context that are set, each with the name of its header. What cannot
-// stand in a header is left out: a mistake there is no reason for a call to fail.
-func SpanHeaders(ctx context.Context) iter.Seq2[string, string] {
-	sc := runtime.SpanContextOf(ctx)
+// SpanNames are the names that the parts of a span context have on the wire (W3C Trace Context and Baggage): of headers
+// in HTTP, of metadata in gRPC, of members of `_meta` in MCP.
+var SpanNames = [...]string{"traceparent", "tracestate", "baggage"}
+
+// SpanFields yields the parts of a span context that are set, each with its name.
+func SpanFields(sc runtime.SpanContext) iter.Seq2[string, string] {
 	return func(yield func(name, value string) bool) {
-		for _, h := range [...][2]string{{"traceparent", sc.Traceparent}, {"tracestate", sc.Tracestate}, {"baggage", sc.Baggage}} {
-			if FitsHeader(h[1]) && !yield(h[0], h[1]) {
+		for i, value := range [len(SpanNames)]string{sc.Traceparent, sc.Tracestate, sc.Baggage} {
+			if value != "" && !yield(SpanNames[i], value) {
 				return
 			}
 		}
 	}
+}
+
+// SpanOf is the span context whose parts get returns by their names.
+func SpanOf(get func(name string) string) runtime.SpanContext {
+	return runtime.SpanContext{Traceparent: get(SpanNames[0]), Tracestate: get(SpanNames[1]), Baggage: get(SpanNames[2])}
+}
+
+// SpanHeaders yields the values of ctx's span context that are set, each with the name of its header. What cannot
+// stand in a header is left out: a mistake there is no reason for a call to fail.
+func SpanHeaders(ctx context.Context) iter.Seq2[string, string] {
+	return func(yield func(name, value string) bool) {
+		for name, value := range SpanFields(runtime.SpanContextOf(ctx)) {
+			if FitsHeader(value) && !yield(name, value) {
+				return
+			}
+		}
+	}
+}
+
+// AppendSpan appends the parts that are set as members of a JSON object, each behind a comma. The one of the name
+// except is left out: something else stands under it.
+func AppendSpan(dst []byte, except string, sc runtime.SpanContext) []byte {
+	for name, value := range SpanFields(sc) {
+		if name != except {
+			dst = append(tga.AppendString(append(dst, ','), name), ':')
+			dst = tga.AppendString(dst, value)
+		}
+	}
+	return dst
 }
 
 // FitsHeader reports whether a header, or metadata of gRPC, carries s unchanged: it is visible ASCII with blanks

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tgad/tgad/internal/onwire"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/schemas/wire"
@@ -158,10 +159,8 @@ func appendSpan(b []byte, sc runtime.SpanContext) []byte {
 	if sc == (runtime.SpanContext{}) {
 		return b
 	}
-	for _, h := range [...]struct{ name, value string }{{"traceparent", sc.Traceparent}, {"tracestate", sc.Tracestate}, {"baggage", sc.Baggage}} {
-		if h.value != "" {
-			b = append(append(append(append(b, h.name...), ": "...), oneLine.Replace(h.value)...), "\r\n"...)
-		}
+	for name, value := range onwire.SpanFields(sc) {
+		b = append(append(append(append(b, name...), ": "...), oneLine.Replace(value)...), "\r\n"...)
 	}
 	return b
 }

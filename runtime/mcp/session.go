@@ -12,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/internal/onwire"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -106,7 +107,7 @@ func callParams(call runtime.Call, keyMeta string, meta []byte, sc runtime.SpanC
 		b = append(tga.AppendString(append(b, ','), keyMeta), ':')
 		b = tga.AppendString(b, call.Key)
 	}
-	b = mcpraw.AppendSpan(b, keyMeta, sc.Traceparent, sc.Tracestate, sc.Baggage)
+	b = onwire.AppendSpan(b, keyMeta, sc)
 	b = append(b, meta...)
 	return append(b, "}}"...)
 }

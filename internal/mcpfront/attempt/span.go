@@ -3,7 +3,7 @@ package attempt
 import (
 	"context"
 
-	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/internal/onwire"
 	"github.com/tgad/tgad/internal/spans"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -16,12 +16,8 @@ func (a *Attempt) traced(ctx context.Context) (_ context.Context, end func()) {
 	if t == nil {
 		return ctx, func() {}
 	}
-	var parent [len(mcpraw.SpanMembers)]string
-	for i, name := range mcpraw.SpanMembers {
-		parent[i] = a.q.Params.MetaText(name)
-	}
 	s := runtime.Span{Name: spans.MCP, Server: a.s.o.Server, Tool: a.q.Params.Tool}
-	own, done := t.Start(runtime.SpanContext{Traceparent: parent[0], Tracestate: parent[1], Baggage: parent[2]}, s)
+	own, done := t.Start(onwire.SpanOf(a.q.Params.MetaText), s)
 	return runtime.WithSpanContext(ctx, own), func() {
 		if done == nil {
 			return

@@ -10,6 +10,7 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/internal/onwire"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -169,7 +170,7 @@ func (p *Params) Govern(args []byte, key, trace string, attempt uint32, tool Too
 			ours = tga.AppendString(ours, key)
 		}
 	}
-	ours = mcpraw.AppendSpan(ours, tool.KeyMeta, sc.Traceparent, sc.Tracestate, sc.Baggage)
+	ours = onwire.AppendSpan(ours, tool.KeyMeta, sc)
 	out := make([]byte, 0, len(p.Raw)+len(ours)+64)
 	done := 0
 	for _, m := range p.members {
@@ -220,7 +221,7 @@ func (p *Params) appendMeta(out, ours []byte, spans bool) []byte {
 		case MetaKey, say.MetaTrace, metaAttempt:
 			continue
 		}
-		if spans && slices.Contains(mcpraw.SpanMembers[:], m.Name) {
+		if spans && slices.Contains(onwire.SpanNames[:], m.Name) {
 			continue // its place in the trace is ours now
 		}
 		out = append(out, ',')
