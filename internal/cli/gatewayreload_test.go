@@ -4,19 +4,18 @@ package cli
 
 import (
 	"bufio"
-	"bytes"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/tgad/tgad/internal/testlog"
 )
 
 // live is a verb that runs in this process, with a client on its stdin and stdout.
@@ -26,27 +25,10 @@ type live struct {
 	conf    string // the file
 	in      *io.PipeWriter
 	answers *bufio.Reader
-	log     *lockedBuffer
+	log     *testlog.Buffer
 	heard   []string // notifications
 	id      int
 	done    chan error
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // goes starts a verb with a configuration, in a directory with a tool server that says of each call which round it is
@@ -69,7 +51,7 @@ esac`, 1)
 *tools/call*)`, 1)
 	t.Setenv("TGAD_DATA", "")
 	t.Setenv("TGAD_SOCKET", "")
-	l := &live{t: t, dir: dir, log: &lockedBuffer{}, done: make(chan error, 1)}
+	l := &live{t: t, dir: dir, log: &testlog.Buffer{}, done: make(chan error, 1)}
 	l.write("server", server)
 	l.file(conf)
 	in, client := io.Pipe()

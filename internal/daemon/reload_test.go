@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/assemble"
+	"github.com/tgad/tgad/internal/testlog"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
@@ -355,18 +356,18 @@ func TestLimitsFollow(t *testing.T) {
 // while the daemon drains it is refused.
 func TestHangupReloads(t *testing.T) {
 	b := setup(t, "")
-	hangup, log := make(chan os.Signal), &lockedBuffer{}
+	hangup, log := make(chan os.Signal), &testlog.Buffer{}
 	b.tune = func(o *Options) {
 		o.Hangup, o.Logger = hangup, slog.New(slog.NewTextHandler(log, nil))
 	}
 	b.start()
 	b.config = strings.Replace(b.config, "concurrency = 64", "concurrency = 65", 1)
 	hangup <- syscall.SIGHUP
-	log.await(t, "level=INFO msg=\"a new configuration holds\" changed=[server.concurrency]")
+	awaitLog(t, log, "level=INFO msg=\"a new configuration holds\" changed=[server.concurrency]")
 	b.config = strings.Replace(b.config, "concurrency = 65", "concurrency = \"x\"", 1)
 	hangup <- syscall.SIGHUP
-	log.await(t, "level=ERROR msg=\"the configuration that holds stays: the new one was refused\"")
-	log.await(t, "test.toml:")
+	awaitLog(t, log, "level=ERROR msg=\"the configuration that holds stays: the new one was refused\"")
+	awaitLog(t, log, "test.toml:")
 	under, release := b.holding()
 	defer release()
 	done := make(chan error, 1)
@@ -376,10 +377,10 @@ func TestHangupReloads(t *testing.T) {
 	}()
 	<-under
 	b.cancel()
-	log.await(t, "draining")
+	awaitLog(t, log, "draining")
 	b.config = strings.Replace(b.config, "concurrency = \"x\"", "concurrency = 66", 1)
 	hangup <- syscall.SIGHUP
-	log.await(t, "the daemon stops")
+	awaitLog(t, log, "the daemon stops")
 	release()
 	if err := <-done; err != nil {
 		t.Errorf("the call that was under way: %v", err)
@@ -387,8 +388,8 @@ func TestHangupReloads(t *testing.T) {
 	b.stop()
 }
 
-// await waits until a log has some words.
-func (l *lockedBuffer) await(t *testing.T, words string) {
+// awaitLog waits until a log has some words.
+func awaitLog(t *testing.T, l *testlog.Buffer, words string) {
 	t.Helper()
 	for until := time.Now().Add(30 * time.Second); !strings.Contains(l.String(), words); time.Sleep(time.Millisecond) {
 		if time.Now().After(until) {

@@ -1,43 +1,24 @@
 package daemon
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/testlog"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 )
-
-// lockedBuffer is a log that a test reads while it is written.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
 
 // TestLowWaterIsSaid: a daemon that begins no call because the disk is nearly full is not
 // ready, says why, and has a line in its log.
 func TestLowWaterIsSaid(t *testing.T) {
 	b := setup(t, "")
 	ctx, cancel := context.WithCancel(t.Context())
-	var log lockedBuffer
+	var log testlog.Buffer
 	o := b.options()
 	o.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	o.Tune = func(e *engine.Options) { e.LowWaterBytes = 1 << 62 }

@@ -1,7 +1,6 @@
 package mcpfront
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/internal/testlog"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -151,7 +151,7 @@ func TestTokensGoToTheToolServerAlone(t *testing.T) {
 	const alice, mallory = "tok-1f6e0c-alice", "tok-93ab77-mallory"
 	g := guard(t, alice)
 	w := forwarding(t, g)
-	var said syncBuffer
+	var said testlog.Buffer
 	w.opts.Logger = slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	url := w.listening()
 	var answers strings.Builder
@@ -212,24 +212,6 @@ func TestTokensGoToTheToolServerAlone(t *testing.T) {
 	if !strings.Contains(said.String(), "level=") {
 		t.Error("nothing was logged: the search of it says nothing")
 	}
-}
-
-// syncBuffer is a buffer that several goroutines write to.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 // TestWithoutForwardAuthNoTokenPasses: a token that a client sends to the shim is the shim's.

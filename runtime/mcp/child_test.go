@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/internal/testlog"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -37,29 +38,12 @@ type scripted struct {
 	*Server
 	t       *testing.T
 	witness string
-	logged  *syncBuffer
-}
-
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
+	logged  *testlog.Buffer
 }
 
 func newScripted(t *testing.T, mode string, change func(*Options)) *scripted {
 	t.Helper()
-	s := &scripted{t: t, witness: filepath.Join(t.TempDir(), "witness"), logged: &syncBuffer{}}
+	s := &scripted{t: t, witness: filepath.Join(t.TempDir(), "witness"), logged: &testlog.Buffer{}}
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
