@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,8 +19,10 @@ func TestChangesAreToldAndNothingElse(t *testing.T) {
 	b := start(t, "")
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	made := make(chan string, 1)
+	var last atomic.Value
+	last.Store("")
 	go func() {
+		defer stop()
 		for b.scrape("tgad_streams") == 0 {
 			time.Sleep(time.Millisecond)
 		}
@@ -28,22 +31,24 @@ func TestChangesAreToldAndNothingElse(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		made <- newest(t, b)
+		want := newest(t, b)
+		for end := time.Now().Add(20 * time.Second); last.Load() != want; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Errorf("told of %s, and never of %s", last.Load(), want)
+				return
+			}
+		}
 	}()
-	began, told, last, want := time.Now(), 0, "", ""
+	began, told := time.Now(), 0
 	for cursor, err := range b.client.Changes(ctx) {
+		if ctx.Err() != nil {
+			break
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		if told, last = told+1, cursor; want == "" {
-			select {
-			case want = <-made:
-			default:
-			}
-		}
-		if last == want {
-			break
-		}
+		told++
+		last.Store(cursor)
 	}
 	if most := int(time.Since(began)/changesEvery) + 2; told > most || told < 2 {
 		t.Errorf("told %d times in %s, want at most %d and at least 2", told, time.Since(began), most)
