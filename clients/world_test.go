@@ -85,19 +85,19 @@ type = "external"
 [[tool]]
 server = "own"
 name = "brief"
-permit_time = "300ms"
+permit_time = "1s"
 
 [[tool]]
 server = "own"
 name = "claimed"
-permit_time = "300ms"
+permit_time = "1s"
 client_licence = true
 window = "1h"
 
 [[tool]]
 server = "own"
 name = "repeatable"
-permit_time = "300ms"
+permit_time = "1s"
 licence = "dedupe_args"
 
 [evidence]
