@@ -102,7 +102,7 @@ func (w *world) served() (*Shim, string) {
 	return s, w.Door(func(life context.Context) entry.Lobby { return s.Front(life, nil) })
 }
 
-func runShim(ctx context.Context, dir string) error {
+func runShim(ctx context.Context, dir string) (err error) {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	if err := os.WriteFile(filepath.Join(dir, "shim.pid"), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
 		return err
@@ -111,7 +111,7 @@ func runShim(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	defer stop()
+	defer func() { err = errors.Join(err, stop()) }()
 	k := fronttest.NewKiller(dir)
 	s, err := New(Options{
 		Server: "fake", Command: os.Args[1:], Log: k.Log(c), State: filepath.Join(dir, "state"),

@@ -358,7 +358,7 @@ func (f *Front) post(w http.ResponseWriter, r *http.Request) {
 	modern := isModern(r.Header, m)
 	if modern {
 		if no := refused(r.Header, m); no != nil {
-			no.answer(w, m.RawID)
+			f.refuse(w, no, m.RawID)
 			return
 		}
 	}
@@ -370,10 +370,10 @@ func (f *Front) post(w http.ResponseWriter, r *http.Request) {
 		if id == nil {
 			id = []byte("null")
 		}
-		unfit(m, http.StatusOK).answer(w, id)
+		f.refuse(w, unfit(m, http.StatusOK), id)
 	case m.Batch && s.shared:
 		// Whose the answers are could not be told: several clients use the same ids.
-		malformed(mcpraw.CodeInvalidRequest, "an array of messages needs a session: begin with initialize").answer(w, []byte("null"))
+		f.refuse(w, malformed(mcpraw.CodeInvalidRequest, "an array of messages needs a session: begin with initialize"), []byte("null"))
 	case !frames.WantsAnswer(m):
 		e := s.cancelled(m)
 		s.c.FromClient(m)
@@ -384,7 +384,7 @@ func (f *Front) post(w http.ResponseWriter, r *http.Request) {
 	default:
 		if modern {
 			if no := s.c.RefusedParams(r.Context(), r.Header, m); no != nil {
-				no.answer(w, m.RawID)
+				f.refuse(w, no, m.RawID)
 				return
 			}
 		}

@@ -94,5 +94,7 @@ func (f *Front) metadata(w http.ResponseWriter, r *http.Request, place, suffix s
 		}
 	}
 	w.WriteHeader(resp.StatusCode)
-	_, _ = w.Write(raw) // a client that is gone wants it no more
+	if _, err := w.Write(raw); err != nil {
+		f.o.Log.Debug("a document about authorization was not delivered", "error", err)
+	}
 }

@@ -105,7 +105,7 @@ func refused(h http.Header, m *frames.Frame) *Refusal {
 }
 
 // answer answers the message of an id with the refusal; nil is none, as where it was not read.
-func (r *Refusal) answer(w http.ResponseWriter, id []byte) {
+func (r *Refusal) answer(w http.ResponseWriter, id []byte) error {
 	raw := []byte(`{"jsonrpc":"2.0",`)
 	if id != nil {
 		raw = append(append(append(raw, `"id":`...), id...), ',')
@@ -118,5 +118,13 @@ func (r *Refusal) answer(w http.ResponseWriter, id []byte) {
 	} else {
 		w.WriteHeader(r.Status)
 	}
-	_, _ = w.Write(raw) // a client that is gone by now needs no answer
+	_, err := w.Write(raw)
+	return err
+}
+
+// refuse answers a message that goes no further. A client that is gone by now needs no answer.
+func (f *Front) refuse(w http.ResponseWriter, no *Refusal, id []byte) {
+	if err := no.answer(w, id); err != nil {
+		f.o.Log.Debug("a refusal was not delivered", "error", err)
+	}
 }

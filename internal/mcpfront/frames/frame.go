@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"io"
@@ -309,7 +308,5 @@ func (t Text) WriteTo(w io.Writer) (int64, error) {
 
 // Nonce is a part of an id that nobody else has.
 func Nonce() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:])
+	return rand.Text()
 }

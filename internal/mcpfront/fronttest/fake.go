@@ -43,7 +43,10 @@ func Run(m *testing.M, verbs map[string]func(ctx context.Context, dir string) er
 	}
 	code := m.Run()
 	if fakeDir != "" {
-		_ = os.RemoveAll(fakeDir)
+		if err := os.RemoveAll(fakeDir); err != nil && code == 0 {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
 	}
 	return code
 }

@@ -1,7 +1,9 @@
 package fronttest
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -29,7 +31,9 @@ const (
 // Arm tells the daemon of a rig to kill before its n-th write from now on; n = 0 counts.
 func (r *Rig) Arm(n int, victims string) {
 	r.t.Helper()
-	_ = os.Remove(filepath.Join(r.Dir, WritesFile))
+	if err := os.Remove(filepath.Join(r.Dir, WritesFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		r.t.Fatal(err)
+	}
 	path := filepath.Join(r.Dir, armFile)
 	err := os.WriteFile(path+".new", []byte(fmt.Sprintf("%d: %s", n, victims)), 0o600)
 	if err == nil {
@@ -58,7 +62,9 @@ func (f *killFS) touch() {
 		f.k = killer{dir: f.dir, point: "write", victims: strings.Split(victims, "+")}
 	}
 	f.n++
-	_ = os.WriteFile(filepath.Join(f.dir, WritesFile), []byte(fmt.Sprint(f.n)), 0o600)
+	if err := os.WriteFile(filepath.Join(f.dir, WritesFile), []byte(fmt.Sprint(f.n)), 0o600); err != nil {
+		panic(err) // a write that is not counted is never killed at
+	}
 	if f.n == f.at {
 		f.k.at("write")
 	}

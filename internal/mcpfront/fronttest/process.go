@@ -98,10 +98,10 @@ func runDaemon(ctx context.Context, dir string) error {
 }
 
 // ProcessLog is the daemon's log, or that of a daemon in this process.
-func ProcessLog(ctx context.Context, dir string, log *slog.Logger) (*client.Client, func(), error) {
+func ProcessLog(ctx context.Context, dir string, log *slog.Logger) (*client.Client, func() error, error) {
 	if os.Getenv(envSocket) != "" {
 		c := client.New(os.Getenv(envSocket), client.Options{Name: "test"})
-		return c, func() { _ = c.Close() }, nil
+		return c, c.Close, nil
 	}
 	conf, err := assemble.Parse("", []byte(ProcessConfig))
 	if err != nil {
@@ -112,7 +112,7 @@ func ProcessLog(ctx context.Context, dir string, log *slog.Logger) (*client.Clie
 		return nil, nil, err
 	}
 	c := e.Client(client.Options{Name: "test"})
-	return c, func() { c.Close(); e.Close() }, nil
+	return c, func() error { defer e.Close(); return c.Close() }, nil
 }
 
 // envKill says where a shim process kills whom: "point victim victim…". It does so once
@@ -144,25 +144,34 @@ func (k *killer) at(point string) {
 		return
 	}
 	k.point = ""
-	_ = os.WriteFile(filepath.Join(k.dir, "killed"), []byte(point), 0o600)
+	if err := os.WriteFile(filepath.Join(k.dir, "killed"), []byte(point), 0o600); err != nil {
+		panic(err) // it would kill once more
+	}
 	for _, v := range k.victims {
 		if v == "stop" {
 			on := make(chan os.Signal, 1)
 			signal.Notify(on, syscall.SIGCONT)
-			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+			if err := syscall.Kill(os.Getpid(), syscall.SIGSTOP); err != nil {
+				panic(err)
+			}
 			<-on // a stop takes hold a moment later
 			continue
 		}
 		if v == k.self() {
-			defer func() { _ = syscall.Kill(os.Getpid(), syscall.SIGKILL); select {} }()
+			defer func() { panic(fmt.Sprint("it lives after SIGKILL: ", syscall.Kill(os.Getpid(), syscall.SIGKILL))) }()
 			continue
 		}
-		raw, _ := os.ReadFile(filepath.Join(k.dir, v+".pid"))
-		pid, err := strconv.Atoi(string(raw))
+		raw, err := os.ReadFile(filepath.Join(k.dir, v+".pid"))
 		if err != nil {
 			panic(err)
 		}
-		_ = syscall.Kill(pid, syscall.SIGKILL)
+		pid, err := strconv.Atoi(string(raw))
+		if err == nil {
+			err = kill(pid)
+		}
+		if err != nil {
+			panic(err)
+		}
 		for dead := false; !dead; {
 			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 			// The first thread may be gone while others still hold the pipes open.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -57,7 +58,10 @@ func NewRig(t *testing.T, shim bool) *Rig {
 		if d := r.daemon.Load(); d != nil {
 			r.over.Store(true)
 			for done := false; !done; {
-				_ = r.daemon.Load().Kill() // it may just have been started anew
+				// It may just have been started anew.
+				if err := gone(r.daemon.Load().Kill()); err != nil {
+					t.Fatal(err)
+				}
 				select {
 				case <-r.ended:
 					done = true
@@ -65,7 +69,9 @@ func NewRig(t *testing.T, shim bool) *Rig {
 				}
 			}
 		}
-		_ = os.RemoveAll(dir)
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
 	})
 	if shim {
 		r.startDaemon()
@@ -91,7 +97,9 @@ func (r *Rig) startDaemon() {
 			if err := cmd.Start(); err != nil {
 				panic(err)
 			}
-			_ = os.WriteFile(filepath.Join(r.Dir, "daemon.pid"), []byte(strconv.Itoa(cmd.Process.Pid)), 0o600)
+			if err := os.WriteFile(filepath.Join(r.Dir, "daemon.pid"), []byte(strconv.Itoa(cmd.Process.Pid)), 0o600); err != nil {
+				panic(err)
+			}
 			r.daemon.Store(cmd.Process)
 			select {
 			case up <- struct{}{}:
@@ -143,9 +151,10 @@ func (r *Rig) Drop() {
 	if r.Peer == nil {
 		return
 	}
-	_ = r.In.Close()
-	_ = r.Peer.Process.Kill()
-	_ = r.Peer.Wait()
+	if err := errors.Join(shut(r.In), gone(r.Peer.Process.Kill())); err != nil {
+		r.t.Error(err)
+	}
+	_ = r.Peer.Wait() // it was killed
 	r.Peer = nil
 }
 
@@ -218,19 +227,46 @@ func (r *Rig) ToolServer() int {
 // Kill kills one of the processes; the daemon is started again as a service manager
 // would.
 func (r *Rig) Kill(who string, server int) {
+	var err error
 	switch who {
 	case "shim":
 		if p := r.prey.Load(); p != nil {
-			_ = p.Kill() // one that is gone already is not killed again
+			err = gone(p.Kill())
 		}
 	case "server":
 		if server > 0 {
-			_ = syscall.Kill(server, syscall.SIGKILL)
+			err = kill(server)
 			dead(server)
 		}
 	case "daemon":
-		_ = r.daemon.Load().Kill()
+		err = gone(r.daemon.Load().Kill())
 	}
+	if err != nil {
+		r.t.Error(err)
+	}
+}
+
+// kill kills a process; one that is gone already is not killed again.
+func kill(pid int) error {
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return err
+	}
+	return nil
+}
+
+// gone takes it for no error that a process has ended already, and shut that a file is closed already.
+func gone(err error) error {
+	if errors.Is(err, os.ErrProcessDone) {
+		return nil
+	}
+	return err
+}
+
+func shut(c io.Closer) error {
+	if err := c.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
+		return err
+	}
+	return nil
 }
 
 // dead waits until a killed process has closed its files: until then a pipe takes bytes that

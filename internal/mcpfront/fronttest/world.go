@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -52,7 +53,11 @@ func New(t *testing.T) *World {
 		return p
 	}
 	w.OpenLog()
-	t.Cleanup(func() { _ = w.DB.Close() })
+	t.Cleanup(func() {
+		if err := w.DB.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	return w
 }
 
@@ -99,9 +104,7 @@ func (w *World) ServeLines(serve func(ctx context.Context, in io.Reader, out io.
 	h := &Client{T: w.T, In: inW, Out: bufio.NewReaderSize(outR, 1<<20), End: cancel, Done: make(chan error, 1)}
 	go func() {
 		err := serve(ctx, inR, outW)
-		_ = outW.Close()
-		_ = inR.Close()
-		h.Done <- err
+		h.Done <- errors.Join(err, shut(outW), shut(inR))
 	}()
 	w.T.Cleanup(func() { h.Stop() })
 	return h
@@ -110,7 +113,9 @@ func (w *World) ServeLines(serve func(ctx context.Context, in io.Reader, out io.
 // Stop ends the shim as a client does: it closes its end.
 func (h *Client) Stop() (err error) {
 	h.once.Do(func() {
-		_ = h.In.Close()
+		if err := shut(h.In); err != nil {
+			h.T.Error(err)
+		}
 		go func() { _, _ = io.Copy(io.Discard, h.Out) }()
 		select {
 		case err = <-h.Done:
@@ -293,7 +298,9 @@ func (h *Client) Greet() string {
 // JournalOf is the journal of a tool server of a gateway's.
 func (w *World) JournalOf(server string) string {
 	dir := filepath.Join(w.Dir, server)
-	_ = os.MkdirAll(dir, 0o700)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		w.T.Fatal(err)
+	}
 	return filepath.Join(dir, "journal")
 }
 

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -245,7 +246,7 @@ func TestGatewayOverHTTP(t *testing.T) {
 }
 
 // runGate is a gateway with two tool servers: the command, and one over HTTP.
-func runGate(ctx context.Context, dir string) error {
+func runGate(ctx context.Context, dir string) (err error) {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	if err := os.WriteFile(filepath.Join(dir, "gate.pid"), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
 		return err
@@ -254,7 +255,7 @@ func runGate(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	defer stop()
+	defer func() { err = errors.Join(err, stop()) }()
 	k := fronttest.NewKiller(dir)
 	var all []Behind
 	for _, o := range []mcpfront.Options{{Server: "fake", Command: os.Args[1:]}, {Server: "far", URL: os.Getenv(fronttest.EnvFar)}} {
