@@ -56,9 +56,6 @@ func (a auditLog) append(ctx context.Context, l chain.Leaf) (audit.Append, error
 		return x, nil // of a working state or a turn
 	}
 	t, err := a.db.Load(ctx, l.TraceID)
-	if errors.Is(err, tga.NotFound) {
-		return x, nil // nothing of it is left
-	}
 	if err != nil {
 		return x, err
 	}

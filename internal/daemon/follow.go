@@ -203,7 +203,7 @@ func (s *stream) changes(after uint64) error {
 		if mine, err := s.sees(l); err != nil || !mine {
 			return true, err
 		}
-		after = q.d.db.Cursor()
+		after = max(l.Index, q.d.db.Cursor()) // of a database the newest that this process has heard of
 		if err := s.line(wire.LogLine{Cursor: strconv.FormatUint(after, 10)}); err != nil {
 			return false, err
 		}
