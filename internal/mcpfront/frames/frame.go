@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/rand"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"io"
@@ -308,5 +309,7 @@ func (t Text) WriteTo(w io.Writer) (int64, error) {
 
 // Nonce is a part of an id that nobody else has.
 func Nonce() string {
-	return rand.Text()
+	var b [16]byte
+	rand.Read(b[:]) // it never fails: crypto/rand ends the program instead
+	return hex.EncodeToString(b[:])
 }
