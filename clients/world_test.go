@@ -85,19 +85,19 @@ type = "external"
 [[tool]]
 server = "own"
 name = "brief"
-permit_time = "1s"
+permit_time = "3s"
 
 [[tool]]
 server = "own"
 name = "claimed"
-permit_time = "1s"
+permit_time = "3s"
 client_licence = true
 window = "1h"
 
 [[tool]]
 server = "own"
 name = "repeatable"
-permit_time = "1s"
+permit_time = "3s"
 licence = "dedupe_args"
 
 [evidence]
