@@ -119,14 +119,11 @@ func (k *killFlags) run(ctx context.Context, s *cli.Streams, ours func(store str
 // one runs one engine in one world, in a directory that is removed afterwards.
 func (k *killFlags) one(ctx context.Context, command []string, world string) (res *killtest.Result, err error) {
 	about := crashtest.NewResult(k.seed) // of the tree before there are files of this run in it
-	dir, err := os.MkdirTemp(k.data, "tgad-kill-")
+	dir, err := k.place("tgad-kill-")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if dir, err = filepath.Abs(dir); err != nil {
-		return nil, err
-	}
 	res, err = killtest.Run(ctx, killtest.Options{
 		Command: command, Dedupes: world == killtest.Keyed, Calls: k.calls, Seed: k.seed, Dir: dir, Patience: k.wait,
 	})
@@ -135,6 +132,18 @@ func (k *killFlags) one(ctx context.Context, command []string, world string) (re
 	}
 	res.Commit, res.Machine = about.Commit, about.Machine
 	return res, nil
+}
+
+// place makes the directory of a run. An adapter's server may run as a user of its own, as PostgreSQL does, and has to
+// pass through it.
+func (k *killFlags) place(pattern string) (dir string, err error) {
+	if dir, err = os.MkdirTemp(k.data, pattern); err != nil {
+		return "", err
+	}
+	if err := os.Chmod(dir, 0o711); err != nil {
+		return "", errors.Join(err, os.Remove(dir))
+	}
+	return filepath.Abs(dir)
 }
 
 // write writes a result that is there, so that what comes after it can take none of it away.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -49,13 +48,10 @@ func (k *killFlags) speed(ctx context.Context, s *cli.Streams, o killtest.SpeedO
 	}
 	about := crashtest.NewResult(0) // of the tree before there are files of this run in it
 	o.Patience = k.wait
-	if o.Dir, err = os.MkdirTemp(k.data, "tgad-speed-"); err != nil {
+	if o.Dir, err = k.place("tgad-speed-"); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(o.Dir)) }()
-	if o.Dir, err = filepath.Abs(o.Dir); err != nil {
-		return err
-	}
 	speeds, err := killtest.MeasureSpeed(ctx, o)
 	if err != nil {
 		return err
