@@ -183,6 +183,9 @@ func (r *release) pack(t target, format string) error {
 		return err
 	}
 	info.MTime = r.when
+	if r.pgp != nil {
+		info.RPM.Signature.SignFn = r.pgp.sign // dpkg looks at no signature of a package's own
+	}
 	if err := nfpm.PrepareForPackager(info, format); err != nil {
 		return err
 	}

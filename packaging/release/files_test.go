@@ -1,12 +1,16 @@
 package main
 
 import (
+	"bytes"
+	"crypto/ed25519"
 	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/ProtonMail/go-crypto/openpgp"
 )
 
 // TestManualPagesAndCompletionsRead: each verb has a page that man reads without complaint, and each shell can
@@ -138,5 +142,70 @@ func TestImageRuns(t *testing.T) {
 	in("/usr/bin/tgad", "verify", "/var/lib/tgad")
 	if roots := read(t, filepath.Join(root, "etc/ssl/certs/ca-certificates.crt")); strings.Count(roots, "BEGIN CERTIFICATE") < 80 {
 		t.Errorf("only %d authorities", strings.Count(roots, "BEGIN CERTIFICATE"))
+	}
+}
+
+// TestPackageIsSigned: rpm finds the signature good with the published key, of the commit's time, and not without that
+// key, with another one, or after a byte was changed.
+func TestPackageIsSigned(t *testing.T) {
+	db := func(key string) []string {
+		dir := "--dbpath=" + t.TempDir()
+		run(t, "rpmkeys", dir, "--import", key)
+		return []string{dir, "--checksig", "--verbose"}
+	}
+	ours := db(filepath.Join(made.r.out, pgpKeyName))
+	said := run(t, "rpmkeys", append(ours, made.r.file(".rpm"))...)
+	want := "Header V4 EdDSA/SHA256 Signature, key ID " + strings.ToLower(made.r.pgp.entity.PrimaryKey.KeyIdString()[8:])
+	if !strings.Contains(said, want) {
+		t.Errorf("rpm says\n%swant %q", said, want)
+	}
+	raw := []byte(read(t, made.r.file(".rpm")))
+	raw[len(raw)-100]++
+	changed := filepath.Join(t.TempDir(), "changed.rpm")
+	if err := os.WriteFile(changed, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("rpmkeys", append(ours, changed)...).CombinedOutput(); err == nil {
+		t.Errorf("a changed package passes:\n%s", out)
+	}
+	_, another, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := pgpOf(another, made.r.when)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := other.public()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "other.asc")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("rpmkeys", append(db(file), made.r.file(".rpm"))...).CombinedOutput(); err == nil {
+		t.Errorf("a package passes with a key that is not its own:\n%s", out)
+	}
+	// A number of OpenPGP has no zeros before it, which one key in 256 has.
+	for range 600 {
+		_, key, err := ed25519.GenerateKey(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := pgpOf(key, made.r.when)
+		if err != nil {
+			t.Fatalf("%x: %v", key.Seed(), err)
+		}
+		if !p.entity.PrimaryKey.CreationTime.Equal(pgpBorn) {
+			t.Fatalf("the key is of %v", p.entity.PrimaryKey.CreationTime)
+		}
+		sig, err := p.sign(strings.NewReader("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := openpgp.CheckDetachedSignature(openpgp.EntityList{p.entity}, strings.NewReader("x"), bytes.NewReader(sig), p.config()); err != nil {
+			t.Fatalf("%x: %v", key.Seed(), err)
+		}
 	}
 }

@@ -8,10 +8,12 @@
 //	committed  nothing but what is committed goes into a release                            [checkout]         TestReleaseIsOfTheCommit
 //	linked     NOTICE and the SBOMs name the modules that the linker took, and no others    [modulesOf]        TestSBOMNamesWhatIsLinked
 //	covered    SHA256SUMS has every other file, and is what is signed                       [release.seal]     TestSignatureCoversEveryFile
+//	one key    what rpm imports is the key that signs SHA256SUMS, the same for each release [pgpOf]            TestPackageIsSigned
 package main
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"flag"
 	"fmt"
@@ -30,8 +32,10 @@ type release struct {
 	stage   string // what goes into packages, for each target
 	out     string // the files of the release
 	targets []target
-	key     string // file of the key that signs; "" signs nothing
-	once    bool   // do not build a second time
+	key     string             // file of the key that signs; "" signs nothing
+	once    bool               // do not build a second time
+	signer  ed25519.PrivateKey // nil signs nothing
+	pgp     *pgp               // the same key, as rpm knows it
 
 	built   map[target][]program
 	version string // as the linker wrote it into tgad: v1.2.3
@@ -62,6 +66,11 @@ func (r *release) run(ctx context.Context, targets string) (err error) {
 	if r.out, err = filepath.Abs(r.out); err != nil {
 		return err
 	}
+	if r.key != "" {
+		if r.signer, err = readKey(r.key); err != nil {
+			return err
+		}
+	}
 	if err := emptied(r.out); err != nil {
 		return err
 	}
@@ -82,6 +91,7 @@ func (r *release) run(ctx context.Context, targets string) (err error) {
 		{"build again, elsewhere and with nothing cached", func(ctx context.Context) error { return r.compare(ctx, scratch) }},
 		{"manual pages and completions", r.pages},
 		{"NOTICE", r.notice},
+		{"public key", r.public},
 		{"archives", r.archives},
 		{"packages", r.packages},
 		{"image", r.image},

@@ -34,7 +34,7 @@ func TestInstallPageRuns(t *testing.T) {
 	}
 	deb, rpm := filepath.Base(made.r.file(".deb")), filepath.Base(made.r.file(".rpm"))
 	// The reader says VERSION and USER, and has a registry; rpm finds on this Debian no package of what it needs.
-	filled := strings.NewReplacer("tgad_VERSION_amd64.deb", deb, "rpm -i tgad-VERSION-1.x86_64.rpm", "rpm -i --nodeps "+rpm, "VERSION", made.r.number(),
+	filled := strings.NewReplacer("tgad_VERSION_amd64.deb", deb, "rpm -i tgad-VERSION-1.x86_64.rpm", "rpm -i --nodeps "+rpm, "tgad-VERSION-1.x86_64.rpm", rpm, "VERSION", made.r.number(),
 		"docker://registry.example/tgad", "oci:/opt/registry", "-aG tgad USER", "-aG tgad daemon")
 	lines := 0
 	for _, block := range regexp.MustCompile("(?ms)^```\n(.*?)^```").FindAllStringSubmatch(page, -1) {

@@ -29,24 +29,32 @@ const (
 	keyName       = "release.pub"
 )
 
+// public writes the key that the release is to be checked with, for openssl and for rpm.
+func (r *release) public(context.Context) error {
+	if r.signer == nil {
+		return nil
+	}
+	public, err := x509.MarshalPKIXPublicKey(r.signer.Public())
+	if err != nil {
+		return err
+	}
+	if err := put(filepath.Join(r.out, keyName), pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public})); err != nil {
+		return err
+	}
+	if r.pgp, err = pgpOf(r.signer, r.when); err != nil {
+		return err
+	}
+	text, err := r.pgp.public()
+	if err != nil {
+		return err
+	}
+	return put(filepath.Join(r.out, pgpKeyName), text)
+}
+
 // seal writes provenance over what there is, checksums over that too, and signs both. A signature is of the
 // bytes as they are, so that openssl checks it.
 func (r *release) seal(ctx context.Context) error {
-	var key ed25519.PrivateKey
-	if r.key != "" {
-		var err error
-		if key, err = readKey(r.key); err != nil {
-			return err
-		}
-		public, err := x509.MarshalPKIXPublicKey(key.Public())
-		if err != nil {
-			return err
-		}
-		if err := put(filepath.Join(r.out, keyName), pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public})); err != nil {
-			return err
-		}
-	}
-	if err := r.provenance(ctx, key); err != nil {
+	if err := r.provenance(ctx, r.signer); err != nil {
 		return err
 	}
 	sums, err := digests(r.out)
@@ -57,10 +65,10 @@ func (r *release) seal(ctx context.Context) error {
 	for _, s := range sums {
 		fmt.Fprintf(&b, "%s  %s\n", s.digest, s.name)
 	}
-	if err := put(filepath.Join(r.out, sumsName), []byte(b.String())); err != nil || key == nil {
+	if err := put(filepath.Join(r.out, sumsName), []byte(b.String())); err != nil || r.signer == nil {
 		return err
 	}
-	return put(filepath.Join(r.out, signatureName), ed25519.Sign(key, []byte(b.String())))
+	return put(filepath.Join(r.out, signatureName), ed25519.Sign(r.signer, []byte(b.String())))
 }
 
 func readKey(name string) (ed25519.PrivateKey, error) {
