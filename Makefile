@@ -20,7 +20,7 @@ SOCKET  ?= /tmp/tgad-run/tgad.sock
 test pg race fuzz cost size lint crash: export CGO_ENABLED ?= 0
 race race-compile: export CGO_ENABLED = 1
 
-.PHONY: bucket release packages site build tgad run demo test pg race race-compile fuzz crash torture adapters torture-compare torture-speed interleave soak torture-soak torture-sum kills mutate bench cost size cross foreign lint vectors accept check clean
+.PHONY: bucket witnesses release packages site build tgad run demo test pg race race-compile fuzz crash torture adapters torture-compare torture-speed interleave soak torture-soak torture-sum kills mutate bench cost size cross foreign lint vectors accept check clean
 
 build: tgad ## bin/tgad, a static binary, with bin/tgad-lab and bin/tgad-postgres, which some of its verbs start
 	cd engine/postgres && CGO_ENABLED=0 $(GO) build -tags '$(TAGS)' -trimpath -ldflags '-s -w' -o $(abspath $(BIN))/ ./cmd/tgad-postgres
@@ -45,6 +45,10 @@ test: ## every test
 # A module of its own: it has a server that speaks the protocol of S3.
 bucket: ## backups in a bucket, through kills and faults of the service
 	cd bench/bucket && $(GO) vet ./... && $(GO) test -count=1 -timeout 20m ./...
+
+# A module of its own: it has the witness and the log of others.
+witnesses: ## a store with litewitness as its witness, and a log of Tessera with ours
+	cd bench/witness && $(GO) vet ./... && $(GO) test -count=1 -timeout 20m ./...
 
 # A module of its own: its tests start PostgreSQL servers.
 pg: ## the store in PostgreSQL; engine/postgres/install.sh installs the servers
