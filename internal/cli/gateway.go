@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -148,7 +149,7 @@ func (g *gatewayCommand) run(ctx context.Context, cmd *cobra.Command) (err error
 		}
 		g.leaving.Wait()
 	}()
-	g.door = &gateway.Door{Who: p.who, Gates: map[string]*gateway.Gate{}, Watch: g.metrics.watch(""), Logger: g.logger()}
+	g.door = &gateway.Door{Who: p.who, Passes: p.passes, Gates: map[string]*gateway.Gate{}, Watch: g.metrics.watch(""), Logger: g.logger()}
 	if g.door.TLS, err = g.tls(); err != nil {
 		return err
 	}
@@ -175,6 +176,13 @@ func (g *gatewayCommand) fits(conf *config.Config) error {
 	}
 	if g.as != "" && !slices.ContainsFunc(people, func(p config.Identity) bool { return p.Name == g.as }) {
 		return Usagef("--identity %q: the configuration has no such identity", g.as)
+	}
+	if g.listen == "" {
+		for _, s := range conf.BehindGateway() {
+			if s.ForwardAuth != "" {
+				return tga.Errorf(tga.ValidationError, "server %q has forward_auth: a client on stdin sends no credentials along. Serve it over HTTP, with --listen", s.ID)
+			}
+		}
 	}
 	return tlsFits(conf, g.listen)
 }
@@ -226,9 +234,9 @@ func (g *gatewayCommand) options(ctx context.Context, conf *config.Config, log *
 		return o, tga.Errorf(tga.ValidationError, "server %q: headers_file: %w", s.ID, err)
 	}
 	o = mcpfront.Options{
-		Server: s.ID, Command: s.Command, Dir: conf.Path(s.Dir), URL: s.URL, Headers: headers, Namespace: namespace, KeySpace: namespace, State: g.state,
+		Server: s.ID, Command: s.Command, Dir: conf.Path(s.Dir), URL: s.URL, Headers: headers, ForwardAuth: s.Credentials().Header, Namespace: namespace, KeySpace: namespace, State: g.state,
 		CallIDs: s.CallIDs, Tasks: mcpfront.TasksOff, TrustHints: s.Trusted, StartTimeout: s.StartTimeout.D, Stderr: os.Stderr, Logger: g.logger(),
-		Log: log, Look: log, Find: g.find, Accept: g.acceptVerb(conf, s.ID, namespace), Tracer: g.tracer,
+		Log: log, Look: log, Find: g.find, Accept: g.acceptVerb(conf, s, namespace), Tracer: g.tracer,
 		Tools: func(name string) toolcall.Tool {
 			now := g.now.Load()
 			t := toolOf(now, s.ID, name)
@@ -256,25 +264,29 @@ func (g *gatewayCommand) options(ctx context.Context, conf *config.Config, log *
 }
 
 // acceptVerb is the command that pins the definitions of a server as they are now.
-func (g *gatewayCommand) acceptVerb(conf *config.Config, server, namespace string) string {
-	words := []string{"tgad gateway accept", ShellWord(server), "--config", ShellWord(Absolute(g.file)), g.find}
+func (g *gatewayCommand) acceptVerb(conf *config.Config, s *config.Server, namespace string) string {
+	words := []string{"tgad gateway accept", ShellWord(s.ID), "--config", ShellWord(Absolute(g.file)), g.find}
 	for _, p := range conf.Gateway.Identities {
 		if p.Space() == namespace {
 			words = append(words, "--identity", ShellWord(p.Name))
 			break
 		}
 	}
+	if s.ForwardAuth != "" {
+		words = append(words, "--headers-file FILE")
+	}
 	return strings.Join(words, " ")
 }
 
 func (g *gatewayCommand) accept() *cobra.Command {
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use:   "accept --config FILE SERVER",
 		Short: "Pin the definitions of a server's tools as they are now",
 		Long: `accept starts a server of FILE, pins the definitions of its tools as they are now, and ends it.
 A gateway refuses the calls of a tool whose definition is not the pinned one, unless the
 [[server]] says drift = "report". Definitions are pinned for each namespace: say whose with
---identity.`,
+--identity. A server with forward_auth may want somebody's credentials to list its tools: give
+them as Authorization in --headers-file.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			log, stop, err := g.open(cmd.Context(), cmd)
@@ -302,6 +314,8 @@ A gateway refuses the calls of a tool whose definition is not the pinned one, un
 			return tga.Errorf(tga.NotFound, "%s has no server %q behind the gateway", g.file, args[0])
 		},
 	}
+	c.Flags().StringVar(&g.headers, "headers-file", "", "headers for the server, beside those of the configuration: a \"Name: value\" a line")
+	return c
 }
 
 func (g *gatewayCommand) pin(ctx context.Context, log *client.Client, server *config.Server, of *config.Identity) error {
@@ -310,6 +324,15 @@ func (g *gatewayCommand) pin(ctx context.Context, log *client.Client, server *co
 	if err != nil {
 		return err
 	}
+	more, err := secretfile.Headers(g.headers)
+	if err != nil {
+		return tga.Errorf(tga.ValidationError, "--headers-file: %w", err)
+	}
+	o.ForwardAuth, o.Headers = "", maps.Clone(o.Headers) // nobody is there whose credentials it could get
+	if o.Headers == nil {
+		o.Headers = map[string]string{}
+	}
+	maps.Copy(o.Headers, more)
 	s, err := mcpfront.New(o)
 	if err != nil {
 		return err

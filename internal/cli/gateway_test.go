@@ -99,6 +99,7 @@ func TestGatewayThatCannotBe(t *testing.T) {
 		{server("a", "") + "[[gateway.identity]]\nname = \"ann\"\nkey_sha256 = \"" + strings.Repeat("ab", 32) + "\"\n", []string{"--identity", "eve"}, "no such identity"},
 		{server("a", ""), []string{"--listen", "0.0.0.0:0"}, "an address of this machine"},
 		{server("a", ""), []string{"accept", "b"}, "no server"},
+		{"[[server]]\nid = \"u\"\ntype = \"mcp-url\"\nurl = \"https://u.example/mcp\"\nforward_auth = \"header\"\n", nil, "a client on stdin sends no credentials"},
 	} {
 		if _, err := runGateway(t, t.TempDir(), c.conf, "", c.args...); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s %v\n%v, want %q", c.conf, c.args, err, c.want)

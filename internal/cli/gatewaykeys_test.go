@@ -124,6 +124,7 @@ func TestEveryKeyOfTheGateway(t *testing.T) {
 		"server.type":                  {nil, url},
 		"server.url":                   {url, with(url, "server.url", `"https://two.example/"`)},
 		"server.headers_file":          {with(url, "server.headers_file", `"h1"`), with(url, "server.headers_file", `"h2"`)},
+		"server.forward_auth":          {url, with(url, "server.forward_auth", `"header"`)},
 		"server.env_file":              {with(nil, "server.env_file", `"e1"`), with(nil, "server.env_file", `"e2"`)},
 		"gateway.identity.key_file":    {with(nil, "gateway.identity.key_sha256", ""), nil},
 		"gateway.identity.subject":     {jwt, with(jwt, "gateway.identity.subject", `"s"`)},

@@ -35,10 +35,11 @@ type madeShim struct {
 
 // plan is what a gateway is to be by a configuration.
 type plan struct {
-	who   func(string, *x509.Certificate) string
-	gates map[string]gatePlan
-	shims map[shimOf]madeShim
-	made  []*mcpfront.Shim // those of the shims that are new
+	who    func(string, *x509.Certificate) string
+	passes bool // Authorization is for a tool server
+	gates  map[string]gatePlan
+	shims  map[shimOf]madeShim
+	made   []*mcpfront.Shim // those of the shims that are new
 }
 
 type gatePlan struct {
@@ -56,7 +57,7 @@ func (p *plan) drop(err error) error {
 
 // plan makes what a configuration asks for. Shims that are there already, and would be no others, stay.
 func (g *gatewayCommand) plan(ctx context.Context, conf *config.Config) (*plan, error) {
-	p := &plan{gates: map[string]gatePlan{}, shims: map[shimOf]madeShim{}}
+	p := &plan{passes: conf.PassesAuthorization(), gates: map[string]gatePlan{}, shims: map[shimOf]madeShim{}}
 	var err error
 	if p.who, err = who(conf); err != nil {
 		return nil, err
@@ -154,7 +155,7 @@ func (g *gatewayCommand) reload(ctx context.Context) (changed []string, err erro
 	for _, c := range changes {
 		c.Make()
 	}
-	g.door.Take(p.who, gates)
+	g.door.Take(p.who, p.passes, gates)
 	g.leave(ctx, p)
 	return changed, nil
 }

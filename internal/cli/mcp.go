@@ -98,7 +98,7 @@ would without tgad.`,
 // options are those of the shim, without its log.
 func (m *mcp) options(args []string) (mcpfront.Options, error) {
 	o := mcpfront.Options{
-		Server: m.server, Command: args, URL: m.url, ForwardAuth: m.forward, Scope: m.scope, State: m.state, CallIDs: m.callIDs,
+		Server: m.server, Command: args, URL: m.url, Scope: m.scope, State: m.state, CallIDs: m.callIDs,
 		Stderr: os.Stderr, Logger: m.Lines(m.level, false),
 	}
 	if (len(args) == 0) == (m.url == "") {
@@ -106,6 +106,9 @@ func (m *mcp) options(args []string) (mcpfront.Options, error) {
 	}
 	if m.forward && (m.url == "" || m.listen == "") {
 		return o, Usagef("--forward-auth wants --url and --listen: there is no Authorization header on stdin")
+	}
+	if m.forward {
+		o.ForwardAuth = "Authorization"
 	}
 	if o.Server == "" {
 		if o.Server = m.derivedID(args); o.Server == "" {

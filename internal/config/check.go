@@ -161,7 +161,7 @@ func (l *Limits) check(r *report) {
 // only lists, per kind of server, the keys that belong to that kind alone.
 var only = map[string][]string{
 	"command": {MCPCommand}, "env": {MCPCommand}, "env_file": {MCPCommand}, "dir": {MCPCommand},
-	"url": {MCPURL, HTTP, GRPC}, "headers_file": {MCPURL, HTTP},
+	"url": {MCPURL, HTTP, GRPC}, "headers_file": {MCPURL, HTTP}, "forward_auth": {MCPURL},
 	"descriptor_set": {GRPC}, "services": {GRPC},
 	"protocol_version": {MCPCommand, MCPURL}, "start_timeout": {MCPCommand, MCPURL}, "trusted": {MCPCommand, MCPURL, External},
 	"paths": {HTTP}, "statuses": {HTTP}, "connect_ahead": {HTTP},

@@ -135,6 +135,9 @@ type Server struct {
 	// Resources are the URIs of resources that clients may have; absent = none.
 	Resources []string `toml:"resources"`
 	Deny      []string `toml:"deny"` // tools that they may not have
+	// ForwardAuth says where the clients send their own credentials for the server: "authorization" or "header"; absent =
+	// they send none.
+	ForwardAuth string `toml:"forward_auth"` // mcp-url
 }
 
 // Breaker is the circuit breaker of a server.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/tgad/tgad/internal/mcpfront/names"
+	"github.com/tgad/tgad/internal/mcpfront/subject"
 	"github.com/tgad/tgad/internal/outcome"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -113,7 +114,45 @@ func (c *Config) checkGateway(r *report) {
 			r.patterns(fmt.Sprintf("server.%d.%s", i, key), list)
 		}
 	}
+	c.checkForwards(r)
 	c.Gateway.check(r)
+}
+
+// Credentials says where the credentials come from that the server gets of a gateway's clients.
+func (s *Server) Credentials() subject.Source {
+	return subject.Source{Header: subject.HeaderOf(s.ForwardAuth, s.ID), URL: s.URL}
+}
+
+// PassesAuthorization reports whether the clients' Authorization is for a server, and not for the gateway itself.
+func (c *Config) PassesAuthorization() bool {
+	return slices.ContainsFunc(c.BehindGateway(), func(s *Server) bool { return s.ForwardAuth == subject.InAuthorization })
+}
+
+// checkForwards refuses to send clients' credentials to anybody but the one server that they are for.
+func (c *Config) checkForwards(r *report) {
+	from, at := map[string]subject.Source{}, map[string]string{}
+	for i := range c.Servers {
+		s := &c.Servers[i]
+		if s.ForwardAuth == "" || s.Type != MCPURL {
+			continue // else it does not belong to the type, and is refused for that
+		}
+		at[s.ID] = fmt.Sprintf("server.%d.forward_auth", i)
+		from[s.ID] = s.Credentials()
+		if from[s.ID].Header == "" {
+			r.add(at[s.ID], "%q: want %s or %s%s", s.ForwardAuth, subject.InAuthorization, subject.InHeader, meant(s.ForwardAuth, subject.InAuthorization, subject.InHeader))
+		} else if err := subject.Forwardable(s.URL, nil); err != nil {
+			r.add(at[s.ID], "%v", err)
+		}
+		for _, id := range c.Gateway.Identities {
+			if s.ForwardAuth == subject.InAuthorization && (id.KeySHA256 != "" || id.KeyFile != "" || id.Subject != "") {
+				r.add(at[s.ID], "Authorization says that a client is %q, and so it is not sent on: want %q", id.Name, subject.InHeader)
+				break
+			}
+		}
+	}
+	if server, err := subject.Check(from); err != nil {
+		r.add(at[server], "%v", err)
+	}
 }
 
 // patterns refuses names with a star that is not their end.

@@ -17,6 +17,11 @@ func TestGatewayIsChecked(t *testing.T) {
 		return fmt.Sprintf("[[gateway.identity]]\nname = %q\n%s\n", name, more)
 	}
 	a, jwt := who("a", `key_file = "a"`), "[gateway.jwt]\njwks_file = \"k\"\nissuer = \"i\"\naudience = \"a\"\n"
+	n := 0
+	far := func(url, auth string) string {
+		n++
+		return fmt.Sprintf("[[server]]\nid = \"f-%d\"\ntype = \"mcp-url\"\nurl = %q\nforward_auth = %q\n", n, url, auth)
+	}
 	const pair = "[gateway.tls]\ncert_file = \"c\"\nkey_file = \"k\"\n"
 	for _, c := range []struct{ text, want string }{
 		{a + who("b", `key_sha256 = "`+sum+`"`), ""},
@@ -45,6 +50,21 @@ func TestGatewayIsChecked(t *testing.T) {
 		{a + "[[gateway.identity.limit]]\ncalls = 1\n", "want a time"},
 		{"[[server]]\nid = \"x\"\ntype = \"mcp-command\"\ncommand = [\"x\"]\ndeny = [\"\"]\n", "the beginning of one"},
 		{"[[server]]\nid = \"x\"\ntype = \"external\"\nprefix = \"x\"\n", "does not belong to type external"},
+		{far("https://x.example/mcp", "authorization") + far("https://x.example/other", "authorization"), ""},
+		{far("https://x.example/mcp", "authorization") + far("https://y.example/mcp", "authorization"), "not of the same origin"},
+		{far("https://x.example/mcp", "authorization") + far("https://y.example/mcp", "header") + far("https://z.example/mcp", "header"), ""},
+		{strings.Replace(far("https://x.example/mcp", "header"), "id = \"f-", "id = \"F-4\" # ", 1) + "[[server]]\nid = \"f.4\"\ntype = \"mcp-url\"\nurl = \"https://x.example/mcp\"\nforward_auth = \"header\"\n", "both be in the header"},
+		{far("http://x.example/mcp", "header"), "want https"},
+		{far("http://127.0.0.1:1/mcp", "header"), ""},
+		{far("https://x.example/mcp", "true"), "want authorization or header"},
+		{far("https://x.example/mcp", "headers"), "did you mean header?"},
+		{a + far("https://x.example/mcp", "authorization"), "says that a client is \"a\""},
+		{jwt + who("a", `subject = "s"`) + far("https://x.example/mcp", "authorization"), "says that a client is \"a\""},
+		{who("a", `key_sha256 = "`+sum+`"`) + far("https://x.example/mcp", "authorization"), "says that a client is \"a\""},
+		{a + far("https://x.example/mcp", "header"), ""},
+		{pair + "client_ca_file = \"c\"\n" + who("a", `certificate = "c"`) + far("https://x.example/mcp", "authorization"), ""},
+		{"[[server]]\nid = \"x\"\ntype = \"mcp-command\"\ncommand = [\"x\"]\nforward_auth = \"header\"\n", "does not belong to type mcp-command"},
+		{"[[server]]\nid = \"x\"\ntype = \"http\"\nurl = \"https://x\"\nforward_auth = \"header\"\n", "does not belong to type http"},
 	} {
 		_, err := parsed(t, "", []byte(c.text))
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {

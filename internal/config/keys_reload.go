@@ -57,6 +57,7 @@ var gatewayRows = map[string]string{
 	"server.allow":         ReloadApplies,
 	"server.deny":          ReloadApplies,
 	"server.resources":     ReloadApplies,
+	"server.forward_auth":  ReloadApplies,
 
 	"gateway":         ReloadApplies,
 	"gateway.mode":    ReloadRestart,
@@ -110,6 +111,8 @@ var reloadRows = map[string]string{
 	"server.allow":     ReloadUnread,
 	"server.deny":      ReloadUnread,
 	"server.resources": ReloadUnread,
+
+	"server.forward_auth": ReloadUnread,
 
 	"tool":          ReloadApplies,
 	"tool.key.from": ReloadUnread,

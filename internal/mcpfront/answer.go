@@ -1,6 +1,8 @@
 package mcpfront
 
 import (
+	"errors"
+
 	"github.com/tgad/tgad/internal/mcpfront/entry"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
@@ -18,8 +20,16 @@ func (c *conv) challenged(id []byte, b *batchReply, ch *frames.Challenge) {
 	}
 }
 
+// challengedBy is [conv.challenged] for what an error says.
+func (c *conv) challengedBy(err error, id []byte, b *batchReply) {
+	var ch *frames.Challenge
+	if errors.As(err, &ch) {
+		c.challenged(id, b, ch)
+	}
+}
+
 // fail answers a request with a JSON-RPC error.
 func (c *conv) fail(id []byte, b *batchReply, code int, tgaCode tga.Code, trace, words string) {
-	env := mcpraw.Envelope{RawID: id, ID: mcpraw.Span{From: 0, To: 1}} // an answer, where it matters
+	env := mcpraw.Envelope{RawID: id, ID: mcpraw.Span{From: 0, To: 1}, Fault: mcpraw.Span{From: 0, To: 1}} // an answer, where it matters
 	_ = c.hand(b, &env, frames.Text(say.Fault(id, code, tgaCode, trace, words)))
 }

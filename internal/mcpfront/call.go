@@ -129,10 +129,7 @@ func (c *conv) before() []*attempt.Delivery {
 // failWith answers with a coded error and its pointer.
 func (c *conv) failWith(id []byte, b *batchReply, code int, trace string, err error) {
 	words := err.Error()
-	var ch *frames.Challenge
-	if errors.As(err, &ch) {
-		c.challenged(id, b, ch)
-	}
+	c.challengedBy(err, id, b)
 	var e *tga.Error
 	if errors.As(err, &e) && e.Pointer != "" {
 		words = "the call cannot be governed: " + e.Message + " at " + e.Pointer
@@ -210,7 +207,8 @@ func (q *call) run() {
 func (q *call) turnedAway(err error) {
 	var ch *frames.Challenge
 	code := tga.CodeOf(err)
-	if code != tga.StoreUnavailable && code != tga.ToolError || errors.As(err, &ch) {
+	errors.As(err, &ch)
+	if code != tga.StoreUnavailable && code != tga.ToolError || ch.ComesBack() {
 		q.conv.failWith(q.w.id, q.w.batch, mcpraw.CodeInvalidParams, "", err)
 		return
 	}
@@ -394,6 +392,7 @@ func (q *call) message(key, trace string, attempt uint32, sc runtime.SpanContext
 func (q *call) Await(ctx context.Context) (frames.Upstream, error) {
 	l, err := q.conv.await(ctx)
 	if err != nil {
+		q.conv.challengedBy(err, q.w.id, q.w.batch)
 		return nil, err
 	}
 	return l.up, nil

@@ -27,8 +27,8 @@ type conv struct {
 	out    entry.Outlet
 	id     string // of the connection
 	shared bool   // by several clients: one of them is not told from another
-	// auth is the Authorization header of all that is asked here, where it is forwarded, and
-	// subject what is noted of it. It is in memory only.
+	// auth are the client's credentials for the tool server, where they are forwarded, and
+	// subject what is noted of them. They are in memory only.
 	auth, subject string
 	// present says that the client is there; nil where each request says it for itself.
 	present *paper.Presence
@@ -49,6 +49,7 @@ type conv struct {
 	changed   chan struct{} // closed when up changes or a start failed
 	failures  uint64        // starts that failed, and tool servers that ended
 	failure   error         // of the newest of them
+	nudge     chan struct{} // somebody wants something of a tool server that is not there
 	pending   map[frames.Key]*waiting
 	asked     map[frames.Key]*link  // the tool server's own requests under way
 	questions map[frames.Key]*posed // the shim's own to the client
@@ -95,7 +96,7 @@ const ownPrefix, probePrefix = "tgad-", "from-tgad-"
 
 func (s *Shim) newConv(out entry.Outlet, book *paper.Book) *conv {
 	c := &conv{
-		s: s, out: out, id: frames.Nonce(), changed: make(chan struct{}),
+		s: s, out: out, id: frames.Nonce(), changed: make(chan struct{}), nudge: make(chan struct{}, 1),
 		pending: map[frames.Key]*waiting{}, asked: map[frames.Key]*link{}, questions: map[frames.Key]*posed{},
 	}
 	c.life, c.end = context.WithCancel(s.Life)
@@ -235,7 +236,7 @@ func (c *conv) passWith(f *frames.Frame, b *batchReply, headers []mcpraw.ParamHe
 		l, err := c.await(c.life)
 		if err != nil {
 			c.unregister(w)
-			c.fail(w.id, b, mcpraw.CodeGone, "", "", err.Error())
+			w.lose(c, err, err.Error())
 			f.Close()
 			return
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 
 	"github.com/tgad/tgad/internal/clip"
@@ -11,6 +12,7 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/toolset"
 	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -73,7 +75,10 @@ func (c *conv) noise(f *frames.Frame) {
 			}
 			c.unregister(w)
 			bad := errors.New("the tool server's answer does not pass: " + f.Bad)
-			w.lose(c, bad, bad.Error())
+			if f.Unsent != "" {
+				bad = fmt.Errorf("%w: %w", runtime.ErrNotSent, bad)
+			}
+			w.lose(c, bad, "the tool server's answer does not pass: "+f.Bad)
 			f.Close()
 			return
 		}

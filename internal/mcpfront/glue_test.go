@@ -99,7 +99,7 @@ func (w *world) served() (*Shim, string) {
 			w.T.Error(err)
 		}
 	})
-	return s, w.Door(func(life context.Context) entry.Lobby { return s.Front(life, nil) })
+	return s, w.Door(func(life context.Context) entry.Lobby { return s.Front(life, nil, nil) })
 }
 
 func runShim(ctx context.Context, dir string) (err error) {

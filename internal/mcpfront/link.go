@@ -45,6 +45,9 @@ func (c *conv) await(ctx context.Context) (*link, error) {
 	defer timeout.Stop()
 	c.mu.Lock()
 	seen := c.failures
+	if c.up == nil {
+		c.Nudge()
+	}
 	for {
 		up, changed, failed, why := c.up, c.changed, c.failures != seen, c.failure
 		c.mu.Unlock()
@@ -52,7 +55,7 @@ func (c *conv) await(ctx context.Context) (*link, error) {
 		case up != nil && !up.gone():
 			return up, nil
 		case failed:
-			return nil, errors.New("the tool server cannot be started: " + why.Error())
+			return nil, fmt.Errorf("the tool server cannot be started: %w", why)
 		}
 		select {
 		case <-changed:

@@ -309,7 +309,10 @@ func (o *sight) record(f *frames.Frame) (final bool) {
 // lose answers a request whose answer does not come from the tool server. Whoever observes the call tells the log
 // first, and answers nobody who gave the call up or is gone. Such a call was sent, unless why is [runtime.ErrNotSent].
 func (w *waiting) lose(c *conv, why error, text string) {
-	w.loseTo(loss{why, func() { c.fail(w.id, w.batch, mcpraw.CodeGone, "", "", text) }})
+	w.loseTo(loss{why, func() {
+		c.challengedBy(why, w.id, w.batch)
+		c.fail(w.id, w.batch, mcpraw.CodeGone, "", "", text)
+	}})
 }
 
 func (w *waiting) loseTo(l loss) {

@@ -135,7 +135,7 @@ func (d *taskAnswers) report(t *ownTask, b *batchReply, tell func(standing strin
 // was made, or too long ago.
 func (d *taskAnswers) taskAt(id tga.ID) (*ownTask, error) {
 	s := d.c.s
-	if s.opts.ForwardAuth {
+	if s.opts.ForwardAuth != "" {
 		return nil, tga.Errorf(tga.NotFound, "there is no task of this id: whose it is could not be told")
 	}
 	s.mu.Lock()

@@ -4,6 +4,7 @@ package mcpfront
 
 import (
 	"context"
+	"errors"
 	"net/http"
 
 	"github.com/tgad/tgad/internal/mcpfront/entry"
@@ -35,7 +36,8 @@ func (s *Shim) Sit(out entry.Outlet, of entry.Whose) (*Conversation, error) {
 	}
 	s.seat(1)
 	c := s.newConv(out, place.Permits)
-	c.shared, c.auth, c.subject = of.Shared, of.Auth, of.Subject
+	c.shared, c.auth = of.Shared, of.Tokens.For(s.Credentials())
+	c.subject = s.users.Of(c.auth)
 	return &Conversation{c, place}, nil
 }
 
@@ -59,6 +61,17 @@ func (a *Conversation) Gone() <-chan struct{} { return a.life.Done() }
 
 // There reports whether there is a tool server.
 func (a *Conversation) There() bool { return a.current() != nil }
+
+// Challenged is the tool server's refusal of the conversation's credentials, nil where it is there, or is away for
+// another reason.
+func (a *Conversation) Challenged() (ch *frames.Challenge) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.up == nil {
+		errors.As(a.failure, &ch)
+	}
+	return ch
+}
 
 // Resume asks about the tasks that an earlier shim left.
 func (a *Conversation) Resume() { a.polls.resume() }

@@ -31,9 +31,9 @@ type Options struct {
 	Dir     string   // its working directory; "" = this process's
 	URL     string   // a tool server over streamable HTTP
 	Headers map[string]string
-	// ForwardAuth sends the Authorization header of a client over HTTP to URL, and nowhere
-	// else, and keeps clients with different ones apart. It is never logged or stored.
-	ForwardAuth bool
+	// ForwardAuth is a header of clients over HTTP that is sent to URL, as Authorization, and nowhere
+	// else. Clients with different ones are kept apart. It is never logged or stored. "" is none.
+	ForwardAuth string
 
 	Log       asklog.Log
 	Namespace string
@@ -111,7 +111,7 @@ const (
 type Shim struct {
 	*attempt.Desk
 	opts  Options
-	users *subject.Secret // nil where Authorization is not forwarded
+	users *subject.Secret // nil where no credentials are forwarded
 	owns  *owntool.Tools  // that clients are offered; nil is none
 
 	mu       sync.Mutex
@@ -137,7 +137,7 @@ func New(o Options) (*Shim, error) {
 	if strings.ContainsRune(o.Scope, 0) {
 		return nil, tga.Errorf(tga.ValidationError, "the scope holds a zero byte")
 	}
-	if o.ForwardAuth {
+	if o.ForwardAuth != "" {
 		if err := subject.Forwardable(o.URL, o.Headers); err != nil {
 			return nil, err
 		}
@@ -168,7 +168,7 @@ func New(o Options) (*Shim, error) {
 	o.Find = strings.TrimSpace(o.Find)
 	s := &Shim{quit: quitWait, patience: approvalPatience, opts: o, tasks: map[tga.ID]*ownTask{}}
 	var err error
-	if o.ForwardAuth {
+	if o.ForwardAuth != "" {
 		if s.users, err = subject.ReadSecret(o.State); err != nil {
 			return nil, err
 		}
@@ -193,6 +193,11 @@ func fileName(id string) string {
 
 // Server is the id of the tool server.
 func (s *Shim) Server() string { return s.opts.Server }
+
+// Credentials says where the credentials come from that the tool server gets of its clients.
+func (s *Shim) Credentials() subject.Source {
+	return subject.Source{Header: s.opts.ForwardAuth, URL: s.opts.URL}
+}
 
 // Owns reports whether a tool is the shim's own.
 func (s *Shim) Owns(tool string) bool { return s.owns.Of(tool) != nil }

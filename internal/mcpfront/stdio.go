@@ -12,6 +12,7 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/entry"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/paper"
+	"github.com/tgad/tgad/internal/mcpfront/subject"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -84,15 +85,16 @@ func (s *Shim) Listen(ctx context.Context, address string) error {
 	if err != nil {
 		return err
 	}
-	return entry.Serve(ctx, l, s.Log, func(life context.Context) entry.Lobby { return s.Front(life, nil) })
+	return entry.Serve(ctx, l, s.Log, func(life context.Context) entry.Lobby { return s.Front(life, nil, nil) })
 }
 
-// Front is where the shim's clients over HTTP come in. meet begins their conversations; nil is with this shim.
-func (s *Shim) Front(life context.Context, meet entry.Meeting) *entry.Front {
+// Front is where the shim's clients over HTTP come in. meet begins their conversations, and from says where their
+// credentials come from; with nil they are with this shim.
+func (s *Shim) Front(life context.Context, meet entry.Meeting, from func() []subject.Source) *entry.Front {
 	if meet == nil {
-		meet = s.meet
+		meet, from = s.meet, func() []subject.Source { return []subject.Source{s.Credentials()} }
 	}
-	f := entry.NewFront(entry.FrontOptions{ForwardAuth: s.opts.ForwardAuth, Users: s.users, URL: s.opts.URL, Log: s.Log}, meet, life)
+	f := entry.NewFront(entry.FrontOptions{From: from, Log: s.Log}, meet, life)
 	s.Reap = f.Reap
 	return f
 }

@@ -154,7 +154,7 @@ func (u *subscriptions) subscribe(w *waiting) {
 		return
 	}
 	u.unsubscribe(w)
-	u.c.fail(w.id, w.batch, mcpraw.CodeGone, "", "", "the tool server did not take the request: "+err.Error())
+	w.lose(u.c, err, "the tool server did not take the request: "+err.Error())
 }
 
 func (u *subscriptions) writeSubscription(w *waiting) error {

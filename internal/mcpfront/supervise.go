@@ -2,6 +2,7 @@ package mcpfront
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -53,7 +54,11 @@ func (c *conv) supervise(dial dialer) error {
 			c.set(nil, err)
 			return err
 		}
-		if first {
+		var ch *frames.Challenge
+		refused := errors.As(err, &ch)
+		if refused {
+			c.s.Log.Info("the tool server refuses the credentials of a conversation", "error", err)
+		} else if first {
 			c.s.Log.Warn("the tool server ended and is started again", "error", err)
 		}
 		if l == nil {
@@ -65,6 +70,23 @@ func (c *conv) supervise(dial dialer) error {
 			return nil
 		}
 		pause = min(2*pause, lastPause)
+		if refused {
+			// The credentials are those of the conversation, and no others come. Somebody may make them good.
+			pause = firstPause
+			select {
+			case <-c.nudge:
+			case <-c.life.Done():
+				return nil
+			}
+		}
+	}
+}
+
+// Nudge has a tool server asked again that has refused the conversation's credentials.
+func (c *conv) Nudge() {
+	select {
+	case c.nudge <- struct{}{}:
+	default: // somebody has
 	}
 }
 

@@ -46,7 +46,8 @@ func (g *taskPolls) resume() {
 			}
 			g.c.s.expireTasks()
 			for _, value := range g.c.s.Shelf.With(attempt.OpenPrefix) {
-				if o := attempt.ParseOpen(value); o != nil && o.Task != "" {
+				// Of another user a tool server may have another task of the same name.
+				if o := attempt.ParseOpen(value); o != nil && o.Task != "" && o.Subject == g.c.subject {
 					g.poll(o)
 				}
 			}

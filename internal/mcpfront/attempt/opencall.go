@@ -22,6 +22,8 @@ type Open struct {
 	Attempt uint32 `json:"attempt"`
 	SentKey string `json:"sent_key"` // that the tool server saw
 	Task    string `json:"task,omitempty"`
+	// Subject is whose call it is, where credentials are forwarded: nobody else's are shown for it.
+	Subject string `json:"subject,omitempty"`
 	// Protocol are the params of a question about the task but for its id: what a revision
 	// without a handshake wants in each request.
 	Protocol string `json:"protocol,omitempty"`
@@ -91,7 +93,7 @@ func (a *Attempt) unfinished(ctx context.Context, b runtime.Begun, f *frames.Fra
 	if o == nil {
 		o = &Open{
 			Tool: a.q.Params.Tool, Key: a.Key, Trace: b.Result.TraceID.String(), Permit: b.Permit.String(),
-			Attempt: b.Attempt, SentKey: b.Key, Derived: a.q.Derived, Protocol: string(a.q.Params.Protocol()), Legs: map[string]string{},
+			Attempt: b.Attempt, SentKey: b.Key, Derived: a.q.Derived, Subject: a.q.Subject, Protocol: string(a.q.Params.Protocol()), Legs: map[string]string{},
 		}
 	}
 	o.Task = ans.Task

@@ -8,7 +8,7 @@ import (
 )
 
 // Open opens the conversation of a session, or that of the clients without one.
-func (f *Front) Open(id, auth string) (any, error) { return f.open(id, auth) }
+func (f *Front) Open(id string) (any, error) { return f.open(id, nil) }
 
 // Entered is how many requests have come.
 func (f *Front) Entered() uint64 { return f.next.Load() }

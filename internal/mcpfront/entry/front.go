@@ -28,8 +28,8 @@ import (
 
 // Front serves streamable HTTP. A client that makes a handshake has a session and a tool
 // server of its own, as it would on stdin and stdout; clients of a revision without a
-// handshake share one. Where Authorization is forwarded a conversation is of one such header:
-// another one is another client, whatever session it names.
+// handshake share one. Where credentials are forwarded a conversation is of those that it began with:
+// others are another client's, whatever session it names.
 type Front struct {
 	o    FrontOptions
 	meet Meeting
@@ -38,7 +38,7 @@ type Front struct {
 	mu       sync.Mutex
 	closed   chan struct{} // closed when the front is to end
 	sessions map[string]*session
-	shared   map[string]*session // a subject's; "" where Authorization is not forwarded
+	shared   map[string]*session // by the mark of the credentials
 	next     atomic.Uint64       // of the ids that shared requests get
 	wg       sync.WaitGroup
 }
@@ -47,7 +47,7 @@ type Front struct {
 type session struct {
 	f      *Front
 	c      Party
-	auth   string // the Authorization header of all of its requests, where it is forwarded
+	mark   string // of the credentials that come with each of its requests; "" = none do
 	shared bool   // several clients: ids are mapped
 	over   chan struct{}
 
@@ -75,16 +75,18 @@ const (
 
 // FrontOptions are what a front has of the shims behind it.
 type FrontOptions struct {
-	ForwardAuth bool            // the Authorization headers of clients are forwarded
-	Users       *subject.Secret // nil where they are not
-	URL         string          // of the tool server, whose documents about authorization are passed on
-	Stall       time.Duration   // how long a client may take nothing; zero means 10s
-	Log         *slog.Logger
+	// From says where the credentials come from that its tool servers get, as it is now. nil is from nowhere.
+	From  func() []subject.Source
+	Stall time.Duration // how long a client may take nothing; zero means 10s
+	Log   *slog.Logger
 }
 
 // NewFront makes a front whose conversations meet begins. It lasts as long as life.
 func NewFront(o FrontOptions, meet Meeting, life context.Context) *Front {
 	o.Stall = cmp.Or(o.Stall, stallWait)
+	if o.From == nil {
+		o.From = func() []subject.Source { return nil }
+	}
 	return &Front{o: o, meet: meet, life: life, closed: make(chan struct{}), sessions: map[string]*session{}, shared: map[string]*session{}}
 }
 
@@ -175,23 +177,23 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "this origin may not call tools", http.StatusForbidden)
 		return
 	}
-	if f.o.ForwardAuth {
-		if len(r.Header.Values("Authorization")) > 1 {
-			http.Error(w, "Authorization stands there twice", http.StatusBadRequest)
-			return
-		}
-		if place, suffix, ok := metadataOf(r.URL.Path); ok {
-			f.metadata(w, r, place, suffix)
-			return
-		}
+	from := f.o.From()
+	tokens, err := subject.Take(r.Header, from)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	if where := metadataAt(from, r.URL.Path); where != "" {
+		f.metadata(w, r, where)
+		return
 	}
 	switch r.Method {
 	case http.MethodPost:
-		f.post(w, r)
+		f.post(w, r, tokens)
 	case http.MethodGet:
-		f.get(w, r)
+		f.get(w, r, tokens)
 	case http.MethodDelete:
-		if s := f.find(r); s != nil {
+		if s := f.find(r, tokens); s != nil {
 			s.c.End()
 			w.WriteHeader(http.StatusNoContent)
 			return
@@ -214,11 +216,11 @@ func localOrigin(origin string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-func (f *Front) find(r *http.Request) *session {
+func (f *Front) find(r *http.Request, tokens subject.Tokens) *session {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := f.sessions[r.Header.Get(sessionHeader)]
-	if s == nil || s.auth != f.auth(r) || s.c.Over() {
+	if s == nil || s.mark != tokens.Mark() || s.c.Over() {
 		return nil // or it was ended: what is left of it is being cleared away
 	}
 	s.touch()
@@ -231,20 +233,12 @@ func (s *session) touch() {
 	s.used = time.Now()
 }
 
-// auth is the Authorization header of a request where it is forwarded, else "".
-func (f *Front) auth(r *http.Request) string {
-	if !f.o.ForwardAuth {
-		return ""
-	}
-	return r.Header.Get("Authorization")
-}
-
 // open starts a conversation.
-func (f *Front) open(id, auth string) (*session, error) {
-	subject := f.o.Users.Of(auth)
+func (f *Front) open(id string, tokens subject.Tokens) (*session, error) {
+	mark := tokens.Mark()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if s := f.shared[subject]; id == "" && s != nil {
+	if s := f.shared[mark]; id == "" && s != nil {
 		return s, nil // somebody else was first
 	}
 	select {
@@ -256,16 +250,16 @@ func (f *Front) open(id, auth string) (*session, error) {
 		return nil, errors.New("too many sessions are open")
 	}
 	s := &session{
-		f: f, auth: auth, shared: id == "", over: make(chan struct{}), used: time.Now(),
+		f: f, mark: mark, shared: id == "", over: make(chan struct{}), used: time.Now(),
 		waits: map[frames.Key]*exchange{}, tokens: map[string]*exchange{},
 	}
-	c, err := f.meet(s, Whose{Shared: s.shared, Auth: auth, Subject: subject})
+	c, err := f.meet(s, Whose{Shared: s.shared, Tokens: tokens})
 	if err != nil {
 		return nil, err
 	}
 	s.c = c
 	if id == "" {
-		f.shared[subject] = s
+		f.shared[mark] = s
 	} else {
 		f.sessions[id] = s
 	}
@@ -282,8 +276,8 @@ func (f *Front) open(id, auth string) (*session, error) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		delete(f.sessions, id)
-		if f.shared[subject] == s {
-			delete(f.shared, subject)
+		if f.shared[mark] == s {
+			delete(f.shared, mark)
 		}
 	})
 	return s, nil
@@ -294,7 +288,7 @@ func (f *Front) Expire(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, s := range f.all() {
-		if s.shared && !f.o.ForwardAuth {
+		if s.shared && s.mark == "" {
 			continue // it is everybody's; one of a token is of no use when that has changed
 		}
 		s.mu.Lock()
@@ -313,9 +307,9 @@ func (f *Front) all() []*session {
 
 // sessionOf finds or opens the conversation of a message. A revision without a handshake has
 // no sessions: whatever its client says of one is not for it.
-func (f *Front) sessionOf(w http.ResponseWriter, r *http.Request, m *frames.Frame, modern bool) *session {
+func (f *Front) sessionOf(w http.ResponseWriter, r *http.Request, m *frames.Frame, modern bool, tokens subject.Tokens) *session {
 	if r.Header.Get(sessionHeader) != "" && !modern {
-		s := f.find(r)
+		s := f.find(r, tokens)
 		if s == nil {
 			http.Error(w, "no such session", http.StatusNotFound)
 		}
@@ -326,15 +320,14 @@ func (f *Front) sessionOf(w http.ResponseWriter, r *http.Request, m *frames.Fram
 		id = frames.Nonce()
 		w.Header().Set(sessionHeader, id)
 	}
-	auth := f.auth(r)
 	f.mu.Lock()
-	s := f.shared[f.o.Users.Of(auth)]
+	s := f.shared[tokens.Mark()]
 	f.mu.Unlock()
 	if s != nil && id == "" {
 		s.touch()
 		return s
 	}
-	s, err := f.open(id, auth)
+	s, err := f.open(id, tokens)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return nil
@@ -342,7 +335,7 @@ func (f *Front) sessionOf(w http.ResponseWriter, r *http.Request, m *frames.Fram
 	return s
 }
 
-func (f *Front) post(w http.ResponseWriter, r *http.Request) {
+func (f *Front) post(w http.ResponseWriter, r *http.Request, tokens subject.Tokens) {
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxPosted))
 	if err != nil {
 		http.Error(w, "the message is too long, or was cut", http.StatusRequestEntityTooLarge)
@@ -362,7 +355,7 @@ func (f *Front) post(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	s := f.sessionOf(w, r, m, modern)
+	s := f.sessionOf(w, r, m, modern, tokens)
 	switch {
 	case s == nil:
 	case m.Bad != "":
@@ -393,8 +386,8 @@ func (f *Front) post(w http.ResponseWriter, r *http.Request) {
 }
 
 // get is the stream of what the tool server says of its own accord.
-func (f *Front) get(w http.ResponseWriter, r *http.Request) {
-	s := f.find(r)
+func (f *Front) get(w http.ResponseWriter, r *http.Request, tokens subject.Tokens) {
+	s := f.find(r, tokens)
 	if s == nil && r.Header.Get(sessionHeader) != "" {
 		http.Error(w, "no such session", http.StatusNotFound)
 		return

@@ -29,12 +29,12 @@ import (
 func TestClientsShareOneToolServer(t *testing.T) {
 	w := newWorld(t)
 	f, url := w.fronted()
-	one, err := f.Open("", "")
+	one, err := f.Open("")
 	if err != nil {
 		t.Fatal(err)
 	}
 	// Who has seen that there is none opens one, and so has another in the meantime.
-	if two, err := f.Open("", ""); err != nil || two != one {
+	if two, err := f.Open(""); err != nil || two != one {
 		t.Errorf("%v is not %v, %v", two, one, err)
 	}
 	var wg sync.WaitGroup
@@ -127,7 +127,7 @@ func (w *world) fronted() (*entry.Front, string) {
 		w.T.Fatal(err)
 	}
 	life, end := context.WithCancel(context.Background())
-	f := s.Front(life, nil)
+	f := s.Front(life, nil, nil)
 	srv := httptest.NewUnstartedServer(f)
 	srv.Config = f.Server() // which knows the sockets of its clients
 	srv.Start()

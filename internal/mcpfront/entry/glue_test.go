@@ -59,7 +59,7 @@ func (w *world) listening() string {
 			w.T.Error(err)
 		}
 	})
-	return w.Door(func(life context.Context) entry.Lobby { return s.Front(life, nil) })
+	return w.Door(func(life context.Context) entry.Lobby { return s.Front(life, nil, nil) })
 }
 
 func TestMain(m *testing.M) { os.Exit(fronttest.Run(m, nil)) }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/subject"
 	"github.com/tgad/tgad/internal/mcpraw"
 )
 
@@ -42,6 +43,26 @@ func metadataOf(path string) (place, suffix string, ok bool) {
 	return "", "", false
 }
 
+// metadataAt is where the document is that a path names, "" where it names none, or where several tool servers have
+// one: whose is meant could not be told.
+func metadataAt(from []subject.Source, path string) (where string) {
+	place, suffix, ok := metadataOf(path)
+	if !ok {
+		return ""
+	}
+	for _, s := range from {
+		if s.Header != subject.Authorization {
+			continue // what its client does to have a token it does elsewhere
+		}
+		at, err := metadataURL(s.URL, place, suffix)
+		if err != nil || where != "" && at != where {
+			return ""
+		}
+		where = at
+	}
+	return where
+}
+
 // metadataURL is where the tool server has a document. The shim's path stands for the tool
 // server's.
 func metadataURL(endpoint, place, suffix string) (string, error) {
@@ -56,8 +77,8 @@ func metadataURL(endpoint, place, suffix string) (string, error) {
 	return at.String(), nil
 }
 
-// metadata passes a document on.
-func (f *Front) metadata(w http.ResponseWriter, r *http.Request, place, suffix string) {
+// metadata passes on the document that is at a URL.
+func (f *Front) metadata(w http.ResponseWriter, r *http.Request, where string) {
 	if r.Method != http.MethodGet {
 		w.Header().Set("Allow", "GET")
 		http.Error(w, "no such method", http.StatusMethodNotAllowed)
@@ -65,11 +86,7 @@ func (f *Front) metadata(w http.ResponseWriter, r *http.Request, place, suffix s
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), metadataWait)
 	defer cancel()
-	where, err := metadataURL(f.o.URL, place, suffix)
-	var req *http.Request
-	if err == nil {
-		req, err = http.NewRequestWithContext(ctx, http.MethodGet, where, nil)
-	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, where, nil)
 	var resp *http.Response
 	if err == nil {
 		req.Header.Set("Accept", "application/json")

@@ -113,7 +113,7 @@ func (r *Refusal) answer(w http.ResponseWriter, id []byte) error {
 	raw = append(raw, `"error":{"code":`+strconv.Itoa(r.Code)+`,"message":`...)
 	raw = append(tga.AppendString(raw, "tgad: "+r.Words), "}}"...)
 	w.Header().Set("Content-Type", "application/json")
-	if r.Challenge != nil {
+	if r.Challenge.ComesBack() {
 		r.Challenge.Head(w)
 	} else {
 		w.WriteHeader(r.Status)

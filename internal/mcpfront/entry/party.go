@@ -10,6 +10,7 @@ import (
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/paper"
+	"github.com/tgad/tgad/internal/mcpfront/subject"
 	"github.com/tgad/tgad/internal/mcpraw"
 )
 
@@ -65,6 +66,6 @@ type Meeting func(out Outlet, of Whose) (Party, error)
 
 // Whose says which clients a conversation is of.
 type Whose struct {
-	Shared        bool // several, which know nothing of each other
-	Auth, Subject string
+	Shared bool           // several, which know nothing of each other
+	Tokens subject.Tokens // that all of them have sent
 }

@@ -124,6 +124,9 @@ func (f *Front) Reap() {
 
 // Challenge makes the answer to a request one that asks for authorization.
 func (s *session) Challenge(id []byte, ch *frames.Challenge) {
+	if !ch.ComesBack() {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e := s.waits[frames.KeyOf(id)]; e != nil {

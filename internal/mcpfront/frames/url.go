@@ -24,8 +24,8 @@ import (
 type Endpoint struct {
 	URL      string
 	Headers  map[string]string
-	Forwards bool   // the client's Authorization goes to the tool server
-	Auth     string // that header, of this conversation's client
+	Forwards string // the client's header that goes to the tool server as Authorization; "" is none
+	Auth     string // what is in it, of this conversation's client
 	Most     int64  // bytes of a message that passes
 	Spill    string // directory for messages that are long
 	Log      *slog.Logger
@@ -211,7 +211,7 @@ func (r *remote) head(req *http.Request, agreed mcpraw.Revision) {
 		req.Header.Set(k, v)
 	}
 	if r.Auth != "" {
-		req.Header.Set("Authorization", r.Auth)
+		req.Header.Set(authorization, r.Auth)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -27,20 +27,50 @@ func Post(t *testing.T, url, body string, header ...string) (int, string) {
 }
 
 func TryPost(url, body string, header ...string) (int, string, error) {
-	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
+	status, got, _, err := exchange(&http.Client{Timeout: time.Minute}, http.MethodPost, url, body, header)
+	return status, got, err
+}
+
+// Exchange is [Post] with the headers of the answer.
+func Exchange(t *testing.T, url, body string, header ...string) (int, string, http.Header) {
+	t.Helper()
+	status, got, h, err := exchange(&http.Client{Timeout: time.Minute}, http.MethodPost, url, body, header)
 	if err != nil {
-		return 0, "", err
+		t.Fatal(err)
+	}
+	return status, got, h
+}
+
+// Fetch gets what is at a URL.
+func Fetch(t *testing.T, url string, header ...string) (int, string) {
+	t.Helper()
+	status, got, _, err := exchange(&http.Client{Timeout: time.Minute}, http.MethodGet, url, "", header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return status, got
+}
+
+// ExchangeBy is [Exchange] by a client of the caller's.
+func ExchangeBy(c *http.Client, url, body string, header ...string) (int, string, http.Header, error) {
+	return exchange(c, http.MethodPost, url, body, header)
+}
+
+func exchange(c *http.Client, method, url, body string, header []string) (int, string, http.Header, error) {
+	req, err := http.NewRequest(method, url, strings.NewReader(body))
+	if err != nil {
+		return 0, "", nil, err
 	}
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Add(header[i], header[i+1])
 	}
-	resp, err := (&http.Client{Timeout: time.Minute}).Do(req)
+	resp, err := c.Do(req)
 	if err != nil {
-		return 0, "", err
+		return 0, "", nil, err
 	}
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(resp.Body)
-	return resp.StatusCode, string(raw), err
+	return resp.StatusCode, string(raw), resp.Header, err
 }
 
 // Modern makes a request of revision 2026-07-28 and the headers that belong to it.

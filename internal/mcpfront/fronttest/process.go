@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -21,6 +22,7 @@ import (
 	"github.com/tgad/tgad/internal/daemon"
 	"github.com/tgad/tgad/internal/daemon/embed"
 	"github.com/tgad/tgad/internal/mcpfront/asklog"
+	"github.com/tgad/tgad/internal/mcpfront/entry"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
@@ -231,6 +233,30 @@ func (r killReader) Read(p []byte) (int, error) {
 	}
 	return n, err
 }
+
+type killLobby struct {
+	entry.Lobby
+	k *killer
+}
+
+// Lobby is where clients over HTTP come in.
+func (k *killer) Lobby(l entry.Lobby) entry.Lobby { return killLobby{l, k} }
+
+func (l killLobby) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{l.k.Reader(r.Body), r.Body}
+	l.Lobby.ServeHTTP(killAnswer{w, l.k.Writer(w)}, r)
+}
+
+type killAnswer struct {
+	http.ResponseWriter
+	to io.Writer
+}
+
+func (a killAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+func (a killAnswer) Write(p []byte) (int, error) { return a.to.Write(p) }
 
 type killWriter struct {
 	io.Writer

@@ -4,9 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/entry"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/serial"
 )
@@ -35,6 +40,7 @@ type Rig struct {
 	Victim string                     // of a kill that the shim makes itself
 	Peer   *exec.Cmd                  // what the client started: the shim, or the tool server
 	prey   atomic.Pointer[os.Process] // that, for who kills it from elsewhere
+	gate   <-chan struct{}            // what clients over HTTP talk to has ended; nil = there is none
 	In     io.WriteCloser
 	Out    *bufio.Reader
 	id     int
@@ -114,17 +120,100 @@ func (r *Rig) startDaemon() {
 	<-up
 }
 
+// command is what the client talks to.
+func (r *Rig) command() *exec.Cmd {
+	cmd := exec.Command(os.Args[0], "/usr/bin/env", EnvProcess+"=", EnvFake+"="+r.Journal, FakeProgram())
+	if r.Launcher != nil {
+		cmd.Args = append(slices.Clone(r.Launcher), cmd.Args...)
+		cmd.Path = r.Launcher[0]
+	}
+	cmd.Env = append(r.env(), EnvProcess+"="+cmp.Or(r.Verb, "shim"), envKill+"="+r.Victim, EnvFar+"="+r.Far)
+	return cmd
+}
+
+// gatewaySocket is where a process of [Rig.CallOver] listens, in the rig's directory.
+const gatewaySocket = "gateway.sock"
+
+// Lobby is where clients over HTTP come in.
+type Lobby = entry.Lobby
+
+// Far is the URL of a rig's far tool server, in a process of its own.
+func Far() string { return os.Getenv(EnvFar) }
+
+// ServeAt serves clients over HTTP in a process of a rig's.
+func ServeAt(ctx context.Context, dir string, made func(life context.Context) Lobby) error {
+	if err := os.WriteFile(filepath.Join(dir, os.Getenv(EnvProcess)+".pid"), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
+		return err
+	}
+	l, err := entry.ListenOn("unix:" + filepath.Join(dir, gatewaySocket))
+	if err != nil {
+		return err
+	}
+	return entry.Serve(ctx, l, slog.New(slog.DiscardHandler), made)
+}
+
+// CallOver is [Rig.Call] over HTTP, of the newest revision, with headers in pairs.
+func (r *Rig) CallOver(tool, args, meta string, header ...string) (answer string, tries int) {
+	r.t.Helper()
+	c := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(r.Dir, gatewaySocket))
+	}}}
+	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s%s}}`, tool, args, meta)
+	for tries = 1; tries < 30; tries++ {
+		if r.gate == nil {
+			if err := r.serve(); err != nil {
+				r.t.Fatal(err)
+			}
+		}
+		var err error
+		for until := time.Now().Add(20 * time.Second); time.Now().Before(until); time.Sleep(2 * time.Millisecond) {
+			if _, answer, _, err = exchange(c, http.MethodPost, "http://gateway/mcp", body, header); !errors.Is(err, syscall.ENOENT) && !errors.Is(err, syscall.ECONNREFUSED) {
+				break // it listens
+			}
+		}
+		if err == nil && answer != "" && !strings.Contains(answer, "not sent") && !strings.Contains(answer, "STORE_UNAVAILABLE") {
+			return answer, tries
+		}
+		if err != nil || answer == "" {
+			select {
+			case <-r.gate: // it was killed
+				r.gate = nil
+			case <-time.After(20 * time.Second):
+				r.t.Fatalf("no answer of a gateway that lives: %s %s: %v", tool, args, err)
+			}
+		}
+	}
+	r.t.Fatalf("no answer after %d tries: %s %s", tries, tool, args)
+	return "", tries
+}
+
+// serve starts what clients over HTTP talk to.
+func (r *Rig) serve() error {
+	cmd, ended := r.command(), make(chan struct{})
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait() // it was killed
+	}()
+	r.gate = ended
+	r.t.Cleanup(func() {
+		if err := gone(cmd.Process.Kill()); err != nil {
+			r.t.Error(err)
+		}
+		<-ended
+	})
+	return nil
+}
+
 // Dial starts what the client talks to and makes the handshake.
 func (r *Rig) Dial() error {
 	cmd := exec.Command(FakeProgram())
 	cmd.Env = append(r.env(), EnvFake+"="+r.Journal)
 	if r.shim {
-		cmd = exec.Command(os.Args[0], "/usr/bin/env", EnvProcess+"=", EnvFake+"="+r.Journal, FakeProgram())
-		if r.Launcher != nil {
-			cmd.Args = append(slices.Clone(r.Launcher), cmd.Args...)
-			cmd.Path = r.Launcher[0]
-		}
-		cmd.Env = append(r.env(), EnvProcess+"="+cmp.Or(r.Verb, "shim"), envKill+"="+r.Victim, EnvFar+"="+r.Far)
+		cmd = r.command()
 	}
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/names"
 	"github.com/tgad/tgad/internal/mcpfront/paper"
 	"github.com/tgad/tgad/internal/mcpfront/say"
+	"github.com/tgad/tgad/internal/mcpfront/subject"
 	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
@@ -65,7 +66,8 @@ type GateOptions struct {
 	Watch     Watch
 }
 
-// NewGate makes an endpoint. VALIDATION_ERROR: two tool servers could have the same name.
+// NewGate makes an endpoint. VALIDATION_ERROR: two tool servers could have the same name, or get credentials that are
+// for one of them.
 func NewGate(all []Behind, o GateOptions) (*Gate, error) {
 	r, err := rulesOf(all, o)
 	if err != nil {
@@ -83,11 +85,15 @@ func rulesOf(all []Behind, o GateOptions) (*rules, error) {
 	if len(all) == 0 {
 		return nil, tga.Errorf(tga.ValidationError, "a gateway needs a tool server")
 	}
-	of := map[string]names.Names{}
+	of, from := map[string]names.Names{}, map[string]subject.Source{}
 	for _, b := range all {
-		of[b.Shim.Server()] = b.Names
+		of[b.Shim.Server()], from[b.Shim.Server()] = b.Names, b.Shim.Credentials()
 	}
-	if server, err := names.Check(of); err != nil {
+	server, err := names.Check(of)
+	if err == nil {
+		server, err = subject.Check(from)
+	}
+	if err != nil {
 		return nil, tga.Errorf(tga.ValidationError, "tool server %q: %w", server, err)
 	}
 	return &rules{all: all, lists: o.Lists, resources: o.Resources, quotas: quotasOf(o.Quotas)}, nil
@@ -115,11 +121,17 @@ type fan struct {
 	greeted   bool   // the client has said that it is ready
 	next      uint64
 	asked     map[frames.Key]asked // requests of the client's under way
-	own       map[frames.Key]chan *frames.Frame
+	own       map[frames.Key]*inquiry
 	questions map[frames.Key]question
 	owners    map[string]*member // of resources, by their URIs
 	streams   map[frames.Key]*stream
 	branches  map[frames.Key]*stream // by the ids at the tool servers
+}
+
+// inquiry is a request of the fan's own to a tool server.
+type inquiry struct {
+	got       chan *frames.Frame
+	challenge *frames.Challenge // that is the answer; under the fan's lock
 }
 
 // question is a request of a tool server's to the client.
@@ -157,7 +169,7 @@ func (g *Gate) fan(out entry.Outlet, of entry.Whose) (*fan, error) {
 	g.turn.Lock()
 	defer g.turn.Unlock()
 	f := &fan{
-		g: g, out: out, of: of, asked: map[frames.Key]asked{}, own: map[frames.Key]chan *frames.Frame{}, questions: map[frames.Key]question{}, owners: map[string]*member{},
+		g: g, out: out, of: of, asked: map[frames.Key]asked{}, own: map[frames.Key]*inquiry{}, questions: map[frames.Key]question{}, owners: map[string]*member{},
 		streams: map[frames.Key]*stream{}, branches: map[frames.Key]*stream{},
 	}
 	f.life, f.stop = context.WithCancel(context.Background())

@@ -65,6 +65,9 @@ func (f *fan) initialize(msg *frames.Frame) {
 		told := ""
 		for _, m := range f.now().views {
 			if m.Said() == nil {
+				if ch := m.Challenged(); ch.ComesBack() {
+					return nil, ch // the client's own credentials: it has no session without them
+				}
 				f.missing(m.member)
 			}
 			said := m.Said() // it may be there since: whoever is missing here is told of later
@@ -120,16 +123,22 @@ func (f *fan) missing(m *member) {
 
 // ask makes a request of the fan's own to a tool server and returns the result.
 func (m *member) ask(ctx context.Context, method string, params []byte) ([]byte, error) {
-	f, got := m.f, make(chan *frames.Frame, 1)
+	f, q := m.f, &inquiry{got: make(chan *frames.Frame, 1)}
 	id := []byte(`"` + gatePrefix + frames.Nonce() + `"`)
 	f.mu.Lock()
-	f.own[frames.KeyOf(id)] = got
+	f.own[frames.KeyOf(id)] = q
 	f.mu.Unlock()
 	raw := tga.AppendString(append(append([]byte(`{"jsonrpc":"2.0","id":`), id...), `,"method":`...), method)
 	m.Conversation.FromClient(frames.NewFrame(append(append(append(raw, `,"params":`...), params...), '}')))
 	select {
-	case msg := <-got:
+	case msg := <-q.got:
 		defer msg.Close()
+		f.mu.Lock()
+		ch := q.challenge
+		f.mu.Unlock()
+		if ch != nil {
+			return nil, ch
+		}
 		if msg.Result.Present() {
 			return msg.Bytes(msg.Result, toolset.MaxList)
 		}
@@ -167,14 +176,15 @@ type part struct {
 }
 
 // each asks every tool server that is there, all at once, and returns what they said in their
-// order. Of one that is not there, or does not answer in time, nothing is said. err is the first error
-// that one has answered where none has answered anything else.
+// order. Of one that is not there, or does not answer in time, nothing is said. err is the challenge of one that has
+// refused the client's own credentials; else the first error that one has answered where none has answered anything else.
 func (f *fan) each(ask func(context.Context, *view) ([]byte, error)) ([]part, error) {
 	f.settled()
 	ctx, cancel := context.WithTimeout(f.life, f.g.wait)
 	defer cancel()
 	views := f.now().views
 	all, faults, said := make([]part, len(views)), make([]*faulted, len(views)), atomic.Bool{}
+	refusals := make([]*frames.Challenge, len(views))
 	var asked sync.WaitGroup
 	for i, m := range views {
 		all[i].m = m
@@ -182,6 +192,9 @@ func (f *fan) each(ask func(context.Context, *view) ([]byte, error)) ([]part, er
 			f.missing(m.member)
 		}
 		if !m.There() { // still: whoever is missing here is told of later
+			if refusals[i] = m.Challenged(); refusals[i] != nil {
+				m.Nudge()
+			}
 			continue
 		}
 		asked.Go(func() {
@@ -199,6 +212,9 @@ func (f *fan) each(ask func(context.Context, *view) ([]byte, error)) ([]part, er
 			case errors.As(err, &faults[i]) && faults[i].noMethod():
 				faults[i] = nil
 				said.Store(true) // that it has nothing of this kind
+			case errors.As(err, &refusals[i]):
+				f.missing(m.member)
+				f.g.log.Info("a tool server was left out of a list", "tool_server", m.shim.Server(), "error", err)
 			case faults[i] == nil:
 				f.missing(m.member)
 				fallthrough
@@ -209,6 +225,11 @@ func (f *fan) each(ask func(context.Context, *view) ([]byte, error)) ([]part, er
 		})
 	}
 	asked.Wait()
+	for _, ch := range refusals {
+		if ch.ComesBack() {
+			return all, ch
+		}
+	}
 	for _, fault := range faults {
 		if fault != nil && !said.Load() {
 			return all, fault

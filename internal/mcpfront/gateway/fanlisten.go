@@ -70,6 +70,8 @@ type branch struct {
 	id    []byte
 	wants filter
 	acked bool
+
+	challenge *frames.Challenge // that is its answer
 }
 
 // listen takes a subscriptions/listen.
@@ -248,6 +250,10 @@ func (s seat) branchEnded(key frames.Key, env *mcpraw.Envelope, parts []io.Write
 	f := s.m.f
 	f.mu.Lock()
 	of := f.branches[key]
+	var ch *frames.Challenge
+	if of != nil && of.at[key] != nil {
+		ch = of.at[key].challenge
+	}
 	delete(f.branches, key)
 	f.mu.Unlock()
 	if of == nil {
@@ -259,7 +265,10 @@ func (s seat) branchEnded(key frames.Key, env *mcpraw.Envelope, parts []io.Write
 		if err != nil {
 			return true, err
 		}
-		fault = bytes.Clone(msg.Head[msg.Fault.From:msg.Fault.To])
+		fault = bytes.Clone(msg.Head[msg.Fault.From:msg.Fault.To]) // of the message: an envelope need not be its
+	}
+	if ch.ComesBack() && f.refuseStream(of, ch, fault) {
+		return true, nil
 	}
 	f.change(of, func() {
 		delete(of.at, key)
@@ -268,6 +277,27 @@ func (s seat) branchEnded(key frames.Key, env *mcpraw.Envelope, parts []io.Write
 		}
 	})
 	return true, nil
+}
+
+// refuseStream answers a stream with a challenge, where nothing was said on it yet. It reports whether that is so.
+func (f *fan) refuseStream(s *stream, ch *frames.Challenge, fault []byte) bool {
+	s.out.Lock()
+	defer s.out.Unlock()
+	key := frames.KeyOf(s.id)
+	f.mu.Lock()
+	opens := f.streams[key] == s && !s.told
+	if opens {
+		delete(f.asked, key)
+	}
+	f.mu.Unlock()
+	if opens {
+		f.unlisten(key, func(b *branch) {
+			f.work.Go(func() { b.m.Conversation.GivenUp(frames.KeyOf(b.id)) }) // elsewhere: this is a tool server's reader
+		})
+		f.challenge(s.id, ch)
+		f.answer(s.id, `,"error":`, fault)
+	}
+	return opens
 }
 
 // unlisten ends a stream that the client gave up: end ends each of its parts.

@@ -110,7 +110,11 @@ func (f *fan) resource(msg *frames.Frame, pointer string) {
 		f.lead(msg, may[0], pointer)
 	default:
 		f.work.Go(func() { // elsewhere: their lists are asked for
-			m := f.ownerOf(may, uri, toolcall.ProtocolOf(params))
+			m, err := f.ownerOf(may, uri, toolcall.ProtocolOf(params))
+			if err != nil {
+				f.refuse(msg, mcpraw.CodeGone, err)
+				return
+			}
 			if m == nil {
 				f.refuse(msg, mcpraw.CodeInvalidParams, tga.Errorf(tga.NotFound, "several tool servers may have %q, and none lists it or a template of it", uri))
 				return
@@ -134,13 +138,13 @@ func (f *fan) lead(msg *frames.Frame, m *member, pointer string) {
 }
 
 // ownerOf finds whose a URI, or a template, is among those that may have it; nil is nobody. asks are the
-// params of the lists.
-func (f *fan) ownerOf(may []*member, uri string, asks []byte) *member {
+// params of the lists. The error is a challenge.
+func (f *fan) ownerOf(may []*member, uri string, asks []byte) (*member, error) {
 	f.mu.Lock()
 	known := f.owners[uri]
 	f.mu.Unlock()
 	if slices.Contains(may, known) {
-		return known
+		return known, nil
 	}
 	listed, err := f.each(func(ctx context.Context, m *view) ([]byte, error) {
 		if !slices.Contains(may, m.member) {
@@ -156,6 +160,10 @@ func (f *fan) ownerOf(may []*member, uri string, asks []byte) *member {
 		}
 		return append(all, templates...), errors.Join(err, tErr)
 	})
+	var ch *frames.Challenge
+	if errors.As(err, &ch) {
+		return nil, err
+	}
 	if err != nil {
 		f.g.log.Warn("the owner of a resource cannot be found", "error", err)
 	}
@@ -166,11 +174,11 @@ func (f *fan) ownerOf(may []*member, uri string, asks []byte) *member {
 		}
 		for _, item := range items {
 			if item.URI == uri || item.URITemplate == uri || expands(item.URITemplate, uri) {
-				return f.claim(uri, p.m.member)
+				return f.claim(uri, p.m.member), nil
 			}
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 // expands reports whether a URI is one of a template's (RFC 6570).

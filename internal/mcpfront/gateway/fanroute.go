@@ -209,6 +209,7 @@ func (f *fan) mine(msg *frames.Frame, answer func(msg *frames.Frame, params []by
 		case errors.As(err, &fault):
 			f.answer(msg.RawID, `,"error":`, fault.fault)
 		case err != nil:
+			f.challengedBy(err, msg.RawID)
 			f.fail(msg.RawID, codeOf(err), tga.CodeOf(err), err.Error())
 		default:
 			if mcpraw.RevisionOf(params).Stateless() {
@@ -240,6 +241,7 @@ func (f *fan) fail(id []byte, code int, tgaCode tga.Code, words string) {
 
 func (f *fan) refuse(msg *frames.Frame, code int, err error) {
 	f.g.watch.Refused(refusalOf(err))
+	f.challengedBy(err, msg.RawID)
 	f.fail(msg.RawID, code, tga.CodeOf(err), err.Error())
 	msg.Close()
 }
@@ -308,10 +310,35 @@ func (s seat) Hand(env *mcpraw.Envelope, parts ...io.WriterTo) error {
 	return s.pass(s.m.f.out.Hand, env, parts)
 }
 
-// Challenge makes the answer to a request one that asks for authorization.
+// Challenge makes the answer to a request one that asks for authorization. What the fan itself has asked it keeps it
+// with, until the answer comes.
 func (s seat) Challenge(id []byte, ch *frames.Challenge) {
-	if out, ok := s.m.f.out.(entry.Challengeable); ok {
+	f, key := s.m.f, frames.KeyOf(id)
+	f.mu.Lock()
+	q, of := f.own[key], f.branches[key]
+	if q != nil {
+		q.challenge = ch
+	}
+	if of != nil && of.at[key] != nil {
+		of.at[key].challenge = ch
+	}
+	f.mu.Unlock()
+	if q == nil && of == nil {
+		f.challenge(id, ch)
+	}
+}
+
+func (f *fan) challenge(id []byte, ch *frames.Challenge) {
+	if out, ok := f.out.(entry.Challengeable); ok {
 		out.Challenge(id, ch)
+	}
+}
+
+// challengedBy makes the answer to a request the challenge that an error is.
+func (f *fan) challengedBy(err error, id []byte) {
+	var ch *frames.Challenge
+	if errors.As(err, &ch) {
+		f.challenge(id, ch)
 	}
 }
 
@@ -346,7 +373,7 @@ func (s seat) pass(way func(*mcpraw.Envelope, ...io.WriterTo) error, env *mcpraw
 		}
 		msg, err := whole(parts)
 		if err == nil {
-			own <- msg // it has room for one
+			own.got <- msg // it has room for one
 		}
 		return err
 	case env.IsRequest():

@@ -440,7 +440,7 @@ func TestDoorIsForOthers(t *testing.T) {
 		under <- fmt.Sprint(got, err)
 	}()
 	fronttest.Eventually(t, "the call to be there", func() bool { return len(fronttest.JournalOf(t, w.JournalOf("bob"))) == 2 })
-	d.Take(keys(map[string]string{"k3": "ann", "k4": "eve"}), map[string]*Gate{"ann": ann, "eve": gate("eve")})
+	d.Take(keys(map[string]string{"k3": "ann", "k4": "eve"}), false, map[string]*Gate{"ann": ann, "eve": gate("eve")})
 	if _, err := bufio.NewReader(stream.Body).ReadString(0); err == nil || time.Since(began) > 9*time.Second {
 		t.Errorf("the stream goes on after %v: %v", time.Since(began), err)
 	}

@@ -9,12 +9,14 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/entry"
+	"github.com/tgad/tgad/internal/mcpfront/subject"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -68,7 +70,7 @@ func (f *fan) unanswered() (n int) {
 // lobby is an endpoint over HTTP for the gate's clients.
 func (g *Gate) lobby(life context.Context) entry.Lobby {
 	all := g.now.Load().all
-	f := all[0].Shim.Front(life, g.meet)
+	f := all[0].Shim.Front(life, g.meet, g.credentials)
 	g.reap = f.Reap
 	for _, b := range all {
 		b.Shim.Reap = f.Reap
@@ -76,14 +78,25 @@ func (g *Gate) lobby(life context.Context) entry.Lobby {
 	return f
 }
 
+// credentials says where the credentials come from that the tool servers get.
+func (g *Gate) credentials() (all []subject.Source) {
+	for _, b := range g.now.Load().all {
+		all = append(all, b.Shim.Credentials())
+	}
+	return all
+}
+
 // Door is one endpoint over HTTP for the clients of several gates. A client is let in at the gate of
 // its identity, and what it has there (sessions, tool servers, keys) is of that gate alone.
 type Door struct {
 	// Who is the identity of a request by its Authorization header, and by the certificate that the client has shown,
 	// nil where there is none; "" is nobody's.
-	Who   func(authorization string, cert *x509.Certificate) string
-	Gates map[string]*Gate
-	Watch Watch
+	Who func(authorization string, cert *x509.Certificate) string
+	// Passes says that Authorization is not for the door: Who is not told it, and a gate may take from it what is for a
+	// tool server. Else it ends here.
+	Passes bool
+	Gates  map[string]*Gate
+	Watch  Watch
 	// TLS, where it is set, is spoken with the clients. Then they may be on other machines.
 	TLS    *tls.Config
 	Logger *slog.Logger // nil means nothing is said
@@ -130,6 +143,7 @@ type hall struct {
 
 type doors struct {
 	who     func(string, *x509.Certificate) string
+	passes  bool
 	lobbies map[string]entry.Lobby
 }
 
@@ -137,7 +151,7 @@ func (d *Door) lobby(life context.Context) entry.Lobby {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.hall = &hall{life: life, watch: d.Watch.deaf()}
-	d.hall.now.Store(&doors{who: d.Who, lobbies: d.hall.lobbies(d.Gates)})
+	d.hall.now.Store(&doors{d.Who, d.Passes, d.hall.lobbies(d.Gates)})
 	return d.hall
 }
 
@@ -154,17 +168,18 @@ func (h *hall) lobbies(gates map[string]*Gate) map[string]entry.Lobby {
 	return all
 }
 
-// Take has other clients let in: who says who is which identity, and gates has one for each. A gate that there is already
-// under its name stays. Conversations of an identity that is there no more end once nothing is under way in them.
-func (d *Door) Take(who func(string, *x509.Certificate) string, gates map[string]*Gate) {
+// Take has other clients let in: who says who is which identity, passes is as [Door.Passes], and gates has one for each.
+// A gate that there is already under its name stays. Conversations of an identity that is there no more end once nothing
+// is under way in them.
+func (d *Door) Take(who func(string, *x509.Certificate) string, passes bool, gates map[string]*Gate) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.Who, d.Gates = who, gates
+	d.Who, d.Passes, d.Gates = who, passes, gates
 	if d.hall == nil {
 		return
 	}
 	was := d.hall.now.Load()
-	now := &doors{who: who, lobbies: d.hall.lobbies(gates)}
+	now := &doors{who, passes, d.hall.lobbies(gates)}
 	d.hall.now.Store(now)
 	d.hall.mu.Lock()
 	defer d.hall.mu.Unlock()
@@ -193,10 +208,10 @@ func (h *hall) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		cert = r.TLS.PeerCertificates[0]
 	}
-	if said := r.Header.Values("Authorization"); len(said) == 1 {
-		to = now.lobbies[now.who(said[0], cert)]
-	} else if len(said) == 0 {
+	if said := r.Header.Values(subject.Authorization); len(said) == 0 || now.passes {
 		to = now.lobbies[now.who("", cert)]
+	} else if len(said) == 1 {
+		to = now.lobbies[now.who(said[0], cert)]
 	}
 	if to == nil {
 		h.watch.Refused(RefusedIdentity)
@@ -204,7 +219,26 @@ func (h *hall) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "this gateway knows its clients, by an API key or a token in Authorization: Bearer …, or by a certificate", http.StatusUnauthorized)
 		return
 	}
+	if name := now.misplaced(r.Header); name != "" {
+		h.watch.Refused(RefusedInvalid)
+		http.Error(w, name+" has what says to this gateway who its client is: no tool server gets that", http.StatusBadRequest)
+		return
+	}
+	if !now.passes {
+		// Also where the gate's configuration is newer by a moment, and would take it.
+		r.Header.Del(subject.Authorization)
+	}
 	to.ServeHTTP(w, r)
+}
+
+// misplaced is a header for a tool server that has an identity's key or token in it, "" where there is none.
+func (d *doors) misplaced(h http.Header) string {
+	for name, said := range h {
+		if strings.HasPrefix(name, subject.HeaderPrefix) && slices.ContainsFunc(said, func(s string) bool { return d.who(s, nil) != "" }) {
+			return name
+		}
+	}
+	return ""
 }
 
 func (h *hall) Expire(now time.Time) {

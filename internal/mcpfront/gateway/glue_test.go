@@ -69,9 +69,9 @@ func (w *world) listening() string {
 			w.T.Error(err)
 		}
 	})
-	return w.Door(func(life context.Context) entry.Lobby { return s.Front(life, nil) })
+	return w.Door(func(life context.Context) entry.Lobby { return s.Front(life, nil, nil) })
 }
 
 func TestMain(m *testing.M) {
-	os.Exit(fronttest.Run(m, map[string]func(context.Context, string) error{"gate": runGate}))
+	os.Exit(fronttest.Run(m, map[string]func(context.Context, string) error{"gate": runGate, "tokens": runTokenGate}))
 }

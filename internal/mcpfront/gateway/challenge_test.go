@@ -1,0 +1,183 @@
+package gateway
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/internal/mcpfront/fronttest"
+	"github.com/tgad/tgad/internal/mcpfront/names"
+	"github.com/tgad/tgad/internal/mcpfront/say"
+	"github.com/tgad/tgad/internal/mcpfront/subject"
+)
+
+// TestChallengeComesBackThroughAGateway: where the token is the client's Authorization, each request whose answer would
+// lack what the tool server has is answered with the challenge, and runs with a token.
+func TestChallengeComesBackThroughAGateway(t *testing.T) {
+	y := ways[0]
+	crm := fronttest.Guard(t, "tok-alic")
+	w := newWorld(t)
+	crmBehind := w.guarded("crm", crm, y)
+	near := w.behind("near", names.Names{})
+	near.Resources, crmBehind.Resources = names.Resources{"*"}, names.Resources{"pay:*"}
+	_, url := w.door(y, w.gateTo(names.Lists{}, near, crmBehind))
+	challenged := func(what string, status int, body string, h http.Header) {
+		t.Helper()
+		if status != http.StatusUnauthorized || h.Get("WWW-Authenticate") != fronttest.WantsToken || !json.Valid([]byte(body)) || h.Get("Mcp-Session-Id") != "" {
+			t.Errorf("%s: %d %q %s", what, status, h, body)
+		}
+	}
+	const hello = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-03-26","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
+	for _, token := range []string{"", "tok-expired"} {
+		status, body, h := fronttest.Exchange(t, url, hello, y.with(token)...)
+		challenged("the handshake", status, body, h)
+	}
+	fronttest.Eventually(t, "it is gone", func() bool { return near.Shim.Conversations() == 0 && crmBehind.Shim.Conversations() == 0 })
+	session := fronttest.SessionAs(t, url, "", y.with("tok-alic")...)
+	if session == "" {
+		t.Fatal("no session with a token")
+	}
+	asks := []struct{ method, params string }{
+		{"tools/call", `{"name":"crm__charge","arguments":{"a":1},"_meta":{"dev.tgad/idempotencyKey":"s"}}`}, // first: it waits for a server that is being started
+		{"tools/list", `{}`}, {"resources/list", `{}`}, {"resources/read", `{"uri":"pay:alic"}`}, {"logging/setLevel", `{"level":"info"}`}, {"prompts/get", `{"name":"crm__p"}`},
+	}
+	// The token is good no more: first the tool server says so, then it has forgotten the session and is asked for another.
+	crm.Set(func() { crm.Good = map[string]bool{} })
+	inSession := func(method, params string) (int, string, http.Header) {
+		return fronttest.Exchange(t, url, `{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":`+params+`}`, append(y.with("tok-alic"), "Mcp-Session-Id", session)...)
+	}
+	for range 2 {
+		for _, a := range asks {
+			status, body, h := inSession(a.method, a.params)
+			challenged("in a session, "+a.method, status, body, h)
+		}
+		crm.Set(func() { crm.Good, crm.Bad = map[string]bool{"Bearer tok-alic": true}, http.StatusNotFound })
+		inSession("tools/call", `{"name":"crm__charge","arguments":{"a":0}}`) // which ends the session at the tool server
+		crm.Set(func() { crm.Good, crm.Bad = map[string]bool{}, 0 })
+	}
+	if n := crm.Runs(); n != 0 {
+		t.Errorf("%d ran without a token", n)
+	}
+	crm.Set(func() { crm.Good = map[string]bool{"Bearer tok-alic": true} })
+	for _, a := range []struct{ method, members string }{
+		{"tools/list", ""}, {"server/discover", ""}, {"resources/list", ""}, {"resources/read", `"uri":"pay:alic"`}, {"subscriptions/listen", `"notifications":{"toolsListChanged":true}`},
+		{"tools/call", `"name":"crm__charge","arguments":{"a":1}`},
+	} {
+		var more []string
+		switch a.method {
+		case "tools/call":
+			more = []string{"Mcp-Name", "crm__charge"}
+		case "resources/read":
+			more = []string{"Mcp-Name", "pay:alic"}
+		}
+		for _, token := range []string{"", "tok-expired"} {
+			status, body, h := y.ask(t, url, token, a.method, a.members, more...)
+			challenged(a.method, status, body, h)
+		}
+		if a.method == say.Listen {
+			continue // it would not end
+		}
+		if status, body, _ := y.ask(t, url, "tok-alic", a.method, a.members, more...); status != 200 || strings.Contains(body, `"error"`) {
+			t.Errorf("%s with a token: %d %s", a.method, status, body)
+		}
+	}
+	status, body, _ := fronttest.CallAs(t, url, "crm__charge", "", `{"a":1}`, `{"dev.tgad/idempotencyKey":"s"}`, y.with("tok-alic")...)
+	if status != 200 || !strings.Contains(body, "paid by alic") || strings.Contains(body, "replayed") {
+		t.Errorf("the key of a call that was refused: %d %s", status, body)
+	}
+}
+
+// TestTokenThatIsMissingTakesNoOtherWithIt: where each tool server has a header of its own, one whose token is missing
+// or refused is left out of the lists. A call of it is "not sent", in words that say why, and the client's status is not
+// the tool server's. It comes back when its token is good.
+func TestTokenThatIsMissingTakesNoOtherWithIt(t *testing.T) {
+	y := ways[1]
+	crm := fronttest.Guard(t)
+	w := newWorld(t)
+	_, url := w.door(y, w.gateTo(names.Lists{}, w.behind("near", names.Names{}), w.guarded("crm", crm, y)))
+	call := `{"name":"crm__charge","arguments":{"a":1},"_meta":{"dev.tgad/idempotencyKey":"k"}}`
+	for _, token := range []string{"", "tok-expired"} {
+		session := fronttest.SessionAs(t, url, "", y.with(token)...)
+		in := append(y.with(token), "Mcp-Session-Id", session)
+		if session == "" {
+			t.Fatal("no session without a token")
+		}
+		fronttest.Post(t, url, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, in...)
+		list := func() string {
+			_, body := fronttest.Post(t, url, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, in...)
+			return body
+		}
+		fronttest.Has(t, list(), "near__charge")
+		fronttest.Lacks(t, list(), "crm__", "error")
+		for _, method := range []string{"tools/call", "prompts/get"} {
+			status, body, h := fronttest.Exchange(t, url, `{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":`+call+`}`, in...)
+			fronttest.Has(t, body, "401 Unauthorized", y.header)
+			if method == "tools/call" {
+				fronttest.Has(t, body, "not sent", `"isError":true`)
+			}
+			if status != 200 || h.Get("WWW-Authenticate") != "" {
+				t.Errorf("%s, token %q: %d %v", method, token, status, h)
+			}
+		}
+		_, body := fronttest.Post(t, url, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"near__charge","arguments":{"a":"`+token+`"}}}`, in...)
+		fronttest.Has(t, body, `"text":"ok"`)
+		if token == "" {
+			continue
+		}
+		// Nobody asks a tool server again and again that has refused a token: what was asked for last is tried, and no more.
+		before := crm.Sightings()
+		time.Sleep(350 * time.Millisecond)
+		if n := crm.Sightings() - before; n > 1 {
+			t.Errorf("the tool server was asked %d times for nobody", n)
+		}
+		before = crm.Sightings()
+		crm.Set(func() { crm.Good = map[string]bool{"Bearer tok-expired": true} })
+		fronttest.Eventually(t, "the tool server to be there again", func() bool { return strings.Contains(list(), "crm__charge") })
+		if n := crm.Sightings() - before; n > 12 {
+			t.Errorf("the tool server was asked %d times", n)
+		}
+		_, body = fronttest.Post(t, url, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":`+call+`}`, in...)
+		fronttest.Has(t, body, "paid by ired")
+	}
+	crm.Set(func() { crm.Good = map[string]bool{} })
+	for _, token := range []string{"", "tok-expired"} {
+		status, body, h := y.ask(t, url, token, "tools/list", "")
+		if status != 200 || !strings.Contains(body, "near__charge") || strings.Contains(body, "crm__") || h.Get("WWW-Authenticate") != "" {
+			t.Errorf("the list of a client without a handshake: %d %v %s", status, h, body)
+		}
+		status, body, h = y.ask(t, url, token, "tools/call", `"name":"crm__charge","arguments":{"a":1}`, "Mcp-Name", "crm__charge")
+		if status != 200 || !strings.Contains(body, "not sent") || !strings.Contains(body, y.header) || h.Get("WWW-Authenticate") != "" {
+			t.Errorf("its call: %d %v %s", status, h, body)
+		}
+	}
+}
+
+// TestAuthorizationDocumentsOfAGateway: they pass where it is clear whose they are.
+func TestAuthorizationDocumentsOfAGateway(t *testing.T) {
+	w := newWorld(t)
+	crm, other := fronttest.Guard(t), fronttest.Guard(t)
+	twin := &fronttest.Guarded{URL: strings.Replace(crm.URL, "/v1/mcp", "/v2/mcp", 1)}
+	const place = "/.well-known/oauth-protected-resource"
+	for _, c := range []struct {
+		name             string
+		y                way
+		all              []Behind
+		host, path, none string
+	}{
+		{"one", ways[0], []Behind{w.guarded("crm", crm, ways[0]), w.plain("far", other), w.guarded("hrm", other, way{header: subject.HeaderOf(subject.InHeader, "hrm")})}, place, place + "/v1/mcp", ""},
+		{"two of one origin", ways[0], []Behind{w.guarded("crm", crm, ways[0]), w.guarded("twin", twin, ways[0])}, place, "", ""},
+		{"a header", ways[1], []Behind{w.guarded("crm", crm, ways[1])}, "", "", ""},
+		{"nobody", ways[0], []Behind{w.plain("far", other)}, "", "", ""},
+	} {
+		_, url := w.door(c.y, w.gateTo(names.Lists{}, c.all...))
+		for asked, want := range map[string]string{place: c.host, place + "/mcp": c.path, "/.well-known/other": c.none} {
+			status, body := fronttest.Fetch(t, strings.TrimSuffix(url, "/mcp")+asked, c.y.with("tok-alic")...)
+			if (status == 200) != (want != "") || want != "" && body != fmt.Sprintf(`{"at":%q,"auth":""}`, want) {
+				t.Errorf("%s, %s: %d %s, want %q", c.name, asked, status, body, want)
+			}
+		}
+	}
+}

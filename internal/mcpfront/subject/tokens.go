@@ -1,0 +1,136 @@
+package subject
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/textproto"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Where the clients of a gateway send their credentials for a tool server, as its configuration says it.
+const (
+	InAuthorization = "authorization" // in the header Authorization, which then says nothing to the gateway
+	InHeader        = "header"        // in a header that is for this tool server alone
+)
+
+// Authorization is the header of HTTP that has credentials.
+const Authorization = "Authorization"
+
+// HeaderPrefix begins the headers that are for one tool server.
+const HeaderPrefix = "Tgad-Authorization-"
+
+// HeaderOf is the header in which clients send their credentials for a tool server; "" where they send none. A server
+// id may have letters that a header has not, or that proxies drop: they are "-".
+func HeaderOf(where, server string) string {
+	switch where {
+	case InAuthorization:
+		return Authorization
+	case InHeader:
+		return textproto.CanonicalMIMEHeaderKey(HeaderPrefix + strings.Map(func(r rune) rune {
+			if strings.ContainsRune("/._", r) {
+				return '-'
+			}
+			return r
+		}, server))
+	}
+	return ""
+}
+
+// Source says for one tool server where its clients' credentials come from, and whom they are for. The zero Source is
+// that of a tool server that gets none.
+type Source struct{ Header, URL string }
+
+// party is whom credentials are for: the origin of the URL.
+func (s Source) party() string {
+	u, err := url.Parse(s.URL)
+	if err != nil {
+		return s.URL
+	}
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	return u.Scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port)
+}
+
+// Check refuses tool servers of which two would get the same credentials, though they are not the same party. It says
+// which of them is wrong.
+func Check(all map[string]Source) (server string, err error) {
+	first := map[string]string{}
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		s := all[id]
+		other, taken := first[s.Header]
+		switch {
+		case s.Header == "":
+		case !taken:
+			first[s.Header] = id
+		case s.Header != Authorization:
+			return id, fmt.Errorf("the clients' credentials for it and for server %q would both be in the header %s", other, s.Header)
+		case s.party() != all[other].party():
+			return id, fmt.Errorf("it and server %q would get the same Authorization, and are not of the same origin: want %q for one of them at least", other, InHeader)
+		}
+	}
+	return "", nil
+}
+
+// Token is what a client has sent for one party.
+type Token struct{ header, party, value string }
+
+// String keeps credentials out of what is printed.
+func (t Token) String() string { return "credentials in " + t.header }
+
+// Tokens are the credentials that a client has sent along with a request.
+type Tokens []Token
+
+// Take takes the credentials out of the headers of a request. VALIDATION_ERROR: a header is there twice.
+func Take(h http.Header, from []Source) (all Tokens, err error) {
+	for _, s := range from {
+		if s.Header == "" {
+			continue
+		}
+		said := h.Values(s.Header)
+		if len(said) > 1 {
+			return nil, tga.Errorf(tga.ValidationError, "%s stands there twice", s.Header)
+		}
+		if t := (Token{header: s.Header, party: s.party()}); len(said) == 1 && said[0] != "" {
+			if t.value = said[0]; !slices.Contains(all, t) {
+				all = append(all, t)
+			}
+		}
+	}
+	return all, nil
+}
+
+// For are the credentials for one tool server, "" where the client has sent none. What was sent for one party is not
+// another's, also where a new configuration takes it out of the same header.
+func (all Tokens) For(s Source) string {
+	for _, t := range all {
+		if t.header == s.Header && t.party == s.party() {
+			return t.value
+		}
+	}
+	return ""
+}
+
+// Mark tells clients that have sent other credentials apart; "" is of those that have sent none. It is a digest, so
+// that how long a comparison takes says nothing of what was compared.
+func (all Tokens) Mark() string {
+	if len(all) == 0 {
+		return ""
+	}
+	var lines []string
+	for _, t := range all {
+		lines = append(lines, t.header+"\n"+t.party+"\n"+t.value) // none of them has a line end
+	}
+	slices.Sort(lines)
+	sum := sha256.Sum256([]byte(strings.Join(lines, "\n\n")))
+	return hex.EncodeToString(sum[:])
+}
