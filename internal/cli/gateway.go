@@ -234,7 +234,7 @@ func (g *gatewayCommand) options(ctx context.Context, conf *config.Config, log *
 		return o, tga.Errorf(tga.ValidationError, "server %q: headers_file: %w", s.ID, err)
 	}
 	o = mcpfront.Options{
-		Server: s.ID, Command: s.Command, Dir: conf.Path(s.Dir), URL: s.URL, Headers: headers, ForwardAuth: s.Credentials().Header, Namespace: namespace, KeySpace: namespace, State: g.state,
+		Server: s.ID, Command: s.Command, Dir: conf.Path(s.Dir), URL: s.URL, Headers: headers, ForwardAuth: s.Credentials().Header, Namespace: namespace, KeySpace: namespace, State: g.remembers(),
 		CallIDs: s.CallIDs, Tasks: mcpfront.TasksOff, TrustHints: s.Trusted, StartTimeout: s.StartTimeout.D, Stderr: os.Stderr, Logger: g.logger(),
 		Log: log, Look: log, Find: g.find, Accept: g.acceptVerb(conf, s, namespace), Tracer: g.tracer,
 		Tools: func(name string) toolcall.Tool {
@@ -247,13 +247,6 @@ func (g *gatewayCommand) options(ctx context.Context, conf *config.Config, log *
 	if o.Env, err = assemble.Environment(conf, s); err != nil {
 		return o, err
 	}
-	if o.State == "" {
-		dir := g.data
-		if dir == "" {
-			dir = stateDir()
-		}
-		o.State = filepath.Join(dir, "mcp")
-	}
 	if s.Workspace != "" && g.looks[s.ID] == nil {
 		if g.looks[s.ID], err = workspace.Open(ctx, assemble.Workspace(conf, s)); err != nil {
 			return o, err
@@ -261,6 +254,18 @@ func (g *gatewayCommand) options(ctx context.Context, conf *config.Config, log *
 	}
 	o.Workspace = g.looks[s.ID]
 	return o, nil
+}
+
+// remembers is the directory for what the gateway itself remembers.
+func (g *gatewayCommand) remembers() string {
+	if g.state != "" {
+		return g.state
+	}
+	dir := g.data
+	if dir == "" {
+		dir = stateDir()
+	}
+	return filepath.Join(dir, "mcp")
 }
 
 // acceptVerb is the command that pins the definitions of a server as they are now.

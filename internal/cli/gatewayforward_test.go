@@ -15,6 +15,9 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/fronttest"
+	"github.com/tgad/tgad/internal/mcpfront/gateway"
+	"github.com/tgad/tgad/internal/mcpfront/names"
+	"github.com/tgad/tgad/internal/mcpfront/subject"
 	"github.com/tgad/tgad/internal/testlog"
 )
 
@@ -52,6 +55,18 @@ func TestGatewayForwardsWhatItsFileSays(t *testing.T) {
 	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", at)
 	}}}
+	// The task of a call has a name that a gateway which is started later would give it too.
+	task := func(identity string, header ...string) {
+		t.Helper()
+		body, h := fronttest.Modern("1", "tools/call", `"name":"crm__job","arguments":{}`, append(header, "Mcp-Name", "crm__job")...)
+		_, got, _, err := fronttest.ExchangeBy(client, "http://gateway/mcp", body, h...)
+		secret, secretErr := subject.ReadSecret(filepath.Join(dir, "log", "mcp"))
+		if err != nil || secretErr != nil {
+			t.Fatal(err, secretErr)
+		}
+		name := names.Tasks{Of: identity, Seal: func(text string) string { return secret.Seal(gateway.SealOfTasks, text) }}.Seen("crm", "t1")
+		fronttest.Has(t, got, `"taskId":"`+name+`"`)
+	}
 	call := func(n int, header ...string) (int, string, http.Header) {
 		t.Helper()
 		body, h := fronttest.Modern("1", "tools/call", fmt.Sprintf(`"name":"crm__charge","arguments":{"n":%d}`, n), append(header, "Mcp-Name", "crm__charge")...)
@@ -67,6 +82,7 @@ func TestGatewayForwardsWhatItsFileSays(t *testing.T) {
 	if status, got, _ := call(1, "Authorization", "Bearer "+token); status != 200 || !strings.Contains(got, "paid by lice") {
 		t.Errorf("with a token: %d %s", status, got)
 	}
+	task("", "Authorization", "Bearer "+token)
 
 	ann := fmt.Sprintf("[[gateway.identity]]\nname = \"ann\"\nkey_sha256 = \"%x\"\n", sha256.Sum256([]byte(key)))
 	was := l.conf
@@ -75,7 +91,7 @@ func TestGatewayForwardsWhatItsFileSays(t *testing.T) {
 		l.hangup(holdsStill)
 	}
 	l.file(strings.Replace(was, `"authorization"`, `"header"`, 1) + ann)
-	l.hangup("a new configuration holds")
+	l.hangup("level=WARN msg=\"a new configuration holds\"") // the log in it says so too, before the gateway does
 	if status, got, _ := call(2, "Authorization", "Bearer "+token); status != 401 {
 		t.Errorf("a token where a key is wanted: %d %s", status, got)
 	}
@@ -88,6 +104,7 @@ func TestGatewayForwardsWhatItsFileSays(t *testing.T) {
 	if status, got, _ := call(2, "Authorization", "Bearer "+key, "Tgad-Authorization-Crm", "Bearer "+token); status != 200 || !strings.Contains(got, "paid by lice") {
 		t.Errorf("a key and a token: %d %s", status, got)
 	}
+	task("ann", "Authorization", "Bearer "+key, "Tgad-Authorization-Crm", "Bearer "+token)
 	crm.Set(func() {
 		for auth := range crm.Seen {
 			if auth != "" && auth != "Bearer "+token {

@@ -14,6 +14,7 @@ import (
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/mcpfront/gateway"
+	"github.com/tgad/tgad/internal/mcpfront/names"
 )
 
 // shows is all that a gateway is by a configuration: what it gives its shims, its gates and its book, and what a shim asks.
@@ -38,7 +39,7 @@ func shows(t *testing.T, g *gatewayCommand, conf *config.Config) string {
 			}
 		}
 		for name, of := range p.gates {
-			of.o.Watch, of.o.Logger = gateway.Watch{}, nil
+			of.o.Watch, of.o.Tasks, of.o.Logger = gateway.Watch{}, names.Tasks{}, nil
 			fmt.Fprintf(&b, "%s %+v", name, of.o)
 			for _, s := range of.behind {
 				fmt.Fprintf(&b, " %+v %+v\n", s.Names, s.Resources)

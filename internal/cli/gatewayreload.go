@@ -17,6 +17,7 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront"
 	"github.com/tgad/tgad/internal/mcpfront/gateway"
 	"github.com/tgad/tgad/internal/mcpfront/names"
+	"github.com/tgad/tgad/internal/mcpfront/subject"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -101,6 +102,11 @@ func (g *gatewayCommand) planGate(ctx context.Context, conf *config.Config, of *
 		p.shims[name] = s
 		made.behind = append(made.behind, gateway.Behind{Shim: s.shim, Names: server.Names(), Resources: server.Resources})
 	}
+	secret, err := subject.ReadSecret(g.remembers())
+	if err != nil {
+		return err
+	}
+	made.o.Tasks = names.Tasks{Of: of.Name, Seal: func(text string) string { return secret.Seal(gateway.SealOfTasks, text) }}
 	p.gates[of.Name] = made
 	return nil
 }

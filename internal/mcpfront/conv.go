@@ -17,6 +17,7 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/internal/mcpfront/toolset"
+	"github.com/tgad/tgad/internal/mcpfront/wait"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
 )
@@ -100,6 +101,7 @@ func (s *Shim) newConv(out entry.Outlet, book *paper.Book) *conv {
 		pending: map[frames.Key]*waiting{}, asked: map[frames.Key]*link{}, questions: map[frames.Key]*posed{},
 	}
 	c.life, c.end = context.WithCancel(s.Life)
+	c.polls.looked = wait.NewLatch()
 	c.to, c.permits = attempt.NewRecipient(c.life), attempt.NewPermits(s.Desk, book)
 	c.subs.c, c.tools.c, c.own.c, c.polls.c, c.doubts.c = c, c, c, c, c
 	return c
@@ -122,6 +124,7 @@ func (c *conv) fromClient(f *frames.Frame, b *batchReply) {
 	case f.Method == say.Listen && f.IsRequest():
 		c.subs.listen(f, b)
 	case f.IsRequest() && c.own.take(f, b):
+	case f.IsRequest() && c.polls.early(f, b):
 	case f.IsRequest():
 		c.pass(f, b)
 	case c.shared && (f.Method == "notifications/cancelled" || !f.IsNotification()):

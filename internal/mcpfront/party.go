@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/tgad/tgad/internal/mcpfront/attempt"
 	"github.com/tgad/tgad/internal/mcpfront/entry"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/paper"
@@ -71,6 +72,16 @@ func (a *Conversation) Challenged() (ch *frames.Challenge) {
 		errors.As(a.failure, &ch)
 	}
 	return ch
+}
+
+// Unfinished reports whether a task of the tool server's is that of a call which the log has as unfinished.
+func (a *Conversation) Unfinished(task string) bool {
+	for _, value := range a.s.Shelf.With(attempt.OpenPrefix) {
+		if o := attempt.ParseOpen(value); o != nil && o.Task == task && o.Subject == a.subject {
+			return true
+		}
+	}
+	return false
 }
 
 // Resume asks about the tasks that an earlier shim left.

@@ -31,6 +31,7 @@ const (
 type taskPolls struct {
 	c       *conv
 	resumed sync.Once
+	looked  *wait.Latch // those that an earlier shim left are known
 	mu      sync.Mutex
 	tasks   map[string]*attempt.Open // under way, by the tool server's name for them
 }
@@ -41,6 +42,7 @@ func (g *taskPolls) resume() {
 	g.resumed.Do(func() {
 		// Elsewhere: the log may be away, and the client's next message is not to wait.
 		g.c.s.Work.Go(func() {
+			defer g.looked.Set()
 			if err := g.c.s.Shelf.Load(g.c.life); err != nil {
 				g.c.s.Log.Warn("tasks of an earlier shim were not looked for", "error", err)
 			}
@@ -54,6 +56,26 @@ func (g *taskPolls) resume() {
 		})
 	})
 }
+
+// early takes a question about a task that is asked before the tasks of an earlier shim are known: its answer may be the
+// end of one of them, and is recorded first.
+func (g *taskPolls) early(f *frames.Frame, b *batchReply) bool {
+	if !asksAboutTask[f.Method] || g.looked.Is() {
+		return false
+	}
+	g.resume()
+	g.c.work.Go(func() {
+		select {
+		case <-g.looked.C:
+		case <-g.c.life.Done():
+		}
+		g.c.pass(f, b)
+	})
+	return true
+}
+
+// asksAboutTask are the methods whose answers may have the end of a task.
+var asksAboutTask = map[string]bool{"tasks/get": true, "tasks/result": true}
 
 // poll asks about a task until its effect is recorded, whether or not the client does.
 func (g *taskPolls) poll(o *attempt.Open) {
@@ -154,7 +176,7 @@ func taskReply(task []byte) (reply runtime.Reply, over bool) {
 
 // taskOf returns the unfinished call that a request of the client's asks about.
 func (g *taskPolls) taskOf(f *frames.Frame) *attempt.Open {
-	if f.Method != "tasks/get" && f.Method != "tasks/result" {
+	if !asksAboutTask[f.Method] {
 		return nil
 	}
 	params, err := f.Bytes(f.Params, frames.SpillBytes)

@@ -1,13 +1,18 @@
 package mcpfront
 
 import (
+	"context"
+	"iter"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/asklog"
 	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
 )
 
 func (w *world) noSettled(tool, key string) bool {
@@ -101,6 +106,36 @@ func TestTaskIsNoEffectUntilItIsDone(t *testing.T) {
 			t.Errorf("%s: %d effects", way, n)
 		}
 		_ = h.Stop()
+	}
+}
+
+// slowShelf is a log that takes its time to say what it keeps.
+type slowShelf struct{ asklog.Log }
+
+func (l slowShelf) Kept(ctx context.Context, namespace, server string) iter.Seq2[runtime.Kept, error] {
+	time.Sleep(100 * time.Millisecond)
+	return l.Log.Kept(ctx, namespace, server)
+}
+
+// TestEarlyQuestionAboutATask: a client that asks before the shim knows the tasks of the one before it hears of a task's end
+// when that is recorded.
+func TestEarlyQuestionAboutATask(t *testing.T) {
+	w := newWorld(t)
+	h := w.start()
+	h.Handshake()
+	h.Call("1", "job", `{"n":7}`)
+	key := w.Effects()[0].Key
+	h.End() // as a kill: the client's end stays open
+	_ = h.Stop()
+	if err := os.WriteFile(w.Journal+".taskdone", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.log = slowShelf{w.Local()}
+	h = w.start()
+	h.Handshake()
+	fronttest.Has(t, h.Ask("2", "tasks/get", `{"taskId":"job-7"}`), "job done")
+	if r := w.Record("job", key); r.Status != ledger.Settled {
+		t.Errorf("the client has the end, and the record is %+v", r)
 	}
 }
 

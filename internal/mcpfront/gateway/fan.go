@@ -39,8 +39,10 @@ type Behind struct {
 // Gate is an endpoint with several tool servers behind it, for clients that share a namespace. What is behind it and
 // what its clients may do can be changed while they are there: see [Gate.Prepare].
 type Gate struct {
-	log   *slog.Logger
-	watch Watch
+	log    *slog.Logger
+	watch  Watch
+	tasks  names.Tasks
+	handed handed
 	// wait is how long a client waits for tool servers that are being started. What comes later is
 	// told as a change of the list.
 	wait time.Duration
@@ -53,6 +55,9 @@ type Gate struct {
 	fans map[*fan]bool
 }
 
+// SealOfTasks is what a secret seals the names of tasks for.
+const SealOfTasks = "task"
+
 // startWait is shorter than a client's patience with its handshake.
 const startWait = 10 * time.Second
 
@@ -62,8 +67,10 @@ type GateOptions struct {
 	// Resources are those that the clients may have of what the tool servers give; nil is all.
 	Resources names.Resources
 	Quotas    []Quota
-	Logger    *slog.Logger // nil means nothing is said
-	Watch     Watch
+	// Tasks are the names of tasks. Without a seal they are of use for as long as the gate is there.
+	Tasks  names.Tasks
+	Logger *slog.Logger // nil means nothing is said
+	Watch  Watch
 }
 
 // NewGate makes an endpoint. VALIDATION_ERROR: two tool servers could have the same name, or get credentials that are
@@ -76,7 +83,11 @@ func NewGate(all []Behind, o GateOptions) (*Gate, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	g := &Gate{log: o.Logger, watch: o.Watch.deaf(), wait: startWait, fans: map[*fan]bool{}}
+	if o.Tasks.Seal == nil {
+		secret := subject.Fresh()
+		o.Tasks.Seal = func(text string) string { return secret.Seal(SealOfTasks, text) }
+	}
+	g := &Gate{tasks: o.Tasks, log: o.Logger, watch: o.Watch.deaf(), wait: startWait, fans: map[*fan]bool{}}
 	g.now.Store(r)
 	return g, nil
 }
@@ -130,6 +141,7 @@ type fan struct {
 
 // inquiry is a request of the fan's own to a tool server.
 type inquiry struct {
+	method    string
 	got       chan *frames.Frame
 	challenge *frames.Challenge // that is the answer; under the fan's lock
 }
@@ -406,7 +418,10 @@ func (f *fan) RefusedParams(ctx context.Context, h http.Header, msg *frames.Fram
 }
 
 // nameOf is the member name of a request's params.
-func nameOf(f *frames.Frame) string {
+func nameOf(f *frames.Frame) string { return textOf(f, "/name") }
+
+// textOf is the string at a place in a request's params.
+func textOf(f *frames.Frame, pointer string) string {
 	if !f.Params.Present() {
 		return ""
 	}
@@ -414,7 +429,7 @@ func nameOf(f *frames.Frame) string {
 	if err != nil {
 		return ""
 	}
-	return mcpraw.Text(mcpraw.At(params, "/name"))
+	return mcpraw.Text(mcpraw.At(params, pointer))
 }
 
 // rewrite is a message with another string at a place in its params.

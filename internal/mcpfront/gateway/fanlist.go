@@ -25,6 +25,7 @@ import (
 // lists are the methods whose answers are put together, each with the member that has the items.
 var lists = map[string]string{
 	"tools/list": "tools", "prompts/list": "prompts", "resources/list": "resources", "resources/templates/list": "resourceTemplates",
+	"tasks/list": "tasks",
 }
 
 // offer is what of an item of a list the client gets; nil is nothing.
@@ -34,6 +35,8 @@ func (m *view) offer(method string) func(item []byte) []byte {
 		return m.offeredResource
 	case "resources/templates/list":
 		return m.offeredTemplate
+	case "tasks/list":
+		return m.offeredTask
 	}
 	return m.offered
 }
@@ -106,6 +109,21 @@ func together(all []able) []byte {
 			b = append(b, `,"`+c.name+`":`+c.is...)
 		}
 	}
+	has := func(at string) bool {
+		return slices.ContainsFunc(all, func(a able) bool { return mcpraw.At(a.can, at) != nil })
+	}
+	if has("/tasks") {
+		b = append(b, `,"tasks":{`...)
+		for _, c := range []struct{ at, is string }{{"/tasks/list", `"list":{},`}, {"/tasks/cancel", `"cancel":{},`}, {"/tasks/requests/tools/call", `"requests":{"tools":{"call":{}}},`}} {
+			if has(c.at) {
+				b = append(b, c.is...)
+			}
+		}
+		b = append(bytes.TrimSuffix(b, []byte{','}), '}')
+	}
+	if has("/extensions/" + tga.EscapeToken(tasksExtension)) {
+		b = append(b, `,"extensions":{"`+tasksExtension+`":{}}`...)
+	}
 	all = slices.DeleteFunc(all, func(a able) bool { return len(a.m.resources) == 0 || mcpraw.At(a.can, "/resources") == nil })
 	if len(all) > 0 {
 		subscribes := slices.ContainsFunc(all, func(a able) bool { return string(mcpraw.At(a.can, "/resources/subscribe")) == "true" })
@@ -123,7 +141,7 @@ func (f *fan) missing(m *member) {
 
 // ask makes a request of the fan's own to a tool server and returns the result.
 func (m *member) ask(ctx context.Context, method string, params []byte) ([]byte, error) {
-	f, q := m.f, &inquiry{got: make(chan *frames.Frame, 1)}
+	f, q := m.f, &inquiry{method: method, got: make(chan *frames.Frame, 1)}
 	id := []byte(`"` + gatePrefix + frames.Nonce() + `"`)
 	f.mu.Lock()
 	f.own[frames.KeyOf(id)] = q

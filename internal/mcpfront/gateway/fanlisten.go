@@ -27,9 +27,12 @@ type filter struct {
 	Prompts   bool     `json:"promptsListChanged,omitempty"`
 	Resources bool     `json:"resourcesListChanged,omitempty"`
 	URIs      []string `json:"resourceSubscriptions,omitempty"`
+	Tasks     []string `json:"taskIds,omitempty"`
 }
 
-func (w filter) empty() bool { return !w.Tools && !w.Prompts && !w.Resources && len(w.URIs) == 0 }
+func (w filter) empty() bool {
+	return !w.Tools && !w.Prompts && !w.Resources && len(w.URIs) == 0 && len(w.Tasks) == 0
+}
 
 // passes reports whether a notification is for who has the filter. Which URIs those of resources have
 // the tool server was told.
@@ -41,6 +44,8 @@ func (w filter) passes(method string) bool {
 		return w.Prompts
 	case resourcesChanged:
 		return w.Resources
+	case taskChanged:
+		return len(w.Tasks) > 0
 	}
 	return method == resourceUpdated && len(w.URIs) > 0
 }
@@ -61,6 +66,7 @@ type stream struct {
 	late  bool     // those that have not acknowledged it are not waited for
 	told  bool     // it was acknowledged
 	uris  []string // resources that it is told about
+	tasks []string // and tasks
 	fault []byte   // the first error that a tool server has answered
 }
 
@@ -85,9 +91,6 @@ func (f *fan) listen(msg *frames.Frame) {
 	switch {
 	case err != nil || s.params == nil:
 		f.refuse(msg, mcpraw.CodeInvalidParams, tga.Errorf(tga.ValidationError, "want an object that says of what the client wants to hear").At("/params/notifications"))
-		return
-	case mcpraw.At(s.params, "/notifications/taskIds") != nil:
-		f.refuse(msg, mcpraw.CodeInvalidParams, tga.Errorf(tga.ValidationError, "a gateway has no tasks").At("/params/notifications/taskIds"))
 		return
 	case f.enter(msg, nil) != isIn:
 		return
@@ -121,6 +124,12 @@ func (f *fan) listen(msg *frames.Frame) {
 func (m *view) join(s *stream) {
 	b := &branch{m: m.member, id: tga.AppendString(nil, gatePrefix+frames.Nonce()), wants: s.wants}
 	b.wants.URIs = slices.DeleteFunc(slices.Clone(s.wants.URIs), func(uri string) bool { return m.f.first(uri) != m.member })
+	b.wants.Tasks = nil
+	for _, seen := range s.wants.Tasks {
+		if server, task, ok := m.f.g.tasks.Behind(seen); ok && server == m.shim.Server() {
+			b.wants.Tasks = append(b.wants.Tasks, task)
+		}
+	}
 	b.wants.Resources = s.wants.Resources && len(m.resources) > 0
 	asks, err := json.Marshal(b.wants)
 	from, to, ok := mcpraw.Locate(s.params, "/notifications")
@@ -177,6 +186,7 @@ func (f *fan) change(s *stream, do func()) {
 	granted := s.wants
 	granted.Resources = granted.Resources && slices.ContainsFunc(f.now().views, func(m *view) bool { return len(m.resources) > 0 })
 	granted.URIs = s.uris
+	granted.Tasks = slices.DeleteFunc(slices.Clone(s.wants.Tasks), func(id string) bool { return !slices.Contains(s.tasks, id) })
 	f.mu.Unlock()
 	switch {
 	case acks:
@@ -225,6 +235,11 @@ func (s seat) heard(way func(*mcpraw.Envelope, ...io.WriterTo) error, msg *frame
 			var granted filter
 			if json.Unmarshal(mcpraw.At(msg.Head[msg.Params.From:msg.Params.To], "/notifications"), &granted) == nil && !b.acked {
 				of.uris = append(of.uris, slices.DeleteFunc(granted.URIs, func(uri string) bool { return !slices.Contains(b.wants.URIs, uri) })...)
+				for _, task := range granted.Tasks {
+					if slices.Contains(b.wants.Tasks, task) {
+						of.tasks = append(of.tasks, f.g.tasks.Seen(s.m.shim.Server(), task))
+					}
+				}
 			}
 			b.acked = true
 		})
@@ -267,7 +282,7 @@ func (s seat) branchEnded(key frames.Key, env *mcpraw.Envelope, parts []io.Write
 		}
 		fault = bytes.Clone(msg.Head[msg.Fault.From:msg.Fault.To]) // of the message: an envelope need not be its
 	}
-	if ch.ComesBack() && f.refuseStream(of, ch, fault) {
+	if ch.ComesBack() && of.refuse(f, ch, fault) {
 		return true, nil
 	}
 	f.change(of, func() {
@@ -279,8 +294,8 @@ func (s seat) branchEnded(key frames.Key, env *mcpraw.Envelope, parts []io.Write
 	return true, nil
 }
 
-// refuseStream answers a stream with a challenge, where nothing was said on it yet. It reports whether that is so.
-func (f *fan) refuseStream(s *stream, ch *frames.Challenge, fault []byte) bool {
+// refuse answers a stream with a challenge, where nothing was said on it yet. It reports whether that is so.
+func (s *stream) refuse(f *fan, ch *frames.Challenge, fault []byte) bool {
 	s.out.Lock()
 	defer s.out.Unlock()
 	key := frames.KeyOf(s.id)

@@ -93,13 +93,15 @@ func (f *fan) request(msg *frames.Frame) {
 		f.listen(msg)
 	case "resources/read", "resources/subscribe", "resources/unsubscribe":
 		f.resource(msg, "/uri")
+	case "tasks/get", "tasks/result", "tasks/update", "tasks/cancel":
+		f.routeTo(msg, "/taskId", func() (*member, string, error) { return f.now().task(textOf(msg, "/taskId")) })
 	default:
-		f.refuse(msg, mcpraw.CodeNoMethod, tga.Errorf(tga.NotFound, "a gateway has no method %q: it leads tools, prompts and resources to their servers. Put a server whose tasks you need behind tgad mcp", msg.Method))
+		f.refuse(msg, mcpraw.CodeNoMethod, tga.Errorf(tga.NotFound, "a gateway has no method %q: it leads tools, tasks, prompts and resources to their servers", msg.Method))
 	}
 }
 
 // handshaken are the methods that only revisions with a handshake have.
-var handshaken = map[string]bool{"initialize": true, "ping": true, "logging/setLevel": true, "resources/subscribe": true, "resources/unsubscribe": true}
+var handshaken = map[string]bool{"initialize": true, "ping": true, "logging/setLevel": true, "resources/subscribe": true, "resources/unsubscribe": true, "tasks/list": true}
 
 // revisionOf is the revision that a request itself names.
 func revisionOf(msg *frames.Frame) mcpraw.Revision {
@@ -132,8 +134,13 @@ func (f *fan) call(msg *frames.Frame) {
 
 // route gives a request to the tool server that a name leads to, under that server's name.
 func (f *fan) route(msg *frames.Frame, pointer, name string) {
+	f.routeTo(msg, pointer, func() (*member, string, error) { return f.behind(name) })
+}
+
+// routeTo gives a request to the tool server that find finds, with the word of that one's at a place in its params.
+func (f *fan) routeTo(msg *frames.Frame, pointer string, find func() (m *member, inside string, err error)) {
 	for {
-		m, inside, err := f.behind(name)
+		m, inside, err := find()
 		var inner *frames.Frame
 		if err == nil {
 			inner, err = rewrite(msg, pointer, inside)
@@ -145,7 +152,7 @@ func (f *fan) route(msg *frames.Frame, pointer, name string) {
 		switch f.enter(msg, m) {
 		case isIn:
 			msg.Close()
-			m.Conversation.FromClient(inner)
+			m.Conversation.FromClient(m.untasked(inner))
 			return
 		case isMoved:
 			continue
@@ -296,7 +303,7 @@ func (f *fan) answerOf(msg *frames.Frame) {
 		f.g.log.Warn("an answer of the client's was dropped", "error", err)
 		return
 	}
-	q.m.Conversation.FromClient(frames.Splice(raw, msg.ID, q.id))
+	q.m.Conversation.FromClient(q.m.untasked(frames.Splice(raw, msg.ID, q.id)))
 }
 
 // seat is where the conversation with one tool server finds its client.
@@ -346,6 +353,12 @@ func (f *fan) challengedBy(err error, id []byte) {
 // given for delivered.
 func (s seat) pass(way func(*mcpraw.Envelope, ...io.WriterTo) error, env *mcpraw.Envelope, parts []io.WriterTo) error {
 	f := s.m.f
+	if env.Bad == "" {
+		var err error
+		if env, parts, err = s.tasked(env, parts); err != nil {
+			return err
+		}
+	}
 	switch {
 	case env.Bad != "":
 		f.g.log.Debug("a line of a tool server's that is no message was dropped", "tool_server", s.m.shim.Server())
@@ -407,7 +420,7 @@ func (s seat) pass(way func(*mcpraw.Envelope, ...io.WriterTo) error, env *mcpraw
 }
 
 // heardOf are the notifications that a stream has.
-var heardOf = map[string]bool{say.Ack: true, say.ToolsChanged: true, promptsChanged: true, resourcesChanged: true, resourceUpdated: true}
+var heardOf = map[string]bool{say.Ack: true, say.ToolsChanged: true, promptsChanged: true, resourcesChanged: true, resourceUpdated: true, taskChanged: true}
 
 // mayHear reports whether the client may still have the resource that a notification is about.
 func (s seat) mayHear(msg *frames.Frame) bool {

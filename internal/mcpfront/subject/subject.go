@@ -88,10 +88,18 @@ func (s *Secret) Of(header string) string {
 	if s == nil || header == "" {
 		return ""
 	}
+	return s.Seal("subject", header)
+}
+
+// Seal is a digest of a text that only who has the secret can make, another one for each purpose.
+func (s *Secret) Seal(purpose, text string) string {
 	mac := hmac.New(sha256.New, s.key)
-	mac.Write([]byte("tgad subject v1\x00" + header))
+	mac.Write([]byte("tgad " + purpose + " v1\x00" + text))
 	return hex.EncodeToString(mac.Sum(nil))
 }
+
+// Fresh is a secret that nobody has seen, and that nobody keeps.
+func Fresh() *Secret { return &Secret{[]byte(rand.Text() + rand.Text())} }
 
 // Forwardable refuses to forward credentials where they could be read on the way, or where it
 // could not be said whose they are.

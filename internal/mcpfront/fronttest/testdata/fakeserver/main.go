@@ -124,6 +124,7 @@ func serve(journal string) int {
 			return 3
 		case "subscriptions/listen":
 			subscribed = r.ID
+			must(os.WriteFile(journal+".subscribed", mcpraw.At(r.Params, "/notifications"), 0o600))
 			say(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s},"notifications":%s}}`, r.ID, mcpraw.At(r.Params, "/notifications"))
 		case "grow":
 			say(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s},"n":9007199254740993}}`, subscribed)
@@ -147,6 +148,15 @@ func serve(journal string) int {
 			say(`{"jsonrpc":"2.0","id":"q1","method":"sampling/createMessage","params":{"n":9007199254740993}}`)
 		case "tasks/get":
 			task(say, journal, r)
+		case "tasks/list":
+			b, err := os.ReadFile(journal + ".tasks")
+			if err != nil {
+				say(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no such method"}}`, r.ID)
+				continue
+			}
+			say(`{"jsonrpc":"2.0","id":%s,"result":%s}`, r.ID, b)
+		case "tasks/cancel", "tasks/update", "tasks/result":
+			say(`{"jsonrpc":"2.0","id":%s,"result":{"by":%q,"params":%s,"_meta":{"io.modelcontextprotocol/related-task":{"taskId":%s}}}}`, r.ID, filepath.Base(filepath.Dir(journal)), r.Params, mcpraw.At(r.Params, "/taskId"))
 		case "resources/list", "resources/templates/list":
 			b, err := os.ReadFile(journal + strings.ReplaceAll(strings.TrimSuffix(r.Method, "/list"), "/", ".")) // journalresources, journalresources.templates
 			if err != nil {
@@ -159,7 +169,8 @@ func serve(journal string) int {
 		case "tools/call":
 			if mcpraw.ScalarText(mcpraw.At(r.Params, "/name")) == "grow" {
 				uri := mcpraw.ScalarText(mcpraw.At(r.Params, "/arguments/uri"))
-				for _, n := range []string{`tools/list_changed","params":{`, `resources/list_changed","params":{`, `resources/updated","params":{"uri":"` + uri + `",`} {
+				task := mcpraw.ScalarText(mcpraw.At(r.Params, "/arguments/task"))
+				for _, n := range []string{`tools/list_changed","params":{`, `resources/list_changed","params":{`, `resources/updated","params":{"uri":"` + uri + `",`, `tasks","params":{"taskId":"` + task + `",`} {
 					say(`{"jsonrpc":"2.0","method":"notifications/%s"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, n, subscribed)
 				}
 			}
@@ -264,8 +275,12 @@ func call(say func(string, ...any), journal string, r request, line []byte) (die
 
 func task(say func(string, ...any), journal string, r request) {
 	status := `"status":"working"`
-	if _, err := os.Stat(journal + ".taskdone"); err == nil {
-		status = `"status":"completed","result":{"content":[{"type":"text","text":"job done"}]}`
+	if b, err := os.ReadFile(journal + ".taskdone"); err == nil {
+		result := `{"content":[{"type":"text","text":"job done"}]}`
+		if len(b) > 0 {
+			result = string(b)
+		}
+		status = `"status":"completed","result":` + result
 	}
 	say(`{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","taskId":%s,%s,"createdAt":"2026-01-01T00:00:00Z","lastUpdatedAt":"2026-01-01T00:00:00Z","ttlMs":null,"pollIntervalMs":20}}`, r.ID, mcpraw.At(r.Params, "/taskId"), status)
 }

@@ -1,0 +1,183 @@
+//go:build unix
+
+package gateway
+
+import (
+	"bytes"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// A client sees a task under an id of the gateway's ([names.Tasks]). It is put in the place of the tool server's id where a
+// message goes to the client, and that one is put back where a message goes to the tool server: here, and nowhere else. The
+// conversations, and so the log, know the tool server's ids alone.
+
+const (
+	tasksExtension = "io.modelcontextprotocol/tasks"
+	taskChanged    = "notifications/tasks"        // revision 2026-07-28
+	taskStatus     = "notifications/tasks/status" // revision 2025-11-25
+	relatedTask    = "/_meta/io.modelcontextprotocol~1related-task/taskId"
+	taskWord       = `taskId` // without it a message names no task
+)
+
+// task finds the task that a client's id stands for.
+func (t *table) task(seen string) (m *member, task string, err error) {
+	server, task, ok := t.g.tasks.Behind(seen)
+	if v := t.of(server); ok && v != nil {
+		return v.member, task, nil
+	}
+	return nil, "", tga.Errorf(tga.NotFound, "there is no such task of this client's at this gateway").At("/params/taskId")
+}
+
+// tasked is a message of a tool server's with the tasks in it as the client sees them.
+func (s seat) tasked(env *mcpraw.Envelope, parts []io.WriterTo) (*mcpraw.Envelope, []io.WriterTo, error) {
+	if !slices.ContainsFunc(parts, mentionsTask) {
+		return env, parts, nil
+	}
+	msg, err := whole(parts)
+	if err != nil {
+		return env, parts, err
+	}
+	f := s.m.f
+	for _, at := range taskPlaces(msg, s.methodOf(env)) {
+		id := mcpraw.Text(mcpraw.At(at.in(msg), at.pointer))
+		if id == "" {
+			continue
+		}
+		f.g.handed.add(s.m.shim.Server(), id)
+		msg = at.put(msg, f.g.tasks.Seen(s.m.shim.Server(), id))
+	}
+	return &msg.Envelope, []io.WriterTo{msg}, nil
+}
+
+// mentionsTask reports whether a part of a message may name a task. Of a message that is not in memory its beginning
+// alone is looked at.
+func mentionsTask(p io.WriterTo) bool {
+	switch p := p.(type) {
+	case frames.Text:
+		return bytes.Contains(p, []byte(taskWord))
+	case *frames.Frame:
+		return int64(len(p.Head)) == p.Size && bytes.Contains(p.Head, []byte(taskWord))
+	}
+	return true
+}
+
+// methodOf is the method of the request that a message answers, "" where it is no answer.
+func (s seat) methodOf(env *mcpraw.Envelope) string {
+	if !env.IsAnswer() {
+		return ""
+	}
+	f, key := s.m.f, frames.KeyOf(env.RawID)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if q := f.own[key]; q != nil {
+		return q.method
+	}
+	return f.asked[key].method
+}
+
+// place is where in a message the id of a task may stand.
+type place struct {
+	part    func(*frames.Frame) mcpraw.Span
+	pointer string
+}
+
+func resultOf(m *frames.Frame) mcpraw.Span { return m.Result }
+func paramsOf(m *frames.Frame) mcpraw.Span { return m.Params }
+
+func (p place) in(m *frames.Frame) []byte {
+	span := p.part(m)
+	if !span.Present() {
+		return nil
+	}
+	return m.Head[span.From:span.To]
+}
+
+// put puts an id into the place.
+func (p place) put(m *frames.Frame, id string) *frames.Frame {
+	from, to, ok := mcpraw.Locate(p.in(m), p.pointer)
+	if !ok {
+		return m
+	}
+	base := p.part(m).From
+	return frames.Replace(m, mcpraw.Span{From: base + int64(from), To: base + int64(to)}, tga.AppendString(nil, id))
+}
+
+// taskPlaces are where a message of a tool server's has ids of tasks. method is that of the request that it answers.
+func taskPlaces(m *frames.Frame, method string) (all []place) {
+	part := paramsOf
+	if m.IsAnswer() {
+		part = resultOf
+	}
+	all = append(all, place{part, relatedTask})
+	isTask := mcpraw.ScalarText(mcpraw.At(place{part, ""}.in(m), "/resultType")) == "task"
+	switch {
+	case strings.HasPrefix(method, "tasks/"), method == "tools/call" && isTask, m.Method == taskChanged, m.Method == taskStatus:
+		all = append(all, place{part, "/taskId"})
+	case method == "tools/call":
+		all = append(all, place{part, "/task/taskId"})
+	}
+	return all
+}
+
+// untasked is a message of the client's with the task that it belongs to as its tool server knows it.
+func (m *member) untasked(msg *frames.Frame) *frames.Frame {
+	if int64(len(msg.Head)) != msg.Size || !bytes.Contains(msg.Head, []byte(taskWord)) {
+		return msg
+	}
+	at := place{paramsOf, relatedTask}
+	if msg.IsAnswer() {
+		at.part = resultOf
+	}
+	server, task, ok := m.f.g.tasks.Behind(mcpraw.Text(mcpraw.At(at.in(msg), at.pointer)))
+	if !ok || server != m.shim.Server() {
+		return msg
+	}
+	return at.put(msg, task)
+}
+
+// handed remembers the tasks that a gate's clients were told of. A tool server with one account for all identities may
+// list everybody's.
+type handed struct {
+	mu  sync.Mutex
+	ids map[[2]string]bool
+}
+
+// maxHanded bounds them; tasks beyond are not listed, and can be asked about.
+const maxHanded = 1 << 16
+
+func (h *handed) add(server, task string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ids == nil {
+		h.ids = map[[2]string]bool{}
+	}
+	if len(h.ids) < maxHanded {
+		h.ids[[2]string{server, task}] = true
+	}
+}
+
+func (h *handed) has(server, task string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.ids[[2]string{server, task}]
+}
+
+// offeredTask is an item of tasks/list; nil where the client was not told of it, as far as the gate and the log know.
+func (m *view) offeredTask(item []byte) []byte {
+	from, to, ok := mcpraw.Locate(item, "/taskId")
+	if !ok {
+		return nil
+	}
+	server, task := m.shim.Server(), mcpraw.Text(item[from:to])
+	if !m.f.g.handed.has(server, task) && !m.Unfinished(task) {
+		return nil
+	}
+	return slices.Concat(item[:from], tga.AppendString(nil, m.f.g.tasks.Seen(server, task)), item[to:])
+}
