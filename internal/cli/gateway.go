@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -290,8 +289,7 @@ func (g *gatewayCommand) accept() *cobra.Command {
 		Long: `accept starts a server of FILE, pins the definitions of its tools as they are now, and ends it.
 A gateway refuses the calls of a tool whose definition is not the pinned one, unless the
 [[server]] says drift = "report". Definitions are pinned for each namespace: say whose with
---identity. A server with forward_auth may want somebody's credentials to list its tools: give
-them as Authorization in --headers-file.`,
+--identity. A server with forward_auth may want an Authorization: give it in --headers-file.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			log, stop, err := g.open(cmd.Context(), cmd)
@@ -319,7 +317,7 @@ them as Authorization in --headers-file.`,
 			return tga.Errorf(tga.NotFound, "%s has no server %q behind the gateway", g.file, args[0])
 		},
 	}
-	c.Flags().StringVar(&g.headers, "headers-file", "", "headers for the server, beside those of the configuration: a \"Name: value\" a line")
+	c.Flags().StringVar(&g.headers, "headers-file", "", "further headers for the server")
 	return c
 }
 
@@ -333,11 +331,15 @@ func (g *gatewayCommand) pin(ctx context.Context, log *client.Client, server *co
 	if err != nil {
 		return tga.Errorf(tga.ValidationError, "--headers-file: %w", err)
 	}
-	o.ForwardAuth, o.Headers = "", maps.Clone(o.Headers) // nobody is there whose credentials it could get
-	if o.Headers == nil {
-		o.Headers = map[string]string{}
+	if more == nil {
+		more = map[string]string{}
 	}
-	maps.Copy(o.Headers, more)
+	for name, value := range o.Headers {
+		if more[name] == "" {
+			more[name] = value
+		}
+	}
+	o.ForwardAuth, o.Headers = "", more // nobody is there whose credentials it could get
 	s, err := mcpfront.New(o)
 	if err != nil {
 		return err

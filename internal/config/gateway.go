@@ -125,7 +125,12 @@ func (s *Server) Credentials() subject.Source {
 
 // PassesAuthorization reports whether the clients' Authorization is for a server, and not for the gateway itself.
 func (c *Config) PassesAuthorization() bool {
-	return slices.ContainsFunc(c.BehindGateway(), func(s *Server) bool { return s.ForwardAuth == subject.InAuthorization })
+	for i := range c.Servers {
+		if c.Servers[i].ForwardAuth == subject.InAuthorization {
+			return true
+		}
+	}
+	return false
 }
 
 // checkForwards refuses to send clients' credentials to anybody but the one server that they are for.

@@ -37,7 +37,7 @@ var serverRows = []row{
 	{"server.rename", "", "For `tgad gateway`: a tool's name, and the client's name of it.", nil},
 	{"server.allow", "", "For `tgad gateway`: tools that clients may have, a name or the beginning of one and `*`; absent: all.", nil},
 	{"server.deny", "", "For `tgad gateway`: tools that clients may not have.", nil},
-	{"server.forward_auth", "", "For `tgad gateway`, type `mcp-url`: where the clients send their own credentials for this server, which it gets as `Authorization`. `authorization`: in `Authorization`, where no `[[gateway.identity]]` is told by that. `header`: in `Tgad-Authorization-ID`, ID being the id of the server. Absent: the server gets none.", []string{"authorization", "header"}},
+	{"server.forward_auth", "", "For `tgad gateway`: clients send their own credentials for the server in `Authorization`, or in `Tgad-Authorization-` and its id. Absent: it gets none.", []string{"authorization", "header"}},
 	{"server.resources", "", "For `tgad gateway`: resources that clients may have, a URI or the beginning of one and `*`; absent: none.", nil},
 }
 

@@ -113,13 +113,13 @@ func together(all []able) []byte {
 		return slices.ContainsFunc(all, func(a able) bool { return mcpraw.At(a.can, at) != nil })
 	}
 	if has("/tasks") {
-		b = append(b, `,"tasks":{`...)
-		for _, c := range []struct{ at, is string }{{"/tasks/list", `"list":{},`}, {"/tasks/cancel", `"cancel":{},`}, {"/tasks/requests/tools/call", `"requests":{"tools":{"call":{}}},`}} {
-			if has(c.at) {
-				b = append(b, c.is...)
+		is := ""
+		for _, c := range []string{"list", "cancel", "requests/tools/call"} {
+			if has("/tasks/" + c) {
+				is += `,"` + strings.ReplaceAll(c, "/", `":{"`) + `":{}` + strings.Repeat("}", strings.Count(c, "/"))
 			}
 		}
-		b = append(bytes.TrimSuffix(b, []byte{','}), '}')
+		b = append(b, `,"tasks":{`+strings.TrimPrefix(is, ",")+"}"...)
 	}
 	if has("/extensions/" + tga.EscapeToken(tasksExtension)) {
 		b = append(b, `,"extensions":{"`+tasksExtension+`":{}}`...)
@@ -330,7 +330,12 @@ func (m *view) offered(item []byte) []byte {
 	if of, _, err := m.t.behind(seen); err != nil || of.member != m.member {
 		return nil
 	}
-	return slices.Concat(item[:from], tga.AppendString(nil, seen), item[to:])
+	return named(item, from, to, seen)
+}
+
+// named is an item of a list with another name in a place.
+func named(item []byte, from, to int, name string) []byte {
+	return append(tga.AppendString(bytes.Clone(item[:from]), name), item[to:]...)
 }
 
 // discover puts together what the tool servers say of themselves to a client without a handshake.

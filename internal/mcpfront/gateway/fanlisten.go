@@ -236,9 +236,7 @@ func (s seat) heard(way func(*mcpraw.Envelope, ...io.WriterTo) error, msg *frame
 			if json.Unmarshal(mcpraw.At(msg.Head[msg.Params.From:msg.Params.To], "/notifications"), &granted) == nil && !b.acked {
 				of.uris = append(of.uris, slices.DeleteFunc(granted.URIs, func(uri string) bool { return !slices.Contains(b.wants.URIs, uri) })...)
 				for _, task := range granted.Tasks {
-					if slices.Contains(b.wants.Tasks, task) {
-						of.tasks = append(of.tasks, f.g.tasks.Seen(s.m.shim.Server(), task))
-					}
+					of.tasks = append(of.tasks, f.g.tasks.Seen(s.m.shim.Server(), task)) // one that the client did not name is not told it
 				}
 			}
 			b.acked = true

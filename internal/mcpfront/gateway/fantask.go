@@ -46,7 +46,7 @@ func (s seat) tasked(env *mcpraw.Envelope, parts []io.WriterTo) (*mcpraw.Envelop
 	}
 	f := s.m.f
 	for _, at := range taskPlaces(msg, s.methodOf(env)) {
-		id := mcpraw.Text(mcpraw.At(at.in(msg), at.pointer))
+		id := mcpraw.Text(at.in(msg))
 		if id == "" {
 			continue
 		}
@@ -83,45 +83,39 @@ func (s seat) methodOf(env *mcpraw.Envelope) string {
 }
 
 // place is where in a message the id of a task may stand.
-type place struct {
-	part    func(*frames.Frame) mcpraw.Span
-	pointer string
+type place string // a pointer into its result or, where it is no answer, its params
+
+func partOf(m *frames.Frame) mcpraw.Span {
+	if m.IsAnswer() {
+		return m.Result
+	}
+	return m.Params
 }
 
-func resultOf(m *frames.Frame) mcpraw.Span { return m.Result }
-func paramsOf(m *frames.Frame) mcpraw.Span { return m.Params }
-
 func (p place) in(m *frames.Frame) []byte {
-	span := p.part(m)
-	if !span.Present() {
-		return nil
-	}
-	return m.Head[span.From:span.To]
+	span := partOf(m)
+	return mcpraw.At(m.Head[span.From:span.To], string(p))
 }
 
 // put puts an id into the place.
 func (p place) put(m *frames.Frame, id string) *frames.Frame {
-	from, to, ok := mcpraw.Locate(p.in(m), p.pointer)
+	span := partOf(m)
+	from, to, ok := mcpraw.Locate(m.Head[span.From:span.To], string(p))
 	if !ok {
 		return m
 	}
-	base := p.part(m).From
-	return frames.Replace(m, mcpraw.Span{From: base + int64(from), To: base + int64(to)}, tga.AppendString(nil, id))
+	return frames.Replace(m, mcpraw.Span{From: span.From + int64(from), To: span.From + int64(to)}, tga.AppendString(nil, id))
 }
 
 // taskPlaces are where a message of a tool server's has ids of tasks. method is that of the request that it answers.
 func taskPlaces(m *frames.Frame, method string) (all []place) {
-	part := paramsOf
-	if m.IsAnswer() {
-		part = resultOf
-	}
-	all = append(all, place{part, relatedTask})
-	isTask := mcpraw.ScalarText(mcpraw.At(place{part, ""}.in(m), "/resultType")) == "task"
+	all = append(all, relatedTask)
+	isTask := mcpraw.ScalarText(place("/resultType").in(m)) == "task"
 	switch {
 	case strings.HasPrefix(method, "tasks/"), method == "tools/call" && isTask, m.Method == taskChanged, m.Method == taskStatus:
-		all = append(all, place{part, "/taskId"})
+		all = append(all, "/taskId")
 	case method == "tools/call":
-		all = append(all, place{part, "/task/taskId"})
+		all = append(all, "/task/taskId")
 	}
 	return all
 }
@@ -131,22 +125,18 @@ func (m *member) untasked(msg *frames.Frame) *frames.Frame {
 	if int64(len(msg.Head)) != msg.Size || !bytes.Contains(msg.Head, []byte(taskWord)) {
 		return msg
 	}
-	at := place{paramsOf, relatedTask}
-	if msg.IsAnswer() {
-		at.part = resultOf
-	}
-	server, task, ok := m.f.g.tasks.Behind(mcpraw.Text(mcpraw.At(at.in(msg), at.pointer)))
+	server, task, ok := m.f.g.tasks.Behind(mcpraw.Text(place(relatedTask).in(msg)))
 	if !ok || server != m.shim.Server() {
 		return msg
 	}
-	return at.put(msg, task)
+	return place(relatedTask).put(msg, task)
 }
 
 // handed remembers the tasks that a gate's clients were told of. A tool server with one account for all identities may
 // list everybody's.
 type handed struct {
 	mu  sync.Mutex
-	ids map[[2]string]bool
+	ids map[string]bool
 }
 
 // maxHanded bounds them; tasks beyond are not listed, and can be asked about.
@@ -156,17 +146,17 @@ func (h *handed) add(server, task string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.ids == nil {
-		h.ids = map[[2]string]bool{}
+		h.ids = map[string]bool{}
 	}
 	if len(h.ids) < maxHanded {
-		h.ids[[2]string{server, task}] = true
+		h.ids[server+":"+task] = true
 	}
 }
 
 func (h *handed) has(server, task string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.ids[[2]string{server, task}]
+	return h.ids[server+":"+task]
 }
 
 // offeredTask is an item of tasks/list; nil where the client was not told of it, as far as the gate and the log know.
@@ -179,5 +169,5 @@ func (m *view) offeredTask(item []byte) []byte {
 	if !m.f.g.handed.has(server, task) && !m.Unfinished(task) {
 		return nil
 	}
-	return slices.Concat(item[:from], tga.AppendString(nil, m.f.g.tasks.Seen(server, task)), item[to:])
+	return named(item, from, to, m.f.g.tasks.Seen(server, task))
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"net/textproto"
 	"net/url"
@@ -55,10 +54,13 @@ func (s Source) party() string {
 		return s.URL
 	}
 	port := u.Port()
-	if port == "" {
-		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	switch {
+	case port == "" && u.Scheme == "https":
+		port = "443"
+	case port == "":
+		port = "80"
 	}
-	return u.Scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port)
+	return u.Scheme + "://" + strings.ToLower(u.Hostname()) + " " + port
 }
 
 // Check refuses tool servers of which two would get the same credentials, though they are not the same party. It says
@@ -101,7 +103,7 @@ func Take(h http.Header, from []Source) (all Tokens, err error) {
 			return nil, tga.Errorf(tga.ValidationError, "%s stands there twice", s.Header)
 		}
 		if t := (Token{header: s.Header, party: s.party()}); len(said) == 1 && said[0] != "" {
-			if t.value = said[0]; !slices.Contains(all, t) {
+			if t.value = said[0]; all.For(s) == "" {
 				all = append(all, t)
 			}
 		}
