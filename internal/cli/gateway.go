@@ -234,7 +234,7 @@ func (g *gatewayCommand) options(ctx context.Context, conf *config.Config, log *
 	}
 	o = mcpfront.Options{
 		Server: s.ID, Command: s.Command, Dir: conf.Path(s.Dir), URL: s.URL, Headers: headers, ForwardAuth: s.Credentials().Header, Namespace: namespace, KeySpace: namespace, State: g.remembers(),
-		CallIDs: s.CallIDs, Tasks: mcpfront.TasksOff, TrustHints: s.Trusted, StartTimeout: s.StartTimeout.D, Stderr: os.Stderr, Logger: g.logger(),
+		CallIDs: s.CallIDs, TrustHints: s.Trusted, StartTimeout: s.StartTimeout.D, Stderr: os.Stderr, Logger: g.logger(),
 		Log: log, Look: log, Find: g.find, Accept: g.acceptVerb(conf, s, namespace), Tracer: g.tracer,
 		Tools: func(name string) toolcall.Tool {
 			now := g.now.Load()

@@ -19,7 +19,7 @@ import (
 )
 
 // tasksMeta is what a client says with each request that may become a task.
-const tasksMeta = `{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}`
+const tasksMeta = fronttest.TasksMeta
 
 // taskID reads the id of a task from the answer to a call.
 func taskID(t *testing.T, answer string) string {

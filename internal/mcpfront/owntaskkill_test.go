@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/tgad/tgad/internal/mcpfront/fronttest"
-	"github.com/tgad/tgad/internal/mcpraw"
 )
 
 // TestOwnTaskOutlivesItsShim: a client that has a task's id learns, from whatever shim it
@@ -20,36 +19,7 @@ func TestOwnTaskOutlivesItsShim(t *testing.T) {
 			r := fronttest.NewRig(t, true)
 			r.Victim = point + ": " + victims
 			args := fmt.Sprintf(`{"killed":true,"p":%q}`, point)
-			id, known := "", ""
-			lost := 0
-			for ; known == "" && lost < 20; lost++ {
-				if r.Peer == nil {
-					if err := r.Dial(); err != nil {
-						r.Drop()
-						continue
-					}
-				}
-				var line string
-				var err error
-				if id == "" {
-					line, err = r.Ask("tools/call", `{"name":"charge","arguments":`+args+`,"_meta":`+tasksMeta+`}`)
-				} else {
-					line, err = r.Ask("tasks/get", aboutTask(id))
-				}
-				switch {
-				case err != nil && strings.Contains(err.Error(), "nothing for"):
-					t.Fatalf("%s: the client hangs: %v", r.Victim, err)
-				case err != nil:
-					r.Drop()
-				case strings.Contains(line, `"resultType":"task"`):
-					id = mcpraw.ScalarText(mcpraw.At([]byte(line), "/result/taskId"))
-				case strings.Contains(line, `"status":"working"`):
-					lost-- // it is alive
-				case strings.Contains(line, `"code":-32000`), strings.Contains(line, "STORE_UNAVAILABLE"), strings.Contains(line, "may be repeated"):
-				default:
-					known = line
-				}
-			}
+			id, known := r.Follow("charge", args)
 			effects := fronttest.JournalOf(t, r.Journal)
 			switch {
 			case known == "":

@@ -24,6 +24,7 @@ import (
 
 	"github.com/tgad/tgad/internal/mcpfront/entry"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/internal/serial"
 )
 
@@ -292,6 +293,44 @@ func (r *Rig) Call(tool, args string) (answer string, tries int) {
 	}
 	r.t.Fatalf("no answer after %d tries: %s %s", tries, tool, args)
 	return "", tries
+}
+
+// TasksMeta is what a client says with each request that may become a task.
+const TasksMeta = `{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}`
+
+// Follow makes a call that may become a task, and asks what becomes of it until that is known, "" where it never is.
+// Between tries the client starts what was killed.
+func (r *Rig) Follow(tool, args string) (id, known string) {
+	r.t.Helper()
+	for lost := 0; known == "" && lost < 20; lost++ {
+		if r.Peer == nil {
+			if err := r.Dial(); err != nil {
+				r.Drop()
+				continue
+			}
+		}
+		var line string
+		var err error
+		if id == "" {
+			line, err = r.Ask("tools/call", fmt.Sprintf(`{"name":%q,"arguments":%s,"_meta":%s}`, tool, args, TasksMeta))
+		} else {
+			line, err = r.Ask("tasks/get", fmt.Sprintf(`{"taskId":%q,"_meta":%s}`, id, TasksMeta))
+		}
+		switch {
+		case err != nil && strings.Contains(err.Error(), "nothing for"):
+			r.t.Fatalf("%s: the client hangs: %v", r.Victim, err)
+		case err != nil:
+			r.Drop()
+		case strings.Contains(line, `"resultType":"task"`):
+			id = mcpraw.ScalarText(mcpraw.At([]byte(line), "/result/taskId"))
+		case strings.Contains(line, `"status":"working"`):
+			lost-- // it is alive
+		case strings.Contains(line, `"code":-32000`), strings.Contains(line, "STORE_UNAVAILABLE"), strings.Contains(line, "may be repeated"):
+		default:
+			known = line
+		}
+	}
+	return id, known
 }
 
 // ToolServer finds the process that keeps the journal.
