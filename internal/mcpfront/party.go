@@ -77,7 +77,7 @@ func (a *Conversation) Challenged() (ch *frames.Challenge) {
 // Unfinished reports whether a task of the tool server's is that of a call which the log has as unfinished.
 func (a *Conversation) Unfinished(task string) bool {
 	for _, value := range a.s.Shelf.With(attempt.OpenPrefix) {
-		if o := attempt.ParseOpen(value); o != nil && o.Task == task && o.Subject == a.subject {
+		if o := attempt.ParseOpen(value); o != nil && o.Task == task {
 			return true
 		}
 	}

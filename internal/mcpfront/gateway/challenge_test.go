@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -152,6 +154,54 @@ func TestTokenThatIsMissingTakesNoOtherWithIt(t *testing.T) {
 		if status != 200 || !strings.Contains(body, "not sent") || !strings.Contains(body, y.header) || h.Get("WWW-Authenticate") != "" {
 			t.Errorf("its call: %d %v %s", status, h, body)
 		}
+	}
+}
+
+// TestStreamWithoutAToken: a client without a token for one tool server hears of the others, where that one's token is not
+// the client's Authorization. What it is promised it is promised by them.
+func TestStreamWithoutAToken(t *testing.T) {
+	y := ways[1]
+	w := newWorld(t)
+	_, url := w.door(y, w.gateTo(names.Lists{}, w.behind("near", names.Names{}), w.guarded("crm", fronttest.Guard(t), y)))
+	body, h := fronttest.Modern(`"s"`, say.Listen, `"notifications":{"toolsListChanged":true}`)
+	ctx, end := context.WithTimeout(t.Context(), 20*time.Second)
+	defer end()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, h := 0, append(h, y.with("")...); i < len(h); i += 2 {
+		req.Header.Set(h[i], h[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	in := bufio.NewReader(resp.Body)
+	for line := ""; !strings.Contains(line, say.Ack); {
+		if line, err = in.ReadString('\n'); err != nil {
+			t.Fatalf("%d %s %v", resp.StatusCode, line, err)
+		}
+	}
+	if resp.StatusCode != 200 {
+		t.Errorf("status %d", resp.StatusCode)
+	}
+}
+
+// TestRefusedCallIsOfTheQuota: what a tool server refuses for its token was a call.
+func TestRefusedCallIsOfTheQuota(t *testing.T) {
+	for _, y := range ways {
+		w := newWorld(t)
+		g, err := NewGate([]Behind{w.guarded("crm", fronttest.Guard(t, "tok-alic"), y)}, GateOptions{Quotas: []Quota{{Calls: 1, Per: time.Hour}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, url := w.door(y, g)
+		_, body, _ := fronttest.CallAs(t, url, "crm__charge", "", `{"a":1}`, "", y.with("")...)
+		fronttest.Has(t, body, "401 Unauthorized")
+		_, body, _ = fronttest.CallAs(t, url, "crm__charge", "", `{"a":1}`, "", y.with("tok-alic")...)
+		fronttest.Has(t, body, "RATE_LIMITED")
 	}
 }
 
