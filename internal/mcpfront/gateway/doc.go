@@ -8,4 +8,8 @@
 //	       call is that one's conversation's to decide, as behind a shim                        TestKilledGatewaySendsNothingTwice
 //	alone  one tool server of a gateway does not take another with it         [fan.Run]         TestServerThatIsDownTakesNoOtherWithIt
 //	own    what a client of a gateway has is its identity's alone             [hall.ServeHTTP]  TestIdentitiesAreApart
+//	sent   credentials of a client go to the tool servers of one party, and   [subject.Take]    TestTokensGoToTheirToolServerAlone,
+//	       what tells its identity goes to none                                                 TestKeyOfTheGatewayIsNoToken
+//	tasks  an id of a task leads the clients of one identity to one task      [names.Tasks]     TestTaskIsOfItsIdentity,
+//	                                                                                            TestKilledGatewayKeepsItsTasks
 package gateway
