@@ -15,8 +15,10 @@ import (
 // Erasure says what is to be erased: all that it names, or every trace of a subject.
 type Erasure struct {
 	Traces []tga.ID
-	Turns  []tga.ID // of agents, that have ended: their journals
-	Kept   []string // tool servers of the namespace: what remote executors keep about them
+	Turns  []tga.ID     // of agents, that have ended: their journals
+	Kept   []string     // tool servers of the namespace: what remote executors keep about them
+	Agents []AgentState // what agents keep for themselves
+	States []tga.ID     // working states with their forks, by the ids of their families
 	// Namespace and Subject are those of the requests (meta.namespace, meta.subject). "" is the
 	// default namespace.
 	Namespace, Subject string
@@ -27,11 +29,16 @@ type Erasure struct {
 	Leave bool
 }
 
+// AgentState names the state that a session of an agent works on; without a session the one that the
+// agent keeps across its sessions. No turn may be at work on it while it is erased.
+type AgentState struct{ Agent, Session string }
+
 // Erased says what [DB.Erase] did.
 type Erased struct {
 	Traces  int // erased now, or remembered to be; 0 where nothing is
 	Turns   int // likewise
 	Kept    int // tool servers, likewise
+	States  int // of agents, and working states, likewise
 	Already int // of those named, erased before
 	Keys    int // destroyed
 	// Shared counts traces whose key is that of a subject. It is not destroyed for the sake of one
@@ -41,7 +48,7 @@ type Erased struct {
 	// are as they were. Unread names the first of them.
 	Left   int
 	Unread []Problem
-	// Unsealed counts traces, turns and kept values that had no key, or not for every entry and value: likewise.
+	// Unsealed counts traces, turns, states and kept values that had no key, or not for every entry and value: likewise.
 	Unsealed int
 }
 
@@ -85,11 +92,14 @@ func (db *DB) Erase(ctx context.Context, what Erasure) (done Erased, err error) 
 }
 
 func (e *Erasure) check() error {
+	named := len(e.Traces) + len(e.Turns) + len(e.Kept) + len(e.Agents) + len(e.States)
 	switch {
-	case (len(e.Traces)+len(e.Turns)+len(e.Kept) > 0) == (e.Subject != ""):
-		return tga.Errorf(tga.ValidationError, "erase: name traces, turns or tool servers, or a subject, and not both")
-	case len(e.Traces)+len(e.Turns)+len(e.Kept) > MaxErasedTraces:
-		return tga.Errorf(tga.LimitExceeded, "erase %d traces, %d turns and what is kept about %d tool servers: at most %d at once", len(e.Traces), len(e.Turns), len(e.Kept), MaxErasedTraces)
+	case (named > 0) == (e.Subject != ""):
+		return tga.Errorf(tga.ValidationError, "erase: name traces, turns, tool servers or states, or a subject, and not both")
+	case named > MaxErasedTraces:
+		return tga.Errorf(tga.LimitExceeded, "erase %d traces, turns, tool servers and states: at most %d at once", named, MaxErasedTraces)
+	case slices.ContainsFunc(e.Agents, func(s AgentState) bool { return s.Agent == "" }):
+		return tga.Errorf(tga.ValidationError, "erase: of which agent?")
 	case e.Who == "" || utf8.RuneCountInString(e.Who) > maxEraser:
 		return tga.Errorf(tga.ValidationError, "erase: say who asks for it, in at most %d characters", maxEraser)
 	case e.Reason == "" || utf8.RuneCountInString(e.Reason) > maxReason || !utf8.ValidString(e.Reason) || !utf8.ValidString(e.Who):
@@ -174,6 +184,9 @@ func (a *eraser) plan(ctx context.Context, what Erasure) (m erasing, done Erased
 		}
 	}
 	if err := a.planStreams(&what, &m, &done); err != nil {
+		return m, done, err
+	}
+	if err := a.planStates(&what, &m, &done); err != nil {
 		return m, done, err
 	}
 	done.Keys = len(m.Keys)

@@ -104,6 +104,8 @@ func TestCrashInAnErasure(t *testing.T) {
 type aside struct {
 	gone, stays []chain.Batch
 	turn, kept  tga.ID
+	states      []*someState // that are erased with them: the first is of an agent
+	others      []*someState
 }
 
 // layAside lays the very same evidence and questions beside each of three traces, of which the last
@@ -132,6 +134,8 @@ func layAside(t *testing.T, db *engine.DB) (a aside) {
 			}
 		}
 	}
+	a.states = []*someState{layScope(t, db, engine.AgentState{Agent: "helper", Session: "s"}, secret), layFamily(t, db, id(70), secret)}
+	a.others = []*someState{layScope(t, db, engine.AgentState{Agent: "helper"}, "of the agent"), layFamily(t, db, id(71), "another one")}
 	return a
 }
 
@@ -144,6 +148,12 @@ func (a *aside) want(t *testing.T, db *engine.DB, erased bool) {
 	for _, b := range a.stays {
 		wantBeside(t, db, b, true)
 	}
+	for _, s := range a.states {
+		s.want(t, db, erased)
+	}
+	for _, s := range a.others {
+		s.want(t, db, false)
+	}
 	for _, stream := range []tga.ID{a.turn, a.kept} {
 		if a.turn.IsZero() {
 			break
@@ -155,8 +165,9 @@ func (a *aside) want(t *testing.T, db *engine.DB, erased bool) {
 	}
 }
 
-// leaveStreams: an erasure of a subject does not reach streams.
+// leaveStreams: an erasure of a subject does not reach streams and states.
 func (a *aside) leaveStreams() {
+	a.states, a.others = nil, append(a.others, a.states...)
 	for i := 0; i < len(a.gone); i++ {
 		if b := a.gone[i]; b.Attachments[0].Kind == chain.AttachStream {
 			a.gone, a.stays = slices.Delete(a.gone, i, i+1), append(a.stays, b)
@@ -216,6 +227,7 @@ func crashInAnErasure(t *testing.T, sealed, archived, subject, beside bool) {
 	if beside {
 		by = layAside(t, db)
 		what.Turns, what.Kept = []tga.ID{by.turn}, []string{"payments"}
+		what.Agents, what.States = []engine.AgentState{{Agent: "helper", Session: "s"}}, []tga.ID{by.states[1].id}
 	}
 	if archived {
 		if _, err := db.SealTraces(t.Context(), start+1e9); err != nil {
@@ -273,7 +285,7 @@ func crashInAnErasure(t *testing.T, sealed, archived, subject, beside bool) {
 			if subject {
 				keys = 1
 			} else if beside {
-				keys += 2 // of the streams
+				keys += 4 // of the streams and states
 			}
 			if sealed && len(ring.Destroyed) != keys {
 				t.Fatalf("%s: %d keys are destroyed, want %d", c.op, len(ring.Destroyed), keys)

@@ -7,7 +7,6 @@ import (
 
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal/chain"
 )
 
 // planStreams finds the streams that are to be erased: journals of turns, and what is kept.
@@ -42,7 +41,10 @@ func (a *eraser) planStream(name string, id tga.ID, count *int, m *erasing, done
 	if a.leases.holds(id) {
 		return tga.Errorf(tga.StateLockAcquireFailed, "erase %s: somebody is at it", name)
 	}
-	var keys []chain.KeyID
+	keys, err := a.index.keptKeys(keyspace.Stream, id[:])
+	if err != nil {
+		return err
+	}
 	items, err := a.eachItem(id, func(key, stored []byte) error {
 		if len(stored) > 0 {
 			keys = append(keys, valueKey(stored))
@@ -52,7 +54,7 @@ func (a *eraser) planStream(name string, id tga.ID, count *int, m *erasing, done
 	switch {
 	case err != nil:
 		return err
-	case items == 0:
+	case items == 0 && len(keys) == 0:
 		return tga.Errorf(tga.NotFound, "erase %s: there is nothing", name)
 	case len(keys) == 0:
 		done.Already++
@@ -116,13 +118,14 @@ func (a *eraser) emptied(m *erasing, ids []tga.ID) error {
 		if first != nil {
 			w.body(first, []byte{})
 		}
+		w.delete(keyspace.AppendMeta(w.key[:0], metaOwner(keyspace.Stream, id[:])))
 	}
 	w.fail(next.put(w))
 	if err := a.commits.apply(w); err != nil {
 		return err
 	}
 	*m = next
-	a.owned.forget(ids)
+	a.owned.forget(ids...)
 	return nil
 }
 

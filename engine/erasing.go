@@ -39,7 +39,9 @@ type eraser struct {
 type erasing struct {
 	Traces  []tga.ID      `json:"traces"`
 	Streams []tga.ID      `json:"streams,omitempty"`
+	States  []erasedState `json:"states,omitempty"`
 	Emptied []tga.ID      `json:"emptied,omitempty"` // streams that were erased: the log may still have their bytes
+	Beside  bool          `json:"beside,omitempty"`  // states are among them: the log may have values that no row names
 	Keys    []chain.KeyID `json:"keys"`              // to be destroyed
 	Who     string        `json:"who"`
 	Reason  string        `json:"reason"`
@@ -47,7 +49,7 @@ type erasing struct {
 
 // empty reports whether nothing of the store is to be erased, keys alone.
 func (m *erasing) empty() bool {
-	return len(m.Traces) == 0 && len(m.Streams) == 0 && len(m.Emptied) == 0
+	return len(m.Traces) == 0 && len(m.Streams) == 0 && len(m.States) == 0 && len(m.Emptied) == 0
 }
 
 // put writes down what is to be erased.
@@ -94,6 +96,7 @@ func (m *erasing) also(left *erasing) {
 	m.Traces = each(append(m.Traces, left.Traces...))
 	m.Streams = each(append(m.Streams, left.Streams...))
 	m.Emptied = each(append(m.Emptied, left.Emptied...))
+	m.States, m.Beside = append(left.States, m.States...), m.Beside || left.Beside
 	m.Keys = append(m.Keys, left.Keys...)
 }
 
@@ -135,6 +138,9 @@ func (a *eraser) carryOut(ctx context.Context, m *erasing) error {
 		return err
 	}
 	if err := a.streams(ctx, m); err != nil {
+		return err
+	}
+	if err := a.states(ctx, m); err != nil {
 		return err
 	}
 	// Only now: whoever reads a trace meanwhile finds it whole, or erased with the note that says why.
@@ -425,7 +431,7 @@ func (a *eraser) clean(ctx context.Context, m *erasing) error {
 		return err
 	}
 	err := a.rewriteAll(ctx, func(op *wal.Op) (bool, error) {
-		if !other[string(op.Key)] && !of[idOf(op.Key, keyspace.Entry, keyspace.Chunk)] && !stream[idOf(op.Key, keyspace.Stream)] {
+		if !other[string(op.Key)] && !of[idOf(op.Key, keyspace.Entry, keyspace.Chunk)] && !stream[idOf(op.Key, keyspace.Stream)] && !m.besides(op.Key) {
 			return false, nil
 		}
 		row, err := a.index.row(op.Key)

@@ -2,7 +2,9 @@ package engine
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 
@@ -11,9 +13,10 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// ownerKeys knows which key the values of a stream, or of a family's nodes, are sealed under. An
-// owner has one key, but for one whose first values are from before the ring, or that was not used
-// for long: each value says which is its own, and an erasure destroys all of them.
+// ownerKeys knows which key the values of an owner are sealed under: of a stream, or of all that is to be
+// erased together ([chain.Attachment.Owner]). Each value says which is its own, and an erasure destroys
+// all of them. What an owner with many streams has had, and has no more, is sealed under keys that no value
+// says any more; so those of such an owner are remembered.
 type ownerKeys struct {
 	mu    sync.Mutex // held for a look into the store too: two who write to an owner at once find one key
 	known lru[string, chain.KeyID]
@@ -21,30 +24,95 @@ type ownerKeys struct {
 
 func (k *ownerKeys) init() { k.known.init(4096, 1<<20) }
 
-// of returns the key of an owner: that of what is there already, or a new one.
-func (k *ownerKeys) of(r *ringed, x *index, kind keyspace.Kind, owner []byte) (chain.KeyID, error) {
-	name := string(byte(kind)) + string(owner)
+// owner is who has a key.
+type owner struct {
+	kind keyspace.Kind
+	id   []byte
+	kept bool // its keys are remembered
+}
+
+// ownerOf returns whose key an attachment of no trace is sealed under; id is nil where it is not sealed.
+func ownerOf(a *chain.Attachment) owner {
+	o := owner{kind: keyspace.Kind(a.Kind)}
+	if o.id = keyspace.Owned(o.kind, a.Key); o.id != nil && !a.Owner.IsZero() {
+		o = owner{keyspace.Stream, a.Owner[:], true}
+	}
+	return o
+}
+
+func (o owner) name() string { return string(byte(o.kind)) + string(o.id) }
+
+// of returns the key of an owner: that of what is there already, or a new one. The key of an owner whose
+// keys are remembered is durable there before it seals anything.
+func (k *ownerKeys) of(r *ringed, x *index, o owner) (chain.KeyID, error) {
+	name := o.name()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if key, ok := k.known.get(name); ok {
 		return key, nil
 	}
-	key, err := x.ownerKey(kind, owner)
-	if err == nil && key == 0 {
-		key, err = r.newKey(tga.DefaultNamespace, "")
-	}
+	key, err := k.find(r, x, o)
 	if err == nil {
 		k.known.put(name, key, int64(len(name)))
 	}
 	return key, err
 }
 
+func (k *ownerKeys) find(r *ringed, x *index, o owner) (chain.KeyID, error) {
+	var kept []chain.KeyID
+	var err error
+	if o.kept {
+		if kept, err = x.keptKeys(o.kind, o.id); err != nil {
+			return 0, err
+		}
+	}
+	if n := len(kept); n > 0 {
+		if _, err := r.ring.Seal(nil, kept[n-1], nil, o.id); !errors.Is(err, chain.ErrKeyDestroyed) {
+			return kept[n-1], err
+		}
+	}
+	key, err := x.ownerKey(o.kind, o.id)
+	if err == nil && key == 0 {
+		key, err = r.newKey(tga.DefaultNamespace, "")
+	}
+	if err != nil || !o.kept {
+		return key, err
+	}
+	value := make([]byte, 0, 8*(len(kept)+1))
+	for _, n := range append(kept, key) {
+		value = binary.BigEndian.AppendUint64(value, uint64(n))
+	}
+	w := r.used.commits.newWriter()
+	w.set(keyspace.AppendMeta(nil, metaOwner(o.kind, o.id)), value)
+	return key, r.used.commits.apply(w)
+}
+
+// metaOwner names the `m` key with the keys of an owner, 8 bytes each, the newest last.
+func metaOwner(kind keyspace.Kind, id []byte) string { return fmt.Sprintf("keys.%c.%x", kind, id) }
+
+// keptKeys returns the keys that are remembered of an owner.
+func (r *reading) keptKeys(kind keyspace.Kind, id []byte) (keys []chain.KeyID, err error) {
+	name := metaOwner(kind, id)
+	b, err := r.meta(name)
+	if err != nil {
+		return nil, err
+	}
+	if len(b)%8 != 0 {
+		return nil, damaged("meta %s has %d bytes", name, len(b))
+	}
+	for ; len(b) > 0; b = b[8:] {
+		keys = append(keys, chain.KeyID(binary.BigEndian.Uint64(b)))
+	}
+	return keys, nil
+}
+
 // forget forgets the keys of streams, which are destroyed.
-func (k *ownerKeys) forget(streams []tga.ID) {
+func (k *ownerKeys) forget(streams ...tga.ID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, id := range streams {
-		k.known.drop(string(byte(keyspace.Stream)) + string(id[:]))
+		k.known.drop(owner{kind: keyspace.Stream, id: id[:]}.name())
+		k.known.drop(owner{kind: keyspace.Blob, id: keyspace.NodePrefix(id)}.name())
 	}
 }
 
@@ -79,9 +147,9 @@ func (db *DB) beside(trace tga.ID, key chain.KeyID, list []chain.Attachment) ([]
 		kind, under := keyspace.Kind(a.Kind), chain.KeyID(0)
 		if ofTrace(trace, a) {
 			under = key
-		} else if owner := keyspace.Owned(kind, a.Key); ring && owner != nil {
+		} else if o := ownerOf(a); ring && o.id != nil {
 			var err error
-			if under, err = db.owned.of(&db.ringed, db.index, kind, owner); err != nil {
+			if under, err = db.owned.of(&db.ringed, db.index, o); err != nil {
 				return nil, err
 			}
 		}

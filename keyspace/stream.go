@@ -106,6 +106,15 @@ func OpenTurnKey(turn tga.ID) []byte { return StreamKey(OpenTurns(), item(tga.Su
 // ScopeStream is the stream of a scope of agents' state.
 func ScopeStream(mode, id string) tga.ID { return stream("tgad state scope v1", mode, id) }
 
+// AgentStream is the stream of the scope that a session of an agent works on; without a session, of
+// the one that the agent keeps across its sessions.
+func AgentStream(agent, session string) tga.ID {
+	if session == "" {
+		return ScopeStream("persistent", agent)
+	}
+	return ScopeStream("session", agent+"\x00"+session)
+}
+
 // ValueStream is the stream of one key's values in the scope that has the stream scope.
 func ValueStream(scope tga.ID, key string) tga.ID {
 	return stream("tgad state key v1", string(scope[:]), key)

@@ -72,7 +72,7 @@ func (rt *Runtime) Keep(ctx context.Context, r KeepRequest) (now Kept, changed b
 	case !same(now.Value, r.Old):
 		return now, false, nil
 	}
-	a := chain.Attachment{Kind: chain.AttachStream, Key: key}
+	a := chain.Attachment{Kind: chain.AttachStream, Key: key, Owner: stream} // its values come and go
 	if r.Value != nil {
 		a.Value = binary.BigEndian.AppendUint16(nil, uint16(len(r.Name)))
 		a.Value = append(append(a.Value, r.Name...), r.Value...)

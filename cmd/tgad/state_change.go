@@ -96,6 +96,9 @@ func (v *stateVerbs) rollBack(ctx context.Context, name, call string, at []strin
 	if v.data != "" {
 		find = "--data " + cli.ShellWord(cli.Absolute(v.data)) + " "
 	}
+	if v.file != "" {
+		find += "--config " + cli.ShellWord(cli.Absolute(v.file)) + " "
+	}
 	v.Printf("\nrolled back; to undo it: tgad state rollback %s%s %s\n", find, name, id)
 	return nil
 }

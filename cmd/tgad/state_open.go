@@ -15,6 +15,7 @@ import (
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/internal/keyring"
 	"github.com/tgad/tgad/internal/optional"
 	"github.com/tgad/tgad/internal/workstate"
 	"github.com/tgad/tgad/runtime/workstate/hostdir"
@@ -145,6 +146,7 @@ type openState struct {
 	*workstate.State
 	first     *workstate.State // of its family; holds the lease
 	db        *engine.DB
+	ring      *keyring.Ring // nil: none
 	resources []*resources
 }
 
@@ -168,7 +170,7 @@ func (v *stateVerbs) open(ctx context.Context, name string, at []string) (_ *ope
 			err = errors.Join(err, s.close())
 		}
 	}()
-	if s.db, err = engine.Open(v.dir, engine.Options{}); err != nil {
+	if err := v.openStore(s); err != nil {
 		return nil, err
 	}
 	seen, err := workstate.Inspect(ctx, s.db, id, number, o)
@@ -201,6 +203,27 @@ func (v *stateVerbs) open(ctx context.Context, name string, at []string) (_ *ope
 	return s, err
 }
 
+// openStore opens the store as the configuration says, with its key ring.
+func (v *stateVerbs) openStore(s *openState) error {
+	o := engine.Options{}
+	if v.file != "" {
+		c, err := assemble.Load(v.file)
+		if err != nil {
+			return err
+		}
+		o = assemble.StoreOptions(c)
+		if s.ring, err = assemble.Keyring(c, v.dir); err != nil {
+			return err
+		}
+		if s.ring != nil {
+			o.Keyring = s.ring
+		}
+	}
+	var err error
+	s.db, err = engine.Open(v.dir, o)
+	return err
+}
+
 // openFirst opens the first state of a fork's family, which has its lease. What it holds
 // outside is opened only where a crash left something of it to be ended.
 func (s *openState) openFirst(ctx context.Context, id tga.ID, o workstate.Options) error {
@@ -228,6 +251,9 @@ func (s *openState) close() error {
 	}
 	if s.db != nil {
 		errs = append(errs, s.db.Close())
+	}
+	if s.ring != nil {
+		errs = append(errs, s.ring.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -183,11 +183,18 @@ func (q operating) erase() (any, error) {
 	if err := q.everything("erase"); err != nil {
 		return nil, err
 	}
+	what := engine.Erasure{
+		Traces: m.Traces, Turns: m.Turns, Kept: m.Kept, States: m.States, Namespace: m.Namespace, Subject: m.Subject, Who: q.peer.name(), Reason: m.Reason,
+	}
+	for _, s := range m.Agents {
+		what.Agents = append(what.Agents, engine.AgentState(s))
+	}
 	return run(q.request, "", func(ctx context.Context) (wire.Erased, error) {
-		e, err := q.d.can.archive.Erase(ctx, engine.Erasure{
-			Traces: m.Traces, Turns: m.Turns, Kept: m.Kept, Namespace: m.Namespace, Subject: m.Subject, Who: q.peer.name(), Reason: m.Reason,
-		})
-		done := wire.Erased{Traces: e.Traces, Already: e.Already, Keys: e.Keys, Shared: e.Shared, Unsealed: e.Unsealed, Turns: e.Turns, Kept: e.Kept, Left: e.Left}
+		e, err := q.d.can.archive.Erase(ctx, what)
+		if err == nil {
+			err = forgetSnapshots(q.d.retaining.data, what.States)
+		}
+		done := wire.Erased{Traces: e.Traces, Already: e.Already, Keys: e.Keys, Shared: e.Shared, Unsealed: e.Unsealed, Turns: e.Turns, Kept: e.Kept, States: e.States, Left: e.Left}
 		for _, u := range e.Unread {
 			done.Unread = append(done.Unread, wire.Unread{TraceID: u.TraceID, Code: tga.CodeOf(u.Err), Detail: u.Err.Error()})
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/tgad/tgad/internal/turn/state"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -18,38 +19,66 @@ func isErased(err error) bool { return errors.Is(err, tga.IdempotencyKeyExpired)
 // Parts returns what an invocation consists of, which one of its turns names: its turns and those that it
 // handed work to, and the governed calls of all of them, as far as exists says that there is such a trace.
 // NOT_FOUND: there is no such turn.
-func Parts(ctx context.Context, store runtime.AttachmentReader, id tga.ID, exists func(context.Context, tga.ID) (bool, error)) (turns, traces []tga.ID, err error) {
-	named, err := foldFrom(ctx, store, id)
+func Parts(ctx context.Context, store runtime.AttachmentReader, id tga.ID, exists Exists) (turns, traces []tga.ID, err error) {
+	p := parts{store: store, exists: exists}
+	err = p.invocation(ctx, id)
+	return p.turns, p.traces, err
+}
+
+// Exists says whether a store has a trace.
+type Exists func(context.Context, tga.ID) (bool, error)
+
+// invocation adds the invocation that one of its turns names.
+func (p *parts) invocation(ctx context.Context, id tga.ID) error {
+	named, err := foldFrom(ctx, p.store, id)
 	if isErased(err) {
-		return []tga.ID{id}, nil, nil
+		p.turns = append(p.turns, id)
+		return nil
 	}
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	p := parts{store: store, exists: exists}
 	for next := []tga.ID{named.init.InvocationID}; len(next) > 0; next = next[1:] {
-		t, err := foldFrom(ctx, store, next[0])
+		t, err := foldFrom(ctx, p.store, next[0])
 		if errors.Is(err, tga.NotFound) || isErased(err) {
 			continue
 		}
 		if err == nil {
-			turns = append(turns, t.id())
+			p.turns = append(p.turns, t.id())
+			p.states(t)
 			err = p.of(ctx, t)
 		}
 		if err != nil {
-			return nil, nil, err
+			return err
 		}
 		next = append(next, p.children...)
 		p.children = nil
 	}
-	return turns, p.traces, nil
+	return nil
 }
 
 type parts struct {
 	store    runtime.AttachmentReader
-	exists   func(context.Context, tga.ID) (bool, error)
+	exists   Exists
+	turns    []tga.ID
 	traces   []tga.ID
-	children []tga.ID // turns that are to be looked at
+	sessions map[Session]bool // on whose states the turns worked
+	children []tga.ID         // turns that are to be looked at
+}
+
+// states adds the session whose state a turn worked on. What an agent keeps across its sessions is no
+// part of one.
+func (p *parts) states(t *turn) {
+	if t.init.Mode == state.Session && !t.init.Lent {
+		p.add(Session{t.init.AgentName, t.init.SessionID})
+	}
+}
+
+func (p *parts) add(s Session) {
+	if p.sessions == nil {
+		p.sessions = map[Session]bool{}
+	}
+	p.sessions[s] = true
 }
 
 // of adds what a turn asked, called and handed over.

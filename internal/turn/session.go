@@ -87,7 +87,7 @@ func backwards(ctx context.Context, store runtime.Store, stream tga.ID, failed *
 
 // newest returns the number of the newest turn of a session, 0 for none: numbers have no
 // gap, so the first that is not there tells.
-func newest(ctx context.Context, store runtime.Store, stream tga.ID) (uint32, error) {
+func newest(ctx context.Context, store runtime.AttachmentReader, stream tga.ID) (uint32, error) {
 	there := func(n uint32) (bool, error) {
 		raw, err := store.Attachment(ctx, chain.AttachStream, keyspace.StreamKey(stream, uint64(n)))
 		return raw != nil, err
@@ -118,7 +118,7 @@ func newest(ctx context.Context, store runtime.Store, stream tga.ID) (uint32, er
 	return low, nil
 }
 
-func readItem(ctx context.Context, store runtime.Store, stream tga.ID, n uint32) (*sessionItem, error) {
+func readItem(ctx context.Context, store runtime.AttachmentReader, stream tga.ID, n uint32) (*sessionItem, error) {
 	raw, err := store.Attachment(ctx, chain.AttachStream, keyspace.StreamKey(stream, uint64(n)))
 	if err != nil {
 		return nil, err

@@ -45,6 +45,18 @@ func (f *family) records(ctx context.Context) (heads map[uint32]headRecord, boun
 		if err != nil {
 			return nil, nil, err
 		}
+		if len(a.Value) == 0 { // it is erased, in a store from before
+			if n == 0 {
+				heads[number] = headRecord{}
+			}
+			continue
+		}
+		if was, err := chain.ReadStateErasure(a.Value); was != nil || err != nil {
+			if err != nil {
+				return nil, nil, err
+			}
+			continue
+		}
 		if n == 0 {
 			var h headRecord
 			if err := decodeRecord(a.Value, &h, func() int { return h.Version }); err != nil {

@@ -64,7 +64,7 @@ const maxSpill = 64 << 20
 func (f *family) nodes(root *Node) (out []chain.Attachment, size int64) {
 	root.walk(f.has, func(n *Node) {
 		key, value := keyspace.NodeKey(f.id, n.digest), n.encode()
-		out = append(out, chain.Attachment{Kind: chain.AttachBlob, Key: keyspace.DigestKey(key), Value: value})
+		out = append(out, chain.Attachment{Kind: chain.AttachBlob, Key: keyspace.DigestKey(key), Value: value, Owner: f.id})
 		size += int64(len(value))
 	})
 	return out, size
@@ -115,7 +115,7 @@ func (f *family) item(number uint32, n uint64, v any) chain.Attachment {
 	if err != nil {
 		panic(err) // records hold strings and numbers, which always have a JSON form
 	}
-	return chain.Attachment{Kind: chain.AttachStream, Key: keyspace.StateKey(f.id, number, n), Value: value}
+	return chain.Attachment{Kind: chain.AttachStream, Key: keyspace.StateKey(f.id, number, n), Value: value, Owner: f.id}
 }
 
 // spill writes nodes ahead of the record that refers to them.

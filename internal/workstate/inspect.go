@@ -44,6 +44,10 @@ func States(ctx context.Context, store runtime.AttachmentReader) ([]Stored, erro
 		}
 		// The items of a state follow its head.
 		if n := len(all); n > 0 && all[n-1].ID == id && all[n-1].Number == number {
+			if len(a.Value) == 0 { // it is erased, in a store from before
+				all = all[:n-1]
+				continue
+			}
 			var r boundaryRecord
 			if err := decodeRecord(a.Value, &r, func() int { return r.Version }); err != nil {
 				return nil, err
@@ -58,7 +62,7 @@ func States(ctx context.Context, store runtime.AttachmentReader) ([]Stored, erro
 
 // Inspect opens a state to be looked at: nothing is restored and nothing can be changed,
 // PERMISSION_DENIED. It needs no lease, so the state may be in use; what is seen is as of
-// the call. NOT_FOUND where there is no such state.
+// the call. NOT_FOUND where there is no such state, or it was erased.
 func Inspect(ctx context.Context, store runtime.AttachmentReader, id tga.ID, number uint32, o Options) (*State, error) {
 	f := &family{
 		read: store, id: id, token: make(turn, 1),
@@ -68,6 +72,12 @@ func Inspect(ctx context.Context, store runtime.AttachmentReader, id tga.ID, num
 	s.inspected = true
 	if err := s.readStream(ctx); err != nil {
 		return nil, err
+	}
+	if was := s.erasure; was != nil {
+		return nil, tga.Errorf(tga.NotFound, "working state %s was erased at %s by %s: %s", id, was.At, was.Who, was.Reason)
+	}
+	if len(s.erased) > 0 {
+		return nil, tga.Errorf(tga.NotFound, "working state %s, number %d, was erased", id, number)
 	}
 	if s.head.Root == "" {
 		return nil, tga.Errorf(tga.NotFound, "the store has no working state %s, number %d", id, number)

@@ -101,10 +101,15 @@ func (s *State) create(ctx context.Context, root *Node, forked string, elsewhere
 	if err := f.spill(ctx, list); err != nil {
 		return err
 	}
-	return f.append(ctx, []chain.Attachment{f.item(s.number, 0, s.head)})
+	list = []chain.Attachment{f.item(s.number, 0, s.head)}
+	for _, n := range s.erased {
+		list = append(list, chain.Attachment{Kind: chain.AttachStream, Key: keyspace.StateKey(f.id, s.number, n)})
+	}
+	return f.append(ctx, list)
 }
 
-// readStream reads the state's head and boundaries.
+// readStream reads the state's head and boundaries. Of a state that was erased it finds none: such a state
+// begins anew. In a store from before the erasure its boundaries are there without a byte.
 func (s *State) readStream(ctx context.Context) error {
 	f := s.family
 	for a, err := range f.read.Attachments(ctx, chain.AttachStream, keyspace.StreamPrefix(f.id)) {
@@ -116,6 +121,16 @@ func (s *State) readStream(ctx context.Context) error {
 			return err
 		}
 		if number != s.number {
+			continue
+		}
+		if was, err := chain.ReadStateErasure(a.Value); err != nil {
+			return err
+		} else if was != nil && n == 0 {
+			s.erasure = was
+			continue
+		}
+		if len(a.Value) == 0 {
+			s.erased = append(s.erased, n)
 			continue
 		}
 		if n == 0 {
@@ -131,6 +146,12 @@ func (s *State) readStream(ctx context.Context) error {
 		}
 		s.boundaries = append(s.boundaries, b)
 		s.next = n + 1
+	}
+	if len(s.erased) > 0 {
+		for _, b := range s.boundaries { // from before the store sealed them
+			s.erased = append(s.erased, b.record.Number)
+		}
+		s.head, s.boundaries = headRecord{}, nil
 	}
 	return nil
 }

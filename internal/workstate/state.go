@@ -13,6 +13,7 @@ import (
 
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Options configure a State. The zero value is the safest.
@@ -89,6 +90,9 @@ type State struct {
 	next       uint64            // number of the next boundary
 	seed       uint64
 	head       headRecord // as it was stored last
+
+	erasure *chain.StateErasure // of a state that was erased, and not begun anew
+	erased  []uint64            // numbers of items that are left of it
 }
 
 // New makes a state in memory: a call is committed when it returns, and nothing outlives

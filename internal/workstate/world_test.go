@@ -93,6 +93,7 @@ type world struct {
 	db    *engine.DB
 	rt    *runtime.Runtime
 	opts  workstate.Options
+	ring  engine.Keyring // nil: the store seals nothing
 }
 
 func inMemory(t testing.TB, o workstate.Options) *world {
@@ -120,7 +121,7 @@ func inStore(t testing.TB, o workstate.Options) *world {
 func (w *world) open() {
 	w.Helper()
 	var err error
-	w.db, err = engine.Open(w.dir, engine.Options{MemTableBytes: 4 << 20, FirstSegmentBytes: 64 << 10})
+	w.db, err = engine.Open(w.dir, engine.Options{Keyring: w.ring, MemTableBytes: 4 << 20, FirstSegmentBytes: 64 << 10, LowWaterBytes: 1})
 	must(w, err)
 	w.state, err = workstate.Open(bg, w.db, w.id, w.session, w.registry, w.opts)
 	must(w, err)

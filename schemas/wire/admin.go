@@ -55,12 +55,21 @@ type Sealed struct {
 // EraseRequest destroys what finished traces carry: POST /v1/erase. It names what is to be erased,
 // or a subject.
 type EraseRequest struct {
-	Traces    []tga.ID `json:"traces,omitempty"`
-	Turns     []tga.ID `json:"turns,omitempty"`     // of agents, that have ended: their journals
-	Kept      []string `json:"kept,omitempty"`      // tool servers: what executors keep about them
-	Subject   string   `json:"subject,omitempty"`   // meta.subject of their requests
-	Namespace string   `json:"namespace,omitempty"` // of the subject, and of what is kept; absent = default
-	Reason    string   `json:"reason"`              // stays in the log
+	Traces    []tga.ID     `json:"traces,omitempty"`
+	Turns     []tga.ID     `json:"turns,omitempty"`     // of agents, that have ended: their journals
+	Kept      []string     `json:"kept,omitempty"`      // tool servers: what executors keep about them
+	Agents    []AgentState `json:"agents,omitempty"`    // what agents keep for themselves
+	States    []tga.ID     `json:"states,omitempty"`    // working states with their forks
+	Subject   string       `json:"subject,omitempty"`   // meta.subject of their requests
+	Namespace string       `json:"namespace,omitempty"` // of the subject, and of what is kept; absent = default
+	Reason    string       `json:"reason"`              // stays in the log
+}
+
+// AgentState is the state of a session of an agent, or without a session the one that the agent keeps
+// across its sessions.
+type AgentState struct {
+	Agent   string `json:"agent"`
+	Session string `json:"session,omitempty"`
 }
 
 // Erased says what an erasure did.
@@ -73,6 +82,7 @@ type Erased struct {
 
 	Turns  int      `json:"turns,omitempty"`  // erased now
 	Kept   int      `json:"kept,omitempty"`   // tool servers, likewise
+	States int      `json:"states,omitempty"` // of agents, and working states, likewise
 	Left   int      `json:"left,omitempty"`   // traces that cannot be read: they are as they were
 	Unread []Unread `json:"unread,omitempty"` // the first 100 of them
 }

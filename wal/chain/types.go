@@ -81,6 +81,10 @@ type Attachment struct {
 	Kind  AttachmentKind
 	Key   []byte
 	Value []byte
+	// Owner, where it is not zero, is the stream whose data key seals the value of a stream's item or
+	// of a blob: all that is erased together has one, and the store remembers its key as long as the
+	// owner is not erased. Zero: the item's own stream.
+	Owner tga.ID
 }
 
 // Batch is what one append commits: all of it durable, or none.

@@ -21,6 +21,18 @@ type head struct {
 	ID          string `json:"id"`
 	Version     uint64 `json:"version"`     // of the newest commit, from 1
 	Transaction tga.ID `json:"transaction"` // that made it
+
+	erased bool // nothing was committed since the scope was erased; the rest is zero
+}
+
+// next is the version of the commit that follows. No version of a scope that was erased comes again: a
+// turn that was parked before would take another value for the one that it has read.
+func (c *scope) next() uint64 {
+	if !c.head.erased {
+		return c.head.Version + 1
+	}
+	const mostPerMilli = 1 << 10 // commits of one scope
+	return max(1, uint64(c.space.store.NewestTS())*mostPerMilli)
 }
 
 // cell is one version of a key's value.
@@ -38,8 +50,10 @@ func (c cell) alive(at tga.Millis) bool {
 // valueStream is the stream of a key's values.
 func (c *scope) valueStream(key string) tga.ID { return keyspace.ValueStream(c.id, key) }
 
-func item(stream tga.ID, n uint64, value []byte) chain.Attachment {
-	return chain.Attachment{Kind: chain.AttachStream, Key: keyspace.StreamKey(stream, n), Value: value}
+// item is an item of the scope's stream, or of the stream of one of its keys: all of them are sealed
+// under the scope's key.
+func (c *scope) item(stream tga.ID, n uint64, value []byte) chain.Attachment {
+	return chain.Attachment{Kind: chain.AttachStream, Key: keyspace.StreamKey(stream, n), Value: value, Owner: c.id}
 }
 
 // put makes the item of a cell: format[1] expires[8] deleted[1] key length[1] key value.
@@ -50,7 +64,7 @@ func (c *scope) put(key string, v cell) chain.Attachment {
 	if v.value == nil {
 		b[9] = 1
 	}
-	return item(c.valueStream(key), v.version, append(append(b, key...), v.value...))
+	return c.item(c.valueStream(key), v.version, append(append(b, key...), v.value...))
 }
 
 // cells returns the stored versions of a key, oldest first.
@@ -62,6 +76,9 @@ func (c *scope) cells(ctx context.Context, key string) ([]cell, error) {
 	for a, err := range c.space.store.Attachments(ctx, chain.AttachStream, keyspace.StreamPrefix(c.valueStream(key))) {
 		if err != nil {
 			return nil, err
+		}
+		if len(a.Value) == 0 {
+			continue // erased, in a store from before
 		}
 		v, err := decodeCell(key, a)
 		if err != nil {
@@ -149,6 +166,10 @@ func (c *scope) readHead(ctx context.Context) (head, error) {
 		return head{}, err
 	}
 	var h head
+	if was, err := chain.ReadStateErasure(raw); was != nil || err != nil {
+		h.erased = true
+		return h, err
+	}
 	if err := json.Unmarshal(raw, &h); err != nil {
 		return head{}, damaged("head of a scope: %w", err)
 	}
@@ -172,7 +193,11 @@ func encode(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
+// decodeList reads a list of keys. One that is erased, in a store from before, has none.
 func decodeList(raw []byte) (keys []string, err error) {
+	if len(raw) == 0 {
+		return nil, nil
+	}
 	if err := json.Unmarshal(raw, &keys); err != nil {
 		return nil, damaged("list of keys: %w", err)
 	}
@@ -216,14 +241,14 @@ func (l *listing) attachments() ([]chain.Attachment, error) {
 	var out []chain.Attachment
 	for slot, keys := range l.lists {
 		if len(keys) == 0 {
-			out = append(out, item(l.scope.id, slot, nil))
+			out = append(out, l.scope.item(l.scope.id, slot, nil))
 			continue
 		}
 		raw, err := encode(keys)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, item(l.scope.id, slot, raw))
+		out = append(out, l.scope.item(l.scope.id, slot, raw))
 	}
 	return out, nil
 }

@@ -159,7 +159,7 @@ func (c *scope) collect(ctx context.Context, lease chain.Lease, keys []string) (
 		}
 		for _, v := range cells {
 			if !keep[v.version] {
-				items = append(items, item(c.valueStream(key), v.version, nil))
+				items = append(items, c.item(c.valueStream(key), v.version, nil))
 			}
 		}
 		if len(keep) == 0 {

@@ -161,7 +161,7 @@ func (t *txn) plan(ctx context.Context) (plan, error) {
 	if err != nil {
 		return plan{}, err
 	}
-	b := batch{version: c.head.Version + 1, pins: c.pinned(t.snapshot, t.level.snapshot()), list: listing{scope: c}}
+	b := batch{version: c.next(), pins: c.pinned(t.snapshot, t.level.snapshot()), list: listing{scope: c}}
 	l := changes{tx: t}
 	for _, key := range slices.Sorted(maps.Keys(t.writes)) {
 		cells, err := c.cells(ctx, key)
@@ -190,7 +190,7 @@ func (t *txn) plan(ctx context.Context) (plan, error) {
 	}
 	p.head = head{Format: tga.AgentStateVersion, Mode: c.name.Mode, ID: c.name.ID, Version: b.version, Transaction: t.id}
 	raw, err := encode(p.head)
-	p.list = append(append(b.items, lists...), item(c.id, 0, raw))
+	p.list = append(append(b.items, lists...), c.item(c.id, 0, raw))
 	return p, err
 }
 
@@ -255,7 +255,7 @@ func (b *batch) replace(ctx context.Context, key string, cells []cell, v cell) e
 	keep := needed(cells, b.pins)
 	for _, old := range cells {
 		if !keep[old.version] {
-			b.items = append(b.items, item(c.valueStream(key), old.version, nil))
+			b.items = append(b.items, c.item(c.valueStream(key), old.version, nil))
 		}
 	}
 	v.version = b.version

@@ -1,6 +1,7 @@
 package state_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,6 +42,8 @@ type world struct {
 	db    *engine.DB
 	store runtime.Store // db, or what the test put around it
 	space *state.Space
+	ring  engine.Keyring // nil: the store seals nothing
+	dir   string         // "" is "store"
 
 	mu  sync.Mutex
 	now time.Time
@@ -67,13 +70,17 @@ func (w *world) advance(d time.Duration) {
 }
 
 func openOn(disk vfs.FS) (*engine.DB, error) {
-	return engine.Open("store", engine.Options{FS: disk, MemTableBytes: 1 << 20, CacheBytes: 1 << 20, FirstSegmentBytes: 64 << 10})
+	return engine.Open("store", (&world{disk: disk}).options())
+}
+
+func (w *world) options() engine.Options {
+	return engine.Options{FS: w.disk, Keyring: w.ring, MemTableBytes: 1 << 20, CacheBytes: 1 << 20, FirstSegmentBytes: 64 << 10}
 }
 
 func (w *world) open() {
 	w.Helper()
 	var err error
-	w.db, err = openOn(w.disk)
+	w.db, err = engine.Open(cmp.Or(w.dir, "store"), w.options())
 	must(w, err)
 	w.store = w.db
 	w.use(w.db)

@@ -1,0 +1,215 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+
+	"github.com/tgad/tgad/keyspace"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// erasedState is a state that is to be erased: a scope of agents' state, or a family of working states.
+type erasedState struct {
+	Stream tga.ID   `json:"stream"`
+	Values []tga.ID `json:"values,omitempty"` // streams of the keys of a scope
+}
+
+// besides reports whether the body of a key may be a value that a state had before: one that was replaced
+// or deleted since, and of which nothing but the log knows whose it was.
+func (m *erasing) besides(key []byte) bool {
+	kind, ok := keyspace.KindOf(key)
+	return m.Beside && ok && (kind == keyspace.Stream || kind == keyspace.Blob)
+}
+
+// planStates finds the states that are to be erased.
+func (a *eraser) planStates(what *Erasure, m *erasing, done *Erased) error {
+	agents := slices.Clone(what.Agents)
+	slices.SortFunc(agents, func(x, y AgentState) int {
+		return slices.Compare([]string{x.Agent, x.Session}, []string{y.Agent, y.Session})
+	})
+	for _, s := range slices.Compact(agents) {
+		name := "the state of agent " + s.Agent
+		if s.Session != "" {
+			name += ", session " + s.Session
+		}
+		if err := a.planState(name, keyspace.AgentStream(s.Agent, s.Session), true, m, done); err != nil {
+			return err
+		}
+	}
+	for _, id := range each(what.States) {
+		if err := a.planState("working state "+id.String(), id, false, m, done); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// planState finds what is to be erased of a state, and whether it can be. NOT_FOUND: nothing was ever
+// written to it.
+func (a *eraser) planState(name string, id tga.ID, scope bool, m *erasing, done *Erased) error {
+	if a.leases.holds(id) {
+		return tga.Errorf(tga.StateLockAcquireFailed, "erase %s: somebody is at it", name)
+	}
+	head, err := a.index.get(append([]byte{byte(keyspace.Stream)}, keyspace.StreamKey(id, 0)...))
+	if err != nil {
+		return err
+	}
+	keys, err := a.index.keptKeys(keyspace.Stream, id[:])
+	if err != nil {
+		return err
+	}
+	s, sealed := erasedState{Stream: id}, len(keys) > 0
+	if scope {
+		if s.Values, err = a.valuesOf(id); err != nil {
+			return err
+		}
+	}
+	rows := 0
+	if err := a.eachOfState(&s, func(_, stored []byte) {
+		if rows++; len(stored) > 0 {
+			keys = append(keys, valueKey(stored))
+		}
+	}); err != nil {
+		return err
+	}
+	was, err := chain.ReadStateErasure(head)
+	switch {
+	case err != nil:
+		return err
+	case head == nil && rows == 0 && !sealed:
+		return tga.Errorf(tga.NotFound, "erase %s: there is nothing", name)
+	case was != nil && rows == 0 && !sealed:
+		done.Already++
+		return nil
+	case len(keys) == 0: // all that it had was deleted
+		keys = append(keys, 0)
+	}
+	done.States++
+	m.States, m.Beside = append(m.States, s), true
+	return a.add(keys, m, done)
+}
+
+// valuesOf returns the streams of the keys that the lists of a scope name. A list whose key was destroyed
+// names none, in a store from before an erasure.
+func (a *eraser) valuesOf(scope tga.ID) (streams []tga.ID, err error) {
+	_, err = a.eachItem(scope, func(key, stored []byte) error {
+		var names []string
+		_, n, err := keyspace.ParseStream(key[1:])
+		if err != nil || n == 0 || len(stored) == 0 {
+			return err
+		}
+		list, err := openValue(key, stored, a.index.keys)
+		switch {
+		case errors.Is(err, chain.ErrKeyDestroyed):
+			return nil
+		case err != nil:
+			return err
+		}
+		if err := json.Unmarshal(list, &names); err != nil {
+			return damaged("erase: the list %x of a state's keys: %w", n, err)
+		}
+		for _, name := range names {
+			streams = append(streams, keyspace.ValueStream(scope, name))
+		}
+		return nil
+	})
+	return streams, err
+}
+
+// eachOfState calls f with each row of a state and with what is stored, but for its head.
+func (a *eraser) eachOfState(s *erasedState, f func(key, stored []byte)) error {
+	for _, stream := range append(slices.Clip(s.Values), s.Stream) {
+		head := append([]byte{byte(keyspace.Stream)}, keyspace.StreamKey(s.Stream, 0)...)
+		if _, err := a.eachItem(stream, func(key, stored []byte) error {
+			if !bytes.Equal(key, head) {
+				f(key, stored)
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	lower, upper, err := keyspace.AttachmentBounds(keyspace.Blob, keyspace.NodePrefix(s.Stream))
+	for err == nil && lower != nil {
+		var rows []kv
+		rows, lower, err = a.index.attachmentPage(lower, upper)
+		for _, row := range rows {
+			f(row.key, row.value)
+		}
+	}
+	return err
+}
+
+// states erases states one after the other, each with its lease in hand.
+func (a *eraser) states(ctx context.Context, m *erasing) error {
+	for len(m.States) > 0 {
+		id := m.States[0].Stream
+		if err := a.alone(ctx, []tga.ID{id}); err != nil {
+			return err
+		}
+		err := a.state(ctx, m, &m.States[0])
+		a.leases.queue.unlock(id)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// state erases the first state of an erasure. Its head becomes a record of the erasure, which is a leaf of the
+// global order, in the record that says that the state is empty. Who writes to the state from then on begins
+// it anew, under another key, and what is written is no part of the erasure.
+func (a *eraser) state(ctx context.Context, m *erasing, s *erasedState) error {
+	var rows [][]byte
+	if err := a.eachOfState(s, func(key, _ []byte) { rows = append(rows, key) }); err != nil {
+		return err
+	}
+	const most = removeBytes / keyspace.MaxLen
+	for ; len(rows) > most; rows = rows[:len(rows)-most] {
+		w := a.commits.newWriter()
+		for _, key := range rows[len(rows)-most:] {
+			w.delete(key)
+		}
+		if err := a.commits.apply(w); err != nil {
+			return err
+		}
+	}
+	if err := a.lock(ctx, s.Stream); err != nil {
+		return err
+	}
+	defer a.unlock(s.Stream)
+	a.choosing.Lock() // nobody seals under its key behind this
+	defer a.choosing.Unlock()
+	t := chain.NewTrace(s.Stream)
+	leaf := &step{lease: chain.Lease{TraceID: s.Stream, Epoch: a.leases.newest()}, before: fold{Trace: t}, after: t.Successor(), committed: a.times.now()}
+	head, err := chain.StateErasure{At: leaf.committed, Who: m.Who, Reason: m.Reason}.Value()
+	if err != nil {
+		return tga.Errorf(tga.GenericStateError, "erase: %w", err)
+	}
+	next := *m
+	next.States, next.Emptied = m.States[1:], append(append(slices.Clip(m.Emptied), s.Stream), s.Values...)
+	w := a.commits.newWriter()
+	for _, key := range rows {
+		w.delete(key)
+	}
+	w.delete(keyspace.AppendMeta(w.key[:0], metaOwner(keyspace.Stream, s.Stream[:])))
+	w.body(append([]byte{byte(keyspace.Stream)}, keyspace.StreamKey(s.Stream, 0)...), head)
+	w.fail(next.put(w))
+	c := new(commitment)
+	if err := w.end(c); err != nil {
+		return err
+	}
+	c.steps, leaf.commit = steps{leaf}, c
+	a.tails.put(leaf)
+	a.commits.add(c)
+	if err := a.commits.await(c); err != nil {
+		return err
+	}
+	*m = next
+	a.owned.forget(s.Stream)
+	return nil
+}
