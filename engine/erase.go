@@ -245,11 +245,15 @@ func (a *eraser) planSubject(ctx context.Context, what Erasure, m *erasing, done
 		if !mine {
 			return nil
 		}
-		return take(id, t)
+		left := done.Left
+		err = take(id, t)
+		pending = pending || done.Left > left
+		return err
 	})
 	if pending && len(own) > 0 {
 		// One that is open may be the subject's, and be read again once the store is repaired: then it
-		// needs its key.
+		// needs its key. Of one that is the subject's, and of which something lies beside it under a key that
+		// cannot be had, nothing else says whose it is.
 		m.Keys = m.Keys[len(own):]
 	} else {
 		done.Shared = 0 // a key of the subject's goes with all its traces
