@@ -34,7 +34,8 @@ func (db *DB) Attachment(ctx context.Context, kind chain.AttachmentKind, key []b
 }
 
 // Attachments yields the attachments of a kind whose key starts with prefix, in key
-// order, each as [DB.Attachment] returns it.
+// order, each as [DB.Attachment] returns it. An error about one of them comes with its key, and those behind
+// it follow; an error without a key ends the list.
 func (db *DB) Attachments(ctx context.Context, kind chain.AttachmentKind, prefix []byte) iter.Seq2[chain.Attachment, error] {
 	return func(yield func(chain.Attachment, error) bool) {
 		lower, upper, err := keyspace.AttachmentBounds(keyspace.Kind(kind), prefix)
@@ -55,7 +56,7 @@ func (db *DB) Attachments(ctx context.Context, kind chain.AttachmentKind, prefix
 						continue
 					}
 				}
-				if !yield(chain.Attachment{Kind: kind, Key: row.key[1:], Value: value}, err) || err != nil {
+				if !yield(chain.Attachment{Kind: kind, Key: row.key[1:], Value: value}, err) {
 					return
 				}
 			}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
@@ -347,12 +348,39 @@ func (ap *approvals) vote(ctx context.Context, l *loop, pending *Approval, vote 
 	return l.commit(ctx)
 }
 
-// Approvals yields what waits for people, by trace id.
+// Approvals yields what waits for people, by trace id. With an [UnreadApprovals] error it is all that can be
+// read now.
 func (rt *Runtime) Approvals(ctx context.Context) ([]Approval, error) { return rt.approvals.all(ctx) }
+
+// UnreadApprovals is the error beside a list of what waits for people: the keys of these cannot be had now.
+// Each names its trace.
+type UnreadApprovals []*tga.Error
+
+// Error names them, the first ones where they are many.
+func (u UnreadApprovals) Error() string {
+	const most = 20
+	var lines []string
+	for _, e := range u[:min(len(u), most)] {
+		lines = append(lines, e.Error())
+	}
+	if len(u) > most {
+		lines = append(lines, fmt.Sprintf("and %d more", len(u)-most))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Unwrap makes the code of the first the error's code.
+func (u UnreadApprovals) Unwrap() error { return u[0] }
 
 func (ap *approvals) all(ctx context.Context) ([]Approval, error) {
 	var all []Approval
+	var unread UnreadApprovals
 	for a, err := range ap.store.Attachments(ctx, chain.AttachApproval, nil) {
+		if tga.CodeOf(err) == tga.StoreUnavailable && len(a.Key) == len(tga.ID{}) {
+			trace := tga.ID(a.Key)
+			unread = append(unread, tga.Errorf(tga.StoreUnavailable, "what people are asked about trace %s cannot be read: %w", trace, err).In(trace))
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -361,6 +389,9 @@ func (ap *approvals) all(ctx context.Context) ([]Approval, error) {
 			return nil, tga.Errorf(tga.StateChecksumMismatch, "pending approval %x: %w", a.Key, err)
 		}
 		all = append(all, p)
+	}
+	if len(unread) > 0 {
+		return all, unread
 	}
 	return all, nil
 }

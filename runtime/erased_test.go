@@ -2,6 +2,7 @@ package runtime_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/tgad/tgad/engine"
@@ -112,6 +113,18 @@ func TestQuestionWhoseKeyCannotBeHad(t *testing.T) {
 	if all, err := b.rt.Approvals(ctx); err != nil || len(all) != 2 {
 		t.Errorf("%d questions, %v", len(all), err)
 	}
+	// One that cannot be read does not hide the other, and is named.
+	whose, err := b.db.Load(ctx, first.TraceID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ring.Lost = whose.Key
+	all, err := b.rt.Approvals(ctx)
+	var unread runtime.UnreadApprovals
+	if wantCode(t, err, tga.StoreUnavailable); !errors.As(err, &unread) || len(unread) != 1 || unread[0].TraceID != first.TraceID || len(all) != 1 || all[0].TraceID != second.TraceID {
+		t.Errorf("%+v, %v", all, err)
+	}
+	ring.Lost = 0
 	if got, err := b.rt.Decide(ctx, first.TraceID, vote("ann", true)); err != nil || got.State != tga.Completed {
 		t.Errorf("%+v, %v", got, err)
 	}

@@ -17,7 +17,8 @@ import (
 type AttachmentReader interface {
 	// Attachment returns a value written with an append, nil where there is none.
 	Attachment(ctx context.Context, kind chain.AttachmentKind, key []byte) ([]byte, error)
-	// Attachments yields those whose key starts with prefix, in key order.
+	// Attachments yields those whose key starts with prefix, in key order. An error with a key is about that
+	// one, and others may follow; one without a key is the last.
 	Attachments(ctx context.Context, kind chain.AttachmentKind, prefix []byte) iter.Seq2[chain.Attachment, error]
 }
 

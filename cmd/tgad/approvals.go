@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -27,9 +28,9 @@ question that they were not shown.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				list, err := c.Approvals(ctx)
-				if err != nil {
-					return err
+				list, unread := c.Approvals(ctx)
+				if list == nil && unread != nil {
+					return unread
 				}
 				var rows [][]string
 				changed := false // some vote has to name its question
@@ -60,7 +61,7 @@ question that they were not shown.`,
 					changed = changed || p.Changed
 				}
 				if a.JSON || len(rows) == 0 {
-					return nil
+					return unread
 				}
 				head := []string{"TRACE", "KIND", "SINCE", "EXPIRES", "APPROVED", "TOOL", "ARGUMENTS", "INTENT", "WHY", "EVIDENCE", "ABOUT"}
 				if !changed {
@@ -69,7 +70,7 @@ question that they were not shown.`,
 						rows[i] = rows[i][:len(head)]
 					}
 				}
-				return a.Table(head, rows)
+				return errors.Join(a.Table(head, rows), unread)
 			})
 		},
 	}

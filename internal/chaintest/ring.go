@@ -16,8 +16,9 @@ import (
 // the stores that are opened with it.
 type Ring struct {
 	Destroyed map[chain.KeyID]bool
-	Err       error // answers every call, where it is not nil
-	BySubject bool  // the traces of a subject have one key
+	Err       error       // answers every call, where it is not nil
+	BySubject bool        // the traces of a subject have one key
+	Lost      chain.KeyID // cannot be had now
 
 	mu       sync.Mutex
 	given    chain.KeyID
@@ -33,6 +34,9 @@ func (r *Ring) aead(key chain.KeyID) (cipher.AEAD, error) {
 	}
 	if r.Destroyed[key] {
 		return nil, chain.ErrKeyDestroyed
+	}
+	if key != 0 && key == r.Lost {
+		return nil, tga.Errorf(tga.StoreUnavailable, "key %d is lost", key)
 	}
 	sum := tga.Sum(binary.BigEndian.AppendUint64([]byte("key of a test "), uint64(key)))
 	block, err := aes.NewCipher(sum[:])

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"math"
 	"net/http"
 	"strconv"
@@ -213,10 +214,11 @@ func (r *reading) open() float64 {
 func (r *reading) pending() float64 {
 	return r.d.pending.get(time.Now, func() float64 {
 		all, err := r.d.rt.Approvals(r.d.reads)
-		if err != nil {
+		var unread runtime.UnreadApprovals
+		if !errors.As(err, &unread) && err != nil {
 			return math.NaN()
 		}
-		return float64(len(all))
+		return float64(len(all) + len(unread))
 	})
 }
 

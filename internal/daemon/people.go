@@ -117,7 +117,8 @@ func (w waiting) Waiting(ctx context.Context) (all []notice.Matter, err error) {
 		return nil, err
 	}
 	asked, err := w.d.rt.Approvals(ctx)
-	if err != nil {
+	var unread runtime.UnreadApprovals
+	if !errors.As(err, &unread) && err != nil {
 		return nil, err
 	}
 	if why := w.d.db.Stats().Frozen; why != "" {
@@ -137,6 +138,11 @@ func (w waiting) Waiting(ctx context.Context) (all []notice.Matter, err error) {
 			continue
 		}
 		all = append(all, m)
+	}
+	for _, u := range unread {
+		if byTrace[u.TraceID] == nil { // else it is told that the trace cannot be read
+			all = append(all, notice.Matter{Kind: config.OnApproval, TraceID: u.TraceID, Cause: u.Error()})
+		}
 	}
 	for _, a := range asked {
 		m := notice.Matter{Kind: config.OnApproval, TraceID: a.TraceID, Since: a.Since, Expires: a.Expires, Cause: a.Why, About: a.About().String(), Known: a.About()}

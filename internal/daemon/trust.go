@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"encoding/json"
+	"errors"
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
@@ -117,10 +118,15 @@ var settlements = []struct {
 // approvals lists what waits for people.
 func (q *request) approvals() (any, error) {
 	all, err := q.d.rt.Approvals(q.r.Context())
-	if err != nil {
+	m, unread := wire.Approvals{Approvals: []wire.Approval{}}, runtime.UnreadApprovals(nil)
+	switch {
+	case !errors.As(err, &unread) && err != nil:
 		return nil, err
+	case q.peer.all(): // of one that cannot be read nobody knows the namespace
+		for _, u := range unread {
+			m.Unread = append(m.Unread, wire.Unread{TraceID: u.TraceID, Code: u.Code, Detail: u.Error()})
+		}
 	}
-	m := wire.Approvals{Approvals: []wire.Approval{}}
 	for _, a := range all {
 		if !q.peer.all() {
 			t, err := q.d.db.Load(q.r.Context(), a.TraceID)

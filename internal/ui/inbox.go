@@ -1,12 +1,14 @@
 package ui
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 
 	g "maragu.dev/gomponents"
 
+	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/schemas/wire"
 )
@@ -19,13 +21,17 @@ func (s *Server) inbox(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	asked, err := s.log.Approvals(r.Context())
-	if err != nil {
+	var unread runtime.UnreadApprovals
+	if !errors.As(err, &unread) && err != nil {
 		s.fail(w, r, err)
 		return
 	}
 	var cards []g.Node
 	if len(asked) > 0 {
 		cards = append(cards, h.H2(h.Textf("%s (%d)", words.approvals, len(asked))))
+	}
+	for _, u := range unread {
+		cards = append(cards, problem(u))
 	}
 	for _, p := range asked {
 		cards = append(cards, s.approval(r, p))

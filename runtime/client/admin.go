@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/schemas/wire"
 )
@@ -107,11 +108,21 @@ func (c *Client) Request(ctx context.Context, id tga.ID) (*tga.Artifact, error) 
 	return &tga.Artifact{TraceID: id, Type: tga.RequestType, Request: &tga.ActionRequest{}}, nil
 }
 
-// Approvals lists what waits for people.
+// Approvals lists what waits for people. With a [runtime.UnreadApprovals] error it is all that the daemon can
+// read now.
 func (c *Client) Approvals(ctx context.Context) ([]wire.Approval, error) {
 	var a wire.Approvals
-	err := c.ask(ctx, get("/v1/approvals"), &a)
-	return a.Approvals, err
+	if err := c.ask(ctx, get("/v1/approvals"), &a); err != nil {
+		return nil, err
+	}
+	var unread runtime.UnreadApprovals
+	for _, u := range a.Unread {
+		unread = append(unread, tga.Errorf(u.Code, "%s", u.Detail).In(u.TraceID))
+	}
+	if len(unread) > 0 {
+		return a.Approvals, unread
+	}
+	return a.Approvals, nil
 }
 
 // RollbackPlan says what undoing a set of traces would do; see

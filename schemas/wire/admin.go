@@ -87,7 +87,7 @@ type Erased struct {
 	Unread []Unread `json:"unread,omitempty"` // the first 100 of them
 }
 
-// Unread is a trace that an erasure left, because it cannot be read.
+// Unread is a trace that an erasure left, or about which people are asked, and that cannot be read.
 type Unread struct {
 	TraceID tga.ID   `json:"trace_id"`
 	Code    tga.Code `json:"code"`

@@ -342,6 +342,7 @@ type Vote struct {
 // Approvals lists what waits for people.
 type Approvals struct {
 	Approvals []Approval `json:"approvals"`
+	Unread    []Unread   `json:"unread,omitempty"` // that wait too, and cannot be read now
 }
 
 // RollbackPlan says what undoing a set of traces would do, the newest effect first:

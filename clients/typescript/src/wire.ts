@@ -393,6 +393,8 @@ export interface Vote {
 
 export interface Approvals {
   approvals: Array<Approval>;
+  /** that wait too, and cannot be read now */
+  unread?: Array<Unread>;
 }
 
 export interface LogLine {
@@ -422,6 +424,13 @@ export interface ReceiptLeaf {
   leaf: Base64;
   /** hashes of RFC 6962; absent while the leaf is pending */
   proof?: Array<Base64>;
+}
+
+export interface Unread {
+  trace_id: ID;
+  /** why it cannot be read */
+  code: string;
+  detail: string;
 }
 
 export interface Problem {

@@ -281,8 +281,13 @@ class Vote(TypedDict):
     ts: Time
 
 
-class Approvals(TypedDict):
+class _Approvals(TypedDict):
     approvals: List["Approval"]
+
+
+class Approvals(_Approvals, total=False):
+    #: that wait too, and cannot be read now
+    unread: List["Unread"]
 
 
 class _LogLine(TypedDict):
@@ -321,6 +326,13 @@ class _ReceiptLeaf(TypedDict):
 class ReceiptLeaf(_ReceiptLeaf, total=False):
     #: hashes of RFC 6962; absent while the leaf is pending
     proof: List["Base64"]
+
+
+class Unread(TypedDict):
+    trace_id: ID
+    #: why it cannot be read
+    code: str
+    detail: str
 
 
 class _Problem(TypedDict):
