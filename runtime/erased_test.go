@@ -197,4 +197,18 @@ func TestErasedKeptValues(t *testing.T) {
 	if got, err := kept(""); err != nil || len(got) != 1 || got[0] != "new" {
 		t.Errorf("kept: %q, %v", got, err)
 	}
+	// What an executor has removed is erased too: its key is known although nothing says it any more.
+	gone := other
+	gone.Old, gone.Value = other.Value, nil
+	if _, changed, err := b.rt.Keep(t.Context(), gone); err != nil || !changed {
+		t.Fatalf("%v, %v", changed, err)
+	}
+	b.reopen()
+	destroyed := len(ring.Destroyed)
+	done, err = b.db.Erase(t.Context(), engine.Erasure{Kept: []string{"files"}, Namespace: "tenant", Who: "operator", Reason: "asked for"})
+	if err != nil || done.Kept != 1 || done.Keys != 1 || len(ring.Destroyed) != destroyed+1 {
+		t.Errorf("%+v, %v, destroyed %v", done, err, ring.Destroyed)
+	}
+	_, err = b.db.Erase(t.Context(), engine.Erasure{Kept: []string{"files"}, Namespace: "tenant", Who: "operator", Reason: "asked for"})
+	wantCode(t, err, tga.NotFound)
 }
