@@ -134,7 +134,7 @@ func layAside(t *testing.T, db *engine.DB) (a aside) {
 			}
 		}
 	}
-	a.states = []*someState{layScope(t, db, engine.AgentState{Agent: "helper", Session: "s"}, secret), layFamily(t, db, id(70), secret)}
+	a.states = []*someState{layScope(t, db, engine.AgentState{Agent: "helper", Session: "s"}, secret, func() { packs(t, db) }), layFamily(t, db, id(70), secret)}
 	a.others = []*someState{layScope(t, db, engine.AgentState{Agent: "helper"}, "of the agent"), layFamily(t, db, id(71), "another one")}
 	return a
 }

@@ -40,7 +40,8 @@ func deleted(batches ...chain.Batch) (b chain.Batch) {
 
 // layScope writes the state of an agent as package internal/turn/state does: a value, one that was replaced,
 // and a key that was deleted, whose stream no list names any more.
-func layScope(t testing.TB, db *engine.DB, what engine.AgentState, text string) *someState {
+// before is called before anything is replaced or deleted.
+func layScope(t testing.TB, db *engine.DB, what engine.AgentState, text string, before ...func()) *someState {
 	t.Helper()
 	s := &someState{id: keyspace.AgentStream(what.Agent, what.Session)}
 	list := func(key string) chain.Batch {
@@ -54,14 +55,13 @@ func layScope(t testing.TB, db *engine.DB, what engine.AgentState, text string) 
 	s.head = chain.Batch{Attachments: []chain.Attachment{{Kind: chain.AttachStream, Key: keyspace.StreamKey(s.id, 0), Value: []byte(`{"format":1,"version":3}`)}}}
 	s.had = []chain.Batch{s.item(stays, 1, []byte("1 "+text)), s.item(gone, 1, []byte("gone "+text)), list("gone")}
 	s.values = []chain.Batch{s.item(stays, 2, []byte("2 "+text)), list("stays")}
-	lay(t, db, id(900), append(append([]chain.Batch{s.head}, s.had...), s.values...)...)
-	lay(t, db, id(900), deleted(s.had...))
+	s.lay(t, db, id(900), s.item(gone, 2, []byte("gone 2 "+text)), before)
 	return s
 }
 
 // layFamily writes a working state as package internal/workstate does: a head, boundaries, a fork, nodes, of
 // which some were dropped.
-func layFamily(t testing.TB, db *engine.DB, family tga.ID, text string) *someState {
+func layFamily(t testing.TB, db *engine.DB, family tga.ID, text string, before ...func()) *someState {
 	t.Helper()
 	s := &someState{id: family}
 	node := func(n string) chain.Batch {
@@ -71,9 +71,35 @@ func layFamily(t testing.TB, db *engine.DB, family tga.ID, text string) *someSta
 	s.head = chain.Batch{Attachments: []chain.Attachment{{Kind: chain.AttachStream, Key: keyspace.StateKey(family, 0, 0), Value: []byte(`{"version":1}`), Owner: family}}}
 	s.had = []chain.Batch{node("dropped "), s.item(family, 1, []byte("boundary 1 "+text))}
 	s.values = []chain.Batch{node("a "), node("b "), s.item(family, 2, []byte("boundary 2 "+text)), s.item(family, 1<<40, []byte("a fork's head "+text))}
-	lay(t, db, family, append(append([]chain.Batch{s.head}, s.had...), s.values...)...)
-	lay(t, db, family, deleted(s.had...))
+	s.lay(t, db, family, node("dropped too "), before)
 	return s
+}
+
+// lay writes the state under a lease, and alone, between calls of before, something that is deleted with the rest
+// of what it had: a segment of the log then has that of it and nothing else.
+func (s *someState) lay(t testing.TB, db *engine.DB, lease tga.ID, alone chain.Batch, before []func()) {
+	t.Helper()
+	lay(t, db, lease, append(append([]chain.Batch{s.head}, s.had...), s.values...)...)
+	for _, f := range before {
+		f()
+	}
+	lay(t, db, lease, alone)
+	for _, f := range before {
+		f()
+	}
+	s.had = append(s.had, alone)
+	lay(t, db, lease, deleted(s.had...))
+}
+
+// packs writes the segments of a log anew, so that what is in them is not written anew for another reason.
+func packs(t testing.TB, db *engine.DB) {
+	t.Helper()
+	if err := db.NextSegment(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Rewrite(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // want fails the test unless the state is there, or erased.
@@ -162,7 +188,12 @@ func erasedState(t *testing.T, sealed, packed bool) {
 	db := open(t, "store", o)
 	text := strings.Repeat(secret+" ", 500)
 	agent := engine.AgentState{Agent: "helper", Session: "s"}
-	gone := []*someState{layScope(t, db, agent, text), layFamily(t, db, id(70), text)}
+	pack := func() {
+		if packed {
+			packs(t, db)
+		}
+	}
+	gone := []*someState{layScope(t, db, agent, text, pack), layFamily(t, db, id(70), text, pack)}
 	stay := []*someState{
 		layScope(t, db, engine.AgentState{Agent: "helper"}, "of the agent"), layScope(t, db, engine.AgentState{Agent: "helper", Session: "t"}, "of another session"),
 		layFamily(t, db, id(71), "another one"),
@@ -184,13 +215,8 @@ func erasedState(t *testing.T, sealed, packed bool) {
 	for _, s := range append(gone, stay...) {
 		s.want(t, db, false)
 	}
-	if packed {
-		if err := db.NextSegment(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := db.Rewrite(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+	if err := db.NextSegment(); err != nil {
+		t.Fatal(err)
 	}
 	var unwiped []string
 	fs.looks = func(name string, b []byte) {
@@ -240,6 +266,9 @@ func erasedState(t *testing.T, sealed, packed bool) {
 	check(t, db)
 	if done := erase(t, db, what); done.States != 2 || sealed && done.Keys != 2 {
 		t.Errorf("what was written since: %+v", done)
+	}
+	for _, s := range []*someState{layScope(t, db, agent, "once more"), layFamily(t, db, id(70), "once more")} {
+		s.want(t, db, false)
 	}
 }
 

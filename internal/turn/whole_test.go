@@ -92,6 +92,7 @@ func erasedSession(t *testing.T, ring engine.Keyring, d turn.Delegation) {
 	})
 	first := w.say2("helper", "s", talk)
 	w.say2("helper", "s", "call forget {}")
+	w.say2("helper", "s", "done "+value) // one turn alone
 	w.say2("helper", "t", "call count {\"s\":\"this stays\"}")
 	if found := filesWith(t, w.disk, "store", value); (found == nil) != (ring != nil) {
 		t.Errorf("it stands in %v", found)
@@ -101,7 +102,7 @@ func erasedSession(t *testing.T, ring engine.Keyring, d turn.Delegation) {
 	if d.WithState {
 		states = 1 // the helper's is lent
 	}
-	if len(what.Agents) != states || len(what.Turns) != 6 {
+	if len(what.Agents) != states || len(what.Turns) != 7 {
 		t.Errorf("states %+v, %d turns", what.Agents, len(what.Turns))
 	}
 	done, err := w.db.Erase(t.Context(), what)
@@ -169,6 +170,19 @@ func TestErasedAgent(t *testing.T) {
 	}
 	if found := filesWith(t, w.disk, "store", value); found != nil {
 		t.Errorf("it stands in %v", found)
+	}
+	// The state of a session is found although its turns were erased before, one by one.
+	what = w.whole(turn.Session{Agent: "helper-2", ID: "s"})
+	what.Agents = nil
+	if _, err := w.db.Erase(t.Context(), what); err != nil {
+		t.Fatal(err)
+	}
+	what = w.whole(turn.Session{Agent: "helper-2"})
+	if done, err := w.db.Erase(t.Context(), what); err != nil || done.States != 1 {
+		t.Errorf("erased %+v, %v", done, err)
+	}
+	if res := w.say2("helper-2", "s", "call count {}"); res.Text != `tools said {"n":1}` {
+		t.Errorf("the session goes on with %q", res.Text)
 	}
 	if _, err := turn.WholeAgent(t.Context(), w.db, "nobody", w.exists); tga.CodeOf(err) != tga.NotFound {
 		t.Errorf("of nobody: %v", err)

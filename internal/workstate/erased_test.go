@@ -112,12 +112,15 @@ func (w *world) restart() {
 // begunAnew opens an erased state, and fails the test unless it has nothing of before.
 func (w *world) begunAnew(call string) {
 	w.Helper()
-	for range 2 {
+	for n := range 2 {
 		w.restart()
 		if _, err := w.state.PreSnapshot(bg, call); tga.CodeOf(err) != tga.NotFound {
 			w.Errorf("it can be rolled back to before: %v", err)
 		}
 		kept := len(w.state.List())
+		if kept != n {
+			w.Errorf("%d boundaries are kept, want %d", kept, n)
+		}
 		id := w.do("good", `{"text":"since","tokens":1}`, tga.StatusSuccess)
 		if n := len(w.state.List()); n != kept+1 {
 			w.Errorf("%d boundaries after %d and a call", n, kept)
