@@ -41,6 +41,8 @@ func erasedOnDisk(t *testing.T, seal bool) {
 	run(t, db, gone...)
 	archived := secretive(4, 300)
 	run(t, db, archived)
+	agent := engine.AgentState{Agent: "helper", Session: "s"}
+	states := []*someState{layScope(t, db, agent, secret), layFamily(t, db, id(70), secret)}
 	var sealed []string
 	for _, s := range append(gone, archived) {
 		row := db.Dump()[string(entryKey(s.trace, 4))]
@@ -52,7 +54,14 @@ func erasedOnDisk(t *testing.T, seal bool) {
 	// A torn group behind the records of a segment, as a crash leaves it: it was never acknowledged.
 	tear(t, filepath.Join(dir, "store", "log", "0000000000000001"), sealed[0], seal)
 	db = open(t, dir+"/store", o)
-	what := engine.Erasure{Traces: []tga.ID{archived.trace}}
+	for _, s := range states {
+		for _, b := range s.values {
+			a := b.Attachments[0]
+			row := db.Dump()[string(append([]byte{byte(a.Kind)}, a.Key...))]
+			sealed = append(sealed, row[max(0, len(row)-40):])
+		}
+	}
+	what := engine.Erasure{Traces: []tga.ID{archived.trace}, Agents: []engine.AgentState{agent}, States: []tga.ID{id(70)}}
 	for _, s := range gone {
 		what.Traces = append(what.Traces, s.trace)
 	}

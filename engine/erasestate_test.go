@@ -339,3 +339,45 @@ func TestStateWhoseKeyCannotBeHad(t *testing.T) {
 		t.Errorf("destroyed: %v", ring.Destroyed)
 	}
 }
+
+// TestStateOfAnEarlierVersion: it sealed the streams and the nodes of a state under keys of their own. All of that is
+// read, new values get one key, and an erasure destroys every key that a value says.
+func TestStateOfAnEarlierVersion(t *testing.T) {
+	fs, ring := vfs.NewMem(), new(chaintest.Ring)
+	db := open(t, "store", withRing(fs, ring))
+	agent := engine.AgentState{Agent: "helper"}
+	of := func(s *someState) {
+		for _, b := range append([]chain.Batch{s.head}, s.values...) {
+			b.Attachments[0].Owner = tga.ID{}
+			lay(t, db, id(900), b)
+			b.Attachments[0].Owner = s.id
+		}
+	}
+	scope, family := layScope(t, open(t, "another", withRing(fs, new(chaintest.Ring))), agent, secret), layFamily(t, open(t, "a third", withRing(fs, new(chaintest.Ring))), id(70), secret)
+	of(scope)
+	of(family)
+	earlier, _ := ring.Key("", "")
+	for range 2 {
+		for _, s := range []*someState{scope, family} {
+			s.want(t, db, false)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		db = open(t, "store", withRing(fs, ring))
+	}
+	more := scope.item(keyspace.ValueStream(scope.id, "stays"), 3, []byte("3 "+secret))
+	lay(t, db, id(900), more)
+	wantBeside(t, db, more, true)
+	// The list of the scope and its key have one each, the family's items and nodes one each.
+	if done := erase(t, db, engine.Erasure{Agents: []engine.AgentState{agent}, States: []tga.ID{id(70)}}); done.States != 2 || done.Keys != int(earlier)-1 || done.Keys != 4 || done.Unsealed != 0 {
+		t.Errorf("erased %+v, %d keys were used", done, earlier-1)
+	}
+	for _, s := range []*someState{scope, family} {
+		s.want(t, db, true)
+	}
+	wantBeside(t, db, more, false)
+	if n := bodiesWith(t, db, secret); n > 0 {
+		t.Errorf("%d bodies have it", n)
+	}
+}

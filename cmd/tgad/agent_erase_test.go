@@ -114,7 +114,10 @@ func TestKilledErasureOfASealedAgent(t *testing.T) {
 	if serial.Whole() {
 		step = 5
 	}
-	for _, what := range [][]string{{"--turn", second}, {"--session", "adder/t"}, {"--session", "adder/s"}, {"--state", state}} {
+	for _, what := range [][]string{{"--turn", second}, {"--session", "adder/s"}, {"--session", "adder/t"}, {"--state", state}} {
+		if what[1] == "adder/t" && !serial.Whole() {
+			continue
+		}
 		for after := 20 * time.Millisecond; ; after = after * step / 4 {
 			_, err := tgad(after, append(with("erase", "--reason", "r", "--yes"), what...)...)
 			if err == nil {
