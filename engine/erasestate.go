@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 
 	"github.com/tgad/tgad/keyspace"
@@ -27,16 +28,16 @@ func (m *erasing) besides(key []byte) bool {
 
 // planStates finds the states that are to be erased.
 func (a *eraser) planStates(what *Erasure, m *erasing, done *Erased) error {
-	agents := slices.Clone(what.Agents)
-	slices.SortFunc(agents, func(x, y AgentState) int {
-		return slices.Compare([]string{x.Agent, x.Session}, []string{y.Agent, y.Session})
-	})
-	for _, s := range slices.Compact(agents) {
+	names := map[tga.ID]string{}
+	for _, s := range what.Agents {
 		name := "the state of agent " + s.Agent
 		if s.Session != "" {
 			name += ", session " + s.Session
 		}
-		if err := a.planState(name, keyspace.AgentStream(s.Agent, s.Session), true, m, done); err != nil {
+		names[keyspace.AgentStream(s.Agent, s.Session)] = name
+	}
+	for _, id := range each(slices.Collect(maps.Keys(names))) {
+		if err := a.planState(names[id], id, true, m, done); err != nil {
 			return err
 		}
 	}

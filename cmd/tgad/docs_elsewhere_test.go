@@ -79,6 +79,7 @@ var ranElsewhere = map[string]string{
 	"tgad erase --session AGENT/SESSION --reason 'ticket 21'":                 "agenterase.txtar",
 	"tgad erase --agent AGENT --reason 'ticket 22'":                           "agenterase.txtar",
 	"tgad erase --state STATE --reason 'ticket 23'":                           "agenterase.txtar",
+	"tgad erase --state STATE":                                                "agenterase.txtar",
 	"tgad keyring init RING --kek-file FILE":                                  "erase.txtar",
 	"tgad keyring show RING --kek-file FILE":                                  "erase.txtar",
 	"tgad keyring rotate RING --kek-file FILE --new-kek-file NEW":             "erase.txtar",

@@ -3,6 +3,7 @@ package turn
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/tgad/tgad/internal/turn/state"
 	"github.com/tgad/tgad/runtime"
@@ -62,8 +63,8 @@ type parts struct {
 	exists   Exists
 	turns    []tga.ID
 	traces   []tga.ID
-	sessions map[Session]bool // on whose states the turns worked
-	children []tga.ID         // turns that are to be looked at
+	sessions []Session // on whose states the turns worked
+	children []tga.ID  // turns that are to be looked at
 }
 
 // states adds the session whose state a turn worked on. What an agent keeps across its sessions is no
@@ -75,10 +76,9 @@ func (p *parts) states(t *turn) {
 }
 
 func (p *parts) add(s Session) {
-	if p.sessions == nil {
-		p.sessions = map[Session]bool{}
+	if !slices.Contains(p.sessions, s) {
+		p.sessions = append(p.sessions, s)
 	}
-	p.sessions[s] = true
 }
 
 // of adds what a turn asked, called and handed over.

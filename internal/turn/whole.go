@@ -1,10 +1,8 @@
 package turn
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 
@@ -105,9 +103,7 @@ func (p *parts) missing(ctx context.Context, id tga.ID) error {
 // whole returns what was added, of the states those to which something was ever written.
 func (p *parts) whole(ctx context.Context) (Whole, error) {
 	w := Whole{Turns: p.turns, Traces: p.traces}
-	for _, s := range slices.SortedFunc(maps.Keys(p.sessions), func(a, b Session) int {
-		return cmp.Or(cmp.Compare(a.Agent, b.Agent), cmp.Compare(a.ID, b.ID))
-	}) {
+	for _, s := range p.sessions {
 		head, err := p.store.Attachment(ctx, chain.AttachStream, keyspace.StreamKey(keyspace.AgentStream(s.Agent, s.ID), 0))
 		if err != nil {
 			return w, err

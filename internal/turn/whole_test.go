@@ -154,7 +154,7 @@ func TestErasedAgent(t *testing.T) {
 	w.say2("helper-2", "s", "call count {}")
 	w.say2("expert", "x", "call count {}")
 	what := w.whole(turn.Session{Agent: "helper"})
-	if want := []engine.AgentState{{Agent: "expert", Session: "s"}, {Agent: "helper"}}; !slices.Equal(what.Agents, want) {
+	if want := []engine.AgentState{{Agent: "helper"}, {Agent: "expert", Session: "s"}}; !slices.Equal(what.Agents, want) {
 		t.Errorf("states %+v, want %+v", what.Agents, want)
 	}
 	if done, err := w.db.Erase(t.Context(), what); err != nil || done.States != 2 || done.Turns != 6 {
