@@ -40,10 +40,10 @@ backup forgets too. In one without, only this disk does.
 
 With --turn the whole invocation that a turn of an agent belongs to is erased: the journals of its
 turns, those of the agents that it handed work to, and all their questions and calls. With --session
-that of each turn of a session, and the state of the session. With --agent all sessions of an agent,
-and the state that it keeps across them. With --state a working state as tgad state ls lists it, with
-its forks and all states to which it could be rolled back. With --kept what remote executors keep about
-a tool server.
+that of each turn of a session, and the state of the session. With --agent all sessions of an
+agent, and the state that it keeps across them. With --state a working state as tgad state ls lists
+it, with its forks and all states to which it could be rolled back. With --kept what remote
+executors keep about a tool server.
 
 An agent whose state was erased begins with none. Its directories and databases stay as they are.
 

@@ -26,10 +26,15 @@ type rule[T any] struct {
 	absent func(v *T) bool
 }
 
-// fields returns the members of an object in canonical order.
+// fields returns the members of an object in canonical order. They are some tens, so each finds its place among
+// those before it: slices.SortFunc would be in the program once for each kind of object.
 func fields[T any](groups ...[]field[T]) []field[T] {
 	all := slices.Concat(groups...)
-	slices.SortFunc(all, func(a, b field[T]) int { return strings.Compare(a.name, b.name) })
+	for i := range all {
+		for ; i > 0 && all[i].name < all[i-1].name; i-- {
+			all[i], all[i-1] = all[i-1], all[i]
+		}
+	}
 	return all
 }
 
