@@ -69,10 +69,6 @@ func (w *world) advance(d time.Duration) {
 	w.now = w.now.Add(d)
 }
 
-func openOn(disk vfs.FS) (*engine.DB, error) {
-	return engine.Open("store", (&world{disk: disk}).options())
-}
-
 func (w *world) options() engine.Options {
 	return engine.Options{FS: w.disk, Keyring: w.ring, MemTableBytes: 1 << 20, CacheBytes: 1 << 20, FirstSegmentBytes: 64 << 10}
 }
