@@ -12,6 +12,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/tgad/tgad/internal/search"
+	"github.com/tgad/tgad/internal/search/sqlite"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -76,7 +77,7 @@ func BenchmarkLists(b *testing.B) {
 	}
 	dir := b.TempDir()
 	ctx, cancel := context.WithCancel(context.Background())
-	x := search.New(ctx, search.Options{Dir: dir, Driver: "sqlite", Store: n})
+	x := search.New(ctx, search.Options{Table: sqlite.In(dir, "sqlite"), Store: n})
 	var over sync.WaitGroup
 	over.Go(func() { x.Run(ctx) })
 	b.Cleanup(func() {

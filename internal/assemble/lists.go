@@ -8,6 +8,7 @@ import (
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/optional"
 	"github.com/tgad/tgad/internal/search"
+	"github.com/tgad/tgad/internal/search/sqlite"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -18,7 +19,7 @@ const listsDir = "lists"
 // that is left there is removed.
 func Lists(ctx context.Context, c *config.Config, dir string, store search.Store, log *slog.Logger) (*search.Index, error) {
 	if !c.Store.ListIndex {
-		if err := search.Remove(filepath.Join(dir, listsDir)); err != nil {
+		if err := sqlite.Remove(filepath.Join(dir, listsDir)); err != nil {
 			return nil, tga.Errorf(tga.StoreUnavailable, "the index of lists that is not asked for any more: %w", err)
 		}
 		return nil, nil
@@ -27,5 +28,5 @@ func Lists(ctx context.Context, c *config.Config, dir string, store search.Store
 	if err != nil {
 		return nil, err
 	}
-	return search.New(ctx, search.Options{Dir: filepath.Join(dir, listsDir), Driver: driver, Store: store, Logger: log}), nil
+	return search.New(ctx, search.Options{Table: sqlite.In(filepath.Join(dir, listsDir), driver), Store: store, Logger: log}), nil
 }

@@ -1,17 +1,13 @@
-package search_test
+package sqlite_test
 
 import (
 	"bytes"
 	"context"
 	"database/sql"
-	"fmt"
 	"io/fs"
-	"iter"
 	"log/slog"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -21,25 +17,25 @@ import (
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/chaintest"
 	"github.com/tgad/tgad/internal/search"
-	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/internal/search/searchtest"
+	"github.com/tgad/tgad/internal/search/sqlite"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
 
 // stand is a store with an index of lists.
 type stand struct {
-	*testing.T
+	searchtest.Stand
 	*engine.DB
 	dir, data string
-	now       tga.Millis
 	x         *search.Index
 	stop      func()
-	seeds     uint64
 }
 
 func newStand(t *testing.T) *stand {
 	dir := t.TempDir()
-	s := &stand{T: t, dir: filepath.Join(dir, "search"), data: filepath.Join(dir, "data"), now: 1_750_000_000_000, stop: func() {}}
+	s := &stand{dir: filepath.Join(dir, "search"), data: filepath.Join(dir, "data"), stop: func() {}}
+	s.Stand = searchtest.Stand{T: t, Now: searchtest.Start, Each: 30, Limits: []int{1, 7, 1000}, Stored: s.all, Lists: func() []search.Lists { return []search.Lists{s.x} }}
 	s.open()
 	s.start()
 	t.Cleanup(func() {
@@ -56,15 +52,16 @@ func (s *stand) open() {
 	var err error
 	if s.DB, err = engine.Open(s.data, engine.Options{
 		Create: true, FirstSegmentBytes: 64 << 10, MemTableBytes: 1 << 20, CacheBytes: 1 << 20, LowWaterBytes: 1, Logger: slog.New(slog.DiscardHandler),
-		Clock: func() time.Time { return time.UnixMilli(int64(s.now)) },
+		Clock: func() time.Time { return time.UnixMilli(int64(s.Now)) },
 	}); err != nil {
 		s.Fatal(err)
 	}
+	s.Store = s.DB
 }
 
 // start makes the index serve, and stop ends that.
 func (s *stand) start() {
-	s.x = search.New(context.Background(), search.Options{Dir: s.dir, Driver: "sqlite", Store: s.DB})
+	s.x = search.New(context.Background(), search.Options{Table: sqlite.In(s.dir, "sqlite"), Store: s.DB})
 	ctx, cancel := context.WithCancel(context.Background())
 	var over sync.WaitGroup
 	over.Go(func() { s.x.Run(ctx) })
@@ -90,32 +87,6 @@ func (s *stand) crash() {
 	s.start()
 }
 
-// add appends a trace.
-func (s *stand) add(o chaintest.Options) tga.ID {
-	s.Helper()
-	s.seeds++
-	o.Seed, o.At = s.seeds, s.now
-	return s.append(o, 0)
-}
-
-// append appends the entries of a trace after the first so many.
-func (s *stand) append(o chaintest.Options, after int) tga.ID {
-	s.Helper()
-	id := chaintest.ID(o.Seed, 0)
-	lease, err := s.Acquire(s.Context(), id)
-	if err != nil {
-		s.Fatal(err)
-	}
-	defer s.Release(lease)
-	for _, a := range chaintest.Artifacts(o)[after:] {
-		if _, err := s.Append(s.Context(), lease, chain.Batch{Artifacts: []chain.NewArtifact{{Artifact: a}}}); err != nil {
-			s.Fatal(err)
-		}
-	}
-	s.now += 3000
-	return id
-}
-
 // all returns what the log has.
 func (s *stand) all() (all []*chain.Trace) {
 	s.Helper()
@@ -132,131 +103,20 @@ func (s *stand) all() (all []*chain.Trace) {
 	return all
 }
 
-// want is which of all a query finds.
-func want(all []*chain.Trace, q search.Query) (page []search.Mark) {
-	for _, t := range all {
-		l := t.Listing()
-		if q.Namespace != "" && l.Namespace != q.Namespace || q.Server != "" && l.Server != q.Server || q.Tool != "" && l.Tool != q.Tool ||
-			q.Key != "" && l.Key != q.Key || len(q.States) > 0 && !slices.Contains(q.States, l.State) || q.Class != ledger.ClassNone && search.ClassOf(t) != q.Class ||
-			l.Since < q.Since || q.Until != 0 && l.Since >= q.Until {
-			continue
-		}
-		page = append(page, search.Mark{Since: l.Since, Trace: l.TraceID})
-	}
-	slices.SortFunc(page, func(a, b search.Mark) int {
-		if a.Since != b.Since {
-			return int(b.Since - a.Since)
-		}
-		return bytes.Compare(b.Trace[:], a.Trace[:])
-	})
-	return page
-}
-
-// agrees reads lists page by page, and compares them with the log.
-func (s *stand) agrees(queries ...search.Query) {
-	s.Helper()
-	all := s.all()
-	for _, q := range queries {
-		s.agree(all, q)
-	}
-}
-
-func (s *stand) agree(all []*chain.Trace, q search.Query) {
-	s.Helper()
-	var got []search.Mark
-	for {
-		page, err := s.find(q)
-		if err != nil {
-			s.Fatalf("%+v: %v", q, err)
-		}
-		got = append(got, page...)
-		if len(page) < q.Limit {
-			break
-		}
-		q.After = page[len(page)-1]
-	}
-	if want := want(all, q); !slices.Equal(got, want) {
-		s.Errorf("%+v: %d traces, want %d\n%v\n%v", q, len(got), len(want), got, want)
-	}
-}
-
-// find asks until the index is there.
-func (s *stand) find(q search.Query) (page []search.Mark, err error) {
-	for range 30 {
-		if page, err = s.x.Find(s.Context(), q); err == nil || s.Context().Err() != nil {
-			break
-		}
-	}
-	return page, err
-}
-
-// grid are queries of every kind, alone and together.
-func (s *stand) grid() (all []search.Query) {
-	middle := 1_750_000_000_000 + (s.now-1_750_000_000_000)/2
-	for _, q := range []search.Query{
-		{}, {Namespace: "a"}, {Namespace: "none"}, {Server: "pay"}, {Tool: "charge"}, {Tool: "none"},
-		{Key: "k3"}, {States: []tga.State{tga.Pending}}, {States: []tga.State{tga.Completed}}, {States: []tga.State{tga.Denied, tga.Authorized}}, {Class: ledger.ClassCommitted}, {Since: middle}, {Until: middle},
-		{Server: "pay", Tool: "refund", States: []tga.State{tga.Failed}}, {Namespace: "b", States: []tga.State{tga.Executing}, Since: middle},
-		{Tool: "charge", Class: ledger.ClassCommitted, Until: middle}, {Key: "k3", Tool: "refund"},
-	} {
-		for _, limit := range []int{1, 7, 1000} {
-			q.Limit = limit
-			all = append(all, q)
-		}
-	}
-	return all
-}
-
 // TestIndexIsAFunctionOfTheLog: whatever happens to it and to the store, a list is what the log says.
 func TestIndexIsAFunctionOfTheLog(t *testing.T) {
 	s := newStand(t)
-	r := rand.New(rand.NewPCG(1, 2))
-	pick := func(of ...string) string { return of[r.IntN(len(of))] }
-	var finished []tga.ID
-	some := func(n int) {
-		for range n {
-			o := chaintest.Options{
-				Meta:   tga.Meta{tga.MetaNamespace: pick("a", "b", tga.DefaultNamespace)},
-				Server: pick("pay", "mail"), Tool: pick("charge", "refund"), Key: fmt.Sprintf("k%d", s.seeds),
-				Verdict: pick(tga.Approve, tga.Approve, tga.Deny), Status: pick(tga.StatusSuccess, tga.StatusSuccess, tga.StatusError), Entries: r.IntN(5),
-			}
-			id := s.add(o)
-			if o.Entries == 0 {
-				finished = append(finished, id)
-			}
-			if r.IntN(3) == 0 {
-				s.now -= 3000 // several of one millisecond
-			}
-		}
-	}
-	for step, do := range map[string]func(){
-		"more": func() {},
-		"more of the same": func() {
-			s.seeds++
-			o := chaintest.Options{Seed: s.seeds, At: s.now, Entries: 1}
-			s.append(o, 0)
-			for o.Entries < 4 {
-				s.agrees(s.grid()...) // as it is now
-				o.Entries++
-				s.append(o, o.Entries-1)
-			}
-		},
-		"closed":          func() { s.stop(); some(20); s.start() },
-		"crashed":         s.crash,
-		"lost":            func() { s.stop(); removeAll(t, s.dir); s.start() },
-		"damaged":         func() { s.stop(); damage(t, s.dir, 0); s.start() },
-		"damaged later":   func() { s.stop(); damage(t, s.dir, 5000); s.start() },
-		"of another":      func() { s.stop(); another(t, s.dir); s.start() },
-		"an erasure":      func() { s.erase(finished[:1]); finished = finished[1:] },
-		"a whole erasure": func() { s.erase(nil) },
-	} {
-		some(30)
-		do()
-		s.agrees(s.grid()...)
-		if t.Failed() {
-			t.Fatalf("after the step: %s", step)
-		}
-	}
+	do := func(f func()) func(*searchtest.Stand, []tga.ID) { return func(*searchtest.Stand, []tga.ID) { f() } }
+	searchtest.FunctionOfTheLog(&s.Stand, []searchtest.Step{
+		{Name: "closed", Do: do(func() { s.stop(); s.Some(20); s.start() })},
+		{Name: "crashed", Do: do(s.crash)},
+		{Name: "lost", Do: do(func() { s.stop(); removeAll(t, s.dir); s.start() })},
+		{Name: "damaged", Do: do(func() { s.stop(); damage(t, s.dir, 0); s.start() })},
+		{Name: "damaged later", Do: do(func() { s.stop(); damage(t, s.dir, 5000); s.start() })},
+		{Name: "of another", Do: do(func() { s.stop(); another(t, s.dir); s.start() })},
+		{Name: "an erasure", Do: func(_ *searchtest.Stand, finished []tga.ID) { s.erase(finished[:1]) }},
+		{Name: "a whole erasure", Do: do(func() { s.erase(nil) })},
+	}...)
 }
 
 func removeAll(t *testing.T, dir string) {
@@ -286,9 +146,9 @@ func another(t *testing.T, dir string) {
 	t.Helper()
 	o := newStand(t)
 	for range 5 {
-		o.add(chaintest.Options{Tool: "elsewhere"})
+		o.Add(chaintest.Options{Tool: "elsewhere"})
 	}
-	o.agrees(search.Query{Limit: 100})
+	o.Agrees(search.Query{Limit: 100})
 	o.stop()
 	removeAll(t, dir)
 	if err := os.CopyFS(dir, os.DirFS(o.dir)); err != nil {
@@ -316,7 +176,7 @@ func (s *stand) erase(of []tga.ID) {
 	}); err != nil {
 		s.Fatal(err)
 	}
-	s.add(chaintest.Options{}) // what is found from here on is from after it
+	s.Add(chaintest.Options{}) // what is found from here on is from after it
 }
 
 // has reports whether any file of the index has a text.
@@ -372,10 +232,10 @@ func TestErasedNamesLeaveTheIndex(t *testing.T) {
 		},
 	} {
 		for range 40 { // more than one page
-			s.add(chaintest.Options{})
+			s.Add(chaintest.Options{})
 		}
-		id := s.add(chaintest.Options{Tool: secret})
-		s.agrees(search.Query{Tool: secret, Limit: 10})
+		id := s.Add(chaintest.Options{Tool: secret})
+		s.Agrees(search.Query{Tool: secret, Limit: 10})
 		if !s.has(secret) {
 			t.Fatalf("%s: it was never in the index", name)
 		}
@@ -386,15 +246,15 @@ func TestErasedNamesLeaveTheIndex(t *testing.T) {
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
-		s.agrees(search.Query{Tool: secret, Limit: 10})
-		s.agrees(search.Query{Limit: 10})
+		s.Agrees(search.Query{Tool: secret, Limit: 10})
+		s.Agrees(search.Query{Limit: 10})
 	}
 }
 
 // TestIndexThatCannotBeMadeSaysSo, and is made once it can be.
 func TestIndexThatCannotBeMadeSaysSo(t *testing.T) {
 	s := newStand(t)
-	s.add(chaintest.Options{})
+	s.Add(chaintest.Options{})
 	s.stop()
 	removeAll(t, s.dir)
 	if err := os.WriteFile(s.dir, nil, 0o600); err != nil { // a file where its directory should be
@@ -410,15 +270,15 @@ func TestIndexThatCannotBeMadeSaysSo(t *testing.T) {
 	if err := os.Remove(s.dir); err != nil {
 		t.Fatal(err)
 	}
-	s.agrees(search.Query{Limit: 10})
+	s.Agrees(search.Query{Limit: 10})
 }
 
 // TestBrokenIndexIsMadeAnew: what only a list reads is met by nobody else. The list says so, and the index
 // is made of the log, though nothing is appended.
 func TestBrokenIndexIsMadeAnew(t *testing.T) {
 	s := newStand(t)
-	s.add(chaintest.Options{})
-	s.agrees(search.Query{Limit: 10})
+	s.Add(chaintest.Options{})
+	s.Agrees(search.Query{Limit: 10})
 	db, err := sql.Open("sqlite", filepath.Join(s.dir, "traces.db"))
 	if err != nil {
 		t.Fatal(err)
@@ -432,25 +292,15 @@ func TestBrokenIndexIsMadeAnew(t *testing.T) {
 	if _, err := s.x.Find(t.Context(), search.Query{Limit: 10}); tga.CodeOf(err) != tga.StoreUnavailable {
 		t.Errorf("%v, want %s", err, tga.StoreUnavailable)
 	}
-	s.agrees(search.Query{Limit: 10})
-}
-
-// slow is a store whose list of traces does not come.
-type slow struct{ *engine.DB }
-
-func (slow) Traces(ctx context.Context, _ tga.ID) iter.Seq2[chain.Listed, error] {
-	return func(yield func(chain.Listed, error) bool) {
-		<-ctx.Done()
-		yield(chain.Listed{}, ctx.Err())
-	}
+	s.Agrees(search.Query{Limit: 10})
 }
 
 // TestHalfAnIndexIsNotShown: while it is made it would leave traces out.
 func TestHalfAnIndexIsNotShown(t *testing.T) {
 	s := newStand(t)
-	s.add(chaintest.Options{})
+	s.Add(chaintest.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
-	x := search.New(ctx, search.Options{Dir: filepath.Join(t.TempDir(), "search"), Driver: "sqlite", Store: slow{s.DB}})
+	x := search.New(ctx, search.Options{Table: sqlite.In(filepath.Join(t.TempDir(), "search"), "sqlite"), Store: searchtest.Slow{Store: s.DB}})
 	var over sync.WaitGroup
 	over.Go(func() { x.Run(ctx) })
 	if page, err := x.Find(ctx, search.Query{Limit: 1}); tga.CodeOf(err) != tga.StoreUnavailable {

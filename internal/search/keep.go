@@ -1,0 +1,202 @@
+package search
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// catchUp takes the appends into the index that are durable now.
+func (x *Index) catchUp(ctx context.Context) error {
+	newest := x.o.Store.Cursor()
+	for at, _, _ := x.stands(); at < newest; {
+		began := time.Now()
+		touched := map[tga.ID]struct{}{}
+		var last chain.Leaf
+		for l, err := range x.o.Store.Follow(ctx, at) {
+			if err != nil {
+				return errors.Join(errStore, err)
+			}
+			touched[l.TraceID], last = struct{}{}, l
+			if l.Index >= newest || len(touched) == batchTraces {
+				break
+			}
+		}
+		if err := x.take(ctx, slices.Collect(maps.Keys(touched)), &last); err != nil {
+			return err
+		}
+		at = last.Index
+		x.advance(at)
+		x.rest(ctx, began)
+	}
+	return nil
+}
+
+// make makes the index of every trace, or looks at every trace again.
+func (x *Index) make(ctx context.Context) (err error) {
+	start := time.Now()
+	_, made, _ := x.stands()
+	var from *chain.Leaf // what was appended since is followed afterwards
+	if !made {
+		from = &chain.Leaf{}
+		if cursor := x.o.Store.Cursor(); cursor > 0 {
+			if *from, err = x.next(ctx, cursor-1); err != nil {
+				return err
+			}
+		}
+	}
+	x.begin()
+	traces, err := x.sweep(ctx, tga.ID{}, lastID)
+	if err != nil {
+		return err
+	}
+	if err := x.finish(ctx); err != nil {
+		return err
+	}
+	// Only now: an index that says how far it is, and nothing of an erasure, is used as it lies there.
+	if err := x.take(ctx, nil, from); err != nil {
+		return err
+	}
+	if !made {
+		x.advance(from.Index)
+	}
+	x.o.Logger.Info("every trace is in the index of lists", "traces", traces, "after", time.Since(start).Round(time.Millisecond))
+	return nil
+}
+
+// lastID is not before any.
+var lastID = tga.ID(slices.Repeat([]byte{0xff}, len(tga.ID{})))
+
+// sweep takes every trace from one id to another.
+func (x *Index) sweep(ctx context.Context, first, last tga.ID) (traces int, err error) {
+	began := time.Now()
+	for page, err := range pages(ctx, x.o.Store, before(first)) {
+		if err != nil {
+			return traces, errors.Join(errStore, err)
+		}
+		over := slices.IndexFunc(page, func(id tga.ID) bool { return string(id[:]) > string(last[:]) })
+		if over >= 0 {
+			page = page[:over]
+		}
+		if err := x.take(ctx, page, nil); err != nil {
+			return traces, err
+		}
+		traces += len(page)
+		if over >= 0 {
+			break
+		}
+		x.rest(ctx, began)
+		began = time.Now()
+	}
+	return traces, nil
+}
+
+// before is the id before another.
+func before(id tga.ID) tga.ID {
+	for i := len(id) - 1; i >= 0; i-- {
+		if id[i]--; id[i] != 0xff {
+			return id
+		}
+	}
+	return tga.ID{}
+}
+
+// pages yields the ids of all traces after one, in their order.
+func pages(ctx context.Context, s Store, after tga.ID) iter.Seq2[[]tga.ID, error] {
+	return func(yield func([]tga.ID, error) bool) {
+		if r, ok := s.(Reader); ok {
+			for {
+				page, err := r.Some(ctx, after)
+				if err != nil {
+					yield(nil, err)
+					return
+				}
+				if len(page) == 0 || !yield(page, nil) {
+					return
+				}
+				after = page[len(page)-1]
+			}
+		}
+		page := make([]tga.ID, 0, batchTraces)
+		for l, err := range s.Traces(ctx, after) {
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if page = append(page, l.TraceID); len(page) < batchTraces {
+				continue
+			}
+			if !yield(page, nil) {
+				return
+			}
+			page = page[:0]
+		}
+		if len(page) > 0 {
+			yield(page, nil)
+		}
+	}
+}
+
+// read reads traces from the log. One that cannot be read is in no list by index, and in every list by id.
+func (x *Index) read(ctx context.Context, ids []tga.ID, each func(*chain.Trace)) error {
+	if r, ok := x.o.Store.(Reader); ok {
+		return r.Read(ctx, ids, each)
+	}
+	for _, id := range ids {
+		switch t, err := x.o.Store.Load(ctx, id); {
+		case err == nil:
+			each(t)
+		case tga.CodeOf(err) == tga.StoreUnavailable || ctx.Err() != nil:
+			return err
+		}
+	}
+	return nil
+}
+
+// take reads traces from the log and writes their rows, with the append that they are up to.
+func (x *Index) take(ctx context.Context, ids []tga.ID, last *chain.Leaf) error {
+	x.writing.Lock()
+	defer x.writing.Unlock()
+	rows := make([]Row, 0, len(ids))
+	if err := x.read(ctx, ids, func(t *chain.Trace) { rows = append(rows, RowOf(t)) }); err != nil {
+		return errors.Join(errStore, err)
+	}
+	return x.o.Table.Put(ctx, rows, last)
+}
+
+// again looks again at what was erased from, where the table heard of that.
+func (x *Index) again(ctx context.Context) error {
+	if x.o.Look == 0 {
+		return nil
+	}
+	for {
+		spans, err := x.o.Table.Again(ctx)
+		if err != nil || len(spans) == 0 {
+			return err
+		}
+		began := time.Now()
+		single := map[tga.ID]struct{}{}
+		for _, s := range spans {
+			if s.First == s.Last {
+				single[s.First] = struct{}{}
+				continue
+			}
+			if _, err := x.sweep(ctx, s.First, s.Last); err != nil {
+				return err
+			}
+		}
+		if err := x.take(ctx, slices.Collect(maps.Keys(single)), nil); err != nil {
+			return err
+		}
+		if err := x.o.Table.Done(ctx, spans); err != nil {
+			return err
+		}
+		x.rest(ctx, began)
+	}
+}
