@@ -139,7 +139,8 @@ const compareSQL = `SELECT coalesce(sum(n), 0)::int8, coalesce(string_agg(d, ' '
 	SELECT get_byte(h, 0) AS b, count(*) AS n, encode(sha256(string_agg(h, ''::bytea ORDER BY h)), 'hex') AS d
 	FROM (SELECT sha256(convert_to(t::text, 'UTF8')) AS h FROM tgad.%s t WHERE shard = $1) AS r GROUP BY 1) AS p`
 
-// compare compares every row of the store. Nothing changes the side that is fenced, and nothing but this move the other.
+// compare compares every row of the store, but for its lists: on the shard to which it comes they are made of the log, or go on from
+// where they were when it was there before. Nothing changes the side that is fenced, and nothing but this move the other.
 func (x *mover) compare(ctx context.Context) error {
 	x.done.Rows = 0
 	for _, table := range comparedTables {

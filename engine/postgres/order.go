@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -26,6 +27,7 @@ type order struct {
 
 	kicks     chan struct{} // an append of this process has committed
 	listening sync.Once
+	heard     atomic.Pointer[func(string)] // is told of what is said otherwise
 }
 
 func (o *order) init(last uint64) {
@@ -264,6 +266,8 @@ func (o *order) hear(ctx context.Context) error {
 		var last uint64
 		if _, err := fmt.Sscanf(n.Payload, "%d %d", &shard, &last); err == nil && shard == o.o.Shard {
 			o.grow(last)
+		} else if hear := o.heard.Load(); hear != nil {
+			(*hear)(n.Payload)
 		}
 	}
 }

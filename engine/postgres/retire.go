@@ -210,6 +210,10 @@ func (x *retirer) swap(ctx context.Context) error {
 		if entries != x.done.Entries {
 			return tga.Errorf(tga.StateLockAcquireFailed, "%d entries came meanwhile", entries-x.done.Entries)
 		}
+		// Nothing of what the month carried is in lists of the shard any more.
+		if _, err := tx.Exec(ctx, "SELECT tgad.look_again(shard, $1, $2) FROM (SELECT DISTINCT shard FROM archived) AS s", x.first, x.last); err != nil {
+			return err
+		}
 		for _, statement := range []string{
 			"ALTER TABLE tgad.entries DETACH PARTITION tgad." + x.part,
 			"DROP TABLE tgad." + x.part,

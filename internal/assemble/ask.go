@@ -32,7 +32,7 @@ type builder struct{}
 
 // CheckStore implements [config.Builder].
 func (builder) CheckStore(_ *config.Config, s *config.Store) error {
-	if !s.ListIndex {
+	if !s.ListIndex || s.URL != "" { // a database has the index in tables of its own
 		return nil
 	}
 	_, err := optional.SQLDriver()

@@ -64,7 +64,7 @@ func (s *Store) check(r *report) {
 
 // directoryKeys are of a store in a directory alone, databaseKeys of one in a database.
 var (
-	directoryKeys = []string{"witness_file", "low_water_bytes", "memtable_bytes", "cache_bytes", "rewrite_share", "list_index"}
+	directoryKeys = []string{"witness_file", "low_water_bytes", "memtable_bytes", "cache_bytes", "rewrite_share"}
 	databaseKeys  = []string{"password_file", "require_sync", "shard", "namespace", "lease", "patience"}
 )
 

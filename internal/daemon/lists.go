@@ -11,32 +11,46 @@ import (
 
 // openLists opens the index of lists, where the configuration asks for one. What is erased from then on
 // leaves it too.
-func (d *Daemon) openLists(ctx context.Context, o Options) (err error) {
-	if d.atRest || d.can.archive == nil || o.Data == "" {
-		return nil
+func (d *Daemon) openLists(ctx context.Context, o Options) error {
+	switch {
+	case d.atRest:
+	case d.can.listing != nil && o.Config.Store.ListIndex:
+		d.lists = d.can.listing.Lists()
+	case d.can.archive != nil && o.Data != "":
+		x, err := assemble.Lists(ctx, o.Config, o.Data, d.db, d.log)
+		if x == nil || err != nil {
+			return err
+		}
+		d.lists, d.can.archive = x, indexed{d.can.archive, x}
 	}
-	if d.lists, err = assemble.Lists(ctx, o.Config, o.Data, d.db, d.log); d.lists != nil {
-		d.can.archive = indexed{d.can.archive, d.lists}
-	}
-	return err
+	return nil
 }
 
 // keepLists keeps the index of lists until stop is called.
 func (d *Daemon) keepLists() (stop func() error) {
-	if d.lists == nil {
-		return func() error { return nil }
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var over sync.WaitGroup
-	over.Go(func() { d.lists.Run(ctx) })
+	switch {
+	case d.lists != nil:
+		over.Go(func() { d.lists.Run(ctx) })
+	case d.can.listing != nil && !d.atRest:
+		over.Go(func() {
+			if err := d.can.listing.RemoveLists(ctx); err != nil && ctx.Err() == nil {
+				d.log.Warn("an index of lists that is not asked for any more may be left", "error", err)
+			}
+		})
+	}
 	return func() error {
 		cancel()
 		over.Wait()
+		if d.lists == nil {
+			return nil
+		}
 		return d.lists.Close()
 	}
 }
 
-// indexed is a store whose traces are in an index of lists.
+// indexed is a store whose traces are in an index of lists that this process alone keeps.
 type indexed struct {
 	archive
 	lists *search.Index

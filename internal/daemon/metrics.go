@@ -117,12 +117,12 @@ var stats = []stat{
 	ofFiles(gauge("keyring_missing_keys", "Keys that the store has used and its key ring, an older copy, does not have.", func(r *reading) float64 { return float64(r.store.MissingKeys) })),
 	ofFiles(gauge("signed_appends", "Appends that the newest signed checkpoint covers, NaN where none is signed.", (*reading).signed)),
 	ofFiles(gauge("signed_timestamp_seconds", "When the newest signed checkpoint was made, NaN where the daemon has made none.", (*reading).signedAt)),
-	ofFiles(gauge("lists_behind", "Appends that the index of lists does not have yet, 0 where there is none.", func(r *reading) float64 {
+	gauge("lists_behind", "Appends that the index of lists does not have yet, 0 where there is none.", func(r *reading) float64 {
 		if r.d.lists == nil {
 			return 0
 		}
 		return float64(r.d.lists.Behind())
-	})),
+	}),
 	ofFiles(counter("retention_erased_total", "Traces that the retention rules erased.", func(r *reading) uint64 { return r.d.retaining.erased.Load() })),
 	ofFiles(gauge("retention_run_timestamp_seconds", "When the retention rules were last carried out, 0 where they were not yet.", func(r *reading) float64 { return float64(r.d.retaining.ended.Load()) / 1000 })),
 	ofFiles(gauge("retention_run_success", "1 unless that failed.", func(r *reading) float64 { return truth(!r.d.retaining.failed.Load()) })),

@@ -38,8 +38,8 @@ type Daemon struct {
 	keeper   *evidence.Keeper
 	resting  func() (*evidence.Keeper, error) // the same of a store that is only read
 	audits   []*deliver.Delivery
-	lists    *search.Index // nil where the configuration asks for none
-	unfollow func() error  // ends evidence, deliveries and the index
+	lists    search.Lists // nil where the configuration asks for none
+	unfollow func() error // ends evidence, deliveries and the index
 
 	life       context.Context // of calls: ends when draining is over
 	end        context.CancelFunc

@@ -12,6 +12,7 @@ import (
 	"github.com/tgad/tgad/internal/duty"
 	"github.com/tgad/tgad/internal/evidence"
 	"github.com/tgad/tgad/internal/keyring"
+	"github.com/tgad/tgad/internal/search"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -57,6 +58,7 @@ type powers struct {
 	proving Proving // where the store keeps its evidence itself
 	shared  Shared
 	duty    func(name string) duty.Duty
+	listing Listing // where the store keeps its index of lists itself
 }
 
 // archive is a store whose files are on this machine.
@@ -109,6 +111,14 @@ type Added struct {
 	Notes   []tga.Note
 }
 
+// Listing is a store that keeps the index of lists itself.
+type Listing interface {
+	// Lists returns the index. Its Run keeps it, as far as this process does.
+	Lists() search.Lists
+	// RemoveLists removes an index that no process keeps: this one does not ask for any.
+	RemoveLists(ctx context.Context) error
+}
+
 // powersOf finds what a store can. data is its directory, "" where it has none.
 func powersOf(s Store, data string) (p powers) {
 	if dir, ok := s.(directory); ok {
@@ -122,6 +132,7 @@ func powersOf(s Store, data string) (p powers) {
 		p.frozen, p.proofs, p.proving = x, x, x
 	}
 	p.shared, _ = s.(Shared)
+	p.listing, _ = s.(Listing)
 	return p
 }
 

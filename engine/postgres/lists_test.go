@@ -1,0 +1,419 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tgad/tgad/engine/postgres"
+	"github.com/tgad/tgad/engine/postgres/internal/pgserver"
+	"github.com/tgad/tgad/internal/chaintest"
+	"github.com/tgad/tgad/internal/search"
+	"github.com/tgad/tgad/internal/search/searchtest"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// listing is a process with a store and its lists.
+type listing struct {
+	*postgres.Store
+	lists *postgres.Lists
+	stop  func() // ends keeping
+}
+
+func (p *listing) keep() {
+	ctx, cancel := context.WithCancel(bg)
+	var over sync.WaitGroup
+	p.lists = p.Fleet().Lists()
+	over.Go(func() { p.lists.Run(ctx) })
+	p.stop = sync.OnceFunc(func() {
+		cancel()
+		over.Wait()
+	})
+}
+
+// listed is a store with lists, and the processes that have it.
+type listed struct {
+	searchtest.Stand
+	dsn   string
+	shard int32
+	db    *pgx.Conn
+	all   []*listing
+}
+
+func newListed(t *testing.T, processes int) *listed {
+	s := &listed{}
+	s.dsn, s.shard = database(t)
+	s.db = connect(t, s.dsn)
+	s.Stand = searchtest.Stand{T: t, Now: searchtest.Start, Each: 12, Limits: []int{3, 1000}, Stored: s.log, Lists: func() (all []search.Lists) {
+		for _, p := range s.all {
+			all = append(all, p.lists)
+		}
+		return all
+	}}
+	for range processes {
+		p := &listing{Store: open(t, s.dsn, postgres.Options{Shard: s.shard, Lease: time.Second, Clock: func() time.Time { return s.Now.Time() }})}
+		p.keep()
+		t.Cleanup(func() { p.stop() })
+		s.all = append(s.all, p)
+	}
+	s.Store = s.all[0]
+	return s
+}
+
+// log reads the log as a process does that remembers nothing.
+func (s *listed) log() (all []*chain.Trace) {
+	s.Helper()
+	fresh, err := postgres.Open(bg, s.dsn, postgres.Options{Shard: s.shard})
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer fresh.Close()
+	for l, err := range fresh.Fleet().Traces(bg, tga.ID{}) {
+		if err == nil {
+			err = l.Err
+		}
+		if err != nil {
+			s.Fatal(err)
+		}
+		t, err := fresh.Load(bg, l.TraceID)
+		if err != nil {
+			s.Fatal(err)
+		}
+		all = append(all, t)
+	}
+	return all
+}
+
+func (s *listed) exec(statement string, args ...any) {
+	s.Helper()
+	if _, err := s.db.Exec(bg, statement, args...); err != nil {
+		s.Fatalf("%s: %v", statement, err)
+	}
+}
+
+// spoil changes how far the lists say that they are. Who keeps them finds it when it writes again.
+func (s *listed) spoil(set string) {
+	s.Helper()
+	s.exec("UPDATE tgad.lists_standing SET version = version + 1, "+set+" WHERE shard = $1", s.shard)
+}
+
+// erase erases what entries of traces carry, as who has the role for it does.
+func (s *listed) erase(ids ...tga.ID) {
+	s.Helper()
+	for _, id := range ids {
+		s.exec("UPDATE tgad.entries SET parts = NULL, spill = NULL WHERE shard = $1 AND trace = $2", s.shard, [16]byte(id))
+	}
+}
+
+func (s *listed) stop() {
+	for _, p := range s.all {
+		p.stop()
+	}
+}
+
+func (s *listed) start() {
+	for _, p := range s.all {
+		p.keep()
+	}
+}
+
+// caughtUp waits until the lists have everything.
+func (s *listed) caughtUp() {
+	s.Helper()
+	searchtest.Until(s, "the lists have everything", func() bool {
+		_, err := searchtest.Find(bg, s.all[0].lists, search.Query{Tool: "x", Limit: 1})
+		var behind bool
+		if err == nil {
+			err = s.db.QueryRow(bg, `SELECT EXISTS (SELECT 1 FROM tgad.pending WHERE shard = $1) OR EXISTS (SELECT 1 FROM tgad.lists_again WHERE shard = $1)
+				OR (SELECT position FROM tgad.lists_standing WHERE shard = $1) IS DISTINCT FROM (SELECT last FROM tgad.order_state WHERE shard = $1)`, s.shard).Scan(&behind)
+		}
+		if err != nil {
+			s.Fatal(err)
+		}
+		return !behind
+	})
+}
+
+// copied makes a copy of what the lists are, and returns what puts it back: a server that was killed has forgotten what came since.
+func (s *listed) copied() (back func()) {
+	s.caughtUp()
+	for _, table := range []string{"lists", "lists_standing"} {
+		s.exec(fmt.Sprintf("CREATE TEMP TABLE old_%s AS SELECT * FROM tgad.%s WHERE shard = %d", table, table, s.shard))
+	}
+	return func() {
+		tx, err := s.db.Begin(bg)
+		if err != nil {
+			s.Fatal(err)
+		}
+		defer tx.Rollback(bg)
+		for _, table := range []string{"lists_standing", "lists"} {
+			for _, statement := range []string{"DELETE FROM tgad.%[1]s WHERE shard = %[2]d", "INSERT INTO tgad.%[1]s SELECT * FROM old_%[1]s", "DROP TABLE old_%[1]s"} {
+				if _, err := tx.Exec(bg, fmt.Sprintf(statement, table, s.shard)); err != nil {
+					s.Fatal(err)
+				}
+			}
+		}
+		if err := tx.Commit(bg); err != nil {
+			s.Fatal(err)
+		}
+	}
+}
+
+// TestListsAreAFunctionOfTheLog: whatever happens to the lists, to who keeps them and to the store, a list is what the log says, for
+// each process.
+func TestListsAreAFunctionOfTheLog(t *testing.T) {
+	t.Parallel()
+	s := newListed(t, 2)
+	do := func(f func()) func(*searchtest.Stand, []tga.ID) { return func(*searchtest.Stand, []tga.ID) { f() } }
+	searchtest.FunctionOfTheLog(&s.Stand, []searchtest.Step{
+		{Name: "no process keeps them for a while", Do: do(func() { s.stop(); s.Some(8); s.start() })},
+		{Name: "another process keeps them", Do: do(func() {
+			s.all[0].stop()
+			s.Agrees(search.Query{Limit: 1000})
+			s.all[0].keep()
+			s.all[1].stop()
+			s.Some(3)
+			s.all[1].keep()
+		})},
+		{Name: "the session of who keeps them is over", Do: do(func() { s.caughtUp(); late(t, s.dsn, s.shard, "lists"); s.Some(3) })},
+		{Name: "rows are lost", Do: do(func() {
+			s.spoil("position = NULL")
+			s.exec("DELETE FROM tgad.lists WHERE shard = $1 AND state = 4", s.shard)
+		})},
+		{Name: "all are lost", Do: do(func() {
+			s.exec("DELETE FROM tgad.lists_standing WHERE shard = $1", s.shard)
+			s.exec("DELETE FROM tgad.lists WHERE shard = $1", s.shard)
+			s.Some(1)
+		})},
+		{Name: "they are of another store", Do: do(func() {
+			s.exec("UPDATE tgad.lists SET tool = 'charge', since = since + 1 WHERE shard = $1", s.shard)
+			s.spoil("leaf = 'another'")
+			s.Some(1)
+		})},
+		{Name: "they are ahead of the store", Do: do(func() {
+			s.exec("UPDATE tgad.lists SET tool = 'charge', since = since + 1 WHERE shard = $1", s.shard)
+			s.spoil("position = position + 1000")
+			s.Some(1)
+		})},
+		{Name: "they are of an older program", Do: do(func() {
+			s.exec("UPDATE tgad.lists SET tool = 'charge', since = since + 1 WHERE shard = $1", s.shard)
+			s.spoil("format = 0")
+			s.Some(1)
+		})},
+		{Name: "the server forgot the newest rows", Do: do(func() { back := s.copied(); s.Some(6); s.caughtUp(); back(); s.Some(1) })},
+		{Name: "the server forgot rows while who keeps them stood", Do: do(func() {
+			back := s.copied()
+			s.Some(6)
+			s.caughtUp()
+			s.stop()
+			back()
+			s.start()
+		})},
+		{Name: "an erasure", Do: func(_ *searchtest.Stand, finished []tga.ID) { s.erase(finished[0]) }},
+		{Name: "an erasure of part of a trace", Do: func(_ *searchtest.Stand, finished []tga.ID) {
+			s.exec("UPDATE tgad.entries SET parts = NULL, spill = NULL WHERE shard = $1 AND trace = $2 AND seq = 4", s.shard, [16]byte(finished[1]))
+		}},
+		{Name: "an erasure while nobody keeps them", Do: func(_ *searchtest.Stand, finished []tga.ID) {
+			s.caughtUp()
+			s.stop()
+			s.erase(finished[2:4]...)
+			s.start()
+		}},
+		{Name: "a whole erasure", Do: func(_ *searchtest.Stand, finished []tga.ID) { s.erase(finished...) }},
+		{Name: "they are removed", Do: do(func() { s.stop(); s.removed(); s.start() })},
+	}...)
+}
+
+// removed has a process that does not ask for lists remove them.
+func (s *listed) removed() {
+	s.Helper()
+	if err := s.all[len(s.all)-1].Fleet().RemoveLists(bg); err != nil {
+		s.Fatal(err)
+	}
+	for _, table := range []string{"lists", "lists_standing", "lists_again"} {
+		var n int
+		if err := s.db.QueryRow(bg, "SELECT count(*) FROM tgad."+table+" WHERE shard = $1", s.shard).Scan(&n); err != nil || n > 0 {
+			s.Errorf("%d rows are left in %s, %v", n, table, err)
+		}
+	}
+}
+
+// TestListsThatAreKeptAreNotRemoved by a process that asks for none.
+func TestListsThatAreKeptAreNotRemoved(t *testing.T) {
+	t.Parallel()
+	s := newListed(t, 2)
+	s.Some(3)
+	s.caughtUp()
+	s.all[1].stop()
+	s.caughtUp()
+	ctx, cancel := context.WithTimeout(bg, time.Second)
+	defer cancel()
+	if err := s.all[1].Fleet().RemoveLists(ctx); err != nil && ctx.Err() == nil {
+		t.Error(err)
+	}
+	s.Agrees(search.Query{Limit: 100})
+	s.all[0].stop()
+	s.removed()
+}
+
+// TestErasedNamesLeaveTheLists: from the moment of an erasure on nothing is found by what was erased, whoever erases, however it
+// reads the database, and whether or not somebody keeps the lists; and then it is in no row.
+func TestErasedNamesLeaveTheLists(t *testing.T) {
+	t.Parallel()
+	const secret = "a-tool-named-after-somebody"
+	s := newListed(t, 1)
+	s.Some(3)
+	has := func() (n int) {
+		if err := s.db.QueryRow(bg, "SELECT count(*) FROM tgad.lists WHERE shard = $1 AND tool = $2", s.shard, []byte(secret)).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	isolated := func(level string) func(tga.ID) {
+		return func(id tga.ID) {
+			tx, err := s.db.BeginTx(bg, pgx.TxOptions{IsoLevel: pgx.TxIsoLevel(level)})
+			if err == nil {
+				_, err = tx.Exec(bg, "UPDATE tgad.entries SET parts = NULL, spill = NULL WHERE shard = $1 AND trace = $2", s.shard, [16]byte(id))
+			}
+			if err == nil {
+				err = tx.Commit(bg)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for name, do := range map[string]func(id tga.ID){
+		"at once":                  func(id tga.ID) { s.erase(id) },
+		"of an old state":          isolated("repeatable read"),
+		"one by one":               isolated("serializable"),
+		"while nobody keeps them":  func(id tga.ID) { s.stop(); s.erase(id) },
+		"beside who makes them":    func(id tga.ID) { s.beside(id, "read committed") },
+		"of old, beside who makes": func(id tga.ID) { s.beside(id, "repeatable read") },
+	} {
+		id := s.Add(chaintest.Options{Tool: secret})
+		s.caughtUp()
+		if has() != 1 {
+			t.Fatalf("%s: it was never in the lists", name)
+		}
+		do(id)
+		if page, err := searchtest.Find(bg, s.all[0].lists, search.Query{Tool: secret, Limit: 10}); err != nil || len(page) > 0 {
+			t.Errorf("%s: found by what was erased: %v, %v", name, page, err)
+		}
+		s.stop()
+		s.start()
+		searchtest.Until(t, name+": no row has it", func() bool { return has() == 0 })
+		s.Agrees(search.Query{Tool: secret, Limit: 10}, search.Query{Limit: 100})
+	}
+}
+
+// beside erases a trace while the lists are made that had none before: the erasure is under way when they are begun.
+func (s *listed) beside(id tga.ID, level string) {
+	s.Helper()
+	s.stop()
+	s.removed()
+	tx, err := s.db.BeginTx(bg, pgx.TxOptions{IsoLevel: pgx.TxIsoLevel(level)})
+	if err == nil {
+		_, err = tx.Exec(bg, "UPDATE tgad.entries SET parts = NULL, spill = NULL WHERE shard = $1 AND trace = $2", s.shard, [16]byte(id))
+	}
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.start()
+	time.Sleep(300 * time.Millisecond) // for who would read the trace as it was
+	if err := tx.Commit(bg); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// TestListsOfANewerProgramAreLeft: a process of an older version neither reads nor replaces them.
+func TestListsOfANewerProgramAreLeft(t *testing.T) {
+	t.Parallel()
+	s := newListed(t, 1)
+	s.Some(2)
+	s.caughtUp()
+	s.spoil("format = 1000")
+	s.Some(1)
+	searchtest.Until(t, "it says so", func() bool {
+		_, err := s.all[0].lists.Find(bg, search.Query{Limit: 1})
+		return tga.CodeOf(err) == tga.StoreUnavailable
+	})
+	time.Sleep(500 * time.Millisecond)
+	var format int
+	if err := s.db.QueryRow(bg, "SELECT format FROM tgad.lists_standing WHERE shard = $1", s.shard).Scan(&format); err != nil || format != 1000 {
+		t.Errorf("an older program has replaced them: format %d, %v", format, err)
+	}
+	if mine := taken(t, s.all[0].Fleet().Duty("lists")); mine != "" {
+		t.Errorf("kept %q", mine)
+	}
+}
+
+// TestHalfListsAreNotShown: while they are made they would leave traces out.
+func TestHalfListsAreNotShown(t *testing.T) {
+	t.Parallel()
+	s := newListed(t, 1)
+	s.Some(3)
+	s.caughtUp()
+	s.stop()
+	s.spoil("position = NULL")
+	if page, err := s.all[0].lists.Find(bg, search.Query{Limit: 1}); tga.CodeOf(err) != tga.StoreUnavailable {
+		t.Errorf("%v, %v, want %s", page, err, tga.StoreUnavailable)
+	}
+}
+
+// TestListsAreMadeWhereTheStoreComes: on the shard to which a store moves the lists are made of its log. Where the store was there
+// before they go on, without what was erased meanwhile.
+func TestListsAreMadeWhereTheStoreComes(t *testing.T) {
+	t.Parallel()
+	x := newMoving(t)
+	tools := &outside{sends: map[string]int{}}
+	s := x.bound(x.one)
+	x.fill(s, tools, "a", "b")
+	kept := func(s *postgres.Store) (*postgres.Lists, func()) {
+		p := &listing{Store: s}
+		p.keep()
+		t.Cleanup(func() { p.stop() })
+		return p.lists, p.stop
+	}
+	agrees := func(s *postgres.Store, lists *postgres.Lists) (page []search.Mark) {
+		t.Helper()
+		n, tool := 0, search.Query{Tool: "charge", Limit: 100}
+		for l, err := range s.Fleet().Traces(bg, tga.ID{}) {
+			if err != nil || l.Err != nil {
+				t.Fatal(err, l.Err)
+			}
+			if l.Tool == tool.Tool {
+				n++
+			}
+		}
+		page, err := searchtest.Find(bg, lists, tool)
+		if err != nil || len(page) != n {
+			t.Fatalf("%d of %d, %v", len(page), n, err)
+		}
+		return page
+	}
+	lists, stop := kept(s)
+	erased := agrees(s, lists)[1].Trace // a finished one: the newest call has only begun
+	stop()
+	x.moved(x.there())
+	there := x.bound(x.two)
+	lists, stop = kept(there)
+	agrees(there, lists)
+	if _, err := connect(t, pgserver.DSN(x.two)).Exec(bg, "UPDATE tgad.entries SET parts = NULL, spill = NULL WHERE shard = $1 AND trace = $2", x.store, [16]byte(erased)); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	x.moved(x.back())
+	back := x.bound(x.one)
+	lists, _ = kept(back)
+	for _, m := range agrees(back, lists) {
+		if m.Trace == erased {
+			t.Error("it is found by what was erased on the other shard")
+		}
+	}
+}

@@ -1,0 +1,206 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tgad/tgad/internal/search"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// listsTable is the rows of lists, for the process that keeps them. Each of its transactions names the version that it goes on from:
+// what another process wrote meanwhile, or a server forgot that was killed, is noticed, and the lists are opened again.
+type listsTable struct {
+	l       *Lists
+	version int64
+}
+
+var _ search.Table = (*listsTable)(nil)
+
+// clearedRows is how many rows of lists one transaction removes.
+const clearedRows = 10000
+
+// errListsSpoilt: the rows are not those of the log, or not those that this program makes of it.
+var errListsSpoilt = errors.New("the lists are of no use")
+
+// write makes a transaction of a function of the database, which answers with a code.
+func (t *listsTable) write(ctx context.Context, what, function string, args ...any) error {
+	session, epoch := t.l.duty.under()
+	code := sqlNotOnDuty
+	if epoch != 0 {
+		if err := t.l.s.asked(ctx, what, func(ctx context.Context, c *pgxpool.Conn) error {
+			return c.QueryRow(ctx, function, append([]any{t.l.s.o.Shard, session, epoch, t.version}, args...)...).Scan(&code)
+		}); err != nil {
+			return errors.Join(search.ErrLeft, err)
+		}
+	}
+	if code != sqlDone {
+		return fmt.Errorf("%w: %s: %s", search.ErrLeft, what, code)
+	}
+	t.version++
+	return nil
+}
+
+// Open implements [search.Table].
+func (t *listsTable) Open(ctx context.Context) (at search.Standing, err error) {
+	session, epoch := t.l.duty.under()
+	var code string
+	var format, position *int64
+	var version *int64
+	var same *bool
+	if err := t.l.s.asked(ctx, "open the lists", func(ctx context.Context, c *pgxpool.Conn) error {
+		return c.QueryRow(ctx, "SELECT * FROM tgad.open_lists($1, $2, $3, $4)", t.l.s.o.Shard, session, epoch, int64(search.Format)).Scan(&code, &format, &version, &position, &same)
+	}); err != nil {
+		return at, errors.Join(search.ErrLeft, err)
+	}
+	switch {
+	case code != sqlDone:
+		return at, fmt.Errorf("%w: %s", search.ErrLeft, code)
+	case *format > search.Format:
+		t.l.newer.Store(true)
+		return at, fmt.Errorf("%w: they are of a newer program, format %d", search.ErrLeft, *format)
+	case *format < search.Format:
+		return at, fmt.Errorf("%w: they are of an older program, format %d", errListsSpoilt, *format)
+	case position != nil && !*same:
+		return at, fmt.Errorf("%w: append %d of the store is another one than that of the lists", errListsSpoilt, *position)
+	}
+	t.version = *version
+	if position != nil {
+		at.Made, at.Position = true, uint64(*position)
+	}
+	return at, nil
+}
+
+// Put implements [search.Table].
+func (t *listsTable) Put(ctx context.Context, rows []search.Row, last *chain.Leaf) error {
+	if len(rows) == 0 && last == nil {
+		return nil
+	}
+	n := len(rows)
+	ids, since, states, classes := make([][16]byte, n), make([]int64, n), make([]int16, n), make([]int16, n)
+	namespaces, servers, tools, keys := make([][]byte, n), make([][]byte, n), make([][]byte, n), make([][]byte, n)
+	for i := range rows {
+		r := &rows[i]
+		ids[i], since[i], states[i], classes[i] = [16]byte(r.ID), int64(r.Since), int16(r.State), int16(r.Class)
+		namespaces[i], servers[i], tools[i], keys[i] = []byte(r.Namespace), []byte(r.Server), []byte(r.Tool), []byte(r.Key)
+	}
+	var position *int64
+	var leaf []byte
+	if last != nil {
+		at := int64(last.Index)
+		position, leaf = &at, search.NameOf(last)
+	}
+	return t.write(ctx, "write lists", "SELECT tgad.put_lists($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
+		ids, since, namespaces, servers, tools, keys, states, classes, position, leaf)
+}
+
+// Find implements [search.Table].
+func (t *listsTable) Find(ctx context.Context, q search.Query) ([]search.Mark, error) {
+	return t.l.Find(ctx, q)
+}
+
+// Erasing implements [search.Table]: who erases notes it in the database.
+func (t *listsTable) Erasing(context.Context, bool) error { return nil }
+
+// Again implements [search.Table].
+func (t *listsTable) Again(ctx context.Context) (spans []search.Span, err error) {
+	err = t.l.s.asked(ctx, "look for what was erased", func(ctx context.Context, c *pgxpool.Conn) error {
+		rows, err := c.Query(ctx, "SELECT number, first, last FROM tgad.lists_again WHERE shard = $1 ORDER BY number LIMIT $2", t.l.s.o.Shard, listPage)
+		if err != nil {
+			return err
+		}
+		spans, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (s search.Span, err error) {
+			var first, last [16]byte
+			err = row.Scan(&s.Number, &first, &last)
+			s.First, s.Last = tga.ID(first), tga.ID(last)
+			return s, err
+		})
+		return err
+	})
+	if err != nil {
+		err = errors.Join(search.ErrLeft, err)
+	}
+	return spans, err
+}
+
+// Done implements [search.Table].
+func (t *listsTable) Done(ctx context.Context, spans []search.Span) error {
+	numbers := make([]int64, len(spans))
+	for i, s := range spans {
+		numbers[i] = s.Number
+	}
+	return t.write(ctx, "forget what was erased", "SELECT tgad.listed_again($1, $2, $3, $4, $5)", numbers)
+}
+
+// Clear implements [search.Table].
+func (t *listsTable) Clear(ctx context.Context, _ error) error {
+	for more := true; more; {
+		session, epoch := t.l.duty.under()
+		var code string
+		if err := t.l.s.asked(ctx, "remove the lists", func(ctx context.Context, c *pgxpool.Conn) error {
+			return c.QueryRow(ctx, "SELECT * FROM tgad.clear_lists($1, $2, $3, $4)", t.l.s.o.Shard, session, epoch, clearedRows).Scan(&code, &more)
+		}); err != nil {
+			return errors.Join(search.ErrLeft, err)
+		}
+		if code != sqlDone {
+			return fmt.Errorf("%w: %s", search.ErrLeft, code)
+		}
+	}
+	return nil
+}
+
+// Spoilt implements [search.Table]: a database that does not answer has good rows.
+func (t *listsTable) Spoilt(err error) bool { return errors.Is(err, errListsSpoilt) }
+
+// Close implements [search.Table].
+func (t *listsTable) Close(error) error { return nil }
+
+// listsLog is the log that lists are made of.
+type listsLog struct {
+	*Store
+	Fleet
+}
+
+var _ search.Reader = listsLog{}
+
+// wholePage is how many traces are read at once: what they carry is in memory together.
+const wholePage = 64
+
+// Some implements [search.Reader].
+func (s listsLog) Some(ctx context.Context, after tga.ID) ([]tga.ID, error) {
+	return s.traceIDs(ctx, after)
+}
+
+// Read implements [search.Reader]: what lies there, and nothing that this process remembers. Something may have been erased since.
+func (s listsLog) Read(ctx context.Context, ids []tga.ID, each func(*chain.Trace)) error {
+	for len(ids) > 0 {
+		n := min(len(ids), wholePage)
+		page := make([][16]byte, n)
+		for i, id := range ids[:n] {
+			page[i] = [16]byte(id)
+		}
+		ids = ids[n:]
+		var got []row
+		if err := s.asked(ctx, "read traces", func(ctx context.Context, c *pgxpool.Conn) error {
+			rows, err := c.Query(ctx, readTraces, s.Store.o.Shard, page, 0, 0)
+			if err != nil {
+				return err
+			}
+			got, err = pgx.CollectRows(rows, func(of pgx.CollectableRow) (r row, err error) { return r, of.Scan(r.into()...) })
+			return err
+		}); err != nil {
+			return err
+		}
+		for i := range got {
+			if st, err := s.Store.fold(chain.NewTrace(tga.ID(got[i].trace)), &got[i]); err == nil && st.trace.Head.Seq > 0 {
+				each(st.trace)
+			}
+		}
+	}
+	return nil
+}
