@@ -1,15 +1,15 @@
 package daemon
 
 import (
-	"bytes"
-	"cmp"
-	"fmt"
 	"net/http"
 	"path/filepath"
-	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
+	"github.com/tgad/tgad/internal/search/searchtest"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/schemas/wire"
 )
@@ -72,89 +72,24 @@ func TestListOfAllTraces(t *testing.T) {
 // index of lists, a page at a time; what is erased is found by nothing that was erased.
 func TestListIsFiltered(t *testing.T) {
 	b := startIndexed(t, "[limits]\npage = 3\n")
-	var want []wire.OpenTrace // in the order in which they came
-	for i := range 12 {
-		req := charge(fmt.Sprintf("key-%d", i))
-		if i%3 == 0 {
-			req.Tool = "charge_opaque"
+	var refused atomic.Bool
+	b.tool.respond(func(w http.ResponseWriter, _ *http.Request, _ []byte) {
+		if refused.Load() {
+			w.WriteHeader(http.StatusUnprocessableEntity)
 		}
-		req.Args = []byte(fmt.Sprintf(`{"amount":%d,"to":"person-%d"}`, i, i%4))
-		b.tool.respond(func(w http.ResponseWriter, _ *http.Request, _ []byte) {
-			if i%5 == 0 {
-				w.WriteHeader(http.StatusUnprocessableEntity)
-			}
-			_, _ = w.Write([]byte(`{"ok":true}`))
-		})
-		res, err := b.client.Call(t.Context(), req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want = append(want, wire.OpenTrace{TraceID: res.TraceID, State: res.State.String(), ToolName: req.Tool, IdempotencyKey: req.Key, Since: b.since(res.TraceID)})
-	}
-	is := func(f func(i int, o wire.OpenTrace) bool) (ids []tga.ID) {
-		for i, o := range want {
-			if f(i, o) {
-				ids = append(ids, o.TraceID)
-			}
-		}
-		return ids
-	}
-	middle := want[6].Since
-	for _, c := range []struct {
-		wire.TracesQuery
-		want []tga.ID
-	}{
-		{wire.TracesQuery{}, is(func(int, wire.OpenTrace) bool { return true })},
-		{wire.TracesQuery{Tool: "charge_opaque"}, is(func(i int, _ wire.OpenTrace) bool { return i%3 == 0 })},
-		{wire.TracesQuery{Server: "pay"}, is(func(int, wire.OpenTrace) bool { return true })},
-		{wire.TracesQuery{Server: "elsewhere"}, nil},
-		{wire.TracesQuery{Key: "key-7"}, is(func(i int, _ wire.OpenTrace) bool { return i == 7 })},
-		{wire.TracesQuery{State: "FAILED"}, is(func(i int, _ wire.OpenTrace) bool { return i%5 == 0 })},
-		{wire.TracesQuery{Class: "permanent_failure"}, is(func(i int, _ wire.OpenTrace) bool { return i%5 == 0 })},
-		{wire.TracesQuery{Class: "side_effect_committed", Tool: "charge"}, is(func(i int, _ wire.OpenTrace) bool { return i%5 != 0 && i%3 != 0 })},
-		{wire.TracesQuery{Text: `"person-2"`}, is(func(i int, _ wire.OpenTrace) bool { return i%4 == 2 })},
-		{wire.TracesQuery{Since: middle}, is(func(_ int, o wire.OpenTrace) bool { return o.Since >= middle })},
-		{wire.TracesQuery{Until: middle}, is(func(_ int, o wire.OpenTrace) bool { return o.Since < middle })},
-	} {
-		for _, newest := range []bool{false, true} {
-			q := c.TracesQuery
-			q.All, q.Newest = true, newest
-			var got []tga.ID
-			for o, err := range b.client.Traces(t.Context(), q) {
-				if err != nil {
-					t.Fatal(err)
-				}
-				got = append(got, o.TraceID)
-			}
-			if newest {
-				slices.Reverse(got)
-			}
-			byID := slices.SortedFunc(slices.Values(c.want), func(a, b tga.ID) int { return bytes.Compare(a[:], b[:]) })
-			if !slices.Equal(got, c.want) && !slices.Equal(got, byID) || newest && !sameSince(want, got, c.want) {
-				t.Errorf("%+v: %v, want %v", q, got, c.want)
-			}
-		}
-	}
-	if _, err := b.client.Erase(t.Context(), wire.EraseRequest{Traces: []tga.ID{want[3].TraceID}, Reason: "test"}); err != nil {
-		t.Fatal(err)
-	}
-	for _, newest := range []bool{false, true} {
-		for o, err := range b.client.Traces(t.Context(), wire.TracesQuery{All: true, Newest: newest, Tool: "charge_opaque"}) {
-			if err != nil || o.TraceID == want[3].TraceID {
-				t.Errorf("%+v %v", o, err)
-			}
-		}
-	}
-}
-
-// sameSince says whether the traces of a list come in the order in which they came into their states: two
-// of one millisecond may stand either way.
-func sameSince(all []wire.OpenTrace, got, want []tga.ID) bool {
-	since := map[tga.ID]tga.Millis{}
-	for _, o := range all {
-		since[o.TraceID] = o.Since
-	}
-	return slices.IsSortedFunc(got, func(a, b tga.ID) int { return cmp.Compare(since[a], since[b]) }) && len(got) == len(want)
+		_, _ = w.Write([]byte(`{"ok":true}`))
+	})
+	searchtest.Filtered(t, searchtest.Daemons{
+		Clients: []*client.Client{b.client}, Server: "pay", Tools: [2]string{"charge", "charge_opaque"},
+		Call: func(req runtime.Request, refuse bool) (runtime.Result, error) {
+			refused.Store(refuse)
+			return b.client.Call(t.Context(), req)
+		},
+		Erase: func(id tga.ID) error {
+			_, err := b.client.Erase(t.Context(), wire.EraseRequest{Traces: []tga.ID{id}, Reason: "test"})
+			return err
+		},
+	})
 }
 
 // TestBadListIsRefused names what is wrong with it.
@@ -173,20 +108,6 @@ func TestBadListIsRefused(t *testing.T) {
 			t.Errorf("%s: %d %s", c.query, status, raw)
 		}
 	}
-}
-
-// since is when a trace came into its state.
-func (b *bench) since(id tga.ID) (since tga.Millis) {
-	b.t.Helper()
-	for o, err := range b.client.Traces(b.t.Context(), wire.TracesQuery{All: true}) {
-		if err != nil {
-			b.t.Fatal(err)
-		}
-		if o.TraceID == id {
-			since = o.Since
-		}
-	}
-	return since
 }
 
 // startIndexed starts a daemon with an index of lists.

@@ -49,6 +49,7 @@ type tool struct {
 	mu    sync.Mutex
 	byKey map[string]int
 	hold  func(key string) // what an answer waits for
+	no    bool             // it refuses
 }
 
 func newTool(t *testing.T) *tool {
@@ -58,10 +59,13 @@ func newTool(t *testing.T) *tool {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.mu.Lock()
 		w.byKey[key]++
-		hold := w.hold
+		hold, no := w.hold, w.no
 		w.mu.Unlock()
 		if hold != nil {
 			hold(key)
+		}
+		if no {
+			rw.WriteHeader(http.StatusUnprocessableEntity)
 		}
 		fmt.Fprintf(rw, `{"paid":%q}`, key)
 	}))
@@ -76,6 +80,12 @@ func (w *tool) sends(key string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.byKey[key]
+}
+
+func (w *tool) refusing(is bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.no = is
 }
 
 func (w *tool) holding(f func(key string)) {
