@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -176,31 +177,99 @@ func (s listsLog) Some(ctx context.Context, after tga.ID) ([]tga.ID, error) {
 	return s.traceIDs(ctx, after)
 }
 
+// What is read of traces: each table once for all of them, which costs the server a fraction of what [readTrace] does.
+const (
+	wholeHeads   = "SELECT trace, version, seq, digest, note, note_digest, epoch, session FROM tgad.heads WHERE shard = $1 AND trace = ANY ($2)"
+	wholeEntries = "SELECT trace, seq, header, parts, spill FROM tgad.entries WHERE shard = $1 AND trace = ANY ($2)"
+	wholeNotes   = "SELECT trace, number, frame FROM tgad.notes WHERE shard = $1 AND trace = ANY ($2)"
+)
+
 // Read implements [search.Reader]: what lies there, and nothing that this process remembers. Something may have been erased since.
 func (s listsLog) Read(ctx context.Context, ids []tga.ID, each func(*chain.Trace)) error {
 	for len(ids) > 0 {
 		n := min(len(ids), wholePage)
-		page := make([][16]byte, n)
-		for i, id := range ids[:n] {
-			page[i] = [16]byte(id)
+		got, err := s.whole(ctx, ids[:n])
+		if err != nil {
+			return err
 		}
 		ids = ids[n:]
-		var got []row
-		if err := s.asked(ctx, "read traces", func(ctx context.Context, c *pgxpool.Conn) error {
-			rows, err := c.Query(ctx, readTraces, s.Store.o.Shard, page, 0, 0)
-			if err != nil {
-				return err
-			}
-			got, err = pgx.CollectRows(rows, func(of pgx.CollectableRow) (r row, err error) { return r, of.Scan(r.into()...) })
-			return err
-		}); err != nil {
-			return err
-		}
-		for i := range got {
-			if st, err := s.Store.fold(chain.NewTrace(tga.ID(got[i].trace)), &got[i]); err == nil && st.trace.Head.Seq > 0 {
+		for id, r := range got {
+			if st, err := s.Store.fold(chain.NewTrace(id), &r.row); err == nil && st.trace.Head.Seq > 0 {
 				each(st.trace)
 			}
 		}
 	}
 	return nil
+}
+
+// wholeRow is a row, with the numbers of its entries and notes: the server has no order to make, and what it gives is mostly in
+// order already.
+type wholeRow struct {
+	row
+	seqs, numbers []int64
+}
+
+// whole reads what lies there of traces. All of it is of one moment.
+func (s listsLog) whole(ctx context.Context, ids []tga.ID) (got map[tga.ID]*wholeRow, err error) {
+	of := make([][16]byte, len(ids))
+	for i, id := range ids {
+		of[i] = [16]byte(id)
+	}
+	err = s.asked(ctx, "read traces", func(ctx context.Context, c *pgxpool.Conn) error {
+		got = make(map[tga.ID]*wholeRow, len(ids))
+		b := &pgx.Batch{}
+		b.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+		b.Queue(wholeHeads, s.Store.o.Shard, of).Query(func(rows pgx.Rows) error {
+			for rows.Next() {
+				var id [16]byte
+				r := &wholeRow{}
+				if err := rows.Scan(&id, &r.version, &r.seq, &r.digest, &r.note, &r.noteDigest, &r.epoch, &r.session); err != nil {
+					return err
+				}
+				got[tga.ID(id)] = r
+			}
+			return rows.Err()
+		})
+		b.Queue(wholeEntries, s.Store.o.Shard, of).Query(func(rows pgx.Rows) error {
+			for rows.Next() {
+				var id [16]byte
+				var seq int64
+				var header, parts, spill []byte
+				if err := rows.Scan(&id, &seq, &header, &parts, &spill); err != nil {
+					return err
+				}
+				if r := got[tga.ID(id)]; r != nil {
+					at, _ := slices.BinarySearch(r.seqs, seq)
+					r.seqs = slices.Insert(r.seqs, at, seq)
+					r.headers, r.parts, r.spills = slices.Insert(r.headers, at, header), slices.Insert(r.parts, at, parts), slices.Insert(r.spills, at, spill)
+				}
+			}
+			return rows.Err()
+		})
+		b.Queue(wholeNotes, s.Store.o.Shard, of).Query(func(rows pgx.Rows) error {
+			for rows.Next() {
+				var id [16]byte
+				var number int64
+				var frame []byte
+				if err := rows.Scan(&id, &number, &frame); err != nil {
+					return err
+				}
+				if r := got[tga.ID(id)]; r != nil {
+					at, _ := slices.BinarySearch(r.numbers, number)
+					r.numbers, r.notes = slices.Insert(r.numbers, at, number), slices.Insert(r.notes, at, frame)
+				}
+			}
+			return rows.Err()
+		})
+		b.Queue("COMMIT")
+		if err := c.SendBatch(ctx, b).Close(); err != nil {
+			if !c.Conn().IsClosed() {
+				_, rerr := c.Exec(context.WithoutCancel(ctx), "ROLLBACK")
+				err = errors.Join(err, rerr)
+			}
+			return err
+		}
+		return nil
+	})
+	return got, err
 }

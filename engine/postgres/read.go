@@ -41,27 +41,18 @@ type standing struct {
 	entries []chain.Entry // those that were read
 }
 
-const (
-	traceColumns = `SELECT h.trace, h.version, h.seq, h.digest, h.note, h.note_digest, h.epoch, h.session,
+const readTrace = `SELECT h.version, h.seq, h.digest, h.note, h.note_digest, h.epoch, h.session,
 	ARRAY(SELECT e.header FROM tgad.entries e WHERE e.shard = h.shard AND e.trace = h.trace AND e.seq > $3 ORDER BY e.seq),
 	ARRAY(SELECT e.parts FROM tgad.entries e WHERE e.shard = h.shard AND e.trace = h.trace AND e.seq > $3 ORDER BY e.seq),
 	ARRAY(SELECT e.spill FROM tgad.entries e WHERE e.shard = h.shard AND e.trace = h.trace AND e.seq > $3 ORDER BY e.seq),
 	ARRAY(SELECT n.frame FROM tgad.notes n WHERE n.shard = h.shard AND n.trace = h.trace AND n.number > $4 ORDER BY n.number)
-	FROM tgad.heads h WHERE h.shard = $1 AND h.trace `
-	readTrace  = traceColumns + "= $2"
-	readTraces = traceColumns + "= ANY ($2)"
-)
+	FROM tgad.heads h WHERE h.shard = $1 AND h.trace = $2`
 
-// row is what they return.
+// row is what readTrace returns.
 type row struct {
-	trace                              [16]byte
 	version, seq, note, epoch, session int64
 	digest, noteDigest                 []byte
 	headers, parts, spills, notes      [][]byte
-}
-
-func (r *row) into() []any {
-	return []any{&r.trace, &r.version, &r.seq, &r.digest, &r.note, &r.noteDigest, &r.epoch, &r.session, &r.headers, &r.parts, &r.spills, &r.notes}
 }
 
 // stand reads a trace. What is known of it already is not read again, unless whole asks for the
@@ -76,7 +67,7 @@ func (s *Store) stand(ctx context.Context, id tga.ID, whole bool) (standing, err
 	err := s.ask(ctx, "read trace "+id.String(), func(ctx context.Context, c *pgxpool.Conn) error {
 		r = row{}
 		err := c.QueryRow(ctx, readTrace, s.o.Shard, [16]byte(id), int64(known.trace.Head.Seq), int64(known.trace.NoteHead.Number)).
-			Scan(r.into()...)
+			Scan(&r.version, &r.seq, &r.digest, &r.note, &r.noteDigest, &r.epoch, &r.session, &r.headers, &r.parts, &r.spills, &r.notes)
 		if found = !errors.Is(err, pgx.ErrNoRows); !found {
 			err = nil
 		}

@@ -266,7 +266,7 @@ func (x *Index) wait(ctx context.Context) error {
 	if x.swept() {
 		return nil
 	}
-	if x.faulty() != nil {
+	if x.faulty() != nil || x.o.Store.Cursor() > at {
 		return nil
 	}
 	_, err := x.next(waits, at)

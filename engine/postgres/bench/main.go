@@ -34,6 +34,7 @@ func main() {
 	writers := flag.String("writers", "1,16,64,256", "how many calls are under way at once")
 	replicas := flag.Int("replicas", 1, "how many stores share the calls, each with connections of its own")
 	shards := flag.String("shards", "", "measure a fleet with so many shards instead, as 1,2,4: primaries without a standby, and a namespace on each")
+	lists := flag.Uint64("lists", 0, "measure lists instead, of a store with so many calls")
 	asJSON := flag.Bool("json", false, "print JSON lines")
 	flag.Parse()
 	do := func() error { return measure(*dir, *span, strings.Split(*writers, ","), *replicas, *asJSON) }
@@ -41,6 +42,9 @@ func main() {
 		do = func() error {
 			return measureShards(*dir, *span, strings.Split(*writers, ","), strings.Split(*shards, ","), *asJSON)
 		}
+	}
+	if *lists != 0 {
+		do = func() error { return measureLists(*dir, *lists) }
 	}
 	if err := do(); err != nil {
 		fmt.Fprintln(os.Stderr, err)

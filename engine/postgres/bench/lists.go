@@ -1,0 +1,383 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tgad/tgad/engine/postgres"
+	"github.com/tgad/tgad/engine/postgres/internal/pgserver"
+	"github.com/tgad/tgad/internal/chaintest"
+	"github.com/tgad/tgad/internal/search"
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+const (
+	listsStart     = 1_700_000_000_000 // of the first trace; one comes each second
+	listsRounds    = 40
+	listsCalls     = 500 // in each block
+	listsCallers   = 16
+	listsPerPage   = 100
+	listsLookedAt  = 50_000 // traces, without an index
+	listsRepeated  = 200
+	listsCopied    = 2000 // traces in one transaction
+	listsWriterOne = 1    // shards: of calls without lists, of calls with them, of the many
+	listsWriterTwo = 2
+	listsMany      = 3
+)
+
+// measureLists measures what an index of lists costs calls, and what a page of a store of n traces takes with one and without.
+func measureLists(dir string, n uint64) (err error) {
+	dir, err = os.MkdirTemp(dir, "tgadpg")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir), pgserver.Sweep()) }()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return err
+	}
+	p, err := pgserver.New(filepath.Join(dir, "primary"), "shared_buffers=512MB", "max_wal_size=8GB", "max_connections=500")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.Stop()) }()
+	if err := postgres.Migrate(context.Background(), pgserver.DSN(p)); err != nil {
+		return err
+	}
+	if err := listsBeside(p); err != nil {
+		return err
+	}
+	if err := fill(p, n); err != nil {
+		return err
+	}
+	return pages(p, n)
+}
+
+// kept is a store, with lists that this process keeps where with says so.
+type kept struct {
+	*postgres.Store
+	lists *postgres.Lists
+	close func() error
+}
+
+func openKept(p *pgserver.Server, shard int32, with bool) (*kept, error) {
+	s, err := postgres.Open(context.Background(), pgserver.DSN(p), postgres.Options{Shard: shard, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return nil, err
+	}
+	k := &kept{Store: s, lists: s.Fleet().Lists(), close: s.Close}
+	if with {
+		ctx, cancel := context.WithCancel(context.Background())
+		var over sync.WaitGroup
+		over.Go(func() { k.lists.Run(ctx) })
+		k.close = func() error {
+			cancel()
+			over.Wait()
+			return s.Close()
+		}
+	}
+	return k, nil
+}
+
+// caughtUp waits until the lists of a store have everything. Nobody who asks hurries them.
+func caughtUp(p *pgserver.Server, shard int32) error {
+	for {
+		behind, err := p.Query(`SELECT (EXISTS (SELECT 1 FROM tgad.pending WHERE shard = $1)
+			OR (SELECT position FROM tgad.lists_standing WHERE shard = $1) IS DISTINCT FROM (SELECT last FROM tgad.order_state WHERE shard = $1))::text`, shard)
+		if err != nil || behind == "false" {
+			return err
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// listsBeside measures the processor time of calls, in blocks in turns on two stores: without lists, and with lists that this process
+// keeps, until they have the calls.
+func listsBeside(p *pgserver.Server) error {
+	var ratios []float64
+	var used, own [2][]float64 // without lists, and with; in all, and in this process
+	var stores [2]*kept
+	var rts [2]*runtime.Runtime
+	for i, shard := range []int32{listsWriterOne, listsWriterTwo} {
+		k, err := openKept(p, shard, i == 1)
+		if err != nil {
+			return err
+		}
+		stores[i] = k
+		if rts[i], err = runtime.New(k.Store, runtime.DispatcherFunc(answer), runtime.AllowAll, runtime.Options{}); err != nil {
+			return err
+		}
+	}
+	for round := range listsRounds + 1 {
+		var took [2]float64
+		for turn := range 2 {
+			i := (turn + round) % 2
+			all, self, err := cpu(p)
+			if err != nil {
+				return err
+			}
+			if err := block(rts[i], round); err != nil {
+				return err
+			}
+			if i == 1 {
+				if err := caughtUp(p, listsWriterTwo); err != nil {
+					return err
+				}
+			}
+			allAfter, selfAfter, err := cpu(p)
+			if err != nil {
+				return err
+			}
+			took[i] = (allAfter - all).Seconds() * 1e6 / listsCalls
+			if round > 0 { // the first one makes connections and plans
+				used[i] = append(used[i], took[i])
+				own[i] = append(own[i], (selfAfter-self).Seconds()*1e6/listsCalls)
+			}
+		}
+		if round > 0 {
+			ratios = append(ratios, took[1]/took[0])
+		}
+	}
+	fmt.Printf("calls without lists: %.0f µs of CPU a call, %.0f of them in the process and the rest in the server; with lists: %.0f µs, %.0f in the process; ratio %.3f (%.3f to %.3f), %d blocks each\n",
+		middle(used[0]), middle(own[0]), middle(used[1]), middle(own[1]), middle(ratios), slices.Min(ratios), slices.Max(ratios), listsRounds)
+	return errors.Join(stores[0].close(), stores[1].close())
+}
+
+func middle(of []float64) float64 {
+	of = slices.Sorted(slices.Values(of))
+	return (of[(len(of)-1)/2] + of[len(of)/2]) / 2
+}
+
+// block makes a block of calls.
+func block(rt *runtime.Runtime, round int) error {
+	args := fmt.Appendf(nil, `{"text":%q}`, strings.Repeat("a", 512))
+	errs := make([]error, listsCallers)
+	var over sync.WaitGroup
+	for w := range listsCallers {
+		over.Go(func() {
+			for i := w; i < listsCalls && errs[w] == nil; i += listsCallers {
+				_, errs[w] = rt.Call(context.Background(), runtime.Request{Server: "payments", Tool: "charge", Args: args, Key: fmt.Sprint(round, " ", i)})
+			}
+		})
+	}
+	over.Wait()
+	return errors.Join(errs...)
+}
+
+// cpu is the processor time of this process and of the server, and of this process alone.
+func cpu(p *pgserver.Server) (all, self time.Duration, err error) {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0, 0, err
+	}
+	self = time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	all = self
+	const tick = 10 * time.Millisecond
+	for _, pid := range p.Processes() {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			continue // it has ended
+		}
+		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+		for _, f := range fields[11:13] {
+			n, err := strconv.Atoi(f)
+			if err != nil {
+				return 0, 0, err
+			}
+			all += time.Duration(n) * tick
+		}
+	}
+	return all, self, nil
+}
+
+// fill makes n traces as the log has them, with their real digests, and puts them into the tables with COPY: appending them would
+// take hours. Nine in ten were denied, one in ten was carried out, and one in a hundred of all failed; of 100 tools of 10 servers.
+func fill(p *pgserver.Server, n uint64) error {
+	k, err := openKept(p, listsMany, false) // makes the store
+	if err == nil {
+		err = k.close()
+	}
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	firsts := make(chan uint64)
+	errs := make([]error, 2)
+	var over sync.WaitGroup
+	for w := range errs {
+		over.Go(func() {
+			for first := range firsts {
+				if errs[w] == nil {
+					errs[w] = copyTraces(p, first, min(first+listsCopied, n+1))
+				}
+			}
+		})
+	}
+	for first := uint64(1); first <= n; first += listsCopied {
+		firsts <- first
+	}
+	close(firsts)
+	over.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if err := p.Exec(fmt.Sprintf("UPDATE tgad.order_state SET last = %d WHERE shard = %d", n, listsMany), "ANALYZE"); err != nil {
+		return err
+	}
+	fmt.Printf("%d traces were made in %s\n", n, time.Since(began).Round(time.Second))
+	return nil
+}
+
+// traceOf is the trace with a number.
+func traceOf(i uint64) *chaintest.Trace {
+	o := chaintest.Options{
+		Seed: i, At: tga.Millis(listsStart + 1000*i), Key: "key-" + strconv.FormatUint(i, 10), Verdict: tga.Deny,
+		Server: "server-" + strconv.FormatUint(i%10, 10), Tool: "tool-" + strconv.FormatUint(i%100, 10),
+	}
+	if i/100%10 == 0 {
+		o.Verdict = tga.Approve
+	}
+	if i/100%10 == 0 && i%10 == 0 || i%1000 == 7 {
+		o.Verdict, o.Status = tga.Approve, tga.StatusError
+	}
+	return chaintest.New(o)
+}
+
+func copyTraces(p *pgserver.Server, first, end uint64) (err error) {
+	ctx := context.Background()
+	c, err := pgx.Connect(ctx, pgserver.DSN(p))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Close(ctx)) }()
+	var entries, heads, leaves [][]any
+	for i := first; i < end; i++ {
+		t := traceOf(i)
+		s, l := t.State, t.State.Listing()
+		for j := range t.Entries {
+			e := &t.Entries[j]
+			frame, spill := chain.AppendFrame(nil, e)
+			at := 192 + binary.BigEndian.Uint32(frame[112:]) // the header of the frame, with the key (docs/FORMAT.md)
+			entries = append(entries, []any{int32(listsMany), [16]byte(t.ID), int64(e.Seq), frame[:at], frame[at:], spill})
+		}
+		heads = append(heads, []any{int32(listsMany), [16]byte(t.ID), int64(1), int64(s.Head.Seq), s.Head.Digest[:], int64(0), s.NoteHead.Digest[:], int16(s.Head.State), int64(1), int64(0), int64(0), s.Namespace, int64(l.Since), int64(0)})
+		leaves = append(leaves, []any{int32(listsMany), int64(i), [16]byte(t.ID), int64(1), int32(len(t.Entries)), int64(0), int32(0), s.Head.Digest[:], s.NoteHead.Digest[:], int64(l.Since), int64(l.Since)})
+	}
+	for _, table := range []struct {
+		name    string
+		columns string
+		rows    [][]any
+	}{
+		{"entries", "shard trace seq header parts spill", entries},
+		{"heads", "shard trace version seq digest note note_digest state epoch session token namespace since deadline", heads},
+		{"leaves", "shard index trace first_seq entries first_note notes digest note_digest committed newest", leaves},
+	} {
+		if _, err := c.CopyFrom(ctx, pgx.Identifier{"tgad", table.name}, strings.Fields(table.columns), pgx.CopyFromRows(table.rows)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pages measures pages of lists.
+func pages(p *pgserver.Server, n uint64) error {
+	k, err := openKept(p, listsMany, true)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	ctx, made := context.WithCancel(context.Background())
+	for range 16 { // who asks has them made without a rest
+		go func() {
+			for ctx.Err() == nil {
+				_, _ = k.lists.Find(ctx, search.Query{Limit: 1})
+				time.Sleep(time.Duration(rand.IntN(100)) * time.Millisecond)
+			}
+		}()
+	}
+	err = caughtUp(p, listsMany)
+	made()
+	if err != nil {
+		return err
+	}
+	ctx = context.Background()
+	size, err := p.Query("SELECT pg_size_pretty(pg_total_relation_size('tgad.lists')) || ', the entries ' || pg_size_pretty((SELECT sum(pg_total_relation_size(inhrelid)) FROM pg_inherits WHERE inhparent = 'tgad.entries'::regclass))")
+	if err != nil {
+		return err
+	}
+	fmt.Printf("their lists were made in %s, while somebody waited; they have %s\n", time.Since(began).Round(time.Second), size)
+	half := tga.Millis(listsStart + 500*n)
+	failed := []tga.State{tga.Failed}
+	for _, c := range []struct {
+		name string
+		search.Query
+	}{
+		{"newest", search.Query{}},
+		{"a page in the middle", search.Query{After: search.Mark{Since: half, Trace: chaintest.ID(n/2, 0)}}},
+		{"of a tool", search.Query{Tool: "tool-7"}},
+		{"of a tool, in the middle", search.Query{Tool: "tool-7", After: search.Mark{Since: half, Trace: chaintest.ID(n/2, 0)}}},
+		{"of a server and a tool", search.Query{Server: "server-7", Tool: "tool-7"}},
+		{"of a namespace", search.Query{Namespace: tga.DefaultNamespace}},
+		{"in a state", search.Query{States: failed}},
+		{"in a state, until the middle", search.Query{States: failed, Until: half}},
+		{"in a state, of a tool", search.Query{States: failed, Tool: "tool-7"}},
+		{"open ones, of which there is none", search.Query{States: []tga.State{tga.Pending, tga.Authorized, tga.Executing}}},
+		{"in a state that a tool never had", search.Query{States: []tga.State{tga.Executing}, Tool: "tool-7"}},
+		{"with a key", search.Query{Key: "key-77"}},
+		{"of a class that nothing has", search.Query{Class: ledger.ClassRetryable}},
+	} {
+		c.Limit = listsPerPage
+		var took []float64
+		rows := 0
+		for range listsRepeated {
+			at := time.Now()
+			page, err := k.lists.Find(ctx, c.Query)
+			if err != nil {
+				return err
+			}
+			took, rows = append(took, float64(time.Since(at).Microseconds())/1000), len(page)
+		}
+		fmt.Printf("%s: %d rows, %.2f ms (%.2f to %.2f)\n", c.name, rows, middle(took), slices.Min(took), slices.Max(took))
+	}
+	return errors.Join(without(ctx, k.Store), k.close())
+}
+
+// without measures what a list takes that has no index: traces are read in the order of their ids.
+func without(ctx context.Context, s *postgres.Store) error {
+	began, looked, found := time.Now(), 0, 0
+	for l, err := range s.Fleet().Traces(ctx, tga.ID{}) {
+		if err == nil {
+			err = l.Err
+		}
+		if err != nil {
+			return err
+		}
+		looked++
+		if l.Tool == "tool-7" {
+			if found++; found == listsPerPage {
+				fmt.Printf("without: a page of a tool, by id: %d traces read, %s\n", looked, time.Since(began).Round(time.Millisecond))
+			}
+		}
+		if looked == listsLookedAt {
+			break
+		}
+	}
+	fmt.Printf("without: %d traces read, %.0f µs each\n", looked, time.Since(began).Seconds()*1e6/float64(looked))
+	return nil
+}
