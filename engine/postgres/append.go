@@ -333,7 +333,7 @@ func (p *part) change() ledger.Change {
 // publish remembers what is durable, and wakes those of this process who wait for it.
 func (s *Store) publish(ps parts) {
 	for _, p := range ps {
-		s.keepView(view{trace: p.after, version: p.before.version + 1})
+		s.keepView(view{trace: p.after, version: p.before.version + 1, born: p.before.born})
 		if p.touches {
 			record := p.record
 			if record == nil {

@@ -149,7 +149,7 @@ func (s *Store) grant(ctx context.Context, id tga.ID, from int16) (lease chain.L
 		lease = chain.Lease{TraceID: id, Epoch: chain.Epoch(*epoch)}
 		s.leases.granted(lease, session)
 		if *seq == 0 {
-			s.keepView(view{trace: chain.NewTrace(id), version: *version})
+			s.keepView(view{trace: chain.NewTrace(id), version: *version, born: time.Now()})
 		}
 		s.changed.notify(id)
 		return lease, true, nil

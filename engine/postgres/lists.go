@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -24,6 +25,8 @@ type Lists struct {
 	index  atomic.Pointer[search.Index] // while this process keeps it
 	behind atomic.Uint64
 	newer  atomic.Bool // it is of a newer program
+	// trusted is that of [listsLog].
+	trusted atomic.Pointer[time.Time]
 }
 
 var _ search.Lists = (*Lists)(nil)
@@ -87,7 +90,8 @@ func (l *Lists) turn(ctx context.Context) {
 	on, cancel := l.duty.While(ctx)
 	defer cancel()
 	l.newer.Store(false)
-	x := search.New(on, search.Options{Table: &listsTable{l: l}, Store: listsLog{l.s, l.s.Fleet()}, Look: l.look, Logger: l.s.log})
+	l.distrust()
+	x := search.New(on, search.Options{Table: &listsTable{l: l}, Store: listsLog{l.s, l.s.Fleet(), &l.trusted}, Look: l.look, Logger: l.s.log})
 	l.index.Store(x)
 	heard := func(said string) {
 		if said == l.request() {
@@ -103,6 +107,12 @@ func (l *Lists) turn(ctx context.Context) {
 	if err := l.duty.Leave(last); err != nil {
 		l.s.log.Warn("the lists are kept by nobody until the session of this process is over", "error", err)
 	}
+}
+
+// distrust has traces read that this process remembers from before: something was erased, or may have been.
+func (l *Lists) distrust() {
+	now := time.Now()
+	l.trusted.Store(&now)
 }
 
 // Close implements [search.Lists].
@@ -212,14 +222,33 @@ var listsDialect = search.Dialect{
 // notErased leaves out, where a query asks for what an erasure takes away, the traces whose rows do not say yet what is left of them.
 const notErased = " AND NOT EXISTS (SELECT 1 FROM tgad.lists_again a WHERE a.shard = $1 AND l.id BETWEEN a.first AND a.last)"
 
-// find reads a page, and then how far the lists were: rows are removed only after the word that there are all.
-func (l *Lists) find(ctx context.Context, q search.Query) (page []search.Mark, st reach, err error) {
+// page is the statement that reads a page. Of several states each is read by its index, and the newest of all are the page: where one state
+// is rare the server would read all rows of the others.
+func (l *Lists) page(q search.Query) (text string, args []any) {
+	from := "tgad.lists l WHERE shard = $1"
+	if len(q.States) > 1 {
+		var each []string
+		for _, s := range q.States {
+			each = append(each, fmt.Sprintf("(%d::int2)", int64(s)))
+		}
+		from = "(VALUES " + strings.Join(each, ", ") + ") AS s (any_of), LATERAL (SELECT since, id FROM tgad.lists l WHERE shard = $1 AND state = any_of"
+		q.States = nil
+	}
 	where, args := q.Where(listsDialect, l.s.o.Shard)
 	if q.OfArtifacts() {
 		where += notErased
 	}
 	args = append(args, q.Limit)
-	text := fmt.Sprintf("SELECT since, id FROM tgad.lists l WHERE shard = $1 AND %s %s LIMIT $%d", where, search.Order, len(args))
+	end := fmt.Sprintf(" %s LIMIT $%d", search.Order, len(args))
+	if strings.HasPrefix(from, "(") {
+		end += ") AS p" + end
+	}
+	return "SELECT since, id FROM " + from + " AND " + where + end, args
+}
+
+// find reads a page, and then how far the lists were: rows are removed only after the word that there are all.
+func (l *Lists) find(ctx context.Context, q search.Query) (page []search.Mark, st reach, err error) {
+	text, args := l.page(q)
 	err = l.s.asked(ctx, "list", func(ctx context.Context, c *pgxpool.Conn) error {
 		b := &pgx.Batch{}
 		b.Queue(text, args...).Query(func(rows pgx.Rows) error {

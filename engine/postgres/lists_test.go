@@ -61,7 +61,9 @@ func newListed(t *testing.T, processes int) *listed {
 		t.Cleanup(func() { p.stop() })
 		s.all = append(s.all, p)
 	}
-	s.Store = s.all[0]
+	if len(s.all) > 0 {
+		s.Store = s.all[0]
+	}
 	return s
 }
 
@@ -261,73 +263,18 @@ func TestListsThatAreKeptAreNotRemoved(t *testing.T) {
 	s.removed()
 }
 
-// TestErasedNamesLeaveTheLists: from the moment of an erasure on nothing is found by what was erased, whoever erases, however it
-// reads the database, and whether or not somebody keeps the lists; and then it is in no row.
-func TestErasedNamesLeaveTheLists(t *testing.T) {
+// TestListHasWhatWasAppendedBefore, whichever process is asked: also what has no number of the order yet.
+func TestListHasWhatWasAppendedBefore(t *testing.T) {
 	t.Parallel()
-	const secret = "a-tool-named-after-somebody"
-	s := newListed(t, 1)
-	s.Some(3)
-	has := func() (n int) {
-		if err := s.db.QueryRow(bg, "SELECT count(*) FROM tgad.lists WHERE shard = $1 AND tool = $2", s.shard, []byte(secret)).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
-	isolated := func(level string) func(tga.ID) {
-		return func(id tga.ID) {
-			tx, err := s.db.BeginTx(bg, pgx.TxOptions{IsoLevel: pgx.TxIsoLevel(level)})
-			if err == nil {
-				_, err = tx.Exec(bg, "UPDATE tgad.entries SET parts = NULL, spill = NULL WHERE shard = $1 AND trace = $2", s.shard, [16]byte(id))
-			}
-			if err == nil {
-				err = tx.Commit(bg)
-			}
-			if err != nil {
-				t.Fatal(err)
+	s := newListed(t, 2)
+	s.caughtUp()
+	for range 4 {
+		for i, p := range s.all {
+			id := s.Add(chaintest.Options{Entries: 1})
+			if page, err := p.lists.Find(bg, search.Query{Limit: 1}); err != nil || len(page) != 1 || page[0].Trace != id {
+				t.Errorf("process %d: %v, %v, want %s", i, page, err, id)
 			}
 		}
-	}
-	for name, do := range map[string]func(id tga.ID){
-		"at once":                  func(id tga.ID) { s.erase(id) },
-		"of an old state":          isolated("repeatable read"),
-		"one by one":               isolated("serializable"),
-		"while nobody keeps them":  func(id tga.ID) { s.stop(); s.erase(id) },
-		"beside who makes them":    func(id tga.ID) { s.beside(id, "read committed") },
-		"of old, beside who makes": func(id tga.ID) { s.beside(id, "repeatable read") },
-	} {
-		id := s.Add(chaintest.Options{Tool: secret})
-		s.caughtUp()
-		if has() != 1 {
-			t.Fatalf("%s: it was never in the lists", name)
-		}
-		do(id)
-		if page, err := searchtest.Find(bg, s.all[0].lists, search.Query{Tool: secret, Limit: 10}); err != nil || len(page) > 0 {
-			t.Errorf("%s: found by what was erased: %v, %v", name, page, err)
-		}
-		s.stop()
-		s.start()
-		searchtest.Until(t, name+": no row has it", func() bool { return has() == 0 })
-		s.Agrees(search.Query{Tool: secret, Limit: 10}, search.Query{Limit: 100})
-	}
-}
-
-// beside erases a trace while the lists are made that had none before: the erasure is under way when they are begun.
-func (s *listed) beside(id tga.ID, level string) {
-	s.Helper()
-	s.stop()
-	s.removed()
-	tx, err := s.db.BeginTx(bg, pgx.TxOptions{IsoLevel: pgx.TxIsoLevel(level)})
-	if err == nil {
-		_, err = tx.Exec(bg, "UPDATE tgad.entries SET parts = NULL, spill = NULL WHERE shard = $1 AND trace = $2", s.shard, [16]byte(id))
-	}
-	if err != nil {
-		s.Fatal(err)
-	}
-	s.start()
-	time.Sleep(300 * time.Millisecond) // for who would read the trace as it was
-	if err := tx.Commit(bg); err != nil {
-		s.Fatal(err)
 	}
 }
 
@@ -415,5 +362,20 @@ func TestListsAreMadeWhereTheStoreComes(t *testing.T) {
 		if m.Trace == erased {
 			t.Error("it is found by what was erased on the other shard")
 		}
+	}
+}
+
+// TestListsOfHalfACopyAreNotMade: in a copy that is not whole there are appends whose traces are not there yet.
+func TestListsOfHalfACopyAreNotMade(t *testing.T) {
+	t.Parallel()
+	s := newListed(t, 0)
+	s.exec("INSERT INTO tgad.meta VALUES ($1, 'copying', 'another')", s.shard)
+	p := &listing{Store: open(t, s.dsn, postgres.Options{Shard: s.shard, Lease: time.Second})}
+	p.keep()
+	time.Sleep(500 * time.Millisecond)
+	p.stop()
+	var made bool
+	if err := s.db.QueryRow(bg, "SELECT EXISTS (SELECT 1 FROM tgad.lists_standing WHERE shard = $1)", s.shard).Scan(&made); err != nil || made {
+		t.Errorf("made: %v, %v", made, err)
 	}
 }

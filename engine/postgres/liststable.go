@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -19,6 +21,7 @@ import (
 type listsTable struct {
 	l       *Lists
 	version int64
+	made    bool
 }
 
 var _ search.Table = (*listsTable)(nil)
@@ -70,7 +73,7 @@ func (t *listsTable) Open(ctx context.Context) (at search.Standing, err error) {
 	case position != nil && !*same:
 		return at, fmt.Errorf("%w: append %d of the store is another one than that of the lists", errListsSpoilt, *position)
 	}
-	t.version = *version
+	t.version, t.made = *version, position != nil
 	if position != nil {
 		at.Made, at.Position = true, uint64(*position)
 	}
@@ -96,8 +99,16 @@ func (t *listsTable) Put(ctx context.Context, rows []search.Row, last *chain.Lea
 		at := int64(last.Index)
 		position, leaf = &at, search.NameOf(last)
 	}
-	return t.write(ctx, "write lists", "SELECT tgad.put_lists($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
-		ids, since, namespaces, servers, tools, keys, states, classes, position, leaf)
+	if err := t.write(ctx, "write lists", "SELECT tgad.put_lists($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
+		ids, since, namespaces, servers, tools, keys, states, classes, position, leaf); err != nil || position == nil || t.made {
+		return err
+	}
+	// The server would read all of a table to find a page, as long as it does not know how many rows that has.
+	t.made = true
+	return t.l.s.asked(ctx, "count the lists", func(ctx context.Context, c *pgxpool.Conn) error {
+		_, err := c.Exec(ctx, "SELECT tgad.count_lists()")
+		return err
+	})
 }
 
 // Find implements [search.Table].
@@ -125,6 +136,9 @@ func (t *listsTable) Again(ctx context.Context) (spans []search.Span, err error)
 	})
 	if err != nil {
 		err = errors.Join(search.ErrLeft, err)
+	}
+	if len(spans) > 0 {
+		t.l.distrust()
 	}
 	return spans, err
 }
@@ -165,9 +179,20 @@ func (t *listsTable) Close(error) error { return nil }
 type listsLog struct {
 	*Store
 	Fleet
+	// trusted is since when what this process remembers of a trace is as it lies there. It is put off by each erasure that is heard of.
+	trusted *atomic.Pointer[time.Time]
 }
 
 var _ search.Reader = listsLog{}
+
+// Known implements [search.Reader]: most of what was appended a moment ago the process that appended it need not read.
+func (s listsLog) Known(l *chain.Leaf) *chain.Trace {
+	v, ok := s.views.get(l.TraceID)
+	if !ok || !v.born.After(*s.trusted.Load()) || v.trace.Head.Seq == 0 || v.trace.Head.Digest != l.HeadDigest || v.trace.NoteHead.Digest != l.NoteDigest {
+		return nil
+	}
+	return v.trace
+}
 
 // wholePage is how many traces are read at once: what they carry is in memory together.
 const wholePage = 64

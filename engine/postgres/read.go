@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -14,10 +15,11 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// view is a trace as one version of its head left it.
+// view is a trace as one version of its head left it. What was erased since born may be in it still.
 type view struct {
 	trace   *chain.Trace
 	version int64
+	born    time.Time // before it was first read, or the trace began
 }
 
 // keepView remembers what a trace looks like, unless something newer is known.
@@ -60,7 +62,7 @@ type row struct {
 func (s *Store) stand(ctx context.Context, id tga.ID, whole bool) (standing, error) {
 	known, ok := s.views.get(id)
 	if !ok || whole {
-		known = view{trace: chain.NewTrace(id)}
+		known = view{trace: chain.NewTrace(id), born: time.Now()}
 	}
 	var r row
 	found := true
@@ -77,13 +79,14 @@ func (s *Store) stand(ctx context.Context, id tga.ID, whole bool) (standing, err
 		return standing{}, err
 	}
 	if !found {
-		return standing{view: view{trace: chain.NewTrace(id)}}, nil
+		return standing{view: view{trace: chain.NewTrace(id), born: known.born}}, nil
 	}
 	st, err := s.fold(known.trace, &r)
 	if err != nil {
 		s.views.remove(id)
 		return st, recoveryFailed(id, err)
 	}
+	st.born = known.born
 	s.keepView(st.view)
 	return st, nil
 }

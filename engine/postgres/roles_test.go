@@ -10,6 +10,8 @@ import (
 
 	"github.com/tgad/tgad/engine/postgres"
 	"github.com/tgad/tgad/engine/postgres/internal/pgserver"
+	"github.com/tgad/tgad/internal/search"
+	"github.com/tgad/tgad/internal/search/searchtest"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -47,6 +49,15 @@ func TestRolesMayWhatTheyAreFor(t *testing.T) {
 	if err := errors.Join(duty.Keep(bg, []byte("x")), duty.Leave(bg)); err != nil {
 		t.Errorf("duty: %v", err)
 	}
+	lists := &listing{Store: s}
+	lists.keep()
+	if _, err := searchtest.Find(bg, lists.lists, search.Query{Limit: 1}); err != nil {
+		t.Errorf("lists: %v", err)
+	}
+	lists.stop()
+	if err := s.Fleet().RemoveLists(bg); err != nil {
+		t.Errorf("lists: %v", err)
+	}
 	if err := errors.Join(err, s.Fleet().Freeze("a reason"), s.Fleet().Unfreeze(bg, true, "somebody"), s.Fleet().EndQuarantine(bg, "somebody"), e.Resign(bg, epoch)); err != nil {
 		t.Errorf("evidence: %v", err)
 	}
@@ -68,6 +79,15 @@ func TestRolesMayWhatTheyAreFor(t *testing.T) {
 		{"reader", "SELECT tgad.doubt(0, 'x')", false},
 		{"writer", "DELETE FROM tgad.duties", false},
 		{"reader", "SELECT kept FROM tgad.duties", true},
+		{"reader", "SELECT count(tool) FROM tgad.lists, tgad.lists_standing, tgad.lists_again", true},
+		{"reader", "DELETE FROM tgad.lists", false},
+		{"reader", "SELECT tgad.count_lists()", false},
+		{"auditor", "SELECT tool FROM tgad.lists", false},
+		{"auditor", "SELECT tgad.clear_lists(0, 1, 1, 1)", false},
+		{"eraser", "SELECT tool FROM tgad.lists", false},
+		{"eraser", "DELETE FROM tgad.lists_again", false},
+		{"eraser", "SELECT tgad.look_again(0, NULL, NULL)", false},
+		{"writer", "INSERT INTO tgad.lists_again (shard, first, last) VALUES (0, gen_random_uuid(), gen_random_uuid())", false},
 		{"reader", "UPDATE tgad.duties SET kept = NULL", false},
 		{"reader", "SELECT tgad.remember(0, 'd', 1, 1, 'x')", false},
 		{"auditor", "SELECT kept FROM tgad.duties", true},

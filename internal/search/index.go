@@ -26,6 +26,8 @@ type Store interface {
 type Reader interface {
 	// Read reads traces as they lie there, and gives those that can be read to each.
 	Read(ctx context.Context, ids []tga.ID, each func(*chain.Trace)) error
+	// Known is the trace as an append left it, where that is at hand and nothing was erased from it; nil otherwise. It is not changed.
+	Known(l *chain.Leaf) *chain.Trace
 	// Some returns ids of traces after one, in their order: none where there is no more.
 	Some(ctx context.Context, after tga.ID) ([]tga.ID, error)
 }

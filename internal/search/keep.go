@@ -17,18 +17,18 @@ func (x *Index) catchUp(ctx context.Context) error {
 	newest := x.o.Store.Cursor()
 	for at, _, _ := x.stands(); at < newest; {
 		began := time.Now()
-		touched := map[tga.ID]struct{}{}
+		touched := map[tga.ID]chain.Leaf{} // the newest append of each trace
 		var last chain.Leaf
 		for l, err := range x.o.Store.Follow(ctx, at) {
 			if err != nil {
 				return errors.Join(errStore, err)
 			}
-			touched[l.TraceID], last = struct{}{}, l
+			touched[l.TraceID], last = l, l
 			if l.Index >= newest || len(touched) == batchTraces {
 				break
 			}
 		}
-		if err := x.take(ctx, slices.Collect(maps.Keys(touched)), &last); err != nil {
+		if err := x.follow(ctx, touched, &last); err != nil {
 			return err
 		}
 		at = last.Index
@@ -159,11 +159,31 @@ func (x *Index) read(ctx context.Context, ids []tga.ID, each func(*chain.Trace))
 	return nil
 }
 
+// follow takes traces as appends left them.
+func (x *Index) follow(ctx context.Context, touched map[tga.ID]chain.Leaf, last *chain.Leaf) error {
+	rows, ids := make([]Row, 0, len(touched)), make([]tga.ID, 0, len(touched))
+	r, _ := x.o.Store.(Reader)
+	for id, l := range touched {
+		if r != nil {
+			if t := r.Known(&l); t != nil {
+				rows = append(rows, RowOf(t))
+				continue
+			}
+		}
+		ids = append(ids, id)
+	}
+	return x.takeWith(ctx, rows, ids, last)
+}
+
 // take reads traces from the log and writes their rows, with the append that they are up to.
 func (x *Index) take(ctx context.Context, ids []tga.ID, last *chain.Leaf) error {
+	return x.takeWith(ctx, make([]Row, 0, len(ids)), ids, last)
+}
+
+// takeWith is take, with rows of other traces.
+func (x *Index) takeWith(ctx context.Context, rows []Row, ids []tga.ID, last *chain.Leaf) error {
 	x.writing.Lock()
 	defer x.writing.Unlock()
-	rows := make([]Row, 0, len(ids))
 	if err := x.read(ctx, ids, func(t *chain.Trace) { rows = append(rows, RowOf(t)) }); err != nil {
 		return errors.Join(errStore, err)
 	}

@@ -29,17 +29,15 @@ import (
 )
 
 const (
-	listsStart     = 1_700_000_000_000 // of the first trace; one comes each second
-	listsRounds    = 40
-	listsCalls     = 500 // in each block
-	listsCallers   = 16
-	listsPerPage   = 100
-	listsLookedAt  = 50_000 // traces, without an index
-	listsRepeated  = 200
-	listsCopied    = 2000 // traces in one transaction
-	listsWriterOne = 1    // shards: of calls without lists, of calls with them, of the many
-	listsWriterTwo = 2
-	listsMany      = 3
+	listsStart    = 1_700_000_000_000 // of the first trace; one comes each second
+	listsRounds   = 40
+	listsCalls    = 500 // in each block
+	listsCallers  = 16
+	listsPerPage  = 100
+	listsLookedAt = 50_000 // traces, without an index
+	listsRepeated = 200
+	listsCopied   = 2000 // traces in one transaction
+	listsMany     = 4    // shard
 )
 
 // measureLists measures what an index of lists costs calls, and what a page of a store of n traces takes with one and without.
@@ -107,27 +105,31 @@ func caughtUp(p *pgserver.Server, shard int32) error {
 	}
 }
 
-// listsBeside measures the processor time of calls, in blocks in turns on two stores: without lists, and with lists that this process
-// keeps, until they have the calls.
+// listsBeside measures the processor time of calls, in blocks in turns on three stores: without lists, with lists that the process
+// which makes the calls keeps, and with lists that another one keeps, until they have the calls. The other one is in this process too.
 func listsBeside(p *pgserver.Server) error {
-	var ratios []float64
-	var used, own [2][]float64 // without lists, and with; in all, and in this process
-	var stores [2]*kept
-	var rts [2]*runtime.Runtime
-	for i, shard := range []int32{listsWriterOne, listsWriterTwo} {
-		k, err := openKept(p, shard, i == 1)
+	var used, own, ratios [3][]float64 // in all, in this process, and of all in units of what it is without lists
+	var rts [3]*runtime.Runtime
+	var opened []*kept
+	for i := range rts {
+		k, err := openKept(p, int32(i+1), i == 1)
 		if err != nil {
 			return err
 		}
-		stores[i] = k
+		opened = append(opened, k)
 		if rts[i], err = runtime.New(k.Store, runtime.DispatcherFunc(answer), runtime.AllowAll, runtime.Options{}); err != nil {
 			return err
 		}
 	}
+	other, err := openKept(p, 3, true)
+	if err != nil {
+		return err
+	}
+	opened = append(opened, other)
 	for round := range listsRounds + 1 {
-		var took [2]float64
-		for turn := range 2 {
-			i := (turn + round) % 2
+		var took [3]float64
+		for turn := range took {
+			i := (turn + round) % len(took)
 			all, self, err := cpu(p)
 			if err != nil {
 				return err
@@ -135,8 +137,8 @@ func listsBeside(p *pgserver.Server) error {
 			if err := block(rts[i], round); err != nil {
 				return err
 			}
-			if i == 1 {
-				if err := caughtUp(p, listsWriterTwo); err != nil {
+			if i > 0 {
+				if err := caughtUp(p, int32(i+1)); err != nil {
 					return err
 				}
 			}
@@ -150,13 +152,22 @@ func listsBeside(p *pgserver.Server) error {
 				own[i] = append(own[i], (selfAfter-self).Seconds()*1e6/listsCalls)
 			}
 		}
-		if round > 0 {
-			ratios = append(ratios, took[1]/took[0])
+		for i := range took {
+			if round > 0 {
+				ratios[i] = append(ratios[i], took[i]/took[0])
+			}
 		}
 	}
-	fmt.Printf("calls without lists: %.0f µs of CPU a call, %.0f of them in the process and the rest in the server; with lists: %.0f µs, %.0f in the process; ratio %.3f (%.3f to %.3f), %d blocks each\n",
-		middle(used[0]), middle(own[0]), middle(used[1]), middle(own[1]), middle(ratios), slices.Min(ratios), slices.Max(ratios), listsRounds)
-	return errors.Join(stores[0].close(), stores[1].close())
+	for i, what := range []string{"without lists", "whose process keeps the lists", "with lists that another process keeps"} {
+		sorted := slices.Sorted(slices.Values(ratios[i]))
+		fmt.Printf("calls %s: %.0f µs of CPU a call, %.0f of them in the processes and the rest in the server; %.3f × (quarters %.3f and %.3f), %d blocks of %d calls\n",
+			what, middle(used[i]), middle(own[i]), middle(ratios[i]), sorted[len(sorted)/4], sorted[3*len(sorted)/4], listsRounds, listsCalls)
+	}
+	var errs []error
+	for _, k := range opened {
+		errs = append(errs, k.close())
+	}
+	return errors.Join(errs...)
 }
 
 func middle(of []float64) float64 {
@@ -189,13 +200,24 @@ func cpu(p *pgserver.Server) (all, self time.Duration, err error) {
 	self = time.Duration(u.Utime.Nano() + u.Stime.Nano())
 	all = self
 	const tick = 10 * time.Millisecond
-	for _, pid := range p.Processes() {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
+	pids, parent := p.Processes(), ""
+	for i := 0; i < len(pids) || parent != ""; i++ {
+		name := parent // the first process, last: it has the time of those that have ended
+		if i < len(pids) {
+			name = strconv.Itoa(pids[i])
+		}
+		text, err := os.ReadFile(filepath.Join("/proc", name, "stat"))
+		switch {
+		case err != nil && i < len(pids):
 			continue // it has ended
+		case err != nil:
+			return 0, 0, err
 		}
 		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-		for _, f := range fields[11:13] {
+		if parent = fields[1]; i >= len(pids) {
+			parent = ""
+		}
+		for _, f := range fields[11:15] {
 			n, err := strconv.Atoi(f)
 			if err != nil {
 				return 0, 0, err

@@ -132,6 +132,12 @@ BEGIN
 	RETURN code;
 END $$;
 
+-- count_lists has the server look what the lists are like: a page is to be read by index from the first one on.
+CREATE FUNCTION tgad.count_lists() RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
+BEGIN
+	ANALYZE tgad.lists;
+END $$;
+
 -- clear_lists removes rows, and at the end the word that there are any. o_more: it is to be called again.
 CREATE FUNCTION tgad.clear_lists(p_shard int4, p_session int8, p_epoch int8, p_most int4, OUT o_code text, OUT o_more bool) LANGUAGE plpgsql AS $$
 DECLARE
@@ -159,4 +165,4 @@ GRANT SELECT, DELETE ON tgad.lists_again TO tgad_writer;
 GRANT SELECT ON tgad.lists, tgad.lists_standing, tgad.lists_again TO tgad_reader;
 GRANT EXECUTE ON FUNCTION tgad.may_list(int4, int8, int8), tgad.open_lists(int4, int8, int8, int8), tgad.list_more(int4, int8, int8, int8),
 	tgad.put_lists(int4, int8, int8, int8, uuid[], int8[], bytea[], bytea[], bytea[], bytea[], int2[], int2[], int8, bytea),
-	tgad.listed_again(int4, int8, int8, int8, int8[]), tgad.clear_lists(int4, int8, int8, int4) TO tgad_writer;
+	tgad.listed_again(int4, int8, int8, int8, int8[]), tgad.clear_lists(int4, int8, int8, int4), tgad.count_lists() TO tgad_writer;
