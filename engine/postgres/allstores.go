@@ -194,6 +194,13 @@ func askAll[T any](all []*Store, ask func(*Store) (T, error), take func(*Store, 
 	return nil
 }
 
+// Met says that a store has traces: it is not looked for when it is asked for one of them.
+func (a *AllStores) Met(s *Store, ids ...tga.ID) {
+	for _, id := range ids {
+		a.places.put(id, s, nil)
+	}
+}
+
 // In returns the store that has a trace; where none has, that of the namespace in ctx, or that of the rest.
 func (a *AllStores) In(ctx context.Context, id tga.ID) (*Store, error) {
 	s, err := a.find(ctx, id)

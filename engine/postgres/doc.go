@@ -24,6 +24,8 @@
 //	                ends it, or is refused
 //	   move         no shard takes a store whose copy is not   [Move]                TestCopyIsCompared
 //	                the same, or before old sends are over
+//	   lists        what is listed is of the log, whoever keeps   tgad.list_more        TestListsAreAFunctionOfTheLog
+//	                the lists, and is found by nothing erased    and look_again        TestErasedNamesLeaveTheLists
 //
 // # How an append is made
 //

@@ -209,17 +209,18 @@ const (
 	wholeNotes   = "SELECT trace, number, frame FROM tgad.notes WHERE shard = $1 AND trace = ANY ($2)"
 )
 
-// Read implements [search.Reader]: what lies there, and nothing that this process remembers. Something may have been erased since.
-func (s listsLog) Read(ctx context.Context, ids []tga.ID, each func(*chain.Trace)) error {
+// Read reads traces as they lie there, and nothing that this process remembers: something may have been erased since. It gives those that
+// can be read to each.
+func (f Fleet) Read(ctx context.Context, ids []tga.ID, each func(*chain.Trace)) error {
 	for len(ids) > 0 {
 		n := min(len(ids), wholePage)
-		got, err := s.whole(ctx, ids[:n])
+		got, err := f.whole(ctx, ids[:n])
 		if err != nil {
 			return err
 		}
 		ids = ids[n:]
 		for id, r := range got {
-			if st, err := s.Store.fold(chain.NewTrace(id), &r.row); err == nil && st.trace.Head.Seq > 0 {
+			if st, err := f.s.fold(chain.NewTrace(id), &r.row); err == nil && st.trace.Head.Seq > 0 {
 				each(st.trace)
 			}
 		}
@@ -235,16 +236,16 @@ type wholeRow struct {
 }
 
 // whole reads what lies there of traces. All of it is of one moment.
-func (s listsLog) whole(ctx context.Context, ids []tga.ID) (got map[tga.ID]*wholeRow, err error) {
+func (f Fleet) whole(ctx context.Context, ids []tga.ID) (got map[tga.ID]*wholeRow, err error) {
 	of := make([][16]byte, len(ids))
 	for i, id := range ids {
 		of[i] = [16]byte(id)
 	}
-	err = s.asked(ctx, "read traces", func(ctx context.Context, c *pgxpool.Conn) error {
+	err = f.s.asked(ctx, "read traces", func(ctx context.Context, c *pgxpool.Conn) error {
 		got = make(map[tga.ID]*wholeRow, len(ids))
 		b := &pgx.Batch{}
 		b.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-		b.Queue(wholeHeads, s.Store.o.Shard, of).Query(func(rows pgx.Rows) error {
+		b.Queue(wholeHeads, f.s.o.Shard, of).Query(func(rows pgx.Rows) error {
 			for rows.Next() {
 				var id [16]byte
 				r := &wholeRow{}
@@ -255,7 +256,7 @@ func (s listsLog) whole(ctx context.Context, ids []tga.ID) (got map[tga.ID]*whol
 			}
 			return rows.Err()
 		})
-		b.Queue(wholeEntries, s.Store.o.Shard, of).Query(func(rows pgx.Rows) error {
+		b.Queue(wholeEntries, f.s.o.Shard, of).Query(func(rows pgx.Rows) error {
 			for rows.Next() {
 				var id [16]byte
 				var seq int64
@@ -271,7 +272,7 @@ func (s listsLog) whole(ctx context.Context, ids []tga.ID) (got map[tga.ID]*whol
 			}
 			return rows.Err()
 		})
-		b.Queue(wholeNotes, s.Store.o.Shard, of).Query(func(rows pgx.Rows) error {
+		b.Queue(wholeNotes, f.s.o.Shard, of).Query(func(rows pgx.Rows) error {
 			for rows.Next() {
 				var id [16]byte
 				var number int64

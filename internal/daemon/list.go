@@ -60,7 +60,7 @@ func (of listing) traces() (any, error) {
 		}
 		looked++
 		last = search.Mark{Since: l.at, Trace: l.TraceID}
-		if ok, err := q.matches(&l.Listed); err != nil {
+		if ok, err := q.matches(&l); err != nil {
 			return nil, err
 		} else if ok {
 			page.Traces = append(page.Traces, q.describe(l.Listed))
@@ -118,7 +118,8 @@ func (q *lister) read() (err error) {
 // found is a trace of a list, and since when its place in the order says that it is in its state.
 type found struct {
 	chain.Listed
-	at tga.Millis
+	at    tga.Millis
+	trace *chain.Trace // nil where it was not read yet
 }
 
 // byID yields the traces after an id, as far as the open index or a list of all shows them.
@@ -162,18 +163,24 @@ func (q *lister) byAge() iter.Seq2[found, error] {
 				yield(found{}, err)
 				return
 			}
+			traces, err := q.loads(marks)
+			if err != nil {
+				yield(found{}, err)
+				return
+			}
 			for _, m := range marks {
-				l := chain.Listed{Listing: chain.Listing{OpenTrace: chain.OpenTrace{TraceID: m.Trace}}}
-				switch t, err := q.d.db.Load(q.r.Context(), m.Trace); {
+				l := found{at: m.Since}
+				l.TraceID = m.Trace
+				switch t, err := traces(m.Trace); {
 				case err == nil:
-					l.Listing = t.Listing()
+					l.Listing, l.trace = t.Listing(), t
 				case tga.CodeOf(err) == tga.StoreUnavailable || q.r.Context().Err() != nil:
 					yield(found{}, err)
 					return
 				default:
 					l.Err = err
 				}
-				if !yield(found{l, m.Since}, nil) {
+				if !yield(l, nil) {
 					return
 				}
 			}
@@ -183,6 +190,28 @@ func (q *lister) byAge() iter.Seq2[found, error] {
 			ask.After = marks[len(marks)-1]
 		}
 	}
+}
+
+// loads returns what reads the traces of a page. A database is asked once for all of them, and says what lies there now: what a daemon
+// remembers of a trace may have been erased by another process.
+func (q *lister) loads(marks []search.Mark) (func(tga.ID) (*chain.Trace, error), error) {
+	one := func(id tga.ID) (*chain.Trace, error) { return q.d.db.Load(q.r.Context(), id) }
+	if q.d.can.listing == nil {
+		return one, nil
+	}
+	ids, read := make([]tga.ID, len(marks)), make(map[tga.ID]*chain.Trace, len(marks))
+	for i, m := range marks {
+		ids[i] = m.Trace
+	}
+	if err := q.d.can.listing.Read(q.r.Context(), ids, func(t *chain.Trace) { read[t.ID] = t }); err != nil {
+		return nil, err
+	}
+	return func(id tga.ID) (*chain.Trace, error) {
+		if t := read[id]; t != nil {
+			return t, nil
+		}
+		return one(id) // says what is wrong with it
+	}, nil
 }
 
 // openStates are those of traces that are not at their end.
@@ -223,19 +252,22 @@ func (q *lister) mayMatch(l *chain.Listing) bool {
 
 // matches says whether a trace is one that is asked for. One that cannot be read matches where nothing
 // is asked that only reading it would tell.
-func (q *lister) matches(l *chain.Listed) (bool, error) {
-	if !q.mayList(l) || !story.Matches(&q.want, story.Listed(l.Listing)) {
+func (q *lister) matches(l *found) (bool, error) {
+	if !q.mayList(&l.Listed) || !story.Matches(&q.want, story.Listed(l.Listing)) {
 		return false, nil
 	}
 	if q.class == ledger.ClassNone && q.want.Text == "" {
 		return true, nil
 	}
-	t, err := q.d.db.Load(q.r.Context(), l.TraceID)
-	if err != nil {
-		if tga.CodeOf(err) == tga.StoreUnavailable || q.r.Context().Err() != nil {
-			return false, err
+	t := l.trace
+	if t == nil {
+		var err error
+		if t, err = q.d.db.Load(q.r.Context(), l.TraceID); err != nil {
+			if tga.CodeOf(err) == tga.StoreUnavailable || q.r.Context().Err() != nil {
+				return false, err
+			}
+			return false, nil
 		}
-		return false, nil
 	}
 	return story.Within(&q.want, t.Request, t.Effect), nil
 }

@@ -115,6 +115,8 @@ type Added struct {
 type Listing interface {
 	// Lists returns the index. Its Run keeps it, as far as this process does.
 	Lists() search.Lists
+	// Read reads traces as they lie there now, and gives those that can be read to each.
+	Read(ctx context.Context, ids []tga.ID, each func(*chain.Trace)) error
 	// RemoveLists removes an index that no process keeps: this one does not ask for any.
 	RemoveLists(ctx context.Context) error
 }

@@ -33,6 +33,7 @@ const (
 	listsRounds   = 40
 	listsCalls    = 500 // in each block
 	listsCallers  = 16
+	listsPause    = 700 * time.Millisecond // after each block, in which the lists get it
 	listsPerPage  = 100
 	listsLookedAt = 50_000 // traces, without an index
 	listsRepeated = 200
@@ -93,15 +94,16 @@ func openKept(p *pgserver.Server, shard int32, with bool) (*kept, error) {
 	return k, nil
 }
 
-// caughtUp waits until the lists of a store have everything. Nobody who asks hurries them.
-func caughtUp(p *pgserver.Server, shard int32) error {
+// caughtUp waits until the lists of a store have everything. Nobody who asks hurries them, and the questions cost next to nothing: they
+// come on one connection.
+func caughtUp(c *pgx.Conn, shard int32) error {
 	for {
-		behind, err := p.Query(`SELECT (EXISTS (SELECT 1 FROM tgad.pending WHERE shard = $1)
-			OR (SELECT position FROM tgad.lists_standing WHERE shard = $1) IS DISTINCT FROM (SELECT last FROM tgad.order_state WHERE shard = $1))::text`, shard)
-		if err != nil || behind == "false" {
+		var behind bool
+		if err := c.QueryRow(context.Background(), `SELECT EXISTS (SELECT 1 FROM tgad.pending WHERE shard = $1)
+			OR (SELECT position FROM tgad.lists_standing WHERE shard = $1) IS DISTINCT FROM (SELECT last FROM tgad.order_state WHERE shard = $1)`, shard).Scan(&behind); err != nil || !behind {
 			return err
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(50 * time.Millisecond)
 	}
 }
 
@@ -111,6 +113,10 @@ func listsBeside(p *pgserver.Server) error {
 	var used, own, ratios [3][]float64 // in all, in this process, and of all in units of what it is without lists
 	var rts [3]*runtime.Runtime
 	var opened []*kept
+	c, err := pgx.Connect(context.Background(), pgserver.DSN(p))
+	if err != nil {
+		return err
+	}
 	for i := range rts {
 		k, err := openKept(p, int32(i+1), i == 1)
 		if err != nil {
@@ -137,11 +143,13 @@ func listsBeside(p *pgserver.Server) error {
 			if err := block(rts[i], round); err != nil {
 				return err
 			}
+			pause := time.After(listsPause) // what stores do by the clock weighs on each alike
 			if i > 0 {
-				if err := caughtUp(p, int32(i+1)); err != nil {
+				if err := caughtUp(c, int32(i+1)); err != nil {
 					return err
 				}
 			}
+			<-pause
 			allAfter, selfAfter, err := cpu(p)
 			if err != nil {
 				return err
@@ -150,6 +158,11 @@ func listsBeside(p *pgserver.Server) error {
 			if round > 0 { // the first one makes connections and plans
 				used[i] = append(used[i], took[i])
 				own[i] = append(own[i], (selfAfter-self).Seconds()*1e6/listsCalls)
+			}
+		}
+		if round == 0 { // a server that does not know yet what is in its tables reads all of them
+			if err := p.Exec("ANALYZE"); err != nil {
+				return err
 			}
 		}
 		for i := range took {
@@ -163,7 +176,7 @@ func listsBeside(p *pgserver.Server) error {
 		fmt.Printf("calls %s: %.0f µs of CPU a call, %.0f of them in the processes and the rest in the server; %.3f × (quarters %.3f and %.3f), %d blocks of %d calls\n",
 			what, middle(used[i]), middle(own[i]), middle(ratios[i]), sorted[len(sorted)/4], sorted[3*len(sorted)/4], listsRounds, listsCalls)
 	}
-	var errs []error
+	errs := []error{c.Close(context.Background())}
 	for _, k := range opened {
 		errs = append(errs, k.close())
 	}
@@ -333,7 +346,10 @@ func pages(p *pgserver.Server, n uint64) error {
 			}
 		}()
 	}
-	err = caughtUp(p, listsMany)
+	c, err := pgx.Connect(context.Background(), pgserver.DSN(p))
+	if err == nil {
+		err = errors.Join(caughtUp(c, listsMany), c.Close(context.Background()))
+	}
 	made()
 	if err != nil {
 		return err

@@ -85,10 +85,14 @@ func Filtered(t *testing.T, d Daemons) {
 	if err := d.Erase(calls[3].id); err != nil {
 		t.Fatal(err)
 	}
+	// A list by id of a store in a database shows what its daemon remembers, until something else takes the place of that.
 	for _, newest := range []bool{false, true} {
 		for _, x := range d.Clients {
 			if got := listed(t, x, wire.TracesQuery{All: true, Newest: newest, Tool: d.Tools[1]}); newest && slices.Contains(got, calls[3].id) || len(got) < 3 {
 				t.Errorf("newest %v: found by what was erased, or too few: %v", newest, got)
+			}
+			if got := listed(t, x, wire.TracesQuery{All: true, Newest: newest, Text: `"person-3"`}); newest && slices.Contains(got, calls[3].id) || len(got) < 2 {
+				t.Errorf("newest %v: found by a text that was erased, or too few: %v", newest, got)
 			}
 			if got := listed(t, x, wire.TracesQuery{All: true, Newest: newest}); len(got) != len(calls) {
 				t.Errorf("newest %v: %d of %d calls after an erasure", newest, len(got), len(calls))

@@ -11,6 +11,7 @@ import (
 	"github.com/tgad/tgad/internal/daemon"
 	"github.com/tgad/tgad/internal/search"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 var _, _ daemon.Listing = served{}, all{}
@@ -21,6 +22,24 @@ func (s served) Lists() search.Lists { return s.Fleet.Lists() }
 // Lists implements [daemon.Listing].
 func (a all) Lists() search.Lists {
 	return &allLists{of: a, lists: map[*postgres.Store]*postgres.Lists{}}
+}
+
+// Read implements [daemon.Listing].
+func (a all) Read(ctx context.Context, ids []tga.ID, each func(*chain.Trace)) error {
+	of := map[*postgres.Store][]tga.ID{}
+	for _, id := range ids {
+		s, err := a.In(ctx, id)
+		if err != nil {
+			return err
+		}
+		of[s] = append(of[s], id)
+	}
+	for s, ids := range of {
+		if err := s.Fleet().Read(ctx, ids, each); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // RemoveLists implements [daemon.Listing].
@@ -48,10 +67,11 @@ type allLists struct {
 }
 
 // each returns the lists of the stores that are open. With run, those that are new are kept from now on.
-func (a *allLists) each(run func(*postgres.Lists)) (list []*postgres.Lists) {
+func (a *allLists) each(run func(*postgres.Lists)) (list []*postgres.Lists, stores []*postgres.Store) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, s := range a.of.Stores() {
+	stores = a.of.Stores()
+	for _, s := range stores {
 		l := a.lists[s]
 		if l == nil && run != nil {
 			l = s.Fleet().Lists()
@@ -63,7 +83,7 @@ func (a *allLists) each(run func(*postgres.Lists)) (list []*postgres.Lists) {
 		}
 		list = append(list, l)
 	}
-	return list
+	return list, stores
 }
 
 // Run implements [search.Lists].
@@ -83,7 +103,8 @@ func (a *allLists) Close() error { return nil }
 
 // Behind implements [search.Lists].
 func (a *allLists) Behind() (sum uint64) {
-	for _, l := range a.each(nil) {
+	lists, _ := a.each(nil)
+	for _, l := range lists {
 		sum += l.Behind()
 	}
 	return sum
@@ -91,7 +112,7 @@ func (a *allLists) Behind() (sum uint64) {
 
 // Find implements [search.Lists]. A page that lacks what one store has would be no page: where one does not answer, none is made.
 func (a *allLists) Find(ctx context.Context, q search.Query) (page []search.Mark, err error) {
-	lists := a.each(nil)
+	lists, stores := a.each(nil)
 	pages, errs := make([][]search.Mark, len(lists)), make([]error, len(lists))
 	var asked sync.WaitGroup
 	for i, l := range lists {
@@ -100,6 +121,11 @@ func (a *allLists) Find(ctx context.Context, q search.Query) (page []search.Mark
 	asked.Wait()
 	if err := errors.Join(errs...); err != nil {
 		return nil, tga.Errorf(tga.StoreUnavailable, "the lists of some stores of the fleet: %w", err)
+	}
+	for i, s := range stores {
+		for _, m := range pages[i] {
+			a.of.Met(s, m.Trace)
+		}
 	}
 	page = slices.SortedFunc(slices.Values(slices.Concat(pages...)), search.Mark.Compare)
 	return page[:min(len(page), q.Limit)], nil
