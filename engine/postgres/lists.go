@@ -220,7 +220,9 @@ var listsDialect = search.Dialect{
 }
 
 // notErased leaves out, where a query asks for what an erasure takes away, the traces whose rows do not say yet what is left of them.
-const notErased = " AND NOT EXISTS (SELECT 1 FROM tgad.lists_again a WHERE a.shard = $1 AND l.id BETWEEN a.first AND a.last)"
+// Those of one trace, of which there may be many, are found by their index; the others are few.
+const notErased = " AND NOT EXISTS (SELECT 1 FROM tgad.lists_again a WHERE a.shard = $1 AND a.first = l.id)" +
+	" AND NOT EXISTS (SELECT 1 FROM tgad.lists_again a WHERE a.shard = $1 AND a.first <> a.last AND l.id BETWEEN a.first AND a.last)"
 
 // page is the statement that reads a page. Of several states each is read by its index, and the newest of all are the page: where one state
 // is rare the server would read all rows of the others.

@@ -41,6 +41,9 @@ CREATE TABLE tgad.lists_again (
 	PRIMARY KEY (shard, number)
 );
 
+CREATE INDEX lists_again_first ON tgad.lists_again (shard, first);
+CREATE INDEX lists_again_spans ON tgad.lists_again (shard, first) WHERE first <> last;
+
 -- look_again notes that something was erased. The lock keeps lists from being begun beside it, by who reads the traces as they were:
 -- either the erasure is over before they are begun, or it sees that they are. What reads an old state of the database
 -- cannot see that, and notes it in any case.
