@@ -393,7 +393,29 @@ func pages(p *pgserver.Server, n uint64) error {
 		}
 		fmt.Printf("%s: %d rows, %.2f ms (%.2f to %.2f)\n", c.name, rows, middle(took), slices.Min(took), slices.Max(took))
 	}
-	return errors.Join(without(ctx, k.Store), k.close())
+	return errors.Join(carried(ctx, k), without(ctx, k.Store), k.close())
+}
+
+// carried measures a page with the calls on it, as a daemon reads them.
+func carried(ctx context.Context, k *kept) error {
+	var took []float64
+	for range listsRepeated {
+		at := time.Now()
+		page, err := k.lists.Find(ctx, search.Query{Limit: listsPerPage})
+		ids := make([]tga.ID, len(page))
+		for i, m := range page {
+			ids[i] = m.Trace
+		}
+		if err == nil {
+			err = k.Fleet().Read(ctx, ids, func(*chain.Trace) {})
+		}
+		if err != nil {
+			return err
+		}
+		took = append(took, float64(time.Since(at).Microseconds())/1000)
+	}
+	fmt.Printf("the newest, with what they carry: %.2f ms (%.2f to %.2f)\n", middle(took), slices.Min(took), slices.Max(took))
+	return nil
 }
 
 // without measures what a list takes that has no index: traces are read in the order of their ids.
