@@ -62,7 +62,7 @@ func TestReportsOfCommittedRuns(t *testing.T) {
 		}
 		figures := 0
 		for line := range strings.Lines(string(raw)) {
-			if strings.HasPrefix(line, "{") || regexp.MustCompile(`^ +[0-9][0-9. ]+$`).MatchString(strings.TrimRight(line, "\n")) {
+			if strings.HasPrefix(line, `{"case"`) || regexp.MustCompile(`^ +[0-9][0-9. ]+$`).MatchString(strings.TrimRight(line, "\n")) {
 				figures++
 			}
 		}
