@@ -42,23 +42,7 @@ const (
 )
 
 // measureLists measures what an index of lists costs calls, and what a page of a store of n traces takes with one and without.
-func measureLists(dir string, n uint64) (err error) {
-	dir, err = os.MkdirTemp(dir, "tgadpg")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir), pgserver.Sweep()) }()
-	if err := os.Chmod(dir, 0o755); err != nil {
-		return err
-	}
-	p, err := pgserver.New(filepath.Join(dir, "primary"), "shared_buffers=512MB", "max_wal_size=8GB", "max_connections=500")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, p.Stop()) }()
-	if err := postgres.Migrate(context.Background(), pgserver.DSN(p)); err != nil {
-		return err
-	}
+func measureLists(p *pgserver.Server, n uint64) error {
 	if err := listsBeside(p); err != nil {
 		return err
 	}

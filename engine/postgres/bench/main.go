@@ -37,14 +37,20 @@ func main() {
 	lists := flag.Uint64("lists", 0, "measure lists instead, of a store with so many calls")
 	asJSON := flag.Bool("json", false, "print JSON lines")
 	flag.Parse()
-	do := func() error { return measure(*dir, *span, strings.Split(*writers, ","), *replicas, *asJSON) }
+	do := func() error {
+		return onPrimary(*dir, func(dir string, p *pgserver.Server) error {
+			return measure(dir, p, *span, strings.Split(*writers, ","), *replicas, *asJSON)
+		})
+	}
 	if *shards != "" {
 		do = func() error {
 			return measureShards(*dir, *span, strings.Split(*writers, ","), strings.Split(*shards, ","), *asJSON)
 		}
 	}
 	if *lists != 0 {
-		do = func() error { return measureLists(*dir, *lists) }
+		do = func() error {
+			return onPrimary(*dir, func(_ string, p *pgserver.Server) error { return measureLists(p, *lists) })
+		}
 	}
 	if err := do(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -68,7 +74,8 @@ type figure struct {
 	Plain     float64 `json:"plain_inserts_per_s"` // the server's own limit, just before
 }
 
-func measure(dir string, span time.Duration, writers []string, replicas int, asJSON bool) (err error) {
+// onPrimary measures on a server of its own, with the tables of a store.
+func onPrimary(dir string, measure func(dir string, p *pgserver.Server) error) (err error) {
 	dir, err = os.MkdirTemp(dir, "tgadpg")
 	if err != nil {
 		return err
@@ -85,6 +92,10 @@ func measure(dir string, span time.Duration, writers []string, replicas int, asJ
 	if err := postgres.Migrate(context.Background(), pgserver.DSN(p)); err != nil {
 		return err
 	}
+	return measure(dir, p)
+}
+
+func measure(dir string, p *pgserver.Server, span time.Duration, writers []string, replicas int, asJSON bool) (err error) {
 	if !asJSON {
 		fmt.Println("| standby | writers | plain inserts/s | appends/s | calls/s | append p50, p99 ms | call p50, p99 ms | WAL per call | tables per call |\n|---|---|---|---|---|---|---|---|---|")
 	}

@@ -142,14 +142,10 @@ func (g *Guarded) Set(f func()) {
 	f()
 }
 
-// CallAs makes a call of a tool as the holder of a token; "" is nobody.
-func CallAs(t *testing.T, url, tool, token, args, meta string, header ...string) (status int, body string, got http.Header) {
+// posting is a request of the holder of a token, "" for nobody, with names and values of headers in turns.
+func posting(t *testing.T, url, token, body string, header []string) *http.Request {
 	t.Helper()
-	if meta != "" {
-		meta = `,"_meta":` + meta
-	}
-	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(
-		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"`+tool+`","arguments":`+args+meta+`}}`))
+	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,6 +155,22 @@ func CallAs(t *testing.T, url, tool, token, args, meta string, header ...string)
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
+	return req
+}
+
+// calling is the request of a call.
+func calling(t *testing.T, url, tool, token, args, meta string, header []string) *http.Request {
+	t.Helper()
+	if meta != "" {
+		meta = `,"_meta":` + meta
+	}
+	return posting(t, url, token, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"`+tool+`","arguments":`+args+meta+`}}`, header)
+}
+
+// CallAs makes a call of a tool as the holder of a token; "" is nobody.
+func CallAs(t *testing.T, url, tool, token, args, meta string, header ...string) (status int, body string, got http.Header) {
+	t.Helper()
+	req := calling(t, url, tool, token, args, meta, header)
 	resp, err := (&http.Client{Timeout: time.Minute}).Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -174,23 +186,10 @@ func CallAs(t *testing.T, url, tool, token, args, meta string, header ...string)
 // LostCall makes a call whose client goes away.
 func LostCall(t *testing.T, url, tool, token, args, meta string, header ...string) (gone func()) {
 	t.Helper()
-	if meta != "" {
-		meta = `,"_meta":` + meta
-	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(
-		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"`+tool+`","arguments":`+args+meta+`}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if token != "" {
-		req.Header.Set("Authorization", "Bearer "+token)
-	}
-	for i := 0; i < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
-	}
+	req := calling(t, url, tool, token, args, meta, header)
 	tr := &http.Transport{DisableKeepAlives: true}
 	done := make(chan struct{})
-	ctx, cancel := context.WithCancel(req.Context())
+	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		defer close(done)
 		if resp, err := tr.RoundTrip(req.WithContext(ctx)); err == nil {
@@ -203,16 +202,7 @@ func LostCall(t *testing.T, url, tool, token, args, meta string, header ...strin
 // SessionAs makes a handshake and returns the session's id, "" where there is none.
 func SessionAs(t *testing.T, url, token string, header ...string) string {
 	t.Helper()
-	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-03-26","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if token != "" {
-		req.Header.Set("Authorization", "Bearer "+token)
-	}
-	for i := 0; i < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
-	}
+	req := posting(t, url, token, `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-03-26","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`, header)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
