@@ -198,12 +198,16 @@ func hasTrace(c *client.Client) turn.Exists {
 
 // sayErased says what an erasure did. The exit code says whether something is left.
 func sayErased(a *erasing, done wire.Erased) error {
-	left := error(nil)
+	var left, unsaid error
 	for _, u := range a.unread {
-		_, _ = fmt.Fprintf(a.Err, "tgad: turn %s cannot be read, and is left: nobody knows whether it is the agent's: %v\n", u.InteractionID, u.Err)
+		_, err := fmt.Fprintf(a.Err, "tgad: turn %s cannot be read, and is left: nobody knows whether it is the agent's: %v\n", u.InteractionID, u.Err)
+		unsaid = errors.Join(unsaid, err)
 	}
 	if done.Left > 0 || len(a.unread) > 0 {
 		left = cli.Silent(cli.ExitError)
+	}
+	if unsaid != nil {
+		left = unsaid // nobody was told what is left, so the command ends with that
 	}
 	if a.JSON {
 		if err := a.message(done); err != nil {

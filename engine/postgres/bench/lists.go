@@ -314,6 +314,18 @@ func copyTraces(p *pgserver.Server, first, end uint64) (err error) {
 	return nil
 }
 
+// askUntil asks for a list until ctx ends. STORE_UNAVAILABLE is the answer while the lists are being made.
+func askUntil(ctx context.Context, k *kept) error {
+	for ctx.Err() == nil {
+		_, err := k.lists.Find(ctx, search.Query{Limit: 1})
+		if err != nil && tga.CodeOf(err) != tga.StoreUnavailable && ctx.Err() == nil {
+			return err
+		}
+		time.Sleep(time.Duration(rand.IntN(100)) * time.Millisecond)
+	}
+	return nil
+}
+
 // pages measures pages of lists.
 func pages(p *pgserver.Server, n uint64) error {
 	k, err := openKept(p, listsMany, true)
@@ -322,19 +334,19 @@ func pages(p *pgserver.Server, n uint64) error {
 	}
 	began := time.Now()
 	ctx, made := context.WithCancel(context.Background())
-	for range 16 { // who asks has them made without a rest
-		go func() {
-			for ctx.Err() == nil {
-				_, _ = k.lists.Find(ctx, search.Query{Limit: 1})
-				time.Sleep(time.Duration(rand.IntN(100)) * time.Millisecond)
-			}
-		}()
+	const asking = 16 // who asks has them made without a rest
+	asked := make(chan error, asking)
+	for range asking {
+		go func() { asked <- askUntil(ctx, k) }()
 	}
 	c, err := pgx.Connect(context.Background(), pgserver.DSN(p))
 	if err == nil {
 		err = errors.Join(caughtUp(c, listsMany), c.Close(context.Background()))
 	}
 	made()
+	for range asking {
+		err = errors.Join(err, <-asked)
+	}
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,7 @@ const WantsToken = `Bearer resource_metadata="https://tools.example/.well-known/
 // Guarded is a tool server over HTTP that wants a token, and repeats it where it can.
 type Guarded struct {
 	URL string
+	t   *testing.T
 
 	mu   sync.Mutex
 	Good map[string]bool // Authorization headers that it takes
@@ -39,7 +40,7 @@ type Guarded struct {
 }
 
 func Guard(t *testing.T, tokens ...string) *Guarded {
-	g := &Guarded{Good: map[string]bool{}, Seen: map[string]int{}, Polled: map[string]int{}}
+	g := &Guarded{t: t, Good: map[string]bool{}, Seen: map[string]int{}, Polled: map[string]int{}}
 	for _, token := range tokens {
 		g.Good["Bearer "+token] = true
 	}
@@ -60,7 +61,7 @@ func (g *Guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.mu.Unlock()
 	if strings.HasPrefix(r.URL.Path, "/.well-known/") {
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = fmt.Fprintf(w, `{"at":%q,"auth":%q}`, r.URL.Path, auth)
+		g.say(w, `{"at":%q,"auth":%q}`, r.URL.Path, auth)
 		return
 	}
 	if !good {
@@ -113,8 +114,10 @@ func (g *Guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		result = `{"contents":[],"by":"` + who + `"}`
 	case say.Listen:
 		w.Header().Set("Content-Type", "text/event-stream")
-		_, _ = fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"method\":%q,\"params\":{\"_meta\":{%q:%s},\"notifications\":{\"toolsListChanged\":true}}}\n\n", say.Ack, say.MetaSubscription, id)
-		_ = http.NewResponseController(w).Flush()
+		g.say(w, "data: {\"jsonrpc\":\"2.0\",\"method\":%q,\"params\":{\"_meta\":{%q:%s},\"notifications\":{\"toolsListChanged\":true}}}\n\n", say.Ack, say.MetaSubscription, id)
+		if err := http.NewResponseController(w).Flush(); err != nil {
+			g.t.Logf("nobody heard the beginning of a stream: %v", err)
+		}
 		<-r.Context().Done()
 		return
 	default:
@@ -123,11 +126,19 @@ func (g *Guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no such method"}}`, id)
+		g.say(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no such method"}}`, id)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, id, result)
+	g.say(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, id, result)
+}
+
+// say answers. Who asked may have been killed meanwhile, which is what some tests are about: that is no failure, and is
+// told beside one.
+func (g *Guarded) say(w io.Writer, format string, of ...any) {
+	if _, err := fmt.Fprintf(w, format, of...); err != nil {
+		g.t.Logf("nobody heard an answer of the tool server: %v", err)
+	}
 }
 
 func (g *Guarded) Runs() int {
@@ -188,15 +199,23 @@ func LostCall(t *testing.T, url, tool, token, args, meta string, header ...strin
 	t.Helper()
 	req := calling(t, url, tool, token, args, meta, header)
 	tr := &http.Transport{DisableKeepAlives: true}
-	done := make(chan struct{})
+	done := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		defer close(done)
-		if resp, err := tr.RoundTrip(req.WithContext(ctx)); err == nil {
-			_ = resp.Body.Close()
+		resp, err := tr.RoundTrip(req.WithContext(ctx))
+		if err != nil {
+			done <- nil // the client is gone: so it is meant
+			return
 		}
+		done <- resp.Body.Close()
 	}()
-	return func() { cancel(); <-done }
+	return func() {
+		t.Helper()
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("the answer of a lost call: %v", err)
+		}
+	}
 }
 
 // SessionAs makes a handshake and returns the session's id, "" where there is none.
