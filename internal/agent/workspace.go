@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/tgad/tgad/internal/access"
+	"github.com/tgad/tgad/internal/aside"
 	"github.com/tgad/tgad/internal/optional"
 	"github.com/tgad/tgad/internal/turn"
 	"github.com/tgad/tgad/internal/turn/tools"
@@ -94,6 +95,9 @@ func openWorkspaces(ctx context.Context, store runtime.Store, data string, agent
 			err = errors.Join(err, all.close())
 		}
 	}()
+	if err := aside.ForgetErased(ctx, store, data); err != nil { // first: a state that begins anew is erased no more
+		return nil, nil, err
+	}
 	var first []*turn.Agent // of those with one workspace
 	for _, a := range agents {
 		w := a.Workspace
@@ -140,8 +144,8 @@ func overlap(a, b turn.WorkspaceSpec) bool {
 func (all *workspaces) open(ctx context.Context, store runtime.Store, data string, w turn.WorkspaceSpec, log *slog.Logger) (*workstate.State, error) {
 	sum := tga.Sum([]byte("tgad workspace v1\x00" + w.Directory + "\x00" + w.Database))
 	id := tga.MakeID([16]byte(sum[:16]))
-	aside := filepath.Join(data, "workspaces", id.String())
-	if err := access.MkdirAll(aside); err != nil {
+	beside := aside.Dir(data, id)
+	if err := access.MkdirAll(beside); err != nil {
 		return nil, err
 	}
 	resources := &workstate.Registry{}
@@ -158,7 +162,7 @@ func (all *workspaces) open(ctx context.Context, store runtime.Store, data strin
 				exclude = append(exclude, filepath.ToSlash(rel)+end)
 			}
 		}
-		d, err := hostdir.Open(ctx, w.Directory, filepath.Join(aside, "snapshots"), hostdir.Options{Exclude: exclude})
+		d, err := hostdir.Open(ctx, w.Directory, filepath.Join(beside, "snapshots"), hostdir.Options{Exclude: exclude})
 		if err != nil {
 			return nil, err
 		}
@@ -168,7 +172,7 @@ func (all *workspaces) open(ctx context.Context, store runtime.Store, data strin
 		}
 	}
 	if w.Database != "" {
-		f, err := optional.AddDatabase(ctx, resources, w.Database, filepath.Join(aside, "scratch"))
+		f, err := optional.AddDatabase(ctx, resources, w.Database, filepath.Join(beside, "scratch"))
 		if f != nil {
 			all.files = append(all.files, f)
 		}

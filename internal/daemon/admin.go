@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/aside"
 	"github.com/tgad/tgad/internal/backup/bucket"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/runtime"
@@ -192,7 +193,7 @@ func (q operating) erase() (any, error) {
 	return run(q.request, "", func(ctx context.Context) (wire.Erased, error) {
 		e, err := q.d.can.archive.Erase(ctx, what)
 		if err == nil {
-			err = forgetSnapshots(q.d.retaining.data, what.States)
+			err = aside.Forget(q.d.retaining.data, what.States)
 		}
 		done := wire.Erased{Traces: e.Traces, Already: e.Already, Keys: e.Keys, Shared: e.Shared, Unsealed: e.Unsealed, Turns: e.Turns, Kept: e.Kept, States: e.States, Left: e.Left}
 		for _, u := range e.Unread {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/aside"
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/runtime"
@@ -140,6 +141,11 @@ func open(ctx context.Context, o Options) (_ *Daemon, err error) {
 			err = errors.Join(err, d.db.Close())
 		}
 	}()
+	if o.Data != "" && !o.readOnly && d.db.Stats().Frozen == "" {
+		if err := aside.ForgetErased(ctx, d.db, o.Data); err != nil {
+			d.log.Warn("what an erased working state has left is tried again at the next start", "error", err)
+		}
+	}
 	if d.unfollow, err = d.follow(ctx, o); err != nil {
 		return nil, err
 	}

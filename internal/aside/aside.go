@@ -1,0 +1,110 @@
+// Package aside is what a store's directory has beside the store: the snapshots of the directories and databases of
+// working states. An erasure of a state takes them along. They go after it, so a refused erasure leaves them, and what a
+// crash has left is removed before anybody goes on with the store ([ForgetErased]).
+package aside
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+
+	"github.com/tgad/tgad/internal/access"
+	"github.com/tgad/tgad/keyspace"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// Dir is where a store's directory has the snapshots of a working state.
+func Dir(data string, state tga.ID) string { return filepath.Join(all(data), state.String()) }
+
+func all(data string) string { return filepath.Join(data, "workspaces") }
+
+// Forget wipes and removes the snapshots of working states that were erased. Nobody has the states open: who has one
+// open has the store. STORE_UNAVAILABLE: some are still there.
+func Forget(data string, states []tga.ID) error {
+	if data == "" {
+		return nil
+	}
+	for _, id := range states {
+		dir := Dir(data, id)
+		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !d.Type().IsRegular() {
+				return err
+			}
+			return wipe(path)
+		})
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = errors.Join(os.RemoveAll(dir), access.SyncDir(all(data)))
+		}
+		if err != nil {
+			return tga.Errorf(tga.StoreUnavailable, "the working state %s is erased, its snapshots in %s are not. Erase it again: %w", id, dir, err)
+		}
+	}
+	return nil
+}
+
+// Store is a store that says what working states were erased.
+type Store interface {
+	Attachments(ctx context.Context, kind chain.AttachmentKind, prefix []byte) iter.Seq2[chain.Attachment, error]
+}
+
+// ForgetErased does what [Forget] does with each state that was erased and not begun anew. A crash after an erasure has
+// left their snapshots.
+func ForgetErased(ctx context.Context, s Store, data string) error {
+	dirs, err := os.ReadDir(all(data))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var erased []tga.ID
+	for _, d := range dirs {
+		id, notOurs := tga.ParseID(d.Name())
+		if notOurs != nil {
+			continue
+		}
+		for head, err := range s.Attachments(ctx, chain.AttachStream, keyspace.StreamKey(id, 0)) {
+			if err != nil {
+				return err
+			}
+			if was, err := chain.ReadStateErasure(head.Value); err != nil {
+				return err
+			} else if was != nil {
+				erased = append(erased, id)
+			}
+		}
+	}
+	return errors.Join(err, Forget(data, erased))
+}
+
+// wipe fills a file with zeros.
+func wipe(path string) (err error) {
+	if err := os.Chmod(path, 0o600); err != nil { // git makes its files read-only
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if _, err := io.CopyN(f, zeros{}, info.Size()); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) {
+	clear(b)
+	return len(b), nil
+}
