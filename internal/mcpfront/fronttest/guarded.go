@@ -113,12 +113,7 @@ func (g *Guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "resources/read":
 		result = `{"contents":[],"by":"` + who + `"}`
 	case say.Listen:
-		w.Header().Set("Content-Type", "text/event-stream")
-		g.say(w, "data: {\"jsonrpc\":\"2.0\",\"method\":%q,\"params\":{\"_meta\":{%q:%s},\"notifications\":{\"toolsListChanged\":true}}}\n\n", say.Ack, say.MetaSubscription, id)
-		if err := http.NewResponseController(w).Flush(); err != nil {
-			g.t.Logf("nobody heard the beginning of a stream: %v", err)
-		}
-		<-r.Context().Done()
+		g.stream(w, r, id)
 		return
 	default:
 		if id == nil {
@@ -131,6 +126,16 @@ func (g *Guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	g.say(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, id, result)
+}
+
+// stream begins a subscription, and ends with its client.
+func (g *Guarded) stream(w http.ResponseWriter, r *http.Request, id []byte) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	g.say(w, "data: {\"jsonrpc\":\"2.0\",\"method\":%q,\"params\":{\"_meta\":{%q:%s},\"notifications\":{\"toolsListChanged\":true}}}\n\n", say.Ack, say.MetaSubscription, id)
+	if err := http.NewResponseController(w).Flush(); err != nil {
+		g.t.Logf("nobody heard the beginning of a stream: %v", err)
+	}
+	<-r.Context().Done()
 }
 
 // say answers. Who asked may have been killed meanwhile, which is what some tests are about: that is no failure, and is
