@@ -19,6 +19,8 @@
 //	compared   an outside checkpoint that the tree contradicts freezes the store   [Open]           TestRolledBackStoreIsFrozen
 //	succeeded  a new key signs only after the old one handed over to it            [Open]           TestKeysAreHandedOver
 //	kept back  what a place has of somebody else is not written over               [place]          TestForeignPlaceIsLeftAlone
+//	handed out a place that could not be given the newest checkpoint gets it later, [Keeper.owes]    TestQuietStoreReachesItsPlaces,
+//	           whether anything is appended or not, and by whichever process                        TestStoppedHandOutIsFinished
 //	at rest    who only reads a store writes nothing, and believes no log that      [Read]           TestStoreAtRest
 //	           contradicts its newest checkpoint
 //	proved     a receipt is given with a proof that holds                          [Keeper.Receipt] TestReceipts, TestReceiptsAreVerified

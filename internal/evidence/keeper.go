@@ -1,7 +1,6 @@
 package evidence
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"iter"
@@ -94,6 +93,8 @@ type Keeper struct {
 	first  string  // public, of the key that signed first
 	shared sharing // nil for a store that this process has alone
 	places []*place
+
+	lacking bool // the newest checkpoint lacks signatures of witnesses; the goroutine that hands out has it
 
 	following sync.Mutex // of who appends to the tree
 
@@ -262,16 +263,6 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// goOn follows the log, and makes a checkpoint where one is due; next is when that is so for the time alone.
-func (k *Keeper) goOn(ctx context.Context, next *time.Time) error {
-	err := k.follow(ctx)
-	if grown := k.tree.Size() - k.kept(); err == nil && grown > 0 && (!time.Now().Before(*next) || grown >= k.opts.Leaves) {
-		*next = time.Now().Add(k.opts.Every)
-		err = k.checkpoint(ctx)
-	}
-	return err
-}
-
 // kept is the size of the newest checkpoint.
 func (k *Keeper) kept() int64 {
 	k.mu.Lock()
@@ -323,21 +314,6 @@ func (k *Keeper) checkpoint(ctx context.Context) error {
 	return k.handOut(ctx, raw, c.Size)
 }
 
-// handOut hands a checkpoint that was kept to the places outside, and keeps the signatures of witnesses.
-func (k *Keeper) handOut(ctx context.Context, raw []byte, size int64) error {
-	if k.shared != nil && !k.shared.leads(ctx) {
-		return nil // it stood still since, and another one goes on: what that has handed out is newer
-	}
-	cosigned := k.push(ctx, raw)
-	if k.shared != nil && ctx.Err() == nil {
-		k.shared.handedOut(size)
-	}
-	if len(cosigned) == 0 || bytes.Contains(raw, cosigned) {
-		return nil
-	}
-	return k.keep(append(bytes.Clone(raw), cosigned...), size)
-}
-
 // now is what a checkpoint says of the tree as it is.
 func (k *Keeper) now() (c checkpoint.Checkpoint, err error) {
 	c = checkpoint.Checkpoint{Origin: k.opts.Origin, Size: k.tree.Size()}
@@ -380,17 +356,14 @@ func (k *Keeper) adopt(raw []byte, size int64) {
 	k.grown = make(chan struct{})
 }
 
-// Close makes a last checkpoint of all that was appended, and closes the files.
+// Close makes a last checkpoint of all that was appended, hands out what a place still lacks, and closes the files.
 func (k *Keeper) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), placeTime)
 	defer cancel()
 	if k.shared != nil {
 		return k.shared.close(ctx)
 	}
-	err := k.follow(ctx)
-	if err == nil && k.tree.Size() > k.kept() {
-		err = k.checkpoint(ctx)
-	}
+	err := k.finish(ctx)
 	if err == nil {
 		err = k.tree.Mark()
 	}

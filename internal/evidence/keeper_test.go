@@ -309,8 +309,15 @@ func (l *late) Newest(ctx context.Context, own []byte, prove checkpoint.Prove) (
 }
 
 // TestPlaceIsAskedBeforeItIsWritten: a place that comes back with more than the store has freezes
-// it then, and keeps what it has.
+// it then, whether anything is appended or not, and keeps what it has. That is so too where whoever
+// put the store back took away what the store had kept itself.
 func TestPlaceIsAskedBeforeItIsWritten(t *testing.T) {
+	for name, taken := range map[string]string{"the store is whole": "", "the store has no checkpoints": "evidence", "the store is new": "."} {
+		t.Run(name, func(t *testing.T) { wantAskedFirst(t, taken) })
+	}
+}
+
+func wantAskedFirst(t *testing.T, taken string) {
 	s := newStand(t)
 	s.open()
 	s.append(1)
@@ -325,13 +332,14 @@ func TestPlaceIsAskedBeforeItIsWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	copyDir(t, old, s.dir)
+	if taken != "" {
+		if err := os.RemoveAll(filepath.Join(s.dir, taken)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	s.options.Places = []checkpoint.Target{&late{Directory: checkpoint.Directory{Path: s.outside()}}}
 	path := s.outsideOf(s.options.Places[0])
 	s.open()
-	if why := s.db.Stats().Frozen; why != "" {
-		t.Fatal(why)
-	}
-	s.append(3)
 	for end := time.Now().Add(time.Minute); s.db.Stats().Frozen == "" && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 
 	"golang.org/x/mod/sumdb/tlog"
 
@@ -20,6 +19,7 @@ type place struct {
 	log     *slog.Logger
 	asked   bool   // it was compared with the tree: only then it is written
 	foreign bool   // it has what another key signed
+	has     int64  // size of the newest checkpoint that it is known to have
 	trouble string // that was logged last, "" while it works
 }
 
@@ -90,6 +90,9 @@ func (k *Keeper) ask(ctx context.Context, p *place) error {
 		return nil
 	}
 	why, err := k.compare(ctx, c)
+	if err == nil && why == "" {
+		p.has = c.Size
+	}
 	if err != nil || why == "" {
 		return err
 	}
@@ -112,41 +115,4 @@ func (k *Keeper) refusal(ctx context.Context, err error) (f finding, refused boo
 		return finding{size: other.Size, why: fmt.Sprintf("it has seen other appends among the first %d: what happened was rewritten", other.Size)}, true
 	}
 	return finding{}, false
-}
-
-// push hands a checkpoint to every place, all at once, and returns the signatures of witnesses.
-func (k *Keeper) push(ctx context.Context, raw []byte) (cosigned []byte) {
-	ctx, cancel := context.WithTimeout(ctx, placeTime)
-	defer cancel()
-	var mu sync.Mutex
-	var pushes sync.WaitGroup
-	for _, p := range k.places {
-		pushes.Go(func() {
-			if !p.asked {
-				if err := k.ask(ctx, p); err != nil {
-					p.say(err)
-				}
-			}
-			if !p.asked || p.foreign || k.store.Stats().Frozen != "" {
-				return
-			}
-			by, err := p.Put(ctx, raw, k.tree.ProvePrefix)
-			if f, refused := k.refusal(ctx, err); refused { // a copy of the store runs elsewhere, say
-				err = errors.Join(err, k.find(p.Name(), f))
-			}
-			p.say(err)
-			if err == nil {
-				mu.Lock()
-				cosigned = append(cosigned, by...)
-				mu.Unlock()
-			}
-		})
-	}
-	pushes.Wait()
-	if k.opts.Cosigned > 0 {
-		if _, by, err := k.trusted().Open(append(bytes.Clone(raw), cosigned...)); err != nil || len(by) < k.opts.Cosigned {
-			k.log.Warn("a checkpoint lacks signatures of witnesses", "has", len(by), "want", k.opts.Cosigned, "error", err)
-		}
-	}
-	return cosigned
 }

@@ -22,7 +22,7 @@ type judge struct {
 	done           chan struct{} // closed when all is appended
 }
 
-func (j *judge) Judges() {}
+func (j *judge) Signed([]byte) bool { return false }
 
 func (j *judge) Newest(_ context.Context, own []byte, prove checkpoint.Prove) ([]byte, error) {
 	j.shown = own

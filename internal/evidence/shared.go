@@ -47,8 +47,7 @@ type shared struct {
 	newestN atomic.Int64 // its number, for who has not the turn
 	newest  []byte
 	others  [][]byte
-	handed  int64 // size of the checkpoint that the places outside were given last
-	unsure  bool  // what the tables have is not known: all of it is read again
+	unsure  bool // what the tables have is not known: all of it is read again
 	looked  time.Time
 	next    time.Time // a checkpoint is due
 	trouble string    // that was logged last, "" while it works
@@ -181,19 +180,7 @@ func (s *shared) elect(ctx context.Context) error {
 		return err
 	}
 	s.k.showNewest()
-	if err := s.handOutNewest(ctx); err != nil {
-		return err
-	}
 	s.k.log.Info("this process signs the checkpoints of the store", "epoch", epoch, "appends", s.k.tree.Size())
-	return nil
-}
-
-// handOutNewest hands out a checkpoint that was kept, and that who signed it may not have handed out.
-func (s *shared) handOutNewest(ctx context.Context) error {
-	raw, _ := s.k.Newest()
-	if size := s.k.kept(); raw != nil && s.handed < size && s.k.store.Stats().Frozen == "" {
-		return s.k.handOut(ctx, raw, size)
-	}
 	return nil
 }
 
@@ -329,11 +316,10 @@ func (s *shared) refresh(ctx context.Context) error {
 	return s.catchUp(ctx)
 }
 
-func (s *shared) known() uint64        { return s.end.Load() }
-func (s *shared) mayShow() bool        { return s.epoch.Load() != 0 }
-func (s *shared) answers()             { s.newestN.Store(s.last.Number) }
-func (s *shared) handedOut(size int64) { s.handed = size }
-func (s *shared) afterAccept()         { s.turn.Unlock() }
+func (s *shared) known() uint64 { return s.end.Load() }
+func (s *shared) mayShow() bool { return s.epoch.Load() != 0 }
+func (s *shared) answers()      { s.newestN.Store(s.last.Number) }
+func (s *shared) afterAccept()  { s.turn.Unlock() }
 
 // catchUp takes over the notes that others kept since.
 func (s *shared) catchUp(ctx context.Context) error {
@@ -453,12 +439,7 @@ func (s *shared) close(ctx context.Context) error {
 	if end, err := s.tables.End(ctx); err == nil {
 		s.end.Store(end)
 	}
-	err := s.k.follow(ctx)
-	if err == nil && s.k.tree.Size() > s.k.kept() {
-		err = s.k.checkpoint(ctx)
-	} else if err == nil {
-		err = s.handOutNewest(ctx)
-	}
+	err := s.k.finish(ctx)
 	if errors.Is(err, ErrNotSigner) { // another one has it already
 		s.epoch.Store(0)
 		return nil

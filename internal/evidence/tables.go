@@ -52,8 +52,7 @@ type sharing interface {
 	mayShow() bool
 	has(ctx context.Context, size int64) bool
 	doubt(ctx context.Context, c checkpoint.Checkpoint, why string) (string, error)
-	answers()             // what was kept is answered with
-	handedOut(size int64) // to the places outside
+	answers() // what was kept is answered with
 	beforeAccept() error
 	afterAccept()
 }

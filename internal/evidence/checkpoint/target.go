@@ -43,7 +43,8 @@ type Target interface {
 // nothing to it.
 type Judge interface {
 	Target
-	Judges()
+	// Signed says whether a checkpoint has the signature of the judge.
+	Signed(raw []byte) bool
 }
 
 // NewerError is the answer of a place that has seen more leaves of the origin than the store has.
@@ -326,8 +327,8 @@ func (w *Witness) check(raw, cosigned []byte) error {
 	return nil
 }
 
-// Judges implements [Judge].
-func (w *Witness) Judges() {}
+// Signed implements [Judge].
+func (w *Witness) Signed(raw []byte) bool { return w.check(raw, nil) == nil }
 
 // Newest implements [Target]: a witness has no question for what it has seen, but refuses a
 // checkpoint that did not grow from that. Shown one of the store, it says so.

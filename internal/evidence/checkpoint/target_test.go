@@ -210,8 +210,12 @@ func TestWitness(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, by, err := all.Open(append(bytes.Clone(raw), cosigned...)); err != nil || len(by) != 1 || by[0].Name != "witness.test" {
+		whole := append(bytes.Clone(raw), cosigned...)
+		if _, by, err := all.Open(whole); err != nil || len(by) != 1 || by[0].Name != "witness.test" {
 			t.Errorf("cosigned by %v, %v", by, err)
+		}
+		if to.Signed(raw) || !to.Signed(whole) {
+			t.Errorf("it is said to have signed this: %v, and this: %v:\n%s", to.Signed(raw), to.Signed(whole), whole)
 		}
 		return nil
 	}
