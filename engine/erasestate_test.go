@@ -340,6 +340,33 @@ func TestStateWhoseKeyCannotBeHad(t *testing.T) {
 	}
 }
 
+// TestListWhoseKeyCannotBeHad: the list of a state's keys, where it has a key of its own, names what is to be erased. While
+// that key is out of reach nothing is erased; nobody knows what the list names.
+func TestListWhoseKeyCannotBeHad(t *testing.T) {
+	ring := &lacking{Ring: new(chaintest.Ring)}
+	o := options(vfs.NewMem())
+	o.Keyring = ring
+	db := open(t, "store", o)
+	agent := engine.AgentState{Agent: "helper"}
+	s := layScope(t, open(t, "another", withRing(vfs.NewMem(), new(chaintest.Ring))), agent, secret)
+	for _, b := range append([]chain.Batch{s.head}, s.values...) {
+		b.Attachments[0].Owner = tga.ID{} // as an earlier version laid it
+		lay(t, db, id(900), b)
+	}
+	list := s.values[1].Attachments[0]
+	ring.lost = engine.ValueKey([]byte(db.Dump()[string(append([]byte{byte(list.Kind)}, list.Key...))]))
+	what := engine.Erasure{Agents: []engine.AgentState{agent}, Who: "operator", Reason: "the customer asked for it"}
+	_, err := db.Erase(t.Context(), what)
+	wantCode(t, err, tga.StoreUnavailable)
+	if len(ring.Destroyed) > 0 {
+		t.Errorf("destroyed: %v", ring.Destroyed)
+	}
+	ring.lost = 0
+	s.want(t, db, false)
+	erase(t, db, what)
+	s.want(t, db, true)
+}
+
 // TestStateOfAnEarlierVersion: it sealed the streams and the nodes of a state under keys of their own. All of that is
 // read, new values get one key, and an erasure destroys every key that a value says.
 func TestStateOfAnEarlierVersion(t *testing.T) {
