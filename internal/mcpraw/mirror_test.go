@@ -99,7 +99,7 @@ func TestMirror(t *testing.T) {
 	Mirror(h, Newest, "tools/call", "zahl-über", []ParamValue{{"Region", "us-west1"}, {"Text", " padded "}, {"Empty", ""}})
 	b64 := func(s string) string { return "=?base64?" + base64.StdEncoding.EncodeToString([]byte(s)) + "?=" }
 	for name, want := range map[string]string{
-		"Authorization": "Bearer x", "Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": b64("zahl-über"),
+		"Authorization": "Bearer x", "Mcp-Protocol-Version": string(Newest), "Mcp-Method": "tools/call", "Mcp-Name": b64("zahl-über"),
 		"Mcp-Param-Region": "us-west1", "Mcp-Param-Text": b64(" padded "), "Mcp-Param-Empty": b64(""), "Mcp-Param-Tenant": "",
 	} {
 		if got := h.Get(name); got != want {

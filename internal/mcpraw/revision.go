@@ -12,25 +12,27 @@ type Revision string
 
 // Revisions, and what came with them.
 const (
-	Newest    Revision = "2026-07-28" // the first without a handshake: each request names its revision
-	Handshake Revision = "2025-11-25" // the newest with one; a question to a person says its mode
+	Newest    = stateless
+	Handshake = modal // the newest with a handshake
 
+	stateless   Revision = "2026-07-28" // the first without a handshake: each request names its revision
+	modal       Revision = "2025-11-25" // a question to a person says its mode
 	elicitation Revision = "2025-06-18" // elicitation/create
 	oldest      Revision = "2025-03-26"
 )
 
 // Revisions are those that tgad speaks as a server, newest first.
-var Revisions = []Revision{Newest, Handshake, elicitation, oldest}
+var Revisions = []Revision{stateless, modal, elicitation, oldest}
 
 // Stateless reports whether the revision has no handshake. Over HTTP its requests repeat in
 // headers what stands in their body, and its results say of which type they are.
-func (r Revision) Stateless() bool { return r >= Newest }
+func (r Revision) Stateless() bool { return r >= stateless }
 
 // Elicits reports whether a handshake of the revision may offer elicitation/create.
 func (r Revision) Elicits() bool { return r >= elicitation && !r.Stateless() }
 
 // ModalQuestions reports whether an elicitation of the revision says its mode.
-func (r Revision) ModalQuestions() bool { return r >= Handshake }
+func (r Revision) ModalQuestions() bool { return r >= modal }
 
 // Agree returns the revision that answers a handshake which asks for r.
 func (r Revision) Agree() Revision {

@@ -99,8 +99,8 @@ func (l *httpLink) post(ctx context.Context, method string, params, body []byte,
 	}
 	version := l.version
 	l.mu.Unlock()
-	if version == "" && method == "server/discover" {
-		version = mcpraw.Newest
+	if version == "" { // not agreed yet: what the request itself says, as the one that asks for the revisions does
+		version = mcpraw.RevisionOf(params)
 	}
 	if version.Stateless() {
 		mcpraw.Mirror(req.Header, version, method, mcpraw.NameOf(method, params), mirrored)

@@ -3,6 +3,7 @@ package say
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -60,14 +61,14 @@ func TestOwnToolsWithoutAHandshake(t *testing.T) {
 		wants          []string
 		lacks          string
 	}{
-		{"server/discover", `{"_meta":` + modernMeta + `}`, append(cached, `"supportedVersions":["2026-07-28","2025-11-25","2025-06-18","2025-03-26"]`, `"capabilities":{"tools":{}}`), ""},
+		{"server/discover", `{"_meta":` + modernMeta + `}`, append(cached, `"supportedVersions":`+spoken(t), `"capabilities":{"tools":{}}`), ""},
 		{"tools/list", `{"_meta":` + modernMeta + `}`, append(cached, `"name":"in_doubt"`), ""},
 		{"tools/call", `{"name":"show","arguments":{"trace_id":"` + id + `"},"_meta":` + modernMeta + `}`, []string{`"resultType":"complete"`, made, `"structuredContent":{"trace_id":"` + id}, "ttlMs"},
 		{"tools/call", `{"name":"show","arguments":{"trace_id":"no"},"_meta":` + modernMeta + `}`, []string{`"resultType":"complete"`, `"_meta":{` + made + `,"dev.tgad/code":"`, `"isError":true`}, ""},
 		{"tools/call", `{"name":"charge","_meta":` + modernMeta + `}`, []string{`"error":{"code":-32602`, "there is no tool charge"}, ""},
 		{"initialize", `{"protocolVersion":"2025-11-25","_meta":` + modernMeta + `}`, []string{`"error":{"code":-32601`}, ""},
 		{"ping", `{"_meta":` + modernMeta + `}`, []string{`"error":{"code":-32601`}, ""},
-		{"tools/list", `{"_meta":` + old("2027-01-01") + `}`, []string{`"error":{"code":-32022`, `"data":{"supported":["2026-07-28",`, `"requested":"2027-01-01"}`}, ""},
+		{"tools/list", `{"_meta":` + old("2027-01-01") + `}`, []string{`"error":{"code":-32022`, `"data":{"supported":` + spoken(t) + `,"requested":"2027-01-01"}`}, ""},
 		{"tools/list", `{"_meta":` + bare + `}`, []string{`"error":{"code":-32602`}, ""},
 		{"server/discover", `{}`, []string{`"error":{"code":-32602`}, ""},
 		// A client of a revision with a handshake sees nothing of the other.
@@ -103,6 +104,15 @@ func TestOwnToolsWithoutAHandshake(t *testing.T) {
 	if got := mcpraw.ScalarText(mcpraw.At(end, "/result/_meta/io.modelcontextprotocol~1subscriptionId")); got != "l" || !strings.Contains(string(end), `"resultType":"complete"`) {
 		t.Errorf("the end of a subscription: %s", end)
 	}
+}
+
+// spoken is the list of the revisions, as JSON.
+func spoken(t *testing.T) string {
+	raw, err := json.Marshal(mcpraw.Revisions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
 }
 
 // TestOwnToolsForTheOfficialClient: it finds them in the newest revision, and in an older
