@@ -51,8 +51,13 @@ func (v *events) named(server, tool string) (string, string) {
 // observe is [runtime.Options.Observe].
 func (d *Daemon) observe(e runtime.Event) {
 	d.events.count(e)
-	if e.Kind == runtime.EventSettled {
+	switch e.Kind {
+	case runtime.EventSettled:
 		d.timings.doubt.Observe(e.After.Seconds())
+	case runtime.EventDoubt:
+		if people := d.people.told(); people != nil { // the daemon may not have come that far
+			people.Hear()
+		}
 	}
 	about := []any{"trace", e.TraceID, "server", e.Server, "tool", e.Tool, "code", string(e.Code), "attempt", e.Attempt, "cause", e.Cause}
 	if e.After != 0 {

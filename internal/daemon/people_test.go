@@ -77,7 +77,11 @@ func (p *pager) table(more ...string) string {
 // until waits until f says of the notices that came that they are those.
 func (p *pager) until(what string, f func([]notice.Notice) bool) []notice.Notice {
 	p.t.Helper()
-	late := time.After(time.Minute)
+	patience := time.Minute
+	if serial.Whole() { // a look at 10,000 doubts takes seconds beside other programs
+		patience = 5 * time.Minute
+	}
+	late := time.After(patience)
 	for {
 		p.mu.Lock()
 		got := slices.Clone(p.notices)
@@ -91,7 +95,7 @@ func (p *pager) until(what string, f func([]notice.Notice) bool) []notice.Notice
 			for _, n := range got {
 				p.t.Logf("%s: %.1000s", n.Subject, n.Text)
 			}
-			p.t.Fatalf("%s: not in a minute; %d notices came", what, len(got))
+			p.t.Fatalf("%s: not in %s; %d notices came", what, patience, len(got))
 		}
 	}
 }

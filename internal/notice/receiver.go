@@ -55,10 +55,12 @@ type receiver struct {
 	saved time.Time // when it was tried to write it
 	retry time.Time // not before then, after an error
 	pause time.Duration
+	more  bool // matters were left whose fate was not asked for
 
 	mu     sync.Mutex
 	stats  Stats
 	trying time.Time // since when something is to be told that was not taken; zero = nothing is
+	due    time.Time // when something becomes due, by the newest look; zero = nothing does
 }
 
 // Stats are what is known of a receiver.
@@ -147,9 +149,11 @@ func (r *receiver) leave() error {
 
 // step compares what waits with what was told, and tells what is due.
 func (r *receiver) step(ctx context.Context, all []Matter) error {
+	r.setDue(time.Time{}) // nobody looks for what hangs
 	due, waiting, err := r.compare(ctx, all)
 	pausing := r.book.Told != 0 && r.passed(r.book.Told) < r.conf.Pause.D || time.Now().Before(r.retry)
 	tell := len(due) > 0 && !pausing
+	left := len(due) > 0
 	if tell {
 		r.offer(due)
 	}
@@ -161,16 +165,56 @@ func (r *receiver) step(ctx context.Context, all []Matter) error {
 		if failed == nil {
 			// Only now: the book says what was taken, and never what is about to be.
 			r.mark(due, n)
-			failed = r.save(ctx)
+			failed, left = r.save(ctx), false
 		}
 		err = errors.Join(err, failed)
 	} else if len(due) == 0 {
 		r.idle()
 	}
+	r.expect(all, left)
 	if ctx.Err() == nil && (err != nil || !pausing) {
 		r.log(err) // where it was tried, or had nothing to do
 	}
 	return err
+}
+
+// expect keeps when something becomes due of what waits, or of what is due already and was not told.
+func (r *receiver) expect(all []Matter, left bool) {
+	now := left || r.more
+	wait, some := time.Duration(0), now
+	for i := range all {
+		m := &all[i]
+		e := r.book.Matters[m.id()]
+		if now || e == nil || !r.wants(m) || e.Told != 0 && r.conf.Every.D == 0 {
+			continue
+		}
+		in := r.conf.After.D - r.passed(e.First)
+		if e.Told != 0 {
+			in = r.conf.Every.D - r.passed(e.Told)
+		}
+		if !some || in < wait {
+			wait, some = in, true
+		}
+	}
+	if r.book.Told != 0 {
+		wait = max(wait, r.conf.Pause.D-r.passed(r.book.Told))
+	}
+	if some {
+		r.setDue(time.Now().Add(max(wait, time.Until(r.retry))))
+	}
+}
+
+func (r *receiver) setDue(at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.due = at
+}
+
+// isDue says whether the receiver is to be told something now, by the newest look.
+func (r *receiver) isDue() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.due.IsZero() && !time.Now().Before(r.due)
 }
 
 // compare brings the book up to what waits, and returns what is due, and how much waits by kind.
@@ -203,6 +247,7 @@ func (r *receiver) compare(ctx context.Context, all []Matter) (due []told, waiti
 		due = append(due, t)
 	}
 	asked := 0
+	r.more = false
 	for id, e := range r.book.Matters {
 		wanted, here := there[id]
 		if here && wanted {
@@ -213,6 +258,7 @@ func (r *receiver) compare(ctx context.Context, all []Matter) (due []told, waiti
 			continue
 		}
 		if asked++; asked > mostFates {
+			r.more = true
 			break
 		}
 		m, bad := matterOf(id)

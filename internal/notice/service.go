@@ -23,13 +23,15 @@ type Service struct {
 	clock *clock.Clock
 	every time.Duration // between two looks
 
-	seen atomic.Pointer[[]Matter] // the newest look; nil where this process tells nobody
+	seen  atomic.Pointer[[]Matter] // the newest look; nil where this process tells nobody
+	heard atomic.Bool              // something came since that look began
 }
 
 // Times of a service.
 const (
 	lookEvery = time.Second
-	lookShare = 50 // a look takes one in so many parts of one processor
+	lookShare = 50 // a look takes one in so many parts of one processor,
+	soonShare = 5  // and one in so many where somebody is to be told something now, or something came
 )
 
 // New makes a service. Nothing is told before [Service.Run].
@@ -77,6 +79,7 @@ func (s *Service) Run(ctx context.Context) error {
 	trouble := ""
 	for ctx.Err() == nil {
 		began := time.Now()
+		s.heard.Store(false)
 		err := s.look(ctx)
 		if err == nil {
 			for _, w := range wake {
@@ -92,10 +95,7 @@ func (s *Service) Run(ctx context.Context) error {
 		if err == nil {
 			trouble = ""
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(max(s.every, lookShare*time.Since(began))):
-		}
+		s.rest(ctx, time.Since(began))
 	}
 	running.Wait()
 	errs := make([]error, len(s.all))
@@ -103,6 +103,25 @@ func (s *Service) Run(ctx context.Context) error {
 		errs[i] = errors.Join(r.leave(), r.sink.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// Hear says that something new waits: the next look comes soon. It may be called by any goroutine.
+func (s *Service) Hear() { s.heard.Store(true) }
+
+// rest waits until the next look is due, after one that took so long. In a store with many calls in doubt a look
+// takes seconds: nobody is to hear of them minutes later because two looks are needed to tell what lasts.
+func (s *Service) rest(ctx context.Context, took time.Duration) {
+	for ended := time.Now(); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(s.every):
+		}
+		due := s.heard.Load() || slices.ContainsFunc(s.all, (*receiver).isDue)
+		if since := time.Since(ended); since >= lookShare*took || due && since >= soonShare*took {
+			return
+		}
+	}
 }
 
 // look keeps what waits now, where this process tells anybody. Where that cannot be read, what was seen before stays:

@@ -7,12 +7,14 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/duty"
+	"github.com/tgad/tgad/schemas/tga"
 )
 
 // TestReceiverThatHangsHoldsUpNobody: neither the other receivers, nor the end of the service; it is shown.
@@ -88,4 +90,83 @@ func TestTimeOfANoticeIsBounded(t *testing.T) {
 	if err := w.r.put(t.Context(), &Notice{}); err == nil || err.Error() != "it was not taken within 1ms" {
 		t.Error(err)
 	}
+}
+
+// slow is a world at which a look takes long, as with thousands of calls in doubt.
+type slow struct {
+	*world
+	takes time.Duration
+	looks atomic.Int32
+}
+
+func (w *slow) Waiting(ctx context.Context) ([]Matter, error) {
+	w.looks.Add(1)
+	time.Sleep(w.takes)
+	return w.world.Waiting(ctx)
+}
+
+// TestSlowLooksDelayNoNotice: what lasts is told once it has lasted, what was refused is tried again after its pause, and
+// thousands of ends are told one notice after the other, although the next look is minutes away. Where nothing is to be told,
+// it is.
+func TestSlowLooksDelayNoNotice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &slow{world: newWorld(t), takes: 4 * time.Second}
+		const many = 3 * mostFates
+		for i := range many {
+			m := doubt(1)
+			m.TraceID = tga.ID{3, byte(i >> 8), byte(i)}
+			w.all, w.fates[m.TraceID] = append(w.all, m), Settled
+		}
+		d := func(d time.Duration) config.Duration { return config.Duration{D: d} }
+		conf := config.Notify{ID: "x", Type: "command", On: []string{config.OnDoubt}, After: d(30 * time.Second), Pause: d(time.Second), Timeout: d(time.Minute), Named: 1, Resolved: true}
+		given, refuse := make(chan *Notice), true
+		sink := sinkFunc(func(_ context.Context, n *Notice) error {
+			if refuse {
+				refuse = false
+				return errors.New("not now")
+			}
+			given <- n
+			return nil
+		})
+		s := New(w, []Receiver{{conf, sink, duty.File(filepath.Join(t.TempDir(), "x"))}}, time.Now, slog.New(slog.DiscardHandler))
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.Run(ctx) }()
+		const soon = (soonShare + 2) * 4 * time.Second // a rest, and a look or two
+		began := time.Now()
+		if n := <-given; n.New[config.OnDoubt] != many || time.Since(began) > conf.After.D+2*soon {
+			t.Errorf("%v are told after %v", n.New, time.Since(began))
+		}
+		w.mu.Lock()
+		w.all = nil
+		w.mu.Unlock()
+		began = time.Now()
+		for settled := 0; settled < many; {
+			settled += (<-given).Resolved[config.OnDoubt]
+		}
+		if took := time.Since(began); took > lookShare*w.takes+4*soon {
+			t.Errorf("the ends are told after %v", took)
+		}
+		looks := w.looks.Load()
+		time.Sleep(10 * lookShare * w.takes)
+		if more := w.looks.Load() - looks; more < 8 || more > 11 {
+			t.Errorf("%d looks where nothing is to be told", more)
+		}
+		for looks := w.looks.Load(); w.looks.Load() == looks; { // the next one is far away then
+			time.Sleep(time.Second)
+		}
+		time.Sleep(2 * w.takes)
+		w.mu.Lock()
+		w.all = []Matter{doubt(1)}
+		w.mu.Unlock()
+		s.Hear()
+		began = time.Now()
+		if n := <-given; n.New[config.OnDoubt] != 1 || time.Since(began) > conf.After.D+2*soon {
+			t.Errorf("%v is told %v after it came", n.New, time.Since(began))
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }
