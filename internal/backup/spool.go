@@ -48,6 +48,7 @@ func (k *Keeper) toBucket(ctx context.Context, s Settings, adopt bool) (made boo
 	now := stampOf(stats)
 	if now == k.found {
 		if k.o.Clock().Sub(b.looked) < bucketLook {
+			b.place.Sweep(ctx)
 			return false, nil
 		}
 		b.place.Forget()
@@ -78,8 +79,12 @@ func (k *Keeper) toBucket(ctx context.Context, s Settings, adopt bool) (made boo
 	return true, err
 }
 
-// unswept is told why something in a bucket is not deleted.
+// unswept is told why something in a bucket is not deleted, and with nil that it is.
 func (k *Keeper) unswept(err error) {
+	if err == nil {
+		k.o.Log.Info("objects of earlier backups are deleted from the bucket again")
+		return
+	}
 	k.o.Log.Warn("the bucket has objects of earlier backups that cannot be deleted now", "error", err)
 }
 

@@ -2,6 +2,7 @@ package backup_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"maps"
 	"os"
@@ -11,8 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/backup"
 	"github.com/tgad/tgad/internal/backup/bucket"
+	"github.com/tgad/tgad/internal/chaintest"
 	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -338,6 +341,98 @@ func TestStaleListDeletesNothingThatIsNamed(t *testing.T) {
 	if len(f.all) > 30 {
 		t.Errorf("%d objects", len(f.all))
 	}
+}
+
+// TestQuietStoreLeavesNothingInTheBucket: what a call carried that was erased goes from the bucket once it is old,
+// although nothing more is appended: where it was too young when the backup was made, where a service would not delete it
+// then, and where the process was killed before it did. It is not listed without end, and a failure is told once.
+func TestQuietStoreLeavesNothingInTheBucket(t *testing.T) {
+	for name, fail := range map[string]func(what string) bool{
+		"young": func(string) bool { return false }, "no list": func(what string) bool { return what == "list" },
+		"not deleted": func(what string) bool { return what == "delete" }, "killed": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, f := bucketBench(t, 0)
+			b.call()
+			f.later(time.Hour)
+			failing, lists, before := fail != nil, 0, f.fault
+			f.fault = func(n int, what string) fault {
+				if what == "list" {
+					lists++
+				}
+				if failing && fail(what) {
+					return refused
+				}
+				if before != nil {
+					return before(n, what)
+				}
+				return none
+			}
+			steps := func(n int) {
+				t.Helper()
+				for range n {
+					f.later(20 * time.Second)
+					if err := b.step(); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			steps(3)
+			was := maps.Clone(f.all)
+			delete(was, "BACKUP")
+			if done, err := b.db.Erase(t.Context(), engine.Erasure{Traces: []tga.ID{chaintest.New(chaintest.Options{Seed: b.n}).ID}, Who: "me", Reason: "test"}); err != nil || done.Traces != 1 {
+				t.Fatal(done, err)
+			}
+			steps(120)
+			told := strings.Count(b.log.String(), "cannot be deleted")
+			if failing = false; fail == nil {
+				b.again()
+			}
+			steps(60)
+			named := map[string]bool{}
+			for _, parts := range b.head().Parts {
+				for _, p := range parts {
+					named["data/"+p.SHA256] = true
+				}
+			}
+			for object := range was {
+				if named[object] {
+					delete(was, object)
+				}
+			}
+			if len(was) == 0 {
+				t.Error("the erasure left every object of the backup as it was")
+			}
+			for object := range f.all {
+				if object != "BACKUP" && !named[object] {
+					t.Errorf("%s is there still, and nobody names it", object)
+				}
+			}
+			if want := 1; name != "young" && fail != nil && told != want {
+				t.Errorf("told %d times: %s", told, b.log.String())
+			}
+			if lists > 60 {
+				t.Errorf("%d lists", lists)
+			}
+			lists = 0
+			steps(200)
+			if lists > 0 {
+				t.Errorf("%d lists of a bucket that has nothing to be deleted", lists)
+			}
+		})
+	}
+}
+
+// head is what a bucket says of its backup.
+func (b *bench) head() (h struct {
+	Parts map[string][]struct{ SHA256 string }
+}) {
+	b.Helper()
+	raw, _, _ := bytes.Cut(b.service.all["BACKUP"].body, []byte("\n"))
+	if err := json.Unmarshal(raw, &h); err != nil {
+		b.Fatal(err)
+	}
+	return h
 }
 
 // TestAddressOfABucket: of which an error repeats nothing.

@@ -21,18 +21,19 @@ type Place struct {
 	name    string // for errors
 	objects Objects
 	clock   func() time.Time
-	warn    func(error) // of what hinders no backup
+	warn    func(error) // of what hinders no backup; nil: it is over
 
-	known bool   // whether the next two are what the bucket has, as far as this process knows
-	head  *head  // nil where it has none
-	tag   string // of the object that says so
-	swept time.Time
-	dirty bool // something may be there that nobody names
-	sent  bool // this process has sent a backup whole: before that, another one may have sent a part of it
+	known  bool      // whether the next two are what the bucket has, as far as this process knows
+	head   *head     // nil where it has none
+	tag    string    // of the object that says so
+	dirty  bool      // something may be there that nobody names
+	sweep  time.Time // not before then
+	silent string    // what was warned of last
+	sent   bool      // this process has sent a backup whole: before that, another one may have sent a part of it
 }
 
 // NewPlace returns a place in a bucket, of which nothing is known yet. name is its address. warn is
-// told why what nobody needs any more is not deleted; it is tried again.
+// told once why what nobody needs any more is not deleted, which is tried again, and with nil that it is deleted again.
 func NewPlace(name string, o Objects, clock func() time.Time, warn func(error)) *Place {
 	return &Place{name: name, objects: o, clock: clock, warn: warn, dirty: true}
 }
@@ -95,9 +96,7 @@ func (p *Place) Push(ctx context.Context, dir string) error {
 		return unavailable(ctx, "write "+p.name+"/"+headName, err)
 	}
 	p.head, p.tag, p.known, p.sent = next, tag, true, true
-	if err := p.sweep(ctx); err != nil && ctx.Err() == nil {
-		p.warn(err)
-	}
+	p.Sweep(ctx)
 	return nil
 }
 
@@ -196,18 +195,39 @@ func digests(ctx context.Context, in io.ReaderAt, from, n int64) (whole, start, 
 // reading a backup that named it.
 const grace = 10 * time.Minute
 
-// sweep deletes what the backup does not consist of: what one before had, and what was sent in
-// vain. It does so from time to time, for a list costs money.
-func (p *Place) sweep(ctx context.Context) error {
+// sweepRetry is after how long it is tried again to delete what could not be deleted.
+const sweepRetry = time.Minute
+
+// Sweep deletes what the backup does not consist of: what one before had, and what was sent in
+// vain. It does so from time to time, for a list costs money; and also where the store has nothing new, for
+// what was erased from it may lie there still.
+func (p *Place) Sweep(ctx context.Context) {
 	now := p.clock()
-	if !p.dirty || now.Sub(p.swept) < grace {
-		return nil
+	if !p.dirty || !p.known || p.head == nil || now.Before(p.sweep) {
+		return
 	}
-	keep, left := p.head.objects(), false
-	gone := map[string]bool{}
+	left, err := p.delete(ctx, now)
+	if ctx.Err() != nil {
+		return
+	}
+	said := ""
+	if p.sweep = now.Add(grace); err != nil {
+		p.sweep, said = now.Add(sweepRetry), err.Error()
+	} else {
+		p.dirty = left
+	}
+	if said != p.silent {
+		p.silent = said
+		p.warn(err)
+	}
+}
+
+// delete deletes what nobody names. left says that some of it is not old enough.
+func (p *Place) delete(ctx context.Context, now time.Time) (left bool, err error) {
+	keep, gone := p.head.objects(), map[string]bool{}
 	for o, err := range p.objects.List(ctx, dataName) {
 		if err != nil {
-			return unavailable(ctx, "list "+p.name, err)
+			return true, unavailable(ctx, "list "+p.name, err)
 		}
 		switch {
 		case keep[o.Name]:
@@ -219,9 +239,8 @@ func (p *Place) sweep(ctx context.Context) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(gone)) {
 		if err := p.objects.Delete(ctx, name); err != nil {
-			return unavailable(ctx, "delete "+p.name+"/"+name, err)
+			return true, unavailable(ctx, "delete "+p.name+"/"+name, err)
 		}
 	}
-	p.swept, p.dirty = now, left
-	return nil
+	return left, nil
 }
