@@ -43,11 +43,12 @@ func (s *Syslog) Put(ctx context.Context, b *Batch) error {
 	if err != nil {
 		return err
 	}
-	if deadline, ok := ctx.Deadline(); ok {
-		err = conn.SetDeadline(deadline)
-	}
-	if err == nil {
-		err = s.send(conn, b)
+	// What waits for the server ends with ctx: a daemon that stops, or is no longer on duty, waits for none.
+	over := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // a connection that cannot is closed already
+	defer over()
+	err = s.send(conn, b)
+	if err != nil && ctx.Err() != nil {
+		err = errors.Join(context.Cause(ctx), err)
 	}
 	return errors.Join(err, conn.Close())
 }

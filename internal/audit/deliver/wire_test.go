@@ -1,10 +1,12 @@
 package deliver
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -157,6 +159,47 @@ func TestSyslogStreams(t *testing.T) {
 			}
 		}
 		l.Close()
+	}
+}
+
+// TestSyslogServerThatHangsHoldsNobodyUp: one that takes a connection and reads nothing, or reads and does not say so, is
+// waited for no longer than the caller likes.
+func TestSyslogServerThatHangsHoldsNobodyUp(t *testing.T) {
+	long := two()
+	long.Lines[1] = append(bytes.Repeat([]byte("x"), 8<<20), '\n')
+	for name, b := range map[string]*Batch{"reads nothing": long, "does not say so": two()} {
+		t.Run(name, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			taken := make(chan net.Conn, 1)
+			go func() {
+				if c, err := l.Accept(); err == nil {
+					taken <- c
+				}
+			}()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			said := make(chan error, 1)
+			go func() { said <- (&Syslog{Network: TCP, Address: l.Addr().String()}).Put(ctx, b) }()
+			defer func(c net.Conn) { _ = c.Close() }(<-taken)
+			select {
+			case err := <-said:
+				t.Fatalf("it was taken: %v", err)
+			case <-time.After(50 * time.Millisecond):
+			}
+			cancel()
+			select {
+			case err := <-said:
+				if !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+			case <-time.After(20 * time.Second):
+				t.Error("it is waited for")
+			}
+		})
 	}
 }
 
