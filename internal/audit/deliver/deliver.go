@@ -9,6 +9,7 @@
 // # Invariants
 //
 //	each    a record is taken, or it is handed over again: after an error, a restart, kill -9   [Delivery.step]  TestKilledDaemonSkipsNothing
+//	kept    a cursor that could not be kept is kept later, whether anything comes or not        [Delivery.step]  TestCursorIsKeptLater
 //	order   a receiver takes records in the order of the log; repeats have the same ids         [Delivery.step]  TestReceiverThatFailsGetsTheSameAgain
 //	same    the same batch has the same id, as long as the process lives                        [Delivery.step]  TestReceiverThatFailsGetsTheSameAgain
 //	apart   a cursor of another store, or of what this one has lost, begins anew                [Delivery.start] TestCursorOfAnotherLogBeginsAnew
@@ -300,8 +301,14 @@ func (d *Delivery) tell(err error) {
 // step hands over one batch. It reports whether there is more.
 func (d *Delivery) step(ctx context.Context) (more bool, err error) {
 	b, err := d.collect(ctx)
-	if err != nil || b.Last == d.at {
+	if err != nil {
 		return false, err
+	}
+	if b.Last == d.at {
+		if d.kept != d.at { // it could not be kept when it was taken, and nothing may come any more
+			return false, d.save(ctx)
+		}
+		return false, nil
 	}
 	if len(b.Records) > 0 {
 		// The next try is of these and no others: a receiver that took them and whose answer was lost can

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -214,6 +215,41 @@ func all(t *testing.T, l *storeLog) []string {
 	}
 	_, ids := r.seen()
 	return ids
+}
+
+// TestCursorIsKeptLater: the place of the cursor is away while the last records are taken. Once it is there the cursor is
+// kept, without a record more, and a process that is killed then hands nothing over again.
+func TestCursorIsKeptLater(t *testing.T) {
+	l, newest := logOf(t, 2)
+	dir, r := filepath.Join(t.TempDir(), "there"), &receiver{}
+	o := options(t, r)
+	o.Duty = duty.File(filepath.Join(dir, "x"))
+	d, err := deliver.New(t.Context(), l, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(dir, dir+".away"); err != nil {
+		t.Fatal(err)
+	}
+	l.grow(newest)
+	for range 3 {
+		if _, err := d.Step(t.Context()); err == nil {
+			t.Error("nobody hears that the cursor is not kept")
+		}
+	}
+	if err := os.Rename(dir+".away", dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Step(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, taken := r.seen()
+	if err := run(t, l, o).Close(); err != nil { // the one before was killed
+		t.Fatal(err)
+	}
+	if _, ids := r.seen(); len(taken) == 0 || !slices.Equal(ids, taken) {
+		t.Errorf("it was given %q, and in all %q", taken, ids)
+	}
 }
 
 // TestBatchesAreBounded: a long log is not one batch, and a batch is at most one append over its bound.
