@@ -91,6 +91,36 @@ func (db *DB) Erase(ctx context.Context, what Erasure) (done Erased, err error) 
 	return db.eraser.erase(ctx, what)
 }
 
+// Erasing reports whether an erasure was begun that is not finished, for a key ring that is away, say, or a disk without room.
+func (db *DB) Erasing() (bool, error) {
+	if err := db.health.enter(); err != nil {
+		return false, err
+	}
+	defer db.health.leave()
+	value, err := db.index.meta(metaErasing)
+	return value != nil, err
+}
+
+// FinishErasure goes on with an erasure that was begun and is not finished. There may be none. Its errors are those of
+// [DB.Erase].
+func (db *DB) FinishErasure(ctx context.Context) error {
+	if err := db.health.enter(); err != nil {
+		return err
+	}
+	defer db.health.leave()
+	if err := db.writable(); err != nil {
+		return err
+	}
+	select {
+	case db.sealer.turn <- struct{}{}:
+		defer func() { <-db.sealer.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	_, err := db.eraser.finish(ctx)
+	return err
+}
+
 func (e *Erasure) check() error {
 	named := len(e.Traces) + len(e.Turns) + len(e.Kept) + len(e.Agents) + len(e.States)
 	switch {

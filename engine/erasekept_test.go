@@ -28,11 +28,11 @@ func (d *destroying) Destroy(key chain.KeyID) error {
 
 // TestWhatIsKeptDuringAnErasureStays: what is written to a stream once its items are gone is no part of the erasure: not
 // where the keys are still to be destroyed, and not where what could not be finished is finished later, by the next
-// erasure or by an open.
+// erasure, by an open, or because somebody asks for it.
 func TestWhatIsKeptDuringAnErasureStays(t *testing.T) {
 	for _, fails := range []bool{false, true} {
-		for _, reopens := range []bool{false, true} {
-			t.Run(fmt.Sprintf("fails %v, reopens %v", fails, reopens), func(t *testing.T) {
+		for _, goesOn := range []string{"erases more", "reopens", "is asked to"} {
+			t.Run(fmt.Sprintf("fails %v, %s", fails, goesOn), func(t *testing.T) {
 				ring := &destroying{Ring: new(chaintest.Ring)}
 				o := options(vfs.NewMem())
 				o.Keyring = ring
@@ -55,12 +55,20 @@ func TestWhatIsKeptDuringAnErasureStays(t *testing.T) {
 				if want := map[bool]tga.Code{true: tga.StoreUnavailable}[fails]; tga.CodeOf(err) != want {
 					t.Fatalf("%v, want %q", err, want)
 				}
-				if reopens {
+				if is, err := db.Erasing(); err != nil || is != fails {
+					t.Errorf("an erasure is not finished: %v, %v", is, err)
+				}
+				switch goesOn {
+				case "reopens":
 					if err := db.Close(); err != nil {
 						t.Fatal(err)
 					}
 					db = open(t, "store", o)
-				} else {
+				case "is asked to":
+					if err := db.FinishErasure(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				default:
 					lay(t, db, id(1), item(id(1), 1, "another's"))
 					erase(t, db, engine.Erasure{Turns: []tga.ID{id(1)}}) // finishes what was begun
 				}
@@ -68,6 +76,9 @@ func TestWhatIsKeptDuringAnErasureStays(t *testing.T) {
 				wantBeside(t, db, item(kept, 2, ""), false)
 				if len(ring.Destroyed) == 0 {
 					t.Error("no key was destroyed")
+				}
+				if is, err := db.Erasing(); err != nil || is {
+					t.Errorf("it is not finished: %v, %v", is, err)
 				}
 				check(t, db)
 			})

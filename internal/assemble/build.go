@@ -71,6 +71,7 @@ type Tools struct {
 
 	mu        sync.Mutex
 	suggested map[[2]string]runtime.Policy
+	asked     map[string]bool // trusted servers that have suggested what they do
 }
 
 // Build makes the dispatcher and everything that is asked beside the log. No server is
@@ -87,7 +88,7 @@ func Build(c *config.Config, o Options) (*Tools, error) {
 // assemble makes the Tools that may take the place of those of cur, and share with them the servers
 // that the file describes as it did.
 func assemble(c *config.Config, o Options, cur *current) (_ *Tools, err error) {
-	t := &Tools{Router: dispatch.Router{}, config: c, nodes: map[string]*node{}, suggested: map[[2]string]runtime.Policy{}, named: map[string]bool{}}
+	t := &Tools{Router: dispatch.Router{}, config: c, nodes: map[string]*node{}, suggested: map[[2]string]runtime.Policy{}, asked: map[string]bool{}, named: map[string]bool{}}
 	fresh := map[string]*node{}
 	defer func() {
 		if err != nil {
@@ -301,32 +302,46 @@ func (t *Tools) Options() runtime.Options {
 	return o
 }
 
-// Suggest asks the trusted servers for their hints. A server that cannot be asked
-// suggests nothing, and its error is returned with the others'.
+// Suggest asks the trusted servers for their hints that have not been asked, all at once. A server that
+// cannot be asked suggests nothing, and its error is returned with the others'.
 func (t *Tools) Suggest(ctx context.Context) error {
-	var all []error
-	for _, id := range t.trusted {
-		tools, err := t.nodes[id].mcp.ListTools(ctx)
-		if err != nil {
-			all = append(all, err)
+	all := make([]error, len(t.trusted))
+	var asked sync.WaitGroup
+	for i, id := range t.trusted {
+		asked.Go(func() { all[i] = t.suggest(ctx, id) })
+	}
+	asked.Wait()
+	return errors.Join(all...)
+}
+
+// suggest asks one of them.
+func (t *Tools) suggest(ctx context.Context, id string) error {
+	t.mu.Lock()
+	known := t.asked[id]
+	t.mu.Unlock()
+	if known {
+		return nil
+	}
+	tools, err := t.nodes[id].mcp.ListTools(ctx)
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.asked[id] = true
+	for _, tool := range tools {
+		hint := ""
+		switch {
+		case tool.ReadOnly:
+			hint = runtime.HintReadOnly
+		case tool.Idempotent:
+			hint = runtime.HintIdempotent
+		default:
 			continue
 		}
-		t.mu.Lock()
-		for _, tool := range tools {
-			hint := ""
-			switch {
-			case tool.ReadOnly:
-				hint = runtime.HintReadOnly
-			case tool.Idempotent:
-				hint = runtime.HintIdempotent
-			default:
-				continue
-			}
-			t.suggested[[2]string{id, tool.Name}], _ = hinted(hint)
-		}
-		t.mu.Unlock()
+		t.suggested[[2]string{id, tool.Name}], _ = hinted(hint)
 	}
-	return errors.Join(all...)
+	return nil
 }
 
 // maxHinted bounds the tools that executors have passed hints about: they name them.

@@ -16,8 +16,8 @@ import (
 const listsDir = "lists"
 
 // Lists returns the index of lists of the store in a directory, nil where the file asks for none: then one
-// that is left there is removed.
-func Lists(ctx context.Context, c *config.Config, dir string, store search.Store, log *slog.Logger) (*search.Index, error) {
+// that is left there is removed. erasing says that the store has an erasure which is not finished.
+func Lists(ctx context.Context, c *config.Config, dir string, store search.Store, erasing func() bool, log *slog.Logger) (*search.Index, error) {
 	if !c.Store.ListIndex {
 		if err := sqlite.Remove(filepath.Join(dir, listsDir)); err != nil {
 			return nil, tga.Errorf(tga.StoreUnavailable, "the index of lists that is not asked for any more: %w", err)
@@ -28,5 +28,5 @@ func Lists(ctx context.Context, c *config.Config, dir string, store search.Store
 	if err != nil {
 		return nil, err
 	}
-	return search.New(ctx, search.Options{Table: sqlite.In(filepath.Join(dir, listsDir), driver), Store: store, Logger: log}), nil
+	return search.New(ctx, search.Options{Table: sqlite.In(filepath.Join(dir, listsDir), driver), Store: store, Erasing: erasing, Logger: log}), nil
 }

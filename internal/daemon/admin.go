@@ -192,8 +192,10 @@ func (q operating) erase() (any, error) {
 	}
 	return run(q.request, "", func(ctx context.Context) (wire.Erased, error) {
 		e, err := q.d.can.archive.Erase(ctx, what)
-		if err == nil {
-			err = aside.Forget(q.d.retaining.data, what.States)
+		if err != nil {
+			q.d.chores.erasure.owe() // what of it was begun
+		} else if err = aside.Forget(q.d.retaining.data, what.States); err != nil {
+			q.d.chores.snapshots.owe()
 		}
 		done := wire.Erased{Traces: e.Traces, Already: e.Already, Keys: e.Keys, Shared: e.Shared, Unsealed: e.Unsealed, Turns: e.Turns, Kept: e.Kept, States: e.States, Left: e.Left}
 		for _, u := range e.Unread {
@@ -259,6 +261,9 @@ func (q operating) endQuarantine() (any, error) {
 	}
 	if err := q.d.can.frozen.EndQuarantine(context.WithoutCancel(q.r.Context()), q.peer.name()); err != nil {
 		return nil, err
+	}
+	if q.d.can.shared == nil {
+		q.d.chores.takeUp.owe() // what was suspect until now is asked about, or sent, as at a start
 	}
 	return wire.Done{OK: true}, nil
 }

@@ -17,6 +17,8 @@
 //	bytes    what is stored is spliced into answers                   client.Append        TestDocumentsAreExact
 //	bounded  bodies, connections, calls, leases and streams           limits.go            TestBodyLimit
 //	left     what a process let go of, no other takes up              [Daemon.takeUpOnce]  TestOnlyWhatIsLeftIsTakenUp
+//	again    what one occasion could not do is done later, without another  [Daemon.doChores]    TestErasureIsFinishedByTheDaemon, TestUnfrozenStoreIsTakenUp,
+//	                                                                                             TestSnapshotsAreRemovedLater, TestTrustedServerIsAskedLater
 //	lacks    what a store cannot has one answer                       [Daemon.lacks]       TestStoreThatLacksSomething
 //	nothing  a refused request leaves the store as it was             [Daemon.serve]       TestBadInputChangesNothing
 package daemon

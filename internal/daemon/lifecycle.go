@@ -122,6 +122,7 @@ func open(ctx context.Context, o Options) (_ *Daemon, err error) {
 	}
 	d.reloads.init(o.Clock(), o.Reload)
 	d.retaining.turn, d.retaining.data = make(chan struct{}, 1), o.Data
+	d.makeChores(o.Data)
 	d.life, d.end = context.WithCancel(context.Background())
 	d.reads, d.endReads = context.WithCancel(context.Background())
 	defer func() {
@@ -141,9 +142,13 @@ func open(ctx context.Context, o Options) (_ *Daemon, err error) {
 			err = errors.Join(err, d.db.Close())
 		}
 	}()
-	if o.Data != "" && !o.readOnly && d.db.Stats().Frozen == "" {
-		if err := aside.ForgetErased(ctx, d.db, o.Data); err != nil {
-			d.log.Warn("what an erased working state has left is tried again at the next start", "error", err)
+	if o.Data != "" && !o.readOnly {
+		err := errNotNow
+		if d.db.Stats().Frozen == "" {
+			err = aside.ForgetErased(ctx, d.db, o.Data)
+		}
+		if err != nil {
+			d.chores.snapshots.owe()
 		}
 	}
 	if d.unfollow, err = d.follow(ctx, o); err != nil {
@@ -241,6 +246,7 @@ func (d *Daemon) run(ctx context.Context, s *socket, o Options) (err error) {
 
 	if !o.Idle {
 		d.timers.Go(d.runTimers)
+		d.timers.Go(d.doChores)
 		if d.can.shared != nil {
 			d.timers.Go(d.takeUpLeft)
 		}
@@ -294,11 +300,7 @@ func (d *Daemon) run(ctx context.Context, s *socket, o Options) (err error) {
 // start makes the daemon ready and then takes up what an earlier process left. It is
 // ready before the first send of recovery: who asks about a call gets an answer.
 func (d *Daemon) start(ctx context.Context, o Options) error {
-	if d.tools.Trusts() {
-		if err := d.tools.Suggest(ctx); err != nil {
-			d.log.Warn("trusted servers that were not asked suggest nothing", "error", err)
-		}
-	}
+	d.suggestNow(ctx)
 	open, err := d.rt.Classify(ctx)
 	if err != nil {
 		d.log.Error("the open traces cannot be read", "error", err)
@@ -327,7 +329,15 @@ func (d *Daemon) start(ctx context.Context, o Options) error {
 	if o.Ready != nil {
 		o.Ready()
 	}
-	if d.db.Stats().Frozen == "" && !o.Idle && (d.can.shared == nil || d.can.shared.Alone()) {
+	if o.Idle {
+		return nil
+	}
+	d.chores.erasure.owe()
+	switch {
+	case d.can.shared != nil && !d.can.shared.Alone():
+	case d.db.Stats().Frozen != "":
+		d.chores.takeUp.owe()
+	default:
 		d.takeUp(ctx, open)
 	}
 	return nil

@@ -17,7 +17,7 @@ func (d *Daemon) openLists(ctx context.Context, o Options) error {
 	case d.can.listing != nil && o.Config.Store.ListIndex:
 		d.lists = d.can.listing.Lists()
 	case d.can.archive != nil && o.Data != "":
-		x, err := assemble.Lists(ctx, o.Config, o.Data, d.db, d.log)
+		x, err := assemble.Lists(ctx, o.Config, o.Data, d.db, erasing(d.can.archive), d.log)
 		if x == nil || err != nil {
 			return err
 		}
@@ -35,8 +35,8 @@ func (d *Daemon) keepLists() (stop func() error) {
 		over.Go(func() { d.lists.Run(ctx) })
 	case d.can.listing != nil && !d.atRest:
 		over.Go(func() {
-			if err := d.can.listing.RemoveLists(ctx); err != nil && ctx.Err() == nil {
-				d.log.Warn("an index of lists that is not asked for any more may be left", "error", err)
+			if d.can.listing.RemoveLists(ctx) != nil {
+				d.chores.lists.owe()
 			}
 		})
 	}
@@ -67,4 +67,20 @@ func (s indexed) Erase(ctx context.Context, what engine.Erasure) (done engine.Er
 		return err
 	})
 	return done, err
+}
+
+// FinishErasure goes on with an erasure, and has the index look at all traces again where there is one.
+func (s indexed) FinishErasure(ctx context.Context) error {
+	if is, err := s.Erasing(); !is || err != nil {
+		return err
+	}
+	return s.lists.FinishErasure(ctx, func() error { return s.archive.FinishErasure(ctx) })
+}
+
+// erasing says whether a store has an erasure that is not finished, or may have one.
+func erasing(s archive) func() bool {
+	return func() bool {
+		is, err := s.Erasing()
+		return is || err != nil
+	}
 }

@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"reflect"
 	"sync"
@@ -99,19 +101,34 @@ func (d *Daemon) takeConfig() (changed []string, err error) {
 	if tellers != nil {
 		d.replaceTellers(tellers)
 	}
-	d.suggest()
+	d.suggestNow(d.life)
 	return c.Changes(was), nil
 }
 
-// suggest asks the trusted servers for their hints, unless the daemon drains first.
-func (d *Daemon) suggest() {
+// hintTime is how long trusted servers are waited for before a daemon is ready, or a reload answers. Another value in a test.
+var hintTime = 10 * time.Second
+
+// suggest asks those trusted servers for their hints that have not been asked.
+func (d *Daemon) suggest(ctx context.Context) error {
 	if !d.tools.Trusts() {
-		return
+		return nil
 	}
-	ctx, stop := d.untilDrain()
+	ctx, cancel := context.WithTimeoutCause(ctx, hintTime, fmt.Errorf("no answer within %s", hintTime))
+	defer cancel()
+	return d.tools.Suggest(ctx)
+}
+
+// suggestNow asks them, unless the daemon drains first. One that cannot be asked now is asked later, and suggests nothing
+// until then.
+func (d *Daemon) suggestNow(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	until, stop := d.untilDrain()
 	defer stop()
-	if err := d.tools.Suggest(ctx); err != nil {
-		d.log.Warn("trusted servers that were not asked suggest nothing", "error", err)
+	defer context.AfterFunc(until, cancel)()
+	if err := d.suggest(ctx); err != nil {
+		d.log.Warn("trusted servers that were not asked suggest nothing until they are", "error", err)
+		d.chores.hints.owe()
 	}
 }
 

@@ -74,6 +74,9 @@ func (d *Daemon) retention(ctx context.Context, dry bool) (done retention.Done, 
 	if dry {
 		return done, err
 	}
+	if err != nil {
+		d.chores.erasure.owe() // what of it was begun
+	}
 	erased := 0
 	for i, r := range done.Rules {
 		if erased += r.Erased; r.Erased > 0 {

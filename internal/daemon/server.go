@@ -59,6 +59,7 @@ type Daemon struct {
 	gate       *gatekeeper
 	reloads    reloads
 	retaining  retaining
+	chores     chores
 	people     people
 	backups    *backup.Keeper // nil where the store has no files that this process writes
 	short      bool           // the disk is below its low-water mark, of the goroutine that watches

@@ -66,6 +66,8 @@ type archive interface {
 	Backup(ctx context.Context, dir string) error
 	SealTraces(ctx context.Context, before tga.Millis) (engine.Sealed, error)
 	Erase(ctx context.Context, what engine.Erasure) (engine.Erased, error)
+	FinishErasure(ctx context.Context) error
+	Erasing() (bool, error)
 	Working() []engine.Work
 }
 

@@ -78,6 +78,8 @@ type Options struct {
 	Store  Store
 	Look   time.Duration // how often [Table.Again] is asked; 0 = never
 	Logger *slog.Logger  // nil = none
+	// Erasing reports whether the store has an erasure that was begun and is not finished; nil = it has none.
+	Erasing func() bool
 }
 
 // Index keeps a table behind the log. It is for use by many goroutines at once.
@@ -120,6 +122,9 @@ const (
 func New(ctx context.Context, o Options) *Index {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Erasing == nil {
+		o.Erasing = func() bool { return false }
 	}
 	x := &Index{o: o, poke: make(chan struct{}, 1), grown: make(chan struct{}), wake: func() {}}
 	switch err := x.open(ctx); {
@@ -300,7 +305,7 @@ func (x *Index) begin() {
 func (x *Index) finish(ctx context.Context) error {
 	x.writing.Lock()
 	defer x.writing.Unlock()
-	return x.o.Table.Erasing(ctx, x.unsure || x.erasures > 0)
+	return x.o.Table.Erasing(ctx, x.unsure || x.erasures > 0 || x.o.Erasing())
 }
 
 // swept reports whether all traces are to be looked at again.
@@ -423,6 +428,16 @@ func (x *Index) Erase(ctx context.Context, of []tga.ID, erase func() error) erro
 	return err
 }
 
+// FinishErasure goes on with an erasure that is not finished. Once it is, all traces are looked at again.
+func (x *Index) FinishErasure(ctx context.Context, finish func() error) error {
+	if err := x.erasing(ctx); err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "an erasure is not finished, for the index of lists cannot note it: %w", err)
+	}
+	err := finish()
+	x.erased(context.WithoutCancel(ctx), !x.o.Erasing())
+	return err
+}
+
 func (x *Index) erasing(ctx context.Context) error {
 	x.writing.Lock()
 	defer x.writing.Unlock()
@@ -445,7 +460,7 @@ func (x *Index) erased(ctx context.Context, unsure bool) {
 		x.wake()
 		return
 	}
-	if x.erasures == 0 {
+	if x.erasures == 0 && !x.o.Erasing() {
 		if err := x.o.Table.Erasing(ctx, false); err != nil {
 			x.o.Logger.Warn("the index of lists is made anew at the next start", "error", err)
 		}
