@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"reflect"
+	"slices"
 	"sync"
 
 	"github.com/tgad/tgad/internal/config"
@@ -174,13 +176,15 @@ func (t *Tools) inherit(was *Tools) {
 	}
 }
 
-// closeNodes ends the sessions and children of nodes.
+// closeNodes ends the sessions and children of nodes, at once: one that does not heed it is waited for.
 func closeNodes(nodes map[string]*node) error {
-	var all []error
-	for _, n := range nodes {
+	errs := make([]error, len(nodes))
+	var all sync.WaitGroup
+	for i, n := range slices.Collect(maps.Values(nodes)) {
 		if n.close != nil {
-			all = append(all, n.close())
+			all.Go(func() { errs[i] = n.close() })
 		}
 	}
-	return errors.Join(all...)
+	all.Wait()
+	return errors.Join(errs...)
 }

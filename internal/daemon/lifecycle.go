@@ -191,14 +191,16 @@ func open(ctx context.Context, o Options) (_ *Daemon, err error) {
 }
 
 // follow begins what follows the log beside the calls: evidence, deliveries of audit records, the index of
-// lists. stop ends it, what began last first.
+// lists. stop ends it, all at once: each may wait for a neighbour that hangs.
 func (d *Daemon) follow(ctx context.Context, o Options) (stop func() error, err error) {
 	var stops []func() error
 	stop = func() error {
-		var errs []error
-		for _, end := range slices.Backward(stops) {
-			errs = append(errs, end())
+		errs := make([]error, len(stops))
+		var all sync.WaitGroup
+		for i, end := range stops {
+			all.Go(func() { errs[i] = end() })
 		}
+		all.Wait()
 		return errors.Join(errs...)
 	}
 	for _, part := range []struct {
@@ -217,15 +219,19 @@ func (d *Daemon) follow(ctx context.Context, o Options) (stop func() error, err 
 	return stop, nil
 }
 
-// close gives up what open took, once nothing runs any more.
+// close gives up what open took, once nothing runs any more. What neighbours are given last they are given at the same time: of
+// several that hang the slowest alone is waited for.
 func (d *Daemon) close() error {
 	d.end()
 	<-d.inFlight.close()
 	d.timers.Wait()
-	d.backUpLast()
+	var last sync.WaitGroup
+	last.Go(d.backUpLast)
+	err := d.unfollow()
+	last.Wait()
 	d.sent.last()
 	d.endReads()
-	err := errors.Join(d.unfollow(), d.tools.Close(), d.db.Close())
+	err = errors.Join(err, d.tools.Close(), d.db.Close())
 	d.flush(context.Background()) // once nothing of the store waits for it
 	return err
 }
