@@ -104,11 +104,16 @@ const look = time.Second
 // its share of the time at most: a backup works for half of the time that it takes.
 func (k *Keeper) Run(ctx context.Context) {
 	var due time.Time
+	failed := 0 // times, one after the other
 	for ctx.Err() == nil {
 		s := k.o.Settings()
 		if began := time.Now(); s.To != "" && !began.Before(due) && k.store.Stats().Frozen == "" {
-			k.told(k.Step(ctx, s))
-			due = began.Add(rest(time.Since(began), s))
+			before, err := k.Step(ctx, s)
+			k.told(before, err)
+			if failed++; err == nil {
+				failed = 0
+			}
+			due = began.Add(rest(time.Since(began), s, failed))
 		}
 		wait := look
 		if left := time.Until(due); s.To != "" && left > 0 {
@@ -123,9 +128,20 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// rest is how long after the beginning of a backup that took so long the next one begins.
-func rest(took time.Duration, s Settings) time.Duration {
-	return max(s.Every, took/2*100/time.Duration(max(s.Share, 1)))
+// Pauses after a backup that failed, where `every` is longer: each is twice the one before.
+const (
+	firstRetry = 10 * time.Second
+	mostRetry  = 10 * time.Minute
+)
+
+// rest is how long after the beginning of a backup that took so long the next one begins. One that failed, so many times one
+// after the other, is made again before `every` is over: a store is without a backup for no longer than what was in the way.
+func rest(took time.Duration, s Settings, failed int) time.Duration {
+	every := s.Every
+	if failed > 0 {
+		every = min(every, min(firstRetry<<min(failed-1, 10), mostRetry))
+	}
+	return max(every, took/2*100/time.Duration(max(s.Share, 1)))
 }
 
 // told logs an error that was not told yet, and that it is over.

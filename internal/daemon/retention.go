@@ -22,8 +22,9 @@ type retaining struct {
 }
 
 // retentionLook is how often the daemon looks whether a run is due: the configuration may be another
-// one by then. A first run begins that long after the start, or after `every` where that is shorter.
-const retentionLook = 10 * time.Second
+// one by then. A first run begins that long after the start, or after `every` where that is shorter. After one that failed another
+// begins after retentionRetry, then after twice that and so on, until `every` is over. Other values in a test.
+var retentionLook, retentionRetry = 10 * time.Second, time.Minute
 
 // retain runs the retention rules until the daemon drains.
 func (d *Daemon) retain() {
@@ -33,21 +34,39 @@ func (d *Daemon) retain() {
 		return
 	}
 	newest := d.clock().Add(retentionLook - d.conf().Retention.Every.D) // so much was waited for already
+	again, trouble := retentionRetry, ""
 	for ctx.Err() == nil {
 		every := d.conf().Retention.Every.D
 		pause := time.After(min(every, retentionLook))
 		if now := d.clock(); d.conf().Retention.On() && now.Sub(newest) >= every && d.db.Stats().Frozen == "" {
 			newest = now
-			for more := true; more; {
-				done, err := d.retention(ctx, false)
-				if more = err == nil && done.More; err != nil && ctx.Err() == nil {
+			err := d.retainAll(ctx)
+			switch {
+			case ctx.Err() != nil:
+			case err == nil:
+				again, trouble = retentionRetry, ""
+			default:
+				newest = now.Add(min(again, every) - every)
+				again = min(2*again, every)
+				if err.Error() != trouble {
 					d.log.Error("the retention rules were not carried out", "error", err)
 				}
+				trouble = err.Error()
 			}
 		}
 		select {
 		case <-pause:
 		case <-ctx.Done():
+		}
+	}
+}
+
+// retainAll carries the retention rules out until nothing more is due.
+func (d *Daemon) retainAll(ctx context.Context) error {
+	for {
+		done, err := d.retention(ctx, false)
+		if err != nil || !done.More {
+			return err
 		}
 	}
 }

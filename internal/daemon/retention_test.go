@@ -150,3 +150,28 @@ func TestRetentionIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestFailedRetentionIsRunAgain: a run that failed because the archive was away is made again soon, and not a day later.
+func TestFailedRetentionIsRunAgain(t *testing.T) {
+	defer func(look, retry time.Duration) { retentionLook, retentionRetry = look, retry }(retentionLook, retentionRetry)
+	retentionLook, retentionRetry = 10*time.Millisecond, 50*time.Millisecond
+	archive := filepath.Join(t.TempDir(), "archive")
+	if err := os.WriteFile(archive, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := setup(t, "[retention]\nevery = \"24h\"\narchive = \""+archive+"\"\n[[retention.rule]]\nserver = \"pay\"\nerase_after = \"1s\"\n")
+	b.start()
+	if _, err := b.client.Call(t.Context(), charge("k")); err != nil {
+		t.Fatal(err)
+	}
+	b.stop()
+	time.Sleep(time.Second) // until it is due
+	b.start()
+	b.until("tgad_retention_run_success", func(n float64) bool { return n == 0 })
+	if err := os.Remove(archive); err != nil {
+		t.Fatal(err)
+	}
+	b.until("tgad_retention_erased_total", func(n float64) bool { return n == 1 })
+	b.until("tgad_retention_run_success", func(n float64) bool { return n == 1 })
+	b.stop()
+}
