@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -102,6 +103,32 @@ func TestPersonAtTheClientDecides(t *testing.T) {
 	if n := len(w.Effects()); n != 3 {
 		t.Errorf("%d effects, want 3", n)
 	}
+}
+
+// awayVotes is a log that takes no vote for a while.
+type awayVotes struct {
+	asklog.Log
+	away atomic.Int64 // so many times
+}
+
+func (l *awayVotes) Decide(ctx context.Context, trace tga.ID, vote wire.DecideRequest) (runtime.Result, error) {
+	if l.away.Add(-1) >= 0 {
+		return runtime.Result{}, errAway
+	}
+	return l.Log.Decide(ctx, trace, vote)
+}
+
+// TestVoteWaitsForTheLog: what a person at the client has said counts, although the log is away at that moment.
+func TestVoteWaitsForTheLog(t *testing.T) {
+	w := peopleWorld(t)
+	log := &awayVotes{Log: w.Local()}
+	log.away.Store(3)
+	w.log = log
+	h := w.start()
+	h.elicits()
+	h.Write(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{"a":1}}}`)
+	h.Write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"action":"accept","content":{"approve":true,"reason":"seen the invoice"}}}`, h.asked()))
+	fronttest.Has(t, h.Answer("1"), `"ok"`)
 }
 
 // TestVoteThatTheLogRefuses: who handed a call in cannot approve it, at the client either. That

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -298,6 +299,40 @@ func TestTaskOfAModernServer(t *testing.T) {
 		r := w.Record("job", "k")
 		return r != nil && r.Status == ledger.Settled
 	})
+}
+
+// TestTaskOfABusyServer: a tool server that answers a question about a task with an error of its own is asked again; one that says that it
+// has no such task is not.
+func TestTaskOfABusyServer(t *testing.T) {
+	for code, again := range map[int]bool{-32603: true, -32000: true, -32602: false} {
+		srv := newStrict(t)
+		const task = `"taskId":"job-1","createdAt":"2026-01-01T00:00:00Z","lastUpdatedAt":"2026-01-01T00:00:00Z","ttlMs":null,"pollIntervalMs":20`
+		srv.handle["tools/call"] = func(e *exchanged) { e.result(`"resultType":"task","status":"working",` + task) }
+		asked := new(atomic.Int64)
+		srv.handle["tasks/get"] = func(e *exchanged) {
+			if asked.Add(1) == 1 {
+				fmt.Fprintf(e.w, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":"no"}}`, e.id, code)
+				return
+			}
+			e.result(`"resultType":"complete","status":"completed","result":{"content":[{"type":"text","text":"job done"}]},` + task)
+		}
+		w := newWorld(t)
+		w.opts.Tasks = TasksOff
+		h := w.at(srv.URL)
+		fronttest.Has(t, h.Call("1", "job", `{}`, strings.Replace(tasksMeta, "{", `{"dev.tgad/idempotencyKey":"k",`, 1)), `"taskId":"job-1"`)
+		if again {
+			fronttest.Eventually(t, "the effect of the task", func() bool {
+				r := w.Record("job", "k")
+				return r != nil && r.Status == ledger.Settled
+			})
+			continue
+		}
+		fronttest.Eventually(t, "the question", func() bool { return asked.Load() == 1 })
+		time.Sleep(3 * pollDefault / 2)
+		if n := asked.Load(); n != 1 {
+			t.Errorf("%d: asked %d times", code, n)
+		}
+	}
 }
 
 // TestInspectAModernServer: one that knows no handshake is asked without one.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/internal/mcpanswer"
+	"github.com/tgad/tgad/internal/mcpfront/asklog"
 	"github.com/tgad/tgad/internal/mcpfront/attempt"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
@@ -44,7 +45,11 @@ func (g *taskPolls) resume() {
 		g.c.s.Work.Go(func() {
 			defer g.looked.Set()
 			if err := g.c.s.Shelf.Load(g.c.life); err != nil {
-				g.c.s.Log.Warn("tasks of an earlier shim were not looked for", "error", err)
+				g.c.s.Log.Warn("tasks of an earlier shim are looked for once the log can be asked", "error", err)
+				g.looked.Set() // who asks about one meanwhile asks the tool server
+				if err := asklog.Persist(g.c.life, g.c.s.Shelf.Load); err != nil {
+					g.c.s.Log.Warn("tasks of an earlier shim were not looked for", "error", err)
+				}
 			}
 			g.c.s.expireTasks()
 			for _, value := range g.c.s.Shelf.With(attempt.OpenPrefix) {
@@ -89,12 +94,20 @@ func (g *taskPolls) poll(o *attempt.Open) {
 	}
 	g.tasks[o.Task] = o
 	g.c.s.Work.Go(func() {
-		pause := pollLeast
+		pause, trouble := pollLeast, ""
 		for {
 			if !wait.Rest(g.c.life, pause) {
 				return
 			}
 			done, next, err := g.ask(o)
+			if errors.Is(err, errTaskLater) {
+				if text := err.Error(); text != trouble {
+					g.c.s.Log.Warn("a task cannot be asked about now", "task", o.Task, "trace", o.Trace, "error", err)
+					trouble = text
+				}
+				pause = min(max(2*pause, pollDefault), pollMost)
+				continue
+			}
 			if err != nil {
 				g.c.s.Log.Warn("a task cannot be asked about; its call stays in doubt", "task", o.Task, "trace", o.Trace, "error", err)
 				return
@@ -102,10 +115,13 @@ func (g *taskPolls) poll(o *attempt.Open) {
 			if done {
 				return
 			}
-			pause = next
+			pause, trouble = next, ""
 		}
 	})
 }
+
+// errTaskLater: the tool server may know the task, and answers with an error. It may be busy.
+var errTaskLater = errors.New("the tool server does not answer for a task")
 
 // ask asks about a task once, and records its effect when it is over.
 func (g *taskPolls) ask(o *attempt.Open) (done bool, next time.Duration, err error) {
@@ -123,6 +139,9 @@ func (g *taskPolls) ask(o *attempt.Open) (done bool, next time.Duration, err err
 	defer f.Close()
 	if !f.Result.Present() {
 		said, err := f.Bytes(f.Fault, attempt.MaxLeg)
+		if err == nil && mcpanswer.ReadFault(said, 1).Meaning != mcpraw.IsRefusal {
+			return false, 0, fmt.Errorf("%w: %.200s", errTaskLater, said)
+		}
 		return false, 0, errors.Join(fmt.Errorf("the tool server answers %.200s", said), err)
 	}
 	result, err := f.Bytes(f.Result, g.c.s.opts.MaxKeepBytes)

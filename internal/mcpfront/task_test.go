@@ -5,6 +5,7 @@ import (
 	"iter"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -115,6 +116,40 @@ type slowShelf struct{ asklog.Log }
 func (l slowShelf) Kept(ctx context.Context, namespace, server string) iter.Seq2[runtime.Kept, error] {
 	time.Sleep(100 * time.Millisecond)
 	return l.Log.Kept(ctx, namespace, server)
+}
+
+// awayShelf is a log that cannot say what it keeps for a while.
+type awayShelf struct {
+	asklog.Log
+	away atomic.Int64 // so many times
+}
+
+func (l *awayShelf) Kept(ctx context.Context, namespace, server string) iter.Seq2[runtime.Kept, error] {
+	if l.away.Add(-1) >= 0 {
+		return func(yield func(runtime.Kept, error) bool) { yield(runtime.Kept{}, errAway) }
+	}
+	return l.Log.Kept(ctx, namespace, server)
+}
+
+// TestTaskOfAnEarlierShimIsLookedForLater: the log is away when a shim looks for the tasks of the one before it. The end of the task is
+// recorded, though the client asks for nothing.
+func TestTaskOfAnEarlierShimIsLookedForLater(t *testing.T) {
+	w := newWorld(t)
+	h := w.start()
+	h.Handshake()
+	h.Call("1", "job", `{"n":7}`)
+	key := w.Effects()[0].Key
+	h.End() // as a kill: the client's end stays open
+	_ = h.Stop()
+	if err := os.WriteFile(w.Journal+".taskdone", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log := &awayShelf{Log: w.Local()}
+	log.away.Store(3)
+	w.log = log
+	h = w.start()
+	h.Handshake()
+	fronttest.Eventually(t, "the effect of the task", func() bool { return w.Record("job", key).Status == ledger.Settled })
 }
 
 // TestEarlyQuestionAboutATask: a client that asks before the shim knows the tasks of the one before it hears of a task's end

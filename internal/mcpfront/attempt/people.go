@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/internal/mcpfront/asklog"
 	"github.com/tgad/tgad/internal/mcpfront/toolcall"
+	"github.com/tgad/tgad/internal/mcpfront/wait"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/schemas/wire"
@@ -69,14 +71,16 @@ func (a *Attempt) AskPeople(q *Call) (answered bool) {
 	return false
 }
 
-// Cast gives a vote to the log.
+// Cast gives a vote to the log, again while that is away: a person is not asked twice.
 func (a *Attempt) Cast(ctx context.Context, trace tga.ID, v *toolcall.Vote) {
 	if v == nil {
 		return
 	}
-	err := asklog.Patient(ctx, func(ctx context.Context) error {
-		_, err := a.s.o.Log.Decide(ctx, trace, wire.DecideRequest{Approve: v.Approve, Rationale: v.Words})
-		return err
+	err := asklog.WhileAway(a.s.o.LogTimeout, func(d time.Duration, _ error) bool { return wait.Rest(ctx, d) }, func() error {
+		return asklog.Patient(ctx, func(ctx context.Context) error {
+			_, err := a.s.o.Log.Decide(ctx, trace, wire.DecideRequest{Approve: v.Approve, Rationale: v.Words})
+			return err
+		})
 	})
 	switch {
 	case errors.Is(err, tga.PermissionDenied), errors.Is(err, tga.PolicyViolation):

@@ -56,8 +56,8 @@ type remote struct {
 
 const (
 	maxRefusal = 64 << 10 // of a refusal's body
-	// listenPause is between two tries to hear what the tool server says on its own.
-	listenPause = time.Second
+	// listenPause is between two tries to hear what the tool server says on its own; it doubles up to listenMost while they fail.
+	listenPause, listenMost = time.Second, 30 * time.Second
 )
 
 // Dial describes the endpoint; nothing is dialled.
@@ -386,10 +386,16 @@ func (r *remote) events(body io.Reader, id []byte) error {
 	}
 }
 
+// offersNone says of a status that the server has no stream of its own accord. Any other one may be of a proxy, of
+// a server that is started again or of one that is busy.
+func offersNone(status int) bool {
+	return status/100 < 5 && status != http.StatusTooManyRequests && status != http.StatusRequestTimeout || status == http.StatusNotImplemented
+}
+
 // listen hears what the tool server says of its own accord. A server that offers no such
 // stream says so with a status, and is not asked again.
 func (r *remote) listen() {
-	for r.life.Err() == nil {
+	for pause := listenPause; r.life.Err() == nil; pause = min(2*pause, listenMost) {
 		req, err := http.NewRequestWithContext(r.life, http.MethodGet, r.URL, nil)
 		if err != nil {
 			return // the URL was good for every POST
@@ -398,16 +404,19 @@ func (r *remote) listen() {
 		req.Header.Set("Accept", "text/event-stream")
 		resp, err := r.rt.RoundTrip(req)
 		if err == nil {
-			if resp.StatusCode != http.StatusOK {
-				_ = resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				pause, err = listenPause, r.events(resp.Body, nil)
+			} else {
+				err = fmt.Errorf("HTTP status %s", resp.Status)
+			}
+			_ = resp.Body.Close()
+			if offersNone(resp.StatusCode) && resp.StatusCode != http.StatusOK {
 				return
 			}
-			err = r.events(resp.Body, nil)
-			_ = resp.Body.Close()
 		}
 		r.Log.Debug("the tool server's stream ended", "error", err)
 		select {
-		case <-time.After(listenPause):
+		case <-time.After(pause):
 		case <-r.life.Done():
 		case <-r.gone:
 			return
