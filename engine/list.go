@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"context"
+	"errors"
 	"iter"
 	"slices"
 
@@ -77,7 +78,9 @@ func (t *traces) page(ctx context.Context, after tga.ID) (page []Listed, more bo
 		}
 		l, err := t.list(ctx, id, !unarchived[id])
 		if err != nil {
-			if code := tga.CodeOf(err); code == tga.StoreUnavailable || ctx.Err() != nil {
+			var of *tga.Error
+			keyless := errors.As(err, &of) && of.TraceID == id && t.health.sick() == nil // the ring does not have its key, say: the others can be read
+			if tga.CodeOf(err) == tga.StoreUnavailable && !keyless || ctx.Err() != nil {
 				return nil, false, err
 			}
 			l = Listed{Listing: chain.Listing{OpenTrace: chain.OpenTrace{TraceID: id}}, Err: err}

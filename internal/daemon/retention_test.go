@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/chaintest"
 	"github.com/tgad/tgad/internal/ndjson"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
@@ -174,4 +176,27 @@ func TestFailedRetentionIsRunAgain(t *testing.T) {
 	b.until("tgad_retention_erased_total", func(n float64) bool { return n == 1 })
 	b.until("tgad_retention_run_success", func(n float64) bool { return n == 1 })
 	b.stop()
+}
+
+// TestRetentionPassesTracesWithoutAKey: a trace whose key the ring lacks keeps the rules from no other one.
+func TestRetentionPassesTracesWithoutAKey(t *testing.T) {
+	b, ring := setup(t, "[retention]\n[[retention.rule]]\nserver = \"pay\"\nerase_after = \"1s\"\ndrop = true\n"), new(chaintest.Ring)
+	b.tune = func(o *Options) {
+		tune := o.Tune
+		o.Tune = func(e *engine.Options) { tune(e); e.Keyring = ring }
+	}
+	b.start()
+	for _, key := range []string{"lost", "there"} {
+		if _, err := b.client.Call(t.Context(), charge(key)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.stop()
+	ring.Lose(1)
+	time.Sleep(time.Second) // until it is due
+	b.start()
+	done, err := client.Retain(t.Context(), b.client, wire.RetentionRequest{})
+	if err != nil || done.Unreadable != 1 || done.Rules[0].Erased != 1 {
+		t.Errorf("%+v %v", done, err)
+	}
 }

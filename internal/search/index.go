@@ -78,6 +78,9 @@ type Options struct {
 	Store  Store
 	Look   time.Duration // how often [Table.Again] is asked; 0 = never
 	Logger *slog.Logger  // nil = none
+	// Again is after how long a trace is looked at again that could not be read, because the key ring lacks its key, say; 0 =
+	// a minute.
+	Again time.Duration
 	// Erasing reports whether the store has an erasure that was begun and is not finished; nil = it has none.
 	Erasing func() bool
 }
@@ -93,6 +96,8 @@ type Index struct {
 	writing  sync.Mutex
 	erasures int  // under way
 	unsure   bool // something was erased, and not known which traces: all are looked at again
+	unread   map[tga.ID]struct{}
+	looked   time.Time // when those were looked at last
 
 	standing sync.Mutex
 	position uint64             // up to here the index is that of the log
@@ -123,10 +128,13 @@ func New(ctx context.Context, o Options) *Index {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	if o.Again == 0 {
+		o.Again = longestPause
+	}
 	if o.Erasing == nil {
 		o.Erasing = func() bool { return false }
 	}
-	x := &Index{o: o, poke: make(chan struct{}, 1), grown: make(chan struct{}), wake: func() {}}
+	x := &Index{o: o, poke: make(chan struct{}, 1), unread: map[tga.ID]struct{}{}, grown: make(chan struct{}), wake: func() {}}
 	switch err := x.open(ctx); {
 	case errors.Is(err, ErrLeft):
 		x.o.Logger.Warn("the index of lists cannot be opened", "error", err)
@@ -207,11 +215,14 @@ func (x *Index) Behind() uint64 {
 }
 
 // Run implements [Lists]. What fails again before anything has come of it
-// is tried after a pause: a new index does not mend a disk.
+// is tried after a pause: a new index does not mend a disk, nor does it mend the store. Of a store that several processes have, another
+// one may be able to read it: then Run ends.
 func (x *Index) Run(ctx context.Context) {
+	trouble := ""
 	for wait := time.Duration(0); ctx.Err() == nil && !x.left; {
 		went, err := x.keep(ctx)
-		if ctx.Err() != nil || errors.Is(err, errStore) || errors.Is(err, ErrLeft) {
+		store := errors.Is(err, errStore)
+		if ctx.Err() != nil || store && x.o.Look > 0 || errors.Is(err, ErrLeft) {
 			return
 		}
 		if went {
@@ -219,8 +230,11 @@ func (x *Index) Run(ctx context.Context) {
 		}
 		pause(ctx, wait)
 		wait = min(max(2*wait, errorPause), longestPause)
-		if !x.o.Table.Spoilt(err) { // what it has is good, and would be thrown away for nothing
-			x.o.Logger.Warn("the index of lists waits", "error", err)
+		if store || !x.o.Table.Spoilt(err) { // what it has is good, and would be thrown away for nothing
+			if text := err.Error(); text != trouble {
+				x.o.Logger.Warn("the index of lists waits", "error", err)
+				trouble = text
+			}
 			continue
 		}
 		x.remake(ctx, err)
@@ -245,6 +259,9 @@ func (x *Index) keep(ctx context.Context) (went bool, err error) {
 		if err := x.again(ctx); err != nil {
 			return went, err
 		}
+		if err := x.readAgain(ctx); err != nil {
+			return went, err
+		}
 		if err := x.wait(ctx); err != nil {
 			return went, err
 		}
@@ -265,6 +282,9 @@ func (x *Index) wait(ctx context.Context) error {
 	defer cancel()
 	if x.o.Look > 0 {
 		defer time.AfterFunc(x.o.Look, cancel).Stop()
+	}
+	if x.hasUnread() {
+		defer time.AfterFunc(x.o.Again, cancel).Stop()
 	}
 	x.standing.Lock()
 	x.wake = cancel

@@ -143,7 +143,8 @@ func pages(ctx context.Context, s Store, after tga.ID) iter.Seq2[[]tga.ID, error
 	}
 }
 
-// read reads traces from the log. One that cannot be read is in no list by index, and in every list by id.
+// read reads traces from the log. One that cannot be read is in no list by index, and in every list by id. One that can be
+// read once somebody else can be asked again is looked at again.
 func (x *Index) read(ctx context.Context, ids []tga.ID, each func(*chain.Trace)) error {
 	if r, ok := x.o.Store.(Reader); ok {
 		return r.Read(ctx, ids, each)
@@ -152,9 +153,44 @@ func (x *Index) read(ctx context.Context, ids []tga.ID, each func(*chain.Trace))
 		switch t, err := x.o.Store.Load(ctx, id); {
 		case err == nil:
 			each(t)
+			delete(x.unread, id)
+		case ownFault(err, id) && ctx.Err() == nil:
+			x.unread[id] = struct{}{}
 		case tga.CodeOf(err) == tga.StoreUnavailable || ctx.Err() != nil:
 			return err
 		}
+	}
+	return nil
+}
+
+// ownFault reports whether an error says that the store cannot give this trace now, and nothing of the others: the key ring does not
+// have its key, say.
+func ownFault(err error, id tga.ID) bool {
+	var of *tga.Error
+	return tga.CodeOf(err) == tga.StoreUnavailable && errors.As(err, &of) && of.TraceID == id
+}
+
+func (x *Index) hasUnread() bool {
+	x.writing.Lock()
+	defer x.writing.Unlock()
+	return len(x.unread) > 0
+}
+
+// readAgain looks again at what could not be read, from time to time.
+func (x *Index) readAgain(ctx context.Context) error {
+	if time.Since(x.looked) < x.o.Again {
+		return nil
+	}
+	x.looked = time.Now()
+	x.writing.Lock()
+	ids := slices.Collect(maps.Keys(x.unread))
+	x.writing.Unlock()
+	for page := range slices.Chunk(ids, batchTraces) {
+		began := time.Now()
+		if err := x.take(ctx, page, nil); err != nil {
+			return err
+		}
+		x.rest(ctx, began)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"errors"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -271,6 +272,73 @@ func TestIndexThatCannotBeMadeSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Agrees(search.Query{Limit: 10})
+}
+
+// TestTraceWhoseKeyIsAwayIsListedLater: a trace that cannot be read because the ring lacks its key keeps the others from no list, and is in
+// the lists once the ring has it, without an append.
+func TestTraceWhoseKeyIsAwayIsListedLater(t *testing.T) {
+	ring, data := new(chaintest.Ring), filepath.Join(t.TempDir(), "data")
+	open := func() *engine.DB {
+		db, err := engine.Open(data, engine.Options{Create: true, LowWaterBytes: 1, Logger: slog.New(slog.DiscardHandler), Keyring: ring})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return db
+	}
+	db := open()
+	var keys []chain.KeyID
+	for seed := range uint64(3) {
+		made := chaintest.New(chaintest.Options{Seed: seed + 1})
+		lease, err := db.Acquire(t.Context(), made.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range made.Entries {
+			e := &made.Entries[i]
+			if _, err := db.Append(t.Context(), lease, chain.Batch{Artifacts: []chain.NewArtifact{{Artifact: e.Artifact, Documents: e.Documents}}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		db.Release(lease)
+		for e, err := range db.Entries(t.Context(), made.ID, 0) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			keys = append(keys, e.Key)
+			break
+		}
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	db = open() // which remembers none of them
+	ring.Lose(keys[0])
+	x := search.New(t.Context(), search.Options{Table: sqlite.In(filepath.Join(t.TempDir(), "search"), "sqlite"), Store: db, Again: 20 * time.Millisecond})
+	ctx, cancel := context.WithCancel(t.Context())
+	var over sync.WaitGroup
+	over.Go(func() { x.Run(ctx) })
+	defer func() {
+		cancel()
+		over.Wait()
+		if err := errors.Join(x.Close(), db.Close()); err != nil {
+			t.Error(err)
+		}
+	}()
+	listed := func(want int) {
+		t.Helper()
+		for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+			page, err := x.Find(t.Context(), search.Query{Limit: 10})
+			if err == nil && len(page) == want {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%d traces are listed, %v, want %d", len(page), err, want)
+			}
+		}
+	}
+	listed(2)
+	ring.Lose(0)
+	listed(3)
 }
 
 // TestBrokenIndexIsMadeAnew: what only a list reads is met by nobody else. The list says so, and the index
