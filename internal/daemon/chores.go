@@ -3,6 +3,8 @@ package daemon
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,8 +37,12 @@ type chores struct {
 	erasure   *chore // that was begun and is not finished
 	snapshots *chore // of working states that were erased
 	takeUp    *chore // of open traces that nobody runs
+	broken    *chore // recoveries that the store broke off
 	hints     *chore // of trusted servers
 	lists     *chore // the end of an index that is not asked for any more
+
+	mu  sync.Mutex
+	ids map[tga.ID]error // of broken, and what broke each off
 }
 
 func newChore(what string, do func(context.Context) error) *chore {
@@ -45,7 +51,9 @@ func newChore(what string, do func(context.Context) error) *chore {
 
 // makeChores says what the chores are.
 func (d *Daemon) makeChores(data string) {
-	d.chores = chores{
+	c := &d.chores
+	*c = chores{
+		ids: map[tga.ID]error{},
 		erasure: newChore("finish an erasure", func(ctx context.Context) error {
 			if d.can.archive == nil {
 				return nil
@@ -60,8 +68,9 @@ func (d *Daemon) makeChores(data string) {
 			}
 			return err
 		}),
-		hints: newChore("ask trusted servers for their hints", d.suggest),
-		lists: newChore("remove an index of lists that is not asked for any more", func(ctx context.Context) error { return d.can.listing.RemoveLists(ctx) }),
+		broken: newChore("recover calls whose recovery was broken off", d.recoverBroken),
+		hints:  newChore("ask trusted servers for their hints", d.suggest),
+		lists:  newChore("remove an index of lists that is not asked for any more", func(ctx context.Context) error { return d.can.listing.RemoveLists(ctx) }),
 	}
 }
 
@@ -83,13 +92,13 @@ func (d *Daemon) doChores() {
 	}
 	var all sync.WaitGroup
 	c := &d.chores
-	for _, x := range []*chore{c.erasure, c.snapshots, c.takeUp, c.hints, c.lists} {
+	for _, x := range []*chore{c.erasure, c.snapshots, c.takeUp, c.broken, c.hints, c.lists} {
 		all.Go(func() {
 			for ctx.Err() == nil {
 				select {
 				case <-ctx.Done():
 				case <-x.woken:
-					d.doChore(ctx, x)
+					x.until(ctx, d)
 				}
 			}
 		})
@@ -97,8 +106,8 @@ func (d *Daemon) doChores() {
 	all.Wait()
 }
 
-// doChore does a chore until it is done, and logs once that it is not, and once that it is.
-func (d *Daemon) doChore(ctx context.Context, x *chore) {
+// until does a chore until it is done, and logs once that it is not, and once that it is.
+func (x *chore) until(ctx context.Context, d *Daemon) {
 	trouble := ""
 	for pause := firstChore; ; pause = min(2*pause, lastChore) {
 		err := errNotNow
@@ -126,4 +135,38 @@ func (d *Daemon) doChore(ctx context.Context, x *chore) {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// brokenOff takes a recovery that ended because the store was away, and reports whether this one is: the trace was let go of, so neither
+// this process nor another one that shares the store would find it.
+func (c *chores) brokenOff(id tga.ID, err error) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !errors.Is(err, tga.StoreUnavailable) {
+		delete(c.ids, id)
+		return false
+	}
+	c.ids[id] = err
+	c.broken.owe()
+	return true
+}
+
+// recoverBroken makes those recoveries once more, and returns why one of them was broken off again.
+func (d *Daemon) recoverBroken(ctx context.Context) error {
+	c := &d.chores
+	c.mu.Lock()
+	ids := slices.Collect(maps.Keys(c.ids))
+	c.mu.Unlock()
+	d.recoveries(ctx, len(ids), func(i int) {
+		res, err := d.rt.Recover(d.life, ids[i])
+		if !d.chores.brokenOff(ids[i], err) {
+			d.log.Info("recovered", "trace", ids[i], "state", res.State.String(), "code", string(tga.CodeOf(err)))
+		}
+	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, err := range c.ids {
+		return err
+	}
+	return nil
 }

@@ -18,7 +18,7 @@
 //	bounded  bodies, connections, calls, leases and streams           limits.go            TestBodyLimit
 //	left     what a process let go of, no other takes up              [Daemon.takeUpOnce]  TestOnlyWhatIsLeftIsTakenUp
 //	again    what one occasion could not do is done later, without another  [Daemon.doChores]    TestErasureIsFinishedByTheDaemon, TestUnfrozenStoreIsTakenUp,
-//	                                                                                             TestSnapshotsAreRemovedLater, TestTrustedServerIsAskedLater
+//	                                                                                             TestSnapshotsAreRemovedLater, TestTrustedServerIsAskedLater, TestBrokenRecoveryIsMadeAgain
 //	lacks    what a store cannot has one answer                       [Daemon.lacks]       TestStoreThatLacksSomething
 //	nothing  a refused request leaves the store as it was             [Daemon.serve]       TestBadInputChangesNothing
 package daemon

@@ -24,7 +24,7 @@ func (d *Daemon) takeUpLeft() {
 	if !d.awaitClassified(ctx) {
 		return
 	}
-	for {
+	for trouble := ""; ; {
 		select {
 		case <-time.After(leftLook/2 + rand.N(leftLook)):
 		case <-ctx.Done():
@@ -33,8 +33,14 @@ func (d *Daemon) takeUpLeft() {
 		if d.db.Stats().Frozen != "" {
 			continue
 		}
-		if err := d.takeUpOnce(ctx); err != nil && ctx.Err() == nil {
+		err := d.takeUpOnce(ctx)
+		switch {
+		case ctx.Err() != nil:
+		case err == nil:
+			trouble = ""
+		case err.Error() != trouble:
 			d.log.Warn("what other processes left is not looked for", "error", err)
+			trouble = err.Error()
 		}
 	}
 }
@@ -56,6 +62,7 @@ func (d *Daemon) takeUpOnce(ctx context.Context) error {
 		if errors.Is(err, tga.StateLockAcquireFailed) {
 			return // another daemon runs it
 		}
+		d.chores.brokenOff(left[i], err)
 		d.log.Info("recovered what another process left", "trace", left[i], "state", res.State.String(), "code", string(tga.CodeOf(err)))
 	})
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/schemas/wire"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // sharedStore is a store of which the daemon knows that others have it too: no files of it are
@@ -22,6 +24,21 @@ type sharedStore struct {
 	away   error
 	left   []tga.ID
 	others map[tga.ID]bool // another daemon took them up meanwhile
+	breaks int             // so many appends to what is left, which is let go of then
+}
+
+func (s *sharedStore) Append(ctx context.Context, lease chain.Lease, b chain.Batch) (chain.Appended, error) {
+	s.mu.Lock()
+	broken := s.breaks > 0 && slices.Contains(s.left, lease.TraceID)
+	if broken {
+		s.breaks--
+		s.others[lease.TraceID] = true
+	}
+	s.mu.Unlock()
+	if broken {
+		return chain.Appended{}, tga.Errorf(tga.StoreUnavailable, "the server is away").In(lease.TraceID)
+	}
+	return s.directory.Append(ctx, lease, b)
 }
 
 func (s *sharedStore) Ready(context.Context) error {
@@ -144,5 +161,34 @@ func TestOnlyWhatIsLeftIsTakenUp(t *testing.T) {
 	}
 	if len(open) != 1 || open[0].TraceID != ids[1] {
 		t.Errorf("open: %+v", open)
+	}
+}
+
+// TestBrokenRecoveryIsMadeAgain: a daemon takes up what a process has left, and the store is away before the call has come to its end. The
+// daemon has let go of the trace, so no other one looks for it: it recovers it itself once it can.
+func TestBrokenRecoveryIsMadeAgain(t *testing.T) {
+	b, s := startShared(t, "")
+	b.tool.respond(func(http.ResponseWriter, *http.Request, []byte) { panic(http.ErrAbortHandler) })
+	_, err := b.client.Call(t.Context(), charge("left"))
+	wantCode(t, err, tga.EffectInDoubt)
+	b.tool.respond(nil)
+	if _, err := b.client.Call(t.Context(), charge("after")); err != nil { // the breaker counts anew
+		t.Fatal(err)
+	}
+	var e *tga.Error
+	if !errors.As(err, &e) {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	s.left, s.breaks = []tga.ID{e.TraceID}, 2
+	s.mu.Unlock()
+	soon(t, "the call has come to its end", func() bool {
+		st, err := b.client.State(t.Context(), e.TraceID)
+		return err == nil && st.Current == tga.Completed
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.breaks != 0 {
+		t.Errorf("the store was not away: %d", s.breaks)
 	}
 }

@@ -355,7 +355,7 @@ func (d *Daemon) takeUp(ctx context.Context, open []runtime.Classified) {
 	d.recoveries(ctx, len(open), func(i int) {
 		c := &open[i]
 		res, err := d.rt.Recover(d.life, c.TraceID)
-		if errors.Is(err, tga.StoreUnavailable) {
+		if d.chores.brokenOff(c.TraceID, err) {
 			d.suspect()
 		}
 		d.log.Info("recovered", "trace", c.TraceID, "window", string(c.Window), "state", res.State.String(), "code", string(tga.CodeOf(err)))
