@@ -48,6 +48,7 @@ type Config struct {
 
 	warnings []string            // about who else can read or write the file
 	places   map[string]position // of the keys in it
+	zeros    []Advice            // about the zeros in it that say nothing
 }
 
 // Socket is the part about the unix socket.

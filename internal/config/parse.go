@@ -85,8 +85,9 @@ func Parse(name string, raw []byte, b Builder) (*Config, error) {
 	if err := r.err(); err != nil {
 		return nil, err
 	}
-	c.fill()
 	c.places = r.positions
+	c.zeros = c.zerosThatSayNothing() // before they are filled in
+	c.fill()
 	return c, nil
 }
 

@@ -22,6 +22,8 @@ type Setting struct {
 	Line   int    `json:"line,omitempty"`   // in the file; 0 = not there
 	Column int    `json:"column,omitempty"` // from 1
 	Preset bool   `json:"default,omitempty"`
+
+	zero bool // the file says 0, which counts as nothing: Value is the default
 }
 
 // always are the tables that say something in a file that does not have them.
@@ -80,8 +82,14 @@ func (s *settings) lines(v reflect.Value, path, doc, head, prefix string) {
 
 func (s *settings) value(k KeyDoc, field reflect.Value, at, head, key string, idle bool) {
 	place, there := s.c.places[at]
-	text := ""
+	text, zero := "", there && saysNothing(k, field)
 	switch {
+	case zero:
+		v, ok := k.value()
+		if !ok {
+			v = field.Interface() // absent means something that is no value
+		}
+		text = tomlText(reflect.ValueOf(v))
 	case there && k.Secret:
 		text = secretText(field)
 	case there:
@@ -97,7 +105,31 @@ func (s *settings) value(k KeyDoc, field reflect.Value, at, head, key string, id
 		}
 		text = tomlText(reflect.ValueOf(v))
 	}
-	s.all = append(s.all, Setting{Head: head, Path: at, Key: key, Value: text, Line: place.line, Column: place.column, Preset: !there})
+	s.all = append(s.all, Setting{Head: head, Path: at, Key: key, Value: text, Line: place.line, Column: place.column, Preset: !there, zero: zero})
+}
+
+// saysNothing says whether what the file has at a key counts as if the key were absent. Such a zero is
+// in no pointer: where it means something, the field is one.
+func saysNothing(k KeyDoc, field reflect.Value) bool {
+	switch k.Form {
+	case FormInteger, FormDuration, FormSize:
+		return field.Kind() != reflect.Pointer && field.IsZero() && k.Default != "0"
+	}
+	return false
+}
+
+// zerosThatSayNothing warns of each 0 in the file for which a default holds.
+func (c *Config) zerosThatSayNothing() (all []Advice) {
+	for _, s := range c.Settings() {
+		switch {
+		case !s.zero:
+		case s.Value == "0" || s.Value == "'0s'":
+			all = append(all, Advice{s.Line, s.Column, s.Path, "0 counts as if the key were absent"})
+		default:
+			all = append(all, Advice{s.Line, s.Column, s.Path, "0 counts as if the key were absent: " + strings.Trim(s.Value, "'") + " holds"})
+		}
+	}
+	return all
 }
 
 // idle says whether the default of a key means nothing beside what its table says.

@@ -156,6 +156,10 @@ func TestUnwise(t *testing.T) {
 		{strings.Replace(good, "[\"append\"]", "[\"append\", \"decide\"]", 1), "13:1 role.0.verbs the role makes calls"},
 		{good + "[[tool]]\nserver = \"s\"\nname = \"*\"\nlicence = \"dedupe_args\"\n", "21:1 tool.0.licence it holds for every tool"},
 		{good + "[[server]]\nid = \"own\"\ntype = \"external\"\n[[tool]]\nserver = \"own\"\nname = \"*\"\nclient_licence = true\n", "24:1 tool.0.client_licence every program that may make calls"},
+		{good + "[limits]\nfollowers = 0\n", "19:1 limits.followers 0 counts as if the key were absent: 128 holds"},
+		{good + "[[supervisor]]\nuid = [1]\nissuer = \"i\"\nkeys_file = \"k\"\nskew = \"0s\"\n", ""},
+		{good + "connect_ahead = 0\nbreaker = { failures = 5, open = \"0s\" }\n", "19:27 server.1.breaker.open 0 counts as if the key were absent: 1m holds"},
+		{good + "[[tool]]\nserver = \"s\"\nname = \"t\"\nresends = 0\nprobe = { attempts = 0 }\n", ""},
 	} {
 		c, err := config.Parse("c.toml", []byte(x.text), nil)
 		if err != nil {
@@ -168,6 +172,40 @@ func TestUnwise(t *testing.T) {
 		}
 		if len(said) > 1 || x.want == "" && len(said) > 0 || x.want != "" && (len(said) == 0 || !strings.HasPrefix(said[0], x.want)) {
 			t.Errorf("%s\nadvice %q, want %q", x.text, said, x.want)
+		}
+	}
+}
+
+// A 0 that counts as nothing is shown as what holds, in each table: an operator who writes
+// low_water_bytes = 0 has a low-water mark of 1 GiB, and has to be told.
+func TestZeroThatSaysNothingIsShownAsWhatHolds(t *testing.T) {
+	t.Parallel()
+	for _, k := range config.Keys() {
+		table, key, ok := strings.Cut(k.Path, ".")
+		if !ok || (table != "store" && table != "limits") || k.Default == "0" || strings.Contains(k.Default, " ") {
+			continue
+		}
+		zero := map[string]string{config.FormInteger: "0", config.FormSize: "0", config.FormDuration: `"0s"`}[k.Form]
+		if zero == "" {
+			continue
+		}
+		c, err := config.Parse("c.toml", []byte("["+table+"]\n"+key+" = "+zero+"\n"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := "no such key"
+		for _, s := range config.Default().Settings() {
+			if s.Path == k.Path {
+				want = s.Value
+			}
+		}
+		for _, s := range c.Settings() {
+			if s.Path == k.Path && s.Value != want && want != "no such key" {
+				t.Errorf("%s = %s is shown as %s, and %s holds", k.Path, zero, s.Value, want)
+			}
+			if s.Path == k.Path && (s.Value == "0" || s.Value == "'0s'") {
+				t.Errorf("%s = %s is shown as it stands there", k.Path, zero)
+			}
 		}
 	}
 }

@@ -29,6 +29,7 @@ func (c *Config) Unwise() (all []Advice) {
 	for _, w := range c.warnings {
 		say("", "%s", w)
 	}
+	all = append(all, c.zeros...)
 	c.unwiseRules(say)
 	if c.TrustHints {
 		say("trust_hints", "an external server that the file does not list says itself which of its tools may be repeated")

@@ -19,6 +19,8 @@ The file is TOML, and everything in it is optional. With an empty file there is 
 request is denied. A key that does not exist is an error, which names the line, the column and the key that
 was probably meant. Durations are texts such as "250ms", "30s" or "24h"; sizes are integers, or texts such as
 "16MiB". Relative paths start at the directory of the file.
+A 0 where a key's text gives it no meaning counts as if the key were absent: the default holds, ` + "`tgad config check`" + ` warns and
+` + "`tgad config show`" + ` shows the default (` + "`TestZeroThatSaysNothingIsShownAsWhatHolds`" + `).
 
 ` + "```" + `
 tgad init --data DIR --config FILE       a new store, and a new configuration with comments
