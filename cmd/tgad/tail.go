@@ -94,6 +94,9 @@ func (t tailing) log(ctx context.Context, after string) error {
 			}
 			t.Printf("%s  %s  n%-3d %-10s  note %s by %s\n", n.TS, n.TraceID, n.Number, "", n.Kind, cli.Clean(n.Who))
 		}
+		if err := t.Lost(); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -129,6 +132,9 @@ func (t tailing) trace(ctx context.Context, id tga.ID) error {
 			err = t.entry(e)
 		}
 		if err != nil {
+			return err
+		}
+		if err := t.Lost(); err != nil {
 			return err
 		}
 	}

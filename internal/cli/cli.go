@@ -14,16 +14,20 @@
 // # Invariants
 //
 //	one form   an error is one line "tgad: CODE: message", or one JSON object  [Streams.Fail]   TestErrorsHaveOneForm
+//	whole      output that did not all reach stdout is an error                [Streams.Fail]   TestOutputThatIsLostIsAnError
 //	harmless   text from a log moves no cursor of a terminal                   [clip.Clean]     TestTimelineIsHarmlessWhateverTheLogHolds
 package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"strings"
+	"sync"
+	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -40,6 +44,14 @@ type Streams struct {
 	JSON bool // print one JSON object a line
 
 	Progress bool // show how far long work is although stderr is no terminal
+
+	lost lostText
+}
+
+// lostText is the first error of text that did not reach stdout.
+type lostText struct {
+	mu  sync.Mutex
+	err error
 }
 
 // Line prints v as one line of JSON.
@@ -52,10 +64,25 @@ func (s *Streams) Line(v any) error {
 	return err
 }
 
-// Printf prints text for people.
+// Printf prints text for people. If it cannot be written, [Streams.Fail] tells; what prints without
+// end asks [Streams.Lost].
 func (s *Streams) Printf(format string, args ...any) {
-	// A closed stdout is the reader's choice (| head); there is nobody left to tell.
-	_, _ = fmt.Fprintf(s.Out, format, args...)
+	_, err := fmt.Fprintf(s.Out, format, args...)
+	if err == nil || errors.Is(err, syscall.EPIPE) {
+		return // a closed stdout is the reader's choice (| head); there is nobody left to tell
+	}
+	s.lost.mu.Lock()
+	defer s.lost.mu.Unlock()
+	if s.lost.err == nil {
+		s.lost.err = err
+	}
+}
+
+// Lost is why text that was printed did not reach stdout, nil where all of it did.
+func (s *Streams) Lost() error {
+	s.lost.mu.Lock()
+	defer s.lost.mu.Unlock()
+	return s.lost.err
 }
 
 // Lines are where a process logs while it works, on stderr: one line each, of JSON where inJSON says so. An error

@@ -177,8 +177,12 @@ func inner(e *tga.Error) *tga.Error {
 	return nil
 }
 
-// Fail prints err to stderr and returns its exit code; nil is 0.
+// Fail prints err to stderr and returns its exit code. nil is 0, unless text of the verb did not reach
+// stdout: whoever keeps it in a file must not take the part that is there for all of it.
 func (s *Streams) Fail(err error) int {
+	if err == nil {
+		err = s.Lost()
+	}
 	code := ExitCode(err)
 	var silent Silent
 	if err == nil || errors.As(err, &silent) {

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// fullDisk takes nothing, as /dev/full does.
+type fullDisk struct{ err error }
+
+func (f fullDisk) Write([]byte) (int, error) {
+	return 0, &os.PathError{Op: "write", Path: "/dev/stdout", Err: f.err}
+}
+
+// TestOutputThatIsLostIsAnError: a verb whose output a full disk did not take says so and exits 1, as
+// text and as JSON: who keeps the output in a file has no part of it for the whole. A reader that
+// closed its end is told nothing.
+func TestOutputThatIsLostIsAnError(t *testing.T) {
+	t.Setenv("TGAD_SOCKET", "")
+	h := newHeld(t)
+	conf := filepath.Join(filepath.Dir(h.data), "tgad.toml")
+	verbs := [][]string{
+		{"version"}, {"explain", "EFFECT_IN_DOUBT"}, {"config", "show", conf}, {"config", "check", conf}, {"mcp", "config", "--", "x"},
+		{"init", "--data", ""},
+	}
+	for _, verb := range h.reading() {
+		verbs = append(verbs, append(verb[:len(verb)-1:len(verb)-1], "--data", h.data))
+	}
+	for _, verb := range verbs {
+		for _, more := range [][]string{nil, {"--json"}} {
+			args := append(verb[:len(verb):len(verb)], more...)
+			if verb[0] == "init" {
+				args[2] = filepath.Join(t.TempDir(), "new")
+			} else if _, out, _ := says(args...); out == "" {
+				continue // no turn of an agent is there
+			}
+			var errs strings.Builder
+			if code := run(args, strings.NewReader(""), fullDisk{syscall.ENOSPC}, &errs); code != 1 || !strings.Contains(errs.String(), "no space left") {
+				t.Errorf("%q: exit code %d, %q", args, code, errs.String())
+			}
+		}
+	}
+	var errs strings.Builder
+	if code := run([]string{"version"}, strings.NewReader(""), fullDisk{syscall.EPIPE}, &errs); code != 0 || errs.String() != "" {
+		t.Errorf("closed by its reader: exit code %d, %q", code, errs.String())
+	}
+
+	// What prints without end ends: else a log that is kept in a file has a hole in it.
+	defer h.serves(filepath.Join(t.TempDir(), "s"))()
+	for _, args := range [][]string{{"tail", "-f"}, {"tail", "-f", h.done}} {
+		errs.Reset()
+		if code := run(append(args, "--data", h.data), strings.NewReader(""), fullDisk{syscall.ENOSPC}, &errs); code != 1 {
+			t.Errorf("%q: exit code %d, %q", args, code, errs.String())
+		}
+	}
+}
