@@ -12,6 +12,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,7 +48,8 @@ func CreateKeyFile(path, secret string) error {
 	}
 	_, err = io.WriteString(f, secret+"\n")
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return tga.Errorf(tga.StoreUnavailable, "key: %w", err)
+		// A part of a key would keep the whole one out: nothing is written over a key.
+		return tga.Errorf(tga.StoreUnavailable, "key: %w", errors.Join(err, os.Remove(path)))
 	}
 	return nil
 }
