@@ -13,10 +13,12 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/internal/cli"
 )
 
 func main() {
+	access.KeepOwner()
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 

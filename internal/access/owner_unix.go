@@ -25,6 +25,13 @@ func self() Process {
 	return p
 }
 
+// KeepOwner takes the owner's bits out of the umask of the process, for all that it makes from then on, by
+// whatever package: a file that its own maker cannot open again is no store, no lock and no
+// configuration. Call it before anything is made and before other goroutines run.
+func KeepOwner() {
+	syscall.Umask(syscall.Umask(0o077) &^ 0o700)
+}
+
 // SyncDir makes the names in a directory durable.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
