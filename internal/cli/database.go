@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -47,18 +46,6 @@ func (d Database) Run(program string) int {
 	NarrowHelp(root)
 	root.SetArgs(os.Args[1:])
 	return s.Fail(root.ExecuteContext(ctx))
-}
-
-// DefaultSocket is $TGAD_SOCKET, else tgad/tgad.sock in $XDG_RUNTIME_DIR, else in /run.
-func DefaultSocket() string {
-	if s := os.Getenv("TGAD_SOCKET"); s != "" {
-		return s
-	}
-	dir := os.Getenv("XDG_RUNTIME_DIR")
-	if dir == "" {
-		dir = "/run"
-	}
-	return filepath.Join(dir, "tgad", "tgad.sock")
 }
 
 // pg is the verb for the tables of a database.

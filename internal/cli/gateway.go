@@ -232,8 +232,12 @@ func (g *gatewayCommand) options(ctx context.Context, conf *config.Config, log *
 	if err != nil {
 		return o, tga.Errorf(tga.ValidationError, "server %q: headers_file: %w", s.ID, err)
 	}
+	state, err := g.remembers()
+	if err != nil {
+		return o, err
+	}
 	o = mcpfront.Options{
-		Server: s.ID, Command: s.Command, Dir: conf.Path(s.Dir), URL: s.URL, Headers: headers, ForwardAuth: s.Credentials().Header, Namespace: namespace, KeySpace: namespace, State: g.remembers(),
+		Server: s.ID, Command: s.Command, Dir: conf.Path(s.Dir), URL: s.URL, Headers: headers, ForwardAuth: s.Credentials().Header, Namespace: namespace, KeySpace: namespace, State: state,
 		CallIDs: s.CallIDs, TrustHints: s.Trusted, StartTimeout: s.StartTimeout.D, Stderr: os.Stderr, Logger: g.logger(),
 		Log: log, Look: log, Find: g.find, Accept: g.acceptVerb(conf, s, namespace), Tracer: g.tracer,
 		Tools: func(name string) toolcall.Tool {
@@ -256,15 +260,16 @@ func (g *gatewayCommand) options(ctx context.Context, conf *config.Config, log *
 }
 
 // remembers is the directory for what the gateway itself remembers.
-func (g *gatewayCommand) remembers() string {
+func (g *gatewayCommand) remembers() (dir string, err error) {
 	if g.state != "" {
-		return g.state
+		return g.state, nil
 	}
-	dir := g.data
-	if dir == "" {
-		dir = stateDir()
+	if dir = g.data; dir == "" {
+		if dir, err = stateDir("--state"); err != nil {
+			return "", err
+		}
 	}
-	return filepath.Join(dir, "mcp")
+	return filepath.Join(dir, "mcp"), nil
 }
 
 // acceptVerb is the command that pins the definitions of a server as they are now.

@@ -54,7 +54,10 @@ answered it, and also if the answer does not say what happened.`,
 func (g *gatewayCommand) look(ctx context.Context) (log *client.Client, stop func(), err error) {
 	dir := g.data
 	if dir == "" {
-		dir = filepath.Join(stateDir(), "store")
+		if dir, err = stateDir("--data"); err != nil {
+			return nil, nil, err
+		}
+		dir = filepath.Join(dir, "store")
 	}
 	if socket, ok := daemon.SocketOf(dir); ok {
 		c := client.New(socket, client.Options{})

@@ -102,7 +102,11 @@ func (g *gatewayCommand) planGate(ctx context.Context, conf *config.Config, of *
 		p.shims[name] = s
 		made.behind = append(made.behind, gateway.Behind{Shim: s.shim, Names: server.Names(), Resources: server.Resources})
 	}
-	secret, err := subject.ReadSecret(g.remembers())
+	state, err := g.remembers()
+	if err != nil {
+		return err
+	}
+	secret, err := subject.ReadSecret(state)
 	if err != nil {
 		return err
 	}

@@ -125,7 +125,9 @@ func (m *mcp) options(args []string) (mcpfront.Options, error) {
 	if o.State == "" {
 		dir := m.data
 		if dir == "" {
-			dir = stateDir()
+			if dir, err = stateDir("--state"); err != nil {
+				return o, err
+			}
 		}
 		o.State = filepath.Join(dir, "mcp")
 	}
@@ -201,19 +203,6 @@ func (m *mcp) tools() (map[string]toolcall.Tool, error) {
 	return all, nil
 }
 
-// stateDir is where the logs of shims are kept by default.
-func stateDir() string {
-	base := os.Getenv("XDG_STATE_HOME")
-	if base == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			home = os.TempDir()
-		}
-		base = filepath.Join(home, ".local", "state")
-	}
-	return filepath.Join(base, "tgad")
-}
-
 // log finds the log: the one that --data names, else a daemon's, else the shim's own in
 // the default place.
 func (m *mcp) log(ctx context.Context, cmd *cobra.Command, log *slog.Logger) (c *client.Client, stop func(), err error) {
@@ -224,7 +213,10 @@ func (m *mcp) log(ctx context.Context, cmd *cobra.Command, log *slog.Logger) (c 
 	}
 	if data == "" && !named {
 		if _, err := os.Stat(socket); errors.Is(err, fs.ErrNotExist) {
-			data = filepath.Join(stateDir(), "store")
+			if data, err = stateDir("--data"); err != nil {
+				return nil, nil, err
+			}
+			data = filepath.Join(data, "store")
 		}
 	}
 	stop = func() {}

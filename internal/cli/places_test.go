@@ -1,0 +1,48 @@
+package cli
+
+import (
+	"os/user"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestStateHasOnePlace: nothing that differs between two processes of a user says where the log is.
+func TestStateHasOnePlace(t *testing.T) {
+	u, err := user.Current()
+	if err != nil {
+		t.Skip("the system does not know this user: ", err)
+	}
+	own := filepath.Join(u.HomeDir, ".local", "state", "tgad")
+	for _, row := range []struct{ state, home, want string }{
+		{"/s", "/h", "/s/tgad"},
+		{"", "/h", "/h/.local/state/tgad"},
+		{"s", "/h", "/h/.local/state/tgad"},
+		{"./s", "/h", "/h/.local/state/tgad"},
+		{"", "h", own},
+		{"", "", own},
+		{"s", "", own},
+	} {
+		t.Setenv("XDG_STATE_HOME", row.state)
+		t.Setenv("HOME", row.home)
+		for range 2 {
+			t.Setenv("TMPDIR", t.TempDir())
+			t.Chdir(t.TempDir())
+			dir, err := stateDir("--data")
+			if dir != row.want && !(row.want == own && !filepath.IsAbs(own) && err != nil) {
+				t.Errorf("XDG_STATE_HOME=%q HOME=%q: %q, %v; want %q", row.state, row.home, dir, err, row.want)
+			}
+		}
+	}
+	t.Setenv("TGAD_SOCKET", "")
+	for _, runtime := range []string{"", "run", "/r"} {
+		t.Setenv("XDG_RUNTIME_DIR", runtime)
+		want := "/run/tgad/tgad.sock"
+		if strings.HasPrefix(runtime, "/") {
+			want = runtime + "/tgad/tgad.sock"
+		}
+		if got := DefaultSocket(); got != want {
+			t.Errorf("XDG_RUNTIME_DIR=%q: %q, want %q", runtime, got, want)
+		}
+	}
+}
