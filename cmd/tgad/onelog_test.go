@@ -47,3 +47,48 @@ func TestOneLogWhereverTheShimIsStarted(t *testing.T) {
 		t.Errorf("order-1 was charged %d times:\n%s", n, raw)
 	}
 }
+
+// TestPrintedLinesMeanTheLogThatWasNamed: a client starts a shim in a directory of its own choice, so the
+// lines for its file name each path whole, and leave out nothing of what was asked for. What cannot stand
+// before every tool server of a file is refused by install, and not left out.
+func TestPrintedLinesMeanTheLogThatWasNamed(t *testing.T) {
+	t.Setenv("TGAD_DATA", "")
+	t.Setenv("HOME", t.TempDir())
+	dir := t.TempDir()
+	t.Chdir(dir)
+	if err := os.WriteFile("c.json", []byte(`{"mcpServers":{"a":{"command":"npx","args":["x"]}}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, verb := range [][]string{{"mcp", "config"}, {"mcp", "install", "cursor", "--file", "c.json", "--dry-run"}} {
+		for _, row := range []struct {
+			flags, want string
+			one         bool // of one tool server
+		}{
+			{"--data d", "--data DIR/d", false},
+			{"--config t.toml", "--config DIR/t.toml", false},
+			{"--state s", "--state DIR/s", false},
+			{"--socket s.sock", "--socket DIR/s.sock", false},
+			{"--trust-hints", "--trust-hints", false},
+			{"--workspace w", "--workspace DIR/w", true},
+			{"--workspace w --workspace-snapshots v --workspace-exclude x --workspace-keep 3", "--workspace DIR/w --workspace-snapshots DIR/v --workspace-exclude x --workspace-keep 3", true},
+			{"--headers-file h", "--headers-file DIR/h", true},
+			{"--server-id one", "--server-id one", true},
+		} {
+			args := append(append([]string{}, verb...), strings.Fields(row.flags)...)
+			if verb[1] == "config" {
+				args = append(args, "--", "npx", "x")
+			}
+			code, out, errs := says(args...)
+			if verb[1] == "install" && row.one {
+				if code != 2 {
+					t.Errorf("%q: exit code %d, %q, %q", args, code, out, errs)
+				}
+				continue
+			}
+			want := strings.ReplaceAll(row.want, "DIR", dir)
+			if plain := strings.NewReplacer(`"`, "", ",", "").Replace(out); code != 0 || !strings.Contains(plain, want) {
+				t.Errorf("%q: exit code %d, %q, want %q in\n%s", args, code, errs, want, out)
+			}
+		}
+	}
+}

@@ -337,11 +337,10 @@ func (m *mcp) config() *cobra.Command {
 				return Usagef("give the tool server's command after --, or --url")
 			}
 			var flags []string
-			for _, f := range []struct{ name, value string }{{"--server-id", m.server}, {"--data", m.data}, {"--config", m.file}, {"--workspace", m.workspace.Dir}, {"--headers-file", m.headers}} {
-				if f.value != "" {
-					flags = append(flags, f.name, f.value)
-				}
+			if m.server != "" {
+				flags = []string{"--server-id", m.server}
 			}
+			flags = append(append(flags, m.written(cmd)...), m.writtenOfOne()...)
 			server := m.server
 			if server == "" {
 				server = m.derivedID(args)

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	goruntime "runtime"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -119,17 +120,7 @@ func (v *installing) front(cmd *cobra.Command) (setup.Front, error) {
 			f.Program = Absolute(found)
 		}
 	}
-	for _, flag := range []struct{ name, value string }{{"--data", v.data}, {"--config", v.mcp.file}, {"--state", v.state}} {
-		if flag.value != "" {
-			f.Flags = append(f.Flags, flag.name, Absolute(flag.value))
-		}
-	}
-	if cmd.Flags().Changed("socket") {
-		f.Flags = append(f.Flags, "--socket", Absolute(*v.socket))
-	}
-	if v.trust {
-		f.Flags = append(f.Flags, "--trust-hints")
-	}
+	f.Flags = v.written(cmd)
 	if v.scope != setup.User {
 		dir, err := filepath.Abs(".")
 		if err != nil {
@@ -139,6 +130,40 @@ func (v *installing) front(cmd *cobra.Command) (setup.Front, error) {
 		f.Flags = append(f.Flags, "--scope", dir)
 	}
 	return f, nil
+}
+
+// written are the flags that say which log a shim has, as they stand in a client's file: the client starts
+// it in a directory of its own choice.
+func (m *mcp) written(cmd *cobra.Command) (flags []string) {
+	flags = paths([][2]string{{"--data", m.data}, {"--config", m.file}, {"--state", m.state}})
+	if cmd.Flags().Changed("socket") {
+		flags = append(flags, "--socket", Absolute(*m.socket))
+	}
+	if m.trust {
+		flags = append(flags, "--trust-hints")
+	}
+	return flags
+}
+
+// writtenOfOne are the flags that are of one tool server.
+func (m *mcp) writtenOfOne() (flags []string) {
+	flags = paths([][2]string{{"--headers-file", m.headers}, {"--workspace", m.workspace.Dir}, {"--workspace-snapshots", m.workspace.Aside}})
+	for _, path := range m.workspace.Exclude {
+		flags = append(flags, "--workspace-exclude", path)
+	}
+	if m.workspace.Keep != 0 {
+		flags = append(flags, "--workspace-keep", strconv.Itoa(m.workspace.Keep))
+	}
+	return flags
+}
+
+func paths(all [][2]string) (flags []string) {
+	for _, f := range all {
+		if f[1] != "" {
+			flags = append(flags, f[0], Absolute(f[1]))
+		}
+	}
+	return flags
 }
 
 func sameFile(a, b string) bool {
@@ -151,6 +176,9 @@ func sameFile(a, b string) bool {
 }
 
 func (v *installing) run(cmd *cobra.Command, name string, install bool) error {
+	if v.server != "" || v.url != "" || len(v.writtenOfOne()) > 0 {
+		return Usagef("--server-id, --url, --headers-file and --workspace are of one tool server: write them into the client's file, as tgad mcp config prints them")
+	}
 	client, p, err := v.place(name)
 	if err != nil {
 		return err
