@@ -64,6 +64,9 @@ id. --timeout is how long you wait; --deadline is until when the call may be sen
 				}
 				req.Deadline = time.Now().Add(deadline)
 			}
+			if timeout <= 0 || reconnect < 0 { // a call that was not made is not one that may have run
+				return cli.Usagef("--timeout %s, --reconnect %s: want a positive duration", timeout, reconnect)
+			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
 			return a.ask(ctx, func(ctx context.Context, c *client.Client) error {

@@ -97,6 +97,7 @@ var ranElsewhere = map[string]string{
 	"tgad init --data NEW --witness FILE":                                     "init.txtar",
 	"tgad state":                                                              "state.txtar",
 	"tgad init --data DIR --config FILE":                                      "initconfig.txtar",
+	"tgad config show":                                                        "internal/config: TestZeroThatSaysNothingIsShownAsWhatHolds",
 	"tgad config check":                                                       "config.txtar",
 	"tgad config check FILE":                                                  "config.txtar",
 	"tgad config show --origin FILE":                                          "config.txtar",

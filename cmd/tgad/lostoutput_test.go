@@ -57,3 +57,14 @@ func TestOutputThatIsLostIsAnError(t *testing.T) {
 		}
 	}
 }
+
+// TestNoCallIsMadeInNoTime: a duration that no call can have is a mistake in the command line. It was
+// answered "the call may have run", exit code 4.
+func TestNoCallIsMadeInNoTime(t *testing.T) {
+	t.Setenv("TGAD_SOCKET", filepath.Join(t.TempDir(), "s"))
+	for _, flags := range [][]string{{"--timeout", "0s"}, {"--timeout", "-1s"}, {"--reconnect", "-1s"}} {
+		if code, _, errs := says(append([]string{"call", "x", "t", "{}", "--key", "k"}, flags...)...); code != 2 {
+			t.Errorf("%q: exit code %d, %s", flags, code, errs)
+		}
+	}
+}
