@@ -6,6 +6,7 @@ import (
 	"iter"
 	"slices"
 
+	"github.com/tgad/tgad/internal/sealrules"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/wal/chain"
 )
@@ -26,9 +27,9 @@ func (db *DB) Attachment(ctx context.Context, kind chain.AttachmentKind, key []b
 	if err != nil || value == nil {
 		return nil, err
 	}
-	value, err = openValue(stored, value, db.index.keys)
+	value, err = sealrules.Open(stored, value, db.index.keys)
 	if errors.Is(err, chain.ErrKeyDestroyed) {
-		return erased(kind), nil
+		return sealrules.Unread(kind), nil
 	}
 	return value, err
 }
@@ -50,9 +51,9 @@ func (db *DB) Attachments(ctx context.Context, kind chain.AttachmentKind, prefix
 				break
 			}
 			for _, row := range rows {
-				value, err := openValue(row.key, row.value, keys)
+				value, err := sealrules.Open(row.key, row.value, keys)
 				if errors.Is(err, chain.ErrKeyDestroyed) {
-					if value, err = erased(kind), nil; value == nil {
+					if value, err = sealrules.Unread(kind), nil; value == nil {
 						continue
 					}
 				}
@@ -65,14 +66,6 @@ func (db *DB) Attachments(ctx context.Context, kind chain.AttachmentKind, prefix
 			yield(chain.Attachment{}, err)
 		}
 	}
-}
-
-// erased is what is read of a value whose key was destroyed.
-func erased(kind chain.AttachmentKind) []byte {
-	if kind == chain.AttachStream {
-		return []byte{}
-	}
-	return nil
 }
 
 const attachmentPage = 256

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tgad/tgad/internal/sealrules"
 	"github.com/tgad/tgad/internal/segment"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/ledger"
@@ -222,7 +223,7 @@ func (c *checker) value(kind keyspace.Kind, key, row []byte) error {
 	stored, err := c.v.content(key, row)
 	if err == nil && slices.Contains(chain.AttachmentKinds, chain.AttachmentKind(kind)) {
 		c.tried.settle()
-		_, err = openValue(key, stored, c.v.keys)
+		_, err = sealrules.Open(key, stored, c.v.keys)
 		c.unread()
 	}
 	if errors.Is(err, chain.ErrKeyDestroyed) {

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"unicode/utf8"
 
+	"github.com/tgad/tgad/internal/sealrules"
 	"github.com/tgad/tgad/internal/segment"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
@@ -13,55 +13,17 @@ import (
 )
 
 // Erasure says what is to be erased: all that it names, or every trace of a subject.
-type Erasure struct {
-	Traces []tga.ID
-	Turns  []tga.ID     // of agents, that have ended: their journals
-	Kept   []string     // tool servers of the namespace: what remote executors keep about them
-	Agents []AgentState // what agents keep for themselves
-	States []tga.ID     // working states with their forks, by the ids of their families
-	// Namespace and Subject are those of the requests (meta.namespace, meta.subject). "" is the
-	// default namespace.
-	Namespace, Subject string
-	Who                string // asks for it
-	Reason             string // stands in a note, and cannot be erased
-	// Leave leaves out a trace of which something is still to come, or that somebody is at, instead
-	// of refusing the whole.
-	Leave bool
-}
+type Erasure = chain.Erasure
 
 // AgentState names the state that a session of an agent works on; without a session the one that the
-// agent keeps across its sessions. No turn may be at work on it while it is erased.
-type AgentState struct{ Agent, Session string }
+// agent keeps across its sessions.
+type AgentState = chain.AgentState
 
 // Erased says what [DB.Erase] did.
-type Erased struct {
-	Traces  int // erased now, or remembered to be; 0 where nothing is
-	Turns   int // likewise
-	Kept    int // tool servers, likewise
-	States  int // of agents, and working states, likewise
-	Already int // of those named, erased before
-	Keys    int // destroyed
-	// Shared counts traces whose key is that of a subject. It is not destroyed for the sake of one
-	// trace: copies of the store, and backups, still have what the trace carried.
-	Shared int
-	// Left counts traces that cannot be read: whether they are of the subject is not known, and they
-	// are as they were. Unread names the first of them.
-	Left   int
-	Unread []Problem
-	// Unsealed counts traces, turns, states and kept values that had no key, or not for every entry and value: likewise.
-	Unsealed int
-}
+type Erased = chain.Erased
 
-// mostUnread is how many traces that cannot be read are named.
-const mostUnread = 100
-
-// Most of one erasure: what is under way is remembered as one value of the store.
-const (
-	MaxErasedTraces = 1 << 20
-	maxErasedKeys   = 1 << 20
-	maxReason       = 500
-	maxEraser       = 255
-)
+// MaxErasedTraces is the most that one erasure names.
+const MaxErasedTraces = chain.MaxErased
 
 // Erase destroys what the entries of finished traces carry, their artifacts and documents, and
 // evidence that their notes name. What proves a trace stays: its entries, notes and leaves with
@@ -85,7 +47,7 @@ func (db *DB) Erase(ctx context.Context, what Erasure) (done Erased, err error) 
 	if err := db.writable(); err != nil {
 		return done, err
 	}
-	if err := what.check(); err != nil {
+	if err := what.Check(); err != nil {
 		return done, err
 	}
 	return db.eraser.erase(ctx, what)
@@ -119,23 +81,6 @@ func (db *DB) FinishErasure(ctx context.Context) error {
 	}
 	_, err := db.eraser.finish(ctx)
 	return err
-}
-
-func (e *Erasure) check() error {
-	named := len(e.Traces) + len(e.Turns) + len(e.Kept) + len(e.Agents) + len(e.States)
-	switch {
-	case (named > 0) == (e.Subject != ""):
-		return tga.Errorf(tga.ValidationError, "erase: name traces, turns, tool servers or states, or a subject, and not both")
-	case named > MaxErasedTraces:
-		return tga.Errorf(tga.LimitExceeded, "erase %d traces, turns, tool servers and states: at most %d at once", named, MaxErasedTraces)
-	case slices.ContainsFunc(e.Agents, func(s AgentState) bool { return s.Agent == "" }):
-		return tga.Errorf(tga.ValidationError, "erase: of which agent?")
-	case e.Who == "" || utf8.RuneCountInString(e.Who) > maxEraser:
-		return tga.Errorf(tga.ValidationError, "erase: say who asks for it, in at most %d characters", maxEraser)
-	case e.Reason == "" || utf8.RuneCountInString(e.Reason) > maxReason || !utf8.ValidString(e.Reason) || !utf8.ValidString(e.Who):
-		return tga.Errorf(tga.ValidationError, "erase: give a reason of 1 to %d characters. It stays in the log", maxReason)
-	}
-	return nil
 }
 
 // erase is [DB.Erase] of a store that can be written to. One erasure at a time, and no archiving
@@ -186,7 +131,7 @@ func (a *eraser) plan(ctx context.Context, what Erasure) (m erasing, done Erased
 			done.Already++
 			return nil
 		}
-		if len(m.Traces) == MaxErasedTraces || len(m.Keys) >= maxErasedKeys {
+		if len(m.Traces) == MaxErasedTraces || len(m.Keys) >= MaxErasedTraces {
 			return tga.Errorf(tga.LimitExceeded, "erase: over %d traces or keys at once", MaxErasedTraces)
 		}
 		keys, err := a.keysOf(t)
@@ -266,11 +211,8 @@ func (a *eraser) planSubject(ctx context.Context, what Erasure, m *erasing, done
 			if e.Type != tga.RequestType || e.Artifact == nil {
 				continue
 			}
-			namespace := e.Artifact.Meta.String(tga.MetaNamespace)
-			if namespace == "" {
-				namespace = tga.DefaultNamespace
-			}
-			mine = mine || namespace == what.Namespace && e.Artifact.Meta.String(tga.MetaSubject) == what.Subject
+			namespace, subject := sealrules.SubjectOf(e.Artifact)
+			mine = mine || namespace == what.Namespace && subject == what.Subject
 		}
 		if !mine {
 			return nil
@@ -350,14 +292,7 @@ func (a *eraser) erasable(id tga.ID, t *segment.Trace, timed map[tga.ID]bool) er
 }
 
 // gone reports whether nothing of a trace is left to be erased.
-func gone(t *segment.Trace) bool {
-	for i := range t.Entries {
-		if e := &t.Entries[i]; e.Artifact != nil || e.Key != 0 {
-			return false
-		}
-	}
-	return true
-}
+func gone(t *segment.Trace) bool { return sealrules.Gone(t.Entries) }
 
 // keysOf returns the keys of a trace, and of what lies beside it; 0 stands for what has none.
 func (a *eraser) keysOf(t *segment.Trace) (keys []chain.KeyID, err error) {
@@ -372,7 +307,7 @@ func (a *eraser) keysOf(t *segment.Trace) (keys []chain.KeyID, err error) {
 		case err != nil:
 			return nil, err
 		case stored != nil:
-			keys = append(keys, valueKey(stored))
+			keys = append(keys, sealrules.KeyOf(stored))
 		}
 	}
 	return keys, nil
@@ -410,8 +345,6 @@ func (a *eraser) leave(ctx context.Context, what *Erasure, id tga.ID, err error,
 	if what.Subject == "" || ctx.Err() != nil || a.health.sick() != nil {
 		return err
 	}
-	if done.Left++; len(done.Unread) < mostUnread {
-		done.Unread = append(done.Unread, Problem{TraceID: id, Err: err})
-	}
+	done.Leave(id, err)
 	return nil
 }

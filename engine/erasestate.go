@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/tgad/tgad/internal/sealrules"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -72,7 +73,7 @@ func (a *eraser) planState(name string, id tga.ID, scope bool, m *erasing, done 
 	rows := 0
 	if err := a.eachOfState(&s, func(_, stored []byte) {
 		if rows++; len(stored) > 0 {
-			keys = append(keys, valueKey(stored))
+			keys = append(keys, sealrules.KeyOf(stored))
 		}
 	}); err != nil {
 		return err
@@ -103,7 +104,7 @@ func (a *eraser) valuesOf(scope tga.ID) (streams []tga.ID, err error) {
 		if err != nil || n == 0 || len(stored) == 0 {
 			return err
 		}
-		list, err := openValue(key, stored, a.index.keys)
+		list, err := sealrules.Open(key, stored, a.index.keys)
 		switch {
 		case errors.Is(err, chain.ErrKeyDestroyed):
 			return nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/tgad/tgad/internal/sealrules"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -47,7 +48,7 @@ func (a *eraser) planStream(name string, id tga.ID, count *int, m *erasing, done
 	}
 	items, err := a.eachItem(id, func(key, stored []byte) error {
 		if len(stored) > 0 {
-			keys = append(keys, valueKey(stored))
+			keys = append(keys, sealrules.KeyOf(stored))
 		}
 		return nil
 	})

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/tgad/tgad/internal/sealrules"
 	"github.com/tgad/tgad/internal/segment"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
@@ -296,20 +297,17 @@ func (a *eraser) trace(w *writer, m *erasing, id tga.ID, archived bool) (*step, 
 	if rows.archived == nil && gone(t) {
 		return nil, nil
 	}
-	e := segment.Trace{ID: id, Notes: t.Notes}
-	for _, x := range t.Entries {
-		e.Entries = append(e.Entries, chain.Entry{LogEntry: x.LogEntry, Preimage: x.Preimage, Committed: x.Committed, Epoch: x.Epoch})
-	}
+	e := segment.Trace{ID: id, Notes: t.Notes, Entries: sealrules.Bare(t.Entries)}
 	after, err := e.Replay()
 	if err != nil {
 		return nil, recoveryFailed(id, err)
 	}
 	s := &step{lease: chain.Lease{TraceID: id, Epoch: a.leases.newest()}, before: fold{Trace: after}, after: after.Successor(), committed: a.times.now()}
-	body, err := json.Marshal(map[string]any{"entries": len(e.Entries), "reason": m.Reason})
+	text, err := sealrules.ErasedNote(m.Who, m.Reason, len(e.Entries))
 	if err != nil {
-		return nil, tga.Errorf(tga.GenericStateError, "erase: %w", err)
+		return nil, err
 	}
-	note, err := s.after.AppendNote(chain.NewNote{Kind: tga.NoteErased, Who: m.Who, Body: body}, max(s.committed, e.Entries[len(e.Entries)-1].TS))
+	note, err := s.after.AppendNote(text, max(s.committed, e.Entries[len(e.Entries)-1].TS))
 	if err != nil {
 		return nil, err
 	}
@@ -341,23 +339,12 @@ func (a *eraser) trace(w *writer, m *erasing, id tga.ID, archived bool) (*step, 
 // beside returns the keys of what lies beside a trace and has to do with what it carried: what it
 // asks people, and the evidence that its notes name.
 func (a *eraser) beside(id tga.ID, notes []segment.Note) (keys [][]byte) {
-	add := func(kind chain.AttachmentKind, of []byte) {
-		if key, err := keyspace.AppendAttachment(nil, keyspace.Kind(kind), of); err == nil {
-			keys = append(keys, key)
-		}
-	}
-	add(chain.AttachApproval, id[:])
+	all := make([]tga.Note, len(notes))
 	for i := range notes {
-		var body struct {
-			Evidence string `json:"evidence_digest"`
-		}
-		if json.Unmarshal(notes[i].Body, &body) != nil {
-			continue // another kind of note has another kind of member
-		}
-		if d, err := tga.ParseDigest(body.Evidence); err == nil && !d.IsZero() {
-			add(chain.AttachBlob, keyspace.EvidenceKey(d, id))
-			add(chain.AttachBlob, keyspace.DigestKey(d)) // where a store of format 2 has it
-		}
+		all[i] = notes[i].Note
+	}
+	for _, x := range sealrules.Beside(id, all) {
+		keys = append(keys, append([]byte{byte(x.Kind)}, x.Key...))
 	}
 	return keys
 }

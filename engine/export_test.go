@@ -5,6 +5,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/tgad/tgad/internal/sealrules"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
@@ -66,7 +67,7 @@ func (db *DB) PutRow(key, row []byte) {
 func (db *DB) Value(key, row []byte) ([]byte, error) { return db.index.content(key, row) }
 
 // ValueKey returns the key that a stored value is sealed under.
-func ValueKey(stored []byte) chain.KeyID { return valueKey(stored) }
+func ValueKey(stored []byte) chain.KeyID { return sealrules.KeyOf(stored) }
 
 // DropCaches makes the next reads come from disk.
 func (db *DB) DropCaches() {

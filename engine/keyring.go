@@ -4,32 +4,14 @@ import (
 	"encoding/binary"
 	"sync"
 
+	"github.com/tgad/tgad/internal/sealrules"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
 
 // Keyring has the data keys of a store that seals what its entries carry, outside of the store.
-// Its methods may be called concurrently, and their errors have a code; STORE_UNAVAILABLE where
-// the ring cannot be asked.
-type Keyring interface {
-	chain.Keys
-	// ID names the ring for good. A store is sealed under one ring.
-	ID() tga.ID
-	// Key returns the key of a new trace: that of the subject whose call it is, or one that no
-	// other trace has, as the ring's owner decided. Subject is "" where the request names none.
-	// The key is durable. A destroyed key is not returned, and not one that is retired.
-	Key(namespace, subject string) (chain.KeyID, error)
-	// Shared reports whether a key may be that of more than one trace.
-	Shared(key chain.KeyID) (bool, error)
-	// Retire returns the keys of a subject that are not destroyed. Key returns none of them any
-	// more.
-	Retire(namespace, subject string) ([]chain.KeyID, error)
-	// Destroy destroys a key for good; a destroyed one may be destroyed again.
-	Destroy(key chain.KeyID) error
-	// RequestDigest turns the digest of a request into another one, by a secret of the ring.
-	RequestDigest(plain tga.Digest) tga.Digest
-}
+type Keyring = chain.Keyring
 
 // ringed is what a store knows of its key ring.
 //
@@ -191,27 +173,16 @@ func (db *DB) writable() error {
 	return db.ringed.missing()
 }
 
-// keyFor returns the key that what is appended to a trace is sealed under, 0 where nothing is. It
-// is that of its entries so far.
+// keyFor returns the key that what is appended to a trace is sealed under, 0 where nothing is.
 func (r *ringed) keyFor(t *chain.Trace, b *chain.Batch) (chain.KeyID, error) {
-	request := t.Request
-	switch {
-	case r.ring == nil || len(b.Artifacts) == 0 && !seals(t.ID, b.Attachments):
+	if r.ring == nil {
 		return 0, nil
-	case t.Head.Seq > 0 && request == nil:
-		return 0, tga.Errorf(tga.StateInvalidTransition, "append to trace %s: it was erased", t.ID).In(t.ID)
-	case t.Key != 0:
-		return t.Key, nil
-	case request == nil && len(b.Artifacts) == 0:
-		return 0, nil // beside no trace
-	case request == nil:
-		request = b.Artifacts[0].Artifact
 	}
-	namespace, subject := tga.DefaultNamespace, request.Meta.String(tga.MetaSubject)
-	if n := request.Meta.String(tga.MetaNamespace); n != "" {
-		namespace = n
+	key, fresh, request, err := sealrules.KeyFor(t, b)
+	if !fresh || err != nil {
+		return key, err
 	}
-	return r.newKey(namespace, subject)
+	return r.newKey(sealrules.SubjectOf(request))
 }
 
 func (r *ringed) newKey(namespace, subject string) (chain.KeyID, error) {

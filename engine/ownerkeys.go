@@ -1,13 +1,13 @@
 package engine
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
 	"sync"
 
+	"github.com/tgad/tgad/internal/sealrules"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -24,28 +24,10 @@ type ownerKeys struct {
 
 func (k *ownerKeys) init() { k.known.init(4096, 1<<20) }
 
-// owner is who has a key.
-type owner struct {
-	kind keyspace.Kind
-	id   []byte
-	kept bool // its keys are remembered
-}
-
-// ownerOf returns whose key an attachment of no trace is sealed under; id is nil where it is not sealed.
-func ownerOf(a *chain.Attachment) owner {
-	o := owner{kind: keyspace.Kind(a.Kind)}
-	if o.id = keyspace.Owned(o.kind, a.Key); o.id != nil && !a.Owner.IsZero() {
-		o = owner{keyspace.Stream, a.Owner[:], true}
-	}
-	return o
-}
-
-func (o owner) name() string { return string(byte(o.kind)) + string(o.id) }
-
 // of returns the key of an owner: that of what is there already, or a new one. The key of an owner whose
 // keys are remembered is durable there before it seals anything.
-func (k *ownerKeys) of(r *ringed, x *index, o owner) (chain.KeyID, error) {
-	name := o.name()
+func (k *ownerKeys) of(r *ringed, x *index, o sealrules.Owner) (chain.KeyID, error) {
+	name := o.Name()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if key, ok := k.known.get(name); ok {
@@ -58,24 +40,24 @@ func (k *ownerKeys) of(r *ringed, x *index, o owner) (chain.KeyID, error) {
 	return key, err
 }
 
-func (k *ownerKeys) find(r *ringed, x *index, o owner) (chain.KeyID, error) {
+func (k *ownerKeys) find(r *ringed, x *index, o sealrules.Owner) (chain.KeyID, error) {
 	var kept []chain.KeyID
 	var err error
-	if o.kept {
-		if kept, err = x.keptKeys(o.kind, o.id); err != nil {
+	if o.Kept {
+		if kept, err = x.keptKeys(o.Kind, o.ID); err != nil {
 			return 0, err
 		}
 	}
 	if n := len(kept); n > 0 {
-		if _, err := r.ring.Seal(nil, kept[n-1], nil, o.id); !errors.Is(err, chain.ErrKeyDestroyed) {
+		if _, err := r.ring.Seal(nil, kept[n-1], nil, o.ID); !errors.Is(err, chain.ErrKeyDestroyed) {
 			return kept[n-1], err
 		}
 	}
-	key, err := x.ownerKey(o.kind, o.id)
+	key, err := x.ownerKey(o.Kind, o.ID)
 	if err == nil && key == 0 {
 		key, err = r.newKey(tga.DefaultNamespace, "")
 	}
-	if err != nil || !o.kept {
+	if err != nil || !o.Kept {
 		return key, err
 	}
 	value := make([]byte, 0, 8*(len(kept)+1))
@@ -83,7 +65,7 @@ func (k *ownerKeys) find(r *ringed, x *index, o owner) (chain.KeyID, error) {
 		value = binary.BigEndian.AppendUint64(value, uint64(n))
 	}
 	w := r.used.commits.newWriter()
-	w.set(keyspace.AppendMeta(nil, metaOwner(o.kind, o.id)), value)
+	w.set(keyspace.AppendMeta(nil, metaOwner(o.Kind, o.ID)), value)
 	return key, r.used.commits.apply(w)
 }
 
@@ -111,8 +93,9 @@ func (k *ownerKeys) forget(streams ...tga.ID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, id := range streams {
-		k.known.drop(owner{kind: keyspace.Stream, id: id[:]}.name())
-		k.known.drop(owner{kind: keyspace.Blob, id: keyspace.NodePrefix(id)}.name())
+		for _, o := range sealrules.OwnersOf(id) {
+			k.known.drop(o.Name())
+		}
 	}
 }
 
@@ -125,8 +108,8 @@ func (x *index) ownerKey(kind keyspace.Kind, owner []byte) (chain.KeyID, error) 
 	}
 	rows, err := x.page(lower, upper, 2)
 	for _, row := range rows {
-		if key := valueKey(row.value); key != 0 {
-			if _, err := openValue(row.key, row.value, x.keys); !errors.Is(err, chain.ErrKeyDestroyed) {
+		if key := sealrules.KeyOf(row.value); key != 0 {
+			if _, err := sealrules.Open(row.key, row.value, x.keys); !errors.Is(err, chain.ErrKeyDestroyed) {
 				return key, err
 			}
 		}
@@ -141,13 +124,13 @@ func (db *DB) beside(trace tga.ID, key chain.KeyID, list []chain.Attachment) ([]
 	out := list
 	for i := range list {
 		a := &list[i]
-		if a.Value == nil || !ring && !bytes.HasPrefix(a.Value, []byte(valueMark)) {
+		if a.Value == nil || !ring && !sealrules.Marked(a.Value) {
 			continue
 		}
 		kind, under := keyspace.Kind(a.Kind), chain.KeyID(0)
-		if ofTrace(trace, a) {
+		if sealrules.OfTrace(trace, a) {
 			under = key
-		} else if o := ownerOf(a); ring && o.id != nil {
+		} else if o := sealrules.OwnerOf(a); ring && o.ID != nil {
 			var err error
 			if under, err = db.owned.of(&db.ringed, db.index, o); err != nil {
 				return nil, err
@@ -157,7 +140,7 @@ func (db *DB) beside(trace tga.ID, key chain.KeyID, list []chain.Attachment) ([]
 		if err != nil {
 			return nil, err
 		}
-		value, err := storedValue(at, a.Value, under, db.index.keys)
+		value, err := sealrules.Store(at, a.Value, under, db.index.keys)
 		if err != nil {
 			return nil, err
 		}

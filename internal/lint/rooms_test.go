@@ -19,13 +19,14 @@ var rooms = []struct{ path, owns, imports string }{
 	{"ledger", `idempotency records, the dispatch decision, licences, outcome classes`, "keyspace schemas/tga"},
 
 	// The log and the store.
-	{"wal/chain", `what makes entries a valid log; sealed archive files; the export format; a chain for tests`, "schemas/tga"},
+	{"wal/chain", `what makes entries a valid log; sealed archive files; the export format; the rules by which stores seal and erase; a chain for tests`, "schemas/tga"},
 	{"internal/segment", "", "schemas/tga wal/chain"},
 	{"internal/ndjson", "", "schemas/tga wal/chain"},
+	{"internal/sealrules", "", "keyspace schemas/tga wal/chain"},
 	{"internal/chaintest", "", "schemas/tga wal/chain"},
 	{"wal", "the log on disk: segments, records, reader, the scan after a crash, body files, copies, rewriting in place; when a segment is rewritten is `engine`'s to say", "schemas/tga"},
 	{"internal/vector", `the log's bytes for the golden vectors`, "schemas/tga wal"},
-	{"engine", "the store: append, leases, checkpoints, global order, check, backup, over `wal` and its index in Pebble. The only importer of Pebble, but for its file systems", "engine/internal/guard internal/access internal/backup/manifest internal/clip internal/filelock keyspace ledger schemas/tga wal wal/chain internal/segment"},
+	{"engine", "the store: append, leases, checkpoints, global order, check, backup, over `wal` and its index in Pebble. The only importer of Pebble, but for its file systems", "engine/internal/guard internal/access internal/backup/manifest internal/clip internal/filelock internal/sealrules keyspace ledger schemas/tga wal wal/chain internal/segment"},
 	{"engine/internal/guard", "", "internal/access schemas/tga"},
 	{"internal/backup/manifest", "", "schemas/tga"},
 

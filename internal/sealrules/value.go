@@ -1,11 +1,10 @@
-package engine
+package sealrules
 
 import (
 	"bytes"
 	"encoding/binary"
 	"errors"
 
-	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
@@ -24,29 +23,15 @@ const (
 	valueHeader = len(valueMark) + 1 + 8
 )
 
+// Marked reports whether a value begins as one that is sealed does. Such a value is never stored as it is.
+func Marked(value []byte) bool { return bytes.HasPrefix(value, []byte(valueMark)) }
+
 var errNoRing = errors.New("the store is open without its key ring")
 
-// ofTrace reports whether an attachment says something of a trace: what people are asked about it, or
-// evidence of it. It is sealed under the trace's key, and goes with it. Nodes of a working state come
-// with a trace too, and are needed after it.
-func ofTrace(trace tga.ID, a *chain.Attachment) bool {
-	return a.Kind == chain.AttachApproval || a.Kind == chain.AttachBlob && keyspace.EvidenceOf(trace, a.Key)
-}
-
-// seals reports whether an append to a trace has a value that a store with a key ring seals.
-func seals(trace tga.ID, attachments []chain.Attachment) bool {
-	for i := range attachments {
-		if a := &attachments[i]; a.Value != nil && ofTrace(trace, a) {
-			return true
-		}
-	}
-	return false
-}
-
-// storedValue returns what is stored of an attachment's value under the store's key at: the value
+// Store returns what is stored of an attachment's value under the store's key at: the value
 // itself, or where key is not 0 the value sealed under it. STORE_UNAVAILABLE: it cannot be sealed.
-func storedValue(at, value []byte, key chain.KeyID, keys chain.Keys) ([]byte, error) {
-	if key == 0 && !bytes.HasPrefix(value, []byte(valueMark)) {
+func Store(at, value []byte, key chain.KeyID, keys chain.Keys) ([]byte, error) {
+	if key == 0 && !Marked(value) {
 		return value, nil
 	}
 	out := make([]byte, 0, valueHeader+chain.SealOverhead+len(value))
@@ -68,19 +53,19 @@ func storedValue(at, value []byte, key chain.KeyID, keys chain.Keys) ([]byte, er
 	return out, nil
 }
 
-// valueKey returns the key that a stored value is sealed under, 0 where it is not sealed.
-func valueKey(stored []byte) chain.KeyID {
-	if len(stored) < valueHeader || !bytes.HasPrefix(stored, []byte(valueMark)) {
+// KeyOf returns the key that a stored value is sealed under, 0 where it is not sealed.
+func KeyOf(stored []byte) chain.KeyID {
+	if len(stored) < valueHeader || !Marked(stored) {
 		return 0
 	}
 	return chain.KeyID(binary.BigEndian.Uint64(stored[valueHeader-8:]))
 }
 
-// openValue returns the value of what [storedValue] made. [chain.ErrKeyDestroyed]: it is erased.
+// Open returns the value of what [Store] made. [chain.ErrKeyDestroyed]: it is erased.
 // STORE_UNAVAILABLE: the key cannot be had. STATE_CHECKSUM_MISMATCH: the bytes are not what was
 // stored there.
-func openValue(at, stored []byte, keys chain.Keys) ([]byte, error) {
-	if !bytes.HasPrefix(stored, []byte(valueMark)) {
+func Open(at, stored []byte, keys chain.Keys) ([]byte, error) {
+	if !Marked(stored) {
 		return stored, nil
 	}
 	fault := func(code tga.Code, format string, args ...any) error {
@@ -96,9 +81,9 @@ func openValue(at, stored []byte, keys chain.Keys) ([]byte, error) {
 	} else if v != tga.SealedValueVersion {
 		return nil, fault(tga.StateChecksumMismatch, "version %d", v)
 	}
-	key, b := valueKey(stored), stored[valueHeader:]
+	key, b := KeyOf(stored), stored[valueHeader:]
 	switch {
-	case key == 0 && !bytes.HasPrefix(b, []byte(valueMark)):
+	case key == 0 && !Marked(b):
 		return nil, fault(tga.StateChecksumMismatch, "it needs no mark")
 	case key == 0:
 		return b, nil

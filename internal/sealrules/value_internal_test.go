@@ -1,4 +1,4 @@
-package engine
+package sealrules
 
 import (
 	"bytes"
@@ -18,7 +18,7 @@ import (
 
 func storeValue(t *testing.T, at, value []byte, key chain.KeyID, keys chain.Keys) []byte {
 	t.Helper()
-	stored, err := storedValue(at, value, key, keys)
+	stored, err := Store(at, value, key, keys)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func TestStoredValueRoundTrip(t *testing.T) {
 	for _, value := range [][]byte{{}, {0}, []byte("nobody reads this"), []byte(valueMark), []byte(valueMark[:6]), []byte(valueMark + "\x01 and more"), sealed, make([]byte, 70<<10)} {
 		for _, key := range []chain.KeyID{0, 1, 1 << 40} {
 			stored := storeValue(t, at, value, key, ring)
-			if got := valueKey(stored); got != key {
+			if got := KeyOf(stored); got != key {
 				t.Errorf("%.20q under key %d: it says key %d", value, key, got)
 			}
 			marked := bytes.HasPrefix(value, []byte(valueMark))
@@ -43,12 +43,12 @@ func TestStoredValueRoundTrip(t *testing.T) {
 			if key != 0 && len(value) > 8 && bytes.Contains(stored, value) {
 				t.Errorf("%.20q can be read", value)
 			}
-			got, err := openValue(at, stored, ring)
+			got, err := Open(at, stored, ring)
 			if err != nil || got == nil || !bytes.Equal(got, value) {
 				t.Errorf("%.20q under key %d is read as %.20q, %v", value, key, got, err)
 			}
 			if key == 0 {
-				if got, err := openValue(at, stored, nil); err != nil || !bytes.Equal(got, value) {
+				if got, err := Open(at, stored, nil); err != nil || !bytes.Equal(got, value) {
 					t.Errorf("without a ring %.20q is read as %.20q, %v", value, got, err)
 				}
 			}
@@ -62,7 +62,7 @@ func TestStoredValueOpensNowhereElse(t *testing.T) {
 	ring, at := &chaintest.Ring{}, []byte("a0123456789abcdef")
 	stored := storeValue(t, at, []byte("a question"), 7, ring)
 	for _, other := range []string{"w0123456789abcdef", "a0123456789abcdee", "a0123456789abcde", ""} {
-		if _, err := openValue([]byte(other), stored, ring); tga.CodeOf(err) != tga.StateChecksumMismatch {
+		if _, err := Open([]byte(other), stored, ring); tga.CodeOf(err) != tga.StateChecksumMismatch {
 			t.Errorf("it opens under %q: %v", other, err)
 		}
 	}
@@ -70,20 +70,20 @@ func TestStoredValueOpensNowhereElse(t *testing.T) {
 		bad := bytes.Clone(stored)
 		bad[i] ^= 1
 		want := tga.StateChecksumMismatch
-		if _, err := openValue(at, bad, ring); tga.CodeOf(err) != want {
+		if _, err := Open(at, bad, ring); tga.CodeOf(err) != want {
 			t.Errorf("byte %d: %v", i, err)
 		}
-		if _, err := openValue(at, stored[:i], ring); tga.CodeOf(err) != want {
+		if _, err := Open(at, stored[:i], ring); tga.CodeOf(err) != want {
 			t.Errorf("cut to %d bytes: %v", i, err)
 		}
 	}
 	needless := append([]byte(valueMark), tga.SealedValueVersion, 0, 0, 0, 0, 0, 0, 0, 0, 'x')
-	if _, err := openValue(at, needless, ring); tga.CodeOf(err) != tga.StateChecksumMismatch {
+	if _, err := Open(at, needless, ring); tga.CodeOf(err) != tga.StateChecksumMismatch {
 		t.Errorf("a plain value has two forms: %v", err)
 	}
 	newer := bytes.Clone(stored)
 	newer[len(valueMark)]++
-	if _, err := openValue(at, newer, ring); tga.CodeOf(err) != tga.FormatTooNew {
+	if _, err := Open(at, newer, ring); tga.CodeOf(err) != tga.FormatTooNew {
 		t.Errorf("of a newer version: %v", err)
 	}
 }
@@ -102,12 +102,12 @@ func TestValueWithoutItsKey(t *testing.T) {
 		"no ring":   {nil, func(err error) bool { return tga.CodeOf(err) == tga.StoreUnavailable }},
 		"down":      {down, func(err error) bool { return tga.CodeOf(err) == tga.StoreUnavailable }},
 	} {
-		if value, err := openValue(at, stored, c.keys); value != nil || !c.want(err) || name != "destroyed" && name != "no keys" && errors.Is(err, chain.ErrKeyDestroyed) {
+		if value, err := Open(at, stored, c.keys); value != nil || !c.want(err) || name != "destroyed" && name != "no keys" && errors.Is(err, chain.ErrKeyDestroyed) {
 			t.Errorf("%s: %q, %v", name, value, err)
 		}
 	}
 	for _, keys := range []chain.Keys{nil, chain.NoKeys{}, down, &chaintest.Ring{Destroyed: map[chain.KeyID]bool{7: true}}} {
-		if _, err := storedValue(at, []byte("x"), 7, keys); tga.CodeOf(err) != tga.StoreUnavailable {
+		if _, err := Store(at, []byte("x"), 7, keys); tga.CodeOf(err) != tga.StoreUnavailable {
 			t.Errorf("it is sealed with %v: %v", keys, err)
 		}
 	}
