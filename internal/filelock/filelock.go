@@ -33,7 +33,20 @@ func Lock(path string) (*os.File, error) {
 	return lock(path, deadWait, time.Sleep)
 }
 
+// Share is Lock for processes that have a file together: each has it, and nobody has what Lock gives
+// meanwhile. ErrHeld: somebody has that. ErrUnsupported: this system has no such lock.
+func Share(path string) (*os.File, error) {
+	return lockBy(shared, path, deadWait, time.Sleep)
+}
+
+// ErrUnsupported says that what was asked for is not to be had on this system.
+var ErrUnsupported = errors.New("this system has no locks that processes share")
+
 func lock(path string, wait time.Duration, sleep func(time.Duration)) (*os.File, error) {
+	return lockBy(flock, path, wait, sleep)
+}
+
+func lockBy(take func(*os.File) error, path string, wait time.Duration, sleep func(time.Duration)) (*os.File, error) {
 	if f, err := access.Create(path); err == nil {
 		err = f.Close()
 		if err != nil {
@@ -46,7 +59,7 @@ func lock(path string, wait time.Duration, sleep func(time.Duration)) (*os.File,
 	if err != nil {
 		return nil, err
 	}
-	err = await(f, path, wait, sleep)
+	err = awaitBy(take, f, path, wait, sleep)
 	if err == nil {
 		err = f.Truncate(0)
 	}
@@ -61,8 +74,12 @@ func lock(path string, wait time.Duration, sleep func(time.Duration)) (*os.File,
 
 // await locks an open file. path is where its holder wrote who it is.
 func await(f *os.File, path string, wait time.Duration, sleep func(time.Duration)) error {
+	return awaitBy(flock, f, path, wait, sleep)
+}
+
+func awaitBy(take func(*os.File) error, f *os.File, path string, wait time.Duration, sleep func(time.Duration)) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		err := flock(f)
+		err := take(f)
 		if !errors.Is(err, ErrHeld) {
 			return err
 		}

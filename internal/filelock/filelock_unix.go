@@ -11,9 +11,20 @@ import (
 const noFollow = syscall.O_NOFOLLOW
 
 // flock locks the open file, not the path and not the process.
-func flock(f *os.File) error {
+func flock(f *os.File) error { return flockAs(f, syscall.LOCK_EX|syscall.LOCK_NB) }
+
+func shared(f *os.File) error { return flockAs(f, syscall.LOCK_SH|syscall.LOCK_NB) }
+
+// Wait locks an open file once nobody else has it locked, for as long as a change takes: it is not for a lock
+// that somebody keeps.
+func Wait(f *os.File) error { return flockAs(f, syscall.LOCK_EX) }
+
+// Free gives back what Wait locked.
+func Free(f *os.File) error { return flockAs(f, syscall.LOCK_UN) }
+
+func flockAs(f *os.File, how int) error {
 	for {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		err := syscall.Flock(int(f.Fd()), how)
 		switch {
 		case errors.Is(err, syscall.EWOULDBLOCK):
 			return ErrHeld

@@ -2,8 +2,8 @@
 // the store. To destroy a key is to erase everything that it sealed, in every copy of the store.
 //
 // A data key is wrapped under a key-encryption key (KEK), which comes from a file or from a
-// command. One process has a ring open; the lock is the file beside the ring, with ".lock" at the
-// end. A key has a number, its slot, and no number is given to two keys.
+// command. One process has a ring open, or several of one machine share it; the lock is the file beside the ring, with
+// ".lock" at the end. A key has a number, its slot, and no number is given to two keys.
 //
 // # Invariants
 //
@@ -11,6 +11,8 @@
 //	once       a key is given to one trace, or to one subject           [Ring.Key]     TestKeyIsGivenOnce
 //	numbers    an older copy gives no number that the store has used    [Ring.Reserve] TestOlderRingGivesNoNumberTwice
 //	durable    a key is on disk before anything is sealed under it      [Ring.Key]     TestKeyIsDurableBeforeItIsGiven
+//	shared     what one process makes or destroys is so for all         [Ring.Key]     TestSharedRingGivesNoNumberTwice,
+//	                                                                                   TestSharedRingKnowsWhatOthersChanged
 //	gone       a destroyed key stays destroyed, over every open         [Ring.Destroy] TestDestroyedKeyStaysDestroyed
 //	unknown    a key that is not at hand is never taken for destroyed   [Ring.Open]    TestDamagedSlotIsNotDestroyed
 //	bytes      an open of any bytes ends with an error or a ring        [Open]         FuzzKeyring

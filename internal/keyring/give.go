@@ -19,12 +19,16 @@ func (r *Ring) Key(namespace, subject string) (chain.KeyID, error) {
 	if !r.opts.BySubject || subject == "" {
 		return r.take()
 	}
-	t := r.tagOf(namespace, subject)
+	return alone(r, func() (chain.KeyID, error) { return r.ofSubject(r.tagOf(namespace, subject)) })
+}
+
+// ofSubject returns the key that new traces of a subject get. No other process changes the ring meanwhile.
+func (r *Ring) ofSubject(t tag) (chain.KeyID, error) {
 	if r.fresh[t] {
 		list := r.subjects[t]
 		return list[len(list)-1], nil
 	}
-	n, err := r.take()
+	n, err := r.taken()
 	if err != nil {
 		return 0, err
 	}
@@ -33,7 +37,7 @@ func (r *Ring) Key(namespace, subject string) (chain.KeyID, error) {
 		return 0, err
 	}
 	s.state, s.tag = ofSubject, t
-	if err := r.write(n, s); err != nil {
+	if err := r.change(n, s); err != nil {
 		return 0, err
 	}
 	r.remember(n, s)
@@ -42,6 +46,14 @@ func (r *Ring) Key(namespace, subject string) (chain.KeyID, error) {
 
 // take returns the next key that nobody has. r.mu is held.
 func (r *Ring) take() (chain.KeyID, error) {
+	if r.next > r.made {
+		return alone(r, r.taken)
+	}
+	return r.taken()
+}
+
+// taken is take where no other process changes the ring meanwhile, or need not be kept from it.
+func (r *Ring) taken() (chain.KeyID, error) {
 	if r.next > r.made {
 		if err := r.more(); err != nil {
 			return 0, err
@@ -78,6 +90,9 @@ func (r *Ring) more() error {
 func (r *Ring) Last() chain.KeyID {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.sharing != nil && r.usable() == nil {
+		r.err = r.grown()
+	}
 	return chain.KeyID(r.slots)
 }
 
@@ -86,8 +101,16 @@ func (r *Ring) Last() chain.KeyID {
 func (r *Ring) Reserve(n chain.KeyID) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.usable(); err != nil || uint64(n) <= r.slots {
+	if err := r.usable(); err != nil {
 		return err
+	}
+	_, err := alone(r, func() (struct{}, error) { return struct{}{}, r.leaveOut(n) })
+	return err
+}
+
+func (r *Ring) leaveOut(n chain.KeyID) error {
+	if uint64(n) <= r.slots {
+		return nil
 	}
 	err := r.file.Truncate(slotAt(n + 1))
 	if err == nil {
@@ -118,7 +141,10 @@ func (r *Ring) Retire(namespace, subject string) ([]chain.KeyID, error) {
 	if err := r.usable(); err != nil {
 		return nil, err
 	}
-	t := r.tagOf(namespace, subject)
+	return alone(r, func() ([]chain.KeyID, error) { return r.retire(r.tagOf(namespace, subject)) })
+}
+
+func (r *Ring) retire(t tag) ([]chain.KeyID, error) {
 	list := r.subjects[t]
 	if r.fresh[t] {
 		n := list[len(list)-1]
@@ -127,7 +153,7 @@ func (r *Ring) Retire(namespace, subject string) ([]chain.KeyID, error) {
 			return nil, err
 		}
 		s.state = retired
-		if err := r.write(n, s); err != nil {
+		if err := r.change(n, s); err != nil {
 			return nil, err
 		}
 		delete(r.fresh, t)
@@ -142,21 +168,34 @@ func (r *Ring) Destroy(key chain.KeyID) error {
 	if err := r.usable(); err != nil {
 		return err
 	}
+	_, err := alone(r, func() (struct{}, error) { return struct{}{}, r.destroy(key) })
+	return err
+}
+
+func (r *Ring) destroy(key chain.KeyID) error {
 	s, err := r.slot(key)
 	if err != nil || s.state == destroyed {
 		return err
 	}
-	if err := r.write(key, slot{state: destroyed}); err != nil {
+	if err := r.change(key, slot{state: destroyed}); err != nil {
 		return err
 	}
 	delete(r.keys, key)
-	if list := r.subjects[s.tag]; s.tag != (tag{}) {
-		if list = slices.DeleteFunc(list, func(n chain.KeyID) bool { return n == key }); s.state == ofSubject {
-			delete(r.fresh, s.tag)
-		}
-		if r.subjects[s.tag] = list; len(list) == 0 {
-			delete(r.subjects, s.tag)
-		}
+	if s.tag != (tag{}) {
+		r.forget(key, s.tag)
 	}
 	return nil
+}
+
+// forget forgets that a key is a subject's.
+func (r *Ring) forget(key chain.KeyID, t tag) {
+	list := r.subjects[t]
+	if len(list) > 0 && list[len(list)-1] == key {
+		delete(r.fresh, t) // only the last one is for new traces
+	}
+	if list = slices.DeleteFunc(list, func(n chain.KeyID) bool { return n == key }); len(list) == 0 {
+		delete(r.subjects, t)
+	} else {
+		r.subjects[t] = list
+	}
 }

@@ -29,6 +29,8 @@ type Options struct {
 	Store string
 	// Rand is read for keys and nonces; nil is crypto/rand.Reader.
 	Rand io.Reader
+	// Shared lets several processes of one machine have the ring open: the replicas of a store in a database.
+	Shared bool
 	// Batch is how many keys are made at once. Zero is 256.
 	Batch int
 }
@@ -62,12 +64,13 @@ type Ring struct {
 	fresh    map[tag]bool                // that one is for new traces
 	keys     map[chain.KeyID]cipher.AEAD // used lately
 	err      error                       // the first failed write: what the file has is not known
+	sharing  *sharing                    // nil: no other process has the ring
 }
 
 // mostKeys bounds how many unwrapped keys are kept.
 const mostKeys = 4096
 
-// Open opens the ring of a file. STATE_LOCK_ACQUIRE_FAILED: another process has it.
+// Open opens the ring of a file. STATE_LOCK_ACQUIRE_FAILED: another process has it, and not both share it.
 // STORE_UNAVAILABLE: its key-encryption key cannot be had, or is another one.
 // STATE_CHECKSUM_MISMATCH: it is damaged.
 func Open(path string, o Options) (r *Ring, err error) {
@@ -88,7 +91,11 @@ func Open(path string, o Options) (r *Ring, err error) {
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		return r, tga.Errorf(tga.NotFound, "key ring %s is not there. Where the store is new: tgad keyring init", path)
 	}
-	if r.lock, err = filelock.Lock(path + ".lock"); errors.Is(err, filelock.ErrHeld) {
+	lock := filelock.Lock
+	if o.Shared {
+		lock = filelock.Share
+	}
+	if r.lock, err = lock(path + ".lock"); errors.Is(err, filelock.ErrHeld) {
 		return r, tga.Errorf(tga.StateLockAcquireFailed, "key ring %s: %w", path, err)
 	} else if err != nil {
 		return r, tga.Errorf(tga.StoreUnavailable, "lock key ring %s: %w", path, err)
@@ -96,7 +103,10 @@ func Open(path string, o Options) (r *Ring, err error) {
 	if r.file, err = os.OpenFile(path, os.O_RDWR, 0); err != nil {
 		return r, tga.Errorf(tga.StoreUnavailable, "open key ring: %w", err)
 	}
-	return r, r.load()
+	if !o.Shared {
+		return r, r.load()
+	}
+	return r, r.share()
 }
 
 // outside refuses a ring that is copied, moved and deleted with its store.
@@ -150,12 +160,8 @@ func (r *Ring) load() error {
 		return tga.Errorf(tga.StoreUnavailable, "key ring %s: this is not the key-encryption key that it is wrapped under", r.path)
 	}
 	r.id = h.id
-	r.slots = uint64(info.Size()-headerLen) / slotLen
-	if info.Size() != slotAt(chain.KeyID(r.slots+1)) {
-		// A crash cut a batch short: nobody has a key of it.
-		if err := r.file.Truncate(slotAt(chain.KeyID(r.slots + 1))); err != nil {
-			return tga.Errorf(tga.StoreUnavailable, "write key ring: %w", err)
-		}
+	if err := r.measure(); err != nil {
+		return err
 	}
 	r.next, r.made = r.slots+1, r.slots
 	return r.each(func(n chain.KeyID, s slot, raw []byte, ok bool) error {
@@ -169,7 +175,26 @@ func (r *Ring) load() error {
 	})
 }
 
+// measure finds out how many slots the file has. Nobody else writes to it meanwhile.
+func (r *Ring) measure() error {
+	info, err := r.file.Stat()
+	if err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "key ring: %w", err)
+	}
+	r.slots = uint64(info.Size()-headerLen) / slotLen
+	if info.Size() != slotAt(chain.KeyID(r.slots+1)) {
+		// A crash cut a batch short: nobody has a key of it.
+		if err := r.file.Truncate(slotAt(chain.KeyID(r.slots + 1))); err != nil {
+			return tga.Errorf(tga.StoreUnavailable, "write key ring: %w", err)
+		}
+	}
+	return nil
+}
+
 func (r *Ring) remember(n chain.KeyID, s slot) {
+	if r.sharing != nil {
+		r.sharing.of[n] = s.tag
+	}
 	list := r.subjects[s.tag]
 	if s.state == ofSubject {
 		list = append(list, n)
@@ -210,7 +235,11 @@ func (r *Ring) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var err error
-	for _, f := range []**os.File{&r.file, &r.lock} {
+	files := []**os.File{&r.file, &r.lock}
+	if r.sharing != nil {
+		files = append(files, &r.sharing.changes)
+	}
+	for _, f := range files {
 		if *f != nil {
 			err = errors.Join(err, (*f).Close())
 			*f = nil

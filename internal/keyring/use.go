@@ -11,6 +11,11 @@ import (
 
 // slot reads a slot. r.mu is held.
 func (r *Ring) slot(n chain.KeyID) (slot, error) {
+	if r.sharing != nil && uint64(n) > r.slots {
+		if err := r.grown(); err != nil {
+			return slot{}, err
+		}
+	}
 	if n == 0 || uint64(n) > r.slots {
 		return slot{}, tga.Errorf(tga.StoreUnavailable, "key ring %s has no key %d: it is older than the store, or another one", r.path, n)
 	}
@@ -29,7 +34,8 @@ func (r *Ring) slot(n chain.KeyID) (slot, error) {
 func (r *Ring) aead(n chain.KeyID) (cipher.AEAD, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if g, ok := r.keys[n]; ok {
+	g, ok := r.keys[n]
+	if ok && r.sharing == nil {
 		return g, nil
 	}
 	if r.file == nil {
@@ -40,14 +46,17 @@ func (r *Ring) aead(n chain.KeyID) (cipher.AEAD, error) {
 		return nil, err
 	}
 	if s.state == destroyed {
+		delete(r.keys, n) // another process may have destroyed it
 		return nil, chain.ErrKeyDestroyed
+	}
+	if ok {
+		return g, nil
 	}
 	key, err := r.wrap.unwrap(s.wrapped, uint64(n))
 	if err != nil {
 		return nil, tga.Errorf(tga.StoreUnavailable, "key ring %s: key %d is wrapped under another key-encryption key", r.path, n)
 	}
-	g, err := newGCM(key)
-	if err != nil {
+	if g, err = newGCM(key); err != nil {
 		return nil, err
 	}
 	clear(key)
