@@ -77,3 +77,27 @@ func (x *index) attachmentPage(lower, upper []byte) (rows []kv, next []byte, err
 	}
 	return rows, next, err
 }
+
+// Stored is [DB.Attachments] with what is stored of the values: sealed, where they are. It is for who copies the store.
+func (db *DB) Stored(ctx context.Context, kind chain.AttachmentKind, prefix []byte) iter.Seq2[chain.Attachment, error] {
+	return func(yield func(chain.Attachment, error) bool) {
+		lower, upper, err := keyspace.AttachmentBounds(keyspace.Kind(kind), prefix)
+		for err == nil && lower != nil {
+			var rows []kv
+			if err = db.inside(func(o *opened) (err error) {
+				rows, lower, err = o.index.attachmentPage(lower, upper)
+				return err
+			}); err != nil {
+				break
+			}
+			for _, row := range rows {
+				if !yield(chain.Attachment{Kind: kind, Key: row.key[1:], Value: row.value}, nil) {
+					return
+				}
+			}
+		}
+		if err != nil {
+			yield(chain.Attachment{}, err)
+		}
+	}
+}

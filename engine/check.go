@@ -90,7 +90,7 @@ func (db *DB) check(ctx context.Context, pace *pacer, work *work) (rep Report, e
 		}
 	}
 	if c.Unread > 0 && !tried.none {
-		c.Problems = append(c.Problems, Problem{Err: tga.Errorf(tga.StoreUnavailable, "the key ring does not have the keys of %d traces or values beside them, so what they carry is not verified: put its newest copy back", c.Unread)})
+		c.Problems = append(c.Problems, Problem{Err: sealrules.NotVerified(c.Unread)})
 	}
 	return c.Report, nil
 }

@@ -204,17 +204,7 @@ func (a *eraser) planSubject(ctx context.Context, what Erasure, m *erasing, done
 			pending = pending || open != nil || oerr != nil
 			return a.leave(ctx, &what, id, err, done)
 		}
-		mine := false
-		for i := range t.Entries {
-			e := &t.Entries[i]
-			mine = mine || own[e.Key]
-			if e.Type != tga.RequestType || e.Artifact == nil {
-				continue
-			}
-			namespace, subject := sealrules.SubjectOf(e.Artifact)
-			mine = mine || namespace == what.Namespace && subject == what.Subject
-		}
-		if !mine {
+		if !sealrules.IsOf(t.Entries, own, what.Namespace, what.Subject) {
 			return nil
 		}
 		left := done.Left
@@ -279,16 +269,7 @@ func (a *eraser) look(ctx context.Context, id tga.ID) (*segment.Trace, error) {
 
 // erasable refuses a trace of which something is still to come.
 func (a *eraser) erasable(id tga.ID, t *segment.Trace, timed map[tga.ID]bool) error {
-	last := t.Entries[len(t.Entries)-1]
-	switch {
-	case !last.To.Terminal():
-		return tga.Errorf(tga.StateInvalidTransition, "erase trace %s: it is %s. End it first: let it run, or tgad resolve or tgad abandon it", id, last.To).In(id)
-	case timed[id]:
-		return tga.Errorf(tga.StateInvalidTransition, "erase trace %s: a new attempt of it is due. Erase it after that", id).In(id)
-	case a.leases.holds(id):
-		return tga.Errorf(tga.StateLockAcquireFailed, "erase trace %s: somebody is at it", id).In(id)
-	}
-	return nil
+	return sealrules.Erasable(id, t.Entries[len(t.Entries)-1].To, timed[id], a.leases.holds(id))
 }
 
 // gone reports whether nothing of a trace is left to be erased.
@@ -315,28 +296,7 @@ func (a *eraser) keysOf(t *segment.Trace) (keys []chain.KeyID, err error) {
 
 // add adds the keys of a trace or a stream that no other has. On an error nothing is added.
 func (a *eraser) add(keys []chain.KeyID, m *erasing, done *Erased) error {
-	slices.Sort(keys)
-	shared, own := false, len(m.Keys)
-	for _, key := range slices.Compact(slices.Clone(keys)) {
-		if key == 0 {
-			continue
-		}
-		is, err := a.ringed.ring.Shared(key)
-		if err != nil {
-			m.Keys = m.Keys[:own]
-			return err
-		}
-		if shared = shared || is; !is {
-			m.Keys = append(m.Keys, key)
-		}
-	}
-	if len(keys) > 0 && keys[0] == 0 {
-		done.Unsealed++
-	}
-	if shared {
-		done.Shared++
-	}
-	return nil
+	return sealrules.Own(a.ringed.ring, keys, &m.Keys, done)
 }
 
 // leave leaves a trace that cannot be read out of the erasure of a subject; one that was named refuses

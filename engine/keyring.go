@@ -14,26 +14,11 @@ import (
 type Keyring = chain.Keyring
 
 // ringed is what a store knows of its key ring.
-//
-// keyed says that the ledger has [Keyring.RequestDigest] of each request, and nowhere the digest
-// itself: of a store that had its ring before its first ledger record. One rule holds for all
-// records of a store.
 type ringed struct {
-	ring  Keyring // nil: none was given
-	id    tga.ID  // that the store is sealed under; zero: none
-	keyed bool
+	ring  Keyring               // nil: none was given
+	under sealrules.SealedUnder // zero: it is not sealed
 	used  *usedKeys
 	lacks int // keys that the store has used, and an older copy of the ring does not have
-}
-
-// numberedRing is a ring that says which numbers its keys have, and can leave some out. A ring that was put
-// back from a copy would give numbers again that the store has used: what the lost keys sealed would
-// look damaged, and no later copy of the ring would have all keys.
-type numberedRing interface {
-	Last() chain.KeyID
-	Reserve(upTo chain.KeyID) error
-	// Missing counts the numbers that were left out.
-	Missing() int
 }
 
 // usedKeys is the greatest number that a key of the store may have. It is durable before a key of such
@@ -59,11 +44,12 @@ func (o *opening) readRing() error {
 	if err != nil {
 		return err
 	}
+	under, ok := sealrules.ReadSealedUnder(value)
 	switch {
-	case value != nil && len(value) != 17:
+	case value != nil && !ok:
 		return damaged("meta %s has %d bytes", metaKeyring, len(value))
 	case value != nil:
-		r.id, r.keyed = tga.ID(value[:16]), value[16] == 1
+		r.under = under
 	case r.ring == nil || o.readOnly:
 		return nil // not sealed, or not to be
 	default:
@@ -72,19 +58,15 @@ func (o *opening) readRing() error {
 		if err != nil {
 			return err
 		}
-		r.id, r.keyed = r.ring.ID(), used == nil
-		value = append(r.id[:len(r.id):len(r.id)], 0)
-		if r.keyed {
-			value[16] = 1
-		}
+		r.under = sealrules.SealedUnder{Ring: r.ring.ID(), Keyed: used == nil}
 		w := o.commits.newWriter()
-		w.set(keyspace.AppendMeta(nil, metaKeyring), value)
+		w.set(keyspace.AppendMeta(nil, metaKeyring), r.under.Value())
 		if err := o.commits.apply(w); err != nil {
 			return err
 		}
 	}
-	if r.ring != nil && r.ring.ID() != r.id {
-		return tga.Errorf(tga.StoreUnavailable, "open %s: the store is sealed under key ring %s, the one given is %s", o.dir, r.id, r.ring.ID())
+	if err := r.under.Fits(r.ring, o.dir); err != nil {
+		return err
 	}
 	r.used = &usedKeys{commits: o.commits}
 	if err := r.leaveOut(o); err != nil {
@@ -92,14 +74,14 @@ func (o *opening) readRing() error {
 	}
 	o.ringed = r
 	if r.ring == nil {
-		o.log.Warn("the store is sealed, and opened without its key ring: nothing can be appended", "ring", r.id)
+		o.log.Warn("the store is sealed, and opened without its key ring: nothing can be appended", "ring", r.under.Ring)
 	}
 	return nil
 }
 
 // leaveOut has a ring that is older than the store give no number that the store has used.
 func (r *ringed) leaveOut(o *opening) error {
-	ring, ok := r.ring.(numberedRing)
+	ring, ok := r.ring.(sealrules.Numbered)
 	if !ok {
 		return nil
 	}
@@ -108,13 +90,8 @@ func (r *ringed) leaveOut(o *opening) error {
 		return err
 	}
 	r.used.upTo = chain.KeyID(used)
-	last := ring.Last()
-	r.lacks = ring.Missing()
-	if last < r.used.upTo {
-		r.lacks += int(r.used.upTo - last)
-	}
-	if r.lacks > 0 {
-		o.log.Warn("the key ring is an older copy: calls whose keys it does not have cannot be read until a newer copy is put back", "ring", r.id, "missing_keys", r.lacks, "store_used", used)
+	if r.lacks = sealrules.Lacks(ring, r.used.upTo); r.lacks > 0 {
+		o.log.Warn("the key ring is an older copy: calls whose keys it does not have cannot be read until a newer copy is put back", "ring", r.under.Ring, "missing_keys", r.lacks, "store_used", used)
 	}
 	if o.readOnly {
 		return nil
@@ -124,7 +101,7 @@ func (r *ringed) leaveOut(o *opening) error {
 
 // remember makes durable that a key is used, once for all that the ring has made by now.
 func (r *ringed) remember(key chain.KeyID) error {
-	ring, ok := r.ring.(numberedRing)
+	ring, ok := r.ring.(sealrules.Numbered)
 	if !ok {
 		return nil
 	}
@@ -145,25 +122,20 @@ func (r *ringed) remember(key chain.KeyID) error {
 }
 
 // missing returns why a store that is sealed and has no ring takes no calls.
-func (r *ringed) missing() error {
-	if r.ring == nil && !r.id.IsZero() {
-		return tga.Errorf(tga.StoreUnavailable, "the store is sealed under key ring %s and open without it: nothing is written, nothing is sent. Open it with the ring (tgad keyring)", r.id)
-	}
-	return nil
-}
+func (r *ringed) missing() error { return r.under.Missing(r.ring) }
 
 // digest is what the ledger has of a request.
-func (r *ringed) digest(p tga.Proposal) tga.Digest {
-	d := tga.RequestDigest(p)
-	if r.keyed && r.ring != nil {
-		return r.ring.RequestDigest(d)
-	}
-	return d
-}
+func (r *ringed) digest(p tga.Proposal) tga.Digest { return r.under.Digest(r.ring, p) }
 
 // RequestDigest returns what the ledger has of a request: its digest, or in a store whose key
 // ring came before its first ledger record a digest by a secret of the ring.
 func (db *DB) RequestDigest(p tga.Proposal) tga.Digest { return db.ringed.digest(p) }
+
+// SealedUnder returns the key ring that the store is sealed under, the zero id for none, and whether the ledger has
+// digests by the ring's secret.
+func (db *DB) SealedUnder() (ring tga.ID, keyed bool) {
+	return db.ringed.under.Ring, db.ringed.under.Keyed
+}
 
 // writable returns why nothing can be appended, nil where it can.
 func (db *DB) writable() error {
@@ -186,10 +158,7 @@ func (r *ringed) keyFor(t *chain.Trace, b *chain.Batch) (chain.KeyID, error) {
 }
 
 func (r *ringed) newKey(namespace, subject string) (chain.KeyID, error) {
-	key, err := r.ring.Key(namespace, subject)
-	if err == nil && key == 0 {
-		err = tga.Errorf(tga.StoreUnavailable, "key ring %s gave no key", r.id)
-	}
+	key, err := sealrules.NewKey(r.ring, namespace, subject)
 	if err == nil {
 		err = r.remember(key)
 	}

@@ -1,10 +1,13 @@
 package engine
 
 import (
+	"context"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/tgad/tgad/internal/sealrules"
@@ -79,6 +82,10 @@ func (r *reading) keptKeys(kind keyspace.Kind, id []byte) (keys []chain.KeyID, e
 	if err != nil {
 		return nil, err
 	}
+	return decodeKeys(name, b)
+}
+
+func decodeKeys(name string, b []byte) (keys []chain.KeyID, err error) {
 	if len(b)%8 != 0 {
 		return nil, damaged("meta %s has %d bytes", name, len(b))
 	}
@@ -86,6 +93,29 @@ func (r *reading) keptKeys(kind keyspace.Kind, id []byte) (keys []chain.KeyID, e
 		keys = append(keys, chain.KeyID(binary.BigEndian.Uint64(b)))
 	}
 	return keys, nil
+}
+
+// OwnerKeys calls each with the owners whose keys are remembered, and with those keys. It is for who copies the store.
+func (db *DB) OwnerKeys(ctx context.Context, each func(kind byte, id []byte, keys []chain.KeyID) error) error {
+	return db.inside(func(o *opened) error {
+		lower, upper := keyspace.MetaBounds()
+		return o.index.scan(lower, upper, func(key, value []byte) error {
+			name, err := keyspace.ParseMeta(key)
+			if err == nil {
+				err = ctx.Err()
+			}
+			owner, ok := strings.CutPrefix(name, "keys.")
+			if !ok || err != nil {
+				return err
+			}
+			keys, err := decodeKeys(name, value)
+			id, herr := hex.DecodeString(owner[min(2, len(owner)):])
+			if err != nil || herr != nil {
+				return errors.Join(err, herr)
+			}
+			return each(owner[0], id, keys)
+		})
+	})
 }
 
 // forget forgets the keys of streams, which are destroyed.

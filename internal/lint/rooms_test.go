@@ -32,6 +32,7 @@ var rooms = []struct{ path, owns, imports string }{
 
 	// The runtime and what it sends calls to.
 	{"runtime", "the loop, recovery, remote executors, approvals, probes, confirmation, new attempts, compensation; `Store`, `Dispatcher`, `Supervisor`, `Verifier`, `Prober`", "internal/clip internal/clock internal/mcpfront/call keyspace ledger schemas/tga wal/chain"},
+	{"internal/sealrules/sealtest", "the suite that every store passes that can be sealed", "internal/chaintest keyspace ledger runtime runtime/storetest schemas/tga wal/chain"},
 	{"runtime/storetest", "the suite that every `Store` passes", "ledger runtime schemas/tga wal/chain"},
 	{"runtime/dispatch", `routing, time-outs, transport retry, breaker, HTTP; what *not sent* means, for every transport; MCP servers; raw messages, revisions, codes and processes of MCP, for both sides of it`, "runtime internal/onwire schemas/tga wal/chain"},
 	{"runtime/dispatch/httpcall", "", "ledger runtime internal/onwire schemas/tga wal/chain"},

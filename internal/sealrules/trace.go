@@ -105,3 +105,33 @@ func Beside(id tga.ID, notes []tga.Note) (list []chain.Attachment) {
 	}
 	return list
 }
+
+// Erasable refuses a trace of which something is still to come: which has not ended, of which a new attempt is due,
+// or that somebody is at.
+func Erasable(id tga.ID, last tga.State, timed, held bool) error {
+	switch {
+	case !last.Terminal():
+		return tga.Errorf(tga.StateInvalidTransition, "erase trace %s: it is %s. End it first: let it run, or tgad resolve or tgad abandon it", id, last).In(id)
+	case timed:
+		return tga.Errorf(tga.StateInvalidTransition, "erase trace %s: a new attempt of it is due. Erase it after that", id).In(id)
+	case held:
+		return tga.Errorf(tga.StateLockAcquireFailed, "erase trace %s: somebody is at it", id).In(id)
+	}
+	return nil
+}
+
+// IsOf reports whether a trace is a subject's, by what its request says, or by the keys that are the subject's own.
+func IsOf(entries []chain.Entry, own map[chain.KeyID]bool, namespace, subject string) bool {
+	for i := range entries {
+		e := &entries[i]
+		if own[e.Key] {
+			return true
+		}
+		if e.Type == tga.RequestType && e.Artifact != nil {
+			if n, s := SubjectOf(e.Artifact); n == namespace && s == subject {
+				return true
+			}
+		}
+	}
+	return false
+}
