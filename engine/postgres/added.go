@@ -63,7 +63,7 @@ func (f Fleet) Added(ctx context.Context, after uint64) (page []Added, err error
 		b.Queue(addedEntries, s.o.Shard, first, last).Query(func(rows pgx.Rows) error {
 			var header, parts, spill []byte
 			return each(rows, []any{&header, &parts, &spill}, func(a *Added) error {
-				e, err := joinFrame(header, parts, spill)
+				e, err := joinFrame(header, parts, spill, s.ringed.keys())
 				a.Entries = append(a.Entries, e)
 				return err
 			})

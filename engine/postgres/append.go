@@ -3,6 +3,7 @@ package postgres
 import (
 	"bytes"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -88,13 +89,19 @@ func (s *Store) appendChecked(ctx context.Context, ps parts) (chain.Appended, er
 		switch {
 		case done != nil:
 			return *done, nil
+		case errors.Is(err, chain.ErrKeyDestroyed) && try < keyTries: // by another process, since this one knows the key
+			s.ringed.keysChanged(ps)
+			fresh = true
+			continue
 		case err != nil && fresh:
 			return chain.Appended{}, err
 		case err != nil:
 			fresh = true
 			continue
 		}
-		if why, err = s.commits.commit(&job{parts: ps}); err != nil {
+		if why, err = s.commits.commit(&job{parts: ps}); errors.Is(err, chain.ErrKeyDestroyed) && try < keyTries {
+			why = sqlKeyRetired
+		} else if err != nil {
 			return chain.Appended{}, err
 		}
 		switch why {
@@ -105,6 +112,8 @@ func (s *Store) appendChecked(ctx context.Context, ps parts) (chain.Appended, er
 			return chain.Appended{}, unfit("its settings have changed: a commit would not be as durable as it must be")
 		case sqlNotOfStore:
 			return chain.Appended{}, notOfStore(ps[0].after.Namespace, s.o.Shard)
+		case sqlKeyRetired:
+			s.ringed.keysChanged(ps)
 		case sqlSessionLate:
 			if err := s.renew(ctx); err != nil {
 				return chain.Appended{}, err
@@ -139,8 +148,12 @@ type part struct {
 	newest    tga.Millis
 	touches   bool     // the ledger record of its key
 	hash      [32]byte // of the key
-	stored    []byte   // the record before, nil where there is none
-	record    []byte   // the record after, nil where it stays as it is
+
+	chosen      chain.KeyID        // data key of a trace that is new; it stays the same over tries
+	under       []int64            // data keys for what is new, that nobody may have retired
+	attachments []chain.Attachment // with what is stored of their values
+	stored      []byte             // the record before, nil where there is none
+	record      []byte             // the record after, nil where it stays as it is
 }
 
 type parts []*part
@@ -184,7 +197,7 @@ func (s *Store) plan(ctx context.Context, ps parts, fresh bool) (done *chain.App
 			return nil, err
 		}
 		p.before = stands[i].view
-		if err := s.link(p); err != nil {
+		if err := s.link(ctx, p); err != nil {
 			return nil, err
 		}
 	}
@@ -218,15 +231,25 @@ func (s *Store) mayAppend(p *part, st *standing, fresh bool) error {
 }
 
 // link makes the entries and notes that follow the trace, each checked as replay will check it.
-func (s *Store) link(p *part) error {
+func (s *Store) link(ctx context.Context, p *part) error {
 	now, t := s.times.now(), p.before.trace
-	p.after, p.entries, p.notes, p.committed, p.newest = t.Clone(), nil, nil, now, 0
+	p.after, p.entries, p.notes, p.committed, p.newest, p.under = t.Clone(), nil, nil, now, 0, nil
+	key, err := s.ringed.keyFor(ctx, p)
+	if err != nil {
+		return err
+	}
+	if key != 0 {
+		p.after.Key = key
+	}
+	if p.attachments, err = s.ringed.beside(ctx, p, key); err != nil {
+		return err
+	}
 	ts := now
 	if n := len(t.Entries); n > 0 {
 		ts = max(ts, t.Entries[n-1].TS)
 	}
 	for _, a := range p.batch.Artifacts {
-		e := chain.Entry{Artifact: a.Artifact, Documents: a.Documents, Committed: now, Epoch: p.lease.Epoch}
+		e := chain.Entry{Artifact: a.Artifact, Documents: a.Documents, Committed: now, Epoch: p.lease.Epoch, Key: key}
 		var err error
 		if a.Entry == nil {
 			err = p.after.Extend(&e, ts)
@@ -252,7 +275,7 @@ func (s *Store) link(p *part) error {
 // claim finds what becomes of the ledger records.
 func (s *Store) claim(ctx context.Context, ps parts, fresh bool) error {
 	for _, p := range ps {
-		c := p.change()
+		c := p.change(s.RequestDigest)
 		var err error
 		if p.touches, err = c.Touches(); err != nil {
 			return err
@@ -291,7 +314,7 @@ func (s *Store) claimOne(ctx context.Context, p *part, fresh bool) (err error) {
 			return err
 		}
 	}
-	c := p.change()
+	c := p.change(s.RequestDigest)
 	record, err := c.Apply(stored, func(trace tga.ID, seq uint64) (string, error) { return s.statusOf(ctx, trace, seq) })
 	if err != nil || record == nil {
 		return err
@@ -318,10 +341,10 @@ func (s *Store) statusOf(ctx context.Context, trace tga.ID, seq uint64) (string,
 }
 
 // change is the part as the ledger sees it.
-func (p *part) change() ledger.Change {
+func (p *part) change(digest func(tga.Proposal) tga.Digest) ledger.Change {
 	c := ledger.Change{
 		Trace: p.after.ID, State: p.after.Head.State, Epoch: uint64(p.lease.Epoch), Notes: p.notes,
-		Request: p.after.Request, Call: p.after.Call, Effect: p.after.Effect,
+		Request: p.after.Request, Call: p.after.Call, Effect: p.after.Effect, Digest: digest,
 	}
 	for i := range p.entries {
 		e := &p.entries[i]

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/tgad/tgad/internal/sealrules"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -17,6 +18,7 @@ type Report struct {
 	Traces, Entries, Notes int
 	Records                int // of the ledger
 	Leaves                 int // of the order
+	Unread                 int // traces whose keys the key ring does not have: what they carry is not verified
 	Problems               []Problem
 }
 
@@ -53,13 +55,17 @@ func (f Fleet) Check(ctx context.Context) (rep Report, err error) {
 			return c.Report, err
 		}
 	}
+	if c.Unread = len(c.unread); c.Unread > 0 {
+		c.Problems = append(c.Problems, Problem{Err: sealrules.NotVerified(c.Unread)})
+	}
 	return c.Report, nil
 }
 
 type checker struct {
 	Report
-	s   *Store
-	ctx context.Context
+	unread map[tga.ID]bool
+	s      *Store
+	ctx    context.Context
 }
 
 // problem keeps an error, unless it says that the store cannot be read at all.
@@ -103,7 +109,23 @@ func (c *checker) whole(id tga.ID) (standing, error) {
 		return standing{}, err
 	}
 	defer c.s.health.leave()
-	return c.s.stand(c.ctx, id, true)
+	if c.s.health.noRing != nil {
+		return view{trace: chain.NewTrace(id)}.goOn(c.ctx, c.s, chain.NoKeys{}) // the chain is checked all the same
+	}
+	st, err := c.s.stand(c.ctx, id, true)
+	if tga.CodeOf(err) != tga.StoreUnavailable || c.s.ringed.ring == nil {
+		return st, err
+	}
+	// The database may be away, or the ring does not have the trace's key: then the rest of it is checked.
+	bare, berr := view{trace: chain.NewTrace(id)}.goOn(c.ctx, c.s, chain.NoKeys{})
+	if berr != nil {
+		return st, err
+	}
+	if c.unread == nil {
+		c.unread = map[tga.ID]bool{}
+	}
+	c.unread[id] = true
+	return bare, nil
 }
 
 // record says what is wrong with the ledger record of a trace's key.
@@ -125,6 +147,7 @@ func (c *checker) record(st standing) (wrong, err error) {
 	if err != nil {
 		return err, nil
 	}
+	want.RequestDigest = c.s.RequestDigest(t.Call.Call.Call)
 	got, err := c.s.Record(c.ctx, ledger.KeyOf(t.Namespace, t.Call))
 	if err != nil {
 		return nil, err

@@ -41,6 +41,10 @@ type job struct {
 	bytes int
 	done  chan struct{}
 
+	// Of an erasure: it is alone in its transaction, and these are statements around its appends.
+	alone       bool
+	first, then func(*pgx.Batch)
+
 	code string // what the database says of it
 	err  error  // why nothing is known of it
 }
@@ -76,7 +80,10 @@ func (c *committer) commit(j *job) (code string, err error) {
 	for _, p := range j.parts {
 		x := &call{part: p}
 		for i := range p.entries {
-			header, rest, spill := splitFrame(&p.entries[i])
+			header, rest, spill, err := splitFrame(&p.entries[i], c.s.ringed.keys())
+			if err != nil {
+				return "", err
+			}
 			x.headers, x.parts, x.spills = append(x.headers, header), append(x.parts, rest), append(x.spills, spill)
 			j.bytes += len(header) + len(rest) + len(spill)
 		}
@@ -85,7 +92,7 @@ func (c *committer) commit(j *job) (code string, err error) {
 			x.frames = append(x.frames, frame)
 			j.bytes += len(frame)
 		}
-		for _, a := range p.batch.Attachments {
+		for _, a := range p.attachments {
 			x.kinds, x.keys, x.values = append(x.kinds, int16(a.Kind)), append(x.keys, a.Key), append(x.values, a.Value)
 			j.bytes += len(a.Key) + len(a.Value)
 		}
@@ -131,11 +138,12 @@ func (c *committer) take() []*job {
 	n, size := 0, 0
 	for n < min(len(c.queue), mostJobs) {
 		j := c.queue[n]
-		if n > 0 && (size+j.bytes > mostBytes || len(j.calls) > 1) {
+		lonely := j.alone || len(j.calls) > 1
+		if n > 0 && (size+j.bytes > mostBytes || lonely) {
 			break
 		}
 		size += j.bytes
-		if n++; len(j.calls) > 1 {
+		if n++; lonely {
 			break
 		}
 	}
@@ -203,16 +211,38 @@ func (c *committer) transact(g []*job) error {
 	defer conn.Release()
 	alone := len(g) == 1
 	err := c.s.transaction(ctx, conn.Conn(), func(b *pgx.Batch) {
+		c.mustSeal(b, g)
 		if !alone {
 			c.lockHeads(b, g)
 		}
 		for _, j := range g {
+			if j.first != nil {
+				j.first(b)
+			}
 			for _, x := range j.calls {
-				c.s.queueAppend(b, x, len(j.calls) > 1, &j.code)
+				c.s.queueAppend(b, x, len(j.calls) > 1 || j.alone, &j.code)
+			}
+			if j.then != nil {
+				j.then(b)
 			}
 		}
 	})
 	return err
+}
+
+// mustSeal refuses the group where a key under which something new is sealed was retired since. First of all: an erasure waits
+// for who is past it, and for no lock that such a one may wait for.
+func (c *committer) mustSeal(b *pgx.Batch, g []*job) {
+	var keys []int64
+	for _, j := range g {
+		for _, p := range j.parts {
+			keys = append(keys, p.under...)
+		}
+	}
+	if len(keys) > 0 {
+		slices.Sort(keys)
+		b.Queue("SELECT tgad.may_seal($1, $2)", c.s.o.Shard, slices.Compact(keys))
+	}
 }
 
 // lockHeads locks the heads of a group in the order of their ids; their keys follow in the order

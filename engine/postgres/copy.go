@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tgad/tgad/internal/sealrules"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
@@ -23,6 +24,13 @@ type Source interface {
 	Records(ctx context.Context, each func(hash [32]byte, record []byte) error) error
 	Attachments(ctx context.Context, kind chain.AttachmentKind, prefix []byte) iter.Seq2[chain.Attachment, error]
 	Secret() [32]byte
+	// SealedUnder returns the key ring that the store is sealed under, the zero id for none, and whether the ledger has digests
+	// by the ring's secret.
+	SealedUnder() (ring tga.ID, keyed bool)
+	// Stored is Attachments with what is stored of the values: sealed, where they are. Where they lie says nothing of the store.
+	Stored(ctx context.Context, kind chain.AttachmentKind, prefix []byte) iter.Seq2[chain.Attachment, error]
+	// OwnerKeys calls each with the owners of streams whose keys are remembered, and with those keys.
+	OwnerKeys(ctx context.Context, each func(kind byte, id []byte, keys []chain.KeyID) error) error
 }
 
 // Copying says what is copied.
@@ -63,7 +71,7 @@ func Copy(ctx context.Context, dsn string, o Options, from Copying) (done Copied
 		return done, err
 	}
 	defer func() { err = errors.Join(err, c.conn.Close(context.WithoutCancel(ctx))) }()
-	for _, step := range []func(context.Context) error{c.begin, c.appends, c.heads, c.records, c.attachments, c.evidence, c.kept, c.compare} {
+	for _, step := range []func(context.Context) error{c.sealed, c.begin, c.appends, c.heads, c.records, c.attachments, c.dataKeys, c.evidence, c.kept, c.compare} {
 		if err := step(ctx); err != nil {
 			return c.done, c.failed("copy", err)
 		}
@@ -92,6 +100,8 @@ type copier struct {
 	config *pgx.ConnConfig // in the place of dsn
 	conn   *pgx.Conn
 	last   uint64 // append that is copied
+	under  sealrules.SealedUnder
+	used   map[chain.KeyID]bool // data keys of what is copied
 	done   Copied
 }
 
@@ -158,7 +168,11 @@ func (c *copier) begin(ctx context.Context) error {
 		b.Queue("UPDATE tgad.sessions SET ended = true WHERE shard = $1", c.o.Shard)
 		b.Queue(`INSERT INTO tgad.sessions (shard, session, name, lease, steady, expires, ended) VALUES ($1, $2, 'before the copy', interval '0', now(), now(), true)
 			ON CONFLICT DO NOTHING`, c.o.Shard, int64(c.Incarnation))
-		for name, value := range map[string][]byte{copyMark: c.ID[:], "store": c.ID[:], "secret": secret[:]} {
+		rows := map[string][]byte{copyMark: c.ID[:], "store": c.ID[:], "secret": secret[:]}
+		if !c.under.Ring.IsZero() {
+			rows[ringName] = c.under.Value()
+		}
+		for name, value := range rows {
 			b.Queue("INSERT INTO tgad.meta VALUES ($1, $2, $3) ON CONFLICT (shard, name) DO UPDATE SET value = excluded.value", c.o.Shard, name, value)
 		}
 		return tx.SendBatch(ctx, b).Close()
@@ -225,7 +239,10 @@ func (c *copier) add(ctx context.Context, p *page, l chain.Leaf) error {
 		if l.Entries == 0 || e.Seq < l.FirstSeq {
 			continue
 		}
-		header, parts, spill := splitFrame(&e)
+		header, parts, spill, err := splitFrame(&e, c.o.Keyring)
+		if err != nil {
+			return err
+		}
 		p.entryOf, p.seqs = append(p.entryOf, [16]byte(l.TraceID)), append(p.seqs, int64(e.Seq))
 		p.headers, p.parts, p.spills = append(p.headers, header), append(p.parts, parts), append(p.spills, spill)
 		p.size += len(header) + len(parts) + len(spill)

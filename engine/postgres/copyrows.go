@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tgad/tgad/internal/sealrules"
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
@@ -33,6 +35,9 @@ func (c *copier) heads(ctx context.Context) error {
 		t, err := c.Load(ctx, l.TraceID)
 		if err != nil {
 			return err
+		}
+		if t.Key != 0 && t.Request != nil { // else it is destroyed
+			c.used[t.Key] = true
 		}
 		var epoch chain.Epoch
 		for e, err := range c.Entries(ctx, l.TraceID, t.Head.Seq-1) {
@@ -81,16 +86,74 @@ func (c *copier) records(ctx context.Context) error {
 func (c *copier) attachments(ctx context.Context) error {
 	b := &pgx.Batch{}
 	b.Queue("DELETE FROM tgad.attachments WHERE shard = $1", c.o.Shard)
+	b.Queue("DELETE FROM tgad.owner_keys WHERE shard = $1", c.o.Shard)
 	for _, kind := range chain.AttachmentKinds {
-		for a, err := range c.Attachments(ctx, kind, nil) {
+		for a, err := range c.Stored(ctx, kind, nil) {
 			if err != nil {
 				return err
+			}
+			if key := sealrules.KeyOf(a.Value); key != 0 {
+				c.used[key] = true
+				c.owns(b, sealrules.OwnerOf(&a), key)
 			}
 			b.Queue("INSERT INTO tgad.attachments VALUES ($1, $2, $3, $4)", c.o.Shard, int16(kind), a.Key, a.Value)
 			if b, err = c.flush(ctx, b, false); err != nil {
 				return err
 			}
 		}
+	}
+	_, err := c.flush(ctx, b, true)
+	return err
+}
+
+// sealed refuses a source that is sealed under another ring than the copy is to be, before anything is written.
+func (c *copier) sealed(context.Context) error {
+	c.used = map[chain.KeyID]bool{}
+	c.under.Ring, c.under.Keyed = c.SealedUnder()
+	switch ring := c.o.Keyring; {
+	case c.under.Ring.IsZero() && ring != nil:
+		return tga.Errorf(tga.ValidationError, "copy: store %s is not sealed, and the copy would be: copy it without [keyring]", c.ID)
+	case c.under.Ring.IsZero():
+		return nil
+	case ring == nil:
+		return tga.Errorf(tga.StoreUnavailable, "copy: store %s is sealed under key ring %s: name that ring in [keyring]", c.ID, c.under.Ring)
+	}
+	return c.under.Fits(c.o.Keyring, "copy of store "+c.ID.String())
+}
+
+// owns remembers under which key an owner's values are sealed.
+func (c *copier) owns(b *pgx.Batch, o sealrules.Owner, key chain.KeyID) {
+	if o.ID != nil {
+		b.Queue("INSERT INTO tgad.owner_keys VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", c.o.Shard, []byte(o.Name()), int64(key))
+	}
+}
+
+// dataKeys has the database know the keys of what was copied, and those of owners that have nothing now.
+func (c *copier) dataKeys(ctx context.Context) error {
+	if c.under.Ring.IsZero() {
+		return nil
+	}
+	b := &pgx.Batch{}
+	if err := c.OwnerKeys(ctx, func(kind byte, id []byte, keys []chain.KeyID) error {
+		for _, key := range keys {
+			c.used[key] = true
+			c.owns(b, sealrules.Owner{Kind: keyspace.Kind(kind), ID: id}, key)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	blocks := map[chain.KeyID][]chain.KeyID{}
+	for key := range c.used {
+		block := (key - 1) / keyBlock
+		blocks[block] = append(blocks[block], key)
+	}
+	for block, keys := range blocks {
+		numbers, marks, err := marksOf(c.o.Keyring, block, keys)
+		if err != nil {
+			return err
+		}
+		b.Queue("SELECT tgad.know_keys($1, $2, $3)", c.o.Shard, numbersOf(numbers), marks)
 	}
 	_, err := c.flush(ctx, b, true)
 	return err

@@ -24,6 +24,10 @@
 //	                ends it, or is refused
 //	   move         no shard takes a store whose copy is not   [Move]                TestCopyIsCompared
 //	                the same, or before old sends are over
+//	   sealed       values are sealed before they are sent, and all       [ringed.keyFor],     TestSealedStore,
+//	                processes seal under the same keys                    own_key              TestReplicasSealUnderOneKey
+//	   erased       nothing new is sealed under a key that goes; each     tgad.may_seal,       TestNoCallOfAnotherReplicaIsLost,
+//	                trace is whole, or erased with its note               [Fleet.Erase]        TestErasureThatIsBrokenOff
 //	   lists        what is listed is of the log, whoever keeps   tgad.list_more        TestListsAreAFunctionOfTheLog
 //	                the lists, and is found by nothing erased    and look_again        TestErasedNamesLeaveTheLists
 //

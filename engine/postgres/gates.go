@@ -163,6 +163,14 @@ func (l *lru[K, V]) remove(k K) {
 	}
 }
 
+// clear forgets all.
+func (l *lru[K, V]) clear() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.order.Init()
+	clear(l.at)
+}
+
 // each calls f for all that is kept.
 func (l *lru[K, V]) each(f func(K, V)) {
 	l.mu.Lock()

@@ -11,6 +11,7 @@ import (
 // health is whether the store may be used.
 type health struct {
 	frozen atomic.Pointer[tga.Error] // why nothing may be appended
+	noRing error                     // likewise: the store is sealed, and open without its ring
 
 	mu     sync.Mutex
 	closed bool
@@ -42,6 +43,9 @@ func (h *health) leave() { h.users.Done() }
 func (h *health) enterToWrite() error {
 	if f := h.frozen.Load(); f != nil {
 		return tga.Errorf(tga.StoreUnavailable, "the store is frozen: %w", error(f))
+	}
+	if h.noRing != nil {
+		return h.noRing
 	}
 	return h.enter()
 }

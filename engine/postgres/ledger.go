@@ -34,6 +34,9 @@ func (s *Store) Record(ctx context.Context, key ledger.Key) (*ledger.Record, err
 		return nil, err
 	}
 	defer s.health.leave()
+	if s.health.noRing != nil {
+		return nil, s.health.noRing
+	}
 	record, err := s.readRecord(ctx, key.Hash())
 	if record == nil || err != nil {
 		return nil, err

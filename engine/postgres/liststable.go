@@ -220,7 +220,7 @@ func (f Fleet) Read(ctx context.Context, ids []tga.ID, each func(*chain.Trace)) 
 		}
 		ids = ids[n:]
 		for id, r := range got {
-			if st, err := f.s.fold(chain.NewTrace(id), &r.row); err == nil && st.trace.Head.Seq > 0 {
+			if st, err := f.s.fold(chain.NewTrace(id), &r.row, f.s.ringed.keys()); err == nil && st.trace.Head.Seq > 0 {
 				each(st.trace)
 			}
 		}

@@ -19,7 +19,7 @@ var migrations embed.FS
 const schemaTable = "tgad.schema"
 
 // newestSchema is the number of the last file in migrations.
-const newestSchema = 8
+const newestSchema = 9
 
 // monthsAhead is how many months get a partition before they begin.
 const monthsAhead = 2

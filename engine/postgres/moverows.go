@@ -109,7 +109,7 @@ func (x *mover) copyRest(ctx context.Context) error {
 	}
 	ledger := anew("ledger") // of which no row is ever deleted
 	ledger.before, ledger.merge = "", "ON CONFLICT (shard, hash) DO UPDATE SET record = excluded.record WHERE tgad.ledger.record <> excluded.record"
-	if err := x.write(ctx, ledger, anew("heads"), anew("checkpoints"), anew("attachments"), anew("sessions"), anew("meta"), anew("order_state"),
+	if err := x.write(ctx, ledger, anew("heads"), anew("checkpoints"), anew("attachments"), anew("sessions"), anew("meta"), anew("order_state"), anew("data_keys"), anew("owner_keys"), anew("erasing"),
 		piece{table: "namespaces", rows: "SELECT * FROM tgad.namespaces", merge: "ON CONFLICT DO NOTHING"}); err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func (x *mover) erase(ctx context.Context) error {
 }
 
 // comparedTables are all that have rows of a store.
-var comparedTables = []string{"meta", "sessions", "heads", "entries", "notes", "checkpoints", "ledger", "attachments", "order_state", "pending", "leaves", "tiles", "signed_notes", "duties"}
+var comparedTables = []string{"meta", "sessions", "heads", "entries", "notes", "checkpoints", "ledger", "attachments", "order_state", "pending", "leaves", "tiles", "signed_notes", "duties", "data_keys", "owner_keys", "erasing"}
 
 // compareSQL says, for each of 256 parts of a table, how many rows there are and what they are.
 const compareSQL = `SELECT coalesce(sum(n), 0)::int8, coalesce(string_agg(d, ' ' ORDER BY b), '') FROM (

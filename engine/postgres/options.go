@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"os"
 	"time"
+
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Options say how a store is opened. The zero value asks for what a single server can give.
@@ -23,6 +25,8 @@ type Options struct {
 	// Password, where it is set, is asked before each connection is made: a file that holds it may
 	// change. Otherwise the DSN and the environment of PostgreSQL say it.
 	Password func() (string, error)
+	// Keyring seals what entries carry and what lies beside them; nil does not. All processes of a store have the same ring.
+	Keyring chain.Keyring
 	// Committers is how many transactions with appends are under way at once; 4.
 	Committers int
 	// Conns is how many connections there are at most; 16 and one for each committer.

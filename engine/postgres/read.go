@@ -64,6 +64,32 @@ func (s *Store) stand(ctx context.Context, id tga.ID, whole bool) (standing, err
 	if !ok || whole {
 		known = view{trace: chain.NewTrace(id), born: time.Now()}
 	}
+	st, err := known.goOn(ctx, s, s.ringed.keys())
+	switch {
+	case err == nil && known.trace.Head.Seq > 0 && st.erasedSince(known.trace):
+		s.views.remove(id)
+		return s.stand(ctx, id, true) // what is known has what was erased
+	case err == nil && st.epoch > 0: // it is there
+		s.keepView(st.view)
+	case err != nil:
+		s.views.remove(id)
+	}
+	return st, err
+}
+
+// erasedSince reports whether what a trace carried was erased since it was known.
+func (st *standing) erasedSince(known *chain.Trace) bool {
+	for _, n := range st.trace.Notes[min(len(known.Notes), len(st.trace.Notes)):] {
+		if n.Kind == tga.NoteErased {
+			return true
+		}
+	}
+	return false
+}
+
+// goOn reads what was added to a trace since it was known.
+func (known view) goOn(ctx context.Context, s *Store, keys chain.Keys) (standing, error) {
+	id := known.trace.ID
 	var r row
 	found := true
 	err := s.ask(ctx, "read trace "+id.String(), func(ctx context.Context, c *pgxpool.Conn) error {
@@ -81,23 +107,21 @@ func (s *Store) stand(ctx context.Context, id tga.ID, whole bool) (standing, err
 	if !found {
 		return standing{view: view{trace: chain.NewTrace(id), born: known.born}}, nil
 	}
-	st, err := s.fold(known.trace, &r)
+	st, err := s.fold(known.trace, &r, keys)
 	if err != nil {
-		s.views.remove(id)
 		return st, recoveryFailed(id, err)
 	}
 	st.born = known.born
-	s.keepView(st.view)
 	return st, nil
 }
 
 // fold continues a trace with what was read, and checks that it ends at the head.
-func (s *Store) fold(known *chain.Trace, r *row) (st standing, err error) {
+func (s *Store) fold(known *chain.Trace, r *row, keys chain.Keys) (st standing, err error) {
 	id := known.ID
 	st = standing{epoch: chain.Epoch(r.epoch), session: r.session}
 	entries := func(yield func(chain.Entry, error) bool) {
 		for i := range r.headers {
-			e, err := joinFrame(r.headers[i], r.parts[i], r.spills[i])
+			e, err := joinFrame(r.headers[i], r.parts[i], r.spills[i], keys)
 			if err == nil {
 				st.entries = append(st.entries, e)
 			}
@@ -290,7 +314,12 @@ func (s *Store) Attachment(ctx context.Context, kind chain.AttachmentKind, key [
 		}
 		return err
 	})
-	return value, err
+	if err != nil {
+		return nil, err
+	}
+	a := chain.Attachment{Kind: kind, Key: key, Value: value}
+	_, err = s.ringed.opened(&a)
+	return a.Value, err
 }
 
 // attachmentPage is how many attachments are read at once.
@@ -299,15 +328,12 @@ const attachmentPage = 256
 // Attachments implements [runtime.Store]. They are read a page at a time, each page as it then is.
 func (s *Store) Attachments(ctx context.Context, kind chain.AttachmentKind, prefix []byte) iter.Seq2[chain.Attachment, error] {
 	return func(yield func(chain.Attachment, error) bool) {
-		lower, upper, err := keyspace.AttachmentBounds(keyspace.Kind(kind), prefix)
+		from, upper, err := attachmentSpan(kind, prefix)
 		if err != nil {
 			yield(chain.Attachment{}, err)
 			return
 		}
-		if upper[0] != byte(kind) {
-			upper = upper[:1] // the next kind: there is no bound
-		}
-		from, upper, first := lower[1:], upper[1:], true
+		first := true
 		for {
 			if err := s.health.enter(); err != nil {
 				yield(chain.Attachment{}, err)
@@ -319,8 +345,9 @@ func (s *Store) Attachments(ctx context.Context, kind chain.AttachmentKind, pref
 				yield(chain.Attachment{}, err)
 				return
 			}
-			for _, a := range page {
-				if !yield(a, nil) {
+			for i := range page {
+				there, err := s.ringed.opened(&page[i])
+				if (there || err != nil) && !yield(page[i], err) {
 					return
 				}
 			}
@@ -330,6 +357,18 @@ func (s *Store) Attachments(ctx context.Context, kind chain.AttachmentKind, pref
 			from, first = page[len(page)-1].Key, false
 		}
 	}
+}
+
+// attachmentSpan returns where the owners' keys with a prefix begin, and where they end; nothing where there is no bound.
+func attachmentSpan(kind chain.AttachmentKind, prefix []byte) (from, upper []byte, err error) {
+	from, upper, err = keyspace.AttachmentBounds(keyspace.Kind(kind), prefix)
+	if err != nil {
+		return nil, nil, err
+	}
+	if upper[0] != byte(kind) {
+		upper = upper[:1] // the next kind
+	}
+	return from[1:], upper[1:], nil
 }
 
 // attachments reads a page from a key on, up to but not including upper, which is empty where there

@@ -78,6 +78,9 @@ func (s *Store) newSession(ctx context.Context, c *pgxpool.Conn) error {
 	if id>>31 != 0 {
 		return tga.Errorf(tga.StoreUnavailable, "session %d: no epoch is left in this store", id)
 	}
+	if err := s.ringed.sameRing(ctx, c); err != nil {
+		return err
+	}
 	if err := s.doubts.read(ctx, c); err != nil { // before anybody acquires a lease in it
 		return err
 	}

@@ -31,6 +31,8 @@ type Store struct {
 	order   order
 	doubts  doubts
 	counts  counts
+	ringed  ringed
+	erasure erasure
 
 	secret [32]byte
 	id     tga.ID
@@ -65,6 +67,8 @@ func openAt(ctx context.Context, config *pgxpool.Config, o Options, locate func(
 		views:    newLRU[tga.ID, view](4096), records: newLRU[[32]byte, []byte](8192), acked: newLRU[tga.ID, chain.Trace](1024),
 	}
 	s.health.init()
+	s.ringed.s, s.ringed.owners = s, newLRU[string, chain.KeyID](4096)
+	s.erasure.turn, s.erasure.begun = make(chan struct{}, 1), make(chan struct{}, 1)
 	s.order.database, s.doubts.s = s.database, s
 	s.promoted, s.restarted = s.remembers, func() { s.leases.unsure.Store(true) }
 	s.leases.init()
@@ -86,6 +90,9 @@ func openAt(ctx context.Context, config *pgxpool.Config, o Options, locate func(
 	s.work.Go(s.keepReleases)
 	s.work.Go(s.keepMoving)
 	s.work.Go(s.order.keep)
+	if s.ringed.ring != nil || s.ringed.under.Ring.IsZero() {
+		s.work.Go(eraser{s}.keepErasing)
+	}
 	return s, nil
 }
 
@@ -99,8 +106,17 @@ func (s *Store) begin(ctx context.Context) error {
 	random, made := random[:32], tga.MakeID([16]byte(random[32:]))
 	return s.once(ctx, "open", func(ctx context.Context, c *pgxpool.Conn) error {
 		// First: a shard on which the store is not refuses it, and nothing is made there.
+		if err := s.ringed.readRing(ctx, c); err != nil {
+			return err
+		}
 		if err := s.newSession(ctx, c); err != nil {
 			return err
+		}
+		if err := s.ringed.sameKeys(ctx, c); err != nil {
+			return err
+		}
+		if s.health.noRing = s.ringed.under.Missing(s.ringed.ring); s.health.noRing != nil {
+			s.log.Warn("the store is sealed, and opened without its key ring: nothing can be appended", "ring", s.ringed.under.Ring)
 		}
 		if _, err := c.Exec(ctx, "INSERT INTO tgad.meta VALUES ($1, 'secret', $2), ($1, 'store', $3) ON CONFLICT DO NOTHING", s.o.Shard, random, made[:]); err != nil {
 			return err
@@ -147,9 +163,6 @@ func (s *Store) Close() error {
 	}
 	return nil
 }
-
-// RequestDigest implements [runtime.Store].
-func (s *Store) RequestDigest(p tga.Proposal) tga.Digest { return tga.RequestDigest(p) }
 
 // Secret implements [runtime.Store].
 func (s *Store) Secret() [32]byte { return s.secret }

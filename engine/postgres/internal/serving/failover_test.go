@@ -25,7 +25,7 @@ func newServer(t *testing.T) *pgserver.Server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Remove() })
-	for _, want := range []string{"made the tables, version 8\npartitions up to ", "the tables were of version 8 already\n"} {
+	for _, want := range []string{"made the tables, version 9\npartitions up to ", "the tables were of version 9 already\n"} {
 		out, err := program("pg", "migrate", pgserver.DSN(s), "--until", "3").CombinedOutput()
 		if err != nil || len(out) < len(want) || string(out[:len(want)]) != want {
 			t.Fatalf("pg migrate: %v, %s", err, out)

@@ -41,7 +41,7 @@ func TestVerbsAgainstEachDaemon(t *testing.T) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		return cmd
 	}
-	if out, err := tgad("pg", "migrate", f.url).CombinedOutput(); err != nil || !bytes.Contains(out, []byte("of version 8 already")) {
+	if out, err := tgad("pg", "migrate", f.url).CombinedOutput(); err != nil || !bytes.Contains(out, []byte("of version 9 already")) {
 		t.Errorf("pg migrate: %v, %s", err, out)
 	}
 	var daemons [2]*daemon
