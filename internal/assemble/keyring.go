@@ -5,8 +5,8 @@ import (
 	"github.com/tgad/tgad/internal/keyring"
 )
 
-// Keyring opens the key ring that a file names, for the store in a directory; nil where it names
-// none. The caller closes it after the store.
+// Keyring opens the key ring that a file names, for the store in a directory, or for one in a database where store is ""; nil
+// where it names none. Of a store in a database other processes have the ring too. The caller closes it after the store.
 func Keyring(c *config.Config, store string) (*keyring.Ring, error) {
 	k := c.Keyring
 	if k.Path == "" {
@@ -16,5 +16,6 @@ func Keyring(c *config.Config, store string) (*keyring.Ring, error) {
 		KEK:       keyring.KEK{File: c.Path(k.KEKFile), Command: k.KEKCommand, Socket: c.Path(k.KEKSocket), Timeout: k.KEKTimeout.D},
 		BySubject: k.By == config.BySubject,
 		Store:     store,
+		Shared:    store == "",
 	})
 }

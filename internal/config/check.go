@@ -28,7 +28,7 @@ func (c *Config) check(r *report, b Builder) {
 	if b != nil {
 		r.refused("store.list_index", b.CheckStore(c, &c.Store))
 	}
-	c.Keyring.check(r, &c.Store)
+	c.Keyring.check(r)
 	c.Evidence.check(r, b)
 	c.Retention.check(r, &c.Store)
 	c.Backup.check(r, c, b)

@@ -1,7 +1,7 @@
 package config
 
-// Keyring is the part about the keys under which a store in a directory seals what its entries
-// carry. Without a path nothing is sealed.
+// Keyring is the part about the keys under which a store seals what its entries carry. Without a path
+// nothing is sealed. The processes of a store in a database share the ring.
 type Keyring struct {
 	Path string `toml:"path"` // of the ring; outside of the store. tgad keyring init makes one
 	// The key-encryption key is in a file, or a program wraps and unwraps it: a command, or one that listens at a socket.
@@ -21,7 +21,7 @@ const (
 // asks reports whether a program wraps the keys.
 func (k *Keyring) asks() bool { return len(k.KEKCommand) > 0 || k.KEKSocket != "" }
 
-func (k *Keyring) check(r *report, store *Store) {
+func (k *Keyring) check(r *report) {
 	r.duration("keyring.kek_timeout", k.KEKTimeout)
 	if k.By != "" && k.By != ByTrace && k.By != BySubject {
 		r.add("keyring.by", "%.40q: want %q or %q", k.By, ByTrace, BySubject)
@@ -35,8 +35,6 @@ func (k *Keyring) check(r *report, store *Store) {
 		return
 	}
 	switch {
-	case store.URL != "":
-		r.add("keyring.path", "it is of a store in a directory, and [store] url names a database, whose disk its server encrypts")
 	case k.KEKFile == "" && !k.asks():
 		r.add("keyring.kek_file", "it is required, or kek_command, or kek_socket: the ring's keys are wrapped under a key-encryption key")
 	case k.KEKFile != "" && len(k.KEKCommand) > 0:

@@ -24,8 +24,8 @@ var storeRows = []row{
 	{"store.rewrite_share", "15", "Percent of the processors that compressing the log may take, 1 to 100; -1 for none.", nil},
 	{"store.list_index", "false", "Keep an index of the traces, so that a list can begin with the newest: docs/OPERATIONS.md, *Find a call*.", nil},
 
-	{"keyring", "", "Keys under which a store in a directory seals arguments and answers.", nil},
-	{"keyring.path", "", "The ring, outside of the store. `tgad keyring init` makes one. Without it nothing is sealed.", nil},
+	{"keyring", "", "Keys under which a store seals arguments and answers. All daemons of a store in a database have the same ring.", nil},
+	{"keyring.path", "", "The ring, outside of the store. `tgad keyring init` makes one. Without it nothing is sealed. Daemons of a store in a database open one file.", nil},
 	{"keyring.kek_file", "", "File with the key that wraps those in the ring.", nil},
 	{"keyring.kek_command", "", "Program, with its arguments, that wraps and unwraps them instead. It gets `wrap` or `unwrap` as its last argument.", nil},
 	{"keyring.kek_socket", "", "Unix socket at which such a program listens, instead: it takes `POST /wrap` and `POST /unwrap`.", nil},

@@ -191,7 +191,7 @@ func (q operating) erase() (any, error) {
 		what.Agents = append(what.Agents, engine.AgentState(s))
 	}
 	return run(q.request, "", func(ctx context.Context) (wire.Erased, error) {
-		e, err := q.d.can.archive.Erase(ctx, what)
+		e, err := q.d.can.erases.Erase(ctx, what)
 		if err != nil {
 			q.d.chores.erasure.owe() // what of it was begun
 		} else if err = aside.Forget(q.d.retaining.data, what.States); err != nil {

@@ -82,10 +82,12 @@ func TestStoreThatLacksSomething(t *testing.T) {
 		t.Fatalf("%v, %v", res.State, err)
 	}
 	_, sealed := b.client.Seal(ctx, 0)
-	_, erased := b.client.Erase(ctx, wire.EraseRequest{Subject: "s", Reason: "r"})
+	if _, err := b.client.Erase(ctx, wire.EraseRequest{Subject: "s", Reason: "r"}); err != nil {
+		t.Errorf("erase: %v", err) // it needs no files
+	}
 	_, checkpoint := b.client.Proofs().Checkpoint(ctx)
 	for what, err := range map[string]error{
-		"backup": b.client.Backup(ctx, "/nowhere"), "seal": sealed, "erase": erased, "checkpoint": checkpoint,
+		"backup": b.client.Backup(ctx, "/nowhere"), "seal": sealed, "checkpoint": checkpoint,
 		"unfreeze": b.client.Unfreeze(ctx, true), "end-quarantine": b.client.EndQuarantine(ctx),
 	} {
 		if !errors.Is(err, tga.NotFound) {
@@ -105,6 +107,21 @@ func TestStoreThatLacksSomething(t *testing.T) {
 	if err := b.client.Live(ctx); err != nil {
 		t.Errorf("a restart would help: %v", err)
 	}
+}
+
+// TestStoreThatCannotErase: likewise, as of a daemon of all stores of a fleet.
+func TestStoreThatCannotErase(t *testing.T) {
+	b := setup(t, "")
+	b.open = func(_ context.Context, o Options) (Store, error) {
+		db, err := engine.Open(b.data, assemble.StoreOptions(o.Config))
+		return struct {
+			Store
+			Shared
+		}{directory{DB: db}, &sharedStore{}}, err
+	}
+	b.start()
+	_, err := b.client.Erase(t.Context(), wire.EraseRequest{Subject: "s", Reason: "r"})
+	wantCode(t, err, tga.NotFound)
 }
 
 // TestEvidenceNeedsFiles: a configuration that has checkpoints signed is refused where the store

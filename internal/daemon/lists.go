@@ -17,11 +17,12 @@ func (d *Daemon) openLists(ctx context.Context, o Options) error {
 	case d.can.listing != nil && o.Config.Store.ListIndex:
 		d.lists = d.can.listing.Lists()
 	case d.can.archive != nil && o.Data != "":
-		x, err := assemble.Lists(ctx, o.Config, o.Data, d.db, erasing(d.can.archive), d.log)
+		x, err := assemble.Lists(ctx, o.Config, o.Data, d.db, hasErasure(d.can.archive), d.log)
 		if x == nil || err != nil {
 			return err
 		}
 		d.lists, d.can.archive = x, indexed{d.can.archive, x}
+		d.can.erases = d.can.archive
 	}
 	return nil
 }
@@ -77,8 +78,8 @@ func (s indexed) FinishErasure(ctx context.Context) error {
 	return s.lists.FinishErasure(ctx, func() error { return s.archive.FinishErasure(ctx) })
 }
 
-// erasing says whether a store has an erasure that is not finished, or may have one.
-func erasing(s archive) func() bool {
+// hasErasure says whether a store has an erasure that is not finished, or may have one.
+func hasErasure(s archive) func() bool {
 	return func() bool {
 		is, err := s.Erasing()
 		return is || err != nil

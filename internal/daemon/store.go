@@ -53,6 +53,7 @@ type Submitted interface {
 // says it: [Daemon.lacks] answers for the routes that need one.
 type powers struct {
 	archive archive
+	erases  erasing
 	frozen  thawing
 	proofs  evidence.Store
 	proving Proving // where the store keeps its evidence itself
@@ -65,10 +66,15 @@ type powers struct {
 type archive interface {
 	Backup(ctx context.Context, dir string) error
 	SealTraces(ctx context.Context, before tga.Millis) (engine.Sealed, error)
-	Erase(ctx context.Context, what engine.Erasure) (engine.Erased, error)
 	FinishErasure(ctx context.Context) error
 	Erasing() (bool, error)
 	Working() []engine.Work
+	erasing
+}
+
+// erasing is a store that destroys what finished traces carry.
+type erasing interface {
+	Erase(ctx context.Context, what engine.Erasure) (engine.Erased, error)
 }
 
 // thawing is a store that a person can take back into service after a loss.
@@ -135,6 +141,7 @@ func powersOf(s Store, data string) (p powers) {
 	if x, ok := s.(Proving); ok {
 		p.frozen, p.proofs, p.proving = x, x, x
 	}
+	p.erases, _ = s.(erasing)
 	p.shared, _ = s.(Shared)
 	p.listing, _ = s.(Listing)
 	return p
@@ -145,7 +152,11 @@ func powersOf(s Store, data string) (p powers) {
 func (d *Daemon) lacks(path string) error {
 	var what string
 	switch path {
-	case "/v1/backup", "/v1/seal", "/v1/erase", "/v1/retention":
+	case "/v1/erase":
+		if d.can.erases == nil {
+			what = "no one erasure for all stores of a fleet: ask a daemon of one of them ([store] namespace)"
+		}
+	case "/v1/backup", "/v1/seal", "/v1/retention":
 		if d.can.archive == nil {
 			what = "no files of its own: back the database up, and keep its partitions"
 		}

@@ -21,9 +21,14 @@ const moved = "it was copied into a database, and is served from there"
 
 // copyStore copies a store from a directory, which it has open all the while: nobody else has it.
 func copyStore(ctx context.Context, c cli.Copying) (done cli.Copied, err error) {
-	db, err := engine.Open(c.From, engine.Options{WitnessFile: c.Config.Path(c.Config.Store.WitnessFile)})
+	ring, err := ringOf(c.Config)
 	if err != nil {
-		return done, &cli.Unopened{Err: err}
+		return done, err
+	}
+	defer func() { err = errors.Join(err, ring.Close()) }()
+	db, err := openSource(c, ring)
+	if err != nil {
+		return done, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	s := db.Stats()
@@ -45,11 +50,33 @@ func copyStore(ctx context.Context, c cli.Copying) (done cli.Copied, err error) 
 	if err != nil {
 		return done, err
 	}
-	got, err := postgres.Copy(ctx, c.To, optionsOf(c.Config, slog.New(slog.DiscardHandler)), postgres.Copying{
+	to := optionsOf(c.Config, slog.New(slog.DiscardHandler))
+	ring.to(&to)
+	got, err := postgres.Copy(ctx, c.To, to, postgres.Copying{
 		Source: db, ID: s.StoreID, Incarnation: s.Incarnation, Progress: c.Progress,
 		Evidence: notes, Kept: duties, Compare: sameEvidence, Leave: func() error { return db.Freeze(moved) },
 	})
 	return cli.Copied{Store: s.StoreID.String(), Appends: got.Appends, Traces: got.Traces, Entries: got.Entries, Notes: got.Notes, Records: got.Records}, err
+}
+
+// openSource opens the store that is copied. One that is not sealed is opened without the ring: else it would be sealed for it.
+func openSource(c cli.Copying, ring ringed) (*engine.DB, error) {
+	o := engine.Options{WitnessFile: c.Config.Path(c.Config.Store.WitnessFile)}
+	db, err := engine.Open(c.From, o)
+	if err != nil {
+		return nil, &cli.Unopened{Err: err}
+	}
+	if under, _ := db.SealedUnder(); under.IsZero() || ring.Ring == nil {
+		return db, nil
+	}
+	if err := db.Close(); err != nil {
+		return nil, err
+	}
+	o.Keyring = ring.Ring
+	if db, err = engine.Open(c.From, o); err != nil {
+		return nil, &cli.Unopened{Err: err}
+	}
+	return db, nil
 }
 
 // keptIn reads what is kept of the duties of the store in a directory: each is a file.

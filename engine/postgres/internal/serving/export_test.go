@@ -7,7 +7,7 @@ import (
 )
 
 // Served is a store as the daemon asks for it.
-func Served(s *postgres.Store) daemon.Proving { return served{s, s.Fleet()} }
+func Served(s *postgres.Store) daemon.Proving { return served{s, s.Fleet(), ringed{}} }
 
 // Tables are those of its evidence.
 func Tables(s *postgres.Store) evidence.Tables { return tables{s.Fleet().Evidence()} }

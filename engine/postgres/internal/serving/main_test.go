@@ -201,7 +201,8 @@ func (f *fleet) start(name string) *daemon {
 	return d
 }
 
-func (d *daemon) run() {
+// begin starts the program.
+func (d *daemon) begin() {
 	t := d.f.t
 	t.Helper()
 	d.cmd.Stderr = &d.log
@@ -220,6 +221,12 @@ func (d *daemon) run() {
 			t.Logf("daemon %s:\n%s", d.socket, d.log.String())
 		}
 	})
+}
+
+func (d *daemon) run() {
+	t := d.f.t
+	t.Helper()
+	d.begin()
 	until(t, "the daemon is ready", func() bool {
 		select {
 		case <-d.ended:

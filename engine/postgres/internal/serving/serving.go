@@ -10,10 +10,12 @@ import (
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/engine/postgres"
+	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/daemon"
 	"github.com/tgad/tgad/internal/evidence"
+	"github.com/tgad/tgad/internal/keyring"
 	"github.com/tgad/tgad/internal/secretfile"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -24,8 +26,45 @@ var Database = cli.Database{Open: Open, Migrate: migrate, Copy: copyStore, Retir
 
 // Open opens the store that a daemon is to serve: of a fleet of several shards all stores, or the one that the configuration names.
 func Open(ctx context.Context, o daemon.Options) (daemon.Store, error) {
+	ring, err := ringOf(o.Config)
+	if err != nil {
+		return nil, err
+	}
+	s, err := openWith(ctx, o, ring)
+	if err != nil {
+		return nil, errors.Join(err, ring.Close())
+	}
+	return s, nil
+}
+
+// ringed is the key ring of a store, which other processes have open too; nil is none.
+type ringed struct{ *keyring.Ring }
+
+// ringOf opens the ring that a configuration names.
+func ringOf(c *config.Config) (ringed, error) {
+	r, err := assemble.Keyring(c, "")
+	return ringed{r}, err
+}
+
+// Close closes the ring. The store that seals with it is closed before.
+func (r ringed) Close() error {
+	if r.Ring == nil {
+		return nil
+	}
+	return r.Ring.Close()
+}
+
+// to has a store be sealed under the ring.
+func (r ringed) to(o *postgres.Options) {
+	if r.Ring != nil {
+		o.Keyring = r.Ring
+	}
+}
+
+func openWith(ctx context.Context, o daemon.Options, ring ringed) (daemon.Store, error) {
 	store, c := optionsOf(o.Config, o.Logger), o.Config.Store
 	store.Clock = o.Clock
+	ring.to(&store)
 	if c.Namespace == "" && store.Shard == 0 {
 		fleet, err := openFleet(ctx, o, store)
 		if fleet != nil || err != nil {
@@ -39,7 +78,7 @@ func Open(ctx context.Context, o daemon.Options) (daemon.Store, error) {
 	if err := isNamed(s.ID(), o.Config); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	return served{s, s.Fleet()}, nil
+	return served{s, s.Fleet(), ring}, nil
 }
 
 // openOne opens one store. In a fleet of several shards it is found wherever it is, and followed.
@@ -65,6 +104,9 @@ func openFleet(ctx context.Context, o daemon.Options, store postgres.Options) (d
 	}
 	if err != nil {
 		return nil, err
+	}
+	if store.Keyring != nil {
+		return nil, errors.Join(tga.Errorf(tga.ValidationError, "[keyring] is of a daemon of one store: name the store in [store] namespace. One daemon of all stores of a fleet seals nothing"), shards.Close())
 	}
 	stores, err := shards.All(ctx)
 	if err != nil {
@@ -106,7 +148,11 @@ func optionsOf(c *config.Config, log *slog.Logger) postgres.Options {
 type served struct {
 	*postgres.Store
 	postgres.Fleet
+	ring ringed
 }
+
+// Close closes the store, and then what it seals with.
+func (s served) Close() error { return errors.Join(s.Store.Close(), s.ring.Close()) }
 
 var _ daemon.Shared = served{}
 
@@ -128,7 +174,7 @@ func (s served) Check(ctx context.Context) (engine.Report, error) { return check
 
 func check(ctx context.Context, s *postgres.Store) (engine.Report, error) {
 	r, err := s.Fleet().Check(ctx)
-	all := engine.Report{Traces: r.Traces, Entries: r.Entries, Notes: r.Notes, Records: r.Records, Leaves: r.Leaves}
+	all := engine.Report{Traces: r.Traces, Entries: r.Entries, Notes: r.Notes, Records: r.Records, Leaves: r.Leaves, Unread: r.Unread}
 	for _, p := range r.Problems {
 		all.Problems = append(all.Problems, engine.Problem{TraceID: p.TraceID, Err: p.Err})
 	}
@@ -147,6 +193,7 @@ func stats(s *postgres.Store) engine.Stats {
 		StoreID: x.StoreID, Incarnation: x.Session, Cursor: x.Cursor, NewestTS: x.NewestTS,
 		Appends: x.Appends, Replayed: x.Replayed, Entries: x.Entries, Notes: x.Notes, Leases: x.Leases, Frozen: x.Frozen,
 	}
+	_, all.MissingKeys = s.Fleet().UnderRing()
 	if q, in := s.Fleet().Quarantine(); in {
 		quarantine := engine.Quarantine(q)
 		all.Quarantine = &quarantine
