@@ -99,6 +99,16 @@ func TestVerbsAgainstEachDaemon(t *testing.T) {
 	backToADirectory(t, tgad, v)
 	retires(t, tgad, a, v)
 
+	v.says(0, "erased 1 traces", "erase", "--trace", asked, "--reason", "the customer asked for it", "--yes")
+	v.says(0, "the customer asked for it", "show", asked)
+	v.says(0, "in the checkpoint of", "receipt", asked, "--wait", "30s")
+	bare := filepath.Join(f.dir, "bare")
+	v.says(0, "", "evidence", "export", asked, "-o", bare)
+	v.says(0, "proved", "evidence", "verify", bare, "--key", key)
+	v.says(0, "proved", "evidence", "verify", file, "--key", key)
+	v.says(0, "nothing was taken back", "monitor", "--key", key, "--state", filepath.Join(f.dir, "monitor"), "--once", "--against", f.outside)
+	v.says(0, "ok", "verify", "--store", f.url, "--config", f.config)
+
 	// Signals and exit codes go through.
 	if code := a.end(syscall.SIGTERM); code != 0 {
 		t.Errorf("exit code %d", code)
