@@ -21,7 +21,8 @@ func (a *app) verify() *cobra.Command {
 		Long: `verify recomputes every digest and link, and names the trace, the sequence number and
 both digests of what disagrees:
 
-  DIR    a store. One that is open is checked by the daemon that has it.
+  DIR    a store, with what it keeps of its evidence. One that is open is checked by the daemon
+         that has it.
   FILE   a sealed segment or an export; neither needs a store or a daemon.
   TRACE  one trace of the daemon's store.
 

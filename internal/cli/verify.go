@@ -11,6 +11,7 @@ import (
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/doctor"
+	"github.com/tgad/tgad/internal/evidence"
 	"github.com/tgad/tgad/internal/logfile"
 	"github.com/tgad/tgad/internal/ndjson"
 	"github.com/tgad/tgad/internal/segment"
@@ -105,6 +106,12 @@ func (s *Streams) verifyStore(ctx context.Context, dir string, conf *config.Conf
 		return v, v.found(err)
 	}
 	v.take(report)
+	if err := evidence.Verify(ctx, db, dir); err != nil && tga.CodeOf(err) != tga.PermissionDenied {
+		return v, v.found(err)
+	} else if err != nil {
+		v.OK = false // signed by a key that is not the store's
+		v.fault(FailureOf(err))
+	}
 	return v, nil
 }
 

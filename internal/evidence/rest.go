@@ -101,6 +101,21 @@ func Read(ctx context.Context, store Store, dir string, fs vfs.FS) (*Keeper, err
 	return k, nil
 }
 
+// Verify compares all that a store in a directory keeps of its evidence with its log: the checkpoints and what else was signed, and
+// the file of the tree. It writes nothing. nil: they agree, or no evidence is kept.
+//
+// The errors are those of [Read], and STATE_CHECKSUM_MISMATCH for a tree that is not the log's.
+func Verify(ctx context.Context, store Store, dir string) error {
+	k, err := Read(ctx, store, dir, nil)
+	if tga.CodeOf(err) == tga.NotFound {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return tree.Compare(vfs.Default, dir, store.Stats().StoreID, k.tree.(*tree.Tree))
+}
+
 // Kept returns what a store in a directory kept of its evidence, for tables that are to have it: the notes, oldest first, the
 // first one with the public key that signed first. Nothing where nothing was signed. A nil fs is the operating system's.
 //

@@ -92,8 +92,13 @@ func (k *File) torn() error {
 	for at := range rest {
 		damaged = damaged || parseFrame(rest[at:]) != nil
 	}
+	// One note is torn and no other: where the next one begins as well, both are damaged.
+	if start, length, ok := parseStart(rest); ok && start+length+1 < len(rest) {
+		_, _, next := parseStart(rest[start+length+1:])
+		damaged = damaged || next
+	}
 	if damaged {
-		return tga.Errorf(tga.StateChecksumMismatch, "checkpoints %s: the note at byte %d is damaged, and others stand behind it", k.name, k.end)
+		return tga.Errorf(tga.StateChecksumMismatch, "evidence: %s: the note at byte %d is damaged, and others stand behind it", k.name, k.end)
 	}
 	return nil
 }
@@ -116,22 +121,25 @@ func frame(raw []byte) []byte {
 	return append(append(b, raw...), '\n')
 }
 
-// parseFrame returns the note that b begins with, nil where it is not whole.
-func parseFrame(b []byte) []byte {
+// parseStart returns the lengths of the line that a frame begins with and of the note that it announces.
+func parseStart(b []byte) (start, length int, ok bool) {
 	line, _, ok := bytes.Cut(b[:min(len(b), 64)], []byte{'\n'})
 	if !ok || !bytes.HasPrefix(line, []byte("note ")) {
-		return nil
+		return 0, 0, false
 	}
-	var version, n int
+	var version int
 	var sum uint32
-	if _, err := fmt.Sscanf(string(line), "note %d %d %x", &version, &n, &sum); err != nil || n < 1 || n > MaxBytes {
+	_, err := fmt.Sscanf(string(line), "note %d %d %x", &version, &length, &sum)
+	return len(line) + 1, length, err == nil && length >= 1 && length <= MaxBytes
+}
+
+// parseFrame returns the note that b begins with, nil where it is not whole.
+func parseFrame(b []byte) []byte {
+	start, n, ok := parseStart(b)
+	if !ok || len(b) < start+n+1 {
 		return nil
 	}
-	rest := b[len(line)+1:]
-	if len(rest) < n+1 {
-		return nil
-	}
-	raw := rest[:n:n]
+	raw := b[start : start+n : start+n]
 	if whole := frame(raw); !bytes.Equal(whole, b[:min(len(whole), len(b))]) {
 		return nil
 	}

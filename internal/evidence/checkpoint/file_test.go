@@ -107,6 +107,20 @@ func TestDamagedFileIsRefused(t *testing.T) {
 			t.Errorf("byte %d of the last note changed: %d notes, %v", i, n, err)
 		}
 	}
+	// A crash tears one note: where the last two are damaged, or all, it was something else.
+	for from := range 2 {
+		b, at := bytes.Clone(whole), 0
+		for i := range 3 {
+			start, n, _ := parseStart(whole[at:])
+			if i >= from {
+				b[at+start] ^= 0x01
+			}
+			at += start + n + 1
+		}
+		if n, err := open(b); tga.CodeOf(err) != tga.StateChecksumMismatch {
+			t.Errorf("every note from %d on changed: %d notes, %v", from, n, err)
+		}
+	}
 	for n := range whole {
 		if got, err := open(whole[:n]); err != nil || n < last && got > 1 || n >= last && got != 2 {
 			t.Errorf("cut to %d bytes: %d notes, %v", n, got, err)
