@@ -78,16 +78,14 @@ func (a *eraser) planState(name string, id tga.ID, scope bool, m *erasing, done 
 	}); err != nil {
 		return err
 	}
-	was, err := chain.ReadStateErasure(head)
-	switch {
-	case err != nil:
-		return err
-	case head == nil && rows == 0 && !sealed:
-		return tga.Errorf(tga.NotFound, "erase %s: there is nothing", name)
-	case was != nil && rows == 0 && !sealed:
+	already, err := sealrules.OfState(name, head, rows, sealed)
+	if already {
 		done.Already++
-		return nil
-	case len(keys) == 0: // all that it had was deleted
+	}
+	if already || err != nil {
+		return err
+	}
+	if len(keys) == 0 { // all that it had was deleted
 		keys = append(keys, 0)
 	}
 	done.States++

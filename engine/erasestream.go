@@ -52,14 +52,15 @@ func (a *eraser) planStream(name string, id tga.ID, count *int, m *erasing, done
 		}
 		return nil
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case items == 0 && len(keys) == 0:
-		return tga.Errorf(tga.NotFound, "erase %s: there is nothing", name)
-	case len(keys) == 0:
+	}
+	already, err := sealrules.OfStream(name, items, keys)
+	if already {
 		done.Already++
-		return nil
+	}
+	if already || err != nil {
+		return err
 	}
 	*count++
 	m.Streams = append(m.Streams, id)

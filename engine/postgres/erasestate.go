@@ -51,14 +51,15 @@ func (e *planner) stream(ctx context.Context, name string, id tga.ID, count *int
 		}
 		return nil
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case items == 0 && len(keys) == 0:
-		return tga.Errorf(tga.NotFound, "erase %s: there is nothing", name)
-	case len(keys) == 0:
+	}
+	already, err := sealrules.OfStream(name, items, keys)
+	if already {
 		e.done.Already++
-		return nil
+	}
+	if already || err != nil {
+		return err
 	}
 	*count++
 	e.m.Streams = append(e.m.Streams, id)
@@ -131,16 +132,14 @@ func (e *planner) state(ctx context.Context, name string, id tga.ID, scope bool)
 			return err
 		}
 	}
-	was, err := chain.ReadStateErasure(head)
-	switch {
-	case err != nil:
-		return err
-	case head == nil && rows == 0 && !sealed:
-		return tga.Errorf(tga.NotFound, "erase %s: there is nothing", name)
-	case was != nil && rows == 0 && !sealed:
+	already, err := sealrules.OfState(name, head, rows, sealed)
+	if already {
 		e.done.Already++
-		return nil
-	case len(keys) == 0: // all that it had was deleted
+	}
+	if already || err != nil {
+		return err
+	}
+	if len(keys) == 0 { // all that it had was deleted
 		keys = append(keys, 0)
 	}
 	e.done.States++

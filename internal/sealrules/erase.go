@@ -1,0 +1,32 @@
+package sealrules
+
+import (
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// OfStream says of a stream that is to be erased whether that was done before, by its items and the keys that these are sealed
+// under. NOT_FOUND: there never was one.
+func OfStream(name string, items int, keys []chain.KeyID) (already bool, err error) {
+	if items == 0 && len(keys) == 0 {
+		return false, nothing(name)
+	}
+	return len(keys) == 0, nil
+}
+
+// OfState says of a state that is to be erased whether that was done before, by its head, its other rows, and whether
+// anything was ever sealed for it. NOT_FOUND: nothing was ever written to it.
+func OfState(name string, head []byte, rows int, sealed bool) (already bool, err error) {
+	was, err := chain.ReadStateErasure(head)
+	if err != nil || rows > 0 || sealed {
+		return false, err
+	}
+	if head == nil {
+		return false, nothing(name)
+	}
+	return was != nil, nil
+}
+
+func nothing(name string) error {
+	return tga.Errorf(tga.NotFound, "erase %s: there is nothing", name)
+}
