@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 )
@@ -34,14 +35,34 @@ var errDutyOver = errors.New("it is not certain any more that this process is on
 // evidenceDuty is the duty of the process that signs.
 const evidenceDuty = "evidence"
 
-// lead asks that this process be on duty. The epoch is 0 where another one is, or may still be.
+// leadGrace is for how much longer than who asks the answer is waited for.
+const leadGrace = 2 * time.Second
+
+// lead asks that this process be on duty. The epoch is 0 where another one is, or may still be. Who has no more time when the
+// answer comes is on duty all the same, and goes off duty: a process that does not know that it is on duty would keep all others
+// from it for as long as its session lasts.
 func (d *Duty) lead(ctx context.Context) (session, epoch int64, kept []byte, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, 0, nil, err
+	}
 	s := d.s
+	ctx, cancel := lasting(ctx, leadGrace)
+	defer cancel()
 	err = s.asked(ctx, "ask who is on duty", func(ctx context.Context, c *pgxpool.Conn) error {
 		session = s.session.number()
 		return c.QueryRow(ctx, "SELECT o_epoch, o_kept FROM tgad.lead($1, $2, $3)", s.o.Shard, d.name, session).Scan(&epoch, &kept)
 	})
 	return session, epoch, kept, err
+}
+
+// lasting is a context that ends so much later than another one.
+func lasting(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(grace, cancel) })
+	return longer, func() {
+		stop()
+		cancel()
+	}
 }
 
 // resign lets another process go on duty.
@@ -76,8 +97,10 @@ func (d *Duty) Take(ctx context.Context) (kept []byte, mine bool, err error) {
 	}
 	if session != d.session || epoch != d.epoch {
 		// A server that is killed could forget it, and put the one before on duty again, beside this one.
-		if err := d.s.asked(ctx, "go on duty", func(ctx context.Context, c *pgxpool.Conn) error { return d.s.durable(ctx, c.Conn()) }); err != nil {
-			return nil, false, err
+		longer, cancel := lasting(ctx, leadGrace)
+		defer cancel()
+		if err := d.s.asked(longer, "go on duty", func(ctx context.Context, c *pgxpool.Conn) error { return d.s.durable(ctx, c.Conn()) }); err != nil {
+			return nil, false, errors.Join(err, d.resign(longer, session, epoch))
 		}
 	}
 	d.session, d.epoch = session, epoch

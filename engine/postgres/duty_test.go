@@ -151,3 +151,41 @@ func TestDutyMovesWithItsStore(t *testing.T) {
 		t.Errorf("at the new place it finds %q", kept)
 	}
 }
+
+// TestWhoIsInterruptedIsNotOnDuty: a process that is stopped while it asks hears that it is on duty, or is not. Otherwise it would keep
+// the others from it for as long as its session lasts, and do nothing.
+func TestWhoIsInterruptedIsNotOnDuty(t *testing.T) {
+	t.Parallel()
+	dsn, shard := database(t)
+	a, b := open(t, dsn, postgres.Options{Shard: shard}), open(t, dsn, postgres.Options{Shard: shard})
+	x, y := a.Fleet().Duty("d"), b.Fleet().Duty("d")
+	began := time.Now()
+	if _, mine, err := x.Take(bg); err != nil || !mine {
+		t.Fatal(mine, err)
+	}
+	took := time.Since(began)
+	if err := x.Leave(bg); err != nil {
+		t.Fatal(err)
+	}
+	interrupted := 0
+	for i := range 100 {
+		ctx, cancel := context.WithTimeout(bg, took*time.Duration(i)/100)
+		_, mine, err := x.Take(ctx)
+		cancel()
+		if mine {
+			err = x.Leave(bg)
+		} else if err != nil {
+			interrupted++
+			err = nil
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, mine, err := y.Take(bg); err != nil || !mine {
+			t.Fatalf("after %d interruptions, at %v: nobody is on duty, and the other process neither: %v", interrupted, took*time.Duration(i)/100, err)
+		}
+		if err := y.Leave(bg); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -44,8 +44,9 @@ const (
 	listsLook = time.Second
 	// newerLook is how often it asks again who found that a newer program keeps them.
 	newerLook = time.Minute
-	// listsPatience is for how long a list waits for the appends before it to be in the index; listsPoll is between two looks.
-	listsPatience, listsPoll = time.Second, 10 * time.Millisecond
+	// listsPatience is for how long a list waits for the appends before it to be in the index; listsPoll is between two looks, and
+	// listsHurry between two words to whoever keeps it.
+	listsPatience, listsPoll, listsHurry = time.Second, 10 * time.Millisecond, 100 * time.Millisecond
 )
 
 // Run implements [search.Lists]: it keeps the lists while it is on duty, and knows how far they are.
@@ -172,13 +173,16 @@ func (l *Lists) Find(ctx context.Context, q search.Query) ([]search.Mark, error)
 		return page, nil
 	}
 	l.hurry(ctx)
+	hurried := time.Now()
 	for until := time.Now().Add(listsPatience); late() && time.Now().Before(until) && ctx.Err() == nil; rest(ctx, listsPoll) {
 		at := st.position
 		if st, err = l.stands(ctx); err != nil {
 			return nil, err
 		}
-		if st.position != at {
+		// Whoever keeps the lists may have ended a rest for it before there was anything to be done, or not have heard.
+		if st.position != at || time.Since(hurried) >= listsHurry {
 			l.hurry(ctx)
+			hurried = time.Now()
 		}
 		if !numbered && (st.oldest == 0 || st.oldest > before) {
 			numbered, upTo = true, st.last
@@ -248,11 +252,12 @@ func (l *Lists) page(q search.Query) (text string, args []any) {
 	return "SELECT since, id FROM " + from + " AND " + where + end, args
 }
 
-// find reads a page, and then how far the lists were: rows are removed only after the word that there are all.
+// find reads a page, and how far the lists were at that moment. A later word would be of rows that the page lacks, and an earlier one
+// of rows that may be removed by then.
 func (l *Lists) find(ctx context.Context, q search.Query) (page []search.Mark, st reach, err error) {
 	text, args := l.page(q)
 	err = l.s.asked(ctx, "list", func(ctx context.Context, c *pgxpool.Conn) error {
-		b := &pgx.Batch{}
+		b := atOneMoment()
 		b.Queue(text, args...).Query(func(rows pgx.Rows) error {
 			page, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (m search.Mark, err error) {
 				var id [16]byte
@@ -263,7 +268,7 @@ func (l *Lists) find(ctx context.Context, q search.Query) (page []search.Mark, s
 			return err
 		})
 		b.Queue(listsStand, l.s.o.Shard).QueryRow(st.read)
-		return c.SendBatch(ctx, b).Close()
+		return b.read(ctx, c)
 	})
 	return page, st, err
 }

@@ -243,8 +243,7 @@ func (f Fleet) whole(ctx context.Context, ids []tga.ID) (got map[tga.ID]*wholeRo
 	}
 	err = f.s.asked(ctx, "read traces", func(ctx context.Context, c *pgxpool.Conn) error {
 		got = make(map[tga.ID]*wholeRow, len(ids))
-		b := &pgx.Batch{}
-		b.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+		b := atOneMoment()
 		b.Queue(wholeHeads, f.s.o.Shard, of).Query(func(rows pgx.Rows) error {
 			for rows.Next() {
 				var id [16]byte
@@ -287,15 +286,7 @@ func (f Fleet) whole(ctx context.Context, ids []tga.ID) (got map[tga.ID]*wholeRo
 			}
 			return rows.Err()
 		})
-		b.Queue("COMMIT")
-		if err := c.SendBatch(ctx, b).Close(); err != nil {
-			if !c.Conn().IsClosed() {
-				_, rerr := c.Exec(context.WithoutCancel(ctx), "ROLLBACK")
-				err = errors.Join(err, rerr)
-			}
-			return err
-		}
-		return nil
+		return b.read(ctx, c)
 	})
 	return got, err
 }

@@ -132,6 +132,9 @@ func (s *Store) Follow(ctx context.Context, after uint64) iter.Seq2[chain.Leaf, 
 				yield(chain.Leaf{}, err)
 				return
 			}
+			if len(page) > 0 { // before anybody acts on it: a follower that ends with the first leaf asks how many there are
+				s.order.grow(page[len(page)-1].Index)
+			}
 			for _, l := range page {
 				if !yield(l, nil) {
 					return
@@ -139,7 +142,6 @@ func (s *Store) Follow(ctx context.Context, after uint64) iter.Seq2[chain.Leaf, 
 				after = l.Index
 			}
 			if len(page) > 0 {
-				s.order.grow(after)
 				continue
 			}
 			select {

@@ -262,10 +262,11 @@ func (x *Index) keep(ctx context.Context) (went bool, err error) {
 		if err := x.readAgain(ctx); err != nil {
 			return went, err
 		}
-		if err := x.wait(ctx); err != nil {
+		came, err := x.wait(ctx)
+		if err != nil {
 			return went, err
 		}
-		if x.faulty() != nil {
+		if !came || x.faulty() != nil {
 			continue
 		}
 		x.lull(ctx, batchTime)
@@ -276,8 +277,8 @@ func (x *Index) keep(ctx context.Context) (went bool, err error) {
 	}
 }
 
-// wait returns when there is an append that the index does not have, or traces may have to be looked at again.
-func (x *Index) wait(ctx context.Context) error {
+// wait returns when there is an append that the index does not have; came is false where instead traces may have to be looked at again.
+func (x *Index) wait(ctx context.Context) (came bool, err error) {
 	waits, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if x.o.Look > 0 {
@@ -290,17 +291,19 @@ func (x *Index) wait(ctx context.Context) error {
 	x.wake = cancel
 	at := x.position
 	x.standing.Unlock()
-	if x.swept() {
-		return nil
+	if x.swept() || x.faulty() != nil {
+		return false, nil
 	}
-	if x.faulty() != nil || x.o.Store.Cursor() > at {
-		return nil
+	if x.o.Store.Cursor() > at {
+		return true, nil
 	}
-	_, err := x.next(waits, at)
+	if _, err = x.next(waits, at); err == nil {
+		return true, nil
+	}
 	if waits.Err() != nil && ctx.Err() == nil {
-		return nil
+		return false, nil
 	}
-	return err
+	return false, err
 }
 
 // next returns the leaf after an append, and waits for it.

@@ -111,9 +111,28 @@ func (s *Stand) Agrees(queries ...search.Query) {
 	}
 }
 
+// agree compares one list. One that waited in vain for the newest appends is read as it is, so it has a few tries.
 func (s *Stand) agree(process int, x search.Lists, all []*chain.Trace, q search.Query) {
 	s.Helper()
-	var got []search.Mark
+	got, want := s.read(process, x, q), want(all, q)
+	for range 3 {
+		if slices.Equal(got, want) {
+			return
+		}
+		got = s.read(process, x, q)
+	}
+	if !slices.Equal(got, want) {
+		n := 0
+		for n < min(len(got), len(want)) && got[n] == want[n] {
+			n++
+		}
+		s.Errorf("process %d: %+v: %d traces, want %d; from number %d on they are %v, want %v", process, q, len(got), len(want), n, some(got[n:]), some(want[n:]))
+	}
+}
+
+// read reads a list, page by page.
+func (s *Stand) read(process int, x search.Lists, q search.Query) (got []search.Mark) {
+	s.Helper()
 	for {
 		page, err := Find(s.Context(), x, q)
 		if err != nil {
@@ -125,14 +144,7 @@ func (s *Stand) agree(process int, x search.Lists, all []*chain.Trace, q search.
 		}
 		q.After = page[len(page)-1]
 	}
-	q.After = search.Mark{}
-	if want := want(all, q); !slices.Equal(got, want) {
-		n := 0
-		for n < min(len(got), len(want)) && got[n] == want[n] {
-			n++
-		}
-		s.Errorf("process %d: %+v: %d traces, want %d; from number %d on they are %v, want %v", process, q, len(got), len(want), n, some(got[n:]), some(want[n:]))
-	}
+	return got
 }
 
 func some(page []search.Mark) []search.Mark { return page[:min(len(page), 3)] }
