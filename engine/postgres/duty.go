@@ -65,8 +65,10 @@ func lasting(ctx context.Context, grace time.Duration) (context.Context, context
 	}
 }
 
-// resign lets another process go on duty.
+// resign lets another process go on duty, also where who asks for it has no more time.
 func (d *Duty) resign(ctx context.Context, session, epoch int64) error {
+	ctx, cancel := lasting(ctx, leadGrace)
+	defer cancel()
 	return d.s.asked(ctx, "go off duty", func(ctx context.Context, c *pgxpool.Conn) error {
 		_, err := c.Exec(ctx, "SELECT tgad.resign($1, $2, $3, $4)", d.s.o.Shard, d.name, session, epoch)
 		return err

@@ -167,6 +167,14 @@ func TestWhoIsInterruptedIsNotOnDuty(t *testing.T) {
 	if err := x.Leave(bg); err != nil {
 		t.Fatal(err)
 	}
+	over, cancel := context.WithCancel(bg)
+	cancel()
+	if _, mine, err := x.Take(bg); err != nil || !mine {
+		t.Fatal(mine, err)
+	}
+	if err := x.Leave(over); err != nil { // as who is stopped before it has begun
+		t.Error(err)
+	}
 	interrupted := 0
 	for i := range 100 {
 		ctx, cancel := context.WithTimeout(bg, took*time.Duration(i)/100)

@@ -83,6 +83,28 @@ func TestOrderHasNoGap(t *testing.T) {
 	}
 }
 
+// TestFollowerKnowsHowFarTheOrderIs: whoever ends with the first leaf that it is given, and asks then how many there are, is told of
+// all that were read with it, although nobody notified its process of them.
+func TestFollowerKnowsHowFarTheOrderIs(t *testing.T) {
+	dsn, shard := database(t)
+	a, b := open(t, dsn, postgres.Options{Shard: shard}), open(t, dsn, postgres.Options{Shard: shard})
+	for range 3 {
+		_, lease := begun(t, a)
+		a.Release(lease)
+	}
+	for until := time.Now().Add(time.Minute); a.Cursor() < 3; time.Sleep(time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatalf("%d of 3 appends have a number", a.Cursor())
+		}
+	}
+	for l, err := range b.Follow(bg, 0) {
+		if err != nil || l.Index != 1 || b.Cursor() != 3 {
+			t.Errorf("at leaf %d, %v, it knows of %d", l.Index, err, b.Cursor())
+		}
+		break
+	}
+}
+
 // TestLogRowsCannotBeChanged: the owner of the tables is refused what changes the log.
 func TestLogRowsCannotBeChanged(t *testing.T) {
 	dsn, shard := database(t)
