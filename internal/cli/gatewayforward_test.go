@@ -51,7 +51,7 @@ func TestGatewayForwardsWhatItsFileSays(t *testing.T) {
 		l.file("") // it has digests only, but is no file of the gateway's
 		fronttest.SearchFor(t, dir, token, key)("what was logged", l.log.String())
 	}()
-	l.await("gw")
+	l.listens(at)
 	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", at)
 	}}}
@@ -128,5 +128,22 @@ func TestAcceptOfAServerThatWantsAToken(t *testing.T) {
 	said, err := runGateway(t, dir, conf, "", "accept", "crm", "--headers-file", filepath.Join(dir, "h"))
 	if err != nil || !strings.Contains(said, "charge") || strings.Contains(said, "tok-alic") {
 		t.Errorf("%v\n%s", err, said)
+	}
+}
+
+// listens waits until somebody listens at a socket: its file is there a moment before.
+func (l *live) listens(at string) {
+	l.t.Helper()
+	for until := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		c, err := net.Dial("unix", at)
+		if err == nil {
+			err = c.Close()
+		}
+		if err == nil {
+			return
+		}
+		if time.Now().After(until) {
+			l.t.Fatal(err)
+		}
 	}
 }
