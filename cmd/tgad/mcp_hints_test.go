@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -77,7 +78,10 @@ func newHinted(t *testing.T, daemon bool) *hinted {
 		}
 		h.serve("serve", "--data", data, "--socket", socket, "--config", conf)
 		for at := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-			if _, err := os.Stat(socket); err == nil {
+			if c, err := net.Dial("unix", socket); err == nil { // its file is there before anybody listens
+				if err := c.Close(); err != nil {
+					t.Fatal(err)
+				}
 				break
 			} else if time.Since(at) > 20*time.Second {
 				t.Fatal("the daemon does not come up")
