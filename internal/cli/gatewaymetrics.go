@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/tgad/tgad/internal/listen"
 	"github.com/tgad/tgad/internal/mcpfront"
 	"github.com/tgad/tgad/internal/mcpfront/entry"
 	"github.com/tgad/tgad/internal/mcpfront/gateway"
@@ -96,7 +97,7 @@ func (m *gatewayMetrics) listen(address string) (stop func() error, err error) {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: 4}))
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10}
 	over := make(chan error, 1)
-	go func() { over <- srv.Serve(l) }()
+	go func() { over <- listen.HTTP(srv, l) }()
 	return func() error {
 		err := srv.Close()
 		if served := <-over; !errors.Is(served, http.ErrServerClosed) {

@@ -16,6 +16,7 @@ import (
 	"github.com/tgad/tgad/internal/aside"
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/listen"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -99,7 +100,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	s := &socket{Listener: l}
 	if l == nil {
-		if s, err = listen(o.Socket, o.Config.Socket.Group); err != nil {
+		if s, err = bind(o.Socket, o.Config.Socket.Group); err != nil {
 			return err
 		}
 	}
@@ -246,7 +247,7 @@ func (d *Daemon) run(ctx context.Context, s *socket, o Options) (err error) {
 		ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelWarn),
 	}
 	served, door := make(chan error, 1), d.door(s.Listener)
-	go func() { served <- srv.Serve(door) }()
+	go func() { served <- listen.HTTP(srv, door) }()
 	aside := o.Near.serve(d)
 	defer aside(d.life) // where it did not drain, and the life of its calls is over
 

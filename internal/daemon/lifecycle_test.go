@@ -215,7 +215,7 @@ func TestNotReadyRefusesCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := listen(b.socket, "")
+	s, err := bind(b.socket, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,13 +33,13 @@ type socket struct {
 	lock *os.File
 }
 
-// listen makes the socket at path, mode 0660 and of a group, "" for the process's own.
+// bind makes the socket at path, mode 0660 and of a group, "" for the process's own.
 //
 // It is bound in a directory that only this user can enter, given its mode and owner
 // there, and moved to its place: at no moment can somebody connect who may not. A closed
 // umask would do the same, but it belongs to the whole process, and a file that another
 // goroutine makes meanwhile would get it too.
-func listen(path, group string) (s *socket, err error) {
+func bind(path, group string) (s *socket, err error) {
 	gid, err := fits(path, group)
 	if err != nil {
 		return nil, err

@@ -28,7 +28,7 @@ func closing(t *testing.T, s *socket) {
 func TestSocketIsClosedToOthers(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0))
 	dir := filepath.Join(shortDir(t), "run")
-	s, err := listen(filepath.Join(dir, "tgad.sock"), "")
+	s, err := bind(filepath.Join(dir, "tgad.sock"), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestSocketHasTheGroup(t *testing.T) {
 		t.Skip("only root can give a file away")
 	}
 	dir := filepath.Join(shortDir(t), "run")
-	s, err := listen(filepath.Join(dir, "tgad.sock"), "2000")
+	s, err := bind(filepath.Join(dir, "tgad.sock"), "2000")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestLiveSocketIsNeverStolen(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	s, err := listen(path, "")
+	s, err := bind(path, "")
 	if err == nil {
 		closing(t, s)
 	}
@@ -119,7 +119,7 @@ func TestStaleSocketIsReplaced(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s, err := listen(path, "")
+	s, err := bind(path, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestStaleSocketIsReplaced(t *testing.T) {
 
 func TestCloseLeavesASuccessorsSocket(t *testing.T) {
 	path := filepath.Join(shortDir(t), "s.sock")
-	s, err := listen(path, "")
+	s, err := bind(path, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func TestSocketPathIsNotTakenOver(t *testing.T) {
 	if err := os.WriteFile(file, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := listen(file, "")
+	_, err := bind(file, "")
 	wantCode(t, err, tga.PermissionDenied)
 	if raw, err := os.ReadFile(file); err != nil || string(raw) != "mine" {
 		t.Errorf("the file holds %q %v", raw, err)
@@ -171,7 +171,7 @@ func TestSocketPathIsNotTakenOver(t *testing.T) {
 	if err := os.Symlink(target, filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}
-	_, err = listen(filepath.Join(dir, "link"), "")
+	_, err = bind(filepath.Join(dir, "link"), "")
 	wantCode(t, err, tga.PermissionDenied)
 
 	open := filepath.Join(dir, "open")
@@ -181,7 +181,7 @@ func TestSocketPathIsNotTakenOver(t *testing.T) {
 	if err := os.Chmod(open, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	_, err = listen(filepath.Join(open, "s.sock"), "")
+	_, err = bind(filepath.Join(open, "s.sock"), "")
 	wantCode(t, err, tga.PermissionDenied)
 }
 
@@ -226,7 +226,7 @@ func TestForeignSocketIsRefused(t *testing.T) {
 	if err := os.Chown(path, 2001, -1); err != nil {
 		t.Fatal(err)
 	}
-	_, err = listen(path, "")
+	_, err = bind(path, "")
 	wantCode(t, err, tga.PermissionDenied)
 }
 
@@ -241,7 +241,7 @@ func TestSocketPathLimit(t *testing.T) {
 			if len(path) != length {
 				t.Fatalf("the test's path has %d bytes", len(path))
 			}
-			s, err := listen(path, "")
+			s, err := bind(path, "")
 			if !ok {
 				if wantCode(t, err, tga.ValidationError); err != nil && !strings.Contains(err.Error(), fmt.Sprint(length)) {
 					t.Errorf("%v does not say how long the path is", err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/listen"
 )
 
 // Reader answers the routes that need the log alone, for a store that no process has open.
@@ -35,7 +36,7 @@ func OpenReader(dir, version string, c *config.Config) (*Reader, error) {
 	}
 	r := &Reader{d: d, pairs: newPairs(), served: make(chan error, 1)}
 	r.srv = &http.Server{Handler: d, ConnContext: identify, MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelWarn)}
-	go func() { r.served <- r.srv.Serve(d.door(r.pairs)) }()
+	go func() { r.served <- listen.HTTP(r.srv, d.door(r.pairs)) }()
 	return r, nil
 }
 

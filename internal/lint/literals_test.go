@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -82,5 +83,34 @@ func TestLiteralsStandInOnePlace(t *testing.T) {
 				t.Errorf("%s has no %s any more: take it out of the list", file, l.what)
 			}
 		}
+	}
+}
+
+// TestServersOutliveWhatPasses: a server of net/http is started by listen.HTTP alone. What is left out are the
+// programs of tests, of measurements and of the demonstration, which nobody runs for long.
+func TestServersOutliveWhatPasses(t *testing.T) {
+	started := 0
+	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		rel := strings.TrimPrefix(filepath.ToSlash(path), "../../")
+		if err != nil || d.IsDir() || !strings.HasSuffix(rel, ".go") || strings.HasSuffix(rel, "_test.go") ||
+			regexp.MustCompile(`^bench/|^internal/(crashtest|killtest|demo|modelserver|mcpfront/fronttest)/`).MatchString(rel) {
+			return err
+		}
+		source, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		made, by := strings.Count(string(source), "http.Server{"), strings.Count(string(source), "listen.HTTP(")
+		if made != by || strings.Contains(string(source), "http.Serve(") {
+			t.Errorf("%s makes %d servers of net/http, and has listen.HTTP start %d", rel, made, by)
+		}
+		started += by
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if started < 6 {
+		t.Errorf("found %d servers", started)
 	}
 }

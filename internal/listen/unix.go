@@ -1,4 +1,4 @@
-// Package listen listens at socket files.
+// Package listen listens at socket files, and goes on listening.
 package listen
 
 import (

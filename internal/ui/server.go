@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tgad/tgad/internal/listen"
 	"github.com/tgad/tgad/internal/report"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
@@ -138,7 +139,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 	closed := make(chan error, 1)
 	defer context.AfterFunc(ctx, func() { closed <- srv.Close() })()
-	if err := srv.Serve(l); ctx.Err() == nil {
+	if err := listen.HTTP(srv, l); ctx.Err() == nil {
 		return err
 	}
 	return <-closed // streams of pages that are open end with it

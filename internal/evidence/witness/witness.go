@@ -15,6 +15,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/tgad/tgad/internal/evidence/checkpoint"
+	"github.com/tgad/tgad/internal/listen"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -186,7 +187,7 @@ func (w *Witness) Serve(ctx context.Context, l net.Listener) error {
 		ErrorLog: slog.NewLogLogger(w.log.Handler(), slog.LevelDebug),
 	}
 	served := make(chan error, 1)
-	go func() { served <- srv.Serve(l) }()
+	go func() { served <- listen.HTTP(srv, l) }()
 	select {
 	case err := <-served:
 		return tga.Errorf(tga.StoreUnavailable, "witness: %w", err)

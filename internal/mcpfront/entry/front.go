@@ -135,7 +135,7 @@ func Serve(ctx context.Context, l net.Listener, logger *slog.Logger, made func(l
 	srv := serverOf(f)
 	srv.ErrorLog = log.New(complaints{logger}, "", 0)
 	failed := make(chan error, 1)
-	go func() { failed <- srv.Serve(l) }()
+	go func() { failed <- listen.HTTP(srv, l) }()
 	tidy := time.NewTicker(time.Minute)
 	defer tidy.Stop()
 	var err error
