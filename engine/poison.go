@@ -67,11 +67,19 @@ func (h *health) poison(err error) {
 
 // sick returns STORE_UNAVAILABLE once the store is poisoned.
 func (h *health) sick() error {
+	if why := h.failure(); why != nil {
+		return tga.Errorf(tga.StoreUnavailable, "the store stopped: %w", why)
+	}
+	return nil
+}
+
+// failure is what poisoned the store, nil while nothing has.
+func (h *health) failure() *tga.Error {
 	select {
 	case <-h.poisoned:
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		return tga.Errorf(tga.StoreUnavailable, "the store stopped after a failed write: %w", h.cause)
+		return tga.Errorf(tga.StoreUnavailable, "a write failed: %w", h.cause)
 	default:
 		return nil
 	}

@@ -58,7 +58,7 @@ type Stats struct {
 	FreeKnown                             bool
 	LowWater                              uint64
 
-	Poisoned string // why the store stopped, "" while it runs
+	Poisoned string // which write failed, so that the store stopped; "" while it runs
 	Frozen   string // why nothing may be appended, "" where it may
 	// Restored says that the store is frozen for no other reason than that it was made from
 	// a backup: of what the backup had, nothing is known to be missing.
@@ -102,8 +102,8 @@ func (db *DB) Stats() Stats {
 	s.Leases, s.Incarnation = db.leases.granted()
 	s.CachedTraces, s.CachedBytes = db.cache.used()
 	s.FreeBytes, s.FreeKnown, _ = db.space.measure() // an error shows as not known
-	if err := db.health.sick(); err != nil {
-		s.Poisoned = err.Error()
+	if why := db.health.failure(); why != nil {
+		s.Poisoned = why.Message
 	}
 	if f := db.health.frozen.Load(); f != nil {
 		s.Frozen, s.Restored = f.Error(), db.health.restored.Load()

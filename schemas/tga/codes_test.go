@@ -1,9 +1,12 @@
 package tga
 
 import (
+	"errors"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -73,5 +76,30 @@ func TestStatusesOfTheCodes(t *testing.T) {
 		if info, ok := code.Info(); !ok || info.HTTPStatus != want {
 			t.Errorf("%s: status %d, want %d", code, info.HTTPStatus, want)
 		}
+	}
+}
+
+// TestCodeIsSaidOnce: an error that is caused by one with the same code says the code once, with another both.
+func TestCodeIsSaidOnce(t *testing.T) {
+	lost := Errorf(StoreUnavailable, "log: sync group 19: %w", io.ErrUnexpectedEOF)
+	stopped := Errorf(StoreUnavailable, "the store stopped: %w", lost)
+	for _, c := range []struct {
+		err  error
+		says string
+	}{
+		{lost, "STORE_UNAVAILABLE: log: sync group 19: unexpected EOF"},
+		{stopped, "STORE_UNAVAILABLE: the store stopped: log: sync group 19: unexpected EOF"},
+		{Errorf(StoreUnavailable, "serve: %w", stopped), "STORE_UNAVAILABLE: serve: the store stopped: log: sync group 19: unexpected EOF"},
+		{Errorf(StoreUnavailable, "serve: %w", fmt.Errorf("once: %w", lost)), "STORE_UNAVAILABLE: serve: once: log: sync group 19: unexpected EOF"},
+		{Errorf(StoreUnavailable, "serve: %w", Errorf(NotFound, "no file").At("/a")), "STORE_UNAVAILABLE: serve: NOT_FOUND: no file (at /a)"},
+		{Errorf(NotFound, "serve: %w", Errorf(NotFound, "no file").At("/a")), "NOT_FOUND: serve: no file (at /a)"},
+		{Errorf(ValidationError, "%q", "VALIDATION_ERROR: "), `VALIDATION_ERROR: "VALIDATION_ERROR: "`},
+	} {
+		if got := c.err.Error(); got != c.says {
+			t.Errorf("%s\nwant %s", got, c.says)
+		}
+	}
+	if !errors.Is(stopped, io.ErrUnexpectedEOF) {
+		t.Error("the cause is lost")
 	}
 }

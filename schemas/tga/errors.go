@@ -3,6 +3,7 @@ package tga
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -81,18 +82,24 @@ type Error struct {
 	Err error // the cause, or nil
 }
 
-// Errorf makes an Error. A %w verb sets the cause.
+// Errorf makes an Error. A %w verb sets the cause. A cause with the same code does not say it once more.
 func Errorf(code Code, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
-	return &Error{Code: code, Message: err.Error(), Err: errors.Unwrap(err)}
+	e := &Error{Code: code, Message: err.Error(), Err: errors.Unwrap(err)}
+	if cause, ok := errors.AsType[*Error](e.Err); ok && cause.Code == code {
+		e.Message = strings.Replace(e.Message, cause.Error(), cause.said(), 1)
+	}
+	return e
 }
 
 // Error returns "CODE: message".
-func (e *Error) Error() string {
+func (e *Error) Error() string { return string(e.Code) + ": " + e.said() }
+
+func (e *Error) said() string {
 	if e.Pointer != "" {
-		return string(e.Code) + ": " + e.Message + " (at " + e.Pointer + ")"
+		return e.Message + " (at " + e.Pointer + ")"
 	}
-	return string(e.Code) + ": " + e.Message
+	return e.Message
 }
 
 // Unwrap returns the cause.
