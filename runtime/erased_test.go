@@ -11,6 +11,7 @@ import (
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // sealing gives a bench a key ring.
@@ -211,4 +212,56 @@ func TestErasedKeptValues(t *testing.T) {
 	}
 	_, err = b.db.Erase(t.Context(), engine.Erasure{Kept: []string{"files"}, Namespace: "tenant", Who: "operator", Reason: "asked for"})
 	wantCode(t, err, tga.NotFound)
+}
+
+// TestMissingKeyKeepsNoOther: one call whose data key is missing is told and left as it is, the others are taken up.
+// Nothing is sent of it, also where its client asks again, and it goes on once the key is there.
+func TestMissingKeyKeepsNoOther(t *testing.T) {
+	ring := new(chaintest.Ring)
+	b := setup(t, licence(ledger.DedupeArgs), sealing(ring))
+	ctx := context.Background()
+	b.tool.answer = unknown
+	for _, key := range []string{"order-1", "order-2"} {
+		_, err := b.call(charge(key))
+		wantCode(t, err, tga.EffectInDoubt)
+	}
+	open, err := b.rt.Classify(ctx)
+	if err != nil || len(open) != 2 {
+		t.Fatalf("%+v, %v", open, err)
+	}
+	whose, err := b.db.Load(ctx, open[0].TraceID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost, other := open[0], open[1]
+	b.tool.answer = func(int, runtime.Call) (runtime.Reply, error) { return ok(`{}`), nil }
+	b.reopen()
+	ring.Lost = whose.Key
+	sends := b.tool.sends()
+	all, err := b.rt.RecoverAll(ctx, 2)
+	if err != nil || len(all) != 2 {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	for _, r := range all {
+		switch r.TraceID {
+		case lost.TraceID:
+			if wantCode(t, r.Err, tga.StoreUnavailable); !errors.Is(r.Classified.Err, chain.ErrKeyMissing) || r.State != tga.Executing || r.InDoubt {
+				t.Errorf("%+v", r)
+			}
+		case other.TraceID:
+			if r.Err != nil || r.Result.State != tga.Completed {
+				t.Errorf("%+v", r)
+			}
+		}
+	}
+	_, err = b.call(charge(lost.Key))
+	wantCode(t, err, tga.StoreUnavailable)
+	b.wantSends(sends + 1)
+	b.mustCall(charge("order-3"))
+	ring.Lost = 0
+	b.reopen()
+	if all, err = b.rt.RecoverAll(ctx, 2); err != nil || len(all) != 1 || all[0].Err != nil || all[0].Result.State != tga.Completed {
+		t.Errorf("%+v, %v", all, err)
+	}
+	b.wantSends(sends + 3)
 }

@@ -31,7 +31,7 @@ type Classified struct {
 	Window  Window
 	InDoubt bool  // EXECUTING, a send may have happened, and who made it is gone: no run is at it that can have sent, no remote executor with a fresh permit
 	Held    bool  // somebody runs it now
-	Err     error // the trace failed a check and is quarantined
+	Err     error // the trace failed a check and is quarantined, or its data key is missing: nothing is done about it
 
 	ToolCallID tga.ID
 	Server     string
@@ -100,7 +100,9 @@ func (cl *classifier) page(ctx context.Context, all, page []Classified) ([]Class
 			if errors.Is(err, tga.NotFound) {
 				continue // it ended while we looked
 			}
-			if errors.Is(err, tga.StoreUnavailable) || ctx.Err() != nil {
+			// One key that is missing says nothing of the store: a daemon would not start for one call that
+			// nobody can read.
+			if errors.Is(err, tga.StoreUnavailable) && !errors.Is(err, chain.ErrKeyMissing) || ctx.Err() != nil {
 				return all, err
 			}
 			c.Err = err
@@ -170,8 +172,8 @@ type Recovered struct {
 
 // RecoverAll recovers every open trace that nobody runs, width at a time, and returns
 // what became of each. A trace that fails a check is quarantined: reported with
-// STATE_RECOVERY_FAILED, left as it is, and the others go on. The error is a store's
-// that can no longer be read, or ctx's.
+// STATE_RECOVERY_FAILED, left as it is, and the others go on; and so is one whose data key is missing, with
+// STORE_UNAVAILABLE ([chain.ErrKeyMissing]). The error is a store's that can no longer be read, or ctx's.
 func (rt *Runtime) RecoverAll(ctx context.Context, width int) ([]Recovered, error) {
 	open, err := rt.Classify(ctx)
 	if err != nil {

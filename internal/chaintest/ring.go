@@ -36,7 +36,7 @@ func (r *Ring) aead(key chain.KeyID) (cipher.AEAD, error) {
 		return nil, chain.ErrKeyDestroyed
 	}
 	if key != 0 && key == r.Lost {
-		return nil, tga.Errorf(tga.StoreUnavailable, "key %d is lost", key)
+		return nil, tga.Errorf(tga.StoreUnavailable, "key %d is lost: %w", key, chain.ErrKeyMissing)
 	}
 	sum := tga.Sum(binary.BigEndian.AppendUint64([]byte("key of a test "), uint64(key)))
 	block, err := aes.NewCipher(sum[:])

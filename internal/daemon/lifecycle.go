@@ -320,7 +320,7 @@ func (d *Daemon) start(ctx context.Context, o Options) error {
 		}
 		if c.Err != nil {
 			bad++
-			d.log.Error("trace is quarantined", "trace", c.TraceID, "error", c.Err)
+			d.log.Error("an open trace cannot be read, and is left as it is", "trace", c.TraceID, "error", c.Err)
 		}
 	}
 	d.ready.Store(true)

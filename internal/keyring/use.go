@@ -17,7 +17,7 @@ func (r *Ring) slot(n chain.KeyID) (slot, error) {
 		}
 	}
 	if n == 0 || uint64(n) > r.slots {
-		return slot{}, tga.Errorf(tga.StoreUnavailable, "key ring %s has no key %d: it is older than the store, or another one", r.path, n)
+		return slot{}, missing("key ring %s has no key %d: it is older than the store, or another one", r.path, n)
 	}
 	var b [slotLen]byte
 	if got, err := r.file.ReadAt(b[:], slotAt(n)); err != nil && !errors.Is(err, io.EOF) {
@@ -25,9 +25,16 @@ func (r *Ring) slot(n chain.KeyID) (slot, error) {
 	} else if s, ok := decodeSlot(b[:got], uint64(n)); ok {
 		return s, nil
 	} else if blank(b[:got]) {
-		return slot{}, tga.Errorf(tga.StoreUnavailable, "key ring %s has no key %d: it is a copy from before that key. Only a newer copy has it", r.path, n)
+		return slot{}, missing("key ring %s has no key %d: it is a copy from before that key. Only a newer copy has it", r.path, n)
 	}
-	return slot{}, tga.Errorf(tga.StoreUnavailable, "key ring %s: key %d is damaged. Restore the ring from a copy", r.path, n)
+	return slot{}, missing("key ring %s: key %d is damaged. Restore the ring from a copy", r.path, n)
+}
+
+// missing says that a key cannot be had, and that this says nothing of the others.
+func missing(format string, args ...any) error {
+	err := tga.Errorf(tga.StoreUnavailable, format, args...)
+	err.Err = chain.ErrKeyMissing
+	return err
 }
 
 // aead returns what seals and opens under a key.
@@ -54,7 +61,7 @@ func (r *Ring) aead(n chain.KeyID) (cipher.AEAD, error) {
 	}
 	key, err := r.wrap.unwrap(s.wrapped, uint64(n))
 	if err != nil {
-		return nil, tga.Errorf(tga.StoreUnavailable, "key ring %s: key %d is wrapped under another key-encryption key", r.path, n)
+		return nil, missing("key ring %s: key %d is wrapped under another key-encryption key", r.path, n)
 	}
 	if g, err = newGCM(key); err != nil {
 		return nil, err

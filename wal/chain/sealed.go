@@ -21,12 +21,16 @@ type Keys interface {
 	Seal(dst []byte, key KeyID, plain, aad []byte) ([]byte, error)
 	// Open appends to dst what was sealed. The error is [ErrKeyDestroyed] where the key is
 	// gone for good, STATE_CHECKSUM_MISMATCH where the bytes are not what Seal returned, and
-	// STORE_UNAVAILABLE where the key cannot be had now.
+	// STORE_UNAVAILABLE where the key cannot be had now: caused by [ErrKeyMissing] where it is this key alone.
 	Open(dst []byte, key KeyID, sealed, aad []byte) ([]byte, error)
 }
 
 // ErrKeyDestroyed says that a data key was destroyed: what it sealed is erased.
 var ErrKeyDestroyed = errors.New("the data key was destroyed")
+
+// ErrKeyMissing says that a key ring does not have a data key and does have others: it is an older copy, or one key in
+// it is damaged. What is sealed under the key waits for another copy, and nothing else does.
+var ErrKeyMissing = errors.New("the data key is missing")
 
 // SealOverhead is how many bytes [Keys.Seal] adds: nonce and tag.
 const SealOverhead = 12 + 16
