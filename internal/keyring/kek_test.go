@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -74,7 +75,8 @@ func TestKeyEncryptionKeyBehindASocket(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	path, at := filepath.Join(dir, "ring"), filepath.Join(dir, "s")
-	answer := func(w http.ResponseWriter, r *http.Request) {
+	var answer atomic.Pointer[http.HandlerFunc]
+	first := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		in, err := io.ReadAll(r.Body)
 		switch {
 		case err != nil || r.Method != http.MethodPost || r.Host != "kek":
@@ -86,12 +88,13 @@ func TestKeyEncryptionKeyBehindASocket(t *testing.T) {
 		default:
 			t.Errorf("asked for %s", r.URL)
 		}
-	}
+	})
+	answer.Store(&first)
 	l, err := net.Listen("unix", at)
 	if err != nil {
 		t.Fatal(err)
 	}
-	served := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { answer(w, r) }))
+	served := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*answer.Load())(w, r) }))
 	served.Listener = l
 	served.Start()
 	defer served.Close()
@@ -130,7 +133,7 @@ func TestKeyEncryptionKeyBehindASocket(t *testing.T) {
 		"it hangs up": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 		"it hangs":    func(http.ResponseWriter, *http.Request) { <-hang },
 	} {
-		answer = a
+		answer.Store(&a)
 		o.KEK.Timeout = 20 * time.Second
 		if name == "it hangs" {
 			o.KEK.Timeout = 50 * time.Millisecond
