@@ -72,6 +72,9 @@ func (cp *compensations) undoing(ctx context.Context, t *chain.Trace) (Request, 
 	refuse := func(code tga.Code, format string, args ...any) (Request, error) {
 		return Request{}, tga.Errorf(code, "compensate: "+format, args...).In(t.ID)
 	}
+	if t.Request == nil {
+		return refuse(tga.StateInvalidTransition, "the trace is erased, and with it what would undo it")
+	}
 	if t.Effect == nil || t.Call == nil || ledger.NeverSent(t.Call) {
 		return refuse(tga.StateInvalidTransition, "the trace is %s and has no effect of its own", t.Head.State)
 	}

@@ -245,7 +245,7 @@ func (q *request) rollbackPlan() (any, error) {
 	}
 	m := wire.RollbackPlan{Steps: []wire.RollbackStep{}}
 	for _, s := range plan {
-		if q.d.atRest && !q.d.conf().HasServer(s.Server) {
+		if q.d.atRest && s.Server != "" && !q.d.conf().HasServer(s.Server) { // "": erased, and nothing undoes it
 			return nil, tga.Errorf(tga.NotFound, "no tool server %q is configured, so what undoes %s is not known: name the daemon's configuration with --config", s.Server, s.Tool).In(s.TraceID)
 		}
 		step := wire.RollbackStep{
