@@ -128,7 +128,7 @@ kills: ## kill -9 of the daemon under 16 callers; KILLS says how often
 
 mutate: ## which changed operators no test of their package notices; PKGS says where
 	@bin=$$(mktemp -d) && trap 'rm -rf '$$bin EXIT && GOBIN=$$bin $(GO) install $(GREMLINS) && \
-	  nice $(GO) run ./internal/mutate -gremlins $$bin/gremlins $(or $(PKGS),keyspace ledger)
+	  nice $(GO) run ./internal/mutate -gremlins $$bin/gremlins $(or $(PKGS),keyspace ledger wal/chain internal/outcome internal/capability)
 
 bench: ## what an append and a call cost, beside the disk's own limit
 	$(GO) run ./bench

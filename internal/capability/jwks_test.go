@@ -98,3 +98,22 @@ func TestKeySetsThatDeceiveAreRefused(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestKeySetNeedsAKey: a set that verifies nothing is found where it is configured, and not with the first token.
+func TestKeySetNeedsAKey(t *testing.T) {
+	r, _ := newRing(t)
+	raw, err := r.JWKS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for set, want := range map[string]tga.Code{
+		string(raw):   "",
+		`{"keys":[]}`: tga.ValidationError,
+		`{"keys":[{"kty":"RSA","kid":"a","n":"AQ","e":"AQAB"}]}`: tga.ValidationError,
+		"[]": tga.ValidationError,
+	} {
+		if err := CheckKeySet([]byte(set)); tga.CodeOf(err) != want {
+			t.Errorf("%s: %v", set, err)
+		}
+	}
+}

@@ -243,6 +243,13 @@ func TestStatusIsTheTransportsWord(t *testing.T) {
 			t.Errorf("%q: %v, %v", said, reply.Class, err)
 		}
 	}
+	for said, want := range map[string]int{"HTTP 099": 0, "HTTP 100": 100, "HTTP 599": 599} {
+		reply := failure(`{}`)
+		reply.ErrorMessage = said
+		if s := statusOf("", reply); s != want {
+			t.Errorf("%q is status %d, want %d", said, s, want)
+		}
+	}
 	if s := statusOf(FormMCP, failure(`{}`)); s != 0 {
 		t.Errorf("an MCP tool's words are taken for status %d", s)
 	}
@@ -252,6 +259,8 @@ func TestMCPAnswers(t *testing.T) {
 	tool := charge(
 		Rule{Pointer: "/result/code", Equals: "busy", Class: retry},
 		Rule{Pointer: "/error/code", Equals: int64(-32050), Class: retry},
+		Rule{Pointer: "/error/code", Equals: int64(0), Class: retry},
+		Rule{Pointer: "/error/code", Equals: int64(9), Class: retry},
 	)
 	tool.Answer = FormMCP
 	r := compile(t, tool)
@@ -261,27 +270,31 @@ func TestMCPAnswers(t *testing.T) {
 		result string
 		match  bool
 	}{
-		"text":                   {`{"content":[` + text(busy) + `],"isError":true}`, true},
-		"prose and text":         {`{"content":[` + text("Busy: 1") + `,` + text(busy) + `]}`, true},
-		"image and text":         {`{"content":[{"type":"image","data":"x"},` + text(busy) + `]}`, true},
-		"two texts of JSON":      {`{"content":[` + text(busy) + `,` + text(busy) + `]}`, false},
-		"text of another type":   {`{"content":[{"type":"resource","text":` + encode(t, busy) + `}]}`, false},
-		"no type":                {`{"content":[{"text":` + encode(t, busy) + `}]}`, false},
-		"structured":             {`{"content":[` + text(other) + `],"structuredContent":` + busy + `}`, true},
-		"structured says else":   {`{"content":[` + text(busy) + `],"structuredContent":` + other + `}`, false},
-		"structured is null":     {`{"content":[` + text(busy) + `],"structuredContent":null}`, true},
-		"prose":                  {`{"content":[` + text("busy") + `]}`, false},
-		"not unwrapped":          {`{"code":"busy"}`, false},
-		"content twice":          {`{"content":[` + text(busy) + `],"content":[` + text(busy) + `]}`, false},
-		"content is no array":    {`{"content":` + text(busy) + `}`, false},
-		"text is no string":      {`{"content":[{"type":"text","text":` + busy + `}]}`, false},
-		"fault":                  {`{"code":-32050,"message":"later"}`, true},
-		"another fault":          {`{"code":-32051,"message":"later"}`, false},
-		"fault in a result":      {`{"content":[` + text(`{"code":-32050}`) + `],"code":-32050}`, false},
-		"an array":               {`[` + busy + `]`, false},
-		"empty":                  {``, false},
-		"no JSON":                {`busy`, false},
-		"text with invalid JSON": {`{"content":[` + text(`{"code":"busy"`) + `]}`, false},
+		"text":                     {`{"content":[` + text(busy) + `],"isError":true}`, true},
+		"prose and text":           {`{"content":[` + text("Busy: 1") + `,` + text(busy) + `]}`, true},
+		"image and text":           {`{"content":[{"type":"image","data":"x"},` + text(busy) + `]}`, true},
+		"two texts of JSON":        {`{"content":[` + text(busy) + `,` + text(busy) + `]}`, false},
+		"text of another type":     {`{"content":[{"type":"resource","text":` + encode(t, busy) + `}]}`, false},
+		"no type":                  {`{"content":[{"text":` + encode(t, busy) + `}]}`, false},
+		"structured":               {`{"content":[` + text(other) + `],"structuredContent":` + busy + `}`, true},
+		"structured says else":     {`{"content":[` + text(busy) + `],"structuredContent":` + other + `}`, false},
+		"structured is null":       {`{"content":[` + text(busy) + `],"structuredContent":null}`, true},
+		"prose":                    {`{"content":[` + text("busy") + `]}`, false},
+		"not unwrapped":            {`{"code":"busy"}`, false},
+		"content twice":            {`{"content":[` + text(busy) + `],"content":[` + text(busy) + `]}`, false},
+		"content is no array":      {`{"content":` + text(busy) + `}`, false},
+		"text is no string":        {`{"content":[{"type":"text","text":` + busy + `}]}`, false},
+		"fault":                    {`{"code":-32050,"message":"later"}`, true},
+		"fault of the least digit": {`{"code":0,"message":"later"}`, true},
+		"fault of the most":        {`{"code":9,"message":"later"}`, true},
+		"a number and text":        {`{"content":[` + text("5") + `,` + text(busy) + `]}`, true},
+		"an array and text":        {`{"content":[` + text("[1]") + `,` + text(busy) + `]}`, false},
+		"another fault":            {`{"code":-32051,"message":"later"}`, false},
+		"fault in a result":        {`{"content":[` + text(`{"code":-32050}`) + `],"code":-32050}`, false},
+		"an array":                 {`[` + busy + `]`, false},
+		"empty":                    {``, false},
+		"no JSON":                  {`busy`, false},
+		"text with invalid JSON":   {`{"content":[` + text(`{"code":"busy"`) + `]}`, false},
 	} {
 		reply := failure(c.result)
 		reply.ErrorMessage = "x"

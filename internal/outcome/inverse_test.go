@@ -133,6 +133,13 @@ func TestChangesAtTheLimit(t *testing.T) {
 			t.Errorf("an id of %d bytes: %d changes, %v", n, len(reply.Changes), err)
 		}
 	}
+	for n, more := range map[int]bool{10: false, 11: true} {
+		reply = &runtime.Reply{Status: tga.StatusSuccess, Result: []byte("[" + strings.Repeat("{},", n-1) + "{}]")}
+		err := r.Outcome(call(`{}`), reply)
+		if err == nil || strings.Contains(err.Error(), "1 more left out") != more || strings.Count(err.Error(), "left out: ") != 10 {
+			t.Errorf("%d left out: %v", n, err)
+		}
+	}
 	// Of many that are left out a few are named, and all are counted.
 	reply = &runtime.Reply{Status: tga.StatusSuccess, Result: []byte("[" + strings.Repeat("{},", 500) + "{}]")}
 	err := r.Outcome(call(`{}`), reply)

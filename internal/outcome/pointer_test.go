@@ -87,6 +87,25 @@ func encode(t interface{ Fatal(...any) }, v any) string {
 
 // TestEveryPlaceHasItsPointer: each value of a document is found at its own path, as it
 // is written, and a path that goes on below it leads nowhere.
+// TestIndexOfEachDigit: each digit counts, at each place of an index.
+func TestIndexOfEachDigit(t *testing.T) {
+	items := make([]int, 100)
+	for n := range items {
+		items[n] = n
+	}
+	doc := parse([]byte(encode(t, items)))
+	for n := range items {
+		if v := doc.step(fmt.Sprint(n)); v == nil || string(v.raw) != fmt.Sprint(n) {
+			t.Errorf("element %d is %v", n, v)
+		}
+	}
+	for _, none := range []string{"100", "1:", ":", "1/", "/", "-1", ""} {
+		if v := doc.step(none); v != nil {
+			t.Errorf("element %q is %s", none, v.raw)
+		}
+	}
+}
+
 func TestEveryPlaceHasItsPointer(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		tree := genValue(4).Draw(t, "document")

@@ -315,3 +315,31 @@ func TestExtendIsLinkAndApply(t *testing.T) {
 		t.Errorf("artifact with another's digest: %v", err)
 	}
 }
+
+// TestListingOfEachState: what a list shows of a trace, from its first entry on, and once the request is erased.
+func TestListingOfEachState(t *testing.T) {
+	whole := at(t, 4, chaintest.Options{})
+	p, call := whole.Request.Request, whole.Call
+	for n := 1; n <= 4; n++ {
+		tr := at(t, n, chaintest.Options{})
+		want := chain.Listing{
+			OpenTrace: chain.OpenTrace{TraceID: tr.ID, Namespace: tr.Namespace, State: tr.Head.State, Since: whole.Entries[n-1].TS, Deadline: tr.Deadline},
+			Server:    p.Proposal.ToolServer, Tool: p.Proposal.ToolName, Key: p.IdempotencyKey,
+		}
+		if n >= 3 {
+			want.Key, want.ToolCallID = call.Call.IdempotencyKey, call.ID
+		}
+		if diff := cmp.Diff(want, tr.Listing()); diff != "" {
+			t.Errorf("with %d entries (-want +got):\n%s", n, diff)
+		}
+	}
+	whole.Request = nil // erased: the entries have the call's id and key
+	if got := whole.Listing(); got.Server != "" || got.Tool != "" || got.Key != call.Call.IdempotencyKey || got.ToolCallID != call.ID || got.State != tga.Completed {
+		t.Errorf("erased: %+v", got)
+	}
+	first := at(t, 1, chaintest.Options{})
+	first.Request = nil
+	if got := first.Listing(); got.Key != "" || got.Server != "" || !got.ToolCallID.IsZero() {
+		t.Errorf("erased before its call: %+v", got)
+	}
+}

@@ -6,7 +6,9 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -134,6 +136,32 @@ func TestKeyThatCannotBeHad(t *testing.T) {
 
 // TestEveryFlippedBitOfASealedFrameIsRefused: all but commit time and epoch, and the key's id,
 // is under a digest or a tag; under another key nothing opens.
+// clumsyRing seals a number of bytes that no ring may.
+type clumsyRing struct {
+	*chaintest.Ring
+	change func([]byte) []byte
+}
+
+func (r clumsyRing) Seal(dst []byte, key chain.KeyID, plain, aad []byte) ([]byte, error) {
+	out, err := r.Ring.Seal(dst, key, plain, aad)
+	return r.change(out), err
+}
+
+// TestRingThatSealsAnotherLengthIsRefused: the frame would say where parts begin that they do not begin.
+func TestRingThatSealsAnotherLengthIsRefused(t *testing.T) {
+	tr := sealedTrace(chaintest.Options{}, 5)
+	whole := len(tr.Entries[0].Artifact.Canonical) + chain.SealOverhead
+	for other, change := range map[int]func([]byte) []byte{
+		whole + 1: func(b []byte) []byte { return append(b, 0) },
+		whole - 1: func(b []byte) []byte { return b[:len(b)-1] },
+	} {
+		_, _, err := chain.AppendSealedFrame(nil, &tr.Entries[0], clumsyRing{new(chaintest.Ring), change})
+		if !errors.Is(err, tga.StoreUnavailable) || !errors.Is(err, tga.GenericStateError) || !strings.Contains(err.Error(), fmt.Sprintf("sealed %d bytes as %d", whole-chain.SealOverhead, other)) {
+			t.Errorf("%d bytes: %v", other, err)
+		}
+	}
+}
+
 func TestEveryFlippedBitOfASealedFrameIsRefused(t *testing.T) {
 	tr := sealedTrace(chaintest.Options{Key: "k", Documents: []chain.Document{document("/result", 10), document("/evidence", 3)}}, 5)
 	ring := &chaintest.Ring{}
