@@ -370,29 +370,6 @@ func TestDamagedKeyFilesAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	rsaPEM := string(pem.EncodeToMemory(&pem.Block{Type: privateBlock, Bytes: rsaDER}))
-	rsaPublic, err := x509.MarshalPKIXPublicKey(&rsaKey.PublicKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	earlier := func(der []byte, until string) string {
-		return string(pem.EncodeToMemory(&pem.Block{Type: publicBlock, Headers: map[string]string{untilHeader: until}, Bytes: der}))
-	}
-	block, _ := pem.Decode([]byte(public))
-	until := block.Headers[untilHeader]
-	for name, c := range map[string]struct{ file, says string }{
-		"an earlier key of RSA":       {private + earlier(rsaPublic, until), "earlier key 1 is a *rsa.PublicKey"},
-		"an earlier key that is none": {private + earlier([]byte("x"), until), "earlier key 1: "},
-		"the second earlier key":      {good + earlier([]byte("x"), until), "earlier key 2: "},
-		"one that ended at 1970":      {private + earlier(block.Bytes, "1970-01-01T00:00:00.000Z"), "earlier key 1: header Until is \"1970"},
-		"the second without an end":   {good + earlier(block.Bytes, "never"), "earlier key 2: header Until is \"never\""},
-	} {
-		if _, err := decodeKeys("f", []byte(c.file)); !errors.Is(err, tga.ValidationError) || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%s: %v, want %q", name, err, c.says)
-		}
-	}
-	if keys, err := decodeKeys("f", []byte(private+earlier(block.Bytes, "1970-01-01T00:00:01.000Z"))); err != nil || len(keys.earlier) != 1 {
-		t.Errorf("a key that ended long ago: %v", err)
-	}
 	for name, content := range map[string]string{
 		"empty":              "",
 		"no PEM":             "key",
