@@ -3,6 +3,7 @@ package mcpfront
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"testing"
 	"time"
@@ -33,6 +34,13 @@ func (c *counting) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.spent, c.asked = map[string]uint64{}, map[string]int{}
+}
+
+// counted returns what was counted until now.
+func (c *counting) counted() (spent map[string]uint64, asked map[string]int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.spent), maps.Clone(c.asked)
 }
 
 func (c *counting) during(what string, f func()) {
@@ -91,16 +99,14 @@ func TestSyncsOfACall(t *testing.T) {
 				fronttest.Lacks(t, got, "replayed")
 			}
 			all := log.syncs() - before
-			log.mu.Lock()
-			spent, asked := log.spent, log.asked
-			log.mu.Unlock()
+			spent, asked := log.counted()
 			if all != 2*calls || spent["begin"] != calls || spent["finish"] != calls || asked["delivered"] != 0 {
 				t.Errorf("%d syncs for %d calls, by request %v of %v, want 2 a call", all, calls, spent, asked)
 			}
 			if err := h.Stop(); err != nil { // the client closes its end: nobody will call
 				t.Error(err)
 			}
-			if asked["delivered"] > 1 || log.syncs()-before > 2*calls+1 {
+			if spent, asked = log.counted(); asked["delivered"] > 1 || log.syncs()-before > 2*calls+1 {
 				t.Errorf("%d syncs in all, by request %v of %v, want one more at the end", log.syncs()-before, spent, asked)
 			}
 		})
