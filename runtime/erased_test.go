@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/chaintest"
@@ -264,4 +265,50 @@ func TestMissingKeyKeepsNoOther(t *testing.T) {
 		t.Errorf("%+v, %v", all, err)
 	}
 	b.wantSends(sends + 3)
+}
+
+// TestMissingKeyKeepsNoTimer: the timer of a call whose data key is missing is tried again, and the others are served meanwhile.
+func TestMissingKeyKeepsNoTimer(t *testing.T) {
+	ring := new(chaintest.Ring)
+	b := setup(t, park, needsApproval(1, time.Hour), sealing(ring))
+	ctx := context.Background()
+	ids := make([]tga.ID, 2)
+	for i, key := range []string{"order-1", "order-2"} {
+		res, err := b.call(charge(key))
+		wantCode(t, err, tga.EscalationRequired)
+		ids[i] = res.TraceID
+	}
+	whose, err := b.db.Load(ctx, ids[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.reopen()
+	ring.Lost = whose.Key
+	b.advance(2 * time.Hour)
+	if next, err := b.rt.FireTimers(ctx); err != nil || next <= tga.MillisOf(b.clock()) {
+		t.Errorf("the next timer is at %v, %v", next, err)
+	}
+	states := func(want ...tga.State) {
+		t.Helper()
+		open := map[tga.ID]tga.State{}
+		for o, err := range b.db.OpenTraces(ctx) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			open[o.TraceID] = o.State
+		}
+		for i, id := range ids {
+			if open[id] != want[i] {
+				t.Errorf("trace %d is %s, want %s", i, open[id], want[i])
+			}
+		}
+	}
+	states(tga.Pending, tga.None) // the other one has expired
+	ring.Lost = 0
+	b.advance(time.Minute)
+	if _, err := b.rt.FireTimers(ctx); err != nil {
+		t.Error(err)
+	}
+	states(tga.None, tga.None)
+	b.wantSends(0)
 }

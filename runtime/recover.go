@@ -100,9 +100,7 @@ func (cl *classifier) page(ctx context.Context, all, page []Classified) ([]Class
 			if errors.Is(err, tga.NotFound) {
 				continue // it ended while we looked
 			}
-			// One key that is missing says nothing of the store: a daemon would not start for one call that
-			// nobody can read.
-			if errors.Is(err, tga.StoreUnavailable) && !errors.Is(err, chain.ErrKeyMissing) || ctx.Err() != nil {
+			if storeAway(err) || ctx.Err() != nil {
 				return all, err
 			}
 			c.Err = err
@@ -110,6 +108,12 @@ func (cl *classifier) page(ctx context.Context, all, page []Classified) ([]Class
 		all = append(all, c)
 	}
 	return all, nil
+}
+
+// storeAway tells whether the store cannot be read. One data key that is missing does not say so: for one call that nobody
+// can read a daemon would not start, and no timer would be served.
+func storeAway(err error) bool {
+	return errors.Is(err, tga.StoreUnavailable) && !errors.Is(err, chain.ErrKeyMissing)
 }
 
 func (cl *classifier) one(ctx context.Context, c *Classified) error {

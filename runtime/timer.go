@@ -186,7 +186,7 @@ func (ts *timers) serveDue(ctx, life context.Context) (next tga.Millis, err erro
 				if err != nil {
 					ts.lay(d.key, tga.MillisOf(ts.clock.Now().Add(timerFailed)))
 				}
-				if errors.Is(err, tga.StoreUnavailable) {
+				if storeAway(err) {
 					failed <- err
 				}
 				<-slots
