@@ -1,30 +1,24 @@
 package capability
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
-	"os"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tgad/tgad/schemas/tga"
 )
 
 // TestEarlierKeysAreChecked: each earlier key of a file is an Ed25519 key that says when it ended, and the error says which is not.
 func TestEarlierKeysAreChecked(t *testing.T) {
-	r, _ := newRing(t)
-	if _, err := r.Rotate(); err != nil {
-		t.Fatal(err)
-	}
-	raw, err := os.ReadFile(r.path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	good := string(raw)
-	private, public := good[:strings.Index(good, "-----BEGIN PUBLIC")], good[strings.Index(good, "-----BEGIN PUBLIC"):]
+	_, private, public := rotated(t)
+	good := private + public
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
@@ -51,5 +45,24 @@ func TestEarlierKeysAreChecked(t *testing.T) {
 	}
 	if keys, err := decodeKeys("f", []byte(private+earlier(block.Bytes, "1970-01-01T00:00:01.000Z"))); err != nil || len(keys.earlier) != 1 {
 		t.Errorf("a key that ended long ago: %v", err)
+	}
+}
+
+// TestEarlierKeyLastsAsLongAsItsTokens: and not a second longer, where the rotation falls on a whole one.
+func TestEarlierKeyLastsAsLongAsItsTokens(t *testing.T) {
+	r, clock := newRing(t)
+	for _, late := range []time.Duration{0, 1, time.Second - 1} {
+		clock.now = t0.Add(late)
+		if _, err := r.Rotate(); err != nil {
+			t.Fatal(err)
+		}
+		want := t0.Add(DefaultLifetime + DefaultSkew)
+		if late > 0 {
+			want = want.Add(time.Second)
+		}
+		newest := slices.MaxFunc(r.keys.earlier, func(a, b publicKey) int { return cmp.Compare(a.until, b.until) })
+		if newest.until != want.Unix() {
+			t.Errorf("rotated %v after a second: until %s, want %s", late, second(newest.until), want)
+		}
 	}
 }

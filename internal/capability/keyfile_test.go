@@ -98,6 +98,10 @@ func TestKeyFileInTheStoreIsRefused(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(store, "key.pem")); err == nil {
 		t.Error("a refused key file was made")
 	}
+	t.Chdir(deep) // the store is above the working directory
+	if _, err := Open("key.pem", "a", "b", Options{StoreDir: store}); !errors.Is(err, tga.ValidationError) {
+		t.Errorf("below the store: %v", err)
+	}
 	if _, err := Open(filepath.Join(dir, "early.pem"), "a", "b", Options{StoreDir: filepath.Join(dir, "none")}); err != nil {
 		t.Errorf("the store is not made yet: %v", err)
 	}
@@ -349,8 +353,10 @@ func TestKeysAtTheLimit(t *testing.T) {
 	}
 }
 
-func TestDamagedKeyFilesAreRefused(t *testing.T) {
-	r, _ := newRing(t)
+// rotated is a ring with one earlier key, and the two blocks of its file.
+func rotated(t *testing.T) (r *Ring, private, public string) {
+	t.Helper()
+	r, _ = newRing(t)
 	if _, err := r.Rotate(); err != nil {
 		t.Fatal(err)
 	}
@@ -358,9 +364,14 @@ func TestDamagedKeyFilesAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	good := string(raw)
-	split := strings.Index(good, "-----BEGIN PUBLIC")
-	private, public := good[:split], good[split:]
+	split := strings.Index(string(raw), "-----BEGIN PUBLIC")
+	return r, string(raw[:split]), string(raw[split:])
+}
+
+func TestDamagedKeyFilesAreRefused(t *testing.T) {
+	r, private, public := rotated(t)
+	good := private + public
+	raw := []byte(good)
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)

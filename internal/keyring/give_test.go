@@ -69,9 +69,11 @@ func TestOlderRingGivesNoNumberTwice(t *testing.T) {
 	}
 	missing := func(r *keyring.Ring) {
 		t.Helper()
-		_, err := r.Open(nil, 6, sealed, []byte("place"))
-		if !errors.Is(err, tga.StoreUnavailable) {
-			t.Errorf("%v, want STORE_UNAVAILABLE", err)
+		for _, n := range []chain.KeyID{6, 1 << 40} { // never written here, and past the end of the file
+			_, err := r.Open(nil, n, sealed, []byte("place"))
+			if !errors.Is(err, tga.StoreUnavailable) || !errors.Is(err, chain.ErrKeyMissing) {
+				t.Errorf("key %d: %v, want STORE_UNAVAILABLE for it alone", n, err)
+			}
 		}
 		if i, err := r.Info(); err != nil || i.Keys != 8 || i.Missing != 4 || i.Damaged != 0 {
 			t.Errorf("%+v, %v", i, err)
@@ -80,6 +82,9 @@ func TestOlderRingGivesNoNumberTwice(t *testing.T) {
 	missing(c)
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := c.Open(nil, 6, sealed, []byte("place")); !errors.Is(err, tga.StoreUnavailable) || errors.Is(err, chain.ErrKeyMissing) {
+		t.Errorf("of a ring that is closed: %v, which is said of no key alone", err)
 	}
 	to := o
 	to.KEK.File = filepath.Join(t.TempDir(), "new")

@@ -167,7 +167,7 @@ func TestDamagedSlotIsNotDestroyed(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := open(t, path, o)
-			if _, err := r.Open(nil, n, sealed, []byte("place")); tga.CodeOf(err) != tga.StoreUnavailable {
+			if _, err := r.Open(nil, n, sealed, []byte("place")); tga.CodeOf(err) != tga.StoreUnavailable || !errors.Is(err, chain.ErrKeyMissing) {
 				t.Fatalf("byte %d of key %d changed: %v", i, n, err)
 			}
 			if info, err := r.Info(); err != nil || info.Damaged != 1 {

@@ -7,11 +7,11 @@ import (
 	"syscall"
 )
 
-// HTTP has srv serve what comes to l, and outlives what passes. A server of net/http by itself ends with the first error
-// of accept(2) that does not call itself temporary, and neither the kernel's lack of memory and buffers does,
-// nor what a network or a firewall says of one connection; a daemon that ended would take its calls along.
+// HTTP has srv serve what comes to l, and outlives what passes. A server of net/http by itself ends with the first
+// error of accept(2) that does not call itself temporary. The kernel's lack of memory or buffers does not, and
+// what a network or a firewall says of one connection does not either: a daemon would end with it, and its calls too.
 // The server says it in its log, waits between 5 ms and 1 s, and asks again. What the socket says of itself, that
-// it is closed or none, stays the end.
+// it is closed or none, is the end.
 func HTTP(srv *http.Server, l net.Listener) error { return srv.Serve(patient{l}) }
 
 type patient struct{ net.Listener }
