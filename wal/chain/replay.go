@@ -53,9 +53,9 @@ func (t *Trace) stored(err error, seq uint64, note uint32) error {
 		at.Where = "stored"
 	}
 	if note != 0 {
-		at.Message = tga.Errorf(cause.Code, "replay trace %s, note %d: %v", t.ID, note, err).Message
+		at.Message = tga.Errorf(cause.Code, "replay trace %s, note %d: %w", t.ID, note, err).Message
 	} else {
-		at.Message = tga.Errorf(cause.Code, "replay trace %s, entry %d: %v", t.ID, seq, err).Message
+		at.Message = tga.Errorf(cause.Code, "replay trace %s, entry %d: %w", t.ID, seq, err).Message
 	}
 	at.Err = err
 	return &at

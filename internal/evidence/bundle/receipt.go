@@ -63,7 +63,7 @@ func decodeReceipt(raw []byte) (m receipt, err error) {
 		err = errors.New("a member is unknown, missing, empty, or not in its one spelling")
 	}
 	if err != nil {
-		return m, tga.Errorf(tga.SchemaViolation, "receipt: %v", err)
+		return m, tga.Errorf(tga.SchemaViolation, "receipt: %w", err)
 	}
 	return m, nil
 }
