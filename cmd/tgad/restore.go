@@ -90,10 +90,7 @@ func restoreFrom(ctx context.Context, a *app, from, data, file string, at engine
 
 // fetch makes a directory of the backup in a bucket.
 func fetch(ctx context.Context, address, dir, file string) error {
-	c, err := assemble.Parse("", nil)
-	if file != "" {
-		c, err = assemble.Load(file)
-	}
+	c, err := assemble.Given(file)
 	if err != nil {
 		return err
 	}

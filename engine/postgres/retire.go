@@ -33,9 +33,12 @@ type Retired struct {
 // its artifacts had been erased, and the space is given back at once. The ledger, the notes and
 // the order stay.
 //
+// The traces of a sealed store are read with the key ring of the options, and archived in the clear; a store that is not sealed does
+// not become so.
+//
 // It needs the rights of [Migrate]. NOT_FOUND: the month has no partition of its own.
 // VALIDATION_ERROR: the month is not over. STATE_INVALID_TRANSITION: a trace of the month is open, a timer of it waits, or
-// one has no archive; nothing is dropped. STATE_LOCK_ACQUIRE_FAILED: others had the table, or added to the month
+// one has no archive; nothing is dropped. STORE_UNAVAILABLE: a store is sealed under another ring. STATE_LOCK_ACQUIRE_FAILED: others had the table, or added to the month
 // meanwhile: again later.
 func Retire(ctx context.Context, dsn string, o Options, r Retiring) (done Retired, err error) {
 	c := &copier{o: o.withDefaults(), dsn: dsn}
@@ -139,6 +142,13 @@ func (x *retirer) archive(ctx context.Context) error {
 func (x *retirer) archiveShard(ctx context.Context, shard int32, ids []tga.ID) (err error) {
 	o := x.o
 	o.Shard = shard
+	var sealed bool
+	if err := x.conn.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM tgad.meta WHERE shard = $1 AND name = $2)", shard, ringName).Scan(&sealed); err != nil {
+		return err
+	}
+	if !sealed {
+		o.Keyring = nil
+	}
 	s, err := Open(ctx, x.dsn, o)
 	if err != nil {
 		return err

@@ -37,6 +37,14 @@ func Parse(name string, raw []byte) (*config.Config, error) {
 // Load is [config.Load], which reports what the packages of this program refuse too.
 func Load(path string) (*config.Config, error) { return config.Load(path, builder{}) }
 
+// Given is [Load] of a file that need not be named: "" is a configuration without anything set.
+func Given(path string) (*config.Config, error) {
+	if path == "" {
+		return Parse("", nil)
+	}
+	return Load(path)
+}
+
 // Options say where a configuration is used.
 type Options struct {
 	// Store is the store's directory. The locks of child processes are kept in it, and

@@ -46,11 +46,7 @@ store in DIR is frozen: a call is never sent from both.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			x := Copying{From: from, To: to}
 			var err error
-			if file != "" {
-				x.Config, err = assemble.Load(file)
-			} else {
-				x.Config, err = assemble.Parse("", nil)
-			}
+			x.Config, err = assemble.Given(file)
 			switch {
 			case err != nil:
 				return err

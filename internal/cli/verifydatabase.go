@@ -24,10 +24,7 @@ the order, and what is kept of its evidence: each tile, each checkpoint and each
 the log is written. FILE has the rest of [store]: password_file, shard, namespace.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			conf, err := assemble.Parse("", nil)
-			if file != "" {
-				conf, err = assemble.Load(file)
-			}
+			conf, err := assemble.Given(file)
 			if err != nil {
 				return err
 			}

@@ -2,6 +2,7 @@ package serving
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"path/filepath"
 	"time"
@@ -19,7 +20,14 @@ func retire(ctx context.Context, r cli.Retiring) (done cli.Retired, err error) {
 	if err != nil {
 		return done, tga.Errorf(tga.ValidationError, "--archive: %w", err)
 	}
-	got, err := postgres.Retire(ctx, r.URL, postgres.Options{Logger: slog.New(slog.DiscardHandler)}, postgres.Retiring{
+	ring, err := ringOf(r.Config)
+	if err != nil {
+		return done, err
+	}
+	defer func() { err = errors.Join(err, ring.Close()) }()
+	o := optionsOf(r.Config, slog.New(slog.DiscardHandler))
+	ring.to(&o)
+	got, err := postgres.Retire(ctx, r.URL, o, postgres.Retiring{
 		Year: r.Month.Year(), Month: r.Month.Month(),
 		Archive: func(ctx context.Context, s *postgres.Store, traces []tga.ID) ([]tga.ID, error) {
 			in, name, err := retention.Archive(ctx, dir, s, tga.MillisOf(time.Now()), traces)
