@@ -182,3 +182,28 @@ func TestListsOfAllStores(t *testing.T) {
 		t.Errorf("with a store that does not answer: %v", err)
 	}
 }
+
+// TestListsOfACopy: a daemon that keeps lists finds the calls that a store had before it was copied into the database, those whose
+// bodies were archived among them.
+func TestListsOfACopy(t *testing.T) {
+	t.Parallel()
+	from, f := directory(t, 20), newFleet(t, "", approvals)
+	f.indexed(true)
+	if out, err := program("copy", "--from", from.dir, "--to", f.url, "--config", f.config).CombinedOutput(); err != nil {
+		t.Fatalf("%v, %s", err, out)
+	}
+	d := f.start("a")
+	for tool, want := range map[string]int{"opaque": 21, "refund": 1, "none": 0} {
+		var has []tga.ID
+		until(t, tool+" is listed", func() bool {
+			has = newest(t, d, tool)
+			return len(has) >= want
+		})
+		if len(has) != want {
+			t.Errorf("%d calls of %s, want %d", len(has), tool, want)
+		}
+		if tool == "refund" && has[0] != from.asked {
+			t.Errorf("lists %s, want %s", has[0], from.asked)
+		}
+	}
+}
