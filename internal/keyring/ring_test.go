@@ -2,7 +2,9 @@ package keyring_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"slices"
@@ -175,6 +177,38 @@ func TestDamagedSlotIsNotDestroyed(t *testing.T) {
 			}
 			r.Close()
 		}
+	}
+}
+
+// TestKeyOfAnotherKEKIsMissing: a slot that is whole, and wrapped under another key-encryption key than its ring's header, as after
+// a rotation of which a part was put back, is a key that is missing. Nothing is said of the others.
+func TestKeyOfAnotherKEKIsMissing(t *testing.T) {
+	path, o := ringFile(t, false)
+	r := open(t, path, o)
+	n, other := key(t, r, ""), key(t, r, "")
+	sealed, fine := seal(t, r, n), seal(t, r, other)
+	r.Close()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slot := b[4096+128*(int(n)-1):][:128]
+	slot[24+12] ^= 1 // what is wrapped
+	sum := crc32.New(crc32.MakeTable(crc32.Castagnoli))
+	sum.Write(binary.BigEndian.AppendUint64(nil, uint64(n)))
+	sum.Write(slot[:124])
+	binary.BigEndian.PutUint32(slot[124:], sum.Sum32())
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r = open(t, path, o)
+	defer r.Close()
+	_, err = r.Open(nil, n, sealed, []byte("place"))
+	if tga.CodeOf(err) != tga.StoreUnavailable || !errors.Is(err, chain.ErrKeyMissing) || !strings.Contains(err.Error(), "another key-encryption key") {
+		t.Errorf("the key: %v", err)
+	}
+	if _, err := r.Open(nil, other, fine, []byte("place")); err != nil {
+		t.Errorf("the other key: %v", err)
 	}
 }
 
