@@ -1,6 +1,7 @@
 package workstate
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/tgad/tgad/schemas/tga"
@@ -68,10 +69,7 @@ type Checkpoint struct {
 
 func (b *boundary) checkpoint() Checkpoint {
 	r := b.record
-	name := r.Tool
-	if name == "" {
-		name = r.Tag
-	}
+	name := cmp.Or(r.Tool, r.Tag)
 	return Checkpoint{
 		ID: r.ID, Kind: r.Kind, TraceID: r.TraceID, Server: r.Server, Name: name, Parent: r.Parent,
 		Open: r.Open, Success: r.Success, Code: tga.Code(r.Code), Summary: r.Summary,

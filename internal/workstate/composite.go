@@ -1,8 +1,6 @@
 package workstate
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"maps"
@@ -24,8 +22,6 @@ const (
 	phaseCheckpoint Phase = "checkpoint"
 	phaseManual     Phase = "manual"
 )
-
-var phases = []Phase{phasePre, phasePost, phaseCheckpoint, phaseManual}
 
 // Metadata says why a snapshot was taken.
 type Metadata struct {
@@ -161,8 +157,6 @@ func orNull(s string) *string {
 	return &s
 }
 
-func orEmpty(s *string) string { return *cmp.Or(s, new(string)) }
-
 // ToJSON returns the snapshot as JSON: version "1", members sorted by name, resources by
 // type. Equal snapshots give equal bytes.
 func (c *CompositeSnapshot) ToJSON() ([]byte, error) {
@@ -185,88 +179,4 @@ func (c *CompositeSnapshot) ToJSON() ([]byte, error) {
 		j.Metadata = &metadataJSON{m.Phase, orNull(m.Tag), orNull(m.ToolCallID), orNull(m.ToolName)}
 	}
 	return marshal(j)
-}
-
-// ParseCompositeSnapshot reads what ToJSON wrote. Each thing that can be wrong with it
-// has its own message; all are VALIDATION_ERROR.
-func ParseCompositeSnapshot(raw []byte) (*CompositeSnapshot, error) {
-	m, err := object(raw, "snapshot")
-	if err != nil {
-		return nil, err
-	}
-	var version, id, created string
-	if json.Unmarshal(m["version"], &version) != nil || version != tga.SnapshotVersion {
-		return nil, refused("/version", "snapshot version %s, want %q", orNone(m["version"]), tga.SnapshotVersion)
-	}
-	c := &CompositeSnapshot{Resources: map[string]*Node{}}
-	if json.Unmarshal(m["snapshot_id"], &id) != nil {
-		return nil, refused("/snapshot_id", "snapshot_id %s is no string", orNone(m["snapshot_id"]))
-	}
-	if c.ID, err = uuid.Parse(id); err != nil {
-		return nil, refused("/snapshot_id", "snapshot_id %q is no UUID", id)
-	}
-	if json.Unmarshal(m["created_at"], &created) != nil {
-		return nil, refused("/created_at", "created_at %s is no string", orNone(m["created_at"]))
-	}
-	if c.CreatedAt, err = parseTime(created); err != nil {
-		return nil, refused("/created_at", "created_at %q is no time", created)
-	}
-	if _, err := object(m["session"], "session"); err != nil {
-		return nil, refused("/session", "the session of the snapshot is not an object")
-	}
-	if c.Session, err = ParseSessionSnapshot(m["session"]); err != nil {
-		return nil, refused("/session", "the session of the snapshot: %v", err)
-	}
-	if !isArray(m["resources"]) {
-		return nil, refused("/resources", "the resources of the snapshot are not a list")
-	}
-	var list []json.RawMessage
-	if err := json.Unmarshal(m["resources"], &list); err != nil {
-		return nil, refused("/resources", "resources: %v", err)
-	}
-	for _, raw := range list {
-		if err := c.parseResource(raw); err != nil {
-			return nil, err
-		}
-	}
-	c.Metadata, err = parseMetadata(m["metadata"])
-	return c, err
-}
-
-func (c *CompositeSnapshot) parseResource(raw json.RawMessage) error {
-	m, err := object(raw, "entry")
-	if err != nil {
-		return refused("/resources", "an entry of the resources is not an object")
-	}
-	var r resourceJSON
-	if json.Unmarshal(m["resource_type"], &r.ResourceType) != nil || json.Unmarshal(m["snapshot_type"], &r.SnapshotType) != nil || m["snapshot"] == nil {
-		return refused("/resources", "an entry of the resources lacks resource_type, snapshot_type or snapshot")
-	}
-	if c.Resources[r.ResourceType] != nil {
-		return refused("/resources", "resource type %q is there twice", r.ResourceType)
-	}
-	n, err := importNode(r.SnapshotType, m["snapshot"])
-	if err != nil {
-		return refused("/resources", "the snapshot of %s: %v", r.ResourceType, err)
-	}
-	c.Resources[r.ResourceType] = n
-	return nil
-}
-
-// parseMetadata reads metadata, which may be missing or null.
-func parseMetadata(raw json.RawMessage) (*Metadata, error) {
-	if raw == nil || bytes.Equal(raw, []byte("null")) {
-		return nil, nil
-	}
-	if _, err := object(raw, "metadata"); err != nil {
-		return nil, refused("/metadata", "the metadata of the snapshot is not an object")
-	}
-	j := metadataJSON{Phase: phaseManual}
-	if err := json.Unmarshal(raw, &j); err != nil {
-		return nil, refused("/metadata", "metadata: %v", err)
-	}
-	if !slices.Contains(phases, j.Phase) {
-		return nil, refused("/metadata/phase", "phase %q is unknown", j.Phase)
-	}
-	return &Metadata{Phase: j.Phase, Tag: orEmpty(j.Tag), ToolCallID: orEmpty(j.ToolCallID), ToolName: orEmpty(j.ToolName)}, nil
 }

@@ -115,14 +115,6 @@ func (n *Node) toJSON() jsonNode {
 	return j
 }
 
-func (j jsonNode) node() *Node {
-	kids := make([]*Node, 0, len(j.Kids))
-	for _, k := range j.Kids {
-		kids = append(kids, k.node())
-	}
-	return NewNode(j.Data, kids...)
-}
-
 // Kinds of snapshot in JSON. A leaf whose bytes are JSON stands there as it is.
 const (
 	kindJSON = "json"
@@ -136,19 +128,4 @@ func exportNode(n *Node) (kind string, raw json.RawMessage, err error) {
 	}
 	raw, err = json.Marshal(n.toJSON())
 	return kindNode, raw, err
-}
-
-// importNode reads what exportNode returned.
-func importNode(kind string, raw json.RawMessage) (*Node, error) {
-	switch kind {
-	case kindJSON:
-		return NewNode(compact(raw)), nil
-	case kindNode:
-		var j jsonNode
-		if err := strict(raw, &j); err != nil {
-			return nil, err
-		}
-		return j.node(), nil
-	}
-	return nil, tga.Errorf(tga.ValidationError, "snapshot type %q: not %q or %q", kind, kindJSON, kindNode)
 }

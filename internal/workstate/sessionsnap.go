@@ -1,14 +1,11 @@
 package workstate
 
 import (
-	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -140,103 +137,4 @@ func (snap *SessionSnapshot) ToJSON() ([]byte, error) {
 		j.Slices = append(j.Slices, sliceJSON{ItemType: name, Items: items, SliceType: name})
 	}
 	return marshal(j)
-}
-
-// ParseSessionSnapshot reads what ToJSON wrote. Each thing that can be wrong with it has
-// its own message; all are VALIDATION_ERROR. It makes no value of any type that the text
-// names: items stay bytes until a slice of the program's own types reads them.
-func ParseSessionSnapshot(raw []byte) (*SessionSnapshot, error) {
-	m, err := object(raw, "snapshot")
-	if err != nil {
-		return nil, err
-	}
-	var version string
-	if json.Unmarshal(m["version"], &version) != nil || version != tga.SnapshotVersion {
-		return nil, refused("/version", "snapshot version %s, want %q", orNone(m["version"]), tga.SnapshotVersion)
-	}
-	var j sessionJSON
-	if _, list := m["slices"], isArray(m["slices"]); !list {
-		return nil, refused("/slices", "slices of a session snapshot are not a list")
-	}
-	if err := json.Unmarshal(raw, &j); err != nil {
-		return nil, refused("", "session snapshot: %v", err)
-	}
-	snap := &SessionSnapshot{ChildrenIDs: j.ChildrenIDs, Tags: j.Tags, includes: map[Policy]bool{}, policies: map[string]Policy{}, content: slicesOf{}}
-	if snap.CreatedAt, err = parseTime(j.CreatedAt); err != nil {
-		return nil, refused("/created_at", "created_at %q is no time", j.CreatedAt)
-	}
-	if j.ParentID != nil {
-		snap.ParentID = *j.ParentID
-	}
-	for _, id := range append(slices.Clone(j.ChildrenIDs), cmp.Or(snap.ParentID, uuid.Nil.String())) {
-		if _, err := uuid.Parse(id); err != nil {
-			return nil, refused("", "session id %q is no UUID", id)
-		}
-	}
-	for name, text := range j.Policies {
-		if snap.policies[name], err = parsePolicy(text); err != nil {
-			return nil, refused("/policies", "%v", err)
-		}
-	}
-	// A snapshot without includes says of which policies it is by the slices it has.
-	snap.includes[PolicyState] = len(j.Includes) == 0
-	for _, text := range j.Includes {
-		p, err := parsePolicy(text)
-		if err != nil {
-			return nil, refused("/includes", "%v", err)
-		}
-		snap.includes[p] = true
-	}
-	for _, sl := range j.Slices {
-		if sl.SliceType == "" || snap.content[sl.SliceType] != nil {
-			return nil, refused("/slices", "slice type %q is empty or there twice", sl.SliceType)
-		}
-		items := make([][]byte, 0, len(sl.Items))
-		for _, item := range sl.Items {
-			items = append(items, compact(item))
-		}
-		p := snap.policies[sl.SliceType]
-		snap.content[sl.SliceType], snap.policies[sl.SliceType] = listOf(items), p
-		if len(j.Includes) == 0 {
-			snap.includes[p] = true
-		}
-	}
-	return snap, nil
-}
-
-// object reads a JSON object's members.
-func object(raw []byte, what string) (map[string]json.RawMessage, error) {
-	if !json.Valid(raw) {
-		return nil, refused("", "%s is not JSON", what)
-	}
-	var m map[string]json.RawMessage
-	if json.Unmarshal(raw, &m) != nil || m == nil {
-		return nil, refused("", "%s is not an object", what)
-	}
-	return m, nil
-}
-
-func refused(pointer, format string, args ...any) error {
-	return tga.Errorf(tga.ValidationError, format, args...).At(pointer)
-}
-
-func isArray(raw json.RawMessage) bool {
-	var list []json.RawMessage
-	return json.Unmarshal(raw, &list) == nil && list != nil
-}
-
-func orNone(raw json.RawMessage) string {
-	if raw == nil {
-		return "none"
-	}
-	return string(raw)
-}
-
-// parseTime reads a time; one without a zone is taken to be UTC.
-func parseTime(s string) (time.Time, error) {
-	t, err := time.Parse(timeForm, s)
-	if err != nil {
-		t, err = time.Parse("2006-01-02T15:04:05.999999999", s)
-	}
-	return t.UTC(), err
 }

@@ -1,6 +1,7 @@
 package workstate
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -57,9 +58,7 @@ type External struct {
 const DefaultRing = 100
 
 func (o Options) withDefaults() Options {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
