@@ -56,13 +56,13 @@ func (c *conv) toolsCall(f *frames.Frame, b *batchReply) {
 		return
 	}
 	if err != nil {
-		c.failWith(f.RawID, b, mcpraw.CodeInvalidParams, "", err)
+		c.failWith(f.RawID, b, err)
 		f.Close()
 		return
 	}
 	said, err := p.TakeWord()
 	if err != nil {
-		c.failWith(f.RawID, b, mcpraw.CodeInvalidParams, "", err)
+		c.failWith(f.RawID, b, err)
 		f.Close()
 		return
 	}
@@ -83,7 +83,7 @@ func (c *conv) toolsCall(f *frames.Frame, b *batchReply) {
 			q.Again = said.Again
 		}
 	} else {
-		c.failWith(f.RawID, b, mcpraw.CodeInvalidParams, "", err)
+		c.failWith(f.RawID, b, err)
 		return
 	}
 	if err := c.register(q.w); err != nil {
@@ -127,14 +127,14 @@ func (c *conv) before() []*attempt.Delivery {
 }
 
 // failWith answers with a coded error and its pointer.
-func (c *conv) failWith(id []byte, b *batchReply, code int, trace string, err error) {
+func (c *conv) failWith(id []byte, b *batchReply, err error) {
 	words := err.Error()
 	c.challengedBy(err, id, b)
 	var e *tga.Error
 	if errors.As(err, &e) && e.Pointer != "" {
 		words = "the call cannot be governed: " + e.Message + " at " + e.Pointer
 	}
-	c.fail(id, b, code, tga.CodeOf(err), trace, words)
+	c.fail(id, b, mcpraw.CodeInvalidParams, tga.CodeOf(err), "", words)
 }
 
 // gate checks the arguments and makes their canonical form. Input that a client adds
@@ -145,7 +145,7 @@ func (q *call) gate() error {
 		args = []byte("{}")
 	}
 	var err error
-	if q.Args, err = tga.Canonicalize(args, q.conv.s.opts.Limits); err != nil {
+	if q.Args, err = tga.Canonicalize(args, tga.Limits{}); err != nil {
 		return toolcall.Under("/params/arguments", err)
 	}
 	if len(q.Args) == 0 || q.Args[0] != '{' {
@@ -180,7 +180,7 @@ func (q *call) run() {
 		if !mine && q.VoteOn == a.Trace() {
 			a.Cast(q.conv.life, q.VoteOn, q.Vote)
 		}
-		if !q.wait(a, mine) {
+		if !q.wait(a) {
 			q.GoesWithout()
 			q.leave(a, mine)
 			return
@@ -209,7 +209,7 @@ func (q *call) turnedAway(err error) {
 	code := tga.CodeOf(err)
 	errors.As(err, &ch)
 	if code != tga.StoreUnavailable && code != tga.ToolError || ch.ComesBack() {
-		q.conv.failWith(q.w.id, q.w.batch, mcpraw.CodeInvalidParams, "", err)
+		q.conv.failWith(q.w.id, q.w.batch, err)
 		return
 	}
 	_ = q.reply(q.refusal(code, tga.ID{}, "The call was not sent: "+err.Error()+". Nothing has happened. Repeat the same call later.")) // a client that is gone is seen by send
@@ -266,7 +266,7 @@ func (q *call) mirror() error {
 
 // wait waits for the attempt's outcome. It returns false when the client is not to get
 // it.
-func (q *call) wait(a *attempt.Attempt, mine bool) bool {
+func (q *call) wait(a *attempt.Attempt) bool {
 	tick := time.NewTicker(progressEvery)
 	defer tick.Stop()
 	kept, stalled, unseen := a.Kept.C, (<-chan time.Time)(nil), (<-chan time.Time)(nil)

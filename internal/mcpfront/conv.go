@@ -271,7 +271,7 @@ func (c *conv) passCall(f *frames.Frame, p *toolcall.Params, b *batchReply) {
 	c.work.Go(func() { // elsewhere: the tool server may have to be asked for its definitions
 		m, err := c.tools.mirrored(c.life, p)
 		if err != nil {
-			c.failWith(f.RawID, b, mcpraw.CodeInvalidParams, "", err)
+			c.failWith(f.RawID, b, err)
 			f.Close()
 			return
 		}

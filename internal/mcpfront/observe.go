@@ -107,7 +107,7 @@ func (o *sight) run(f *frames.Frame) {
 	err := o.q.mirror() // as without tgad's log: a tool server over HTTP may want arguments in headers
 	if err != nil {
 		c.unregister(w)
-		c.failWith(w.id, w.batch, mcpraw.CodeInvalidParams, "", err)
+		c.failWith(w.id, w.batch, err)
 		f.Close()
 		return
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tgad/tgad/internal/mcpfront/attempt"
 	"github.com/tgad/tgad/internal/mcpfront/fronttest"
+	"github.com/tgad/tgad/internal/mcpfront/owntask"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -26,7 +27,7 @@ func taskID(t *testing.T, answer string) string {
 	t.Helper()
 	fronttest.Has(t, answer, `"resultType":"task"`, `"status":"working"`, `"ttlMs":`, `"pollIntervalMs":`, `"createdAt":"`)
 	id := mcpraw.ScalarText(mcpraw.At([]byte(answer), "/result/taskId"))
-	if !strings.HasPrefix(id, ownTaskPrefix) {
+	if !strings.HasPrefix(id, owntask.Prefix) {
 		t.Fatalf("the task's id is %q", id)
 	}
 	return id
@@ -59,13 +60,13 @@ func (w *world) gate() (path, arg string, open func()) {
 	}
 }
 
-func (w *world) keptTask(id string) (rec taskRecord, found bool) {
+func (w *world) keptTask(id string) (rec owntask.Record, found bool) {
 	w.T.Helper()
 	for k, err := range w.RT.Kept(w.T.Context(), "", "fake", "") {
 		if err != nil {
 			w.T.Fatal(err)
 		}
-		if k.Name == taskName+strings.TrimPrefix(id, ownTaskPrefix) {
+		if k.Name == owntask.Shelf+strings.TrimPrefix(id, owntask.Prefix) {
 			if err := json.Unmarshal(k.Value, &rec); err != nil {
 				w.T.Fatal(err)
 			}
@@ -106,7 +107,7 @@ func TestOwnTask(t *testing.T) {
 	_ = h.Stop()
 	h = w.start()
 	h.Handshake()
-	fronttest.Has(t, h.task(id), `"status":"completed"`, `"dev.tgad/replayed":true`, `"dev.tgad/traceId":"`+strings.TrimPrefix(id, ownTaskPrefix))
+	fronttest.Has(t, h.task(id), `"status":"completed"`, `"dev.tgad/replayed":true`, `"dev.tgad/traceId":"`+strings.TrimPrefix(id, owntask.Prefix))
 	if n := len(w.Effects()); n != 2 {
 		t.Errorf("%d effects: asking about a task has sent it", n)
 	}
@@ -190,7 +191,7 @@ func TestOwnTasksRefusals(t *testing.T) {
 	id := taskID(t, h.Call("1", "charge", arg, tasksMeta))
 	for _, method := range []string{"tasks/get", "tasks/update", "tasks/cancel"} {
 		fronttest.Has(t, h.Ask("2", method, fmt.Sprintf(`{"taskId":%q}`, id)), `"code":-32021`, `"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}`)
-		for _, none := range []string{ownTaskPrefix + "x", ownTaskPrefix + attempt.NewID().String()} {
+		for _, none := range []string{owntask.Prefix + "x", owntask.Prefix + attempt.NewID().String()} {
 			fronttest.Has(t, h.Ask("3", method, aboutTask(none)), `"code":-32602`, "NOT_FOUND")
 		}
 	}
@@ -200,7 +201,7 @@ func TestOwnTasksRefusals(t *testing.T) {
 	direct := h.Call("4", "charge", `{"b":1}`)
 	fronttest.Has(t, direct, `"ok"`)
 	name := w.Record("charge", w.Effects()[1].Key).TraceID.String()
-	fronttest.Has(t, h.task(ownTaskPrefix+name), `"code":-32602`)
+	fronttest.Has(t, h.task(owntask.Prefix+name), `"code":-32602`)
 	// A read call has no key that a later shim could find it by: it makes no task.
 	fronttest.Has(t, h.Call("5", "look", `{}`, tasksMeta), `"text":"ok"`)
 }
@@ -290,7 +291,7 @@ func (l crowded) Kept(ctx context.Context, namespace, server string) iter.Seq2[r
 	return func(yield func(runtime.Kept, error) bool) {
 		value := fmt.Appendf(nil, `{"created":%q}`, time.Now().UTC().Format(time.RFC3339))
 		for n := range l.tasks {
-			if !yield(runtime.Kept{Name: taskName + fmt.Sprint(n), Value: value}, nil) {
+			if !yield(runtime.Kept{Name: owntask.Shelf + fmt.Sprint(n), Value: value}, nil) {
 				return
 			}
 		}
@@ -354,7 +355,7 @@ func TestOwnTaskLimits(t *testing.T) {
 	}
 	// As many tasks as are kept, and one more.
 	_ = h.Stop()
-	w.log = crowded{w.Local(), maxOwnTasks - 2} // and the one above
+	w.log = crowded{w.Local(), owntask.Most - 2} // and the one above
 	h = w.start()
 	h.Handshake()
 	call(h, "3", 1)
@@ -370,9 +371,9 @@ func TestOwnTaskLimits(t *testing.T) {
 		t.Helper()
 		rec, _ := w.keptTask(old)
 		was, _ := json.Marshal(rec)
-		rec.Created = time.Now().Add(-taskLife + by).UTC()
+		rec.Created = time.Now().Add(-owntask.Life + by).UTC()
 		now, _ := json.Marshal(rec)
-		if _, changed, err := w.RT.Keep(t.Context(), runtime.KeepRequest{Server: "fake", Name: taskName + rec.Trace, Old: was, Value: now}); err != nil || !changed {
+		if _, changed, err := w.RT.Keep(t.Context(), runtime.KeepRequest{Server: "fake", Name: owntask.Shelf + rec.Trace, Old: was, Value: now}); err != nil || !changed {
 			t.Fatal(changed, err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/owntask"
 	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/internal/mcpraw"
@@ -45,7 +46,7 @@ func TestWhatEachRevisionGets(t *testing.T) {
 			"say.Text":               strings.Contains(string(say.Text(p.Revision(), "")), `"resultType":"complete"`),
 			"call.inRequest":         p.InRequest(),
 			"asksInRequest":          toolcall.AsksInRequest(f),
-			"declaresTasks":          declaresTasks(p.Raw),
+			"declaresTasks":          owntask.Declared(p.Raw),
 			"mirrors":                at.tools.mirrors(p),
 			"headers are looked at":  mcpraw.Mismatch(http.Header{}, "tools/call", p.Raw) != "",
 			"headers that lack body": mcpraw.Mismatch(header, "tools/call", []byte("{}")) != "",

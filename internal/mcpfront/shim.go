@@ -13,6 +13,7 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/asklog"
 	"github.com/tgad/tgad/internal/mcpfront/attempt"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/owntask"
 	"github.com/tgad/tgad/internal/mcpfront/owntool"
 	"github.com/tgad/tgad/internal/mcpfront/subject"
 	"github.com/tgad/tgad/internal/mcpfront/toolcall"
@@ -65,7 +66,6 @@ type Options struct {
 	TrustHints bool
 
 	Tasks         TaskMode      // whether calls become tasks of the shim's own
-	Limits        tga.Limits    // of arguments
 	MaxFrameBytes int64         // longest message; zero means [frames.DefaultMaxFrameBytes]
 	MaxKeepBytes  int64         // longest answer that is recorded whole; zero means [DefaultMaxKeepBytes]
 	MaxRequests   int           // requests under way at once; zero means 4096
@@ -113,10 +113,10 @@ type Shim struct {
 	opts  Options
 	users *subject.Secret // nil where no credentials are forwarded
 	owns  *owntool.Tools  // that clients are offered; nil is none
+	tasks *owntask.Set
 
 	mu       sync.Mutex
-	seats    int                 // conversations
-	tasks    map[tga.ID]*ownTask // that this shim is at, by their traces
+	seats    int // conversations
 	pins     *toolset.Pins
 	mirrors  toolset.Mirrors
 	patience time.Duration // how long a client that hears nothing waits for people
@@ -152,9 +152,7 @@ func New(o Options) (*Shim, error) {
 	if o.Tools == nil {
 		o.Tools = func(string) toolcall.Tool { return toolcall.Tool{} }
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	o.MaxFrameBytes = cmp.Or(o.MaxFrameBytes, frames.DefaultMaxFrameBytes)
 	o.MaxKeepBytes = cmp.Or(o.MaxKeepBytes, DefaultMaxKeepBytes)
 	o.StartTimeout = cmp.Or(o.StartTimeout, 30*time.Second)
@@ -166,7 +164,7 @@ func New(o Options) (*Shim, error) {
 		return nil, tga.Errorf(tga.StoreUnavailable, "make the shim's directory: %w", err)
 	}
 	o.Find = strings.TrimSpace(o.Find)
-	s := &Shim{quit: quitWait, patience: approvalPatience, opts: o, tasks: map[tga.ID]*ownTask{}}
+	s := &Shim{quit: quitWait, patience: approvalPatience, opts: o}
 	var err error
 	if o.ForwardAuth != "" {
 		if s.users, err = subject.ReadSecret(o.State); err != nil {
@@ -180,6 +178,7 @@ func New(o Options) (*Shim, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.tasks = owntask.NewSet(s.Desk, o.LogTimeout)
 	s.owns = owntool.New(o.Look, o.Server, o.Namespace, o.Find, o.SettleTool)
 	s.pins = toolset.NewPins(s.Life, s.Shelf, &s.mirrors, s.Log)
 	return s, nil

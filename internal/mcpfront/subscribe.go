@@ -10,6 +10,7 @@ import (
 
 	"github.com/tgad/tgad/internal/mcpfront/attempt"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpfront/owntask"
 	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/wait"
 	"github.com/tgad/tgad/internal/mcpraw"
@@ -20,10 +21,6 @@ import (
 // subscriptions/listen. The request passes, and what the tool server says on it. A tool
 // server that is started again, and one over HTTP whose stream breaks, is asked again for
 // what the client was promised. Of tasks of the shim's own the shim itself tells.
-
-const (
-	taskMethod = "notifications/tasks"
-)
 
 // subscription is a subscriptions/listen of the client's that is open.
 type subscription struct {
@@ -51,9 +48,9 @@ func (u *subscriptions) listen(f *frames.Frame, b *batchReply) {
 	}
 	sub := &subscription{raw: bytes.Clone(raw)}
 	params := sub.raw[f.Params.From:f.Params.To]
-	own, rest, others := splitTasks(params)
+	own, rest, others := owntask.Split(params)
 	w := &waiting{id: f.RawID, method: f.Method, batch: b, sub: sub, modern: true}
-	if len(own) > 0 && !declaresTasks(params) {
+	if len(own) > 0 && !owntask.Declared(params) {
 		u.c.own.undeclared(w)
 		f.Close()
 		return
@@ -91,60 +88,8 @@ func (u *subscriptions) listen(f *frames.Frame, b *batchReply) {
 			u.subscribe(w)
 			return
 		}
-		note := append([]byte(`{"_meta":{"`+say.MetaSubscription+`":`), w.id...)
-		note = append(append(note, `},"notifications":{"taskIds":`...), taskNames(sub.tasks)...)
-		u.acknowledge(w, frames.NewFrame(append(append([]byte(`{"jsonrpc":"2.0","method":"`+say.Ack+`","params":`), note...), "}}}"...)))
+		u.acknowledge(w, say.Changed(w.id, say.Ack, `,"notifications":{"taskIds":`+string(owntask.Names(sub.tasks))+"}"))
 	})
-}
-
-// splitTasks takes the ids of the shim's own tasks out of a filter. others says that there
-// is something left in it.
-func splitTasks(params []byte) (own []string, rest []byte, others bool) {
-	filter := mcpraw.At(params, "/notifications")
-	all, err := mcpraw.Members(filter)
-	if err != nil {
-		return nil, params, true
-	}
-	for _, m := range all {
-		v := filter[m.From:m.To]
-		if m.Name != "taskIds" {
-			others = others || string(v) != "false" && string(v) != "null" && string(v) != "[]"
-			continue
-		}
-		var ids, theirs []string
-		if json.Unmarshal(v, &ids) != nil {
-			return nil, params, true
-		}
-		for _, id := range ids {
-			if name, ours := strings.CutPrefix(id, ownTaskPrefix); ours {
-				own = append(own, name)
-			} else {
-				theirs = append(theirs, id)
-			}
-		}
-		others = others || len(theirs) > 0
-		from, to, _ := mcpraw.Locate(params, "/notifications/taskIds")
-		list := []byte{'['}
-		for i, id := range theirs {
-			if i > 0 {
-				list = append(list, ',')
-			}
-			list = tga.AppendString(list, id)
-		}
-		rest = slices.Concat(params[:from], list, []byte("]"), params[to:])
-	}
-	return own, rest, others
-}
-
-func taskNames(ids []tga.ID) []byte {
-	b := []byte{'['}
-	for i, id := range ids {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = tga.AppendString(b, ownTaskPrefix+id.String())
-	}
-	return append(b, ']')
 }
 
 // subscribe writes a subscription to the tool server as it is now.
@@ -235,7 +180,7 @@ func (u *subscriptions) acknowledge(w *waiting, f *frames.Frame) {
 		return
 	}
 	if sub.raw != nil && len(sub.tasks) > 0 {
-		f = withTasks(f, sub.tasks)
+		f = owntask.Granted(f, sub.tasks)
 	}
 	u.c.toClient(f)
 	for _, id := range sub.tasks {
@@ -269,27 +214,6 @@ func (u *subscriptions) missed(w *waiting, f *frames.Frame) {
 	for _, uri := range uris {
 		tell("notifications/resources/updated", `,"uri":`+string(tga.AppendString(nil, uri)))
 	}
-}
-
-// withTasks puts the shim's own tasks into the tool server's acknowledgement.
-func withTasks(f *frames.Frame, tasks []tga.ID) *frames.Frame {
-	params := f.Head[f.Params.From:f.Params.To]
-	names := taskNames(tasks)
-	if from, to, ok := mcpraw.Locate(params, "/notifications/taskIds"); ok {
-		at := f.Params.From + int64(to) - 1 // its closing bracket
-		if len(bytes.TrimSpace(params[from+1:to-1])) > 0 {
-			names = append([]byte{','}, names[1:]...)
-		} else {
-			names = names[1:]
-		}
-		return frames.Replace(f, mcpraw.Span{From: at, To: at}, names[:len(names)-1])
-	}
-	from, to, ok := mcpraw.Locate(params, "/notifications")
-	if !ok || params[from] != '{' {
-		return f
-	}
-	at := mcpraw.Span{From: f.Params.From + int64(from), To: f.Params.From + int64(to)}
-	return frames.Replace(f, at, say.With(params[from:to], "taskIds", names))
 }
 
 // subscriptionOf returns the subscription that a notification belongs to.
@@ -333,7 +257,7 @@ func (u *subscriptions) tellOf(w *waiting, id tga.ID) {
 			u.c.s.Log.Debug("a subscriber is not told of a task any more", "trace", id, "error", err)
 			return
 		}
-		moved, done := t.moves()
+		moved, done := t.Moves()
 		over := u.c.own.report(t, nil, func(standing string) error {
 			if standing == said {
 				return nil
@@ -342,7 +266,7 @@ func (u *subscriptions) tellOf(w *waiting, id tga.ID) {
 				return err
 			}
 			meta := slices.Concat([]byte(`{"`+say.MetaSubscription+`":`), w.id, []byte("}"))
-			n := frames.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","method":"`+taskMethod+`","params":`), say.With(t.show("", standing), "_meta", meta), []byte("}")))
+			n := frames.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","method":"notifications/tasks","params":`), say.With(t.Show("", standing), "_meta", meta), []byte("}")))
 			if err := u.c.send(nil, &n.Envelope, n); err != nil {
 				return err
 			}

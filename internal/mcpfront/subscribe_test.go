@@ -18,6 +18,7 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/attempt"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/fronttest"
+	"github.com/tgad/tgad/internal/mcpfront/owntask"
 	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
@@ -281,7 +282,7 @@ func TestOwnTaskTellsItsSubscriber(t *testing.T) {
 	h.Handshake()
 	path, arg, open := w.gate()
 	id := taskID(t, h.Call("1", "charge", arg, tasksMeta))
-	none := ownTaskPrefix + attempt.NewID().String()
+	none := owntask.Prefix + attempt.NewID().String()
 	h.Write(listenFor(`"l"`, `{"taskIds":["`+none+`","`+id+`"]}`, tasksMeta))
 	if got, want := h.ReadLine(), `{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{`+subMeta+`"l"},"notifications":{"taskIds":["`+id+`"]}}}`; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -338,7 +339,7 @@ func TestOwnTaskTellsOfApprovals(t *testing.T) {
 	open()
 	fronttest.Eventually(t, "the end", func() bool {
 		line := h.ReadLine()
-		fronttest.Has(t, line, taskMethod)
+		fronttest.Has(t, line, "notifications/tasks")
 		return strings.Contains(line, `"status":"completed"`) && strings.Contains(line, `"text":"ok"`)
 	})
 	if n := len(w.Effects()); n != 1 {
@@ -369,7 +370,7 @@ func TestOwnTasksBesideTheServersSubscriptions(t *testing.T) {
 	}
 	h.comesTo(id, "completed")
 	for _, line := range h.Said {
-		fronttest.Lacks(t, line, taskMethod+`"`)
+		fronttest.Lacks(t, line, "notifications/tasks"+`"`)
 	}
 	h.Write(listenFor("8", `{"taskIds":["theirs","`+id+`"]}`, tasksMeta))
 	fronttest.Has(t, h.ReadLine(), `"notifications":{"taskIds":["theirs","`+id+`"]}`)
@@ -384,7 +385,7 @@ func TestOwnTasksBesideTheServersSubscriptions(t *testing.T) {
 
 func TestAcknowledgementsWithTasks(t *testing.T) {
 	id := attempt.NewID()
-	name := `"` + ownTaskPrefix + id.String() + `"`
+	name := `"` + owntask.Prefix + id.String() + `"`
 	for notifications, want := range map[string]string{
 		`{}`:                  `{"taskIds":[` + name + `]}`,
 		`{"a":1}`:             `{"taskIds":[` + name + `],"a":1}`,
@@ -392,7 +393,7 @@ func TestAcknowledgementsWithTasks(t *testing.T) {
 		`{"taskIds":[ "x" ]}`: `{"taskIds":[ "x" ,` + name + `]}`,
 	} {
 		f := frames.NewFrame([]byte(`{"jsonrpc":"2.0","method":"m","params":{"notifications":` + notifications + `}}`))
-		got := withTasks(f, []tga.ID{id})
+		got := owntask.Granted(f, []tga.ID{id})
 		if s := string(mcpraw.At(got.Head[got.Params.From:got.Params.To], "/notifications")); s != want || got.Bad != "" {
 			t.Errorf("%s: got %s, want %s", notifications, s, want)
 		}

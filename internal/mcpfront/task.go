@@ -51,7 +51,7 @@ func (g *taskPolls) resume() {
 					g.c.s.Log.Warn("tasks of an earlier shim were not looked for", "error", err)
 				}
 			}
-			g.c.s.expireTasks()
+			g.c.s.tasks.Expire()
 			for _, value := range g.c.s.Shelf.With(attempt.OpenPrefix) {
 				// Of another user a tool server may have another task of the same name.
 				if o := attempt.ParseOpen(value); o != nil && o.Task != "" && o.Subject == g.c.subject {

@@ -88,7 +88,7 @@ func (q *Call) leg() string {
 
 // unfinished takes an answer that ends the request and not the call. The record is
 // written before the client has the answer.
-func (a *Attempt) unfinished(ctx context.Context, b runtime.Begun, f *frames.Frame, ans answer) (done bool, doubt string) {
+func (a *Attempt) unfinished(b runtime.Begun, f *frames.Frame, ans answer) (done bool, doubt string) {
 	o := ParseOpen(a.s.Shelf.Get(openName(b.Result.TraceID.String())))
 	if o == nil {
 		o = &Open{

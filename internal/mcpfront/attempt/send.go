@@ -133,7 +133,7 @@ func (a *Attempt) answered(ctx context.Context, b runtime.Begun, f *frames.Frame
 			return true, ""
 		}
 	case mcpraw.WantsInput, mcpraw.IsTask:
-		return a.unfinished(ctx, b, f, ans)
+		return a.unfinished(b, f, ans)
 	}
 	if ans.Meaning == mcpraw.IsRefusal {
 		ans.Reply.RetryAfter = f.After

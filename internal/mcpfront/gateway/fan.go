@@ -3,6 +3,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -80,9 +81,7 @@ func NewGate(all []Behind, o GateOptions) (*Gate, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Tasks.Seal == nil {
 		secret := subject.Fresh()
 		o.Tasks.Seal = func(text string) string { return secret.Seal(SealOfTasks, text) }
@@ -125,7 +124,6 @@ type fan struct {
 	every     []*member // those that are in the table, and those that come to their end
 	present   *paper.Presence
 	running   bool   // the conversations are kept
-	closing   bool   // none is begun any more
 	started   bool   // the tool servers are
 	params    []byte // of the client's handshake; nil is none
 	level     []byte // params of the newest logging/setLevel; nil is none
@@ -285,7 +283,7 @@ func (f *fan) Run() error {
 	f.mu.Unlock()
 	<-f.life.Done()
 	f.mu.Lock()
-	f.closing = true
+	f.running = false // none is begun any more
 	f.mu.Unlock()
 	f.runs.Wait()
 	f.work.Wait()

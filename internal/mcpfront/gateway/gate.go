@@ -3,6 +3,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -28,10 +29,7 @@ func (g *Gate) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 	defer f.Release()
 	err, kept := g.now.Load().all[0].Shim.Lines(ctx, in, f, g.log)
-	if kept != nil {
-		return kept
-	}
-	return err
+	return cmp.Or(kept, err)
 }
 
 // Note has the log know at once of every answer that the client was given.
@@ -106,10 +104,7 @@ type Door struct {
 }
 
 func (d *Door) log() *slog.Logger {
-	if d.Logger == nil {
-		return slog.New(slog.DiscardHandler)
-	}
-	return d.Logger
+	return cmp.Or(d.Logger, slog.New(slog.DiscardHandler))
 }
 
 // Listen serves streamable HTTP on an address as [mcpfront.Shim.Listen] does.

@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"cmp"
 	"net/url"
 	"path"
 	"regexp"
@@ -40,9 +41,7 @@ func ServerID(command []string) string {
 		last := ""
 		for i := len(steps) - 1; i >= 0; i-- {
 			name := idWord(steps[i])
-			if last == "" {
-				last = name
-			}
+			last = cmp.Or(last, name)
 			if !plain[name] {
 				return name
 			}
