@@ -6,6 +6,7 @@ import (
 	"net"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -86,7 +87,7 @@ func (a *Audit) check(r *report, at string) {
 		value string
 		words []string
 	}{"format": {a.Format, auditFormats}, "begin": {a.Begin, auditBegins}} {
-		if v.value != "" && !contains(v.words, v.value) {
+		if v.value != "" && !slices.Contains(v.words, v.value) {
 			r.add(at+"."+key, "%q: want one of %s%s", v.value, strings.Join(v.words, ", "), meant(v.value, v.words...))
 		}
 	}
@@ -116,7 +117,7 @@ func (a *Audit) Syslog() (network, address string) {
 	}
 	network, address, _ = strings.Cut(a.Address, "://")
 	host, port, err := net.SplitHostPort(address)
-	if err != nil || host == "" || port == "" || !contains([]string{"udp", "tcp", "tls"}, network) {
+	if err != nil || host == "" || port == "" || !slices.Contains([]string{"udp", "tcp", "tls"}, network) {
 		return "", ""
 	}
 	return network, address

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 
@@ -185,7 +186,7 @@ func (s *Server) check(r *report, at string) {
 		return
 	}
 	for key, kinds := range only {
-		if r.has(at+"."+key) && !contains(kinds, s.Type) {
+		if r.has(at+"."+key) && !slices.Contains(kinds, s.Type) {
 			r.add(at+"."+key, "it does not belong to type %s", s.Type)
 		}
 	}
@@ -313,10 +314,7 @@ func (t *Tool) check(r *report, at string) {
 		}
 		t.licence.Kind = kind
 	}
-	class := t.Class
-	if class == "" {
-		class = tga.ClassWrite
-	}
+	class := cmp.Or(t.Class, tga.ClassWrite)
 	own := t.licence
 	if t.ClientLicence {
 		own = t.ownTimes(r, at)
@@ -371,10 +369,10 @@ func (rule *Rule) check(r *report, at string) {
 			r.add(at+"."+key, "%q: want %s; leave it out to match all", name, tga.CleanNameForm)
 		}
 	}
-	if rule.Risk != "" && !contains([]string{tga.RiskRead, tga.RiskWrite, tga.RiskHigh}, rule.Risk) {
+	if rule.Risk != "" && !slices.Contains([]string{tga.RiskRead, tga.RiskWrite, tga.RiskHigh}, rule.Risk) {
 		r.add(at+".risk", "%q: want %s, %s or %s", rule.Risk, tga.RiskRead, tga.RiskWrite, tga.RiskHigh)
 	}
-	if !contains([]string{tga.Approve, tga.Deny, tga.NeedsApproval}, rule.Decision) {
+	if !slices.Contains([]string{tga.Approve, tga.Deny, tga.NeedsApproval}, rule.Decision) {
 		r.add(at+".decision", "%q: want %s, %s or %s%s", rule.Decision, tga.Approve, tga.Deny, tga.NeedsApproval, meant(rule.Decision, tga.Approve, tga.Deny, tga.NeedsApproval))
 	}
 	if n := utf8.RuneCountInString(rule.Rationale); rule.Rationale != "" && (n < 10 || n > 1000) {
@@ -427,13 +425,4 @@ func meant(word string, known ...string) string {
 		return "; did you mean " + near + "?"
 	}
 	return ""
-}
-
-func contains(list []string, s string) bool {
-	for _, x := range list {
-		if x == s {
-			return true
-		}
-	}
-	return false
 }

@@ -1,9 +1,11 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/tgad/tgad/internal/capability"
@@ -39,13 +41,13 @@ var proberOnly = map[string][]string{
 
 // checkKind refuses a type that is none, and keys of another.
 func checkKind(r *report, at, kind string, names []string, keys map[string][]string) bool {
-	if !contains(names, kind) {
+	if !slices.Contains(names, kind) {
 		r.add(at+".type", "%q: want one of %s%s", kind, strings.Join(names, ", "), meant(kind, names...))
 		return false
 	}
 	good := true
 	for key, of := range keys {
-		if r.has(at+"."+key) && !contains(of, kind) {
+		if r.has(at+"."+key) && !slices.Contains(of, kind) {
 			r.add(at+"."+key, "it does not belong to type %s", kind)
 			good = false
 		}
@@ -225,10 +227,7 @@ func (c *Config) checkProbing(r *report, at string, t *Tool, server *Server) {
 	if t.licence.Kind != ledger.Probe || n < 0 {
 		return
 	}
-	most := t.SendTimeout.D
-	if most == 0 {
-		most = runtime.DefaultSendTimeout
-	}
+	most := cmp.Or(t.SendTimeout.D, runtime.DefaultSendTimeout)
 	if settle := c.Probers[n].Settle.D; settle >= most {
 		r.add(fmt.Sprintf("prober.%d.settle", n), "%v is not within the send_timeout of %s, %v, which bounds a question too", settle, t.Name, most)
 	}

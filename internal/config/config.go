@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/tgad/tgad/ledger"
@@ -194,12 +195,7 @@ type Role struct {
 
 // Has reports whether the role has a verb.
 func (r Role) Has(v Verb) bool {
-	for _, w := range r.Verbs {
-		if w == v {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(r.Verbs, v)
 }
 
 // RoleOf returns the role of a peer, the zero Role where no line names it. Where the file

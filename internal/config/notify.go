@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 )
@@ -94,7 +95,7 @@ func (r *report) webhook(at, address, secret string) {
 
 func (n *Notify) check(r *report, at string) {
 	for i, word := range n.On {
-		if !contains(notifyOn, word) {
+		if !slices.Contains(notifyOn, word) {
 			r.add(fmt.Sprintf("%s.on.%d", at, i), "%.40q: want some of %s%s", word, strings.Join(notifyOn, ", "), meant(word, notifyOn...))
 		}
 	}

@@ -3,6 +3,7 @@ package config
 import (
 	"bytes"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -64,7 +65,7 @@ func (s *settings) lines(v reflect.Value, path, doc, head, prefix string) {
 		k, at := s.keys[join(doc, name)], join(path, name)
 		field := v.FieldByIndex(f.Index)
 		switch {
-		case kind != "" && k.Types != nil && !contains(k.Types, kind):
+		case kind != "" && k.Types != nil && !slices.Contains(k.Types, kind):
 		case k.Form == FormTable && doc != "":
 			if field.Kind() == reflect.Pointer {
 				if field.IsNil() {
@@ -136,7 +137,7 @@ func (c *Config) zerosThatSayNothing() (all []Advice) {
 func idle(table any, key string) bool {
 	switch t := table.(type) {
 	case Store:
-		return t.URL != "" && contains(directoryKeys, key) || t.URL == "" && contains(databaseKeys, key)
+		return t.URL != "" && slices.Contains(directoryKeys, key) || t.URL == "" && slices.Contains(databaseKeys, key)
 	case Keyring:
 		return key == "kek_timeout" && !t.asks()
 	case Place:

@@ -3,6 +3,7 @@ package config
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/tgad/tgad/schemas/tga"
@@ -83,7 +84,7 @@ func (t *template) set(path string, v any) {
 func (t *template) presets(table string) {
 	for _, k := range Keys() {
 		name, ok := strings.CutPrefix(k.Path, table+".")
-		if v, has := k.value(); ok && has && !contains(databaseKeys, name) {
+		if v, has := k.value(); ok && has && !slices.Contains(databaseKeys, name) {
 			raw, err := json.Marshal(v)
 			if err != nil {
 				panic(err) // the table's own texts

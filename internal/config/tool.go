@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -86,10 +87,7 @@ func (t *Tool) policy() runtime.Policy {
 
 // rules is what the row says of answers, in the words of package outcome.
 func (t *Tool) rules(s *Server, profile ledger.Profile) outcome.Tool {
-	class := t.Class
-	if class == "" {
-		class = tga.ClassWrite
-	}
+	class := cmp.Or(t.Class, tga.ClassWrite)
 	o := outcome.Tool{
 		Server: t.Server, Name: t.Name, Answer: t.Answer, Rules: t.Outcomes, Changes: t.Changes,
 		Inverse: t.Inverse, Key: t.Key.Key,

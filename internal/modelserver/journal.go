@@ -73,16 +73,6 @@ func (c *Counts) add(r Record) {
 	}
 }
 
-// ReadJournal sums up a journal, which may be another process's.
-func ReadJournal(path string) (Counts, error) {
-	records, _, err := readRecords(path)
-	var c Counts
-	for _, r := range records {
-		c.add(r)
-	}
-	return c, err
-}
-
 // readRecords returns the whole lines of a journal and how many bytes they are.
 func readRecords(path string) (all []Record, size int64, err error) {
 	b, err := os.ReadFile(path)

@@ -1,6 +1,7 @@
 package modelserver
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -83,10 +84,7 @@ func Start(o Options) (*Server, error) {
 			s.account(r)
 		}
 	}
-	addr := o.Addr
-	if addr == "" {
-		addr = "127.0.0.1:0"
-	}
+	addr := cmp.Or(o.Addr, "127.0.0.1:0")
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, errors.Join(err, s.journal.close())

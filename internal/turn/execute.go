@@ -3,6 +3,7 @@ package turn
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"sync"
 
 	"github.com/tgad/tgad/internal/turn/message"
@@ -131,7 +132,7 @@ func (r *Runner) group(ctx context.Context, t *turn, from, to int) ([]outcome, e
 // handles says whether the agent has a handler of its own for a code.
 func (a *Agent) handles(code tga.Code) bool {
 	for _, h := range a.Handlers {
-		if has(h.Codes, code) {
+		if slices.Contains(h.Codes, code) {
 			return true
 		}
 	}

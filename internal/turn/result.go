@@ -2,6 +2,7 @@ package turn
 
 import (
 	"regexp"
+	"slices"
 
 	"github.com/tgad/tgad/internal/turn/message"
 	"github.com/tgad/tgad/internal/turn/state"
@@ -79,7 +80,7 @@ func (a *Agent) check(o Options) error {
 		default:
 			return bad("strategy %q: not one of retry, fallback, skip, escalate, abort", h.Strategy)
 		}
-		if h.Strategy == Retry && has(h.Codes, tga.EffectInDoubt) {
+		if h.Strategy == Retry && slices.Contains(h.Codes, tga.EffectInDoubt) {
 			return bad("a call in doubt is never retried: it may have run")
 		}
 	}

@@ -1,6 +1,7 @@
 package turn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -101,18 +102,14 @@ func New(store runtime.Store, next runtime.Dispatcher, supervisor runtime.Superv
 		}
 		r.agents[a.Name] = a
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Tokens == nil {
 		o.Tokens = message.EstimateTokens
 	}
 	if o.Observe == nil {
 		o.Observe = func(Progress) {}
 	}
-	if o.MaxDepth == 0 {
-		o.MaxDepth = DefaultMaxDepth
-	}
+	o.MaxDepth = cmp.Or(o.MaxDepth, DefaultMaxDepth)
 	if o.MaxDelegations <= 0 {
 		o.MaxDelegations = DefaultMaxDelegations
 	}

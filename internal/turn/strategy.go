@@ -2,6 +2,7 @@ package turn
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/tgad/tgad/schemas/tga"
@@ -83,11 +84,11 @@ func (a *Agent) plan(f *Failure, n int, own RetryPolicy) plan {
 		d = rule{Abort, 0, false, Abort}
 	}
 	p, retries := plan{strategy: d.strategy}, d.retries
-	if own.MaxRetries != 0 && d.strategy == Retry && (len(own.Codes) == 0 || has(own.Codes, f.Code)) {
+	if own.MaxRetries != 0 && d.strategy == Retry && (len(own.Codes) == 0 || slices.Contains(own.Codes, f.Code)) {
 		retries = max(own.MaxRetries, 0)
 	}
 	for _, h := range a.Handlers {
-		if has(h.Codes, f.Code) {
+		if slices.Contains(h.Codes, f.Code) {
 			p.strategy, p.fallback, p.target = h.Strategy, h.Fallback, h.Target
 			if h.MaxRetries > 0 {
 				retries = h.MaxRetries
@@ -125,13 +126,4 @@ func (p RetryPolicy) wait(n int) time.Duration {
 		d *= by
 	}
 	return min(time.Duration(d), most)
-}
-
-func has(codes []tga.Code, c tga.Code) bool {
-	for _, x := range codes {
-		if x == c {
-			return true
-		}
-	}
-	return false
 }

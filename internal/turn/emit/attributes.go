@@ -1,6 +1,8 @@
 package emit
 
 import (
+	"cmp"
+
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/tgad/tgad/internal/clip"
@@ -18,17 +20,11 @@ func shown(s string) string {
 }
 
 func agentID(a *turn.Agent) string {
-	if a.ID != "" {
-		return a.ID
-	}
-	return a.Name
+	return cmp.Or(a.ID, a.Name)
 }
 
 func agentVersion(a *turn.Agent) string {
-	if a.Version != "" {
-		return a.Version
-	}
-	return "0.0.0"
+	return cmp.Or(a.Version, "0.0.0")
 }
 
 // identity returns the attributes that every span has.
@@ -112,10 +108,7 @@ func toolSource(t turn.ToolExecution) string {
 	if t.Server == "" || t.Transport == "" {
 		return string(t.Source)
 	}
-	remote := t.Remote
-	if remote == "" {
-		remote = t.Name
-	}
+	remote := cmp.Or(t.Remote, t.Name)
 	return string(t.Transport) + "://" + t.Server + "/" + shown(remote)
 }
 

@@ -1,6 +1,7 @@
 package emit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,15 +77,9 @@ var _ turn.Emitter = (*Emitter)(nil)
 
 // New makes an emitter. Close ends it.
 func New(o Options) (*Emitter, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Storage == "" {
-		o.Storage = "kv"
-	}
-	if o.Wait == 0 {
-		o.Wait = DefaultWait
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	o.Storage = cmp.Or(o.Storage, "kv")
+	o.Wait = cmp.Or(o.Wait, DefaultWait)
 	if o.Wait < 0 {
 		return nil, tga.Errorf(tga.ValidationError, "emit: wait %v is negative", o.Wait)
 	}

@@ -2,6 +2,7 @@ package emit
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,9 +33,7 @@ func HTTP(to string, o HTTPOptions) (Sink, error) {
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, tga.Errorf(tga.ValidationError, "events can't be posted to %q: want an http or https URL", redacted(to))
 	}
-	if o.Timeout == 0 {
-		o.Timeout = DefaultHTTPTimeout
-	}
+	o.Timeout = cmp.Or(o.Timeout, DefaultHTTPTimeout)
 	if o.Timeout < 0 {
 		return nil, tga.Errorf(tga.ValidationError, "the time-out %v is negative", o.Timeout)
 	}

@@ -3,23 +3,10 @@ package emit
 import (
 	"context"
 	"errors"
-	"io"
 	"os"
 
 	"github.com/tgad/tgad/schemas/tga"
 )
-
-// Lines writes each event as a line, in one Write. Closing it does not close w.
-func Lines(w io.Writer) Sink { return lines{w} }
-
-type lines struct{ w io.Writer }
-
-func (l lines) Write(_ context.Context, e Event) error {
-	_, err := l.w.Write(append(e.JSON[:len(e.JSON):len(e.JSON)], '\n'))
-	return err
-}
-
-func (lines) Close() error { return nil }
 
 // FileOptions say how a file of events is written.
 type FileOptions struct {

@@ -31,23 +31,6 @@ func write(t *testing.T, s emit.Sink, names ...string) {
 	}
 }
 
-// TestLinesAreWholeWrites: one Write for each line.
-func TestLinesAreWholeWrites(t *testing.T) {
-	var w writes
-	s := emit.Lines(&w)
-	write(t, s, "a", "b")
-	if len(w) != 2 || w[0] != "{\"id\":\"a\"}\n" || w[1] != "{\"id\":\"b\"}\n" {
-		t.Errorf("writes %q", w)
-	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
-}
-
-type writes []string
-
-func (w *writes) Write(b []byte) (int, error) { *w = append(*w, string(b)); return len(b), nil }
-
 // TestFileAppendsLines: events of two runs stand one after the other, each on a line, and
 // a line that was cut off in between spoils no other.
 func TestFileAppendsLines(t *testing.T) {

@@ -29,26 +29,6 @@ type Document struct {
 	Report Report
 }
 
-// Read reads a manifest with the zero [Reader].
-func Read(raw []byte) (*turn.Agent, Report, error) { return Reader{}.Read(raw) }
-
-// Read reads a manifest of one agent. Errors are those of [Reader.ReadAll], and
-// VALIDATION_ERROR where the text describes several. The report is filled as far as the
-// reader came.
-func (o Reader) Read(raw []byte) (*turn.Agent, Report, error) {
-	all, err := o.ReadAll(raw)
-	switch {
-	case len(all) > 1:
-		at := &node{line: 1, column: 1}
-		return nil, all[0].Report, &Error{Mistakes: []*Mistake{at.mistake(tga.ValidationError, "the text describes %d agents, and one is wanted", len(all))}}
-	case len(all) == 0:
-		return nil, newReport(), err
-	case err != nil:
-		return nil, all[0].Report, err
-	}
-	return all[0].Agent, all[0].Report, nil
-}
-
 // ReadAll reads a text of at most [MaxBytes] with one document or more, in their order. Where
 // there are several, those that are no agents are passed over, and the first agent's report
 // says so. The error is an [*Error] that lists every mistake: VALIDATION_ERROR for what is no

@@ -1,6 +1,7 @@
 package message
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"unicode/utf8"
@@ -159,12 +160,8 @@ type room struct{ messages, tokens int }
 
 func (mem Memory) room() room {
 	r := room{mem.Window, mem.Tokens}
-	if r.messages == 0 {
-		r.messages = DefaultWindow
-	}
-	if r.tokens == 0 {
-		r.tokens = DefaultTokens
-	}
+	r.messages = cmp.Or(r.messages, DefaultWindow)
+	r.tokens = cmp.Or(r.tokens, DefaultTokens)
 	return r
 }
 

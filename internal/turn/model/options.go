@@ -2,6 +2,7 @@ package model
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -70,9 +71,7 @@ func KeyEnv(name string) Key {
 
 // resolve checks options and puts in the defaults.
 func (o Options) resolve(provider string) (Options, *url.URL, error) {
-	if o.BaseURL == "" {
-		o.BaseURL = provider
-	}
+	o.BaseURL = cmp.Or(o.BaseURL, provider)
 	base, err := url.Parse(o.BaseURL)
 	if err != nil {
 		return o, nil, tga.Errorf(tga.ValidationError, "model url: %w", err)
@@ -86,12 +85,8 @@ func (o Options) resolve(provider string) (Options, *url.URL, error) {
 	if o.MaxAnswer < 0 || o.MaxTokens < 0 {
 		return o, nil, tga.Errorf(tga.ValidationError, "model limits of %d bytes, %d tokens: want none negative", o.MaxAnswer, o.MaxTokens)
 	}
-	if o.MaxAnswer == 0 {
-		o.MaxAnswer = DefaultMaxAnswer
-	}
-	if o.MaxTokens == 0 {
-		o.MaxTokens = DefaultMaxTokens
-	}
+	o.MaxAnswer = cmp.Or(o.MaxAnswer, DefaultMaxAnswer)
+	o.MaxTokens = cmp.Or(o.MaxTokens, DefaultMaxTokens)
 	if o.Dial == nil {
 		o.Dial = (&net.Dialer{}).DialContext
 	}

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"encoding/json"
 	"strconv"
 	"strings"
@@ -73,12 +74,8 @@ func (s *said) answer(q turn.Question, n *names, format string, now tga.Millis) 
 		m.ToolCalls = append(m.ToolCalls, message.ToolCall{ID: b.id, Name: n.in(b.name), Arguments: text})
 	}
 	a := turn.Answer{ID: s.id, Model: s.model, Said: m, Finish: s.finish, Usage: s.usage}
-	if a.Model == "" {
-		a.Model = q.Model
-	}
-	if a.Usage.Total == 0 {
-		a.Usage.Total = a.Usage.Input + a.Usage.Output
-	}
+	a.Model = cmp.Or(a.Model, q.Model)
+	a.Usage.Total = cmp.Or(a.Usage.Total, a.Usage.Input+a.Usage.Output)
 	if len(m.ToolCalls) > 0 && a.Finish == turn.FinishStop {
 		a.Finish = turn.FinishToolUse // not all servers say so
 	}

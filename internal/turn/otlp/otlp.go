@@ -9,6 +9,7 @@
 package otlp
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
@@ -157,9 +158,7 @@ func usable(headers string) bool {
 }
 
 func (p *Providers) resource(ctx context.Context, service string) *resource.Resource {
-	if service == "" {
-		service = "tgad"
-	}
+	service = cmp.Or(service, "tgad")
 	res, err := resource.New(ctx,
 		resource.WithAttributes(attribute.String("service.name", service)),
 		resource.WithTelemetrySDK(), resource.WithFromEnv())

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"sync"
@@ -197,9 +198,7 @@ func (c *scope) pinned(but uint64, apart bool) []uint64 {
 // Begin begins a transaction. ctx is that of everything it reads, up to its end. Unknown
 // modes and levels are VALIDATION_ERROR; the empty ones are Session and Serializable.
 func (s *Space) Begin(ctx context.Context, name Scope, level Isolation) (*Tx, error) {
-	if level == "" {
-		level = Serializable
-	}
+	level = cmp.Or(level, Serializable)
 	name, err := name.check()
 	if err != nil {
 		return nil, err
@@ -231,9 +230,7 @@ func (s *Space) Begin(ctx context.Context, name Scope, level Isolation) (*Tx, er
 
 // check returns the scope with its defaults, or VALIDATION_ERROR.
 func (n Scope) check() (Scope, error) {
-	if n.Mode == "" {
-		n.Mode = Session
-	}
+	n.Mode = cmp.Or(n.Mode, Session)
 	if err := n.Mode.Check(); err != nil {
 		return n, err
 	}

@@ -46,15 +46,6 @@ var (
 	_ Lister             = Functions{}
 )
 
-type callKey struct{}
-
-// CallOf returns the call that a [Function] was called for: its ids, its attempt and its
-// idempotency key. ok is false for a context of another kind.
-func CallOf(ctx context.Context) (call runtime.Call, ok bool) {
-	call, ok = ctx.Value(callKey{}).(runtime.Call)
-	return call, ok
-}
-
 // ListTools implements [Lister].
 func (f Functions) ListTools(context.Context) ([]mcpraw.Tool, error) {
 	list := make([]mcpraw.Tool, 0, len(f))
@@ -111,7 +102,7 @@ func (f Functions) Dispatch(ctx context.Context, call runtime.Call) (runtime.Rep
 			}
 			back <- r
 		}()
-		r.output, r.err = fn.Call(context.WithValue(ctx, callKey{}, call), slices.Clone(call.Args))
+		r.output, r.err = fn.Call(ctx, slices.Clone(call.Args))
 		ended = true
 	}()
 	select {

@@ -45,10 +45,6 @@ func TestFunctionOutcomes(t *testing.T) {
 			clear(args) // the call's own bytes are the log's
 			return clone, nil
 		}},
-		"key": fn(func(ctx context.Context) (json.RawMessage, error) {
-			call, ok := CallOf(ctx)
-			return json.RawMessage(fmt.Sprintf("[%q,%d,%v]", call.Key, call.Attempt, ok)), nil
-		}),
 		"panics": fn(func(context.Context) (json.RawMessage, error) { panic("at the disco") }),
 		"goexit": fn(func(context.Context) (json.RawMessage, error) { goruntime.Goexit(); return nil, nil }),
 		"fails":  fn(func(context.Context) (json.RawMessage, error) { return nil, errors.New("no funds") }),
@@ -69,7 +65,6 @@ func TestFunctionOutcomes(t *testing.T) {
 		says    string
 	}{
 		{"echo", 1, "SUCCESS", ledger.ClassNone, `{"n":9007199254740993}`},
-		{"key", 3, "SUCCESS", ledger.ClassNone, `["order-1",3,true]`},
 		{"null", 1, "SUCCESS", ledger.ClassNone, "null"},
 		{"panics", 1, "FAILURE TOOL_ERROR", ledger.ClassNone, "panic: at the disco"},
 		{"goexit", 1, "FAILURE TOOL_ERROR", ledger.ClassNone, "panic: <nil>"},

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -61,12 +62,7 @@ func takesObject(kinds json.RawMessage) bool {
 	if json.Unmarshal(kinds, &some) != nil {
 		return true // no schema at all; compiling it says so
 	}
-	for _, k := range some {
-		if k == "object" {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(some, "object")
 }
 
 // compiled keeps the newest n compiled schemas by digest.

@@ -160,9 +160,6 @@ func TestStatuses(t *testing.T) {
 				t.Errorf("%v, attempt %d: %v", code, call.Attempt, err)
 			}
 		}
-		if got := Doubtful(code); got != (row[0] == "doubt" && code != codes.ResourceExhausted) {
-			t.Errorf("%v: doubtful %v", code, got)
-		}
 	}
 }
 

@@ -43,12 +43,6 @@ var defaults = [...]struct {
 	codes.Unauthenticated:    {httpcall.Failed, httpcall.InDoubt, true},
 }
 
-// Doubtful reports whether a status by itself leaves open whether the call ran. What a
-// licence permits for it, ledger.Licence.ValidateOutcome says.
-func Doubtful(code codes.Code) bool {
-	return int(code) >= len(defaults) || defaults[code].first == httpcall.InDoubt && code != codes.ResourceExhausted
-}
-
 // classify makes a reply of a status other than OK, or an error of one that says too
 // little.
 func classify(rules map[codes.Code]httpcall.Outcome, attempt uint32, err error) (runtime.Reply, error) {
