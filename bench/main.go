@@ -14,6 +14,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -143,10 +144,7 @@ func take(o options, out, progress io.Writer) (m measured, err error) {
 	if err != nil {
 		return m, err
 	}
-	parent := o.dir
-	if parent == "" {
-		parent = "."
-	}
+	parent := cmp.Or(o.dir, ".")
 	dir, err := os.MkdirTemp(parent, "bench-data-")
 	if err != nil {
 		return m, err

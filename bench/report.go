@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -191,10 +192,7 @@ func (m *measured) said() about {
 }
 
 func known(s string) string {
-	if s == "" {
-		return "the file does not say"
-	}
-	return s
+	return cmp.Or(s, "the file does not say")
 }
 
 // page is the report.

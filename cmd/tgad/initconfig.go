@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -41,9 +42,7 @@ func (n *newConfig) answers(a *app, ask bool) (config.Answers, error) {
 			return said, err
 		}
 	}
-	if said.Approve == "" {
-		said.Approve = config.ApproveAsk
-	}
+	said.Approve = cmp.Or(said.Approve, config.ApproveAsk)
 	if !known(said.Approve) {
 		return said, cli.Usagef("--approve %q: want ask, all or none", said.Approve)
 	}
@@ -104,9 +103,7 @@ func (q questions) fill(said *config.Answers) error {
 		if err != nil {
 			return err
 		}
-		if text == "" {
-			text = config.ApproveAsk
-		}
+		text = cmp.Or(text, config.ApproveAsk)
 		if known(text) {
 			said.Approve = text
 		}

@@ -8,6 +8,7 @@
 package access
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -121,9 +122,7 @@ func CheckTree(dir string) (Finding, error) {
 			return all, err
 		}
 		f := Of(info).of(filepath.Join(dir, e.Name()))
-		if all.Refuse == "" {
-			all.Refuse = f.Refuse
-		}
+		all.Refuse = cmp.Or(all.Refuse, f.Refuse)
 		if f.Warn != "" {
 			if warned++; warned == 1 {
 				first = f

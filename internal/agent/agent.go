@@ -62,9 +62,7 @@ type Host struct {
 // Open opens the store and puts the runner together. No tool server and no model is
 // contacted, and nothing that a crash cut off goes on yet.
 func Open(o Options) (_ *Host, err error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	agents, err := Reading{Unenforced: o.Unenforced, Workspaces: o.Config.AgentWorkspaces(), Warn: o.Warn}.ReadAll(o.Manifests)
 	if err != nil {
 		return nil, err

@@ -140,9 +140,7 @@ func requestOf(a *tga.Artifact) (q request) {
 			server: a.Request.Proposal.ToolServer, tool: a.Request.Proposal.ToolName, traceparent: a.Meta.String(tga.MetaSpanContext),
 		}
 	}
-	if q.namespace == "" {
-		q.namespace = tga.DefaultNamespace
-	}
+	q.namespace = cmp.Or(q.namespace, tga.DefaultNamespace)
 	return q
 }
 

@@ -1,6 +1,7 @@
 package capability
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
@@ -75,9 +76,7 @@ func Open(path, issuer, audience string, o Options) (*Ring, error) {
 			return nil, tga.Errorf(tga.ValidationError, "capability %s %.80q: want %s", p.name, p.value, PartyForm)
 		}
 	}
-	if o.Lifetime == 0 {
-		o.Lifetime = DefaultLifetime
-	}
+	o.Lifetime = cmp.Or(o.Lifetime, DefaultLifetime)
 	skew := time.Duration(DefaultSkew)
 	if o.Skew != nil {
 		skew = *o.Skew
@@ -91,9 +90,7 @@ func Open(path, issuer, audience string, o Options) (*Ring, error) {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
-	if o.Rand == nil {
-		o.Rand = rand.Reader
-	}
+	o.Rand = cmp.Or(o.Rand, rand.Reader)
 	if err := outside(path, o.StoreDir); err != nil {
 		return nil, err
 	}

@@ -112,9 +112,7 @@ func Seq2[T any](items []T) iter.Seq2[T, error] {
 // Artifacts makes the sealed artifacts of a trace: request, decision, call, effect, or
 // as many of them as o asks for.
 func Artifacts(o Options) []*tga.Artifact {
-	if o.Args == "" {
-		o.Args = `{"amount":12}`
-	}
+	o.Args = cmp.Or(o.Args, `{"amount":12}`)
 	proposal := tga.Proposal{ToolServer: orElse(o.Server, "payments"), ToolName: orElse(o.Tool, "charge"), Args: []byte(o.Args)}
 	common := func(t tga.ArtifactType, n uint64) *tga.Artifact {
 		return &tga.Artifact{
@@ -191,10 +189,7 @@ func Erase(e chain.Entry) chain.Entry {
 }
 
 func orElse(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
+	return cmp.Or(s, other)
 }
 
 func must(err error) {

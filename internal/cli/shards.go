@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -94,9 +95,7 @@ no store of its own. Run it again to change the URL by which daemons reach the s
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			a.URL = args[0]
-			if a.Reach == "" {
-				a.Reach = a.URL
-			}
+			a.Reach = cmp.Or(a.Reach, a.URL)
 			if a.Name == "" {
 				return Usagef("--name is required: the name of the shard in its fleet")
 			}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -212,10 +213,7 @@ func RollbackPlan(s *Streams, p *workstate.Plan) error {
 	s.Printf("\neffects outside that stand:\n")
 	rows := make([][]string, 0, len(p.Standing))
 	for _, e := range p.Standing {
-		how := e.Compensation
-		if how == "" {
-			how = "can't be made up for"
-		}
+		how := cmp.Or(e.Compensation, "can't be made up for")
 		rows = append(rows, []string{e.ID, e.Server, e.Name, how})
 	}
 	return s.Table([]string{"ID", "SERVER", "TOOL", "COMPENSATION"}, rows)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"strings"
@@ -77,10 +78,7 @@ func (w *workspaces) ls() *cobra.Command {
 func stamp(at tga.Millis) string { return time.UnixMilli(int64(at)).UTC().Format(time.RFC3339) }
 
 func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
+	return cmp.Or(s, "-")
 }
 
 // nameOf names what a record is of.

@@ -1,6 +1,7 @@
 package crashtest
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"math/rand/v2"
@@ -37,12 +38,8 @@ const (
 )
 
 func (c Config) withDefaults() Config {
-	if c.MemTable == 0 {
-		c.MemTable = small
-	}
-	if c.Segment == 0 {
-		c.Segment = segmentBytes
-	}
+	c.MemTable = cmp.Or(c.MemTable, small)
+	c.Segment = cmp.Or(c.Segment, segmentBytes)
 	return c
 }
 

@@ -1,6 +1,7 @@
 package crashtest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -43,10 +44,7 @@ type Run struct {
 }
 
 func (r *Run) maxFound() int {
-	if r.MaxFound == 0 {
-		return 50
-	}
-	return r.MaxFound
+	return cmp.Or(r.MaxFound, 50)
 }
 
 func (r *Run) context() context.Context {

@@ -2,6 +2,7 @@ package crashtest
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -244,10 +245,7 @@ func (s shard) process(ctx context.Context) (*Result, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	patient := s.Silence
-	if patient == 0 {
-		patient = silence
-	}
+	patient := cmp.Or(s.Silence, silence)
 	deadline := time.Now().Add(s.Budget)
 	var hung atomic.Bool
 	watchdog := time.AfterFunc(s.Budget+patient, func() {

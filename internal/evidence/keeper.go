@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -50,9 +51,7 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.FS == nil {
-		o.FS = vfs.Default
-	}
+	o.FS = cmp.Or(o.FS, vfs.Default)
 	if o.Origin == "" && o.Signer.Signer != nil {
 		o.Origin = o.Signer.Name()
 	}
@@ -62,9 +61,7 @@ func (o Options) withDefaults() Options {
 	if o.Leaves <= 0 {
 		o.Leaves = 4096
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return o
 }
 

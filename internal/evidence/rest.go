@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -44,9 +45,7 @@ func (k *Keeper) writeKey(dir string) error {
 // NOT_FOUND: no checkpoint of the store is kept. STATE_CHECKSUM_MISMATCH: the log is not what the
 // newest one covers, or the kept ones are damaged.
 func Read(ctx context.Context, store Store, dir string, fs vfs.FS) (*Keeper, error) {
-	if fs == nil {
-		fs = vfs.Default
-	}
+	fs = cmp.Or(fs, vfs.Default)
 	kept := fs.PathJoin(dir, tree.Dir)
 	key, err := readAll(fs, fs.PathJoin(kept, keyName))
 	var notes []byte
@@ -121,9 +120,7 @@ func Verify(ctx context.Context, store Store, dir string) error {
 //
 // PERMISSION_DENIED: a note was not signed by that key, or by one that it handed over to.
 func Kept(dir string, fs vfs.FS) (list []Keeping, err error) {
-	if fs == nil {
-		fs = vfs.Default
-	}
+	fs = cmp.Or(fs, vfs.Default)
 	kept := fs.PathJoin(dir, tree.Dir)
 	key, err := readAll(fs, fs.PathJoin(kept, keyName))
 	var raw []byte

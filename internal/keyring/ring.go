@@ -1,6 +1,7 @@
 package keyring
 
 import (
+	"cmp"
 	"crypto/cipher"
 	"crypto/hmac"
 	"crypto/rand"
@@ -36,12 +37,8 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Rand == nil {
-		o.Rand = rand.Reader
-	}
-	if o.Batch == 0 {
-		o.Batch = 256
-	}
+	o.Rand = cmp.Or(o.Rand, rand.Reader)
+	o.Batch = cmp.Or(o.Batch, 256)
 	return o
 }
 

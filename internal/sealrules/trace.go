@@ -1,6 +1,7 @@
 package sealrules
 
 import (
+	"cmp"
 	"encoding/json"
 
 	"github.com/tgad/tgad/keyspace"
@@ -47,10 +48,7 @@ func KeyFor(t *chain.Trace, b *chain.Batch) (key chain.KeyID, fresh bool, reques
 
 // SubjectOf returns whose call a request is: its namespace, and its subject or "".
 func SubjectOf(request *tga.Artifact) (namespace, subject string) {
-	namespace = request.Meta.String(tga.MetaNamespace)
-	if namespace == "" {
-		namespace = tga.DefaultNamespace
-	}
+	namespace = cmp.Or(request.Meta.String(tga.MetaNamespace), tga.DefaultNamespace)
 	return namespace, request.Meta.String(tga.MetaSubject)
 }
 

@@ -1,6 +1,7 @@
 package search
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -125,12 +126,8 @@ const (
 // New opens the index of a store. What cannot be opened, or is not of this store, is made anew by
 // [Index.Run].
 func New(ctx context.Context, o Options) *Index {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Again == 0 {
-		o.Again = longestPause
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	o.Again = cmp.Or(o.Again, longestPause)
 	if o.Erasing == nil {
 		o.Erasing = func() bool { return false }
 	}

@@ -10,6 +10,7 @@
 package spans
 
 import (
+	"cmp"
 	"context"
 	"strings"
 
@@ -143,10 +144,7 @@ func finish(span trace.Span, s runtime.Span) {
 		span.AddLink(trace.Link{SpanContext: trace.SpanContextFromContext(at(s.First, ""))})
 	}
 	if s.Err != nil {
-		code := string(tga.CodeOf(s.Err))
-		if code == "" {
-			code = "_OTHER"
-		}
+		code := cmp.Or(string(tga.CodeOf(s.Err)), "_OTHER")
 		list = append(list, attribute.String(attrError, code))
 		span.SetStatus(codes.Error, code)
 	}

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -126,10 +127,7 @@ func asks(a *tga.Artifact) g.Node {
 }
 
 func clause(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
+	return cmp.Or(s, other)
 }
 
 // button is one for an action.

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
@@ -85,9 +86,7 @@ type Server struct {
 
 // New makes the view of a log.
 func New(log Log, o Options) *Server {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	s := &Server{log: log, opts: o, mux: http.NewServeMux(), cross: http.NewCrossOriginProtection(), link: rand.Text()}
 	if s.do, _ = log.(Daemon); s.do == nil {
 		s.opts.ReadOnly = true

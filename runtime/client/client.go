@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -58,15 +59,9 @@ type Client struct {
 
 // New makes a client of the daemon at a socket. It does not dial.
 func New(socket string, opts Options) *Client {
-	if opts.Name == "" {
-		opts.Name = "tgad-go"
-	}
-	if opts.MaxAnswerBytes == 0 {
-		opts.MaxAnswerBytes = 256 << 20
-	}
-	if opts.MaxIdle == 0 {
-		opts.MaxIdle = 16
-	}
+	opts.Name = cmp.Or(opts.Name, "tgad-go")
+	opts.MaxAnswerBytes = cmp.Or(opts.MaxAnswerBytes, 256<<20)
+	opts.MaxIdle = cmp.Or(opts.MaxIdle, 16)
 	if opts.Dial == nil {
 		opts.Dial = func(ctx context.Context) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", socket)

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -111,18 +112,12 @@ func New(name string, opts Options) (*Server, error) {
 			return nil, tga.Errorf(tga.ValidationError, "tool server %q: URL: want http:// or https:// and a host", name)
 		}
 	}
-	if opts.MaxAnswerBytes == 0 {
-		opts.MaxAnswerBytes = DefaultMaxAnswerBytes
-	}
-	if opts.StartTimeout == 0 {
-		opts.StartTimeout = DefaultStartTimeout
-	}
+	opts.MaxAnswerBytes = cmp.Or(opts.MaxAnswerBytes, DefaultMaxAnswerBytes)
+	opts.StartTimeout = cmp.Or(opts.StartTimeout, DefaultStartTimeout)
 	if opts.MaxAnswerBytes < 0 || opts.StartTimeout < 0 {
 		return nil, tga.Errorf(tga.ValidationError, "tool server %q: negative limit", name)
 	}
-	if opts.Logger == nil {
-		opts.Logger = slog.Default()
-	}
+	opts.Logger = cmp.Or(opts.Logger, slog.Default())
 	s := &Server{
 		name: name, opts: opts, log: opts.Logger.With("tool_server", name),
 		starting: make(chan struct{}, 1),

@@ -7,6 +7,7 @@
 package measure
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -97,10 +98,7 @@ func Run(subjects []*Subject, rounds int, slice time.Duration, progress io.Write
 // where the run has none such, at those nearest below, or at the first.
 func LimitOf(subjects []*Subject, s *Subject) *Subject {
 	var best *Subject
-	against := s.Against
-	if against == "" {
-		against = LimitCase
-	}
+	against := cmp.Or(s.Against, LimitCase)
 	for _, l := range subjects {
 		if l.Case != against || l.Writers > s.Writers || l.Bytes > s.Bytes {
 			continue

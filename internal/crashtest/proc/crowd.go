@@ -3,6 +3,7 @@
 package proc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,9 +56,7 @@ func anyCall(r *rand.Rand) call {
 		{Tool: "park.answers", Server: crashtest.Denied},
 	}
 	c := kinds[r.IntN(len(kinds))]
-	if c.Server == "" {
-		c.Server = crashtest.Allowed
-	}
+	c.Server = cmp.Or(c.Server, crashtest.Allowed)
 	key := r.IntN(crowdKeys)
 	c.Key = fmt.Sprintf("%s-%s-%d", c.How, c.Server, key)
 	if r.IntN(30) == 0 {

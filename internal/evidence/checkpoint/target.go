@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -107,10 +108,7 @@ type Web struct {
 var noRedirects = &http.Client{Timeout: 30 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 
 func (w Web) client() *http.Client {
-	if w.Client != nil {
-		return w.Client
-	}
-	return noRedirects
+	return cmp.Or(w.Client, noRedirects)
 }
 
 // Name implements [Target].

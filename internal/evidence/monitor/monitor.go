@@ -2,6 +2,7 @@ package monitor
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -97,9 +98,7 @@ func Open(from Source, o Options) (*Monitor, error) {
 	if o.Page <= 0 {
 		o.Page = 4096
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	m := &Monitor{opts: o, from: from, log: o.Logger, most: o.Page}
 	k, err := m.keys()
 	if err != nil {

@@ -25,6 +25,7 @@
 package filecheck
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -63,9 +64,7 @@ func New(c Config) (runtime.Verifier, error) {
 	if c.Root == "" {
 		return nil, verify.Invalid("root", "want a directory")
 	}
-	if c.MaxBytes == 0 {
-		c.MaxBytes = DefaultMaxBytes
-	}
+	c.MaxBytes = cmp.Or(c.MaxBytes, DefaultMaxBytes)
 	if c.MaxBytes < 0 {
 		return nil, verify.Invalid("max_bytes", "%d is negative", c.MaxBytes)
 	}

@@ -2,6 +2,7 @@ package httpcall
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
@@ -83,9 +84,7 @@ func New(rawURL string, o Options) (*Server, error) {
 	if o.MaxAnswer < 0 {
 		return nil, tga.Errorf(tga.ValidationError, "answer limit %d is negative", o.MaxAnswer)
 	}
-	if o.MaxAnswer == 0 {
-		o.MaxAnswer = DefaultMaxAnswer
-	}
+	o.MaxAnswer = cmp.Or(o.MaxAnswer, DefaultMaxAnswer)
 	if o.Dial == nil {
 		o.Dial = (&net.Dialer{}).DialContext
 	}
@@ -99,9 +98,7 @@ func New(rawURL string, o Options) (*Server, error) {
 	if base.Scheme == "https" {
 		dial = secure(o.Dial, config)
 	}
-	if o.Ahead == 0 {
-		o.Ahead = DefaultAhead
-	}
+	o.Ahead = cmp.Or(o.Ahead, DefaultAhead)
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	ahead := newAhead(dial, max(o.Ahead, 0))
@@ -176,10 +173,7 @@ func (s *Server) exchange(ctx context.Context, call runtime.Call) (resp *http.Re
 	var way onwire.Request
 	req, err := s.request(way.Follow(ctx), call)
 	if err != nil {
-		code := tga.CodeOf(err)
-		if code == "" {
-			code = tga.ValidationError
-		}
+		code := cmp.Or(tga.CodeOf(err), tga.ValidationError)
 		return nil, false, tga.Errorf(code, "%s on %s: %w", call.Tool, call.Server, errors.Join(runtime.ErrNotSent, err)).In(call.TraceID)
 	}
 	// RoundTrip and no http.Client: no redirect is followed, no cookie kept.

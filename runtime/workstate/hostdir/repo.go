@@ -3,6 +3,7 @@ package hostdir
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -37,9 +38,7 @@ var always = []string{
 }
 
 func openRepo(ctx context.Context, dir, git string) (*repo, error) {
-	if git == "" {
-		git = "git"
-	}
+	git = cmp.Or(git, "git")
 	git, err := exec.LookPath(git)
 	if err != nil {
 		return nil, tga.Errorf(tga.ValidationError, "a directory's snapshots need git: %w", err)
