@@ -62,3 +62,26 @@ func ExampleTransact() {
 	// [{one} {two}]
 	// [{one}]
 }
+
+// Each evaluation has the limits of a budget for itself.
+func ExampleWithEvaluation() {
+	ctx := context.Background()
+	resources := &workstate.Registry{}
+	if err := workstate.Add(resources, workstate.NewBudget(workstate.Usage{Calls: 1})); err != nil {
+		panic(err)
+	}
+	state, err := workstate.New(ctx, workstate.NewSession(), resources, workstate.Options{})
+	if err != nil {
+		panic(err)
+	}
+	tools := workstate.Tools{"look": workstate.Func(func(context.Context, struct{}) (any, error) { return nil, nil })}
+	sent := workstate.Transact(tools, state)
+	for _, evaluation := range []string{"run 1", "run 1", "run 2"} {
+		reply, err := sent.Dispatch(workstate.WithEvaluation(ctx, evaluation), runtime.Call{Server: "local", Tool: "look", Args: []byte(`{}`)})
+		fmt.Println(evaluation, reply.Status, err)
+	}
+	// Output:
+	// run 1 SUCCESS <nil>
+	// run 1  BUDGET_EXCEEDED: not sent: evaluation "run 1": 2 calls, at most 1
+	// run 2 SUCCESS <nil>
+}

@@ -162,6 +162,12 @@ func NewKV() *KV { return workstate.NewKV() }
 // limit.
 func NewBudget(limit Usage) *Budget { return workstate.NewBudget(limit) }
 
+// WithEvaluation names the evaluation, as a run or a customer, that the calls made under ctx are charged to. Each has
+// the limits of a [Budget] for itself; without one a call is charged to "".
+func WithEvaluation(ctx context.Context, name string) context.Context {
+	return workstate.WithEvaluation(ctx, name)
+}
+
 // NewNode makes a node. The caller gives data and kids away.
 func NewNode(data []byte, kids ...*Node) *Node { return workstate.NewNode(data, kids...) }
 
