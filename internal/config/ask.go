@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"reflect"
 
 	"github.com/pelletier/go-toml/v2"
 
@@ -123,6 +124,11 @@ func Gone[T any](v *Verifier, want string) (T, error) {
 	d.DisallowUnknownFields()
 	if d.Decode(&form) != nil {
 		return form.Gone, verify.Invalid("gone", "want %s", want)
+	}
+	for path := range positionsOf(raw) {
+		if misspelt(reflect.TypeOf(form), path) != nil {
+			return form.Gone, verify.Invalid("gone", "want %s", want)
+		}
 	}
 	return form.Gone, nil
 }

@@ -75,6 +75,9 @@ func TestMistakesPointAtTheLine(t *testing.T) {
 	for _, x := range []struct{ name, text, line, want string }{
 		{"no TOML", "profile = \n", "c.toml:1:", ""},
 		{"unknown key", "a = 1\n", "c.toml:1:", `unknown key "a"`},
+		{"key in capitals", "profile = \"strict\"\nPROFILE = \"spec-9.3\"\n", "c.toml:2:1:", `unknown key "PROFILE", did you mean profile?`},
+		{"table in capitals", "[Limits]\npage = 5\n", "c.toml:1:", `unknown key "Limits", did you mean limits?`},
+		{"key of an answer in capitals", mcpVerifier + "gone = [{ Failed = true }]\n", "c.toml:9:", "want tables"},
 		{"near key", "\nallow_al = true\n", "c.toml:2:", "did you mean allow_all?"},
 		{"near key in a table", "[limits]\nconnection = 1\n", "c.toml:2:", "did you mean connections?"},
 		{"near key in an array", server + "conurrency = 1\n", "c.toml:5:", "did you mean concurrency?"},

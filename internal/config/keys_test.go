@@ -3,6 +3,7 @@ package config_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -174,6 +175,52 @@ func TestUnknownKeysAreRefusedByBoth(t *testing.T) {
 				t.Errorf("%s: the schema takes %sno_such_key", name, table)
 			}
 		}
+	}
+}
+
+// TestKeysHaveOneSpelling: a key in capitals is another key, in every table. The decoder would take
+// it, and of profile and PROFILE in one file the later.
+func TestKeysHaveOneSpelling(t *testing.T) {
+	capitals := func(m map[string]any, path string) (found bool) {
+		at(m, strings.Split(path, "."), func(m map[string]any, key string) {
+			if v, ok := m[key]; ok {
+				delete(m, key)
+				m[strings.ToUpper(key)], found = v, true
+			}
+		})
+		return found
+	}
+	tried := map[string]bool{}
+	for name, raw := range whole(t) {
+		all := tree(t, raw)
+		var want []string
+		for _, k := range config.Keys() {
+			said := k.Path[:strings.LastIndexByte(k.Path, '.')+1] + strings.ToUpper(k.Path[strings.LastIndexByte(k.Path, '.')+1:])
+			if !k.IsTable() {
+				if capitals(all, k.Path) {
+					want = append(want, said)
+				}
+				continue
+			}
+			m := tree(t, raw)
+			if tried[said] || !capitals(m, k.Path) {
+				continue
+			}
+			tried[said] = true
+			if err := parse(t, m); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("unknown key %q", said)) {
+				t.Errorf("%s: of the table %s the parser says %v", name, said, err)
+			}
+		}
+		err := parse(t, all)
+		for _, key := range want {
+			tried[key] = true
+			if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("unknown key %q", key)) {
+				t.Errorf("%s: of %s the parser says nothing", name, key)
+			}
+		}
+	}
+	if n := len(config.Keys()); len(tried) < n*9/10 {
+		t.Errorf("of %d keys %d were tried", n, len(tried))
 	}
 }
 

@@ -8,7 +8,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
@@ -81,6 +83,11 @@ func Parse(name string, raw []byte, b Builder) (*Config, error) {
 		return nil, r.err()
 	}
 	r.positions = positionsOf(raw)
+	for path, at := range r.positions {
+		if key := misspelt(reflect.TypeFor[Config](), path); key != nil {
+			r.mistakes = append(r.mistakes, mistake{at, fmt.Sprintf("unknown key %q%s", strings.Join(key, "."), suggestion(key))})
+		}
+	}
 	c.check(r, b)
 	if err := r.err(); err != nil {
 		return nil, err
@@ -163,7 +170,8 @@ func (r *report) err() error {
 	}
 	slices.SortStableFunc(r.mistakes, func(a, b mistake) int { return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.column, b.column)) })
 	var b strings.Builder
-	for i, m := range r.mistakes {
+	// A key whose value is an array stands there once more for each element.
+	for i, m := range slices.Compact(r.mistakes) {
 		if i > 0 {
 			b.WriteByte('\n')
 		}
@@ -234,6 +242,36 @@ func value(p *unstable.Parser, v *unstable.Node, path string, place position, at
 			value(p, it.Node(), element, place, at)
 		}
 	}
+}
+
+// misspelt returns the names of a path whose last one differs from the key of t that the decoder
+// took it for: it compares keys without their case where none is exact, and TOML does not. Of
+// profile and PROFILE in one file the later would hold.
+func misspelt(t reflect.Type, path string) (names []string) {
+	for rest, more := path, true; more; {
+		var name string
+		name, rest, more = strings.Cut(rest, ".")
+		if t.Kind() == reflect.Pointer {
+			t = t.Elem()
+		}
+		if _, err := strconv.Atoi(name); err == nil && t.Kind() == reflect.Slice {
+			t = t.Elem()
+			continue
+		}
+		if t = element(t); t.Kind() != reflect.Struct {
+			return nil // of a map: any name is good
+		}
+		names = append(names, name)
+		i := slices.IndexFunc(fieldsOf(t), func(f reflect.StructField) bool { return f.Tag.Get("toml") == name })
+		if i < 0 {
+			if strings.Trim(rest, ".0123456789") != "" {
+				return nil // the table's own name is at fault
+			}
+			return names
+		}
+		t = fieldsOf(t)[i].Type
+	}
+	return nil
 }
 
 func join(prefix, key string) string {
