@@ -40,8 +40,8 @@ func (q submitting) appendMany() (any, error) {
 	if err := q.decode(&m); err != nil {
 		return nil, err
 	}
-	if n, limit := len(m.Items), q.d.conf().Limits.BatchItems; n == 0 || n > limit {
-		return nil, tga.Errorf(tga.LimitExceeded, "a batch of %d appends: want 1 to %d", n, limit).At("/items")
+	if err := count("a batch of %d appends", len(m.Items), q.d.conf().Limits.BatchItems); err != nil {
+		return nil, err.At("/items")
 	}
 	answers := wire.BatchAnswers{Items: make([]wire.BatchAnswer, len(m.Items))}
 	tickets := make([]Submitted, len(m.Items))

@@ -190,7 +190,7 @@ func TestBadInputChangesNothing(t *testing.T) {
 		{name: "attachments of a kind that is not shown", method: "GET", path: "/v1/attachments?kind=approval", status: 422, code: tga.ValidationError, pointer: "/kind"},
 		{name: "attachments by half a byte", method: "GET", path: "/v1/attachments?kind=blob&prefix=0", status: 422, code: tga.ValidationError, pointer: "/prefix"},
 		{name: "kept of no tool server", method: "GET", path: "/v1/kept", status: 422, code: tga.ValidationError, pointer: "/tool_server"},
-		{name: "plan of nothing", method: "GET", path: "/v1/rollback-plan", status: 413, code: tga.LimitExceeded, pointer: "/trace"},
+		{name: "plan of nothing", method: "GET", path: "/v1/rollback-plan", status: 422, code: tga.ValidationError, pointer: "/trace"},
 		{name: "plan of no id", method: "GET", path: "/v1/rollback-plan?trace=one", status: 422, code: tga.ValidationError, pointer: "/trace"},
 		{name: "plan of no trace", method: "GET", path: "/v1/rollback-plan?trace=" + newID().String(), status: 404, code: tga.NotFound},
 		{name: "evidence of no digest", method: "GET", path: "/v1/evidence/" + zeros[:63], status: 422, code: tga.ValidationError, pointer: "/digest"},
@@ -217,7 +217,7 @@ func TestBadInputChangesNothing(t *testing.T) {
 		{name: "entry that was changed", method: "POST", path: entries, body: entry("ts", `"2026-01-15T19:00:00.000Z"`), status: 409, code: tga.StateChecksumMismatch, pointer: "/artifacts/0/entry/entry_digest"},
 		{name: "genesis and more again", method: "POST", path: entries, body: add(lease.Lease, request, decision), status: 409, code: tga.StateInvalidTransition},
 		{name: "decision about another request", method: "POST", path: entries, body: add(lease.Lease, string(unlinked.Canonical)), status: 409, code: tga.StateChecksumMismatch},
-		{name: "batch of none", method: "POST", path: "/v1/entries:batch", body: `{"items":[]}`, status: 413, code: tga.LimitExceeded, pointer: "/items"},
+		{name: "batch of none", method: "POST", path: "/v1/entries:batch", body: `{"items":[]}`, status: 422, code: tga.ValidationError, pointer: "/items"},
 
 		{name: "lease renewed that is not held", method: "POST", path: "/v1/traces/" + c.trace.String() + "/lease:renew", body: `{"lease":"` + zeros[:32] + `"}`, status: 423, code: tga.StateLockAcquireFailed},
 		{name: "lease taken that is held", method: "POST", path: "/v1/traces/" + c.trace.String() + "/lease", body: `{}`, status: 423, code: tga.StateLockAcquireFailed},
@@ -230,6 +230,7 @@ func TestBadInputChangesNothing(t *testing.T) {
 		{name: "follow of no flag", method: "GET", path: "/v1/log?follow=yes", status: 422, code: tga.ValidationError, pointer: "/follow"},
 		{name: "state unknown", method: "GET", path: "/v1/traces?state=DONE", status: 422, code: tga.ValidationError, pointer: "/state"},
 		{name: "document unknown", method: "GET", path: "/v1/traces/" + first.TraceID.String() + "/documents?pointer=/other", status: 404, code: tga.NotFound},
+		{name: "document with no pointer", method: "GET", path: "/v1/traces/" + first.TraceID.String() + "/documents?pointer=result", status: 422, code: tga.ValidationError, pointer: "/pointer"},
 		{name: "document without pointer", method: "GET", path: "/v1/traces/" + first.TraceID.String() + "/documents", status: 422, code: tga.ValidationError, pointer: "/pointer"},
 	} {
 		t.Run(x.name, func(t *testing.T) {

@@ -242,7 +242,7 @@ func (d *Daemon) run(ctx context.Context, s *socket, o Options) (err error) {
 	defer func() { err = errors.Join(err, s.Close()) }()
 	limits := d.conf().Limits
 	srv := &http.Server{
-		Handler: d, ConnContext: identify, MaxHeaderBytes: maxHeaderBytes,
+		Handler: d, ConnContext: identify, MaxHeaderBytes: maxHeaderBytes, DisableGeneralOptionsHandler: true,
 		ReadHeaderTimeout: limits.HeaderTimeout.D, IdleTimeout: limits.IdleTimeout.D,
 		ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelWarn),
 	}

@@ -108,6 +108,19 @@ func (q *request) timeout() (time.Duration, error) {
 	return d, nil
 }
 
+// count refuses a number that is not 1 to most; nil where it is. More than a limit allows is
+// LIMIT_EXCEEDED, and less than one is no number of the things.
+func count[N int | int64](what string, n, most N) *tga.Error {
+	code := tga.LimitExceeded
+	switch {
+	case n < 1:
+		code = tga.ValidationError
+	case n <= most:
+		return nil
+	}
+	return tga.Errorf(code, what+": want 1 to %d", n, most)
+}
+
 // number reads a query parameter, 0 where it is absent.
 func (q *request) number(name string) (uint64, error) {
 	text := q.r.URL.Query().Get(name)

@@ -167,11 +167,11 @@ func TestLeaseLimits(t *testing.T) {
 	b := start(t, "[limits]\nleases = 2\nmax_lease_ttl = \"10s\"\nlease_ttl = \"5s\"\n")
 	ctx := t.Context()
 	for _, x := range []struct {
-		ttl time.Duration
-		ok  bool
-	}{{10 * time.Second, true}, {10*time.Second + time.Millisecond, false}, {-time.Millisecond, false}, {0, true}} {
+		ttl  time.Duration
+		code tga.Code
+	}{{10 * time.Second, ""}, {10*time.Second + time.Millisecond, tga.LimitExceeded}, {-time.Millisecond, tga.ValidationError}, {0, ""}} {
 		l, err := b.client.Lease(ctx, newID(), x.ttl)
-		if (err == nil) != x.ok || err != nil && !errors.Is(err, tga.LimitExceeded) {
+		if tga.CodeOf(err) != x.code {
 			t.Errorf("ttl %v: %v", x.ttl, err)
 		}
 		if err == nil && x.ttl == 0 && time.Until(l.Expires.Time()) > 5*time.Second {

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"iter"
-	"slices"
 
 	"github.com/tgad/tgad/internal/search"
 	"github.com/tgad/tgad/internal/story"
@@ -69,17 +68,9 @@ func (of listing) traces() (any, error) {
 	return page, nil
 }
 
-// listParameters are those of a list.
-var listParameters = []string{"all", "newest", "state", "namespace", "server", "tool", "key", "class", "text", "since", "until", "after", "before"}
-
 // read reads what is asked for.
 func (q *lister) read() (err error) {
 	values, w := q.r.URL.Query(), &q.want
-	for name, texts := range values {
-		if !slices.Contains(listParameters, name) || len(texts) > 1 {
-			return tga.Errorf(tga.ValidationError, "the parameter is not known, or stands there twice: the list would have what was not asked for").At("/" + tga.EscapeToken(name))
-		}
-	}
 	if text := values.Get("after"); text != "" {
 		if w.After, err = tga.ParseID(text); err != nil {
 			return err.(*tga.Error).At("/after")

@@ -16,7 +16,7 @@ import (
 // that there is none of, and not by the mux in words of its own.
 func TestTargetThatIsNoPath(t *testing.T) {
 	b := start(t, "")
-	for _, line := range []string{"GET *", "CONNECT tgad:80", "GET http://tgad"} {
+	for _, line := range []string{"GET *", "OPTIONS *", "CONNECT tgad:80", "GET http://tgad"} {
 		c, err := net.Dial("unix", b.socket)
 		if err != nil {
 			t.Fatal(err)

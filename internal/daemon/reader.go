@@ -35,7 +35,7 @@ func OpenReader(dir, version string, c *config.Config) (*Reader, error) {
 		return nil, err
 	}
 	r := &Reader{d: d, pairs: newPairs(), served: make(chan error, 1)}
-	r.srv = &http.Server{Handler: d, ConnContext: identify, MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelWarn)}
+	r.srv = &http.Server{Handler: d, ConnContext: identify, MaxHeaderBytes: maxHeaderBytes, DisableGeneralOptionsHandler: true, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelWarn)}
 	go func() { r.served <- listen.HTTP(r.srv, d.door(r.pairs)) }()
 	return r, nil
 }

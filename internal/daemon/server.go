@@ -317,6 +317,9 @@ func (d *Daemon) admit(q *request, rt *route) error {
 	if name := q.r.Header.Get(wire.HeaderClient); strings.HasPrefix(rt.path, "/v1/") && (name == "" || len(name) > maxClientName) {
 		return tga.Errorf(tga.ValidationError, "the header %s is required: who asks, in 1 to %d bytes", wire.HeaderClient, maxClientName)
 	}
+	if err := q.parameters(rt); err != nil {
+		return err
+	}
 	if len(rt.verbs) > 0 && !slices.ContainsFunc(rt.verbs, q.peer.role.Has) {
 		return tga.Errorf(tga.PermissionDenied, "%s may not %s %s: it takes the verb %s", q.peer.name(), rt.method, rt.path, verbsText(rt.verbs))
 	}

@@ -3,6 +3,7 @@ package daemon
 import (
 	"encoding/json"
 	"net/http"
+	"strings"
 
 	"github.com/tgad/tgad/internal/story"
 	"github.com/tgad/tgad/ledger"
@@ -133,7 +134,7 @@ func (q *request) document() (any, error) {
 		return nil, err
 	}
 	pointer := q.r.URL.Query().Get("pointer")
-	if pointer == "" {
+	if !strings.HasPrefix(pointer, "/") {
 		return nil, tga.Errorf(tga.ValidationError, "want ?pointer=, as %s", tga.PointerResult).At("/pointer")
 	}
 	for _, doc := range t.Documents {

@@ -226,8 +226,8 @@ func (q *request) compensate() (any, error) {
 // rollbackPlan says what undoing the traces named by ?trace= would do.
 func (q *request) rollbackPlan() (any, error) {
 	given := q.r.URL.Query()["trace"]
-	if n, limit := len(given), q.d.conf().Limits.BatchItems; n == 0 || n > limit {
-		return nil, tga.Errorf(tga.LimitExceeded, "a plan for %d traces: want 1 to %d", n, limit).At("/trace")
+	if err := count("a plan for %d traces", len(given), q.d.conf().Limits.BatchItems); err != nil {
+		return nil, err.At("/trace")
 	}
 	ids := make([]tga.ID, len(given))
 	for i, text := range given {

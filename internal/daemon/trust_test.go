@@ -272,7 +272,7 @@ func TestRollbackPlanLimit(t *testing.T) {
 	_, err = b.client.RollbackPlan(t.Context(), append(ids, res.TraceID))
 	wantCode(t, err, tga.LimitExceeded)
 	_, err = b.client.RollbackPlan(t.Context(), nil)
-	wantCode(t, err, tga.LimitExceeded)
+	wantCode(t, err, tga.ValidationError)
 }
 
 // TestChangesLimit: an executor reports as many changes as an effect may list, and not one
