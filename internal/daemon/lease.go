@@ -230,8 +230,8 @@ func (q leasing) heldRequest() (m wire.LeaseRequest, id tga.ID, ttl time.Duratio
 	switch most := limits.MaxLeaseTTL.D; {
 	case m.TTLMS == 0:
 		ttl = limits.LeaseTTL.D
-	case m.TTLMS < 0 || m.TTLMS > most.Milliseconds():
-		err = count("a lease of %d ms", m.TTLMS, most.Milliseconds()).At("/ttl_ms").In(id)
+	case m.TTLMS > most.Milliseconds():
+		err = tga.Errorf(tga.LimitExceeded, "a lease of %d ms: want 1 to %d", m.TTLMS, most.Milliseconds()).At("/ttl_ms").In(id)
 	}
 	return
 }

@@ -110,7 +110,7 @@ func (q *request) timeout() (time.Duration, error) {
 
 // count refuses a number that is not 1 to most; nil where it is. More than a limit allows is
 // LIMIT_EXCEEDED, and less than one is no number of the things.
-func count[N int | int64](what string, n, most N) *tga.Error {
+func count(what string, n, most int) *tga.Error {
 	code := tga.LimitExceeded
 	switch {
 	case n < 1:

@@ -255,6 +255,10 @@ func decodeLeaf(raw json.RawMessage, v reflect.Value) error {
 	if string(raw) == "null" {
 		return invalid("", "want a value, not null")
 	}
+	// encoding/json would make bytes of an array of numbers too.
+	if v.Kind() == reflect.Slice && raw[0] != '"' {
+		return invalid("", "want %s", wanted(v))
+	}
 	// Nearly every leaf is a string that is written as it is. encoding/json would read
 	// it twice, and copy it once more.
 	plain, isPlain := tga.PlainString(raw)
@@ -280,12 +284,18 @@ func decodeLeaf(raw json.RawMessage, v reflect.Value) error {
 			}
 		} else if v.CanInt() {
 			if n, err := strconv.ParseInt(string(raw), 10, v.Type().Bits()); err == nil {
+				if n < 0 { // no message counts or times anything below zero
+					return invalid("", "want an integer that is not negative")
+				}
 				v.SetInt(n)
 				return nil
 			}
 		}
 	}
 	if err := json.Unmarshal(raw, v.Addr().Interface()); err != nil {
+		if _, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			return invalid("", "want %s", wanted(v)) // the error names the type of Go
+		}
 		return invalid("", "want %s: %w", wanted(v), err)
 	}
 	return nil

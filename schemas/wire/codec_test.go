@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"reflect"
 	"strings"
 	"testing"
@@ -97,6 +98,18 @@ func TestDecodeIsClosed(t *testing.T) {
 		e, isError := err.(*tga.Error)
 		if !isError || e.Code != tga.ValidationError || e.Pointer != at {
 			t.Errorf("%s: %v, want VALIDATION_ERROR at %q", text, err, at)
+		}
+	}
+	// Bytes are base64 alone, and what is no integer is said in words of JSON.
+	for text, want := range map[string]string{
+		`{"permit":"x","status":"SUCCESS","result_base64":[104,105]}`: "/result_base64", `{"permit":"x","status":"SUCCESS","result_base64":[]}`: "/result_base64",
+		`{"permit":"x","status":"SUCCESS","result_base64":1}`: "/result_base64", `{"permit":"x","status":"SUCCESS","result_bytes":1e3}`: "/result_bytes",
+		`{"permit":"x","status":"SUCCESS","result_bytes":-1}`: "/result_bytes", `{"permit":"x","status":"SUCCESS","retry_after_ms":-1}`: "/retry_after_ms",
+	} {
+		var m FinishRequest
+		err := Decode([]byte(text), &m)
+		if e, ok := errors.AsType[*tga.Error](err); !ok || e.Code != tga.ValidationError || e.Pointer != want || strings.Contains(e.Error(), "Go ") {
+			t.Errorf("%s: %v, want VALIDATION_ERROR at %q", text, err, want)
 		}
 	}
 	for text, at := range map[string]string{`{"ttl_ms":1.5}`: "/ttl_ms", `{"ttl_ms":"1"}`: "/ttl_ms", `{"ttl_ms":99999999999999999999}`: "/ttl_ms"} {
