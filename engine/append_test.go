@@ -164,10 +164,16 @@ func TestAppendOrderOfChecks(t *testing.T) {
 			}
 		})
 	}
-	var e *tga.Error
-	_, err := db.Append(ctx, lease, with(conflicting, 9, tga.Digest{}))
-	if !errors.As(err, &e) || e.ExpectedSeq != 10 || e.ActualSeq != 3 {
-		t.Errorf("sequence gap says %+v", e)
+	// Both ways to be wrong about the number say the same two facts.
+	for name, x := range map[string]struct {
+		batch chain.Batch
+		given uint64
+	}{"expected seq": {with(conflicting, 9, tga.Digest{}), 10}, "entry's seq": {badSeq, badSeq.Artifacts[0].Entry.Seq}} {
+		var e *tga.Error
+		_, err := db.Append(ctx, lease, x.batch)
+		if !errors.As(err, &e) || e.ExpectedSeq != head.Seq+1 || e.ActualSeq != x.given || x.given == head.Seq+1 {
+			t.Errorf("%s: the sequence gap says %+v", name, e)
+		}
 	}
 }
 

@@ -70,8 +70,8 @@ type Error struct {
 	Seq         uint64 // number of the entry at fault
 	Note        uint32 // number of the note at fault
 	Pointer     string // JSON Pointer (RFC 6901) to the offending place of the input
-	ExpectedSeq uint64
-	ActualSeq   uint64
+	ExpectedSeq uint64 // of an append: the number after the head
+	ActualSeq   uint64 // of an append: the number that the caller gave
 	WantDigest  Digest // what was computed or required
 	GotDigest   Digest // what was given or stored
 	Where       string // "stored" when our own bytes are at fault, "given" when the caller's are

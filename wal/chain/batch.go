@@ -77,7 +77,7 @@ func (t *Trace) Expect(want *Head) error {
 		return nil
 	case want.Seq != t.Head.Seq:
 		err := tga.Errorf(tga.StateSequenceGap, "append after seq %d: head is %d", want.Seq, t.Head.Seq).In(t.ID)
-		err.ExpectedSeq, err.ActualSeq = want.Seq+1, t.Head.Seq+1
+		err.ExpectedSeq, err.ActualSeq = t.Head.Seq+1, want.Seq+1
 		return err
 	case want.Digest != t.Head.Digest:
 		err := tga.Errorf(tga.StateChecksumMismatch, "append after seq %d: head digest is %s, expected %s", want.Seq, t.Head.Digest, want.Digest).In(t.ID)

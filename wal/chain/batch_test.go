@@ -116,7 +116,7 @@ func TestExpectedHead(t *testing.T) {
 		switch {
 		case seq == 4 && (e.Code != tga.StateChecksumMismatch || e.WantDigest != trace.Head.Digest || e.GotDigest != tga.Digest{1}):
 			t.Errorf("another digest: %+v", e)
-		case seq != 4 && (e.Code != tga.StateSequenceGap || e.ExpectedSeq != seq+1 || e.ActualSeq != 5):
+		case seq != 4 && (e.Code != tga.StateSequenceGap || e.ExpectedSeq != 5 || e.ActualSeq != seq+1):
 			t.Errorf("after %d: %+v", seq, e)
 		}
 	}
