@@ -128,7 +128,23 @@ func (m *minter) request(l *loop, req Request, retryOf tga.ID) (*tga.Artifact, e
 		a.PlanID = m.newID()
 	}
 	l.request = a
-	return m.seal(l, a)
+	if a, err = m.seal(l, a); err != nil {
+		return nil, err
+	}
+	return a, m.fits(a)
+}
+
+// fits refuses a request that is over the limit of an artifact: meta, resources and names count
+// as the arguments do. The call that repeats them is some hundred bytes longer at most.
+func (m *minter) fits(a *tga.Artifact) error {
+	most := m.limits.MaxBytes
+	if most <= 0 {
+		most = tga.DefaultMaxBytes
+	}
+	if n := len(a.Canonical); n > most {
+		return tga.Errorf(tga.LimitExceeded, "the request has %d bytes in canonical form: the limit is %d", n, most).In(a.TraceID)
+	}
+	return nil
 }
 
 // retryOf names the trace whose retryable failure an explicit new attempt follows.

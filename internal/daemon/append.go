@@ -114,8 +114,15 @@ func appended(ticket Submitted) (*wire.Appended, error) {
 func (q submitting) artifact(m *wire.NewArtifact, at string) (chain.NewArtifact, error) {
 	var a chain.NewArtifact
 	var err error
-	if a.Artifact, err = tga.DecodeArtifact(m.Artifact, q.d.conf().JSONLimits()); err != nil {
+	// The limit is of the canonical form; the text was bounded with the request.
+	limits := q.d.conf().JSONLimits()
+	most := limits.MaxBytes
+	limits.MaxBytes = max(most, len(m.Artifact))
+	if a.Artifact, err = tga.DecodeArtifact(m.Artifact, limits); err != nil {
 		return a, under(at+"/artifact", err)
+	}
+	if n := len(a.Artifact.Canonical); n > most {
+		return a, tga.Errorf(tga.LimitExceeded, "the artifact has %d bytes in canonical form: the limit is %d", n, most).At(at + "/artifact")
 	}
 	if m.Entry != nil {
 		if a.Entry, err = tga.DecodeLogEntry(m.Entry); err != nil {

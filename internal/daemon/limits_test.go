@@ -77,7 +77,7 @@ func TestArtifactAndDepthLimits(t *testing.T) {
 			high = n
 		}
 	}
-	if status := call("over", `{"a":"`+strings.Repeat("x", high)+`"}`); status != 413 || low < 2500 {
+	if status := call("over1", `{"a":"`+strings.Repeat("x", high)+`"}`); status != 413 || low < 2500 {
 		t.Errorf("arguments of %d bytes pass and of %d answer %d", low, high, status)
 	}
 	nest := func(n int) string { return `{"a":` + strings.Repeat("[", n) + strings.Repeat("]", n) + `}` }
