@@ -80,14 +80,20 @@ func TestPythonIsTyped(t *testing.T) {
 // TestPythonUnits runs the tests that need no daemon.
 func TestPythonUnits(t *testing.T) {
 	t.Parallel()
+	files, err := filepath.Glob("python/tests/test_*.py")
+	if err != nil || len(files) < 2 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
 	for name, interpreter := range map[string]func(*testing.T) string{"cpython": python, "pypy-3.9": pypy} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			cmd := exec.Command(interpreter(t), "tests/test_units.py")
-			cmd.Dir, cmd.Env = "python", append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "PYTHONPATH=src")
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Errorf("%v\n%s", err, out)
-			}
-		})
+		for _, file := range files {
+			t.Run(name+"/"+filepath.Base(file), func(t *testing.T) {
+				t.Parallel()
+				cmd := exec.Command(interpreter(t), "tests/"+filepath.Base(file))
+				cmd.Dir, cmd.Env = "python", append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "PYTHONPATH=src")
+				if out, err := cmd.CombinedOutput(); err != nil {
+					t.Errorf("%v\n%s", err, out)
+				}
+			})
+		}
 	}
 }

@@ -204,11 +204,13 @@ func TestTarballIsImported(t *testing.T) {
 // TestTypescriptUnits runs the tests that need no daemon.
 func TestTypescriptUnits(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("typescript/test/units.mjs")
-	if err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"units.mjs", "reports.mjs"} {
+		text, err := os.ReadFile(filepath.Join("typescript/test", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		onEach(t, func(t *testing.T, runtime string) { runOn(t, runtime, name, string(text)) })
 	}
-	onEach(t, func(t *testing.T, runtime string) { runOn(t, runtime, "units.mjs", string(text)) })
 }
 
 // TestTypescriptIsTyped compiles a program that uses the package, as a module of either kind.

@@ -201,9 +201,13 @@ class Answering(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.asked.append((self.path, body))
-        text = json.dumps(self.server.says(self.path, body)).encode()
+        says = self.server.says(self.path, body)
+        text = json.dumps(says).encode()
         try:
-            self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(text) + text)
+            if says.get("lost"):
+                self.connection.shutdown(socket.SHUT_RDWR)
+                return
+            self.wfile.write(b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n" % (says.get("status") if "code" in says else 200, len(text)) + text)
         except OSError:
             pass  # nobody waits any more
 

@@ -1,7 +1,7 @@
 import { EffectInDoubt, LimitExceeded, PolicyViolation } from './codes.js';
-import type { TgadError } from './errors.js';
-import type { Waiting, Wires } from './exchange.js';
-import { decodeUtf8, encode, members, parse } from './json.js';
+import { TgadError } from './errors.js';
+import type { Asked, Waiting, Wires } from './exchange.js';
+import { decodeUtf8, encode, members, parse, plain } from './json.js';
 import { type Outcome, type Wait, byDigest, outcomeOf, post, tracePath } from './requests.js';
 import { Result, errorOf, valueOf } from './result.js';
 import type { Begun as Answer } from './wire.js';
@@ -41,6 +41,8 @@ export class Begun implements AsyncDisposable {
   readonly permit: string | undefined;
   /** Whether a report was made. */
   reported = false;
+  /** The report that was made last, where it may be made again: no answer came, or one that is not final. */
+  private unheard: Asked | undefined;
   private result: Result;
   private readonly within: number | undefined;
 
@@ -98,7 +100,8 @@ export class Begun implements AsyncDisposable {
 
   /**
    * Records what the tool said: a JSON value, or its bytes as `raw`. An answer that is too long for the daemon
-   * is recorded by its digest: the call has run, and that must not get lost.
+   * is recorded by its digest: the call has run, and that must not get lost. A daemon that is only too busy
+   * gets it whole, later.
    */
   async finish(outcome: Outcome = {}): Promise<Result> {
     const texts = outcomeOf(outcome);
@@ -106,7 +109,7 @@ export class Begun implements AsyncDisposable {
     try {
       answer = await this.report('finish', texts, outcome);
     } catch (error) {
-      if (!(error instanceof LimitExceeded) || !texts.has('result_base64')) throw error;
+      if (!(error instanceof LimitExceeded) || error.retryable || !texts.has('result_base64')) throw error;
       answer = await this.report('finish', byDigest(texts), outcome);
     }
     this.result = new Result(answer);
@@ -115,13 +118,13 @@ export class Begun implements AsyncDisposable {
 
   /** Reports that nothing reached the tool for certain; the key can be used again. */
   async notSent(reason: string, wait: Wait = {}): Promise<Result> {
-    this.result = new Result(await this.report('not-sent', new Map([['reason', encode(reason)]]), wait));
+    this.result = new Result(await this.report('not-sent', new Map([['reason', encode(plain(reason))]]), wait));
     return this.result;
   }
 
   /** Reports that you do not know whether it ran. */
   async giveUp(cause: string, wait: Wait = {}): Promise<void> {
-    await this.report('give-up', new Map([['cause', encode(cause)]]), wait);
+    await this.report('give-up', new Map([['cause', encode(plain(cause))]]), wait);
   }
 
   /** Gives up where nothing was reported: the end of a block with `await using`. */
@@ -129,11 +132,19 @@ export class Begun implements AsyncDisposable {
     await this.leave(undefined);
   }
 
-  /** What is reported where a block ends without a report. It hides no other error: without it the call is in doubt all the same, only later. */
+  /**
+   * What is reported where a block ends without a report. It hides no other error: without it the call is in
+   * doubt all the same, only later. Returns whether it is the block's own fault that nobody knows more.
+   */
   async leave(error: unknown): Promise<boolean> {
     if (this.standing !== 'send' || this.reported) return false;
     const wait = { timeoutMs: lastWord };
     try {
+      if (this.unheard !== undefined) {
+        // What became of the call is known: giving it up would lose that.
+        this.result = new Result(await this.make(this.unheard, wait));
+        return false;
+      }
       if (error instanceof NotSent) await this.notSent(error.message, wait);
       else await this.giveUp(error === undefined ? 'its block ended without a report' : String(error), wait);
     } catch {
@@ -147,8 +158,18 @@ export class Begun implements AsyncDisposable {
       throw new Error(`only a call that may be sent is reported; this one's standing is ${this.standing}`);
     }
     const asked = post(tracePath(this.traceId, `/${verb}`), new Map([['permit', encode(this.permit)], ...texts]));
-    const answer = await this.wires.exchange(asked, { timeoutMs: wait.timeoutMs ?? this.waiting.timeoutMs, signal: wait.signal });
-    this.reported = true;
-    return answer;
+    if (verb !== 'give-up') this.unheard = asked;
+    return this.make(asked, wait);
+  }
+
+  private async make(asked: Asked, wait: Wait): Promise<string> {
+    try {
+      const answer = await this.wires.exchange(asked, { timeoutMs: wait.timeoutMs ?? this.waiting.timeoutMs, signal: wait.signal });
+      this.reported = true;
+      return answer;
+    } catch (error) {
+      if (error instanceof TgadError && !error.retryable) this.unheard = undefined;
+      throw error;
+    }
   }
 }

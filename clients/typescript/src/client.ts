@@ -77,10 +77,10 @@ export class Client {
   }
 
   private async begun(asked: Asked, beginId: string, waiting: Waiting, unheard: Unheard = { may: false }): Promise<Begun> {
-    const end = Date.now() + waiting.timeoutMs;
+    const end = performance.now() + waiting.timeoutMs;
     for (let pause = firstPause; ; pause = Math.min(2 * pause, longestPause)) {
       const at = performance.now();
-      const answer = await this.wires.exchange(asked, { ...waiting, timeoutMs: Math.max(end - Date.now(), 1) }, unheard);
+      const answer = await this.wires.exchange(asked, { ...waiting, timeoutMs: Math.max(end - performance.now(), 1) }, unheard);
       const begun = new Begun(this.wires, { timeoutMs: this.timeoutMs }, answer, beginId, at);
       if (begun.standing === 'wait') unheard.may = false;
       if (begun.standing !== 'wait' || !(await this.wires.again(pause, end, waiting))) return begun;

@@ -69,7 +69,11 @@ export class Wires {
   private readonly agent = new http.Agent({ keepAlive: true, timeout: mostIdle });
   private readonly ending = new AbortController();
 
-  constructor(private readonly socketPath: string, private readonly name: string, private readonly receipts: boolean) {
+  private readonly name: string;
+
+  constructor(private readonly socketPath: string, name: string, private readonly receipts: boolean) {
+    // A name is any text: what would end its line is a space. Node takes a header for Latin-1.
+    this.name = Buffer.from(name.replace(/[\u0000-\u001f\u007f]/g, ' '), 'utf8').toString('latin1');
     setMaxListeners(0, this.ending.signal); // one for each request under way
   }
 
@@ -86,13 +90,14 @@ export class Wires {
    * succeed later. Wherever it ends, `unheard` is right.
    */
   async exchange(asked: Asked, waiting: Waiting, unheard: Unheard = { may: false }): Promise<string> {
-    const end = Date.now() + within(waiting.timeoutMs);
+    const end = performance.now() + within(waiting.timeoutMs);
     let pause = firstPause;
+    let sent = false; // the daemon may have the request: that a repeat of it could not leave does not change that
     for (;;) {
       this.goOn(waiting);
-      const left = Math.max(end - Date.now(), 1);
+      const left = Math.max(end - performance.now(), 1);
       const wait = left - Math.min(left / 4, 1000); // so that the daemon's last word arrives in time
-      const begun = Date.now();
+      const begun = performance.now();
       let failure: TgadError;
       let final: boolean;
       try {
@@ -102,13 +107,15 @@ export class Wires {
           return decodeUtf8(answer.body);
         }
         failure = refusal(asked, answer); // which says nothing of a send before it
-        final = !mayRepeat(failure, answer, Date.now() - begun >= wait * 0.9);
+        sent ||= failure instanceof Unreachable;
+        final = !mayRepeat(failure, answer, performance.now() - begun >= wait * 0.9);
         pause = Math.max(pause, answer.retryAfterMs);
       } catch (error) {
         if (error instanceof Broken && error.sent) unheard.may = true;
         this.goOn(waiting);
         if (!(error instanceof Broken)) throw error;
-        failure = new Unreachable(`${asked.method} ${asked.path}: ${error.message}`, error.sent);
+        sent ||= error.sent;
+        failure = new Unreachable(`${asked.method} ${asked.path}: ${error.message}`, sent);
         final = error.sent && !asked.again;
       }
       if (final || !(await this.again(pause, end, waiting))) throw failure;
@@ -121,9 +128,9 @@ export class Wires {
    * that counts: a repeat would only make a time-out of it.
    */
   async again(pause: number, end: number, waiting: Waiting): Promise<boolean> {
-    if (Date.now() + pause + firstPause > end) return false;
+    if (performance.now() + pause + firstPause > end) return false;
     await this.rest(pause, waiting);
-    return Date.now() + firstPause <= end; // it may have rested for longer
+    return performance.now() + firstPause <= end; // it may have rested for longer
   }
 
   /** Waits, unless the waiting ends. */

@@ -46,12 +46,14 @@ export function encode(value: unknown): string {
   return encodeObject(value);
 }
 
+/** What keeps its content where its members do not show it: it would be written as {}. */
+const unseen = [Map, Set, WeakMap, WeakSet, Promise, RegExp, Error, ArrayBuffer];
+
 function encodeObject(value: object): string {
   const own = value as Record<string, unknown> & { toJSON?: () => unknown };
   if (typeof own.toJSON === 'function') return encode(own.toJSON());
-  if (value instanceof Map || value instanceof Set || ArrayBuffer.isView(value)) {
-    throw new TypeError(`JSON has no ${value.constructor.name}`);
-  }
+  if (value instanceof Number || value instanceof String || value instanceof Boolean) return encode(value.valueOf());
+  if (unseen.some((kind) => value instanceof kind) || ArrayBuffer.isView(value)) throw new TypeError(`JSON has no ${value.constructor.name}`);
   const members = Object.entries(own).filter(([, of]) => of !== undefined);
   return `{${members.map(([name, of]) => `${JSON.stringify(name)}:${encode(of)}`).join(',')}}`;
 }
@@ -76,6 +78,14 @@ export function members(text: string): Map<string, string> {
   return found;
 }
 
+/**
+ * The same words, in what UTF-8 has: half of a surrogate pair, as where a text was cut, becomes U+FFFD. For what
+ * people read, where losing a letter is better than losing the message.
+ */
+export function plain(text: string): string {
+  return Buffer.from(text, 'utf8').toString('utf8');
+}
+
 /** Reads UTF-8; bytes that are none are a TypeError. */
 export function decodeUtf8(bytes: Uint8Array): string {
   return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
@@ -83,7 +93,6 @@ export function decodeUtf8(bytes: Uint8Array): string {
 
 const literals: ReadonlyArray<readonly [string, unknown]> = [['true', true], ['false', false], ['null', null]];
 const number = /-?(?:0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?/y;
-const string = /"(?:[^"\\\u0000-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"/y;
 const space = /[ \t\n\r]*/y;
 
 class Reader {
@@ -160,7 +169,23 @@ class Reader {
   }
 
   private string(): string {
-    return JSON.parse(this.take(string)) as string;
+    if (this.text[this.at] !== '"') this.fail();
+    // Its end is looked for, and what is in it left to JSON.parse: one expression for all of it runs out of stack at some million characters.
+    let end = this.at;
+    do {
+      end = this.text.indexOf('"', end + 1);
+      if (end < 0) this.fail();
+    } while (this.escaped(end));
+    const found = JSON.parse(this.text.slice(this.at, end + 1)) as string;
+    this.at = end + 1;
+    return found;
+  }
+
+  /** Whether an odd number of backslashes is before a character of a string. */
+  private escaped(at: number): boolean {
+    let first = at;
+    while (this.text[first - 1] === '\\') first--;
+    return (at - first) % 2 === 1;
   }
 
   private take(what: RegExp): string {
@@ -197,6 +222,8 @@ function exact(text: string): number | bigint | JsonNumber {
 function decimal(text: string): string {
   const [, sign = '', whole = '', part = '', power = '0'] = /^(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/.exec(text) ?? [];
   const digits = (whole + part).replace(/^0+/, '');
-  const short = digits.replace(/0+$/, '');
+  let last = digits.length;
+  while (digits[last - 1] === '0') last--; // /0+$/ would begin at each zero anew
+  const short = digits.slice(0, last);
   return short === '' ? '0' : `${sign}${short}e${BigInt(power) - BigInt(part.length) + BigInt(digits.length - short.length)}`;
 }

@@ -1,6 +1,6 @@
 import { createHash, randomBytes } from 'node:crypto';
 import type { Asked } from './exchange.js';
-import { encode } from './json.js';
+import { encode, plain } from './json.js';
 import type { BeginRequest, CallRequest } from './wire.js';
 
 /** The arguments of a call: an object, or the JSON text of one, which travels as it is. */
@@ -74,7 +74,7 @@ export function outcomeOf(outcome: Outcome): Map<string, string> {
   const bytes = raw ?? (value === undefined ? undefined : Buffer.from(encode(value), 'utf8'));
   if (bytes !== undefined) texts.set('result_base64', encode(Buffer.from(bytes).toString('base64')));
   for (const [name, fact] of Object.entries(facts)) {
-    if (fact !== undefined) texts.set(name, encode(fact));
+    if (fact !== undefined) texts.set(name, encode(typeof fact === 'string' ? plain(fact) : fact));
   }
   return texts;
 }

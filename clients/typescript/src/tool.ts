@@ -51,7 +51,7 @@ export function tool<A extends unknown[], R>(run: (...args: A) => R | Promise<R>
       try {
         value = await run(...args);
       } catch (error) {
-        if (error instanceof Error && failures.some((of) => error instanceof of)) await begun.finish(failed(error));
+        if (error instanceof Error && !(error instanceof NotSent) && failures.some((of) => error instanceof of)) await begun.finish(failed(error));
         throw error;
       }
       return (await record(begun, value)) as R;

@@ -28,7 +28,7 @@ class _Wire:
         request = send.request
         body = request.body or b""
         lines = [f"{request.method} {request.path} HTTP/1.1", "Host: tgad", f"Content-Length: {len(body)}"]
-        lines += [f"{name}: {' '.join(value.splitlines())}" for name, value in headers.items()]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
         # It is not waited until all is sent: a body that is refused is not read to its end.
         self._writer.write("\r\n".join(lines + ["", ""]).encode("utf-8") + body)
         status = await self._line()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Generator, List, Optional, Set, Type, TypeVar
+from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Coroutine, Generator, List, Optional, Set, Type, TypeVar
 
 from . import _verbs
 from ._aio import Wires
@@ -35,15 +35,25 @@ class AsyncClient:
     def __init__(self, socket: Optional[str] = None, *, name: str = "tgad-python", timeout: float = 30.0, receipts: bool = False) -> None:
         self._wires = Wires(_verbs.default_socket(socket), own_headers(name, receipts))
         self._timeout = timeout
-        self._unwanted: Set[asyncio.Task[None]] = set()
+        self._reports: Set[asyncio.Task[Any]] = set()  # those that no task of the caller's waits for for certain
 
     async def __aenter__(self) -> AsyncClient:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._unwanted:
-            await asyncio.wait(self._unwanted, timeout=LAST_WORD)
-        self.close()
+        try:
+            here = [task for task in list(self._reports) if task.get_loop() is asyncio.get_running_loop()]
+            if here:
+                await asyncio.wait(here, timeout=LAST_WORD)
+        finally:
+            self.close()
+
+    def _aside(self, report: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Makes a report in a task of its own, which the end of the client waits for."""
+        task = asyncio.ensure_future(report)
+        self._reports.add(task)
+        task.add_done_callback(self._reports.discard)
+        return task
 
     def close(self) -> None:
         """Ends all connections, and the waiting of all tasks."""
@@ -191,9 +201,7 @@ class AsyncOpening:
             return AsyncBeginning(self._client, await self._client._run(self._steps(self._timeout, unheard)))
         except (Exception, asyncio.CancelledError):
             if self._own and unheard.may:
-                task = asyncio.ensure_future(self._take_back())
-                self._client._unwanted.add(task)
-                task.add_done_callback(self._client._unwanted.discard)
+                self._client._aside(self._take_back())
             raise
 
     async def _take_back(self) -> None:
@@ -243,9 +251,9 @@ class AsyncBeginning(Begun):
         steps = self.leaving_steps(error)
         if steps is None:
             return
-        # Shielded: a task that is cancelled still says so.
-        await _last_word(asyncio.shield(asyncio.ensure_future(self._client._run(steps))))
-        if error is None:
+        # Shielded, and the client waits for it before it ends: a task that is cancelled still says so.
+        await _last_word(asyncio.shield(self._client._aside(self._client._run(steps))))
+        if self.left_open(error):
             raise RuntimeError(UNREPORTED)
 
 

@@ -9,7 +9,7 @@ from . import _verbs
 from ._codes import EffectInDoubt, LimitExceeded, PolicyViolation
 from ._errors import Error
 from ._exchange import Steps
-from ._json import encode, parse
+from ._json import encode, parse, plain
 from ._result import Result
 
 #: How long a report from an except block may take, in seconds.
@@ -45,6 +45,8 @@ class Begun:
         self.begin_id: str = begun["begin_id"]
         self.permit: Optional[str] = begun.get("permit")
         self.reported = False
+        #: The report that was made last, where it may be made again: no answer came, or one that is not final.
+        self._unheard: Optional[Callable[[float], Steps[Any]]] = None
         self._begun: Dict[str, Any] = dict(begun)
 
     @property
@@ -77,18 +79,18 @@ class Begun:
 
     def finish_steps(self, value: Any, raw: Optional[bytes], status: str, facts: Mapping[str, Any], timeout: float) -> Steps[Result]:
         """The steps of `finish`. An answer that is too long for the daemon is recorded by its digest:
-        the call has run, and that must not get lost."""
+        the call has run, and that must not get lost. A daemon that is only too busy gets it whole, later."""
         texts = _verbs.outcome(status, value, raw, facts)
         try:
             return (yield from self._report("finish", texts, timeout))
-        except LimitExceeded:
-            if "result_base64" not in texts:
+        except LimitExceeded as error:
+            if error.retryable or "result_base64" not in texts:
                 raise
         return (yield from self._report("finish", _verbs.by_digest(texts), timeout))
 
     def not_sent_steps(self, reason: str, timeout: float) -> Steps[Result]:
         """The steps of `not_sent`."""
-        return self._report("not-sent", {"reason": encode(reason)}, timeout)
+        return self._report("not-sent", {"reason": encode(plain(reason))}, timeout)
 
     def give_up_steps(self, cause: str, timeout: float) -> Steps[None]:
         """The steps of `give_up`."""
@@ -100,14 +102,26 @@ class Begun:
         """What is reported where the block ends without a report, None for nothing."""
         if self.standing != "send" or self.reported:
             return None
+        if self._unheard is not None:
+            return self._unheard(LAST_WORD)  # what became of the call is known: giving it up would lose that
         if isinstance(error, NotSent):
             return self.not_sent_steps(str(error), LAST_WORD)
         why = "its block ended without a report" if error is None else f"{type(error).__name__}: {error}"
         return self.give_up_steps(why, LAST_WORD)
 
+    def left_open(self, error: Optional[BaseException]) -> bool:
+        """Whether it is the block's own fault that nobody knows what became of the call. Ask it after the leaving steps."""
+        return error is None and not (self.reported and self._unheard is not None)
+
     def _report(self, verb: str, texts: Mapping[str, str], timeout: float) -> Steps[Result]:
         trace, permit = self._held()
-        result = yield from _verbs.report(trace, verb, {"permit": encode(permit), **texts}, timeout)
+        self._unheard = lambda within: self._report(verb, texts, within)
+        try:
+            result = yield from _verbs.report(trace, verb, {"permit": encode(permit), **texts}, timeout)
+        except Error as error:
+            if not error.retryable:
+                self._unheard = None
+            raise
         self.reported = True
         self.call = result
         return result

@@ -239,5 +239,5 @@ class Beginning(Begun):
             return
         report = steps
         last_word(lambda: self._client._run(report))
-        if error is None:
+        if self.left_open(error):
             raise RuntimeError(UNREPORTED)

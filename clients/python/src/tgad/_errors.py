@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 if TYPE_CHECKING:
     from ._result import Result
@@ -14,8 +14,8 @@ class Error(Exception):
 
     #: The stable code, as in "EFFECT_IN_DOUBT".
     code: str = ""
-    #: Whether the same request may succeed later.
-    retryable: ClassVar[bool] = False
+    #: Whether the same request may succeed later. A refusal says that itself; else it is so by its code.
+    retryable: bool = False
 
     def __init__(
         self,
@@ -33,6 +33,7 @@ class Error(Exception):
         #: The whole refusal as it travelled; None where it was made here.
         self.problem = problem
         self._facts: Dict[str, Any] = dict(problem or {})
+        self.retryable = self._facts.get("retryable", self.retryable)
         #: What is known of the call that the request was about.
         self.call = call
         #: The trace that it is about.

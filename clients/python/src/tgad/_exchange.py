@@ -12,6 +12,7 @@ from typing import Dict, Generator, Optional, TypeVar, Union
 
 from ._codes import IdempotencyKeyInFlight, StateConflict
 from ._errors import Error
+from ._json import plain
 from ._result import Unreachable, error_of
 
 T = TypeVar("T")
@@ -29,8 +30,8 @@ class Request:
 
 
 def own_headers(name: str, receipts: bool) -> Dict[str, str]:
-    """The headers that a client sends with each request."""
-    return {"Tgad-Client": name, **({"Tgad-Receipt": "wanted"} if receipts else {})}
+    """The headers that a client sends with each request. A name is any text: what would end its line is a space."""
+    return {"Tgad-Client": "".join(" " if c < " " or c == "\x7f" else c for c in plain(name)), **({"Tgad-Receipt": "wanted"} if receipts else {})}
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,7 @@ def exchange(request: Request, timeout: float) -> Steps[str]:
     """
     end = time.monotonic() + timeout
     pause = FIRST_PAUSE
+    sent = False  # the daemon may have the request: that a repeat of it could not leave does not change that
     while True:
         left = max(end - time.monotonic(), 0.001)
         send = Send(request, left, left - min(left / 4, 1.0))
@@ -133,12 +135,13 @@ def exchange(request: Request, timeout: float) -> Steps[str]:
             answer = yield send
         except Broken as broken:
             failure = Unreachable(f"{request.method} {request.path}: {broken}")
-            failure.sent = broken.sent
+            failure.sent = sent = sent or broken.sent
             final = isinstance(broken, Closed) or broken.sent and not request.again
         else:
             if answer.status < 300:
                 return answer.body.decode("utf-8")
             failure = refusal(request, answer)
+            sent = sent or isinstance(failure, Unreachable)
             final = not may_repeat(failure, answer, send.timeout - (end - time.monotonic()) >= send.wait * 0.9)
             pause = max(pause, answer.retry_after)
         if final or not is_time(pause, end):
@@ -154,7 +157,9 @@ def refusal(request: Request, answer: Answer) -> Error:
     try:
         return error_of(answer.body.decode("utf-8"))
     except ValueError:
-        return Unreachable(f"{request.method} {request.path}: status {answer.status}: {answer.body[:200]!r}")
+        failure = Unreachable(f"{request.method} {request.path}: status {answer.status}: {answer.body[:200]!r}")
+        failure.sent = True
+        return failure
 
 
 def may_repeat(failure: Error, answer: Answer, waited: bool) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any, Dict, List, Tuple, Union
 
 _reader = json.JSONDecoder()
@@ -25,6 +25,12 @@ def encode(value: Any) -> str:
         parse(text)
         return text
     return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def plain(text: str) -> str:
+    """The same words, in what UTF-8 has: half of a surrogate pair, as in the name of a file that is no UTF-8,
+    becomes U+FFFD. For what people read, where losing a letter is better than losing the message."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _plain(value: Any) -> Any:
@@ -52,7 +58,10 @@ def parse(text: Union[str, bytes]) -> Any:
 
 def _number(text: str) -> Union[float, Decimal]:
     near = float(text)
-    exact = Decimal(text)
+    try:
+        exact = Decimal(text)
+    except InvalidOperation as error:  # which is no ValueError
+        raise ValueError(f"no value has the exponent of {text[:40]}") from error
     return near if near - near == 0 and Decimal(repr(near)) == exact else exact
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import http.client
+import os
 import socket
 import threading
 import time
+import weakref
 from typing import Dict, Iterator, List, Optional, Set
 
 from ._exchange import Answer, Broken, Closed, Request, Send, Sleep, Steps, T, refusal
@@ -40,6 +42,19 @@ class _Connection(http.client.HTTPConnection):
             self.sock.settimeout(seconds)
 
 
+#: The pools of this process.
+_all: "weakref.WeakSet[Wires]" = weakref.WeakSet()
+
+
+def _forget() -> None:
+    for wires in list(_all):
+        wires.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
 class Wires:
     """A pool of connections to one socket, for any number of threads."""
 
@@ -49,6 +64,15 @@ class Wires:
         self._idle: List[_Connection] = []
         self._busy: Set[_Connection] = set()
         self._closed = False
+        _all.add(self)
+
+    def forget(self) -> None:
+        """Leaves the connections to the process that this one was forked from. Both would read the answers of both."""
+        self._lock = threading.Lock()  # a thread that is not here may have held it
+        inherited, self._idle = self._idle, []
+        for wire in inherited:
+            wire.close()
+        self._busy = set()
 
     def close(self) -> None:
         """Ends all connections. Who waits on one is told."""
@@ -123,7 +147,9 @@ class Wires:
         if stream:
             del headers["Tgad-Timeout"]
         try:
-            wire.request(send.request.method, send.request.path, send.request.body, headers)
+            # As bytes: http.client takes a text for Latin-1.
+            fields = {name: value.encode("utf-8") for name, value in headers.items()}
+            wire.request(send.request.method, send.request.path, send.request.body, fields)  # type: ignore[arg-type]
         except (BrokenPipeError, ConnectionResetError):
             pass  # a body that is refused is not read to its end: the answer says so
         return wire.getresponse()

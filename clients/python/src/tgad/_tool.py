@@ -178,6 +178,8 @@ def _run(client: Client, call: _Call, failures: Tuple[Type[Exception], ...], giv
             _on_time(begun)
             try:
                 value = call.function(*given, **named)
+            except NotSent:
+                raise  # also where `failures` has a class above it
             except failures as error:
                 begun.finish(**_failed(error))
                 raise
@@ -204,6 +206,8 @@ async def _run_async(
             _on_time(begun)
             try:
                 value = await cast(Awaitable[Any], call.function(*given, **named))
+            except NotSent:
+                raise  # also where `failures` has a class above it
             except failures as error:
                 await begun.finish(**_failed(error))
                 raise

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 
 from ._codes import StateChecksumMismatch
 from ._exchange import FIRST_PAUSE, LONGEST_PAUSE, Request, Sleep, Steps, Unheard, exchange, is_time
-from ._json import encode, members, parse
+from ._json import encode, members, parse, plain
 from ._result import Result, error_of
 from ._wire import Approval, Entry, ExecutionState, OpenTrace, Receipt, Timeline
 
@@ -129,7 +129,7 @@ def outcome(status: str, value: Any, raw: Optional[bytes], facts: Mapping[str, A
     texts = {"status": encode(status)}
     if raw is not None:
         texts["result_base64"] = encode(base64.b64encode(raw).decode("ascii"))
-    texts.update({name: encode(fact) for name, fact in facts.items() if fact is not None})
+    texts.update({name: encode(plain(fact) if isinstance(fact, str) else fact) for name, fact in facts.items() if fact is not None})
     return texts
 
 
@@ -147,7 +147,7 @@ def report(trace: str, verb: str, texts: Mapping[str, str], timeout: float) -> S
 
 def give_up(trace: str, permit: str, cause: str, timeout: float) -> Steps[None]:
     """Reports that nobody knows what became of an attempt."""
-    texts = {"permit": encode(permit), "cause": encode(cause)}
+    texts = {"permit": encode(permit), "cause": encode(plain(cause))}
     yield from exchange(post(trace_path(trace, "/give-up"), texts), timeout)
 
 
