@@ -14,7 +14,7 @@ type rules struct {
 	lists names.Lists
 	// resources are those that the clients may have of the servers'; nil is all.
 	resources names.Resources
-	quotas    []quota
+	quotas    quotas
 }
 
 // permits reports whether the clients may have a tool of a server's.

@@ -79,7 +79,7 @@ func (c *Change) Drop() {
 
 // Make makes the change.
 func (c *Change) Make() {
-	follow(c.rules.quotas, c.g.now.Load().quotas)
+	follow(&c.rules.quotas, c.g.now.Load().quotas)
 	c.g.now.Store(c.rules)
 	for _, x := range c.fans {
 		x.f.take(x.t, x.added)

@@ -3,6 +3,7 @@
 package gateway
 
 import (
+	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -22,48 +23,66 @@ type quota struct {
 	left *rate.Limiter
 }
 
-func quotasOf(all []Quota) (made []quota) {
+// quotas are counted together.
+type quotas struct {
+	all []quota
+	// counting is held while a call is counted, by those of a later configuration too.
+	counting *sync.Mutex
+}
+
+func quotasOf(all []Quota) quotas {
+	made := quotas{counting: new(sync.Mutex)}
 	for _, q := range all {
-		made = append(made, quota{q, rate.NewLimiter(rate.Limit(float64(q.Calls)/q.Per.Seconds()), q.Calls)})
+		made.all = append(made.all, quota{q, rate.NewLimiter(rate.Limit(float64(q.Calls)/q.Per.Seconds()), q.Calls)})
 	}
 	return made
 }
 
+// wait is for how long there is no room for one more call.
+func (q quota) wait(now time.Time) time.Duration {
+	return max(0, time.Duration((1-q.left.TokensAt(now))/float64(q.left.Limit())*float64(time.Second)))
+}
+
 // over counts a call of a tool. Where a quota has no room for it, no quota counts it, and over says
-// when there is room.
+// when there is room. It looks first and counts then: what is counted and given back is not given back
+// whole while another is counted, and callers that are refused would use up what is there for all.
 func (r *rules) over(tool string, now time.Time) (after time.Duration, of Quota) {
-	var taken []*rate.Reservation
-	for _, q := range r.quotas {
+	r.quotas.counting.Lock()
+	defer r.quotas.counting.Unlock()
+	var counts []quota
+	for _, q := range r.quotas.all {
 		if q.Tool != "" && !names.Match(q.Tool, tool) {
 			continue
 		}
-		room := q.left.ReserveN(now, 1)
-		taken = append(taken, room)
-		if d := room.DelayFrom(now); d > after {
+		counts = append(counts, q)
+		if d := q.wait(now); d > after {
 			after, of = d, q.Quota
 		}
 	}
 	if after > 0 {
-		for _, room := range taken {
-			room.CancelAt(now)
-		}
+		return after, of
 	}
-	return after, of
+	for _, q := range counts {
+		q.left.ReserveN(now, 1)
+	}
+	return 0, of
 }
 
 // follow has the quotas go on where those of an earlier configuration are: a client that has used what it may is not
 // given it once more. Which quota is which its tools say, and its place among those of the same tools.
-func follow(now, earlier []quota) {
-	taken := make([]bool, len(earlier))
-	for i := range now {
-		for j := range earlier {
-			if taken[j] || earlier[j].Tool != now[i].Tool {
+func follow(now *quotas, earlier quotas) {
+	now.counting = earlier.counting
+	taken := make([]bool, len(earlier.all))
+	for i := range now.all {
+		for j := range earlier.all {
+			q := &now.all[i]
+			if taken[j] || earlier.all[j].Tool != q.Tool {
 				continue
 			}
 			taken[j] = true
-			now[i].left = earlier[j].left
-			now[i].left.SetLimit(rate.Limit(float64(now[i].Calls) / now[i].Per.Seconds()))
-			now[i].left.SetBurst(now[i].Calls)
+			q.left = earlier.all[j].left
+			q.left.SetLimit(rate.Limit(float64(q.Calls) / q.Per.Seconds()))
+			q.left.SetBurst(q.Calls)
 			break
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -82,4 +83,29 @@ func TestQuotasCount(t *testing.T) {
 	over("look", 20*time.Second, 20*time.Second)
 	over("pay", time.Hour-time.Second, time.Second)
 	over("pay", time.Hour, 0)
+}
+
+// TestRefusedCallsTakeNoQuota: however many callers are refused at once, there is room again as soon as if none had asked.
+// A reservation that is given back while another stands would keep what that one took.
+func TestRefusedCallsTakeNoQuota(t *testing.T) {
+	r := &rules{quotas: quotasOf([]Quota{{Calls: 1, Per: time.Second}, {Tool: "pay", Calls: 1, Per: time.Second}})}
+	begin := time.Now()
+	if after, _ := r.over("pay", begin); after != 0 {
+		t.Fatalf("the first call has to wait for %v", after)
+	}
+	var callers sync.WaitGroup
+	for range 8 {
+		callers.Go(func() {
+			for range 20_000 {
+				if after, _ := r.over("pay", begin); after != time.Second {
+					t.Errorf("a refused call has to wait for %v, want 1s", after)
+					return
+				}
+			}
+		})
+	}
+	callers.Wait()
+	if after, _ := r.over("pay", begin.Add(time.Second)); after != 0 {
+		t.Errorf("a second later a call has to wait for %v", after)
+	}
 }
