@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tgad/tgad/internal/chaintest"
 	"github.com/tgad/tgad/internal/evidence/verifiers"
@@ -198,5 +199,22 @@ func TestScriptExits(t *testing.T) {
 		if got := cmd.ProcessState.ExitCode(); got != c.exit || !strings.Contains(string(out), c.says) {
 			t.Errorf("%s: exit %d, want %d with %q:\n%s", c.name, got, c.exit, c.says, out)
 		}
+	}
+}
+
+// TestLongNumbersAreReadAtOnce: who gives an auditor a file cannot have the page stand still with it. A search for
+// zeros at the end of a number that begins again at each zero would take a minute for these.
+func TestLongNumbersAreReadAtOnce(t *testing.T) {
+	_, key := newKey(t, origin)
+	x := traceOf(t, chaintest.New(chaintest.Options{Seed: 7, Args: `{"a":1}`}))
+	w := newWorld(t, key, x)
+	long := []byte(`{"a":0.1` + strings.Repeat("0", 200_000) + `1}`)
+	begun := time.Now()
+	s := show(t, bytes.Replace(w.bundle(w.content(w.size())), []byte(`{"a":1}`), long, 1), true, trust{key: key.Public})
+	if took := time.Since(begun); took > 20*time.Second {
+		t.Errorf("the page took %v", took)
+	}
+	if !strings.Contains(s.text(), "is not what its double prints as") {
+		t.Errorf("the page shows %s", s.text())
 	}
 }
