@@ -27,6 +27,14 @@ type leaseTable struct {
 
 	mu   sync.Mutex
 	held map[string]*heldLease // by token
+	// over are leases that have ended, the oldest first: who was overtaken is told so, and not that there never
+	// was such a lease. As many are remembered as may be held.
+	over []endedLease
+}
+
+type endedLease struct {
+	token string
+	lease chain.Lease
 }
 
 // heldLease is one lease. Its token is a secret: epochs can be counted.
@@ -58,25 +66,43 @@ func (t *leaseTable) add(l chain.Lease, ttl time.Duration) (string, time.Time, e
 	return token, h.expires, nil
 }
 
-// lookup returns the lease of a token, and for one that is not held the lease of epoch
-// zero, which permits nothing.
+// lookup returns the lease of a token, also one that has ended: the store knows that. For a token of no lease it is
+// the lease of epoch zero, which permits nothing.
 func (t *leaseTable) lookup(token string, trace tga.ID) chain.Lease {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if h := t.held[token]; h != nil && h.lease.TraceID == trace {
 		return h.lease
 	}
+	for _, e := range t.over {
+		if e.token == token && e.lease.TraceID == trace {
+			return e.lease
+		}
+	}
 	return chain.Lease{TraceID: trace}
+}
+
+// end gives a lease that is held no more back to the store, and remembers it.
+func (t *leaseTable) end(token string, l chain.Lease) {
+	t.db.Release(l)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.over = append(t.over, endedLease{token, l})
+	t.over = t.over[max(0, len(t.over)-t.limit()):]
 }
 
 // renew puts the end of a held lease off.
 func (t *leaseTable) renew(token string, trace tga.ID, ttl time.Duration) (*heldLease, error) {
 	// The store may have to ask another machine: nobody else waits for that.
-	current := t.db.Current(t.lookup(token, trace))
+	lease := t.lookup(token, trace)
+	current := t.db.Current(lease)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	h := t.held[token]
 	if h == nil || h.lease.TraceID != trace {
+		if lease.Epoch != 0 {
+			return nil, tga.Errorf(tga.StateConcurrentExecution, "the lease has ended: take one, and read the trace first").In(trace)
+		}
 		return nil, notHeld(trace)
 	}
 	if !current {
@@ -99,7 +125,7 @@ func (t *leaseTable) expire(token string) {
 	}
 	delete(t.held, token)
 	t.mu.Unlock()
-	t.db.Release(h.lease)
+	t.end(token, h.lease)
 }
 
 // release ends a lease and says whether it was held.
@@ -113,7 +139,7 @@ func (t *leaseTable) release(token string, trace tga.ID) bool {
 	delete(t.held, token)
 	h.timer.Stop()
 	t.mu.Unlock()
-	t.db.Release(h.lease)
+	t.end(token, h.lease)
 	return true
 }
 
@@ -136,7 +162,15 @@ func (t *leaseTable) count() int {
 }
 
 func notHeld(trace tga.ID) error {
-	return tga.Errorf(tga.StateLockAcquireFailed, "no lease with this token is held").In(trace)
+	return tga.Errorf(tga.StateLockAcquireFailed, "no lease has this token: take one").In(trace)
+}
+
+// underToken says of a refusal under the token of no lease what its caller can do: it knows tokens, and no epochs.
+func underToken(err error, lease chain.Lease) error {
+	if lease.Epoch == 0 && tga.CodeOf(err) == tga.StateLockAcquireFailed {
+		return notHeld(lease.TraceID)
+	}
+	return err
 }
 
 // acquire takes the lease of a trace, which need not exist yet.
@@ -259,7 +293,7 @@ func (q leasing) checkpoint() (any, error) {
 	}
 	cp, err := q.d.db.WriteCheckpoint(ctx, lease)
 	if err != nil {
-		return nil, err
+		return nil, underToken(err, lease)
 	}
 	return exact{"application/json", cp.AppendCanonical(nil)}, nil
 }

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -34,12 +35,12 @@ func TestExpiredLeaseReleases(t *testing.T) {
 		t.Errorf("leases %+v and %+v", first, second)
 	}
 	_, err = b.client.Append(t.Context(), c.trace, appending(first.Lease, c.decision))
-	wantCode(t, err, tga.StateLockAcquireFailed)
+	wantCode(t, err, tga.StateConcurrentExecution)
 	if done, err := b.client.Append(t.Context(), c.trace, appending(first.Lease, c.request)); err != nil || !done.Replayed {
 		t.Errorf("the append that was made: %+v %v", done, err)
 	}
 	_, err = b.client.Renew(t.Context(), first, time.Minute)
-	wantCode(t, err, tga.StateLockAcquireFailed)
+	wantCode(t, err, tga.StateConcurrentExecution)
 	if done, err := b.client.Append(t.Context(), c.trace, appending(second.Lease, c.decision)); err != nil || done.Head.Seq != 2 {
 		t.Errorf("the new holder: %+v %v", done, err)
 	}
@@ -51,6 +52,31 @@ func TestExpiredLeaseReleases(t *testing.T) {
 	wantCode(t, err, tga.StateLockAcquireFailed)
 	if r, err := b.client.Release(t.Context(), second); err != nil || !r.Released {
 		t.Errorf("release: %+v %v", r, err)
+	}
+}
+
+// TestEndedLeasesAreRememberedWithinABound: as many as may be held. Of one that is forgotten, as of a token that never was, the daemon says that no
+// lease has it.
+func TestEndedLeasesAreRememberedWithinABound(t *testing.T) {
+	b := start(t, "[limits]\nleases = 2\n")
+	c := mintChain(t, "k", nil)
+	var ended []wire.Lease
+	for range 3 {
+		l, err := b.client.Lease(t.Context(), c.trace, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.client.Release(t.Context(), l); err != nil {
+			t.Fatal(err)
+		}
+		ended = append(ended, l)
+	}
+	for i, want := range []tga.Code{tga.StateLockAcquireFailed, tga.StateConcurrentExecution, tga.StateConcurrentExecution} {
+		_, err := b.client.Append(t.Context(), c.trace, appending(ended[i].Lease, c.request))
+		wantCode(t, err, want)
+		if strings.Contains(err.Error(), "no lease has this token") != (i == 0) {
+			t.Errorf("lease %d: %v", i, err)
+		}
 	}
 }
 

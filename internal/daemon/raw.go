@@ -51,11 +51,12 @@ func (q submitting) appendRaw(id tga.ID, lease string, batch chain.Batch, at str
 		}
 		// Without a held lease the epoch is zero, which no store grants: the append is
 		// refused, unless the log has it already, and then the answer is that it has.
-		ticket, err := q.d.db.Submit(ctx, q.d.leases.lookup(lease, id), batch)
+		held := q.d.leases.lookup(lease, id)
+		ticket, err := q.d.db.Submit(ctx, held, batch)
 		if expect == nil && try < rawTries && errors.Is(err, tga.StateSequenceGap) {
 			continue // another append under the same lease came between: look again
 		}
-		return ticket, err
+		return ticket, underToken(err, held)
 	}
 }
 
