@@ -122,7 +122,7 @@ var storeRows = []row{
 	{"limits.artifact_bytes", "8MiB", "Canonical form of one artifact.", nil},
 	{"limits.answer_bytes", "64MiB", "What is kept of a tool's answer. A longer one is kept as its digest.", nil},
 	{"limits.depth", "128", "Nesting of JSON.", nil},
-	{"limits.connections", "2048", "Open connections.", nil},
+	{"limits.connections", "2048", "Open connections. Beyond three quarters of the files that the process may have open (`ulimit -n`) none is taken.", nil},
 	{"limits.uid_connections", "1024", "Open connections of one uid.", nil},
 	{"limits.in_flight", "2048", "Calls under way per namespace, waiting ones too.", nil},
 	{"limits.followers", "128", "Open follow streams.", nil},

@@ -126,6 +126,9 @@ type keptConn struct {
 	leave      func()
 }
 
+// NetConn is the connection itself: [listen.HTTP] asks which file it is.
+func (c *keptConn) NetConn() net.Conn { return c.Conn }
+
 func (c *keptConn) Close() error {
 	c.leave()
 	return c.Conn.Close()
