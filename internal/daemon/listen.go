@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/filelock"
+	"github.com/tgad/tgad/internal/listen"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -25,41 +26,50 @@ const MaxSocketPath = 104
 // mostAddress is what this system takes, without the zero.
 const mostAddress = 107
 
-// socket is the listening socket with what belongs to it on disk.
+// socket is the listening socket with the lock that belongs to it on disk.
 type socket struct {
 	net.Listener
-	path string
-	info os.FileInfo // of the socket under path; nil for one that was handed in
+	path string // "" for one that was handed in
 	lock *os.File
 }
 
-// bind makes the socket at path, mode 0660 and of a group, "" for the process's own.
+// bind makes the socket at path, mode 0660 and of a group, "" for the process's own. Where its file is removed, it is
+// made anew.
+func bind(path, group string) (*socket, error) {
+	s := &socket{path: path}
+	l, err := listen.Stand(path, func() (*net.UnixListener, error) { return s.make(group) })
+	if err != nil {
+		return nil, errors.Join(err, s.unlock())
+	}
+	s.Listener = l
+	return s, nil
+}
+
+// make makes the file of the socket.
 //
 // It is bound in a directory that only this user can enter, given its mode and owner
 // there, and moved to its place: at no moment can somebody connect who may not. A closed
 // umask would do the same, but it belongs to the whole process, and a file that another
 // goroutine makes meanwhile would get it too.
-func bind(path, group string) (s *socket, err error) {
-	gid, err := fits(path, group)
+func (s *socket) make(group string) (l *net.UnixListener, err error) {
+	gid, err := fits(s.path, group)
 	if err != nil {
 		return nil, err
 	}
-	dir := filepath.Dir(path)
+	dir := filepath.Dir(s.path)
 	if err := socketDir(dir, gid); err != nil {
 		return nil, err
 	}
 	// The lock is what keeps two daemons that start at once from taking the path from
-	// each other: between a dial and a rename there is time.
-	lock, err := lockFile(path + ".lock")
-	if err != nil {
+	// each other: between a dial and a rename there is time. It is taken anew with each
+	// file: who removed that may have removed the lock's too.
+	if err := s.unlock(); err != nil {
+		return nil, unavailable("give up the socket's lock", err)
+	}
+	if s.lock, err = lockFile(s.path + ".lock"); err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, lock.Close())
-		}
-	}()
-	if err := unused(path); err != nil {
+	if err := unused(s.path); err != nil {
 		return nil, err
 	}
 	private, err := privateDir(dir)
@@ -71,32 +81,31 @@ func bind(path, group string) (s *socket, err error) {
 	if len(temp) > mostAddress {
 		return nil, tga.Errorf(tga.ValidationError, "the socket's directory %q is too long by %d bytes", dir, len(temp)-mostAddress)
 	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: temp, Net: "unix"})
+	l, err = net.ListenUnix("unix", &net.UnixAddr{Name: temp, Net: "unix"})
 	if err != nil {
 		return nil, unavailable("make socket", err)
 	}
 	l.SetUnlinkOnClose(false) // it is not where it was bound
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, l.Close())
-		}
-	}()
+	if err := moveIn(temp, s.path, group, gid); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// moveIn gives the socket at temp its group and mode, and moves it to path.
+func moveIn(temp, path, group string, gid int) error {
 	if gid >= 0 {
 		if err := os.Chown(temp, -1, gid); err != nil {
-			return nil, unavailable("give the socket to group "+group, err)
+			return unavailable("give the socket to group "+group, err)
 		}
 	}
 	if err := os.Chmod(temp, 0o660); err != nil {
-		return nil, unavailable("make socket", err)
-	}
-	info, err := os.Lstat(temp)
-	if err != nil {
-		return nil, unavailable("make socket", err)
+		return unavailable("make socket", err)
 	}
 	if err := os.Rename(temp, path); err != nil {
-		return nil, unavailable("make socket", err)
+		return unavailable("make socket", err)
 	}
-	return &socket{Listener: l, path: path, info: info, lock: lock}, nil
+	return nil
 }
 
 // fits refuses a place where no socket can be, whoever listens there: it is asked before a store is made.
@@ -134,14 +143,16 @@ func (s *socket) Close() error {
 	if errors.Is(err, net.ErrClosed) {
 		err = nil
 	}
+	return errors.Join(err, s.unlock())
+}
+
+// unlock gives up the lock beside the socket. Its file stays: who removed it could remove one that a successor has
+// locked.
+func (s *socket) unlock() error {
 	if s.lock == nil {
-		return err
+		return nil
 	}
-	if now, statErr := os.Lstat(s.path); statErr == nil && os.SameFile(now, s.info) {
-		err = errors.Join(err, os.Remove(s.path))
-	}
-	// The lock file stays: who removed it could remove one that a successor has locked.
-	err = errors.Join(err, s.lock.Close())
+	err := s.lock.Close()
 	s.lock = nil
 	return err
 }

@@ -12,8 +12,12 @@ import (
 
 // Unix listens at a socket file with a mode. One that a process left which is gone is replaced.
 // STATE_LOCK_ACQUIRE_FAILED: somebody listens there; VALIDATION_ERROR: there is something that is no socket;
-// STORE_UNAVAILABLE: it cannot be had.
+// STORE_UNAVAILABLE: it cannot be had. The file is made anew where somebody removes it, see [Standing].
 func Unix(path string, mode fs.FileMode) (net.Listener, error) {
+	return Stand(path, func() (*net.UnixListener, error) { return bind(path, mode) })
+}
+
+func bind(path string, mode fs.FileMode) (*net.UnixListener, error) {
 	if conn, err := net.Dial("unix", path); err == nil {
 		return nil, errors.Join(tga.Errorf(tga.StateLockAcquireFailed, "somebody listens at %s", path), conn.Close())
 	}
@@ -25,7 +29,7 @@ func Unix(path string, mode fs.FileMode) (net.Listener, error) {
 			return nil, unavailable(err)
 		}
 	}
-	l, err := net.Listen("unix", path)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		return nil, unavailable(err)
 	}

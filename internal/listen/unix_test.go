@@ -28,8 +28,15 @@ func TestSocketsAreReplacedWhenNobodyAnswers(t *testing.T) {
 	if _, err := Unix(path, 0o600); tga.CodeOf(err) != tga.StateLockAcquireFailed {
 		t.Errorf("somebody listens: %v", err)
 	}
-	l.(*net.UnixListener).SetUnlinkOnClose(false) // as a kill leaves it
 	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.SetUnlinkOnClose(false) // as a kill leaves it
+	if err := dead.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if l, err = Unix(path, 0o600); err != nil {
