@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"time"
@@ -23,8 +25,28 @@ var refusals = map[int]bool{
 	http.StatusTooManyRequests:       true,
 }
 
-// Refused reports whether a status says that the message was not taken.
+// Refused reports whether a status says that the message was not taken. The body may say more: an answer to the
+// message in it decides, whatever the status is.
 func Refused(status int) bool { return refusals[status] }
+
+// MaxRefusal bounds what is read of the body of a refusal.
+const MaxRefusal = 64 << 10
+
+// ReadRefusal reads the body that came with a status that refuses. An error says that it may be an answer to the
+// message which cannot be read: it was cut off, or is JSON and too long. Then the status decides nothing.
+func ReadRefusal(body io.Reader) ([]byte, error) {
+	said, err := io.ReadAll(io.LimitReader(body, MaxRefusal+1))
+	if err != nil {
+		return nil, fmt.Errorf("its body was cut off: %w", err)
+	}
+	if len(said) > MaxRefusal {
+		if start := bytes.TrimSpace(said); len(start) == 0 || start[0] == '{' || start[0] == '[' {
+			return nil, fmt.Errorf("its body has more than %d bytes", MaxRefusal)
+		}
+		said = said[:MaxRefusal] // a page for people
+	}
+	return said, nil
+}
 
 const (
 	dialTimeout = 10 * time.Second

@@ -50,8 +50,6 @@ type httpLink struct {
 	open    sync.WaitGroup
 }
 
-const maxRefusal = 1 << 10 // of a refusal's body
-
 // newHTTPLink describes the endpoint; nothing is dialled. Its exchanges end with life.
 func newHTTPLink(life context.Context, opts Options, log *slog.Logger, heard func(method string)) *httpLink {
 	l := &httpLink{url: opts.URL, headers: opts.Headers, limit: opts.MaxAnswerBytes, log: log, heard: heard}
@@ -180,21 +178,23 @@ func (l *httpLink) answer(ctx context.Context, method string, id int64, resp *ht
 		e.RetryAfter = after
 		return nil, e
 	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
-	if err != nil {
-		return nil, fmt.Errorf("HTTP status %s: %w", resp.Status, err)
-	}
 	l.mu.Lock()
 	if resp.StatusCode == http.StatusNotFound && l.session != "" {
 		l.dead = true // the server ended the session; the next call makes a new one
 	}
 	l.mu.Unlock()
-	s := newMessage(maxRefusal)
+	body, err := mcpraw.ReadRefusal(resp.Body)
+	if err != nil {
+		e := tga.Errorf(tga.ToolError, "HTTP status %s: %w", resp.Status, err)
+		e.RetryAfter = after
+		return nil, e
+	}
+	s := newMessage(mcpraw.MaxRefusal)
 	_, _ = s.Write(body) // never fails
 	if a, err := l.mine(s, id); err == nil && a.fault.present {
 		return a, nil
 	}
-	return &answer{refused: fmt.Sprintf("HTTP status %s: %s", resp.Status, bytes.TrimSpace(body)), after: after}, nil
+	return &answer{refused: fmt.Sprintf("HTTP status %s: %.1024s", resp.Status, bytes.TrimSpace(body)), after: after}, nil
 }
 
 // mine returns m as the answer to request id.

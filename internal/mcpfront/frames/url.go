@@ -54,11 +54,8 @@ type remote struct {
 	order     sync.Mutex      // messages are handed on one after the other
 }
 
-const (
-	maxRefusal = 64 << 10 // of a refusal's body
-	// listenPause is between two tries to hear what the tool server says on its own; it doubles up to listenMost while they fail.
-	listenPause, listenMost = time.Second, 30 * time.Second
-)
+// listenPause is between two tries to hear what the tool server says on its own; it doubles up to listenMost while they fail.
+const listenPause, listenMost = time.Second, 30 * time.Second
 
 // Dial describes the endpoint; nothing is dialled.
 func Dial(life context.Context, e Endpoint, deliver func(*Frame)) Upstream {
@@ -332,26 +329,26 @@ func (r *remote) refusal(id []byte, method string, resp *http.Response) {
 		return
 	}
 	after := httpcall.RetryAfter(resp.Header, time.Now())
-	said, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
-	if err != nil {
-		said = nil // the status says enough
-	}
 	r.mu.Lock()
 	ended := resp.StatusCode == http.StatusNotFound && r.session != ""
 	r.mu.Unlock()
-	why := fmt.Sprintf("HTTP status %s: %.200s", resp.Status, bytes.TrimSpace(said))
-	if r.Auth != "" { // they may repeat it, and this goes into the log
-		why = fmt.Sprintf("HTTP status %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
-	}
 	if ended {
-		r.refused(id, method, why, after)
-		r.die(errors.New("the tool server ended the session"))
+		defer r.die(errors.New("the tool server ended the session"))
+	}
+	said, err := mcpraw.ReadRefusal(resp.Body)
+	if err != nil {
+		r.lost(id, method, fmt.Sprintf("HTTP status %s: %v", resp.Status, err), after)
 		return
 	}
+	// The answer first, also where the session is over: an answer to the message says that it was taken.
 	if f := NewFrame(bytes.ReplaceAll(said, []byte("\n"), []byte(" "))); f.Bad == "" && f.IsAnswer() && id != nil && KeyOf(f.RawID) == KeyOf(id) {
 		f.After = after
 		r.hand(f)
 		return
+	}
+	why := fmt.Sprintf("HTTP status %s: %.200s", resp.Status, bytes.TrimSpace(said))
+	if r.Auth != "" { // they may repeat it, and this goes into the log
+		why = fmt.Sprintf("HTTP status %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
 	}
 	r.refused(id, method, why, after)
 }
