@@ -59,6 +59,9 @@ type stream struct {
 	wants  filter
 
 	out sync.Mutex // held while something of the stream's is written: the acknowledgement is the first
+	// early has, by task, how to tell of the newest that came before the acknowledgement; out is held. Lists and resources
+	// are read once that is there, but the end of a task may be said one time only.
+	early map[string]func() error
 
 	// Of what follows the fan's lock is held.
 	at    map[frames.Key]*branch
@@ -109,6 +112,7 @@ func (f *fan) listen(msg *frames.Frame) {
 				m.join(s)
 			}
 		}
+		joined()
 		f.change(s, func() { s.asked = true })
 		t := time.NewTimer(f.g.wait)
 		defer t.Stop()
@@ -119,6 +123,8 @@ func (f *fan) listen(msg *frames.Frame) {
 		}
 	})
 }
+
+var joined = func() {} // a test has tool servers be faster than this
 
 // join asks a tool server for its part of a stream, once.
 func (m *view) join(s *stream) {
@@ -194,6 +200,10 @@ func (f *fan) change(s *stream, do func()) {
 		if err == nil {
 			f.say(say.Changed(s.id, say.Ack, `,"notifications":`+string(words)))
 		}
+		for _, tell := range s.early {
+			_ = tell() // a client that is gone is seen by the conversations
+		}
+		s.early = nil
 	case ends && s.told:
 		f.reply(s.id, slices.Concat([]byte(`{"resultType":"complete","_meta":{"`+say.MetaSubscription+`":`), s.id, []byte("}}")))
 	case ends:
@@ -250,12 +260,20 @@ func (s seat) heard(way func(*mcpraw.Envelope, ...io.WriterTo) error, msg *frame
 	of.out.Lock()
 	defer of.out.Unlock()
 	f.mu.Lock()
-	told := of.told && f.streams[frames.KeyOf(of.id)] == of
+	open := f.streams[frames.KeyOf(of.id)] == of
+	told := of.told && open
 	f.mu.Unlock()
-	if !told {
-		return true, nil // before that it reads what it is told of
+	tell := func() error { return way(&n.Envelope, n) }
+	if told {
+		return true, tell()
 	}
-	return true, way(&n.Envelope, n)
+	if task := mcpraw.Text(place("/taskId").in(n)); open && n.Method == taskChanged && slices.Contains(of.wants.Tasks, task) {
+		if of.early == nil {
+			of.early = map[string]func() error{}
+		}
+		of.early[task] = tell
+	}
+	return true, nil
 }
 
 // branchEnded takes the answer to a part of a stream. It reports whether it is one.

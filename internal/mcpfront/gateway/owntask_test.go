@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/mcpfront/names"
@@ -60,6 +61,14 @@ func TestOwnTasksOfAGateway(t *testing.T) {
 	if n := len(fronttest.JournalOf(t, w.JournalOf("a"))); n != 1 {
 		t.Errorf("%d effects", n)
 	}
+}
+
+// TestTaskThatMovesBeforeTheAcknowledgementIsTold: a tool server is asked and answers while others are not asked yet. What it says of a
+// task then comes after the acknowledgement, the newest of it; else a client that waits for the end of a task waits for ever.
+func TestTaskThatMovesBeforeTheAcknowledgementIsTold(t *testing.T) {
+	joined = func() { time.Sleep(500 * time.Millisecond) }
+	defer func() { joined = func() {} }()
+	TestOwnTasksOfAGateway(t)
 }
 
 // TestOwnTaskOutlivesItsGateway kills a gateway with SIGKILL at every point of a call that is a task of the gateway's.
