@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import tempfile
 import threading
 import time
 import unittest
@@ -13,7 +12,7 @@ from unittest import mock
 import tgad
 from tgad import _exchange
 from tgad._result import error_of
-from test_units import CALL, Answering, Daemon, grants
+from test_units import CALL, Answering, Asking, grants
 
 BUSY = {"code": "LIMIT_EXCEEDED", "detail": "there are 64 connections already", "retryable": True, "status": 429}
 SHORT = {"code": "LIMIT_EXCEEDED", "detail": "the body is over 9 bytes", "retryable": False, "status": 413}
@@ -51,16 +50,6 @@ class _Awaited:
             return getattr(self._begun, name)(*args, **named)
 
         return method
-
-
-class Asking(unittest.TestCase):
-    def daemon(self, says):
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        daemon = Daemon(directory.name + "/s", says)
-        self.addCleanup(daemon.server_close)
-        self.addCleanup(daemon.shutdown)
-        return daemon
 
 
 class Reports(Asking):

@@ -220,7 +220,7 @@ def grants(path, _):
     return {"standing": "send", "permit": "p", "call": CALL} if path == "/v1/begin" else CALL
 
 
-class Tools(unittest.TestCase):
+class Asking(unittest.TestCase):
     def daemon(self, says):
         directory = tempfile.TemporaryDirectory()
         self.addCleanup(directory.cleanup)
@@ -229,6 +229,8 @@ class Tools(unittest.TestCase):
         self.addCleanup(daemon.shutdown)
         return daemon
 
+
+class Tools(Asking):
     def test_what_names_no_call_is_no_key(self):
         daemon = self.daemon(grants)
         with tgad.Client(daemon.server_address) as client:
