@@ -119,7 +119,7 @@ failed or waits for a person, 4 where a call is in doubt.`,
 	c.Flags().StringVar(&file, "message-file", "", "`file` with the message")
 	c.Flags().StringVar(&format, "format", "text", "its format: "+strings.Join(messageFormats, ", ")+`; "" finds out`)
 	c.Flags().StringVar(&session, "session", "", "the conversation; a new one by default")
-	c.Flags().StringVar(&id, "id", "", "interaction id: the same again goes on with that turn")
+	c.Flags().StringVar(&id, "id", "", "interaction id: the same request again goes on with that turn")
 	c.Flags().StringVar(&span.Traceparent, "traceparent", os.Getenv("TRACEPARENT"), "W3C trace context (or $TRACEPARENT)")
 	return c
 }

@@ -1,6 +1,7 @@
 package turn
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"time"
@@ -52,6 +53,26 @@ func (b *beginning) record(o *Options, pod string, started time.Time) initBody {
 	b.scope(&init)
 	b.limit(&init, started)
 	return init
+}
+
+// differs names what a turn that has begun was not begun with; "" where it was begun with just
+// this. A turn that follows another, or was handed its work, was begun by no message.
+func (b *beginning) differs(was *initBody, secret [32]byte) string {
+	same := bytes.Equal(was.Input, b.input)
+	if !was.Received.IsZero() {
+		same = was.Received == keyedDigest(secret, b.input)
+	}
+	switch {
+	case was.AgentName != b.agent.Name:
+		return "/agent"
+	case b.session != "" && b.session != was.SessionID && !b.agent.Identity.NewSession:
+		return "/session_id"
+	case was.Chain != b.chain || was.Parent != nil || !same || was.Source != cmp.Or(b.source, message.FromUser):
+		return "/message"
+	case was.Format != b.format:
+		return "/format"
+	}
+	return ""
 }
 
 // identify says whose turn it is, as far as the agent's manifest lets that be known.

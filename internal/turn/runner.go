@@ -170,8 +170,9 @@ func (r *Runner) policy(tools func(server, tool string) runtime.Policy) func(ser
 // Request asks for the turns that a message leads to.
 type Request struct {
 	Agent string // name; required
-	// InteractionID names the first turn; zero means a new one. The same again goes on
-	// with that turn, or returns what came of it.
+	// InteractionID names the first turn; zero means a new one. The same request again goes
+	// on with that turn, or returns what came of it; another request with the same id is
+	// refused with IDEMPOTENCY_KEY_CONFLICT.
 	InteractionID tga.ID
 	SessionID     string // 1..255 bytes; "" = a new session
 	// Message is the input in one of package message's formats; "" detects it.
@@ -247,19 +248,31 @@ func (r *Runner) Run(ctx context.Context, q Request) (Result, error) {
 	}
 	if begin.id.IsZero() {
 		begin.id = r.opts.Runtime.NewID()
-	} else if _, err := r.fold(ctx, begin.id); err == nil {
-		return r.Resume(ctx, begin.id)
-	} else if !errors.Is(err, tga.NotFound) {
-		return Result{}, err
+	} else if res, err := r.repeat(ctx, &begin); !errors.Is(err, tga.NotFound) {
+		return res, err
 	}
 	t, err := r.begin(ctx, begin)
 	if errors.Is(err, errBegun) {
-		return r.Resume(ctx, begin.id)
+		return r.repeat(ctx, &begin)
 	}
 	if err != nil {
 		return Result{}, err
 	}
 	return r.drive(ctx, t)
+}
+
+// repeat goes on with a turn that has begun, for whoever asks for just the same again. Under
+// another request the answer would be one to a message that nobody has read. NOT_FOUND where
+// there is no such turn.
+func (r *Runner) repeat(ctx context.Context, b *beginning) (Result, error) {
+	t, err := r.fold(ctx, b.id)
+	if err != nil {
+		return Result{}, err
+	}
+	if differs := b.differs(t.init, r.store.Secret()); differs != "" {
+		return Result{}, tga.Errorf(tga.IdempotencyKeyConflict, "turn %s was begun with another %s", b.id, differs[1:]).At(differs)
+	}
+	return r.Resume(ctx, b.id)
 }
 
 // Resume goes on with the invocation that a turn belongs to. Where it is over, it returns

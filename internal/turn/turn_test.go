@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/tgad/tgad/internal/turn"
+	"github.com/tgad/tgad/internal/turn/message"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -140,6 +141,47 @@ func TestRunIsIdempotent(t *testing.T) {
 	}
 	if sum(w.out.requests) != 2 || sum(w.out.sends) != 1 {
 		t.Errorf("%d questions, %d sends", sum(w.out.requests), sum(w.out.sends))
+	}
+}
+
+// TestAnotherRequestUnderTheSameID: it gets a code, not the answer to the first message, also
+// where a filter kept that message out of the log.
+func TestAnotherRequestUnderTheSameID(t *testing.T) {
+	for _, text := range []string{"call echo {}", "done and write to ann@example.org"} {
+		w := newWorld(t, func(w *world) {
+			w.agents[0].Filter = message.Filter{PII: []string{"email"}, Action: message.Redact}
+			w.agents = append(w.agents, &turn.Agent{Name: "other", Model: w.agents[0].Model})
+		})
+		q := turn.Request{Agent: "helper", InteractionID: newID(), SessionID: "s", Message: []byte(text)}
+		first, err := w.r.Run(t.Context(), q)
+		if err != nil || first.Status != turn.Completed {
+			t.Fatalf("%+v, %v", first, err)
+		}
+		asked := sum(w.out.requests)
+		w.restart()
+		for at, change := range map[string]func(*turn.Request){
+			"/agent":      func(q *turn.Request) { q.Agent = "other" },
+			"/session_id": func(q *turn.Request) { q.SessionID = "t" },
+			"/message":    func(q *turn.Request) { q.Message = append(q.Message, ' ') },
+			"/message ":   func(q *turn.Request) { q.Source = message.FromAPI },
+			"/message  ":  func(q *turn.Request) { q.InteractionID = first.InteractionID; q.Message = q.Message[1:] },
+			"/format":     func(q *turn.Request) { q.Format = "text" },
+		} {
+			other := q
+			other.Message = slices.Clone(q.Message)
+			change(&other)
+			res, err := w.r.Run(t.Context(), other)
+			if e := (*tga.Error)(nil); tga.CodeOf(err) != tga.IdempotencyKeyConflict || !errors.As(err, &e) || e.Pointer != strings.TrimSpace(at) {
+				t.Errorf("%q, %s: %+v, %v", text, at, res, err)
+			}
+		}
+		q.SessionID = ""
+		if res, err := w.r.Run(t.Context(), q); err != nil || res.Text != first.Text {
+			t.Errorf("%q, the same again: %+v, %v", text, res, err)
+		}
+		if sum(w.out.requests) != asked {
+			t.Errorf("%q: %d questions more", text, sum(w.out.requests)-asked)
+		}
 	}
 }
 

@@ -51,7 +51,7 @@ var codes = []CodeInfo{
 		"A tool call has no idempotency_key.",
 		"Send a key that names the logical call and stays the same for every attempt."},
 	{IdempotencyKeyConflict, 422, false, "The key was used for another request",
-		"The key was used before for another tool, server or arguments. Nothing was sent.",
+		"The key was used before for another tool, server or arguments, or the id of an agent's turn for another message. Nothing was sent.",
 		"Use a new key for a new call; repeat the old arguments to get the old effect."},
 	{IdempotencyKeyInFlight, 409, true, "The call is still under way",
 		"The call of this key is under way, here or in another trace, and the time to wait for it is over.",

@@ -51,7 +51,7 @@ export class IdempotencyKeyRequired extends TgadError {
   override readonly name: string = 'IdempotencyKeyRequired';
 }
 
-/** The key was used for another request. The key was used before for another tool, server or arguments. Nothing was sent. Use a new key for a new call; repeat the old arguments to get the old effect. */
+/** The key was used for another request. The key was used before for another tool, server or arguments, or the id of an agent's turn for another message. Nothing was sent. Use a new key for a new call; repeat the old arguments to get the old effect. */
 export class IdempotencyKeyConflict extends TgadError {
   static override readonly code = 'IDEMPOTENCY_KEY_CONFLICT';
   override readonly name: string = 'IdempotencyKeyConflict';

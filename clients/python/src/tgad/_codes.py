@@ -97,7 +97,7 @@ class IdempotencyKeyRequired(Error):
 class IdempotencyKeyConflict(Error):
     """The key was used for another request.
 
-    The key was used before for another tool, server or arguments. Nothing was sent.
+    The key was used before for another tool, server or arguments, or the id of an agent's turn for another message. Nothing was sent.
     Use a new key for a new call; repeat the old arguments to get the old effect.
     """
 
