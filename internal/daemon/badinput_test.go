@@ -154,6 +154,7 @@ func TestBadInputChangesNothing(t *testing.T) {
 		{name: "meta of tgad's own", method: "POST", path: "/v1/tool-calls", body: call(`,"meta":{"namespace":"other"}`), status: 422, code: tga.ValidationError, pointer: "/meta/namespace"},
 		{name: "meta not scalar", method: "POST", path: "/v1/tool-calls", body: call(`,"meta":{"a":{}}`), status: 422, code: tga.ValidationError, pointer: "/meta/a"},
 		{name: "no key", method: "POST", path: "/v1/tool-calls", body: `{"tool_server":"pay","tool_name":"charge"}`, status: 400, code: tga.IdempotencyKeyRequired},
+		{name: "key that is empty", method: "POST", path: "/v1/tool-calls", body: `{"tool_server":"pay","tool_name":"charge","idempotency_key":""}`, status: 422, code: tga.ValidationError, pointer: "/idempotency_key"},
 		{name: "key with other args", method: "POST", path: "/v1/tool-calls", body: `{"tool_server":"pay","tool_name":"charge","idempotency_key":"taken","args":{"amount":6}}`, status: 422, code: tga.IdempotencyKeyConflict},
 		{name: "trace of another call", method: "POST", path: "/v1/tool-calls", body: call(`,"trace_id":"` + first.TraceID.String() + `"`), status: 409, code: tga.StateInvalidTransition},
 
@@ -200,7 +201,7 @@ func TestBadInputChangesNothing(t *testing.T) {
 
 		{name: "trace id in the path", method: "POST", path: "/v1/traces/one/entries", body: add(lease.Lease, decision), status: 422, code: tga.ValidationError, pointer: "/id"},
 		{name: "append of nothing", method: "POST", path: entries, body: `{"artifacts":[]}`, status: 422, code: tga.ValidationError, pointer: "/artifacts"},
-		{name: "append without lease", method: "POST", path: entries, body: add("", decision), status: 423, code: tga.StateLockAcquireFailed},
+		{name: "append without lease", method: "POST", path: entries, body: strings.Replace(add("", decision), `"lease":"",`, "", 1), status: 423, code: tga.StateLockAcquireFailed},
 		{name: "append with no lease's token", method: "POST", path: entries, body: add(zeros[:32], decision), status: 423, code: tga.StateLockAcquireFailed},
 		{name: "append with another trace's lease", method: "POST", path: "/v1/traces/" + other.trace.String() + "/entries", body: add(lease.Lease, string(other.request.Canonical)), status: 423, code: tga.StateLockAcquireFailed},
 		{name: "artifact with a wrong digest", method: "POST", path: entries, body: add(lease.Lease, with(t, c.decision.Canonical, "_digest", `"`+zeros+`"`)), status: 409, code: tga.StateChecksumMismatch, pointer: "/artifacts/0/artifact/_digest"},

@@ -12,12 +12,12 @@ type CallRequest struct {
 	ToolServer     string          `json:"tool_server"`
 	ToolName       string          `json:"tool_name"`
 	Args           json.RawMessage `json:"args,omitempty"` // object; absent = {}
-	IdempotencyKey string          `json:"idempotency_key,omitempty"`
+	IdempotencyKey string          `json:"idempotency_key,omitempty" wire:"filled"`
 	Namespace      string          `json:"namespace,omitempty"` // absent = the peer's
 	PlanID         tga.ID          `json:"plan_id,omitempty"`
 	AgentID        tga.ID          `json:"agent_id,omitempty"`
-	RiskLevel      string          `json:"risk_level,omitempty"`
-	Intent         string          `json:"intent,omitempty"`
+	RiskLevel      string          `json:"risk_level,omitempty" wire:"filled"`
+	Intent         string          `json:"intent,omitempty" wire:"filled"`
 	Resources      []Resource      `json:"resources,omitempty"`
 	Deadline       tga.Millis      `json:"deadline,omitempty"`
 	Retry          bool            `json:"retry,omitempty"`
@@ -95,12 +95,12 @@ type BeginRequest struct {
 	CallRequest
 	BeginID    string      `json:"begin_id"`
 	Connection *Connection `json:"connection,omitempty"`
-	Hint       string      `json:"hint,omitempty"` // see [runtime.BeginRequest]
+	Hint       string      `json:"hint,omitempty" wire:"filled"` // see [runtime.BeginRequest]
 	// Licence is what the program, which runs the tool itself, says that running it again would do, with
 	// the times of a dedupe_key and a probe licence; a time of 0 is the operator's. See [runtime.BeginRequest].
-	Licence              string `json:"licence,omitempty"`
-	LicenceWindowMS      int64  `json:"licence_window_ms,omitempty"`
-	LicenceMaxInFlightMS int64  `json:"licence_max_in_flight_ms,omitempty"`
+	Licence              string `json:"licence,omitempty" wire:"filled"`
+	LicenceWindowMS      int64  `json:"licence_window_ms,omitempty" wire:"filled"`
+	LicenceMaxInFlightMS int64  `json:"licence_max_in_flight_ms,omitempty" wire:"filled"`
 	// Delivered are traces whose answers have reached the caller whole; see
 	// [runtime.BeginRequest].
 	Delivered []tga.ID `json:"delivered,omitempty"`
@@ -141,14 +141,14 @@ type Begun struct {
 // Outcome is what somebody learnt of a call: from the tool server, or as evidence.
 type Outcome struct {
 	Status       string          `json:"status"`
-	OutcomeClass string          `json:"outcome_class,omitempty"`
+	OutcomeClass string          `json:"outcome_class,omitempty" wire:"filled"`
 	Summary      string          `json:"summary,omitempty"`
 	ErrorCode    string          `json:"error_code,omitempty"`
 	ErrorMessage string          `json:"error_message,omitempty"`
 	Result       json.RawMessage `json:"result,omitempty"`        // the answer where it is JSON, exact
 	ResultBase64 []byte          `json:"result_base64,omitempty"` // else its bytes
 	// ResultBytes and ResultDigest stand for an answer that was too long to keep.
-	ResultBytes  int64      `json:"result_bytes,omitempty"`
+	ResultBytes  int64      `json:"result_bytes,omitempty" wire:"filled"`
 	ResultDigest tga.Digest `json:"result_digest,omitempty"`
 	// RetryAfterMS is how long the tool server asks not to be asked again, at most a day.
 	RetryAfterMS int64 `json:"retry_after_ms,omitempty"`
@@ -182,18 +182,18 @@ type GiveUpRequest struct {
 // ResolveRequest ends a call in doubt: POST /v1/traces/{id}/resolve.
 type ResolveRequest struct {
 	Outcome
-	Via            string          `json:"via,omitempty"` // see [runtime.ViaModel]
+	Via            string          `json:"via,omitempty" wire:"filled"` // see [runtime.ViaModel]
 	Evidence       json.RawMessage `json:"evidence,omitempty"`
 	EvidenceBase64 []byte          `json:"evidence_base64,omitempty"`
 	// Attempts is how many attempts the call had when somebody looked at its world; see
 	// [runtime.Resolution].
-	Attempts uint32 `json:"attempts,omitempty"`
+	Attempts uint32 `json:"attempts,omitempty" wire:"filled"`
 }
 
 // AbandonRequest gives a call in doubt up: POST /v1/traces/{id}/abandon.
 type AbandonRequest struct {
 	Reason string `json:"reason,omitempty"`
-	Via    string `json:"via,omitempty"` // see [runtime.ViaModel]
+	Via    string `json:"via,omitempty" wire:"filled"` // see [runtime.ViaModel]
 }
 
 // RelicenseRequest lets the licence of now hold for a call in doubt: POST /v1/traces/{id}/relicense.

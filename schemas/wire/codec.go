@@ -16,12 +16,14 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// member is one member of a message. A member without omitempty is required.
+// member is one member of a message. A member without omitempty is required. One with the tag
+// `wire:"filled"` is neither an empty text nor 0 where it is there.
 type member struct {
 	name     string
 	key      string // the name as it stands in a message, with its colon
 	index    []int
 	required bool
+	filled   bool
 }
 
 // known are the members of the message structs that were met, by type: a walk over a
@@ -40,7 +42,7 @@ func members(t reflect.Type) []member {
 			continue
 		}
 		name, option, _ := strings.Cut(tag, ",")
-		all = append(all, member{name, string(tga.AppendString(nil, name)) + ":", f.Index, option != "omitempty"})
+		all = append(all, member{name, string(tga.AppendString(nil, name)) + ":", f.Index, option != "omitempty", f.Tag.Get("wire") == "filled"})
 	}
 	known.Store(t, all)
 	return all
@@ -222,6 +224,9 @@ func decodeStruct(raw json.RawMessage, v reflect.Value) error {
 				return invalid("/"+m.name, "the member is required")
 			}
 			continue
+		}
+		if v := string(given[i]); m.filled && (v == `""` || v == "0") {
+			return invalid("/"+m.name, "%s means nothing here: leave the member out", v)
 		}
 		if err := decodeValue(given[i], v.FieldByIndex(m.index)); err != nil {
 			return under("/"+m.name, err)

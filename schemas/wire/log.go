@@ -13,7 +13,7 @@ import (
 type AppendRequest struct {
 	// Lease is the token of a held lease. A repeat of an append that succeeded needs
 	// none.
-	Lease     string        `json:"lease,omitempty"`
+	Lease     string        `json:"lease,omitempty" wire:"filled"`
 	Expect    *Expect       `json:"expect,omitempty"` // the head the caller believes in; absent = the current one
 	Artifacts []NewArtifact `json:"artifacts"`
 }
@@ -90,14 +90,14 @@ const (
 
 // ExportRequest asks for traces as lines that anyone can check: POST /v1/export.
 type ExportRequest struct {
-	TraceIDs []tga.ID `json:"trace_ids,omitempty"` // in this order; absent = all that the peer may see
-	Dialect  string   `json:"dialect,omitempty"`   // absent = tgad
+	TraceIDs []tga.ID `json:"trace_ids,omitempty"`             // in this order; absent = all that the peer may see
+	Dialect  string   `json:"dialect,omitempty" wire:"filled"` // absent = tgad
 }
 
 // LeaseRequest takes, renews or ends a lease.
 type LeaseRequest struct {
-	Lease string `json:"lease,omitempty"`  // the token; absent only when taking
-	TTLMS int64  `json:"ttl_ms,omitempty"` // absent = the daemon's default
+	Lease string `json:"lease,omitempty" wire:"filled"` // the token; absent only when taking
+	TTLMS int64  `json:"ttl_ms,omitempty"`              // absent = the daemon's default
 }
 
 // Lease is a held lease.
@@ -115,7 +115,7 @@ type Released struct {
 
 // CheckpointRequest seals a trace's head: POST /v1/traces/{id}/checkpoint.
 type CheckpointRequest struct {
-	Lease string `json:"lease,omitempty"` // absent: the daemon takes the lease for the moment
+	Lease string `json:"lease,omitempty" wire:"filled"` // absent: the daemon takes the lease for the moment
 }
 
 // Newest is the cursor of the newest append there is when the store is asked.

@@ -253,7 +253,7 @@ export interface ResolveRequest {
   status: Status;
   outcome_class?: OutcomeClass;
   summary?: string;
-  error_code?: Code;
+  error_code?: string;
   error_message?: string;
   /** the answer where it is JSON */
   result?: unknown;

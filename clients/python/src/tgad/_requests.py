@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Literal, TypedDict, Union
 
-from ._wire import Base64, Code, Connection, Digest, ID, Key, Meta, OutcomeClass, Resource, Secret, StateChanges, Status, Time, ToolName, Via
+from ._wire import Base64, Connection, Digest, ID, Key, Meta, OutcomeClass, Resource, Secret, StateChanges, Status, Time, ToolName, Via
 
 
 class _CallRequest(TypedDict):
@@ -131,7 +131,7 @@ class ResolveRequest(_ResolveRequest, total=False):
     via: Via
     outcome_class: OutcomeClass
     summary: str
-    error_code: Code
+    error_code: str
     error_message: str
     #: the answer where it is JSON
     result: Any
