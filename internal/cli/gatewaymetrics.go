@@ -87,15 +87,28 @@ func (m *gatewayMetrics) saw(identity, server string) func(mcpfront.Would) {
 	return func(w mcpfront.Would) { m.observed.WithLabelValues(identity, server, string(w)).Inc() }
 }
 
+// handler answers GET /metrics. Over TCP it answers requests to this machine alone: the page of a
+// stranger, whose name leads here, could read the metrics in a browser.
+func (m *gatewayMetrics) handler(unix bool) http.Handler {
+	text := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: 4})
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		if !unix && !listen.Loopback(r.Host) {
+			http.Error(w, "the metrics are for this machine", http.StatusForbidden)
+			return
+		}
+		text.ServeHTTP(w, r)
+	})
+	return mux
+}
+
 // listen serves the metrics on an address of this machine until it is stopped.
 func (m *gatewayMetrics) listen(address string) (stop func() error, err error) {
 	l, err := entry.ListenOn(address)
 	if err != nil {
 		return nil, err
 	}
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: 4}))
-	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10}
+	srv := &http.Server{Handler: m.handler(l.Addr().Network() == "unix"), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10}
 	over := make(chan error, 1)
 	go func() { over <- listen.HTTP(srv, l) }()
 	return func() error {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -193,5 +194,16 @@ func TestMetricsOfTheGatewayAreOnThisMachine(t *testing.T) {
 	}
 	if _, err := newGatewayMetrics().listen("0.0.0.0:0"); tga.CodeOf(err) != tga.ValidationError {
 		t.Errorf("an address of every machine: %v", err)
+	}
+	for _, c := range []struct {
+		host string
+		unix bool
+		want int
+	}{{"127.0.0.1:9", false, 200}, {"localhost:9", false, 200}, {"stranger.example:9", false, 403}, {"any", true, 200}} {
+		answer, ask := httptest.NewRecorder(), httptest.NewRequest("GET", "/metrics", nil)
+		ask.Host = c.host
+		if newGatewayMetrics().handler(c.unix).ServeHTTP(answer, ask); answer.Code != c.want {
+			t.Errorf("host %q, unix %v: status %d", c.host, c.unix, answer.Code)
+		}
 	}
 }

@@ -2,10 +2,11 @@ package config
 
 import (
 	"fmt"
-	"net"
 	"net/url"
 	"path/filepath"
 	"strings"
+
+	"github.com/tgad/tgad/internal/listen"
 )
 
 // Evidence is the part about signed checkpoints. Without a key there are none.
@@ -118,7 +119,7 @@ func (p *Place) check(r *report, at string, b Builder) {
 			continue
 		}
 		u, err := url.Parse(text)
-		if err != nil || u.Host == "" || u.Scheme != "https" && !(u.Scheme == "http" && isLoopback(u)) || u.User != nil {
+		if err != nil || u.Host == "" || u.Scheme != "https" && !(u.Scheme == "http" && listen.Loopback(u.Host)) || u.User != nil {
 			r.add(at+"."+key, "%.100q: want https://host/path, or http:// of this machine, without a password", text)
 		}
 	}
@@ -139,10 +140,4 @@ func (r *report) key(at, key string, witness bool, b Builder) {
 			r.add(at, "%.100q is no public key of a signed note, name+number+key: %v", key, err)
 		}
 	}
-}
-
-// isLoopback says whether an address is of this machine.
-func isLoopback(u *url.URL) bool {
-	ip := net.ParseIP(u.Hostname())
-	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
 }

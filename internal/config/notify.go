@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/tgad/tgad/internal/listen"
 )
 
 // Command is a type of a [Notify], beside [Webhook].
@@ -85,7 +87,7 @@ func (r *report) receiver(at, id string, ids map[string]bool, own string) {
 // webhook checks where signed messages are posted.
 func (r *report) webhook(at, address, secret string) {
 	u, err := url.Parse(address)
-	if err != nil || u.Host == "" || u.Scheme != "https" && !(u.Scheme == "http" && isLoopback(u)) || u.User != nil {
+	if err != nil || u.Host == "" || u.Scheme != "https" && !(u.Scheme == "http" && listen.Loopback(u.Host)) || u.User != nil {
 		r.add(at+".url", "want https://host/path, or http:// of this machine, without a password") // not repeated: a query may be a secret
 	}
 	if secret == "" {

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 
+	"github.com/tgad/tgad/internal/listen"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -98,7 +99,7 @@ func (c *Config) unwiseServers(say func(path, format string, args ...any)) {
 				say(at+".env."+name, "%s looks like a secret: env_file keeps it out of this file", name)
 			}
 		}
-		if u, err := url.Parse(s.URL); err == nil && u.Scheme == "http" && !isLoopback(u) {
+		if u, err := url.Parse(s.URL); err == nil && u.Scheme == "http" && !listen.Loopback(u.Host) {
 			say(at+".url", "calls and answers pass the network in plain text: use https://")
 		}
 		for j := range c.Tools {

@@ -182,22 +182,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// loopback says whether a Host names this machine. A name of a stranger's that leads here is none.
-func loopback(host string) bool {
-	name := host
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		name = h
-	}
-	if name == "localhost" {
-		return true
-	}
-	if len(name) > 2 && name[0] == '[' {
-		name = name[1 : len(name)-1]
-	}
-	a, err := netip.ParseAddr(name)
-	return err == nil && a.IsLoopback()
-}
-
 // cookie is the name of the session's cookie. Cookies know no ports, so each port has a name of its own.
 func cookie(r *http.Request) string {
 	port := "80"

@@ -80,7 +80,7 @@ func (v visitor) reason(why string) string {
 // here says whether a Host is this view's.
 func (s *Server) here(host string) bool {
 	if s.opts.Proxy == nil {
-		return loopback(host)
+		return listen.Loopback(host)
 	}
 	return strings.EqualFold(host, s.opts.Proxy.Host)
 }

@@ -96,8 +96,7 @@ func ListenOn(address string) (net.Listener, error) {
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
 		return listen.Unix(path, 0o600)
 	}
-	host, _, err := net.SplitHostPort(address)
-	if ip := net.ParseIP(host); err != nil || host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+	if _, _, err := net.SplitHostPort(address); err != nil || !listen.Loopback(address) {
 		return nil, tga.Errorf(tga.ValidationError, "listen on %q: want unix:PATH, or an address of this machine as 127.0.0.1:8080", address)
 	}
 	return ListenAt(address)
@@ -173,7 +172,8 @@ func (c complaints) Write(line []byte) (int, error) {
 func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// Of an earlier request on this connection. What cannot have one is no connection.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
-	if o := r.Header.Get("Origin"); o != "" && !localOrigin(o) {
+	_, page, _ := strings.Cut(r.Header.Get("Origin"), "://")
+	if r.Header.Get("Origin") != "" && !listen.Loopback(page) {
 		http.Error(w, "this origin may not call tools", http.StatusForbidden)
 		return
 	}
@@ -203,17 +203,6 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", "GET, POST, DELETE")
 		http.Error(w, "no such method", http.StatusMethodNotAllowed)
 	}
-}
-
-// localOrigin reports whether a page was served by this machine.
-func localOrigin(origin string) bool {
-	_, host, _ := strings.Cut(origin, "://")
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
-	}
-	host = strings.Trim(host, "[]")
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 func (f *Front) find(r *http.Request, tokens subject.Tokens) *session {

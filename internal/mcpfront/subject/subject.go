@@ -7,12 +7,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"io/fs"
-	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
 
 	"github.com/tgad/tgad/internal/access"
+	"github.com/tgad/tgad/internal/listen"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -108,8 +108,7 @@ func Forwardable(endpoint string, headers map[string]string) error {
 	if err != nil || u.Host == "" {
 		return tga.Errorf(tga.ValidationError, "forwarding Authorization wants a tool server at a URL")
 	}
-	ip, ipErr := netip.ParseAddr(u.Hostname())
-	if u.Scheme != "https" && u.Hostname() != "localhost" && (ipErr != nil || !ip.IsLoopback()) {
+	if u.Scheme != "https" && !listen.Loopback(u.Host) {
 		return tga.Errorf(tga.ValidationError, "forwarding Authorization to %s would send it readable over the network: want https", u.Redacted())
 	}
 	if headers["Authorization"] != "" {
