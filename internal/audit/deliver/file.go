@@ -75,8 +75,8 @@ func (s *File) period(at time.Time) int64 {
 	return at.UnixNano() / int64(s.Period)
 }
 
-// open opens the file that is there under the name: somebody else may have moved the one that is open. A
-// line that a crash cut off is taken away; it is handed over again.
+// open opens the file that is there under the name: somebody else may have moved the one that is open, or cut it
+// short, as logrotate's copytruncate does. A line that a crash cut off is taken away; it is handed over again.
 func (s *File) open() error {
 	there, err := os.Lstat(s.Path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -87,7 +87,7 @@ func (s *File) open() error {
 	}
 	if s.f != nil {
 		mine, serr := s.f.Stat()
-		if err == nil && serr == nil && os.SameFile(there, mine) {
+		if err == nil && serr == nil && os.SameFile(there, mine) && there.Size() == s.size {
 			return nil
 		}
 		if err := s.Close(); err != nil {

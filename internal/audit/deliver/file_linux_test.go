@@ -142,6 +142,23 @@ func TestFileAfterACrash(t *testing.T) {
 	}
 }
 
+// TestFileThatIsCutShort: logrotate's copytruncate empties a file that is open. The next line is its first; before, it
+// came behind a hole of zeros.
+func TestFileThatIsCutShort(t *testing.T) {
+	f, _ := newFile(t, 1000, 3)
+	put(t, f, "one", "two")
+	if err := os.Truncate(f.Path, 0); err != nil {
+		t.Fatal(err)
+	}
+	put(t, f, "three")
+	wantFiles(t, f.Path, "three;", "-")
+	if err := os.Truncate(f.Path, 2); err != nil { // in the middle of a line
+		t.Fatal(err)
+	}
+	put(t, f, "four")
+	wantFiles(t, f.Path, "four;", "-")
+}
+
 // TestFullDiskLeavesWholeLines: what did not fit is an error, and leaves no part of a line; when there is
 // room again, it is written.
 func TestFullDiskLeavesWholeLines(t *testing.T) {
