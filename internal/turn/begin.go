@@ -26,16 +26,16 @@ func (r *Runner) begin(ctx context.Context, b beginning) (*turn, error) {
 	return t, nil
 }
 
-// prepare stages INIT and NORM. The caller commits them, under the session's lease, which
-// it gives back.
+// prepare stages INIT and NORM. The caller commits them under the session's lease, and then
+// releases that lease.
 func (r *Runner) prepare(ctx context.Context, b beginning) (*turn, *session, error) {
 	init := b.record(&r.opts, r.pod, r.wall())
 	lease, err := r.store.Acquire(ctx, b.id)
 	if err != nil {
 		return nil, nil, err
 	}
-	// Not before the lease is held: the same turn, asked for twice at once, would be begun
-	// twice, the second over the journal of the first.
+	// Look only once the lease is held. Otherwise two simultaneous requests for the same turn
+	// would begin it twice, and the second would overwrite the journal of the first.
 	if there, err := r.store.Attachment(ctx, chain.AttachStream, keyspace.StreamKey(b.id, 1)); err != nil || there != nil {
 		r.store.Release(lease)
 		return nil, nil, errors.Join(err, begun(there))
@@ -47,7 +47,7 @@ func (r *Runner) prepare(ctx context.Context, b beginning) (*turn, *session, err
 	}
 	init.TurnNumber, init.TokensBefore = s.last+1, s.tokens
 	if p := b.previous; p != nil && p.init.TurnNumber == s.last {
-		init.TokensBefore = p.init.TokensBefore + p.usage().Total // it ends in the same batch
+		init.TokensBefore = p.init.TokensBefore + p.usage().Total // p ends in the same batch
 	}
 	t := &turn{agent: b.agent, j: &journal{store: r.store, lease: lease, id: b.id}, decision: map[string]decidedBody{}, tidies: b.tidies, caller: b.lender}
 	err = r.initAndNormalize(t, init)
@@ -59,7 +59,7 @@ func (r *Runner) prepare(ctx context.Context, b beginning) (*turn, *session, err
 	return t, s, nil
 }
 
-// errBegun says that somebody else has begun the turn.
+// errBegun says that another request has already begun the turn.
 var errBegun = errors.New("the turn has begun")
 
 func begun(record []byte) error {
@@ -69,10 +69,10 @@ func begun(record []byte) error {
 	return errBegun
 }
 
-// initAndNormalize stages INIT and NORM (OSSA 0.2.9 §1 phases 1, 2), which go out together.
-// NORM is made first: what a filter takes out of the input must not be in INIT's record
-// either. Input that is no message is refused, and nothing is written; what a filter blocks
-// is a turn that failed.
+// initAndNormalize stages INIT and NORM (OSSA 0.2.9 §1 phases 1, 2), which are committed
+// together. It makes NORM first: content that a filter removes from the input must not be in
+// INIT's record either. Input that is not a message is refused and nothing is written. Input that
+// a filter blocks makes a turn that failed.
 func (r *Runner) initAndNormalize(t *turn, init initBody) error {
 	normalized, filtered, f := r.normalize(t.agent, &init)
 	if f != nil && (f.Code == tga.ValidationError || f.Code == tga.LimitExceeded) {
@@ -93,8 +93,8 @@ func (r *Runner) initAndNormalize(t *turn, init initBody) error {
 	return t.stage(r.now(), Normalize, Done, normalized)
 }
 
-// normalize makes messages of what came in, and filters them. filtered says that something
-// was taken out, or blocked.
+// normalize makes messages of the input and filters them. filtered says that the filter removed
+// or blocked something.
 func (r *Runner) normalize(a *Agent, in *initBody) (body normalizeBody, filtered bool, f *Failure) {
 	started := r.wall()
 	messages := in.Given
@@ -119,7 +119,8 @@ func (r *Runner) normalize(a *Agent, in *initBody) (body normalizeBody, filtered
 	return normalizeBody{Messages: messages, Findings: findings, Timing: r.timing(Normalize, started)}, len(findings) > 0, nil
 }
 
-// resolve is RESOL (OSSA 0.2.9 §1 phase 3). Its record goes out with the first question.
+// resolve runs RESOL (OSSA 0.2.9 §1 phase 3). Its record is committed with the first question to
+// the model.
 func (r *Runner) resolve(ctx context.Context, t *turn) error {
 	if err := r.within(ctx, t); err != nil {
 		return err
@@ -143,7 +144,7 @@ func (r *Runner) resolve(ctx context.Context, t *turn) error {
 	return t.stage(r.now(), Resolve, Done, body)
 }
 
-// within checks the limit of turns in a session. A person may let a turn pass it.
+// within checks the limit of turns in a session. A person may let a turn exceed it.
 func (r *Runner) within(ctx context.Context, t *turn) error {
 	most := t.agent.Constraints.MaxTurns
 	if most <= 0 || int(t.init.TurnNumber) <= most {
@@ -156,7 +157,7 @@ func (r *Runner) within(ctx context.Context, t *turn) error {
 
 var noRetries = RetryPolicy{MaxRetries: -1}
 
-// follow is the turn that follows in the chain: the tools' results are its message.
+// follow prepares the next turn of the chain, whose message is the results of the tools.
 func (r *Runner) follow(ctx context.Context, t *turn) (*turn, *session, error) {
 	return r.prepare(ctx, beginning{
 		agent: t.agent, id: r.opts.Runtime.NewID(), session: t.init.SessionID, span: t.init.SpanContext,
@@ -165,8 +166,8 @@ func (r *Runner) follow(ctx context.Context, t *turn) (*turn, *session, error) {
 	})
 }
 
-// emit is EMIT (OSSA 0.2.9 §1 phase 7), and the end of the turn: with its record go the
-// turn's place in its session, its place among the open turns, and the beginning of the
+// emit runs EMIT (OSSA 0.2.9 §1 phase 7), which ends the turn. One batch commits its record, the
+// turn's session item, the turn's removal from the index of open turns, and the beginning of the
 // turn that follows.
 func (r *Runner) emit(ctx context.Context, t *turn) error {
 	started := r.wall()
@@ -206,8 +207,8 @@ func (r *Runner) emit(ctx context.Context, t *turn) error {
 	return nil
 }
 
-// goesOn says whether another turn follows: the model asked for tools and has yet to see
-// what they said (OSSA 0.2.9 §4).
+// goesOn says whether another turn follows: it does if the model asked for tools and has not yet
+// seen their results (OSSA 0.2.9 §4).
 func (r *Runner) goesOn(ctx context.Context, t *turn) (bool, error) {
 	if t.failed != nil || t.orphan || len(t.executed.Messages) == 0 || t.executed.Handoff != nil || t.agent.Chain.Stop {
 		return false, nil
@@ -216,7 +217,7 @@ func (r *Runner) goesOn(ctx context.Context, t *turn) (bool, error) {
 		f := Failure{Code: tga.EscalationRequired, Message: "another turn follows when somebody confirms it"}
 		d, err := r.settle(ctx, t, Emit, plan{strategy: Escalate}, parkedBody{Failure: f, Subject: "next"})
 		if _, refused := err.(*Failure); refused || d.Action == Skip {
-			return false, nil // refused: the chain ends here
+			return false, nil // a person refused: the chain ends here
 		}
 		if err != nil {
 			return false, err
@@ -225,7 +226,8 @@ func (r *Runner) goesOn(ctx context.Context, t *turn) (bool, error) {
 	return true, nil
 }
 
-// publish hands the emission to every emitter, within bounds: nothing of it fails a turn.
+// publish hands the emission to every emitter. It waits at most [Options.EmitTimeout], and no
+// error of it fails a turn.
 func (r *Runner) publish(ctx context.Context, t *turn, goesOn bool) {
 	if len(r.opts.Emitters) == 0 {
 		return
@@ -258,8 +260,8 @@ func emitTo(ctx context.Context, to Emitter, e *Emission) (err error) {
 	return to.Emit(ctx, e)
 }
 
-// place returns ctx with the place in a trace of what a model or a tool is asked: that of its span, or what
-// came in where nobody makes spans.
+// place returns ctx with the span context for a question to a model or a call of a tool: that of
+// the span which a [Placer] will make, or the caller's span context if no emitter makes spans.
 func (r *Runner) place(ctx context.Context, t *turn, of Part) context.Context {
 	sc := t.init.SpanContext
 	for _, to := range r.opts.Emitters {
@@ -285,7 +287,7 @@ func (r *Runner) placeBy(ctx context.Context, by Placer, t *turn, of Part) (sc S
 	return by.Place(r.whose(t), of)
 }
 
-// whose is an emission that says whose turn it is.
+// whose returns an emission that only identifies the turn.
 func (r *Runner) whose(t *turn) *Emission {
 	return &Emission{
 		Agent: t.agent, InvocationID: t.init.InvocationID, InteractionID: t.id(), SessionID: t.init.SessionID,
@@ -294,7 +296,7 @@ func (r *Runner) whose(t *turn) *Emission {
 	}
 }
 
-// emission puts together what there is to say about a turn.
+// emission collects all telemetry about a turn.
 func (r *Runner) emission(t *turn, goesOn bool) *Emission {
 	e := r.whose(t)
 	e.Inferences, e.Usage = t.inferences(), t.usage()

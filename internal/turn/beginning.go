@@ -12,7 +12,7 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// beginning is what a turn begins with.
+// beginning holds the inputs of a turn that begins.
 type beginning struct {
 	agent   *Agent
 	id      tga.ID
@@ -24,21 +24,21 @@ type beginning struct {
 	format string
 	given  []message.Message
 
-	previous *turn // of the chain, nil for its first
+	previous *turn // turn of the chain; nil for the chain's first turn
 	chain    int
 	parent   *Parent
 	context  json.RawMessage
-	until    tga.Millis // deadline of who handed over; 0 = none
-	lender   *turn      // whose state it works on
-	tidies   bool       // see turn
+	until    tga.Millis // deadline of the turn that delegated to it; 0 = none
+	lender   *turn      // the turn whose state it works on; nil = its own state
+	tidies   bool       // see [turn]
 
-	root      tga.ID             // zero: this turn's own id
-	depthLeft int                // with root: what is left to whom work is handed
-	counted   []chain.Attachment // of the delegation, committed with the turn's beginning
+	root      tga.ID             // invocation of the person's message; zero: this turn's own id
+	depthLeft int                // with root: how deep this turn may still delegate
+	counted   []chain.Attachment // count of the delegation, committed with the turn's first records
 }
 
-// record is what INIT says of the turn, but for its number in the session and what the session
-// has used before: who has the session's lease knows that.
+// record returns the INIT body of the turn. It does not set the turn's number in the session and
+// the tokens that the session has used before: only the holder of the session's lease knows them.
 func (b *beginning) record(o *Options, pod string, started time.Time) initBody {
 	a := b.agent
 	init := initBody{
@@ -55,8 +55,9 @@ func (b *beginning) record(o *Options, pod string, started time.Time) initBody {
 	return init
 }
 
-// differs names what a turn that has begun was not begun with; "" where it was begun with just
-// this. A turn that follows another, or was handed its work, was begun by no message.
+// differs compares this beginning with the turn that has begun under the same id. It returns a
+// JSON Pointer to the first difference, "" if there is none. A turn that follows another turn, or
+// that was begun by a delegation, differs in its message.
 func (b *beginning) differs(was *initBody, secret [32]byte) string {
 	same := bytes.Equal(was.Input, b.input)
 	if !was.Received.IsZero() {
@@ -75,7 +76,8 @@ func (b *beginning) differs(was *initBody, secret [32]byte) string {
 	return ""
 }
 
-// identify says whose turn it is, as far as the agent's manifest lets that be known.
+// identify sets the trace context, the session and the instance of the turn, as far as the
+// agent's manifest permits to pass them on.
 func (b *beginning) identify(init *initBody, o *Options, pod string) {
 	by := b.agent.Identity
 	if by.NoTraceContext {
@@ -95,8 +97,8 @@ func (b *beginning) identify(init *initBody, o *Options, pod string) {
 	}
 }
 
-// place says where the turn is in its chain and among delegations. What the chain's first turn
-// decided holds for those that follow it.
+// place sets the turn's place in its chain and among delegations. A turn that follows inherits
+// what the chain's first turn decided.
 func (b *beginning) place(init *initBody, depth int) {
 	if p := b.previous; p != nil {
 		id, head := p.id(), p.j.head
@@ -116,7 +118,7 @@ func (b *beginning) place(init *initBody, depth int) {
 	}
 }
 
-// scope says which state the turn works on: its agent's, or what it was lent.
+// scope sets the state that the turn works on: that of its agent, or the state that it was lent.
 func (b *beginning) scope(init *initBody) {
 	if l := b.lender; l != nil {
 		init.Mode, init.Isolation, init.ScopeID, init.Lent = l.init.Mode, l.init.Isolation, l.init.ScopeID, true
@@ -135,7 +137,7 @@ func (b *beginning) scope(init *initBody) {
 	}
 }
 
-// limit says when the turn's time ends, and that of all that is done for its message.
+// limit sets the turn's deadline, and the deadline of all the work for its message.
 func (b *beginning) limit(init *initBody, started time.Time) {
 	c := b.agent.Constraints
 	init.Until = b.until
@@ -148,7 +150,7 @@ func (b *beginning) limit(init *initBody, started time.Time) {
 	init.Deadline = earlier(init.Deadline, init.Until)
 }
 
-// earlier returns the earlier of two ends; 0 is none.
+// earlier returns the earlier of two deadlines; 0 means none.
 func earlier(a, b tga.Millis) tga.Millis {
 	if a == 0 || b == 0 {
 		return max(a, b)

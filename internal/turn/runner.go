@@ -22,37 +22,39 @@ import (
 
 // Options configure a Runner.
 type Options struct {
-	// Runtime configures the runtime through which models and tools are asked. Its Policy
-	// is asked for tools alone.
+	// Runtime configures the runtime through which models and tools are asked. Its Policy is only
+	// asked about tools.
 	Runtime runtime.Options
-	// Agents are those that may run, by name: also those that others hand over to.
+	// Agents are the agents that may run, also those that others delegate to. Their names must
+	// differ.
 	Agents []*Agent
-	// Models by provider. ModelLicence says what becomes of a question that a crash cut
-	// off: ledger.ReadOnly (the default) asks again with the same key, ledger.Park waits
-	// for a person, ledger.DedupeKey asks again within the provider's window.
+	// Models has the models by provider. ModelLicence says what happens to a question that a
+	// crash cut off: with ledger.ReadOnly (the default) it is asked again with the same key, with
+	// ledger.Park it waits for a person, with ledger.DedupeKey it is asked again within the
+	// provider's window.
 	Models       map[string]Model
 	ModelLicence *ledger.Licence
 	// Resolver finds tools; nil finds none.
 	Resolver Resolver
 	Emitters []Emitter
-	// MaxDepth is how deep delegations may be below an agent that a person asks; 0 =
-	// [DefaultMaxDepth], negative none at all. A manifest may set less.
+	// MaxDepth is how deep delegations may nest below an agent that a person asks; 0 =
+	// [DefaultMaxDepth], negative = no delegation at all. A manifest may set less.
 	MaxDepth int
-	// MaxDelegations is how many delegations one message may lead to, at all depths together;
-	// 0 = [DefaultMaxDelegations].
+	// MaxDelegations is how many delegations one message may lead to, over all depths; 0 =
+	// [DefaultMaxDelegations].
 	MaxDelegations int
 	// EmitTimeout bounds the EMIT phase; 0 = 5 s.
 	EmitTimeout time.Duration
-	// Instance is the id of this process or pod; "" = a new one, or for an agent whose
-	// instance is its pod one made of the host's name.
+	// Instance is the id of this process or pod. If it is "", the Runner makes a new id, or, for
+	// an agent whose instance is its pod, an id that follows from the host name.
 	Instance string
 	// Tokens estimates the tokens of a message; nil = [message.EstimateTokens].
 	Tokens func(message.Message) int
-	// Observe is told what happens as it happens. It must not block.
+	// Observe is called with each progress event as it happens. It must not block.
 	Observe func(Progress)
 	Logger  *slog.Logger // nil discards
 
-	// Clock and NewID are those of Runtime. Sleep is for tests; nil waits.
+	// The clock and the maker of ids are those of Runtime. Sleep is for tests; nil waits.
 	Sleep func(ctx context.Context, d time.Duration) error
 }
 
@@ -62,7 +64,7 @@ const (
 	DefaultMaxDelegations = 32
 )
 
-// Progress is something that happens in a turn, for a live view.
+// Progress is an event of a turn, for a live view.
 type Progress struct {
 	InteractionID tga.ID
 	Agent         string
@@ -86,8 +88,8 @@ type Runner struct {
 	delegating sync.Mutex
 }
 
-// New makes a Runner. next reaches the tools. A Runner starts nothing: what a crash cut
-// off goes on with [Runner.Recover].
+// New makes a Runner. next reaches the tools. New starts nothing: call [Runner.Recover] to go on
+// with what a crash cut off.
 func New(store runtime.Store, next runtime.Dispatcher, supervisor runtime.Supervisor, o Options) (*Runner, error) {
 	if store == nil || next == nil || supervisor == nil {
 		return nil, tga.Errorf(tga.ValidationError, "turn: store, dispatcher and supervisor are required")
@@ -145,7 +147,8 @@ func New(store runtime.Store, next runtime.Dispatcher, supervisor runtime.Superv
 // resolutions and what else concerns single calls.
 func (r *Runner) Runtime() *runtime.Runtime { return r.rt }
 
-// policy says what is attested about questions to models, and hands the rest on.
+// policy returns the policy of questions to models, and passes questions about other tools on to
+// the given function.
 func (r *Runner) policy(tools func(server, tool string) runtime.Policy) func(server, tool string) runtime.Policy {
 	model := runtime.Policy{Class: tga.ClassRead, Licence: ledger.Licence{Kind: ledger.ReadOnly}, LicenceSet: true, SendTimeout: time.Hour}
 	if r.opts.ModelLicence != nil {
@@ -162,7 +165,7 @@ func (r *Runner) policy(tools func(server, tool string) runtime.Policy) func(ser
 		if tools != nil {
 			p = tools(server, tool)
 		}
-		p.Resends = -1 // a turn sends again by its own table: see [Runner.again]
+		p.Resends = -1 // a turn sends again by its own table: see [toolCall.again]
 		return p
 	}
 }
@@ -170,8 +173,8 @@ func (r *Runner) policy(tools func(server, tool string) runtime.Policy) func(ser
 // Request asks for the turns that a message leads to.
 type Request struct {
 	Agent string // name; required
-	// InteractionID names the first turn; zero means a new one. The same request again goes
-	// on with that turn, or returns what came of it; another request with the same id is
+	// InteractionID names the first turn; zero means a new one. If the turn has begun, the same
+	// request again goes on with it or returns its result. Another request with the same id is
 	// refused with IDEMPOTENCY_KEY_CONFLICT.
 	InteractionID tga.ID
 	SessionID     string // 1..255 bytes; "" = a new session
@@ -185,7 +188,7 @@ type Request struct {
 // Status says where an invocation stands.
 type Status string
 
-// The statuses. Waiting is for a person: see [Result.Waiting].
+// The statuses. Waiting means that the invocation waits for a person: see [Result.Waiting].
 const (
 	Completed    Status = "completed"
 	Unsuccessful Status = "failed"
@@ -206,7 +209,7 @@ type Result struct {
 	Message *message.Message
 	Text    string
 	Usage   Usage
-	// Effects are the tool calls of all turns. After a failure they stand although the
+	// Effects are the tool calls of all turns. After a failure the effects stand, although the
 	// state was rolled back.
 	Effects []ToolExecution
 	// Transactions are what the turns did to the state.
@@ -218,7 +221,7 @@ type Result struct {
 
 // Wait is what a parked turn waits for.
 type Wait struct {
-	InteractionID tga.ID // the turn to decide: of the agent handed over to, where that waits
+	InteractionID tga.ID // the turn to decide about; if a delegate waits, the delegate's turn
 	Phase         Phase
 	Code          tga.Code
 	Reason        string
@@ -227,13 +230,13 @@ type Wait struct {
 	TraceID       tga.ID // the call that waits for an approval or is in doubt; zero for none
 }
 
-// Run runs the turns that a message leads to, until an answer needs no tools, a failure
-// ends them, or one waits for a person.
+// Run runs the turns that a message leads to, until an answer needs no tools, a failure ends
+// them, or a turn waits for a person.
 //
-// It returns a nil error with Status completed, failed or waiting. An error means that
-// the turn could not go on for now, and is as it was: STORE_UNAVAILABLE,
-// STATE_LOCK_ACQUIRE_FAILED (another runs it), the end of ctx, VALIDATION_ERROR (nothing
-// was written). [Runner.Resume] goes on.
+// It returns a nil error with Status completed, failed or waiting. An error means that the turn
+// could not go on for now and is unchanged: STORE_UNAVAILABLE, STATE_LOCK_ACQUIRE_FAILED (another
+// process or goroutine runs it), the end of ctx, VALIDATION_ERROR (nothing was written).
+// [Runner.Resume] goes on with it.
 func (r *Runner) Run(ctx context.Context, q Request) (Result, error) {
 	agent := r.agents[q.Agent]
 	switch {
@@ -261,9 +264,9 @@ func (r *Runner) Run(ctx context.Context, q Request) (Result, error) {
 	return r.drive(ctx, t)
 }
 
-// repeat goes on with a turn that has begun, for whoever asks for just the same again. Under
-// another request the answer would be one to a message that nobody has read. NOT_FOUND where
-// there is no such turn.
+// repeat goes on with a turn that has begun, if the request is the same as the one that began it.
+// For another request it returns IDEMPOTENCY_KEY_CONFLICT: the result would answer a message that
+// no model has read. NOT_FOUND if there is no such turn.
 func (r *Runner) repeat(ctx context.Context, b *beginning) (Result, error) {
 	t, err := r.fold(ctx, b.id)
 	if err != nil {
@@ -275,8 +278,8 @@ func (r *Runner) repeat(ctx context.Context, b *beginning) (Result, error) {
 	return r.Resume(ctx, b.id)
 }
 
-// Resume goes on with the invocation that a turn belongs to. Where it is over, it returns
-// what came of it. NOT_FOUND where there is no such turn.
+// Resume goes on with the invocation that a turn belongs to. If the invocation is over, Resume
+// returns its result. NOT_FOUND if there is no such turn.
 func (r *Runner) Resume(ctx context.Context, interaction tga.ID) (Result, error) {
 	id := interaction
 	for {
@@ -292,7 +295,7 @@ func (r *Runner) Resume(ctx context.Context, interaction tga.ID) (Result, error)
 			if t.ended == nil {
 				return r.drive(ctx, t)
 			}
-			r.release(t) // somebody else ended it before the lease was had: look again
+			r.release(t) // it ended before this process had the lease: look again
 		case t.ended.Next == nil:
 			return r.result(ctx, t)
 		default:
@@ -301,10 +304,10 @@ func (r *Runner) Resume(ctx context.Context, interaction tga.ID) (Result, error)
 	}
 }
 
-// drive runs a turn and those that follow it, and says where that led.
+// drive runs a turn and the turns that follow it, and returns the result of the invocation.
 func (r *Runner) drive(ctx context.Context, t *turn) (Result, error) {
 	var res Result
-	whole := t.init.Chain == 1 // else the chain began before a crash: it is read
+	whole := t.init.Chain == 1 // else the chain's earlier turns ran before a crash: read their journals
 	for {
 		err := r.run(ctx, t)
 		next := t.next
@@ -328,9 +331,9 @@ func (r *Runner) drive(ctx context.Context, t *turn) (Result, error) {
 func (r *Runner) OpenTurns(ctx context.Context) ([]tga.ID, error) { return openTurns(ctx, r.store) }
 
 // Recover goes on with every turn of this runner's agents that has not ended, one after the
-// other. Calls that belong to no turn are [runtime.Runtime.RecoverAll]'s, after this: of the
-// calls of a turn the turn knows best what is left to do. It returns the results of the
-// turns, and the errors of those that could not go on, joined.
+// other. Call [runtime.Runtime.RecoverAll] after it, for the calls that belong to no turn: of the
+// calls of a turn, the turn knows best what is left to do. Recover returns the results of the
+// turns, and the joined errors of the turns that could not go on.
 func (r *Runner) Recover(ctx context.Context) ([]Result, error) {
 	ids, err := r.OpenTurns(ctx)
 	if err != nil {
@@ -343,9 +346,9 @@ func (r *Runner) Recover(ctx context.Context) ([]Result, error) {
 		switch {
 		case err != nil:
 		case t.agent == nil:
-			continue // of an agent that is not this runner's
+			continue // the turn is of another runner's agent
 		case t.init.Parent != nil:
-			err = r.adopt(ctx, t) // else the turn that handed over goes on with it
+			err = r.adopt(ctx, t) // if the parent has not ended, the parent goes on with it
 		default:
 			var res Result
 			if res, err = r.Resume(ctx, id); err == nil {
@@ -359,8 +362,8 @@ func (r *Runner) Recover(ctx context.Context) ([]Result, error) {
 	return out, errors.Join(errs...)
 }
 
-// adopt ends a turn that was handed work by one that is over: nobody waits for its answer,
-// and nothing more is done on its behalf.
+// adopt ends a turn whose parent has ended. Nobody waits for its answer, so nothing more is done
+// on its behalf.
 func (r *Runner) adopt(ctx context.Context, t *turn) error {
 	parent, err := r.fold(ctx, t.init.Parent.InteractionID)
 	if err != nil || parent.ended == nil {
@@ -381,8 +384,8 @@ func (r *Runner) adopt(ctx context.Context, t *turn) error {
 	return r.run(ctx, t)
 }
 
-// Records returns the journal of a turn, checked link by link. NOT_FOUND where there is
-// none; STATE_CHECKSUM_MISMATCH and STATE_SEQUENCE_GAP where it is damaged.
+// Records returns the journal of a turn, checked link by link. NOT_FOUND if there is none;
+// STATE_CHECKSUM_MISMATCH or STATE_SEQUENCE_GAP if it is damaged.
 func (r *Runner) Records(ctx context.Context, interaction tga.ID) ([]Record, error) {
 	return Records(ctx, r.store, interaction)
 }

@@ -11,15 +11,15 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// A session is the stream of an agent's turns in one conversation: item n names turn n.
-// It is written when the turn begins and again when it ends.
+// A session is the stream of an agent's turns in one conversation: item n names turn n. An item
+// is written when its turn begins, and again when the turn ends.
 
 // sessionItem is one turn of a session.
 type sessionItem struct {
 	Version       int    `json:"version"`
 	InteractionID tga.ID `json:"interaction_id"`
-	// TokensBefore are those of the session's turns before this one, as far as they had
-	// ended when it began; Tokens its own.
+	// TokensBefore counts the tokens of the session's earlier turns that had ended when this turn
+	// began. Tokens counts this turn's own.
 	TokensBefore int64 `json:"tokens_before"`
 	Tokens       int64 `json:"tokens"`
 	Ended        bool  `json:"ended"`
@@ -31,13 +31,13 @@ type session struct {
 	stream tga.ID
 	lease  chain.Lease
 	last   uint32 // number of the newest turn
-	tokens int64  // of all turns that have ended
+	tokens int64  // up to and including the newest turn that has ended
 }
 
 func sessionStream(agent, id string) tga.ID { return keyspace.TurnStream("session", agent, id) }
 
-// enter takes the session's lease, which serializes the numbering of its turns and
-// nothing else: it is held for one append.
+// enter takes the session's lease and holds it for one append. The lease only serializes the
+// numbering of the session's turns.
 func enter(ctx context.Context, store runtime.Store, agent, id string) (*session, error) {
 	s := &session{stream: sessionStream(agent, id)}
 	wait, cancel := context.WithTimeout(ctx, 30*time.Second)
@@ -60,7 +60,7 @@ func enter(ctx context.Context, store runtime.Store, agent, id string) (*session
 	return s, nil
 }
 
-// itemOf is the attachment that says where a turn of a session stands.
+// itemOf returns the attachment that stores a session item.
 func itemOf(stream tga.ID, number uint32, it sessionItem) chain.Attachment {
 	it.Version = tga.SessionVersion
 	value, err := json.Marshal(it)
@@ -70,8 +70,8 @@ func itemOf(stream tga.ID, number uint32, it sessionItem) chain.Attachment {
 	return chain.Attachment{Kind: chain.AttachStream, Key: keyspace.StreamKey(stream, uint64(number)), Value: value}
 }
 
-// backwards yields the items of a session, newest first. The store reads forwards, so it
-// finds the newest by doubling.
+// backwards yields the items of a session, newest first. The store only reads forwards, so
+// backwards first finds the newest item by doubling.
 func backwards(ctx context.Context, store runtime.Store, stream tga.ID, failed *error) func(yield func(uint32, sessionItem) bool) {
 	return func(yield func(uint32, sessionItem) bool) {
 		last, err := newest(ctx, store, stream)
@@ -85,14 +85,14 @@ func backwards(ctx context.Context, store runtime.Store, stream tga.ID, failed *
 	}
 }
 
-// newest returns the number of the newest turn of a session, 0 for none: numbers have no
-// gap, so the first that is not there tells.
+// newest returns the number of the newest turn of a session, 0 for none. The numbers have no gap,
+// so the first missing number marks the end.
 func newest(ctx context.Context, store runtime.AttachmentReader, stream tga.ID) (uint32, error) {
 	there := func(n uint32) (bool, error) {
 		raw, err := store.Attachment(ctx, chain.AttachStream, keyspace.StreamKey(stream, uint64(n)))
 		return raw != nil, err
 	}
-	low, high := uint32(0), uint32(1) // low is there, or 0; high is not, in the end
+	low, high := uint32(0), uint32(1) // low exists or is 0; after the first loop high does not exist
 	for {
 		ok, err := there(high)
 		if err != nil {

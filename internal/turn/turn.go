@@ -11,9 +11,10 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// turn is one turn at work, under the lease of its id. What it is follows from its
-// records alone: [turn.apply] is the only place that changes it, for a record just staged
-// and for one read back. So a turn that goes on after a crash is in the state it was in.
+// turn is one turn that this process works on, under the lease of the turn's id. Its state
+// follows from its records alone. Only [turn.apply] changes that state, both for a record that
+// was just staged and for a record that was read back. So a turn that goes on after a crash has
+// the state that it had before.
 type turn struct {
 	agent *Agent
 	j     *journal
@@ -28,38 +29,38 @@ type turn struct {
 	failed     *failedBody
 	ended      *emitBody
 
-	waits    *parkedBody // the newest that was not decided
+	waits    *parkedBody // the newest Parked record without a decision
 	decision map[string]decidedBody
-	aborted  *Failure    // what a person ended the turn for
-	paused   tga.Millis  // since when its time stands still; 0 = it does not, or has no end
-	waited   int64       // how long it stood still before, ms
-	ops      []storedOps // of the turn's tools, as they were stored
+	aborted  *Failure    // the failure for which a person aborted the turn
+	paused   tga.Millis  // when the turn's time was paused; 0 = it is not paused, or the turn has no deadline
+	waited   int64       // total of earlier pauses, ms
+	ops      []storedOps // state operations of the turn's tools, as stored
 
-	// Of this process alone.
-	entered tga.Millis   // when a turn that waits was taken up again
-	tidies  bool         // begun by Run: its PERSIST collects what has expired
-	orphan  bool         // who handed over is over: no turn follows
-	caller  *turn        // that delegated to this one, where its state is lent
+	// These fields are not in the journal.
+	entered tga.Millis   // when this process took up a turn that was parked
+	tidies  bool         // begun by Run: after PERSIST it collects expired state
+	orphan  bool         // the turn that delegated to it has ended: no turn follows
+	caller  *turn        // the turn that delegated to this one and lends its state; else nil
 	tx      *state.Tx    // nil until the state is loaded
-	redone  map[int]bool // indices of the calls whose stored operations are in ops, or repeated
+	redone  map[int]bool // indices of the calls whose stored operations are in ops or were repeated
 	merges  merges
-	seen    []Inference // what came of the questions, until INFER is recorded
+	seen    []Inference // outcomes of the questions, until INFER is recorded
 	loaded  [2]time.Time
 	saved   [2]time.Time
-	next    *turn // the one that follows
+	next    *turn // the turn that follows in the chain
 }
 
 func (t *turn) id() tga.ID { return t.j.id }
 
-// stage adds a record and applies it. Nothing outside may depend on it until it is
-// committed.
+// stage adds a record and applies it. Nothing outside the turn may depend on the record until it
+// is committed.
 func (t *turn) stage(at tga.Millis, phase Phase, kind Kind, body any) error {
 	if err := t.resumed(); err != nil {
 		return err
 	}
 	r, err := t.j.stage(at, phase, kind, body)
 	if errors.Is(err, tga.LimitExceeded) {
-		// What is too large to be recorded is so again whenever the turn is resumed.
+		// A record that is too large is too large again whenever the turn is resumed.
 		return &Failure{Code: tga.LimitExceeded, Message: err.Error(), Err: err, Permanent: true}
 	}
 	if err != nil {
@@ -68,8 +69,8 @@ func (t *turn) stage(at tga.Millis, phase Phase, kind Kind, body any) error {
 	return t.apply(r)
 }
 
-// apply folds one record into the turn. STATE_INVALID_TRANSITION for a record that does not
-// follow the ones before it.
+// apply folds one record into the turn. It returns STATE_INVALID_TRANSITION for a record that
+// cannot follow the records before it.
 func (t *turn) apply(r Record) error {
 	first := r.Number == 1
 	fold := folds[r.Kind]
@@ -79,7 +80,7 @@ func (t *turn) apply(r Record) error {
 	return fold(t, r)
 }
 
-// folds has what a record of each kind does to the turn.
+// folds maps each kind of record to what it changes in the turn.
 var folds = map[Kind]func(*turn, Record) error{
 	Done:    (*turn).endPhase,
 	Asked:   (*turn).ask,
@@ -89,7 +90,7 @@ var folds = map[Kind]func(*turn, Record) error{
 	Resumed: (*turn).resume,
 }
 
-// places has, for each phase, where the body of the record goes that ends it.
+// places maps each phase to the field for the body of the record that ends it.
 var places = map[Phase]func(*turn) any{
 	Init:      func(t *turn) any { t.init = &initBody{}; return t.init },
 	Normalize: func(t *turn) any { t.normalized = &normalizeBody{}; return t.normalized },
@@ -170,8 +171,8 @@ func (r *Record) illegal() error {
 	return tga.Errorf(tga.StateInvalidTransition, "record %d of turn %s: %s %s does not follow", r.Number, r.InteractionID, r.Phase, r.Kind)
 }
 
-// phase returns the phase that the turn is in: the first that has not ended. A turn that
-// failed goes to EMIT. ok is false where it is over.
+// phase returns the phase that the turn is in: the first phase that has not ended. A turn that
+// failed goes to EMIT. ok is false if the turn has ended.
 func (t *turn) phase() (p Phase, ok bool) {
 	switch {
 	case t.ended != nil:
@@ -199,7 +200,7 @@ func subject(p Phase, of string, code tga.Code) string {
 	return string(p) + "/" + of + "/" + string(code)
 }
 
-// messages are what the turn adds to its conversation, as far as it has come.
+// messages returns the messages that the turn has added to its conversation so far.
 func (t *turn) messages() []message.Message {
 	var out []message.Message
 	if t.normalized != nil {
@@ -229,7 +230,7 @@ func (t *turn) inferences() []Inference {
 	return t.seen
 }
 
-// item is the turn's place in its session.
+// item returns the session item of the turn, which records its place in its session.
 func (t *turn) item(ended bool) chain.Attachment {
 	return itemOf(sessionStream(t.init.AgentName, t.init.SessionID), t.init.TurnNumber, sessionItem{
 		InteractionID: t.id(), TokensBefore: t.init.TokensBefore, Tokens: t.usage().Total,
