@@ -13,15 +13,15 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// A call of a turn may be made when the turn is not at work: a person approves it while the
-// turn waits, or somebody recovers calls before turns. It is made on the turn's state all the
-// same. The turn is taken up under its lease for as long as the call takes, and its state put
-// together of what is stored, as for a turn that goes on after a crash; where an agent lent
-// that state, its turn is taken up too. What the call does is stored with its effect, and
-// repeated by the turn when that goes on.
+// A call of a turn may be made while nobody runs the turn: a person approves the call while the
+// turn waits, or calls are recovered before turns. The call works on the turn's state
+// nevertheless. The dispatcher takes the turn's lease for as long as the call takes, and rebuilds
+// the turn's state from what is stored, as for a turn that goes on after a crash. If another turn
+// lent that state, its lease is taken too. The changes of the call are stored with its effect,
+// and the turn repeats them when it goes on.
 
-// atHand puts together the state of a turn that is held under its lease and not at work.
-// done gives back the turns that lent it.
+// atHand rebuilds the state of a turn that is held under its lease and that nobody runs. done
+// releases the turns that lent the state.
 func (r *Runner) atHand(ctx context.Context, t *turn) (done func(), err error) {
 	done = func() {}
 	var before []state.Op
@@ -56,8 +56,8 @@ func (r *Runner) atHand(ctx context.Context, t *turn) (done func(), err error) {
 	return done, nil
 }
 
-// wanted refuses what is to be begun for a turn that has gone on without it, is over, or has
-// no time left: STATE_INVALID_TRANSITION, TOOL_TIMEOUT.
+// wanted refuses to begin something for a turn that has gone on without it, that is over, or that
+// has no time left: STATE_INVALID_TRANSITION, TOOL_TIMEOUT.
 func (r *Runner) wanted(ctx context.Context, t *turn, in Phase) error {
 	for {
 		if phase, ok := t.phase(); !ok || phase != in {
@@ -83,7 +83,7 @@ func (t *turn) skipped(call string) bool {
 	return decided && d.Action != Retry
 }
 
-// callOf tells the turn and the index of a tool call from its key.
+// callOf parses the key of a tool call into the turn and the index of the call.
 func callOf(key string) (turn tga.ID, index int, ok bool) {
 	rest, mine := strings.CutPrefix(key, "turn/")
 	id, number, found := strings.Cut(rest, "/tool/")
@@ -92,13 +92,13 @@ func callOf(key string) (turn tga.ID, index int, ok bool) {
 	return turn, index, mine && found && err == nil && idErr == nil && index >= 0
 }
 
-// borrow takes up the turn of a call that somebody else makes; nil where it is of no turn.
-// A call that was sent before is made without its state where the turn has gone on: what it
-// did then is nobody's any more.
+// borrow takes up the turn of a call that the turn does not make itself; nil if the call belongs
+// to no turn. If the turn has gone on, a call that was sent before is sent again without the
+// turn's state: nobody would use the changes it makes.
 func (d *dispatcher) borrow(ctx context.Context, call runtime.Call) (*work, error) {
 	id, index, ok := callOf(call.Key)
 	if !ok {
-		return nil, nil // a caller's own key that looks a little like ours
+		return nil, nil // a caller's own key that resembles a turn's
 	}
 	t, err := d.r.fold(ctx, id)
 	if errors.Is(err, tga.NotFound) {
@@ -129,7 +129,7 @@ func (d *dispatcher) borrow(ctx context.Context, call runtime.Call) (*work, erro
 		return nil, refused
 	}
 	if t.waits == nil {
-		ctx = untimed{ctx} // a turn at work makes its calls itself, and is not waited for
+		ctx = untimed{ctx} // a running turn makes its calls itself: do not wait for its lease
 	}
 	if w.turn, err = d.r.open(ctx, id); err != nil {
 		return nil, err
@@ -147,8 +147,8 @@ func (d *dispatcher) borrow(ctx context.Context, call runtime.Call) (*work, erro
 	return w, nil
 }
 
-// learn takes up what a served call did to the state, where it was made by somebody else
-// after the turn had been read.
+// learn applies the state changes of a served call that somebody else made after the turn was
+// read.
 func (j *journals) learn(ctx context.Context, t *turn, w *work) error {
 	if w.view != nil || t.tx == nil || t.redone[w.index] {
 		return nil

@@ -14,14 +14,14 @@ import (
 // outcome is what became of one requested call.
 type outcome struct {
 	exec       ToolExecution
-	plan       plan        // where it failed
-	park       *parkedBody // where a person is to be asked
+	plan       plan        // what to do about the failure, if it failed
+	park       *parkedBody // the question to a person; nil = none
 	delegation *DelegationTiming
 	handoff    *message.Message
-	err        error // of the turn, not of the call
+	err        error // an error of the turn, not of the call
 }
 
-// message is the call's result as the model gets it.
+// message returns the call's result as the model gets it.
 func (o *outcome) message(at tga.Millis) message.Message {
 	if o.exec.Status == ToolSucceeded {
 		return message.ToolAnswer(o.exec.CallID, []byte(o.exec.Output), false, at)
@@ -39,18 +39,19 @@ func (o *outcome) message(at tga.Millis) message.Message {
 	return m
 }
 
-// toolCall is one call that the model asked for, on its way through EXEC. It touches no record
-// of the turn: calls of a group run at once.
+// toolCall is one call that the model asked for, while EXEC makes it. It stages no record of the
+// turn, because the calls of a group run at once.
 type toolCall struct {
 	r     *Runner
 	t     *turn
-	index int // among those of the answer
+	index int // among the calls of the answer
 	asked message.ToolCall
-	tool  *Tool // nil where none has the name
+	tool  *Tool // nil if no tool has the name
 	outcome
 }
 
-// call makes one requested call, and again where the table and the ledger say so.
+// call makes one requested call, and repeats it when the table of strategies and the ledger
+// permit that.
 func (r *Runner) call(ctx context.Context, t *turn, index int) outcome {
 	asked := t.inferred.Answer.Said.ToolCalls[index]
 	c := &toolCall{r: r, t: t, index: index, asked: asked, tool: t.tool(asked), outcome: outcome{
@@ -69,7 +70,7 @@ func (r *Runner) call(ctx context.Context, t *turn, index int) outcome {
 	return c.outcome
 }
 
-// make makes the call where it may be made.
+// make makes the call if it is permitted.
 func (c *toolCall) make(ctx context.Context) {
 	args, f := c.arguments()
 	if c.tool != nil {
@@ -93,8 +94,8 @@ func (o *outcome) fail(f *Failure) {
 	}
 }
 
-// succeed takes a tool's answer. What is no JSON is text, and what is no text can't be
-// handed on (OSSA 0.2.9 §1 phase 5 rule 3).
+// succeed takes a tool's answer. An answer that is not JSON is taken as text. An answer that is
+// not text either cannot be handed on (OSSA 0.2.9 §1 phase 5 rule 3).
 func (o *outcome) succeed(value []byte) {
 	o.exec.Status, o.exec.Failure = ToolSucceeded, nil
 	if !utf8.Valid(value) {
@@ -105,7 +106,7 @@ func (o *outcome) succeed(value []byte) {
 	o.exec.Output = text(value)
 }
 
-// after does what is left to do about a call that failed for good.
+// after applies the strategy for a call that failed for good.
 func (c *toolCall) after() {
 	f := c.exec.Failure
 	switch c.plan.strategy {
@@ -126,7 +127,8 @@ func (c *toolCall) after() {
 	}
 }
 
-// arguments checks what the model gave for arguments.
+// arguments checks the arguments that the model gave, and whether the call is permitted at all.
+// It returns them in canonical form.
 func (c *toolCall) arguments() ([]byte, *Failure) {
 	if c.tool == nil {
 		return nil, &Failure{Code: tga.ToolError, Message: "there is no tool " + c.asked.Name, Permanent: true}
@@ -154,9 +156,9 @@ func (c *toolCall) arguments() ([]byte, *Failure) {
 	return args, nil
 }
 
-// planFor is the table's word on a tool's failure. What the model asked for wrongly, or
-// may not have, the model is told: it can ask for something else. Only the agent's own
-// handlers end a turn for it.
+// planFor returns the strategy for a tool's failure. If the model asked for something wrong or
+// forbidden, it is told: it can ask for something else. Such a failure ends the turn only if one
+// of the agent's own handlers says so.
 func (c *toolCall) planFor(f *Failure, n int) plan {
 	retry := c.t.agent.Retry
 	if c.tool != nil {
@@ -169,9 +171,9 @@ func (c *toolCall) planFor(f *Failure, n int) plan {
 	return p
 }
 
-// governed makes the governed call of a tool. A failure is tried again, as a new attempt,
-// only where the ledger has it as a definite non-execution. A call that may have run is sent
-// again, as the same call, only where its licence says so: see [toolCall.again].
+// governed makes the governed call of a tool. It tries a failure again, as a new attempt, only if
+// the ledger has a definite non-execution. It sends a call that may have run again, as the same
+// call, only if its licence permits that: see [toolCall.again].
 func (c *toolCall) governed(ctx context.Context, args []byte) {
 	doubts := 0
 	for n := 1; ; {
@@ -204,7 +206,7 @@ func (c *toolCall) governed(ctx context.Context, args []byte) {
 	}
 }
 
-// attempt makes the governed call of a trace, or goes on with it, in the tool's own time.
+// attempt makes the governed call of a trace, or goes on with it, within the tool's time-out.
 func (c *toolCall) attempt(ctx context.Context, w *work, args []byte, retry bool) (runtime.Result, error) {
 	if c.tool.Timeout > 0 {
 		var cancel context.CancelFunc
@@ -219,7 +221,7 @@ func (c *toolCall) attempt(ctx context.Context, w *work, args []byte, retry bool
 	})
 }
 
-// completed takes up the answer of a call.
+// completed handles the answer of a call.
 func (c *toolCall) completed(ctx context.Context, res runtime.Result, w *work, n int) {
 	if c.err = c.r.learn(ctx, c.t, w); c.err != nil {
 		return
@@ -235,7 +237,7 @@ func (c *toolCall) completed(ctx context.Context, res runtime.Result, w *work, n
 	}
 }
 
-// failed takes up the failure of a call that has ended.
+// failed handles the failure of a call that has ended.
 func (c *toolCall) failed(res runtime.Result, n int) {
 	f := failureOf(res)
 	f.RetryAfter = res.RetryAfter
@@ -244,28 +246,28 @@ func (c *toolCall) failed(res runtime.Result, n int) {
 	c.exec.Output = text(res.Value)
 	c.plan = c.planFor(f, n)
 	if f.Code == tga.EffectInDoubt && c.plan.strategy == Escalate {
-		// Somebody has given the call up: whoever was asked has answered. To ask again
-		// would be to wait for ever.
+		// A person has given the call up, so the person who would be asked has answered. Asking
+		// again would wait for ever.
 		c.plan = plan{strategy: Skip}
 	}
 }
 
-// unended sorts out a governed call that did not come to its end.
+// unended handles a governed call that did not end.
 func (c *toolCall) unended(ctx context.Context, err error) {
 	code := tga.CodeOf(err)
 	trace := c.exec.TraceID
 	switch code {
 	case tga.EffectInDoubt, tga.EscalationRequired:
 		if ctx.Err() != nil {
-			// The turn's time is over, or nobody waits any more and it stays as it is. The
+			// The turn's time is over, or its caller has left and the turn stays as it is. The
 			// call is in doubt either way.
 			c.err = ended(ctx, tga.ToolTimeout, ctx.Err())
 			return
 		}
 		f := &Failure{Code: code, Message: err.Error(), Err: err}
 		c.fail(f)
-		// Without a handler that says otherwise it waits: a model that is told "perhaps"
-		// asks again, and that would be a second call.
+		// Unless a handler says otherwise, the turn waits. A model that is told "perhaps" asks
+		// again, and that would be a second call.
 		c.plan = c.t.agent.plan(f, 1, noRetries)
 		if c.plan.strategy == Escalate {
 			c.park = &parkedBody{Failure: *f, Subject: c.exec.CallID, TraceID: &trace}

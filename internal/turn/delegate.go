@@ -13,9 +13,9 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// delegate hands a requested call to another agent (OSSA 0.2.9 §5). The other's turns have
-// journals of their own and ids that follow from this turn's, so a crash on either side
-// finds them again and no part is done twice.
+// delegate hands a requested call to another agent, the delegate (OSSA 0.2.9 §5). The delegate's
+// turns have journals of their own. Their ids follow from this turn's id, so after a crash on
+// either side they are found again and no part is done twice.
 func (c *toolCall) delegate(ctx context.Context, args []byte) {
 	d := c.tool.Delegation
 	timing := DelegationTiming{Type: d.Type, Target: d.Target, Started: c.r.wall()}
@@ -61,13 +61,13 @@ func (c *toolCall) delegate(ctx context.Context, args []byte) {
 		timing.Failure = f
 		c.fail(f)
 		if savepoint != "" {
-			// What the other did to the state it was lent goes with its failure.
+			// The delegate failed, so its changes of the lent state are taken back.
 			if c.err = c.t.tx.Rollback(savepoint); c.err != nil {
 				return
 			}
 		}
 		if f.Code == tga.QuotaExceeded && !c.t.agent.handles(f.Code) {
-			c.plan = plan{strategy: Skip} // the model is told: nobody can let it have more
+			c.plan = plan{strategy: Skip} // the model is told: a person cannot raise this limit
 			return
 		}
 		c.plan = c.t.agent.plan(f, n, c.tool.Retry)
@@ -77,7 +77,8 @@ func (c *toolCall) delegate(ctx context.Context, args []byte) {
 			case f.Permanent || n > max(c.tool.Retry.MaxRetries, 1):
 				c.plan.strategy = Escalate
 			case len(standing(res.Effects)) > 0:
-				// Its calls have happened: another try would make them again under other keys.
+				// The delegate's calls have happened. Another try would make them again under
+				// other keys.
 				c.plan.strategy = Escalate
 				f.Message += "; its effects stand, so it is not tried again"
 			}
@@ -93,10 +94,10 @@ func (c *toolCall) delegate(ctx context.Context, args []byte) {
 	}
 }
 
-// other runs the other agent, or goes on with it.
+// other runs the delegate, or goes on with it.
 func (c *toolCall) other(ctx context.Context, agent *Agent, id tga.ID, args []byte) (Result, error) {
 	lender := c.lender()
-	var done []state.Op // of its turns that ended before a crash
+	var done []state.Op // operations of the delegate's turns that ended before a crash
 	next := id
 	for {
 		child, err := c.r.fold(ctx, next)
@@ -114,7 +115,7 @@ func (c *toolCall) other(ctx context.Context, agent *Agent, id tga.ID, args []by
 		}
 		if child.ended == nil {
 			if lender != nil {
-				if child.executed != nil { // all but its EMIT is done
+				if child.executed != nil { // only its EMIT is left
 					if done, err = c.r.opsOf(ctx, child, done); err != nil {
 						return Result{}, err
 					}
@@ -126,7 +127,7 @@ func (c *toolCall) other(ctx context.Context, agent *Agent, id tga.ID, args []by
 			if child, err = c.r.open(ctx, next); err != nil {
 				return Result{}, err
 			}
-			if child.ended != nil { // somebody else has resumed it
+			if child.ended != nil { // another goroutine or process has resumed it
 				c.r.release(child)
 				continue
 			}
@@ -143,7 +144,7 @@ func (c *toolCall) other(ctx context.Context, agent *Agent, id tga.ID, args []by
 	}
 }
 
-// lender is the turn whose state the other works on, nil for none.
+// lender returns the turn whose state the delegate works on, nil for none.
 func (c *toolCall) lender() *turn {
 	if !c.tool.Delegation.WithState {
 		return nil
@@ -151,9 +152,9 @@ func (c *toolCall) lender() *turn {
 	return c.t
 }
 
-// redo repeats, in the transaction of a turn that goes on after a crash, what its tools and
-// the agents it lent its state to are known to have done. An agent that has not ended
-// repeats its own when its turn comes.
+// redo is for a turn that goes on after a crash. In the turn's transaction, it repeats the
+// recorded changes of its tools and of the agents it lent its state to. A delegate that has not
+// ended repeats its own changes when it goes on.
 func (r *Runner) redo(ctx context.Context, t *turn) error {
 	ops, err := r.opsOf(ctx, t, nil)
 	if err != nil {
@@ -166,7 +167,7 @@ func (r *Runner) redo(ctx context.Context, t *turn) error {
 	return nil
 }
 
-// handOver begins the other agent's first turn with what it is to know.
+// handOver begins the delegate's first turn, with the context that the delegation gives it.
 func (c *toolCall) handOver(ctx context.Context, agent *Agent, id tga.ID, args []byte) (*turn, error) {
 	d := c.tool.Delegation
 	var in struct {
@@ -197,7 +198,7 @@ func (c *toolCall) handOver(ctx context.Context, agent *Agent, id tga.ID, args [
 			return nil, err
 		}
 		for _, m := range append(history, c.t.normalized.Messages...) {
-			// Calls and their results are not the other's to answer.
+			// Leave out calls and their results: the delegate has nothing to answer there.
 			if (m.Role == message.User || m.Role == message.Assistant) && m.Plain() != "" {
 				m.ToolCalls = nil
 				b.given = append(b.given, m)
@@ -215,7 +216,7 @@ func (c *toolCall) handOver(ctx context.Context, agent *Agent, id tga.ID, args [
 	return c.r.begin(ctx, b)
 }
 
-// standing returns the calls that have happened or may have.
+// standing returns the calls that happened or may have happened.
 func standing(all []ToolExecution) []ToolExecution {
 	var out []ToolExecution
 	for _, e := range all {
@@ -226,10 +227,10 @@ func standing(all []ToolExecution) []ToolExecution {
 	return out
 }
 
-// countDelegation bounds delegations: how deep they are, and how many one message leads to in
-// all. The count is a stream of the invocation that the message began; its next item is
-// committed with the beginning of the turn that it counts. The caller holds r.delegating, and
-// no other process has the store, so no two delegations get one number.
+// countDelegation bounds how deep delegations nest, and how many one message leads to in all. The
+// count is a stream of the invocation that the message began. The stream's next item is committed
+// with the beginning of the turn that it counts. The caller holds r.delegating, and no other
+// process has the store, so no two delegations get the same number.
 func (c *toolCall) countDelegation(ctx context.Context, id tga.ID) ([]chain.Attachment, error) {
 	if c.t.init.DepthLeft <= 0 {
 		return nil, &Failure{Code: tga.QuotaExceeded, Message: "work may not be handed on any deeper", Permanent: true}

@@ -18,20 +18,20 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// dispatcher stands between the runtime and the tools: it sends questions to models,
-// redacts tools' answers before they are stored, and gives a tool its turn's state.
+// dispatcher stands between the runtime and the tools. It sends questions to models, redacts the
+// answers of tools before they are stored, and gives a tool access to its turn's state.
 type dispatcher struct {
 	r        *Runner
 	next     runtime.Dispatcher
 	breakers sync.Map // tool → runtime.Dispatcher
 }
 
-// work is what a governed call is for, in the context of its dispatch.
+// work says what a governed call is for. The context of the call's dispatch carries it.
 type work struct {
 	turn  *turn
-	asked *askedBody  // of a question
-	left  func() bool // of a question: the turn's caller waits no longer
-	tool  *Tool       // of a tool call
+	asked *askedBody  // the question; nil for a tool call
+	left  func() bool // of a question: says that the turn's caller waits no longer
+	tool  *Tool       // the tool of a tool call
 	index int
 	view  *View
 	// giveBack ends the lease of a turn that was borrowed for the call.
@@ -39,10 +39,11 @@ type work struct {
 
 	mu   sync.Mutex
 	over bool // nobody waits for the call any more
-	held bool // it writes the turn's merges
+	held bool // it holds the write lock of the turn's merges
 }
 
-// merging begins to write the turn's merges, until [work.end]; false where the call is over.
+// merging takes the write lock of the turn's merges, which [work.end] releases. It returns false
+// if the call is over.
 func (w *work) merging() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -53,7 +54,8 @@ func (w *work) merging() bool {
 	return w.held
 }
 
-// end lets the next call's changes in: those of this one are durable, or will not be.
+// end lets the next call merge its changes. The changes of this call are durable by now, or never
+// will be.
 func (w *work) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -67,14 +69,14 @@ type workKey struct{}
 
 const modelPrefix = "model/"
 
-// ModelServer is the tool_server of questions to a provider's models, by which rules and
-// audits name them.
+// ModelServer returns the tool_server of questions to a provider's models. Rules and audits name
+// them by it.
 func ModelServer(provider string) string { return modelPrefix + provider }
 
 func provider(server string) (string, bool) { return strings.CutPrefix(server, modelPrefix) }
 
-// questionArgs are the arguments of the governed call of a question. The question itself
-// is in the turn's journal: a conversation is not stored a second and a third time.
+// questionArgs are the arguments of the governed call of a question. The question itself is in
+// the turn's journal, so that a conversation is not stored a second and a third time.
 type questionArgs struct {
 	InteractionID  tga.ID     `json:"interaction_id"`
 	Model          string     `json:"model"`
@@ -97,7 +99,7 @@ func (d *dispatcher) Dispatch(ctx context.Context, call runtime.Call) (runtime.R
 		return d.next.Dispatch(ctx, call)
 	}
 	defer w.giveBack()
-	if !d.r.overdue(w.turn) { // else it is sent again, to learn what became of it
+	if !d.r.overdue(w.turn) { // an overdue call is only sent again, to learn what became of it
 		var cancel context.CancelFunc
 		ctx, cancel = d.r.timed(ctx, w.turn)
 		defer cancel()
@@ -105,7 +107,7 @@ func (d *dispatcher) Dispatch(ctx context.Context, call runtime.Call) (runtime.R
 	return d.send(ctx, w, call)
 }
 
-// send sends a turn's call. What it does to the turn's state is stored with its effect.
+// send sends a turn's call. The call's changes of the turn's state are stored with its effect.
 func (d *dispatcher) send(ctx context.Context, w *work, call runtime.Call) (runtime.Reply, error) {
 	if w.turn.tx != nil {
 		w.view = newView(w.turn)
@@ -117,7 +119,7 @@ func (d *dispatcher) send(ctx context.Context, w *work, call runtime.Call) (runt
 	}
 	if w.view != nil {
 		if reply.Status != tga.StatusSuccess || !w.merging() {
-			w.view.drop() // a call that failed leaves nothing in the state
+			w.view.drop() // a call that failed, or that nobody waits for, leaves nothing in the state
 		} else if attachment, err := w.view.keep(w.turn, w.index); err != nil {
 			reply.Status, reply.ErrorCode, reply.ErrorMessage = tga.StatusFailure, string(codeOr(err, tga.GenericStateError)), clip.Bytes(err.Error(), 200)
 		} else if attachment != nil {
@@ -143,7 +145,7 @@ func noModel(provider string) error {
 	return tga.Errorf(tga.NotFound, "no model of provider %q", provider)
 }
 
-// Prepare lets the tools' own dispatcher store what it needs.
+// Prepare implements [runtime.Preparer]: it lets the tools' own dispatcher store what it needs.
 func (d *dispatcher) Prepare(ctx context.Context, call runtime.Call) ([]chain.Attachment, error) {
 	p, ok := d.next.(runtime.Preparer)
 	if _, model := provider(call.Server); !ok || model {
@@ -170,14 +172,14 @@ func forAgent(ctx context.Context, t *turn) context.Context {
 	return context.WithValue(ctx, agentKey{}, t.init.AgentName)
 }
 
-// AgentFrom returns the name of the agent for which a tool is called, in the contexts of
-// [runtime.Dispatcher] and [runtime.Preparer]; false where it is no call of a turn.
+// AgentFrom returns the name of the agent for which a tool is called, from the contexts of
+// [runtime.Dispatcher] and [runtime.Preparer]. ok is false if it is not a call of a turn.
 func AgentFrom(ctx context.Context) (name string, ok bool) {
 	name, ok = ctx.Value(agentKey{}).(string)
 	return name, ok
 }
 
-// breaker returns the way to a tool, through its circuit breaker.
+// breaker returns the dispatcher of a tool, with the tool's circuit breaker in front.
 func (d *dispatcher) breaker(tool *Tool) runtime.Dispatcher {
 	if tool == nil || tool.Breaker.Disabled {
 		return d.next
@@ -192,9 +194,9 @@ func (d *dispatcher) breaker(tool *Tool) runtime.Dispatcher {
 	return b.(runtime.Dispatcher)
 }
 
-// ask sends a question to a model. Every answer is a reply, also one that says that the
-// model failed: a question changes nothing in the world, so its failure is a fact that can
-// be recorded. What is cut off because nobody waits any more stays open.
+// ask sends a question to a model. Every outcome is a reply, also a failure of the model: a
+// question changes nothing in the world, so its failure is a fact that can be recorded. Only a
+// question that is cut off because nobody waits any more stays open.
 func (d *dispatcher) ask(ctx context.Context, name string, call runtime.Call) (runtime.Reply, error) {
 	model := d.r.opts.Models[name]
 	if model == nil {
@@ -226,7 +228,7 @@ func (d *dispatcher) ask(ctx context.Context, name string, call runtime.Call) (r
 	return runtime.Reply{Status: tga.StatusFailure, ErrorCode: string(f.Code), ErrorMessage: clip.Bytes(f.Message, 200), Result: result}, nil
 }
 
-// generate asks a model; a panic in an adapter is a failure of the question.
+// generate asks a model. A panic in an adapter counts as a failure of the question.
 func generate(ctx context.Context, m Model, q Question) (a Answer, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -236,8 +238,8 @@ func generate(ctx context.Context, m Model, q Question) (a Answer, err error) {
 	return m.Generate(ctx, q)
 }
 
-// question finds the question that a governed call is about: in the turn at work, or in
-// the journal. left says that the turn's caller waits no longer.
+// question finds the question that a governed call is about: in the turn that this process works
+// on, or in the journal. left says that the turn's caller waits no longer.
 func (d *dispatcher) question(ctx context.Context, call runtime.Call) (q Question, left func() bool, err error) {
 	if w, ok := ctx.Value(workKey{}).(*work); ok && w.asked != nil && w.asked.Question.Key == call.Key {
 		t, q := w.turn, w.asked.Question
@@ -264,15 +266,16 @@ func (d *dispatcher) question(ctx context.Context, call runtime.Call) (q Questio
 	return q, nil, tga.Errorf(tga.NotFound, "turn %s asked no question with digest %s", args.InteractionID, args.QuestionDigest)
 }
 
-// redact takes out of an answer what the agent may not keep (OSSA 0.2.9 §1 phase 5 rule
-// 4), before it is stored. What is stored is what /result digests; what was received stays
-// provable to who has it and the store's key, by a keyed digest.
+// redact removes from an answer what the agent may not keep (OSSA 0.2.9 §1 phase 5 rule 4),
+// before the answer is stored. The digest /result covers what is stored. A keyed digest of what
+// was received is stored too: whoever has the original answer and the store's key can prove that
+// it was received.
 func (d *dispatcher) redact(a *Agent, reply runtime.Reply) (runtime.Reply, error) {
 	if a.Redact.Off() {
 		return reply, nil
 	}
 	filter := a.Redact
-	// An answer can't be refused: the effect has happened.
+	// An answer cannot be refused: the effect has happened.
 	filter.Action, filter.Actions = message.Redact, nil
 	compiled, err := filter.Compile()
 	if err != nil {
@@ -282,7 +285,7 @@ func (d *dispatcher) redact(a *Agent, reply runtime.Reply) (runtime.Reply, error
 		if clean, _, err := compiled.ApplyBytes([]byte(*text)); err == nil {
 			*text = string(clean)
 		} else {
-			*text = "" // longer than what may pass
+			*text = "" // longer than the filter permits
 		}
 	}
 	if len(reply.Result) == 0 {
@@ -290,7 +293,8 @@ func (d *dispatcher) redact(a *Agent, reply runtime.Reply) (runtime.Reply, error
 	}
 	clean, findings, err := compiled.ApplyBytes(reply.Result)
 	if err != nil {
-		// It may hold what must not be stored: its length and keyed digest are.
+		// The answer may contain what must not be stored, so only its length and keyed digest
+		// are.
 		clean, findings = nil, []message.Finding{{}}
 	}
 	if len(findings) == 0 {
@@ -301,7 +305,8 @@ func (d *dispatcher) redact(a *Agent, reply runtime.Reply) (runtime.Reply, error
 	return reply, nil
 }
 
-// keyedDigest is HMAC-SHA-256 under a key of its own purpose.
+// keyedDigest returns an HMAC-SHA-256 of b. Its key is derived from the secret for this purpose
+// only.
 func keyedDigest(secret [32]byte, b []byte) (out tga.Digest) {
 	purpose := hmac.New(sha256.New, secret[:])
 	purpose.Write([]byte("tgad received v1"))

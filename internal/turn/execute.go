@@ -10,10 +10,11 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// execute is EXEC (OSSA 0.2.9 §1 phase 5): each call that the model asked for is checked
-// against its tool's schema and made as one governed call, in the order of the request; a
-// run of calls whose tools say so, at once. Its record goes out with PERSIST's: until
-// then a crash makes every call again, and those that have an effect are served.
+// execute runs EXEC (OSSA 0.2.9 §1 phase 5). Each call that the model asked for is checked
+// against its tool's schema and made as one governed call, in the order of the request.
+// Consecutive calls whose tools permit it run at once. EXEC's record is committed with that of
+// PERSIST. Until then a crash makes every call again, and the runtime serves the calls that have
+// an effect.
 func (r *Runner) execute(ctx context.Context, t *turn) error {
 	started := r.wall()
 	body := executeBody{Executions: []ToolExecution{}, Messages: []message.Message{}}
@@ -56,7 +57,8 @@ func (r *Runner) execute(ctx context.Context, t *turn) error {
 	return t.stage(r.now(), Execute, Done, body)
 }
 
-// chainLimit bounds the turns in a row that ask for tools. A person may let one pass.
+// chainLimit bounds the turns in a row that ask for tools. A person may let a turn exceed the
+// limit.
 func (r *Runner) chainLimit(ctx context.Context, t *turn) error {
 	most := t.agent.Chain.MaxToolTurns
 	if most <= 0 {
@@ -70,7 +72,7 @@ func (r *Runner) chainLimit(ctx context.Context, t *turn) error {
 	return err
 }
 
-// tool returns the resolved tool of a requested call, nil for one that is not there.
+// tool returns the resolved tool of a requested call, nil if there is no such tool.
 func (t *turn) tool(c message.ToolCall) *Tool {
 	for i := range t.resolved.Tools {
 		if t.resolved.Tools[i].Name == c.Name {
@@ -83,16 +85,17 @@ func (t *turn) tool(c message.ToolCall) *Tool {
 func (t *turn) parallel(c message.ToolCall) bool {
 	tool := t.tool(c)
 	if tool == nil || tool.Delegation != nil && tool.Delegation.WithState {
-		// Where the other fails, all is taken back that was done since it began. And it makes
-		// many calls on what it has read: to refuse all of them for a conflict at its end would
-		// waste them, to let each in alone would lose updates unseen.
+		// If the delegate fails, its lender takes back every change since the delegation began,
+		// and that would include the changes of calls beside it. Also, the delegate makes many
+		// calls based on what it has read. To refuse all of them for a conflict at its end would
+		// waste them. To merge each of them alone would lose updates unnoticed.
 		return false
 	}
 	return tool.Parallel || tool.Delegation != nil && tool.Delegation.Type == Parallel
 }
 
-// group makes the calls from..to, at once where they are more than one. What a person must
-// decide is asked when all of them have come to rest.
+// group makes the calls from..to, at once if there is more than one. It asks a person about them
+// only when all of them have come to rest.
 func (r *Runner) group(ctx context.Context, t *turn, from, to int) ([]outcome, error) {
 	out := make([]outcome, to-from)
 	var wg sync.WaitGroup
@@ -117,12 +120,12 @@ func (r *Runner) group(ctx context.Context, t *turn, from, to int) ([]outcome, e
 			case Fallback:
 				o.exec.Status, o.exec.Output, o.exec.Failure, o.park = ToolSucceeded, text(d.Value), nil, nil
 			case Retry:
-				// A limit that a person let it pass, or a failure to try once more: the ledger
-				// still decides whether anything is sent.
+				// The person let the call exceed a limit, or wants to try it once more. The
+				// ledger still decides whether anything is sent.
 				delete(t.decision, subject(Execute, o.park.Subject, o.park.Failure.Code))
 				*o = r.call(ctx, t, from+i)
 			default:
-				o.park = nil // the model is told
+				o.park = nil // the model sees the failure
 			}
 		}
 	}
@@ -139,7 +142,8 @@ func (a *Agent) handles(code tga.Code) bool {
 	return false
 }
 
-// text is a tool's answer as a model reads it: JSON as it is, a JSON string as its text.
+// text returns a tool's answer as a model reads it: a JSON string as its text, other JSON as it
+// is.
 func text(value []byte) string {
 	var s string
 	if json.Unmarshal(value, &s) == nil {
@@ -148,7 +152,7 @@ func text(value []byte) string {
 	return string(value)
 }
 
-// effects lists the calls of a turn that failed in the middle of them: their effects stand.
+// effects lists the calls of a turn that failed before EXEC ended: their effects stand.
 func (r *Runner) effects(ctx context.Context, t *turn) []ToolExecution {
 	if t.inferred == nil {
 		return nil
@@ -159,7 +163,7 @@ func (r *Runner) effects(ctx context.Context, t *turn) []ToolExecution {
 			id := derived(t.id(), "tool", i, n)
 			res, err := r.rt.Result(ctx, id)
 			if err != nil {
-				break // no such attempt, or nothing that can be said of it
+				break // no such attempt, or it cannot be read
 			}
 			e := ToolExecution{CallID: c.ID, Name: c.Name, Input: c.Arguments, TraceID: id, Retries: n - 1, Output: text(res.Value)}
 			if tool := t.tool(c); tool != nil {

@@ -10,13 +10,13 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// step runs one phase. INIT is not here: a turn exists once its INIT record is durable
+// step runs one phase. It does not run INIT: a turn exists only once its INIT record is durable
 // ([Runner.begin]).
 //
-// A phase stages its record when it is over; what it found out becomes durable before
-// anything outside depends on it, and together with what follows where nothing does: INIT
-// with NORM, RESOL with the question to the model, EXEC with PERSIST, EMIT with the INIT
-// and NORM of the turn that follows.
+// A phase stages its record when it ends. The record becomes durable before anything outside the
+// turn depends on it. Until then it waits, and is committed together with what follows: INIT with
+// NORM, RESOL with the question to the model, EXEC with PERSIST, EMIT with the INIT and NORM of
+// the turn that follows.
 func (r *Runner) step(ctx context.Context, t *turn, p Phase) error {
 	if t.aborted != nil && p != Emit {
 		return t.aborted
@@ -36,7 +36,7 @@ func (r *Runner) step(ctx context.Context, t *turn, p Phase) error {
 	return tga.Errorf(tga.StateRecoveryFailed, "turn %s is in phase %q", t.id(), p)
 }
 
-// errParked says that the turn waits for a person; what for is in its journal.
+// errParked says that the turn waits for a person. The journal says for what.
 var errParked = errors.New("the turn waits for a person")
 
 // run takes a turn from the phase it is in to its end. A fresh turn and one that goes on
@@ -54,7 +54,7 @@ func (r *Runner) run(ctx context.Context, t *turn) error {
 			return nil
 		}
 		if phase == Emit {
-			ctx = caller // the turn's time bounds its work; its end is written, and the next begun, after it too
+			ctx = caller // the turn's time bounds its work only: EMIT is recorded, and the next turn begun, after it too
 		}
 		r.tell(t, phase, "started", "")
 		err := r.step(ctx, t, phase)
@@ -76,10 +76,10 @@ func (r *Runner) run(ctx context.Context, t *turn) error {
 	}
 }
 
-// fail ends a turn: its state is discarded when it is released, the effects of its tools
-// stand and are listed.
+// fail records that the turn failed. The turn's state is discarded when the turn is released. The
+// effects of its tools stand, and the record lists them.
 func (r *Runner) fail(ctx context.Context, t *turn, phase Phase, f *Failure) error {
-	if phase == Emit { // nothing of EMIT fails a turn
+	if phase == Emit { // EMIT cannot fail a turn
 		return f
 	}
 	body := failedBody{Failure: *f}
@@ -89,7 +89,7 @@ func (r *Runner) fail(ctx context.Context, t *turn, phase Phase, f *Failure) err
 		body.Effects = r.effects(ctx, t)
 	}
 	err := t.stage(r.now(), phase, Failed, body)
-	if errors.Is(err, tga.LimitExceeded) { // the answers are with their calls
+	if errors.Is(err, tga.LimitExceeded) { // leave the answers out: the traces of the calls have them
 		for i := range body.Effects {
 			body.Effects[i].Input, body.Effects[i].Output = "", ""
 		}
@@ -101,8 +101,9 @@ func (r *Runner) fail(ctx context.Context, t *turn, phase Phase, f *Failure) err
 	return t.j.commit(ctx)
 }
 
-// settle decides about a failure that no retry is left for or possible: it returns the
-// decision of the person asked, [errParked], or the failure itself.
+// settle decides about a failure for which no retry is left or possible. It returns the decision
+// of the person who was asked, [errParked] while the turn waits for that decision, or the failure
+// itself.
 func (r *Runner) settle(ctx context.Context, t *turn, phase Phase, p plan, body parkedBody) (decidedBody, error) {
 	f := body.Failure
 	if p.strategy != Escalate {
@@ -115,7 +116,7 @@ func (r *Runner) settle(ctx context.Context, t *turn, phase Phase, p plan, body 
 		return d, nil
 	}
 	if t.waits.same(body) && (t.paused != 0 || t.init.Deadline == 0) {
-		return decidedBody{}, errParked // as it waited before
+		return decidedBody{}, errParked // it waits for the same thing as before
 	}
 	body.Target = p.target
 	if err := t.stage(r.now(), phase, Parked, body); err != nil {
@@ -127,9 +128,9 @@ func (r *Runner) settle(ctx context.Context, t *turn, phase Phase, p plan, body 
 	return decidedBody{}, errParked
 }
 
-// same says that a turn which waits for w is asked to wait for v. Another attempt of a call,
-// or another turn of an agent, is another thing to wait for: who is told of the first one
-// finds it settled.
+// same says that w and v are the same thing to wait for. Another attempt of a call, or another
+// turn of an agent, is a different thing: a person who was told of the first one finds it
+// settled.
 func (w *parkedBody) same(v parkedBody) bool {
 	return w != nil && w.Subject == v.Subject && w.Failure.Code == v.Failure.Code && sameID(w.TraceID, v.TraceID) && sameID(w.Child, v.Child)
 }
@@ -144,13 +145,13 @@ type Decision struct {
 	Note   string
 }
 
-// Decide answers what a parked turn waits for; [Runner.Resume] then goes on. Retry tries
-// again, or, where a limit stood in the way, lets the turn pass it; Skip goes on without;
-// Fallback takes Value for the answer; Abort fails the turn.
+// Decide answers what a parked turn waits for; [Runner.Resume] then goes on. Retry tries again
+// or, if a limit stopped the turn, lets it exceed the limit. Skip goes on without an answer.
+// Fallback takes Value as the answer. Abort fails the turn.
 //
-// It does not decide about a governed call: one that is in doubt is resolved or
-// abandoned, one that needs approval is voted on, through [Runner.Runtime], and the turn
-// resumed. STATE_INVALID_TRANSITION where the turn does not wait.
+// It does not decide about a governed call. Resolve or abandon a call that is in doubt, and vote
+// on a call that needs approval, through [Runner.Runtime]; then resume the turn.
+// STATE_INVALID_TRANSITION if the turn does not wait.
 func (r *Runner) Decide(ctx context.Context, interaction tga.ID, d Decision) error {
 	switch d.Action {
 	case Retry, Skip, Abort:
@@ -189,8 +190,8 @@ func (r *Runner) Decide(ctx context.Context, interaction tga.ID, d Decision) err
 	return t.j.commit(ctx)
 }
 
-// load begins the turn's transaction, and repeats in it what its tools are known to have
-// done: those whose effects are durable are not called again.
+// load begins the turn's transaction, unless it has begun. A turn that works on lent state gets a
+// handle of its caller's transaction.
 func (r *Runner) load(ctx context.Context, t *turn) error {
 	if t.tx != nil {
 		return nil
@@ -211,8 +212,8 @@ func (r *Runner) load(ctx context.Context, t *turn) error {
 	return nil
 }
 
-// persist commits what the turn did to the state, with the records of EXEC and PERSIST:
-// one batch.
+// persist commits the turn's changes of the state in one batch with the records of EXEC and
+// PERSIST.
 func (r *Runner) persist(ctx context.Context, t *turn) error {
 	if err := r.load(ctx, t); err != nil {
 		return err
@@ -238,7 +239,8 @@ func (r *Runner) persist(ctx context.Context, t *turn) error {
 		return err
 	}
 	if t.init.Lent {
-		// The caller commits it with its own changes; until then it is as pending as they.
+		// The caller commits these changes with its own. Until then they are as pending as the
+		// caller's.
 		body.Timing = r.timing(Persist, t.saved[0])
 		if err := t.stage(r.now(), Persist, Done, body); err != nil {
 			return err
@@ -247,7 +249,8 @@ func (r *Runner) persist(ctx context.Context, t *turn) error {
 	}
 	err := t.tx.Commit(context.WithoutCancel(ctx), commit)
 	if err != nil && tga.CodeOf(err) != tga.StoreUnavailable && t.tx.Status() != state.Committed {
-		// EXEC's record stays staged and goes out with the failure's: its effects stand.
+		// EXEC's record stays staged and is committed with the record of the failure: its effects
+		// stand.
 		return &Failure{Code: tga.GenericStateError, Message: "state of the turn: " + err.Error(), Err: err, Details: map[string]any{"cause": string(tga.CodeOf(err))}}
 	}
 	if err == nil {
@@ -257,12 +260,12 @@ func (r *Runner) persist(ctx context.Context, t *turn) error {
 	return err
 }
 
-// mostTidied bounds the keys that one turn looks at for what has expired.
+// mostTidied bounds the keys that one turn checks for expired values.
 const mostTidied = 64
 
-// tidy drops some of what has expired in the turn's state, once all of the turn is durable.
-// A turn that is resumed does without: Resume ends what was begun, and no more. What goes
-// wrong is the next collection's to find again.
+// tidy drops some of the expired values of the turn's state, once all of the turn is durable. A
+// turn that is resumed does not tidy: Resume ends what was begun, and no more. If tidy fails, the
+// next collection finds the expired values again.
 func (r *Runner) tidy(ctx context.Context, t *turn) {
 	if !t.tidies {
 		return
