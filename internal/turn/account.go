@@ -13,41 +13,41 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Listed is a turn in a list of all.
+// Listed is a turn in a list of all turns.
 type Listed struct {
 	OpenTurn
 	Ended, Failed bool
-	// Err is why its journal cannot be read; nothing but its id is known then.
+	// Err is why the turn's journal cannot be read. Then only the turn's id is known.
 	Err error
 }
 
-// Account is what the journal of a turn says, for people.
+// Account tells people what the journal of a turn says.
 type Account struct {
 	Listed
 	AgentID, AgentVersion string
 	Previous, Next        tga.ID  // turns of the chain before and after it; zero for none
-	Parent                *Parent // that handed work to it; nil for none
+	Parent                *Parent // the turn that delegated to it; nil for none
 	Scope                 string  // of its state
 	Isolation             state.Isolation
 	Usage                 Usage
 	Steps                 []Step
 }
 
-// Step is a record of a journal, with what its body says. Messages and what tools were asked and answered
-// are a stranger's words.
+// Step is a record of a journal, with the content of its body. Messages, and what tools were
+// asked and answered, come from outside and are not to be trusted.
 type Step struct {
 	Record
-	Said        []message.Message // what came in, what a model answered, what tools answered
+	Said        []message.Message // the input, the model's answer, or the answers of tools
 	Tools       []string
 	Warnings    []Warning
 	Findings    []message.Finding
 	Asked       *Question
 	Inferences  []Inference
-	Executions  []ToolExecution // of a turn that failed: those whose effects stand
+	Executions  []ToolExecution // for a turn that failed: the calls whose effects stand
 	Delegations []DelegationTiming
 	Transaction *state.Transaction
-	Failure     *Failure // that ended the turn, or that it waits for a person about
-	TraceID     tga.ID   // of the call that it waits for
+	Failure     *Failure // the failure that ended the turn, or for which it waits for a person
+	TraceID     tga.ID   // the call that it waits for
 	Child       tga.ID   // the other agent's turn that it waits for
 	Decided     *Decision
 }
@@ -85,7 +85,7 @@ func Tell(ctx context.Context, store runtime.AttachmentReader, interaction tga.I
 	return a, nil
 }
 
-// read takes out of the body what people are shown.
+// read decodes from the body what people are shown.
 func (s *Step) read() error {
 	var (
 		asked   askedBody
@@ -121,7 +121,7 @@ func (s *Step) read() error {
 	return nil
 }
 
-// readPhase does so for the record that ends a phase.
+// readPhase does the same for the record that ends a phase.
 func (s *Step) readPhase() error {
 	var (
 		normalized normalizeBody
@@ -163,8 +163,8 @@ func (t *turn) toList() Listed {
 	return Listed{OpenTurn: t.listed(), Ended: t.ended != nil, Failed: t.failed != nil}
 }
 
-// List returns the turns of a store, those that have ended too, oldest first. It reads every stream of the
-// store. A turn whose journal does not verify is listed with the reason.
+// List returns the turns of a store, also those that have ended, oldest first. It reads every
+// stream of the store. A turn whose journal does not verify is listed with the reason.
 func List(ctx context.Context, store runtime.AttachmentReader) (all []Listed, err error) {
 	var now journalSeen
 	end := func() {
@@ -190,7 +190,7 @@ func List(ctx context.Context, store runtime.AttachmentReader) (all []Listed, er
 	return all, nil
 }
 
-// journalSeen is a stream that is read, as far as it is a turn's journal.
+// journalSeen is a stream that List reads, as far as it is a turn's journal.
 type journalSeen struct {
 	id      tga.ID
 	is      bool
@@ -226,8 +226,8 @@ func (j *journalSeen) listed() Listed {
 	return Listed{OpenTurn: OpenTurn{InteractionID: j.id}, Err: j.err}
 }
 
-// isRecord tells a record of a journal from what other owners keep in their streams. A JSON text that begins
-// with their first byte is none without its first 32.
+// isRecord distinguishes a record of a journal from values that other owners keep in their
+// streams. A value that is JSON from its first byte on is not JSON without its first 32 bytes.
 func isRecord(value []byte) bool {
 	const digest = len(tga.Digest{})
 	return len(value) > digest && bytes.Contains(value[digest:], []byte(`"schema_id":"`+RecordSchema+`"`)) && json.Valid(value[digest:])

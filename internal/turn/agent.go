@@ -9,14 +9,14 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Agent is what an agent is made of: the part of a manifest that a runtime acts on. The
-// zero value of every field but Name means the default that its comment gives.
+// Agent is the part of a manifest that the runtime acts on. The zero value of every field but
+// Name means the default that its comment gives.
 type Agent struct {
 	ID      string // "" = Name
 	Name    string // required, ^[a-z0-9]([-a-z0-9]*[a-z0-9])?$
 	Version string // "" = "0.0.0"
 
-	// Role is the system prompt's first part, SystemPrompt its second.
+	// Role is the first part of the system prompt, SystemPrompt the second.
 	Role         string
 	SystemPrompt string
 	Examples     []Example
@@ -26,7 +26,7 @@ type Agent struct {
 
 	Constraints Constraints
 	Autonomy    Autonomy
-	Retry       RetryPolicy // of tools that have none of their own
+	Retry       RetryPolicy // for tools without a policy of their own
 	Breaker     BreakerSpec
 	Handlers    []Handler // before the default table, in order
 	State       StateSpec
@@ -34,13 +34,13 @@ type Agent struct {
 	Chain       ChainSpec
 	Memory      message.Memory
 	Identity    Identity
-	// Filter is what happens to content that comes in, Redact to tools' answers before
-	// they are stored.
+	// Filter applies to content that comes in, Redact to the answers of tools before they are
+	// stored.
 	Filter message.Filter
 	Redact message.Filter
 }
 
-// Example is a pair of a few-shot prompt.
+// Example is one input and output of a few-shot prompt.
 type Example struct {
 	Input   string `json:"input"`
 	Output  string `json:"output"`
@@ -63,7 +63,7 @@ type ModelRef struct {
 	Model    string
 }
 
-// Parameters are handed to the model. Nil means that the model's own default applies.
+// Parameters are passed to the model. Nil means that the model's own default applies.
 type Parameters struct {
 	MaxTokens   *int64   `json:"max_tokens,omitempty"` // of the answer
 	Temperature *float64 `json:"temperature,omitempty"`
@@ -88,7 +88,7 @@ type ToolSpec struct {
 	Name        string
 	Description string
 	Transport   Transport
-	// Server is the tool_server of its governed calls, Remote the tool_name; "" = Name.
+	// Server is the tool_server of its governed calls, Remote the tool_name; "" means Name.
 	Server string
 	Remote string
 	// InputSchema is a JSON Schema, draft 4 to 2020-12; nil accepts every object.
@@ -99,18 +99,18 @@ type ToolSpec struct {
 	Parallel    bool
 	Risk        string // tga.RiskRead, …; "" = by the operator's policy
 	Approve     bool   `json:",omitempty"` // each call waits for an approval
-	// Discover means that the tools of Server are asked for with tools/list; Name then
-	// names nothing, and Only, where not empty, says which of them the agent gets.
+	// Discover means that the tools of Server are listed with tools/list. Name then names
+	// nothing. Only, if it is not empty, lists the tools that the agent gets.
 	Discover bool
 	Only     []string
-	// Delegation makes the tool another agent.
+	// Delegation makes the tool a delegation to another agent.
 	Delegation *Delegation
-	// Fallback is the answer where the strategy for an error is fallback; nil = none.
+	// Fallback is the answer if the strategy for an error is fallback; nil = none.
 	Fallback json.RawMessage
 }
 
-// ToolServer is where a manifest says a server of tools is. What is reached is the
-// operator's to say: a name that the operator configured wins.
+// ToolServer is the address that a manifest gives for a server of tools. The operator decides
+// which server is reached: a name that the operator configured wins.
 type ToolServer struct {
 	Name      string
 	Transport Transport
@@ -124,12 +124,12 @@ type Constraints struct {
 	MaxExecution time.Duration // of an invocation: all turns of a chain, and those handed work by them
 	MaxTokens    int64         // of a session, in and out together
 	MaxToolCalls int           // of an invocation
-	// MaxDepth is how deep delegations may be below the agent: 1 lets it hand work to others
-	// that hand on nothing. 0 = [Options].MaxDepth alone.
+	// MaxDepth is how deep delegations may nest below the agent: with 1 the agent may delegate,
+	// but its delegates may not. 0 = only [Options].MaxDepth limits it.
 	MaxDepth int
 }
 
-// RetryPolicy says how often and how far apart a thing is tried again.
+// RetryPolicy says how often something is tried again, and how long to wait between the tries.
 type RetryPolicy struct {
 	MaxRetries   int           `json:"max_retries"` // after the first; 0 = the default table's, -1 = none
 	InitialDelay time.Duration `json:"initial_delay"`
@@ -146,30 +146,31 @@ type BreakerSpec struct {
 	HalfOpen int           // trials, after that, that close it; 0 = 3
 }
 
-// StateSpec says what becomes of an agent's state.
+// StateSpec configures an agent's state.
 type StateSpec struct {
 	Mode      state.Mode      // "" = session
 	Isolation state.Isolation // "" = serializable
-	TTL       time.Duration   // of values set without one; 0 = they stay
+	TTL       time.Duration   // time to live of values that are set without one; 0 = they do not expire
 }
 
-// WorkspaceSpec names what an agent's tools work on, so that each of their calls is a
-// transaction over it (package workstate). A Runner does nothing about it: who puts the
-// dispatcher together does. The zero WorkspaceSpec names nothing.
+// WorkspaceSpec names the files that an agent's tools work on, so that each of their calls is a
+// transaction over these files (package workstate). A Runner ignores it: whoever builds the
+// Runner's dispatcher applies it. The zero WorkspaceSpec names nothing.
 type WorkspaceSpec struct {
-	Directory string   `json:",omitempty"` // as the manifest has it: relative to the manifest's file
-	Exclude   []string `json:",omitempty"` // below Directory, with slashes: left alone
+	Directory string   `json:",omitempty"` // as written in the manifest: relative to the manifest's file
+	Exclude   []string `json:",omitempty"` // paths below Directory, with slashes, that are left alone
 	Database  string   `json:",omitempty"` // file of a SQLite database, likewise relative
 }
 
 // ChainSpec says what follows a turn whose answer asks for tools.
 type ChainSpec struct {
-	Stop         bool // do not go on by itself: continue_on_tool_use false
+	Stop         bool // no turn follows by itself: continue_on_tool_use false
 	MaxToolTurns int  // turns in a row that ask for tools; 0 = 10
 	Confirm      bool // confirm_between_turns: wait for a person before each next turn
 }
 
-// Identity says how ids come about.
+// Identity says how the ids of sessions and instances are chosen, and what trace context is
+// passed on.
 type Identity struct {
 	Scope          InstanceScope // "" = process
 	NewSession     bool          // propagation.inherit_session false
@@ -180,21 +181,21 @@ type Identity struct {
 // InstanceScope says for how long an instance id stays the same.
 type InstanceScope string
 
-// The scopes. A pod's id is made of its host name, so that it outlives a process.
+// The scopes. A pod's id follows from its host name, so it outlives a process.
 const (
 	PerPod     InstanceScope = "pod"
 	PerProcess InstanceScope = "process"
 	PerRequest InstanceScope = "request"
 )
 
-// DelegationType says what becomes of the agent that hands over.
+// DelegationType says what happens with the delegate's answer.
 type DelegationType string
 
 // The patterns of OSSA 0.2.9 §5.
 const (
-	Handoff    DelegationType = "handoff"    // the other's answer is the answer
-	Parallel   DelegationType = "parallel"   // several at once, their answers come back
-	Supervisor DelegationType = "supervisor" // the other's answer comes back
+	Handoff    DelegationType = "handoff"    // the delegate's answer is the answer of the turn
+	Parallel   DelegationType = "parallel"   // several delegates at once; their answers return to the agent
+	Supervisor DelegationType = "supervisor" // the delegate's answer returns to the agent
 )
 
 // Delegation hands work to another agent.
@@ -203,7 +204,7 @@ type Delegation struct {
 	Target      string        // name of an agent in [Options.Agents]
 	Timeout     time.Duration // 0 = what is left of the turn
 	OnFailure   Strategy      // Retry, Fallback or Escalate; "" = Escalate
-	NoSession   bool          // include_session_id false: the other has a session of its own
+	NoSession   bool          // include_session_id false: the delegate has a session of its own
 	WithHistory bool
 	WithState   bool
 	Context     map[string]json.RawMessage // custom_context

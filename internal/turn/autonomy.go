@@ -10,28 +10,28 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Autonomy restricts what an agent does by itself. The zero value restricts nothing beyond
-// what the operator's rules say; no value widens those rules.
+// Autonomy restricts what an agent does by itself. The zero value restricts nothing beyond the
+// operator's rules. No value permits more than those rules.
 type Autonomy struct {
-	// Restricted means that only the tools in Allowed may be called, none where it is empty.
-	// An entry is the exact name of a tool, or "server/tool"; "*" stands for any text.
+	// Restricted means that only the tools in Allowed may be called, and none if Allowed is
+	// empty. An entry is the exact name of a tool, or "server/tool"; "*" stands for any text.
 	Restricted bool     `json:",omitempty"`
 	Allowed    []string `json:",omitempty"`
-	// Blocked tools are never called and not shown to the model. An entry is compared
-	// without regard to case and separators, with the tool's names and its server's.
+	// Blocked tools are never called and not shown to the model. An entry is compared with the
+	// tool's names and with its server's name, ignoring case and separators.
 	Blocked []string `json:",omitempty"`
-	// Approve means that every call waits for an approval; ApproveTools names single tools,
+	// Approve means that every call waits for an approval. ApproveTools names single tools,
 	// compared like Blocked.
 	Approve      bool     `json:",omitempty"`
 	ApproveTools []string `json:",omitempty"`
-	// ApproveHighRisk asks for approval of calls of high risk, and of calls of which nobody
-	// has said that their risk is lower.
+	// ApproveHighRisk asks for an approval of calls of high risk, and of calls whose risk nobody
+	// has declared.
 	ApproveHighRisk bool `json:",omitempty"`
-	// Within is how long an approval is waited for; 0 = for ever. Then the call is denied.
+	// Within is how long a call waits for an approval before it is denied; 0 = for ever.
 	Within time.Duration `json:",omitempty"`
 }
 
-// refuses says why a tool may not be called, "" where it may.
+// refuses returns why a tool may not be called, "" if it may.
 func (a *Autonomy) refuses(t *Tool) string {
 	for _, entry := range a.Blocked {
 		if t.namedWidely(entry) {
@@ -49,8 +49,8 @@ func (a *Autonomy) refuses(t *Tool) string {
 	return "the manifest allows other actions alone"
 }
 
-// asks says why a call of a tool needs an approval, "" where it needs none. risk is the risk
-// of the request, which the operator's policy may have raised.
+// asks returns why a call of a tool needs an approval, "" if it needs none. risk is the risk of
+// the request, which the operator's policy may have raised.
 func (a *Autonomy) asks(t *Tool, risk string) string {
 	if a.Approve {
 		return "the manifest wants an approval of every call"
@@ -75,8 +75,8 @@ func (a *Autonomy) asks(t *Tool, risk string) string {
 	return ""
 }
 
-// names are what a tool may be called in a manifest: as the model knows it and as its server
-// does, alone and after the server's name.
+// names returns the names that a manifest may use for a tool: the model's name and the server's
+// name for it, alone and after the server's name.
 func (t *Tool) names() []string {
 	names := []string{t.Name, t.Remote}
 	if t.Delegation != nil {
@@ -88,7 +88,8 @@ func (t *Tool) names() []string {
 	return names
 }
 
-// namedExactly reads a permission: narrowly.
+// namedExactly says that an entry of a permission names the tool. It compares exactly, so that a
+// permission covers no more than it says.
 func (t *Tool) namedExactly(entry string) bool {
 	for _, name := range t.names() {
 		if name != "" && glob(entry, name) {
@@ -98,8 +99,9 @@ func (t *Tool) namedExactly(entry string) bool {
 	return false
 }
 
-// namedWidely reads a restriction: a different spelling must not let a call pass. The name
-// of a server alone is all of its tools.
+// namedWidely says that an entry of a restriction names the tool. It compares loosely, so that a
+// different spelling does not let a call pass. The name of a server alone stands for all of its
+// tools.
 func (t *Tool) namedWidely(entry string) bool {
 	entry = plainName(entry)
 	for _, name := range append(t.names(), t.Server) {
@@ -112,7 +114,7 @@ func (t *Tool) namedWidely(entry string) bool {
 
 var separators = regexp.MustCompile(`[^\pL\pN*]+`)
 
-// plainName is a name without case and with one kind of separator.
+// plainName returns a name in lower case and with one kind of separator.
 func plainName(s string) string {
 	return strings.Trim(separators.ReplaceAllString(strings.ToLower(s), "_"), "_")
 }
@@ -138,8 +140,8 @@ func glob(pattern, name string) bool {
 	return strings.HasSuffix(name, last)
 }
 
-// permitted leaves out the tools that an agent may not call, with a warning for each: what a
-// model does not see it does not ask for.
+// permitted leaves out the tools that an agent may not call, with a warning for each. A model
+// does not ask for a tool that it does not see.
 func (a *Agent) permitted(tools []Tool) (kept []Tool, warnings []Warning) {
 	kept = make([]Tool, 0, len(tools))
 	for i := range tools {
@@ -152,15 +154,16 @@ func (a *Agent) permitted(tools []Tool) (kept []Tool, warnings []Warning) {
 	return kept, warnings
 }
 
-// approvalOf is the subject of the question whether a call that is no governed call, a
-// delegation, may be made.
+// approvalOf returns the subject of the question whether a delegation may be made. A delegation
+// is not a governed call.
 func approvalOf(call string) string { return approvalPrefix + call }
 
 const approvalPrefix = "approval/"
 
-// mayHandOver asks a person about a delegation where the manifest wants that: it is no
-// governed call that a supervisor sees. "retry" lets it, "skip" tells the model no, and so does
-// the end of [Autonomy.Within], counted from the first time that the person is asked.
+// mayHandOver asks a person about a delegation if the manifest wants that, because a supervisor
+// only sees governed calls. The decision "retry" permits the delegation. With "skip" the model is
+// told that it was refused, and so it is when [Autonomy.Within] ends, counted from the first time
+// that the person is asked.
 func (c *toolCall) mayHandOver() bool {
 	why := c.t.agent.Autonomy.asks(c.tool, "")
 	if why == "" || c.t.decision[subject(Execute, approvalOf(c.asked.ID), tga.EscalationRequired)].Action == Retry {
@@ -184,15 +187,15 @@ func (c *toolCall) mayHandOver() bool {
 	return false
 }
 
-// overseer is the operator's supervisor under the restrictions of agents' manifests. A
-// manifest restricts and never widens: it is asked about approved requests alone.
+// overseer adds the restrictions of agents' manifests to the operator's supervisor. A manifest
+// only restricts, so it is asked only about requests that the supervisor did not deny.
 type overseer struct {
 	r    *Runner
 	next runtime.Supervisor
 }
 
-// pureOverseer is an overseer of a pure supervisor: what an agent's manifest says of a call
-// follows from the request and from records that are durable before it.
+// pureOverseer is an overseer of a pure supervisor. It is pure too: what an agent's manifest says
+// of a call follows from the request and from records that are durable before it.
 type pureOverseer struct{ overseer }
 
 // Pure marks the type as a [runtime.PureSupervisor].

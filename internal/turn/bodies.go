@@ -8,17 +8,17 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// What the records of the phases say, in the order in which they come.
+// These are the bodies of the records, in the order of the phases.
 
-// initBody is INIT's (OSSA 0.2.9 §1 phase 1).
+// initBody is the body of INIT's record (OSSA 0.2.9 §1 phase 1).
 type initBody struct {
 	AgentID           string      `json:"agent_id"`
 	AgentName         string      `json:"agent_name"`
 	AgentVersion      string      `json:"agent_version"`
-	InvocationID      tga.ID      `json:"invocation_id"`      // the id of its first turn
-	Previous          *tga.ID     `json:"previous,omitempty"` // turn of the chain before this one
+	InvocationID      tga.ID      `json:"invocation_id"`      // the id of the invocation's first turn
+	Previous          *tga.ID     `json:"previous,omitempty"` // the turn before this one in the chain
 	PreviousHead      *tga.Digest `json:"previous_head,omitempty"`
-	Chain             int         `json:"chain"` // from 1: place in the invocation
+	Chain             int         `json:"chain"` // the turn's number in the invocation, from 1
 	InvocationStarted tga.Millis  `json:"invocation_started"`
 	SessionID         string      `json:"session_id"`
 	InstanceID        string      `json:"instance_id"`
@@ -27,23 +27,23 @@ type initBody struct {
 	CallsBefore       int         `json:"tool_calls_before,omitempty"` // of the invocation's turns before this one
 	StartedAt         tga.Millis  `json:"started_at"`
 	Deadline          tga.Millis  `json:"deadline"`        // 0 = none
-	Until             tga.Millis  `json:"until,omitempty"` // deadline of all that is done for who handed over
+	Until             tga.Millis  `json:"until,omitempty"` // deadline of the whole invocation
 	SpanContext       SpanContext `json:"span_context"`
 	Parent            *Parent     `json:"parent,omitempty"`
-	// Scope is where the turn's state is.
+	// These fields say which state the turn works on.
 	Mode      state.Mode      `json:"state_mode"`
 	Isolation state.Isolation `json:"isolation_level"`
 	ScopeID   string          `json:"state_scope"`
-	// Lent means that the state is the parent's: what the turn does to it is handed back.
+	// Lent means that the state belongs to the parent, which commits the turn's changes.
 	Lent bool `json:"lent,omitempty"`
-	// Root is the invocation that a person's message began; DepthLeft how deep delegations
-	// may still be below this turn.
+	// Root is the invocation that a person's message began. DepthLeft is how deep delegations may
+	// still nest below this turn.
 	Root      tga.ID `json:"root"`
 	DepthLeft int    `json:"depth_left"`
-	// Input is what came in, as it came; NORM's record says what it means. Given are
-	// messages that came in normalized: tool results, or a delegation's history. Where the
-	// agent's filter takes something out of them they are not kept: Received is a keyed
-	// digest of the input then, ReceivedBytes its length.
+	// Input is the unchanged input; NORM's record has its meaning. Given are messages that came
+	// in normalized: tool results, or a delegation's history. If the agent's filter removes
+	// something from them, they are not stored: Received is then a keyed digest of the input, and
+	// ReceivedBytes its length.
 	Input         []byte            `json:"input,omitempty"`
 	Received      tga.Digest        `json:"received,omitzero"`
 	ReceivedBytes int               `json:"received_bytes,omitempty"`
@@ -53,21 +53,21 @@ type initBody struct {
 	Context       json.RawMessage   `json:"custom_context,omitempty"`
 }
 
-// normalizeBody is NORM's.
+// normalizeBody is the body of NORM's record.
 type normalizeBody struct {
 	Messages []message.Message `json:"messages"`
 	Findings []message.Finding `json:"findings,omitempty"`
 	Timing   PhaseTiming       `json:"timing"`
 }
 
-// resolveBody is RESOL's.
+// resolveBody is the body of RESOL's record.
 type resolveBody struct {
 	Tools    []Tool      `json:"tools"`
 	Warnings []Warning   `json:"warnings,omitempty"`
 	Timing   PhaseTiming `json:"timing"`
 }
 
-// askedBody is a question before it is sent.
+// askedBody is the body of an Asked record: a question before it is sent.
 type askedBody struct {
 	What     string     `json:"what"` // "infer" or "summarize"
 	Attempt  int        `json:"attempt"`
@@ -76,14 +76,14 @@ type askedBody struct {
 	Digest   tga.Digest `json:"question_digest"`
 }
 
-// inferBody is INFER's.
+// inferBody is the body of INFER's record.
 type inferBody struct {
 	Inferences []Inference `json:"inferences"`
 	Answer     Answer      `json:"answer"`
 	Timing     PhaseTiming `json:"timing"`
 }
 
-// executeBody is EXEC's.
+// executeBody is the body of EXEC's record.
 type executeBody struct {
 	Executions  []ToolExecution    `json:"executions"`
 	Messages    []message.Message  `json:"messages"` // the results, as the next turn gets them
@@ -93,13 +93,13 @@ type executeBody struct {
 	Timing  PhaseTiming      `json:"timing"`
 }
 
-// persistBody is PERSIST's.
+// persistBody is the body of PERSIST's record.
 type persistBody struct {
 	Transaction state.Transaction `json:"transaction,omitzero"`
 	Timing      PhaseTiming       `json:"timing"`
 }
 
-// failedBody ends a turn but for its EMIT phase.
+// failedBody is the body of the record that ends a turn except for its EMIT phase.
 type failedBody struct {
 	Failure Failure `json:"failure"`
 	// Effects are the calls whose effects stand although the state was rolled back.
@@ -109,19 +109,19 @@ type failedBody struct {
 // parkedBody says what a turn waits for.
 type parkedBody struct {
 	Failure Failure `json:"failure"`
-	Subject string  `json:"subject"` // what of the phase: "" the phase, else a call's id
+	Subject string  `json:"subject"` // what waits: "" is the phase, else a call's id
 	Target  string  `json:"target,omitempty"`
-	TraceID *tga.ID `json:"trace_id,omitempty"` // of the call that waits or is in doubt
-	Child   *tga.ID `json:"child,omitempty"`    // turn of another agent that waits
-	// Expires is when a delegation that nobody has approved is refused; 0 = never. The
-	// approval of a governed call has its own expiry, with the call.
+	TraceID *tga.ID `json:"trace_id,omitempty"` // the call that waits for an approval or is in doubt
+	Child   *tga.ID `json:"child,omitempty"`    // the turn of another agent that waits
+	// Expires is when a delegation that nobody has approved is refused; 0 = never. The approval
+	// of a governed call expires with the call.
 	Expires tga.Millis `json:"expires,omitempty"`
 }
 
-// expired says that nobody may approve any more what is waited for.
+// expired says that the time for an approval is over.
 func (b *parkedBody) expired(now tga.Millis) bool { return b.Expires != 0 && now >= b.Expires }
 
-// resumedBody says that a turn goes on that waited, and for how long its time stood still.
+// resumedBody says that a turn that waited goes on, and for how long its time was paused.
 type resumedBody struct {
 	WaitedMS int64 `json:"waited_ms"`
 }
@@ -134,7 +134,7 @@ type decidedBody struct {
 	Note   string          `json:"note,omitempty"`
 }
 
-// emitBody is EMIT's, the last record of a turn.
+// emitBody is the body of EMIT's record, the last record of a turn.
 type emitBody struct {
 	Next   *tga.ID     `json:"next,omitempty"` // the turn that follows in the chain
 	Failed bool        `json:"failed"`

@@ -10,15 +10,15 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// A call of a tool that may have run (a time-out, HTTP 429 where no rule says that it means
-// "not executed", a reset) is tried again as OSSA's table says, where the tool's licence lets
-// the same call be sent again. When the tries are spent, the model is told, if a call of its
-// own could do no harm either: under read_only and dedupe_args. Under any other licence the
-// turn waits for a person. dedupe_key is among those: the licence is about this call's key,
-// and what a model asks for again has another.
+// A call of a tool may have run after a time-out, after HTTP 429 if no rule says that 429 means
+// "not executed", and after a reset. Such a call is tried again as OSSA's table says, if the
+// tool's licence permits sending the same call again. After the last try the model is told, but
+// only if another call by the model could do no harm either: under read_only and dedupe_args.
+// Under any other licence the turn waits for a person. That includes dedupe_key: its licence
+// covers this call's key, and a call that the model asks for again has another key.
 
-// again decides about a call without an end. try counts those that were made, from 1. It
-// returns true where the same call is to be made once more after [outcome].plan.wait.
+// again decides about a call that did not end. try counts its tries, from 1. again returns true
+// if the same call is to be made once more after [outcome].plan.wait.
 func (c *toolCall) again(ctx context.Context, err error, try int) bool {
 	licence := c.licence()
 	if ctx.Err() != nil || tga.CodeOf(err) != tga.EffectInDoubt || !licence.resends() || c.t.agent.handles(tga.EffectInDoubt) {
@@ -44,10 +44,10 @@ func (c *toolCall) again(ctx context.Context, err error, try int) bool {
 	return false
 }
 
-// licenceOf is what the operator attests about a tool, as the ledger reads it.
+// licenceOf is the licence of a tool as the ledger applies it.
 type licenceOf struct{ ledger.Licence }
 
-// resends says that the licence lets a call be sent again without asking anybody.
+// resends says that the licence permits sending a call again without asking anybody.
 func (l licenceOf) resends() bool {
 	return l.Kind == ledger.ReadOnly || l.Kind == ledger.DedupeArgs || l.Kind == ledger.DedupeKey
 }
@@ -64,7 +64,7 @@ func (c *toolCall) licence() licenceOf {
 	return licenceOf{ledger.Effective(p.Licence, p.LicenceSet, class, c.r.opts.Runtime.Profile)}
 }
 
-// doubtOf names a doubt by its cause, in the codes of OSSA.
+// doubtOf returns the cause of a doubt as a failure with one of OSSA's codes.
 func doubtOf(err error) *Failure {
 	f := &Failure{Code: tga.ToolError, Message: strings.TrimPrefix(err.Error(), string(tga.EffectInDoubt)+": "), Err: err}
 	switch {

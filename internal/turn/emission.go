@@ -9,19 +9,20 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Emitter sends telemetry of finished turns somewhere. Emit is best effort: its error is
-// logged and changes nothing. A turn whose EMIT phase was cut off by a crash is emitted
-// again: [Emission.InteractionID] tells a repeat.
+// Emitter sends telemetry of finished turns to a receiver. Emit is best effort: its error is
+// logged and changes nothing. A turn whose EMIT phase was cut off by a crash is emitted again:
+// use [Emission.InteractionID] to recognize the repeat.
 type Emitter interface {
 	Emit(ctx context.Context, e *Emission) error
 }
 
-// Placer is an [Emitter] that makes spans. The spans of a turn are made when it has ended; this says before
-// that where they will be in a trace, for the servers that are asked meanwhile.
+// Placer is an [Emitter] that makes spans. The spans of a turn are made only when it has ended.
+// Place says earlier which span context they will have, so that the servers that are asked
+// meanwhile can be told.
 type Placer interface {
 	Emitter
-	// Place returns the context of the span of a part; empty where none is made. e says whose turn it
-	// is, and nothing of what came of it. It must not block.
+	// Place returns the context of the span of a part; empty if no span is made. e only
+	// identifies the turn and has none of its results. It must not block.
 	Place(e *Emission, of Part) SpanContext
 }
 
@@ -31,8 +32,8 @@ type Part struct {
 	ToolCall string // the model's id
 }
 
-// SpanContext is what came in of W3C Trace Context and Baggage, header values as they
-// were; empty where there was none.
+// SpanContext has the W3C Trace Context and Baggage that came in, as unchanged header values;
+// empty if there was none.
 type SpanContext = runtime.SpanContext
 
 // Parent is the turn that delegated to this one.
@@ -41,7 +42,7 @@ type Parent struct {
 	InteractionID tga.ID `json:"interaction_id"`
 }
 
-// Emission is what there is to say about one turn (OSSA 0.2.9 §1 phase 7).
+// Emission is the telemetry of one turn (OSSA 0.2.9 §1 phase 7).
 type Emission struct {
 	Agent         *Agent
 	InvocationID  tga.ID
@@ -63,12 +64,12 @@ type Emission struct {
 	Usage             Usage
 	// First and Last say that the invocation began and ended with this turn.
 	First, Last bool
-	// Failure is nil where the turn completed.
+	// Failure is nil if the turn completed.
 	Failure *Failure
 }
 
-// PhaseTiming says when a phase ran. A phase that went on after a crash has the times of
-// the process that ended it.
+// PhaseTiming says when a phase ran. A phase that went on after a crash has the times of the
+// process that ended it.
 type PhaseTiming struct {
 	Phase   Phase     `json:"phase"`
 	Started time.Time `json:"started"`
@@ -91,17 +92,17 @@ type Inference struct {
 	Failure    *Failure     `json:"failure,omitempty"`
 }
 
-// DelegationTiming is one handing over.
+// DelegationTiming is one delegation.
 type DelegationTiming struct {
 	Type          DelegationType `json:"type"`
 	Target        string         `json:"target"`
-	InteractionID tga.ID         `json:"interaction_id,omitzero"` // the first turn of the other
+	InteractionID tga.ID         `json:"interaction_id,omitzero"` // the delegate's first turn
 	Started       time.Time      `json:"started"`
 	Ended         time.Time      `json:"ended"`
 	Failure       *Failure       `json:"failure,omitempty"`
 }
 
-// StateTiming says what became of the turn's state.
+// StateTiming says when the turn's state was loaded and saved, and what was changed.
 type StateTiming struct {
 	Mode        state.Mode
 	Isolation   state.Isolation
@@ -114,7 +115,7 @@ type StateTiming struct {
 	SaveEnded   time.Time
 }
 
-// ToolStatus is what became of a requested call (OSSA 0.2.9 §1 phase 5).
+// ToolStatus is the outcome of a requested call (OSSA 0.2.9 §1 phase 5).
 type ToolStatus string
 
 // The statuses.
@@ -124,7 +125,7 @@ const (
 	ToolTimedOut  ToolStatus = "timeout"
 )
 
-// ToolExecution is one requested call and what became of it.
+// ToolExecution is one requested call and its outcome.
 type ToolExecution struct {
 	CallID     string     `json:"call_id"` // the model's
 	Name       string     `json:"tool_name"`
@@ -135,7 +136,7 @@ type ToolExecution struct {
 	TraceID    tga.ID     `json:"trace_id,omitzero"` // of the governed call; zero where none was made
 	Input      string     `json:"input"`
 	Status     ToolStatus `json:"status"`
-	Output     string     `json:"output,omitempty"` // as stored, after redaction; of a timeout what there was
+	Output     string     `json:"output,omitempty"` // as stored, after redaction; after a timeout, what there was
 	Failure    *Failure   `json:"failure,omitempty"`
 	Retries    int        `json:"retries"`
 	Started    time.Time  `json:"started_at"`

@@ -10,16 +10,17 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// erasedTurn says that a turn was, and that its journal was erased: it is neither read nor begun again.
+// erasedTurn returns the error for a turn whose journal was erased. Such a turn is neither read
+// nor begun again.
 func erasedTurn(id tga.ID) error {
 	return tga.Errorf(tga.IdempotencyKeyExpired, "turn %s was erased", id)
 }
 
 func isErased(err error) bool { return errors.Is(err, tga.IdempotencyKeyExpired) }
 
-// Parts returns what an invocation consists of, which one of its turns names: its turns and those that it
-// handed work to, and the governed calls of all of them, as far as exists says that there is such a trace.
-// NOT_FOUND: there is no such turn.
+// Parts returns the parts of the invocation that the turn id belongs to: its turns, the turns of
+// its delegates, and the governed calls of all of them that exist. NOT_FOUND: there is no such
+// turn.
 func Parts(ctx context.Context, store runtime.AttachmentReader, id tga.ID, exists Exists) (turns, traces []tga.ID, err error) {
 	p := parts{store: store, exists: exists}
 	err = p.invocation(ctx, id)
@@ -29,7 +30,7 @@ func Parts(ctx context.Context, store runtime.AttachmentReader, id tga.ID, exist
 // Exists says whether a store has a trace.
 type Exists func(context.Context, tga.ID) (bool, error)
 
-// invocation adds the invocation that one of its turns names.
+// invocation adds the parts of the invocation that a turn belongs to.
 func (p *parts) invocation(ctx context.Context, id tga.ID) error {
 	named, err := foldFrom(ctx, p.store, id)
 	if isErased(err) {
@@ -63,12 +64,12 @@ type parts struct {
 	exists   Exists
 	turns    []tga.ID
 	traces   []tga.ID
-	sessions []Session // on whose states the turns worked
-	children []tga.ID  // turns that are to be looked at
+	sessions []Session // sessions on whose states the turns worked
+	children []tga.ID  // turns that are still to be visited
 }
 
-// states adds the session whose state a turn worked on. What an agent keeps across its sessions is no
-// part of one.
+// states adds the session whose state a turn worked on. State that an agent keeps across its
+// sessions belongs to no session.
 func (p *parts) states(t *turn) {
 	if t.init.Mode == state.Session && !t.init.Lent {
 		p.add(Session{t.init.AgentName, t.init.SessionID})
@@ -81,7 +82,7 @@ func (p *parts) add(s Session) {
 	}
 }
 
-// of adds what a turn asked, called and handed over.
+// of adds the questions, tool calls and delegations of a turn.
 func (p *parts) of(ctx context.Context, t *turn) error {
 	for _, a := range t.asked {
 		if _, err := p.trace(ctx, derived(t.id(), a.What, a.Attempt)); err != nil {
@@ -112,7 +113,7 @@ func (p *parts) of(ctx context.Context, t *turn) error {
 	return nil
 }
 
-// trace adds a call, where there is one.
+// trace adds a call if it exists.
 func (p *parts) trace(ctx context.Context, id tga.ID) (bool, error) {
 	there, err := p.exists(ctx, id)
 	if there {

@@ -7,9 +7,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// derived returns the id of something that belongs to a turn: the same whenever it is
-// asked for, so that what a crash cut off is found again and not begun anew. It is a UUIDv7
-// of the turn's own time whose random bits are a digest.
+// derived returns the id of something that belongs to a turn. The id is the same each time, so
+// after a crash the thing is found again and not begun anew. It is a UUIDv7 with the turn's own
+// time, whose random bits are a digest.
 func derived(turn tga.ID, what string, n ...int) tga.ID {
 	name := append([]byte("tgad turn v1\x00"), turn[:]...)
 	name = append(name, what...)
@@ -22,8 +22,8 @@ func derived(turn tga.ID, what string, n ...int) tga.ID {
 	return tga.MakeID(id)
 }
 
-// Keys of governed calls. A retry of a question is a question of its own; a retry of a
-// tool call is a new attempt of the same one, and what the tool server sees is one key.
+// Keys of governed calls. A retry of a question is a new question with its own key. A retry of a
+// tool call is a new attempt of the same call: the tool server sees the same key.
 func questionKey(turn tga.ID, what string, attempt int) string {
 	return "turn/" + turn.String() + "/" + what + "/" + strconv.Itoa(attempt)
 }

@@ -15,9 +15,10 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// infer is INFER (OSSA 0.2.9 §1 phase 4): it asks the agent's model, again where the
-// table says so, another where it has others. Each question is durable before it is sent,
-// and each is a governed call of its own: what a crash finds answered is not asked again.
+// infer runs INFER (OSSA 0.2.9 §1 phase 4). It asks the agent's model, and asks again or asks
+// another model if the table of strategies says so. Each question is durable before it is sent,
+// and each is a governed call of its own: a question that was answered before a crash is not
+// asked again.
 func (r *Runner) infer(ctx context.Context, t *turn) error {
 	started := r.wall()
 	if err := r.recall(ctx, t); err != nil {
@@ -75,8 +76,8 @@ func (t *turn) newest(what string) *askedBody {
 	return nil
 }
 
-// recall takes up what came of the questions before the newest, where this process does not
-// know: their tokens are used, whoever asked.
+// recall adds the outcomes of earlier questions that this process does not know, whichever
+// process asked them: their tokens are used.
 func (r *Runner) recall(ctx context.Context, t *turn) error {
 	for i := range t.asked {
 		a := &t.asked[i]
@@ -85,7 +86,7 @@ func (r *Runner) recall(ctx context.Context, t *turn) error {
 		}
 		res, err := r.rt.Result(ctx, derived(t.id(), a.What, a.Attempt))
 		if errors.Is(err, tga.NotFound) || err == nil && !res.State.Terminal() {
-			continue // a question that is yet to be asked, or was given up unanswered
+			continue // the question was not asked yet, or has no answer
 		}
 		if err != nil {
 			return err
@@ -99,7 +100,7 @@ func (r *Runner) recall(ctx context.Context, t *turn) error {
 	return nil
 }
 
-// note keeps what came of a question, once.
+// note keeps the outcome of a question, once per question.
 func (t *turn) note(i Inference) {
 	for n := range t.seen {
 		if t.seen[n].TraceID == i.TraceID {
@@ -110,8 +111,8 @@ func (t *turn) note(i Inference) {
 	t.seen = append(t.seen, i)
 }
 
-// question puts together what the model is asked: role, then examples, then what of the
-// conversation fits, then what came in.
+// question builds the question to the model: the role, then the examples, then as much of the
+// conversation as fits, then the turn's own messages.
 func (r *Runner) question(ctx context.Context, t *turn) (Question, error) {
 	a := t.agent
 	q := Question{Model: a.Model.Model, System: a.system(), Tools: []ToolDef{}, Parameters: a.Model.Parameters}
@@ -153,8 +154,8 @@ func (a *Agent) system() string {
 	return a.Role + "\n\n" + a.SystemPrompt
 }
 
-// budget enforces the session's limit of tokens before a question is sent, and keeps the
-// answer within what is left.
+// budget enforces the session's limit of tokens before a question is sent. It also limits the
+// answer to the tokens that are left.
 func (r *Runner) budget(t *turn, q *Question) error {
 	most := t.agent.Constraints.MaxTokens
 	if most <= 0 {
@@ -177,8 +178,8 @@ func (r *Runner) budget(t *turn, q *Question) error {
 	return nil
 }
 
-// summarize asks the model for a summary of what no longer fits: a governed question like
-// any other, so that it too is asked once.
+// summarize asks the model for a summary of the messages that no longer fit. This is a governed
+// question like any other, so it is asked only once too.
 func (r *Runner) summarize(ctx context.Context, t *turn, older []message.Message) (string, error) {
 	asked := t.newest("summarize")
 	if asked == nil {
@@ -201,7 +202,7 @@ func (r *Runner) summarize(ctx context.Context, t *turn, older []message.Message
 	}
 	t.note(seen)
 	if f != nil {
-		return "", f // what is left out is then left out without a summary
+		return "", f // Fit returns this failure, and the turn fails with it
 	}
 	return answer.Said.Plain(), nil
 }
@@ -223,8 +224,8 @@ func (r *Runner) pose(ctx context.Context, t *turn, what string, attempt int, pr
 	return t.newest(what), nil
 }
 
-// ask makes the governed call of a durable question, or finds what came of it. The error
-// is of the turn, the failure of the question.
+// ask makes the governed call of a durable question, or finds its outcome. The returned error is
+// an error of the turn, the Failure one of the question.
 func (r *Runner) ask(ctx context.Context, t *turn, a *askedBody) (Inference, *Answer, *Failure, error) {
 	seen := a.inference(t, r.wall())
 	args, err := json.Marshal(questionArgs{t.id(), a.Question.Model, a.Digest})
@@ -251,7 +252,7 @@ func (r *Runner) ask(ctx context.Context, t *turn, a *askedBody) (Inference, *An
 	return answered(seen, res)
 }
 
-// inference is what is known of a question before it is answered.
+// inference returns what is known of a question before it is answered.
 func (a *askedBody) inference(t *turn, started time.Time) Inference {
 	return Inference{
 		TraceID: derived(t.id(), a.What, a.Attempt), Attempt: uint32(a.Attempt), Provider: a.Provider, Model: a.Question.Model,
@@ -259,7 +260,7 @@ func (a *askedBody) inference(t *turn, started time.Time) Inference {
 	}
 }
 
-// answered reads what came of a question from its ended call.
+// answered reads the outcome of a question from its ended call.
 func answered(seen Inference, res runtime.Result) (Inference, *Answer, *Failure, error) {
 	if res.State == tga.Completed {
 		var answer Answer
@@ -273,15 +274,15 @@ func answered(seen Inference, res runtime.Result) (Inference, *Answer, *Failure,
 	if len(res.Value) == 0 || json.Unmarshal(res.Value, f) != nil || f.Code == "" {
 		f = failureOf(res)
 	}
-	if f.Code == tga.EffectInDoubt { // given up by a person, who has nothing more to say
+	if f.Code == tga.EffectInDoubt { // a person gave the question up, so there is nobody left to ask
 		f = &Failure{Code: tga.LLMError, Message: "the question was given up: " + f.Message, Err: f, Permanent: true}
 	}
 	seen.Failure = f
 	return seen, nil, f, nil
 }
 
-// unsettled sorts out a call that did not come to its end: what the turn waits for, what
-// failed, and what is no fact about the call at all.
+// unsettled handles a question's call that did not end. It returns errParked if the turn waits, a
+// Failure if the question failed, and any other error if that says nothing about the question.
 func (r *Runner) unsettled(ctx context.Context, t *turn, res runtime.Result, err error, of string) (*Failure, error) {
 	if ctx.Err() != nil {
 		return nil, ended(ctx, tga.LLMTimeout, ctx.Err())
@@ -307,7 +308,7 @@ func (r *Runner) unsettled(ctx context.Context, t *turn, res runtime.Result, err
 	}
 }
 
-// check says what is wrong with an answer that came whole.
+// check returns what is wrong with a complete answer, nil if nothing is.
 func (r *Runner) check(t *turn, a *Answer) *Failure {
 	if a.Finish == FinishContentFilter {
 		return &Failure{Code: tga.ContentFiltered, Message: "the model's provider withheld the answer", Permanent: true}
@@ -328,8 +329,8 @@ func (r *Runner) check(t *turn, a *Answer) *Failure {
 	return nil
 }
 
-// afterInfer does what the table says about a failed question: again is true where there
-// is another to ask; else answer is what stands in for one.
+// afterInfer applies the strategy for a failed question. If again is true, it has posed another
+// question. Otherwise answer stands in for the model's answer.
 func (r *Runner) afterInfer(ctx context.Context, t *turn, a *askedBody, f *Failure) (again bool, answer *Answer, err error) {
 	p := t.agent.plan(f, t.tries(a), t.agent.Model.Retry)
 	next, provider := a.Question, a.Provider
@@ -381,7 +382,7 @@ func (t *turn) tries(a *askedBody) (n int) {
 	return n
 }
 
-// fallback returns the model that is asked after another failed for good.
+// fallback returns the model to ask after another model failed for good.
 func (a *Agent) fallback(after ModelRef) (ModelRef, bool) {
 	chain := append([]ModelRef{{a.Model.Provider, a.Model.Model}}, a.Model.Fallback...)
 	for i := range chain {
@@ -393,7 +394,7 @@ func (a *Agent) fallback(after ModelRef) (ModelRef, bool) {
 	return ModelRef{}, false
 }
 
-// standIn is an answer that no model gave: the text of a fallback value, or nothing.
+// standIn returns an answer that no model gave: the text of a fallback value, or an empty answer.
 func standIn(value json.RawMessage, a *askedBody, at tga.Millis) *Answer {
 	text := string(value)
 	var s string
@@ -407,7 +408,7 @@ func standIn(value json.RawMessage, a *askedBody, at tga.Millis) *Answer {
 	return &Answer{Model: a.Question.Model, Said: said, Finish: FinishError}
 }
 
-// errSkipped says that somebody decided to go on without an answer.
+// errSkipped says that a person decided to go on without an answer.
 var errSkipped = errors.New("the question is skipped")
 
 func failureOf(res runtime.Result) *Failure {

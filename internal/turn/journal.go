@@ -11,8 +11,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Record is one link of a turn's journal. Its canonical JSON is what is stored and
-// digested, behind the digest itself: 32 bytes, then the text.
+// Record is one link of a turn's journal. The store has the digest of its canonical JSON (32
+// bytes), followed by that JSON.
 type Record struct {
 	SchemaID      string          `json:"schema_id"`      // RecordSchema
 	SchemaVersion string          `json:"schema_version"` // tga.TurnRecordVersion
@@ -33,10 +33,10 @@ const RecordSchema = "tgad.turn_record"
 // Kind says what a record is about.
 type Kind string
 
-// The kinds. Done ends a phase. Asked is a question to a model, before it is sent.
-// Failed ends the turn but for its EMIT phase. Parked waits for a person: for Decided, or
-// until what it waits for is settled elsewhere. Resumed ends the wait of a turn whose time
-// is limited.
+// The kinds. Done ends a phase. Asked is a question to a model, before it is sent. Failed ends
+// the turn except for its EMIT phase. Parked says that the turn waits for a person: until a
+// Decided record follows, or until what it waits for is settled elsewhere. Resumed ends the wait
+// of a turn whose time is limited.
 const (
 	Done    Kind = "done"
 	Asked   Kind = "asked"
@@ -46,8 +46,8 @@ const (
 	Resumed Kind = "resumed"
 )
 
-// maxRecord bounds a record, bytes. A question with images is the largest. It is a variable
-// for tests.
+// maxRecord is the most bytes of a record. Questions with images are the largest. It is a
+// variable so that tests can lower it.
 var maxRecord = 64 << 20
 
 // journal is a turn's stream, under the turn's lease.
@@ -60,7 +60,7 @@ type journal struct {
 	staged []chain.Attachment
 }
 
-// stage links a record. It is durable when [journal.commit] has returned.
+// stage adds a record to the chain. The record is durable once [journal.commit] has returned.
 func (j *journal) stage(at tga.Millis, phase Phase, kind Kind, body any) (Record, error) {
 	raw, err := json.Marshal(body)
 	if err != nil {
@@ -85,8 +85,8 @@ func (j *journal) stage(at tga.Millis, phase Phase, kind Kind, body any) (Record
 	return r, nil
 }
 
-// commit makes what is staged durable, with more, all of it or nothing. It does not end
-// with ctx: a phase that was run is recorded whoever waits.
+// commit makes the staged records and the attachments in more durable, all or none. It ignores
+// the end of ctx: a phase that has run is recorded even if nobody waits any more.
 func (j *journal) commit(ctx context.Context, more ...chain.Attachment) error {
 	all := append(slices.Clone(j.staged), more...)
 	if len(all) == 0 {
@@ -99,7 +99,7 @@ func (j *journal) commit(ctx context.Context, more ...chain.Attachment) error {
 	return nil
 }
 
-// mark is a place among the staged records.
+// mark is a position among the staged records.
 type mark struct {
 	number uint64
 	head   tga.Digest
@@ -108,7 +108,7 @@ type mark struct {
 
 func (j *journal) mark() mark { return mark{j.number, j.head, len(j.staged)} }
 
-// backTo takes back what was staged since, which must not be durable.
+// backTo removes the records that were staged after m. They must not be durable.
 func (j *journal) backTo(m mark) {
 	j.number, j.head, j.staged = m.number, m.head, j.staged[:m.staged]
 }
@@ -143,8 +143,8 @@ func readRecord(id tga.ID, number uint64, prev tga.Digest, value []byte) (Record
 	return r, nil
 }
 
-// readStream reads a turn's journal and what its tools did to the state. Nothing stored
-// is no error. IDEMPOTENCY_KEY_EXPIRED: it was erased.
+// readStream reads a turn's journal and the stored state changes of its tools. It returns no
+// error if nothing is stored. IDEMPOTENCY_KEY_EXPIRED says that the turn was erased.
 func readStream(ctx context.Context, store runtime.AttachmentReader, id tga.ID) (records []Record, ops []storedOps, err error) {
 	var prev tga.Digest
 	for a, err := range store.Attachments(ctx, chain.AttachStream, keyspace.StreamPrefix(id)) {

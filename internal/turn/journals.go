@@ -12,7 +12,7 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// journals are the turns of a store, read from their records.
+// journals reads the turns of a store from their records.
 type journals struct {
 	store  runtime.Store
 	agents map[string]*Agent // of this runner, by name
@@ -41,7 +41,7 @@ func foldFrom(ctx context.Context, store runtime.AttachmentReader, id tga.ID) (*
 	return foldRecords(id, records, ops)
 }
 
-// foldRecords makes a turn of its records, and of what its tools did to the state.
+// foldRecords makes a turn of its records and of the stored state changes of its tools.
 func foldRecords(id tga.ID, records []Record, ops []storedOps) (*turn, error) {
 	t := &turn{j: &journal{id: id}, decision: map[string]decidedBody{}, ops: ops, redone: map[int]bool{}}
 	for _, rec := range records {
@@ -84,8 +84,7 @@ func (j *journals) release(t *turn) {
 	j.store.Release(t.j.lease)
 }
 
-// result says where an invocation stands, from its journals alone. last is one of its
-// turns.
+// result returns the result of an invocation, from its journals alone. last is any of its turns.
 func (j *journals) result(ctx context.Context, last *turn) (Result, error) {
 	var res Result
 	for id := last.init.InvocationID; ; {
@@ -101,8 +100,8 @@ func (j *journals) result(ctx context.Context, last *turn) (Result, error) {
 	}
 }
 
-// waiting says what the turn waits for: where it waits for another agent, what that one
-// waits for.
+// waiting sets what the turn waits for. If the turn waits for another agent, that is what the
+// other agent waits for.
 func (j *journals) waiting(ctx context.Context, t *turn, res *Result) error {
 	for t.waits != nil {
 		w := t.waits
@@ -124,9 +123,9 @@ func (j *journals) waiting(ctx context.Context, t *turn, res *Result) error {
 	return nil
 }
 
-// history returns the messages of the session's turns before this one, oldest first: as
-// many as the agent's memory could use. Turns that failed or did not end are not part of
-// the conversation.
+// history returns the messages of the session's turns before this one, oldest first, as many as
+// the agent's memory could use. Turns that failed or did not end are not part of the
+// conversation.
 func (j *journals) history(ctx context.Context, t *turn) ([]message.Message, error) {
 	most := t.agent.Memory.Reach()
 	var turns [][]message.Message
@@ -155,8 +154,8 @@ func (j *journals) history(ctx context.Context, t *turn) ([]message.Message, err
 	return out, failed
 }
 
-// said returns what a turn that has ended added to its conversation. What is remembered of a turn holds as
-// long as the turn is not erased.
+// said returns the messages that an ended turn added to its conversation. Remembered messages are
+// returned only if the turn was not erased since.
 func (j *journals) said(ctx context.Context, id tga.ID) ([]message.Message, error) {
 	if m, known := j.recent.get(id); known {
 		first, err := j.store.Attachment(ctx, chain.AttachStream, keyspace.StreamKey(id, 1))
@@ -174,8 +173,8 @@ func (j *journals) said(ctx context.Context, id tga.ID) ([]message.Message, erro
 	return m, nil
 }
 
-// callerOf finds the agent and the tool of a turn's call by its key; nil where it is no call
-// of a tool by a turn.
+// callerOf finds the agent and the tool of a turn's call by its key; nil if the key is not that
+// of a turn's tool call.
 func (j *journals) callerOf(ctx context.Context, key string) (*Agent, *Tool, error) {
 	id, index, ok := callOf(key)
 	if !ok {
@@ -186,7 +185,7 @@ func (j *journals) callerOf(ctx context.Context, key string) (*Agent, *Tool, err
 	}
 	t, err := j.fold(ctx, id)
 	if errors.Is(err, tga.NotFound) {
-		return nil, nil, nil // a caller's own key that looks a little like ours
+		return nil, nil, nil // a caller's own key that resembles a turn's
 	}
 	if err != nil {
 		return nil, nil, err

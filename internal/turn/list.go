@@ -16,8 +16,8 @@ type OpenTurn struct {
 	TurnNumber    uint32     `json:"turn_number"`
 	Phase         Phase      `json:"phase"`
 	Since         tga.Millis `json:"since"`
-	// Waiting is what it waits for a person about, "" for nothing: it goes on when it is
-	// resumed. TraceID is the call at issue.
+	// Waiting is the code of what the turn waits for a person to decide. If it is "", the turn
+	// does not wait, and it goes on when it is resumed. TraceID is the call at issue.
 	Waiting tga.Code `json:"waiting,omitempty"`
 	Reason  string   `json:"reason,omitempty"`
 	TraceID tga.ID   `json:"trace_id,omitzero"`
@@ -44,8 +44,8 @@ func ListOpen(ctx context.Context, store runtime.AttachmentReader) ([]OpenTurn, 
 	return out, nil
 }
 
-// Of returns the turn that has an id, or the open one that waits for the call that has it: whoever
-// settles a call has read the one or the other. NOT_FOUND where there is neither.
+// Of finds a turn by an id, which may be the turn's own or that of the call that an open turn
+// waits for: a person who settles a call has seen one of the two. NOT_FOUND if there is neither.
 func Of(ctx context.Context, store runtime.AttachmentReader, id tga.ID) (tga.ID, error) {
 	_, err := foldFrom(ctx, store, id)
 	if tga.CodeOf(err) != tga.NotFound {
@@ -63,7 +63,7 @@ func Of(ctx context.Context, store runtime.AttachmentReader, id tga.ID) (tga.ID,
 	return id, err
 }
 
-// listed is what a list shows of the turn.
+// listed returns what a list shows of the turn.
 func (t *turn) listed() OpenTurn {
 	phase, _ := t.phase()
 	o := OpenTurn{

@@ -11,29 +11,29 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// merges orders what calls that run at once do to their turn's state. One call's changes
-// become the turn's at a time, and nobody reads them before they are durable: else a call
-// could be recorded that builds on one which a crash took back.
+// merges orders the state changes of calls that run at once in a turn. Only one call at a time
+// merges its changes into the turn's state, and no other call reads them before they are durable.
+// Otherwise a call could be recorded that builds on a change which a crash took back.
 //
-// Where a call has read what another has changed meanwhile, its own changes are refused, all
-// of them: to keep them would lose the other's. The call itself has happened and is not made
-// again, so that is said in its result. The refusal is stored with its effect and holds after
-// a crash. The zero value is for use.
+// If a call has read what another call changed meanwhile, all its changes are refused: to keep
+// them would lose the other call's. The call itself has happened and is not made again, so its
+// result says that its changes were refused. The refusal is stored with the call's effect and
+// holds after a crash. The zero value is ready for use.
 type merges struct {
-	mu       sync.RWMutex // written by a call from its check until its effect is durable
+	mu       sync.RWMutex // a call holds the write lock from its check until its effect is durable
 	n        uint64       // merges so far
 	changed  map[string]uint64
-	conflict map[int][]string // by index of the call: keys because of which it was refused
+	conflict map[int][]string // by index of the call: the keys in conflict
 }
 
-// refused returns the keys because of which a call's changes were not kept.
+// refused returns the keys because of which a call's changes were refused.
 func (m *merges) refused(index int) []string {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.conflict[index]
 }
 
-// refuse notes a refusal, for who holds mu or is alone.
+// refuse records a refusal. The caller holds mu, or nobody else uses m.
 func (m *merges) refuse(index int, keys []string) {
 	if m.conflict == nil {
 		m.conflict = map[int][]string{}
@@ -41,8 +41,9 @@ func (m *merges) refuse(index int, keys []string) {
 	m.conflict[index] = keys
 }
 
-// stale returns the keys that a call has read, and others have changed since. Serializable
-// calls depend on all that they read; others lose an update only where they write it.
+// stale returns the keys that a call has read and that others have changed since. A serializable
+// call depends on everything that it read. Under another level a call loses an update only if it
+// writes the key.
 func (m *merges) stale(seen map[string]uint64, list []change, level state.Isolation) []string {
 	var keys []string
 	for key, at := range seen {
@@ -67,7 +68,7 @@ func (m *merges) add(list []change) {
 	}
 }
 
-// refusal is what the result of a call says whose changes were refused.
+// refusal returns the failure that tells of a call whose changes were refused.
 func refusal(keys []string) *Failure {
 	quoted := make([]string, len(keys))
 	for i, k := range keys {

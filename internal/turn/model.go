@@ -9,9 +9,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Model asks one language model. Generate makes at most one request to it: what follows
-// a failure is the turn's to decide. A failure is a [*Failure], any other error is one of
-// LLM_ERROR that may have been answered.
+// Model asks one language model. Generate makes at most one request to it: the turn decides what
+// follows a failure. A failure is a [*Failure]. Any other error counts as an LLM_ERROR that the
+// model may have answered.
 type Model interface {
 	Generate(ctx context.Context, q Question) (Answer, error)
 }
@@ -23,13 +23,13 @@ type Question struct {
 	Messages   []message.Message `json:"messages"`
 	Tools      []ToolDef         `json:"tools"`
 	Parameters Parameters        `json:"parameters"`
-	// Key is the same whenever this question is asked, also after a crash.
+	// Key is the same each time this question is asked, also after a crash.
 	Key string `json:"key"`
-	// OnDelta, where it is set, is told of text as it arrives. It must not block.
+	// OnDelta, if set, is called with text as it arrives. It must not block.
 	OnDelta func(text string) `json:"-"`
 }
 
-// ToolDef is a tool as a model is told of it.
+// ToolDef describes a tool to a model.
 type ToolDef struct {
 	Name        string          `json:"name"`
 	Description string          `json:"description"`
@@ -69,7 +69,7 @@ type Failure struct {
 	Code       tga.Code       `json:"code"`
 	Message    string         `json:"message"`
 	Details    map[string]any `json:"details,omitempty"`
-	RetryAfter time.Duration  `json:"retry_after,omitempty"` // what the other side asked for; 0 = nothing
+	RetryAfter time.Duration  `json:"retry_after,omitempty"` // the wait that the server asked for; 0 = none
 	// Permanent says that the same request will fail again, whatever the table of
 	// strategies says.
 	Permanent bool  `json:"permanent,omitempty"`

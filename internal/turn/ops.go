@@ -8,7 +8,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// opsBefore returns what the turns did to the state that come before t in its chain.
+// opsBefore returns the state operations of the turns before t in its chain.
 func (j *journals) opsBefore(ctx context.Context, t *turn) (ops []state.Op, err error) {
 	for id := t.init.InvocationID; id != t.id(); {
 		p, err := j.fold(ctx, id)
@@ -26,8 +26,8 @@ func (j *journals) opsBefore(ctx context.Context, t *turn) (ops []state.Op, err 
 	return ops, nil
 }
 
-// opsOf adds what was done to a turn's state by its tools, and by agents whose work for it
-// came to a good end.
+// opsOf appends to the list the state operations of a turn's tools, and of the delegates that
+// worked on its state and succeeded.
 func (j *journals) opsOf(ctx context.Context, t *turn, to []state.Op) ([]state.Op, error) {
 	for _, o := range t.ops {
 		to = append(to, o.Ops...)
@@ -49,7 +49,7 @@ func (j *journals) opsOf(ctx context.Context, t *turn, to []state.Op) ([]state.O
 			if err != nil {
 				return nil, err
 			}
-			if last = nil; good { // an earlier try failed, and was rolled back
+			if last = nil; good { // a try that failed was rolled back
 				last = ops
 			}
 		}
@@ -58,7 +58,8 @@ func (j *journals) opsOf(ctx context.Context, t *turn, to []state.Op) ([]state.O
 	return to, nil
 }
 
-// opsOfChain collects from a chain of turns; good is false where it failed or goes on.
+// opsOfChain collects the operations of a chain of turns. good is false if the chain failed or
+// has not ended.
 func (j *journals) opsOfChain(ctx context.Context, id tga.ID) (ops []state.Op, good bool, err error) {
 	for {
 		t, err := j.fold(ctx, id)

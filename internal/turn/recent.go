@@ -8,8 +8,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// recent keeps what the newest turns added to their conversations: a turn that has ended
-// does not change, and the next of its session wants to know. The zero value is for use.
+// recent caches the messages that the newest turns added to their conversations. A turn that has
+// ended does not change, and the next turn of its session needs its messages. The zero value is
+// ready for use.
 type recent struct {
 	mu    sync.Mutex
 	turns map[tga.ID]said
@@ -35,7 +36,7 @@ func (r *recent) get(id tga.ID) ([]message.Message, bool) {
 	return slices.Clip(s.messages), ok
 }
 
-// put keeps what a turn said. Messages are not changed once they are made.
+// put caches the messages of a turn. Messages are never changed once they are made.
 func (r *recent) put(id tga.ID, messages []message.Message) {
 	size := 0
 	for _, m := range messages {

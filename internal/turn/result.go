@@ -9,7 +9,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// add takes one turn into the result.
+// add adds one turn to the result.
 func (res *Result) add(t *turn) {
 	res.InvocationID, res.InteractionID, res.SessionID = t.init.InvocationID, t.id(), t.init.SessionID
 	res.InstanceID, res.TurnNumber = t.init.InstanceID, t.init.TurnNumber
@@ -48,7 +48,7 @@ func (res *Result) say(m message.Message) { res.Message, res.Text = &m, m.Plain(
 
 var agentName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 
-// check refuses an agent that can't be run.
+// check refuses an agent that cannot be run.
 func (a *Agent) check(o Options) error {
 	bad := func(format string, args ...any) error {
 		return tga.Errorf(tga.ValidationError, "agent %q: "+format, append([]any{a.Name}, args...)...)

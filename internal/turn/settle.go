@@ -9,18 +9,18 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Settlement is what a person says of the call that a parked turn waits for.
+// Settlement is what a person says about the call that a parked turn waits for.
 type Settlement struct {
 	Who    string // required, 1..255 characters
 	Action SettleAction
-	// Result is the tool's answer where Action is Ran and it is known, JSON.
+	// Result is the tool's answer as JSON, if Action is Ran and the answer is known.
 	Result json.RawMessage
-	// Note is required: the rationale of a vote (10..1000 characters), the evidence of what
-	// is known, or the reason why nobody can know (at most 200).
+	// Note is required. It is the rationale of a vote (10..1000 characters), the evidence for a
+	// resolution, or the reason for giving up (at most 200).
 	Note string
 }
 
-// SettleAction says what is to become of a call.
+// SettleAction is what a person decides about a call.
 type SettleAction string
 
 // The actions. The first two are for a call that waits for an approval, the others for one
@@ -31,19 +31,19 @@ const (
 	Ran       SettleAction = "ran"     // it was executed, and succeeded
 	RanFailed SettleAction = "failed"  // it was executed or refused, and failed for good
 	NotRun    SettleAction = "not-run" // it was not executed and never will be
-	GiveUp    SettleAction = "abandon" // nobody will know
+	GiveUp    SettleAction = "abandon" // nobody can find out
 )
 
-// SettleActions are all of them.
+// SettleActions lists all actions.
 var SettleActions = []SettleAction{Approve, Deny, Ran, RanFailed, NotRun, GiveUp}
 
-// Settle settles the governed call that a parked turn waits for; [Runner.Resume] then goes
-// on with the turn. An approved call is made at once, on the turn's own state, and its
-// answer is there when the turn is resumed.
+// Settle settles the governed call that a parked turn waits for; [Runner.Resume] then goes on
+// with the turn. An approved call is made at once, on the turn's own state, and its answer is
+// there when the turn is resumed.
 //
-// The result is the call's, an error what still keeps it from its end: ESCALATION_REQUIRED
-// where more votes are needed. STATE_INVALID_TRANSITION where the turn waits for no call, or
-// the call for something else; VALIDATION_ERROR for what is no settlement.
+// Settle returns the result of the call, or an error that says why the call has not ended:
+// ESCALATION_REQUIRED if more votes are needed, STATE_INVALID_TRANSITION if the turn waits for no
+// call or the call waits for something else, VALIDATION_ERROR for an invalid settlement.
 func (r *Runner) Settle(ctx context.Context, interaction tga.ID, s Settlement) (runtime.Result, error) {
 	if s.Note == "" {
 		return runtime.Result{}, tga.Errorf(tga.ValidationError, "a settlement without a note is a guess").At("/note")
@@ -80,9 +80,9 @@ func (r *Runner) Settle(ctx context.Context, interaction tga.ID, s Settlement) (
 	return runtime.Result{}, tga.Errorf(tga.ValidationError, "action %q: not one of %v", s.Action, SettleActions).At("/action")
 }
 
-// vote has a person's vote on the call of a parked turn recorded. The call that it lets go
-// on is made as the turn would make it, in the time that the turn has left: what it does to
-// the state is stored with its effect, and repeated when the turn is resumed.
+// vote records a person's vote on the call of a parked turn. If the vote lets the call go on, the
+// call is made as the turn would make it, in the time that the turn has left. Its changes of the
+// state are stored with its effect, and repeated when the turn is resumed.
 func (r *Runner) vote(ctx context.Context, t *turn, v runtime.Vote) (runtime.Result, error) {
 	ctx, cancel := r.timed(ctx, t)
 	defer cancel()

@@ -8,7 +8,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Strategy says what becomes of a failure (OSSA 0.2.9 §2).
+// Strategy says what is done about a failure (OSSA 0.2.9 §2).
 type Strategy string
 
 // The strategies.
@@ -20,12 +20,13 @@ const (
 	Abort    Strategy = "abort"
 )
 
-// Handler says what becomes of failures with one of its codes.
+// Handler says what is done about failures with one of its codes.
 type Handler struct {
 	Codes      []tga.Code
 	Strategy   Strategy
 	MaxRetries int // of Retry; 0 = the default table's
-	// Fallback is the value in place of the answer; Target who is asked on Escalate.
+	// Fallback is the value that replaces the answer. Target is the person who is asked on
+	// Escalate.
 	Fallback json.RawMessage
 	Target   string
 }
@@ -37,13 +38,13 @@ type rule struct {
 	// recoverable says whether a later attempt may succeed without anybody changing
 	// anything.
 	recoverable bool
-	// exhausted is what follows when the retries are spent.
+	// exhausted is the strategy when the retries are used up.
 	exhausted Strategy
 }
 
-// defaults are the sixteen codes of OSSA 0.2.9 §2. The specification gives eight of them a
-// strategy (marked); the others have the one that loses and repeats the least: what a
-// caller or an operator must change aborts, what a person must decide waits for one.
+// defaults has the sixteen codes of OSSA 0.2.9 §2. The specification gives eight of them a
+// strategy (marked "given"). The others have the strategy that loses and repeats the least: a
+// failure that a caller or an operator must fix aborts, and one that a person must decide waits.
 var defaults = map[tga.Code]rule{
 	tga.ValidationError:    {Abort, 0, false, Abort},    // given
 	tga.SchemaViolation:    {Abort, 0, false, Abort},    // the input stays as it is
@@ -61,7 +62,7 @@ var defaults = map[tga.Code]rule{
 	tga.MaxTokensExceeded:  {Abort, 0, false, Abort},    // more of the same costs more
 	tga.DelegationFailed:   {Escalate, 0, false, Abort}, // on_failure of the delegation wins
 	tga.EscalationRequired: {Escalate, 0, false, Abort},
-	// Not of the sixteen: a call that may have run waits for evidence, never for a retry.
+	// Not one of the sixteen: a call that may have run waits for evidence, never for a retry.
 	tga.EffectInDoubt: {Escalate, 0, false, Escalate},
 }
 
@@ -76,8 +77,8 @@ type plan struct {
 	target   string
 }
 
-// plan decides what becomes of the failure of try number n, counted from 1. own is the
-// policy of the thing that failed.
+// plan decides about the failure of try number n, counted from 1. own is the retry policy of the
+// tool or model that failed.
 func (a *Agent) plan(f *Failure, n int, own RetryPolicy) plan {
 	d, known := defaults[f.Code]
 	if !known {

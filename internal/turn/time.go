@@ -12,18 +12,18 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// A turn's time is the time in which it works. It stands still while the turn waits for a
-// person: from its Parked record until it goes on. That it goes on is recorded before
-// anything is done in that time, so a crash gives a turn no more of it, and takes none.
+// A turn's time is the time in which it works. It is paused while the turn waits for a person:
+// from the Parked record until the turn goes on. That the turn goes on is recorded before
+// anything else is done in that time, so a crash neither adds to a turn's time nor takes from it.
 
-// errTurnTime is the cause of a context that ended with its turn's time, and not because
-// the caller would wait no longer.
+// errTurnTime is the cause of a context that ended because the turn's time is over, not because
+// the caller left.
 var errTurnTime = errors.New("the turn's time is over")
 
-// deadline is when the turn's time ends, for a turn that works from now on; 0 = never.
+// deadline returns when the turn's time ends if the turn works from now on; 0 = never.
 func (t *turn) deadline(now tga.Millis) tga.Millis { return t.shifted(t.init.Deadline, now) }
 
-// until is when the time ends of all that is done for the agent that handed over; 0 = never.
+// until returns the deadline of all the work for the turn's message; 0 = never.
 func (t *turn) until(now tga.Millis) tga.Millis { return t.shifted(t.init.Until, now) }
 
 func (t *turn) shifted(at, now tga.Millis) tga.Millis {
@@ -37,7 +37,7 @@ func (t *turn) shifted(at, now tga.Millis) tga.Millis {
 	return at
 }
 
-// clock tells the time, and waits.
+// clock tells the time and sleeps.
 type clock struct {
 	wall  func() time.Time
 	sleep func(ctx context.Context, d time.Duration) error
@@ -51,7 +51,7 @@ func (c clock) overdue(t *turn) bool {
 	return at != 0 && c.now() >= at
 }
 
-// timed bounds ctx by the turn's time.
+// timed bounds ctx by the turn's deadline.
 func (c clock) timed(ctx context.Context, t *turn) (context.Context, context.CancelFunc) {
 	now := c.wall()
 	at := t.deadline(tga.MillisOf(now))
@@ -61,13 +61,13 @@ func (c clock) timed(ctx context.Context, t *turn) (context.Context, context.Can
 	return context.WithTimeoutCause(ctx, at.Time().Sub(now), errTurnTime)
 }
 
-// patience says that the caller of a turn waits no longer, which is no fact about the turn.
+// patience says that the caller of a turn no longer waits. That is not a fact about the turn.
 func patience(ctx context.Context) bool {
 	return ctx.Err() != nil && !errors.Is(context.Cause(ctx), errTurnTime)
 }
 
-// ended tells the end of the turn's time from the end of the caller's patience, which
-// leaves the turn as it is.
+// ended distinguishes two reasons why ctx ended. If the turn's time is over, it returns a
+// permanent Failure. If the caller left, it returns err, and the turn stays as it is.
 func ended(ctx context.Context, code tga.Code, err error) error {
 	if ctx.Err() != nil && !patience(ctx) {
 		return &Failure{Code: code, Message: errTurnTime.Error(), Err: err, Permanent: true}
@@ -75,16 +75,16 @@ func ended(ctx context.Context, code tga.Code, err error) error {
 	return err
 }
 
-// untimed does not say when it ends, so that nobody waits for a lease that is held: who has
-// it is at work on the trace.
+// untimed is a context that hides its deadline, so that the runtime does not wait for a lease
+// that is held: the holder works on the trace.
 type untimed struct{ context.Context }
 
-// Deadline says that there is none.
+// Deadline reports no deadline.
 func (untimed) Deadline() (at time.Time, ok bool) { return at, false }
 
-// goOn ends a turn's wait where it has what it waited for, before anything is done. Where
-// that can't be told beforehand, as of a call that the tool server is asked about, the first
-// record of what follows ends it: see [turn.stage].
+// goOn ends a turn's pause before anything else is done, if what the turn waited for is settled.
+// If that cannot be known beforehand, as for a call about which the tool server must be asked,
+// the first record that follows ends the pause: see [turn.stage].
 func (r *Runner) goOn(ctx context.Context, t *turn) error {
 	if t.paused == 0 {
 		return nil
@@ -114,7 +114,7 @@ func (t *turn) resumed() error {
 	return t.apply(r)
 }
 
-// waitsStill says that nobody has settled yet what a parked turn waits for.
+// waitsStill says that what a parked turn waits for is not settled yet.
 func (r *Runner) waitsStill(ctx context.Context, t *turn) (bool, error) {
 	w := t.waits
 	switch {
@@ -149,7 +149,7 @@ func (r *Runner) callWaits(ctx context.Context, trace tga.ID) (bool, error) {
 	return a.Expires == 0 || r.now() < a.Expires, nil
 }
 
-// timing is a phase's, from its start to now.
+// timing returns the timing of a phase that ends now.
 func (c clock) timing(p Phase, started time.Time) PhaseTiming {
 	return PhaseTiming{p, started, c.wall()}
 }

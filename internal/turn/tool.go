@@ -47,18 +47,18 @@ type ToolSource struct {
 	AgentID    string     `json:"agent_id,omitempty"` // of FromDelegation
 }
 
-// Warning says why something that a manifest names is left out, or has changed.
+// Warning says why something that a manifest names is left out, or that it has changed.
 type Warning struct {
 	Tool   string   `json:"tool"`
 	Code   tga.Code `json:"code"`
 	Reason string   `json:"reason"`
 }
 
-// Resolver finds an agent's tools. What can't be reached or used is left out with a
-// warning; Resolve fails for nothing but the end of ctx.
+// Resolver finds an agent's tools. Resolve leaves out tools that cannot be reached or used, with
+// a warning for each. It fails only if ctx ends.
 type Resolver interface {
 	Resolve(ctx context.Context, agent *Agent) ([]Tool, []Warning, error)
-	// Validate checks the arguments of a call against a resolved tool's schema:
-	// SCHEMA_VIOLATION with a JSON Pointer to the place. args is a JSON object.
+	// Validate checks the arguments of a call against a resolved tool's schema: SCHEMA_VIOLATION
+	// with a JSON Pointer to the place. args is a JSON object.
 	Validate(tool *Tool, args []byte) error
 }

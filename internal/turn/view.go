@@ -13,21 +13,21 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// View is the state as one tool call sees it: the turn's, and what the call itself does.
-// What it does becomes the turn's when the call has succeeded, and is stored with the
-// call's effect: a call that failed leaves nothing, and one that a crash finds recorded is
-// not made again although its changes are.
+// View is the state as one tool call sees it: the state of the turn, and the call's own changes.
+// The call's changes become the turn's when the call has succeeded, and they are stored with the
+// call's effect. A call that failed leaves nothing. A call whose effect a crash left on disk is
+// not made again, and its changes are there.
 //
-// Calls that run at once do not see each other's changes until one has succeeded. Where a
-// call changes something and has read what another one changed meanwhile (under a level
-// other than serializable: only where it sets or deletes that very key), none of its changes
-// is kept, and its result says so: STATE_CONFLICT, its effect stands. What is only appended
-// or set without being read never conflicts.
+// Calls that run at once see each other's changes only once the changing call has succeeded. A
+// call is in conflict if it changes something and has read a key that another call has changed
+// meanwhile (under a level other than serializable: only if it sets or deletes that very key).
+// Then none of its changes is kept, and its result says so with STATE_CONFLICT; its effect
+// stands. A key that is only appended to, or set without being read, never conflicts.
 //
 // The values are JSON. Errors are those of [state.Tx].
 type View struct {
 	mu         sync.Mutex
-	tx         *state.Tx // a handle of the call's own: it knows what was done through it
+	tx         *state.Tx // a handle of this call alone: it knows which operations the call made
 	ttl        time.Duration
 	savepoints bool
 	pending    []change
@@ -35,10 +35,10 @@ type View struct {
 
 	merges *merges
 	level  state.Isolation
-	seen   map[string]uint64 // merges there were when a key was first read
+	seen   map[string]uint64 // number of merges when a key was first read
 }
 
-// change is something that a call did and the turn has not yet.
+// change is an operation of a call that is not yet part of the turn's state.
 type change struct {
 	op    state.Operation
 	key   string
@@ -46,13 +46,13 @@ type change struct {
 	ttl   time.Duration
 }
 
-// maxKey is package state's limit.
+// maxKey is package state's limit, bytes.
 const maxKey = 255
 
 type viewKey struct{}
 
-// StateFrom returns the state that a tool call works on; false where it is no call of a
-// turn, or one that is sent again although its turn has gone on without it.
+// StateFrom returns the state that a tool call works on. It returns false if the call belongs to
+// no turn, or if it is sent again although its turn has gone on without it.
 func StateFrom(ctx context.Context) (*View, bool) {
 	v, ok := ctx.Value(viewKey{}).(*View)
 	return v, ok
@@ -79,8 +79,8 @@ func (v *View) Exists(key string) (bool, error) {
 
 // GetMany returns the values of those keys that are not absent.
 func (v *View) GetMany(keys []string) (map[string]json.RawMessage, error) {
-	// Before v.mu, as in keep: a goroutine that a tool left behind may read on while what
-	// the tool did is merged.
+	// Lock merges before v.mu, as keep does: a goroutine that a tool left behind may still read
+	// while the tool's changes are merged.
 	v.merges.mu.RLock()
 	defer v.merges.mu.RUnlock()
 	v.mu.Lock()
@@ -111,7 +111,7 @@ func (v *View) GetMany(keys []string) (map[string]json.RawMessage, error) {
 	return found, nil
 }
 
-// read reads the turn's state, and notes of which merge that is.
+// read reads the turn's state, and records the number of merges that the state had.
 func (v *View) read(keys []string) (map[string]json.RawMessage, error) {
 	for _, key := range keys {
 		own := slices.ContainsFunc(v.pending, func(c change) bool { return c.key == key && c.op != state.Append })
@@ -122,7 +122,7 @@ func (v *View) read(keys []string) (map[string]json.RawMessage, error) {
 	return v.tx.GetMany(keys)
 }
 
-// appended puts a value behind a list's last.
+// appended returns a list with a value appended.
 func appended(key string, list, value json.RawMessage) (json.RawMessage, error) {
 	var all []json.RawMessage
 	if list != nil {
@@ -133,7 +133,7 @@ func appended(key string, list, value json.RawMessage) (json.RawMessage, error) 
 	return json.Marshal(append(all, value))
 }
 
-// Set sets a key to a JSON value. It is absent again ttl from now; zero is the agent's
+// Set sets a key to a JSON value. The value expires ttl from now; a zero ttl means the agent's
 // default.
 func (v *View) Set(key string, value json.RawMessage, ttl time.Duration) error {
 	if ttl == 0 {
@@ -170,8 +170,8 @@ func (v *View) add(c change) error {
 	return nil
 }
 
-// Checkpoint returns the name of a savepoint: [View.Rollback] takes back what the call did
-// after it. VALIDATION_ERROR under read_uncommitted.
+// Checkpoint returns the name of a savepoint. [View.Rollback] undoes what the call did after it.
+// VALIDATION_ERROR under read_uncommitted.
 func (v *View) Checkpoint() (string, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -181,7 +181,7 @@ func (v *View) Checkpoint() (string, error) {
 	return decimal(len(v.pending)), nil
 }
 
-// Rollback takes back what the call did since a savepoint, all of it for "".
+// Rollback undoes what the call did since a savepoint, or all of it if savepoint is "".
 func (v *View) Rollback(savepoint string) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -203,8 +203,9 @@ func (v *View) drop() {
 	v.done, v.pending = true, nil
 }
 
-// keep makes what the call did the turn's, or refuses it, and returns what is to be stored
-// with its effect; nil where it did nothing. Its caller writes [merges].
+// keep merges the call's changes into the turn's state, or refuses them. It returns the
+// attachment to store with the call's effect; nil if the call changed and read nothing. The
+// caller holds the write lock of [merges].
 func (v *View) keep(t *turn, index int) (*chain.Attachment, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -226,7 +227,7 @@ func (v *View) keep(t *turn, index int) (*chain.Attachment, error) {
 	return stored(t, storedOps{Version: tga.TurnOpsVersion, Index: index, Ops: ops})
 }
 
-// write does to the turn's state what the call did.
+// write applies the call's changes to the turn's state.
 func (v *View) write() error {
 	for _, c := range v.pending {
 		var err error
@@ -253,13 +254,13 @@ func stored(t *turn, o storedOps) (*chain.Attachment, error) {
 	return &chain.Attachment{Kind: chain.AttachStream, Key: keyspace.StreamKey(t.id(), keyspace.OpsItem|uint64(o.Index)), Value: raw}, nil
 }
 
-// storedOps is what one tool call did to the state. The last of its operations is its
-// place among those of the turn.
+// storedOps are the state operations of one tool call. Each operation has its number among those
+// of the whole turn.
 type storedOps struct {
 	Version int        `json:"version"`
 	Index   int        `json:"index"`
 	Ops     []state.Op `json:"ops"`
-	// Conflict names the keys because of which none of it was kept.
+	// Conflict names the keys in conflict, if the changes were refused.
 	Conflict []string `json:"conflict,omitempty"`
 }
 

@@ -13,20 +13,22 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Session names a conversation of an agent. Without an ID it stands for what the agent keeps across its
-// sessions.
+// Session names a conversation of an agent. Without an ID it stands for the state that the agent
+// keeps across its sessions.
 type Session struct{ Agent, ID string }
 
 // Whole is what is erased together: turns, calls, and states.
 type Whole struct {
 	Turns, Traces []tga.ID
 	States        []Session
-	// Unread are turns whose journals cannot be read, so nobody knows whose they are, with the reasons.
+	// Unread are turns whose journals cannot be read, with the reasons. Nobody knows which agent
+	// or session they belong to.
 	Unread []Listed
 }
 
-// WholeSession returns all that a session consists of: its turns and those that they handed work to, their
-// calls, and the states of the sessions on which all of these worked. NOT_FOUND: there is no such session.
+// WholeSession returns all parts of a session: its turns and the turns of its delegates, their
+// calls, and the states of the sessions on which all of these worked. NOT_FOUND: there is no such
+// session.
 func WholeSession(ctx context.Context, store runtime.AttachmentReader, s Session, exists Exists) (Whole, error) {
 	p := parts{store: store, exists: exists}
 	p.add(s)
@@ -51,8 +53,9 @@ func WholeSession(ctx context.Context, store runtime.AttachmentReader, s Session
 	return w, err
 }
 
-// WholeAgent returns all that a store has of an agent: each of its sessions as [WholeSession] has it, and what
-// it keeps across them. It reads every stream of the store. NOT_FOUND: there is nothing of it.
+// WholeAgent returns all that a store has of an agent: each of its sessions as [WholeSession]
+// returns it, and the state that it keeps across them. It reads every stream of the store.
+// NOT_FOUND: the store has nothing of the agent.
 func WholeAgent(ctx context.Context, store runtime.AttachmentReader, agent string, exists Exists) (Whole, error) {
 	p := parts{store: store, exists: exists}
 	p.add(Session{Agent: agent})
@@ -88,19 +91,20 @@ func WholeAgent(ctx context.Context, store runtime.AttachmentReader, agent strin
 	return w, err
 }
 
-// missing adds the invocation of a turn unless it is there.
+// missing adds the invocation of a turn unless it was added already.
 func (p *parts) missing(ctx context.Context, id tga.ID) error {
 	if slices.Contains(p.turns, id) {
 		return nil
 	}
 	err := p.invocation(ctx, id)
 	if errors.Is(err, tga.NotFound) {
-		return nil // of a turn that its session names and that never began
+		return nil // its session names the turn, but the turn never began
 	}
 	return err
 }
 
-// whole returns what was added, of the states those to which something was ever written.
+// whole returns everything that was added. Of the states, it returns only those to which
+// something was ever written.
 func (p *parts) whole(ctx context.Context) (Whole, error) {
 	w := Whole{Turns: p.turns, Traces: p.traces}
 	for _, s := range p.sessions {
