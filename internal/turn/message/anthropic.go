@@ -2,9 +2,8 @@ package message
 
 import "strings"
 
-// anthropicMessage reads one message of the Anthropic messages API. The results of tools
-// that it holds become messages of their own, in front of the rest: that is where the API
-// wants them.
+// anthropicMessage reads one message of the Anthropic messages API. The results of tools in it
+// become messages of their own, in front of the rest, because the API requires results first.
 func anthropicMessage(p place) ([]Message, error) {
 	members, err := p.object()
 	if err != nil {
@@ -50,7 +49,7 @@ func anthropicMessage(p place) ([]Message, error) {
 				results = append(results, r)
 			}
 		case name == "thinking" || name == "redacted_thinking":
-			// Not said to anybody, and of no use to another model.
+			// Thinking is said to nobody, and is of no use to another model.
 		default:
 			var part Part
 			if part, err = anthropicPart(b, members); err == nil {
@@ -67,7 +66,7 @@ func anthropicMessage(p place) ([]Message, error) {
 	return results, nil
 }
 
-// anthropicBlocks reads what is a string or a list of blocks.
+// anthropicBlocks reads a string or a list of blocks.
 func anthropicBlocks(p place) ([]Part, error) {
 	if p.is('"') {
 		text, err := p.text()
@@ -151,7 +150,7 @@ func anthropicPart(p place, members map[string]place) (part Part, err error) {
 	return part, kind.wrong("a block of type %.80q has no place here", name)
 }
 
-// anthropicSource reads where the content of an image or a document is.
+// anthropicSource reads the content of an image or a document, or where it is.
 func anthropicSource(p place, part *Part) error {
 	members, err := p.object()
 	if err != nil {

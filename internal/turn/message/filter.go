@@ -9,7 +9,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Action says what becomes of content that a filter finds.
+// Action says what happens to content that a filter finds.
 type Action string
 
 // The actions.
@@ -20,17 +20,17 @@ const (
 
 // Filter says what content may not pass. The zero Filter lets everything pass.
 //
-// It finds forms, not meaning: what is spelled in other alphabets, split between two
-// messages, drawn in an image or packed in an archive passes.
+// A filter finds forms, not meaning. Content that is spelled in another alphabet, split between
+// two messages, drawn in an image or packed in an archive passes.
 type Filter struct {
-	MaxBytes int      // of a message's text; 0 = no limit; longer is always blocked
+	MaxBytes int      // of a message's text; 0 = no limit; a longer message is always blocked
 	Patterns []string // RE2
 	Secrets  bool     // keys and tokens of well-known forms
 	PII      []string // email, phone, ssn, credit_card, ip_address, iban
 	Action   Action   // "" = Block
-	// Actions are those of single rules, by their names: secret for all kinds of them,
-	// pii:KIND, pattern:N. Rules that are not named have Action. Where two find the same
-	// place and one blocks, it is blocked.
+	// Actions overrides Action for single rules, by name: secret (all kinds of secrets),
+	// pii:KIND, pattern:N. If two rules find the same place and one of them blocks, the place is
+	// blocked.
 	Actions map[string]Action
 }
 
@@ -39,7 +39,7 @@ func (f Filter) Off() bool {
 	return f.MaxBytes == 0 && len(f.Patterns) == 0 && !f.Secrets && len(f.PII) == 0
 }
 
-// Limits of a filter. One more is LIMIT_EXCEEDED.
+// Limits of a filter. Exceeding one is LIMIT_EXCEEDED.
 const (
 	MaxPatterns     = 256
 	MaxPatternBytes = 4096
@@ -49,8 +49,9 @@ const (
 type Finding struct {
 	// Rule is size, pattern:N (the Nth of Filter.Patterns, from 0), secret:KIND or pii:KIND.
 	Rule string `json:"rule"`
-	// At is a JSON Pointer to the string it was found in: into the list of messages, or
-	// into the bytes. It shows members' names as they are after redaction. See [MaxFindings].
+	// At is a JSON Pointer to the string that the rule matched: into the list of messages, or
+	// into the bytes. It shows the names of members as they are after redaction. See
+	// [MaxFindings].
 	At    string `json:"at"`
 	Count int    `json:"count"`
 }
@@ -58,24 +59,25 @@ type Finding struct {
 // rule finds one kind of content.
 type rule struct {
 	name string // as in Finding.Rule
-	kind string // what [REDACTED:kind] says
+	kind string // the kind in [REDACTED:kind]
 	find func(s *subject) []span
 }
 
 // span is a part of a text, in bytes.
 type span struct{ start, end int }
 
-// mostMatches bounds what a pattern of the operator may find in one string, mostRead how
-// many bytes that may take. With more, the whole string is taken for a match. A search that
-// starts again after each match is quadratic where a pattern looks far ahead before it
-// settles for a short match, as x(.*y)? does; this keeps it linear. The rules of this
-// package look no further ahead than the next character that none of their parts accepts.
+// mostMatches bounds how many matches of an operator's pattern are searched for in one string,
+// and mostRead how many bytes that may read. If there are more, the whole string counts as a
+// match. A search that starts again after each match is quadratic if a pattern looks far ahead
+// before it settles for a short match, as x(.*y)? does. The bounds keep the search linear. The
+// rules of this package look no further ahead than the next character that none of their parts
+// accepts.
 const (
 	mostMatches = 1000
 	mostRead    = 32 << 20
 )
 
-// matches returns how many matches are searched for in a text.
+// matches returns how many matches to search for in a text.
 func matches(text string) int {
 	return min(mostMatches, max(16, mostRead/max(len(text), 1)))
 }
@@ -88,8 +90,9 @@ type Compiled struct {
 	blocks   []bool // by rule
 }
 
-// Compile checks a filter: VALIDATION_ERROR for an unknown action, kind or rule, and for a
-// pattern that does not compile or that matches nothing at all everywhere.
+// Compile checks a filter. It returns VALIDATION_ERROR for an unknown action, kind or rule, for a
+// pattern that does not compile, and for a pattern that matches the empty text and so matches
+// everywhere.
 func (f Filter) Compile() (*Compiled, error) {
 	c := &Compiled{maxBytes: f.MaxBytes, secrets: f.Secrets}
 	if f.Action != "" && !f.Action.known() {
@@ -101,7 +104,7 @@ func (f Filter) Compile() (*Compiled, error) {
 	if len(f.Patterns) > MaxPatterns {
 		return nil, tga.Errorf(tga.LimitExceeded, "%d filter patterns: the limit is %d", len(f.Patterns), MaxPatterns)
 	}
-	// The known kinds go first: where two rules find the same, the better name is given.
+	// The known kinds go first: if two rules find the same text, the more telling name is given.
 	if f.Secrets {
 		c.rules = append(c.rules, secretRules...)
 	}
@@ -147,7 +150,7 @@ func (c *Compiled) act(f Filter) error {
 	return nil
 }
 
-// Names of the rules for secrets, and of all of them in [Filter.Actions].
+// Names of the rules for secrets, and the name that stands for all of them in [Filter.Actions].
 const (
 	secretPrefix = "secret:"
 	secretAll    = "secret"
@@ -178,15 +181,15 @@ func all(re *regexp.Regexp, text string, most int) []span {
 	found := re.FindAllStringIndex(text, most)
 	spans := make([]span, 0, len(found))
 	for _, m := range found {
-		if m[0] < m[1] { // \b and the like match between two characters
+		if m[0] < m[1] { // \b and similar patterns match between two characters
 			spans = append(spans, span{m[0], m[1]})
 		}
 	}
 	return spans
 }
 
-// hit is a span and the index of the rule that found it. blocks is the index of the first
-// rule behind it that blocks, -1 for none.
+// hit is a span and the index of the rule that found it. blocks is the index of the first rule
+// that found it and blocks, -1 for none.
 type hit struct {
 	span
 	rule, blocks int
@@ -200,9 +203,9 @@ func (c *Compiled) hit(s span, rule int) hit {
 	return h
 }
 
-// scan returns what all rules find in a text, in order and without overlap. Where finds
-// overlap, the rule that stands first among the rules gives its name to all of it, and one
-// that blocks blocks all of it.
+// scan returns what all rules find in a text, in order and without overlap. If finds overlap, the
+// first of their rules gives its name to the whole span, and the whole span is blocked if one of
+// the rules blocks.
 func (c *Compiled) scan(text string) []hit {
 	var hits []hit
 	sub := newSubject(text)

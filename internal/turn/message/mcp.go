@@ -8,8 +8,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// readMCP reads content of the Model Context Protocol (2025-11-25): blocks, which become
-// one message of a user, or messages with a role and one block or several.
+// readMCP reads content of the Model Context Protocol (2025-11-25): either blocks, which become
+// one message of a user, or messages with a role and one or more blocks.
 func readMCP(raw []byte) ([]Message, []place, error) {
 	root, err := rootOf(raw)
 	if err != nil {
@@ -27,7 +27,7 @@ func readMCP(raw []byte) ([]Message, []place, error) {
 	}
 	var messages []Message
 	var where []place
-	loose := false // the last message is made of blocks that stand without one
+	loose := false // the last message consists of blocks that stand outside of a message
 	for _, p := range list {
 		members, err := p.object()
 		if err != nil {
@@ -123,7 +123,7 @@ func mcpPart(p place, members map[string]place) (part Part, err error) {
 	return part, err
 }
 
-// mcpURI reads an address, of any scheme: a server's resources have schemes of its own.
+// mcpURI reads an address of any scheme, because a server's resources have schemes of their own.
 func mcpURI(p, kind place, part *Part) (err error) {
 	if part.URI, err = p.need(); err != nil {
 		return err
@@ -162,10 +162,10 @@ func mcpResource(p place, part *Part) error {
 	return err
 }
 
-// ToolAnswer makes the message that tells a model what a tool answered to the call id.
-// answer is the bytes that the tool returned: the result of an MCP tools/call becomes its
-// parts, any other text is handed on as it is. failed says that the call failed; a result
-// that says so of itself (isError) is believed.
+// ToolAnswer makes the message that tells a model a tool's answer to the call id. answer has the
+// bytes that the tool returned. The result of an MCP tools/call becomes its parts; any other text
+// is passed on unchanged. failed says that the call failed. A result that says so itself
+// (isError) counts as failed too.
 func ToolAnswer(id string, answer []byte, failed bool, at tga.Millis) Message {
 	m := Message{
 		Role: Tool, ToolCallID: id, ToolError: failed,
@@ -177,14 +177,14 @@ func ToolAnswer(id string, answer []byte, failed bool, at tga.Millis) Message {
 		return m
 	}
 	if !utf8.Valid(answer) {
-		// A model is told text. What the tool really said is kept with its effect.
+		// A model gets text. The original bytes are stored with the tool's effect.
 		answer = bytes.ToValidUTF8(answer, []byte("\ufffd"))
 	}
 	m.Content = []Part{{Type: Text, Text: string(answer)}}
 	return m
 }
 
-// mcpResult reads the result of tools/call. ok is false for whatever is not exactly one.
+// mcpResult reads the result of tools/call. ok is false if raw is not exactly such a result.
 func mcpResult(raw []byte) (parts []Part, isError, ok bool) {
 	root, err := rootOf(raw)
 	if err != nil {
@@ -199,7 +199,7 @@ func mcpResult(raw []byte) (parts []Part, isError, ok bool) {
 		switch name {
 		case "content", "structuredContent", "isError", "_meta", "resultType":
 		default:
-			return nil, false, false // an answer that happens to have a member content
+			return nil, false, false // another answer that happens to have a member "content"
 		}
 	}
 	if isError, err = members["isError"].flag(); err != nil {

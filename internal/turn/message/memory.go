@@ -22,25 +22,25 @@ const (
 	DefaultTokens = 4000
 )
 
-// Strategy says what becomes of what does not fit. OSSA 0.2.9 names the three and says no
-// more of them.
+// Strategy says what happens to messages that do not fit. OSSA 0.2.9 names the three strategies
+// and does not define them further.
 type Strategy string
 
-// The strategies. All take messages from the newest back and stop at the first that does
-// not fit. Sliding leaves that one out, Truncate cuts its text to what still fits, and
-// Summarize puts a summary in place of it and of what stands before.
+// The strategies. All take messages from the newest backwards and stop at the first that does not
+// fit. Sliding leaves that message out. Truncate cuts its text to what still fits. Summarize
+// replaces it and everything before it by a summary.
 const (
 	Truncate  Strategy = "truncate"
 	Summarize Strategy = "summarize"
 	Sliding   Strategy = "sliding"
 )
 
-// imageTokens is what a provider counts at most for one image of ordinary size.
+// imageTokens is the most tokens that a provider counts for one image of ordinary size.
 const imageTokens = 1600
 
-// EstimateTokens guesses the tokens of a message: a token for each four bytes of it, rounded up,
-// 1,600 for an image, and four for the message itself. Providers count otherwise; for
-// English text this is somewhat high, for most other languages and for code low.
+// EstimateTokens estimates the tokens of a message: one token per four bytes, rounded up, 1,600
+// for an image, and four for the message itself. Providers count differently. The estimate is
+// somewhat high for English text, and low for most other languages and for code.
 func EstimateTokens(m Message) int {
 	n, tokens := len(m.ToolCallID), 4
 	for _, p := range m.Content {
@@ -56,22 +56,21 @@ func EstimateTokens(m Message) int {
 	return tokens + (n+3)/4
 }
 
-// Fit returns what of a conversation a model is given, in its order. history is not
-// changed; count is [EstimateTokens] where nil.
+// Fit returns the part of a conversation that a model is given, in order. history is not changed.
+// A nil count means [EstimateTokens].
 //
-// The newest message of a user and all that follows it are always in, whatever their size:
-// they are the invocation in progress, and a model that is not shown what its tool did
-// asks for it again. What stands before fills what they leave of the window and of the
-// tokens.
+// The newest message of a user and everything after it are always included, whatever their size:
+// they are the invocation in progress, and a model that does not see what its tool did asks for
+// it again. Earlier messages fill what is left of the window and of the tokens.
 //
-// An assistant's message and the answers of the tools it asked for are taken or left
-// together: no provider accepts one without the other. A call that no message answers is
-// left out of the message that asks, and an answer to no call is left out, for the same
-// reason.
+// An assistant's message and the answers of the tools that it asked for are included or left out
+// together, because no provider accepts one without the other. For the same reason, a call
+// without an answer is removed from the message that asks for it, and an answer without a call is
+// left out.
 //
-// summarize is asked, once, where Strategy is Summarize and something is left out; its
-// text is cut where it is too long. Its error is returned. VALIDATION_ERROR says that the
-// Memory is wrong.
+// If Strategy is Summarize and something is left out, Fit calls summarize once. It cuts the text
+// if it is too long, and returns the error of summarize. VALIDATION_ERROR says that the Memory is
+// invalid.
 func (mem Memory) Fit(ctx context.Context, history []Message, count func(Message) int,
 	summarize func(context.Context, []Message) (string, error)) ([]Message, error) {
 	if count == nil {
@@ -81,7 +80,7 @@ func (mem Memory) Fit(ctx context.Context, history []Message, count func(Message
 		return nil, err
 	}
 	units := unitsOf(history)
-	now := max(len(units)-1, 0) // the first unit of the invocation in progress
+	now := max(len(units)-1, 0) // first unit of the invocation in progress
 	for i, u := range units {
 		if u.messages[0].Role == User {
 			now = i
@@ -111,7 +110,7 @@ func (mem Memory) Fit(ctx context.Context, history []Message, count func(Message
 		}
 		return out, nil
 	}
-	// The summary needs room too: a quarter of what there is, and a place in the window.
+	// The summary needs room too: it gets a quarter of the tokens, and one place in the window.
 	share := room
 	share.tokens, share.messages = room.tokens-room.tokens/4, room.messages-1
 	from, left = slide(past, share)
@@ -125,7 +124,8 @@ func (mem Memory) Fit(ctx context.Context, history []Message, count func(Message
 	if err != nil {
 		return nil, err
 	}
-	// It is of the time of what comes after it: the same history has the same summary.
+	// The summary gets the time of the message after it, so the same history has the same
+	// summary.
 	m := TextMessage(System, text, FromModel, progress[0].messages[0].Metadata.NormalizedAt)
 	if m, ok := cut(m, "Summary of the conversation so far:\n", left.tokens, count); ok {
 		out = append([]Message{m}, out...)
@@ -133,8 +133,8 @@ func (mem Memory) Fit(ctx context.Context, history []Message, count func(Message
 	return out, nil
 }
 
-// Reach returns how many of the newest messages Fit could use: what stands before them
-// need not be read. Of a longer conversation, Summarize forgets all but ten windows.
+// Reach returns how many of the newest messages Fit could use, so earlier messages need not be
+// read. For Summarize that is ten windows: of a longer conversation it forgets the rest.
 func (mem Memory) Reach() int {
 	if mem.Strategy == Summarize {
 		return 10 * mem.room().messages
@@ -154,8 +154,8 @@ func (mem Memory) check(canSummarize bool) error {
 	return nil
 }
 
-// room is what is left of the window and of the tokens; negative where what had to be
-// taken is more.
+// room is what is left of the window and of the tokens. It is negative if the messages that must
+// be included need more.
 type room struct{ messages, tokens int }
 
 func (mem Memory) room() room {
@@ -165,15 +165,14 @@ func (mem Memory) room() room {
 	return r
 }
 
-// take takes a unit's room, and reports whether there was as much.
+// take subtracts the room of a unit, and reports whether there was enough.
 func (r *room) take(u unit) bool {
 	r.messages -= len(u.messages)
 	r.tokens -= u.tokens
 	return r.messages >= 0 && r.tokens >= 0
 }
 
-// slide returns the first unit of the longest end of units that fits, and what room is
-// left then.
+// slide returns the start of the longest tail of units that fits, and the room that is left then.
 func slide(units []unit, r room) (from int, left room) {
 	from, left = len(units), r
 	for from > 0 {
@@ -186,7 +185,7 @@ func slide(units []unit, r room) (from int, left room) {
 	return from, left
 }
 
-// unit is a message, or one that asks for tools with the answers to it.
+// unit is a message, or a message that asks for tools together with the answers to it.
 type unit struct {
 	messages []Message
 	tokens   int
@@ -199,14 +198,14 @@ func join(units []unit) (all []Message) {
 	return all
 }
 
-// unitsOf splits a conversation, without calls that are not answered and without answers
-// to no call.
+// unitsOf splits a conversation into units. It drops calls without an answer and answers without
+// a call.
 func unitsOf(history []Message) (units []unit) {
 	for i := 0; i < len(history); {
 		m := history[i]
 		i++
 		if m.Role == Tool {
-			continue // it would stand with the message that asks
+			continue // an answer with a call stands behind the message that asks
 		}
 		if len(m.ToolCalls) == 0 {
 			units = append(units, unit{messages: []Message{m}})
@@ -234,7 +233,7 @@ func unitsOf(history []Message) (units []unit) {
 	return units
 }
 
-// cut returns m as one text of at most tokens, head first. ok is false where nothing of the
+// cut returns m as one text of at most tokens, with head in front. ok is false if nothing of the
 // text is left.
 func cut(m Message, head string, tokens int, count func(Message) int) (Message, bool) {
 	const mark = " […]"

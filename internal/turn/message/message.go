@@ -1,6 +1,6 @@
-// Package message owns the one form in which an agent's messages are kept and handed to
-// a model, and what is done to them on the way: normalization, filtering, and the choice
-// of what of a conversation still fits ([OSSA] 0.2.9 §1 phase 2, §4).
+// Package message owns the one form in which an agent's messages are stored and passed to a
+// model. It also owns what is done to them on the way: normalization, filtering, and choosing the
+// part of a conversation that still fits ([OSSA] 0.2.9 §1 phase 2, §4).
 //
 // It is pure: no I/O, no clock, no randomness.
 //
@@ -19,7 +19,7 @@ package message
 
 import "github.com/tgad/tgad/schemas/tga"
 
-// Role says whose words a message has.
+// Role says who speaks in a message.
 type Role string
 
 // The roles.
@@ -33,7 +33,7 @@ const (
 // Source says how a message came in.
 type Source string
 
-// The sources. FromModel and FromTool are of messages that the turn itself makes.
+// The sources. FromModel and FromTool are the sources of messages that the turn itself makes.
 const (
 	FromUser       Source = "user"
 	FromAPI        Source = "api"
@@ -46,16 +46,16 @@ const (
 type Message struct {
 	Role    Role   `json:"role"`
 	Content []Part `json:"content"`
-	// ToolCalls are what an assistant's message asks for, in its order.
+	// ToolCalls are the calls that an assistant's message asks for, in its order.
 	ToolCalls []ToolCall `json:"tool_calls,omitempty"`
-	// ToolCallID and ToolError are of a tool's message: which call it answers, and
-	// whether the answer says that the call failed.
+	// ToolCallID and ToolError belong to a tool's message: which call it answers, and whether the
+	// answer says that the call failed.
 	ToolCallID string   `json:"tool_call_id,omitempty"`
 	ToolError  bool     `json:"tool_error,omitempty"`
 	Metadata   Metadata `json:"metadata"`
 }
 
-// Metadata says where a message is from.
+// Metadata says where a message comes from.
 type Metadata struct {
 	Source         Source     `json:"source"`
 	OriginalFormat string     `json:"original_format"` // a Format* constant
@@ -84,10 +84,10 @@ type Part struct {
 
 // ToolCall is a call that a model asks for.
 type ToolCall struct {
-	ID   string `json:"id"` // the model's; unique within the message
+	ID   string `json:"id"` // the model's id, unique within the message
 	Name string `json:"name"`
-	// Arguments is the text that the model gave, never decoded and encoded again: it need
-	// not even be JSON.
+	// Arguments is the text that the model gave. It is never decoded and encoded again, and it
+	// need not even be JSON.
 	Arguments string `json:"arguments"`
 }
 
@@ -106,7 +106,7 @@ func (m Message) Plain() string {
 	return string(out)
 }
 
-// TextMessage makes a message of text alone.
+// TextMessage makes a message with one text part.
 func TextMessage(role Role, text string, source Source, at tga.Millis) Message {
 	return Message{
 		Role: role, Content: []Part{{Type: Text, Text: text}},

@@ -10,17 +10,17 @@ import (
 
 // The formats that [Normalize] reads. An original_format is one of them.
 const (
-	// FormatOpenAI is a message of the OpenAI chat completions API, a list of them, or a
-	// request body with messages.
+	// FormatOpenAI is a message of the OpenAI chat completions API, a list of them, or a request
+	// body with messages.
 	FormatOpenAI = "openai.chat"
-	// FormatAnthropic is the same of the Anthropic messages API.
+	// FormatAnthropic is the same for the Anthropic messages API.
 	FormatAnthropic = "anthropic.messages"
 	// FormatMCP is a content block of the Model Context Protocol, a list of blocks, a
 	// prompt message, a list of those, or an object with messages.
 	FormatMCP = "mcp.content"
 )
 
-// Limits of one input. One more is LIMIT_EXCEEDED.
+// Limits of one input. Exceeding one is LIMIT_EXCEEDED.
 const (
 	MaxBytes     = 16 << 20 // of the text handed in
 	MaxMessages  = 1024
@@ -28,11 +28,11 @@ const (
 	MaxToolCalls = 128 // of a message
 )
 
-// Normalize makes messages of an input (OSSA 0.2.9 §1 phase 2). format is a Format*
-// constant; "" means that the input itself shows it (see [Detect]). at is when.
+// Normalize makes messages of an input (OSSA 0.2.9 §1 phase 2). format is a Format* constant, or
+// "" to detect it from the input (see [Detect]). at is the time that the messages get.
 //
-// A user speaks for himself alone: from FromUser every role but user is refused.
-// The other sources may hand in a whole conversation.
+// A user speaks only as a user: from FromUser every role but user is refused. The other sources
+// may pass in a whole conversation.
 //
 // Bad input is VALIDATION_ERROR, or LIMIT_EXCEEDED, with a JSON Pointer into raw.
 func Normalize(raw []byte, format string, source Source, at tga.Millis) ([]Message, error) {
@@ -66,7 +66,7 @@ func Normalize(raw []byte, format string, source Source, at tga.Millis) ([]Messa
 	return messages, nil
 }
 
-// readers read an input into messages, and say at what place of it each stands.
+// readers read an input into messages, and return the place in the input of each message.
 var readers = map[string]func(raw []byte) ([]Message, []place, error){
 	FormatText:      readText,
 	FormatOpenAI:    chat{one: openaiMessage}.read,
@@ -81,7 +81,7 @@ func readText(raw []byte) ([]Message, []place, error) {
 	return []Message{{Role: User, Content: []Part{{Type: Text, Text: string(raw)}}}}, []place{{}}, nil
 }
 
-// check holds a message to what is common to all formats.
+// check checks the rules that are common to all formats.
 func (m *Message) check(source Source, p place) error {
 	if source == FromUser && m.Role != User {
 		return p.wrong("a message of role %s, and a user may send none but their own", m.Role)
@@ -98,7 +98,7 @@ func (m *Message) check(source Source, p place) error {
 	if (m.ToolCallID != "") != (m.Role == Tool) {
 		return p.wrong("a message of role %s with tool call id %.80q", m.Role, m.ToolCallID)
 	}
-	// An empty answer of a tool or of a model is an answer.
+	// A tool's or a model's empty answer is a valid answer.
 	if m.Role == User || m.Role == System {
 		if !slices.ContainsFunc(m.Content, func(c Part) bool { return c.Type != Text || c.Text != "" }) {
 			return p.wrong("the message is empty")
@@ -117,7 +117,7 @@ func (m *Message) check(source Source, p place) error {
 // chat reads the two formats whose messages are objects with role and content.
 type chat struct {
 	one func(place) ([]Message, error)
-	// system reads the member of that name that stands beside messages; nil = there is none.
+	// system reads the member "system" beside messages; nil = the format has none.
 	system func(place) ([]Part, error)
 }
 
@@ -170,8 +170,8 @@ func (c chat) read(raw []byte) (messages []Message, where []place, err error) {
 	return messages, where, nil
 }
 
-// Detect says what format an input has. What is no JSON, or JSON that is of no message
-// format, is text.
+// Detect returns the format of an input. Input that is not JSON, or JSON of no message format, is
+// text.
 func Detect(raw []byte) string {
 	trimmed := bytes.TrimSpace(raw)
 	if len(trimmed) == 0 || trimmed[0] != '{' && trimmed[0] != '[' {
@@ -205,7 +205,8 @@ func Detect(raw []byte) string {
 	return format
 }
 
-// shapeOf says which format one element of a list looks like, and whether no other would.
+// shapeOf returns which format one element of a list looks like, and whether it cannot be
+// another.
 func shapeOf(p place) (format string, sure bool) {
 	m := shape(p)
 	_, hasRole := m["role"]
@@ -230,10 +231,10 @@ func shapeOf(p place) (format string, sure bool) {
 	return FormatOpenAI, !m["tool_calls"].absent() || !m["tool_call_id"].absent()
 }
 
-// blockFormat says whose a block is, "" where it is nobody's. A block of text could be
-// anybody's; alone, outside of a message, it is MCP's.
+// blockFormat returns the format that a block belongs to, "" if to none. A text block could
+// belong to any format; alone, outside of a message, it counts as MCP's.
 func blockFormat(m map[string]place) string {
-	switch kind, _ := m["type"].text(); kind { // what is no string is no type
+	switch kind, _ := m["type"].text(); kind { // a value that is not a string is no type
 	case "image_url", "input_audio", "file", "refusal":
 		return FormatOpenAI
 	case "tool_use", "tool_result", "document", "thinking", "redacted_thinking":
@@ -249,7 +250,8 @@ func blockFormat(m map[string]place) string {
 	return ""
 }
 
-// shape is object for a value that may be none: what is wrong with it, the reader says.
+// shape is object for a value that may not be one: it ignores the error, which the format's
+// reader reports.
 func shape(p place) map[string]place {
 	m, err := p.object()
 	if err != nil {

@@ -1,7 +1,7 @@
 package message
 
-// openaiRoles are the roles of the chat completions API. A developer is whoever wrote the
-// program, as the system was before.
+// openaiRoles are the roles of the chat completions API. A developer message comes from the
+// author of the program, as a system message did before.
 var openaiRoles = map[string]Role{"user": User, "system": System, "developer": System, "assistant": Assistant, "tool": Tool}
 
 // openaiMessage reads one message of the chat completions API.
@@ -51,7 +51,7 @@ func openaiMessage(p place) ([]Message, error) {
 	return []Message{m}, nil
 }
 
-// openaiContent reads what is a string or a list of parts.
+// openaiContent reads a string or a list of parts.
 func openaiContent(p place) ([]Part, error) {
 	if p.absent() {
 		return nil, nil
@@ -148,7 +148,7 @@ func openaiFile(p place) (Part, error) {
 	return part, err
 }
 
-// openaiCalls reads tool calls. Their arguments are a string there already.
+// openaiCalls reads tool calls. In this API their arguments are already a string.
 func openaiCalls(p place) ([]ToolCall, error) {
 	if p.absent() {
 		return nil, nil

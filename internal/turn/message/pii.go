@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// piiRules find personal data by its form, and by its check digits where it has some.
+// piiRules find personal data by its form, and by its check digits if it has some.
 var piiRules = map[string]func(s *subject) []span{
 	"email":       emails,
 	"phone":       phones,
@@ -56,12 +56,12 @@ func digitsOf(s string) string {
 var (
 	localPhone = regexp.MustCompile(`(?:\([0-9]{3}\) ?|[0-9]{3}[\-. ])[0-9]{3}[\-. ][0-9]{4}`)
 	plusDigit  = regexp.MustCompile(`\+[1-9]`)
-	// numeric are the bytes that numbers are made of, however they are grouped.
+	// numeric are the bytes that numbers consist of, however they are grouped.
 	numeric = setOf(decimals + "+ .-()/")
 )
 
-// phones finds numbers of North America with separators, and any with its country's code
-// (ITU E.164: at most 15 digits). Digits alone could be anything.
+// phones finds North American numbers with separators, and any number with a country code (ITU
+// E.164: at most 15 digits). Digits without either could be anything.
 func phones(s *subject) []span {
 	spans := s.within(localPhone, numeric, 10, func(m span) bool { return s.apart(m, "+.") })
 	s.within(plusDigit, numeric, 7, func(m span) bool {
@@ -74,8 +74,8 @@ func phones(s *subject) []span {
 	return spans
 }
 
-// phoneEnd returns where the number ends whose first digit is at start: behind the last row
-// of digits with which it has 7 to 15 of them. Two separators may stand between digits.
+// phoneEnd returns where the number whose first digit is at start ends: behind the last row of
+// digits with which it has 7 to 15 digits. Two separators may stand between digits.
 func phoneEnd(text string, start int) (end int) {
 	digits, gap := 0, 0
 	for at := start; at < len(text) && gap <= 2 && digits <= 15; at++ {
@@ -96,7 +96,8 @@ func phoneEnd(text string, start int) (end int) {
 
 var ssnForm = regexp.MustCompile(`[0-9]{3}(?:-[0-9]{2}-| [0-9]{2} )[0-9]{4}`)
 
-// ssns finds social security numbers of the United States; some groups were never given out.
+// ssns finds social security numbers of the United States. It leaves out groups of digits that
+// were never issued.
 func ssns(s *subject) []span {
 	return s.within(ssnForm, numeric, 9, func(m span) bool {
 		d := digitsOf(s.text[m.start:m.end])
@@ -107,9 +108,9 @@ func ssns(s *subject) []span {
 
 var digitRun = regexp.MustCompile(`[0-9]+(?:[ \-][0-9]+)*`)
 
-// cards finds payment card numbers (ISO/IEC 7812): 12 to 19 digits, in groups or not,
-// of a known network and with a right check digit. A number may stand beside others, so
-// each row of whole groups is tried.
+// cards finds payment card numbers (ISO/IEC 7812): 12 to 19 digits, grouped or not, of a known
+// network and with a valid check digit. Other numbers may stand beside a card number, so it tries
+// each sequence of whole groups.
 func cards(s *subject) (spans []span) {
 	for _, run := range s.within(digitRun, numeric, 12, func(span) bool { return true }) {
 		groups := groupsOf(s.text, run)
@@ -141,7 +142,7 @@ func groupsOf(text string, run span) (groups []span) {
 	return groups
 }
 
-// cardFrom returns how many of the groups, from the first, are a card's number, 0 = none.
+// cardFrom returns how many groups, from the first, make a card number; 0 = none.
 func cardFrom(text string, groups []span) int {
 	digits, best := "", 0
 	for j, g := range groups {
@@ -206,7 +207,7 @@ var (
 // addresses finds IP addresses of both versions.
 func addresses(s *subject) (spans []span) {
 	spans = s.within(ip4Form, ip4Bytes, 4, func(m span) bool {
-		// 1.2.3.4.5 is a version of something.
+		// 1.2.3.4.5 is a version number, not an address.
 		longer := m.end+1 < len(s.text) && s.text[m.end] == '.' && isWord(s.text[m.end+1])
 		return !longer && s.apart(m, ".") && isIP(s.text[m.start:m.end])
 	})
@@ -215,7 +216,7 @@ func addresses(s *subject) (spans []span) {
 	}
 	for _, m := range s.runs(ip6Bytes) {
 		for m.end-m.start > 2 && (s.text[m.end-1] == '.' || s.text[m.end-1] == ':' && s.text[m.end-2] != ':') {
-			m.end-- // the sentence's
+			m.end-- // punctuation of the sentence
 		}
 		found := s.text[m.start:m.end]
 		if strings.Count(found, ":") >= 2 && found != "::" && s.apart(m, "") && isIP(found) {
@@ -242,8 +243,8 @@ var ibanLengths = map[string]int{
 	"UA": 29, "VA": 22, "VG": 24, "XK": 20, "YE": 30,
 }
 
-// ibans finds account numbers with the length of their country and the right check digits,
-// also where spaces part them into groups.
+// ibans finds account numbers with their country's length and valid check digits, also if spaces
+// divide them into groups.
 func ibans(s *subject) (spans []span) {
 	if s.digits < 2 {
 		return nil

@@ -40,7 +40,7 @@ type sieve struct {
 	findings []Finding
 }
 
-// size holds what a message has to MaxBytes.
+// size refuses a message of more than MaxBytes.
 func (s *sieve) size(bytes int, at string) error {
 	if s.maxBytes == 0 || bytes <= s.maxBytes {
 		return nil
@@ -49,14 +49,15 @@ func (s *sieve) size(bytes int, at string) error {
 	return tga.Errorf(tga.ContentFiltered, "rule size: %d bytes, and %d may pass", bytes, s.maxBytes).At(at)
 }
 
-// MaxFindings bounds how many places are told of. What is found elsewhere is counted, for
-// each rule, in a Finding more, whose At is "…".
+// MaxFindings bounds how many places are reported. For each rule, all further finds are counted
+// in one more Finding, whose At is "…".
 const MaxFindings = 1000
 
-// elsewhere is the place of what is only counted.
+// elsewhere is the place of finds that are only counted.
 const elsewhere = "…"
 
-// found notes hits in the string at a place, and refuses them where a rule of them blocks.
+// found records the hits in the string at a place, and returns an error if one of their rules
+// blocks.
 func (s *sieve) found(hits []hit, place func() string) error {
 	if len(hits) == 0 {
 		return nil
@@ -82,10 +83,10 @@ func (s *sieve) found(hits []hit, place func() string) error {
 	return nil
 }
 
-// fixed is a place that is known.
+// fixed returns a function that returns a known place.
 func fixed(at string) func() string { return func() string { return at } }
 
-// replace puts [REDACTED:kind] for each hit.
+// replace replaces each hit by [REDACTED:kind].
 func (s *sieve) replace(text string, hits []hit) string {
 	var b strings.Builder
 	at := 0
@@ -100,7 +101,7 @@ func (s *sieve) replace(text string, hits []hit) string {
 
 func (s *sieve) mark(h hit) string { return "[REDACTED:" + s.rules[h.rule].kind + "]" }
 
-// string filters a text that stands at a place. Where it is itself JSON, it stays so.
+// string filters the text at a place. If the text is itself JSON, it stays JSON.
 func (s *sieve) string(text string, at func() string, depth int) (string, error) {
 	if depth < mostEmbedded && isJSON(text) {
 		out, err := s.json(text, at, depth+1)
@@ -116,9 +117,9 @@ func (s *sieve) string(text string, at func() string, depth int) (string, error)
 	return s.replace(text, hits), nil
 }
 
-// Apply filters messages: their texts, the names and addresses of their parts, data that is
-// text, and the arguments of tool calls. messages is not changed. The error is
-// CONTENT_FILTERED, naming the rule and the place and never the content.
+// Apply filters messages: their texts, the names and addresses of their parts, data that is text,
+// and the arguments of tool calls. messages is not changed. The error is CONTENT_FILTERED; it
+// names the rule and the place and never the content.
 func (c *Compiled) Apply(messages []Message) ([]Message, []Finding, error) {
 	s := sieve{Compiled: c}
 	out := slices.Clone(messages)
@@ -168,7 +169,7 @@ func (s *sieve) message(m *Message, at string) error {
 	return nil
 }
 
-// textBytes counts what [Filter.MaxBytes] bounds.
+// textBytes counts the bytes that [Filter.MaxBytes] bounds.
 func (m Message) textBytes() (n int) {
 	for _, p := range m.Content {
 		n += len(p.Text) + len(p.Name) + len(p.URI)
@@ -182,9 +183,9 @@ func (m Message) textBytes() (n int) {
 	return n
 }
 
-// ApplyBytes filters what a tool answered. JSON stays JSON: strings, members' names and
-// numbers are filtered one by one, and what no rule finds anything in keeps its bytes.
-// Anything else is filtered as text. raw is not changed.
+// ApplyBytes filters a tool's answer. JSON stays JSON: strings, names of members and numbers are
+// filtered one by one, and those in which no rule finds anything keep their bytes. Any other
+// answer is filtered as text. raw is not changed.
 func (c *Compiled) ApplyBytes(raw []byte) ([]byte, []Finding, error) {
 	s := sieve{Compiled: c}
 	if err := s.size(len(raw), ""); err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// mostEmbedded bounds how deep JSON inside of strings of JSON is taken for what it is.
-// Deeper it is text. Each level is read once more, so this also bounds the work.
+// mostEmbedded bounds how deep JSON inside strings of JSON is treated as JSON. Deeper, it is
+// treated as text. Each level is read once more, so the bound also limits the work.
 const mostEmbedded = 4
 
 // isJSON reports whether a string holds an object or array.
@@ -25,10 +25,10 @@ func isValue(text string) bool { return utf8.ValidString(text) && json.Valid([]b
 type level struct {
 	object bool
 	index  int             // of the element
-	name   string          // of the member, as it is written out
-	secret bool            // its value is one by its name
-	names  map[string]bool // that look redacted; whether they were, here
-	isName bool            // the next string is one
+	name   string          // of the member, as written to the output
+	secret bool            // the member's name says that its value is secret
+	names  map[string]bool // names that look redacted, and whether this filter redacted them
+	isName bool            // the next string is a member's name
 }
 
 // jsonSieve filters one JSON text.
@@ -87,10 +87,10 @@ func stringEnd(text string, i int) int {
 	return i + 1
 }
 
-// mostTokens bounds a pointer: deeper, it ends in "/…".
+// mostTokens bounds the tokens of a pointer: a longer pointer ends in "/…".
 const mostTokens = 64
 
-// here is the pointer to the value at hand.
+// here returns the pointer to the current value.
 func (j *jsonSieve) here() string {
 	var b strings.Builder
 	b.WriteString(j.root())
@@ -143,7 +143,7 @@ func (j *jsonSieve) quoted(token string) error {
 	return j.hidden(text, hits)
 }
 
-// hidden writes a string out with its hits replaced.
+// hidden writes a string with its hits replaced.
 func (j *jsonSieve) hidden(text string, hits []hit) error {
 	if err := j.found(hits, j.here); err != nil {
 		return err
@@ -152,12 +152,12 @@ func (j *jsonSieve) hidden(text string, hits []hit) error {
 	return nil
 }
 
-// memberName filters a member's name. Two names that redaction makes equal are numbered.
+// memberName filters a member's name. If redaction makes two names equal, they are numbered.
 func (j *jsonSieve) memberName(l *level, token, text string) error {
 	hits := j.scan(text)
 	clean := j.replace(text, hits)
 	l.name, l.secret = clean, j.secrets && secretName(text)
-	// A name may also look redacted because somebody's filter was here before.
+	// A name may also look redacted because an earlier filter redacted it.
 	if len(hits) > 0 || strings.Contains(text, "[REDACTED:") {
 		for n := 2; !l.take(l.name, len(hits) > 0 || n > 2); n++ {
 			l.name = clean + "#" + itoa(n)
@@ -175,8 +175,8 @@ func (j *jsonSieve) memberName(l *level, token, text string) error {
 	return nil
 }
 
-// take reports whether a name is free in an object, and takes it. Two of the input's own
-// are none of our business.
+// take reports whether a name is free in an object, and takes it. Two equal names that the input
+// already had are left alone.
 func (l *level) take(name string, made bool) bool {
 	if before, taken := l.names[name]; taken && (made || before) {
 		return false
@@ -188,14 +188,14 @@ func (l *level) take(name string, made bool) bool {
 	return true
 }
 
-// secretMember replaces a value whose member's name says what it is.
+// secretMember replaces a value whose member's name says that it is secret.
 func (j *jsonSieve) secretMember(text string) error {
 	rule := slices.IndexFunc(j.rules, func(r rule) bool { return r.name == assignment })
 	return j.hidden(text, []hit{j.hit(span{0, len(text)}, rule)})
 }
 
-// number filters a number as the text it is. A card's number may be written as one. What
-// is found becomes a string.
+// number filters a number as text, because the number of a payment card may be written as a JSON
+// number. A number with a hit becomes a string.
 func (j *jsonSieve) number(token string) error {
 	hits := j.scan(token)
 	if len(hits) == 0 {

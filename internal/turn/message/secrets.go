@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// assignment is the rule for a value that its name gives away.
+// assignment is the rule for a value that only its name identifies as secret.
 const assignment = "secret:assignment"
 
-// secretRules are the forms that issuers publish so that their keys can be found. The one
-// of a value that only its name gives away stands last: the others know better.
+// secretRules are the forms that issuers publish so that their keys can be found. The rule for a
+// value that only its name identifies stands last: the other rules know more about the value.
 var secretRules = []rule{
 	{"secret:private_key", "private_key", privateKeys},
 	secret("aws_access_key", `\b(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b`, "AKIA", "ASIA", "ABIA", "ACCA"),
@@ -33,7 +33,7 @@ var secretRules = []rule{
 	{assignment, "assignment", assignments},
 }
 
-// secret makes a rule of a pattern. A text that has none of the marks is not searched.
+// secret makes a rule of a pattern. A text that contains none of the marks is not searched.
 func secret(kind, pattern string, marks ...string) rule {
 	re := regexp.MustCompile(pattern)
 	return rule{"secret:" + kind, kind, func(s *subject) []span {
@@ -46,8 +46,9 @@ func secret(kind, pattern string, marks ...string) rule {
 	}}
 }
 
-// after finds words in lower case and, behind each, the first group of a pattern that is
-// anchored there, where keep agrees. The pattern must not reach beyond the next word.
+// after finds words, which must be in lower case. Behind each word it matches a pattern that is
+// anchored there, and returns the pattern's first group if keep agrees. The pattern must not
+// reach beyond the next word.
 func after(s *subject, words []string, re *regexp.Regexp, keep func(at int, group string) bool) (spans []span) {
 	low := s.lower()
 	for _, w := range words {
@@ -85,8 +86,8 @@ func urlPasswords(s *subject) []span {
 
 var privateKeyBegin = regexp.MustCompile(`-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----`)
 
-// privateKeys finds PEM and PGP private keys. One whose end is missing reaches to the end
-// of the text: what is cut off is no less a key.
+// privateKeys finds PEM and PGP private keys. A key without an end mark extends to the end of the
+// text: a key that is cut off is still a key.
 func privateKeys(s *subject) (spans []span) {
 	text := s.text
 	if !strings.Contains(text, "PRIVATE KEY") {
@@ -110,8 +111,8 @@ func privateKeys(s *subject) (spans []span) {
 	}
 }
 
-// secretWords end the names of things that are secret. pageWords are in the names of those
-// that only sound so: a listing is gone through with them.
+// secretWords end the names of secret values. pageWords occur in names that only sound secret,
+// such as a token for the next page of a listing.
 var (
 	secretWords = []string{
 		"password", "passwd", "passphrase", "pwd", "secret", "token", "apikey", "api_key", "api-key", "accesskey", "access_key", "access-key",
@@ -122,7 +123,7 @@ var (
 	nameBytes = setOf(decimals + letters + "_-.")
 )
 
-// secretName reports whether a name says that what has it is secret.
+// secretName reports whether a name says that its value is secret.
 func secretName(name string) bool {
 	low := lowerASCII(name)
 	return slices.ContainsFunc(secretWords, func(w string) bool { return strings.HasSuffix(low, w) }) && !pageName(low)
@@ -146,7 +147,7 @@ func assignments(s *subject) (spans []span) {
 	}
 	low := s.lower()
 	for _, w := range secretWords {
-		end := 0 // of the value at hand, which may itself be full of such words
+		end := 0 // of the current value, which may itself contain such words
 		for at := 0; ; {
 			i := strings.Index(low[at:], w)
 			if i < 0 {
@@ -172,8 +173,8 @@ func assignments(s *subject) (spans []span) {
 	return spans
 }
 
-// valueAfter returns where the value of a name that ends at at begins; -1 where none is
-// assigned to it.
+// valueAfter returns where the value of the name that ends at at begins; -1 if no value is
+// assigned to the name.
 func valueAfter(text string, at int) int {
 	skip := func(set string, most int) {
 		for ; at < len(text) && most != 0 && strings.IndexByte(set, text[at]) >= 0; at++ {
@@ -209,7 +210,7 @@ func strong(s string) bool {
 	if len(s) < 8 || strings.HasPrefix(s, "[REDACTED:") {
 		return false
 	}
-	s = s[:min(len(s), 256)] // as good as all of it
+	s = s[:min(len(s), 256)] // that much is enough to judge by
 	var count [256]int
 	letters, digits := false, false
 	for i := range len(s) {

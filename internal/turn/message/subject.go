@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// subject is a text that rules look at, and what is counted of it once for all of them:
-// most texts can't hold most of what is looked for, and a regular expression takes a
-// hundred times as long to say so.
+// subject is a text that rules search, with counts that are made once for all rules. Most texts
+// cannot contain most of what the rules look for, and a regular expression takes a hundred times
+// as long to find that out.
 type subject struct {
 	text                       string
 	digits, colons, equals, at int    // how many there are
@@ -67,7 +67,7 @@ func lowerASCII(text string) string {
 	return string(b)
 }
 
-// runs returns the longest rows of bytes of a set.
+// runs returns the maximal runs of bytes of a set.
 func (s *subject) runs(in *set) (all []span) {
 	for at := 0; at < len(s.text); at++ {
 		if !in[s.text[at]] {
@@ -82,8 +82,8 @@ func (s *subject) runs(in *set) (all []span) {
 	return all
 }
 
-// within returns where re matches, and keep agrees, in runs of a set that have at least so
-// many digits.
+// within returns the places where re matches and keep agrees. It searches only runs of a set that
+// have at least the given number of digits.
 func (s *subject) within(re *regexp.Regexp, in *set, digits int, keep func(span) bool) (spans []span) {
 	if s.digits < digits {
 		return nil
@@ -101,7 +101,7 @@ func (s *subject) within(re *regexp.Regexp, in *set, digits int, keep func(span)
 	return spans
 }
 
-// apart reports whether a span touches neither a letter, a digit nor, in front, one of extra.
+// apart reports whether a span touches no letter and no digit and, in front, no byte of extra.
 func (s *subject) apart(m span, extra string) bool {
 	if m.start > 0 && (isWord(s.text[m.start-1]) || strings.IndexByte(extra, s.text[m.start-1]) >= 0) {
 		return false

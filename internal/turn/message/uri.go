@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// Schemes of a part's URI that stand for a file at a provider and nowhere else: the rest
-// is its id there.
+// Schemes of a part's URI that stand for a file which only one provider has: the rest of the URI
+// is the file's id there.
 const (
 	OpenAIFile    = "openai-file:"
 	AnthropicFile = "anthropic-file:"
 )
 
-// web returns a string that is the address of something on the web. Nothing is fetched
-// here; the provider would, and a file: address is none of its business.
+// web returns a string that is an http or https address. Nothing is fetched here, but the
+// provider would fetch it, so other schemes such as file: are refused.
 func (p place) web() (string, error) {
 	s, err := p.need()
 	if err != nil {
@@ -85,7 +85,7 @@ func (p place) data() (kind string, data []byte, err error) {
 
 func isData(s string) bool { return strings.HasPrefix(s, "data:") }
 
-// image holds a MIME type to being one of an image.
+// image refuses a MIME type that is not an image's.
 func (p place) image(kind string) error {
 	if !strings.HasPrefix(kind, "image/") {
 		return p.wrong("an image of type %.80q", kind)

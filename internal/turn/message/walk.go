@@ -9,19 +9,19 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// place is a value of the input and where it stands, so that whatever is wrong with it can
-// be named by a JSON Pointer. The zero place is a member that is not there.
+// place is a value of the input and its position, so that an error can name it by a JSON Pointer.
+// The zero place is a member that is absent.
 //
-// encoding/json alone would match names whatever their case, take the last of two members
-// with one name, and turn half a surrogate pair into U+FFFD: three ways in which what a
-// filter saw and what a model is told could differ.
+// encoding/json alone would ignore the case of names, take the last of two members with the same
+// name, and turn half a surrogate pair into U+FFFD. In each of these three ways, the filter and
+// the model could see different content.
 type place struct {
 	raw json.RawMessage
 	at  string
 }
 
-// mostDepth bounds how deep the input may nest. The formats themselves need eight levels,
-// the arguments of tools the rest.
+// mostDepth bounds how deep the input may nest. The formats themselves need eight levels; the
+// rest is for the arguments of tools.
 const mostDepth = 128
 
 // rootOf checks that raw is one JSON text.
@@ -49,7 +49,8 @@ func syntaxOf(raw []byte) string {
 	}
 }
 
-// depthOf counts brackets that are open at once, outside of strings. It needs no valid JSON.
+// depthOf returns the most brackets that are open at once, outside of strings. raw need not be
+// valid JSON.
 func depthOf(raw []byte) (most int) {
 	open, quoted := 0, false
 	for i := 0; i < len(raw); i++ {
@@ -72,7 +73,7 @@ func depthOf(raw []byte) (most int) {
 // is reports whether the value starts like kind: one of { [ " or another JSON byte.
 func (p place) is(kind byte) bool { return len(p.raw) > 0 && p.raw[0] == kind }
 
-// absent reports whether there is no value, or null.
+// absent reports whether the value is missing or null.
 func (p place) absent() bool { return len(p.raw) == 0 || p.is('n') }
 
 func (p place) wrong(format string, args ...any) error {
@@ -134,7 +135,7 @@ func (p place) array(most int) ([]place, error) {
 	return all, nil
 }
 
-// text returns a string's value; "" for a member that is not there.
+// text returns a string's value; "" for a member that is absent.
 func (p place) text() (string, error) {
 	if p.absent() {
 		return "", nil
@@ -142,7 +143,7 @@ func (p place) text() (string, error) {
 	if !p.is('"') {
 		return "", p.wrong("want a string")
 	}
-	// The gate refuses what decoding would change.
+	// Gate refuses strings that decoding would change.
 	if err := tga.Gate(p.raw, tga.Limits{MaxBytes: tga.MostBytes}); err != nil {
 		return "", p.wrong("want a string of whole characters")
 	}
@@ -153,7 +154,7 @@ func (p place) text() (string, error) {
 	return s, nil
 }
 
-// need returns a string that must be there and not be empty.
+// need returns a string that must be present and not empty.
 func (p place) need() (string, error) {
 	s, err := p.text()
 	if err == nil && s == "" {
@@ -162,7 +163,7 @@ func (p place) need() (string, error) {
 	return s, err
 }
 
-// flag returns a boolean; false for a member that is not there.
+// flag returns a boolean; false for a member that is absent.
 func (p place) flag() (bool, error) {
 	switch string(p.raw) {
 	case "", "null", "false":
@@ -173,7 +174,7 @@ func (p place) flag() (bool, error) {
 	return false, p.wrong("want true or false")
 }
 
-// child returns a member, or a place without value that can be blamed for it.
+// child returns a member, or a place without a value that an error can name.
 func (p place) child(of map[string]place, name string) place {
 	if m, ok := of[name]; ok {
 		return m
