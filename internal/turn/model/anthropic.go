@@ -15,9 +15,9 @@ const anthropicVersion = "2023-06-01"
 // Anthropic returns a model that speaks Anthropic's messages: POST {BaseURL}/messages.
 // VALIDATION_ERROR says that an option is wrong.
 //
-// A system message of the conversation, such as a summary, goes where the system prompt
-// goes: the API has no such role. Messages of one role that follow each other become one.
-// The API has no seed: Parameters.Seed is not sent.
+// A system message of the conversation, such as a summary, is sent with the system prompt,
+// because the API has no such role in messages. Consecutive messages of one role become one
+// message. The API has no seed: Parameters.Seed is not sent.
 func Anthropic(o Options) (turn.Model, error) {
 	return newClient(dialect{
 		home: "https://api.anthropic.com/v1", path: "messages", longestName: 128, format: message.FormatAnthropic,
@@ -31,7 +31,7 @@ func Anthropic(o Options) (turn.Model, error) {
 	}, o)
 }
 
-// The request, as far as we say it.
+// The request, as far as this package uses it.
 type (
 	anthropicRequest struct {
 		Model       string             `json:"model"`
@@ -88,7 +88,7 @@ func anthropicAsk(c *client, q turn.Question, n *names, stream bool) (any, error
 	return &body, body.messages(q, n)
 }
 
-// messages puts a question's messages in the API's words.
+// messages encodes a question's messages for the API.
 func (r *anthropicRequest) messages(q turn.Question, n *names) error {
 	r.System = appendText(nil, q.System)
 	for i, m := range q.Messages {
@@ -101,7 +101,7 @@ func (r *anthropicRequest) messages(q turn.Question, n *names) error {
 			r.System = append(r.System, blocks...)
 			continue
 		case message.Tool:
-			// is_error with no content is refused.
+			// The API refuses is_error without content.
 			if m.ToolError && len(blocks) == 0 {
 				blocks = appendText(blocks, "error")
 			}
@@ -119,13 +119,13 @@ func (r *anthropicRequest) messages(q turn.Question, n *names) error {
 	return nil
 }
 
-// add adds blocks to the last message, or to a new one where that has another role.
+// add adds blocks to the last message, or to a new one if the last has another role.
 func (r *anthropicRequest) add(role string, blocks ...anthropicBlock) {
 	if len(blocks) == 0 {
-		return // an assistant that said nothing; the API refuses an empty message
+		return // an assistant's empty message: the API refuses those
 	}
 	if len(r.Messages) == 0 && role != "user" {
-		// A conversation begins with the user.
+		// The API requires that a conversation begins with the user.
 		r.Messages = append(r.Messages, anthropicMessage{"user", appendText(nil, "[earlier messages are left out]")})
 	}
 	if last := len(r.Messages) - 1; last >= 0 && r.Messages[last].Role == role {
@@ -135,7 +135,7 @@ func (r *anthropicRequest) add(role string, blocks ...anthropicBlock) {
 	r.Messages = append(r.Messages, anthropicMessage{role, blocks})
 }
 
-// appendText appends a block of text. The API refuses one that is empty.
+// appendText appends a block of text, unless it is empty: the API refuses empty blocks.
 func appendText(blocks []anthropicBlock, text string) []anthropicBlock {
 	if strings.TrimSpace(text) == "" {
 		return blocks
@@ -143,8 +143,8 @@ func appendText(blocks []anthropicBlock, text string) []anthropicBlock {
 	return append(blocks, anthropicBlock{Type: "text", Text: text})
 }
 
-// inputOf returns arguments as the object that the API wants. Text that is none, as a
-// model may write it, is shown to it as what it wrote.
+// inputOf returns arguments as the object that the API requires. If a model wrote something that
+// is not an object, it sees what it wrote.
 func inputOf(arguments string) json.RawMessage {
 	text := strings.TrimSpace(arguments)
 	if text == "" {
@@ -177,8 +177,8 @@ func anthropicContent(i int, m message.Message) (blocks []anthropicBlock, err er
 	return blocks, nil
 }
 
-// anthropicBlockOf returns a part that is no text in the API's words; false where it has
-// none.
+// anthropicBlockOf encodes a part that is not text for the API; false if the API has no form for
+// it.
 func anthropicBlockOf(p message.Part) (anthropicBlock, bool) {
 	kind, source := "document", &anthropicSource{}
 	if p.Type == message.Image {
@@ -254,7 +254,7 @@ var anthropicFinish = map[string]turn.FinishReason{
 	"max_tokens": turn.FinishLength, "model_context_window_exceeded": turn.FinishLength, "refusal": turn.FinishContentFilter,
 }
 
-// anthropicPlain takes an answer that comes at once.
+// anthropicPlain reads an answer that comes in one piece.
 func (x *exchange) anthropicPlain(s *said, body []byte) error {
 	var in anthropicAnswer
 	if err := x.decode(body, &in); err != nil {
@@ -277,7 +277,7 @@ func (x *exchange) anthropicPlain(s *said, body []byte) error {
 	return nil
 }
 
-// anthropicEvent takes an event of a stream. The last is message_stop.
+// anthropicEvent reads an event of a stream. The last is message_stop.
 func (x *exchange) anthropicEvent(s *said, data []byte) (last bool, err error) {
 	var e anthropicEvent
 	if err := x.decode(data, &e); err != nil {
@@ -298,11 +298,11 @@ func (x *exchange) anthropicEvent(s *said, data []byte) (last bool, err error) {
 		s.anthropicStop(e.Delta.Stop)
 	case "message_stop":
 		last = true
-	} // content_block_stop, ping, and what is yet to be invented
+	} // content_block_stop, ping and unknown events are ignored
 	return last, err
 }
 
-// anthropicStart begins a block. One of a kind that was not asked for is left out.
+// anthropicStart begins a block. A block of a kind that was not requested is ignored.
 func (x *exchange) anthropicStart(s *said, index int, b anthropicOut) error {
 	switch b.Type {
 	case "text":
@@ -330,7 +330,7 @@ func (x *exchange) anthropicDelta(s *said, e anthropicEvent) error {
 	return nil
 }
 
-// anthropicUsage takes over what an event counts; the later one counts from the beginning.
+// anthropicUsage takes the counts of an event. Each later event counts from the beginning.
 func (s *said) anthropicUsage(u anthropicUsage) {
 	if u.Input != nil {
 		s.usage.Input = *u.Input + u.Written + u.Read

@@ -20,18 +20,18 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// dialect is what one API has of its own. All else is said once, in [client].
+// dialect is what is specific to one API. Everything that the APIs share is in [client].
 type dialect struct {
-	home, path  string // where it is, without Options.BaseURL, and where questions go
+	home, path  string // the API's address if there is no Options.BaseURL, and the path for questions
 	longestName int    // of a tool, in bytes
-	format      string // of a message that it says
-	// sign sets its headers. There may be no key.
+	format      string // format of its messages
+	// sign sets the API's headers. key may be empty.
 	sign func(h http.Header, key string)
-	// request puts a question in the API's words.
+	// request encodes a question for the API.
 	request func(c *client, q turn.Question, n *names, stream bool) (any, error)
-	// plain takes an answer that comes at once.
+	// plain reads an answer that comes in one piece.
 	plain func(x *exchange, s *said, body []byte) error
-	// event takes one event of a stream, and reports whether it was the last.
+	// event reads one event of a stream, and reports whether it was the last.
 	event func(x *exchange, s *said, data []byte) (last bool, err error)
 }
 
@@ -56,12 +56,12 @@ func newClient(d dialect, o Options) (turn.Model, error) {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	return &client{dialect: d, opts: o, base: base, transport: &http.Transport{
-		Proxy:       nil, // a proxy may send again
+		Proxy:       nil, // a proxy may send the request again
 		DialContext: o.Dial,
-		// Go's transport sends a request with an Idempotency-Key again when a connection
-		// that it reused dies under it. One that is never reused cannot.
+		// Go's transport sends a request with an Idempotency-Key again when a connection that it
+		// reused breaks. A connection that is never reused cannot cause that.
 		DisableKeepAlives:      true,
-		DisableCompression:     true, // the limit is of the bytes that came
+		DisableCompression:     true, // the limit counts the bytes that were received
 		TLSClientConfig:        config,
 		Protocols:              protocols,
 		MaxResponseHeaderBytes: 1 << 20,
@@ -98,11 +98,11 @@ func (c *client) Generate(ctx context.Context, q turn.Question) (turn.Answer, er
 type exchange struct {
 	*client
 	ctx context.Context
-	key string // the API's
+	key string // the API key
 	way onwire.Request
 }
 
-// post sends a body and returns what answers it with status 200, a failure otherwise.
+// post sends a body. It returns the response if its status is 200, a failure otherwise.
 func (c *client) post(ctx context.Context, q turn.Question, body any) (*exchange, *http.Response, error) {
 	x := &exchange{client: c, ctx: ctx}
 	if !onwire.FitsHeader(q.Key) {
@@ -120,7 +120,7 @@ func (c *client) post(ctx context.Context, q turn.Question, body any) (*exchange
 	}
 	var raw bytes.Buffer
 	e := json.NewEncoder(&raw)
-	e.SetEscapeHTML(false) // fewer tokens of noise in what a model reads
+	e.SetEscapeHTML(false) // escapes would cost the model tokens and say nothing
 	if err := e.Encode(body); err != nil {
 		return nil, nil, x.refuse(err)
 	}
@@ -128,7 +128,7 @@ func (c *client) post(ctx context.Context, q turn.Question, body any) (*exchange
 	if err != nil {
 		return nil, nil, x.refuse(err)
 	}
-	// With GetBody the transport may send the request again.
+	// With GetBody set, the transport may send the request again.
 	req.GetBody = nil
 	req.Header = c.opts.Header.Clone()
 	if req.Header == nil {
@@ -143,7 +143,7 @@ func (c *client) post(ctx context.Context, q turn.Question, body any) (*exchange
 		req.Header.Set("User-Agent", "tgad")
 	}
 	c.sign(req.Header, x.key)
-	// RoundTrip and no http.Client: no redirect is followed, no cookie kept.
+	// Use RoundTrip, not an http.Client: it follows no redirect and keeps no cookie.
 	resp, err := c.transport.RoundTrip(req)
 	if err != nil {
 		return nil, nil, x.lost("no answer", err)
@@ -154,13 +154,13 @@ func (c *client) post(ctx context.Context, q turn.Question, body any) (*exchange
 	return x, resp, nil
 }
 
-// streams reports whether an answer is a stream, whatever was asked for.
+// streams reports whether a response is a stream, whatever the request asked for.
 func streams(resp *http.Response) bool {
 	kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	return err == nil && kind == "text/event-stream"
 }
 
-// read reads an answer that comes at once.
+// read reads an answer that comes in one piece.
 func (x *exchange) read(resp *http.Response, s *said) error {
 	body, err := io.ReadAll(&limited{r: resp.Body, left: x.opts.MaxAnswer})
 	if err = errors.Join(err, resp.Body.Close()); err != nil {
@@ -169,10 +169,11 @@ func (x *exchange) read(resp *http.Response, s *said) error {
 	return x.plain(x, s, body)
 }
 
-// follow reads an answer that comes in events. It is whole once its last event has come: what
-// breaks off before is no answer, also where the connection was closed in good order.
+// follow reads an answer that comes in events. The answer is complete once its last event has
+// come. A stream that ends before that is a failure, even if the connection was closed in good
+// order.
 func (x *exchange) follow(resp *http.Response, s *said) error {
-	// The answer is whole by then, or has failed.
+	// By then the answer is complete or has failed.
 	defer func() { _ = resp.Body.Close() }()
 	events := newEvents(&limited{r: resp.Body, left: x.opts.MaxAnswer})
 	for {
@@ -189,7 +190,7 @@ func (x *exchange) follow(resp *http.Response, s *said) error {
 	}
 }
 
-// decode reads JSON of the API's.
+// decode decodes JSON of the API.
 func (x *exchange) decode(data []byte, v any) error {
 	if !utf8.Valid(data) {
 		return x.garbled("it is not UTF-8")
@@ -200,7 +201,7 @@ func (x *exchange) decode(data []byte, v any) error {
 	return nil
 }
 
-// lost makes a failure of a request that was cut short: by the deadline, or otherwise.
+// lost makes a failure of a request that was cut short, by the deadline or otherwise.
 func (x *exchange) lost(what string, err error) error {
 	code := tga.LLMError
 	var timeout net.Error
@@ -215,12 +216,12 @@ func (x *exchange) lost(what string, err error) error {
 	return x.fail(code, errors.Is(err, errTooLong), fmt.Errorf("%s: %w", what, err))
 }
 
-// garbled makes a failure of an answer that is not of the API.
+// garbled makes a failure of an answer that does not follow the API.
 func (x *exchange) garbled(format string, args ...any) error {
 	return x.fail(tga.LLMError, false, fmt.Errorf("the answer does not read: "+format, args...))
 }
 
-// refuse makes a failure of a question that can't be put in the API's words.
+// refuse makes a failure of a question that cannot be encoded for the API.
 func (x *exchange) refuse(err error) error { return x.fail(tga.ValidationError, true, err) }
 
 func (x *exchange) fail(code tga.Code, permanent bool, err error) error {
@@ -228,7 +229,7 @@ func (x *exchange) fail(code tga.Code, permanent bool, err error) error {
 	return &turn.Failure{Code: code, Message: x.hide(err.Error()), Permanent: permanent, Err: err}
 }
 
-// hide takes the key out of a text, and cuts it to a readable length.
+// hide removes the key from a text, and cuts the text to a readable length.
 func (x *exchange) hide(text string) string {
 	if x.key != "" {
 		text = strings.ReplaceAll(text, x.key, "[hidden]")
@@ -245,8 +246,8 @@ func (x *exchange) hide(text string) string {
 
 var errTooLong = errors.New("it is longer than the limit")
 
-// limited is a body of which at most left bytes are read. One more is an error, and no
-// quiet end.
+// limited is a body of which at most left bytes are read. A longer body is an error, not a silent
+// end.
 type limited struct {
 	r    io.Reader
 	left int64

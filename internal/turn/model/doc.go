@@ -1,9 +1,9 @@
-// Package model asks language models over HTTP: those that speak OpenAI's chat completions
-// and those that speak Anthropic's messages. Both are a [turn.Model].
+// Package model asks language models over HTTP: models that speak OpenAI's chat completions API
+// and models that speak Anthropic's messages API. Both are a [turn.Model].
 //
 // Each question is one request, on a connection of its own, over HTTP/1.1, without proxy,
-// cookies, redirects or retries: whether a failed question is asked again is for the turn
-// to decide, whose journal knows of each time it was asked.
+// cookies, redirects or retries. The turn decides whether a failed question is asked again,
+// because its journal records each time it was asked.
 //
 // # Invariants
 //
@@ -15,6 +15,7 @@
 //
 // # Failures
 //
-// A failure is a [*turn.Failure]. What a status means, the table statuses says; an error's
-// type or code that says more goes before it. What does not read as an answer is LLM_ERROR.
+// A failure is a [*turn.Failure]. The table statuses says what an HTTP status means. If the error
+// has a type or code that says more, the table kinds takes precedence. An answer that cannot be
+// decoded is LLM_ERROR.
 package model

@@ -13,33 +13,33 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// meaning is what a refusal comes to.
+// meaning is how a refusal is classified.
 type meaning struct {
 	code      tga.Code
 	permanent bool // the same request will be refused again
 }
 
-// statuses say what a status means, the first row that fits.
+// statuses say what an HTTP status means. The first row that matches counts.
 var statuses = [...]struct {
 	from, to int
 	meaning
 }{
 	{300, 399, meaning{tga.LLMError, true}}, // redirects are not followed
-	{401, 401, meaning{tga.LLMError, true}}, // nothing is wrong with the message: the key is
+	{401, 401, meaning{tga.LLMError, true}}, // the key is wrong, not the message
 	{402, 402, meaning{tga.QuotaExceeded, true}},
 	{403, 403, meaning{tga.LLMError, true}},
 	{407, 407, meaning{tga.LLMError, true}},
 	{408, 408, meaning{tga.LLMTimeout, false}},
-	{409, 409, meaning{tga.LLMError, false}}, // the same key is being answered
+	{409, 409, meaning{tga.LLMError, false}}, // a request with the same key is being answered
 	{425, 425, meaning{tga.LLMError, false}},
 	{429, 429, meaning{tga.RateLimited, false}},
 	{400, 499, meaning{tga.ValidationError, true}},
 	{504, 504, meaning{tga.LLMTimeout, false}},
-	{0, 999, meaning{tga.LLMError, false}}, // 5xx, and what nobody knows
+	{0, 999, meaning{tga.LLMError, false}}, // 5xx and unknown statuses
 }
 
-// kinds say what an error's type or code means. They go before the status: both providers
-// use one status for several things, and in a stream there is none.
+// kinds say what an error's type or code means. They take precedence over the status: both
+// providers use one status for several things, and an error within a stream has none.
 var kinds = map[string]meaning{
 	"insufficient_quota":         {tga.QuotaExceeded, true},
 	"billing_hard_limit_reached": {tga.QuotaExceeded, true},
@@ -64,10 +64,10 @@ var kinds = map[string]meaning{
 // mostSaid bounds how much of a refusal is read.
 const mostSaid = 64 << 10
 
-// fault is an error as both APIs write one.
+// fault is an error in the form of both APIs.
 type fault struct {
 	Type    string `json:"type"`
-	Code    any    `json:"code"` // a string, where there is one; some servers give a number
+	Code    any    `json:"code"` // a string or absent; some servers send a number
 	Message string `json:"message"`
 }
 
@@ -78,17 +78,17 @@ func (x *exchange) refused(resp *http.Response) error {
 	}
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, mostSaid))
 	if err = errors.Join(err, resp.Body.Close()); err == nil {
-		// What is no JSON, a proxy's page, says nothing that the status does not.
+		// A body that is not JSON, such as a proxy's page, says no more than the status.
 		if json.Unmarshal(raw, &body) != nil {
 			body.Error = fault{}
 		}
-	} // a refusal that broke off is one all the same
+	} // a refusal whose body broke off is still a refusal
 	f := x.fault(resp.StatusCode, body.Error)
 	f.RetryAfter = httpcall.RetryAfter(resp.Header, x.opts.Now())
 	return f
 }
 
-// fault makes a failure of an error; status 0 is of one within a stream.
+// fault makes a failure of an error. Status 0 is an error within a stream.
 func (x *exchange) fault(status int, e fault) *turn.Failure {
 	what, said := "error in the answer", e.Message
 	if status != 0 {
@@ -101,7 +101,7 @@ func (x *exchange) fault(status int, e fault) *turn.Failure {
 	var m meaning
 	known := false
 	for _, kind := range [...]string{code, e.Type} {
-		// OpenAI's type of every 4xx says less than the status.
+		// OpenAI gives every 4xx this type, so the status says more.
 		if !known && (status == 0 || kind != "invalid_request_error") {
 			m, known = kinds[kind]
 		}

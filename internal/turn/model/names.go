@@ -6,17 +6,17 @@ import (
 	"github.com/tgad/tgad/internal/turn"
 )
 
-// names are the tools' names in the alphabet of an API, which is smaller than that of a
-// tool: MCP's have dots and slashes. The same tools have the same names in every question.
+// names maps the tools' names to the alphabet of an API, which is smaller: names in MCP have dots
+// and slashes. The same tools get the same names in every question.
 type names struct {
 	most   int
-	theirs map[string]string // by ours
-	ours   map[string]string // by theirs
+	theirs map[string]string // API's name by ours
+	ours   map[string]string // our name by the API's
 }
 
 func newNames(most int, tools []turn.ToolDef) *names {
 	n := &names{most, map[string]string{}, map[string]string{}}
-	// What fits keeps its name, whoever else would like to have it.
+	// A name that already fits is kept, even if another tool would be mapped to it.
 	for _, t := range tools {
 		if n.fit(t.Name) == t.Name {
 			n.theirs[t.Name], n.ours[t.Name] = t.Name, t.Name
@@ -28,7 +28,7 @@ func newNames(most int, tools []turn.ToolDef) *names {
 	return n
 }
 
-// fit puts a name in the API's alphabet, [a-zA-Z0-9_-], and length.
+// fit maps a name to the API's alphabet, [a-zA-Z0-9_-], and length.
 func (n *names) fit(name string) string {
 	out := []byte(name)
 	for i, c := range out {
@@ -60,7 +60,7 @@ func (n *names) out(name string) string {
 	return theirs
 }
 
-// in returns our name for one of the API's: a model may also name what there is not.
+// in returns our name for one of the API's. A model may also name a tool that does not exist.
 func (n *names) in(name string) string {
 	if ours, ok := n.ours[name]; ok {
 		return ours

@@ -10,12 +10,12 @@ import (
 	"github.com/tgad/tgad/internal/turn/message"
 )
 
-// OpenAI returns a model that speaks OpenAI's chat completions, which many other servers
+// OpenAI returns a model that speaks OpenAI's chat completions API, which many other servers
 // speak too: POST {BaseURL}/chat/completions. VALIDATION_ERROR says that an option is wrong.
 //
-// A text file is sent as text. Pictures in a tool's answer follow the answers as a message
-// of the user's: the API takes them nowhere else. Parameters.MaxTokens is sent as
-// max_completion_tokens to OpenAI itself and as max_tokens, the older name, elsewhere.
+// A text file is sent as text. Images in a tool's answer follow the answers in a user message,
+// because the API accepts them nowhere else. Parameters.MaxTokens is sent as
+// max_completion_tokens to OpenAI itself, and to other servers as max_tokens, the older name.
 func OpenAI(o Options) (turn.Model, error) {
 	return newClient(dialect{
 		home: "https://api.openai.com/v1", path: "chat/completions", longestName: 64, format: message.FormatOpenAI,
@@ -28,7 +28,7 @@ func OpenAI(o Options) (turn.Model, error) {
 	}, o)
 }
 
-// The request, as far as we say it.
+// The request, as far as this package uses it.
 type (
 	openaiRequest struct {
 		Model               string          `json:"model"`
@@ -107,12 +107,12 @@ func openaiAsk(c *client, q turn.Question, n *names, stream bool) (any, error) {
 	return body, err
 }
 
-// openaiMessages puts a question's messages in the API's words.
+// openaiMessages encodes a question's messages for the API.
 func openaiMessages(q turn.Question, n *names) (out []openaiMessage, err error) {
 	if q.System != "" {
 		out = append(out, openaiMessage{Role: "system", Content: q.System})
 	}
-	var shown []openaiPart // what tools answered that is not text
+	var shown []openaiPart // parts of tools' answers that are not text
 	for i, m := range q.Messages {
 		if m.Role != message.Tool && shown != nil {
 			out, shown = append(out, openaiMessage{Role: "user", Content: shown}), nil
@@ -121,7 +121,7 @@ func openaiMessages(q turn.Question, n *names) (out []openaiMessage, err error) 
 		for _, c := range m.ToolCalls {
 			args := c.Arguments
 			if strings.TrimSpace(args) == "" {
-				args = "{}" // what a model means that writes none; some servers decode it
+				args = "{}" // a model that writes no arguments means this; some servers decode it
 			}
 			to.ToolCalls = append(to.ToolCalls, openaiCall{c.ID, "function", openaiCallFunction{n.out(c.Name), args}})
 		}
@@ -160,7 +160,7 @@ func openaiMessages(q turn.Question, n *names) (out []openaiMessage, err error) 
 	return out, nil
 }
 
-// openaiPartOf returns a part in the API's words; false where it has none.
+// openaiPartOf encodes a part for the API; false if the API has no form for it.
 func openaiPartOf(p message.Part) (openaiPart, bool) {
 	if p.Type == message.Text {
 		return openaiPart{Type: "text", Text: p.Text}, true
@@ -177,7 +177,7 @@ func openaiPartOf(p message.Part) (openaiPart, bool) {
 	case p.Type == message.File && p.MIME == pdf && len(p.Data) > 0:
 		name := p.Name
 		if name == "" {
-			name = "file.pdf" // the API wants one
+			name = "file.pdf" // the API requires a name
 		}
 		return openaiPart{Type: "file", File: &openaiFile{Filename: name, FileData: dataURL(p)}}, true
 	case p.Type == message.File && isID:
@@ -224,7 +224,7 @@ var openaiFinish = map[string]turn.FinishReason{
 	"tool_calls": turn.FinishToolUse, "function_call": turn.FinishToolUse,
 }
 
-// openaiPlain takes an answer that comes at once.
+// openaiPlain reads an answer that comes in one piece.
 func (x *exchange) openaiPlain(s *said, body []byte) error {
 	in, err := x.openaiDecode(body)
 	if err != nil {
@@ -236,7 +236,7 @@ func (x *exchange) openaiPlain(s *said, body []byte) error {
 	return x.openaiAdd(s, in, in.Choices[0].Message)
 }
 
-// openaiEvent takes a piece of an answer. The last piece says that it is done.
+// openaiEvent reads a piece of an answer. The last piece is [DONE].
 func (x *exchange) openaiEvent(s *said, data []byte) (last bool, err error) {
 	if string(data) == "[DONE]" {
 		return true, nil
@@ -303,7 +303,7 @@ func (x *exchange) openaiAdd(s *said, in openaiAnswer, d openaiSaid) error {
 			}
 		} else if args == "null" {
 			args = ""
-		} // an object, as some servers have it, is its own text
+		} // some servers send an object: its text is the arguments
 		s.add(b, args)
 	}
 	if len(in.Choices) > 0 && in.Choices[0].Finish != "" {

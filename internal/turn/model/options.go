@@ -25,18 +25,19 @@ const (
 
 // Options configure a model. The zero value asks the provider itself, without a key.
 type Options struct {
-	// BaseURL is where the API is, up to and with the version; "" = the provider's own.
+	// BaseURL is the address of the API, including the version; "" = the provider's own.
 	BaseURL string
-	// Key returns the API key. It is asked before each question, so that a key can be
-	// changed. Nil sends none.
+	// Key returns the API key. It is called before each question, so that the key can be changed.
+	// Nil sends no key.
 	Key Key
-	// Header goes with each request. What this package sets itself it cannot change.
+	// Header is sent with each request. It cannot override the headers that this package sets
+	// itself.
 	Header http.Header
-	// Stream asks for a stream also where nobody listens to one.
+	// Stream asks for a stream even if the question has no OnDelta.
 	Stream bool
 	// MaxAnswer bounds an answer, in bytes of its body; 0 = DefaultMaxAnswer.
 	MaxAnswer int64
-	// MaxTokens bounds an answer where a question does not, for an API that requires it
+	// MaxTokens bounds an answer if the question does not, for an API that requires a bound
 	// (Anthropic's); 0 = DefaultMaxTokens.
 	MaxTokens int64
 	// TLS is used for https. NextProtos is ignored: there is no HTTP/2.
@@ -47,10 +48,10 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Key returns an API key: visible ASCII. Its error must not hold it.
+// Key returns an API key, which is visible ASCII. Its error must not contain the key.
 type Key func() (string, error)
 
-// KeyFile reads the key from a file of secrets ([secretfile.Read]). Space around it is cut off.
+// KeyFile reads the key from a file of secrets ([secretfile.Read]) and trims space around it.
 func KeyFile(path string) Key {
 	return func() (string, error) {
 		raw, err := secretfile.Read(path)
@@ -69,7 +70,7 @@ func KeyEnv(name string) Key {
 	}
 }
 
-// resolve checks options and puts in the defaults.
+// resolve checks options and sets the defaults.
 func (o Options) resolve(provider string) (Options, *url.URL, error) {
 	o.BaseURL = cmp.Or(o.BaseURL, provider)
 	base, err := url.Parse(o.BaseURL)

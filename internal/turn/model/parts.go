@@ -11,7 +11,7 @@ import (
 
 const pdf = "application/pdf"
 
-// readable returns the text of a file that is one.
+// readable returns the text of a file that is text.
 func readable(p message.Part) (string, bool) {
 	if p.Type != message.File || len(p.Data) == 0 || p.MIME == pdf || strings.HasPrefix(p.MIME, "audio/") || !utf8.Valid(p.Data) {
 		return "", false
@@ -24,14 +24,15 @@ func isWeb(uri string) bool {
 	return strings.HasPrefix(uri, "https://") || strings.HasPrefix(uri, "http://")
 }
 
-// isLink reports whether a part is only the address of something that the model can't be
-// shown, but may be told of. A file at another provider is not: nobody there knows its id.
+// isLink reports whether a part is only an address, which the model can be told although it
+// cannot be shown the content. A file at another provider does not count: its id means nothing
+// elsewhere.
 func isLink(p message.Part) bool {
 	return p.Type == message.File && len(p.Data) == 0 && p.URI != "" &&
 		!strings.HasPrefix(p.URI, message.OpenAIFile) && !strings.HasPrefix(p.URI, message.AnthropicFile)
 }
 
-// label is a text that stands for a part, or above it.
+// label returns a text that stands for a part, or above it.
 func label(p message.Part) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "[%s", p.Type)
@@ -47,7 +48,7 @@ func dataURL(p message.Part) string {
 	return "data:" + p.MIME + ";base64," + base64.StdEncoding.EncodeToString(p.Data)
 }
 
-// cannot says that an API does not take a part.
+// cannot returns the error for a part that an API does not accept.
 func cannot(i int, p message.Part) error {
 	return fmt.Errorf("message %d: the model takes no %s", i, label(p))
 }

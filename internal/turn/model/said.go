@@ -11,7 +11,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// said is an answer that is being put together.
+// said is an answer that is being assembled.
 type said struct {
 	id, model string
 	blocks    []*block
@@ -26,12 +26,12 @@ type block struct {
 	call     bool
 	id, name string
 	text     strings.Builder // or the arguments
-	whole    string          // arguments that came at once, where no text did
+	whole    string          // arguments that came in one piece, used if text is empty
 }
 
 func newSaid(q turn.Question) *said { return &said{at: map[int]*block{}, onDelta: q.OnDelta} }
 
-// block returns the block with an index, which begins with the first mention of it.
+// block returns the block with an index. The first use of an index creates its block.
 func (s *said) block(index int, call bool) *block {
 	b, ok := s.at[index]
 	if !ok {
@@ -48,7 +48,7 @@ func (s *said) add(b *block, text string) {
 	}
 }
 
-// answer returns what was said. The caller knows that it came whole.
+// answer returns the assembled answer. The caller has checked that it is complete.
 func (s *said) answer(q turn.Question, n *names, format string, now tga.Millis) turn.Answer {
 	m := message.Message{
 		Role: message.Assistant, Content: []message.Part{},
@@ -66,7 +66,8 @@ func (s *said) answer(q turn.Question, n *names, format string, now tga.Millis) 
 		if text == "" {
 			text = b.whole
 		}
-		// Some servers give no ids, or one for all. Whoever answers must tell them apart.
+		// Some servers send no ids, or the same id for all calls. Each result must name its call,
+		// so the ids must differ.
 		for k := i; b.id == "" || seen[b.id]; k++ {
 			b.id = "call_" + strconv.Itoa(k)
 		}
@@ -77,17 +78,17 @@ func (s *said) answer(q turn.Question, n *names, format string, now tga.Millis) 
 	a.Model = cmp.Or(a.Model, q.Model)
 	a.Usage.Total = cmp.Or(a.Usage.Total, a.Usage.Input+a.Usage.Output)
 	if len(m.ToolCalls) > 0 && a.Finish == turn.FinishStop {
-		a.Finish = turn.FinishToolUse // not all servers say so
+		a.Finish = turn.FinishToolUse // not all servers say that
 	}
 	return a
 }
 
-// schemaOf returns an input schema in the form that both APIs take: an object whose type is
+// schemaOf returns an input schema in the form that both APIs accept: an object whose type is
 // object.
 func schemaOf(raw json.RawMessage) json.RawMessage {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(raw, &members) != nil || members == nil {
-		return json.RawMessage(`{"type":"object","properties":{}}`) // none, or true: all is allowed
+		return json.RawMessage(`{"type":"object","properties":{}}`) // no schema, or true: everything is allowed
 	}
 	if _, ok := members["type"]; ok {
 		return raw

@@ -11,8 +11,8 @@ type events struct{ r *bufio.Reader }
 
 func newEvents(r io.Reader) *events { return &events{bufio.NewReader(r)} }
 
-// next returns the data of the next event that has some. An event that does not end with
-// an empty line did not come whole, and is none.
+// next returns the data of the next event that has data. An event that does not end with an empty
+// line is incomplete and is ignored.
 func (e *events) next() ([]byte, error) {
 	var data []byte
 	any := false
@@ -28,8 +28,8 @@ func (e *events) next() ([]byte, error) {
 			}
 			continue
 		}
-		// A line that starts with a colon is a comment; what kind of event it is, the data
-		// says too.
+		// A line that starts with a colon is a comment. The event field is ignored, because the
+		// data has the kind of event too.
 		name, value, _ := bytes.Cut(line, []byte(":"))
 		if string(name) != "data" {
 			continue

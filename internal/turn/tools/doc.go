@@ -14,8 +14,8 @@
 //
 // # How a tool of a manifest becomes a governed call
 //
-// Every transport ends in a call with a tool_server and a tool_name, which the host's
-// dispatcher routes by tool_server:
+// Every transport ends in a call with a tool_server and a tool_name. The host's dispatcher routes
+// the call by tool_server:
 //
 //	function  Server (or "function") and Remote name a function of [Functions]
 //	http      POST {the server's URL}/{Remote}, by package dispatch/httpcall, which gives
@@ -23,6 +23,6 @@
 //	mcp       tools/call of Remote, by package runtime/mcp
 //	grpc      the unary method Remote, "package.Service/Method", by package grpccall
 //
-// A tool server of an MCP endpoint and one of a gRPC endpoint list what they have; an
-// HTTP server cannot, so its tools have the schema that the manifest gives.
+// Tool servers of MCP and gRPC endpoints list their tools. An HTTP server cannot, so its tools
+// have the schema that the manifest gives.
 package tools

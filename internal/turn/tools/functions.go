@@ -16,28 +16,27 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// MaxOutput is how many bytes of a function's output are kept, of a longer one length and
-// digest.
+// MaxOutput is how many bytes of a function's output are kept. Of a longer output only length and
+// digest are kept.
 const MaxOutput = 64 << 20
 
 // Function is a tool that is a Go function of this process.
 type Function struct {
 	Description string
 	InputSchema json.RawMessage // nil accepts every object
-	// Call gets the arguments, a canonical JSON object, and returns JSON. The call may be
-	// told from others by [CallOf].
+	// Call gets the arguments, a canonical JSON object, and returns JSON. [CallOf] identifies the
+	// call.
 	//
-	// An error is the tool's failure, final and recorded, with the code of a [*tga.Error].
-	// One that wraps [runtime.ErrNotSent] says that nothing was done and nothing will be.
-	// An error after ctx ended leaves the call in doubt: the function was cut short.
+	// An error is the tool's failure, final and recorded, with the code of a [*tga.Error]. An
+	// error that wraps [runtime.ErrNotSent] says that nothing was done and nothing will be. An
+	// error after ctx ended leaves the call in doubt: the function was cut short.
 	Call func(ctx context.Context, args json.RawMessage) (json.RawMessage, error)
 }
 
-// Functions is a tool server made of functions, by tool_name. It is not changed once it
-// is in use.
+// Functions is a tool server made of functions, by tool_name. Do not change it once it is in use.
 //
-// A crash of the process ends a function anywhere, so its licence is what any tool's is:
-// a function that may run twice needs one that says so.
+// A crash of the process may end a function at any point, so the licences mean what they mean for
+// any tool: a function that may run twice needs a licence that says so.
 type Functions map[string]Function
 
 var (
@@ -75,15 +74,15 @@ func (f Functions) Check(_ context.Context, call runtime.Call) error {
 	return nil
 }
 
-// returned is what a function came back with.
+// returned is the result of a function.
 type returned struct {
 	output json.RawMessage
 	err    error
 	stack  []byte // where it panicked
 }
 
-// Dispatch implements [runtime.Dispatcher]. A function that does not return when its
-// context ends is left running, and its call is in doubt.
+// Dispatch implements [runtime.Dispatcher]. A function that does not return when its context ends
+// is left running, and its call is in doubt.
 func (f Functions) Dispatch(ctx context.Context, call runtime.Call) (runtime.Reply, error) {
 	fn, ok := f[call.Tool]
 	if !ok || fn.Call == nil {
@@ -97,7 +96,7 @@ func (f Functions) Dispatch(ctx context.Context, call runtime.Call) (runtime.Rep
 		var r returned
 		ended := false
 		defer func() {
-			if !ended { // a panic, or runtime.Goexit, which recovers as nil
+			if !ended { // a panic, or runtime.Goexit, for which recover returns nil
 				r.err, r.stack = fmt.Errorf("panic: %v", recover()), debug.Stack()
 			}
 			back <- r
@@ -111,7 +110,7 @@ func (f Functions) Dispatch(ctx context.Context, call runtime.Call) (runtime.Rep
 	case <-ctx.Done():
 	}
 	select {
-	case r := <-back: // both happened; an answer is never dropped for a lesser reason
+	case r := <-back: // both happened: take the answer, which is the stronger evidence
 		return r.reply(ctx, call, MaxOutput)
 	default:
 	}
@@ -127,7 +126,7 @@ func (r returned) reply(ctx context.Context, call runtime.Call, limit int) (runt
 		return runtime.Reply{}, tga.Errorf(tga.ToolTimeout, "%s on %s, attempt %d: the function was cut short: %w",
 			call.Tool, call.Server, call.Attempt, r.err).In(call.TraceID)
 	case r.err != nil && call.Attempt > 1:
-		// This attempt failed. The one before it may have run, and its end is not known.
+		// This attempt failed. An attempt before it may have run, and its outcome is unknown.
 		return runtime.Reply{}, tga.Errorf(tga.ToolError, "%s on %s, attempt %d failed, an earlier one may have run: %w",
 			call.Tool, call.Server, call.Attempt, r.err).In(call.TraceID)
 	case r.err != nil:
@@ -141,7 +140,7 @@ func (r returned) reply(ctx context.Context, call runtime.Call, limit int) (runt
 			Summary: fmt.Sprintf("output of %d bytes, at most %d are kept", len(r.output), limit),
 		}, nil
 	case !json.Valid(r.output):
-		// The function ran to its end: what it did is done, only its word for it is lost.
+		// The function ran to its end, so its effect has happened. Only its answer is unusable.
 		reply := failure(tga.ToolError, "output of %d bytes is no JSON", len(r.output))
 		reply.Status, reply.Class, reply.Result = tga.StatusError, ledger.ClassCommitted, r.output
 		return reply, nil

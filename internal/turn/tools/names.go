@@ -4,29 +4,29 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// maxModelName is the longest name of a tool that models take.
+// maxModelName is the longest name of a tool that models accept.
 const maxModelName = 64
 
-// names gives tools the names by which a model calls them: ^[A-Za-z0-9_-]{1,64}$, each
-// once. A name that is not of that form is mapped to one that is.
+// names gives tools the names by which a model calls them: ^[A-Za-z0-9_-]{1,64}$, each used once.
+// A name of another form is mapped to one of this form.
 type names struct {
 	given map[string]string // model's name → the tool's own
-	own   map[string]place  // tool's own name → where it is called
+	own   map[string]place  // tool's own name → server and remote name
 }
 
-// place is where a tool is called.
+// place is the server and the remote name of a tool.
 type place struct{ server, remote string }
 
 func newNames() *names { return &names{given: map[string]string{}, own: map[string]place{}} }
 
-// taken returns where the tool is called that has this name already.
+// taken returns the place of the tool that already has this name.
 func (n *names) taken(own string) (place, bool) {
 	p, ok := n.own[own]
 	return p, ok
 }
 
-// give names a tool. other is the tool that has the plain form of the name already, ""
-// for none; "" for both means that no name is left.
+// give names a tool. other is the tool that already has the plain form of the name, "" for none.
+// If both results are "", no name is left.
 func (n *names) give(own string, p place) (name, other string) {
 	name = modelName(own)
 	if was, ok := n.given[name]; ok {
@@ -40,8 +40,8 @@ func (n *names) give(own string, p place) (name, other string) {
 	return name, other
 }
 
-// modelName puts "_" in the place of every byte that models do not take, and a digest at
-// the end of a name that is too long.
+// modelName replaces every byte that models do not accept by "_", and shortens a name that is too
+// long to a start and a digest.
 func modelName(own string) string {
 	if len(own) > maxModelName {
 		return hashedName(own)
@@ -61,8 +61,8 @@ func plain(own string) string {
 	return string(b)
 }
 
-// hashedName is the name's start and eight digits of its SHA-256: the same in every
-// process, whatever else is resolved.
+// hashedName returns the start of the name and eight digits of its SHA-256. It is the same in
+// every process, whatever other tools are resolved.
 func hashedName(own string) string {
 	const digits = 8
 	sum := tga.Sum([]byte(own))

@@ -20,12 +20,12 @@ type resolution struct {
 	told    map[string]bool // servers whose missing tools were reported
 
 	tools    []turn.Tool
-	bytes    int // of their schemas and descriptions
+	bytes    int // bytes of their schemas and descriptions
 	warnings []turn.Warning
 	untold   int // warnings beyond maxWarnings
 }
 
-// maxWarnings bounds what a record of the phase has to hold.
+// maxWarnings bounds the warnings in the record of the phase.
 const maxWarnings = 1000
 
 func (res *resolution) report(warnings ...turn.Warning) {
@@ -78,8 +78,8 @@ func (res *resolution) spec(i int) {
 	res.named(i, spec, server, got.list)
 }
 
-// named resolves a tool that the manifest names. What the manifest says of it goes before
-// what its server says.
+// named resolves a tool that the manifest names. The manifest's description and schema take
+// precedence over the server's.
 func (res *resolution) named(i int, spec *turn.ToolSpec, server string, list *listing) {
 	t := res.tool(i, spec, server, cmp.Or(spec.Remote, spec.Name))
 	t.Description = spec.Description
@@ -105,7 +105,7 @@ func (res *resolution) named(i int, spec *turn.ToolSpec, server string, list *li
 	res.add(t, spec.Name, schema)
 }
 
-// discover resolves all that a server has, or what the manifest picks of it.
+// discover resolves all tools of a server, or those that the manifest selects.
 func (res *resolution) discover(i int, spec *turn.ToolSpec, server string, list *listing) {
 	for _, name := range spec.Only {
 		if _, ok := list.by[name]; !ok {
@@ -141,7 +141,8 @@ func (res *resolution) discover(i int, spec *turn.ToolSpec, server string, list 
 	}
 }
 
-// drifted reports a tool that is not what it was, and whether it is left out for that.
+// drifted warns about a tool whose definition changed, and returns whether the tool is left out
+// for that.
 func (res *resolution) drifted(subject string, list *listing, remote string) bool {
 	w, changed := list.drift[remote]
 	if !changed {
@@ -152,7 +153,7 @@ func (res *resolution) drifted(subject string, list *listing, remote string) boo
 	return res.r.opts.LeaveOutChanged
 }
 
-// delegationSchema is the input of a tool that is another agent.
+// delegationSchema is the input schema of a tool that is another agent.
 const delegationSchema = `{"additionalProperties":false,"properties":{` +
 	`"context":{"description":"What the other agent needs to know besides the message.","type":"object"},` +
 	`"message":{"description":"What the other agent is asked, complete in itself.","minLength":1,"type":"string"}},` +
@@ -181,7 +182,7 @@ func (res *resolution) delegation(i int, spec *turn.ToolSpec) {
 	res.add(t, cmp.Or(spec.Name, spec.Delegation.Target), schema)
 }
 
-// tool makes what all kinds of tools have in common.
+// tool makes the part that all kinds of tools have in common.
 func (res *resolution) tool(i int, spec *turn.ToolSpec, server, remote string) turn.Tool {
 	t := turn.Tool{
 		Source:    turn.ToolSource{Type: turn.FromManifest, Index: i},
@@ -198,7 +199,7 @@ func (res *resolution) tool(i int, spec *turn.ToolSpec, server, remote string) t
 	return t
 }
 
-// add checks a tool, names it and takes it.
+// add checks a tool, names it and adds it to the tools.
 func (res *resolution) add(t turn.Tool, own string, schema json.RawMessage) {
 	if own == "" {
 		res.warn(cmp.Or(t.Remote, t.Server), tga.ValidationError, "a tool on %s has no name", t.Server)
@@ -210,7 +211,7 @@ func (res *resolution) add(t turn.Tool, own string, schema json.RawMessage) {
 	}
 	here := place{t.Server, t.Remote}
 	if was, ok := res.names.taken(own); ok {
-		if was != here { // the same tool, named and then discovered, is no surprise
+		if was != here { // the same tool, named and then discovered, needs no warning
 			res.warn(own, tga.ValidationError, "name is taken by %q on %s; this one, on %s, is left out", was.remote, was.server, t.Server)
 		}
 		return

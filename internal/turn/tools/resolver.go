@@ -14,27 +14,27 @@ import (
 
 // Options configure a [Resolver]. A zero field but Servers means its default.
 type Options struct {
-	// Servers are the tool servers that calls can be sent to, by tool_server. A nil
-	// Lister is a server that can't be asked what it has. A tool of any other server is
-	// unavailable.
+	// Servers are the tool servers that calls can be sent to, by tool_server. A nil Lister is a
+	// server that cannot list its tools. A tool of any other server is unavailable.
 	Servers map[string]Lister
-	// Delegate reports whether an agent of that name can be handed work, and its id. Nil
-	// takes every name for an id.
+	// Delegate reports whether an agent of that name can be delegated to, and its id. If Delegate
+	// is nil, every name is valid and is the id.
 	Delegate func(agent string) (id string, ok bool)
 
 	// TTL is how long a list is used; 0 = 5 min. A failure is remembered for RetryAfter
 	// (0 = 10 s), at most TTL. Timeout bounds the wait for one server's list; 0 = 10 s.
 	TTL, RetryAfter, Timeout time.Duration
 
-	// Pinned gives the digest of a tool's input schema that was recorded earlier, to
-	// compare the first list of this process with. Nil compares lists of this process.
+	// Pinned returns the recorded digest of a tool's input schema, with which the first list of
+	// this process is compared. If Pinned is nil, only lists of this process are compared with
+	// each other.
 	Pinned func(server, tool string) (tga.Digest, bool)
-	// LeaveOutChanged leaves a tool whose definition changed out, until
-	// [Resolver.Accept]. Without it a change is a warning for as long as the list that
-	// shows it is used, and the new definition is what later lists are compared with.
+	// LeaveOutChanged leaves out a tool whose definition changed, until [Resolver.Accept].
+	// Without it a change is a warning for as long as the list that shows it is used, and later
+	// lists are compared with the new definition.
 	LeaveOutChanged bool
 
-	MaxTools       int // of a list, and of an agent; 0 = 1,000
+	MaxTools       int // tools of a list, and of an agent; 0 = 1,000
 	MaxSchema      int // bytes of an input schema; 0 = 256 KiB
 	MaxDescription int // bytes; 0 = 64 KiB
 	MaxBytes       int // of an agent's schemas and descriptions together; 0 = 4 MiB
@@ -69,7 +69,7 @@ type Resolver struct {
 
 var _ turn.Resolver = (*Resolver)(nil)
 
-// New makes a Resolver; it asks no server yet. VALIDATION_ERROR for a negative limit or a
+// New makes a Resolver. It asks no server yet. VALIDATION_ERROR for a negative limit or for a
 // server whose name no call can have.
 func New(o Options) (*Resolver, error) {
 	o = o.withDefaults()
@@ -89,28 +89,29 @@ func New(o Options) (*Resolver, error) {
 	return r, nil
 }
 
-// Invalidate says that a server's tools changed (MCP notifications/tools/list_changed):
-// the next Resolve asks it again. A list under way is not kept.
+// Invalidate says that a server's tools changed (MCP notifications/tools/list_changed): the next
+// Resolve asks the server again. A list that is under way is not remembered.
 func (r *Resolver) Invalidate(server string) {
 	if s := r.sources[server]; s != nil {
 		s.invalidate()
 	}
 }
 
-// Accept says that the definitions a server has now are as they should be.
+// Accept accepts the definitions that a server has now, so they are no longer reported as
+// changed.
 func (r *Resolver) Accept(server string) {
 	if s := r.sources[server]; s != nil {
 		s.accept()
 	}
 }
 
-// answer is what one server said to one Resolve.
+// answer is one server's answer to one Resolve.
 type answer struct {
 	list *listing
 	err  error
 }
 
-// Resolve implements [turn.Resolver]. Servers are asked all at once.
+// Resolve implements [turn.Resolver]. It asks all servers at once.
 func (r *Resolver) Resolve(ctx context.Context, agent *turn.Agent) ([]turn.Tool, []turn.Warning, error) {
 	answers := r.ask(ctx, agent.Tools)
 	if ctx.Err() != nil {
@@ -152,7 +153,7 @@ func (r *Resolver) ask(ctx context.Context, specs []turn.ToolSpec) map[string]an
 	return answers
 }
 
-// DefaultFunctions is the tool_server of function tools whose manifest names none.
+// DefaultFunctions is the tool_server of function tools for which the manifest names none.
 const DefaultFunctions = "function"
 
 func serverOf(spec *turn.ToolSpec) string {

@@ -18,13 +18,13 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// anyObject is the schema of a tool that says nothing of its arguments.
+// anyObject is the schema of a tool that says nothing about its arguments.
 const anyObject = `{"type":"object"}`
 
-// prepare returns the canonical form of an input schema and its digest. Models want the
-// root to say that it is an object, and arguments are one: where the schema does not say
-// so, that is added. The canonical form is used from here on, so that a schema is the
-// same bytes before and after it was stored.
+// prepare returns the canonical form of an input schema and its digest. Models require that the
+// root says that it is an object, as arguments are, so prepare adds that if the schema does not
+// say it. Everything uses the canonical form from here on, so a schema has the same bytes before
+// and after it is stored.
 func prepare(raw json.RawMessage, limit int) (json.RawMessage, tga.Digest, error) {
 	if raw = bytes.TrimSpace(raw); len(raw) == 0 || string(raw) == "null" {
 		raw = json.RawMessage(anyObject)
@@ -60,32 +60,32 @@ func takesObject(kinds json.RawMessage) bool {
 	}
 	var some []string
 	if json.Unmarshal(kinds, &some) != nil {
-		return true // no schema at all; compiling it says so
+		return true // not a schema at all; compile reports that
 	}
 	return slices.Contains(some, "object")
 }
 
-// compiled keeps the newest n compiled schemas by digest.
+// compiled caches the most recently used compiled schemas by digest.
 type compiled struct {
 	most int
 
 	mu    sync.Mutex
-	order *list.List // of *compilation, the one used last in front
+	order *list.List // of *compilation, the last used in front
 	by    map[tga.Digest]*list.Element
 }
 
 type compilation struct {
 	digest tga.Digest
 	schema *jsonschema.Schema
-	err    error // why the schema can't be used
+	err    error // why the schema cannot be used
 }
 
 func newCompiled(most int) *compiled {
 	return &compiled{most: most, order: list.New(), by: map[tga.Digest]*list.Element{}}
 }
 
-// get returns the compiled form of a schema. The key is the digest of the bytes given,
-// not one that somebody says they have.
+// get returns the compiled form of a schema. The key is the digest of the given bytes, not a
+// digest that somebody claims for them.
 func (c *compiled) get(schema json.RawMessage) (*jsonschema.Schema, error) {
 	digest := tga.Sum(schema)
 	c.mu.Lock()
@@ -111,22 +111,22 @@ func (c *compiled) get(schema json.RawMessage) (*jsonschema.Schema, error) {
 	return done.schema, done.err
 }
 
-// schemaURL stands for the document itself. Whatever a $ref or $schema names besides it
-// and the drafts' own metaschemas, which the library carries, goes to the loader.
+// schemaURL stands for the document itself. The library carries the drafts' metaschemas; every
+// other $ref or $schema goes to the loader.
 const schemaURL = "schema:///input"
 
-// shut refuses to load: a schema comes from a tool server, and must not make this process
-// read a file or ask a host.
+// shut refuses to load anything: a schema comes from a tool server, and must not make this
+// process read a file or contact a host.
 type shut struct{}
 
 func (shut) Load(url string) (any, error) {
 	return nil, errors.New("schemas outside of the document are not loaded")
 }
 
-// compile compiles a schema of draft 4, 6, 7, 2019-09 or 2020-12, by its $schema; without
-// one it is of 2020-12. A pattern that Go's regular expressions do not take (look-ahead)
-// makes the schema unusable: to leave the pattern out would let arguments pass that the
-// tool refuses. LIMIT_EXCEEDED for one that can check nothing within the limit of steps.
+// compile compiles a schema of draft 4, 6, 7, 2019-09 or 2020-12, as its $schema says; without
+// $schema it is 2020-12. A pattern that Go's regular expressions do not support (look-ahead)
+// makes the schema unusable: without the pattern, arguments would pass that the tool refuses.
+// LIMIT_EXCEEDED for a schema that cannot check any arguments within the limit of steps.
 func compile(schema json.RawMessage) (*jsonschema.Schema, error) {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema))
 	if err != nil {
@@ -145,21 +145,21 @@ func compile(schema json.RawMessage) (*jsonschema.Schema, error) {
 	if err != nil {
 		return nil, tga.Errorf(tga.SchemaViolation, "input schema can't be used: %s", clip.Runes(err.Error(), maxReason))
 	}
-	// More arguments take more steps, so none can be checked by a schema that refers to itself
-	// in place, or has too many alternatives for an empty object already.
+	// More arguments take more steps. So a schema that refers to itself in place, or that has too
+	// many alternatives already for an empty object, can check no arguments at all.
 	if count(s, map[string]any{}) > maxSteps {
 		return nil, tga.Errorf(tga.LimitExceeded, "input schema can't be used: it may take more than %d steps whatever the arguments are", maxSteps)
 	}
 	return s, nil
 }
 
-// Validate implements [turn.Resolver]. It returns SCHEMA_VIOLATION with the pointer to
-// the value that is not as the tool's schema says, and what the schema wants there;
-// LIMIT_EXCEEDED for arguments that are too long or too deep, or that the schema takes too
-// many steps to check; VALIDATION_ERROR for what is no JSON object. Numbers are compared as
-// the decimals they are written as.
+// Validate implements [turn.Resolver]. It returns SCHEMA_VIOLATION with a pointer to the value
+// that violates the tool's schema, and what the schema wants there; LIMIT_EXCEEDED for arguments
+// that are too long or too deep, or that take the schema too many steps to check;
+// VALIDATION_ERROR for arguments that are not a JSON object. Numbers are compared exactly, as the
+// decimals that are written.
 //
-// Of two members with one name the last is looked at. The governed call refuses such
+// Of two members with the same name the last is checked. The governed call refuses such
 // arguments.
 func (r *Resolver) Validate(tool *turn.Tool, args []byte) error {
 	if len(args) > r.opts.MaxArgs {
@@ -192,7 +192,7 @@ func (r *Resolver) Validate(tool *turn.Tool, args []byte) error {
 	return nil
 }
 
-// Bounds of a document that is given to the validator. It makes exact fractions of
+// Bounds of a document that is given to the validator. The validator makes exact fractions of
 // numbers, and 1e999999999 has a billion digits.
 const (
 	maxDepth    = tga.DefaultMaxDepth
@@ -200,7 +200,8 @@ const (
 	maxExponent = 400 // a double ends at 308
 )
 
-// measure reports the first place of v that is nested too deep or has a number too long.
+// measure returns an error for a place of v that is nested too deep or has a number that is too
+// long.
 func measure(v any, at string, depth int) error {
 	switch v := v.(type) {
 	case map[string]any:

@@ -13,8 +13,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Lister lists what a tool server has, all of it. It returns soon after ctx ends.
-// mcp.Server, [Functions] and grpccall.Server are Listers.
+// Lister lists all tools of a tool server. It returns soon after ctx ends. mcp.Server,
+// [Functions] and grpccall.Server are Listers.
 type Lister interface {
 	ListTools(ctx context.Context) ([]mcpraw.Tool, error)
 }
@@ -25,49 +25,48 @@ type offer struct {
 	description string
 	schema      json.RawMessage // canonical
 	seen        seen
-	err         error // why it can't be used
+	err         error // why it cannot be used
 }
 
-// seen are digests of what a tool was: of its input schema, as [turn.Tool] has it, and of
-// its whole definition. A zero one is not known.
+// seen are digests of an earlier definition of a tool: of its input schema, as in [turn.Tool],
+// and of the whole definition. A zero digest means that it is not known.
 type seen struct{ schema, whole tga.Digest }
 
-// listing is one answer to "what do you have".
+// listing is one list of a server's tools.
 type listing struct {
 	offers  []offer
 	by      map[string]int          // index in offers, by name
-	drift   map[string]turn.Warning // of tools that are not what they were
-	missing []turn.Warning          // of tools that were there before
+	drift   map[string]turn.Warning // of tools whose definition changed
+	missing []turn.Warning          // of tools that are no longer listed
 }
 
-// source is one tool server as a source of tools. Its list is asked for by one caller at a
-// time; others that need it wait for that answer.
+// source is one tool server as a source of tools. One caller at a time asks for its list; other
+// callers that need the list wait for that answer.
 type source struct {
 	name   string
 	lister Lister
 	opts   *Options
 
 	mu      sync.Mutex
-	flight  *flight // nil while nobody asks
+	flight  *flight // nil while nobody asks for the list
 	current *listing
 	failure error // of the newest list, until retryAt
 	until   time.Time
-	version uint64 // goes up when what is known becomes old
+	version uint64 // increases when the known list becomes stale
 	before  map[string]seen
-	notes   map[string]bool // tools of the list before this one
+	notes   map[string]bool // tools of the previous list
 }
 
-// flight is a list under way. Its fields are set before done is closed.
+// flight is a request for a list that is under way. Its fields are set before done is closed.
 type flight struct {
 	done chan struct{}
 	got  *listing
 	err  error
-	gone bool // the caller that asked went away; its error is nobody else's
+	gone bool // the caller that asked has left; its error concerns nobody else
 }
 
-// list returns what the server has, from memory while that is fresh. A failure is
-// remembered too, for a shorter while: a server that hangs must not cost every turn a
-// time-out.
+// list returns the server's tools, from memory while that is fresh. It remembers a failure too,
+// for a shorter time: a server that hangs must not cost every turn a time-out.
 func (s *source) list(ctx context.Context) (*listing, error) {
 	for {
 		s.mu.Lock()
@@ -96,7 +95,7 @@ func (s *source) list(ctx context.Context) (*listing, error) {
 	}
 }
 
-// ask gets a list and ends the flight with it.
+// ask requests the list and ends the flight with the answer.
 func (s *source) ask(ctx context.Context, f *flight, version uint64) {
 	bounded, cancel := context.WithTimeout(ctx, s.opts.Timeout)
 	defer cancel()
@@ -126,8 +125,8 @@ func (s *source) ask(ctx context.Context, f *flight, version uint64) {
 	s.keep(version, f.got, nil, s.opts.TTL)
 }
 
-// keep remembers an answer. One that was asked for before the server said that its tools
-// changed is good for those who waited for it and for nobody after them.
+// keep remembers an answer. If the server said that its tools changed after the answer was
+// requested, the answer serves only the callers who waited for it.
 func (s *source) keep(version uint64, got *listing, err error, fresh time.Duration) {
 	s.current, s.failure = got, err
 	s.until = time.Time{}
@@ -136,13 +135,13 @@ func (s *source) keep(version uint64, got *listing, err error, fresh time.Durati
 	}
 }
 
-// settle compares a list with the one before it.
+// settle compares a list with the previous list.
 func (s *source) settle(offers []offer) *listing {
 	l := &listing{offers: offers, by: make(map[string]int, len(offers)), drift: map[string]turn.Warning{}}
 	now := make(map[string]bool, len(offers))
 	for i, o := range offers {
 		if _, ok := l.by[o.remote]; ok {
-			continue // the first of two with one name; resolving says so
+			continue // of two tools with the same name the first is taken; discover warns about that
 		}
 		l.by[o.remote] = i
 		now[o.remote] = true
@@ -151,7 +150,7 @@ func (s *source) settle(offers []offer) *listing {
 			was.schema, known = s.opts.Pinned(s.name, o.remote)
 		}
 		switch {
-		case !known || o.err != nil: // one that can't be used is left out in any case
+		case !known || o.err != nil: // a tool that cannot be used is left out in any case
 		case was.schema != o.seen.schema:
 			l.drift[o.remote] = turn.Warning{Tool: o.remote, Code: tga.ToolSchemaChanged,
 				Reason: fmt.Sprintf("input schema on %s changed from %s to %s", s.name, was.schema, o.seen.schema)}
@@ -173,7 +172,7 @@ func (s *source) settle(offers []offer) *listing {
 	return l
 }
 
-// invalidate makes what is known old.
+// invalidate marks the known list as stale.
 func (s *source) invalidate() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,7 +180,7 @@ func (s *source) invalidate() {
 	s.until = time.Time{}
 }
 
-// accept takes the newest definitions for those that are compared with.
+// accept makes the newest definitions the ones that later lists are compared with.
 func (s *source) accept() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,19 +192,19 @@ func (s *source) accept() {
 			s.before[name] = o.seen
 		}
 	}
-	// Served lists are read without the lock: the answer changes in a copy.
+	// Callers read lists without the lock, so change a copy.
 	accepted := *s.current
 	accepted.drift = map[string]turn.Warning{}
 	s.current = &accepted
 }
 
-// read reads the definitions of a list. One that can't be used keeps its place, with the
-// reason.
+// read reads the definitions of a list. A definition that cannot be used keeps its place in the
+// list, with the reason.
 func (s *source) read(tools []mcpraw.Tool) []offer {
 	offers := make([]offer, 0, len(tools))
 	for _, t := range tools {
 		o := offer{remote: t.Name}
-		// Members are matched exactly: encoding/json would take "InputSchema" too.
+		// Match names of members exactly: encoding/json would accept "InputSchema" too.
 		var members map[string]json.RawMessage
 		o.err = json.Unmarshal(t.Definition, &members)
 		if text, ok := members["description"]; ok && o.err == nil {
@@ -217,8 +216,8 @@ func (s *source) read(tools []mcpraw.Tool) []offer {
 		if o.err == nil {
 			o.schema, o.seen.schema, o.err = prepare(members["inputSchema"], s.opts.MaxSchema)
 		}
-		// The canonical form, so that the order of members is no change. What has none is
-		// compared as it stands.
+		// Use the canonical form, so that another order of members is no change. A definition
+		// without one is compared byte by byte.
 		form, err := tga.Canonicalize(t.Definition, tga.Limits{})
 		if err != nil {
 			form = t.Definition
@@ -229,7 +228,7 @@ func (s *source) read(tools []mcpraw.Tool) []offer {
 	return offers
 }
 
-// codeOf returns the code of an error, or the one given for an error without any.
+// codeOf returns the code of an error, or the given code for an error without one.
 func codeOf(err error, or tga.Code) tga.Code {
 	if c := tga.CodeOf(err); c != "" {
 		return c

@@ -13,12 +13,12 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// StateServer is the tool_server of [State]: a manifest names it, and the operator's rules
-// decide about its calls, as for any other.
+// StateServer is the tool_server of [State]. A manifest names it, and the operator's rules decide
+// about its calls, as for any other tool server.
 const StateServer = "tgad-state"
 
-// Limits of the tools of [State]. A program's own functions may keep larger values
-// ([state.MaxValue]): what these tools handle passes through a model.
+// Limits of the tools of [State]. They are lower than [state.MaxValue], which a program's own
+// functions may use, because the values of these tools pass through a model.
 const (
 	MaxStateKeys  = 64        // read by one call
 	MaxStateValue = 64 << 10  // bytes of a value that is set or appended, canonical
@@ -35,9 +35,8 @@ func stateSchema(required, properties string) json.RawMessage {
 	return json.RawMessage(`{"type":"object","additionalProperties":false,"required":[` + required + `],"properties":{` + properties + `}}`)
 }
 
-// State returns the tools by which an agent reads and changes its own state, the one that
-// its turn commits. What a call changes is stored with its
-// effect, and is kept when the turn has succeeded.
+// State returns the tools by which an agent reads and changes its own state, which its turn
+// commits. What a call changes is stored with its effect, and is kept if the turn succeeds.
 func State() Functions {
 	return Functions{
 		"state_get": {
@@ -64,9 +63,9 @@ func State() Functions {
 	}
 }
 
-// StatePolicy is what holds for the tools of [State]: they do nothing outside of the turn's
-// state, and what a call did to that is stored with its effect. One without an effect left
-// nothing, and may be made again.
+// StatePolicy returns the policy of the tools of [State]. They change only the turn's state, and
+// their changes are stored with their effect. So a call without an effect has left nothing, and
+// may be made again.
 func StatePolicy(tool string) runtime.Policy {
 	p := runtime.Policy{Class: tga.ClassWrite, Licence: ledger.Licence{Kind: ledger.DedupeArgs}, LicenceSet: true}
 	if tool == "state_get" {
@@ -82,8 +81,8 @@ type stateInput struct {
 	TTL   int64           `json:"ttl_seconds"`
 }
 
-// stateCall makes a [Function]'s Call of what is done with a turn's state. An answer of nil
-// is {}.
+// stateCall makes a [Function]'s Call of an operation on a turn's state. If the operation returns
+// nil, the answer is {}.
 func stateCall(f func(*turn.View, stateInput) (any, error)) func(context.Context, json.RawMessage) (json.RawMessage, error) {
 	return func(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
 		v, ok := turn.StateFrom(ctx)
@@ -145,7 +144,7 @@ func stateAppend(v *turn.View, in stateInput) (any, error) {
 	return nil, v.Append(in.Key, in.Value)
 }
 
-// stateFits checks a value. It is canonical: the arguments that it stands in are.
+// stateFits checks a value. The value is canonical, because the arguments that contain it are.
 func stateFits(value json.RawMessage) error {
 	if value == nil {
 		return tga.Errorf(tga.ValidationError, "value is required")

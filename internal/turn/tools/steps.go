@@ -6,14 +6,14 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// maxSteps bounds how many schemas are put to how many places of the arguments of one call.
-// A schema that refers to itself in several branches doubles that at each level, and the
-// validator can't be interrupted: so the steps are counted before it begins.
+// maxSteps bounds how often a schema is applied to a place of the arguments in one call. A schema
+// that refers to itself in several branches doubles that number at each level, and the validator
+// cannot be interrupted. So the steps are counted before it begins.
 const maxSteps = 100_000
 
-// steps counts, as if no branch were left out, what the validator has to do. What is asked of
-// one place by one schema is counted once and then known, so the count itself takes no more
-// steps than it may find.
+// steps counts what the validator has to do, as if it took every branch. What one schema does at
+// one place is counted once and remembered, so the count itself takes no more steps than it may
+// find.
 type steps struct {
 	root  *jsonschema.Schema
 	known map[pair]int
@@ -44,10 +44,10 @@ func (p *spot) child(key, value any) *spot {
 	return q
 }
 
-// memberName is the key of a place that is a member's name, as propertyNames has it.
+// memberName is the key of the spot of a member's name, to which propertyNames applies.
 type memberName string
 
-// tooMany is what is counted where there is no saying how many steps there are.
+// tooMany is the count if the number of steps is unknown or over the limit.
 const tooMany = maxSteps + 1
 
 // count returns how many steps a schema takes with a value, at most tooMany.
@@ -65,7 +65,7 @@ func (s *steps) count(schema *jsonschema.Schema, at *spot) int {
 	p := pair{schema, at}
 	switch n := s.known[p]; {
 	case n == underWay:
-		return tooMany // it refers to itself without going on to another place
+		return tooMany // the schema refers to itself at the same place
 	case n > 0:
 		return n
 	}
@@ -103,7 +103,7 @@ func (s *steps) count(schema *jsonschema.Schema, at *spot) int {
 	return n
 }
 
-// here adds the schemas that are put to the same place.
+// here adds the schemas that apply to the same place.
 func (s *steps) here(schema *jsonschema.Schema, at *spot, add func(*jsonschema.Schema, *spot)) {
 	if add(schema.Ref, at); schema.Ref != nil && schema.DraftVersion < 2019 {
 		return
@@ -118,7 +118,7 @@ func (s *steps) here(schema *jsonschema.Schema, at *spot, add func(*jsonschema.S
 	}
 	if r := schema.RecursiveRef; r != nil {
 		if r.RecursiveAnchor && r != s.root {
-			// Where that leads depends on the way to it, and may be anywhere.
+			// The target of the reference depends on the path to it, and may be anywhere.
 			s.work = tooMany
 		}
 		add(r, at)
@@ -134,7 +134,7 @@ func (s *steps) here(schema *jsonschema.Schema, at *spot, add func(*jsonschema.S
 	}
 }
 
-// members adds the schemas that are put to an object's members.
+// members adds the schemas that apply to an object's members.
 func (s *steps) members(schema *jsonschema.Schema, at *spot, v map[string]any, add func(*jsonschema.Schema, *spot)) {
 	for name, member := range v {
 		below := at.child(name, member)
@@ -158,7 +158,7 @@ func (s *steps) members(schema *jsonschema.Schema, at *spot, v map[string]any, a
 	}
 }
 
-// elements adds the schemas that are put to an array's elements.
+// elements adds the schemas that apply to an array's elements.
 func (s *steps) elements(schema *jsonschema.Schema, at *spot, v []any, add func(*jsonschema.Schema, *spot)) {
 	first := schema.PrefixItems
 	rest := schema.Items2020
@@ -206,7 +206,7 @@ func (s *steps) anchored(name string) []*jsonschema.Schema {
 	return s.named[name]
 }
 
-// below returns the schemas that a schema names.
+// below returns the schemas that a schema directly contains or refers to.
 func below(s *jsonschema.Schema) []*jsonschema.Schema {
 	out := []*jsonschema.Schema{
 		s.Ref, s.RecursiveRef, s.Not, s.If, s.Then, s.Else, s.PropertyNames, s.UnevaluatedProperties,

@@ -20,15 +20,15 @@ import (
 // Longest texts, in characters.
 const (
 	maxReason   = 500 // of a warning or a violation
-	maxBranches = 4   // of an anyOf that are told, in number
+	maxBranches = 4   // how many branches of an anyOf are reported
 	maxNumber   = 60
 )
 
-// fault is one place of an instance that is not as the schema says.
+// fault is one place of the arguments that violates the schema.
 type fault struct{ pointer, want string }
 
-// violation makes one error of all that the validator found: the first place, and how many
-// more there are. The validator walks maps in no order, so its faults are put in one.
+// violation makes one error of everything that the validator found: it has the first place, and
+// how many more there are. The validator visits maps in random order, so the faults are sorted.
 func violation(tool string, args any, err error) error {
 	var found *jsonschema.ValidationError
 	if !errors.As(err, &found) {
@@ -45,14 +45,14 @@ func violation(tool string, args any, err error) error {
 	return tga.Errorf(tga.SchemaViolation, "arguments of %s: %s", tool, clip.Runes(text, maxReason)).At(clip.Runes(faults[0].pointer, maxReason))
 }
 
-// faultsOf returns the leaves of a tree of faults, sorted. Where one of several schemas, or
-// of several values, had to fit, the fault is the choice and not each of its branches.
+// faultsOf returns the leaves of a tree of faults, sorted. If one of several schemas or values
+// had to fit, it returns one fault for the choice, not one for each branch.
 func faultsOf(args any, e *jsonschema.ValidationError) []fault {
 	own := fault{pointer: pointer(e.InstanceLocation)}
 	switch k := e.ErrorKind.(type) {
 	case *kind.PropertyNames:
-		// The library tells this place by a slice that it goes on to write to: only the
-		// depth is right.
+		// The library reports this place in a slice that it goes on writing to: only the depth is
+		// right.
 		own.pointer = pointer(holder(args, len(e.InstanceLocation), k.Property))
 		own.want = said(k)
 		return []fault{own}
@@ -87,8 +87,8 @@ func faultsOf(args any, e *jsonschema.ValidationError) []fault {
 	return slices.Compact(all)
 }
 
-// holder finds the object at a depth that has a member of that name; nil, the root, where
-// several have one.
+// holder finds the object at a depth that has a member of that name. It returns nil, the root, if
+// not exactly one object has.
 func holder(v any, depth int, name string) []string {
 	var found [][]string
 	var walk func(v any, at []string)
@@ -114,7 +114,8 @@ func holder(v any, depth int, name string) []string {
 	return found[0]
 }
 
-// told is a branch's fault; its place is named where it is not the choice's own.
+// told returns the text of a branch's fault. It names the place if that is not the place of the
+// choice itself.
 func told(f fault, at string) string {
 	if f.pointer == at {
 		return f.want
@@ -122,10 +123,10 @@ func told(f fault, at string) string {
 	return f.want + " at " + f.pointer
 }
 
-// english puts no commas into numbers.
+// english prints numbers without commas.
 var english = message.NewPrinter(language.MustParse("en-US-u-va-posix"))
 
-// said is what the validator has to say. Bounds are told here: the library rounds them to
+// said returns the validator's text. It writes bounds itself, because the library rounds them to
 // doubles, and "got 9007199254740992, want 9007199254740992" helps nobody.
 func said(k jsonschema.ErrorKind) string {
 	switch k := k.(type) {
@@ -143,7 +144,7 @@ func said(k jsonschema.ErrorKind) string {
 	return k.LocalizedString(english)
 }
 
-// decimal writes a number that came as a decimal, exactly.
+// decimal writes a number that was given as a decimal, exactly.
 func decimal(r *big.Rat) string {
 	digits, _ := r.FloatPrec()
 	return clip.Runes(r.FloatString(digits), maxNumber)
