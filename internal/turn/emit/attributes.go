@@ -102,8 +102,8 @@ func toolAttributes(t turn.ToolExecution) []attribute.KeyValue {
 	return kv
 }
 
-// toolSource writes where a tool is from as transport://server/tool, or only how it was
-// found where no server is known.
+// toolSource returns where a tool comes from as transport://server/tool, or only how it was found
+// if no server is known.
 func toolSource(t turn.ToolExecution) string {
 	if t.Server == "" || t.Transport == "" {
 		return string(t.Source)

@@ -1,14 +1,13 @@
-// Package emit says what a turn did: OpenTelemetry spans and metrics, log records and
+// Package emit reports what a turn did: OpenTelemetry spans and metrics, log records and
 // CloudEvents (OSSA 0.2.9 §1 phase 7).
 //
-// A turn is told of once, when it has ended, with the times at which its parts began and
-// ended. That happens after all of it is durable, so nothing here can change what the
-// turn did. A turn whose telemetry was cut off by a crash is told of again: its events
-// have the ids they had before, and so have its spans where the provider uses [IDs].
-// Metrics count it twice.
+// A turn is reported once, when it has ended, with the times at which its parts began and ended.
+// By then all of it is durable, so nothing here can change what the turn did. A turn whose
+// telemetry was cut off by a crash is reported again: its events have the same ids as before, and
+// so have its spans if the provider uses [IDs]. Metrics count it twice.
 //
-// What users, models and tools say is never sent: only names, ids, times, numbers and
-// error codes are.
+// The words of users, models and tools are never sent: only names, ids, times, numbers and error
+// codes are.
 //
 // # Invariants
 //

@@ -17,21 +17,21 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Options say where telemetry goes. The zero Options send nothing anywhere.
+// Options say where telemetry is sent. The zero Options send nothing.
 type Options struct {
 	Tracer trace.TracerProvider // nil: no spans. See [IDs].
 	Meter  metric.MeterProvider // nil: no metrics
-	Logger *slog.Logger         // nil: no records, and no word of what goes wrong here
-	// Sinks get the events, each by a queue of its own. They are the emitter's to close.
+	Logger *slog.Logger         // nil: no records, and failures of this package are not logged
+	// Sinks get the events, each through a queue of its own. The emitter closes them.
 	Sinks []Sink
 	// Source is the source of events, a URI reference; "" = "/agents/" and the agent's id.
 	Source string
-	// Storage is what ossa.state.storage_type says; "" = "kv".
+	// Storage is the value of ossa.state.storage_type; "" = "kv".
 	Storage string
 	// Wait bounds how long Emit waits for spans, metrics and records: 0 = 1 s.
 	Wait time.Duration
-	// WithMessages sends the messages of failures too, not their codes alone. They may
-	// quote what a tool, a model or a user said.
+	// WithMessages sends the messages of failures, not only their codes. Messages may quote what
+	// a tool, a model or a user said.
 	WithMessages bool
 }
 
@@ -41,7 +41,7 @@ const DefaultWait = time.Second
 // mostStuck bounds the emissions that wait for an exporter which does not answer.
 const mostStuck = 4
 
-// Errors of Emit. The turn that it tells of is not concerned.
+// Errors of Emit. They do not affect the turn.
 var (
 	ErrClosed = errors.New("emit: the emitter is closed")
 	ErrStuck  = errors.New("emit: an exporter does not answer")
@@ -49,9 +49,9 @@ var (
 
 // Counts are totals since New.
 type Counts struct {
-	Emissions uint64 // told of
-	Stuck     uint64 // emissions whose spans, metrics or records were not waited for
-	Panics    uint64 // of outputs, contained
+	Emissions uint64 // turns reported
+	Stuck     uint64 // emissions whose exporters did not answer in time
+	Panics    uint64 // recovered panics of outputs
 	Sinks     []SinkCounts
 }
 
@@ -64,7 +64,7 @@ type Emitter struct {
 	tracer      trace.Tracer // nil: no spans
 	instruments *instruments // nil: no metrics
 	queues      []*queue
-	slots       chan struct{} // one for each emission at the exporters
+	slots       chan struct{} // one slot for each emission that the exporters handle now
 	closed      atomic.Bool
 
 	emissions, stuck, panics atomic.Uint64
@@ -99,9 +99,9 @@ func New(o Options) (*Emitter, error) {
 	return m, nil
 }
 
-// Emit tells of a turn. It returns when spans, metrics and records are with their
-// exporters, or after Options.Wait, or when ctx ends; events are then in the sinks'
-// queues. It keeps e, which may not be changed afterwards.
+// Emit reports a turn. It returns when the exporters have the spans, metrics and records, or
+// after Options.Wait, or when ctx ends. By then the events are in the queues of the sinks. It
+// keeps e, which may not be changed afterwards.
 func (m *Emitter) Emit(ctx context.Context, e *turn.Emission) error {
 	if e == nil || e.Agent == nil {
 		return tga.Errorf(tga.ValidationError, "emit: an emission without an agent")
@@ -120,8 +120,8 @@ func (m *Emitter) Emit(ctx context.Context, e *turn.Emission) error {
 	return errors.Join(stuck, err)
 }
 
-// observe makes spans, metrics and records beside the caller, and waits for them within
-// the bound: an exporter may block for as long as it likes.
+// observe makes spans, metrics and records in a goroutine of its own, and waits for them within
+// the bound: an exporter may block for any time.
 func (m *Emitter) observe(ctx context.Context, e *turn.Emission) (contexts, error) {
 	select {
 	case m.slots <- struct{}{}:
@@ -131,8 +131,8 @@ func (m *Emitter) observe(ctx context.Context, e *turn.Emission) (contexts, erro
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.opts.Wait)
 	defer cancel()
-	// Exporters see a context that outlives the wait: giving up here is no reason for
-	// them to drop what they have.
+	// Exporters get a context that outlives the wait: they need not drop what they have because
+	// this function gives up.
 	away := context.WithoutCancel(ctx)
 	spans := make(chan contexts, 1)
 	done := make(chan error, 1)
@@ -194,8 +194,8 @@ func (m *Emitter) Counts() Counts {
 	return c
 }
 
-// Close ends the spans of open invocations, sends what is queued until ctx ends, and
-// closes the sinks. What is left in a queue then is dropped and counted.
+// Close ends the spans of open invocations, sends queued events until ctx ends, and closes the
+// sinks. Events that are left in a queue then are dropped and counted.
 func (m *Emitter) Close(ctx context.Context) error {
 	if m.closed.Swap(true) {
 		return nil

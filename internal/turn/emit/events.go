@@ -21,8 +21,8 @@ type Event struct {
 	JSON []byte // structured mode, one line without its end
 }
 
-// envelope is the structured form (CloudEvents 1.0, JSON format). Its order is that in
-// which a reader looks.
+// envelope is the structured form (CloudEvents 1.0, JSON format). Its members are in the order in
+// which a reader needs them.
 type envelope struct {
 	SpecVersion string `json:"specversion"`
 	ID          string `json:"id"`
@@ -36,7 +36,7 @@ type envelope struct {
 	Data        data   `json:"data"`
 }
 
-// data is what events say: the turn's identity, and what their type asks for.
+// data is the content of events: the turn's identity, and what the event's type requires.
 type data struct {
 	AgentID       string       `json:"agent_id"`
 	AgentVersion  string       `json:"agent_version"`
@@ -104,9 +104,9 @@ type eventWriter struct {
 	err   error
 }
 
-// events returns the events of a turn, in the order in which they happened as far as the
-// turn knows. An event's id is made of the interaction, its type and its number among
-// those of the type: the same emission makes the same ids.
+// events returns the events of a turn, in the order in which they happened, as far as the turn
+// knows. An event's id consists of the interaction, the event's type and its number among the
+// events of that type: the same emission makes the same ids.
 func (m *Emitter) events(e *turn.Emission, c contexts) ([]Event, error) {
 	w := &eventWriter{m: m, e: e, count: map[string]int{}}
 	w.add(eventTurnStarted, e.Started, c.turn, data{})
@@ -197,8 +197,8 @@ func (w *eventWriter) add(kind string, at time.Time, sc trace.SpanContext, d dat
 	w.out = append(w.out, Event{ID: env.ID, Type: kind, JSON: raw})
 }
 
-// header returns the distributed tracing extension: of the part's span, or what came in
-// where there are no spans.
+// header returns the distributed tracing extension: the context of the part's span, or the
+// caller's context if there are no spans.
 func header(e *turn.Emission, sc trace.SpanContext) (parent, state string) {
 	if !sc.IsValid() {
 		sc = trace.SpanContextFromContext(incoming(context.Background(), e))

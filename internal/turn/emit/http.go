@@ -21,13 +21,14 @@ const DefaultHTTPTimeout = 5 * time.Second
 type HTTPOptions struct {
 	Header  http.Header   // sent with every event, such as Authorization; never logged
 	Timeout time.Duration // of one event; 0 = 5 s
-	// Transport sends; nil is one of the sink's own, by the environment's proxy.
+	// Transport sends the requests. Nil means a transport of the sink's own, which uses the
+	// environment's proxy.
 	Transport http.RoundTripper
 }
 
-// HTTP posts each event to a URL in structured mode. An answer of 2xx takes it; all else
-// is a failure, and the event is not sent again. Redirects are not followed: headers go
-// where they were meant to.
+// HTTP posts each event to a URL in structured mode. A 2xx answer accepts the event; any other
+// outcome is a failure, and the event is not sent again. Redirects are not followed, so the
+// headers reach only the host that they are meant for.
 func HTTP(to string, o HTTPOptions) (Sink, error) {
 	u, err := url.Parse(to)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -50,7 +51,7 @@ func HTTP(to string, o HTTPOptions) (Sink, error) {
 	return s, nil
 }
 
-// redacted leaves a password out of a URL that is shown.
+// redacted removes the password from a URL that is shown.
 func redacted(s string) string {
 	u, err := url.Parse(s)
 	if err != nil {
@@ -66,10 +67,10 @@ type poster struct {
 	idle   *http.Transport
 }
 
-// contentType is that of structured mode (CloudEvents 1.0, HTTP binding §3.2).
+// contentType is the media type of structured mode (CloudEvents 1.0, HTTP binding §3.2).
 const contentType = "application/cloudevents+json; charset=UTF-8"
 
-// mostAnswer bounds what is read of an answer, so that its connection can be used again.
+// mostAnswer bounds what is read of an answer. Reading it lets the connection be reused.
 const mostAnswer = 4 << 10
 
 func (s *poster) Write(ctx context.Context, e Event) (err error) {

@@ -12,10 +12,10 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// IDs is an id generator for an OpenTelemetry tracer provider (sdktrace.WithIDGenerator).
-// With it the spans of this package have ids that follow from those of the turn, so that
-// a turn which is told of again after a crash makes the same spans; other spans have
-// random ids. Without it the tree of spans is the same, its ids are new each time.
+// IDs is an id generator for an OpenTelemetry tracer provider (sdktrace.WithIDGenerator). With it
+// the ids of this package's spans are derived from the turn's ids, so a turn that is reported
+// again after a crash makes the same spans. Other spans have random ids. Without IDs the tree of
+// spans is the same, but its ids are new each time.
 type IDs struct{}
 
 type idsKey struct{}
@@ -58,13 +58,13 @@ func derive(of tga.ID, name string, n int) ids {
 	sum := sha256.Sum256(b)
 	want := ids{trace: trace.TraceID(sum[:16]), span: trace.SpanID(sum[16:24])}
 	if name == spanInvoke {
-		want.trace = trace.TraceID(of) // an invocation's trace is found by its own id
+		want.trace = trace.TraceID(of) // so that an invocation's own id finds its trace
 	}
 	return want
 }
 
-// partIDs returns the ids of the span of a part. They follow from nothing that is known only when the turn has
-// ended, as how many parts there were before it.
+// partIDs returns the ids of the span of a part. They depend on nothing that is known only when
+// the turn has ended, such as the number of parts before it.
 func partIDs(e *turn.Emission, of turn.Part) ids {
 	if of.ToolCall != "" {
 		return derive(e.InteractionID, spanTool+" "+of.ToolCall, 0)
@@ -72,7 +72,7 @@ func partIDs(e *turn.Emission, of turn.Part) ids {
 	return derive(of.Question, spanChat, 0)
 }
 
-// withIDs asks [IDs] for those ids.
+// withIDs returns a context that makes [IDs] use these ids.
 func withIDs(ctx context.Context, as ids) context.Context {
 	return context.WithValue(ctx, idsKey{}, as)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/tgad/tgad/internal/turn"
 )
 
-// logs writes a record of the turn, and one of each question and call that failed.
+// logs writes a record of the turn, and one for each question and call that failed.
 func (m *Emitter) logs(ctx context.Context, e *turn.Emission, c contexts) {
 	log := func(level slog.Level, text string, of trace.SpanContext, attrs ...slog.Attr) {
 		attrs = append(attrs,
@@ -48,7 +48,7 @@ func (m *Emitter) logs(ctx context.Context, e *turn.Emission, c contexts) {
 	log(slog.LevelInfo, "turn completed", c.turn, attrs...)
 }
 
-// nth returns a part's span context, the turn's where the part has none.
+// nth returns a part's span context, or the turn's if the part has none.
 func nth(list []trace.SpanContext, n int, otherwise trace.SpanContext) trace.SpanContext {
 	if n < len(list) {
 		return list[n]
@@ -63,7 +63,7 @@ func codeOf(f *turn.Failure) string {
 	return string(f.Code)
 }
 
-// message is what may be said of a failure.
+// message returns as much of a failure as may be sent.
 func (m *Emitter) message(f *turn.Failure) string {
 	if f == nil {
 		return ""

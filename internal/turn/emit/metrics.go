@@ -10,8 +10,8 @@ import (
 	"github.com/tgad/tgad/internal/turn"
 )
 
-// instruments are the metrics. Their labels are the agent, its version and the model: an
-// id of a session, an interaction or an instance would make a series of its own.
+// instruments are the metrics. Their labels are the agent, its version and the model. An id of a
+// session, an interaction or an instance would make a new series for each value.
 type instruments struct {
 	invocations, turns, errors, tokensIn, tokensOut, toolCalls, toolErrors metric.Int64Counter
 
@@ -60,7 +60,7 @@ func (i *instruments) record(ctx context.Context, e *turn.Emission) {
 	}
 	i.latency.Record(ctx, float64(e.Ended.Sub(e.Started).Microseconds())/1000, own)
 	for _, inf := range e.Inferences {
-		// Under the model that was asked: what a fallback costs is not the first model's.
+		// Count under the model that was asked: the first model does not pay for its fallback.
 		asked := labels(inf.Model)
 		i.tokensIn.Add(ctx, inf.Usage.Input, asked)
 		i.tokensOut.Add(ctx, inf.Usage.Output, asked)

@@ -1,7 +1,7 @@
 package emit
 
-// SchemaURL is that of the OpenTelemetry conventions which the gen_ai names are from; the
-// names of OSSA have none.
+// SchemaURL is the URL of the OpenTelemetry conventions that define the gen_ai names. The OSSA
+// names have none.
 const SchemaURL = "https://opentelemetry.io/schemas/1.27.0"
 
 // Scope is the instrumentation scope of spans and metrics.
@@ -61,10 +61,10 @@ const (
 	attrRetries = "tgad.retries"
 )
 
-// system is what the conventions say that gen_ai.system is.
+// system is the value that the conventions require for gen_ai.system.
 const system = "ossa"
 
-// Baggage members that spans carry on.
+// Baggage members that spans copy into attributes.
 var baggageKeys = []string{"ossa.workflow.id", "ossa.tenant.id", "ossa.environment"}
 
 // Metrics.

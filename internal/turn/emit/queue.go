@@ -15,10 +15,10 @@ type Sink interface {
 	Close() error
 }
 
-// QueueLength is how many events wait for a sink; those that find it full are dropped.
+// QueueLength is how many events may wait for a sink. Events are dropped while the queue is full.
 const QueueLength = 1024
 
-// queue stands between turns and a sink, which may be slow or stuck.
+// queue decouples turns from a sink, which may be slow or stuck.
 type queue struct {
 	sink Sink
 	log  *slog.Logger
@@ -39,7 +39,7 @@ func newQueue(s Sink, log *slog.Logger) *queue {
 	return q
 }
 
-// put hands an event over, or drops it.
+// put queues an event, or drops it.
 func (q *queue) put(e Event) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -69,7 +69,7 @@ func (q *queue) run(ctx context.Context) {
 				q.log.Info("events are sent again", "dropped", q.dropped.Load(), "failed", q.failed.Load())
 			}
 		} else if q.failed.Add(1); working {
-			// The first of a row alone: a sink that is gone would fill the log.
+			// Log only the first failure in a row: a sink that is gone would fill the log.
 			q.log.Warn("event not sent", "id", e.ID, "error", err.Error())
 		}
 		working = err == nil
@@ -89,7 +89,7 @@ func (q *queue) counts() SinkCounts {
 	return SinkCounts{Sent: q.sent.Load(), Failed: q.failed.Load(), Dropped: q.dropped.Load()}
 }
 
-// end lets no more events in.
+// end stops accepting events.
 func (q *queue) end() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -99,8 +99,8 @@ func (q *queue) end() {
 	}
 }
 
-// wait lets the queue drain until ctx ends, then gives the rest up, and closes the sink.
-// A Write that does not heed its context is left behind with the sink open.
+// wait lets the queue drain until ctx ends, then drops the rest, and closes the sink. If a Write
+// ignores its context, wait returns without closing the sink.
 func (q *queue) wait(ctx context.Context) error {
 	defer q.stop()
 	select {

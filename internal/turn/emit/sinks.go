@@ -10,13 +10,13 @@ import (
 
 // FileOptions say how a file of events is written.
 type FileOptions struct {
-	// Sync makes every event durable before the next. Without it a power cut may lose
-	// the last ones.
+	// Sync makes every event durable before the next. Without it a power cut may lose the last
+	// events.
 	Sync bool
 }
 
-// File appends each event as a line to a file, which it makes with mode 0600 where there
-// is none. A last line that a crash cut off stays as it is, on a line of its own.
+// File appends each event as a line to a file. It creates a missing file with mode 0600. A last
+// line that a crash cut off stays, on a line of its own.
 func File(path string, o FileOptions) (Sink, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// mostOpen bounds the invocations whose span is open: one that is parked for good must
-// not be held for ever.
+// mostOpen bounds the invocations whose span is open: the span of an invocation that stays parked
+// must not be held for ever.
 const mostOpen = 1024
 
 // contexts are the span contexts of a turn's parts, for logs and events.
@@ -27,8 +27,8 @@ type contexts struct {
 	delegations []trace.SpanContext
 }
 
-// incoming returns a context with the caller's span context and baggage, as far as the
-// agent takes them over.
+// incoming returns a context with the caller's span context and baggage, as far as the agent's
+// identity settings accept them.
 func incoming(ctx context.Context, e *turn.Emission) context.Context {
 	carrier := propagation.MapCarrier{}
 	if !e.Agent.Identity.NoTraceContext {
@@ -41,7 +41,7 @@ func incoming(ctx context.Context, e *turn.Emission) context.Context {
 	return propagation.Baggage{}.Extract(baggage.ContextWithoutBaggage(ctx), carrier)
 }
 
-// invocation is an open ossa.agent.invoke.
+// invocation is an open ossa.agent.invoke span.
 type invocation struct {
 	id   tga.ID
 	ctx  context.Context
@@ -49,8 +49,9 @@ type invocation struct {
 	last time.Time
 }
 
-// invoke returns the invocation's open span, and the attributes that all spans of e have. A process that did
-// not see the invocation's begin opens it again, with the time at which it began.
+// invoke returns the invocation's open span, and the attributes that all spans of e have. A
+// process that did not see the invocation begin opens the span again, with the time at which the
+// invocation began.
 func (m *Emitter) invoke(ctx context.Context, e *turn.Emission) (_ *invocation, common []attribute.KeyValue) {
 	common = identity(e)
 	for _, key := range baggageKeys {
@@ -73,7 +74,7 @@ func (m *Emitter) invoke(ctx context.Context, e *turn.Emission) (_ *invocation, 
 	opts := []trace.SpanStartOption{trace.WithTimestamp(started), trace.WithAttributes(common...)}
 	remote := trace.SpanContextFromContext(ctx)
 	if e.Parent != nil {
-		// An agent that another one asked has a trace of its own, with a link.
+		// A delegate has a trace of its own, with a link to its caller.
 		opts = append(opts, trace.WithNewRoot())
 		if remote.IsValid() {
 			opts = append(opts, trace.WithLinks(link(remote, e.Parent.AgentID, agentID(e.Agent))))
@@ -85,8 +86,8 @@ func (m *Emitter) invoke(ctx context.Context, e *turn.Emission) (_ *invocation, 
 	return i, common
 }
 
-// Place implements [turn.Placer]. Where the provider has ids of its own it is the place of the invocation,
-// whose span is open.
+// Place implements [turn.Placer]. If the provider makes its own ids, Place returns the context of
+// the invocation, whose span is open.
 func (m *Emitter) Place(e *turn.Emission, of turn.Part) turn.SpanContext {
 	if m.tracer == nil || m.closed.Load() {
 		return turn.SpanContext{}
@@ -105,7 +106,7 @@ func (m *Emitter) Place(e *turn.Emission, of turn.Part) turn.SpanContext {
 	return turn.SpanContext{Traceparent: carrier["traceparent"], Tracestate: carrier["tracestate"], Baggage: carrier["baggage"]}
 }
 
-// take removes and returns an open invocation, nil where there is none.
+// take removes and returns an open invocation, nil if there is none.
 func (m *Emitter) take(id tga.ID) *invocation {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -118,7 +119,7 @@ func (m *Emitter) take(id tga.ID) *invocation {
 	return i
 }
 
-// surplus removes and returns the oldest open invocations that are too many: all but keep.
+// surplus removes and returns the oldest open invocations, so that at most keep are left.
 func (m *Emitter) surplus(keep int) []*invocation {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -128,7 +129,7 @@ func (m *Emitter) surplus(keep int) []*invocation {
 	return old
 }
 
-// endInvocations ends spans, never with the lock held: an exporter may block.
+// endInvocations ends spans. Do not hold the lock: an exporter may block.
 func (m *Emitter) endInvocations(list []*invocation) {
 	for _, i := range list {
 		i.span.End(trace.WithTimestamp(i.last))
@@ -206,13 +207,13 @@ func (s spanner) made(ctx context.Context, name string, as ids, from, to time.Ti
 	return span.SpanContext()
 }
 
-// links are those of a handoff: to the turn that hands over, and to the other agent's
-// invocation where its ids can be known.
+// links returns the links of a delegation's span: to the turn that delegates, and to the
+// delegate's invocation if its ids can be derived.
 func (s spanner) links(from trace.SpanContext, d turn.DelegationTiming) []trace.Link {
 	source := agentID(s.e.Agent)
 	list := []trace.Link{link(from, source, d.Target)}
 	if from.SpanID() != derive(s.e.InteractionID, spanTurn, 0).span || d.InteractionID.IsZero() {
-		return list // the provider's ids are its own
+		return list // the provider makes its own ids
 	}
 	to := derive(d.InteractionID, spanInvoke, 0)
 	return append(list, link(trace.NewSpanContext(trace.SpanContextConfig{TraceID: to.trace, SpanID: to.span, Remote: true}), source, d.Target))

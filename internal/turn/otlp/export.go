@@ -10,9 +10,9 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// The exporters' errors would go to a handler that all of the process shares. They go to
-// Options.Warn instead, the first of a row alone: a collector that is gone would fill the
-// screen.
+// The exporters would report errors to a handler that the whole process shares. These wrappers
+// send them to Options.Warn instead, only the first in a row: a collector that is gone would fill
+// the screen.
 
 func (p *Providers) teller(what string) func(error) error {
 	var failing atomic.Bool
@@ -21,7 +21,7 @@ func (p *Providers) teller(what string) func(error) error {
 		switch {
 		case err == nil:
 			failing.Store(false)
-		case late && p.closing.Load(): // Close says so
+		case late && p.closing.Load(): // Close reports it
 		case !failing.Swap(true):
 			p.warn(what + " are not sent: " + err.Error())
 		}
@@ -45,7 +45,7 @@ type metrics struct {
 
 func (m *metrics) Export(ctx context.Context, rm *metricdata.ResourceMetrics) error {
 	if len(rm.ScopeMetrics) == 0 {
-		return nil // a process that ran no turn has nothing to say
+		return nil // a process that ran no turn has no metrics
 	}
 	inBytes(rm)
 	return m.tell(m.Exporter.Export(ctx, rm))

@@ -8,15 +8,15 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 )
 
-// gathered are metrics of Prometheus for the bridge of OpenTelemetry. What could not be gathered is told, and the
-// rest is sent.
+// gathered passes metrics of Prometheus to the bridge of OpenTelemetry. An error of gathering is
+// reported, and the metrics that were gathered are sent.
 type gathered struct {
 	prometheus.Gatherer
 	tell func(error) error
 }
 
-// Gather implements prometheus.Gatherer. A native histogram that has buckets as well goes with these: the bridge sends
-// exemplars of no other.
+// Gather implements prometheus.Gatherer. A native histogram that also has classic buckets is sent
+// with these, because the bridge sends exemplars for no other form.
 func (g gathered) Gather() ([]*dto.MetricFamily, error) {
 	all, err := g.Gatherer.Gather()
 	for _, f := range all {
@@ -32,7 +32,8 @@ func (g gathered) Gather() ([]*dto.MetricFamily, error) {
 	return all, err
 }
 
-// inBytes makes the ids of exemplars what OTLP has them as. The bridge leaves them in the letters of a label.
+// inBytes converts the ids of exemplars to bytes, as OTLP has them. The bridge leaves them as the
+// text of a label.
 func inBytes(rm *metricdata.ResourceMetrics) {
 	for _, scope := range rm.ScopeMetrics {
 		for _, m := range scope.Metrics {
@@ -50,7 +51,7 @@ func inBytes(rm *metricdata.ResourceMetrics) {
 	}
 }
 
-// raw is an id of size bytes, which may stand in hexadecimal.
+// raw returns an id of size bytes, which may be given in hexadecimal.
 func raw(id []byte, size int) []byte {
 	if b, err := hex.DecodeString(string(id)); err == nil && len(b) == size {
 		return b

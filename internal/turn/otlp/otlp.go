@@ -1,5 +1,5 @@
-// Package otlp sends what package emit says of turns to an OpenTelemetry collector, where
-// the standard environment asks for it (OpenTelemetry 1.x, OTLP exporter configuration).
+// Package otlp sends the telemetry of package emit to an OpenTelemetry collector, if the standard
+// environment variables ask for it (OpenTelemetry 1.x, OTLP exporter configuration).
 //
 // # Invariants
 //
@@ -37,25 +37,25 @@ import (
 // FlushTimeout bounds how long [Providers.Close] waits for a collector.
 const FlushTimeout = 3 * time.Second
 
-// protobuf is the one protocol that is spoken.
+// protobuf is the only supported protocol.
 const protobuf = "http/protobuf"
 
-// Options say what the environment does not.
+// Options are the settings that the environment does not have.
 type Options struct {
-	// Service is the service.name where neither OTEL_SERVICE_NAME nor
-	// OTEL_RESOURCE_ATTRIBUTES gives one; "" = tgad.
+	// Service is the service.name if neither OTEL_SERVICE_NAME nor OTEL_RESOURCE_ATTRIBUTES gives
+	// one; "" = tgad.
 	Service string
-	// Metrics is asked for more metrics where the environment asks for any; nil has none.
+	// Metrics returns more metrics, if the environment asks for metrics; nil means no more.
 	Metrics func() prometheus.Gatherer
-	// Warn is told what keeps telemetry from being sent, never with the value of a
-	// header. It may be called by any goroutine; nil discards.
+	// Warn is called with what keeps telemetry from being sent, never with the value of a header.
+	// Any goroutine may call it; nil discards.
 	Warn func(text string)
 }
 
 // Providers send spans and metrics to a collector. A nil *Providers sends nothing.
 type Providers struct {
-	// Tracer and Meter are for [emit.Options]; nil where the environment does not ask for
-	// that signal.
+	// Tracer and Meter are for [emit.Options]; nil if the environment does not ask for that
+	// signal.
 	Tracer trace.TracerProvider
 	Meter  metric.MeterProvider
 
@@ -66,14 +66,14 @@ type Providers struct {
 	spans   *otlptrace.Exporter
 }
 
-// FromEnvironment makes the providers that the environment asks for, nil where it asks for
-// none. A signal is sent where OTEL_EXPORTER_OTLP_ENDPOINT, or its own variable of that
-// kind, is set; not where OTEL_SDK_DISABLED is true or OTEL_TRACES_EXPORTER,
-// OTEL_METRICS_EXPORTER is none. Headers, certificates, compression, time-outs, batches,
-// intervals, sampler and resource are those of the environment too.
+// FromEnvironment makes the providers that the environment asks for, nil if it asks for none. A
+// signal is sent if OTEL_EXPORTER_OTLP_ENDPOINT or the signal's own variable of that kind is set,
+// unless OTEL_SDK_DISABLED is true or OTEL_TRACES_EXPORTER or OTEL_METRICS_EXPORTER is none.
+// Headers, certificates, compression, time-outs, batches, intervals, sampler and resource come
+// from the environment too.
 //
-// What can't be done as it is asked for (another protocol, an address that is none) is not
-// done, with a warning: telemetry fails nothing. A collector is contacted when there is
+// A setting that cannot be followed (another protocol, an invalid address) turns its signal off,
+// with a warning: telemetry fails nothing else. A collector is contacted only when there is
 // something to send.
 func FromEnvironment(ctx context.Context, o Options) *Providers {
 	p := &Providers{warn: o.Warn}
@@ -100,8 +100,8 @@ func FromEnvironment(ctx context.Context, o Options) *Providers {
 	return p
 }
 
-// wanted says whether a signal is asked for and can be sent. The exporters would take a
-// default for what they can't use, which is a collector that nobody named.
+// wanted says whether a signal is asked for and can be sent. For a setting that they cannot use,
+// the exporters would take a default, which is a collector that nobody named.
 func (p *Providers) wanted(signal, what string) bool {
 	endpoint, from := setting(signal, "ENDPOINT")
 	if endpoint == "" {
@@ -131,8 +131,8 @@ func (p *Providers) wanted(signal, what string) bool {
 	return true
 }
 
-// setting returns what the environment says of a signal, and the variable that says it:
-// its own, else that of all signals.
+// setting returns a setting of a signal, and the variable that has it: the signal's own variable,
+// else the one for all signals.
 func setting(signal, name string) (value, from string) {
 	for _, from = range []string{"OTEL_EXPORTER_OTLP_" + signal + "_" + name, "OTEL_EXPORTER_OTLP_" + name} {
 		if value = strings.TrimSpace(os.Getenv(from)); value != "" {
@@ -142,8 +142,8 @@ func setting(signal, name string) (value, from string) {
 	return "", ""
 }
 
-// usable says that headers can be read. The exporters print those that can't, and they hold
-// credentials.
+// usable says that headers can be parsed. The exporters print headers that cannot be parsed, and
+// headers contain credentials.
 func usable(headers string) bool {
 	if headers == "" {
 		return true
@@ -169,7 +169,7 @@ func (p *Providers) resource(ctx context.Context, service string) *resource.Reso
 }
 
 func (p *Providers) sendSpans(ctx context.Context, res *resource.Resource) {
-	// Nothing is sent twice: what a collector refuses is lost, and the end is not delayed.
+	// Do not retry: what a collector refuses is lost, and Close is not delayed.
 	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithRetry(otlptracehttp.RetryConfig{}))
 	if err != nil {
 		p.warn("spans are not sent: " + err.Error())
@@ -198,8 +198,8 @@ func (p *Providers) sendMetrics(ctx context.Context, res *resource.Resource, mor
 	p.Meter = p.meters
 }
 
-// Close sends what is left, until ctx ends and for no longer than FlushTimeout, and ends
-// the providers. What is not sent then is lost, with a warning.
+// Close sends what is left, until ctx ends and for at most FlushTimeout, and ends the providers.
+// Telemetry that is not sent by then is lost, with a warning.
 func (p *Providers) Close(ctx context.Context) {
 	if p == nil {
 		return
@@ -211,8 +211,8 @@ func (p *Providers) Close(ctx context.Context) {
 	if p.traces != nil {
 		wg.Go(func() {
 			p.lost(ctx, "spans", p.traces.Shutdown(ctx))
-			// Where that did not end in time, a request is under way still: it is cut off. A
-			// second end of the exporter does nothing, and its error says no more.
+			// If the shutdown did not end in time, a request is still under way: cut it off. A
+			// second shutdown of the exporter does nothing, and its error says nothing new.
 			_ = p.spans.Shutdown(ctx)
 		})
 	}

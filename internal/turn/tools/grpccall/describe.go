@@ -15,9 +15,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// ListTools lists the unary methods of the server as an MCP server lists its tools, each
-// with a JSON Schema of its request. A server with reflection is asked each time. Methods
-// that stream, or whose messages are not known, are not listed.
+// ListTools lists the unary methods of the server as an MCP server lists its tools, each with a
+// JSON Schema of its request. A server with reflection is asked each time. Methods that stream,
+// or whose messages are not known, are not listed.
 func (s *Server) ListTools(ctx context.Context) ([]mcpraw.Tool, error) {
 	known, _, err := s.types(ctx, true)
 	if err != nil {
@@ -54,8 +54,8 @@ func (s *Server) ListTools(ctx context.Context) ([]mcpraw.Tool, error) {
 	return list, nil
 }
 
-// define makes a tool's definition of a method. The idempotency_level that its author
-// wrote down is a hint, as an MCP server's annotations are.
+// define makes a tool's definition of a method. The idempotency_level that the author of the
+// method declared is a hint, as an MCP server's annotations are.
 func define(m protoreflect.MethodDescriptor) (mcpraw.Tool, error) {
 	t := mcpraw.Tool{Name: string(m.Parent().FullName()) + "/" + string(m.Name())}
 	if o, ok := m.Options().(*descriptorpb.MethodOptions); ok {
@@ -76,8 +76,8 @@ func define(m protoreflect.MethodDescriptor) (mcpraw.Tool, error) {
 	return t, err
 }
 
-// commentOf is what the author wrote above a declaration; "" where the descriptors were
-// made without comments, as those of most servers are.
+// commentOf returns the comment above a declaration, "" if the descriptors were made without
+// comments, as those of most servers are.
 func commentOf(d protoreflect.Descriptor) string {
 	lines := strings.Split(d.ParentFile().SourceLocations().ByDescriptor(d).LeadingComments, "\n")
 	for i, l := range lines {
@@ -89,9 +89,9 @@ func commentOf(d protoreflect.Descriptor) string {
 // schema is a JSON Schema of draft 2020-12.
 type schema map[string]any
 
-// inputSchema describes the JSON of a message (protobuf's JSON mapping). It allows one
-// spelling of a name, lowerCamelCase, and takes a 64-bit integer as a string of digits
-// too: only as a string can one beyond 2^53 be sent.
+// inputSchema describes the JSON of a message (protobuf's JSON mapping). It allows one spelling
+// of a name, lowerCamelCase. It accepts a 64-bit integer also as a string of digits, because an
+// integer beyond 2^53 can be sent only as a string.
 //
 // LIMIT_EXCEEDED for a message that refers to more than maxMessages others.
 func inputSchema(md protoreflect.MessageDescriptor) (schema, error) {
@@ -111,7 +111,8 @@ func inputSchema(md protoreflect.MessageDescriptor) (schema, error) {
 	return root, nil
 }
 
-// maxMessages bounds a schema: each method has one of its own, with all that it refers to.
+// maxMessages bounds the messages in a schema. Each method has a schema of its own, with every
+// message that it refers to.
 const maxMessages = 500
 
 // schemas collects the messages that a schema refers to.
@@ -123,7 +124,7 @@ func (b *schemas) message(md protoreflect.MessageDescriptor) schema {
 	}
 	name := string(md.FullName())
 	if _, ok := b.defs[name]; !ok && len(b.defs) <= maxMessages {
-		b.defs[name] = nil // a message may hold itself
+		b.defs[name] = nil // a message may contain itself
 		b.defs[name] = b.object(md)
 	}
 	return schema{"$ref": "#/$defs/" + name}
@@ -152,7 +153,7 @@ func (b *schemas) object(md protoreflect.MessageDescriptor) schema {
 	return s
 }
 
-// oneofs says that of a oneof's fields at most one is set: no two are.
+// oneofs returns rules that no two fields of a oneof are set.
 func oneofs(md protoreflect.MessageDescriptor) []schema {
 	var rules []schema
 	for i := range md.Oneofs().Len() {
@@ -235,7 +236,8 @@ var wellKnown = map[protoreflect.FullName]func() schema{
 	"google.protobuf.UInt64Value": wrapper("string", "integer"),
 }
 
-// fixed gives each caller a schema of its own: descriptions are put into it.
+// fixed returns a function that returns a new copy of the schema each time, because callers add
+// descriptions to it.
 func fixed(s schema) func() schema {
 	return func() schema { return maps.Clone(s) }
 }

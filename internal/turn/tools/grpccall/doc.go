@@ -1,10 +1,9 @@
-// Package grpccall sends tool calls to a gRPC server: unary methods, found by server
-// reflection or in a FileDescriptorSet, with arguments and answers as JSON (the protobuf
-// JSON mapping). [Server] is a [runtime.Dispatcher]; a tool_name is
-// "package.Service/Method".
+// Package grpccall sends tool calls to a gRPC server: unary methods, found by server reflection
+// or in a FileDescriptorSet, with arguments and answers as JSON (the protobuf JSON mapping).
+// [Server] is a [runtime.Dispatcher]; a tool_name is "package.Service/Method".
 //
-// It puts a call on the wire at most once. grpc-go sends a call again by itself in three
-// cases, and each is shut:
+// It puts a call on the wire at most once. grpc-go sends a call again by itself in three cases,
+// and each is prevented:
 //
 //   - A retry policy of the service config: retries and service configs are disabled, and
 //     the resolver that is used has no config to give.
@@ -14,8 +13,8 @@
 //   - A stream that could not be begun on a transport is begun on the next. Nothing of the
 //     call is on the wire then.
 //
-// Each dispatch has a connection of its own, so that none dies of old age with a call on
-// it.
+// Each dispatch has a connection of its own, so that no connection reaches its maximum age with a
+// call on it.
 //
 // # Invariants
 //
@@ -33,6 +32,6 @@
 //
 // # Limits
 //
-// Compression is not used. Proxies of the environment are not used. Fields of an answer
-// that the descriptors do not know are left out of the result, which says so.
+// Compression and the proxies of the environment are not used. Fields of an answer that the
+// descriptors do not know are left out of the result, and its summary says so.
 package grpccall

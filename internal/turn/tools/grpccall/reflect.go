@@ -22,15 +22,15 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// reflections are the streams on which servers tell of themselves. The messages of both
-// are the same on the wire.
+// reflections are the methods by which servers describe themselves. Both use the same messages on
+// the wire.
 var reflections = [...]string{
 	"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
 	"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
 }
 
-// types returns what is known of the server, asking it where nothing is or again is set.
-// fresh says that it was asked just now.
+// types returns the known types of the server. It asks the server if none are known or again is
+// set. fresh says that the server was asked just now.
 func (s *Server) types(ctx context.Context, again bool) (known *types, fresh bool, err error) {
 	s.mu.Lock()
 	known = s.known
@@ -48,7 +48,7 @@ func (s *Server) types(ctx context.Context, again bool) (known *types, fresh boo
 	now := s.known
 	s.mu.Unlock()
 	if now != nil && now != known {
-		return now, true, nil // somebody else asked meanwhile
+		return now, true, nil // another caller asked meanwhile
 	}
 	if known, err = s.reflect(ctx); err != nil {
 		return nil, false, fmt.Errorf("server reflection: %w", err)
@@ -68,13 +68,13 @@ func (s *Server) forget(known *types) {
 	}
 }
 
-// reflect asks the server what it is.
+// reflect asks the server for its services and their types.
 func (s *Server) reflect(ctx context.Context) (*types, error) {
 	conn, err := s.connect()
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = conn.Close() }() // whatever was asked was answered, or failed before
+	defer func() { _ = conn.Close() }() // every request was answered or has failed
 	ctx, cancel := context.WithCancel(metadata.NewOutgoingContext(ctx, metadata.New(s.opts.Metadata)))
 	defer cancel()
 	var known *types
@@ -92,7 +92,7 @@ func (s *Server) reflect(ctx context.Context) (*types, error) {
 	return nil, fmt.Errorf("the server has none; give a descriptor set: %w", err)
 }
 
-// describe asks for every service and what it needs.
+// describe asks for every service and the files that it needs.
 func (s *Server) describe(a *asker) (*types, error) {
 	got, err := a.ask(&reflection.ServerReflectionRequest{MessageRequest: &reflection.ServerReflectionRequest_ListServices{}})
 	if err != nil {
@@ -141,7 +141,7 @@ type asker struct {
 	bytes  int
 }
 
-// refusal is the server's own word that it does not have what was asked for.
+// refusal is the server's answer that it does not have what was requested.
 type refusal struct {
 	code codes.Code
 	text string
@@ -187,8 +187,8 @@ func (a *asker) symbol(name string) error {
 	return err
 }
 
-// imports gets the files that files import, until nothing lacks that can be had: from
-// the server, or where that has no word of them, from what every Go program knows.
+// imports gets the files that files import, until no available file is missing: from the server,
+// or, if the server does not have a file, from those that are linked into this program.
 func (a *asker) imports() error {
 	given := map[string]bool{}
 	for {

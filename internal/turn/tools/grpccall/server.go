@@ -23,49 +23,49 @@ import (
 // DefaultMaxAnswer is how many bytes of an answer are kept.
 const DefaultMaxAnswer = 64 << 20
 
-// Options configure a [Server]. The zero value speaks in the clear and uses reflection.
+// Options configure a [Server]. The zero value sends plaintext and uses reflection.
 type Options struct {
-	// TLS encrypts; nil speaks in the clear.
+	// TLS encrypts; nil sends plaintext.
 	TLS *tls.Config
-	// Authority is what the server is asked for; "" = the target's host and port.
+	// Authority is the :authority of requests; "" = the target's host and port.
 	Authority string
-	// Metadata goes with each call and with reflection. Names are in lower case.
+	// Metadata is sent with each call and with reflection. Names are in lower case.
 	Metadata map[string]string
-	// KeyMetadata names, for a tool, more metadata that carries the idempotency key; "" is
-	// none. Nil means none for every tool.
+	// KeyMetadata returns, for a tool, the name of additional metadata that carries the
+	// idempotency key; "" is none. Nil means none for every tool.
 	KeyMetadata func(tool string) string
 
 	// DescriptorSet is the path of a FileDescriptorSet (protoc --include_imports
-	// --descriptor_set_out); with --include_source_info tools have descriptions. It is
-	// read by New. "" = server reflection, v1 or v1alpha.
+	// --descriptor_set_out); with --include_source_info tools have descriptions. New reads it. ""
+	// = server reflection, v1 or v1alpha.
 	DescriptorSet string
-	// Services says which services are listed as tools; nil = all but gRPC's own. Calls
-	// are not limited by it.
+	// Services says which services are listed as tools; nil = all but gRPC's own. It does not
+	// limit calls.
 	Services []string
 
-	// Statuses says what a status code means of this server's tools, in place of the
-	// default. OK is always a success.
+	// Statuses says what a status code of this server's tools means, in place of the default. OK
+	// is always a success.
 	Statuses map[codes.Code]httpcall.Outcome
-	// MaxAnswer is the most bytes of an answer's JSON that are kept; 0 =
-	// DefaultMaxAnswer. Of a longer one size and digest are. An answer whose message is
-	// four times as long is not read: the call is in doubt.
+	// MaxAnswer is the most bytes of an answer's JSON that are kept; 0 = DefaultMaxAnswer. Of a
+	// longer answer only size and digest are kept. An answer whose message is longer than four
+	// times MaxAnswer is not read: the call is in doubt.
 	MaxAnswer int
 	// Dial connects; nil = TCP, or a unix socket.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
-	// Logger is told of services whose descriptors can't be had. Nil = [slog.Default].
+	// Logger gets warnings of services whose descriptors are not available. Nil = [slog.Default].
 	Logger *slog.Logger
 }
 
-// Server is one gRPC server as a tool server. Its methods may be called by many
-// goroutines. It holds nothing open between calls.
+// Server is one gRPC server as a tool server. Its methods may be called by many goroutines. It
+// keeps no connection open between calls.
 type Server struct {
 	network, addr string
 	opts          Options
 	log           *slog.Logger
 
-	loading chan struct{} // held while descriptors are asked for
+	loading chan struct{} // held while descriptors are requested
 	mu      sync.Mutex
-	known   *types // nil until they were asked for
+	known   *types // nil until they were requested
 	fixed   bool   // known is from a file
 }
 
@@ -73,8 +73,8 @@ var _ runtime.Dispatcher = (*Server)(nil)
 
 var metadataName = regexp.MustCompile(`^[0-9a-z_.-]+$`)
 
-// New describes the server at target, "host:port" or "unix:/path"; it is not contacted.
-// VALIDATION_ERROR where target, an option or the descriptor set is wrong.
+// New makes a Server for target, "host:port" or "unix:/path". It does not contact the server.
+// VALIDATION_ERROR if target, an option or the descriptor set is invalid.
 func New(target string, o Options) (*Server, error) {
 	s := &Server{network: "tcp", addr: target, opts: o, loading: make(chan struct{}, 1)}
 	if path, ok := strings.CutPrefix(target, "unix:"); ok {
@@ -117,9 +117,9 @@ func New(target string, o Options) (*Server, error) {
 	return s, nil
 }
 
-// Check implements [runtime.Checker]: the server has the method, and the arguments are a
-// message of it. It asks for descriptors that are not at hand yet, which has no effect. A
-// server that can't be asked is no fault of the call.
+// Check implements [runtime.Checker]: it checks that the server has the method and that the
+// arguments are a message of it. It requests missing descriptors, which has no effect on the
+// server. If the server cannot be asked, the call is not refused.
 func (s *Server) Check(ctx context.Context, call runtime.Call) error {
 	if call.Remote && !s.described() {
 		return nil
@@ -139,19 +139,18 @@ func (s *Server) Check(ctx context.Context, call runtime.Call) error {
 	return nil
 }
 
-// describeTimeout bounds the question of Check, which no time-out of a tool bounds.
+// describeTimeout bounds the request of Check, which no time-out of a tool bounds.
 const describeTimeout = 10 * time.Second
 
-// described reports whether the descriptors are at hand.
+// described reports whether the descriptors are known.
 func (s *Server) described() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.known != nil
 }
 
-// Dispatch implements [runtime.Dispatcher]. Whatever fails before the stream of the call
-// is begun is ErrNotSent: no connection, no descriptors, arguments that are no message of
-// the method.
+// Dispatch implements [runtime.Dispatcher]. Any failure before the stream of the call is begun is
+// ErrNotSent: no connection, no descriptors, arguments that are not a message of the method.
 func (s *Server) Dispatch(ctx context.Context, call runtime.Call) (runtime.Reply, error) {
 	fail := func(code tga.Code, err error) (runtime.Reply, error) {
 		return runtime.Reply{}, tga.Errorf(code, "%s on %s, attempt %d: %w", call.Tool, call.Server, call.Attempt, err).In(call.TraceID)

@@ -14,25 +14,25 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// defaults says what a status code means where no rule of the operator does: first on
-// attempt 1, again on a later one. Its index is the code.
+// defaults says what a status code means if no rule of the operator does: first on attempt 1,
+// again on a later attempt. Its index is the code.
 //
-// A re-send that fails says nothing of the attempt before it, which may be why: the
-// account exists already. Only InvalidArgument is, by its definition, a matter of the
-// arguments alone, whatever the state of the system.
+// A re-send that fails says nothing about the attempt before it, which may even be the reason:
+// the account exists already. Only InvalidArgument depends, by its definition, on the arguments
+// alone, whatever the state of the system.
 var defaults = [...]struct {
 	first, again httpcall.Outcome
 	denied       bool // the server refused before it did anything
 }{
 	codes.OK:                 {httpcall.Succeeded, httpcall.Succeeded, false},
 	codes.Canceled:           {httpcall.InDoubt, httpcall.InDoubt, false},
-	codes.Unknown:            {httpcall.InDoubt, httpcall.InDoubt, false}, // what a server makes of an error it does not know
+	codes.Unknown:            {httpcall.InDoubt, httpcall.InDoubt, false}, // a server's status for an error without one
 	codes.InvalidArgument:    {httpcall.Failed, httpcall.Failed, false},
 	codes.DeadlineExceeded:   {httpcall.InDoubt, httpcall.InDoubt, false},
 	codes.NotFound:           {httpcall.Failed, httpcall.InDoubt, false},
 	codes.AlreadyExists:      {httpcall.Failed, httpcall.InDoubt, false},
 	codes.PermissionDenied:   {httpcall.Failed, httpcall.InDoubt, true},
-	codes.ResourceExhausted:  {httpcall.InDoubt, httpcall.InDoubt, false}, // a quota, or an answer too long for this side
+	codes.ResourceExhausted:  {httpcall.InDoubt, httpcall.InDoubt, false}, // a quota, or an answer that is too long for this client
 	codes.FailedPrecondition: {httpcall.Failed, httpcall.InDoubt, false},
 	codes.Aborted:            {httpcall.Failed, httpcall.InDoubt, false},
 	codes.OutOfRange:         {httpcall.Failed, httpcall.InDoubt, false},
@@ -43,8 +43,7 @@ var defaults = [...]struct {
 	codes.Unauthenticated:    {httpcall.Failed, httpcall.InDoubt, true},
 }
 
-// classify makes a reply of a status other than OK, or an error of one that says too
-// little.
+// classify makes a reply of a status other than OK, or an error of a status that says too little.
 func classify(rules map[codes.Code]httpcall.Outcome, attempt uint32, err error) (runtime.Reply, error) {
 	st, ok := status.FromError(err)
 	if !ok {
@@ -69,7 +68,7 @@ func classify(rules map[codes.Code]httpcall.Outcome, attempt uint32, err error) 
 		reply.ErrorCode = string(tga.RateLimited)
 	}
 	switch outcome {
-	case httpcall.Succeeded: // the operator says that this status is what success looks like
+	case httpcall.Succeeded: // the operator says that this status means success
 		return runtime.Reply{Status: tga.StatusSuccess, Result: reply.Result, Summary: clip.Runes(said, maxSummary)}, nil
 	case httpcall.Failed:
 		if denied {
@@ -78,7 +77,7 @@ func classify(rules map[codes.Code]httpcall.Outcome, attempt uint32, err error) 
 		return reply, nil
 	case httpcall.NotExecuted:
 		if attempt > 1 {
-			// This attempt did nothing; an earlier one may have. Only the ledger knows
+			// This attempt did nothing, but an earlier one may have. Only the ledger knows
 			// whether any is left in doubt.
 			return runtime.Reply{}, fmt.Errorf("%w: the server did not execute this attempt: %s", runtime.ErrNotSent, said)
 		}
@@ -87,7 +86,7 @@ func classify(rules map[codes.Code]httpcall.Outcome, attempt uint32, err error) 
 	return runtime.Reply{}, fmt.Errorf("the call may have run: %w", errors.New(said))
 }
 
-// document is a status as a tool's answer: code, message, and the details as they came.
+// document returns a status as a tool's answer: code, message, and the unchanged details.
 func document(st *status.Status) []byte {
 	type detail struct {
 		Type  string `json:"type_url"`

@@ -23,22 +23,21 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// maxDescriptors bounds the descriptors that a server gives, in bytes; maxFiles, in files.
+// maxDescriptors bounds the descriptors that a server sends, in bytes; maxFiles, in files.
 const (
 	maxDescriptors = 16 << 20
 	maxFiles       = 10_000
 )
 
-// types are the services of a server and the messages they speak of.
+// types are the services of a server and the messages that they use.
 type types struct {
 	files    *protoregistry.Files
-	messages *dynamicpb.Types // for what an Any holds
+	messages *dynamicpb.Types // for the content of an Any
 	services []protoreflect.FullName
 }
 
-// newTypes links a set of files. A file that imports one that is not there is taken
-// without it: servers leave out what only options need. What a message lacks is noticed
-// when a method that speaks it is asked for.
+// newTypes links a set of files. A missing import is accepted: servers leave out files that only
+// options need. A missing type is noticed when a method that uses it is requested.
 func newTypes(set *descriptorpb.FileDescriptorSet, services []protoreflect.FullName) (*types, error) {
 	files, err := (protodesc.FileOptions{AllowUnresolvable: true}).NewFiles(set)
 	if err != nil {
@@ -96,7 +95,7 @@ func (s *Server) method(ctx context.Context, tool string) (*types, protoreflect.
 	if err == nil || fresh || s.fixed {
 		return known, m, err
 	}
-	// What is known may be older than the server.
+	// The known types may be older than the server.
 	if known, _, err = s.types(ctx, true); err != nil {
 		return nil, nil, err
 	}
@@ -104,8 +103,7 @@ func (s *Server) method(ctx context.Context, tool string) (*types, protoreflect.
 	return known, m, err
 }
 
-// method finds a unary method: NOT_FOUND, or VALIDATION_ERROR for one that can't be
-// called.
+// method finds a unary method: NOT_FOUND, or VALIDATION_ERROR for a method that cannot be called.
 func (k *types) method(tool string) (protoreflect.MethodDescriptor, error) {
 	service, name, ok := strings.Cut(tool, "/")
 	if !ok {
@@ -126,7 +124,7 @@ func (k *types) method(tool string) (protoreflect.MethodDescriptor, error) {
 	return m, callable(m)
 }
 
-// callable says why a method can't be called.
+// callable returns why a method cannot be called, nil if it can.
 func callable(m protoreflect.MethodDescriptor) error {
 	if m.IsStreamingClient() || m.IsStreamingServer() {
 		return tga.Errorf(tga.ValidationError, "%s streams: only unary methods are tools", m.FullName())
@@ -139,7 +137,7 @@ func callable(m protoreflect.MethodDescriptor) error {
 	return nil
 }
 
-// missing returns the name of a type that md needs and that is not known.
+// missing returns the name of a type that d needs and that is not known, "" if there is none.
 func missing(d protoreflect.MessageDescriptor, seen map[protoreflect.FullName]bool) protoreflect.FullName {
 	if d.IsPlaceholder() {
 		return d.FullName()
@@ -162,7 +160,7 @@ func missing(d protoreflect.MessageDescriptor, seen map[protoreflect.FullName]bo
 	return ""
 }
 
-// encode makes the request's bytes: the same for every attempt.
+// encode returns the request's bytes, which are the same for every attempt.
 func (k *types) encode(m protoreflect.MethodDescriptor, args []byte) ([]byte, error) {
 	msg := dynamicpb.NewMessage(m.Input())
 	if err := (protojson.UnmarshalOptions{Resolver: k.messages}).Unmarshal(args, msg); err != nil {
@@ -175,7 +173,7 @@ func (k *types) encode(m protoreflect.MethodDescriptor, args []byte) ([]byte, er
 func (s *Server) success(known *types, m protoreflect.MethodDescriptor, raw []byte) runtime.Reply {
 	result, unknown, err := known.decode(m, raw)
 	if err != nil {
-		// The server says that it did what was asked; only its word for it can't be read.
+		// The server says that it did what was asked; only its answer cannot be read.
 		s.forget(known)
 		return runtime.Reply{
 			Status: tga.StatusError, Class: ledger.ClassCommitted, Result: raw,
@@ -198,9 +196,9 @@ func (s *Server) success(known *types, m protoreflect.MethodDescriptor, raw []by
 	return reply
 }
 
-// decode makes JSON of an answer, and counts the bytes of it that no descriptor knows.
-// Fields without a value are written too: to a reader without the descriptors a balance
-// of 0 and no balance are not the same.
+// decode returns an answer as JSON, and the number of its bytes that no descriptor knows. It
+// writes fields without a value too: for a reader without the descriptors, a balance of 0 differs
+// from no balance.
 func (k *types) decode(m protoreflect.MethodDescriptor, raw []byte) (result []byte, unknown int, err error) {
 	msg := dynamicpb.NewMessage(m.Output())
 	if err := (proto.UnmarshalOptions{Resolver: k.messages}).Unmarshal(raw, msg); err != nil {
@@ -210,7 +208,7 @@ func (k *types) decode(m protoreflect.MethodDescriptor, raw []byte) (result []by
 	if err != nil {
 		return nil, 0, err
 	}
-	// protojson puts spaces in at random, so that nobody relies on its bytes.
+	// protojson adds random spaces, so that nobody relies on its bytes.
 	var b bytes.Buffer
 	if err := json.Compact(&b, pretty); err != nil {
 		return nil, 0, err

@@ -22,9 +22,8 @@ import (
 	"github.com/tgad/tgad/runtime/dispatch/httpcall"
 )
 
-// connect makes a connection's handle; it dials with the first call on it. The resolver
-// passes the address on as it is: one of DNS could bring a service config, with a policy of
-// retries.
+// connect makes a connection, which dials at the first call on it. The passthrough resolver uses
+// the address unchanged: a DNS resolver could bring a service config with a retry policy.
 func (s *Server) connect() (*grpc.ClientConn, error) {
 	creds := insecure.NewCredentials()
 	if s.opts.TLS != nil {
@@ -51,14 +50,14 @@ func (s *Server) connect() (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+s.addr, opts...)
 }
 
-// exchange makes one call, on a connection of its own. sent says whether its stream was
-// begun: from then on the server may have it. err is then a gRPC status.
+// exchange makes one call, on a connection of its own. sent says whether its stream was begun:
+// from then on the server may have the call, and err is a gRPC status.
 func (s *Server) exchange(ctx context.Context, m protoreflect.MethodDescriptor, call runtime.Call, request []byte) (answer []byte, sent bool, err error) {
 	conn, err := s.connect()
 	if err != nil {
 		return nil, false, err
 	}
-	defer func() { _ = conn.Close() }() // the answer is here, or never will be; Close has no other news
+	defer func() { _ = conn.Close() }() // the call is over, and an error of Close changes nothing
 	ctx, cancel := context.WithCancel(metadata.NewOutgoingContext(ctx, s.metadata(ctx, call)))
 	defer cancel()
 
@@ -69,15 +68,15 @@ func (s *Server) exchange(ctx context.Context, m protoreflect.MethodDescriptor, 
 		grpc.MaxCallSendMsgSize(math.MaxInt32),
 		grpc.MaxCallRecvMsgSize(min(4*s.opts.MaxAnswer, math.MaxInt32)))
 	if err != nil {
-		return nil, false, err // nothing of it is on the wire: no stream was begun
+		return nil, false, err // no stream was begun, so nothing is on the wire
 	}
-	// A stream whose context was asked for is not begun again: not even when the server
+	// After Context was called, grpc-go does not begin the stream again, not even if the server
 	// says that it refused it.
 	_ = stream.Context()
 	send := stream.SendMsg(request)
 	err = stream.RecvMsg(&answer) // the message and the status after it
 	if err != nil && send != nil && send != io.EOF {
-		err = send // the reason is on this side; io.EOF says that RecvMsg has it
+		err = send // send has the reason; io.EOF would say that RecvMsg has it
 	}
 	return answer, true, err
 }
@@ -114,8 +113,7 @@ func (s *Server) metadata(ctx context.Context, call runtime.Call) metadata.MD {
 	return md
 }
 
-// rawCodec passes messages as the bytes they are. It is called proto, for that is what
-// the bytes are.
+// rawCodec passes messages as bytes. Its name is proto, because the bytes are protobuf messages.
 type rawCodec struct{}
 
 var _ encoding.CodecV2 = rawCodec{}
