@@ -15,7 +15,7 @@ var patternsOf = map[string]turn.DelegationType{
 
 var onFailure = map[string]turn.Strategy{"retry": turn.Retry, "fallback": turn.Fallback, "escalate": turn.Escalate}
 
-// agentTool makes a tool of another agent.
+// agentTool makes a tool that delegates to another agent.
 func (r *reader) agentTool(a *turn.Agent, n *node) {
 	d := &turn.Delegation{Type: turn.Supervisor}
 	t := turn.ToolSpec{Transport: turn.OverFunction, Delegation: d}
@@ -62,8 +62,8 @@ func (r *reader) agentTool(a *turn.Agent, n *node) {
 	}
 }
 
-// mayDelegate says that work may be given to an agent: that delegation is not switched off,
-// and the agent is among those that the manifest lists, if it lists any.
+// mayDelegate says that an agent may be delegated to: delegation is not switched off, and the
+// agent is in the manifest's list, if there is one.
 func (r *reader) mayDelegate(n *node, target string) bool {
 	switch {
 	case r.noDelegation:
@@ -76,7 +76,7 @@ func (r *reader) mayDelegate(n *node, target string) bool {
 	return false
 }
 
-// delegationLimits reads to whom work may be given at all.
+// delegationLimits reads which agents may be delegated to, and how deep.
 func (r *reader) delegationLimits(a *turn.Agent, root *node) {
 	on := true
 	set(r, &on, "Delegates.Enabled", truth, root)
@@ -87,7 +87,7 @@ func (r *reader) delegationLimits(a *turn.Agent, root *node) {
 	setLeast(r, &a.Constraints.MaxDepth, "Delegates.MaxDepth", count(1), root)
 }
 
-// handoffs makes a tool of each agent that the conversation may be handed to.
+// handoffs makes a tool for each agent that the conversation may be handed to.
 func (r *reader) handoffs(a *turn.Agent, root *node) {
 	list, ok := take(r, "Handoffs", entries, root)
 	if !ok {
@@ -113,7 +113,7 @@ func (r *reader) handoffs(a *turn.Agent, root *node) {
 	}
 }
 
-// delegates makes a tool of each agent that work may be given to.
+// delegates makes a tool for each agent that may be delegated to.
 func (r *reader) delegates(a *turn.Agent, root *node) {
 	d := turn.Delegation{Type: turn.Supervisor}
 	set(r, &d.Timeout, "Delegates.Timeout", limit, root)

@@ -1,12 +1,11 @@
-// Package manifest reads what an agent is made of from an OSSA manifest: YAML or JSON,
-// of version 0.2 or later, in the names of the runtime semantics and in those of the
-// published schemas.
+// Package manifest reads agents from OSSA manifests: YAML or JSON, of version 0.2 or later, with
+// the field names of the runtime semantics and of the published schemas.
 //
-// Manifests in the world seldom validate against a schema, and the schema of 0.2.9 has no
-// place for fields that the semantics of 0.2.9 require. So validity is no gate: what a
-// runtime can act on is taken, from the place that [Fields] puts first, and the [Report]
-// says what was taken from where, what was passed over, and what contradicts. Only what
-// can't be run is an error.
+// Real manifests seldom validate against a schema, and the schema of 0.2.9 has no place for
+// fields that the semantics of 0.2.9 require. So a manifest need not be valid. The reader takes
+// every value that a runtime can act on, from the place that [Fields] lists first. The [Report]
+// says which values were taken from where, which were ignored, and which contradict each other.
+// Only a manifest that cannot be run is an error.
 //
 // # Invariants
 //

@@ -2,14 +2,14 @@ package manifest
 
 import "slices"
 
-// Field is a field of an agent and where manifests say it, best first: the names of the
-// runtime semantics, then those of the published schemas and of manifests as they are
-// found. Of two places of one field the first wins, and the report says so where they
-// differ. Names that end in "seconds" or "ms" tell a duration's unit.
+// Field is a field of an agent and the places where manifests have it, best first: the names of
+// the runtime semantics, then those of the published schemas and of real manifests. If several
+// places have the field, the first wins, and the report says so if they differ. Names that end in
+// "seconds" or "ms" contain a duration's unit.
 type Field struct {
 	Name  string
-	Paths []string // of a part, such as Tools[] or Retry: within it
-	Rule  string   // what is made of the value, where that is not plain
+	Paths []string // for a part, such as Tools[] or Retry: paths within the part
+	Rule  string   // how the value is interpreted, if that is not obvious
 }
 
 // Fields returns the table of fields.

@@ -12,7 +12,7 @@ import (
 // pii lists the kinds of personal data that a filter can find.
 var pii = []string{"email", "phone", "ssn", "credit_card", "ip_address", "iban"}
 
-// filters reads what may not come in and what is taken out of tools' answers.
+// filters reads what may not come in, and what is removed from the answers of tools.
 func (r *reader) filters(a *turn.Agent, root *node) {
 	in, inSet := r.filter("Filter", message.Block, root)
 	out, outSet := r.filter("Redact", message.Redact, root)
@@ -62,7 +62,8 @@ func (r *reader) filters(a *turn.Agent, root *node) {
 	}
 }
 
-// compile refuses a filter that package message would: its limits are of the whole.
+// compile refuses a filter that package message would refuse. Its limits apply to the whole
+// filter.
 func (r *reader) compile(name string, f message.Filter, root *node) {
 	if _, err := f.Compile(); err != nil {
 		at := root
@@ -82,7 +83,7 @@ func union(a, b []string) []string {
 	return a
 }
 
-// filter reads one section. Section true is a filter of secrets and personal data.
+// filter reads one section. The section true means a filter of secrets and personal data.
 func (r *reader) filter(name string, by message.Action, root *node) (f message.Filter, ok bool) {
 	n, ok := take(r, name, section, root)
 	if !ok {
@@ -154,8 +155,8 @@ func patterns(r *reader, p place) ([]string, bool) {
 	return list, true
 }
 
-// kinds reads kinds of personal data: a list, or true for all. A filter that is on must find
-// what it names.
+// kinds reads kinds of personal data: a list, or true for all. If the filter is on, a kind that
+// it cannot find is refused.
 func kinds(on bool) func(*reader, place) ([]string, bool) {
 	return func(r *reader, p place) ([]string, bool) {
 		if p.kind == isBool {
@@ -181,7 +182,8 @@ func kinds(on bool) func(*reader, place) ([]string, bool) {
 	}
 }
 
-// categories reads what content is filtered for. A filter that is on must find it.
+// categories reads the categories of content that are filtered. If the filter is on, a category
+// that it cannot find is refused.
 func (r *reader) categories(f *message.Filter, n *node, list []string, on bool) {
 	for _, c := range list {
 		switch {

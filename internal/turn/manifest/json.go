@@ -9,12 +9,12 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// jsonReader makes a tree of a text that [json.Valid] has passed.
+// jsonReader makes a tree of a text that [json.Valid] accepts.
 type jsonReader struct {
 	*builder
 	raw []byte
 	dec *json.Decoder
-	// What was counted so far, for lines and columns.
+	// The position up to which lines and columns were counted.
 	offset, line, start int
 }
 
@@ -88,7 +88,7 @@ func (r *jsonReader) object(n *node, depth int) error {
 		if err != nil {
 			return err
 		}
-		name, _ := token.(string) // an object's names are strings: the text is valid
+		name, _ := token.(string) // names are strings, because the text is valid JSON
 		pointer := under(n.pointer, name)
 		if first, dup := lines[name]; dup {
 			return (&node{line: line, column: column, pointer: pointer}).mistake(tga.ValidationError, "%q stands here a second time, the first is in line %d", name, first)

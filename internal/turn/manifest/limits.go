@@ -22,7 +22,7 @@ func (r *reader) model(a *turn.Agent, root *node) {
 	}
 }
 
-// fallback takes a model that is asked when the first fails for good.
+// fallback reads a model that is asked when the model before it fails for good.
 func (r *reader) fallback(m *turn.ModelSpec, n *node) {
 	var ref turn.ModelRef
 	switch n.kind {
@@ -51,15 +51,15 @@ func (r *reader) parameters(p *turn.Parameters, root *node) {
 	}
 }
 
-// setNew is set for fields whose absence means something.
+// setNew is set for fields whose absence has a meaning.
 func setNew[T any](r *reader, to **T, name string, parse func(*reader, place) (T, bool), bases ...*node) {
 	if v, ok := take(r, name, parse, bases...); ok {
 		*to = &v
 	}
 }
 
-// retries reads how often a thing is tried again, -1 for never: attempts count the first
-// try.
+// retries reads how often something is tried again, -1 for never. A number of attempts includes
+// the first try.
 func retries(r *reader, p place) (int, bool) {
 	least, first := 0, 0
 	if p.name == "max_attempts" {
@@ -93,7 +93,7 @@ func (r *reader) reliability(a *turn.Agent, root *node) {
 // mostMultiplier bounds how fast delays grow.
 const mostMultiplier = 1000
 
-// retryPolicy reads a retry policy, nil where there is none.
+// retryPolicy reads a retry policy, nil if there is none.
 func (r *reader) retryPolicy(name string, bases ...*node) *turn.RetryPolicy {
 	n, ok := take(r, name, object, bases...)
 	if !ok {
@@ -113,7 +113,7 @@ func (r *reader) retryPolicy(name string, bases ...*node) *turn.RetryPolicy {
 	set(r, &p.Multiplier, "Retry.Multiplier", real(1, mostMultiplier), n)
 	if list, ok := take(r, "Retry.Codes", codes, n); ok {
 		if p.Codes = list; len(list) == 0 {
-			// No code would mean all codes: the opposite of what stands there.
+			// An empty list would mean all codes, the opposite of what the manifest says.
 			p.Codes, p.MaxRetries = nil, -1
 		}
 	}
@@ -131,7 +131,7 @@ func (r *reader) multiplier(n *node, strategy string) float64 {
 	return 2
 }
 
-// breaker reads a circuit breaker, nil where there is none.
+// breaker reads a circuit breaker, nil if there is none.
 func (r *reader) breaker(name string, bases ...*node) *turn.BreakerSpec {
 	n, ok := take(r, name, object, bases...)
 	if !ok {

@@ -14,12 +14,12 @@ import (
 
 // Reader reads manifests. The zero Reader knows no environment.
 type Reader struct {
-	// Getenv gives the values of placeholders ${NAME} and ${NAME:-default}, which stand
-	// in any value but prompts and examples. Nil, or no value, takes the default.
+	// Getenv returns the values of placeholders ${NAME} and ${NAME:-default}, which may stand in
+	// any value but prompts and examples. If Getenv is nil or has no value, the default is used.
 	Getenv func(name string) (value string, ok bool)
 	// Unenforced are JSON Pointers of restrictions that the agent is run without, each with
-	// all that is in it: they become warnings. Any other restriction that is not enforced
-	// is a mistake.
+	// everything inside it: they become warnings. Any other restriction that is not enforced is a
+	// mistake.
 	Unenforced []string
 }
 
@@ -29,12 +29,12 @@ type Document struct {
 	Report Report
 }
 
-// ReadAll reads a text of at most [MaxBytes] with one document or more, in their order. Where
-// there are several, those that are no agents are passed over, and the first agent's report
-// says so. The error is an [*Error] that lists every mistake: VALIDATION_ERROR for what is no
-// YAML or JSON with unique names, LIMIT_EXCEEDED, SCHEMA_VIOLATION for what can't be run, and
-// POLICY_VIOLATION for a restriction that would not be enforced. Documents with mistakes have
-// a report and no agent.
+// ReadAll reads a text of at most [MaxBytes] with one or more documents, in their order. If there
+// are several, documents that are not agents are skipped, and the report of the first agent says
+// so. The error is an [*Error] that lists every mistake: VALIDATION_ERROR for a text that is not
+// YAML or JSON with unique names, LIMIT_EXCEEDED, SCHEMA_VIOLATION for a manifest that cannot be
+// run, and POLICY_VIOLATION for a restriction that would not be enforced. After a mistake in any
+// document, every document has a report and no agent.
 func (o Reader) ReadAll(raw []byte) ([]Document, error) {
 	roots, err := parse(raw)
 	if err != nil {
@@ -81,7 +81,7 @@ func (o Reader) ReadAll(raw []byte) ([]Document, error) {
 	return docs, nil
 }
 
-// otherKind says that a document is of a kind of its own, and no agent.
+// otherKind says that a document names a kind other than Agent.
 func otherKind(root *node) bool {
 	k := root.at("kind")
 	return k != nil && k.kind == isText && !strings.EqualFold(k.text, "Agent")
@@ -105,8 +105,8 @@ func (o Reader) document(root *node) (Document, []*Mistake) {
 	return Document{Agent: a, Report: r.report}, r.mistakes
 }
 
-// sections are the objects that fields stand in. One of another kind would take its
-// limits with it unnoticed.
+// sections are the objects that contain fields. If a section were not an object, its limits would
+// be lost unnoticed.
 var sections = []string{
 	"metadata", "spec", "spec.llm", "spec.llm.parameters", "spec.llm.retry_config", "spec.constraints", "spec.constraints.cost",
 	"spec.constraints.performance", "spec.lifecycle", "spec.reliability", "spec.state", "spec.state.context_window",
@@ -196,8 +196,8 @@ func (r *reader) name(a *turn.Agent, root *node) {
 	}
 }
 
-// template reads a prompt. In the schema a template is the name of a file, in manifests
-// it is often the text itself.
+// template reads a prompt. In the schema a template is the name of a file; in real manifests it
+// is often the text itself.
 func template(r *reader, p place) (string, bool) {
 	if p.name == "template" && !strings.Contains(p.text, "\n") {
 		r.warn(p.node, "the template is in a file, which is not read")
@@ -224,7 +224,7 @@ func (r *reader) examples(a *turn.Agent, root *node) {
 	}
 }
 
-// said reads text, or any other value as the JSON that stands for it.
+// said reads text; any other value is read as its JSON.
 func said(r *reader, p place) (string, bool) {
 	if p.kind == isText {
 		return p.text, true
@@ -233,7 +233,7 @@ func said(r *reader, p place) (string, bool) {
 	return string(raw), ok
 }
 
-// codes reads error codes; unknown ones are left out.
+// codes reads error codes and leaves out unknown codes.
 func codes(r *reader, p place) ([]tga.Code, bool) {
 	names, ok := texts(r, p)
 	if !ok {
@@ -251,7 +251,7 @@ func codes(r *reader, p place) ([]tga.Code, bool) {
 	return list, true
 }
 
-// taxonomy is OSSA 0.2.9 §2.
+// taxonomy has the error codes of OSSA 0.2.9 §2.
 var taxonomy = []tga.Code{
 	tga.ValidationError, tga.SchemaViolation, tga.ContentFiltered, tga.PolicyViolation,
 	tga.ToolError, tga.ToolTimeout, tga.LLMError, tga.LLMTimeout, tga.GenericStateError,
@@ -259,6 +259,6 @@ var taxonomy = []tga.Code{
 	tga.MaxTurnsExceeded, tga.MaxTokensExceeded, tga.DelegationFailed, tga.EscalationRequired,
 }
 
-// Environment is a [Reader.Getenv] of the process's environment: for manifests that may
+// Environment is a [Reader.Getenv] that reads the process's environment, for manifests that may
 // see it.
 func Environment(name string) (string, bool) { return os.LookupEnv(name) }

@@ -7,24 +7,24 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Report says what became of a manifest's values. Places are JSON Pointers (RFC 6901).
+// Report says what was done with a manifest's values. Places are JSON Pointers (RFC 6901).
 type Report struct {
 	APIVersion string `json:"api_version"` // as written
 	// Taken has one row for each field that the manifest sets.
 	Taken []Taken `json:"taken"`
-	// Ignored lists what nothing was made of, the topmost places alone.
+	// Ignored lists the values that were not used, only the topmost place of each.
 	Ignored []string `json:"ignored"`
-	// Contradictions lists places that say otherwise than the one that was taken.
+	// Contradictions lists places whose value differs from the one that was taken.
 	Contradictions []Contradiction `json:"contradictions"`
-	// Warnings say what is acted on otherwise than it is written, or not at all.
+	// Warnings say which values are not followed as written, or not at all.
 	Warnings []Warning `json:"warnings"`
 }
 
-// Taken says where a field's value is from.
+// Taken says where a field's value comes from.
 type Taken struct {
 	Field string `json:"field"` // a name of [Fields]
 	From  string `json:"from"`
-	// Variable is the name of the placeholder that gave the value, Default whether it
+	// Variable is the name of the placeholder that gave the value. Default says that the value
 	// was the placeholder's own default.
 	Variable string `json:"variable,omitempty"`
 	Default  bool   `json:"default,omitempty"`
@@ -33,7 +33,7 @@ type Taken struct {
 // Contradiction is a second place for a field, with another value.
 type Contradiction struct {
 	Field string `json:"field"`
-	Taken string `json:"taken"` // the place that won
+	Taken string `json:"taken"` // the place that was taken
 	Other string `json:"other"`
 }
 
@@ -44,10 +44,10 @@ type Warning struct {
 	Message string `json:"message"`
 }
 
-// Mistake is one reason for which a manifest can't be run.
+// Mistake is one reason why a manifest cannot be run.
 type Mistake struct {
 	Line    int      `json:"line"`   // from 1
-	Column  int      `json:"column"` // from 1, in characters; 1 where only the line is known
+	Column  int      `json:"column"` // from 1, in characters; 1 if only the line is known
 	Code    tga.Code `json:"code"`
 	Pointer string   `json:"pointer"`
 	Message string   `json:"message"`
@@ -67,8 +67,8 @@ func (m *Mistake) Unwrap() error {
 	return tga.Errorf(m.Code, "line %d, column %d: %s", m.Line, m.Column, m.Message).At(m.Pointer)
 }
 
-// Error is why a manifest can't be run. It holds one mistake or more, in the order of the
-// text's parts; errors.Is matches the code of any.
+// Error says why a manifest cannot be run. It has one or more mistakes, in the order of the text.
+// errors.Is matches the code of any of them.
 type Error struct{ Mistakes []*Mistake }
 
 // Error returns a line for each mistake.

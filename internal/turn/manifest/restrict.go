@@ -10,21 +10,21 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// What a manifest restricts is enforced, or the manifest is refused: somebody wrote the
-// restriction because they rely on it. Three rules see to that. A limit is the smallest of
-// all its places ([least]). A restriction that two places tell differently is refused
-// ([restricting]). And what is left unread of the parts of a manifest that exist to restrict,
-// or has a name that says so, is refused ([reader.restrictions]).
+// Every restriction of a manifest is enforced, or the manifest is refused: its author relies on
+// the restriction. Three rules ensure that. Of a limit with several places, the smallest holds
+// ([least]). A restriction that differs between two places is refused ([restricting]). A value
+// that was not read is refused if it lies in a part that exists to restrict, or if its name says
+// that it restricts ([reader.restrictions]).
 
-// closed are the parts of a manifest that exist to restrict an agent: what is not enforced
-// of them is refused, known to this program or not.
+// closed are the parts of a manifest that exist to restrict an agent. Every member of them that
+// is not enforced is refused, whether this program knows it or not.
 var closed = []string{
 	"spec.autonomy", "spec.safety", "spec.constraints", "spec.security", "spec.compliance",
 	"spec.collaboration.delegation", "spec.deployment.testing", "spec.state.storage.encryption", "spec.workspace",
 }
 
-// unrestricting are members of closed parts that restrict nothing that the agent does: they
-// describe it, name what it is deployed with, or tune what stands beside them.
+// unrestricting are members of closed parts that do not restrict the agent: they describe it,
+// name what it is deployed with, or tune the member beside them.
 var unrestricting = []string{
 	"spec.constraints.cost.currency", "spec.constraints.resources",
 	"spec.security.audit.enabled", "spec.security.audit.log_level", "spec.security.audit.retention_days",
@@ -32,8 +32,7 @@ var unrestricting = []string{
 	"spec.safety.content_filtering.threshold",
 }
 
-// telling are names that say of a member that it restricts, wherever it stands in spec or in
-// a tool.
+// telling matches names of members that restrict, anywhere in spec or in a tool.
 var telling = regexp.MustCompile(`^(allow|deny|denied|block|forbid|forbidden|prohibit|restrict|whitelist|blacklist|limits?$|quotas?$|max_|permissions?$|polic(y|ies)$|guardrails?$|approvals?($|_)|requires?_(approval|confirm|human|review)|read_?only|sandbox|rate_?limit|human_|access_control|access_tier|dry_run|shadow_mode)|_(only|limits?|quota|allowed|denied|blocked|forbidden|restrictions?)$|(approval|confirmation|review)_required$`)
 
 var humps = regexp.MustCompile(`([a-z0-9])([A-Z])`)
@@ -42,8 +41,8 @@ func tells(name string) bool {
 	return telling.MatchString(strings.ReplaceAll(strings.ToLower(humps.ReplaceAllString(name, "${1}_$2")), "-", "_"))
 }
 
-// restricting says that a field restricts the agent, and that its places are alternatives:
-// where they differ, none may win in silence. Limits are not among them: see [least].
+// restricting says that a field restricts the agent and that its places are alternatives: if they
+// differ, none may win silently. Limits are not among these fields: see [least].
 func restricting(field string) bool {
 	for _, part := range []string{"Autonomy.", "Human", "Filter", "Redact", "Guardrails", "Delegates", "Tools[].Approve", "Tools[].Enabled", "Tools[].Risk"} {
 		if strings.HasPrefix(field, part) {
@@ -69,7 +68,7 @@ func (r *reader) refuse(n *node, format string, args ...any) {
 	}
 }
 
-// restrictions refuses what restricts the agent and nothing was made of.
+// restrictions refuses values that restrict the agent and were not read.
 func (r *reader) restrictions(root *node) {
 	for _, path := range closed {
 		if n := root.at(path); n != nil {
@@ -84,7 +83,7 @@ func (r *reader) restrictions(root *node) {
 	}
 }
 
-// unenforced walks a closed part.
+// unenforced walks a closed part and refuses what is not enforced.
 func (r *reader) unenforced(n *node, path string) {
 	switch {
 	case slices.Contains(unrestricting, path) || !n.says() || r.mistaken(n):
@@ -106,14 +105,14 @@ func describes(path string) bool {
 	return slices.Contains(closed, path) || slices.ContainsFunc(unrestricting, func(p string) bool { return strings.HasPrefix(p, path+".") })
 }
 
-// mistaken says that the place of a value, or what it is in, has a mistake already.
+// mistaken says that a value, or something that contains it, already has a mistake.
 func (r *reader) mistaken(n *node) bool {
 	return slices.ContainsFunc(r.mistakes, func(m *Mistake) bool {
 		return n.pointer == m.Pointer || strings.HasPrefix(n.pointer, m.Pointer+"/")
 	})
 }
 
-// named refuses members of one object whose names tell that they restrict.
+// named refuses unread members of one object whose names say that they restrict.
 func (r *reader) named(n *node, path string) {
 	if n == nil {
 		return
@@ -125,7 +124,7 @@ func (r *reader) named(n *node, path string) {
 	}
 }
 
-// namedWithin is named for all that is in a tool and nothing was made of.
+// namedWithin does the same as named for everything in a tool that was not read.
 func (r *reader) namedWithin(n *node) {
 	if !n.says() {
 		return
@@ -143,8 +142,8 @@ func (r *reader) namedWithin(n *node) {
 	}
 }
 
-// says reports whether a value can restrict anything: what is empty, false or switched off
-// does not.
+// says reports whether a value can restrict anything: a value that is empty, false or switched
+// off cannot.
 func (n *node) says() bool {
 	switch n.kind {
 	case isNull:
@@ -162,7 +161,7 @@ func (n *node) says() bool {
 	return true
 }
 
-// levels of autonomy that restrict nothing.
+// unsupervised are the levels of autonomy that restrict nothing.
 var unsupervised = []string{"autonomous", "fully_autonomous"}
 
 func (r *reader) autonomy(a *turn.Agent, root *node) {
@@ -174,7 +173,7 @@ func (r *reader) autonomy(a *turn.Agent, root *node) {
 		}
 	}
 	if all := places("Autonomy.Approval", root); len(all) > 0 && all[0].kind == isList {
-		auto.Approve = false // it says which
+		auto.Approve = false // the list says which calls wait
 		set(r, &auto.ApproveTools, "Autonomy.Approval", actions, root)
 	} else {
 		set(r, &auto.Approve, "Autonomy.Approval", truth, root)
@@ -188,7 +187,8 @@ func isAction(s string) bool {
 	return s != "" && utf8.RuneCountInString(s) <= 257 && !strings.ContainsAny(s, "\t\n\f\r ")
 }
 
-// actions reads names of tools. What is no name can't be compared with one.
+// actions reads names of tools. It refuses text that cannot be a tool's name, because no tool
+// would match it.
 func actions(r *reader, p place) ([]string, bool) {
 	names, ok := texts(r, p)
 	if !ok {
@@ -202,7 +202,7 @@ func actions(r *reader, p place) ([]string, bool) {
 	return names, true
 }
 
-// humans reads when a person is asked.
+// humans reads when a person must be asked.
 func (r *reader) humans(a *turn.Agent, root *node) {
 	n, ok := take(r, "Human", switchOrObject, root)
 	if !ok {
@@ -236,9 +236,8 @@ func switchOrObject(r *reader, p place) (*node, bool) {
 	return object(r, p)
 }
 
-// guardrails reads a list of policies. Limits in it hold; sentences are what can be done
-// about sentences: the model is told. A policy that is a mere name is left unread, and so
-// refused.
+// guardrails reads a list of policies. Limits in it are enforced. A sentence cannot be enforced,
+// so the model is told it. A policy that is only a name is left unread, and is therefore refused.
 func (r *reader) guardrails(a *turn.Agent, root *node) {
 	list, ok := take(r, "Guardrails", entries, root)
 	if !ok {

@@ -26,8 +26,8 @@ func (r *reader) state(a *turn.Agent, root *node) {
 	set(r, &a.State.TTL, "State.TTL", retention, root)
 }
 
-// workspace reads what the agent's tools work on. Whether it may be there is for who runs
-// the agent to say: a rollback removes files.
+// workspace reads the directory and the database that the agent's tools work on. Whoever runs the
+// agent decides whether these may be used, because a rollback removes files.
 func (r *reader) workspace(a *turn.Agent, root *node) {
 	set(r, &a.Workspace.Directory, "Workspace.Directory", text, root)
 	set(r, &a.Workspace.Exclude, "Workspace.Exclude", texts, root)
@@ -37,7 +37,7 @@ func (r *reader) workspace(a *turn.Agent, root *node) {
 	}
 }
 
-// oneOf reads a word that must be known.
+// oneOf reads a word that must be one of the given words.
 func oneOf[T any](words map[string]T, want string) func(*reader, place) (T, bool) {
 	return func(r *reader, p place) (v T, ok bool) {
 		s, ok := word(r, p)
@@ -51,7 +51,7 @@ func oneOf[T any](words map[string]T, want string) func(*reader, place) (T, bool
 	}
 }
 
-// retention reads for how long values are kept; 0 and "forever" are for ever.
+// retention reads how long values are kept; 0 and "forever" mean for ever.
 func retention(r *reader, p place) (time.Duration, bool) {
 	if strings.EqualFold(p.text, "forever") {
 		return 0, true

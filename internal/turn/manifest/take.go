@@ -17,14 +17,14 @@ import (
 // mostMistakes bounds what one error lists.
 const mostMistakes = 50
 
-// reader holds what is known of a manifest while it is read.
+// reader is the state of reading one manifest.
 type reader struct {
 	getenv   func(string) (string, bool)
 	accepted []string // pointers of restrictions that need not be enforced
 	report   Report
 	mistakes []*Mistake
-	quiet    bool // a value that lost is looked at for comparison only
-	// To whom work may be given: nil is to any agent that a tool names.
+	quiet    bool // a value that was not taken is read for comparison only
+	// The agents that may be delegated to. If allowed is nil, any agent that a tool names.
 	noDelegation bool
 	allowed      []string
 }
@@ -43,14 +43,14 @@ func (r *reader) warn(n *node, format string, args ...any) {
 	r.report.Warnings = append(r.report.Warnings, Warning{At: m.Pointer, Line: m.Line, Message: m.Message})
 }
 
-// place is a value and the name that it stands under, which may tell a unit.
+// place is a value and the name of its member, which may contain a unit.
 type place struct {
 	*node
 	name string
 }
 
-// places returns the values of a field, best first. Of several bases the first that has
-// any is asked alone: what a capability says overrides its tool, and is no contradiction.
+// places returns the values of a field, best first. Of several bases only the first that has any
+// value is used: a capability's setting overrides that of its tool, and is no contradiction.
 func places(name string, bases ...*node) []place {
 	list, ok := paths[name]
 	if !ok {
@@ -72,14 +72,14 @@ func places(name string, bases ...*node) []place {
 	return nil
 }
 
-// opened reports whether a member of path is a place too: then an object at path is only
-// what holds the member.
+// opened reports whether a member of path is a place of the field too. Then an object at path
+// only contains that member.
 func opened(list []string, path string) bool {
 	return slices.ContainsFunc(list, func(p string) bool { return strings.HasPrefix(p, path+".") })
 }
 
-// take reads a field by parse and notes where it is from. Other places of it are read
-// for comparison. ok is false where there is none or it is of no use.
+// take reads a field with parse and reports where its value comes from. It reads the field's
+// other places only for comparison. ok is false if there is no value or it cannot be used.
 func take[T any](r *reader, name string, parse func(*reader, place) (T, bool), bases ...*node) (v T, ok bool) {
 	all := places(name, bases...)
 	if len(all) == 0 {
@@ -111,7 +111,7 @@ func take[T any](r *reader, name string, parse func(*reader, place) (T, bool), b
 	return v, ok
 }
 
-// equal compares what two places say.
+// equal compares the values of two places.
 func equal(v, w any) bool {
 	if n, ok := v.(*node); ok {
 		a, errA := n.json()
@@ -121,7 +121,7 @@ func equal(v, w any) bool {
 	return reflect.DeepEqual(v, w)
 }
 
-// set is take into a variable.
+// set calls take and stores the value in a variable.
 func set[T any](r *reader, to *T, name string, parse func(*reader, place) (T, bool), bases ...*node) bool {
 	v, ok := take(r, name, parse, bases...)
 	if ok {
@@ -130,8 +130,8 @@ func set[T any](r *reader, to *T, name string, parse func(*reader, place) (T, bo
 	return ok
 }
 
-// least reads a limit: of all places the smallest holds, for a limit that does not hold is
-// none. Each place is noted.
+// least reads a limit. The smallest of all places holds, because a larger one would lift a limit
+// that the manifest sets elsewhere. Each place is reported.
 func least[T cmp.Ordered](r *reader, name string, parse func(*reader, place) (T, bool), bases ...*node) (v T, ok bool) {
 	for _, p := range places(name, bases...) {
 		w, good := parse(r, p)
@@ -147,7 +147,7 @@ func least[T cmp.Ordered](r *reader, name string, parse func(*reader, place) (T,
 	return v, ok
 }
 
-// setLeast lowers a limit, of which zero is none.
+// setLeast lowers a limit, where zero means no limit.
 func setLeast[T cmp.Ordered](r *reader, to *T, name string, parse func(*reader, place) (T, bool), bases ...*node) {
 	var none T
 	if v, ok := least(r, name, parse, bases...); ok && (*to == none || v < *to) {
@@ -155,7 +155,7 @@ func setLeast[T cmp.Ordered](r *reader, to *T, name string, parse func(*reader, 
 	}
 }
 
-// took notes where a field is from.
+// took reports where a field's value comes from.
 func (r *reader) took(name string, n *node) {
 	variable, def := r.variable(n)
 	r.report.Taken = append(r.report.Taken, Taken{Field: name, From: n.pointer, Variable: variable, Default: def})
@@ -163,7 +163,7 @@ func (r *reader) took(name string, n *node) {
 
 var placeholder = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}`)
 
-// variable names the placeholder that n holds.
+// variable returns the name of the placeholder in n.
 func (r *reader) variable(n *node) (name string, byDefault bool) {
 	m := placeholder.FindStringSubmatch(n.text)
 	if n.kind != isText || m == nil {
@@ -201,7 +201,7 @@ func (r *reader) expand(n *node) (string, bool) {
 	return text, whole
 }
 
-// The parsers. prose is text in which "${" means itself.
+// The parsers. prose reads text without replacing placeholders: "${" is ordinary text in it.
 func prose(r *reader, p place) (string, bool) {
 	switch p.kind {
 	case isText, isNumber, isBool:
@@ -219,7 +219,7 @@ func text(r *reader, p place) (string, bool) {
 	return strings.TrimSpace(s), ok
 }
 
-// word is text of which case and the kind of dashes do not matter.
+// word reads text, ignoring case and the difference between dash and underscore.
 func word(r *reader, p place) (string, bool) {
 	s, ok := text(r, p)
 	return strings.ReplaceAll(strings.ToLower(s), "-", "_"), ok
@@ -267,7 +267,7 @@ func number(r *reader, p place) (string, bool) {
 	return "", false
 }
 
-// whole reads an integer from least to the largest that JSON carries exactly.
+// whole reads an integer from least to the largest integer that JSON carries exactly.
 func whole(least int64) func(*reader, place) (int64, bool) {
 	return func(r *reader, p place) (int64, bool) {
 		s, ok := number(r, p)
@@ -283,7 +283,7 @@ func whole(least int64) func(*reader, place) (int64, bool) {
 	}
 }
 
-// count reads an integer that fits an int anywhere.
+// count reads an integer that fits an int on every platform.
 func count(least int) func(*reader, place) (int, bool) {
 	return func(r *reader, p place) (int, bool) {
 		v, ok := whole(int64(least))(r, p)
@@ -321,8 +321,8 @@ var units = map[string]time.Duration{
 
 var spelled = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?) ?(ms|s|m|h|d|w|y)$`)
 
-// span reads a duration: a number in the unit that the name ends in, seconds where it
-// tells none, or text such as "30s" and "7d".
+// span reads a duration: a number in the unit at the end of the name, seconds if the name has no
+// unit, or text such as "30s" and "7d".
 func span(r *reader, p place) (time.Duration, bool) {
 	unit, amount := time.Second, ""
 	if strings.HasSuffix(p.name, "_ms") || strings.HasSuffix(p.name, "Ms") {
@@ -351,7 +351,7 @@ func span(r *reader, p place) (time.Duration, bool) {
 	return time.Duration(f * float64(unit)), true
 }
 
-// limit is a span of which none would be no limit at all.
+// limit reads a span that must be more than 0, because 0 would mean no limit.
 func limit(r *reader, p place) (time.Duration, bool) {
 	d, ok := span(r, p)
 	if ok && d <= 0 {
@@ -361,7 +361,7 @@ func limit(r *reader, p place) (time.Duration, bool) {
 	return d, ok
 }
 
-// texts reads a list of texts; one text is a list of one.
+// texts reads a list of texts. A single text is a list of one.
 func texts(r *reader, p place) ([]string, bool) {
 	if p.kind == isText {
 		s, ok := text(r, p)
@@ -383,7 +383,8 @@ func texts(r *reader, p place) ([]string, bool) {
 	return list, true
 }
 
-// object and entries read what has parts; the parts are marked as they are read.
+// object and entries read a value that has parts. The parts are marked as used when they are
+// read.
 func object(r *reader, p place) (*node, bool) {
 	if p.kind != isObject {
 		r.wrong(p.node, "%s is %s, and must be an object", p.name, p.kind)
@@ -400,7 +401,7 @@ func entries(r *reader, p place) (*node, bool) {
 	return p.node, true
 }
 
-// value reads anything, as JSON.
+// value reads any value as JSON.
 func value(r *reader, p place) ([]byte, bool) {
 	raw, err := p.json()
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// transports are how tools of a type are reached. A custom tool is what its operator
-// makes of it.
+// transports says how tools of a type are reached. A custom tool is a function that its operator
+// provides.
 var transports = map[string]turn.Transport{
 	"function": turn.OverFunction, "custom": turn.OverFunction,
 	"http": turn.OverHTTP, "https": turn.OverHTTP, "rest": turn.OverHTTP,
@@ -22,7 +22,7 @@ func (r *reader) tools(a *turn.Agent, root *node) {
 	r.delegationLimits(a, root)
 	if list, ok := take(r, "Tools", entries, root); ok {
 		for _, n := range list.items {
-			if n.kind == isText { // a name alone: a function of the operator's
+			if n.kind == isText { // only a name: a function that the operator provides
 				n.used = true
 				a.Tools = append(a.Tools, turn.ToolSpec{Name: n.text, Transport: turn.OverFunction})
 				continue
@@ -36,7 +36,7 @@ func (r *reader) tools(a *turn.Agent, root *node) {
 	r.delegates(a, root)
 }
 
-// on says that a tool, or a capability of one, is not switched off.
+// on says that a tool, or a capability of a tool, is not switched off.
 func (r *reader) on(n *node) bool {
 	on := true
 	if set(r, &on, "Tools[].Enabled", truth, n); !on {
@@ -67,7 +67,7 @@ func (r *reader) tool(a *turn.Agent, n *node) {
 	set(r, &t.Server, "Tools[].Server", text, n)
 	set(r, &t.Remote, "Tools[].Remote", text, n)
 	if address != nil && address.Scheme == "mcp" {
-		// mcp://server/tool is a name, not a place.
+		// mcp://server/tool is a name, not an address.
 		t.Server = cmp.Or(t.Server, address.Host)
 		t.Remote = cmp.Or(t.Remote, strings.Trim(address.Path, "/"))
 	} else if address != nil && address.String() != "" {
@@ -76,7 +76,7 @@ func (r *reader) tool(a *turn.Agent, n *node) {
 	r.settings(&t, n)
 	caps, many := take(r, "Tools[].Capabilities", entries, n)
 	if over == turn.OverMCP && !many && t.Server != "" {
-		t.Remote = cmp.Or(t.Remote, t.Name) // a name beside a server is one tool of it
+		t.Remote = cmp.Or(t.Remote, t.Name) // with a server, the name is one tool of that server
 	}
 	switch {
 	case over == turn.OverMCP && (many || t.Remote == "" && places("Tools[].InputSchema", n) == nil):
@@ -91,7 +91,7 @@ func (r *reader) tool(a *turn.Agent, n *node) {
 	}
 }
 
-// address reads where a tool's server is said to be; nil where that is not said.
+// address reads the address of a tool's server; nil if the manifest has none.
 func (r *reader) address(n *node) *url.URL {
 	s, ok := take(r, "Tools[].URI", reachable, n)
 	if !ok {
@@ -99,12 +99,12 @@ func (r *reader) address(n *node) *url.URL {
 	}
 	u, err := url.Parse(s)
 	if err != nil || u.Host == "" {
-		u = &url.URL{Opaque: s} // host:port, as gRPC writes it
+		u = &url.URL{Opaque: s} // host:port, as gRPC has it
 	}
 	return u
 }
 
-// reachable reads an address. One whose placeholders have no value is left to the
+// reachable reads an address. If its placeholders have no value, the address is left to the
 // operator, who configures what is reached.
 func reachable(r *reader, p place) (string, bool) {
 	mistakes := r.mistakes
@@ -132,7 +132,7 @@ func (r *reader) server(a *turn.Agent, n *node, s turn.ToolServer) {
 	a.Servers = append(a.Servers, s)
 }
 
-// settings reads what a capability may say otherwise than its tool.
+// settings reads the settings of a tool that a capability may override.
 func (r *reader) settings(t *turn.ToolSpec, bases ...*node) {
 	set(r, &t.Timeout, "Tools[].Timeout", limit, bases...)
 	if p := r.retryPolicy("Tools[].Retry", bases...); p != nil {
@@ -148,7 +148,7 @@ func (r *reader) settings(t *turn.ToolSpec, bases ...*node) {
 	}
 }
 
-// restrained reads what restricts calls of a tool.
+// restrained reads the restrictions on calls of a tool.
 func (r *reader) restrained(t *turn.ToolSpec, bases ...*node) {
 	set(r, &t.Risk, "Tools[].Risk", oneOf(risks, "read, write or high_risk"), bases...)
 	set(r, &t.Approve, "Tools[].Approve", truth, bases...)
@@ -167,7 +167,7 @@ func (r *reader) schema(t *turn.ToolSpec, bases ...*node) {
 	}, bases...)
 }
 
-// add takes a tool that is reached by its name.
+// add adds a tool that is reached by its name.
 func (r *reader) add(a *turn.Agent, n *node, t turn.ToolSpec) {
 	if t.Name == "" {
 		r.warn(n, "the tool has no name, and is left out")
@@ -196,8 +196,8 @@ func (r *reader) capability(a *turn.Agent, tool, c *node, t turn.ToolSpec) {
 	r.add(a, c, t)
 }
 
-// discovered takes the tools of an MCP server as the server lists them. Capabilities say
-// which; those with settings of their own stand apart.
+// discovered takes the tools of an MCP server as the server lists them. Capabilities select
+// tools; a capability with settings of its own becomes an entry of its own.
 func (r *reader) discovered(a *turn.Agent, n *node, t turn.ToolSpec, caps *node) {
 	t.Server = cmp.Or(t.Server, t.Name)
 	t.Name, t.Remote, t.Discover = "", "", true

@@ -13,7 +13,7 @@ import (
 // Limits of a manifest.
 const (
 	MaxBytes = 1 << 20 // of the text
-	MaxNodes = 100_000 // values in all, each use of an alias counted
+	MaxNodes = 100_000 // values in total; an alias counts at each use
 	MaxDepth = 64      // of nesting
 )
 
@@ -35,14 +35,14 @@ func (k kind) String() string {
 // node is a value of a manifest, whichever syntax it was written in.
 type node struct {
 	kind    kind
-	text    string // of a scalar, as it is written
-	number  string // of a number, as JSON writes it; "" where JSON can't
+	text    string // of a scalar, as written
+	number  string // of a number, in JSON's form; "" if it has none
 	fields  []field
 	items   []*node
 	line    int // from 1
 	column  int // from 1, in characters
 	pointer string
-	// used says that the value was looked at: what was not is listed as ignored.
+	// used says that the value was read. Values that were not read are listed as ignored.
 	used bool
 }
 
@@ -63,7 +63,7 @@ func (n *node) child(name string) *node {
 	return nil
 }
 
-// at returns the value at a dotted path, nil where there is none or it is null.
+// at returns the value at a dotted path, nil if there is none or it is null.
 func (n *node) at(path string) *node {
 	for name := range strings.SplitSeq(path, ".") {
 		n = n.child(name)
@@ -74,7 +74,7 @@ func (n *node) at(path string) *node {
 	return n
 }
 
-// useAll marks a value and all that is in it.
+// useAll marks a value and everything in it as used.
 func (n *node) useAll() {
 	n.used = true
 	for _, f := range n.fields {
@@ -85,7 +85,7 @@ func (n *node) useAll() {
 	}
 }
 
-// touched reports whether anything in n was looked at.
+// touched reports whether anything in n was read.
 func (n *node) touched() bool {
 	if n.used {
 		return true
@@ -103,7 +103,7 @@ func (n *node) touched() bool {
 	return false
 }
 
-// ignored appends the pointers of the topmost values that nothing looked at.
+// ignored appends the pointers of the topmost values that were not read.
 func (n *node) ignored(list []string) []string {
 	if !n.touched() {
 		if n.kind == isNull {
@@ -120,7 +120,7 @@ func (n *node) ignored(list []string) []string {
 	return list
 }
 
-// json returns the value as JSON, numbers as they are written.
+// json returns the value as JSON, with numbers as they are written.
 func (n *node) json() (json.RawMessage, error) {
 	switch n.kind {
 	case isNull:
@@ -182,10 +182,10 @@ var jsonNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9
 
 func under(pointer, name string) string { return pointer + "/" + tga.ReadableToken(name) }
 
-// builder counts what is made of a text.
+// builder counts the values of a text.
 type builder struct{ nodes int }
 
-// grow takes one more node into account, before it is made.
+// grow counts one more node, before it is made, and checks the limits.
 func (b *builder) grow(line, column, depth int, pointer string) error {
 	at := &node{line: line, column: column, pointer: pointer}
 	if b.nodes++; b.nodes > MaxNodes {
@@ -197,9 +197,9 @@ func (b *builder) grow(line, column, depth int, pointer string) error {
 	return nil
 }
 
-// parse makes a tree of each document of a manifest: JSON where the text is valid JSON, else
-// YAML, of which JSON as it is found in the world (tabs, surrogate escapes) is not quite a
-// part.
+// parse makes a tree of each document of a manifest. It reads a text that is valid JSON as JSON,
+// anything else as YAML: JSON in real manifests (tabs, surrogate escapes) is not always valid
+// YAML.
 func parse(raw []byte) ([]*node, error) {
 	top := &node{line: 1, column: 1}
 	if len(raw) > MaxBytes {

@@ -27,7 +27,7 @@ func (b *builder) fromYAML(raw []byte) ([]*node, error) {
 			return nil, syntax(err)
 		}
 		if len(doc.Content) == 1 && doc.Content[0].Tag == "!!null" && doc.Content[0].Value == "" {
-			continue // nothing stands between two "---", or behind the last
+			continue // an empty document, between two "---" or behind the last
 		}
 		root, err := b.yaml(doc.Content[0], "", 0, nil)
 		if err != nil {
@@ -43,7 +43,8 @@ func (b *builder) fromYAML(raw []byte) ([]*node, error) {
 
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
-// syntax places an error of the YAML library, which tells the line but not the column.
+// syntax adds the position to an error of the YAML library, which has the line but not the
+// column.
 func syntax(err error) error {
 	at := &node{line: 1, column: 1}
 	text := err.Error()
@@ -56,8 +57,8 @@ func syntax(err error) error {
 	return at.mistake(tga.ValidationError, "neither JSON nor YAML: %s", text)
 }
 
-// yaml copies a value of the library's. open holds the anchors that are being copied: an
-// alias to one of them would have no end.
+// yaml copies a value of the library. open has the anchors that are being copied: an alias to one
+// of them would never end.
 func (b *builder) yaml(y *yaml.Node, pointer string, depth int, open []*yaml.Node) (*node, error) {
 	line, column := y.Line, y.Column
 	if y.Kind == yaml.AliasNode {
@@ -105,7 +106,7 @@ func (n *node) scalar(y *yaml.Node) {
 		n.kind, n.text = isBool, map[bool]string{true: "true", false: "false"}[yamlBool(y)]
 	case "!!int", "!!float":
 		n.kind, n.number = isNumber, yamlNumber(y)
-	default: // also times and dates, which manifests mean as text
+	default: // also times and dates, which are text in manifests
 		n.kind = isText
 	}
 }
@@ -115,7 +116,7 @@ func yamlBool(y *yaml.Node) bool {
 	return y.Decode(&v) == nil && v
 }
 
-// yamlNumber returns the JSON form of a number, "" where there is none (.inf, .nan).
+// yamlNumber returns the JSON form of a number, "" if it has none (.inf, .nan).
 func yamlNumber(y *yaml.Node) string {
 	if jsonNumber.MatchString(y.Value) {
 		return y.Value
@@ -167,8 +168,8 @@ func (b *builder) mapping(n *node, y *yaml.Node, depth int, open []*yaml.Node) e
 	return nil
 }
 
-// merge adds the fields of a "<<" that n has not: what n says itself, and what an earlier
-// source says, wins.
+// merge adds the fields of a "<<" that n does not have. A field of n itself wins, and so does a
+// field of an earlier source.
 func (b *builder) merge(n *node, from *yaml.Node, lines map[string]int, depth int, open []*yaml.Node) error {
 	v, err := b.yaml(from, under(n.pointer, "<<"), depth+1, open)
 	if err != nil {
@@ -194,7 +195,8 @@ func (b *builder) merge(n *node, from *yaml.Node, lines map[string]int, depth in
 	return nil
 }
 
-// move gives n, which was read where it is merged from, the pointer of its place.
+// move sets the pointer of n, which was read at the source of a merge, to its place in the
+// target.
 func (n *node) move(pointer string) {
 	n.pointer = pointer
 	for _, f := range n.fields {

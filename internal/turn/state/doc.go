@@ -1,17 +1,17 @@
 // Package state keeps an agent's state across turns: keys with JSON values, changed by
 // transactions (OSSA 0.2.9 §1 phase 6, §3).
 //
-// A turn begins one transaction, reads and writes through it, and commits it in the batch
-// of its own journal. It owns that the values of a scope and their versions are durable
-// together or not at all; who else may see what, and when, is said by its [Isolation].
-// Transactions are optimistic: nobody waits for one that is open, however long its turn is
-// parked. A commit holds its scope for as long as the append takes; what waits for it are
-// other commits, new transactions and reads of committed values in that scope.
+// A turn begins one transaction, reads and writes through it, and commits it in the batch of its
+// own journal. This package guarantees that the values of a scope and their versions are durable
+// together or not at all. The [Isolation] says what other transactions may see, and when.
+// Transactions are optimistic: nobody waits for an open transaction, however long its turn is
+// parked. A commit holds its scope for as long as the append takes. Only other commits, new
+// transactions and reads of committed values in that scope wait for it.
 //
 // # Isolation
 //
-// The serial order of transactions is that of their commits, which is that of the versions
-// in the store. yes = the level permits it:
+// The serial order of transactions is the order of their commits, which is the order of the
+// versions in the store. yes = the level permits it:
 //
 //	                          read_uncommitted  read_committed  repeatable_read  serializable
 //	dirty read                yes               no              no               no
@@ -21,8 +21,8 @@
 //	lost update               yes               yes             no               no
 //	write skew                yes               yes             yes              no
 //
-// No level permits a part of a commit to be seen without the rest of it once it is
-// committed, nor two commits to be interleaved (dirty write), nor an append to be lost.
+// No level permits that a part of a commit is seen without the rest of it, that two commits are
+// interleaved (dirty write), or that an append is lost.
 //
 //   - Dirty read: a value that another transaction has set and may yet discard is read.
 //   - Non-repeatable read: a key read twice has two values.
@@ -48,23 +48,23 @@
 //     changed, or the value has expired, unless it wrote nothing: then it is as if run when
 //     it began. A transaction that wrote is as if run at the instant of its commit.
 //
-// A set or a delete of a key that was not read is blind: the last commit wins, at every
-// level. So is an append to a key that was not read: two turns that append to one list
-// both commit, and the list has both values, in the order of the commits. An append whose
-// key is no list any more, or a list that has grown too long, is a conflict.
+// A set or a delete of a key that was not read is blind: the last commit wins, at every level. An
+// append to a key that was not read is blind too: two turns that append to one list both commit,
+// and the list has both values, in the order of the commits. An append is a conflict if the key
+// no longer has a list, or the list has become too long.
 //
 // # Expiry
 //
-// A value with a time to live is stored with the instant at which it ends, and is absent
-// from that instant on, judged by the clock when it is read. Where a level promises that
-// a read repeats, the first read of a key decides. An append keeps the list's instant.
+// A value with a time to live is stored with the instant at which it ends. From that instant on
+// it is absent, by the clock at the time of the read. At a level that promises repeatable reads,
+// the first read of a key decides. An append keeps the list's instant.
 //
 // # In the store
 //
-// A scope has a stream whose id is a digest of its mode and id. Item 0 is the scope's head:
-// the version, and the transaction that made it. The others list its keys. Each key has
-// a stream of its own, one item for each version that somebody may still read; a commit
-// drops the rest. Nothing is cached: a scope without an open transaction takes no memory.
+// A scope has a stream whose id is a digest of its mode and id. Item 0 is the scope's head: the
+// version, and the transaction that made it. The other items list the scope's keys. Each key has
+// a stream of its own, with one item for each version that somebody may still read; a commit
+// drops the others. Nothing is cached: a scope without an open transaction takes no memory.
 //
 // # Invariants
 //
@@ -82,15 +82,15 @@ import "github.com/tgad/tgad/schemas/tga"
 // Mode says how long state lives.
 type Mode string
 
-// The modes. None keeps it for the turn alone, Session under the session, Persistent
-// under the agent, across sessions.
+// The modes. None keeps the state for one turn only, Session for the session, Persistent for the
+// agent across sessions.
 const (
 	None       Mode = "none"
 	Session    Mode = "session"
 	Persistent Mode = "persistent"
 )
 
-// Check refuses, with VALIDATION_ERROR, what is no mode. The empty Mode is Session.
+// Check returns VALIDATION_ERROR for an unknown mode. The empty Mode is Session.
 func (m Mode) Check() error {
 	switch m {
 	case None, Session, Persistent, "":
@@ -99,10 +99,10 @@ func (m Mode) Check() error {
 	return tga.Errorf(tga.ValidationError, "state mode %q: not one of none, session, persistent", string(m))
 }
 
-// Isolation is what a transaction may see of others.
+// Isolation says what a transaction may see of others.
 type Isolation string
 
-// The levels, each excluding more than the one before it.
+// The levels. Each excludes more than the one before it.
 const (
 	ReadUncommitted Isolation = "read_uncommitted"
 	ReadCommitted   Isolation = "read_committed"
@@ -110,8 +110,7 @@ const (
 	Serializable    Isolation = "serializable"
 )
 
-// Check refuses, with VALIDATION_ERROR, what is no level. The empty Isolation is
-// Serializable.
+// Check returns VALIDATION_ERROR for an unknown level. The empty Isolation is Serializable.
 func (i Isolation) Check() error {
 	switch i {
 	case ReadUncommitted, ReadCommitted, RepeatableRead, Serializable, "":
@@ -123,10 +122,10 @@ func (i Isolation) Check() error {
 // snapshot says that a level reads what was committed when the transaction began.
 func (i Isolation) snapshot() bool { return i == RepeatableRead || i == Serializable }
 
-// Scope says whose state a transaction is about.
+// Scope names the state that a transaction works on.
 type Scope struct {
 	Mode Mode
-	// ID is the session's id, or for Persistent the agent's: 1..255 bytes of UTF-8. None
-	// needs none.
+	// ID is the session's id, or the agent's for Persistent: 1..255 bytes of UTF-8. For None it
+	// is not needed.
 	ID string
 }

@@ -13,12 +13,12 @@ import (
 // Operation says what was done to a key, or in a transaction.
 type Operation string
 
-// The operations. Only the first three are of a [Change].
+// The operations. Only the first three occur in a [Change].
 const (
 	Set        Operation = "set"
 	Delete     Operation = "delete"
 	Append     Operation = "append"
-	Read       Operation = "read" // recorded where reads repeat, at a key's first read
+	Read       Operation = "read" // recorded at levels with repeatable reads, at a key's first read
 	List       Operation = "list" // likewise
 	Checkpoint Operation = "checkpoint"
 	Rollback   Operation = "rollback"
@@ -26,28 +26,28 @@ const (
 
 // Op is one operation of a transaction, in a form that can be stored.
 type Op struct {
-	N         uint64          `json:"n"` // its place among all operations of the transaction, from 1
+	N         uint64          `json:"n"` // its number among all operations of the transaction, from 1
 	Op        Operation       `json:"op"`
 	Key       string          `json:"key,omitempty"`
 	Value     json.RawMessage `json:"value,omitempty"`     // of Set and Append
-	Expires   tga.Millis      `json:"expires,omitempty"`   // of Set; of Read, when what was read ends; 0 = never
-	Version   uint64          `json:"version,omitempty"`   // of Read and List, what was read; of Read, 0 = the key was absent
-	Fresh     bool            `json:"fresh,omitempty"`     // of Append: to a new list, for the transaction's own had ended
+	Expires   tga.Millis      `json:"expires,omitempty"`   // of Set; of Read, when the value that was read expires; 0 = never
+	Version   uint64          `json:"version,omitempty"`   // of Read, the version that was read; 0 = the key was absent
+	Fresh     bool            `json:"fresh,omitempty"`     // of Append: to a new list, because the transaction's own had expired
 	Savepoint string          `json:"savepoint,omitempty"` // of Checkpoint and Rollback
 }
 
-// Mark is a place among the operations made through a [Tx].
+// Mark is a position among the operations made through a [Tx].
 type Mark int
 
-// Mark returns where the operations now end.
+// Mark returns the current end of the operations.
 func (t *Tx) Mark() Mark {
 	t.scope.mu.Lock()
 	defer t.scope.mu.Unlock()
 	return Mark(len(t.ops))
 }
 
-// Since returns the operations made through t since a mark, first reads included: what a
-// tool did, to be stored with its effect. What a Rollback took back is in it, and the
+// Since returns the operations made through t since a mark, first reads included: what a tool
+// did, to be stored with its effect. It includes operations that a Rollback undid, and the
 // Rollback. The values are shared with t and must not be changed.
 func (t *Tx) Since(m Mark) []Op {
 	t.scope.mu.Lock()
@@ -58,15 +58,15 @@ func (t *Tx) Since(m Mark) []Op {
 	return slices.Clone(t.ops[m:])
 }
 
-// ForCall returns another handle of the transaction, for one of several tool calls that
-// run side by side: its Mark and Since are about what is done through it alone.
+// ForCall returns another handle of the transaction, for one of several tool calls that run at
+// once. Its Mark and Since cover only what is done through it.
 func (t *Tx) ForCall() *Tx { return &Tx{txn: t.txn} }
 
-// Apply repeats operations of an earlier transaction that was not committed, in the order
-// in which they were made. The values, their ends and what was read are those of then:
-// where a value that was read has changed in between, the commit is refused as it would
-// have been. VALIDATION_ERROR for what is no list of operations, STATE_CONFLICT where t
-// itself has read another value; then nothing is repeated.
+// Apply repeats operations of an earlier transaction that was not committed, in the order in
+// which they were made. Values, expiry and reads are those of the earlier transaction: if a value
+// that it read has changed since, the commit is refused, as its own commit would have been.
+// VALIDATION_ERROR for an invalid list of operations, STATE_CONFLICT if t itself has read another
+// value. After an error nothing is repeated.
 func (t *Tx) Apply(ops []Op) error {
 	ops = slices.Clone(ops)
 	slices.SortStableFunc(ops, func(a, b Op) int { return cmp.Compare(a.N, b.N) })
@@ -122,8 +122,7 @@ func (t *Tx) repeat(op Op) error {
 	return tga.Errorf(tga.ValidationError, "operation %q: not one of a transaction's", string(op.Op))
 }
 
-// record puts an operation into the log, or refuses it where the transaction would be too
-// large.
+// record adds an operation to the log, or refuses it if the transaction would become too large.
 func (t *Tx) record(op Op) error {
 	cost := opCost + len(op.Key) + len(op.Value)
 	if t.bytes+cost > MaxBytes {
@@ -136,7 +135,7 @@ func (t *Tx) record(op Op) error {
 		t.keys[op.Key] = true
 	}
 	t.bytes += cost
-	if op.N == 0 { // one that is repeated keeps its place, and what follows comes after it
+	if op.N == 0 { // a repeated operation keeps its number, and new ones are numbered after it
 		op.N = t.made + 1
 	}
 	t.made = max(t.made, op.N)
@@ -144,14 +143,14 @@ func (t *Tx) record(op Op) error {
 	return nil
 }
 
-// place is a state of a transaction's writes that it can go back to.
+// place is a state of a transaction's writes to which it can return.
 type place struct {
 	name       string
 	undo       int // length of txn.undo
 	savepoints int // length of txn.savepoints
 }
 
-// undone is a key's write that another took the place of; nil: there was none.
+// undone is a key's write that another write replaced; nil: there was none.
 type undone struct {
 	key string
 	was *write
@@ -170,8 +169,8 @@ func (t *txn) backTo(p place) {
 	t.undo, t.savepoints = t.undo[:p.undo], t.savepoints[:p.savepoints]
 }
 
-// Try makes what f writes through t all or nothing, under every level: where f fails, that
-// is as if it had not been. Nobody else may write to the transaction while f runs.
+// Try runs f and makes its writes through t all or nothing, at every level: if f fails, its
+// writes are undone. Nobody else may write to the transaction while f runs.
 func (t *Tx) Try(f func() error) error {
 	t.scope.mu.Lock()
 	to, made, size, keys := t.here(), len(t.ops), t.bytes, maps.Clone(t.keys)
@@ -189,7 +188,7 @@ func (t *Tx) Try(f func() error) error {
 	return err
 }
 
-// Checkpoint makes a savepoint and returns its name. Not under ReadUncommitted:
+// Checkpoint makes a savepoint and returns its name. Under ReadUncommitted it returns
 // VALIDATION_ERROR.
 func (t *Tx) Checkpoint() (string, error) {
 	t.scope.mu.Lock()
@@ -197,7 +196,8 @@ func (t *Tx) Checkpoint() (string, error) {
 	if err := t.usable(); err != nil {
 		return "", err
 	}
-	// The id is in it so that a repeated one of an earlier transaction is never the same.
+	// The id makes the name differ from every savepoint that is repeated from an earlier
+	// transaction.
 	name := fmt.Sprintf("%s-%d", t.id, t.made+1)
 	return name, t.checkpoint(name)
 }
@@ -214,7 +214,7 @@ func (t *Tx) checkpoint(name string) error {
 	}
 	p := t.here()
 	p.name = name
-	p.savepoints++ // it outlives a rollback to it
+	p.savepoints++ // the savepoint outlives a rollback to it
 	t.savepoints = append(t.savepoints, p)
 	return nil
 }
@@ -223,10 +223,10 @@ func (t *txn) savepoint(name string) int {
 	return slices.IndexFunc(t.savepoints, func(p place) bool { return p.name == name })
 }
 
-// Rollback takes back what was written since a savepoint, which stays; later ones are
-// gone. The empty name takes everything back, and all savepoints. What was read stays
-// read. NOT_FOUND where there is no such savepoint; VALIDATION_ERROR under
-// ReadUncommitted, where nothing but Discard takes a write back.
+// Rollback undoes what was written since a savepoint, which stays; later savepoints are gone. The
+// empty name undoes everything and removes all savepoints. Reads are not undone. NOT_FOUND if
+// there is no such savepoint; VALIDATION_ERROR under ReadUncommitted, where only Discard undoes a
+// write.
 func (t *Tx) Rollback(savepoint string) error {
 	t.scope.mu.Lock()
 	defer t.scope.mu.Unlock()

@@ -11,9 +11,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Tx is a transaction, or one of several handles of it. Its methods may be called from any
-// number of goroutines, as by tool calls that run side by side. After Commit or Discard
-// everything that reads or writes is STATE_INVALID_TRANSITION.
+// Tx is a handle of a transaction, which may have several. Its methods may be called from any
+// number of goroutines, for example by tool calls that run at once. After Commit or Discard every
+// read or write returns STATE_INVALID_TRANSITION.
 type Tx struct {
 	*txn
 	ops []Op // made through this handle; guarded by scope.mu
@@ -21,37 +21,37 @@ type Tx struct {
 
 // txn is what the handles of a transaction share.
 type txn struct {
-	ctx      context.Context // of its reads, as in database/sql
+	ctx      context.Context // for its reads, as in database/sql
 	scope    *scope
 	level    Isolation
 	id       tga.ID
 	began    tga.Millis
-	snapshot uint64 // version that it reads, pinned; only where level.snapshot
+	snapshot uint64 // the pinned version that it reads; only if level.snapshot
 
 	// The rest is guarded by scope.mu.
 	status  Status
 	busy    bool // a commit is under way
-	gone    bool // discarded meanwhile
+	gone    bool // discarded while busy
 	final   []Change
-	applied bool // what it read may be older than snapshot
+	applied bool // set by Apply: what it read may be older than snapshot
 
-	reads      map[string]seen // first read of each key, where level.snapshot
+	reads      map[string]seen // first read of each key; only if level.snapshot
 	listed     bool            // Keys was called
 	writes     map[string]*write
-	keys       map[string]bool // all that count for MaxKeys
+	keys       map[string]bool // keys that count for MaxKeys
 	undo       []undone
 	savepoints []place
-	bytes      int    // of its operations, for MaxBytes
-	made       uint64 // operations
+	bytes      int    // bytes of its operations, for MaxBytes
+	made       uint64 // number of the newest operation
 }
 
-// seen is what a key was when it was first read.
+// seen is what the first read of a key found.
 type seen struct {
 	version uint64 // 0: the key was absent
 	expires tga.Millis
 }
 
-// usable says that the transaction is open, for who holds scope.mu.
+// usable returns an error unless the transaction is open. The caller holds scope.mu.
 func (t *txn) usable() error {
 	if t.status != Pending || t.busy {
 		status := string(t.status)
@@ -63,15 +63,15 @@ func (t *txn) usable() error {
 	return t.scope.space.healthy()
 }
 
-// Get returns the value of a key, canonical JSON, or nil where it is absent. The JSON
-// value null is not nil.
+// Get returns the value of a key as canonical JSON, nil if the key is absent. The JSON value null
+// is not nil.
 func (t *Tx) Get(key string) (json.RawMessage, error) {
 	found, err := t.GetMany([]string{key})
 	return found[key], err
 }
 
-// GetMany returns the values of those keys that are not absent, all of one instant.
-// At most MaxKeys are asked for at once: LIMIT_EXCEEDED.
+// GetMany returns the values of those keys that are not absent, all at one instant. More than
+// MaxKeys keys are LIMIT_EXCEEDED.
 func (t *Tx) GetMany(keys []string) (map[string]json.RawMessage, error) {
 	found, err := t.look(keys)
 	if err != nil {
@@ -90,8 +90,9 @@ func (t *Tx) Exists(key string) (bool, error) {
 	return len(found) > 0, err
 }
 
-// Keys returns the keys that have a value, in order. It counts as a read of each, and of
-// what others may add: STATE_CONFLICT at the commit where the level promises that.
+// Keys returns the keys that have a value, in order. It counts as a read of each key, and of the
+// keys that others may add: at a level that promises repeatable reads, the commit returns
+// STATE_CONFLICT if these change.
 func (t *Tx) Keys() ([]string, error) {
 	version, done, err := t.view()
 	if err != nil {
@@ -125,9 +126,9 @@ func (t *Tx) Keys() ([]string, error) {
 	return slices.Sorted(maps.Keys(found)), err
 }
 
-// Set sets the value of a key to a JSON value. It is absent again ttl from now, in
-// milliseconds rounded up; never, where ttl is zero. VALIDATION_ERROR for a bad key, value
-// or ttl, LIMIT_EXCEEDED for what is too large.
+// Set sets the value of a key to a JSON value. The value expires ttl from now, rounded up to
+// milliseconds; never if ttl is zero. VALIDATION_ERROR for a bad key, value or ttl,
+// LIMIT_EXCEEDED if something is too large.
 func (t *Tx) Set(key string, value json.RawMessage, ttl time.Duration) error {
 	op := Op{Op: Set, Key: key, Value: value}
 	if ttl < 0 {
@@ -160,9 +161,8 @@ func (t *Tx) Delete(key string) error {
 	return t.set(Op{Op: Delete, Key: key})
 }
 
-// Append appends a JSON value to the list that a key has, or makes a list of it where the
-// key is absent. It does not count as a read of the key. VALIDATION_ERROR where the value
-// that stands is no list.
+// Append appends a JSON value to the list of a key, or makes a list if the key is absent. It does
+// not count as a read of the key. VALIDATION_ERROR if the key's value is not a list.
 func (t *Tx) Append(key string, value json.RawMessage) error {
 	if err := checkName("key", key); err != nil {
 		return err
@@ -215,7 +215,7 @@ func (t *Tx) Append(key string, value json.RawMessage) error {
 	return t.add(op)
 }
 
-// set does what a Set or a Delete says, for who holds scope.mu.
+// set carries out a Set or a Delete. The caller holds scope.mu.
 func (t *Tx) set(op Op) error {
 	w := &write{expires: op.Expires}
 	if op.Op == Set {
@@ -232,7 +232,7 @@ func (t *Tx) set(op Op) error {
 	return nil
 }
 
-// add does what an Append says, for who holds scope.mu.
+// add carries out an Append. The caller holds scope.mu.
 func (t *Tx) add(op Op) error {
 	value, err := canonical(op.Key, op.Value, 1)
 	if err != nil {
@@ -248,7 +248,7 @@ func (t *Tx) add(op Op) error {
 	if b != nil && !list(b.value) {
 		return noList(op.Key)
 	}
-	// After what is committed the first comma depends on what that is.
+	// Behind a committed value, it is not known yet whether a comma is needed.
 	w := &write{added: value, onto: was, size: len(value)}
 	if was != nil {
 		if w.size += was.size; b == nil || was.size > len("[]") {

@@ -12,7 +12,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Options configure a [Resolver]. A zero field but Servers means its default.
+// Options configure a [Resolver]. A zero field means its default, except for Servers.
 type Options struct {
 	// Servers are the tool servers that calls can be sent to, by tool_server. A nil Lister is a
 	// server that cannot list its tools. A tool of any other server is unavailable.
