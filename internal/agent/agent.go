@@ -1,5 +1,5 @@
-// Package agent puts an agent together for the command: a store, the tool servers and
-// models of a configuration, manifests, and a runner over them.
+// Package agent builds an agent for the command: a store, the tool servers and models of a
+// configuration, manifests, and a runner over them.
 package agent
 
 import (
@@ -26,27 +26,27 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Options say what an agent is put together of.
+// Options say from what an agent is built.
 type Options struct {
 	Data      string // the store's directory; no other process may have it open
 	Config    *config.Config
-	Manifests []string // files, or directories of them; the first is the one that runs
+	Manifests []string // files, or directories of files; the first agent is the one that runs
 	Observe   func(turn.Progress)
-	// Unenforced are JSON Pointers of restrictions in manifests that are accepted not to be
-	// enforced; without that they refuse the manifest.
+	// Unenforced are JSON Pointers of restrictions in manifests that may be left unenforced. Any
+	// other restriction that cannot be enforced makes Open refuse the manifest.
 	Unenforced []string
-	// Model is the model of the agent that runs, and of others whose manifests name none:
-	// "provider/model", or "model" where the manifest names the provider or the configuration
-	// has only one.
+	// Model is the model of the agent that runs, and of other agents whose manifests name none:
+	// "provider/model", or "model" if the manifest names the provider or the configuration has
+	// only one.
 	Model string
-	// Warn is told what a person should know of manifests, and what keeps telemetry from
-	// being sent. Nil discards.
+	// Warn is called with what a person should know about the manifests, and with what keeps
+	// telemetry from being sent. Nil discards.
 	Warn   func(text string)
 	Logger *slog.Logger // nil discards
 	Clock  func() time.Time
 }
 
-// Host is a runner and what it stands on.
+// Host is a runner and everything that it uses.
 type Host struct {
 	*turn.Runner
 	Agent string // name of the first manifest's agent
@@ -55,12 +55,12 @@ type Host struct {
 	ring    *keyring.Ring // nil: none
 	tools   *assemble.Tools
 	emitter *emit.Emitter
-	flush   func(context.Context) // ends what sends spans and metrics
+	flush   func(context.Context) // sends the remaining spans and metrics, and ends their providers
 	places  *workspaces
 }
 
-// Open opens the store and puts the runner together. No tool server and no model is
-// contacted, and nothing that a crash cut off goes on yet.
+// Open opens the store and builds the runner. It contacts no tool server and no model, and does
+// not yet go on with what a crash cut off.
 func Open(o Options) (_ *Host, err error) {
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	agents, err := Reading{Unenforced: o.Unenforced, Workspaces: o.Config.AgentWorkspaces(), Warn: o.Warn}.ReadAll(o.Manifests)
@@ -117,12 +117,12 @@ func Open(o Options) (_ *Host, err error) {
 // TurnOf is [turn.Of] on the store.
 func (h *Host) TurnOf(ctx context.Context, id tga.ID) (tga.ID, error) { return turn.Of(ctx, h.db, id) }
 
-// reachTools builds the ways to the tool servers, and to the agents' own state, which is one of
-// them, and what finds an agent's tools there.
+// reachTools builds the dispatchers of the tool servers, including the agents' own state, and the
+// resolver that finds an agent's tools there.
 func (h *Host) reachTools(o Options, agents []*turn.Agent) (resolver *tools.Resolver, err error) {
 	if h.tools, err = assemble.Build(o.Config, assemble.Options{
 		Store: o.Data, Logger: o.Logger, Clock: o.Clock,
-		OnToolsChanged: func(server string) { resolver.Invalidate(server) }, // no server is contacted before it is there
+		OnToolsChanged: func(server string) { resolver.Invalidate(server) }, // no server is contacted before resolver is set
 	}); err != nil {
 		return nil, err
 	}
@@ -145,7 +145,7 @@ func (h *Host) reachTools(o Options, agents []*turn.Agent) (resolver *tools.Reso
 	return resolver, err
 }
 
-// reportTo opens the ways that telemetry takes.
+// reportTo opens the outputs of telemetry.
 func (h *Host) reportTo(o Options) error {
 	sinks, err := assemble.Sinks(o.Config)
 	if err != nil {
@@ -157,8 +157,8 @@ func (h *Host) reportTo(o Options) error {
 	return err
 }
 
-// runtimeOptions are those of the tool servers. What a tool of the agents' own state may do
-// follows from the tool and is nobody's to configure.
+// runtimeOptions returns the runtime options of the tool servers. The policy of a tool of the
+// agents' own state follows from the tool and cannot be configured.
 func (h *Host) runtimeOptions(clock func() time.Time) runtime.Options {
 	options := h.tools.Options()
 	options.Clock = clock
@@ -172,7 +172,7 @@ func (h *Host) runtimeOptions(clock func() time.Time) runtime.Options {
 	return options
 }
 
-// models sees to it that each agent has a model, of a provider that is configured.
+// models ensures that each agent has a model, of a provider that is configured.
 func (o Options) models(agents []*turn.Agent) error {
 	providers := make([]string, 0, len(o.Config.Models))
 	for _, m := range o.Config.Models {
@@ -198,15 +198,15 @@ func (o Options) models(agents []*turn.Agent) error {
 	return nil
 }
 
-// Close ends what Open began. It waits for events that are still to be sent, until ctx
-// ends, and then for a collector of spans and metrics.
+// Close ends everything that Open started. It waits until ctx ends for events that are still to
+// be sent, and then for a collector of spans and metrics.
 func (h *Host) Close(ctx context.Context) error {
 	var all []error
 	if h.emitter != nil {
 		all = append(all, h.emitter.Close(ctx))
 	}
 	if h.flush != nil {
-		h.flush(context.WithoutCancel(ctx)) // a slow receiver of events takes nothing of its time
+		h.flush(context.WithoutCancel(ctx)) // a slow receiver of events does not shorten this flush
 	}
 	if h.tools != nil {
 		all = append(all, h.tools.Close())
@@ -221,8 +221,8 @@ func (h *Host) Close(ctx context.Context) error {
 	return errors.Join(all...)
 }
 
-// supervisor decides by the rules, but for questions to models: a model that the operator
-// has configured may be asked, unless a rule names it.
+// supervisor decides by the rules, except for questions to models: a model that the operator has
+// configured may be asked, unless a rule names it.
 type supervisor struct {
 	runtime.Rules
 	config *config.Config
@@ -249,16 +249,16 @@ type Reading struct {
 	// Unenforced are JSON Pointers of restrictions that the agents are run without: see
 	// [manifest.Reader].
 	Unenforced []string
-	// Workspaces are directories below which manifests may have workspaces, besides the one
-	// that the manifest's file is in.
+	// Workspaces are directories below which the workspaces of manifests may lie, besides the
+	// directory of the manifest's file.
 	Workspaces []string
-	// Warn is told what a manifest says that is acted on otherwise, or not at all. Nil
-	// discards.
+	// Warn is called with the parts of a manifest that are not followed as written, or not at
+	// all. Nil discards.
 	Warn func(text string)
 }
 
-// ReadAll reads the agents of manifests: files, each with one document or more, and the
-// .yaml, .yml and .json files of directories.
+// ReadAll reads the agents of manifests: files with one or more documents each, and the .yaml,
+// .yml and .json files of directories.
 func (o Reading) ReadAll(paths []string) ([]*turn.Agent, error) {
 	files, err := manifestFiles(paths)
 	if err != nil {
@@ -307,7 +307,7 @@ func manifestFiles(paths []string) ([]string, error) {
 	return files, nil
 }
 
-// Read reads one file; placeholders in it get their values from the environment.
+// Read reads one file. Placeholders in it get their values from the environment.
 func (o Reading) Read(file string) ([]manifest.Document, error) {
 	raw, err := os.ReadFile(file)
 	if err != nil {

@@ -21,9 +21,9 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// permit makes the paths of an agent's workspace absolute, links resolved, and refuses, with
-// PERMISSION_DENIED, those that neither lie beside the manifest's file nor in a directory
-// that the operator allows: what stands there is restored, so it is removed and overwritten.
+// permit makes the paths of an agent's workspace absolute and resolves links. It refuses, with
+// PERMISSION_DENIED, a path that lies neither beside the manifest's file nor in a directory that
+// the operator allows, because a restore removes and overwrites what is there.
 func (o Reading) permit(file string, w *turn.WorkspaceSpec) error {
 	home, err := realPath(filepath.Dir(file))
 	if err != nil {
@@ -59,7 +59,7 @@ func (o Reading) permit(file string, w *turn.WorkspaceSpec) error {
 	return nil
 }
 
-// realPath is an absolute path, links resolved in as much of it as there is.
+// realPath returns an absolute path, with links resolved in the part of it that exists.
 func realPath(path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -79,15 +79,16 @@ func within(root, path string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// workspaces are the working states of a host's agents: agents with one workspace share one.
+// workspaces are the working states of a host's agents. Agents with the same workspace share one
+// state.
 type workspaces struct {
 	states map[string]*workstate.State // by agent
 	opened []*workstate.State
 	files  []io.Closer
 }
 
-// openWorkspaces opens the workspaces of agents in a store, and returns the store that the
-// agents' runtime is to be made on. What a crash left half done there is undone.
+// openWorkspaces opens the workspaces of agents in a store, and returns the store on which the
+// agents' runtime must be built. It undoes what a crash left half done there.
 func openWorkspaces(ctx context.Context, store runtime.Store, data string, agents []*turn.Agent, log *slog.Logger) (_ runtime.Store, _ *workspaces, err error) {
 	all := &workspaces{states: map[string]*workstate.State{}}
 	defer func() {
@@ -95,10 +96,10 @@ func openWorkspaces(ctx context.Context, store runtime.Store, data string, agent
 			err = errors.Join(err, all.close())
 		}
 	}()
-	if err := aside.ForgetErased(ctx, store, data); err != nil { // first: a state that begins anew is erased no more
+	if err := aside.ForgetErased(ctx, store, data); err != nil { // first: a state that has begun anew no longer counts as erased
 		return nil, nil, err
 	}
-	var first []*turn.Agent // of those with one workspace
+	var first []*turn.Agent // the first agent of each workspace
 	for _, a := range agents {
 		w := a.Workspace
 		if w.Directory == "" && w.Database == "" {
@@ -127,7 +128,7 @@ func openWorkspaces(ctx context.Context, store runtime.Store, data string, agent
 	return store, all, nil
 }
 
-// overlap says that what one workspace restores, another one restores too.
+// overlap says that a restore of one workspace would change the other.
 func overlap(a, b turn.WorkspaceSpec) bool {
 	for _, x := range []string{a.Directory, a.Database} {
 		for _, y := range []string{b.Directory, b.Database} {
@@ -139,8 +140,8 @@ func overlap(a, b turn.WorkspaceSpec) bool {
 	return false
 }
 
-// open opens the state of a workspace. Its id follows from the paths, so that a later process
-// finds it. Copies lie in the store's directory.
+// open opens the state of a workspace. Its id follows from the paths, so a later process finds
+// it. Copies are stored in the store's directory.
 func (all *workspaces) open(ctx context.Context, store runtime.Store, data string, w turn.WorkspaceSpec, log *slog.Logger) (*workstate.State, error) {
 	sum := tga.Sum([]byte("tgad workspace v1\x00" + w.Directory + "\x00" + w.Database))
 	id := tga.MakeID([16]byte(sum[:16]))
@@ -152,8 +153,7 @@ func (all *workspaces) open(ctx context.Context, store runtime.Store, data strin
 	if w.Directory != "" {
 		exclude := slices.Clone(w.Exclude)
 		if w.Database != "" && within(w.Directory, w.Database) {
-			// It is restored by SQLite: a file that is put back under an open database
-			// damages it.
+			// SQLite restores the database: replacing the file under an open database damages it.
 			rel, err := filepath.Rel(w.Directory, w.Database)
 			if err != nil {
 				return nil, err
@@ -201,7 +201,8 @@ func (all *workspaces) close() error {
 	return errors.Join(errs...)
 }
 
-// transact makes a transaction over its agent's workspace of each call that next is sent.
+// transact returns a dispatcher that makes each call to next a transaction over the workspace of
+// the call's agent.
 func (all *workspaces) transact(next runtime.Dispatcher) runtime.Dispatcher {
 	if len(all.states) == 0 {
 		return next
@@ -219,7 +220,8 @@ type transacted struct {
 	of   map[string]runtime.Dispatcher
 }
 
-// pick leaves out the tools of an agent's own state: they touch nothing of the workspace.
+// pick returns the dispatcher of a call. Calls to the tools of an agent's own state are not
+// transactions: they do not touch the workspace.
 func (d transacted) pick(ctx context.Context, call runtime.Call) runtime.Dispatcher {
 	if name, ok := turn.AgentFrom(ctx); ok && d.of[name] != nil && call.Server != tools.StateServer {
 		return d.of[name]

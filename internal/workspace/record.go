@@ -21,21 +21,21 @@ const (
 	KindRestore = "restore"
 )
 
-// Record is a call, or a restore, with the snapshots before and after it: git trees. It is
-// stored as JSON, a file each.
+// Record is a call, or a restore, with the snapshots before and after it, which are git trees.
+// Each record is stored as a JSON file of its own.
 type Record struct {
 	Version int        `json:"version"`
-	Number  uint64     `json:"number"` // from 1, in the order of the snapshots before
+	Number  uint64     `json:"number"` // from 1, in the order of the snapshots before the calls
 	Kind    string     `json:"kind"`
 	TraceID string     `json:"trace_id,omitempty"`
 	Attempt uint32     `json:"attempt,omitempty"`
 	Server  string     `json:"server,omitempty"`
 	Tool    string     `json:"tool,omitempty"`
-	Of      uint64     `json:"of,omitempty"` // of a restore: the record whose side it restored
+	Of      uint64     `json:"of,omitempty"` // of a restore: the record before which it restored
 	Began   tga.Millis `json:"began"`
-	Ended   tga.Millis `json:"ended,omitempty"` // 0: it has not, or whoever was at it is gone
+	Ended   tga.Millis `json:"ended,omitempty"` // 0: it has not ended, or its process died
 	Before  string     `json:"before"`
-	After   string     `json:"after,omitempty"` // "": not known
+	After   string     `json:"after,omitempty"` // "" = not known
 	Outcome string     `json:"outcome,omitempty"`
 	Problem string     `json:"problem,omitempty"` // why there is no snapshot after it
 	Exclude []string   `json:"exclude,omitempty"` // what the snapshots leave out
@@ -62,7 +62,7 @@ func (k *Keeper) write(r Record) error {
 	if err != nil {
 		return err
 	}
-	temp := filepath.Join(k.aside, "new") // the lock is held: nobody else writes there
+	temp := filepath.Join(k.aside, "new") // the lock is held, so nobody else writes there
 	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -97,7 +97,7 @@ func (k *Keeper) remove(number uint64) error {
 	return nil
 }
 
-// list reads the records, oldest first. One that is damaged is STATE_CHECKSUM_MISMATCH.
+// list reads the records, oldest first. A damaged record is STATE_CHECKSUM_MISMATCH.
 func (k *Keeper) list() ([]Record, error) {
 	files, err := os.ReadDir(filepath.Join(k.aside, "calls"))
 	if err != nil {
@@ -108,7 +108,7 @@ func (k *Keeper) list() ([]Record, error) {
 		text, ours := strings.CutSuffix(f.Name(), ".json")
 		number, err := strconv.ParseUint(text, 10, 64)
 		if !ours || err != nil {
-			continue // nobody's who writes records
+			continue // not a record's file
 		}
 		r, err := k.read(number)
 		if err != nil {

@@ -20,8 +20,8 @@ func (k *Keeper) List(ctx context.Context) (all []Record, err error) {
 	return all, err
 }
 
-// Find returns the record with a number, or the newest of a trace: NOT_FOUND where neither is
-// kept.
+// Find returns the record with a number, or the newest record of a trace: NOT_FOUND if there is
+// neither.
 func Find(all []Record, name string) (Record, error) {
 	for _, r := range slices.Backward(all) {
 		if r.TraceID == name || decimal(r.Number) == name {
@@ -31,8 +31,8 @@ func Find(all []Record, name string) (Record, error) {
 	return Record{}, tga.Errorf(tga.NotFound, "no snapshot of %q is kept", name)
 }
 
-// Beside returns the other records whose calls ran at the same time as a record's: their
-// changes are in its snapshots too. A call that has not ended runs until now.
+// Beside returns the other records whose calls ran at the same time as a record's: their changes
+// are in its snapshots too. A call that has not ended counts as running until now.
 func Beside(all []Record, r Record) (list []Record) {
 	for _, o := range all {
 		if o.Number != r.Number && (o.Ended == 0 || o.Ended >= r.Began) && (r.Ended == 0 || o.Began <= r.Ended) {
@@ -45,8 +45,8 @@ func Beside(all []Record, r Record) (list []Record) {
 // Change is a path in which two snapshots differ.
 type Change = hostdir.FileChange
 
-// Diff returns what changed from before a record to after it. A record without a snapshot
-// after it is compared with the directory as it is now; now says so.
+// Diff returns what changed from before a record to after it. A record without a snapshot after
+// it is compared with the directory as it is now; then now is true.
 func (k *Keeper) Diff(ctx context.Context, r Record) (changes []Change, now bool, err error) {
 	err = k.with(ctx, r.Exclude, func(d *hostdir.Dir) error {
 		after := r.After
@@ -83,14 +83,15 @@ func nodesOf(ids ...string) (nodes []*workstate.Node, err error) {
 
 // Plan is what a restore will do.
 type Plan struct {
-	To      Record   // the directory becomes what it was before this
-	Now     string   // snapshot of what was seen
-	Changes []Change // from what is to what will be
-	Undone  []Record // whose changes are taken back, newest first
-	Digest  string   // names the plan: the directory, what was seen there, and what it is to become
+	To      Record   // the directory becomes what it was before this record
+	Now     string   // snapshot of what the plan saw
+	Changes []Change // from the current content to the restored content
+	Undone  []Record // records whose changes are undone, newest first
+	Digest  string   // identifies the plan: the directory, its content, and the content that it will get
 }
 
-// Plan says what going back to before a record will do. It changes nothing in the directory.
+// Plan returns what a restore to the state before a record would do. It changes nothing in the
+// directory.
 func (k *Keeper) Plan(ctx context.Context, name string) (*Plan, error) {
 	all, err := k.List(ctx)
 	if err != nil {
@@ -119,9 +120,9 @@ func (k *Keeper) Plan(ctx context.Context, name string) (*Plan, error) {
 	return p, err
 }
 
-// Restore carries a plan out and returns its record: going back to before that undoes it.
-// STATE_CONFLICT where the directory is no longer what the plan saw, RESTORE_FAILED where
-// something is in the way; nothing is changed then. One that a crash cut off can be planned
+// Restore carries out a plan and returns its record: a restore to the state before that record
+// undoes it. STATE_CONFLICT if the directory is no longer as the plan saw it, RESTORE_FAILED if
+// something is in the way; then nothing is changed. A restore that a crash cut off can be planned
 // and done again.
 func (k *Keeper) Restore(ctx context.Context, p *Plan) (Record, error) {
 	r := Record{Version: tga.WorkspaceVersion, Kind: KindRestore, Of: p.To.Number, Before: p.Now, Exclude: p.To.Exclude}
@@ -135,7 +136,8 @@ func (k *Keeper) Restore(ctx context.Context, p *Plan) (Record, error) {
 			return err
 		}
 		r.Number, r.Began = next(all), tga.MillisOf(k.clock())
-		// What is about to be replaced is kept first: a crash in the middle leaves both.
+		// Write the record that keeps the old content first, so that a crash in the middle loses
+		// neither.
 		if err := k.write(r); err != nil {
 			return err
 		}

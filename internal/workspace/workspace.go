@@ -1,12 +1,12 @@
-// Package workspace keeps snapshots of a directory around tool calls that change it: before
-// each call is sent and after it was answered. Unlike package workstate it undoes nothing by
-// itself, for a person or another program may work in the directory too: a restore shows its
-// plan first ([Keeper.Plan]), and is done only where the directory still is what the plan saw.
+// Package workspace keeps snapshots of a directory around tool calls that change it: before each
+// call is sent and after it was answered. Unlike package workstate it undoes nothing by itself,
+// because a person or another program may work in the directory too. A restore first shows its
+// plan ([Keeper.Plan]), and is done only if the directory is still as the plan saw it.
 //
-// Snapshots are those of package hostdir, in a repository beside the directory. The record of
-// a call is a file beside the repository. Any number of processes use one workspace: each
-// holds its lock while it looks at the directory, and no longer. Calls that run at once are
-// not kept apart: what one changes meanwhile is in the snapshots of the other.
+// Package hostdir makes the snapshots, in a repository beside the directory. The record of a call
+// is a file beside the repository. Any number of processes may use one workspace: each holds its
+// lock only while it looks at the directory. Calls that run at once are not separated: the
+// snapshots of one contain what the other changes meanwhile.
 //
 // # Invariants
 //
@@ -32,35 +32,36 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// DefaultKeep is how many records a workspace keeps where its options do not say.
+// DefaultKeep is how many records a workspace keeps if its options do not say.
 const DefaultKeep = 100
 
 // Options configure a Keeper.
 type Options struct {
 	Dir string
-	// Aside is where snapshots and records are kept; "" is Dir with ".tgad" behind it. It must
-	// not lie in Dir.
+	// Aside is where snapshots and records are stored; "" is Dir followed by ".tgad". It must not
+	// lie in Dir.
 	Aside   string
-	Exclude []string // paths below Dir, with slashes: left alone
+	Exclude []string // paths below Dir, with slashes, that are left alone
 	Keep    int      // records; 0 is DefaultKeep
-	Known   bool     // only one that has snapshots already: NOT_FOUND otherwise
+	Known   bool     // open only a workspace that already has snapshots: else NOT_FOUND
 	Clock   func() time.Time
 }
 
-// Keeper keeps a workspace. Its methods may be called from any number of goroutines.
+// Keeper keeps the snapshots of a workspace. Its methods may be called from any number of
+// goroutines.
 type Keeper struct {
 	dir, aside string
 	exclude    []string
 	keep       int
 	clock      func() time.Time
-	turn       chan struct{} // of this process; the repository's lock is that of all
+	turn       chan struct{} // serializes this process; the repository's lock serializes all processes
 
-	// step is told what was just made durable; a test ends the process there.
+	// step is called with what was just made durable; a test ends the process there.
 	step func(name string)
 }
 
-// Open opens a workspace. It takes a first look at the directory's place, so that what can't
-// work is said now: VALIDATION_ERROR, PERMISSION_DENIED where Aside is another user's.
+// Open opens a workspace. It checks the directory's place at once, so that problems are reported
+// now: VALIDATION_ERROR, or PERMISSION_DENIED if Aside belongs to another user.
 func Open(ctx context.Context, o Options) (*Keeper, error) {
 	if o.Dir == "" {
 		return nil, tga.Errorf(tga.ValidationError, "a workspace needs a directory")
@@ -108,15 +109,16 @@ func Open(ctx context.Context, o Options) (*Keeper, error) {
 	return k, nil
 }
 
-// Dir and Aside say where the workspace and its snapshots lie, absolute.
+// Dir and Aside return the absolute paths of the workspace and of its snapshots.
 func (k *Keeper) Dir() string   { return k.dir }
 func (k *Keeper) Aside() string { return k.aside }
 
-// lockPause is how long a process waits before it asks for the lock of another again.
+// lockPause is how long a process waits before it tries again to take a lock that another process
+// holds.
 const lockPause = 20 * time.Millisecond
 
-// with runs f with the directory while no other process and no other call looks at it. It
-// waits for them until ctx ends: STATE_LOCK_ACQUIRE_FAILED.
+// with runs f with the directory while no other process and no other call looks at it. It waits
+// for them until ctx ends: STATE_LOCK_ACQUIRE_FAILED.
 func (k *Keeper) with(ctx context.Context, exclude []string, f func(d *hostdir.Dir) error) (err error) {
 	select {
 	case k.turn <- struct{}{}:
@@ -148,14 +150,14 @@ type Call struct {
 	Tool    string
 }
 
-// Pending is a call between its snapshots.
+// Pending is a call between its two snapshots.
 type Pending struct {
 	k      *Keeper
 	record Record
 }
 
-// Before takes the snapshot before a call. When it returns, that and the call's record are
-// durable. An error says that there is no snapshot: the call must not be sent.
+// Before takes the snapshot before a call. When it returns nil, the snapshot and the call's
+// record are durable. After an error the call must not be sent.
 func (k *Keeper) Before(ctx context.Context, c Call) (*Pending, error) {
 	p := &Pending{k: k, record: Record{
 		Version: tga.WorkspaceVersion, Kind: KindCall, TraceID: c.TraceID.String(), Attempt: c.Attempt, Server: c.Server, Tool: c.Tool, Exclude: k.exclude,
@@ -179,7 +181,7 @@ func (k *Keeper) Before(ctx context.Context, c Call) (*Pending, error) {
 	return p, err
 }
 
-// Outcomes of a call, as far as who sent it knows.
+// Outcomes of a call, as far as its sender knows.
 const (
 	Succeeded = "succeeded"
 	Failed    = "failed"
@@ -187,13 +189,13 @@ const (
 	NotSent   = "not_sent"
 )
 
-// afterWait bounds the snapshot after a call: its answer waits for it.
+// afterWait bounds the snapshot after a call, because the call's answer waits for it.
 const afterWait = time.Minute
 
-// After takes the snapshot after a call. Where that fails, the record says why: the call has
-// run, and what came of it is not changed by that. The error is for the log.
+// After takes the snapshot after a call. If that fails, the record says why; the call has run,
+// and its outcome does not change. The error is for the log.
 func (p *Pending) After(ctx context.Context, outcome string) error {
-	// What the call left is looked at although its time is over.
+	// Look at what the call left even if the call's time is over.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), afterWait)
 	defer cancel()
 	return p.k.with(ctx, p.record.Exclude, func(d *hostdir.Dir) error {
@@ -225,8 +227,9 @@ func next(all []Record) uint64 {
 	return all[len(all)-1].Number + 1
 }
 
-// prune drops the oldest records beyond those that are kept, a quarter of them at once, and
-// then what nothing refers to any more: to repack a repository takes its time.
+// prune drops the oldest records once there are more than are kept, so that three quarters of
+// that number remain. It then drops the snapshots that no record refers to. It drops many at once
+// because repacking a repository takes time.
 func (k *Keeper) prune(ctx context.Context, d *hostdir.Dir, all []Record) error {
 	if len(all) <= k.keep {
 		return nil

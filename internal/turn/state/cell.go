@@ -13,20 +13,21 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// head is item 0 of a scope's stream, JSON. The zero head is that of a scope that nothing
-// was ever committed to.
+// head is item 0 of a scope's stream, as JSON. A scope to which nothing was ever committed has
+// the zero head.
 type head struct {
 	Format      int    `json:"format"`
 	Mode        Mode   `json:"mode"`
 	ID          string `json:"id"`
 	Version     uint64 `json:"version"`     // of the newest commit, from 1
-	Transaction tga.ID `json:"transaction"` // that made it
+	Transaction tga.ID `json:"transaction"` // the transaction that made it
 
-	erased bool // nothing was committed since the scope was erased; the rest is zero
+	erased bool // nothing was committed since the scope was erased; the other fields are zero
 }
 
-// next is the version of the commit that follows. No version of a scope that was erased comes again: a
-// turn that was parked before would take another value for the one that it has read.
+// next returns the version of the next commit. After an erasure no earlier version number is used
+// again. Otherwise a turn that was parked before the erasure would take another value for the one
+// that it has read.
 func (c *scope) next() uint64 {
 	if !c.head.erased {
 		return c.head.Version + 1
@@ -47,11 +48,11 @@ func (c cell) alive(at tga.Millis) bool {
 	return c.value != nil && (c.expires == 0 || at < c.expires)
 }
 
-// valueStream is the stream of a key's values.
+// valueStream returns the stream of a key's values.
 func (c *scope) valueStream(key string) tga.ID { return keyspace.ValueStream(c.id, key) }
 
-// item is an item of the scope's stream, or of the stream of one of its keys: all of them are sealed
-// under the scope's key.
+// item makes an item of the scope's stream, or of the stream of one of its keys. All of them are
+// sealed under the scope's key.
 func (c *scope) item(stream tga.ID, n uint64, value []byte) chain.Attachment {
 	return chain.Attachment{Kind: chain.AttachStream, Key: keyspace.StreamKey(stream, n), Value: value, Owner: c.id}
 }
@@ -78,7 +79,7 @@ func (c *scope) cells(ctx context.Context, key string) ([]cell, error) {
 			return nil, err
 		}
 		if len(a.Value) == 0 {
-			continue // erased, in a store from before
+			continue // an erased value, in a store of an earlier version
 		}
 		v, err := decodeCell(key, a)
 		if err != nil {
@@ -126,8 +127,8 @@ func tooNew(got int) error {
 	return tga.Errorf(tga.FormatTooNew, "state has format %d, this program reads %d", got, tga.AgentStateVersion)
 }
 
-// at returns what of a key's versions is newest at a version; the zero cell where there
-// is nothing.
+// at returns the newest of a key's versions at a version of the scope; the zero cell if there is
+// none.
 func at(cells []cell, version uint64) (out cell) {
 	for _, v := range cells {
 		if v.version <= version {
@@ -137,8 +138,8 @@ func at(cells []cell, version uint64) (out cell) {
 	return out
 }
 
-// needed says which of a key's versions somebody reads who reads some versions of the
-// scope. That a key was deleted need not be known where nothing stands before it.
+// needed returns the versions of a key that the readers of the given scope versions see. A
+// version that deletes the key is needed only if an earlier version is kept.
 func needed(cells []cell, pins []uint64) map[uint64]bool {
 	out := map[uint64]bool{}
 	for _, p := range pins {
@@ -182,7 +183,7 @@ func (c *scope) readHead(ctx context.Context) (head, error) {
 	return h, nil
 }
 
-// encode returns v's JSON without the escapes that only HTML needs.
+// encode returns v as JSON without the escapes that only HTML needs.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -193,7 +194,8 @@ func encode(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// decodeList reads a list of keys. One that is erased, in a store from before, has none.
+// decodeList reads a list of keys. A list that was erased, in a store of an earlier version, is
+// empty.
 func decodeList(raw []byte) (keys []string, err error) {
 	if len(raw) == 0 {
 		return nil, nil
@@ -278,7 +280,7 @@ func (c *scope) listed(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
-// checkName refuses, with VALIDATION_ERROR, what is no key and no id of a scope.
+// checkName returns VALIDATION_ERROR for an invalid key or scope id.
 func checkName(what, s string) error {
 	if n := len(s); n < 1 || n > MaxKey {
 		return tga.Errorf(tga.ValidationError, "%s has %d bytes: want 1..%d", what, n, MaxKey)
@@ -289,9 +291,9 @@ func checkName(what, s string) error {
 	return nil
 }
 
-// canonical returns the canonical form of a value: VALIDATION_ERROR for what is no JSON,
-// LIMIT_EXCEEDED for what is over MaxValue or nested too deeply to stand inside inner
-// lists more.
+// canonical returns the canonical form of a value: VALIDATION_ERROR for a value that is not JSON,
+// LIMIT_EXCEEDED for a value that is over MaxValue, or nested too deeply to be put inside that
+// many more lists.
 func canonical(key string, raw []byte, inner int) ([]byte, error) {
 	out, err := tga.Canonicalize(raw, tga.Limits{MaxDepth: tga.DefaultMaxDepth - inner})
 	if err != nil {

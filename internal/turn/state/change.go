@@ -8,10 +8,10 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Status says where a transaction stands.
+// Status says whether a transaction is open, committed or rolled back.
 type Status string
 
-// The states of a transaction.
+// The statuses of a transaction.
 const (
 	Pending    Status = "pending"
 	Committed  Status = "committed"
@@ -23,7 +23,7 @@ type Change struct {
 	Key       string          `json:"key"`
 	Previous  json.RawMessage `json:"previous_value"` // nil, JSON null: absent
 	New       json.RawMessage `json:"new_value"`      // likewise
-	Operation Operation       `json:"operation"`      // Append where that is all that was done to the key
+	Operation Operation       `json:"operation"`      // Append if the transaction only appended to the key
 }
 
 // Transaction is the record of a transaction for a turn's journal.
@@ -37,10 +37,10 @@ type Transaction struct {
 // ID returns the transaction's id.
 func (t *Tx) ID() tga.ID { return t.id }
 
-// Changes returns the net change of each key, in the order of the keys. Inside the
-// function that Commit calls they are those of the commit, which an append makes of the
-// newest list; before, those that the level shows. The values are shared with t and must
-// not be changed. LIMIT_EXCEEDED where the previous ones together have over MaxBytes.
+// Changes returns the net change of each key, in the order of the keys. Inside the function that
+// Commit calls, these are the changes of the commit, where an append extends the newest list.
+// Before that, they are the changes as the level shows them. The values are shared with t and
+// must not be changed. LIMIT_EXCEEDED if the previous values together have over MaxBytes.
 func (t *Tx) Changes() ([]Change, error) {
 	t.scope.mu.Lock()
 	if t.final != nil || t.status != Pending {
@@ -65,7 +65,7 @@ func (t *Tx) Changes() ([]Change, error) {
 		now := t.scope.space.now()
 		base, err := t.under(key, stored[key], now)
 		if err == nil {
-			err = t.usable() // what was read need not be of the snapshot where it has ended
+			err = t.usable() // if the transaction has ended, the values need not be those of its snapshot
 		}
 		t.scope.mu.Unlock()
 		if err != nil {
@@ -78,8 +78,8 @@ func (t *Tx) Changes() ([]Change, error) {
 	return l.list, nil
 }
 
-// Transaction returns the record of the transaction. Inside the function that Commit calls
-// its status is committed: where the record is durable, that is true.
+// Transaction returns the record of the transaction. Inside the function that Commit calls, its
+// status is committed, which is true once the record is durable.
 func (t *Tx) Transaction() (Transaction, error) {
 	changes, err := t.Changes()
 	t.scope.mu.Lock()
@@ -94,7 +94,7 @@ func (t *Tx) Transaction() (Transaction, error) {
 	return r, err
 }
 
-// Status returns where the transaction stands.
+// Status returns the status of the transaction.
 func (t *Tx) Status() Status {
 	t.scope.mu.Lock()
 	defer t.scope.mu.Unlock()
@@ -108,8 +108,7 @@ type changes struct {
 	replaced int // bytes of previous values
 }
 
-// enter adds the change that a write makes of a committed value, and returns what stands
-// after it.
+// enter adds the change that a write makes to a committed value, and returns the value after it.
 func (l *changes) enter(key string, w *write, base cell, now tga.Millis) (cell, error) {
 	v, ok := w.over(base, now)
 	if !ok || !w.blind() && len(v.value) > MaxValue {

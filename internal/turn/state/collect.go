@@ -10,15 +10,15 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// collectKeys is how many keys one batch of a collection is about.
+// collectKeys is how many keys one batch of a collection handles.
 const collectKeys = 256
 
-// Collect drops what of a scope nobody can read any more: expired values, and versions
-// that a transaction needed which has ended or died with its process. A key that no
-// transaction touches again is cleaned by nothing else. It returns how many versions it
-// dropped. It takes the lease of the scope's stream, which nobody else uses, and holds the
-// scope as a commit does, for one batch at a time; ended anywhere, it has done a part.
-// Reads and transactions go on beside it.
+// Collect drops the values of a scope that nobody can read any more: expired values, and versions
+// that were kept for a transaction which has ended or died with its process. Nothing else cleans
+// a key that no transaction touches again. Collect returns how many versions it dropped. It takes
+// the lease of the scope's stream, which nobody else uses, and holds the scope as a commit does,
+// for one batch at a time. It may be interrupted anywhere; what it has dropped until then stays
+// dropped. Reads and transactions go on meanwhile.
 func (s *Space) Collect(ctx context.Context, name Scope) (dropped int, err error) {
 	name, err = name.check()
 	if err != nil || name.Mode == None {
@@ -44,10 +44,10 @@ func (s *Space) Collect(ctx context.Context, name Scope) (dropped int, err error
 	return dropped, nil
 }
 
-// CollectSome is [Space.Collect] for a part of a scope: for most keys at the most, chosen by
-// chance where there are more, so that one call after another reaches all of them. However
-// large the scope is, it reads some thousand items of the store at the most. Where another
-// collection of the scope is under way it does nothing.
+// CollectSome is [Space.Collect] for at most most keys of a scope. If the scope has more, they
+// are chosen at random, so that repeated calls reach all of them. However large the scope is,
+// CollectSome reads at most some thousand items of the store. If another collection of the scope
+// is under way, it does nothing.
 func (s *Space) CollectSome(ctx context.Context, name Scope, most int) (dropped int, err error) {
 	name, err = name.check()
 	if err != nil || name.Mode == None || most <= 0 {
@@ -55,7 +55,7 @@ func (s *Space) CollectSome(ctx context.Context, name Scope, most int) (dropped 
 	}
 	c := s.enter(name)
 	defer s.leave(c)
-	lease, err := s.store.Acquire(context.WithoutCancel(ctx), c.id) // without a deadline: it does not wait
+	lease, err := s.store.Acquire(context.WithoutCancel(ctx), c.id) // without a deadline Acquire does not wait
 	if errors.Is(err, tga.StateLockAcquireFailed) {
 		return 0, nil
 	}
@@ -70,10 +70,10 @@ func (s *Space) CollectSome(ctx context.Context, name Scope, most int) (dropped 
 	return c.collect(ctx, lease, keys)
 }
 
-// sample returns most of the scope's keys, or all where they are no more. The lists of keys
-// have numbers that are digests, and the store is read by prefix: where there are too many
-// behind a prefix, it gets a byte more, by chance. Lists behind the bytes that follow fill
-// up what is missing.
+// sample returns most of the scope's keys, or all if there are no more. The lists of keys are
+// numbered by digests, and the store is read by prefix. If a prefix has too many keys, sample
+// extends it by a random byte. If the result is then too short, the lists with the following
+// bytes fill it up.
 func (c *scope) sample(ctx context.Context, most int) ([]string, error) {
 	prefix := keyspace.StreamPrefix(c.id)
 	for {
@@ -81,7 +81,7 @@ func (c *scope) sample(ctx context.Context, most int) ([]string, error) {
 		if err != nil || whole && len(prefix) == len(c.id) {
 			return keys, err
 		}
-		if whole || len(prefix) == len(c.id)+8 { // a list by itself may have too many
+		if whole || len(prefix) == len(c.id)+8 { // a single list may have too many
 			return c.beside(ctx, prefix, keys, most)
 		}
 		first := 0
@@ -92,7 +92,8 @@ func (c *scope) sample(ctx context.Context, most int) ([]string, error) {
 	}
 }
 
-// beside adds keys from the lists whose prefix differs in the last byte, in its order.
+// beside adds keys from the lists whose prefix differs in the last byte, in the order of that
+// byte.
 func (c *scope) beside(ctx context.Context, prefix []byte, keys []string, most int) ([]string, error) {
 	last := len(prefix) - 1
 	for n := range 255 {
@@ -102,7 +103,7 @@ func (c *scope) beside(ctx context.Context, prefix []byte, keys []string, most i
 		next := slices.Clone(prefix)
 		next[last] += byte(n + 1)
 		if last == len(c.id) && next[last] < keyspace.ListBit {
-			continue // no list, but the head
+			continue // not a list but the head
 		}
 		more, _, err := c.some(ctx, next, most-len(keys))
 		if err != nil {
@@ -113,7 +114,7 @@ func (c *scope) beside(ctx context.Context, prefix []byte, keys []string, most i
 	return keys, nil
 }
 
-// some returns the first keys of the lists behind a prefix, and whether these are all.
+// some returns the first keys of the lists with a prefix, and whether these are all.
 func (c *scope) some(ctx context.Context, prefix []byte, most int) (keys []string, whole bool, err error) {
 	for a, err := range c.space.store.Attachments(ctx, chain.AttachStream, prefix) {
 		if err != nil {
@@ -155,7 +156,7 @@ func (c *scope) collect(ctx context.Context, lease chain.Lease, keys []string) (
 		}
 		keep := needed(cells, readers)
 		if len(keep) > 0 {
-			keep[cells[len(cells)-1].version] = true // or a new reader would find what it hides
+			keep[cells[len(cells)-1].version] = true // otherwise a new reader would find the value that it hides
 		}
 		for _, v := range cells {
 			if !keep[v.version] {

@@ -10,8 +10,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Discard ends the transaction without its changes, unless it is committed. One that is
-// being committed ends with that commit.
+// Discard ends the transaction without its changes, unless it is committed. If its commit is
+// under way, the transaction ends with that commit.
 func (t *Tx) Discard() {
 	t.scope.mu.Lock()
 	defer t.scope.mu.Unlock()
@@ -22,7 +22,7 @@ func (t *Tx) Discard() {
 	t.end(RolledBack)
 }
 
-// end ends the transaction, for who holds scope.mu.
+// end ends the transaction. The caller holds scope.mu.
 func (t *txn) end(status Status) {
 	if t.status != Pending {
 		return
@@ -36,19 +36,19 @@ func (t *txn) end(status Status) {
 	t.scope.space.leave(t.scope)
 }
 
-// Commit checks the transaction and hands its attachments to commit, which appends them to
-// the store in one batch with whatever else is to be true together with them; none, where
-// nothing is changed. When that batch is durable the changes are seen by all.
+// Commit checks the transaction and passes its attachments to commit. That function appends them
+// to the store in one batch, together with everything else that must become true with them. There
+// are no attachments if nothing is changed. Once the batch is durable, everybody sees the
+// changes.
 //
-// commit must not use the scope otherwise than by Changes and Transaction of this
-// transaction. It is called once, and not where the commit is refused: STATE_CONFLICT,
-// with a [Conflict] that names the keys. After an error the transaction is still pending,
-// to be discarded or committed again.
+// commit may use the scope only through Changes and Transaction of this transaction. It is called
+// once, or not at all if the commit is refused: STATE_CONFLICT, with a [Conflict] that names the
+// keys. After an error the transaction is still pending, and may be discarded or committed again.
 //
-// Whether it happened is asked of the store, not of commit. Where commit returns an error
-// although the batch is durable, the transaction is committed, and the error is returned.
-// Where the answer can't be had, or commit returned STORE_UNAVAILABLE, everything of the
-// space is STORE_UNAVAILABLE until the store is opened again.
+// The store decides whether the commit happened, not the result of commit. If commit returns an
+// error although the batch is durable, the transaction is committed, and the error is returned.
+// If the store does not answer, or commit returned STORE_UNAVAILABLE, everything in the space is
+// STORE_UNAVAILABLE until the store is opened again.
 func (t *Tx) Commit(ctx context.Context, commit func(context.Context, []chain.Attachment) error) error {
 	if err := t.occupy(); err != nil {
 		return err
@@ -90,7 +90,7 @@ func (t *txn) vacate() {
 	}
 }
 
-// carryOut has a plan appended, and settles it whatever becomes of commit: a panic too.
+// carryOut appends a plan with commit, and settles it in any case, even if commit panics.
 func (t *txn) carryOut(ctx context.Context, p plan, commit func(context.Context, []chain.Attachment) error) (err error) {
 	returned := false
 	defer func() {
@@ -140,11 +140,11 @@ func elsewhere(c *scope, got head) error {
 type plan struct {
 	list    []chain.Attachment
 	changes []Change
-	head    head // as the commit leaves it
+	head    head // after the commit
 }
 
-// plan checks the transaction against what is committed and makes its attachments, for
-// who holds the gate.
+// plan checks the transaction against what is committed, and makes its attachments. The caller
+// holds the gate.
 func (t *txn) plan(ctx context.Context) (plan, error) {
 	c := t.scope
 	if got, err := c.readHead(ctx); err != nil {
@@ -194,7 +194,7 @@ func (t *txn) plan(ctx context.Context) (plan, error) {
 	return p, err
 }
 
-// stale returns the keys because of which the level refuses the commit.
+// stale returns the keys for which the level refuses the commit.
 func (t *txn) stale(ctx context.Context, now tga.Millis) (keys []string, err error) {
 	if !t.level.snapshot() {
 		return nil, nil
@@ -223,7 +223,7 @@ func (t *txn) stale(ctx context.Context, now tga.Millis) (keys []string, err err
 	if !t.listed {
 		return keys, nil
 	}
-	// Keys read all that it knew of: what is there beside those was seen to be absent.
+	// Keys has read every key that it knew of. Any other key that is there now was absent then.
 	all, err := c.listed(ctx)
 	for _, key := range all {
 		if _, ok := t.reads[key]; ok || t.level == RepeatableRead && t.writes[key] == nil {
@@ -240,7 +240,7 @@ func (t *txn) stale(ctx context.Context, now tga.Millis) (keys []string, err err
 	return keys, err
 }
 
-// batch collects the attachments of a commit, but for the lists of keys and the head.
+// batch collects the attachments of a commit, except for the lists of keys and the head.
 type batch struct {
 	version uint64
 	pins    []uint64
@@ -248,8 +248,7 @@ type batch struct {
 	list    listing
 }
 
-// replace puts a value in the place of the newest of a key's versions, and drops those
-// that nobody reads.
+// replace makes a value the newest version of a key, and drops the versions that nobody reads.
 func (b *batch) replace(ctx context.Context, key string, cells []cell, v cell) error {
 	c := b.list.scope
 	keep := needed(cells, b.pins)

@@ -6,7 +6,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// view returns the version of the scope that a read now is of; done ends the read.
+// view returns the version of the scope that a read sees now; done ends the read.
 func (t *txn) view() (version uint64, done func(), err error) {
 	t.scope.mu.Lock()
 	err = t.usable()
@@ -21,7 +21,7 @@ func (t *txn) view() (version uint64, done func(), err error) {
 	return version, func() { t.scope.unpin(version) }, err
 }
 
-// look returns those keys that have a value, as the transaction sees them.
+// look returns the keys that have a value, as the transaction sees them.
 func (t *Tx) look(keys []string) (map[string]cell, error) {
 	if len(keys) > MaxKeys {
 		return nil, tga.Errorf(tga.LimitExceeded, "%d keys are asked for: at most %d", len(keys), MaxKeys)
@@ -39,8 +39,9 @@ func (t *Tx) look(keys []string) (map[string]cell, error) {
 	return t.lookAt(version, keys, false)
 }
 
-// lookAt looks at keys at a version of the scope. What stands under a write that hides it
-// is not read, unless all is: a list of keys shows that a key is not there without it.
+// lookAt reads keys at a version of the scope. A committed value that is hidden by the
+// transaction's own write does not count as read, unless all is set: a list of keys shows whether
+// the key is there without the write.
 func (t *Tx) lookAt(version uint64, keys []string, all bool) (map[string]cell, error) {
 	stored, err := t.read(version, keys)
 	if err != nil {
@@ -68,7 +69,7 @@ func (t *Tx) lookAt(version uint64, keys []string, all bool) (map[string]cell, e
 		if w != nil {
 			var ok bool
 			if v, ok = w.over(v, now); !ok {
-				return nil, conflict(t.id, []string{key}) // a list that is none any more
+				return nil, conflict(t.id, []string{key}) // the value is no longer a list
 			}
 		}
 		if v.alive(now) {
@@ -78,7 +79,7 @@ func (t *Tx) lookAt(version uint64, keys []string, all bool) (map[string]cell, e
 	return out, nil
 }
 
-// read returns what is committed under keys at a version.
+// read returns the committed values of keys at a version.
 func (t *txn) read(version uint64, keys []string) (map[string]cell, error) {
 	out := make(map[string]cell, len(keys))
 	for _, key := range keys {
@@ -91,13 +92,13 @@ func (t *txn) read(version uint64, keys []string) (map[string]cell, error) {
 	return out, nil
 }
 
-// under returns what stands under the transaction's own writes to a key. Where reads
-// repeat, that is what the first one found: a value that ended since then is still
-// there, without its end.
+// under returns the value below the transaction's own writes to a key. At levels with repeatable
+// reads, that is the value of the first read: if it has expired since, it is still there, without
+// an expiry.
 func (t *txn) under(key string, stored cell, now tga.Millis) (cell, error) {
 	if s, ok := t.reads[key]; ok {
 		if s.version != 0 && s.version != stored.version {
-			return cell{}, conflict(t.id, []string{key}) // it was read by operations that are repeated
+			return cell{}, conflict(t.id, []string{key}) // repeated operations have read another version
 		}
 		if s.version == 0 {
 			return cell{}, nil
@@ -119,7 +120,7 @@ func (t *txn) under(key string, stored cell, now tga.Millis) (cell, error) {
 	}
 	dirty, ok := newest.over(stored, now)
 	if !ok {
-		return stored, nil // it will be refused
+		return stored, nil // that commit will be refused
 	}
 	return dirty, nil
 }

@@ -15,49 +15,48 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Limits of a transaction. What is one past is refused with VALIDATION_ERROR for a key,
-// LIMIT_EXCEEDED for the rest.
+// Limits of a transaction. Exceeding a limit of a key is VALIDATION_ERROR, exceeding another one
+// LIMIT_EXCEEDED.
 const (
 	MaxKey   = 255      // bytes of a key, and of a scope's id; the least is 1
 	MaxValue = 1 << 20  // bytes of a value's canonical form
-	MaxKeys  = 10_000   // keys that one transaction remembers: all it wrote, and where reads repeat all it read
-	MaxBytes = 64 << 20 // of one transaction's operations; and again of the values that it replaces
+	MaxKeys  = 10_000   // keys of one transaction: those it wrote and, at levels with repeatable reads, those it read
+	MaxBytes = 64 << 20 // bytes of one transaction's operations, and separately of the values that it replaces
 )
 
-// opCost is what an operation counts beside its key and its value.
+// opCost is the bytes that an operation counts in addition to its key and its value.
 const opCost = 64
 
-// Options configure a Space. The zero value is for use.
+// Options configure a Space. The zero value is ready for use.
 type Options struct {
 	// Clock tells when values expire; nil is time.Now.
 	Clock func() time.Time
-	// NewID makes the ids of transactions, UUIDv7; nil is the real ones.
+	// NewID makes the ids of transactions, UUIDv7; nil makes real ones.
 	NewID func() tga.ID
 }
 
-// Space is the state of all sessions and agents in a store. There is one for a store: a
-// commit of a second one is noticed and refused. Its methods may be called from any number
-// of goroutines.
+// Space is the state of all sessions and agents in a store. A store must have only one Space: a
+// commit of a second one is detected and refused. Its methods may be called from any number of
+// goroutines.
 type Space struct {
 	store runtime.Store
 	opts  Options
-	slot  func(key string) uint64 // where a key is listed
-	pick  func(n int) int         // a number below n, by chance
+	slot  func(key string) uint64 // item number of the list that has a key
+	pick  func(n int) int         // a random number below n
 	sick  atomic.Pointer[tga.Error]
 
 	mu     sync.Mutex
-	scopes map[tga.ID]*scope // of the open transactions
+	scopes map[tga.ID]*scope // scopes with open transactions or collections
 }
 
-// Open returns the state in a store. It reads nothing: a scope is read when a transaction
-// of it begins.
+// Open returns the state in a store. It reads nothing: a scope is read when a transaction of it
+// begins.
 func Open(store runtime.Store, o Options) *Space {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
 	if o.NewID == nil {
-		// NewV7 fails only where the system has no randomness, and then nothing here
-		// could go on.
+		// NewV7 fails only if the system has no randomness, and then nothing here could go on.
 		o.NewID = func() tga.ID { return tga.ID(uuid.Must(uuid.NewV7())) }
 	}
 	return &Space{store: store, opts: o, slot: keyspace.ListItem, pick: rand.IntN, scopes: map[tga.ID]*scope{}}
@@ -65,7 +64,7 @@ func Open(store runtime.Store, o Options) *Space {
 
 func (s *Space) now() tga.Millis { return tga.MillisOf(s.opts.Clock()) }
 
-// healthy refuses everything after a commit whose fate is unknown.
+// healthy returns an error after a commit whose outcome is unknown.
 func (s *Space) healthy() error {
 	if cause := s.sick.Load(); cause != nil {
 		return tga.Errorf(tga.StoreUnavailable, "state: the fate of a commit is unknown until the store is opened again: %w", cause)
@@ -73,7 +72,7 @@ func (s *Space) healthy() error {
 	return nil
 }
 
-// poison ends the space and returns what everybody is told from now on.
+// poison makes every later operation of the space fail, and returns their error.
 func (s *Space) poison(cause error) error {
 	s.sick.CompareAndSwap(nil, tga.Errorf(tga.StoreUnavailable, "%w", cause))
 	return s.healthy()
@@ -86,14 +85,14 @@ type scope struct {
 	id    tga.ID // of its stream
 	users int    // open transactions and collections; guarded by space.mu
 
-	// gate is held by a commit from its checks to its publication, and for a moment by
-	// whoever takes the newest version to read: so a version that nobody has pinned has no
-	// reader, and a commit may drop it.
+	// gate is held by a commit from its checks to its publication, and briefly by whoever takes
+	// the newest version to read. So a version that is not pinned has no reader, and a commit may
+	// drop it.
 	gate   chan struct{}
-	head   head // what the store has at item 0; guarded by gate
+	head   head // item 0 in the store; guarded by gate
 	loaded bool // guarded by gate
 
-	mu    sync.Mutex // guards what follows and all that its transactions hold
+	mu    sync.Mutex // guards the fields below and the fields of its transactions
 	pins  map[uint64]int
 	open  map[*txn]bool
 	stamp uint64 // orders the writes of its transactions
@@ -102,7 +101,7 @@ type scope struct {
 func (s *Space) enter(name Scope) *scope {
 	c := &scope{space: s, name: name, gate: make(chan struct{}, 1), pins: map[uint64]int{}, open: map[*txn]bool{}}
 	if name.Mode == None {
-		c.loaded = true // there is nothing to load, and nobody to share it with
+		c.loaded = true // there is nothing to load, and nobody shares it
 		return c
 	}
 	c.id = keyspace.ScopeStream(string(name.Mode), name.ID)
@@ -156,7 +155,7 @@ func (c *scope) lock(ctx context.Context) error {
 
 func (c *scope) unlock() { <-c.gate }
 
-// pin takes the newest version to read: it is kept until unpin.
+// pin returns the newest version, which is kept for reading until unpin.
 func (c *scope) pin(ctx context.Context) (uint64, error) {
 	if err := c.lock(ctx); err != nil {
 		return 0, err
@@ -174,15 +173,15 @@ func (c *scope) unpin(version uint64) {
 	c.release(version)
 }
 
-// release is unpin for who holds mu.
+// release is unpin for a caller that holds mu.
 func (c *scope) release(version uint64) {
 	if c.pins[version]--; c.pins[version] == 0 {
 		delete(c.pins, version)
 	}
 }
 
-// pinned returns the versions that somebody reads, one reader at version but apart left
-// out where it is said.
+// pinned returns the versions that somebody reads. If apart is set, it leaves out one reader of
+// version but.
 func (c *scope) pinned(but uint64, apart bool) []uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -195,8 +194,8 @@ func (c *scope) pinned(but uint64, apart bool) []uint64 {
 	return out
 }
 
-// Begin begins a transaction. ctx is that of everything it reads, up to its end. Unknown
-// modes and levels are VALIDATION_ERROR; the empty ones are Session and Serializable.
+// Begin begins a transaction. All its reads use ctx until it ends. Unknown modes and levels are
+// VALIDATION_ERROR; the empty ones are Session and Serializable.
 func (s *Space) Begin(ctx context.Context, name Scope, level Isolation) (*Tx, error) {
 	level = cmp.Or(level, Serializable)
 	name, err := name.check()
@@ -223,7 +222,7 @@ func (s *Space) Begin(ctx context.Context, name Scope, level Isolation) (*Tx, er
 	defer c.mu.Unlock()
 	c.open[t] = true
 	if !level.snapshot() {
-		c.release(version) // each of its reads takes the newest
+		c.release(version) // each of its reads takes the newest version
 	}
 	return &Tx{txn: t}, nil
 }

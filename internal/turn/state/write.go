@@ -6,20 +6,20 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// write is what a transaction has done to a key: it set or deleted it, or appended to what
-// stood before. It is replaced, never changed, so that a savepoint can go back to it.
+// write is what a transaction has done to a key: it set or deleted the key, or appended to its
+// earlier value. A write is replaced, never changed, so that a savepoint can return to it.
 type write struct {
 	value   []byte     // of a set, canonical; nil: deleted
 	expires tga.Millis // of value; 0 = never
 
 	added []byte // of an append, canonical; value is then nil
-	onto  *write // of an append: what it is appended to; nil: what is committed
+	onto  *write // of an append: the write that it is appended to; nil: the committed value
 
-	size  int    // bytes of the value, or of what is appended to the committed one
+	size  int    // bytes of the value, or of what is appended to the committed value
 	stamp uint64 // orders the writes of all transactions of a scope
 }
 
-// bottom returns what w's appends are appended to, nil for what is committed.
+// bottom returns the write that w's appends are appended to, nil for the committed value.
 func (w *write) bottom() *write {
 	for w != nil && w.added != nil {
 		w = w.onto
@@ -41,13 +41,13 @@ func (w *write) operation() Operation {
 	return Set
 }
 
-// over returns what stands where w is done over a committed value at an instant: the zero
-// cell where nothing does. ok is false where w appends to what is no list.
+// over returns the value after w is applied to a committed value at an instant: the zero cell if
+// there is none. ok is false if w appends to a value that is not a list.
 func (w *write) over(base cell, now tga.Millis) (out cell, ok bool) {
 	if b := w.bottom(); b != nil {
 		base = cell{value: b.value, expires: b.expires}
 		if base.value != nil && !base.alive(now) {
-			return cell{}, true // with what was appended to it
+			return cell{}, true // it has expired, with everything appended to it
 		}
 	}
 	if !base.alive(now) {
