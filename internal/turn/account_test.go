@@ -9,8 +9,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestAccountTellsTheTurn: every record is told, in its order, with the messages, the call and the change of
-// the state.
+// TestAccountTellsTheTurn: the account has every record, in order, with the messages, the call
+// and the state change.
 func TestAccountTellsTheTurn(t *testing.T) {
 	w := newWorld(t)
 	res := w.run("call count {}")
@@ -54,8 +54,9 @@ func TestAccountTellsTheTurn(t *testing.T) {
 	}
 }
 
-// TestListHasEveryTurn: those that have ended too, and nothing else that a store keeps in its streams. One
-// whose journal does not verify is there with the reason, and the others are whole.
+// TestListHasEveryTurn: the list also has the turns that have ended, and nothing else that a
+// store keeps in its streams. A turn whose journal does not verify is listed with the reason; the
+// others are listed completely.
 func TestListHasEveryTurn(t *testing.T) {
 	w := newWorld(t)
 	want := map[tga.ID]bool{}

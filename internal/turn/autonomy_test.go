@@ -12,8 +12,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestRestrictedToolsAreNotCalled: what a manifest blocks, or does not allow, reaches no
-// tool, in whatever spelling it stands there; the model is told so.
+// TestRestrictedToolsAreNotCalled: a call that the manifest blocks or does not allow reaches no
+// tool, however the manifest spells the name. The model is told so.
 func TestRestrictedToolsAreNotCalled(t *testing.T) {
 	allow := func(names ...string) turn.Autonomy { return turn.Autonomy{Restricted: true, Allowed: names} }
 	block := func(names ...string) turn.Autonomy { return turn.Autonomy{Blocked: names} }
@@ -57,13 +57,13 @@ func TestRestrictedToolsAreNotCalled(t *testing.T) {
 	}
 }
 
-// TestRestrictionHoldsForTurnsUnderWay: a turn that resolved its tools under a laxer manifest
-// and goes on under a stricter one asks the stricter one.
+// TestRestrictionHoldsForTurnsUnderWay: a turn resolved its tools under a laxer manifest and goes
+// on under a stricter one. The stricter one applies.
 func TestRestrictionHoldsForTurnsUnderWay(t *testing.T) {
 	for _, call := range []string{"call echo {}", `call ask {"message":"call echo {}"}`} {
 		w := newWorld(t, delegating(turn.Delegation{Type: turn.Supervisor}))
 		w.say = func(q turn.Question) (turn.Answer, error) {
-			w.agents[0].Autonomy.Blocked = []string{"echo", "ask"} // as a new manifest at a restart would
+			w.agents[0].Autonomy.Blocked = []string{"echo", "ask"} // as after a restart with a new manifest
 			return obedient(q)
 		}
 		res := w.run(call)
@@ -73,14 +73,14 @@ func TestRestrictionHoldsForTurnsUnderWay(t *testing.T) {
 	}
 }
 
-// TestApprovalsOfAManifest: a call that the manifest wants an approval of waits for a person,
-// through a restart; denied, it is never sent.
+// TestApprovalsOfAManifest: a call for which the manifest wants an approval waits for a person,
+// also through a restart. If the person denies it, it is never sent.
 func TestApprovalsOfAManifest(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		a     turn.Autonomy
 		risk  string
-		own   bool // the tool's own member
+		own   bool // the tool's own setting
 		waits bool
 	}{
 		{name: "nothing"},
@@ -124,8 +124,8 @@ func TestApprovalsOfAManifest(t *testing.T) {
 	}
 }
 
-// TestManifestNeverWidensTheRules: the operator's rules deny, or want more approvals, and the
-// manifest takes nothing of that back.
+// TestManifestNeverWidensTheRules: if the operator's rules deny a call or want more approvals,
+// the manifest cannot change that.
 func TestManifestNeverWidensTheRules(t *testing.T) {
 	rule := runtime.Rule{Decision: tga.NeedsApproval, Required: 2, Within: time.Minute}
 	w := newWorld(t, func(w *world) {
@@ -150,7 +150,8 @@ func TestManifestNeverWidensTheRules(t *testing.T) {
 	}
 }
 
-// TestDelegationIsAnAction: to hand work over can be blocked and can need an approval too.
+// TestDelegationIsAnAction: a delegation can be blocked, and can need an approval, like a tool
+// call.
 func TestDelegationIsAnAction(t *testing.T) {
 	to := delegating(turn.Delegation{Type: turn.Supervisor})
 	for _, a := range []turn.Autonomy{{Blocked: []string{"ask"}}, {Blocked: []string{"Expert"}}, {Restricted: true, Allowed: []string{"echo"}}} {
@@ -182,8 +183,8 @@ func TestDelegationIsAnAction(t *testing.T) {
 	}
 }
 
-// TestApprovalOfADelegationExpires: at the limit nobody may approve it any more, and one short of
-// it somebody may. To look after it meanwhile, or a restart, makes it last no longer.
+// TestApprovalOfADelegationExpires: just before the time limit a person may approve, at the limit
+// not any more. Looking at the turn meanwhile, or a restart, does not extend the limit.
 func TestApprovalOfADelegationExpires(t *testing.T) {
 	to := delegating(turn.Delegation{Type: turn.Supervisor})
 	for _, c := range []struct {
@@ -218,8 +219,8 @@ func TestApprovalOfADelegationExpires(t *testing.T) {
 	}
 }
 
-// TestDelegationToOneselfIsBounded: an agent that is among its own delegates is one more depth
-// each time, as any other is.
+// TestDelegationToOneselfIsBounded: an agent that delegates to itself goes one level deeper each
+// time, like any other delegation.
 func TestDelegationToOneselfIsBounded(t *testing.T) {
 	for most, begun := range map[int]int{1: 1, 3: 3} {
 		w := newWorld(t, endless(1, func(o *turn.Options) { o.MaxDepth = most }), func(w *world) {
@@ -233,8 +234,8 @@ func TestDelegationToOneselfIsBounded(t *testing.T) {
 	}
 }
 
-// TestToolCallsOfAnInvocationAreLimited: at the limit and one past it, over all turns of a
-// chain, not for each of them anew.
+// TestToolCallsOfAnInvocationAreLimited: at the limit and one past it. The limit counts over all
+// turns of a chain, not for each turn anew.
 func TestToolCallsOfAnInvocationAreLimited(t *testing.T) {
 	for most, sends := range map[int]int{3: 3, 2: 2} {
 		w := newWorld(t, func(w *world) { w.agents[0].Constraints.MaxToolCalls = most })

@@ -29,8 +29,8 @@ type image struct {
 	out   *outside
 }
 
-// crashImages runs one message and takes an image at every place where the power could
-// go: before and after each append, and around what models and tools do.
+// crashImages runs one message and takes an image at every point where the power could fail:
+// before and after each append, and before and after each request to a model or a tool.
 func crashImages(t *testing.T, text string, change ...func(*world)) []image {
 	t.Helper()
 	disk := crashmem.New()
@@ -60,9 +60,9 @@ func crashImages(t *testing.T, text string, change ...func(*world)) []image {
 	return images
 }
 
-// TestCrashInAResumedTurn cuts the power again while a turn goes on after the first cut: a
-// sample of all pairs. One of its tools reads the state and fails, which leaves a gap in
-// what is stored of the others.
+// TestCrashInAResumedTurn cuts the power a second time, while a turn goes on after the first cut,
+// for a sample of all pairs. One of its tools reads the state and fails, which leaves a gap in
+// the stored operations of the other tools.
 func TestCrashInAResumedTurn(t *testing.T) {
 	serial.Test(t)
 	const text = "call count {\"x\":1}\ncall peek {}\ncall count {\"x\":2}\ncall count {\"x\":3}"
@@ -118,7 +118,7 @@ func TestCrashInAResumedTurn(t *testing.T) {
 	t.Logf("%d first cuts, %d pairs", len(first), pairs)
 }
 
-// goOn recovers, or asks again where nothing was durable or all of it.
+// goOn recovers, or sends the message again if nothing was durable or everything was.
 func (w *world) goOn(id tga.ID, where, text string) turn.Result {
 	w.t.Helper()
 	recovered, err := w.r.Recover(context.Background())
@@ -136,8 +136,8 @@ func (w *world) goOn(id tga.ID, where, text string) turn.Result {
 	return res
 }
 
-// nothingOpen checks that a turn which is not in the index of open ones has no journal, or
-// one that has ended with all that followed it.
+// nothingOpen checks every turn that is not in the index of open turns: it has no journal, or it
+// has ended with all turns that followed it.
 func (w *world) nothingOpen(id tga.ID, where string) {
 	w.t.Helper()
 	for {
@@ -174,9 +174,9 @@ func (s *hooked) Append(ctx context.Context, lease chain.Lease, b chain.Batch) (
 	return done, err
 }
 
-// TestCrashAnywhereInATurn cuts the power at every append and at every message to and from
-// model and tools: before it, and after. The turn then goes on, and comes to the same end:
-// the model was asked, and tools had effects, as often as in one run.
+// TestCrashAnywhereInATurn cuts the power before and after every append and every message to and
+// from model and tools. The turn then goes on and comes to the same end: the model was asked, and
+// tools had effects, as often as in one run.
 func TestCrashAnywhereInATurn(t *testing.T) {
 	serial.Test(t)
 	const text = "call count {\"x\":1}\ncall echo {\"y\":2}\ncall count {\"x\":3}"
@@ -234,7 +234,7 @@ func wantEnd(t *testing.T, where string, w *world, res turn.Result, parallel boo
 			t.Errorf("%s: %+v", where, e)
 		}
 	}
-	// What is kept of two that ran at once is what their results say.
+	// The results of two calls that ran at once say which changes are kept.
 	switch {
 	case kept == 2 && n == "2" && (list == `[{"x":1},{"x":3}]` || parallel && list == `[{"x":3},{"x":1}]`):
 	case parallel && kept == 1 && n == "1" && (list == `[{"x":1}]` || list == `[{"x":3}]`):

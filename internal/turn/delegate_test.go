@@ -19,7 +19,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// delegating is a world in which "helper" hands over to "expert" through the tool "ask".
+// delegating is a world in which "helper" delegates to "expert" through the tool "ask".
 func delegating(d turn.Delegation) func(*world) {
 	return func(w *world) {
 		d.Target = "expert"
@@ -31,7 +31,8 @@ func delegating(d turn.Delegation) func(*world) {
 	}
 }
 
-// TestDelegation: an answer that comes back, and one that takes over (OSSA 0.2.9 §5).
+// TestDelegation: an answer that returns to the agent, and an answer that replaces the agent's
+// (OSSA 0.2.9 §5).
 func TestDelegation(t *testing.T) {
 	for _, c := range []struct {
 		kind  turn.DelegationType
@@ -52,7 +53,7 @@ func TestDelegation(t *testing.T) {
 	}
 }
 
-// TestContextGoesWithTheDelegation: what is propagated, and what is not.
+// TestContextGoesWithTheDelegation: which context is propagated, and which is not.
 func TestContextGoesWithTheDelegation(t *testing.T) {
 	for _, c := range []struct {
 		d    turn.Delegation
@@ -81,8 +82,8 @@ func TestContextGoesWithTheDelegation(t *testing.T) {
 	}
 }
 
-// TestLentStateIsTheLendersOwn: what the other agent does to it commits with the lender's
-// turn, and goes where the other fails.
+// TestLentStateIsTheLendersOwn: the delegate's changes commit with the lender's turn, and are
+// undone if the delegate fails.
 func TestLentStateIsTheLendersOwn(t *testing.T) {
 	w := newWorld(t, delegating(turn.Delegation{Type: turn.Supervisor, WithState: true, OnFailure: turn.Fallback}))
 	w.run("call count {\"a\":1}\ncall ask {\"message\":\"call count {}\"}\ncall count {\"b\":1}")
@@ -131,7 +132,7 @@ func TestFailedDelegationIsNotTriedAgainWhenItsEffectsStand(t *testing.T) {
 	}
 }
 
-// TestDelegatedAgentThatWaits: the person is told of its turn, and both go on.
+// TestDelegatedAgentThatWaits: the person is told of the delegate's turn, and both turns go on.
 func TestDelegatedAgentThatWaits(t *testing.T) {
 	w := newWorld(t, delegating(turn.Delegation{Type: turn.Supervisor}))
 	w.agents[1].Handlers = []turn.Handler{{Codes: []tga.Code{tga.ToolError}, Strategy: turn.Escalate, Target: "ops"}}
@@ -172,7 +173,7 @@ func TestCrashAnywhereInADelegation(t *testing.T) {
 	t.Logf("%d crash images", len(images))
 }
 
-// TestWorkForATurnThatIsOverEnds: nothing more is done on its behalf.
+// TestWorkForATurnThatIsOverEnds: nothing more is done on behalf of a turn that is over.
 func TestWorkForATurnThatIsOverEnds(t *testing.T) {
 	w := newWorld(t, delegating(turn.Delegation{Type: turn.Supervisor}))
 	w.agents[1].Handlers = []turn.Handler{{Codes: []tga.Code{tga.ToolError}, Strategy: turn.Escalate}}
@@ -221,7 +222,8 @@ func TestParallelDelegation(t *testing.T) {
 	}
 }
 
-// TestDelegationHasATime: the other agent's turn ends with it, and its own is told.
+// TestDelegationHasATime: the delegate's turn ends when the time of the delegation is over, and
+// the delegating turn is told.
 func TestDelegationHasATime(t *testing.T) {
 	w := newWorld(t, delegating(turn.Delegation{Type: turn.Supervisor, Timeout: time.Second, OnFailure: turn.Fallback}))
 	w.defs[len(w.defs)-1].Fallback = json.RawMessage(`"nobody knows"`)
@@ -237,8 +239,8 @@ func TestDelegationHasATime(t *testing.T) {
 	}
 }
 
-// TestAgentsThatAreLentTheStateComeOneAfterTheOther, also where their delegation is parallel:
-// each sees what those before it did, and one that fails takes back its own and no more.
+// TestAgentsThatAreLentTheStateComeOneAfterTheOther, even if their delegation is parallel: each
+// sees the changes of those before it, and one that fails undoes only its own changes.
 func TestAgentsThatAreLentTheStateComeOneAfterTheOther(t *testing.T) {
 	w := newWorld(t, delegating(turn.Delegation{Type: turn.Parallel, WithState: true, OnFailure: turn.Fallback}))
 	w.defs[len(w.defs)-1].Fallback = json.RawMessage(`"failed"`)
@@ -265,8 +267,8 @@ func TestAgentsThatAreLentTheStateComeOneAfterTheOther(t *testing.T) {
 	}
 }
 
-// TestStateIsLentWhereItCanBeTakenBack: a manifest may ask for it in every pattern, and not
-// under a level that takes nothing back.
+// TestStateIsLentWhereItCanBeTakenBack: a manifest may lend state in every pattern, except at a
+// level that cannot undo changes.
 func TestStateIsLentWhereItCanBeTakenBack(t *testing.T) {
 	for _, kind := range []turn.DelegationType{turn.Handoff, turn.Parallel, turn.Supervisor} {
 		for level, code := range map[state.Isolation]tga.Code{"": "", state.ReadCommitted: "", state.ReadUncommitted: tga.ValidationError} {

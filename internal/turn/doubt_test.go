@@ -17,8 +17,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestCallInDoubtParksTheTurn: a tool that may have run is not called again, whatever the
-// table of strategies says, and the model is not told to try again either.
+// TestCallInDoubtParksTheTurn: a tool that may have run is not called again, whatever the table
+// of strategies says, and the model is not told to try again either.
 func TestCallInDoubtParksTheTurn(t *testing.T) {
 	w := newWorld(t, func(w *world) { w.licence = ledger.Park })
 	w.fails["echo"] = func(int) (runtime.Reply, error) { return runtime.Reply{}, errors.New("connection reset") }
@@ -48,8 +48,8 @@ func TestCallInDoubtParksTheTurn(t *testing.T) {
 	}
 }
 
-// TestSkippedDoubtIsATimeout: who decides to go on without the answer gets a result that
-// says so, and the call stays in doubt.
+// TestSkippedDoubtIsATimeout: if a person decides to go on without the answer, the result of the
+// call says so, and the call stays in doubt.
 func TestSkippedDoubtIsATimeout(t *testing.T) {
 	w := newWorld(t, func(w *world) { w.licence = ledger.Park })
 	w.fails["echo"] = func(int) (runtime.Reply, error) { return runtime.Reply{}, errors.New("connection reset") }
@@ -63,8 +63,8 @@ func TestSkippedDoubtIsATimeout(t *testing.T) {
 	}
 }
 
-// TestQuestionInDoubtUnderPark waits for a person, who may resolve its call, give it up, or
-// go on without an answer.
+// TestQuestionInDoubtUnderPark waits for a person, who may resolve the question's call, give it
+// up, or go on without an answer.
 func TestQuestionInDoubtUnderPark(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -107,8 +107,9 @@ func TestQuestionInDoubtUnderPark(t *testing.T) {
 	}
 }
 
-// TestDoubtIsSettledAfterItsTurn: a person has ended the turn, whose time is over too. Its call
-// in doubt is sent again all the same where the licence says so, which was taken back meanwhile.
+// TestDoubtIsSettledAfterItsTurn: a person has ended the turn, and its time is over too. Its call
+// in doubt is nevertheless sent again once its licence, which was taken back for a while, permits
+// it.
 func TestDoubtIsSettledAfterItsTurn(t *testing.T) {
 	var now atomic.Int64
 	w := newWorld(t, working(&now, time.Minute), func(w *world) { w.licence = ledger.DedupeArgs })

@@ -16,7 +16,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// filesWith lists the files under a directory in which a text stands.
+// filesWith lists the files under a directory that contain a text.
 func filesWith(t *testing.T, fs vfs.FS, dir, text string) (found []string) {
 	t.Helper()
 	names, err := fs.List(dir)
@@ -26,7 +26,7 @@ func filesWith(t *testing.T, fs vfs.FS, dir, text string) (found []string) {
 	for _, name := range names {
 		path := fs.PathJoin(dir, name)
 		if info, err := fs.Stat(path); err != nil {
-			continue // it has gone
+			continue // the file is gone
 		} else if info.IsDir() {
 			found = append(found, filesWith(t, fs, path, text)...)
 			continue
@@ -49,9 +49,9 @@ func filesWith(t *testing.T, fs vfs.FS, dir, text string) (found []string) {
 	return found
 }
 
-// TestErasedInvocation: all that an invocation consists of is found, whichever of its turns is named:
-// its turns, those of the agent that it handed work to, its questions and calls. Erased, it is nowhere
-// in the store, it is not begun again, and its session goes on. Another invocation stays.
+// TestErasedInvocation: all parts of an invocation are found, whichever of its turns is named:
+// its turns, the turns of its delegate, its questions and calls. After the erasure nothing of it
+// is in the store, it is not begun again, and its session goes on. Another invocation stays.
 func TestErasedInvocation(t *testing.T) {
 	const secret = "nobody-reads-this-anywhere"
 	for _, ring := range []engine.Keyring{nil, new(chaintest.Ring)} {

@@ -2,7 +2,7 @@ package turn
 
 import "testing"
 
-// LimitRecords makes records of more bytes too large, until a test ends.
+// LimitRecords limits the bytes of a record until a test ends.
 func LimitRecords(t *testing.T, most int) {
 	was := maxRecord
 	maxRecord = most

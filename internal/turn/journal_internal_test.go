@@ -9,7 +9,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestOrderOfRecords walks what may and may not follow in a journal.
+// TestOrderOfRecords checks which records may follow which in a journal.
 func TestOrderOfRecords(t *testing.T) {
 	type step struct {
 		phase Phase
@@ -69,7 +69,8 @@ func TestOrderOfRecords(t *testing.T) {
 	}
 }
 
-// TestDerivedIDs: the same for the same, another for anything else, and legal.
+// TestDerivedIDs: the same input gives the same id, another input gives another id, and all ids
+// are valid.
 func TestDerivedIDs(t *testing.T) {
 	one, two := keyspace.TurnStream("one"), keyspace.TurnStream("two")
 	seen := map[tga.ID]string{}
@@ -91,7 +92,7 @@ func TestDerivedIDs(t *testing.T) {
 	}
 }
 
-// TestRecentIsBounded: by number and by bytes, and the oldest go.
+// TestRecentIsBounded: the number and the bytes are bounded, and the oldest are dropped.
 func TestRecentIsBounded(t *testing.T) {
 	var r recent
 	id := func(n int) tga.ID { return derived(tga.ID{}, "recent", n) }

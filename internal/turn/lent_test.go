@@ -16,8 +16,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// lending is a world in which "helper" lends its state to "expert", and that one to "sage"
-// where deep. The calls of "late" count, and wait for an approval.
+// lending is a world in which "helper" lends its state to "expert" and, if deep is set, "expert"
+// to "sage". The calls of "late" count, and wait for an approval.
 func lending(deep bool) func(*world) {
 	return func(w *world) {
 		w.supervisor = asks("late")
@@ -31,8 +31,8 @@ func lending(deep bool) func(*world) {
 			further.Name, further.Delegation = "further", &d
 			w.defs = append(w.defs, further)
 		}
-		// The expert asks for "late" in its second turn: what it did in its first is stored
-		// apart from what it does then.
+		// The expert asks for "late" in its second turn. Its changes in the first turn are stored
+		// apart from those.
 		w.say = func(q turn.Question) (turn.Answer, error) {
 			last := q.Messages[len(q.Messages)-1]
 			if q.Model == "expert" && last.Role == message.Tool && last.Plain() == `{"n":2}` {
@@ -48,9 +48,8 @@ func lending(deep bool) func(*world) {
 
 const lends = "call count {\"x\":1}\ncall ask {\"message\":\"call count {\\\"x\\\":2}\"}\ncall count {\"x\":4}"
 
-// TestApprovedCallWorksOnLentState: on what the lender has done, and what the agent itself did
-// in an earlier turn, however the approval comes, in one process and after each is started
-// anew.
+// TestApprovedCallWorksOnLentState: it sees the lender's changes and those of the agent's own
+// earlier turn, however the approval arrives, in one process and after each restart.
 func TestApprovedCallWorksOnLentState(t *testing.T) {
 	for how, approve := range approvals {
 		for _, deep := range []bool{false, true} {
@@ -93,7 +92,8 @@ func TestApprovedCallWorksOnLentState(t *testing.T) {
 	}
 }
 
-// TestApprovedCallOfTheRuntimeWorksOnItsTurnsState: an approval need not be given to the turn.
+// TestApprovedCallOfTheRuntimeWorksOnItsTurnsState: the approval need not be given through the
+// turn.
 func TestApprovedCallOfTheRuntimeWorksOnItsTurnsState(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		w := newWorld(t, lending(false))
@@ -118,7 +118,7 @@ func TestApprovedCallOfTheRuntimeWorksOnItsTurnsState(t *testing.T) {
 }
 
 // TestCrashAroundAnApproval cuts the power anywhere between a person's approval and the end of
-// the turn. It goes on to the same end: each call has its effect once, on the state that it
+// the turn. The turn comes to the same end: each call has its effect once, on the state that it
 // was to have.
 func TestCrashAroundAnApproval(t *testing.T) {
 	serial.Test(t)
@@ -142,7 +142,7 @@ func TestCrashAroundAnApproval(t *testing.T) {
 			w.hook = func(string) {}
 			for i, c := range images {
 				if testing.Short() && i%4 != 0 {
-					continue // all of them without the race detector
+					continue // without the race detector all points are tried
 				}
 				w := newWorld(t, lending(false), func(w *world) { w.disk, w.out = c.disk, c.out })
 				end, err := w.r.Resume(t.Context(), c.id)
@@ -167,8 +167,8 @@ func TestCrashAroundAnApproval(t *testing.T) {
 	}
 }
 
-// TestResumeBesideAnApproval: a turn is taken up after its call was approved, and before the
-// call's effect is recorded. What the call did to the state is not lost.
+// TestResumeBesideAnApproval: a turn is resumed after its call was approved, and before the
+// call's effect is recorded. The call's changes of the state are not lost.
 func TestResumeBesideAnApproval(t *testing.T) {
 	w := newWorld(t, lending(false))
 	res := w.run("call count {\"x\":1}\ncall late {\"x\":2}\ncall count {\"x\":3}")
@@ -195,7 +195,7 @@ func TestResumeBesideAnApproval(t *testing.T) {
 		o.Observe = func(p turn.Progress) {
 			if p.State == "tool" && strings.HasPrefix(p.Detail, "late") && !once {
 				once = true
-				close(taken) // its state is put together
+				close(taken) // its state is rebuilt
 				<-recorded
 			}
 		}
@@ -218,8 +218,9 @@ func TestResumeBesideAnApproval(t *testing.T) {
 	}
 }
 
-// TestCallOfATurnThatHasGoneOnIsNotMade: a person approves it when the turn has failed, went on
-// without it, or works for one that is over. Nobody has use for it any more.
+// TestCallOfATurnThatHasGoneOnIsNotMade: a person approves the call after the turn has failed or
+// went on without it, or when the turn works for a turn that is over. Nobody needs the call any
+// more.
 func TestCallOfATurnThatHasGoneOnIsNotMade(t *testing.T) {
 	end := func(action turn.Strategy, of func(turn.Result) tga.ID) func(*world, turn.Result) error {
 		return func(w *world, res turn.Result) error {

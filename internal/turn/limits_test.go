@@ -99,8 +99,8 @@ func TestChainStops(t *testing.T) {
 	}
 }
 
-// TestAnswersTooLargeToRecordFailTheTurn: all calls were made, and no resumption would find
-// less to record. The turn ends, and says which calls there were.
+// TestAnswersTooLargeToRecordFailTheTurn: all calls were made, and the record would be as large
+// after a resumption. The turn fails, and says which calls were made.
 func TestAnswersTooLargeToRecordFailTheTurn(t *testing.T) {
 	turn.LimitRecords(t, 32<<10)
 	w := newWorld(t)

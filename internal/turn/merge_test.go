@@ -17,7 +17,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// meeting lets calls of one group meet when they have done all and not ended yet.
+// meeting lets the calls of one group wait for each other after their last operation and before
+// they end.
 type meeting struct {
 	mu   sync.Mutex
 	left int
@@ -38,8 +39,9 @@ func (m *meeting) wait() {
 	}
 }
 
-// together is a world with a tool whose calls run at once. Each does what its arguments say:
-// {"read":[keys],"set":{key:value},"add":{key:value},"then":[keys]}; a key "n+1" is set to one more than n.
+// together is a world with a tool whose calls run at once. Each call does what its arguments say:
+// {"read":[keys],"set":{key:value},"add":{key:value},"then":[keys]}; a key "n+1" is set to one
+// more than n.
 func together(m *meeting, level state.Isolation) func(*world) {
 	return func(w *world) {
 		w.agents[0].State.Isolation = level
@@ -89,9 +91,9 @@ const raises = `call do {"read":["n"],"set":{"n+1":0},"add":{"log":1},"x":1}` + 
 	`call do {"read":["n"],"set":{"n+1":0},"add":{"log":2},"x":2}` + "\n" +
 	`call do {"read":["n"],"set":{"n+1":0},"add":{"log":3},"x":3}`
 
-// TestCallsAtOnceLoseNoUpdateUnseen: of calls that have read what another has changed, one
-// is kept, and the others' results say that theirs is not, whatever the level; each was made
-// once.
+// TestCallsAtOnceLoseNoUpdateUnseen: if calls have read what another call has changed, the
+// changes of one are kept, and the results of the others say that theirs are not, at every level.
+// Each call was made once.
 func TestCallsAtOnceLoseNoUpdateUnseen(t *testing.T) {
 	const conflict, none = true, false
 	for _, c := range []struct {
@@ -143,8 +145,8 @@ func TestCallsAtOnceLoseNoUpdateUnseen(t *testing.T) {
 	}
 }
 
-// TestWhatComesAfterAGroupIsNoConflict: calls one after the other build on each other, and a
-// refused one may be asked for again by the model.
+// TestWhatComesAfterAGroupIsNoConflict: consecutive calls build on each other, and the model may
+// ask again for a call whose changes were refused.
 func TestWhatComesAfterAGroupIsNoConflict(t *testing.T) {
 	w := newWorld(t, together(meet(3), ""))
 	res := w.run(raises + "\ncall count {\"x\":9}")
@@ -162,9 +164,9 @@ func TestWhatComesAfterAGroupIsNoConflict(t *testing.T) {
 	}
 }
 
-// TestCrashAmongCallsAtOnce: the power goes anywhere in a turn whose calls run at once and
-// change the same keys. It goes on to an end at which the state is that of the calls whose
-// results say that they were kept, each once.
+// TestCrashAmongCallsAtOnce: the power fails anywhere in a turn whose calls run at once and
+// change the same keys. At the end the state has the changes of the calls whose results say that
+// they were kept, each once.
 func TestCrashAmongCallsAtOnce(t *testing.T) {
 	serial.Test(t)
 	images := crashImages(t, raises, together(meet(3), ""))
@@ -202,16 +204,16 @@ func TestCrashAmongCallsAtOnce(t *testing.T) {
 	}
 }
 
-// TestAnotherReadsOnlyWhatIsDurable: what a call has done is read by one beside it when its
-// effect is recorded, and not before: after a crash in between, the other would stand
-// recorded on something that never was.
+// TestAnotherReadsOnlyWhatIsDurable: a call sees the changes of a call beside it only once that
+// call's effect is recorded. Otherwise, after a crash in between, a recorded call would build on
+// changes that never existed.
 func TestAnotherReadsOnlyWhatIsDurable(t *testing.T) {
 	appending, reading, read := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	var held atomic.Bool
 	recorded := false // the first call's effect; written before the gate opens, read behind it
 	w := newWorld(t, func(w *world) {
 		w.tool("first", func(ctx context.Context, _ string) (string, error) {
-			<-reading // the other's call is reserved: the next append is this one's effect
+			<-reading // the other call is reserved, so the next append is this call's effect
 			held.Store(true)
 			v, _ := turn.StateFrom(ctx)
 			return "{}", v.Set("n", json.RawMessage("1"), 0)
@@ -251,8 +253,8 @@ func TestAnotherReadsOnlyWhatIsDurable(t *testing.T) {
 	}
 }
 
-// TestToolThatReadsOnAfterItsAnswer: a tool leaves a goroutine behind that goes on reading
-// the state. The turn does not wait for it, and is not stopped by it.
+// TestToolThatReadsOnAfterItsAnswer: a tool leaves a goroutine behind that goes on reading the
+// state. The turn neither waits for it nor is stopped by it.
 func TestToolThatReadsOnAfterItsAnswer(t *testing.T) {
 	stop := make(chan struct{})
 	var left sync.WaitGroup
@@ -293,8 +295,8 @@ func TestToolThatReadsOnAfterItsAnswer(t *testing.T) {
 	left.Wait()
 }
 
-// TestRefusedChangeTakesTheOthersWithIt: a call whose second change cannot be made has made
-// none, under every level.
+// TestRefusedChangeTakesTheOthersWithIt: if one change of a call cannot be made, none of its
+// changes is kept, at every level.
 func TestRefusedChangeTakesTheOthersWithIt(t *testing.T) {
 	for _, level := range []state.Isolation{state.ReadUncommitted, state.ReadCommitted, state.RepeatableRead, state.Serializable} {
 		w := newWorld(t, func(w *world) { w.agents[0].State.Isolation = level })

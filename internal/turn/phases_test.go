@@ -27,8 +27,8 @@ func (f modelFunc) Generate(ctx context.Context, q turn.Question) (turn.Answer, 
 	return f(ctx, q)
 }
 
-// TestTimeoutOfATurn: OSSA 0.2.9 §1 phase 4 rule 4. What a phase overruns has the phase's
-// code, and a tool that was cut off is in doubt and listed.
+// TestTimeoutOfATurn: OSSA 0.2.9 §1 phase 4 rule 4. If the time ends in a phase, the failure has
+// that phase's code. A tool that was cut off is in doubt and listed.
 func TestTimeoutOfATurn(t *testing.T) {
 	for _, c := range []struct {
 		text    string
@@ -61,7 +61,7 @@ func TestTimeoutOfATurn(t *testing.T) {
 	}
 }
 
-// impatient is a store that gives nobody a lease whose time is over.
+// impatient is a store that gives no lease after the deadline of the context.
 type impatient struct{ runtime.Store }
 
 func (s impatient) Acquire(ctx context.Context, id tga.ID) (chain.Lease, error) {
@@ -90,7 +90,7 @@ func TestTimeIsOverWhileTheTurnEnds(t *testing.T) {
 	}
 }
 
-// TestCancelledTurnStaysOpen: that nobody waits any more is no failure.
+// TestCancelledTurnStaysOpen: a caller that leaves does not fail the turn.
 func TestCancelledTurnStaysOpen(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	asked := 0
@@ -156,7 +156,8 @@ func TestIdentities(t *testing.T) {
 	}
 }
 
-// TestOrderOfCalls: in the order of the request, or at once where their tools say so.
+// TestOrderOfCalls: calls are made in the order of the request, or at once if their tools permit
+// it.
 func TestOrderOfCalls(t *testing.T) {
 	for _, parallel := range []bool{false, true} {
 		var mu sync.Mutex
@@ -202,8 +203,8 @@ func TestOrderOfCalls(t *testing.T) {
 	}
 }
 
-// TestBreakerOfATool opens after so many calls without an answer, and the fallback takes
-// their place; the tool is not reached.
+// TestBreakerOfATool opens after a number of calls without an answer. Then the fallback replaces
+// the calls, and the tool is not reached.
 func TestBreakerOfATool(t *testing.T) {
 	w := newWorld(t, func(w *world) {
 		w.licence = ledger.Park
@@ -224,7 +225,8 @@ func TestBreakerOfATool(t *testing.T) {
 	}
 }
 
-// TestTwoCallsWithOneID: an answer that can't be answered is none.
+// TestTwoCallsWithOneID: an answer with such calls is refused, because their results could not be
+// told apart.
 func TestTwoCallsWithOneID(t *testing.T) {
 	w := newWorld(t)
 	n := 0
@@ -286,7 +288,7 @@ func TestEmissionSaysWhatHappened(t *testing.T) {
 	}
 }
 
-// TestTelemetryNeverFailsATurn: an emitter that fails, panics or does not come back.
+// TestTelemetryNeverFailsATurn: the emitters fail, panic or do not return.
 func TestTelemetryNeverFailsATurn(t *testing.T) {
 	stuck := make(chan struct{})
 	defer close(stuck)
@@ -318,7 +320,7 @@ func TestBlockedContentNeverReachesTheModel(t *testing.T) {
 	}
 }
 
-// TestDamagedJournalIsRefused: any byte of any record changed, and any record left out.
+// TestDamagedJournalIsRefused: any byte of any record is changed, or any record is left out.
 func TestDamagedJournalIsRefused(t *testing.T) {
 	w := newWorld(t)
 	res := w.run("call echo {}")
@@ -333,7 +335,7 @@ func TestDamagedJournalIsRefused(t *testing.T) {
 			func(b []byte) []byte { b[len(b)/2] ^= 1; return b },
 			func(b []byte) []byte { return b[:len(b)-1] },
 			func(b []byte) []byte { return b[:8] },
-			func(b []byte) []byte { // another record of the same place, whole in itself
+			func(b []byte) []byte { // another, valid record for the same place
 				text := bytes.Replace(b[32:], []byte(`"ts":"20`), []byte(`"ts":"19`), 1)
 				sum := tga.Sum(text)
 				return append(sum[:], text...)
@@ -341,7 +343,7 @@ func TestDamagedJournalIsRefused(t *testing.T) {
 		} {
 			s := &damaged{Store: w.db, id: res.InvocationID, number: uint64(n + 1), damage: damage}
 			if _, err := turn.Records(t.Context(), s, res.InvocationID); n == len(records)-1 && (damage == nil || i == 5) {
-				continue // a journal that ends early is a turn that did not end; its end has no link to it
+				continue // a journal without its last record is a valid journal of a turn that did not end
 			} else if tga.CodeOf(err) != tga.StateChecksumMismatch && tga.CodeOf(err) != tga.StateSequenceGap {
 				t.Errorf("record %d: %v", n+1, err)
 			}

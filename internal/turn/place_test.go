@@ -10,7 +10,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 )
 
-// places is an emitter that says where parts are.
+// places is an emitter that returns the span context of parts.
 type places struct {
 	mu   sync.Mutex
 	said []turn.Part
@@ -29,8 +29,8 @@ func (p *places) Place(e *turn.Emission, of turn.Part) turn.SpanContext {
 	return p.say(of)
 }
 
-// TestModelsAndToolsAreToldTheirPlace: a question and a call carry the place of their span, or what the caller sent
-// where nobody makes spans, or nothing.
+// TestModelsAndToolsAreToldTheirPlace: a question and a call carry the context of their span, or
+// the caller's context if nobody makes spans, or nothing.
 func TestModelsAndToolsAreToldTheirPlace(t *testing.T) {
 	came := turn.SpanContext{Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", Baggage: "a=b"}
 	asTheyAre := func(of turn.Part) turn.SpanContext {
@@ -91,7 +91,7 @@ func TestModelsAndToolsAreToldTheirPlace(t *testing.T) {
 	}
 }
 
-// told is a model that is watched.
+// told is a model that records what it is asked.
 type told struct {
 	turn.Model
 	keep func(ctx context.Context, part string)

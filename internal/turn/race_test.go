@@ -15,7 +15,7 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// beside is a store in which something happens before a lease is given, once.
+// beside is a store that runs a function once before it gives a lease.
 type beside struct {
 	runtime.Store
 	id tga.ID
@@ -30,8 +30,8 @@ func (s *beside) Acquire(ctx context.Context, id tga.ID) (chain.Lease, error) {
 	return s.Store.Acquire(ctx, id)
 }
 
-// TestSameTurnAskedForAtOnceIsBegunOnce: the second finds nothing of the turn, and gets its
-// lease when the first has run it. It says what came of it, and writes nothing over it.
+// TestSameTurnAskedForAtOnceIsBegunOnce: the second request finds no turn yet, and gets the lease
+// when the first has run the turn. It returns that turn's result and overwrites nothing.
 func TestSameTurnAskedForAtOnceIsBegunOnce(t *testing.T) {
 	var s *beside
 	w := newWorld(t, func(w *world) {
@@ -57,8 +57,8 @@ func TestSameTurnAskedForAtOnceIsBegunOnce(t *testing.T) {
 	}
 }
 
-// TestTurnThatAnotherHasEndedIsRead: it is resumed twice at once, and the second gets the lease
-// when all of the chain is over.
+// TestTurnThatAnotherHasEndedIsRead: a turn is resumed twice at once, and the second gets the
+// lease when the whole chain is over.
 func TestTurnThatAnotherHasEndedIsRead(t *testing.T) {
 	var s *beside
 	w := newWorld(t, func(w *world) {
@@ -79,7 +79,7 @@ func TestTurnThatAnotherHasEndedIsRead(t *testing.T) {
 	}
 }
 
-// refusing is a store that refuses one append: the one that has a record of PERSIST.
+// refusing is a store that refuses one append: the one with a record of PERSIST.
 type refusing struct {
 	runtime.Store
 	mu   sync.Mutex
@@ -98,8 +98,8 @@ func (s *refusing) Append(ctx context.Context, lease chain.Lease, b chain.Batch)
 	return s.Store.Append(ctx, lease, b)
 }
 
-// TestRefusedCommitIsInNoRecord: a turn whose state the store would not take has failed, and
-// nothing says that the state was persisted.
+// TestRefusedCommitIsInNoRecord: if the store refuses the turn's state, the turn has failed, and
+// no record says that the state was persisted.
 func TestRefusedCommitIsInNoRecord(t *testing.T) {
 	w := newWorld(t, func(w *world) {
 		w.wrap = func(s runtime.Store) runtime.Store { return &refusing{Store: s} }
@@ -122,8 +122,8 @@ func TestRefusedCommitIsInNoRecord(t *testing.T) {
 	}
 }
 
-// TestTokensOfEarlierQuestionsAreCountedAfterACrash: those of a summary, and of a question that
-// was answered with nonsense.
+// TestTokensOfEarlierQuestionsAreCountedAfterACrash: the tokens of a summary, and of a question
+// with an unusable answer.
 func TestTokensOfEarlierQuestionsAreCountedAfterACrash(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	w := newWorld(t)
@@ -151,8 +151,8 @@ func TestTokensOfEarlierQuestionsAreCountedAfterACrash(t *testing.T) {
 	}
 }
 
-// TestSecondAttemptWaitsForAnApprovalOfItsOwn: the first was approved and failed in a way that
-// may be tried again. Who asks what the turn waits for is told of the second.
+// TestSecondAttemptWaitsForAnApprovalOfItsOwn: the first attempt was approved and failed in a way
+// that may be tried again. The turn then names the second attempt as what it waits for.
 func TestSecondAttemptWaitsForAnApprovalOfItsOwn(t *testing.T) {
 	w := newWorld(t, func(w *world) { w.supervisor = asks("echo") })
 	w.fails["echo"] = func(n int) (runtime.Reply, error) {
@@ -179,8 +179,8 @@ func TestSecondAttemptWaitsForAnApprovalOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestWhoWaitsNowIsTold: an agent that was handed work waits in one of its turns, and then in
-// the next. Who asks is told of the one that waits.
+// TestWhoWaitsNowIsTold: a delegate waits in one of its turns, and then in the next. The result
+// names the turn that waits now.
 func TestWhoWaitsNowIsTold(t *testing.T) {
 	w := newWorld(t, delegating(turn.Delegation{Type: turn.Supervisor}), func(w *world) {
 		w.supervisor = asks("echo")
@@ -210,8 +210,8 @@ func TestWhoWaitsNowIsTold(t *testing.T) {
 	}
 }
 
-// TestNoTurnFollowsForATurnThatIsOver: the agent that was handed work has done it, and waits
-// for somebody to confirm its next turn, or was confirmed; nobody wants it any more.
+// TestNoTurnFollowsForATurnThatIsOver: the delegate has done its work, and a person is to confirm
+// its next turn or has confirmed it. Nobody needs that turn any more.
 func TestNoTurnFollowsForATurnThatIsOver(t *testing.T) {
 	for _, confirmed := range []bool{false, true} {
 		w := newWorld(t, delegating(turn.Delegation{Type: turn.Supervisor}))

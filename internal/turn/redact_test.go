@@ -11,8 +11,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestAnswersAreRedactedBeforeTheyAreStored: nothing of what was taken out is in the
-// store, and what was received stays provable.
+// TestAnswersAreRedactedBeforeTheyAreStored: nothing that was removed is in the store, and the
+// received answer stays provable.
 func TestAnswersAreRedactedBeforeTheyAreStored(t *testing.T) {
 	w := newWorld(t, func(w *world) {
 		w.agents[0].Redact = message.Filter{PII: []string{"email"}, Actions: map[string]message.Action{"pii:email": message.Block}}

@@ -17,10 +17,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestDoubtGoesByLicenceAndTable: a tool behind HTTP that answers late, with 429, or not at
-// all. How often it is called, what was waited for in between and what comes of the turn
-// follow from the tool's licence, its rules and OSSA's table; the tool's own count is the
-// witness.
+// TestDoubtGoesByLicenceAndTable: a tool behind HTTP answers late, with 429, or not at all. The
+// tool's licence, its rules and OSSA's table determine how often it is called, the waits in
+// between and the result of the turn. The tool's own count is the evidence.
 func TestDoubtGoesByLicenceAndTable(t *testing.T) {
 	serial.Test(t)
 	const s = time.Second
@@ -36,13 +35,13 @@ func TestDoubtGoesByLicenceAndTable(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		answer  http.HandlerFunc
-		works   int32 // number of the call from which on the tool works; 0 = never
+		works   int32 // number of the first call that works; 0 = none
 		licence ledger.Licence
 		rule    map[int]httpcall.Outcome
 		sends   int32
 		waits   []time.Duration
-		waiting tga.Code // where the turn waits
-		code    tga.Code // where the model is told of a failure
+		waiting tga.Code // the code that the turn waits for
+		code    tga.Code // the code of the failure that the model is told
 	}{
 		{name: "late, read_only", answer: late, licence: read, sends: 3, waits: []time.Duration{s, 2 * s}, code: tga.ToolTimeout},
 		{name: "late once, read_only", answer: late, works: 2, licence: read, sends: 2, waits: []time.Duration{s}},
@@ -64,7 +63,7 @@ func TestDoubtGoesByLicenceAndTable(t *testing.T) {
 			keys := make(chan string, 16)
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				keys <- r.Header.Get("Idempotency-Key")
-				if _, err := io.Copy(io.Discard, r.Body); err != nil { // else the client's end goes unnoticed
+				if _, err := io.Copy(io.Discard, r.Body); err != nil { // otherwise the server does not notice that the client left
 					t.Error(err)
 				}
 				if n := sends.Add(1); c.works == 0 || n < c.works {
@@ -125,8 +124,8 @@ func TestDoubtGoesByLicenceAndTable(t *testing.T) {
 	}
 }
 
-// TestRetryAfterBeyondTheTurnsTime: a turn does not wait for longer than it has; the model is
-// told at once.
+// TestRetryAfterBeyondTheTurnsTime: a turn does not wait longer than the time that it has; the
+// model is told at once.
 func TestRetryAfterBeyondTheTurnsTime(t *testing.T) {
 	for limit, waits := range map[time.Duration]int{90 * time.Second: 0, 10 * time.Minute: 3} {
 		w := newWorld(t, func(w *world) { w.agents[0].Constraints.Timeout = limit })

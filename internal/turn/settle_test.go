@@ -14,14 +14,14 @@ import (
 
 const note = "seen in the statement, line 7"
 
-// TestSettledCallIsTakenOn: once a person has settled the call that a turn waits for, and
-// the process has been started anew, Resume takes the turn to its end; the tool server was
-// sent no more than it may.
+// TestSettledCallIsTakenOn: a person settles the call that a turn waits for, and the process is
+// restarted. Then Resume brings the turn to its end, and the tool server got no more sends than
+// permitted.
 func TestSettledCallIsTakenOn(t *testing.T) {
 	const text = "call count {\"x\":1}\ncall echo {\"a\":1}\ncall count {\"x\":2}"
 	for _, c := range []struct {
 		action turn.SettleAction
-		doubt  bool // else it waits for an approval
+		doubt  bool // the call is in doubt; otherwise it waits for an approval
 		result string
 		sends  int // of the call at issue
 		answer string
@@ -45,7 +45,7 @@ func TestSettledCallIsTakenOn(t *testing.T) {
 			if c.doubt {
 				w.fails["echo"] = func(n int) (runtime.Reply, error) {
 					if n > 1 {
-						return runtime.Reply{}, nil // as a tool that works
+						return runtime.Reply{}, nil // like a tool that works
 					}
 					return runtime.Reply{}, errors.New("connection reset")
 				}
@@ -111,7 +111,7 @@ func TestSettledCallIsTakenOn(t *testing.T) {
 	}
 }
 
-// TestApprovedCallWorksOnTheTurnsState: on what its turn has done before it, although the
+// TestApprovedCallWorksOnTheTurnsState: it sees what its turn has done before it, although the
 // turn is not resumed yet.
 func TestApprovedCallWorksOnTheTurnsState(t *testing.T) {
 	w := newWorld(t, func(w *world) { w.supervisor = asks("late") }, func(w *world) { w.tool("late", count) })
@@ -137,8 +137,8 @@ func TestApprovedCallWorksOnTheTurnsState(t *testing.T) {
 	}
 }
 
-// TestAbandonedQuestionGoesToTheNextModel, and fails the turn where there is none: nobody is
-// asked for it a second time.
+// TestAbandonedQuestionGoesToTheNextModel, and fails the turn if there is no other model: no
+// person is asked about it a second time.
 func TestAbandonedQuestionGoesToTheNextModel(t *testing.T) {
 	for _, second := range []bool{true, false} {
 		set := func(w *world) {

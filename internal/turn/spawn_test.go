@@ -16,7 +16,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// endless is a world whose only agent hands every message to itself.
+// endless is a world whose only agent delegates every message to itself.
 func endless(calls int, set func(*turn.Options)) func(*world) {
 	return func(w *world) {
 		w.defs = []turn.Tool{{
@@ -33,23 +33,23 @@ func endless(calls int, set func(*turn.Options)) func(*world) {
 	}
 }
 
-// TestDelegationsHaveADepth: at the limit work is handed on, one past it the model is told;
-// the smaller of the operator's limit and the manifest's holds.
+// TestDelegationsHaveADepth: at the limit the agent may delegate, one past it the model is told.
+// The smaller of the operator's and the manifest's limit holds.
 func TestDelegationsHaveADepth(t *testing.T) {
 	for _, c := range []struct{ operator, manifest, begun int }{
 		{0, 0, turn.DefaultMaxDepth}, {1, 0, 1}, {2, 0, 2}, {3, 2, 2}, {2, 5, 2}, {-1, 0, 0},
 	} {
 		w := newWorld(t, endless(1, func(o *turn.Options) { o.MaxDepth = c.operator }), func(w *world) { w.agents[0].Constraints.MaxDepth = c.manifest })
 		res := w.run("go on")
-		// Each agent asks its model twice: for the call, and about what came of it.
+		// Each agent asks its model twice: once for the call, and once about the call's result.
 		if res.Status != turn.Completed || sum(w.out.requests) != 2*(c.begun+1) || !strings.Contains(res.Text, "any deeper") {
 			t.Errorf("%+v: %d questions, %+v", c, sum(w.out.requests), res)
 		}
 	}
 }
 
-// TestDelegationsHaveABudget: over all depths of one message, through a restart; the next
-// message has its own.
+// TestDelegationsHaveABudget: the limit counts over all depths of one message, through a restart.
+// The next message has its own budget.
 func TestDelegationsHaveABudget(t *testing.T) {
 	serial.Test(t)
 	for _, most := range []int{1, 4, 5} {
@@ -65,8 +65,9 @@ func TestDelegationsHaveABudget(t *testing.T) {
 	}
 }
 
-// TestFilteredInputIsNowhereInTheStore: what a filter takes out of a message, or for which it
-// blocks one, is in no file of the store, in whatever form; what came in stays provable.
+// TestFilteredInputIsNowhereInTheStore: content that a filter removes from a message, or for
+// which it blocks the message, is in no file of the store, in any form. What was received stays
+// provable.
 func TestFilteredInputIsNowhereInTheStore(t *testing.T) {
 	const secret = "ann.private@example.com"
 	for _, action := range []message.Action{message.Redact, message.Block} {
@@ -85,7 +86,7 @@ func TestFilteredInputIsNowhereInTheStore(t *testing.T) {
 		if err != nil || !strings.Contains(string(records[0].Body), `"received":"`) || !strings.Contains(string(records[0].Body), `"received_bytes":23`) {
 			t.Errorf("%s: %s, %v", action, records[0].Body, err)
 		}
-		w.restart() // all is flushed
+		w.restart() // this flushes everything
 		for _, form := range []string{secret, base64.StdEncoding.EncodeToString([]byte(secret)), "ann.private"} {
 			if file := holds(t, w.disk, "store", form); file != "" {
 				t.Errorf("%s: %q is in %s", action, form, file)
@@ -94,7 +95,7 @@ func TestFilteredInputIsNowhereInTheStore(t *testing.T) {
 	}
 }
 
-// holds returns a file under dir that has text in it.
+// holds returns a file under dir that contains text.
 func holds(t *testing.T, disk vfs.FS, dir, text string) string {
 	t.Helper()
 	names, err := disk.List(dir)

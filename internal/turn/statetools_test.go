@@ -13,7 +13,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestLimitsOfTheStateTools: at each limit of what an agent may do to its state by tools, and
+// TestLimitsOfTheStateTools: at each limit of what an agent may do to its state with tools, and
 // one past it.
 func TestLimitsOfTheStateTools(t *testing.T) {
 	serial.Test(t)
@@ -46,7 +46,7 @@ func TestLimitsOfTheStateTools(t *testing.T) {
 		{"state_get", keys(5, 1), ""},
 		{"state_set", set("k", 3), ""},
 		{"state_get", keys(5, 1), tga.LimitExceeded},
-		{"state_get", keys(tools.MaxStateKeys, 1), tga.LimitExceeded}, // by bytes: as many keys may be asked for
+		{"state_get", keys(tools.MaxStateKeys, 1), tga.LimitExceeded}, // too many bytes, with a permitted number of keys
 		{"state_delete", `{"key":"k"}`, ""},
 		{"state_get", keys(tools.MaxStateKeys, 1), ""},
 		{"state_get", keys(tools.MaxStateKeys+1, 1), tga.SchemaViolation},

@@ -13,7 +13,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestToolIsRetriedOnlyWhereTheLedgerAllows: the table says three times for TOOL_ERROR; a
+// TestToolIsRetriedOnlyWhereTheLedgerAllows: the table says three retries for TOOL_ERROR; a
 // failure that is not recorded as retryable is final.
 func TestToolIsRetriedOnlyWhereTheLedgerAllows(t *testing.T) {
 	for _, c := range []struct {
@@ -46,7 +46,7 @@ func TestToolIsRetriedOnlyWhereTheLedgerAllows(t *testing.T) {
 	}
 }
 
-// TestModelStrategies walks the table for failures of a model.
+// TestModelStrategies checks the table for failures of a model.
 func TestModelStrategies(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -98,7 +98,8 @@ func TestModelStrategies(t *testing.T) {
 	}
 }
 
-// TestEscalationWaitsForAPerson: through restarts, and goes on as they decide.
+// TestEscalationWaitsForAPerson: the turn waits through restarts, and goes on as the person
+// decides.
 func TestEscalationWaitsForAPerson(t *testing.T) {
 	for _, c := range []struct {
 		d      turn.Decision

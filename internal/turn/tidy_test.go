@@ -15,8 +15,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// ageing is a world with a clock that can be advanced, and a tool that sets keys for a
-// second: "keep" with {"n":how many}.
+// ageing is a world with a clock that can be advanced, and a tool that sets keys for a second:
+// "keep" with {"n":how many}.
 func ageing(now *atomic.Int64) func(*world) {
 	return func(w *world) {
 		w.options = func(o *turn.Options) {
@@ -38,8 +38,7 @@ func ageing(now *atomic.Int64) func(*world) {
 	}
 }
 
-// expired counts the values of the session that have ended and are in the store, and drops
-// them.
+// expired counts the expired values of the session that are still in the store, and drops them.
 func (w *world) expired(now *atomic.Int64) int {
 	w.t.Helper()
 	space := state.Open(w.db, state.Options{Clock: func() time.Time { return time.UnixMilli(now.Load()) }})
@@ -50,8 +49,8 @@ func (w *world) expired(now *atomic.Int64) int {
 	return n
 }
 
-// TestTurnsCollectWhatHasExpired: the next turns of the session drop it, so many keys each,
-// whatever they do themselves.
+// TestTurnsCollectWhatHasExpired: the next turns of the session drop expired values, a bounded
+// number of keys each, whatever else they do.
 func TestTurnsCollectWhatHasExpired(t *testing.T) {
 	for _, c := range []struct{ keys, left int }{{1, 0}, {64, 0}, {65, 1}} {
 		var now atomic.Int64
@@ -67,7 +66,7 @@ func TestTurnsCollectWhatHasExpired(t *testing.T) {
 	}
 }
 
-// TestResumeCollectsNothing: it ends what was begun, and no more.
+// TestResumeCollectsNothing: Resume ends what was begun, and does no more.
 func TestResumeCollectsNothing(t *testing.T) {
 	var now atomic.Int64
 	now.Store(time.Now().Add(-time.Hour).UnixMilli())
@@ -95,8 +94,8 @@ func TestResumeCollectsNothing(t *testing.T) {
 	}
 }
 
-// TestCrashWhileTurnsCollect: the power goes anywhere in a turn that collects. It goes on to
-// the same end, what is alive is as it was, and what has expired can be collected.
+// TestCrashWhileTurnsCollect: the power fails anywhere in a turn that collects. The turn comes to
+// the same end, unexpired values are unchanged, and expired ones can be collected.
 func TestCrashWhileTurnsCollect(t *testing.T) {
 	serial.Test(t)
 	const text = "call count {\"x\":2}"
@@ -133,7 +132,7 @@ func TestCrashWhileTurnsCollect(t *testing.T) {
 	}
 }
 
-// TestCollectionNeverFailsATurn: a store that refuses it is the next turn's concern.
+// TestCollectionNeverFailsATurn: if the store refuses a collection, the next turn collects.
 func TestCollectionNeverFailsATurn(t *testing.T) {
 	var now atomic.Int64
 	now.Store(time.Now().Add(-time.Hour).UnixMilli())

@@ -19,7 +19,7 @@ import (
 
 const aDay = int64(24 * time.Hour / time.Millisecond)
 
-// working is a world with a clock of its own, and a tool that takes a while by it: "work"
+// working is a world with a clock of its own, and a tool that takes time by that clock: "work"
 // with {"s":seconds}. The calls of "approve" wait for an approval.
 func working(now *atomic.Int64, limit time.Duration) func(*world) {
 	now.Store(time.Now().Add(-1000 * time.Hour).UnixMilli())
@@ -51,9 +51,9 @@ var approvals = map[string]func(w *world, wait *turn.Wait) error{
 	},
 }
 
-// TestTimeStandsStillWhileATurnWaits: of its hour a turn works 50 minutes around two approvals,
-// each of which takes a day. The time that it works counts all the same: with ten minutes more
-// a third approval comes too late.
+// TestTimeStandsStillWhileATurnWaits: a turn has an hour. It works for 50 minutes and waits for
+// two approvals, each of which takes a day. Only the time that it works counts: after ten more
+// minutes a third approval comes too late.
 func TestTimeStandsStillWhileATurnWaits(t *testing.T) {
 	serial.Test(t)
 	for how, approve := range approvals {
@@ -66,7 +66,7 @@ func TestTimeStandsStillWhileATurnWaits(t *testing.T) {
 					var now atomic.Int64
 					w := newWorld(t, working(&now, time.Hour), func(w *world) {
 						for i := range w.defs {
-							w.defs[i].Timeout = 5 * time.Minute // its own time does not run on either
+							w.defs[i].Timeout = 5 * time.Minute // the tool's own time is paused too
 						}
 					})
 					res := w.run(fmt.Sprintf("call work {\"s\":1200}\ncall approve {\"n\":1}\ncall work {\"s\":1800}\ncall approve {\"n\":2}\ncall work {\"s\":%d}\ncall approve {\"n\":3}", 60*c.more))
@@ -85,7 +85,7 @@ func TestTimeStandsStillWhileATurnWaits(t *testing.T) {
 						if err != nil {
 							t.Fatalf("approval %d: %v", n+1, err)
 						}
-						now.Add(aDay) // that nobody resumes it is no work either
+						now.Add(aDay) // time in which nobody resumes it does not count either
 						if restart {
 							w.restart()
 						}
@@ -110,8 +110,8 @@ func TestTimeStandsStillWhileATurnWaits(t *testing.T) {
 	}
 }
 
-// TestTimeOfATurnThatGoesOnRuns: what is recorded of a wait ends it for good. A turn that goes
-// on, and is then left alone, has no more time for that.
+// TestTimeOfATurnThatGoesOnRuns: the record that ends a wait ends it for good. A turn that goes
+// on and is then left alone gets no more time for that.
 func TestTimeOfATurnThatGoesOnRuns(t *testing.T) {
 	for _, left := range []int64{0, aDay} {
 		var now atomic.Int64
@@ -135,8 +135,8 @@ func TestTimeOfATurnThatGoesOnRuns(t *testing.T) {
 	}
 }
 
-// TestTimeOfATurnThatGoesOnByItself: nobody has settled its call in doubt, and a new licence
-// lets it be sent again. Its time runs from then on.
+// TestTimeOfATurnThatGoesOnByItself: nobody has settled its call in doubt, but a new licence
+// permits sending it again. The turn's time runs from then on.
 func TestTimeOfATurnThatGoesOnByItself(t *testing.T) {
 	for _, c := range []struct {
 		more   int
@@ -175,8 +175,8 @@ func TestTimeOfATurnThatGoesOnByItself(t *testing.T) {
 	}
 }
 
-// TestApprovedCallHasTheTimeThatIsLeft: a second, of which it is told, and not the thirty that
-// a call may take by itself.
+// TestApprovedCallHasTheTimeThatIsLeft: it has the second that is left, and is told so, not the
+// thirty seconds that a call may take otherwise.
 func TestApprovedCallHasTheTimeThatIsLeft(t *testing.T) {
 	for how, approve := range approvals {
 		var now atomic.Int64
@@ -196,7 +196,8 @@ func TestApprovedCallHasTheTimeThatIsLeft(t *testing.T) {
 	}
 }
 
-// TestTimeOfADecision: a person who is asked about the turn itself takes a day as well.
+// TestTimeOfADecision: the turn's time is also paused while a person decides about the turn
+// itself.
 func TestTimeOfADecision(t *testing.T) {
 	var now atomic.Int64
 	w := newWorld(t, working(&now, time.Minute), func(w *world) { w.agents[0].Constraints.MaxTurns = 1 })
@@ -213,8 +214,8 @@ func TestTimeOfADecision(t *testing.T) {
 	}
 }
 
-// TestTimeStandsStillForWhoHandedOver: an agent that waits keeps the one waiting that handed
-// over to it, and the time of both stands still, and that of the delegation.
+// TestTimeStandsStillForWhoHandedOver: a delegate waits, and so does the agent that delegated to
+// it. The time of both turns and of the delegation is paused.
 func TestTimeStandsStillForWhoHandedOver(t *testing.T) {
 	serial.Test(t)
 	for how, approve := range approvals {
@@ -264,8 +265,8 @@ func (w *world) initOf(id tga.ID) (init struct{ StartedAt, Deadline tga.Millis }
 	return struct{ StartedAt, Deadline tga.Millis }{b.StartedAt, b.Deadline}
 }
 
-// TestTimeOfADelegationBoundsAllItsTurns: each turn of the other agent has its own time, and
-// all of them that of the delegation, also where the first one's own is the shorter.
+// TestTimeOfADelegationBoundsAllItsTurns: each turn of the delegate has its own time, and the
+// delegation's time bounds all of them, even if the first turn's own time is shorter.
 func TestTimeOfADelegationBoundsAllItsTurns(t *testing.T) {
 	var now atomic.Int64
 	w := newWorld(t, working(&now, 0), delegating(turn.Delegation{Type: turn.Supervisor, Timeout: 90 * time.Second}), func(w *world) {
@@ -296,7 +297,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// soon is a context whose deadline has passed when over is closed.
+// soon is a context whose deadline passes when over is closed.
 type soon struct {
 	context.Context
 	over chan struct{}
@@ -313,8 +314,8 @@ func (s soon) Err() error {
 	}
 }
 
-// TestDeadlineOfTheCallerIsNotTheTurns: who waits no longer has not ended the turn, nor has
-// the model failed; and an approval that comes later than they would have waited is in time.
+// TestDeadlineOfTheCallerIsNotTheTurns: a caller that stops waiting does not end the turn, and is
+// no failure of the model. An approval after the caller's deadline is still in time.
 func TestDeadlineOfTheCallerIsNotTheTurns(t *testing.T) {
 	for _, limit := range []time.Duration{0, time.Hour} {
 		for _, where := range []string{"model", "tool"} {
@@ -366,8 +367,8 @@ func TestDeadlineOfTheCallerIsNotTheTurns(t *testing.T) {
 	}
 }
 
-// TestTimeOfAnInvocation: the time of an execution is that of all turns which a message leads
-// to, not each turn's anew. It ends in the third of three turns of 20 minutes.
+// TestTimeOfAnInvocation: the limit on execution covers all turns that a message leads to
+// together. It ends in the third of three turns of 20 minutes.
 func TestTimeOfAnInvocation(t *testing.T) {
 	for seconds, status := range map[int]turn.Status{1199: turn.Completed, 1200: turn.Unsuccessful} {
 		var now atomic.Int64

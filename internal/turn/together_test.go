@@ -15,8 +15,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestConcurrentTurns: two turns of one session read a value, meet, and set it. What
-// becomes of the second to commit is its level's to say (OSSA 0.2.9 §3).
+// TestConcurrentTurns: two turns of one session read a value, wait for each other, and set it.
+// The isolation level decides what happens to the second commit (OSSA 0.2.9 §3).
 func TestConcurrentTurns(t *testing.T) {
 	for _, c := range []struct {
 		level  state.Isolation
@@ -24,7 +24,7 @@ func TestConcurrentTurns(t *testing.T) {
 		n      string
 	}{
 		{state.Serializable, 1, "1"}, {state.RepeatableRead, 1, "1"},
-		{state.ReadCommitted, 0, "1"}, // a lost update: that is what it permits
+		{state.ReadCommitted, 0, "1"}, // a lost update, which this level permits
 	} {
 		w := newWorld(t, func(w *world) { w.agents[0].State.Isolation = c.level })
 		var mu sync.Mutex
@@ -116,7 +116,7 @@ func TestWhatNoLongerFitsIsSummarized(t *testing.T) {
 	}
 }
 
-// TestFailedTurnRollsItsStateBack: and the effects of its tools stand, and are listed.
+// TestFailedTurnRollsItsStateBack: the effects of its tools stand and are listed.
 func TestFailedTurnRollsItsStateBack(t *testing.T) {
 	w := newWorld(t, func(w *world) {
 		w.agents[0].Handlers = []turn.Handler{{Codes: []tga.Code{tga.ToolError}, Strategy: turn.Abort}}
@@ -129,7 +129,7 @@ func TestFailedTurnRollsItsStateBack(t *testing.T) {
 	if got := w.read("n", "log"); len(got) != 0 {
 		t.Errorf("state %s", got)
 	}
-	// A tool that fails and is no reason to fail the turn leaves nothing of its own.
+	// A tool whose failure does not fail the turn leaves none of its own changes.
 	w.agents[0].Handlers = nil
 	w.tool("half", func(ctx context.Context, args string) (string, error) {
 		if _, err := count(ctx, args); err != nil {

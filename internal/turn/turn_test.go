@@ -53,8 +53,8 @@ func TestPhasesComeOnceAndInOrder(t *testing.T) {
 	}
 }
 
-// TestQuestionIsDurableBeforeItIsSent: a model's server never knows of a question that the
-// journal does not.
+// TestQuestionIsDurableBeforeItIsSent: a model's server never sees a question that the journal
+// does not have.
 func TestQuestionIsDurableBeforeItIsSent(t *testing.T) {
 	w := newWorld(t)
 	asked := 0
@@ -78,8 +78,8 @@ func TestQuestionIsDurableBeforeItIsSent(t *testing.T) {
 	}
 }
 
-// TestConversationIsRemembered: the model is given what was said before, and what a tool
-// said never without the call.
+// TestConversationIsRemembered: the model gets the earlier conversation, and never a tool's
+// answer without its call.
 func TestConversationIsRemembered(t *testing.T) {
 	w := newWorld(t, func(w *world) {
 		w.agents[0].Examples = []turn.Example{{Input: "in", Output: "out"}}
@@ -97,7 +97,7 @@ func TestConversationIsRemembered(t *testing.T) {
 	if !slices.Equal(got, want) || last.System != "role\n\nprompt" {
 		t.Errorf("%q, system %q", got, last.System)
 	}
-	// A turn that failed is no part of the conversation.
+	// A turn that failed is not part of the conversation.
 	w.say = func(turn.Question) (turn.Answer, error) {
 		return turn.Answer{}, &turn.Failure{Code: tga.ValidationError}
 	}
@@ -109,7 +109,8 @@ func TestConversationIsRemembered(t *testing.T) {
 	}
 }
 
-// TestTurnOfAnotherAgentIsLeftAlone: who has its manifest goes on with it.
+// TestTurnOfAnotherAgentIsLeftAlone: only a runner that has the agent's manifest goes on with the
+// turn.
 func TestTurnOfAnotherAgentIsLeftAlone(t *testing.T) {
 	w := newWorld(t, func(w *world) { w.agents[0].Constraints.MaxTurns = 1 })
 	w.run("done x")
@@ -130,7 +131,7 @@ func TestTurnOfAnotherAgentIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestRunIsIdempotent: the same turn asked for again is not run again.
+// TestRunIsIdempotent: the same request again does not run the turn again.
 func TestRunIsIdempotent(t *testing.T) {
 	w := newWorld(t)
 	q := turn.Request{Agent: "helper", InteractionID: newID(), Message: []byte("call echo {}")}
@@ -144,8 +145,8 @@ func TestRunIsIdempotent(t *testing.T) {
 	}
 }
 
-// TestAnotherRequestUnderTheSameID: it gets a code, not the answer to the first message, also
-// where a filter kept that message out of the log.
+// TestAnotherRequestUnderTheSameID: it gets an error code, not the answer to the first message,
+// even if a filter kept that message out of the log.
 func TestAnotherRequestUnderTheSameID(t *testing.T) {
 	for _, text := range []string{"call echo {}", "done and write to ann@example.org"} {
 		w := newWorld(t, func(w *world) {
@@ -185,7 +186,7 @@ func TestAnotherRequestUnderTheSameID(t *testing.T) {
 	}
 }
 
-// TestBadInputWritesNothing: refused with a code, and no turn is there.
+// TestBadInputWritesNothing: it is refused with a code, and no turn exists.
 func TestBadInputWritesNothing(t *testing.T) {
 	w := newWorld(t)
 	for _, q := range []turn.Request{

@@ -26,7 +26,7 @@ import (
 
 const value = "nobody-reads-this-anywhere"
 
-// talk has the helper and the expert that it hands work to keep a value in their states.
+// talk makes the helper and its delegate, the expert, each keep a value in their states.
 const talk = "call count {\"s\":\"" + value + "\"}\ncall ask {\"message\":\"call count {\\\"s\\\":\\\"" + value + "\\\"}\"}"
 
 func (w *world) exists(ctx context.Context, id tga.ID) (bool, error) {
@@ -46,7 +46,7 @@ func (w *world) say2(agent, session, text string) turn.Result {
 	return res
 }
 
-// whole is all that a session has, or without an id all that an agent has, as it is to be erased.
+// whole returns everything that is to be erased with a session or, without an id, with an agent.
 func (w *world) whole(s turn.Session) (what engine.Erasure) {
 	w.t.Helper()
 	var found turn.Whole
@@ -66,14 +66,14 @@ func (w *world) whole(s turn.Session) (what engine.Erasure) {
 	return what
 }
 
-// TestErasedSession: all that a session consists of is found, with the states of the agents that it handed work to,
-// and erased it is nowhere in the store: not what was in the state before either. The session goes on with an
-// empty state; no question and no call is made again; another session of the agent stays.
+// TestErasedSession: all parts of a session are found, with the states of its delegates. After
+// the erasure none of it is in the store, nor what the state had before. The session goes on with
+// an empty state, no question or call is made again, and another session of the agent stays.
 func TestErasedSession(t *testing.T) {
 	for _, ring := range []engine.Keyring{nil, new(chaintest.Ring)} {
 		for _, d := range []turn.Delegation{{Type: turn.Supervisor}, {Type: turn.Supervisor, NoSession: true}, {Type: turn.Supervisor, WithState: true}} {
 			if ring == nil && d.NoSession {
-				continue // where states are found does not depend on how they are stored
+				continue // finding states does not depend on how they are stored
 			}
 			t.Run(fmt.Sprintf("sealed %v, session %v, state %v", ring != nil, !d.NoSession, d.WithState), func(t *testing.T) {
 				erasedSession(t, ring, d)
@@ -92,7 +92,7 @@ func erasedSession(t *testing.T, ring engine.Keyring, d turn.Delegation) {
 	})
 	first := w.say2("helper", "s", talk)
 	w.say2("helper", "s", "call forget {}")
-	w.say2("helper", "s", "done "+value) // one turn alone
+	w.say2("helper", "s", "done "+value) // a single turn
 	w.say2("helper", "t", "call count {\"s\":\"this stays\"}")
 	if found := filesWith(t, w.disk, "store", value); (found == nil) != (ring != nil) {
 		t.Errorf("it stands in %v", found)
@@ -100,7 +100,7 @@ func erasedSession(t *testing.T, ring engine.Keyring, d turn.Delegation) {
 	what := w.whole(turn.Session{Agent: "helper", ID: "s"})
 	states := 2
 	if d.WithState {
-		states = 1 // the helper's is lent
+		states = 1 // the helper's state is lent
 	}
 	if len(what.Agents) != states || len(what.Turns) != 7 {
 		t.Errorf("states %+v, %d turns", what.Agents, len(what.Turns))
@@ -137,8 +137,9 @@ func erasedSession(t *testing.T, ring engine.Keyring, d turn.Delegation) {
 	}
 }
 
-// TestErasedAgent: all sessions of an agent go with what it keeps across them; those of another agent stay, also one to
-// which it never handed work. A turn that has not ended refuses it.
+// TestErasedAgent: all sessions of an agent are erased with what it keeps across them. The
+// sessions of another agent stay, also of one to which it never delegated. A turn that has not
+// ended prevents the erasure.
 func TestErasedAgent(t *testing.T) {
 	w := newWorld(t, delegating(turn.Delegation{Type: turn.Supervisor}), func(w *world) {
 		w.ring = new(chaintest.Ring)
@@ -171,7 +172,7 @@ func TestErasedAgent(t *testing.T) {
 	if found := filesWith(t, w.disk, "store", value); found != nil {
 		t.Errorf("it stands in %v", found)
 	}
-	// The state of a session is found although its turns were erased before, one by one.
+	// The state of a session is found even if its turns were erased before, one by one.
 	what = w.whole(turn.Session{Agent: "helper-2", ID: "s"})
 	what.Agents = nil
 	if _, err := w.db.Erase(t.Context(), what); err != nil {
@@ -192,9 +193,10 @@ func TestErasedAgent(t *testing.T) {
 	}
 }
 
-// TestCrashInTheErasureOfASession: the power goes at every write of the erasure of a whole sealed session. Then nothing
-// of it is erased, or the open ends the erasure; the same erasure again finds all of it done, nothing is readable,
-// and the session goes on with an empty state. Nothing is asked and nothing sent again.
+// TestCrashInTheErasureOfASession: the power fails at every write of the erasure of a whole
+// sealed session. Then either nothing of it is erased, or the open finishes the erasure. The same
+// erasure again finds everything done, nothing is readable, and the session goes on with an empty
+// state. Nothing is asked or sent again.
 func TestCrashInTheErasureOfASession(t *testing.T) {
 	serial.Test(t)
 	type crash struct {
@@ -240,7 +242,7 @@ func TestCrashInTheErasureOfASession(t *testing.T) {
 	for i := 0; i < len(crashes); i += step {
 		c := crashes[i]
 		ring := &chaintest.Ring{Destroyed: maps.Clone(c.destroyed)}
-		for range 100 { // its new keys are none of those that the store has used
+		for range 100 { // the new keys differ from those that the store has used
 			if _, err := ring.Key("", ""); err != nil {
 				t.Fatal(err)
 			}

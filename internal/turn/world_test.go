@@ -27,13 +27,13 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// outside is what a crash does not touch: a model's server and a tool's. They count what
-// reaches them.
+// outside is what a crash does not touch: the servers of a model and of a tool. They count the
+// requests that reach them.
 type outside struct {
 	mu       sync.Mutex
-	requests map[string]int // of the model, by key
+	requests map[string]int // requests to the model, by key
 	sends    map[string]int // of tools, by key
-	effects  map[string]int // of tools, by key: a second send with one key adds none
+	effects  map[string]int // effects of tools, by key: a second send with the same key adds none
 }
 
 func newOutside() *outside {
@@ -46,35 +46,35 @@ func (o *outside) clone() *outside {
 	return &outside{requests: maps.Clone(o.requests), sends: maps.Clone(o.sends), effects: maps.Clone(o.effects)}
 }
 
-// world is a runner on a real store, and what it reaches.
+// world is a runner on a real store, and the outside that it reaches.
 type world struct {
 	t          *testing.T
 	disk       vfs.FS
 	db         *engine.DB
 	out        *outside
-	hook       func(where string)                         // at each place where a crash could be
+	hook       func(where string)                         // called at each point where a crash could happen
 	wrap       func(runtime.Store) runtime.Store          // around the store
 	say        func(q turn.Question) (turn.Answer, error) // the model
 	tools      map[string]func(ctx context.Context, args string) (string, error)
-	prepare    func(*world)                                  // before the message whose crashes are tried
-	slow       func(ctx context.Context) error               // instead of a tool without a function
-	fails      map[string]func(n int) (runtime.Reply, error) // instead of the tool: n counts its sends
+	prepare    func(*world)                                  // runs before the message during which the test crashes
+	slow       func(ctx context.Context) error               // replaces tools without a function
+	fails      map[string]func(n int) (runtime.Reply, error) // replaces the tool; n counts its sends
 	agents     []*turn.Agent
 	ring       engine.Keyring // nil: the store seals nothing
 	defs       []turn.Tool
 	options    func(*turn.Options)
-	elsewhere  runtime.Dispatcher // of tools without a function here
+	elsewhere  runtime.Dispatcher // for tools without a function here
 	licence    ledger.LicenceKind
 	supervisor runtime.Supervisor
 	told       []turn.Progress
 	slept      []time.Duration
-	ahead      time.Duration // of the clock: what was slept
+	ahead      time.Duration // how far the clock is ahead: the time that was slept
 	r          *turn.Runner
 	mu         sync.Mutex
 }
 
-// newWorld makes a world whose model asks for what the user says: "call NAME ARGS", lines of
-// it, or "done TEXT"; when it is told what tools said, it says so.
+// newWorld makes a world whose model follows the user's message: "call NAME ARGS", one or more
+// such lines, or "done TEXT". When the model gets the results of tools, it repeats them.
 func newWorld(t *testing.T, change ...func(*world)) *world {
 	t.Helper()
 	w := &world{
@@ -162,7 +162,7 @@ func (w *world) start() {
 	}
 }
 
-// stop checks the whole store: what a test leaves behind must be consistent.
+// stop checks the whole store: it must be consistent after each test.
 func (w *world) stop() {
 	w.t.Helper()
 	if w.db == nil {
@@ -238,7 +238,7 @@ func (w *world) Resolve(context.Context, *turn.Agent) ([]turn.Tool, []turn.Warni
 	return w.defs, nil, nil
 }
 
-// Validate wants an object without the member "bad".
+// Validate requires an object without the member "bad".
 func (w *world) Validate(tool *turn.Tool, args []byte) error {
 	if strings.Contains(string(args), `"bad"`) {
 		return tga.Errorf(tga.SchemaViolation, "bad is not allowed").At("/bad")
@@ -274,7 +274,7 @@ func obedient(q turn.Question) (turn.Answer, error) {
 	return a, nil
 }
 
-// damaged is a store in which one record of a turn is not what was written, or not there.
+// damaged is a store in which one record of a turn was changed or is missing.
 type damaged struct {
 	runtime.Store
 	id     tga.ID
