@@ -13,7 +13,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestExampleIsTakenWhole: nothing of the manifest that newcomers copy is ignored.
+// TestExampleIsTakenWhole: nothing in the manifest that newcomers copy is ignored.
 func TestExampleIsTakenWhole(t *testing.T) {
 	docs, err := Reading{}.Read("../../examples/agent/treasurer.yaml")
 	if err != nil || len(docs) != 1 {
@@ -53,8 +53,8 @@ func TestManifestsOfADirectory(t *testing.T) {
 	}
 }
 
-// TestModelsMayBeAskedUnlessARuleSaysOtherwise: a configuration that names a model means it
-// to be asked; of tools nothing follows from that.
+// TestModelsMayBeAskedUnlessARuleSaysOtherwise: a model that the configuration names may be
+// asked. That says nothing about tools.
 func TestModelsMayBeAskedUnlessARuleSaysOtherwise(t *testing.T) {
 	for _, c := range []struct {
 		rules  []config.Rule
@@ -81,8 +81,8 @@ func TestModelsMayBeAskedUnlessARuleSaysOtherwise(t *testing.T) {
 	}
 }
 
-// TestModelOfAnAgent: the manifest's, or the one that is given; without any the error says how
-// to give one.
+// TestModelOfAnAgent: the manifest's model, or the given one. If there is none, the error says
+// how to give one.
 func TestModelOfAnAgent(t *testing.T) {
 	conf := func(providers ...string) *config.Config {
 		c := config.Default()

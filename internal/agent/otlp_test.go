@@ -18,8 +18,8 @@ import (
 	"github.com/tgad/tgad/internal/turn"
 )
 
-// host opens an agent whose model asks for a tool and then answers. telemetry is where the
-// environment says that telemetry goes.
+// host opens an agent whose model asks for a tool and then answers. telemetry is the address that
+// the environment has for telemetry.
 func host(t *testing.T, telemetry string, warn func(string)) *Host {
 	t.Helper()
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", telemetry)
@@ -64,8 +64,8 @@ func host(t *testing.T, telemetry string, warn func(string)) *Host {
 
 const caller = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-// TestTurnsReachACollector: the spans of two turns as a tree under the caller's, with what
-// they say, and the metrics.
+// TestTurnsReachACollector: the collector gets the spans of two turns as a tree under the
+// caller's span, with their attributes, and the metrics.
 func TestTurnsReachACollector(t *testing.T) {
 	c := otlptest.Start(false)
 	defer c.Close()
@@ -137,11 +137,11 @@ func TestTurnsReachACollector(t *testing.T) {
 	}
 }
 
-// TestNoCollectorIsNoFailure: one that is dead or does not answer takes nothing from the
-// turn, and the end of the process waits for the bound alone.
+// TestNoCollectorIsNoFailure: a collector that is dead or does not answer does not affect the
+// turn, and the process waits for it no longer than the bound.
 func TestNoCollectorIsNoFailure(t *testing.T) {
 	c := otlptest.Start(true)
-	defer c.Close() // after the end: a host that waited for it would wait for ever
+	defer c.Close() // runs last: a host that waited for the collector would wait for ever
 	t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "3600000")
 	for name, url := range map[string]string{"dead": "http://127.0.0.1:1", "hanging": c.URL} {
 		warned := make(chan string, 16)

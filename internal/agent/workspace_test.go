@@ -25,10 +25,10 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// desk is an agent with a workspace, and the tool server that works on it from outside.
+// desk is an agent with a workspace, and the tool server that changes it from outside.
 type desk struct {
 	*testing.T
-	dir      string // the manifest's; work and notes.db are in it
+	dir      string // the manifest's directory; work and notes.db are in it
 	data     string
 	manifest string
 	script   []modelserver.Answer
@@ -57,7 +57,7 @@ func (d *desk) write(name, text string) {
 	d.must(os.WriteFile(d.at(name), []byte(text), 0o600))
 }
 
-// notes runs a statement on the database, as a program beside tgad does.
+// notes runs a statement on the database, as another program would.
 func (d *desk) notes(statement string) (rows []string) {
 	d.Helper()
 	db, err := sql.Open("sqlite", d.at("notes.db"))
@@ -74,7 +74,7 @@ func (d *desk) notes(statement string) (rows []string) {
 	return rows
 }
 
-// ServeHTTP is the tool server: good and bad do the same, but bad says that it failed.
+// ServeHTTP is the tool server: good and bad do the same, but bad answers that it failed.
 func (d *desk) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	d.must(err)
@@ -90,7 +90,7 @@ func (d *desk) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, `{}`)
 }
 
-// open puts the agent together, as tgad agent does.
+// open builds the agent, as tgad agent does.
 func (d *desk) open(more ...string) (*Host, error) {
 	d.Helper()
 	m, err := modelserver.Start(modelserver.Options{ByConversation: true, Script: d.script})
@@ -114,8 +114,8 @@ func asks(name, args string) modelserver.Answer {
 
 const wholeWorkspace = "workspace: {directory: work, exclude: [kept], database: notes.db}"
 
-// TestCallsAreTransactionsOverTheWorkspace: what a manifest declares as its workspace is
-// changed by calls that succeed and by no others, whoever writes there.
+// TestCallsAreTransactionsOverTheWorkspace: only calls that succeed change the workspace that a
+// manifest declares, whoever writes there.
 func TestCallsAreTransactionsOverTheWorkspace(t *testing.T) {
 	d := newDesk(t, wholeWorkspace,
 		asks("good", `{"text":"one"}`), asks("bad", `{"text":"two"}`), asks("good", `{"text":"three"}`), modelserver.Answer{Text: "done"})
@@ -158,8 +158,8 @@ func (d *desk) names(dir string) (names []string) {
 	return names
 }
 
-// TestAgentReadsAndSetsItsState: through its tools, in one turn and in the next session's
-// turn, and only what calls that succeeded set.
+// TestAgentReadsAndSetsItsState: with its tools, in one turn and in a turn of the next session.
+// Only calls that succeed set values.
 func TestAgentReadsAndSetsItsState(t *testing.T) {
 	d := newDesk(t, "state: {mode: persistent}",
 		asks("state_set", `{"key":"plan","value":{"step":1.0}}`), asks("state_append", `{"key":"log","value":"a"}`),
@@ -188,7 +188,7 @@ func TestAgentReadsAndSetsItsState(t *testing.T) {
 	d.must(h.Close(context.Background()))
 }
 
-// TestRulesDecideAboutTheStateTools: as about any tool.
+// TestRulesDecideAboutTheStateTools: as about any other tool.
 func TestRulesDecideAboutTheStateTools(t *testing.T) {
 	d := newDesk(t, "state: {mode: persistent}", asks("state_set", `{"key":"k","value":1}`), modelserver.Answer{Text: "done"})
 	h, err := d.open()
@@ -216,9 +216,9 @@ func (d *desk) read(name string) string {
 	return string(raw)
 }
 
-// TestWorkspaceIsWhereItMayBe: below the manifest's directory, or where the operator allows
-// it, whatever links and dots say. Everywhere else a rollback would remove what is not the
-// agent's.
+// TestWorkspaceIsWhereItMayBe: it must lie below the manifest's directory or where the operator
+// allows it, after links and dots are resolved. Elsewhere a rollback would remove files that are
+// not the agent's.
 func TestWorkspaceIsWhereItMayBe(t *testing.T) {
 	elsewhere := t.TempDir()
 	for _, c := range []struct {
@@ -256,8 +256,9 @@ func TestWorkspaceIsWhereItMayBe(t *testing.T) {
 	}
 }
 
-// TestAgentsShareAWorkspaceOrHaveTheirOwn: two agents with the same one have one state; two
-// that overlap otherwise are refused, for each would restore what is the other's.
+// TestAgentsShareAWorkspaceOrHaveTheirOwn: two agents with the same workspace have one state. Two
+// agents whose workspaces overlap otherwise are refused, because each would restore files of the
+// other.
 func TestAgentsShareAWorkspaceOrHaveTheirOwn(t *testing.T) {
 	for _, c := range []struct {
 		one, two string

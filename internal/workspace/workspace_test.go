@@ -52,7 +52,7 @@ func (r *room) write(name, text string) {
 	r.must(os.WriteFile(path, []byte(text), 0o644))
 }
 
-// tree is the directory's files with their contents.
+// tree returns the directory's files with their contents.
 func (r *room) tree() string {
 	r.Helper()
 	var all []string
@@ -99,8 +99,8 @@ func paths(changes []Change) (list []string) {
 	return list
 }
 
-// TestRestoreCanBeUndone: a restore makes the directory what it was before a call, leaves what
-// is excluded, and is itself a record that can be gone back to.
+// TestRestoreCanBeUndone: a restore returns the directory to its state before a call, leaves
+// excluded paths alone, and is itself a record that can be restored from.
 func TestRestoreCanBeUndone(t *testing.T) {
 	r := newRoom(t, Options{Exclude: []string{"modules"}})
 	r.write("a", "1")
@@ -113,7 +113,7 @@ func TestRestoreCanBeUndone(t *testing.T) {
 	if got, _, err := r.Diff(context.Background(), second); err != nil || !slices.Equal(paths(got), []string{"D a"}) {
 		t.Errorf("the second call changed %v, %v", paths(got), err)
 	}
-	// Whoever restores may have been told of nothing that is excluded: the record knows.
+	// The restoring process may not know the excluded paths: the record has them.
 	other := newRoom(t, Options{Dir: r.dir})
 	r.write("modules/m", "2")
 	plan := other.plan(first.TraceID)
@@ -170,8 +170,8 @@ func TestRestoreIsBoundToItsPlan(t *testing.T) {
 	}
 }
 
-// TestOldSnapshotsAreDropped: at the limit all are kept, one past it a quarter goes, and those
-// that are kept can still be restored.
+// TestOldSnapshotsAreDropped: at the limit all are kept, one past it a quarter is dropped, and
+// the others can still be restored.
 func TestOldSnapshotsAreDropped(t *testing.T) {
 	r := newRoom(t, Options{Keep: 4})
 	for n := range 4 {
@@ -195,7 +195,7 @@ func TestOldSnapshotsAreDropped(t *testing.T) {
 	}
 }
 
-// TestProcessesTakeTurns: keepers of one directory number their records as one.
+// TestProcessesTakeTurns: several keepers of one directory number their records in one sequence.
 func TestProcessesTakeTurns(t *testing.T) {
 	r := newRoom(t, Options{})
 	other := newRoom(t, Options{Dir: r.dir})
@@ -230,7 +230,7 @@ func TestProcessesTakeTurns(t *testing.T) {
 	<-r.turn
 }
 
-// TestBesideIsWhoRanAtTheSameTime walks the ways in which two calls can lie in time.
+// TestBesideIsWhoRanAtTheSameTime checks all ways in which two calls can overlap in time.
 func TestBesideIsWhoRanAtTheSameTime(t *testing.T) {
 	me := Record{Number: 1, Began: 10, Ended: 20}
 	for _, c := range []struct {
@@ -247,7 +247,7 @@ func TestBesideIsWhoRanAtTheSameTime(t *testing.T) {
 	}
 }
 
-// TestDamagedRecordIsAnError: it is named, and never taken for another.
+// TestDamagedRecordIsAnError: the error names the record, which is never taken for another.
 func TestDamagedRecordIsAnError(t *testing.T) {
 	r := newRoom(t, Options{})
 	r.call(func() {})
@@ -273,7 +273,7 @@ func TestDamagedRecordIsAnError(t *testing.T) {
 	}
 }
 
-// TestWhatCanNotBeAWorkspace: said at the start, before any call.
+// TestWhatCanNotBeAWorkspace: it is refused at the start, before any call.
 func TestWhatCanNotBeAWorkspace(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
@@ -306,7 +306,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// killedAt makes a call that changes the directory, goes back to before it, and dies on the way.
+// killedAt makes a call that changes the directory, then restores the state before it, and dies
+// at the given step.
 func killedAt(step string) {
 	ctx := context.Background()
 	k, err := Open(ctx, Options{Dir: os.Args[1]})
@@ -335,10 +336,10 @@ func killedAt(step string) {
 	os.Exit(0)
 }
 
-// TestKilledAtEachStep kills a process between any two steps of snapshot, record, call,
-// snapshot, record and restore. A call that was sent has its record, with a snapshot of what
-// stood before it; a snapshot that a record names is there; nobody but a restore has changed
-// the directory; and the next process goes back to before the call.
+// TestKilledAtEachStep kills a process between any two steps of snapshot, record, call, snapshot,
+// record and restore. A call that was sent has its record, with a snapshot of the directory
+// before it. Every snapshot that a record names exists. Only a restore has changed the directory.
+// The next process can restore the state before the call.
 func TestKilledAtEachStep(t *testing.T) {
 	for n, step := range steps {
 		r := newRoom(t, Options{})

@@ -19,12 +19,12 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Collector keeps what it is sent.
+// Collector keeps the telemetry that it receives.
 type Collector struct {
 	URL string
 
 	http *httptest.Server
-	hang chan struct{} // nil: it answers
+	hang chan struct{} // nil: the collector answers
 	gone chan struct{}
 
 	mu       sync.Mutex
@@ -56,7 +56,7 @@ type Point struct {
 	Resource map[string]string
 }
 
-// Start starts a collector. One that hangs takes requests and does not answer them.
+// Start starts a collector. A collector that hangs accepts requests and does not answer them.
 func Start(hang bool) *Collector {
 	c := &Collector{gone: make(chan struct{}, 1<<10)}
 	if hang {
@@ -67,7 +67,7 @@ func Start(hang bool) *Collector {
 	return c
 }
 
-// Close lets hanging requests go and ends the collector.
+// Close releases hanging requests and ends the collector.
 func (c *Collector) Close() {
 	if c.hang != nil {
 		close(c.hang)
@@ -181,7 +181,7 @@ func text(list []*common.KeyValue) map[string]string {
 	return out
 }
 
-// Requests returns what came in so far.
+// Requests returns the requests so far.
 func (c *Collector) Requests() []Request {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -212,7 +212,7 @@ func (c *Collector) Points(name string) (out []Point) {
 	return out
 }
 
-// Bad returns what could not be read.
+// Bad returns the errors of requests that could not be decoded.
 func (c *Collector) Bad() []error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

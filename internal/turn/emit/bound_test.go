@@ -16,8 +16,8 @@ import (
 	"github.com/tgad/tgad/internal/turn/emit"
 )
 
-// stuck is a span processor that blocks until it is let go. (The SDK's own hold a mutex
-// while they export, which synctest takes for work.)
+// stuck is a span processor that blocks until it is released. (The SDK's own processors hold a
+// mutex while they export, which synctest counts as running.)
 type stuck struct{ let chan struct{} }
 
 func (s stuck) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
@@ -31,8 +31,9 @@ func stuckTracer(let chan struct{}) func(*emit.Options) {
 	}
 }
 
-// TestStuckExporterDelaysNoLongerThanWait: Emit gives an exporter that does not answer
-// Options.Wait, and events go out all the same. When too many wait it waits for none.
+// TestStuckExporterDelaysNoLongerThanWait: Emit waits at most Options.Wait for an exporter that
+// does not answer, and sends the events nevertheless. If too many emissions wait, it does not
+// wait at all.
 func TestStuckExporterDelaysNoLongerThanWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		let := make(chan struct{})
@@ -72,7 +73,7 @@ func TestStuckExporterDelaysNoLongerThanWait(t *testing.T) {
 	})
 }
 
-// TestEndOfContextEndsTheWait: whoever has no time left does not wait at all.
+// TestEndOfContextEndsTheWait: a caller without time left does not wait.
 func TestEndOfContextEndsTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		let := make(chan struct{})
@@ -88,8 +89,8 @@ func TestEndOfContextEndsTheWait(t *testing.T) {
 	})
 }
 
-// TestCloseEndsInTime: with a stuck exporter and a stuck sink Close gives up when its
-// context ends, and says so.
+// TestCloseEndsInTime: with a stuck exporter and a stuck sink Close gives up when its context
+// ends, and returns an error.
 func TestCloseEndsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		let := make(chan struct{})
@@ -120,7 +121,7 @@ func TestCloseEndsInTime(t *testing.T) {
 	})
 }
 
-// slowSink blocks each Write until let is closed, whatever its context says.
+// slowSink blocks each Write until let is closed, and ignores its context.
 type slowSink struct {
 	let    chan struct{}
 	writes atomic.Int64
@@ -133,8 +134,8 @@ func (s *slowSink) Write(context.Context, emit.Event) error {
 }
 func (s *slowSink) Close() error { return nil }
 
-// TestSlowSinkDropsAndCounts: a sink that takes nothing holds nobody up. Its queue fills,
-// what comes then is dropped and counted, and another sink gets everything.
+// TestSlowSinkDropsAndCounts: a sink that takes no event delays nobody. Its queue fills, further
+// events are dropped and counted, and another sink gets every event.
 func TestSlowSinkDropsAndCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := &slowSink{let: make(chan struct{})}
@@ -143,12 +144,12 @@ func TestSlowSinkDropsAndCounts(t *testing.T) {
 		const turns = 120 // of 9 events
 		for range turns {
 			o.emit(t, full())
-			synctest.Wait() // the other sink keeps up
+			synctest.Wait() // the other sink has all events
 		}
 		if took := time.Since(begin); took != 0 {
 			t.Errorf("%d emissions took %v", turns, took)
 		}
-		// One event is in the sink's hands, a queue of them waits.
+		// The sink has one event, and a full queue waits.
 		c := o.emitter.Counts()
 		if want := uint64(turns*9 - emit.QueueLength - 1); c.Sinks[1].Dropped != want {
 			t.Errorf("dropped %d, want %d", c.Sinks[1].Dropped, want)
@@ -164,12 +165,12 @@ func TestSlowSinkDropsAndCounts(t *testing.T) {
 	})
 }
 
-// heeding is a sink that waits for the end of its context.
+// heeding is a sink that blocks until its context ends.
 type heeding struct{ memory }
 
 func (*heeding) Write(ctx context.Context, _ emit.Event) error { <-ctx.Done(); return ctx.Err() }
 
-// TestCloseGivesUpWhatIsQueued: what a queue still holds when Close's context ends is
+// TestCloseGivesUpWhatIsQueued: events that are still queued when Close's context ends are
 // counted as dropped.
 func TestCloseGivesUpWhatIsQueued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -204,7 +205,8 @@ func (panicking) Handle(context.Context, slog.Record) error                  { p
 func (p panicking) WithAttrs([]slog.Attr) slog.Handler                       { return p }
 func (p panicking) WithGroup(string) slog.Handler                            { return p }
 
-// TestPanicsAreContained: an output that panics is an error of Emit, and stops no other.
+// TestPanicsAreContained: an output that panics is an error of Emit, and does not stop the other
+// outputs.
 func TestPanicsAreContained(t *testing.T) {
 	o := everything(t, func(opts *emit.Options) {
 		opts.Tracer = sdktrace.NewTracerProvider(sdktrace.WithSyncer(panicking{}))
@@ -221,7 +223,7 @@ func TestPanicsAreContained(t *testing.T) {
 	if c := o.emitter.Counts(); c.Panics != 2 || c.Sinks[1].Failed != 9 || c.Sinks[0].Sent != 9 {
 		t.Errorf("counts %+v", c)
 	}
-	if len(o.metrics(t)) != 7 { // all but the errors
+	if len(o.metrics(t)) != 7 { // all metrics but the errors
 		t.Error("metrics are missing")
 	}
 	if got := o.log.String(); strings.Count(got, "event not sent") != 1 {
@@ -237,7 +239,7 @@ func TestPanicsAreContained(t *testing.T) {
 	}
 }
 
-// failing fails each Write until it is mended.
+// failing is a sink that fails each Write until it is repaired.
 type failing struct {
 	memory
 	mended atomic.Bool
@@ -250,7 +252,7 @@ func (f *failing) Write(ctx context.Context, e emit.Event) error {
 	return f.memory.Write(ctx, e)
 }
 
-// TestFailingSinkIsLoggedOnceInARow, and when it works again.
+// TestFailingSinkIsLoggedOnceInARow, and again when it works.
 func TestFailingSinkIsLoggedOnceInARow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := &failing{}
@@ -270,7 +272,7 @@ func TestFailingSinkIsLoggedOnceInARow(t *testing.T) {
 	})
 }
 
-// TestOpenInvocationsAreBounded: of invocations that never end the oldest are let go.
+// TestOpenInvocationsAreBounded: the oldest of the invocations that never end are dropped.
 func TestOpenInvocationsAreBounded(t *testing.T) {
 	o := everything(t, func(opts *emit.Options) { opts.Logger, opts.Sinks = nil, nil })
 	const most = 1024

@@ -22,7 +22,7 @@ import (
 func TestSpansAreATree(t *testing.T) {
 	for name, change := range map[string]func(*emit.Options){
 		"own ids": nil,
-		"ids of the provider": func(o *emit.Options) { // a provider that knows nothing of IDs
+		"ids of the provider": func(o *emit.Options) { // a provider that does not use IDs
 			o.Tracer = nil
 		},
 	} {
@@ -65,7 +65,7 @@ func TestSpansAreATree(t *testing.T) {
 			}
 			handoff := o.span(t, "ossa.delegation.handoff", 0)
 			links := 1
-			if change == nil { // and to the other agent's invocation
+			if change == nil { // and to the delegate's invocation
 				links = 2
 			}
 			if handoff.Parent.IsValid() || len(handoff.Links) != links || handoff.Links[0].SpanContext.SpanID() != whole.SpanContext.SpanID() {
@@ -143,15 +143,15 @@ func TestSpansHaveTheirAttributes(t *testing.T) {
 	check("handoff", attrs(o.span(t, "ossa.delegation.handoff", 0)), map[string]string{
 		"ossa.delegation.target": "support", "ossa.delegation.type": "handoff",
 	})
-	// Delegated to: a trace of its own, with a link to who asked.
+	// A delegate has a trace of its own, with a link to the agent that asked.
 	invoke := o.span(t, "ossa.agent.invoke", 0)
 	if invoke.Parent.IsValid() || len(invoke.Links) != 1 || invoke.Links[0].SpanContext.SpanID().String() != "b7ad6b7169203331" {
 		t.Errorf("a delegated invocation has parent %v and links %v", invoke.Parent, invoke.Links)
 	}
 }
 
-// TestHandoffLinksBothAgents: the handoff's second link is to the invocation that the other
-// agent makes of it, in another process.
+// TestHandoffLinksBothAgents: the handoff's second link is to the invocation that the delegate
+// makes of it, in another process.
 func TestHandoffLinksBothAgents(t *testing.T) {
 	from, to := everything(t, nil), everything(t, nil)
 	from.emit(t, full())
@@ -167,8 +167,8 @@ func TestHandoffLinksBothAgents(t *testing.T) {
 	to.close(t)
 }
 
-// TestTurnsOfAnInvocationShareItsSpan: two turns, one ossa.agent.invoke, from the first's
-// begin to the last's end.
+// TestTurnsOfAnInvocationShareItsSpan: two turns have one ossa.agent.invoke span, from the begin
+// of the first to the end of the second.
 func TestTurnsOfAnInvocationShareItsSpan(t *testing.T) {
 	o := everything(t, nil)
 	one, two := chain()
@@ -223,8 +223,8 @@ func count(o *outputs, name string) (n int) {
 	return n
 }
 
-// TestCrashInAnInvocationKeepsItsTree: a second process tells of the second turn, and both
-// turns have the same parent, which it sends with the time of the invocation's begin.
+// TestCrashInAnInvocationKeepsItsTree: a second process reports the second turn. Both turns have
+// the same parent, which the second process sends with the time at which the invocation began.
 func TestCrashInAnInvocationKeepsItsTree(t *testing.T) {
 	one, two := chain()
 	one.SpanContext.Traceparent, two.SpanContext.Traceparent = "", ""
@@ -244,7 +244,7 @@ func TestCrashInAnInvocationKeepsItsTree(t *testing.T) {
 	after.close(t)
 }
 
-// TestMetricsHaveThreeLabels: the values, and no label but the three.
+// TestMetricsHaveThreeLabels: checks the values, and that there are only the three labels.
 func TestMetricsHaveThreeLabels(t *testing.T) {
 	o := everything(t, nil)
 	one, two := chain()
@@ -291,7 +291,7 @@ func labels(t *testing.T, name string, set attribute.Set) {
 	}
 }
 
-// TestRecordsNameTheirSpan: each record has the trace and span it belongs to.
+// TestRecordsNameTheirSpan: each record has its own trace and span.
 func TestRecordsNameTheirSpan(t *testing.T) {
 	o := everything(t, nil)
 	one, two := chain()
@@ -318,8 +318,8 @@ func TestRecordsNameTheirSpan(t *testing.T) {
 	}
 }
 
-// TestContentStaysInside: nothing of what was said leaves, unless failures' messages are
-// asked for.
+// TestContentStaysInside: no words of users, models and tools are sent, unless the messages of
+// failures are requested.
 func TestContentStaysInside(t *testing.T) {
 	for _, with := range []bool{false, true} {
 		o := everything(t, func(opts *emit.Options) { opts.WithMessages = with })
@@ -342,7 +342,7 @@ func TestContentStaysInside(t *testing.T) {
 	}
 }
 
-// TestAgentDecidesWhatComesIn: an agent that takes no trace context or no baggage over.
+// TestAgentDecidesWhatComesIn: an agent may refuse incoming trace context or baggage.
 func TestAgentDecidesWhatComesIn(t *testing.T) {
 	o := everything(t, nil)
 	e := full()
@@ -355,7 +355,7 @@ func TestAgentDecidesWhatComesIn(t *testing.T) {
 	}
 }
 
-// TestDefaultsOfAnEmission: what an emission leaves out is left out or has its default.
+// TestDefaultsOfAnEmission: fields that an emission lacks are left out or get their default.
 func TestDefaultsOfAnEmission(t *testing.T) {
 	o := everything(t, nil)
 	o.emit(t, &turn.Emission{Agent: &turn.Agent{Name: "a"}, InvocationID: id(1), InteractionID: id(2), Started: at(0), Ended: at(1), Last: true})

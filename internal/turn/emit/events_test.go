@@ -21,8 +21,8 @@ func decode(t *testing.T, e emit.Event) map[string]any {
 	return m
 }
 
-// TestEventsAreCloudEvents: the attributes that CloudEvents 1.0 requires, in the form it
-// requires, and the order of what happened.
+// TestEventsAreCloudEvents: checks the attributes that CloudEvents 1.0 requires, their form, and
+// the order of events.
 func TestEventsAreCloudEvents(t *testing.T) {
 	o := everything(t, nil)
 	one, two := chain()
@@ -90,7 +90,7 @@ func TestEventsNameTheirSpan(t *testing.T) {
 			t.Errorf("event %d: traceparent %v, want span %s", i, m["traceparent"], span)
 		}
 	}
-	// Without spans it is what came in.
+	// Without spans it is the caller's.
 	sink := &memory{}
 	m, err := emit.New(emit.Options{Sinks: []emit.Sink{sink}, Source: "urn:desk"})
 	if err != nil {
@@ -108,7 +108,7 @@ func TestEventsNameTheirSpan(t *testing.T) {
 	}
 }
 
-// TestEventsSayWhatBecameOfThings reads the data of each type.
+// TestEventsSayWhatBecameOfThings checks the data of each type.
 func TestEventsSayWhatBecameOfThings(t *testing.T) {
 	o := everything(t, nil)
 	e := full()
@@ -163,8 +163,8 @@ func TestEventsSayWhatBecameOfThings(t *testing.T) {
 	}
 }
 
-// TestRepeatedEmissionHasTheSameIDs: a turn that is told of again, by another process,
-// makes the same events and, with IDs, the same spans.
+// TestRepeatedEmissionHasTheSameIDs: if another process reports a turn again, it makes the same
+// events and, with IDs, the same spans.
 func TestRepeatedEmissionHasTheSameIDs(t *testing.T) {
 	var events, spans [2][]string
 	for i := range 2 {
@@ -192,7 +192,7 @@ func TestRepeatedEmissionHasTheSameIDs(t *testing.T) {
 	}
 }
 
-// TestNamesAreCutShort: a name of a model's making does not fill the outputs.
+// TestNamesAreCutShort: a name that a model made up does not fill the outputs.
 func TestNamesAreCutShort(t *testing.T) {
 	o := everything(t, nil)
 	e := full()

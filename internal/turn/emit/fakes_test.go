@@ -21,7 +21,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// secret is in everything that users, models and tools say.
+// secret is in all texts of users, models and tools.
 const secret = "hunter2"
 
 var start = time.Date(2026, 1, 15, 18, 0, 0, 0, time.UTC)
@@ -34,7 +34,7 @@ func id(n byte) tga.ID {
 
 func ptr[T any](v T) *T { return &v }
 
-// full is an emission of a turn that has all there is: the first of its invocation.
+// full is an emission with every part, of the first turn of its invocation.
 func full() *turn.Emission {
 	return &turn.Emission{
 		Agent: &turn.Agent{
@@ -71,7 +71,7 @@ func full() *turn.Emission {
 	}
 }
 
-// memory is a sink that keeps what it gets.
+// memory is a sink that keeps its events.
 type memory struct {
 	mu     sync.Mutex
 	events []emit.Event

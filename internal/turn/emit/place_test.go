@@ -10,15 +10,15 @@ import (
 	"github.com/tgad/tgad/internal/turn/emit"
 )
 
-// before is what is known of a turn when it asks a model or a tool: whose it is.
+// before returns the part of an emission that is known when the turn asks a model or a tool.
 func before(e *turn.Emission) *turn.Emission {
 	b := *e
 	b.Inferences, b.Tools, b.Delegations, b.Phases, b.Last = nil, nil, nil, nil, false
 	return &b
 }
 
-// TestPartsAreWhereTheyWereSaidToBe: the place that goes to a model or a tool is that of the span which is made
-// when the turn has ended, by this process or, after a crash, by another.
+// TestPartsAreWhereTheyWereSaidToBe: the context that a model or a tool gets is that of the span
+// which is made when the turn has ended, by this process or, after a crash, by another.
 func TestPartsAreWhereTheyWereSaidToBe(t *testing.T) {
 	for name, change := range map[string]func(*turn.Emission){
 		"below the caller": func(*turn.Emission) {},
@@ -57,8 +57,8 @@ func TestPartsAreWhereTheyWereSaidToBe(t *testing.T) {
 	}
 }
 
-// TestPlaceOfWhoMakesNoSpan: what is said is true also where the ids are the provider's own, where nothing is
-// sampled, and where no spans are made.
+// TestPlaceOfWhoMakesNoSpan: the context is also correct if the provider makes its own ids, if
+// nothing is sampled, and if no spans are made.
 func TestPlaceOfWhoMakesNoSpan(t *testing.T) {
 	part := turn.Part{ToolCall: "call_1"}
 	own := everything(t, nil)

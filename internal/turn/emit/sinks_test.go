@@ -31,8 +31,8 @@ func write(t *testing.T, s emit.Sink, names ...string) {
 	}
 }
 
-// TestFileAppendsLines: events of two runs stand one after the other, each on a line, and
-// a line that was cut off in between spoils no other.
+// TestFileAppendsLines: the events of two runs follow each other, one per line, and a line that
+// was cut off in between spoils no other.
 func TestFileAppendsLines(t *testing.T) {
 	for _, sync := range []bool{false, true} {
 		path := filepath.Join(t.TempDir(), "events.ndjson")
@@ -72,7 +72,7 @@ func TestFileAppendsLines(t *testing.T) {
 	}
 }
 
-// TestFileThatCannotBeOpened is refused when it is named, not at the first event.
+// TestFileThatCannotBeOpened is refused when the sink is made, not at the first event.
 func TestFileThatCannotBeOpened(t *testing.T) {
 	if _, err := emit.File(filepath.Join(t.TempDir(), "none", "x"), emit.FileOptions{}); !errors.Is(err, tga.ValidationError) {
 		t.Error(err)
@@ -95,7 +95,7 @@ func TestHTTPPostsStructuredEvents(t *testing.T) {
 		if err := json.Unmarshal(raw, &m); err != nil {
 			t.Error(err)
 		}
-		got = append(got, m["id"].(string)) // one at a time: the sink has one sender
+		got = append(got, m["id"].(string)) // no lock needed: the sink sends one event at a time
 		w.WriteHeader(http.StatusAccepted)
 	}))
 	defer server.Close()
@@ -119,8 +119,8 @@ func TestHTTPPostsStructuredEvents(t *testing.T) {
 	}
 }
 
-// TestHTTPFailures: what is no 2xx is a failure, made known without the URL's password,
-// and not tried again; a redirect is not followed.
+// TestHTTPFailures: an answer other than 2xx is a failure. The error does not contain the URL's
+// password, the event is not sent again, and a redirect is not followed.
 func TestHTTPFailures(t *testing.T) {
 	var elsewhere, requests atomic.Int64
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) }))
@@ -171,8 +171,8 @@ func TestHTTPFailures(t *testing.T) {
 	}
 }
 
-// TestHTTPHasATimeLimit: a server that does not answer is given up, both by the sink's
-// own limit and by the end of its context.
+// TestHTTPHasATimeLimit: the sink gives up on a server that does not answer, at its own limit and
+// at the end of its context.
 func TestHTTPHasATimeLimit(t *testing.T) {
 	let := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-let }))
@@ -196,7 +196,7 @@ func TestHTTPHasATimeLimit(t *testing.T) {
 	}
 }
 
-// TestEndlessAnswerIsCutShort: a server's answer is read to a limit.
+// TestEndlessAnswerIsCutShort: a server's answer is read up to a limit.
 func TestEndlessAnswerIsCutShort(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b := bufio.NewWriter(w)

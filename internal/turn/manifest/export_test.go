@@ -8,9 +8,8 @@ import (
 // Read reads a manifest with the zero [Reader].
 func Read(raw []byte) (*turn.Agent, Report, error) { return Reader{}.Read(raw) }
 
-// Read reads a manifest of one agent. Errors are those of [Reader.ReadAll], and
-// VALIDATION_ERROR where the text describes several. The report is filled as far as the
-// reader came.
+// Read reads a manifest of one agent. Errors are those of [Reader.ReadAll], and VALIDATION_ERROR
+// if the text describes several agents. The report is filled as far as the reader got.
 func (o Reader) Read(raw []byte) (*turn.Agent, Report, error) {
 	all, err := o.ReadAll(raw)
 	switch {

@@ -59,8 +59,8 @@ func read(t *testing.T, file string) []byte {
 	return raw
 }
 
-// TestManifestsBecomeAgents: each manifest in testdata/good becomes the agent, with the
-// report, that stands beside it.
+// TestManifestsBecomeAgents: each manifest in testdata/good becomes the agent and the report in
+// the file beside it.
 func TestManifestsBecomeAgents(t *testing.T) {
 	for _, file := range manifests(t, "good") {
 		t.Run(filepath.Base(file), func(t *testing.T) {
@@ -80,8 +80,8 @@ func TestManifestsBecomeAgents(t *testing.T) {
 	}
 }
 
-// TestMistakesAreShownWhereTheyAre: each manifest in testdata/broken is refused with the
-// lines that stand beside it.
+// TestMistakesAreShownWhereTheyAre: each manifest in testdata/broken is refused with the lines in
+// the file beside it.
 func TestMistakesAreShownWhereTheyAre(t *testing.T) {
 	for _, file := range manifests(t, "broken") {
 		t.Run(filepath.Base(file), func(t *testing.T) {
@@ -106,8 +106,8 @@ func TestMistakesAreShownWhereTheyAre(t *testing.T) {
 	}
 }
 
-// TestSpellingsAgree: the same agent in YAML and in JSON, in the names of the semantics
-// and of the schema, is the same.
+// TestSpellingsAgree: the same agent, written in YAML and in JSON, with the names of the
+// semantics and of the schema, gives the same result.
 func TestSpellingsAgree(t *testing.T) {
 	forms := []string{
 		"metadata: {name: a}\nspec:\n  llm: {model: m, parameters: {max_tokens: 5, top_p: 0.5}}\n  constraints: {timeout_seconds: 3}\n  state: {mode: persistent}\n  memory: {window_size: 4, summarization: sliding}\n  reliability: {retry: {max_retries: 2, backoff_multiplier: 1}}\n",

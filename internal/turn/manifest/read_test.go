@@ -14,9 +14,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestEveryValueIsTakenOrListed puts an unknown member into every object of every
-// manifest: each is listed as ignored, by its own place or by that of what it is in, or
-// refused by its own.
+// TestEveryValueIsTakenOrListed puts an unknown member into every object of every manifest. Each
+// member is listed as ignored, by its own place or that of an enclosing value, or refused by its
+// own place.
 func TestEveryValueIsTakenOrListed(t *testing.T) {
 	objects := 0
 	for _, file := range manifests(t, "good") {
@@ -55,8 +55,8 @@ func TestEveryValueIsTakenOrListed(t *testing.T) {
 	}
 }
 
-// refused reports whether a manifest is refused for what stands at a pointer in a part that
-// exists to restrict, and for nothing else.
+// refused reports whether a manifest is refused only for the value at a pointer, in a part that
+// exists to restrict.
 func refused(err error, pointer string) bool {
 	var all *manifest.Error
 	return errors.As(err, &all) && len(all.Mistakes) == 1 && all.Mistakes[0].Pointer == pointer && all.Mistakes[0].Code == tga.PolicyViolation
@@ -88,8 +88,8 @@ func plant(n *yaml.Node, pointer string, left *int) (string, bool) {
 	return "", false
 }
 
-// listed reports whether pointer, or what it is in, is in the report. A value that is
-// taken whole, such as a schema, is listed by its place among those taken.
+// listed reports whether pointer, or an enclosing value, is in the report. A value that is taken
+// as a whole, such as a schema, is listed among the taken places.
 func listed(r manifest.Report, pointer string) bool {
 	within := func(p string) bool { return p == pointer || strings.HasPrefix(pointer, p+"/") }
 	for _, p := range r.Ignored {
@@ -105,7 +105,7 @@ func listed(r manifest.Report, pointer string) bool {
 			}
 		}
 	}
-	// The loser of a contradiction is listed as one.
+	// The value of a contradiction that was not taken is listed there.
 	for _, c := range r.Contradictions {
 		if within(c.Other) {
 			return true

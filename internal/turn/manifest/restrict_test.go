@@ -14,13 +14,13 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// restriction is a member of the schema of OSSA 0.2.9 that restricts an agent: what it
-// becomes, or that it is refused, at its own place.
+// restriction is a member of the schema of OSSA 0.2.9 that restricts an agent, and what it
+// becomes, or the place at which it is refused.
 type restriction struct {
 	member  string // its place below spec, [] for an element
 	yaml    string // of spec
 	becomes func(a *turn.Agent) bool
-	refused string // JSON Pointer, where nothing becomes of it
+	refused string // JSON Pointer, if it is refused
 }
 
 func filters(pii ...string) func(a *turn.Agent) bool {
@@ -96,7 +96,7 @@ var restrictions = []restriction{
 	{member: "tools[].transport.rateLimit", yaml: "tools: [{type: http, name: t, transport: {rateLimit: {requestsPerMinute: 1}}}]", refused: "/spec/tools/0/transport/rateLimit"},
 	{member: "tools[].capabilities[].timeout.execution_seconds", yaml: "tools: [{type: http, name: t, capabilities: [{name: c, timeout: {execution_seconds: 5}}]}]", becomes: func(a *turn.Agent) bool { return a.Tools[0].Timeout == 5*time.Second }},
 
-	// Not of the schema, and found all the same.
+	// These are not in the schema, and are recognized nevertheless.
 	{member: "permissions", yaml: "permissions: [read]", refused: "/spec/permissions"},
 	{member: "allowed_tools", yaml: "allowed_tools: [read]", refused: "/spec/allowed_tools"},
 	{member: "tools[].requires_approval", yaml: "tools: [{type: http, name: t, requires_approval: true}]", becomes: func(a *turn.Agent) bool { return a.Tools[0].Approve }},
@@ -110,9 +110,9 @@ var restrictions = []restriction{
 	{member: "two filters", yaml: "safety: {output_filtering: {secrets: true}}\n  security: {output_filtering: {pii: true}}", refused: "/spec/safety/output_filtering"},
 }
 
-// TestWhatAManifestRestrictsIsEnforcedOrRefused walks the members of the schema that restrict
-// an agent. None is passed over in silence: it becomes something that the runtime enforces,
-// or the manifest is refused with its pointer; accepted by that pointer, it is a warning.
+// TestWhatAManifestRestrictsIsEnforcedOrRefused checks every member of the schema that restricts
+// an agent. None is ignored silently: the runtime enforces it, or the manifest is refused with
+// its pointer. If that pointer is accepted, it is a warning.
 func TestWhatAManifestRestrictsIsEnforcedOrRefused(t *testing.T) {
 	for _, c := range restrictions {
 		t.Run(c.yaml, func(t *testing.T) {
@@ -141,7 +141,8 @@ func TestWhatAManifestRestrictsIsEnforcedOrRefused(t *testing.T) {
 	}
 }
 
-// TestSeveralDocuments: each Agent of a text is one; others are passed over, with a warning.
+// TestSeveralDocuments: each Agent document of a text becomes an agent; other documents are
+// skipped, with a warning.
 func TestSeveralDocuments(t *testing.T) {
 	agent := func(name string) string {
 		return fmt.Sprintf("---\nkind: Agent\nmetadata: {name: %s}\nspec: {role: r}\n", name)

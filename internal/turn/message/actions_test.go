@@ -7,8 +7,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestEachRuleHasItsAction: one that blocks does so whatever the others do, and where two
-// find the same place; one that redacts does not block.
+// TestEachRuleHasItsAction: a rule that blocks does so whatever the other rules do, also if two
+// find the same place. A rule that redacts does not block.
 func TestEachRuleHasItsAction(t *testing.T) {
 	const email, secret = "a@b.io", "AKIAIOSFODNN7EXAMPLE"
 	mixed := Filter{
@@ -21,7 +21,7 @@ func TestEachRuleHasItsAction(t *testing.T) {
 		filter Filter
 		in     string
 		out    string // "" = blocked
-		rule   string // that blocks
+		rule   string // the rule that blocks
 	}{
 		{"redacts", mixed, "write to " + email, "write to [REDACTED:email]", ""},
 		{"redacts another", mixed, "a at b.io", "a [REDACTED:pattern]", ""},

@@ -28,7 +28,7 @@ func compiled(t testing.TB, f Filter) *Compiled {
 // joined keeps fake secrets out of scanners' sight, our own repository's included.
 func joined(parts ...string) string { return strings.Join(parts, "") }
 
-// secrets are one text of each kind. The part between « and » is what must go.
+// secrets has one text of each kind. The part between « and » must be removed.
 var secretsOf = map[string][]string{
 	"private_key":       {"k: «-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----» end", "cut «-----BEGIN OPENSSH PRIVATE KEY-----\nb3Bl»", "«-----BEGIN PGP PRIVATE KEY BLOCK-----\nx\n-----END PGP PRIVATE KEY BLOCK-----»"},
 	"aws_access_key":    {joined("id «AKIA", "IOSFODNN7EXAMPLE»."), joined("«ASIA", "IOSFODNN7EXAMPLE»")},
@@ -59,7 +59,7 @@ var piiOf = map[string][]string{
 	"iban":        {"«DE89 3704 0044 0532 0130 00» please", "«GB82WEST12345698765432».", "«fr1420041010050500013m02606»", "«NO9386011117947»"},
 }
 
-// clean are texts in which nothing is to be found.
+// clean are texts in which no rule may find anything.
 var clean = []string{
 	"max_tokens: 4096", "token=none", "the secret: a well kept one", "password: ********", "nextPageToken=CAUQAA1234567890abcdef", "tokens = 12345678",
 	"a@b", "@user mention", "user@host", "1234567890", "2026-01-15T19:00:00.000Z", "order 2023-5550-1234", "000-12-3456", "666-12-3456", "900-12-3456", "123-00-4567", "123-45-0000",
@@ -69,7 +69,7 @@ var clean = []string{
 	"550e8400-e29b-41d4-a716-446655440000", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
 }
 
-// marked splits a sample into its text and what of it must go.
+// marked splits a sample into its text and the part of it that must be removed.
 func marked(sample string) (text, bad string) {
 	_, rest, _ := strings.Cut(sample, "«")
 	bad, _, _ = strings.Cut(rest, "»")
@@ -135,8 +135,8 @@ func TestBlockNamesTheRuleAndNeverTheContent(t *testing.T) {
 	}
 }
 
-// TestNeighboursDoNotHideEachOther: a candidate that proves to be none must not take with
-// it what stands in it.
+// TestNeighboursDoNotHideEachOther: a candidate that turns out to be no match must not hide a
+// match inside it.
 func TestNeighboursDoNotHideEachOther(t *testing.T) {
 	c := compiled(t, Filter{PII: allPII, Action: Redact})
 	for in, want := range map[string]string{
@@ -192,7 +192,7 @@ func TestPatternsAndSize(t *testing.T) {
 	}
 }
 
-// TestTooManyMatchesTakeTheWholeText: at the limit each match goes, past it all of the text.
+// TestTooManyMatchesTakeTheWholeText: at the limit each match is removed, past it the whole text.
 func TestTooManyMatchesTakeTheWholeText(t *testing.T) {
 	c := compiled(t, Filter{Patterns: []string{"x(.*y)?"}, Action: Redact})
 	got, found, err := c.ApplyBytes([]byte(strings.Repeat("x ", mostMatches)))
@@ -209,9 +209,8 @@ func TestTooManyMatchesTakeTheWholeText(t *testing.T) {
 	}
 }
 
-// TestHostileTexts goes through texts that are made to be read again and again. It ends
-// soon where work grows with the text, and not before the time-out where it grows with its
-// square.
+// TestHostileTexts filters texts that are made to be read again and again. The test ends soon if
+// the work is linear in the text, and times out if it is quadratic.
 func TestHostileTexts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("megabytes, slow under the race detector")
@@ -231,13 +230,13 @@ func TestHostileTexts(t *testing.T) {
 			}
 		}
 	}
-	// What is read by hand is quick, so that its square shows only in more of it.
+	// Rules without a regular expression are fast, so quadratic work shows only in a longer text.
 	for _, one := range []string{"secret=", "credentials : ", "token =", "api_key", "://a:", "authorization: ", "@a", "+1", "1.", "::", "AD12"} {
 		if _, _, err := c.ApplyBytes([]byte(strings.Repeat(one, 2<<20/len(one)))); err != nil {
 			t.Errorf("%q again and again: %v", one, err)
 		}
 	}
-	// Places that are dear to name, and more of them than are named.
+	// Places that are expensive to name, and more of them than are reported.
 	const depth = 9000
 	deep := strings.Repeat(`{"a":`, depth) + "[" + strings.Repeat(`"a@b.io","[]",`, MaxFindings*5) + "1]" + strings.Repeat("}", depth)
 	out, found, err := c.ApplyBytes([]byte(deep))
@@ -246,7 +245,8 @@ func TestHostileTexts(t *testing.T) {
 	}
 }
 
-// TestRedactionInJSON: what is JSON stays JSON, and what nothing is found in its bytes.
+// TestRedactionInJSON: JSON stays JSON, and a text in which no rule finds anything keeps its
+// bytes.
 func TestRedactionInJSON(t *testing.T) {
 	c := compiled(t, Filter{Secrets: true, PII: allPII, Action: Redact})
 	for _, x := range []struct {
@@ -293,7 +293,7 @@ func TestRedactionInJSON(t *testing.T) {
 	}
 }
 
-// TestFilterReachesAllOfAMessage puts an address everywhere in one.
+// TestFilterReachesAllOfAMessage puts an address into every part of a message.
 func TestFilterReachesAllOfAMessage(t *testing.T) {
 	m := Message{Role: Assistant, Content: []Part{
 		text("a@b.io"), {Type: File, Name: "a@b.io", URI: "mailto:a@b.io", Data: []byte("to: a@b.io")}, {Type: Image, MIME: "image/png", Data: []byte("\xff a@b.io")},

@@ -12,8 +12,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// FuzzNormalize holds every input to what a turn relies on: an error has a code and no
-// message, a message survives the journal, and keeps the rules of roles.
+// FuzzNormalize checks for every input what a turn relies on: an error has a code and no message,
+// and a message survives the journal and follows the rules of roles.
 func FuzzNormalize(f *testing.F) {
 	for _, c := range inputs {
 		f.Add([]byte(c.raw), c.format, true)
@@ -39,7 +39,7 @@ func FuzzNormalize(f *testing.F) {
 		if err := json.Unmarshal(encoded, &again); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(got, again); diff != "" && !strings.Contains(diff, "Data") { // empty data and none are one
+		if diff := cmp.Diff(got, again); diff != "" && !strings.Contains(diff, "Data") { // empty data and no data are the same
 			t.Fatal(diff)
 		}
 		if len(got) == 0 {
@@ -59,7 +59,8 @@ func FuzzNormalize(f *testing.F) {
 	})
 }
 
-// FuzzRedact holds redaction to leaving JSON JSON, and to finding nothing in its own work.
+// FuzzRedact checks that redacted JSON is still JSON, and that a filter finds nothing in its own
+// output.
 func FuzzRedact(f *testing.F) {
 	for _, kinds := range []map[string][]string{secretsOf, piiOf} {
 		for _, samples := range kinds {

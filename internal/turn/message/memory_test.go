@@ -128,7 +128,8 @@ func TestSummary(t *testing.T) {
 	if want := []string{"0u 1a 2u 3a"}; !slices.Equal(asked, want) {
 		t.Errorf("asked for %q", asked)
 	}
-	// A long one is cut to what there is room for, and nothing is asked where all fits.
+	// A summary that is too long is cut to the room that there is, and none is requested if
+	// everything fits.
 	got, err = m.Fit(ctx, talk("u:150 a:150 u:20"), byText, say(strings.Repeat("é", 400), nil))
 	if err != nil || len(got) != 2 || byText(got[0])+byText(got[1]) > 200 || byText(got[0]) < 120 || !strings.HasSuffix(got[0].Plain(), "é […]") {
 		t.Errorf("got %v, %v", got, err)
@@ -137,7 +138,7 @@ func TestSummary(t *testing.T) {
 	if got, err := m.Fit(ctx, talk("u a u a"), byText, say("x", nil)); err != nil || len(got) != 4 || asked != nil {
 		t.Errorf("got %v, %v; asked for %q", got, err, asked)
 	}
-	// No room for one: none is asked for.
+	// If there is no room for a summary, none is requested.
 	if got, err := m.Fit(ctx, talk("u u:300"), byText, say("x", nil)); err != nil || names(got) != "1u" || asked != nil {
 		t.Errorf("got %v, %v; asked for %q", got, err, asked)
 	}
@@ -174,10 +175,10 @@ func TestEstimateTokens(t *testing.T) {
 	}
 }
 
-// TestFitKeepsItsPromises on conversations of all sorts, broken ones too: never over the
-// window or the tokens unless what is in progress alone is, no answer without its call and
-// no call without its answer, the newest message of the user's there, in order, and nothing
-// that was not said but one summary or cut.
+// TestFitKeepsItsPromises checks conversations of all sorts, also broken ones. The result exceeds
+// the window or the tokens only if the invocation in progress alone does. No answer is without
+// its call, and no call without its answer. The newest message of the user is included, the order
+// is kept, and nothing is added but one summary or cut text.
 func TestFitKeepsItsPromises(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var spec []string

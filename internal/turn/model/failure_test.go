@@ -20,7 +20,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestFailures is what each status comes to.
+// TestFailures checks how each status is classified.
 func TestFailures(t *testing.T) {
 	in90s := now.Add(90 * time.Second).Format(http.TimeFormat)
 	for _, c := range []struct {
@@ -141,7 +141,7 @@ func TestKeys(t *testing.T) {
 	})
 }
 
-// TestKeyIsInNoError makes the server repeat the key in what it says.
+// TestKeyIsInNoError makes the server repeat the key in its error.
 func TestKeyIsInNoError(t *testing.T) {
 	const secret = "sk-very-secret-0123456789"
 	each(t, func(t *testing.T, make func(*modelserver.Server, model.Options) turn.Model, stream bool) {

@@ -22,7 +22,7 @@ import (
 
 var now = time.Date(2026, 1, 15, 19, 0, 0, 0, time.UTC)
 
-// serve starts a model server that says what a script tells it to.
+// serve starts a model server that answers as a script tells it to.
 func serve(t *testing.T, o modelserver.Options) *modelserver.Server {
 	t.Helper()
 	s, err := modelserver.Start(o)
@@ -42,7 +42,7 @@ func script(t *testing.T, answers ...modelserver.Answer) *modelserver.Server {
 	return serve(t, modelserver.Options{Script: answers})
 }
 
-// adapters are both, each plain and streaming.
+// adapters has both adapters, each plain and streaming.
 var adapters = []struct {
 	name   string
 	make   func(model.Options) (turn.Model, error)
@@ -81,7 +81,7 @@ func aQuestion() turn.Question {
 	return turn.Question{Model: "m", System: "You are terse.", Messages: []message.Message{user("hi")}, Key: "q-1"}
 }
 
-// failure returns the failure that an error is.
+// failure returns an error as the failure that it must be.
 func failure(t *testing.T, err error) *turn.Failure {
 	t.Helper()
 	var f *turn.Failure
@@ -133,13 +133,14 @@ func TestAnswersComeWhole(t *testing.T) {
 	})
 }
 
-// TestArgumentsStayRaw: what a model wrote is what a tool's schema is held to and what is
-// told the model again, to the byte.
+// TestArgumentsStayRaw: the bytes that a model wrote are checked against the tool's schema, and
+// sent to the model again.
 func TestArgumentsStayRaw(t *testing.T) {
 	each(t, func(t *testing.T, make func(*modelserver.Server, model.Options) turn.Model, stream bool) {
 		var arguments = bigArguments
 		if strings.Contains(t.Name(), "anthropic") && !stream {
-			// There they are no text but an object, and the server writes JSON without space.
+			// In this API they are an object, not a string, and the server writes JSON without
+			// spaces.
 			arguments = `{"amount":9007199254740993,"rate":1.10,"a":1,"a":2}`
 		}
 		s := script(t, modelserver.Answer{ToolCalls: []modelserver.ToolCall{{ID: "c1", Name: "f", Arguments: arguments}}}, modelserver.Answer{Text: "done"})
@@ -163,8 +164,8 @@ func TestArgumentsStayRaw(t *testing.T) {
 	})
 }
 
-// TestCutStreamIsNoAnswer cuts an answer after every event it has, by a broken connection
-// and by one that is closed in good order.
+// TestCutStreamIsNoAnswer cuts an answer after each of its events, by a broken connection and by
+// one that is closed in good order.
 func TestCutStreamIsNoAnswer(t *testing.T) {
 	answer := modelserver.Answer{Text: "Transfer the money now", ToolCalls: []modelserver.ToolCall{{ID: "c", Name: "pay", Arguments: `{"to":"x"}`}}}
 	each(t, func(t *testing.T, make func(*modelserver.Server, model.Options) turn.Model, stream bool) {
@@ -198,10 +199,10 @@ func TestCutStreamIsNoAnswer(t *testing.T) {
 	})
 }
 
-// anthropicEnd ends a stream as it should be.
+// anthropicEnd ends a stream correctly.
 const anthropicEnd = "data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"}}\n\ndata: {\"type\":\"message_stop\"}\n\n"
 
-// TestAnswersThatDoNotReadAreFailures hands out what no provider should.
+// TestAnswersThatDoNotReadAreFailures returns answers that no provider should send.
 func TestAnswersThatDoNotReadAreFailures(t *testing.T) {
 	bodies := map[string][]string{
 		"openai": {
@@ -274,8 +275,8 @@ func TestFinishReasons(t *testing.T) {
 	}
 }
 
-// TestLooseServers: what servers that only look like OpenAI's get wrong, and what can be
-// understood all the same.
+// TestLooseServers: mistakes of servers that imitate OpenAI's API, which can be understood
+// nevertheless.
 func TestLooseServers(t *testing.T) {
 	s := script(t,
 		modelserver.Answer{Body: `{"choices":[{"message":{"content":null,"tool_calls":[{"id":"","function":{"name":"f","arguments":{"n": 1.0}}},{"id":"x","function":{"name":"g","arguments":""}},{"id":"x","function":{"name":"h","arguments":"{}"}}]},"finish_reason":"stop"}]}`},
@@ -318,7 +319,7 @@ func TestAnswerLimit(t *testing.T) {
 		}
 		_, err := make(s, model.Options{MaxAnswer: int64(len(body)) - 1}).Generate(context.Background(), aQuestion())
 		if stream {
-			// What comes after the end of the answer is not read.
+			// Data after the end of the answer is not read.
 			_, err = make(script(t, modelserver.Answer{Body: body}), model.Options{MaxAnswer: 1000}).Generate(context.Background(), aQuestion())
 		}
 		if f := failure(t, err); f.Code != tga.LLMError || !f.Permanent {
@@ -327,8 +328,8 @@ func TestAnswerLimit(t *testing.T) {
 	})
 }
 
-// TestDeadlineAndCancellation stops a question while the server is silent, and while its
-// stream is.
+// TestDeadlineAndCancellation stops a question before the server answers, and in the middle of
+// its stream.
 func TestDeadlineAndCancellation(t *testing.T) {
 	each(t, func(t *testing.T, make func(*modelserver.Server, model.Options) turn.Model, stream bool) {
 		for _, late := range []bool{false, true} {
@@ -385,8 +386,8 @@ func goGenerate(ctx context.Context, m turn.Model, q turn.Question) <-chan error
 	return done
 }
 
-// TestDeltasArriveWhileTheStreamRuns: the server waits in the middle of its answer until
-// the client has told of the beginning.
+// TestDeltasArriveWhileTheStreamRuns: the server waits in the middle of its answer until the
+// client has reported the beginning.
 func TestDeltasArriveWhileTheStreamRuns(t *testing.T) {
 	each(t, func(t *testing.T, make func(*modelserver.Server, model.Options) turn.Model, stream bool) {
 		if !stream {

@@ -28,7 +28,7 @@ import (
 
 func ptr[T any](v T) *T { return &v }
 
-// conversation has one of everything.
+// conversation has one message of each kind.
 func conversation() turn.Question {
 	said := func(role message.Role, parts ...message.Part) message.Message {
 		return message.Message{Role: role, Content: parts}
@@ -142,7 +142,7 @@ func TestRequestOnTheWire(t *testing.T) {
 	})
 }
 
-// TestConversationsThatProvidersRefuseAreMended: the server is as strict as they are.
+// TestConversationsThatProvidersRefuseAreMended: the test's server is as strict as the providers.
 func TestConversationsThatProvidersRefuseAreMended(t *testing.T) {
 	empty := message.Message{Role: message.Assistant, Content: []message.Part{}}
 	tool := message.Message{Role: message.Assistant, ToolCalls: []message.ToolCall{{ID: "c", Name: "a tool.with/" + strings.Repeat("x", 200), Arguments: " "}}}
@@ -185,9 +185,9 @@ func TestMaxTokensHasTheNameThatTheServerKnows(t *testing.T) {
 	}
 }
 
-// TestOneRequestPerGenerate runs against a server that keeps connections open, and on a
-// connection's second request reads it and drops the connection: the case in which Go's
-// client sends a POST with an Idempotency-Key again. The control shows that it does.
+// TestOneRequestPerGenerate runs against a server that keeps connections open, reads the second
+// request of a connection and then drops the connection. In this case Go's client sends a POST
+// with an Idempotency-Key again, as the control shows.
 func TestOneRequestPerGenerate(t *testing.T) {
 	const answer = `{"type":"message","stop_reason":"end_turn","content":[],"choices":[{"message":{"content":"x"},"finish_reason":"stop"}]}`
 	var requests atomic.Int32
@@ -265,7 +265,8 @@ func TestOneRequestPerGenerate(t *testing.T) {
 	}
 }
 
-// TestRedirectsAreNotFollowed: the second address would be a second request, with the key.
+// TestRedirectsAreNotFollowed: following one would be a second request, which would carry the
+// key.
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	s := script(t, modelserver.Answer{Status: 307, Body: "elsewhere", Location: "/v1/messages"}, modelserver.Answer{Text: "x"})
 	m, err := model.Anthropic(model.Options{BaseURL: s.URL()})
@@ -306,8 +307,8 @@ func TestTLSWithoutHTTP2(t *testing.T) {
 	}
 }
 
-// TestWhatAnAPIHasOfItsOwn: how long a tool's name may be, and of which format an answer is.
-// Both are asked for a stream by who wants to be told what comes.
+// TestWhatAnAPIHasOfItsOwn: the longest name of a tool, and the format of an answer. Both APIs
+// are asked for a stream if the question has an OnDelta.
 func TestWhatAnAPIHasOfItsOwn(t *testing.T) {
 	each(t, func(t *testing.T, make func(*modelserver.Server, model.Options) turn.Model, stream bool) {
 		longest, format := 64, message.FormatOpenAI

@@ -17,7 +17,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// variables are all that a test's own environment could say.
+// variables are all variables that the environment of the test itself could set.
 var variables = []string{
 	"OTEL_SDK_DISABLED", "OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES", "OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER",
 	"OTEL_TRACES_SAMPLER", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
@@ -34,7 +34,7 @@ func environment(t *testing.T, set map[string]string) {
 	}
 }
 
-// warnings collects what is warned of.
+// warnings collects warnings.
 type warnings struct {
 	mu  sync.Mutex
 	all []string
@@ -54,7 +54,7 @@ func (w *warnings) text() string {
 
 var id = tga.ID{0x01, 0x9b, 6: 0x70, 8: 0x80, 15: 1}
 
-// tell tells of one turn.
+// tell reports one turn.
 func tell(t *testing.T, p *otlp.Providers) {
 	t.Helper()
 	m, err := emit.New(emit.Options{Tracer: p.Tracer, Meter: p.Meter})
@@ -94,13 +94,13 @@ func TestNothingSetIsNothingStarted(t *testing.T) {
 	}
 }
 
-// TestSettings: each signal goes where the environment says, with its headers, or does not
-// go with a warning that names the variable and no header.
+// TestSettings: each signal goes where the environment says, with its headers, or is not sent,
+// with a warning that names the variable and contains no header.
 func TestSettings(t *testing.T) {
 	const all, base = "/v1/metrics /v1/traces", "OTEL_EXPORTER_OTLP_"
 	for _, c := range []struct {
 		name  string
-		set   map[string]string // URL is the collector's
+		set   map[string]string // URL stands for the collector's address
 		paths string
 		warns string
 	}{
@@ -153,8 +153,8 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// TestResource: who sends is the environment's to say, else it is the program. Ids are the
-// turn's.
+// TestResource: the environment names the sender; by default it is the program. Ids are those of
+// the turn.
 func TestResource(t *testing.T) {
 	for _, c := range []struct{ service, attributes, want string }{
 		{"", "", "tgad"}, {"desk", "", "desk"}, {"", "service.name=from,a=b", "from"}, {"desk", "service.name=from,a=b", "desk"},
@@ -176,8 +176,8 @@ func TestResource(t *testing.T) {
 	}
 }
 
-// TestHangingCollectorIsNotWaitedForLonger than the bound, although a request may take an
-// hour; then nothing is left running.
+// TestHangingCollectorIsNotWaitedForLonger than the bound, although a request may take an hour.
+// After that nothing is left running.
 func TestHangingCollectorIsNotWaitedForLonger(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	collector := otlptest.Start(true)

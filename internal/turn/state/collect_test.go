@@ -14,8 +14,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// TestNothingIsKeptForNobody: one version of each key is in the store while nobody reads
-// an older one, and nothing of a key that was deleted; what stays is the scope's head.
+// TestNothingIsKeptForNobody: the store has one version of each key unless somebody reads an
+// older one, and nothing of a deleted key. Only the scope's head stays.
 func TestNothingIsKeptForNobody(t *testing.T) {
 	w := newWorld(t)
 	for i := range 5 {
@@ -30,9 +30,9 @@ func TestNothingIsKeptForNobody(t *testing.T) {
 	}
 }
 
-// TestSnapshotOutlivesCommitsAndCollection: a transaction reads what was committed when it
-// began, whatever is set, deleted, expired and collected meanwhile; then it goes, at the
-// next commit or collection.
+// TestSnapshotOutlivesCommitsAndCollection: a transaction reads what was committed when it began,
+// whatever is set, deleted, expired and collected meanwhile. The next commit or collection after
+// it drops those versions.
 func TestSnapshotOutlivesCommitsAndCollection(t *testing.T) {
 	w := newWorld(t)
 	collect := func(want int) {
@@ -62,7 +62,7 @@ func TestSnapshotOutlivesCommitsAndCollection(t *testing.T) {
 		w.stored("c", "")
 	}
 	middle.Discard()
-	// The middle of each is gone: b's third was dropped when it was deleted.
+	// The middle versions are gone: b's third was dropped when it was deleted.
 	collect(2)
 	old.wants("a", "1")
 	old.wants("b", "1")
@@ -76,8 +76,8 @@ func TestSnapshotOutlivesCommitsAndCollection(t *testing.T) {
 	}
 }
 
-// TestCollectAfterACrash: what a transaction of a process that died needed is dropped, and
-// keys that share a list stay apart.
+// TestCollectAfterACrash: versions that were kept for a transaction of a dead process are
+// dropped, and keys that share a list stay apart.
 func TestCollectAfterACrash(t *testing.T) {
 	w := newWorld(t)
 	state.ShareLists(w.space)
@@ -117,8 +117,8 @@ func TestCollectAfterACrash(t *testing.T) {
 	}
 }
 
-// TestCollectSomeIsBoundedAndReachesAll: what is there to collect is gone after some calls,
-// each of which drops no more than it may and reads no more than is said; what is alive stays.
+// TestCollectSomeIsBoundedAndReachesAll: after some calls everything is collected. Each call
+// drops and reads no more than its limits. Unexpired values stay.
 func TestCollectSomeIsBoundedAndReachesAll(t *testing.T) {
 	serial.Test(t)
 	const most = 8
@@ -157,7 +157,7 @@ func TestCollectSomeIsBoundedAndReachesAll(t *testing.T) {
 		if got, err := w.space.Collect(bg, session); got != 0 || err != nil {
 			t.Errorf("%d keys: %d are left, %v", n, got, err)
 		}
-		if got := w.items(); got != 1+2*c.alive { // the head, a list and a value for each
+		if got := w.items(); got != 1+2*c.alive { // the head, and a list and a value for each key
 			t.Errorf("%d keys: %d items are left", n, got)
 		}
 	}
@@ -179,7 +179,7 @@ func (c *counting) Attachments(ctx context.Context, kind chain.AttachmentKind, p
 	}
 }
 
-// TestCollectionsDoNotWaitForEachOther: while one is under way another does nothing.
+// TestCollectionsDoNotWaitForEachOther: while one collection is under way, another does nothing.
 func TestCollectionsDoNotWaitForEachOther(t *testing.T) {
 	w := newWorld(t)
 	w.begin(session, "").setFor("k", "1", time.Second).commit()
@@ -195,7 +195,7 @@ func TestCollectionsDoNotWaitForEachOther(t *testing.T) {
 	}
 }
 
-// onAppend does something once before an append.
+// onAppend is a store that runs a function once before an append.
 type onAppend struct {
 	runtime.Store
 	do func()
@@ -209,7 +209,7 @@ func (s *onAppend) Append(ctx context.Context, lease chain.Lease, b chain.Batch)
 	return s.Store.Append(ctx, lease, b)
 }
 
-// TestScopesTakeNoMemoryWhenIdle: nothing is cached of a scope without a transaction.
+// TestScopesTakeNoMemoryWhenIdle: a scope without a transaction takes no memory.
 func TestScopesTakeNoMemoryWhenIdle(t *testing.T) {
 	w := newWorld(t)
 	for i := range 10 {

@@ -16,8 +16,8 @@ import (
 
 var errNo = errors.New("no")
 
-// TestCommitIsSeenOnlyWhenDurable: until the function that appends has returned nobody
-// is shown the changes; an error of it leaves nothing, and the commit can be made again.
+// TestCommitIsSeenOnlyWhenDurable: until the function that appends has returned, nobody sees the
+// changes. If it returns an error, nothing is changed, and the commit can be tried again.
 func TestCommitIsSeenOnlyWhenDurable(t *testing.T) {
 	w := newWorld(t)
 	w.begin(session, "").set("k", "1").commit()
@@ -43,7 +43,7 @@ func TestCommitIsSeenOnlyWhenDurable(t *testing.T) {
 	}
 }
 
-// value is what is committed under k, asked of the store.
+// value returns the committed value of k, read from the store.
 func (w *world) value() string {
 	b := state.Open(w.db, state.Options{Clock: w.clock})
 	t, err := b.Begin(bg, session, "")
@@ -54,9 +54,9 @@ func (w *world) value() string {
 	return string(v)
 }
 
-// TestReadersWaitForTheCommitOnly: a read of committed values and a begin wait for the
-// append of a commit, and see it; a transaction that is open, parked, makes nobody wait;
-// who waits can give up.
+// TestReadersWaitForTheCommitOnly: a read of committed values and a begin wait for the append of
+// a commit, and see it. Nobody waits for an open, parked transaction. A caller that waits can
+// give up.
 func TestReadersWaitForTheCommitOnly(t *testing.T) {
 	w := newWorld(t)
 	w.begin(session, "").set("k", "1").commit()
@@ -101,8 +101,8 @@ func TestReadersWaitForTheCommitOnly(t *testing.T) {
 	parked.Discard()
 }
 
-// TestHeadDecidesNotTheCallback: whatever the function says that appends, a commit
-// happened where the store has it, and not where it has not.
+// TestHeadDecidesNotTheCallback: a commit happened if and only if the store has it, whatever the
+// function that appends returns.
 func TestHeadDecidesNotTheCallback(t *testing.T) {
 	w := newWorld(t)
 	w.begin(session, "").set("k", "1").commit()
@@ -151,7 +151,7 @@ func TestHeadDecidesNotTheCallback(t *testing.T) {
 		w.begin(session, "").set("k", "3").commit()
 	}
 
-	// A commit without changes asks nothing of the store.
+	// A commit without changes does not read the store afterwards.
 	d := w.begin(session, "")
 	wantErr := d.Commit(bg, func(_ context.Context, list []chain.Attachment) error {
 		if len(list) != 0 {
@@ -165,7 +165,7 @@ func TestHeadDecidesNotTheCallback(t *testing.T) {
 	d.Discard()
 }
 
-// broken is a store whose reads fail once the test says so.
+// broken is a store whose reads fail when the test says so.
 type broken struct {
 	runtime.Store
 	mu  sync.Mutex
@@ -188,9 +188,9 @@ func (b *broken) Attachment(ctx context.Context, kind chain.AttachmentKind, key 
 	return b.Store.Attachment(ctx, kind, key)
 }
 
-// TestUnknownFateEndsTheSpace: after STORE_UNAVAILABLE, or where the store can't say
-// whether a commit happened, everything is refused until the store is opened again; then
-// the commit is whole, or is not.
+// TestUnknownFateEndsTheSpace: after STORE_UNAVAILABLE, or if the store cannot say whether a
+// commit happened, everything is refused until the store is opened again. Then the commit is
+// there completely or not at all.
 func TestUnknownFateEndsTheSpace(t *testing.T) {
 	unavailable := tga.Errorf(tga.StoreUnavailable, "append: the disk is gone")
 	for name, c := range map[string]struct {
@@ -254,8 +254,8 @@ func TestSecondSpaceIsNoticed(t *testing.T) {
 	w.stored("k", "2")
 }
 
-// TestOneCommitAtATime: commits of many goroutines to one scope are each whole, in an
-// order; a counter that all increase has lost none.
+// TestOneCommitAtATime: commits of many goroutines to one scope are atomic and ordered; a counter
+// that all of them increase loses nothing.
 func TestOneCommitAtATime(t *testing.T) {
 	w := newWorld(t)
 	const goroutines, each = 8, 10

@@ -16,10 +16,10 @@ import (
 	"github.com/tgad/tgad/internal/turn/state"
 )
 
-// TestPowerCutLeavesAllOrNothing: the power goes at write operations of a life of commits,
-// with none to all of the unsynced data kept. Each time every key is of one commit, which
-// is the newest that was acknowledged or the one under way, the list has one item of each
-// commit in their order, and it can be gone on with.
+// TestPowerCutLeavesAllOrNothing: the power fails at write operations in a series of commits, and
+// none to all of the unsynced data is kept. Each time, all keys are of one commit, either the
+// newest acknowledged one or the one under way. The list has one item of each commit, in order,
+// and further commits succeed.
 func TestPowerCutLeavesAllOrNothing(t *testing.T) {
 	serial.Test(t)
 	type crash struct {
@@ -104,7 +104,7 @@ func TestPowerCutLeavesAllOrNothing(t *testing.T) {
 	}
 }
 
-// generation is the n-th transaction: it sets, appends and, by turns, adds or deletes a key.
+// generation is the n-th transaction: it sets, appends and, alternately, adds or deletes a key.
 func generation(w *world, n int) *tx {
 	a := w.begin(session, state.Serializable)
 	a.set("a", fmt.Sprint(n)).set("b", fmt.Sprint(n)).add("log", fmt.Sprint(n))
@@ -114,7 +114,7 @@ func generation(w *world, n int) *tx {
 	return a.del("even").set("odd", fmt.Sprint(n))
 }
 
-// generationOf returns the commit that all keys are of.
+// generationOf returns the commit that all keys belong to.
 func generationOf(w *world, op string) (n int) {
 	w.Helper()
 	a := w.begin(session, state.Serializable)

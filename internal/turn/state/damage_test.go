@@ -10,8 +10,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// TestDamagedItemsAreErrors: bytes in the store that no commit can have written are
-// refused by whoever reads them, and never taken for an absent key.
+// TestDamagedItemsAreErrors: stored bytes that no commit can have written are refused by every
+// reader, and never taken for an absent key.
 func TestDamagedItemsAreErrors(t *testing.T) {
 	w := newWorld(t)
 	w.begin(session, "").set("key", "[1]").commit()

@@ -44,8 +44,9 @@ func (w *world) storedIn(scope state.Scope, key, want string) {
 	t.wants(key, want)
 }
 
-// TestErasedScopeBeginsAnew: nothing of it is read, at no level and by no way, and it takes values as one that never
-// had any; another scope is what it was. So does it in a store from before the erasure.
+// TestErasedScopeBeginsAnew: nothing of it can be read, at any level or in any way, and it
+// accepts values like a new scope. Another scope is unchanged. The same holds in a store from
+// before the erasure.
 func TestErasedScopeBeginsAnew(t *testing.T) {
 	for _, sealed := range []bool{true, false} {
 		t.Run(fmt.Sprint("sealed ", sealed), func(t *testing.T) {
@@ -96,7 +97,8 @@ func TestErasedScopeBeginsAnew(t *testing.T) {
 	}
 }
 
-// begun fails the test unless a scope is empty, or has what an earlier call left of its own; then it goes on.
+// begun fails the test unless a scope is empty or has only what an earlier call left. Then it
+// uses the scope.
 func begun(t *testing.T, w *world, s state.Scope) {
 	t.Helper()
 	for _, level := range allLevels {
@@ -122,8 +124,8 @@ func begun(t *testing.T, w *world, s state.Scope) {
 	w.storedIn(s, "c", "4")
 }
 
-// TestErasedWhileATransactionIsOpen: one that has read what was erased commits nothing, whether it is at work or
-// waited meanwhile: no version of a key comes again.
+// TestErasedWhileATransactionIsOpen: a transaction that has read the erased state commits
+// nothing, whether it runs or was parked meanwhile, because no version number is used again.
 func TestErasedWhileATransactionIsOpen(t *testing.T) {
 	w, _ := sealedWorld(t, true)
 	w.begin(kept, "").set("a", "1").commit()
@@ -155,7 +157,8 @@ func TestErasedWhileATransactionIsOpen(t *testing.T) {
 	w.storedIn(kept, "b", "")
 }
 
-// TestScopeWhoseKeyCannotBeHad: what is out of reach is neither absent nor erased, and nothing is committed over it.
+// TestScopeWhoseKeyCannotBeHad: values whose key is unavailable are neither absent nor erased,
+// and nothing is committed over them.
 func TestScopeWhoseKeyCannotBeHad(t *testing.T) {
 	w, ring := sealedWorld(t, true)
 	w.begin(kept, "").set("a", "1").commit()

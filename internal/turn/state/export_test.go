@@ -2,8 +2,7 @@ package state
 
 import "github.com/tgad/tgad/keyspace"
 
-// ShareLists lists all keys of a scope at one place, as keys whose digests begin alike
-// would be.
+// ShareLists puts all keys of a scope into one list, as if their digests began alike.
 func ShareLists(s *Space) { s.slot = func(string) uint64 { return keyspace.ListBit<<56 | 1 } }
 
 // PickBy makes the choices of collections repeatable.

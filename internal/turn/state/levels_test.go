@@ -7,8 +7,8 @@ import (
 	"github.com/tgad/tgad/internal/turn/state"
 )
 
-// anomaly runs two transactions of one level in an order that shows an anomaly, and says
-// whether the level let it happen. x and y are 1 when it begins, z is absent.
+// anomaly runs two transactions of one level in an order that shows an anomaly, and returns
+// whether the level permitted it. x and y are 1 when it begins, z is absent.
 type anomaly struct {
 	name    string
 	permits map[state.Isolation]bool
@@ -144,8 +144,8 @@ func increased(number string) string {
 	return string(rune('0' + n + 1))
 }
 
-// skewed runs two transactions that both see that something holds and set one key each.
-// Both commit where the level allows it, and then neither was after the other.
+// skewed runs two transactions that both check the same condition and set one key each. If the
+// level permits it, both commit, and then neither ran after the other.
 func skewed(w *world, level state.Isolation, holds func(*tx) bool, first, second string) bool {
 	a, b := w.begin(session, level), w.begin(session, level)
 	defer a.Discard()
@@ -161,8 +161,7 @@ func skewed(w *world, level state.Isolation, holds func(*tx) bool, first, second
 	return err == nil
 }
 
-// TestAnomaliesByLevel: each level permits the anomalies that the package comment says,
-// and no other.
+// TestAnomaliesByLevel: each level permits exactly the anomalies that the package comment lists.
 func TestAnomaliesByLevel(t *testing.T) {
 	w := newWorld(t)
 	for _, a := range anomalies {
@@ -179,9 +178,9 @@ func TestAnomaliesByLevel(t *testing.T) {
 	w.tb = t
 }
 
-// TestDirtyReadIsOfTheNewestWrite: of pending writes the newest is read, over one's own
-// only where one's own does not hide it; what is discarded is gone, and what is committed
-// is never made of it.
+// TestDirtyReadIsOfTheNewestWrite: the newest pending write of others is read, unless the
+// transaction's own write hides it. A discarded write is gone, and a commit never contains a
+// write of another transaction.
 func TestDirtyReadIsOfTheNewestWrite(t *testing.T) {
 	w := newWorld(t)
 	a, b, c := w.begin(session, state.Serializable), w.begin(session, state.RepeatableRead), w.begin(session, state.ReadUncommitted)
@@ -204,7 +203,7 @@ func TestDirtyReadIsOfTheNewestWrite(t *testing.T) {
 	w.stored("x", "2")
 }
 
-// TestReadOnlySerializableIsNeverRefused: it is as if run when it began.
+// TestReadOnlySerializableIsNeverRefused: it counts as run when it began.
 func TestReadOnlySerializableIsNeverRefused(t *testing.T) {
 	w := newWorld(t)
 	w.begin(session, "").set("x", "1").commit()
@@ -214,7 +213,7 @@ func TestReadOnlySerializableIsNeverRefused(t *testing.T) {
 	a.commit()
 }
 
-// TestBlindWritesDoNotConflict: the last commit of a set that nobody read wins.
+// TestBlindWritesDoNotConflict: if the key was not read, the last set wins.
 func TestBlindWritesDoNotConflict(t *testing.T) {
 	w := newWorld(t)
 	for _, level := range allLevels {
@@ -227,8 +226,8 @@ func TestBlindWritesDoNotConflict(t *testing.T) {
 	}
 }
 
-// TestAppendThatReadConflicts: an append is blind until its key is read, at the levels
-// where reads repeat.
+// TestAppendThatReadConflicts: an append is blind until its key is read, at levels with
+// repeatable reads.
 func TestAppendThatReadConflicts(t *testing.T) {
 	w := newWorld(t)
 	for _, level := range allLevels {
@@ -249,8 +248,8 @@ func TestAppendThatReadConflicts(t *testing.T) {
 	}
 }
 
-// TestAppendToWhatIsNoListAnyMore is a conflict at every level, for the append was
-// accepted.
+// TestAppendToWhatIsNoListAnyMore is a conflict at every level, because the append was accepted
+// when it was made.
 func TestAppendToWhatIsNoListAnyMore(t *testing.T) {
 	w := newWorld(t)
 	for _, level := range allLevels {

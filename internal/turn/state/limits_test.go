@@ -13,7 +13,7 @@ import (
 // text returns a JSON string of n bytes.
 func text(n int) string { return `"` + strings.Repeat("x", n-2) + `"` }
 
-// TestKeyAndValueLimits: at the limit it is stored and read back, one past it is refused.
+// TestKeyAndValueLimits: at the limit a value is stored and read back, one past it is refused.
 func TestKeyAndValueLimits(t *testing.T) {
 	w := newWorld(t)
 	key, value := strings.Repeat("é", 127)+"k", text(state.MaxValue)
@@ -33,8 +33,8 @@ func TestKeyAndValueLimits(t *testing.T) {
 	b.Discard()
 }
 
-// TestAppendLimit: the list may have MaxValue bytes and no more, whatever it is appended
-// to: nothing, an empty list, another, its own, committed or not.
+// TestAppendLimit: the list may have at most MaxValue bytes, whatever it is appended to: nothing,
+// an empty list, another transaction's list, the transaction's own, committed or not.
 func TestAppendLimit(t *testing.T) {
 	if testing.Short() {
 		t.Skip("megabytes, slow under the race detector")
@@ -88,7 +88,8 @@ func TestAppendLimit(t *testing.T) {
 	a.Discard()
 }
 
-// TestKeysLimit: what a transaction must remember is bounded, and so is one question.
+// TestKeysLimit: the keys that a transaction must remember are bounded, and so are the keys of
+// one request.
 func TestKeysLimit(t *testing.T) {
 	serial.Test(t)
 	w := newWorld(t)
@@ -113,7 +114,7 @@ func TestKeysLimit(t *testing.T) {
 		c.set(key, "1")
 	}
 	wantCode(t, c.Append("one more", raw("1")), tga.LimitExceeded)
-	_, err = c.Get("one more") // it need not be remembered
+	_, err = c.Get("one more") // this level need not remember it
 	must(t, err)
 	c.commit()
 	b := w.begin(session, "")
@@ -124,8 +125,8 @@ func TestKeysLimit(t *testing.T) {
 	a.Discard()
 }
 
-// TestBytesLimit: the operations of a transaction are bounded together, those that were
-// rolled back too, for they are kept; and so is what it replaces.
+// TestBytesLimit: the bytes of a transaction's operations are bounded, including those that were
+// rolled back, which are kept too. The bytes of the values that it replaces are bounded as well.
 func TestBytesLimit(t *testing.T) {
 	if testing.Short() {
 		t.Skip("megabytes, slow under the race detector")

@@ -15,8 +15,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// value is what the model has under a key: its text, "" for none, when it ends, 0 for
-// never, and the commit that wrote it.
+// value is a key's value in the model: its text, "" for none, its expiry, 0 for never, and the
+// commit that wrote it.
 type value struct {
 	text   string
 	ends   int64
@@ -30,10 +30,11 @@ type modelOp struct {
 	key, text string
 	add       bool
 	ends      int64
-	stamp     int // its place among the operations of all
+	stamp     int // its number among the operations of all transactions
 }
 
-// over returns what ops make of what stands; ok is false where one appends to no list.
+// over returns a value after ops; ok is false if one of them appends to a value that is not a
+// list.
 func over(ops []modelOp, base value, now int64) (v value, ok bool) {
 	if base.alive(now) {
 		v = base
@@ -41,7 +42,7 @@ func over(ops []modelOp, base value, now int64) (v value, ok bool) {
 	for i, op := range ops {
 		switch {
 		case slices.ContainsFunc(ops[i+1:], func(op modelOp) bool { return !op.add }):
-			// what comes later hides it
+			// a later operation hides it
 		case !op.add:
 			v = value{text: op.text, ends: op.ends}
 		case v.text == "" || v.text == "[]":
@@ -65,7 +66,7 @@ type modelTx struct {
 	reads map[string]value
 }
 
-// saved is a savepoint: how many writes stand before it.
+// saved is a savepoint: the number of writes before it.
 type saved struct {
 	name string
 	ops  int
@@ -80,7 +81,7 @@ func (m *modelTx) of(key string) (ops []modelOp) {
 	return ops
 }
 
-// blind says that what is committed under a key does not matter.
+// blind says that the committed value of a key does not matter.
 func (m *modelTx) blind(key string) bool {
 	return slices.ContainsFunc(m.of(key), func(op modelOp) bool { return !op.add })
 }
@@ -102,7 +103,7 @@ type model struct {
 
 func (m *model) millis() int64 { return m.w.clock().UnixMilli() }
 
-// under returns what a transaction sees under its own writes to a key.
+// under returns the value of a key that a transaction sees below its own writes.
 func (m *model) under(t *modelTx, key string) value {
 	if v, ok := t.reads[key]; ok {
 		v.ends = 0
@@ -186,14 +187,14 @@ func (m *model) append(t *modelTx, key, text string) {
 		m.Fatalf("append to %s %q: %v", key, v.text, err)
 	}
 	op := modelOp{key: key, text: text, add: true}
-	if t.blind(key) && !v.alive(m.millis()) { // its own ended, or it deleted it
+	if t.blind(key) && !v.alive(m.millis()) { // its own value expired, or it deleted the key
 		op.add, op.text = false, "["+text+"]"
 	}
 	m.write(t, op)
 }
 
-// commit carries a transaction out on the committed values, in one instant, or says
-// because of which keys it is refused.
+// commit applies a transaction to the committed values, in one instant, or returns the keys for
+// which it is refused.
 func (m *model) commit(t *modelTx) {
 	now := m.millis()
 	stale := map[string]bool{}
@@ -242,9 +243,9 @@ func (m *model) commit(t *modelTx) {
 	}
 }
 
-// serial checks the claim itself: that everything a serializable transaction read is
-// what it reads when it is run alone, at the instant of its commit where it wrote, else
-// when it began, but for what ended since.
+// serial checks the claim itself: everything that a serializable transaction read is what it
+// reads if it runs alone, at the instant of its commit if it wrote, else at its begin, except for
+// values that expired since.
 func (m *model) serial(t *modelTx, committed map[string]value, now int64) {
 	if t.level != state.Serializable {
 		return
@@ -266,10 +267,9 @@ func (m *model) serial(t *modelTx, committed map[string]value, now int64) {
 
 var modelKeys = []string{"a", "b", "c", "d"}
 
-// TestHistoriesAgreeWithTheModel: random histories of transactions of all levels, side by
-// side, with time going on, savepoints and collections: each read, each refusal and the
-// values at the end are those of a simple model, in which commits happen one after the
-// other.
+// TestHistoriesAgreeWithTheModel runs random histories of concurrent transactions of all levels,
+// with advancing time, savepoints and collections. Each read, each refusal and the final values
+// agree with a simple model in which commits happen one after the other.
 func TestHistoriesAgreeWithTheModel(t *testing.T) {
 	w := newWorld(t)
 	histories, commits, refused := 0, 0, 0

@@ -15,7 +15,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// restored is what a list of operations is after it was stored and read.
+// restored returns a list of operations after it was stored and read back.
 func restored(t *testing.T, ops []state.Op) (out []state.Op) {
 	t.Helper()
 	text, err := json.Marshal(ops)
@@ -24,7 +24,7 @@ func restored(t *testing.T, ops []state.Op) (out []state.Op) {
 	return out
 }
 
-// aTool does something of everything to the state, with a clock that goes on.
+// aTool does one of each operation on the state, with an advancing clock.
 func aTool(w *world, a *tx) {
 	a.setFor("ends", "[1]", time.Second).add("ends", "2")
 	w.advance(time.Second)
@@ -45,9 +45,9 @@ func aTool(w *world, a *tx) {
 
 func (t *tx) level() state.Isolation { return state.Level(t.Tx) }
 
-// TestOperationsRepeatAfterACrash: what a tool did is repeated by a transaction of
-// another process, later, and makes the same changes; what it read is checked at the
-// commit as if it had been read by that transaction.
+// TestOperationsRepeatAfterACrash: a later transaction of another process repeats what a tool did
+// and makes the same changes. The tool's reads are checked at the commit as if that transaction
+// had made them.
 func TestOperationsRepeatAfterACrash(t *testing.T) {
 	serial.Test(t)
 	for _, level := range allLevels {
@@ -81,7 +81,7 @@ func TestOperationsRepeatAfterACrash(t *testing.T) {
 					t.Errorf("repeated operations can't be repeated again: %s", d)
 				}
 				err = b.try()
-				// Under repeatable read only what is written too: Keys read it.
+				// Under repeatable read only keys that are also written count: Keys read them.
 				if level == state.Serializable && change != "" || level == state.RepeatableRead && change == "list" {
 					wantConflict(t, err, change)
 					return
@@ -106,8 +106,8 @@ func numberless(ops []state.Op) []state.Op {
 	return out
 }
 
-// TestRepeatedReadsStillRepeat: a key that a repeated operation read can't be read as
-// something else.
+// TestRepeatedReadsStillRepeat: a key that a repeated operation read cannot be read with another
+// value.
 func TestRepeatedReadsStillRepeat(t *testing.T) {
 	w := newWorld(t)
 	w.begin(session, "").set("k", "1").commit()
@@ -134,8 +134,8 @@ func TestRepeatedReadsStillRepeat(t *testing.T) {
 	c.Discard()
 }
 
-// TestApplyIsAllOrNothing: a list with something wrong in it leaves the transaction as it
-// was, and so does one that is too much.
+// TestApplyIsAllOrNothing: a list that contains an invalid operation, or one operation too many,
+// leaves the transaction unchanged.
 func TestApplyIsAllOrNothing(t *testing.T) {
 	w := newWorld(t)
 	good := []state.Op{
@@ -174,18 +174,18 @@ func TestApplyIsAllOrNothing(t *testing.T) {
 	w.begin(session, "").set("n", "1").commit()
 	a := w.begin(session, "")
 	must(t, a.Apply(good))
-	wantConflict(t, a.try(), "d", "k", "n", "r") // a list alone knows of no key
+	wantConflict(t, a.try(), "d", "k", "n", "r") // a list alone has read no key
 	a.Discard()
 }
 
-// TestTryIsAllOrNothing: what is tried and fails is in neither the values nor the operations,
-// and takes none of the room that a transaction has.
+// TestTryIsAllOrNothing: a failed Try leaves nothing in the values or the operations, and uses
+// none of the transaction's limits.
 func TestTryIsAllOrNothing(t *testing.T) {
 	w := newWorld(t)
 	sorry := errors.New("sorry")
 	for _, level := range []state.Isolation{state.ReadUncommitted, state.ReadCommitted, state.RepeatableRead, state.Serializable} {
 		a := w.begin(session, level).set("k", "1").add("list", "1")
-		for round := range 3 { // over the most keys, would they be counted
+		for round := range 3 { // over the limit of keys, if they were counted
 			err := a.Try(func() error {
 				for i := range state.MaxKeys / 2 {
 					a.set(fmt.Sprint("t", round*state.MaxKeys+i), "2")
@@ -218,7 +218,7 @@ func TestTryIsAllOrNothing(t *testing.T) {
 	}
 }
 
-// TestCallsSideBySide: each call's handle tells its own operations, and those of two
+// TestCallsSideBySide: each call's handle returns its own operations, and those of two calls
 // together are repeated in the order in which they were made.
 func TestCallsSideBySide(t *testing.T) {
 	w := newWorld(t)
@@ -248,8 +248,8 @@ func TestCallsSideBySide(t *testing.T) {
 	b.Discard()
 }
 
-// TestOneTransactionManyGoroutines: tools that run side by side use one transaction, and
-// others read its pending writes meanwhile; nothing is lost.
+// TestOneTransactionManyGoroutines: concurrent tools use one transaction, and others read its
+// pending writes meanwhile; nothing is lost.
 func TestOneTransactionManyGoroutines(t *testing.T) {
 	w := newWorld(t)
 	w.begin(session, "").set("list", "[0]").commit()

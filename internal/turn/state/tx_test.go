@@ -14,8 +14,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestOperations: what each operation does, in the transaction and after its commit, with
-// the changes that it records.
+// TestOperations: the result of each operation in the transaction and after its commit, with the
+// changes that it records.
 func TestOperations(t *testing.T) {
 	w := newWorld(t)
 	w.begin(session, "").set("a", `{"n": 1, "b": "<"}`).set("b", "[1]").set("d", "1").set("null", "null").commit()
@@ -85,8 +85,8 @@ func TestChangeIsInOSSAForm(t *testing.T) {
 	}
 }
 
-// TestScopesAreApart: sessions, agents and turns do not see each other, however their ids
-// are spelt; a turn's own is gone with it.
+// TestScopesAreApart: sessions, agents and turns do not see each other, however their ids are
+// spelled. A turn's own state ends with the turn.
 func TestScopesAreApart(t *testing.T) {
 	w := newWorld(t)
 	scopes := []state.Scope{session, {Mode: state.Session, ID: "sk"}, {Mode: state.Persistent, ID: "s"}}
@@ -121,8 +121,8 @@ func TestScopesAreApart(t *testing.T) {
 	}
 }
 
-// TestExpiry: a value is absent from its instant on, also after a reopen; the commit that
-// touches it drops it.
+// TestExpiry: a value is absent from its expiry on, also after a reopen. The next commit that
+// touches its key drops it.
 func TestExpiry(t *testing.T) {
 	w := newWorld(t)
 	a := w.begin(session, "")
@@ -160,8 +160,8 @@ func TestExpiry(t *testing.T) {
 	w.stored("list", "[3]")
 }
 
-// TestExpiryAndRepeatedReads: a value that expires between two reads of a transaction is
-// still there where reads repeat; a serializable commit that builds on it is refused.
+// TestExpiryAndRepeatedReads: a value that expires between two reads of a transaction is still
+// there at levels with repeatable reads. A serializable commit that builds on it is refused.
 func TestExpiryAndRepeatedReads(t *testing.T) {
 	w := newWorld(t)
 	for _, level := range allLevels {
@@ -192,8 +192,8 @@ func TestExpiryAndRepeatedReads(t *testing.T) {
 	}
 }
 
-// TestSavepoints: a rollback takes back what was written since a savepoint and keeps the
-// rest; the savepoint stays, later ones go.
+// TestSavepoints: a rollback undoes what was written since a savepoint and keeps the rest. The
+// savepoint stays, later ones go.
 func TestSavepoints(t *testing.T) {
 	w := newWorld(t)
 	w.begin(session, "").set("k", "[0]").commit()

@@ -26,7 +26,7 @@ func newID() tga.ID { return tga.ID(uuid.Must(uuid.NewV7())) }
 
 var session = state.Scope{Mode: state.Session, ID: "s"}
 
-// tb is what a test and a property have in common.
+// tb is the common part of a test and a property test.
 type tb interface {
 	Helper()
 	Error(...any)
@@ -40,7 +40,7 @@ type world struct {
 	tb
 	disk  vfs.FS
 	db    *engine.DB
-	store runtime.Store // db, or what the test put around it
+	store runtime.Store // db, or the test's wrapper of it
 	space *state.Space
 	ring  engine.Keyring // nil: the store seals nothing
 	dir   string         // "" is "store"
@@ -106,7 +106,7 @@ func (w *world) reopen() {
 	w.open()
 }
 
-// append is what a turn does with attachments.
+// append appends attachments, as a turn does.
 func (w *world) append(ctx context.Context, list []chain.Attachment) error {
 	return appendTo(ctx, w.store, list)
 }
@@ -219,7 +219,7 @@ func wantCode(t tb, err error, want tga.Code) {
 	}
 }
 
-// wantConflict checks that a commit was refused because of these keys.
+// wantConflict checks that a commit was refused for these keys.
 func wantConflict(t tb, err error, keys ...string) {
 	t.Helper()
 	wantCode(t, err, tga.StateConflict)

@@ -22,7 +22,7 @@ func aCall(tool string, attempt uint32) runtime.Call {
 		Args: []byte(`{"n":9007199254740993}`), Key: "order-1"}
 }
 
-// outcome is what a dispatch came to: "STATUS CODE", "not sent" or "doubt".
+// outcome returns the result of a dispatch: "STATUS CODE", "not sent" or "doubt".
 func outcome(reply runtime.Reply, err error) string {
 	switch {
 	case errors.Is(err, runtime.ErrNotSent):
@@ -42,7 +42,7 @@ func TestFunctionOutcomes(t *testing.T) {
 	f := Functions{
 		"echo": {Call: func(_ context.Context, args json.RawMessage) (json.RawMessage, error) {
 			clone := slices.Clone(args)
-			clear(args) // the call's own bytes are the log's
+			clear(args) // must not change the bytes of the call, which the log has
 			return clone, nil
 		}},
 		"panics": fn(func(context.Context) (json.RawMessage, error) { panic("at the disco") }),
@@ -76,7 +76,7 @@ func TestFunctionOutcomes(t *testing.T) {
 		{"unsent", 2, "not sent", ledger.ClassNone, "closed"},
 		{"nil", 1, "not sent", ledger.ClassNone, "no such function"},
 		{"ghost", 1, "not sent", ledger.ClassNone, "no such function"},
-		// A later attempt's failure says nothing of an earlier one.
+		// A later attempt's failure says nothing about an earlier one.
 		{"fails", 2, "doubt", ledger.ClassNone, "no funds"},
 		{"panics", 2, "doubt", ledger.ClassNone, "at the disco"},
 	} {
@@ -101,7 +101,7 @@ func TestFunctionOutcomes(t *testing.T) {
 	}
 }
 
-// TestFunctionThatOutlivesItsContext: what it does afterwards nobody knows.
+// TestFunctionThatOutlivesItsContext: nobody knows what the function does afterwards.
 func TestFunctionThatOutlivesItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	finish := make(chan struct{})
@@ -128,7 +128,7 @@ func TestFunctionThatOutlivesItsContext(t *testing.T) {
 	if got := outcome(r.reply(late, aCall("stops", 1), MaxOutput)); got != "doubt" {
 		t.Errorf("a function that was cut short: %s", got)
 	}
-	// An answer counts, whatever became of the context meanwhile.
+	// An answer counts even if the context has ended meanwhile.
 	r = returned{output: json.RawMessage(`1`)}
 	if got := outcome(r.reply(late, aCall("stops", 1), MaxOutput)); got != "SUCCESS" {
 		t.Errorf("an answer after the end: %s", got)

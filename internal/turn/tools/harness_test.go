@@ -19,8 +19,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 type mcpTool = mcp.Tool
 
-// shelf is a tool server that counts how often it is asked. before, where set, runs inside
-// each list.
+// shelf is a tool server that counts how often it is asked. before, if set, runs inside each
+// list.
 type shelf struct {
 	mu     sync.Mutex
 	asked  int

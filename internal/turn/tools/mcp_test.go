@@ -34,8 +34,8 @@ func addTool(s *sdk.Server, name, schema string) {
 		})
 }
 
-// TestToolsOfARealServer: all pages of a list, through package mcp over HTTP; and one that
-// is not there beside it.
+// TestToolsOfARealServer: all pages of a list, through package mcp over HTTP, and beside it a
+// server that is not there.
 func TestToolsOfARealServer(t *testing.T) {
 	var lists atomic.Int32
 	server := sdkServer(5)
@@ -48,7 +48,7 @@ func TestToolsOfARealServer(t *testing.T) {
 		}
 	})
 	web := httptest.NewServer(sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, nil))
-	t.Cleanup(web.Close) // after the clients, which end their sessions at it
+	t.Cleanup(web.Close) // runs after the clients' cleanup, which ends their sessions there
 	gone := httptest.NewServer(http.NotFoundHandler())
 	gone.Close()
 	client := func(url string) *mcp.Server {
@@ -104,8 +104,8 @@ func (l sessionLister) ListTools(ctx context.Context) ([]mcp.Tool, error) {
 	return all, nil
 }
 
-// TestListChangedIsHonoured: a notification of a real server makes the next Resolve see
-// the tool that it is about, whatever the TTL.
+// TestListChangedIsHonoured: after a notification of a real server, the next Resolve sees the new
+// tool, whatever the TTL.
 func TestListChangedIsHonoured(t *testing.T) {
 	ctx := context.Background()
 	server := sdkServer(1)
@@ -127,7 +127,7 @@ func TestListChangedIsHonoured(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() {
-		_ = cs.Close() // the pipe's other end may be first
+		_ = cs.Close() // the other end of the pipe may have closed first
 		_ = ss.Wait()
 	}()
 	r = newResolver(t, Options{TTL: 1000 * time.Hour, Servers: map[string]Lister{"s": sessionLister{cs}}})

@@ -17,7 +17,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestOrderIsTheManifests: the first server answers last, and its tools stand first. Each
+// TestOrderIsTheManifests: the first server answers last, and its tools come first. Each server
 // waits for the one after it, so all are asked at once.
 func TestOrderIsTheManifests(t *testing.T) {
 	const n = 5
@@ -114,7 +114,7 @@ func TestListAndAgentLimit(t *testing.T) {
 	}
 }
 
-// TestAgentBytesLimit: a record has to hold what is resolved.
+// TestAgentBytesLimit: the resolved tools must fit into a record.
 func TestAgentBytesLimit(t *testing.T) {
 	s := &shelf{tools: []mcpTool{define("a", anyObject), define("b", anyObject), define("c", anyObject)}}
 	size := len(anyObject) + len("does a")
@@ -149,7 +149,7 @@ func TestResolveFailsOnlyForItsContext(t *testing.T) {
 	if _, _, err := r.Resolve(ctx, &turn.Agent{Name: "a", Tools: []turn.ToolSpec{discover("s")}}); !errors.Is(err, gone) {
 		t.Errorf("got %v", err)
 	}
-	// What the caller's end did to the list is nobody else's failure.
+	// A list that failed because its caller left is no failure for anybody else.
 	s.before, s.tools = nil, []mcpTool{define("x", anyObject)}
 	if tools, warnings := resolve(t, r, discover("s")); len(tools) != 1 || len(warnings) != 0 {
 		t.Errorf("afterwards: %v, %v", tools, warnings)
@@ -185,8 +185,8 @@ func TestNamedToolTakesFromItsServer(t *testing.T) {
 	}
 }
 
-// TestNamedToolWithAnUnusableSchema: left out, but where the manifest has a better one; and
-// a named tool that changed is reported as a discovered one is.
+// TestNamedToolWithAnUnusableSchema: the tool is left out unless the manifest has a usable
+// schema. A changed tool is reported the same way whether it is named or discovered.
 func TestNamedToolWithAnUnusableSchema(t *testing.T) {
 	s := &shelf{tools: []mcpTool{define("bad", `{"type":"string"}`), define("good", anyObject)}}
 	r := newResolver(t, Options{LeaveOutChanged: true, Servers: map[string]Lister{"s": s}})
@@ -285,15 +285,15 @@ func TestNames(t *testing.T) {
 		t.Errorf("%v", seen)
 	}
 	want := []string{
-		"a_b VALIDATION_ERROR", "a/b VALIDATION_ERROR", // called something else
+		"a_b VALIDATION_ERROR", "a/b VALIDATION_ERROR", // gets another name
 		"a.b VALIDATION_ERROR", // listed twice
 		"s VALIDATION_ERROR",   // no name
-		"a_b VALIDATION_ERROR", // another server's; "fine" is the same tool again, and no news
+		"a_b VALIDATION_ERROR", // taken by another server's tool; "fine" is the same tool again and needs no warning
 	}
 	if diff := cmp.Diff(want, codes(warnings)); diff != "" {
 		t.Error(diff, warnings)
 	}
-	// The same names come out again, and in another process.
+	// The names are the same each time, and in another process.
 	again, _ := resolve(t, newResolver(t, Options{Servers: map[string]Lister{"s": s, "o": other}}), specs...)
 	if diff := cmp.Diff(namesOf(tools), namesOf(again)); diff != "" {
 		t.Error(diff)

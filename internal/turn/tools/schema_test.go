@@ -56,7 +56,7 @@ func TestViolationNamesThePlace(t *testing.T) {
 		{`{"to":`, "VALIDATION_ERROR", ""},
 		{`{} {}`, "VALIDATION_ERROR", ""},
 	} {
-		// Maps are walked in no order: the answer is the same each time.
+		// Maps are visited in random order; the answer must be the same each time.
 		for range 20 {
 			got, err := check(r, schema, c.args)
 			if got != c.want || (err != nil && !strings.Contains(err.Error(), c.says)) {
@@ -85,7 +85,7 @@ func TestNumbersAreExact(t *testing.T) {
 	}
 	const whole = `{"type":"object","properties":{"n":{"type":"integer"}}}`
 	for args, want := range map[string]string{
-		`{"n":1e400}`:          "", // no double, and a whole number
+		`{"n":1e400}`:          "", // not a double, but an integer
 		`{"n":1e401}`:          "LIMIT_EXCEEDED /n",
 		`{"n":1e-401}`:         "LIMIT_EXCEEDED /n",
 		`{"n":1e999999999999}`: "LIMIT_EXCEEDED /n",
@@ -118,7 +118,7 @@ func TestArgumentLimits(t *testing.T) {
 	}
 }
 
-// TestDraftsBySchema: one keyword that each draft reads in its own way.
+// TestDraftsBySchema: a keyword that each draft interprets in its own way.
 func TestDraftsBySchema(t *testing.T) {
 	r := newResolver(t, Options{})
 	for _, c := range []struct{ name, schema, good, bad string }{
@@ -138,8 +138,8 @@ func TestDraftsBySchema(t *testing.T) {
 	}
 }
 
-// TestSchemaReachesNothing: a schema that names a file or a host is unusable, and neither
-// was touched: the file's schema would accept, and the host counts.
+// TestSchemaReachesNothing: a schema that names a file or a host is unusable, and neither is
+// accessed: the file's schema would accept, and the host counts requests.
 func TestSchemaReachesNothing(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "s.json")
 	if err := os.WriteFile(file, []byte(`{}`), 0o600); err != nil {
@@ -152,7 +152,7 @@ func TestSchemaReachesNothing(t *testing.T) {
 	dialled := make(chan struct{})
 	go func() {
 		if c, err := l.Accept(); err == nil {
-			_ = c.Close() // it only had to be counted
+			_ = c.Close() // only the connection counts
 			close(dialled)
 		}
 	}()
@@ -220,8 +220,8 @@ func TestSchemaSizeLimit(t *testing.T) {
 	}
 }
 
-// TestPreparedFormIsStable: what is resolved is what a record of it says, so that a turn
-// that goes on after a crash asks the model the same.
+// TestPreparedFormIsStable: a resolved schema equals the one in its record, so a turn that goes
+// on after a crash asks the model the same question.
 func TestPreparedFormIsStable(t *testing.T) {
 	for in, want := range map[string]string{
 		``:                               anyObject,
@@ -243,7 +243,7 @@ func TestPreparedFormIsStable(t *testing.T) {
 	}
 }
 
-// TestCompiledIsBounded: the newest are kept, and one that fell out is compiled again.
+// TestCompiledIsBounded: the newest schemas are kept, and a dropped one is compiled again.
 func TestCompiledIsBounded(t *testing.T) {
 	r := newResolver(t, Options{MaxCompiled: 2})
 	schema := func(i int) string { return fmt.Sprintf(`{"type":"object","required":["p%d"]}`, i) }

@@ -39,7 +39,7 @@ func TestFailureIsRememberedForAShortWhile(t *testing.T) {
 	if tools, warnings := resolve(t, r, discover("s")); len(tools) != 1 || len(warnings) != 0 {
 		t.Errorf("%v, %v", tools, warnings)
 	}
-	// A failure does not forget what the tools were.
+	// After a failure the earlier definitions are still known.
 	c.pass(time.Hour)
 	s.err = errors.New("down")
 	resolve(t, r, discover("s"))
@@ -50,8 +50,8 @@ func TestFailureIsRememberedForAShortWhile(t *testing.T) {
 	}
 }
 
-// TestInvalidate: a list is asked for again, and one that was under way when the server
-// said that it changed is not kept.
+// TestInvalidate: the list is requested again. A list that was under way when the server said
+// that it changed is not kept.
 func TestInvalidate(t *testing.T) {
 	s := &shelf{tools: []mcpTool{define("old", anyObject)}}
 	r := newResolver(t, Options{Clock: newClock().now, Servers: map[string]Lister{"s": s}})
@@ -67,7 +67,7 @@ func TestInvalidate(t *testing.T) {
 	}
 
 	r.Invalidate("s")
-	s.before = func(context.Context, int) error { r.Invalidate("s"); return nil } // while it answers
+	s.before = func(context.Context, int) error { r.Invalidate("s"); return nil } // while the server answers
 	resolve(t, r, discover("s"))
 	s.before = nil
 	s.set(define("newest", anyObject))
@@ -76,8 +76,9 @@ func TestInvalidate(t *testing.T) {
 	}
 }
 
-// TestOneListForAll: whoever needs a server's list while it is asked for waits for that
-// answer, also where it is a failure. The clock runs a year a look, so nothing is fresh.
+// TestOneListForAll: callers that need a server's list while it is requested wait for that
+// answer, also if it is a failure. The clock advances a year at each reading, so nothing stays
+// fresh.
 func TestOneListForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const callers = 8
@@ -102,7 +103,7 @@ func TestOneListForAll(t *testing.T) {
 				errs <- err
 			}()
 		}
-		synctest.Wait() // all wait for the one that asks
+		synctest.Wait() // all others wait for the caller that asks
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		if _, err := src.list(ctx); !errors.Is(err, context.Canceled) || s.count() != 1 {
@@ -120,7 +121,7 @@ func TestOneListForAll(t *testing.T) {
 	})
 }
 
-// TestWaiterTakesOver: the caller that asks goes away; one that waits for it asks.
+// TestWaiterTakesOver: the caller that asks leaves; a caller that waits for it asks instead.
 func TestWaiterTakesOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &shelf{tools: []mcpTool{define("x", anyObject)}, before: func(ctx context.Context, n int) error {
@@ -164,7 +165,7 @@ func TestDrift(t *testing.T) {
 	steps := []struct {
 		list []mcpTool
 		want []string
-		out  bool // left out with LeaveOutChanged
+		out  bool // whether LeaveOutChanged leaves it out
 	}{
 		{[]mcpTool{define("x", v1), define("y", v1)}, nil, false},
 		{[]mcpTool{reordered, define("y", v1)}, nil, false},
@@ -185,7 +186,7 @@ func TestDrift(t *testing.T) {
 				t.Errorf("strict %v, list %d: %v, %v", strict, i, tools, warnings)
 			}
 		}
-		// The same list again: without LeaveOutChanged it is what later ones are compared with.
+		// The same list again: without LeaveOutChanged, later lists are compared with it.
 		tools, warnings := step(define("x", v2), define("y", v1))
 		if strict != (len(warnings) == 1) || strict == slices.Contains(tools, "x") {
 			t.Errorf("strict %v, again: %v, %v", strict, tools, warnings)
@@ -202,7 +203,7 @@ func TestDrift(t *testing.T) {
 			t.Errorf("strict %v, back: %v", strict, warnings)
 		}
 		r.Accept("s")
-		// A description is an instruction to the model.
+		// A description instructs the model, so a change matters.
 		if _, warnings := step(reworded, define("y", v1)); !slices.Equal(warnings, []string{"x TOOL_SCHEMA_CHANGED"}) {
 			t.Errorf("strict %v, reworded: %v", strict, warnings)
 		}
@@ -216,7 +217,7 @@ func TestDrift(t *testing.T) {
 	}
 }
 
-// TestPinnedDigestOutlivesTheProcess: a schema that changed while nobody looked.
+// TestPinnedDigestOutlivesTheProcess: a schema changed while no process was running.
 func TestPinnedDigestOutlivesTheProcess(t *testing.T) {
 	s := &shelf{tools: []mcpTool{define("x", anyObject), define("new", anyObject)}}
 	for digest, want := range map[tga.Digest][]string{

@@ -9,7 +9,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// doubling is a chain of schemas each of which names the next one twice, n deep.
+// doubling is a chain of n schemas. Each refers to the next one twice.
 func doubling(n int, keyword, end string) string {
 	var defs []string
 	for i := range n {
@@ -18,8 +18,8 @@ func doubling(n int, keyword, end string) string {
 	return fmt.Sprintf(`"$defs":{%s,"d%d":%s}`, strings.Join(defs, ","), n, end)
 }
 
-// TestHostileSchemasAreBounded: a schema that takes steps without end, or twice as many for
-// each level, is refused before it is tried, whatever keyword it does so by.
+// TestHostileSchemasAreBounded: a schema that takes endless steps, or twice as many at each
+// level, is refused before it is used, whatever keyword causes that.
 func TestHostileSchemasAreBounded(t *testing.T) {
 	r := newResolver(t, Options{})
 	const levels = 20
@@ -49,7 +49,7 @@ func TestHostileSchemasAreBounded(t *testing.T) {
 	}
 }
 
-// many is a list of numbered things.
+// many returns a list of numbered elements.
 func many(n int, format string) string {
 	list := make([]string, n)
 	for i := range list {
@@ -58,8 +58,8 @@ func many(n int, format string) string {
 	return strings.Join(list, ",")
 }
 
-// TestStepsLimit at the limit and one past it: one for the object, one for the list, one for
-// each of its elements.
+// TestStepsLimit checks the limit and one past it: one step for the object, one for the list, one
+// for each element.
 func TestStepsLimit(t *testing.T) {
 	r := newResolver(t, Options{})
 	const schema = `{"properties":{"x":{"items":{}}}}`
@@ -71,8 +71,7 @@ func TestStepsLimit(t *testing.T) {
 	}
 }
 
-// TestSchemasThatRecurHonestlyAreChecked: trees, lists of alternatives, and the schema of
-// schemas.
+// TestSchemasThatRecurHonestlyAreChecked: trees, lists of alternatives, and the metaschema.
 func TestSchemasThatRecurHonestlyAreChecked(t *testing.T) {
 	r := newResolver(t, Options{})
 	const tree = `{"$defs":{"t":{"type":"object","properties":{"left":{"$ref":"#/$defs/t"},"right":{"$ref":"#/$defs/t"},"n":{"type":"integer"}},"additionalProperties":false}},"$ref":"#/$defs/t"}`
@@ -99,7 +98,8 @@ func TestSchemasThatRecurHonestlyAreChecked(t *testing.T) {
 	}
 }
 
-// drafts are those that a schema may name, and what they call the place for definitions.
+// drafts are the drafts that a schema may name, and the name of the place for definitions in
+// each.
 var drafts = []struct{ name, uri, defs string }{
 	{"4", "http://json-schema.org/draft-04/schema#", "definitions"},
 	{"6", "http://json-schema.org/draft-06/schema#", "definitions"},
@@ -108,14 +108,14 @@ var drafts = []struct{ name, uri, defs string }{
 	{"2020-12", "https://json-schema.org/draft/2020-12/schema", "$defs"},
 }
 
-// ofDraft makes a schema of a draft out of its members, in which DEFS stands for the place
-// for definitions.
+// ofDraft makes a schema of a draft from its members, in which DEFS stands for the place for
+// definitions.
 func ofDraft(uri, defs, members string) string {
 	return fmt.Sprintf(`{"$schema":%q,%s}`, uri, strings.ReplaceAll(members, "DEFS", defs))
 }
 
-// TestSchemasThatNeverEndAreLeftOut: one that refers to itself without going on to a place
-// below can check nothing. It is left out with a warning, in every draft, and tried on nothing.
+// TestSchemasThatNeverEndAreLeftOut: a schema that refers to itself at the same place can check
+// nothing. In every draft it is left out with a warning, and never used.
 func TestSchemasThatNeverEndAreLeftOut(t *testing.T) {
 	endless := map[string]string{
 		"ref":        `"$ref":"#"`,
@@ -157,9 +157,9 @@ func TestSchemasThatNeverEndAreLeftOut(t *testing.T) {
 	}
 }
 
-// TestHonestRecursionInEveryDraft: through members, elements and all other members, to a
-// depth that is the arguments' to say. What is wrong deep down is found, and where the
-// alternatives double at each level the steps are bounded.
+// TestHonestRecursionInEveryDraft: recursion through members, elements and additional members, as
+// deep as the arguments are. A violation deep down is found. If the alternatives double at each
+// level, the steps are bounded.
 func TestHonestRecursionInEveryDraft(t *testing.T) {
 	r := newResolver(t, Options{})
 	const deep = 20

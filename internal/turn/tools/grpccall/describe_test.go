@@ -67,8 +67,8 @@ func unmarshal(t *testing.T, s string) (v any) {
 	return v
 }
 
-// TestSchemaAgreesWithTheMethod: what the schema of a method lets pass the method takes,
-// and what it refuses the method would refuse.
+// TestSchemaAgreesWithTheMethod: the method accepts what its schema accepts, and refuses what the
+// schema refuses.
 func TestSchemaAgreesWithTheMethod(t *testing.T) {
 	w := newWorld(t, reflectsV1)
 	s := newServer(t, w.addr, Options{})
@@ -117,8 +117,8 @@ func TestSchemaAgreesWithTheMethod(t *testing.T) {
 	}
 }
 
-// TestListAsksAgain: a list is of the server as it is now, and so is a call of a method
-// that came later.
+// TestListAsksAgain: a list shows the current methods of the server, and a method that was added
+// later can be called.
 func TestListAsksAgain(t *testing.T) {
 	w := newWorld(t, reflectsV1)
 	current := w.files
@@ -149,8 +149,8 @@ func TestServicesAreChosen(t *testing.T) {
 	}
 }
 
-// TestMissingDescriptors: a method whose messages are not all known is no tool, and the
-// others are.
+// TestMissingDescriptors: a method whose messages are not all known is not a tool; the others
+// are.
 func TestMissingDescriptors(t *testing.T) {
 	f := parseFile(t, `
 name: "hole.proto" package: "hole" syntax: "proto3" dependency: "nowhere.proto"
@@ -175,7 +175,7 @@ service { name: "S"
 	}
 }
 
-// TestMessagesLimit: a request that refers to so many messages, and one more.
+// TestMessagesLimit: a request that refers to as many messages as permitted, and to one more.
 func TestMessagesLimit(t *testing.T) {
 	var text strings.Builder
 	text.WriteString(`name: "chain.proto" package: "chain" syntax: "proto3"
@@ -195,8 +195,8 @@ func TestMessagesLimit(t *testing.T) {
 	}
 }
 
-// TestServiceWithoutDescriptors: a server lists a service that it does not describe; the
-// log says so, and the others are tools.
+// TestServiceWithoutDescriptors: a server lists a service that it does not describe. The log says
+// so, and the other services are tools.
 func TestServiceWithoutDescriptors(t *testing.T) {
 	var log strings.Builder
 	w := newWorld(t, reflectsV1, "shop.Ghost")

@@ -29,7 +29,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// shop is the file of the test's services, as protoc would describe it.
+// shop returns the file descriptor of the test's services, as protoc would make it.
 const shop = `
 name: "shop.proto" package: "shop" syntax: "proto3"
 dependency: "google/protobuf/timestamp.proto" dependency: "google/protobuf/struct.proto"
@@ -73,7 +73,7 @@ func parseFile(t *testing.T, text string) *descriptorpb.FileDescriptorProto {
 	return f
 }
 
-// linked links a file with what every Go program knows.
+// linked links a file with the descriptors that are built into this program.
 func linked(t *testing.T, f *descriptorpb.FileDescriptorProto) *protoregistry.Files {
 	t.Helper()
 	set := &descriptorpb.FileDescriptorSet{File: append(importsOf(t, f), f)}
@@ -193,7 +193,7 @@ func (w *world) serve(t *testing.T, l net.Listener, how reflects, opts ...grpc.S
 	})
 }
 
-// The world's own files go before those of the program.
+// The world's own files take precedence over those of the program.
 
 func (w *world) FindFileByPath(path string) (protoreflect.FileDescriptor, error) {
 	if fd, err := w.files.FindFileByPath(path); err == nil {
@@ -228,7 +228,7 @@ func aCall(args string) runtime.Call {
 	}
 }
 
-// what a dispatch came to: "STATUS CODE", "not sent" or "doubt".
+// what returns the result of a dispatch: "STATUS CODE", "not sent" or "doubt".
 func what(reply runtime.Reply, err error) string {
 	switch {
 	case errors.Is(err, runtime.ErrNotSent):

@@ -15,9 +15,9 @@ import (
 	"github.com/tgad/tgad/runtime"
 )
 
-// frames is a server that speaks HTTP/2 by hand, so that no library stands between the
-// test and the wire. It counts the streams that clients begin, on all connections, and
-// hands each to a script; a script that returns false ends the connection.
+// frames is a server that implements HTTP/2 itself, so that no library is between the test and
+// the wire. It counts the streams that clients begin, on all connections, and passes each to a
+// script. If the script returns false, the connection ends.
 type frames struct {
 	net.Listener
 	streams, conns atomic.Int32
@@ -113,8 +113,8 @@ func (p *peer) reset() bool {
 	return false
 }
 
-// TestOneStreamPerDispatch: whatever a server does to a stream, there is one, and it is in
-// doubt. grpc-go by itself begins a stream that was refused a second time.
+// TestOneStreamPerDispatch: whatever a server does to a stream, there is only one, and it is in
+// doubt. By itself grpc-go begins a refused stream a second time.
 func TestOneStreamPerDispatch(t *testing.T) {
 	ok := []string{":status", "200", "content-type", "application/grpc"}
 	for name, script := range map[string]func(p *peer, stream uint32, ended bool) bool{
@@ -162,7 +162,7 @@ func TestOneStreamPerDispatch(t *testing.T) {
 			}
 		})
 	}
-	// The same server, behaving: so the script is understood.
+	// The same server, without a fault, shows that the client understands the script.
 	f := serveFrames(t, func(p *peer, stream uint32, ended bool) bool {
 		return !ended || p.headers(stream, false, ok...) && p.WriteData(stream, false, make([]byte, 5)) == nil && p.headers(stream, true, "grpc-status", "0")
 	})
@@ -174,8 +174,8 @@ func TestOneStreamPerDispatch(t *testing.T) {
 	}
 }
 
-// TestDeadBeforeTheStream: a server that takes the connection and dies before it speaks
-// has seen nothing of the call.
+// TestDeadBeforeTheStream: a server that accepts the connection and dies before it answers has
+// seen nothing of the call.
 func TestDeadBeforeTheStream(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -188,7 +188,7 @@ func TestDeadBeforeTheStream(t *testing.T) {
 			if err != nil {
 				return
 			}
-			_ = c.Close() // that is the fault
+			_ = c.Close() // this close is the fault that is tested
 		}
 	})
 	defer done.Wait()

@@ -27,8 +27,8 @@ func registerV1Alpha(s *grpc.Server, o reflection.ServerOptions) {
 	v1alpha.RegisterServerReflectionServer(s, reflection.NewServer(o))
 }
 
-// terse tells of itself what it is asked, a file at a time, as servers in other languages
-// do. extra files come with the first.
+// terse is a server whose reflection sends one file per request, as servers in other languages
+// do. extra files are sent with the first.
 type terse struct {
 	v1.UnimplementedServerReflectionServer
 	files map[string]*descriptorpb.FileDescriptorProto
@@ -72,14 +72,14 @@ func (s *terse) ServerReflectionInfo(stream grpc.BidiStreamingServer[v1.ServerRe
 	}
 }
 
-// newTerse starts a server that tells of itself as s does.
+// newTerse starts a server whose reflection is s.
 func newTerse(t *testing.T, s *terse) *world {
 	t.Helper()
 	return newWorldWith(t, func(g *grpc.Server) { v1.RegisterServerReflectionServer(g, s) })
 }
 
-// TestImportsAreAskedFor one by one; what the server has no word of is taken from what
-// every program knows.
+// TestImportsAreAskedFor one by one. Files that the server does not have are taken from this
+// program.
 func TestImportsAreAskedFor(t *testing.T) {
 	shop := parseFile(t, shop)
 	s := &terse{files: map[string]*descriptorpb.FileDescriptorProto{"shop.proto": shop}}
@@ -98,7 +98,7 @@ func TestImportsAreAskedFor(t *testing.T) {
 	}
 }
 
-// TestDescriptorLimits: so many files, and one more; and so many bytes.
+// TestDescriptorLimits: the permitted number of files and one more, and the same for bytes.
 func TestDescriptorLimits(t *testing.T) {
 	shop := parseFile(t, shop)
 	file := func(i, size int) []byte {
@@ -114,7 +114,7 @@ func TestDescriptorLimits(t *testing.T) {
 		return err
 	}
 	var extra [][]byte
-	for i := range maxFiles - 1 { // and the shop
+	for i := range maxFiles - 1 { // plus the shop's file
 		extra = append(extra, file(i, 0))
 	}
 	if err := list(extra); err != nil {

@@ -65,8 +65,7 @@ func TestCallByReflection(t *testing.T) {
 	}
 }
 
-// TestIntegersAreExact: as strings of digits, 64-bit integers arrive and come back as
-// they were written.
+// TestIntegersAreExact: as strings of digits, 64-bit integers arrive and return unchanged.
 func TestIntegersAreExact(t *testing.T) {
 	w := newWorld(t, reflectsV1)
 	s := newServer(t, w.addr, Options{})
@@ -82,7 +81,7 @@ func TestIntegersAreExact(t *testing.T) {
 			t.Errorf("%s arrived as %d and came back as %s, %v", n, seen, reply.Result, err)
 		}
 	}
-	// And as numbers, where the text is of one.
+	// They also arrive as JSON numbers.
 	if _, err := s.Dispatch(context.Background(), aCall(`{"unitCents":9007199254740993}`)); err != nil {
 		t.Error(err)
 	}
@@ -93,7 +92,7 @@ func TestIntegersAreExact(t *testing.T) {
 	}
 }
 
-// TestAttemptsAreTheSameBytes: maps have no order, and a re-send must be the same call.
+// TestAttemptsAreTheSameBytes: maps have no order, but a re-send must have the same bytes.
 func TestAttemptsAreTheSameBytes(t *testing.T) {
 	s := newServer(t, "127.0.0.1:1", Options{DescriptorSet: writeSet(t, parseFile(t, shop))})
 	known, m, err := s.method(context.Background(), "shop.Shop/Buy")
@@ -115,7 +114,7 @@ func TestAttemptsAreTheSameBytes(t *testing.T) {
 	}
 }
 
-// TestStatuses walks all codes, first and later attempts.
+// TestStatuses checks all codes, for first and later attempts.
 func TestStatuses(t *testing.T) {
 	want := map[codes.Code][2]string{
 		codes.Canceled:           {"doubt", "doubt"},
@@ -136,7 +135,7 @@ func TestStatuses(t *testing.T) {
 		codes.Unauthenticated:    {"DENIED TOOL_ERROR", "doubt"},
 		99:                       {"doubt", "doubt"},
 	}
-	if len(want) != len(defaults) { // all but OK, and one that does not exist
+	if len(want) != len(defaults) { // all but OK, plus one that does not exist
 		t.Fatalf("%d rows for %d codes", len(want), len(defaults))
 	}
 	w := newWorld(t, reflectsV1)
@@ -232,7 +231,7 @@ func TestNotSent(t *testing.T) {
 	} {
 		call := aCall(c.args)
 		call.Tool, call.Key = c.tool, c.key
-		// What the caller did wrong is told before anything is written, and nothing else is.
+		// Only mistakes of the caller are reported before anything is written.
 		callers := c.code == tga.NotFound || c.code == tga.ValidationError && c.key != ""
 		if err := c.s.Check(context.Background(), call); (err != nil) != callers || err != nil && tga.CodeOf(err) != c.code {
 			t.Errorf("%s: check: %v", c.name, err)
@@ -260,7 +259,7 @@ func TestStreamingIsRefused(t *testing.T) {
 	}
 }
 
-// TestAnswerLimit: at the limit, one past it, and past what is read at all.
+// TestAnswerLimit: an answer at the limit, one past it, and one past the limit for reading.
 func TestAnswerLimit(t *testing.T) {
 	w := newWorld(t, reflectsV1)
 	empty := len(`{"sku":"","unitCents":"0","big":"0","tags":[],"stock":{},"color":"RED","blob":"","price":0,"count":0}`)
@@ -284,7 +283,7 @@ func TestAnswerLimit(t *testing.T) {
 	}
 }
 
-// TestAnswerThatCannotBeRead: the server says that it did it.
+// TestAnswerThatCannotBeRead: the server says that it executed the call.
 func TestAnswerThatCannotBeRead(t *testing.T) {
 	w := newWorld(t, reflectsV1)
 	other := parseFile(t, strings.Replace(shop, `name: "sku" number: 1 type: TYPE_STRING`, `name: "sku" number: 1 type: TYPE_MESSAGE type_name: ".shop.Item"`, 1))
@@ -300,13 +299,13 @@ func TestAnswerThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestUnknownFieldsAreTold, and the server is asked again what it is.
+// TestUnknownFieldsAreTold, and the server is asked for its descriptors again.
 func TestUnknownFieldsAreTold(t *testing.T) {
 	w := newWorld(t, reflectsV1)
 	s := newServer(t, w.addr, Options{})
 	older := parseFile(t, strings.Replace(shop, `field { name: "count" number: 13 type: TYPE_INT32 label: LABEL_OPTIONAL }`, ``, 1))
 	current := w.files
-	w.files = linked(t, older) // what reflection says; the methods are of the newer file
+	w.files = linked(t, older) // reflection sends this older file; the methods are of the newer one
 	w.handle = func(_ context.Context, in *dynamicpb.Message) (proto.Message, error) {
 		out := dynamicpb.NewMessage(in.Descriptor())
 		out.Set(in.Descriptor().Fields().ByName("count"), valueOf(int32(7)))
@@ -325,14 +324,14 @@ func TestUnknownFieldsAreTold(t *testing.T) {
 	}
 }
 
-// TestCancelledCallIsInDoubt: the server has it, and what it does nobody knows.
+// TestCancelledCallIsInDoubt: the server has the call, and nobody knows what it does.
 func TestCancelledCallIsInDoubt(t *testing.T) {
 	w := newWorld(t, reflectsV1)
 	s := newServer(t, w.addr, Options{})
 	ctx, cancel := context.WithCancel(context.Background())
 	w.handle = func(ctx context.Context, in *dynamicpb.Message) (proto.Message, error) {
 		cancel()
-		<-ctx.Done() // the server is told
+		<-ctx.Done() // the server sees the cancellation
 		return in, nil
 	}
 	if got := what(s.Dispatch(ctx, aCall(`{}`))); got != "doubt" || w.calls.Load() != 1 {
@@ -341,7 +340,7 @@ func TestCancelledCallIsInDoubt(t *testing.T) {
 }
 
 func TestTLS(t *testing.T) {
-	lent := httptest.NewUnstartedServer(nil) // for its certificate
+	lent := httptest.NewUnstartedServer(nil) // provides a certificate
 	lent.StartTLS()
 	defer lent.Close()
 	roots := x509.NewCertPool()
