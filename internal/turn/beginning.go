@@ -28,7 +28,7 @@ type beginning struct {
 	chain    int
 	parent   *Parent
 	context  json.RawMessage
-	until    tga.Millis // deadline of the turn that delegated to it; 0 = none
+	until    tga.Millis // deadline of the turn's invocation; 0 = none
 	lender   *turn      // the turn whose state it works on; nil = its own state
 	tidies   bool       // see [turn]
 

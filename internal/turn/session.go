@@ -36,8 +36,8 @@ type session struct {
 
 func sessionStream(agent, id string) tga.ID { return keyspace.TurnStream("session", agent, id) }
 
-// enter takes the session's lease and holds it for one append. The lease only serializes the
-// numbering of the session's turns.
+// enter takes the session's lease, which the caller holds for one append. The lease only
+// serializes the numbering of the session's turns.
 func enter(ctx context.Context, store runtime.Store, agent, id string) (*session, error) {
 	s := &session{stream: sessionStream(agent, id)}
 	wait, cancel := context.WithTimeout(ctx, 30*time.Second)

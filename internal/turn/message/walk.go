@@ -112,7 +112,7 @@ func (p place) object() (map[string]place, error) {
 	return all, nil
 }
 
-// array returns the elements, at most most.
+// array returns the elements: LIMIT_EXCEEDED if there are more than most.
 func (p place) array(most int) ([]place, error) {
 	if !p.is('[') {
 		return nil, p.wrong("want an array")
