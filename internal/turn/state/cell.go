@@ -79,7 +79,7 @@ func (c *scope) cells(ctx context.Context, key string) ([]cell, error) {
 			return nil, err
 		}
 		if len(a.Value) == 0 {
-			continue // an erased value, in a store of an earlier version
+			continue // erased; seen in a copy of the store from before the erasure
 		}
 		v, err := decodeCell(key, a)
 		if err != nil {
@@ -194,8 +194,8 @@ func encode(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// decodeList reads a list of keys. A list that was erased, in a store of an earlier version, is
-// empty.
+// decodeList reads a list of keys. An erased list, in a copy of the store from before the
+// erasure, is empty.
 func decodeList(raw []byte) (keys []string, err error) {
 	if len(raw) == 0 {
 		return nil, nil

@@ -44,10 +44,10 @@ func (s *Space) Collect(ctx context.Context, name Scope) (dropped int, err error
 	return dropped, nil
 }
 
-// CollectSome is [Space.Collect] for at most most keys of a scope. If the scope has more, they
-// are chosen at random, so that repeated calls reach all of them. However large the scope is,
-// CollectSome reads at most some thousand items of the store. If another collection of the scope
-// is under way, it does nothing.
+// CollectSome is [Space.Collect] for no more than most keys of a scope. If the scope has more,
+// they are chosen at random, so that repeated calls reach all of them. However large the scope
+// is, CollectSome reads at most some thousand items of the store. If another collection of the
+// scope is under way, it does nothing.
 func (s *Space) CollectSome(ctx context.Context, name Scope, most int) (dropped int, err error) {
 	name, err = name.check()
 	if err != nil || name.Mode == None || most <= 0 {
@@ -70,10 +70,10 @@ func (s *Space) CollectSome(ctx context.Context, name Scope, most int) (dropped 
 	return c.collect(ctx, lease, keys)
 }
 
-// sample returns most of the scope's keys, or all if there are no more. The lists of keys are
-// numbered by digests, and the store is read by prefix. If a prefix has too many keys, sample
-// extends it by a random byte. If the result is then too short, the lists with the following
-// bytes fill it up.
+// sample returns as many of the scope's keys as most says, or all if there are fewer. The lists
+// of keys are numbered by digests, and the store is read by prefix. If a prefix has too many
+// keys, sample extends it by a random byte. If the result is then too short, the lists with the
+// following bytes fill it up.
 func (c *scope) sample(ctx context.Context, most int) ([]string, error) {
 	prefix := keyspace.StreamPrefix(c.id)
 	for {

@@ -151,7 +151,7 @@ func TestHeadDecidesNotTheCallback(t *testing.T) {
 		w.begin(session, "").set("k", "3").commit()
 	}
 
-	// A commit without changes does not read the store afterwards.
+	// For a commit without changes the result of the function decides, not the store.
 	d := w.begin(session, "")
 	wantErr := d.Commit(bg, func(_ context.Context, list []chain.Attachment) error {
 		if len(list) != 0 {

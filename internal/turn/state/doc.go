@@ -21,8 +21,8 @@
 //	lost update               yes               yes             no               no
 //	write skew                yes               yes             yes              no
 //
-// No level permits that a part of a commit is seen without the rest of it, that two commits are
-// interleaved (dirty write), or that an append is lost.
+// No level permits that a part of a commit is seen without the rest of it once it is committed,
+// that two commits are interleaved (dirty write), or that an append is lost.
 //
 //   - Dirty read: a value that another transaction has set and may yet discard is read.
 //   - Non-repeatable read: a key read twice has two values.

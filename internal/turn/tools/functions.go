@@ -110,7 +110,7 @@ func (f Functions) Dispatch(ctx context.Context, call runtime.Call) (runtime.Rep
 	case <-ctx.Done():
 	}
 	select {
-	case r := <-back: // both happened: take the answer, which is the stronger evidence
+	case r := <-back: // both happened: an answer is never dropped because the time is over
 		return r.reply(ctx, call, MaxOutput)
 	default:
 	}
