@@ -11,8 +11,9 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// begin makes a transaction: it takes the turns it needs and branches everything else.
-// uses nil means all resources; a transaction inside another has the other's at most.
+// begin makes a transaction: it takes the turns at the resources in uses, and branches
+// every other part. A nil uses means all resources that calls take turns at. A
+// transaction inside another can use only resources that the outer one holds.
 func (s *State) begin(ctx context.Context, kind string, call runtime.Call, uses []string, tag string) (*Tx, error) {
 	t := &Tx{state: s, call: call, branches: map[string]Branch{}, turns: map[string]turn{}, pre: map[string]*Node{}, began: s.opts.Clock().UTC()}
 	if p := FromContext(ctx); p != nil && p.state == s {
@@ -82,7 +83,7 @@ func (t *Tx) enter() error {
 	return nil
 }
 
-// leave gives up all that keeps others waiting.
+// leave releases the turns, the token and the gate, so that others can go on.
 func (t *Tx) leave() {
 	t.passTurns()
 	if t.token {
@@ -97,8 +98,8 @@ func (t *Tx) leave() {
 	}
 }
 
-// takeTurns waits for the resources that calls take turns at, in the order of their
-// names, so that no two transactions wait for each other.
+// takeTurns waits for its turn at each resource in uses. It takes them in the order of
+// their names, so that no two transactions wait for each other.
 func (t *Tx) takeTurns(ctx context.Context, uses []string) error {
 	from := t.state.turns
 	if t.parent != nil {
@@ -137,8 +138,8 @@ func (t *Tx) passTurns() {
 	t.held = nil
 }
 
-// branch looks at what is held and branches the rest, with no commit in between, and
-// returns the root of what it saw.
+// branch takes snapshots of the held resources and branches of the others, with no commit
+// in between. It returns the root of what it saw.
 func (t *Tx) branch(ctx context.Context) (*Node, error) {
 	for _, name := range t.held {
 		n, err := t.state.look(ctx, name)
@@ -149,8 +150,8 @@ func (t *Tx) branch(ctx context.Context) (*Node, error) {
 	}
 	above := t.state.session
 	if t.parent == nil {
-		// A commit that is not durable yet is not shown: a call that acted on it would act
-		// on what a crash can take away.
+		// Do not show a commit that is not durable yet: a call would act on a state that
+		// a crash can still take away.
 		if err := t.state.family.token.take(ctx); err != nil {
 			return nil, tga.Errorf(tga.StateLockAcquireFailed, "waiting for another call's commit: %w", err)
 		}
@@ -191,7 +192,8 @@ func (t *Tx) admit(ctx context.Context) error {
 	return nil
 }
 
-// look takes a snapshot of a resource that is held, after it was made what it must be.
+// look takes a snapshot of a held resource. If an earlier restore of the resource failed,
+// look repeats that restore first.
 func (s *State) look(ctx context.Context, name string) (*Node, error) {
 	r := s.snapshotter(name)
 	s.mu.Lock()
@@ -212,8 +214,8 @@ func (s *State) look(ctx context.Context, name string) (*Node, error) {
 	return n, nil
 }
 
-// repaired notes that a resource is what it must be, and closes the record that was open
-// for it where nothing else of it is to be restored.
+// repaired notes that a resource is restored. It closes the boundary's record if no other
+// resource of that boundary still waits for its restore.
 func (s *State) repaired(ctx context.Context, name string) error {
 	s.mu.Lock()
 	b := s.broken[name].boundary
@@ -242,8 +244,8 @@ func (s *State) snapshotter(name string) Snapshotter {
 	return nil
 }
 
-// root returns the root of what the transaction sees, with held as the content of what
-// it holds. What others hold counts as it was committed last.
+// root returns the root of what the transaction sees. held has the nodes of the resources
+// that it holds. Resources that others hold count with their last committed content.
 func (t *Tx) root(ctx context.Context, held map[string]*Node) (*Node, error) {
 	nodes, err := t.state.committed()
 	if err != nil {

@@ -15,8 +15,8 @@ const (
 	boundaryCheckpoint = "checkpoint" // [State.Checkpoint], or what recovery found
 )
 
-// boundary is a transaction with the state before and after it. Its record lies in the
-// store; a record that is open is of a transaction that has not happened.
+// boundary is a transaction with the state before and after it. Its record is kept in the
+// store. A transaction whose record is open counts as not happened.
 type boundary struct {
 	record    boundaryRecord
 	pre, post *Node // nil where there is none, or it is not loaded

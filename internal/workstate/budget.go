@@ -38,7 +38,7 @@ func NewBudget(limit Usage) *Budget { return &Budget{limit: limit, spent: map[st
 
 type evaluationKey struct{}
 
-// WithEvaluation names the evaluation that the calls made under ctx are charged to.
+// WithEvaluation names the evaluation to which calls made under ctx are charged.
 func WithEvaluation(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, evaluationKey{}, name)
 }
@@ -60,8 +60,8 @@ func (b *Budget) Spent(evaluation string) Usage {
 	return u
 }
 
-// Charge books a usage. BUDGET_EXCEEDED where it would pass a limit; then nothing is
-// booked. A negative usage is a VALIDATION_ERROR.
+// Charge books a usage. If that would pass a limit, it books nothing: BUDGET_EXCEEDED. A
+// negative usage is a VALIDATION_ERROR.
 func (b *Budget) Charge(evaluation string, u Usage) error {
 	if u.Tokens < 0 || u.MoneyMicros < 0 || u.Calls < 0 {
 		return tga.Errorf(tga.ValidationError, "charge of %+v: an amount is negative", u)
@@ -169,7 +169,8 @@ func (b *Budget) Restore(ctx context.Context, n *Node) error {
 		b.spent, b.head = all, n
 		return nil
 	}
-	// A branch says what it adds: here, less than nothing where spending is taken back.
+	// A branch holds what it adds to its parent. A restore that takes spending back gives
+	// negative amounts here.
 	above, err := b.parent.Snapshot(ctx)
 	if err != nil {
 		return err
@@ -196,8 +197,8 @@ func (b *Budget) Branch() Branch {
 	return &Budget{limit: b.limit, parent: b, spent: map[string]Usage{}}
 }
 
-// Check implements [Branch]: BUDGET_EXCEEDED where calls that ran side by side have spent
-// more together than the limit.
+// Check implements [Branch]: BUDGET_EXCEEDED if calls that ran side by side have together
+// spent more than the limit.
 func (b *Budget) Check(bool) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

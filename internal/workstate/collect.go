@@ -82,9 +82,10 @@ type Collected struct {
 }
 
 // Collect drops the nodes that no state and no boundary of the family refers to, and lets
-// the resources that keep content outside the store do the same. It does nothing,
-// STATE_LOCK_ACQUIRE_FAILED, while a transaction is in progress; transactions that begin
-// meanwhile wait. A state collects on its own whenever a ring of boundaries was dropped.
+// the resources that keep content outside the store do the same. While a transaction is
+// in progress it does nothing and returns STATE_LOCK_ACQUIRE_FAILED. Transactions that
+// begin during a collection wait. A state collects by itself after [Options.Ring]
+// boundaries were dropped since the last collection.
 func (s *State) Collect(ctx context.Context) (Collected, error) {
 	f := s.family
 	if s.inspected {
@@ -173,8 +174,8 @@ func (f *family) mark(ctx context.Context, r ref, live map[[32]byte]bool) error 
 	return nil
 }
 
-// roots returns the roots that the family refers to, nil for one that is not in memory.
-// No transaction is in progress, so what is in memory is in the store.
+// roots returns the roots that the family refers to, by digest. The node is nil if it is
+// not in memory. No transaction is in progress, so every root in memory is in the store.
 func (f *family) roots(ctx context.Context) (map[tga.Digest]*Node, error) {
 	roots := map[tga.Digest]*Node{}
 	f.mu.Lock()
@@ -217,8 +218,8 @@ func (f *family) roots(ctx context.Context) (map[tga.Digest]*Node, error) {
 	return roots, nil
 }
 
-// collectOutside tells the resources that keep content of their own what of it is
-// referred to.
+// collectOutside tells each resource that keeps content outside the store which of its
+// nodes are still referred to.
 func (f *family) collectOutside(ctx context.Context, roots map[tga.Digest]*Node) error {
 	live := map[string][]*Node{}
 	for digest, root := range roots {

@@ -11,12 +11,12 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// finish ends a transaction: its changes become those of what it was begun in, or are
-// undone. failed says why a transaction that was to succeed did not: STATE_CONFLICT,
-// BUDGET_EXCEEDED, or the error of a resource. err is RESTORE_FAILED: what is held is to
-// be restored before anybody uses it again.
+// finish ends a transaction: it merges the changes into the enclosing transaction or the
+// state, or undoes them. failed says why a transaction that was to succeed did not:
+// STATE_CONFLICT, BUDGET_EXCEEDED, or the error of a resource. err is RESTORE_FAILED: a
+// held resource could not be restored, and must be before anybody uses it again.
 //
-// An outermost transaction has the token from here until [Tx.settle].
+// An outermost transaction holds the token from here until [Tx.settle].
 func (t *Tx) finish(ctx context.Context, success bool, code tga.Code, summary string) (failed, err error) {
 	ctx = context.WithoutCancel(ctx) // an undo that is begun is done
 	post := map[string]*Node{}
@@ -26,7 +26,7 @@ func (t *Tx) finish(ctx context.Context, success bool, code tga.Code, summary st
 	return t.finishWith(ctx, success && failed == nil, post, failed, code, summary)
 }
 
-// afterwards takes a snapshot of what is held, as the call left it.
+// afterwards takes snapshots of the held resources as the call left them.
 func (t *Tx) afterwards(ctx context.Context) (map[string]*Node, error) {
 	post := map[string]*Node{}
 	for _, name := range t.held {
@@ -126,7 +126,8 @@ func (t *Tx) invoked(success bool, code tga.Code) ToolInvoked {
 	}
 }
 
-// restoreHeld makes what is held what it was.
+// restoreHeld gives the held resources their content from before the transaction. A
+// resource that cannot be restored becomes broken, with [tga.RestoreFailed].
 func (t *Tx) restoreHeld(ctx context.Context) error {
 	var errs []error
 	for _, name := range t.held {
@@ -142,12 +143,13 @@ func (t *Tx) restoreHeld(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// end fills the boundary in and notes what the state is if this becomes durable. The
-// record stays open where something is still to be restored.
+// end completes the boundary's record, and computes the root that becomes the state's
+// once the transaction is durable. The record stays open if a resource must still be
+// restored.
 func (t *Tx) end(ctx context.Context, success, open bool, post map[string]*Node, code tga.Code, summary string) {
 	root, err := t.outer().root(ctx, post)
 	if err != nil {
-		// A root is put together of nodes that exist: the parts in memory do not fail here.
+		// All nodes of the root exist already, and snapshots of parts in memory do not fail.
 		panic(fmt.Sprintf("workstate: the state after %s can't be named: %v", t.boundary.record.ID, err))
 	}
 	t.mu.Lock()
@@ -167,7 +169,7 @@ func (t *Tx) end(ctx context.Context, success, open bool, post map[string]*Node,
 	})
 }
 
-// outer returns what the transaction was merged into, to look at.
+// outer returns a read-only view of what the transaction was merged into.
 func (t *Tx) outer() *Tx {
 	if t.parent != nil {
 		return &Tx{state: t.state, parent: t.parent, session: t.parent.session, branches: t.parent.branches}
@@ -181,7 +183,7 @@ func (t *Tx) outer() *Tx {
 	return out
 }
 
-// asBranch lets a root's Brancher stand where a branch does, to be looked at.
+// asBranch makes a [Branch] of a root's Brancher, for reading only.
 type asBranch struct{ Brancher }
 
 func (asBranch) Check(bool) error { panic("workstate: a root is not checked") }
@@ -202,8 +204,9 @@ func (s *State) point(ctx context.Context) *rollbackPoint {
 	return p
 }
 
-// settle ends an outermost transaction that was merged: durable says that the store has
-// it. Otherwise its changes in memory are taken back.
+// settle ends a transaction. If an outermost transaction was merged and durable is true,
+// the store has it, and its root becomes the state's. If durable is false, its changes in
+// memory are taken back.
 func (t *Tx) settle(ctx context.Context, durable bool) {
 	t.mu.Lock()
 	was := t.stage
@@ -269,7 +272,7 @@ func joined(errs ...error) error {
 	return errors.Join(found...)
 }
 
-// guarded runs f and makes an error of a panic.
+// guarded runs f and turns a panic into an error.
 func guarded(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

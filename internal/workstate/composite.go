@@ -40,9 +40,9 @@ type CompositeSnapshot struct {
 	Metadata  *Metadata        // or nil
 }
 
-// Snapshot copies the state: no transaction commits between its parts. Resources that
-// calls take turns at are looked at anew, so Snapshot waits for a call that has one. o
-// says which slices it holds, and its tag goes into the metadata.
+// Snapshot copies the state as of one moment: no transaction commits between its parts.
+// It reads the resources that calls take turns at anew, so it waits for a call that holds
+// one. o says which slices the snapshot holds. tag goes into the metadata.
 func (s *State) Snapshot(ctx context.Context, o SnapshotOptions, tag string) (*CompositeSnapshot, error) {
 	t := &Tx{state: s, branches: map[string]Branch{}, turns: map[string]turn{}, pre: map[string]*Node{}}
 	if p := FromContext(ctx); p != nil && p.state == s {
@@ -92,7 +92,7 @@ func (s *State) snapshotOf(ctx context.Context, b *boundary, phase Phase) (*Comp
 	return c, nil
 }
 
-// snapshotOfRoot makes a snapshot, of no time, that includes slices of every policy.
+// snapshotOfRoot makes a snapshot without a time that includes slices of every policy.
 func snapshotOfRoot(root *Node) (*CompositeSnapshot, error) {
 	session, resources, err := partsOfRoot(root)
 	if err != nil {

@@ -12,31 +12,33 @@
 // # Parts
 //
 // Parts of two kinds hold working state. A [Brancher] gives each call a branch of its
-// own: calls run side by side, a call that fails drops its branch, and one whose reads
-// or writes were changed by another since it began is refused with STATE_CONFLICT when
-// it would commit. What another call committed is never restored over. A plain
-// [Snapshotter], such as a directory that child processes write into, can't tell whose
-// write is whose: calls that use it run one after another.
+// own: calls run side by side, and a call that fails drops its branch. If another call
+// has changed what a call read or wrote, that call is refused with STATE_CONFLICT when it
+// would commit. A restore never overwrites what another call committed. A plain
+// [Snapshotter], such as a directory that child processes write into, can't tell which
+// call made a write. So calls that use it run one after another: they take turns.
 //
 // # Durability
 //
 // With a store, both boundaries of a call commit with its trace's own entries: the
-// snapshot before it with EXECUTING, the state after it with the effect. The record of a
-// call is open from the one batch to the other, and a call whose record is open did not
-// happen: [Open] restores what it held. Snapshots are trees of content-addressed nodes,
-// so each costs what changed. The head of a state keeps the [Place] of each resource
-// outside the process: who has none of the program's types can roll it back all the same.
+// snapshot before the call with EXECUTING, the state after it with the effect. Between
+// these two batches the record of the call is open. A call whose record is open counts
+// as not happened: [Open] restores the resources that it held. Snapshots are trees of
+// content-addressed nodes, so each snapshot costs only what changed. The head of a state
+// keeps the [Place] of each resource outside the process, so a program that has none of
+// the original program's types can still roll the state back.
 //
 // # Limits
 //
 // What a tool did outside the working state can't be undone: a [Plan] lists it. Calls of
-// remote executors are not transactions, for nothing of theirs passes through a
-// dispatcher. A call in doubt is undone when its dispatcher gives up, or when the state
-// is opened after a crash; that a person later says it ran does not bring its changes
-// back. What others change in a directory between two calls is part of what stood before
-// the second; what they change during a call is taken for the call's. The commits of a
-// state and its forks become durable one at a time. LOG slices, to which every call
-// appends, and CACHE slices, which can be made again, are not looked at for conflicts.
+// remote executors are not transactions, because they do not pass through a dispatcher.
+// A call in doubt is undone when its dispatcher gives up, or when the state is opened
+// after a crash. If a person later says that the call ran, its changes do not come back.
+// Changes that other programs make in a directory between two calls belong to the state
+// before the second call. Changes that they make during a call count as the call's own.
+// The commits of a state and its forks become durable one at a time. LOG slices, to
+// which every call appends, and CACHE slices, which can be made again, are not checked
+// for conflicts.
 //
 // # Invariants
 //

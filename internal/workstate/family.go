@@ -56,11 +56,12 @@ type headRecord struct {
 	Places map[string]Place `json:"places,omitempty"`
 }
 
-// maxSpill is how many bytes of nodes may stand in the batch of an entry. More go ahead
-// in batches of their own: nodes that nobody refers to yet do no harm.
+// maxSpill is how many bytes of nodes the batch of an entry may hold. If there are more,
+// all nodes are written earlier, in batches of their own. A crash in between is harmless:
+// it leaves nodes that nothing refers to.
 const maxSpill = 64 << 20
 
-// nodes returns what of a tree is not in the store.
+// nodes returns those nodes of a tree that are not in the store.
 func (f *family) nodes(root *Node) (out []chain.Attachment, size int64) {
 	root.walk(f.has, func(n *Node) {
 		key, value := keyspace.NodeKey(f.id, n.digest), n.encode()
@@ -70,8 +71,9 @@ func (f *family) nodes(root *Node) (out []chain.Attachment, size int64) {
 	return out, size
 }
 
-// attachments returns what makes the transaction's record durable as it stands: open
-// with the nodes of the state before it, or done with those of the state after it.
+// attachments returns what must be written to make the transaction's record durable. An
+// open record goes with the nodes of the state before the transaction, a finished record
+// with those of the state after it.
 func (t *Tx) attachments(ctx context.Context) ([]chain.Attachment, error) {
 	s := t.state
 	f := s.family
@@ -134,7 +136,7 @@ func (f *family) spill(ctx context.Context, list []chain.Attachment) error {
 	return nil
 }
 
-// append commits attachments that go with no trace, under the family's own lease.
+// append commits attachments that belong to no trace, under the family's own lease.
 func (f *family) append(ctx context.Context, list []chain.Attachment) error {
 	if f.store == nil || len(list) == 0 {
 		return nil
@@ -181,15 +183,16 @@ func (t *Tx) persistDone(ctx context.Context) error {
 	return t.settled(ctx, err)
 }
 
-// settled ends a merged transaction by what became of the append that was to make it
-// durable.
+// settled ends a merged transaction. err is the result of the append that was to make the
+// transaction durable.
 func (t *Tx) settled(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
 		t.settle(ctx, true)
 	case errors.Is(err, tga.StoreUnavailable):
-		// Its fate is unknown until the store is opened again, which then decides what
-		// the files are to be. They stay as they are: nobody can use them before.
+		// Nobody knows whether the append is on disk until the store is opened again.
+		// [Open] then decides whether the files are restored. Until then they stay as
+		// they are: no call can use them before.
 		t.settle(ctx, false)
 	default:
 		err = joined(err, t.giveUp(ctx, codeOr(err, tga.GenericStateError), err.Error()))
@@ -197,8 +200,8 @@ func (t *Tx) settled(ctx context.Context, err error) error {
 	return err
 }
 
-// giveUp ends a transaction whose call ended without an answer of this package's
-// dispatcher: it was never sent, or its answer could not be recorded.
+// giveUp ends a transaction whose call was never sent, or whose answer could not be
+// recorded. Its record is closed as a failure.
 func (t *Tx) giveUp(ctx context.Context, code tga.Code, summary string) error {
 	err := t.abandon(ctx)
 	if !t.opened {
@@ -217,9 +220,9 @@ func (t *Tx) giveUp(ctx context.Context, code tga.Code, summary string) error {
 	return joined(err, f.append(ctx, []chain.Attachment{f.item(t.state.number, record.Number, record)}))
 }
 
-// Store returns the store that the [runtime.Runtime] is to be made on. It hands
-// everything on, and tells the state when what its dispatcher returned is durable: until
-// then nobody is shown it.
+// Store returns the store to make the [runtime.Runtime] on. It forwards every call to the
+// family's store, and tells the state when the changes of a call are durable. Until then
+// no other call sees them.
 func (s *State) Store() runtime.Store { return watched{s.family.store, s.family} }
 
 type watched struct {
@@ -238,8 +241,9 @@ func (w watched) Acquire(ctx context.Context, trace tga.ID) (chain.Lease, error)
 	return lease, err
 }
 
-// Overtake implements [runtime.Store]. A call that works on the state is waited for: its
-// changes are still being made, and whether they count is for its own end to say.
+// Overtake implements [runtime.Store]. If a call of the trace is changing the state now,
+// Overtake waits for it, as Acquire does: only the end of that call decides whether its
+// changes are kept.
 func (w watched) Overtake(ctx context.Context, trace tga.ID, lentOnly bool) (chain.Lease, error) {
 	w.family.mu.Lock()
 	under := w.family.leased[trace]
@@ -278,7 +282,9 @@ func (w watched) Release(lease chain.Lease) {
 	f.collectIfDue()
 }
 
-// appended looks at an append of a trace: does it hold what a transaction returned?
+// appended is told of every append of a trace. It settles the trace's transaction if the
+// append holds its record, and gives the transaction up if the append failed or ended the
+// call without that record.
 func (f *family) appended(ctx context.Context, trace tga.ID, b chain.Batch, err error) {
 	ended := slices.ContainsFunc(b.Artifacts, func(a chain.NewArtifact) bool { return a.Artifact.Type == tga.EffectType })
 	if err == nil {

@@ -60,9 +60,9 @@ func States(ctx context.Context, store runtime.AttachmentReader) ([]Stored, erro
 	return all, nil
 }
 
-// Inspect opens a state to be looked at: nothing is restored and nothing can be changed,
-// PERMISSION_DENIED. It needs no lease, so the state may be in use; what is seen is as of
-// the call. NOT_FOUND where there is no such state, or it was erased.
+// Inspect opens a state read-only: it restores nothing, and a change is refused with
+// PERMISSION_DENIED. It needs no lease, so another process may be using the state; it
+// shows the state as of the call. NOT_FOUND if there is no such state, or it was erased.
 func Inspect(ctx context.Context, store runtime.AttachmentReader, id tga.ID, number uint32, o Options) (*State, error) {
 	f := &family{
 		read: store, id: id, token: make(turn, 1),

@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// KV is a map of strings to bytes, a [Brancher]. Calls conflict by key; one that has
-// ranged over the map conflicts with every change of it. The zero KV is not for use: see
+// KV is a map of strings to bytes, a [Brancher]. Calls conflict by key. A call that has
+// ranged over the map conflicts with every change of it. The zero KV is not usable: see
 // [NewKV].
 type KV struct {
 	mu      sync.Mutex

@@ -116,8 +116,7 @@ func listOf(items [][]byte) *list {
 	return out
 }
 
-// cut makes leaves of items, the first of which, open in number, are known not to end
-// one.
+// cut makes leaves of items. The first open items are known not to end a leaf.
 func (l *list) cut(items [][]byte, open int) {
 	start, size := 0, 0
 	for i, item := range items {

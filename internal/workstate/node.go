@@ -23,7 +23,7 @@ type Node struct {
 
 const refSize = 1 + len(tga.Digest{})
 
-// NewNode makes a node. The caller gives data and kids away.
+// NewNode makes a node. The caller must not use data and kids afterwards.
 func NewNode(data []byte, kids ...*Node) *Node {
 	n := &Node{data: data, kids: kids}
 	n.digest = tga.Sum(n.encode())

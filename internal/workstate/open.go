@@ -12,14 +12,15 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Open opens the state with this id in a store, or makes it of what session and
-// resources hold. The state has the lease of its id until [State.Close]; where another
-// has it: STATE_LOCK_ACQUIRE_FAILED.
+// Open opens the state with this id in a store. If the store has none, Open makes one of
+// what session and resources hold. The state holds the lease of its id until
+// [State.Close]. If another process holds the lease: STATE_LOCK_ACQUIRE_FAILED.
 //
 // Slices and resources in memory get their stored content. A resource that calls take
 // turns at, such as a directory, is left as it is, unless a transaction that used it did
-// not end: then it is made what it was before it, or, for a restore that was begun, what
-// it was to become. What stood there is kept as a boundary of its own.
+// not end. Then Open restores the content from before that transaction or, if the
+// transaction was a restore, carries the restore out. The content that Open replaces is
+// kept as a boundary of its own.
 func Open(ctx context.Context, store runtime.Store, id tga.ID, session *Session, resources *Registry, o Options) (*State, error) {
 	if store == nil || id.IsZero() {
 		return nil, tga.Errorf(tga.ValidationError, "open of a working state: store and id are required")
@@ -40,7 +41,7 @@ func Open(ctx context.Context, store runtime.Store, id tga.ID, session *Session,
 	return s, nil
 }
 
-// Close gives the lease of the family back. No call may be in progress.
+// Close returns the lease of the family. No call may be in progress.
 func (s *State) Close() {
 	if s.family.store != nil && !s.inspected {
 		s.family.store.Release(s.family.lease)
@@ -71,7 +72,7 @@ func (f *family) open(ctx context.Context, number uint32, session *Session, reso
 	return s, s.recover(ctx)
 }
 
-// place keeps where the resources lie now.
+// place stores the current places of the resources in the state's head.
 func (s *State) place(ctx context.Context) error {
 	places := maps.Clone(s.head.Places)
 	if places == nil {
@@ -85,8 +86,9 @@ func (s *State) place(ctx context.Context) error {
 	return s.family.append(ctx, []chain.Attachment{s.family.item(s.number, 0, s.head)})
 }
 
-// create makes the head of a state that is new. elsewhere are the places of the state it
-// is forked from: what lies there is not the fork's.
+// create writes the head of a new state. elsewhere has the places of the state that it is
+// forked from. The content at those places does not belong to the fork, so the fork gets
+// an empty place for each of them that it has no resource for.
 func (s *State) create(ctx context.Context, root *Node, forked string, elsewhere map[string]Place) error {
 	f := s.family
 	s.root = root
@@ -108,8 +110,9 @@ func (s *State) create(ctx context.Context, root *Node, forked string, elsewhere
 	return f.append(ctx, list)
 }
 
-// readStream reads the state's head and boundaries. Of a state that was erased it finds none: such a state
-// begins anew. In a store from before the erasure its boundaries are there without a byte.
+// readStream reads the state's head and boundaries. An erased state has none, and begins
+// anew. In a store from before erasures of whole states, its boundaries are still listed,
+// each with an empty value.
 func (s *State) readStream(ctx context.Context) error {
 	f := s.family
 	for a, err := range f.read.Attachments(ctx, chain.AttachStream, keyspace.StreamPrefix(f.id)) {
@@ -209,7 +212,7 @@ func (s *State) fill(ctx context.Context, root *Node, all bool) error {
 }
 
 // recover ends the transactions that a crash left open. It may be interrupted anywhere:
-// a record is closed only when what it held is restored.
+// a record is closed only after everything that its transaction held is restored.
 func (s *State) recover(ctx context.Context) error {
 	var open []*boundary
 	for _, b := range s.boundaries {
@@ -217,7 +220,8 @@ func (s *State) recover(ctx context.Context) error {
 			open = append(open, b)
 		}
 	}
-	// Innermost first: what is restored last is what stood before the outermost.
+	// Innermost first, so that the last restore gives the content from before the
+	// outermost transaction.
 	for _, b := range slices.Backward(open) {
 		if err := s.undo(ctx, b); err != nil {
 			return tga.Errorf(tga.RestoreFailed, "after a crash in %s %q: %w", b.record.Kind, b.record.ID, err)
@@ -226,7 +230,8 @@ func (s *State) recover(ctx context.Context) error {
 	return nil
 }
 
-// undo makes what an open transaction held what it was before it, and closes its record.
+// undo gives the resources that an open transaction held their content from before it,
+// and closes its record. An open restore is carried out instead.
 func (s *State) undo(ctx context.Context, b *boundary) error {
 	f := s.family
 	phase := phasePre
@@ -279,8 +284,8 @@ func (s *State) undo(ctx context.Context, b *boundary) error {
 	return nil
 }
 
-// found keeps what a crash left in the resources of an open transaction as a boundary, so
-// that its undoing can be undone.
+// found keeps the content that a crash left in the resources of an open transaction as a
+// boundary. So a rollback to that boundary can take recovery's own restore back.
 func (s *State) found(ctx context.Context, b *boundary) ([]chain.Attachment, error) {
 	session, nodes, err := partsOfRoot(s.root)
 	if err != nil {
@@ -350,7 +355,7 @@ func (f *family) load(ctx context.Context, digest tga.Digest, known map[tga.Dige
 	return n, nil
 }
 
-// blob reads one node, and checks that it is the one it is named.
+// blob reads one node and checks its bytes against its digest.
 func (f *family) blob(ctx context.Context, digest tga.Digest) ([]ref, []byte, error) {
 	if f.read == nil {
 		return nil, nil, tga.Errorf(tga.NotFound, "node %s is not at hand", digest)

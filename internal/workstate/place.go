@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Place says where a resource that calls take turns at lies, so that a program that has
-// none of a state's types can open what a rollback is to restore. A state's head keeps
-// the places of the program that opened it last.
+// Place says where a resource that calls take turns at is found. With it, a program that
+// has none of a state's types can open the resource that a rollback must restore. A
+// state's head keeps the places of the program that opened the state last.
 type Place struct {
 	Kind    string   `json:"kind,omitempty"`    // what opens it; "" = its own program alone can
 	Path    string   `json:"path,omitempty"`    // absolute
@@ -21,7 +21,7 @@ const (
 	PlaceSQLite    = "sqlite"    // package sqlitefile
 )
 
-// Placed is a resource that can be opened again by who knows its place.
+// Placed is a resource that any program can open again if it knows the place.
 type Placed interface{ Place() Place }
 
 func (p Place) equal(o Place) bool {
@@ -51,8 +51,8 @@ func (s *State) Places() map[string]Place {
 	return maps.Clone(s.head.Places)
 }
 
-// carriedInMemory returns the resources of a root that nobody has registered and that
-// lie nowhere but in the store: a restore can give them their content all the same.
+// carriedInMemory returns the resources of a root that nobody has registered and whose
+// content is in the store alone. A restore can set their content all the same.
 func (s *State) carriedInMemory(nodes map[string]*Node) (names []string) {
 	places := s.Places()
 	for _, name := range slices.Sorted(maps.Keys(nodes)) {

@@ -34,11 +34,11 @@ type Brancher interface {
 // Branch is one call's view of a Brancher. A branch that is not merged leaves nothing.
 type Branch interface {
 	Brancher
-	// Check refuses the branch with STATE_CONFLICT where another has changed, in what
-	// the branch was made from, something that it read or wrote, or only wrote where
-	// reads are ignored. No merge into the same parent happens between Check and Merge.
+	// Check refuses the branch with STATE_CONFLICT if another branch has changed, in the
+	// parent, something that this branch read or wrote. With ignoreReads only its writes
+	// count. No merge into the same parent happens between Check and Merge.
 	Check(ignoreReads bool) error
-	// Merge makes the branch's changes those of what it was made from.
+	// Merge applies the branch's changes to its parent.
 	Merge()
 }
 
@@ -48,13 +48,13 @@ type Admitter interface {
 	Admit(ctx context.Context, call runtime.Call) error
 }
 
-// Collector is a resource that keeps content of its own outside the store. Collect
-// forgets what none of the nodes, all of which came from its Snapshot, refers to.
+// Collector is a resource that keeps content of its own outside the store. Collect drops
+// the content to which none of the live nodes refers. All of them came from its Snapshot.
 type Collector interface {
 	Collect(ctx context.Context, live []*Node) error
 }
 
-// Conflict returns a STATE_CONFLICT that names what conflicts, nil where nothing does.
+// Conflict returns a STATE_CONFLICT that names what conflicts, or nil if names is empty.
 func Conflict(names ...string) error {
 	if len(names) == 0 {
 		return nil
@@ -104,7 +104,7 @@ func Get[T any](r *Registry) (resource T, ok bool) {
 	return resource, ok
 }
 
-// names returns the names of the resources that calls take turns at.
+// exclusive returns the names of the resources that calls take turns at.
 func (r *Registry) exclusive() (names []string) {
 	for _, e := range r.entries {
 		if e.snapshot != nil && e.branch == nil {

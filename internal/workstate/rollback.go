@@ -9,14 +9,15 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Restore makes the state what a snapshot says, as a transaction of its own: durable as a
-// whole, carried out again after a crash in its middle, and itself a boundary, whose id
-// is returned: rolling back to it undoes the restore. LOG slices stay unless o says
-// otherwise. Resources that the snapshot or the state does not have are left out; one
-// in memory that is not registered gets its content in the store.
+// Restore gives the state the content of a snapshot, as a transaction of its own. It is
+// durable as a whole, and a crash in its middle ends with the restore carried out. The
+// restore is itself a boundary, whose id is returned: a rollback to it undoes the
+// restore. LOG slices stay unless o says otherwise. A resource that only the snapshot or
+// only the state has is left out; but a resource in memory that nobody has registered
+// gets its content in the store.
 //
-// SNAPSHOT_MISMATCH where the snapshot has slices that the state does not know.
-// RESTORE_FAILED where a resource could not be restored; the state is as before.
+// SNAPSHOT_MISMATCH if the snapshot has slices that the state does not know.
+// RESTORE_FAILED if a resource could not be restored; the state is then as before.
 func (s *State) Restore(ctx context.Context, to *CompositeSnapshot, o RestoreOptions, tag string) (id string, err error) {
 	if p := FromContext(ctx); p != nil && p.state == s {
 		return "", tga.Errorf(tga.ValidationError, "restore inside of transaction %q", p.boundary.record.ID)
@@ -28,7 +29,7 @@ func (s *State) Restore(ctx context.Context, to *CompositeSnapshot, o RestoreOpt
 	id = t.boundary.record.ID
 	post, err := t.become(ctx, to, o)
 	if err == nil {
-		// Intent first: from here on a crash ends with the restore carried out.
+		// Write the intent first: after a crash from here on, [Open] carries the restore out.
 		err = t.persistOpen(ctx)
 	}
 	if err != nil {
@@ -45,8 +46,8 @@ func (s *State) Restore(ctx context.Context, to *CompositeSnapshot, o RestoreOpt
 	return id, joined(failed, restored, t.persistDone(ctx))
 }
 
-// become makes the transaction's branches what a snapshot says, and returns the nodes
-// that what it holds is to become.
+// become gives the transaction's branches the content of a snapshot. It returns the nodes
+// that the held resources must be restored to.
 func (t *Tx) become(ctx context.Context, to *CompositeSnapshot, o RestoreOptions) (map[string]*Node, error) {
 	if err := t.session.Restore(to.Session, o); err != nil {
 		return nil, err
@@ -167,9 +168,9 @@ func (s *State) Checkpoint(ctx context.Context, tag string) (id string, err erro
 	return t.boundary.record.ID, joined(failed, restored, t.persistDone(ctx))
 }
 
-// Fork begins another state of the family at the state before a call. session must know
-// the slices of that state. resources are the fork's own: those in memory, and those
-// that calls take turns at, get what the state held then.
+// Fork begins another state of the family, with the content from before a call. session
+// must know the slices of that content. The fork owns resources: both those in memory and
+// those that calls take turns at get the content from before the call.
 func (s *State) Fork(ctx context.Context, id string, session *Session, resources *Registry, o Options) (*State, error) {
 	b, err := s.find(id)
 	if err != nil {

@@ -35,8 +35,8 @@ func parsePolicy(name string) (Policy, error) {
 }
 
 // Session is a set of typed slices, see [Slice]. A Session is a root, or a branch of
-// another: what is done in a branch is not seen outside until it is merged. Its methods
-// may be called from any number of goroutines.
+// another Session: changes in a branch are not visible outside until it is merged. Its
+// methods may be called from any number of goroutines.
 type Session struct {
 	schema *schema
 	parent *Session
@@ -222,9 +222,9 @@ func (s *Session) branch() *Session {
 	}
 }
 
-// check refuses the branch where another has changed in the parent what it touched.
-// CACHE slices are left out: they can be made again. So are LOG slices: an append to one
-// depends on nothing, and every call makes one.
+// check refuses the branch if another branch has changed a slice in the parent that this
+// one touched. CACHE slices are left out, because they can be made again. LOG slices are
+// left out too: every call appends to one, and an append depends on nothing.
 func (s *Session) check(ignoreReads bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -239,8 +239,8 @@ func (s *Session) check(ignoreReads bool) error {
 	return Conflict(out...)
 }
 
-// merge makes the branch's changes the parent's: all of them, or those to LOG slices.
-// The caller has seen that there are no conflicts and that none can arise.
+// merge moves the branch's changes into the parent: all of them, or only those to LOG
+// slices. The caller has checked for conflicts and prevents new ones until merge returns.
 func (s *Session) merge(logsOnly bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -273,7 +273,7 @@ func (s *Session) merge(logsOnly bool) {
 	}
 }
 
-// content returns the session's whole content, set puts one back.
+// content returns the session's whole content; set puts such a content back.
 func (s *Session) content() slicesOf {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -55,13 +55,13 @@ type RestoreOptions struct {
 	DropLogs bool
 }
 
-// Restore makes the session's slices what the snapshot says. It touches the slices of
-// the policies that the snapshot includes: each gets its items, or none where the
-// snapshot has none. LOG slices stay unless DropLogs is set. CACHE slices are emptied.
-// Where session and snapshot have different policies for a slice, the snapshot's holds.
+// Restore gives the session's slices the content of the snapshot. It touches slices of
+// the policies that the snapshot includes: each gets the snapshot's items, or becomes
+// empty if the snapshot has none. LOG slices stay unless DropLogs is set. CACHE slices
+// are emptied. If session and snapshot disagree on a slice's policy, the snapshot's holds.
 //
-// SNAPSHOT_MISMATCH, naming them, where the snapshot has slices that the session does not
-// know; the session is then as before.
+// SNAPSHOT_MISMATCH if the snapshot has slices that the session does not know. The error
+// names them, and the session is then as before.
 func (s *Session) Restore(snap *SessionSnapshot, o RestoreOptions) error {
 	var unknown []string
 	for name := range snap.content {

@@ -8,7 +8,7 @@ import (
 )
 
 // TypedSlice is a session's slice of items of one type. Items are kept in their JSON
-// form: what a reader gets is its own copy.
+// form, so every reader gets its own copy.
 type TypedSlice[T any] struct {
 	s    *Session
 	name string

@@ -19,30 +19,30 @@ import (
 
 // Options configure a State. The zero value is the safest.
 type Options struct {
-	// Policy is asked before a call touches anything; an error or a panic refuses it
-	// with POLICY_VIOLATION, or the error's own code. Nil refuses nothing.
+	// Policy is asked before a call touches anything. An error or a panic refuses the
+	// call with POLICY_VIOLATION, or with the error's own code. Nil refuses nothing.
 	Policy func(ctx context.Context, call runtime.Call) error
-	// Uses names the resources that calls take turns at and that a tool may touch, by
-	// their type's name in snapshots. Nil, or a nil answer, means all of them.
+	// Uses returns which of the resources that calls take turns at a tool may touch, as
+	// the names of their types in snapshots. Nil, or a nil answer, means all of them.
 	Uses func(server, tool string) []string
 	// External says what a tool does outside the working state, for rollback plans. Nil
 	// means that every tool has effects that nothing can take back.
 	External func(server, tool string) External
-	// IgnoreReads lets a call commit although what it read, and did not write, was
-	// changed by another since. Committed calls are then no longer serializable.
+	// IgnoreReads lets a call commit although another call changed something that it read
+	// and did not write. Committed calls are then no longer serializable.
 	IgnoreReads bool
 	// Observe is told of every finished call. Its error or panic is logged and changes
 	// nothing.
 	Observe func(ctx context.Context, done ToolInvoked) error
 	// Logger gets what an operator should see; nil discards it.
 	Logger *slog.Logger
-	// Clock and Seed are what a tool's [Tx.Now] and [Tx.Rand] are made of. A nil Clock
-	// is time.Now; a state that is opened again keeps its Seed.
+	// Clock and Seed feed a tool's [Tx.Now] and [Tx.Rand]. A nil Clock is time.Now. A
+	// state that is opened again keeps its first Seed.
 	Clock func() time.Time
 	Seed  uint64
-	// Ring is how many boundaries a state keeps; zero is 100. MaxAge and MaxBytes drop
-	// more of them, oldest first; zero is no such limit. Bytes are those that a boundary
-	// added to the store.
+	// Ring is how many boundaries a state keeps; zero means 100. MaxAge and MaxBytes drop
+	// more of them, oldest first; zero means no such limit. MaxBytes counts the bytes
+	// that a boundary added to the store.
 	Ring     int
 	MaxAge   time.Duration
 	MaxBytes int64
@@ -54,7 +54,7 @@ type External struct {
 	Compensation string // how to make up for it, in words or as a tool's name; "" = can't be
 }
 
-// DefaultRing is how many boundaries a state keeps where its options do not say.
+// DefaultRing is how many boundaries a state keeps if its options do not say.
 const DefaultRing = 100
 
 func (o Options) withDefaults() Options {
@@ -95,8 +95,8 @@ type State struct {
 }
 
 // New makes a state in memory: a call is committed when it returns, and nothing outlives
-// the process. session and resources are the
-// state's own from now on: they may be filled before, and are changed by transactions after.
+// the process. The state owns session and resources from now on: fill them before, and
+// change them only by transactions afterwards.
 func New(ctx context.Context, session *Session, resources *Registry, o Options) (*State, error) {
 	s := newState(&family{token: make(turn, 1), calls: map[tga.ID]*Tx{}, states: map[uint32]*State{}}, 0, session, resources, o)
 	var err error
@@ -119,14 +119,14 @@ func newState(f *family, number uint32, session *Session, resources *Registry, o
 	return s
 }
 
-// repair is a restore that failed. The record of its boundary stays open until it is made
-// up for, so that a restart makes up for it too.
+// repair is a restore that failed and must be repeated. The record of its boundary stays
+// open until a repetition succeeds, so that a restart repeats the restore too.
 type repair struct {
 	to       *Node
 	boundary *boundary
 }
 
-// turn is held by one at a time.
+// turn is a lock that one transaction holds at a time; taking it can be cancelled.
 type turn chan struct{}
 
 // take waits for the turn until ctx ends.
@@ -153,7 +153,7 @@ type rootData struct {
 	Version   int      `json:"version"`
 }
 
-// rootOf puts a root together.
+// rootOf makes a root node of a session and resources.
 func rootOf(session *Node, resources map[string]*Node) *Node {
 	d, kids := rootData{Resources: []string{}, Version: tga.StateRootVersion}, []*Node{session}
 	for name := range resources {
@@ -170,7 +170,7 @@ func rootOf(session *Node, resources map[string]*Node) *Node {
 	return NewNode(data, kids...)
 }
 
-// partsOfRoot takes a root apart.
+// partsOfRoot returns the session and the resources of a root node.
 func partsOfRoot(n *Node) (session *Node, resources map[string]*Node, err error) {
 	var d rootData
 	if err := strict(n.data, &d); err != nil || d.Version != 1 || len(n.kids) != len(d.Resources)+1 {
@@ -183,7 +183,8 @@ func partsOfRoot(n *Node) (session *Node, resources map[string]*Node, err error)
 	return n.kids[0], resources, nil
 }
 
-// capture looks at every resource anew and returns the root. Nobody may be at work.
+// capture takes a new snapshot of every resource and returns the root. No transaction may
+// be in progress.
 func (s *State) capture(ctx context.Context) (*Node, error) {
 	nodes := map[string]*Node{}
 	for name, n := range s.carried {
@@ -202,8 +203,8 @@ func (s *State) capture(ctx context.Context) (*Node, error) {
 	return rootOf(s.session.node(), nodes), nil
 }
 
-// View runs f with a view of the committed state in which nothing is kept: what f
-// changes is dropped. Resources that calls take turns at are not in it.
+// View runs f with a view of the committed state. Changes that f makes are dropped.
+// Resources that calls take turns at are not part of the view.
 func (s *State) View(ctx context.Context, f func(tx *Tx) error) error {
 	t := &Tx{state: s, branches: map[string]Branch{}, turns: map[string]turn{}, pre: map[string]*Node{}}
 	if _, err := t.branch(ctx); err != nil {
@@ -218,17 +219,17 @@ func (s *State) ID() tga.ID { return s.family.id }
 // Number returns the state's number within its family: 0 for the first, more for forks.
 func (s *State) Number() uint32 { return s.number }
 
-// Digest returns the digest of the committed state: two states of equal content have the
-// same. Resources that calls take turns at count as of their last call.
+// Digest returns the digest of the committed state. Two states of equal content have the
+// same digest. A resource that calls take turns at counts as its last call left it.
 func (s *State) Digest() tga.Digest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.root.digest
 }
 
-// Update runs f as a transaction of its own: all of its changes are committed, and
-// durable, when Update returns nil, and none is when it returns an error. It is how the
-// program around the tools changes the state.
+// Update runs f as a transaction of its own. If Update returns nil, all changes of f are
+// committed and durable; if it returns an error, none is. The program around the tools
+// changes the state with Update.
 func (s *State) Update(ctx context.Context, tag string, f func(ctx context.Context, tx *Tx) error) error {
 	tx, err := s.begin(ctx, boundaryUpdate, runtime.Call{}, nil, tag)
 	if err != nil {

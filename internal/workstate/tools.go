@@ -22,9 +22,10 @@ type Tool struct {
 }
 
 // Func makes a tool of a function. Arguments with a member that P does not have are
-// refused. What f returns becomes the answer: a value its JSON form, an error a failure
-// with the error's code, or TOOL_ERROR. [ErrFailed] is a failure with a value. While the
-// context has ended, an error of f is handed on: nobody knows what f did outside.
+// refused. A value that f returns becomes the answer, as JSON. An error of f becomes a
+// failure with the error's code, or TOOL_ERROR; with [ErrFailed] the failure has a value
+// too. If the context has ended, an error of f is returned as it is, and the call is in
+// doubt: nobody knows what f did outside.
 func Func[P any](f func(ctx context.Context, params P) (any, error)) Tool {
 	return Tool{
 		parse: func(args []byte) (any, error) {
@@ -40,8 +41,8 @@ func Func[P any](f func(ctx context.Context, params P) (any, error)) Tool {
 // so the tool's changes are undone.
 var ErrFailed = errors.New("the tool failed")
 
-// Expansion is what a tool returns that must see more of the prompt first. Its changes
-// are undone and the call ends as one that was never made: the error matches
+// Expansion is the error of a tool that must first see more of the prompt. The tool's
+// changes are undone, and the call ends as if it was never made: the error matches
 // [runtime.ErrNotSent], so the same call may be made again.
 type Expansion struct {
 	Sections []string // to be made visible

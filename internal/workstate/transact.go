@@ -11,19 +11,19 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Transact makes a transaction over s of every call that next is sent.
+// Transact returns a dispatcher that makes every call to next a transaction over s.
 //
-// In this order: next looks the tool up and parses the arguments, where it is a
-// [runtime.Checker]; the policy is asked; the deadline is looked at; the budget is charged; the
-// state before the call is made durable; the call runs; its changes are committed or
-// undone; observers are told; the answer is returned. The first of these that refuses
-// ends the call before anything was done.
+// The order is: next looks the tool up and parses the arguments, if it is a
+// [runtime.Checker]; the policy is asked; the deadline is checked; the budget is charged;
+// the state before the call becomes durable; the call runs; its changes are committed or
+// undone; observers are told; the answer is returned. If a step before the call refuses,
+// the call ends and nothing was done.
 //
-// The changes are undone where the answer is not a success, where next returns an error
-// or panics, and where the call can't commit: the answer is then a failure with
+// The changes are undone if the answer is not a success, if next returns an error or
+// panics, and if the call can't commit. If it can't commit, the answer is a failure with
 // STATE_CONFLICT or BUDGET_EXCEEDED and keeps what the tool said. A panic is a failure
-// with TOOL_ERROR. An error of next is handed on, and means what it means to package
-// runtime; when the deadline has passed its code is TOOL_TIMEOUT.
+// with TOOL_ERROR. An error of next is returned as it is and means to package runtime
+// what it always means; after the deadline its code is TOOL_TIMEOUT.
 //
 // For a state with a store, the runtime must be made on [State.Store].
 func Transact(next runtime.Dispatcher, s *State) runtime.Dispatcher { return &transact{next, s} }
@@ -101,7 +101,7 @@ func (d *transact) begin(ctx context.Context, call runtime.Call) (*Tx, error) {
 	return s.begin(ctx, boundaryCall, call, uses, "")
 }
 
-// take returns the transaction that Prepare began, or begins one: for a call that is
+// take returns the transaction that Prepare began. It begins a new one for a call that is
 // sent again, and for a dispatcher that is used without a runtime.
 func (d *transact) take(ctx context.Context, call runtime.Call) (*Tx, error) {
 	f := d.state.family
@@ -142,21 +142,21 @@ func (d *transact) Dispatch(ctx context.Context, call runtime.Call) (runtime.Rep
 	case d.state.family.store == nil:
 		t.settle(ctx, true)
 	case err != nil:
-		// The nodes could not be written ahead: an effect without its boundary would say
-		// that a state came about which is nowhere. So the call is in doubt.
+		// The nodes could not be written ahead. An effect without its boundary would
+		// claim a state that is stored nowhere. So the call is left in doubt.
 		return runtime.Reply{}, err // Release gives the transaction up
 	}
 	reply.Attachments = append(reply.Attachments, list...)
 	return reply, nil
 }
 
-// notSent says of a refusal that the call reached nobody.
+// notSent marks a refusal as [runtime.ErrNotSent]: the call reached no tool.
 func notSent(call runtime.Call, cause error) error {
 	// One %w: the error type has one cause.
 	return tga.Errorf(codeOr(cause, tga.ToolError), "%w", fmt.Errorf("%w: %w", runtime.ErrNotSent, cause)).In(call.TraceID)
 }
 
-// run sends the call and makes a failed result of a panic.
+// run sends the call and turns a panic into a failed result.
 func (d *transact) run(ctx context.Context, call runtime.Call) (reply runtime.Reply, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -183,7 +183,8 @@ func (d *transact) undone(ctx context.Context, t *Tx, call runtime.Call, cause e
 	return joined(cause, restored)
 }
 
-// concluded ends the transaction of a call that was answered, and returns the answer.
+// concluded ends the transaction of a call that was answered, and returns the answer. If
+// the transaction did not commit, the answer becomes a failure.
 func (d *transact) concluded(ctx context.Context, t *Tx, reply runtime.Reply) runtime.Reply {
 	success := reply.Status == tga.StatusSuccess
 	code := tga.Code(reply.ErrorCode)
@@ -202,7 +203,7 @@ func (d *transact) concluded(ctx context.Context, t *Tx, reply runtime.Reply) ru
 	return reply
 }
 
-// observe tells the observer. It can't harm: the state is what it is.
+// observe tells the observer. Its error or panic is only logged: the outcome is decided.
 func (d *transact) observe(ctx context.Context, done ToolInvoked) {
 	o := d.state.opts
 	if o.Observe == nil {

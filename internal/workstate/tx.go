@@ -71,9 +71,9 @@ func (t *Tx) Session() *Session { return t.session }
 // Call returns the call that the transaction is of; the zero Call for any other.
 func (t *Tx) Call() runtime.Call { return t.call }
 
-// Use returns the resource of type T as the transaction sees it: its own branch, or the
-// resource itself where calls take turns and it is this one's. NOT_FOUND where there is
-// no such resource; PERMISSION_DENIED where the call is not one that may use it.
+// Use returns the resource of type T as the transaction sees it: its own branch or, for a
+// resource that calls take turns at, the resource itself. NOT_FOUND if there is no such
+// resource. PERMISSION_DENIED if the transaction does not hold its turn.
 func Use[T any](t *Tx) (T, error) {
 	var none T
 	name := nameOf(reflect.TypeFor[T]())
