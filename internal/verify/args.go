@@ -10,8 +10,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Args is a JSON object made of a subject: per member a name of the subject, or = and
-// a constant in JSON. A ? after a name leaves the member out where there is no value.
+// Args is a JSON object made from a subject. Each member is either a name of the subject,
+// or = and a constant in JSON. With a ? after the name, the member is left out if the
+// subject has no value.
 type Args struct {
 	key     string
 	members []argsMember
@@ -45,7 +46,7 @@ func ParseArgs(key string, table map[string]string, names Names) (*Args, error) 
 	return a, nil
 }
 
-// Names are the names that a member is made of.
+// Names are the names of the subject that members take their values from.
 func (a *Args) Names() []string {
 	var names []string
 	for _, m := range a.members {

@@ -12,15 +12,15 @@ import (
 // OperationDelete is the operation whose change stands when the resource is gone.
 const OperationDelete = "delete"
 
-// Look looks once whether a resource is there as the change says, whatever the
-// operation was. Its evidence is kept with an error too.
+// Look checks once whether a resource exists as the change says, whatever the operation
+// was. Its evidence is kept even if it returns an error.
 type Look func(ctx context.Context, change tga.StateChange) (runtime.Finding, runtime.Evidence, error)
 
 // NewVerifier makes a [runtime.Verifier] of a look. p is complete.
 //
-// It asks again within the settling time while the finding is a mismatch that a lagging
-// world would show too. An error is TOOL_TIMEOUT, TOOL_ERROR or VALIDATION_ERROR, with
-// [runtime.CannotTell].
+// While the finding is a mismatch that could come from a lagging system, it asks again
+// until the settling time is over. An error is TOOL_TIMEOUT, TOOL_ERROR or
+// VALIDATION_ERROR, with [runtime.CannotTell].
 func NewVerifier(look Look, p Patience) runtime.Verifier {
 	return &verifier{look, newAsker(p)}
 }
@@ -56,7 +56,8 @@ func (v *verifier) Verify(ctx context.Context, change tga.StateChange) (runtime.
 	}
 }
 
-// stands turns what is seen of a resource into what that says of a change to it.
+// stands turns the finding about a resource into the finding about a change to it: after
+// a deletion, a resource that is gone means that the change stands.
 func stands(operation string, f runtime.Finding) runtime.Finding {
 	if operation != OperationDelete {
 		return f
@@ -72,8 +73,8 @@ func stands(operation string, f runtime.Finding) runtime.Finding {
 // Inquire asks once whether a call ran.
 type Inquire func(ctx context.Context, call runtime.Call) (runtime.Probed, error)
 
-// NewProber makes a [runtime.Prober] of an inquiry. p is complete. "Did not run" is
-// asked again within the settling time; any other answer is final.
+// NewProber makes a [runtime.Prober] of an inquiry. p is complete. After the answer "did
+// not run" it asks again until the settling time is over; any other answer is final.
 func NewProber(inquire Inquire, p Patience) runtime.Prober {
 	return &prober{inquire, newAsker(p)}
 }
@@ -99,7 +100,7 @@ func (b *prober) Probe(ctx context.Context, call runtime.Call) (runtime.Probed, 
 	}
 }
 
-// times says in the evidence how often the question was put.
+// times adds to the evidence how often the question was asked.
 func times(e runtime.Evidence, asked int, p Patience) runtime.Evidence {
 	if asked > 1 {
 		e.Source += fmt.Sprintf(" (%d times, %v apart)", asked, p.SettleEvery)

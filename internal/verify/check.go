@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Check is one thing that an answer must say. It holds where the value under Pointer is
-// there and, as far as they are set, is Equals, is what Field names, and contains
-// Contains. With none of the three it must be there and not null.
+// Check is one thing that an answer must say. It holds if the value under Pointer is there
+// and satisfies each of these that is set: it equals Equals, it equals the subject's Field,
+// it contains Contains. If none is set, the value must be there and not null.
 type Check struct {
 	Pointer  string  `toml:"pointer"`  // JSON Pointer into the answer; "" = the whole of it
 	Equals   *string `toml:"equals"`   // a string's characters, or a number, true, false or null as written
@@ -18,15 +18,15 @@ type Check struct {
 // Truth is what an answer says of a check.
 type Truth uint8
 
-// Truths. Unsaid: the value is not there, or has no text; a rule that needs it does not
-// hold, and nothing follows from that.
+// Truths. Unsaid means that the value is not there or has no text. A rule that needs it
+// does not hold, and nothing else follows from that.
 const (
 	Unsaid Truth = iota
 	Holds
 	Fails
 )
 
-// Validate refuses a check that cannot be evaluated; key is its own in the
+// Validate refuses a check that cannot be evaluated. key is the check's key in the
 // configuration.
 func (c Check) Validate(key string, names Names) error {
 	if !ValidPointer(c.Pointer) {
@@ -44,8 +44,8 @@ func (c Check) Validate(key string, names Names) error {
 	return nil
 }
 
-// Of evaluates c. A field that the subject does not have is nothing to compare with: the
-// check then says only that the value is there.
+// Of evaluates c. If the subject does not have the field, there is nothing to compare
+// with, and the check only requires that the value is there.
 func (c Check) Of(d Doc, s Subject) (Truth, error) {
 	value, ok, err := d.Lookup(c.Pointer)
 	if err != nil || !ok {
@@ -77,8 +77,8 @@ func (c Check) Of(d Doc, s Subject) (Truth, error) {
 	return Holds, nil
 }
 
-// All evaluates checks of which every one must hold: Fails where one does, else Unsaid
-// where one is.
+// All evaluates checks that must all hold. It returns Fails if one fails, or else Unsaid
+// if one is unsaid.
 func All(checks []Check, d Doc, s Subject) (Truth, error) {
 	all := Holds
 	for i, c := range checks {

@@ -1,6 +1,6 @@
-// Package verify has what the verifiers and probers of its sub-packages share: how a
-// world that is slow, busy or behind is asked, how a question is made from a change or
-// a call, how an answer is judged, and what is kept as evidence. It asks nobody itself.
+// Package verify has what the verifiers and probers of its sub-packages share: how to ask
+// a system that is slow, busy or behind, how to make a question from a change or a call,
+// how to judge an answer, and what to keep as evidence. The package itself asks nobody.
 //
 //	httpcheck    a resource behind a URL; whether a call ran, by its key
 //	github       issue, pull request, commit
@@ -12,7 +12,8 @@
 //
 // Each has a Config with the keys of its table in the configuration file, and a New
 // that refuses a wrong one with VALIDATION_ERROR and the key's name. A rule that
-// cannot be evaluated never holds, and what nothing compared is never said to stand.
+// cannot be evaluated never holds. A verifier never says that a change stands if nothing
+// was compared.
 //
 // # Invariants
 //

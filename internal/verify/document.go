@@ -26,9 +26,9 @@ func ParseDoc(raw []byte) (Doc, error) {
 	return Doc(bytes.TrimSpace(raw)), nil
 }
 
-// Lookup returns the bytes of the value that a JSON Pointer (RFC 6901) names, ok false
-// where there is none. A member on the way that is named twice is an error: which of
-// the two counts is the reader's guess.
+// Lookup returns the bytes of the value that a JSON Pointer (RFC 6901) names. ok is false
+// if there is none. If an object on the way has the member twice, Lookup returns an error,
+// because JSON parsers disagree on which of the two counts.
 func (d Doc) Lookup(pointer string) (value Doc, ok bool, err error) {
 	if pointer == "" {
 		return d, len(d) > 0, nil
@@ -111,9 +111,9 @@ func (d Doc) Text() (text string, ok bool) {
 	return text, json.Unmarshal(d, &text) == nil
 }
 
-// Is reports whether the value is the one that text writes. Changes and configurations
-// have only texts, so a string and a number that are written alike are the same; two
-// numbers are the same by value, where no digit is lost.
+// Is reports whether text denotes the value. Changes and configurations have only texts,
+// so a string equals a number that is written the same way. Two numbers are equal if
+// their values are, provided that canonical JSON loses no digit of them.
 func (d Doc) Is(text string) bool {
 	have, ok := d.Text()
 	if !ok {

@@ -18,9 +18,9 @@ const (
 // maxSource bounds an evidence's source.
 const maxSource = 4 << 10
 
-// Evidence makes the evidence of an answer: members as they are, and of the body its
-// length, digest and as much text as has room; nil means that there was none. Secrets
-// are hidden. Numbers among the members must be under 2^53.
+// Evidence makes the evidence of an answer: the members as they are, and the length, the
+// digest and as much text of the body as there is room for. A nil body means that there
+// was none. Secrets are hidden. Numbers among the members must be under 2^53.
 func Evidence(source string, members map[string]any, body []byte, hide Secrets) runtime.Evidence {
 	all := map[string]any{}
 	for name, v := range members {
@@ -60,8 +60,8 @@ func encode(members map[string]any) []byte {
 		raw, err = tga.Canonicalize(raw, tga.Limits{})
 	}
 	if err != nil {
-		// A value that JSON does not have is a mistake of the verifier's; the evidence
-		// says so and the finding stands.
+		// A member that has no JSON form is a bug of the verifier. The evidence says so,
+		// and the finding is kept.
 		return encode(map[string]any{"evidence_error": err.Error()})
 	}
 	return raw

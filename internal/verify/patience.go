@@ -12,16 +12,16 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Patience says how often a world is asked that is slow, busy or behind. Zero fields
-// mean the defaults.
+// Patience says how often to ask a system that is slow, busy or behind. Zero fields mean
+// the defaults.
 type Patience struct {
 	Timeout  time.Duration `toml:"timeout"`   // of one try; 10s
 	Tries    int           `toml:"tries"`     // of one question that got no answer, the first included; 3
 	Delay    time.Duration `toml:"delay"`     // before the second try, doubled for each further one, ± a quarter; 200ms
 	MaxDelay time.Duration `toml:"max_delay"` // 5s
-	// Settle is how long a world may lag behind what it acknowledged. For that long the
-	// question is put again before gone, changed or "did not run" is believed. Zero
-	// attests that it never lags.
+	// Settle is how long the system may lag behind what it acknowledged. The answers gone,
+	// changed and "did not run" are believed only if they are still given after that time.
+	// Zero attests that the system never lags.
 	Settle      time.Duration `toml:"settle"`
 	SettleEvery time.Duration `toml:"settle_every"` // between two questions; a quarter of settle, at most 5s
 }
@@ -89,13 +89,13 @@ func Invalid(key, format string, args ...any) error {
 	return e
 }
 
-// transient marks an error that may be another one in a moment.
+// transient marks an error that a further try may not have.
 type transient struct{ error }
 
 func (t transient) Unwrap() error { return t.error }
 
-// Transient marks an error of a try that is worth another: nobody answered, or what
-// answered says that it is busy. A nil error stays nil.
+// Transient marks an error after which another try is worthwhile: nobody answered, or the
+// answer says that the system is busy. A nil error stays nil.
 func Transient(err error) error {
 	if err == nil {
 		return nil
@@ -126,14 +126,15 @@ func newAsker(p Patience) *asker {
 	return &asker{p, b.Build()}
 }
 
-// ask returns the answer of the first try that is no transient failure, else the last
-// failure. The context bounds tries and the waits between them.
+// ask tries until a try does not fail with a transient error, and returns the result of
+// that try, or else of the last one. The context bounds the tries and the waits between
+// them.
 func ask[T any](ctx context.Context, a *asker, try func(context.Context) (T, error)) (answer T, err error) {
 	if err = ctx.Err(); err != nil {
 		return answer, err // the policy would try once
 	}
-	// The policy says only whether to try again: what it returns when the context ends
-	// is not the answer of the try under way.
+	// The policy only decides whether to try again. Its own result is not used: when the
+	// context ends, it is not the answer of the try under way.
 	_ = failsafe.With[any](a.policy).WithContext(ctx).Run(func() error {
 		one, cancel := context.WithTimeout(ctx, a.Timeout)
 		defer cancel()
@@ -155,8 +156,8 @@ func (a *asker) pause(ctx context.Context) error {
 	}
 }
 
-// coded says what was attempted, under the code of err or, where it has none, the one
-// that a question without an answer has.
+// coded prefixes err with what was attempted. It keeps the code of err; an error without
+// a code gets TOOL_TIMEOUT or TOOL_ERROR.
 func coded(err error, format string, args ...any) *tga.Error {
 	attempted := fmt.Sprintf(format, args...)
 	if known, ok := errors.AsType[*tga.Error](err); ok {

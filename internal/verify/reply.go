@@ -16,8 +16,8 @@ const (
 	maxMessage = 200
 )
 
-// Answered makes the answer of a probe of what its rules said, and says why. A call that
-// ran has a reply; where that cannot be made, the answer is unknown.
+// Answered turns what the rules of a probe said into its answer, and says why. For a call
+// that ran it needs a reply; if reply fails, the answer is unknown.
 func Answered(ran, notRan, fences bool, reply func() (runtime.Reply, error)) (runtime.Probed, string) {
 	switch {
 	case ran && notRan:
@@ -44,21 +44,21 @@ func CheckPointers(result, summary string) error {
 	return nil
 }
 
-// NamesCall reports whether names tell one call from another. An answer about no call
-// in particular says nothing of this one.
+// NamesCall reports whether names identify a call. Server and tool alone do not: an answer
+// about the tool in general says nothing about one call.
 func NamesCall(names []string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return n != "server" && n != "tool" })
 }
 
-// Said makes the reply of a call that ran of what a probe was answered.
+// Said says how to make the reply of a call that ran from the answer to a probe.
 type Said struct {
 	Result  string // JSON Pointer; "" = the whole answer, byte for byte
 	Summary string // JSON Pointer; "" = none
 	Failed  bool   // the tool reported an error
 }
 
-// Reply makes the reply. There must be a result: an effect is not made up. A summary
-// that is not there is none. hide goes over the texts that are made for people.
+// Reply makes the reply. It fails if the answer has no result, because an effect must not
+// be invented. A summary may be missing. hide removes secrets from the texts for people.
 func (a Said) Reply(answer []byte, hide func(string) string) (runtime.Reply, error) {
 	r := runtime.Reply{Status: tga.StatusSuccess, Result: answer}
 	doc := Doc(nil)

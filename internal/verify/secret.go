@@ -19,17 +19,17 @@ func ReadSecret(key, path string) ([]byte, error) {
 	return raw, nil
 }
 
-// Secrets are texts that stand in no evidence.
+// Secrets are texts that must not appear in evidence.
 type Secrets []string
 
-// leastSecret is the length from which a text is hidden: a shorter one is no secret, and
-// hiding it would leave holes all over.
+// leastSecret is the length from which a text is hidden. Shorter texts count as no secret,
+// and hiding them would blank out parts of ordinary words.
 const leastSecret = 6
 
 const hidden = "[hidden]"
 
-// NewSecrets makes a set of values, of their words ("Bearer …", the two sides of a
-// Basic login) and of the forms in which an answer might echo them.
+// NewSecrets makes a set of the values, of their words ("Bearer …", the user and the
+// password of a Basic login), and of the escaped forms in which an answer might echo them.
 func NewSecrets(values ...string) Secrets {
 	var all Secrets
 	add := func(s string) {
@@ -52,7 +52,7 @@ func NewSecrets(values ...string) Secrets {
 			}
 		}
 	}
-	// The longest first: a part of a secret that is replaced would leave the rest.
+	// The longest first: replacing only a part of a secret would leave the rest visible.
 	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) })
 	return all
 }

@@ -60,8 +60,8 @@ func OfCall(c runtime.Call) Subject {
 	}}
 }
 
-// value returns what a name stands for, as JSON, nil where the subject has none. An
-// empty field is none.
+// value returns the value of a name as JSON, or nil if the subject has none. An empty
+// field counts as none.
 func (s Subject) value(name string) (Doc, error) {
 	if strings.HasPrefix(name, "/") {
 		v, _, err := s.args.Lookup(name)
@@ -73,8 +73,8 @@ func (s Subject) value(name string) (Doc, error) {
 	return json.Marshal(s.fields[name])
 }
 
-// Text returns what a name stands for, "" where the subject has none. An object or an
-// array has no text.
+// Text returns the value of a name as text, or "" if the subject has none. For an object
+// or an array it returns a VALIDATION_ERROR.
 func (s Subject) Text(name string) (string, error) {
 	if !strings.HasPrefix(name, "/") {
 		return s.fields[name], nil
@@ -90,9 +90,9 @@ func (s Subject) Text(name string) (string, error) {
 	return text, nil
 }
 
-// Unlooked returns the marks of a change's content, version and etag, that it carries,
-// that were not compared and that are not ignored on purpose. Without it a question
-// about the resource alone would call any content the one that was left.
+// Unlooked returns those of the marks version and etag that the change has, that nothing
+// compared, and that the configuration does not ignore. Without this check, a resource
+// that merely exists would count as unchanged, whatever its content is.
 func Unlooked(c tga.StateChange, compared, ignored []string) []string {
 	var left []string
 	for _, m := range [...]struct{ name, value string }{{"version", c.Version}, {"etag", c.ETag}} {

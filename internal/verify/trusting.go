@@ -6,8 +6,8 @@ import (
 	"os"
 )
 
-// Trusting is how servers are spoken to over TLS. caFile names PEM certificates to trust in place of the
-// system's; "" = none.
+// Trusting returns the TLS configuration for connections to servers. caFile names PEM certificates to
+// trust in place of the system's; "" = the system's.
 func Trusting(caFile string) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if caFile == "" {

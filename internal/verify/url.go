@@ -7,10 +7,10 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// URL is a URL with places for values: {name} escapes a value for where it stands, so
-// that it is one path segment or one part of the query; {+name} keeps the slashes of a
-// path. Scheme and host have no places: who chooses a resource's id must not thereby
-// choose who gets the headers.
+// URL is a URL template. {name} is replaced by a value, escaped so that it is one path
+// segment or one part of the query; {+name} keeps the slashes of a path. Scheme and host
+// are fixed: otherwise whoever chooses a resource's id could choose which server gets the
+// headers with the secrets.
 type URL struct {
 	key   string
 	parts []urlPart
@@ -73,8 +73,8 @@ func (t *URL) Names() []string {
 }
 
 // Expand puts a subject's values in their places. VALIDATION_ERROR says which value is
-// missing, or would be more than its place: an empty segment names the collection
-// above, and .. another resource.
+// missing or would change the path: an empty segment would name the collection above,
+// and .. another resource.
 func (t *URL) Expand(s Subject) (string, error) {
 	var b strings.Builder
 	for _, p := range t.parts {
@@ -95,7 +95,7 @@ func (t *URL) Expand(s Subject) (string, error) {
 		}
 		segments := strings.Split(v, "/")
 		for _, s := range segments {
-			// Not even escaped: there are servers that unescape first and then resolve.
+			// Escaping does not help: some servers unescape first and then resolve.
 			if s == "." || s == ".." || s == "" && p.keep {
 				return "", tga.Errorf(tga.ValidationError, "%s: the value %.80q of {%s} has a segment %q", t.key, v, p.name, s)
 			}

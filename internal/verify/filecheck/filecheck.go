@@ -11,10 +11,11 @@
 // A change's resource_id is a path below root with slashes: no leading slash, no "." or
 // ".." in it. Its version is the SHA-256 of the content in hex. Its etag is the size in
 // bytes, the modification time in RFC 3339, or both as "12 2026-01-15T19:00:00.5Z"; a
-// time is compared to as many digits as it has. A directory stands where it is there; a
-// change that has a version or an etag is one of a regular file.
+// time is compared to as many digits as it has. A change without version and etag stands
+// if the path exists; it may be a directory. A change with one of them needs a regular
+// file.
 //
-// A root that cannot be opened cannot tell: it may be a disk that is not mounted. (An
+// If the root cannot be opened, the verifier cannot tell: the disk may not be mounted. (An
 // empty mount point can be opened; use a root below it.) A file that changes while it is
 // read is read again.
 //
@@ -90,7 +91,7 @@ func (l *look) ask(ctx context.Context, change tga.StateChange) (runtime.Finding
 	if err != nil && !slices.Contains(l.Ignore, "etag") {
 		return fail(err)
 	}
-	// Opened anew: a disk that was mounted over an older root is seen.
+	// Open the root for each question, so that a disk mounted over it since is seen.
 	root, err := os.OpenRoot(l.Root)
 	if err != nil {
 		return fail(fmt.Errorf("root: %w", err))
@@ -150,10 +151,10 @@ func (l *look) judge(ctx context.Context, root *os.Root, change tga.StateChange,
 
 var digestForm = regexp.MustCompile(`^[0-9a-fA-F]{64}$`)
 
-// digest returns the SHA-256 of the file that info describes. An error is transient
-// where the file became another one meanwhile.
+// digest returns the SHA-256 of the file that info describes. The error is transient if
+// the file was replaced or changed meanwhile.
 func (l *look) digest(ctx context.Context, root *os.Root, name string, info fs.FileInfo) (string, error) {
-	// A name may have become a pipe by now: opening that must not wait for a writer.
+	// The name may be a pipe by now. Opening a pipe must not wait for a writer.
 	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return "", verify.Transient(err)

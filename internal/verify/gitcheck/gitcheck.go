@@ -6,13 +6,13 @@
 //	type           = "git"
 //	repository     = "/srv/repos/site.git"  # the directory that git calls GIT_DIR, or one with a .git
 //	git            = "git"                  # the program; looked up in PATH
-//	reachable_from = ""                     # a reference: a commit counts only where it holds it
+//	reachable_from = ""                     # a reference: a commit counts only if reachable from it
 //	timeout, tries, delay, max_delay, settle, settle_every as in package httpcheck
 //
 // A change's resource_id is a full commit id (40 or 64 hex digits) or a full reference
 // name ("refs/heads/main"). The version of a reference is the object that it points at,
 // or, of an annotated tag, the commit behind it. A commit's version, where it has one,
-// is its id. An etag is nothing that git has: a change with one cannot be told.
+// is its id. Git has no etags: for a change with one, the verifier cannot tell.
 //
 // Git runs without the configuration of a user or of the machine, asks for no password
 // and takes no lock.
@@ -82,8 +82,8 @@ func New(c Config) (runtime.Verifier, error) {
 	return verify.NewVerifier(l.ask, patience), nil
 }
 
-// gitDir finds the directory with the objects: dir or its .git, which may be a file that
-// names another (a worktree); git follows that itself.
+// gitDir finds the directory with the objects: dir or its .git. In a worktree .git is a
+// file that names another directory; git follows it.
 func gitDir(dir string) (string, error) {
 	if dir == "" {
 		return "", verify.Invalid("repository", "want a directory")
@@ -156,7 +156,7 @@ func (l *look) commit(ctx context.Context, change tga.StateChange, seen map[stri
 	case l.ReachableFrom == "":
 		return runtime.Exists, "the commit is there", nil
 	}
-	// The branch is read first: that it is missing is no answer about the commit.
+	// Read the reference first: if it is missing, that says nothing about the commit.
 	refs, err := l.read(ctx, l.ReachableFrom)
 	if err != nil {
 		return runtime.CannotTell, "no answer", err
@@ -198,7 +198,7 @@ func (l *look) read(ctx context.Context, name string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The pattern fits what is below the name too.
+	// The pattern also matches references below the name.
 	for line := range strings.Lines(out) {
 		if f := strings.SplitN(strings.TrimRight(line, "\n"), " ", 3); len(f) == 3 && f[0] == name {
 			return f[1:], nil
@@ -207,9 +207,9 @@ func (l *look) read(ctx context.Context, name string) ([]string, error) {
 	return nil, nil
 }
 
-// git runs a command and returns what it wrote, without the last newline. Whatever it
-// says on stderr is an error: git leaves out what it cannot read, with a warning, and
-// that is not "missing".
+// git runs a command and returns its output without the last newline. Any output on stderr
+// is an error: git only warns about an object or reference that it cannot read and leaves
+// it out, and that must not count as missing.
 func (l *look) git(ctx context.Context, stdin string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, l.path, append([]string{"--git-dir=" + l.dir, "--no-pager", "--no-replace-objects", "--no-optional-locks"}, args...)...)
 	cmd.Env = []string{

@@ -16,16 +16,17 @@
 //	github_pr      owner/repo#7   its state (open, closed, merged), its head commit, or updated_at
 //	commit_sha     owner/repo@sha the full id of the commit
 //
-// Which of them a version is, its form says: a word, 40 or 64 hex digits, a time in RFC
-// 3339. Any other cannot be told. ETags are compared weakly; GitHub's depend on the
-// token too, so a change should carry one only where both use the same.
+// The form of a version tells which of them it is: a word, 40 or 64 hex digits, or a time
+// in RFC 3339. For any other version the verifier cannot tell. ETags are compared weakly.
+// GitHub's ETags depend on the token, so a change should have one only if tool and
+// verifier use the same token.
 //
-// GitHub says 404 of what a token may not see as of what is not there. A 404 is gone
-// only where the repository itself answers; a repository that does not answer cannot be
-// told. 410 is a deleted issue, 422 a commit that the repository does not have. An issue
-// that is a pull request by now is changed, and what was moved elsewhere (301) cannot
-// be told: redirects are not followed, so that the token stays with its host. A commit of
-// a fork answers under its parent too.
+// GitHub answers 404 both for a missing resource and for one that the token may not see.
+// So 404 means gone only if the repository itself answers; otherwise the verifier cannot
+// tell. 410 is a deleted issue, 422 a commit that the repository does not have. An issue
+// that is a pull request by now has changed. For a resource that was moved (301) the
+// verifier cannot tell: it does not follow redirects, so that the token stays with its
+// host. A commit of a fork is also found in the parent repository.
 //
 // # Invariants
 //

@@ -50,7 +50,7 @@ func New(c Config) (runtime.Verifier, error) {
 		l.base = DefaultBaseURL
 	}
 	u, err := url.Parse(l.base)
-	// It is not repeated: it may hold a password.
+	// Do not repeat the URL in the error: it may hold a password.
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || strings.Contains(l.base, "#") {
 		return nil, verify.Invalid("base_url", "want http:// or https://, a host and perhaps a path")
 	}
@@ -96,8 +96,8 @@ type kind struct {
 	head  string   // JSON Pointer to its commit
 }
 
-// inRepo compiles the form of an id, that begins with owner/repo and ends with rest, when it is
-// first asked for: bounded repetitions take a quarter of a millisecond, and most programs ask nothing here.
+// inRepo returns the form of an id that begins with owner/repo and ends with rest. It compiles the form
+// on first use: that takes a quarter of a millisecond, and most programs never ask GitHub.
 func inRepo(rest string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`^([A-Za-z0-9-]{1,39}(?:_[A-Za-z0-9]+)?)/([A-Za-z0-9._-]{1,100})` + rest + `$`)
@@ -149,7 +149,8 @@ func limited(a *web.Answer) bool {
 	return a.Status == http.StatusForbidden && (a.Header.Get("Retry-After") != "" || a.Header.Get("X-RateLimit-Remaining") == "0")
 }
 
-// gone tells a resource that is not there from a repository that may not be seen.
+// gone is called after a 404. It asks for the repository, to tell a missing resource from a
+// repository that the token may not see.
 func (l *look) gone(ctx context.Context, where string, first runtime.Evidence) (runtime.Finding, runtime.Evidence, error) {
 	a, evidence, err := l.get(ctx, where)
 	evidence.Source = first.Source + ": 404 Not Found; " + evidence.Source

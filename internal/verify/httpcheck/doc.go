@@ -26,12 +26,13 @@
 // The URL may hold {resource_type}, {resource_id}, {operation}, {version}, {etag} and
 // {external_ref}, escaped for their place; {+resource_id} keeps slashes.
 //
-// In this order: a gone status is gone; another that is not ok cannot tell; an ETag that
-// is not the change's is changed; a check that fails is changed. Then a mark of the
-// change that nothing compared, a check whose value is not in the answer, an answer
-// that is no JSON or over 1 MiB where a check needs it: cannot tell. Else it exists. A
-// redirect cannot tell. ETags are compared weakly (RFC 9110 §8.8.3.2), with or without
-// their quotes.
+// The answer is judged in this order. A status in gone means gone. Any other status that
+// is not in ok, a redirect included, means cannot tell. An ETag that differs from the
+// change's means changed. If there are checks, an answer that is no JSON or is over 1 MiB
+// means cannot tell, a check that fails means changed, and a check whose value is not in
+// the answer means cannot tell. A mark of the change that nothing compared means cannot
+// tell. Otherwise the resource exists. ETags are compared weakly (RFC 9110 §8.8.3.2),
+// with or without their quotes.
 //
 // # Prober
 //
@@ -57,13 +58,13 @@
 //	    check = [{ pointer = "/ok", equals = "false" }]
 //
 // URL and body may name {key}, {server}, {tool}, {trace_id}, {tool_call_id} and, by JSON
-// Pointers, the call's arguments. An answer for which rules of both kinds hold, or none,
-// is unknown. Operators who set fences attest that whoever asks for a key in this way
-// makes the server refuse every attempt sent before; a GET is not taken for that: a
-// cache on the way may answer it.
+// Pointers, the call's arguments. If rules of both kinds hold, or none, the answer is
+// unknown. With fences = true the operator attests that after this question the server
+// refuses every attempt with that key that was sent before. A GET cannot have fences,
+// because a cache on the way may answer it.
 //
-// A recorded result is the server's own words and is not searched for secrets; evidence,
-// summary and errors are.
+// Secrets are hidden in evidence, summary and errors. A recorded result is kept exactly as
+// the server gave it.
 //
 // # Invariants
 //

@@ -140,8 +140,8 @@ func (q *inquiry) judge(a *web.Answer, s verify.Subject) (runtime.Probed, string
 	return verify.Answered(ran, notRan, q.Fences, func() (runtime.Reply, error) { return q.reply(a, s) })
 }
 
-// one reports whether one of the rules holds. The error says why an answer is none: a
-// rule of the other side is then no proof either.
+// one reports whether one of the rules holds. An error says why the answer cannot be
+// judged. Then the rules of the other kind prove nothing either.
 func one(rules []Rule, a *web.Answer, s verify.Subject) (bool, error) {
 	for _, r := range rules {
 		if len(r.Status) > 0 && !slices.Contains(r.Status, a.Status) || len(r.Status) == 0 && !a.Success() {
@@ -162,7 +162,8 @@ func one(rules []Rule, a *web.Answer, s verify.Subject) (bool, error) {
 	return false, nil
 }
 
-// reply makes what is recorded. An answer that was cut is none: its end may say more.
+// reply makes the reply that is recorded. An answer that was cut gives none, because the
+// missing end may change its meaning.
 func (q *inquiry) reply(a *web.Answer, s verify.Subject) (runtime.Reply, error) {
 	if a.Cut {
 		return runtime.Reply{}, fmt.Errorf("answer is over %d bytes", verify.MaxBody)

@@ -70,7 +70,8 @@ type answer struct {
 	why    string // doc is nil
 }
 
-// ask calls the tool once. The error is transient: every tool here only reads.
+// ask calls the tool once. An error of the call is transient: repeating the question does
+// no harm, because the tool only reads.
 func (q *question) ask(ctx context.Context, trace tga.ID, s verify.Subject) (a answer, source string, err error) {
 	source = "tool " + q.tool + " on " + q.server
 	args, err := q.arguments.Build(s)
@@ -78,8 +79,8 @@ func (q *question) ask(ctx context.Context, trace tga.ID, s verify.Subject) (a a
 		return a, source, err
 	}
 	source += " " + string(args)
-	// A server that deduplicates by the key would answer the second question from what
-	// it answered the first, so each has its own.
+	// Each question has a key of its own. A server that deduplicates by the key would
+	// otherwise repeat its first answer.
 	id, err := uuid.NewV7()
 	if err != nil {
 		return a, source, err
@@ -137,7 +138,8 @@ func read(result []byte, form string) (verify.Doc, error) {
 	return nil, fmt.Errorf("content of the answer has no text")
 }
 
-// one reports whether one of the rules holds; the error says why the answer is none.
+// one reports whether one of the rules holds. An error says why the answer cannot be
+// judged.
 func (a *answer) one(rules []Rule, s verify.Subject) (bool, error) {
 	for _, r := range rules {
 		if r.Failed != a.failed || a.doc == nil {

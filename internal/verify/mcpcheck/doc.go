@@ -48,13 +48,13 @@
 //	    [[prober.reply.failure]]
 //	    check = [{ pointer = "/structuredContent/state", equals = "failed" }]
 //
-// Rules look at an error of the tool, or a JSON-RPC error, as it is, whatever answer
-// says. An error that no rule fits, and an answer over 1 MiB, cannot tell. What the
-// server did not take at all, or did not answer, is asked again.
+// For an error of the tool, or a JSON-RPC error, rules look at the whole result, whatever
+// the key answer says. An error that no rule fits means cannot tell; so does an answer
+// over 1 MiB. A question that did not reach the server, or got no answer, is asked again.
 //
 // # Invariants
 //
 //	closed  what no rule says cannot be told                  [look.judge], [inquiry.judge]  TestFindings, TestAnswers
-//	own     a question never carries the key of a call, which [question.ask]                 TestQuestionHasAKeyOfItsOwn
-//	        a server that deduplicates would answer from memory
+//	own     a question never has the key of a call: a server  [question.ask]                 TestQuestionHasAKeyOfItsOwn
+//	        that deduplicates would answer from memory
 package mcpcheck

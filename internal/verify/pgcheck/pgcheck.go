@@ -95,7 +95,7 @@ func (l *look) run(ctx context.Context, query string, params []*string) (result 
 		return result, classify("connect", err)
 	}
 	defer func() {
-		// The context may have ended; the server should hear of the end all the same.
+		// Close the connection properly even if the context has ended.
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		err = errors.Join(err, verify.Transient(conn.Close(last)))
@@ -104,8 +104,8 @@ func (l *look) run(ctx context.Context, query string, params []*string) (result 
 	if _, err := conn.Exec(ctx, begin).ReadAll(); err != nil {
 		return result, classify("begin", err)
 	}
-	// No types are named: the server says those of the parameters, and takes and gives
-	// text, so that a string fits an integer column. This way a query cannot be several.
+	// Name no parameter types: the server infers them and converts from and to text, so a
+	// string fits an integer column. This protocol also allows only one statement.
 	values := make([][]byte, len(params))
 	for i, p := range params {
 		if p != nil {
@@ -136,8 +136,8 @@ func (l *look) run(ctx context.Context, query string, params []*string) (result 
 	return result, nil
 }
 
-// lasting are the classes of SQLSTATE that another try does not change: the query or the
-// login is wrong.
+// lasting are the classes of SQLSTATE after which another try is pointless: the query or
+// the login is wrong.
 var lasting = []string{"0A", "22", "25", "28", "2F", "3D", "3F", "42"}
 
 func classify(what string, err error) error {

@@ -14,13 +14,13 @@
 //	  name   = "version"
 //	  field  = "version"                  # or equals = "paid", or null = true
 //
-// No row is gone. Another number of rows than wanted, or a column that is not as wanted,
-// is changed. A query of more than 1000 rows, a column that is not among the
-// result's, and a mark of the change that neither a parameter nor a column compared,
-// cannot be told. Values are compared as the text that the database writes: SQLite's
-// dates in a column declared as one need a CAST to TEXT.
+// If the query returns no row, the resource is gone. If the number of rows or a column is
+// not as wanted, it has changed. The verifier cannot tell if there are more than 1000
+// rows, if a wanted column is not in the result, or if neither a parameter nor a column
+// compared a mark of the change. Values are compared as the text that the database
+// writes. A SQLite column that is declared as a date needs a CAST to TEXT.
 //
 // The query is one statement that begins with SELECT, WITH, VALUES or TABLE and has no
-// semicolon. What it runs as should be a role that can only read: a transaction that is
-// read-only does not keep a function from acting outside the database.
+// semicolon. Run it as a role that can only read: a read-only transaction does not keep a
+// function from acting outside the database.
 package sqlcheck

@@ -39,8 +39,8 @@ type Result struct {
 	Rows    [][]*string
 }
 
-// Query runs the statement with parameters, of which nil is NULL, in a transaction that
-// can only read. An error that may be another one in a moment is [verify.Transient].
+// Query runs the statement in a read-only transaction. A nil parameter is NULL. An error
+// that another try may not have is [verify.Transient].
 type Query func(ctx context.Context, query string, params []*string) (Result, error)
 
 type look struct {
@@ -114,7 +114,7 @@ func (l *look) ask(ctx context.Context, change tga.StateChange) (runtime.Finding
 		if text != "" {
 			params[i] = &text
 		} else if !optional {
-			// NULL equals nothing: the query would find no row, and gone would be a lie.
+			// NULL equals nothing, so the query would find no row, and "gone" would be false.
 			return fail(tga.Errorf(tga.ValidationError, "params.%d: the change has no %s", i, name))
 		}
 	}

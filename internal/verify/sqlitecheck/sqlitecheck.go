@@ -7,9 +7,9 @@
 //	file          = "/var/lib/shop/shop.db"
 //	query, params, rows, ignore, [[verifier.column]], … as in package sqlcheck
 //
-// The file is opened read-only for each question and never created: one that cannot be
-// opened cannot tell, as one in WAL mode whose -shm file is not there and cannot be made.
-// Another's lock is waited for as long as one try lasts.
+// The file is opened read-only for each question and never created. A file that cannot be
+// opened means cannot tell; so does a file in WAL mode whose -shm file does not exist and
+// cannot be made. A lock of another process is waited for as long as one try lasts.
 //
 // # Invariants
 //
@@ -59,8 +59,8 @@ func New(c Config) (runtime.Verifier, error) {
 	return sqlcheck.New(c.Config, "sqlite "+c.File, nil, (&look{name}).run)
 }
 
-// dsn names a file for the driver. mode=ro is the file's, and no statement can take it
-// back as it could query_only.
+// dsn names a file for the driver. It sets mode=ro, because a statement could switch
+// query_only off again, but not mode=ro.
 func dsn(file string, timeout time.Duration) (string, error) {
 	path, err := filepath.Abs(file)
 	if err != nil {
@@ -141,7 +141,7 @@ func scan(rows *sql.Rows, columns []string) ([]*string, error) {
 		case float64:
 			text = strconv.FormatFloat(v, 'g', -1, 64)
 		case time.Time:
-			// The driver has parsed it: the text that is stored is not to be had.
+			// The driver has parsed the value, so the stored text is not available.
 			return nil, fmt.Errorf("column %q is declared as a date: select it with CAST(… AS TEXT)", columns[i])
 		default:
 			return nil, fmt.Errorf("column %q has a value of type %T", columns[i], v)
@@ -151,7 +151,7 @@ func scan(rows *sql.Rows, columns []string) ([]*string, error) {
 	return row, nil
 }
 
-// passing are the primary result codes that another try may change.
+// passing are the primary result codes after which another try may succeed.
 var passing = map[int]bool{sqlite3.SQLITE_BUSY: true, sqlite3.SQLITE_LOCKED: true, sqlite3.SQLITE_INTERRUPT: true, sqlite3.SQLITE_CANTOPEN: true, sqlite3.SQLITE_PROTOCOL: true, sqlite3.SQLITE_IOERR: true}
 
 func classify(what string, err error) error {

@@ -7,8 +7,8 @@ import (
 	"github.com/tgad/tgad/internal/verify"
 )
 
-// ReadHeaders reads a file of headers ([secretfile.Headers]) and returns them with what must be
-// hidden. "" is no file. key is for errors.
+// ReadHeaders reads a file of headers ([secretfile.Headers]) and returns them with the secrets that
+// evidence must not contain. "" is no file. key is for errors.
 func ReadHeaders(key, path string) (http.Header, verify.Secrets, error) {
 	given, err := secretfile.Headers(path)
 	if err != nil {

@@ -29,8 +29,9 @@ type Client struct {
 	transport *http.Transport
 }
 
-// New makes a client that sends header with each request; the texts in hide stand in no
-// evidence. caFile names PEM certificates to trust in place of the system's; "" = none.
+// New makes a client that sends header with each request. Its evidence does not contain
+// the texts in hide. caFile names PEM certificates to trust in place of the system's;
+// "" = the system's.
 func New(header http.Header, hide verify.Secrets, caFile string) (*Client, error) {
 	config, err := verify.Trusting(caFile)
 	if err != nil {
@@ -56,8 +57,8 @@ type Answer struct {
 	Cut    bool   // the body was longer
 }
 
-// Ask sends one request and reads the answer. The error, which says nothing of the
-// headers, is transient: nobody answered, or not to the end.
+// Ask sends one request and reads the answer. If nobody answered, or the answer broke off,
+// the error is transient. Errors do not contain the headers.
 func (c *Client) Ask(ctx context.Context, method, url string, body []byte) (*Answer, error) {
 	var content io.Reader
 	if body != nil {
@@ -81,7 +82,7 @@ func (c *Client) Ask(ctx context.Context, method, url string, body []byte) (*Ans
 	if body != nil {
 		set("Content-Type", "application/json")
 	}
-	// RoundTrip and no http.Client: no redirect is followed, no cookie kept.
+	// RoundTrip instead of an http.Client: it follows no redirect and keeps no cookie.
 	resp, err := c.transport.RoundTrip(req)
 	if err != nil {
 		return nil, verify.Transient(fmt.Errorf("%s %s: %w", method, url, err))
@@ -97,7 +98,7 @@ func (c *Client) Ask(ctx context.Context, method, url string, body []byte) (*Ans
 	return a, nil
 }
 
-// Text is "404 Not Found".
+// Text returns the status with its text, such as "404 Not Found".
 func (a *Answer) Text() string {
 	if t := http.StatusText(a.Status); t != "" {
 		return fmt.Sprintf("%d %s", a.Status, t)
@@ -105,13 +106,13 @@ func (a *Answer) Text() string {
 	return fmt.Sprint(a.Status)
 }
 
-// busy are the statuses by which a server says that it may answer in a moment.
+// busy are the statuses after which the same request may soon succeed.
 var busy = []int{
 	http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests,
 	http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout,
 }
 
-// Busy reports whether the same question may be answered in a moment.
+// Busy reports whether the same question may soon be answered.
 func (a *Answer) Busy() bool { return slices.Contains(busy, a.Status) }
 
 // Success reports a status of 200 to 299.
@@ -148,8 +149,8 @@ func (c *Client) Evidence(method, url string, a *Answer, why string) runtime.Evi
 // Hide hides the client's secrets in a text.
 func (c *Client) Hide(text string) string { return c.hide.Hide(text) }
 
-// SameETag compares two ETags weakly (RFC 9110 §8.8.3.2). The quotes may be missing: a
-// tool's answer may give the text alone.
+// SameETag compares two ETags weakly (RFC 9110 §8.8.3.2). The quotes may be missing,
+// because a tool's answer may give the text without them.
 func SameETag(a, b string) bool {
 	opaque := func(s string) string { return strings.Trim(strings.TrimPrefix(strings.TrimSpace(s), "W/"), `"`) }
 	return opaque(a) == opaque(b)
