@@ -14,8 +14,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// AgentView shows turns as they happen: on a terminal one line for each turn, drawn anew
-// as its phases go by; elsewhere a line for each thing that happens; with JSON an object.
+// AgentView shows turns as they happen. On a terminal it draws one line for each turn and
+// updates it with each phase; elsewhere it prints a line, or with JSON an object, for each
+// thing that happens.
 type AgentView struct {
 	s        *Streams
 	out      io.Writer
@@ -29,8 +30,7 @@ type AgentView struct {
 	drawn bool
 }
 
-// NewAgentView makes a view that writes to the streams' error side, so that the answer
-// alone is on the other.
+// NewAgentView makes a view that writes to stderr, so that stdout has the answer alone.
 func NewAgentView(s *Streams) *AgentView {
 	v := &AgentView{s: s, out: s.Err, began: time.Now()}
 	v.terminal = Colour(s.Err) && !s.JSON
@@ -79,8 +79,7 @@ func (v *AgentView) json(p turn.Progress) {
 	}
 }
 
-// print writes to the terminal or a log. What can't be written there is not told: the
-// turn goes on without its audience.
+// print writes to stderr. A failed write is ignored, so that the turn goes on.
 func (v *AgentView) print(format string, args ...any) {
 	_, _ = fmt.Fprintf(v.out, format, args...)
 }
@@ -130,7 +129,7 @@ func (v *AgentView) end() {
 	}
 }
 
-// Close ends the line that stands.
+// Close ends the line that is being drawn.
 func (v *AgentView) Close() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -144,13 +143,13 @@ func tail(s string, most int) string {
 	return s
 }
 
-// AgentCommand is how the verbs of one agent are typed.
+// AgentCommand says how to type the verbs about one agent.
 type AgentCommand struct {
 	Manifest string
 	Flags    []string // of every verb, with their values
 }
 
-// line is a verb about a turn as a person types it.
+// line returns the command line of a verb about a turn.
 func (c AgentCommand) line(verb string, turn tga.ID, more ...string) string {
 	words := append([]string{"tgad", "agent", verb, c.Manifest, turn.String()}, more...)
 	words = append(words, c.Flags...)
@@ -160,8 +159,8 @@ func (c AgentCommand) line(verb string, turn tga.ID, more ...string) string {
 	return strings.Join(words, " ")
 }
 
-// answers are what a wait may be answered with. Each is printed as a whole command that does
-// what it says when it is pasted; the words in it are for who pastes it to change.
+// answers are the possible answers to a turn that waits. Each is printed as a complete command
+// that works when it is pasted. Its texts are examples: the person replaces them.
 var answers = struct{ ofTurn, ofRequest, ofDoubt [][]string }{
 	ofTurn: [][]string{
 		{"retry", "--note", "why it is tried again"}, {"skip", "--note", "why it goes on without"},
@@ -174,7 +173,7 @@ var answers = struct{ ofTurn, ofRequest, ofDoubt [][]string }{
 	},
 }
 
-// AgentResult prints where an invocation stands, and returns the exit code for it.
+// AgentResult prints the result of an invocation, and returns an error with its exit code.
 func (s *Streams) AgentResult(res turn.Result, typed AgentCommand) error {
 	if s.JSON {
 		if err := s.Line(agentResult(res)); err != nil {
@@ -255,7 +254,7 @@ func agentResult(res turn.Result) map[string]any {
 	return out
 }
 
-// Manifest prints what a manifest became.
+// Manifest prints the agent that was made from a manifest, and the report about it.
 func (s *Streams) Manifest(a *turn.Agent, r manifest.Report) error {
 	if s.JSON {
 		return s.Line(map[string]any{"agent": a.Name, "version": a.Version, "provider": a.Model.Provider, "model": a.Model.Model, "tools": len(a.Tools), "report": r})

@@ -9,11 +9,11 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Beside is a program that has verbs of tgad which are not linked into it. It lies beside tgad, or in
-// PATH.
+// Beside is a separate program with verbs that are not linked into tgad. It is in the same directory as
+// tgad, or in PATH.
 type Beside struct {
 	Program string
-	Build   string // how somebody gets it
+	Build   string // how to get it
 }
 
 // Programs that have verbs of tgad.
@@ -22,8 +22,8 @@ var (
 	Postgres = Beside{"tgad-postgres", "in the packages of tgad, or from its source: make build"}
 )
 
-// Exec has the program take this process over, with the arguments as they were typed: signals, the
-// streams and the exit code are its own. It returns only where it cannot.
+// Exec replaces this process by the program, with the arguments as they were typed. So the program gets
+// the signals and the streams, and sets the exit code. Exec returns only if that fails.
 func (b Beside) Exec(what string, args []string) error {
 	program, err := b.path()
 	if err != nil {

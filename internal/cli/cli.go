@@ -1,5 +1,5 @@
-// Package cli is what the verbs of the command have in common: how they print, how
-// they fail, and how a trace reads as text.
+// Package cli has what the verbs of the command share: how they print, how they fail, and
+// how they show a trace as text.
 //
 // # Exit codes
 //
@@ -15,7 +15,7 @@
 //
 //	one form   an error is one line "tgad: CODE: message", or one JSON object  [Streams.Fail]   TestErrorsHaveOneForm
 //	whole      output that did not all reach stdout is an error                [Streams.Fail]   TestOutputThatIsLostIsAnError
-//	harmless   text from a log moves no cursor of a terminal                   [clip.Clean]     TestTimelineIsHarmlessWhateverTheLogHolds
+//	harmless   text from a log sends no control sequence to a terminal         [clip.Clean]     TestTimelineIsHarmlessWhateverTheLogHolds
 package cli
 
 import (
@@ -48,7 +48,7 @@ type Streams struct {
 	lost lostText
 }
 
-// lostText is the first error of text that did not reach stdout.
+// lostText keeps the first error of a write to stdout that failed.
 type lostText struct {
 	mu  sync.Mutex
 	err error
@@ -64,8 +64,8 @@ func (s *Streams) Line(v any) error {
 	return err
 }
 
-// Printf prints text for people. If it cannot be written, [Streams.Fail] tells; what prints without
-// end asks [Streams.Lost].
+// Printf prints text for people. It keeps the error of a failed write, which [Streams.Fail] reports at
+// the end. A verb that prints without end checks [Streams.Lost].
 func (s *Streams) Printf(format string, args ...any) {
 	_, err := fmt.Fprintf(s.Out, format, args...)
 	if err == nil || errors.Is(err, syscall.EPIPE) {
@@ -78,15 +78,15 @@ func (s *Streams) Printf(format string, args ...any) {
 	}
 }
 
-// Lost is why text that was printed did not reach stdout, nil where all of it did.
+// Lost returns the error of the first Printf that failed, nil if all text reached stdout.
 func (s *Streams) Lost() error {
 	s.lost.mu.Lock()
 	defer s.lost.mu.Unlock()
 	return s.lost.err
 }
 
-// Lines are where a process logs while it works, on stderr: one line each, of JSON where inJSON says so. An error
-// is its message alone, whatever its type has for a programmer: Pebble's have stacks of thirty lines.
+// Lines returns a logger that writes to stderr, one line for each record, as JSON if inJSON is set. Of an error it
+// writes the message alone: Pebble's errors would otherwise print stacks of thirty lines.
 func (s *Streams) Lines(level slog.Leveler, inJSON bool) *slog.Logger {
 	o := &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if err, is := a.Value.Any().(error); is && err != nil {
@@ -118,7 +118,7 @@ func (s *Streams) Table(header []string, rows [][]string) error {
 // Clean is [clip.Clean].
 func Clean(s string) string { return clip.Clean(s) }
 
-// Colour says whether w is a terminal that takes colour: NO_COLOR and TERM=dumb say no.
+// Colour reports whether to write colours to w: it is a terminal, and neither NO_COLOR nor TERM=dumb is set.
 func Colour(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
@@ -137,8 +137,8 @@ func ParseID(s string) (tga.ID, error) {
 	return id, nil
 }
 
-// ParseTime reads a flag that is a point in time, or a duration such as 2h, which is so long before now. It
-// returns 0 for "". Another text is a usage error.
+// ParseTime reads the value of a flag that is a point in time, or a duration before now such as 2h. For "" it
+// returns 0. Any other text is a usage error.
 func ParseTime(flag, s string, now time.Time) (tga.Millis, error) {
 	t, err := story.ParseTime(s, now)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/tgad/tgad/internal/config"
 )
 
-// Database is what a program that links a database does for the verbs.
+// Database has the functions that a program with a database driver implements for the verbs.
 type Database struct {
 	Open    OpenStore
 	Migrate func(ctx context.Context, url string, months int) (Migrated, error)
@@ -27,11 +27,11 @@ type Migrated struct {
 	Until string `json:"until"` // the last month that has a partition of its own, as 2026-11
 }
 
-// Run runs the program of a database: those verbs of tgad that need it.
+// Run runs the program that links a database. It has those verbs of tgad that need the database.
 func (d Database) Run(program string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	defer context.AfterFunc(ctx, stop)() // a second signal does not ask
+	defer context.AfterFunc(ctx, stop)() // a second signal ends the process at once
 	s := &Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
 	var socket string
 	root := &cobra.Command{Use: program, Short: "The verbs of tgad for a store in PostgreSQL; tgad starts it", SilenceErrors: true, SilenceUsage: true}

@@ -22,20 +22,20 @@ const (
 	ExitVerify  = 3
 	ExitInDoubt = 4
 	ExitLocked  = 5
-	// ExitInterrupted is 128 and the number of SIGINT, as shells have it; SIGTERM too.
+	// ExitInterrupted is 128 plus the number of SIGINT, as in shells. It is also used for SIGTERM.
 	ExitInterrupted = 130
 	noCode          = tga.Code("")
 	usageMessage    = "run the verb with --help"
 )
 
-// exits are the codes with an exit code of their own; every other one is ExitError.
+// exits are the error codes that have an exit code of their own; for all others it is ExitError.
 var exits = map[tga.Code]int{
 	tga.EffectInDoubt:          ExitInDoubt,
 	tga.IdempotencyKeyInFlight: ExitInDoubt, // it runs, or has run, and its outcome is not known here
 	tga.StateLockAcquireFailed: ExitLocked,
 }
 
-// UsageError is a command line that cannot be meant.
+// UsageError is the error of a wrong command line.
 type UsageError struct{ err error }
 
 func (e *UsageError) Error() string { return e.err.Error() }
@@ -47,8 +47,8 @@ func Usage(err error) error { return &UsageError{err} }
 // Usagef makes an error of usage.
 func Usagef(format string, args ...any) error { return Usage(fmt.Errorf(format, args...)) }
 
-// ArgsAreUsage makes what a command, or any below it, refuses of its arguments an error of usage. It is for
-// the root of a program, once all its verbs are there.
+// ArgsAreUsage turns the errors of argument checks, of a command and of all commands below it, into usage
+// errors. Call it with the root of a program after all verbs were added.
 func ArgsAreUsage(c *cobra.Command) {
 	if check := c.Args; check != nil {
 		c.Args = func(c *cobra.Command, args []string) error {
@@ -57,7 +57,7 @@ func ArgsAreUsage(c *cobra.Command) {
 			case err == nil:
 				return nil
 			case isCount(err) && !c.HasSubCommands():
-				// cobra takes "tgad init DIR" for a verb that is not known.
+				// cobra reports "tgad init DIR" as an unknown command.
 				return Usagef("%s takes other arguments: %s", c.CommandPath(), strings.TrimSuffix(c.UseLine(), " [flags]"))
 			}
 			return Usage(err)
@@ -73,21 +73,22 @@ func isCount(err error) bool {
 	return slices.ContainsFunc([]string{"unknown command ", "accepts ", "requires at "}, func(s string) bool { return strings.HasPrefix(err.Error(), s) })
 }
 
-// Unverified marks err as what a verification found, as against an error that kept it
-// from looking.
+// Unverified marks err as a finding of a verification. An error without this mark means that
+// the verification could not be made.
 type Unverified struct{ Err error }
 
 func (e *Unverified) Error() string { return e.Err.Error() }
 func (e *Unverified) Unwrap() error { return e.Err }
 
-// Unopened marks err as why a store was not opened. Where its files fail, nobody can have it.
+// Unopened marks err as the reason why a store was not opened. If it is STORE_UNAVAILABLE, the exit code
+// is ExitLocked: nobody can use a store whose files fail.
 type Unopened struct{ Err error }
 
 func (e *Unopened) Error() string { return e.Err.Error() }
 func (e *Unopened) Unwrap() error { return e.Err }
 
-// Silent ends the command with an exit code and prints nothing: what there was to say
-// is printed.
+// Silent ends the command with an exit code and prints nothing, because the verb has already
+// printed everything.
 type Silent int
 
 func (e Silent) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
@@ -151,7 +152,7 @@ func FailureOf(err error) Failure {
 		return f
 	}
 	f.Message, f.Pointer = e.Message, e.Pointer
-	// The outermost error has the code; the place may be known further in only.
+	// The outermost error has the code. Only an inner one may know the place.
 	for ; e != nil; e = inner(e) {
 		if f.TraceID == "" && !e.TraceID.IsZero() {
 			f.TraceID = e.TraceID.String()
@@ -177,8 +178,8 @@ func inner(e *tga.Error) *tga.Error {
 	return nil
 }
 
-// Fail prints err to stderr and returns its exit code. nil is 0, unless text of the verb did not reach
-// stdout: whoever keeps it in a file must not take the part that is there for all of it.
+// Fail prints err to stderr and returns its exit code. For nil the code is 0, unless text of the verb did
+// not reach stdout: a user who redirects it to a file must not take an incomplete file for a whole one.
 func (s *Streams) Fail(err error) int {
 	if err == nil {
 		err = s.Lost()
@@ -201,7 +202,7 @@ func (s *Streams) Fail(err error) int {
 	return code
 }
 
-// text is the failure for people: the first line is "tgad: CODE: message".
+// text returns the failure as text for people. The first line is "tgad: CODE: message".
 func (f Failure) text() string {
 	out := "tgad: "
 	if f.Code != noCode {

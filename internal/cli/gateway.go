@@ -30,7 +30,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// gatewayCommand is the verb gateway: mcp for the servers of a configuration, all at once.
+// gatewayCommand is the verb gateway. It does for all servers of a configuration what the
+// verb mcp does for one.
 type gatewayCommand struct {
 	mcp
 	as   string
@@ -167,7 +168,7 @@ func (g *gatewayCommand) run(ctx context.Context, cmd *cobra.Command) (err error
 	return gate.Stdio(ctx, g.In, g.Out)
 }
 
-// fits reports whether the clients are those that the flags are for.
+// fits refuses a configuration whose identities and servers do not agree with the flags.
 func (g *gatewayCommand) fits(conf *config.Config) error {
 	people := conf.Gateway.Identities
 	if g.listen == "" && (g.as == "") != (len(people) == 0) || g.listen != "" && g.as != "" {
@@ -186,7 +187,7 @@ func (g *gatewayCommand) fits(conf *config.Config) error {
 	return tlsFits(conf, g.listen)
 }
 
-// tlsFits refuses TLS without anybody who would be known.
+// tlsFits refuses TLS without an identity: anybody who reaches the port could call tools.
 func tlsFits(conf *config.Config, listen string) error {
 	if conf.Gateway.TLS != (config.GatewayTLS{}) && listen != "" && len(conf.Gateway.Identities) == 0 {
 		return tga.Errorf(tga.ValidationError, "[gateway.tls] without a [[gateway.identity]]: whoever reaches the port could call tools")
@@ -194,7 +195,7 @@ func tlsFits(conf *config.Config, listen string) error {
 	return nil
 }
 
-// tls is how TLS is spoken with the clients; nil where it is not.
+// tls returns the TLS configuration for clients; nil if TLS is not used.
 func (g *gatewayCommand) tls() (*tls.Config, error) {
 	t := &g.conf.Gateway.TLS
 	if *t == (config.GatewayTLS{}) || g.listen == "" {
@@ -203,7 +204,7 @@ func (g *gatewayCommand) tls() (*tls.Config, error) {
 	return identity.TLS(identity.Files{Cert: g.conf.Path(t.CertFile), Key: g.conf.Path(t.KeyFile), ClientCA: g.conf.Path(t.ClientCAFile)}, g.logger())
 }
 
-// who tells the identities apart.
+// who returns a function that finds the identity of a client by its Authorization or certificate.
 func who(conf *config.Config) (func(string, *x509.Certificate) string, error) {
 	if len(conf.Gateway.Identities) == 0 {
 		return func(string, *x509.Certificate) string { return "" }, nil
@@ -226,7 +227,7 @@ func who(conf *config.Config) (func(string, *x509.Certificate) string, error) {
 	return book.Of, nil
 }
 
-// options are those of the shim of one server, for the calls of one namespace.
+// options returns the options of the shim for one server and one namespace.
 func (g *gatewayCommand) options(ctx context.Context, conf *config.Config, log *client.Client, s *config.Server, namespace string) (o mcpfront.Options, err error) {
 	headers, err := secretfile.Headers(conf.Path(s.HeadersFile))
 	if err != nil {
@@ -259,7 +260,7 @@ func (g *gatewayCommand) options(ctx context.Context, conf *config.Config, log *
 	return o, nil
 }
 
-// remembers is the directory for what the gateway itself remembers.
+// remembers returns the directory for the gateway's own state.
 func (g *gatewayCommand) remembers() (dir string, err error) {
 	if g.state != "" {
 		return g.state, nil
@@ -272,7 +273,7 @@ func (g *gatewayCommand) remembers() (dir string, err error) {
 	return filepath.Join(dir, "mcp"), nil
 }
 
-// acceptVerb is the command that pins the definitions of a server as they are now.
+// acceptVerb returns the command line that pins the current definitions of a server's tools.
 func (g *gatewayCommand) acceptVerb(conf *config.Config, s *config.Server, namespace string) string {
 	words := []string{"tgad gateway accept", ShellWord(s.ID), "--config", ShellWord(Absolute(g.file)), g.find}
 	for _, p := range conf.Gateway.Identities {
@@ -344,7 +345,7 @@ func (g *gatewayCommand) pin(ctx context.Context, log *client.Client, server *co
 			more[name] = value
 		}
 	}
-	o.ForwardAuth, o.Headers = "", more // nobody is there whose credentials it could get
+	o.ForwardAuth, o.Headers = "", more // there is no client whose credentials could be forwarded
 	s, err := mcpfront.New(o)
 	if err != nil {
 		return err

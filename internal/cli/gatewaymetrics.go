@@ -17,9 +17,9 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/gateway"
 )
 
-// gatewayMetrics count what passes a gateway. Labels are names from the configuration, and
-// methods that are led on: no client can make a new one. What becomes of the calls is counted by
-// the daemon that has the log.
+// gatewayMetrics count the requests that pass a gateway. Labels are names from the configuration
+// and the methods that the gateway forwards, so no client can create a new label value. The daemon
+// that has the log counts what becomes of the calls.
 type gatewayMetrics struct {
 	registry *prometheus.Registry
 	own      []prometheus.Collector
@@ -61,17 +61,17 @@ func newGatewayMetrics() *gatewayMetrics {
 	return m
 }
 
-// took notes whether the newest configuration holds.
+// took records whether the newest configuration took effect.
 func (m *gatewayMetrics) took(ok bool) {
 	if !ok {
 		m.reloaded.Set(0)
 		return
 	}
-	m.read.SetToCurrentTime() // first: who sees that it holds sees since when
+	m.read.SetToCurrentTime() // before reloaded: whoever reads 1 there also reads the new time
 	m.reloaded.Set(1)
 }
 
-// watch counts for one identity; "" is who has none.
+// watch returns the counters for one identity; "" stands for clients without one.
 func (m *gatewayMetrics) watch(identity string) gateway.Watch {
 	return gateway.Watch{
 		Passed: func(server, method string, end gateway.End, took time.Duration) {

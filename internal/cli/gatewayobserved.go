@@ -50,7 +50,7 @@ answered it, and also if the answer does not say what happened.`,
 	}
 }
 
-// look finds the gateway's own log, whether a gateway has it or nobody.
+// look opens the gateway's own log: through a running gateway, or directly if no process has it.
 func (g *gatewayCommand) look(ctx context.Context) (log *client.Client, stop func(), err error) {
 	dir := g.data
 	if dir == "" {
@@ -83,7 +83,7 @@ type observation struct {
 	Rules      map[string]int         `json:"rules"` // what the rules say: APPROVE, …
 }
 
-// isTwice are what a governed call is kept from running twice by.
+// isTwice are the outcomes by which a gateway that is not in observe mode keeps a call from running twice.
 var isTwice = map[mcpfront.Would]bool{mcpfront.WouldServe: true, mcpfront.WouldJoin: true, mcpfront.WouldDoubt: true, mcpfront.WouldExplain: true}
 
 // readObserved reads the traces of a log.
@@ -129,7 +129,8 @@ func readObserved(ctx context.Context, log *client.Client) (all []*observation, 
 	return all, nil
 }
 
-// seenIn is what stands in a trace of how it was observed; would is "" where it was not.
+// seenIn reads from a trace what the gateway would have done with the call, and what the rules say. would is ""
+// if the call was not observed.
 func seenIn(tr *wire.Timeline) (would mcpfront.Would, rules string, err error) {
 	for _, e := range tr.Entries {
 		if string(e.Artifact) == "null" {
@@ -180,7 +181,7 @@ func (g *gatewayCommand) tellObserved(all []*observation) error {
 	return nil
 }
 
-// counted are numbers and what they count, the largest first.
+// counted formats counts with their names, the largest first.
 func counted[K ~string](counts map[K]int) string {
 	names := slices.SortedFunc(maps.Keys(counts), func(a, b K) int { return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b)) })
 	var all []string
@@ -190,7 +191,7 @@ func counted[K ~string](counts map[K]int) string {
 	return strings.Join(all, ", ")
 }
 
-// mustOwnLog refuses a log that a gateway in observe mode cannot have.
+// mustOwnLog refuses a daemon's log for a gateway in observe mode: the daemon's rules would hold calls back.
 func (g *gatewayCommand) mustOwnLog() error {
 	if !g.conf.Gateway.Observes() || strings.HasPrefix(g.find, "--data ") {
 		return nil

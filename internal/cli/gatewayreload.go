@@ -21,9 +21,10 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// On SIGHUP a gateway, and a shim with a file of configuration, reads the file again. All of it begins to hold, or
-// nothing does. Everything that can fail is made first: shims, gates, places for conversations. Then the own log takes
-// its part, and while it does the stricter of both configurations holds at the gates. What is left cannot fail.
+// On SIGHUP a gateway, and a shim with a configuration file, reads its file again. Either the whole file takes effect
+// or nothing of it. Everything that can fail is made first: shims, gates, places for conversations. Then the
+// gateway's own log takes its part of the file. Meanwhile the gates apply the stricter of both configurations. The
+// steps after that cannot fail.
 
 // shimOf names a shim of a gateway.
 type shimOf struct{ identity, server string }
@@ -34,7 +35,7 @@ type madeShim struct {
 	with mcpfront.Options
 }
 
-// plan is what a gateway is to be by a configuration.
+// plan is what a gateway will consist of under a configuration.
 type plan struct {
 	who    func(string, *x509.Certificate) string
 	passes bool // Authorization is for a tool server
@@ -48,7 +49,7 @@ type gatePlan struct {
 	o      gateway.GateOptions
 }
 
-// drop closes what a plan that is not followed has made.
+// drop closes the new shims of a plan that is given up. It adds their errors to err.
 func (p *plan) drop(err error) error {
 	for _, s := range p.made {
 		err = errors.Join(err, s.Close())
@@ -56,7 +57,7 @@ func (p *plan) drop(err error) error {
 	return err
 }
 
-// plan makes what a configuration asks for. Shims that are there already, and would be no others, stay.
+// plan makes the parts that a configuration asks for. Existing shims whose options are the same are reused.
 func (g *gatewayCommand) plan(ctx context.Context, conf *config.Config) (*plan, error) {
 	p := &plan{passes: conf.PassesAuthorization(), gates: map[string]gatePlan{}, shims: map[shimOf]madeShim{}}
 	var err error
@@ -77,7 +78,7 @@ func (g *gatewayCommand) plan(ctx context.Context, conf *config.Config) (*plan, 
 	return p, nil
 }
 
-// planGate is the part of one identity.
+// planGate adds the gate of one identity to the plan, with its shims.
 func (g *gatewayCommand) planGate(ctx context.Context, conf *config.Config, of *config.Identity, p *plan) error {
 	made := gatePlan{o: gateway.GateOptions{Lists: names.Lists{Allow: of.Allow, Deny: of.Deny}, Resources: of.Resources, Logger: g.logger(), Watch: g.metrics.watch(of.Name)}}
 	for _, q := range of.Limits {
@@ -115,8 +116,8 @@ func (g *gatewayCommand) planGate(ctx context.Context, conf *config.Config, of *
 	return nil
 }
 
-// sameShim reports whether a shim that was made with the one would be no other with the other. What a shim asks the
-// gateway for is looked up in the configuration that holds.
+// sameShim reports whether shims made with a and with b would behave the same. The functions among the options are not
+// compared: they look everything up in the current configuration.
 func sameShim(a, b mcpfront.Options) bool {
 	if a.Workspace != b.Workspace {
 		return false
@@ -127,7 +128,7 @@ func sameShim(a, b mcpfront.Options) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// reload reads the configuration again and lets it hold. It returns the keys whose values are others now.
+// reload reads the configuration again and puts it into effect. It returns the keys whose values changed.
 func (g *gatewayCommand) reload(ctx context.Context) (changed []string, err error) {
 	conf, err := g.read()
 	if err != nil {
@@ -170,7 +171,7 @@ func (g *gatewayCommand) reload(ctx context.Context) (changed []string, err erro
 	return changed, nil
 }
 
-// prepare makes ready what the gates are to be; those of identities that are new are made.
+// prepare prepares a change for each existing gate, and makes the gates of new identities.
 func (g *gatewayCommand) prepare(p *plan) (gates map[string]*gateway.Gate, changes []*gateway.Change, err error) {
 	gates = map[string]*gateway.Gate{}
 	for _, name := range slices.Sorted(maps.Keys(p.gates)) {
@@ -190,7 +191,7 @@ func (g *gatewayCommand) prepare(p *plan) (gates map[string]*gateway.Gate, chang
 	return gates, changes, nil
 }
 
-// leave closes the shims that a new configuration has not, each once nothing is under way in it.
+// leave retires the shims that the new configuration does not have. Each closes once no call is under way in it.
 func (g *gatewayCommand) leave(ctx context.Context, p *plan) {
 	for name, s := range g.shims {
 		if p.shims[name].shim == s.shim {
@@ -205,7 +206,7 @@ func (g *gatewayCommand) leave(ctx context.Context, p *plan) {
 	g.shims = p.shims
 }
 
-// drift is what a configuration says of a server whose tools have other definitions than those that are pinned.
+// drift returns what a configuration says to do when a server's tools do not have their pinned definitions.
 func drift(conf *config.Config, server string) string {
 	for i := range conf.Servers {
 		if conf.Servers[i].ID == server {
@@ -215,8 +216,8 @@ func drift(conf *config.Config, server string) string {
 	return ""
 }
 
-// takeLog has an own log take its part of a new configuration. It returns the keys that are known to have other values,
-// and those that only the log reads.
+// takeLog gives the process's own log, if it has one, its part of a new configuration. It returns known, the keys whose
+// change is known already, and the changed keys that only the log reads.
 func (m *mcp) takeLog(r config.Reader, was, conf *config.Config, known []string) (changed []string, err error) {
 	if m.own == nil {
 		return known, nil
@@ -237,7 +238,7 @@ func (m *mcp) takeLog(r config.Reader, was, conf *config.Config, known []string)
 	return append(known, changed...), nil
 }
 
-// reload has a shim take what its file says of its server now.
+// reload reads the shim's file again and puts into effect what it says about the shim's server.
 func (m *mcp) reload(server string) (changed []string, err error) {
 	if m.file == "" {
 		return nil, tga.Errorf(tga.ValidationError, "there is no --config, and so no file to read again")
@@ -258,8 +259,8 @@ func (m *mcp) reload(server string) (changed []string, err error) {
 	return changed, nil
 }
 
-// heed reloads on each hangup, and says what came of it. It says so at the level that is shown by default: whoever sends
-// a signal has no other answer.
+// heed reloads on each SIGHUP and logs the result. It logs at a level that is shown by default, because the sender of a
+// signal gets no other answer.
 func (m *mcp) heed(caught chan os.Signal, log *slog.Logger, reload func() ([]string, error)) (stop func()) {
 	return heedHangups(caught, func() {
 		changed, err := reload()

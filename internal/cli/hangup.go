@@ -7,27 +7,26 @@ import (
 	"syscall"
 )
 
-// OutliveHangup keeps SIGHUP from ending a process that reads its files at its start alone: by
-// default it ends a process at once, and the call that is under way would be in doubt. The log
-// says that nothing is read again.
+// OutliveHangup keeps SIGHUP from ending a process that reads its files only at its start. By
+// default SIGHUP ends a process at once, and a call under way would be in doubt. The process
+// logs that it reads nothing again.
 func OutliveHangup(log *slog.Logger) (stop func()) {
 	return heedHangups(catchHangups(), func() {
 		log.Warn("SIGHUP is ignored: files are read at the start; stop the process with SIGTERM and start it again")
 	})
 }
 
-// catchHangups has SIGHUP kept for [heedHangups]: none ends the process from here on.
+// catchHangups catches SIGHUP for [heedHangups]. From here on no SIGHUP ends the process.
 //
-// The signal is caught, not ignored: a process that is started with an ignored signal
-// keeps it ignored, and tool servers want theirs.
+// It catches the signal instead of ignoring it, because child processes inherit an ignored
+// signal, and tool servers need theirs.
 func catchHangups() chan os.Signal {
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, syscall.SIGHUP)
 	return caught
 }
 
-// heedHangups does something for each signal that was caught, and for each that comes, until it is stopped; then it has
-// returned.
+// heedHangups calls do for each caught signal until stop is called. When stop returns, do is not running.
 func heedHangups(caught chan os.Signal, do func()) (stop func()) {
 	over, gone := make(chan struct{}), make(chan struct{})
 	go func() {

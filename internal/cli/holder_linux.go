@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SameHolder reports whether the process that has the store in dir is the one that
-// listens at socket: the lock file names the first, the kernel the second.
+// SameHolder reports whether the process that has the store in dir is the one that listens at
+// socket. The lock file names the first; the kernel (SO_PEERCRED) names the second.
 func SameHolder(dir, socket string) (bool, error) {
 	b, err := os.ReadFile(filepath.Join(dir, "tgad.lock"))
 	if err != nil {

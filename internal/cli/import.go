@@ -111,7 +111,7 @@ func (s *Streams) imports(ctx context.Context, from, data, file string) (err err
 	return nil
 }
 
-// importFrom makes a store of an export. What is wrong with the export is [Unverified].
+// importFrom makes a store from an export. An error about the export itself is [Unverified].
 func importFrom(ctx context.Context, in io.Reader, data string, o engine.Options, traces *atomic.Int64) (done Imported, err error) {
 	err = engine.Import(ctx, data, o, func(add func([]chain.Entry, []tga.Note) error) error {
 		report, err := ndjson.Each(in, func(entries []chain.Entry, notes []tga.Note) error {
@@ -135,8 +135,8 @@ func importFrom(ctx context.Context, in io.Reader, data string, o engine.Options
 	return done, err
 }
 
-// left is a reader that is left behind once ctx is over: a pipe whose writer has stopped would else
-// hold the process after an interrupt.
+// left is a reader whose pending read is abandoned when ctx ends. Otherwise a pipe whose writer has
+// stopped would keep the process alive after an interrupt.
 type left struct {
 	ctx  context.Context
 	from io.Reader

@@ -27,7 +27,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// mcp is the verb mcp: its flags, and where they lead.
+// mcp is the verb mcp: its flags, and what is made from them.
 type mcp struct {
 	*Streams
 	socket *string
@@ -95,7 +95,7 @@ would without tgad.`,
 	return c
 }
 
-// options are those of the shim, without its log.
+// options returns the options of the shim, without its log.
 func (m *mcp) options(args []string) (mcpfront.Options, error) {
 	o := mcpfront.Options{
 		Server: m.server, Command: args, URL: m.url, Scope: m.scope, State: m.state, CallIDs: m.callIDs,
@@ -163,7 +163,7 @@ func (m *mcp) options(args []string) (mcpfront.Options, error) {
 	return o, err
 }
 
-// toolOf is what a configuration says about how a tool's calls go through a shim.
+// toolOf returns what a configuration says about how a shim treats a tool's calls.
 func toolOf(conf *config.Config, server, name string) toolcall.Tool {
 	row := conf.ToolOf(server, name)
 	if row == nil {
@@ -203,8 +203,8 @@ func (m *mcp) tools() (map[string]toolcall.Tool, error) {
 	return all, nil
 }
 
-// log finds the log: the one that --data names, else a daemon's, else the shim's own in
-// the default place.
+// log finds the log: the one that --data names, or else a daemon's, or else the shim's own
+// in the default place.
 func (m *mcp) log(ctx context.Context, cmd *cobra.Command, log *slog.Logger) (c *client.Client, stop func(), err error) {
 	socket, data := *m.socket, m.data
 	named := cmd.Flags().Changed("socket") || os.Getenv("TGAD_SOCKET") != ""
@@ -252,7 +252,7 @@ func (m *mcp) log(ctx context.Context, cmd *cobra.Command, log *slog.Logger) (c 
 	return c, func() { endClient(c, log); end() }, nil
 }
 
-// ofLog is the configuration of an own log.
+// ofLog returns the configuration for the process's own log.
 func (m *mcp) ofLog(conf *config.Config) *config.Config {
 	own := *conf
 	own.TrustHints = conf.TrustHints || m.trust
@@ -262,7 +262,7 @@ func (m *mcp) ofLog(conf *config.Config) *config.Config {
 	return &own
 }
 
-// endClient closes a client. What its owner did with it is done.
+// endClient closes a client. An error is only logged: the client's work is done.
 func endClient(c *client.Client, log *slog.Logger) {
 	if err := c.Close(); err != nil {
 		log.Warn("a connection to the daemon would not close", "error", err)
@@ -302,7 +302,7 @@ func (m *mcp) run(ctx context.Context, cmd *cobra.Command, args []string) error 
 	return errors.Join(err, s.Close())
 }
 
-// acceptVerb is the command that pins the definitions as they are now, as somebody types it.
+// acceptVerb returns the command line that pins the current definitions.
 func (m *mcp) acceptVerb(server string, args []string) string {
 	words := []string{"tgad mcp inspect --accept --server-id", ShellWord(server), m.find}
 	for _, f := range []struct{ name, value string }{{"--config", Absolute(m.file)}, {"--url", m.url}, {"--headers-file", Absolute(m.headers)}} {
@@ -319,7 +319,7 @@ func (m *mcp) acceptVerb(server string, args []string) string {
 	return strings.Join(words, " ")
 }
 
-// derivedID is the id of a tool server that was given none; "" where none can be made.
+// derivedID makes an id for a tool server from its URL or command; "" if none can be made.
 func (m *mcp) derivedID(args []string) string {
 	if m.url != "" {
 		return setup.ServerIDOfURL(m.url)

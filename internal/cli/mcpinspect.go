@@ -86,9 +86,9 @@ func (m *mcp) inspected(server string, tools []toolset.Inspected, conf *config.C
 	return nil
 }
 
-// toPaste is a part of a configuration about a server and those of its tools that the
-// configuration has no row for. What the server says is in it as TOML strings and in no
-// comment: it is somebody else's text.
+// toPaste returns lines to paste into a configuration: the server, and those of its tools
+// that the configuration has no row for. Text of the server appears only in TOML strings,
+// never in a comment, because it is not trusted.
 func toPaste(server string, tools []toolset.Inspected, conf *config.Config) string {
 	var b strings.Builder
 	b.WriteString("# for the configuration: read it before you paste it\n")

@@ -17,7 +17,7 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/setup"
 )
 
-// installing are the verbs install and uninstall of mcp.
+// installing has the flags of the verbs install and uninstall of mcp.
 type installing struct {
 	*mcp
 	scope, file, program string
@@ -106,7 +106,7 @@ func (v *installing) place(name string) (*setup.Client, setup.Place, error) {
 	return client, p, err
 }
 
-// front is what is written before the commands.
+// front returns the program and the flags that are put in front of the commands.
 func (v *installing) front(cmd *cobra.Command) (setup.Front, error) {
 	f := setup.Front{Program: v.program}
 	if f.Program == "" {
@@ -115,7 +115,7 @@ func (v *installing) front(cmd *cobra.Command) (setup.Front, error) {
 			return f, err
 		}
 		f.Program = self
-		// The path by which it is found stays when another version is put there.
+		// Prefer the path in PATH: it stays the same when tgad is updated.
 		if found, err := exec.LookPath("tgad"); err == nil && sameFile(found, self) {
 			f.Program = Absolute(found)
 		}
@@ -132,8 +132,8 @@ func (v *installing) front(cmd *cobra.Command) (setup.Front, error) {
 	return f, nil
 }
 
-// written are the flags that say which log a shim has, as they stand in a client's file: the client starts
-// it in a directory of its own choice.
+// written returns the flags that say which log a shim uses, in the form for a client's file. Paths are
+// absolute, because the client starts the shim in a directory of its own choice.
 func (m *mcp) written(cmd *cobra.Command) (flags []string) {
 	flags = paths([][2]string{{"--data", m.data}, {"--config", m.file}, {"--state", m.state}})
 	if cmd.Flags().Changed("socket") {
@@ -145,7 +145,7 @@ func (m *mcp) written(cmd *cobra.Command) (flags []string) {
 	return flags
 }
 
-// writtenOfOne are the flags that are of one tool server.
+// writtenOfOne returns the flags that concern one tool server only.
 func (m *mcp) writtenOfOne() (flags []string) {
 	flags = paths([][2]string{{"--headers-file", m.headers}, {"--workspace", m.workspace.Dir}, {"--workspace-snapshots", m.workspace.Aside}})
 	for _, path := range m.workspace.Exclude {
@@ -268,7 +268,7 @@ func (v *installing) report(said installed) error {
 	return nil
 }
 
-// shellWords is a command as somebody types it, secrets taken out.
+// shellWords returns a command in the form for a shell, with secrets masked.
 func shellWords(words []string) string {
 	var out []string
 	for _, w := range config.MaskWords(words) {

@@ -21,10 +21,10 @@ func DefaultSocket() string {
 	return filepath.Join(dir, "tgad", "tgad.sock")
 }
 
-// stateDir is where the logs of shims are kept by default: tgad in $XDG_STATE_HOME, else in the user's
-// home. Two processes of one user find the same, wherever they were started and whatever temporary
-// directory they have: in two logs a key would be sent twice. So a path that is not absolute is none, as
-// the XDG specification has it, and where there is no home the user has to say it with the flag.
+// stateDir returns where the logs of shims are kept by default: tgad in $XDG_STATE_HOME, or else in the
+// user's home. Two processes of one user must find the same directory, wherever they were started and
+// whatever temporary directory they have: with two logs the same key would be sent twice. So a relative
+// path counts as not set, as the XDG specification says. If no home is known, the user must give the flag.
 func stateDir(flag string) (string, error) {
 	if base := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(base) {
 		return filepath.Join(base, "tgad"), nil

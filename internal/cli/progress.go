@@ -13,9 +13,9 @@ import (
 // progressPause is how often a line of progress is written anew.
 const progressPause = 500 * time.Millisecond
 
-// Watch shows how long work goes on, until stop is called: on stderr, where that is a terminal
-// or --progress was given, and never beside --json. how says how far it is; "" shows nothing.
-// A terminal gets one line that is written anew, anything else a line when it has changed.
+// Watch shows the progress of long work on stderr until stop is called, if stderr is a terminal or
+// --progress was given, and never with --json. how returns the progress as text; "" shows nothing.
+// On a terminal one line is overwritten; elsewhere each change is a new line.
 func (s *Streams) Watch(ctx context.Context, how func(context.Context) string) (stop func()) {
 	terminal := isTerminal(s.Err)
 	if s.JSON || !terminal && !s.Progress {
@@ -26,7 +26,7 @@ func (s *Streams) Watch(ctx context.Context, how func(context.Context) string) (
 	over.Go(func() {
 		tick := time.NewTicker(progressPause)
 		defer tick.Stop()
-		// Progress is a convenience: a stderr that takes none is told nothing more, and the
+		// Progress is a convenience: after a failed write to stderr no more is shown, and the
 		// work goes on.
 		taken := func(text string) bool {
 			_, err := fmt.Fprint(s.Err, text)
@@ -71,7 +71,7 @@ func isTerminal(w any) bool {
 	return err == nil && st.Mode()&os.ModeCharDevice != 0
 }
 
-// Working tells how far the daemon is with what it was asked for.
+// Working returns a function that says how far the daemon is with the work what.
 func Working(c *client.Client, what string) func(context.Context) string {
 	return func(ctx context.Context) string {
 		all, err := c.Working(ctx)

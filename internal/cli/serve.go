@@ -17,8 +17,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// OpenStore opens a store in a database for a daemon. nil where a program links none: then its verb
-// serve starts the program that does.
+// OpenStore opens a store in a database for a daemon. It is nil in a program that links no database: there
+// the verb serve starts the program that links one.
 type OpenStore = func(context.Context, daemon.Options) (daemon.Store, error)
 
 // serving are the flags of serve.
@@ -96,7 +96,7 @@ func (v *serving) run(ctx context.Context) error {
 	return err
 }
 
-// place says where the store is: in a directory or in a database, and not in both.
+// place fills in where the store is: in a directory or in a database. It refuses both at once.
 func (v *serving) place(o *daemon.Options) error {
 	c := o.Config
 	if v.url != "" {
@@ -124,9 +124,10 @@ func (v *serving) place(o *daemon.Options) error {
 	return nil
 }
 
-// WhenFree does what needs the store, and for a while waits for whoever has it. A process
-// that is killed while it starts a tool server leaves its lock to the child until that
-// has become the tool server: without the wait, a restart would then fail now and then.
+// WhenFree calls f, and calls it again for a while as long as another process has the store. A
+// process that is killed while it starts a tool server leaves its lock with the child until
+// the child executes the tool server's program. Without the wait a restart would fail now
+// and then.
 func WhenFree(ctx context.Context, wait time.Duration, f func() error) error {
 	until := time.Now().Add(wait)
 	for {

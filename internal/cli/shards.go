@@ -10,7 +10,7 @@ import (
 	"github.com/tgad/tgad/internal/config"
 )
 
-// ShardVerbs are the verbs for a fleet whose stores lie in several databases.
+// ShardVerbs are the functions behind the verbs for a fleet with stores in several databases.
 type ShardVerbs struct {
 	Add   func(ctx context.Context, a AddingShard) (Fleet, error)
 	List  func(ctx context.Context, url string) (Fleet, error)
@@ -40,7 +40,7 @@ type Moving struct {
 	Progress  func(step string)
 }
 
-// Fleet is what a shard knows of its fleet.
+// Fleet is what one shard knows about its fleet.
 type Fleet struct {
 	ID         string           `json:"fleet"`
 	Asked      string           `json:"asked"` // name of the shard that says so

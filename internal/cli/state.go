@@ -13,14 +13,14 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// ParseState reads the name of a working state from the command line: an id, and behind
-// a slash the number of a fork.
+// ParseState reads the name of a working state from the command line: an id or, for a fork,
+// an id, a slash and the number of the fork.
 func ParseState(name string) (id tga.ID, number uint32, err error) {
 	text, fork, forked := strings.Cut(name, "/")
 	if id, err = ParseID(text); err != nil || !forked {
 		return id, 0, err
 	}
-	// 24 bits: the number of a fork stands above 40 of its boundary's.
+	// 24 bits: a key of the store has the fork's number above the 40 bits of the boundary's.
 	n, err := strconv.ParseUint(fork, 10, 24)
 	if err != nil || fork != strconv.FormatUint(n, 10) {
 		return id, 0, Usagef("state %q: want an id, or an id, a slash and a fork's number", name)
@@ -71,7 +71,7 @@ type boundaryLine struct {
 	Bytes    int64    `json:"bytes"`
 }
 
-// standingOf is what became of a transaction, in a word.
+// standingOf says in one word what became of a transaction.
 func standingOf(c workstate.Checkpoint) string {
 	switch {
 	case c.Open:
@@ -109,7 +109,7 @@ func lineOf(c workstate.Checkpoint) boundaryLine {
 	}
 }
 
-// Places prints where the resources outside a working state lie.
+// Places prints where the outside resources of a working state are.
 func Places(s *Streams, places map[string]workstate.Place) error {
 	rows := make([][]string, 0, len(places))
 	for _, name := range slices.Sorted(maps.Keys(places)) {
@@ -186,8 +186,8 @@ func short(d tga.Digest) string {
 	return d.String()[:12]
 }
 
-// RollbackPlan prints what a rollback will do: what it restores, what it takes back, and
-// what it can't.
+// RollbackPlan prints what a rollback will do: the parts it restores, the calls it takes
+// back, and the effects outside that it can't take back.
 func RollbackPlan(s *Streams, p *workstate.Plan) error {
 	if s.JSON {
 		restored, undone, standing := []string{}, []boundaryLine{}, []map[string]any{}

@@ -16,8 +16,8 @@ import (
 // lineWidth is how wide a timeline is: it fits a terminal of 80 columns.
 const lineWidth = 78
 
-// Timeline prints a trace for people: the steps of its [story.Of], one line each, and under it what
-// it says. Sizes and arguments that would fill the screen are cut; --json and export are not.
+// Timeline prints a trace for people: one line for each step of [story.Of], and under it the details of
+// that step. Long arguments and answers are cut; --json and export do not cut them.
 func Timeline(w io.Writer, t *chain.Trace) error {
 	var b bytes.Buffer
 	p := &timeline{b: &b}

@@ -5,8 +5,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Verb is a command as the packages describe it: manual pages are made from it by a program that tgad
-// does not link.
+// Verb describes a command. A separate program, which is not linked into tgad, makes manual pages from it.
 type Verb struct {
 	Use     string `json:"use"`
 	Short   string `json:"short"`
@@ -27,7 +26,7 @@ type Flag struct {
 	Bare    string `json:"bare,omitempty"` // what it means without a value
 }
 
-// Commands is a hidden verb: it prints the command tree that it stands in, as one JSON object.
+// Commands is a hidden verb. It prints the whole command tree of the program as one JSON object.
 func Commands(s *Streams) *cobra.Command {
 	return &cobra.Command{
 		Use:    "commands",

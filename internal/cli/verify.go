@@ -35,9 +35,9 @@ type Verdict struct {
 
 func (v *Verdict) fault(f Failure) { v.Faults = append(v.Faults, f) }
 
-// VerifyPath verifies what lies at path: a store that is open nowhere, a segment or an
-// export. conf, which may be nil, names the key ring of a sealed store. Nothing is changed but the lock file of a store. An error means that it
-// could not be looked at; what was found is in the Verdict.
+// VerifyPath verifies a store that no process has open, a segment or an export at path.
+// conf, which may be nil, names the key ring of a sealed store. Only the lock file of a
+// store is written. An error means that it could not be read; findings are in the Verdict.
 func (s *Streams) VerifyPath(ctx context.Context, path string, conf *config.Config) (Verdict, error) {
 	st, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -92,7 +92,7 @@ func (s *Streams) verifyStore(ctx context.Context, dir string, conf *config.Conf
 	if now := db.Stats(); now.Restored {
 		v.Frozen = now.Frozen
 	} else if why := doctor.FrozenFor(now); why != "" {
-		// The log may hold less than was acknowledged, however well the rest agrees.
+		// The log may lack appends that were acknowledged, even if the rest agrees.
 		v.fault(Failure{Code: tga.StateChecksumMismatch, Message: "the store is frozen: " + why})
 	}
 	defer s.Watch(ctx, func(context.Context) string {
@@ -115,7 +115,7 @@ func (s *Streams) verifyStore(ctx context.Context, dir string, conf *config.Conf
 	return v, nil
 }
 
-// take takes what was found in a store into the verdict.
+// take adds the findings of a store's check to the verdict.
 func (v *Verdict) take(report engine.Report) {
 	v.Traces, v.Entries, v.Notes, v.Unread = report.Traces, report.Entries, report.Notes, report.Unread
 	for _, p := range report.Problems {
@@ -131,8 +131,8 @@ func (v *Verdict) take(report engine.Report) {
 	v.OK = len(v.Faults) == 0
 }
 
-// found takes an error that is what the verification was looking for into the verdict;
-// any other one is returned.
+// found adds an error to the verdict if it is a finding of the verification. It returns any
+// other error, which means that the verification could not be made.
 func (v *Verdict) found(err error) error {
 	switch tga.CodeOf(err) {
 	case "", tga.StoreUnavailable, tga.StateLockAcquireFailed, tga.NotFound, tga.FormatTooNew, tga.PermissionDenied:
@@ -157,8 +157,8 @@ func verifySegment(ctx context.Context, f *logfile.Reader, size int64, path stri
 	return v, nil
 }
 
-// sealedTraces are the keys of who has none, and count the traces that are sealed. The additional data of
-// a part begins with the id of its trace, and a trace's parts are read one after the other.
+// sealedTraces are the keys of a verifier that has none, and count the sealed traces. The additional data of
+// a part begins with the id of its trace, and the parts of a trace are read one after the other.
 type sealedTraces struct {
 	chain.NoKeys
 	last tga.ID
@@ -201,7 +201,7 @@ func VerifyOpen(ctx context.Context, c *client.Client, trace tga.ID) (Verdict, e
 	return v, nil
 }
 
-// Verdict prints v; the error is for the exit code, and nil where all agrees.
+// Verdict prints v. The error sets the exit code; it is nil if everything agrees.
 func (s *Streams) Verdict(v Verdict) error {
 	if s.JSON {
 		if v.Faults == nil {
@@ -230,7 +230,7 @@ func (s *Streams) Verdict(v Verdict) error {
 	return nil
 }
 
-// fault is a failure as a verification lists it.
+// fault returns a failure as text in the list of a verification.
 func (f Failure) fault() string {
 	text := f.text()
 	const lead = "tgad: "

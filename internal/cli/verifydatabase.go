@@ -13,7 +13,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// verify is the verb verify for a store in a database that no daemon is asked about.
+// verify is the verb verify for a store in a database. It reads the database itself and asks no daemon.
 func (d Database) verify(s *Streams) *cobra.Command {
 	var url, file string
 	c := &cobra.Command{

@@ -67,7 +67,7 @@ func formats() []Format {
 	}
 }
 
-// String is the first line of Text: what an issue or a log needs.
+// String returns the first line of Text, for issue reports and logs.
 func (v Version) String() string { return "tgad " + v.Version + " " + v.Revision + " " + v.Go }
 
 // Text is everything, for people.
@@ -86,7 +86,7 @@ func (v Version) Text() string {
 	return strings.TrimSuffix(b.String(), ",") + "\n"
 }
 
-// BuildVersion is what the build says of itself.
+// BuildVersion returns the version that is recorded in the binary.
 func BuildVersion() Version {
 	v := Version{Version: "devel", Revision: "unknown", Go: goruntime.Version(), Pebble: "unknown", Formats: formats()}
 	info, ok := debug.ReadBuildInfo()

@@ -9,7 +9,7 @@ import (
 // ShellWord is [clip.ShellWord].
 func ShellWord(s string) string { return clip.ShellWord(s) }
 
-// Absolute is the path of a file from whichever directory it is typed in; "" stays "".
+// Absolute returns the absolute form of a path; "" stays "".
 func Absolute(path string) string {
 	if abs, err := filepath.Abs(path); path != "" && err == nil {
 		return abs

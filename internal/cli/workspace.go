@@ -81,7 +81,7 @@ func orDash(s string) string {
 	return cmp.Or(s, "-")
 }
 
-// nameOf names what a record is of.
+// nameOf returns the name of the call or restore that a record is about.
 func nameOf(r workspace.Record) string {
 	if r.Kind == workspace.KindRestore {
 		return "restore of " + strconv.FormatUint(r.Of, 10)
@@ -89,7 +89,7 @@ func nameOf(r workspace.Record) string {
 	return Shorten(r.Server+" "+r.Tool, 48)
 }
 
-// files says what a call did to the directory, in a word.
+// files says in one word whether a call changed the directory.
 func files(r workspace.Record) string {
 	switch {
 	case r.After == "":
@@ -145,7 +145,7 @@ there is no snapshot after the call, it compares with the directory as it is now
 	}
 }
 
-// find are the flags that lead to the snapshots.
+// find returns the flags with which another verb finds the snapshots.
 func (w *workspaces) find() string {
 	if w.aside == "" {
 		return ""

@@ -33,8 +33,8 @@ func Wrap(text, lead string, width int) string {
 // HelpWidth is the longest line of a help text.
 const HelpWidth = 100
 
-// NarrowHelp breaks the long lines of what a program, and each verb below it, says of how it is called:
-// cobra writes the words on a flag as one line.
+// NarrowHelp breaks long lines in the usage text of a program and of each verb below it: cobra writes the
+// description of a flag as one line.
 func NarrowHelp(root *cobra.Command) {
 	usage := root.UsageFunc()
 	root.SetUsageFunc(func(c *cobra.Command) error {
@@ -54,7 +54,7 @@ func NarrowHelp(root *cobra.Command) {
 	})
 }
 
-// narrow breaks a line of help. What follows goes on under the words on the flag or verb that it begins with.
+// narrow breaks a line of help. The further lines are indented to the description of the flag or verb.
 func narrow(line string) string {
 	if utf8.RuneCountInString(line) <= HelpWidth+1 {
 		return line
