@@ -223,7 +223,7 @@ func (v *agentVerbs) show() *cobra.Command {
 	}
 }
 
-// typed is how a verb about an agent's turn is typed with these flags, from any directory.
+// typed returns how to type a verb about a turn of this agent, with these flags, in any directory.
 func (v *agentVerbs) typed(manifest string) cli.AgentCommand {
 	c := cli.AgentCommand{Manifest: cli.Absolute(manifest), Flags: []string{"--data", cli.Absolute(v.dir)}}
 	if v.file != "" {
@@ -249,7 +249,7 @@ func (v *agentVerbs) load() (*config.Config, error) {
 	return assemble.Load(v.file)
 }
 
-// hosting runs g with an agent put together.
+// hosting opens the store and the agent, runs g with them, and closes them.
 func (v *agentVerbs) hosting(ctx context.Context, file string, g func(context.Context, *agent.Host) error) (err error) {
 	if v.dir == "" {
 		return cli.Usagef("--data is required: the store's directory")

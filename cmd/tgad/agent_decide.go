@@ -15,8 +15,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// decider is who types a command: $USER, which services and containers lack, or the system's
-// name of the user.
+// decider returns the name of who types a command: $USER or, if that is not set (as in services and
+// containers), the user's name or number in the system.
 func decider() string {
 	if name := os.Getenv("USER"); name != "" {
 		return name

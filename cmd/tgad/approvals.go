@@ -76,7 +76,7 @@ question that they were not shown.`,
 	}
 }
 
-// about is what an approval has to name, "" where it need not.
+// about returns the digest that an approval must name, or "" if it need not name one.
 func about(p wire.Approval) string {
 	if !p.Changed {
 		return ""

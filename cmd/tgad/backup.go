@@ -61,7 +61,7 @@ AWS_ENDPOINT_URL_S3, AWS_REGION).`,
 	return c
 }
 
-// done prints that an administrative verb did what it was asked.
+// done prints that an administrative verb succeeded.
 func (a *app) done(verb, what string) error {
 	if a.JSON {
 		return a.Line(struct {

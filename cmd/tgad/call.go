@@ -44,8 +44,8 @@ id. --timeout is how long you wait; --deadline is until when the call may be sen
 			if req.Args, err = a.callArgs(args[2:], argsFile); err != nil {
 				return err
 			}
-			// The id is made here, so that a caller that loses the answer knows whose
-			// answer it lost, and asks for that one again.
+			// Make the id here: a caller that loses the answer then knows the trace, and
+			// can ask for its answer again.
 			req.TraceID = tga.ID(uuid.Must(uuid.NewV7()))
 			for _, f := range []struct {
 				text string
@@ -74,7 +74,8 @@ id. --timeout is how long you wait; --deadline is until when the call may be sen
 				if err := a.result(res, err); err != nil || req.Scope == "" || req.Key != "" {
 					return err
 				}
-				// Only now: an answer that was not printed is one that was not delivered.
+				// Confirm the delivery only after printing: an answer that was not printed
+				// was not delivered.
 				return c.Delivered(ctx, res.TraceID)
 			})
 		},
@@ -117,16 +118,17 @@ func (a *app) callArgs(args []string, file string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	// It is spliced into the request as it stands: what is no JSON would end up as
-	// another member of the request.
+	// The text is inserted into the request as it is. If it were not one JSON value, it could
+	// add members to the request.
 	if !json.Valid(raw) {
 		return nil, cli.Usagef("ARGS is not JSON: %.60q", raw)
 	}
 	return raw, nil
 }
 
-// callUntil calls, and asks again while nobody answers, or a daemon that is not ready
-// yet. The trace id makes the repeat the same call, whatever became of the first.
+// callUntil makes the call, and repeats it until the time is over while no daemon answers
+// or the daemon is not ready yet. A repeat has the same trace id, so it is the same call,
+// whatever became of the first one.
 func (a *app) callUntil(ctx context.Context, c *client.Client, req runtime.Request, until time.Time) (runtime.Result, error) {
 	lost := false // a request was sent, and has no answer
 	for {
@@ -147,7 +149,7 @@ func (a *app) callUntil(ctx context.Context, c *client.Client, req runtime.Reque
 	}
 }
 
-// unanswered reports whether a request may have reached the daemon and has no answer of it.
+// unanswered reports whether a request may have reached the daemon but got no answer.
 func unanswered(err error) bool {
 	if !errors.Is(err, tga.StoreUnavailable) {
 		return false // an answer, or a request that could not be made
@@ -159,8 +161,8 @@ func unanswered(err error) bool {
 	return !errors.As(err, &dial) || dial.Op != "dial"
 }
 
-// lostAnswer is the end of a call whose request was sent and whose answer never came: it
-// says how to ask for it.
+// lostAnswer makes the error of a call whose request was sent and whose answer never came.
+// The error says how to ask for the answer.
 func (a *app) lostAnswer(trace tga.ID, cause error) error {
 	return caused(cause, tga.EffectInDoubt, "no answer came, and the call may have run: %v; to ask what became of it (NOT_FOUND: it was never begun), run: tgad show --socket %s %s",
 		cause, cli.ShellWord(a.socket), trace).In(trace)

@@ -14,7 +14,7 @@ import (
 )
 
 // capability has the verbs about the keys that sign approvals. They work on the key file
-// itself: a daemon that has it sees a change at the next approval.
+// itself. A daemon that uses the file notices a change at the next approval.
 func (a *app) capability() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "capability",

@@ -18,7 +18,8 @@ func (a *app) dial() *client.Client {
 	return client.New(a.socket, client.Options{Name: "tgad-cli", Dial: a.dialer})
 }
 
-// ask runs f with a client. Where no daemon listens, the error says so first.
+// ask runs f with a client of whoever answers for the store (see visit). If no daemon
+// listens, the error says so.
 func (a *app) ask(ctx context.Context, f func(context.Context, *client.Client) error) (err error) {
 	leave, err := a.visit(ctx)
 	if err != nil {
@@ -46,14 +47,15 @@ func (a *app) explainSocket(err error) error {
 	return err
 }
 
-// caused makes an error that says all there is to say of its cause.
+// caused makes an error whose message already says everything about its cause. The cause
+// stays in the chain for errors.Is.
 func caused(cause error, code tga.Code, format string, args ...any) *tga.Error {
 	err := tga.Errorf(code, format, args...)
 	err.Err = cause
 	return err
 }
 
-// message prints a message of the wire as one line, its JSON parts byte for byte.
+// message prints a message of the protocol as one line. Its JSON parts keep their bytes.
 func (a *app) message(v any) error {
 	_, err := a.Out.Write(append(wire.Append(nil, v), '\n'))
 	return err

@@ -14,18 +14,18 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// completionTime bounds what a shell waits for a list of traces; what was found by then is
-// offered. mostOffered bounds the list itself: the newest ones.
+// completionTime bounds how long a shell waits for a list of traces; what was found by then is
+// offered. mostOffered bounds the list; the newest traces are kept.
 const (
 	completionTime = time.Second
 	mostOffered    = 200
 )
 
-// which traces a verb is about.
+// lists returns the traces that may be arguments of a verb.
 type lists func(context.Context, *client.Client) ([]wire.OpenTrace, error)
 
-// traceArgs makes a verb's arguments complete to the ids of traces, each with where it stands
-// and its tool; of one trace, unless many are taken.
+// traceArgs makes the shell complete a verb's arguments to trace ids, each shown with its state
+// and its tool. Unless many is true, only the first argument is completed.
 func (a *app) traceArgs(many bool, list lists, c *cobra.Command) *cobra.Command {
 	none := cobra.ShellCompDirectiveNoFileComp
 	if c.Name() == "verify" {
@@ -70,7 +70,7 @@ func doubtful(ctx context.Context, c *client.Client) ([]wire.OpenTrace, error) {
 	return c.InDoubt(ctx)
 }
 
-// asked lists what waits for a person's word.
+// asked lists the traces that wait for a person's decision.
 func asked(ctx context.Context, c *client.Client) (list []wire.OpenTrace, err error) {
 	waits, err := c.Approvals(ctx)
 	for _, w := range waits {

@@ -11,7 +11,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// configuration is the verb config: what a configuration says, without a daemon.
+// configuration is the verb config: it reads a configuration without a daemon.
 type configuration struct {
 	*app
 	alone bool // look at the file alone
@@ -42,7 +42,7 @@ func (v *configuration) aloneFlag(c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// checked is what check says of a file that can be served.
+// checked is what check prints about a valid file.
 type checked struct {
 	File     string          `json:"file"`
 	Warnings []config.Advice `json:"warnings"`
@@ -86,7 +86,7 @@ Exit codes: 0 the file can be served, 1 it cannot, or has warnings and --strict 
 	return v.aloneFlag(c)
 }
 
-// withPath is an advice behind the key that it is about.
+// withPath returns an advice with the key that it is about in front.
 func withPath(w config.Advice) string {
 	if w.Path == "" {
 		return w.Text
@@ -94,7 +94,7 @@ func withPath(w config.Advice) string {
 	return w.Path + ": " + w.Text
 }
 
-// placed is FILE:LINE:COLUMN, or FILE for the file as a whole.
+// placed returns FILE:LINE:COLUMN, or FILE if the line is not known.
 func placed(file string, line, column int) string {
 	if line == 0 {
 		return file

@@ -42,8 +42,8 @@ func (a *app) decide(verb, short string, approve bool) *cobra.Command {
 			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				res, err := c.Decide(ctx, id, vote)
 				if err == nil && (!approve || !res.State.Terminal()) {
-					// The denial that was asked for is no error, nor is an approved call that
-					// its own executor goes on with.
+					// A denial is what the person asked for, so it is no error. An approved
+					// call that is left to its own executor is no error either.
 					if a.JSON {
 						return a.message(callMessage(res))
 					}

@@ -18,7 +18,7 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// doubts chooses calls in doubt: after an outage there are many at once.
+// doubts chooses calls in doubt by their properties: after an outage there may be many.
 type doubts struct {
 	tool, namespace, cause, since, before string
 
@@ -36,14 +36,14 @@ func (d *doubts) flags(f *pflag.FlagSet) {
 	f.IntVar(&d.count, "count", 0, "how many calls are chosen, as --dry-run said; with another number none is settled")
 }
 
-// help says how many calls are settled at once.
+// help returns the help text about settling many calls at once.
 func (d *doubts) help() string {
 	return `After an outage many calls may be in doubt. --tool, --namespace, --cause, --since and
 --before choose among them. --dry-run lists those; then --count with their number
 settles them, each by itself. A call that somebody else settled first is told.`
 }
 
-// each settles the trace that is named, or the chosen ones.
+// each settles the named trace or, if none is named, all chosen ones.
 func (d *doubts) each(ctx context.Context, a *app, named []string, prepare func(context.Context, *client.Client, wire.OpenTrace) (func() (runtime.Result, error), error)) error {
 	many, err := d.chosen(named)
 	if err != nil {
@@ -67,7 +67,7 @@ func (d *doubts) each(ctx context.Context, a *app, named []string, prepare func(
 	})
 }
 
-// chosen reports whether calls are chosen by what they are, and not by name.
+// chosen reports whether calls are chosen by their properties instead of by a trace id.
 func (d *doubts) chosen(one []string) (bool, error) {
 	many := d.tool+d.namespace+d.cause+d.since+d.before != ""
 	switch {
@@ -94,8 +94,8 @@ func (d *doubts) list(all []wire.OpenTrace, now time.Time) ([]wire.OpenTrace, er
 	return story.Choice{Tool: d.tool, Namespace: d.namespace, Cause: d.cause, Since: since, Before: before}.Of(all), nil
 }
 
-// settle lists the chosen calls, or settles each. prepare is asked about all of them before the first is
-// settled: where it fails for one, nothing is done.
+// settle lists the chosen calls (--dry-run), or settles each. It calls prepare for all of them before it
+// settles the first: if prepare fails for one, no call is settled.
 func (d *doubts) settle(ctx context.Context, a *app, c *client.Client, prepare func(wire.OpenTrace) (func() (runtime.Result, error), error)) error {
 	all, err := c.InDoubt(ctx)
 	if err != nil {
@@ -141,8 +141,8 @@ func (d *doubts) settle(ctx context.Context, a *app, c *client.Client, prepare f
 	return nil
 }
 
-// evidence is a text, or what is in the file that "@file" names, for one call: {key} and {trace} in it
-// stand for the call's.
+// evidence returns the evidence for one call: text, or the content of the file that "@file" names. In
+// text and in the file's name, {key} and {trace} are replaced by those of the call.
 func (d *doubts) evidence(text string, t wire.OpenTrace) ([]byte, error) {
 	name, file := strings.CutPrefix(text, "@")
 	if !file {

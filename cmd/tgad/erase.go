@@ -16,7 +16,7 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// erasing is what erase is asked for.
+// erasing is the verb erase: its flags, and the request that it makes of them.
 type erasing struct {
 	*app
 	what                  wire.EraseRequest
@@ -117,7 +117,8 @@ func (e *erasing) run(ctx context.Context) error {
 	})
 }
 
-// named returns the sessions that are named; without an id those of an agent with all of its sessions.
+// named returns the sessions of --session and --agent. A session without an id stands for all sessions
+// of its agent.
 func (e *erasing) named() (all []turn.Session, err error) {
 	for _, s := range e.sessions {
 		agent, id, ok := strings.Cut(s, "/")
@@ -135,7 +136,7 @@ func (e *erasing) named() (all []turn.Session, err error) {
 	return all, nil
 }
 
-// whole adds all that sessions and agents consist of.
+// whole adds the turns, traces and states of the sessions to the request.
 func (e *erasing) whole(ctx context.Context, c *client.Client, sessions []turn.Session) error {
 	for _, s := range sessions {
 		var w turn.Whole
@@ -157,8 +158,8 @@ func (e *erasing) whole(ctx context.Context, c *client.Client, sessions []turn.S
 	return nil
 }
 
-// resting adds the working states that are named, with their forks. One of which a call has not ended is
-// refused: what its directories were before the call is what is to be erased.
+// resting adds the named working states, with their forks. It refuses a state of which a call has not
+// ended: the content from before that call is still needed to undo the call, and would be erased.
 func (e *erasing) resting(ctx context.Context, c *client.Client) error {
 	if len(e.states) == 0 {
 		return nil
@@ -196,7 +197,7 @@ func hasTrace(c *client.Client) turn.Exists {
 	}
 }
 
-// sayErased says what an erasure did. The exit code says whether something is left.
+// sayErased prints what an erasure did. Its error sets exit code 1 if something is left.
 func sayErased(a *erasing, done wire.Erased) error {
 	var left, unsaid error
 	for _, u := range a.unread {
@@ -207,7 +208,7 @@ func sayErased(a *erasing, done wire.Erased) error {
 		left = cli.Silent(cli.ExitError)
 	}
 	if unsaid != nil {
-		left = unsaid // nobody was told what is left, so the command ends with that
+		left = unsaid // the user was not told what is left: report that error instead
 	}
 	if a.JSON {
 		if err := a.message(done); err != nil {

@@ -242,7 +242,8 @@ type verdict interface {
 	Words() (proved, open []string)
 }
 
-// readReceipt returns a file whole where it is a receipt. Else it is at its beginning.
+// readReceipt returns the whole content of a file if it is a receipt. Otherwise it returns nil and
+// leaves the file at its beginning.
 func readReceipt(f *os.File) ([]byte, error) {
 	head := make([]byte, 512)
 	n, err := f.ReadAt(head, 0)
@@ -259,7 +260,7 @@ func readReceipt(f *os.File) ([]byte, error) {
 	return raw, nil
 }
 
-// headlines say in a line what a verdict is.
+// headlines explain each verdict in one line.
 var headlines = map[string]string{
 	bundle.Proved:     "PROVED",
 	bundle.NotCovered: "NOT ALL IS COVERED: some of the file came after the checkpoint",

@@ -69,8 +69,8 @@ func exportTo(w io.Writer, lines iter.Seq2[[]byte, error], done *atomic.Int64) e
 	return nil
 }
 
-// leavable is an output whose write is left behind once ctx is over. A reader that has stopped,
-// as a pager does, would else hold the process after an interrupt.
+// leavable is an output whose pending write is abandoned when ctx ends. Otherwise a reader that has
+// stopped reading, such as a pager, would keep the process alive after an interrupt.
 type leavable struct {
 	ctx context.Context
 	to  io.Writer
@@ -93,8 +93,8 @@ func (l leavable) Write(p []byte) (n int, err error) {
 	}
 }
 
-// toFile calls write with stdout or with a new file, which is there as a whole or not
-// at all. What went to stdout before an error stays there, and lacks its end.
+// toFile calls write with stdout or with a new file. After an error the file is removed.
+// What went to stdout before an error cannot be taken back: it lacks the last line.
 func (a *app) toFile(ctx context.Context, name string, write func(io.Writer) error) (err error) {
 	if name == "" {
 		w := bufio.NewWriterSize(leavable{ctx, a.Out}, 64<<10)

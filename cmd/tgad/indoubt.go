@@ -40,7 +40,7 @@ asked and what it said, when it is asked again, and what would settle the call:
 	}
 }
 
-// doubtTable prints calls in doubt, and nothing where there are none.
+// doubtTable prints calls in doubt. If there are none, it prints nothing.
 func doubtTable(a *app, list []wire.OpenTrace) error {
 	var rows [][]string
 	for _, t := range list {

@@ -77,8 +77,8 @@ say what is in it, or a person on a terminal is asked. A FILE that is there is n
 	return c
 }
 
-// initialize makes the store, and the configuration where one is wanted. What can be refused is
-// refused before anything is made.
+// initialize makes the store and, with --config, its configuration. Everything that can be refused
+// is checked before anything is made.
 func (n *newConfig) initialize(a *app, data, witness string) (initialized, error) {
 	if n.file == "" {
 		return initialize(data, witness)

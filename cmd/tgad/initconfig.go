@@ -18,7 +18,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// newConfig is the configuration that init writes: flags, and questions where a person is there.
+// newConfig is the configuration that init writes, from flags and, on a terminal, from questions.
 type newConfig struct {
 	file    string
 	servers []string
@@ -26,7 +26,7 @@ type newConfig struct {
 	yes     bool
 }
 
-// answers are the flags, and what a person says where no flag does.
+// answers returns the values of the flags and, if ask is true, asks a person for missing ones.
 func (n *newConfig) answers(a *app, ask bool) (config.Answers, error) {
 	said := config.Answers{Approve: n.approve}
 	for _, text := range n.servers {
@@ -73,13 +73,13 @@ func serverOf(text string) (config.Server, error) {
 	return s, nil
 }
 
-// questions are put to a person on a terminal.
+// questions asks a person on a terminal.
 type questions struct {
 	in  *bufio.Reader
 	out io.Writer
 }
 
-// fill asks for what no flag says. A wrong answer is asked for again.
+// fill asks for what no flag has set. After a wrong answer it asks again.
 func (q questions) fill(said *config.Answers) error {
 	for len(said.Servers) == 0 {
 		text, err := q.ask("An MCP tool server: ID=COMMAND or ID=URL, such as files=npx -y @some/server. Empty: none yet")
@@ -125,8 +125,8 @@ func (q questions) ask(question string) (string, error) {
 	return strings.TrimSpace(line), err
 }
 
-// ready refuses answers of which no configuration can be made, and a file that is there. Nothing
-// is made before.
+// ready refuses answers of which no valid configuration can be made, and a file that exists already.
+// It is called before anything is made.
 func (n *newConfig) ready(said config.Answers) error {
 	if _, err := os.Lstat(n.file); err == nil {
 		return tga.Errorf(tga.ValidationError, "%s is there already, and is left as it is: tgad config check says what is wrong with it", n.file)
@@ -140,7 +140,7 @@ func (n *newConfig) ready(said config.Answers) error {
 	return err
 }
 
-// write makes the file, which must not be there.
+// write makes the file, which must not exist.
 func (n *newConfig) write(said config.Answers) (err error) {
 	f, err := os.OpenFile(n.file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// keyrings are the verbs about the file with the data keys. They work on the file itself, which
-// no daemon may have open meanwhile.
+// keyrings are the verbs about the file with the data keys. They work on the file itself, so no
+// daemon may have it open meanwhile.
 type keyrings struct{ *app }
 
 func (a keyrings) verb() *cobra.Command {

@@ -64,7 +64,7 @@ with --newest a list begins with the newest, and each page of it is read by inde
 	return c
 }
 
-// tracesOf reads a list of traces, all where most is 0. With an error comes what was read before.
+// tracesOf reads a list of at most most traces; 0 means all. With an error it also returns what it read before.
 func tracesOf(ctx context.Context, c *client.Client, q wire.TracesQuery, most int) (list []wire.OpenTrace, err error) {
 	for t, err := range c.Traces(ctx, q) {
 		if err != nil {

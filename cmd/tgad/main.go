@@ -1,9 +1,9 @@
 // Command tgad keeps and runs governed tool calls: the daemon, its client, and the
 // tools that check a log without either.
 //
-// The command is thin: each verb turns flags into calls of a package and prints what
-// comes back. Everything that a program may want is an object a line under --json;
-// errors go to stderr, and the exit code says which kind (see package cli).
+// The command is thin: each verb turns flags into calls of a package and prints the
+// result. With --json it prints one JSON object a line, for programs. Errors go to
+// stderr, and the exit code says which kind of error it is (see package cli).
 package main
 
 import (
@@ -26,7 +26,7 @@ func main() {
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// The first signal asks for a clean end; a second one does not ask.
+	// The first signal asks for a clean end; a second one ends the process at once.
 	defer context.AfterFunc(ctx, stop)()
 	a := &app{Streams: cli.Streams{In: stdin, Out: stdout, Err: stderr}}
 	root := a.command()

@@ -103,7 +103,7 @@ each other. Whoever starts monitor again is told the same until that file is rem
 	return c
 }
 
-// shown are the places with what others were shown.
+// shown returns the places to fetch checkpoints from that others were shown.
 func shown(places []string) (out []checkpoint.Target) {
 	for _, p := range places {
 		if strings.HasPrefix(p, "https://") || strings.HasPrefix(p, "http://") {
@@ -115,7 +115,7 @@ func shown(places []string) (out []checkpoint.Target) {
 	return out
 }
 
-// attested is what a configuration says of the tools, and of models.
+// attested returns what a configuration attests about tools, and about models.
 func attested(c *config.Config) sends.Attested {
 	model := ledger.ReadOnly
 	if c.Agent.ModelLicence == ledger.Park.String() {
@@ -130,7 +130,7 @@ func attested(c *config.Config) sends.Attested {
 	}}
 }
 
-// follow steps for ever, or until all that is new was checked once.
+// follow checks what is new, again and again. With once it ends when all of it was checked.
 func (a proving) follow(ctx context.Context, m *monitor.Monitor, every time.Duration, once bool, log *slog.Logger) error {
 	said := int64(-1)
 	silent := ""

@@ -39,7 +39,7 @@ of it. It exits 1 if one did not take it, or if there is none.`,
 	return c
 }
 
-// tellers prints who is told.
+// tellers prints the receivers of notices, one a row.
 func tellers(a *app, all []wire.NotifyReceiver, test bool) error {
 	head, bad := []string{"RECEIVER", "TYPE", "TAKEN", "FAILED", "LAST", "LATE", "TROUBLE"}, test && len(all) == 0
 	if test {

@@ -45,7 +45,7 @@ present licence changes nothing is refused.`,
 	return c
 }
 
-// relicenseEach goes through the named calls. One that is refused is told, and the others go on.
+// relicenseEach relicenses each named call. If one is refused, it prints why and goes on with the others.
 func relicenseEach(ctx context.Context, a *app, c *client.Client, ids []tga.ID, m wire.RelicenseRequest) error {
 	failed := 0
 	for _, id := range ids {

@@ -16,7 +16,7 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// resolving is what a person says of one call in doubt, or of many.
+// resolving is what a person says about one call in doubt, or about many.
 type resolving struct {
 	runtime.Resolution
 	many                                     doubts
@@ -76,7 +76,7 @@ In --evidence, {key} and {trace} stand for those of each call: --evidence
 	return c
 }
 
-// read makes of the flags what is said of every call.
+// read fills the resolution from the flags, as far as it is the same for every call.
 func (r *resolving) read() (err error) {
 	switch o, ok := story.Known[r.outcome]; {
 	case r.effect != "" && (r.outcome != "" || r.result != "" || r.class != "" || r.Summary != "" || r.ErrorMessage != ""):
@@ -104,8 +104,8 @@ func (r *resolving) read() (err error) {
 	return err
 }
 
-// settled prints where a trace stands that somebody ended. Whatever they ended it
-// with is what they asked for, so a FAILED trace is no error here.
+// settled prints the state of a trace that a person has ended. A FAILED trace is no error
+// here: the person asked for that outcome.
 func (a *app) settled(res runtime.Result, err error) error {
 	if err != nil {
 		return err
@@ -125,7 +125,7 @@ func textOrFile(s string) ([]byte, error) {
 	return []byte(s), nil
 }
 
-// effectIn reads an effect from a file. What the daemon would refuse is refused by it.
+// effectIn reads an effect from a file. It checks only the form: the daemon checks the rest.
 func effectIn(name string) (runtime.Reply, error) {
 	raw, err := os.ReadFile(name)
 	if err != nil {

@@ -56,7 +56,8 @@ object is compared with its digest; one that is gone or another one is named.`,
 	return c
 }
 
-// restoreFrom restores from a directory, or from a bucket by way of one beside the new store.
+// restoreFrom restores from a directory. A backup in a bucket is first fetched into a temporary
+// directory beside the new store.
 func restoreFrom(ctx context.Context, a *app, from, data, file string, at engine.Point) (err error) {
 	var fetched atomic.Pointer[string] // the directory beside
 	stop := a.Watch(ctx, func(context.Context) string {
@@ -88,7 +89,7 @@ func restoreFrom(ctx context.Context, a *app, from, data, file string, at engine
 	return a.done("restore", data+" (frozen)")
 }
 
-// fetch makes a directory of the backup in a bucket.
+// fetch copies the backup in a bucket into a directory.
 func fetch(ctx context.Context, address, dir, file string) error {
 	c, err := assemble.Given(file)
 	if err != nil {
@@ -107,7 +108,7 @@ func fetch(ctx context.Context, address, dir, file string) error {
 	return err
 }
 
-// pointOf reads --at; "" is the end.
+// pointOf reads --at. "" means the end of the log.
 func pointOf(at string) (p engine.Point, err error) {
 	if at == "" {
 		return p, nil
@@ -122,7 +123,7 @@ func pointOf(at string) (p engine.Point, err error) {
 	return engine.Point{Time: tga.MillisOf(t)}, nil
 }
 
-// bytesIn is how much a directory holds, as far as it can be seen.
+// bytesIn returns the total size of the files in a directory, as far as they can be read.
 func bytesIn(dir string) (n int64) {
 	_ = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error { // for a line of progress
 		if err == nil && e.Type().IsRegular() {

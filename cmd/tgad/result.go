@@ -12,9 +12,9 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// result prints where a call stands: the tool's answer to stdout as it came, what is
-// known of the call to stderr, so that a pipe gets the answer alone. With --json it is
-// one object on stdout. The error is that of the call: nil where it COMPLETED.
+// result prints the result of a call: the tool's answer to stdout, byte for byte, and a line
+// about the call to stderr, so that a pipe gets the answer alone. With --json it prints one
+// object to stdout. It returns the error of the call, nil if the call COMPLETED.
 func (a *app) result(res runtime.Result, err error) error {
 	if err != nil {
 		return err
@@ -69,10 +69,10 @@ func resultLine(res runtime.Result) string {
 	return cli.Clean(line)
 }
 
-// callMessage is a result as it travels.
+// callMessage returns a result in the form of the protocol.
 func callMessage(r runtime.Result) wire.Call {
 	c := travel.CallOf(r)
-	// An answer of several lines would break the one line that is promised.
+	// --json promises one line. An answer of several lines is encoded.
 	if json.Valid(r.Value) && !bytes.ContainsAny(r.Value, "\r\n") {
 		c.Result = r.Value
 	} else {

@@ -43,8 +43,8 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 verification failed, 4 a call is in doubt,
 		SilenceUsage:  true,
 		Args:          unknownVerb,
 	}
-	// cobra's own flag would print through text/template. That keeps the linker from leaving out
-	// any exported method of any type: a tenth of the binary.
+	// cobra's own version flag prints through text/template. With that package linked, the linker
+	// keeps every exported method of every type, which is a tenth of the binary.
 	root.Flags().BoolVarP(&version, "version", "v", false, "version for tgad")
 	root.RunE = func(c *cobra.Command, _ []string) error {
 		if !version {
@@ -109,7 +109,7 @@ const (
 	groupKeep   = "keep"
 )
 
-// unknownVerb refuses an argument that is no verb, and names those that look like it.
+// unknownVerb refuses an argument that is no verb, and suggests verbs with similar names.
 func unknownVerb(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

@@ -53,7 +53,7 @@ func (v *stateVerbs) check() error {
 	return nil
 }
 
-// inspecting runs g on a state as it stands.
+// inspecting runs g on a state that is opened read-only.
 func (v *stateVerbs) inspecting(ctx context.Context, name string, g func(ctx context.Context, s *workstate.State) error) error {
 	id, number, err := cli.ParseState(name)
 	if err != nil {
@@ -117,7 +117,7 @@ and databases lie. With CALL it prints the parts that the call changed, and with
 	return c
 }
 
-// stateOf prints one boundary: what it changed, or the whole state beside it.
+// one prints one boundary: what it changed or, with --snapshot, the whole state before or after it.
 func (v *stateVerbs) one(ctx context.Context, s *workstate.State, call, snapshot string) error {
 	before, err := s.PreSnapshot(ctx, call)
 	if err != nil {
@@ -175,7 +175,7 @@ repositories are opened: they must not be in use.`,
 	return c
 }
 
-// stateAt returns the state before a call, or as it is now.
+// stateAt returns the state before a call; for "" and "now", the state as it is now.
 func stateAt(ctx context.Context, s *workstate.State, call string) (*workstate.CompositeSnapshot, error) {
 	if call == "" || call == "now" {
 		return s.Snapshot(ctx, workstate.SnapshotOptions{IncludeAll: true}, "")

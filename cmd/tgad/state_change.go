@@ -103,7 +103,7 @@ func (v *stateVerbs) rollBack(ctx context.Context, name, call string, at []strin
 	return nil
 }
 
-// agreed asks on stderr, so that stdout stays what it is, and reads one line.
+// agreed asks a question and reads one line. It asks on stderr, so that stdout has the output alone.
 func (a *app) agreed(question string) bool {
 	_, _ = fmt.Fprintf(a.Err, "\n%s [y/N]\n", question) // who can't see it answers nothing
 	line, err := bufio.NewReader(a.In).ReadString('\n')
@@ -145,8 +145,8 @@ ASIDE is where its snapshots are kept; PATH.tgad where it is not given.`,
 	return c
 }
 
-// fork makes a state of its own of what s was before a call. What it made at the new
-// places is removed where it fails.
+// fork makes a second state with the content of s from before a call. If it fails, it
+// removes what it made at the new places.
 func (s *openState) fork(ctx context.Context, call string, at []string) (_ *workstate.State, err error) {
 	snap, err := s.PreSnapshot(ctx, call)
 	if err != nil {
@@ -194,7 +194,7 @@ func (s *openState) fork(ctx context.Context, call string, at []string) (_ *work
 	return s.Fork(ctx, call, workstate.NewSession(), own.registry, workstate.Options{})
 }
 
-// makePlace makes what a resource is opened on, where nothing may stand yet.
+// makePlace makes an empty directory or file for a resource. Nothing may exist there yet.
 func makePlace(p workstate.Place) (made []string, err error) {
 	for _, path := range []string{p.Path, p.Aside} {
 		if _, err := os.Lstat(path); err == nil {

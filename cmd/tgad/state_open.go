@@ -22,8 +22,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// options returns what a state is opened with: this program drops no boundary, for how
-// many are kept is the agent's to say, and it knows of tools what --config does.
+// options returns what a state is opened with. This program drops no boundary, because the
+// agent's own program decides how many are kept. What it knows about tools is from --config.
 func (v *stateVerbs) options() (workstate.Options, error) {
 	o := workstate.Options{Ring: math.MaxInt}
 	if v.file == "" {
@@ -60,7 +60,7 @@ func (r *resources) close() error {
 	return errors.Join(errs...)
 }
 
-// openPlaces opens what lies at the places that want accepts.
+// openPlaces opens the resources at those places that want accepts.
 func openPlaces(ctx context.Context, places map[string]workstate.Place, want func(workstate.Place) bool) (*resources, error) {
 	r := &resources{&workstate.Registry{}, map[string]io.Closer{}}
 	for _, name := range slices.Sorted(maps.Keys(places)) {
@@ -92,8 +92,8 @@ func (r *resources) open(ctx context.Context, name string, p workstate.Place) (e
 	return r.registry.AddAs(name, opened)
 }
 
-// allThere refuses a place at which nothing stands and that --at does not name: whether
-// what was there was moved, or is to be made again, is not ours to guess.
+// allThere refuses a place at which nothing exists, unless --at names it: the user must say
+// whether the resource was moved, or is to be made again.
 func allThere(places, named map[string]workstate.Place) error {
 	for _, name := range slices.Sorted(maps.Keys(places)) {
 		p := places[name]
@@ -109,8 +109,8 @@ func allThere(places, named map[string]workstate.Place) error {
 }
 
 // parseAt reads --at NAME=PATH[,ASIDE] into places. NAME is a resource's name, the last
-// element of it, or its kind, where only one resource answers to it. ASIDE is PATH.tgad
-// where it is not given.
+// element of its name, or its kind, and must match exactly one resource. The default of
+// ASIDE is PATH.tgad.
 func parseAt(list []string, places map[string]workstate.Place) (map[string]workstate.Place, error) {
 	out := map[string]workstate.Place{}
 	for _, text := range list {
@@ -150,8 +150,9 @@ type openState struct {
 	resources []*resources
 }
 
-// open opens a state with the resources that lie at its places, those in moved where
-// they lie now. As in its own program, what a crash left open is ended first.
+// open opens a state with the resources at its places; at gives the new places of resources
+// that were moved. As in the agent's own program, opening first ends the transactions that a
+// crash left open.
 func (v *stateVerbs) open(ctx context.Context, name string, at []string) (_ *openState, err error) {
 	id, number, err := cli.ParseState(name)
 	if err != nil {
@@ -224,8 +225,8 @@ func (v *stateVerbs) openStore(s *openState) error {
 	return err
 }
 
-// openFirst opens the first state of a fork's family, which has its lease. What it holds
-// outside is opened only where a crash left something of it to be ended.
+// openFirst opens the first state of a fork's family, because that state holds the family's
+// lease. Its outside resources are opened only if a crash left a transaction of it open.
 func (s *openState) openFirst(ctx context.Context, id tga.ID, o workstate.Options) error {
 	seen, err := workstate.Inspect(ctx, s.db, id, 0, o)
 	if err != nil {

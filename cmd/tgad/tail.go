@@ -64,7 +64,7 @@ entry and note, with who made it, for an audit system: see docs/TELEMETRY.md.`,
 	return c
 }
 
-// tailing prints what a daemon says of its log.
+// tailing prints the log, or one trace, as a daemon sends it.
 type tailing struct {
 	*app
 	c      *client.Client
@@ -101,7 +101,7 @@ func (t tailing) log(ctx context.Context, after string) error {
 	return nil
 }
 
-// records prints the log as an audit system reads it.
+// records prints the log in a format for audit systems.
 func (t tailing) records(ctx context.Context, after, format string) error {
 	reader, version := audit.NewReader(t.c.Trace), cli.BuildVersion().Version
 	for line, err := range t.c.Log(ctx, after, t.follow) {

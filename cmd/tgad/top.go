@@ -57,7 +57,7 @@ receivers that lag, the disk. The key q ends it. It takes the verb read.
 	return c
 }
 
-// watching looks at a daemon again and again.
+// watching samples the metrics of a daemon again and again.
 type watching struct {
 	c     *client.Client
 	where string
@@ -118,13 +118,13 @@ func (w *watching) frame(width, height int) []string {
 	return top.Frame(top.View{Where: w.where, Now: w.now, Before: before, Doubts: w.doubts, Width: width, Height: height})
 }
 
-// What a terminal is told: another screen without a cursor, and back.
+// Control sequences: switch to the alternate screen without a cursor, and back.
 const (
 	enterScreen = "\x1b[?1049h\x1b[?25l"
 	leaveScreen = "\x1b[?25h\x1b[?1049l"
 )
 
-// sizeEvery is how often the size of the terminal is asked for: a system without a signal for it has none.
+// sizeEvery is how often the size of the terminal is polled, because not every system has a signal for it.
 const sizeEvery = 200 * time.Millisecond
 
 // live draws until q or Ctrl-C is pressed, or ctx ends. A daemon that does not answer is asked again.

@@ -85,9 +85,9 @@ func (a *app) verifyOpen(ctx context.Context, trace tga.ID) error {
 	})
 }
 
-// verifyHeld verifies a store that a process has open: through the socket that the store
-// names, or through the one that was named if it is that process that listens there.
-// Another daemon's word would be about another store.
+// verifyHeld verifies a store that a process has open. It asks through the socket that the
+// store names. If the user named a socket, it asks there, provided that the process that has
+// the store listens there: another daemon would answer about another store.
 func (a *app) verifyHeld(ctx context.Context, dir string, locked error) error {
 	if !a.socketNamed() {
 		a.data = dir

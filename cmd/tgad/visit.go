@@ -26,8 +26,8 @@ const (
 	needWriter             // something is recorded, and nothing is sent
 )
 
-// of gives a verb the --data flag: the directory of the store that it is about, whose daemon
-// is found where one has it. Where no process has it, what the verb needs decides.
+// of gives a verb the --data flag, which names the directory of its store. If a daemon has the
+// store, the verb asks that daemon. If no process has it, n decides what happens: see visit.
 func (a *app) of(n need, c *cobra.Command) *cobra.Command {
 	text := "the store in this `directory`, whether or not a process has it (or $TGAD_DATA, where no socket is named)"
 	if n == needDaemon {
@@ -51,8 +51,8 @@ func (a *app) of(n need, c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// store is the directory that --data names, else $TGAD_DATA where no socket is named; "" for
-// a daemon's socket.
+// store returns the directory that --data names or, if no socket is named, $TGAD_DATA. ""
+// means that the verb asks the daemon at the socket.
 func (a *app) store() string {
 	if a.data == "" && !a.socketNamed() && os.Getenv("TGAD_SOCKET") == "" {
 		return os.Getenv("TGAD_DATA")
@@ -60,11 +60,12 @@ func (a *app) store() string {
 	return a.data
 }
 
-// lockPatience is how long a store is waited for whose holder names no socket: it is being
-// opened, or another verb reads it.
+// lockPatience is how long to wait for a locked store whose holder names no socket: the holder
+// is still opening it, or is another verb that reads it.
 const lockPatience = 10 * time.Second
 
-// visit finds who answers about that store: the daemon that has it, else this process.
+// visit finds out who answers about the store: the daemon that has it or, if no process has
+// it, this process. leave ends what visit began.
 func (a *app) visit(ctx context.Context) (leave func() error, err error) {
 	stay := func() error { return nil }
 	a.dialer = nil
@@ -108,7 +109,7 @@ func (a *app) visit(ctx context.Context) (leave func() error, err error) {
 	}
 }
 
-// loaded reads the file that --config names; nil where none is named.
+// loaded reads the file that --config names; nil if none is named.
 func (a *app) loaded() (*config.Config, error) {
 	if a.config == "" {
 		return nil, nil
@@ -116,7 +117,8 @@ func (a *app) loaded() (*config.Config, error) {
 	return assemble.Load(a.config)
 }
 
-// alone serves a verb that is not content with reading, where no process has the store.
+// alone serves a verb that needs more than reading, when no process has the store. It refuses
+// one that needs a daemon; for one that writes, this process opens the store.
 func (a *app) alone(ctx context.Context, dir string, conf *config.Config) (leave func() error, err error) {
 	if a.need == needDaemon {
 		return nil, tga.Errorf(tga.StoreUnavailable, "no process has the store in %s, and this takes one: start tgad serve --data %s", dir, cli.ShellWord(dir))
@@ -129,7 +131,7 @@ func (a *app) alone(ctx context.Context, dir string, conf *config.Config) (leave
 	return func() error { e.Close(); return nil }, nil
 }
 
-// listens reports whether somebody answers at a socket. One that may not be used is there too.
+// listens reports whether a process listens at a socket, also if this user may not connect to it.
 func listens(ctx context.Context, socket string) bool {
 	c, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// witness has the verb that remembers the checkpoints of others' stores.
+// witness is the verb that runs a witness for the stores of others.
 func (a proving) witness() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "witness",
@@ -68,7 +68,7 @@ does not find its state is refused, since it would sign again what it signed aga
 	return c
 }
 
-// readTrust reads whom to trust. Empty lines of the file, and those that begin with #, say nothing.
+// readTrust reads which stores to trust. Empty lines of the file, and lines that begin with #, are ignored.
 func readTrust(lines []string, path string) (witness.Trust, error) {
 	if path != "" {
 		found, err := access.Check(path)
