@@ -23,7 +23,7 @@ const (
 	Lists = "lists" // acts, and adds itself to a list alone: several at once lose nothing
 )
 
-// The agents of a world. Each has its state under serializable.
+// The agents of a world. The isolation of each agent's state is serializable.
 const (
 	clerk   = "clerk"   // has every tool, and hands over
 	expert  = "expert"  // is handed over to, on the clerk's state
@@ -72,9 +72,9 @@ func (r turnRecorder) Append(ctx context.Context, l chain.Lease, b chain.Batch) 
 	return done, err
 }
 
-// modelServer is the model: it does what the last message of the user says, round by
-// round. A round is lines, of "call TOOL ARGS" a call each; "down" fails the first
-// question of a turn; rounds are parted by a line "--".
+// modelServer is the model. It does what the last message of the user says, round by round.
+// A line "--" separates rounds. In a round, each line "call TOOL ARGS" is a tool call, and
+// a line "down" fails the first question of a turn.
 type modelServer struct{ w *World }
 
 func (m modelServer) Generate(_ context.Context, q turn.Question) (turn.Answer, error) {
@@ -123,7 +123,7 @@ func (m modelServer) Generate(_ context.Context, q turn.Question) (turn.Answer, 
 	return a, nil
 }
 
-// withoutIDs is what of a tool's answer does not depend on ids.
+// withoutIDs returns the part of a tool's answer that does not depend on ids.
 func withoutIDs(text string) string {
 	var a struct {
 		Args json.RawMessage `json:"args"`
@@ -136,7 +136,8 @@ func withoutIDs(text string) string {
 }
 
 // toolsOfAgents are the tools of every agent: those of the world, by licence and
-// behaviour, and the other agent. One at another server has its server before a slash.
+// behaviour, and the other agent. The name of a tool at another server begins with that
+// server and a slash.
 type toolsOfAgents struct{ w *World }
 
 func (t toolsOfAgents) Resolve(context.Context, *turn.Agent) (all []turn.Tool, _ []turn.Warning, _ error) {
@@ -165,8 +166,8 @@ func (t toolsOfAgents) Resolve(context.Context, *turn.Agent) (all []turn.Tool, _
 
 func (t toolsOfAgents) Validate(*turn.Tool, []byte) error { return nil }
 
-// Dispatch sends a call to its server, and then does to the state what its tool does: in
-// between lies a crash that leaves the one without the other.
+// Dispatch sends a call to its server, and then changes the state as its tool does. A crash
+// in between leaves the effect without the change.
 func (t toolsOfAgents) Dispatch(ctx context.Context, call runtime.Call) (runtime.Reply, error) {
 	reply, err := t.w.Dispatch(ctx, call)
 	_, behaviour := licenceOf(call.Tool)
@@ -179,8 +180,8 @@ func (t toolsOfAgents) Dispatch(ctx context.Context, call runtime.Call) (runtime
 	return reply, nil
 }
 
-// change does to the state of a turn what a tool does. Somebody who has the call made
-// without its turn has no state.
+// change changes the state of a turn as a tool does. A call that is made outside of its
+// turn has no state.
 func change(ctx context.Context, behaviour string, args []byte) error {
 	v, ok := turn.StateFrom(ctx)
 	if !ok {
@@ -214,9 +215,9 @@ func change(ctx context.Context, behaviour string, args []byte) error {
 // turnLicences are the licences of the tools that turns call.
 var turnLicences = []string{"park", "dedupe_args", "read_only", "dedupe_key"}
 
-// TurnSteps are conversations with agents whose tools have a licence: calls one after the
-// other and at once, work that is handed over with the state, failures for good and for
-// now, people who are asked, doubt, and turns that stay as they wait.
+// TurnSteps are conversations with agents whose tools have a licence: calls in sequence and
+// at once, work that is handed over with the state, permanent and retryable failures,
+// questions to people, doubt, and turns that are left waiting.
 func TurnSteps(licence string) []Step {
 	lines := func(ls ...string) string {
 		return strings.ReplaceAll(strings.Join(ls, "\n"), "L.", licence+".")
@@ -237,8 +238,8 @@ func TurnSteps(licence string) []Step {
 	}
 }
 
-// say is a caller with a message, and the person who decides what its turns wait for. What
-// the caller was told at the end goes into the journal.
+// say is a caller with a message and, with decide, the person who answers what its turns
+// wait for. The final answer to the caller goes into the journal.
 func (p *Process) say(agent, key, text string, decide bool) {
 	ctx := context.Background()
 	res, err := p.Turns.Run(ctx, turn.Request{Agent: agent, InteractionID: turnID(key), SessionID: sessionOf(key), Message: []byte(text)})
@@ -247,7 +248,7 @@ func (p *Process) say(agent, key, text string, decide bool) {
 		if call := res.Waiting.TraceID; res.Waiting.Code != tga.EffectInDoubt || doubted[call] {
 			p.decide(res)
 		} else {
-			doubted[call] = true // where a licence permits it, it is sent again when the turn goes on
+			doubted[call] = true // if its licence permits, it is sent again when the turn goes on
 		}
 		res, err = p.Turns.Resume(ctx, res.InvocationID)
 	}
@@ -256,8 +257,8 @@ func (p *Process) say(agent, key, text string, decide bool) {
 	}
 }
 
-// decide decides what a turn waits for. Of a call in doubt it tells what the books of the
-// servers say.
+// decide answers what a turn waits for. For a call in doubt it answers what the journal
+// says about the server.
 func (p *Process) decide(res turn.Result) {
 	ctx, w := context.Background(), res.Waiting
 	switch {
@@ -271,9 +272,10 @@ func (p *Process) decide(res turn.Result) {
 	}
 }
 
-// settleDoubt says what became of a call in doubt. A call that somebody vouches for did
-// nothing to the state, and one that is given up has no answer: of such an invocation the
-// journal has that its end is another than without a crash.
+// settleDoubt settles a call in doubt: it resolves the call if its server acted, and
+// abandons it otherwise. A resolved call did not change the state, and an abandoned one has
+// no answer. So the journal notes that the invocation ends differently from one without a
+// crash.
 func (p *Process) settleDoubt(wait *turn.Wait, invocation tga.ID) {
 	ctx, trace := context.Background(), wait.TraceID
 	var acted *Event
@@ -298,7 +300,7 @@ func (p *Process) settleDoubt(wait *turn.Wait, invocation tga.ID) {
 	}))
 }
 
-// outcomeOf is what of a result does not depend on ids or times.
+// outcomeOf returns the part of a result that does not depend on ids or times.
 func outcomeOf(res turn.Result) string {
 	out := string(res.Status) + ": " + res.Text
 	if res.Failure != nil {
@@ -307,8 +309,8 @@ func outcomeOf(res turn.Result) string {
 	return out
 }
 
-// turnID is the id of the first turn of a message. Its time is the world's first: derived
-// ids have it too.
+// turnID is the id of the first turn of a message. Its time is the start of the world's
+// clock, which derived ids have too.
 func turnID(key string) tga.ID {
 	id := idOf("turn " + key)
 	for i := range 6 {
@@ -317,10 +319,10 @@ func turnID(key string) tga.ID {
 	return id
 }
 
-// sessionOf is the session of a step's key: that of its licence and place.
+// sessionOf returns the session for a step's key: one for each licence and its place in the list.
 func sessionOf(key string) string { return key[:strings.LastIndex(key, "-")] }
 
-// scopeState reads what is committed of a scope.
+// scopeState reads the committed values of a scope.
 func (p *Process) scopeState(ctx context.Context, scope state.Scope) (values map[string]json.RawMessage, err error) {
 	space := state.Open(p.DB, state.Options{Clock: p.World.Clock, NewID: func() tga.ID { return idOf("a reader") }})
 	tx, err := space.Begin(ctx, scope, state.Serializable)

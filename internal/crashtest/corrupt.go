@@ -64,15 +64,15 @@ func (d damage) in(fs vfs.FS) error {
 	return err
 }
 
-// Corrupt damages each file of a store, a byte or a cut at a time, and demands that it
-// is harmless, refused or shows (D1). perFile bounds how many of each are made of a
-// file; 0 = all. Files that which does not want are left alone, nil wants all. Each file is
-// also taken away, put back to what it was earlier, and replaced by the file of that name of a
-// store that lived the same life.
+// Corrupt damages each file of a store, by one changed byte or one cut at a time, and
+// demands that each damage is harmless, refused or reported (D1). perFile bounds how many
+// bytes and cuts are tried per file; 0 = all. which selects the files; nil selects all. Each
+// file is also deleted, replaced by its earlier content, and replaced by the file of that
+// name from a store with the same life.
 //
-// A store at two moments: closed, and killed with its page cache kept. In a power cut
-// the watermark may be a second behind, and damage to what was acknowledged within that
-// second cannot be told from a torn tail; that is the excluded case.
+// It damages a store at two moments: after it was closed, and after it was killed with its
+// page cache kept. A power cut is excluded: the watermark may then be a second behind, and
+// damage to what was acknowledged within that second looks like a torn tail.
 func (r *Run) Corrupt(s Scenario, seed uint64, perFile int, which func(name string) bool) {
 	w := NewWorld(seed)
 	p, err := w.Start(s.Conf)
@@ -99,7 +99,8 @@ func (r *Run) Corrupt(s Scenario, seed uint64, perFile int, which func(name stri
 	}
 }
 
-// live is the life of a store that is damaged afterwards, and what it was in the middle of it.
+// live plays the life of a store that is damaged afterwards. It returns the store's disk as
+// it was in the middle of that life.
 func (s Scenario) live(r *Run, p *Process) (early Image) {
 	s.play(p)
 	// What is ended now is archived, what follows is not.
@@ -129,14 +130,14 @@ func (r *Run) corruptImage(img Image, s Scenario, seed uint64, perFile int, whic
 	for _, name := range filesOf(img.FS) {
 		b, err := readFile(img.FS, img.FS.PathJoin(Dir, name))
 		if err == nil && (which == nil || which(name)) {
-			// What is filled with zeros ahead holds nothing: little of it is enough.
+			// The zeros that a file is filled with ahead hold nothing: trying a few is enough.
 			used := min(len(b), len(bytes.TrimRight(b, "\x00"))+64)
 			list = append(list, damages(name, used, perFile, rng)...)
 			swaps = append(swaps, swapped(name, b, others)...)
 		}
 	}
 	list = append(swaps, list...) // they are few, and a short run has them too
-	// An Open that finds damage gives Pebble seconds to end, so many wait at a time.
+	// An Open that finds damage waits seconds for Pebble to end, so run many at once.
 	r.eachOf(64, len(list), func(i int) {
 		d := list[i]
 		c := img
@@ -167,7 +168,8 @@ func damages(name string, size, perFile int, rng *rand.Rand) (list []damage) {
 	return list
 }
 
-// swapped takes a whole file away, and puts those of other moments and stores in its place.
+// swapped returns the damages of a whole file: it is deleted, or replaced by that of another
+// moment or store.
 func swapped(name string, b []byte, others map[string]vfs.FS) []damage {
 	list := []damage{{file: name, swap: gone}}
 	for says, fs := range others {
@@ -178,8 +180,8 @@ func swapped(name string, b []byte, others map[string]vfs.FS) []damage {
 	return list
 }
 
-// digits changes one digit of each time to another: what stays well-formed is noticed by
-// a digest or not at all.
+// digits changes one digit of each time to another digit. The file stays well-formed, so
+// only a digest can reveal the change.
 func digits(name string, b []byte, rng *rand.Rand) (list []damage) {
 	for at := 0; ; {
 		i := bytes.Index(b[at:], []byte(`"ts":"`))
@@ -194,9 +196,9 @@ func digits(name string, b []byte, rng *rand.Rand) (list []damage) {
 	}
 }
 
-// corrupted opens a damaged store as a daemon does and says what goes unnoticed: a
-// store that shows no error must show what the sound one shows. A send is wrong in any
-// case.
+// corrupted opens a damaged store as a daemon does and returns what goes unnoticed. A store
+// that reports no error must show the same as the sound one. A wrong send is a violation in
+// any case.
 func corrupted(img Image, s Scenario, want *Observed, same func(want, got *Observed) []Violation) []Violation {
 	over := make(chan []Violation, 1)
 	go func() { over <- opensDamaged(img, s, want, same) }()
@@ -319,5 +321,5 @@ func underNoDigest(b []byte, at int) bool {
 	return bytes.HasPrefix(b[from:], []byte(`{"kind":"entry","committed"`)) && entry > 0 && at < from+entry
 }
 
-// whole reports whether a cut takes only the end of an export's last line, which is no content.
+// whole reports whether a cut removes only the newline after an export's last line.
 func whole(b []byte, at int) bool { return at == len(b)-1 && b[at] == '\n' }

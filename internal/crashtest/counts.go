@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// Counts is what a run reached. The JSON keys are the contract of `make crash` and
+// Counts are the numbers of a run. The JSON keys are the contract of `make crash` and
 // `make torture`.
 type Counts struct {
 	CrashPoints        int64 `json:"crash_points"`        // moments at which a crash was made
@@ -107,7 +107,7 @@ func (c *Counts) JSON() ([]byte, error) {
 	return json.Marshal(c)
 }
 
-// Each says the counts, in their order, by the names that they have in JSON.
+// Each calls f with each count and its name in JSON, in their order.
 func (c *Counts) Each(f func(name string, n int64)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// patience is after what time a step that did not return is a hang. It decides no
-// outcome of a store that keeps its contract.
+// patience is the time after which a step that has not returned counts as hung. A correct
+// store never reaches it.
 const patience = 30 * time.Second
 
 // fault is one way an operation of a life cycle goes wrong.
@@ -17,8 +17,8 @@ type fault struct {
 	err    error
 	sticky bool // all after it fail as well
 	done   bool // it takes place and is reported failed
-	// logs says that only those on write-ahead logs fail: a disk may lose one place and
-	// keep the others.
+	// logs says that only operations on write-ahead logs fail: a disk may fail at one
+	// place and work at the others.
 	logs bool
 }
 
@@ -38,8 +38,8 @@ const (
 	whileRun                      // those that run in an open store
 )
 
-// Faults runs a scenario once for each of its operations and each way it can fail, then
-// kills the process, and judges what a process on a sound disk makes of it.
+// Faults runs a scenario once for each of its operations and each way it can fail. Then it
+// kills the process, and judges the recovery by a process on a sound disk.
 func (r *Run) Faults(s Scenario, seed uint64, from faultsFrom, every int, th Thoroughness) {
 	before := NewWorld(seed).Crash(100)
 	if from != whileMade {
@@ -98,7 +98,7 @@ func operations(s Scenario, before Image, from faultsFrom) int {
 	return w.Points()
 }
 
-// fault reports whether the process hung.
+// fault runs the scenario with one fault. It reports whether the process hung.
 func (r *Run) fault(s Scenario, before Image, from faultsFrom, f fault, i int, th Thoroughness) (hangs bool) {
 	defer r.at(before, s.Name+", "+f.String())()
 	w := before.World()
@@ -140,8 +140,8 @@ func (r *Run) fault(s Scenario, before Image, from faultsFrom, f fault, i int, t
 		img.Path[0].Op = f.String()
 		r.recover(img, s, i, th)
 	}
-	// The disk is sound again so that the dead process's goroutines end; what they do
-	// to it nobody reads.
+	// Make the disk sound again, so that the goroutines of the dead process end. Nobody
+	// reads what they write.
 	w.OnOp(nil)
 	if p != nil {
 		go func() { _ = p.DB.Close() }() // a poisoned store's error says nothing new

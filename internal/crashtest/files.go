@@ -8,8 +8,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// filesOf lists the files of the store in an image, as paths below its directory; none where
-// there is no store yet.
+// filesOf lists the files of the store in an image, as paths below its directory. If there is no
+// store yet, the list is empty.
 func filesOf(fs vfs.FS) (names []string) {
 	for _, dir := range []string{"", "log", IndexDir} {
 		list, err := fs.List(fs.PathJoin(Dir, dir))
@@ -41,7 +41,7 @@ func writeFile(fs vfs.FS, path string, b []byte) error {
 	if err != nil {
 		return err
 	}
-	// The memory file system fills what it is given: it gets a copy.
+	// The memory file system may change the slice that it is given, so give it a copy.
 	_, err = f.Write(append([]byte(nil), b...))
 	if err == nil {
 		err = f.Sync()

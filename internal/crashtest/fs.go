@@ -16,10 +16,10 @@ type Op struct {
 	Path string
 }
 
-// Fault is what becomes of an operation.
+// Fault says how an operation fails. The zero Fault is no failure.
 type Fault struct {
 	Err error
-	// Done says that the operation takes place and is reported failed all the same.
+	// Done says that the operation takes place although it is reported failed.
 	Done bool
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// register is what a key is for its callers: written once, by the first request to take
-// effect. An answer that nobody got is not known.
+// register models a key for its callers: a register that is written once, by the first
+// request that takes effect. known is false while no caller has got the answer.
 type register struct {
 	set, known  bool
 	args, value string

@@ -133,8 +133,8 @@ func (p *Process) leaves(ctx context.Context) (out []tree.Leaf, err error) {
 	return out, nil
 }
 
-// see folds a trace from its entries and notes, beside the store's own fold. It
-// returns nil where the store has nothing of it.
+// see reads a trace and folds its entries and notes itself, without the store's own fold.
+// It returns nil if the store has nothing of the trace.
 func (p *Process) see(ctx context.Context, id tga.ID) *Seen {
 	s := &Seen{}
 	for e, err := range p.DB.Entries(ctx, id, 0) {

@@ -21,8 +21,8 @@ type SeenTurn struct {
 	turnBodies
 }
 
-// turnBodies are the parts of a turn's records that the properties ask for, read beside
-// the code under test.
+// turnBodies are the parts of a turn's records that the properties need, read without the
+// code under test.
 type turnBodies struct {
 	Agent    string    `json:"agent_name"`
 	Session  string    `json:"session_id"`
@@ -56,7 +56,7 @@ type turnsSeen struct {
 	Finished bool // every caller has asked to the end
 }
 
-// Ends are what a scenario comes to.
+// Ends are the outcomes and states at the end of a scenario.
 type Ends struct {
 	Outcomes map[tga.ID]string
 	States   map[string]map[string]json.RawMessage
@@ -99,7 +99,7 @@ func (p *Process) observeTurns(ctx context.Context) (*turnsSeen, error) {
 	}
 	for id, t := range s.Turns {
 		if t.Err == nil && t.Previous == nil && t.Parent == nil && s.over(id) {
-			// It is over: this reads journals and runs nothing.
+			// The invocation has ended, so Resume only reads journals and runs nothing.
 			res, err := p.Turns.Resume(ctx, id)
 			if err != nil {
 				return nil, err
@@ -115,8 +115,8 @@ func (p *Process) observeTurns(ctx context.Context) (*turnsSeen, error) {
 	return s, nil
 }
 
-// waitsForNothing reports whether a turn waits for a call that has ended since: the next
-// recovery goes on with it.
+// waitsForNothing reports whether a turn waits for a call that has ended since. Then the next
+// recovery continues the turn.
 func (s *turnsSeen) waitsForNothing(o *Observed) bool {
 	return slices.ContainsFunc(s.Open, func(t turn.OpenTurn) bool {
 		call := o.Traces[t.TraceID]
@@ -138,7 +138,7 @@ func (s *turnsSeen) over(id tga.ID) bool {
 	}
 }
 
-// readBodies reads what the properties ask for out of the records.
+// readBodies reads what the properties need from the records.
 func (t *SeenTurn) readBodies() error {
 	for _, r := range t.Records {
 		var err error
@@ -200,7 +200,7 @@ func (t *SeenTurn) readDone(r turn.Record) error {
 	return nil
 }
 
-// ends returns what all came to, for comparison with a run that was disturbed.
+// ends returns the outcomes and states, for comparison with a run that crashes.
 func (p *Process) ends() (*Ends, error) {
 	s, err := p.observeTurns(context.Background())
 	if err != nil {
@@ -209,7 +209,8 @@ func (p *Process) ends() (*Ends, error) {
 	return &Ends{Outcomes: s.Outcomes, States: s.States}, nil
 }
 
-// sameValue compares values of the state. What was added at once has no order.
+// sameValue compares values of the state. The order of elements that were added at once does
+// not count.
 func sameValue(key string, a, b json.RawMessage) bool {
 	if key != "at once" {
 		return string(a) == string(b)
@@ -230,8 +231,8 @@ func elements(list json.RawMessage) []string {
 	return out
 }
 
-// keyParts takes a question's or a tool call's key apart: of which turn it is, of what
-// kind, and which of them.
+// keyParts parses the key of a question or a tool call: its turn, its kind ("tool" for a
+// call), and its number.
 func keyParts(key string) (id tga.ID, what, n string, ok bool) {
 	rest, mine := strings.CutPrefix(key, "turn/")
 	parts := strings.Split(rest, "/")

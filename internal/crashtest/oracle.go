@@ -13,9 +13,9 @@ import (
 )
 
 // A tool is named licence.behaviour: what its operator attests, and how its server
-// behaves. A server behaves as attested: under dedupe_key it acts once for a key, under
-// dedupe_args once for equal arguments, under read_only never; under the others it acts
-// each time it is asked, which is the worst a server can do.
+// behaves. A server keeps what is attested: under dedupe_key it acts once for a key, under
+// dedupe_args once for equal arguments, under read_only never. Under the other licences it
+// acts each time it is asked, which is the worst case.
 //
 // Behaviours: the server …
 const (
@@ -30,8 +30,8 @@ const (
 	Long       = "long"        // acts, and answers with more than an entry holds inline
 )
 
-// none stands for a tool about which the operator attests nothing, as opposed to an
-// explicit park.
+// none stands for a tool about which the operator says nothing. It differs from an explicit
+// park under profile spec-9.3.
 const none = "none"
 
 func licenceOf(tool string) (name, behaviour string) {
@@ -61,13 +61,13 @@ func policy(_, tool string) runtime.Policy {
 
 var errNoAnswer = errors.New("the connection was reset after the call was written")
 
-// Dispatch is the tool servers: each send and each effect is in the journal before
-// anything follows from it.
+// Dispatch plays the tool servers. Each send and each effect is in the journal before
+// anything else happens because of it.
 func (w *World) Dispatch(_ context.Context, call runtime.Call) (runtime.Reply, error) {
 	return w.receive(call, true)
 }
 
-// receive is a server that gets a call: from the dispatcher, or by another way of delivery.
+// receive is a server that gets a call, from the dispatcher or from a remote executor.
 func (w *World) receive(call runtime.Call, dispatched bool) (runtime.Reply, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -107,8 +107,8 @@ type past struct {
 	tried bool // the first send of this process came to nothing
 }
 
-// soFar reads the events for what a server knows of a call. What makes it act only once is
-// its tool's licence.
+// soFar reads from the events what a server knows about a call. The licence of its tool
+// decides whether it acts only once.
 func (w *World) soFar(call runtime.Call, licence string) (p past) {
 	for _, e := range w.events {
 		switch {
@@ -126,7 +126,7 @@ func (w *World) soFar(call runtime.Call, licence string) (p past) {
 	return p
 }
 
-// remembers says that a server would know a call for one that it has acted on.
+// remembers reports whether a server would recognise a call as one that it has acted on.
 func (w *World) remembers(acted *Event, call runtime.Call, licence string) bool {
 	if acted.Tool != call.Tool {
 		return false
@@ -141,8 +141,8 @@ func (w *World) remembers(acted *Event, call runtime.Call, licence string) bool 
 	return same && licence == none
 }
 
-// answer is what a server says of a call. It depends on the key and the arguments
-// alone: a server that dedupes gives the recorded answer again.
+// answer is a server's answer to a call. It depends only on the behaviour, the key and the
+// arguments, so a server that deduplicates gives the same answer again.
 func answer(behaviour string, call runtime.Call) runtime.Reply {
 	r := runtime.Reply{Status: tga.StatusSuccess, Result: fmt.Appendf(nil, `{"args":%s,"key":%q}`, call.Args, call.Key)}
 	r.Changes = changesOf(behaviour, call)

@@ -2,16 +2,16 @@ package crashtest
 
 import "github.com/cockroachdb/pebble/v2/vfs"
 
-// pages knows what the memory file system does not: on Linux a sync that fails leaves the pages
-// clean. They can be read, and no later sync writes them; only a new write does. A log is
-// written one group at a time and synced after each, so its newest write is what a sync is for.
+// pages models what the memory file system does not: on Linux a failed sync leaves the pages
+// marked clean. They can be read, but no later sync writes them; only a new write does. A log
+// is written one group at a time and synced after each, so a sync is about its newest write.
 type pages struct {
 	newest map[string]span // of each log
 	clean  map[string]span // what a failed sync left, until it is written again
 }
 
-// span is a part of a file, and what it had before it was written. A group is written in whole
-// pages: what it had begins with the end of the group before.
+// span is a part of a file, with its content from before it was written. A group is written in
+// whole pages, so that content begins with the end of the group before.
 type span struct {
 	from, to int64
 	was      []byte
@@ -35,7 +35,7 @@ func (p *pages) failed(path string) {
 	}
 }
 
-// lose takes from a disk after a power cut what no sync wrote.
+// lose removes from a disk after a power cut what no sync has written.
 func (p *pages) lose(disk vfs.FS) {
 	for path, s := range p.clean {
 		b, err := readFile(disk, path)

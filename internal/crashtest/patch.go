@@ -14,22 +14,22 @@ import (
 	"sync"
 )
 
-// Bug is a bug planted in the code under test, as a patch of the sources. It is made in a
-// build of its own (see [Planted]), so the code itself has no hooks. What the patch adds
-// asks planted.On(Name).
+// Bug is a bug planted in the code under test, as a patch of the sources. A separate build
+// contains it (see [Planted]), so the code itself has no hooks. The lines that the patch
+// adds are conditional on planted.On(Name).
 type Bug struct {
 	Name    string // the file's, without .patch
 	FoundBy string // the part of the tier kill that finds it soonest; "" for single
 	hunks   []hunk
 }
 
-// hunk is one change of a file: lines with the mark that a patch has, ' ', '-' or '+'.
+// hunk is one change of a file: lines with the mark of a patch, ' ', '-' or '+'.
 type hunk struct {
 	file  string // from the module's root
 	lines []string
 }
 
-// old is the text that the hunk is for.
+// old returns the lines that the hunk replaces.
 func (h hunk) old() (lines []string) {
 	for _, l := range h.lines {
 		if l[0] != '+' {
@@ -42,11 +42,11 @@ func (h hunk) old() (lines []string) {
 //go:embed testdata/planted
 var planted embed.FS
 
-// PlantedBugs are the bugs that the tiers must find.
+// PlantedBugs returns the bugs that the tiers must find.
 var PlantedBugs = sync.OnceValues(func() ([]Bug, error) { return ReadBugs(planted, "testdata/planted") })
 
-// ReadBugs reads the patches of a folder: unified diffs, each behind a text that says what
-// the bug is.
+// ReadBugs reads the patches of a folder: unified diffs, each after a text that describes
+// the bug.
 func ReadBugs(fsys fs.FS, dir string) ([]Bug, error) {
 	files, err := fs.ReadDir(fsys, dir)
 	if err != nil {
@@ -96,7 +96,7 @@ func parseBug(text string) (bug Bug, err error) {
 	return bug, nil
 }
 
-// HavePlaces is an error where a bug has no place in the sources any more.
+// HavePlaces returns an error if a bug no longer fits the sources.
 func HavePlaces(bugs []Bug) error {
 	base, err := moduleDir()
 	if err != nil {
@@ -115,9 +115,9 @@ type source struct {
 
 var packageClause = regexp.MustCompile(`(?m)^package \w+\n`)
 
-// plant writes the bugs into the sources, all of them at once. Each is looked for in the
-// sources as they are, so that one may stand in what surrounds another. A place that is not
-// there exactly once is an error: the code has moved on and the patch must follow it.
+// plant writes all bugs into the sources at once. Each hunk is searched in the original
+// sources, so a bug may be in the context of another. If a hunk does not fit in exactly one
+// place, that is an error: the code has changed and the patch must follow.
 func plant(base string, bugs []Bug) (map[string]string, error) {
 	sources := map[string]*source{}
 	bugs = slices.SortedFunc(slices.Values(bugs), func(a, b Bug) int { return cmp.Compare(a.Name, b.Name) })

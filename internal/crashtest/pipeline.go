@@ -12,9 +12,9 @@ import (
 )
 
 // Pipelined returns a life cycle in which one goroutine keeps appends of several traces
-// under way, and asks for none before the next: the group commit's own work. First in
-// groups whose members the seed decides, because syncs of logs are held meanwhile; then
-// as they come.
+// under way without waiting for each, so that group commit has work. In the first step
+// syncs of logs are held, so that the seed decides which appends form a group. In the
+// second step they are free.
 func Pipelined(licence string) []Step {
 	return []Step{
 		{"held", func(p *Process, key string) { p.pipeline(licence, key, true) }},
@@ -31,8 +31,8 @@ type lane struct {
 }
 
 // pipeline submits the lanes of a key, one batch of one lane at a time, while a second
-// goroutine waits for their tickets. Nothing of it is sent: what is left without an
-// effect is recovery's.
+// goroutine waits for their tickets. It sends nothing: recovery deals with calls that are
+// left without an effect.
 func (p *Process) pipeline(licence, key string, held bool) {
 	lanes, err := lanesOf(licence, key)
 	if err != nil {
@@ -48,8 +48,8 @@ func (p *Process) pipeline(licence, key string, held bool) {
 			fresh = false
 		}
 	}
-	// Whoever submits what was submitted before, or what is refused, waits for the sync
-	// of what that follows from: a sync that is held then would be held for ever.
+	// A batch that was submitted before, or is refused, waits for the sync of the batch
+	// before it. If that sync were held, it would be held for ever.
 	held = held && fresh
 	tickets := make(chan func(), len(lanes)*4)
 	ended := make(chan struct{})
@@ -68,12 +68,12 @@ func (p *Process) pipeline(licence, key string, held bool) {
 	for i := range lanes {
 		p.DB.Release(lanes[i].lease)
 	}
-	// What a ticket said is there for the next caller too.
+	// The next caller must see what the tickets acknowledged.
 	ignore(p.Call(0, Request(Allowed, licence+"."+Answers, key, 5)))
 }
 
-// submitAll submits what the lanes have, in an order that keeps that of each. A lane whose
-// batch is refused ends: those after it follow from it.
+// submitAll submits the batches of the lanes in a random order that keeps the order within
+// each lane. A lane ends when one of its batches is refused, because the later ones need it.
 func (p *Process) submitAll(lanes []lane, rng *rand.Rand, held bool, tickets chan<- func()) {
 	release := func() {}
 	defer func() { release() }()
@@ -83,7 +83,7 @@ func (p *Process) submitAll(lanes []lane, rng *rand.Rand, held bool, tickets cha
 		l := &left[i]
 		b := l.batches[0]
 		if a := b.Artifacts; len(a) > 0 && a[0].Artifact.Effect != nil {
-			release() // the effect waits for the key, which its call has until it is on disk
+			release() // the effect waits for the key, which is locked until its call is on disk
 		} else if held && n <= 0 {
 			release()
 			release, n = p.World.hold(), 1+rng.IntN(9)
@@ -98,7 +98,7 @@ func (p *Process) submitAll(lanes []lane, rng *rand.Rand, held bool, tickets cha
 	}
 }
 
-// submit is [recorder.Append] with its wait apart.
+// submit is [recorder.Append] without its wait, which it returns as a function.
 func (p *Process) submit(l chain.Lease, b chain.Batch) (wait func(), ok bool) {
 	at := p.World.log(Event{Kind: Submitted, Trace: l.TraceID, Batch: b, Queued: true})
 	t, err := p.DB.Submit(context.Background(), l, b)
@@ -115,9 +115,9 @@ func (p *Process) submit(l chain.Lease, b chain.Batch) (wait func(), ok bool) {
 	}, true
 }
 
-// lanesOf are the traces of a pipeline: the steps of a call apart and together, with notes
-// between them, left open in each state, with a document that is no part of its entry, and
-// last one that wants the key of another.
+// lanesOf returns the traces of a pipeline: the artifacts of a call in separate batches and
+// together, with notes between them, left open in different states, and with a document that
+// is stored outside its entry. The last lane asks for a key that another lane has.
 func lanesOf(licence, key string) ([]lane, error) {
 	var lanes []lane
 	for i, parts := range []string{"r d c e", "rdc n e", "r n d n c", "r d", "rdc l", "rd c"} {
@@ -144,8 +144,8 @@ func lanesOf(licence, key string) ([]lane, error) {
 	return lanes, nil
 }
 
-// maker makes the artifacts of a trace. They depend on its fields alone, so a caller that
-// makes them again after a crash makes the same.
+// maker makes the artifacts of a trace. They depend only on its fields, so after a crash it
+// makes the same ones again.
 type maker struct {
 	trace                   tga.ID
 	licence, key            string

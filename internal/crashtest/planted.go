@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// killPart is a piece of the tier kill. A planted bug names the one that is to find it.
+// killPart is a part of the tier kill. A planted bug names the part that must find it.
 type killPart struct {
 	name string
 	run  func(r *Run, seed uint64)
@@ -56,15 +56,15 @@ var killParts = []killPart{
 	{"torn", (*Run).torn},
 }
 
-// Kill is the tier that planted bugs are given to: the other in-memory tiers, small, and
-// over at the first violation. The part that is to find the bug comes first, so that it
-// takes no longer than it must; the others follow, so that it is found where it moved to.
+// Kill is the tier that must find planted bugs: small versions of the other in-memory tiers.
+// It ends at the first violation. The part that a bug names comes first, to save time. The
+// other parts follow, in case another one finds the bug by now.
 func Kill(r *Run) {
 	r.MaxFound = 1
 	parts := slices.Clone(killParts)
 	slices.SortStableFunc(parts, func(a, b killPart) int { return cmp.Compare(r.wants(b), r.wants(a)) })
-	// The first has half of the time, the others a part each: a bug that the last of them
-	// finds is found on a slow machine too.
+	// Each part has two shares of the time that is left, where the parts from it on have
+	// one share each, and one more. So the last parts have time on a slow machine too.
 	for i, p := range parts {
 		if len(r.Violations()) == 0 {
 			r.part(2, max(len(parts)-i+1, 4*(1-i)), func() { p.run(r, r.Seed) })
@@ -72,13 +72,13 @@ func Kill(r *Run) {
 	}
 }
 
-// wants is 1 where a part is to find a bug that the run is for.
+// wants returns 1 if a bug of this run names the part, or else 0.
 func (r *Run) wants(p killPart) int {
 	bugs, err := PlantedBugs()
 	if err == nil && slices.ContainsFunc(bugs, func(b Bug) bool { return b.FoundBy == p.name && slices.Contains(r.Bugs, b.Name) }) {
 		return 1
 	}
-	return 0 // without the bugs, every part has its turn all the same
+	return 0 // if the bugs cannot be read, every part runs all the same
 }
 
 func (r *Run) killSingle(seed uint64) {
@@ -89,9 +89,9 @@ func (r *Run) killSingle(seed uint64) {
 	}
 }
 
-// Planted builds the torture command with every planted bug in it, and lets the tier
-// kill run with each, one to a core. It must find nothing without a bug, and something
-// with each. A bug that there was no time for has survived.
+// Planted builds the torture command with every planted bug in it, and runs the tier kill
+// with each bug, one for each core. The tier must find nothing without a bug, and something
+// with each. A bug that there was no time for counts as survived.
 func Planted(r *Run) {
 	dir, err := os.MkdirTemp("", "tgad-planted-")
 	if err != nil {
@@ -120,14 +120,14 @@ func Planted(r *Run) {
 		return
 	}
 	if r.atMost(2*soundTime) > soundTime {
-		// A run that is shorter has shown that with its other tiers.
+		// In a shorter run the other tiers have shown that the code is sound.
 		if out, err := r.kill(program, "", soundTime); err != nil {
 			r.plantedFailed("", fmt.Errorf("without a bug: %w: %s", err, out))
 		}
 	}
 }
 
-// tryAll tries each of the bugs, and fails the run where its time does not suffice.
+// tryAll tries each bug, and fails the run if its time does not suffice for all.
 func (r *Run) tryAll(names []string, try func(name string)) bool {
 	r.Counts.add(&r.Counts.PlantedBugs, int64(len(names)))
 	var tried atomic.Int32
@@ -162,7 +162,7 @@ func (r *Run) try(program, name string) {
 	r.Found(Violation{Property: "planted", Detail: fmt.Sprintf("%s survived %.0f s: %s", name, took, tail(out)), Where: "planted"})
 }
 
-// violationMark begins a line that a run prints for what it finds.
+// violationMark begins the lines that a run prints about violations.
 const violationMark = "VIOLATION "
 
 // Show prints what was found, one line each.
@@ -183,8 +183,8 @@ func (r *Run) plantedFailed(name string, err error) {
 	r.found = append(r.found, Violation{Property: "planted", Detail: name + ": " + err.Error()})
 }
 
-// killTime is how long a bug may survive, on a machine that has other things to do too;
-// soundTime is how long the same is tried without a bug.
+// killTime is how long a bug may survive on a busy machine. soundTime is how long the same
+// tier runs without a bug.
 const (
 	killTime  = 4 * time.Minute
 	soundTime = 20 * time.Second

@@ -30,8 +30,8 @@ type Config struct {
 	Work     bool   // calls are transactions over a working state
 }
 
-// small keeps an image small and makes the index flush within a life cycle; segmentBytes
-// makes the log begin segments.
+// small keeps an image small and makes the index flush within a life cycle. segmentBytes
+// makes the log begin new segments within one.
 const (
 	small        = 96 << 10
 	segmentBytes = 64 << 10
@@ -55,7 +55,7 @@ type Process struct {
 	undisturbed *Ends // of the same scenario without a crash, nil where it is not known
 }
 
-// chacha makes a reader of random bytes that a seed decides.
+// chacha is a reader of random bytes that depend on a seed alone.
 type chacha struct {
 	mu sync.Mutex
 	r  *rand.ChaCha8
@@ -86,7 +86,7 @@ func newID(r io.Reader, now func() time.Time) tga.ID {
 	return tga.MakeID(id)
 }
 
-// Options are those of the stores in a world.
+// Options returns the options for the stores in a world.
 func (w *World) Options(c Config) engine.Options {
 	c = c.withDefaults()
 	return engine.Options{
@@ -135,7 +135,7 @@ func (w *World) runtimeOptions(c Config) runtime.Options {
 	}
 }
 
-// Servers that the supervisor treats alike.
+// Servers. The supervisor decides by the server alone.
 const (
 	Allowed = "allowed"
 	People  = "people" // two of them must approve
@@ -149,14 +149,15 @@ var rules = runtime.Rules{Rules: []runtime.Rule{
 	{Server: Hasty, Decision: tga.NeedsApproval, Within: time.Millisecond},
 }}
 
-// impure is a supervisor that may act on the question.
+// impure is a supervisor that the runtime does not know to be pure: it asks only about
+// requests that are durable.
 type impure struct{ r runtime.Rules }
 
 func (s impure) Decide(ctx context.Context, a *tga.Artifact) (runtime.Verdict, error) {
 	return s.r.Decide(ctx, a)
 }
 
-// recorder is a store that tells the journal what it was asked and what it
+// recorder is a store that writes into the journal what it was asked to append and what it
 // acknowledged.
 type recorder struct {
 	runtime.Store
@@ -196,7 +197,7 @@ func Request(server, tool, key string, amount int) runtime.Request {
 	return runtime.Request{Server: server, Tool: tool, Key: key, Args: amountArgs(amount)}
 }
 
-// Call makes a call as a caller of the world does: what it is told goes into the
+// Call makes a call as a caller of the world. The question and the answer go into the
 // journal.
 func (p *Process) Call(caller int, req runtime.Request) (runtime.Result, error) {
 	e := Event{Kind: Invoked, Key: req.Key, Tool: req.Tool, Args: string(req.Args), Caller: caller}
@@ -222,7 +223,7 @@ func (p *Process) Checkpoint(trace tga.ID) error {
 	return err
 }
 
-// overtaken appends a note under a lease that another has overtaken.
+// overtaken appends a note under a lease that a newer one has replaced.
 func (p *Process) overtaken(trace tga.ID) {
 	s := recorder{p.DB, p.World}
 	ctx := context.Background()

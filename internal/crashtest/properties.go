@@ -18,7 +18,7 @@ type Violation struct {
 	Key      string
 	Trace    tga.ID `json:",omitzero"`
 	Detail   string
-	// Where names how to get there: tier, scenario, seed, crash points.
+	// Where says how to reproduce it: tier, scenario, seed, crash points.
 	Where string
 }
 
@@ -50,7 +50,7 @@ var Properties = []Property{
 	{"L2", "in doubt only with a durable attempt, no effect and no licence", noOverParking},
 }
 
-// Judge returns what of the properties does not hold of a store, given the journal.
+// Judge returns the violations of the properties by a store, given the journal.
 func Judge(events []Event, o *Observed) []Violation {
 	all := slices.Clip(Properties)
 	if o.turns != nil {
@@ -84,7 +84,7 @@ type send struct {
 // toolKey names a logical call.
 type toolKey struct{ tool, key string }
 
-// history is a journal, sorted by what the properties ask.
+// history is a journal, indexed for the properties.
 type history struct {
 	events  []Event
 	sends   map[toolKey][]send
@@ -137,8 +137,8 @@ func licensed(tool string, p ledger.Profile) bool {
 	return false
 }
 
-// released reports whether a trace ended so that another may use its key: nothing was sent,
-// or the tool server answered that it did not execute the call.
+// released reports whether a trace ended in a way that lets another trace use its key: nothing
+// was sent, or the tool server answered that it did not execute the call.
 func (o *Observed) released(id tga.ID) bool { return o.class(id).Releases() }
 
 // class is the outcome class of a trace, ClassNone where it has no effect.
@@ -200,7 +200,7 @@ func noForbiddenSend(_ *history, o *Observed, report func(string, tga.ID, string
 	}
 }
 
-// attested is the operator's configuration as a monitor is told of it.
+// attested is the operator's configuration in the form for a monitor.
 func attested(server, tool string) sends.Tool {
 	if strings.HasPrefix(server, turn.ModelServer("")) {
 		return sends.Tool{Licence: ledger.Licence{Kind: ledger.ReadOnly}, Explicit: true, Reads: true} // a question to a model, as turns have it
@@ -229,8 +229,8 @@ func noSendAfterEffect(h *history, o *Observed, report func(string, tga.ID, stri
 	}
 }
 
-// neverSent reports whether a trace's effect is a served or refused one. It says nothing
-// of its own about the key; that of the trace that reserved it does.
+// neverSent reports whether a trace's effect was served or refused without a send. Such an
+// effect says nothing about the key; the effect of the trace that reserved the key does.
 func (o *Observed) neverSent(id tga.ID) bool {
 	s := o.Traces[id]
 	return s != nil && s.Trace != nil && s.Trace.Call != nil && ledger.NeverSent(s.Trace.Call)

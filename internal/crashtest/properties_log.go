@@ -84,8 +84,8 @@ func batchesAreWhole(h *history, o *Observed, report func(string, tga.ID, string
 	}
 }
 
-// queuedInOrder holds a crash to the order of a queue: of what one goroutine submitted to a
-// trace, the first so many batches are there and none after them.
+// queuedInOrder checks that a crash keeps the order of a queue: of the batches that one
+// goroutine submitted to a trace, a first part is there and nothing after it.
 func queuedInOrder(h *history, o *Observed, refused map[int]bool, report func(string, tga.ID, string, ...any)) {
 	missing := map[tga.ID]int{} // the first of this process that is not there
 	for i, e := range h.events {
@@ -103,8 +103,8 @@ func queuedInOrder(h *history, o *Observed, refused map[int]bool, report func(st
 	}
 }
 
-// undoneAgrees holds a trace that undid another to it, and the other way round: both say
-// so, or neither does.
+// undoneAgrees compares a trace that undid another one with that other trace: either both
+// say so, or neither does.
 func undoneAgrees(id tga.ID, s *Seen, o *Observed, report func(string, tga.ID, string, ...any)) {
 	if of := s.Trace.Request.Meta.String(tga.MetaCompensates); of != "" {
 		undid := s.Trace.Effect != nil && !ledger.NeverSent(s.Trace.Call) && ledger.ClassOf(s.Trace.Effect).Done()
@@ -134,9 +134,9 @@ func (s *Seen) undoneBy(id tga.ID) bool {
 	return false
 }
 
-// holds counts the parts of a batch and those that the trace has. A note of what was
-// learnt reads the same when it is learnt again after a crash, so where a batch has parts
-// that are like no others, such a note counts with them.
+// holds counts the parts of a batch (want), and how many of them the trace has (have). Some
+// notes have the same text when they are written again after a crash. So if a batch also
+// has parts that are unique, such a note counts only if one of those is there.
 func (s *Seen) holds(b chain.Batch) (have, want int) {
 	want = len(b.Artifacts) + len(b.Notes)
 	if s == nil {
@@ -169,7 +169,7 @@ func (s *Seen) holds(b chain.Batch) (have, want int) {
 }
 
 // recordIsFold compares the ledger record of a trace's key with the fold of its log.
-// Another trace has the key only where this one ended as a definite non-execution.
+// Another trace may have the key only if this one was certainly not executed.
 func recordIsFold(id tga.ID, s *Seen, o *Observed, report func(string, tga.ID, string, ...any)) {
 	t := s.Trace
 	if t.Call == nil || ledger.NeverSent(t.Call) {
@@ -217,8 +217,8 @@ func chainIsValid(h *history, o *Observed, report func(string, tga.ID, string, .
 	}
 }
 
-// unchained checks the chain by itself, beside the replay of package wal, which the code
-// under test is built on. It returns what is wrong with it.
+// unchained checks the chain with code of its own, because the code under test is built on
+// the replay of package wal. It returns what is wrong with the chain, or "".
 func (s *Seen) unchained(id tga.ID) string {
 	var prev tga.Digest
 	for i, e := range s.Entries {
@@ -290,9 +290,9 @@ func nothingIsLeft(_ *history, o *Observed, report func(string, tga.ID, string, 
 		case c.InDoubt, c.State == tga.Pending && o.Waiting[c.TraceID]:
 		case c.State == tga.Authorized && (o.othersDoubt(c) || o.Waiting[c.TraceID]):
 		case c.State == tga.Authorized && o.executors(c.TraceID):
-			// It was begun by a remote executor, which has the call made when it asks again.
+			// A remote executor began it, and continues it when it asks again.
 		case c.Window == "W3" && o.external(c.TraceID):
-			// The executor took its permit back: the call waits for another Begin.
+			// The executor returned its permit: the call waits for another Begin.
 		case c.Window == "W4" && o.external(c.TraceID):
 			// Its permit is fresh: the executor may still be about to send.
 		default:
@@ -301,7 +301,7 @@ func nothingIsLeft(_ *history, o *Observed, report func(string, tga.ID, string, 
 	}
 }
 
-// external reports whether a trace's call is a remote executor's to send.
+// external reports whether a remote executor sends the trace's call.
 func (o *Observed) external(id tga.ID) bool {
 	s := o.Traces[id]
 	return s != nil && s.Trace != nil && s.Trace.Call != nil && s.Trace.Call.Meta.String(tga.MetaAttempt) == tga.AttemptExternal
@@ -313,7 +313,7 @@ func (o *Observed) executors(id tga.ID) bool {
 	return s != nil && s.Trace != nil && s.Trace.Request != nil && s.Trace.Request.Meta.String(tga.MetaExecutor) == tga.AttemptExternal
 }
 
-// othersDoubt reports whether another trace has the key and is not at its end.
+// othersDoubt reports whether another trace has the key and is still executing.
 func (o *Observed) othersDoubt(c runtime.Classified) bool {
 	for _, d := range o.Doubts {
 		if d.Key == c.Key && d.TraceID != c.TraceID && d.State == tga.Executing {
@@ -347,8 +347,8 @@ func noOverParking(h *history, o *Observed, report func(string, tga.ID, string, 
 	}
 }
 
-// licensedNow reads the licence off the tool's name and the record, beside the
-// ledger's own table.
+// licensedNow decides by the tool's name and the record whether a send is licensed now. It
+// does not use the ledger's own table, which is under test.
 func licensedNow(s *Seen, o *Observed) bool {
 	tool := s.Trace.Call.Call.Call.ToolName
 	if !licensed(tool, o.Profile) {
@@ -365,12 +365,12 @@ func licensedNow(s *Seen, o *Observed) bool {
 	if name == none {
 		honoured = ledger.Spec93Window
 	}
-	// Well inside the window, so that margins are not argued about.
+	// Only times well inside the window count, so that margins do not matter.
 	return s.Record != nil && o.Now >= o.NewestTS && o.Now-s.Record.Attempts.First < tga.Millis(honoured.Milliseconds()/2)
 }
 
-// unanswered reports whether the newest process sent the trace's call, or tried to, and
-// got no answer: then the doubt is of its own making, and the next recovery's to end.
+// unanswered reports whether the newest process sent the trace's call, or tried to. Then
+// this process caused the doubt itself, and the next recovery ends it.
 func (h *history) unanswered(id tga.ID) bool {
 	for _, e := range h.events[h.lastRun:] {
 		if e.Trace == id && (e.Kind == Sent || e.Kind == Unanswered) {

@@ -11,8 +11,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TurnProperties are what every store with turns is held to, before its recovery and
-// after it.
+// TurnProperties must hold for every store with turns, before its recovery and after it.
 var TurnProperties = []Property{
 	{"T1", "a question is asked once by a process, after its record and before its answer", oneQuestion},
 	{"T2", "a tool is called on the word of a durable answer, with its arguments", calledOnItsWord},
@@ -98,8 +97,9 @@ func turnsEnd(h *history, o *Observed, report func(string, tga.ID, string, ...an
 	}
 }
 
-// endsAsWithout compares with a run of the same without a crash. An invocation that a
-// person settled has an end of its own, and the state of its session with it.
+// endsAsWithout compares with a run of the same scenario without a crash. If a person
+// settled a call of an invocation, the invocation and its session's state may end
+// differently, and are not compared.
 func endsAsWithout(want *Ends, o *Observed, settled map[tga.ID]bool, report func(string, tga.ID, string, ...any)) {
 	other := map[string]bool{}
 	for id, text := range want.Outcomes {
@@ -144,8 +144,8 @@ func jsonOf(values map[string]json.RawMessage) string {
 // phaseOrder is the order of OSSA 0.2.9 §1.
 var phaseOrder = []turn.Phase{turn.Init, turn.Normalize, turn.Resolve, turn.Infer, turn.Execute, turn.Persist, turn.Emit}
 
-// illegalTurn checks a journal by itself, beside the fold of package turn: digests, links,
-// numbers, the order of phases, and that what is committed together is there together.
+// illegalTurn checks a journal without the fold of package turn: digests, links, numbers, the
+// order of phases, and that records that are committed together are there together.
 func illegalTurn(id tga.ID, records []turn.Record) string {
 	var prev tga.Digest
 	next, failed, waits, ended := 0, false, false, false
@@ -240,7 +240,7 @@ func sameJSON(previous, stored json.RawMessage) bool {
 	return string(previous) == string(stored)
 }
 
-// sumIsOfLog holds the two keys that one call changes to each other.
+// sumIsOfLog compares the two keys that one call changes: the sum must be that of the log.
 func sumIsOfLog(values map[string]json.RawMessage) string {
 	var sum, total int
 	var log []int

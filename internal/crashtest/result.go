@@ -13,7 +13,7 @@ import (
 	"github.com/tgad/tgad/internal/commit"
 )
 
-// Result is what a run of tiers came to, as a file keeps it.
+// Result is the result of a run of tiers, in the form of a file.
 type Result struct {
 	Seed    uint64      `json:"seed"`
 	Commit  string      `json:"commit"`  // of the code under test; a tree that differs from it ends in "+"
@@ -24,7 +24,7 @@ type Result struct {
 	Found   []Violation `json:"found,omitempty"`
 }
 
-// TierTime is how long a tier took, what it said of itself, and what it reached.
+// TierTime is how long a tier took, what it printed about itself, and its counts.
 type TierTime struct {
 	Name    string   `json:"name"`
 	Seconds float64  `json:"seconds"`
@@ -73,8 +73,8 @@ func ReadResult(name string) (*Result, error) {
 	return res, nil
 }
 
-// Sum reads result files, and prints one table: what each reached and what all did. Its
-// error says what of the sum must not be.
+// Sum reads result files and prints a line for each and a table of the summed counts. It
+// returns an error if a file has violations, or if a count that must be 0 is not.
 func Sum(out io.Writer, names []string) error {
 	total := &Counts{}
 	var errs []error
@@ -101,7 +101,7 @@ func Sum(out io.Writer, names []string) error {
 	return errors.Join(append(errs, total.Err())...)
 }
 
-// machine describes where a run ran, without its name.
+// machine describes the machine of a run, without its host name.
 func machine() string {
 	m := fmt.Sprintf("%d cores, %s/%s", goruntime.NumCPU(), goruntime.GOOS, goruntime.GOARCH)
 	if b, err := os.ReadFile("/proc/cpuinfo"); err == nil {

@@ -13,9 +13,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Rewritten returns a life cycle in which full segments of the log are rewritten in each way
-// that there is: compressed with every body, shrunk to the bodies that are still somebody's, and
-// emptied of all of them. Its long answers fill the small segments of a world.
+// Rewritten returns a life cycle in which full segments of the log are rewritten in every
+// possible way: compressed with all bodies, reduced to the bodies that are still referred to, and
+// emptied. Long answers fill the small segments of a world.
 func Rewritten(licence string) []Step {
 	calls := func(behaviour string, n int) func(p *Process, key string) {
 		return func(p *Process, key string) {
@@ -47,9 +47,9 @@ func (r *Run) rewritten(seed uint64) {
 	r.Explore(s, seed, []int{0, 70, 100}, 1, Thoroughness{Depth: 2, Nested: 211, Again: 16, Retry: 4})
 }
 
-// checked checks a store from end to end while its traces are archived and the segments that
-// held them are rewritten. A check reads rows of one moment and then their bodies, so it finds a
-// body gone wherever a rewrite does not wait for it.
+// checked checks a whole store while its traces are archived and the segments that held them are
+// rewritten. A check reads the rows of one moment and then their bodies. So it finds a body missing
+// if a rewrite does not wait for it.
 func (r *Run) checked(seed uint64) {
 	for i := range uint64(4) {
 		if r.Over() {
@@ -84,7 +84,7 @@ func (p *Process) checkWhileArchived() (bad []Violation) {
 		}
 		checked <- bad
 	}()
-	time.Sleep(time.Millisecond) // most checks have their view by then; one that has not finds nothing
+	time.Sleep(time.Millisecond) // most checks have taken their view by then; the others find nothing
 	if _, err := p.DB.SealTraces(ctx, tga.MillisOf(p.World.Clock())+1); err != nil {
 		bad = append(bad, Violation{Property: "L1", Detail: "archive: " + err.Error()})
 	}
@@ -94,9 +94,9 @@ func (p *Process) checkWhileArchived() (bad []Violation) {
 	return append(bad, <-checked...)
 }
 
-// cleanPages lets each sync of a log fail once, as Linux fails it: the pages stay readable and
-// count as clean, so no later sync writes them. The next process on the same machine reads them
-// and goes on; then the power is cut.
+// cleanPages lets each sync of a log fail once, as on Linux: the pages stay readable and count
+// as clean, so no later sync writes them. The next process on the same machine reads them and
+// goes on. Then the power is cut.
 func (r *Run) cleanPages(seed uint64) {
 	s := Scenario{Name: "clean pages", Licences: []string{"park"}, Steps: Core}
 	w := NewWorld(seed)
@@ -112,7 +112,7 @@ func (r *Run) cleanPages(seed uint64) {
 	r.each(syncs, func(i int) { r.failedSync(s, before, i+1) })
 }
 
-// failedSync lets the n-th sync of a log fail, none where n is 0. It returns how many there were.
+// failedSync lets the n-th sync of a log fail; n = 0 means none. It returns how many syncs there were.
 func (r *Run) failedSync(s Scenario, before Image, n int) (syncs int) {
 	w := before.World()
 	p, err := w.Start(s.Conf)

@@ -21,7 +21,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Run is one run of tiers: what it counts, what it found, when it ends.
+// Run is one run of tiers: its counts, its findings, and when it ends.
 type Run struct {
 	Counts   Counts
 	Seed     uint64
@@ -54,7 +54,7 @@ func (r *Run) context() context.Context {
 	return r.Context
 }
 
-// Over reports whether a tier is to end: its time is up, or enough has failed.
+// Over reports whether a tier must end: its time is up, or there are MaxFound failures.
 func (r *Run) Over() bool {
 	if r.context().Err() != nil {
 		return true
@@ -82,7 +82,7 @@ func (r *Run) Err() error {
 	return errors.Join(append(errs, r.Counts.Err())...)
 }
 
-// Found takes in violations of a tier that keeps images of its own kind.
+// Found adds violations of a tier that saves its own images.
 func (r *Run) Found(bad ...Violation) {
 	if len(bad) == 0 {
 		return
@@ -96,7 +96,7 @@ func (r *Run) Found(bad ...Violation) {
 	}
 }
 
-// report takes violations in, with the image that shows them.
+// report adds violations, and saves the image that shows them.
 func (r *Run) report(img Image, where string, bad []Violation) {
 	if len(bad) == 0 {
 		return
@@ -146,7 +146,7 @@ func (img Image) Save(dir string, bad []Violation) error {
 	return os.WriteFile(filepath.Join(dir, "failure.json"), text, 0o640)
 }
 
-// Scenario is what a world goes through before it crashes.
+// Scenario is what happens in a world before it crashes.
 type Scenario struct {
 	Name     string
 	Conf     Config
@@ -175,7 +175,7 @@ func (s Scenario) play(p *Process) {
 	wg.Wait()
 }
 
-// Thoroughness says what is made of each image beside its recovery.
+// Thoroughness says what is tried with each image besides its recovery.
 type Thoroughness struct {
 	Depth  int // crashes in all: 2 makes each crash inside the recovery
 	Nested int // of the points inside a recovery, every Nested-th is used; 0 = all
@@ -220,10 +220,10 @@ func (r *Run) Explore(s Scenario, seed uint64, losses []int, every int, th Thoro
 	r.each(len(images), func(i int) { r.recover(images[i], s, i, th) })
 }
 
-// each calls f for 0..n-1 on all cores, until the run is over.
+// each calls f for 0..n-1 on all cores, and stops early when the run is over.
 func (r *Run) each(n int, f func(i int)) { r.eachOf(goruntime.GOMAXPROCS(0), n, f) }
 
-// eachOf is each in so many goroutines.
+// eachOf is each in width goroutines.
 func (r *Run) eachOf(width, n int, f func(i int)) {
 	var wg sync.WaitGroup
 	next := make(chan int)
@@ -296,8 +296,8 @@ func (r *Run) recover(img Image, s Scenario, n int, th Thoroughness) {
 // IndexDir is where a store has its index.
 const IndexDir = "index"
 
-// withoutIndex throws the index of a store away before it is opened, where it is told to: all
-// that is in it can be had from the log.
+// withoutIndex deletes the index of a store before it is opened, if lose is true: the store must be
+// able to rebuild it from the log.
 func (r *Run) withoutIndex(w *World, lose bool) []Violation {
 	if !lose {
 		return nil
@@ -326,8 +326,8 @@ func (r *Run) count(depth int) {
 	}
 }
 
-// reopen opens the store of a world and recovers it. The process is nil where the
-// store does not open.
+// reopen opens the store of a world and recovers it. The process is nil if the store does
+// not open.
 func (r *Run) reopen(w *World, s Scenario) (*Process, []Violation) {
 	p, err := w.Start(s.Conf)
 	if err != nil {
@@ -363,21 +363,21 @@ func (p *Process) recoverAll() []Violation {
 	return p.judge(true)
 }
 
-// judgeTurns holds what a crash left of turns to their properties, before a recovery makes
-// the same records again: now it shows what was asked or called without one.
+// judgeTurns judges the turns that a crash left, before recovery writes the same records
+// again. Only then does it show if something was asked or called without its record.
 func (p *Process) judgeTurns() []Violation {
 	seen, err := p.observeTurns(context.Background())
 	return judge(TurnProperties, p.World.Journal(), &Observed{turns: seen, Err: err})
 }
 
-// judge observes the store and holds it to the properties.
+// judge observes the store and checks the properties.
 func (p *Process) judge(recovered bool) []Violation {
 	o := p.Observe()
 	o.Recovered = recovered
 	return Judge(p.World.Journal(), o)
 }
 
-// afterwards does what a share of the images gets beside its recovery.
+// afterwards does what [Thoroughness] asks for a share of the images besides their recovery.
 func (r *Run) afterwards(p *Process, s Scenario, n int, th Thoroughness) []Violation {
 	if th.Again > 0 && n%th.Again == 0 {
 		if bad := p.again(); len(bad) > 0 {
@@ -395,9 +395,9 @@ func (r *Run) afterwards(p *Process, s Scenario, n int, th Thoroughness) []Viola
 	return nil
 }
 
-// again closes the store, recovers it once more and demands that nothing has changed
-// (L3). A call whose server did not answer this time is the next recovery's to send, and one
-// that came late is the next one's to find, so then there is nothing to compare.
+// again closes the store, recovers it once more and demands that nothing has changed (L3).
+// It compares nothing if a server did not answer this time, or if a call came late: then
+// the next recovery rightly sends again, or finds the effect.
 func (p *Process) again() []Violation {
 	before := p.Observe()
 	h := historyOf(p.World.Journal())

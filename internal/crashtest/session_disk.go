@@ -75,10 +75,10 @@ func (s *Session) Backup() {
 	} // else it is poisoned: Check judges what is left
 }
 
-// Restore restores the newest backup in a world of its own, where everything has
-// happened that was done since. Frozen, the restored store sends nothing. Taken into
-// service it sends nothing that may have been sent before, and no write call whose key
-// nobody vouches for.
+// Restore restores the newest backup in a separate world, whose journal has everything that
+// was done since. While it is frozen, the restored store must send nothing. After it was
+// unfrozen it must send nothing that may have been sent before, and no write call unless its
+// caller says that the key is fresh.
 func (s *Session) Restore() []Violation {
 	if s.backup == nil {
 		s.Backup()
@@ -110,7 +110,7 @@ func (s *Session) Restore() []Violation {
 	return bad
 }
 
-// inQuarantine judges what a store does that was just made of another one's records. repeats is how
+// inQuarantine judges what a store does that was just made from a backup or an export. repeats is how
 // many of the calls that were sent are made again.
 func (s *Session) inQuarantine(p *Process, repeats int) (bad []Violation) {
 	ctx := context.Background()

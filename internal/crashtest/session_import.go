@@ -13,9 +13,9 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Import makes a store of an export of this one, in a world of its own where everything has happened
-// that was done. Its export is the same file, it has the same ledger, and it does with every key that
-// was ever sent what a restored store does.
+// Import makes a store from an export of this one, in a separate world with the same journal. The new
+// store's export must be the same file, it must have the same ledger, and with every key that was ever
+// sent it must do what a restored store does.
 func (s *Session) Import() []Violation {
 	s.w.OnOp(nil) // an armed error is for another command
 	var file bytes.Buffer
@@ -53,8 +53,8 @@ func (s *Session) Import() []Violation {
 	return bad
 }
 
-// sameExport compares an imported store with the export that it was made of, and with the ledger of
-// the store that this is of.
+// sameExport compares an imported store with the export that it was made from, and with the ledger of
+// the exported store.
 func sameExport(db *engine.DB, want []byte, records map[[32]byte]string) (bad []Violation) {
 	fail := func(format string, args ...any) {
 		bad = append(bad, Violation{Property: "L3", Detail: fmt.Sprintf(format, args...)})

@@ -21,11 +21,11 @@ import (
 	"time"
 )
 
-// shardArg is the hidden first argument of a process that is this program again, with a
-// part of a tier to run. The second one is a shard.
+// shardArg is the hidden first argument with which this program starts itself again to run
+// a part of a tier. The second argument is a shard, as JSON.
 const shardArg = "crashtest-shard"
 
-// shard is a part of a tier for a process of its own.
+// shard is a part of a tier that runs in its own process.
 type shard struct {
 	Tier    string
 	Seed    uint64
@@ -35,20 +35,19 @@ type shard struct {
 }
 
 // shardTime bounds the life of a process. A store that a failed write has poisoned keeps
-// the goroutines of Pebble, and their memory, as long as its process: a tier that
-// poisons thousands of them cannot live in one.
+// Pebble's goroutines and their memory until its process ends, so a tier that poisons
+// thousands of stores needs many processes.
 const shardTime = 30 * time.Second
 
-// silence is how long after the end of its time a shard may make no progress. A loaded
-// machine is slow; none is that slow.
+// silence is how long a shard may make no progress after its time is over before it counts
+// as hung. Even a loaded machine is faster.
 const silence = 3 * time.Minute
 
 // RunShard runs a part of a tier if the process was started for one, and then does not
 // return. A program that calls [Sharded] calls it before it looks at its arguments.
 //
-// On standard output it says that it goes on, a line each, and at its end what it
-// reached. Told to quit, it leaves the images that it was at, and where its goroutines
-// are.
+// On standard output it prints a line while it makes progress, and at its end its result.
+// On SIGQUIT it saves the images that it works on, and the stacks of its goroutines.
 func RunShard(tiers ...Tier) {
 	if len(os.Args) != 3 || os.Args[1] != shardArg {
 		return
@@ -89,10 +88,10 @@ func runShard(tiers []Tier, arg string) error {
 	return json.NewEncoder(os.Stdout).Encode(Result{Seed: s.Seed, Counts: &r.Counts, Found: r.Violations()})
 }
 
-// exitHung is what a shard ends with that was told to quit.
+// exitHung is the exit code of a shard after SIGQUIT.
 const exitHung = 3
 
-// progressLine says that a shard goes on.
+// progressLine is the line that a shard prints while it makes progress.
 const progressLine = "."
 
 // sayProgress writes a line a second while there is progress, until the run has ended.
@@ -137,7 +136,7 @@ type activeImage struct {
 	where string
 }
 
-// leave saves the images that are being worked on, and where the goroutines are.
+// leave saves the images that are being worked on, and the stacks of the goroutines.
 func (r *Run) leave() (err error) {
 	if r.SaveDir == "" {
 		return pprof.Lookup("goroutine").WriteTo(os.Stderr, 2)
@@ -159,14 +158,15 @@ func (r *Run) leave() (err error) {
 	return err
 }
 
-// goroutinesFile is where a hung shard says where it hangs.
+// goroutinesFile is the file with the goroutines of a hung shard.
 const goroutinesFile = "goroutines.txt"
 
-// hangs is the property that a part of a run violates that does not go on.
+// hangs is the property that a part of a run violates if it makes no progress.
 const hangs = "hang"
 
-// Sharded makes a tier that runs in processes of their own, one to a core, each with its
-// own seed and for a bounded time. It needs a deadline; a run without one is run here.
+// Sharded makes a tier that runs in separate processes, one for each core, each with its
+// own seed and for a bounded time. This needs a deadline; without one the tier runs in this
+// process.
 func Sharded(t Tier) Tier {
 	sharded := t
 	sharded.Run = func(r *Run) {
@@ -186,7 +186,7 @@ func Sharded(t Tier) Tier {
 					n := next
 					next++
 					mu.Unlock()
-					// Seeds far apart: a tier counts on from the one that it is given.
+					// Seeds far apart: a tier uses the seeds after the one that it gets.
 					r.shard(shard{Tier: t.Name, Seed: r.Seed + n<<20, Budget: min(shardTime, time.Until(r.Deadline)), SaveDir: r.SaveDir})
 				}
 			})
@@ -197,8 +197,8 @@ func Sharded(t Tier) Tier {
 	return sharded
 }
 
-// shard runs a shard and takes in what it reached. One that does not end as it should
-// is a failure: whoever kills it, counts of it are lost.
+// shard runs a shard and adds its result. A shard that does not end properly is a failure,
+// because its counts are lost.
 func (r *Run) shard(s shard) {
 	if s.SaveDir != "" {
 		s.SaveDir = fmt.Sprintf("%s/%s-%d", s.SaveDir, s.Tier, s.Seed)
@@ -224,8 +224,8 @@ func (r *Run) shard(s shard) {
 
 var errHung = errors.New("it makes no progress")
 
-// process runs the shard in a process of its own. One without progress long after its
-// time is told to quit, and shortly after killed.
+// process runs the shard in a process of its own. If the process makes no progress long
+// after its time, it gets SIGQUIT, and shortly after that it is killed.
 func (s shard) process(ctx context.Context) (*Result, error) {
 	arg, err := json.Marshal(s)
 	if err != nil {
@@ -276,5 +276,5 @@ func (s shard) process(ctx context.Context) (*Result, error) {
 	return nil, fmt.Errorf("a process of the tier ended by itself: %w", err)
 }
 
-// quitTime is how long a shard that is told to quit may take to say where it is.
+// quitTime is how long a shard may take after SIGQUIT to save its images and stacks.
 const quitTime = 20 * time.Second

@@ -13,15 +13,15 @@ import (
 
 func amountArgs(n int) []byte { return fmt.Appendf(nil, `{"amount":%d}`, n) }
 
-// Step is one thing that callers and operators do. It is done again after a crash, as
-// a caller who got no answer does: every step is its own retry.
+// Step is one thing that callers and operators do. After a crash the same step is done
+// again, as a caller does who got no answer.
 type Step struct {
 	Name string
 	Do   func(p *Process, key string)
 }
 
-// An error of a step is part of what is tested (a store may be out of order, a call in
-// doubt): what it must not do is judged by the properties.
+// ignore drops the error of a step. Errors are expected (the store may have failed, a call
+// may be in doubt); the properties judge whether they did harm.
 func ignore[T any](T, error) {}
 
 func call(server, licence, behaviour string) func(*Process, string) {
@@ -152,9 +152,9 @@ func idOf(key string) tga.ID {
 	return tga.MakeID([16]byte(d[:16]))
 }
 
-// beginPatience is how long a remote executor waits for a call that has its key: another one with a
-// fresh permit, say, for as long as the world's clock, which nobody moves meanwhile, says that
-// it is fresh.
+// beginPatience is how long a remote executor waits while another call has its key. Without it the
+// wait could be endless: a permit of another executor stays fresh until the world's clock moves, and
+// nobody moves the clock meanwhile.
 const beginPatience = 2 * time.Second
 
 func (p *Process) mayBegin(req runtime.Request, id string) (runtime.Begun, error) {
@@ -163,8 +163,8 @@ func (p *Process) mayBegin(req runtime.Request, id string) (runtime.Begun, error
 	return p.RT.Begin(ctx, runtime.BeginRequest{Request: req, BeginID: id})
 }
 
-// begin is a remote executor: it sends where it is told to, once for an attempt, and
-// finishes.
+// begin is a remote executor. If it is told to send, it sends the attempt once and finishes
+// it.
 func (p *Process) begin(req runtime.Request, id string, send bool) {
 	b, err := p.mayBegin(req, id)
 	if err != nil || b.Standing != runtime.BeginSend {

@@ -45,14 +45,14 @@ func variants() (all []variant) {
 	return all
 }
 
-// shuffled is a list in an order that the seed decides: a run that ends before its list
-// does not try the same few each time.
+// shuffled puts a list into an order that the seed decides. So a run that ends early does
+// not try the same few elements each time.
 func shuffled[T any](seed uint64, list []T) []T {
 	rand.New(rand.NewPCG(seed, 3)).Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 	return list
 }
 
-// part gives f a share of what is left of the run's time.
+// part runs f with a share (parts/of) of the time that the run has left.
 func (r *Run) part(parts, of int, f func()) {
 	whole := r.Deadline
 	if !whole.IsZero() {
@@ -65,12 +65,12 @@ func (r *Run) part(parts, of int, f func()) {
 
 // Mem is the exhaustive tier: every crash point of every life cycle in memory, then
 // crashes inside recovery, parallel traces, torn writes, failed operations and
-// concurrent callers. It goes round with new seeds until its time is up; without a
-// deadline it goes round once.
+// concurrent callers. It repeats all of it with new seeds until its time is up; without a
+// deadline it runs once.
 func Mem(r *Run) {
 	for round := uint64(0); ; round++ {
 		seed := r.Seed + round
-		// First: each later part has a share of what the ones before it leave.
+		// Faults come first: each later part gets a share of the time that the earlier ones leave.
 		r.part(1, 4, func() { r.faults(seed) })
 		r.part(3, 12, func() { r.single(seed) })
 		r.part(1, 9, func() { r.production(seed) })
@@ -94,7 +94,7 @@ func Mem(r *Run) {
 	}
 }
 
-// Say prints a line about what was reached, and keeps it for the run's result.
+// Say prints a line about the progress, and keeps it for the run's result.
 func (r *Run) Say(format string, args ...any) {
 	line := fmt.Sprintf(format, args...)
 	r.mu.Lock()
@@ -126,8 +126,8 @@ func (r *Run) archive(seed uint64) {
 	r.Explore(Scenario{Name: "archive", Licences: []string{"park"}, Steps: Archive}, seed, []int{0, 70, 100}, 1, Thoroughness{Depth: 2, Nested: 211, Again: 16, Retry: 16})
 }
 
-// names crashes a store that is opened again and again, where names of files are made
-// durable: a file whose bytes are on disk may not be found.
+// names opens a store several times, and crashes it before each sync that makes the names of
+// files durable: a file whose bytes are on disk may be missing in the directory.
 func (r *Run) names(seed uint64) {
 	s := Scenario{Name: "names", Licences: []string{"park"}, Steps: Core}
 	w := NewWorld(seed)
@@ -164,7 +164,7 @@ func (r *Run) parallel(seed uint64) {
 	}
 }
 
-// watched runs traces whose results are asked for while they are made durable.
+// watched runs traces whose results are read while they are being made durable.
 func (r *Run) watched(seed uint64) {
 	s := Scenario{Name: "watched", Licences: []string{"park", "dedupe_key", "park", "read_only"}, Steps: Watched, Parallel: true}
 	for i := range uint64(8) {

@@ -8,7 +8,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// group is what a log's sync is about to make durable.
+// group is a log before one of its syncs: its content without and with what the sync will
+// make durable.
 type group struct {
 	img      Image // without it
 	file     string
@@ -16,10 +17,10 @@ type group struct {
 	other    []byte // the file of that name in another store; nil where there is none
 }
 
-// Torn runs a scenario and, for each sync of a log, makes the disks that a power cut
-// during it can leave: every prefix of what was written, a hole, garbage or the records of an
-// earlier use of the file at the end, blocks of the group out of order. None of them is damage: none may freeze the store.
-// Of the prefixes, every step-th is made.
+// Torn runs a scenario and, for each sync of a log, makes the disks that a power cut during
+// the sync can leave: each step-th prefix of what was written, a hole, garbage or the records
+// of an earlier use of the file at the end, blocks of the group out of order. None of these
+// is damage, so none may freeze the store.
 func (r *Run) Torn(s Scenario, seed uint64, step int, th Thoroughness) {
 	w := NewWorld(seed)
 	var groups []group
@@ -82,7 +83,7 @@ func (r *Run) Torn(s Scenario, seed uint64, step int, th Thoroughness) {
 	})
 }
 
-// otherStore is the disk of a store in which the same happened under other ids.
+// otherStore returns the disk of a store that went through the same scenario with other ids.
 func (s Scenario) otherStore(seed uint64) (Image, error) {
 	w := NewWorld(seed ^ 1<<63)
 	p, err := w.Start(s.Conf)

@@ -14,9 +14,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// transport calls an HTTP tool server that breaks connections: with an answer before, so
-// that a client could use one again; in the middle of a request; in the middle of an
-// answer. Whatever a transport makes of that, an attempt is on the wire once.
+// transport calls an HTTP tool server that breaks connections: after an earlier answer, so
+// that the client may have reused the connection; in the middle of a request; in the middle
+// of an answer. However the HTTP client handles that, an attempt may be on the wire only once.
 func (r *Run) transport(seed uint64) {
 	w := NewWorld(seed)
 	p, err := w.Start(Config{})

@@ -12,7 +12,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Behaviours and servers of the life cycle that rests on answers from outside.
+// Behaviours and servers of the life cycle that uses answers from outside.
 const (
 	Changes  = "changes"  // acts, and says what it changed, which stands
 	Vanishes = "vanishes" // likewise, and it does not stand later
@@ -29,7 +29,7 @@ const probed = "asked"
 // thing is the resource type that has a verifier.
 const thing = "thing"
 
-// trust is what the runtime of a world asks beside the log.
+// trust returns the probers, verifiers and inverses of a world's runtime.
 func (w *World) trust() runtime.Trust {
 	return runtime.Trust{
 		Prober: func(_, tool string) runtime.Prober {
@@ -52,7 +52,7 @@ func (w *World) trust() runtime.Trust {
 	}
 }
 
-// prober asks the tool servers of a world. What they say is what the journal has.
+// prober asks the tool servers of a world. They answer what the journal says.
 type prober struct{ w *World }
 
 func (p prober) Probe(_ context.Context, call runtime.Call) (runtime.Probed, error) {
@@ -73,7 +73,7 @@ func (p prober) Probe(_ context.Context, call runtime.Call) (runtime.Probed, err
 		}
 	}
 	if late >= 0 {
-		// It had not run when it was asked about, and nothing keeps it from running now.
+		// It had not run when the question came, and nothing prevented it from running afterwards.
 		e := p.w.events[late]
 		e.Kind = Acted
 		p.w.events = append(p.w.events, e)
@@ -103,8 +103,8 @@ func changesOf(behaviour string, call runtime.Call) []tga.StateChange {
 	return []tga.StateChange{{ResourceType: thing, ResourceID: behaviour + "-" + call.Key, Operation: "create"}}
 }
 
-// TrustSteps are a life cycle of what rests on answers from outside: questions to tool
-// servers, confirmations, people, new attempts, undoing.
+// TrustSteps are a life cycle that uses answers from outside: questions to tool servers,
+// confirmations, people, new attempts, compensation.
 func TrustSteps(licence string) []Step {
 	tool := func(behaviour string) string { return licence + "." + behaviour }
 	timers := func(p *Process, after time.Duration) {
@@ -117,7 +117,7 @@ func TrustSteps(licence string) []Step {
 		{"late call, asked about", call(Allowed, probed, Late)},
 		{"remote, asked about", func(p *Process, key string) {
 			p.begin(Request(Allowed, probed+"."+LosesReply, key, 5), "begin-"+key, true)
-			p.World.Advance(time.Minute) // nobody is taken to be at it any more
+			p.World.Advance(time.Minute) // the executor's permit is no longer fresh
 			res, err := p.RT.Begin(context.Background(), runtime.BeginRequest{Request: Request(Allowed, probed+"."+LosesReply, key, 5), BeginID: "other-" + key})
 			if err == nil && res.Standing == runtime.BeginServe {
 				return

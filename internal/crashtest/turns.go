@@ -11,8 +11,8 @@ func turnScenario(name string, from, to int, licences ...string) Scenario {
 	}
 }
 
-// turnParts are the parts that a store goes through in one life: few enough that its
-// recovery is quick. The last step of all leaves a turn that waits.
+// turnParts are the parts of the conversations. A store goes through one part in its life,
+// so that its recovery is quick. The last step leaves a turn that waits.
 var turnParts = []struct {
 	name     string
 	from, to int
@@ -53,7 +53,7 @@ func TurnTier(r *Run) {
 	}
 }
 
-// killTurns is a small part of the tier: what one conversation of each kind shows.
+// killTurns is a small version of the tier: one scenario for each part.
 func (r *Run) killTurns(seed uint64) {
 	for _, p := range turnParts {
 		if !r.Over() {

@@ -14,9 +14,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// workingState opens the working state of a store: a map and a tree of files in memory,
-// and every call a transaction over both. Directories of the machine are not here: what
-// of them outlives a process is tried with processes that are killed.
+// workingState opens the working state of a store: a map and a tree of files in memory. Each
+// call is a transaction over both. Real directories are not tested here, but with real
+// processes that are killed.
 func (p *Process) workingState(c Config) (err error) {
 	parts := &workstate.Registry{}
 	for _, err := range []error{workstate.Add(parts, memfs.New()), workstate.Add(parts, workstate.NewKV())} {
@@ -32,9 +32,9 @@ func (p *Process) workingState(c Config) (err error) {
 	return err
 }
 
-// workers are the tools of a world that change the working state: the map and the files
-// get the call's key, before the server is asked. What fails or is not answered leaves
-// neither.
+// workers are the tools of a world that change the working state. Each call adds its key to
+// the map and to the files, and then asks the server. A call that fails or gets no answer
+// must leave neither.
 type workers struct{ w *World }
 
 func (t workers) Dispatch(ctx context.Context, call runtime.Call) (runtime.Reply, error) {
@@ -55,8 +55,8 @@ func (t workers) Dispatch(ctx context.Context, call runtime.Call) (runtime.Reply
 	return t.w.Dispatch(ctx, call)
 }
 
-// WorkSteps are calls that change the working state: that succeed, fail, are not
-// answered, are rolled back, and run at once.
+// WorkSteps are calls that change the working state: they succeed, fail, get no answer, are
+// rolled back, or run at once.
 func WorkSteps(licence string) []Step {
 	one := func(p *Process, behaviour, key string) (runtime.Result, error) {
 		req := Request(Allowed, licence+"."+behaviour, key, 5)
@@ -129,9 +129,9 @@ func partsAgree(_ *history, o *Observed, report func(string, tga.ID, string, ...
 	}
 }
 
-// stateIsOfEffects folds the boundaries: a call that succeeded adds its key, a rollback makes
-// the state what it was before the call that it names. A trace is completed where one of its
-// dispatches is a success, and there is one such at most.
+// stateIsOfEffects folds the boundaries and compares the state with the result. A call that
+// succeeded adds its key. A rollback restores the state from before the call that it names.
+// A completed trace has exactly one successful boundary, any other trace none.
 func stateIsOfEffects(h *history, o *Observed, report func(string, tga.ID, string, ...any)) {
 	keys, succeeded := map[string]string{}, map[string]int{}
 	for _, e := range h.events {

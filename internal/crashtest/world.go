@@ -15,7 +15,7 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// EventKind is what an [Event] says.
+// EventKind says what happened in an [Event].
 type EventKind uint8
 
 // Kinds of events.
@@ -71,7 +71,7 @@ type Point struct {
 	Path string // its file, "" where it has none
 }
 
-// World is all that outlives a process.
+// World is everything that outlives a process.
 type World struct {
 	FS   *crashmem.FS
 	Seed uint64
@@ -81,8 +81,8 @@ type World struct {
 	points int
 	passed int // points, of all processes
 	now    tga.Millis
-	// at is called at each point with the world's lock held: what it clones is of one
-	// moment.
+	// at is called at each point with the world's lock held, so everything that it clones
+	// is of one moment.
 	at func(Point)
 	// fault decides about each file-system operation, nil for none.
 	fault func(op Op) Fault
@@ -90,7 +90,7 @@ type World struct {
 	pages pages
 }
 
-// start is where the clock of a world stands at first.
+// start is the first time of a world's clock.
 const start tga.Millis = 1768503600000
 
 // NewWorld returns a world with an empty disk.
@@ -157,7 +157,7 @@ func (w *World) Points() int {
 	return w.points
 }
 
-// point passes a point. The lock is held.
+// point counts a point and calls at. The caller holds the lock.
 func (w *World) point(op, path string) {
 	w.points++
 	w.passed++
@@ -191,11 +191,11 @@ type Image struct {
 	Path   []Point // the crashes that led here, oldest first
 }
 
-// Losses are the percentages of unsynced data that a crash is tried with.
+// Losses are the percentages of unsynced data that a crash may lose.
 var Losses = []int{0, 30, 70, 100}
 
-// Snapshot takes an image in a function that [World.OnPoint] calls: the lock is held,
-// so no send, effect or acknowledgement comes between disk and journal.
+// Snapshot takes an image. Call it from a function given to [World.OnPoint]: the lock is
+// then held, so no send, effect or acknowledgement comes between disk and journal.
 func (w *World) Snapshot(p Point, loss int, path []Point) Image {
 	cfg := vfs.CrashCloneCfg{UnsyncedDataPercent: 100 - loss}
 	if loss < 100 {
@@ -233,7 +233,7 @@ func (img Image) later(d time.Duration) *World {
 // window is how long the server of a dedupe_key tool honours a key.
 const window = time.Hour
 
-// licences that tool names stand for, see [Policy].
+// licences are those that the names of tools stand for, see policy.
 var licences = map[string]ledger.Licence{
 	"park":        {Kind: ledger.Park},
 	"probe":       {Kind: ledger.Probe}, // nobody can be asked

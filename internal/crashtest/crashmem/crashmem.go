@@ -1,9 +1,9 @@
 // Package crashmem is Pebble's crashable file system in memory, without its deadlock.
 //
-// Of [vfs.MemFS], Link and ReuseForWrite hold the lock that CrashClone wants and, still
-// holding it, ask for it again (Pebble v2.1.7, ReuseForWrite through Rename). A
-// CrashClone that arrives between the two waits for the first and is waited for by the
-// second: the store stands still for ever, usually with Pebble's own mutex held.
+// In [vfs.MemFS], Link and ReuseForWrite hold the lock that CrashClone needs, and ask for it
+// again while they hold it (Pebble v2.1.7, ReuseForWrite through Rename). A CrashClone that
+// arrives between the two waits for the first, and the second waits for the CrashClone: the
+// store hangs for ever, usually with Pebble's own mutex held.
 package crashmem
 
 import (
@@ -15,8 +15,8 @@ import (
 // FS is a [vfs.MemFS] that remembers what was synced. Its zero value is not usable.
 type FS struct {
 	*vfs.MemFS
-	// clone is held by CrashClone alone, and shared by what asks for MemFS's lock
-	// twice. Nothing asks for this one twice.
+	// clone is locked for writing by CrashClone, and for reading by the operations that
+	// ask for MemFS's lock twice. None of them asks for clone twice.
 	clone sync.RWMutex
 }
 

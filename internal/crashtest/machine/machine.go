@@ -1,5 +1,5 @@
-// Package machine gives random sequences of commands to a store and its runtime, and
-// checks every property after every command. It shrinks a sequence that fails.
+// Package machine runs random sequences of commands on a store and its runtime, and checks
+// every property after every command. A sequence that fails is shrunk to a smaller one.
 package machine
 
 import (
@@ -62,7 +62,7 @@ func commands(s *crashtest.Session, judge func([]crashtest.Violation), check fun
 			s.Begin(licences.Draw(t, "licence"), keys.Draw(t, "key"), rapid.IntRange(0, 1).Draw(t, "executor"), rapid.Bool().Draw(t, "now"))
 		},
 		"pipeline": func(t *rapid.T) {
-			// Its large groups, when torn, cost Pebble more time than all else of a sequence.
+			// Keep it rare: tearing its large groups takes more time than the rest of a sequence.
 			if rapid.IntRange(0, 4).Draw(t, "rare") > 0 {
 				create(t)
 				return
@@ -95,7 +95,7 @@ func commands(s *crashtest.Session, judge func([]crashtest.Violation), check fun
 	}
 }
 
-// batch is how many sequences are made between two looks at the clock.
+// batch is how many sequences run between two checks of the deadline.
 const batch = 50
 
 // Tier makes sequences until the run is over. Without a deadline it makes one batch.
@@ -125,7 +125,7 @@ func Tier(r *crashtest.Run) {
 	}
 }
 
-// outside is a test's interface to rapid in a program that is no test.
+// outside implements rapid's interface to a test in a program that is no test.
 type outside struct {
 	name   string
 	failed bool

@@ -22,7 +22,7 @@ func cutBlocks(b *bench, seed uint64) iter.Seq2[job, error] {
 	return b.onDisks(seed, b.cutBlockLog)
 }
 
-// losses are what a power cut may do to the writes that were not flushed.
+// losses are the ways in which a power cut may lose writes that were not flushed.
 var losses = []struct {
 	name string
 	keep func(n int, r *rand.Rand) func(i int) bool
@@ -49,16 +49,16 @@ func some(n int, r *rand.Rand, share float64) func(int) bool {
 	return func(i int) bool { return keep[i] }
 }
 
-// outsideAt is the world outside at a point of a life.
+// outsideAt is the world without its disk at a point of a life.
 type outsideAt struct {
 	n     int
 	world *world
 }
 
-// cutBlockLog stops a victim at points of its life, on a disk whose writes are logged,
-// and makes the images that a power cut could leave then and until the next point.
-// Between two points a victim makes one change, to its disk or to the world outside: on
-// a disk that is changing, the world is as it was at the point.
+// cutBlockLog stops a victim at points of its life, on a disk whose writes are logged. It
+// makes the images that a power cut could leave at each point and until the next one.
+// Between two points a victim makes one change, to its disk or to the world outside. So
+// while its disk changes, the world outside is as it was at the point.
 func (b *bench) cutBlockLog(dir string, d diskType, profile ledger.Profile, seed uint64, at []int, v *verdict) error {
 	base, image := filepath.Join(dir, "base"), filepath.Join(dir, "image")
 	if err := errors.Join(d.format(base), copySparse(image, base)); err != nil {

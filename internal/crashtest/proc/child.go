@@ -17,17 +17,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// childArg is the hidden first argument of a process that is this program again. The
-// second one is a task.
+// childArg is the hidden first argument with which this program starts itself again as a
+// child. The second argument is a task, as JSON.
 const childArg = "crashtest-child"
 
-// task is what a child is to do: one of the two.
+// task says what a child must do. One of the two fields is set.
 type task struct {
 	Victim *victimTask
 	Oracle *oracleTask
 }
 
-// What a child ends with after an error.
+// Exit codes of a child after an error.
 const (
 	exitBroken = 3
 	exitLocked = 4 // another process has the store

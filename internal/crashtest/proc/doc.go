@@ -1,16 +1,16 @@
 // Package proc kills real processes and real disks, and checks what is left.
 //
-// A victim is this program again: it opens a store, lives through a plan of governed
-// calls and prints what it acknowledges on a pipe. The tools it calls are in the
-// oracle, a process of its own that writes each call to its journal before it acts.
-// When the victim is dead, the store is opened again, recovered, and compared with the
-// journal and with what was printed.
+// A victim is a second process of this program: it opens a store, makes a plan of governed
+// calls, and prints what it acknowledges to a pipe. Its tools are in the oracle, another
+// process, which writes each call to its journal before it acts. When the victim is dead,
+// the store is opened again, recovered, and compared with the journal and with the output
+// on the pipe.
 //
-// # Who can be believed
+// # What is trusted
 //
-// The oracle's journal says what was sent and what happened; the pipe says what was
-// acknowledged; neither is under test. The log of the store is, and is believed about
-// nothing that these two contradict.
+// The oracle's journal says what was sent and what happened. The pipe says what was
+// acknowledged. Both are trusted. The log of the store is under test: where it contradicts
+// one of them, the log is wrong.
 //
 // # Where the kill comes
 //
@@ -18,8 +18,8 @@
 //	          write, or around a dispatch: the victim ends itself          [killAtPoints]
 //	syscalls  before the n-th system call that can matter for durability or reaches
 //	          the oracle, counted over all threads: ptrace                 [killAtSyscalls]
-//	double    a second kill of either kind while the first is recovered from, and a
-//	          third while that is
+//	double    a second kill of either kind during the recovery from the first, and a
+//	          third during the recovery from the second
 //	servers   the oracle dies at any step of a request; or both
 //	stop      the victim is stopped, not killed, and goes on later
 //	power     the victim is stopped at every point and the image under its file system

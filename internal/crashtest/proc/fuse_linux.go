@@ -14,8 +14,8 @@ import (
 // blockDisk is a file, served by FUSE, that keeps a log of its writes and flushes. Under
 // a loop device it is a disk with a volatile cache whose content is known.
 //
-// The protocol is spoken by hand, for one file that is itself the root of its file
-// system: eight messages, and "not implemented" for the others. The structures are
+// The FUSE protocol is implemented here, for a single file that is itself the root of its
+// file system: eight messages, and "not implemented" for the others. The structures are
 // those of linux/fuse.h, protocol 7.31, little-endian.
 type blockDisk struct {
 	path string   // where the file is mounted
@@ -83,8 +83,9 @@ func serveBlocks(image, path string) (d *blockDisk, err error) {
 		return nil, errors.Join(fmt.Errorf("mount a FUSE file: %w", err), d.dev.Close(), d.disk.Close())
 	}
 	go func() { d.ended <- d.serve(fd) }()
-	// The first close asks whether flushes on close are implemented. Asked here: asked
-	// from a process that this one forks, it could wait for this one and be waited for.
+	// With the first close the kernel asks whether the server implements flush on close. Let
+	// it ask here: if a forked child caused the question, the child and this process could
+	// wait for each other.
 	first, err := openRaw(path)
 	if err != nil {
 		return nil, errors.Join(err, d.close())
@@ -92,9 +93,9 @@ func serveBlocks(image, path string) (d *blockDisk, err error) {
 	return d, unix.Close(first)
 }
 
-// openRaw opens a file without telling the Go runtime's poller. The poller asks the file
-// whether it can be polled, without giving up its processor: of a file that this process
-// serves it would wait for the server, and the server for a processor.
+// openRaw opens a file without registering it with the Go runtime's poller. The poller asks
+// the file whether it can be polled and keeps its processor meanwhile. If this process
+// serves the file, the poller would wait for the server, and the server for a processor.
 func openRaw(path string) (int, error) {
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {

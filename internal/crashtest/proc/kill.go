@@ -17,7 +17,7 @@ import (
 	"github.com/tgad/tgad/ledger"
 )
 
-// kill is one planned death; at 0 is none.
+// kill is one planned kill. With at 0 the victim is not killed.
 type kill struct {
 	traced bool
 	what   action
@@ -31,7 +31,7 @@ func (k kill) String() string {
 	return fmt.Sprintf("%s at point %d", k.what, k.at)
 }
 
-// lived is what one life of a victim came to.
+// lived is the result of one life of a victim.
 type lived struct {
 	closed bool   // it came to its end
 	count  int    // points or system calls passed
@@ -39,7 +39,8 @@ type lived struct {
 	acks   []ack
 }
 
-// run runs a victim to its death or end. A victim that ends otherwise is a failure.
+// run runs a victim until it is killed or has finished. If it ends in another way, that is a
+// violation.
 func (w *world) run(k kill, v *verdict) (l lived, err error) {
 	var (
 		c  *child
@@ -98,8 +99,8 @@ func (w *world) die(k kill, v *verdict) (lived, error) {
 	return l, w.inspect(v)
 }
 
-// loseIndex throws the index of a store away, now and then: all that is in it can be had from
-// the log.
+// loseIndex deletes the index of a store in one of four cases: the store must be able to rebuild it
+// from the log.
 func (w *world) loseIndex(r *rand.Rand, v *verdict) error {
 	index := filepath.Join(w.store, crashtest.IndexDir)
 	if _, err := os.Stat(index); err != nil || r.IntN(4) != 0 {
@@ -110,7 +111,7 @@ func (w *world) loseIndex(r *rand.Rand, v *verdict) error {
 	return os.RemoveAll(index)
 }
 
-// complaint is the beginning of what victims of this world printed as errors.
+// complaint returns the beginning of what victims of this world wrote to stderr.
 func (w *world) complaint() string {
 	b, err := os.ReadFile(w.stderr())
 	if err != nil {
@@ -126,7 +127,7 @@ func (b *bench) world(profile ledger.Profile, seed uint64) *world {
 	return w
 }
 
-// measure lives a whole life and returns how many kills it offers.
+// measure runs a victim without a kill and returns at how many places it can be killed.
 func (b *bench) measure(profile ledger.Profile, seed uint64, traced bool) (lived, error) {
 	w := b.world(profile, seed)
 	var v verdict
@@ -193,8 +194,8 @@ func killAtSyscalls(b *bench, seed uint64) iter.Seq2[job, error] {
 	})
 }
 
-// doublesPerFirst is how many second kills follow each first one in a pass: pairs are a
-// sample, and further passes draw others.
+// doublesPerFirst is how many second kills follow each first one in a pass. The pairs are a
+// sample; further passes draw others.
 const doublesPerFirst = 4
 
 func killTwice(b *bench, seed uint64) iter.Seq2[job, error] {
@@ -216,8 +217,9 @@ func killTwice(b *bench, seed uint64) iter.Seq2[job, error] {
 	}
 }
 
-// twice kills once, and then copies of what is left at places of their recovery; half of
-// those that die there are killed once more.
+// twice kills a victim once. Then it recovers several copies of the store, and kills each
+// recovery at another place. Half of the recoveries that die there are followed by a third
+// kill.
 func (b *bench) twice(profile ledger.Profile, seed uint64, first kill, count int) job {
 	return func(v *verdict) error {
 		w := b.world(profile, seed)
@@ -225,8 +227,8 @@ func (b *bench) twice(profile ledger.Profile, seed uint64, first kill, count int
 			return err
 		}
 		r := b.rand(seed, uint64(first.at))
-		// A recovery is shorter than a life in most places: half of the draws fall where
-		// every recovery comes by.
+		// A recovery passes fewer places than a life. So half of the draws are from the
+		// first half of the places, which more recoveries reach.
 		again := func() kill {
 			within := count >> r.IntN(2)
 			return kill{traced: first.traced, what: killHere, at: 1 + r.IntN(max(within, 1))}
@@ -259,7 +261,7 @@ func (b *bench) twice(profile ledger.Profile, seed uint64, first kill, count int
 	}
 }
 
-// copy copies a world, with its store where no process runs on it.
+// copy copies a world and, with store, its store; then no process may run on the store.
 func (w *world) copy(store bool) (*world, error) {
 	c := *w
 	c.name = fmt.Sprintf("w%d", w.lab.worlds.Add(1))

@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// diskType is a file system that a store is cut off on.
+// diskType is a file system for tests of power cuts.
 type diskType struct {
 	name  string
 	bytes int64 // of an image: about the smallest that mkfs takes
 	mkfs  []string
-	// options for mount. Periodic commits of the file system's own are put off: they
-	// would write what the store did not sync.
+	// options for mount. They delay the file system's periodic commits, which would write
+	// data that the store did not sync.
 	options string
 	// alone says that two images of one origin must not be mounted at once.
 	alone bool
@@ -31,7 +31,7 @@ var diskTypes = []diskType{
 	{name: "btrfs", bytes: 128 << 20, mkfs: []string{"mkfs.btrfs", "-q", "-f"}, options: "commit=300", alone: true},
 }
 
-// missing says why a file system cannot be had here, "" where it can.
+// missing says why a file system cannot be used here; "" if it can.
 func (d diskType) missing() string {
 	if os.Geteuid() != 0 {
 		return "mounting needs root"
@@ -106,7 +106,8 @@ func (d diskType) mount(image, dir string) (*mounted, error) {
 	return &mounted{dir}, nil
 }
 
-// unmount takes the file system away; what is still open in it keeps it.
+// unmount unmounts the file system. If files in it are still open, it detaches the mount and
+// returns an error.
 func (m *mounted) unmount() error {
 	forks.Lock() // a process that is being forked may hold files in it
 	defer forks.Unlock()
@@ -116,7 +117,7 @@ func (m *mounted) unmount() error {
 	return os.Remove(m.dir)
 }
 
-// attach gives an image a loop device that goes when nobody uses it any more.
+// attach gives an image a loop device that the kernel removes when nobody uses it any more.
 func attach(image string) (device string, hold *os.File, err error) {
 	fd, err := openRaw(image) // it may be a file that this process serves
 	if err != nil {
@@ -148,7 +149,7 @@ func attach(image string) (device string, hold *os.File, err error) {
 	}
 }
 
-// copySparse copies what of an image is there.
+// copySparse copies an image without its holes.
 func copySparse(to, from string) (err error) {
 	src, err := os.Open(from)
 	if err != nil {

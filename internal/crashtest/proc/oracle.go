@@ -22,8 +22,8 @@ import (
 	"github.com/tgad/tgad/internal/crashtest"
 )
 
-// request is one line from a victim. World names the journal: one oracle serves many
-// stores, one after the other or at once.
+// request is one line from a victim. World names the journal, because one oracle serves many
+// stores, in sequence or at once.
 type request struct {
 	World string `json:"world"`
 	Sync  bool   `json:"sync,omitempty"`  // answer when all that came before is done
@@ -45,8 +45,8 @@ type oracleTask struct {
 	DieAt  int    // the step to die before, counted over all requests; 0 = live
 }
 
-// oracle is the tool server of the kill tests: the world outside. It makes each call
-// durable before it acts on it, so that no kill of it can hide a send or an effect.
+// oracle is the tool server of the kill tests. It writes each call durably to its journal
+// before it acts on it, so that a kill of the oracle cannot hide a send or an effect.
 type oracle struct {
 	task  oracleTask
 	steps atomic.Int64
@@ -55,7 +55,7 @@ type oracle struct {
 	worlds map[string]*ledgerOfOracle
 }
 
-// ledgerOfOracle is one journal and what it says.
+// ledgerOfOracle is one journal, with its lines in memory.
 type ledgerOfOracle struct {
 	mu    sync.Mutex
 	f     *os.File
@@ -86,8 +86,8 @@ func runOracle(task oracleTask) error {
 		if err != nil {
 			return err
 		}
-		// Each connection knows when those accepted before it are done: a sync waits
-		// for that.
+		// Each connection knows when all connections accepted before it are done. A sync
+		// waits for that.
 		before, done := earlier, make(chan struct{})
 		earlier = done
 		go func() {
@@ -117,15 +117,15 @@ func die() {
 	select {}
 }
 
-// requestTime is how long a request may take to come.
+// requestTime is how long a request may take to arrive after its connection.
 const requestTime = 3 * time.Second
 
-// serve answers one connection, which carries one request. What fails here ends the
-// connection: the caller then cannot tell what happened, as with any tool server.
+// serve answers one connection, which carries one request. An error here ends the
+// connection. The caller then does not know what happened, as with any tool server.
 func (o *oracle) serve(c net.Conn, earlier <-chan struct{}) {
 	defer c.Close()
-	// A victim that was stopped between its connection and its request sends nothing, and those
-	// who ask what came before would wait for it. What it sends later finds nobody.
+	// A victim that was stopped between connecting and its request sends nothing, and a sync would
+	// wait for it. With the deadline, a request that it sends later is not read.
 	if err := c.SetReadDeadline(time.Now().Add(requestTime)); err != nil {
 		fmt.Fprintln(os.Stderr, "oracle:", err)
 		return

@@ -15,8 +15,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// call is one governed call of a plan. A victim that starts again makes it again,
-// under the same trace id, as a caller that got no answer does.
+// call is one governed call of a plan. A victim that starts again makes the call again with
+// the same trace id, as a caller does who got no answer.
 type call struct {
 	Trace  tga.ID
 	Server string
@@ -28,7 +28,7 @@ type call struct {
 	Seal bool
 }
 
-// how says who makes a call, and what comes of one in doubt.
+// how says who sends a call, and who settles it if it is in doubt.
 type how string
 
 const (
@@ -37,9 +37,9 @@ const (
 	operator how = "operate" // as governed; an operator ends doubt, by what the server says
 )
 
-// plan is the life of a store: every way a call can be licensed, a repeat, a conflict,
-// a denial, an approval, a read without a key, an answer that does not fit an entry, calls
-// whose answer or effect is lost, and one by a remote executor.
+// plan returns the calls of a life: each licence, a repeat, a conflict, a denial, an
+// approval, a read without a key, an answer that does not fit an entry, calls whose answer
+// or effect is lost, and a call by a remote executor.
 func plan(seed uint64) []call {
 	calls := []call{
 		{Tool: "park.answers", Key: "pay-1"},
@@ -78,7 +78,7 @@ func traceID(seed uint64, i int) (id tga.ID) {
 	return id
 }
 
-// licenceOf is what the name of a tool says that its operator attests.
+// licenceOf returns the licence in the name of a tool.
 func licenceOf(tool string) string {
 	name, _, _ := strings.Cut(tool, ".")
 	return name
@@ -89,7 +89,7 @@ func behaviourOf(tool string) string {
 	return behaviour
 }
 
-// policy is what the operator of the victim attests.
+// policy is the operator's configuration of the victim's tools.
 func policy(_, tool string) runtime.Policy {
 	p := runtime.Policy{SendTimeout: 20 * time.Second}
 	switch licenceOf(tool) {
@@ -118,8 +118,9 @@ func (s impure) Decide(ctx context.Context, a *tga.Artifact) (runtime.Verdict, e
 	return s.rules.Decide(ctx, a)
 }
 
-// options are those of a runtime under a profile. Profile strict has a supervisor
-// whose verdict needs no sync of its own; the other one has the windows in between.
+// options returns the supervisor and the options for a profile. Under strict the supervisor
+// is pure, so its verdict needs no sync of its own. Under spec-9.3 it is not, so that the
+// crash windows between request, decision and call exist.
 func options(p ledger.Profile) (runtime.Supervisor, runtime.Options) {
 	o := runtime.Options{Policy: policy, Profile: p}
 	if p == ledger.Spec93 {

@@ -19,9 +19,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// The bugs that a victim can be given. They stand in for bugs of the store and of the
-// runtime and are around them, not in them: each tier must find those that its kills
-// can show.
+// The bugs that a victim can have. They imitate bugs of the store and of the runtime, but
+// are in wrappers around them. Each tier must find the bugs that its kills can reveal.
 const (
 	bugEarlyAck    = "early ack"    // the caller is answered before the effect is appended
 	bugEarlySend   = "early send"   // the call is sent before its attempt is appended
@@ -35,7 +34,7 @@ const (
 func forgets(bug string) func(path string, dir bool) bool {
 	switch bug {
 	case bugNoLogSync:
-		// The first ones make the store: without them there is none to lose anything from.
+		// The first syncs make the store. Without them there is no store that could lose data.
 		var syncs atomic.Int64
 		return func(path string, dir bool) bool { return !dir && isLog(path) && syncs.Add(1) > 4 }
 	case bugNoDirSync:
@@ -44,7 +43,7 @@ func forgets(bug string) func(path string, dir bool) bool {
 	return nil
 }
 
-// unlock gives up every lock of a store that this process has open.
+// unlock releases every lock of a store that this process has open.
 func unlock(bug, dir string) error {
 	if bug != bugNoLock {
 		return nil
@@ -76,7 +75,7 @@ func unlock(bug, dir string) error {
 	return f.Close()
 }
 
-// policyOf is the operator's configuration, or one that nobody wrote.
+// policyOf returns the operator's configuration or, for a bug, a wrong one.
 func policyOf(bug string) func(server, tool string) runtime.Policy {
 	if bug != bugBlindResend {
 		return policy
@@ -128,7 +127,7 @@ func (s earlyAck) Append(ctx context.Context, lease chain.Lease, b chain.Batch) 
 	return s.DB.Append(ctx, lease, b)
 }
 
-// earlySend sends a call while it is appended, not after.
+// earlySend sends a call before it is appended.
 type earlySend struct {
 	*engine.DB
 	tools runtime.Dispatcher

@@ -24,8 +24,8 @@ const (
 	stopEach action = "stop each"
 )
 
-// points counts what a victim does to the world. A point is before a mutating call of
-// the file system or around a dispatch.
+// points counts the points that a victim passes. A point is before a file-system call that
+// changes the disk, or before or after a step of a dispatch.
 type points struct {
 	n    atomic.Int64
 	at   int64
@@ -35,7 +35,8 @@ type points struct {
 	writes []int64 // the points that are before a write
 }
 
-// pass passes a point. half, where not nil, does the first half of the operation.
+// pass counts a point and does the planned action there. half, if not nil, does the first
+// half of the operation.
 func (p *points) pass(half func()) {
 	n := p.n.Add(1)
 	if half != nil {
@@ -55,8 +56,8 @@ func (p *points) pass(half func()) {
 	}
 }
 
-// stopSelf returns when this process is continued. The signal goes to this thread: one
-// to the process may be taken by another thread while this one goes on.
+// stopSelf stops this process and returns when it is continued. The signal goes to this
+// thread: another thread could take a signal to the process while this one goes on.
 func stopSelf() {
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
@@ -67,8 +68,8 @@ func stopSelf() {
 type pointFS struct {
 	vfs.FS
 	p *points
-	// cached keeps the log from being written past the kernel's cache. Past it half of a page is
-	// refused, and what was written is on the image although nobody synced it.
+	// cached makes the log go through the kernel's cache. With direct I/O half of a page cannot be
+	// written, and a write is on the image although nobody synced it.
 	cached bool
 	// forget names the syncs to leave out, as a bug would.
 	forget func(path string, dir bool) bool

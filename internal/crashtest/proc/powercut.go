@@ -23,7 +23,7 @@ func cutAtPoints(b *bench, seed uint64) iter.Seq2[job, error] {
 	return b.onDisks(seed, b.cutPower)
 }
 
-// cutter cuts lives off at some of their points, with images in dir.
+// cutter makes power cuts at some points of a life, with images in dir.
 type cutter func(dir string, d diskType, profile ledger.Profile, seed uint64, at []int, v *verdict) error
 
 // onDisks yields a job for each file system, profile and part of the points of a life.
@@ -46,8 +46,8 @@ func (b *bench) onDisks(seed uint64, cut cutter) iter.Seq2[job, error] {
 	})
 }
 
-// imageDir is where images are kept: in memory, where there is such a place, because a
-// loop device passes each flush on to the disk below.
+// imageDir makes the directory for images. It is in memory if possible, because a loop
+// device passes each flush on to the disk below.
 func imageDir() (string, error) {
 	if dir, err := os.MkdirTemp("/dev/shm", "crash-"); err == nil {
 		return dir, nil
@@ -126,8 +126,8 @@ func (b *bench) lifeOnDisk(d diskType, image, dir string, profile ledger.Profile
 	if err != nil {
 		return err
 	}
-	// The store stays: its disk is thrown away, and what was written to it must not be
-	// mixed with what would be written here.
+	// Do not delete the store here: its disk is deleted afterwards, and further writes
+	// would change the image.
 	hung := c.limit()
 	ended := false
 	defer func() {
@@ -164,8 +164,8 @@ func (b *bench) lifeOnDisk(d diskType, image, dir string, profile ledger.Profile
 	}
 }
 
-// outside returns the world without its disk, as it is now. What the oracle has been
-// sent and not yet read may reach it later, or never: either is a world that can be.
+// outside returns a copy of the world as it is now, without its disk. Requests that the
+// oracle has not read yet may reach it later or never: both are possible after a crash.
 func (w *world) outside(how string) (*world, error) {
 	c, err := w.copy(false)
 	if err == nil {
@@ -175,7 +175,7 @@ func (w *world) outside(how string) (*world, error) {
 	return c, err
 }
 
-// afterCut mounts what a power cut left and judges it.
+// afterCut mounts the image that a power cut left, recovers the store, and judges it.
 func (b *bench) afterCut(d diskType, c cut, dir string, v *verdict) (err error) {
 	m, err := d.mount(c.image, filepath.Join(dir, c.world.name))
 	if err != nil {

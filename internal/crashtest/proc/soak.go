@@ -17,9 +17,10 @@ import (
 	"github.com/tgad/tgad/ledger"
 )
 
-// A soak is epochs: a store that crowds of callers live on, one life after the other, each
-// ended by a kill, a stop and a kill, or a power cut. After an epoch the store is
-// recovered, judged and thrown away, so memory and disk do not grow with the hours.
+// A soak is a sequence of epochs. In an epoch one process after the other, each with many
+// callers, works on the same store, and each ends by a kill, by a stop and a kill, or by a
+// power cut. After an epoch the store is recovered, judged and deleted, so that memory and
+// disk use do not grow.
 const (
 	callers       = 64
 	callsOfCaller = 20 // in a life
@@ -31,7 +32,7 @@ func soak(b *bench, seed uint64) iter.Seq2[job, error] {
 		r := b.rand(seed, 21)
 		for n := uint64(0); b.sample == 0 || n < uint64(b.sample); n++ {
 			e := epoch{b: b, profile: profiles[r.IntN(len(profiles))], seed: seed<<16 + n}
-			// One of three is on a disk of its own, and loses power.
+			// Each third epoch is on its own disk, and loses power.
 			if d := diskTypes[r.IntN(len(diskTypes))]; n%3 == 2 {
 				if why := d.missing(); why != "" {
 					b.skip("%s: %s", d.name, why)
@@ -75,8 +76,8 @@ func (e epoch) run(v *verdict) (err error) {
 	return e.disk.inImageDir(func(dir string) error { return e.onDisk(dir, w, r, v) })
 }
 
-// onDisk lives an epoch on a file system that loses power at the end of each life: the
-// next one goes on with the image as it was then.
+// onDisk runs an epoch on a file system that loses power at the end of each life. The next
+// life starts with the image from that moment.
 func (e epoch) onDisk(dir string, w *world, r *rand.Rand, v *verdict) error {
 	image := filepath.Join(dir, "image0")
 	if err := e.disk.format(image); err != nil {
@@ -109,14 +110,14 @@ func (e epoch) onDisk(dir string, w *world, r *rand.Rand, v *verdict) error {
 	return nil
 }
 
-// crowdLife lets a crowd live for a while and ends it. cut, where not nil, is done while
-// it is stopped for the last time.
+// crowdLife runs a crowd for a while and then kills it. If cut is not nil, the crowd is
+// stopped first, and cut is called while it is stopped.
 func (w *world) crowdLife(life int, r *rand.Rand, v *verdict, cut func() error) (err error) {
 	t := w.task("", 0)
 	t.Callers, t.Life = callers, life
 	how := "killed after a while"
 	if r.IntN(2) == 0 {
-		// A point is a narrower place than a moment.
+		// A point between two operations is rarely hit by a random time.
 		t.What, t.At = killHere, 1+r.IntN(6000)
 		if cut != nil {
 			t.What = stopHere
@@ -231,7 +232,7 @@ func (c *crowdProcess) close() (err error) {
 	return errors.Join(err, c.child.close())
 }
 
-// stopAWhile stops a process and lets it go on: it must not notice.
+// stopAWhile stops a process for a while and continues it. The process must cope with that.
 func (w *world) stopAWhile(c *child, v *verdict, r *rand.Rand) (ended bool, err error) {
 	if err := unix.Kill(c.pid, unix.SIGSTOP); err != nil {
 		return false, err

@@ -26,8 +26,8 @@ func stopAtPoints(b *bench, seed uint64) iter.Seq2[job, error] {
 	})
 }
 
-// stopped stops a victim at a point, lets another one try the store, and continues the
-// first. A stopped process holds what it held: the other one is refused.
+// stopped stops a victim at a point, lets another victim try the store, and continues the
+// first. A stopped process keeps its lock, so the other victim must be refused.
 func (b *bench) stopped(profile ledger.Profile, seed uint64, at int) job {
 	return func(v *verdict) (err error) {
 		w := b.world(profile, seed)
@@ -53,8 +53,8 @@ func (b *bench) stopped(profile ledger.Profile, seed uint64, at int) job {
 		if ended = !ws.Stopped(); ended {
 			return fmt.Errorf("a victim that was to stop at point %d ended with %s: %s", at, ending(ws), w.complaint())
 		}
-		// A victim makes the directory first, and its lock is the next file that it makes
-		// there: before that it has nothing that another one could be refused for.
+		// A victim first makes the directory and then the lock file in it. Before that, it
+		// has no lock because of which another victim could be refused.
 		_, err = os.Stat(filepath.Join(w.store, "tgad.lock"))
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err

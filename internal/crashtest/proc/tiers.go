@@ -18,9 +18,9 @@ import (
 	"github.com/tgad/tgad/internal/crashtest"
 )
 
-// Tiers are the ways to kill, for a run of package crashtest. A run without a deadline
-// makes one pass: every place of one life. One with a deadline makes passes with new
-// seeds, which draw other pairs, samples and losses, until its time is up.
+// Tiers returns the ways to kill as tiers of package crashtest. Without a deadline a tier
+// makes one pass over every place of one life. With a deadline it makes further passes with
+// new seeds, which draw other pairs, samples and losses, until its time is up.
 func Tiers() []crashtest.Tier {
 	var all []crashtest.Tier
 	for _, t := range tiers {
@@ -37,7 +37,7 @@ type tier struct {
 	worlds func(b *bench, seed uint64) iter.Seq2[job, error]
 }
 
-// job is one world, or the worlds of one disk, from birth to verdict.
+// job runs and judges one world, or the worlds of one disk.
 type job func(v *verdict) error
 
 var tiers = []tier{
@@ -51,7 +51,7 @@ var tiers = []tier{
 	{"soak", 2, soak},
 }
 
-// bench is what the worlds of a tier share.
+// bench has what the worlds of a tier share.
 type bench struct {
 	*lab
 	sample int    // the most places of a life that one pass takes; 0 = all
@@ -67,11 +67,10 @@ type bench struct {
 	skipped []string // what was left out, and why
 }
 
-// width is how many worlds live at once. Their processes wait for each other's disks
-// more than they compute.
+// width is how many worlds run at once. Their processes mostly wait for the disk.
 const width = 2
 
-// maxFailures ends a tier that fails everywhere.
+// maxFailures is the number of violations after which a tier ends.
 const maxFailures = 50
 
 // run runs the tier for a run of package crashtest.
@@ -114,8 +113,8 @@ func (b *bench) skip(format string, args ...any) {
 	}
 }
 
-// runTier makes one pass, or passes until the run is over. Its error says that it could
-// not go on, not that it found something.
+// runTier makes one pass or, with repeat, passes until the run is over. An error means that
+// it could not go on; violations are no error.
 func (b *bench) runTier(t tier, seed uint64, repeat bool) (err error) {
 	dir, err := os.MkdirTemp("", "crash-") // short: it holds a socket
 	if err != nil {

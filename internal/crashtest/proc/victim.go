@@ -37,7 +37,7 @@ type victimTask struct {
 	Bug     string
 }
 
-// ack is one line that a victim prints: what somebody in it was told.
+// ack is one line that a victim prints: what it asked of its store, or was told.
 type ack struct {
 	Said  string
 	Trace tga.ID `json:",omitzero"`
@@ -61,7 +61,7 @@ type ack struct {
 	Writes []int64 `json:",omitempty"` // those before a write
 }
 
-// entryAck and noteAck are what of an entry and of a note the properties look at.
+// entryAck and noteAck are the parts of an entry and of a note that the properties look at.
 type entryAck struct {
 	Seq    uint64
 	Digest tga.Digest
@@ -86,26 +86,27 @@ const (
 	closed    = "closed"
 )
 
-// say prints an acknowledgement with one write: it is in the pipe or it is not.
+// say prints an acknowledgement with one write, so that the pipe has all of it or nothing.
 func say(a ack) {
 	b, err := json.Marshal(a)
 	if err == nil {
 		_, err = os.Stdout.Write(append(b, '\n'))
 	}
 	if err != nil {
-		// Nobody hears it: what is not heard was not acknowledged.
+		// What cannot be printed was not acknowledged, so end the process.
 		fmt.Fprintln(os.Stderr, "say:", err)
 		os.Exit(exitBroken)
 	}
 }
 
-// storeOptions are those of every store here: small, so that a life has few calls of
-// the file system and all of them can be killed at.
+// storeOptions are the options of every store here. The sizes are small, so that a life
+// makes few file-system calls and a kill can be tried at each of them.
 func storeOptions(fs vfs.FS) engine.Options {
 	return engine.Options{FS: fs, MemTableBytes: 256 << 10, LowWaterBytes: 1, FirstSegmentBytes: 64 << 10}
 }
 
-// runVictim lives through the plan: a fresh start, and one after a kill, are the same.
+// runVictim recovers the store and carries out the plan. A first start and a start after a
+// kill do the same.
 func runVictim(task victimTask) error {
 	if task.Traced {
 		if err := installFilter(); err != nil {
@@ -155,8 +156,8 @@ func runVictim(task victimTask) error {
 	return nil
 }
 
-// live makes one call and says what came of it. outside is the way of those who are not
-// the victim, to the oracle.
+// live makes one call and prints its result. outside connects remote executors and operators
+// to the oracle.
 func live(ctx context.Context, rt *runtime.Runtime, store runtime.Store, outside *dialer, c call) error {
 	var res runtime.Result
 	var err error
@@ -190,8 +191,8 @@ func (c call) request() runtime.Request {
 	return runtime.Request{TraceID: c.Trace, Server: c.Server, Tool: c.Tool, Key: c.Key, Args: []byte(c.Args)}
 }
 
-// execute is a remote executor. It sends an attempt once, and knows what it has sent from
-// the server's books, as one does that was killed.
+// execute is a remote executor. It sends an attempt once. It asks the oracle what it has sent
+// already, because it may have been killed.
 func execute(ctx context.Context, rt *runtime.Runtime, outside *dialer, c call) (runtime.Result, error) {
 	b, err := rt.Begin(ctx, runtime.BeginRequest{Request: c.request(), BeginID: "executor of " + c.Trace.String()})
 	if err != nil || b.Standing != runtime.BeginSend {
@@ -214,7 +215,7 @@ func execute(ctx context.Context, rt *runtime.Runtime, outside *dialer, c call) 
 	return rt.Finish(ctx, c.Trace, b.Permit, runtime.Finished{Reply: reply})
 }
 
-// operate ends doubt by the server's books.
+// operate is an operator who settles a call in doubt by what the oracle says.
 func operate(ctx context.Context, rt *runtime.Runtime, outside *dialer, c call) (runtime.Result, error) {
 	told, err := outside.ask(c.Trace, 1)
 	if err != nil {
@@ -329,14 +330,14 @@ func (d *dialer) Dispatch(ctx context.Context, c runtime.Call) (runtime.Reply, e
 	return runtime.Reply{Status: tga.StatusSuccess, Result: []byte(r.Result)}, nil
 }
 
-// settle waits until the oracle has done all that was sent to it before.
+// settle waits until the oracle has handled everything that was sent to it before.
 func (d *dialer) settle() error {
 	_, err := d.exchange(request{Sync: true})
 	return err
 }
 
-// ask asks the oracle, when it has done all that was sent to it before, whether an
-// attempt came and whether anything was done for the trace.
+// ask asks the oracle whether an attempt arrived and whether it acted for the trace. The
+// oracle answers after it has handled everything that was sent to it before.
 func (d *dialer) ask(trace tga.ID, attempt uint32) (reply, error) {
 	return d.exchange(request{World: d.world, Asked: true, event: event{Trace: trace.String(), Attempt: attempt}})
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// lab is where victims die: a directory and an oracle that outlives them.
+// lab is a directory for victims, with an oracle that outlives them.
 type lab struct {
 	dir    string
 	socket string
@@ -95,7 +95,7 @@ func (l *lab) newWorld(parent string, profile ledger.Profile, seed uint64) *worl
 	}
 }
 
-// remove gives the space back.
+// remove deletes the files of the world.
 func (w *world) remove() error {
 	return errors.Join(os.RemoveAll(w.store), os.RemoveAll(w.stderr()), w.removeJournal())
 }
@@ -117,9 +117,9 @@ func (w *world) task(what action, at int) victimTask {
 	}
 }
 
-// note puts what a life did into the events: what reached the oracle, and what was
-// acknowledged. Which came first within a life is known only where it matters: what was
-// on disk when the life began is noted before it.
+// note adds to the events what a life did: what reached the oracle, and what was
+// acknowledged. The order of these two within a life is not known, and does not matter:
+// what was on disk when the life began is noted before it.
 func (w *world) note(acks []ack) error {
 	w.begin()
 	return w.went(acks)
@@ -128,7 +128,7 @@ func (w *world) note(acks []ack) error {
 // begin notes that a process opens the store.
 func (w *world) begin() { w.events = append(w.events, crashtest.Event{Kind: crashtest.Opened}) }
 
-// went notes what the life that is under way did since it was last asked.
+// went adds what the current life did since the last call.
 func (w *world) went(acks []ack) error {
 	journal, err := readJournal(w.journal, w.name)
 	if err != nil {
@@ -186,7 +186,7 @@ func (a ack) acknowledged() crashtest.Event {
 	return ev
 }
 
-// batch is what of a batch the properties look at.
+// batch returns the parts of a batch that the properties look at.
 func (a ack) batch() chain.Batch {
 	b := chain.Batch{Notes: a.NewNotes}
 	for i, d := range a.Artifacts {
@@ -199,12 +199,12 @@ func (a ack) batch() chain.Batch {
 	return b
 }
 
-// where names how to get there.
+// where says how to reproduce the state of the world.
 func (w *world) where() string {
 	return fmt.Sprintf("profile %d seed %d: %s", w.profile, w.seed, strings.Join(w.path, ", then "))
 }
 
-// process puts a store into the hands of package crashtest.
+// process makes a process of package crashtest from a store, to observe and judge it.
 func (w *world) process(db *engine.DB) (*crashtest.Process, error) {
 	supervisor, opts := options(w.profile)
 	rt, err := runtime.New(db, &dialer{socket: w.lab.socket, world: w.name}, supervisor, opts)
@@ -215,8 +215,8 @@ func (w *world) process(db *engine.DB) (*crashtest.Process, error) {
 	return &crashtest.Process{World: img.World(), DB: db, RT: rt, Conf: crashtest.Config{Profile: w.profile}}, nil
 }
 
-// inspect reads the store of a dead victim without recovering anything, judges it, and
-// notes which effects are durable: after them no send of their key is right.
+// inspect reads the store of a dead victim without recovering anything, and judges it. It
+// notes which effects are durable: after such an effect its key must not be sent.
 func (w *world) inspect(v *verdict) (err error) {
 	forks.RLock()
 	defer forks.RUnlock()
@@ -300,8 +300,8 @@ func (w *world) conclude(v *verdict) (err error) {
 // maxSaved bounds how many stores a tier saves.
 const maxSaved = 10
 
-// save keeps the store as it now is, the oracle's journal and what was found, if there is
-// more of it than before.
+// save keeps the current store, the oracle's journal and the violations, if there are more
+// violations than before.
 func (w *world) save(v *verdict, before int) error {
 	if w.lab.saveDir == "" || len(v.bad) == before || w.lab.saved.Add(1) > maxSaved {
 		return nil
@@ -318,7 +318,7 @@ func (w *world) save(v *verdict, before int) error {
 	return errors.Join(err, e)
 }
 
-// same holds two recoveries against each other (L3).
+// same compares the store after two recoveries (L3).
 func (w *world) same(v *verdict, a, b *crashtest.Observed) {
 	for id, s := range b.Traces {
 		was := a.Traces[id]
@@ -331,8 +331,8 @@ func (w *world) same(v *verdict, a, b *crashtest.Observed) {
 	}
 }
 
-// answers asks again for everything that a caller was told (S6), and holds the log
-// against the oracle: it claims no effect that did not happen.
+// answers asks again for everything that a caller was told (S6), and compares the log with
+// the oracle: the log must not claim an effect that did not happen.
 func (w *world) answers(v *verdict, p *crashtest.Process, o *crashtest.Observed) {
 	for _, a := range w.acks {
 		state, err := tga.ParseState(a.State)
@@ -362,7 +362,7 @@ func (w *world) answers(v *verdict, p *crashtest.Process, o *crashtest.Observed)
 	}
 }
 
-// actedFor names what a tool acted for: a key, or arguments where it dedupes by them.
+// actedFor names what a tool acted for: the key or, if it deduplicates by arguments, those.
 func actedFor(tool, key, args string) string {
 	if licenceOf(tool) == "dedupe_args" {
 		return tool + "\x00" + args
@@ -370,8 +370,8 @@ func actedFor(tool, key, args string) string {
 	return tool + "\x00" + key
 }
 
-// licensed counts the sends after the first of a trace. Those that had no licence are
-// violations.
+// licensed counts the sends of a trace after its first. Unlicensed ones are reported as
+// violations elsewhere.
 func (w *world) licensed(v *verdict) {
 	sent := map[tga.ID]bool{}
 	for _, e := range w.events {

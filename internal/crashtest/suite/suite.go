@@ -1,5 +1,5 @@
-// Package suite puts the crash tiers together: one list of them, one loop that runs some
-// of them within a time, one result.
+// Package suite has the list of all crash tiers, the loop that runs chosen tiers within a
+// time budget, and their result.
 package suite
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/tgad/tgad/internal/crashtest/proc"
 )
 
-// memory are the tiers whose stores live in a program's memory.
+// memory are the tiers whose stores are in memory.
 var memory = []crashtest.Tier{
 	{Name: "mem", Share: 5, Run: crashtest.Mem},
 	{Name: "rapid", Share: 2, Run: machine.Tier},
@@ -26,11 +26,11 @@ var memory = []crashtest.Tier{
 	{Name: "state", Share: 1, Run: crashtest.StateTier},
 }
 
-// tiers are all there are, in the order in which they run: that which tries the others
-// comes first, and has time.
+// tiers are all tiers in the order in which they run. "planted", which tests the others,
+// comes first, so that it has enough time.
 var tiers = slices.Concat(
 	[]crashtest.Tier{
-		// It ends once every bug is found: on a slow machine that takes longer than a short budget.
+		// It ends once every bug is found. On a slow machine that takes longer than a short budget.
 		{Name: "planted", Share: 1, Least: 5 * time.Minute, Run: crashtest.Planted},
 		crashtest.Sharded(memory[0]),
 		crashtest.Sharded(memory[1]),
@@ -71,7 +71,7 @@ type Options struct {
 	Out    io.Writer // progress
 }
 
-// Run runs tiers and returns what they reached, with an error for what does not hold.
+// Run runs tiers and returns their result, with an error if a property does not hold.
 func Run(ctx context.Context, o Options) (*crashtest.Result, error) {
 	chosen, err := choose(o.Tiers)
 	if err != nil {
@@ -103,8 +103,9 @@ func Run(ctx context.Context, o Options) (*crashtest.Result, error) {
 	return res, errors.Join(append(failed, ctx.Err())...)
 }
 
-// share is the time of the first of the tiers that are left. What it does not use is the
-// others'; what it needs over its share, up to its least, is theirs too, and then the budget's.
+// share returns the time for the first of the remaining tiers. Time that it does not use goes to
+// the others. If its least time is more than its share, it takes the rest from the others, and
+// then exceeds the budget.
 func share(tiers []crashtest.Tier, left time.Duration) time.Duration {
 	shares := 0
 	for _, t := range tiers {

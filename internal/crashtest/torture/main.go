@@ -1,6 +1,6 @@
-// Command torture runs the crash tiers and says what they reached: a table, and one
-// line of JSON. It ends with status 1 where a property does not hold, a count that must
-// be 0 is not, or a planted bug survives.
+// Command torture runs the crash tiers and prints their counts: a table, and one line of
+// JSON. It exits with status 1 if a property does not hold, a count that must be 0 is not,
+// or a planted bug survives.
 //
 // With -sum it runs nothing and adds up result files.
 package main
@@ -53,7 +53,7 @@ func run(ctx context.Context) (err error) {
 		if o.Images, err = os.MkdirTemp("", "tgad-torture-"); err != nil {
 			return err
 		}
-		// One in which no failure was kept is empty, and goes; of another the removal fails.
+		// Remove deletes the directory only if it is empty, so failures that were kept stay.
 		defer func() { _ = os.Remove(o.Images) }()
 	}
 	res, err := suite.Run(ctx, o)
@@ -63,7 +63,7 @@ func run(ctx context.Context) (err error) {
 	return errors.Join(err, finish(res, *line, *result))
 }
 
-// finish prints and writes what was reached.
+// finish prints and writes the counts.
 func finish(res *crashtest.Result, line, result string) error {
 	if err := res.Counts.Table(os.Stdout); err != nil {
 		return err
