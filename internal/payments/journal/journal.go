@@ -1,12 +1,12 @@
 //go:build unix
 
 // Package journal is the memory of the payments tool server: an append-only file that
-// says what was received and what was charged. It is written by the server alone, so
-// it can bear witness for or against whoever calls the server.
+// says what was received and what was charged. Only the server writes it, so it is
+// independent evidence about the programs that call the server.
 //
-// A line is one JSON object and ends in a newline. A line without a newline at the end
-// of the file was never synced and never acted on: its writer died. The next writer
-// cuts it off. Any other line that does not read is an error.
+// A line is one JSON object and ends in a newline. If the last line has no newline, its
+// writer died before it synced the line and acted on it; the next writer cuts it off. Any
+// other line that cannot be read is an error.
 //
 // Several processes may share a file: each decision is made under an exclusive flock,
 // after reading what the others wrote.
@@ -46,7 +46,7 @@ type Record struct {
 	N       uint64 `json:"n"`
 }
 
-// Journal is an open file and what its lines add up to. Methods may be called by many
+// Journal is an open file and the summary of its lines. Methods may be called by many
 // goroutines.
 type Journal struct {
 	path string
@@ -64,7 +64,7 @@ func Open(path string) (*Journal, error) {
 	return j, j.Update(func(*Tx) error { return nil })
 }
 
-// Tx is the right to read and append, while no other process may.
+// Tx is the exclusive right to read and append.
 type Tx struct {
 	j *Journal
 	f *os.File
@@ -167,8 +167,8 @@ func Read(path string) (*Summary, error) {
 	return j.sum, nil
 }
 
-// lock waits for the flock of f. It belongs to the open file and goes with it, also
-// when the process is killed.
+// lock waits for the flock of f. The lock ends when the open file is closed, also when the
+// process is killed.
 func lock(f *os.File, how int) error {
 	for {
 		err := unix.Flock(int(f.Fd()), how)

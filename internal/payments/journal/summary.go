@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// Call names a logical call as the tool server sees it.
+// Call identifies a logical call as the tool server sees it.
 type Call struct {
 	Tool string `json:"tool"`
 	Key  string `json:"key"`
@@ -90,7 +90,7 @@ func (s *Summary) Charged() int64 {
 type Report struct {
 	Count
 	// Double counts the tool and key pairs that were charged more than once. Calls
-	// without a key are not among them: nothing says that two of those are one.
+	// without a key are not counted, because nothing tells whether two of them are one.
 	Double uint64       `json:"double"`
 	Keys   []KeyedCount `json:"keys"` // by tool, then key
 }

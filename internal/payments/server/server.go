@@ -9,7 +9,7 @@
 //	charge         {account, amount, memo?, delay_ms?}  honours the idempotency key, across restarts
 //	charge_opaque  the same                             ignores keys: every call is a charge
 //	balance        {account}                            what the account was charged
-//	lookup         {tool, key}                          did this key run?
+//	lookup         {tool, key}                          whether a call with this key has charged
 //
 // The key is `_meta["dev.tgad/idempotencyKey"]`. Amounts are integers in minor units.
 package server
@@ -137,8 +137,8 @@ func New(j *journal.Journal) *mcp.Server {
 	return s
 }
 
-// result puts an answer in both forms that MCP knows. A failure is the tool's own: the
-// caller is told that nothing was charged, or that it is not known.
+// result puts an answer into both forms that MCP has. An error becomes an error of the tool,
+// whose text says that nothing was charged, or leaves that open.
 func result(v any, err error) (*mcp.CallToolResult, error) {
 	if err != nil {
 		return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: err.Error()}}}, nil
@@ -173,8 +173,8 @@ func (c call) decode(into any) error {
 	return nil
 }
 
-// Receipt is the answer to a charge: a function of its record, so that a repeated key
-// gets the same after any restart.
+// Receipt is the answer to a charge. It depends only on the charge's record, so a repeated
+// key gets the same answer after any restart.
 type Receipt struct {
 	Charge  uint64 `json:"charge"` // number of the charge
 	Account string `json:"account"`
@@ -200,8 +200,8 @@ func (p *payments) charge(ctx context.Context, c call) (any, error) {
 		return nil, errArguments
 	}
 	rec := journal.Record{Op: journal.Received, Tool: c.tool, Key: c.key, Amount: args.Amount, Account: args.Account}
-	// The reception is synced by itself, before the decision: a call that the server
-	// dies on is still counted as received.
+	// Sync the reception separately, before the decision: a call during which the server
+	// dies is then still counted as received.
 	if err := p.j.Update(func(tx *journal.Tx) error {
 		rec.N = tx.Summary().Total().Received + 1
 		return tx.Append(rec)
@@ -227,7 +227,7 @@ func (p *payments) charge(ctx context.Context, c call) (any, error) {
 	return done, nil
 }
 
-// settle charges, or finds the charge that the key already stands for.
+// settle makes the charge, or finds the charge that was already made under the key.
 func settle(tx *journal.Tx, rec journal.Record) (journal.Record, error) {
 	sum := tx.Summary()
 	if rec.Tool == "charge" && rec.Key != "" {
