@@ -97,8 +97,8 @@ func blocksOf(raw json.RawMessage) ([]block, error) {
 	return blocks, nil
 }
 
-// checkBlocks checks a message against the calls that the one before asks for, and returns
-// its own.
+// checkBlocks checks a message against open, the calls that the message before asks for. It
+// returns the calls that this message asks for.
 func checkBlocks(role string, blocks []block, open map[string]bool) (map[string]bool, error) {
 	calls := map[string]bool{}
 	for i, b := range blocks {

@@ -5,7 +5,7 @@
 //	POST /v1/chat/completions
 //	POST /v1/messages
 //
-// It is as strict as the providers are: a conversation that they refuse it refuses with
-// their status and in their form. It counts what it is asked, in a journal that is synced
-// before anything is answered, so that it can bear witness about a client that was killed.
+// It is as strict as the providers: a conversation that they refuse, it refuses with the
+// same status and the same form of error. It counts requests in a journal that is synced
+// before anything is answered. So the journal is reliable even if the client was killed.
 package modelserver

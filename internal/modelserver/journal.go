@@ -15,9 +15,9 @@ type Op string
 
 // Kinds of records.
 const (
-	Asked    Op = "asked"    // a request came in, was taken for good, and is about to be answered anew
-	Repeated Op = "repeated" // its key had been asked: the same answer is given again
-	Refused  Op = "refused"  // it is none that the API takes
+	Asked    Op = "asked"    // a valid request arrived, and is about to get a new answer
+	Repeated Op = "repeated" // its key was used before: the same answer is given again
+	Refused  Op = "refused"  // the request is not valid for the API
 	Answered Op = "answered" // all of the answer to request N was handed to the network
 )
 
@@ -36,7 +36,7 @@ type Record struct {
 	Failed bool `json:"failed,omitempty"` // the answer is an error
 }
 
-// Counts are what a journal adds up to.
+// Counts are the sums of a journal.
 type Counts struct {
 	Requests int            // of all kinds
 	Asked    int            // for which the model had to think

@@ -24,20 +24,20 @@ type Answer struct {
 	Message    string `json:"message,omitempty"`
 	RetryAfter string `json:"retry_after,omitempty"`
 
-	// Hold makes the server wait for [Server.Release] before it answers, HoldAfter before
-	// the event after so many. PauseMS lies between two events.
+	// Hold makes the server wait for [Server.Release] before it answers. HoldAfter makes it
+	// wait after so many events of a stream. PauseMS is the time between two events.
 	Hold      bool  `json:"hold,omitempty"`
 	HoldAfter int   `json:"hold_after,omitempty"`
 	PauseMS   int64 `json:"pause_ms,omitempty"`
-	// Cut ends the answer after so many events of a stream, or in the middle of a plain
-	// one: the connection breaks. Where Clean is set it is closed as if all were well.
+	// Cut breaks the connection after so many events of a stream, or in the middle of a
+	// plain answer. With Clean, a stream just ends there without an error.
 	Cut   int  `json:"cut,omitempty"`
 	Clean bool `json:"clean,omitempty"`
 	// Broken sends an error as an event of the stream after so many events.
 	Broken int `json:"broken,omitempty"`
-	// Malformed sends something that is not JSON where JSON is due.
+	// Malformed sends invalid JSON.
 	Malformed bool `json:"malformed,omitempty"`
-	// Body is sent instead of all else, with Status and the type that the request asks for.
+	// Body is sent instead of everything else, with Status and the content type of the request's form.
 	Body string `json:"body,omitempty"`
 	// Location is a header of Body's.
 	Location string `json:"location,omitempty"`
@@ -65,7 +65,7 @@ func ReadScript(raw []byte) ([]Answer, error) {
 
 func (a Answer) pause() time.Duration { return time.Duration(a.PauseMS) * time.Millisecond }
 
-// pieces cuts a text as a stream does: anywhere between two characters.
+// pieces cuts a text into pieces as a stream does, between any two characters.
 func pieces(text string) (all []string) {
 	for len(text) > 0 {
 		n := min(5, len(text))

@@ -19,17 +19,17 @@ import (
 type Options struct {
 	// Addr is where to listen; "" = a free port of the loopback interface.
 	Addr string
-	// Script is what is answered, in order. A request past its end is answered 500.
+	// Script has the answers, in order. A request after the last answer gets status 500.
 	Script []Answer
-	// ByConversation takes the answer whose index is the number of the assistant's
-	// messages in the request: the same question has the same answer, however often it is
-	// asked and by whatever process. Without it each request takes the next.
+	// ByConversation chooses the answer by the number of the assistant's messages in the
+	// request. So the same question always gets the same answer, whichever process asks
+	// and however often. Without it each request takes the next answer.
 	ByConversation bool
-	// Deduplicate gives a request whose Idempotency-Key was asked before the answer that
-	// was given then. Errors are not kept.
+	// Deduplicate repeats the earlier answer if the request's Idempotency-Key was used
+	// before. Errors are not repeated.
 	Deduplicate bool
-	// Journal is a file in which requests are counted; "" = none. A server that finds one
-	// goes on where it ends.
+	// Journal is a file in which requests are counted; "" = none. A server continues an
+	// existing journal.
 	Journal string
 	// Key is the API key that a client must show; "" = any.
 	Key string
@@ -101,7 +101,7 @@ func Start(o Options) (*Server, error) {
 // URL is the base of both APIs, without a slash at the end.
 func (s *Server) URL() string { return s.url }
 
-// Close ends the server and what it has under way. What is counted then is all there is.
+// Close ends the server and the requests under way. Afterwards the counts no longer change.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -140,7 +140,7 @@ func (s *Server) Requests() []Request {
 	return slices.Clone(s.requests)
 }
 
-// hold waits for Release. It reports whether the answer may go on.
+// hold waits for Release. It returns false if the request or the server ends before.
 func (s *Server) hold(ctx context.Context) bool {
 	s.held <- struct{}{}
 	select {
@@ -266,8 +266,8 @@ type problem struct {
 
 func (p problem) Error() string { return p.message }
 
-// answer says what the script says. It panics with http.ErrAbortHandler where the
-// connection is to break.
+// answer sends the answer of the script. To break the connection, it panics with
+// http.ErrAbortHandler.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, a api, n int, q question, answer Answer) {
 	if answer.RetryAfter != "" {
 		w.Header().Set("Retry-After", answer.RetryAfter)
