@@ -21,9 +21,9 @@ import (
 type need uint8
 
 const (
-	needDaemon need = iota // a daemon with its configuration: the verb sends something, or goes on
-	needLog                // the log alone: nobody has to have the store open
-	needWriter             // something is recorded, and nothing is sent
+	needDaemon need = iota // a daemon with its configuration: the verb sends or continues calls
+	needLog                // the log alone: no process needs to have the store open
+	needWriter             // the right to write: the verb records something and sends nothing
 )
 
 // of gives a verb the --data flag, which names the directory of its store. If a daemon has the

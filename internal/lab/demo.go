@@ -73,7 +73,7 @@ finished turn of an agent, and serves tgad ui on it until you interrupt it.`,
 	return c
 }
 
-// programs are tgad, beside this program or else in PATH, and this program.
+// programs returns the path of tgad, which is beside this program or in PATH, and of this program.
 func programs() (tgad, self string, err error) {
 	if self, err = os.Executable(); err != nil {
 		return "", "", err
@@ -84,7 +84,7 @@ func programs() (tgad, self string, err error) {
 	return tgad, self, err
 }
 
-// hidden are the verbs that the demo runs this program under: its tool servers and callers.
+// hidden returns the verbs with which the demo starts this program again, as its tool servers and callers.
 func hidden() []*cobra.Command {
 	var all []*cobra.Command
 	for name, main := range map[string]func(args []string, stdin io.Reader, stdout, stderr io.Writer) int{

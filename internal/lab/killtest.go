@@ -45,7 +45,7 @@ func (k *killFlags) register(c *cobra.Command, stores, worlds []string) {
 	f.DurationVar(&k.wait, "patience", time.Minute, "how long an answer of an engine may take")
 }
 
-// compareVerb kills several engines, and says which of them doubles.
+// compareVerb is the verb that kills several engines, and prints which of them charge twice.
 func compareVerb(s *cli.Streams, k *killFlags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "compare",
@@ -118,7 +118,7 @@ func (k *killFlags) run(ctx context.Context, s *cli.Streams, ours func(store str
 
 // one runs one engine in one world, in a directory that is removed afterwards.
 func (k *killFlags) one(ctx context.Context, command []string, world string) (res *killtest.Result, err error) {
-	about := crashtest.NewResult(k.seed) // of the tree before there are files of this run in it
+	about := crashtest.NewResult(k.seed) // before this run makes files, which would change the state of the tree
 	dir, err := k.place("tgad-kill-")
 	if err != nil {
 		return nil, err
@@ -134,8 +134,8 @@ func (k *killFlags) one(ctx context.Context, command []string, world string) (re
 	return res, nil
 }
 
-// place makes the directory of a run. An adapter's server may run as a user of its own, as PostgreSQL does, and has to
-// pass through it.
+// place makes the directory of a run. Others may pass through it, because an adapter's server may run as another user,
+// as PostgreSQL does.
 func (k *killFlags) place(pattern string) (dir string, err error) {
 	if dir, err = os.MkdirTemp(k.data, pattern); err != nil {
 		return "", err
@@ -146,7 +146,7 @@ func (k *killFlags) place(pattern string) (dir string, err error) {
 	return filepath.Abs(dir)
 }
 
-// write writes a result that is there, so that what comes after it can take none of it away.
+// write writes a result as soon as it is there, so that a later failure cannot lose it.
 func (k *killFlags) write(s *cli.Streams, line []byte) error {
 	if s.JSON {
 		s.Printf("%s\n", line)
@@ -162,11 +162,11 @@ func (k *killFlags) write(s *cli.Streams, line []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// postgresAdapter is the adapter of tgad with a store in PostgreSQL. It is of a module that tgad-lab does not
-// link.
+// postgresAdapter is the program of the adapter of tgad with a store in PostgreSQL. Its module is not linked
+// into tgad-lab.
 const postgresAdapter = "tgad-adapter-postgres"
 
-// adaptersOf returns the commands of all that --store names.
+// adaptersOf returns the commands of the adapters that --store names.
 func adaptersOf(stores []string) ([][]string, error) {
 	commands := make([][]string, len(stores))
 	for i, store := range stores {
@@ -178,7 +178,7 @@ func adaptersOf(stores []string) ([][]string, error) {
 	return commands, nil
 }
 
-// adapterOf returns the command of what --store names.
+// adapterOf returns the command of the adapter that --store names.
 func adapterOf(store string) ([]string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -202,7 +202,7 @@ func adapterOf(store string) ([]string, error) {
 	if err != nil {
 		return nil, tga.Errorf(tga.NotFound, "--store %q: %w; make adapters builds the adapters of tgad's repository", store, err)
 	}
-	// It runs in a directory of its own, so that its path must not be a relative one.
+	// The adapter runs in another directory, so its path must be absolute.
 	if command[0], err = filepath.Abs(path); err != nil {
 		return nil, err
 	}
@@ -214,7 +214,7 @@ func executable(path string) bool {
 	return err == nil
 }
 
-// adapterVerb is the adapter of an engine that is built in.
+// adapterVerb is the hidden verb that runs the adapter of a built-in engine.
 func adapterVerb() *cobra.Command {
 	return &cobra.Command{
 		Use: "adapter NAME", Hidden: true, Args: cobra.ExactArgs(1),

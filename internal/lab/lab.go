@@ -1,6 +1,6 @@
-// Package lab is the program tgad-lab: what tries tgad, and is no part of it. The
-// demonstration, with its tool servers and callers, and the crash tests are started by the
-// verbs of the same names of tgad; they are not linked there.
+// Package lab is the program tgad-lab. It has what tests and demonstrates tgad but is not
+// part of it: the demonstration, with its tool servers and callers, and the crash tests. The
+// verbs demo and torture of tgad start this program, so tgad does not link it.
 package lab
 
 import (
@@ -16,8 +16,8 @@ import (
 	"github.com/tgad/tgad/internal/crashtest/suite"
 )
 
-// Main runs the program. A process that the crash tests have started does not get to the
-// command line.
+// Main runs the program. In a child process of the crash tests it does not read the command
+// line, but runs the child's task.
 func Main() {
 	suite.RunChild()
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
@@ -26,7 +26,7 @@ func Main() {
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	defer context.AfterFunc(ctx, stop)() // a second signal does not ask
+	defer context.AfterFunc(ctx, stop)() // a second signal ends the process at once
 	s := &cli.Streams{In: stdin, Out: stdout, Err: stderr}
 	root := &cobra.Command{Use: "tgad-lab", Short: "Try tgad: the demonstration and the crash tests", SilenceErrors: true, SilenceUsage: true}
 	root.SetIn(stdin)

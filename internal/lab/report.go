@@ -21,7 +21,7 @@ import (
 	"github.com/tgad/tgad/internal/report"
 )
 
-// results are what runs have left: of the crash tests, of the kill test, and of the test of speed.
+// results are the results of runs of the crash tests, of the kill test and of the speed test.
 type results struct {
 	crash []*crashtest.Result
 	kill  []*killtest.Result
@@ -60,12 +60,12 @@ nothing from anywhere. Several files are added up.`,
 	return c
 }
 
-// htmlFlag is the flag of the verbs that run.
+// htmlFlag adds the flag --html to a verb that runs a test.
 func htmlFlag(c *cobra.Command, name *string) {
 	c.Flags().StringVar(name, "html", "", "write a report as well, one HTML `file`")
 }
 
-// htmlFits reports early what would lose a run's report at its end.
+// htmlFits checks early that the report can be written at the end of a run.
 func htmlFits(name string) error {
 	if name == "" {
 		return nil
@@ -76,7 +76,7 @@ func htmlFits(name string) error {
 	return nil
 }
 
-// write writes the report of what was run.
+// write writes the report to a file; "" = none.
 func (r *results) write(name string) error {
 	if name == "" {
 		return nil
@@ -88,7 +88,7 @@ func (r *results) write(name string) error {
 	return os.WriteFile(name, page, 0o644)
 }
 
-// read adds the objects of a file. Which test an object is of, it says by its members.
+// read adds the objects of a file. The members of an object tell which test it is from.
 func (r *results) read(name string) error {
 	raw, err := os.ReadFile(name)
 	if err != nil {
@@ -143,7 +143,7 @@ func (r *results) add(raw json.RawMessage) error {
 	return errors.New("it is no result: want what torture -result, or tgad torture compare or speed, has written")
 }
 
-// page is the report.
+// page returns the report as HTML.
 func (r *results) page() ([]byte, error) {
 	var all []report.Section
 	if len(r.crash) > 0 {
@@ -213,10 +213,11 @@ func (r *results) crashSections() []report.Section {
 	}
 }
 
-// words is the name of a figure.
+// words returns the name of a figure with spaces.
 func words(name string) string { return strings.ReplaceAll(name, "_", " ") }
 
-// shellWord is a name as a shell takes it, and only where it is one: a command is there to be copied.
+// shellWord returns s if a shell takes it literally, or else an ellipsis: readers copy the commands of the
+// report into a shell.
 func shellWord(s string) string {
 	if regexp.MustCompile(`^[\w.,-]+$`).MatchString(s) {
 		return s
@@ -228,7 +229,8 @@ func shellWord(s string) string {
 var perTier = []string{"crash_points", "recoveries", "double_crashes", "injections", "sigkills", "power_cuts", "block_log_images", "rapid_sequences", "corruptions", "bad_inputs",
 	"planted_bugs_killed", "redispatches", "double_effects", "acked_losses", "corruptions_silent"}
 
-// tiers is a row for each tier, summed over the runs that say what it reached alone.
+// tiers returns a table with a row for each tier. The figures are sums over the runs that have figures of
+// that tier alone.
 func (r *results) tiers() report.Section {
 	type sum struct {
 		runs, told int
@@ -279,7 +281,7 @@ func (r *results) tiers() report.Section {
 		Say: []string{"A run that has several tiers and that does not say what each reached counts among the runs, and not among the runs with figures."}}
 }
 
-// faults are what was done to disks and files, by kind.
+// faults returns a table of the faults of disks and files that were made, by kind.
 func faults(total *crashtest.Counts) report.Section {
 	kinds := []struct {
 		name string
@@ -302,7 +304,7 @@ func faults(total *crashtest.Counts) report.Section {
 
 var plantedLine = regexp.MustCompile(`^planted: planted (\S+) +(killed after|SURVIVED) +([\d.]+) s (.*)`)
 
-// planted are the bugs that were written into a build, and what found each.
+// planted returns a table of the planted bugs, and what found each.
 func planted(total *crashtest.Counts, said []string) report.Section {
 	s := report.Section{Heading: "Planted bugs", Say: []string{fmt.Sprintf("Bugs are written into a build of its own, one at a time, and a tier must find each: %s of %s were found.",
 		report.Grouped(total.PlantedBugsKilled), report.Grouped(total.PlantedBugs))}}

@@ -14,7 +14,7 @@ import (
 	"github.com/tgad/tgad/internal/killtest"
 )
 
-// speedVerb measures how fast the engines are that compare kills.
+// speedVerb is the verb that measures the speed of the engines.
 func speedVerb(s *cli.Streams) *cobra.Command {
 	k := &killFlags{}
 	var o killtest.SpeedOptions

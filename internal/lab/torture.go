@@ -15,7 +15,7 @@ import (
 	"github.com/tgad/tgad/internal/killtest"
 )
 
-// tortureVerb crashes stores of its own.
+// tortureVerb is the verb that crashes stores made for the purpose.
 func tortureVerb(s *cli.Streams) *cobra.Command {
 	o := suite.Options{Tiers: []string{"mem", "rapid", "corrupt", "trust", "turn", "state"}}
 	k := &killFlags{}
