@@ -11,7 +11,7 @@ const (
 	Lost                     // answered, and then known otherwise or not at all; or completed without a charge
 	False                    // charged, and the engine says that it did not run or has never heard of it
 	InDoubt                  // the engine says that it does not know, and does not send it again
-	NoAnswer                 // the engine has come to no end
+	NoAnswer                 // the engine has given no final outcome
 	NotRun                   // not charged, and the engine says so
 	Completed                // charged once, and the engine says so
 	verdicts

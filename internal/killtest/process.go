@@ -17,7 +17,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// errDied is the end of the adapter's process before it answered.
+// errDied means that the adapter's process ended before it answered.
 var errDied = errors.New("the adapter's process has ended")
 
 // process is one process of an adapter, with its children.
@@ -44,7 +44,7 @@ func begin(command []string, dir string) (*process, error) {
 	p.cmd.Dir = dir
 	p.cmd.Stderr = p.said
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	// A child that left the group and has standard error must not keep us.
+	// Do not wait for ever for a child that left the group and holds standard error.
 	p.cmd.WaitDelay = time.Second
 	var err error
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
@@ -61,7 +61,7 @@ func begin(command []string, dir string) (*process, error) {
 	return p, nil
 }
 
-// read hands on the lines until the process has ended or has broken the protocol. It then waits for it.
+// read passes the lines on until the process has ended or has broken the protocol. Then it waits for the process.
 func (p *process) read(out io.Reader) {
 	lines := adapter.NewLines(out)
 	for {
@@ -89,11 +89,11 @@ func (p *process) kill() error {
 	return err
 }
 
-// grace is how long a killed group may take to be gone. It takes milliseconds, but on a machine that is busy.
+// grace is how long a killed group may take to end. Normally it takes milliseconds; a busy machine is slower.
 const grace = 5 * time.Second
 
-// bury kills the group and waits for the process. What it had written is thrown away. A process that left
-// the group and holds the output is an error: it may still send calls.
+// bury kills the group and waits for the process. It drops the remaining output. If a process has left the
+// group and holds the output, bury returns an error, because that process may still send calls.
 func (p *process) bury() error {
 	if p.buried { // its number may be another's by now
 		return nil
@@ -178,12 +178,12 @@ func (p *process) parse(l line, req adapter.Request) (a adapter.Answer, err erro
 	return a, nil
 }
 
-// violation is what an adapter does that the protocol does not allow.
+// violation makes the error of an adapter that breaks the protocol.
 func violation(format string, args ...any) error {
 	return tga.Errorf(tga.ToolError, "the adapter does not speak the protocol: "+format, args...)
 }
 
-// gone says that nobody reads the adapter's input any more.
+// gone reports whether an error means that nobody reads the adapter's input any more.
 func gone(err error) bool { return errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrClosed) }
 
 // tail keeps the end of what a process writes to standard error.
@@ -202,7 +202,7 @@ func (t *tail) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// String is the end of an error's message: nothing where nothing was written.
+// String returns the end of an error's message; "" if nothing was written.
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -38,7 +38,7 @@ func (c *Counts) Faults() int {
 	return c.Became[Doubled.String()] + c.Became[Lost.String()] + c.Became[False.String()]
 }
 
-// Result is what a run came to.
+// Result is the result of a run.
 type Result struct {
 	Engine   string            `json:"engine"` // as the adapter names it
 	World    string            `json:"world"`  // plain or keyed

@@ -20,11 +20,11 @@ type Point string
 // The points of a call.
 const (
 	None     Point = "none"     // the process lives; the other points measure their times by such calls
-	Arrived  Point = "arrived"  // the world has the request and has not charged; it never will
+	Arrived  Point = "arrived"  // the world has the request and has not charged; it drops the request
 	Done     Point = "done"     // the world has charged and has not answered
 	Answered Point = "answered" // the world has answered, and the engine has not told the client
 	Random   Point = "random"   // anywhere in the time that a call takes
-	Restart  Point = "restart"  // as Done, and again while the engine recovers from it
+	Restart  Point = "restart"  // as Done, and once more while the engine starts again
 )
 
 // Points returns all of them, in the order in which a run takes them.
@@ -36,9 +36,9 @@ const (
 	MinPatience = time.Second
 )
 
-// repeats is for how long a client repeats a call that runs. Some engines look only after half a minute for what
-// a process that died has left: the client then goes on with its other calls, and this one's end is asked for
-// after the last of them.
+// repeats is how long a client repeats a call that is still running. Some engines look only after half a minute
+// for calls that a dead process has left. The client then continues with its other calls, and asks for the
+// outcome of this one after the last of them.
 const repeats = 10 * time.Second
 
 // Options say what a run does.
@@ -56,7 +56,7 @@ type call struct {
 	key   string
 	point Point
 	kills int
-	got   adapter.Outcome // what the client was told; Running where it was told nothing
+	got   adapter.Outcome // what the client was told; Running if it got no answer
 	last  adapter.Outcome // the status after the last start
 }
 
@@ -73,8 +73,8 @@ type run struct {
 	kills   int // those that belong to no call
 }
 
-// Run runs the calls and returns what became of them. Faults of the engine are in the result; the error is
-// for a run that did not come to its end.
+// Run makes the calls and returns what became of them. Faults of the engine are in the result. An error means
+// that the run could not be finished.
 func Run(ctx context.Context, o Options) (res *Result, err error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -207,7 +207,7 @@ func (r *run) make(ctx context.Context, c *call, amount int) error {
 	return ctx.Err()
 }
 
-// arm readies the kill of a call.
+// arm prepares the kill for a call.
 func (r *run) arm(c *call) *shot {
 	s, point := &shot{process: r.process}, c.point
 	switch point {
@@ -223,7 +223,7 @@ func (r *run) arm(c *call) *shot {
 	return s
 }
 
-// shot is one kill, which happens once or is called off.
+// shot is one planned kill. It happens at most once, and can be called off.
 type shot struct {
 	process *process
 
@@ -240,14 +240,14 @@ func (s *shot) fire() {
 	}
 }
 
-// callOff keeps a kill that has not happened from happening.
+// callOff cancels the kill if it has not happened yet.
 func (s *shot) callOff() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.off = true
 }
 
-// happened says once that the kill has happened.
+// happened reports whether the kill has happened since the last call of happened.
 func (s *shot) happened() (fired bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -258,7 +258,8 @@ func (s *shot) happened() (fired bool, err error) {
 // upTo returns a random time of at most d.
 func (r *run) upTo(d time.Duration) time.Duration { return time.Duration(r.rand.Int64N(int64(d) + 1)) }
 
-// revive starts the engine that was killed in a call; at the point Restart it kills it while it starts.
+// revive starts the engine again after a kill. For the point Restart it first starts it and kills it during
+// that start.
 func (r *run) revive(ctx context.Context, c *call) (err error) {
 	if err := r.process.bury(); err != nil {
 		return err
@@ -282,7 +283,7 @@ func (r *run) revive(ctx context.Context, c *call) (err error) {
 	return r.start(ctx)
 }
 
-// settle kills the engine once more and asks for the status of every call. It waits for those that run.
+// settle kills the engine once more and asks for the status of every call. It waits for calls that still run.
 func (r *run) settle(ctx context.Context) error {
 	if err := r.process.bury(); err != nil {
 		return err
@@ -304,11 +305,11 @@ func (r *run) settle(ctx context.Context) error {
 			pause(ctx)
 		}
 	}
-	// Charges are counted once nobody can make another.
+	// End the engine before the charges are counted, so that it cannot make another one.
 	return errors.Join(r.process.bury(), ctx.Err())
 }
 
-// pause is between two questions about a call that runs.
+// pause waits between two questions about a call that still runs.
 func pause(ctx context.Context) {
 	select {
 	case <-time.After(20 * time.Millisecond):

@@ -26,7 +26,7 @@ type SpeedOptions struct {
 	Patience time.Duration
 }
 
-// Speed is how fast an engine makes calls that nobody disturbs. Each figure is the median over the rounds.
+// Speed is how fast an engine makes calls without kills. Each figure is the median over the rounds.
 type Speed struct {
 	Engine    string  `json:"engine"`
 	Callers   int     `json:"callers"`
@@ -37,9 +37,9 @@ type Speed struct {
 	P99       float64 `json:"p99_us"`
 	// Ratio is the rate divided by that of the first engine in the same round.
 	Ratio float64 `json:"rate_ratio"`
-	// CPU is what the processes of the engine took for one call, its servers' too, in microseconds. 0 is not
-	// measured: only Linux says. Bytes are not given: the kernel counts a whole folio, up to 1 MiB, for a
-	// small write into one.
+	// CPU is the processor time of one call, in microseconds, of all processes of the engine and its servers.
+	// 0 means not measured: only Linux gives it. Bytes written are not given, because the kernel counts a whole
+	// folio, up to 1 MiB, for a small write into it.
 	CPU     float64 `json:"cpu_us_per_call"`
 	Commit  string  `json:"commit,omitempty"`
 	Machine string  `json:"machine,omitempty"`
@@ -53,16 +53,17 @@ type slice struct {
 
 func (s *slice) rate() float64 { return float64(s.Calls) / s.Millis * 1e3 }
 
-// MeasureSpeed starts all engines, has each in turn make calls for a slice of time, and again for each round and
-// number of callers. So a machine that is slow for a minute is slow for all of them. It then compares what the
-// payment service has charged with what was completed: that each call was charged once is no question of speed.
+// MeasureSpeed starts all engines. In each round, and for each number of callers, one engine after the other makes
+// calls for a slice of time. So if the machine is slow for a minute, it is slow for all engines. At the end
+// it compares the charges of the payment service with the completed calls: an engine that does not charge each call
+// once is an error, however fast it is.
 func MeasureSpeed(ctx context.Context, o SpeedOptions) (speeds []*Speed, err error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
 	var engines []*measured
 	defer func() {
-		whole := err == nil // of a load that failed nobody knows how many calls there were
+		whole := err == nil // after a failed load the number of calls is not known
 		for _, m := range engines {
 			err = errors.Join(err, m.end(whole))
 		}
@@ -134,7 +135,7 @@ func startMeasured(ctx context.Context, command []string, dir string, patience t
 	return m, m.run.start(ctx)
 }
 
-// end stops the engine. After a whole measurement it compares what was charged with what was completed.
+// end stops the engine. After a complete measurement it compares the charges with the completed calls.
 func (m *measured) end(whole bool) (err error) {
 	if m.run.process != nil {
 		err = m.run.process.bury()
@@ -164,7 +165,7 @@ func (m *measured) load(ctx context.Context, callers int, o SpeedOptions) (*slic
 	return &slice{*a.Loaded, spent(m.run.process.cmd.Process.Pid, m.servers) - before}, nil
 }
 
-// speed sums up the rounds of an engine, beside those of the first.
+// speed sums up the rounds of an engine and compares them with those of the first engine.
 func (m *measured) speed(callers int, rounds, first []*slice) *Speed {
 	s := &Speed{Engine: m.run.engine, Callers: callers, Rounds: len(rounds)}
 	var rates, ratios, p50, p99, cpu []float64

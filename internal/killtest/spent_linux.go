@@ -17,8 +17,8 @@ const (
 	fields      = 15
 )
 
-// spent sums up the processor time of processes and of all that descend from them until now. What a descendant that has
-// ended took is in its parent's account. A process that ends meanwhile is left out: nothing of an engine does.
+// spent sums up the processor time so far of processes and all their descendants. The time of a descendant that has
+// ended is in its parent's account. A process that ends during the call is left out; no process of an engine does that.
 func spent(roots ...int) (all time.Duration) {
 	dir, err := os.ReadDir("/proc")
 	if err != nil {
@@ -60,7 +60,7 @@ func descends(pid int, parents map[int]int, roots []int) bool {
 	return false
 }
 
-// number is 0 for what is none: the kernel writes nothing else there.
+// number returns 0 for a text that is no number. The kernel writes only numbers there.
 func number(b []byte) int {
 	n, err := strconv.Atoi(string(b))
 	if err != nil {

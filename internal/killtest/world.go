@@ -13,7 +13,7 @@ import (
 	"github.com/tgad/tgad/internal/killtest/adapter"
 )
 
-// world is the payment service. Each request is a charge, but where the service dedupes.
+// world is the payment service. Each request is a charge, unless the service deduplicates.
 type world struct {
 	dedupes bool
 	server  http.Server
@@ -26,7 +26,7 @@ type world struct {
 	armed    trap
 }
 
-// trap is what the world does to a request: at a point of it, it kills who sent it. It does so once.
+// trap makes the world kill the sender of a request at a point of that request, once.
 type trap struct {
 	point Point
 	key   string
@@ -47,7 +47,7 @@ func newWorld(dedupes bool) (*world, error) {
 	return w, nil
 }
 
-// serve returns when the server is closed; that is then its error.
+// serve returns when the server is closed. Any other end is logged.
 func (w *world) serve(l net.Listener) {
 	if err := w.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		slog.Error("the payment service of the kill test has ended", "error", err)
@@ -70,7 +70,7 @@ func (w *world) made(key string) int {
 	return w.charges[key]
 }
 
-// total returns how many keys were charged, and how often all of them together.
+// total returns how many keys were charged, and the number of charges.
 func (w *world) total() (keys, charges int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -95,7 +95,7 @@ func (w *world) charge(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if w.sprung(Arrived, order.Key) {
-		panic(http.ErrAbortHandler) // nobody is there for an answer, and nothing was charged
+		panic(http.ErrAbortHandler) // the sender is dead, and nothing was charged
 	}
 	receipt := w.count(order.Key, r.Header.Get("Idempotency-Key"))
 	if w.sprung(Done, order.Key) {
@@ -127,8 +127,8 @@ func (w *world) count(key, header string) int64 {
 	return w.last
 }
 
-// sprung kills if the trap is for this key and point, and says so. It holds the lock while it kills, so
-// that the trap goes off for one request alone.
+// sprung kills if the trap is for this key and point, and reports whether it did. It holds the lock while it
+// kills, so that the trap works for one request only.
 func (w *world) sprung(p Point, key string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// OpLoad asks for many calls at once. An adapter need not know it: then its engine's speed is not measured.
+// OpLoad asks for many calls at once. An adapter may leave it out; then the speed of its engine is not measured.
 const OpLoad = "load"
 
 // Bounds of a [Load].
@@ -18,15 +18,15 @@ const (
 	MaxMillis  = 600_000
 )
 
-// Load is what a load asks for: so many callers at once, each of whom makes one call after the other, every
-// one of a key of its own.
+// Load asks for a number of callers at once. Each of them makes one call after the other, each call with a new
+// key.
 type Load struct {
 	Callers int    `json:"callers"` // 1 to MaxCallers
 	Millis  int64  `json:"ms"`      // 1 to MaxMillis; no call begins later
 	Prefix  string `json:"prefix"`  // of the keys; no other load of the run has it
 }
 
-// Loaded is what came of a load.
+// Loaded is the result of a load.
 type Loaded struct {
 	Calls  int     `json:"calls"` // which completed
 	Millis float64 `json:"ms"`    // until the last of them ended
@@ -35,10 +35,10 @@ type Loaded struct {
 	P99 float64 `json:"p99_us"`
 }
 
-// unendedTime is how long a call of a load may run. Nothing is killed, so that each one ends.
+// unendedTime is how long a call of a load may run. Nothing is killed in a load, so each call must end.
 const unendedTime = 30 * time.Second
 
-// run makes the calls of a load. One that does not complete is its error.
+// run makes the calls of a load. It fails if a call does not complete.
 func (l *Load) run(ctx context.Context, w Worker) (*Loaded, error) {
 	if l == nil || l.Callers < 1 || l.Callers > MaxCallers || l.Millis < 1 || l.Millis > MaxMillis || l.Prefix == "" {
 		return nil, fmt.Errorf("load wants 1 to %d callers, 1 to %d ms and a prefix", MaxCallers, MaxMillis)
@@ -70,7 +70,7 @@ func (l *Load) run(ctx context.Context, w Worker) (*Loaded, error) {
 	return &Loaded{Calls: len(all), Millis: float64(whole.Nanoseconds()) / 1e6, P50: at(0.5), P99: at(0.99)}, nil
 }
 
-// complete makes a call, and asks again while it runs.
+// complete makes a call, and repeats it while it is still running.
 func complete(ctx context.Context, w Worker, key string) error {
 	for until := time.Now().Add(unendedTime); ; {
 		a, err := w.Call(ctx, key, 1)

@@ -1,7 +1,6 @@
-// Package adapter is the side of the kill test that belongs to an engine: the messages of its protocol,
-// and the loop of a program that answers them. docs/TORTURE.md describes the protocol for programs in
-// any language. The package uses the standard library alone, so that an adapter takes its own engine's
-// dependencies and no others.
+// Package adapter is the engine's side of the kill test: the messages of the protocol, and the loop of a
+// program that answers them. docs/TORTURE.md describes the protocol for programs in any language. The
+// package uses only the standard library, so that an adapter needs no dependencies but those of its engine.
 package adapter
 
 import (
@@ -76,7 +75,7 @@ const (
 	Unknown   Outcome = "unknown"   // the engine has never heard of this key
 )
 
-// Final says whether the client has its answer: it need not ask again.
+// Final reports whether the outcome is final, so that the client need not ask again.
 func (o Outcome) Final() bool { return o == Completed || o == Failed || o == InDoubt }
 
 // Check returns what is wrong with an answer to req.

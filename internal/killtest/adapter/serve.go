@@ -12,21 +12,21 @@ import (
 	"os"
 )
 
-// Engine is what an adapter adapts.
+// Engine is an engine with its adapter.
 type Engine struct {
 	Name string // with version and setting, as the table shows it
-	// Servers starts what the engine keeps outside of the process that is killed, as a database
-	// server, and returns what stops it. Nil means that there is nothing.
+	// Servers starts servers that the engine needs outside of the process that is killed, such as a
+	// database, and returns a function that stops them. Nil means that there are none.
 	Servers func(ctx context.Context, dir string) (stop func() error, err error)
-	// Start opens the engine on what earlier processes left in dir, and begins its recovery.
+	// Start opens the engine on the files that earlier processes left in dir, and begins its recovery.
 	Start func(ctx context.Context, dir string, world World) (Worker, error)
 }
 
 // Worker is an engine that has started. The harness asks one thing at a time; a load makes many calls at once.
 type Worker interface {
-	// Call makes the charge of a key, or goes on with it, and returns what the engine says.
+	// Call makes the charge of a key, or continues it, and returns the engine's answer.
 	Call(ctx context.Context, key string, amount int) (Answer, error)
-	// Status returns what the engine says of a key, and sends nothing.
+	// Status returns the engine's answer about a key, and sends nothing.
 	Status(ctx context.Context, key string) (Answer, error)
 }
 
@@ -39,8 +39,8 @@ func Main(e Engine) {
 	os.Exit(0)
 }
 
-// Serve answers requests until in ends. A request that cannot be handled is answered with an error, and
-// one that is not of this protocol ends the loop.
+// Serve answers requests until in ends. A request that cannot be handled is answered with an error. A line
+// that is not of this protocol ends the loop.
 func Serve(ctx context.Context, e Engine, in io.Reader, out io.Writer) (err error) {
 	lines := NewLines(in)
 	encode := json.NewEncoder(out)
@@ -73,7 +73,7 @@ func Serve(ctx context.Context, e Engine, in io.Reader, out io.Writer) (err erro
 	}
 }
 
-// session is what a process has become.
+// session is the state of the adapter's process.
 type session struct {
 	engine Engine
 	stop   func() error // of servers
@@ -128,13 +128,13 @@ type Lines struct{ scanner *bufio.Scanner }
 // NewLines reads the lines of r.
 func NewLines(r io.Reader) *Lines {
 	s := bufio.NewScanner(r)
-	// The scanner wants room for the end of the line too.
+	// The scanner needs room for the newline too.
 	s.Buffer(make([]byte, 0, 4<<10), MaxLine+1)
 	s.Split(whole)
 	return &Lines{s}
 }
 
-// whole splits lines, and leaves out a last one that has no end: its writer was killed in the middle of it.
+// whole splits lines. It drops a last line without a newline: its writer was killed in the middle of it.
 func whole(data []byte, _ bool) (advance int, line []byte, err error) {
 	if i := bytes.IndexByte(data, '\n'); i >= 0 {
 		return i + 1, data[:i], nil
@@ -156,11 +156,11 @@ func (l *Lines) Next() ([]byte, error) {
 	return l.scanner.Bytes(), nil
 }
 
-// payments keeps a connection for each caller of a load.
+// payments is a client that keeps a connection for each caller of a load.
 var payments = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: MaxCallers}}
 
-// Charge asks the world for a charge, once, and returns the number of its receipt. The header with the
-// key goes along also where the world ignores it, as a careful client sends it.
+// Charge asks the world once for a charge, and returns the number of its receipt. It always sends the header
+// with the key, as a careful client does, even if the world ignores it.
 func Charge(ctx context.Context, w World, key string, amount int) (receipt int64, err error) {
 	body, err := json.Marshal(map[string]any{"key": key, "amount": amount})
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package engines has the adapters of the kill test that need nothing but what tgad itself needs: tgad on
-// a store in a directory, an outbox in SQLite, and a loop that writes a file. The other engines are a
-// module of their own, bench/adapters.
+// Package engines has the adapters of the kill test that need no dependencies beyond those of tgad: tgad with
+// a store in a directory, an outbox in SQLite, and a loop that writes a file. The other engines are in a
+// separate module, bench/adapters.
 package engines
 
 import "github.com/tgad/tgad/internal/killtest/adapter"

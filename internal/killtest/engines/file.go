@@ -12,8 +12,8 @@ import (
 	"github.com/tgad/tgad/internal/killtest/adapter"
 )
 
-// File is what much hand-written code does: it looks whether a file says that the call was made, makes it
-// with a few attempts, and then writes the file.
+// File does what much hand-written code does: if no file says that the call was made, it makes the call with
+// a few attempts, and then writes the file.
 var File = adapter.Engine{
 	Name: "retry loop that writes a file",
 	Start: func(_ context.Context, dir string, world adapter.World) (adapter.Worker, error) {
@@ -55,7 +55,7 @@ func (l *loop) Status(_ context.Context, key string) (a adapter.Answer, err erro
 
 func (l *loop) path(key string) string { return filepath.Join(l.dir, key+".json") }
 
-// write puts the whole file in its place at once, and on the disk.
+// write replaces the file atomically and durably.
 func (l *loop) write(key string, a adapter.Answer) error {
 	raw, err := json.Marshal(a)
 	if err != nil {

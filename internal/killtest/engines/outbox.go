@@ -14,8 +14,8 @@ import (
 	"github.com/tgad/tgad/internal/killtest/adapter"
 )
 
-// Outbox is the pattern of that name: the call is a row of a table before it is sent, and a worker sends
-// every row that is not marked as sent, until the service answers.
+// Outbox is the outbox pattern: the call becomes a row of a table before it is sent, and a worker sends
+// every row that has no receipt yet, until the service answers.
 var Outbox = adapter.Engine{
 	Name: "outbox in SQLite",
 	Start: func(ctx context.Context, dir string, world adapter.World) (adapter.Worker, error) {

@@ -9,15 +9,15 @@ import (
 	"github.com/tgad/tgad/internal/killtest/adapter"
 )
 
-// Variants are what the first argument of an adapter stands for, beside the engine as its documentation
-// recommends it.
+// Variants that the first argument of an adapter can choose. Without an argument the engine is set up as its
+// documentation recommends.
 const (
 	Once    = "once" // the fewest attempts that can be set
 	Through = "tgad" // the step makes its charge through a tgad in the same process
 )
 
-// Variant returns the variant that the arguments of the process name, and the engine's name with it. once says
-// what the fewest attempts are called there.
+// Variant returns the variant that the arguments of the process name, and the engine's name with that variant.
+// once is the engine's own term for the fewest attempts.
 func Variant(engine, once string) (name, variant string) {
 	if len(os.Args) < 2 {
 		return engine, ""
@@ -29,9 +29,8 @@ func Variant(engine, once string) (name, variant string) {
 	return engine + ", " + suffix, os.Args[1]
 }
 
-// Step is the body of a step of a durable engine: it makes a charge, and returns its answer. That tgad does not
-// know whether the charge was made is an answer as well, and the end of the step: an error would have the engine
-// try again.
+// Step is the body of a step of a durable engine: it makes a charge, and returns its answer. If tgad does not know
+// whether the charge was made, that is an answer too and ends the step. An error would make the engine try again.
 type Step func(ctx context.Context, key string, amount int) (adapter.Answer, error)
 
 // NewStep returns the step of a variant. The store of its tgad is in the run's directory, and dies with the process.

@@ -96,7 +96,7 @@ func (w *worker) Status(ctx context.Context, key string) (adapter.Answer, error)
 	return adapter.Answer{Outcome: adapter.Running, Detail: string(res.State)}, nil
 }
 
-// ended is what a trace in a terminal state says.
+// ended returns the outcome of a trace in a terminal state.
 func ended(res runtime.Result) (a adapter.Answer, err error) {
 	if err := res.Err(); err != nil {
 		return adapter.Answer{Outcome: adapter.Failed, Detail: err.Error()}, nil
@@ -106,7 +106,7 @@ func ended(res runtime.Result) (a adapter.Answer, err error) {
 	return a, err
 }
 
-// unfinished is what the error of a call that has not ended says.
+// unfinished returns the outcome that the error of an unfinished call means.
 func unfinished(err error) (adapter.Answer, error) {
 	switch tga.CodeOf(err) {
 	case tga.EffectInDoubt:
