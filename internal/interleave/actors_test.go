@@ -22,7 +22,7 @@ func (l *life) request(key, args string) runtime.Request {
 	return runtime.Request{Server: server, Tool: tool, Key: key, Args: []byte(args), Submitter: l.script.name}
 }
 
-// again says whether the actor's client has another try, and counts it.
+// again reports whether the actor's client has another try, and counts that try.
 func (l *life) again(tries int) bool {
 	n, err := strconv.Atoi("0" + l.memory["tries"])
 	if err != nil {
@@ -45,8 +45,8 @@ func caller(name, key, args string, tries int) script {
 	}}
 }
 
-// executor sends a call itself. Its process survives those of the daemon, and so does what
-// it knows; it sends an attempt at most once.
+// executor sends a call itself. Its process and its memory survive the crashes of the daemon. It
+// sends an attempt at most once.
 func executor(name, key, args string, tries int) script {
 	return script{name: name, begins: true, run: func(l *life) {
 		for l.again(tries) {
@@ -61,8 +61,8 @@ func executor(name, key, args string, tries int) script {
 	}}
 }
 
-// perform asks for a permit and sends; false where it was not allowed, or does not know
-// what became of its send.
+// perform asks for a permit and sends. It returns false if it may not send, or does not know
+// the outcome of its send.
 func (l *life) perform(name, key, args string) bool {
 	m := l.w.net.byName(l.memory["message"])
 	if m == nil {
@@ -77,8 +77,8 @@ func (l *life) perform(name, key, args string) bool {
 		}
 		sent := fmt.Sprint(b.Result.TraceID, b.Attempt)
 		if l.memory["sent"] == sent {
-			// It was sent, and what became of it is not known. A person who saw it run may
-			// end the call while this permit is on its way.
+			// It was sent, and the outcome is not known. A person who saw it run may end the
+			// call while this permit is on its way.
 			l.w.newest(b, key)
 			return false
 		}
@@ -109,8 +109,8 @@ func (l *life) perform(name, key, args string) bool {
 	return true
 }
 
-// asks remembers when the executor first asked for the permit that it gets next: an answer
-// may be lost, and the same permit be had a second time.
+// asks remembers when the executor first asked for its next permit: the answer may be lost, and
+// the same permit be returned when it asks again.
 func (l *life) asks() time.Duration {
 	if l.memory["asked"] == "" {
 		l.memory["asked"] = time.Since(l.w.start).String()
@@ -122,8 +122,8 @@ func (l *life) asks() time.Duration {
 	return asked
 }
 
-// tooLate is an executor's duty: one that stood still for too long, or until its permit was stale, does not
-// send, and says so.
+// tooLate reports whether an executor must not send any more, because it was stopped for too long or its
+// permit is stale. It then returns the permit.
 func (l *life) tooLate(asked, within time.Duration) bool {
 	delete(l.memory, "asked")
 	if within == 0 || within > runtime.DefaultSendTimeout {
@@ -136,7 +136,7 @@ func (l *life) tooLate(asked, within time.Duration) bool {
 	return true
 }
 
-// report tells the daemon what became of the send.
+// report tells the daemon the outcome of the send.
 func (l *life) report(key, args string) bool {
 	trace, err := tga.ParseID(l.memory["trace"])
 	if err != nil {
@@ -179,8 +179,8 @@ func abandoner(name string, tries int) script {
 	}}
 }
 
-// resolver looks at the world and says what it sees of what is in doubt. It speaks only of
-// calls that are not on their way any more.
+// resolver is a person who looks at the world and resolves calls in doubt accordingly. It skips
+// calls that are still on their way.
 func resolver(name string, tries int) script {
 	return script{name: name, looks: true, run: func(l *life) {
 		for l.again(tries) {
@@ -210,7 +210,7 @@ func resolver(name string, tries int) script {
 	}}
 }
 
-// recovery takes on each open trace, as a daemon does when it starts.
+// recovery continues each open trace, as a daemon does when it starts.
 func recovery(l *life) {
 	open, err := l.w.rt.Classify(l.ctx)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// report is what the exploration of a scenario came to.
+// report is the result of the exploration of a scenario.
 type report struct {
 	States    int // distinct
 	Schedules int // orders that were followed to their end
@@ -23,7 +23,7 @@ type report struct {
 	Outcomes  map[string]bool // what can be seen of them; nil where nobody asked
 }
 
-// violation is a property that does not hold, with the way there.
+// violation is a property that does not hold, with the moves that lead to it.
 type violation struct {
 	What string
 	Path []string
@@ -33,11 +33,10 @@ func (v *violation) String() string {
 	return v.What + "\n  " + strings.Join(v.Path, "\n  ")
 }
 
-// runsInBubble is how many executions share a bubble: making one costs more than a run.
+// runsInBubble is how many executions share a bubble, because making a bubble costs more than a run.
 const runsInBubble = 200
 
-// how says what an exploration leaves out: nothing of which it is not known where it leads. The
-// tests of that do without.
+// how turns the reductions of an exploration off, for the tests that compare with and without them.
 type how struct {
 	every    bool // make every move, also one that is known to lead to a state seen before
 	whole    bool // without the reductions of reduce_test.go
@@ -54,18 +53,18 @@ type explorer struct {
 	todo  []alternative
 }
 
-// alternative is a way that was passed by: the choices that lead to it, and what is known of
-// its last one.
+// alternative is a sequence of moves that was not followed yet: its choices, and what is known
+// about the last of them.
 type alternative struct {
 	path []byte
 	forecast
 }
 
 // explore follows every order of a scenario's moves until all are followed, a violation is
-// found, or there are more states than limit. An execution starts anew for each alternative:
-// actors are goroutines, and a goroutine cannot be copied. Every second alternative is the
-// newest, which keeps the list short, and every other one is any: an exploration that is cut
-// off has then seen something of all parts, and not one corner whole.
+// found, or there are more states than limit. Each alternative is executed from the start,
+// because actors are goroutines, which cannot be copied. Every second alternative is the newest
+// one, which keeps the list short. The others are chosen at random, so that an exploration that
+// is cut off has seen some of all parts.
 func explore(t *testing.T, s scenario, limit int, how how) report {
 	t.Helper()
 	e := &explorer{scenario: s, how: how, seen: map[uint64]bool{}, todo: []alternative{{}}, steps: newSteps()}
@@ -100,8 +99,8 @@ func explore(t *testing.T, s scenario, limit int, how how) report {
 // endless is a number of moves that no schedule of a few actors reaches.
 const endless = 400
 
-// follow executes the choices of prefix and then the first choice of each new state that may
-// lead to another new one. It keeps the alternatives that it passes by.
+// follow executes the choices of prefix. Then, in each new state, it makes the first choice that
+// may lead to another new state, and keeps the other choices as alternatives.
 func (e *explorer) follow(prefix []byte) {
 	w := newWorld(e.scenario, e.whole)
 	defer w.end()
@@ -135,8 +134,8 @@ func (e *explorer) follow(prefix []byte) {
 		if time.Now().Equal(before) {
 			e.steps.learn(made, w, s)
 		}
-		// The choices of a prefix lead through states that were entered before; the first
-		// state behind it may be one as well.
+		// The choices of a prefix lead through states that were entered before. The first
+		// state after the prefix may be an old one too.
 		if len(moves) == 0 {
 			e.Schedules++
 			e.Ends[s.whole()] = true
@@ -160,8 +159,8 @@ func (e *explorer) follow(prefix []byte) {
 	}
 }
 
-// choose returns the first move that may lead to a new state, negative where none may, and keeps
-// the others that may as alternatives.
+// choose returns the first move that may lead to a new state, or a negative number if there is none.
+// It keeps the other such moves as alternatives.
 func (e *explorer) choose(w *world, s state, moves []move, path []byte) (next int, made forecast) {
 	next = -1
 	for i := len(moves) - 1; i >= 0; i-- {
@@ -178,9 +177,9 @@ func (e *explorer) choose(w *world, s state, moves []move, path []byte) (next in
 	return next, made
 }
 
-// next waits until everybody stands at a gate, waits for somebody, or is gone, and lists
-// what can happen then. Where nothing can but time passing, time passes. Where not even
-// that helps, it checks the end.
+// next waits until every actor waits at a gate, waits for another one, or has ended, and lists
+// what can happen then. If nothing can happen, it lets time pass. If that does not help
+// either, it checks the end.
 func (w *world) next() []move {
 	for _, pass := range []time.Duration{0, time.Second, tick, time.Hour} {
 		time.Sleep(pass)
@@ -210,7 +209,7 @@ func (w *world) rest() {
 	w.actors = slices.DeleteFunc(w.actors, func(a *actor) bool { return a.process && a.over })
 }
 
-// blocked reports whether somebody has not come to an end.
+// blocked reports whether some actor has not ended.
 func (w *world) blocked() bool {
 	return slices.ContainsFunc(w.actors, func(a *actor) bool { return !a.over })
 }

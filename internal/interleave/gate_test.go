@@ -17,9 +17,9 @@ import (
 
 const opAppend = "appends"
 
-// gated is the store as an actor meets it: before each step that others can see, or can
-// come before, the actor stands at a gate. A trace is read without one by whoever holds
-// its lease, for nobody else can change it then.
+// gated is the store with gates. An actor waits at a gate before each step that others can
+// see, or whose order with the steps of others matters. An actor that holds the lease of a
+// trace reads it without a gate, because nobody else can change it.
 type gated struct {
 	runtime.Store
 	w       *world
@@ -29,7 +29,7 @@ type gated struct {
 func (g *gated) Acquire(ctx context.Context, id tga.ID) (chain.Lease, error) {
 	l := lifeOf(ctx)
 	if g.w.disk.Has(id) {
-		l.do("acquires " + short(id)) // who made the id a moment ago meets nobody there
+		l.do("acquires " + short(id)) // an id that is not on disk is new: nobody else can have its lease
 	}
 	lease, err := g.Store.Acquire(ctx, id)
 	l.woken(ctx)
@@ -40,8 +40,8 @@ func (g *gated) Acquire(ctx context.Context, id tga.ID) (chain.Lease, error) {
 	return lease, err
 }
 
-// Overtake has no gate of its own: who overtakes has looked at the record just then. Whoever is
-// overtaken does not hold the lease any more, so others can change what it reads.
+// Overtake has no gate of its own, because the actor has read the record just before. An overtaken
+// actor no longer holds the lease, so it needs gates for its reads again.
 func (g *gated) Overtake(ctx context.Context, id tga.ID, lentOnly bool) (chain.Lease, error) {
 	l := lifeOf(ctx)
 	lease, err := g.Store.Overtake(ctx, id, lentOnly)
@@ -56,7 +56,8 @@ func (g *gated) Overtake(ctx context.Context, id tga.ID, lentOnly bool) (chain.L
 	return lease, err
 }
 
-// woken is for who may have waited: whoever woke it is still under way.
+// woken is called after a call that may have waited. The actor that woke this one is still
+// running, so this one waits at a gate.
 func (l *life) woken(ctx context.Context) {
 	if _, waits := ctx.Deadline(); waits {
 		l.do(arrives)
@@ -64,7 +65,7 @@ func (l *life) woken(ctx context.Context) {
 }
 
 func (g *gated) Release(lease chain.Lease) {
-	// Whoever was killed gives its leases back while somebody else runs already.
+	// A killed actor releases its leases while another one is already running.
 	l := g.holders[lease]
 	if l == nil || l.dying {
 		return
@@ -77,8 +78,8 @@ func (g *gated) Release(lease chain.Lease) {
 	g.Store.Release(lease)
 }
 
-// Current has no gate: the moment between this look and a send is that of the send. Who is
-// overtaken then is stopped by nothing.
+// Current has no gate: the send has one, and whoever is overtaken between this check and the
+// send is not stopped by anything.
 func (g *gated) Current(lease chain.Lease) bool {
 	l, is := g.w.running, g.Store.Current(lease)
 	if l.fit = (chain.Lease{}); is {
@@ -144,8 +145,8 @@ func (g *gated) Record(ctx context.Context, key ledger.Key) (*ledger.Record, err
 	return r, nil
 }
 
-// Attachment has no gate of its own: who reads a row that others write holds its lock or its
-// lease. It may have been woken to get there, and then comes after whoever is under way.
+// Attachment waits only at the gate arrives: a reader of a row that others write holds its lock or
+// its lease. But the reader may have been woken for that, while the other actor is still running.
 func (g *gated) Attachment(ctx context.Context, kind chain.AttachmentKind, key []byte) ([]byte, error) {
 	l, asked := ctx.Value(lifeKey{}).(*life)
 	if asked {
@@ -206,8 +207,8 @@ type message struct {
 	result  chan error
 }
 
-// network is what lies between the process and the tool server, and the server itself:
-// the world outside, which no crash of ours takes back.
+// network is the network between the process and the tool server, and the server itself. It is
+// the world outside: a crash of the process does not undo what happened there.
 type network struct {
 	w        *world
 	messages []*message
@@ -236,7 +237,7 @@ func (n *network) send(call runtime.Call, from string) *message {
 	return m
 }
 
-// wait waits for the answer of a message, or for what the transport says instead.
+// wait waits for the answer of a message, or for an error of the transport.
 func (n *network) wait(ctx context.Context, l *life, m *message) (runtime.Reply, error) {
 	m.waiting, m.by, l.calls = true, l, true
 	l.learn("sent", uint64(m.Attempt))
@@ -259,8 +260,8 @@ func (n *network) wait(ctx context.Context, l *life, m *message) (runtime.Reply,
 	return reply, nil
 }
 
-// atWork reports whether the sender waits for the answer, or has it and has not said so. One
-// whose permit is stale is none that anybody waits for.
+// atWork reports whether the sender waits for the answer, or has it and has not reported it yet. A
+// sender whose permit is stale does not count.
 func (m *message) atWork() bool {
 	if m.by == nil || time.Since(m.sent) >= runtime.DefaultSendTimeout {
 		return false
@@ -281,7 +282,7 @@ func (n *network) byName(name string) *message {
 	return nil
 }
 
-// look tells what became of the sends of a trace.
+// look returns what became of the sends of a trace.
 func (n *network) look(trace tga.ID) (ran bool, answer string, flying bool) {
 	for _, m := range n.messages {
 		if m.TraceID == trace {
@@ -294,8 +295,8 @@ func (n *network) look(trace tga.ID) (ran bool, answer string, flying bool) {
 	return ran, answer, flying
 }
 
-// Probe implements [runtime.Prober]: the tool says what it has done, and does not keep what
-// is still on its way from being done.
+// Probe implements [runtime.Prober]: the tool says what it has done. It does not fence: a
+// message that is still on its way may be executed later.
 func (n *network) Probe(ctx context.Context, call runtime.Call) (runtime.Probed, error) {
 	l := lifeOf(ctx)
 	l.do("asks the tool about " + short(call.TraceID))
@@ -350,8 +351,8 @@ func (n *network) busy() bool {
 	return false
 }
 
-// age loses what has been on its way for too long. A licence with a window rests on such a
-// bound (docs/SEMANTICS.md): under the others a message may arrive at any time.
+// age drops messages that have been on their way for too long. A licence with a window assumes
+// such a bound (docs/SEMANTICS.md). Under other licences a message may arrive at any time.
 func (n *network) age() {
 	for _, m := range n.messages {
 		age := time.Since(m.sent)
@@ -364,7 +365,7 @@ func (n *network) age() {
 	}
 }
 
-// crash ends the connections of the process. What is on its way stays on its way.
+// crash ends the connections of the process. Messages on their way may still arrive.
 func (n *network) crash() {
 	for _, m := range n.messages {
 		// An executor that lives on hears of its send in its next life.
@@ -376,7 +377,7 @@ func (n *network) crash() {
 	}
 }
 
-// receive is the tool server: it does what its licence says of it, and remembers.
+// receive is the tool server. It behaves as its licence attests, and remembers what it did.
 func (n *network) receive(m *message) {
 	m.flying, m.acted = false, true
 	if n.effects == nil {

@@ -8,12 +8,12 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// claim is what a model says that a tool answered. It knows nothing of it.
+// claim is the tool's answer that a model makes up.
 const claim = `{"model":"it ran"}`
 
-// model settles what it finds in doubt by a peer's right to settle, and by that peer's leave. It
-// first says that the call did not run, which is not a model's to say. gives says that it then
-// gives the call up; another one says that it ran. It has looked at nothing.
+// model settles calls in doubt, for a peer that has the right to settle and lets a model use it. It
+// first says that the call did not run, which a model may not say. Then it abandons the call, if
+// gives is true, or says that it ran. It has not looked at the world.
 func model(name string, tries int, gives bool) script {
 	return script{name: name, model: true, run: func(l *life) {
 		for l.again(tries) {
@@ -43,8 +43,8 @@ func (l *life) settles(trace tga.ID, gives bool) {
 	l.learn("settled", code(err))
 }
 
-// asModel holds an effect that a model's word makes to two things: it says that a model decided,
-// and it frees no key.
+// asModel checks an effect that a model has settled: the effect says that a model decided, and it
+// frees no key.
 func (w *world) asModel(l *life, trace tga.ID, effect *tga.Artifact) {
 	if !l.script.model {
 		return
@@ -66,10 +66,9 @@ func (w *world) claimed(trace tga.ID) bool {
 	return err == nil && t.Effect != nil && t.Effect.Meta.String(tga.MetaResolvedVia) == runtime.ViaModel
 }
 
-// unclaimed checks a permission that a client without keys got: none of its calls with the same
-// arguments was settled by a model. Whether that one ran is as unknown as before, and only a
-// person has the same call run again.
-// A call that only reads is sent again by anybody.
+// unclaimed checks a permission for a client without keys: none of its calls with the same
+// arguments was settled by a model. A model's word leaves open whether that call ran, so only a
+// person may let the same call run again. A call that only reads may always be sent again.
 func (w *world) unclaimed(l *life, trace tga.ID, args string) {
 	if w.Policy.Licence.Kind == ledger.ReadOnly {
 		return

@@ -43,8 +43,8 @@ type answer struct {
 	value string
 }
 
-// sending holds a send by the process to what must be durable before it. looked says that
-// its sender found its lease to be current.
+// sending checks that everything that must be durable before a send by the process is durable.
+// looked says that the sender found its lease to be current.
 func (w *world) sending(call runtime.Call, looked bool) {
 	mark := fmt.Sprint(short(call.TraceID), " attempt ", call.Attempt)
 	if w.sent[mark] {
@@ -57,7 +57,7 @@ func (w *world) sending(call runtime.Call, looked bool) {
 		return
 	}
 	if by, _, ended := runtime.EndedBy(t); ended && by == runtime.ByPerson && looked && call.Attempt > 1 {
-		return // a person who saw the call run ended it just then: the re-send is licensed
+		return // a person who saw the call run ended it in between: the re-send is licensed
 	}
 	w.maySend(mark, call.TraceID, call.Attempt, call.Key)
 	w.mandated(mark, call.TraceID)
@@ -66,13 +66,13 @@ func (w *world) sending(call runtime.Call, looked bool) {
 	}
 }
 
-// permitted holds the permission of a remote executor to the same, at the moment that it is
-// given: how long the executor then takes is its own, and its licence covers that.
+// permitted checks the same for the permission of a remote executor, at the moment when it is
+// given. How long the executor then takes is not checked; its licence covers that.
 //
-// Between the look at the record and the answer, a person who saw an earlier attempt run may end
-// the call: the re-send is licensed all the same. ended are the calls that were over when the
-// permission was asked for; none may be given for one of these. Two executions that differ in it
-// differ in what the executor has read since, so the state need not have it.
+// Between the read of the record and the answer, a person who saw an earlier attempt run may end
+// the call. The re-send is licensed all the same. ended are the calls that had ended when the
+// executor asked: no permission may be given for one of them. Two executions that differ in ended
+// also differ in what the executor has read since, so ended need not be part of the state.
 func (w *world) permitted(b runtime.Begun, key string, ended map[tga.ID]int) {
 	_, before := ended[b.Result.TraceID]
 	if _, now := w.ended[b.Result.TraceID]; now && !before && b.Attempt > 1 {
@@ -100,8 +100,8 @@ func (w *world) unique(list []chain.NewArtifact) {
 	}
 }
 
-// newest holds a permission that its executor makes no use of to one thing: it is for the newest
-// attempt. Another executor would send that one beside it.
+// newest checks a permission that its executor does not use: it must be for the newest attempt.
+// Otherwise another executor could send the newest attempt beside it.
 func (w *world) newest(b runtime.Begun, key string) {
 	r, err := w.store.Record(context.Background(), ledger.Key{Namespace: tga.DefaultNamespace, Server: server, Tool: tool, Key: key})
 	if err != nil || r == nil || r.TraceID == b.Result.TraceID && r.Attempts.Count != b.Attempt {
@@ -123,8 +123,8 @@ func (w *world) maySend(mark string, trace tga.ID, attempt uint32, key string) {
 	}
 }
 
-// told notes what somebody was told, and holds it to the world. It reports whether the
-// call is over for who was told.
+// told notes an answer to a caller and compares it with the world. It reports whether the call is
+// over for that caller.
 func (w *world) told(l *life, key, args string, res runtime.Result, err error) bool {
 	switch tga.CodeOf(err) {
 	case "":
@@ -162,7 +162,7 @@ func (w *world) told(l *life, key, args string, res runtime.Result, err error) b
 	return true
 }
 
-// quiet checks an end: nobody can move any more.
+// quiet checks the end of an execution, when no actor can move any more.
 func (w *world) quiet() {
 	ctx := context.Background()
 	for _, a := range w.actors {
@@ -207,9 +207,9 @@ func (w *world) quiet() {
 	}
 }
 
-// ends notes that an effect was appended. A person's word that the call did not run must not
-// come while the sender of one of its attempts is at work: bytes on the wire cannot be called
-// back, whenever the person looked.
+// ends notes that an effect was appended. A person must not be able to say that the call did not
+// run while the sender of one of its attempts is still at work: bytes on the wire cannot be
+// called back, whenever the person looked.
 func (w *world) ends(trace tga.ID, effect *tga.Artifact) {
 	w.ended[trace] = len(w.net.messages)
 	t, err := w.store.Load(context.Background(), trace)
@@ -227,11 +227,11 @@ func (w *world) ends(trace tga.ID, effect *tga.Artifact) {
 	}
 }
 
-// mayHaveRun is a send of a trace that ran or may still arrive, nil where there is none. Who looked at the
-// world says how many attempts there were, so a person's word excuses no send of the process and none of a
-// remote executor. One thing is a person's to answer for: a peer that keeps the log of its call itself sent
-// it after that person looked and before the word came, and has gone since ([world.ends]). Nobody permits
-// such a send, so no rule of the log can tell that the word is older.
+// mayHaveRun returns a send of a trace that ran or may still arrive, nil if there is none. A person says how
+// many attempts there were when they looked, so a wrong word of a person excuses no send of the process or of
+// a remote executor. There is one exception: a peer that appends its own call may have sent it after the person
+// looked and before the person's word came, and may be gone since ([world.ends]). Nobody permits such a send,
+// so no rule of the log can detect that the word is older. For that case the person is responsible.
 func (w *world) mayHaveRun(trace tga.ID) *message {
 	t, err := w.store.Load(context.Background(), trace)
 	if err != nil {
@@ -251,7 +251,7 @@ func (w *world) mayHaveRun(trace tga.ID) *message {
 	return nil
 }
 
-// unrun checks that what is recorded as not executed was not, and will not be.
+// unrun checks that calls that are recorded as not executed were not executed, and will not be.
 func (w *world) unrun() {
 	for _, sent := range w.net.messages {
 		t, err := w.store.Load(context.Background(), sent.TraceID)

@@ -12,32 +12,32 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// client is a client that means some calls, one after the other, none with a key, behind a process
-// that sends them (package mcpfront). When that process dies, the client starts another one and
-// repeats the call of which it has no answer.
+// client is a client that makes some calls without keys, one after the other. A process of its own
+// sends them (package mcpfront). When that process dies, the client starts another one and repeats
+// the call that it has no answer for.
 type client struct {
 	name  string
 	means []string // the arguments of each call
 	tries int      // of each call
-	// rides says that an answer is noted as delivered by the begin of the next call, where there
-	// is one ([runtime.BeginRequest.Delivered]), and not by itself.
+	// rides says that the begin of the next call, if there is one, reports that the answer was
+	// delivered ([runtime.BeginRequest.Delivered]), instead of a message of its own.
 	rides bool
-	// hasty says of a call in doubt, too, that its answer was delivered: the daemon must refuse
-	// that, and the begin that says so.
+	// hasty says that the process also reports the answer of a call in doubt as delivered. The
+	// daemon must refuse that report, and a begin that carries it.
 	hasty bool
 }
 
-// shim is a client of identical calls whose process notes each delivery by itself.
+// shim is a client of identical calls whose process reports each delivery separately.
 func shim(name, args string, calls, tries int) script {
 	return client{name: name, means: slices.Repeat([]string{args}, calls), tries: tries}.script()
 }
 
-// hasty is a client whose process takes an answer that did not come for delivered.
+// hasty is a client whose process reports an answer as delivered that did not come.
 func hasty(name string, tries int, means ...string) script {
 	return client{name: name, means: means, tries: tries, rides: true, hasty: true}.script()
 }
 
-// rider is a client whose process has the next begin take the note of a delivery along.
+// rider is a client whose process reports a delivery with the next begin.
 func rider(name string, tries int, means ...string) script {
 	return client{name: name, means: means, tries: tries, rides: true}.script()
 }
@@ -76,8 +76,8 @@ func (l *life) conn() string { return fmt.Sprint(l.script.name, " process ", l.n
 // live takes the lock of the shim's process.
 func (l *life) live() { l.w.alive[l.conn()] = true }
 
-// dies is where the shim's process may die: outside the daemon, which goes on with what it
-// was asked. What the process knew is gone; its client knows which call it means.
+// dies returns the death of the shim's process. The daemon goes on with what it was asked. What
+// the process knew is lost, but its client still knows which call it wants.
 func (l *life) dies() func() {
 	return func() {
 		l.w.left.Deaths--
@@ -96,7 +96,7 @@ func (l *life) dies() func() {
 	}
 }
 
-// lock tells the runtime what it would see of a process's lock.
+// lock tells the runtime whether the holder of a process's lock is alive.
 func (w *world) lock(path string) ledger.Liveness {
 	if w.alive[path] {
 		return ledger.HolderAlive
@@ -104,8 +104,8 @@ func (w *world) lock(path string) ledger.Liveness {
 	return ledger.HolderGone
 }
 
-// work begins the call, sends it where it may, and reports it; true where there is an answer
-// for the client.
+// work begins the call, sends it if it may, and reports the result. It returns true if there is
+// an answer for the client.
 func (l *life) work(args string, hasty bool) bool {
 	if l.memory["trace"] == "" {
 		notes := l.owed()
@@ -136,7 +136,7 @@ func (l *life) work(args string, hasty bool) bool {
 			l.memory["answer"], l.memory["trace"] = string(b.Result.Value), b.Result.TraceID.String()
 			return true
 		case b.Standing == runtime.BeginInDoubt, b.Standing == runtime.BeginStale, b.Standing == runtime.BeginServe:
-			// The client is told what is known, and means no more by this call.
+			// The client is told what is known, and goes on to its next call.
 			l.nextCall()
 			l.memory["tries"] = "0"
 			return false
@@ -168,7 +168,7 @@ func (l *life) work(args string, hasty bool) bool {
 		l.waits, l.mayDie = "", nil
 		delete(l.memory, "message")
 		if err != nil {
-			// What became of it is not known: the client's repeat is told what is.
+			// The outcome is not known. If the client repeats the call, it is told so.
 			if hasty {
 				l.memory["owed"] = l.memory["trace"]
 				l.nextCall()
@@ -185,8 +185,9 @@ func (l *life) work(args string, hasty bool) bool {
 	return l.finishOwn()
 }
 
-// proposes is the trace that the process names for the call. It is the same, and so is the name
-// of the begin, when an answer was lost or the daemon says to wait, until the call is sent.
+// proposes returns the trace id that the process proposes for the call. Until the call is sent, the
+// id and the name of the begin stay the same, also after an answer was lost or the daemon said to
+// wait.
 func (l *life) proposes() tga.ID {
 	if l.memory["id"] == "" {
 		l.memory["id"] = l.newID().String()
@@ -199,20 +200,20 @@ func (l *life) proposes() tga.ID {
 	return id
 }
 
-// anew says that the next begin is another one, of the same call.
+// anew makes the next begin a new one, for the same call.
 func (l *life) anew() {
 	delete(l.memory, "trace")
 	l.count("begin")
 }
 
-// nextCall says that the client means no more by this call.
+// nextCall says that the client goes on to its next call.
 func (l *life) nextCall() {
 	l.count("call")
 	delete(l.memory, "id")
 	delete(l.memory, "begin")
 }
 
-// intends counts what the client means: each call once, however often it is repeated.
+// intends counts each call that the client wants once, however often it is repeated.
 func (l *life) intends(args string) {
 	if l.memory["meant"] != l.memory["call"]+"." {
 		l.memory["meant"] = l.memory["call"] + "."
@@ -261,8 +262,8 @@ func (l *life) finishOwn() bool {
 	return false
 }
 
-// deliver hands the answer to the client, and then tells the daemon so until it knows: the
-// process is there as long as the client is. A note that rides is kept for the next begin.
+// deliver gives the answer to the client, and then reports that to the daemon until the daemon
+// has confirmed it. With rides it keeps the report for the next begin.
 func (l *life) deliver(rides bool) {
 	l.mayDie = l.dies()
 	l.do("answers its client")
@@ -284,8 +285,8 @@ func (l *life) deliver(rides bool) {
 	l.nextCall()
 }
 
-// owed is the answer that the client has and the daemon may not have been told of. A begin that
-// is answered with an error leaves it owed: whether it was noted is not known.
+// owed returns the trace whose answer the client has, but the daemon may not know that. A begin that
+// fails leaves it owed, because nobody knows whether the report was noted.
 func (l *life) owed() []tga.ID {
 	if l.memory["owed"] == "" {
 		return nil
@@ -297,7 +298,7 @@ func (l *life) owed() []tga.ID {
 	return []tga.ID{trace}
 }
 
-// note tells the daemon by itself what was delivered, and whether it knows.
+// note reports deliveries to the daemon in a separate message. It returns whether the daemon knows.
 func (l *life) note(traces []tga.ID) bool {
 	l.w.gives(traces)
 	for _, trace := range traces {

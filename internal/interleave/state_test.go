@@ -64,9 +64,9 @@ func (h *hasher) text(list ...string) {
 	}
 }
 
-// state hashes what is on the disk and in the process, where each actor is and what it has
-// seen, what is on the network, what the tool server did, what was said and shown, and what
-// may still go wrong.
+// state hashes the disk and the process, the place and the knowledge of each actor, the
+// network, what the tool server did, what was said and shown, and the faults that may still
+// happen.
 func (w *world) state() state {
 	disk, process := newHasher(), newHasher()
 	if err := w.disk.Fingerprint(disk); err != nil {
@@ -106,7 +106,7 @@ func (w *world) state() state {
 	return s
 }
 
-// hash writes what the network and the tool server are at.
+// hash writes the state of the network and the tool server.
 func (n *network) hash(h *hasher) {
 	for _, m := range n.messages {
 		h.num(uint64(m.Attempt), flag(m.flying), flag(m.acted), uint64(len(m.result)))
@@ -119,8 +119,8 @@ func (n *network) hash(h *hasher) {
 	}
 }
 
-// hashChecks writes what the properties remember of the past. What two actors add, they add
-// in any order.
+// hashChecks writes what the properties remember of the past. The order in which two actors
+// added to it does not count.
 func (w *world) hashChecks(h *hasher) {
 	for _, m := range w.net.messages {
 		h.num(uint64(w.looked[m.TraceID]), uint64(w.ended[m.TraceID]), flag(w.abandoned[m.TraceID]))
@@ -149,9 +149,9 @@ func (w *world) hashChecks(h *hasher) {
 	}
 }
 
-// hashProcess writes what the runtime remembers and no log holds: which senders it knows to
-// be gone, which names are locked, and which jumps of the clock it has noticed. It is read behind the runtime's back,
-// for nobody else needs it.
+// hashProcess writes what the runtime remembers and no log holds: which senders it knows to be
+// gone, which names are locked, and which jumps of the clock it has noticed. It reads private
+// fields of the runtime, because no other code needs them.
 func (w *world) hashProcess(h *hasher) {
 	rt := reflect.ValueOf(w.rt).Elem()
 	for _, of := range [][2]string{{"departures", "marks"}, {"executors", "givenUp"}} {

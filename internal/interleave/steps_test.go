@@ -2,27 +2,27 @@ package interleave
 
 import "hash/maphash"
 
-// A way is found by executing it from the start, so most of the time goes into orders that end
-// in a state seen before: the same moves of others in another order. Those are foretold here.
+// steps predicts the outcome of moves. An order of moves is explored by executing it from the
+// start, so most of the time would go into orders that end in a state seen before.
 //
-// What one actor does between two gates depends on two things: on what all share (the disk, the
-// leases, what the runtime remembers, the network, the tool server, the clock) and on where the
-// actor is and what it has learnt. It changes nothing but these two. So once a move was made
-// from a pair of them, the pair that it leads to is known wherever the same pair stands beside
-// other actors, and so is the whole state: each actor's part of its hash stands for itself. An
+// What one actor does between two gates depends on two things: on what all actors share (the
+// disk, the leases, what the runtime remembers, the network, the tool server, the clock), and on
+// the actor's own place and knowledge. It changes only these two. So once a move was made from
+// such a pair, the pair that it leads to is known, whatever the other actors are doing. Each
+// actor has its own part in the hash of the state, so the whole new state is known too. An
 // alternative that leads to a state seen before is not executed.
 //
-// That holds where the move wakes nobody: each other actor stands at a gate, has come to an
-// end, or waits for the network alone. And it holds where no time passes after the move: some
-// actor stands at a gate then. Elsewhere the move is made.
+// This is valid if the move wakes nobody: each other actor waits at a gate, has ended, or waits
+// for the network alone. And it is valid if no time passes after the move: then some actor waits
+// at a gate. In other cases the move is made.
 //
-// A crash is foretold by what it leaves.
+// A crash is predicted from what it leaves.
 //
-// [steps.learn] panics when a move changes what is another actor's, and TestForecastsSpareNoState
+// [steps.learn] panics if a move changes another actor's part, and TestForecastsSpareNoState
 // compares the states that are reached with those of an exploration that makes every move.
 type steps struct {
 	to map[uint64]pair
-	// on are states that an alternative on the list leads to, and crashes that are on it.
+	// on are the states that alternatives on the list lead to, and the crashes on the list.
 	on map[uint64]bool
 }
 
@@ -91,8 +91,8 @@ func (k *steps) learn(f forecast, w *world, after state) {
 	k.to[f.from] = p
 }
 
-// known reports whether the state that a move leads to was seen, or is led to by another
-// alternative on the list. Where neither is so, the move is the one that leads there.
+// known reports whether the state that a move leads to was seen before, or is the target of
+// another alternative on the list. If neither is so, it notes this move as the one to that state.
 func (k *steps) known(f *forecast, seen map[uint64]bool) bool {
 	to := f.from
 	switch {

@@ -17,11 +17,11 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// bounds are how often a schedule may have each kind of bad luck.
+// bounds say how often each kind of fault may happen in a schedule.
 type bounds struct {
 	Crashes  int // of the process that has the store
 	Resets   int // sends whose answer is lost; what was sent may still arrive
-	Refusals int // sends of which the transport says that no byte left
+	Refusals int // sends that fail before any byte left, as the transport says
 	Ticks    int // times that the virtual clock passes every time-out
 	Steps    int // steps of the wall clock, forward and back
 	Deaths   int // of the processes of shims
@@ -50,19 +50,19 @@ func (b bounds) String() string {
 	return strings.Join(s, ", ")
 }
 
-// scenario is who meets, and within which bounds.
+// scenario is a set of actors, and the bounds for them.
 type scenario struct {
 	Name   string
 	Policy runtime.Policy
 	Actors []script
-	// Rules are what the operator's rules say from one start to the next; where there are none,
+	// Rules are the operator's rules, one for each start of the process. Without rules
 	// everything is allowed and nobody is asked.
 	Rules []rule
 	bounds
 }
 
-// script is what an actor does. It is called again after a crash of the process that
-// serves it, with the memory that its own process kept.
+// script is what an actor does. After a crash of the process that serves the actor, run is
+// called again. The actor's memory survives that crash.
 type script struct {
 	name   string
 	run    func(a *life)
@@ -77,18 +77,18 @@ type move struct {
 	name func() string
 	do   func()
 	kind kind
-	// who is the one actor that may run because of the move, nil where none does.
+	// who is the one actor that may run because of the move; nil if none does.
 	who *life
 }
 
-// kind says what is known of a move before it is made.
+// kind says what is known about a move before it is made.
 type kind byte
 
 const (
-	// others is a move of which nothing is known: time passes.
+	// others is a move about which nothing is known: time passes.
 	others kind = iota
-	// single is a move after which one actor runs, and nobody else unless that one wakes
-	// somebody; or nobody runs at all.
+	// single is a move after which at most one actor runs, and others only if that actor
+	// wakes them.
 	single
 	// crash is the end of the process: only what outlives it matters.
 	crash
@@ -158,7 +158,7 @@ func newWorld(s scenario, whole bool) *world {
 	return w
 }
 
-// clock is the wall clock. It has no monotonic reading of its own beside the bubble's.
+// clock is the wall clock. Its monotonic reading is that of the bubble.
 func (w *world) clock() time.Time { return epoch.Add(time.Since(w.start) + w.wall) }
 
 // boot starts the process that has the store.
@@ -177,7 +177,7 @@ func (w *world) boot() {
 		Policy:  func(string, string) runtime.Policy { return w.Policy },
 		AgentID: idOf(0xff, 0),
 		Clock:   w.clock,
-		// What really passes: a step of the wall clock is none of it.
+		// The time that really passes, without steps of the wall clock.
 		Monotonic: func() time.Duration { return time.Since(w.start) },
 		NewID:     func() tga.ID { return w.running.newID() },
 		Rand:      random{w},
@@ -190,14 +190,14 @@ func (w *world) boot() {
 	w.rt = rt
 }
 
-// crash ends the process: what was not appended is lost, and so is everybody whom the
-// process served in the middle of a call. Clients and executors live on.
+// crash ends the process. What was not appended is lost, and the calls that the process was
+// serving end. Clients and executors live on.
 func (w *world) crash() {
 	w.left.Crashes--
 	w.restart()
 }
 
-// crashInto is a crash after which the operator's next rules hold.
+// crashInto is a crash after which the process starts with the operator's next rules.
 func (w *world) crashInto() {
 	w.left.Rules--
 	w.ruleAt++
@@ -218,7 +218,7 @@ func (w *world) restart() {
 			a.spawn()
 		}
 	}
-	// What a start does: each open trace is taken on from where it is.
+	// Like a daemon at its start, continue each open trace from its state.
 	r := &actor{w: w, id: 0x80 + w.life, script: script{name: "recovery", run: recovery}, memory: map[string]string{}, process: true}
 	w.actors = append(w.actors, r)
 	r.spawn()
@@ -230,7 +230,7 @@ func (w *world) end() {
 	for _, a := range w.actors {
 		close(a.now.gate)
 	}
-	w.store = memstore.Open(w.disk, w.clock) // ends the one that somebody may still wait for
+	w.store = memstore.Open(w.disk, w.clock) // ends the old store, in which somebody may still wait
 }
 
 // moves lists what can happen next, in an order that depends on the state alone.
@@ -275,7 +275,7 @@ func (w *world) moves() (list []move) {
 func (w *world) crashes(name string, crashes func()) []move {
 	list := []move{{text(name), crashes, crash, nil}}
 	for _, a := range w.actors {
-		// An append that was under way may be durable, its caller never told.
+		// An append that was under way may be durable although its caller was never told.
 		if l := a.now; l.at == opAppend {
 			list = append(list, move{text(name + ", and the append of " + a.script.name + " is durable"), func() {
 				l.last = true
@@ -305,7 +305,7 @@ func (w *world) broken(format string, args ...any) {
 	}
 }
 
-// actor is somebody whom the process serves, or the process's own recovery.
+// actor is a client of the process, or the process's own recovery.
 type actor struct {
 	w      *world
 	id     int
@@ -328,7 +328,7 @@ type minted struct{ ids, random uint32 }
 // life is one goroutine of an actor, from a start of the process to its crash.
 type life struct {
 	*actor
-	at     string    // the gate it stands at; "" while it waits for somebody, or is gone
+	at     string    // the gate at which it waits; "" while it waits for somebody else, or has ended
 	calls  bool      // it waits for an answer from the network, and for nobody else
 	gate   chan bool // closed when the process died
 	leases map[tga.ID]bool
@@ -342,7 +342,7 @@ type life struct {
 	found  int         // 1 + which of [finds] it found in this call; 0 where it has not looked
 }
 
-// lifeKey is under which a context names the life whose call it belongs to.
+// lifeKey is the context key for the life whose call the context belongs to.
 type lifeKey struct{}
 
 func lifeOf(ctx context.Context) *life { return ctx.Value(lifeKey{}).(*life) }
@@ -362,13 +362,13 @@ func (a *actor) spawn() {
 	}()
 }
 
-// arrives is the gate of an actor that begins, or that somebody woke. What it does up to
-// its next gate is its own business, so it passes at once; but one actor after the other,
-// for each takes ids and random bytes of its own.
+// arrives is the gate of an actor that begins or was woken. What it does up to its next gate
+// concerns nobody else, so the actor passes at once. But only one actor passes at a time,
+// because each makes its own ids and random bytes.
 const arrives = "arrives"
 
-// do stands at a gate, before something happens to the store or a tool, until the explorer
-// lets the actor pass. Where the process dies instead, the goroutine ends.
+// do waits at a gate, before something happens to the store or a tool, until the explorer
+// lets the actor pass. If the process dies instead, the goroutine ends.
 func (l *life) do(what string) {
 	l.at = what
 	pass := <-l.gate
@@ -379,18 +379,18 @@ func (l *life) do(what string) {
 	l.w.running = l
 }
 
-// learn adds something to what the actor knows, and when it came to know it: a time-out or a
-// window may begin there.
+// learn adds something to what the actor knows. The time is part of it, because a time-out or
+// a window may begin there.
 func (a *actor) learn(what string, more ...uint64) {
 	h := maphash.String(seed, what) ^ a.seen*0x9e3779b97f4a7c15
 	h = mix(h, uint64(time.Since(a.w.start)), uint64(a.w.wall))
 	a.seen = mix(h, more...)
 }
 
-// code is an error as a number.
+// code returns a number for the code of an error.
 func code(err error) uint64 { return maphash.String(seed, string(tga.CodeOf(err))) }
 
-// digest is a digest as a number.
+// digest returns the first bytes of a digest as a number.
 func digest(d tga.Digest) uint64 { return binary.LittleEndian.Uint64(d[:]) }
 
 func (a *actor) newID() tga.ID {
@@ -406,8 +406,8 @@ func idOf(actor int, n uint32) tga.ID {
 	return id
 }
 
-// random gives each actor bytes of its own, so that an actor's nonces do not depend on
-// what others do.
+// random gives each actor its own bytes, so that an actor's nonces do not depend on what
+// other actors do.
 type random struct{ w *world }
 
 func (r random) Read(b []byte) (int, error) {
