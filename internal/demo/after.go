@@ -27,7 +27,7 @@ func answer(value []byte) []byte {
 	return value
 }
 
-// settleDoubt is part 5: what is in doubt is shown, and settled with evidence.
+// settleDoubt is part 5: calls in doubt are listed, and settled with evidence.
 func (s *show) settleDoubt(ctx context.Context) error {
 	s.title("A call in doubt: shown, then settled with the journal as evidence")
 	w := s.opaque
@@ -36,7 +36,7 @@ func (s *show) settleDoubt(ctx context.Context) error {
 		return err
 	}
 	if len(list) == 0 {
-		// A short demo may have hit none. Make one: the kill comes after the charge.
+		// A short demo may have no call in doubt. Make one: kill after the charge.
 		h, err := w.strike(ctx, "charge_opaque", point{N: s.Points + 1, On: charged})
 		if err != nil {
 			return err
@@ -86,8 +86,8 @@ func (s *show) settleDoubt(ctx context.Context) error {
 	return nil
 }
 
-// pick chooses a call whose doubt is worst: it was charged, and nobody knows but the
-// tool server. Without one it is the first.
+// pick chooses a call in doubt that was charged, which only the tool server knows. If there
+// is none, it chooses the first call.
 func (s *show) pick(list []wire.OpenTrace) (wire.OpenTrace, error) {
 	for _, t := range list {
 		count, err := s.opaque.charges(t.ToolName, t.IdempotencyKey)
@@ -101,7 +101,7 @@ func (s *show) pick(list []wire.OpenTrace) (wire.OpenTrace, error) {
 	return list[0], nil
 }
 
-// settleOne resolves a call in doubt as the journal says it went.
+// settleOne resolves a call in doubt according to the journal.
 func (s *show) settleOne(ctx context.Context, t wire.OpenTrace) error {
 	count, err := s.opaque.charges(t.ToolName, t.IdempotencyKey)
 	if err != nil {
@@ -253,7 +253,7 @@ func flipInStore(dir string) (name string, offset int, err error) {
 		if err != nil {
 			return err
 		}
-		// A log is longer than what is written in it.
+		// A log file has zeros after the data that is written in it.
 		if used := bytes.TrimRight(b, "\x00"); len(used) > len(best) {
 			best, name = used, path
 		}

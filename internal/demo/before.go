@@ -18,7 +18,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// withoutTgad is part 1: what happens today.
+// withoutTgad is part 1: what happens without tgad.
 func (s *show) withoutTgad(ctx context.Context) error {
 	s.title("Without tgad: the caller dies after the charge, and is run again")
 	dir := filepath.Join(s.dir, "without")
@@ -67,7 +67,7 @@ func (s *show) stockCaller(ctx context.Context, journal string, delay time.Durat
 // order is the key of the call in parts 2 and 4.
 const order = "order-4711"
 
-// throughTgad is part 2: the same, with the daemon in between.
+// throughTgad is part 2: the same with the daemon in between.
 func (s *show) throughTgad(ctx context.Context) error {
 	s.title("Through tgad: the daemon dies after the charge, and is started again")
 	w := s.charge
@@ -132,7 +132,7 @@ func windowText(name string) string {
 	return ""
 }
 
-// sameKey is part 4: a key is one call, for good.
+// sameKey is part 4: a key stands for one call for ever.
 func (s *show) sameKey(ctx context.Context) error {
 	s.title("The same key again")
 	w := s.charge

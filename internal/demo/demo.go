@@ -32,8 +32,8 @@ type show struct {
 	opaque *world // its tool does not
 }
 
-// Run runs the demo and returns how many of its claims are not so. The error says that
-// it could not be run to its end.
+// Run runs the demo and returns how many of its claims are false. An error means that it
+// could not be run to its end.
 func Run(ctx context.Context, o Options) (failed int, err error) {
 	start := time.Now()
 	s := &show{printer: printer{w: o.Out, json: o.JSON, colour: o.Colour}, Options: o}
@@ -71,7 +71,7 @@ func (s *show) cleanUp() error {
 	return errors.Join(s.charge.close(), s.opaque.close(), s.dropDir())
 }
 
-// makeDir makes the directory that the scenario works in: part below what is to be kept, or
+// makeDir makes the directory that the scenario works in: part below the Keep directory, or
 // a temporary one.
 func (s *show) makeDir(part string) (err error) {
 	if s.Keep == "" {
@@ -84,7 +84,7 @@ func (s *show) makeDir(part string) (err error) {
 	return err
 }
 
-// dropDir removes the directory, unless it is to be kept.
+// dropDir removes the directory, unless Keep is set.
 func (s *show) dropDir() error {
 	if s.Keep != "" || s.dir == "" {
 		return nil

@@ -21,7 +21,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 )
 
-// proofs is the scenario about who owns the disk, and perhaps the keys.
+// proofs is the scenario about attackers who control the disk, and perhaps the keys.
 type proofs struct {
 	*show
 	w       *world
@@ -29,7 +29,7 @@ type proofs struct {
 	address string // of the witness
 
 	key, public, cosigner string // file and public key of the store, public key of the witness
-	outside, old, state   string // what others keep: the newest checkpoint, an old one, a monitor's memory
+	outside, old, state   string // files that others keep: the newest checkpoint, an old one, a monitor's state
 	empty, honest         string // copies of the store
 }
 
@@ -158,7 +158,7 @@ func (p *proofs) startWitness(ctx context.Context, at func(string) string) (err 
 	}
 }
 
-// configure writes the configuration with a key that signs, "" for none, and the places outside.
+// configure writes the configuration, with a signing key ("" for none) and, with places, the places outside.
 func (p *proofs) configure(key string, places bool) error {
 	text := p.w.configText()
 	if key != "" {
@@ -189,7 +189,7 @@ func (p *proofs) monitor(ctx context.Context) (string, int, error) {
 	return p.w.command(ctx, "monitor", "--key", p.public, "--state", p.state, "--once")
 }
 
-// audit has everything exported with a proof that it grew from the old checkpoint, and verifies both.
+// audit exports everything, with a proof that it grew from the old checkpoint, and verifies both.
 func (p *proofs) audit(ctx context.Context) (string, int, error) {
 	file := filepath.Join(p.dir, "file.evidence")
 	if err := os.RemoveAll(file); err != nil {
@@ -274,7 +274,7 @@ func (p *proofs) edit(context.Context) error {
 	})
 }
 
-// anew makes the store again from its beginning, without the key, with these calls.
+// anew makes a new store without the key, with these calls.
 func (p *proofs) anew(ctx context.Context, amount int, keys ...int) error {
 	if err := p.begun(ctx, ""); err != nil {
 		return err
@@ -293,7 +293,7 @@ func (p *proofs) begun(ctx context.Context, key string) error {
 	return p.w.start(ctx)
 }
 
-// forge goes on with the store, without its checkpoints, under another key.
+// forge continues the store without its checkpoints, under another key.
 func (p *proofs) forge(ctx context.Context) error {
 	if err := errors.Join(copyTree(p.honest, p.w.data), os.RemoveAll(filepath.Join(p.w.data, "evidence"))); err != nil {
 		return err
@@ -325,7 +325,7 @@ func (p *proofs) rollBack(context.Context) error {
 	return errors.Join(copyTree(p.empty, p.w.data), os.RemoveAll(p.outside), p.configure(p.key, true))
 }
 
-// stolen makes everything anew with the key, and tells neither the witness nor the file.
+// stolen makes a new store with the stolen key, and does not show it to the witness or the file outside.
 func (p *proofs) stolen(ctx context.Context) error {
 	if err := errors.Join(copyTree(p.empty, p.w.data), p.configure(p.key, false)); err != nil {
 		return err
@@ -343,7 +343,7 @@ func (p *proofs) byMonitor(ctx context.Context) (string, error) {
 	return out, err
 }
 
-// byStart starts the daemon with its places outside, and returns why it does not serve.
+// byStart starts the daemon with its places outside, and returns why the daemon refuses to serve.
 func (p *proofs) byStart(ctx context.Context) (string, error) {
 	if err := p.w.launch(); err != nil {
 		return "", err
@@ -369,7 +369,7 @@ func (p *proofs) byStart(ctx context.Context) (string, error) {
 	}
 }
 
-// copyTree puts a copy of a directory in the place of another.
+// copyTree replaces a directory by a copy of another.
 func copyTree(from, to string) error {
 	if err := os.RemoveAll(to); err != nil {
 		return err

@@ -17,7 +17,7 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// hit is what came of one kill.
+// hit is the result of one kill.
 type hit struct {
 	Point    int    `json:"point"`
 	Tool     string `json:"tool"`
@@ -62,8 +62,8 @@ func (p point) request(tool string) runtime.Request {
 
 func newID() tga.ID { return tga.ID(uuid.Must(uuid.NewV7())) }
 
-// strike makes a call, kills the daemon at a point of it, reads from the log where the
-// call was, starts the daemon again, and lets the caller ask again.
+// strike makes a call, kills the daemon at a point of it, reads the state of the call from
+// the log, starts the daemon again, and repeats the call.
 func (w *world) strike(ctx context.Context, tool string, p point) (hit, error) {
 	req := p.request(tool)
 	h := hit{Point: p.N, Tool: tool, Killed: p.String(), TraceID: req.TraceID.String(), Key: req.Key, trace: req.TraceID}
@@ -75,7 +75,7 @@ func (w *world) strike(ctx context.Context, tool string, p point) (hit, error) {
 		return h, err
 	}
 	if p.On == queued {
-		// The call that waits is the one to look at; the doubt, if any, is the first's.
+		// Look at the call that waits. If there is doubt, it is about the first call.
 		req = second
 		h.TraceID = req.TraceID.String()
 	}
@@ -108,9 +108,9 @@ func (w *world) strike(ctx context.Context, tool string, p point) (hit, error) {
 	return h, nil
 }
 
-// killDuring makes the call, for a queued point with a second one of the same key
-// behind it, and kills the daemon at the point. It returns the second call, and the
-// answer of either if there was one before the kill.
+// killDuring makes the call and kills the daemon at the point. For a queued point it makes a
+// second call with the same key, which waits for the first. It returns the second call, and
+// the answer of either call if there was one before the kill.
 func (w *world) killDuring(ctx context.Context, req runtime.Request, p point) (second runtime.Request, acknowledged []byte, err error) {
 	type reply struct {
 		res runtime.Result
@@ -147,7 +147,7 @@ func (w *world) killDuring(ctx context.Context, req runtime.Request, p point) (s
 	return second, acknowledged, nil
 }
 
-// window reads from the log of the dead daemon where a call was left.
+// window reads from the log of the dead daemon in which crash window a call is.
 func (w *world) window(ctx context.Context, trace tga.ID) (_ string, err error) {
 	db, err := engine.OpenReadOnly(w.data, engine.Options{})
 	if err != nil {
@@ -194,7 +194,7 @@ func recovery(h hit, res runtime.Result) string {
 	return "went on, sent"
 }
 
-// wrong names the claim that a hit contradicts, "" where none.
+// wrong names the claim that a hit contradicts; "" if there is none.
 func (w *world) wrong(ctx context.Context, h hit, res runtime.Result, acknowledged []byte) string {
 	switch {
 	case h.Charges > 1:

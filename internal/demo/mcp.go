@@ -15,17 +15,17 @@ import (
 	"time"
 )
 
-// mcpShow is the scenario of an MCP client, before and after one word.
+// mcpShow is the scenario of an MCP client, without and with "tgad mcp --" in its configuration.
 type mcpShow struct {
 	*show
 	seeds *rand.Rand
 }
 
-// strikeAt is one kill: who is killed, and where the till is then.
+// strikeAt is one kill: the victim, and the point of the call at which the till is then.
 type strikeAt struct{ victim, point string }
 
 // RunMCP runs the scenario mcp: the same client with the same tool server and the same
-// kills, as its configuration is, and with the words tgad mcp in front of the command.
+// kills, first with its configuration as it is, then with tgad mcp in front of the command.
 // The witness is the journal that the tool server writes.
 func RunMCP(ctx context.Context, o Options) (failed int, err error) {
 	start := time.Now()
@@ -48,7 +48,7 @@ func RunMCP(ctx context.Context, o Options) (failed int, err error) {
 	return s.failed(), nil
 }
 
-// plan draws the kills. The first one falls where a repeat is a second charge.
+// plan draws the kills. The first one is at a point where a repeat is a second charge.
 func (s *mcpShow) plan(victims ...string) []strikeAt {
 	var all []strikeAt
 	for _, v := range victims {
@@ -67,7 +67,7 @@ func (s *mcpShow) plan(victims ...string) []strikeAt {
 	return all
 }
 
-// stand is one client with its tool server and what they leave behind.
+// stand is one client with its tool server and their files.
 type stand struct {
 	s             *mcpShow
 	name          string
@@ -108,7 +108,7 @@ func (st *stand) close() error {
 	return st.log.Close()
 }
 
-// sell makes a call for each kill of the plan, lets the kill fall, and counts.
+// sell makes a call for each kill of the plan, kills, and counts the charges.
 func (st *stand) sell(ctx context.Context, plan []strikeAt) ([]sold, error) {
 	var all []sold
 	for i, k := range plan {
@@ -136,13 +136,13 @@ func times(n int, one, more string) string {
 	return fmt.Sprintf("%d %s", n, more)
 }
 
-// strike makes one call and kills when the till has come to the point.
+// strike makes one call, and kills the victim when the till has reached the point.
 func (st *stand) strike(ctx context.Context, order string, k strikeAt) (sold, error) {
 	at := filepath.Join(st.hold, order+"."+k.point)
 	if err := os.WriteFile(at, nil, 0o640); err != nil {
 		return sold{}, err
 	}
-	// The connection is there before the kill is waited for: whom to kill is known.
+	// Connect before waiting for the point, so that the process to kill is known.
 	if st.client.cmd == nil {
 		if err := st.client.start(ctx); err != nil {
 			return sold{}, err
@@ -154,7 +154,7 @@ func (st *stand) strike(ctx context.Context, order string, k strikeAt) (sold, er
 	defer over()
 	go func() { struck <- killAt(waiting, at, k.victim, client) }()
 	answer, tries, err := st.client.call(ctx, order)
-	over() // whoever is answered was at the point before, or never comes to it
+	over() // after the answer the till will not reach the point any more
 	if err := errors.Join(err, <-struck); err != nil {
 		return sold{}, fmt.Errorf("%s, %s, to be killed %s, was answered %q: %w", order, k.victim, k.point, answer, err)
 	}
@@ -187,7 +187,7 @@ func killAt(ctx context.Context, at, victim string, client int) error {
 		for who, pid := range map[string]int{theTill: till, theShim: client} {
 			if victim == who || victim == both {
 				if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-					return err // gone already is as good: a till dies with its shim
+					return err // a process that is already gone is fine: a till dies with its shim
 				}
 			}
 		}
@@ -269,7 +269,7 @@ func (s *mcpShow) oneWord(ctx context.Context) error {
 	return nil
 }
 
-// attestedConfig is the operator's word about the till.
+// attestedConfig is what the operator attests about the till.
 const attestedConfig = `allow_all = true
 
 # The till charges once per key.
@@ -312,7 +312,7 @@ func (s *mcpShow) attested(ctx context.Context) error {
 	}
 	s.claim(once == len(all), "each order was charged once", "%d of %d", once, len(all))
 	s.claim(answered == len(all), "each call was answered", "%d of %d", answered, len(all))
-	// The client means it: the answer was delivered, so this is another call.
+	// The first answer was delivered, so this is a new call that the client intends.
 	again := all[0].order
 	if _, _, err := st.client.call(ctx, again); err != nil {
 		return err

@@ -15,9 +15,8 @@ import (
 	"time"
 )
 
-// mcpClient is a client as they are: it starts the command of its configuration, starts
-// it again when it has ended, and repeats a call whose answer it lost. It knows nothing
-// of tgad.
+// mcpClient is a typical MCP client: it starts the command of its configuration, starts it
+// again when it has ended, and repeats a call whose answer was lost. It knows nothing of tgad.
 type mcpClient struct {
 	command []string
 	env     []string
@@ -110,7 +109,7 @@ func (c *mcpClient) ask(method string, params any) (a rpc, err error) {
 	}
 }
 
-// end gives the connection up.
+// end ends the connection and the process.
 func (c *mcpClient) end() {
 	if c.cmd == nil {
 		return

@@ -26,9 +26,9 @@ type sale struct {
 // --hold DIR. It knows one tool, charge, and MCP as far as one client needs it. With
 // --keys it charges once per key.
 //
-// A file ORDER.POINT in DIR makes it stop for good when a call for that order is at that
-// point (received, charged): the file is then named ORDER.POINT.PID. So a kill falls
-// where it is meant to, and not where the clock puts it.
+// A file ORDER.POINT in DIR makes it stop for ever when a call for that order is at that
+// point (received, charged). It then renames the file to ORDER.POINT.PID. So a kill comes
+// at the intended point on any machine.
 func Till(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("till", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -52,8 +52,8 @@ type till struct {
 }
 
 func (t *till) serve(stdin io.Reader, stdout io.Writer) error {
-	// Read apart: where no signal says that the client is gone, the end of input does,
-	// to a till that was stopped too.
+	// Read in a goroutine of its own: the end of input says that the client is gone, also to
+	// a till that has stopped.
 	lines, failed := make(chan []byte), make(chan error, 1)
 	go func() {
 		in := bufio.NewReader(stdin)
@@ -88,7 +88,7 @@ func (t *till) serve(stdin io.Reader, stdout io.Writer) error {
 	}
 }
 
-// answer answers one message; nil where it wants none.
+// answer answers one message; nil if the message wants no answer.
 func (t *till) answer(line []byte, over <-chan error) ([]byte, error) {
 	var m struct {
 		ID     json.RawMessage `json:"id"`
@@ -164,7 +164,7 @@ func (t *till) note(what, order, key string) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// stop stops here for good where it is told to.
+// stop stops for ever if there is a file for this order and point.
 func (t *till) stop(order, point string, over <-chan error) error {
 	at := filepath.Join(t.hold, order+"."+point)
 	err := os.Rename(at, at+"."+strconv.Itoa(os.Getpid()))

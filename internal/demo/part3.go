@@ -90,7 +90,7 @@ func (s *show) strikeAll(ctx context.Context) ([]hit, error) {
 	hits := make([]chan hit, len(sides))
 	var wg sync.WaitGroup
 	for i, side := range sides {
-		hits[i] = make(chan hit, s.Points) // a side never waits for the printing
+		hits[i] = make(chan hit, s.Points) // large enough that a side never waits for the printing
 		wg.Go(func() {
 			defer close(hits[i])
 			for _, p := range plan(s.Seed, side.tool, s.Points) {

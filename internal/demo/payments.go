@@ -13,9 +13,8 @@ import (
 	payments "github.com/tgad/tgad/internal/payments/server"
 )
 
-// Payments is the verb that runs the payments tool server: its own arguments, and
-// --think, how long it takes before it acts on a call. A kill in that time finds a
-// call that was sent and has done nothing yet.
+// Payments is the verb that runs the payments tool server. With --think the server waits
+// before it acts on a call, so that a kill can come after the send and before the act.
 func Payments(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("payments", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -29,7 +28,7 @@ func Payments(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return payments.Main([]string{"--journal", *path}, r, stdout, stderr)
 }
 
-// relay copies lines and holds back those that call a tool.
+// relay copies lines, and delays those that call a tool.
 func relay(w io.Writer, r io.Reader, think time.Duration) error {
 	lines := bufio.NewReader(r)
 	for {

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// trigger says what a kill waits for. The windows lie between durable writes, and the
-// shortest is microseconds long: a kill after a random time alone would hit the same
-// one again and again.
+// trigger says what a kill waits for. The crash windows are between durable writes, and the
+// shortest takes microseconds. Kills at random times alone would hit the same long windows
+// again and again.
 type trigger string
 
 const (
@@ -24,8 +24,8 @@ const (
 	anytime   trigger = "any time"  // a random time after the request was made
 )
 
-// triggers are what a plan draws from, and how long after it a kill may come. The
-// windows they aim at are not promised: which one was hit is read from the log.
+// triggers are those that a plan uses, and how long after each a kill may come. A trigger
+// aims at a window but may miss it: the log says which window was hit.
 var triggers = []struct {
 	on   trigger
 	upTo time.Duration

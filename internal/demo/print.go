@@ -22,7 +22,7 @@ type printer struct {
 	claims []Claim
 }
 
-// Claim is one thing the demo says is so, and what was seen.
+// Claim is one statement that the demo checks, and what was seen.
 type Claim struct {
 	Part int    `json:"part"`
 	Text string `json:"claim"`
@@ -70,8 +70,7 @@ func (p *printer) step(who, format string, args ...any) {
 	}
 }
 
-// quote prints what a command printed, set in. A fault is as long as it has to be, and
-// is wrapped here.
+// quote prints the output of a command, indented. Long lines about faults are wrapped.
 func (p *printer) quote(output string) {
 	const indent, width, most = "   ", 80, 300
 	for _, l := range strings.Split(strings.TrimRight(output, "\n"), "\n") {
@@ -84,7 +83,7 @@ func (p *printer) quote(output string) {
 	}
 }
 
-// claim records whether something the demo says is so.
+// claim records whether a statement of the demo is true.
 func (p *printer) claim(ok bool, text, seenFormat string, args ...any) {
 	c := Claim{Part: p.part, Text: text, OK: ok, Seen: fmt.Sprintf(seenFormat, args...)}
 	p.claims = append(p.claims, c)

@@ -20,22 +20,22 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// act is a line of the provider's own journal: what reached it and what it did, synced
-// before anything is answered.
+// act is a line of the provider's own journal: what reached it and what it did. A line is
+// synced before anything is answered.
 type act struct {
 	What string `json:"what"` // received, acted, refused
 	Tool string `json:"tool"`
 	Key  string `json:"key"`
 }
 
-// provider is a payments and booking provider with an HTTP API. It loses an answer when
-// it is told to, takes its time, and can be asked about a key.
+// provider is a payments and booking provider with an HTTP API. It can lose an answer or
+// delay it on request, and it can be asked about a key.
 type provider struct {
 	mu      sync.Mutex
 	journal *os.File
 	files   string
 	acted   map[string]json.RawMessage // by tool and key: the answer
-	claimed map[string]int             // by key: how often somebody asked and was told that it did not run
+	claimed map[string]int             // by key: how often it answered that the key did not run
 }
 
 // Provider is the verb that runs it: --listen PATH (where it writes its address),
@@ -138,7 +138,7 @@ func (p *provider) call(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// act does what a tool does and notes it, each time it is asked: a second send would be
+// act executes a tool and notes it. It does so each time it is asked: a second send would be
 // a second charge.
 func (p *provider) act(tool, key string, args orderArguments) error {
 	answer := map[string]any{"id": tool + "-" + key}
@@ -188,7 +188,7 @@ func drop(w http.ResponseWriter) {
 	}
 }
 
-// acts counts what the provider's journal says of a tool and key, "" for every key.
+// acts counts the lines of the provider's journal about a tool and key; "" stands for every key.
 func acts(journal, what, tool, key string) (n int, err error) {
 	f, err := os.Open(journal)
 	if errors.Is(err, os.ErrNotExist) {

@@ -50,7 +50,7 @@ func RunState(ctx context.Context, o Options) (failed int, err error) {
 	return s.failed(), nil
 }
 
-// agent runs the agent with calls and returns what became of each, and its report.
+// agent runs the agent with calls and returns the result of each call, and the report.
 func (s *stateShow) agent(ctx context.Context, args ...string) (calls []called, h holdings, err error) {
 	cmd := exec.CommandContext(ctx, s.Lab, append([]string{"agent", s.dir}, args...)...)
 	cmd.Stderr = os.Stderr
@@ -100,7 +100,7 @@ func text(v any) string {
 	return string(b)
 }
 
-// unchanged says that two reports differ in nothing but the logs.
+// unchanged reports whether two reports differ in the logs alone.
 func unchanged(a, b holdings) bool {
 	a.Calls, a.Open, b.Calls, b.Open = 0, 0, 0, 0
 	return reflect.DeepEqual(a, b)
@@ -184,8 +184,8 @@ func (s *stateShow) killed(ctx context.Context) error {
 	return nil
 }
 
-// strikeAgent starts a refactoring and kills the agent when it stands in the middle of a
-// file. The tool stops there itself, so that it is the middle on any machine.
+// strikeAgent starts a refactoring and kills the agent in the middle of a file. The tool
+// stops there by itself, so that the kill comes at the same place on any machine.
 func (s *stateShow) strikeAgent(ctx context.Context, r refactoring) error {
 	cmd := exec.CommandContext(ctx, s.Lab, "agent", s.dir, "refactor", text(r))
 	cmd.Stderr = os.Stderr

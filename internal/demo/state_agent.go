@@ -44,9 +44,10 @@ type agent struct {
 	slowBegan, fastDone chan struct{} // of overlap
 }
 
-// Agent is the verb of the agent: DIR, then a tool and its arguments as JSON, again and
-// again; overlap is two calls at once. DIR has work, the workspace, and the agent's own
-// store, snapshots and notes.db. It prints a line for each call, and at its end a report.
+// Agent is the verb of the agent. Its arguments are DIR, and then any number of pairs of a
+// tool and its arguments as JSON; overlap is two calls at once. DIR has the workspace (work)
+// and the agent's store, snapshots and notes.db. The agent prints a line for each call, and
+// at its end a report.
 func Agent(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
 		_, _ = fmt.Fprintln(stderr, "usage: agent DIR [TOOL ARGS]...") // nobody else to tell
@@ -183,7 +184,7 @@ func (a *agent) tools() workstate.Tools {
 	}
 }
 
-// remember is what every tool does to the state in memory.
+// remember changes the state in memory. Every tool calls it.
 func remember(ctx context.Context, e Edit) error {
 	tx := workstate.FromContext(ctx)
 	kv, err := workstate.Use[*workstate.KV](tx)
@@ -198,7 +199,7 @@ func (a *agent) refactor(ctx context.Context, r refactoring) (any, error) {
 	if err := remember(ctx, Edit{"refactor", fmt.Sprint(r.Seed)}); err != nil {
 		return nil, err
 	}
-	// The call's own view of the workspace is the workspace: it has its turn.
+	// The call holds the turn at the workspace, so it works on the directory itself.
 	d, err := workstate.Use[*hostdir.Dir](workstate.FromContext(ctx))
 	if err != nil {
 		return nil, err
@@ -212,8 +213,8 @@ func (a *agent) refactor(ctx context.Context, r refactoring) (any, error) {
 	return r.Seed, nil
 }
 
-// stop says that the tool stands in mid-write, and never returns: the process is killed,
-// or ends with whoever started it.
+// stop reports that the tool is in the middle of a write, and never returns: the process is
+// killed, or ends when its parent ends.
 func (a *agent) stop() error {
 	if err := a.out.Encode(map[string]any{"stopped": true}); err != nil {
 		return err
@@ -282,7 +283,7 @@ func (a *agent) overlap(ctx context.Context) error {
 	return errors.Join(err, <-slow)
 }
 
-// holdings is what the agent holds beside its workspace.
+// holdings is the agent's state without its workspace.
 type holdings struct {
 	Edits []string          `json:"edits"`
 	Names map[string]string `json:"names"`

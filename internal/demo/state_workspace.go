@@ -20,8 +20,8 @@ import (
 // workspaceFiles is how many source files the workspace has.
 const workspaceFiles = 24
 
-// layWorkspace makes a workspace drawn from a seed: a git repository with sources, links,
-// modes, an empty directory, and an .env that git ignores.
+// layWorkspace makes a workspace from a seed: a git repository with sources, links, modes,
+// an empty directory, and an .env that git ignores.
 func layWorkspace(dir string, seed uint64) error {
 	draw := rand.New(rand.NewPCG(seed, 0))
 	for _, d := range []string{"src", "src/deep/er", "empty", "bin"} {
@@ -68,8 +68,8 @@ func ignored(dir, name string) bool {
 	return exec.Command("git", "-C", dir, "check-ignore", "--quiet", name).Run() == nil
 }
 
-// refactoring is the arguments of the tool refactor: a tool that renames v0 everywhere,
-// and on its way removes, makes and links files and wipes .env, as such tools do.
+// refactoring has the arguments of the tool refactor, which renames v0 everywhere. On its
+// way it removes, makes and links files and empties .env, as such tools do.
 type refactoring struct {
 	Seed uint64 `json:"seed"`
 	Fail bool   `json:"fail,omitempty"` // when all is done
@@ -78,7 +78,7 @@ type refactoring struct {
 
 var identifier = regexp.MustCompile(`\bv\d+\b`)
 
-// apply does it to a directory.
+// apply refactors a directory.
 func (r refactoring) apply(dir string, stop func() error) error {
 	draw := rand.New(rand.NewPCG(r.Seed, 1))
 	files, err := filepath.Glob(filepath.Join(dir, "src", "*.go"))

@@ -12,8 +12,8 @@ import (
 	"os/exec"
 )
 
-// StockCaller is the verb of the caller without tgad: what an agent does today. It
-// starts the tool server, calls charge once, and prints the answer.
+// StockCaller is the verb of the caller without tgad, which does what an agent does today:
+// it starts the tool server, calls charge once, and prints the answer.
 func StockCaller(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("caller", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -40,7 +40,7 @@ type rpc struct {
 	Error   json.RawMessage `json:"error,omitempty"`
 }
 
-// stockCall speaks as much MCP as one call takes.
+// stockCall makes one call over MCP, with just the messages that it needs.
 func stockCall(journal string, arguments json.RawMessage, stderr io.Writer) (string, error) {
 	exe, err := os.Executable()
 	if err != nil {

@@ -88,7 +88,7 @@ func (t *trust) end() error {
 	return errors.Join(err, t.dropDir())
 }
 
-// trustConfig is the operator's part. %[1]s is the provider, %[2]s the key file of
+// trustConfig is the operator's configuration. %[1]s is the provider, %[2]s the key file of
 // capabilities, %[3]s the directory that the tool write writes in.
 const trustConfig = `[store]
 memtable_bytes = "4MiB"
@@ -172,7 +172,7 @@ replay = "strict"
 change = [{ resource_type = "file", resource_id = "{/result/path}", operation = "create", version = "{/result/sha256}" }]
 `
 
-// call makes a call and returns what came of it.
+// call makes a call and returns its result.
 func (t *trust) call(ctx context.Context, tool, args, key string, more func(*runtime.Request)) (runtime.Result, error) {
 	req := runtime.Request{Server: "provider", Tool: tool, Args: []byte(args), Key: key}
 	if more != nil {
@@ -189,7 +189,7 @@ func (t *trust) restart(ctx context.Context) error {
 	return t.w.start(ctx)
 }
 
-// until asks again until done or three minutes are over.
+// until calls done again and again until it returns true or three minutes are over.
 func until(ctx context.Context, done func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
@@ -206,8 +206,8 @@ func until(ctx context.Context, done func() (bool, error)) error {
 	}
 }
 
-// lostAnswers is part 1: calls whose answer, or which themselves, were lost, with a kill
-// in the middle, resolve themselves by asking.
+// lostAnswers is part 1: calls that were lost on the way, or whose answer was lost, some of
+// them with a kill in the middle. tgad resolves them by asking the tool server.
 func (t *trust) lostAnswers(ctx context.Context) error {
 	t.title("Lost answers, lost calls and kill -9: the provider is asked")
 	calls := max(t.Points, 2)
@@ -234,7 +234,7 @@ func (t *trust) lostAnswers(ctx context.Context) error {
 				return err
 			}
 		}
-		<-done // killed, in doubt or answered: the journal and the log say what counts
+		<-done // killed, in doubt or answered: the journal and the log are checked below
 	}
 	var left []wire.OpenTrace
 	err := until(ctx, func() (bool, error) {
@@ -340,7 +340,7 @@ func (t *trust) mode(ctx context.Context, mode string) error {
 	return t.w.start(ctx)
 }
 
-// approval is part 3: it outlives kill -9, and is for this call and no other.
+// approval is part 3: an approval survives kill -9, and is for this call and no other.
 func (t *trust) approval(ctx context.Context) error {
 	t.title("An approval survives kill -9, and is for these arguments only")
 	trace := newID()
@@ -387,7 +387,7 @@ func (t *trust) approval(ctx context.Context) error {
 	return nil
 }
 
-// undone is part 4: a booking is cancelled once, across a kill in the middle.
+// undone is part 4: a booking is cancelled once, in spite of a kill in the middle.
 func (t *trust) undone(ctx context.Context) error {
 	t.title("A booking is undone, and the daemon is killed while it is")
 	booked, err := t.call(ctx, "book", `{}`, "trip", nil)

@@ -45,8 +45,8 @@ spec:
     - {type: mcp, server: payments, name: charge_opaque}
 `
 
-// turnConfig is the operator's part: %[1]q the tgad executable, %[2]q the journal of the
-// payments tool server, %[3]q where the model is.
+// turnConfig is the operator's configuration: %[1]q is the executable with the tool server,
+// %[2]q the journal of the payments tool server, %[3]q the URL of the model.
 const turnConfig = `[store]
 memtable_bytes = "4MiB"
 
@@ -77,8 +77,8 @@ licence = "park"
 decision = "APPROVE"
 `
 
-// turnScript is what the model says: two calls, then the answer. It holds each answer
-// until it is released.
+// turnScript is what the model says: two calls, then the answer. The model holds each answer
+// until the demo releases it.
 var turnScript = []modelserver.Answer{
 	{ToolCalls: []modelserver.ToolCall{
 		{ID: "call_1", Name: "charge", Arguments: `{"account":"acme","amount":4200,"delay_ms":400}`},
@@ -155,7 +155,7 @@ func (t *turns) start(ctx context.Context) (*process, error) {
 	return p, nil
 }
 
-// until waits for something, or for the end of the process.
+// until waits until what is closed, or until the process ends.
 func (p *process) until(what <-chan struct{}) error {
 	select {
 	case <-what:

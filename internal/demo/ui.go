@@ -16,15 +16,15 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// viewed is a stage for the web view: a store in which something waits for a person.
+// viewed is a store for the web view, in which something waits for a person.
 type viewed struct {
 	*show
 	w     *world
 	model *modelserver.Server
 }
 
-// RunUI lays out a store with a finished turn of an agent, a charge that was cut off by kill -9 and a request
-// that waits for a decision, and serves the web view of it until ctx ends. Nothing in it is a claim.
+// RunUI makes a store with a finished turn of an agent, a charge that was cut off by kill -9 and a request that
+// waits for a decision, and serves its web view until ctx ends. It checks no claims.
 func RunUI(ctx context.Context, o Options) (err error) {
 	s := &show{printer: printer{w: o.Out, json: o.JSON, colour: o.Colour}, Options: o}
 	if err := s.makeDir(""); err != nil {

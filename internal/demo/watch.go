@@ -12,8 +12,8 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// await waits until the trigger of a point has happened to a call. It gives up, and
-// says so, when ctx ends: the kill then comes anyway.
+// await waits until the trigger of a point has happened to a call. It returns false if ctx
+// ends before that.
 func (w *world) await(ctx context.Context, on trigger, tool, key string, traces ...tga.ID) bool {
 	switch on {
 	case asked, anytime:

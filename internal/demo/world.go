@@ -37,7 +37,7 @@ type world struct {
 	client *client.Client
 }
 
-// newWorld lays a world out in dir. Nothing is started.
+// newWorld makes the files of a world in dir. It starts nothing.
 func newWorld(exe, lab, dir string) (*world, error) {
 	w := &world{
 		exe: exe, lab: lab, dir: dir,
@@ -53,8 +53,8 @@ func newWorld(exe, lab, dir string) (*world, error) {
 	return w, os.WriteFile(w.config, []byte(w.configText()), 0o640)
 }
 
-// configText is the operator's part: what each tool of the payments server can be
-// trusted with. A high-risk call needs a person.
+// configText is the operator's configuration: the licence of each tool of the payments
+// server. A high-risk call needs a person.
 func (w *world) configText() string {
 	return fmt.Sprintf(`# The payments tool server honours the idempotency key of "charge" and knows
 # nothing of the one of "charge_opaque".
@@ -156,7 +156,7 @@ func (w *world) end(sig syscall.Signal) error {
 	return w.client.Close()
 }
 
-// close ends what runs, for good.
+// close ends the daemon.
 func (w *world) close() error {
 	if w == nil {
 		return nil
@@ -177,7 +177,7 @@ func (w *world) command(ctx context.Context, args ...string) (output string, cod
 	return string(out), 0, err
 }
 
-// charges asks the witness what was charged under a tool and key.
+// charges reads from the witness how often a tool and key were charged.
 func (w *world) charges(tool, key string) (journal.Count, error) {
 	sum, err := w.witness()
 	if err != nil {
@@ -189,7 +189,7 @@ func (w *world) charges(tool, key string) (journal.Count, error) {
 func (w *world) witness() (*journal.Summary, error) {
 	sum, err := journal.Read(w.journal)
 	if errors.Is(err, os.ErrNotExist) {
-		// No call has come in, and a summary of nothing is what an empty file says.
+		// No call has arrived yet. An empty file gives a summary of nothing.
 		return journal.Read(os.DevNull)
 	}
 	return sum, err
