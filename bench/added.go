@@ -28,8 +28,8 @@ type trip struct {
 	prepare func(lane) (func() error, error)
 }
 
-// trips are the exchanges whose way over the socket is measured: a whole call, whose tool
-// server the daemon asks, and the two of a call that its executor sends itself.
+// trips are the exchanges whose cost over the socket is measured: a whole call, which the
+// daemon sends, and the two exchanges of a call that a remote executor sends.
 func (s *served) trips() []trip {
 	ctx := context.Background()
 	m := load.New(s.size)
@@ -73,10 +73,10 @@ func (s *served) trips() []trip {
 	}
 }
 
-// added measures what the socket adds: each exchange in process and through the socket, in
-// turns on one store. A time is the difference of the medians of one block, and of the blocks
-// the median: what slows the machine down slows both. What is counted is of further
-// exchanges, one lane after the other.
+// added measures what the socket adds: it makes each exchange in process and through the
+// socket, in turns, on one store. A time is the difference of the two medians within a block,
+// and then the median over the blocks, so that a slow machine slows both. The counts are
+// from further exchanges, one lane after the other.
 func (s *served) added(blocks, turns int) ([]string, error) {
 	var facts []string
 	for _, t := range s.trips() {
@@ -115,7 +115,7 @@ func (s *served) added(blocks, turns int) ([]string, error) {
 	return facts, nil
 }
 
-// counted is what an exchange takes of the process, CPU in µs.
+// counted is what an exchange costs the process; CPU is in µs.
 type counted struct{ cpu, switches, allocs float64 }
 
 func (t trip) count(l lane, n int) (counted, error) {

@@ -27,7 +27,7 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// cost is what an append of 1 KiB costs whatever the disk and the machine: counts, and
+// cost is what an append of 1 KiB costs, independent of the disk and the machine: counts, and
 // CPU in units of a loop that runs between the appends in the same process.
 type cost struct {
 	Allocs float64 `json:"allocs"`
@@ -39,16 +39,16 @@ type cost struct {
 // costs are those figures by the name of what they are about.
 type costs map[string]cost
 
-// costFile is where the figures are that a build is held against.
+// costFile has the figures that a build is compared with.
 const costFile = "bench/cost.json"
 
 //go:embed cost.json
 var committed []byte
 
-// Figures may grow by so much before a build fails. Counts are the same in each run, to a
-// percent. CPU is not: on a machine with other work, runs of one program were 10 % below to
-// 22 % above the first, and processors differ in what they do fast. Its bound is so wide that
-// it finds only what is gross.
+// Factors by which figures may grow before a build fails. Counts are the same in each run, to
+// a percent. CPU is not: on a machine with other work, runs of one program were 10 % below to
+// 22 % above the first, and processors differ in what they do fast. So the bound of CPU is
+// wide, and finds only large regressions.
 const (
 	grownCount = 1.10
 	grownCPU   = 1.50
@@ -59,7 +59,7 @@ const (
 	costRepeats = 100 // repetitions; the best of them counts
 )
 
-// checkCost measures and fails where a figure has grown.
+// checkCost measures, and fails if a figure has grown too much.
 func checkCost(out io.Writer) error {
 	var want costs
 	if err := json.Unmarshal(committed, &want); err != nil {
@@ -72,7 +72,7 @@ func checkCost(out io.Writer) error {
 	return compareCosts(got, want, out)
 }
 
-// compareCosts prints both and fails where got has grown over want.
+// compareCosts prints both, and fails if got has grown too much over want.
 func compareCosts(got, want costs, out io.Writer) error {
 	if len(want) == 0 {
 		return fmt.Errorf("%s has no figures", costFile)
@@ -96,7 +96,7 @@ func compareCosts(got, want costs, out io.Writer) error {
 			{"CPU, in units", g.CPU, w.CPU, grownCPU},
 		} {
 			if f.want == 0 {
-				continue // nothing is held of it
+				continue // there is nothing to compare with
 			}
 			verdict := "ok"
 			if !(f.got > 0 && f.got <= f.want*f.most*(1+1e-9)) { // what was not measured is none
@@ -114,7 +114,7 @@ func compareCosts(got, want costs, out io.Writer) error {
 	return nil
 }
 
-// renewCost writes the figures of this program to the file that builds are held against.
+// renewCost writes the figures of this program to the file that builds are compared with.
 func renewCost() error {
 	got, err := measureCosts()
 	if err != nil {
@@ -132,9 +132,9 @@ func renewCost() error {
 
 func round3(x float64) float64 { return float64(int64(x*1000+0.5)) / 1000 }
 
-// measureCosts measures appends that each wait for their sync, and 16 that share one. The
-// store lies in memory, and one processor runs it all: no idle processor looks for work, and
-// the groups are the same each time.
+// measureCosts measures appends that each wait for their own sync, and 16 that share one. The
+// store is in memory, and everything runs on one processor: so no idle processor looks for
+// work, and the groups are the same each time.
 func measureCosts() (costs, error) {
 	defer goruntime.GOMAXPROCS(goruntime.GOMAXPROCS(1))
 	out := costs{}
@@ -155,8 +155,8 @@ const (
 	costBeginRepeats = 20
 )
 
-// measureSocketCost counts the allocations of a begin through a daemon's socket, both sides of
-// it. The rest of its cost is the kernel's, and differs from one machine to the next.
+// measureSocketCost counts the allocations of a begin through a daemon's socket, on both sides.
+// The rest of its cost is the kernel's, and differs from machine to machine.
 func measureSocketCost() (best float64, err error) {
 	dir, err := os.MkdirTemp("", "tgad")
 	if err != nil {
@@ -185,7 +185,7 @@ func measureSocketCost() (best float64, err error) {
 
 func measureCost(depth int) (cost, error) {
 	fs := &counter{FS: vfs.NewMem()}
-	// No repetition comes to half of the segment, where the next one is prepared.
+	// The segment is so large that no repetition fills half of it: the engine would then prepare the next one.
 	db, err := engine.Open("store", engine.Options{FS: fs, FirstSegmentBytes: 256 << 20, LowWaterBytes: 1})
 	if err != nil {
 		return cost{}, err
@@ -202,12 +202,12 @@ func measureCost(depth int) (cost, error) {
 			best = cost{min(best.Allocs, c.Allocs), min(best.Bytes, c.Bytes), min(best.Syncs, c.Syncs), min(best.CPU, c.CPU)}
 		}
 	}
-	// Both are the best of the same seconds: the one that nobody disturbed.
+	// Both figures are the best of the same seconds, with the least disturbance by other work.
 	best.CPU /= unit
 	return best, db.Close()
 }
 
-// repeatCost makes a fixed number of appends, whose artifacts are sealed beforehand. Its CPU
+// repeatCost makes a fixed number of appends with artifacts that were sealed before. Its CPU
 // is in seconds.
 func repeatCost(db *engine.DB, fs *counter, depth int) (cost, error) {
 	var ready []*load.Trace
@@ -222,7 +222,7 @@ func repeatCost(db *engine.DB, fs *counter, depth int) (cost, error) {
 		ready = append(ready, t)
 	}
 	goruntime.GC()
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // its CPU is that of the allocations, which are counted
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // the collector's CPU follows from the allocations, which are counted
 	var before, after goruntime.MemStats
 	goruntime.ReadMemStats(&before)
 	bytes, syncs, cpu := fs.bytes.Load(), fs.syncs.Load(), cpuTime()
@@ -238,8 +238,8 @@ func repeatCost(db *engine.DB, fs *counter, depth int) (cost, error) {
 	return cost{per(float64(after.Mallocs - before.Mallocs)), per(float64(bytes)), per(float64(syncs)), per(cpu)}, nil
 }
 
-// steps makes the artifacts of a trace, each of which needs those before it sealed; made
-// are they.
+// steps returns the functions that make the artifacts of a trace. Each needs the artifacts
+// before it to be sealed.
 func steps(t *load.Trace) []func() *tga.Artifact {
 	return []func() *tga.Artifact{t.MakeRequest, t.MakeDecision, t.MakeCall, t.MakeEffect}
 }
@@ -248,8 +248,8 @@ func made(t *load.Trace) [4]*tga.Artifact {
 	return [4]*tga.Artifact{t.Request, t.Decision, t.Call, t.Effect}
 }
 
-// appendReady appends the four entries of each trace. Those of one number go together, and
-// are waited for together.
+// appendReady appends the four entries of each trace. It submits the entries with the same
+// number of all traces together, and then waits for them.
 func appendReady(db *engine.DB, traces []*load.Trace) error {
 	ctx := context.Background()
 	leases, tickets := make([]chain.Lease, len(traces)), make([]engine.Ticket, len(traces))
@@ -277,7 +277,7 @@ func appendReady(db *engine.DB, traces []*load.Trace) error {
 }
 
 // calibrate returns the CPU time of one unit, in seconds: digests, checksums and copies of
-// so many bytes as an append has of each, about.
+// about as many bytes as in an append.
 func calibrate() float64 {
 	const units = 400
 	src, dst := bytes.Repeat([]byte("tgad"), 1<<10), make([]byte, 4<<10)

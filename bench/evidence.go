@@ -54,8 +54,8 @@ func (s *suite) signed(name string) (*signedStore, error) {
 	return out, nil
 }
 
-// appendSigned adds the case append beside the keeping of evidence, to be held against the same
-// case without.
+// appendSigned adds the case append in a store that keeps evidence, to compare with the same case
+// without evidence.
 func (s *suite) appendSigned() error {
 	points := []point{{1, 1 << 10}, {64, 1 << 10}}
 	if !s.anyOf("append_signed", points) {
@@ -76,7 +76,7 @@ func (s *suite) appendSigned() error {
 // mostProved is the largest number of traces of one evidence file.
 const mostProved = 10_000
 
-// evidence adds what a store with so many finished traces takes to prove them.
+// evidence adds the cases about proofs for a store with so many finished traces.
 func (s *suite) evidence(traces int) error {
 	if !s.any("receipt", "evidence_file", "evidence_verify", "evidence_checkpoint") {
 		return nil
@@ -133,7 +133,7 @@ func (s *suite) evidence(traces int) error {
 	return nil
 }
 
-// checkpoints measures to sign a checkpoint and to keep it, durably.
+// checkpoints measures the signing and the durable writing of a checkpoint.
 func (s *suite) checkpoints(signer checkpoint.Signer) (*measure.Subject, error) {
 	kept, err := checkpoint.OpenFile(vfs.Default, s.dir)
 	if err != nil {

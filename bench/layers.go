@@ -28,11 +28,11 @@ type op struct {
 	body []byte
 }
 
-// recorded are the operations of real appends, one slice for each, as the engine has put
-// them into its log.
+// recorded are the operations of real appends as the engine has written them into its log,
+// one slice for each append.
 type recorded [][]op
 
-// record has a store of its own make so many appends, and reads them back from its log.
+// record makes so many appends in a new store, and reads their operations back from its log.
 func record(dir string, size, appends int) (out recorded, err error) {
 	s, err := load.OpenStore(dir, size)
 	if err != nil {
@@ -104,8 +104,8 @@ func fill(o *wal.Ops, ops []op) {
 	}
 }
 
-// bareLog is the log with a group commit as the engine's committer makes it, and nothing
-// beside it.
+// bareLog is the log with a group commit like that of the engine's committer, and nothing
+// else.
 type bareLog struct {
 	log  *wal.Log
 	mu   sync.Mutex
@@ -188,8 +188,8 @@ func (l *bareLog) close() error {
 	return l.log.Close()
 }
 
-// subject is log_append: the operations of real appends, whose frames are ready, become
-// durable.
+// subject is the case log_append: it makes the operations of real appends durable. Their
+// frames are encoded beforehand.
 func (l *bareLog) subject(r recorded, writers, size int) *measure.Subject {
 	ops, at := make([]wal.Ops, writers), make([]int, writers)
 	return &measure.Subject{Case: "log_append", Writers: writers, Bytes: size, Note: "the log alone",
@@ -207,8 +207,8 @@ func (l *bareLog) subject(r recorded, writers, size int) *measure.Subject {
 // applied is how many appends the group of index_apply has.
 const applied = 64
 
-// indexApply measures the rows of a group of appends on their way into Pebble, without a
-// log of its own, with the settings of the engine's index. It syncs nothing.
+// indexApply measures how long the rows of a group of appends take to go into Pebble, with
+// the settings of the engine's index, without Pebble's own log and without a sync.
 func (s *suite) indexApply(r recorded, size int) error {
 	o := &pebble.Options{
 		DisableWAL: true, FormatMajorVersion: pebble.FormatValueSeparation,
@@ -319,11 +319,11 @@ func (s *suite) whole(traces int) error {
 	return nil
 }
 
-// nothing is what a case is held against that has no sync for each of its operations.
+// nothing is the limit of a case that does not sync for each of its operations.
 const nothing = "nothing"
 
-// once is a subject that does its work once in each slice, and whose work is about each
-// entries.
+// once is a subject that does its work once in each slice. The work counts as each
+// operations.
 func once(name string, size, each int, do func() (time.Duration, string, error)) *measure.Subject {
 	s := &measure.Subject{Case: name, Writers: 1, Bytes: size, Each: each, Against: nothing}
 	var did bool
@@ -341,8 +341,8 @@ func once(name string, size, each int, do func() (time.Duration, string, error))
 }
 
 // seal measures archiving: finished traces go to archives, and segments of the log are
-// rewritten without them. Each slice has a store of its own; its segments are small, so that
-// nearly all of them are full.
+// rewritten without them. Each slice uses a new store with small segments, so that nearly
+// all of them are full.
 func (s *suite) seal(size, traces int) *measure.Subject {
 	var db *engine.DB
 	var dir string
@@ -388,12 +388,12 @@ func (s *suite) seal(size, traces int) *measure.Subject {
 	return subject
 }
 
-// openAfterKill measures the open of a store that nobody closed: a copy of its files, made
-// while it is open and after its last append, is what a kill leaves.
+// openAfterKill measures the open of a store that was not closed. The files that a kill
+// leaves are imitated by a copy that is made while the store is open, after its last append.
 func (s *suite) openAfterKill(size, traces int) error {
 	src, dst := filepath.Join(s.dir, "running"), filepath.Join(s.dir, "killed")
-	// Nothing is rewritten meanwhile: a copy may then miss a file that was there when its
-	// directory was read.
+	// Turn rewriting off: otherwise the copy could miss a file that was in the list of the
+	// directory.
 	open, err := engine.Open(src, engine.Options{RewriteShare: -1})
 	if err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 	"github.com/tgad/tgad/internal/commit"
 )
 
-// about is what a run says of itself. With -json it is the first line.
+// about describes a run. With -json it is the first line.
 type about struct {
 	Commit  string    `json:"commit"` // a tree that differs from it ends in "+"
 	Began   time.Time `json:"began"`
@@ -27,12 +27,12 @@ type about struct {
 	Facts   []string  `json:"facts,omitempty"` // what stands below the table
 }
 
-// String is the lines that stand above a table.
+// String returns the lines above a table.
 func (a about) String() string {
 	return fmt.Sprintf("machine   %s\nsystem    %s\ndisk      %s\n", a.Machine, a.System, a.Disk)
 }
 
-// machine says what the figures are measured on.
+// machine describes the machine and the file system of a run.
 func machine(dir string) (a about, err error) {
 	kernel, memory := system()
 	fsys, err := fileSystem(dir)
@@ -97,7 +97,7 @@ func fileSystem(dir string) (string, error) {
 	return name, nil
 }
 
-// syncCost returns the sorted times of 200 synced writes by nobody else.
+// syncCost returns the sorted times of 200 synced writes, made while nothing else writes here.
 func syncCost(dir string) (took []time.Duration, err error) {
 	f, err := os.CreateTemp(dir, "sync")
 	if err != nil {

@@ -23,21 +23,21 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// seenCallers is how many call at once while it is measured what a daemon costs that is looked at.
+// seenCallers is how many callers call at once while the cost of observing a daemon is measured.
 const seenCallers = 16
 
-// look is one way in which a daemon is looked at.
+// look is one way to observe a daemon.
 type look struct {
 	name   string
 	config string            // what its configuration has more
 	env    map[string]string // of the process, while it starts
 	// begin starts what looks at the daemon; end ends that.
 	begin func(*served) (end func() error, err error)
-	// behind is the metric that says how much of the work is still to be done.
+	// behind is the metric of the work that is still to be done after the calls.
 	behind string
 }
 
-// looks are the ways to look at a daemon. The first is none.
+// looks returns the ways to observe a daemon. The first is not to observe it.
 func (s *suite) looks(sink string) ([]look, error) {
 	secret := filepath.Join(s.dir, "hook.secret")
 	if err := os.WriteFile(secret, []byte("whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=\n"), 0o600); err != nil {
@@ -55,7 +55,7 @@ func (s *suite) looks(sink string) ([]look, error) {
 	}, nil
 }
 
-// page opens the list of calls of a view of the daemon, and asks for it again as often as the view
+// page opens the list of calls in a web view of the daemon, and loads it again whenever the view
 // says that something has changed, as a browser does.
 func page(s *served) (end func() error, err error) {
 	view := ui.New(s.client, ui.Options{})
@@ -113,7 +113,7 @@ func page(s *served) (end func() error, err error) {
 	return end, nil
 }
 
-// looked is a daemon that is looked at.
+// looked is a daemon that is observed.
 type looked struct {
 	look
 	*served
@@ -122,9 +122,8 @@ type looked struct {
 	rates  []float64 // calls per second
 }
 
-// seen measures what it costs a daemon to be looked at: blocks of calls in turns, one daemon
-// after the other. The processor time is that of the whole process, until the work behind the
-// calls is done too.
+// seen measures what it costs a daemon to be observed. The daemons make blocks of calls in turns.
+// The processor time is that of the whole process, until the work after the calls is done too.
 func (s *suite) seen(blocks, calls int) ([]string, error) {
 	sink, err := newToolServer()
 	if err != nil {
@@ -188,7 +187,7 @@ func (s *suite) lookedAt(dir string, l look, tool *toolServer) (_ *looked, err e
 	return x, nil
 }
 
-// block makes calls by all callers and waits for what is done behind them.
+// block makes calls by all callers and waits until the work after them is done.
 func (x *looked) block(calls int, counts bool) error {
 	before, start := cpuTime(), time.Now()
 	errs := make([]error, len(x.makers))

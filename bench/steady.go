@@ -25,13 +25,13 @@ const (
 	steadySample  = 4096    // calls that are made again at the end
 )
 
-// steadyLowWater keeps the soak off the last of a small file system: the default, a gibibyte, is
-// half of the one that it is meant for.
+// steadyLowWater is the free space at which the store stops. The default, 1 GiB, is half of the small
+// file system that this soak is meant for.
 const steadyLowWater = 128 << 20
 
-// steady is one store in service: bursts of calls at a steady rate for a long time, finished
-// traces archived as they get older than keep, segments rewritten behind it. It shows what must
-// stay flat over hours (the tail, the memory) and what may only grow with what is kept.
+// steady is one store in service for a long time: it gets bursts of calls at a steady rate, archives
+// finished traces older than keep, and rewrites segments. It shows the figures that must stay flat over
+// hours (the tail, the memory) and those that may only grow with the data that is kept.
 type steady struct {
 	rt    *runtime.Runtime
 	db    *engine.DB
@@ -49,8 +49,8 @@ type steady struct {
 	rng    *rand.Rand
 }
 
-// runSteady makes calls for a while and writes a line now and then. In the end it checks the
-// store, opens it again and makes a sample of the calls again: none may reach the tool.
+// runSteady makes calls for a while and writes a line at intervals. In the end it checks the store,
+// opens it again, and repeats a sample of the calls: none of them may reach the tool.
 func runSteady(dir string, o options, out io.Writer) (err error) {
 	s := &steady{pause: o.pause, keep: o.keep, line: o.line, rng: rand.New(rand.NewPCG(1, 2))}
 	dir = filepath.Join(dir, "steady")

@@ -39,7 +39,7 @@ func (s *suite) wanted(subject *measure.Subject) bool {
 	return s.only.MatchString(fmt.Sprintf("%s/%d/%d", subject.Case, subject.Writers, subject.Bytes))
 }
 
-// any reports whether one of the cases is wanted: then what they run on is made.
+// any reports whether one of the cases is wanted. Only then is what they need prepared.
 func (s *suite) any(cases ...string) bool {
 	for _, name := range cases {
 		if s.only.MatchString(name + "/1/1024") {
@@ -49,8 +49,8 @@ func (s *suite) any(cases ...string) bool {
 	return false
 }
 
-// add takes the subjects that are wanted. A limit is taken once something that is held
-// against it is.
+// add adds the subjects that are wanted. A limit is added only if a subject that is
+// compared with it is.
 func (s *suite) add(subjects ...*measure.Subject) {
 	for _, subject := range subjects {
 		if isLimit := subject.Case == measure.LimitCase || subject.Case == shaCase; isLimit {
@@ -88,7 +88,7 @@ func (s *suite) anyOf(name string, points []point) bool {
 	return false
 }
 
-// submitDepth is how many appends the one goroutine of the case submit has under way.
+// submitDepth is how many appends the single goroutine of the case submit keeps under way.
 const submitDepth = 16
 
 // point is a number of writers and a size at which writes are measured.
@@ -104,8 +104,8 @@ func (s *suite) points() []point {
 	}
 }
 
-// writes are the cases that sync. Each size has a store of its own, in which every case
-// of that size leaves its traces, so that all of them meet the same compactions.
+// writes adds the cases that sync. All cases of one size share a store, so that all of them
+// meet the same compactions.
 func (s *suite) writes() error {
 	limit, err := measure.NewLimit(s.dir, 64<<20)
 	if err != nil {
@@ -200,8 +200,8 @@ func (s *suite) calls(db *load.Store, tool *toolServer, writers int) error {
 	return nil
 }
 
-// turns adds whole turns of an agent: what the journal and the governed question cost, and
-// those with two calls.
+// turns adds whole turns of an agent: turns without calls, which cost the journal and the
+// governed question, and turns with two calls.
 func (s *suite) turns(db *load.Store, writers int) error {
 	for _, calls := range []int{0, 2} {
 		subject, err := db.Turn(writers, calls)
@@ -241,11 +241,11 @@ func (s *suite) socket(tool *toolServer) error {
 // a copy is checked whole.
 const mostBackedUp = 10_000
 
-// mostCopied is the largest number of traces of a store that is copied once, to see what it
-// takes on disk: the copy takes as much again, and is checked trace by trace.
+// mostCopied is the largest number of traces of a store that is copied once, to measure its
+// size on disk. The copy takes as much again, and is checked trace by trace.
 const mostCopied = 1_000_000
 
-// reads are the cases about what is stored already.
+// reads adds the cases about traces that are already stored.
 func (s *suite) reads() error {
 	limit, err := measure.NewLimit(s.dir, 16<<20)
 	if err != nil {

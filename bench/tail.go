@@ -14,14 +14,14 @@ import (
 	"github.com/tgad/tgad/wal"
 )
 
-// tailBytes is how long the segment is whose end is looked for, as long as any is by default.
+// tailBytes is the length of the segment whose end is searched; it is the default length.
 const tailBytes = 64 << 20
 
-// worst is what costs the search for a later record most: at each of its places stands what
-// looks like the header of a record until its checksum is computed.
+// worst is the most expensive content for the search for a later record: each place looks like the
+// header of a record until its checksum is computed.
 var worst = []byte{'R', 1, 0, 0, 'R', 1, 0, 0}
 
-// hostileTail measures how long the end of a log takes to find where worst follows it.
+// hostileTail measures how long it takes to find the end of a log that is followed by worst.
 func (s *suite) hostileTail() error {
 	size := uint32(tailBytes)
 	if s.short {

@@ -13,8 +13,8 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// openRaftWAL opens hashicorp/raft-wal behind a group commit: a log and nothing else. It
-// finds a record by its number only.
+// openRaftWAL opens hashicorp/raft-wal with a group commit in front of it. It is a log and
+// nothing else: it finds a record only by its number.
 func openRaftWAL(dir string, _ int) (*peer, error) {
 	log, err := wal.Open(dir)
 	if err != nil {
@@ -39,8 +39,8 @@ func openRaftWAL(dir string, _ int) (*peer, error) {
 		}}, nil
 }
 
-// openBbolt opens bbolt. DB.Batch joins the callers of one commit; one alone would only
-// wait there.
+// openBbolt opens bbolt. Several writers use DB.Batch, which joins callers into one commit. A
+// single writer would only wait in it.
 func openBbolt(dir string, writers int) (*peer, error) {
 	db, err := bbolt.Open(filepath.Join(dir, "db"), 0o600, nil)
 	if err != nil {

@@ -2,9 +2,9 @@ package main
 
 import "sync"
 
-// group is a group commit: whoever comes while a commit runs waits for the next, which
-// takes them all. Stores that commit one caller at a time get it put before them, so
-// that what is compared is the store and not the lack of a queue.
+// group is a group commit: callers that come while a commit runs wait for the next one, which
+// takes them all. It is put in front of stores that commit one caller at a time, so that the
+// store is compared and not the lack of a queue.
 type group struct {
 	mu     sync.Mutex
 	work   sync.Cond

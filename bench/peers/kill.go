@@ -24,16 +24,17 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// The kill test asks what becomes of a call whose process is killed (SIGKILL) after the
-// tool has done it and before its record is there. The tool, outside the process, counts.
+// The kill test finds out what becomes of a call whose process is killed (SIGKILL) after the
+// tool has executed it and before its record is durable. The tool is outside the process and
+// counts.
 
-// steps are those of the peers that run a call and record what came of it.
+// steps are the peers that make a call and record its outcome.
 var steps = []struct {
 	name string
-	// start readies what outlives the process that is killed.
+	// start starts what outlives the process that is killed.
 	start func(dir string) (at string, stop func() error, err error)
-	// step makes the call key unless its outcome is recorded, and says what the caller
-	// is told.
+	// step makes the call key unless its outcome is recorded, and returns the answer to
+	// the caller.
 	step func(at, tool, key string) (answer string, err error)
 }{
 	{"tgad", func(dir string) (string, func() error, error) { return dir, func() error { return nil }, nil }, tgadStep},
@@ -87,8 +88,8 @@ func startStepTable(dir string) (string, func() error, error) {
 	return at, server.stop, nil
 }
 
-// postgresStep is the durable step of workflow engines on a database: what is recorded is
-// returned, what is not is done and then recorded.
+// postgresStep is the durable step of workflow engines on a database: it returns a recorded
+// outcome; if there is none, it makes the call and then records the outcome.
 func postgresStep(at, tool, key string) (answer string, err error) {
 	ctx := context.Background()
 	conn, err := pgx.Connect(ctx, at)
@@ -143,7 +144,7 @@ func (c *counter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, `{"paid":true}`) // its loss would be one more lost answer
 }
 
-// killed is one row of the outcome.
+// killed is one row of the result.
 type killed struct {
 	name                  string
 	calls, kills, effects int

@@ -1,14 +1,14 @@
-// Peers puts the same durable append into other stores, interleaved in one run with
-// tgad's own and with the least that durability costs on the disk.
+// Peers measures the same durable append in other stores, interleaved in one run with tgad's
+// own and with the least that durability costs on the disk.
 //
 //	cd bench/peers && go run .            a table
 //	cd bench/peers && go run . -json      JSON lines
 //	cd bench/peers && go run . -kill 50   the kill test, see kill.go
 //
 // A record is a key (16 bytes of trace, 8 of sequence) and a value of -bytes. A peer
-// acknowledges it once it is on disk: the setting that makes it so is printed beside its
-// name. Peers do only that. tgad's rows do it with canonical form, digests, chain, ledger
-// and global order, on artifacts of -bytes each.
+// acknowledges it once it is on disk; the setting for that is printed beside its name. Peers
+// do nothing else. tgad's rows also make canonical form, digests, chain, ledger and global
+// order, on artifacts of -bytes each.
 package main
 
 import (
@@ -37,7 +37,7 @@ type peer struct {
 	close func() error
 }
 
-// peers are what is compared. open opens a store in a directory of its own, for a number
+// peers are the stores that are compared. open opens a store in a new directory, for a number
 // of writers.
 var peers = []struct {
 	name string

@@ -46,14 +46,14 @@ func (f *countingFile) SyncData() error {
 	return f.File.SyncData()
 }
 
-// openPebble opens Pebble as its defaults make it: one batch of two keys, the record and
-// its place in an order of all, committed with Sync.
+// openPebble opens Pebble with its defaults. An append is a batch of two keys, the record and
+// its place in a global order, committed with Sync.
 func openPebble(dir string, _ int) (*peer, error) {
 	return pebbleWith(dir, "defaults, two keys, Sync", &pebble.Options{})
 }
 
-// openTunedPebble opens Pebble as one who writes much would set it: large memtables and a
-// large base level, so that few compactions run beside the appends.
+// openTunedPebble opens Pebble with settings for many writes: large memtables and a large
+// base level, so that few compactions run beside the appends.
 func openTunedPebble(dir string, _ int) (*peer, error) {
 	return pebbleWith(dir, "memtable 32 MiB ×4, L0 8/32, LBase 256 MiB, two keys, Sync", &pebble.Options{
 		FormatMajorVersion: pebble.FormatValueSeparation,

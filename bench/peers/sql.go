@@ -96,7 +96,7 @@ func openPostgres(dir string, writers int) (*peer, error) {
 	}
 	syncs := func() uint64 {
 		var n int64
-		// The counter is that of ended statements, a little behind.
+		// The counter covers ended statements, and is a little behind.
 		if err := pool.QueryRow(ctx, "SELECT wal_sync FROM pg_stat_wal").Scan(&n); err != nil {
 			return 0
 		}
@@ -165,7 +165,7 @@ func startPostgres(dir string, writers int) (*postgres, error) {
 	return nil, errors.Join(errors.New("postgres did not answer within 10 s"), p.stop())
 }
 
-// ordinaryUser gives dir to a user whom PostgreSQL accepts: it refuses to run as root.
+// ordinaryUser gives dir to another user, because PostgreSQL refuses to run as root.
 func ordinaryUser(dir string) (*syscall.SysProcAttr, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil

@@ -1,6 +1,6 @@
 // Command tgad-adapter-temporal is the adapter of Temporal. The charge is an activity of a workflow, and the
-// key is the workflow's id. The argument once stands for MaximumAttempts 1 of the activity, and tgad for an
-// activity that charges through a daemon of tgad.
+// key is the workflow's id. The argument "once" sets MaximumAttempts of the activity to 1. With the argument
+// "tgad" the activity charges through a daemon of tgad.
 //
 // The server is the one that Temporal's own end-to-end tests embed. It runs outside of the worker and is not
 // killed.
@@ -148,7 +148,7 @@ func (w *worker) result(ctx context.Context, key string, patience time.Duration)
 	return a, nil
 }
 
-// late says that the server has not answered in time. Its client ends a request shortly before ctx ends.
+// late reports whether the server has not answered in time. The client ends a request shortly before ctx ends.
 func late(ctx context.Context, err error) bool {
 	var deadline *serviceerror.DeadlineExceeded
 	return ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &deadline)

@@ -18,11 +18,11 @@ import (
 	"github.com/tgad/tgad/bench/temporal/adapter"
 )
 
-// Temporal and tgad need different versions of the same modules, so the activity asks a daemon, by the protocol of
-// its socket and no client of ours: as a program in any language would.
+// Temporal and tgad need different versions of the same modules. So the activity speaks the protocol of a daemon's
+// socket itself, without tgad's client, as a program in another language would.
 
-// body is that of the activity. It makes a charge, and returns its answer. That tgad does not know whether
-// the charge was made is an answer as well: an error would have Temporal try again.
+// body is the body of the activity: it makes a charge, and returns its answer. If tgad does not know whether the
+// charge was made, that is an answer too. An error would make Temporal try again.
 type body func(ctx context.Context, o order) (adapter.Answer, error)
 
 // direct asks the payment service.
@@ -74,7 +74,7 @@ func through(dir string, world adapter.World) (body, error) {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}
-	for range 1000 { // one that died left its socket, and nobody listens there
+	for range 1000 { // a daemon that died leaves its socket, at which nobody listens
 		conn, err := dial(context.Background(), "", "")
 		if err == nil {
 			asks := &http.Client{Transport: &http.Transport{DialContext: dial}}

@@ -1,6 +1,6 @@
 // Command tgad-adapter-dbos is the adapter of DBOS Transact for Go. The charge is a step of a workflow, and
-// the key is the workflow's id, as its documentation recommends. The argument once stands for
-// WithMaxRecoveryAttempts(1), the fewest recoveries that can be set, and tgad for a step that charges through tgad.
+// the key is the workflow's id, as its documentation recommends. The argument "once" sets
+// WithMaxRecoveryAttempts(1), the fewest recoveries possible. With "tgad" the step charges through tgad.
 package main
 
 import (

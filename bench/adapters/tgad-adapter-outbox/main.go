@@ -1,6 +1,6 @@
 // Command tgad-adapter-outbox is the adapter of an outbox in PostgreSQL, as an application has one beside its own
-// tables: the call is a row before it is sent, who wrote the row sends it and then marks it, and what a process
-// that died has left unmarked is sent by the next one.
+// tables. A call is written as a row before it is sent. The process that wrote the row sends the call and then marks
+// the row. If that process dies before, the next process sends the unmarked rows.
 package main
 
 import (
@@ -41,7 +41,7 @@ func servers(ctx context.Context, dir string) (func() error, error) {
 	return stop, nil
 }
 
-// start sends what an earlier process has left, and then takes calls.
+// start sends the unmarked rows of earlier processes, and then takes calls.
 func start(ctx context.Context, dir string, world adapter.World) (adapter.Worker, error) {
 	pool, err := pgxpool.New(ctx, pgserver.URL(dir)+"&pool_max_conns=32")
 	if err != nil {

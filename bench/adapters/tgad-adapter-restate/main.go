@@ -1,6 +1,6 @@
 // Command tgad-adapter-restate is the adapter of Restate. The charge is a run block of a service, and the
-// key is the idempotency key of its invocation. The argument once stands for a retry policy of one attempt
-// for each invocation, and tgad for a run block that charges through tgad.
+// key is the idempotency key of its invocation. The argument "once" sets a retry policy of one attempt for
+// each invocation. With "tgad" the run block charges through tgad.
 //
 // The server is the program restate-server, beside this one as install.sh puts it or in PATH. It runs outside
 // of the service and is not killed.
@@ -86,7 +86,7 @@ func servers(ctx context.Context, dir string) (func() error, error) {
 		return nil, err
 	}
 	stop := func() error {
-		// What the server leaves is of no interest any more, and its orderly end takes seconds.
+		// The server's data is not needed any more, and an orderly end would take seconds.
 		err := cmd.Process.Kill()
 		var exit *exec.ExitError
 		if waitErr := cmd.Wait(); !errors.As(waitErr, &exit) {

@@ -1,5 +1,5 @@
 // Command tgad-adapter-river is the adapter of River, a queue of jobs in PostgreSQL. The charge is a job,
-// and the key is its unique argument. The argument once stands for MaxAttempts 1, and tgad for a job that charges
+// and the key is its unique argument. The argument "once" sets MaxAttempts to 1. With "tgad" the job charges
 // through tgad.
 //
 // Jobs of a worker that has died are rescued after an hour by default; the adapter sets seconds.

@@ -1,5 +1,5 @@
-// Package load makes the traces that benchmarks append: legal ones, each with ids of its
-// own, whose artifacts have about a given size.
+// Package load makes the traces that benchmarks append: valid traces, each with new ids,
+// whose artifacts have about a given size.
 package load
 
 import (
@@ -26,7 +26,7 @@ type Maker struct {
 	bare        [4]int // canonical bytes of each type without filling
 }
 
-// makers tells the keys of one maker from those of another.
+// makers numbers the makers, so that their keys differ.
 var makers atomic.Uint64
 
 // New returns a maker of artifacts of about size bytes each. The smallest legal
@@ -101,8 +101,8 @@ func (m *Maker) fill(i int) string {
 // unfilled is the filling of an artifact whose bare size is being measured.
 const unfilled = "x"
 
-// Trace is one trace on its way. Its Make functions return artifacts that are not yet
-// sealed; each needs those before it sealed. [Trace.Prepare] does the most of their work.
+// Trace is one trace that is being made. Its Make functions return artifacts that are not yet
+// sealed. Each needs the artifacts before it to be sealed. [Trace.Prepare] does most of the work.
 type Trace struct {
 	ID                              tga.ID
 	Key                             string
@@ -117,8 +117,8 @@ func (m *Maker) Next() *Trace {
 	return &Trace{ID: m.id(), Key: "order-" + strconv.FormatUint(m.prefix, 10) + "-" + strconv.FormatUint(m.n, 10), m: m}
 }
 
-// nonce returns 32 hex digits. What a maker does is measured with what it is made for, so it
-// does no more than it must.
+// nonce returns 32 hex digits. It is cheap, because the work of a maker is part of what is
+// measured.
 func (m *Maker) nonce() string {
 	var raw [16]byte
 	binary.BigEndian.PutUint64(raw[:], m.rng.Uint64())
@@ -137,7 +137,7 @@ func (t *Trace) proposal() tga.Proposal {
 	return tga.Proposal{ToolServer: "payments", ToolName: "charge", Args: t.args}
 }
 
-// Prepare makes the four artifacts, but for what they say of each other.
+// Prepare makes the four artifacts without the parts that refer to each other.
 func (t *Trace) Prepare() {
 	t.request()
 	t.decision()
@@ -226,7 +226,7 @@ func (t *Trace) effect() {
 	t.Effect.Effect = &tga.ToolEffect{BatchTotalBytes: -1, Outcome: tga.Outcome{Status: tga.StatusSuccess, Summary: "done"}}
 }
 
-// Begin seals request, decision and call: what one append makes EXECUTING.
+// Begin seals request, decision and call, for one append that leads to EXECUTING.
 func (t *Trace) Begin() (chain.Batch, error) {
 	var b chain.Batch
 	for _, make := range []func() *tga.Artifact{t.MakeRequest, t.MakeDecision, t.MakeCall} {

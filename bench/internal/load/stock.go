@@ -1,7 +1,7 @@
 package load
 
-// stock is one writer's traces whose artifacts are made and not sealed: the limit, and the other
-// stores of bench/peers, get their bytes ready made too.
+// stock has the prepared traces of one writer, whose artifacts are made but not sealed. This is fair:
+// the limit and the other stores of bench/peers get their bytes ready-made too.
 type stock struct {
 	*Maker
 	ready []*Trace
@@ -9,8 +9,8 @@ type stock struct {
 	most  int // what may lie ready
 }
 
-// next is the next trace: a prepared one, or where the stock is used up one that is made as it is
-// needed, within the time that is measured.
+// next returns the next prepared trace. If the stock is used up, it makes one within the measured
+// time.
 func (s *stock) next() *Trace {
 	s.taken++
 	last := len(s.ready) - 1
@@ -24,7 +24,7 @@ func (s *stock) next() *Trace {
 
 type stocks []*stock
 
-// stockBytes bounds what lies ready for a subject, by the text in it.
+// stockBytes bounds the stock of a subject by the bytes of its text.
 const stockBytes = 32 << 20
 
 func (s *Store) stocks(writers int) stocks {
@@ -36,9 +36,9 @@ func (s *Store) stocks(writers int) stocks {
 	return out
 }
 
-// fill prepares what the next slice will take if it takes what the last one took, and a quarter more.
-// It keeps no more than that: what lies ready is part of the heap, and a large heap is collected less
-// often, which would make every case look cheaper. In the first round most traces are made as needed.
+// fill prepares as many traces as the last slice took, and a quarter more. It keeps no more than that,
+// because the stock is part of the heap: a large heap is collected less often, which would make every
+// case look cheaper. In the first round most traces are made within the measured time.
 func (s stocks) fill() error {
 	for _, st := range s {
 		want := min(st.taken+st.taken/4+1, st.most)

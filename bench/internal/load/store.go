@@ -13,8 +13,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Store is an open engine under load of one size. Its methods make the subjects whose
-// names they have.
+// Store is an open engine under load of one size. Its methods make the subjects of the same
+// names.
 type Store struct {
 	Dir  string
 	DB   *engine.DB
@@ -140,7 +140,7 @@ func (s *Store) Submit(depth int) *measure.Subject {
 		}
 		return time.Since(w.began), next(w)
 	})
-	// What is under way at the end of a slice is of no round: other cases come between.
+	// Appends under way at the end of a slice count in no round, because other cases run in between.
 	subject.Before = func() error {
 		if n == 0 {
 			return nil
@@ -220,7 +220,7 @@ var Noop = runtime.DispatcherFunc(func(context.Context, runtime.Call) (runtime.R
 	return runtime.Reply{Status: tga.StatusSuccess, Result: []byte(`{"paid":true}`)}, nil
 })
 
-// Fill writes traces with 64 writers: finished ones, or such as stay EXECUTING.
+// Fill writes traces with 64 writers. They are finished, or stay EXECUTING.
 func (s *Store) Fill(traces int, finished bool) error {
 	const writers = 64
 	errs := make([]error, writers)

@@ -12,8 +12,8 @@ import (
 	"github.com/tgad/tgad/runtime"
 )
 
-// script is a model and a resolver that cost nothing: it asks for so many calls of a tool
-// that does nothing, and then answers.
+// script is a model and a resolver that take no time. The model asks for a number of calls of
+// a tool that does nothing, and then answers.
 type script struct{ calls int }
 
 func (s script) Generate(_ context.Context, q turn.Question) (turn.Answer, error) {
@@ -33,8 +33,8 @@ func (script) Resolve(context.Context, *turn.Agent) ([]turn.Tool, []turn.Warning
 
 func (script) Validate(*turn.Tool, []byte) error { return nil }
 
-// Turn is a message to an agent up to the answer: one turn without calls, two with them.
-// Model and tool take no time, so what is measured is what the journal costs. Each writer
+// Turn measures a message to an agent up to the answer: one turn without calls, two turns
+// with calls. Model and tool take no time, so the cost is that of the journal. Each writer
 // has conversations of ten messages.
 func (s *Store) Turn(writers, calls int) (*measure.Subject, error) {
 	r, err := turn.New(s.DB, Noop, runtime.AllowAll, turn.Options{

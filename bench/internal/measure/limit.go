@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limit is the least that durability costs on a disk: one goroutine takes what every
-// waiter has handed in, writes it with one pwrite into a file whose blocks are there
-// already, calls fdatasync once and wakes them. It has no checksum, no index and no
-// order beyond arrival, so nothing that keeps any of them can be ahead of it.
+// Limit is the least that durability costs on a disk. One goroutine takes the bytes of all
+// waiters, writes them with one pwrite into a file whose blocks are allocated already, calls
+// fdatasync once, and wakes the waiters. It has no checksum, no index and no order beyond
+// arrival, so no store that has one of these can be faster.
 type Limit struct {
 	f     *os.File
 	size  int64
@@ -111,7 +111,7 @@ func (l *Limit) Close() error {
 	return os.Remove(l.f.Name())
 }
 
-// Subject is the limit under writers that each hand in size bytes at a time.
+// Subject is the limit with a number of writers that each append size bytes at a time.
 func (l *Limit) Subject(writers, size int) *Subject {
 	b := make([]byte, size)
 	for i := range b {

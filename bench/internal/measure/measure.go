@@ -1,9 +1,9 @@
-// Package measure runs operations against the clock, several subjects interleaved, and
-// says what each cost: time, syncs, bytes, allocations, CPU.
+// Package measure times operations of several subjects, interleaved, and says what each
+// costs: time, syncs, bytes, allocations, CPU.
 //
-// A machine that other work runs on is fast in one minute and slow in the next. Nothing
-// here is therefore compared across runs: each round measures every subject for a
-// slice of time, and a ratio is the median, over the rounds, of the ratio within one.
+// A machine that also does other work is fast in one minute and slow in the next. So nothing
+// is compared across runs. Each round measures every subject for a slice of time, and a
+// ratio is computed within a round; the result is the median of these ratios.
 package measure
 
 import (
@@ -32,7 +32,7 @@ type Subject struct {
 	// Op makes one operation as writer w, and returns how long it took. What it does
 	// outside that time is part of the throughput, of CPU and of allocations.
 	Op func(w int) (time.Duration, error)
-	// Each is how many operations one Op counts for; 0 is 1.
+	// Each is how many operations one Op counts as; 0 means 1.
 	Each int
 	// Syncs counts syncs of the log; nil where nobody counts.
 	Syncs func() uint64
@@ -40,7 +40,7 @@ type Subject struct {
 	Before func() error
 	// Against is the case of the same run that the ratios are taken to; "" is [LimitCase].
 	Against string
-	// Note says what tells the subject from another of its case; tables show it.
+	// Note tells the subject from others of the same case; tables show it.
 	Note string
 
 	rounds []round
@@ -94,8 +94,8 @@ func Run(subjects []*Subject, rounds int, slice time.Duration, progress io.Write
 	return lines, nil
 }
 
-// LimitOf returns the limit that s is held against: at its own writers and size, or,
-// where the run has none such, at those nearest below, or at the first.
+// LimitOf returns the limit that s is compared with: the limit with the same writers and
+// size or, if the run has none, the nearest below, or else the first.
 func LimitOf(subjects []*Subject, s *Subject) *Subject {
 	var best *Subject
 	against := cmp.Or(s.Against, LimitCase)
@@ -172,8 +172,8 @@ func (s *Subject) syncs() uint64 {
 	return s.Syncs()
 }
 
-// settle waits until the process does next to nothing, for 300 ms at most: tables that
-// the subject before left to be compacted are not this one's cost.
+// settle waits until the process is nearly idle, for 300 ms at most. So compactions that the
+// subject before has left are not counted as this subject's cost.
 func settle() {
 	runtime.GC()
 	const look = 10 * time.Millisecond
@@ -186,8 +186,8 @@ func settle() {
 	}
 }
 
-// line sums the rounds up. Percentiles are of all latencies together, the rest are
-// medians of the rounds'.
+// line sums up the rounds. Percentiles are over the latencies of all rounds together; other
+// figures are medians over the rounds.
 func (s *Subject) line(limit *Subject) Line {
 	var all []time.Duration
 	for _, r := range s.rounds {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// usage is what this process has used up since it began.
+// usage is what this process has used since it began.
 type usage struct {
 	cpu     time.Duration // user and system, all threads
 	allocs  uint64
@@ -30,9 +30,9 @@ func used() usage {
 	return u
 }
 
-// bytesWritten reads wchar of /proc/self/io: what the process handed to write calls, on
-// sockets too. What the kernel counts as sent to the disk (write_bytes) is no measure:
-// it counts a whole folio, up to 1 MiB, for each append into it.
+// bytesWritten reads wchar of /proc/self/io: the bytes that the process passed to write calls,
+// also on sockets. The kernel's count of bytes sent to the disk (write_bytes) is of no use: it
+// counts a whole folio, up to 1 MiB, for each append into it.
 func bytesWritten() uint64 {
 	raw, err := os.ReadFile("/proc/self/io")
 	if err != nil {

@@ -25,8 +25,8 @@ func URL(dir string) string {
 	return "postgres://owner@/postgres?host=" + filepath.Join(dir, "pg")
 }
 
-// Start makes a server in dir and starts it, with the settings that it has when it is installed, so that a
-// commit is on the disk.
+// Start makes a server in dir and starts it with its default settings, under which a commit is on disk before it
+// returns.
 func Start(ctx context.Context, dir string) (stop func() error, err error) {
 	at := filepath.Join(dir, "pg")
 	if err := os.Mkdir(at, 0o755); err != nil {
@@ -63,7 +63,7 @@ func Start(ctx context.Context, dir string) (stop func() error, err error) {
 	return nil, errors.Join(fmt.Errorf("the PostgreSQL server in %s has not answered in 30 s", at), stop())
 }
 
-// ordinaryUser gives the server's directory to a user whom PostgreSQL accepts: it refuses to run as root.
+// ordinaryUser gives the server's directory to another user, because PostgreSQL refuses to run as root.
 func ordinaryUser(dir, at string) (*syscall.SysProcAttr, error) {
 	if os.Geteuid() != 0 {
 		return &syscall.SysProcAttr{Pdeathsig: syscall.SIGINT}, nil
@@ -81,8 +81,8 @@ func ordinaryUser(dir, at string) (*syscall.SysProcAttr, error) {
 	return &syscall.SysProcAttr{Credential: credential, Pdeathsig: syscall.SIGINT}, nil
 }
 
-// passable lets everybody pass through a directory, and through those above it that are for this run alone: the
-// directories of tests are closed to all but their owner.
+// passable lets everybody pass through a directory, and through the directories above it that belong to this run:
+// only their owner may otherwise pass through the directories of tests.
 func passable(dir string) error {
 	for temp := filepath.Clean(os.TempDir()); len(dir) > len(temp) && dir[:len(temp)] == temp; dir = filepath.Dir(dir) {
 		at, err := os.Stat(dir)
