@@ -22,8 +22,8 @@ func (u Usage) add(v Usage) Usage {
 }
 
 // Budget counts what evaluations spend, against a limit for each of them. It is a
-// [Brancher] whose branches never conflict: charges add up. Every call that a
-// transaction dispatches is charged as one call.
+// [Brancher] whose branches never conflict: charges add up. Every call that commits is
+// charged as one call. A call that fails is not: its charges are undone with its changes.
 type Budget struct {
 	limit  Usage
 	mu     sync.Mutex

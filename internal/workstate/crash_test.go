@@ -21,8 +21,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// onDisk is a state in a store on a file system of the test's, with a machine that keeps
-// what it holds through a crash.
+// onDisk is a state in a store on the test's own file system, with a machine whose content
+// survives a crash.
 type onDisk struct {
 	db      *engine.DB
 	machine *machine
@@ -96,10 +96,9 @@ func (d *onDisk) close() error {
 	return d.db.Close()
 }
 
-// TestPowerCutIsBeforeOrAfter: the power goes at write operations of a state's life, with
-// none to all of the unsynced data kept. Each time every part of the state is of one
-// generation, which is the one that the log's effects lead to, and the machine beside it
-// is made to agree.
+// TestPowerCutIsBeforeOrAfter cuts the power at write operations in a state's life, and keeps
+// none to all of the unsynced data. Each time every part of the state must be of the same
+// generation, that to which the log's effects lead, and the machine must be made to agree.
 func TestPowerCutIsBeforeOrAfter(t *testing.T) {
 	type crash struct {
 		fs      *crashmem.FS
@@ -184,9 +183,9 @@ func TestPowerCutIsBeforeOrAfter(t *testing.T) {
 	}
 }
 
-// TestCallSentAgainIsATransaction: the power goes in the middle of a tool; the state is
-// opened as it was before the call, and the call that its licence lets be sent again is a
-// transaction like the first.
+// TestCallSentAgainIsATransaction cuts the power in the middle of a tool. The state is opened
+// as it was before the call. The call is sent again under its licence, and is a transaction
+// like the first time.
 func TestCallSentAgainIsATransaction(t *testing.T) {
 	for _, tool := range []string{"gen-3", "bad-2"} {
 		disk, id, m := crashmem.New(), newID(), &machine{text: "0"}
@@ -224,7 +223,7 @@ func TestCallSentAgainIsATransaction(t *testing.T) {
 	}
 }
 
-// generationOf returns the generation that all parts in memory are of.
+// generationOf returns the generation of the parts in memory, which must be the same for all.
 func generationOf(t testing.TB, d *onDisk) string {
 	t.Helper()
 	got := inMemory3(t, d.state)

@@ -14,7 +14,7 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// hooked is a store with something to do before an append of an effect.
+// hooked is a store that calls a function before it appends an effect.
 type hooked struct {
 	runtime.Store
 	before func() error
@@ -31,7 +31,7 @@ func (s hooked) Append(ctx context.Context, l chain.Lease, b chain.Batch) (chain
 	return s.Store.Append(ctx, l, b)
 }
 
-// onStore makes the world's state and runtime anew on a store around its own.
+// onStore makes a new state and runtime of the world on a store that wraps its own.
 func (w *world) onStore(around func(runtime.Store) runtime.Store) {
 	w.Helper()
 	w.state.Close()
@@ -100,7 +100,7 @@ func TestCommitThatIsNotRecordedIsTakenBack(t *testing.T) {
 	}
 }
 
-// TestRuntimeMustBeMadeOnTheStatesStore: otherwise nobody would know what is durable.
+// TestRuntimeMustBeMadeOnTheStatesStore: otherwise the state would not know what is durable.
 func TestRuntimeMustBeMadeOnTheStatesStore(t *testing.T) {
 	w := inStore(t, workstate.Options{})
 	var err error
@@ -111,14 +111,14 @@ func TestRuntimeMustBeMadeOnTheStatesStore(t *testing.T) {
 	w.want(untouched)
 }
 
-// TestOneStateHasAnID in a store at a time.
+// TestOneStateHasAnID: only one state in a store has an id at a time.
 func TestOneStateHasAnID(t *testing.T) {
 	w := inStore(t, workstate.Options{})
 	_, err := workstate.Open(bg, w.db, w.id, newSession(t), &workstate.Registry{}, workstate.Options{})
 	wantCode(t, err, tga.StateLockAcquireFailed)
 }
 
-// TestStateSurvivesWithoutItsTypes: what nobody registers is carried along.
+// TestStateSurvivesWithoutItsTypes: slices and resources that nobody registers are kept.
 func TestStateSurvivesWithoutItsTypes(t *testing.T) {
 	w := inStore(t, workstate.Options{})
 	w.do("good", `{"text":"a","tokens":2}`, tga.StatusSuccess)
@@ -246,7 +246,7 @@ func TestCollectKeepsWhatIsReferredTo(t *testing.T) {
 	}
 }
 
-// TestDamagedNodeIsFound: a node that is not what it is named is not used.
+// TestDamagedNodeIsFound: a node whose bytes do not match its digest is not used.
 func TestDamagedNodeIsFound(t *testing.T) {
 	w := inStore(t, workstate.Options{})
 	w.do("good", `{"text":"a"}`, tga.StatusSuccess)
@@ -256,7 +256,7 @@ func TestDamagedNodeIsFound(t *testing.T) {
 	damaged := 0
 	for a, err := range w.db.Attachments(bg, chain.AttachBlob, nil) {
 		must(t, err)
-		// A file of one letter becomes a file of another: everything fits but the digest.
+		// Replace the content of a one-letter file by another letter: only the digest reveals it.
 		if n := len(a.Value); n == 3 && a.Value[n-1] == 'a' {
 			a.Value[n-1]++
 			_, err = w.db.Append(bg, lease, chain.Batch{Attachments: []chain.Attachment{a}})
@@ -283,8 +283,8 @@ func (l losing) Dispatch(ctx context.Context, c runtime.Call) (runtime.Reply, er
 	return r, err
 }
 
-// TestAnswerWithoutItsBoundaryIsTakenBack: an effect that was recorded without the state
-// after it leaves the state before it, in memory as on disk.
+// TestAnswerWithoutItsBoundaryIsTakenBack: if an effect is recorded without the state after
+// it, the state from before the call stays, in memory and on disk.
 func TestAnswerWithoutItsBoundaryIsTakenBack(t *testing.T) {
 	w := inStore(t, workstate.Options{})
 	var err error
@@ -299,7 +299,7 @@ func TestAnswerWithoutItsBoundaryIsTakenBack(t *testing.T) {
 	}
 }
 
-// TestInspectLooksAndChangesNothing, while the state is in use.
+// TestInspectLooksAndChangesNothing: a state that is in use can be inspected, and does not change.
 func TestInspectLooksAndChangesNothing(t *testing.T) {
 	w := inStore(t, workstate.Options{})
 	w.do("good", `{"text":"a"}`, tga.StatusSuccess)

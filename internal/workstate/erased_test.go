@@ -16,7 +16,7 @@ import (
 
 const private = "nobody-reads-this-anywhere"
 
-// filesWith lists the files below a directory in which a text stands.
+// filesWith lists the files below a directory that contain a text.
 func filesWith(t testing.TB, dir, text string) (found []string) {
 	t.Helper()
 	must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -43,9 +43,9 @@ func (w *world) erase() (engine.Erased, error) {
 	return w.db.Erase(bg, what)
 }
 
-// TestErasedStateBeginsAnew: nothing of what a state held stands in the store, of its boundaries and forks neither, and
-// nothing can be rolled back to. The state begins anew with what the program has, and goes on; so it does in
-// a store from before the erasure. While it is open it is not erased.
+// TestErasedStateBeginsAnew: after an erasure the store contains nothing of a state, its boundaries and its forks, and
+// there is nothing to roll back to. The state begins anew with what the program has, and goes on, also in a store from
+// before erasures of whole states. An open state cannot be erased.
 func TestErasedStateBeginsAnew(t *testing.T) {
 	for _, sealed := range []bool{true, false} {
 		t.Run(map[bool]string{true: "sealed", false: "not sealed"}[sealed], func(t *testing.T) {
@@ -102,14 +102,14 @@ func TestErasedStateBeginsAnew(t *testing.T) {
 	}
 }
 
-// restart opens a world that is closed, as a program that starts with everything in its place.
+// restart opens a closed world, as a program does when it starts.
 func (w *world) restart() {
 	w.Helper()
 	w.parts = newParts(w)
 	w.open()
 }
 
-// begunAnew opens an erased state, and fails the test unless it has nothing of before.
+// begunAnew opens an erased state, and fails the test if the state has anything from before the erasure.
 func (w *world) begunAnew(call string) {
 	w.Helper()
 	for n := range 2 {

@@ -42,7 +42,7 @@ func (p point) String() string {
 	return fmt.Sprintf("%s-%s-%03d", p.What, when, p.N)
 }
 
-// order is what a victim is told.
+// order is the instruction to a victim.
 type order struct {
 	Dir     string `json:"dir"`
 	ID      string `json:"id"`
@@ -137,7 +137,7 @@ func generation(ctx context.Context, c *counter, n int) error {
 	return err
 }
 
-// life is a process's hold of the three.
+// life is a process with the store, the directory and the state open.
 type life struct {
 	db    *engine.DB
 	dir   *hostdir.Dir
@@ -203,7 +203,7 @@ func (l *life) call(tool string) (string, error) {
 	return res.ToolCallID.String(), err
 }
 
-// killingGit writes a git that kills who runs it at the order's point.
+// killingGit writes a script in place of git that kills its parent at the order's point.
 func killingGit(o order) (string, error) {
 	git, err := exec.LookPath("git")
 	if err != nil || o.Point.What != "git" {
@@ -218,8 +218,8 @@ func killingGit(o order) (string, error) {
 	return name, os.WriteFile(name, []byte(script), 0o700)
 }
 
-// victim runs the program: a call, one that fails, another, back to before that one, and
-// one more. What it counts it writes down at its end.
+// victim runs the program: a call, a call that fails, another call, a rollback to before that
+// one, and one more call. At its end it writes down its counts.
 func victim(text string) error {
 	var o order
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
@@ -307,9 +307,9 @@ func (s *scene) run(p point, recover bool) map[string]int {
 	return nil
 }
 
-// check opens what a victim left and holds every part of it to the others and to the
-// log: the files are those of one generation, that is the one of the slices and the map,
-// and it is the one that the traces' effects lead to.
+// check opens the state that a victim left, and compares its parts with each other and with
+// the log: files, slices and map must be of the same generation, that to which the traces'
+// effects lead.
 func (s *scene) check() {
 	s.t.Helper()
 	l, err := begin(s.order, &counter{count: map[string]int{}})
@@ -319,7 +319,7 @@ func (s *scene) check() {
 		s.t.Errorf("slices and map are of generation %q, the log says %q", got, want)
 	}
 	s.files(want)
-	// What is left can be gone on with.
+	// The state must still be usable.
 	_, err = l.call("gen-7")
 	must(s.t, err)
 	s.files("7")
@@ -343,7 +343,7 @@ func inMemoryGeneration(t testing.TB, s *workstate.State) (out string) {
 	return out
 }
 
-// byTheLog follows the boundaries and asks the log of each call's trace.
+// byTheLog follows the boundaries, and reads from the log what became of each call.
 func (s *scene) byTheLog(l *life) string {
 	s.t.Helper()
 	now, before := "0", map[string]string{}
@@ -372,7 +372,7 @@ func (s *scene) byTheLog(l *life) string {
 	return now
 }
 
-// files holds the directory to a generation.
+// files checks that the directory is of a generation.
 func (s *scene) files(want string) {
 	s.t.Helper()
 	work := filepath.Join(s.Dir, "work")

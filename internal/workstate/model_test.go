@@ -39,7 +39,7 @@ func (m *modelCall) set(name, value string) {
 	m.view[name] = value
 }
 
-// end commits the call into what it was begun in, and says whether it could.
+// end commits the call into the enclosing call or state, and reports whether that was possible.
 func (m *modelCall) end(into *cells) bool {
 	for name := range union(m.read, m.written) {
 		if (*into)[name] != m.base[name] {
@@ -64,7 +64,7 @@ func union(a, b map[string]bool) map[string]bool {
 	return out
 }
 
-// get and set are what the model's words mean to a state.
+// getCell and setCell read and write a cell of the model in a state.
 func getCell(tx *workstate.Tx, name string) (string, error) {
 	switch name[0] {
 	case 'k':
@@ -122,10 +122,10 @@ func (r *running) step(f func(context.Context) error) error {
 	return <-r.done
 }
 
-// TestRandomProgramsAgreeWithTheModel runs programs of nested and overlapping calls, step
-// by step in a random order, beside a model in which a call is a copy of the state. What
-// each read returns, which calls conflict, and the state after each step must agree; so
-// the committed calls are equal to those calls one after the other.
+// TestRandomProgramsAgreeWithTheModel runs programs of nested and overlapping calls, step by
+// step in a random order, and compares them with a model in which a call is a copy of the
+// state. The results of reads, the conflicts, and the state after each step must agree. So the
+// committed calls are equivalent to the same calls in some serial order.
 func TestRandomProgramsAgreeWithTheModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		session, registry, files := workstate.NewSession(), &workstate.Registry{}, memfs.New()

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestStoredNamesOutliveAMove: a state that was stored when this package had another place
-// finds its slices and resources again.
+// TestStoredNamesOutliveAMove: the names in stored states do not change when this package is
+// moved to another import path.
 func TestStoredNamesOutliveAMove(t *testing.T) {
 	for want, of := range map[string]reflect.Type{
 		"*github.com/tgad/tgad/runtime/workstate.KV":         reflect.TypeFor[*KV](),

@@ -42,8 +42,8 @@ func TestListIsAFunctionOfItsItems(t *testing.T) {
 	})
 }
 
-// TestListSharesWhatIsCommon: an item removed at the front, or added at the end, of a
-// long list leaves all but a few nodes as they were.
+// TestListSharesWhatIsCommon: if an item is removed at the front of a long list, or added at
+// its end, all but a few nodes stay the same.
 func TestListSharesWhatIsCommon(t *testing.T) {
 	var items [][]byte
 	for i := range 100_000 {

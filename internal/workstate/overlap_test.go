@@ -104,8 +104,8 @@ func TestSecondCommitterOfAConflictFails(t *testing.T) {
 	}
 }
 
-// TestCallsTakeTurnsAtWhatHasNoBranches: nobody sees a resource in the middle of
-// another's call, and a call that may not use it can't.
+// TestCallsTakeTurnsAtWhatHasNoBranches: no call sees a resource without branches in the middle
+// of another call. A call that may not use the resource is refused.
 func TestCallsTakeTurnsAtWhatHasNoBranches(t *testing.T) {
 	w := inMemory(t, workstate.Options{Uses: func(_, tool string) []string {
 		if tool == "apart" {
@@ -179,8 +179,8 @@ func TestNestedCallsAreUndoneAlone(t *testing.T) {
 	})
 }
 
-// TestReadsOfACallInsideCountForTheOuter: what an inner call read and committed on, the
-// outer depends on; what an inner call read and failed on, it does not.
+// TestReadsOfACallInsideCountForTheOuter: the outer call depends on the reads of an inner call
+// that committed, and does not depend on those of an inner call that failed.
 func TestReadsOfACallInsideCountForTheOuter(t *testing.T) {
 	for _, cell := range cellNames {
 		for _, inner := range []string{tga.StatusSuccess, tga.StatusFailure} {
@@ -216,8 +216,8 @@ func TestReadsOfACallInsideCountForTheOuter(t *testing.T) {
 	}
 }
 
-// TestToolThatLeavesACallBehindFails: it returned while a call inside it was in progress;
-// and nothing begins inside a call that has ended.
+// TestToolThatLeavesACallBehindFails: a tool that returns while a call inside it is in progress
+// fails, and no call begins inside a call that has ended.
 func TestToolThatLeavesACallBehindFails(t *testing.T) {
 	w := inMemory(t, workstate.Options{Uses: func(string, string) []string { return []string{} }})
 	begun, ended := make(chan struct{}), make(chan struct{})

@@ -9,7 +9,7 @@ import (
 
 const machineName = "*github.com/tgad/tgad/internal/workstate_test.machine"
 
-// placedMachine is a machine that says where it lies.
+// placedMachine is a machine that has a place.
 type placedMachine struct {
 	*machine
 	place workstate.Place
@@ -17,8 +17,8 @@ type placedMachine struct {
 
 func (m placedMachine) Place() workstate.Place { return m.place }
 
-// TestRollbackNeedsNoTypes: a program that has none of a state's types, and the places of
-// what lies outside, rolls everything back that the program of the tools would.
+// TestRollbackNeedsNoTypes: a program that has none of a state's types, but the places of its
+// outside resources, rolls back everything that the program with the tools would.
 func TestRollbackNeedsNoTypes(t *testing.T) {
 	w := inStore(t, workstate.Options{})
 	w.do("good", `{"text":"a","tokens":2}`, tga.StatusSuccess)
@@ -56,7 +56,7 @@ func TestRollbackNeedsNoTypes(t *testing.T) {
 	w.want(want)
 }
 
-// TestForkDoesNotInheritPlaces: what lies at the first state's place is not the fork's.
+// TestForkDoesNotInheritPlaces: the content at the first state's places does not belong to the fork.
 func TestForkDoesNotInheritPlaces(t *testing.T) {
 	w := inStore(t, workstate.Options{})
 	id := w.do("good", `{"text":"a"}`, tga.StatusSuccess)

@@ -82,7 +82,7 @@ func TestRollbackToUnknownCallChangesNothing(t *testing.T) {
 	})
 }
 
-// TestPlanSaysWhatARollbackCannotUndo, and is carried out only where nothing moved since.
+// TestPlanSaysWhatARollbackCannotUndo: a plan also is carried out only if the state has not changed since.
 func TestPlanSaysWhatARollbackCannotUndo(t *testing.T) {
 	w := inMemory(t, workstate.Options{External: func(_, tool string) workstate.External {
 		return map[string]workstate.External{"pure": {None: true}, "mail": {}, "charge": {Compensation: "refund"}}[tool]
@@ -282,8 +282,8 @@ func TestListSaysWhatHappened(t *testing.T) {
 	}
 }
 
-// TestSnapshotsAreRestoredElsewhere: of every resource, from both sides of a boundary,
-// into a state that never saw them. Equal snapshots have equal JSON.
+// TestSnapshotsAreRestoredElsewhere: snapshots of every resource, from before and after a
+// boundary, can be restored into another state. Equal snapshots have equal JSON.
 func TestSnapshotsAreRestoredElsewhere(t *testing.T) {
 	both(t, workstate.Options{}, func(t *testing.T, w *world) {
 		id := w.do("good", `{"text":"a","tokens":3}`, tga.StatusSuccess)
@@ -317,8 +317,8 @@ func TestSnapshotsAreRestoredElsewhere(t *testing.T) {
 	})
 }
 
-// TestAdaptersGiveEqualState: a function and a dispatcher that reaches the same tool in
-// another way leave the same.
+// TestAdaptersGiveEqualState: a function, and a dispatcher that reaches the same tool in
+// another way, lead to equal states.
 func TestAdaptersGiveEqualState(t *testing.T) {
 	one, other := inMemory(t, workstate.Options{}), inMemory(t, workstate.Options{})
 	other.sent = workstate.Transact(runtime.DispatcherFunc(func(ctx context.Context, c runtime.Call) (runtime.Reply, error) {

@@ -193,7 +193,7 @@ func TestRestoreOfUnknownSlicesChangesNothing(t *testing.T) {
 	}
 }
 
-// TestRecordedPolicyWins: what a slice was when the snapshot was taken decides.
+// TestRecordedPolicyWins: the policy that a slice had when the snapshot was taken decides.
 func TestRecordedPolicyWins(t *testing.T) {
 	s := newSession(t)
 	must(t, workstate.Slice[Plan](s).Append(Plan{Objective: "then"}))

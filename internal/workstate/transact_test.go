@@ -17,8 +17,8 @@ func both(t *testing.T, o workstate.Options, test func(t *testing.T, w *world)) 
 	t.Run("store", func(t *testing.T) { test(t, inStore(t, o)) })
 }
 
-// TestFailingToolLeavesNoTrace: files, slices, budget and what has no branches are as
-// before, however the tool failed; only its LOG appends remain.
+// TestFailingToolLeavesNoTrace: however a tool fails, files, slices, budget and resources
+// without branches are as before. Only its LOG appends remain.
 func TestFailingToolLeavesNoTrace(t *testing.T) {
 	for tool, code := range map[string]tga.Code{
 		"fail": tga.ToolError, "error": tga.ToolError, "refuse": tga.ValidationError, "panic": tga.ToolError,
@@ -60,8 +60,8 @@ func TestSucceedingToolLeavesAll(t *testing.T) {
 	})
 }
 
-// TestVisibilityExpansionLeavesNoDifference: the request is handed on, and the state is
-// as if the tool had never run, but for the logs.
+// TestVisibilityExpansionLeavesNoDifference: the request for expansion is returned, and the
+// state is as if the tool had never run, except for the logs.
 func TestVisibilityExpansionLeavesNoDifference(t *testing.T) {
 	both(t, workstate.Options{}, func(t *testing.T, w *world) {
 		before, err := w.state.Snapshot(bg, workstate.SnapshotOptions{}, "")
@@ -116,7 +116,7 @@ func TestCancelledToolIsUndone(t *testing.T) {
 	})
 }
 
-// ending is a context whose deadline passes when it is told.
+// ending is a context whose deadline passes when the test says so.
 type ending struct {
 	context.Context
 	done chan struct{}
@@ -197,7 +197,7 @@ func TestRefusedCallsNeverRun(t *testing.T) {
 	}
 }
 
-// TestBudgetRefusesBeforeDispatch, at the limit and one before it.
+// TestBudgetRefusesBeforeDispatch tries the limit and one call before it.
 func TestBudgetRefusesBeforeDispatch(t *testing.T) {
 	w := inMemory(t, workstate.Options{})
 	w.do("good", `{"text":"a","tokens":999}`, tga.StatusSuccess)
@@ -241,8 +241,8 @@ func TestSpendingSideBySideCannotPassTheLimit(t *testing.T) {
 	}
 }
 
-// TestFailedRestoreIsRepeatedBeforeUse: until a resource is what it must be, no call runs;
-// a restart repeats it too, and not once it was made up for.
+// TestFailedRestoreIsRepeatedBeforeUse: after a failed restore no call runs until a repeated
+// restore succeeds. A restart repeats the restore too, unless it has succeeded before.
 func TestFailedRestoreIsRepeatedBeforeUse(t *testing.T) {
 	both(t, workstate.Options{}, func(t *testing.T, w *world) {
 		w.tools["breaks"] = workstate.Func(func(ctx context.Context, e edit) (any, error) {

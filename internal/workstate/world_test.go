@@ -21,8 +21,7 @@ var bg = context.Background()
 
 func newID() tga.ID { return tga.ID(uuid.Must(uuid.NewV7())) }
 
-// machine is a resource without branches, as a directory is: it shows what is written
-// into it at once, to everybody.
+// machine is a resource without branches, like a directory: everybody sees a write at once.
 type machine struct {
 	mu       sync.Mutex
 	text     string
@@ -143,8 +142,8 @@ func (w *world) close() {
 	w.db = nil
 }
 
-// reopen ends the process, as far as the state can tell, and starts the next: everything
-// in memory is lost, the machine is not.
+// reopen simulates the end of the process and the start of the next one: everything in memory
+// is lost, except the machine.
 func (w *world) reopen() {
 	w.Helper()
 	w.close()
@@ -181,7 +180,7 @@ func (w *world) do(tool, args, status string) string {
 	return id
 }
 
-// edit is what the standard tools are told to do to every part of the state.
+// edit is the change that the standard tools make to every part of the state.
 type edit struct {
 	Text   string `json:"text"`
 	Tokens int64  `json:"tokens,omitempty"`

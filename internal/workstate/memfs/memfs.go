@@ -1,6 +1,5 @@
-// Package memfs is a file system in memory for package workstate: each call works in a
-// branch of its own, snapshots share what they have in common, and calls conflict by
-// path.
+// Package memfs is a file system in memory for package workstate. Each call works in its own
+// branch, snapshots share the nodes that they have in common, and calls conflict by path.
 //
 // It keeps names, permission bits and contents. It has no links and no times.
 package memfs
@@ -43,8 +42,8 @@ var (
 	errNotEmpty = errors.New("directory not empty")
 )
 
-// look finds what stands at a path and remembers that the branch depends on it. The lock
-// is held.
+// look finds the item at a path and notes that the branch depends on it. The caller holds the
+// lock.
 func (f *FS) look(name string) (item, bool) {
 	f.touch(f.read, name)
 	return find(f.root, name)
@@ -56,13 +55,13 @@ func (f *FS) touch(set map[string]bool, name string) {
 	}
 }
 
-// parentOf refuses a path that nothing can be made at: one that is not valid, or whose
-// parent is not a directory.
+// parentOf refuses a path at which nothing can be made: it is not valid, or its parent is not
+// a directory.
 func (f *FS) parentOf(op, name string) error {
 	if !fs.ValidPath(name) || name == "." {
 		return pathError(op, name, fs.ErrInvalid)
 	}
-	// Every directory above is depended on: were one removed, this would fail.
+	// The branch depends on every directory above: if one were removed, the operation would fail.
 	for dir := path.Dir(name); ; dir = path.Dir(dir) {
 		it, ok := f.look(dir)
 		switch {
@@ -76,7 +75,7 @@ func (f *FS) parentOf(op, name string) error {
 	}
 }
 
-// put sets what stands at a path. The lock is held.
+// put sets the item at a path; nil removes it. The caller holds the lock.
 func (f *FS) put(name string, it *item) {
 	f.touch(f.written, name)
 	f.root = set(f.root, name, it)
@@ -159,7 +158,7 @@ func (f *FS) Remove(name string) error {
 	return nil
 }
 
-// RemoveAll removes what stands at a path and below it, if anything.
+// RemoveAll removes the file or directory at a path, with everything below it, if there is one.
 func (f *FS) RemoveAll(name string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -192,7 +191,7 @@ func (f *FS) below(name string, it item, visit func(string, item)) {
 	}
 }
 
-// Rename moves a file or a directory to a path at which nothing, or a file, stands.
+// Rename moves a file or a directory to a new path. A file may also replace another file.
 func (f *FS) Rename(from, to string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -255,9 +254,9 @@ func (f *FS) Branch() workstate.Branch {
 	return &FS{parent: f, base: f.root, root: f.root, read: map[string]bool{}, written: map[string]bool{}}
 }
 
-// differs says whether what stands at a path is not the same in two trees. Of a
-// directory, only its existence and its permission bits count; the path with a slash at
-// its end stands for the names in it.
+// differs reports whether the items at a path differ in two trees. Directories are compared by
+// existence and permission bits only. A path with a slash at its end stands for the names in
+// a directory.
 func differs(a, b *workstate.Node, name string) bool {
 	at, listing := strings.CutSuffix(name, "/")
 	x, ok := find(a, at)
@@ -286,8 +285,8 @@ func (f *FS) Check(ignoreReads bool) error {
 		return nil
 	}
 	touched := maps.Clone(f.written)
-	// A path below one that was removed and made again by nobody must still have a
-	// directory above it, so what was read to write counts even where reads do not.
+	// A path that was written must still have its directories above it. So these count as
+	// touched even if reads are ignored.
 	for name := range f.read {
 		if !ignoreReads || f.above(name) {
 			touched[name] = true
@@ -302,7 +301,7 @@ func (f *FS) Check(ignoreReads bool) error {
 	return workstate.Conflict(names...)
 }
 
-// above says whether a path was written below this one.
+// above reports whether the branch has written a path below this one.
 func (f *FS) above(name string) bool {
 	for w := range f.written {
 		if strings.HasPrefix(w, strings.TrimSuffix(name, "/")+"/") {
@@ -330,8 +329,8 @@ func (f *FS) Merge() {
 	}
 }
 
-// mergeInto sets the paths that were written, and no other, in another tree. Parents
-// come before what is in them; a directory keeps what others have put there.
+// mergeInto sets the paths that were written, and no others, in another tree. Parents come
+// before their entries. A directory keeps the entries that others have added.
 func (f *FS) mergeInto(root *workstate.Node) *workstate.Node {
 	for _, name := range slices.Sorted(maps.Keys(f.written)) {
 		it, ok := find(f.root, name)
@@ -344,7 +343,7 @@ func (f *FS) mergeInto(root *workstate.Node) *workstate.Node {
 			it.node = old.node
 			root = set(root, name, &it)
 		case it.dir:
-			it.node = dirOf(nil) // what is in it was written too, and follows
+			it.node = dirOf(nil) // its entries were written too, and follow
 			root = set(root, name, &it)
 		default:
 			root = set(root, name, &it)

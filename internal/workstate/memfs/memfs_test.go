@@ -91,7 +91,7 @@ func TestBranchesConflictByPath(t *testing.T) {
 				return
 			}
 			b.Merge()
-			// What both did, one after the other, in a file system of its own.
+			// Both changes, one after the other, in another file system.
 			want := filled(t)
 			must(t, c.first(want), c.second(want))
 			x, err := f.Snapshot(bg)

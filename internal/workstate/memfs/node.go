@@ -82,7 +82,7 @@ func entries(n *workstate.Node) []item {
 	return items
 }
 
-// check says whether a node is a directory, to its last file.
+// check checks that a node is a valid directory, with everything below it.
 func check(n *workstate.Node) error {
 	items, err := itemsOf(n)
 	if err != nil {
@@ -123,7 +123,7 @@ func content(n *workstate.Node) []byte {
 
 var rootItem = item{name: ".", dir: true, perm: 0o755}
 
-// find returns what stands at a valid path.
+// find returns the item at a valid path.
 func find(root *workstate.Node, name string) (item, bool) {
 	at := rootItem
 	at.node = root
@@ -148,8 +148,8 @@ func search(items []item, name string) (int, bool) {
 	return slices.BinarySearchFunc(items, name, func(it item, name string) int { return strings.Compare(it.name, name) })
 }
 
-// set returns root with it at a path whose parent is a directory of root; nil removes
-// what stands there.
+// set returns root with the item it at a path whose parent is a directory of root. A nil item
+// removes the path.
 func set(root *workstate.Node, name string, it *item) *workstate.Node {
 	first, rest, deeper := strings.Cut(name, "/")
 	items := entries(root)
