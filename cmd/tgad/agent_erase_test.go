@@ -17,10 +17,10 @@ import (
 	"github.com/tgad/tgad/internal/serial"
 )
 
-// TestKilledErasureOfASealedAgent runs a sealed agent that is killed in the middle of a call and resumed, and then kills
-// tgad erase with SIGKILL, later and later until it comes to its end: of a turn, of the session, and of the
-// working state. The store verifies. In the end nothing of what the agent was told is
-// in the store's directory, the agent goes on, and no call was made again.
+// TestKilledErasureOfASealedAgent runs an agent on a sealed store, kills it in the middle of a call and resumes it. Then
+// it erases a turn, the session and the working state, and kills tgad erase with SIGKILL, each time a bit later, until
+// the erasure is done. The store verifies. In the end nothing that the agent was told is in the store's
+// directory, the agent still works, and no call was made again.
 func TestKilledErasureOfASealedAgent(t *testing.T) {
 	t.Parallel()
 	const secret = "nobody-reads-this"
@@ -157,7 +157,7 @@ func TestKilledErasureOfASealedAgent(t *testing.T) {
 	must(with("verify")...)
 }
 
-// filesWith lists the files below a directory in which a text stands.
+// filesWith lists the files below a directory that contain a text.
 func filesWith(t *testing.T, dir, text string) (found []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

@@ -56,9 +56,8 @@ spec:
 `
 
 // TestKilledAgentChargesOnceAndAsksOnce kills tgad agent with SIGKILL at random moments
-// until it has come to its end. The model's and the tool server's own journals are the
-// witnesses. $TGAD_KILLS is how many messages there are, $TGAD_SEED the seed of the
-// moments.
+// until the agent has finished. The journals of the model and of the tool server are the
+// witnesses. $TGAD_KILLS is the number of messages, $TGAD_SEED the seed of the moments.
 func TestKilledAgentChargesOnceAndAsksOnce(t *testing.T) {
 	messages, seed := fromEnv(t, "TGAD_KILLS", 4), uint64(fromEnv(t, "TGAD_SEED", int(time.Now().UnixNano()%1e9)))
 	t.Logf("TGAD_KILLS=%d TGAD_SEED=%d", messages, seed)

@@ -18,7 +18,7 @@ import (
 	"github.com/tgad/tgad/internal/modelserver"
 )
 
-// appender is a tool server that is safe to repeat in no way: each call adds a line to two
+// appender is a tool server whose calls are not safe to repeat: each call adds a line to two
 // files of the agent's workspace. It kills the agent's process at one point of its first call.
 type appender struct {
 	t     *testing.T
@@ -80,8 +80,8 @@ func (a *appender) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 
 // TestKilledAgentsWorkspaceIsWhole kills tgad agent with SIGKILL at each step of a call that
 // works on its workspace: before the tool does anything, in its middle, at its end, and while
-// the state after it is snapshotted and recorded. The call is sent again, and the files are
-// those of one call for each that the agent made.
+// the state after it is snapshotted and recorded. The call is sent again. In the end the files
+// have the changes of each of the agent's calls exactly once.
 func TestKilledAgentsWorkspaceIsWhole(t *testing.T) {
 	t.Parallel()
 	for _, point := range []string{"begun", "half", "done", "3ms", "30ms"} {

@@ -27,9 +27,9 @@ func filled(t *testing.T) *process {
 	return p
 }
 
-// TestBackupOfADaemonIsPaced: it takes at most about half of one processor, so that it does not
-// hold up the calls that the daemon serves meanwhile. A machine that is slow, or has much else
-// to do, can only lower the share.
+// TestBackupOfADaemonIsPaced: a backup uses at most about half of one processor, so that it does
+// not delay the calls that the daemon serves meanwhile. On a slow or busy machine the share can
+// only be lower.
 func TestBackupOfADaemonIsPaced(t *testing.T) {
 	p := filled(t)
 	var busy, took time.Duration

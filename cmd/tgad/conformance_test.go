@@ -24,8 +24,8 @@ const (
 
 var suites = []struct{ version, revision string }{{"0.1.16", "2025-11-25"}, {"0.2.0-alpha.12", "2025-11-25"}, {"0.2.0-alpha.12", "2026-07-28"}}
 
-// mayLack are checks of the suite that it makes only of servers which answer otherwise, by their scenarios:
-// an answer as an event stream where tgad answers with JSON, which the protocol leaves to the server.
+// mayLack are scenarios whose checks the suite makes only if a server answers with an event stream. tgad answers
+// with JSON, and the protocol leaves that choice to the server.
 var mayLack = map[string]bool{"server-sse-multiple-streams": true, "server-sse-polling": true}
 
 // TestConformanceSuite runs the protocol's own conformance suite against a server of the Go SDK that is

@@ -149,8 +149,8 @@ func (w *kitchen) round(point string) []string {
 	return rows
 }
 
-// became waits until a call has ended, or nothing but a person is going to end it: it is parked, or the
-// tool was asked twice and cannot tell.
+// became waits until a call has ended, or until only a person can end it: it is parked, or the tool was
+// asked twice and could not tell.
 func (w *kitchen) became(trace tga.ID) string {
 	w.t.Helper()
 	var said string
@@ -185,7 +185,7 @@ func (w *kitchen) became(trace tga.ID) string {
 	return said
 }
 
-// settled has a person settle the mails in doubt: the one that was never sent is sent, the other is not.
+// settled settles the mails in doubt as a person does: the mail that was never sent is sent, the other is not.
 func (w *kitchen) settled() {
 	w.t.Helper()
 	for point, outcome := range map[string]string{before: "not-run", after: "ran"} {
@@ -207,7 +207,7 @@ func (w *kitchen) settled() {
 	}
 }
 
-// changed has somebody change an uploaded file: its record is not served to who wants it confirmed.
+// changed changes an uploaded file from outside: its record must not be served if confirmation is requested.
 func (w *kitchen) changed() {
 	w.t.Helper()
 	key := w.key(file, recorded)
@@ -221,7 +221,7 @@ func (w *kitchen) changed() {
 	}
 }
 
-// compare holds the table of the page against what was found.
+// compare compares the table of the page with the results.
 func (w *kitchen) compare(found string) {
 	w.t.Helper()
 	const name = "../../docs/COOKBOOK.md"

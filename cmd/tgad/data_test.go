@@ -32,7 +32,7 @@ type held struct {
 	state, call           string // a working state, and a boundary of it
 }
 
-// heldConfig is their configuration; of the address comes no answer.
+// heldConfig is the configuration of these traces. Nothing answers at its address.
 const heldConfig = `
 [[server]]
 id = "lost"
@@ -158,9 +158,9 @@ func (h *held) reading() [][]string {
 	}
 }
 
-// TestReadingVerbsWorkWhoeverHasTheStore walks every reading verb over who has the store that
-// --data names: a daemon at a socket of its own, a shim, nobody; and over stores that are
-// frozen, missing or closed to the user.
+// TestReadingVerbsWorkWhoeverHasTheStore tries every reading verb on the store that --data names
+// while a daemon has it, a shim has it, or nobody has it; and on stores that are frozen, missing,
+// or not accessible to the user.
 func TestReadingVerbsWorkWhoeverHasTheStore(t *testing.T) {
 	t.Setenv("TGAD_SOCKET", "")
 	h := newHeld(t)
@@ -206,7 +206,7 @@ func TestReadingVerbsWorkWhoeverHasTheStore(t *testing.T) {
 				if row.name != "nobody" {
 					break
 				}
-				// What takes a daemon says so, and does not make one.
+				// A verb that needs a daemon says so, and does not start one.
 				if code, out, errs := says(append(verb, "--data", row.data)...); code != 1 || !strings.Contains(errs, "tgad serve") {
 					t.Errorf("%v: exit code %d\nstdout %s\nstderr %s", verb, code, out, errs)
 				}
@@ -222,7 +222,7 @@ func TestReadingVerbsWorkWhoeverHasTheStore(t *testing.T) {
 			t.Errorf("rollback-plan %v: exit code %d %s", args, code, errs)
 		}
 	}
-	// A store whose files cannot be read is nobody's to have.
+	// A store whose files cannot be read cannot be opened by anybody.
 	mark := filepath.Join(frozen, "WATERMARK")
 	if err := os.Remove(mark); err != nil {
 		t.Fatal(err)
@@ -257,8 +257,8 @@ func closeDir(t *testing.T, dir string) (open func()) {
 	return func() {}
 }
 
-// TestNoVerbHoldsWhatItReadsFor: a verb that reads leaves the store as it was, free and
-// without a file that names a socket, and so does a daemon that ends.
+// TestNoVerbHoldsWhatItReadsFor: after a reading verb, and after a daemon, the store is free, and
+// no file in it names a socket.
 func TestNoVerbHoldsWhatItReadsFor(t *testing.T) {
 	h := newHeld(t)
 	if _, ok := daemon.SocketOf(h.data); ok {
@@ -290,8 +290,8 @@ func TestNoVerbHoldsWhatItReadsFor(t *testing.T) {
 	}
 }
 
-// TestSettlingWithoutADaemonTouchesNothingElse: the daemon that a settling verb is for itself
-// knows no tool server, so it takes up nothing.
+// TestSettlingWithoutADaemonTouchesNothingElse: without a daemon a settling verb opens the store
+// itself. It then knows no tool server, so it continues no other call.
 func TestSettlingWithoutADaemonTouchesNothingElse(t *testing.T) {
 	h := newHeld(t)
 	_, before, _ := says("export", "--data", h.data, h.question)
@@ -306,7 +306,7 @@ func TestSettlingWithoutADaemonTouchesNothingElse(t *testing.T) {
 	}
 }
 
-// TestRefusedCallsNameNoTraceThatIsNot: a refusal names a trace only where show finds it.
+// TestRefusedCallsNameNoTraceThatIsNot: a refusal names a trace only if the trace exists.
 func TestRefusedCallsNameNoTraceThatIsNot(t *testing.T) {
 	h := newHeld(t)
 	socket := filepath.Join(filepath.Dir(h.data), "s")

@@ -33,8 +33,8 @@ var (
 	comment  = regexp.MustCompile(` {2,}.*$`) // a column beside the command: what it is for
 )
 
-// commandLines are the command lines of a page: of its blocks without a language, and of
-// the code in its text. A name alone, as `tgad ls`, is one too.
+// commandLines returns the command lines of a page: those in its code blocks without a language,
+// and those in inline code. A verb alone, such as `tgad ls`, counts too.
 func commandLines(t *testing.T, page string) []string {
 	t.Helper()
 	raw, err := os.ReadFile("../../" + page)
@@ -63,9 +63,9 @@ func commandLines(t *testing.T, page string) []string {
 	return all
 }
 
-// TestEveryDocumentedCommandRuns runs the command lines of the pages of documented as
-// they stand there, but for what the reader is to fill in. A line that is not in the list
-// below and not in ranElsewhere fails the test, and so does a row whose line is gone.
+// TestEveryDocumentedCommandRuns runs the command lines of the pages in documented as they are
+// printed, except for the parts that the reader must fill in. A line that is neither in the
+// list below nor in ranElsewhere fails the test; so does a row whose line is gone.
 func TestEveryDocumentedCommandRuns(t *testing.T) {
 	w := newDocsWorld(t)
 	rows := []struct {

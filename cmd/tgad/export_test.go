@@ -13,9 +13,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestExportIsOneRequest: however many traces a store has, exporting all of it is one request,
-// and the lines are those that each trace gives by itself, in the order of their first entries.
-// A store that nobody has gives the same.
+// TestExportIsOneRequest: exporting all traces of a store is a single request. Its lines are those
+// of the exports of single traces, in the order of the traces' first entries. Without a daemon
+// the export is the same.
 func TestExportIsOneRequest(t *testing.T) {
 	t.Setenv("TGAD_SOCKET", "")
 	h := newHeld(t)
@@ -64,7 +64,7 @@ func requests(t *testing.T, c *client.Client) (n int) {
 	return n
 }
 
-// traceByTrace makes an export of what the daemon says of each trace.
+// traceByTrace puts an export together from the exports of single traces.
 func traceByTrace(t *testing.T, c *client.Client) string {
 	t.Helper()
 	var out bytes.Buffer

@@ -33,7 +33,7 @@ func TestKilledDaemonNeverChargesTwice(t *testing.T) {
 	killWhileCalled(t, p, kills, seed).check(t, p)
 }
 
-// killWhileCalled kills a daemon again and again under its callers, and says what these were told.
+// killWhileCalled kills a daemon again and again while callers call it, and returns what these were told.
 func killWhileCalled(t *testing.T, p *process, kills int, seed uint64) *told {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
@@ -126,8 +126,8 @@ func (p *process) call(ctx context.Context, req runtime.Request) (runtime.Result
 	return p.client.Call(ctx, req)
 }
 
-// mayRetry reports whether the same request may succeed later: nobody answers, or what
-// it waits for is not done.
+// mayRetry reports whether the same request may succeed later: nobody answers, or the request
+// waits for something that is not done yet.
 func mayRetry(err error) bool {
 	info, ok := tga.CodeOf(err).Info()
 	return ok && info.Retryable

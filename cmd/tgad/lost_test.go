@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestCallThatLosesItsAnswerSaysHowToAsk: the daemon is killed, or Ctrl-C is pressed, when the
-// tool has the call. The command exits 4 and prints a command line, which is run as it stands.
+// TestCallThatLosesItsAnswerSaysHowToAsk: the daemon is killed, or Ctrl-C is pressed, while the
+// tool has the call. The command exits 4 and prints a command line, which the test runs as printed.
 func TestCallThatLosesItsAnswerSaysHowToAsk(t *testing.T) {
 	for name, lose := range map[string]func(p *process, cmd *exec.Cmd){
 		"killed daemon": func(p *process, _ *exec.Cmd) {

@@ -15,9 +15,9 @@ func (f fullDisk) Write([]byte) (int, error) {
 	return 0, &os.PathError{Op: "write", Path: "/dev/stdout", Err: f.err}
 }
 
-// TestOutputThatIsLostIsAnError: a verb whose output a full disk did not take says so and exits 1, as
-// text and as JSON: who keeps the output in a file has no part of it for the whole. A reader that
-// closed its end is told nothing.
+// TestOutputThatIsLostIsAnError: if a full disk does not take the output of a verb, the verb reports that
+// and exits 1, as text and as JSON. So a user with the output in a file does not take a part of it for
+// the whole. If the reader has closed its end, no error is reported.
 func TestOutputThatIsLostIsAnError(t *testing.T) {
 	t.Setenv("TGAD_SOCKET", "")
 	h := newHeld(t)
@@ -58,8 +58,8 @@ func TestOutputThatIsLostIsAnError(t *testing.T) {
 	}
 }
 
-// TestNoCallIsMadeInNoTime: a duration that no call can have is a mistake in the command line. It was
-// answered "the call may have run", exit code 4.
+// TestNoCallIsMadeInNoTime: an impossible duration is a usage error. It used to be answered with "the call
+// may have run", exit code 4.
 func TestNoCallIsMadeInNoTime(t *testing.T) {
 	t.Setenv("TGAD_SOCKET", filepath.Join(t.TempDir(), "s"))
 	for _, flags := range [][]string{{"--timeout", "0s"}, {"--timeout", "-1s"}, {"--reconnect", "-1s"}} {

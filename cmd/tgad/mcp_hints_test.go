@@ -33,7 +33,7 @@ while read -r line; do
 done
 `
 
-// hinted is a shim whose client is told what to type, and the shell that types it.
+// hinted is a shim whose client is told which commands to type, and the shell that runs them.
 type hinted struct {
 	t       *testing.T
 	dir     string
@@ -261,7 +261,7 @@ func TestHintsOfACallInDoubtWork(t *testing.T) {
 	}
 }
 
-// healthy makes the tool server one that does not die.
+// healthy replaces the tool server by one that does not die.
 func (h *hinted) healthy() {
 	h.t.Helper()
 	if err := os.WriteFile(filepath.Join(h.dir, "server.journal"), []byte("ran\n"), 0o600); err != nil {
@@ -279,7 +279,7 @@ func (h *hinted) hint(said string, from *regexp.Regexp) string {
 	return m[0][1]
 }
 
-// TestHintOfAnApprovalWorks: what approves the call that waits is told as it begins to wait.
+// TestHintOfAnApprovalWorks: when a call begins to wait, the client is told the command that approves it.
 func TestHintOfAnApprovalWorks(t *testing.T) {
 	t.Parallel()
 	h := newHinted(t, false)
@@ -297,8 +297,8 @@ func TestHintOfAnApprovalWorks(t *testing.T) {
 	}
 }
 
-// TestHintOfAChangedDefinitionWorks: who types it lets the very call pass that was refused,
-// by the shim that refused it.
+// TestHintOfAChangedDefinitionWorks: after the command in the hint, the same shim lets the call
+// pass that it refused before.
 func TestHintOfAChangedDefinitionWorks(t *testing.T) {
 	for _, daemon := range []bool{false, true} {
 		t.Run(fmt.Sprintf("daemon %t", daemon), func(t *testing.T) {
