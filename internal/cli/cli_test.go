@@ -140,8 +140,8 @@ func (c *overAfter) Err() error {
 	return nil
 }
 
-// TestInterruptedVerifyReadsNoFurther: a file that would be right to its end is left in the
-// middle, and not checked whole and then called interrupted.
+// TestInterruptedVerifyReadsNoFurther: an interrupted verification stops in the middle of a valid
+// file, instead of checking all of it and then reporting an interrupt.
 func TestInterruptedVerifyReadsNoFurther(t *testing.T) {
 	var export bytes.Buffer
 	tr := chaintest.New(chaintest.Options{Seed: 1})
@@ -166,7 +166,7 @@ func TestInterruptedVerifyReadsNoFurther(t *testing.T) {
 	}
 }
 
-// loud is an error that has more to say to a programmer, as Pebble's have.
+// loud is an error with a long form for programmers, like Pebble's errors.
 type loud struct{}
 
 func (loud) Error() string              { return "disk on fire" }

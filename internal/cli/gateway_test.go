@@ -29,8 +29,8 @@ func runGateway(t *testing.T, dir, conf, in string, args ...string) (string, err
 	return out.String() + errs.String(), err
 }
 
-// TestSecretsOfAServerAreNowhere: a server has what the file says in its environment. Nothing that the
-// gateway writes has it: not the log, not its own messages, not an error.
+// TestSecretsOfAServerAreNowhere: a server gets the secrets of the file in its environment. Nothing that
+// the gateway writes contains them: not the log, not its own messages, not an error.
 func TestSecretsOfAServerAreNowhere(t *testing.T) {
 	dir, err := os.MkdirTemp("", "tgad-cli-gw-")
 	if err != nil {
@@ -82,7 +82,7 @@ func TestSecretsOfAServerAreNowhere(t *testing.T) {
 	}
 }
 
-// TestGatewayThatCannotBe: each with a reason.
+// TestGatewayThatCannotBe: each wrong configuration is refused with a reason.
 func TestGatewayThatCannotBe(t *testing.T) {
 	server := func(id, more string) string {
 		return "[[server]]\nid = \"" + id + "\"\ntype = \"mcp-command\"\ncommand = [\"/bin/true\"]\n" + more + "\n"

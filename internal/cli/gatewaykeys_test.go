@@ -17,7 +17,8 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/names"
 )
 
-// shows is all that a gateway is by a configuration: what it gives its shims, its gates and its book, and what a shim asks.
+// shows returns everything that a gateway makes from a configuration: for its shims, its gates and its identities, and
+// the answers to what a shim asks for.
 func shows(t *testing.T, g *gatewayCommand, conf *config.Config) string {
 	t.Helper()
 	g.now.Store(conf)
@@ -51,8 +52,8 @@ func shows(t *testing.T, g *gatewayCommand, conf *config.Config) string {
 	return b.String()
 }
 
-// TestEveryKeyOfTheGateway walks the keys: each that is said to apply makes the gateway another one, each that takes a
-// restart is refused by its name, and one that the gateway does not read makes it no other and refuses nothing.
+// TestEveryKeyOfTheGateway tries every key of the configuration. A key that applies on reload must change the gateway. A
+// key that takes a restart must be refused by its name. A key that the gateway does not read must change and refuse nothing.
 func TestEveryKeyOfTheGateway(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"h1": "A: 1\n", "h2": "A: 2\n", "e1": "A=1\n", "e2": "A=2\n"} {

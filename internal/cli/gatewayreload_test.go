@@ -31,8 +31,8 @@ type live struct {
 	done    chan error
 }
 
-// goes starts a verb with a configuration, in a directory with a tool server that says of each call which round it is
-// of, and holds one until there is a file.
+// goes starts a verb with a configuration, in a directory with a tool server. The tool server answers each call with
+// its round, and can hold a call until a file exists.
 func goes(t *testing.T, verb func(*Streams, *string) *cobra.Command, conf string, args ...string) *live {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "tgad-cli-reload-")
@@ -143,7 +143,7 @@ func (l *live) hangup(words string) {
 	}
 }
 
-// becomes has the file changed and taken.
+// becomes changes the file and waits until the new configuration has taken effect.
 func (l *live) becomes(changed string, replace ...string) {
 	l.t.Helper()
 	l.file(strings.NewReplacer(replace...).Replace(l.conf))
@@ -158,8 +158,8 @@ const (
 	oneServer  = "[[server]]\nid = \"s\"\ntype = \"mcp-command\"\ncommand = [\"/bin/sh\", \"server\"]\ndir = \".\"\nenv = { ROUND = \"1\" }\n"
 )
 
-// TestGatewayReloads: what the file says of names, lists, quotas, servers, their secrets, identities and rules begins to
-// hold on SIGHUP, for the client that is there. Its call ends with the server that it is with.
+// TestGatewayReloads: on SIGHUP the names, lists, quotas, servers, their secrets, identities and rules of the file take
+// effect, also for a connected client. A call under way ends at the server that has it.
 func TestGatewayReloads(t *testing.T) {
 	const ann = "[[gateway.identity]]\nname = \"ann\"\nkey_sha256 = \"abababababababababababababababababababababababababababababababab\"\n"
 	l := goes(t, Gateway, "allow_all = true\n[gateway]\nmetrics = \"unix:m\"\n"+oneServer+ann, "--identity", "ann")
@@ -222,8 +222,8 @@ func TestGatewayReloads(t *testing.T) {
 	}
 }
 
-// TestShimAsksTheFileThatHolds: what a shim asks of each call, the place of the key and what becomes of a tool with
-// another definition, is what the file says now, and no tool server is started anew for it.
+// TestShimAsksTheFileThatHolds: for each call a shim looks up the place of the key, and what to do with a changed
+// definition, in the current file. The tool server is not restarted for that.
 func TestShimAsksTheFileThatHolds(t *testing.T) {
 	l := goes(t, Gateway, "allow_all = true\n"+strings.Replace(oneServer, "env = {", "drift = \"block\"\nenv = {", 1))
 	is := func(args, want string) {
@@ -284,8 +284,8 @@ func (l *live) gone(variable string) {
 	}
 }
 
-// TestGatewayTakesAllOrNothing: a file with a mistake, in whatever part, and one that changes what takes a restart are
-// refused, in words that say which; and then the old one holds in every part.
+// TestGatewayTakesAllOrNothing: a file with a mistake in any part, and a file that changes a key that takes a restart, are
+// refused with an error that names the part. Then the old file stays in effect in every part.
 func TestGatewayTakesAllOrNothing(t *testing.T) {
 	conf := "allow_all = true\n[store]\nmemtable_bytes = \"1MiB\"\n[gateway]\nmetrics = \"unix:m\"\n" + oneServer
 	l := goes(t, Gateway, conf)
@@ -325,8 +325,8 @@ func TestGatewayTakesAllOrNothing(t *testing.T) {
 	}
 }
 
-// TestShimReloads: a shim with a file takes what it says of its server's tools, and refuses what takes a restart. What the
-// file says of other servers is not the shim's.
+// TestShimReloads: a shim with a file applies what the file says about its server's tools, and refuses a change that takes
+// a restart. It ignores what the file says about other servers.
 func TestShimReloads(t *testing.T) {
 	conf := "allow_all = true\n[[server]]\nid = \"s\"\ntype = \"external\"\n[[tool]]\nserver = \"s\"\nname = \"charge\"\nkey = { from = \"/k\" }\n"
 	l := goes(t, MCP, conf, "--server-id", "s", "--", "/bin/sh", "-c", "cd "+os.TempDir()+"; "+scripted)

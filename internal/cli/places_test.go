@@ -11,8 +11,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestStateHasOnePlace: nothing that differs between two processes of a user says where the log is. Without an absolute path of
-// its own, and of a user whom the system does not know, there is none.
+// TestStateHasOnePlace: the place of the log does not depend on anything that may differ between two processes of a user. If no
+// absolute path is set and the system does not know the user's home, there is no default place.
 func TestStateHasOnePlace(t *testing.T) {
 	own := ""
 	if u, err := user.LookupId(strconv.Itoa(os.Getuid())); err == nil && filepath.IsAbs(u.HomeDir) {

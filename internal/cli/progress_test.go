@@ -48,7 +48,7 @@ func (c *closed) Write([]byte) (int, error) {
 	return 0, io.ErrClosedPipe
 }
 
-// TestProgressEndsWithItsReader: a stderr that takes nothing is told once, and not again.
+// TestProgressEndsWithItsReader: after one failed write to stderr no more progress is written.
 func TestProgressEndsWithItsReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var errs closed
