@@ -27,7 +27,7 @@ func complete(t *testing.T, p Patience) Patience {
 	return p
 }
 
-// script is a world that gives one finding or error after the other; the last one stays.
+// script is a world that gives one finding or error after the other, and then repeats the last.
 type script struct {
 	says  []any
 	asked int

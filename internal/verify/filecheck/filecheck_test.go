@@ -123,7 +123,7 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// TestNothingOutsideIsRead: not even that it is there is told.
+// TestNothingOutsideIsRead: not even the existence of a file outside is revealed.
 func TestNothingOutsideIsRead(t *testing.T) {
 	root := tree(t)
 	for _, id := range []string{"outside", "out/secret", "../secret"} {
@@ -239,8 +239,8 @@ func TestFileThatChangesIsReadAgain(t *testing.T) {
 	}
 }
 
-// TestFileThatGrowsIsNoAnswer: a file of /proc has more content than size, as one has that
-// grows between the two looks at it.
+// TestFileThatGrowsIsNoAnswer: a file of /proc has more content than its size says, like a file
+// that grows between the two looks at it.
 func TestFileThatGrowsIsNoAnswer(t *testing.T) {
 	if _, err := os.Stat("/proc/self/status"); err != nil {
 		t.Skip("no /proc here")

@@ -21,8 +21,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var soon = verify.Patience{Timeout: 20 * time.Second, Tries: 2, Delay: time.Millisecond, MaxDelay: time.Millisecond, SettleEvery: time.Millisecond}
 
-// repository is a real one: main has two commits, an annotated tag is on the first, and a
-// third commit hangs on no branch.
+// repository is a real repository: main has two commits, the first has an annotated tag, and a
+// third commit is on no branch.
 type repository struct {
 	t                    *testing.T
 	dir                  string
@@ -130,7 +130,7 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// TestNamesAreExact: nothing that git would read as an option or an expression gets to it.
+// TestNamesAreExact: a name that git would read as an option or an expression is not passed to git.
 func TestNamesAreExact(t *testing.T) {
 	r := initRepository(t)
 	r.git("update-ref", "refs/heads/refs/heads/decoy", r.first)
@@ -151,7 +151,7 @@ func TestNamesAreExact(t *testing.T) {
 	}
 }
 
-// TestBrokenRepositoryCannotTell: what git leaves out with a warning is not gone.
+// TestBrokenRepositoryCannotTell: an object that git leaves out with a warning does not count as gone.
 func TestBrokenRepositoryCannotTell(t *testing.T) {
 	for name, breaks := range map[string]func(r *repository) error{
 		"reference": func(r *repository) error {
