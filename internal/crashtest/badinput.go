@@ -42,13 +42,12 @@ func fuzzTargets(base string) (all []fuzzTarget, err error) {
 	return all, err
 }
 
-// leastFuzz is the shortest time for which a target is worth its start.
+// leastFuzz is the shortest time for which it is worthwhile to start a target.
 const leastFuzz = 3 * time.Second
 
-// BadInput gives decoders and parsers input that the fuzzer makes: each of the module's
-// fuzz targets for a part of the time, and then a plain loop those of package fuzz. Their
-// bodies say what must not be; a panic, a hang or an answer that is not theirs ends the
-// target. It needs the sources.
+// BadInput gives decoders and parsers bad input: it runs each of the module's fuzz targets for
+// a part of the time, and then those of package fuzz in a plain loop. The targets check the
+// results; a panic, a hang or a wrong result ends the target. It needs the sources.
 func BadInput(r *Run) {
 	base, err := moduleDir()
 	if err != nil {
@@ -70,7 +69,7 @@ func BadInput(r *Run) {
 	r.mutated(filepath.Join(base, "fuzz"))
 }
 
-// left is what is left of the run's time, 0 where it has none.
+// left returns the remaining time of the run; 0 if it has no deadline.
 func (r *Run) left() time.Duration {
 	if r.Deadline.IsZero() {
 		return 0
@@ -78,7 +77,7 @@ func (r *Run) left() time.Duration {
 	return max(0, time.Until(r.Deadline))
 }
 
-// atMost is d, or what is left of the run's time.
+// atMost returns d, or the remaining time of the run if that is less.
 func (r *Run) atMost(d time.Duration) time.Duration {
 	if r.Deadline.IsZero() {
 		return d
@@ -86,8 +85,8 @@ func (r *Run) atMost(d time.Duration) time.Duration {
 	return min(d, r.left())
 }
 
-// mutated drives the bodies of the targets in package fuzz from a plain loop, which is
-// many times as fast as the fuzzer and knows nothing of coverage.
+// mutated runs the bodies of the targets in package fuzz in a plain loop, which is many times
+// as fast as the fuzzer but does not use coverage.
 func (r *Run) mutated(dir string) {
 	targets, err := fuzzTargets(dir)
 	if err != nil || len(targets) == 0 {
@@ -128,7 +127,7 @@ func (r *Run) fuzz(t fuzzTarget, d time.Duration) {
 	}
 }
 
-// moduleDir is where the sources are.
+// moduleDir returns the directory of the module's sources.
 func moduleDir() (string, error) {
 	b, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/tgad/tgad").Output()
 	if err != nil {

@@ -63,8 +63,8 @@ func Kill(r *Run) {
 	r.MaxFound = 1
 	parts := slices.Clone(killParts)
 	slices.SortStableFunc(parts, func(a, b killPart) int { return cmp.Compare(r.wants(b), r.wants(a)) })
-	// Each part has two shares of the time that is left, where the parts from it on have
-	// one share each, and one more. So the last parts have time on a slow machine too.
+	// With n parts left, the next one gets 2/(n+1) of the time that is left. So the last
+	// parts have time on a slow machine too.
 	for i, p := range parts {
 		if len(r.Violations()) == 0 {
 			r.part(2, max(len(parts)-i+1, 4*(1-i)), func() { p.run(r, r.Seed) })

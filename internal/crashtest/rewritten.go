@@ -153,9 +153,9 @@ func (r *Run) failedSync(s Scenario, before Image, n int) (syncs int) {
 	return syncs
 }
 
-// olderTable opens stores whose index lacks the row of a ledger key, as it does where a table
-// file has an older content under its right name: each block has its checksum, and the position
-// says that nothing is missing. A key without its row would be called again.
+// olderTable opens stores whose index lacks the row of a ledger key. That happens if a table file
+// has an older content under the right name: each block has a valid checksum, and the position
+// says that nothing is missing. If this went unnoticed, the call of that key would be sent again.
 func (r *Run) olderTable(seed uint64) {
 	s := Scenario{Name: "older table", Licences: []string{"park"}, Steps: Core}
 	w := NewWorld(seed)
@@ -185,8 +185,8 @@ func (r *Run) olderTable(seed uint64) {
 	}
 }
 
-// dropLedgerRow takes the n-th ledger row out of the index of an image; false where it has no
-// so many.
+// dropLedgerRow deletes the n-th ledger row from the index of an image. It returns false if there are
+// not so many rows.
 func dropLedgerRow(img Image, n int) (found bool, err error) {
 	db, err := pebble.Open(img.FS.PathJoin(Dir, IndexDir), &pebble.Options{FS: img.FS, DisableWAL: true, Logger: silent{}})
 	if err != nil {

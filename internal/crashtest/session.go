@@ -10,8 +10,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Session is a world and its process under random commands. Each command leaves the
-// properties to [Session.Check]; none fails by itself.
+// Session is a world and its process under random commands. A command does not check its own
+// result: [Session.Check] checks the properties afterwards.
 type Session struct {
 	Scenario Scenario
 	run      *Run
@@ -42,7 +42,7 @@ func (r *Run) NewSession(seed uint64, conf Config) (*Session, error) {
 	return s, err
 }
 
-// begin notes what the newest process began with.
+// begin notes the image with which the newest process began.
 func (s *Session) begin(img Image) {
 	if s.done != nil {
 		s.done()
@@ -50,8 +50,8 @@ func (s *Session) begin(img Image) {
 	s.last, s.done = img, s.run.at(img, s.Scenario.Name)
 }
 
-// moment is what a command may change: where two are equal, nothing was written, said
-// or waited for in between.
+// moment identifies a point in the life of a world. If two moments are equal, nothing was
+// written or logged and no time passed in between.
 type moment struct {
 	w            *World
 	passed, said int
@@ -64,7 +64,8 @@ func (w *World) moment() moment {
 	return moment{w, w.passed, len(w.events), w.now}
 }
 
-// Check returns what does not hold now, after the armed crash, if it came.
+// Check returns the violations of now. If the armed crash has happened, it first restarts from
+// its image.
 func (s *Session) Check() []Violation {
 	s.run.progress.Add(1)
 	var bad []Violation
@@ -81,7 +82,7 @@ func (s *Session) Check() []Violation {
 	return bad
 }
 
-// restart begins again with what a crash left. With depth, recovery crashes too.
+// restart starts a process on the image of a crash. With depth > 0 the recovery crashes too.
 func (s *Session) restart(img Image, depth int) []Violation {
 	old := s.p
 	s.w.OnPoint(nil)
@@ -151,7 +152,7 @@ func (s *Session) Pipeline(licence string, key int, held bool) {
 	s.p.pipeline(licence, fmt.Sprintf("pipeline-%s-%d", licence, key), held)
 }
 
-// Begin gives a call to a remote executor, which sends at once or later.
+// Begin gives a call to a remote executor, which sends it now or never; see [Session.LateReply].
 func (s *Session) Begin(licence string, key, executor int, now bool) {
 	req := s.request(Allowed, licence, Answers, key+10, 5)
 	id := fmt.Sprintf("executor-%d-%s", executor, req.Key)
@@ -183,7 +184,8 @@ func (s *Session) any() (tga.ID, bool) {
 	return ids[s.rng.IntN(len(ids))], true
 }
 
-// OnTrace commands. Most find a trace that is in no state for them and are refused.
+// Vote approves a random trace. This and the next commands pick any trace. Most find a trace
+// whose state does not allow the command, and are refused.
 func (s *Session) Vote() { s.with(func(id tga.ID) { s.p.vote(id) }) }
 
 // Resolve ends a call in doubt with evidence.
@@ -200,7 +202,7 @@ func (s *Session) Abandon() {
 	s.with(func(id tga.ID) { ignore(s.p.RT.Abandon(context.Background(), id, "operator", "")) })
 }
 
-// Recover takes a trace on.
+// Recover recovers a trace.
 func (s *Session) Recover() {
 	s.with(func(id tga.ID) { ignore(s.p.RT.Recover(context.Background(), id)) })
 }
@@ -214,7 +216,7 @@ func (s *Session) with(f func(tga.ID)) {
 	}
 }
 
-// Archive moves what has ended into a segment.
+// Archive moves the ended traces into a segment.
 func (s *Session) Archive() {
 	ignore(s.p.DB.SealTraces(context.Background(), tga.MillisOf(s.w.Clock())))
 }
@@ -225,9 +227,9 @@ func (s *Session) Rewrite() { ignore(s.p.DB.Rewrite(context.Background())) }
 // ClockJump moves the clock, back too.
 func (s *Session) ClockJump(seconds int) { s.w.Advance(time.Duration(seconds) * time.Second) }
 
-// Reopen ends the process in order and begins another.
+// Reopen closes the process and starts another.
 func (s *Session) Reopen() []Violation {
-	// An error is the armed one: what is on disk counts, as after a crash.
+	// If Close fails, that is the armed error: then the disk is treated as after a crash.
 	err := s.p.DB.Close()
 	img := s.w.Crash(0)
 	if err == nil {
@@ -239,7 +241,7 @@ func (s *Session) Reopen() []Violation {
 // ArmCrash makes a crash before the k-th operation from now.
 func (s *Session) ArmCrash(k, loss int) { s.arm(k, loss, nil) }
 
-// ArmError makes the k-th operation from now fail, and all after it where it is sticky.
+// ArmError makes the k-th operation from now fail and, if sticky, all operations after it.
 func (s *Session) ArmError(k int, space, sticky, done bool) {
 	err := ErrIO
 	if space {
@@ -254,7 +256,7 @@ func (s *Session) ArmError(k int, space, sticky, done bool) {
 	})
 }
 
-// Tear makes the next sync of a log the last thing that happened, and half of it.
+// Tear arms a crash in the middle of the next sync of a log, which reaches the disk only in part.
 func (s *Session) Tear(step int) {
 	w := s.w
 	w.OnPoint(func(p Point) {
@@ -282,7 +284,7 @@ func (s *Session) Tear(step int) {
 	})
 }
 
-// CrashInRecovery kills the process, and then the recovery, up to depth times.
+// CrashInRecovery kills the process, and then its recovery, up to depth times.
 func (s *Session) CrashInRecovery(loss, depth int) []Violation {
 	return s.restart(s.w.Crash(loss), depth)
 }
