@@ -201,7 +201,7 @@ func (t *Tx) settled(ctx context.Context, err error) error {
 }
 
 // giveUp ends a transaction whose call was never sent, or whose answer could not be
-// recorded. Its record is closed as a failure.
+// recorded. It records a failure. The record stays open if a restore failed.
 func (t *Tx) giveUp(ctx context.Context, code tga.Code, summary string) error {
 	err := t.abandon(ctx)
 	if !t.opened {

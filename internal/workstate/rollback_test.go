@@ -82,7 +82,7 @@ func TestRollbackToUnknownCallChangesNothing(t *testing.T) {
 	})
 }
 
-// TestPlanSaysWhatARollbackCannotUndo: a plan also is carried out only if the state has not changed since.
+// TestPlanSaysWhatARollbackCannotUndo also checks that a plan is refused if the state has changed since.
 func TestPlanSaysWhatARollbackCannotUndo(t *testing.T) {
 	w := inMemory(t, workstate.Options{External: func(_, tool string) workstate.External {
 		return map[string]workstate.External{"pure": {None: true}, "mail": {}, "charge": {Compensation: "refund"}}[tool]
