@@ -158,7 +158,7 @@ func newWorld(s scenario, whole bool) *world {
 	return w
 }
 
-// clock is the wall clock. Its monotonic reading is that of the bubble.
+// clock is the wall clock. It has no monotonic reading; the bubble has the monotonic time.
 func (w *world) clock() time.Time { return epoch.Add(time.Since(w.start) + w.wall) }
 
 // boot starts the process that has the store.

@@ -55,7 +55,7 @@ func (l *loop) Status(_ context.Context, key string) (a adapter.Answer, err erro
 
 func (l *loop) path(key string) string { return filepath.Join(l.dir, key+".json") }
 
-// write replaces the file atomically and durably.
+// write replaces the file atomically, after its content is on the disk.
 func (l *loop) write(key string, a adapter.Answer) error {
 	raw, err := json.Marshal(a)
 	if err != nil {
