@@ -4,10 +4,10 @@
 // One loop runs a fresh call and a recovered one. The loop is a switch on the trace's
 // state alone, so from that state on a recovery does the same as an ordinary call.
 //
-// What the loop needs beside itself (approvals, probes, timers, confirmation, remote
-// executors and more) is one small type for each subject. A type holds the state and the
-// locks of its subject, and what it uses of the others. Those that make a call go on see the
-// loop through an interface; none holds the Runtime. parts.go puts them together.
+// Each other subject (approvals, probes, timers, confirmation, remote executors and more) is
+// one small type. A type holds the state and the locks of its subject, and references to the
+// other types that it uses. Types that continue a call reach the loop through an interface,
+// driver; none holds the Runtime. parts.go builds the types and connects them.
 //
 // # Usage
 //
@@ -25,24 +25,24 @@
 // The program gives three things. A [Dispatcher] sends a call to its tool; packages
 // runtime/mcp and runtime/dispatch/httpcall have two, and package runtime/dispatch puts
 // time-outs and a breaker around one. A [Supervisor] approves or denies a request;
-// [AllowAll] approves each. A [Policy] holds a tool's licence, which says what may become
-// of a call in doubt; without one, a write call in doubt waits for a person.
+// [AllowAll] approves each. A [Policy] holds a tool's licence, which says what happens to
+// a call in doubt; without a licence, a write call in doubt waits for a person.
 //
-// [Runtime.Call] returns an error where it has no effect to return. Match its code with
-// errors.Is: tga.EffectInDoubt means that the call may have run, and then [Runtime.InDoubt]
+// [Runtime.Call] returns an error if it has no effect to return. Match its code with
+// errors.Is: tga.EffectInDoubt means that the call may have run; then [Runtime.InDoubt]
 // lists it and [Runtime.Resolve] settles it. A [Result] with an effect says in State and
-// Class how the call ended, and [Result.Err] makes an error of a failure.
+// Class how the call ended, and [Result.Err] turns a failure into an error.
 //
 // A program that sends calls itself asks with [Runtime.Begin], sends only if the answer is
 // [BeginSend], and reports with [Runtime.Finish], [Runtime.NotSent] or [Runtime.GiveUp].
 //
 // # The argument
 //
-// A send needs an attempt in hand. An attempt comes into hand only when an append
-// that names it has returned, which is when it is durable. It leaves the hand before
-// the send. So each durable attempt is sent at most once, and no send is without one.
-// An attempt that is durable and has no durable effect is therefore exactly what may
-// have been sent; the ledger's decision says what that permits.
+// A send needs an attempt in hand. An attempt comes into hand only when the append
+// that names it returns, and then the attempt is durable. It leaves the hand before
+// the send. So each durable attempt is sent at most once, and every send has a durable
+// attempt. Therefore the attempts that may have been sent without an answer are exactly the
+// durable attempts that have no durable effect; the ledger decides what happens to them.
 //
 // # Invariants
 //

@@ -24,14 +24,14 @@ const (
 	W4 Window = "W4" // attempt durable, effect not: it may have run
 )
 
-// Classified is an open trace and what recovery will do about it, told from the log
+// Classified is an open trace and what recovery will do about it, derived from the log
 // alone.
 type Classified struct {
 	chain.OpenTrace
 	Window  Window
-	InDoubt bool  // EXECUTING, a send may have happened, and who made it is gone: no run is at it that can have sent, no remote executor with a fresh permit
+	InDoubt bool  // EXECUTING, a send may have happened, and its sender is gone: no run that may have sent it, no remote executor with a fresh permit
 	Held    bool  // somebody runs it now
-	Err     error // the trace failed a check and is quarantined, or its data key is missing: nothing is done about it
+	Err     error // the trace failed a check and is quarantined, or its data key is missing: recovery leaves it alone
 
 	ToolCallID tga.ID
 	Server     string
@@ -40,7 +40,7 @@ type Classified struct {
 	Record     *ledger.Record // nil before EXECUTING
 }
 
-// classifier tells from the log alone where open traces stand.
+// classifier derives the window of open traces from the log alone.
 type classifier struct {
 	store      Store
 	executors  *executors
@@ -48,8 +48,8 @@ type classifier struct {
 	policy     func(server, tool string) Policy
 }
 
-// Classify looks at every open trace without contacting a tool. A daemon that has done
-// this knows which calls it owes an answer.
+// Classify looks at every open trace without contacting a tool. After it, a daemon knows
+// which calls are unfinished.
 func (rt *Runtime) Classify(ctx context.Context) ([]Classified, error) {
 	return rt.classifier.list(ctx)
 }
@@ -72,15 +72,15 @@ func (cl *classifier) list(ctx context.Context) ([]Classified, error) {
 }
 
 const (
-	// classifyPage is how many traces are looked at before the next ones are listed.
+	// classifyPage is how many traces are classified before the next ones are listed.
 	classifyPage = 1024
-	// classifyEach is for how many of them a goroutine more is worth it.
+	// classifyEach is the number of traces that make one more goroutine worthwhile.
 	classifyEach = 16
 )
 
-// page looks at the traces of a page, as many at once as there are processors, for who
-// starts waits for it; and appends them to all, in order, up to the first that the store could
-// not give.
+// page classifies the traces of a page, in as many goroutines as there are processors, because
+// a starting daemon waits for it. It appends them to all, in order, up to the first trace that
+// the store cannot read.
 func (cl *classifier) page(ctx context.Context, all, page []Classified) ([]Classified, error) {
 	errs := make([]error, len(page))
 	var next atomic.Int64
@@ -110,8 +110,8 @@ func (cl *classifier) page(ctx context.Context, all, page []Classified) ([]Class
 	return all, nil
 }
 
-// storeAway tells whether the store cannot be read. One data key that is missing does not say so: for one call that nobody
-// can read a daemon would not start, and no timer would be served.
+// storeAway reports whether the store cannot be read. A single missing data key does not count: otherwise one
+// unreadable call would keep the daemon from starting, and no timer would be served.
 func storeAway(err error) bool {
 	return errors.Is(err, tga.StoreUnavailable) && !errors.Is(err, chain.ErrKeyMissing)
 }
@@ -142,8 +142,8 @@ func (cl *classifier) one(ctx context.Context, c *Classified) error {
 		c.Window = W3
 		if c.Record != nil && c.Record.InDoubt() {
 			c.Window = W4
-			// Whoever holds a trace whose sender is gone only looks at it: the doubt is there until it is
-			// settled or sent again, and a list without it would say that all is well.
+			// If the sender is gone, the present holder of the trace only looks at it. The call stays
+			// in doubt until it is settled or sent again, so the list must not omit it.
 			sending := c.Held && !cl.departures.has(c.TraceID, c.Record)
 			c.InDoubt = !sending && !cl.executors.alive(c.Record, cl.policy(c.Server, c.Tool).withDefaults())
 		}
@@ -153,9 +153,9 @@ func (cl *classifier) one(ctx context.Context, c *Classified) error {
 	return nil
 }
 
-// InDoubt lists the calls that may have run, have no recorded effect, and whose sender is gone: neither a run
-// that can have sent is at them nor a remote executor with a fresh permit. A run that only looks at what an ended
-// process left, or asks its tool server about it, does not take it off the list.
+// InDoubt lists the calls that may have run, have no recorded effect, and whose sender is gone: no run that
+// may have sent them is still active, and no remote executor has a fresh permit. A call stays on the list while
+// a run only looks at what an ended process left, or asks the tool server about it.
 func (rt *Runtime) InDoubt(ctx context.Context) ([]Classified, error) {
 	all, err := rt.Classify(ctx)
 	doubtful := all[:0]
@@ -167,17 +167,18 @@ func (rt *Runtime) InDoubt(ctx context.Context) ([]Classified, error) {
 	return doubtful, err
 }
 
-// Recovered is what recovery made of one trace.
+// Recovered is the result of recovering one trace.
 type Recovered struct {
 	Classified
 	Result Result
-	Err    error // coded: EFFECT_IN_DOUBT and ESCALATION_REQUIRED are ends, not failures
+	Err    error // coded: EFFECT_IN_DOUBT and ESCALATION_REQUIRED are normal ends of a recovery, not failures
 }
 
-// RecoverAll recovers every open trace that nobody runs, width at a time, and returns
-// what became of each. A trace that fails a check is quarantined: reported with
-// STATE_RECOVERY_FAILED, left as it is, and the others go on; and so is one whose data key is missing, with
-// STORE_UNAVAILABLE ([chain.ErrKeyMissing]). The error is a store's that can no longer be read, or ctx's.
+// RecoverAll recovers every open trace that nobody runs, width at a time, and returns the
+// result of each. A trace that fails a check is quarantined: it is reported with
+// STATE_RECOVERY_FAILED and left as it is, and the others go on. A trace whose data key is missing
+// is treated alike, with STORE_UNAVAILABLE ([chain.ErrKeyMissing]). RecoverAll itself fails if the
+// store can no longer be read, or with the error of ctx.
 func (rt *Runtime) RecoverAll(ctx context.Context, width int) ([]Recovered, error) {
 	open, err := rt.Classify(ctx)
 	if err != nil {

@@ -19,7 +19,7 @@ func (ts *traces) resume(ctx context.Context, id tga.ID) (*loop, error) {
 	return ts.resumeBy(ctx, id, func() (chain.Lease, error) { return ts.store.Acquire(ctx, id) })
 }
 
-// resumeBy is resume with a lease that is had another way.
+// resumeBy is resume with another way to get the lease.
 func (ts *traces) resumeBy(ctx context.Context, id tga.ID, acquire func() (chain.Lease, error)) (*loop, error) {
 	lease, err := acquire()
 	if err != nil {
@@ -36,7 +36,7 @@ func (ts *traces) resumeBy(ctx context.Context, id tga.ID, acquire func() (chain
 	return nil, err
 }
 
-// loopOf puts a replayed trace into a loop.
+// loopOf makes the loop of a replayed trace.
 func (ts *traces) loopOf(lease chain.Lease, t *chain.Trace) (*loop, error) {
 	if t.Request == nil {
 		return nil, tga.Errorf(tga.StateRecoveryFailed, "the request of the trace is not at hand").In(lease.TraceID)

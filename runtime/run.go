@@ -18,26 +18,26 @@ import (
 // the world between them.
 type loop struct {
 	store  Store
-	timers *timers // woken when one that this run set is durable
+	timers *timers // woken when a timer that this run set is durable
 	lease  chain.Lease
 	policy Policy
 	head   chain.Head // durable
-	// trace is the durable trace as this run has read it under its lease, or as its newest append has
-	// left it; nil where that is not known. See [loop.known].
+	// trace is the durable trace as this run read it under its lease, or as its newest append
+	// left it; nil if that is not known. See [loop.known].
 	trace  *chain.Trace
 	state  tga.State // after head and staged
 	staged []chain.NewArtifact
 
 	request, decision, call, effect *tga.Artifact      // durable or staged
-	submitter                       string             // who handed the request in
-	asker                           string             // who relies on what this run answers
+	submitter                       string             // who submitted the request
+	asker                           string             // who relies on the answer of this run
 	decider                         string             // remote supervisor that appended the decision; "" = decided here
 	sender                          Origin             // of the newest attempt, when the run began
 	callID                          tga.ID             // of the call, chosen before it is minted
 	notes                           []chain.NewNote    // commit with what is staged
 	attachments                     []chain.Attachment // likewise
-	prepared                        []chain.Attachment // likewise, and go when the call is unstaged
-	whole, answer                   []byte             // arguments and answer, where what is stored of them is redacted
+	prepared                        []chain.Attachment // likewise, and dropped when the call is unstaged
+	whole, answer                   []byte             // whole arguments and answer, if only a redacted form is stored
 	namespace                       string
 	deadline                        tga.Millis // 0 = none
 	begun                           tga.Millis // ts of the genesis entry; 0 = not durable yet
@@ -49,39 +49,39 @@ type loop struct {
 	// send may begin; 0 = no bound.
 	decided clock.Reading
 	within  time.Duration
-	// attempted is the licence that the newest attempt was made under; nil while there is none, and where the log does not say.
+	// attempted is the licence that the newest attempt was made under; nil if there is no attempt or the log names no licence.
 	attempted *ledger.Licence
-	// resends counts the licensed re-sends of this run, doubt keeps why the newest
+	// resends counts the licensed re-sends of this run. doubt is the reason why the newest
 	// send has no answer.
 	resends int
 	doubt   error
-	// doubtSince is when the call came into doubt; 0 = it is not, or that is not known.
+	// doubtSince is when the call came into doubt; 0 = it is not in doubt, or the time is not known.
 	doubtSince tga.Millis
-	// doubtBefore is why the newest attempt of an earlier run had none; "" = not known.
+	// doubtBefore is why the newest attempt of an earlier run has no answer; "" = not known.
 	doubtBefore string
-	// rests is how long the tool server asked not to be asked again when the newest attempt
-	// came to a doubt, at restsSince.
+	// rests is the Retry-After that the tool server gave when the newest attempt ended in doubt,
+	// at restsSince.
 	rests      time.Duration
 	restsSince tga.Millis
-	// span is the traceparent of the step at hand, "" where nothing is traced.
+	// span is the traceparent of the current step, "" without tracing.
 	span string
-	// looks counts how often the key changed between the look at it and the append.
+	// looks counts how often the key changed between reading its record and the append.
 	looks int
-	// unused is the key that was looked for just before this run, and that was never used; see
+	// unused is a key that was looked up just before this run and had no record; see
 	// [loop.record].
 	unused ledger.Key
-	// supervised is set where the rules were asked about the request in this run, and
-	// nothing was waited for since.
+	// supervised is set if this run asked the supervisor about the request, and has not
+	// waited since.
 	supervised bool
-	// helped is the last trace whose reservation this run tried to bring to an end.
+	// helped is the last trace that this run tried to finish because it had reserved the key.
 	helped tga.ID
-	// awaited is the last trace for whose outcome this run waited: it shares it.
+	// awaited is the last trace for whose outcome this run waited: this run gets the same outcome.
 	awaited tga.ID
-	// remote is set when somebody else sends: see [Runtime.Begin].
+	// remote is set if a remote executor sends the call: see [Runtime.Begin].
 	remote *remote
 
-	// confirms is set where a settled record is looked at before it is served, and
-	// confirmation is what was found.
+	// confirms is set if a settled record is confirmed before it is served, and
+	// confirmation is the finding.
 	confirms     bool
 	confirmation *Confirmation
 	// timer is when the trace's outstanding timer is due; 0 = it has none.
@@ -90,25 +90,25 @@ type loop struct {
 	origin chain.Lease
 }
 
-// driver is the loop as those see it who begin or end a call from outside.
+// driver is the loop as the types see it that begin or end a call.
 type driver interface {
 	// start makes the loop of a fresh call.
 	start(ctx context.Context, req Request) (*loop, error)
 	// drive runs a loop; an error says why its trace is not terminal.
 	drive(ctx context.Context, l *loop) error
-	// finish is drive, and the answer for its caller.
+	// finish is drive, and returns the result of the trace.
 	finish(ctx context.Context, l *loop) (Result, error)
-	// run is drive for a call that a remote executor sends: whether another run has overtaken
-	// this one is left for its next append to find out.
+	// run is drive for a call that a remote executor sends. It does not check whether another
+	// run has overtaken this one: the next append finds that out.
 	run(ctx context.Context, l *loop) error
-	// settled is the answer of a run that came to its end.
+	// settled returns the result of a run that reached a terminal state.
 	settled(ctx context.Context, l *loop, wasTerminal bool) (Result, error)
 }
 
-// run drives a trace from the state it is in to a terminal state, or to where it must
-// wait. A fresh call and a recovered one run this same loop; they differ in the state
-// they enter with. Recovery writes nothing that this loop would not write, so a crash
-// at any point is followed by the loop again.
+// run drives a trace from its current state to a terminal state, or until it must
+// wait. A fresh call and a recovered call run this same loop; they differ only in the state
+// that they enter with. Recovery writes nothing else than this loop writes, so after a crash
+// at any point the loop simply runs again.
 func (rt *Runtime) run(ctx context.Context, l *loop) error {
 	release, err := rt.holdOrigin(ctx, l)
 	if err != nil {
@@ -124,7 +124,7 @@ func (rt *Runtime) run(ctx context.Context, l *loop) error {
 
 		case tga.Authorized:
 			if l.awaitsExecutor() {
-				// It was begun by a remote executor, which sends it when it asks again.
+				// A remote executor began the call, and sends it when it calls Begin again.
 				return rt.leaveToExecutor(ctx, l)
 			}
 			// W2: nothing was sent. Ask the ledger about the key: reserve it and mark
@@ -134,8 +134,8 @@ func (rt *Runtime) run(ctx context.Context, l *loop) error {
 		case tga.Executing:
 			switch {
 			case l.attempt == 0:
-				// W3, W4: this run holds no attempt that it has not sent. Only the
-				// ledger and the operator's licence can give it one.
+				// W3, W4: this run has no attempt in hand. Only the ledger and the
+				// operator's licence can give it one.
 				err = rt.license(ctx, l)
 			case l.remote != nil:
 				// The attempt goes to a remote executor with its permit; this process
@@ -146,8 +146,8 @@ func (rt *Runtime) run(ctx context.Context, l *loop) error {
 			}
 
 		case tga.Completed, tga.Failed, tga.Denied:
-			// W5: terminal. What is staged becomes durable before anybody is answered, and
-			// whether or not the caller still waits: an answer of a tool is evidence.
+			// W5: terminal. The staged artifacts become durable before anybody is answered,
+			// even if the caller no longer waits: an answer of a tool is evidence.
 			err = rt.commit(context.WithoutCancel(ctx), l)
 			span.end(l, err)
 			return err
@@ -162,8 +162,8 @@ func (rt *Runtime) run(ctx context.Context, l *loop) error {
 	}
 }
 
-// reserve takes an AUTHORIZED trace on: to EXECUTING with attempt 1 in hand, or to a
-// served or refused end, or into the wait for another trace that has the key.
+// reserve continues an AUTHORIZED trace. It ends in EXECUTING with attempt 1 in hand, or
+// serves a recorded effect, or refuses the call, or waits for another trace that has the key.
 func (rt *Runtime) reserve(ctx context.Context, l *loop) error {
 	if rt.clock.pastDeadline(l) {
 		return rt.ends.refuse(ctx, l, tga.ToolTimeout, "the deadline passed before the call was sent")
@@ -177,7 +177,7 @@ func (rt *Runtime) reserve(ctx context.Context, l *loop) error {
 		return err
 	}
 	if err := sameSubject(ctx, rt.store, key.Key, l.request.Meta.String(tga.MetaSubject), record); err != nil {
-		// The other call took the key after this one was begun.
+		// The other call reserved the key after this one was begun.
 		return rt.ends.refuse(ctx, l, tga.CodeOf(err), "%w", err)
 	}
 	q := rt.queries.of(l, record)
@@ -195,8 +195,8 @@ func (rt *Runtime) reserve(ctx context.Context, l *loop) error {
 	return rt.refuseKey(ctx, l, key, record, d, q.Suspect)
 }
 
-// take reserves the key and marks attempt 1, in one append, once everybody who has a say in
-// it has allowed the call.
+// take checks once more that the rules, the capability and the dispatcher allow the call. Then
+// it reserves the key and marks attempt 1, in one append.
 func (rt *Runtime) take(ctx context.Context, l *loop, record *ledger.Record, attempt uint32) error {
 	if !l.sendable() {
 		if err := l.commit(ctx); err != nil {
@@ -220,8 +220,8 @@ func (rt *Runtime) take(ctx context.Context, l *loop, record *ledger.Record, att
 	}
 	err := l.commit(ctx)
 	if errors.Is(err, tga.IdempotencyKeyInFlight) || errors.Is(err, tga.IdempotencyKeyConflict) {
-		// Another trace took the key between the look and the append, which wrote
-		// nothing. Look again.
+		// Another trace reserved the key after its record was read, so the append wrote
+		// nothing. Read the record again.
 		l.unstageCall()
 		return nil
 	}
@@ -233,30 +233,30 @@ func (rt *Runtime) take(ctx context.Context, l *loop, record *ledger.Record, att
 	return nil
 }
 
-// leaveToHolder lets the trace that has the key come to its end: it waits for whoever runs it,
-// or runs it. It reports whether the key must be looked at again; if not, the record stands as
-// it was read, and nobody is at its call.
+// leaveToHolder lets the trace that has the key finish: it waits while somebody runs that trace,
+// and otherwise runs it itself. again says that the record must be read again. If again is
+// false, the record has not changed and nobody executes its call.
 func (rt *Runtime) leaveToHolder(ctx context.Context, l *loop, key ledger.Key, record *ledger.Record) (again bool, err error) {
 	if record == nil || record.Status != ledger.Reserved {
-		return false, nil // suspect, and nobody to wait for
+		return false, nil // the key is suspect (quarantine), and there is nobody to wait for
 	}
 	if rt.queries.holder(l, record) != ledger.HolderGone {
 		return true, rt.waits.await(ctx, l, key, record)
 	}
 	if record.TraceID != l.helped {
-		// Nobody runs the trace that has the key. Run it, once: an outcome that its
-		// licence permits is found now, and not at the next start.
+		// Nobody runs the trace that has the key. Run it, once: if its licence permits an
+		// outcome, it has that outcome now and not only after the next start.
 		l.helped = record.TraceID
 		return true, rt.help(ctx, l, record.TraceID)
 	}
-	// The holder was asked for after the record was read, and may have ended the call
-	// in between. Only a record that still stands as it was read is in doubt.
+	// The record was read before the holder was looked up, and the holder may have ended the
+	// call in between. The call is in doubt only if its record is unchanged.
 	now, err := rt.store.Record(ctx, key)
 	return err != nil || now == nil || *now != *record, err
 }
 
-// refuseKey ends a trace whose key is another's. While a quarantine makes the key suspect,
-// the trace waits as it is.
+// refuseKey ends a trace whose key belongs to another trace. While a quarantine makes the key
+// suspect, the trace stays as it is and waits.
 func (rt *Runtime) refuseKey(ctx context.Context, l *loop, key ledger.Key, record *ledger.Record, d ledger.Decision, suspect bool) error {
 	holder, rests := "", time.Duration(0)
 	if record != nil {
@@ -273,8 +273,7 @@ func (rt *Runtime) refuseKey(ctx context.Context, l *loop, key ledger.Key, recor
 		}
 	}
 	if suspect && d.Action == ledger.Doubt {
-		// The trace waits as it is for the end of the quarantine; nothing of it is known
-		// to be over.
+		// The trace stays as it is until the quarantine ends: whether its call ran is not known.
 		return tga.Errorf(d.Code, "key %q: %s%s", key.Key, d.Reason, holder).In(l.lease.TraceID)
 	}
 	err := rt.ends.refuse(ctx, l, d.Code, "key %q: %s%s", key.Key, d.Reason, holder)
@@ -285,9 +284,9 @@ func (rt *Runtime) refuseKey(ctx context.Context, l *loop, key ledger.Key, recor
 	return err
 }
 
-// license looks for an attempt to send for an EXECUTING trace of which this run has
-// sent, or sends, nothing. Without one it ends in doubt, which writes nothing: a
-// durable attempt without a durable effect is what doubt is.
+// license looks for an attempt that may be sent, for an EXECUTING trace with no attempt in
+// hand. If there is none, the run ends in doubt. Doubt itself needs no entry: a durable
+// attempt without a durable effect is in doubt.
 func (rt *Runtime) license(ctx context.Context, l *loop) error {
 	key := ledger.KeyOf(l.namespace, l.call)
 	// Not the caller's context: once a call may have run, the answer is an effect or
@@ -325,8 +324,8 @@ func (rt *Runtime) license(ctx context.Context, l *loop) error {
 			return rt.ends.stageNotSent(l, 0, tga.PolicyViolation, why.Error(), 0)
 		}
 	case ledger.Resend:
-		// A server that asks for more than a send may take is left alone by this run: a later
-		// one finds the time over.
+		// This run does not wait for a Retry-After that is longer than a send may take. It
+		// leaves the call in doubt, and a run after that time sends it again.
 		left := rt.clock.restsFor(l.rests, l.restsSince)
 		if left > l.policy.SendTimeout || l.doubt != nil && l.resends >= l.policy.Resends {
 			return rt.doubts.leave(ctx, l)
@@ -351,8 +350,8 @@ func (rt *Runtime) license(ctx context.Context, l *loop) error {
 		return err
 	}
 	marks := append(licence, rt.executors.mark(l, d.Attempt))
-	// The mark is synced before the send: were it not, a crash after the send would
-	// leave a log in which this send never happened.
+	// Sync the mark before the send. Otherwise a crash after the send would leave a log
+	// in which this send never happened.
 	if err := l.append(ctx, chain.Batch{Notes: append(l.notes, marks...), Attachments: l.executorOf(d.Attempt)}); err != nil {
 		return err
 	}
@@ -369,9 +368,9 @@ func (rt *Runtime) send(ctx context.Context, l *loop) error {
 		return rt.ends.notSent(context.WithoutCancel(ctx), l, attempt, err)
 	}
 	if passed := rt.clock.Since(l.decided); l.within != 0 && (passed < 0 || passed >= l.within) {
-		// The mark was long on its way to the disk, or the process stood still. The server
-		// may have forgotten the key by now: the licence that decided is none any more. A
-		// clock that went back says nothing of how long it was.
+		// Writing the mark took long, or the process was stopped. The server may have
+		// forgotten the key by now, so the licence no longer permits this send. If the clock
+		// went back, nobody knows how long it took.
 		return rt.ends.notSent(context.WithoutCancel(ctx), l, attempt, errWindowClosed)
 	}
 
@@ -384,8 +383,8 @@ func (rt *Runtime) send(ctx context.Context, l *loop) error {
 	defer end()
 	rt.counts.sent.Add(1)
 	reply, err := rt.tools.Dispatch(sendCtx, l.sentCall(attempt))
-	// From here on the caller's context no longer matters: the world may have changed,
-	// and the evidence of it is appended whether or not anybody still waits.
+	// From here on the caller's context no longer matters: the tool may have run, and its
+	// answer is appended even if nobody waits for it any more.
 	ctx = context.WithoutCancel(ctx)
 	err = rt.redact.cause(l.sentCall(attempt), err)
 
@@ -421,14 +420,14 @@ func (l *loop) commit(ctx context.Context) error {
 	l.staged, l.notes, l.attachments, l.prepared = nil, nil, nil, nil
 	for _, a := range b.Attachments {
 		if a.Kind == chain.AttachTimer && a.Value != nil {
-			l.timers.wake() // not before it is there to be found
+			l.timers.wake() // only now is the timer in the store
 		}
 	}
 	return nil
 }
 
-// append appends under the head that the loop knows: an append by anybody else in
-// between is a broken lease, and is refused by the store.
+// append appends after the head that the loop knows. If somebody else has appended since, the
+// lease was broken, and the store refuses the append.
 func (l *loop) append(ctx context.Context, b chain.Batch) error {
 	b.Expect = &l.head
 	done, err := l.store.Append(ctx, l.lease, b)
@@ -439,9 +438,9 @@ func (l *loop) append(ctx context.Context, b chain.Batch) error {
 	return nil
 }
 
-// known is the trace as this run knows it. Nobody else appends to it while the lease is held; of
-// what is appended once the lease was overtaken, this run knows nothing, and what it answers is
-// true as of its own last append.
+// known returns the trace as this run knows it. Nobody else appends to the trace while this run
+// has the lease. If the lease is overtaken, this run does not see later appends, and its answer
+// is true as of its own last append.
 func (l *loop) known(ctx context.Context) (*chain.Trace, error) {
 	if l.trace != nil {
 		return l.trace, nil
@@ -449,9 +448,9 @@ func (l *loop) known(ctx context.Context) (*chain.Trace, error) {
 	return l.store.Load(ctx, l.lease.TraceID)
 }
 
-// record returns the ledger record of the call's key. A key that was looked for just before, and
-// that was never used, is not looked for again: the append that reserves it compares, and is
-// refused where another was faster. Then the record is read.
+// record returns the ledger record of the call's key. It does not look up a key again that was
+// just found to be unused: the append that reserves the key compares, and the store refuses it
+// if another trace was faster. Then the record is read.
 func (l *loop) record(ctx context.Context, key ledger.Key) (*ledger.Record, error) {
 	unused := l.unused
 	if l.unused = (ledger.Key{}); unused == key {

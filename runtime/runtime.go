@@ -15,9 +15,9 @@ import (
 // Runtime runs governed tool calls on a store. Its methods may be called from any
 // number of goroutines.
 //
-// It is the loop (run.go) and the ways in from outside. Each subject beside the loop is a type
-// of its own, which holds the state and the locks of that subject and what it uses: parts.go
-// puts them together. Nothing in a Runtime changes after New but what those types guard.
+// It consists of the loop (run.go), the exported methods, and one type for each other subject.
+// Such a type holds the state and the locks of its subject, and the types that it uses: parts.go
+// connects them. After New, nothing in a Runtime changes except the state that those types guard.
 type Runtime struct {
 	store  Store
 	tools  Dispatcher
@@ -25,7 +25,7 @@ type Runtime struct {
 	clock  times
 	counts *counts
 
-	// What the loop and the others share.
+	// Shared by the loop and the other types.
 	spans      spans
 	mint       *minter
 	redact     redactions
@@ -44,7 +44,7 @@ type Runtime struct {
 	names      *nameLocks // of begin ids and of identical calls
 	demands    *demands
 
-	// What the loop does, by its states.
+	// The steps of the loop, in the order of its states.
 	admission     *admission
 	rules         *rules
 	tokens        *tokens
@@ -54,7 +54,7 @@ type Runtime struct {
 	waits         *waits
 	probes        *probes
 
-	// What others ask for.
+	// Behind the other exported methods.
 	keys          *derivedKeys
 	stands        *stands
 	deliveries    *deliveries
@@ -65,7 +65,7 @@ type Runtime struct {
 	classifier    *classifier
 }
 
-// New makes a Runtime. It starts nothing: [Runtime.RecoverAll] is the caller's to call.
+// New makes a Runtime. It starts nothing: the caller calls [Runtime.RecoverAll].
 func New(store Store, tools Dispatcher, supervisor Supervisor, opts Options) (*Runtime, error) {
 	if store == nil || tools == nil || supervisor == nil {
 		return nil, tga.Errorf(tga.ValidationError, "runtime: store, dispatcher and supervisor are required")
@@ -108,8 +108,9 @@ type counts struct {
 	probes, byProbe, byPerson, confirmed, mismatches, expired, retried       atomic.Uint64
 }
 
-// ClockJumps returns how often the wall clock was seen to jump since New, and the newest time:
-// when, by the clock after it, and by how much. A machine that slept jumps forward as well.
+// ClockJumps returns how often the wall clock was seen to jump since New. Of the newest jump it
+// returns the time, by the clock after the jump, and how far the clock jumped. The sleep of a
+// machine counts as a jump forward.
 func (rt *Runtime) ClockJumps() (n uint64, at time.Time, by time.Duration) {
 	n, last := rt.clock.Jumps()
 	return n, last.At, last.By
@@ -137,9 +138,9 @@ func (rt *Runtime) Stats() Stats {
 // holds what is known, the trace id at least.
 //
 // The end of ctx, by its deadline too, ends waiting and nothing else: [Request.Deadline]
-// alone says until when the call may be sent. What this run has not sent by then it does
-// not send any more. A dispatch that is under way is asked to give up, and a call that may
-// have been sent then ends in an effect or in doubt; with [WithLife] it goes on.
+// alone says until when the call may be sent. After the end of ctx this run sends nothing
+// more. A dispatch that is under way is cancelled, and the call then ends with an effect or
+// in doubt; with [WithLife] the dispatch goes on.
 func (rt *Runtime) Call(ctx context.Context, req Request) (res Result, err error) {
 	defer rt.goOn(&err)
 	span := rt.spans.begin(&ctx, "tgad.call", req.TraceID, req.Server, req.Tool)
@@ -155,14 +156,14 @@ func (rt *Runtime) Call(ctx context.Context, req Request) (res Result, err error
 	return rt.finish(ctx, l)
 }
 
-// Recover takes a trace on from where a crash, a cancellation or a pending approval
-// left it. It returns like [Runtime.Call]. On a terminal trace it returns the record.
+// Recover continues a trace from where a crash, a cancellation or a pending approval
+// left it. It returns like [Runtime.Call]. For a terminal trace it returns the record.
 func (rt *Runtime) Recover(ctx context.Context, trace tga.ID) (Result, error) {
 	return rt.RecoverFor(ctx, trace, "")
 }
 
-// RecoverFor is Recover for a caller with a name: who relies on a record may not confirm
-// it. "" is whoever handed the trace's request in.
+// RecoverFor is Recover for a caller with a name: a person who relies on a record may not
+// confirm it. "" means the submitter of the trace's request.
 func (rt *Runtime) RecoverFor(ctx context.Context, trace tga.ID, who string) (res Result, err error) {
 	defer rt.goOn(&err)
 	span := rt.spans.begin(&ctx, "tgad.recover", trace, "", "")
@@ -172,12 +173,12 @@ func (rt *Runtime) RecoverFor(ctx context.Context, trace tga.ID, who string) (re
 		return Result{TraceID: trace}, err
 	}
 	defer rt.store.Release(l.lease)
-	l.confirms = true // whoever recovers relies on what is recorded
+	l.confirms = true // the caller of a recovery relies on the record
 	l.asker = firstOf(who, l.asker)
 	return rt.finish(ctx, l)
 }
 
-// finish runs the loop and says where it led.
+// finish runs the loop and returns the result of the trace.
 func (rt *Runtime) finish(ctx context.Context, l *loop) (Result, error) {
 	wasTerminal := l.head.State.Terminal()
 	if err := rt.drive(ctx, l); err != nil {
@@ -186,8 +187,8 @@ func (rt *Runtime) finish(ctx context.Context, l *loop) (Result, error) {
 	return rt.settled(ctx, l, wasTerminal)
 }
 
-// settled is the answer of a run that came to an end. A record that stood before the run is
-// confirmed first where that is asked.
+// settled returns the answer of a run that reached a terminal state. A record from before the
+// run is confirmed first, if the caller or the policy asks for that.
 func (rt *Runtime) settled(ctx context.Context, l *loop, wasTerminal bool) (Result, error) {
 	if wasTerminal && (l.confirms || l.policy.ConfirmAll) {
 		if err := rt.confirmations.confirmOwn(ctx, l); err != nil {
@@ -201,7 +202,7 @@ func (rt *Runtime) settled(ctx context.Context, l *loop, wasTerminal bool) (Resu
 	res, err := rt.results.from(ctx, t)
 	res.Replayed, res.Confirmation = wasTerminal || !res.ServedFrom.IsZero(), l.confirmation
 	if l.answer != nil && !res.Replayed {
-		res.Value, res.Redacted = l.answer, false // who waited for the tool gets what it said
+		res.Value, res.Redacted = l.answer, false // the caller that waited for the tool gets its whole answer
 	}
 	return res, err
 }
@@ -296,7 +297,8 @@ func (rt *Runtime) open(ctx context.Context, lease chain.Lease, req Request, giv
 // rejoin answers a repeated Call under the same trace id: the same call goes on, any
 // other is refused.
 //
-// A trace of another namespace is NOT_FOUND, in the words of one that is not there.
+// A trace of another namespace is NOT_FOUND, with the message for a trace that does not exist,
+// so that the caller does not learn that the trace exists.
 func (rt *Runtime) rejoin(lease chain.Lease, trace *chain.Trace, request *tga.Artifact, asks *loop, whole []byte) (*loop, error) {
 	if trace.Namespace != asks.namespace {
 		return nil, tga.Errorf(tga.NotFound, "trace %s has no entry", lease.TraceID).In(lease.TraceID)
@@ -315,11 +317,11 @@ func (rt *Runtime) rejoin(lease chain.Lease, trace *chain.Trace, request *tga.Ar
 	return l, nil
 }
 
-// help runs another trace that has the key this run needs. What becomes of it shows in
-// the ledger; only a store that fails is this run's business. asks is the loop of this run, which
-// may have the arguments of the other's call.
+// help runs another trace that has the key this run needs. The ledger shows how that trace
+// ends, so help returns an error only if the store is unavailable. asks is the loop of this run,
+// which may have the redacted arguments of the other trace's call.
 func (rt *Runtime) help(ctx context.Context, asks *loop, trace tga.ID) error {
-	// No deadline, so no waiting: who holds that lease is at work already.
+	// Without a deadline, Acquire does not wait: the holder of that lease runs the trace already.
 	l, err := rt.traces.resume(context.WithoutCancel(ctx), trace)
 	if err != nil {
 		if errors.Is(err, tga.StoreUnavailable) {
@@ -340,7 +342,7 @@ func (rt *Runtime) help(ctx context.Context, asks *loop, trace tga.ID) error {
 	return nil
 }
 
-// Result reads where a trace stands, without running it. NOT_FOUND where there is no
+// Result reads the state of a trace, without running it. NOT_FOUND if there is no
 // such trace.
 func (rt *Runtime) Result(ctx context.Context, trace tga.ID) (Result, error) {
 	return rt.results.of(ctx, trace)
