@@ -19,43 +19,42 @@ type Options struct {
 	Profile ledger.Profile
 	// Policy returns what the operator attests about a tool. Nil attests nothing.
 	Policy func(server, tool string) Policy
-	// AgentID stands in requests that name no agent. Zero means an id made by New.
+	// AgentID is used for requests that name no agent. Zero means an id made by New.
 	AgentID tga.ID
-	// Trust is whom the runtime asks beside the log.
+	// Trust holds what the runtime asks beside the log.
 	Trust Trust
-	// MaxAnswer is how many bytes of a tool's answer are kept; of a longer one its length
-	// and digest are. 0 means [DefaultMaxAnswer].
+	// MaxAnswer is how many bytes of a tool's answer are kept. Of a longer answer only the
+	// length and the digest are kept. 0 means [DefaultMaxAnswer].
 	MaxAnswer int64
-	// Repanic says what becomes of a panic in something that was handed to [New], a
-	// Dispatcher above all. It is recorded as what it is (of a Dispatch as doubt, with its
-	// stack), its stack is logged, and it is returned as an error that wraps a
-	// [*PanicError]. With Repanic the panic then goes on, with that error as its value, out
-	// of the method that was called; in a goroutine of [Runtime.RunTimers] it ends the
-	// process. Where the error of such a part never reaches the caller (Policy, Lock,
-	// Observe, Tracer; a Prober, Verifier or Outcome, whose failure is a finding) its panic is
-	// logged alone.
+	// Repanic says what happens after a panic in something that was passed to [New], above all
+	// in a Dispatcher. The runtime records the panic (of a Dispatch as doubt, with its stack),
+	// logs its stack, and returns it as an error that wraps a [*PanicError]. With Repanic the
+	// runtime then panics again, with that error as the value, out of the method that was
+	// called; in a goroutine of [Runtime.RunTimers] this ends the process. The panic is
+	// only logged if the caller never sees the error of such a part (Policy, Lock, Observe,
+	// Tracer; a Prober, Verifier or Outcome, whose failure is a finding).
 	Repanic bool
-	// Logger is told of panics, with their stacks. Nil means [slog.Default].
+	// Logger receives panics, with their stacks. Nil means [slog.Default].
 	Logger *slog.Logger
-	// Redact takes out of calls what must not be stored. Nil takes out nothing.
+	// Redact removes from calls what must not be stored. Nil removes nothing.
 	Redact Redactor
-	// Limits bound what a caller hands in; zero fields mean the defaults.
+	// Limits bound the input of callers; zero fields mean the defaults.
 	Limits tga.Limits
-	// Lock says whether the file of a path is locked: HolderAlive, HolderGone where it is
-	// not, HolderUnknown where it cannot be seen from here. Remote executors and their
-	// clients are known by such files. Nil sees none.
+	// Lock reports whether the file at a path is locked: HolderAlive if it is, HolderGone if
+	// not, HolderUnknown if that cannot be seen from here. Remote executors and their clients
+	// hold such locks while they live. Nil sees no file.
 	Lock func(path string) ledger.Liveness
 
-	// Receipt gives the receipts of [Runtime.Receipt]: the method of an evidence.Keeper, which
-	// signs checkpoints of the store. Nil gives none.
+	// Receipt makes the receipts of [Runtime.Receipt]. It is the method of an evidence.Keeper,
+	// which signs checkpoints of the store. With nil there are no receipts.
 	Receipt func(ctx context.Context, trace tga.ID) (Receipt, error)
 
-	// Observe, where it is set, is told of refusals and doubts as they happen. It must not
+	// Observe, if it is set, is called for refusals and doubts as they happen. It must not
 	// block and is called from any goroutine.
 	Observe func(Event)
 
-	// Tracer, where it is set, makes spans of calls and their steps. The traceparent of the run that
-	// makes a call is then kept with its request, for later ones to link to.
+	// Tracer, if it is set, makes spans of calls and their steps. The runtime then keeps the
+	// traceparent of the run that makes a call with its request, so that later runs can link to it.
 	Tracer Tracer
 
 	// Clock, Monotonic, NewID and Rand are for tests. Nil means the real ones. Monotonic
@@ -71,45 +70,46 @@ type Options struct {
 type Policy struct {
 	// Class is tga.ClassRead only for a tool without effects; "" means write.
 	Class string
-	// Licence says what doubt permits. LicenceSet tells an explicit park from none,
-	// which profile spec-9.3 tells apart.
+	// Licence says whether a call in doubt may be sent again. LicenceSet distinguishes an
+	// explicit park from no licence; profile spec-9.3 treats the two differently.
 	Licence    ledger.Licence
 	LicenceSet bool
 	// ClientLicence lets [BeginRequest].Licence count, within the times of Licence, which may
-	// then be set whatever its kind. Without it a program can only tighten.
+	// then be set for every kind of licence. Without it a program can only claim a stricter licence.
 	ClientLicence bool
 	// SendTimeout bounds one dispatch; zero means [DefaultSendTimeout].
 	SendTimeout time.Duration
 	// Resends is how many licensed re-sends one run makes before it leaves the call in
 	// doubt for a later one; zero means [DefaultResends], negative none.
 	Resends int
-	// PermitTime is how long a remote executor is taken to be at work; after it every
-	// Begin answers by licence, and none is handed that permit. Zero means SendTimeout. It may be
-	// shorter: then an executor that hangs is replaced sooner, and its send must begin within
-	// PermitTime.
+	// PermitTime is how long a remote executor is assumed to execute its attempt. After that
+	// time the licence decides the answer of every Begin, and no Begin gets that permit again.
+	// Zero means SendTimeout. It may be shorter: then an executor that hangs is replaced sooner,
+	// and its send must begin within PermitTime.
 	PermitTime time.Duration
-	// RepeatWindow is how long an answer that was not delivered is served to an identical
-	// call of another connection; later it is only told. Zero means an hour.
+	// RepeatWindow is how long an undelivered answer is served to an identical call of another
+	// connection. After that the answer is BeginStale: the caller only learns of it. Zero means
+	// an hour.
 	RepeatWindow time.Duration
 
-	// Replay says what becomes of a settled record whose changes no longer stand. Such a
-	// record is looked at before it is served to a recovery or to a request that asks
-	// for it; with ConfirmAll before every repeat. ConfirmEvery is how long a
-	// confirmation holds; zero means that each asks anew.
+	// Replay says what happens to a settled record whose changes no longer stand. The changes
+	// are verified before the record is served to a recovery, or to a request that asks for
+	// that; with ConfirmAll, before every repeat. ConfirmEvery is how long a confirmation
+	// holds; zero means that every such use verifies again.
 	Replay       ReplayMode
 	ConfirmAll   bool
 	ConfirmEvery time.Duration
-	// Probe spaces the questions about a call in doubt under a probe licence, Retry the
-	// new attempts after a retryable_failure, of which it makes Retry.Attempts (0 = none).
-	// Both are timers in the store: [Runtime.RunTimers] keeps them.
+	// Probe is the back-off between questions about a call in doubt under a probe licence.
+	// Retry is the back-off between new attempts after a retryable_failure; there are at most
+	// Retry.Attempts (0 = none). Both are timers in the store, which [Runtime.RunTimers] serves.
 	Probe Backoff
 	Retry Backoff
-	// AutoCompensate undoes a compensatable_failure without being asked.
+	// AutoCompensate undoes a compensatable_failure automatically.
 	AutoCompensate bool
 }
 
-// Backoff spaces repetitions: First, then twice as long each time up to Max, of which
-// a random half is taken off.
+// Backoff sets the waits between repetitions: First, then twice as long each time up to Max.
+// Up to half of each wait is taken off at random.
 type Backoff struct {
 	First    time.Duration // 0 = 1 s
 	Max      time.Duration // 0 = 1 h
@@ -175,8 +175,8 @@ func (o Options) withDefaults() Options {
 		o.Rand = rand.Reader
 	}
 	if o.NewID == nil {
-		// NewV7 fails only where the system has no randomness, and then nothing here
-		// can go on: Must panics.
+		// NewV7 fails only if the system has no randomness. Nothing here can go on
+		// then, so Must panics.
 		o.NewID = func() tga.ID { return tga.ID(uuid.Must(uuid.NewV7())) }
 	}
 	if o.AgentID.IsZero() {

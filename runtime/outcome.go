@@ -11,18 +11,18 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// answers reads what tools say.
+// answers turns the replies of tools into the content of effects.
 type answers struct {
 	rules     func(call Call, reply *Reply) error // [Trust.Outcome]; nil has none
 	maxAnswer int64                               // bytes of an answer that are kept
 	redact    redactions
 }
 
-// read reads a reply by the tool's rules. The effect has happened: a rule that cannot
-// be applied is noted in the effect's meta and changes nothing else.
+// read applies the tool's rules to a reply. The effect has happened, so read never fails: if a
+// rule cannot be applied, the effect's meta says so, and the rule changes nothing.
 //
-// Nothing that a tool says can make it fail for its spelling: what is none of the
-// contract's words is kept in the effect's meta, and stands under one of them.
+// A status or code that the contract does not have is no error either: read replaces it by
+// a word of the contract, and keeps the tool's own word in the effect's meta.
 func (a *answers) read(l *loop, attempt uint32, r Reply) answer {
 	r, said, wrong := a.spelled(r)
 	if rules := a.rules; rules != nil && l.call != nil {
@@ -31,7 +31,7 @@ func (a *answers) read(l *loop, attempt uint32, r Reply) answer {
 			wrong = err
 		}
 		if r.Status == tga.StatusSuccess && read.Status == tga.StatusFailure {
-			// The transport was content, the operator's rule is not.
+			// For the transport it was a success; the operator's rule makes it a failure.
 			r.Status, r.ErrorCode, r.ErrorMessage = read.Status, read.ErrorCode, read.ErrorMessage
 		}
 		if read.Class == ledger.ClassNone || mayClass(read.Class, r.Status) {
@@ -68,15 +68,15 @@ func (a *answers) read(l *loop, attempt uint32, r Reply) answer {
 	return w
 }
 
-// askedIn is how long a tool server asks not to be asked again, as an effect's meta has it.
+// askedIn writes the Retry-After of a tool server into an effect's meta.
 func askedIn(meta tga.Meta, d time.Duration) {
 	if ms := tga.RetryAfterMS(d); ms > 0 {
 		meta[tga.MetaRetryAfter] = tga.Number(strconv.FormatInt(ms, 10))
 	}
 }
 
-// retryAfterOf is how long the tool server asked not to be asked again, as its effect says.
-// What a peer appended there that is no whole number says nothing.
+// retryAfterOf returns the Retry-After that an effect's meta has, 0 if there is none. A peer may
+// have appended something else than a whole number there: that counts as none.
 func retryAfterOf(effect *tga.Artifact) time.Duration {
 	n, ok := effect.Meta[tga.MetaRetryAfter].(tga.Number)
 	if !ok {
@@ -89,7 +89,7 @@ func retryAfterOf(effect *tga.Artifact) time.Duration {
 	return tga.ParseRetryAfterMS(ms)
 }
 
-// answerOf classifies a reply. A tool that fails for a reason no rule knows has
+// answerOf classifies a reply. If a tool fails and no rule knows the reason, it has
 // failed for good: a repeat is a new call and needs a new key.
 func answerOf(class string, r Reply) answer {
 	w := answer{status: r.Status, class: r.Class, summary: r.Summary, errorCode: r.ErrorCode, errorText: r.ErrorMessage}
@@ -111,7 +111,7 @@ func answerOf(class string, r Reply) answer {
 		w.retryable = w.class == ledger.ClassRetryable
 	}
 	if r.Truncated {
-		// What happened does not depend on how long its account is: a success stays one.
+		// Whether the call succeeded does not depend on the length of the answer.
 		w.summary = firstOf(w.summary, fmt.Sprintf("the answer of %d bytes is over the limit: its length and digest are kept", r.ResultBytes))
 		w.cut = tga.DocumentHash{Pointer: tga.PointerResult, Hash: r.ResultDigest, SizeBytes: r.ResultBytes}
 		w.documents = []chain.Document{{Pointer: tga.PointerResult, Erased: true}}
@@ -126,19 +126,19 @@ func answerOf(class string, r Reply) answer {
 	return w
 }
 
-// mayClass reports whether an answer of a status may have a class. What was not sent has
-// no answer.
+// mayClass reports whether an answer with a status may have a class. not_sent is no class of
+// an answer: a call that was not sent has none.
 func mayClass(c ledger.Class, status string) bool {
 	return c.Agree(status) && c != ledger.ClassNotSent
 }
 
-// maxSaid is how many characters of a tool's own word are kept in meta.
+// maxSaid is how many characters of a tool's own status or code are kept in meta.
 const maxSaid = 200
 
-// spelled puts a reply in the contract's words. A status that is none of them says
-// neither that the tool succeeded nor that it failed: ERROR. A code that is none of them,
-// or that says something of tgad's own, is TOOL_ERROR. said is what the tool called them,
-// wrong what else had to be left out.
+// spelled puts a reply in the words of the contract. An unknown status says neither that the
+// tool succeeded nor that it failed, so it becomes ERROR. An unknown code, or EFFECT_IN_DOUBT,
+// which only tgad may use, becomes TOOL_ERROR. said keeps the tool's own words for the meta;
+// wrong is an error if a class had to be left out.
 func (a *answers) spelled(r Reply) (_ Reply, said tga.Meta, wrong error) {
 	said = tga.Meta{}
 	switch r.Status {
