@@ -12,7 +12,7 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Event is something that an operator wants to see and that is no answer of a tool.
+// Event is something that an operator wants to see, other than the answer of a tool.
 type Event struct {
 	Kind    EventKind
 	TraceID tga.ID
@@ -21,9 +21,9 @@ type Event struct {
 	Code    tga.Code // why
 	Cause   string   // for people
 	Attempt uint32   // of a doubt
-	// After is how long a call was in doubt, of one whose doubt is over.
+	// After is how long the call was in doubt; set with EventSettled.
 	After time.Duration
-	// Traceparent is that of the span in which it happened, where there is an [Options].Tracer.
+	// Traceparent is that of the span in which it happened, if there is an [Options].Tracer.
 	Traceparent string
 }
 
@@ -45,7 +45,7 @@ func (o observer) tell(l *loop, kind EventKind, code tga.Code, attempt uint32, c
 	o.say(l, Event{Kind: kind, Code: code, Attempt: attempt, Cause: clip.Short(cause, maxCause)})
 }
 
-// say tells of e, which says nothing of the call yet.
+// say fills in the call's part of e and passes e on.
 func (o observer) say(l *loop, e Event) {
 	if o == nil {
 		return
@@ -67,7 +67,7 @@ type doubtCause struct {
 	RetryAfter int64 `json:"retry_after_ms"`
 }
 
-// doubts keeps why sends have no certain answer, and says so.
+// doubts records why sends have no certain answer, and reports it.
 type doubts struct {
 	clock   times
 	mint    *minter
@@ -75,10 +75,10 @@ type doubts struct {
 	counts  *counts
 }
 
-// add stages the cause for which attempt has no certain answer. It commits with what
-// the loop appends next, the mark of a re-send or a question, or alone before the call is
-// left in doubt; a call that is answered pays nothing for it. wait is how long the tool server
-// asks not to be asked again.
+// add stages the reason why attempt has no certain answer. The note commits with the next
+// append of the loop (the mark of a re-send, or a question to the tool), or alone when the call
+// is left in doubt. A call that is answered pays nothing for it. wait is the Retry-After of the
+// tool server.
 func (d *doubts) add(l *loop, attempt uint32, cause error, wait time.Duration) {
 	l.doubt = cause
 	l.inDoubtSince(d.clock.now())
@@ -96,21 +96,21 @@ func (d *doubts) add(l *loop, attempt uint32, cause error, wait time.Duration) {
 	}
 	note, err := d.mint.note(tga.NoteDoubt, whoRuntime, body)
 	if err != nil {
-		l.doubt = errors.Join(cause, err) // it cannot be kept, and is said here at least
+		l.doubt = errors.Join(cause, err) // there will be no note, but the caller sees the cause
 		return
 	}
 	l.notes = append(l.notes, note)
 }
 
-// inDoubtSince says when the call came into doubt, unless that is known: the first doubt counts.
+// inDoubtSince sets when the call came into doubt, unless that is known: the first doubt counts.
 func (l *loop) inDoubtSince(at tga.Millis) {
 	if l.doubtSince == 0 {
 		l.doubtSince = at
 	}
 }
 
-// firstDoubt is when a trace without an effect came into doubt, as its notes say it; 0 where they
-// do not.
+// firstDoubt returns when a trace without an effect came into doubt, by its notes; 0 if they do
+// not say it.
 func firstDoubt(t *chain.Trace) tga.Millis {
 	if t.Effect == nil {
 		for i := range t.Notes {
@@ -122,7 +122,7 @@ func firstDoubt(t *chain.Trace) tga.Millis {
 	return 0
 }
 
-// leave ends a run without an answer, once the cause is durable.
+// leave ends a run without an answer, after the cause is durable.
 func (d *doubts) leave(ctx context.Context, l *loop) error {
 	if err := l.commit(context.WithoutCancel(ctx)); err != nil {
 		l.doubt = errors.Join(l.doubt, err)
@@ -130,7 +130,7 @@ func (d *doubts) leave(ctx context.Context, l *loop) error {
 	return d.of(l)
 }
 
-// of is the answer about a call that may or may not have run.
+// of returns the error EFFECT_IN_DOUBT for a call that may or may not have run.
 func (d *doubts) of(l *loop) error {
 	cause := l.doubt
 	switch {
@@ -149,12 +149,12 @@ func (d *doubts) of(l *loop) error {
 
 var errNoAnswer = errors.New("an earlier holder marked an attempt and recorded no effect")
 
-// DoubtCause is why the newest attempt of a trace has no certain answer, as its notes say
-// it; "" where nobody recorded a cause, as after a crash.
+// DoubtCause returns why the newest attempt of a trace has no certain answer, by its notes;
+// "" if nobody recorded a cause, as after a crash.
 func DoubtCause(t *chain.Trace) string { return doubtOf(t).Cause }
 
-// doubtOf is the note about the newest attempt of a trace that has no certain answer; zero
-// where there is none.
+// doubtOf returns the doubt note about the newest attempt of a trace; zero if there is
+// none.
 func doubtOf(t *chain.Trace) (b doubtCause) {
 	if t.Call == nil || t.Effect != nil {
 		return b
@@ -165,16 +165,16 @@ func doubtOf(t *chain.Trace) (b doubtCause) {
 			continue
 		}
 		if json.Unmarshal(t.Notes[i].Body, &b) != nil || b.Attempt != marked {
-			return doubtCause{} // of an earlier attempt: the newest was cut off
+			return doubtCause{} // it is about an earlier attempt: the newest attempt has no note
 		}
 		return b
 	}
 	return b
 }
 
-// askedBefore is how long the tool server of a trace without an effect asked not to be asked
-// again, and since when: what its newest doubt note says, or a later not_sent note that asks
-// for any time. One that asks for none leaves what was asked for before, as a run does.
+// askedBefore returns the Retry-After of the tool server of a trace without an effect, and since
+// when it counts. It comes from the newest doubt note, or from a later not_sent note that has a
+// Retry-After. A not_sent note without one leaves the earlier value in force, as a run does.
 func askedBefore(t *chain.Trace) (asked time.Duration, since tga.Millis) {
 	if t.Call == nil || t.Effect != nil {
 		return 0, 0
@@ -196,8 +196,8 @@ func askedBefore(t *chain.Trace) (asked time.Duration, since tga.Millis) {
 	return 0, 0
 }
 
-// attemptsOf counts the sends of a trace that were marked, and those of them that may have
-// been made: the record of its key says the same while the trace holds it.
+// attemptsOf counts the attempts of a trace that were marked, and those of them that may have
+// been sent. While the trace holds its key, the ledger record has the same numbers.
 func attemptsOf(t *chain.Trace) (marked, sent uint32) {
 	if t.Call == nil {
 		return 0, 0

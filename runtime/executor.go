@@ -12,26 +12,26 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// A remote executor may name a file that it has locked for as long as it lives. Where the
-// lock can be seen to be free its permit is stale at once, and not only when its time is
-// over. That is all it says: a dead executor is no fenced attempt, what it sent may still
-// arrive, and only the licence permits another send.
+// A remote executor may name a file that it keeps locked while it lives. If the lock is seen
+// to be free, the permit is stale at once, before its time is over. A free lock says no more
+// than that: what the dead executor sent may still arrive, so only the licence permits another
+// send.
 
 // executors is what this process knows of remote executors: which permit each of their attempts
-// has, and whether one is still taken to be at work.
+// has, and whether the executor is assumed to be still executing it.
 type executors struct {
 	store Store // its secret, from which permits are made, and the locks that executors name
 	clock times
 	lock  func(path string) ledger.Liveness // [Options.Lock]
 
 	// givenUp is trace id → number of the attempt that its executor gave up. It is a sync.Map
-	// because a key is written once or twice and read by every run that meets the trace; a reader
-	// that comes too early takes the executor to be alive, and that only delays a re-send.
+	// because a key is written once or twice and read by every run that meets the trace. A reader
+	// that comes too early assumes that the executor is alive, which only delays a re-send.
 	givenUp sync.Map
 }
 
-// executorOf is what commits with an attempt that a remote executor is given: the row of
-// its begin id, and the lock that it names, where that can be seen.
+// executorOf returns the rows that commit with an attempt of a remote executor: the row of
+// its begin id, and the lock that it names, if that lock can be seen from here.
 func (l *loop) executorOf(attempt uint32) []chain.Attachment {
 	if l.remote == nil {
 		return nil
@@ -44,7 +44,7 @@ func (l *loop) executorOf(attempt uint32) []chain.Attachment {
 	return rows
 }
 
-// forget strikes the lock out with the effect.
+// forget deletes the row of the executor's lock, in the batch of the effect.
 func (e *executors) forget(l *loop) error {
 	if l.call.Meta.String(tga.MetaAttempt) != tga.AttemptExternal {
 		return nil
@@ -57,31 +57,31 @@ func (e *executors) forget(l *loop) error {
 	return err
 }
 
-// permitLeft is how much is left of the time in which the remote executor of the newest attempt is
-// taken to be at work; zero or less where that is over.
+// permitLeft returns how long the permit of the newest attempt stays fresh; zero or less if it is
+// stale.
 func (e *executors) permitLeft(record *ledger.Record, policy Policy) time.Duration {
 	return policy.PermitTime - e.clock.Certain(record.Attempts.Newest.Time())
 }
 
-// giveUp keeps that the executor of an attempt is at it no more.
+// giveUp remembers that the executor of an attempt has given it up.
 func (e *executors) giveUp(trace tga.ID, attempt uint32) { e.givenUp.Store(trace, attempt) }
 
-// alive says whether the remote executor of the newest attempt is taken to be at
-// work. That licenses nothing: who is taken to be alive too long only delays a re-send.
+// alive reports whether the remote executor of the newest attempt is assumed to be still
+// executing it. To assume that for too long is harmless: it only delays a re-send.
 func (e *executors) alive(record *ledger.Record, policy Policy) bool {
-	const takenBack = 1 // of the newest attempt: nobody is at it, and those before it were over when it was marked
+	const takenBack = 1 // bit of the newest attempt, if it was taken back; earlier attempts were over when it was marked
 	if record.Status != ledger.Reserved || !record.Attempts.External || record.Attempts.UnsentMask&takenBack != 0 || e.gaveUp(record) ||
 		e.permitLeft(record, policy) <= 0 {
 		return false
 	}
 	raw, err := e.store.Attachment(context.Background(), chain.AttachStream, keyspace.ExecutorKey(record.TraceID))
 	if err != nil || len(raw) < 4 || binary.BigEndian.Uint32(raw) != record.Attempts.Count {
-		return true // a store that cannot be read is found out by who asks it next
+		return true // if the store cannot be read, the next read of it reports that
 	}
 	return e.lock(string(raw[4:])) != ledger.HolderGone
 }
 
-// visible returns the path of a lock that can be seen from here, else "".
+// visible returns path if the lock can be seen from here, else "".
 func (e *executors) visible(path string) string {
 	if path == "" || e.lock(path) == ledger.HolderUnknown {
 		return ""
@@ -89,7 +89,7 @@ func (e *executors) visible(path string) string {
 	return path
 }
 
-// mark is the note of attempt n, by this process or by a remote executor.
+// mark returns the note of attempt n, of this process or of a remote executor.
 func (e *executors) mark(l *loop, n uint32) chain.NewNote {
 	m := ledger.Mark{Attempt: n, Epoch: uint64(l.lease.Epoch)}
 	if l.remote != nil {

@@ -15,7 +15,7 @@ type Finished struct {
 	Who string // peer, for the late-reply note; "" means "executor"
 }
 
-// finishes takes what the holders of permits say of their attempts.
+// finishes takes the reports of remote executors about their attempts.
 type finishes struct {
 	store     Store
 	mint      *minter
@@ -30,10 +30,10 @@ type finishes struct {
 }
 
 // Finish records the effect of an attempt that a remote executor sent. It needs the
-// permit of any attempt of the trace and is accepted once, also after a restart. The
-// same outcome again is Result.Replayed; another one after the trace is terminal is
+// permit of any attempt of the trace and is accepted once, also after a restart. If the
+// trace is terminal already, the same outcome sets Result.Replayed; a different outcome is
 // kept as a note and refused with STATE_INVALID_TRANSITION. PERMISSION_DENIED for a
-// permit the trace never issued.
+// permit that the trace never issued.
 func (rt *Runtime) Finish(ctx context.Context, trace tga.ID, permit Permit, f Finished) (res Result, err error) {
 	defer rt.goOn(&err)
 	span := rt.spans.begin(&ctx, "tgad.finish", trace, "", "")
@@ -48,7 +48,7 @@ func (fs *finishes) finish(ctx context.Context, trace tga.ID, permit Permit, f F
 	}
 	defer fs.store.Release(l.lease)
 	if f.Class == ledger.ClassNotSent {
-		// It would burn the key for an answer that nobody gave.
+		// It would use up the key for an answer that nobody gave.
 		return l.partial(), tga.Errorf(tga.ValidationError, "class %v is no class of an answer: an executor whose attempt reached nobody says so by NotSent", f.Class).At("/outcome_class").In(trace)
 	}
 	w := fs.answers.read(l, p.attempt, f.Reply)
@@ -69,10 +69,10 @@ func (fs *finishes) finish(ctx context.Context, trace tga.ID, permit Permit, f F
 	return res, err
 }
 
-// NotSent takes a permit back: its attempt certainly reached nobody. Unless another
-// attempt may have been sent, the trace ends FAILED with the class not_sent and its key is
-// free for another Begin, which makes a new trace. wait is how long the tool server asks not
-// to be asked again, 0 = it asks nothing; the next attempt is not before that.
+// NotSent takes a permit back. The executor asserts that its attempt reached nobody. Unless
+// another attempt may have been sent, the trace ends FAILED with the class not_sent, and its key
+// is free for another Begin, which makes a new trace. wait is the Retry-After of the tool
+// server, 0 = none; the next attempt is not made before that time is over.
 func (rt *Runtime) NotSent(ctx context.Context, trace tga.ID, permit Permit, reason string, wait time.Duration) (res Result, err error) {
 	defer rt.goOn(&err)
 	span := rt.spans.begin(&ctx, "tgad.not_sent", trace, "", "")
@@ -102,7 +102,7 @@ func (fs *finishes) notSent(ctx context.Context, trace tga.ID, permit Permit, re
 	return fs.calls.finish(ctx, l)
 }
 
-// withPermit opens a trace for the executor that holds one of its permits.
+// withPermit makes the loop of a trace for an executor that holds one of its permits.
 func (fs *finishes) withPermit(ctx context.Context, trace tga.ID, permit Permit) (*loop, issued, error) {
 	l, err := fs.traces.resume(ctx, trace)
 	if err != nil {
@@ -125,7 +125,7 @@ func (fs *finishes) withPermit(ctx context.Context, trace tga.ID, permit Permit)
 	return nil, issued{}, err
 }
 
-// late compares an outcome that came after the end with the recorded one.
+// late compares an outcome that arrived after the end of the trace with the recorded outcome.
 func (fs *finishes) late(ctx context.Context, l *loop, p issued, w answer, who string) (Result, error) {
 	came := answered{w.status, w.class, w.cut.Hash}
 	for _, d := range w.documents {

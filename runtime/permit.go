@@ -15,8 +15,8 @@ import (
 )
 
 // Permit is the secret that lets a remote executor finish the attempt it was given.
-// It is derived from the store's secret, so that a repeated Begin names the same one
-// and a restart does not end it; the log holds its digest alone.
+// It is derived from the store's secret, so a repeated Begin returns the same permit,
+// also after a restart. The log holds only its digest.
 type Permit [16]byte
 
 // String returns 32 lowercase hex digits.
@@ -35,12 +35,13 @@ func ParsePermit(s string) (Permit, error) {
 
 func (p Permit) digest() tga.Digest { return tga.Sum(p[:]) }
 
-// permit is that of an attempt. Who began is a part of it: the begin id stands in the log,
-// where everybody of the namespace can read it.
+// permit derives the permit of an attempt. The submitter goes into it, because the begin id alone
+// is no secret: it is in the log, where everybody in the namespace can read it.
 func (e *executors) permit(trace tga.ID, attempt uint32, r *remote) Permit {
 	secret := e.store.Secret()
 	mac := hmac.New(sha256.New, secret[:])
-	// Fixed widths before the free text: no two lists of members give the same bytes.
+	// Members of fixed width and a length come before the free text, so that no two different
+	// inputs give the same bytes.
 	mac.Write([]byte("tgad permit v2\x00"))
 	mac.Write(trace[:])
 	mac.Write(binary.BigEndian.AppendUint32(nil, attempt))
@@ -69,8 +70,8 @@ func permitsOf(t *chain.Trace) []issued {
 	}
 	var newest uint32 = 1
 	for i := range t.Notes {
-		// The store has parsed the bodies of these two kinds before it took them, so a
-		// body that does not parse names no permit.
+		// The store parsed the bodies of these two kinds of notes before it accepted them, so
+		// a body that does not parse names no permit.
 		switch n := &t.Notes[i]; n.Kind {
 		case tga.NoteAttempt:
 			if m, err := ledger.ParseMark(n.Body); err == nil {
@@ -98,14 +99,14 @@ func permitsOf(t *chain.Trace) []issued {
 	return all
 }
 
-// awaitsExecutor says that the call is a remote executor's to send, and that it is not
-// the one who asks.
+// awaitsExecutor reports whether a remote executor is to send the call, and this run is not
+// that executor's.
 func (l *loop) awaitsExecutor() bool {
 	return l.remote == nil && l.request.Meta.String(tga.MetaExecutor) == tga.AttemptExternal
 }
 
 // leaveToExecutor leaves an approved call until its executor asks for it, or ends it
-// when it is too late for that.
+// if the deadline has passed.
 func (rt *Runtime) leaveToExecutor(ctx context.Context, l *loop) error {
 	if rt.clock.pastDeadline(l) {
 		return rt.ends.refuse(ctx, l, tga.ToolTimeout, "the deadline passed before the call was sent")
@@ -116,11 +117,12 @@ func (rt *Runtime) leaveToExecutor(ctx context.Context, l *loop) error {
 	return tga.Errorf(tga.IdempotencyKeyInFlight, "the call waits for the remote executor that began it").In(l.lease.TraceID)
 }
 
-// GiveUp says that a remote executor is no longer at its attempt and does not know what
-// became of it, and why: its tool server died. The next Begin is answered by licence at once,
-// not when the permit's time is over. It licenses nothing. That it was given up is kept in
-// memory only; the cause, where there is one, is a note of the newest attempt, once, with wait:
-// how long the tool server asks not to be asked again, 0 = it asks nothing.
+// GiveUp says that a remote executor has stopped executing its attempt and does not know the
+// outcome, and why, for example because its tool server died. From then on the licence decides
+// the answer of the next Begin, although the permit's time is not over. GiveUp permits no send.
+// That the attempt was given up is kept in memory only. The cause, if there is one, is kept once,
+// in a note about the newest attempt, together with wait: the Retry-After of the tool server,
+// 0 = none.
 func (rt *Runtime) GiveUp(ctx context.Context, trace tga.ID, permit Permit, cause string, wait time.Duration) error {
 	return rt.finishes.giveUp(ctx, trace, permit, cause, wait)
 }
@@ -143,13 +145,13 @@ func (fs *finishes) giveUp(ctx context.Context, trace tga.ID, permit Permit, cau
 	return l.commit(context.WithoutCancel(ctx))
 }
 
-// gaveUp says that the executor of the newest attempt is at it no more.
+// gaveUp reports whether the executor of the newest attempt has given it up.
 func (e *executors) gaveUp(record *ledger.Record) bool {
 	n, ok := e.givenUp.Load(record.TraceID)
 	return ok && n == record.Attempts.Count
 }
 
-// permitEnd is when the newest remote executor is no longer taken to be at work.
+// permitEnd returns when the permit of the newest attempt goes stale.
 func (e *executors) permitEnd(l *loop, record *ledger.Record) tga.Millis {
 	return record.Attempts.Newest + tga.Millis(l.policy.PermitTime.Milliseconds())
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// remote marks a loop whose send is somebody else's to make.
+// remote marks a loop whose call a remote executor sends.
 type remote struct {
 	beginID, submitter, lock string
 	asks                     bool            // the person at the client can be asked
 	claim                    *ledger.Licence // what the program says a repetition would do; nil = nothing
-	// begun is the row by which the begin id leads to this trace; the zero value where it
-	// does already, or will when what is staged is durable.
+	// begun is the row that leads from the begin id to this trace. It is zero if the row is in
+	// the store already or among the staged attachments.
 	begun chain.Attachment
 }
 
@@ -26,7 +26,7 @@ type Standing string
 const (
 	BeginSend          Standing = "send"           // send the call now, with Begun.Key, then Finish
 	BeginServe         Standing = "serve"          // the effect is recorded: Begun.Result
-	BeginWait          Standing = "wait"           // another executor is at it: ask again
+	BeginWait          Standing = "wait"           // another executor executes it: ask again
 	BeginNeedsApproval Standing = "needs_approval" // people must decide first: ask again
 	BeginDenied        Standing = "denied"         // the supervisor denied it: Begun.Result
 	BeginConflict      Standing = "conflict"       // the key belongs to another request
@@ -34,31 +34,33 @@ const (
 	BeginStale         Standing = "stale"          // an identical call ran long ago and its answer was lost: Begun.Result
 )
 
-// BeginRequest asks to send a call oneself.
+// BeginRequest is the request of a remote executor to send a call itself.
 type BeginRequest struct {
 	Request
 	// BeginID is the caller's own name of this Begin, 1..255 bytes, unique and hard to
-	// guess. The same again, from the same Submitter, finds the trace that it led to,
-	// wherever that stands, and the same permit while that is fresh ([Policy].PermitTime);
-	// only so can a caller that lost the answer ask for it once more. Afterwards the call is
-	// in doubt, or has a new attempt where its licence allows one. TraceID is then not
-	// looked at.
+	// guess. A repeated Begin with the same BeginID and Submitter finds the trace that the
+	// first one led to, in whatever state, and the same permit while that is fresh
+	// ([Policy].PermitTime). That is the only way to ask again for a lost answer. Afterwards
+	// the call is in doubt, or gets a new attempt if its licence allows one. A repeated Begin
+	// ignores TraceID.
 	BeginID string
-	// Connection is the client's end, where the caller serves clients. A request without a
-	// key is then told from a repeat of an identical one ([call.Decide]).
+	// Connection is the client's connection, if the caller serves clients. With it the runtime
+	// distinguishes a new request without a key from a repeat of an identical one
+	// ([call.Decide]).
 	Connection Connection
 	// Hint is what the tool server says of the tool itself: "", [HintReadOnly] or
 	// [HintIdempotent]. The runtime does not read it; a daemon whose configuration trusts
 	// the server's hints does.
 	Hint string
-	// Licence is what the program, which runs the tool itself, says that running it again would do;
-	// nil says nothing, and the operator's licence holds. A claim that allows more than that counts
-	// only where the operator lets it, [Policy].ClientLicence, and else is PERMISSION_DENIED:
-	// [ledger.CheckClaim].
+	// Licence is the claim of the program, which runs the tool itself, about what running it
+	// again would do. With nil there is no claim, and the operator's licence holds. A claim that
+	// allows more than the operator's licence needs [Policy].ClientLicence, and is
+	// PERMISSION_DENIED without it: [ledger.CheckClaim].
 	Licence *ledger.Licence
-	// Delivered are traces whose answers have reached this caller whole, at most
-	// [MaxDelivered]: [Runtime.Delivered] of each, without an append of its own where this
-	// Begin makes one. They are noted when it returns without an error; with one, perhaps.
+	// Delivered are traces whose whole answers have reached this caller, at most
+	// [MaxDelivered]. Begin does what [Runtime.Delivered] does for each of them, but in its own
+	// append if it makes one. If Begin returns without an error, all are noted; after an error
+	// they may be noted or not.
 	Delivered []tga.ID
 }
 
@@ -75,31 +77,32 @@ type Begun struct {
 	Attempt  uint32
 	Permit   Permit
 	// SendWithin is how long after the Begin was asked the send must begin, by the
-	// executor's own monotonic clock: [Begun.Late]. It is the tool's send time-out at most, and
-	// what is left of the permit's time. Later the permit may be stale, the tool server may have forgotten the key of an earlier
-	// attempt, or the call's deadline is over. 0, without bound, is only in what others made.
+	// executor's own monotonic clock: [Begun.Late]. It is at most the tool's send time-out, and
+	// at most the rest of the permit's time. After it the permit may be stale, the tool server
+	// may have forgotten the key of an earlier attempt, or the call's deadline may have passed.
+	// 0 means no bound; this runtime never returns 0 with BeginSend.
 	SendWithin time.Duration
 	Key        string
 	// Args are the arguments to send with BeginSend, byte for byte: the canonical form
 	// that was digested.
 	Args  []byte
 	Cause error // for conflict, wait, needs_approval and in_doubt: the coded error
-	// Ask says that the person at the client is to be asked whether an identical call runs
-	// again, Since when that one, or a call in doubt, was last heard of.
+	// Ask says that the person at the client should be asked whether the identical call, or the
+	// call in doubt, may run again. Since is when that call was last heard of.
 	Ask bool
-	// Barred says, of needs_approval, that the vote of who began the call does not count: it
-	// handed the request in, or lacks the right to decide.
+	// Barred says, with needs_approval, that the caller of this Begin cannot vote: it submitted
+	// the request, or lacks the right to decide.
 	Barred bool
 	Since  tga.Millis
 }
 
-// Late reports whether a send that would begin now is too late; asked is when Begin was called,
-// as [time.Now] told it. The permit is then given back with [Runtime.NotSent].
+// Late reports whether it is too late to begin the send now; asked is the [time.Now] of the call
+// of Begin. If it is too late, return the permit with [Runtime.NotSent].
 func (b Begun) Late(asked time.Time) bool {
 	return b.SendWithin != 0 && time.Since(asked) >= b.SendWithin
 }
 
-// begins answers those that send their calls themselves: what may they send, and until when?
+// begins answers remote executors: what they may send, and until when.
 type begins struct {
 	store      Store
 	clock      times
@@ -126,10 +129,10 @@ type begins struct {
 //
 // The same BeginID for another call is BeginConflict.
 //
-// A Begin with a key that a remote executor has reserved goes on with that executor's
-// trace: another BeginID gets wait while the permit is
-// fresh, and after that a new permit where the licence allows a re-send, else in_doubt. One that
-// loses the key to another executor while it is being begun gets wait too, with a trace of its own.
+// A Begin with a key that a remote executor has reserved goes on with that executor's trace.
+// With another BeginID it gets wait while the permit is fresh; after that, a new permit if the
+// licence allows a re-send, else in_doubt. A Begin that loses the key to another executor while
+// it is under way gets wait too, with a trace of its own.
 func (rt *Runtime) Begin(ctx context.Context, req BeginRequest) (b Begun, err error) {
 	defer rt.goOn(&err)
 	span := rt.spans.begin(&ctx, "tgad.begin", req.TraceID, req.Server, req.Tool)
@@ -152,7 +155,7 @@ func (bs *begins) begin(ctx context.Context, req BeginRequest) (b Begun, err err
 		return Begun{Result: Result{TraceID: req.TraceID}}, err
 	}
 	if req.Key != "" {
-		// Such a call may wait for another one with its key: nobody waits for the notes meanwhile.
+		// Note these deliveries now: a call with a key may wait long for another call with the key.
 		if err := bs.deliveries.noteAll(ctx, req.Delivered); err != nil {
 			return Begun{Result: Result{TraceID: req.TraceID}}, err
 		}
@@ -168,7 +171,7 @@ func (bs *begins) begin(ctx context.Context, req BeginRequest) (b Begun, err err
 	return b, err
 }
 
-// own is Begin. noted says that what was delivered is noted in an append of the call's.
+// own does the work of begin. noted says that an append of the call noted the deliveries.
 func (bs *begins) own(ctx context.Context, req BeginRequest) (b Begun, noted bool, err error) {
 	own, err := bs.ids.own(ctx, &req)
 	if err != nil {
@@ -216,7 +219,7 @@ func (bs *begins) own(ctx context.Context, req BeginRequest) (b Begun, noted boo
 	return b, fresh && l.head.Seq > 0, err
 }
 
-// standing brings a begun call to where its caller has to do something.
+// standing runs a begun call until its caller has to do something.
 func (bs *begins) standing(ctx context.Context, l *loop, r *repeat) (b Begun, err error) {
 	if err := bs.enter(ctx, l, r); err != nil {
 		return Begun{Result: l.partial()}, err
@@ -240,7 +243,7 @@ func (bs *begins) standing(ctx context.Context, l *loop, r *repeat) (b Begun, er
 		if inTime || err != nil {
 			return b, err
 		}
-		// The mark was long on its way to the disk: nobody gets this attempt.
+		// Writing the mark took too long: nobody gets this attempt.
 		if err := bs.ends.notSent(context.WithoutCancel(ctx), l, l.attempt, errWindowClosed); err != nil {
 			return begun(Begun{Result: bs.results.unfinished(ctx, l)}, err)
 		}
@@ -256,8 +259,8 @@ func (bs *begins) standing(ctx context.Context, l *loop, r *repeat) (b Begun, er
 	return b, err
 }
 
-// open makes the loop of a Begin: of the trace that its id led to before, of the one that
-// a remote executor has reserved the key for, or of a fresh one.
+// open makes the loop of a Begin: of the trace that its id led to before, or of the trace for
+// which a remote executor has reserved the key, or of a new trace.
 func (bs *begins) open(ctx context.Context, req BeginRequest, own *ownBegin) (*loop, error) {
 	if !own.trace.IsZero() {
 		l, err := bs.traces.resume(ctx, own.trace)
@@ -314,12 +317,13 @@ func (bs *begins) remoteOf(req BeginRequest) *remote {
 	return &remote{beginID: req.BeginID, submitter: req.Submitter, lock: bs.executors.visible(req.Connection.Executor), asks: req.Connection.Asks, claim: req.Licence}
 }
 
-// enter writes this call into the list of its identity: a new one with its request, in one
-// append; one that this connection takes over at once, before anything of it is answered.
-// A crash before that leaves the list as it was, and the rule decides the same again.
+// enter writes this call into the list of its identity. A new call enters the list in the append
+// of its request. If this connection takes an existing call over, enter writes the list at once,
+// before the Begin is answered. A crash before that leaves the list unchanged, and the rule then
+// decides the same again.
 func (bs *begins) enter(ctx context.Context, l *loop, r *repeat) error {
 	if r == nil || !r.changes() || r.at < 0 && l.head.Seq != 0 {
-		return nil // the last: the trace is there and in no list, so its answer was delivered
+		return nil // in the last case the trace exists and is in no list, so its answer was delivered
 	}
 	a, err := r.entered(l.lease.TraceID)
 	if err != nil {
@@ -349,11 +353,11 @@ func (bs *begins) same(ctx context.Context, l *loop) (Begun, bool, error) {
 		return Begun{}, false, err
 	}
 	for _, p := range permitsOf(t) {
-		// An attempt that was overtaken by a later one is not handed out again: its
-		// executor would send beside the newer one.
+		// An attempt with a later one after it is not handed out again: its
+		// executor would send besides the executor of the newer attempt.
 		if p.beginID == l.remote.beginID && p.last && !p.notSent {
 			if bs.executors.permit(l.lease.TraceID, p.attempt, l.remote).digest() != p.digest {
-				return Begun{}, false, nil // somebody repeats another's begin
+				return Begun{}, false, nil // somebody else repeats the begin id
 			}
 			if err := bs.stillAllowed(ctx, l); err != nil {
 				return Begun{Result: l.partial()}, true, err
@@ -364,8 +368,8 @@ func (bs *begins) same(ctx context.Context, l *loop) (Begun, bool, error) {
 	return Begun{}, false, nil
 }
 
-// stillAllowed asks the rules of now about a permit of the first send that is handed out once more:
-// they may be stricter since a restart. Nothing is written, for the executor may have the permit already.
+// stillAllowed asks the current rules before a permit of the first send is handed out once more:
+// they may have become stricter. It writes nothing, because the executor may have the permit already.
 func (bs *begins) stillAllowed(ctx context.Context, l *loop) error {
 	record, err := bs.store.Record(context.WithoutCancel(ctx), ledger.KeyOf(l.namespace, l.call))
 	if err != nil || record == nil || record.Attempts.Count-record.Attempts.Unsent > 1 {
@@ -378,24 +382,25 @@ func (bs *begins) stillAllowed(ctx context.Context, l *loop) error {
 	return err
 }
 
-// sendBy hands the newest attempt to its executor, unless that is no longer taken to be at work or
-// it is too late for its send.
+// sendBy hands the newest attempt to its executor, unless its permit is stale or it is too late
+// for the send.
 func (bs *begins) sendBy(ctx context.Context, l *loop, attempt uint32) (b Begun, inTime bool, err error) {
 	record, err := bs.store.Record(context.WithoutCancel(ctx), ledger.KeyOf(l.namespace, l.call))
 	if err != nil || record == nil {
 		return Begun{Result: l.partial()}, false, err
 	}
 	if !bs.executors.alive(record, l.policy) {
-		// Others may have gone on without this attempt: a permit that is handed out now would
-		// send beside a person's word that the call did not run, or beside a newer attempt.
+		// Others may have continued without this attempt. With a permit that is handed out now,
+		// the executor could send after a person said that the call did not run, or besides a
+		// newer attempt.
 		return Begun{Result: l.partial()}, false, nil
 	}
 	within, bounded := bs.queries.ofTime(l, record).SendWithin()
 	if l.deadline != 0 && record.Attempts.Count-record.Attempts.Unsent <= 1 {
 		within, bounded = l.deadline.Time().Sub(bs.clock.Now()), true // of a first send
 	}
-	// Whoever looks at the world once the permit is stale must not be overtaken by a send of an
-	// executor that stood still meanwhile.
+	// Once the permit is stale, somebody may check whether the call ran. An executor that was
+	// stopped meanwhile must not send after that check.
 	most := min(l.policy.SendTimeout, bs.executors.permitLeft(record, l.policy))
 	if !bounded || within > most {
 		within = most
@@ -411,7 +416,7 @@ func (bs *begins) sendBy(ctx context.Context, l *loop, attempt uint32) (b Begun,
 	}, inTime, nil
 }
 
-// begun turns the loop's coded error into an answer; what is no answer stays an error.
+// begun turns a coded error of the loop into an answer; every other error stays an error.
 func begun(b Begun, err error) (Begun, error) {
 	b.Cause = err
 	switch tga.CodeOf(err) {
@@ -429,11 +434,11 @@ func begun(b Begun, err error) (Begun, error) {
 	return b, nil
 }
 
-// askAbout says whether the person at the client is asked to let a call in doubt run again: only
-// where the answer would count.
+// askAbout sets whether the person at the client is asked to let a call in doubt run again. The
+// person is asked only if the answer would count.
 func (bs *begins) askAbout(ctx context.Context, l *loop, b *Begun) error {
 	if l.call == nil || l.head.State != tga.Executing {
-		return nil // the doubt is another trace's, which was given up
+		return nil // another trace is in doubt, and was given up
 	}
 	var err error
 	b.Ask = l.remote.asks && !bs.queries.licences.may(l.policy, l.claim(), l.attempted)

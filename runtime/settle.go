@@ -23,27 +23,27 @@ func mergeMeta(a, b tga.Meta) tga.Meta {
 	return m
 }
 
-// Resolution is what somebody knows of a call in doubt.
+// Resolution is what somebody knows about a call in doubt.
 type Resolution struct {
 	Reply
 	Who      string // 1..255 characters
 	Via      string // "", or [ViaModel]
-	Evidence []byte // why it is known; kept with the effect, required
-	// Attempts is how many attempts the call had when somebody looked at its world; 0 where nobody
-	// says. That it did not run is not taken where there are more by now: whoever looked has not
-	// seen what the newer one did.
+	Evidence []byte // how it is known; kept with the effect, required
+	// Attempts is how many attempts the call had when somebody checked whether it ran; 0 if it
+	// is not given. If the call has more attempts by now, "it did not run" is refused: nobody
+	// has checked what the newer attempt did.
 	Attempts uint32
 }
 
-// ViaModel says that a model has decided, by a peer that lets it use its right to settle. The
-// effect says so (meta.resolved_via). A model never licenses a send: it may say that a call ran,
-// or give it up, and neither frees a key. That a call did not run, or failed so that it may be
-// tried again, is not a model's to say. And to the rule for calls without a key ([call.Decide])
-// what a model has settled stays a call that may have run, which only a person has run again:
-// a model cannot say "ran" to get the same call out of the way of its next one.
+// ViaModel says that a model decided, through a peer that lets the model use the peer's right to
+// settle. The effect records that (meta.resolved_via). A model never permits a send: it may say
+// that a call ran, or give it up, and neither frees a key. It may not say that a call did not run,
+// or failed so that it may be tried again. To the rule for calls without a key ([call.Decide]) a
+// call that a model settled stays a call that may have run, and only a person can let it run
+// again: otherwise a model could say "ran" so that its next identical call counts as a new one.
 const ViaModel = "model"
 
-// mayVia refuses a way that there is not, and what a model may not say.
+// mayVia refuses an unknown via, and a statement that a model may not make.
 func mayVia(via string, licenses bool) error {
 	switch {
 	case via != "" && via != ViaModel:
@@ -54,12 +54,12 @@ func mayVia(via string, licenses bool) error {
 	return nil
 }
 
-// byModel reports whether a trace's effect is what a model has said.
+// byModel reports whether a model settled the trace.
 func byModel(t *chain.Trace) bool {
 	return t.Effect != nil && t.Effect.Meta.String(tga.MetaResolvedVia) == ViaModel
 }
 
-// settlements takes people's word for what became of a call in doubt.
+// settlements records what people say happened to a call in doubt.
 type settlements struct {
 	store     Store
 	traces    *traces
@@ -73,12 +73,12 @@ type settlements struct {
 }
 
 // Resolve ends a call in doubt with an effect that somebody vouches for. The evidence
-// is stored with it. STATE_INVALID_TRANSITION where the trace is not EXECUTING.
+// is stored with it. STATE_INVALID_TRANSITION if the trace is not EXECUTING.
 //
-// That it ran is taken at once, whoever holds the trace: see [Runtime.Abandon]. That it
-// did not run frees the key, so it is refused with STATE_LOCK_ACQUIRE_FAILED while the
-// attempt's sender is at work or its permit is fresh: nobody can call back bytes that are
-// on the wire.
+// "It ran" is accepted at once, whoever holds the trace: see [Runtime.Abandon]. "It did not
+// run" frees the key. So it is refused with STATE_LOCK_ACQUIRE_FAILED while the sender of the
+// attempt is still active or its permit is fresh: nobody can call back bytes that are on the
+// wire.
 func (rt *Runtime) Resolve(ctx context.Context, trace tga.ID, r Resolution) (res Result, err error) {
 	defer rt.goOn(&err)
 	span := rt.spans.begin(&ctx, "tgad.resolve", trace, "", "")
@@ -93,7 +93,8 @@ func (st *settlements) resolve(ctx context.Context, trace tga.ID, r Resolution) 
 	switch r.Status {
 	case tga.StatusSuccess, tga.StatusFailure, tga.StatusDenied, tga.StatusError:
 	default:
-		// A person's slip, who is here to mend it: it is not recorded as a tool's own word.
+		// A person made a mistake and can correct it now. An unknown status is recorded only
+		// if it is a tool's own word.
 		return Result{TraceID: trace}, tga.Errorf(tga.ValidationError, "status %.40q: want SUCCESS, FAILURE, DENIED or ERROR", r.Status).At("/status").In(trace)
 	}
 	if r.Class != ledger.ClassNone && !mayClass(r.Class, r.Status) {
@@ -110,14 +111,14 @@ func (st *settlements) resolve(ctx context.Context, trace tga.ID, r Resolution) 
 }
 
 // Abandon gives a call in doubt up: it ends FAILED with the code EFFECT_IN_DOUBT, and
-// whether it ran stays unknown. Its key is never sent again. Who is at the call is
-// overtaken: it sends nothing more and appends nothing, and what the tool still answers is
-// kept as a note.
+// whether it ran stays unknown. Its key is never sent again. The run that executes the call is
+// overtaken: it sends nothing more and appends nothing. If the tool still answers, a note keeps
+// the answer.
 func (rt *Runtime) Abandon(ctx context.Context, trace tga.ID, who, reason string) (Result, error) {
 	return rt.AbandonVia(ctx, trace, who, "", reason)
 }
 
-// AbandonVia is Abandon by a way that the record names: "" or [ViaModel].
+// AbandonVia is Abandon with a via that the effect records: "" or [ViaModel].
 func (rt *Runtime) AbandonVia(ctx context.Context, trace tga.ID, who, via, reason string) (res Result, err error) {
 	defer rt.goOn(&err)
 	span := rt.spans.begin(&ctx, "tgad.abandon", trace, "", "")
@@ -151,7 +152,7 @@ func (st *settlements) settle(ctx context.Context, trace tga.ID, who, via string
 	if err := l.inDoubtNow(); err != nil {
 		return l.partial(), err
 	}
-	// That who has the verb admin is its transport's to know: see [Resolution].
+	// The transport has checked that who has the verb admin: see [Resolution].
 	if err := MayAppend(Claim{Subject: AnEffect, Writer: ByPerson, Origin: l.sender, Rights: RightAdmin}); err != nil {
 		return l.partial(), err
 	}
