@@ -8,7 +8,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// waits waits for others that have a key.
+// waits waits for another trace that has a key.
 type waits struct {
 	store     Store
 	clock     times
@@ -17,11 +17,12 @@ type waits struct {
 	counts    *counts
 }
 
-// await waits for another holder of the key, until the call's deadline at most, and
-// lets the loop look again. A Begin does not wait for a remote executor, which may take as long as
-// its permit lasts: its caller is told to ask again, as one that comes a moment later is.
+// await waits for the trace that has the key, until the call's deadline at most, and then lets
+// the loop read the record again. A Begin does not wait for a remote executor, which may take as
+// long as its permit is fresh: its caller is told to ask again, like a caller that comes a moment
+// later.
 func (w *waits) await(ctx context.Context, l *loop, key ledger.Key, seen *ledger.Record) error {
-	// What is decided becomes durable before a wait of unknown length.
+	// The staged decision becomes durable before a wait of unknown length.
 	if err := l.commit(ctx); err != nil {
 		return err
 	}
@@ -45,18 +46,18 @@ func (w *waits) await(ctx context.Context, l *loop, key ledger.Key, seen *ledger
 	case ctx.Err() != nil:
 		return tga.Errorf(tga.IdempotencyKeyInFlight, "trace %s has the key %q: %w", seen.TraceID, key.Key, ctx.Err()).In(l.lease.TraceID)
 	case waitCtx.Err() != nil:
-		return nil // a remote executor's time is over: look again
+		return nil // the permit of a remote executor is stale: read the record again
 	}
 	return err
 }
 
-// until is when a wait must look again by the clock: at the call's deadline, or
-// when a remote executor is no longer taken to be at work. 0 is never.
+// until returns when the wait must end by the clock: at the call's deadline, or when the permit
+// of a remote executor goes stale. 0 means never.
 func (w *waits) until(l *loop, seen *ledger.Record) tga.Millis {
 	until := l.deadline
 	if seen.Attempts.External {
-		// With a stale permit somebody has the trace for a moment, whose release ends no wait
-		// for a remote executor's call.
+		// If the permit is stale, somebody has the lease of the trace for a moment. Its release
+		// does not end the wait for a remote executor's call, so look again soon.
 		end := max(w.executors.permitEnd(l, seen), w.clock.now()+tga.Millis(staleWait.Milliseconds()))
 		if until == 0 || end < until {
 			until = end
@@ -65,7 +66,7 @@ func (w *waits) until(l *loop, seen *ledger.Record) tga.Millis {
 	return until
 }
 
-// staleWait is how long a run waits for whoever has a trace whose permit is stale.
+// staleWait is how long a run waits for the holder of a trace whose permit is stale.
 const staleWait = 100 * time.Millisecond
 
 // pause waits before a licensed re-send.

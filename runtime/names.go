@@ -5,10 +5,11 @@ import (
 	"sync"
 )
 
-// nameLocks is one lock a name, for as long as somebody wants it.
+// nameLocks has one lock for each name, as long as somebody holds or waits for it.
 type nameLocks struct {
-	// mu is held for a look into the map, never while a lock of it is waited for. A lock goes
-	// when nobody wants it: wants counts under mu, so nobody can come to one that is going.
+	// mu is held only to read or change the map, never while waiting for a lock in it. A lock is
+	// deleted when nobody holds or waits for it. wants is counted under mu, so nobody can get a
+	// lock that is being deleted.
 	mu   sync.Mutex
 	held map[string]*nameLock
 }
@@ -47,8 +48,8 @@ func (n *nameLocks) lock(ctx context.Context, name string) (release func(), err 
 	}
 }
 
-// lockAll takes the locks of several names, which are sorted: callers that want some of the
-// same names then do not wait for each other in a circle.
+// lockAll takes the locks of several names, in sorted order: so callers that want some of the
+// same names cannot deadlock.
 func (n *nameLocks) lockAll(ctx context.Context, sorted []string) (release func(), err error) {
 	var held []func()
 	release = func() {

@@ -31,8 +31,8 @@ type probes struct {
 }
 
 // probe asks the tool server about a call in doubt and does what its answer permits:
-// record the effect, send the same call again, or leave it in doubt and ask later. The
-// question, the answer and its evidence are a note, whatever comes of it.
+// record the effect, send the same call again, or leave it in doubt and ask later. In each
+// case a note has the question, the answer and its evidence.
 func (p *probes) probe(ctx context.Context, l *loop, record *ledger.Record) error {
 	var prober Prober
 	if f := p.prober; f != nil {
@@ -47,7 +47,7 @@ func (p *probes) probe(ctx context.Context, l *loop, record *ledger.Record) erro
 	}
 	gone := p.departures.goneFor(l, trace, record) // at least, when it is asked
 	probed := p.ask(ctx, l, prober, record)
-	ctx = context.WithoutCancel(ctx) // what was learnt is evidence
+	ctx = context.WithoutCancel(ctx) // the answer is evidence, and is kept even if nobody waits
 
 	attempt, newest := record.Attempts.Count, record.Attempts.Newest
 	fenced := probed.Fenced && (!record.Attempts.External || l.remote != nil) ||
@@ -69,8 +69,8 @@ func (p *probes) probe(ctx context.Context, l *loop, record *ledger.Record) erro
 	return p.askLater(ctx, l, trace, body)
 }
 
-// heard is the body of the note about a question, and what of the server's evidence is kept:
-// in the note and with the effect alike.
+// heard returns the body of the note about a question, and the part of the server's evidence that
+// is kept. The note and the effect have the same part.
 func heard(probed *Probed, attempt uint32, fenced bool) (body map[string]any, detail []byte) {
 	body = map[string]any{"answer": probed.Answer.String(), "attempt": attempt, "fenced": fenced}
 	if probed.Evidence.Source != "" {
@@ -83,7 +83,7 @@ func heard(probed *Probed, attempt uint32, fenced bool) (body map[string]any, de
 	return body, detail
 }
 
-// recordEffect stages the effect that the tool server says the call has had.
+// recordEffect stages the effect that the call had, as the tool server says.
 func (p *probes) recordEffect(l *loop, attempt uint32, probed *Probed, body map[string]any, detail []byte) error {
 	w := p.answers.read(l, attempt, probed.Reply)
 	if err := MayAppend(Claim{Subject: AnEffect, Writer: ByProbe, Origin: l.sender}); err != nil {
@@ -100,7 +100,7 @@ func (p *probes) recordEffect(l *loop, attempt uint32, probed *Probed, body map[
 	return p.ends.stageAnswer(l, w, probed.Reply.Attachments)
 }
 
-// resend puts an attempt into hand for a call that certainly did not run.
+// resend marks a new attempt, and takes it in hand, for a call that certainly did not run.
 func (p *probes) resend(ctx context.Context, l *loop, attempt uint32, body map[string]any) error {
 	if err := p.note(l, body); err != nil {
 		return err
@@ -150,7 +150,7 @@ func (p *probes) askLater(ctx context.Context, l *loop, trace *chain.Trace, body
 	return p.doubts.of(l)
 }
 
-// ask puts the question, unless the caller has given up: then a timer asks later.
+// ask asks the tool server, unless the caller has given up: then a timer asks later.
 func (p *probes) ask(ctx context.Context, l *loop, prober Prober, record *ledger.Record) Probed {
 	if ctx.Err() != nil {
 		return Probed{}
@@ -177,26 +177,26 @@ func (p *probes) note(l *loop, body map[string]any) error {
 	return err
 }
 
-// goneMark is the moment of this process from which the sender of an attempt is known to be
-// at it no more.
+// goneMark is the time, on the clock of this process, from which the sender of an attempt is
+// known to be gone.
 type goneMark struct {
 	attempt uint32
 	since   clock.Reading
 }
 
-// departures is what this process remembers of senders that are gone.
+// departures is what this process remembers about senders that are gone.
 type departures struct {
 	store Store
 	clock times
 	born  clock.Reading // when the process began
 
-	// marks is trace id → goneMark. It is a sync.Map because only who has the lease of a trace
-	// writes its key: two runs never race for one, and none waits for another's.
+	// marks is trace id → goneMark. It is a sync.Map because only the holder of a trace's lease
+	// writes its key: two runs never race for a key, and no run waits for the key of another.
 	marks sync.Map
 }
 
-// has reports whether the sender of the newest attempt is known to be at it no more: its lease is over, or
-// its call has been asked about since, for which it had been given up.
+// has reports whether the sender of the newest attempt is known to be gone: its lease is over, or the tool
+// was asked about the call since, which happens only after the sender is gone.
 func (d *departures) has(trace tga.ID, record *ledger.Record) bool {
 	if !d.store.Held(chain.Lease{TraceID: trace, Epoch: chain.Epoch(record.Attempts.Epoch)}) {
 		return true
@@ -205,14 +205,14 @@ func (d *departures) has(trace tga.ID, record *ledger.Record) bool {
 	return ok && mark.(goneMark).attempt == record.Attempts.Count
 }
 
-// forget drops what is known of a trace that has its effect.
+// forget drops the mark of a trace that has its effect.
 func (d *departures) forget(trace tga.ID) { d.marks.Delete(trace) }
 
-// goneFor is for how long, at least, the newest attempt's sender is known to be at it no more:
-// since this process began, for an attempt of one before it; otherwise since the call was
-// first asked about, for then it had been given up. It is counted by the slower of the wall
-// and the monotonic clock. A wall clock that was set in between says nothing: then it counts
-// anew from now, which is later than it may, and so is safe.
+// goneFor returns for how long, at least, the newest attempt's sender is known to be gone. For an
+// attempt of an earlier process that is since this process began. Otherwise it is since the
+// tool was first asked about the call, because it is asked only after the sender is gone. The
+// time is the smaller of the wall's and the monotonic clock's. If the wall clock was set in
+// between, the count starts again from now: that is later than necessary, and so it is safe.
 func (d *departures) goneFor(l *loop, t *chain.Trace, record *ledger.Record) time.Duration {
 	now, attempt := d.clock.Read(), record.Attempts.Count
 	mark, ok := d.marks.Load(l.lease.TraceID)
@@ -231,8 +231,8 @@ func (d *departures) goneFor(l *loop, t *chain.Trace, record *ledger.Record) tim
 	return gone
 }
 
-// questioned says that a question about an attempt is in the log, asked before this process
-// remembers.
+// questioned reports whether the log has a question about an attempt. goneFor asks this only if
+// this process remembers none, so the question is an earlier process's.
 func questioned(t *chain.Trace, attempt uint32) bool {
 	for i := range t.Notes {
 		var b struct {
@@ -245,8 +245,8 @@ func questioned(t *chain.Trace, attempt uint32) bool {
 	return false
 }
 
-// Evidence returns the evidence with a digest that a trace has, or any trace for the zero id; nil
-// where there is none. A store of format 2 has it under its digest alone.
+// Evidence returns the evidence of a trace that has a digest; for the zero id, that of any trace.
+// It returns nil if there is none. A store of format 2 keeps evidence under its digest alone.
 func (rt *Runtime) Evidence(ctx context.Context, digest tga.Digest, trace tga.ID) ([]byte, error) {
 	if !trace.IsZero() {
 		raw, err := rt.store.Attachment(ctx, chain.AttachBlob, keyspace.EvidenceKey(digest, trace))
@@ -256,7 +256,7 @@ func (rt *Runtime) Evidence(ctx context.Context, digest tga.Digest, trace tga.ID
 		return raw, err
 	}
 	for a, err := range rt.store.Attachments(ctx, chain.AttachBlob, keyspace.EvidencePrefix(digest)) {
-		if err != nil || tga.Sum(a.Value) == digest { // what lies there under another name is no evidence
+		if err != nil || tga.Sum(a.Value) == digest { // a value with another digest is not this evidence
 			return a.Value, err
 		}
 	}

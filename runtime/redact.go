@@ -7,30 +7,30 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Redactor takes out of calls what must not be stored. It has no effect on the world, and any
-// number of goroutines may ask it.
+// Redactor removes from calls what must not be stored. It has no effect on the world, and any
+// number of goroutines may call it.
 //
-// The arguments of a call that is redacted are in memory alone, so only who brings them can have
-// it sent: the process that was called, until it dies, and whoever makes the same call again.
-// Recovery, an approval that comes later, a timer and a licence never send it.
+// The whole arguments of a redacted call are only in memory. So the call is sent only by the
+// process that was called, until it dies, or when a caller makes the same call again. Recovery, a
+// later approval, a timer or a licence never sends it.
 type Redactor interface {
 	// Args returns what is kept of the arguments of a call: a JSON object. The same arguments
-	// of the same key leave the same bytes, and others leave others: that is how a repeat is
-	// known. Key is the caller's, "" where it has none; there is no trace and no attempt yet.
+	// with the same key must give the same bytes, and other arguments other bytes: so a repeat
+	// is recognized. Key is the caller's, "" if it has none; there is no trace and no attempt yet.
 	Args(call Call) (kept []byte, redacted bool, err error)
-	// Reply returns what is kept of an answer. Args are whole where they are at hand.
+	// Reply returns what is kept of an answer. Args of call are whole if they are in memory.
 	Reply(call Call, reply Reply) (kept Reply, redacted bool, err error)
 }
 
-// redactions applies a Redactor; nil keeps everything.
+// redactions applies a Redactor; without one it keeps everything.
 type redactions struct {
 	by   Redactor
 	mint *minter
 	held *heldArgs
 }
 
-// request takes out of a request what is not stored. It is asked once, where the request enters:
-// everything behind it, the digests and the rules and the identity of a call, knows what is left.
+// request removes from a request what is not stored. It is called once, where the request enters:
+// digests, rules and the identity of a call all see the redacted arguments only.
 func (r redactions) request(req *Request) (err error) {
 	if r.by == nil {
 		return nil
@@ -52,7 +52,7 @@ func (r redactions) request(req *Request) (err error) {
 	return nil
 }
 
-// unredacted refuses a request of somebody's own making that has in it what is not to be stored.
+// unredacted refuses a request that a peer made itself if it contains what must not be stored.
 func (r redactions) unredacted(request *tga.Artifact) error {
 	if r.by == nil {
 		return nil
@@ -67,7 +67,8 @@ func (r redactions) unredacted(request *tga.Artifact) error {
 	return err
 }
 
-// unredactedAnswer refuses an effect of somebody's own making likewise, in its documents and words.
+// unredactedAnswer refuses an effect that a peer made itself if its documents, its summary or its
+// error message contain what must not be stored.
 func (r redactions) unredactedAnswer(call *tga.Artifact, namespace string, effect chain.NewArtifact) error {
 	if r.by == nil || call == nil {
 		return nil
@@ -93,7 +94,7 @@ func (r redactions) unredactedAnswer(call *tga.Artifact, namespace string, effec
 	return nil
 }
 
-// words takes out of what an executor says of its attempt what is not stored.
+// words removes what must not be stored from an executor's text about its attempt.
 func (r redactions) words(call Call, words string) string {
 	if r.by == nil || words == "" {
 		return words
@@ -105,8 +106,8 @@ func (r redactions) words(call Call, words string) string {
 	return kept.Summary
 }
 
-// reply takes out of an answer what is not stored. The effect has happened: where that cannot be
-// done, nothing of what the tool said is kept, but for its status and class.
+// reply removes from an answer what must not be stored. The effect has happened, so there must be
+// a record: if the answer cannot be redacted, only its status, class and Retry-After are kept.
 func (r redactions) reply(call Call, reply Reply) (_ Reply, redacted bool, err error) {
 	if r.by == nil {
 		return reply, false, nil
@@ -118,8 +119,8 @@ func (r redactions) reply(call Call, reply Reply) (_ Reply, redacted bool, err e
 	return kept, redacted, nil
 }
 
-// cause takes out of the words of an error what is not stored: they are kept as the cause of a doubt.
-// What the error is stays as it is.
+// cause removes what must not be stored from the message of an error, because the message is kept
+// as the cause of a doubt. errors.Is and errors.As still see the original error.
 func (r redactions) cause(call Call, err error) error {
 	if r.by == nil || err == nil {
 		return err
@@ -138,14 +139,14 @@ type redactedError struct {
 func (e redactedError) Error() string { return e.words }
 func (e redactedError) Unwrap() error { return e.error }
 
-// isRedacted says that a request or an effect lacks something that was taken out.
+// isRedacted reports whether something was removed from a request or an effect.
 func isRedacted(a *tga.Artifact) bool {
 	is, _ := a.Meta[tga.MetaRedacted].(bool)
 	return is
 }
 
-// brings gives the loop the whole arguments that a caller has brought, where they are those of its
-// call: what is left of them is the same.
+// brings gives the loop the whole arguments of a caller if they belong to its call: tool and
+// redacted arguments must be the same.
 func (l *loop) brings(server, tool string, kept, whole []byte) {
 	p := l.request.Request.Proposal
 	if whole != nil && p.ToolServer == server && p.ToolName == tool && bytes.Equal(p.Args, kept) {
@@ -153,10 +154,10 @@ func (l *loop) brings(server, tool string, kept, whole []byte) {
 	}
 }
 
-// sendable says that the arguments of the call are at hand.
+// sendable reports whether the whole arguments of the call are in memory.
 func (l *loop) sendable() bool { return l.whole != nil || !isRedacted(l.request) }
 
-// sentCall is the call as it is sent.
+// sentCall returns the call as it is sent, with its whole arguments if they are in memory.
 func (l *loop) sentCall(attempt uint32) Call {
 	c := l.dispatchCall(attempt)
 	if l.whole != nil {
@@ -165,7 +166,7 @@ func (l *loop) sentCall(attempt uint32) Call {
 	return c
 }
 
-// errNotAtHand ends a run of a call that was not sent and whose arguments are not at hand.
+// errNotAtHand ends a run of a call that was not sent and whose whole arguments are not in memory.
 func errNotAtHand(l *loop) error {
 	return tga.Errorf(tga.IdempotencyKeyInFlight, "arguments of the call were redacted: it waits until the same call is made again, with its trace id").In(l.lease.TraceID)
 }

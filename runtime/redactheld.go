@@ -8,10 +8,10 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// heldArgs are the whole arguments of redacted calls that remote executors are sending, so that what
-// the tool repeats of them can be taken out of its answer, which comes in a request of its own. They are
-// in memory alone: after a restart an answer is redacted without them. Neither do they outgrow it: of more
-// than heldBytes the oldest are let go.
+// heldArgs holds the whole arguments of redacted calls that remote executors are sending. The answer
+// arrives later, in a request of its own, and may repeat parts of the arguments: with heldArgs those parts
+// can be removed. The arguments are only in memory, so after a restart an answer is redacted without them.
+// Of more than heldBytes the oldest are dropped.
 type heldArgs struct {
 	mu    sync.Mutex
 	args  map[tga.ID][]byte
@@ -45,14 +45,14 @@ func (h *heldArgs) hold(trace tga.ID, whole []byte) {
 	}
 }
 
-// of returns the arguments of a trace, nil where they are not held.
+// of returns the arguments of a trace, nil if they are not held.
 func (h *heldArgs) of(trace tga.ID) []byte {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.args[trace]
 }
 
-// let lets the arguments of a trace go.
+// let drops the arguments of a trace.
 func (h *heldArgs) let(trace tga.ID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -9,40 +9,40 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Relicensing is a person's word that the licence of now is to hold for a call in doubt in place of the one
-// that its newest attempt was made under.
+// Relicensing is a person's decision that the current licence of the tool decides alone about a call in doubt,
+// in place of the licence that its newest attempt was made under.
 type Relicensing struct {
 	Who    string // 1..255 characters
 	Reason string // 1..500 characters; it is recorded
-	DryRun bool   // say what would follow, and change nothing
+	DryRun bool   // report what would happen, and change nothing
 }
 
 // Relicensed says what a [Relicensing] changed.
 type Relicensed struct {
 	Was, Now string // the two licences, in the form of the log
-	// Next is what follows: "resend", the call is sent again; "probe", the tool server is asked;
-	// "begin", the executor that asks next gets a new attempt.
+	// Next is what happens then: "resend", the call is sent again; "probe", the tool server is
+	// asked; "begin", the executor that calls Begin next gets a new attempt.
 	Next   string
-	Result Result // of the call once it went on; of a dry run, and of "begin", where it stands
+	Result Result // of the call after it went on; of a dry run and of "begin", its present state
 }
 
-// What follows.
+// Values of Relicensed.Next.
 const (
 	nextResend = "resend"
 	nextProbe  = "probe"
 	nextBegin  = "begin"
 )
 
-// maxReason is how many characters of a reason are taken.
+// maxReason is the most characters of a reason.
 const maxReason = 500
 
-// Relicense lets the licence of now alone decide about a call in doubt: the one that its newest attempt was
-// made under, which forbids another send, counts no more. Who said so, why and which licence it is are in
-// the log before anything is sent. Where the licence of now allows no more than both do, nothing is
-// written: STATE_INVALID_TRANSITION.
+// Relicense lets the current licence decide alone about a call in doubt. The licence that its newest attempt
+// was made under, which forbids another send, no longer counts. The log has who decided this, why, and which
+// licence it is, before anything is sent. If the current licence allows no more than both licences together,
+// nothing is written: STATE_INVALID_TRANSITION.
 //
-// STATE_LOCK_ACQUIRE_FAILED: somebody is at the call. The error may also be that of the call, which goes on
-// as by [Runtime.Recover]: EFFECT_IN_DOUBT where it stays in doubt.
+// STATE_LOCK_ACQUIRE_FAILED: somebody is executing the call. The error may also be that of the call, which goes
+// on as with [Runtime.Recover]: EFFECT_IN_DOUBT if it stays in doubt.
 func (rt *Runtime) Relicense(ctx context.Context, trace tga.ID, r Relicensing) (done Relicensed, err error) {
 	defer rt.goOn(&err)
 	span := rt.spans.begin(&ctx, "tgad.relicense", trace, "", "")
@@ -62,7 +62,7 @@ func (st *settlements) relicense(ctx context.Context, trace tga.ID, r Relicensin
 	if err != nil {
 		return done, err
 	}
-	// Before the lease is taken, which would keep others off: a dry run holds up nobody.
+	// Weigh before taking the lease, which would make others wait: a dry run delays nobody.
 	l, err := st.traces.loopOf(chain.Lease{TraceID: trace}, t)
 	if err != nil {
 		return done, err
@@ -82,7 +82,7 @@ func (st *settlements) relicense(ctx context.Context, trace tga.ID, r Relicensin
 	if err != nil {
 		return done, err
 	}
-	// Durable before the call goes on: a send is never without the word that permits it.
+	// The note is durable before the call goes on: no send without the decision that permits it.
 	if err := l.append(ctx, chain.Batch{Notes: []chain.NewNote{note}}); err != nil {
 		return done, err
 	}
@@ -90,7 +90,7 @@ func (st *settlements) relicense(ctx context.Context, trace tga.ID, r Relicensin
 	if done.Next == nextBegin {
 		return done, nil
 	}
-	now, err := ledger.ParseAttested(done.Now) // what was weighed and is written, though the file may be another by now
+	now, err := ledger.ParseAttested(done.Now) // the licence that was weighed and written, even if the configuration changed since
 	if err != nil {
 		return done, err
 	}
@@ -99,7 +99,7 @@ func (st *settlements) relicense(ctx context.Context, trace tga.ID, r Relicensin
 	return done, err
 }
 
-// weigh says what the licence of now alone makes of a call, and refuses where that is nothing new.
+// weigh finds what the current licence alone allows for a call, and refuses if that is nothing new.
 func (st *settlements) weigh(ctx context.Context, l *loop, done *Relicensed) (*ledger.Record, error) {
 	done.Result = l.partial()
 	if err := l.inDoubtNow(); err != nil {
@@ -120,14 +120,14 @@ func (st *settlements) weigh(ctx context.Context, l *loop, done *Relicensed) (*l
 		return nil, refuse("the log has no licence of the call's attempt: that of now decides alone. Recover it")
 	}
 	q := st.queries.of(l, record)
-	// It is as it is weighed: nobody is at it, and an executor's call is for an executor to send.
+	// Weigh as if nobody executes the call, and as if the asker is an executor if an executor sent it.
 	q.Holder, q.Remote = ledger.HolderGone, record.Attempts.External
 	both := ledger.Decide(q)
 	q.Attempted = nil
 	alone := ledger.Decide(q)
 	done.Was, done.Now = l.attempted.Attested(), q.Licence.Attested()
 	switch {
-	case alone.Action == both.Action && (l.attempted.Kind != ledger.Probe || done.Was == done.Now): // another time in flight fences sooner
+	case alone.Action == both.Action && (l.attempted.Kind != ledger.Probe || done.Was == done.Now): // a probe licence with another max_in_flight may fence sooner
 		return nil, refuse("the licence of now, %s, changes nothing for the call: %s", done.Now, alone.Reason)
 	case alone.Action == ledger.ProbeFirst:
 		done.Next = nextProbe

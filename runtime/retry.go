@@ -10,8 +10,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// retryNumber is which of the scheduler's new attempts a request is, or how often the key
-// of a call had been reserved before it; 0 = none.
+// retryNumber returns the number of the scheduler's new attempt that a request is, or how often
+// the key of a call had been reserved before the call; 0 = none.
 func retryNumber(a *tga.Artifact) uint32 {
 	if a == nil {
 		return 0
@@ -27,12 +27,12 @@ func retryNumber(a *tga.Artifact) uint32 {
 	return uint32(v)
 }
 
-// external says that a remote executor sends, or sent, the call.
+// external reports whether a remote executor sends, or sent, the call.
 func (l *loop) external() bool {
 	return l.call != nil && l.call.Meta.String(tga.MetaAttempt) == tga.AttemptExternal
 }
 
-// retries makes the new attempts after a failure that permits one, when they are due.
+// retries makes the scheduled new attempts after failures that permit one.
 type retries struct {
 	store   Store
 	clock   times
@@ -43,9 +43,9 @@ type retries struct {
 	calls   driver
 }
 
-// retry makes the due new attempt after a retryable failure or a call that was not sent: a new trace with the same
-// key and request, whose id follows from the failed one's. A crash between the attempt
-// and the end of its timer finds the new trace and does not make another.
+// retry makes the due new attempt after a retryable failure or a call that was not sent. It is a new trace with
+// the same key and request, whose id is derived from the failed trace. After a crash between the attempt
+// and the end of its timer, retry finds the new trace and does not make another.
 func (r *retries) retry(ctx context.Context, key []byte, failed tga.ID, n uint32) error {
 	t, err := r.store.Load(ctx, failed)
 	if err != nil {
@@ -63,7 +63,7 @@ func (r *retries) retry(ctx context.Context, key []byte, failed tga.ID, n uint32
 		return err
 	}
 	if !due {
-		return nil // it was made, by this timer or by a caller who repeated the call, or is too late
+		return nil // this timer, or a caller that repeated the call, has made it, or it is too late
 	}
 	req := repeatOf(t)
 	req.TraceID, req.Retry = id, true
@@ -78,7 +78,7 @@ func (r *retries) retry(ctx context.Context, key []byte, failed tga.ID, n uint32
 	return r.calls.drive(ctx, l)
 }
 
-// repeatOf is the request of a trace, for a trace that follows it.
+// repeatOf returns the request of a trace, for a new trace that repeats it.
 func repeatOf(t *chain.Trace) Request {
 	q := t.Request.Request
 	req := Request{
@@ -100,7 +100,7 @@ func repeatOf(t *chain.Trace) Request {
 	return req
 }
 
-// derivedID is a UUIDv7 that follows from what it is made of. Its time is the trace's.
+// derivedID returns a UUIDv7 that is a function of its arguments. Its time is that of the trace's id.
 func derivedID(what string, trace tga.ID, more tga.Digest) tga.ID {
 	sum := tga.Sum(append(append([]byte(what+"\x00"), trace[:]...), more[:]...))
 	id := tga.ID(sum[:16])
@@ -108,12 +108,12 @@ func derivedID(what string, trace tga.ID, more tga.Digest) tga.ID {
 	return tga.MakeID(id)
 }
 
-// schedule stages what follows from an effect's class: the time of a new attempt after
-// a retryable failure or a call that was not sent, or the undoing of what was half done.
-// The new attempt is made no earlier than the tool server asked for.
+// schedule stages what an effect's class requires: a timer for a new attempt after a
+// retryable failure or a call that was not sent, or a timer for the compensation of a call that
+// was partly done. The new attempt is made no earlier than the tool server asked for.
 func (r *retries) schedule(l *loop, class ledger.Class, asked time.Duration) error {
 	if l.remote != nil || l.external() || isRedacted(l.request) {
-		return nil // who sends by itself makes its own new attempts; and only a caller has the arguments
+		return nil // a remote executor makes its own new attempts; of a redacted call only the caller has the arguments
 	}
 	switch {
 	case class == ledger.ClassNotSent, class == ledger.ClassRetryable && r.profile.NeedsLicence():

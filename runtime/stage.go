@@ -11,8 +11,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// stage takes a sealed artifact and its documents into the loop. The edge it takes is
-// looked up here so that the loop can go on; the store checks it again on append.
+// stage adds a sealed artifact and its documents to what the loop has staged. It looks up the
+// transition so that the loop can go on; the store checks the transition again on append.
 func (l *loop) stage(a *tga.Artifact, documents ...chain.Document) {
 	to, ok := tga.Next(l.state, a.Type, a.Verdict())
 	if !ok {
@@ -32,16 +32,16 @@ func (l *loop) stage(a *tga.Artifact, documents ...chain.Document) {
 	}
 }
 
-// unstageCall takes the call back that was staged last and was not appended, with
-// what a dispatcher prepared for it.
+// unstageCall removes the call that was staged last and was not appended, with
+// the attachments that a dispatcher prepared for it.
 func (l *loop) unstageCall() {
 	l.staged = l.staged[:len(l.staged)-1]
 	l.call, l.state, l.prepared, l.attempted = nil, tga.Authorized, nil, nil
 }
 
 // stageCall stages the call that is to be sent. Its EXECUTING entry is attempt 1. record
-// is that of its key, nil where the key was never used: the call says whose key it takes
-// over, and how often one was before.
+// is the ledger record of its key, nil if the key was never used. The meta of the call says from
+// which trace it takes the key over, and how many calls had the key before.
 func (rt *Runtime) stageCall(ctx context.Context, l *loop, record *ledger.Record) error {
 	meta := tga.Meta{}
 	if record != nil {
@@ -67,7 +67,7 @@ func (rt *Runtime) stageCall(ctx context.Context, l *loop, record *ledger.Record
 	return nil
 }
 
-// ends stages how a call ends: with an answer, as one that was not sent, or refused.
+// ends stages the end of a call: an answer, "not sent", or a refusal.
 type ends struct {
 	store      Store
 	mint       *minter
@@ -80,13 +80,12 @@ type ends struct {
 	counts     *counts
 }
 
-// stageNotSent stages the end of a call of which no attempt was sent: attempt is the last
-// one of which that was not on record yet, 0 where none was marked; wait is how long the server asked
-// not to be asked again. No rule of the tool is
-// asked about it: nobody answered.
+// stageNotSent stages the end of a call of which no attempt was sent. attempt is the last
+// attempt that the log does not have as not sent yet, 0 if none was marked. wait is the Retry-After
+// of the server. The tool's outcome rules are not applied, because nobody answered.
 func (e *ends) stageNotSent(l *loop, attempt uint32, code tga.Code, reason string, wait time.Duration) error {
 	if code == tga.EffectInDoubt {
-		code = tga.ToolError // that code stands for an abandoned call
+		code = tga.ToolError // EFFECT_IN_DOUBT would mean an abandoned call
 	}
 	w := answer{
 		status: tga.StatusError, class: ledger.ClassNotSent,
@@ -102,7 +101,7 @@ func (e *ends) stageNotSent(l *loop, attempt uint32, code tga.Code, reason strin
 	return e.stageAnswer(l, w, nil)
 }
 
-// stageEffect stages the effect that a tool server's reply amounts to.
+// stageEffect stages the effect of a tool server's reply.
 func (e *ends) stageEffect(l *loop, attempt uint32, r Reply) error {
 	w := e.answers.read(l, attempt, r)
 	l.answer = w.whole
@@ -129,8 +128,8 @@ func (e *ends) stageAnswer(l *loop, w answer, attachments []chain.Attachment) er
 	return e.retries.schedule(l, w.class, retryAfterOf(effect))
 }
 
-// refuse ends a trace whose call is not sent. Where nothing of it is durable, nothing
-// is written and the refusal is only the error.
+// refuse ends a trace whose call is not sent. If nothing of the trace is durable, nothing
+// is written, and the refusal is only the error.
 func (e *ends) refuse(ctx context.Context, l *loop, code tga.Code, format string, args ...any) error {
 	refusal := tga.Errorf(code, format, args...).In(l.lease.TraceID)
 	e.counts.refused.Add(1)
@@ -151,8 +150,8 @@ func (e *ends) refuse(ctx context.Context, l *loop, code tga.Code, format string
 	return refusal
 }
 
-// stageUnsent stages a call that is never sent, with its effect. Both say so, and the
-// ledger record of the key is left as it is.
+// stageUnsent stages a call that is never sent, with its effect. The call's meta says that no
+// attempt belongs to it, and the ledger record of the key stays as it is.
 func (e *ends) stageUnsent(l *loop, w answer) error {
 	call, err := e.mint.call(l, tga.Meta{tga.MetaAttempt: tga.AttemptNone})
 	if err != nil {
@@ -167,8 +166,8 @@ func (e *ends) stageUnsent(l *loop, w answer) error {
 	return nil
 }
 
-// dispatchCall is the durable call as a dispatcher sees it. Nothing in it but the
-// attempt number differs between attempts.
+// dispatchCall returns the durable call as a dispatcher sees it. Between attempts only the
+// attempt number differs.
 func (l *loop) dispatchCall(attempt uint32) Call {
 	c := l.call.Call
 	return Call{
@@ -177,8 +176,8 @@ func (l *loop) dispatchCall(attempt uint32) Call {
 	}
 }
 
-// takeBack records that an attempt, marked and not yet taken back, reached nobody: as the
-// end of the call where no other attempt may have been sent, otherwise as a note.
+// takeBack records that an attempt, which was marked and not taken back before, reached nobody.
+// If no other attempt may have been sent, that ends the call; otherwise it is a note.
 func (e *ends) takeBack(ctx context.Context, l *loop, attempt uint32, code tga.Code, reason string, wait time.Duration) (ended bool, err error) {
 	record, err := e.store.Record(ctx, ledger.KeyOf(l.namespace, l.call))
 	if err != nil {
@@ -190,9 +189,9 @@ func (e *ends) takeBack(ctx context.Context, l *loop, attempt uint32, code tga.C
 	return false, l.append(ctx, chain.Batch{Notes: []chain.NewNote{notSentNote(attempt, reason, wait)}})
 }
 
-// notSent records that an attempt certainly reached nobody. If it was the only one
-// that could have, the call is known not to have run and ends; otherwise the doubt
-// about the earlier ones remains.
+// notSent records that an attempt certainly reached nobody. If no other attempt could have
+// reached the tool, the call is known not to have run, and ends. Otherwise the call stays in
+// doubt because of the earlier attempts.
 func (e *ends) notSent(ctx context.Context, l *loop, attempt uint32, cause error) error {
 	ended, err := e.takeBack(ctx, l, attempt, codeOr(cause, tga.ToolError), cause.Error(), tga.RetryAfterOf(cause))
 	if err != nil || ended {

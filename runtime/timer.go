@@ -15,9 +15,9 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// timer says what is due on a trace. It is an attachment under the time and the trace,
-// an index: what it stands for is in the trace's notes and state, and a timer that
-// finds its trace past its purpose does nothing. A trace has one at a time.
+// timer says what is due on a trace. It is an attachment whose key is the time and the trace.
+// It is only an index: the trace's notes and state say what it is for, and a timer whose purpose
+// is over does nothing. A trace has one timer at a time.
 type timer struct {
 	Kind   string     `json:"kind"`
 	Number uint32     `json:"number,omitempty"`
@@ -28,15 +28,15 @@ type timer struct {
 const (
 	timerProbe      = "probe"      // ask again about a call in doubt
 	timerRetry      = "retry"      // make a new attempt after a retryable failure
-	timerExpiry     = "expiry"     // an approval is too late from now on
-	timerCompensate = "compensate" // undo what was half done
+	timerExpiry     = "expiry"     // the time for an approval is over
+	timerCompensate = "compensate" // undo a call that was partly done
 )
 
-// timerFailed is how long a timer rests that could not be served: its trace is held by
-// somebody, or fails a check.
+// timerFailed is the wait before a timer is tried again that could not be served because somebody
+// holds its trace, or the trace fails a check.
 const timerFailed = 30 * time.Second
 
-// setTimer stages a timer, set at since, in place of the trace's outstanding one.
+// setTimer stages a timer, set at since, and replaces the trace's outstanding timer.
 func (l *loop) setTimer(since, due tga.Millis, t timer) error {
 	t.Wait = due - since
 	raw, err := json.Marshal(t)
@@ -57,7 +57,7 @@ func (l *loop) stopTimer() {
 	}
 }
 
-// timerOf is when the outstanding timer of a replayed trace is due, as its notes say.
+// timerOf returns when the outstanding timer of a replayed trace is due, by its notes; 0 if it has none.
 func timerOf(t *chain.Trace) tga.Millis {
 	for i := len(t.Notes) - 1; i >= 0; i-- {
 		var b struct{ Next, Due string }
@@ -78,7 +78,7 @@ func timerOf(t *chain.Trace) tga.Millis {
 	return 0
 }
 
-// after is the time of repetition n by b, counted from now.
+// after returns the time of repetition n by b, counted from now.
 func (ts *timers) after(b Backoff, n uint32) (tga.Millis, error) {
 	var r [8]byte
 	if _, err := io.ReadFull(ts.rand, r[:]); err != nil {
@@ -87,17 +87,17 @@ func (ts *timers) after(b Backoff, n uint32) (tga.Millis, error) {
 	return tga.MillisOf(ts.clock.Now().Add(b.wait(n, binary.BigEndian.Uint64(r[:])))), nil
 }
 
-// timers serves the timers of the store, and holds what this process remembers of them.
+// timers serves the timers of the store, and holds what this process remembers about them.
 type timers struct {
 	store Store
 	clock times
 	rand  io.Reader
 	serve func(ctx context.Context, key []byte, trace tga.ID, t timer) error // does what a timer is for
 
-	// mu is held for a look into the maps and never while the store is asked or a timer is
-	// served: timers are served timersAtOnce at a time, and each may lay itself to rest.
+	// mu is held only to read or change the maps, never while the store is read or a timer is
+	// served: up to timersAtOnce timers are served at once, and each may enter itself in rests.
 	mu    sync.Mutex
-	rests map[string]tga.Millis // key of a timer that failed, and until when it rests
+	rests map[string]tga.Millis // key of a timer that failed, and until when it is not tried again
 	early map[string]tga.Millis // key of a timer that is due earlier than its key says
 	jumps uint64                // of the clock, when early was made
 	known bool                  // early was made
@@ -121,10 +121,10 @@ func (ts *timers) wake() {
 
 // RunTimers serves the store's timers until ctx ends: it asks again about calls in
 // doubt, makes due attempts, lets approvals expire. The times are in the store, so
-// they survive a restart. Where several processes share a store each runs this: of those that
-// find the same timer, the one that gets the trace's lease serves it. What is under way when
-// ctx ends goes on under life, so that a drain puts nothing in doubt, and is waited for.
-// It returns ctx's error, or a store's that can no longer be read.
+// they survive a restart. If several processes share a store, each runs this: of those that
+// find the same timer, the one that gets the trace's lease serves it. When ctx ends, timers that
+// are being served go on under life, so that a drain puts nothing in doubt, and RunTimers waits
+// for them. It returns the error of ctx, or that of a store that can no longer be read.
 func (rt *Runtime) RunTimers(ctx, life context.Context) error {
 	return rt.timers.run(ctx, life)
 }
@@ -135,7 +135,7 @@ func (ts *timers) run(ctx, life context.Context) error {
 		if err != nil {
 			return err
 		}
-		wait := time.Minute // a clock that is set shows within that
+		wait := time.Minute // so a change of the clock is seen within a minute
 		if next != 0 {
 			wait = min(wait, max(next.Time().Sub(ts.clock.Now()), 0))
 		}
@@ -161,8 +161,8 @@ type due struct {
 	timer timer
 }
 
-// FireTimers serves what is due now, and what falls due by that, and returns when the
-// next timer is; 0 is none.
+// FireTimers serves the timers that are due now, and those that become due meanwhile, and returns
+// when the next timer is due; 0 means none.
 func (rt *Runtime) FireTimers(ctx context.Context) (next tga.Millis, err error) {
 	return rt.timers.serveDue(ctx, ctx)
 }
@@ -201,14 +201,14 @@ func (ts *timers) serveDue(ctx, life context.Context) (next tga.Millis, err erro
 	}
 }
 
-// wait takes all slots: everybody who had one is done.
+// wait takes all slots, so it returns when every goroutine that had a slot is done.
 func wait(slots chan struct{}) {
 	for range cap(slots) {
 		slots <- struct{}{}
 	}
 }
 
-// listDue lists the timers that are due and do not rest, and the time of the next.
+// listDue lists the timers that are due and not in rests, and the time of the next timer.
 func (ts *timers) listDue(ctx context.Context) (list []due, next tga.Millis, err error) {
 	now := ts.clock.now()
 	if err := ts.anchor(ctx); err != nil {
@@ -230,7 +230,7 @@ func (ts *timers) listDue(ctx context.Context) (list []due, next tga.Millis, err
 				next = at
 			}
 			if set > now {
-				break // they come in the order of their times: none after this is due
+				break // the timers are in the order of their times: none after this is due
 			}
 			continue
 		}
@@ -243,9 +243,9 @@ func (ts *timers) listDue(ctx context.Context) (list []due, next tga.Millis, err
 	return list, next, nil
 }
 
-// anchor finds, when the process begins and when the clock has jumped, the timers that
-// are due before their stored time: none waits longer from now on than it was to wait when it
-// was set. What expires is no later than that from when it was set.
+// anchor finds the timers that are due before their stored time. It does so when the process
+// begins and when the clock has jumped. From now on, no timer waits longer than the wait it was
+// set with. An expiry is due no later than that wait after it was set.
 func (ts *timers) anchor(ctx context.Context) error {
 	jumps, _ := ts.clock.Jumps()
 	ts.mu.Lock()
@@ -272,7 +272,7 @@ func (ts *timers) anchor(ctx context.Context) error {
 		if b.Kind == timerExpiry {
 			left = max(wait-ts.clock.Longest((due-b.Wait).Time()), 0)
 		}
-		// Up to a whole millisecond: before it the timer would find nothing to do.
+		// Round up to a whole millisecond: earlier, the timer would find nothing to do.
 		if at := tga.MillisOf(ts.clock.Now().Add(left + time.Millisecond - 1)); at < due {
 			early[string(a.Key)] = at
 		}
@@ -283,7 +283,7 @@ func (ts *timers) anchor(ctx context.Context) error {
 	return nil
 }
 
-// listEarly lists those of them that are due, and the time of the next.
+// listEarly lists the early timers that are due, and the time of the next early timer.
 func (ts *timers) listEarly(ctx context.Context, now tga.Millis) (list []due, next tga.Millis, err error) {
 	ts.mu.Lock()
 	early := maps.Clone(ts.early)
@@ -305,7 +305,7 @@ func (ts *timers) listEarly(ctx context.Context, now tga.Millis) (list []due, ne
 		}
 		if raw == nil || set <= now {
 			ts.mu.Lock()
-			delete(ts.early, key) // it is over, or due by its key
+			delete(ts.early, key) // it has ended, or is due by its key
 			ts.mu.Unlock()
 			continue
 		}
@@ -318,7 +318,7 @@ func (ts *timers) listEarly(ctx context.Context, now tga.Millis) (list []due, ne
 	return list, next, nil
 }
 
-// rest is until when a timer rests; a rest that is over is forgotten.
+// rest returns until when a timer is not tried again; it forgets a time that has passed.
 func (ts *timers) rest(key []byte, now tga.Millis) tga.Millis {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
@@ -335,9 +335,9 @@ func (ts *timers) lay(key []byte, until tga.Millis) {
 	ts.rests[string(key)] = until
 }
 
-// fire serves one timer. An error means that it is to be tried again later; what the
-// trace came to is no error of the timer. What served it has ended it in the same batch,
-// where it wrote anything; a timer that is left stands for nothing and is ended here.
+// fire serves one timer. An error means that the timer must be tried again later; how the
+// trace ended is no error of the timer. If serving wrote anything, the same batch ended the
+// timer. A timer that is still there has no purpose any more, and fire deletes it.
 func (ts *timers) fire(ctx context.Context, key []byte, trace tga.ID, t timer) error {
 	if err := ts.serve(ctx, key, trace, t); err != nil {
 		return err
@@ -367,12 +367,12 @@ func (rt *Runtime) serveTimer(ctx context.Context, key []byte, trace tga.ID, t t
 		_, err := rt.compensations.undo(ctx, trace, whoRuntime, key)
 		return rt.settledTimer(err)
 	}
-	l, err := rt.traces.resume(context.WithoutCancel(ctx), trace) // no deadline: who holds it is at work
+	l, err := rt.traces.resume(context.WithoutCancel(ctx), trace) // without a deadline it does not wait for the holder
 	if err != nil {
 		return err
 	}
 	defer rt.store.Release(l.lease)
-	// Another process may have served it since it was listed: a question would be asked again.
+	// Another process may have served it since it was listed: the tool would be asked once more.
 	if left, err := rt.store.Attachment(ctx, chain.AttachTimer, key); err != nil || left == nil {
 		return err
 	}
@@ -380,15 +380,15 @@ func (rt *Runtime) serveTimer(ctx context.Context, key []byte, trace tga.ID, t t
 		l.confirms = true
 		err := rt.drive(ctx, l)
 		if t.Kind == timerExpiry && errors.Is(err, tga.EscalationRequired) {
-			return err // it came before the approval is over, and must come again
+			return err // the timer fired before the approval expired, and must fire again
 		}
 		return rt.settledTimer(err)
 	}
 	return nil
 }
 
-// settledTimer keeps the errors that are about the store or the lease. All others say
-// what became of the call.
+// settledTimer keeps the errors that are about the store or the lease. All other errors say
+// how the call ended.
 func (rt *Runtime) settledTimer(err error) error {
 	rt.goOn(&err)
 	if errors.Is(err, tga.StoreUnavailable) || errors.Is(err, tga.StateLockAcquireFailed) || errors.Is(err, tga.StateRecoveryFailed) {

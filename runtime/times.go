@@ -8,21 +8,21 @@ import (
 )
 
 // times is the clock, with the questions that the runtime asks about times of the log. The
-// log has wall times in milliseconds; how much time passed since one, and whether it is
-// over, is the clock's to say, which sees that the wall was set.
+// log has wall times in milliseconds. Only the clock can say how much time has passed since one
+// of them, and whether it is over, because the clock sees when the wall clock is set.
 type times struct{ *clock.Clock }
 
 func (t times) now() tga.Millis { return tga.MillisOf(t.Now()) }
 
 func (t times) pastDeadline(l *loop) bool { return t.over(l.request.TS, l.deadline) }
 
-// over reports whether a stored time is over, which was set at since; 0 is never.
+// over reports whether the stored time until, which was set at since, has passed; 0 never passes.
 func (t times) over(since, until tga.Millis) bool {
 	return until != 0 && t.Over(since.Time(), until.Time())
 }
 
-// restsFor is what is left of the time for which a tool server asked not to be asked again. That is never too
-// early for the next attempt: of the time since it answered only what certainly passed counts.
+// restsFor returns the rest of a tool server's Retry-After. The next attempt is never too early: of the time
+// since the answer only what certainly passed counts.
 func (t times) restsFor(asked time.Duration, since tga.Millis) time.Duration {
 	if asked == 0 {
 		return 0
