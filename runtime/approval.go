@@ -14,28 +14,29 @@ import (
 )
 
 // Approval is the durable record of a request that waits for people. It is an
-// attachment of kind chain.AttachApproval under the trace's id, and goes in the batch of
-// the decision.
+// attachment of kind chain.AttachApproval under the trace's id. The batch of the decision
+// deletes it.
 type Approval struct {
 	TraceID  tga.ID     `json:"trace_id"`
 	Kind     string     `json:"kind,omitempty"` // AskDecision or AskConfirmation
 	Since    tga.Millis `json:"since"`
 	Expires  tga.Millis `json:"expires,omitempty"` // absent = never
-	Required int        `json:"required"`          // approvals it takes
+	Required int        `json:"required"`          // number of approvals that it needs
 	Why      string     `json:"why"`               // the supervisor's rationale
 	Votes    []Vote     `json:"votes,omitempty"`
-	// Schema is the definition of the tool about which people are asked; zero where its
-	// server has none. Another one voids the votes.
+	// Schema is the digest of the tool's definition that people are asked about; zero if its
+	// server has none. If the definition changes, the votes are void.
 	Schema tga.Digest `json:"tool_schema_digest,omitzero"`
-	// Changed says that the question is no longer the one that was asked first: a vote names
-	// which one it answers.
+	// Changed says that the question has changed since it was asked first: from then on a vote
+	// must name the question that it answers.
 	Changed bool `json:"changed,omitempty"`
 
-	// Of a confirmation: what was found, the stored evidence, and who waits.
+	// Only of a confirmation: the digests of the mismatch and of the stored evidence, and the
+	// traces that wait for the answer.
 	Mismatch tga.Digest `json:"mismatch_digest,omitzero"`
 	Evidence tga.Digest `json:"evidence_digest,omitzero"`
 	Waiting  []tga.ID   `json:"waiting,omitempty"`
-	// Askers handed in the calls that wait: none of them answers for its own.
+	// Askers are the submitters of the waiting calls: they may not answer the question.
 	Askers []string `json:"askers,omitempty"`
 }
 
@@ -45,8 +46,9 @@ const (
 	AskConfirmation = "confirmation" // may the record be relied on although changes no longer stand?
 )
 
-// About is what tells this question from an earlier or a later one about the same trace: the
-// definition of the tool, or the changes that no longer stand. Zero where there is one question only.
+// About distinguishes this question from earlier and later ones about the same trace: it is the
+// digest of the tool's definition, or of the changes that no longer stand. It is zero if there is
+// only one question.
 func (a *Approval) About() tga.Digest {
 	if a.Kind == AskConfirmation {
 		return a.Mismatch
@@ -54,9 +56,9 @@ func (a *Approval) About() tga.Digest {
 	return a.Schema
 }
 
-// answeredBy refuses an approval of another question than the one that is asked now. Who is shown a
-// question answers later, and the question may have changed meanwhile. A denial is taken for every
-// question: it permits nothing.
+// answeredBy refuses an approval of another question than the current one. A voter answers some time
+// after seeing a question, and the question may have changed meanwhile. A denial counts for every
+// question, because it permits nothing.
 func (a *Approval) answeredBy(vote Vote) error {
 	about, code := a.About(), tga.ToolSchemaChanged
 	if a.Kind == AskConfirmation {
@@ -73,7 +75,7 @@ func (a *Approval) answeredBy(vote Vote) error {
 	return nil
 }
 
-// Vote is one person's say about a request.
+// Vote is one person's answer to a question about a request.
 type Vote struct {
 	Who       string     `json:"who"` // 1..255 characters
 	Approve   bool       `json:"approve"`
@@ -84,9 +86,9 @@ type Vote struct {
 	About tga.Digest `json:"about,omitzero"`
 }
 
-// approvals takes a request to its decision: it asks the rules, and people where the rules say
-// so, and counts their votes. What waits is in the store; a vote is counted under the lease of
-// its trace, so that two votes at once are two in turn.
+// approvals brings a request to its decision: it asks the rules, asks people if the rules require
+// that, and counts their votes. Waiting requests are in the store. A vote is counted under the
+// lease of its trace, so that two votes at the same time are counted one after the other.
 type approvals struct {
 	store   Store
 	clock   times
@@ -101,17 +103,17 @@ type approvals struct {
 // decide is the step of run for a PENDING trace.
 func (rt *Runtime) decide(ctx context.Context, l *loop) error { return rt.approvals.decide(ctx, l) }
 
-// decide takes a PENDING trace on: it stages the supervisor's decision, or leaves the
+// decide continues a PENDING trace: it stages the supervisor's decision, or leaves the
 // trace to wait for people.
 func (ap *approvals) decide(ctx context.Context, l *loop) error {
-	if l.head.Seq > 0 { // of a request that is not durable nobody was asked
+	if l.head.Seq > 0 { // nobody was asked about a request that is not durable
 		pending, err := ap.pending(ctx, l.lease.TraceID)
 		if err != nil {
 			return err
 		}
 		if pending != nil {
 			l.timer = pending.Expires
-			// It was asked already, and a crash is no reason to ask people twice.
+			// People were asked already, and are not asked again after a crash.
 			changed, denied, err := ap.tighten(ctx, l, pending)
 			if err != nil || denied {
 				return err
@@ -142,7 +144,7 @@ func (ap *approvals) decide(ctx context.Context, l *loop) error {
 		if l.head.Seq == 0 && ap.clock.pastDeadline(l) {
 			return ap.ends.refuse(ctx, l, tga.ToolTimeout, "the deadline passed before people were asked")
 		}
-		// The definition is that of now, when the question is asked.
+		// The question is about the definition of the tool at this moment.
 		g, err := ap.tokens.grant(ctx, l)
 		if err != nil {
 			return err
@@ -170,8 +172,8 @@ func (ap *approvals) decide(ctx context.Context, l *loop) error {
 	return ap.stageDecision(ctx, l, v, nil)
 }
 
-// wait is the answer while a request waits; an approval that came too late is
-// a denial, and is recorded as one.
+// wait returns the answer while a request waits for people. Once the request has expired, it
+// stages a denial.
 func (ap *approvals) wait(ctx context.Context, l *loop, a *Approval) error {
 	if ap.clock.over(a.Since, a.Expires) {
 		l.detachApproval()
@@ -206,9 +208,9 @@ func (ap *approvals) stageDecision(ctx context.Context, l *loop, v Verdict, meta
 // Decide records a person's vote on a pending request and, once the votes suffice, the
 // decision; the call then goes on in this very method, which returns like
 // [Runtime.Call]. While more votes are needed the error is ESCALATION_REQUIRED. One
-// denial denies. STATE_INVALID_TRANSITION where the trace does not wait for a decision,
+// denial denies. STATE_INVALID_TRANSITION if the trace does not wait for a decision,
 // PERMISSION_DENIED for a second vote of one person. A lease that was lent to somebody
-// outside this process is overtaken: whoever holds it cannot hold up the vote.
+// outside this process is overtaken, so its holder cannot delay the vote.
 func (rt *Runtime) Decide(ctx context.Context, trace tga.ID, vote Vote) (res Result, err error) {
 	defer rt.goOn(&err)
 	span := rt.spans.begin(&ctx, "tgad.decide", trace, "", "")
@@ -228,7 +230,7 @@ func (rt *Runtime) Decide(ctx context.Context, trace tga.ID, vote Vote) (res Res
 	}
 	rt.store.Release(l.lease)
 	for _, id := range waiting {
-		// What waited for the answer goes on now. What becomes of it is its own caller's.
+		// The traces that waited for the answer go on now. Their own callers get their results.
 		waitCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), confirmWait)
 		_, err := rt.Recover(waitCtx, id)
 		cancel()
@@ -239,8 +241,8 @@ func (rt *Runtime) Decide(ctx context.Context, trace tga.ID, vote Vote) (res Res
 	return res, err
 }
 
-// decideOn records a vote on what the trace asks people, and returns the traces that
-// waited for it.
+// decideOn records a vote on the open question of the trace, and returns the traces that
+// waited for the answer.
 func (rt *Runtime) decideOn(ctx context.Context, l *loop, vote Vote) ([]tga.ID, error) {
 	pending, err := rt.approvals.pending(ctx, l.lease.TraceID)
 	if err != nil {
@@ -258,8 +260,9 @@ func (rt *Runtime) decideOn(ctx context.Context, l *loop, vote Vote) ([]tga.ID, 
 	return nil, rt.approvals.vote(ctx, l, pending, vote)
 }
 
-// mayVote refuses the one who handed the request in: two pairs of eyes. About a record that
-// no longer stands, that is who handed in the recorded call and who relies on it now.
+// mayVote refuses the vote of the submitter, because a second person must look at the request. For
+// a record that no longer stands, it refuses the submitter of the recorded call and the callers
+// that rely on the record now.
 func (ap *approvals) mayVote(l *loop, pending *Approval, vote Vote) error {
 	if n := len(vote.Who); n < 1 || n > 255 {
 		return tga.Errorf(tga.ValidationError, "who has %d bytes, want 1..255", n).At("/who").In(l.lease.TraceID)
@@ -271,7 +274,7 @@ func (ap *approvals) mayVote(l *loop, pending *Approval, vote Vote) error {
 	return nil
 }
 
-// note is a vote in the chain; schema is the definition of the tool that it is about.
+// note makes the note of a vote; schema is the digest of the tool's definition that it is about.
 func (ap *approvals) note(v Vote, schema tga.Digest) (chain.NewNote, error) {
 	body := map[string]any{"approve": v.Approve, "rationale": v.Rationale}
 	if !schema.IsZero() {
@@ -348,15 +351,15 @@ func (ap *approvals) vote(ctx context.Context, l *loop, pending *Approval, vote 
 	return l.commit(ctx)
 }
 
-// Approvals yields what waits for people, by trace id. With an [UnreadApprovals] error it is all that can be
-// read now.
+// Approvals returns what waits for people, by trace id. If the error is an [UnreadApprovals], the list has all
+// that can be read now.
 func (rt *Runtime) Approvals(ctx context.Context) ([]Approval, error) { return rt.approvals.all(ctx) }
 
-// UnreadApprovals is the error beside a list of what waits for people: the keys of these cannot be had now.
-// Each names its trace.
+// UnreadApprovals is the error that comes with an incomplete list of what waits for people: the data keys of the
+// missing ones are not available now. Each error names its trace.
 type UnreadApprovals []*tga.Error
 
-// Error names them, the first ones where they are many.
+// Error lists the errors, only the first 20 if there are more.
 func (u UnreadApprovals) Error() string {
 	const most = 20
 	var lines []string
@@ -369,7 +372,7 @@ func (u UnreadApprovals) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Unwrap makes the code of the first the error's code.
+// Unwrap returns the first error, so its code is the code of the list.
 func (u UnreadApprovals) Unwrap() error { return u[0] }
 
 func (ap *approvals) all(ctx context.Context) ([]Approval, error) {

@@ -9,17 +9,17 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// A begin id is its submitter's own name of one Begin. Which trace it led to is a row of the
-// store, written in the batch of the request that the Begin makes, or of the attempt that it
-// is given on an earlier trace. So a submitter who lost the answer, or who asks again after
-// people decided, finds that trace wherever it stands, and never opens a second one. The row
-// is kept as the ledger record of a key is: it is never deleted.
+// A begin id is its submitter's own name of one Begin. A row of the store says which trace it
+// led to. The row is written in the batch of the request that the Begin makes, or of the attempt
+// that it is given on an earlier trace. So a submitter who lost the answer, or who asks again
+// after people decided, finds that trace in whatever state, and never opens a second one. Like
+// the ledger record of a key, the row is never deleted.
 
-// ownBegin is what is known of a begin id, under the lock of that id.
+// ownBegin is what is known about a begin id, under the lock of that id.
 type ownBegin struct {
 	key     [32]byte
 	asked   [32]byte // digest of what is asked
-	trace   tga.ID   // that the id led to before; zero for a new id
+	trace   tga.ID   // trace that the id led to before; zero for a new id
 	release func()
 }
 
@@ -32,16 +32,16 @@ type beginIDs struct {
 	mint  *minter
 }
 
-// own looks for the trace of an earlier Begin of the same submitter and id. The caller
-// releases what it got when the Begin is answered: until then the same Begin waits.
-// IDEMPOTENCY_KEY_CONFLICT where the id was used for another request.
+// own looks for the trace of an earlier Begin of the same submitter and id. The caller calls
+// release when the Begin is answered; until then a second Begin with the id waits.
+// IDEMPOTENCY_KEY_CONFLICT if the id was used for another request.
 func (b *beginIDs) own(ctx context.Context, req *BeginRequest) (own ownBegin, err error) {
 	if req.Args, err = b.mint.canonicalArgs(req.Args); err != nil {
 		return own, err
 	}
 	own.key = ledger.BeginHash(req.Namespace, req.Submitter, req.BeginID)
-	// All of what the caller said that makes it this call: a key that is derived later
-	// follows from it.
+	// This is all of the caller's input that identifies the call. A key that is derived later is
+	// a function of it.
 	own.asked = keyspace.Hash(req.Server, req.Tool, string(req.Args), req.Key, req.Scope, req.Step, req.Connection.Subject)
 	if own.release, err = b.names.lock(ctx, "begin "+string(own.key[:])); err != nil {
 		return own, tga.Errorf(tga.IdempotencyKeyInFlight, "the same begin is being answered: %w", err)
@@ -67,12 +67,12 @@ func (b *beginIDs) find(ctx context.Context, own *ownBegin) error {
 	return nil
 }
 
-// leadsTo is the row by which the id is known from now on.
+// leadsTo returns the row that leads from the id to a trace.
 func (own *ownBegin) leadsTo(trace tga.ID) chain.Attachment {
 	return chain.Attachment{Kind: chain.AttachBeginID, Key: keyspace.DigestKey(own.key), Value: append(trace[:], own.asked[:]...)}
 }
 
-// beginRow is the row of the loop's begin id, where it is still to be written.
+// beginRow returns the row of the loop's begin id, if it must still be written.
 func (l *loop) beginRow() []chain.Attachment {
 	if l.remote.begun.Key == nil {
 		return nil
@@ -80,7 +80,7 @@ func (l *loop) beginRow() []chain.Attachment {
 	return []chain.Attachment{l.remote.begun}
 }
 
-// firstID is a, or b where a is zero.
+// firstID returns a, or b if a is zero.
 func firstID(a, b tga.ID) tga.ID {
 	if a.IsZero() {
 		return b

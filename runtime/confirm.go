@@ -13,14 +13,14 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Confirmation is what became of looking at a recorded effect's changes.
+// Confirmation is the result of verifying the changes of a recorded effect.
 type Confirmation struct {
 	Checked    int        // changes that a verifier looked at
 	Unchecked  int        // changes without a verifier
 	Mismatches []Mismatch // all of them, in the order of the changes
-	// Skipped says that an earlier confirmation still holds, and nothing was asked.
+	// Skipped says that an earlier confirmation still holds, so no verifier was asked.
 	Skipped bool
-	// EvidenceDigest is the digest of the stored evidence; zero where there is none.
+	// EvidenceDigest is the digest of the stored evidence; zero if there is none.
 	EvidenceDigest tga.Digest
 }
 
@@ -31,14 +31,14 @@ type Mismatch struct {
 	Reason  string // of a verifier that failed
 }
 
-// confirmWait bounds the wait for the lease of the trace that is looked at.
+// confirmWait bounds the wait for the lease of the trace whose record is confirmed.
 const confirmWait = 10 * time.Second
 
 // maxEvidence is how much of one piece of evidence is kept.
 const maxEvidence = 64 << 10
 
-// confirmations looks at what recorded effects changed before they are relied on, and keeps what
-// people say of a record that no longer stands.
+// confirmations verifies the changes of recorded effects before somebody relies on them, and keeps
+// what people say about a record whose changes no longer stand.
 type confirmations struct {
 	store     Store
 	clock     times
@@ -48,10 +48,10 @@ type confirmations struct {
 	demands   *demands
 }
 
-// confirm looks whether what origin changed still stands, before its record is served.
-// What it finds is a note on origin, with the evidence. By the tool's mode a mismatch
-// is CONFIRMATION_MISMATCH (strict, or a person said no), CONFIRMATION_REQUIRED (a
-// person is to say) or only reported (warn).
+// confirm verifies whether the changes of origin still stand, before its record is served.
+// The finding becomes a note on origin, with the evidence. The tool's mode says what a mismatch
+// is: CONFIRMATION_MISMATCH (strict, or a person rejected the record), CONFIRMATION_REQUIRED (a
+// person must decide), or only reported (warn).
 func (cs *confirmations) confirm(ctx context.Context, l *loop, origin *chain.Trace, record *ledger.Record) (*Confirmation, error) {
 	changes, err := changesOf(origin)
 	if err != nil || len(changes) == 0 {
@@ -103,8 +103,8 @@ func (m Mismatch) describe() string {
 	return s
 }
 
-// changesOf reads what an effect says it changed. Changes that were erased cannot be
-// looked at any more and are as good as none.
+// changesOf reads the changes that an effect lists. Erased changes cannot be verified any
+// more, and count as none.
 func changesOf(t *chain.Trace) ([]tga.StateChange, error) {
 	for _, d := range t.Documents {
 		if d.Pointer == tga.PointerStateChanges && !d.Erased {
@@ -123,8 +123,8 @@ type seen struct {
 	Reason   string          `json:"reason,omitempty"`
 }
 
-// look puts each change to its verifier, all of them, and returns the evidence as the
-// JSON document that is kept.
+// look asks the verifier of every change, and returns the evidence as the JSON document
+// that is kept.
 func (cs *confirmations) look(ctx context.Context, changes []tga.StateChange) (*Confirmation, []byte) {
 	c := &Confirmation{}
 	lines := make([]seen, 0, len(changes))
@@ -161,8 +161,8 @@ func (cs *confirmations) look(ctx context.Context, changes []tga.StateChange) (*
 	return c, raw
 }
 
-// mismatchDigest is the same for the same changes in the same state, whenever they are
-// looked at.
+// mismatchDigest returns a digest that is the same for the same changes in the same state,
+// whenever they are verified.
 func mismatchDigest(list []Mismatch) (tga.Digest, error) {
 	type line struct {
 		Change  tga.StateChange `json:"change"`
@@ -179,9 +179,9 @@ func mismatchDigest(list []Mismatch) (tga.Digest, error) {
 	return tga.Sum(raw), nil
 }
 
-// saidTo returns what a person said last about this very mismatch, "" where nobody did. Who
-// relies on the record is not told its own yes: unless self approval is allowed, that is
-// another's to say.
+// saidTo returns what a person last said about exactly this mismatch, "" if nobody did. Unless
+// self approval is allowed, a confirmation by the caller that relies on the record does not count:
+// another person must give it.
 func (cs *confirmations) saidTo(l *loop, origin *chain.Trace, mismatch tga.Digest) string {
 	for _, n := range slices.Backward(origin.Notes) {
 		if n.Kind != tga.NoteConfirmation || n.Who == whoRuntime {
@@ -197,8 +197,8 @@ func (cs *confirmations) saidTo(l *loop, origin *chain.Trace, mismatch tga.Diges
 	return ""
 }
 
-// keep appends the note to origin, with the evidence, and where a person is
-// to answer the question that waits for them; answered is what a person said meanwhile.
+// keep appends the note to origin, with the evidence, and with asks also the question to
+// people; answered is what a person said meanwhile.
 func (cs *confirmations) keep(ctx context.Context, l *loop, origin tga.ID, body ledger.Confirmation, evidence []byte, asks bool) (answered string, err error) {
 	raw, err := body.Body()
 	if err != nil {
@@ -211,7 +211,7 @@ func (cs *confirmations) keep(ctx context.Context, l *loop, origin tga.ID, body 
 	}
 	err = cs.onTrace(ctx, l, origin, func(lease chain.Lease) error {
 		if asks {
-			// Under the lease: an answer that came since the look is not asked for again.
+			// Look again under the lease: if an answer came meanwhile, nobody is asked.
 			now, err := cs.store.Load(ctx, origin)
 			if err != nil {
 				return err
@@ -230,7 +230,7 @@ func (cs *confirmations) keep(ctx context.Context, l *loop, origin tga.ID, body 
 	return answered, err
 }
 
-// question is what a person is asked about origin's record, with all who wait for it.
+// question makes the question to people about origin's record, with all that wait for the answer.
 func (cs *confirmations) question(ctx context.Context, l *loop, origin tga.ID, body ledger.Confirmation) (chain.Attachment, error) {
 	pending := Approval{
 		TraceID: origin, Kind: AskConfirmation, Since: cs.clock.now(), Required: 1,
@@ -246,7 +246,7 @@ func (cs *confirmations) question(ctx context.Context, l *loop, origin tga.ID, b
 	}
 	if who := l.asker; who != "" && !slices.Contains(pending.Askers, who) {
 		if len(pending.Askers) == maxAskers {
-			// Unrecorded, it could answer its own question.
+			// If this asker were not recorded, it could answer its own question.
 			return chain.Attachment{}, tga.Errorf(tga.LimitExceeded, "%d others wait for an answer about the record of trace %s", maxAskers, origin).In(l.lease.TraceID)
 		}
 		pending.Askers = append(pending.Askers, who)
@@ -257,10 +257,10 @@ func (cs *confirmations) question(ctx context.Context, l *loop, origin tga.ID, b
 	return pending.attachment()
 }
 
-// maxWaiting is how many traces a question to people names that wait for its answer.
+// maxWaiting is how many waiting traces a question to people names at most.
 const maxWaiting = 100
 
-// maxAskers is how many who wait for an answer are kept from giving it.
+// maxAskers is how many askers a question names at most; none of them may answer it.
 const maxAskers = 1000
 
 // onTrace calls f with the lease of another trace, or with this run's own.
@@ -282,8 +282,8 @@ func (cs *confirmations) onTrace(ctx context.Context, l *loop, id tga.ID, f func
 	return f(lease)
 }
 
-// confirmOwn looks at a terminal trace's record before it is relied on: its own effect,
-// or the one it was served.
+// confirmOwn confirms the record of a terminal trace before somebody relies on it: its own
+// effect, or the effect that it was served.
 func (cs *confirmations) confirmOwn(ctx context.Context, l *loop) error {
 	origin, err := cs.store.Load(ctx, l.lease.TraceID)
 	if err != nil || origin.Effect == nil || !ledger.ClassOf(origin.Effect).Done() {
@@ -306,8 +306,8 @@ func (cs *confirmations) confirmOwn(ctx context.Context, l *loop) error {
 	return err
 }
 
-// answer records a person's word on a record whose changes no longer stand,
-// and takes on what waits for it.
+// answer records what a person says about a record whose changes no longer stand. The caller
+// continues the traces that wait for it.
 func (cs *confirmations) answer(ctx context.Context, l *loop, pending *Approval, vote Vote) error {
 	if err := pending.answeredBy(vote); err != nil {
 		return err

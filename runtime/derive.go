@@ -18,9 +18,9 @@ type derivedKeys struct {
 	mint  *minter
 }
 
-// derive gives a request without a key the derived one, where it names a scope. The
-// occurrence is how often the very same call was answered in that step: two intended
-// calls stay two, and a repeat after a lost answer is a repeat.
+// derive gives a request without a key the derived key, if it names a scope. The
+// occurrence is how often the same call was answered in that step. So two intended
+// calls stay two calls, and a repeat after a lost answer is a repeat.
 func (k *derivedKeys) derive(ctx context.Context, req *Request) error {
 	if req.Key != "" || req.Scope == "" {
 		return nil

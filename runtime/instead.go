@@ -10,19 +10,20 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// A key whose call is in doubt and parked may stand for another call instead, where a person
-// has said that it runs again ([Connection.Again]). That call has a key of its own, which
-// follows from the trace in doubt. Whoever comes with the first key is led to it, so that of
-// two callers whose persons both say yes only one sends.
+// Suppose that a call is in doubt and parked, and a person says that it runs again
+// ([Connection.Again]). Then another call, the replacement, runs instead of it, and the first key
+// stands for the replacement. The replacement has a key of its own, derived from the trace in
+// doubt. Every caller with the first key is led to it. So if two persons say yes for two callers,
+// still only one sends.
 //
-// The row that leads there is written under the lease of the trace in doubt, and only while
-// that is in doubt. So nobody can settle the trace as "did not run", and have its key sent
-// anew, beside a call that runs instead of it.
+// The row that leads to the replacement is written under the lease of the trace in doubt, and
+// only while that trace is in doubt. So nobody can settle the trace as "did not run", and have its
+// key sent again, besides the replacement.
 
-// insteadKey is the key of the call that runs instead of the one of a trace.
+// insteadKey returns the key of the call that runs instead of the call of a trace.
 func insteadKey(trace tga.ID) string { return "again-" + trace.String() }
 
-// stands knows which calls stand in for others. It needs no lock of its own: see above.
+// stands finds the replacements of calls. It needs no lock of its own: see above.
 type stands struct {
 	store     Store
 	mint      *minter
@@ -31,8 +32,8 @@ type stands struct {
 	queries   *queries
 }
 
-// lead leads a call with a key to the call that a person has let run in place of the one
-// which the key was reserved for.
+// lead leads a call with a key to the replacement of the call that the key was reserved for, if
+// a person has allowed one.
 func (s *stands) lead(ctx context.Context, req *BeginRequest) error {
 	for req.Key != "" {
 		record, err := req.record(ctx, s.store)
@@ -46,8 +47,8 @@ func (s *stands) lead(ctx context.Context, req *BeginRequest) error {
 		if row == nil && req.Connection.Again != record.TraceID {
 			return nil
 		}
-		// First: the key of another request, or of another user, is a conflict also where it
-		// stands for a later call.
+		// Check this first: the key of another request, or of another user, is a conflict even
+		// if it stands for a replacement.
 		if err := sameRequest(s.store, req.Request, record); err != nil {
 			return err
 		}
@@ -66,9 +67,9 @@ func (s *stands) lead(ctx context.Context, req *BeginRequest) error {
 	return nil
 }
 
-// leadNew is lead for whoever begins a trace, with no person at hand to say yes:
-// a key that was settled as "did not run" is not sent beside the call that ran in place of it.
-// A trace that is there already goes on with the key that it has.
+// leadNew is lead for a new trace, without a person who could say yes: a key that was settled as
+// "did not run" is not sent besides the replacement that ran. A trace that exists already goes on
+// with the key that it has.
 func (s *stands) leadNew(ctx context.Context, req *Request, given bool) error {
 	if req.Key == "" {
 		return nil
@@ -96,8 +97,8 @@ func (s *stands) leadNew(ctx context.Context, req *Request, given bool) error {
 	return nil
 }
 
-// record returns the ledger record of the request's key, and remembers a key that was never used:
-// until the append that reserves it, which compares, nobody has to look for it again.
+// record returns the ledger record of the request's key, and remembers a key that was never used.
+// Such a key need not be looked up again: the append that reserves it compares.
 func (req *Request) record(ctx context.Context, store Store) (*ledger.Record, error) {
 	key := req.ledgerKey()
 	if req.unused == key {
@@ -114,15 +115,15 @@ func (req *Request) ledgerKey() ledger.Key {
 	return ledger.Key{Namespace: firstOf(req.Namespace, tga.DefaultNamespace), Server: req.Server, Tool: req.Tool, Key: req.Key}
 }
 
-// licenseAgain writes down that the person at the client has let the call of a trace run
-// again. It reports false where that is not in doubt and parked any more.
+// licenseAgain records that the person at the client lets the call of a trace run again. It
+// reports false if the call is no longer in doubt and parked.
 func (s *stands) licenseAgain(ctx context.Context, req *BeginRequest, trace tga.ID) (bool, error) {
 	l, err := s.traces.resume(ctx, trace)
 	if err != nil {
 		return false, err
 	}
 	defer s.store.Release(l.lease)
-	// Under the lease: nobody settles it between this look and the append.
+	// Read the record under the lease: nobody settles the trace between this and the append.
 	record, err := s.store.Record(ctx, req.ledgerKey())
 	if err != nil || record == nil || record.TraceID != trace || !record.InDoubt() || s.executors.alive(record, l.policy) || s.queries.licences.may(l.policy, l.claim(), l.attempted) {
 		return false, err

@@ -11,11 +11,11 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Kept is a value that a remote executor keeps in the store beside its calls: what it
-// must know again after it was killed. It licenses nothing and is no part of any trace.
+// Kept is a value that a remote executor keeps in the store beside its calls, to know it again
+// after it was killed. It permits no send and is no part of any trace.
 type Kept struct {
 	Name  string // 1..255 bytes
-	Value []byte // nil where there is none
+	Value []byte // nil if there is none
 }
 
 // KeepRequest changes one kept value.
@@ -23,7 +23,7 @@ type KeepRequest struct {
 	Namespace string // "" means tga.DefaultNamespace
 	Server    string // the tool server that the value is about
 	Name      string
-	Old       []byte // what the caller believes in; nil = nothing is kept
+	Old       []byte // the value that the caller expects; nil = nothing is kept
 	Value     []byte // nil removes it
 }
 
@@ -33,10 +33,10 @@ const (
 	MaxKeptValue = 1 << 20
 )
 
-// Keep changes a kept value from Old to Value and returns once that is on disk. Where
-// another value than Old is kept nothing is written: changed is false, and now is that
-// value. A Value that is kept already is no change to make again: a caller that lost the
-// answer may repeat.
+// Keep changes a kept value from Old to Value and returns once that is on disk. If
+// another value than Old is kept, nothing is written: changed is false, and now is that
+// value. If Value is kept already, changed is true and nothing is written, so a caller that
+// lost the answer may repeat.
 func (rt *Runtime) Keep(ctx context.Context, r KeepRequest) (now Kept, changed bool, err error) {
 	if n := len(r.Name); n < 1 || n > MaxKeptName {
 		return Kept{}, false, tga.Errorf(tga.ValidationError, "name has %d bytes, want 1..%d", n, MaxKeptName).At("/name")
@@ -46,7 +46,7 @@ func (rt *Runtime) Keep(ctx context.Context, r KeepRequest) (now Kept, changed b
 	}
 	ctx = InNamespace(ctx, r.Namespace)
 	stream := keyspace.KeptStream(firstOf(r.Namespace, tga.DefaultNamespace), r.Server)
-	// The lease of a trace that never is: two executors change one value in turn.
+	// Take the lease of a trace that never exists, so that two executors change a value in turn.
 	lease, err := rt.store.Acquire(ctx, stream)
 	if err != nil {
 		return Kept{}, false, err
@@ -58,7 +58,7 @@ func (rt *Runtime) Keep(ctx context.Context, r KeepRequest) (now Kept, changed b
 		return Kept{}, false, err
 	}
 	now = Kept{Name: r.Name}
-	if len(raw) > 0 { // of one that was erased there is no byte
+	if len(raw) > 0 { // an erased value has no byte
 		if now, err = parseKept(raw); err != nil {
 			return Kept{}, false, err
 		}
@@ -83,8 +83,8 @@ func (rt *Runtime) Keep(ctx context.Context, r KeepRequest) (now Kept, changed b
 	return Kept{Name: r.Name, Value: r.Value}, true, nil
 }
 
-// Kept yields what is kept about a tool server, in an order that stays the same: all of
-// it, or what comes after a name, which need no longer be there.
+// Kept yields the values that are kept about a tool server, in an order that stays the same: all
+// of them, or those after a name, which need not exist any more.
 func (rt *Runtime) Kept(ctx context.Context, namespace, server, after string) iter.Seq2[Kept, error] {
 	return func(yield func(Kept, error) bool) {
 		ctx := InNamespace(ctx, namespace)
@@ -107,7 +107,7 @@ func (rt *Runtime) Kept(ctx context.Context, namespace, server, after string) it
 	}
 }
 
-// same tells no value from an empty one.
+// same reports whether a and b are equal; nil (no value) is not equal to an empty value.
 func same(a, b []byte) bool { return (a == nil) == (b == nil) && bytes.Equal(a, b) }
 
 func parseKept(raw []byte) (Kept, error) {

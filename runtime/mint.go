@@ -13,8 +13,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// minter makes artifacts and notes. What it needs is what makes them differ: a clock, ids and
-// randomness. It asks no store and keeps nothing, so any number of goroutines may use it.
+// minter makes artifacts and notes. It needs a clock, ids and randomness. It reads no store and
+// has no state, so any number of goroutines may use it.
 type minter struct {
 	clock   times
 	newID   func() tga.ID
@@ -43,8 +43,8 @@ func (m *minter) seal(l *loop, a *tga.Artifact) (*tga.Artifact, error) {
 	return a, nil
 }
 
-// nonce returns 16 random bytes in hex: with them in the preimage, erased content of
-// low entropy cannot be guessed back from its digest.
+// nonce returns 16 random bytes in hex. Because the preimage contains them, nobody can guess
+// erased content of low entropy from its digest.
 func (m *minter) nonce() (string, error) {
 	var b [16]byte
 	if _, err := io.ReadFull(m.rand, b[:]); err != nil {
@@ -61,7 +61,7 @@ var ownMeta = map[string]bool{
 	tga.MetaSpanContext: true, tga.MetaClientLicence: true,
 }
 
-// canonicalArgs is the one form of a request's arguments; nil is {}.
+// canonicalArgs returns the canonical form of a request's arguments; nil means {}.
 func (m *minter) canonicalArgs(args []byte) ([]byte, error) {
 	if args == nil {
 		args = []byte("{}")
@@ -134,8 +134,8 @@ func (m *minter) request(l *loop, req Request, retryOf tga.ID) (*tga.Artifact, e
 	return a, m.fits(a)
 }
 
-// fits refuses a request that is over the limit of an artifact: meta, resources and names count
-// as the arguments do. The call that repeats them is some hundred bytes longer at most.
+// fits refuses a request that is over the size limit of an artifact: not only the arguments count,
+// but also meta, resources and names. The call that repeats them is at most some hundred bytes longer.
 func (m *minter) fits(a *tga.Artifact) error {
 	most := m.limits.MaxBytes
 	if most <= 0 {
@@ -147,7 +147,7 @@ func (m *minter) fits(a *tga.Artifact) error {
 	return nil
 }
 
-// retryOf names the trace whose retryable failure an explicit new attempt follows.
+// retryOf returns the trace whose retryable failure an explicit new attempt follows.
 func retryOf(ctx context.Context, store Store, req *Request) (tga.ID, error) {
 	if !req.Retry || req.Key == "" {
 		return tga.ID{}, nil
@@ -166,8 +166,8 @@ func (m *minter) decision(l *loop, v Verdict, meta tga.Meta, token string) (*tga
 	}})
 }
 
-// key is the ledger key of this loop's call. A read call without a key of its own
-// gets its tool_call_id, so that it is never served to another call.
+// key returns the ledger key of this loop's call. A read call without a key of its own
+// gets its tool_call_id, so that its effect is never served to another call.
 func (m *minter) key(l *loop) (ledger.Key, error) {
 	if l.callID.IsZero() {
 		l.callID = m.newID()
@@ -185,7 +185,7 @@ func (m *minter) key(l *loop) (ledger.Key, error) {
 }
 
 // call makes the call that the decision approved, byte for byte. meta says whether
-// it is sent, and by whom.
+// the call is sent, and by whom.
 func (m *minter) call(l *loop, meta tga.Meta) (*tga.Artifact, error) {
 	key, err := m.key(l)
 	if err != nil {
@@ -201,8 +201,8 @@ func (m *minter) call(l *loop, meta tga.Meta) (*tga.Artifact, error) {
 	return m.seal(l, &tga.Artifact{Type: tga.CallType, ID: l.callID, Meta: meta, Call: c})
 }
 
-// class is the class of the call: the operator's, raised by the request's risk level
-// and never lowered by it.
+// class returns the class of the call. It is the operator's class; the request's risk level can
+// only raise it from read to write.
 func (l *loop) class() string { return classOf(l.policy, l.request.Request) }
 
 func classOf(p Policy, q *tga.ActionRequest) string {
@@ -222,17 +222,17 @@ type answer struct {
 	retryable bool
 	meta      tga.Meta
 	documents []chain.Document
-	// cut describes a document of which only digest and size were kept; its bytes
-	// stand among the documents as erased.
+	// cut describes a document of which only digest and size were kept; documents lists it
+	// as erased.
 	cut tga.DocumentHash
-	// received describes the answer as it came, where what is kept was redacted. Its hash
-	// is keyed: nobody can guess what was taken out.
+	// received describes the answer as it arrived, if it was redacted. Its hash is keyed, so
+	// nobody can guess what was removed.
 	received tga.DocumentHash
-	// whole is the answer as it came, where it was redacted: for who waits for it, and never stored.
+	// whole is the answer as it arrived, if it was redacted. The waiting caller gets it; it is never stored.
 	whole []byte
 }
 
-// noMessage stands for the message of an error that came without one: Talos wants some.
+// noMessage is the message of an error that came without one, because Talos requires a message.
 const noMessage = "no message"
 
 func (m *minter) effect(l *loop, call *tga.Artifact, w answer) (*tga.Artifact, error) {
@@ -267,7 +267,7 @@ func notSentNote(attempt uint32, reason string, wait time.Duration) chain.NewNot
 	return chain.NewNote{Kind: tga.NoteNotSent, Who: whoRuntime, Body: body}
 }
 
-// whoRuntime stands in notes that the runtime writes of its own accord.
+// whoRuntime is the author of the notes that the runtime writes by itself.
 const whoRuntime = "runtime"
 
 func (m *minter) note(kind tga.NoteKind, who string, body map[string]any) (chain.NewNote, error) {
@@ -275,7 +275,7 @@ func (m *minter) note(kind tga.NoteKind, who string, body map[string]any) (chain
 	if err != nil {
 		return chain.NewNote{}, tga.Errorf(tga.ValidationError, "note %s: %w", kind, err)
 	}
-	// What encoding/json wrote is never digested: only its canonical form is.
+	// Digests are always of the canonical form, never of the output of encoding/json.
 	canonical, err := tga.Canonicalize(raw, m.limits)
 	if err != nil {
 		return chain.NewNote{}, err

@@ -8,13 +8,13 @@ import (
 
 type namespaceKey struct{}
 
-// InNamespace says, to a [Store] that keeps namespaces apart, of which one is what it is asked with ctx; "" means
-// tga.DefaultNamespace. A trace that is new, and a row that belongs to no trace, say it nowhere else.
+// InNamespace returns a copy of ctx that tells a [Store] which keeps namespaces apart what namespace a question is
+// about; "" means tga.DefaultNamespace. For a new trace, and for a row that belongs to no trace, only ctx says it.
 func InNamespace(ctx context.Context, namespace string) context.Context {
 	return context.WithValue(ctx, namespaceKey{}, firstOf(namespace, tga.DefaultNamespace))
 }
 
-// NamespaceOf returns it; ok is false where nobody has said it.
+// NamespaceOf returns the namespace of ctx; ok is false if it has none.
 func NamespaceOf(ctx context.Context) (namespace string, ok bool) {
 	namespace, ok = ctx.Value(namespaceKey{}).(string)
 	return namespace, ok

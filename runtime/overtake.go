@@ -8,9 +8,9 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// overtake makes the loop of a call that a person settles. A word that ends the call
-// for good fences whoever has the trace; one that frees the key for another send waits
-// until nobody can be sending.
+// overtake makes the loop of a call that a person settles. A settlement that ends the call
+// for good fences the holder of the trace, whoever that is. A settlement that frees the key for
+// another send waits until nobody can be sending.
 func (st *settlements) overtake(ctx context.Context, trace tga.ID, looked uint32, effectOf func(*loop) answer) (*loop, error) {
 	t, err := st.store.Load(ctx, trace)
 	if err != nil {
@@ -20,7 +20,7 @@ func (st *settlements) overtake(ctx context.Context, trace tga.ID, looked uint32
 	if err != nil {
 		return nil, err
 	}
-	// Before anybody is fenced: a call that is not in doubt is left to who runs it.
+	// Check this before fencing anybody: a call that is not in doubt is left to its run.
 	if err := seen.inDoubtNow(); err != nil {
 		return nil, err
 	}
@@ -29,7 +29,7 @@ func (st *settlements) overtake(ctx context.Context, trace tga.ID, looked uint32
 	}
 	l, err := st.traces.resumeBy(ctx, trace, func() (chain.Lease, error) {
 		if seen.sender == OfAnother {
-			return st.store.Acquire(ctx, trace) // the lease of a peer that sends by itself is its life sign
+			return st.store.Acquire(ctx, trace) // a peer that sends its own call is alive as long as it holds the lease
 		}
 		return st.store.Overtake(ctx, trace, true)
 	})
@@ -50,8 +50,8 @@ func (st *settlements) overtake(ctx context.Context, trace tga.ID, looked uint32
 	return l, nil
 }
 
-// allSeen refuses a word about a call of which there is an attempt that whoever looked at its world has
-// not seen; looked is [Resolution.Attempts].
+// allSeen refuses a statement about a call that has other attempts than its author knew of; looked is
+// [Resolution.Attempts].
 func allSeen(record *ledger.Record, looked uint32) error {
 	if record == nil || looked == 0 || record.Attempts.Count == looked {
 		return nil
@@ -67,8 +67,8 @@ func (l *loop) inDoubtNow() error {
 	return nil
 }
 
-// drive runs the loop, and says what became of the call where a person ended it meanwhile:
-// the run that was overtaken appends nothing, but what its tool answered is evidence.
+// drive runs the loop. If a person ended the call meanwhile, drive puts that end into l. The
+// overtaken run appends nothing any more, but a note keeps the answer of its tool: it is evidence.
 func (rt *Runtime) drive(ctx context.Context, l *loop) error {
 	err := rt.run(ctx, l)
 	if err == nil || rt.store.Current(l.lease) {
@@ -100,14 +100,14 @@ func (rt *Runtime) drive(ctx context.Context, l *loop) error {
 	return nil
 }
 
-// answered is what of a late answer its note keeps.
+// answered is the part of a late answer that its note keeps.
 type answered struct {
 	status string
 	class  ledger.Class
 	result tga.Digest
 }
 
-// resultOf is the digest of the answer that an effect binds, zero where it has none.
+// resultOf returns the digest of the answer that an effect binds, zero if it has none.
 func resultOf(effect *tga.Artifact) tga.Digest {
 	for _, h := range effect.Effect.DocumentHashes {
 		if h.Pointer == tga.PointerResult {
@@ -117,7 +117,7 @@ func resultOf(effect *tga.Artifact) tga.Digest {
 	return tga.Digest{}
 }
 
-// noteLate keeps an answer that came after the end and differs from what is recorded.
+// noteLate keeps, as a note, an answer that came after the end and differs from the recorded one.
 func (l *loop) noteLate(ctx context.Context, m *minter, attempt uint32, a answered, who string) error {
 	if l.effect.Effect.Outcome.Status == a.status && resultOf(l.effect) == a.result {
 		return nil

@@ -5,8 +5,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// queries states the questions that a run puts to the ledger: what it knows of the time, of the
-// store and of who is at a call. It reads and changes nothing.
+// queries makes the questions that a run asks the ledger: they contain what the runtime knows about
+// the time, the store and who executes a call. It reads, and changes nothing.
 type queries struct {
 	store     Store
 	clock     times
@@ -15,7 +15,7 @@ type queries struct {
 	profile   ledger.Profile
 }
 
-// of states the ledger's question for this run.
+// of makes the question of this run to the ledger.
 func (qs *queries) of(l *loop, record *ledger.Record) ledger.Query {
 	q := qs.ofTime(l, record)
 	if record != nil {
@@ -24,8 +24,8 @@ func (qs *queries) of(l *loop, record *ledger.Record) ledger.Query {
 	return q
 }
 
-// ofTime is a query that does not say who is at the call: that costs a look at the
-// executor's lock, and [ledger.Query.SendWithin] does not ask.
+// ofTime makes a query that does not say who executes the call. To find that out costs a look at
+// the executor's lock, and [ledger.Query.SendWithin] does not need it.
 func (qs *queries) ofTime(l *loop, record *ledger.Record) ledger.Query {
 	q := ledger.Query{
 		Record:      record,
@@ -52,9 +52,10 @@ func (qs *queries) ofTime(l *loop, record *ledger.Record) ledger.Query {
 	return q
 }
 
-// suspect says that the store may have lost what it knew of this call. While it is in
-// quarantine that is so of every write call begun before, and of a later one whose key
-// was not reserved since, unless its caller vouches for the key.
+// suspect reports whether the store may have lost records of this call. While the store is in
+// quarantine, that is possible for every write call begun before the quarantine. It is also
+// possible for a later write call whose key this trace has not reserved, unless its caller vouches
+// for the key.
 func (qs *queries) suspect(l *loop, record *ledger.Record) bool {
 	since, in := qs.store.Quarantined()
 	switch {
@@ -68,15 +69,15 @@ func (qs *queries) suspect(l *loop, record *ledger.Record) bool {
 	return l.request.Meta[tga.MetaFresh] != true
 }
 
-// holder says whether somebody is at the call that has the key.
+// holder reports whether somebody executes the call that has the key.
 func (qs *queries) holder(l *loop, record *ledger.Record) ledger.Liveness {
 	if qs.executors.alive(record, l.policy) {
-		// A remote executor holds a permit, not the lease. Taking it to be alive for a
-		// while delays a licensed re-send; it never permits one.
+		// A remote executor holds a permit, not the lease. To assume that it is alive for a
+		// while delays a licensed re-send, and never permits one.
 		return ledger.HolderAlive
 	}
 	if record.TraceID == l.lease.TraceID {
-		return ledger.HolderGone // this run has the lease, so nobody else is at it
+		return ledger.HolderGone // this run has the lease, so nobody else executes the call
 	}
 	return qs.store.Holder(record.TraceID)
 }

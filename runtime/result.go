@@ -8,10 +8,10 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// results reads from the store where traces stand, and runs none.
+// results reads the state of traces from the store. It runs none.
 type results struct{ store Store }
 
-// partial is what is known of a trace that did not come to its end.
+// partial returns what is known of a trace that did not reach its end.
 func (l *loop) partial() Result {
 	r := Result{TraceID: l.lease.TraceID, State: l.head.State, Seq: l.head.Seq, Digest: l.head.Digest, Confirmation: l.confirmation}
 	if l.call != nil {
@@ -31,7 +31,7 @@ func (rs *results) of(ctx context.Context, id tga.ID) (Result, error) {
 	return rs.from(ctx, t)
 }
 
-// from is what a trace says, which was read or has just been appended to.
+// from makes the result of a trace that was just read or appended to.
 func (rs *results) from(ctx context.Context, t *chain.Trace) (r Result, err error) {
 	ctx, id := context.WithoutCancel(ctx), t.ID
 	r = Result{TraceID: id, State: t.Head.State, Seq: t.Head.Seq, Digest: t.Head.Digest}
@@ -94,7 +94,7 @@ func (rs *results) from(ctx context.Context, t *chain.Trace) (r Result, err erro
 	return r, nil
 }
 
-// hashOf is how an effect binds a document; zero where it does not.
+// hashOf returns the hash by which an effect binds a document; zero if it does not bind it.
 func hashOf(effect *tga.Artifact, pointer string) tga.DocumentHash {
 	if effect != nil {
 		for _, h := range effect.Effect.DocumentHashes {
@@ -106,19 +106,19 @@ func hashOf(effect *tga.Artifact, pointer string) tga.DocumentHash {
 	return tga.DocumentHash{}
 }
 
-// unfinished is what is known of a trace whose run ended with an error.
+// unfinished returns what is known of a trace whose run ended with an error.
 func (rs *results) unfinished(ctx context.Context, l *loop) Result {
 	r := l.partial()
 	if l.head.State != tga.Executing {
 		return r
 	}
-	if t, err := rs.store.Load(context.WithoutCancel(ctx), l.lease.TraceID); err == nil { // of a store that fails, the run's own error tells
+	if t, err := rs.store.Load(context.WithoutCancel(ctx), l.lease.TraceID); err == nil { // if the store fails, the run's own error says so
 		r.Attempts, r.Sent = attemptsOf(t)
 	}
 	return r
 }
 
-// lastHeard is when a trace came to where it is.
+// lastHeard returns the time of a trace's last entry.
 func (rs *results) lastHeard(ctx context.Context, trace tga.ID) (tga.Millis, error) {
 	t, err := rs.store.Load(ctx, trace)
 	if err != nil || len(t.Entries) == 0 {

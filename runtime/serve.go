@@ -8,7 +8,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// records serves recorded effects, after a look at the world where that is asked.
+// records serves recorded effects, and first confirms their changes if that is required.
 type records struct {
 	store         Store
 	confirmations *confirmations
@@ -16,8 +16,8 @@ type records struct {
 	counts        *counts
 }
 
-// serve stages the recorded effect of another trace: own ids, the same outcome, and
-// the name of the trace whose effect it is. The tool is not contacted.
+// serve stages and commits the recorded effect of another trace: own ids, the same outcome, and
+// the id of the trace whose effect it is. The tool is not contacted.
 func (rs *records) serve(ctx context.Context, l *loop, record *ledger.Record) error {
 	origin, err := rs.store.Load(ctx, record.TraceID)
 	if err != nil {
@@ -68,8 +68,8 @@ func (rs *records) serve(ctx context.Context, l *loop, record *ledger.Record) er
 	}
 	err = l.commit(context.WithoutCancel(ctx))
 	if errors.Is(err, tga.StateInvalidTransition) && l.looks < maxLooks {
-		// A new attempt took the key between the look and the append, which wrote
-		// nothing. Look again.
+		// A new attempt took the key after its record was read, so the append wrote
+		// nothing. Read the record again.
 		l.looks++
 		l.unstageUnsent()
 		return nil
@@ -80,10 +80,10 @@ func (rs *records) serve(ctx context.Context, l *loop, record *ledger.Record) er
 	return err
 }
 
-// maxLooks bounds how often a run looks again at a key that keeps changing.
+// maxLooks bounds how often a run reads the record of a key again that keeps changing.
 const maxLooks = 100
 
-// unstageUnsent takes a call back that is never sent, with its effect.
+// unstageUnsent removes a staged call that is never sent, with its effect.
 func (l *loop) unstageUnsent() {
 	l.staged = l.staged[:len(l.staged)-2]
 	l.call, l.effect, l.state = nil, nil, tga.Authorized

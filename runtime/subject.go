@@ -7,14 +7,14 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// sameSubject refuses a key that stands for a call of another subject. An executor that serves
+// sameSubject refuses a key that a call of another subject has used. An executor that serves
 // several users names the subject of each ([Connection.Subject]). One user must not be served
 // what the tool server answered to another, and the same key must not run twice either. So a
 // call with such a key is neither served nor sent: IDEMPOTENCY_KEY_CONFLICT. The refusal names
-// no trace, for that is the other user's.
+// no trace, because the trace belongs to the other user.
 //
-// A key under which nothing was sent is free: a client whose token had expired makes its call
-// again with a new token, and that is another subject.
+// A key under which nothing was sent is free. For example, a client whose token had expired makes
+// its call again with a new token, and a new token is another subject.
 func sameSubject(ctx context.Context, store Store, key, subject string, record *ledger.Record) error {
 	if record == nil || record.Status == ledger.Expired || record.Status == ledger.Settled && record.Class == ledger.ClassNotSent {
 		return nil

@@ -7,13 +7,13 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Finding is what the world says of a recorded change.
+// Finding says whether a recorded change still stands.
 type Finding uint8
 
 // Findings. All but Exists are mismatches.
 const (
 	CannotTell Finding = iota
-	Exists             // it stands as it was left
+	Exists             // it is there as it was recorded
 	Gone               // it is no longer there
 	Changed            // it is there and different
 )
@@ -23,20 +23,20 @@ func (f Finding) String() string {
 	return [...]string{"cannot_tell", "exists", "gone", "changed"}[f]
 }
 
-// Evidence is what a finding or a probe's answer rests on. It is kept, and its digest
+// Evidence supports a finding or a probe's answer. It is kept, and its digest
 // is in the chain.
 type Evidence struct {
 	Source string // what was asked: "GET https://…", "stat …"; no secrets
-	Detail []byte // JSON: what it answered, as far as it matters; at most 64 KiB is kept
+	Detail []byte // JSON: the relevant part of the answer; at most 64 KiB is kept
 }
 
-// Verifier looks whether a change still stands. It changes nothing in the world. It
-// makes its own retries: an error is a mismatch.
+// Verifier checks whether a change still stands. It changes nothing in the world. It
+// makes its own retries: an error counts as a mismatch.
 type Verifier interface {
 	Verify(ctx context.Context, change tga.StateChange) (Finding, Evidence, error)
 }
 
-// Prober asks a tool server whether a call ran, by the idempotency key in it.
+// Prober asks a tool server whether a call ran. The call names it by its idempotency key.
 type Prober interface {
 	Probe(ctx context.Context, call Call) (Probed, error)
 }
@@ -45,15 +45,16 @@ type Prober interface {
 // [ledger.ProbeUnknown].
 type Probed struct {
 	Answer ledger.ProbeAnswer
-	// Fenced says that from now on the server refuses the attempts made so far: asking
-	// burnt or claimed the key. Without it "did not run" may be untrue a moment later.
+	// Fenced says that from now on the server refuses the attempts made so far, because the
+	// question used up or claimed the key. Without it "did not run" may become false a moment
+	// later.
 	Fenced bool
-	// Reply is the effect, with [ledger.ProbeRan].
+	// Reply is the tool's answer; set with [ledger.ProbeRan].
 	Reply    Reply
 	Evidence Evidence
 }
 
-// ReplayMode says what becomes of a record whose changes no longer stand.
+// ReplayMode says what happens to a record whose changes no longer stand.
 type ReplayMode uint8
 
 // Replay modes.
@@ -75,7 +76,7 @@ type Grant struct {
 	ReadOnly        bool
 }
 
-// Capabilities mints and checks the tokens that approvals are turned into. An error of
+// Capabilities mints and checks the tokens that are made from approvals. An error of
 // Check carries CAPABILITY_INVALID.
 type Capabilities interface {
 	Mint(ctx context.Context, g Grant) (token string, err error)
@@ -96,29 +97,29 @@ type Inverse struct {
 
 // Trust is what a Runtime asks beside the log. Every field may be nil.
 type Trust struct {
-	// Verifier returns the verifier for a resource type, nil where there is none: such
+	// Verifier returns the verifier for a resource type. Nil if there is none: such
 	// a change counts as not checked.
 	Verifier func(resourceType string) Verifier
-	// Prober returns what can ask the tool's server whether a key ran; it is used under
-	// a probe licence.
+	// Prober returns the prober that can ask the tool's server whether a key ran; it is
+	// used under a probe licence.
 	Prober func(server, tool string) Prober
-	// Outcome reads a reply by the tool's rules: its class and what it changed. It may
-	// set Class and Changes of the reply, and make a FAILURE of a SUCCESS; of what else it
-	// sets nothing is taken.
+	// Outcome applies the tool's rules to a reply: they give its class and its changes. It
+	// may set Class and Changes of the reply, and turn a SUCCESS into a FAILURE with a code
+	// and a message; everything else that it sets is ignored.
 	Outcome func(call Call, reply *Reply) error
-	// SelfApproval lets the one who handed a request in approve it.
+	// SelfApproval lets the submitter of a request approve it.
 	SelfApproval bool
 	// Capabilities mints and checks capabilities; RequireCapability refuses a call
 	// whose decision carries none.
 	Capabilities      Capabilities
 	RequireCapability bool
-	// Supervisor returns what checks the signatures of the remote supervisor that who is,
-	// nil for everybody else. Only its approvals are taken from outside this process, and
-	// a call that it approved is sent only while it is still configured.
+	// Supervisor returns the checker for the signatures of the remote supervisor named who,
+	// nil for every other name. From outside this process, only approvals of such a supervisor
+	// are accepted. A call that it approved is sent only while it is still configured.
 	Supervisor func(who string) TokenChecker
 	// Schema returns the digest of a tool's definition as its server has it now.
 	Schema func(ctx context.Context, server, tool string) (tga.Digest, error)
-	// Inverse returns the call that undoes a settled one; ok is false where there is
-	// none: the effect cannot be undone.
+	// Inverse returns the call that undoes a settled call; ok is false if there is
+	// none, so the effect cannot be undone.
 	Inverse func(call *tga.ToolCall, effect *tga.ToolEffect, result []byte) (inverse Inverse, ok bool, err error)
 }
