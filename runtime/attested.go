@@ -8,15 +8,15 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// A call in doubt is sent again only where two licences allow it: that which the operator gave when
-// the attempt was made, and that of now. So a licence that is changed, by a restart or while calls
-// run, never sends what was parked, and one that is taken back sends nothing any more. The licence
-// of an attempt stands in the log beside it: of attempt 1 in the call's meta, of a later one in a
-// note, where it is another than before.
+// A call in doubt is sent again only if two licences allow it: the licence when the attempt was
+// made, and the current licence. So a changed licence, after a restart or while calls run, never
+// sends a call that was parked, and a licence that is taken back permits no send any more. The log
+// has the licence of each attempt: that of attempt 1 in the call's meta, and that of a later
+// attempt in a note, if it differs from the one before.
 
-// LicenceOf returns the licence that the newest attempt of a trace was made under; nil where the log does
-// not say it: of a read call, and of a call that a peer, another implementation or an earlier version
-// has written. For these the licence of now decides alone.
+// LicenceOf returns the licence that the newest attempt of a trace was made under. It is nil if the log has
+// none: for a read call, and for a call that a peer, another implementation or an earlier version
+// has written. Then the current licence decides alone.
 func LicenceOf(t *chain.Trace) *ledger.Licence {
 	if t.Call == nil {
 		return nil
@@ -28,7 +28,7 @@ func LicenceOf(t *chain.Trace) *ledger.Licence {
 		}
 		if n := &t.Notes[i]; n.Kind == tga.NoteLicence {
 			if json.Unmarshal(n.Body, &b) != nil || b.Licence == "" {
-				return &ledger.Licence{} // it says something that nobody can read: nothing is attested
+				return &ledger.Licence{} // the note cannot be read: nothing is attested
 			}
 			text = b.Licence
 			break
@@ -44,36 +44,36 @@ func LicenceOf(t *chain.Trace) *ledger.Licence {
 	return &l
 }
 
-// licences knows what the operator says now of the calls in doubt of a tool.
+// licences knows the current licences of tools.
 type licences struct {
 	policy  func(server, tool string) Policy
 	profile ledger.Profile
 	mint    *minter
 }
 
-// now is the licence of a loop's call at this moment, which may be another than when the run began.
+// now returns the current licence of a loop's call. It may have changed since the run began.
 func (ls *licences) now(l *loop) ledger.Licence {
 	q := l.request.Request
 	p := ls.policy(q.Proposal.ToolServer, q.Proposal.ToolName).withDefaults()
 	return ls.held(p, classOf(p, q), l.claim())
 }
 
-// held is the licence of now under a policy, of a call whose program claims one or none.
+// held returns the current licence under a policy, for a call whose program may claim a licence.
 func (ls *licences) held(p Policy, class string, claim *ledger.Licence) ledger.Licence {
 	return ledger.Claimed(ledger.Effective(p.Licence, p.LicenceSet, class, ls.profile), claim, p.ClientLicence, class)
 }
 
-// admit refuses a Begin whose program claims more than the operator lets it. A licence that a
-// program counts on and does not get must not be passed over in silence.
+// admit refuses a Begin whose program claims more than the operator allows. A program that relies
+// on a licence must learn that it does not have it.
 func (ls *licences) admit(req *BeginRequest) error {
 	p := ls.policy(req.Server, req.Tool).withDefaults()
-	risk := firstOf(req.Risk, tga.RiskRead) // of a request that names none it follows the class
+	risk := firstOf(req.Risk, tga.RiskRead) // without a risk level, the policy's class decides alone
 	class := classOf(p, &tga.ActionRequest{RiskLevel: risk})
 	return ledger.CheckClaim(ledger.Effective(p.Licence, p.LicenceSet, class, ls.profile), req.Licence, p.ClientLicence, class)
 }
 
-// claim is what the program says a repetition of this call would do: the one that asks now, else
-// the one that asked first.
+// claim returns the licence that a program claims for this call: the program that asks now, if one
+// does, else the program that made the request.
 func (l *loop) claim() *ledger.Licence {
 	if l.remote != nil {
 		return l.remote.claim
@@ -82,7 +82,7 @@ func (l *loop) claim() *ledger.Licence {
 }
 
 // ClaimOf returns the licence that the program which sends a trace's call claimed with its request; nil
-// where it claimed none. What it gets is [ledger.Claimed].
+// if it claimed none. [ledger.Claimed] says which licence the call gets.
 func ClaimOf(t *chain.Trace) *ledger.Licence { return claimOf(t.Request) }
 
 // claimOf is ClaimOf. Only a program that sends the call itself can make a claim.
@@ -92,19 +92,19 @@ func claimOf(request *tga.Artifact) *ledger.Licence {
 	}
 	claim, err := ledger.ParseAttested(request.Meta.String(tga.MetaClientLicence))
 	if err != nil {
-		return &ledger.Licence{} // nobody can read it: nothing is claimed to be harmless
+		return &ledger.Licence{} // the claim cannot be read: it claims nothing
 	}
 	return &claim
 }
 
-// may reports whether both licences of a call may allow it to be sent again. One of which the log
-// does not say under what it was attempted has the one of now alone.
+// may reports whether both licences of a call may allow another send. If the log has no licence of
+// the attempt, the current licence decides alone.
 func (ls *licences) may(policy Policy, claim, attempted *ledger.Licence) bool {
 	return ls.held(policy, tga.ClassWrite, claim).Kind != ledger.Park && (attempted == nil || attempted.Kind != ledger.Park)
 }
 
-// keep says in the meta of a call under which licence its attempt 1 is made. A read call is read again
-// under whatever licence.
+// keep records in the meta of a call the licence of its attempt 1, unless that is read_only: a read call
+// may always be sent again.
 func (ls *licences) keep(l *loop, meta tga.Meta) {
 	now := ls.now(l)
 	if l.attempted = &now; now.Kind != ledger.ReadOnly {
@@ -112,8 +112,8 @@ func (ls *licences) keep(l *loop, meta tga.Meta) {
 	}
 }
 
-// note is what stands beside the mark of a later attempt: nothing, where its licence is that of
-// the one before.
+// note returns the licence note that goes with the mark of a later attempt: none, if the licence is
+// the same as before.
 func (ls *licences) note(l *loop, attempt uint32) ([]chain.NewNote, error) {
 	now := ls.now(l)
 	if l.attempted != nil && now.Attested() == l.attempted.Attested() {
@@ -127,8 +127,8 @@ func (ls *licences) note(l *loop, attempt uint32) ([]chain.NewNote, error) {
 	return []chain.NewNote{n}, nil
 }
 
-// fenced reports whether time alone keeps the newest attempt of a call from arriving, by each of
-// its licences that says so of probes.
+// fenced reports whether so much time has passed that the newest attempt of a call can no longer
+// arrive, by each of its two licences that is a probe licence.
 func (ls *licences) fenced(l *loop, record *ledger.Record, dead, asked tga.Millis) bool {
 	fenced, all := false, []ledger.Licence{ls.now(l)}
 	if l.attempted != nil {

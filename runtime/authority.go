@@ -33,8 +33,8 @@ type Writer uint8
 
 // Writers.
 const (
-	ByProcess Writer = iota // this process: what it was asked, decided, sent and was answered itself
-	ByVotes                 // the votes that people gave and that were counted
+	ByProcess Writer = iota // this process: its own requests, decisions and calls, and the answers that it got
+	ByVotes                 // the counted votes of people
 	ByPermit                // the holder of a permit that a Begin issued
 	ByProbe                 // the tool server, asked about a call in doubt
 	ByPerson                // a person who vouches for it: resolve, abandon
@@ -46,12 +46,12 @@ var writerWords = [...]string{"process", "votes", "permit", "probe", "person", "
 // String returns the word of messages and tests.
 func (w Writer) String() string { return writerWords[w] }
 
-// Origin says who did the thing that an artifact is about: who made the request that is
-// decided or called, who sent the newest attempt that an effect answers.
+// Origin says who did what an artifact is about: for a decision or a call, who made the
+// request; for an effect, who sent the newest attempt.
 type Origin uint8
 
-// Origins. The log says which it is: a raw append leaves a note of kind appended in its
-// own batch, a Begin marks request and call as external, and all else is this process's.
+// Origins. The log has the origin: a raw append leaves a note of kind appended in its own
+// batch, a Begin marks request and call as external, and this process did everything else.
 const (
 	OfNobody   Origin = 1 << iota // the trace has no entry
 	OfProcess                     // this process
@@ -69,7 +69,7 @@ const (
 	RightDecide                    // the verb decide
 	RightAdmin                     // the verb admin
 	RightSign                      // it is a remote supervisor that the operator configured
-	RightSelf                      // who hands a request in may approve it
+	RightSelf                      // a submitter may approve its own request
 )
 
 var rightWords = [...]string{
@@ -95,8 +95,8 @@ type Claim struct {
 	Rights  Rights
 }
 
-// grant is a row: these writers may write this about what these origins did, if they
-// have all these rights.
+// grant is a row: this writer may write this subject about something that one of these origins
+// did, if it has all these rights.
 type grant struct {
 	subject Subject
 	writer  Writer
@@ -109,11 +109,11 @@ const (
 	anySender  = OfProcess | OfExecutor | OfAnother
 )
 
-// grants is the whole matrix (docs/SEMANTICS.md). What no row allows is refused.
+// grants is the whole matrix (docs/SEMANTICS.md). A claim that no row allows is refused.
 //
-// The rule behind it: who did the thing says what came of it. A raw append therefore
-// never ends a call that this process or another executor sent, and lets nothing be sent
-// that the supervisor, the votes or a configured remote supervisor did not approve.
+// The rule behind it: whoever did something records its outcome. So a raw append never ends a
+// call that this process or another executor sent. It also lets nothing be sent that neither
+// the supervisor, nor the votes, nor a configured remote supervisor approved.
 var grants = [...]grant{
 	{ARequest, ByProcess, OfNobody, 0},
 	{AnApproval, ByProcess, anyRequest, 0},
@@ -140,9 +140,9 @@ var grants = [...]grant{
 	{AnEffect, ByPeer, OfWriter, RightAppend},
 }
 
-// MayAppend answers whether a claim is allowed: nil, or PERMISSION_DENIED with what is
-// missing. It looks at nothing but the claim; every way in which an artifact reaches the
-// log asks it.
+// MayAppend reports whether a claim is allowed: nil, or PERMISSION_DENIED with what is
+// missing. It depends on nothing but the claim. Every way in which an artifact reaches the
+// log calls it.
 func MayAppend(c Claim) error {
 	for _, g := range grants {
 		if g.subject != c.Subject || g.writer != c.Writer || g.origins&c.Origin == 0 {
@@ -156,7 +156,7 @@ func MayAppend(c Claim) error {
 	return tga.Errorf(tga.PermissionDenied, "%s about what %s did is not for a %s to write: %s", c.Subject, c.Origin, c.Writer, c.remedy())
 }
 
-// remedy names the way that is open instead.
+// remedy names what the writer can do instead.
 func (c Claim) remedy() string {
 	switch {
 	case c.Subject == AnEffect && c.Origin == OfExecutor:
@@ -184,16 +184,15 @@ func (o Origin) String() string {
 	return "another peer"
 }
 
-// appendedBody is the body of an appended note: which entries of the trace, first and
-// last, the note's who appended raw.
+// appendedBody is the body of an appended note: the first and the last of the entries that the
+// author of the note appended raw.
 type appendedBody struct {
 	First uint64 `json:"first_seq"`
 	Last  uint64 `json:"last_seq"`
 }
 
-// AppendedNote is the note by which a raw append says who made it. It belongs in the
-// batch of the entries first to last: without it the log would take them for this
-// process's.
+// AppendedNote returns the note that names the author of a raw append. It belongs in the
+// batch of the entries first to last: without it they would count as entries of this process.
 func AppendedNote(who string, first, last uint64) (chain.NewNote, error) {
 	body, err := json.Marshal(appendedBody{first, last})
 	if err != nil {
@@ -202,8 +201,8 @@ func AppendedNote(who string, first, last uint64) (chain.NewNote, error) {
 	return chain.NewNote{Kind: tga.NoteAppended, Who: who, Body: body}, nil
 }
 
-// Appender returns the peer whose raw append an entry of the trace is, "" for an entry
-// that this process made.
+// Appender returns the peer that appended an entry of the trace raw, "" for an entry that
+// this process made.
 func Appender(t *chain.Trace, seq uint64) string {
 	for i := range t.Notes {
 		n := &t.Notes[i]
@@ -228,8 +227,8 @@ func appenderOf(t *chain.Trace, typ tga.ArtifactType) string {
 	return ""
 }
 
-// SubmitterOf returns who handed the trace's request in: the peer that appended it raw,
-// or who the daemon says called. "" is a program that embeds the runtime and names nobody.
+// SubmitterOf returns who submitted the trace's request: the peer that appended it raw, or the
+// caller that the daemon recorded. It is "" for a program that embeds the runtime and names nobody.
 func SubmitterOf(t *chain.Trace) string {
 	if who := appenderOf(t, tga.RequestType); who != "" {
 		return who
@@ -240,7 +239,7 @@ func SubmitterOf(t *chain.Trace) string {
 	return t.Request.Meta.String(tga.MetaSubmitter)
 }
 
-// rawOrigin tells the writer's own raw append from another's.
+// rawOrigin distinguishes the writer's own raw append from that of another peer.
 func rawOrigin(who, writer string) Origin {
 	if who == writer {
 		return OfWriter
@@ -248,8 +247,8 @@ func rawOrigin(who, writer string) Origin {
 	return OfAnother
 }
 
-// RequestOrigin says who made the trace's request, as seen by a writer; "" is a writer
-// that appends nothing raw.
+// RequestOrigin says who made the trace's request, from the view of a writer; "" stands for a
+// writer that appends nothing raw.
 func RequestOrigin(t *chain.Trace, writer string) Origin {
 	if t == nil || len(t.Entries) == 0 {
 		return OfNobody
@@ -263,9 +262,9 @@ func RequestOrigin(t *chain.Trace, writer string) Origin {
 	return OfProcess
 }
 
-// Sender says who sent the newest attempt of the trace's call, as seen by a writer. A
-// call that somebody appended raw is this process's or an executor's once they have
-// marked an attempt of their own.
+// Sender says who sent the newest attempt of the trace's call, from the view of a writer. A
+// call that a peer appended raw has this process or an executor as its sender as soon as one of
+// them has marked an attempt of its own.
 func Sender(t *chain.Trace, writer string) Origin {
 	if t == nil || t.Call == nil {
 		return OfNobody
@@ -289,9 +288,9 @@ func Sender(t *chain.Trace, writer string) Origin {
 	return sender
 }
 
-// OwnTrace reports whether the next thing in a trace is a peer's to do, who keeps the log of
-// its calls itself: it made the request, and nobody else has sent the call; or there is
-// nothing yet. A lease on any other trace is no sign that somebody is at it.
+// OwnTrace reports whether the next step of a trace belongs to a peer that logs its calls
+// itself: the peer made the request and nobody else has sent the call, or the trace is empty.
+// For any other trace, the lease of a peer is no sign that somebody executes the call.
 func OwnTrace(t *chain.Trace, peer string) bool {
 	switch {
 	case len(t.Entries) == 0:
@@ -304,8 +303,8 @@ func OwnTrace(t *chain.Trace, peer string) bool {
 	return RequestOrigin(t, peer) == OfWriter
 }
 
-// EndedBy says by what right the trace's effect was written, and by whom where the log
-// names them. ok is false where there is no effect.
+// EndedBy returns by what right the trace's effect was written, and who wrote it, if the log
+// says so. ok is false if there is no effect.
 func EndedBy(t *chain.Trace) (by Writer, who string, ok bool) {
 	if t.Effect == nil {
 		return 0, "", false
@@ -320,7 +319,7 @@ func EndedBy(t *chain.Trace) (by Writer, who string, ok bool) {
 		return ByProbe, "", true
 	}
 	if who := t.Effect.Meta.String(tga.MetaFinishedBy); who != "" || Sender(t, "") == OfExecutor {
-		return ByPermit, who, true // without a name it was taken back: not_sent
+		return ByPermit, who, true // without a name: the executor took the attempt back (not_sent)
 	}
 	return ByProcess, "", true
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// tokens mints and checks the capabilities that approvals are turned into.
+// tokens mints and checks the capabilities that are made from approvals.
 type tokens struct {
 	capabilities Capabilities // [Trust.Capabilities]; nil mints none
 	demands      *demands
@@ -17,10 +17,10 @@ type tokens struct {
 	profile      ledger.Profile
 }
 
-// mint turns an approval into a token that permits this call and no other. It is
-// minted where people decided, where the operator requires one, and under profile talos,
-// whose schemas want one; other decisions of this process need none: nobody else can make
-// them.
+// mint turns an approval into a token that permits this call and no other. A token is
+// minted if people decided, if the operator requires one, and under profile talos, whose
+// schemas require one. Other decisions of this process need none, because nobody else can
+// make them.
 func (t *tokens) mint(ctx context.Context, l *loop, v Verdict, meta *tga.Meta) (string, error) {
 	wanted := (*meta)[MetaApprovers] != nil || t.demands.capabilityNeeded() || t.profile == ledger.Talos
 	if v.Decision != tga.Approve || t.capabilities == nil || !wanted {
@@ -46,7 +46,7 @@ func (t *tokens) mint(ctx context.Context, l *loop, v Verdict, meta *tga.Meta) (
 // MetaApprovers names, in the meta of a decision, the people who made it.
 const MetaApprovers = "approvers"
 
-// grant says what the trace's request asks, with the tool as its server has it now.
+// grant returns what the trace's request asks for, with the tool's current definition.
 func (t *tokens) grant(ctx context.Context, l *loop) (Grant, error) {
 	p := l.request.Request.Proposal
 	g := Grant{
@@ -63,10 +63,9 @@ func (t *tokens) grant(ctx context.Context, l *loop) (Grant, error) {
 	return g, nil
 }
 
-// check says, before the first send, whether the decision's capability is for this
-// very call: signature, expiry, trace, server, tool, arguments, and the tool's
-// definition as it is now. A re-send is of the same tool_call_id and needs no second
-// look.
+// check verifies, before the first send, that the decision's capability is for exactly this
+// call: signature, expiry, trace, server, tool, arguments, and the tool's current
+// definition. A re-send has the same tool_call_id and is not checked again.
 func (t *tokens) check(ctx context.Context, l *loop) error {
 	token := l.decision.Decision.MintedCapability
 	if l.decider != "" {

@@ -22,14 +22,14 @@ type compensations struct {
 }
 
 // Compensate undoes the settled effect of a trace by the call that the tool's
-// configuration names, a governed call of its own: requested, decided, sent once by its
-// key, recorded. Its trace and key follow from the undone call's id, so that asking
-// again, or after a crash at any point, goes on with the same one. The undone trace's
-// outcome becomes compensated in the very batch that records the undoing.
+// configuration names. That call is governed like any other: requested, decided, sent once by
+// its key, recorded. Its trace and key are derived from the undone call's id, so a repeated
+// Compensate, also after a crash, goes on with the same call. The undone trace's outcome
+// becomes compensated in the same batch that records the effect of the undoing call.
 //
 // It returns like [Runtime.Call], about the undoing trace. STATE_INVALID_TRANSITION
-// where there is nothing to undo: the trace is not settled, changed nothing, was served
-// from another or abandoned; NOT_FOUND where the tool has no inverse.
+// if there is nothing to undo: the trace is not settled, changed nothing, was served
+// from another trace or abandoned; NOT_FOUND if the tool has no inverse.
 func (rt *Runtime) Compensate(ctx context.Context, trace tga.ID, who string) (res Result, err error) {
 	defer rt.goOn(&err)
 	span := rt.spans.begin(&ctx, "tgad.compensate", trace, "", "")
@@ -40,7 +40,7 @@ func (rt *Runtime) Compensate(ctx context.Context, trace tga.ID, who string) (re
 	return rt.compensations.undo(ctx, trace, who, nil)
 }
 
-// undo is Compensate; key is that of the timer it ends, nil for none.
+// undo does what Compensate does; key is the key of the timer that it ends, nil for none.
 func (cp *compensations) undo(ctx context.Context, trace tga.ID, who string, key []byte) (Result, error) {
 	t, err := cp.store.Load(ctx, trace)
 	if err != nil {
@@ -67,7 +67,7 @@ func (cp *compensations) undo(ctx context.Context, trace tga.ID, who string, key
 	return cp.calls.finish(ctx, l)
 }
 
-// undoing is the request that undoes a trace.
+// undoing makes the request that undoes a trace.
 func (cp *compensations) undoing(ctx context.Context, t *chain.Trace) (Request, error) {
 	refuse := func(code tga.Code, format string, args ...any) (Request, error) {
 		return Request{}, tga.Errorf(code, "compensate: "+format, args...).In(t.ID)
@@ -128,7 +128,7 @@ func (cp *compensations) inverse(t *chain.Trace) (Inverse, bool, error) {
 	return in, ok, nil
 }
 
-// compensatedBy is the trace that undid t's effect, zero where none did.
+// compensatedBy returns the trace that undid t's effect, zero if none did.
 func compensatedBy(t *chain.Trace) tga.ID {
 	for i := range t.Notes {
 		if t.Notes[i].Kind != tga.NoteCompensated {
@@ -142,7 +142,7 @@ func compensatedBy(t *chain.Trace) tga.ID {
 }
 
 // holdOrigin takes the lease of the trace that this one undoes, so that one batch can
-// settle both when the tool has answered: an answer cannot wait for a lease.
+// settle both when the tool has answered: the answer must not wait for a lease then.
 func (rt *Runtime) holdOrigin(ctx context.Context, l *loop) (release func(), err error) {
 	of := l.request.Meta.String(tga.MetaCompensates)
 	if of == "" || l.state.Terminal() {
@@ -160,8 +160,8 @@ func (rt *Runtime) holdOrigin(ctx context.Context, l *loop) (release func(), err
 	return func() { rt.store.Release(l.origin) }, nil
 }
 
-// undone is the part of the batch that settles the trace which this one undoes: there
-// when the undoing has succeeded.
+// undone returns the part of the batch that settles the trace which this one undoes. It is nil
+// unless the batch has the effect of a successful undoing.
 func (l *loop) undone() (*chain.Also, error) {
 	if l.origin.TraceID.IsZero() || l.effect == nil || !ledger.ClassOf(l.effect).Done() || ledger.NeverSent(l.call) ||
 		!slices.ContainsFunc(l.staged, func(a chain.NewArtifact) bool { return a.Artifact == l.effect }) {
@@ -183,18 +183,18 @@ type PlanStep struct {
 	Class         ledger.Class
 	CanUndo       bool
 	Inverse       Inverse // with CanUndo
-	CompensatedBy tga.ID  // undone already
-	Why           string  // why it cannot be undone, or need not
+	CompensatedBy tga.ID  // trace that undid it already
+	Why           string  // why it cannot be undone, or need not be
 }
 
 // RollbackPlan says what undoing a set of traces would do, the newest effect first,
-// and what stands whatever is done. It changes nothing.
+// and which effects cannot be undone. It changes nothing.
 func (rt *Runtime) RollbackPlan(ctx context.Context, traces []tga.ID) ([]PlanStep, error) {
 	return rt.compensations.plan(ctx, traces)
 }
 
-// newestFirst orders effects for their undoing. Times have milliseconds: of two in one, that of the call that began
-// later, which has the later id, comes first.
+// newestFirst orders effects for their undoing. Times are in milliseconds. Of two effects in the same millisecond,
+// the one whose call began later, and so has the greater id, comes first.
 func newestFirst(a, b PlanStep) int {
 	return cmp.Or(b.Settled.Compare(a.Settled), bytes.Compare(b.TraceID[:], a.TraceID[:]))
 }

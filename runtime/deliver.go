@@ -13,11 +13,11 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// That an answer was delivered is noted in one of two ways: by [Runtime.Delivered], which costs
-// an append and its sync, or by the begin of the caller's next call ([BeginRequest.Delivered]),
-// which takes the note along in the append that it makes anyway. Until it is noted, an identical
-// call is taken for a repeat: a note that a crash takes away makes a call be served, and sends
-// nothing twice.
+// There are two ways to note that an answer was delivered. [Runtime.Delivered] costs an append
+// and its sync. The begin of the caller's next call ([BeginRequest.Delivered]) writes the note in
+// the append that it makes anyway. Until the note is durable, an identical call counts as a
+// repeat. So if a crash takes the note away, a call is served that should run, but nothing is
+// sent twice.
 
 // MaxDelivered bounds the deliveries that one Begin notes.
 const MaxDelivered = 64
@@ -25,16 +25,16 @@ const MaxDelivered = 64
 // deliveries notes which answers have reached their callers.
 type deliveries struct {
 	store   Store
-	names   *nameLocks // of identities: a note strikes a list that a Begin may be about to change
+	names   *nameLocks // of identities: a note changes a list that a Begin may be changing too
 	traces  *traces
 	keys    *derivedKeys
 	repeats *repeats
 }
 
-// Delivered says that the answer of a trace without a key of its caller's reached that
-// caller whole: an identical call is a new one from now on. Without it, as after a crash,
-// it may be a repeat of this one. For any other trace it does nothing.
-// STATE_INVALID_TRANSITION where the trace is not terminal.
+// Delivered says that the whole answer of a trace reached its caller, for a trace whose caller
+// gave no key. From now on an identical call is a new call; without Delivered, as after a
+// crash, it may count as a repeat of this one. For any other trace Delivered does nothing.
+// STATE_INVALID_TRANSITION if the trace is not terminal.
 func (rt *Runtime) Delivered(ctx context.Context, trace tga.ID) error {
 	return rt.deliveries.note(ctx, trace)
 }
@@ -45,7 +45,7 @@ func (d *deliveries) note(ctx context.Context, trace tga.ID) error {
 		return err
 	}
 	if byModel(t) {
-		return nil // only a person makes the same call a new one
+		return nil // a model settled it: only a person can let the same call run again
 	}
 	if t.Request != nil && t.Request.Meta.String(tga.MetaIdentity) != "" {
 		return d.strikeOut(ctx, trace, t.Request.Meta.String(tga.MetaIdentity))
@@ -76,7 +76,7 @@ func (d *deliveries) note(ctx context.Context, trace tga.ID) error {
 	return l.append(ctx, chain.Batch{Attachments: []chain.Attachment{{Kind: chain.AttachStream, Key: keyspace.OccurrenceKey(l.namespace, server, base), Value: value}}})
 }
 
-// strikeOut strikes a call out of the list of its identity.
+// strikeOut removes a call from the list of its identity.
 func (d *deliveries) strikeOut(ctx context.Context, trace tga.ID, name string) error {
 	release, err := d.names.lock(ctx, name)
 	if err != nil {
@@ -98,23 +98,23 @@ func (d *deliveries) strikeOut(ctx context.Context, trace tga.ID, name string) e
 	return l.append(ctx, chain.Batch{Attachments: row})
 }
 
-// without is a list less some traces, and whether one of them was in it.
+// without removes some traces from a list, and reports whether one of them was in it.
 func without(list []undelivered, traces []tga.ID) (rest []undelivered, found bool) {
 	n := len(list)
 	rest = slices.DeleteFunc(list, func(u undelivered) bool { return slices.Contains(traces, u.Trace) })
 	return rest, len(rest) < n
 }
 
-// carried are the notes that a Begin takes along: rows that commit with the request of its
+// carried are the delivery notes of a Begin: rows that commit with the request of its
 // call, and the locks of the identities that they are about.
 type carried struct {
 	rows    []chain.Attachment
 	release func()
 }
 
-// carry prepares the notes of a Begin, and takes the locks of the identities that they are
-// about and of mine, the Begin's own where the rule is asked. Everybody takes them in one
-// order: two Begins that note each other's identity must not wait for each other.
+// carry prepares the delivery notes of a Begin. It takes the locks of the identities that they
+// are about, and of mine, the identity of the Begin's own call, if it has one. All Begins take
+// the locks in the same order, so two Begins that note each other's identity cannot deadlock.
 func (d *deliveries) carry(ctx context.Context, req *BeginRequest, mine string) (c carried, err error) {
 	struck := map[string][]tga.ID{}
 	for _, id := range req.Delivered {
@@ -130,7 +130,7 @@ func (d *deliveries) carry(ctx context.Context, req *BeginRequest, mine string) 
 	if mine != "" {
 		names = maps.Clone(struck)
 		names[mine] = nil
-		delete(struck, mine) // its list is read and written by the rule
+		delete(struck, mine) // [repeats.identify] reads and writes this list
 	}
 	if c.release, err = d.names.lockAll(ctx, slices.Sorted(maps.Keys(names))); err != nil {
 		return c, tga.Errorf(tga.IdempotencyKeyInFlight, "an identical call is being begun: %w", err)
@@ -146,8 +146,8 @@ func (d *deliveries) carry(ctx context.Context, req *BeginRequest, mine string) 
 	return c, nil
 }
 
-// check refuses what a Begin cannot say was delivered, and leaves in it what is to be noted. An answer
-// of another namespace is NOT_FOUND, in the words of one that is not there.
+// check refuses traces whose answers cannot have been delivered, and leaves in req those that must be
+// noted. A trace of another namespace is NOT_FOUND, with the message for a trace that does not exist.
 func (d *deliveries) check(ctx context.Context, req *BeginRequest) error {
 	if n := len(req.Delivered); n > MaxDelivered {
 		return tga.Errorf(tga.ValidationError, "it has %d traces, over %d", n, MaxDelivered).At("/delivered")
@@ -174,7 +174,7 @@ func (d *deliveries) check(ctx context.Context, req *BeginRequest) error {
 	return nil
 }
 
-// noteAll notes each delivery by an append of its own, where that is still to be done.
+// noteAll notes each delivery that is not noted yet, in an append of its own.
 func (d *deliveries) noteAll(ctx context.Context, traces []tga.ID) error {
 	var errs []error
 	for _, id := range traces {

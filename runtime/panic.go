@@ -12,8 +12,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// PanicError is a panic of something that the embedder handed to [New]. Of a
-// Dispatcher's Dispatch it is doubt: the call may have run.
+// PanicError is a panic of something that the embedder passed to [New]. A panic in a
+// Dispatcher's Dispatch means doubt: the call may have run.
 type PanicError struct {
 	In    string // what panicked: "Dispatcher.Dispatch", "Supervisor.Decide", …
 	Value any
@@ -22,14 +22,14 @@ type PanicError struct {
 
 func (p *PanicError) Error() string { return fmt.Sprintf("%s panicked: %v", p.In, p.Value) }
 
-// Unwrap returns the value where it is an error.
+// Unwrap returns the value if it is an error.
 func (p *PanicError) Unwrap() error {
 	err, _ := p.Value.(error)
 	return err
 }
 
-// catch makes an error of a panic of f, and puts its stack in the log.
-// runtime.Goexit is not stopped: the goroutine ends, and the log says what is in doubt.
+// catch turns a panic of f into an error, and logs its stack.
+// It does not stop runtime.Goexit: then the goroutine ends, and the trace shows that the call is in doubt.
 func catch[T any](log *slog.Logger, in string, f func() (T, error)) (v T, err error) {
 	defer func() {
 		p := recover()
@@ -38,7 +38,7 @@ func catch[T any](log *slog.Logger, in string, f func() (T, error)) (v T, err er
 		}
 		caught := logged(log, in, p)
 		err = caught
-		// ErrNotSent in a panic's chain is no word about the call.
+		// A panic says nothing about the call, even if its value wraps ErrNotSent.
 		if errors.Is(err, ErrNotSent) {
 			caught.Value = fmt.Sprint(p)
 		}
@@ -46,7 +46,7 @@ func catch[T any](log *slog.Logger, in string, f func() (T, error)) (v T, err er
 	return f()
 }
 
-// contain calls f, which returns nothing and whose panic ends nothing: its stack is in the log.
+// contain calls f and logs the stack of a panic, which goes no further.
 func contain(log *slog.Logger, in string, f func()) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -56,16 +56,16 @@ func contain(log *slog.Logger, in string, f func()) {
 	f()
 }
 
-// logged puts a panic into the log, from the function that recovered it.
+// logged logs a panic. The deferred function that recovered it calls logged.
 func logged(log *slog.Logger, in string, p any) *PanicError {
 	caught := &PanicError{In: in, Value: p, Stack: debug.Stack()}
 	log.Error("panic", "in", in, "value", fmt.Sprint(p), "stack", string(caught.Stack))
 	return caught
 }
 
-// goOn lets a panic that became an error go on, where Options say so. Every exported method
-// that calls something of the embedder's and returns an error defers it first, so that it
-// runs last: what there is to record is in the log of the trace, and the lease is given back.
+// goOn panics again for a panic that became an error, if [Options].Repanic is set. Every exported
+// method that calls code of the embedder and returns an error defers goOn first, so that it
+// runs last: by then everything is recorded in the trace, and the lease is released.
 func (rt *Runtime) goOn(err *error) {
 	var p *PanicError
 	if rt.opts.Repanic && errors.As(*err, &p) {
@@ -76,8 +76,8 @@ func (rt *Runtime) goOn(err *error) {
 // maxStack is how many characters of a panic's stack are kept in the note of its attempt.
 const maxStack = 4000
 
-// guardAll puts catch around everything of the embedder's that this package calls. It is
-// the only place that does: behind it the loop sees errors alone.
+// guardAll puts catch around all code of the embedder that this package calls. It is
+// the only place that does so: the loop sees errors only, and no panics.
 func guardAll(tools *Dispatcher, supervisor *Supervisor, opts *Options) {
 	log := opts.Logger
 	*tools = guardedTools{*tools, log}
@@ -111,7 +111,7 @@ func guardAll(tools *Dispatcher, supervisor *Supervisor, opts *Options) {
 	}
 	policy := opts.Policy
 	opts.Policy = func(server, tool string) Policy {
-		// A policy that cannot be had attests nothing: a write tool that waits in doubt.
+		// If the policy panics, nothing is attested: a write tool whose calls in doubt wait.
 		p, err := catch(log, "Options.Policy", func() (Policy, error) { return policy(server, tool), nil })
 		if err != nil {
 			return Policy{Licence: ledger.Licence{Kind: ledger.Park}, LicenceSet: true}
@@ -120,7 +120,7 @@ func guardAll(tools *Dispatcher, supervisor *Supervisor, opts *Options) {
 	}
 }
 
-// guard puts catch around what the embedder trusts, or asks, about the world.
+// guard puts catch around the functions and interfaces of Trust.
 func (t *Trust) guard(log *slog.Logger) {
 	if f := t.Verifier; f != nil {
 		t.Verifier = func(resourceType string) Verifier {
@@ -156,7 +156,7 @@ func (t *Trust) guard(log *slog.Logger) {
 		t.Supervisor = func(who string) TokenChecker {
 			c, err := catch(log, "Trust.Supervisor", func() (TokenChecker, error) { return f(who), nil })
 			if err != nil {
-				return failedChecker{err} // whose approvals count for nothing
+				return failedChecker{err} // it refuses every approval of that supervisor
 			}
 			if c == nil {
 				return nil

@@ -14,23 +14,23 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Connection is the client's end of a call, as the remote executor that serves the client
-// names it. A call without an idempotency key is told from a repeat of an identical one by
-// it: the rule is the table in package call.
+// Connection is the client's connection of a call, as named by the remote executor that serves
+// the client. It serves to distinguish a new call without an idempotency key from a repeat of an
+// identical call: the rule is the table in package call.
 type Connection struct {
 	// ID is the executor's own name of the connection, 1..255 bytes, unique and hard to
 	// guess. "" means that the rule does not apply.
 	ID string
-	// Lock is the path of a file that is locked for as long as the client is there to take
-	// the answer, Executor of one that is locked for as long as the process lives that
-	// sends. "" means that nobody here can see it.
+	// Lock is the path of a file that stays locked as long as the client can still take the
+	// answer. Executor is that of a file that stays locked as long as the sending process
+	// lives. "" means that no such file can be seen from here.
 	Lock, Executor string
-	// Subject is the identity that the client has proven to the tool server, where several
+	// Subject is the identity that the client has proven to the tool server, if several
 	// clients share one executor. Calls of different subjects are never identical.
 	Subject string
 	// Asks says that the person at the client can be asked what to do.
 	Asks bool
-	// Again names a trace whose repeat a person has said to run again, with a key or without.
+	// Again names a trace whose call a person lets run again, with a key or without.
 	Again tga.ID
 }
 
@@ -56,27 +56,27 @@ func (c *Connection) validate() error {
 	return nil
 }
 
-// undelivered is a call of the list that identical calls share: its answer has not been
-// delivered, or there is none yet.
+// undelivered is a call in the list that identical calls share. Its answer has not been
+// delivered, or it has no answer yet.
 type undelivered struct {
 	Trace tga.ID `json:"trace"`
 	Conn  string `json:"connection"`
 	Lock  string `json:"lock,omitempty"`
 }
 
-// repeat is what the rule makes of a call without a key, under the lock of its identity.
+// repeat is the rule's decision about a call without a key, under the lock of its identity.
 type repeat struct {
 	action  call.Action
 	reason  string
-	list    []undelivered // as it is in the store, without what is over
-	at      int           // the identical call in the list; -1 for a new one
-	trimmed bool          // list has less in it than the store
-	row     []byte        // where the list lies
+	list    []undelivered // as in the store, without calls that no longer matter
+	at      int           // index of the identical call in the list; -1 for a new call
+	trimmed bool          // list has fewer calls than the store's
+	row     []byte        // key of the list in the store
 	mine    undelivered   // this call's entry, without its trace
 }
 
-// repeats tells a call without a key from a repeat of an identical one. Whoever reads a list of
-// it and writes that again holds the name lock of the identity.
+// repeats distinguishes a new call without a key from a repeat of an identical one. Every caller
+// that reads a list and writes it again must hold the name lock of the identity.
 type repeats struct {
 	store     Store
 	clock     times
@@ -87,8 +87,8 @@ type repeats struct {
 	policy    func(server, tool string) Policy
 }
 
-// ruled names the identity of a Begin to which the rule applies; "" where the rule is not
-// asked: the call has a key, is a read call, or names no connection.
+// ruled returns the identity of a Begin to which the rule applies; "" if the rule does not
+// apply: the call has a key, is a read call, or names no connection.
 func (rp *repeats) ruled(req *BeginRequest) string {
 	policy := rp.policy(req.Server, req.Tool).withDefaults()
 	read := policy.Class == tga.ClassRead && (req.Risk == "" || req.Risk == tga.RiskRead)
@@ -98,9 +98,9 @@ func (rp *repeats) ruled(req *BeginRequest) string {
 	return identityOf(req)
 }
 
-// identify applies the rule to a Begin; nil where the rule is not asked. The caller holds the
-// lock of the identity until what the rule decided is durable: until then no identical call is
-// decided.
+// identify applies the rule to a Begin; it returns nil if the rule does not apply. The caller
+// holds the lock of the identity until the decision is durable, so that no identical call is
+// decided before that.
 func (rp *repeats) identify(ctx context.Context, req *BeginRequest, name string) (*repeat, error) {
 	if name == "" {
 		return nil, nil
@@ -111,7 +111,7 @@ func (rp *repeats) identify(ctx context.Context, req *BeginRequest, name string)
 	if err := rp.decide(ctx, r, req, policy); err != nil {
 		return nil, err
 	}
-	// The scope is part of the identity; it derives no key of its own.
+	// The scope is part of the identity already, so no key is derived from it.
 	req.Scope, req.Step = "", ""
 	if r.action == call.New {
 		if len(r.list) >= MaxUndelivered {
@@ -129,8 +129,8 @@ func (rp *repeats) identify(ctx context.Context, req *BeginRequest, name string)
 	return r, nil
 }
 
-// decide reads the list and asks the table, after what is in nobody's way any more is
-// struck out.
+// decide reads the list and asks the table. It removes calls from the list that no longer matter,
+// and asks again, until the answer is about a call that does.
 func (rp *repeats) decide(ctx context.Context, r *repeat, req *BeginRequest, policy Policy) error {
 	var err error
 	if r.list, err = rp.undelivered(ctx, r.row); err != nil {
@@ -139,7 +139,7 @@ func (rp *repeats) decide(ctx context.Context, r *repeat, req *BeginRequest, pol
 	r.list, r.trimmed = without(r.list, req.Delivered)
 	for i := range r.list {
 		if !req.TraceID.IsZero() && r.list[i].Trace == req.TraceID {
-			// The same Begin again: its answer was lost, or it has waited.
+			// The same Begin again, because its answer was lost, or because it had to wait.
 			r.at, r.action, r.reason = i, call.Join, "the same call again"
 			return rp.keyOf(ctx, req, req.TraceID)
 		}
@@ -175,7 +175,7 @@ func (rp *repeats) decide(ctx context.Context, r *repeat, req *BeginRequest, pol
 	}
 }
 
-// keyOf makes a request one for an existing trace.
+// keyOf gives a request the trace id and the key of an existing trace.
 func (rp *repeats) keyOf(ctx context.Context, req *BeginRequest, trace tga.ID) error {
 	t, err := rp.store.Load(ctx, trace)
 	if err != nil {
@@ -192,7 +192,7 @@ func (rp *repeats) keyOf(ctx context.Context, req *BeginRequest, trace tga.ID) e
 type twin struct {
 	state    call.State
 	age      time.Duration // since its end
-	since    tga.Millis    // when somebody was last seen at it
+	since    tga.Millis    // when somebody was last seen executing it
 	licensed bool
 }
 
@@ -220,8 +220,8 @@ func (rp *repeats) twin(ctx context.Context, u undelivered, policy Policy) (twin
 		}
 	case t.Head.State.Terminal():
 		w.state = ended(t)
-		// A clock that is set makes no answer be served for longer, and has no call run again
-		// sooner that may have run.
+		// Setting the clock must not make tgad serve an answer for longer, or run a call
+		// that may have run again sooner.
 		if w.age = rp.clock.Longest(w.since.Time()); w.state == call.Abandoned {
 			w.age = rp.clock.Certain(w.since.Time())
 		}
@@ -229,7 +229,7 @@ func (rp *repeats) twin(ctx context.Context, u undelivered, policy Policy) (twin
 	return w, nil
 }
 
-// ended says what a terminal trace means to a repeat of its call.
+// ended returns what a terminal trace means to a repeat of its call.
 func ended(t *chain.Trace) call.State {
 	switch {
 	case t.Effect == nil: // denied, and that is an answer
@@ -246,8 +246,8 @@ func ended(t *chain.Trace) call.State {
 	return call.Answered
 }
 
-// connOf says what has become of the connection that waits for a call. One that cannot be
-// seen is taken to be gone once a permit of the call would be stale.
+// connOf returns the state of the connection that waits for a call. A connection whose lock cannot
+// be seen counts as gone once a permit of the call would be stale.
 func (rp *repeats) connOf(ctx context.Context, u undelivered, mine string, policy Policy) (call.Conn, error) {
 	if u.Conn == mine {
 		return call.This, nil
@@ -270,7 +270,7 @@ func (rp *repeats) connOf(ctx context.Context, u undelivered, mine string, polic
 	return call.Unknown, nil
 }
 
-// told answers a Begin that is not to be run, with what is known of the identical call. It
+// told answers a Begin whose call must not run, with what is known of the identical call. It
 // reports whether there is such an answer.
 func (rp *repeats) told(ctx context.Context, r *repeat) (Begun, bool, error) {
 	switch r.action {
@@ -300,7 +300,7 @@ func (rp *repeats) told(ctx context.Context, r *repeat) (Begun, bool, error) {
 	return b, true, nil
 }
 
-// entered is the list with this call in it, as an attachment.
+// entered returns the list with this call in it, as an attachment.
 func (r *repeat) entered(trace tga.ID) (chain.Attachment, error) {
 	list := slices.Clone(r.list)
 	mine := r.mine
@@ -313,7 +313,7 @@ func (r *repeat) entered(trace tga.ID) (chain.Attachment, error) {
 	return listed(r.row, list)
 }
 
-// changes reports whether the store must be told of the decision.
+// changes reports whether the decision changes the list in the store.
 func (r *repeat) changes() bool {
 	if r.at < 0 || r.trimmed {
 		return true
@@ -346,7 +346,7 @@ func (rp *repeats) undelivered(ctx context.Context, row []byte) ([]undelivered, 
 	return list, nil
 }
 
-// identityOf names what identical calls have in common: the [keyspace.Hash] in hex of
+// identityOf returns the name that identical calls share: the [keyspace.Hash], in hex, of
 // namespace, server, tool, canonical arguments, submitter, subject, scope and step.
 func identityOf(req *BeginRequest) string {
 	sum := keyspace.Hash(
@@ -355,8 +355,8 @@ func identityOf(req *BeginRequest) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// strike is the row of an identity's list without some traces; none where none is in it. The
-// lock of the identity is held.
+// strike returns the row of an identity's list without some traces; no row if none of them is in
+// the list. The caller holds the lock of the identity.
 func (rp *repeats) strike(ctx context.Context, name string, traces []tga.ID) ([]chain.Attachment, error) {
 	row := keyspace.UndeliveredKey(name)
 	list, err := rp.undelivered(ctx, row)

@@ -8,8 +8,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// SpanContext is a place in a trace of OpenTelemetry, with what travels beside it: the values of the
-// headers of W3C Trace Context and Baggage, "" where there is none.
+// SpanContext identifies a span of an OpenTelemetry trace, with the state that travels with it. The
+// fields are the values of the headers of W3C Trace Context and Baggage, "" if there is none.
 type SpanContext struct {
 	Traceparent string `json:"traceparent,omitempty"`
 	Tracestate  string `json:"tracestate,omitempty"`
@@ -18,29 +18,30 @@ type SpanContext struct {
 
 type spanKey struct{}
 
-// WithSpanContext returns a copy of ctx with the span context under which a call is made. It goes
-// with the call to its tool server. It is no part of what is digested, and one send may carry another
-// than the next.
+// WithSpanContext returns a copy of ctx with the span context under which a call is made. The span
+// context goes with the call to its tool server. No digest covers it, and each send may have a
+// different one.
 func WithSpanContext(ctx context.Context, sc SpanContext) context.Context {
 	return context.WithValue(ctx, spanKey{}, sc)
 }
 
-// SpanContextOf returns the span context of ctx; empty where there is none.
+// SpanContextOf returns the span context of ctx; empty if there is none.
 func SpanContextOf(ctx context.Context) SpanContext {
 	sc, _ := ctx.Value(spanKey{}).(SpanContext)
 	return sc
 }
 
-// Tracer makes spans of calls and of their steps: [Options].Tracer. This package knows no library of
-// OpenTelemetry: the API alone would more than double what a program links for it.
+// Tracer makes spans of calls and of their steps: [Options].Tracer. This package imports no
+// OpenTelemetry library: the API alone would more than double the code that a program links.
 type Tracer interface {
-	// Start begins a span. It returns the span's own context, and what ends it with what is known
-	// then; nil where the span is not recorded. It is called from any goroutine and must not block.
+	// Start begins a span. It returns the span's own context, and the function that ends the span
+	// with what is known by then; nil if the span is not recorded. Start is called from any goroutine
+	// and must not block.
 	Start(parent SpanContext, s Span) (own SpanContext, end func(Span))
 }
 
-// Span is what is known of a call or of a step of it. At the start that is the name, the tool and the
-// attempt.
+// Span is what is known of a call or of a step of it. At the start only the name, the trace, the
+// tool and the attempt are known.
 type Span struct {
 	// Name is "tgad." and what was asked of the runtime (call, recover, begin, finish, not_sent,
 	// decide, resolve, abandon, compensate, timer), or a step: decide, reserve, license, send, settle.
@@ -52,17 +53,17 @@ type Span struct {
 	Attempt    uint32 // of a send
 	State      tga.State
 	Replayed   bool   // the answer is a recorded one
-	First      string // traceparent of the run that first made the call, where this is another
+	First      string // traceparent of the run that first made the call, if that is another run
 	Err        error
 }
 
-// spans tells a Tracer of calls and their steps; without one it does nothing and costs nothing.
+// spans reports calls and their steps to a Tracer; without one it does nothing and costs nothing.
 type spans struct {
 	tracer Tracer
 	store  Store
 }
 
-// asked is the span of what somebody asked of a Runtime.
+// asked is the span of a method call of a Runtime.
 type asked struct {
 	of   spans
 	ctx  context.Context
@@ -71,7 +72,7 @@ type asked struct {
 	span Span
 }
 
-// begin begins the span of what was asked, under that of *ctx, and puts it there.
+// begin begins the span of a method call, under the span of *ctx, and puts the new span into *ctx.
 func (sp spans) begin(ctx *context.Context, name string, trace tga.ID, server, tool string) asked {
 	if sp.tracer == nil {
 		return asked{}
@@ -83,7 +84,7 @@ func (sp spans) begin(ctx *context.Context, name string, trace tga.ID, server, t
 	return a
 }
 
-// end says where the call stands. The log knows the rest: the tool, and which run was the first.
+// end ends the span with the state of the call. The tool, and which run was the first, come from the log.
 func (a *asked) end(res *Result, err *error) {
 	if a.done == nil {
 		return
@@ -112,21 +113,21 @@ func (a *asked) end(res *Result, err *error) {
 	a.done(s)
 }
 
-// leave adds to a request that is about to be minted the span context of the run that makes it:
-// a later run links to it.
+// leave adds the span context of this run to a request that is about to be minted, so that a later
+// run can link to it.
 func (sp spans) leave(ctx context.Context, l *loop, req *Request) {
 	if sp.tracer == nil {
 		return
 	}
 	l.span = SpanContextOf(ctx).Traceparent
-	// The last digit is odd where the span is recorded. To another one no link would lead.
+	// The last digit is odd if the span is recorded. A link to an unrecorded span would lead nowhere.
 	if at := l.span; at != "" && strings.IndexByte("13579bdf", at[len(at)-1]) >= 0 {
 		req.own = mergeMeta(req.own, tga.Meta{tga.MetaSpanContext: at})
 	}
 }
 
-// step begins the span of what [Runtime.run] does next, and returns the context for it. What only
-// hands a call on to somebody has none.
+// step begins the span of the next step of [Runtime.run], and returns the context for it. A step
+// that only hands the call to somebody else has no span.
 func (sp spans) step(ctx context.Context, l *loop) (context.Context, step) {
 	if sp.tracer == nil {
 		return ctx, step{}
@@ -167,8 +168,8 @@ type step struct {
 	span Span
 }
 
-// end ends it; err is why the step did not lead on. A send that ended in doubt leads on, and its
-// span says the doubt.
+// end ends the span; err is why the run stops after this step. After a send that ended in doubt
+// the run goes on, and the span has the cause of the doubt as its error.
 func (s *step) end(l *loop, err error) {
 	if s.done == nil {
 		return
@@ -180,7 +181,7 @@ func (s *step) end(l *loop, err error) {
 	s.done(s.span)
 }
 
-// guardedTracer is a Tracer whose panics are in the log and end no call.
+// guardedTracer is a Tracer whose panics are logged and end no call.
 type guardedTracer struct {
 	next Tracer
 	log  *slog.Logger

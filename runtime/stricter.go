@@ -9,10 +9,10 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// A question may wait for days, and an approved call for its key. The rules of now are asked
-// as well: before a vote counts, when a waiting request is looked at, and before the first
-// byte of a call that was decided in an earlier run. The stricter of then and now holds; a
-// laxer rule changes nothing for what was asked before.
+// A question may wait for days, and an approved call may wait for its key. So the current rules
+// are asked too: before a vote counts, when somebody looks at a waiting request, and before the
+// first byte of a call that was decided in an earlier run. The stricter of the old and the current
+// rules holds; a laxer rule changes nothing for earlier requests.
 
 // rules asks the supervisor about a request, when it is new and again before its call is sent.
 type rules struct {
@@ -20,8 +20,8 @@ type rules struct {
 	supervisor Supervisor
 }
 
-// tighten brings a pending question up to the rules of now. It reports whether the question
-// has changed, and whether they deny the request: then the denial is staged.
+// tighten applies the current rules to a pending question. It reports whether the question has
+// changed, and whether the rules deny the request: then the denial is staged.
 func (ap *approvals) tighten(ctx context.Context, l *loop, a *Approval) (changed, denied bool, err error) {
 	v, err := ap.rules.supervise(ctx, l)
 	if err != nil {
@@ -54,8 +54,8 @@ func (r *rules) supervise(ctx context.Context, l *loop) (Verdict, error) {
 	return v, nil
 }
 
-// forbidden says why the rules of now do not allow the first send of a call that was approved
-// before, nil where they do. The error is a supervisor's that cannot be asked.
+// forbidden returns why the current rules do not allow the first send of a call that was approved
+// before; nil if they allow it. It returns an error if the supervisor fails.
 func (r *rules) forbidden(ctx context.Context, l *loop) (why, err error) {
 	if l.supervised {
 		return nil, nil
@@ -69,7 +69,7 @@ func (r *rules) forbidden(ctx context.Context, l *loop) (why, err error) {
 	case v.Decision == tga.Deny:
 		return errors.New("the rules of now deny it: " + v.Rationale), nil
 	case v.Decision != tga.NeedsApproval || l.decider != "":
-		return nil, nil // a configured remote supervisor stands for people
+		return nil, nil // the approval of a configured remote supervisor counts as that of people
 	}
 	t, err := r.store.Load(ctx, l.lease.TraceID)
 	if err != nil {
@@ -81,8 +81,8 @@ func (r *rules) forbidden(ctx context.Context, l *loop) (why, err error) {
 	return nil, nil
 }
 
-// approvalsOf counts the approvals that led to a trace's decision: those of the definition of
-// the tool that the decision names.
+// approvalsOf counts the approvals that led to a trace's decision: only those about the definition
+// of the tool that the decision names.
 func approvalsOf(t *chain.Trace) (n int) {
 	for i := range t.Notes {
 		if t.Notes[i].Kind != tga.NoteVote {
@@ -99,9 +99,9 @@ func approvalsOf(t *chain.Trace) (n int) {
 	return n
 }
 
-// askAgain voids the votes on a question whose tool is defined in another way by now. The
-// question stands, about the new definition. It reports whether that was so; what it stages is
-// durable when it returns.
+// askAgain voids the votes on a question if the definition of the tool has changed. The question
+// stays open, about the new definition. It reports whether the definition has changed; what it
+// stages is durable when it returns.
 func (ap *approvals) askAgain(ctx context.Context, l *loop, a *Approval) (bool, error) {
 	g, err := ap.tokens.grant(ctx, l)
 	if err != nil || g.SchemaDigest == a.Schema {

@@ -8,15 +8,15 @@ import (
 )
 
 // Supervisor decides whether a request may become a call. It may be asked again
-// about the same request: after a crash before its answer was durable, when somebody votes on it or looks
-// at it, and before the first send or its permit in a later run.
+// about the same request: after a crash before its answer was durable, when somebody votes on the
+// request or looks at it, and in a later run before the first send or its permit.
 type Supervisor interface {
 	Decide(ctx context.Context, request *tga.Artifact) (Verdict, error)
 }
 
 // PureSupervisor marks a Supervisor whose verdict depends on the request alone and
-// which changes nothing in the world. Its verdict need not be preceded by a durable
-// request, so request, decision and call can share one sync. Any other Supervisor is
+// which changes nothing in the world. It may be asked about a request that is not durable
+// yet, so request, decision and call can share one sync. Any other Supervisor is
 // asked only about a request that is on disk.
 type PureSupervisor interface {
 	Supervisor
@@ -29,8 +29,8 @@ type Verdict struct {
 	Rationale  string // 10..1000 characters
 	PolicyHash tga.Digest
 
-	// For NeedsApproval: how many approvals it takes (0 means 1), and how long the
-	// request waits (0 means for ever).
+	// For NeedsApproval: how many approvals the request needs (0 means 1), and how long it
+	// waits for them (0 means for ever).
 	Required int
 	Within   time.Duration
 }
@@ -58,11 +58,11 @@ type Rule struct {
 	Within    time.Duration
 }
 
-// Rules is a supervisor that takes the first rule that matches. Where none matches it
-// denies: a tool nobody thought of is not called.
+// Rules is a supervisor that takes the first rule that matches. If none matches, it
+// denies: a tool that the operator did not think of is not called.
 type Rules struct {
 	Rules []Rule
-	// PolicyHash stands in each decision, so that an auditor can tell which table
+	// PolicyHash is in each decision, so that an auditor can tell which table
 	// decided.
 	PolicyHash tga.Digest
 }
