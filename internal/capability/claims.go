@@ -21,7 +21,7 @@ import (
 // MaxToken is the most bytes of a token that is read or minted.
 const MaxToken = 4096
 
-// Claims are what a token says. Members stand in the order of canonical JSON.
+// Claims are the content of a token. The members are in the order of canonical JSON.
 type Claims struct {
 	Audience    string      `json:"aud"`
 	Constraints Constraints `json:"constraints"`
@@ -50,8 +50,8 @@ type header struct {
 	Typ string `json:"typ"`
 }
 
-// body hands Claims to package jwt, which wants getters for a validator that is not
-// used here: it does not say which values differ.
+// body passes Claims to package jwt, which requires getters for its validator. That
+// validator is not used here, because it does not say which values differ.
 type body struct {
 	Claims
 	jwt.RegisteredClaims `json:"-"`
@@ -68,9 +68,9 @@ type publicKey struct {
 	until int64 // seconds since the Unix epoch; 0 = no end
 }
 
-// open returns the claims of a token that has the one form there is and was signed by
-// one of keys. It looks at no clock and at no value, but that the token does not
-// outlive its key. No error repeats the token.
+// open returns the claims of a token that has the one valid form and was signed by
+// one of keys. It reads no clock and checks no value, except that the token does not
+// outlive its key. No error contains the token.
 func open(token string, keys []publicKey) (Claims, publicKey, error) {
 	var b body
 	var by publicKey
@@ -92,9 +92,9 @@ func open(token string, keys []publicKey) (Claims, publicKey, error) {
 		return fail(invalid("%w", err))
 	}
 
-	// Package jwt takes line breaks within a segment, repeated, unknown and missing
-	// members, and members in another case. Here a token has one spelling, so its digest
-	// names what it says, and nothing can be said beside the claims.
+	// Package jwt accepts line breaks within a segment, repeated, unknown and missing
+	// members, and members in another case. Here a token has only one spelling, so its digest
+	// identifies its content, and a token has no content besides the claims.
 	claims, err := json.Marshal(b.Claims)
 	if err != nil {
 		return fail(invalid("claims: %w", err))
@@ -120,7 +120,7 @@ func open(token string, keys []publicKey) (Claims, publicKey, error) {
 	return b.Claims, by, nil
 }
 
-// difference says in what got is another object than want, which is canonical.
+// difference says where got differs from want, which is a canonical object.
 func difference(name string, got, want []byte) string {
 	var has, wants map[string]json.RawMessage
 	if json.Unmarshal(got, &has) != nil || json.Unmarshal(want, &wants) != nil || has == nil {
@@ -147,8 +147,8 @@ func difference(name string, got, want []byte) string {
 
 func second(s int64) string { return time.Unix(s, 0).UTC().Format(time.RFC3339) }
 
-// ValidAt reports whether c is in force at t, CAPABILITY_INVALID where not. skew is
-// how far the minting clock may be from t's.
+// ValidAt returns nil if c is valid at t, else CAPABILITY_INVALID. skew is how far the
+// minter's clock may differ from the clock of t.
 func (c Claims) ValidAt(t time.Time, skew time.Duration) error {
 	at := func(s int64) time.Time { return time.Unix(s, 0) }
 	now := t.UTC().Format(time.RFC3339Nano)
@@ -165,8 +165,8 @@ func (c Claims) ValidAt(t time.Time, skew time.Duration) error {
 	return nil
 }
 
-// Permits reports whether c is the token of this call and no other,
-// CAPABILITY_INVALID where not.
+// Permits returns nil if c is the token of exactly this call, else
+// CAPABILITY_INVALID.
 func (c Claims) Permits(g runtime.Grant) error {
 	for _, claim := range [...]struct{ name, got, want string }{
 		{"trace_id", c.TraceID.String(), g.TraceID.String()},
@@ -184,7 +184,7 @@ func (c Claims) Permits(g runtime.Grant) error {
 	return nil
 }
 
-// equal returns nil where a claim has its value.
+// equal returns nil if a claim has the wanted value.
 func equal(claim, got, want string) *tga.Error {
 	if got == want {
 		return nil

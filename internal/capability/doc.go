@@ -1,5 +1,5 @@
-// Package capability mints and checks the tokens that approvals are turned into: who
-// holds one may make one call of one trace, with exactly the arguments that were
+// Package capability mints and checks the tokens that are made from approvals. The holder
+// of a token may make one call of one trace, with exactly the arguments that were
 // approved, for a limited time.
 //
 // A token is a compact JWS (RFC 7515) with the algorithm EdDSA over Ed25519 (RFC 8037).
@@ -20,13 +20,13 @@
 //
 // PEM: the active key as PRIVATE KEY (PKCS #8), then each earlier one as PUBLIC KEY
 // (RFC 8410) with a header Until. A key that was rotated out is kept as its public half
-// alone. To revoke a key at once, delete its block, and [Ring.Reload]. A key's id is the
+// alone. To revoke a key at once, delete its block and call [Ring.Reload]. A key's id is the
 // first 16 hex digits of the SHA-256 of its 32 public bytes.
 //
 // # Invariants
 //
-//	one form    a token has one spelling: what it says, written anew,     [open]                TestEveryByteOfATokenCounts, FuzzToken
-//	            is the token
+//	one form    a token has one spelling: encoding its content again      [open]                TestEveryByteOfATokenCounts, FuzzToken
+//	            gives the same token
 //	one alg     the key's kind decides, not the token's header            [open]                TestOtherAlgorithmsAreRefused
 //	this call   each constraint equals the grant                          [Claims.Permits]      TestATokenPermitsOneCall
 //	in time     nbf-skew <= now < exp+skew                                [Claims.ValidAt]      TestTimesAtTheirLimits

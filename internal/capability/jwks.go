@@ -44,10 +44,9 @@ func (r *Ring) JWKS() ([]byte, error) {
 }
 
 // VerifyDetached returns the claims of a token that a key of the set signed, without
-// the daemon and its key file. What they permitted and when is for the caller to hold
-// against the log: [Claims.Permits] and [Claims.ValidAt] at the time of the decision.
-// Keys of other kinds in the set are left aside. CAPABILITY_INVALID for the token,
-// VALIDATION_ERROR for the set.
+// the daemon and its key file. The caller compares them with the log: [Claims.Permits],
+// and [Claims.ValidAt] at the time of the decision. Keys of other kinds in the set are
+// ignored. CAPABILITY_INVALID for the token, VALIDATION_ERROR for the set.
 func VerifyDetached(token string, keySet []byte) (Claims, error) {
 	keys, err := decodeJWKS(keySet)
 	if err != nil {
@@ -57,8 +56,8 @@ func VerifyDetached(token string, keySet []byte) (Claims, error) {
 	return c, err
 }
 
-// CheckKeySet reports whether a key set can be read and has a key that tokens are verified
-// with, VALIDATION_ERROR where not.
+// CheckKeySet returns nil if a key set can be read and has a key that can verify tokens, else
+// VALIDATION_ERROR.
 func CheckKeySet(raw []byte) error {
 	keys, err := decodeJWKS(raw)
 	if err == nil && len(keys) == 0 {
@@ -68,8 +67,8 @@ func CheckKeySet(raw []byte) error {
 }
 
 func decodeJWKS(raw []byte) ([]publicKey, error) {
-	// The gate refuses a repeated member: which of two keys an auditor means is not to
-	// be guessed.
+	// The gate refuses a repeated member, so nobody has to guess which of two keys an auditor
+	// means.
 	if err := tga.Gate(raw, tga.Limits{MaxBytes: maxJWKS}); err != nil {
 		return nil, err
 	}

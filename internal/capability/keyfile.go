@@ -16,11 +16,11 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// MaxKeys is how many keys a file may hold. None is dropped to make room: an auditor
-// may still need it.
+// MaxKeys is how many keys a file may hold. No key is dropped to make room, because an
+// auditor may still need it.
 const MaxKeys = 1000
 
-// maxKeyFile is the most bytes of a key file that are read; MaxKeys take a fifth.
+// maxKeyFile is the most bytes of a key file that are read; MaxKeys keys need a fifth of that.
 const maxKeyFile = 1 << 20
 
 const (
@@ -59,7 +59,7 @@ func outside(path, store string) error {
 	for _, p := range [...]string{path, filepath.Dir(path)} {
 		dir, err := filepath.EvalSymlinks(p)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // the file is yet to be made, or its directory is missing: open will say so
+			continue // the file does not exist yet, or its directory is missing: opening it reports that
 		}
 		if err == nil {
 			dir, err = filepath.Abs(dir)
@@ -90,7 +90,7 @@ func openKeys(path string, random io.Reader) (keySet, error) {
 		return keys, err
 	}
 	err = locked(path, func() error {
-		// Another process may have made it meanwhile: there is one key, not two.
+		// Another process may have made the file meanwhile. Then use its key.
 		if keys, err = readKeys(path); !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -124,7 +124,7 @@ func rotateKeys(path string, until int64, random io.Reader) (next keySet, err er
 }
 
 func newKey(random io.Reader) (keySet, error) {
-	// The seed is read here: ed25519.GenerateKey may leave random aside.
+	// Read the seed here, because ed25519.GenerateKey may ignore random.
 	var seed [ed25519.SeedSize]byte
 	if _, err := io.ReadFull(random, seed[:]); err != nil {
 		return keySet{}, tga.Errorf(tga.StoreUnavailable, "make a key: no randomness: %w", err)
@@ -137,10 +137,10 @@ func keySetOf(private ed25519.PrivateKey) keySet {
 	return keySet{private: private, active: publicKey{id: keyID(public), key: public}}
 }
 
-// readKeys reads a file that its owner alone can read, and believes it only if it says
-// nothing but keys.
+// readKeys reads a key file. It refuses a file that others than its owner can access, or
+// that contains anything but keys.
 func readKeys(path string) (keys keySet, err error) {
-	// Asked before it is opened: to open a pipe is to wait for its writer.
+	// Check this before opening it: opening a pipe waits for its writer.
 	if info, err := os.Stat(path); err != nil {
 		return keySet{}, noFile(path, err)
 	} else if !info.Mode().IsRegular() {
@@ -222,8 +222,8 @@ func decodeKeys(path string, data []byte) (keySet, error) {
 	if len(seen) > MaxKeys {
 		return keySet{}, badFile(path, "holds %d keys, at most %d", len(seen), MaxKeys)
 	}
-	// pem.Decode passes over what it cannot read: a key whose block is damaged would
-	// silently be gone. What was understood, written anew, must be the file.
+	// pem.Decode skips what it cannot read, so a key in a damaged block would be lost
+	// silently. Therefore the keys that were read, encoded again, must give the file.
 	again, err := encodeKeys(keys)
 	if err != nil {
 		return keySet{}, err
@@ -258,15 +258,15 @@ func encodeKeys(keys keySet) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// writeKeys gives path new content, durably, or leaves what it had: the file is whole
-// under another name, and synced, before it gets its own.
+// writeKeys gives path new content, durably, or leaves its old content: it writes and syncs
+// the whole file under another name, and then renames it.
 func writeKeys(path string, keys keySet) (err error) {
 	data, err := encodeKeys(keys)
 	if err != nil {
 		return err
 	}
 	temp := path + ".new"
-	// One that a crash left is nobody's: it never got its name.
+	// A file that a crash left here was never renamed, so nobody uses it.
 	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return noFile(path, err)
 	}

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// private refuses a file that others than its owner can read or write, or whose owner
-// is neither this user nor root.
+// private refuses a file that others than its owner can access, or whose owner is
+// neither this user nor root.
 func private(path string, info fs.FileInfo) error {
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
 		return badFile(path, "has mode %#o: nobody but its owner may have access", mode)
@@ -24,9 +24,9 @@ func private(path string, info fs.FileInfo) error {
 	return nil
 }
 
-// locked calls f while no other process that follows this rule makes or rotates a key
-// in the same directory. The lock is on the directory: a lock on the file would go with
-// it when it is replaced.
+// locked calls f under a lock that excludes other processes which make or rotate a key
+// in the same directory. The lock is on the directory: a lock on the file would be lost
+// when the file is replaced.
 func locked(path string, f func() error) error {
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {

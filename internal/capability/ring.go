@@ -27,13 +27,13 @@ const (
 
 // Options configure a [Ring].
 type Options struct {
-	// StoreDir is the store's directory: a key file inside it is refused, for a backup
-	// of the store would carry the key.
+	// StoreDir is the store's directory. A key file inside it is refused, because a backup
+	// of the store would then contain the key.
 	StoreDir string
 	// Lifetime of a token, whole seconds up to MaxLifetime; 0 means DefaultLifetime.
 	Lifetime time.Duration
-	// Skew is how far the clock may be from the one that minted, up to MaxSkew; nil means
-	// DefaultSkew, and zero means not at all.
+	// Skew is how far this clock may differ from the clock of the minter, up to MaxSkew; nil
+	// means DefaultSkew, and zero allows no difference.
 	Skew *time.Duration
 
 	// Clock and Rand are for tests. Nil means the real ones.
@@ -41,7 +41,7 @@ type Options struct {
 	Rand  io.Reader
 }
 
-// Ring is the keys of a file: one that signs, and earlier ones that still verify. It is
+// Ring has the keys of a file: one that signs, and earlier ones that still verify. It is
 // a [runtime.Capabilities] and may be used by several goroutines.
 type Ring struct {
 	path             string
@@ -55,20 +55,20 @@ type Ring struct {
 
 var _ runtime.Capabilities = (*Ring)(nil)
 
-// PartyForm says what Party accepts, for messages.
+// PartyForm describes what Party accepts, for messages.
 const PartyForm = "1 to 255 of A-Z a-z 0-9 _ . / : @ -"
 
 // A repetition with a bound, {1,255}, would be compiled to 255 copies at each start of tgad.
 var party = regexp.MustCompile(`^[A-Za-z0-9_./:@-]+$`)
 
-// Party reports whether s may be an issuer or an audience: what encoding/json writes as
-// it stands, so that a token's claims are canonical.
+// Party reports whether s may be an issuer or an audience. encoding/json writes such a string
+// unchanged, so a token's claims are canonical.
 func Party(s string) bool { return len(s) <= 255 && party.MatchString(s) }
 
-// Open reads the key file at path, or makes one with a new key where there is none.
+// Open reads the key file at path, or makes one with a new key if there is none.
 // Tokens name issuer and audience, each 1 to 255 characters of A-Z a-z 0-9 _ . / : @ -.
-// VALIDATION_ERROR says what is wrong with a value or with the file: its mode lets
-// others at the key, it is inside the store, it is no key file. STORE_UNAVAILABLE: it
+// VALIDATION_ERROR says what is wrong with a value or with the file: its mode gives others
+// access to the key, it is inside the store, it is no key file. STORE_UNAVAILABLE: it
 // cannot be read or made.
 func Open(path, issuer, audience string, o Options) (*Ring, error) {
 	for _, p := range [...]struct{ name, value string }{{"issuer", issuer}, {"audience", audience}} {
@@ -107,7 +107,7 @@ func (r *Ring) current() keySet {
 	return r.keys
 }
 
-// Mint returns the token for g, signed by the active key. VALIDATION_ERROR where g
+// Mint returns the token for g, signed by the active key. VALIDATION_ERROR if g
 // does not name a call; LIMIT_EXCEEDED over [MaxToken]; STORE_UNAVAILABLE without
 // randomness.
 func (r *Ring) Mint(_ context.Context, g runtime.Grant) (string, error) {
@@ -139,11 +139,12 @@ func (r *Ring) Mint(_ context.Context, g runtime.Grant) (string, error) {
 	return token, nil
 }
 
-// Check returns nil where token was minted by a key of this ring, for this issuer and
-// audience, is in force now, and permits exactly g. Any other is CAPABILITY_INVALID
-// with the claim and both values; the token itself is not repeated.
+// Check returns nil if token was minted by a key of this ring, for this issuer and
+// audience, is valid now, and permits exactly g. For any other token it returns
+// CAPABILITY_INVALID with the claim and both values; the error does not contain the token.
 //
-// That it is used once is the machine's doing: a trace has one tool call.
+// Check does not prevent a second use of a token. The state machine does: a trace has one
+// tool call.
 func (r *Ring) Check(_ context.Context, token string, g runtime.Grant) error {
 	now, keys := r.opts.Clock(), r.current()
 	c, by, err := open(token, keys.public())
@@ -173,10 +174,10 @@ func of(err error, g runtime.Grant) error {
 	return err
 }
 
-// Rotate makes a new active key, durably, and returns its id. The key before it
-// verifies the tokens it has signed until the last of them ends; its private half is
-// gone. On an error the ring goes on with the key it has, whichever of the two the file
-// holds. LIMIT_EXCEEDED: the file holds [MaxKeys].
+// Rotate makes a new active key, durably, and returns its id. The previous key verifies
+// the tokens that it has signed until the last of them expires; its private half is
+// deleted. After an error the ring still uses the previous key, although the file may
+// hold either of the two. LIMIT_EXCEEDED: the file holds [MaxKeys].
 func (r *Ring) Rotate() (id string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package commit names the code that a run measured or tried.
+// Package commit names the commit that a benchmark or a test campaign ran on.
 package commit
 
 import (
@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Name is the commit of the code under test. Where the tree differs from it outside of what measures and tries, it
-// is another code, and the name ends in "+".
+// Name returns the short hash of the commit under test. The name ends in "+" if the work tree differs from the
+// commit outside of docs and of the directories that only measure or test, and "unknown" stands for no git.
 func Name() string {
 	git := func(args ...string) (string, error) {
 		b, err := exec.Command("git", args...).Output()

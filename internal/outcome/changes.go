@@ -6,7 +6,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// maxReported is how many changes that were left out an error names.
+// maxReported is how many omitted changes an error names.
 const maxReported = 10
 
 // change is a Change ready for use.
@@ -83,7 +83,7 @@ func (t *tool) changesOf(d documents) ([]tga.StateChange, error) {
 			}
 			c, err := u.fill(d)
 			if err == nil && len(changes) == tga.MaxStateChanges {
-				// All that follow would be left out for the same reason.
+				// All later changes would be left out for the same reason.
 				leave(i, where, tga.Errorf(tga.LimitExceeded, "there are %d already", len(changes)))
 				return changes, join(left...)
 			}
@@ -117,8 +117,8 @@ func (u *change) fill(d documents) (tga.StateChange, error) {
 	return c, err
 }
 
-// codeOr returns the code of err, for one of this package SCHEMA_VIOLATION: the answer
-// is not what the rules say it is.
+// codeOr returns the code of err. An error of this package has no code: it is SCHEMA_VIOLATION,
+// because the answer is not what the rules say it is.
 func codeOr(err error) tga.Code {
 	if c := tga.CodeOf(err); c != "" {
 		return c
@@ -126,7 +126,7 @@ func codeOr(err error) tga.Code {
 	return tga.SchemaViolation
 }
 
-// join makes one error, on one line, of those that are not nil.
+// join joins the errors that are not nil into one error on one line.
 func join(errs ...error) error {
 	var all error
 	for _, err := range errs {

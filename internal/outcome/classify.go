@@ -63,9 +63,9 @@ func (t *tool) compileRule(c *Rule, at string) (rule, error) {
 			return rule{}, err
 		}
 	}
-	// An answer proves that nothing was done by what it says, or by a status that says
-	// it. That the call failed proves nothing, nor does a member that is not there, nor
-	// what the call itself said.
+	// An answer proves that nothing was done only by a value in it, or by a status with that
+	// meaning. It proves nothing that the call failed, that a member is missing, or that an
+	// argument of the call has some value.
 	definite := (c.Equals != nil || c.Matches != "") && u.at[0] != docArgs
 	if len(c.Status) > 0 {
 		definite = !slices.ContainsFunc(c.Status, doubtful)
@@ -88,7 +88,8 @@ func (c *Rule) condition(at string) (func(v *value, absent bool) bool, error) {
 			if v == nil {
 				return false
 			}
-			// Canonical form is equality by value: 1.0 is 1. What has none equals nothing.
+			// Comparing canonical forms compares values: 1.0 is 1. A value without a canonical
+			// form equals nothing.
 			got, err := tga.Canonicalize(v.raw, tga.Limits{})
 			return err == nil && bytes.Equal(got, want)
 		}, nil
@@ -96,7 +97,7 @@ func (c *Rule) condition(at string) (func(v *value, absent bool) bool, error) {
 		if len(c.Matches) > maxPointer {
 			return nil, wrong(at, "matches", "has %d bytes, at most %d", len(c.Matches), maxPointer)
 		}
-		// Alone first: "a)|(b" is no expression, and would be one in the group below.
+		// Compile it alone first: "a)|(b" is no expression, but would be one inside the group below.
 		if _, err := regexp.Compile(c.Matches); err != nil {
 			return nil, wrong(at, "matches", "%w", err)
 		}
@@ -136,13 +137,13 @@ func canonical(v any) ([]byte, error) {
 func doubtful(status int) bool { return status < 400 || status > 499 || status == 408 }
 
 // Outcome sets the class of reply, and what the call changed, by the tool's rules. It
-// is [runtime.Trust.Outcome]. A reply without rules, or that no rule matches, keeps the
-// class it has; one with changes keeps those. A rule with a failure's class makes a
-// FAILURE of a SUCCESS. A status of ERROR is no tool's answer and
+// is [runtime.Trust.Outcome]. A reply without rules, or that no rule matches, keeps its
+// class; a reply with changes keeps them. A rule with the class of a failure turns a
+// SUCCESS into a FAILURE. A reply with status ERROR is no answer of a tool and
 // stays as it is.
 //
 // An error (SCHEMA_VIOLATION, VALIDATION_ERROR, LIMIT_EXCEEDED) says what could not be
-// read or may not be said; all that could be is set, and the effect can be recorded.
+// read, or which class was refused. Everything else is set, and the effect can be recorded.
 func (r *Rules) Outcome(call runtime.Call, reply *runtime.Reply) error {
 	t := r.find(call.Server, call.Tool)
 	switch {
@@ -185,11 +186,11 @@ func (t *tool) classify(d documents, attempt uint32, reply *runtime.Reply) error
 			return refuse("no class for an answer with status %s", reply.Status)
 		}
 		if u.class == ledger.ClassRetryable {
-			// This attempt did nothing; of an earlier one the answer says nothing.
+			// This attempt did nothing, but the answer says nothing about an earlier attempt.
 			if attempt > 1 {
 				return refuse("this is attempt %d, and an earlier one may have run", attempt)
 			}
-			// The rule may not name the status that the server mapped to an answer.
+			// A rule without a status may match an answer whose status leaves doubt.
 			if err := t.licence.ValidateOutcome(u.class, status != 0 && doubtful(status)); err != nil {
 				return refuse("HTTP status %d: %w", status, err)
 			}
@@ -212,9 +213,9 @@ func (u *rule) match(d documents, status int, reply *runtime.Reply) bool {
 		(u.at == nil || u.matches(d.find(u.at)))
 }
 
-// statusOf returns the HTTP status that package httpcall names at the beginning of what
-// it says of an answer, 0 where there is none. An MCP tool's words are not looked at:
-// they are its own.
+// statusOf returns the HTTP status that package httpcall writes at the beginning of the
+// summary or error message of an answer, 0 if there is none. It does not look at the words of
+// an MCP tool, because the tool itself wrote them.
 func statusOf(form string, reply *runtime.Reply) int {
 	if form == FormMCP {
 		return 0

@@ -7,7 +7,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// AnyTool is the name of the row for every tool of a server that has none.
+// AnyTool is the name of the row for all tools of a server that have no row of their own.
 const AnyTool = "*"
 
 // Forms of an answer.
@@ -30,12 +30,12 @@ const (
 	docItem   = "item"
 )
 
-// Config is what an operator says of the answers of tools.
+// Config is what an operator says about the answers of tools.
 type Config struct {
 	Tools []Tool `toml:"tool"`
 }
 
-// Tool is the rules of one tool.
+// Tool has the rules of one tool.
 type Tool struct {
 	Server string `toml:"server"`
 	Name   string `toml:"name"`
@@ -47,31 +47,31 @@ type Tool struct {
 	Inverse *Inverse `toml:"inverse"`
 	Key     Key      `toml:"key"`
 
-	// Licence is the one that the tool's calls are decided under: ledger.Effective.
+	// Licence is the licence that decides about the tool's calls in doubt: ledger.Effective.
 	Licence ledger.Licence `toml:"-"`
 }
 
-// Rule gives a class to the answers that meet all of its conditions. It has one at least.
+// Rule gives a class to the answers that meet all of its conditions. It has at least one condition.
 type Rule struct {
 	// Pointer names a value, and goes with exactly one of the four that follow.
 	Pointer string `toml:"pointer"`
 	Equals  any    `toml:"equals"`  // a string, boolean or number; numbers are equal by value
 	Matches string `toml:"matches"` // an RE2 expression that matches the whole of a string
 	Exists  bool   `toml:"exists"`  // it is there and not null
-	// Absent: the document is there and the value is not, or is null. Nothing is absent
-	// from an answer that is no JSON.
+	// Absent: the document exists, and the value does not or is null. In an answer that is no
+	// JSON, nothing counts as absent.
 	Absent bool `toml:"absent"`
 
 	Status  []int `toml:"status"`   // the HTTP status of the answer is one of these
 	IsError *bool `toml:"is_error"` // the answer's status is FAILURE or DENIED, or is SUCCESS
 
 	// Class is success, side_effect_committed, retryable_failure, permanent_failure or
-	// compensatable_failure. compensated is what a compensation makes of a call.
+	// compensatable_failure. Only a compensation makes a call compensated.
 	Class string `toml:"class"`
 }
 
-// Change is the template of a state change, or of one per element of the array that
-// Each leads to. Each field is a template of a text.
+// Change is the template of a state change. With Each, it is the template of one change per
+// element of the array that Each leads to. Every other field is a template of a text.
 type Change struct {
 	Each         string `toml:"each"`
 	ResourceType string `toml:"resource_type"`
@@ -82,12 +82,13 @@ type Change struct {
 	ExternalRef  string `toml:"external_ref"`
 }
 
-// Inverse is the template of the call that undoes one of the tool.
+// Inverse is the template of the call that undoes a call of the tool.
 type Inverse struct {
 	Server string `toml:"server"` // "" = the tool's own
 	Tool   string `toml:"name"`
-	// Args is a JSON object. A string in it that is one reference is replaced by the
-	// value there, whatever its type; in a longer one scalars are put in as text.
+	// Args is a JSON object. A string in it that is just one reference is replaced by the
+	// referenced value, whatever its type. In any other string, references are replaced by
+	// scalars as text.
 	Args string `toml:"args"`
 }
 
@@ -97,7 +98,7 @@ type Rules struct {
 	tools map[[2]string]*tool
 }
 
-// tool is the rules of one tool, ready for use.
+// tool has the rules of one tool, ready for use.
 type tool struct {
 	form    string
 	licence ledger.Licence
@@ -107,7 +108,7 @@ type tool struct {
 	key     Key
 }
 
-// find returns the rules of a tool, nil where there are none.
+// find returns the rules of a tool, nil if there are none.
 func (r *Rules) find(server, name string) *tool {
 	if t := r.tools[[2]string{server, name}]; t != nil {
 		return t
@@ -177,7 +178,7 @@ func compileTool(c *Tool, at string) (*tool, error) {
 	return t, c.Key.check(at + "/key")
 }
 
-// documents are the names of those that the tool's pointers may lead into.
+// documents returns the names of the documents that the tool's pointers may lead into.
 func (t *tool) documents(more ...string) []string {
 	names := append([]string{docArgs, docResult}, more...)
 	if t.form == FormMCP {
@@ -186,7 +187,7 @@ func (t *tool) documents(more ...string) []string {
 	return names
 }
 
-// wrong is the error of one member of the configuration.
+// wrong returns the error for one member of the configuration.
 func wrong(at, member, format string, args ...any) *tga.Error {
 	return tga.Errorf(tga.ValidationError, member+": "+format, args...).At(at + "/" + member)
 }

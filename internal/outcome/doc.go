@@ -1,10 +1,10 @@
-// Package outcome reads a tool server's answers by rules of the operator: which outcome
-// class an answer has, what the call changed in the world, which call would undo it, and
-// where the server wants the idempotency key. [Compile] makes [Rules] of a
+// Package outcome applies the operator's rules to the answers of tool servers. The rules say
+// which outcome class an answer has, what the call changed in the world, which call would
+// undo it, and where the server wants the idempotency key. [Compile] makes [Rules] from a
 // configuration; their methods fit the fields of [runtime.Trust].
 //
-// It is pure: no I/O, no clock. An answer is data of a stranger. A rule takes what it
-// names from there and nothing else, and where that is missing nothing is made up.
+// It is pure: no I/O, no clock. An answer is untrusted data. A rule reads only the values
+// that it names, and if such a value is missing, the rule does not invent one.
 //
 // # References
 //
@@ -17,8 +17,8 @@
 //	/item/…     an element of the array that a change's each names
 //
 // In a template "{/result/id}" stands for the value there, and "{{" for a brace. A null
-// counts as absent everywhere, and so does what is below a member that stands twice in
-// its object.
+// counts as absent everywhere. If a member is in its object twice, it and everything below
+// it has no value.
 //
 // # Configuration
 //

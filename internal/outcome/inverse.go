@@ -43,8 +43,8 @@ func (t *tool) compileInverse(c *Tool, at string) (*inverse, error) {
 		return nil, wrong(at, "args", "has %d bytes, at most %d", len(c.Inverse.Args), maxTemplate)
 	}
 	raw := []byte(c.Inverse.Args)
-	// Beyond what the gate says, numbers included, a template is no good either: what
-	// it makes must pass there.
+	// The gate also applies to the template, numbers included, because the arguments that
+	// it makes must pass the gate.
 	if err := tga.Gate(raw, tga.Limits{}); err != nil {
 		return nil, wrong(at, "args", "%w", err)
 	}
@@ -101,13 +101,13 @@ func compileNode(v *value, names []string) (node, error) {
 
 // quote returns s as a JSON string.
 func quote(s string) ([]byte, error) {
-	if !utf8.ValidString(s) { // encoding/json would replace what is not
+	if !utf8.ValidString(s) { // encoding/json would replace invalid bytes
 		return nil, fmt.Errorf("%.80q is not UTF-8", s)
 	}
 	return json.Marshal(s)
 }
 
-// fill appends the value that n makes of d.
+// fill appends the value that n makes with the values of d.
 func (n *node) fill(dst []byte, d documents) ([]byte, error) {
 	var err error
 	switch {
@@ -153,11 +153,11 @@ func (n *node) fill(dst []byte, d documents) ([]byte, error) {
 }
 
 // Inverse returns the call that undoes call, whose effect has the answer result. It is
-// [runtime.Trust.Inverse]. ok is false where none is configured. A reference that leads
-// nowhere is SCHEMA_VIOLATION, and a value that no call may carry (a repeated member,
-// half a surrogate pair, a number that a double cannot hold) VALIDATION_ERROR: a call
-// with something else in its place would be another call. Values stand in Args as they
-// were written.
+// [runtime.Trust.Inverse]. ok is false if none is configured. A reference that leads
+// nowhere is SCHEMA_VIOLATION. A value that no call may carry (a repeated member,
+// half a surrogate pair, a number that a double cannot hold) is VALIDATION_ERROR: with
+// another value in its place, it would be another call. Args has values in their original
+// spelling.
 func (r *Rules) Inverse(call *tga.ToolCall, _ *tga.ToolEffect, result []byte) (in runtime.Inverse, ok bool, err error) {
 	p := &call.Call
 	t := r.find(p.ToolServer, p.ToolName)

@@ -18,8 +18,8 @@ type Key struct {
 	Meta     string `toml:"meta"`     // member of MCP _meta
 }
 
-// Key returns where a tool's server wants the idempotency key, beside where its
-// transport puts it; zero where nothing is configured.
+// Key returns where a tool's server wants the idempotency key, in addition to where its
+// transport puts it; zero if nothing is configured.
 func (r *Rules) Key(server, name string) Key {
 	if t := r.find(server, name); t != nil {
 		return t.key
@@ -28,9 +28,8 @@ func (r *Rules) Key(server, name string) Key {
 }
 
 // PlaceArgument returns the canonical args with key as the string at a JSON Pointer.
-// The object that the pointer's last token is a member of must be there. A member that
-// is there must be the same string: VALIDATION_ERROR where it is another value, for the
-// caller meant something by it.
+// The object that gets the member must exist. If the member exists already, it must be the
+// same string: another value is VALIDATION_ERROR, because the caller meant something by it.
 func PlaceArgument(args []byte, at, key string) ([]byte, error) {
 	fail := func(err error) ([]byte, error) {
 		return nil, tga.Errorf(tga.ValidationError, "place the idempotency key: %w", err).At(at)
@@ -46,7 +45,7 @@ func PlaceArgument(args []byte, at, key string) ([]byte, error) {
 	if err != nil {
 		return fail(err)
 	}
-	// Canonical, so that "the same string" is a comparison of bytes.
+	// In canonical form, "the same string" is a comparison of bytes.
 	if quoted, err = tga.Canonicalize(quoted, tga.Limits{}); err != nil {
 		return fail(err)
 	}
@@ -60,7 +59,7 @@ func PlaceArgument(args []byte, at, key string) ([]byte, error) {
 	return tga.Canonicalize(placed, tga.Limits{})
 }
 
-// place returns object with the member that p leads to.
+// place returns object with quoted as the member that p leads to.
 func place(object []byte, p pointer, quoted []byte) ([]byte, error) {
 	if object[0] != '{' {
 		return nil, fmt.Errorf("what should have the member %.80q is no object", p[0])
@@ -108,7 +107,7 @@ func place(object []byte, p pointer, quoted []byte) ([]byte, error) {
 // headerName is a token of RFC 9110 §5.6.2.
 var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
 
-// ownHeaders frame or authorize a request, or are set by tgad to something else.
+// ownHeaders are headers that frame or authorize a request, or that tgad sets itself.
 var ownHeaders = []string{
 	"authorization", "connection", "content-encoding", "content-length", "content-type", "cookie", "expect", "host",
 	"keep-alive", "proxy-authorization", "te", "trailer", "transfer-encoding", "upgrade",

@@ -14,8 +14,8 @@ const maxPointer = 1024
 // pointer is a JSON Pointer (RFC 6901), its tokens unescaped.
 type pointer []string
 
-// parsePointer reads a pointer. The pointer to the whole document is refused: here a
-// first token always names something.
+// parsePointer reads a pointer. It refuses the empty pointer to a whole document: here the
+// first token always names a document.
 func parsePointer(s string) (pointer, error) {
 	bad := func(why string) (pointer, error) { return nil, fmt.Errorf("%.80q %s", s, why) }
 	switch {

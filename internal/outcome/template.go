@@ -9,7 +9,7 @@ import (
 // maxTemplate is the most bytes of a template in the configuration.
 const maxTemplate = 64 << 10
 
-// template is a text with references: parts of text and pointers in turn.
+// template is a text with references: a list of texts and pointers.
 type template struct {
 	parts []part
 }
@@ -21,7 +21,7 @@ type part struct {
 }
 
 // parseTemplate reads a template. "{/…}" is a reference, "{{" a brace; a brace before
-// anything else is itself. A name that holds "}" cannot be referred to.
+// anything else stands for itself. No reference can lead to a name that contains "}".
 func parseTemplate(s string, documents []string) (template, error) {
 	bad := func(why string) (template, error) { return template{}, fmt.Errorf("template %.80q %s", s, why) }
 	if len(s) > maxTemplate {
@@ -77,7 +77,8 @@ func (t template) whole() (pointer, bool) {
 }
 
 // text returns the text with its references replaced. A reference that leads nowhere, or
-// to what is no scalar, is an error; absent tells the first from the second.
+// to an object or array, is an error. absent is true only if the document exists and the
+// reference leads nowhere in it.
 func (t template) text(d documents) (s string, absent bool, err error) {
 	var b strings.Builder
 	for _, p := range t.parts {

@@ -9,8 +9,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// value is a JSON value as it is written. It is opened one level at a time, where a
-// pointer goes: an answer may be 64 MiB long, and a number must not be read as a double.
+// value is a JSON value in its original bytes. It is parsed one level at a time, only where a
+// pointer leads: an answer may be 64 MiB long, and a number must not be read as a double.
 type value struct {
 	raw      []byte
 	opened   bool
@@ -18,10 +18,10 @@ type value struct {
 	elements []*value
 }
 
-// documents are what pointers lead into, by their first token.
+// documents are the values that pointers lead into, by their first token.
 type documents map[string]*value
 
-// parse returns the value of a JSON text, nil where raw is none.
+// parse returns the value of a JSON text, nil if raw is no JSON text.
 func parse(raw []byte) *value {
 	if !utf8.Valid(raw) || !json.Valid(raw) {
 		return nil
@@ -31,12 +31,12 @@ func parse(raw []byte) *value {
 
 func (v *value) kind() byte { return v.raw[0] }
 
-// twice stands for a member whose name is in its object more than once: which value is
-// meant cannot be told.
+// twice stands for a member whose name is in its object more than once: nobody can tell which
+// value is meant.
 var twice = &value{raw: []byte("?"), opened: true}
 
-// find returns the value that p leads to, nil where there is none. absent says that the
-// document is there and the value is not.
+// find returns the value that p leads to, nil if there is none. absent says that the
+// document exists and the value does not.
 func (d documents) find(p pointer) (v *value, absent bool) {
 	v = d[p[0]]
 	absent = v != nil
@@ -55,7 +55,7 @@ func (d documents) find(p pointer) (v *value, absent bool) {
 	return v, false
 }
 
-// step returns the member or element of v, nil where there is none.
+// step returns the member or element of v that token names, nil if there is none.
 func (v *value) step(token string) *value {
 	v.open()
 	switch v.kind() {
@@ -79,7 +79,7 @@ func (v *value) step(token string) *value {
 	return nil
 }
 
-// open splits an object or array into its values. The text is valid, as parse saw, so
+// open splits an object or array into its values. parse has checked that the text is valid, so
 // nothing here can fail.
 func (v *value) open() {
 	if v.opened {
@@ -126,7 +126,7 @@ func eachMember(object []byte, f func(name string, raw []byte)) {
 	}
 }
 
-// text returns a string, or a number or boolean as it is written.
+// text returns the content of a string, or a number or boolean in its original spelling.
 func (v *value) text() (string, error) {
 	switch v.kind() {
 	case '"':
@@ -166,8 +166,8 @@ func documentsOf(form string, args, result []byte) documents {
 	return d
 }
 
-// onlyJSON returns the one text of an MCP result that is a JSON object or array. Of two
-// it cannot be told which is meant; a bare number or word in JSON may be prose.
+// onlyJSON returns the only text of an MCP result that is a JSON object or array. If there are
+// two, nobody can tell which is meant. A bare number or word is not taken as JSON: it may be prose.
 func onlyJSON(content *value) *value {
 	var found *value
 	content.open()
