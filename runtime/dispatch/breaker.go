@@ -15,11 +15,11 @@ import (
 
 // BreakerOptions configure the breaker of one server. Zero fields mean the defaults.
 type BreakerOptions struct {
-	Failures int           // in a row that open it; 5
-	Open     time.Duration // for how long it refuses; 60 s
-	Trials   int           // successes in a row, after that, that close it; 3
-	// OnChange, where it is set, is told of each change of a namespace's breaker: "open",
-	// "half-open" or "closed". It must not block.
+	Failures int           // failures in a row that open it; 5
+	Open     time.Duration // how long it refuses calls; 60 s
+	Trials   int           // successes in a row, after that time, that close it; 3
+	// OnChange, if it is set, is called at each change of a namespace's breaker, with the new
+	// state: "open", "half-open" or "closed". It must not block.
 	OnChange func(namespace, state string)
 }
 
@@ -40,13 +40,13 @@ func (o BreakerOptions) withDefaults() BreakerOptions {
 }
 
 // Breaker refuses calls to a server that keeps failing: CIRCUIT_OPEN, not sent. Each
-// namespace has a breaker of its own, so that what one tenant makes fail is refused to
+// namespace has a breaker of its own, so that one tenant's failures open the breaker for
 // that tenant alone.
 //
-// It counts dispatches that ended without an answer, in doubt or certainly not sent. An
-// answer counts as success whatever it says, for a tool that reports an error is a
-// server that works. What the caller did counts as neither: a call that the dispatcher
-// can't carry, and one that its caller took back or gave less time than the tool has.
+// It counts dispatches that ended without an answer, in doubt or certainly not sent, as
+// failures. An answer counts as success whatever it says, because a server that reports an
+// error works. Failures that the caller caused count as neither: a call that the dispatcher
+// can't send, and a call that its caller cancelled or gave less time than the tool has.
 func Breaker(next runtime.Dispatcher, o BreakerOptions) runtime.Dispatcher {
 	return &breaker{next: next, opts: o.withDefaults(), open: map[string]*circuit{}}
 }
@@ -83,8 +83,8 @@ func (b *breaker) enter(namespace string) *circuit {
 	return c
 }
 
-// leave forgets a circuit that nobody uses and that has nothing to remember: callers
-// choose the names of their namespaces, and there may be any number of them.
+// leave forgets a circuit that nobody uses and that counts no failures: callers choose the
+// names of their namespaces, so there may be any number of them.
 func (b *breaker) leave(namespace string, c *circuit) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -94,7 +94,7 @@ func (b *breaker) leave(namespace string, c *circuit) {
 }
 
 func (b *breaker) Dispatch(ctx context.Context, call runtime.Call) (runtime.Reply, error) {
-	// First, so that a call which can't be sent takes no trial of a half-open breaker.
+	// Check first, so that a call which can't be sent takes no trial of a half-open breaker.
 	if err := b.Check(ctx, call); err != nil {
 		return runtime.Reply{}, errors.Join(runtime.ErrNotSent, err)
 	}
@@ -103,8 +103,8 @@ func (b *breaker) Dispatch(ctx context.Context, call runtime.Call) (runtime.Repl
 	if !c.TryAcquirePermit() {
 		return runtime.Reply{}, c.refusal(call)
 	}
-	// A half-open breaker hands out few permits and gets one back only with a result:
-	// a panic must not keep it.
+	// A half-open breaker gives out few permits, and gets a permit back only with a result.
+	// So record one even if Dispatch panics.
 	err := errors.New("panicked")
 	defer func() { c.record(ctx, err) }()
 	var reply runtime.Reply
@@ -119,13 +119,13 @@ func (c *circuit) record(ctx context.Context, err error) {
 	case !callers(ctx, err):
 		c.RecordFailure()
 	case c.IsHalfOpen():
-		// Nothing was learnt, and the trial's permit comes back only with a new state.
+		// There is no result, and only a change of state gives the trial's permit back.
 		c.Open()
 		c.HalfOpen()
 	}
 }
 
-// callers reports whether a dispatch failed for a reason of the caller's.
+// callers reports whether the caller caused the failure of a dispatch.
 func callers(ctx context.Context, err error) bool {
 	if errors.Is(err, runtime.ErrNotSent) && (errors.Is(err, tga.ValidationError) || errors.Is(err, tga.NotFound)) {
 		return true
@@ -141,8 +141,8 @@ func (c *circuit) refusal(call runtime.Call) error {
 	return notSent(tga.CircuitOpen, call, nil, "the server failed too often; tried again in %v", c.RemainingDelay().Round(time.Millisecond))
 }
 
-// Prepare refuses a call while the breaker is open, before an attempt is marked: nothing
-// of a call that is not tried is to be in the ledger. It takes no trial of a half-open one.
+// Prepare refuses a call while the breaker is open, before an attempt is marked, so that the
+// ledger has nothing of a call that is not tried. It takes no trial of a half-open breaker.
 func (b *breaker) Prepare(ctx context.Context, call runtime.Call) ([]chain.Attachment, error) {
 	c := b.enter(call.Namespace)
 	defer b.leave(call.Namespace, c)

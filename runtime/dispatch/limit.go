@@ -9,10 +9,10 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Limit lets at most n calls of one server and one namespace be under way at once; n
-// must be positive. Others wait for a place until their context ends, and are then
-// RATE_LIMITED, not sent. Each namespace has places of its own, so that a tenant whose
-// calls take long holds up nobody else; the server sees at most n for each of them.
+// Limit lets at most n calls of one server and one namespace run at once; n must be
+// positive. Other calls wait for a place until their context ends; then they are
+// RATE_LIMITED, not sent. Each namespace has n places of its own, so that a tenant whose
+// calls take long delays nobody else. The server sees at most n calls per namespace.
 func Limit(next runtime.Dispatcher, n int) runtime.Dispatcher {
 	return &limit{next: next, n: n, open: map[string]*room{}}
 }
@@ -22,7 +22,7 @@ type limit struct {
 	n    int
 
 	mu   sync.Mutex
-	open map[string]*room // by namespace, while somebody is in it or waits
+	open map[string]*room // by namespace, while a call of it runs or waits
 }
 
 // room has the places of one namespace.
@@ -52,7 +52,8 @@ func (l *limit) leave(namespace string, r *room) {
 }
 
 func (l *limit) Dispatch(ctx context.Context, call runtime.Call) (runtime.Reply, error) {
-	// A select with both ready picks either: a call whose time is over is not sent.
+	// If both cases of the select below are ready, it picks either. A call whose time is
+	// over must not be sent, so check first.
 	if err := ctx.Err(); err != nil {
 		return runtime.Reply{}, notSent(tga.RateLimited, call, err, "no time was left")
 	}

@@ -34,10 +34,10 @@ func (o RetryOptions) withDefaults() RetryOptions {
 	return o
 }
 
-// Retry repeats a dispatch that is certain not to have reached the server, until it
-// does, the tries are used up or the context ends. Whatever may have reached it, a
-// tool's own failure included, is handed on as it is: a repeat of that is the
-// ledger's decision.
+// Retry repeats a dispatch that certainly did not reach the server, until it does, the
+// tries are used up or the context ends. The outcome of a dispatch that may have reached
+// the server, a tool's own failure included, is returned as it is: only the ledger
+// decides whether to repeat it.
 func Retry(next runtime.Dispatcher, o RetryOptions) runtime.Dispatcher {
 	o = o.withDefaults()
 	b := retrypolicy.NewBuilder[any]().
@@ -64,9 +64,9 @@ func (r *retry) Dispatch(ctx context.Context, call runtime.Call) (runtime.Reply,
 	if ctx.Err() != nil {
 		return reply, err
 	}
-	// The policy says only whether to try again. What it returns is not used: when
-	// the context ends during a try it returns the context's error in place of the
-	// answer, and an answer that is lost is an effect in doubt.
+	// The policy decides only whether to try again. Its return value is not used: if
+	// the context ends during a try, it is the context's error instead of the answer,
+	// and a lost answer would mean an effect in doubt.
 	_ = failsafe.With[any](r.policy).WithContext(ctx).Run(func() error {
 		reply, err = r.next.Dispatch(ctx, call)
 		return err
@@ -82,9 +82,9 @@ func (r *retry) Prepare(ctx context.Context, call runtime.Call) ([]chain.Attachm
 	return prepare(ctx, r.next, call)
 }
 
-// worthRetrying reports whether a try that was not sent may fare better in a moment.
-// An open breaker, a full server and an unknown one say no for now, as does one that says
-// when it wants to be asked again.
+// worthRetrying reports whether a try that was not sent may succeed in a moment. It may
+// not if the breaker is open, the server is full or unknown, the call is invalid, or the
+// server gave a Retry-After.
 func worthRetrying(err error) bool {
 	return errors.Is(err, runtime.ErrNotSent) && tga.RetryAfterOf(err) == 0 &&
 		!errors.Is(err, tga.CircuitOpen) && !errors.Is(err, tga.RateLimited) &&

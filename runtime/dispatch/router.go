@@ -21,8 +21,8 @@ func (r Router) Dispatch(ctx context.Context, call runtime.Call) (runtime.Reply,
 	return next.Dispatch(ctx, call)
 }
 
-// Check implements [runtime.Checker]: NOT_FOUND for a server that is not there. A
-// remote executor may reach one that this process does not.
+// Check implements [runtime.Checker]: NOT_FOUND for a server that is not configured, unless
+// a remote executor makes the call, which may reach servers that this process does not.
 func (r Router) Check(ctx context.Context, call runtime.Call) error {
 	next, ok := r[call.Server]
 	if !ok {

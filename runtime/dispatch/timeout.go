@@ -10,9 +10,9 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Timeout bounds each dispatch of a tool: of tells how long it may take, 0 for no
-// bound of its own. A call whose time runs out without an answer, and which may have
-// been sent, is TOOL_TIMEOUT: in doubt.
+// Timeout bounds each dispatch of a tool: of returns how long it may take, 0 for no
+// own bound. If the time runs out without an answer, and the call may have been sent,
+// the error is TOOL_TIMEOUT: the call is in doubt.
 func Timeout(next runtime.Dispatcher, of func(tool string) time.Duration) runtime.Dispatcher {
 	return &timeout{next, of}
 }

@@ -21,8 +21,8 @@
 // person. Settle a call that waits with Settle, decide an escalation with Decide, and continue
 // with Resume.
 //
-// The types are aliases of those that do the work. Here stand the ones that a program names;
-// what else is in their fields has a zero value that is safe.
+// The types are aliases of the types of an internal package. This package has those that a
+// program must name; other types in their fields have a safe zero value.
 package turn
 
 import (
@@ -33,7 +33,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 )
 
-// A runner, what it is made of, and what it is asked and says.
+// A runner, its options, its requests and its results.
 type (
 	// Runner runs turns on a store. Its methods may be called from any number of goroutines.
 	Runner = turn.Runner
@@ -47,7 +47,7 @@ type (
 	Progress = turn.Progress
 	// Decision is a person's answer to a turn that waits.
 	Decision = turn.Decision
-	// Settlement is what a person says of the call that a turn waits for.
+	// Settlement is what a person says about the call that a turn waits for.
 	Settlement = turn.Settlement
 )
 
@@ -65,11 +65,11 @@ type (
 	ToolSpec = turn.ToolSpec
 	// ToolServer is a server of an agent's tools, for a Resolver.
 	ToolServer = turn.ToolServer
-	// Handler says what becomes of failures with one of its codes.
+	// Handler says how failures with one of its codes are handled.
 	Handler = turn.Handler
 	// RetryPolicy says how often, and after which waits, something is tried again.
 	RetryPolicy = turn.RetryPolicy
-	// Delegation makes a tool of another agent.
+	// Delegation lets an agent call another agent as a tool.
 	Delegation = turn.Delegation
 	// Constraints bound what an agent uses.
 	Constraints = turn.Constraints
@@ -77,7 +77,7 @@ type (
 	Autonomy = turn.Autonomy
 )
 
-// What a program may implement, and what is passed.
+// The interfaces that a program may implement, and the types of their arguments and results.
 type (
 	// Model asks one language model.
 	Model = turn.Model
@@ -87,9 +87,9 @@ type (
 	Answer = turn.Answer
 	// Usage counts tokens.
 	Usage = turn.Usage
-	// Failure is an error of a phase, with a code that says what is done about it.
+	// Failure is an error of a phase, with a code that says how it is handled.
 	Failure = turn.Failure
-	// Message is one message of a conversation, in the one form that all providers' have here.
+	// Message is one message of a conversation, in the same form for all providers.
 	Message = message.Message
 	// Part is a piece of a message: a text, an image, a file.
 	Part = message.Part
@@ -107,14 +107,14 @@ type (
 
 	// Emitter sends telemetry of finished turns somewhere.
 	Emitter = turn.Emitter
-	// Emission is what there is to say about one turn.
+	// Emission is the telemetry of one turn.
 	Emission = turn.Emission
 
 	// View is the state of a turn as one tool call sees it: see [StateFrom].
 	View = turn.View
 )
 
-// The statuses of a [Result]. Waiting is for a person.
+// The statuses of a [Result]. A turn with status Waiting waits for a person.
 const (
 	Completed    = turn.Completed
 	Unsuccessful = turn.Unsuccessful
@@ -130,7 +130,7 @@ const (
 	RoleTool      = message.Tool
 )
 
-// Why a model stopped: Finish of an [Answer].
+// The reasons why a model stopped: Finish of an [Answer].
 const (
 	FinishStop          = turn.FinishStop
 	FinishLength        = turn.FinishLength
@@ -138,8 +138,8 @@ const (
 	FinishContentFilter = turn.FinishContentFilter
 )
 
-// What becomes of a failure (OSSA 0.2.9 §2): Strategy of a [Handler]. All but Escalate are
-// actions of a [Decision] too.
+// How a failure is handled (OSSA 0.2.9 §2): Strategy of a [Handler]. All but Escalate are
+// also actions of a [Decision].
 const (
 	Retry    = turn.Retry
 	Fallback = turn.Fallback
@@ -156,29 +156,29 @@ const (
 	Ran       = turn.Ran       // it was executed, and succeeded
 	RanFailed = turn.RanFailed // it was executed or refused, and failed for good
 	NotRun    = turn.NotRun    // it was not executed and never will be
-	GiveUp    = turn.GiveUp    // nobody will know
+	GiveUp    = turn.GiveUp    // whether it ran stays unknown
 )
 
-// New makes a Runner. next reaches the tools. A Runner starts nothing: what a crash cut
-// off goes on with its method Recover.
+// New makes a Runner. next sends calls to the tools. A Runner starts nothing: its method
+// Recover continues the turns that a crash interrupted.
 func New(store runtime.Store, next runtime.Dispatcher, supervisor runtime.Supervisor, o Options) (*Runner, error) {
 	return turn.New(store, next, supervisor, o)
 }
 
-// Said is the message of an [Answer]: a model's text, to which the calls may be added that it
-// asks for.
+// Said makes the message of an [Answer] from a model's text. The calls that the model asks for may
+// be added to it.
 func Said(text string) Message {
 	return message.TextMessage(message.Assistant, text, message.FromModel, 0)
 }
 
-// ModelServer is the tool_server of questions to a provider's models, by which rules and
-// audits name them.
+// ModelServer returns the tool_server of questions to a provider's models. Rules and audits use this
+// name.
 func ModelServer(provider string) string { return turn.ModelServer(provider) }
 
-// AgentFrom returns the name of the agent for which a tool is called, in the contexts of
-// [runtime.Dispatcher] and [runtime.Preparer]; false where it is no call of a turn.
+// AgentFrom returns the name of the agent for which a tool is called, from the contexts of
+// [runtime.Dispatcher] and [runtime.Preparer]; false if it is no call of a turn.
 func AgentFrom(ctx context.Context) (name string, ok bool) { return turn.AgentFrom(ctx) }
 
-// StateFrom returns the state that a tool call works on; false where it is no call of a
-// turn, or one that is sent again although its turn has gone on without it.
+// StateFrom returns the state that a tool call works on; false if it is no call of a turn, or
+// a call that is sent again although its turn has continued without it.
 func StateFrom(ctx context.Context) (*View, bool) { return turn.StateFrom(ctx) }

@@ -8,9 +8,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// RetryAfter returns how long a server asks to wait: in seconds or until a date (RFC 9110
-// §10.2.3), or in milliseconds as OpenAI says it; 0 where it doesn't say, and at most
-// [tga.MaxRetryAfter].
+// RetryAfter returns how long a server asks to wait. The header has seconds or a date (RFC
+// 9110 §10.2.3), or milliseconds in OpenAI's own header. It returns 0 if neither is there, and
+// at most [tga.MaxRetryAfter].
 func RetryAfter(h http.Header, now time.Time) time.Duration {
 	for _, f := range [...]struct {
 		name string

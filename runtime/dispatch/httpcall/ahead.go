@@ -16,36 +16,35 @@ const DefaultAhead = 8
 const (
 	// maxIdle is how long an unused connection is kept.
 	maxIdle = 2 * time.Second
-	// firstTrust is the age up to which an unused connection is used before the server
-	// has shown how long it keeps one. Servers wait for a first request for seconds.
+	// firstTrust is the age up to which an unused connection is used, until the server
+	// has shown how long it keeps connections. Servers wait seconds for a first request.
 	firstTrust = 250 * time.Millisecond
-	// leastTrust is the least trust with which connecting ahead is worth its connections.
-	// A server that earns less gets none for restFor.
+	// leastTrust is the least trust with which connecting ahead is worthwhile. If the trust in
+	// a server is less, no connection is made ahead for restFor.
 	leastTrust = 20 * time.Millisecond
 	restFor    = time.Minute
-	// dialLimit bounds a dial for which nobody waits.
+	// dialLimit bounds a dial that no call waits for.
 	dialLimit = 10 * time.Second
 )
 
 // ahead connects to the server before a call needs the connection, so that a call does
-// not wait for the handshakes of TCP and TLS. Each connection is used for one request, as
-// one that is dialed for its call. A server may close it while it waits, and a request
-// that is written at that moment would be in doubt. Therefore
+// not wait for the handshakes of TCP and TLS. Each connection is used for one request, like
+// a connection that is dialed for its call. A server may close it while it waits, and a
+// request that is written at that moment would be in doubt. Therefore
 //
 //   - a goroutine reads from each connection that waits, and takes it out of the pool when
 //     the server closes it or sends anything;
-//   - the socket is looked at before the attempt is made durable, when the connection is
+//   - the socket is checked before the attempt is made durable, when the connection is
 //     chosen, and right before the first byte of the request;
 //   - a connection is used only up to half the age at which the server was last seen to
 //     keep one open. A server that closes after 1 s gets no request near that moment.
 //
-// If a connection dies all the same, the send is classified as ever: by whether a byte
-// left.
+// If a connection still dies, the send is classified as usual: by whether a byte left.
 type ahead struct {
 	dial dialFunc
 	most int // connections without a request, those being dialed included
 
-	ctx  context.Context // of dials for which nobody waits
+	ctx  context.Context // of dials that no call waits for
 	stop context.CancelFunc
 	all  sync.WaitGroup
 
@@ -53,11 +52,11 @@ type ahead struct {
 	network, addr string        // of the server; "" before the first call
 	spares        []*spare      // oldest first
 	trust         time.Duration // the age up to which a spare is used
-	rest          time.Time     // no spare is made or used before then
+	rest          time.Time     // no spare is made or used before this time
 	taken         time.Time     // when a call last took a connection
-	busy          bool          // that call followed another one closely
-	calls         int           // under way
-	peak          int           // the most of them lately, since peaked
+	busy          bool          // that call came soon after the call before it
+	calls         int           // calls under way
+	peak          int           // the most calls under way at once since peaked
 	peaked        time.Time
 }
 
@@ -67,8 +66,8 @@ type spare struct {
 	conn  *wire
 	err   error
 	since time.Time  // when it was ready
-	heard chan error // what the Read returned that waits with it; nil for bytes
-	out   bool       // under ahead.mu: it is no longer in the pool
+	heard chan error // the error of the Read that waits on it; nil if it read bytes
+	out   bool       // guarded by ahead.mu: it is no longer in the pool
 }
 
 func newAhead(dial dialFunc, most int) *ahead {
@@ -77,8 +76,8 @@ func newAhead(dial dialFunc, most int) *ahead {
 	return a
 }
 
-// prepare has a connection made for a call that is about to be made durable, if none
-// waits.
+// prepare starts to make a connection, if none waits, for a call that is about to be made
+// durable.
 func (a *ahead) prepare() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -88,8 +87,8 @@ func (a *ahead) prepare() {
 	}
 }
 
-// enter is told that a call begins, leave that it has ended. While calls follow each
-// other, as many connections wait as calls were lately under way at once.
+// enter notes that a call begins, and leave that it has ended. While calls follow each
+// other, as many connections wait as calls were recently under way at once.
 func (a *ahead) enter() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -113,11 +112,11 @@ func (a *ahead) fill() {
 	}
 }
 
-// take returns a connection that had no request, and then has others made. It is a
+// take returns a connection that had no request, and then lets others be made. It is a
 // [dialFunc].
 //
-// The others come after it: a server that takes its connections one by one must not have
-// one before it that has no request yet.
+// The others are made after it: a server that serves its connections one by one must not
+// first get a connection without a request.
 func (a *ahead) take(ctx context.Context, network, addr string) (net.Conn, error) {
 	conn, err := a.connect(ctx, network, addr)
 	if err != nil {
@@ -136,7 +135,7 @@ func (a *ahead) connect(ctx context.Context, network, addr string) (net.Conn, er
 			if s.err == nil {
 				return s.conn, nil
 			}
-			// It was dialed for nobody in particular. This call dials for itself.
+			// That dial failed, but it was not made for this call. Dial for this call now.
 		case <-ctx.Done():
 			a.all.Go(func() {
 				<-s.ready
@@ -185,9 +184,10 @@ func (a *ahead) wake(s *spare) bool {
 	return false
 }
 
-// sweep closes what may not be used: what the server closed or spoke on, and what is
-// older than the trust in the server. It goes before a new connection is dialed: a server
-// that takes its connections one by one must not wait for a request on one that gets none.
+// sweep closes the connections that must not be used: those that the server closed or sent
+// something on, and those older than the trust in the server. It is called before a new
+// connection is dialed: a server that serves its connections one by one must not wait for a
+// request on a connection that gets none.
 func (a *ahead) sweep() {
 	now := time.Now()
 	for _, s := range slices.Clone(a.spares) {
@@ -197,7 +197,7 @@ func (a *ahead) sweep() {
 		age := now.Sub(s.since)
 		switch {
 		case len(s.heard) > 0:
-			continue // its goroutine takes it out
+			continue // its goroutine removes it
 		case s.conn.arrived():
 			a.distrust(age)
 		case age > a.trust || now.Before(a.rest):
@@ -210,7 +210,7 @@ func (a *ahead) sweep() {
 	}
 }
 
-// distrust is told the age at which the server closed a connection.
+// distrust lowers the trust; age is that of a connection which the server closed.
 func (a *ahead) distrust(age time.Duration) {
 	a.trust = age / 2
 	if a.trust < leastTrust {
@@ -236,7 +236,7 @@ func (a *ahead) begin() {
 	})
 }
 
-// settle is told how the dial of s ended. It reports whether s waits in the pool.
+// settle records how the dial of s ended. It reports whether s waits in the pool.
 func (a *ahead) settle(s *spare, conn net.Conn, err error) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -261,7 +261,7 @@ func (a *ahead) settle(s *spare, conn net.Conn, err error) bool {
 }
 
 // listen reads while s waits. The Read ends when s is taken, when its time is over, when
-// the server closes the connection, or when it sends what nobody asked for.
+// the server closes the connection, or when the server sends something without a request.
 func (a *ahead) listen(s *spare) {
 	var b [1]byte
 	_, err := s.conn.Conn.Read(b[:])
@@ -296,7 +296,7 @@ func (a *ahead) remove(s *spare) {
 	a.spares = slices.DeleteFunc(a.spares, func(o *spare) bool { return o == s })
 }
 
-// close ends all that waits, and returns when nothing is left of it.
+// close closes all waiting connections, and returns when their goroutines have ended.
 func (a *ahead) close() {
 	a.stop()
 	a.mu.Lock()

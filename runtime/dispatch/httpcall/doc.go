@@ -5,7 +5,7 @@
 // of its own, over HTTP/1.1, without proxy, cookies, compression or redirects. Go's
 // client sends a POST that carries an Idempotency-Key a second time when a reused
 // connection dies under it; a connection that is never reused cannot. While calls follow
-// each other their connections are made ahead of them; [Server.Close] closes what waits.
+// each other their connections are made ahead of them; [Server.Close] closes the waiting ones.
 //
 // # Invariants
 //

@@ -2,11 +2,11 @@ package httpcall
 
 import "strings"
 
-// KeyText is the idempotency key as it stands in a header, or in gRPC metadata. A key
-// of visible ASCII stands there as it is. Any other (other characters, spaces at an end,
-// which HTTP trims, or the two characters %" at the beginning) is written as a Display
-// String of RFC 9651 §3.3.8: %" and ", and between them the key's UTF-8 with each byte
-// that is %, ", or not visible ASCII as % and two lowercase hex digits. Two keys never
+// KeyText returns the idempotency key in the form for a header, or for gRPC metadata. A key
+// of visible ASCII is not changed. Any other key (with other characters, with spaces at an
+// end, which HTTP trims, or with the two characters %" at the beginning) is written as a
+// Display String of RFC 9651 §3.3.8: %" and ", and between them the key's UTF-8 with each
+// byte that is %, ", or not visible ASCII as % and two lowercase hex digits. Two keys never
 // have the same text, and the key can be read back.
 func KeyText(key string) string {
 	if plainKey(key) {
@@ -24,8 +24,8 @@ func KeyText(key string) string {
 	return string(append(b, '"'))
 }
 
-// displayString is how the text of an encoded key begins. A key that begins so is
-// encoded too, else it could be the text of another.
+// displayString begins the text of an encoded key. A key that begins like this is
+// encoded too, because otherwise it could equal the text of another key.
 const displayString = `%"`
 
 func plainKey(key string) bool {

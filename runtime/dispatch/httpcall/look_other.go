@@ -4,6 +4,6 @@ package httpcall
 
 import "net"
 
-// unread would look at the socket without waiting. Here the Read that waits with the
-// connection is the only one to tell.
+// unread cannot look at the socket without waiting on this system. Here only the Read that
+// waits on the connection notices what arrives.
 func unread(net.Conn) bool { return false }

@@ -9,8 +9,8 @@ import (
 )
 
 // unread reports whether anything has arrived on c that was not read: bytes, the end of
-// the stream, or a reset. It does not wait, and takes nothing away. A connection that is
-// no socket has none.
+// the stream, or a reset. It does not wait, and does not consume what arrived. It returns
+// false for a connection that is no socket.
 func unread(c net.Conn) bool {
 	sc, ok := c.(syscall.Conn)
 	if !ok {
@@ -21,7 +21,7 @@ func unread(c net.Conn) bool {
 		return true
 	}
 	arrived := true
-	// Control and not Read: a Read of ours waits on the socket, and has its lock.
+	// Use Control and not Read: another Read of this process waits on the socket, and has its lock.
 	if err := raw.Control(func(fd uintptr) {
 		var b [1]byte
 		_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)

@@ -8,7 +8,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Outcome is what a status code says of the call.
+// Outcome is what a status code says about the call.
 type Outcome uint8
 
 // Outcomes of a status code.
@@ -43,8 +43,8 @@ func ParseOutcome(s string) (Outcome, error) {
 	return 0, tga.Errorf(tga.ValidationError, "outcome %.80q: want one of %q", s, outcomeNames[1:])
 }
 
-// Class returns the outcome class that o records, ClassNone where the reply's status
-// says enough.
+// Class returns the outcome class that o records, ClassNone if the class follows from the
+// reply's status.
 func (o Outcome) Class() ledger.Class {
 	switch o {
 	case Failed:
@@ -55,11 +55,11 @@ func (o Outcome) Class() ledger.Class {
 	return ledger.ClassNone
 }
 
-// defaults says what a status means where no rule of the operator does: first on
-// attempt 1, again on a later one. Rows are matched in order.
+// defaults says what a status means without a rule of the operator: first on attempt 1,
+// again on a later attempt. The first matching row counts.
 //
-// A re-send is refused at the door (authorization, an occupied key, a limit) without
-// a word about the attempt before it: such an answer leaves that one in doubt.
+// A server may refuse a re-send before it looks at the call (authorization, an occupied
+// key, a limit). Such an answer says nothing about the earlier attempt, which stays in doubt.
 var defaults = [...]struct {
 	from, to     int
 	first, again Outcome
@@ -68,18 +68,18 @@ var defaults = [...]struct {
 	{401, 401, Failed, InDoubt},
 	{403, 403, Failed, InDoubt},
 	{407, 407, Failed, InDoubt},
-	{408, 408, InDoubt, InDoubt}, // the server gave up waiting, for what it does not say
-	{409, 409, Failed, InDoubt},  // a server that honours keys says it of one that is in use
+	{408, 408, InDoubt, InDoubt}, // the server gave up waiting, and does not say for what
+	{409, 409, Failed, InDoubt},  // a server that honours keys answers it for a key that is in use
 	{421, 421, Failed, InDoubt},
 	{425, 425, Failed, InDoubt},
 	{429, 429, InDoubt, InDoubt}, // see Config.Statuses
 	{431, 431, Failed, InDoubt},
 	{400, 499, Failed, Failed},
-	{0, 999, InDoubt, InDoubt}, // redirects, which may have run; 5xx; what nobody knows
+	{0, 999, InDoubt, InDoubt}, // redirects, which may have run; 5xx; unknown codes
 }
 
-// Doubtful reports whether a status by itself leaves open whether the call ran. What
-// a licence permits for it, ledger.Licence.ValidateOutcome says.
+// Doubtful reports whether a status by itself leaves open whether the call ran.
+// ledger.Licence.ValidateOutcome says which outcome a licence permits for such a status.
 func Doubtful(status int) bool {
 	for _, d := range defaults {
 		if status >= d.from && status <= d.to {
@@ -89,7 +89,7 @@ func Doubtful(status int) bool {
 	return true
 }
 
-// outcome returns what a status says of attempt n under the operator's rules.
+// outcome returns what a status says about an attempt, under the operator's rules.
 func outcome(rules map[int]Outcome, status int, attempt uint32) Outcome {
 	if o, ok := rules[status]; ok {
 		return o
@@ -105,7 +105,7 @@ func outcome(rules map[int]Outcome, status int, attempt uint32) Outcome {
 	return InDoubt
 }
 
-// statusText is "402 Payment Required".
+// statusText returns a text like "402 Payment Required".
 func statusText(status int) string {
 	s := strconv.Itoa(status)
 	if t := http.StatusText(status); t != "" {

@@ -26,19 +26,19 @@ const DefaultMaxAnswer = 64 << 20
 
 // Options configure a [Server]. The zero value posts to URL/tool.
 type Options struct {
-	// Paths are the server's tools and the path of each, joined to the URL. Where it is
+	// Paths are the server's tools and the path of each, joined to the URL. If it is
 	// set, the server has no other tools. Nil means that a tool's name is its path.
 	Paths map[string]string
-	// Header goes with each request. What this package sets itself it cannot change.
+	// Header goes with each request. It cannot change the headers that this package sets.
 	Header http.Header
-	// KeyHeader names, for a tool, another header that carries the idempotency key too;
+	// KeyHeader returns, for a tool, another header that carries the idempotency key too;
 	// "" is none. Nil means none for every tool.
 	KeyHeader func(tool string) string
-	// Statuses says what a status code means of this server's tools, in place of the
+	// Statuses says what a status code of this server's tools means, in place of the
 	// default: 2xx success; 4xx failure, but 408 and 429 in doubt; the others in doubt.
 	Statuses map[int]Outcome
 	// MaxAnswer is the most bytes of an answer that are kept; 0 means
-	// DefaultMaxAnswer. A longer one is read to its end and counted and digested.
+	// DefaultMaxAnswer. A longer answer is read to its end, and counted and digested.
 	MaxAnswer int64
 	// TLS is used for https. NextProtos is ignored: there is no HTTP/2.
 	TLS *tls.Config
@@ -46,7 +46,7 @@ type Options struct {
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Ahead is how many connections at most are made before a call needs them, each for
 	// one call; 0 means DefaultAhead, a negative number none. They are made while calls
-	// follow each other, and closed after 2 s without one.
+	// follow each other, and closed after 2 s without a call.
 	Ahead int
 }
 
@@ -59,7 +59,7 @@ type Server struct {
 }
 
 // New returns a Server for the tools under rawURL (http or https), VALIDATION_ERROR
-// where that or an option is wrong.
+// if the URL or an option is wrong.
 func New(rawURL string, o Options) (*Server, error) {
 	base, err := url.Parse(rawURL)
 	if err != nil {
@@ -113,22 +113,22 @@ func New(rawURL string, o Options) (*Server, error) {
 	}}, nil
 }
 
-// Close closes the connections that wait for a call. Calls under way go on; later ones
-// connect by themselves.
+// Close closes the connections that wait for a call. Calls under way go on; later calls
+// dial their own connections.
 func (s *Server) Close() error {
 	s.ahead.close()
 	return nil
 }
 
-// Prepare implements [runtime.Preparer]: it has nothing to store, and sees to it that a
-// connection is there, or on its way, while the attempt is made durable.
+// Prepare implements [runtime.Preparer]. It stores nothing. It makes sure that a connection
+// exists, or is being made, while the attempt is made durable.
 func (s *Server) Prepare(context.Context, runtime.Call) ([]chain.Attachment, error) {
 	s.ahead.prepare()
 	return nil, nil
 }
 
-// Check implements [runtime.Checker]. A name reaches the URL as it is, or through Paths,
-// which knows it exactly: no other spelling of it leads to the same tool.
+// Check implements [runtime.Checker]. A tool's name goes into the URL unchanged, or is looked
+// up in Paths exactly, so no other spelling leads to the same tool.
 func (s *Server) Check(_ context.Context, call runtime.Call) error {
 	_, err := s.path(call)
 	return err
@@ -148,15 +148,15 @@ func (s *Server) path(call runtime.Call) (string, error) {
 	return path, nil
 }
 
-// Dispatch implements [runtime.Dispatcher]: the answer, ErrNotSent where no byte of
-// the request left, any other error where the call may have run.
+// Dispatch implements [runtime.Dispatcher]: it returns the answer, ErrNotSent if no byte of
+// the request left, any other error if the call may have run.
 func (s *Server) Dispatch(ctx context.Context, call runtime.Call) (runtime.Reply, error) {
 	s.ahead.enter()
 	defer s.ahead.leave()
 	resp, waited, err := s.exchange(ctx, call)
 	if waited && errors.Is(err, runtime.ErrNotSent) && ctx.Err() == nil {
-		// The server gave the connection up while it waited. On one that is dialed now,
-		// the same says that the server is not there.
+		// The server closed the connection while it waited. If the same happens on a newly
+		// dialed connection, the server is not there.
 		resp, _, err = s.exchange(context.WithValue(ctx, anew{}, true), call)
 	}
 	if err != nil {
@@ -186,8 +186,8 @@ func (s *Server) exchange(ctx context.Context, call runtime.Call) (resp *http.Re
 	return resp, waited, nil
 }
 
-// classify makes a reply of an answer whose body is in reply, or an error of one
-// that says too little.
+// classify completes reply, which has the body of the answer. It returns an error if the
+// answer leaves open whether the call ran.
 func (s *Server) classify(call runtime.Call, resp *http.Response, reply runtime.Reply, err error) (runtime.Reply, error) {
 	answered := "HTTP " + statusText(resp.StatusCode)
 	reply.RetryAfter = RetryAfter(resp.Header, time.Now())
@@ -215,8 +215,8 @@ func (s *Server) classify(call runtime.Call, resp *http.Response, reply runtime.
 		reply.Status, reply.ErrorCode, reply.ErrorMessage = tga.StatusFailure, string(tga.ToolError), answered
 	case NotExecuted:
 		if call.Attempt > 1 {
-			// This attempt did nothing; an earlier one may have. Only the ledger knows
-			// whether any is left in doubt.
+			// This attempt did nothing, but an earlier one may have run. Only the ledger knows
+			// whether any attempt is in doubt.
 			return fail(fmt.Errorf("%w: the server did not execute this attempt", runtime.ErrNotSent))
 		}
 		reply.Status, reply.ErrorCode, reply.ErrorMessage = tga.StatusFailure, string(code), answered
@@ -269,8 +269,8 @@ func (s *Server) request(ctx context.Context, call runtime.Call) (*http.Request,
 	return req, nil
 }
 
-// readAnswer reads an answer to its end. It keeps limit bytes; of a longer one the
-// length and digest of all of it.
+// readAnswer reads an answer to its end. It keeps an answer of up to limit bytes; of a longer
+// answer it keeps only the length and the digest.
 func readAnswer(body io.Reader, limit int64) (runtime.Reply, error) {
 	kept := bytes.NewBuffer(make([]byte, 0, 512)) // an empty answer is an answer: not nil
 	if _, err := io.Copy(kept, io.LimitReader(body, limit)); err != nil {

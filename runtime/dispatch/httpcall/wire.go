@@ -15,8 +15,8 @@ type wire struct {
 	// exact says that a Write that returns 0 bytes put none on the wire. TLS cannot
 	// say so: it may have written part of a record.
 	exact bool
-	// waited says that the connection was made before its dispatch, and socket is what it
-	// runs on, below TLS.
+	// waited says that the connection was made before its dispatch, and socket is the
+	// connection below TLS.
 	waited bool
 	socket net.Conn
 
@@ -31,8 +31,8 @@ var (
 	errStale = errors.New("the server closed the connection, or spoke on it, before the request")
 )
 
-// Write refuses once the dispatch has ended: the transport's writer is a goroutine
-// of its own and may come late, after the caller was told "not sent".
+// Write refuses after the dispatch has ended: the transport writes in a goroutine of its
+// own, which may be late, after the caller was told "not sent".
 func (w *wire) Write(b []byte) (int, error) {
 	w.mu.Lock()
 	if w.ended {
@@ -57,9 +57,9 @@ func (w *wire) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// arrived reports whether anything came on a connection that waited. No request may go
-// there then: a server that speaks before it is asked is about to close the connection,
-// and an answer that is there before the request is no answer to it.
+// arrived reports whether anything arrived on a connection that waited. Then no request may
+// use it: a server that sends something before a request is about to close the connection, and
+// an answer that came before the request cannot be the answer to it.
 func (w *wire) arrived() bool { return w.waited && unread(w.socket) }
 
 // End implements [onwire.Ender].
@@ -72,8 +72,8 @@ func (w *wire) End() (left bool) {
 
 type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// plain connects in the clear, secure over TLS, whose handshake is no byte of the
-// request.
+// plain connects without TLS, and secure with TLS. The bytes of the TLS handshake are not part
+// of the request.
 func plain(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := dial(ctx, network, addr)
