@@ -10,28 +10,28 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// Append appends artifacts to a trace. The same again is Appended.Replayed.
+// Append appends artifacts to a trace. If they are in the log already, Appended.Replayed is set.
 func (c *Client) Append(ctx context.Context, trace tga.ID, req wire.AppendRequest) (wire.Appended, error) {
 	var a wire.Appended
 	err := c.ask(ctx, post(tracePath(trace, "/entries"), req), &a)
 	return a, err
 }
 
-// AppendBatch makes many appends in one request. Each has its own answer; one that is
-// refused does not keep the others from being made.
+// AppendBatch makes many appends in one request. Each append has its own answer; a refused
+// append does not prevent the others.
 func (c *Client) AppendBatch(ctx context.Context, items []wire.BatchItem) ([]wire.BatchAnswer, error) {
 	var a wire.BatchAnswers
 	err := c.ask(ctx, post("/v1/entries:batch", wire.BatchRequest{Items: items}), &a)
 	return a.Items, err
 }
 
-// Lease takes the lease of a trace for a time; zero means the daemon's default. While
-// another holds it, Lease waits until ctx ends; a ctx without a deadline does not wait.
+// Lease takes the lease of a trace for the time ttl; zero means the daemon's default. While
+// somebody else holds it, Lease waits until ctx ends; with a ctx without a deadline it does not wait.
 func (c *Client) Lease(ctx context.Context, trace tga.ID, ttl time.Duration) (wire.Lease, error) {
 	return askLease(ctx, c, trace, "/lease", wire.LeaseRequest{TTLMS: ttl.Milliseconds()})
 }
 
-// Renew puts the end of a lease off.
+// Renew extends a lease.
 func (c *Client) Renew(ctx context.Context, lease wire.Lease, ttl time.Duration) (wire.Lease, error) {
 	return askLease(ctx, c, lease.TraceID, "/lease:renew", wire.LeaseRequest{Lease: lease.Lease, TTLMS: ttl.Milliseconds()})
 }
@@ -55,7 +55,7 @@ func (c *Client) Checkpoint(ctx context.Context, trace tga.ID, lease wire.Lease)
 	return checkpointOf(ctx, c, post(tracePath(trace, "/checkpoint"), wire.CheckpointRequest{Lease: lease.Lease}))
 }
 
-// LatestCheckpoint returns the newest checkpoint that verifies; NOT_FOUND where there is
+// LatestCheckpoint returns the newest checkpoint that verifies; NOT_FOUND if there is
 // none.
 func (c *Client) LatestCheckpoint(ctx context.Context, trace tga.ID) (tga.Checkpoint, error) {
 	return checkpointOf(ctx, c, get(tracePath(trace, "/checkpoint")))
@@ -87,8 +87,8 @@ func (c *Client) InDoubt(ctx context.Context) ([]wire.OpenTrace, error) {
 	return t.Traces, err
 }
 
-// Request returns the request of a trace: the call, and what it is for. Where it is erased, all in it is
-// empty.
+// Request returns the request of a trace: the call, and what it is for. If the request is erased, all
+// of its fields are empty.
 func (c *Client) Request(ctx context.Context, id tga.ID) (*tga.Artifact, error) {
 	for e, err := range c.Entries(ctx, id, 0, false) {
 		if err != nil {
@@ -108,8 +108,8 @@ func (c *Client) Request(ctx context.Context, id tga.ID) (*tga.Artifact, error) 
 	return &tga.Artifact{TraceID: id, Type: tga.RequestType, Request: &tga.ActionRequest{}}, nil
 }
 
-// Approvals lists what waits for people. With a [runtime.UnreadApprovals] error it is all that the daemon can
-// read now.
+// Approvals lists what waits for people. If the error is a [runtime.UnreadApprovals], the list has all that the
+// daemon can read now.
 func (c *Client) Approvals(ctx context.Context) ([]wire.Approval, error) {
 	var a wire.Approvals
 	if err := c.ask(ctx, get("/v1/approvals"), &a); err != nil {
@@ -138,8 +138,8 @@ func (c *Client) RollbackPlan(ctx context.Context, traces []tga.ID) ([]wire.Roll
 	return p.Steps, err
 }
 
-// Evidence returns the stored bytes with a digest, which it checks. trace is one whose log
-// names them; a peer that is bound to no namespace need not name it.
+// Evidence returns the stored bytes that have a digest, and checks the digest. trace is a trace
+// whose log names the digest; a peer that is bound to no namespace may leave it out.
 func (c *Client) Evidence(ctx context.Context, digest tga.Digest, trace tga.ID) ([]byte, error) {
 	named := ""
 	if !trace.IsZero() {
@@ -157,22 +157,23 @@ func (c *Client) Evidence(ctx context.Context, digest tga.Digest, trace tga.ID) 
 	return raw, nil
 }
 
-// Verify checks one trace, or with a zero id the whole store. What it finds is no error.
+// Verify checks one trace, or with a zero id the whole store. Its findings are in the answer, not
+// in the error.
 func (c *Client) Verify(ctx context.Context, trace tga.ID) (wire.Verified, error) {
 	var v wire.Verified
 	err := c.ask(ctx, post("/v1/verify", wire.VerifyRequest{TraceID: trace}), &v)
 	return v, err
 }
 
-// Working lists the long pieces of work that the daemon is at: verifications and backups.
+// Working lists the long tasks that the daemon is running: verifications and backups.
 func (c *Client) Working(ctx context.Context) ([]wire.Work, error) {
 	var m wire.Working
 	err := c.ask(ctx, get("/v1/working"), &m)
 	return m.Work, err
 }
 
-// Backup copies the store into a directory of the daemon's file system: a new one, or one that
-// holds a backup of the store, which gets what is new.
+// Backup copies the store into a directory of the daemon's file system: a new directory, or one
+// that has a backup of the store already, to which it adds what is new.
 func (c *Client) Backup(ctx context.Context, dir string) error {
 	return c.ask(ctx, post("/v1/backup", wire.BackupRequest{Dir: dir}), nil)
 }
@@ -184,7 +185,7 @@ func (c *Client) Seal(ctx context.Context, before tga.Millis) (wire.Sealed, erro
 	return s, err
 }
 
-// Erase destroys what finished traces carry. What proves them stays.
+// Erase destroys the content of finished traces. What proves that they existed stays.
 func (c *Client) Erase(ctx context.Context, what wire.EraseRequest) (wire.Erased, error) {
 	var e wire.Erased
 	err := c.ask(ctx, post("/v1/erase", what), &e)
@@ -196,16 +197,16 @@ func (c *Client) Unfreeze(ctx context.Context, acceptLoss bool) error {
 	return c.ask(ctx, post("/v1/unfreeze", wire.UnfreezeRequest{AcceptLoss: acceptLoss}), nil)
 }
 
-// EndQuarantine ends the quarantine that an unfrozen store is in.
+// EndQuarantine ends the quarantine of a store that was unfrozen or restored.
 func (c *Client) EndQuarantine(ctx context.Context) error {
 	return c.ask(ctx, post("/v1/end-quarantine", nil), nil)
 }
 
-// Live returns nil while a restart of the daemon would change nothing.
+// Live returns nil while a restart of the daemon would not help.
 func (c *Client) Live(ctx context.Context) error { return c.ask(ctx, get("/livez"), nil) }
 
-// Healthy returns nil while the store is whole: not poisoned, and no acknowledged records
-// are known to be missing.
+// Healthy returns nil while the store is not poisoned and no acknowledged records are known to
+// be missing.
 func (c *Client) Healthy(ctx context.Context) error { return c.ask(ctx, get("/healthz"), nil) }
 
 // Ready returns nil once the daemon has classified every open trace.

@@ -33,9 +33,9 @@ func (c *Client) Attachments(ctx context.Context, kind chain.AttachmentKind, pre
 	}
 }
 
-// Attachment returns one such value, nil where there is none.
+// Attachment returns one such value, nil if there is none.
 func (c *Client) Attachment(ctx context.Context, kind chain.AttachmentKind, key []byte) (value []byte, err error) {
-	// To the end of the answer, so that the connection can be used again.
+	// Read to the end of the answer, so that the connection can be used again.
 	for a, err := range c.Attachments(ctx, kind, key) {
 		if err != nil {
 			return nil, err

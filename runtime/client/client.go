@@ -24,37 +24,37 @@ import (
 
 // Options of a [Client]. The zero value is ready for use.
 type Options struct {
-	// Name stands in the Tgad-Client header; "" means "tgad-go".
+	// Name is sent in the Tgad-Client header; "" means "tgad-go".
 	Name string
 	// MaxAnswerBytes bounds one answer, or one line of a stream. Zero means 256 MiB.
 	MaxAnswerBytes int64
 	// MaxIdle is how many connections are kept; zero means 16.
 	MaxIdle int
-	// Remember sends what the daemon said last of the tree of its store with each request, where it
-	// signs checkpoints: a daemon whose store was rolled back since then answers
+	// Remember sends with each request the newest checkpoint that the daemon has given, if the
+	// daemon signs checkpoints. A daemon whose store was rolled back since then answers
 	// STATE_CHECKSUM_MISMATCH.
 	Remember bool
 	// Receipts asks for the receipt of each call with its answer, [runtime.Result.Receipt]. A checkpoint covers the
-	// newest appends some seconds later: [Proofs.Receipt] has the proofs then.
+	// newest appends only some seconds later: from then on [Proofs.Receipt] has the proofs.
 	Receipts bool
 	// Dial makes a connection; nil dials the socket.
 	Dial func(ctx context.Context) (net.Conn, error)
-	// Exchange, where it is set, is asked first for every answer that is taken whole: it answers
-	// the text of a request without a connection, or says with ok = false that it does not, and
-	// has done nothing. It is for a daemon in the same process.
+	// Exchange, if it is set, is called first for every answer that is not a stream. It answers
+	// the text of a request without a connection, or returns ok = false and has done nothing.
+	// It is for a daemon in the same process.
 	Exchange func(ctx context.Context, text []byte) (resp *http.Response, ok bool, err error)
 }
 
 // Client is a connection pool to one daemon. Its methods may be called from any number
 // of goroutines.
 //
-// A deadline of a method's context travels in the Tgad-Timeout header. Its end, and
-// cancelling the context, end waiting: what the daemon has begun, it goes on with. Until
-// when a call may be sent is [runtime.Request.Deadline].
+// The deadline of a method's context is sent in the Tgad-Timeout header. When the deadline
+// passes or the context is cancelled, only the waiting ends: the daemon goes on with what it
+// has begun. [runtime.Request.Deadline] says until when a call may be sent.
 type Client struct {
 	opts  Options
 	conns conns
-	seen  atomic.Pointer[string] // the newest [HeaderCheckpoint], where it is remembered
+	seen  atomic.Pointer[string] // the newest [wire.HeaderCheckpoint], with Options.Remember
 }
 
 // New makes a client of the daemon at a socket. It does not dial.
@@ -70,23 +70,23 @@ func New(socket string, opts Options) *Client {
 	return &Client{opts: opts, conns: conns{socket: socket, dial: opts.Dial, most: opts.MaxIdle}}
 }
 
-// Close ends the idle connections. The error is that of one that would not close; no exchange is affected by it.
+// Close closes the idle connections. It returns the error of one that could not be closed, which affects no exchange.
 func (c *Client) Close() error { return c.conns.close() }
 
 // request is one exchange.
 type request struct {
 	method, path string
 	query        url.Values
-	body         any // message, nil for none
+	body         any // a message of package wire, nil for none
 }
 
-// do sends a request and returns the answer of a status under 300. The caller closes its
-// body. Any other status comes back as the error in it.
+// do sends a request and returns the answer if its status is under 300. The caller closes
+// its body. For any other status it returns the error in the answer.
 func (c *Client) do(ctx context.Context, r request) (*http.Response, error) {
 	return c.doBy(ctx, r, c.conns.exchange)
 }
 
-// near exchanges within this process where that can be done, else by a connection.
+// near exchanges within this process if that is possible, else over a connection.
 func (c *Client) near(ctx context.Context, text []byte) (*http.Response, error) {
 	if c.opts.Exchange != nil {
 		if resp, ok, err := c.opts.Exchange(ctx, text); ok {
@@ -115,7 +115,7 @@ func (c *Client) doBy(ctx context.Context, r request, exchange func(context.Cont
 	return nil, refusal(r, resp, raw)
 }
 
-// text is a request as it is sent. net/http would put it together out of twice the parts.
+// text returns a request in the form in which it is sent. net/http would build it from twice as many pieces.
 func (c *Client) text(ctx context.Context, r request) []byte {
 	target := url.URL{Path: r.path, RawQuery: r.query.Encode()}
 	b := make([]byte, 0, textRoom)
@@ -123,7 +123,7 @@ func (c *Client) text(ctx context.Context, r request) []byte {
 	b = append(append(b, oneLine.Replace(c.opts.Name)...), "\r\n"...)
 	if deadline, ok := ctx.Deadline(); ok {
 		wait := time.Until(deadline)
-		wait -= min(wait/4, time.Second) // so that the daemon's last word arrives in time
+		wait -= min(wait/4, time.Second) // so that the daemon's answer arrives before the deadline
 		b = append(b, wire.HeaderTimeout+": "...)
 		b = append(append(b, max(wait, time.Millisecond).Round(time.Millisecond).String()...), "\r\n"...)
 	}
@@ -142,14 +142,14 @@ func (c *Client) text(ctx context.Context, r request) []byte {
 	}
 	b = append(b, "Content-Type: application/json\r\nContent-Length: "...)
 	length := len(b)
-	b = append(b, "          \r\n\r\n"...) // room for the length of a body, which is not known before
+	b = append(b, "          \r\n\r\n"...) // room for the length of the body, which is not known yet
 	body := len(b)
 	b = wire.Append(b, r.body)
 	strconv.AppendInt(b[:length], int64(len(b)-body), 10)
 	return b
 }
 
-// appendSpan appends the headers of a span context, which the daemon's spans are then below.
+// appendSpan appends the headers of a span context. It becomes the parent of the daemon's spans.
 func appendSpan(b []byte, sc runtime.SpanContext) []byte {
 	if sc == (runtime.SpanContext{}) {
 		return b
@@ -160,13 +160,13 @@ func appendSpan(b []byte, sc runtime.SpanContext) []byte {
 	return b
 }
 
-// textRoom is the first room of a request.
+// textRoom is the initial capacity for the text of a request.
 const textRoom = 2 << 10
 
-// oneLine keeps a name on its line.
+// oneLine removes line breaks from the value of a header.
 var oneLine = strings.NewReplacer("\r", " ", "\n", " ")
 
-// refusal is the error that an answer carries.
+// refusal returns the error that an answer carries.
 func refusal(r request, resp *http.Response, raw []byte) error {
 	var p wire.Problem
 	kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
@@ -194,8 +194,8 @@ func ProblemIn(err error) (wire.Problem, bool) {
 	return wire.Problem{}, false
 }
 
-// unreachable is the error where there is no answer. Whether the daemon acted on the
-// request is not known.
+// unreachable returns the error for a request without an answer. It is not known whether
+// the daemon acted on the request.
 func (c *Client) unreachable(ctx context.Context, r request, err error) error {
 	if cause := ctx.Err(); cause != nil {
 		err = cause
@@ -232,10 +232,11 @@ func (c *Client) bytes(ctx context.Context, r request) ([]byte, http.Header, err
 	return raw, resp.Header, nil
 }
 
-// knownRoom bounds the room that an answer gets for the length alone that its head names.
+// knownRoom bounds the memory that is allocated for an answer only because its header names a
+// length.
 const knownRoom = 64 << 10
 
-// whole reads an answer to its end, or to one byte more than it may have.
+// whole reads an answer to its end, or up to one byte more than the limit.
 func (c *Client) whole(resp *http.Response) ([]byte, error) {
 	body := io.LimitReader(resp.Body, c.opts.MaxAnswerBytes+1)
 	if n := resp.ContentLength; n < 0 || n > knownRoom {

@@ -15,20 +15,20 @@ import (
 // conns is a pool of connections to one socket.
 //
 // An exchange runs in its caller's goroutine from the first byte to the last. The
-// transport of net/http keeps two goroutines for each connection, and on a machine that is
-// otherwise idle waking a processor for them costs as much as the rest of a short exchange
+// transport of net/http keeps two goroutines for each connection. On a machine that is
+// otherwise idle, waking a processor for them costs as much as the rest of a short exchange
 // (docs/PERFORMANCE.md).
 type conns struct {
 	socket string
 	dial   func(context.Context) (net.Conn, error)
-	most   int // idle ones
+	most   int // most idle connections
 
 	mu     sync.Mutex
-	idle   []*conn // the one used last at the end
-	failed error   // the first connection that would not close
+	idle   []*conn // the most recently used one is the last
+	failed error   // of the first connection that could not be closed
 }
 
-// conn is one connection. One exchange at a time has it.
+// conn is one connection. One exchange at a time uses it.
 type conn struct {
 	net.Conn
 	in   *bufio.Reader
@@ -37,8 +37,8 @@ type conn struct {
 }
 
 const (
-	// maxIdle is how long a connection is kept without an exchange. It is less than what the
-	// daemon waits (limits.idle_timeout), which is the one that hangs up otherwise.
+	// maxIdle is how long a connection is kept without an exchange. It is less than the
+	// daemon's limits.idle_timeout, after which the daemon closes the connection.
 	maxIdle = 30 * time.Second
 	// maxHead bounds an answer's status line and headers.
 	maxHead = 1 << 20
@@ -46,7 +46,7 @@ const (
 
 var errLongHead = errors.New("the answer's headers have no end")
 
-// longAgo is a deadline that ends whatever waits.
+// longAgo is a deadline in the past: it ends every Read and Write that waits.
 var longAgo = time.Unix(1, 0)
 
 // exchange sends the text of a request and reads the head of its answer. The connection is
@@ -57,7 +57,8 @@ func (p *conns) exchange(ctx context.Context, text []byte) (*http.Response, erro
 	if err != nil {
 		return nil, err
 	}
-	// Where it has begun, the deadline may fall at any time: then it has no other exchange.
+	// Once this function has started, it may set the deadline at any time, so the connection
+	// is not used again.
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(longAgo) })
 	resp, err := c.exchange(text)
 	if err != nil {
@@ -73,7 +74,7 @@ func (p *conns) exchange(ctx context.Context, text []byte) (*http.Response, erro
 	return resp, nil
 }
 
-// take returns a connection that nobody uses.
+// take returns an idle connection, or a new one.
 func (p *conns) take(ctx context.Context) (*conn, error) {
 	for {
 		p.mu.Lock()
@@ -88,7 +89,7 @@ func (p *conns) take(ctx context.Context) (*conn, error) {
 		if time.Since(c.used) < maxIdle && quiet(c.Conn) {
 			return c, nil
 		}
-		p.drop(c) // the daemon hung up: nothing was asked on it
+		p.drop(c) // it is too old, or the daemon closed it; no request was sent on it
 	}
 	dialed, err := p.dial(ctx)
 	if err != nil {
@@ -99,8 +100,8 @@ func (p *conns) take(ctx context.Context) (*conn, error) {
 	return c, nil
 }
 
-// put keeps a connection for the next exchange, and lets those go that were not used for
-// long.
+// put keeps a connection for the next exchange, and closes connections that are too many or
+// were idle for too long.
 func (p *conns) put(c *conn) (err error) {
 	c.used = time.Now()
 	var over []*conn
@@ -116,7 +117,7 @@ func (p *conns) put(c *conn) (err error) {
 	return err
 }
 
-// drop ends a connection that has no exchange. That it would not close is no fault of the next one: close says so.
+// drop closes a connection that has no exchange. If that fails, the next exchange does not fail: close returns the error.
 func (p *conns) drop(c *conn) {
 	if err := c.Close(); err != nil {
 		p.mu.Lock()
@@ -127,7 +128,7 @@ func (p *conns) drop(c *conn) {
 	}
 }
 
-// close ends the idle connections. It returns why one would not close, now or before.
+// close closes the idle connections. It returns why a connection could not be closed, now or before.
 func (p *conns) close() error {
 	p.mu.Lock()
 	over := p.idle
@@ -144,7 +145,8 @@ func (p *conns) close() error {
 // exchange writes a request and reads the head of its answer.
 func (c *conn) exchange(text []byte) (*http.Response, error) {
 	_, sent := c.Conn.Write(text)
-	// A daemon that refuses a request may say so before it has all of it, and hang up.
+	// A daemon that refuses a request may answer before it has read all of it, and close the
+	// connection. So read the answer even if the Write failed.
 	for {
 		c.left = maxHead
 		resp, err := http.ReadResponse(c.in, nil)
@@ -160,7 +162,7 @@ func (c *conn) exchange(text []byte) (*http.Response, error) {
 	}
 }
 
-// Read reads from the connection, up to the bound.
+// Read reads from the connection, at most left bytes.
 func (c *conn) Read(b []byte) (int, error) {
 	if c.left <= 0 {
 		return 0, errLongHead
@@ -170,7 +172,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// answer is the body of an answer. Close does not read what is left of it.
+// answer is the body of an answer. Close does not read the rest of it.
 type answer struct {
 	body  io.Reader
 	whole bool

@@ -4,5 +4,6 @@ package client
 
 import "net"
 
-// quiet says that nothing is known of the other end, so a connection has one exchange.
+// quiet returns false, because the state of the other end is not known on this system. So a
+// connection is used for one exchange.
 func quiet(net.Conn) bool { return false }

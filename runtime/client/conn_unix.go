@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// quiet reports whether the other end has neither hung up nor said anything: on a
-// connection without an exchange it has nothing to say.
+// quiet reports whether the other end has neither closed the connection nor sent anything. On
+// a connection without an exchange it has no reason to send anything.
 func quiet(conn net.Conn) bool {
 	c, ok := conn.(syscall.Conn)
 	if !ok {

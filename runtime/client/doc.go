@@ -2,7 +2,7 @@
 //
 // It gives the methods of [runtime.Runtime] to a process that does not hold the store,
 // with the same requests, results and errors: a refusal by the daemon comes back as the
-// [tga.Error] that it made. What travels are the messages of package wire.
+// [tga.Error] that it made. Client and daemon exchange the messages of package wire.
 //
 // # Usage
 //

@@ -9,10 +9,10 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// Receipt says where a trace stands in the tree of its store: GET /v1/traces/{id}/receipt.
+// Receipt proves the position of a trace in the tree of its store: GET /v1/traces/{id}/receipt.
 type Receipt = runtime.Receipt
 
-// Proofs asks a daemon that signs checkpoints for what proves to others what happened.
+// Proofs asks a daemon that signs checkpoints for proofs that others can verify.
 type Proofs struct{ c *Client }
 
 // Proofs returns the part of the client that is about proofs.
@@ -33,8 +33,8 @@ func (p Proofs) Checkpoint(ctx context.Context) (wire.SignedCheckpoint, error) {
 	return s, err
 }
 
-// Tile returns a tile of the store's tree, which the newest checkpoint covers, by its path in C2SP
-// tlog-tiles, such as "tile/0/000.p/5"; of the path "checkpoint" the newest signed checkpoint.
+// Tile returns a tile of the store's tree, as far as the newest checkpoint covers it, by its path in C2SP
+// tlog-tiles, such as "tile/0/000.p/5". For the path "checkpoint" it returns the newest signed checkpoint.
 func (p Proofs) Tile(ctx context.Context, path string) ([]byte, error) {
 	raw, _, err := p.c.bytes(ctx, get("/"+path))
 	return raw, err

@@ -8,14 +8,14 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// name is a member of a request that names something.
+// name is a string of a request that identifies something; at is its place in the request.
 type name struct{ at, text string }
 
-// exact refuses a name that JSON cannot hold as it is. On the way two keys that are no UTF-8 would become
-// one, and the call of the second would be answered with the record of the first.
+// exact refuses a name that JSON cannot hold unchanged. Encoded as JSON, two different keys that are not UTF-8
+// could become the same key, and the second call would be answered with the record of the first.
 //
-// Members that only describe are not here: what is no UTF-8 in intent and hint becomes U+FFFD. lock and
-// executor are paths, which the daemon compares with nothing.
+// Members that only describe something are not checked: bytes in intent and hint that are not UTF-8 become U+FFFD.
+// lock and executor are paths, which the daemon compares with nothing.
 func exact(names ...name) error {
 	for _, n := range names {
 		if !utf8.ValidString(n.text) {

@@ -8,7 +8,7 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// Keep changes a kept value; see [runtime.Runtime.Keep]. An empty value is none.
+// Keep changes a kept value; see [runtime.Runtime.Keep]. Here an empty value counts as no value.
 func (c *Client) Keep(ctx context.Context, r runtime.KeepRequest) (now runtime.Kept, changed bool, err error) {
 	var a wire.KeepAnswer
 	m := wire.KeepRequest{ToolServer: r.Server, Namespace: r.Namespace, Name: r.Name, Old: r.Old, Value: r.Value}
@@ -19,7 +19,7 @@ func (c *Client) Keep(ctx context.Context, r runtime.KeepRequest) (now runtime.K
 	return runtime.Kept{Name: r.Name, Value: a.Value}, a.Changed, err
 }
 
-// Kept yields what is kept about a tool server; see [runtime.Runtime.Kept].
+// Kept yields the values that are kept about a tool server; see [runtime.Runtime.Kept].
 func (c *Client) Kept(ctx context.Context, namespace, server string) iter.Seq2[runtime.Kept, error] {
 	return func(yield func(runtime.Kept, error) bool) {
 		for after := ""; ; {

@@ -6,7 +6,7 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// Retain carries the retention rules of the daemon's configuration out now, as the daemon does it by
+// Retain applies the retention rules of the daemon's configuration now. The daemon also does this by
 // itself from time to time.
 func Retain(ctx context.Context, c *Client, req wire.RetentionRequest) (wire.Retained, error) {
 	var r wire.Retained

@@ -35,7 +35,7 @@ func tracesRequest(q *wire.TracesQuery) request {
 		"key", q.Key, "class", q.Class, "text", q.Text, "since", at(q.Since), "until", at(q.Until), "before", at(q.Before), "after", after)
 }
 
-// Traces yields the open traces, or all, by id or the newest first.
+// Traces yields the open traces, or all traces, by id or the newest first.
 func (c *Client) Traces(ctx context.Context, q wire.TracesQuery) iter.Seq2[wire.OpenTrace, error] {
 	return func(yield func(wire.OpenTrace, error) bool) {
 		for {
@@ -57,7 +57,7 @@ func (c *Client) Traces(ctx context.Context, q wire.TracesQuery) iter.Seq2[wire.
 	}
 }
 
-// Trace returns everything about one trace. NOT_FOUND where there is none.
+// Trace returns everything about one trace. NOT_FOUND if there is none.
 func (c *Client) Trace(ctx context.Context, trace tga.ID) (wire.Timeline, error) {
 	var t wire.Timeline
 	err := c.ask(ctx, get(tracePath(trace, "")), &t)
@@ -77,8 +77,8 @@ func (c *Client) State(ctx context.Context, trace tga.ID) (tga.ExecutionState, e
 	return *s, nil
 }
 
-// Document returns the exact bytes of a stored document of a trace's effect. They are
-// checked against the digest that the daemon names; NOT_FOUND where there is none.
+// Document returns the exact bytes of a stored document of a trace's effect, after comparing
+// them with the digest that the daemon names. NOT_FOUND if there is no such document.
 func (c *Client) Document(ctx context.Context, trace tga.ID, pointer string) ([]byte, tga.Digest, error) {
 	raw, header, err := c.bytes(ctx, get(tracePath(trace, "/documents"), "pointer", pointer))
 	if err != nil {
@@ -101,19 +101,20 @@ func (c *Client) Document(ctx context.Context, trace tga.ID, pointer string) ([]
 }
 
 // Entries yields the entries of a trace after a sequence number. With follow it goes on
-// with those to come, until the trace is terminal or ctx ends.
+// with later entries, until the trace is terminal or ctx ends.
 func (c *Client) Entries(ctx context.Context, trace tga.ID, after uint64, follow bool) iter.Seq2[wire.Entry, error] {
 	return stream[wire.Entry](ctx, c, get(tracePath(trace, "/entries"), "after", number(after), "follow", flag(follow)))
 }
 
 // Log yields the appends of the store after a cursor ("" is the beginning), without a gap,
-// as far as the peer may see them. With follow it goes on with those to come.
+// as far as the peer may see them. With follow it goes on with later appends.
 func (c *Client) Log(ctx context.Context, after string, follow bool) iter.Seq2[wire.LogLine, error] {
 	return stream[wire.LogLine](ctx, c, get("/v1/log", "after", after, "follow", flag(follow)))
 }
 
-// Changes yields a cursor as often as something was appended that the peer may see, at most four
-// times a second, until ctx ends: for who shows the log and asks for what it shows anew. It begins with what comes.
+// Changes yields a cursor whenever something was appended that the peer may see, at most four
+// times a second, until ctx ends. It is for programs that show the log and read it again at each change. It starts
+// with the next append.
 func (c *Client) Changes(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for line, err := range stream[wire.LogLine](ctx, c, get("/v1/log", "after", wire.Newest, "follow", flag(true), "changes", flag(true))) {
@@ -124,14 +125,14 @@ func (c *Client) Changes(ctx context.Context) iter.Seq2[string, error] {
 	}
 }
 
-// Export yields the lines of an export, each with its newline and valid until the next. The
-// last is its end: one that breaks off before yields an error, STORE_UNAVAILABLE or what the
-// daemon found.
+// Export yields the lines of an export, each with its newline and valid until the next line. The
+// last line marks the end. An export that breaks off before that yields an error:
+// STORE_UNAVAILABLE, or the error that the daemon reports.
 func (c *Client) Export(ctx context.Context, m wire.ExportRequest) iter.Seq2[[]byte, error] {
 	return ended(ctx, c, post("/v1/export", m))
 }
 
-// ended yields the lines of an answer whose last one is its end.
+// ended yields the lines of an answer whose last line marks its end.
 func ended(ctx context.Context, c *Client, r request) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		ended := false
@@ -172,7 +173,7 @@ func flag(on bool) string {
 	return ""
 }
 
-// streamError is the last line of a stream that the daemon could not go on with.
+// streamError is the last line of a stream that the daemon could not continue.
 type streamError struct {
 	Problem *wire.Problem `json:"problem"`
 }
@@ -199,8 +200,8 @@ func stream[T any](ctx context.Context, c *Client, r request) iter.Seq2[T, error
 	}
 }
 
-// lines reads an NDJSON answer. An empty line is a sign of life, and one that says why the
-// daemon does not go on is the error in it.
+// lines reads an NDJSON answer. It skips empty lines, which only show that the daemon is alive. A
+// line that says why the daemon ends the stream is returned as the error in it.
 func lines(ctx context.Context, c *Client, r request) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		resp, err := c.do(ctx, r)
@@ -234,11 +235,11 @@ func lines(ctx context.Context, c *Client, r request) iter.Seq2[[]byte, error] {
 	}
 }
 
-// problemBegins begins the last line of a stream that ends early: it has one member.
+// problemBegins begins the last line of a stream that ends early. That line has one member.
 const problemBegins = `{"problem":`
 
-// readLine reads a line without its end. A line that the stream breaks off in is
-// io.ErrUnexpectedEOF: half an entry is no entry.
+// readLine reads a line, without its newline. If the stream breaks off within a line, it
+// returns io.ErrUnexpectedEOF: half an entry is no entry.
 func readLine(r *bufio.Reader, most int64) ([]byte, error) {
 	var line []byte
 	for {

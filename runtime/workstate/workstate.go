@@ -1,16 +1,16 @@
-// Package workstate makes every tool call a transaction over what an agent holds: the
-// typed slices of its session and the resources beside it, such as files, budget and
+// Package workstate makes every tool call a transaction over the working state of an agent:
+// the typed slices of its session, and its resources, such as files, a budget and
 // databases. A call that succeeds leaves all its changes, a call that fails leaves none,
 // and the state can go back to before any recent call.
 //
 // A [State] is the single root. [Transact] puts it around a [runtime.Dispatcher]; the
-// loop of package runtime knows nothing of it. A tool finds its call's own view with
+// loop of package runtime does not know it. A tool finds its call's own view with
 // [FromContext].
 //
 // # Usage
 //
 // A program puts its resources into a [Registry], opens the state on the store, and makes the
-// runtime with the two that the state hands out: its store and its dispatcher.
+// runtime with the state's store and a dispatcher from [Transact].
 //
 //	err := workstate.Add(resources, workstate.NewKV())
 //	…
@@ -26,7 +26,7 @@
 // Packages hostdir and sqlitefile below this one are resources: a directory and a database.
 // docs/STATE.md says what holds for a state, what is durable when, and what cannot be undone.
 //
-// The types are aliases of those that do the work.
+// The types are aliases of the types of an internal package.
 package workstate
 
 import (
@@ -43,17 +43,17 @@ type (
 	State = workstate.State
 	// Options configure a state.
 	Options = workstate.Options
-	// External says what becomes of what a tool does outside the working state.
+	// External describes the effects that a tool has outside the working state.
 	External = workstate.External
-	// ToolInvoked is a call that has ended, as [Options] has it observed.
+	// ToolInvoked is a call that has ended, for the observer in [Options].
 	ToolInvoked = workstate.ToolInvoked
-	// Checkpoint is a place that a state can go back to.
+	// Checkpoint is a point that a state can go back to.
 	Checkpoint = workstate.Checkpoint
 	// Plan is what a rollback would change.
 	Plan = workstate.Plan
 	// RestoreOptions say how a state goes back.
 	RestoreOptions = workstate.RestoreOptions
-	// SnapshotOptions say what a snapshot of the whole state has.
+	// SnapshotOptions say what a snapshot of the whole state contains.
 	SnapshotOptions = workstate.SnapshotOptions
 	// CompositeSnapshot is a snapshot of the whole state.
 	CompositeSnapshot = workstate.CompositeSnapshot
@@ -87,15 +87,15 @@ type (
 	Snapshotter = workstate.Snapshotter
 	// Brancher is a resource of which each call gets a branch of its own.
 	Brancher = workstate.Brancher
-	// Branch is a call's own.
+	// Branch is a call's own branch of a resource.
 	Branch = workstate.Branch
-	// Collector is a resource that keeps content outside the store, and forgets some of it.
+	// Collector is a resource that keeps content outside the store, and can delete unused content.
 	Collector = workstate.Collector
 	// Node is a piece of a snapshot, known by its digest.
 	Node = workstate.Node
 )
 
-// What becomes of a slice when the state goes back: see Register of [TypedSlice].
+// What happens to a slice when the state goes back: see Register of [TypedSlice].
 const (
 	PolicyState = workstate.PolicyState // rolled back
 	PolicyLog   = workstate.PolicyLog   // append-only, kept by a rollback
@@ -106,28 +106,28 @@ const (
 var ErrFailed = workstate.ErrFailed
 
 // New makes a state in memory: a call is committed when it returns, and nothing outlives
-// the process. session and resources are the
-// state's own from now on: they may be filled before, and are changed by transactions after.
+// the process. From now on session and resources belong to the state: the caller may fill them
+// before, and only transactions change them afterwards.
 func New(ctx context.Context, session *Session, resources *Registry, o Options) (*State, error) {
 	return workstate.New(ctx, session, resources, o)
 }
 
-// Open opens the state with this id in a store, or makes it of what session and
-// resources hold. The state has the lease of its id until it is closed; where another
-// has it: STATE_LOCK_ACQUIRE_FAILED.
+// Open opens the state with this id in a store. If there is none, it makes one from the
+// content of session and resources. The state has the lease of its id until it is closed. If
+// somebody else has that lease: STATE_LOCK_ACQUIRE_FAILED.
 //
-// Slices and resources in memory get their stored content. A resource that calls take
-// turns at, such as a directory, is left as it is, unless a transaction that used it did
-// not end: then it is made what it was before it, or, for a restore that was begun, what
-// it was to become. What stood there is kept as a boundary of its own.
+// Slices and resources in memory get their stored content. A resource that calls use one
+// after another, such as a directory, is left as it is, unless a transaction that used it did
+// not end. Then it is restored to its content before that transaction; if a restore was under
+// way, that restore is completed. The content that was found is kept as a boundary of its own.
 func Open(ctx context.Context, store runtime.Store, id tga.ID, session *Session, resources *Registry, o Options) (*State, error) {
 	return workstate.Open(ctx, store, id, session, resources, o)
 }
 
-// Transact makes each call of next a transaction over s: its changes are undone where the
-// answer is not a success, where next returns an error or panics, and where the call can't
+// Transact makes each call of next a transaction over s. The changes of a call are undone if
+// the answer is not a success, if next returns an error or panics, and if the call can't
 // commit. For a state with a store, the runtime must be made on the store that the state
-// hands out.
+// returns.
 func Transact(next runtime.Dispatcher, s *State) runtime.Dispatcher {
 	return workstate.Transact(next, s)
 }
@@ -136,8 +136,8 @@ func Transact(next runtime.Dispatcher, s *State) runtime.Dispatcher {
 func FromContext(ctx context.Context) *Tx { return workstate.FromContext(ctx) }
 
 // Use returns the resource of type T as the transaction sees it: its own branch, or the
-// resource itself where calls take turns and it is this one's. NOT_FOUND where there is
-// no such resource; PERMISSION_DENIED where the call is not one that may use it.
+// resource itself, if calls use it one after another and it is this call's turn. NOT_FOUND if
+// there is no such resource; PERMISSION_DENIED if the call may not use it.
 func Use[T any](t *Tx) (T, error) { return workstate.Use[T](t) }
 
 // Slice returns the slice of T in s. It exists for every T; one that was never
@@ -152,31 +152,31 @@ func Reduce[T, E any](s *Session, f func(items []T, event E) []T) { workstate.Re
 func NewSession() *Session { return workstate.NewSession() }
 
 // Add enters a resource under the type T, which may be an interface. VALIDATION_ERROR
-// where there is one already.
+// if there is a resource of that type already.
 func Add[T any](r *Registry, resource T) error { return workstate.Add(r, resource) }
 
 // NewKV returns an empty map.
 func NewKV() *KV { return workstate.NewKV() }
 
-// NewBudget returns a budget in which nothing is spent. Zero fields of limit are no
+// NewBudget returns a budget of which nothing is spent. A zero field of limit means no
 // limit.
 func NewBudget(limit Usage) *Budget { return workstate.NewBudget(limit) }
 
-// WithEvaluation names the evaluation, as a run or a customer, that the calls made under ctx are charged to. Each has
-// the limits of a [Budget] for itself; without one a call is charged to "".
+// WithEvaluation names the evaluation (a run or a customer, for example) that the calls made under ctx are charged
+// to. Each evaluation has the limits of a [Budget] for itself; without a name a call is charged to "".
 func WithEvaluation(ctx context.Context, name string) context.Context {
 	return workstate.WithEvaluation(ctx, name)
 }
 
-// NewNode makes a node. The caller gives data and kids away.
+// NewNode makes a node. The caller must not use data and kids afterwards.
 func NewNode(data []byte, kids ...*Node) *Node { return workstate.NewNode(data, kids...) }
 
-// Conflict returns a STATE_CONFLICT that names what conflicts, nil where nothing does: the
-// word of a [Branch] that cannot commit.
+// Conflict returns a STATE_CONFLICT that names what conflicts, nil without a name. A [Branch] that
+// cannot commit returns it.
 func Conflict(names ...string) error { return workstate.Conflict(names...) }
 
-// Func makes a tool of a function. Arguments with a member that P does not have are
-// refused. What f returns becomes the answer: a value its JSON form, an error a failure
-// with the error's code, or TOOL_ERROR. [ErrFailed] is a failure with a value. While the
-// context has ended, an error of f is handed on: nobody knows what f did outside.
+// Func makes a tool from a function. Arguments with a member that P does not have are
+// refused. The answer is the JSON form of the value that f returns, or for an error a failure
+// with the error's code, or TOOL_ERROR. [ErrFailed] is a failure with a value. If the context
+// has ended, an error of f is returned as an error: nobody knows what f did outside.
 func Func[P any](f func(ctx context.Context, params P) (any, error)) Tool { return workstate.Func(f) }
