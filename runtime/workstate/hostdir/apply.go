@@ -10,27 +10,27 @@ import (
 	"slices"
 )
 
-// writer carries a restore out.
+// writer does the steps of a restore.
 type writer struct {
 	*standing
 	dir     *Dir
 	target  *target
 	objects *reader
-	at      string // the directory, or the one that is to take its place
+	at      string // the directory, or a new directory that will replace it
 	root    *os.Root
-	fresh   bool            // at is to take its place
-	oldRoot string          // where what stood there is kept
+	fresh   bool            // at is such a new directory
+	oldRoot string          // new name of what was at the path of the directory
 	each    bool            // contents are synced one by one
-	holders map[string]bool // directories that hold what is left alone
+	holders map[string]bool // directories that contain something that is left alone
 	staged  map[string]string
-	olds    []string        // where what was removed is kept
+	olds    []string        // temporary names of removed files
 	touched map[string]bool // paths made, changed or removed
-	n       int             // of the last name aside
-	undo    []func() error  // takes back what was done, in order
+	n       int             // number of the newest temporary name
+	undo    []func() error  // undo functions, in the order of the changes
 }
 
-// do makes a change and remembers how it is taken back. A change that is reported as failed
-// may have happened all the same: what takes it back must not mind that there is nothing to.
+// do makes a change and remembers how to undo it. A change that is reported as failed may have
+// happened nevertheless. So an undo function must also work if there is nothing to undo.
 func (w *writer) do(op, name string, f, undo func() error) error {
 	n := len(w.undo)
 	if undo != nil {
@@ -43,7 +43,7 @@ func (w *writer) do(op, name string, f, undo func() error) error {
 	}
 	if err := f(); err != nil {
 		if errors.Is(err, fs.ErrExist) {
-			w.undo = w.undo[:n] // what stands there is not ours
+			w.undo = w.undo[:n] // somebody else made what is there, so do not undo it
 		}
 		return err
 	}
@@ -57,7 +57,8 @@ func (w *writer) do(op, name string, f, undo func() error) error {
 	return nil
 }
 
-// takeBack undoes everything, the newest first, and returns why.
+// takeBack undoes everything, the newest change first. It returns cause, with the errors of the
+// undo functions.
 func (w *writer) takeBack(cause error) error {
 	for _, undo := range slices.Backward(w.undo) {
 		if err := undo(); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -76,13 +77,14 @@ func (w *writer) changeMode(name string, from, to fs.FileMode) error {
 	return w.do("chmod", name, func() error { return w.root.Chmod(name, to) }, func() error { return w.root.Chmod(name, from) })
 }
 
-// open makes a directory readable and writable on the way of the scan.
+// open makes a directory readable and writable for the scan.
 func (w *writer) open(name string, perm fs.FileMode) error {
 	return w.changeMode(name, perm, perm|0o700)
 }
 
-// remove takes away what is not to be there, or is of another type. Files are moved
-// aside, so that they can come back. A directory is empty by then and is made again.
+// remove removes what the snapshot does not have, or has as another type. Files are renamed to
+// temporary names, so that they can be put back. A directory is empty by then; to undo its
+// removal, it is made again.
 func (w *writer) remove() error {
 	for _, name := range w.unwanted() {
 		f := w.all[name]
@@ -125,8 +127,8 @@ func (w *writer) mkdir() error {
 	return nil
 }
 
-// bringHome moves excluded paths that were moved back to where they were. One whose place
-// is taken, or gone from the snapshot too, stays where it is.
+// bringHome moves excluded paths back that were moved away from their places. A path stays where
+// it is if its old place is taken, or if the snapshot does not have the directory of that place.
 func (w *writer) bringHome() error {
 	for _, name := range slices.Sorted(maps.Keys(w.strays)) {
 		home := w.strays[name]
@@ -146,7 +148,7 @@ func (w *writer) bringHome() error {
 	return nil
 }
 
-// removeHolders removes the directories that held only what was brought home.
+// removeHolders removes the directories that contained only paths which bringHome moved.
 func (w *writer) removeHolders() error {
 	if err := w.check(); err != nil {
 		return err
@@ -154,8 +156,8 @@ func (w *writer) removeHolders() error {
 	return w.remove()
 }
 
-// put gives files and links their names. A name that stood is replaced at once: whoever
-// reads it sees the one or the other.
+// put gives files and links their names. It replaces an existing name atomically: a reader sees
+// the old or the new file.
 func (w *writer) put() error {
 	for _, name := range slices.Sorted(maps.Keys(w.target.files)) {
 		f, stands := w.all[name]
@@ -179,8 +181,8 @@ func (w *writer) put() error {
 	return nil
 }
 
-// keepOld keeps what stands at a path under another name, which it returns. Where the file
-// system or its rules have no second name for it, it loses the first.
+// keepOld keeps the file at a path under another name, which it returns. If the file system does
+// not allow a second name for it, the file is renamed and loses its first name.
 func (w *writer) keepOld(name string) (string, error) {
 	old := w.old(name)
 	err := w.do("link", name, func() error { return w.root.Link(name, old) }, func() error { return w.root.Remove(old) })
@@ -191,13 +193,13 @@ func (w *writer) keepOld(name string) (string, error) {
 	return old, w.rename(name, old)
 }
 
-// old returns a name under which what stands at a path is kept until [writer.drop].
+// old returns a temporary name for the file at a path, which is kept until [writer.drop].
 func (w *writer) old(name string) string {
 	w.olds = append(w.olds, w.aside(name))
 	return w.olds[len(w.olds)-1]
 }
 
-// probe makes sure that the modes of directories can be changed, which is done last.
+// probe makes sure that the modes of directories can be changed. The change itself is made last.
 func (w *writer) probe() error {
 	for _, name := range deepest(w.target.dirs) {
 		if f := w.all[name]; f.perm != w.target.dirs[name] {
@@ -209,7 +211,7 @@ func (w *writer) probe() error {
 	return nil
 }
 
-// swapRoot gives the directory its name, or takes it away.
+// swapRoot renames a new directory to the path of the directory, or removes the directory.
 func (w *writer) swapRoot() error {
 	path := w.dir.path
 	_, wanted := w.target.dirs["."]
@@ -240,9 +242,10 @@ func (w *writer) swapRoot() error {
 	return nil
 }
 
-// drop removes what was kept for taking back, and what an interrupted restore left.
+// drop removes the files that were kept to undo the restore, and those that an interrupted restore
+// left.
 func (w *writer) drop() error {
-	w.undo = nil // from here on nothing is taken back
+	w.undo = nil // from here on nothing is undone
 	for _, name := range slices.Concat(w.ours, w.olds) {
 		err := w.do("remove", name, func() error { return w.root.Remove(name) }, nil)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -255,7 +258,8 @@ func (w *writer) drop() error {
 	return nil
 }
 
-// chmod gives directories their modes, the deepest first: a mode may shut its owner out.
+// chmod gives directories their modes, the deepest first, because a mode may take its owner's
+// access away.
 func (w *writer) chmod() error {
 	for _, name := range deepest(w.target.dirs) {
 		if w.all[name].perm != w.target.dirs[name] {
@@ -267,9 +271,9 @@ func (w *writer) chmod() error {
 	return nil
 }
 
-// sync makes names and modes durable; the contents are. The directories of names that were
-// removed are synced too. One that is gone itself needs no sync, and must not be asked for: a
-// link may stand where it, or one above it, stood.
+// sync makes names and modes durable; the contents are durable already. It also syncs the
+// directories of names that were removed. A directory that was removed itself needs no sync, and
+// must not be opened: there may be a link now at its path, or at that of a directory above it.
 func (w *writer) sync() error {
 	if _, err := os.Lstat(w.dir.path); errors.Is(err, fs.ErrNotExist) {
 		return nil // the directory is removed
@@ -291,8 +295,8 @@ func (w *writer) sync() error {
 		}
 	}
 	for name := range paths {
-		// A file or directory that its owner may not read can't be opened to be synced;
-		// its name and mode are durable with its directory's, its bytes with syncAll.
+		// A file or directory that its owner may not read can't be opened for a sync. Its name
+		// and mode become durable with its directory, and its bytes with syncAll.
 		err := syncPath(filepath.Join(w.dir.path, name))
 		if errors.Is(err, fs.ErrPermission) && canSyncAll {
 			return syncAll(w.dir.path)

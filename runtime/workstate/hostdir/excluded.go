@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// identity is what a file or directory keeps when it is moved.
+// identity is what stays the same when a file or directory is moved.
 type identity struct {
 	Dev   int64 `json:"dev"`
 	Ino   int64 `json:"ino"`
-	Birth int64 `json:"birth"` // 0 where the file system does not say
+	Birth int64 `json:"birth"` // 0 if the file system does not say it
 }
 
 // mayBe compares without the time of birth, which costs a system call of its own.
@@ -36,8 +36,8 @@ func (r *repo) readHomes() (map[string]identity, error) {
 	return homes, err
 }
 
-// excluded says that a path is excluded or lies below one that is: a snapshot can be of a
-// time when it was not.
+// excluded reports whether a path is excluded or lies below an excluded path. A snapshot can have
+// such a path, if it was made before the path was excluded.
 func (d *Dir) excluded(name string) bool {
 	for ; name != "."; name = filepath.Dir(name) {
 		if d.exclude[name] {
@@ -47,16 +47,16 @@ func (d *Dir) excluded(name string) bool {
 	return false
 }
 
-// noteHomes makes durable who stands at the excluded paths and above them. A path at which
-// nothing stands keeps what stood there: it may have been moved by a call that a later
-// rollback takes back.
+// noteHomes makes the identities of the excluded paths, and of the directories above them,
+// durable. If there is nothing at a path now, its last identity is kept: the path may have been
+// moved by a call that a later rollback undoes.
 func (d *Dir) noteHomes() error {
 	now := maps.Clone(d.homes)
 	for name := range d.exclude {
 		for ; name != "."; name = filepath.Dir(name) {
 			info, err := os.Lstat(filepath.Join(d.path, name))
 			if err != nil {
-				continue // it is not there, and a scan reports what can't be read
+				continue // it does not exist; a scan reports what can't be read
 			}
 			s := stampOf(info)
 			now[name] = identity{s.dev, s.ino, birth(filepath.Join(d.path, name))}
@@ -76,9 +76,9 @@ func (d *Dir) noteHomes() error {
 	return nil
 }
 
-// homeOf says of a path that is not excluded whether an excluded one was moved there:
-// itself, or with a directory above it. It returns the excluded path, or the pairs of
-// where excluded paths below it would stand now and their homes.
+// homeOf finds out whether an excluded path was moved to name, which is not excluded: the path
+// itself, or a directory above it. It returns the excluded path, or for a directory a map from
+// the present places of the excluded paths below it to their old places.
 func (d *Dir) homeOf(name string, s stamp) (home string, below map[string]string) {
 	for was, id := range d.homes {
 		if was == name || !id.mayBe(s) || id.Birth != birth(filepath.Join(d.path, name)) {

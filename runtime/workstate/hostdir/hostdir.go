@@ -1,21 +1,22 @@
-// Package hostdir lets package workstate take back what tools did to a directory of the
-// host. Snapshots are git trees in a repository outside the directory; git is run as a
-// command, with no configuration but what is written here.
+// Package hostdir lets package workstate undo what tools did to a directory of the host.
+// Snapshots are git trees in a repository outside the directory. The package runs git as a
+// command, with no other configuration than the one written here.
 //
-// A snapshot holds every file, symbolic link and directory with its permission bits,
-// those named .git and those that are ignored included. What it does not hold: owners,
-// times, extended attributes, which names are links to one file, and anything that is
-// neither file, link nor directory. Such a FIFO, socket or device is left alone, with the
-// directories that it is in, as excluded paths are. Only a FIFO or socket that stands
-// where the snapshot has something else is removed.
+// A snapshot has every file, symbolic link and directory with its permission bits,
+// including those named .git and those that git ignores. It does not have: owners, times,
+// extended attributes, which names are links to the same file, and anything that is
+// neither file, link nor directory. Such a FIFO, socket or device is left alone, like an
+// excluded path, and so are the directories that contain it. Only a FIFO or socket at a
+// path where the snapshot has something else is removed.
 //
-// A restore leaves everything as the snapshot says, or changes nothing and says what is
-// in the way: a full disk, an immutable file, a directory with excluded files in it where
-// the snapshot has a file. It writes all contents aside before it changes a name, keeps
-// what it removes until nothing can fail any more, and puts it back where something does.
+// A restore makes everything as in the snapshot, or changes nothing and says what is in
+// the way: a full disk, an immutable file, a directory with excluded files in it where
+// the snapshot has a file. It writes all contents under other names before it changes a
+// name. It keeps what it removes until nothing can fail any more, and puts it back if
+// something fails.
 //
-// An excluded path that was moved with the directory it is in is known by its inode. A
-// restore moves it home, and never removes it.
+// An excluded path that was moved with its directory is recognized by its inode. A
+// restore moves it back to its place, and never removes it.
 package hostdir
 
 import (
@@ -36,34 +37,34 @@ import (
 
 // Options configure a Dir.
 type Options struct {
-	// Exclude names paths below the directory, with slashes, that are left alone.
+	// Exclude names paths below the directory, with slashes, that are never touched.
 	Exclude []string
 	// Git is the command; "" means git.
 	Git string
 }
 
-// Dir is a directory that calls take turns at. It is a [workstate.Snapshotter] and a
-// [workstate.Collector].
+// Dir is a directory that calls use one after another. It is a [workstate.Snapshotter] and
+// a [workstate.Collector].
 type Dir struct {
 	path    string
 	repo    *repo
 	exclude map[string]bool
 
-	// prefix begins the names of files on their way. It is random and stays that of the
-	// repository, so nobody else's name begins with it.
+	// prefix begins the names of temporary files. It is random and belongs to the
+	// repository, so no other name begins with it.
 	prefix string
-	// fault stands in for a disk that fails: it is asked before and after each change
+	// fault lets tests simulate a failing disk: it is called before and after each change
 	// that a restore makes in the directory.
 	fault func(op, name string, done bool) error
 
 	mu      sync.Mutex
-	expect  map[string]stamp    // while [Dir.RestoreFrom] is under way: what stood there when it began
+	expect  map[string]stamp    // during [Dir.RestoreFrom]: the files that it began with
 	homes   map[string]identity // of excluded paths and the directories above them
 	stamps  map[string]stamp    // of files whose content is in the repository
-	modes   []byte              // the modes blob made last
-	modesID string              // its id; "" = not known to be in the repository
-	indexed map[string]string   // "<mode> <id>" by escaped path, what the index holds
-	tree    string              // of the index; "" = neither is known
+	modes   []byte              // the newest modes blob
+	modesID string              // its id; "" = it may not be in the repository
+	indexed map[string]string   // "<mode> <id>" by escaped path: the content of the index
+	tree    string              // the tree of the index; "" = neither tree nor index is known
 }
 
 var (
@@ -72,11 +73,10 @@ var (
 	_ workstate.Placed      = (*Dir)(nil)
 )
 
-// Open opens a directory with a repository for its snapshots, which is made where it does
-// not exist. Neither may lie inside the other. One Dir has a repository at a time:
-// STATE_LOCK_ACQUIRE_FAILED where another has it. A directory that was removed, or
-// replaced by something else, is opened where it has a repository already: a restore
-// makes it again.
+// Open opens a directory with a repository for its snapshots, and makes the repository if it
+// does not exist. Neither may lie inside the other. Only one Dir uses a repository at a
+// time: STATE_LOCK_ACQUIRE_FAILED if another has it. If the repository exists, Open also
+// opens a directory that was removed or replaced by something else: a restore makes it again.
 func Open(ctx context.Context, dir, repository string, o Options) (*Dir, error) {
 	_, known := os.Stat(filepath.Join(repository, "HEAD"))
 	dir, err := realDir(dir, known == nil)
@@ -113,8 +113,8 @@ func Open(ctx context.Context, dir, repository string, o Options) (*Dir, error) 
 	return d, nil
 }
 
-// realDir returns the path of a directory, links resolved. One that is known may have
-// been removed or replaced since: then only the path to it is resolved.
+// realDir returns the path of a directory, links resolved. A known directory may have been
+// removed or replaced since: then only the path of its parent is resolved.
 func realDir(dir string, known bool) (string, error) {
 	info, err := os.Stat(dir)
 	if err == nil && !info.IsDir() {
@@ -141,7 +141,7 @@ func real(path string) (string, error) {
 	return abs, nil
 }
 
-// Close gives the repository back.
+// Close unlocks the repository.
 func (d *Dir) Close() error { return d.repo.close() }
 
 // Path returns the directory, links resolved.
@@ -156,8 +156,8 @@ func (d *Dir) Place() workstate.Place {
 	return p
 }
 
-// Fetch copies into d's repository what n, a snapshot of from, refers to, so that d can be
-// restored to it: a fork has a directory and a repository of its own.
+// Fetch copies the objects of n, a snapshot of from, into d's repository, so that d can be
+// restored to n. A fork needs it, because it has a directory and a repository of its own.
 func (d *Dir) Fetch(ctx context.Context, from *Dir, n *workstate.Node) error {
 	tree, err := treeOf(n)
 	if err != nil {
@@ -189,7 +189,7 @@ func treeOf(n *workstate.Node) (string, error) {
 }
 
 // Snapshot implements [workstate.Snapshotter]. When it returns, the copy and the
-// directory as it stands are both on disk.
+// directory itself are both on disk.
 func (d *Dir) Snapshot(ctx context.Context) (*workstate.Node, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -205,8 +205,8 @@ func (d *Dir) Snapshot(ctx context.Context) (*workstate.Node, error) {
 }
 
 // Restore implements [workstate.Snapshotter]. Files whose content is right are not
-// written. When it fails, everything is as it was. It may be interrupted anywhere: begun
-// again with any snapshot, it leaves exactly what that says.
+// written. If it fails, everything is as it was. It may be interrupted at any point: a
+// second Restore, of any snapshot, then makes exactly the content of that snapshot.
 func (d *Dir) Restore(ctx context.Context, n *workstate.Node) error {
 	tree, err := treeOf(n)
 	if err != nil {
@@ -220,9 +220,9 @@ func (d *Dir) Restore(ctx context.Context, n *workstate.Node) error {
 	return nil
 }
 
-// RestoreFrom is Restore for a directory that somebody else may work in: it does so only where
-// the directory is what a snapshot says, and stays so until the contents are written aside.
-// STATE_CONFLICT otherwise; nothing is changed then.
+// RestoreFrom is Restore for a directory that somebody else may work in. It restores only if the
+// directory equals the snapshot seen, and still does when the new contents are written under other
+// names. Otherwise it is STATE_CONFLICT, and nothing is changed.
 func (d *Dir) RestoreFrom(ctx context.Context, seen, n *workstate.Node) error {
 	was, err := treeOf(seen)
 	if err != nil {
@@ -282,7 +282,7 @@ func (d *Dir) Collect(ctx context.Context, live []*workstate.Node) error {
 		}
 		keep[tree] = true
 	}
-	// What is not kept is forgotten here first: no later snapshot may count on it.
+	// Forget the known contents first: no later snapshot may rely on an object that is deleted.
 	d.stamps, d.tree, d.modesID = map[string]stamp{}, "", ""
 	return d.repo.collect(ctx, keep)
 }
@@ -293,8 +293,8 @@ type FileChange struct {
 	Status byte   // 'A' added, 'D' deleted, 'M' content or mode, 'T' type
 }
 
-// Diff says which files and links differ between two snapshots. Permission bits beyond
-// executable, and empty directories, are not told apart.
+// Diff returns the files and links that differ between two snapshots. It does not compare empty
+// directories, nor permission bits other than executable.
 func (d *Dir) Diff(ctx context.Context, from, to *workstate.Node) ([]FileChange, error) {
 	a, err := treeOf(from)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// noWait opens a FIFO that took a file's place without waiting for its other end.
+// noWait opens a FIFO that replaced a file, without waiting for its other end.
 const noWait = syscall.O_NONBLOCK
 
 func syncPath(path string) error {
@@ -25,7 +25,7 @@ func syncPath(path string) error {
 
 func isNotDir(err error) bool { return errors.Is(err, syscall.ENOTDIR) }
 
-// isNoFile says of an attempt to open that a socket, or a device without a driver, took
-// the file's place; isNoLink of an attempt to read a link that something else did.
+// isNoFile reports whether an open failed because a socket, a link, or a device without a driver
+// replaced the file; isNoLink whether reading a link failed because something else replaced it.
 func isNoFile(err error) bool { return errors.Is(err, syscall.ENXIO) || errors.Is(err, syscall.ELOOP) }
 func isNoLink(err error) bool { return errors.Is(err, syscall.EINVAL) }

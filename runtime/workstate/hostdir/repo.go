@@ -19,18 +19,18 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// repo is a bare repository that nothing but this package uses.
+// repo is a bare repository that only this package uses.
 //
-// A snapshot is a tree of "m", the modes, and "w", the files. Every name below w has an
-// underscore before it: git refuses to keep some names, .git among them.
+// A snapshot is a tree of "m", the modes, and "w", the files. Every name below w begins with
+// an added underscore, because git refuses some names, .git among them.
 type repo struct {
 	git  string
 	dir  string
 	lock *os.File
 }
 
-// always is the configuration of every command. Objects and refs are synced as they are
-// written; nothing is converted; nothing is collected behind our back.
+// always is the configuration of every command. Git syncs objects and refs when it writes
+// them, converts nothing, and starts no garbage collection by itself.
 var always = []string{
 	"-c", "core.fsync=all", "-c", "core.fsyncMethod=fsync", "-c", "core.autocrlf=false", "-c", "core.safecrlf=false",
 	"-c", "core.protectNTFS=false", "-c", "core.protectHFS=false", "-c", "core.symlinks=true", "-c", "core.fileMode=true",
@@ -59,7 +59,7 @@ func (r *repo) init(ctx context.Context) error {
 			return err
 		}
 	}
-	// What a killed process left: its index and lock, and files on their way.
+	// Remove what a killed process left: its index and lock, and temporary files.
 	reports, err := filepath.Glob(filepath.Join(r.dir, "fast_import_crash_*"))
 	if err != nil {
 		return tga.Errorf(tga.GenericStateError, "snapshot repository: %w", err)
@@ -144,15 +144,15 @@ func finish(cmd *exec.Cmd, input []byte) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// fast turns syncs off for a command after which the caller syncs everything at once.
+// fast turns syncs off for a command, after which the caller syncs everything at once.
 var fast = []string{"-c", "core.fsync=none"}
 
-// bulk is how many files and objects are written and synced one by one at most.
+// bulk is the largest number of files and objects that are written and synced one by one.
 const bulk = 64
 
-// hash stores the contents of open files and returns their ids in order. Git gets the
-// files and not their names: by the time it opened a name, a FIFO could stand there, and
-// it would wait for ever.
+// hash stores the contents of open files and returns their ids in order. Git gets open files
+// instead of names: when git opens a name, it could have become a FIFO, and git would wait for
+// ever.
 func (r *repo) hash(ctx context.Context, files []*os.File) ([]string, error) {
 	if len(files) == 0 {
 		return nil, nil
@@ -174,7 +174,7 @@ func (r *repo) hash(ctx context.Context, files []*os.File) ([]string, error) {
 	return ids, nil
 }
 
-// entry is what a snapshot's tree says of a path.
+// entry is a path's entry in the tree of a snapshot.
 type entry struct {
 	mode string // git's: 100644, 100755 or 120000
 	id   string
@@ -252,9 +252,9 @@ func (r *reader) blob(id string, w io.Writer) error {
 	return err
 }
 
-// close ends git. Where the last blob was not read to its end, git still writes it: with
-// the pipe open it would wait for a reader for ever. What git says of its end is of no
-// interest: everything it was asked for has been read, or there is an error already.
+// close ends git. If the last blob was not read to its end, git still writes it, and would wait
+// for a reader for ever while the pipe is open. So close the pipe too. The exit status of git
+// is ignored: either everything was read, or there is an error already.
 func (r *reader) close() error {
 	err := errors.Join(r.in.Close(), r.pipe.Close())
 	var exit *exec.ExitError
@@ -264,7 +264,7 @@ func (r *reader) close() error {
 	return err
 }
 
-// fetch copies what a snapshot in another repository refers to.
+// fetch copies the objects of a snapshot from another repository.
 func (r *repo) fetch(ctx context.Context, from *repo, tree string) (err error) {
 	pack, err := os.CreateTemp(r.tmp(), "fetch-")
 	if err != nil {
@@ -289,7 +289,8 @@ func (r *repo) fetch(ctx context.Context, from *repo, tree string) (err error) {
 	return syncPath(filepath.Join(r.dir, "objects", "pack")) // git syncs the pack, not its name
 }
 
-// here returns those of some snapshots that the repository has: a fork's have others.
+// here returns those of some snapshots that the repository has. The snapshots of a fork are in another
+// repository.
 func (r *repo) here(ctx context.Context, trees map[string]bool) (map[string]bool, error) {
 	var in bytes.Buffer
 	for tree := range trees {
@@ -305,7 +306,7 @@ func (r *repo) here(ctx context.Context, trees map[string]bool) (map[string]bool
 	return found, err
 }
 
-// collect keeps the snapshots in keep by a ref each and drops what nothing refers to.
+// collect keeps each snapshot in keep by a ref, and deletes the objects that nothing refers to.
 func (r *repo) collect(ctx context.Context, keep map[string]bool) error {
 	keep, err := r.here(ctx, keep)
 	if err != nil {
@@ -329,7 +330,7 @@ func (r *repo) collect(ctx context.Context, keep map[string]bool) error {
 	if _, err := r.run(ctx, in.Bytes(), "update-ref", "--stdin"); err != nil {
 		return err
 	}
-	// The index refers to objects too, and is made anew by the next snapshot.
+	// The index refers to objects too. Delete it; the next snapshot makes a new one.
 	if err := os.Remove(filepath.Join(r.dir, "tgad.index")); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -343,7 +344,7 @@ func (r *repo) collect(ctx context.Context, keep map[string]bool) error {
 
 const modesName = "m"
 
-// escape returns the name under which a path stands in a snapshot.
+// escape returns the name of a path in a snapshot.
 func escape(path string) string {
 	return "w/_" + strings.ReplaceAll(filepath.ToSlash(path), "/", "/_")
 }

@@ -16,14 +16,14 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// target is what a snapshot says is to stand in the directory.
+// target is the content that a snapshot says the directory must have.
 type target struct {
 	files map[string]entry
-	dirs  map[string]fs.FileMode // "." among them, where the directory itself is there
-	perms map[string]fs.FileMode // of files, where they are not those of the git mode
+	dirs  map[string]fs.FileMode // includes "." if the directory itself exists
+	perms map[string]fs.FileMode // of files whose permissions differ from those of their git mode
 }
 
-// has says that the snapshot has something at a path or below it.
+// has reports whether the snapshot has something at a path or below it.
 func (t *target) has(name string) bool {
 	_, dir := t.dirs[name]
 	_, file := t.files[name]
@@ -37,7 +37,7 @@ func (t *target) perm(name string) fs.FileMode {
 	return goPerm(defaultPerm(t.files[name].mode))
 }
 
-// restore makes the directory what a snapshot says, or leaves it as it is.
+// restore makes the directory equal to a snapshot, or leaves it as it is.
 func (d *Dir) restore(ctx context.Context, tree string) error {
 	files, modes, err := d.repo.list(ctx, tree)
 	if err != nil {
@@ -54,8 +54,8 @@ func (d *Dir) restore(ctx context.Context, tree string) error {
 	maps.DeleteFunc(t.files, func(name string, _ entry) bool { return d.excluded(name) })
 	maps.DeleteFunc(t.dirs, func(name string, _ fs.FileMode) bool { return d.excluded(name) })
 	for try := 0; ; try++ {
-		// Somebody else may work in the directory: what came or went since it was scanned
-		// is scanned again.
+		// Somebody else may work in the directory: if something appeared or vanished since the
+		// scan, scan again.
 		if err := d.attempt(ctx, t); err == nil || !moving(err) || try == tries-1 {
 			return err
 		}
@@ -83,7 +83,7 @@ func parseModes(text string) (dirs, perms map[string]fs.FileMode, err error) {
 	return dirs, perms, nil
 }
 
-// attempt carries a restore out once. When it fails, what it did is taken back.
+// attempt tries a restore once. If it fails, it undoes what it did.
 func (d *Dir) attempt(ctx context.Context, t *target) (err error) {
 	objects, err := d.repo.reader(ctx)
 	if err != nil {
@@ -107,8 +107,8 @@ func (d *Dir) attempt(ctx context.Context, t *target) (err error) {
 		return err
 	}
 	w.standing = s.standing
-	// Up to the last step but two everything can be taken back. Those two need neither
-	// room on the disk nor a permission that was not had before.
+	// All steps before drop can be undone. The steps from drop on need neither space on the
+	// disk nor a permission that was not used before.
 	steps := []func() error{w.check, w.unmoved, w.stage, w.unmoved, w.remove, w.mkdir, w.bringHome, w.removeHolders, w.put, w.probe, w.swapRoot, w.drop, w.chmod, w.sync}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -118,8 +118,8 @@ func (d *Dir) attempt(ctx context.Context, t *target) (err error) {
 	return nil
 }
 
-// openRoot opens the directory. Where it is gone, or something else took its place, one is
-// made beside it and takes its place in [writer.swapRoot].
+// openRoot opens the directory. If it is gone, or something else is at its path, openRoot makes
+// a new directory beside it, which [writer.swapRoot] renames to that path.
 func (w *writer) openRoot() (err error) {
 	d := w.dir
 	w.at = d.path
@@ -136,7 +136,7 @@ func (w *writer) openRoot() (err error) {
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	case !wanted:
-		return nil // nothing is there, and nothing is to be
+		return nil // nothing is there, and the snapshot has nothing
 	}
 	w.fresh = other != nil || err != nil
 	w.at = filepath.Join(filepath.Dir(d.path), d.prefix+"root")
@@ -150,7 +150,7 @@ func (w *writer) openRoot() (err error) {
 	return err
 }
 
-// check refuses where what is left alone stands in the way of the snapshot.
+// check refuses the restore if something that is left alone is in the way of the snapshot.
 func (w *writer) check() error {
 	w.holders = map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(w.alone)) {
@@ -159,7 +159,7 @@ func (w *writer) check() error {
 			if mode&(fs.ModeNamedPipe|fs.ModeSocket) == 0 {
 				return tga.Errorf(tga.RestoreFailed, "%s is in the way: it is %s, which a snapshot does not hold", name, kindOf(mode))
 			}
-			// It holds nothing that could be lost.
+			// A FIFO or socket has no content that could be lost.
 			w.all[name] = found{mode: pipeMode}
 			delete(w.alone, name)
 			continue
@@ -174,11 +174,11 @@ func (w *writer) check() error {
 	return nil
 }
 
-// pipeMode is that of a FIFO or socket that is removed.
+// pipeMode is the mode of a FIFO or socket that will be removed.
 const pipeMode = "10000"
 
-// unwanted returns, the deepest first, what stands where the snapshot has nothing or
-// something of another type.
+// unwanted returns, the deepest first, the paths at which the snapshot has nothing or something
+// of another type.
 func (w *writer) unwanted() (names []string) {
 	for _, name := range deepest(w.all) {
 		f := w.all[name]
@@ -194,13 +194,13 @@ func (w *writer) unwanted() (names []string) {
 	return names
 }
 
-// unmoved refuses where a file is no longer what it was when [Dir.RestoreFrom] began.
+// unmoved refuses the restore if a file has changed since [Dir.RestoreFrom] began.
 func (w *writer) unmoved() error {
 	if w.dir.expect == nil {
 		return nil
 	}
 	for name, f := range w.all {
-		if f.mode == dirMode || f.mode == pipeMode { // neither holds a byte
+		if f.mode == dirMode || f.mode == pipeMode { // neither has content
 			continue
 		}
 		was, known := w.dir.expect[name]
@@ -222,7 +222,7 @@ func (w *writer) unmoved() error {
 	return nil
 }
 
-// stage writes the contents that are missing aside, and makes them durable.
+// stage writes the missing contents under temporary names, and makes them durable.
 func (w *writer) stage() error {
 	w.staged = map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(w.target.files)) {
@@ -267,8 +267,8 @@ func (w *writer) write(temp string, e entry, perm fs.FileMode) error {
 	return errors.Join(err, f.Close())
 }
 
-// aside returns a name for what belongs at a path, in the nearest directory above it that
-// stands before and after: no name has to go from one file system to another.
+// aside returns a temporary name for the content of a path, in the nearest directory above it
+// that exists before and after the restore: so no rename goes from one file system to another.
 func (w *writer) aside(name string) string {
 	up := filepath.Dir(name)
 	for up != "." {

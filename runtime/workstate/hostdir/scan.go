@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// found is what stands at a path: a file, a link or a directory.
+// found describes a file, link or directory at a path.
 type found struct {
 	mode  string // git's mode; dirMode for a directory
 	perm  fs.FileMode
@@ -25,7 +25,7 @@ const (
 	linkMode = "120000"
 )
 
-// asOpened returns what was found as the file that was opened at its path has it.
+// asOpened returns f with the mode and stamp of the file that was opened at its path.
 func (f found) asOpened(info fs.FileInfo) found {
 	f.perm, f.mode = info.Mode()&permBits, fileMode
 	if f.perm&0o100 != 0 {
@@ -37,14 +37,14 @@ func (f found) asOpened(info fs.FileInfo) found {
 	return f
 }
 
-// stamp says that a file has not changed: nothing that changes a file leaves its ctime.
+// stamp shows whether a file has changed: every change of a file also changes its ctime.
 type stamp struct {
 	size, ino, dev int64
 	mtime, ctime   int64
 	uid, gid       int
 	mode           string
 	id             string // of the content; "" = not known
-	seen           int64  // when it was looked at
+	seen           int64  // when the stamp was taken
 }
 
 func (s stamp) same(o stamp) bool {
@@ -52,8 +52,8 @@ func (s stamp) same(o stamp) bool {
 	return s == o
 }
 
-// settled says that a file can't have changed since the stamp was taken without its ctime
-// showing it: that is so when the clock of the file system had moved on by then.
+// settled reports whether the ctime shows every change since the stamp was taken. That is so if
+// the clock of the file system had moved on from the ctime when the stamp was taken.
 func (s stamp) settled() bool {
 	tick := int64(50 * time.Millisecond)
 	if s.ctime%int64(time.Second) == 0 {
@@ -88,33 +88,33 @@ func goPerm(p uint32) fs.FileMode {
 
 var specialBits = map[uint32]fs.FileMode{0o4000: fs.ModeSetuid, 0o2000: fs.ModeSetgid, 0o1000: fs.ModeSticky}
 
-// errMoved says that the directory changed under a scan; it is scanned again.
+// errMoved says that the directory changed during a scan; then it is scanned again.
 var errMoved = errors.New("it changes while it is read")
 
-// standing is what a scan found below the directory.
+// standing is the content of the directory that a scan found.
 type standing struct {
-	all    map[string]found       // files, links and directories, "." among them
-	alone  map[string]fs.FileMode // what is left alone: excluded, or neither file, link nor directory
-	strays map[string]string      // of those, excluded paths that were moved, and their homes
-	ours   []string               // what an interrupted restore left
+	all    map[string]found       // files, links and directories, including "."
+	alone  map[string]fs.FileMode // paths that are left alone: excluded, or neither file, link nor directory
+	strays map[string]string      // paths of alone that are moved excluded paths, and their old places
+	ours   []string               // temporary files that an interrupted restore left
 	gone   bool                   // a directory vanished before it was listed
 }
 
-// scanner goes through the directory. All of it goes through an os.Root: a link that
-// takes the place of a directory meanwhile leads nowhere else.
+// scanner reads the directory. It opens everything through an os.Root: if a link replaces a
+// directory meanwhile, the scan does not follow it out of the directory.
 type scanner struct {
 	*standing
 	dir   *Dir
 	root  *os.Root
-	moved map[string]string // where excluded paths would stand that moved with a directory, and their homes
+	moved map[string]string // present places of excluded paths that moved with a directory, and their old places
 
 	// For a restore, else nil:
 	wanted func(name string) bool                    // the snapshot has something there or below
 	open   func(name string, perm fs.FileMode) error // makes a directory readable and writable
 }
 
-// scan finds everything below the directory. An excluded path that was moved is looked
-// for where the snapshot that is restored has nothing.
+// scan finds everything below the directory. For a restore it also looks for moved excluded
+// paths, at the paths where the snapshot has nothing.
 func (s *scanner) scan() error {
 	s.standing = &standing{all: map[string]found{}, alone: map[string]fs.FileMode{}, strays: map[string]string{}}
 	s.moved = map[string]string{}
@@ -125,7 +125,7 @@ func (s *scanner) scan() error {
 	return s.directory(".", info)
 }
 
-// directory takes a directory and what is in it. One that changes while it is listed is
+// directory adds a directory and its content. A directory that changes while it is listed is
 // listed again.
 func (s *scanner) directory(rel string, info fs.FileInfo) error {
 	f := found{mode: dirMode, perm: info.Mode() & permBits, stamp: stampOf(info)}
@@ -182,7 +182,7 @@ func (s *scanner) list(rel string) (list []fs.DirEntry, err error) {
 			return list, nil
 		}
 	}
-	return list, nil // it never rests: each of these names stood there
+	return list, nil // it changes all the time: each of these names was there at some moment
 }
 
 func (s *scanner) entry(name string, info fs.FileInfo) error {
@@ -226,8 +226,8 @@ func (s *scanner) entry(name string, info fs.FileInfo) error {
 	return nil
 }
 
-// openRoot opens the directory. fs.ErrNotExist where nothing stands at its path; an error
-// that says what does where that is no directory.
+// openRoot opens the directory. It returns fs.ErrNotExist if there is nothing at its path, and an
+// inTheWay if there is something else than a directory.
 func (d *Dir) openRoot() (*os.Root, error) {
 	info, err := os.Lstat(d.path)
 	if err != nil {
@@ -239,7 +239,7 @@ func (d *Dir) openRoot() (*os.Root, error) {
 	return os.OpenRoot(d.path)
 }
 
-// inTheWay is what stands where something else is wanted.
+// inTheWay is the error for a path that has something of another type than wanted.
 type inTheWay struct {
 	path string
 	mode fs.FileMode
@@ -247,7 +247,7 @@ type inTheWay struct {
 
 func (e *inTheWay) Error() string { return fmt.Sprintf("%s is %s", e.path, kindOf(e.mode)) }
 
-// kindOf names what stands somewhere.
+// kindOf names the type of a file.
 func kindOf(m fs.FileMode) string {
 	switch {
 	case m.IsDir():

@@ -14,17 +14,17 @@ import (
 	"time"
 )
 
-// tries is how often a directory that changes meanwhile is scanned.
+// tries is how often a directory is scanned at most if it changes meanwhile.
 const tries = 8
 
-// rest waits before the next of them.
+// rest waits before the next try.
 func rest(try int) { time.Sleep(time.Millisecond << try) }
 
-// snapshot brings the repository up to the directory and returns the tree. What changes
-// while it is copied is scanned again. In the end a file that came or went counts as it
-// was seen, for there was such a moment. A file whose content never rests has no such
-// moment, and fails the snapshot: a torn copy would be restored as if it had ever stood
-// there.
+// snapshot copies the directory into the repository and returns the tree. If something changes
+// while it is copied, the directory is scanned again. At the last try, a file that appeared or
+// vanished counts as it was seen, because the directory was like that at some moment. A file
+// whose content changes all the time was never like its torn copy. It makes the snapshot fail,
+// because otherwise a restore would write a content that never existed.
 func (d *Dir) snapshot(ctx context.Context) (string, error) {
 	for try := 0; ; try++ {
 		last := try == tries-1
@@ -60,8 +60,8 @@ func (d *Dir) snapshot(ctx context.Context) (string, error) {
 	}
 }
 
-// drop counts torn copies of files that are not at their paths any more as gone. A file
-// that still is there fails the snapshot.
+// drop counts the torn copies of files that are no longer at their paths as gone. A torn copy of
+// a file that is still there makes the snapshot fail.
 func (d *Dir) drop(c *copied) error {
 	for _, name := range c.torn {
 		if !slices.Contains(c.left, name) && !d.replaced(c.all, name) {
@@ -72,7 +72,7 @@ func (d *Dir) drop(c *copied) error {
 	return nil
 }
 
-// look scans the directory for a snapshot. A directory that does not exist holds nothing.
+// look scans the directory for a snapshot. A directory that does not exist counts as empty.
 // gone says that something vanished meanwhile.
 func (d *Dir) look() (_ map[string]found, gone bool, err error) {
 	root, err := d.openRoot()
@@ -88,12 +88,12 @@ func (d *Dir) look() (_ map[string]found, gone bool, err error) {
 	return s.all, s.gone, err
 }
 
-// moving says of an error that somebody else changes the directory meanwhile.
+// moving reports whether an error means that somebody else changes the directory meanwhile.
 func moving(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) || errors.Is(err, errMoved) || isNotDir(err)
 }
 
-// changed says whether one of some paths is not as it was found.
+// changed reports whether one of some paths has changed since it was scanned.
 func (d *Dir) changed(all map[string]found, names []string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
 		info, err := os.Lstat(filepath.Join(d.path, name))
@@ -106,13 +106,13 @@ func (d *Dir) changed(all map[string]found, names []string) bool {
 	})
 }
 
-// replaced says that a path no longer has the file that was found there.
+// replaced reports whether a path no longer has the file that was found there.
 func (d *Dir) replaced(all map[string]found, name string) bool {
 	info, err := os.Lstat(filepath.Join(d.path, name))
 	return err != nil || stampOf(info).ino != all[name].stamp.ino
 }
 
-// index makes the tree of what was found, and syncs the files that are new in it.
+// index makes the tree of a scan, and syncs the files that are new in it.
 func (d *Dir) index(ctx context.Context, all map[string]found, fresh []string) (string, error) {
 	modes := modesOf(all)
 	if d.modesID == "" || !slices.Equal(d.modes, modes) {
@@ -158,7 +158,7 @@ func (d *Dir) index(ctx context.Context, all map[string]found, fresh []string) (
 		return "", err
 	}
 	args := []string{"write-tree"}
-	if len(fresh) > bulk && canSyncAll { // as many trees, perhaps
+	if len(fresh) > bulk && canSyncAll { // there may be as many trees as files
 		args = append(slices.Clone(fast), args...)
 	}
 	out, err := d.repo.run(ctx, nil, args...)
@@ -178,7 +178,7 @@ func (d *Dir) index(ctx context.Context, all map[string]found, fresh []string) (
 	return d.tree, nil
 }
 
-// keep remembers what is in the index and the stamps of the files in it.
+// keep remembers the content of the index and the stamps of its files.
 func (d *Dir) keep(all map[string]found, next map[string]string) {
 	d.indexed = next
 	d.stamps = make(map[string]stamp, len(all))
@@ -189,8 +189,8 @@ func (d *Dir) keep(all map[string]found, next map[string]string) {
 	}
 }
 
-// syncFiles makes files of the directory durable, with the names they have. What is gone
-// by now needs no sync.
+// syncFiles makes files of the directory durable, with their names. A file that is gone by now
+// needs no sync.
 func (d *Dir) syncFiles(names []string) error {
 	sync := func(path string, f func(string) error) error {
 		if err := f(path); err != nil && !moving(err) && !isNoFile(err) {

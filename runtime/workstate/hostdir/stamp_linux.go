@@ -17,7 +17,7 @@ func stampOf(info fs.FileInfo) stamp {
 	return s
 }
 
-// birth returns when a file was made, in nanoseconds; 0 where that is not known.
+// birth returns when a file was made, in nanoseconds; 0 if that is not known.
 func birth(path string) int64 {
 	var st unix.Statx_t
 	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BTIME, &st); err != nil || st.Mask&unix.STATX_BTIME == 0 {
@@ -26,7 +26,7 @@ func birth(path string) int64 {
 	return st.Btime.Sec*1e9 + int64(st.Btime.Nsec)
 }
 
-// own gives a directory that is made again its owner back, where we are not that.
+// own gives a directory that was made again its old owner, if that is another user or group.
 func (s stamp) own(root *os.Root, name string) error {
 	if s.uid == os.Geteuid() && s.gid == os.Getegid() {
 		return nil

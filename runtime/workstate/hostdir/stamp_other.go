@@ -13,8 +13,8 @@ func stampOf(info fs.FileInfo) stamp {
 	return stamp{size: info.Size(), mtime: info.ModTime().UnixNano(), ctime: math.MaxInt64 / 2}
 }
 
-// birth returns when a file was made, in nanoseconds; 0 where that is not known.
+// birth returns 0: when a file was made is not known here.
 func birth(string) int64 { return 0 }
 
-// own does nothing: who owns a directory is not known.
+// own does nothing: the owner of a directory is not known here.
 func (stamp) own(*os.Root, string) error { return nil }

@@ -13,19 +13,19 @@ import (
 	"strings"
 )
 
-// copied says how the copying of contents into the repository went.
+// copied is the result of copying contents into the repository.
 type copied struct {
 	root  *os.Root
 	all   map[string]found
-	fresh []string // paths whose contents were not known to be there, and now are
+	fresh []string // paths whose contents were not known to be in the repository, and now are
 	gone  []string // paths that have no such file any more
 	torn  []string // files that were written while they were copied
-	left  []string // those of torn that their paths no longer named by then
-	err   error    // of git, where that may be why: then nothing was copied
+	left  []string // files of torn that were no longer at their paths after the copy
+	err   error    // of git, if torn files may be the cause: then nothing was copied
 }
 
-// store puts the contents that are not known to be in the repository there, and fills
-// the ids in.
+// store copies the contents that are not known to be in the repository into it, and fills
+// in their ids.
 func (d *Dir) store(ctx context.Context, all map[string]found) (c *copied, err error) {
 	defer func() { err = errors.Join(err, d.repo.clearTmp()) }()
 	c = &copied{all: all}
@@ -66,8 +66,8 @@ func (d *Dir) store(ctx context.Context, all map[string]found) (c *copied, err e
 	return c, nil
 }
 
-// open opens a file as it is to be copied. Nil where no file stands at its path any more;
-// where another one does by now, that one counts.
+// open opens a file to copy it. It returns nil if there is no file at its path any more. If
+// there is another file by now, open takes that one.
 func (c *copied) open(name string) (*os.File, error) {
 	file, err := c.root.OpenFile(name, os.O_RDONLY|noWait, 0)
 	if err != nil {
@@ -84,10 +84,10 @@ func (c *copied) open(name string) (*os.File, error) {
 	return nil, errors.Join(err, file.Close())
 }
 
-// whole notes whether a file that was copied was written meanwhile. That its name is gone
-// by now, or another file's, does not matter to a copy that is whole; a torn one is then
-// of a file that nobody can read any more. This is asked while the file is open: once it
-// is closed, the next file of that name may get its inode, and would look like this one.
+// whole notes whether a copied file was written while it was copied. A whole copy is good
+// even if the name is gone by now, or names another file. If the name of a torn copy is gone,
+// nobody can read that file any more. The check is made while the file is open: once it is
+// closed, the next file of that name may get its inode, and would look like this file.
 func (c *copied) whole(name string, file *os.File) error {
 	info, err := file.Stat()
 	if s := c.all[name].stamp; err != nil || info.Size() == s.size && info.ModTime().UnixNano() == s.mtime {
@@ -110,7 +110,7 @@ func (d *Dir) storeFew(ctx context.Context, c *copied) (ids []string, err error)
 	}()
 	for i, name := range c.fresh {
 		file, err := d.source(c, i, name)
-		if err == nil && file == nil { // an id for it, which nobody uses
+		if err == nil && file == nil { // take an id that nobody uses
 			c.gone = append(c.gone, name)
 			file, err = os.Open(os.DevNull)
 		}
@@ -128,7 +128,7 @@ func (d *Dir) storeFew(ctx context.Context, c *copied) (ids []string, err error)
 	return ids, err
 }
 
-// source opens a file, or a copy of what a link holds.
+// source opens a file, or a copy of the target of a link.
 func (d *Dir) source(c *copied, n int, name string) (*os.File, error) {
 	if c.all[name].mode != linkMode {
 		return c.open(name)
@@ -165,8 +165,8 @@ func (r *repo) clearTmp() error {
 	return err
 }
 
-// zeros fills what a file that shrinks while it is read no longer has. The copy is then
-// of no use, and is not kept.
+// zeros supplies the missing bytes of a file that shrinks while it is read. Such a copy is torn,
+// and is not kept.
 type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) {
@@ -175,10 +175,10 @@ func (zeros) Read(b []byte) (int, error) {
 }
 
 // storeBulk stores the contents of many files and links in one pack, and returns their
-// ids in order. A file of its own for each, as few contents get, costs several times more.
+// ids in order. A separate object file for each, as in storeFew, costs several times more.
 func (d *Dir) storeBulk(ctx context.Context, c *copied) (ids []string, err error) {
 	marks := filepath.Join(d.repo.tmp(), "marks")
-	// The pack is synced when it is whole: core.fsync names packs too.
+	// Git syncs the pack when it is whole: core.fsync covers packs too.
 	cmd := d.repo.command(ctx, "-c", "fastimport.unpackLimit=0", "fast-import", "--quiet", "--export-marks="+marks)
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// canSyncAll says that syncAll exists.
+// canSyncAll says whether syncAll works on this system.
 const canSyncAll = true
 
 // syncAll makes everything on the file system of a directory durable.

@@ -4,7 +4,7 @@ package hostdir
 
 import "errors"
 
-// canSyncAll says that syncAll exists.
+// canSyncAll says whether syncAll works on this system.
 const canSyncAll = false
 
 func syncAll(string) error { return errors.ErrUnsupported }

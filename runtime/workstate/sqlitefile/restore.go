@@ -19,12 +19,12 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Restore implements [workstate.Snapshotter]. Who has the database open sees its content
-// change from one transaction to the next. It fails, and changes nothing, where somebody
-// has a lock on it for more than five seconds.
+// Restore implements [workstate.Snapshotter]. Others that have the database open see its
+// content change from one transaction to the next. Restore fails, and changes nothing, if
+// somebody has a lock on the database for more than five seconds.
 //
-// The journal mode of the snapshot comes back too, unless others have the database open:
-// it says how they write, and not what is in it.
+// Restore also sets the journal mode of the snapshot, unless others have the database open:
+// the mode says how they write, and is not part of the content.
 func (f *File) Restore(ctx context.Context, n *workstate.Node) error {
 	b, i, err := contentOf(n)
 	if err != nil {
@@ -36,7 +36,7 @@ func (f *File) Restore(ctx context.Context, n *workstate.Node) error {
 	return nil
 }
 
-// contentOf puts a database together. Its image is nil where there was none.
+// contentOf joins the nodes of a database. The image is nil if there was no database.
 func contentOf(n *workstate.Node) (b []byte, i *image, err error) {
 	for _, k := range n.Kids() {
 		if len(k.Kids()) > 0 {
@@ -78,7 +78,7 @@ func (f *File) restore(ctx context.Context, b []byte, i *image) (err error) {
 	}
 	err = f.with(ctx, func(conn *sql.Conn) error { return restoreInto(ctx, conn, path, b) })
 	if is(err, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT) {
-		return f.replace(b, i) // nobody can have it open as a database
+		return f.replace(b, i) // nobody can have this file open as a database
 	}
 	if err == nil && i != nil && stands.Mode().Perm() != i.perm() {
 		err = os.Chmod(f.path, i.perm())
@@ -93,7 +93,7 @@ func (i *image) perm() fs.FileMode {
 	return fs.FileMode(i.Perm).Perm()
 }
 
-// restoreInto copies a database over the one that a connection has open.
+// restoreInto copies a database over the database that a connection has open.
 func restoreInto(ctx context.Context, conn *sql.Conn, path string, b []byte) error {
 	from := func(c backuper) (*sqlite.Backup, error) { return c.NewRestore(path) }
 	was, err := journalMode(ctx, conn, "")
@@ -102,8 +102,8 @@ func restoreInto(ctx context.Context, conn *sql.Conn, path string, b []byte) err
 	}
 	err = copyWith(conn, from)
 	if is(err, sqlite3.SQLITE_READONLY) && was == "wal" {
-		// SQLite copies over a database in WAL mode only where the page sizes are equal.
-		// It leaves that mode only for the last connection.
+		// SQLite copies over a database in WAL mode only if the page sizes are equal. Only
+		// the last connection can leave WAL mode.
 		if now, err := journalMode(ctx, conn, "delete"); err != nil || now != "delete" {
 			return fmt.Errorf("its page size was changed, and another connection has it open: close that first: %w", err)
 		}
@@ -122,7 +122,7 @@ func restoreInto(ctx context.Context, conn *sql.Conn, path string, b []byte) err
 	return err
 }
 
-// journalMode returns the journal mode, and sets it first where one is given.
+// journalMode returns the journal mode, and sets it first if one is given.
 func journalMode(ctx context.Context, conn *sql.Conn, set string) (mode string, err error) {
 	query := "pragma journal_mode"
 	if set != "" {
@@ -132,14 +132,14 @@ func journalMode(ctx context.Context, conn *sql.Conn, set string) (mode string, 
 	return mode, err
 }
 
-// is compares with SQLite's primary codes.
+// is reports whether err has one of SQLite's primary codes.
 func is(err error, codes ...int) bool {
 	var e *sqlite.Error
 	return errors.As(err, &e) && slices.Contains(codes, e.Code()&0xff)
 }
 
-// replace puts a database where none is. Journals of the one that was there go first:
-// SQLite would carry them out on the new one.
+// replace puts a database where there is none. It first removes the journals of the earlier
+// database, because SQLite would apply them to the new one.
 func (f *File) replace(b []byte, i *image) (err error) {
 	if err := os.MkdirAll(filepath.Dir(f.path), 0o700); err != nil {
 		return err

@@ -1,12 +1,12 @@
-// Package sqlitefile lets package workstate take back what tools did to a SQLite
-// database. It copies with SQLite's own backup interface, in both directions: a copy is of
-// one moment although others have the database open, and a restore is a transaction of
-// the database, which a crash in its middle undoes.
+// Package sqlitefile lets package workstate undo what tools did to a SQLite database. It
+// copies with SQLite's own backup interface, in both directions. So a copy is of one moment
+// even if others have the database open, and a restore is a transaction of the database,
+// which a crash in its middle undoes.
 //
-// What counts is the database that stands at the path when it is copied: one that was
-// renamed over it, or made anew, is followed. Where none stands there any more, or what
-// does is no database, a restore puts one there by a rename. A database that others have
-// open is never replaced: they would go on writing to a file without a name.
+// A copy is always of the database that is at the path at that time, also if another was
+// renamed over it or it was made again. If there is no database at the path any more, or
+// something that is no database, a restore puts one there by a rename. A database that
+// others have open is never replaced: they would go on writing to a file without a name.
 package sqlitefile
 
 import (
@@ -27,11 +27,11 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// chunkSize is how many bytes of a database are one node, so that a snapshot costs the
+// chunkSize is how many bytes of a database are one node, so that a snapshot costs only the
 // chunks that changed.
 const chunkSize = 64 << 10
 
-// File is a database that calls take turns at. It is a [workstate.Snapshotter].
+// File is a database that calls use one after another. It is a [workstate.Snapshotter].
 type File struct {
 	path    string
 	scratch string
@@ -42,9 +42,9 @@ var (
 	_ workstate.Placed      = (*File)(nil)
 )
 
-// Open opens a database, which is made where nothing stands at its path. A link there is
-// followed now, and not any more afterwards. Copies on their way lie in the directory
-// scratch, which must not be the database's.
+// Open opens a database, and makes it if there is nothing at its path. It resolves links in
+// the path now, and never again. Temporary copies are in the directory scratch, which must not
+// be the database's directory.
 func Open(ctx context.Context, path, scratch string) (*File, error) {
 	path, err := filepath.Abs(path)
 	if err == nil {
@@ -79,7 +79,7 @@ func (f *File) Close() error { return nil }
 
 // with opens the database that stands at the path now.
 func (f *File) with(ctx context.Context, g func(*sql.Conn) error) (err error) {
-	// A name with a question mark in it is no list of options.
+	// A URL, so that a question mark in the name does not begin a list of options.
 	name := url.URL{Scheme: "file", OmitHost: true, Path: f.path, RawQuery: "_pragma=busy_timeout(5000)&_pragma=synchronous(FULL)"}
 	db, err := sql.Open("sqlite", name.String())
 	if err != nil {
@@ -100,7 +100,7 @@ type backuper interface {
 	NewRestore(from string) (*sqlite.Backup, error)
 }
 
-// copyWith carries out a backup in one step, which is one transaction.
+// copyWith makes a backup in one step, which is one transaction.
 func copyWith(conn *sql.Conn, begin func(backuper) (*sqlite.Backup, error)) error {
 	return conn.Raw(func(c any) error {
 		b, err := begin(c.(backuper))
@@ -115,13 +115,13 @@ func copyWith(conn *sql.Conn, begin func(backuper) (*sqlite.Backup, error)) erro
 	})
 }
 
-// aside returns a path in scratch at which nothing stands, and what removes it.
+// aside returns an unused path in scratch, and a function that removes it.
 func (f *File) aside() (path string, remove func() error, err error) {
 	dir, err := os.MkdirTemp(f.scratch, "copy-")
 	return filepath.Join(dir, "db"), func() error { return os.RemoveAll(dir) }, err
 }
 
-// image is the data of a snapshot's node, JSON; none where no database stood there.
+// image is the data of a snapshot's node, as JSON; there is no data if there was no database.
 type image struct {
 	Perm uint32 `json:"perm"`
 }
@@ -179,10 +179,10 @@ func (f *File) snapshot(ctx context.Context) (n *workstate.Node, err error) {
 	return nodeOf(data, b), nil
 }
 
-// nodeOf cuts a database into nodes. The change counter at offset 24 of its header and
-// the version-valid-for number at offset 92, which repeats it, count copies too
-// (https://www.sqlite.org/fileformat.html): they are zeroed, so that equal content is one
-// snapshot.
+// nodeOf cuts a database into nodes. It sets the change counter at offset 24 of the header to
+// zero, and the version-valid-for number at offset 92, which repeats it
+// (https://www.sqlite.org/fileformat.html). Copies change these numbers too, and equal content
+// must give equal snapshots.
 func nodeOf(data, b []byte) *workstate.Node {
 	if len(b) >= 100 {
 		clear(b[24:28])
