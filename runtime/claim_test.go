@@ -14,7 +14,7 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// claimed is one pair of the grid: what the operator says of a tool, and what the program that runs it.
+// claimed is one pair of the grid: the operator's licence of a tool, and the claim of the program that runs it.
 type claimed struct {
 	read       bool
 	own, claim string // words of licences; claim "" = the program says nothing
@@ -28,7 +28,7 @@ func (c claimed) tool() string {
 
 func (c claimed) key() string { return c.tool() + "." + c.claim }
 
-// held is the licence that must hold for the pair; "" where the claim is refused, with code.
+// held returns the licence that must hold for the pair; "" if the claim is refused, with code.
 func (c claimed) held() (word string, code tga.Code) {
 	if c.claim == "" {
 		return c.own, ""
@@ -39,7 +39,7 @@ func (c claimed) held() (word string, code tga.Code) {
 	if c.counts {
 		return c.claim, ""
 	}
-	// What a program may say where its word does not count: the operator's licence, or what is stricter.
+	// Without client_licence, a program may claim the operator's licence or a stricter one.
 	if allowed := map[string]string{
 		"park":        "park",
 		"probe":       "park probe",
@@ -92,9 +92,9 @@ func (b *bench) claims(tool, key, beginID string, claim *ledger.Licence) (runtim
 	return b.rt.Begin(context.Background(), runtime.BeginRequest{Request: req, BeginID: beginID, Licence: claim})
 }
 
-// TestEveryPairOfLicences walks what the operator and the program say of a tool, whether the program's
-// word counts, and a crash or none: what is refused, under which licence an attempt is made, and what
-// becomes of it once its executor is gone and the store was opened anew.
+// TestEveryPairOfLicences tests every pair of an operator's licence and a program's claim, with and
+// without client_licence, with and without a crash: which claims are refused, under which licence an attempt
+// is made, and what happens to it after its executor is gone and the store was opened again.
 func TestEveryPairOfLicences(t *testing.T) {
 	serial.Test(t)
 	var all []claimed
@@ -175,9 +175,9 @@ func (b *bench) licenceIn(trace tga.ID) string {
 	return l.Kind.String()
 }
 
-// TestWhoAsksNowClaimsForNow: the claim of an attempt is that of the program which made it, and the
-// claim of now that of the one which asks. A call in doubt is sent again only where both allow it, and
-// the operator does.
+// TestWhoAsksNowClaimsForNow: the program that made an attempt gives the claim of the attempt, and the
+// program that asks now gives the current claim. A call in doubt is sent again only if both claims and the
+// operator allow it.
 func TestWhoAsksNowClaimsForNow(t *testing.T) {
 	for _, c := range []struct {
 		first, second string

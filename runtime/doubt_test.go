@@ -97,8 +97,8 @@ func TestCrashWindows(t *testing.T) {
 	}
 }
 
-// TestCrashWindows/W2: AUTHORIZED is on disk alone only where a run waited there, for a
-// trace that has the key.
+// TestCrashWindows/W2: AUTHORIZED without a call is on disk only if a run waited in that state for
+// another trace that has the key.
 func TestAuthorizedTraceGoesOnAfterARestart(t *testing.T) {
 	b := setup(t, park)
 	release := make(chan struct{})
@@ -142,7 +142,7 @@ func TestAuthorizedTraceGoesOnAfterARestart(t *testing.T) {
 	b.wantSends(2)
 }
 
-// TestLicences is doubt without a crash: the tool does not answer, twice, and then does.
+// TestLicences is about doubt without a crash: the tool does not answer twice, and then answers.
 func TestLicences(t *testing.T) {
 	serial.Test(t)
 	for _, c := range []struct {
@@ -182,7 +182,7 @@ func TestLicences(t *testing.T) {
 	}
 }
 
-// wantMarked asks the store, while the send is under way, for its durable attempt.
+// wantMarked checks, while the send is under way, that its attempt is durable.
 func (b *bench) wantMarked(call runtime.Call) {
 	b.t.Helper()
 	record, err := b.db.Record(context.Background(), ledger.Key{Namespace: tga.DefaultNamespace, Server: call.Server, Tool: call.Tool, Key: call.Key})
@@ -191,8 +191,8 @@ func (b *bench) wantMarked(call runtime.Call) {
 	}
 }
 
-// TestRaisedRiskTakesTheReadLicenceAway: what the operator attests of a read tool does
-// not cover a call that its caller says is a write.
+// TestRaisedRiskTakesTheReadLicenceAway: the read licence of a tool does not cover a call whose
+// caller says that it is a write.
 func TestRaisedRiskTakesTheReadLicenceAway(t *testing.T) {
 	b := setup(t, licence(ledger.ReadOnly))
 	b.tool.answer = unknown
@@ -254,8 +254,8 @@ func TestProfile93ResendsAKeyedCall(t *testing.T) {
 	b.wantSends(2)
 }
 
-// TestNotSentAfterDoubtStaysInDoubt: the first send may have run, so a second that
-// reached nobody says nothing about the call.
+// TestNotSentAfterDoubtStaysInDoubt: the first send may have run. So it does not matter that the
+// second reached nobody.
 func TestNotSentAfterDoubtStaysInDoubt(t *testing.T) {
 	b := setup(t, licence(ledger.DedupeKey))
 	b.tool.answer = func(n int, _ runtime.Call) (runtime.Reply, error) {
@@ -321,7 +321,8 @@ func TestRecoveryDoesNotSendAfterTheDeadline(t *testing.T) {
 	b.wantSends(0)
 }
 
-// TestAnotherTraceInDoubtIsNamedAtOnce, and a licence lets the asker bring it to an end.
+// TestAnotherTraceInDoubt: a caller of the key learns at once that another trace is in doubt, and
+// finishes that trace if the licence permits it.
 func TestAnotherTraceInDoubt(t *testing.T) {
 	for _, kind := range []ledger.LicenceKind{ledger.Park, ledger.DedupeKey} {
 		t.Run(kind.String(), func(t *testing.T) {
@@ -345,10 +346,9 @@ func TestAnotherTraceInDoubt(t *testing.T) {
 	}
 }
 
-// TestKeyThatIsSettledMeanwhileIsServed was found by a kill at the demo's point 7 on a busy
-// disk: the trace that had the key was brought to its end between the look at its record
-// and the look for its holder, and the one that waited for it was told of a doubt that was
-// over.
+// TestKeyThatIsSettledMeanwhileIsServed is about a bug that a kill at the demo's point 7 on a busy
+// disk showed: the trace that had the key ended after its record was read and before its holder was
+// looked up. The trace that waited for it was told of a doubt that was over.
 func TestKeyThatIsSettledMeanwhileIsServed(t *testing.T) {
 	for at := 1; ; at++ { // each look for the holder
 		b := setup(t, park)

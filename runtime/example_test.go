@@ -31,7 +31,7 @@ func exampleStore() (db *engine.DB, done func()) {
 	}
 }
 
-// A call with a key is sent once. Whoever makes it again gets the recorded answer.
+// A call with a key is sent once. A repeated call gets the recorded answer.
 func ExampleRuntime_Call() {
 	db, done := exampleStore()
 	defer done()
@@ -60,9 +60,9 @@ func ExampleRuntime_Call() {
 	// charged 1
 }
 
-// A dispatcher says one of three things: the tool answered, the tool was certainly not
-// reached, or it cannot tell. The third leaves the call in doubt until somebody resolves it
-// with evidence.
+// A dispatcher reports one of three outcomes: the tool answered, the tool was certainly not
+// reached, or nobody can tell. In the third case the call is in doubt until somebody resolves
+// it with evidence.
 func ExampleDispatcher() {
 	db, done := exampleStore()
 	defer done()
@@ -138,8 +138,8 @@ func ExampleSupervisor() {
 	// DENIED 0 <nil>
 }
 
-// After a crash the runtime goes on with what it finds. Here the process ends after a send
-// whose answer it never saw; the operator has attested that the tool recognises a repeated
+// After a crash the runtime continues the open traces. Here the process ends after a send
+// whose answer it never saw. The operator has attested that the tool recognises a repeated
 // key, so the call is sent again, with the same key.
 func ExampleRuntime_RecoverAll() {
 	db, done := exampleStore()

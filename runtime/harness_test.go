@@ -15,8 +15,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// tool is a tool server seen from outside: it counts what reaches it, and it alone is
-// asked how often something ran.
+// tool is a tool server. It counts the calls that reach it, and the tests ask only it how often
+// something ran.
 type tool struct {
 	mu     sync.Mutex
 	calls  []runtime.Call
@@ -53,17 +53,17 @@ type bench struct {
 	t     *testing.T
 	dir   string
 	db    *engine.DB
-	store runtime.Store // db, or what the test put around it
+	store runtime.Store // db, or a wrapper that the test put around it
 	tool  *tool
-	tools runtime.Dispatcher // what the runtime sends by; nil = tool
+	tools runtime.Dispatcher // the runtime's dispatcher; nil = tool
 	sup   runtime.Supervisor
 	opts  runtime.Options
 	ring  engine.Keyring // nil: the store seals nothing
 	rt    *runtime.Runtime
 
 	mu   sync.Mutex
-	now  time.Time     // what time it is
-	skew time.Duration // by how much the wall clock is wrong
+	now  time.Time     // the true time
+	skew time.Duration // the error of the wall clock
 }
 
 // epoch is where the tests' clock starts.
@@ -90,7 +90,7 @@ func (b *bench) clock() time.Time {
 	return b.now.Add(b.skew)
 }
 
-// monotonic is a clock that nobody sets.
+// monotonic is the clock that cannot be set.
 func (b *bench) monotonic() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -112,7 +112,7 @@ func (b *bench) advance(d time.Duration) {
 
 func (b *bench) open() {
 	b.t.Helper()
-	// A small store: each open reads what is prepared of the log.
+	// A small store, because each open reads the preallocated part of the log.
 	db, err := engine.Open(b.dir, engine.Options{Clock: b.clock, Keyring: b.ring, FirstSegmentBytes: 64 << 10, MemTableBytes: 1 << 20})
 	if err != nil {
 		b.t.Fatal(err)
@@ -134,7 +134,7 @@ func (b *bench) start() {
 	b.rt = rt
 }
 
-// close checks the whole store: what a test leaves behind must be consistent.
+// close closes the store and checks all of it: every test must leave a consistent store.
 func (b *bench) close() {
 	b.t.Helper()
 	if b.db == nil {
@@ -222,7 +222,7 @@ func licence(kind ledger.LicenceKind) runtime.Policy {
 
 var park = licence(ledger.Park)
 
-// counted counts a store's appends, and cuts them off where the test wants a crash.
+// counted counts a store's appends, and fails one of them if the test wants a crash there.
 type counted struct {
 	runtime.Store
 	mu      sync.Mutex

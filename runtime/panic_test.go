@@ -32,7 +32,7 @@ func (l *logged) String() string {
 	return l.text.String()
 }
 
-// bad panics in whatever part of an embedder it stands for.
+// bad implements several interfaces of an embedder, and panics in each method.
 type bad struct{}
 
 func (bad) Verify(context.Context, tga.StateChange) (runtime.Finding, runtime.Evidence, error) {
@@ -47,9 +47,9 @@ type unreadable struct{ notary }
 
 func (*unreadable) Check(context.Context, string, runtime.Grant) error { panic("no keys") }
 
-// TestEveryHookMayPanic walks everything of an embedder that Options name. Whatever panics, its
-// stack is in the log and no panic leaves the runtime, unless Options say that it goes on; then
-// it goes on out of every method whose answer it decided.
+// TestEveryHookMayPanic lets each part of an embedder that Options name panic. Its stack is logged,
+// and no panic leaves the runtime without Options.Repanic. With it, the panic goes on out of every
+// method whose answer it decided.
 func TestEveryHookMayPanic(t *testing.T) {
 	call := func(b *bench, _ string) error { _, err := b.call(charge("k")); return err }
 	approve := func(b *bench, _ string) error {
@@ -192,7 +192,7 @@ func TestEveryHookMayPanic(t *testing.T) {
 	}
 }
 
-// TestStackOfAPanicIsInItsNote: what a dispatch died of is kept beside the doubt, bounded.
+// TestStackOfAPanicIsInItsNote: the note of the doubt has the stack of the panic, of bounded length.
 func TestStackOfAPanicIsInItsNote(t *testing.T) {
 	b := setup(t, park, func(b *bench) {
 		b.opts.Logger = slog.New(slog.DiscardHandler)

@@ -87,7 +87,7 @@ func (b *bench) wantWhole() {
 	}
 }
 
-// TestSecretsReachTheToolAndNotTheDisk: the caller has the whole answer, a repeat what is left of it.
+// TestSecretsReachTheToolAndNotTheDisk: the caller gets the whole answer, a repeat the redacted one.
 func TestSecretsReachTheToolAndNotTheDisk(t *testing.T) {
 	b := setup(t, park, redacting)
 	res := b.mustCall(secretCharge("order-1"))
@@ -113,8 +113,8 @@ func TestSecretsReachTheToolAndNotTheDisk(t *testing.T) {
 	}
 }
 
-// TestRedactedCallIsSentFromMemoryAlone: whoever finds such a call in the log sends nothing, at every
-// place where a process can die, under every licence. Who makes the same call again goes on with it.
+// TestRedactedCallIsSentFromMemoryAlone: wherever the process dies, and under every licence, recovery
+// sends nothing of such a call. A caller that makes the same call again goes on with it.
 func TestRedactedCallIsSentFromMemoryAlone(t *testing.T) {
 	serial.Test(t)
 	for _, kind := range []ledger.LicenceKind{ledger.Park, ledger.DedupeKey, ledger.DedupeArgs, ledger.ReadOnly} {
@@ -174,7 +174,7 @@ func TestLateApprovalSendsNothingRedacted(t *testing.T) {
 	b.wantWhole()
 }
 
-// TestRedactedRetryIsTheCallers: nothing makes a new attempt by itself.
+// TestRedactedRetryIsTheCallers: only the caller makes a new attempt.
 func TestRedactedRetryIsTheCallers(t *testing.T) {
 	policy := park
 	policy.Retry = runtime.Backoff{Attempts: 3}
@@ -217,7 +217,7 @@ func TestRemoteExecutorGetsItsArguments(t *testing.T) {
 	begin()
 	b.reopen()
 	begun := begin()
-	// The tool repeats the arguments in its answer, which comes in a request of its own.
+	// The tool repeats the arguments in its answer, which arrives in a later request.
 	reply, err := answersWithSecrets(1, runtime.Call{Args: begun.Args})
 	if err != nil {
 		t.Fatal(err)
@@ -229,8 +229,8 @@ func TestRemoteExecutorGetsItsArguments(t *testing.T) {
 	b.wantNoSecret()
 }
 
-// TestRawRequestWithSecretsIsRefused: an artifact of somebody's own making cannot be redacted, for its
-// digest is its maker's.
+// TestRawRequestWithSecretsIsRefused: an artifact that a peer made itself cannot be redacted, because the
+// peer's digest covers it.
 func TestRawRequestWithSecretsIsRefused(t *testing.T) {
 	b := setup(t, park, redacting)
 	request := &tga.Artifact{Type: tga.RequestType, Meta: tga.Meta{}, Request: &tga.ActionRequest{
@@ -246,7 +246,7 @@ func TestRawRequestWithSecretsIsRefused(t *testing.T) {
 	}
 }
 
-// TestRawEffectWithSecretsIsRefused: likewise of an answer, in each document and in its words.
+// TestRawEffectWithSecretsIsRefused: the same for an effect, in each document, the summary and the message.
 func TestRawEffectWithSecretsIsRefused(t *testing.T) {
 	b := setup(t, park, redacting)
 	call := &tga.Artifact{Type: tga.CallType, Call: &tga.ToolCall{Call: tga.Proposal{ToolServer: "payments", ToolName: "charge", Args: []byte(`{"amount":1}`)}, IdempotencyKey: "k"}}
@@ -315,7 +315,7 @@ func TestAnswerThatCannotBeRedactedIsNotKept(t *testing.T) {
 	b.wantNoSecret()
 }
 
-// TestCauseOfADoubtIsRedacted: what a transport says of a request stands in the note of its attempt.
+// TestCauseOfADoubtIsRedacted: the error of a transport goes into the note of its attempt, redacted.
 func TestCauseOfADoubtIsRedacted(t *testing.T) {
 	b := setup(t, park, redacting)
 	b.tool.answer = func(_ int, c runtime.Call) (runtime.Reply, error) {

@@ -56,8 +56,8 @@ func TestBeginAndFinishAreTwoAppends(t *testing.T) {
 	b.wantSends(0) // this process sends nothing
 }
 
-// TestRepeatedBeginIsItsSubmittersAlone: the begin id can be read in the log. Who repeats
-// another's gets no permit, and the other's still holds.
+// TestRepeatedBeginIsItsSubmittersAlone: others can read the begin id in the log. Another submitter
+// that repeats it gets no permit, and the first submitter's permit stays valid.
 func TestRepeatedBeginIsItsSubmittersAlone(t *testing.T) {
 	b := setup(t, park)
 	begin := func(who string) runtime.Begun {
@@ -177,8 +177,8 @@ func TestNotSentGivesTheKeyToTheNextBegin(t *testing.T) {
 	}
 }
 
-// TestPermitTakenBackIsNotHandedOutAgain: of two attempts the second reached nobody. Its permit is
-// over, that of the first is not, and whoever repeats the second begin is given another attempt.
+// TestPermitTakenBackIsNotHandedOutAgain: of two attempts the second reached nobody. Its permit is no
+// longer valid, and that of the first is. A repeat of the second begin gets another attempt.
 func TestPermitTakenBackIsNotHandedOutAgain(t *testing.T) {
 	policy := licence(ledger.DedupeArgs)
 	policy.PermitTime = 10 * time.Minute
@@ -381,8 +381,8 @@ func TestPermitSaysUntilWhenItsSendMayBegin(t *testing.T) {
 	}
 }
 
-// TestCauseOfAGivenUpAttemptIsKept: what an executor says of an attempt that it gave up is a
-// note, once and of bounded length, and is told to whoever asks later, also after a restart.
+// TestCauseOfAGivenUpAttemptIsKept: the cause that an executor gives for an attempt that it gave up is
+// noted once, with bounded length. Later askers get the cause, also after a restart.
 func TestCauseOfAGivenUpAttemptIsKept(t *testing.T) {
 	for said, want := range map[string]string{
 		"":                        "",
@@ -418,8 +418,8 @@ func TestCauseOfAGivenUpAttemptIsKept(t *testing.T) {
 	}
 }
 
-// TestWaitEndsWithThePermit: who waits for a remote executor's call looks again when the permit is
-// stale, and then says what is known: the call is in doubt. That the wait ran out is no answer.
+// TestWaitEndsWithThePermit: a run that waits for a remote executor's call reads the record again when
+// the permit goes stale, and answers that the call is in doubt, not that the wait is over.
 func TestWaitEndsWithThePermit(t *testing.T) {
 	policy := park
 	policy.PermitTime = time.Minute

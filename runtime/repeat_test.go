@@ -13,7 +13,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// locks stands for the lock files of the clients on this machine. A path that is not in it
+// locks simulates the lock files of the clients on this machine. A path that is not in it
 // cannot be seen.
 type locks struct {
 	mu   sync.Mutex
@@ -52,7 +52,7 @@ func withClients(t *testing.T, policy runtime.Policy, change ...func(*bench)) *c
 	return c
 }
 
-// come makes a client appear, and die.
+// come lets a client take its lock, and die lets it lose the lock, as when it is killed.
 func (c *clients) come(name string) { c.locks.set(name, true) }
 func (c *clients) die(name string)  { c.locks.set(name, false) }
 
@@ -87,8 +87,8 @@ func (c *clients) deliver(g runtime.Begun) {
 	}
 }
 
-// TestRepeatsAreToldFromNewCalls is the rule of package call on a real store, row by row.
-// Each row begins a call as client A, brings it somewhere, and makes the identical call.
+// TestRepeatsAreToldFromNewCalls tests the rule of package call on a real store, row by row.
+// Each row begins a call as client A, brings it into some state, and makes the identical call.
 func TestRepeatsAreToldFromNewCalls(t *testing.T) {
 	serial.Test(t)
 	const window = time.Minute
@@ -170,8 +170,9 @@ func resolve(c *clients, g runtime.Begun, status string, class ledger.Class) {
 	}
 }
 
-// TestRepeatWindowIsOfTheTimeThatPasses sets the wall clock after a call has ended: an answer is
-// served to a repeat no longer, and a call that was given up runs again no sooner.
+// TestRepeatWindowIsOfTheTimeThatPasses sets the wall clock after a call has ended. That does not
+// extend the time in which an answer is served to a repeat, and a call that was given up does not
+// run again sooner.
 func TestRepeatWindowIsOfTheTimeThatPasses(t *testing.T) {
 	const window = time.Minute
 	for _, row := range []struct {
@@ -206,8 +207,8 @@ func TestRepeatWindowIsOfTheTimeThatPasses(t *testing.T) {
 	}
 }
 
-// TestTwoRepeatsDoNotTakeTheSameCall: of two clients that repeat what a third one lost, one
-// takes it over and the other makes a new one; also when the taker dies in between.
+// TestTwoRepeatsDoNotTakeTheSameCall: two clients repeat a call whose answer a third client lost.
+// One takes the call over, and the other makes a new call; also if the first dies in between.
 func TestTwoRepeatsDoNotTakeTheSameCall(t *testing.T) {
 	policy := licence(ledger.Park)
 	policy.PermitTime = time.Hour
@@ -250,8 +251,8 @@ func TestTwoRepeatsDoNotTakeTheSameCall(t *testing.T) {
 	}
 }
 
-// TestCallsBegunAtOnceAreAllRemembered: clients that want the same at the same moment have a
-// call each, and when all of them die none of these is forgotten.
+// TestCallsBegunAtOnceAreAllRemembered: clients that make identical calls at the same moment get a
+// call each. If all clients die, none of these calls is forgotten.
 func TestCallsBegunAtOnceAreAllRemembered(t *testing.T) {
 	const n = 24
 	policy := licence(ledger.Park)
@@ -291,8 +292,8 @@ func TestCallsBegunAtOnceAreAllRemembered(t *testing.T) {
 	}
 }
 
-// TestLivingClientDoesNotHideALostCall: an identical call of a living client, older than one
-// that was lost, is passed over, and not taken for it.
+// TestLivingClientDoesNotHideALostCall: a repeat finds the lost call, although a living client has an
+// older identical call, which is not taken over.
 func TestLivingClientDoesNotHideALostCall(t *testing.T) {
 	policy := licence(ledger.Park)
 	policy.PermitTime = time.Hour
@@ -310,8 +311,8 @@ func TestLivingClientDoesNotHideALostCall(t *testing.T) {
 	}
 }
 
-// TestClientThatCannotBeSeenIsWaitedFor: without a lock that can be seen nothing is known
-// until the permit's time is over; neither is the call run again before, nor lost.
+// TestClientThatCannotBeSeenIsWaitedFor: if no lock can be seen, nothing is known about the client
+// until the permit is stale. Before that the call does not run again, and it is not lost either.
 func TestClientThatCannotBeSeenIsWaitedFor(t *testing.T) {
 	policy := licence(ledger.Park)
 	policy.PermitTime = time.Minute
@@ -360,8 +361,8 @@ func TestIdentityOfACall(t *testing.T) {
 	}
 }
 
-// TestPersonLetsACallRunAgain: only the trace that the person was asked about is passed over,
-// and the new call says so.
+// TestPersonLetsACallRunAgain: the new call runs instead of only that trace which the person was
+// asked about, and names it.
 func TestPersonLetsACallRunAgain(t *testing.T) {
 	policy := licence(ledger.Park)
 	policy.PermitTime = time.Hour

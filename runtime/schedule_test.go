@@ -37,8 +37,8 @@ func busy(int, runtime.Call) (runtime.Reply, error) {
 	return runtime.Reply{Status: tga.StatusFailure, Class: ledger.ClassRetryable, ErrorCode: "BUSY"}, nil
 }
 
-// TestRetryableFailureIsTriedAgainOnTime: by the class alone, with the same key, as a
-// new trace each, as often as configured, through a restart; and then no more.
+// TestRetryableFailureIsTriedAgainOnTime: the class alone decides. Each new attempt has the same key
+// and a trace of its own. There are as many as configured, also over a restart, and no more.
 func TestRetryableFailureIsTriedAgainOnTime(t *testing.T) {
 	p := park
 	p.Retry = runtime.Backoff{First: time.Minute, Max: 3 * time.Minute, Attempts: 3}
@@ -91,7 +91,7 @@ func TestRetryEndsWithSuccess(t *testing.T) {
 	}
 }
 
-// TestWhatIsNeverTriedAgain: a scheduler decides from the class alone.
+// TestWhatIsNeverTriedAgain: the scheduler decides by the class alone.
 func TestWhatIsNeverTriedAgain(t *testing.T) {
 	for class, status := range map[ledger.Class]string{
 		ledger.ClassCommitted: tga.StatusSuccess, ledger.ClassSuccess: tga.StatusSuccess,
@@ -130,8 +130,8 @@ func TestWhatIsNeverTriedAgain(t *testing.T) {
 	}
 }
 
-// TestRetryIsMadeOnceThroughCrashes: a crash at every append of a due new attempt leaves
-// one that is made, and none that is made twice.
+// TestRetryIsMadeOnceThroughCrashes: after a crash at any append of a due new attempt, the attempt is
+// made, and it is made once.
 func TestRetryIsMadeOnceThroughCrashes(t *testing.T) {
 	for crashAt := 1; ; crashAt++ {
 		for _, after := range []bool{false, true} {
@@ -312,8 +312,8 @@ func TestSubmitterDoesNotApprove(t *testing.T) {
 	}
 }
 
-// TestApprovedRemoteCallIsLeftToItsExecutor: approving a call that a remote executor
-// began sends nothing from here; its executor gets it when it asks again.
+// TestApprovedRemoteCallIsLeftToItsExecutor: if people approve a call that a remote executor
+// began, this process sends nothing; the executor gets the call when it asks again.
 func TestApprovedRemoteCallIsLeftToItsExecutor(t *testing.T) {
 	b := setup(t, park, func(b *bench) {
 		b.sup = runtime.Rules{Rules: []runtime.Rule{{Decision: tga.NeedsApproval}}}
@@ -349,8 +349,8 @@ func TestApprovedRemoteCallIsLeftToItsExecutor(t *testing.T) {
 	b.wantSends(0)
 }
 
-// TestTimerThatStandsForNothingEnds: a tool without an inverse, or a new attempt that is
-// refused before anything is written, does not keep the process busy.
+// TestTimerThatStandsForNothingEnds: if a tool has no inverse, or a new attempt is refused before
+// anything is written, the timer ends and does not keep the process busy.
 func TestTimerThatStandsForNothingEnds(t *testing.T) {
 	p := park
 	p.AutoCompensate, p.Retry = true, runtime.Backoff{Attempts: 1}
@@ -365,7 +365,7 @@ func TestTimerThatStandsForNothingEnds(t *testing.T) {
 	})
 	b.mustCall(charge("half"))
 	b.mustCall(charge("busy"))
-	b.sup = runtime.Rules{} // denies everything: the new attempt comes to nothing
+	b.sup = runtime.Rules{} // denies everything, so the new attempt is not made
 	b.start()
 	b.fireAll()
 	b.wantSends(2)
@@ -391,9 +391,9 @@ func (s interposing) Append(ctx context.Context, l chain.Lease, b chain.Batch) (
 	return s.Store.Append(ctx, l, b)
 }
 
-// TestServedRecordThatIsTakenIsLookedAtAgain was found by a repeat beside the scheduler:
-// a new attempt reserved the key between the look at a retryable failure and the append
-// that served it, and the caller got STATE_INVALID_TRANSITION.
+// TestServedRecordThatIsTakenIsLookedAtAgain is about a bug that a repeat during a scheduled attempt
+// showed: the new attempt reserved the key after the record of a retryable failure was read and
+// before it was served, and the caller got STATE_INVALID_TRANSITION.
 func TestServedRecordThatIsTakenIsLookedAtAgain(t *testing.T) {
 	b := setup(t, park, func(b *bench) {
 		b.tool.answer = func(n int, c runtime.Call) (runtime.Reply, error) {
@@ -421,8 +421,8 @@ func TestServedRecordThatIsTakenIsLookedAtAgain(t *testing.T) {
 	b.wantSends(2)
 }
 
-// TestTimerThatIsSetWakesTheRunner: who serves the timers sleeps for up to a minute where none is
-// due. One that is set meanwhile does not wait for the end of that.
+// TestTimerThatIsSetWakesTheRunner: RunTimers sleeps for up to a minute if no timer is due. A timer
+// that is set meanwhile does not wait until that minute is over.
 func TestTimerThatIsSetWakesTheRunner(t *testing.T) {
 	p := park
 	p.Retry = runtime.Backoff{First: time.Millisecond, Attempts: 1}

@@ -16,8 +16,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// world is what exists outside, and is looked at through verifiers: resource ids and
-// what is found of them.
+// world is the outside world, which the verifiers look at: resource ids and the finding about
+// each.
 type world struct {
 	mu    sync.Mutex
 	finds map[string]runtime.Finding // absent = exists
@@ -45,8 +45,8 @@ func (w *world) set(id string, f runtime.Finding) {
 	w.finds[id] = f
 }
 
-// changing is a bench whose tool changes the files a and b, and a thing that no
-// verifier knows.
+// changing is a bench whose tool changes the files a and b, and a resource without a
+// verifier.
 func changing(t *testing.T, p runtime.Policy) (*bench, *world) {
 	w := &world{finds: map[string]runtime.Finding{}, fails: map[string]error{}}
 	b := setup(t, p, func(b *bench) {
@@ -167,8 +167,8 @@ func TestMismatchByMode(t *testing.T) {
 	}
 }
 
-// TestPersonAnswersForThisMismatchOnly: a person's word lets the record be served, or
-// not, as long as the world is as they saw it; the wait survives a restart.
+// TestPersonAnswersForThisMismatchOnly: a person's answer decides whether the record is
+// served, as long as the mismatch is the one that the person saw. The wait survives a restart.
 func TestPersonAnswersForThisMismatchOnly(t *testing.T) {
 	for _, approve := range []bool{true, false} {
 		p := park
@@ -225,7 +225,7 @@ func TestConfirmationHoldsForAWhile(t *testing.T) {
 	wantCode(t, err, tga.ConfirmationMismatch)
 }
 
-// prober is a tool server that can be asked, after lies of visibility.
+// prober is a tool server that can be asked about a call; answer says what its n-th answer is.
 type prober struct {
 	mu     sync.Mutex
 	answer func(n int, c runtime.Call) (runtime.Probed, error)
@@ -277,8 +277,8 @@ func TestProbeRecordsWhatRan(t *testing.T) {
 	b.wantSends(1)
 }
 
-// TestEvidenceOfAProbeIsBounded: at 64 KiB all of it is kept, with the effect and in the note,
-// one byte past it as much.
+// TestEvidenceOfAProbeIsBounded: evidence of 64 KiB is kept whole, with the effect and in the note.
+// Of longer evidence the first 64 KiB are kept.
 func TestEvidenceOfAProbeIsBounded(t *testing.T) {
 	const most = 64 << 10
 	for size, want := range map[int]int{most - 1: most - 1, most: most, most + 1: most} {
@@ -304,7 +304,7 @@ func TestEvidenceOfAProbeIsBounded(t *testing.T) {
 	}
 }
 
-// TestNotRanIsSentAgainOnlyFenced: "did not run" may be untrue a moment later, unless
+// TestNotRanIsSentAgainOnlyFenced: "did not run" may become false a moment later, unless
 // the server refuses the old attempt from now on.
 func TestNotRanIsSentAgainOnlyFenced(t *testing.T) {
 	for _, fenced := range []bool{false, true} {
@@ -347,8 +347,8 @@ func TestNotRanIsSentAgainOnlyFenced(t *testing.T) {
 	}
 }
 
-// TestNotRanIsFencedByTimeAfterItsSender: with max_in_flight attested, "did not run" is
-// believed if it was asked later than that after the sender was known to be gone.
+// TestNotRanIsFencedByTimeAfterItsSender: if the operator attests max_in_flight, "did not run"
+// counts if the question came later than max_in_flight after the sender was known to be gone.
 func TestNotRanIsFencedByTimeAfterItsSender(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		b, _ := probing(t, ledger.Licence{MaxInFlight: 10 * time.Minute}, func(int, runtime.Call) (runtime.Probed, error) {
@@ -378,8 +378,8 @@ func TestNotRanIsFencedByTimeAfterItsSender(t *testing.T) {
 	}
 }
 
-// TestResolverAsksUntilItKnows: delayed visibility and failing probes end in one effect,
-// through a restart, with no second send.
+// TestResolverAsksUntilItKnows: in spite of delayed visibility, failing probes and a restart, the
+// call ends with one effect and without a second send.
 func TestResolverAsksUntilItKnows(t *testing.T) {
 	b, p := probing(t, ledger.Licence{}, func(n int, _ runtime.Call) (runtime.Probed, error) {
 		switch {
@@ -412,8 +412,8 @@ func TestResolverAsksUntilItKnows(t *testing.T) {
 	}
 }
 
-// TestProbeOfARemoteAttempt: a remote executor's call ends by a probe's yes; a no sends
-// nothing, whatever the probe says of fences, for only a remote executor sends it.
+// TestProbeOfARemoteAttempt: if a probe says that a remote executor's call ran, the call ends. If it
+// says no, nothing is sent, fenced or not, because only a remote executor may send the call.
 func TestProbeOfARemoteAttempt(t *testing.T) {
 	ran := false
 	b, _ := probing(t, ledger.Licence{MaxInFlight: time.Minute}, func(int, runtime.Call) (runtime.Probed, error) {
@@ -452,8 +452,8 @@ func TestProbeOfARemoteAttempt(t *testing.T) {
 	}
 }
 
-// TestOutcomeRules: rules set class and changes; a rule that cannot be applied is noted
-// and the effect stands.
+// TestOutcomeRules: rules set class and changes. If a rule cannot be applied, the effect is
+// recorded and notes that.
 func TestOutcomeRules(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -90,8 +90,8 @@ var alsoClaims = []claim{
 		w.recordsAreFolds()
 	}},
 	{"CrossedBatchesDoNotWaitForEachOther", func(w *world) {
-		// Batches with each other's trace as their second: locks taken as they are named
-		// would wait for each other for ever.
+		// Two batches have each other's trace as their second. A store that takes the locks in
+		// the order of the batch would deadlock.
 		const rounds = 200
 		a, b := w.ended(tga.StatusSuccess, ""), w.ended(tga.StatusSuccess, "")
 		var done sync.WaitGroup

@@ -142,8 +142,8 @@ var appendClaims = []claim{
 			"caller's entries": {Artifacts: own},
 			"across batches":   {Artifacts: append(slices.Clone(first.Artifacts), ended.Artifacts...)},
 		} {
-			// First of all: also under a lease that is no longer current, for the caller
-			// that lost the answer has often lost the lease too.
+			// The store checks for a replay first, even under a lease that is no longer current:
+			// a caller that lost the answer has often lost the lease too.
 			got, err := w.s.Append(bg, stale, batch)
 			if err != nil || !got.Replayed || len(got.Entries) != len(batch.Artifacts) {
 				w.Errorf("%s: %+v, %v", name, got, err)
@@ -180,7 +180,7 @@ var appendClaims = []claim{
 		w.append(b, b.Begin(""))
 	}},
 	{"AppendOutlivesItsContext", func(w *world) {
-		// A context that has ended may refuse, but not halfway.
+		// If the context has ended, the store may refuse the append, but must not make half of it.
 		for range 20 {
 			b := New(w)
 			ctx, cancel := contextEnding(time.Microsecond)

@@ -28,7 +28,7 @@ func (w *world) awaiting(n int, key ledger.Key, do func()) []error {
 	select {
 	case <-returned:
 		w.Errorf("await returned although nothing changed: %v", errs)
-	case <-time.After(10 * time.Millisecond): // a waiter that comes later finds the change
+	case <-time.After(10 * time.Millisecond): // a goroutine that starts later finds the change already made
 	}
 	do()
 	wg.Wait()

@@ -11,8 +11,8 @@ import (
 )
 
 // Builder mints the artifacts of one valid trace. Change its fields before the first
-// Mint; each Mint takes what is minted before it into account, and fails the test
-// where an artifact breaks the contract.
+// Mint. Each Mint links to the artifacts minted before it, and fails the test if an
+// artifact breaks the contract.
 type Builder struct {
 	TB              testing.TB
 	TraceID, PlanID tga.ID
@@ -145,7 +145,7 @@ func (b *Builder) Approved() chain.Batch {
 	return Batch(b.MintRequest(), b.MintDecision(tga.Approve))
 }
 
-// End mints the effect of a call that succeeded, or of one that did not.
+// End mints the effect of a call that succeeded or failed.
 func (b *Builder) End(status string) chain.Batch {
 	code := ""
 	if status != tga.StatusSuccess {

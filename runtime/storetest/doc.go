@@ -1,9 +1,9 @@
-// Package storetest holds the suite that every [runtime.Store] passes, and mints the
-// valid traces that it is made of.
+// Package storetest has the suite that every [runtime.Store] must pass, and makes the
+// valid traces that the suite uses.
 //
 // Each subtest is named after one claim. A store that passes them all keeps the
-// contract of the runtime: what it answers is durable, what it refuses leaves no
-// mark, one key is reserved once, and a lease that was lost is refused.
+// contract of the runtime: its answers are durable, a refused append leaves no trace,
+// each key is reserved once, and an append under a lost lease is refused.
 package storetest
 
 import (
@@ -16,8 +16,8 @@ import (
 // Harness is one store under test.
 type Harness struct {
 	Store runtime.Store
-	// Reopen ends the store as a process ends and opens it again: what was durable is
-	// there, and nobody holds a lease. Nil skips the claims about it.
+	// Reopen ends the store like the end of a process, and opens it again: what was durable
+	// is there, and nobody holds a lease. Nil skips the claims about reopening.
 	Reopen func() runtime.Store
 	Close  func()
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// counted is a store of one's own. It keeps everything in another store, and counts what was
-// appended. A store that keeps things itself has every method of runtime.Store.
+// counted is an example of a store of your own. It keeps everything in another store, and counts
+// the appends. A store that keeps data itself implements every method of runtime.Store.
 type counted struct {
 	runtime.Store
 	appended atomic.Int64
@@ -29,8 +29,8 @@ func (s *counted) Append(ctx context.Context, lease chain.Lease, b chain.Batch) 
 	return done, err
 }
 
-// TestCounted is the test of a store: each claim of the suite gets an empty store. Reopen
-// ends the store as a crash does, and opens what it left.
+// TestCounted shows how to test a store: each claim of the suite gets an empty store. Reopen
+// ends the store like a crash, and opens it again.
 func TestCounted(t *testing.T) {
 	storetest.Run(t, func(*testing.T) storetest.Harness {
 		disk := new(memstore.Disk)
@@ -39,7 +39,7 @@ func TestCounted(t *testing.T) {
 	})
 }
 
-// A store that passes Run is good for a runtime.
+// A runtime can use every store that passes Run.
 func ExampleRun() {
 	store := &counted{Store: memstore.Open(new(memstore.Disk), time.Now)}
 	sent := 0

@@ -58,11 +58,11 @@ var leaseClaims = []claim{
 		if h := w.s.Holder(b.TraceID); h != ledger.HolderGone {
 			w.Errorf("after the release: %v", h)
 		}
-		// Free, it is granted like any other.
+		// A free lease is granted as usual.
 		if fresh, err = w.s.Overtake(bg, b.TraceID, true); err != nil {
 			w.Fatal(err)
 		}
-		// A holder of this process is not overtaken for a vote.
+		// A holder inside this process is not overtaken for a vote.
 		if _, err := w.s.Overtake(bg, b.TraceID, true); !errors.Is(err, tga.StateLockAcquireFailed) {
 			w.Errorf("overtaken for a vote: %v", err)
 		}
@@ -101,7 +101,7 @@ var leaseClaims = []claim{
 		if _, err := w.s.Acquire(ctx, b.TraceID); !errors.Is(err, tga.StateLockAcquireFailed) {
 			w.Errorf("until the context ended: %v", err)
 		}
-		w.append(b, b.Begin("")) // the holder holds on
+		w.append(b, b.Begin("")) // the holder still has the lease
 	}},
 	{"AcquireWaitsForRelease", func(w *world) {
 		b := New(w)
@@ -119,7 +119,7 @@ var leaseClaims = []claim{
 		select {
 		case l := <-got:
 			w.Fatalf("granted %+v while %+v is held", l, first)
-		case <-time.After(10 * time.Millisecond): // a store that steals may be slow to
+		case <-time.After(10 * time.Millisecond): // a wrong store may take the lease away only after a while
 		}
 		w.release(b)
 		second := <-got

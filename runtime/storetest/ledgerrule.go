@@ -185,15 +185,15 @@ var ledgerClaims = []claim{
 	}},
 	{"ConcurrentReservationsHaveOneWinner", func(w *world) {
 		w.race(64)
-		// The window between the look at a record and the commit is short, and two that
-		// start together meet in it sooner than many that queue.
+		// The interval between reading a record and the commit is short. Two appends that start
+		// together hit it more often than many that queue.
 		for range 300 {
 			w.race(4)
 		}
 	}},
 }
 
-// race lets n traces append a call with one key at once. A quarter of them asks for
+// race lets n traces append a call with the same key at once. A quarter of them has
 // another request.
 func (w *world) race(n int) {
 	w.Helper()

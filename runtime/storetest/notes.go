@@ -13,8 +13,8 @@ func note(kind tga.NoteKind, body []byte) chain.NewNote {
 	return chain.NewNote{Kind: kind, Who: "test", Body: body}
 }
 
-// mark returns a batch with the note of attempt n under the lease, by a remote
-// executor where permit is not zero.
+// mark returns a batch with the note of attempt n under the lease. If permit is not zero,
+// the attempt is a remote executor's.
 func mark(lease chain.Lease, n uint32, permit tga.Digest) chain.Batch {
 	return chain.Batch{Notes: []chain.NewNote{note(tga.NoteAttempt, ledger.Mark{Attempt: n, Epoch: uint64(lease.Epoch), Permit: permit}.Body())}}
 }

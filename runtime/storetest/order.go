@@ -14,8 +14,8 @@ func contextEnding(after time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(bg, after)
 }
 
-// fault is one thing wrong with an append of a tool_call to an AUTHORIZED trace. Its
-// place in the list of faults is the place of its check (docs/SEMANTICS.md).
+// fault is one error in an append of a tool_call to an AUTHORIZED trace. The faults are in
+// the order in which a store checks for them (docs/SEMANTICS.md).
 type fault struct {
 	name string
 	code tga.Code
@@ -70,8 +70,8 @@ func spoilt(b *Builder, head chain.Appended, ts tga.Millis, faults []fault) chai
 
 var orderClaims = []claim{
 	{"ChecksComeInOrder", func(w *world) {
-		// The key is taken by another request. The trace's own request names none, so
-		// that a call may have any.
+		// Another request has the key. The trace's own request names no key, so that a call
+		// may have any key.
 		first := w.begun("")
 		all := faults(first.Key)
 		for i := range all {
@@ -89,7 +89,7 @@ var orderClaims = []claim{
 			}
 			ts := head.Entries[1].TS
 			w.refused(fmt.Sprintf("%s alone", all[i].name), all[i].code, lease, spoilt(b, head, ts, all[i:i+1]))
-			// With every later fault too, the earlier check still names the code.
+			// Even with all later faults added, the code is that of the earliest check.
 			w.refused(fmt.Sprintf("%s and all after it", all[i].name), all[i].code, lease, spoilt(b, head, ts, all[i:]))
 			w.append(b, spoilt(b, head, ts, nil))
 		}
@@ -124,7 +124,7 @@ var orderClaims = []claim{
 		w.append(b, call)
 	}},
 	{"OnlyTheMachinesEdgesAreTaken", func(w *world) {
-		// Each artifact is offered in each state; what is no edge is refused.
+		// Append each artifact in each state; the store must refuse what is no transition.
 		steps := map[tga.State]func(b *Builder){
 			tga.None:       func(*Builder) {},
 			tga.Pending:    func(b *Builder) { w.append(b, Batch(b.MintRequest())) },
@@ -147,7 +147,7 @@ var orderClaims = []claim{
 			for i, offer := range offers {
 				b := New(w)
 				step(b)
-				at := *b // what is offered names what the trace has, or something of its own
+				at := *b // the artifact links to those of the trace, or to artifacts of its own
 				if at.Request == nil {
 					at.MintRequest()
 				}

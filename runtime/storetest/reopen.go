@@ -8,7 +8,7 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// reopen opens the store anew; it skips the claim where the harness cannot.
+// reopen opens the store again; it skips the claim if the harness cannot do that.
 func (w *world) reopen() {
 	w.Helper()
 	if w.h.Reopen == nil {

@@ -149,8 +149,8 @@ var stateClaims = []claim{
 		b := New(w)
 		head := w.append(b, b.Approved())
 		check(b)
-		// A store may refuse a caller's entry that is of the future. Where it takes one,
-		// the time that licenses a send is not before it.
+		// A store may refuse a caller's entry with a time in the future. If it accepts the entry,
+		// the time that permits a send must not be before the entry's.
 		future := spoilt(b, head, head.Entries[1].TS+3_600_000, nil)
 		if _, err := w.s.Append(bg, w.lease(b), future); err != nil && !errors.Is(err, tga.ValidationError) {
 			w.Errorf("entry of the future: %v", err)

@@ -19,7 +19,7 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// world is a store with everything that the test has put into it.
+// world is a store, and what the test has put into it.
 type world struct {
 	*testing.T
 	h      Harness
@@ -60,13 +60,13 @@ func (w *world) lease(b *Builder) chain.Lease {
 	return l
 }
 
-// release gives the trace's lease back.
+// release releases the trace's lease.
 func (w *world) release(b *Builder) {
 	w.s.Release(w.leases[b.TraceID])
 	delete(w.leases, b.TraceID)
 }
 
-// append appends, and fails the test where it is refused.
+// append appends, and fails the test if the store refuses.
 func (w *world) append(b *Builder, batch chain.Batch) chain.Appended {
 	w.Helper()
 	done, err := w.s.Append(bg, w.lease(b), batch)
@@ -77,7 +77,7 @@ func (w *world) append(b *Builder, batch chain.Batch) chain.Appended {
 	return done
 }
 
-// saysWhatItLeft compares the trace that an append says it has left with the trace that is there.
+// saysWhatItLeft compares the trace that an append returns with the trace in the store.
 func (w *world) saysWhatItLeft(b *Builder, done chain.Appended) {
 	w.Helper()
 	if len(done.Entries) == 0 && len(done.Notes) == 0 && done.Head.Seq == 0 {
@@ -95,7 +95,7 @@ func (w *world) saysWhatItLeft(b *Builder, done chain.Appended) {
 	}
 }
 
-// whatIsSaid is a trace as values that compare.
+// whatIsSaid returns a trace as values that can be compared.
 func whatIsSaid(t *chain.Trace) map[string]any {
 	said := map[string]any{
 		"ids": []tga.ID{t.ID, t.PlanID}, "namespace": t.Namespace, "deadline": t.Deadline, "head": t.Head,
@@ -139,7 +139,7 @@ func (b *Builder) settling(status, class string) chain.NewArtifact {
 	return b.MintEffect(status, code, []byte(`{"ok":1}`), meta)
 }
 
-// refused demands that append is refused with code and leaves no mark.
+// refused fails the test unless an append is refused with code and changes nothing.
 func (w *world) refused(what string, code tga.Code, lease chain.Lease, batch chain.Batch) {
 	w.Helper()
 	w.unchanged(what, code, func() error {
@@ -148,7 +148,7 @@ func (w *world) refused(what string, code tga.Code, lease chain.Lease, batch cha
 	})
 }
 
-// unchanged demands that do fails with code and leaves no mark.
+// unchanged fails the test unless do fails with code and changes nothing.
 func (w *world) unchanged(what string, code tga.Code, do func() error) {
 	w.Helper()
 	before := w.dump()
@@ -160,7 +160,7 @@ func (w *world) unchanged(what string, code tga.Code, do func() error) {
 	}
 }
 
-// dump tells everything the store has of the traces and keys that the test knows.
+// dump returns everything that the store has about the traces and keys that the test knows.
 func (w *world) dump() string {
 	w.Helper()
 	var s strings.Builder
@@ -224,9 +224,9 @@ func (w *world) record(k ledger.Key) *ledger.Record {
 	return r
 }
 
-// recordsAreFolds checks, at the end of each subtest, the invariant that ties ledger
-// and log together: a key's record is what the log of the trace that reserved it last
-// says, and each trace replays.
+// recordsAreFolds checks, at the end of each subtest, the invariant that connects ledger
+// and log: the record of a key is what the log of the trace says that reserved the key last.
+// It also checks that each trace replays.
 func (w *world) recordsAreFolds() {
 	w.Helper()
 	folds := map[ledger.Key][]ledger.Record{}
@@ -287,6 +287,6 @@ func seqOf[T any](all []T) iter.Seq2[T, error] {
 	}
 }
 
-// soon bounds what must not wait for ever. It decides no outcome of a store that
-// keeps its contract.
+// soon bounds waits that must not last for ever. For a store that keeps its contract it
+// does not change any result.
 const soon = 10 * time.Second
