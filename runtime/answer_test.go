@@ -15,9 +15,9 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// TestADefiniteAnswerIsNeverDoubt hands in replies that are spelled in every way that a
-// tool may choose, through a dispatch and through a remote executor's finish: each ends
-// its call, and what the tool said is kept.
+// TestADefiniteAnswerIsNeverDoubt passes replies with all kinds of statuses and codes that a
+// tool may choose, through a dispatch and through a remote executor's finish. Each ends its
+// call, and the tool's own words are kept.
 func TestADefiniteAnswerIsNeverDoubt(t *testing.T) {
 	const limit = 100
 	text := func(n int) string { return strings.Repeat("é", n) }
@@ -110,9 +110,9 @@ func (p panicking) Decide(context.Context, *tga.Artifact) (runtime.Verdict, erro
 	return runtime.Verdict{Decision: tga.Approve, Rationale: "it is a test of panics"}, nil
 }
 
-// TestAPanicIsAnErrorOfItsCall makes each part of an embedder panic: a dispatch is then in
-// doubt, any other sent nothing; the stack is logged, and the panic goes on where Options
-// say so.
+// TestAPanicIsAnErrorOfItsCall makes each part of an embedder panic. If Dispatch panics, the
+// call is in doubt; if another part panics, nothing was sent. The stack is logged, and with
+// Options.Repanic the panic goes on.
 func TestAPanicIsAnErrorOfItsCall(t *testing.T) {
 	for _, in := range []string{"dispatch", "prepare", "check", "decide"} {
 		for _, repanic := range []bool{false, true} {

@@ -11,8 +11,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestArchivedKeysAreKnownWithoutTheIndex archives every trace, throws the index away and asks
-// for every key again: each gets its recorded answer, and the tool server sees none of it.
+// TestArchivedKeysAreKnownWithoutTheIndex archives every trace, deletes the index and calls with
+// every key again. Each call gets its recorded answer, and nothing reaches the tool server.
 func TestArchivedKeysAreKnownWithoutTheIndex(t *testing.T) {
 	b := setup(t, park)
 	b.tool.answer = func(n int, _ runtime.Call) (runtime.Reply, error) {

@@ -11,8 +11,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// asked notes what a store is asked for traces and keys, in order: in a database each is a round
-// trip. meanwhile is called once, after the first look at a key.
+// asked notes the reads of traces and keys, in order, because in a database each is a round trip.
+// meanwhile is called once, after the first read of a key's record.
 type asked struct {
 	runtime.Store
 	asks      []string
@@ -89,9 +89,9 @@ func TestAReadCallLooksForItsKeyOnce(t *testing.T) {
 	}
 }
 
-// TestKeyTakenAfterTheLook: a run looks for its key once. Whatever another does with the key
-// between that look and the append, the append sees it: the call is served, refused or conflicts
-// exactly as if it had come later.
+// TestKeyTakenAfterTheLook: a run reads the record of its key once. If another trace uses the key
+// before the append, the append notices it. The call is then served, refused or conflicts exactly as
+// if it had come later.
 func TestKeyTakenAfterTheLook(t *testing.T) {
 	other := charge("order-1")
 	other.Args = []byte(`{"amount":4}`)

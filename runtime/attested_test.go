@@ -18,7 +18,7 @@ func sendsAgain(kind ledger.LicenceKind) bool {
 }
 
 // TestChangedLicenceSendsNoOldDoubt: a call that came into doubt under one licence is sent again
-// only where the one of now allows it too, over a restart and without one.
+// only if the current licence allows it too, with and without a restart.
 func TestChangedLicenceSendsNoOldDoubt(t *testing.T) {
 	for _, then := range kinds {
 		for _, now := range kinds {
@@ -58,7 +58,7 @@ func TestChangedLicenceSendsNoOldDoubt(t *testing.T) {
 	}
 }
 
-// TestLicenceTakenBackWhileACallRuns: the re-sends of a run are asked for anew, each.
+// TestLicenceTakenBackWhileACallRuns: a run reads the current licence before each of its re-sends.
 func TestLicenceTakenBackWhileACallRuns(t *testing.T) {
 	policy := licence(ledger.DedupeArgs)
 	b := setup(t, policy, func(b *bench) {
@@ -73,7 +73,7 @@ func TestLicenceTakenBackWhileACallRuns(t *testing.T) {
 	b.wantSends(1)
 }
 
-// TestLicenceOfALaterAttemptCounts: of several attempts it is the newest whose licence holds.
+// TestLicenceOfALaterAttemptCounts: of several attempts, the licence of the newest counts.
 func TestLicenceOfALaterAttemptCounts(t *testing.T) {
 	policy := licence(ledger.DedupeArgs)
 	policy.Resends = -1
@@ -99,8 +99,8 @@ func TestLicenceOfALaterAttemptCounts(t *testing.T) {
 	}
 }
 
-// TestFenceByTimeTakesBothLicences: a probe that says "not yet" is believed once each licence says
-// that nothing can arrive any more.
+// TestFenceByTimeTakesBothLicences: if a probe says "did not run", that counts only when by both
+// licences no attempt can arrive any more.
 func TestFenceByTimeTakesBothLicences(t *testing.T) {
 	for _, c := range []struct {
 		then, now time.Duration

@@ -9,8 +9,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// allowed is the matrix once more, written the other way round: for each subject and
-// origin, who may write it, with the fewest rights that do.
+// allowed is the same matrix in another form: for each subject and origin, who may write it,
+// with the fewest sufficient rights.
 var allowed = map[string]runtime.Rights{
 	"a request/nobody/process": 0,
 	"a request/nobody/peer":    runtime.RightAppend,
@@ -55,7 +55,7 @@ var allowed = map[string]runtime.Rights{
 	"an effect/the peer itself/peer":                      runtime.RightAppend,
 }
 
-// TestWhoMayAppendWhat walks the whole grid of subjects, writers, origins and rights,
+// TestWhoMayAppendWhat tests the whole grid of subjects, writers, origins and rights,
 // legal and illegal.
 func TestWhoMayAppendWhat(t *testing.T) {
 	legal := 0

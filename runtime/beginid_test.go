@@ -79,9 +79,9 @@ func (b *begins) rows() string {
 	return fmt.Sprintf("%d begin ids, %d questions, %d open traces", count(chain.AttachBeginID), count(chain.AttachApproval), open)
 }
 
-// TestRepeatedBeginFindsItsTrace: wherever its trace stands, before and after a restart, a
-// begin that is repeated by its submitter gets that trace and nothing new. Another request
-// under the id is refused; another submitter's same id is its own.
+// TestRepeatedBeginFindsItsTrace: in every state of its trace, before and after a restart, a
+// begin that its submitter repeats gets that trace and makes nothing new. Another request
+// under the id is refused. The same id of another submitter is a different id.
 func TestRepeatedBeginFindsItsTrace(t *testing.T) {
 	ctx := context.Background()
 	sent := func(b *begins, trace tga.ID) runtime.Begun {
@@ -187,7 +187,7 @@ func TestRepeatedBeginFindsItsTrace(t *testing.T) {
 	}
 }
 
-// TestBeginsOfOneIDAtOnceAreOne: whoever comes first makes the trace, and the others find it.
+// TestBeginsOfOneIDAtOnceAreOne: the first Begin makes the trace, and the others find it.
 func TestBeginsOfOneIDAtOnceAreOne(t *testing.T) {
 	b := &begins{t: t}
 	b.open()
@@ -207,7 +207,7 @@ func TestBeginsOfOneIDAtOnceAreOne(t *testing.T) {
 	}
 }
 
-// TestRefusedBeginLeavesNoID: what wrote nothing is no begin, so the id is free.
+// TestRefusedBeginLeavesNoID: a Begin that was refused and wrote nothing leaves its id free.
 func TestRefusedBeginLeavesNoID(t *testing.T) {
 	b := &begins{t: t}
 	b.open()
@@ -218,8 +218,8 @@ func TestRefusedBeginLeavesNoID(t *testing.T) {
 	}
 }
 
-// TestBeginOfALaterAttemptFindsItsTrace: a begin that got its attempt on a trace which another
-// one opened finds that trace when it is over, too.
+// TestBeginOfALaterAttemptFindsItsTrace: a begin that got its attempt on the trace of another
+// begin finds that trace also after the trace has ended.
 func TestBeginOfALaterAttemptFindsItsTrace(t *testing.T) {
 	policy := licence(ledger.DedupeArgs)
 	policy.PermitTime = time.Minute

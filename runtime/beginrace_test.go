@@ -27,10 +27,10 @@ func (s *beforeCall) Append(ctx context.Context, l chain.Lease, b chain.Batch) (
 	return s.Store.Append(ctx, l, b)
 }
 
-// TestBeginThatLosesTheKeyIsToldToAskAgain: two executors begin calls with one key, and the second
-// takes it between the look and the append of the first. The first is not kept waiting until the
-// permit of the second ends: it is told to ask again, and its later question finds what became of
-// the key.
+// TestBeginThatLosesTheKeyIsToldToAskAgain: two executors begin calls with the same key. The second
+// takes the key after the first has read its record and before the first appends. The first does not
+// wait until the permit of the second goes stale. It is told to ask again, and then learns what
+// happened to the key.
 func TestBeginThatLosesTheKeyIsToldToAskAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		then func(*bench, runtime.Begun) error // what the executor that got the key does

@@ -110,7 +110,7 @@ func TestChangedToolNeedsANewDecision(t *testing.T) {
 	})
 	res, err := b.call(charge("k"))
 	wantCode(t, err, tga.EscalationRequired)
-	down = true // whose definition is not known is not approved
+	down = true // a tool whose definition is not known is not approved
 	_, err = b.rt.Decide(t.Context(), res.TraceID, yes)
 	wantCode(t, err, tga.ToolError)
 	b.wantState(res.TraceID, tga.Pending)

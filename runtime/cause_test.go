@@ -14,9 +14,9 @@ import (
 
 var errHTTP = tga.Errorf(tga.ToolError, "HTTP 500: the call may have run")
 
-// TestCauseOfADoubtIsDurable: why a send has no certain answer is on disk with the doubt. It
-// costs one append where the call is left in doubt, none where another append follows, and
-// none where the call is answered.
+// TestCauseOfADoubtIsDurable: the reason why a send has no certain answer is on disk. It costs one
+// append if the call is left in doubt, none if another append follows, and none if the call is
+// answered.
 func TestCauseOfADoubtIsDurable(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -95,8 +95,8 @@ func TestCauseOfADoubtIsDurable(t *testing.T) {
 	}
 }
 
-// TestCauseIsOfTheNewestAttempt: what is known of an earlier attempt does not explain one that
-// was cut off.
+// TestCauseIsOfTheNewestAttempt: the cause of an earlier attempt is not given for a newer attempt
+// that a crash cut off.
 func TestCauseIsOfTheNewestAttempt(t *testing.T) {
 	b := setup(t, licence(ledger.DedupeArgs))
 	b.tool.answer = func(n int, _ runtime.Call) (runtime.Reply, error) {
@@ -115,8 +115,8 @@ func TestCauseIsOfTheNewestAttempt(t *testing.T) {
 	}
 }
 
-// TestAttemptsAgree: what an answer says of its attempts is what the ledger and the list of
-// doubt say.
+// TestAttemptsAgree: the numbers of attempts in an answer agree with those in the ledger and in
+// the list of calls in doubt.
 func TestAttemptsAgree(t *testing.T) {
 	ctx := context.Background()
 	for name, c := range map[string]struct {
@@ -163,8 +163,8 @@ func TestAttemptsAgree(t *testing.T) {
 	}
 }
 
-// TestDoubtThatCannotBeNotedIsTold: the store fails when the cause is to be written. The answer
-// is doubt all the same, with both reasons.
+// TestDoubtThatCannotBeNotedIsTold: the store fails when the cause is written. The answer is
+// still doubt, and has both errors.
 func TestDoubtThatCannotBeNotedIsTold(t *testing.T) {
 	b := setup(t, park)
 	b.tool.answer = func(int, runtime.Call) (runtime.Reply, error) { return runtime.Reply{}, errHTTP }
@@ -177,9 +177,9 @@ func TestDoubtThatCannotBeNotedIsTold(t *testing.T) {
 	}
 }
 
-// TestEndOfADoubtIsTold: once, with how long it was since the first send without an answer: of a call
-// that is sent again, by another process too; that a person settles; whose executor died. A call that
-// was never in doubt has no such end.
+// TestEndOfADoubtIsTold: the end of a doubt is reported once, with the time since the first send without
+// an answer. This holds for a call that is sent again, also by another process, for one that a person
+// settles, and for one whose executor died. For a call that was never in doubt nothing is reported.
 func TestEndOfADoubtIsTold(t *testing.T) {
 	ctx := context.Background()
 	resolve := func(b *bench, trace tga.ID) error {

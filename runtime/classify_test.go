@@ -12,8 +12,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// listing is a store that has so many open traces, each with its number as id, and that cannot
-// give some of them.
+// listing is a store with a number of open traces, each with its number as id. Some of them cannot
+// be read.
 type listing struct {
 	runtime.Store
 	n    uint64
@@ -44,9 +44,9 @@ func (l listing) Load(_ context.Context, id tga.ID) (*chain.Trace, error) {
 	return t, nil
 }
 
-// TestClassifyIsInOrder: open traces are looked at side by side and said in order, page after page,
-// without those that ended, with what is wrong with each, and up to the first that the store could
-// not give.
+// TestClassifyIsInOrder: open traces are classified concurrently and listed in order, page after page.
+// The list omits traces that have ended, has the error of each damaged trace, and stops at the first
+// trace that the store could not read.
 func TestClassifyIsInOrder(t *testing.T) {
 	b := setup(t, runtime.Policy{})
 	gone, broken, down := tga.Errorf(tga.NotFound, "it ended"), tga.Errorf(tga.StateRecoveryFailed, "damaged"), tga.Errorf(tga.StoreUnavailable, "stopped")
@@ -87,9 +87,9 @@ func TestClassifyIsInOrder(t *testing.T) {
 	}
 }
 
-// TestLookingAtADoubtDoesNotHideIt: recovery holds each trace that an ended process left, for as long as
-// its tool's probe takes, and so does every repeat of the call. A list that left those out said for that
-// long that nothing is in doubt. A call that this process has on its way is none.
+// TestLookingAtADoubtDoesNotHideIt: recovery holds the lease of each trace that an ended process left, as
+// long as the tool's probe takes, and so does every repeat of the call. If the list omitted these traces, it
+// would say that nothing is in doubt. A call that this process is sending is not in doubt.
 func TestLookingAtADoubtDoesNotHideIt(t *testing.T) {
 	b := setup(t, park)
 	list := func(want ...tga.ID) {

@@ -11,10 +11,10 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestClockThatIsSet: the wall clock is wrong while something begins and is set right, or wrong,
-// afterwards, with and without a restart. Questions, new attempts, expiries and the bound of an
-// attempt's flight take as long as they should by the time that really passes: none stops for as
-// long as the clock was wrong, and none comes before its time.
+// TestClockThatIsSet: the wall clock is wrong when something begins, and is set right, or set wrong,
+// afterwards, with and without a restart. Questions, new attempts, expiries and max_in_flight take the
+// right time by the time that really passes: none is delayed by the error of the clock, and none comes
+// too early.
 func TestClockThatIsSet(t *testing.T) {
 	serial.Test(t)
 	const day = 24 * time.Hour
@@ -114,10 +114,9 @@ func TestClockThatIsSet(t *testing.T) {
 	}
 }
 
-// TestFreshPermitOutlivesAJumpOfTheClock: a permit is fresh for as long as it should by the time
-// that really passes. A clock that is set forward does not end it, for then a person's word that
-// the call did not run would be taken while its executor is sending; one that is set back does
-// not keep it fresh.
+// TestFreshPermitOutlivesAJumpOfTheClock: a permit is fresh for the right time, by the time that really
+// passes. Setting the clock forward does not end it: otherwise a person could say that the call did not
+// run while its executor is sending. Setting the clock back does not keep it fresh.
 func TestFreshPermitOutlivesAJumpOfTheClock(t *testing.T) {
 	for _, by := range []time.Duration{0, 2 * time.Hour, -2 * time.Hour, 100 * 24 * time.Hour} {
 		b := setup(t, park, func(b *bench) { b.opts.Monotonic = b.monotonic })
@@ -139,8 +138,8 @@ func TestFreshPermitOutlivesAJumpOfTheClock(t *testing.T) {
 	}
 }
 
-// TestWindowIsNotLongerForAClockSetBack: a licence lets a call be sent again inside a window. A wall
-// clock that is set back, to the newest stored time or to one after it, does not make that longer.
+// TestWindowIsNotLongerForAClockSetBack: a licence lets a call be sent again inside a window. Setting the
+// wall clock back, to the newest stored time or a later one, does not make the window longer.
 func TestWindowIsNotLongerForAClockSetBack(t *testing.T) {
 	for _, c := range []struct {
 		passed, back time.Duration

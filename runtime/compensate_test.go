@@ -56,7 +56,7 @@ func TestCompensationSettlesBothAtOnce(t *testing.T) {
 	if err != nil || undone.CompensatedBy != res.TraceID || undone.Class != ledger.ClassCompensated || trace.Request.Meta.String(tga.MetaCompensates) != first.TraceID.String() {
 		t.Errorf("links: %+v, %v, %v", undone, trace.Request.Meta, err)
 	}
-	// One batch: the order has it as two neighbours committed together.
+	// Both are in one batch, so they are neighbours in the order of the store and committed together.
 	again, err := b.rt.Compensate(t.Context(), first.TraceID, "bob")
 	if err != nil || !again.Replayed || again.TraceID != res.TraceID {
 		t.Errorf("again: %+v, %v", again, err)
@@ -77,9 +77,9 @@ func TestCompensationSettlesBothAtOnce(t *testing.T) {
 	}
 }
 
-// TestCompensationIsOnceThroughCrashes: a crash at every append, before it and after it,
-// leaves an undoing that can be taken on and is not made twice, and the undone call's
-// record never disagrees with it.
+// TestCompensationIsOnceThroughCrashes: after a crash before or after any append, the
+// compensation can be continued and is not made twice. The record of the undone call always
+// agrees with it.
 func TestCompensationIsOnceThroughCrashes(t *testing.T) {
 	serial.Test(t)
 	for _, kind := range []ledger.LicenceKind{ledger.Park, ledger.DedupeKey} {
@@ -171,8 +171,8 @@ func TestWhatCannotBeCompensated(t *testing.T) {
 	}
 }
 
-// TestCompensatableFailureUndoesItself where it is configured, also when the process
-// dies first.
+// TestCompensatableFailureUndoesItself: with AutoCompensate the call is undone automatically, also
+// if the process dies first.
 func TestCompensatableFailureUndoesItself(t *testing.T) {
 	p := park
 	p.AutoCompensate = true

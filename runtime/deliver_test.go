@@ -26,8 +26,8 @@ func noting(all ...runtime.Begun) func(*runtime.BeginRequest) {
 	}
 }
 
-// TestBeginNotesWhatWasDelivered: whatever a Begin comes to, once it is answered the answers
-// that it names are delivered, and an identical call is a new one after a restart too.
+// TestBeginNotesWhatWasDelivered: whatever the answer of a Begin is, the deliveries that it names
+// are noted once it is answered, and an identical call is a new call, also after a restart.
 func TestBeginNotesWhatWasDelivered(t *testing.T) {
 	for _, row := range []struct {
 		name   string
@@ -53,7 +53,7 @@ func TestBeginNotesWhatWasDelivered(t *testing.T) {
 			c.beginAs("A", other(3)) // open, with a fresh permit
 			c.beginAs("A", other(1), func(r *runtime.BeginRequest) { r.Key = "taken" })
 			c.answer(c.beginAs("A", other(5)))
-			// The identical one is a repeat of first until that is delivered.
+			// The identical call is a repeat of first until first is delivered.
 			b := c.beginAs("A", append(row.change, noting(first))...)
 			c.wantStanding(b, row.want)
 			if row.name == "the same call" {
@@ -70,7 +70,7 @@ func TestBeginNotesWhatWasDelivered(t *testing.T) {
 	}
 }
 
-// TestBeginNotesInItsOwnAppend counts appends: the notes cost none.
+// TestBeginNotesInItsOwnAppend counts appends: the delivery notes cost no append of their own.
 func TestBeginNotesInItsOwnAppend(t *testing.T) {
 	c := withClients(t, licence(ledger.Park))
 	c.come("A")
@@ -92,7 +92,7 @@ func TestBeginNotesInItsOwnAppend(t *testing.T) {
 	}
 }
 
-// TestBeginRefusesWhatWasNotDelivered: before anything is written.
+// TestBeginRefusesWhatWasNotDelivered: the refusal comes before anything is written.
 func TestBeginRefusesWhatWasNotDelivered(t *testing.T) {
 	c := withClients(t, licence(ledger.Park))
 	c.come("A")

@@ -43,7 +43,7 @@ func (s *impure) Decide(context.Context, *tga.Artifact) (runtime.Verdict, error)
 	return runtime.Verdict{Decision: tga.Approve, Rationale: "approved by a remote policy"}, nil
 }
 
-// impatient is a store that looks at the context before anything else, as any store may.
+// impatient is a store that checks the context before anything else, as any store may.
 type impatient struct{ runtime.Store }
 
 func (s impatient) Append(ctx context.Context, l chain.Lease, b chain.Batch) (chain.Appended, error) {
@@ -89,8 +89,8 @@ func (s spying) Append(ctx context.Context, l chain.Lease, b chain.Batch) (chain
 	return s.Store.Append(ctx, l, b)
 }
 
-// ending does something when the holder of a trace is asked for the n-th time, just
-// before it is told.
+// ending does something when the holder of a trace is looked up for the n-th time, just before
+// the answer.
 type ending struct {
 	runtime.Store
 	n, at int

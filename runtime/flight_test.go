@@ -12,10 +12,10 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestFlightIsCountedFromWhenTheSenderIsGone: that a call did not run is believed once its send can
-// no longer be under way. In the process that sent, that is max_in_flight after the first question.
-// A process that began later, or asks about what another runtime had asked before, may count from
-// its own begin, for then the sender was gone: it need not have asked at once.
+// TestFlightIsCountedFromWhenTheSenderIsGone: "did not run" counts once the send can no longer be under
+// way. In the process that sent, that is max_in_flight after the first question. A process that began
+// later, or that asks about a call which another runtime had asked about, may count from its own start,
+// because the sender was gone by then: it need not have asked at once.
 func TestFlightIsCountedFromWhenTheSenderIsGone(t *testing.T) {
 	const flight = 10 * time.Minute
 	for _, c := range []struct {
@@ -57,8 +57,8 @@ func TestFlightIsCountedFromWhenTheSenderIsGone(t *testing.T) {
 	}
 }
 
-// TestQuestionsEnd: a tool server is asked as often as the operator says, also where a restart is
-// in between, and no more.
+// TestQuestionsEnd: a tool server is asked as often as the operator configured, and no more, also over a
+// restart.
 func TestQuestionsEnd(t *testing.T) {
 	for _, most := range []int{1, 2, 4} {
 		b, p := probing(t, ledger.Licence{}, func(int, runtime.Call) (runtime.Probed, error) {
@@ -90,9 +90,9 @@ func TestQuestionsEnd(t *testing.T) {
 	}
 }
 
-// TestFirstSendEndsAtTheDeadlineAfterAnEarlierPermitCameBack: the first permit comes back unused
-// while a second one is out. The second is then the only one that may have been sent, so its send
-// is a first one, and the call's deadline bounds it.
+// TestFirstSendEndsAtTheDeadlineAfterAnEarlierPermitCameBack: the first permit is returned unused
+// while a second permit is given out. Then only the second attempt may have been sent, so its send is
+// a first send, and the call's deadline bounds it.
 func TestFirstSendEndsAtTheDeadlineAfterAnEarlierPermitCameBack(t *testing.T) {
 	policy := licence(ledger.DedupeArgs)
 	policy.PermitTime = 10 * time.Minute

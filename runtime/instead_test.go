@@ -16,13 +16,13 @@ const insteadKey = "order 7"
 
 func keyed(r *runtime.BeginRequest) { r.Key = insteadKey }
 
-// saidAgain is a keyed call whose person has let the call of a trace run again.
+// saidAgain is a call with a key, after its person has let the call of a trace run again.
 func saidAgain(trace tga.ID) func(*runtime.BeginRequest) {
 	return func(r *runtime.BeginRequest) { r.Key, r.Connection.Again = insteadKey, trace }
 }
 
-// TestPersonLetsAKeyRunAgain: a person's word runs the call of a key again where that is in doubt and
-// parked, and nowhere else.
+// TestPersonLetsAKeyRunAgain: a person can let the call of a key run again only if that call is in doubt
+// and parked.
 func TestPersonLetsAKeyRunAgain(t *testing.T) {
 	for _, row := range []struct {
 		name   string
@@ -34,7 +34,7 @@ func TestPersonLetsAKeyRunAgain(t *testing.T) {
 		{"under way", ledger.Park, func(*clients, runtime.Begun) {}, runtime.BeginWait, false},
 		{"in doubt", ledger.Park, giveUp, runtime.BeginSend, true},
 		{"executor dead", ledger.Park, func(c *clients, _ runtime.Begun) { c.die("A") }, runtime.BeginSend, true},
-		{"in doubt, licensed", ledger.DedupeArgs, giveUp, runtime.BeginSend, false}, // the same call, by its licence
+		{"in doubt, licensed", ledger.DedupeArgs, giveUp, runtime.BeginSend, false}, // the licence sends the same call again
 		{"answered", ledger.Park, func(c *clients, g runtime.Begun) { c.answer(g) }, runtime.BeginServe, false},
 		{"abandoned", ledger.Park, abandon, runtime.BeginInDoubt, false},
 		{"settled as not run", ledger.Park, notRun, runtime.BeginServe, false},
@@ -50,7 +50,7 @@ func TestPersonLetsAKeyRunAgain(t *testing.T) {
 			c.wantStanding(first, runtime.BeginSend)
 			row.before(c, first)
 			asked := c.beginAs("B", keyed, func(r *runtime.BeginRequest) { r.Connection.Asks = true })
-			if asked.Ask != row.runs { // a person is not asked in vain
+			if asked.Ask != row.runs { // a person is asked only if the answer counts
 				t.Errorf("the person is asked: %v, want %v", asked.Ask, row.runs)
 			}
 			if asked.Standing == runtime.BeginSend {
@@ -65,8 +65,8 @@ func TestPersonLetsAKeyRunAgain(t *testing.T) {
 	}
 }
 
-// TestKeyStandsForTheCallThatRanInstead: whoever comes with the key afterwards gets that call, also
-// after a restart, and also where the first one is settled as one that did not run.
+// TestKeyStandsForTheCallThatRanInstead: later callers with the key get the replacement, also after
+// a restart, and also if the first call is settled as one that did not run.
 func TestKeyStandsForTheCallThatRanInstead(t *testing.T) {
 	policy := licence(ledger.Park)
 	policy.PermitTime = time.Hour
@@ -90,13 +90,13 @@ func TestKeyStandsForTheCallThatRanInstead(t *testing.T) {
 	if err != nil || tr.Request.Meta.String(tga.MetaAgainOf) != first.Result.TraceID.String() {
 		t.Errorf("the request does not name the call that it repeats: %v", err)
 	}
-	c.wantState(first.Result.TraceID, tga.Executing) // for who settles it
+	c.wantState(first.Result.TraceID, tga.Executing) // a person can still settle it
 	c.wantStanding(c.beginAs("C", keyed), runtime.BeginWait)
 	c.reopen()
 	resolve(c, first, tga.StatusFailure, ledger.ClassRetryable)
 	anew := func(r *runtime.BeginRequest) { r.Key, r.Retry = insteadKey, true }
-	c.wantStanding(c.beginAs("C", anew), runtime.BeginWait) // else it ran beside the second
-	// So is a call that this process would send itself: it waits for the second.
+	c.wantStanding(c.beginAs("C", anew), runtime.BeginWait) // otherwise it would run besides the second
+	// A call that this process would send itself waits for the second too.
 	call := func(retry bool, trace tga.ID) (runtime.Result, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 		defer cancel()
