@@ -143,8 +143,8 @@ func (c *clients) wantConflicts(again tga.ID) {
 	}
 }
 
-// TestDoubtAfterDoubtIsAskedAboutByItsOwnTrace: a yes licenses one run. What runs instead may come into
-// doubt as well, and then needs a word about itself.
+// TestDoubtAfterDoubtIsAskedAboutByItsOwnTrace: a yes permits one run. The replacement may come into doubt
+// as well, and then a person must be asked about the replacement.
 func TestDoubtAfterDoubtIsAskedAboutByItsOwnTrace(t *testing.T) {
 	policy := licence(ledger.Park)
 	policy.PermitTime = time.Hour

@@ -9,8 +9,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestKeptValues: a value is changed by who knows it as it is, outlives the process, and
-// belongs to one namespace and tool server.
+// TestKeptValues: only a caller that knows the present value can change it. A value outlives the
+// process, and belongs to one namespace and tool server.
 func TestKeptValues(t *testing.T) {
 	b := setup(t, park)
 	keep := func(r runtime.KeepRequest, want string, changed bool) {

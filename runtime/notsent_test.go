@@ -24,8 +24,8 @@ func downUntil(n int) func(int, runtime.Call) (runtime.Reply, error) {
 	}
 }
 
-// TestNotSentReleasesTheKey: where no byte left, the next call with the same key and
-// request runs, in both profiles and without a flag; what it did is served from then on.
+// TestNotSentReleasesTheKey: if no byte left, the next call with the same key and request
+// runs, in both profiles and without a flag. From then on its effect is served.
 func TestNotSentReleasesTheKey(t *testing.T) {
 	for _, profile := range []ledger.Profile{ledger.Strict, ledger.Spec93} {
 		for kind := ledger.Park; kind <= ledger.DedupeArgs; kind++ {
@@ -57,7 +57,7 @@ func TestNotSentReleasesTheKey(t *testing.T) {
 	}
 }
 
-// wantTakesOver checks what a call says of the trace whose key it reserved again.
+// wantTakesOver checks which trace a call names as the one whose key it reserved again.
 func (b *bench) wantTakesOver(id, from tga.ID, number int) {
 	b.t.Helper()
 	trace, err := b.db.Load(context.Background(), id)
@@ -87,8 +87,8 @@ func TestNotSentIsOfOneRequest(t *testing.T) {
 	b.wantSends(1)
 }
 
-// TestRetryableFailureStaysExplicit: an answer, a proxy's 503 among them, is no proof that
-// nothing was sent, so nobody sends again who does not ask for it.
+// TestRetryableFailureStaysExplicit: an answer, for example a proxy's 503, does not prove that
+// nothing was sent. So a call is sent again only if its caller asks for that.
 func TestRetryableFailureStaysExplicit(t *testing.T) {
 	b := setup(t, park)
 	b.tool.answer = func(n int, _ runtime.Call) (runtime.Reply, error) {
@@ -110,8 +110,8 @@ func TestRetryableFailureStaysExplicit(t *testing.T) {
 	b.wantSends(2)
 }
 
-// TestAnswerIsNeverNotSent: not_sent is what this process saw. A dispatcher, a rule, a
-// person or an executor that gives an answer this class does not free the key.
+// TestAnswerIsNeverNotSent: not_sent is what this process itself saw. If a dispatcher, a rule, a
+// person or an executor gives an answer this class, that does not free the key.
 func TestAnswerIsNeverNotSent(t *testing.T) {
 	claim := runtime.Reply{Status: tga.StatusError, Class: ledger.ClassNotSent, ErrorCode: "TOOL_ERROR"}
 	t.Run("dispatcher", func(t *testing.T) {
@@ -150,8 +150,8 @@ func TestAnswerIsNeverNotSent(t *testing.T) {
 	})
 }
 
-// TestWaitersShareANotSentOutcome: many callers wait for one send. The server is down; they
-// are told so together, and do not try it one after the other.
+// TestWaitersShareANotSentOutcome: many callers wait for one send, and the server is down. All get
+// that outcome together, and do not try it one after the other.
 func TestWaitersShareANotSentOutcome(t *testing.T) {
 	b := setup(t, park)
 	const waiters = 8
@@ -188,8 +188,8 @@ func TestWaitersShareANotSentOutcome(t *testing.T) {
 	}
 }
 
-// TestCallOlderThanTheFailureTakesTheKeyOver: a call that waited for an approval while the
-// key was used in vain names, when it is sent, the trace that is then in its way.
+// TestCallOlderThanTheFailureTakesTheKeyOver: while a call waits for an approval, another call uses
+// the key without being sent. When the first is sent, it names the trace that has the key then.
 func TestCallOlderThanTheFailureTakesTheKeyOver(t *testing.T) {
 	b := setup(t, park)
 	b.sup = runtime.Rules{Rules: []runtime.Rule{{Decision: tga.NeedsApproval}}}
@@ -208,8 +208,8 @@ func TestCallOlderThanTheFailureTakesTheKeyOver(t *testing.T) {
 	b.wantSends(2)
 }
 
-// TestScheduledAttemptStandsDown: a caller repeats the call before the timer does. The timer
-// finds the key taken over and sends nothing.
+// TestScheduledAttemptStandsDown: a caller repeats the call before the timer does. Then the
+// timer finds that another trace has the key, and sends nothing.
 func TestScheduledAttemptStandsDown(t *testing.T) {
 	for _, profile := range []ledger.Profile{ledger.Strict, ledger.Spec93} {
 		policy := park

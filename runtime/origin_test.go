@@ -48,8 +48,8 @@ func TestAppenderIsOfTheEntriesThatItsNoteNames(t *testing.T) {
 	}
 }
 
-// TestWhoMadeRequestAndSent walks who handed a request in and who sent the call: each decides
-// whose word about it counts.
+// TestWhoMadeRequestAndSent tests all combinations of who submitted a request and who sent the
+// call: these decide who may write about them.
 func TestWhoMadeRequestAndSent(t *testing.T) {
 	external, none := tga.Meta{tga.MetaAttempt: tga.AttemptExternal}, tga.Meta{}
 	of := func(first, last uint64) tga.Note { return appendedBy(t, "bob", first, last) }
@@ -84,7 +84,7 @@ func TestWhoMadeRequestAndSent(t *testing.T) {
 			if got := runtime.Sender(c.trace, "bob"); got != c.sender {
 				t.Errorf("sent by %v, want %v", got, c.sender)
 			}
-			// The next thing is bob's where he sent the call, or where there is none and he asked.
+			// The next step is bob's if he sent the call, or if there is no call and he made the request.
 			own := c.sender == runtime.OfWriter || len(c.trace.Entries) == 0
 			if got := runtime.OwnTrace(c.trace, "bob"); got != own {
 				t.Errorf("bob's to go on with: %v, want %v", got, own)
@@ -112,8 +112,8 @@ func TestWhoMadeRequestAndSent(t *testing.T) {
 	}
 }
 
-// TestEndedByNamesTheRightByWhichItEnded: who vouches for an effect is told from its own marks, and
-// from the log's where a peer appended it.
+// TestEndedByNamesTheRightByWhichItEnded: the right comes from the effect's own meta, and for an
+// effect that a peer appended, from the log.
 func TestEndedByNamesTheRightByWhichItEnded(t *testing.T) {
 	for name, c := range map[string]struct {
 		call, effect tga.Meta

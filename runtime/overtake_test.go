@@ -17,9 +17,9 @@ func evidence(r runtime.Reply) runtime.Resolution {
 
 var didNotRun = runtime.Reply{Status: tga.StatusFailure, Class: ledger.ClassRetryable, ErrorCode: "TOOL_ERROR", ErrorMessage: "it never arrived"}
 
-// TestPersonsWordOvertakesTheSender: while this process waits for the tool, "it ran" and
-// "nobody will know" end the call at once, "it did not run" is refused. What the tool then
-// answers is a note, its caller gets what is recorded, and nothing is sent again.
+// TestPersonsWordOvertakesTheSender: while this process waits for the tool, resolve ("it ran") and
+// abandon end the call at once, and "it did not run" is refused. A note keeps the tool's later
+// answer, its caller gets what is recorded, and nothing is sent again.
 func TestPersonsWordOvertakesTheSender(t *testing.T) {
 	for name, settle := range map[string]func(*bench, tga.ID) (runtime.Result, error){
 		"ran": func(b *bench, id tga.ID) (runtime.Result, error) {
@@ -111,8 +111,8 @@ func (s *afterAppend) Append(ctx context.Context, l chain.Lease, b chain.Batch) 
 	return done, err
 }
 
-// TestNotRunWaitsForThePermit: that a begun call did not run is refused while its permit is
-// fresh, at the limit and before it, and taken when it is over or the executor gave up.
+// TestNotRunWaitsForThePermit: "did not run" about a begun call is refused while its permit is
+// fresh, up to the limit. It is accepted when the permit is stale or the executor gave up.
 func TestNotRunWaitsForThePermit(t *testing.T) {
 	const permit = time.Minute
 	for _, x := range []struct {
@@ -135,7 +135,7 @@ func TestNotRunWaitsForThePermit(t *testing.T) {
 		if x.taken {
 			continue
 		}
-		// That it ran is taken at once, and the executor's own word is then a note.
+		// "It ran" is accepted at once, and the executor's own answer then becomes a note.
 		if res, err := b.rt.Resolve(context.Background(), begun.Result.TraceID, evidence(ok(`"seen"`))); err != nil || res.State != tga.Completed {
 			t.Errorf("%+v %v", res, err)
 		}
@@ -145,8 +145,8 @@ func TestNotRunWaitsForThePermit(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotInDoubtIsNotOvertaken: a person's word about a call that is not executing
-// leaves who runs it alone.
+// TestWhatIsNotInDoubtIsNotOvertaken: if a person settles a call that is not executing, its run is
+// not overtaken.
 func TestWhatIsNotInDoubtIsNotOvertaken(t *testing.T) {
 	b := setup(t, park)
 	lease, err := b.db.Acquire(context.Background(), newID())

@@ -70,8 +70,8 @@ func TestWaitingRequestSaysWhatItWaitsFor(t *testing.T) {
 	}
 }
 
-// TestPeopleAreNotAskedInVain: a request whose deadline is over is refused at once, as too late; and
-// where the question does not become durable, the caller is told that, and not to wait for people.
+// TestPeopleAreNotAskedInVain: a request whose deadline has passed is refused at once as too late. If
+// the question does not become durable, the caller gets that error and is not told to wait for people.
 func TestPeopleAreNotAskedInVain(t *testing.T) {
 	b := setup(t, park, needsApproval(1, time.Hour))
 	late := charge("late")
@@ -92,7 +92,7 @@ func TestPeopleAreNotAskedInVain(t *testing.T) {
 	}
 }
 
-// TestDenialsAreCounted: of the supervisor and of people, and nothing that was allowed.
+// TestDenialsAreCounted: denials of the supervisor and of people count, and nothing else.
 func TestDenialsAreCounted(t *testing.T) {
 	b := setup(t, park, needsApproval(1, 0))
 	for i, yes := range []bool{false, true, false} {

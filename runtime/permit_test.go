@@ -12,11 +12,11 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// TestPermitIsHandedOutOnlyWhileItIsFresh: whoever repeats its begin gets the same permit only
-// while the executor is taken to be at work, and never with more time for the send than the
-// permit still has. Afterwards it gets what every other begin gets: in doubt, or a new attempt
-// where the licence allows a re-send. The permit's time may be shorter than the tool's send
-// time-out, which the executor of a begun call does not see: the smaller of both bounds its send.
+// TestPermitIsHandedOutOnlyWhileItIsFresh: a repeated begin gets the same permit only while the permit
+// is fresh, and never with more time for the send than the permit still has. Afterwards it gets what
+// every other begin gets: in doubt, or a new attempt if the licence allows a re-send. The permit's time
+// may be shorter than the tool's send time-out, which the executor does not see: the smaller of both
+// bounds its send.
 func TestPermitIsHandedOutOnlyWhileItIsFresh(t *testing.T) {
 	serial.Test(t)
 	const send = 30 * time.Second
@@ -51,8 +51,8 @@ func TestPermitIsHandedOutOnlyWhileItIsFresh(t *testing.T) {
 	}
 }
 
-// TestPermitOfAnExecutorThatIsGoneIsNotHandedOut: a permit is stale before its time where its
-// executor gave up, or where the lock that it named is free.
+// TestPermitOfAnExecutorThatIsGoneIsNotHandedOut: a permit is stale before its time is over if its
+// executor gave up, or if the lock that the executor named is free.
 func TestPermitOfAnExecutorThatIsGoneIsNotHandedOut(t *testing.T) {
 	for kind, then := range map[ledger.LicenceKind]runtime.Standing{
 		ledger.Park: runtime.BeginInDoubt, ledger.DedupeArgs: runtime.BeginSend,
@@ -89,8 +89,8 @@ func TestPermitOfAnExecutorThatIsGoneIsNotHandedOut(t *testing.T) {
 	}
 }
 
-// TestPermitThatTookItsTimeToTheDiskIsNobodys: the mark of an attempt becomes durable when its permit's
-// time is over. It is handed to nobody, and counts as an attempt that nobody sent.
+// TestPermitThatTookItsTimeToTheDiskIsNobodys: the mark of an attempt becomes durable after its permit's
+// time is over. The permit is given to nobody, and the attempt counts as not sent.
 func TestPermitThatTookItsTimeToTheDiskIsNobodys(t *testing.T) {
 	for _, took := range []time.Duration{time.Minute - time.Millisecond, time.Minute} {
 		b := setup(t, runtime.Policy{PermitTime: time.Minute, SendTimeout: time.Hour}, func(b *bench) { b.opts.Monotonic = b.monotonic })

@@ -12,9 +12,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestResendsThatProbesLicenseAreBounded: a tool server that says each time that the call did not
-// run and never will, and then loses it again, gets no more sends from one run than the operator
-// allows. The next run may make as many once more.
+// TestResendsThatProbesLicenseAreBounded: a tool server says each time that the call did not run and
+// never will, and then loses the call again. One run makes no more sends than the operator allows. The
+// next run may make as many again.
 func TestResendsThatProbesLicenseAreBounded(t *testing.T) {
 	for resends, want := range map[int]int{-1: 0, 0: runtime.DefaultResends, 1: 1, 3: 3} {
 		b, p := probing(t, ledger.Licence{}, func(n int, _ runtime.Call) (runtime.Probed, error) {
@@ -39,9 +39,9 @@ func TestResendsThatProbesLicenseAreBounded(t *testing.T) {
 	}
 }
 
-// TestQuestionAboutAnEarlierAttemptSaysNothingOfTheNewest: the first attempt was asked about, and
-// the server fenced it; the second may still be under way. That its key was asked about before
-// does not mean that the second one's sender is gone for as long as this process runs.
+// TestQuestionAboutAnEarlierAttemptSaysNothingOfTheNewest: the server was asked about the first attempt,
+// and fenced it; the second may still be under way. The earlier question about the key does not mean that
+// the sender of the second attempt has been gone since this process began.
 func TestQuestionAboutAnEarlierAttemptSaysNothingOfTheNewest(t *testing.T) {
 	const flight = 10 * time.Minute
 	b, _ := probing(t, ledger.Licence{MaxInFlight: flight}, func(n int, _ runtime.Call) (runtime.Probed, error) {
@@ -65,8 +65,8 @@ func TestQuestionAboutAnEarlierAttemptSaysNothingOfTheNewest(t *testing.T) {
 	b.wantSends(3)
 }
 
-// TestNoteOfAProbeSaysWhatItRestsOn: where the answer is from and what it was are in the note,
-// and with the effect if there is one; of what the server does not give the note says nothing.
+// TestNoteOfAProbeSaysWhatItRestsOn: the source and the content of the answer are in the note, and with
+// the effect if there is one. The note omits what the server does not give.
 func TestNoteOfAProbeSaysWhatItRestsOn(t *testing.T) {
 	serial.Test(t)
 	for name, c := range map[string]struct {
@@ -127,9 +127,9 @@ func TestNoteOfAProbeSaysWhatItRestsOn(t *testing.T) {
 	}
 }
 
-// TestSenderOfAnAskedAttemptIsGone: an attempt that was asked about before this process's
-// memory began had been given up then, so what the operator attests of time counts from that
-// beginning. Of one that nobody asked about it counts from the first question.
+// TestSenderOfAnAskedAttemptIsGone: if an earlier process asked about an attempt, its sender was gone
+// then, so max_in_flight counts from the start of this process. If nobody asked about it, max_in_flight
+// counts from the first question.
 func TestSenderOfAnAskedAttemptIsGone(t *testing.T) {
 	const bound = 10 * time.Minute
 	for _, asked := range []bool{true, false} {
@@ -147,7 +147,7 @@ func TestSenderOfAnAskedAttemptIsGone(t *testing.T) {
 			t.Fatalf("%d questions, %d noted", p.asked, n)
 		}
 		b.opts.Trust.Prober = ask
-		b.start() // over the same open store: nothing but the notes says what was done
+		b.start() // over the same open store: only the notes say what was done before
 		b.tool.answer = nil
 		b.advance(bound + time.Millisecond)
 		_, err = b.rt.Recover(t.Context(), res.TraceID)

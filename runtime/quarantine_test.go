@@ -12,8 +12,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// restore backs the store up, goes on, and puts the backup into service: what came
-// after the backup is lost, as far as this store can tell.
+// restore backs the store up, goes on, and puts the backup into service. Then everything after
+// the backup is lost, as far as this store can tell.
 func (b *bench) restore(later time.Duration, lost func()) {
 	b.t.Helper()
 	ctx := context.Background()
@@ -76,7 +76,7 @@ func TestRestoredStoreSendsNothingItMayHaveSent(t *testing.T) {
 			b.wantSends(3)
 			b.wantState(doubtful.TraceID, tga.Executing)
 
-			// The caller vouches for a key: that, and no more, is sent.
+			// The caller vouches for a key: only the call with this key is sent.
 			fresh := charge("fresh")
 			fresh.Fresh = true
 			b.mustCall(fresh)
@@ -87,7 +87,7 @@ func TestRestoredStoreSendsNothingItMayHaveSent(t *testing.T) {
 			}
 			b.wantSends(4)
 
-			// Somebody has looked at what may have been lost.
+			// The operator ends the quarantine after checking what may have been lost.
 			if err := b.db.EndQuarantine(ctx, "ann"); err != nil {
 				t.Fatal(err)
 			}
@@ -108,9 +108,9 @@ func TestReadCallsGoOnInQuarantine(t *testing.T) {
 	b.wantSends(1)
 }
 
-// TestQuarantineCoversCallsOfTheSameMillisecond was found by random commands that
-// restore a backup: a call begun in the millisecond of the unfreeze, or by a clock ahead
-// of the restoring machine's, was taken for one begun after the loss and sent again.
+// TestQuarantineCoversCallsOfTheSameMillisecond is about a bug that random commands which restore
+// a backup showed: a call begun in the millisecond of the unfreeze, or by a clock ahead of the
+// restoring machine's, counted as begun after the loss and was sent again.
 func TestQuarantineCoversCallsOfTheSameMillisecond(t *testing.T) {
 	for _, later := range []time.Duration{0, -30 * time.Second} {
 		b := setup(t, licence(ledger.DedupeKey))
@@ -131,8 +131,8 @@ func TestQuarantineCoversCallsOfTheSameMillisecond(t *testing.T) {
 	}
 }
 
-// TestNotSentBeforeALossIsNoProof: the log says that nothing was sent under a key, but an attempt
-// after that may be lost with the rest.
+// TestNotSentBeforeALossIsNoProof: the log says that nothing was sent under a key, but a later
+// attempt may be lost with the rest of the log.
 func TestNotSentBeforeALossIsNoProof(t *testing.T) {
 	b := setup(t, park)
 	b.tool.answer = downUntil(2)
@@ -146,8 +146,8 @@ func TestNotSentBeforeALossIsNoProof(t *testing.T) {
 	b.wantSends(2)
 }
 
-// TestFreshCallOfTheFirstMillisecondGoesOn: the quarantine begins after all that was begun before
-// it, so a call of its first millisecond was begun in it, and is not taken for a lost one.
+// TestFreshCallOfTheFirstMillisecondGoesOn: the quarantine begins after every call that was begun before
+// it. So a call of its first millisecond was begun in the quarantine, and does not count as a lost call.
 func TestFreshCallOfTheFirstMillisecondGoesOn(t *testing.T) {
 	p := licence(ledger.DedupeArgs)
 	p.Resends = -1

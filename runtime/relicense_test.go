@@ -41,8 +41,8 @@ func dry(r runtime.Relicensing) runtime.Relicensing {
 	return r
 }
 
-// TestRelicensingFollowsTheTable: where the licence of now allows more than that of the attempt, the call
-// goes by it, and where it does not nothing is written. A dry run says the same and changes nothing.
+// TestRelicensingFollowsTheTable: if the current licence allows more than that of the attempt, it decides
+// about the call; otherwise nothing is written. A dry run reports the same and changes nothing.
 func TestRelicensingFollowsTheTable(t *testing.T) {
 	serial.Test(t)
 	allows := map[ledger.LicenceKind]int{ledger.Park: 0, ledger.Probe: 1, ledger.DedupeKey: 2, ledger.DedupeArgs: 2}
@@ -89,8 +89,8 @@ func TestRelicensingFollowsTheTable(t *testing.T) {
 	}
 }
 
-// TestRelicensedDoubtIsSentOnce: and who said so, why, and which licence it is are in the log. What is said
-// holds for a later attempt as well: nobody has to say it twice.
+// TestRelicensedDoubtIsSentOnce: the call is sent once, and the log has who decided this, why, and which
+// licence it is. The decision also holds for a later attempt: nobody has to repeat it.
 func TestRelicensedDoubtIsSentOnce(t *testing.T) {
 	b, id := relicensing(t, ledger.Park, ledger.DedupeArgs)
 	if _, err := b.rt.Relicense(t.Context(), id, said); err != nil {
@@ -127,8 +127,8 @@ func TestRelicensedDoubtIsSentOnce(t *testing.T) {
 	b.wantSends(3)
 }
 
-// TestCrashWhileRelicensing: before the word is on disk nothing is sent, by whoever comes later; once it is,
-// the call goes by it, and what was not sent is sent once.
+// TestCrashWhileRelicensing: before the decision is on disk, nobody sends anything. Once it is, the decision
+// holds, and a call that was not sent is sent once.
 func TestCrashWhileRelicensing(t *testing.T) {
 	serial.Test(t)
 	for _, c := range []struct {
@@ -164,8 +164,8 @@ func TestCrashWhileRelicensing(t *testing.T) {
 	}
 }
 
-// TestRelicensingIsRefused: of a call that is not in doubt, that somebody may be sending, or that the store
-// may have lost; and without who or why.
+// TestRelicensingIsRefused: it is refused for a call that is not in doubt, that somebody may be sending, or that
+// the store may have lost, and without a name or a reason.
 func TestRelicensingIsRefused(t *testing.T) {
 	b, id := relicensing(t, ledger.Park, ledger.DedupeArgs)
 	for reason, taken := range map[string]bool{"": false, "x": true, strings.Repeat("é", 500): true, strings.Repeat("é", 501): false} {
@@ -196,8 +196,8 @@ func TestRelicensingIsRefused(t *testing.T) {
 	b.wantSends(1)
 }
 
-// TestRelicensedCallOfAnExecutor: the daemon sends nothing; whoever begins next gets a new attempt. While a
-// permit is fresh it is refused.
+// TestRelicensedCallOfAnExecutor: the daemon sends nothing; the next Begin gets a new attempt. While a permit is
+// fresh, relicensing is refused.
 func TestRelicensedCallOfAnExecutor(t *testing.T) {
 	policy := park
 	b := setup(t, runtime.Policy{}, func(b *bench) {

@@ -11,10 +11,10 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestNewAttemptIsNotMadeBeforeTheServerWantsIt: a failure that may be tried again, and a call
-// that was not sent, are tried again when the tool server asked for it and not a millisecond
-// earlier, through a restart; whoever asks for more than a day has asked for a day, and no
-// attempt is made beyond the call's deadline. What it asked for is in the result.
+// TestNewAttemptIsNotMadeBeforeTheServerWantsIt: after a retryable failure, or a call that was not
+// sent, the new attempt is made when the server's Retry-After is over and not a millisecond earlier,
+// also over a restart. A Retry-After of more than a day counts as a day. No attempt is made after the
+// call's deadline. The result has the Retry-After.
 func TestNewAttemptIsNotMadeBeforeTheServerWantsIt(t *testing.T) {
 	serial.Test(t)
 	const day = tga.MaxRetryAfter
@@ -82,8 +82,8 @@ func TestNewAttemptIsNotMadeBeforeTheServerWantsIt(t *testing.T) {
 }
 
 // TestResendWaitsForTheServer: a call in doubt whose licence allows a re-send is sent again no
-// earlier than its server asked for, by the run that came to the doubt and by every later one. A
-// run waits as long as a send may take and leaves the call in doubt where it would be longer.
+// earlier than its server asked for, by the same run and by every later run. A run waits at most as
+// long as a send may take; if the server asked for more, it leaves the call in doubt.
 func TestResendWaitsForTheServer(t *testing.T) {
 	const send = 20 * time.Millisecond
 	for _, c := range []struct {
@@ -131,9 +131,9 @@ func TestResendWaitsForTheServer(t *testing.T) {
 	}
 }
 
-// TestRetryAfterThatAnExecutorReports: what the tool server of a remote executor asks for counts
-// from when it is reported, with an attempt that reached nobody, the first or a later one, and with
-// one that is given up: it is told to whoever asks next, also after a restart, as what is left of it.
+// TestRetryAfterThatAnExecutorReports: the Retry-After that a remote executor reports counts from the
+// report. The executor reports it with an attempt that reached nobody, the first or a later one, or with
+// one that it gives up. The next asker gets the rest of the time, also after a restart.
 func TestRetryAfterThatAnExecutorReports(t *testing.T) {
 	serial.Test(t)
 	policy := licence(ledger.DedupeArgs)

@@ -18,9 +18,9 @@ func about(who string, question tga.Digest) runtime.Vote {
 	return v
 }
 
-// TestVoteIsForTheQuestionThatWasShown: ann and bob are shown a question, it changes, and ann's vote
-// has it asked anew. Bob's approval was meant for the first one, and counts for nothing: named or not.
-// Whoever was shown the new question names it. A denial needs no name.
+// TestVoteIsForTheQuestionThatWasShown: ann and bob are shown a question, it changes, and after ann's
+// vote it is asked again. Bob's approval was meant for the first question, and does not count, with or
+// without its digest. A voter who saw the new question names its digest. A denial needs no digest.
 func TestVoteIsForTheQuestionThatWasShown(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		definition := tga.Digest{1}
@@ -57,8 +57,8 @@ func TestVoteIsForTheQuestionThatWasShown(t *testing.T) {
 	}
 }
 
-// TestConfirmationIsOfTheMismatchThatWasShown: the same of a record: the changes that a person was shown
-// are others by the time the word comes.
+// TestConfirmationIsOfTheMismatchThatWasShown: the same for a record: by the time of the answer, other
+// changes no longer stand than those that the person was shown.
 func TestConfirmationIsOfTheMismatchThatWasShown(t *testing.T) {
 	p := park
 	p.Replay = runtime.ReplayHuman
@@ -89,8 +89,8 @@ func TestConfirmationIsOfTheMismatchThatWasShown(t *testing.T) {
 	b.wantSends(1)
 }
 
-// TestNotRunIsOfTheAttemptsThatWereSeen: who looked at the world says how many attempts there were. A word
-// that frees the key is not taken where there are more by now; that it ran is, for it was seen.
+// TestNotRunIsOfTheAttemptsThatWereSeen: a person who checked whether the call ran says how many attempts
+// there were. If there are more by now, a statement that frees the key is refused, and "it ran" is accepted.
 func TestNotRunIsOfTheAttemptsThatWereSeen(t *testing.T) {
 	for _, c := range []struct {
 		seen  uint32
@@ -115,7 +115,7 @@ func TestNotRunIsOfTheAttemptsThatWereSeen(t *testing.T) {
 		if c.code == "" {
 			continue
 		}
-		// Nothing is held or written: the next word is taken.
+		// The refusal holds no lease and writes nothing: the next statement is accepted.
 		word.Attempts = 3
 		if _, err := b.rt.Resolve(t.Context(), res.TraceID, word); err != nil {
 			t.Error(err)
@@ -148,7 +148,7 @@ func TestPermitIsNotHandedOutAgainstTheRulesOfNow(t *testing.T) {
 			if c.code == "" && again.Permit != first.Permit || c.code != "" && again.Standing == runtime.BeginSend {
 				t.Errorf("%s, the same permit: %v", again.Standing, again.Permit == first.Permit)
 			}
-			// It may have the permit all the same: what it says of its send is taken.
+			// The executor may still have the permit: its report about its send is accepted.
 			if _, err := b.finish(first, ok(`{}`)); err != nil {
 				t.Error(err)
 			}
@@ -156,8 +156,8 @@ func TestPermitIsNotHandedOutAgainstTheRulesOfNow(t *testing.T) {
 	}
 }
 
-// TestCallUnderAFreshPermitIsNotInDoubt: a person who looks at the world while an executor may still be
-// about to send sees what is not over. The call is in doubt when nobody is taken to be at it.
+// TestCallUnderAFreshPermitIsNotInDoubt: while an executor may still send, a person cannot find out what
+// happened. The call is in doubt only when no executor is assumed to be executing it.
 func TestCallUnderAFreshPermitIsNotInDoubt(t *testing.T) {
 	serial.Test(t)
 	const permit = time.Minute

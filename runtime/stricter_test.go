@@ -16,9 +16,9 @@ func ruleOf(decision string, required int, within time.Duration) runtime.Supervi
 	return runtime.Rules{Rules: []runtime.Rule{{Decision: decision, Rationale: "as the table says", Required: required, Within: within}}}
 }
 
-// TestStricterRuleOfNowWins walks the rule at the time of the request by the rule at the time of
-// the vote or of the first byte, with the votes that each takes, with and without a restart in
-// between. A laxer rule changes nothing for what was asked before.
+// TestStricterRuleOfNowWins tests every pair of a rule at the time of the request and a rule at the
+// time of the vote or of the first byte, with the votes that each needs, with and without a restart in
+// between. A laxer rule changes nothing for earlier requests.
 func TestStricterRuleOfNowWins(t *testing.T) {
 	serial.Test(t)
 	ask := tga.NeedsApproval
@@ -58,7 +58,7 @@ func TestStricterRuleOfNowWins(t *testing.T) {
 					b.start()
 				}
 				for _, who := range []string{"ann", "bob", "cyd"}[:c.votes] {
-					_, _ = b.rt.Decide(t.Context(), res.TraceID, vote(who, true)) // the state says what came of it
+					_, _ = b.rt.Decide(t.Context(), res.TraceID, vote(who, true)) // the state is checked below
 				}
 				if c.votes == 0 {
 					_, _ = b.rt.Recover(t.Context(), res.TraceID)
@@ -189,7 +189,7 @@ func TestVotesAreForOneDefinition(t *testing.T) {
 	}
 }
 
-// TestDenialNeedsNoDefinition: who says no says it of every definition.
+// TestDenialNeedsNoDefinition: a denial counts for every definition of the tool.
 func TestDenialNeedsNoDefinition(t *testing.T) {
 	schema := tga.Digest{1}
 	b := setup(t, park, func(b *bench) {
@@ -205,9 +205,9 @@ func TestDenialNeedsNoDefinition(t *testing.T) {
 	b.wantState(res.TraceID, tga.Denied)
 }
 
-// TestRulesOfNowStandBeforeAFirstSend: of a call that is EXECUTING, nothing was sent: its log says
-// that attempts are notes of their own, and has none. What recovers it asks the rules of now before
-// it marks attempt 1, ends the call as not sent where they deny it, and sends it where they do not.
+// TestRulesOfNowStandBeforeAFirstSend: a call is EXECUTING and nothing was sent: its log says that
+// attempts are separate notes, and has none. Its recovery asks the current rules before it marks attempt
+// 1. It ends the call as not sent if they deny it, and else sends it.
 func TestRulesOfNowStandBeforeAFirstSend(t *testing.T) {
 	for _, c := range []struct {
 		now   runtime.Supervisor

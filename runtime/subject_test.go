@@ -10,8 +10,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestKeyOfAnotherSubject: of one key the first subject has the call, wherever it stands, and
-// another one is neither served nor sent. Where nothing was sent the key is free.
+// TestKeyOfAnotherSubject: the first subject has the call of a key, in whatever state. A call of another
+// subject with that key is neither served nor sent. If nothing was sent, the key is free.
 func TestKeyOfAnotherSubject(t *testing.T) {
 	as := func(subject string) func(*runtime.BeginRequest) {
 		return func(r *runtime.BeginRequest) { r.Key, r.Connection.Subject = "order-7", subject }
@@ -44,7 +44,7 @@ func TestKeyOfAnotherSubject(t *testing.T) {
 					if b.Standing != runtime.BeginSend {
 						t.Errorf("%q: %s, %v", other, b.Standing, b.Cause)
 					}
-					return // the key is this one's from now on
+					return // from now on the key belongs to this subject
 				}
 				if b.Standing != runtime.BeginConflict || !errors.Is(b.Cause, tga.IdempotencyKeyConflict) {
 					t.Errorf("%q: %s, %v", other, b.Standing, b.Cause)
@@ -52,7 +52,7 @@ func TestKeyOfAnotherSubject(t *testing.T) {
 				if b.Cause != nil && strings.Contains(b.Cause.Error(), first.Result.TraceID.String()) {
 					t.Errorf("%q is told of the other's trace: %v", other, b.Cause)
 				}
-				// Nor by the trace itself, which the other one cannot guess.
+				// The other subject also cannot get it by the trace id, which it cannot guess.
 				req := runtime.BeginRequest{Request: charge(""), BeginID: "by trace " + other}
 				as(other)(&req)
 				req.TraceID = first.Result.TraceID

@@ -10,8 +10,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestWaitingIsNoDeadline: how long somebody waits for a call says nothing about until when it
-// may be sent. That is the request's deadline, and the question to people ends with it.
+// TestWaitingIsNoDeadline: how long a caller waits does not limit until when the call may be sent.
+// The request's deadline does, and the question to people also ends with it.
 func TestWaitingIsNoDeadline(t *testing.T) {
 	for _, within := range []time.Duration{0, time.Minute, 3 * time.Hour} { // how long people have, 0 = for ever
 		for _, given := range []string{"no time", "a context's deadline", "the request's deadline"} {
@@ -61,8 +61,8 @@ func TestWaitingIsNoDeadline(t *testing.T) {
 	}
 }
 
-// TestDispatchOutlivesItsCallerWithALife: who waits may go away. Without a life the dispatch is
-// told, and the call is in doubt; with one it is not cut off, until that life ends.
+// TestDispatchOutlivesItsCallerWithALife: the caller may leave while it waits. Without WithLife the
+// dispatch is cancelled, and the call is in doubt. With it the dispatch goes on until the life ends.
 func TestDispatchOutlivesItsCallerWithALife(t *testing.T) {
 	for _, c := range []struct {
 		name     string

@@ -27,9 +27,9 @@ func (s *slowMark) Append(ctx context.Context, l chain.Lease, b chain.Batch) (ch
 	return s.Store.Append(ctx, l, b)
 }
 
-// TestResendAfterItsWindowClosedIsNotMade: the window of a dedupe_key licence is an hour, a
-// minute of it is the margin and 30 s are the send's. The re-send was decided at once; what
-// passed until its mark was durable counts as well.
+// TestResendAfterItsWindowClosedIsNotMade: the window of a dedupe_key licence is an hour, including
+// a margin of a minute and 30 s for the send. The re-send was decided at once. The time until its
+// mark was durable counts as well.
 func TestResendAfterItsWindowClosedIsNotMade(t *testing.T) {
 	const last = time.Hour - time.Minute - 30*time.Second
 	for _, c := range []struct {
