@@ -48,7 +48,8 @@ func TestEarlierKeysAreChecked(t *testing.T) {
 	}
 }
 
-// TestEarlierKeyLastsAsLongAsItsTokens: and not a second longer, where the rotation falls on a whole one.
+// TestEarlierKeyLastsAsLongAsItsTokens: if the rotation is at a whole second, an earlier key lasts as long as its
+// tokens and not a second longer.
 func TestEarlierKeyLastsAsLongAsItsTokens(t *testing.T) {
 	r, clock := newRing(t)
 	for _, late := range []time.Duration{0, 1, time.Second - 1} {

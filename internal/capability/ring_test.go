@@ -196,8 +196,8 @@ func TestAnotherIssuerOrAudienceIsRefused(t *testing.T) {
 	}
 }
 
-// TestEveryByteOfATokenCounts: no other byte at any place, none more and none less,
-// leaves a token that is taken.
+// TestEveryByteOfATokenCounts: a token with any byte changed, added or removed is
+// refused.
 func TestEveryByteOfATokenCounts(t *testing.T) {
 	r, _ := newRing(t)
 	token := mint(t, r, grant())
@@ -266,7 +266,7 @@ func TestATokenIsCanonical(t *testing.T) {
 	}
 }
 
-// TestOnlyTheClaimsThereAre: signed by the right key, and still another document.
+// TestOnlyTheClaimsThereAre: a document with other members is refused, although the right key signed it.
 func TestOnlyTheClaimsThereAre(t *testing.T) {
 	r, _ := newRing(t)
 	head, claims := said(t, mint(t, r, grant()))
@@ -474,8 +474,8 @@ func ExampleVerifyDetached() {
 
 func skew(d time.Duration) *time.Duration { return &d }
 
-// TestZeroSkewIsZero: a skew that is given as zero leaves no leeway, at its limit and one
-// past it; one that is not given is the default.
+// TestZeroSkewIsZero: a skew of zero allows no difference, tested at the limit and one past it; a skew
+// that is not given is the default.
 func TestZeroSkewIsZero(t *testing.T) {
 	clock := &at{t0}
 	r, err := Open(filepath.Join(t.TempDir(), "keys"), "tgad", "tgad", Options{Skew: skew(0), Clock: clock.time})

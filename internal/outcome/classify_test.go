@@ -109,8 +109,8 @@ func TestTheFirstRuleThatMatchesDecides(t *testing.T) {
 	}
 }
 
-// TestClassAgreesWithStatus walks all statuses and classes: what a rule says is taken
-// where the ledger takes the pair, and is an error that changes nothing elsewhere.
+// TestClassAgreesWithStatus tests all pairs of a status and a class. If the ledger accepts the
+// pair, the rule's class counts; otherwise it is an error and changes nothing.
 func TestClassAgreesWithStatus(t *testing.T) {
 	for _, status := range []string{tga.StatusSuccess, tga.StatusFailure, tga.StatusDenied} {
 		for class := ledger.ClassSuccess; class < ledger.ClassCompensated; class++ {

@@ -75,8 +75,8 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// TestChangesAreOfCallsThatChangedSomething: a failure changed nothing unless its class
-// says that it is to be undone, and changes that the caller gave stand.
+// TestChangesAreOfCallsThatChangedSomething: a failure changed nothing unless its class is
+// compensatable_failure. Changes that the reply has already are kept.
 func TestChangesAreOfCallsThatChangedSomething(t *testing.T) {
 	tool := charge(Rule{Pointer: "/result/class", Equals: "partly", Class: "compensatable_failure"}, Rule{Pointer: "/result/class", Equals: "none", Class: "success"})
 	tool.Changes = []Change{{ResourceType: "a", ResourceID: "b", Operation: "c"}}
@@ -225,8 +225,8 @@ func TestInverseNeedsEveryReference(t *testing.T) {
 	}
 }
 
-// TestInverseCarriesAnyValue: whatever JSON the answer has at a place stands in the
-// arguments byte for byte, or nothing is sent.
+// TestInverseCarriesAnyValue: the arguments have the JSON value of the answer byte for byte, or
+// nothing is sent.
 func TestInverseCarriesAnyValue(t *testing.T) {
 	r := compile(t, func() Tool {
 		tool := charge()
@@ -294,8 +294,8 @@ func TestKeyReplacesNothing(t *testing.T) {
 	}
 }
 
-// TestPlacingAddsTheKeyAndNothingElse: to place twice is to place once, and without the
-// key the arguments are what they were.
+// TestPlacingAddsTheKeyAndNothingElse: placing the key twice gives the same as placing it once, and
+// without the key the arguments are unchanged.
 func TestPlacingAddsTheKeyAndNothingElse(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		members := rapid.MapOf(rapid.String(), genValue(2)).Draw(t, "members")
@@ -337,7 +337,7 @@ func TestPlacingAddsTheKeyAndNothingElse(t *testing.T) {
 	})
 }
 
-// FuzzOutcome: whatever a server answers, a rule says of it what can be stored.
+// FuzzOutcome: whatever a server answers, the result of the rules can be stored.
 func FuzzOutcome(f *testing.F) {
 	for _, s := range []string{
 		``, `{}`, `{"id":"x","items":[{"id":1},{"id":2}],"code":"busy"}`, `{"content":[{"type":"text","text":"{\"id\":1}"}]}`,

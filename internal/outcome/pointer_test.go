@@ -214,7 +214,7 @@ func TestTemplates(t *testing.T) {
 	}
 }
 
-// TestAnyTextHasATemplate: what stands for itself comes out as it went in.
+// TestAnyTextHasATemplate: every text, with its braces escaped, is a template that gives the same text.
 func TestAnyTextHasATemplate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := rapid.StringOf(rapid.SampledFrom([]rune("{}/~aü1"))).Draw(t, "text")

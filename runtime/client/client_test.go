@@ -107,8 +107,8 @@ func TestHalfALineIsNoEntry(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoProblemIsNoAnswer: an answer by something that is no daemon is not taken
-// for a refusal of one.
+// TestWhatIsNoProblemIsNoAnswer: an answer from something that is no daemon does not count as a
+// refusal by a daemon.
 // TestExportHasItsEnd: one that breaks off, wherever, is an error, and what the daemon says is it.
 func TestExportHasItsEnd(t *testing.T) {
 	const end = `{"kind":"end","traces":0}` + "\n"
@@ -174,8 +174,8 @@ func TestDeadlineTravels(t *testing.T) {
 	}
 }
 
-// TestClaimTravels: the times of a licence travel in milliseconds, rounded against it, and 0 alone is
-// the operator's.
+// TestClaimTravels: the times of a licence are sent in milliseconds, rounded to the stricter side. Only 0
+// means the operator's time.
 func TestClaimTravels(t *testing.T) {
 	for _, x := range []struct {
 		l    *ledger.Licence
@@ -194,8 +194,8 @@ func TestClaimTravels(t *testing.T) {
 	}
 }
 
-// TestTextOfARequest: net/http reads what a request is, whatever its parts are, and its bytes
-// end with it.
+// TestTextOfARequest: net/http can read every request, whatever its parts are, and no byte is left
+// after it.
 func TestTextOfARequest(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()

@@ -104,8 +104,8 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 	}
 }
 
-// TestHangUpBetweenRequests: a daemon that was started again, or waited long enough, has
-// hung up. No request is lost on it.
+// TestHangUpBetweenRequests: a daemon that was restarted, or waited long enough, has closed the
+// connection. No request is lost on such a connection.
 func TestHangUpBetweenRequests(t *testing.T) {
 	gone := make(chan struct{}, 3)
 	c, conns := daemonOf(t, Options{}, func(_ int, conn net.Conn) {
@@ -126,7 +126,7 @@ func TestHangUpBetweenRequests(t *testing.T) {
 	}
 }
 
-// TestOldConnectionIsNotUsed: the daemon may hang up on it at that very moment.
+// TestOldConnectionIsNotUsed: the daemon could close such a connection at the same moment.
 func TestOldConnectionIsNotUsed(t *testing.T) {
 	c, conns := daemonOf(t, Options{}, serveAll(fine))
 	for range 2 {
@@ -168,7 +168,7 @@ func TestIdleConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestCancelledRequestTakesItsConnection: its answer may still come.
+// TestCancelledRequestTakesItsConnection: the connection is closed, because the answer may still come.
 func TestCancelledRequestTakesItsConnection(t *testing.T) {
 	asked := make(chan struct{})
 	c, conns := daemonOf(t, Options{}, func(n int, conn net.Conn) {
@@ -194,7 +194,7 @@ func TestCancelledRequestTakesItsConnection(t *testing.T) {
 	}
 }
 
-// TestCancelAfterTheAnswer: the end of a context is not felt by another exchange.
+// TestCancelAfterTheAnswer: the end of a context does not affect a later exchange.
 func TestCancelAfterTheAnswer(t *testing.T) {
 	c, conns := daemonOf(t, Options{}, serveAll(fine))
 	for range 200 {
@@ -210,7 +210,7 @@ func TestCancelAfterTheAnswer(t *testing.T) {
 	t.Log(conns.Load(), "connections")
 }
 
-// TestStreamLeftEarly: what is not read of an answer is not taken for the next one.
+// TestStreamLeftEarly: the unread rest of an answer is not read as the next answer.
 func TestStreamLeftEarly(t *testing.T) {
 	line := "{\"epoch\":\"1\"}\n"
 	c, conns := daemonOf(t, Options{}, func(_ int, conn net.Conn) {
@@ -232,8 +232,8 @@ func TestStreamLeftEarly(t *testing.T) {
 	}
 }
 
-// TestRefusalBeforeTheWholeRequest: a daemon that does not take so much says so, and does
-// not read on.
+// TestRefusalBeforeTheWholeRequest: a daemon refuses a request that is too long, and does not read
+// the rest.
 func TestRefusalBeforeTheWholeRequest(t *testing.T) {
 	said := `{"type":"x","title":"x","status":413,"detail":"too long","code":"LIMIT_EXCEEDED"}`
 	c, conns := daemonOf(t, Options{}, func(_ int, conn net.Conn) {
@@ -285,7 +285,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 	}
 }
 
-// stubborn is a connection that says that it would not close.
+// stubborn is a connection whose Close returns an error.
 type stubborn struct{ net.Conn }
 
 var errStubborn = errors.New("it will not close")

@@ -54,8 +54,8 @@ func eachString(v reflect.Value, at string, f func(at string, s reflect.Value)) 
 	}
 }
 
-// TestNamesThatAreNoTextAreRefused in every member that names something. Two keys that are no UTF-8 would
-// be one key on the way.
+// TestNamesThatAreNoTextAreRefused: a name that is no UTF-8 is refused in every member that names something.
+// Otherwise two such keys could become the same key on the wire.
 func TestNamesThatAreNoTextAreRefused(t *testing.T) {
 	fresh := func() []any {
 		call := wire.CallRequest{Resources: []wire.Resource{{}}}

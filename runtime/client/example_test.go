@@ -32,8 +32,8 @@ func exampleDaemon() (socket string, stop func()) {
 	}
 }
 
-// A client that sends calls itself asks for a permit first. The call is durable when Begin
-// returns. Finish records what the tool said, and the key is served from then on.
+// A client that sends calls itself first asks for a permit. The call is durable when Begin
+// returns. Finish records the tool's answer, and from then on the key is served.
 func ExampleClient_Begin() {
 	socket, stop := exampleDaemon()
 	defer stop()

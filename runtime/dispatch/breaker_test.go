@@ -99,9 +99,9 @@ func TestBreakerTriesAgainAndCloses(t *testing.T) {
 	})
 }
 
-// TestCallersFaultsDoNotCount walks what a caller can do wrong, more often than the
-// breaker forgives, closed and half-open: it stays as it was, and the next good call is
-// sent.
+// TestCallersFaultsDoNotCount makes each mistake that a caller can make, more often than the
+// breaker allows failures. A closed or half-open breaker stays in its state, and the next
+// good call is sent.
 func TestCallersFaultsDoNotCount(t *testing.T) {
 	const failures = 3
 	late := func(kind tga.Code) error { return errors.Join(runtime.ErrNotSent, tga.Errorf(kind, "found late")) }
@@ -169,8 +169,8 @@ func TestCallersFaultsDoNotCount(t *testing.T) {
 	}
 }
 
-// TestATenantStopsItselfAlone: what one namespace makes fail, or holds up, is refused to
-// that namespace, and nothing is remembered of one that has nothing to remember.
+// TestATenantStopsItselfAlone: failures or slow calls of one namespace refuse calls of that
+// namespace only. A namespace without failures and calls is forgotten.
 func TestATenantStopsItselfAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		as := func(namespace string) runtime.Call {

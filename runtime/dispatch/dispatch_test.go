@@ -29,8 +29,8 @@ var (
 	failed   = runtime.Reply{Status: tga.StatusFailure, ErrorCode: "TOOL_ERROR"}
 )
 
-// tool answers each dispatch with the next of its script, the last one for ever, and
-// counts.
+// tool answers each dispatch with the next item of its script, and repeats the last item. It
+// counts the dispatches.
 type tool struct {
 	script []any // runtime.Reply or error
 	sends  atomic.Int32
@@ -69,7 +69,7 @@ func stacks(next runtime.Dispatcher) map[string]runtime.Dispatcher {
 	}
 }
 
-// TestOnlyNotSentIsRetried: whatever may have reached the tool reaches it once.
+// TestOnlyNotSentIsRetried: a call that may have reached the tool is not sent again.
 func TestOnlyNotSentIsRetried(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -151,7 +151,7 @@ func TestRefusalsAreNotSent(t *testing.T) {
 		{"retry, no time left", dispatch.Retry(f, dispatch.RetryOptions{}), ended, tga.ToolTimeout},
 		{"timeout, no time left", dispatch.Timeout(f, noLimit), ended, tga.ToolTimeout},
 	} {
-		for range 32 { // a refusal that is a matter of luck is none
+		for range 32 { // the refusal must not depend on chance
 			_, err := c.d.Dispatch(c.ctx, call)
 			if !errors.Is(err, runtime.ErrNotSent) || tga.CodeOf(err) != c.code {
 				t.Fatalf("%s: %v, want %s, not sent", c.name, err, c.code)
@@ -211,7 +211,7 @@ func TestTimeoutIsPerTool(t *testing.T) {
 				t.Errorf("%s: after %v: %v", tool, time.Since(start), err)
 			}
 		}
-		// A tool that answers although the time is over has answered.
+		// An answer counts even if it comes after the time is over.
 		f.script = []any{done}
 		if reply, err := d.Dispatch(t.Context(), call); err != nil || reply.Status != tga.StatusSuccess {
 			t.Errorf("%+v, %v", reply, err)

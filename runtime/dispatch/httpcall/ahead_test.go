@@ -22,8 +22,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 )
 
-// delay is how long bytes, and the end of a connection, are on their way to and from a
-// far server.
+// delay is how long bytes, and the end of a connection, take to and from a far server.
 const delay = 20 * time.Millisecond
 
 // far is a server at the other end of a slow network, in virtual time. It closes a
@@ -207,8 +206,8 @@ func TestSerialServerIsNotHeldUp(t *testing.T) {
 	})
 }
 
-// TestServerThatKeepsNothing: a server that closes at once gets no connections that are of
-// no use, for a while.
+// TestServerThatKeepsNothing: if a server closes unused connections at once, none is made ahead
+// for it for a while.
 func TestServerThatKeepsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFar(t, &far{idle: time.Millisecond})
@@ -263,7 +262,7 @@ func TestLimitOfConnectionsAhead(t *testing.T) {
 	}
 }
 
-// TestCloseEndsADial: nothing is left, though a server never ends a handshake.
+// TestCloseEndsADial: no goroutine is left, even if the server never ends a handshake.
 func TestCloseEndsADial(t *testing.T) {
 	w := serve(t, false, answer(ok))
 	var dials atomic.Int32
@@ -320,8 +319,8 @@ func otherEnd(accepted chan *net.TCPConn, c net.Conn) *net.TCPConn {
 	panic("it accepts connections as long as the test runs")
 }
 
-// TestUnaskedBytes: what a server sends before the request is no answer to it, and the
-// end of a connection is seen before a byte is written, by the look alone.
+// TestUnaskedBytes: bytes that a server sends before the request are no answer to it. The check
+// of the socket alone finds the end of a connection before a byte is written.
 func TestUnaskedBytes(t *testing.T) {
 	for name, act := range map[string]func(c *net.TCPConn){
 		"answer": func(c *net.TCPConn) { io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged") },
@@ -369,9 +368,9 @@ func TestUnaskedBytes(t *testing.T) {
 	}
 }
 
-// cutting is a connection that the server cuts between the look and the write. Who reads it
-// hears of that after the write: else it would close the connection before, and no byte would
-// leave.
+// cutting is a connection that the server cuts between the check and the write. Its reader learns
+// of that only after the write. Otherwise the reader would close the connection before the write,
+// and no byte would leave.
 type cutting struct {
 	*net.TCPConn
 	cut          func()

@@ -109,7 +109,7 @@ func newServer(t *testing.T, url string, o Options) *Server {
 	return s
 }
 
-// what names the three things a dispatch can say.
+// what names the three possible outcomes of a dispatch.
 func what(reply runtime.Reply, err error) string {
 	switch {
 	case errors.Is(err, runtime.ErrNotSent):
@@ -205,7 +205,7 @@ func TestConnectionRefusedIsNotSent(t *testing.T) {
 }
 
 // TestResetBeforeTheRequestIsNotSent lets the server reset the connection before the
-// client may write: its kernel then takes no byte.
+// client writes: then the client's kernel accepts no byte.
 func TestResetBeforeTheRequestIsNotSent(t *testing.T) {
 	gone := make(chan struct{})
 	w := serve(t, true, func(_ *witness, c *net.TCPConn, _ *bufio.Reader) {
@@ -451,9 +451,9 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
-// TestDoubtfulStatusesMatchTheLicences: what the configuration may attest as
-// retryable_failure under park and probe is what the defaults do not call doubt, and
-// a limit that says 429.
+// TestDoubtfulStatusesMatchTheLicences: under park and probe, the configuration may attest
+// retryable_failure exactly for the statuses that the defaults do not treat as doubt, and
+// for 429.
 func TestDoubtfulStatusesMatchTheLicences(t *testing.T) {
 	for code, want := range map[int]bool{100: true, 200: false, 302: true, 400: false, 402: false, 408: true, 429: false, 500: true, 503: true, 599: true, 1000: true} {
 		if got := Doubtful(code); got != want {

@@ -14,9 +14,8 @@ import (
 	"testing"
 )
 
-// TestLateWriterIsStopped ends a dispatch whose connection was handed over and not
-// yet written to: what comes later must not leave, for the caller was told that
-// nothing did.
+// TestLateWriterIsStopped ends a dispatch that has its connection but has not written to it. A
+// later write must not send a byte, because the caller was told that nothing was sent.
 func TestLateWriterIsStopped(t *testing.T) {
 	written := 0
 	w := &wire{Conn: writerFunc{write: func(b []byte) (int, error) { written += len(b); return len(b), nil }}, exact: true}

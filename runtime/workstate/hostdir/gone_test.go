@@ -8,8 +8,8 @@ import (
 	"github.com/tgad/tgad/runtime/workstate/hostdir"
 )
 
-// TestWhatStoodInADirectoryIsGoneUnderALink: a directory becomes what it was at the snapshot, a
-// file or a link to wherever. What was in it lies behind no name of the directory any more.
+// TestWhatStoodInADirectoryIsGoneUnderALink: in the snapshot a directory was a file, or a link to any
+// place. After the restore no name leads to the files that were in the directory.
 func TestWhatStoodInADirectoryIsGoneUnderALink(t *testing.T) {
 	for name, make := range map[string]func(t *testing.T, at string) error{
 		"file":            func(_ *testing.T, at string) error { return os.WriteFile(at, []byte("x"), 0o644) },

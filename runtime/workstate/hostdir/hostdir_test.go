@@ -115,8 +115,8 @@ func git(t testing.TB, dir string, args ...string) {
 	}
 }
 
-// TestRestoreIsExact: whatever a tool does to a directory with everything odd in it, a
-// restore leaves what stood there, and the same again is the same snapshot.
+// TestRestoreIsExact: whatever a tool does to a directory with all kinds of unusual files, a restore
+// makes it as before, and a second snapshot equals the first.
 func TestRestoreIsExact(t *testing.T) {
 	d := open(t, hostdir.Options{})
 	w := d.Path()
@@ -206,8 +206,8 @@ func TestUnchangedFilesAreNotTouched(t *testing.T) {
 	}
 }
 
-// TestUserConfigurationHasNoSay: no environment, no file of the user and no attribute
-// changes what is kept.
+// TestUserConfigurationHasNoSay: no environment variable, no file of the user and no git attribute
+// changes the content of a snapshot.
 func TestUserConfigurationHasNoSay(t *testing.T) {
 	home := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(home, ".gitconfig"), []byte("[core]\n\tautocrlf = true\n\texcludesFile = /dev/null\n\thooksPath = /nonexistent\n[filter \"lfs\"]\n\tclean = false\n\trequired = true\n"), 0o644))
@@ -249,8 +249,8 @@ func TestExcludedPathsAreLeftAlone(t *testing.T) {
 	}
 }
 
-// TestRandomEditsAreTakenBack walks programs of edits and restores against snapshots in
-// memory.
+// TestRandomEditsAreTakenBack runs random programs of edits and restores, and compares with
+// snapshots in memory.
 func TestRandomEditsAreTakenBack(t *testing.T) {
 	d := open(t, hostdir.Options{})
 	type kept struct {
@@ -328,8 +328,8 @@ func TestManyFilesAreKeptLikeFew(t *testing.T) {
 	}
 }
 
-// TestTornCopiesAreNotKept: a file that changes while git reads it is read again; one that
-// never rests fails the snapshot.
+// TestTornCopiesAreNotKept: a file that changes while git reads it is read again; a file that
+// changes all the time makes the snapshot fail.
 func TestTornCopiesAreNotKept(t *testing.T) {
 	for _, changes := range []int{1, 1000} {
 		work, at := t.TempDir(), t.TempDir()

@@ -17,7 +17,7 @@ import (
 	"github.com/tgad/tgad/runtime/workstate/hostdir"
 )
 
-// order is what a process that is to be killed is told.
+// order is the command for a process that will be killed.
 type order struct {
 	Work, Shadow, Node string
 	N                  int // of the operation
@@ -60,9 +60,9 @@ func victim(text string) error {
 	return d.Restore(bg, workstate.NewNode([]byte(o.Node)))
 }
 
-// TestKilledRestoreIsBegunAgain kills a restore at its operations, before they happen and
-// after. What another process restores then is exact, nothing of the first is left, and
-// nothing that is excluded is lost. With TGAD_KILLS=all it takes every operation.
+// TestKilledRestoreIsBegunAgain kills a restore before and after its operations. A restore by
+// another process is then exact, nothing of the first restore is left, and no excluded file is
+// lost. With TGAD_KILLS=all it kills at every operation.
 func TestKilledRestoreIsBegunAgain(t *testing.T) {
 	self, err := os.Executable()
 	must(t, err)

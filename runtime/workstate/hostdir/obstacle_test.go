@@ -58,9 +58,9 @@ var leftAlone = map[string][]string{
 // in returns what a tree has at x.
 func in(t *testing.T, d *hostdir.Dir) map[string]string { return tree(t, d.Path()) }
 
-// TestRestoreOverAnything walks what a snapshot can have at a path, and what can stand
-// there when it is restored. Afterwards everything is as the snapshot says, but for what
-// is left alone.
+// TestRestoreOverAnything tests every pair of what a snapshot can have at a path and what can be
+// there at the restore. Afterwards everything is as in the snapshot, except the files that are
+// left alone.
 func TestRestoreOverAnything(t *testing.T) {
 	names := slices.Sorted(maps.Keys(kinds))
 	var o hostdir.Options
@@ -132,8 +132,8 @@ func removeAny(t *testing.T, path string) {
 	must(t, os.RemoveAll(path))
 }
 
-// TestRestoreSaysWhatIsInTheWay: a directory that holds what is left alone, where the
-// snapshot has a file. Nothing is changed.
+// TestRestoreSaysWhatIsInTheWay: the snapshot has a file at a path, and now there is a directory
+// with something that is left alone. The restore says so, and changes nothing.
 func TestRestoreSaysWhatIsInTheWay(t *testing.T) {
 	for was := range kinds {
 		for now := range kinds {
@@ -163,10 +163,10 @@ func TestRestoreSaysWhatIsInTheWay(t *testing.T) {
 	}
 }
 
-// TestFailedRestoreChangesNothing fails operations of a restore, before they happen and
-// after, and finds everything as it was, or, from where nothing is taken back, all contents
-// as the snapshot says. Begun again, it always gets there. With TGAD_KILLS=all it takes
-// every operation.
+// TestFailedRestoreChangesNothing lets operations of a restore fail, before and after they happen.
+// Then everything is as before, or, in the steps that are not undone, all contents are as in the
+// snapshot. A second restore always succeeds. With TGAD_KILLS=all it lets every operation
+// fail.
 func TestFailedRestoreChangesNothing(t *testing.T) {
 	s := newScene(t)
 	d, failed := s.d, 0
@@ -296,9 +296,9 @@ func TestFullDiskEndsARestore(t *testing.T) {
 	}
 }
 
-// TestExcludedContentsAreNeverDeleted: however the directories above it are moved, an
-// excluded path and what is in it is there after a restore: at home where its place is
-// free, and else where it was moved.
+// TestExcludedContentsAreNeverDeleted: however the directories above an excluded path are moved, the
+// path and its content still exist after a restore: at the old place if that is free, and
+// otherwise where it was moved.
 func TestExcludedContentsAreNeverDeleted(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -346,7 +346,7 @@ func TestExcludedContentsAreNeverDeleted(t *testing.T) {
 	}
 }
 
-// TestExcludedIsKnownAfterARestart: who stood at an excluded path is kept with the snapshots.
+// TestExcludedIsKnownAfterARestart: the identity of an excluded path is kept with the snapshots.
 func TestExcludedIsKnownAfterARestart(t *testing.T) {
 	work, shadow := filepath.Join(t.TempDir(), "work"), t.TempDir()
 	must(t, os.MkdirAll(work+"/web/node_modules", 0o755), os.WriteFile(work+"/web/node_modules/lib", nil, 0o644))
@@ -362,7 +362,7 @@ func TestExcludedIsKnownAfterARestart(t *testing.T) {
 	}
 }
 
-// TestUsersNamesAreTheirOwn: no name that a user can think of is taken for one of ours.
+// TestUsersNamesAreTheirOwn: no name of a user's file is treated as a temporary name of a restore.
 func TestUsersNamesAreTheirOwn(t *testing.T) {
 	d := open(t, hostdir.Options{})
 	names := []string{".tgad-restore", "dir/.tgad-restore", ".tgad-restore-1", ".tgad-restore-x-1", "tgad.tmp"}
@@ -435,7 +435,7 @@ func TestDirectoryThatIsGone(t *testing.T) {
 }
 
 // TestFilesThatComeAndGo: others make, replace and remove files, directories and FIFOs
-// meanwhile. Snapshots and restores succeed, and what rests is kept exactly.
+// meanwhile. Snapshots and restores succeed, and files that do not change are kept exactly.
 func TestFilesThatComeAndGo(t *testing.T) {
 	d := open(t, hostdir.Options{})
 	write(t, d, "rests/file", "r", 0o644)

@@ -10,9 +10,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestRestoreOfWhatWasSeen: a restore that is bound to a snapshot changes nothing where the
-// directory is something else by then, also when somebody changes it while the contents are
-// written aside. Unbound, it would take a person's work with it.
+// TestRestoreOfWhatWasSeen: a restore that is bound to a snapshot changes nothing if the directory
+// differs from that snapshot, also if somebody changes it while the new contents are written under
+// other names. A restore without that bond would delete a person's work.
 func TestRestoreOfWhatWasSeen(t *testing.T) {
 	d := open(t, hostdir.Options{})
 	dir := d.Path()

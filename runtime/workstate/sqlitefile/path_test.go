@@ -41,8 +41,8 @@ func read(t testing.TB, path, pragma string) (text, value string) {
 	return text, value
 }
 
-// TestPathIsFollowed: whatever a tool puts at the path in the place of the database, the
-// snapshot is of what stands there, and a restore brings the first one back, with its
+// TestPathIsFollowed: whatever a tool puts at the path instead of the database, the snapshot is of
+// the new file, and a restore of an earlier snapshot brings the first database back, with its
 // mode, page size and journal mode.
 func TestPathIsFollowed(t *testing.T) {
 	other := func(pragmas ...string) func(t *testing.T, path string) {
@@ -168,7 +168,7 @@ func TestReplacedWhileItIsCopied(t *testing.T) {
 	}
 }
 
-// TestDirectoryIsInTheWay: what is in it is nobody's to remove.
+// TestDirectoryIsInTheWay: a restore does not remove a directory at the path, nor its content.
 func TestDirectoryIsInTheWay(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tool.db")
 	database(t, path, "first")
@@ -246,7 +246,8 @@ func TestPageSizeWithOthers(t *testing.T) {
 	}
 }
 
-// TestJournalModeChanged: it comes back, unless another connection keeps it.
+// TestJournalModeChanged: a restore sets the journal mode back, unless another connection has the
+// database open.
 func TestJournalModeChanged(t *testing.T) {
 	for _, c := range [][2]string{{"delete", "wal"}, {"wal", "delete"}} {
 		for _, others := range []bool{false, true} {

@@ -166,8 +166,8 @@ func TestFailingToolLeavesTheDatabase(t *testing.T) {
 	}
 }
 
-// TestPathIsAPath: what is an option or an escape in a URI is a character in a path, and
-// a place is one from any directory.
+// TestPathIsAPath: the characters of options and escapes in a URI are plain characters in a path,
+// and a Place is valid from every working directory.
 func TestPathIsAPath(t *testing.T) {
 	const name = "a b?mode=ro%41#c.db"
 	dir := t.TempDir()
