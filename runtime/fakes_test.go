@@ -78,7 +78,7 @@ func (s lying) Record(ctx context.Context, k ledger.Key) (*ledger.Record, error)
 	return r, err
 }
 
-// spying tells the leases under which it is appended to.
+// spying reports the leases of its appends.
 type spying struct {
 	runtime.Store
 	lease *chain.Lease

@@ -8,7 +8,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestReceiptIsOfWhoSigns: the runtime hands on what the options give, and says where they give none.
+// TestReceiptIsOfWhoSigns: the runtime returns the receipts of Options.Receipt, and an error without it.
 func TestReceiptIsOfWhoSigns(t *testing.T) {
 	b := setup(t, park)
 	id := b.mustCall(charge("k")).TraceID

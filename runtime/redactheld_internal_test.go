@@ -6,8 +6,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestHeldArgumentsAreBounded: at the limit all are held, one byte past it the oldest goes. What was let go
-// counts no more.
+// TestHeldArgumentsAreBounded: at the limit all arguments are held; one byte past it the oldest are dropped.
+// Dropped arguments no longer count.
 func TestHeldArgumentsAreBounded(t *testing.T) {
 	h := &heldArgs{most: 30}
 	id := func(n byte) tga.ID { return tga.ID{15: n} }

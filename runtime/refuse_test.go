@@ -27,7 +27,7 @@ func (p *preparing) Prepare(context.Context, runtime.Call) ([]chain.Attachment, 
 // refuser makes a bench whose next call is refused with a code, and undoes that.
 type refuser func(b *bench, code tga.Code) (lift func())
 
-// refusedIn is a refusal before the call is prepared: nothing but its code differs.
+// refusedIn makes a refusal before the call is prepared; such refusals differ only in their code.
 func refusedIn(b *bench, code tga.Code) func() {
 	p := &preparing{tool: b.tool, why: tga.Errorf(code, "not now")}
 	b.tools = p
@@ -35,7 +35,7 @@ func refusedIn(b *bench, code tga.Code) func() {
 	return func() { p.why = nil }
 }
 
-// refusedLate is a refusal behind the marked attempt, in front of the transport.
+// refusedLate makes a refusal after the attempt is marked and before the transport.
 func refusedLate(b *bench, code tga.Code) func() {
 	b.tool.answer = func(int, runtime.Call) (runtime.Reply, error) {
 		return runtime.Reply{}, errors.Join(runtime.ErrNotSent, tga.Errorf(code, "not now"))
@@ -72,9 +72,9 @@ func refusedByCapability(b *bench, _ tga.Code) func() {
 
 func refusedByDeadline(b *bench, _ tga.Code) func() { return func() {} }
 
-// TestRefusalWithoutAttemptLeavesTheKeyAlone walks every way in which a call is refused before
-// a byte of it is sent, of a call that is durable already and of one that is not. The same key
-// runs once the reason is gone.
+// TestRefusalWithoutAttemptLeavesTheKeyAlone tests every way in which a call is refused before a
+// byte of it is sent, for calls that are durable already and calls that are not. Once the reason
+// is gone, a call with the same key runs.
 func TestRefusalWithoutAttemptLeavesTheKeyAlone(t *testing.T) {
 	serial.Test(t)
 	type row struct {
@@ -91,7 +91,7 @@ func TestRefusalWithoutAttemptLeavesTheKeyAlone(t *testing.T) {
 	for _, info := range tga.Codes() {
 		switch info.Code {
 		case tga.StoreUnavailable, tga.StateConcurrentExecution, tga.StateLockAcquireFailed, tga.StateRecoveryFailed:
-			continue // of the store or the lease, and no refusal of the call
+			continue // an error of the store or the lease, and no refusal of the call
 		}
 		rows = append(rows, row{"prepare " + string(info.Code), info.Code, refusedIn, false})
 		rows = append(rows, row{"transport " + string(info.Code), info.Code, refusedLate, true})

@@ -7,7 +7,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestWithoutATracerNothingIsAllocated: what a call passes by for the sake of spans.
+// TestWithoutATracerNothingIsAllocated: the code for spans allocates nothing in a call without a Tracer.
 func TestWithoutATracerNothingIsAllocated(t *testing.T) {
 	var sp spans
 	ctx, l := context.Background(), &loop{state: tga.Pending}

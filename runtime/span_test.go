@@ -70,7 +70,7 @@ func (r *recorder) forget() {
 	r.ended = nil
 }
 
-// traced is a bench with a recorder, and the span contexts that its tool was sent.
+// traced is a bench with a recorder, and the span contexts that reached its tool.
 func traced(t *testing.T, policy runtime.Policy) (*bench, *recorder, *[]runtime.SpanContext) {
 	r, sent := &recorder{}, &[]runtime.SpanContext{}
 	b := setup(t, policy, func(b *bench) {
@@ -90,7 +90,7 @@ const callers = "00-000000000000000000000000000000ff-00000000000000ff-01"
 func TestCallHasASpanForEachStep(t *testing.T) {
 	b, r, sent := traced(t, park)
 	ctx := runtime.WithSpanContext(context.Background(), runtime.SpanContext{Traceparent: callers, Tracestate: "a=b", Baggage: "tenant=7"})
-	// The life of a send that goes on without its caller is another context, of the same span.
+	// A send that goes on without its caller has another context, with the same span.
 	res, err := b.rt.Call(runtime.WithLife(ctx, context.Background()), charge("k"))
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +118,7 @@ func TestCallHasASpanForEachStep(t *testing.T) {
 	}
 }
 
-// TestReplayedAndRecoveredCallsLinkToTheFirst: by what the log keeps, also in another process.
+// TestReplayedAndRecoveredCallsLinkToTheFirst: they use the traceparent in the log, also in another process.
 func TestReplayedAndRecoveredCallsLinkToTheFirst(t *testing.T) {
 	b, r, sent := traced(t, runtime.Policy{Licence: licence(ledger.DedupeKey).Licence, LicenceSet: true, Resends: -1})
 	b.tool.answer = func(n int, c runtime.Call) (runtime.Reply, error) {
@@ -155,7 +155,7 @@ func TestReplayedAndRecoveredCallsLinkToTheFirst(t *testing.T) {
 	}
 }
 
-// TestBegunCallHasItsSpans: a remote executor's halves of a call, each under the span of who asked.
+// TestBegunCallHasItsSpans: each half of a remote executor's call is under the span of its caller.
 func TestBegunCallHasItsSpans(t *testing.T) {
 	b, r, _ := traced(t, park)
 	ctx := runtime.WithSpanContext(context.Background(), runtime.SpanContext{Traceparent: callers})
@@ -175,8 +175,8 @@ func TestBegunCallHasItsSpans(t *testing.T) {
 	}
 }
 
-// TestTracingChangesOneMemberOfTheLog: the request's meta has the span context of the run that made
-// it, where there is a Tracer; nothing else that is stored differs, and no caller sets it.
+// TestTracingChangesOneMemberOfTheLog: with a Tracer, the request's meta has the span context of the run
+// that made the request. Nothing else in the store differs, and no caller can set this member.
 func TestTracingChangesOneMemberOfTheLog(t *testing.T) {
 	var metas []tga.Meta
 	var calls [][]byte
@@ -211,7 +211,7 @@ func TestTracingChangesOneMemberOfTheLog(t *testing.T) {
 	}
 }
 
-// panics is a Tracer that does nothing else: see TestEveryHookMayPanic.
+// panics is a Tracer that only panics: see TestEveryHookMayPanic.
 type panics struct{ atEnd bool }
 
 func (p panics) Start(parent runtime.SpanContext, s runtime.Span) (runtime.SpanContext, func(runtime.Span)) {

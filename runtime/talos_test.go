@@ -60,8 +60,8 @@ func (b *bench) wantTalos(trace tga.ID) (types []tga.ArtifactType) {
 	return types
 }
 
-// TestProfileTalosWritesWhatItsSchemasTake walks the ways in which a call can go, and asks
-// the schemas about all that was written.
+// TestProfileTalosWritesWhatItsSchemasTake makes calls with all kinds of ends, and validates every
+// written artifact with the schemas.
 func TestProfileTalosWritesWhatItsSchemasTake(t *testing.T) {
 	serial.Test(t)
 	fails := func(r runtime.Reply) func(*bench) (runtime.Result, error) {
@@ -158,8 +158,8 @@ func TestProfileTalosWritesWhatItsSchemasTake(t *testing.T) {
 	}
 }
 
-// TestProfileTalosMintsWhatItChecks: the capability of a rule's approval is signed, is for
-// this very call, and is looked at before the call is sent. A read call gets one too.
+// TestProfileTalosMintsWhatItChecks: the capability of an approval by a rule is signed, is for
+// exactly this call, and is checked before the call is sent. A read call gets one too.
 func TestProfileTalosMintsWhatItChecks(t *testing.T) {
 	for _, policy := range []runtime.Policy{park, {Class: tga.ClassRead}} {
 		b, ring := talos(t, policy)
@@ -182,8 +182,8 @@ func TestProfileTalosMintsWhatItChecks(t *testing.T) {
 	}
 }
 
-// TestProfileTalosTakesTheNamesOfItsSchemas: a name that those do not take is refused
-// before anything is written, on both routes; other profiles take it.
+// TestProfileTalosTakesTheNamesOfItsSchemas: a name that the schemas do not accept is refused
+// before anything is written, on both routes; other profiles accept it.
 func TestProfileTalosTakesTheNamesOfItsSchemas(t *testing.T) {
 	b, _ := talos(t, park)
 	other := setup(t, park)

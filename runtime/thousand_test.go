@@ -19,12 +19,12 @@ import (
 // acknowledgements, and shows a charge only some time after it was made.
 type provider struct {
 	mu      sync.Mutex
-	charges map[string]int // by key, what nobody but the provider knows
+	charges map[string]int // by key; only the provider knows them
 	burnt   map[string]bool
 	asked   map[string]int
 }
 
-// fate of a key, told from its number alone.
+// fate is what happens to a key; it depends on the key's number alone.
 func fate(key string) int {
 	var n int
 	if _, err := fmt.Sscanf(key, "k%d", &n); err != nil {
@@ -82,9 +82,9 @@ func (k killing) Append(ctx context.Context, l chain.Lease, b chain.Batch) (chai
 	return k.Store.Append(ctx, l, b)
 }
 
-// TestThousandCallsKilledInDoubtAreResolvedByProbing: a provider that can be asked
-// settles every call that was killed between attempt and effect, by itself, with one
-// charge each, whatever acknowledgements, requests and visibility were lost.
+// TestThousandCallsKilledInDoubtAreResolvedByProbing: probes settle every call whose process was
+// killed between attempt and effect, without a person and with one charge each, although requests
+// and acknowledgements are lost and charges become visible late.
 func TestThousandCallsKilledInDoubtAreResolvedByProbing(t *testing.T) {
 	serial.Test(t)
 	const calls = 1000
@@ -112,7 +112,7 @@ func TestThousandCallsKilledInDoubtAreResolvedByProbing(t *testing.T) {
 	b.reopen()
 	start(b.db)
 	p.mu.Lock()
-	clear(p.asked) // what was asked by the process that died is not known to anybody
+	clear(p.asked) // nobody remembers the questions of the process that died
 	p.mu.Unlock()
 	doubts, err := b.rt.InDoubt(t.Context())
 	if err != nil || len(doubts) != calls {

@@ -13,7 +13,7 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// recoveryVector is a log as a crash left it, and what recovery does with it.
+// recoveryVector is a log after a crash, and what recovery must do with it.
 type recoveryVector struct {
 	Name      string            `json:"name"`
 	Artifacts []json.RawMessage `json:"artifacts"`

@@ -11,9 +11,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestWaitsEndWhenThereIsSomethingToSee: a wait for another trace ends with the call's deadline,
-// and one for a remote executor with its permit too, or a little later where that is over: it
-// neither spins nor sleeps through.
+// TestWaitsEndWhenThereIsSomethingToSee: a wait for another trace ends with the call's deadline. A
+// wait for a remote executor also ends when its permit goes stale; if that is stale already, it ends
+// after a short time. So it neither spins nor waits too long.
 func TestWaitsEndWhenThereIsSomethingToSee(t *testing.T) {
 	now := time.Date(2026, 1, 15, 19, 0, 0, 0, time.UTC)
 	at := func(d time.Duration) tga.Millis { return tga.MillisOf(now.Add(d)) }
@@ -42,8 +42,8 @@ func TestWaitsEndWhenThereIsSomethingToSee(t *testing.T) {
 	}
 }
 
-// TestPauseOfNothingLooksAtNothing: a re-send that need not wait is not given up because its caller
-// left, for the loop itself decides what becomes of it then. One that waits ends with its caller.
+// TestPauseOfNothingLooksAtNothing: a pause of zero ignores the end of the context: if the caller left,
+// the loop itself decides about the re-send. A pause that waits ends with its caller.
 func TestPauseOfNothingLooksAtNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
