@@ -1,56 +1,58 @@
-// Package wal is the log of a store on disk: what is in it is what happened, and every
-// index beside it can be thrown away and made again.
+// Package wal is the log of a store on disk. The log is the source of truth: every index
+// beside it can be deleted and rebuilt from it.
 //
 // # What a log is
 //
 // A log is a chain of records over numbered segments. A record is one commit group: the
 // operations of every append that became durable together, under one checksum, with one
-// write and one sync. An operation sets or removes the row of a key. Its value, of any
-// length that a record takes, is part of the chain and stays for ever. A body is not part
-// of the chain: its operation names its checksum, so it can be compressed, moved or erased
-// without touching anything else. What a key or a value means is the business of the
-// package that appends it.
+// write and one sync. An operation sets or removes the row of a key. Its value may be as
+// long as a record has room for. The value is part of the chain and stays for ever. A body
+// is not part of the chain: the operation holds only the body's checksum, so the body can
+// be compressed, moved or erased without touching anything else. This package does not
+// interpret keys and values. The package that appends them does.
 //
 // # Usage
 //
 // [Create] makes a log in an empty directory, and [Log.Append] writes one group. Its operations
-// are durable when it returns, and nothing of them may be shown before.
+// are durable when it returns. Show none of them to anybody before that.
 //
 //	ops.PutBody(key, value, body)
 //	group.Add(&ops, wal.MaxRecord)
 //	position, err := log.Append(&group)
 //
-// A log that is there is opened in three steps. [Open] finds its segments. [Log.Scan] passes every
-// whole record on, and its [Tail] says where the log ends and whether something is missing.
-// [Log.Resume] makes that end durable and lets appends follow. Who wants only to read leaves the
-// third step out. Package engine decides what a missing record means: this package only tells.
+// An existing log is opened in three steps. [Open] finds its segments. [Log.Scan] passes every
+// whole record to the caller, and the [Tail] it returns says where the log ends and whether
+// records are missing. [Log.Resume] makes that end durable, and then appends may follow. A
+// reader leaves out the third step. This package only reports a missing record. Package engine
+// decides what it means.
 //
 // # Files
 //
 //	<n>            a raw segment, n in sixteen digits: written over, never extended
 //	<n>.<g>.z      the same segment packed, generation g: see [Log.Rewrite]
-//	spare packing  files that are being made; what a crash left of them is made anew
+//	spare packing  files that are being made; what a crash leaves of them is made anew
 //
-// A raw segment has its full length before it is used, its identity is synced before its
-// name is, and its name before a record is written. See [Identity], and the formats above
+// A raw segment has its full length before it is used. Its identity is synced before its
+// name, and its name before any record is written. See [Identity], and the formats above
 // appendIdentity, header, [Op], link and packed.
 //
-// # Which bytes are believed
+// # Which bytes are accepted as a record
 //
 // A header's checksum begins with the salt of this use of the file, the number of the
-// segment and the offset. It covers the checksum of the operations, and those name that of
-// each body; the next record names it. So a record stands where it was written, in the
-// order in which it was written, or it is none: what an earlier use left in the file, a
-// record that was copied, and a body that holds the log's own bytes are not taken for one.
-// No length is believed before the checksum over it was right.
+// segment and the offset. It covers the checksum of the operations; the operations hold the
+// checksum of each body; and the next record holds the checksum of this header. So bytes are
+// a record only at the offset and in the order in which they were written. These are not
+// accepted: records that an earlier use left in the file, records that were copied, and a
+// body that contains the log's own bytes. No length is used before its checksum is verified.
 //
 // # What the end of a log means
 //
-// One group is on its way at a time, and it is written after the one before was synced. So
-// a torn group can only be the last, and was not acknowledged. Where anything of a later
-// record is found, what is missing before it was acknowledged, and [Tail.Doubt] says so.
-// A group that was cut off together with everything behind it cannot be told from one that
-// never was: a caller that keeps the newest acknowledged [Position] elsewhere can tell.
+// One group is written at a time, and only after the group before it was synced. So a torn
+// group (one that is not whole) can only be the last, and it was not acknowledged. If any
+// part of a later record is found, the missing record before it was acknowledged, and
+// [Tail.Doubt] says so. If a group was cut off together with everything behind it, this
+// package cannot tell that the group ever existed. A caller can tell if it keeps the newest
+// acknowledged [Position] elsewhere.
 //
 // # Invariants
 //

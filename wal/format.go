@@ -9,23 +9,24 @@ import (
 
 // Sizes of the format, in bytes.
 const (
-	// identityLen is a block of its own, so that no write of a record can tear it.
+	// identityLen is a whole disk block, so that no write of a record can tear the identity.
 	identityLen = 4096
 	headerLen   = 64
 	opLen       = 16
 	fileLen     = 56
 	align       = 8
 
-	// MaxInline is the longest body that lies in a record. A longer one is written and
-	// synced by its caller first, as a file of its own, so that one large answer holds up
-	// nobody else's commit.
+	// MaxInline is the longest body that a record holds. The caller first writes and syncs a
+	// longer body as a file of its own, so that one large answer does not delay the commits
+	// of other calls.
 	MaxInline = 1 << 20
-	// MaxRecord bounds one record. A group that is larger is two groups.
+	// MaxRecord bounds one record. More operations than that make two groups.
 	MaxRecord = 3 << 20
-	// MinSegment is the smallest segment. One that is to begin with a longer record is made
-	// as long as that takes.
+	// MinSegment is the smallest segment. A segment whose first record needs more room is
+	// made longer.
 	MinSegment = 64 << 10
-	// MaxSegment is what the four bytes of an offset leave room for, less a record.
+	// MaxSegment is the largest segment: what the four bytes of an offset can address, less
+	// one record.
 	MaxSegment = 1<<32 - MaxRecord
 )
 
@@ -37,13 +38,13 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Identity says whose a segment is, and which use of its file. Every byte of a record is
-// bound to it: the header's checksum begins with salt, number and offset, so that bytes
-// which an earlier use left in a recycled file, and records that were copied to another
-// place, are no records.
+// Identity says to which store a segment belongs, and which use of its file this is. Every
+// byte of a record is bound to the identity: the header's checksum begins with salt, number
+// and offset. So bytes that an earlier use left in a recycled file are not accepted as
+// records, and neither are records that were copied to another place.
 type Identity struct {
 	Store    tga.ID
-	Timeline tga.ID // drawn anew by a restore, and where a loss was accepted
+	Timeline tga.ID // a new one after a restore, and after an operator accepted a loss
 	Number   uint64 // from 1
 	Salt     uint64 // drawn at random for each use of the file
 	Size     uint32 // of the file, in bytes
@@ -113,9 +114,9 @@ func decodeIdentity(b []byte, number uint64) (Identity, error) {
 //	48  length of the operations [4]          of the bodies [4]
 //	56  CRC-32C of the operations [4]         zeros [4]
 //
-// The first checksum covers the second, which covers that of each body: it stands for
-// all of the record, and the next record names it. It is checked before any length is
-// believed.
+// The first checksum covers the second, and the second covers the checksum of each body. So
+// the first checksum covers the whole record, and the next record holds it. It is checked
+// before any length is used.
 type header struct {
 	checksum  uint32
 	group     uint64
@@ -139,9 +140,11 @@ func (h *header) bodies() uint32 { return headerLen + aligned(h.opsLen) }
 
 func aligned(n uint32) uint32 { return (n + align - 1) &^ (align - 1) }
 
-// seed is the checksum of where a record is, with which its own begins.
+// seed returns the checksum of a record's place (salt, number, offset), with which the
+// record's own checksum begins.
 func (id *Identity) seed(offset uint32) uint32 {
-	// Byte by byte: a slice handed to crc32 is allocated, for each record and each place of a scan.
+	// Byte by byte: crc32 would make a slice escape to the heap for every record, and for
+	// every offset that a scan tries.
 	sum := ^uint32(0)
 	add := func(v uint64, size int) {
 		for size--; size >= 0; size-- {
@@ -172,8 +175,8 @@ func (h *header) put(b []byte, id *Identity, offset uint32) {
 	binary.BigEndian.PutUint32(b, h.checksum)
 }
 
-// readHeader reads the header of a record of this use of the segment at that offset; false
-// where there is none.
+// readHeader reads a header at an offset. ok is false if it is not the header of a record that
+// was written there in this use of the segment.
 func readHeader(b []byte, id *Identity, offset uint32) (h header, ok bool) {
 	if len(b) < headerLen || b[4] != recordMagic || b[5] != tga.LogRecordVersion || b[6]|b[7] != 0 {
 		return h, false

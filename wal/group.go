@@ -6,8 +6,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Position is the end of a record: where the next one goes, and what it must name. The
-// zero Position is before everything.
+// Position is the end of a record: where the next record goes, and the group and checksum
+// that the next record must follow. The zero Position is before the first record.
 type Position struct {
 	Segment uint64
 	Start   uint32 // of the record
@@ -16,12 +16,12 @@ type Position struct {
 	Sum     uint32 // the record's checksum
 }
 
-// landmarks is how far two records are apart by which others are found.
+// landmarks is the distance between two landmarks, in bytes: see [Position.Landmark].
 const landmarks = 64 << 10
 
-// Landmark reports whether the record at p is one of those by which others are found: it
-// goes over a multiple of 64 KiB of its segment, or begins there. The first record of a
-// segment, which the log makes by itself, is none.
+// Landmark reports whether the record at p is a landmark: a record from which a reader walks
+// on to find others. A landmark crosses a multiple of 64 KiB of its segment, or begins at one.
+// The first record of a segment, which the log makes by itself, is no landmark.
 func (p Position) Landmark() bool {
 	return p.Start%landmarks == 0 || p.Start/landmarks != (p.End-1)/landmarks
 }
@@ -58,17 +58,18 @@ func (g *Group) Len() int {
 	return headerLen + int(aligned(uint32(g.opsLen))) + int(aligned(uint32(g.bodies)))
 }
 
-// First is the index of the first append of a group that was appended, and of the next one
-// where it has none.
+// First returns the index, in the global order, of the first append of a group that was
+// appended. If the group has no append, it returns the index of the next one.
 func (g *Group) First() uint64 { return g.head.first }
 
-// Next is the index of the next append in the global order, of a group that was appended.
+// Next returns the index, in the global order, of the append that follows a group that was
+// appended.
 func (g *Group) Next() uint64 { return g.head.first + uint64(g.orders) }
 
-// Add takes the operations of one append. They may not change until the group was
-// appended. False: g is not empty and has no room for them within limit, at most
-// [MaxRecord]. An append that is alone always finds room: its size was known before, see
-// [Ops.Len].
+// Add adds the operations of one append. The caller must not change them until the group was
+// appended. Add returns false if g is not empty and has no room for them within limit bytes,
+// which is at most [MaxRecord]. An empty group always has room: the caller checks the size of
+// the operations before, see [Ops.Len]. Operations over MaxRecord panic.
 func (g *Group) Add(o *Ops, limit int) bool {
 	size := headerLen + align + align + g.opsLen + g.bodies + o.Len()
 	if g.n > 0 && size > limit {
@@ -85,8 +86,9 @@ func (g *Group) Add(o *Ops, limit int) bool {
 	return true
 }
 
-// encode makes the record that follows prev at offset of the segment id, in whole pages: before
-// it are the bytes that its first page has already, and behind it zeros.
+// encode makes the record that follows prev, at an offset of the segment id. The result is
+// whole pages: before the record are the bytes that its first page already has (before), and
+// behind it zeros.
 func (g *Group) encode(id *Identity, offset uint32, prev Position, first uint64, before []byte) {
 	g.lead = len(before)
 	g.buf = g.buf.room(g.lead + g.Len())
@@ -118,8 +120,8 @@ func pad(b []byte) []byte {
 	return append(b, zeros[:int(aligned(uint32(len(b))))-len(b)]...)
 }
 
-// Rows calls fn for each operation of a group that was appended, in order, with the place
-// that its body got. An error of fn ends it.
+// Rows calls fn for each operation of a group that was appended, in order. The operation
+// names the place where its body was written. An error of fn ends Rows and is returned.
 func (g *Group) Rows(fn func(*Op) error) error {
 	r := Record{At: g.at, head: g.head, buf: g.record()}
 	return r.Ops(fn)

@@ -29,7 +29,8 @@ type Options struct {
 	BlockCache int
 }
 
-// firstSegment is how long the first segment of a store is: most stores stay small.
+// firstSegment is the length of a store's first segment, in bytes. It is short because most
+// stores stay small.
 const firstSegment = 4 << 20
 
 func (o Options) withDefaults() Options {
@@ -60,8 +61,8 @@ type segment struct {
 	link  *link
 }
 
-// Log is the log of a store. [Log.Read] may be called by many goroutines at once, and
-// beside the one that writes; the other methods by one at a time.
+// Log is the log of a store. Many goroutines may call [Log.Read] at once, also while one
+// goroutine writes. The other methods may be called by one goroutine at a time.
 type Log struct {
 	opts     Options
 	files    files
@@ -84,12 +85,12 @@ type Log struct {
 	spare *spare
 	made  atomic.Pointer[spare] // the newest that this process began, for [Log.Abandon]
 	wipe  atomic.Bool           // see [Log.Wipe]
-	err   error                 // the first failed write: what the file has then is not known
+	err   error                 // of the first failed write: from then on the file's content is unknown
 	syncs atomic.Int64
 	bytes atomic.Int64
 }
 
-// Create makes a log with one segment, durable, in a directory that is there and empty.
+// Create makes a durable log with one segment. The directory must exist and be empty.
 func Create(o Options, store, timeline tga.ID) (*Log, error) {
 	l := newLog(o)
 	list, err := l.files.versions()
@@ -114,11 +115,11 @@ func newLog(o Options) *Log {
 	return l
 }
 
-// Store returns the id of the store that the log was made for, also where another store
-// was made of a copy of it.
+// Store returns the id of the store that the log was made for. A copy of the log returns the
+// same id, even when another store was made from that copy.
 func (l *Log) Store() tga.ID { return l.segments[0].id.Store }
 
-// Timeline returns the newest timeline, which is that of the newest record.
+// Timeline returns the newest timeline: the timeline of the newest record.
 func (l *Log) Timeline() tga.ID {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -131,21 +132,22 @@ func (l *Log) Timeline() tga.ID {
 	return line
 }
 
-// Has reports whether some part of the log is of that timeline.
+// Has reports whether some segment of the log belongs to that timeline.
 func (l *Log) Has(timeline tga.ID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.ContainsFunc(l.segments, func(s *segment) bool { return s.id.Timeline == timeline })
 }
 
-// End is the end of the newest durable record, once the log is written to.
+// End returns the end of the newest durable record. It is the zero Position until the log is
+// opened for writing.
 func (l *Log) End() Position {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.durable
 }
 
-// Size is what the log takes on disk, in bytes.
+// Size returns how many bytes the log takes on disk.
 func (l *Log) Size() int64 { return l.files.size() }
 
 // Syncs and Bytes are how often the log was synced since it was opened, and how many bytes
@@ -153,9 +155,9 @@ func (l *Log) Size() int64 { return l.files.size() }
 func (l *Log) Syncs() int64 { return l.syncs.Load() }
 func (l *Log) Bytes() int64 { return l.bytes.Load() }
 
-// Append makes g durable: one write, one sync. Nothing of it may be shown before Append
-// has returned. After an error nothing can be appended any more, and what the file has of
-// g is not known: STORE_UNAVAILABLE.
+// Append makes g durable: one write, one sync. Show nothing of g to anybody before Append
+// has returned. An error is STORE_UNAVAILABLE: whether g is in the file is then unknown, and
+// every later Append fails.
 func (l *Log) Append(g *Group) (Position, error) {
 	if l.err != nil {
 		return Position{}, l.err
@@ -185,7 +187,7 @@ func (l *Log) write(g *Group) error {
 	return nil
 }
 
-// wrote takes g for the newest record.
+// wrote records that g is now the newest record.
 func (l *Log) wrote(g *Group) {
 	l.at = Position{Segment: l.id.Number, Start: l.at.End, End: l.at.End + g.head.size(), Group: g.head.group, Sum: g.head.checksum}
 	end := g.lead + g.Len()
@@ -202,9 +204,9 @@ func (l *Log) wrote(g *Group) {
 	l.bytes.Add(int64(g.Len()))
 }
 
-// advance begins the next segment. Its link is synced before any other record is written:
-// of two records in one write, a power cut can keep the second alone, and that is how lost
-// acknowledged records look. The segment has room for a record of that many bytes.
+// advance begins the next segment, which has room for a record of room bytes. The link is
+// synced before any other record is written. If both were in one write, a power cut could
+// keep only the second, which looks like the loss of an acknowledged record.
 func (l *Log) advance(room uint32) error {
 	id, err := l.takeSpare(identityLen + linkSize + room)
 	if err != nil {
@@ -235,7 +237,8 @@ func (l *Log) advance(room uint32) error {
 	return nil
 }
 
-// know adds the segment that was just begun to the list, where it may stand as a spare.
+// know adds the segment that was just begun to the list. It replaces the list's entry for the
+// same segment, which is there if an earlier process made the segment as a spare.
 func (l *Log) know(s *segment) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -243,20 +246,20 @@ func (l *Log) know(s *segment) {
 	l.segments = append(l.segments, s)
 }
 
-// Abandon ends what the log does beside its writer, which may stand in a write that never
-// ends: then nobody closes the log.
+// Abandon stops the log's work in the background. It is for a log that nobody can close,
+// because its writer hangs in a write.
 func (l *Log) Abandon() {
 	if s := l.made.Load(); s != nil {
 		s.stop()
 	}
 }
 
-// Close ends the log without a word of its own, see [Log.Finish].
+// Close closes the log without writing a last record. [Log.Finish] writes one.
 func (l *Log) Close() error {
 	var err error
 	if l.spare != nil {
 		l.spare.stop()
-		l.spare.wait() // an error of it concerns nobody any more
+		l.spare.wait() // its error no longer matters: the segment is not going to be used
 	}
 	if l.f != nil {
 		err = closing(l.f)
@@ -268,8 +271,8 @@ func (l *Log) Close() error {
 	return errors.Join(err, l.handles.close())
 }
 
-// Finish makes a last record that says so, and closes the log: whoever opens it next goes
-// on behind that record, in the same segment.
+// Finish appends a last record that marks a clean end, and closes the log. The next process
+// that opens the log appends behind that record, in the same segment.
 func (l *Log) Finish() (Position, error) {
 	var o Ops
 	o.add(closedOp, Nowhere, nil, nil, 0, 0)

@@ -13,18 +13,20 @@ type Kind byte
 
 // Kinds of operations.
 const (
-	// Put sets a row: to its value, and beside it to a body where it has one.
+	// Put sets a row to a value, and to a body if the operation has one.
 	Put Kind = 1
 	// Delete removes a row.
 	Delete Kind = 2
-	// Order is an append's place in the global order. It has no key: the n-th of a record
-	// has the record's first index and n. Its value is the leaf.
+	// Order is an append's place in the global order. It has no key: its index is the
+	// record's first index plus the number of Orders before it in the record. Its value is
+	// the leaf.
 	Order Kind = 3
 	// link is the first operation of a segment, see [link.appendTo].
 	linkOp Kind = 4
 	// closed is the last operation before a clean end.
 	closedOp Kind = 5
-	// Insert is a Put of a key that was never set before. Whoever counts keys need not look.
+	// Insert is a Put of a key that was never set before. Code that counts keys need not look
+	// the key up.
 	Insert Kind = 6
 )
 
@@ -41,25 +43,25 @@ const (
 	InFile  Place = 2 // a file of its own, see [File]
 )
 
-// Op is one operation of a record. Its slices point into the record: they are valid as
-// long as that is.
+// Op is one operation of a record. Its slices point into the record and are valid as long as
+// the record is.
 type Op struct {
 	Kind  Kind
 	Place Place
 	Key   []byte // at most 255 bytes
-	Value []byte // under the chain, kept for ever
-	Ref   Ref    // of the body, where it is inline
-	File  File   // of the body, where it is a file
+	Value []byte // part of the chain, kept for ever
+	Ref   Ref    // of an Inline body
+	File  File   // of an InFile body
 	Index uint64 // in the global order, of an Order
 }
 
-// Ref is where the body of an operation lies. The offset is that of the raw segment, also
-// where the segment was rewritten.
+// Ref says where the body of an operation is. The offset is always an offset of the raw
+// segment, even after the segment was rewritten.
 type Ref struct {
 	Segment uint64
 	Offset  uint32
 	Length  uint32
-	Sum     uint32 // CRC-32C of key and body: a body proves whose it is
+	Sum     uint32 // CRC-32C of key and body, so another key's body does not match
 }
 
 // File is a body that was too long for a record, see [Log.WriteFile].
@@ -95,17 +97,17 @@ func (o *Ops) Reset() { *o = Ops{ops: o.ops[:0], bodies: o.bodies[:0]} }
 // Files are the bodies of o that have files of their own.
 func (o *Ops) Files() []File { return o.files }
 
-// Inline is how many bytes of bodies o puts into the record.
+// Inline returns how many bytes of bodies o puts into the record.
 func (o *Ops) Inline() int { return len(o.bodies) }
 
-// Len is what o takes in a record, in bytes.
+// Len returns how many bytes o takes in a record.
 func (o *Ops) Len() int { return len(o.ops) + len(o.bodies) }
 
 // Insert is Put of a key that was never set before.
 func (o *Ops) Insert(key, value []byte) { o.add(Insert, Nowhere, key, value, 0, 0) }
 
-// Put sets the row of key to value. Empty key or value and one that is too long are the
-// program's own error: key has 1 to 255 bytes.
+// Put sets the row of key to value. A key must have 1 to 255 bytes. A key of another length
+// is a bug of the caller, and Put panics.
 func (o *Ops) Put(key, value []byte) { o.add(Put, Nowhere, key, value, 0, 0) }
 
 // PutBody sets the row of key to value and a body of at most [MaxInline] bytes.
@@ -153,14 +155,14 @@ func (o *Ops) add(kind Kind, place Place, key, value []byte, bodyLen, sum uint32
 	o.ops = append(o.ops, value...)
 }
 
-// BodySum is the checksum of a body under its key. With the key in it, bytes of another
-// row are not taken for this one's, however an index came to point at them.
+// BodySum returns the checksum of a key and its body. Because the key is included, the body
+// of another row does not match, even if a damaged index points at it.
 func BodySum(key, body []byte) uint32 {
 	return crc32.Update(crc32.Checksum(key, castagnoli), castagnoli, body)
 }
 
-// decodeOps calls fn for each operation of a record, in order. It believes none of the
-// lengths: what does not fit exactly is false.
+// decodeOps calls fn for each operation of a record, in order. It trusts none of the lengths:
+// ok is false unless operations and bodies fill the record exactly.
 func decodeOps(b []byte, h *header, segment uint64, offset uint32, fn func(*Op) error) (ok bool, err error) {
 	var op Op
 	body, end := offset+h.bodies(), offset+h.bodies()+h.bodiesLen
@@ -214,7 +216,7 @@ func (op *Op) decode(b *[]byte) bool {
 	return true
 }
 
-// sound reports whether the fields of an operation's header go together.
+// sound reports whether the fields of an operation's header are consistent.
 func (op *Op) sound(keyLen int) bool {
 	if op.Kind < Put || op.Kind > Insert || op.Place > InFile || (keyLen != 0) != op.Kind.keyed() {
 		return false

@@ -16,8 +16,8 @@ type Record struct {
 	buf   []byte // header and operations
 }
 
-// Orders is how many places in the global order the record takes, and Ops calls fn for
-// each of its operations. An error of fn ends it.
+// Ops calls fn for each operation of the record, in order. An error of fn ends Ops and is
+// returned.
 func (r *Record) Ops(fn func(*Op) error) error {
 	ok, err := decodeOps(r.ops(), &r.head, r.At.Segment, r.At.Start, fn)
 	if err != nil {
@@ -50,8 +50,8 @@ const (
 	glanceSize = 16 << 10
 )
 
-// bytes returns n bytes at offset, which are valid until the next call; none where the
-// file ends before.
+// bytes returns n bytes at offset, which are valid until the next call. It returns nil if the
+// file ends before them.
 func (w *window) bytes(offset, n uint32) ([]byte, error) {
 	if uint64(offset)+uint64(n) > uint64(w.size) {
 		return nil, nil
@@ -71,8 +71,9 @@ func (w *window) bytes(offset, n uint32) ([]byte, error) {
 	return w.buf[i : i+n : i+n], nil
 }
 
-// record reads the record that follows prev at its end; nil where there is no whole header
-// and operations of it. Bodies are not looked at, see [Log.whole].
+// record reads the record at an offset that must follow prev. It returns nil if the header or
+// the operations of such a record are not there whole. It does not check bodies: see
+// [window.whole].
 func (w *window) record(id *Identity, at uint32, prev Position) (*Record, error) {
 	b, err := w.bytes(at, headerLen)
 	if b == nil {
@@ -95,18 +96,18 @@ func (w *window) record(id *Identity, at uint32, prev Position) (*Record, error)
 	}, nil
 }
 
-// later reports whether a header of this use stands anywhere from offset on: then a group
-// was begun after the one that should be there, and that one had been acknowledged. It
-// reads each byte once and compares lengths with nothing, so that no content can make it
-// slow.
+// later looks for a header of this use of the file, from offset on. If there is one, a group
+// was begun after the group that should be at offset, so that group had been acknowledged.
+// later reads each byte once and follows no length that it reads, so no content of the file
+// can make it slow.
 func (w *window) later(id *Identity, offset uint32) (at uint32, found bool, err error) {
 	for at = aligned(offset); ; {
 		b, err := w.bytes(at, headerLen)
 		if b == nil {
 			return 0, false, err
 		}
-		// The fifth byte of a header is the same in all: what is between two of those is
-		// passed over at once, most of it zeros.
+		// The fifth byte is the same in every header. Skip to the next such byte: most of
+		// what is skipped is zeros.
 		ahead := w.buf[at-w.at+4:]
 		skip := bytes.IndexByte(ahead, recordMagic)
 		if skip < 0 {
