@@ -20,9 +20,9 @@ import (
 )
 
 // A body over [MaxInline] has a file of its own beside the segments, `<id>.body`, which is
-// durable before the record that names it. So one large answer holds up nobody else's
-// commit. The file says whose it is, and is nobody's any more once the row of that key
-// names another body, or none.
+// durable before the record that names it. So one large answer does not delay the commits of
+// other calls. The file holds the key that it belongs to. Once the row of that key names
+// another body, or none, the file is garbage and [Log.Sweep] removes it.
 //
 //	 0  magic "TGADBODY" [8]
 //	 8  version [4] = 1   length of the key [4]
@@ -54,8 +54,9 @@ func parseBodyName(name string) (id tga.ID, ok bool) {
 	return id, name == bodyName(id)
 }
 
-// WriteFile makes the body of a key durable in a file of its own, for [Ops.PutFile]. Where
-// no record comes to name it, see [Log.DropFile]. It may be called by many goroutines at once.
+// WriteFile makes the body of a key durable in a file of its own, for [Ops.PutFile]. If no
+// record is written that names the file, remove it with [Log.DropFile]. Many goroutines may
+// call WriteFile at once.
 func (l *Log) WriteFile(key, body []byte) (File, error) {
 	f := File{Digest: sha256.Sum256(body), Length: uint64(len(body))}
 	if err := l.opts.Random(f.ID[:]); err != nil {
@@ -117,16 +118,16 @@ func (l *Log) DropFile(f File) error {
 	return err
 }
 
-// Body is the open file of a body. Its bytes are as the disk has them: [Body.Bytes] checks
-// them, and who reads at offsets has checksums of its own.
+// Body is the open file of a body. [Body.Bytes] checks the digest of the bytes. [Body.ReadAt]
+// returns unchecked bytes: its callers have checksums of their own.
 type Body struct {
 	file vfs.File
 	f    File
 	at   int64
 }
 
-// OpenFile opens the file of a key's body. STATE_CHECKSUM_MISMATCH: it is not there, or
-// another one.
+// OpenFile opens the file of a key's body. STATE_CHECKSUM_MISMATCH: the file is missing, or
+// belongs to another key or body.
 func (l *Log) OpenFile(f File, key []byte) (*Body, error) {
 	file, got, has, err := l.files.openBody(f.ID)
 	if err != nil {
@@ -138,7 +139,7 @@ func (l *Log) OpenFile(f File, key []byte) (*Body, error) {
 	return &Body{file, f, int64(bodyHeader + len(key))}, nil
 }
 
-// openBody opens a body's file and reads what it says of itself.
+// openBody opens a body's file and reads its header: the file's description and its key.
 func (d files) openBody(id tga.ID) (file vfs.File, f File, key []byte, err error) {
 	name := bodyName(id)
 	if file, err = d.fs.Open(d.path(name)); errors.Is(err, fs.ErrNotExist) {
@@ -191,7 +192,7 @@ func (b *Body) ReadAt(p []byte, off int64) (int, error) {
 	return io.NewSectionReader(b.file, b.at, b.Len()).ReadAt(p, off)
 }
 
-// Bytes reads the whole body and checks it. STATE_CHECKSUM_MISMATCH: it is another one.
+// Bytes reads the whole body and checks it. STATE_CHECKSUM_MISMATCH: the digest differs.
 func (b *Body) Bytes() ([]byte, error) {
 	out := make([]byte, b.f.Length)
 	if err := readFull(b.file, out, b.at); err != nil {
@@ -216,15 +217,17 @@ func (l *Log) ReadFile(f File, key []byte) (body []byte, err error) {
 	return b.Bytes()
 }
 
-// Sweep removes the files of bodies of which live is false: what a crash left before a
-// record named it, and what the index no longer names. It waits until nobody holds a pin.
-// A file that does not say whose it is stays: it is evidence.
+// Sweep removes the body files for which live returns false: files that a crash left before a
+// record named them, and files that the index no longer names. Before it removes such a file
+// it waits until every pin held now was given back. A file whose header cannot be read stays:
+// it is evidence of damage.
 func (l *Log) Sweep(ctx context.Context, live func(key []byte, f File) (bool, error)) (removed int, err error) {
 	names, err := l.opts.FS.List(l.opts.Dir)
 	if err != nil {
 		return 0, unavailable("list "+l.opts.Dir, err)
 	}
-	// What is not fresh by now was named by a record, if ever, before live is first asked.
+	// A file that is not fresh now is either named by a record already, so that live knows
+	// it, or never will be.
 	l.mu.Lock()
 	fresh := maps.Clone(l.fresh)
 	l.mu.Unlock()
@@ -269,7 +272,7 @@ func (d files) keeps(id tga.ID, live func(key []byte, f File) (bool, error)) (bo
 	return keep, errors.Join(err, closing(file))
 }
 
-// named says that records name these files from now on.
+// named notes that a record names these files now.
 func (l *Log) named(list []File) {
 	if len(list) == 0 {
 		return

@@ -18,21 +18,21 @@ import (
 // CopiedFile is a file in a copy of a log.
 type CopiedFile struct {
 	Name   string   // in the log's directory
-	Length int64    // how many of its bytes are the copy's: a file may have more
-	Digest [32]byte // SHA-256 of those
-	New    bool     // it was copied now; it was there before otherwise
+	Length int64    // how many of its bytes belong to the copy: the file may be longer
+	Digest [32]byte // SHA-256 of those bytes
+	New    bool     // it was copied now; false: an earlier copy had it
 }
 
 // copying is the suffix of a file that is being copied.
 const copying = ".copy"
 
-// CopyTo copies the log up to its end now into a directory that holds nothing, or an earlier
-// copy of this log: have says which files of that are there, by name, and they are not copied
-// again. A file gets its name when it is whole and synced, and none that is there loses a byte
-// that have names, so the earlier copy stays what it was until [TrimCopy].
+// CopyTo copies the log, up to its present end, into a directory that is empty or holds an
+// earlier copy of this log. have lists the files of the earlier copy by name: they are not
+// copied again. A file gets its name once it is whole and synced, and no file of the earlier
+// copy loses bytes that have lists. So the earlier copy stays usable until [TrimCopy].
 //
-// Files that are not written any more are linked where the file system can. Appends go on
-// meanwhile; a rewrite waits.
+// Files that are no longer written to are hard-linked if the file system can. Appends go on
+// meanwhile. A rewrite waits until CopyTo returns.
 func (l *Log) CopyTo(ctx context.Context, fs vfs.FS, dir string, have map[string]CopiedFile) (Position, []CopiedFile, error) {
 	defer l.Pin()()
 	end := l.End()
@@ -45,8 +45,8 @@ func (l *Log) CopyTo(ctx context.Context, fs vfs.FS, dir string, have map[string
 	for _, p := range parts {
 		f, err := c.file(p, have)
 		if missing := errors.Is(err, iofs.ErrNotExist); missing && p.number == 0 {
-			continue // the file of a body that no record came to name
-		} else if missing { // a rewrite that was over before the pin
+			continue // the file of a body that no record names
+		} else if missing { // by a rewrite whose wait ended before the pin
 			p.name = l.current(p.number)
 			f, err = c.file(p, have)
 		}
@@ -68,12 +68,12 @@ type part struct {
 	length int64  // of the newest segment, which is still written to; 0 otherwise: the whole file
 }
 
-// current is the name of the file that a segment is read from now.
+// current returns the name of the file that a segment is read from now.
 func (l *Log) current(n uint64) string { return version{n, l.handles.generation(n)}.name() }
 
-// parts lists the files of the log up to a position: of each segment the one that is read
-// now. Another generation may be there that a rewrite is about to exchange; it lacks what was
-// nobody's a moment later. The caller holds a pin.
+// parts lists the files of the log up to a position: for each segment the file that is read
+// now. A rewrite may have made another generation that it has not exchanged yet. That one is
+// not listed: it may lack bodies that the copy still needs. The caller holds a pin.
 func (l *Log) parts(end Position) (list []part, err error) {
 	l.mu.Lock()
 	segments := slices.Clone(l.segments)
@@ -143,8 +143,8 @@ func (c *copier) file(p part, have map[string]CopiedFile) (CopiedFile, error) {
 	return CopiedFile{p.name, length, digest, true}, err
 }
 
-// CopyFile copies the first n bytes of a file into a new one, synced, and digests them; into
-// none where to is "". io.EOF: the file has fewer.
+// CopyFile copies the first n bytes of a file into a new file, syncs that, and returns the
+// digest of the bytes. If to is "", it only computes the digest. io.EOF: the file is shorter.
 func CopyFile(ctx context.Context, fs vfs.FS, from, to string, n int64) (digest [32]byte, err error) {
 	in, err := fs.Open(from, vfs.SequentialReadsOption)
 	if err != nil {
@@ -157,7 +157,7 @@ func CopyFile(ctx context.Context, fs vfs.FS, from, to string, n int64) (digest 
 		if out, err = fs.Create(to, vfs.WriteCategoryUnspecified); err != nil {
 			return digest, errors.Join(err, in.Close())
 		}
-		w = io.MultiWriter(sum, out) // in this order: a write may change what it is given
+		w = io.MultiWriter(sum, out) // the digest first, because the file's Write may modify the slice
 	}
 	err = copyPieces(ctx, w, in, n)
 	if out != nil {
@@ -174,7 +174,7 @@ func digestOf(h hash.Hash) (d [32]byte) {
 	return d
 }
 
-// copyPieces copies exactly n bytes and looks at the context between two pieces.
+// copyPieces copies exactly n bytes and checks the context between two pieces.
 func copyPieces(ctx context.Context, w io.Writer, r io.Reader, n int64) error {
 	for at := int64(0); at < n; at += piece {
 		if err := ctx.Err(); err != nil {
@@ -187,9 +187,10 @@ func copyPieces(ctx context.Context, w io.Writer, r io.Reader, n int64) error {
 	return nil
 }
 
-// same reports whether a file of the copy is this one: files of one name and one length differ
-// in the first block, which has the identity of the use of a raw segment and the digest of a
-// body, or at the end, where a packed segment has its checksum.
+// same reports whether the copy's file of that name is the same as the log's. Two files of one
+// name and length that are not the same differ in the first block or at the end: the first
+// block has the identity of a raw segment or the digest of a body, and the end has the
+// checksum of a packed segment.
 func (c *copier) same(name string, length int64) (bool, error) {
 	var ends [2][]byte
 	for i, d := range []files{c.from, c.to} {
@@ -214,8 +215,8 @@ func (c *copier) same(name string, length int64) (bool, error) {
 	return bytes.Equal(ends[0], ends[1]), nil
 }
 
-// TrimCopy removes every file of a copy's directory but those, and syncs that: what a copy that
-// did not end left, and what an earlier one had.
+// TrimCopy removes every file of a copy's directory that is not in keep, and syncs the
+// directory. It removes the remains of an interrupted copy, and files of an earlier copy.
 func TrimCopy(fs vfs.FS, dir string, keep map[string]CopiedFile) error {
 	d := files{fs, dir}
 	names, err := fs.List(dir)
@@ -241,9 +242,9 @@ func TrimCopy(fs vfs.FS, dir string, keep map[string]CopiedFile) error {
 	return nil
 }
 
-// VerifyCopy reads the new files of the copy at o.Dir: the records of each new segment, with
-// every body that it has, each new file of a body, and the chain of the records from one
-// position to the end. STATE_CHECKSUM_MISMATCH: they are not what they should be.
+// VerifyCopy checks the new files of the copy at o.Dir: the records of each new segment with
+// every body that it still has, each new body file, and the chain of records from one position
+// to the end. STATE_CHECKSUM_MISMATCH: the copy is damaged or does not end where it should.
 func VerifyCopy(ctx context.Context, o Options, from, end Position, list []CopiedFile) (err error) {
 	l, err := Open(o)
 	if err != nil {
@@ -275,7 +276,7 @@ func VerifyCopy(ctx context.Context, o Options, from, end Position, list []Copie
 	return nil
 }
 
-// prove reads a segment whole: its chain, and the bodies that it has.
+// prove reads a whole segment and checks its chain and the bodies that it still has.
 func (l *Log) prove(ctx context.Context, number uint64) error {
 	i := slices.IndexFunc(l.segments, func(s *segment) bool { return s.id.Number == number })
 	if i < 0 || l.segments[i].first == nil {
@@ -308,7 +309,8 @@ func (l *Log) prove(ctx context.Context, number uint64) error {
 	})
 }
 
-// proveBody reads the body of an operation, where it has one that is there.
+// proveBody reads and checks the body of an operation, if the operation has one that was not
+// left out by a rewrite.
 func (h *handle) proveBody(op *Op) error {
 	if op.Place != Inline {
 		return nil
@@ -320,7 +322,7 @@ func (h *handle) proveBody(op *Op) error {
 	return err
 }
 
-// proveBody reads the file of a body whole.
+// proveBody reads and checks the whole file of a body.
 func (d files) proveBody(id tga.ID) error {
 	file, f, key, err := d.openBody(id)
 	if err != nil {
@@ -331,8 +333,8 @@ func (d files) proveBody(id tga.ID) error {
 	return errors.Join(err, b.Close())
 }
 
-// Holds reports whether a record of this log ends at a position: then an earlier log that ended
-// there goes on in this one, also in another timeline.
+// Holds reports whether a record of this log ends at a position. If so, this log continues any
+// earlier log that ended there, even if the timeline differs.
 func (l *Log) Holds(at Position) (bool, error) {
 	l.mu.Lock()
 	s := scan{l: l, segments: slices.Clone(l.segments), fn: func(*Record) error { return nil }}
@@ -348,7 +350,8 @@ func (l *Log) Holds(at Position) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	// What a restore at an earlier group left behind the end of a segment is none of its records.
+	// A restore to an earlier group may have left old records behind the end of the segment.
+	// They are no records of this log.
 	stop := endOf(s.segments, i)
 	return stop == 0 || at.End <= stop, nil
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Names in the log's directory. A segment has its number in sixteen digits. What is being
-// made has another name, and what a crash left under it is made anew.
+// Names in the log's directory. The name of a segment is its number in sixteen digits. A file
+// that is being made has one of the names here. If a crash leaves it, it is made anew.
 const (
 	spareName   = "spare"
 	packingName = "packing"
@@ -59,7 +59,7 @@ type files struct {
 
 func (d files) path(name string) string { return d.fs.PathJoin(d.dir, name) }
 
-// version is one file of a segment; of two with one number the newer generation counts.
+// version is one file of a segment. Of two files with one number, the newer generation is used.
 type version struct {
 	number uint64
 	gen    uint32
@@ -72,8 +72,8 @@ func (v version) name() string {
 	return packedName(v.number, v.gen)
 }
 
-// versions lists the files of segments in order, the newest generation of each first; none
-// where the directory does not exist.
+// versions lists the files of segments in the order of their numbers, the newest generation
+// of each first. The list is empty if the directory does not exist.
 func (d files) versions() ([]version, error) {
 	names, err := d.fs.List(d.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -100,7 +100,8 @@ func IsLog(fs vfs.FS, dir string) bool {
 	return err != nil || len(list) > 0
 }
 
-// size is the length of all files in the directory, in bytes, as far as they can be seen.
+// size returns the length of all files in the directory, in bytes. Files that cannot be
+// examined count as 0.
 func (d files) size() (sum int64) {
 	names, err := d.fs.List(d.dir)
 	if err != nil {
@@ -114,10 +115,10 @@ func (d files) size() (sum int64) {
 	return sum
 }
 
-// make prepares the file of a segment: full length, written, so that no later sync has to
-// allocate anything; its identity synced, and then its name. Nothing is written to a
-// segment that a crash could take back whole, or leave as another one. It asks pace before
-// it fills up to so many bytes, and gives up on an error of it.
+// make prepares the file of a segment. It writes the file at its full length, so that no later
+// sync has to allocate anything. It syncs the file with its identity, and then the name. So no
+// record is ever written to a segment that a crash could remove, or leave with another
+// identity. Before make fills the file up to n bytes it calls pace(n), whose error ends it.
 func (d files) make(id Identity, pace func(int64) error) error {
 	tmp, name := d.path(spareName), d.path(segmentName(id.Number))
 	f, err := d.fs.Create(tmp, vfs.WriteCategoryUnspecified)
@@ -146,11 +147,11 @@ func (d files) make(id Identity, pace func(int64) error) error {
 // piece is how much is written, filled or copied at a time.
 const piece = 1 << 20
 
-// filled is how much of a segment is filled at a time: the disk may begin to write it at
-// once, so that the sync of the whole has little left to wait for.
+// filled is how much of a segment is filled at a time, in bytes. The disk may begin to write
+// each such part at once, so that the sync of the whole file waits for little.
 const filled = 256 << 10
 
-// atOnce is the pace of a segment that somebody waits for.
+// atOnce is the pace of a segment that the writer waits for: no pauses.
 func atOnce(int64) error { return nil }
 
 // fill writes a whole segment: its identity and zeros.
@@ -175,7 +176,7 @@ func fill(to vfs.File, id Identity, pace func(int64) error) error {
 	return nil
 }
 
-// write writes a copy of b: a file system may change what Write is given.
+// write writes a copy of b, because a file system may modify the slice that Write is given.
 func write(f io.Writer, b []byte) error {
 	buf := make([]byte, min(piece, len(b)))
 	for len(b) > 0 {
@@ -196,7 +197,7 @@ func (d files) sync() error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// identity reads the identity of a segment, and how much of it there is.
+// identity reads the identity of a segment, and how many bytes of the segment the file has.
 func (h *handle) identity(n uint64) (id Identity, size uint32, err error) {
 	if h.packed != nil {
 		return h.packed.id, h.packed.end, nil
@@ -214,7 +215,7 @@ func (h *handle) identity(n uint64) (id Identity, size uint32, err error) {
 	return id, uint32(min(h.length, int64(id.Size))), nil
 }
 
-// remove removes files nobody needs, and syncs that.
+// remove removes files that are no longer needed, and syncs the directory.
 func (d files) remove(list []version) error {
 	if len(list) == 0 {
 		return nil
@@ -237,7 +238,7 @@ func closing(f io.Closer) error {
 	return nil
 }
 
-// readFull reads exactly len(b) bytes at an offset where the file has them.
+// readFull reads exactly len(b) bytes at an offset. STATE_CHECKSUM_MISMATCH: the file has fewer.
 func readFull(f readerAt, b []byte, at int64) error {
 	n, err := f.ReadAt(b, at)
 	if n == len(b) {

@@ -9,11 +9,11 @@ import (
 type Segment struct {
 	Number     uint64
 	Generation uint32 // 0 = as it was written; the others are compressed
-	Records    int64  // bytes of its records, with every body that it ever had
-	Idle       int64  // bytes of its file that have no record and never will
+	Records    int64  // bytes up to the end of its records, with every body that it ever had
+	Idle       int64  // bytes of its file behind them, which stay unused
 }
 
-// Full lists the segments that nothing is written to any more, in the order of their numbers.
+// Full lists the segments that are no longer written to, in the order of their numbers.
 func (l *Log) Full() (list []Segment) {
 	l.mu.Lock()
 	segments := slices.Clone(l.segments)
@@ -32,12 +32,12 @@ func (l *Log) Full() (list []Segment) {
 	return list
 }
 
-// Stored is how long the file of a segment is, and the bodies in it before compression, in
-// bytes.
+// Stored is the length of a segment's file, and that of the bodies in it before compression,
+// in bytes.
 type Stored struct{ File, Bodies int64 }
 
-// Pace is called between small parts of a long piece of work, which may rest in it and ends with
-// its error. nil is work without a rest.
+// Pace is called between the small parts of a long piece of work. It may sleep, to leave the
+// disk to others. Its error ends the work. A nil Pace means no pauses.
 type Pace func(context.Context) error
 
 func (p Pace) step(ctx context.Context) error {
@@ -49,7 +49,8 @@ func (p Pace) step(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Stored says what a segment of [Log.Full] takes now. A raw one is read for that.
+// Stored returns what a segment of [Log.Full] takes on disk now. It has to read a raw segment
+// to the end.
 func (l *Log) Stored(ctx context.Context, number uint64, pace Pace) (out Stored, err error) {
 	seg, end, err := l.rewritable(number)
 	if err != nil {
@@ -70,8 +71,8 @@ func (l *Log) Stored(ctx context.Context, number uint64, pace Pace) (out Stored,
 	return out, err
 }
 
-// records calls fn for each record of a segment up to its end, in order. One that is not there
-// is STATE_CHECKSUM_MISMATCH.
+// records calls fn for each record of a segment up to its end, in order. A missing record is
+// STATE_CHECKSUM_MISMATCH.
 func (w *window) records(ctx context.Context, pace Pace, seg *segment, end uint32, fn func(*Record) error) error {
 	prev := Position{Group: seg.first.head.group - 1, Sum: seg.first.head.prev}
 	for at := uint32(identityLen); at != end; at = prev.End {

@@ -8,37 +8,38 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// handles keeps the files of segments open for reading, the least recently used ones
-// closed: a store has more segments than a process may have files.
+// handles keeps files of segments open for reading, up to a limit, and closes the least
+// recently used: a store may have more segments than a process may have open files.
 type handles struct {
 	files files
 	limit int
 	cache blocks
 
 	mu   sync.Mutex
-	idle sync.Cond // a pin is gone, or the last user of a file that was exchanged
+	idle sync.Cond // signals that a pin was given back, or that an exchanged file lost its last user
 	tick uint64
 	open map[uint64]*handle
-	gens map[uint64]uint32 // of the packed segments; 0, and none here, is a raw one
+	gens map[uint64]uint32 // generations of the packed segments; a raw segment has 0 or no row
 	shut bool
-	// pins counts those who hold one, by the era in which they took it. A rewrite begins
-	// an era and waits for those of the eras before: who comes later looks into an index
-	// that no longer names what the rewrite left out.
+	// pins counts the pins that are held, by the era in which they were taken. A rewrite
+	// begins a new era and waits for the pins of earlier eras. A later reader reads an index
+	// that no longer names the bodies that the rewrite left out.
 	pins map[uint64]int
 	era  uint64
 }
 
-// handle is the file that a segment is read from now.
+// handle is an open file that a segment is read from.
 type handle struct {
 	vfs.File
 	length int64
 	packed *packed // nil: it is raw
 	users  int
 	used   uint64
-	gone   bool // nobody opens it any more: the last user closes it
+	gone   bool // no new user gets it, and the last user closes it
 }
 
-// ReadAt reads a raw segment, or what a packed one still has of it but the bodies.
+// ReadAt reads at an offset of the raw segment. If the segment is packed, bodies read as
+// zeros, see [packed.ReadAt].
 func (h *handle) ReadAt(b []byte, off int64) (int, error) {
 	if h.packed != nil {
 		return h.packed.ReadAt(b, off)
@@ -46,7 +47,7 @@ func (h *handle) ReadAt(b []byte, off int64) (int, error) {
 	return h.File.ReadAt(b, off)
 }
 
-// body reads the body at ref and checks that it is that of key.
+// body reads the body at ref and checks that it belongs to key.
 func (h *handle) body(b []byte, ref Ref, key []byte) error {
 	var err error
 	if h.packed != nil {
@@ -127,7 +128,7 @@ func (d files) open(n uint64, gen uint32, cache *blocks) (*handle, error) {
 	return f, nil
 }
 
-// release gives a file back, and closes what is over the limit and has no user.
+// release gives a file back, and closes unused files over the limit.
 func (h *handles) release(f *handle) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -139,7 +140,8 @@ func (h *handles) release(f *handle) error {
 	return h.trim()
 }
 
-// forget makes the next reader of a segment open its file again: another file has its name.
+// forget makes the next reader of a segment open its file again, because another file has its
+// name now.
 func (h *handles) forget(n uint64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -147,7 +149,7 @@ func (h *handles) forget(n uint64) error {
 	return h.retire(n)
 }
 
-// retire takes a file from those that are open. h.mu is held.
+// retire removes the file of a segment from the open ones. h.mu is held.
 func (h *handles) retire(n uint64) error {
 	f := h.open[n]
 	if f == nil {
@@ -177,7 +179,7 @@ func (h *handles) trim() (err error) {
 	return err
 }
 
-// pin keeps every body that an index names now, until unpin is called with what it returns.
+// pin keeps every body that an index names now, until unpin is called with the returned era.
 func (h *handles) pin() (era uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -194,7 +196,7 @@ func (h *handles) unpin(era uint64) {
 	}
 }
 
-// quiet waits until everybody has let go who holds a pin now.
+// quiet waits until every pin that is held now was given back.
 func (h *handles) quiet(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() {
 		h.mu.Lock()
@@ -214,7 +216,7 @@ func (h *handles) quiet(ctx context.Context) error {
 	return nil
 }
 
-// pinned reports whether somebody holds a pin of an era before that one.
+// pinned reports whether a pin of an earlier era is held.
 func (h *handles) pinned(before uint64) bool {
 	for era := range h.pins {
 		if era < before {
@@ -224,10 +226,10 @@ func (h *handles) pinned(before uint64) bool {
 	return false
 }
 
-// exchange lets the readers of a segment read another generation of it from now on. The caller
-// waited until it was quiet. With left it returns once nobody reads the old file any more: who
-// began to before, and needs none of the bodies that were left out, would find zeros where the file is
-// wiped. A reader has a file for one segment at most, and none waits for a rewrite.
+// exchange makes new readers of a segment read another generation of it. The caller has waited
+// for [handles.quiet]. With left set, exchange returns once no reader uses the old file:
+// the caller is about to wipe it, and a reader of a body that was kept would find zeros. This
+// cannot deadlock: a reader holds the file of one segment at most, and waits for no rewrite.
 func (h *handles) exchange(n uint64, gen uint32, left bool) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 )
 
 // Open reads the identities and the links of all segments, and writes nothing. NOT_FOUND:
-// there is no log. VALIDATION_ERROR: a segment is another store's. What else is
-// wrong is no error but the [Tail.Doubt] of a scan, for what is left can be read.
+// there is no log. VALIDATION_ERROR: a segment belongs to another store. Other damage is not
+// an error of Open: a scan reports it as [Tail.Doubt], so that the undamaged rest can be read.
 func Open(o Options) (*Log, error) {
 	l := newLog(o)
 	list, err := l.files.versions()
@@ -38,8 +38,8 @@ func Open(o Options) (*Log, error) {
 	return l, nil
 }
 
-// take reads what a segment says of itself, and of the one before it, from the newest of
-// its files that can be read. The others are what a rewrite left.
+// take reads the identity and the link of a segment from the newest of its files that can be
+// read. The other files are leftovers of a rewrite.
 func (l *Log) take(list []version) error {
 	n := list[0].number
 	if want := uint64(len(l.segments)) + 1; l.doubt == nil && n != want {
@@ -65,7 +65,7 @@ func (l *Log) take(list []version) error {
 	return errors.Join(l.doubted(err), l.handles.release(h))
 }
 
-// describe adds a segment to those that are known.
+// describe adds a segment to the list of the log.
 func (l *Log) describe(n uint64, h *handle) error {
 	s := &segment{}
 	var err error
@@ -93,7 +93,7 @@ func (l *Log) describe(n uint64, h *handle) error {
 	return l.joined(before, s)
 }
 
-// joined checks that the segment before ends as the link says: with that record.
+// joined checks that the segment before s ends with the record that the link of s names.
 func (l *Log) joined(before, s *segment) error {
 	if before.id.Number+1 != s.id.Number {
 		return nil // the gap is known
@@ -118,7 +118,8 @@ func (l *Log) joined(before, s *segment) error {
 	})
 }
 
-// doubted keeps the first damage, and returns what is none.
+// doubted keeps the first damage as the log's doubt. It returns nil for damage, and every
+// other error as it is.
 func (l *Log) doubted(err error) error {
 	var e *tga.Error
 	if err == nil || !errors.As(err, &e) || e.Code != tga.StateChecksumMismatch {
@@ -130,12 +131,13 @@ func (l *Log) doubted(err error) error {
 	return nil
 }
 
-// Resume goes on behind the end of a log that a scan found without a doubt.
+// Resume prepares a log for appends behind the end that a scan found. A Tail with a Doubt is
+// refused with that doubt.
 //
-// The last record is written again, the same bytes, and synced: the sync that made it may
-// have failed, and left pages that look clean. Another sync of those would prove nothing.
-// After an end that is not clean the segment ends there: what a group that was never whole
-// left behind it is not written over.
+// Resume writes the last record again, with the same bytes, and syncs it. The sync of the
+// process that wrote it may have failed and left the pages marked clean, and then another
+// sync alone would write nothing. After an end that is not clean, appends go to a new segment:
+// the remains of a torn group are not written over.
 func (l *Log) Resume(t Tail) error {
 	if t.Doubt != nil {
 		return t.Doubt
@@ -145,7 +147,7 @@ func (l *Log) Resume(t Tail) error {
 		return err
 	}
 	l.line = l.id.Timeline
-	for _, v := range l.stale { // a rewrite that a crash ended may have been for an erasure
+	for _, v := range l.stale { // the rewrite that a crash ended may have been for an erasure
 		if err := l.files.wipe(v.name()); err != nil {
 			return err
 		}
@@ -164,16 +166,16 @@ func (l *Log) Resume(t Tail) error {
 	return nil
 }
 
-// Fork goes on behind the end that a scan found, whatever is missing behind it, in a new
-// timeline. Segments behind that end get names that no log has: they are evidence, and
-// nothing reads them. Nothing is written over. A crash in Fork leaves a log with its doubt,
-// or the new timeline.
+// Fork prepares a log for appends behind the end that a scan found, in a new timeline,
+// whatever is missing behind that end. Segments behind the end are renamed with [AsidePrefix]:
+// they are evidence, and no log reads them any more. Nothing is written over. A crash in Fork
+// leaves either the log with its doubt or the new timeline.
 func (l *Log) Fork(t Tail, timeline tga.ID) error {
 	list, err := l.files.versions()
 	if err != nil {
 		return err
 	}
-	for _, v := range slices.Backward(list) { // the highest first: what is left has no gap but the one it had
+	for _, v := range slices.Backward(list) { // the highest first, so that a crash here makes no new gap
 		if v.number <= t.At.Segment {
 			continue
 		}
@@ -195,7 +197,8 @@ func (l *Log) Fork(t Tail, timeline tga.ID) error {
 	return l.advance(0)
 }
 
-// setAside takes a file out of the log. A raw segment without a record is nobody's evidence.
+// setAside takes a file out of the log: it renames the file, or removes it if it is a raw
+// segment without a record, which is evidence of nothing.
 func (l *Log) setAside(v version, timeline tga.ID) error {
 	if err := l.handles.forget(v.number); err != nil {
 		return err
@@ -211,8 +214,8 @@ func (l *Log) setAside(v version, timeline tga.ID) error {
 	return nil
 }
 
-// goOn takes an end for that of the log, and makes its last record durable. It returns the
-// place of its segment.
+// goOn sets the end of the log to that of t, and makes the last record there durable. It
+// returns the place of the record's segment in the list.
 func (l *Log) goOn(t Tail) (i int, err error) {
 	i = slices.IndexFunc(l.segments, func(s *segment) bool { return s.id.Number == t.At.Segment })
 	if i < 0 {
@@ -220,7 +223,7 @@ func (l *Log) goOn(t Tail) (i int, err error) {
 	}
 	l.id, l.at, l.next, l.times = l.segments[i].id, t.At, t.Next, t.Times
 	l.durable = t.At
-	if l.handles.generation(l.id.Number) > 0 { // packed, and so durable; a later segment is gone
+	if l.handles.generation(l.id.Number) > 0 { // packed, and so durable; its successor was lost
 		l.id.Size = 0 // nothing is appended to it
 		return i, nil
 	}
@@ -230,8 +233,8 @@ func (l *Log) goOn(t Tail) (i int, err error) {
 		return i, unavailable("open segment "+name, err)
 	}
 	l.f = &pageFile{File: f}
-	// The pages that it was written in, or what a cut has left of them: through the cache, for
-	// those are not whole.
+	// Write the pages of the last record, or as much of them as a cut file still has. That
+	// need not be whole pages, so the write goes through the cache.
 	from, to := t.At.Start/pageLen*pageLen, min((t.At.End+pageLen-1)/pageLen*pageLen, l.segments[i].size)
 	last := make([]byte, to-from)
 	if err := readFull(f, last, int64(from)); err != nil {

@@ -12,19 +12,20 @@ type Tail struct {
 	Next  uint64   // index of the next append
 	Times Times
 	Clean bool // the last record is that of [Log.Finish]
-	// Torn says that a group follows which was never whole: it was never acknowledged.
+	// Torn says that a group follows which was never whole. It was never acknowledged.
 	Torn bool
-	// Doubt says why acknowledged records are missing; nil: none are, as far as the log
-	// can tell by itself.
+	// Doubt says which acknowledged records are missing or damaged. Nil means that none are,
+	// as far as the log can tell by itself.
 	Doubt *tga.Error
 }
 
-// Scan calls fn for each record after a position, in order, and finds the end. The zero
-// Position is before the first record. A record is passed on once it is certain to be
-// whole, and is valid until fn returns. An error of fn ends the scan with it.
+// Scan calls fn for each record after a position, in order, and finds the end of the log. The
+// zero Position is before the first record. Scan passes a record to fn once it is certain that
+// the record is whole. The record is valid until fn returns. An error of fn ends the scan and
+// is returned.
 //
-// STATE_CHECKSUM_MISMATCH: no record of the log ends at from. Then nothing was passed on,
-// and what holds from is of another log, or of one that was longer.
+// STATE_CHECKSUM_MISMATCH: no record of the log ends at from. Then fn was not called, and from
+// is a position of another log, or of this log when it was longer.
 func (l *Log) Scan(from Position, fn func(*Record) error) (Tail, error) {
 	l.mu.Lock()
 	s := scan{l: l, segments: slices.Clone(l.segments), fn: fn, prev: from, tail: Tail{Next: 1, Doubt: l.doubt}}
@@ -32,8 +33,9 @@ func (l *Log) Scan(from Position, fn func(*Record) error) (Tail, error) {
 	return s.run()
 }
 
-// Audit reads the whole log again, up to what is durable now, and calls fn for each record.
-// Appends may go on meanwhile. What it finds missing is the Doubt of the tail.
+// Audit reads the whole log again, up to the record that is the newest durable one now, and
+// calls fn for each record. Appends may go on meanwhile. If an earlier record is missing, the
+// tail's Doubt says so. If the newest one is missing, only the tail's At tells.
 func (l *Log) Audit(fn func(*Record) error) (Tail, error) {
 	l.mu.Lock()
 	s := scan{l: l, segments: slices.Clone(l.segments), until: l.durable, fn: fn, tail: Tail{Next: 1, Doubt: l.doubt}}
@@ -41,8 +43,9 @@ func (l *Log) Audit(fn func(*Record) error) (Tail, error) {
 	return s.run()
 }
 
-// Walk reads the log from a record on, that one too, up to what is durable now, and calls fn
-// for each record. It is [Log.Audit] from there, for those who need few of them.
+// Walk reads the log from the record at a position, that record included, up to the record
+// that is the newest durable one now, and calls fn for each. It reads less at a time than
+// [Log.Audit], for callers that need only a few records.
 func (l *Log) Walk(from Position, fn func(*Record) error) error {
 	l.mu.Lock()
 	s := scan{l: l, segments: slices.Clone(l.segments), until: l.durable, fn: fn, prev: from, also: true, tail: Tail{Next: 1}}
@@ -63,18 +66,18 @@ func (s *scan) run() (Tail, error) {
 type scan struct {
 	l        *Log
 	segments []*segment
-	until    Position // the end, where it is known; zero: to be found
+	until    Position // the end, if it is known; zero: the scan finds it
 	fn       func(*Record) error
 	also     bool // see [Log.Walk]
 	tail     Tail
 	prev     Position // of the newest record read
-	// held is that record, until the next one proves that it is whole. The last of all is
-	// proven by a look at its bodies.
+	// held is that record until it is proven whole. The record after it proves that. For the
+	// last record the scan checks the bodies instead.
 	held *Record
 }
 
 // begin returns the place of the segment to begin with. It reads the record that ends at
-// from and counts it as passed on, or passes it on.
+// from. With s.also it passes the record to fn, otherwise it takes it as passed already.
 func (s *scan) begin(from Position) (int, error) {
 	if from == (Position{}) {
 		return 0, nil
@@ -118,7 +121,7 @@ func (s *scan) in(i int, fn func(*window) error) error {
 	})
 }
 
-// segment reads on in the i-th segment; more says that the log goes on in the next.
+// segment reads the records of the i-th segment; more says that the log continues in the next.
 func (s *scan) segment(i int) (more bool, err error) {
 	seg := s.segments[i]
 	at, stop := uint32(identityLen), endOf(s.segments, i)
@@ -149,7 +152,8 @@ func (s *scan) segment(i int) (more bool, err error) {
 	return more, err
 }
 
-// endOf returns where the i-th segment ends, as the next one says; 0 for the newest.
+// endOf returns where the records of the i-th segment end, as the link of the next segment
+// says. It returns 0 if there is no such link: the segment is the newest with records.
 func endOf(segments []*segment, i int) uint32 {
 	if i+1 == len(segments) {
 		return 0
@@ -160,7 +164,7 @@ func endOf(segments []*segment, i int) uint32 {
 	return 0
 }
 
-// pass holds r, which proves the record before it: that one goes to the caller.
+// pass holds r. As r proves that the record before it is whole, that record goes to the caller.
 func (s *scan) pass(r *Record) error {
 	if s.held != nil {
 		if err := s.deliver(); err != nil {
@@ -182,7 +186,7 @@ func (s *scan) deliver() error {
 	return s.arrived(r)
 }
 
-// arrived takes r for the end of the log.
+// arrived sets the tail to r, which the caller of the scan has now.
 func (s *scan) arrived(r *Record) error {
 	s.prev, s.tail.At, s.tail.Next, s.tail.Times, s.tail.Clean = r.At, r.At, r.First, r.Times, false
 	return r.Ops(func(op *Op) error {
@@ -196,8 +200,8 @@ func (s *scan) arrived(r *Record) error {
 	})
 }
 
-// ended finds out what the end at that offset of the i-th segment is: that of the log, or
-// a hole in it.
+// ended is called where the i-th segment has no next record at offset at. It finds out
+// whether that is the end of the log or a hole in it.
 func (s *scan) ended(i int, w *window, at, stop uint32) error {
 	if stop != 0 {
 		s.doubt(damaged("segment %d: no group %d at offset %d", s.segments[i].id.Number, s.prev.Group+1, at))
@@ -234,7 +238,8 @@ func (w *window) whole(r *Record) (bool, error) {
 	return whole, err
 }
 
-// later looks for records behind the end, in this segment and in those after it.
+// later looks for records behind the end, in this segment and in those after it. If there are
+// any, acknowledged records are missing.
 func (s *scan) later(i int, w *window, at uint32) error {
 	seg := s.segments[i]
 	at, err := s.begun(w, &seg.id, at)
@@ -258,10 +263,11 @@ func (s *scan) later(i int, w *window, at uint32) error {
 	return err
 }
 
-// begun returns what follows the header of the group that was being written, where that
-// stands at an offset: right behind the end, or at the beginning of the next segment, whose
-// first record was then the one. Behind a group whose bodies are not whole it is a later one:
-// that group was synced before.
+// begun looks at an offset for the header of the group that was being written when the log
+// ended. If that header is there, begun sets Torn and returns the offset behind it. The offset
+// is right behind the end, or at the beginning of a next segment, if the group was its first
+// record. If the last record's bodies are not whole (Torn is set already), a header here is
+// that of a later group: it was written after the last record was synced, so data is missing.
 func (s *scan) begun(w *window, id *Identity, at uint32) (uint32, error) {
 	b, err := w.bytes(at, headerLen)
 	if err != nil {
