@@ -6,17 +6,17 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// link is the first record of a segment, and says where the one before it ends. It is
-// synced before the next record is written: a segment with any record has a whole link.
+// link is the first record of a segment. It says where the segment before it ends. It is
+// synced before the next record is written, so a segment with any record has a whole link.
 //
 // It is a record with one operation, whose value is
 //
 //	0  start and end of the last record before [4] [4], zeros in the first segment
 //	8  timeline of the segment before [16]
 //
-// The record's own header names group and checksum of that last record, and the checksum
-// is bound to the use of the file. In the first segment of a timeline that another one
-// precedes, the two timelines differ.
+// The link's own header names the group and the checksum of that last record, and the
+// checksum is bound to the use of the file. The link's timeline differs from that of its own
+// segment only in the first segment of a new timeline.
 type link struct {
 	start    uint32
 	end      uint32
@@ -34,8 +34,8 @@ func (l *link) appendTo(o *Ops) {
 	o.add(linkOp, Nowhere, nil, append(b, l.timeline[:]...), 0, 0)
 }
 
-// readLink reads the link of a segment; nil where it has none: no record was written to it
-// yet.
+// readLink reads the link of a segment. It returns nil if there is none: then no record was
+// written to the segment yet.
 func (w *window) readLink(id *Identity) (*Record, *link, error) {
 	b, err := w.bytes(identityLen, linkSize)
 	if b == nil {

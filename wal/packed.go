@@ -14,9 +14,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// A packed segment is what remains of a raw one: its identity, its headers and operations,
-// and those bodies that are still somebody's. Every piece keeps the offset that it had, so
-// a [Ref] is good for both, and so is the chain of checksums.
+// A packed segment is what [Log.Rewrite] keeps of a raw one: its identity, its headers and
+// operations, and those bodies that are still needed. Each piece keeps the offset that it had
+// in the raw segment, so every [Ref] and the chain of checksums stay valid.
 //
 //	header
 //	     0  magic "TGADPAK\n" [8]
@@ -32,8 +32,8 @@ import (
 //	     8  end of the raw segment's records [4]   length of all bodies here, before compression [4]
 //	    16  magic "TGADEND\n" [8]
 //
-// Blocks of headers come first; within its kind, each block's pieces lie behind those of
-// the one before. Pieces, before compression:
+// Blocks of headers come first. Within one kind, blocks are in the order of their pieces'
+// offsets. A block before compression:
 //
 //	0  pieces [4]
 //	4  per piece: offset in the raw segment [4], length [4]
@@ -45,10 +45,10 @@ const (
 	packedBlock   = 24
 	packedTrailer = 24
 
-	// blockTarget is the size after which a block ends: more compresses better, and makes
-	// a single read decompress more.
+	// blockTarget is the size after which a block ends, in bytes. A larger block compresses
+	// better, but a single read has to decompress more.
 	blockTarget = 16 << 10
-	// maxBlock is that and one more piece.
+	// maxBlock is the longest block: blockTarget and one more piece.
 	maxBlock = blockTarget + MaxRecord + 64<<10
 
 	headPieces = 1
@@ -60,11 +60,11 @@ type packed struct {
 	f      io.ReaderAt
 	id     Identity
 	end    uint32
-	bodies uint32 // of all that it has, in bytes before compression
+	bodies uint32 // length of all bodies in it, in bytes before compression
 	heads  []packedEntry
 	body   []packedEntry
 	cache  *blocks
-	key    uint64 // in the cache: number and checksum, for a number may come again with other bytes
+	key    uint64 // in the cache: number and checksum, as another generation has the same number
 }
 
 type packedEntry struct {
@@ -75,7 +75,7 @@ type packedEntry struct {
 	size  uint32
 }
 
-// openPacked reads where everything is. f stays the caller's.
+// openPacked reads the table of blocks and the identity. The caller still has to close f.
 func openPacked(f vfs.File, number uint64, cache *blocks) (*packed, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -144,8 +144,8 @@ func packedSum(head, footer, tail []byte) uint32 {
 	return crc32.Update(sum, castagnoli, tail[8:])
 }
 
-// ReadAt reads identity, headers and operations where they were, and zeros elsewhere: what
-// a scan reads.
+// ReadAt reads at an offset of the raw segment, for scans: identity, headers and operations
+// are at their offsets, and everything else reads as zeros.
 func (p *packed) ReadAt(b []byte, off int64) (int, error) {
 	if off < 0 || off+int64(len(b)) > int64(p.id.Size) {
 		return 0, io.EOF
@@ -159,7 +159,7 @@ func (p *packed) ReadAt(b []byte, off int64) (int, error) {
 // readBody reads a body that the segment still has.
 func (p *packed) readBody(b []byte, ref Ref) error {
 	if ref.Length == 0 {
-		return nil // it has no piece: it would have the offset of the next one
+		return nil // an empty body has no piece: the piece would have the offset of the next body
 	}
 	i := sort.Search(len(p.body), func(i int) bool { return p.body[i].first > ref.Offset }) - 1
 	if i < 0 {
@@ -183,7 +183,8 @@ func gone(ref Ref) error {
 	return damaged("segment %d offset %d: %w", ref.Segment, ref.Offset, errGone)
 }
 
-// search returns where in a block the piece from a raw offset is, and its length.
+// search returns where in a block the piece of a raw offset is, and its length. If there is
+// no such piece, the length is one that no piece has.
 func search(plain []byte, offset uint32) (at, n uint32) {
 	count := int(binary.BigEndian.Uint32(plain))
 	at = 4 + 8*uint32(count)
@@ -198,7 +199,8 @@ func search(plain []byte, offset uint32) (at, n uint32) {
 	return 0, 1<<32 - 1
 }
 
-// read copies what blocks have of the raw bytes from off on into b, over zeros.
+// read fills b with the raw segment's bytes from off on, as far as the blocks of list have
+// them, and with zeros elsewhere.
 func (p *packed) read(list []packedEntry, b []byte, off uint32) error {
 	clear(b)
 	end := uint64(off) + uint64(len(b))
@@ -227,7 +229,7 @@ func (p *packed) read(list []packedEntry, b []byte, off uint32) error {
 	return nil
 }
 
-// block returns the pieces of a block, of which every length was checked.
+// block returns the pieces of a block, decompressed. Every length in it was checked.
 func (p *packed) block(e *packedEntry) ([]byte, error) {
 	at := blockKey{p.key, e.at}
 	if plain := p.cache.get(at); plain != nil {
@@ -248,7 +250,8 @@ func (p *packed) block(e *packedEntry) ([]byte, error) {
 	return plain, nil
 }
 
-// piecesFit reports whether the pieces of a block fill it, one behind the other.
+// piecesFit reports whether the pieces fill the block exactly, in rising order of offsets and
+// without overlap.
 func piecesFit(plain []byte, first uint32) bool {
 	if len(plain) < 4 {
 		return false
@@ -280,7 +283,7 @@ var decoder = sync.OnceValue(func() *zstd.Decoder {
 	return d
 })
 
-// blocks keeps the blocks that were decompressed last.
+// blocks is a cache of decompressed blocks. It evicts the least recently used.
 type blocks struct {
 	mu    sync.Mutex
 	size  int
@@ -301,7 +304,7 @@ type block struct {
 
 func (c *blocks) init(limit int) { c.limit, c.list = limit, map[blockKey]*block{} }
 
-// clear forgets them all.
+// clear empties the cache.
 func (c *blocks) clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,15 +8,15 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// pageLen is the unit in which segments are written, in bytes: what every disk and file system
-// takes for whole. The kernel writes whole pages in any case.
+// pageLen is the unit in which segments are written, in bytes: every disk and file system
+// accepts writes of it. The kernel writes whole pages in any case.
 const pageLen = 4096
 
-// pages is memory for whole pages that begins at a multiple of pageLen, as a write past the
-// kernel's cache asks for. The zero value is empty.
+// pages is memory for whole pages. It begins at a multiple of pageLen, as a write that
+// bypasses the kernel's cache requires. The zero value is empty.
 type pages []byte
 
-// room returns b with room for n bytes, rounded up to whole pages. What was in b is gone.
+// room returns b with room for n bytes, rounded up to whole pages. Its content is undefined.
 func (b pages) room(n int) pages {
 	n = (n + pageLen - 1) &^ (pageLen - 1)
 	if n <= cap(b) {
@@ -28,24 +28,24 @@ func (b pages) room(n int) pages {
 	return raw[skip : skip+n : skip+size]
 }
 
-// pageFile writes whole pages of a file past the kernel's cache where the file system can do
-// that. A write through the cache copies each byte, and for a page that is not in the cache it
-// finds memory first: a segment of zeros made so costs thirty times the CPU. The sync after it
-// has to find what it must write, and takes a fifth longer.
+// pageFile writes whole pages of a file and bypasses the kernel's cache (O_DIRECT) if the file
+// system can. A write through the cache copies each byte, and first allocates memory for a page
+// that is not cached: a segment of zeros costs thirty times the CPU that way. The sync after it
+// has to find the pages it must write, and takes a fifth longer.
 //
-// Readers go through the cache. They see what a write has made as soon as it has returned: the
-// kernel drops cached pages that such a write covers.
+// Readers go through the cache. They see a write as soon as it has returned, because the kernel
+// drops the cached pages that a direct write covers.
 type pageFile struct {
 	vfs.File
 	direct bool
 }
 
-// pagesOf is f, about to be written in whole pages.
+// pagesOf wraps f for writes of whole pages, which bypass the cache if possible.
 func pagesOf(f vfs.File) *pageFile {
 	return &pageFile{File: f, direct: f.Fd() != vfs.InvalidFd && setDirect(f.Fd(), true) == nil}
 }
 
-// writeAt writes b, whole pages in memory and in the file.
+// writeAt writes b at an offset. Both must be whole pages.
 func (f *pageFile) writeAt(b pages, at int64) error {
 	n, err := f.File.WriteAt(b, at)
 	if f.refused(err) {
@@ -54,7 +54,7 @@ func (f *pageFile) writeAt(b pages, at int64) error {
 	return err
 }
 
-// write writes b, whole pages in memory and in the file, behind what was written.
+// write writes b, whole pages, at the current offset of the file.
 func (f *pageFile) write(b pages) error {
 	n, err := f.File.Write(b)
 	if f.refused(err) {
@@ -63,9 +63,9 @@ func (f *pageFile) write(b pages) error {
 	return err
 }
 
-// refused reports whether err says that the file system takes no such write past the cache: some
-// take the flag all the same, and some want multiples of more than a page. From then on the file
-// is written through the cache.
+// refused reports whether err says that the file system does not take such a direct write, and
+// makes all later writes go through the cache. Some file systems accept the flag and then refuse
+// the write. Some want multiples of more than a page.
 func (f *pageFile) refused(err error) bool {
 	if !f.direct || !errors.Is(err, syscall.EINVAL) {
 		return false

@@ -2,7 +2,7 @@ package wal
 
 import "golang.org/x/sys/unix"
 
-// setDirect says whether writes of an open file pass the kernel's cache.
+// setDirect sets whether writes of an open file bypass the kernel's cache.
 func setDirect(fd uintptr, on bool) error {
 	flags, err := unix.FcntlInt(fd, unix.F_GETFL, 0)
 	if err != nil {

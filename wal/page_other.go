@@ -4,5 +4,5 @@ package wal
 
 import "errors"
 
-// setDirect is not known here: all writes go through the kernel's cache.
+// setDirect always fails: on this system all writes go through the kernel's cache.
 func setDirect(uintptr, bool) error { return errors.ErrUnsupported }

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Read returns the body that lies at ref under key. STATE_CHECKSUM_MISMATCH: it is not
+// Read returns the body at ref, which must belong to key. STATE_CHECKSUM_MISMATCH: it is not
 // there.
 func (l *Log) Read(ref Ref, key []byte) (body []byte, err error) {
 	if ref.Length > MaxInline {
@@ -18,13 +18,13 @@ func (l *Log) Read(ref Ref, key []byte) (body []byte, err error) {
 	return body, nil
 }
 
-// Gone reports whether a body is not there because nobody needed it when its segment was
-// rewritten.
+// Gone reports whether err says that a body was left out when its segment was rewritten,
+// because it was no longer needed.
 func Gone(err error) bool { return errors.Is(err, errGone) }
 
-// Pin keeps every body that an index names now, until the returned function is called: a
-// rewrite waits with its end. Who reads a row and then its body without a pin may find the
-// body gone, and has to look at the row again.
+// Pin keeps every body that an index names now, until the returned function is called. A
+// rewrite waits for that before it removes bodies. A reader that reads a row and then its body
+// without a pin may find the body gone, and then has to read the row again.
 func (l *Log) Pin() (unpin func()) {
 	era := l.handles.pin()
 	return sync.OnceFunc(func() { l.handles.unpin(era) })

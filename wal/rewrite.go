@@ -19,21 +19,22 @@ type Rewritten struct {
 	Generation uint32
 	Records    int
 	Bodies     int   // kept
-	Dropped    int   // bodies that are nobody's any more
+	Dropped    int   // bodies that are no longer needed
 	Before     int64 // bytes of the file, before and after
 	After      int64
 }
 
-// Rewrite makes a segment smaller, in place of what it is now: its headers and operations,
-// and the bodies of which live is true, compressed. It is how segments are sealed, shrunk,
-// and rid of what was erased. The newest segment is not rewritten: VALIDATION_ERROR.
+// Rewrite replaces a segment by a smaller file: its headers and operations, and the bodies for
+// which live returns true, compressed. This is how segments are compressed, and how erased
+// bodies are removed from them. The newest segment cannot be rewritten: VALIDATION_ERROR.
 //
-// The new file is read back whole before it takes the old one's place, and is durable
-// before the old one goes. A crash leaves one of the two, or both, and then the old one
-// goes at the next open. While somebody holds a pin, Rewrite waits with the exchange.
+// Rewrite reads the whole new file back before it replaces the old one, and makes it durable
+// before it removes the old one. A crash leaves one of the two, or both. If both are left, the
+// next [Log.Resume] removes the old one. Rewrite exchanges the files only once every pin that
+// was held before was given back.
 //
-// One segment is rewritten at a time; appends and reads go on. Where it fails nothing of it stays,
-// and the segment is what it was: it can be tried again.
+// One segment is rewritten at a time. Appends and reads go on meanwhile. If Rewrite fails, it
+// removes its new file and the segment is unchanged: it can be tried again.
 func (l *Log) Rewrite(ctx context.Context, number uint64, live func(*Op) (bool, error), pace Pace) (Rewritten, error) {
 	seg, end, err := l.rewritable(number)
 	if err != nil {
@@ -56,7 +57,7 @@ func (l *Log) Rewrite(ctx context.Context, number uint64, live func(*Op) (bool, 
 		err = l.verify(ctx, pace, seg, end, out)
 	}
 	if err == nil {
-		err = l.handles.quiet(ctx) // before it has a name: one who gives up leaves none
+		err = l.handles.quiet(ctx) // before the file gets its name: a canceled rewrite leaves no file
 	}
 	if err != nil {
 		if new != nil {
@@ -87,14 +88,14 @@ type packer struct {
 	zip    *zstd.Encoder
 	pace   Pace
 	at     uint32
-	synced uint32 // so far the disk may have begun to write
+	synced uint32 // up to this offset the disk was asked to begin writing
 	end    uint32
 	head   []byte
 	footer []byte
 	heads  pieces
 	bodies pieces
 	kept   uint32 // bytes of bodies
-	// held are the body blocks, until the headers, which come first, are all there.
+	// held are the compressed body blocks. They are written after all headers.
 	held []pieceBlock
 }
 
@@ -128,7 +129,7 @@ func newPacker(d files, number uint64, gen, end uint32, pace Pace) (*packer, err
 	return p, nil
 }
 
-// copy takes over what stays of a segment.
+// copy adds to the new file what stays of a segment.
 func (p *packer) copy(ctx context.Context, h *handle, seg *segment, live func(*Op) (bool, error), out *Rewritten) error {
 	w := &window{f: h, size: p.end}
 	id, err := w.bytes(0, identityLen)
@@ -147,8 +148,9 @@ func (p *packer) copy(ctx context.Context, h *handle, seg *segment, live func(*O
 	})
 }
 
-// body takes over the body of an operation, if it has one that somebody needs. A body that
-// is damaged is not left out in silence: the segment stays as it is.
+// body adds the body of an operation to the new file, if it has one that live wants to keep.
+// If that body is damaged, body returns an error, and the segment stays as it is: damage is
+// never removed silently.
 func (p *packer) body(h *handle, op *Op, live func(*Op) (bool, error), out *Rewritten) error {
 	if op.Place != Inline || op.Ref.Length == 0 {
 		return nil
@@ -170,7 +172,7 @@ func (p *packer) body(h *handle, op *Op, live func(*Op) (bool, error), out *Rewr
 	return p.piece(bodyPieces, op.Ref.Offset, b)
 }
 
-// piece adds a piece to the block of its kind, and begins another where that one is full.
+// piece adds a piece to the block of its kind. It begins another block if that one is full.
 func (p *packer) piece(kind byte, offset uint32, b []byte) error {
 	q := &p.heads
 	if kind == bodyPieces {
@@ -191,8 +193,8 @@ func (p *packer) piece(kind byte, offset uint32, b []byte) error {
 	return nil
 }
 
-// flush compresses a block. Blocks of headers are written at once, those of bodies after
-// all of them.
+// flush compresses a block. It writes blocks of headers at once. It holds blocks of bodies,
+// which [packer.finish] writes after all headers.
 func (p *packer) flush(kind byte, q *pieces) error {
 	if q.n == 0 {
 		return nil
@@ -222,7 +224,8 @@ func (p *packer) write(kind byte, b pieceBlock) error {
 		p.footer = binary.BigEndian.AppendUint32(p.footer, n)
 	}
 	if p.at += e.size; p.at-p.synced >= filled {
-		// The disk begins to write, so that the sync at the end holds up no append's for long.
+		// Make the disk begin to write, so that the sync at the end is short and does not
+		// delay the syncs of appends.
 		if _, err := p.f.SyncTo(int64(p.at)); err != nil {
 			return unavailable("write "+p.name, err)
 		}
@@ -262,7 +265,7 @@ func (p *packer) finish(ctx context.Context) (int64, error) {
 	return size, nil
 }
 
-// abandon leaves nothing behind: a disk that was full is not fuller for the attempt.
+// abandon removes what was written, so that a failed rewrite takes no disk space.
 func (p *packer) abandon() error {
 	var err error
 	if p.f != nil {
@@ -279,7 +282,7 @@ func (d files) dropPacking() error {
 	return nil
 }
 
-// verify reads the new file whole: the chain of its records, and every body it has.
+// verify reads the whole new file and checks the chain of its records and every body in it.
 func (l *Log) verify(ctx context.Context, pace Pace, seg *segment, end uint32, out Rewritten) (err error) {
 	f, err := l.files.fs.Open(l.files.path(packingName))
 	if err != nil {
@@ -332,7 +335,7 @@ func (p *packed) sameBody(op *Op) (kept bool, err error) {
 	return true, err
 }
 
-// exchange puts a packed segment in the place of what is read now.
+// exchange gives the new file its name, makes readers use it, and removes the old file.
 func (l *Log) exchange(number uint64, gen uint32) error {
 	d := l.files
 	if err := d.fs.Rename(d.path(packingName), d.path(packedName(number, gen))); err != nil {

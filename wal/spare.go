@@ -6,8 +6,9 @@ import (
 	"sync"
 )
 
-// spare is a segment that is made ahead of its use, beside the writer. It is filled as the
-// segment in use is: a whole one at once would keep every sync waiting behind its zeros.
+// spare is a segment that is made ahead of its use, in a goroutine beside the writer. It is
+// filled with zeros at the pace at which the segment in use fills up. If it were filled at
+// once, every sync would wait behind its zeros.
 type spare struct {
 	id   Identity
 	done chan struct{}
@@ -16,8 +17,8 @@ type spare struct {
 	mu      sync.Mutex
 	changed sync.Cond
 	allowed int64 // how many bytes may be filled
-	awaited int64 // how many the filler waits for: between its pieces no append wakes it
-	stopped bool  // nobody wants it any more
+	awaited int64 // how many the filler waits for, so that appends do not wake it for less
+	stopped bool  // the segment is no longer wanted
 }
 
 func newSpare(id Identity) *spare {
@@ -28,7 +29,7 @@ func newSpare(id Identity) *spare {
 
 func (s *spare) wait() { <-s.done }
 
-// allow lets so many bytes of the segment be filled.
+// allow lets the filler fill the segment's first n bytes.
 func (s *spare) allow(n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -41,7 +42,7 @@ func (s *spare) allow(n int64) {
 	}
 }
 
-// stop ends the making of the segment, wherever it is.
+// stop makes the filler give up.
 func (s *spare) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,15 +66,15 @@ func (s *spare) pace(n int64) error {
 	return nil
 }
 
-// prepare makes the next segment as the one in use is filled: from a quarter of that on, and
-// whole at three quarters.
+// prepare makes the next segment while the segment in use fills up. It begins when a quarter
+// of that is used, and the next segment is whole when three quarters are used.
 func (l *Log) prepare() {
 	used, quarter := int64(l.at.End), int64(l.id.Size)/4
 	if used <= quarter {
 		return
 	}
 	if l.spare == nil {
-		l.begin(true) // it is there once three quarters are used
+		l.begin(true) // grow: the segment in use will be over half full by then
 	}
 	l.spare.allow(int64(l.spare.id.Size) * (used - quarter) / (2 * quarter))
 }
@@ -105,7 +106,7 @@ func (l *Log) takeSpare(size uint32) (Identity, error) {
 	s.allow(math.MaxInt64)
 	s.wait()
 	l.spare = nil
-	if s.err != nil { // a disk that was full then may not be now; what failed may be the salt too
+	if s.err != nil { // try again: the disk may no longer be full, or drawing a salt may have failed
 		if s.id, s.err = l.successor(grow); s.err == nil {
 			s.err = l.files.make(s.id, atOnce)
 		}
@@ -119,10 +120,10 @@ func (l *Log) takeSpare(size uint32) (Identity, error) {
 	return s.id, s.err
 }
 
-// successor is the identity of the next segment. A store begins small and grows: a segment
-// is twice as long as the one before, where that was used by half. After one that a crash
-// ended early it is as short as the first: a process that is killed again and again fills no
-// disk.
+// successor returns the identity of the next segment. A store begins small and grows: with
+// grow, which is set if over half of the segment before was used, the next is twice as long.
+// Otherwise a crash ended the segment before early, and the next is as short as the first. So
+// a process that is killed again and again does not fill the disk.
 func (l *Log) successor(grow bool) (Identity, error) {
 	salt, err := draw(l.opts.Random)
 	id := Identity{Store: l.id.Store, Timeline: l.line, Number: l.id.Number + 1, Salt: salt, Size: l.opts.FirstSize}

@@ -8,9 +8,10 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Wipe says whether files that are no longer needed are filled with zeros before they go, from
-// now on: their bytes are not left in free blocks of the disk. A file that has another name, in a
-// backup that was made of links, is left as it is there. What a crash left is always wiped.
+// Wipe sets whether files that are no longer needed are filled with zeros before they are
+// removed, so that their bytes do not stay in free blocks of the disk. A file that has another
+// name, in a backup made of hard links, is not filled: the backup needs its bytes. The file
+// that a rewrite had replaced before a crash is always wiped, see [Log.Resume].
 func (l *Log) Wipe(on bool) error {
 	l.wipe.Store(on)
 	l.handles.cache.clear()
@@ -20,8 +21,8 @@ func (l *Log) Wipe(on bool) error {
 	return l.files.wipe(packingName)
 }
 
-// EndSegment begins the next segment, so that the one written to so far can be rewritten. It is
-// a method of the writer's, like [Log.Append].
+// EndSegment begins the next segment, so that the one written to so far can be rewritten. Like
+// [Log.Append], only the writer may call it.
 func (l *Log) EndSegment() error {
 	if l.err == nil {
 		l.err = l.advance(0)
@@ -29,7 +30,7 @@ func (l *Log) EndSegment() error {
 	return l.err
 }
 
-// unlink removes a file, and wipes it before where that is asked for.
+// unlink removes a file. If [Log.Wipe] is on, it wipes the file before.
 func (l *Log) unlink(name string) error {
 	if l.wipe.Load() {
 		if err := l.files.wipe(name); err != nil {
@@ -42,7 +43,8 @@ func (l *Log) unlink(name string) error {
 	return nil
 }
 
-// wipe fills a file with zeros and syncs it; one that is not there, or has another name, it leaves.
+// wipe fills a file with zeros and syncs it. It does nothing if the file is not there or has
+// another name too.
 func (d files) wipe(name string) (err error) {
 	info, err := d.fs.Stat(d.path(name))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && linked(info) {
@@ -67,7 +69,7 @@ func (d files) wipe(name string) (err error) {
 	return nil
 }
 
-// Retains reports whether a segment of [Log.Full] still has a body of which f is true.
+// Retains reports whether a segment of [Log.Full] still has a body for which f returns true.
 func (l *Log) Retains(ctx context.Context, number uint64, f func(*Op) (bool, error)) (found bool, err error) {
 	seg, end, err := l.rewritable(number)
 	if err != nil {
