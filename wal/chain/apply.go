@@ -7,9 +7,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Link makes and seals the entry by which a would follow the trace's head. It does
-// not advance the trace: [Trace.Apply] does, and checks what Link made like any
-// other entry. An artifact that the machine has no edge for is refused with
+// Link makes and seals the entry that would append a behind the trace's head. It does
+// not advance the trace: [Trace.Apply] does that, and checks what Link made like any
+// other entry. Link refuses an artifact that the machine has no edge for with
 // STATE_INVALID_TRANSITION.
 func (t *Trace) Link(a *tga.Artifact, ts tga.Millis) (tga.LogEntry, error) {
 	e, err := t.following(a, ts)
@@ -37,10 +37,9 @@ func (t *Trace) following(a *tga.Artifact, ts tga.Millis) (tga.LogEntry, error) 
 	}, nil
 }
 
-// Extend makes the entry by which e's artifact follows the trace's head, as [Trace.Link]
-// does, puts it into e and advances the trace. Every check of [Trace.Apply] is made but
-// one: that an entry has the digest which was computed of it a moment ago. The preimage is
-// made in the room that e.Preimage has, if that is enough.
+// Extend makes the entry for e's artifact as [Trace.Link] does, puts it into e and advances
+// the trace. It makes every check of [Trace.Apply] except that of the entry's own digest,
+// which Extend has just computed. It reuses the capacity of e.Preimage for the preimage.
 func (t *Trace) Extend(e *Entry, ts tga.Millis) error {
 	made, err := t.following(e.Artifact, ts)
 	if err != nil {
@@ -67,8 +66,8 @@ func (t *Trace) Extend(e *Entry, ts tga.Millis) error {
 //	links              see links.go                                    SCHEMA_VIOLATION, for a digest
 //	documents          present, bound, of the size bound               STATE_CHECKSUM_MISMATCH
 //
-// An entry without artifact is one whose artifact was erased: what needs the
-// artifact's members is then not checked, the chain is. An append never has one.
+// An entry without artifact is one whose artifact was erased. Then the chain is checked,
+// and what needs the artifact's members is not. An append never has such an entry.
 func (t *Trace) Apply(e *Entry) error { return t.apply(e, (*Trace).checkDigests) }
 
 func (t *Trace) apply(e *Entry, digests func(*Trace, *Entry) error) error {
@@ -84,9 +83,9 @@ func (t *Trace) apply(e *Entry, digests func(*Trace, *Entry) error) error {
 	return t.advance(e)
 }
 
-// applyRead is [Trace.Apply] for an entry that was read: what [DecodeFrame] has proved of
-// these very values it does not compute again. The checks that it leaves out are those
-// of bytes against their own digest; every check against the trace is made.
+// applyRead is [Trace.Apply] for an entry that was read. If [DecodeFrame] has verified these
+// very values, applyRead does not compare bytes with their own digests again. It makes every
+// check against the trace.
 func (t *Trace) applyRead(e *Entry) error {
 	if !e.proven() {
 		return t.Apply(e)
@@ -156,8 +155,8 @@ func (t *Trace) checkMachine(e *Entry) error {
 		return t.fault(tga.StateInvalidTransition, e.Seq, "append seq %d %s: from_state %s, current state is %s",
 			e.Seq, e.Type, e.From, stateName(t.Head.State))
 	case genesis != (e.Type == tga.RequestType), !tga.LegalPair(e.From, e.To, e.Type):
-		// Genesis is the one edge whose pair says nothing about its place: PENDING →
-		// PENDING would otherwise be legal in every PENDING trace.
+		// Genesis needs a check of its place: without it, its pair PENDING → PENDING
+		// would be legal in every PENDING trace.
 		return t.fault(tga.StateInvalidTransition, e.Seq, "append seq %d: no edge from %s to %s by %s",
 			e.Seq, stateName(t.Head.State), e.To, e.Type)
 	}
@@ -222,9 +221,9 @@ func (t *Trace) advance(e *Entry) error {
 // mostEntries is how many entries the machine lets a trace have: one of each artifact.
 const mostEntries = 4
 
-// requestMeta reads the members of a request's meta that steer the trace. A value
-// that cannot be read is refused rather than passed over: a deadline nobody sees
-// would let a call be sent days after its caller gave up.
+// requestMeta reads the members of a request's meta that affect the trace: namespace and
+// deadline. It refuses a value that it cannot read. If it ignored an unreadable deadline, a
+// call could be sent days after its caller gave up.
 func (t *Trace) requestMeta(a *tga.Artifact) (namespace string, deadline tga.Millis, err error) {
 	namespace = tga.DefaultNamespace
 	if v, ok := a.Meta[tga.MetaNamespace]; ok {

@@ -10,8 +10,8 @@ import (
 // MaxBatch bounds what one append may commit, in bytes.
 const MaxBatch = 512 << 20
 
-// Check refuses what is no batch with VALIDATION_ERROR, and one that the frame codec has
-// no room for with LIMIT_EXCEEDED.
+// Check refuses an empty batch, and one with a nil artifact, with VALIDATION_ERROR, and a
+// batch that the frame codec has no room for with LIMIT_EXCEEDED.
 func (b Batch) Check(trace tga.ID) error {
 	if len(b.Artifacts) == 0 && len(b.Notes) == 0 && len(b.Attachments) == 0 {
 		return tga.Errorf(tga.ValidationError, "append of nothing").In(trace)
@@ -37,9 +37,9 @@ func (b Batch) Check(trace tga.ID) error {
 	return nil
 }
 
-// Replayed answers a batch whose artifacts the trace already has, one after the other
-// and where the caller says they are. A caller that lost the answer to an append asks
-// again and must not be told that its own entry is in the way.
+// Replayed answers a batch whose artifacts the trace already has, one after the other, at the
+// place that the caller expects. A caller that lost the answer to an append repeats it, and
+// must get that answer, not an error about its own earlier entry.
 func Replayed(t *Trace, b Batch) (Appended, bool) {
 	n := len(b.Artifacts)
 	if n == 0 || n > len(t.Entries) {
@@ -69,8 +69,8 @@ func Replayed(t *Trace, b Batch) (Appended, bool) {
 	}, true
 }
 
-// Expect checks what a caller believes of the trace's head; nil believes nothing. A wrong
-// number is STATE_SEQUENCE_GAP, a wrong digest STATE_CHECKSUM_MISMATCH.
+// Expect compares the trace's head with the one that a caller expects; nil is no expectation.
+// A wrong number is STATE_SEQUENCE_GAP, a wrong digest STATE_CHECKSUM_MISMATCH.
 func (t *Trace) Expect(want *Head) error {
 	switch {
 	case want == nil:
@@ -91,13 +91,13 @@ func (t *Trace) Expect(want *Head) error {
 // milliseconds.
 const maxAhead = 60_000
 
-// ApplyGiven is [Trace.Apply] for an entry that its caller made, at the time now of the
-// store. The entry is read back as well: bytes that no reader takes would end the trace
-// for good.
+// ApplyGiven is [Trace.Apply] for an entry that its caller made; now is the store's time. It
+// also decodes the entry's bytes: if no reader accepted them, nobody could ever read or
+// continue the trace.
 func (t *Trace) ApplyGiven(e *Entry, now tga.Millis) error {
 	if e.TS > now+maxAhead {
-		// The newest ts is what tells a clock that went back. One far ahead would take
-		// every dedupe_key licence away until that time.
+		// A clock that went back is detected by the newest ts in the store. A ts far ahead
+		// would make every dedupe_key licence void until that time.
 		return tga.Errorf(tga.ValidationError, "append seq %d: ts %s is over a minute ahead of the store's clock, %s", e.Seq, e.TS, now).In(t.ID).At("/ts")
 	}
 	if err := t.Apply(e); err != nil {
@@ -107,8 +107,8 @@ func (t *Trace) ApplyGiven(e *Entry, now tga.Millis) error {
 	return given(t.ID, err)
 }
 
-// AppendNote makes the note by which n follows the trace's last note, reads it back, and
-// advances the trace.
+// AppendNote makes the note that appends n behind the trace's last note, decodes its bytes as
+// a check, and advances the trace.
 func (t *Trace) AppendNote(n NewNote, ts tga.Millis) (tga.Note, error) {
 	note, err := t.LinkNote(n, ts)
 	if err != nil {
@@ -120,7 +120,7 @@ func (t *Trace) AppendNote(n NewNote, ts tga.Millis) (tga.Note, error) {
 	return note, t.ApplyNote(&note)
 }
 
-// given marks an error of a decoder of stored bytes as one about a caller's.
+// given marks an error of a decoder of stored bytes as one about a caller's bytes.
 func given(id tga.ID, err error) error {
 	var e *tga.Error
 	if errors.As(err, &e) {

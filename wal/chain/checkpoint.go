@@ -2,9 +2,9 @@ package chain
 
 import "github.com/tgad/tgad/schemas/tga"
 
-// VerifyCheckpoint decodes a checkpoint that a store has of the trace, and checks it against its own
-// digest and against the entry that it names. STATE_CHECKSUM_MISMATCH, Where "stored": one of the
-// two disagrees.
+// VerifyCheckpoint decodes a stored checkpoint of the trace, and checks it against its own digest
+// and against the entry that it names. STATE_CHECKSUM_MISMATCH, Where "stored": it does not decode,
+// or it disagrees with its digest or with the entry.
 func (t *Trace) VerifyCheckpoint(stored []byte) (*tga.Checkpoint, error) {
 	fault := func(format string, args ...any) *tga.Error {
 		err := tga.Errorf(tga.StateChecksumMismatch, format, args...).In(t.ID)

@@ -6,28 +6,28 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// DecodeFrame reads an entry frame and checks all that it says of itself: its lengths
-// exactly, flags against parts, the entry digest over the canonical entry that its fields
-// make, the artifact's digest over its bytes and against
-// artifact_digest, each document's digest and size against document_hashes. What it
-// returns may therefore be given to anyone; that it stands at the right place in its
-// trace is for [Replay] to say, which does not recompute these digests again.
+// DecodeFrame reads an entry frame and checks that it is consistent in itself: its exact
+// lengths, its flags against its parts, the entry digest over the canonical entry made from
+// its fields, the artifact's digest over its bytes and against artifact_digest, and each
+// document's digest and size against document_hashes. So its result may be shown to anyone.
+// Whether the entry is at the right place in its trace is for [Replay] to check, which does
+// not recompute these digests.
 //
-// readSpill is called once, with the number of bytes spilled, when some are, and
-// returns exactly that many; nil where the caller has none. The Entry keeps frame and
-// those bytes: they must not be modified afterwards.
+// If bytes were spilled, DecodeFrame calls readSpill once with their number, and readSpill
+// returns exactly that many. It may be nil if the caller has none. The Entry keeps frame and
+// the spilled bytes, so nobody may modify them afterwards.
 //
-// Errors are STATE_CHECKSUM_MISMATCH with Where "stored", trace, seq and where two
-// digests differ both of them; FORMAT_TOO_NEW for a newer version; STORE_UNAVAILABLE for a frame
-// with sealed parts, which [DecodeSealedFrame] reads; readSpill's own error.
+// Errors are STATE_CHECKSUM_MISMATCH with Where "stored", trace and seq, and with both digests
+// if two differ; FORMAT_TOO_NEW for a newer version; STORE_UNAVAILABLE for a frame with sealed
+// parts, which [DecodeSealedFrame] reads; and readSpill's own error.
 func DecodeFrame(frame []byte, readSpill func(size int64) ([]byte, error)) (Entry, error) {
 	return DecodeSealedFrame(frame, nil, readSpill)
 }
 
-// DecodeSealedFrame is [DecodeFrame] for a frame whose parts may be sealed. An entry whose key
-// was destroyed is read as one whose parts were erased, and still has the key's id. Without
-// keys, and where they cannot be had, the error is STORE_UNAVAILABLE: that is no fault of the
-// trace.
+// DecodeSealedFrame is [DecodeFrame] for a frame whose parts may be sealed. If the entry's key
+// was destroyed, the entry reads as one whose parts were erased, and still has the key's id.
+// If keys is nil, or the key cannot be fetched now, the error is STORE_UNAVAILABLE: the trace
+// itself is not at fault.
 func DecodeSealedFrame(frame []byte, keys Keys, readSpill func(size int64) ([]byte, error)) (Entry, error) {
 	h, err := decodeHeader(frame)
 	if err != nil {
@@ -37,8 +37,8 @@ func DecodeSealedFrame(frame []byte, keys Keys, readSpill func(size int64) ([]by
 	if sum := tga.Sum(preimage); sum != h.Digest {
 		return Entry{}, storedMismatch(h, "entry_digest", sum, h.Digest)
 	}
-	// What has the right digest is still not an entry for that: a program that is not this
-	// one may have written it.
+	// A right digest does not make the bytes a valid entry: another program may have
+	// written them.
 	if _, err := tga.DecodeEntryPreimage(preimage); err != nil {
 		return Entry{}, storedFault(h, tga.StateChecksumMismatch, "canonical entry: %w", err)
 	}
@@ -168,7 +168,7 @@ func decodePart(h header, i int, b []byte) (p part, rest []byte, err error) {
 		return fault(tga.StateChecksumMismatch, "erased, but with bytes")
 	case p.place == inline && p.size > MaxInline, p.place == spilled && p.size <= MaxInline,
 		p.place > spilled, p.size > MaxSpill:
-		// One frame for one entry: a size has one place.
+		// An entry has exactly one frame, so a size has exactly one place.
 		return fault(tga.StateChecksumMismatch, "its size is not for its place")
 	case len(b) < pointerLen:
 		return fault(tga.StateChecksumMismatch, "pointer cut short")
@@ -192,9 +192,9 @@ func storedMismatch(h header, what string, want, got tga.Digest) *tga.Error {
 	return err
 }
 
-// storedCause makes a fault of stored bytes out of the error of a check that does not
-// know where its input comes from. Our own bytes were checked before they were
-// written: whatever is wrong with them now is damage.
+// storedCause turns the error of a check that does not know where its input comes from into
+// a fault of stored bytes. Our own bytes were checked before they were written, so whatever
+// is wrong with them now is damage.
 func storedCause(h header, cause error) error {
 	err := storedFault(h, tga.StateChecksumMismatch, "%w", cause)
 	if c, ok := cause.(*tga.Error); ok { // the digests are named where they were compared

@@ -1,9 +1,9 @@
-// Package chain says what makes entries a valid log: the frame they are stored in,
-// the hash chain, the sequence, the legality of each step, and replay.
+// Package chain defines what makes entries a valid log: the frame they are stored in,
+// the hash chain, the sequence, the legality of each transition, and replay.
 //
-// It is pure. Both shells use it: package engine to check and link what it is about
-// to write, package runtime to fold what it has read. The two can therefore not
-// disagree about what a trace's log means.
+// It is pure. Package engine uses it to check and link what it is about to write, and
+// package runtime to fold what it has read. So the two cannot disagree about what a
+// trace's log means.
 //
 // # Invariants
 //

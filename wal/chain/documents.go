@@ -10,14 +10,14 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// stored lists the pointers whose documents lie in the log. A document_hashes member
-// under another pointer may describe what is kept elsewhere.
+// stored lists the pointers whose documents are in the log. A document_hashes member under
+// another pointer may describe a document that is kept elsewhere.
 var stored = [...]string{tga.PointerResult, tga.PointerStateChanges, tga.PointerEvidence}
 
-// checkDocuments checks that the documents are those that the effect's
-// document_hashes bind: each document bound, in the order of the members; each member
-// under a stored pointer with its document. A document whose bytes are not held
-// (erased, or over the answer limit when it came) is there as Erased.
+// checkDocuments checks that the documents are those that the effect's document_hashes bind.
+// Each document must be bound, in the order of the members. Each member under a stored
+// pointer must have its document. A document whose bytes the store does not have (erased, or
+// over the answer limit when it came) must be in the list as Erased.
 func checkDocuments(e *Entry) error {
 	fault := func(pointer, why string) error {
 		err := tga.Errorf(tga.StateChecksumMismatch, "append seq %d: document %s %s", e.Seq, pointer, why).In(e.TraceID).At(pointer)
@@ -30,8 +30,8 @@ func checkDocuments(e *Entry) error {
 		return err
 	}
 	if e.Artifact == nil {
-		// Nothing says what they should be: documents go with the artifact that binds
-		// them.
+		// Nothing says what the documents should be: they are erased with the artifact
+		// that binds them.
 		if len(e.Documents) > 0 {
 			return fault(e.Documents[0].Pointer, "of an erased artifact")
 		}
@@ -98,9 +98,9 @@ func repeated(before []tga.DocumentHash, pointer string) bool {
 // letters that the other members start with, and "_digest" before "_digest_alg".
 const digestMember = `{"_digest":"`
 
-// artifactDigest recomputes the digest of an artifact from its canonical bytes, by
-// leaving out the member that holds it. ok is false where the bytes do not start
-// with that member, or where it holds another digest.
+// artifactDigest recomputes the digest of an artifact from its canonical bytes, without the
+// member that holds the digest. ok is false if the bytes do not start with that member, or if
+// it holds another digest.
 func artifactDigest(canonical []byte) (sum tga.Digest, ok bool) {
 	const skip = len(digestMember) + 2*len(tga.Digest{}) + len(`",`)
 	if len(canonical) < skip || !bytes.HasPrefix(canonical, []byte(digestMember)) ||
@@ -119,8 +119,8 @@ func artifactDigest(canonical []byte) (sum tga.Digest, ok bool) {
 	return sum, bytes.Equal(text[:], canonical[len(digestMember):skip-2])
 }
 
-// hasher is a reusable SHA-256 with room for its result, which would otherwise be
-// allocated for each artifact.
+// hasher is a reusable SHA-256 with room for its result. Without it, each artifact would cost
+// an allocation.
 type hasher struct {
 	hash.Hash
 	sum tga.Digest

@@ -7,43 +7,44 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Erasure says what is to be erased: all that it names, or every trace of a subject.
+// Erasure says what to erase: everything that it names, or every trace of a subject.
 type Erasure struct {
 	Traces []tga.ID
-	Turns  []tga.ID     // of agents, that have ended: their journals
-	Kept   []string     // tool servers of the namespace: what remote executors keep about them
-	Agents []AgentState // what agents keep for themselves
+	Turns  []tga.ID     // ended turns of agents, whose journals are erased
+	Kept   []string     // tool servers of the namespace: values that remote executors keep about them
+	Agents []AgentState // state that agents keep for themselves
 	States []tga.ID     // working states with their forks, by the ids of their families
 	// Namespace and Subject are those of the requests (meta.namespace, meta.subject). "" is the
 	// default namespace.
 	Namespace, Subject string
-	Who                string // asks for it
-	Reason             string // stands in a note, and cannot be erased
-	// Leave leaves out a trace of which something is still to come, or that somebody is at, instead
-	// of refusing the whole.
+	Who                string // who asks for the erasure
+	Reason             string // is kept in a note, and cannot be erased
+	// Leave skips a trace that is not finished, or that a live process is executing, instead of
+	// refusing the whole erasure.
 	Leave bool
 }
 
-// AgentState names the state that a session of an agent works on; without a session the one that the
-// agent keeps across its sessions. No turn may be at work on it while it is erased.
+// AgentState names the state that a session of an agent works on. Without a session it names the
+// state that the agent keeps across its sessions. No turn may be using the state while it is erased.
 type AgentState struct{ Agent, Session string }
 
 // Erased says what an erasure did.
 type Erased struct {
-	Traces  int // erased now, or remembered to be; 0 where nothing is
+	Traces  int // erased now, or recorded to be erased
 	Turns   int // likewise
 	Kept    int // tool servers, likewise
 	States  int // of agents, and working states, likewise
 	Already int // of those named, erased before
 	Keys    int // destroyed
-	// Shared counts traces whose key is that of a subject. It is not destroyed for the sake of one
-	// trace: copies of the store, and backups, still have what the trace carried.
+	// Shared counts traces whose key belongs to a whole subject. The erasure of one trace does not
+	// destroy that key, so copies of the store, and backups, still have what the trace carried.
 	Shared int
-	// Left counts traces that cannot be read: whether they are of the subject is not known, and they
-	// are as they were. Unread names the first of them.
+	// Left counts traces that cannot be read. They are unchanged, as it is not known whether they
+	// belong to the subject. Unread names the first of them.
 	Left   int
 	Unread []Unread
-	// Unsealed counts traces, turns, states and kept values that had no key, or not for every entry and value: likewise.
+	// Unsealed counts traces, turns, states and kept values that had no key for some or all of their
+	// entries or values. Copies of the store, and backups, still have those.
 	Unsealed int
 }
 
@@ -53,10 +54,10 @@ type Unread struct {
 	Err     error
 }
 
-// mostUnread is how many traces that cannot be read are named.
+// mostUnread is how many unreadable traces are named at most.
 const mostUnread = 100
 
-// Most of one erasure: what is under way is remembered as one value of the store.
+// Limits of one erasure. An erasure under way is stored as one value, so it must stay small.
 const (
 	MaxErased = 1 << 20 // traces, turns, tool servers and states; and keys
 	maxReason = 500
@@ -70,7 +71,8 @@ func (d *Erased) Leave(id tga.ID, err error) {
 	}
 }
 
-// Check refuses what is no erasure with VALIDATION_ERROR, and one of too much with LIMIT_EXCEEDED.
+// Check refuses an erasure that is not well-formed with VALIDATION_ERROR, and one that names too
+// much with LIMIT_EXCEEDED.
 func (e *Erasure) Check() error {
 	named := len(e.Traces) + len(e.Turns) + len(e.Kept) + len(e.Agents) + len(e.States)
 	switch {

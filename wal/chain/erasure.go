@@ -7,8 +7,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// StateErasure stands as item 0 of a stream of state that was erased: what agents keep, and working
-// states. The next who writes to the state replaces it.
+// StateErasure is stored as item 0 of a stream of state that was erased: an agent's state or a
+// working state. The next write to the state replaces it.
 type StateErasure struct {
 	At     tga.Millis `json:"at"`
 	Who    string     `json:"who"`
@@ -17,12 +17,12 @@ type StateErasure struct {
 
 const erasureMark = `{"erased":`
 
-// Value is what is stored.
+// Value returns the stored form.
 func (e StateErasure) Value() ([]byte, error) {
 	return json.Marshal(map[string]StateErasure{"erased": e})
 }
 
-// ReadStateErasure reads what stands at item 0, nil where it is not of an erasure.
+// ReadStateErasure reads the value of item 0. It returns nil if that is not an erasure.
 func ReadStateErasure(value []byte) (*StateErasure, error) {
 	if !bytes.HasPrefix(value, []byte(erasureMark)) {
 		return nil, nil

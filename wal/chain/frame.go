@@ -7,12 +7,13 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// MaxInline is the size in bytes up to which a part lies in the frame. A longer one
-// is spilled, so that a scan of entries does not read tool answers.
+// MaxInline is the size in bytes up to which a part is stored in the frame. A longer part is
+// spilled: it is stored in chunks beside the frame, so that a scan of entries does not read
+// tool answers.
 const MaxInline = 32 << 10
 
-// ChunkSize is the size in bytes of the pieces into which a store cuts what spills.
-// MaxSpill is what the two-byte chunk number of a key leaves room for.
+// ChunkSize is the size in bytes of the chunks into which a store cuts spilled parts. MaxSpill
+// is the most that the two-byte chunk number of a key has room for.
 const (
 	ChunkSize = 64 << 10
 	MaxSpill  = ChunkSize << 16
@@ -42,28 +43,28 @@ const (
 //	12  pointer, empty for the artifact
 //	    the bytes, where place is inline
 //
-// The canonical entry, which entry_digest is the digest of, is made from these fields: it
-// has no other, and one form.
+// The canonical entry, which entry_digest covers, is made from these fields. It has no other
+// members, and exactly one form.
 //
 // encoding is 0 plain, 1 sealed under a key id, 2 erased; place is 0 inline,
 // 1 spilled. The bytes of spilled parts follow each other in the order of the parts,
 // in what AppendFrame returns as spill.
 //
-// An erased artifact is the only part of its frame: without document_hashes nothing says
-// what documents there should be. A document alone may be erased beside its artifact.
+// If the artifact is erased, it is the only part of its frame: without document_hashes nothing
+// says what documents there should be. A document may be erased while its artifact stays.
 //
 // A frame of version 2 is that of an entry with a key. Its artifact is sealed, each document
 // is sealed or erased, and all are sealed under one key; size and place are those of the sealed
-// bytes, see [Keys]. Of a frame of version 1 with a sealed part decode says FORMAT_TOO_NEW: no
-// program of ours wrote it, and another one's bytes may be good.
+// bytes, see [Keys]. A frame of version 1 with a sealed part is FORMAT_TOO_NEW: no version of
+// this program writes one, but the bytes of another program may be good.
 //
-// flags say what the parts say, so that a scan sees it in the header: flagSpilled,
-// flagErased, flagDocuments, and in version 2, always, flagSealed. A frame has no other;
-// decode refuses one that has (STATE_CHECKSUM_MISMATCH) and one whose flags and parts disagree.
-// A newer version is FORMAT_TOO_NEW. What a new flag would mean takes a new version.
+// flags repeat what the parts say, so that a scan sees it in the header: flagSpilled,
+// flagErased, flagDocuments, and in version 2, always, flagSealed. Any other flag, and flags
+// that disagree with the parts, are STATE_CHECKSUM_MISMATCH. A newer version is
+// FORMAT_TOO_NEW. A new flag needs a new version.
 //
-// Committed and epoch are under no digest: they are the store's own account of the
-// append, nothing is decided from them that a digest has to carry.
+// No digest covers committed and epoch. They are the store's own record of the append, and
+// no decision that must be provable depends on them.
 const (
 	entryMagic = 'E'
 	headerLen  = 192
@@ -83,13 +84,12 @@ const (
 	spilled = 1
 )
 
-// AppendFrame appends e's frame to dst, and returns beside it the bytes of the parts
-// over [MaxInline], which the store keeps in chunks of [ChunkSize]; nil where there
-// are none. A part without bytes to keep (Artifact nil, Document.Erased) is written
-// as erased, so the frame of an entry whose content was destroyed is made by the same
-// function. Nothing is sealed, whatever key e has: see [AppendSealedFrame]. [Trace.Apply] has
-// refused an entry over the sizes that a frame can hold; one that did not pass it may make
-// AppendFrame panic.
+// AppendFrame appends e's frame to dst. It also returns the bytes of the parts over
+// [MaxInline], which the store keeps in chunks of [ChunkSize]; nil if there are none. A part
+// without bytes to keep (Artifact nil, Document.Erased) is written as erased, so the same
+// function makes the frame of an entry whose content was destroyed. AppendFrame seals nothing,
+// whatever key e has: see [AppendSealedFrame]. [Trace.Apply] refuses an entry over the sizes
+// that a frame can hold. AppendFrame panics for such an entry.
 func AppendFrame(dst []byte, e *Entry) (frame, spill []byte) {
 	frame, spill, err := appendFrame(dst, e, nil)
 	if err != nil {
@@ -106,7 +106,7 @@ type framing struct {
 	flags      uint16
 }
 
-// part appends the next part; gone says that its bytes are destroyed.
+// part appends the next part; gone says that its bytes were destroyed.
 func (f *framing) part(pointer string, data []byte, gone bool) error {
 	encoding, place := byte(plain), byte(inline)
 	if gone {
@@ -137,7 +137,7 @@ func (f *framing) part(pointer string, data []byte, gone bool) error {
 	return nil
 }
 
-// appendFrame makes the frame of e, whose parts are sealed with seal where that is not nil.
+// appendFrame makes the frame of e. If seal is not nil, it seals each part.
 func appendFrame(dst []byte, e *Entry, seal func(part int, pointer string, data []byte) ([]byte, error)) (frame, spill []byte, err error) {
 	start := len(dst)
 	dst = slices.Grow(dst, frameRoom(e))
@@ -183,8 +183,8 @@ func appendFrame(dst []byte, e *Entry, seal func(part int, pointer string, data 
 	return f.dst, f.spill, nil
 }
 
-// frameRoom estimates the length of e's frame, so that it is made in one piece. A part that is
-// spilled counts as the longest one that is not.
+// frameRoom estimates the length of e's frame, so that it is allocated once. A spilled part
+// counts as MaxInline bytes.
 func frameRoom(e *Entry) int {
 	over := 0
 	if e.Key != 0 {
@@ -200,9 +200,8 @@ func frameRoom(e *Entry) int {
 	return n
 }
 
-// frameLimits says what of e a frame has no room for, "" for nothing. Within these
-// limits the inline parts and the entry stay far below 4 GiB, the most that the frame
-// length can say.
+// frameLimits says what in e is too large for a frame, "" for nothing. Within these limits the
+// inline parts and the entry stay far below 4 GiB, the most that the frame length can express.
 func frameLimits(e *Entry) string {
 	const maxDocuments, maxPointer = 254, 1 << 10
 	if len(e.Documents) > maxDocuments {

@@ -6,7 +6,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// checkMembers compares what entry and artifact both say.
+// checkMembers compares the members that entry and artifact have in common.
 func (t *Trace) checkMembers(e *Entry) error {
 	if e.TraceID != t.ID {
 		return t.fault(tga.SchemaViolation, e.Seq, "append seq %d: entry of trace %s", e.Seq, e.TraceID).At("/trace_id")
@@ -32,8 +32,8 @@ func (t *Trace) checkMembers(e *Entry) error {
 	case wantCall && toolCallID(a) != e.ToolCallID:
 		return t.differs(e, "tool_call_id", toolCallID(a), e.ToolCallID)
 	case e.IdempotencyKey != t.entryKey(a) && (e.IdempotencyKey != "" || e.Type == tga.CallType):
-		// A caller's own entry may leave the key null where the artifact is not the
-		// call: only the call's entry is what a ledger is rebuilt from.
+		// A caller's own entry may leave the key null unless the artifact is the call: a
+		// ledger is rebuilt from the call's entry only.
 		return t.differs(e, "idempotency_key", quoted(t.entryKey(a)), quoted(e.IdempotencyKey))
 	}
 	return nil
@@ -42,8 +42,8 @@ func (t *Trace) checkMembers(e *Entry) error {
 // checkLinks checks that the artifact names the one before it, by id and by digest,
 // and that the call is the one that was asked for and approved.
 //
-// Ids and digests are compared with the trace's entries, which outlive an erased
-// artifact; what needs the earlier artifact itself is skipped when that is erased.
+// Ids and digests are compared with the trace's entries, which stay when an artifact is
+// erased. A check that needs an erased artifact itself is skipped.
 // A wrong digest is STATE_CHECKSUM_MISMATCH; everything else is SCHEMA_VIOLATION
 // with a pointer into the artifact.
 func (t *Trace) checkLinks(e *Entry) error {
@@ -70,7 +70,7 @@ func (t *Trace) checkLinks(e *Entry) error {
 
 func (t *Trace) checkNames(e *Entry, before tga.ArtifactType, member string, id tga.ID, digest tga.Digest) error {
 	b := t.entry(before)
-	if b == nil { // the machine lets nothing come this far without it
+	if b == nil { // cannot happen: the machine has refused such an entry before
 		return t.fault(tga.StateInvalidTransition, e.Seq, "append seq %d: no %s before it", e.Seq, before)
 	}
 	if id != b.ArtifactID {
@@ -108,8 +108,8 @@ func (t *Trace) checkProposal(e *Entry) error {
 	}
 	asked, call := t.Request.Request, e.Artifact.Call
 	if !call.Call.Equal(asked.Proposal) {
-		// An approval covers exactly what was asked: one other byte and it is no
-		// approval of this call.
+		// An approval covers exactly the proposal. If one byte differs, it does not
+		// approve this call.
 		return t.fault(tga.SchemaViolation, e.Seq, "append seq %d: call %s/%s is not the request's proposal %s/%s",
 			e.Seq, call.Call.ToolServer, call.Call.ToolName, asked.Proposal.ToolServer, asked.Proposal.ToolName).At("/call")
 	}
@@ -131,8 +131,8 @@ func toolCallID(a *tga.Artifact) tga.ID {
 	return tga.ID{}
 }
 
-// entryKey returns the idempotency_key of a's entry: the artifact's own, for an
-// effect that of its call.
+// entryKey returns the idempotency_key of a's entry: the artifact's own, or for an effect the
+// key of its call.
 func (t *Trace) entryKey(a *tga.Artifact) string {
 	switch a.Type {
 	case tga.RequestType:

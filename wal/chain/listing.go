@@ -2,12 +2,12 @@ package chain
 
 import "github.com/tgad/tgad/schemas/tga"
 
-// Listing is what a list shows of a trace. State may be terminal; Since is the ts of the
-// newest entry, so when the trace came to that state.
+// Listing is what a list shows of a trace. State may be terminal. Since is the ts of the
+// newest entry: the time at which the trace reached that state.
 type Listing struct {
 	OpenTrace
-	Server, Tool string // "" where the request is erased
-	Key          string // the idempotency key: of the call, before it of the request; "" where there is none
+	Server, Tool string // "" if the request is erased
+	Key          string // idempotency key of the call, or of the request before the call; "" if there is none
 	ToolCallID   tga.ID // zero before the call
 }
 
@@ -32,8 +32,8 @@ func (t *Trace) Listing() Listing {
 	return l
 }
 
-// Listed is a trace in a list of all. Where Err says why it cannot be read, nothing but its id
-// is known.
+// Listed is a trace in a list of all traces. If Err is set, the trace cannot be read, and only
+// its id is known.
 type Listed struct {
 	Listing
 	Err error

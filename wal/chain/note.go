@@ -4,10 +4,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// LinkNote makes and seals the note by which n would follow the trace's last note.
-// It does not advance the trace. The body is brought into canonical form; one that
-// has none is refused with VALIDATION_ERROR or LIMIT_EXCEEDED. A trace without an
-// entry has nothing to note: NOT_FOUND.
+// LinkNote makes and seals the note that would append n behind the trace's last note. It does
+// not advance the trace. It brings the body into canonical form, and refuses a body that has
+// none with VALIDATION_ERROR or LIMIT_EXCEEDED. A trace without an entry is NOT_FOUND.
 func (t *Trace) LinkNote(n NewNote, ts tga.Millis) (tga.Note, error) {
 	if t.Head.Seq == 0 {
 		return tga.Note{}, tga.Errorf(tga.NotFound, "note %s on trace %s: it has no entry", n.Kind, t.ID).In(t.ID)
@@ -24,10 +23,10 @@ func (t *Trace) LinkNote(n NewNote, ts tga.Millis) (tga.Note, error) {
 	return note, nil
 }
 
-// ApplyNote checks n against the trace and advances it: number, chain, digest, and
-// that the entry it names as head is one of the trace and not before the one that
-// the note before it names. The codes are those of [Trace.Apply]. On error the trace
-// is unchanged.
+// ApplyNote checks n against the trace and advances the trace. It checks number, chain and
+// digest, and the entry that n names as head: that must be an entry of the trace, and not an
+// earlier one than the head of the note before. The codes are those of [Trace.Apply]. On error
+// the trace is unchanged.
 func (t *Trace) ApplyNote(n *tga.Note) error {
 	want := t.NoteHead.Number + 1
 	if n.Number != want {

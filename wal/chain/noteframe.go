@@ -18,8 +18,8 @@ import (
 //	104 preimage length             frame length
 //	112 preimage: canonical note without note_digest
 //
-// There are no flags in version 1: one that is set is STATE_CHECKSUM_MISMATCH. A
-// newer version is FORMAT_TOO_NEW.
+// Version 1 has no flags: a flag that is set is STATE_CHECKSUM_MISMATCH. A newer version is
+// FORMAT_TOO_NEW.
 const (
 	noteMagic     = 'N'
 	noteHeaderLen = 112

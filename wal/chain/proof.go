@@ -6,9 +6,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// proof is what [DecodeFrame] has recomputed: that entry has its digest and preimage is
-// its canonical form, that artifact and documents have theirs. It holds the very values
-// it speaks of, so it says nothing about an entry that was changed since.
+// proof holds the values that [DecodeFrame] has verified: the entry has its digest, preimage
+// is the entry's canonical form, and artifact and documents have their digests. Because it
+// holds the values themselves, it does not vouch for an entry that was changed since.
 type proof struct {
 	entry     tga.LogEntry
 	preimage  []byte
@@ -25,9 +25,9 @@ func proofOf(e *Entry) *proof {
 	return p
 }
 
-// proven reports whether e is, member for member, what its proof speaks of. The bytes
-// behind its slices must not be modified by anybody (see [DecodeFrame]); everything else
-// about an entry that is not proven is recomputed.
+// proven reports whether e equals, member by member, the values of its proof. Nobody may modify
+// the bytes behind its slices (see [DecodeFrame]). The digests of an entry that is not proven
+// are recomputed.
 func (e *Entry) proven() bool {
 	p := e.proof
 	if p == nil || p.entry != e.LogEntry || !same(p.preimage, e.Preimage) || p.artifact != e.Artifact {

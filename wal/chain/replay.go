@@ -7,15 +7,14 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Replay folds a trace's stored entries, then its notes, in one pass, and checks each
-// as [Trace.Apply] and [Trace.ApplyNote] do; the digests of an entry that [DecodeFrame]
-// returned are recomputed there and not a second time here. notes may be nil. A trace without
-// entries replays to the empty trace.
+// Replay folds a trace's stored entries and then its notes in one pass. It checks each as
+// [Trace.Apply] and [Trace.ApplyNote] do, but does not recompute digests that [DecodeFrame]
+// has verified. notes may be nil. A trace without entries replays to the empty trace.
 //
-// The first fault ends it. The error carries the code of the failed check, Where
-// "stored", the trace, and as Seq the place in the log of the entry at fault or as
-// Note that of the note: the place, because a damaged entry's own number proves
-// nothing. An error of the sequence itself gets the same facts and keeps its code.
+// The first fault ends Replay. The error has the code of the failed check, Where "stored", the
+// trace, and the place of the fault in the log: Seq for an entry, Note for a note. It names the
+// place and not the number that a damaged entry claims, which proves nothing. An error of the
+// iterator itself gets the same facts and keeps its code.
 func Replay(id tga.ID, entries iter.Seq2[Entry, error], notes iter.Seq2[tga.Note, error]) (*Trace, error) {
 	t := NewTrace(id)
 	for e, err := range entries {
@@ -44,7 +43,7 @@ func Replay(id tga.ID, entries iter.Seq2[Entry, error], notes iter.Seq2[tga.Note
 func (t *Trace) stored(err error, seq uint64, note uint32) error {
 	cause := &tga.Error{}
 	if !errors.As(err, &cause) {
-		// An error of the reader: whether the log is good is not known.
+		// An error of the reader: it does not say whether the log is good.
 		cause = &tga.Error{Code: tga.StoreUnavailable, Err: err}
 	}
 	at := *cause

@@ -10,26 +10,27 @@ import (
 // KeyID names a data key of a key ring. 0 is no key.
 type KeyID uint64
 
-// Keys has the data keys under which the parts of entries are sealed. Its methods may be
-// called concurrently.
+// Keys has the data keys under which the parts of entries are sealed (encrypted). Its methods
+// may be called concurrently.
 //
-// A sealed part is the key's id [8], and then what Seal returned of the part's bytes: a nonce
-// [12] that was never used under the key before, and the ciphertext and tag of AES-256-GCM.
+// A sealed part is the key's id [8], followed by the result of Seal: a nonce [12] that was
+// never used under the key before, and the ciphertext and tag of AES-256-GCM.
 type Keys interface {
 	// Seal appends to dst the nonce, the ciphertext and the tag of plain: [SealOverhead] bytes
-	// more than plain has. Whoever opens them needs the same aad.
+	// more than plain has. Open needs the same aad.
 	Seal(dst []byte, key KeyID, plain, aad []byte) ([]byte, error)
-	// Open appends to dst what was sealed. The error is [ErrKeyDestroyed] where the key is
-	// gone for good, STATE_CHECKSUM_MISMATCH where the bytes are not what Seal returned, and
-	// STORE_UNAVAILABLE where the key cannot be had now: caused by [ErrKeyMissing] where it is this key alone.
+	// Open appends to dst the plaintext of sealed. The error is [ErrKeyDestroyed] if the key
+	// was destroyed for good, STATE_CHECKSUM_MISMATCH if the bytes are not what Seal returned,
+	// and STORE_UNAVAILABLE if the key cannot be read now: caused by [ErrKeyMissing] if only this
+	// key is missing.
 	Open(dst []byte, key KeyID, sealed, aad []byte) ([]byte, error)
 }
 
 // ErrKeyDestroyed says that a data key was destroyed: what it sealed is erased.
 var ErrKeyDestroyed = errors.New("the data key was destroyed")
 
-// ErrKeyMissing says that a key ring does not have a data key and does have others: it is an older copy, or one key in
-// it is damaged. What is sealed under the key waits for another copy, and nothing else does.
+// ErrKeyMissing says that a key ring lacks one data key and has others: it is an older copy, or
+// one key in it is damaged. Only what is sealed under that key waits for a better copy of the ring.
 var ErrKeyMissing = errors.New("the data key is missing")
 
 // SealOverhead is how many bytes [Keys.Seal] adds: nonce and tag.
@@ -41,8 +42,8 @@ const keyLen = 8
 // aadRoom is enough for the additional data of a part with a pointer of usual length.
 const aadRoom = 128
 
-// appendAAD appends what a sealed part is bound to: its place in the log, so that no part can
-// be moved to another place, and the digest of the artifact that says what it holds.
+// appendAAD appends the additional data that binds a sealed part: its place in the log, so that
+// a part cannot be moved to another place, and the digest of the artifact that describes it.
 //
 //	trace id [16]  seq [8]  part number [1]  length of the pointer [2], pointer  artifact digest [32]
 func appendAAD(dst []byte, e *tga.LogEntry, part int, pointer string) []byte {
@@ -54,9 +55,9 @@ func appendAAD(dst []byte, e *tga.LogEntry, part int, pointer string) []byte {
 	return append(dst, e.ArtifactDigest[:]...)
 }
 
-// AppendSealedFrame is [AppendFrame] for an entry that has a key: its parts are sealed under
-// it. Of an entry without a key, or without anything to seal, it makes the plain frame. The
-// errors are those of [Keys.Seal]; there is no frame then.
+// AppendSealedFrame is [AppendFrame] for an entry that has a key: it seals the parts under that
+// key. For an entry without a key, or without an artifact to seal, it makes the plain frame. If
+// [Keys.Seal] fails, or keys is nil, the error is STORE_UNAVAILABLE and there is no frame.
 func AppendSealedFrame(dst []byte, e *Entry, keys Keys) (frame, spill []byte, err error) {
 	if e.Key == 0 || e.Artifact == nil {
 		frame, spill = AppendFrame(dst, e)
@@ -83,15 +84,15 @@ func AppendSealedFrame(dst []byte, e *Entry, keys Keys) (frame, spill []byte, er
 
 var errNoRing = errors.New("the store is open without its key ring")
 
-// unsealable says that the parts of e can be neither sealed nor opened now. It says nothing
-// about the bytes that are stored.
+// unsealable makes the error for parts of e that cannot be sealed or opened now. It is no
+// statement about the stored bytes.
 func (e *Entry) unsealable(verb string, cause error) error {
 	err := tga.Errorf(tga.StoreUnavailable, "trace %s seq %d: %s under key %d: %w", e.TraceID, e.Seq, verb, e.Key, cause).In(e.TraceID)
 	err.Seq = e.Seq
 	return err
 }
 
-// open opens the sealed parts of an entry, in place. It returns false where their key was
+// open opens the sealed parts of an entry, in place. It returns false if their key was
 // destroyed.
 func (e *Entry) open(h header, parts []part, keys Keys) (bool, error) {
 	for i := range parts {
@@ -128,8 +129,8 @@ func (e *Entry) open(h header, parts []part, keys Keys) (bool, error) {
 	return true, nil
 }
 
-// NoKeys are the keys of who has none, and checks a log all the same: everything sealed is read
-// as erased, and nothing is sealed.
+// NoKeys is for checking a log without its keys: everything sealed reads as erased, and nothing
+// can be sealed.
 type NoKeys struct{}
 
 // Seal refuses.

@@ -13,21 +13,21 @@ type NoteHead struct {
 	Digest tga.Digest
 }
 
-// Trace is the fold of a trace's entries and notes: all that the next append is
-// checked against, and all that the runtime acts on. It is a value of one goroutine.
+// Trace is the fold of a trace's entries and notes. The next append is checked against it, and
+// the runtime acts on it. It must not be used by several goroutines at once.
 type Trace struct {
 	ID, PlanID tga.ID
-	// Namespace is meta.namespace of the request, tga.DefaultNamespace where that is
-	// absent. It is "" while there is no request and when the request is erased:
-	// nobody's namespace then, so that no tenant reaches what another asked for.
+	// Namespace is meta.namespace of the request, or tga.DefaultNamespace if that is absent.
+	// It is "" while there is no request and when the request is erased. No tenant has the
+	// namespace "", so none reaches the call of another.
 	Namespace string
 	Deadline  tga.Millis // meta.deadline of the request, 0 = none
-	Key       KeyID      // key that what was last appended to it is sealed under, 0 = none
+	Key       KeyID      // key under which the last appended content is sealed, 0 = none
 	Head      Head
 	Entries   []tga.LogEntry // at most four
 
-	// Request, Decision, Call and Effect are nil until there, and when erased.
-	// Entries still has the id and digest of an erased one.
+	// Request, Decision, Call and Effect are nil until they are appended, and when erased.
+	// Entries still has the id and digest of an erased artifact.
 	Request, Decision, Call, Effect *tga.Artifact
 	Documents                       []Document // of the effect
 
@@ -44,24 +44,23 @@ func NewTrace(id tga.ID) *Trace { return &Trace{ID: id} }
 // shared: they are never modified.
 func (t *Trace) Clone() *Trace {
 	c := *t
-	// Clipped: an append to the copy must not write into the spare room that the
-	// original appends to.
+	// Clip: an append to the copy must not write into the spare capacity of the original.
 	c.Entries, c.Notes = slices.Clip(t.Entries), slices.Clip(t.Notes)
 	return &c
 }
 
-// Successor returns a copy to be advanced in t's place. It may write into the spare room
-// of t's entries, which t and its clones never look at: so of the successors of one trace
-// that are advanced at most the last is used. What was refused may be given up and
-// followed by another.
+// Successor returns a copy that is advanced instead of t. It may write into the spare capacity
+// of t's entries, which t and its clones never read. So if several successors of one trace are
+// advanced, only the last may be used: discard a successor whose append was refused, and make
+// another.
 func (t *Trace) Successor() *Trace {
 	c := *t
 	c.Notes = slices.Clip(t.Notes)
 	return &c
 }
 
-// State returns the sealed execution state of the trace. Its current state is
-// tga.Pending for a trace that has no entry yet, as the contract has no name for it.
+// State returns the sealed execution state of the trace. A trace without entries is
+// tga.Pending, because the contract has no name for that state.
 func (t *Trace) State() tga.ExecutionState {
 	cs := t.checkpointState()
 	s := tga.ExecutionState{
@@ -90,8 +89,8 @@ func (t *Trace) checkpointState() tga.CheckpointState {
 	}
 }
 
-// entry returns the entry that carries an artifact of type at, nil where there is
-// none. A trace has at most one of each.
+// entry returns the entry that carries an artifact of type at, nil if there is none. A trace
+// has at most one of each.
 func (t *Trace) entry(at tga.ArtifactType) *tga.LogEntry {
 	for i := range t.Entries {
 		if t.Entries[i].Type == at {

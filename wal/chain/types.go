@@ -2,15 +2,15 @@ package chain
 
 import "github.com/tgad/tgad/schemas/tga"
 
-// Epoch fences writers: it grows with every lease of a store and with every open of
-// it. The store's incarnation is in the upper 32 bits, a counter in the lower.
+// Epoch fences writers: it grows with every lease that a store grants and with every open of
+// the store. The store's incarnation is in the upper 32 bits, a counter in the lower.
 type Epoch uint64
 
 // Incarnation returns the store incarnation that granted the epoch.
 func (e Epoch) Incarnation() uint32 { return uint32(e >> 32) }
 
-// Lease is the right to append to one trace. It is a value: handing it on hands the
-// right on. A store refuses a lease that is not the trace's newest.
+// Lease is the right to append to one trace. It is a plain value: whoever has a copy has the
+// right. A store refuses a lease that is not the trace's newest.
 type Lease struct {
 	TraceID tga.ID
 	Epoch   Epoch
@@ -28,12 +28,12 @@ type Entry struct {
 	tga.LogEntry
 	Preimage  []byte        // the canonical entry bytes that were hashed: without entry_digest
 	Artifact  *tga.Artifact // nil when erased
-	Documents []Document    // what the artifact's document_hashes bind, in their order; none when it is erased
+	Documents []Document    // bound by the artifact's document_hashes, in their order; none when it is erased
 	Committed tga.Millis    // the store's clock at the commit; not hashed
 	Epoch     Epoch         // lease under which it was appended; not hashed
 	Key       KeyID         // key that its parts are sealed under, 0 for none; not hashed. Artifact is nil where it was destroyed
 
-	proof *proof // what [DecodeFrame] found of it; nil for an entry from elsewhere
+	proof *proof // what [DecodeFrame] verified of it; nil for an entry from elsewhere
 }
 
 // Document is a byte string bound to an effect by a digest in document_hashes: the
@@ -53,7 +53,7 @@ type NewArtifact struct {
 	Entry *tga.LogEntry
 }
 
-// NewNote is one note to append; number, links, ts and digest are the store's to fill.
+// NewNote is one note to append. The store fills in number, links, ts and digest.
 type NewNote struct {
 	Kind tga.NoteKind
 	Who  string
@@ -72,34 +72,34 @@ const (
 	AttachBlob     AttachmentKind = 'w' // key: evidence of a trace, node of a working state
 )
 
-// AttachmentKinds are all of them: who copies or compares a store goes through each.
+// AttachmentKinds lists all kinds, for code that copies or compares a whole store.
 var AttachmentKinds = []AttachmentKind{AttachApproval, AttachBeginID, AttachTimer, AttachStream, AttachBlob}
 
-// Attachment is an opaque value that commits in the same batch as the entries it
-// comes with. A nil Value deletes the key.
+// Attachment is an opaque value that commits in the same batch as the entries of its Batch. A
+// nil Value deletes the key.
 type Attachment struct {
 	Kind  AttachmentKind
 	Key   []byte
 	Value []byte
-	// Owner, where it is not zero, is the stream whose data key seals the value of a stream's item or
-	// of a blob: all that is erased together has one, and the store remembers its key as long as the
-	// owner is not erased. Zero: the item's own stream.
+	// Owner is the stream whose data key seals the value, for a stream's item or a blob. Everything
+	// that is erased together has one owner. The store remembers the owner's key until the owner is
+	// erased. Zero means the item's own stream.
 	Owner tga.ID
 }
 
 // Batch is what one append commits: all of it durable, or none.
 type Batch struct {
-	// Expect, when not nil, is the head the caller believes in.
+	// Expect, if not nil, is the head that the caller expects the trace to have.
 	Expect      *Head
 	Artifacts   []NewArtifact
 	Notes       []NewNote // linked after the artifacts
 	Attachments []Attachment
-	// Also, when not nil, adds notes to a second trace in the same commit: what undoes
-	// a call and what it undid are settled together.
+	// Also, if not nil, adds notes to a second trace in the same commit. So a call and the call
+	// that it undoes are settled together.
 	Also *Also
 }
 
-// Also is the part of a batch that is another trace's.
+// Also is the part of a batch that goes to another trace.
 type Also struct {
 	Lease Lease
 	Notes []NewNote
@@ -110,9 +110,9 @@ type Appended struct {
 	Head     Head
 	Entries  []tga.LogEntry
 	Notes    []tga.Note
-	Replayed bool // the log already had it; nothing was written
-	// Trace is the trace as it is with the append: what a Load right after it returns. The store
-	// keeps it too, so it is read, and never advanced.
+	Replayed bool // the log already had the batch; nothing was written
+	// Trace is the trace after the append: what a Load right after it returns. The store keeps
+	// the same value, so callers must not advance it.
 	Trace *Trace
 }
 
