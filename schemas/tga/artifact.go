@@ -3,8 +3,8 @@ package tga
 // Artifact is one decoded and checked document of a trace. Exactly one of
 // Request, Decision, Call and Effect is set, as Type says.
 //
-// Canonical is the whole artifact in canonical form, `_digest` included; it is
-// what the store keeps and what readers are given. It must not be modified.
+// Canonical is the whole artifact in canonical form, `_digest` included. The store keeps
+// these bytes and gives them to readers. They must not be modified.
 type Artifact struct {
 	Type      ArtifactType
 	ID        ID // its own id: action_request_id, supervisor_decision_id, …
@@ -22,8 +22,8 @@ type Artifact struct {
 	Effect   *ToolEffect
 }
 
-// Verdict returns what decides the artifact's edge: decision or outcome.status,
-// "" for a request and a call.
+// Verdict returns the value that selects the artifact's edge in the machine: the decision or
+// the outcome.status. It is "" for a request and a call.
 func (a *Artifact) Verdict() string {
 	switch a.Type {
 	case DecisionType:
@@ -34,14 +34,14 @@ func (a *Artifact) Verdict() string {
 	return ""
 }
 
-// Meta is an artifact's free member: scalars only. Values are string, bool, nil or
-// [Number], so that no digit is lost.
+// Meta is the artifact's member for free names. Its values are scalars: string, bool, nil or
+// [Number], which keeps every digit of a number.
 type Meta map[string]any
 
 // Number is a JSON number as it stands in the canonical bytes.
 type Number string
 
-// String returns the string member name, or "" where it is absent or no string.
+// String returns the value of the member with that name, or "" if it is absent or no string.
 func (m Meta) String(name string) string {
 	s, _ := m[name].(string)
 	return s
@@ -77,12 +77,12 @@ const (
 	MetaSubject        = "subject"            // request: whose call it is, of the clients that one executor serves
 	MetaRedacted       = "redacted"           // request, effect: true where something was taken out before it was stored
 	MetaSpanContext    = "span_context"       // request: traceparent of the run that made it, where that was traced
-	MetaAgainOf        = "again_of"           // request: identical trace that a person said to run again
+	MetaAgainOf        = "again_of"           // request: identical trace whose call a person asked to run again
 	MetaSchemaDigest   = "tool_schema_digest" // decision: the tool's definition when it was approved, hex
 	MetaOutcomeError   = "outcome_error"      // effect: which rule of the tool could not be applied, and why
-	MetaToolErrorCode  = "tool_error_code"    // effect: the tool's own code, where it is none of the contract's
-	MetaToolStatus     = "tool_status"        // effect: the tool's own status, where it is none of the contract's
-	MetaRetryAfter     = "retry_after_ms"     // effect: how long the tool server asked not to be asked again
+	MetaToolErrorCode  = "tool_error_code"    // effect: the tool's own code, if the contract does not have it
+	MetaToolStatus     = "tool_status"        // effect: the tool's own status, if the contract does not have it
+	MetaRetryAfter     = "retry_after_ms"     // effect: how long the tool server asked to wait before another request
 	MetaEvidence       = "evidence_digest"    // effect that is served: what confirmed it, hex
 )
 
@@ -197,7 +197,7 @@ type DocumentHash struct {
 // Pointers of the documents that an effect binds.
 const (
 	PointerResult       = "/result"          // the tool's whole answer, exact bytes
-	PointerReceived     = "/result_received" // a keyed digest of an answer of which /result is what redaction left
+	PointerReceived     = "/result_received" // a keyed digest of the answer as received, if /result was redacted
 	PointerStateChanges = "/state_changes"   // what the call changed
 	PointerEvidence     = "/evidence"        // why a resolution or a probe said so
 )
@@ -263,16 +263,16 @@ type NoteKind string
 const (
 	NoteAttempt   NoteKind = "attempt"    // a send is about to be made: {attempt, epoch, executor, permit_digest?, begin_id?}
 	NoteNotSent   NoteKind = "not_sent"   // attempt n was not sent: {attempt, reason}
-	NoteLicence   NoteKind = "licence"    // the tool's licence when attempt n was made, where it was another than before, or the one that a person lets hold for it: {attempt, licence, reason?}
+	NoteLicence   NoteKind = "licence"    // the tool's licence when attempt n was made, if it had changed, or the licence that a person set for the attempt: {attempt, licence, reason?}
 	NoteLateReply NoteKind = "late_reply" // a reply that came after the trace was terminal: {attempt, outcome, result_digest}
 
 	NoteAppended NoteKind = "appended" // who appended these entries over the socket, with artifacts of its own making: {first_seq, last_seq}
 	NoteDoubt    NoteKind = "doubt"    // why attempt n has no certain answer: {attempt, cause, code}
 
-	NoteVote         NoteKind = "vote"         // a person's say about a pending request: {approve, rationale}
+	NoteVote         NoteKind = "vote"         // a person approves or rejects a pending request: {approve, rationale}
 	NoteAskedAgain   NoteKind = "asked_again"  // the tool's definition changed and the votes are void: {tool_schema_digest, void, was}
 	NoteProbe        NoteKind = "probe"        // a tool server was asked about a call in doubt: {answer, attempt, evidence_digest?, fenced, next?, source?}
-	NoteConfirmation NoteKind = "confirmation" // recorded changes were looked at: {checked, evidence_digest, finding, mismatch_digest?, mismatches, unchecked}
+	NoteConfirmation NoteKind = "confirmation" // recorded changes were verified in the world: {checked, evidence_digest, finding, mismatch_digest?, mismatches, unchecked}
 	NoteRetry        NoteKind = "retry"        // a new attempt is due: {due, number}
 	NoteErased       NoteKind = "erased"       // what the entries carried was erased: {entries, reason}
 	NoteCompensated  NoteKind = "compensated"  // another trace undid the effect: {effect_digest, trace_id}

@@ -79,8 +79,8 @@ func Canonicalize(raw []byte, lim Limits) ([]byte, error) {
 	return out, nil
 }
 
-// canonicalForm returns the canonical text in memory of its own. A text that is
-// canonical already, as most are that come from our own writers, is copied.
+// canonicalForm returns the canonical text in memory of its own. It copies a text that is
+// canonical already, as most texts of our own writers are.
 func (d *document) canonicalForm() ([]byte, *Error) {
 	if d.canonical {
 		assertCanonical(d.text, d.text)
@@ -95,7 +95,7 @@ func (d *document) canonicalForm() ([]byte, *Error) {
 		err = w.over()
 	}
 	if err != nil {
-		return nil, Errorf(err.Code, "%s", err.Message) // the whole is at fault, no place in it
+		return nil, Errorf(err.Code, "%s", err.Message) // without a pointer: the whole text is at fault
 	}
 	assertCanonical(d.text, w.out)
 	return w.out, nil
@@ -110,16 +110,16 @@ func (w *writer) free() {
 	writers.Put(w)
 }
 
-// writer takes the canonical form of a text that has passed the gate, while a second pass
-// reads it. Members are written in the order of the text, and put in order when their
-// object ends: so what it keeps beside the form is the places of the members of open objects.
+// writer collects the canonical form while a second pass reads a text that has passed the
+// gate. It writes members in the order of the text, and reorders them when their object ends.
+// So beside the form it keeps only the places of the members of open objects.
 type writer struct {
 	out     []byte
 	scratch []byte
 	most    int // bytes that the form may have
 }
 
-// position is where the next byte goes; a document without a writer has none.
+// position returns where the next byte goes, and 0 for the nil writer.
 func (w *writer) position() int {
 	if w == nil {
 		return 0
@@ -158,7 +158,8 @@ func (w *writer) item(i int) *Error {
 	return w.over()
 }
 
-// over refuses a form that has become too long: 1e20 is longer in canonical form.
+// over refuses a form that has become too long. The form can be longer than the text: 1e20
+// is an example.
 func (w *writer) over() *Error {
 	if len(w.out) > w.most {
 		return Errorf(LimitExceeded, "the canonical form has over %d bytes", w.most)

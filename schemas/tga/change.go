@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// StateChange is something that a call changed in the world (Aetheris 1.0 ⑤). It can
-// be looked at later: does it still stand as it was left?
+// StateChange is something that a call changed in the world (Aetheris 1.0 ⑤). A verifier can
+// check later whether the change still holds.
 type StateChange struct {
 	ResourceType string `json:"resource_type"` // 1..64 characters; names the verifier
 	ResourceID   string `json:"resource_id"`   // 1..1024 bytes
@@ -39,7 +39,7 @@ func EncodeStateChanges(changes []StateChange) ([]byte, error) {
 	if changes == nil {
 		raw = []byte("[]")
 	}
-	// What encoding/json wrote is never digested: only its canonical form is.
+	// Never digest what encoding/json wrote, only its canonical form.
 	return Canonicalize(raw, Limits{})
 }
 

@@ -1,7 +1,7 @@
 package tga
 
-// name returns the contract's name of a state that is derived, not written by an
-// entry: an empty trace is PENDING there, with last_sequence_number 0.
+// name returns the contract's name of a derived state. In a derived state an empty trace is
+// PENDING, with last_sequence_number 0; no entry says so.
 func (s State) name() string {
 	if s == None {
 		return Pending.String()
@@ -44,7 +44,7 @@ var stateFields = fields([]field[ExecutionState]{
 	{"state_digest", required, digestAt(func(s *ExecutionState) *Digest { return &s.Digest })},
 })
 
-// checkEmpty refuses a state that is half that of an empty trace.
+// checkEmpty refuses a state that has some but not all values of an empty trace.
 func checkEmpty(current State, seq uint64, digest Digest) *Error {
 	if seq == 0 && (current != Pending || !digest.IsZero()) {
 		return violation("an empty trace is PENDING with a digest of zeros").under("last_sequence_number")

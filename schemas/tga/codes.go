@@ -2,7 +2,7 @@ package tga
 
 import "slices"
 
-// CodeInfo is what is to be known of a code: `tgad explain` and docs/ERRORS.md print it.
+// CodeInfo describes a code, for `tgad explain` and docs/ERRORS.md.
 type CodeInfo struct {
 	Code       Code
 	HTTPStatus int    // of the problem document that carries it

@@ -32,8 +32,9 @@ func violation(format string, args ...any) *Error {
 	return Errorf(SchemaViolation, format, args...)
 }
 
-// decodeObject reads the closed object at obj. Both its members and table are in
-// canonical order, so one walk finds what is missing and what is unknown.
+// decodeObject reads the closed object at obj: one that may have only the members of table.
+// Both its members and table are in canonical order, so one walk finds missing and unknown
+// members.
 func decodeObject[T any](d *decoder, obj int32, table []field[T], v *T) *Error {
 	if d.doc.nodes[obj].kind != kindObject {
 		return violation("want an object")
@@ -147,8 +148,8 @@ func (d *decoder) rawObject(n int32) ([]byte, *Error) {
 	return d.doc.text[v.start:v.end:v.end], nil
 }
 
-// open parses raw for decoding: canonical bytes of its own, and a decoder over them.
-// The caller frees the decoder's document.
+// open parses raw for decoding. It returns the canonical form, in memory of its own, and a
+// decoder over it. The caller frees the decoder's document.
 func open(raw []byte, lim Limits) (canonical []byte, d *decoder, err *Error) {
 	doc, err := parse(raw, lim)
 	if err != nil {
@@ -159,7 +160,7 @@ func open(raw []byte, lim Limits) (canonical []byte, d *decoder, err *Error) {
 		return nil, nil, err
 	}
 	if doc.canonical {
-		// Same offsets: the nodes hold for the copy as well.
+		// The copy has the same offsets, so the nodes are valid for it too.
 		doc.text = canonical
 		return canonical, newDecoder(doc), nil
 	}
@@ -184,14 +185,14 @@ func openCanonical(canonical []byte) (*document, *Error) {
 	return doc, nil
 }
 
-// mismatch says that a digest is not that of the bytes it is said to be of.
+// mismatch makes the error for a digest that does not match its bytes.
 func mismatch(what string, computed, found Digest, where string) *Error {
 	err := Errorf(StateChecksumMismatch, "%s: computed %v, found %v", what, computed, found)
 	err.WantDigest, err.GotDigest, err.Where = computed, found, where
 	return err
 }
 
-// stored marks an error as one of our own bytes.
+// stored marks an error as one about our own stored bytes.
 func stored(err *Error) *Error {
 	err.Where = "stored"
 	return err

@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// The members of the four artifacts (docs/FORMAT.md). Each table is the contract:
-// what is not in it is refused, and the JSON Schemas in schemas/tga/v1 say the same
+// The members of the four artifacts (docs/FORMAT.md). Each table is the contract: a member
+// that is not in it is refused. The JSON Schemas in schemas/tga/v1 agree with the tables
 // (TestSchemasAgreeWithDecoders).
 
 const (
@@ -107,7 +107,7 @@ var artifactFields = [...][]artifactField{
 	}),
 }
 
-// toolCallIDAt is idAt, but a null, empty or zero id is a missing one.
+// toolCallIDAt is idAt, except that a null, empty or zero id counts as missing.
 func toolCallIDAt[T any](at func(*T) *ID) rule[T] {
 	r := idAt(at)
 	set := r.set
@@ -122,7 +122,7 @@ func toolCallIDAt[T any](at func(*T) *ID) rule[T] {
 	return r
 }
 
-// sizeAt is a count of bytes, -1 where there is none.
+// sizeAt is a rule for a count of bytes; -1 means that the member is absent.
 func sizeAt[T any](at func(*T) *int64) rule[T] {
 	r := uintAt(at, 0, MaxSafeInteger)
 	r.absent = func(v *T) bool { return *at(v) == -1 }
@@ -153,7 +153,7 @@ func documentHashesAt(at func(*Artifact) *[]DocumentHash, table []field[Document
 	return listAt(at, table, DocumentHash{SizeBytes: -1}, 0)
 }
 
-// expectedHashes are of documents whose size nobody knows yet.
+// expectedHashes is the rule for hashes of documents that do not exist yet, so they have no size.
 func expectedHashes() rule[Artifact] {
 	r := documentHashesAt(func(a *Artifact) *[]DocumentHash { return &a.Call.ExpectedDocumentHashes }, expectedHashFields)
 	fits := r.fits

@@ -2,7 +2,7 @@
 // canonical form, their digests, the transition table and the error codes.
 //
 // It is pure: no I/O, no clock, no randomness. Everything else in the module
-// builds on it, so a log can be checked with this package and package wal alone.
+// builds on it. A log can be checked with this package and package wal/chain alone.
 //
 // # Invariants
 //
@@ -15,6 +15,6 @@
 //	eight edges    the machine has the edges of Talos 9.3, no other    [Next]                           TestTransitionGrid
 //	one table      every code has a status, a meaning and a remedy     [Codes]                          TestEveryCodeIsExplained
 //
-// The canonicaliser here is held to github.com/gowebpki/jcs by the fuzz targets, and on
-// every call in a build with the tag jcsagrees.
+// The fuzz targets compare the canonicaliser here with github.com/gowebpki/jcs. A build with
+// the tag jcsagrees does so on every call.
 package tga

@@ -9,7 +9,7 @@ import (
 )
 
 // The encoders of this package write canonical JSON: members in order, nothing
-// between tokens. FuzzEncodersAgreeWithJCS holds them to it.
+// between tokens. FuzzEncodersAgreeWithJCS tests that.
 
 const hexDigits = "0123456789abcdef"
 
@@ -34,8 +34,8 @@ func appendString[S string | []byte](dst []byte, s S) []byte {
 	return append(dst, '"')
 }
 
-// AppendString appends s as a JSON string, spelled as RFC 8785 spells it. What is no UTF-8
-// in it becomes U+FFFD, for JSON can hold nothing else.
+// AppendString appends s as a JSON string in the spelling of RFC 8785. Bytes that are not UTF-8
+// become U+FFFD, because JSON cannot hold them.
 func AppendString(dst []byte, s string) []byte {
 	if !utf8.ValidString(s) {
 		s = strings.ToValidUTF8(s, "\ufffd")
@@ -43,8 +43,8 @@ func AppendString(dst []byte, s string) []byte {
 	return appendString(dst, s)
 }
 
-// noEscapes reports whether b is written as it is. Most strings are, so they are copied
-// first and then looked at eight bytes at a time; of others it may say no too.
+// noEscapes reports whether b needs no escapes, eight bytes at a time. It may return false for
+// a string that needs none. Most strings need none, so the caller copies them first.
 func noEscapes(b []byte) bool {
 	for ; len(b) >= 8; b = b[8:] {
 		if !allVerbatim(binary.LittleEndian.Uint64(b)) {
@@ -143,8 +143,8 @@ func (o *object) ts(name string, ts Millis) {
 	o.b = append(o.b, '"')
 }
 
-// uint writes an integer that a double holds: at most MaxSafeInteger, as every
-// number of the contracts is.
+// uint writes an integer. Every number of the contracts is at most MaxSafeInteger, which a
+// double holds exactly.
 func (o *object) uint(name string, v uint64) {
 	o.name(name)
 	o.b = strconv.AppendUint(o.b, v, 10)

@@ -7,15 +7,14 @@ const (
 	noteSchemaID       = "tgad.note"
 )
 
-// AppendPreimage appends the bytes that Digest is the digest of: the canonical entry
-// without entry_digest, absent optional members as null. They are also what a store
-// keeps.
+// AppendPreimage appends the bytes that Digest covers: the canonical entry without
+// entry_digest, with absent optional members as null. A store keeps the same bytes.
 func (e *LogEntry) AppendPreimage(dst []byte) []byte { return e.append(dst, false) }
 
 // AppendCanonical appends the whole canonical entry.
 func (e *LogEntry) AppendCanonical(dst []byte) []byte { return e.append(dst, true) }
 
-// Seal sets Digest. The fields are not checked; package wal does that.
+// Seal sets Digest. It does not check the fields; package wal/chain does that.
 func (e *LogEntry) Seal() {
 	buf := buffers.Get().(*[]byte)
 	*buf = e.AppendPreimage((*buf)[:0])
@@ -58,8 +57,9 @@ func nullable[T any](r rule[T]) rule[T] {
 	}}
 }
 
-// entryMembers is the entry's table. optional is the refusal of a missing optional
-// member: none in what a caller writes, but our own preimages always have both.
+// entryMembers returns the entry's table. optional is the error code for a missing optional
+// member: "" for what a caller writes, which may leave it out. Our own preimages always have
+// both optional members.
 func entryMembers(optional Code) []field[LogEntry] {
 	return []field[LogEntry]{
 		{"schema_id", required, constant[LogEntry](entrySchemaID)},
@@ -97,10 +97,10 @@ func decodeEntry(d *decoder, table []field[LogEntry]) (*LogEntry, *Error) {
 	return e, nil
 }
 
-// DecodeLogEntry reads an entry that a caller hands in. It refuses what [Gate] does;
-// SCHEMA_VIOLATION for what is not as the contract says; MISSING_TOOL_CALL_ID for a
-// tool_call or tool_effect without that id; STATE_CHECKSUM_MISMATCH, Where "given", for
-// a wrong entry_digest. Whether the entry fits its trace is for package wal/chain.
+// DecodeLogEntry reads an entry that a caller hands in. Its errors are those of [Gate];
+// SCHEMA_VIOLATION for an entry that breaks the contract; MISSING_TOOL_CALL_ID for a
+// tool_call or tool_effect without that id; and STATE_CHECKSUM_MISMATCH, Where "given", for
+// a wrong entry_digest. Package wal/chain checks whether the entry fits its trace.
 func DecodeLogEntry(raw []byte) (*LogEntry, error) {
 	_, d, err := open(raw, Limits{})
 	if err != nil {
@@ -118,9 +118,9 @@ func DecodeLogEntry(raw []byte) (*LogEntry, error) {
 	return e, nil
 }
 
-// DecodeEntryPreimage reads an entry from the bytes a store kept; see
-// [LogEntry.AppendPreimage]. Digest is the digest of exactly these bytes: compare it
-// with what else says so. Every error has Where "stored".
+// DecodeEntryPreimage reads an entry from the bytes that a store kept; see
+// [LogEntry.AppendPreimage]. It sets Digest to the digest of exactly these bytes: compare that
+// with the digest that was stored. Every error has Where "stored".
 func DecodeEntryPreimage(canonical []byte) (*LogEntry, error) {
 	doc, err := openCanonical(canonical)
 	if err != nil {

@@ -75,14 +75,15 @@ type Error struct {
 	WantDigest  Digest // what was computed or required
 	GotDigest   Digest // what was given or stored
 	Where       string // "stored" when our own bytes are at fault, "given" when the caller's are
-	// RetryAfter is how long the other side asks not to be asked again, from when the error
-	// was made: a lower bound of the next attempt, at most [MaxRetryAfter].
+	// RetryAfter is how long the other side asks the caller to wait, counted from when the
+	// error was made. The next attempt must not be earlier. At most [MaxRetryAfter].
 	RetryAfter time.Duration
 
 	Err error // the cause, or nil
 }
 
-// Errorf makes an Error. A %w verb sets the cause. A cause with the same code does not say it once more.
+// Errorf makes an Error. A %w verb sets the cause. If the cause has the same code, the message
+// does not repeat the code.
 func Errorf(code Code, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
 	e := &Error{Code: code, Message: err.Error(), Err: errors.Unwrap(err)}

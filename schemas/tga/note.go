@@ -2,14 +2,14 @@ package tga
 
 import "math"
 
-// AppendPreimage appends the bytes that Digest is the digest of: the canonical note
-// without note_digest. Body must be canonical: see [Canonicalize]. Nil stands for {}.
+// AppendPreimage appends the bytes that Digest covers: the canonical note without note_digest.
+// Body must be canonical, see [Canonicalize]. A nil Body is {}.
 func (n *Note) AppendPreimage(dst []byte) []byte { return n.append(dst, false) }
 
 // AppendCanonical appends the whole canonical note.
 func (n *Note) AppendCanonical(dst []byte) []byte { return n.append(dst, true) }
 
-// Seal sets Digest. The fields are not checked; package wal does that.
+// Seal sets Digest. It does not check the fields; package wal/chain does that.
 func (n *Note) Seal() {
 	var buf [1024]byte
 	n.Digest = Sum(n.AppendPreimage(buf[:0]))
@@ -80,8 +80,8 @@ func DecodeNote(raw []byte) (*Note, error) {
 	return n, nil
 }
 
-// DecodeNotePreimage reads a note from the bytes a store kept, which it keeps; see
-// [DecodeEntryPreimage].
+// DecodeNotePreimage reads a note from the bytes that a store kept; see [DecodeEntryPreimage].
+// The note keeps the bytes, so the caller must not modify them.
 func DecodeNotePreimage(canonical []byte) (*Note, error) {
 	doc, err := openCanonical(canonical)
 	if err != nil {

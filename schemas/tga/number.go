@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// number reads a number (RFC 8259 §6) and refuses one that does not survive the
-// round trip through a double; see [Gate].
+// number reads a number (RFC 8259 §6). It refuses a number that changes when it is converted
+// to a double and printed; see [Gate].
 func (d *document) number() *Error {
 	start := d.pos
 	if d.peek() == '-' {
@@ -74,8 +74,8 @@ func (d *document) digits() bool {
 	return d.pos > start
 }
 
-// parseDouble returns the double nearest to a number of JSON's grammar. ok is false
-// where it would be infinite.
+// parseDouble returns the double nearest to a number in JSON's grammar. ok is false if that
+// would be infinite.
 func parseDouble(raw []byte) (f float64, ok bool) {
 	f, err := strconv.ParseFloat(string(raw), 64)
 	return f, err == nil
@@ -111,7 +111,7 @@ func (x decimal) equal(y decimal) bool {
 	return x.negative == y.negative && x.exp == y.exp && bytes.Equal(x.digits, y.digits)
 }
 
-// decimalOf reads a number of JSON's grammar without rounding it.
+// decimalOf reads a number in JSON's grammar without rounding it.
 func decimalOf(raw []byte) decimal {
 	var x decimal
 	if raw[0] == '-' {
@@ -136,8 +136,8 @@ func decimalOf(raw []byte) decimal {
 	return x
 }
 
-// saturatingInt reads an exponent. What is beyond ±2^40 is far from any double even
-// with the digits of the longest text, and stays so.
+// saturatingInt reads an exponent and limits it to ±2^40. A number with a larger exponent is
+// out of the range of doubles, however many digits its text has, and the limit keeps it there.
 func saturatingInt(b []byte) int {
 	negative := false
 	if b[0] == '-' || b[0] == '+' {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// RequestDigest returns the digest that says two calls of one idempotency key are the
-// same call: SHA-256 of the canonical {args, tool_name, tool_server}. p.Args must be
+// RequestDigest returns the digest by which two calls with one idempotency key are recognised
+// as the same call: SHA-256 of the canonical {args, tool_name, tool_server}. p.Args must be
 // canonical.
 func RequestDigest(p Proposal) Digest {
 	buf := buffers.Get().(*[]byte)
@@ -31,12 +31,11 @@ func (p Proposal) append(dst []byte) []byte {
 
 // CleanName reports whether s may name a tool server or a tool of a new request: 1 to
 // 128 of A-Z a-z 0-9 _ . / -, no "/" at either end, and no segment that is empty, "."
-// or "..". Rules, licences, ledger keys and URLs are all looked up by the name as it
-// is. A name that another program would clean or join to a different one would be
-// approved as one tool and run as another.
+// or "..". Rules, licences, ledger keys and URLs are all looked up by the exact name. If
+// another program cleaned or joined a name to a different one, the call would be approved as
+// one tool and run as another.
 //
-// Logs written before may hold other names: decoding an artifact checks the alphabet
-// alone.
+// Older logs may hold other names, so decoding an artifact checks only the alphabet.
 func CleanName(s string) bool {
 	if !isToolName(s) {
 		return false

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// decodeArtifact reads the artifact that d's text is. The digest is not yet checked.
+// decodeArtifact reads d's text as an artifact. It does not check the digest.
 func decodeArtifact(d *decoder) (*Artifact, *Error) {
 	if d.doc.nodes[0].kind != kindObject {
 		return nil, violation("want an object")
@@ -23,7 +23,7 @@ func decodeArtifact(d *decoder) (*Artifact, *Error) {
 	return a, nil
 }
 
-// artifactType finds schema_id, which says what the other members may be.
+// artifactType finds schema_id, which determines what the other members may be.
 func (d *decoder) artifactType() (t ArtifactType, err *Error) {
 	err = d.doc.children(0, func(n int32) *Error {
 		if t != 0 || string(d.doc.name(n)) != "schema_id" {
@@ -97,8 +97,8 @@ func splitDigest(canonical []byte) (digest, rest []byte, ok bool) {
 	return canonical[at:end], canonical[end+2:], true
 }
 
-// artifactDigest hashes a canonical artifact without its digest member, from the
-// bytes that follow that member.
+// artifactDigest returns the digest of a canonical artifact without its digest member. rest
+// is the bytes that follow that member.
 func artifactDigest(rest []byte) (sum Digest) {
 	h := hashers.Get().(*hasher)
 	h.Reset()
@@ -120,11 +120,11 @@ var (
 	hashers   = sync.Pool{New: func() any { return &hasher{Hash: sha256.New()} }}
 )
 
-// DecodeArtifact reads an artifact that a caller hands in. Beyond what [Gate] refuses:
-// SCHEMA_VIOLATION for a member that is unknown, missing or not as the contract says,
-// MISSING_TOOL_CALL_ID and IDEMPOTENCY_KEY_REQUIRED for those members of a tool_call,
-// and STATE_CHECKSUM_MISMATCH, Where "given", for a _digest that is not the artifact's.
-// The pointer of a missing member is where it should be. The result does not share
+// DecodeArtifact reads an artifact that a caller hands in. Its errors are those of [Gate];
+// SCHEMA_VIOLATION for a member that is unknown, missing or breaks the contract;
+// MISSING_TOOL_CALL_ID and IDEMPOTENCY_KEY_REQUIRED if those members are missing; and
+// STATE_CHECKSUM_MISMATCH, Where "given", for a _digest that is not the artifact's. The
+// pointer of a missing member names the place where it should be. The result does not share
 // memory with raw.
 func DecodeArtifact(raw []byte, lim Limits) (*Artifact, error) {
 	_, d, err := open(raw, lim)
@@ -146,9 +146,9 @@ func DecodeArtifact(raw []byte, lim Limits) (*Artifact, error) {
 	return a, nil
 }
 
-// DecodeStoredArtifact reads an artifact from the canonical bytes a store kept, which
-// it keeps and which must not change. The digest is recomputed from exactly these
-// bytes, before anything else is believed of them. Every error has Where "stored".
+// DecodeStoredArtifact reads an artifact from the canonical bytes that a store kept. The
+// artifact keeps the bytes, so they must not change. The digest is recomputed from exactly
+// these bytes before anything else in them is used. Every error has Where "stored".
 func DecodeStoredArtifact(canonical []byte) (*Artifact, error) {
 	text, rest, ok := splitDigest(canonical)
 	if !ok {

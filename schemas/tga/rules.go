@@ -15,19 +15,20 @@ type field[T any] struct {
 	rule[T]
 }
 
-// rule says what one member may be. Whoever reads it from a text and whoever is about to write
-// it ask the same rule: so nothing is written that could not be read.
+// rule says what one member may be. The decoder and the encoder use the same rule, so nothing
+// is written that could not be read.
 type rule[T any] struct {
 	// set stores the value at node n in v.
 	set func(d *decoder, n int32, v *T) *Error
-	// fits refuses what v holds where set would refuse it in a text. nil: every value fits.
+	// fits refuses the value in v if set would refuse the same value in a text. nil: every
+	// value fits.
 	fits func(v *T) *Error
-	// absent reports that v holds what a writer leaves out. nil: it leaves nothing out.
+	// absent reports that the value in v means "leave the member out". nil: never.
 	absent func(v *T) bool
 }
 
-// fields returns the members of an object in canonical order. They are some tens, so each finds its place among
-// those before it: slices.SortFunc would be in the program once for each kind of object.
+// fields returns the members of an object in canonical order. An insertion sort is enough for
+// some tens of members. slices.SortFunc would be compiled once for each kind of object.
 func fields[T any](groups ...[]field[T]) []field[T] {
 	all := slices.Concat(groups...)
 	for i := range all {
@@ -38,7 +39,7 @@ func fields[T any](groups ...[]field[T]) []field[T] {
 	return all
 }
 
-// fitsObject refuses v where [decodeObject] would refuse what is written of it.
+// fitsObject refuses v if [decodeObject] would refuse its encoded form.
 func fitsObject[T any](table []field[T], v *T) *Error {
 	for i := range table {
 		f := &table[i]
@@ -61,9 +62,9 @@ func (f *field[T]) missing() *Error {
 	return Errorf(f.need, "member %s is missing", f.name).under(f.name)
 }
 
-// The functions below make a rule from the place of the value.
+// The functions below make rules. Their argument at returns where the value is stored in v.
 
-// scalar is a string that parse understands.
+// scalar is the rule for a string that parse accepts.
 func scalar[T, V any](parse func(string) (V, error), at func(*T) *V) rule[T] {
 	return rule[T]{set: func(d *decoder, n int32, v *T) *Error {
 		s, err := d.str(n)
@@ -79,7 +80,7 @@ func scalar[T, V any](parse func(string) (V, error), at func(*T) *V) rule[T] {
 	}}
 }
 
-// messageOf drops the inner code of a scalar's error: the outer one is the refusal.
+// messageOf returns an error's message without its code: the caller sets another code.
 func messageOf(err error) string {
 	var e *Error
 	if errors.As(err, &e) {
@@ -114,7 +115,7 @@ func tsAt[T any](at func(*T) *Millis) rule[T] {
 
 func stateAt[T any](at func(*T) *State) rule[T] { return scalar(ParseState, at) }
 
-// constant demands one string, which no part of v holds.
+// constant is the rule for a member that must be one fixed string. It is not stored in v.
 func constant[T any](want string) rule[T] {
 	return rule[T]{set: func(d *decoder, n int32, _ *T) *Error {
 		s, err := d.str(n)
@@ -125,7 +126,7 @@ func constant[T any](want string) rule[T] {
 	}}
 }
 
-// chars is a string that take takes; it returns what is stored.
+// chars is the rule for a string that take accepts. take returns the string to store.
 func chars[T any](at func(*T) *string, take func(string) (string, *Error)) rule[T] {
 	return rule[T]{
 		set: func(d *decoder, n int32, v *T) *Error {
@@ -151,12 +152,12 @@ func chars[T any](at func(*T) *string, take func(string) (string, *Error)) rule[
 	}
 }
 
-// notUTF8 is what the gate says of a text with that string in it.
+// notUTF8 is the error that [Gate] has for a text with that string in it.
 func notUTF8(s string) *Error {
 	return Errorf(ValidationError, "%q: invalid UTF-8", clip(s))
 }
 
-// oneOf is one of a few strings.
+// oneOf is the rule for one of a few strings.
 func oneOf[T any](at func(*T) *string, allowed ...string) rule[T] {
 	return chars(at, func(s string) (string, *Error) {
 		i := slices.Index(allowed, s)
@@ -167,7 +168,7 @@ func oneOf[T any](at func(*T) *string, allowed ...string) rule[T] {
 	})
 }
 
-// text is a string of low to high characters (Unicode code points).
+// text is the rule for a string of low to high characters (Unicode code points).
 func text[T any](at func(*T) *string, low, high int) rule[T] {
 	return chars(at, func(s string) (string, *Error) {
 		if count := utf8.RuneCountInString(s); count < low || count > high {
@@ -177,7 +178,8 @@ func text[T any](at func(*T) *string, low, high int) rule[T] {
 	})
 }
 
-// word is a string that matches; want says what does, for an error.
+// word is the rule for a string for which matches returns true. want describes such a string,
+// for errors.
 func word[T any](at func(*T) *string, matches func(string) bool, want string) rule[T] {
 	return chars(at, func(s string) (string, *Error) {
 		if !matches(s) {
@@ -197,7 +199,7 @@ func uintAt[T any, V ~uint32 | ~uint64 | ~int64](at func(*T) *V, low, high uint6
 			return err
 		},
 		fits: func(v *T) *Error {
-			if u := uint64(*at(v)); u < low || u > high { // what is below zero is above high
+			if u := uint64(*at(v)); u < low || u > high { // a negative value becomes one above high
 				return violation("want an integer from %d to %d", low, high)
 			}
 			return nil
@@ -205,8 +207,8 @@ func uintAt[T any, V ~uint32 | ~uint64 | ~int64](at func(*T) *V, low, high uint6
 	}
 }
 
-// listAt is an array of closed objects, each of which begins as blank. An empty array is not
-// nil, an absent one is. It has at least so many elements.
+// listAt is the rule for an array of at least so many closed objects. Each element is decoded
+// into a copy of blank. An empty array becomes an empty slice, an absent one becomes nil.
 func listAt[T, E any](at func(*T) *[]E, table []field[E], blank E, least int) rule[T] {
 	few := func(items []E) *Error {
 		if len(items) < least {
@@ -240,7 +242,7 @@ func listAt[T, E any](at func(*T) *[]E, table []field[E], blank E, least int) ru
 	}
 }
 
-// objectAt is a closed object, which is always there.
+// objectAt is the rule for a closed object that is always present.
 func objectAt[T, E any](at func(*T) *E, table []field[E]) rule[T] {
 	return rule[T]{
 		set:  func(d *decoder, n int32, v *T) *Error { return decodeObject(d, n, table, at(v)) },
@@ -248,7 +250,7 @@ func objectAt[T, E any](at func(*T) *E, table []field[E]) rule[T] {
 	}
 }
 
-// rawAt is an object of the caller's own. Whoever writes one has checked it.
+// rawAt is the rule for an object with free members. A writer checks the object before.
 func rawAt[T any](at func(*T) *[]byte) rule[T] {
 	return rule[T]{set: func(d *decoder, n int32, v *T) (err *Error) {
 		*at(v), err = d.rawObject(n)

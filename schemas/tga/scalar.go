@@ -13,8 +13,8 @@ type Digest [sha256.Size]byte
 // Sum returns the digest of b.
 func Sum(b []byte) Digest { return sha256.Sum256(b) }
 
-// ParseDigest reads 64 lowercase hex digits. Upper case is refused: two spellings
-// of one digest would give two canonical forms of one entry.
+// ParseDigest reads 64 lowercase hex digits. It refuses upper case, because two spellings of
+// one digest would give one entry two canonical forms.
 func ParseDigest(s string) (Digest, error) {
 	var d Digest
 	if len(s) != 2*len(d) || !unhex(d[:], s) {
@@ -50,8 +50,8 @@ type ID [16]byte
 
 const idTextLen = 36
 
-// MakeID makes b a UUIDv7: it sets the version and the variant, six bits in all. b is the
-// beginning of a digest, or a time and randomness.
+// MakeID turns b into a UUIDv7: it sets the version and the variant, six bits in all. b is the
+// beginning of a digest, or a time and random bytes.
 func MakeID(b [16]byte) ID {
 	b[6], b[8] = b[6]&0x0f|0x70, b[8]&0x3f|0x80
 	return b
@@ -116,7 +116,7 @@ type Millis int64
 
 const millisLayout = "2006-01-02T15:04:05.000Z"
 
-// The first and the last time that the text form can say.
+// The first and the last time that the text form can express.
 const (
 	firstMillis Millis = -62167219200000 // 0000-01-01T00:00:00.000Z
 	lastMillis  Millis = 253402300799999 // 9999-12-31T23:59:59.999Z
@@ -125,8 +125,7 @@ const (
 // MillisOf truncates t to milliseconds.
 func MillisOf(t time.Time) Millis { return Millis(t.UnixMilli()) }
 
-// ParseMillis reads the text form and no other: no offset, no other precision, no
-// leap second.
+// ParseMillis reads only the text form: no offset, no other precision, no leap second.
 func ParseMillis(s string) (Millis, error) {
 	year, ok := 0, len(s) == len(millisLayout)
 	var part [6]int // month, day, hour, minute, second, millisecond
@@ -142,13 +141,13 @@ func ParseMillis(s string) (Millis, error) {
 		return 0, Errorf(ValidationError, "time %q: want YYYY-MM-DDThh:mm:ss.mmmZ", clip(s))
 	}
 	t := time.Date(year, time.Month(month), day, hour, minute, second, milli*1e6, time.UTC)
-	if t.Day() != day { // the month has no such day, and Date went on into the next
+	if t.Day() != day { // the month has no such day, so Date returned a day of the next month
 		return 0, Errorf(ValidationError, "time %q: want YYYY-MM-DDThh:mm:ss.mmmZ", clip(s))
 	}
 	return Millis(t.UnixMilli()), nil
 }
 
-// undecimal reads a number of decimal digits alone.
+// undecimal reads a number that consists only of decimal digits.
 func undecimal(at *int, s string) bool {
 	n := 0
 	for i := range len(s) {
@@ -171,7 +170,7 @@ func (m Millis) String() string { return m.Time().Format(millisLayout) }
 func (m Millis) AppendText(b []byte) ([]byte, error) {
 	t := m.Time()
 	year, month, day := t.Date()
-	if uint(year) > 9999 { // also one before 0: no layout writes such a year so that it is read back
+	if uint(year) > 9999 { // or below 0: no layout writes such a year in a form that is read back
 		return t.AppendFormat(b, millisLayout), nil
 	}
 	hour, minute, second := t.Clock()

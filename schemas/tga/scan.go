@@ -22,8 +22,8 @@ const (
 type node struct {
 	kind        kind
 	plain       bool  // string or number: spelled as RFC 8785 spells it
-	decodedName bool  // the name lies in document.names, not in document.text
-	folded      bool  // container: its children are not kept, document.children reads them again
+	decodedName bool  // the name is in document.names, not in document.text
+	folded      bool  // container: its children are not kept; document.children parses them again
 	start, end  int32 // of the value; of a string without its quotes
 	name        int32 // span of the member's name; 0,0 for an element and the root
 	nameEnd     int32
@@ -33,9 +33,9 @@ type node struct {
 // document is a text that passed the gate, as a flat list of its values. It is made
 // by one pass over the bytes and is reused through a pool.
 //
-// A document that folds keeps no more than the members of the objects that are open, so
-// that a long text does not cost a multiple of its bytes: [1,1,1] would take twelve times
-// as many. Whoever wants the children of a folded container reads its text again.
+// A document that folds keeps nodes only for the members of the objects that are still open.
+// Otherwise the nodes of a long text would take a multiple of its bytes: twelve times as many
+// for [1,1,1]. To get the children of a folded container, its text is parsed again.
 type document struct {
 	text      []byte
 	limits    Limits
@@ -46,8 +46,8 @@ type document struct {
 	depth     int
 	canonical bool
 	folds     bool
-	writer    *writer // gets the canonical form, where the pass is for that
-	decoder   decoder // of this document, here so that the two are pooled together
+	writer    *writer // gets the canonical form, if the pass is to make it
+	decoder   decoder // of this document; it is here so that the two are pooled together
 }
 
 var documents = sync.Pool{New: func() any { return new(document) }}
@@ -68,18 +68,18 @@ func (d *document) large() bool {
 	return max(cap(d.nodes), cap(d.names), cap(d.order)) > mostPooled
 }
 
-// foldOver is the length in bytes from which a text is folded whose values are wanted one
-// by one. Below it, reading a container again costs more than its nodes.
+// foldOver is the length in bytes above which [parse] folds. For a shorter text, parsing a
+// container again costs more than keeping its nodes.
 const foldOver = 64 << 10
 
-// parse checks text as [Gate] describes, for one who reads its values. The document
-// aliases text until freed.
+// parse checks text as [Gate] describes, for callers that read its values. The document
+// aliases text until it is freed.
 func parse(text []byte, lim Limits) (*document, *Error) {
 	return scan(text, lim, len(text) > foldOver, nil)
 }
 
-// check is parse for one who wants to know only that the text passes, and whether it is
-// canonical: of its values it keeps the outermost.
+// check is parse for callers that only need to know that the text passes, and whether it is
+// canonical. It keeps only the outermost value.
 func check(text []byte, lim Limits) (*document, *Error) { return scan(text, lim, true, nil) }
 
 func scan(text []byte, lim Limits, folds bool, w *writer) (*document, *Error) {
@@ -112,7 +112,7 @@ func (d *document) whole() *Error {
 	return nil
 }
 
-// refuse makes the error for what stands at the current position.
+// refuse makes the error for what is at the current position.
 func (d *document) refuse(what string) *Error {
 	return Errorf(ValidationError, "byte %d: %s", d.pos, what)
 }
@@ -216,8 +216,8 @@ func (d *document) fold(first int32, names int) {
 	d.nodes, d.names = d.nodes[:first], d.names[:names]
 }
 
-// children calls f with each child of the container at n, in the order of the text. The
-// node of a child is valid until f returns. The first error of f ends it.
+// children calls f with each child of the container at n, in the order of the text. The node
+// of a child is valid until f returns. The first error of f ends children and is returned.
 func (d *document) children(n int32, f func(child int32) *Error) *Error {
 	v := d.nodes[n]
 	if v.folded {
@@ -231,7 +231,7 @@ func (d *document) children(n int32, f func(child int32) *Error) *Error {
 	return nil
 }
 
-// unfold reads the text of a folded container again and calls f with one child at a time.
+// unfold parses the text of a folded container again and calls f with one child at a time.
 func (d *document) unfold(v node, f func(child int32) *Error) *Error {
 	first, names, before := int32(len(d.nodes)), len(d.names), d.pos
 	defer func() { d.pos = before }()
@@ -381,7 +381,7 @@ func (d *document) member() (int32, *Error) {
 	v := &d.nodes[n]
 	v.decodedName, v.name, v.nameEnd = escaped, int32(start), int32(end)
 	if d.writer != nil {
-		// Where the member lies in the canonical form, to be put in order when the object ends.
+		// The member's span in the canonical form, for reordering when the object ends.
 		v.start, v.end = int32(from), int32(d.writer.position())
 	}
 	return n, nil
@@ -396,8 +396,9 @@ func (d *document) nameOf(v *node) []byte {
 	return d.text[v.name:v.nameEnd]
 }
 
-// sorted refuses an object, whose members are all read, that has two of one name. The
-// writer puts them in order: in its text they begin at start.
+// sorted is called once all members of an object are read. It refuses an object with two
+// members of one name. It makes the writer put the members, which begin at start there, in
+// canonical order.
 func (d *document) sorted(self int32, start int) *Error {
 	base := len(d.order)
 	d.sortMembers(self)

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// quoted reads a string whose opening quote is at the current position. plain says
-// that it is spelled as RFC 8785 spells it.
+// quoted reads a string whose opening quote is at the current position. plain says that its
+// spelling is that of RFC 8785.
 func (d *document) quoted() (start, end int, plain, escaped bool, err *Error) {
 	d.pos++
 	start, plain = d.pos, true
@@ -50,7 +50,7 @@ var verbatim = func() (set [256]bool) {
 
 // verbatimPrefix returns how many bytes at the start of b are verbatim.
 func verbatimPrefix(b []byte) int {
-	rest := b // no index to check, and none to keep in memory: that is half the time of a long string
+	rest := b // reslicing needs no bounds check and no index: that halves the time of a long string
 	for len(rest) >= 16 {
 		if !allVerbatim(binary.LittleEndian.Uint64(rest)) || !allVerbatim(binary.LittleEndian.Uint64(rest[8:])) {
 			break
@@ -66,16 +66,16 @@ func verbatimPrefix(b []byte) int {
 	return len(b) - len(rest)
 }
 
-// allVerbatim reports whether each of eight bytes is verbatim. It may say no where all
-// are: a byte that borrows from the next one makes that one suspect.
+// allVerbatim reports whether each of eight bytes is verbatim. It may return false although
+// all are: the subtraction of one byte can borrow from the next, which then looks wrong.
 func allVerbatim(b uint64) bool {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	quote, backslash := b^(ones*'"'), b^(ones*'\\')
 	return (b|(b-ones*0x20)|(quote-ones)|(backslash-ones))&highs == 0
 }
 
-// escape checks the escape at the current position and says whether RFC 8785 would
-// write it so.
+// escape checks the escape at the current position and reports whether RFC 8785 would write
+// it that way.
 func (d *document) escape() (canonical bool, err *Error) {
 	if d.pos+1 >= len(d.text) {
 		return false, d.refuse("the text ends inside an escape")

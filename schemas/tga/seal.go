@@ -7,13 +7,12 @@ import (
 	"unicode/utf8"
 )
 
-// Seal makes an artifact of its typed part: it checks every member as [DecodeArtifact]
-// would, and sets Canonical and Digest. It needs Type, ID, TraceID, PlanID, TS and the
-// one typed part that Type names. Args and numbers in Meta may be any JSON that passes
-// [Gate]; Args are made canonical in place. A nil slice or Meta is an absent member, an
-// empty one is written as empty.
+// Seal completes an artifact: it checks every member as [DecodeArtifact] would, and sets
+// Canonical and Digest. Type, ID, TraceID, PlanID, TS and the typed part that Type names must
+// be set. Args and numbers in Meta may be any JSON that passes [Gate]; Seal makes Args
+// canonical in place. A nil slice or Meta is left out, an empty one is written as empty.
 //
-// Canonical and Digest stay as they were when Seal fails.
+// If Seal fails, Canonical and Digest are unchanged.
 func (a *Artifact) Seal() error {
 	if err := a.checkPart(); err != nil {
 		return err
@@ -25,8 +24,8 @@ func (a *Artifact) Seal() error {
 		}
 		p.Args = args
 	}
-	// What is minted must be readable, or it would end its trace for good. The tables by which
-	// it will be read are asked before it is written: there is no second list of rules.
+	// An artifact that could not be read again would make its trace unusable for good. So check
+	// it with the decoder's own tables before it is written: there is no second list of rules.
 	if err := fitsObject(artifactFields[a.Type], a); err != nil {
 		err.Where = "given"
 		return err
@@ -77,8 +76,8 @@ func (a *Artifact) argsPointer() string {
 // argsDepth is how many objects an artifact has around its args.
 const argsDepth = 2
 
-// canonicalObject returns raw, which must be an object, in canonical form: raw itself
-// where it is that already.
+// canonicalObject returns raw, which must be an object, in canonical form. If raw is canonical
+// already, it returns raw itself.
 func canonicalObject(raw []byte) ([]byte, *Error) {
 	doc, err := check(raw, Limits{MaxBytes: MostBytes, MaxDepth: MostDepth - argsDepth})
 	if err != nil {
@@ -123,18 +122,17 @@ func (a *Artifact) encode() ([]byte, Digest, *Error) {
 	text, rest, _ := splitDigest(encoded)
 	sum := artifactDigest(rest)
 	sum.AppendText(text[:0])
-	// In memory of its own: an artifact is kept for long, in caches too.
+	// A copy of exact size: an artifact is kept for long, in caches too.
 	return slices.Clip(append([]byte(nil), encoded...)), sum, nil
 }
 
-// buffers are for what is encoded and then copied or hashed. mostKept bounds what one of
-// them keeps, in bytes.
+// buffers is a pool of buffers for text that is encoded and then copied or hashed. mostKept
+// bounds the capacity of a pooled buffer, in bytes.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 const mostKept = 64 << 10
 
-// keep leaves what was encoded in the buffer that goes back to the pool, unless it grew
-// too large.
+// keep stores the grown buffer in buf, which goes back to the pool, unless it grew too large.
 func keep(buf *[]byte, encoded []byte) {
 	if cap(encoded) <= mostKept {
 		*buf = encoded
@@ -228,7 +226,7 @@ func (a *Artifact) encodeTail(o *object) {
 	o.str("schema_version", ArtifactVersion)
 }
 
-// nameLists are for the names of one meta, in order.
+// nameLists is a pool of lists for the sorted names of one meta.
 var nameLists = sync.Pool{New: func() any { return new([]string) }}
 
 func (a *Artifact) encodeMeta(o *object) *Error {
@@ -278,8 +276,8 @@ func (a *Artifact) encodeMeta(o *object) *Error {
 	return nil
 }
 
-// canonicalNumber returns the canonical form of one number, which must be all of s:
-// it is written between other members as it is.
+// canonicalNumber returns the canonical form of one number. The number must be all of s,
+// because the result is written between other members unchanged.
 func canonicalNumber(s string) ([]byte, *Error) {
 	doc, err := check([]byte(s), noLimits)
 	if err != nil {
@@ -305,7 +303,7 @@ func (o *object) size(name string, v int64) {
 	}
 }
 
-// toolCallID leaves a zero id out, so that it is refused as missing.
+// toolCallID leaves a zero id out, so that a reader refuses it as missing.
 func (o *object) toolCallID(id ID) {
 	if !id.IsZero() {
 		o.id("tool_call_id", id)

@@ -89,7 +89,8 @@ type edge struct {
 	to       State
 }
 
-// edges is the whole machine (Talos 9.3; docs/SEMANTICS.md). What is not here is illegal.
+// edges is the whole machine (Talos 9.3; docs/SEMANTICS.md). A transition that is not listed
+// here is illegal.
 var edges = [...]edge{
 	{None, RequestType, "", Pending},
 	{Pending, DecisionType, Approve, Authorized},
@@ -112,9 +113,9 @@ func Next(from State, t ArtifactType, verdict string) (to State, ok bool) {
 	return None, false
 }
 
-// LegalPair reports whether an entry may carry from_state, to_state and artifact
-// type together. Genesis is written PENDING → PENDING; whether an entry stands at
-// the right place in its trace is for package wal to say.
+// LegalPair reports whether an entry may carry from_state, to_state and artifact type
+// together. Genesis is written PENDING → PENDING. Package wal/chain checks whether an entry is
+// at the right place in its trace.
 func LegalPair(from, to State, t ArtifactType) bool {
 	if t == RequestType {
 		return from == Pending && to == Pending

@@ -2,9 +2,9 @@ package tga
 
 import "fmt"
 
-// CheckTalos returns SCHEMA_VIOLATION, with a pointer to the member, where the public
-// Talos v1 schemas refuse an artifact that this package takes. They refuse more than the
-// tables of this package in the points below and in no others (docs/FORMAT.md, "Talos").
+// CheckTalos returns SCHEMA_VIOLATION, with a pointer to the member, if the public Talos v1
+// schemas refuse an artifact that this package accepts. They refuse more than this package's
+// tables only in the points below (docs/FORMAT.md, "Talos").
 func (a *Artifact) CheckTalos() error {
 	switch a.Type {
 	case RequestType:
@@ -39,7 +39,7 @@ func (a *Artifact) notTalos(at, format string, args ...any) error {
 	return Errorf(SchemaViolation, "%s %s: %s: Talos: "+format, append([]any{a.Type, a.ID, at[1:]}, args...)...).In(a.TraceID).At(at)
 }
 
-// inArtifact puts the place of a proposal before the place in it.
+// inArtifact turns an error about a proposal into one about the artifact that holds it, at at.
 func (a *Artifact) inArtifact(err *Error, at string) error {
 	if err == nil {
 		return nil
@@ -49,8 +49,8 @@ func (a *Artifact) inArtifact(err *Error, at string) error {
 
 var talosChars = newCharset("_-", "az", "09")
 
-// CheckTalosNames returns VALIDATION_ERROR, with a pointer into the proposal, where the
-// public Talos schemas do not take one of the names.
+// CheckTalosNames returns VALIDATION_ERROR, with a pointer into the proposal, if the public
+// Talos schemas refuse one of the names.
 func (p Proposal) CheckTalosNames() *Error {
 	for _, name := range [...]struct{ at, s string }{{"/tool_server", p.ToolServer}, {"/tool_name", p.ToolName}} {
 		if !talosChars.all(name.s, 1, maxToolName) {

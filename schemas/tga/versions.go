@@ -1,9 +1,9 @@
 package tga
 
 // The version of every format on disk and on the wire. A format that changes gets the next
-// number here, and what reads it refuses each other number with FORMAT_TOO_NEW, or reads it
-// too. docs/FORMAT.md has the formats. test_vectors/tga/formats.json has a digest of each:
-// a format that changes without its number fails the test of its package.
+// number here. Its readers refuse every other number with FORMAT_TOO_NEW, or read that version
+// too. docs/FORMAT.md has the formats. test_vectors/tga/formats.json has a digest of each: if a
+// format changes and its number does not, the test of its package fails.
 const (
 	// The log: segments as they are written, records in them, segments that were rewritten,
 	// and bodies that have files of their own (package wal).
@@ -12,7 +12,7 @@ const (
 	LogPackedVersion  = 2
 	LogBodyVersion    = 1
 
-	// What stands in the log: entries and notes (wal/chain), the values of the store
+	// The content of the log: entries and notes (wal/chain), the values of the store
 	// (engine), ledger records.
 	EntryFrameVersion   = 1
 	SealedFrameVersion  = 2 // of an entry whose parts are sealed
@@ -53,17 +53,17 @@ const (
 	EvidenceNotesVersion  = 1
 	EvidenceBundleVersion = "1"
 	MonitorStateVersion   = "1" // what tgad monitor remembers
-	MonitorKeysVersion    = 1   // and what it knows of each idempotency key
+	MonitorKeysVersion    = 1   // what tgad monitor remembers of each idempotency key
 	WitnessStateVersion   = 1   // what tgad witness remembers
 
 	// WorkspaceVersion is that of the records of `tgad workspace`.
 	WorkspaceVersion = 1
 
-	// WireVersion begins the path of each route of the daemon's API. What it promises stands in
-	// schemas/wire/testdata; a route or a member that goes takes the next one.
+	// WireVersion begins the path of each route of the daemon's API. schemas/wire/testdata has
+	// what the version promises. Removing a route or a member needs the next version.
 	WireVersion = "v1"
 
-	// The schema_version of artifacts, and of all else that Talos's contracts name.
+	// The schema_version of artifacts, and that of all other documents of Talos's contracts.
 	ArtifactVersion = "tga.v1"
 	ContractVersion = "v1"
 )
