@@ -2,24 +2,25 @@ package ledger
 
 import "github.com/tgad/tgad/schemas/tga"
 
-// Change is one append as its ledger key sees it: what the append adds to the trace, and
-// what the trace has afterwards.
+// Change is one append as far as it concerns the ledger record of its key: what the append
+// adds to the trace, and what the trace has afterwards.
 type Change struct {
 	Trace                 tga.ID
 	State                 tga.State     // after the append
-	Request, Call, Effect *tga.Artifact // after the append; nil where not there, or erased
+	Request, Call, Effect *tga.Artifact // after the append; nil if not there, or erased
 	Epoch                 uint64        // of the lease that appends
 
 	Began   uint64     // sequence number of the tool_call among what is appended; 0 = none
-	BeganTS tga.Millis // its ts, or its commit time where that is earlier
-	Ended   uint64     // likewise of the tool_effect
-	Notes   []tga.Note // that are appended
+	BeganTS tga.Millis // its ts, or its commit time if that is earlier
+	Ended   uint64     // sequence number of the tool_effect among what is appended; 0 = none
+	Notes   []tga.Note // notes that are appended
 
-	// Digest is what the store's records have of a request; nil is [tga.RequestDigest].
+	// Digest makes the digest of a request that the store's records have; nil is
+	// [tga.RequestDigest].
 	Digest func(tga.Proposal) tga.Digest
 }
 
-// digest is what a record has of a request: for whoever makes a record, and whoever compares one.
+// digest returns a request's digest as the store's records have it.
 func (c *Change) digest(p tga.Proposal) tga.Digest {
 	if c.Digest == nil {
 		return tga.RequestDigest(p)
@@ -27,8 +28,8 @@ func (c *Change) digest(p tga.Proposal) tga.Digest {
 	return c.Digest(p)
 }
 
-// Appends takes in an entry that is appended. A ts that is ahead of its commit does not stretch the
-// time in which a tool server knows the key.
+// Appends adds an entry to the change. Of ts and commit time it keeps the earlier: a ts ahead of its
+// commit must not extend the window in which the tool server is taken to know the key.
 func (c *Change) Appends(t tga.ArtifactType, seq uint64, ts, committed tga.Millis) {
 	switch t {
 	case tga.CallType:
@@ -38,10 +39,10 @@ func (c *Change) Appends(t tga.ArtifactType, seq uint64, ts, committed tga.Milli
 	}
 }
 
-// Touches reports whether the append changes the record of the call's key or relies on
-// it: then [Change.Apply] must be asked while nobody else can change that record.
-// STATE_INVALID_TRANSITION for a note that the trace's state does not allow, and for a
-// trace whose call is not there.
+// Touches reports whether the append changes the record of the call's key or relies on it. If
+// so, the caller must call [Change.Apply] while nobody else can change that record. The error
+// is STATE_INVALID_TRANSITION for a note that the trace's state does not allow, and for a trace
+// whose call is not there.
 func (c *Change) Touches() (bool, error) {
 	touches := c.Began != 0 || c.Ended != 0
 	for i := range c.Notes {
@@ -61,10 +62,10 @@ func (c *Change) Touches() (bool, error) {
 	return touches, nil
 }
 
-// Apply returns the record of the key after the append, nil where the append leaves it
-// alone. stored is the record before, nil where the key was never used; statusOf returns
-// the outcome status of the settled effect that is entry seq of a trace, "" where it is
-// erased. The rule (docs/SEMANTICS.md):
+// Apply returns the record of the key after the append, nil if the append does not change
+// it. stored is the record before, nil if the key was never used. statusOf returns the
+// outcome status of the settled effect that is entry seq of a trace, "" if that is erased.
+// The rule (docs/SEMANTICS.md):
 //
 //	call that is sent, no record                        reserve
 //	…, other request digest                             IDEMPOTENCY_KEY_CONFLICT
@@ -85,8 +86,8 @@ func (c *Change) Apply(stored *Record, statusOf func(trace tga.ID, seq uint64) (
 	rec := stored
 	if c.Began != 0 {
 		if c.Ended != 0 {
-			// Between a call and an effect that commit together nothing was sent: an
-			// effect here would be an invention.
+			// If call and effect commit together, nothing was sent between them, so the
+			// effect would be invented.
 			return nil, tga.Errorf(tga.StateInvalidTransition, "append to trace %s: tool_call %s says meta.attempt %q, and its effect is in the same batch", c.Trace, c.Call.ID, c.Call.Meta.String(tga.MetaAttempt)).In(c.Trace)
 		}
 		if err := c.free(stored); err != nil {
@@ -157,8 +158,8 @@ func (c *Change) free(r *Record) error {
 	case r.Status == Reserved:
 		return refuse(tga.IdempotencyKeyInFlight, "reserved by trace %s", r.TraceID)
 	case r.Class == ClassNotSent && c.Call.Meta.String(tga.MetaRetryOf) == r.TraceID.String():
-		// The call says whose key it takes over, not the request: a request may be older
-		// than the failure.
+		// The call names the trace whose key it takes over. The request does not: it may be
+		// older than the failure.
 		return nil
 	case r.Class == ClassRetryable && c.Request != nil && c.Request.Meta.String(tga.MetaRetryOf) == r.TraceID.String():
 		return nil
@@ -166,9 +167,9 @@ func (c *Change) free(r *Record) error {
 	return refuse(tga.IdempotencyKeyInFlight, "settled by trace %s: its effect is to be served", r.TraceID)
 }
 
-// served checks a call that is never sent. It comes with its effect, which is either the
-// settled one of its key or an error of this trace alone. Any other would let a caller
-// write an outcome that nothing led to.
+// served checks a call that is never sent. It is appended together with its effect, which is
+// either the settled effect of its key or an error of this trace alone. Any other effect would
+// let a caller record an outcome that never happened.
 func (c *Change) served(r *Record, statusOf func(tga.ID, uint64) (string, error)) error {
 	refuse := func(format string, args ...any) error {
 		return tga.Errorf(tga.StateInvalidTransition, "append to trace %s, call never sent: "+format, append([]any{c.Trace}, args...)...).In(c.Trace)

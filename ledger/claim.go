@@ -2,13 +2,14 @@ package ledger
 
 import "github.com/tgad/tgad/schemas/tga"
 
-// Claimed returns the licence of a call whose program claims one: it runs the tool itself, and says
-// what running it again would do. own is the operator's licence, from [Effective]; its times bound
-// those of the claim, whatever kind it is. counts is the operator's word that claims count for the
-// tool. Without it a claim can only make the licence stricter.
+// Claimed returns the licence of a call whose program claims one. Such a program runs the tool itself,
+// and states what running it again would do. own is the operator's licence, from [Effective]; its times
+// bound those of the claim, whatever kind own is. counts says that the operator accepts claims for the
+// tool. Without counts, a claim can only make the licence stricter.
 //
-// A claim's margin is not looked at, and a time that it does not name is the operator's. A claim that
-// [CheckClaim] refuses gets the most that it may, and park where it is none for the tool.
+// The margin of a claim is ignored, and a time that it does not name is the operator's. For a claim that
+// [CheckClaim] refuses, Claimed returns as much of it as is allowed, and park if the tool cannot have
+// such a licence.
 func Claimed(own Licence, claim *Licence, counts bool, class string) Licence {
 	if claim == nil {
 		return own
@@ -23,8 +24,8 @@ func Claimed(own Licence, claim *Licence, counts bool, class string) Licence {
 	}
 }
 
-// CheckClaim reports whether a claim gets all that it asks for: VALIDATION_ERROR where the tool cannot
-// have such a licence, PERMISSION_DENIED where the operator does not let the program claim as much.
+// CheckClaim returns nil if a claim is granted in full. VALIDATION_ERROR: the tool cannot have such a
+// licence. PERMISSION_DENIED: the operator does not let the program claim that much.
 func CheckClaim(own Licence, claim *Licence, counts bool, class string) error {
 	if claim == nil {
 		return nil
@@ -43,7 +44,7 @@ func CheckClaim(own Licence, claim *Licence, counts bool, class string) error {
 	return tga.Errorf(tga.PermissionDenied, "the program's licence %q allows more than the operator's, %q, and counts only where the tool's row says client_licence = true", c.Attested(), own.Attested()).At("/licence")
 }
 
-// completes gives a claim the times that it does not name.
+// completes returns the claim with the times of l for those that it does not name.
 func (l Licence) completes(claim Licence) Licence {
 	claim.Margin = 0
 	switch claim.Kind {
@@ -59,7 +60,8 @@ func (l Licence) completes(claim Licence) Licence {
 	return claim
 }
 
-// bound cuts the times of c down to l's: a window is no longer, a time in flight no shorter.
+// bound limits the times of c by those of l: c's window is at most l's, and its time in flight at
+// least l's.
 func (l Licence) bound(c Licence) Licence {
 	if c.Kind == DedupeKey && l.Window > 0 {
 		c.Window = min(c.Window, l.Window)
@@ -70,9 +72,9 @@ func (l Licence) bound(c Licence) Licence {
 	return c
 }
 
-// stricterLicence is one that allows a call in doubt nothing that either of two licences of the same
-// tool forbids, at any time: the stricter one; of one kind the stricter times; and park for a probe
-// beside a window, for each of these two allows something that the other forbids.
+// stricterLicence returns a licence that never allows what either of two licences of the same tool
+// forbids. That is the stricter of the two; of two of one kind, that kind with the stricter times; and
+// park for a probe and a dedupe_key, because each of these allows something that the other forbids.
 func stricterLicence(a, b Licence) Licence {
 	always := func(l Licence) bool { return l.Kind == DedupeArgs || l.Kind == ReadOnly }
 	switch {
@@ -83,7 +85,7 @@ func stricterLicence(a, b Licence) Licence {
 	case a.Kind != b.Kind:
 		return Licence{}
 	case a.Kind == Probe && (a.MaxInFlight == 0 || b.MaxInFlight == 0):
-		return Licence{Kind: Probe} // one of them never takes time for an answer
+		return Licence{Kind: Probe} // one of them does not accept fencing by time
 	}
 	b = a.bound(b)
 	b.Margin = max(a.Margin, b.Margin)

@@ -15,8 +15,8 @@ import (
 //	148  effect seq 8 · effect digest 32
 //	188  confirmed at 8 · evidence digest 32
 //
-// An expired record ends after its request digest. There is one form per record:
-// what DecodeRecord accepts, AppendBinary writes back byte for byte.
+// An expired record ends after its request digest. Each record has one form: AppendBinary
+// writes back, byte for byte, what DecodeRecord accepts.
 const (
 	expiredSize = 36
 	recordSize  = 228
@@ -25,7 +25,7 @@ const (
 	flagAbandoned = 1 << 1
 )
 
-// maxMillis is the last millisecond that the text form of a time can say.
+// maxMillis is the last millisecond that the text form of a time can express.
 const maxMillis = 253402300799999
 
 // AppendBinary appends r's stored form to dst. A record that contradicts itself is
@@ -63,9 +63,8 @@ func (r *Record) AppendBinary(dst []byte) ([]byte, error) {
 	return append(dst, r.EvidenceDigest[:]...), nil
 }
 
-// DecodeRecord reads what [Record.AppendBinary] writes and nothing else: FORMAT_TOO_NEW
-// for a later version, STATE_CHECKSUM_MISMATCH (Where "stored") for bytes that no
-// version writes.
+// DecodeRecord reads only what [Record.AppendBinary] writes. A later version is
+// FORMAT_TOO_NEW. Bytes that no version writes are STATE_CHECKSUM_MISMATCH (Where "stored").
 func DecodeRecord(b []byte) (*Record, error) {
 	bad := func(format string, args ...any) (*Record, error) {
 		e := tga.Errorf(tga.StateChecksumMismatch, "ledger record of %d bytes: "+format, append([]any{len(b)}, args...)...)
@@ -117,9 +116,9 @@ func DecodeRecord(b []byte) (*Record, error) {
 	return r, nil
 }
 
-// flaw says how r contradicts itself, "" where it does not. It stands on both sides
-// of the codec: before a write, for then the fault is the program's, and after a
-// read, for then it is the disk's.
+// flaw says how r contradicts itself, "" if it does not. Both sides of the codec call it: a
+// flaw before a write is a fault of the program, and a flaw after a read is a fault of the
+// disk.
 func (r *Record) flaw() string {
 	if why := r.outcomeFlaw(); why != "" {
 		return why
@@ -135,7 +134,7 @@ func (r *Record) flaw() string {
 	return r.callFlaw()
 }
 
-// outcomeFlaw is what is wrong with the status and the outcome, which every record has.
+// outcomeFlaw says what is wrong with the status and the outcome, which every record has.
 func (r *Record) outcomeFlaw() string {
 	switch {
 	case r.Status.String() == "":
@@ -150,7 +149,7 @@ func (r *Record) outcomeFlaw() string {
 	return ""
 }
 
-// callFlaw is what is wrong with the call, its attempts and its effect, which a record has
+// callFlaw says what is wrong with the call, its attempts and its effect, which a record has
 // until it expires.
 func (r *Record) callFlaw() string {
 	inTime := func(m tga.Millis) bool { return m >= 0 && m <= maxMillis }

@@ -11,30 +11,30 @@ type Query struct {
 	Record  *Record    // nil = the key was never used
 	Trace   tga.ID     // trace that asks
 	Request tga.Digest // what the store's records have of its proposal
-	Retry   bool       // the asker is an explicit new attempt after a retryable_failure
-	// Waited says that the asker waited for the outcome of Record.TraceID. It shares that
-	// outcome, also where it is not_sent: a crowd that waits for one send must not turn
-	// into a crowd of sends when the tool server is down.
+	Retry   bool       // the trace is an explicit new attempt after a retryable_failure
+	// Waited says that the trace waited for the outcome of Record.TraceID. It shares that
+	// outcome, even not_sent: many traces that wait for one send must not become many sends
+	// when the tool server is down.
 	Waited  bool
 	Profile Profile
-	// Holder is that of Record.TraceID. Where that is Trace, the asker holds the
-	// lease, so Holder speaks of the one before it.
+	// Holder is the state of the process that holds Record.TraceID. If that is Trace, the
+	// asking process holds the lease itself, and Holder is about the holder before it.
 	Holder  Liveness
-	Licence Licence // of now; see [Effective]
-	// Attempted is the licence that the newest attempt was made under. A call in doubt is sent
-	// again only where both licences allow it. Nil = that of now.
+	Licence Licence // the present one; see [Effective]
+	// Attempted is the licence under which the newest attempt was made. A call in doubt is sent
+	// again only if both licences allow it. Nil means the same as Licence.
 	Attempted *Licence
 	// Suspect says that acknowledged appends may be missing from the log (a restored or
-	// damaged store) and that this call is among those its silence says nothing about:
-	// then nothing is sent, whatever the licence.
+	// damaged store), and that appends about this call may be among them. Then nothing is sent,
+	// whatever the licence.
 	Suspect bool
-	// Remote says that the asker sends by itself, with a permit. False means that the
-	// process which asks would send.
+	// Remote says that a remote executor asks, and sends the call itself, with a permit. False
+	// means that this process would send.
 	Remote   bool
 	Now      tga.Millis
 	NewestTS tga.Millis // newest time in the store; a Now before it licenses nothing
-	// SendTimeout bounds a send from now to its arrival. A dedupe_key licence needs
-	// it: without a bound no send is sure to arrive inside the window.
+	// SendTimeout is the longest time from now to the arrival of a send. A dedupe_key licence
+	// needs it: without a bound, no send is certain to arrive inside the window.
 	SendTimeout time.Duration
 }
 
@@ -59,19 +59,18 @@ const (
 // Decision is the answer to a Query.
 type Decision struct {
 	Action Action
-	// Code is what a caller is told who gets no effect: of Wait when its time ends, of
+	// Code is the error code for a caller that gets no effect: for Wait when its time ends, for
 	// Doubt, Abandoned, Conflict and KeyExpired at once.
 	Code    tga.Code
 	Attempt uint32 // number to make durable before the send; Send and Resend only
 	Reason  string // for people; no part of the contract
-	// Within is how long after Query.Now the send of a Resend may begin at the latest: a
-	// window that was open when the attempt was marked may be closed when the mark is
-	// durable. 0 = no bound.
+	// Within is how long after Query.Now a Resend may begin at the latest. The window may close
+	// between the decision and the time at which the attempt's mark is durable. 0 = no bound.
 	Within time.Duration
 }
 
-// fact is one thing a rule can ask about a Query. A rule names the facts that must
-// all hold.
+// fact is a set of conditions about a Query, one bit each. A rule names those that must all
+// hold.
 type fact uint32
 
 const (
@@ -88,7 +87,7 @@ const (
 	isStrict     // profile strict
 	isOtherTrace // the record is another trace's
 	isUnsent     // no attempt, or each known not to have been sent
-	mayRun       // the holder is alive, or nobody knows
+	mayRun       // the holder is alive, or may be
 	isForeign    // a remote executor's, and the asker is not one
 	onPark       // licences
 	onProbe      //
@@ -117,9 +116,8 @@ type rule struct {
 	reason  string
 }
 
-// rules is the dispatch decision (docs/SEMANTICS.md). The first rule whose facts
-// all hold decides; the last one holds always, so that a case nobody foresaw is
-// doubt and not a send.
+// rules is the dispatch decision (docs/SEMANTICS.md). The first rule whose facts all hold
+// decides. The last rule always holds, so that an unforeseen case is doubt and not a send.
 var rules = [...]rule{
 	{isUnused | isSuspect, Doubt, tga.EffectInDoubt, noAttempt, "the key may have been used by a call that the log has lost"},
 	{isUnused, Send, "", firstAttempt, "the key was never used"},
@@ -160,10 +158,10 @@ var rules = [...]rule{
 	{0, Doubt, tga.EffectInDoubt, noAttempt, "no rule allows a send"},
 }
 
-// Decide answers whether a call may be sent. It never returns Send or Resend where
-// the record is settled (but where nothing was sent, and for the explicit new attempt
-// after a definite non-execution), has another request digest, is suspect, or is in doubt without a
-// licence.
+// Decide decides whether a call may be sent. It never returns Send or Resend if the query is
+// suspect, or if the record has another request digest, is in doubt without a licence, or is
+// settled. A settled record has two exceptions: nothing was sent, or the call was definitely
+// not executed and this is an explicit new attempt.
 func Decide(q Query) Decision {
 	d := decide(q)
 	if q.Attempted != nil {
@@ -173,10 +171,11 @@ func Decide(q Query) Decision {
 	return d
 }
 
-// strictness orders what a licence may make of a call in doubt. No other action depends on one.
+// strictness orders the actions for a call in doubt that a licence decides between. No other
+// action depends on a licence.
 var strictness = map[Action]int{Resend: 1, ProbeFirst: 2, Doubt: 3}
 
-// stricter is the one of two decisions about the same call that allows less.
+// stricter returns the one of two decisions about the same call that allows less.
 func stricter(a, b Decision) Decision {
 	if strictness[b.Action] > strictness[a.Action] {
 		return b
@@ -208,10 +207,9 @@ func decide(q Query) Decision {
 	panic("ledger: the last rule holds always")
 }
 
-// SendWithin answers within how long after q.Now the send of the record's newest attempt, which
-// was handed to somebody else, must begin; bounded is false where that does not matter. It is
-// bounded where an earlier attempt may have run and the server forgets the key: later than that
-// the send would be a second effect.
+// SendWithin returns how long after q.Now a remote executor may begin the send of the record's
+// newest attempt. bounded is false if there is no limit. There is one if an earlier attempt may
+// have run and the server forgets the key after a time: a later send would be a second effect.
 func (q Query) SendWithin() (left time.Duration, bounded bool) {
 	left, bounded = q.sendWithin()
 	if q.Attempted != nil {
@@ -234,7 +232,7 @@ func (q Query) sendWithin() (left time.Duration, bounded bool) {
 	return q.Licence.windowLeft(a.First, q.Now, q.SendTimeout), true
 }
 
-// facts reads off the query what the rules ask.
+// facts returns the facts that hold for the query.
 func (q *Query) facts() fact {
 	r := q.Record
 	if r == nil {
@@ -281,7 +279,7 @@ func (q *Query) facts() fact {
 	return holds
 }
 
-// ProbeAnswer is what a tool server says when asked whether a key ran.
+// ProbeAnswer is a tool server's answer to the question whether the call of a key ran.
 type ProbeAnswer uint8
 
 // Answers of a probe. A probe that fails answers ProbeUnknown.
@@ -291,10 +289,10 @@ const (
 	ProbeNotRan
 )
 
-// DecideProbe answers what to do with the call of r, in doubt, after a probe. fenced
-// says that no earlier attempt can take effect any more: the server burnt or claimed
-// the key when it was asked, or [Licence.FencedByTime]. Without that, "did not run"
-// may be untrue a moment later.
+// DecideProbe decides what to do with the call of r, which is in doubt, after a probe. fenced
+// says that no earlier attempt can take effect any more: the server burnt or claimed the key
+// when it was asked, or [Licence.FencedByTime] returns true. Without a fence, "did not run" may
+// become false a moment later.
 func DecideProbe(r *Record, answer ProbeAnswer, fenced bool) Decision {
 	switch {
 	case !r.InDoubt():

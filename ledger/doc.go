@@ -1,20 +1,21 @@
 // Package ledger decides whether a tool call may be sent.
 //
-// It owns the idempotency record, the licences an operator attests, the outcome
-// classes and the dispatch decision. It is pure: a record is a function of the
-// entries and notes of the trace that reserved its key, and a decision is a function
-// of a record, the call, its holder and the licence.
+// It owns the idempotency record, the licences (what an operator states about repeating a tool's
+// calls), the outcome classes and the dispatch decision. It is pure: a record is a function of the
+// entries and notes of the trace that reserved its key, and a decision is a function of a record,
+// the call, its holder and the licence.
 //
 // # Usage
 //
-// Whoever is about to send a call reads the record of its [Key], fills a [Query] with what it knows
-// of the request, of the holder and of the clock, and asks [Decide]. The [Decision] says what to do:
+// Before it sends a call, a program reads the record of the call's [Key], fills a [Query] with what
+// it knows of the request, the holder and the clock, and calls [Decide]. The [Decision] says what to
+// do:
 //
 //	d := ledger.Decide(ledger.Query{Record: record, Trace: trace, Request: digest, Licence: licence, …})
 //	if d.Action == ledger.Send { // mark attempt d.Attempt, make it durable, send
 //
 // [FromTrace] makes the record of a trace from its entries and notes. [DeriveKey] makes a key for a
-// caller that has none. The values of [LicenceKind] are what an operator can attest of a tool.
+// caller that has none. The values of [LicenceKind] are what an operator can state about a tool.
 //
 // # Invariants
 //

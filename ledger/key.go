@@ -28,8 +28,8 @@ func KeyOf(namespace string, call *tga.Artifact) Key {
 // Hash returns the [keyspace.Hash] of the four parts in the order of the fields.
 func (k Key) Hash() [32]byte { return keyspace.Hash(k.Namespace, k.Server, k.Tool, k.Key) }
 
-// BeginHash names a begin id: the [keyspace.Hash] of namespace, submitter and id. The submitter is a
-// part of it, for two submitters may choose one id. "" is [tga.DefaultNamespace].
+// BeginHash returns the [keyspace.Hash] of namespace, submitter and begin id. It includes the submitter
+// because two submitters may choose the same id. The namespace "" is [tga.DefaultNamespace].
 func BeginHash(namespace, submitter, beginID string) [32]byte {
 	if namespace == "" {
 		namespace = tga.DefaultNamespace
@@ -37,11 +37,11 @@ func BeginHash(namespace, submitter, beginID string) [32]byte {
 	return keyspace.Hash(namespace, submitter, beginID)
 }
 
-// DeriveKey makes the idempotency key of a call whose caller has none: the
-// hex SHA-256 of scope, step, tool and canonical arguments, each after a zero byte but
-// the first, and for occurrence n > 0 of a zero byte and n in decimal too. Server and
-// namespace stand beside it in the ledger key. A zero byte in scope, step or tool would
-// shift the parts and is refused with VALIDATION_ERROR; canonical JSON holds none.
+// DeriveKey makes the idempotency key of a call whose caller has none: the hex SHA-256 of
+// scope, step, tool and canonical arguments, separated by zero bytes, and for occurrence
+// n > 0 followed by a zero byte and n in decimal. The derived key does not include server and
+// namespace, because the ledger key has them too. A zero byte in scope, step or tool would
+// make the separation ambiguous and is refused with VALIDATION_ERROR. Canonical JSON has none.
 func DeriveKey(scope, step, tool string, canonicalArgs []byte, occurrence uint64) (string, error) {
 	h := sha256.New()
 	for i, p := range [...]string{scope, step, tool} {

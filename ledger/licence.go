@@ -9,15 +9,15 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// DefaultMargin is kept before the end of a dedupe_key window where a licence names
-// no margin. It covers the difference between this clock and the server's.
+// DefaultMargin is the margin of a dedupe_key licence that names none: no send is made that
+// late in the window. It covers the difference between this clock and the server's.
 const DefaultMargin = time.Minute
 
 // Spec93Window is the dedupe_key window that profile spec-9.3 assumes of a server
 // whose operator named none.
 const Spec93Window = 24 * time.Hour
 
-// Profile says how a call in doubt is read where the operator attests nothing.
+// Profile says how a call in doubt is treated if the operator states nothing about the tool.
 type Profile uint8
 
 // Profiles. The zero value is the safest.
@@ -27,18 +27,19 @@ const (
 	Talos                 // as Strict; and what is written passes the public Talos schemas
 )
 
-// NeedsLicence reports whether a second send needs the operator's licence. Where it does,
-// a retryable failure may be tried again by a new attempt.
+// NeedsLicence reports whether a second send needs the operator's licence. If it does, a
+// retryable failure may be followed by an explicit new attempt.
 func (p Profile) NeedsLicence() bool { return p != Spec93 }
 
-// Effective returns the licence a call is decided under: l as configured, explicit
-// where the operator named it, for a call of the given tool class. A class other
-// than read counts as write.
+// Effective returns the licence that applies to a call of the given tool class. l is the
+// configured licence; explicit says that the operator named it. A class other than read
+// counts as write.
 //
-// A read_only licence does not cover a call that counts as write: the risk level of
-// a request can raise a call's class over what the operator attested of the tool.
+// A read_only licence does not cover a call that counts as write: the risk level of a request
+// can raise a call's class above the class that the operator gave the tool.
 //
-// The times of l stay, whatever kind they are of: they bound those of a claim, [Claimed].
+// Effective keeps the times of l even if it changes the kind: they bound those of a claim, see
+// [Claimed].
 func Effective(l Licence, explicit bool, class string, profile Profile) Licence {
 	read := class == tga.ClassRead
 	if l.Kind == ReadOnly && !read {
@@ -57,7 +58,7 @@ func Effective(l Licence, explicit bool, class string, profile Profile) Licence 
 	return l
 }
 
-// Validate checks a configured licence for tools of a class, VALIDATION_ERROR.
+// Validate returns VALIDATION_ERROR if tools of a class cannot have the licence.
 func (l Licence) Validate(class string) error {
 	bad := func(format string, args ...any) error {
 		return tga.Errorf(tga.ValidationError, "licence "+l.Kind.String()+": "+format, args...)
@@ -83,8 +84,8 @@ func (l Licence) Validate(class string) error {
 	return nil
 }
 
-// Attested is l as it is kept with an attempt: its kind, and after that its window and margin or
-// its time in flight, in milliseconds. Every rounding is against the licence.
+// Attested returns l in the form in which it is stored with an attempt: its kind, followed by its
+// window and margin or its time in flight, in milliseconds. Rounding never makes the licence wider.
 func (l Licence) Attested() string {
 	b := []byte(l.Kind.String())
 	switch {
@@ -123,10 +124,10 @@ func ParseAttested(s string) (l Licence, err error) {
 	return l, nil
 }
 
-// ValidateOutcome checks a configured rule that gives an answer the class c.
-// doubtful says that the answer does not prove that the tool did nothing (5xx,
-// timeout, reset). Under park and probe such an answer cannot be made
-// retryable_failure: the new attempt would be a second send without a licence.
+// ValidateOutcome checks a configured rule that gives an answer the class c. doubtful says
+// that the answer does not prove that the tool did nothing (5xx, timeout, reset). Under park
+// and probe a rule cannot turn such an answer into retryable_failure: the new attempt would
+// be a second send without a licence.
 func (l Licence) ValidateOutcome(c Class, doubtful bool) error {
 	if c == ClassNotSent {
 		return tga.Errorf(tga.ValidationError, "%v is what this program saw, and no class of an answer", c)
@@ -144,9 +145,9 @@ func (l Licence) margin() time.Duration {
 	return l.Margin
 }
 
-// windowLeft is how long after now a re-send that takes at most send may still begin, so
-// that it arrives before the server may have forgotten the key; 0 = not at all. Every
-// rounding is against the licence.
+// windowLeft returns how long after now a re-send may begin at the latest. It takes at most
+// send, and has to arrive before the server may have forgotten the key. 0 means that it may not
+// begin at all. Rounding never makes the result longer.
 func (l Licence) windowLeft(first, now tga.Millis, send time.Duration) time.Duration {
 	elapsed := int64(now - first)
 	left := l.Window.Milliseconds() - ceilMillis(l.margin()) - ceilMillis(send) - elapsed
@@ -156,10 +157,10 @@ func (l Licence) windowLeft(first, now tga.Millis, send time.Duration) time.Dura
 	return time.Duration(left) * time.Millisecond
 }
 
-// FencedByTime reports whether the newest attempt can no longer arrive, so that a
-// probe's "did not run" stays true. dead is when its sender was known dead, 0 = not
-// known; asked is when the probe was sent. A remote executor's attempt is never
-// fenced by time: nobody here sees it die.
+// FencedByTime reports whether the newest attempt can no longer arrive, so that a probe's
+// "did not run" stays true. dead is the time at which its sender was known to be dead, 0 = not
+// known; asked is the time at which the probe was sent. A remote executor's attempt is never
+// fenced by time, because this process cannot see the executor die.
 func (l Licence) FencedByTime(r *Record, dead, asked tga.Millis) bool {
 	return l.Kind == Probe && l.MaxInFlight > 0 && !r.Attempts.External &&
 		dead >= r.Attempts.Newest && dead > 0 &&

@@ -12,17 +12,17 @@ import (
 // Mark is the body of an attempt note: a send that is about to be made.
 type Mark struct {
 	Attempt uint32     // number of the attempt, from 1
-	Epoch   uint64     // lease epoch it is made under; a decimal string in JSON, for it may be over 2^53
+	Epoch   uint64     // lease epoch under which it is made; a decimal string in JSON, as it may be over 2^53
 	Permit  tga.Digest // digest of the remote executor's permit; zero where the store's process sends
 	BeginID string     // the remote executor's own id of its Begin, "" = absent
 }
 
-// NotSent is the body of a not_sent note: an attempt of which not one byte was sent.
+// NotSent is the body of a not_sent note: no byte of the attempt was sent.
 type NotSent struct {
 	Attempt uint32
 	Reason  string
-	// RetryAfterMS is how many milliseconds the tool server asked not to be asked again, at
-	// most those of [tga.MaxRetryAfter]; 0 where it asked for nothing.
+	// RetryAfterMS is how many milliseconds the tool server asked to wait before another
+	// request, at most those of [tga.MaxRetryAfter]; 0 if it did not ask.
 	RetryAfterMS int64
 }
 
@@ -46,7 +46,7 @@ func (m Mark) Body() []byte {
 	return append(appendString(append(b, `,"permit_digest":`...), m.Permit.String()), '}')
 }
 
-// ParseMark reads what [Mark.Body] writes and nothing else.
+// ParseMark reads only what [Mark.Body] writes.
 func ParseMark(body []byte) (Mark, error) {
 	var m Mark
 	members, err := object(body)
@@ -70,8 +70,8 @@ func ParseMark(body []byte) (Mark, error) {
 			return Mark{}, tga.Errorf(tga.ValidationError, "attempt note: permit_digest: %w", err).At("/body/permit_digest")
 		}
 	}
-	// What is read must be what is written: that leaves no room for an unknown
-	// member, a second spelling, or an executor that disagrees with the permit.
+	// Encoding m again must give the same bytes. That refuses unknown members, other
+	// spellings, and an executor that disagrees with the permit.
 	if m.Attempt == 0 || !bytes.Equal(m.Body(), body) {
 		return Mark{}, tga.Errorf(tga.ValidationError, "attempt note: body %.200q is not {attempt, begin_id?, epoch, executor, permit_digest?}", body).At("/body")
 	}
@@ -112,8 +112,8 @@ func ParseNotSent(body []byte) (NotSent, error) {
 
 // Findings of a confirmation note. Only the first changes the record.
 const (
-	Confirmed   = "confirmed"   // every change that could be checked stands, or a person says so
-	Mismatched  = "mismatch"    // at least one does not
+	Confirmed   = "confirmed"   // every change that could be checked holds, or a person says so
+	Mismatched  = "mismatch"    // at least one change does not hold
 	Unconfirmed = "not_checked" // there is no verifier for any of them
 	Rejected    = "rejected"    // a person says that the record must not be relied on
 )
@@ -123,8 +123,8 @@ type Confirmation struct {
 	Checked        int        `json:"checked"`
 	EvidenceDigest tga.Digest `json:"evidence_digest"` // of the stored evidence
 	Finding        string     `json:"finding"`
-	// MismatchDigest is the same wherever the same changes are found in the same
-	// state: a person's answer holds for that and nothing else. Zero without mismatch.
+	// MismatchDigest identifies the changes and the states in which they were found. A
+	// person's answer applies only to the same digest. Zero without a mismatch.
 	MismatchDigest tga.Digest `json:"mismatch_digest,omitzero"`
 	Mismatches     int        `json:"mismatches"`
 	Unchecked      int        `json:"unchecked"`
@@ -169,7 +169,7 @@ func canonicalBody(kind string, v any) ([]byte, error) {
 	return tga.Canonicalize(raw, tga.Limits{})
 }
 
-// parseBody reads a body into v. What is read must be what again writes.
+// parseBody reads a body into v. again encodes v, and must return the same bytes.
 func parseBody(kind string, body []byte, v any, again func() ([]byte, error)) error {
 	if err := json.Unmarshal(body, v); err != nil {
 		return tga.Errorf(tga.ValidationError, "%s note: body %.200q: %w", kind, body, err).At("/body")
@@ -180,8 +180,8 @@ func parseBody(kind string, body []byte, v any, again func() ([]byte, error)) er
 	return nil
 }
 
-// ChangesRecord reports whether a note of this kind can change a ledger record, and
-// whether it does so before the effect (an attempt) or after it (a confirmation).
+// ChangesRecord reports whether a note of this kind can change a ledger record. afterEffect
+// says whether such a note comes after the effect (a confirmation) or before it (an attempt).
 func ChangesRecord(kind tga.NoteKind) (changes, afterEffect bool) {
 	switch kind {
 	case tga.NoteAttempt, tga.NoteNotSent:
@@ -196,9 +196,9 @@ func ChangesRecord(kind tga.NoteKind) (changes, afterEffect bool) {
 // change a reserved record, confirmation and compensated notes a settled one; the other
 // kinds change none.
 //
-// An attempt must be the next number; a process that sends itself never follows a
-// remote executor, whose send can neither be observed nor fenced. STATE_SEQUENCE_GAP
-// and STATE_INVALID_TRANSITION say so.
+// An attempt must have the next number, otherwise the error is STATE_SEQUENCE_GAP. If the
+// newest attempt is a remote executor's, the next must be one too, otherwise the error is
+// STATE_INVALID_TRANSITION: a remote executor's send can neither be observed nor fenced.
 func (r Record) ApplyNote(n *tga.Note) (Record, error) {
 	changes, afterEffect := ChangesRecord(n.Kind)
 	if !changes {

@@ -8,8 +8,8 @@ import (
 )
 
 // Reserve returns the record that a tool_call opens when it is appended as entry
-// seq under the given lease epoch. ts is the entry's ts, or its commit time where
-// that is earlier: the window of a dedupe_key licence is counted from it.
+// seq under the given lease epoch. ts is the entry's ts, or its commit time if that is
+// earlier: the window of a dedupe_key licence begins at ts.
 //
 // meta.attempt says whether the entry is itself attempt 1 (fused, external) or not
 // (apart). A call marked none never reserves: STATE_INVALID_TRANSITION.
@@ -47,7 +47,7 @@ func Reserve(call *tga.Artifact, seq uint64, epoch uint64, ts tga.Millis) (Recor
 	return r, nil
 }
 
-// attemptMode returns the call's meta.attempt, fused where it is absent.
+// attemptMode returns the call's meta.attempt, fused if it is absent.
 func attemptMode(call *tga.Artifact) (string, error) {
 	v, ok := call.Meta[tga.MetaAttempt]
 	if !ok || v == nil {
@@ -60,21 +60,20 @@ func attemptMode(call *tga.Artifact) (string, error) {
 	return "", tga.Errorf(tga.ValidationError, "tool_call %v: meta.attempt %.80q is none of fused, apart, external, none", call.ID, v).In(call.TraceID).At("/meta/" + tga.MetaAttempt)
 }
 
-// NeverSent reports whether a tool_call says of itself that it reserves nothing and
-// is not sent: its effect is in the same batch.
+// NeverSent reports whether a tool_call is marked as one that reserves no key and is not
+// sent: its effect is in the same batch.
 func NeverSent(call *tga.Artifact) bool {
 	return call.Meta.String(tga.MetaAttempt) == tga.AttemptNone
 }
 
-// Settle closes a reservation with its effect, appended as entry seq. It refuses
-// with STATE_INVALID_TRANSITION a record that is not reserved, the effect of another
-// call, an effect that is served from another trace, and the class not_sent where an
-// attempt may have been sent; with VALIDATION_ERROR an outcome class that contradicts
-// the status.
+// Settle closes a reservation with its effect, appended as entry seq. STATE_INVALID_TRANSITION:
+// the record is not reserved, the effect is of another call or served from another trace, or its
+// class is not_sent although an attempt may have been sent. VALIDATION_ERROR: the outcome class
+// contradicts the status.
 //
-// An effect of class not_sent names in meta.attempt the attempt that reached nobody; one
-// that was never marked has none to name. Every other attempt must be known already not
-// to have been sent: otherwise the key would be free while a call may be running under it.
+// An effect of class not_sent names in meta.attempt the attempt that was not sent, unless no
+// attempt was marked. Every other attempt must be known as not sent already: otherwise the key
+// would be free while a call may be running under it.
 func (r Record) Settle(effect *tga.Artifact, seq uint64) (Record, error) {
 	refuse := func(format string, args ...any) (Record, error) {
 		return Record{}, tga.Errorf(tga.StateInvalidTransition, "settle: "+format, args...).In(r.TraceID)
@@ -114,7 +113,7 @@ func (r Record) Settle(effect *tga.Artifact, seq uint64) (Record, error) {
 	return r, nil
 }
 
-// attemptOf is the attempt that an effect names in its meta, 0 where it names none.
+// attemptOf returns the attempt that an effect names in its meta, 0 if it names none.
 func attemptOf(effect *tga.Artifact) uint32 {
 	n, ok := effect.Meta[tga.MetaAttempt].(tga.Number)
 	if !ok {
@@ -122,13 +121,13 @@ func attemptOf(effect *tga.Artifact) uint32 {
 	}
 	v, err := strconv.ParseUint(string(n), 10, 32)
 	if err != nil {
-		return 0 // then every attempt must be known not to have been sent
+		return 0 // then Settle requires that every attempt is known as not sent
 	}
 	return uint32(v)
 }
 
-// Expire shrinks a settled record to what keeps its key from being used again:
-// status, request digest and outcome.
+// Expire shrinks a settled record to status, request digest and outcome. These are enough to
+// prevent that its key is used again.
 func (r Record) Expire() (Record, error) {
 	if r.Status != Settled {
 		return Record{}, tga.Errorf(tga.StateInvalidTransition, "expire: the record is %v", r.Status).In(r.TraceID)
@@ -141,8 +140,8 @@ func (r *Record) InDoubt() bool {
 	return r.Status == Reserved && r.Attempts.Count > r.Attempts.Unsent
 }
 
-// mark counts one more attempt. First is the earliest ts and Newest the latest, so
-// that a clock that was set back never lengthens a licence.
+// mark counts one more attempt. First becomes the earliest ts and Newest the latest, so that
+// a clock that was set back never extends a licence.
 func (a Attempts) mark(epoch uint64, ts tga.Millis, permit tga.Digest) Attempts {
 	if a.Count == 0 {
 		a.First, a.Newest = ts, ts
@@ -155,13 +154,13 @@ func (a Attempts) mark(epoch uint64, ts tga.Millis, permit tga.Digest) Attempts 
 	return a
 }
 
-// unsentWindow is how many of the newest attempts can still be told not sent. An
-// older one stays in doubt.
+// unsentWindow is how many of the newest attempts can still be marked as not sent. An older
+// attempt stays in doubt.
 const unsentWindow = 64
 
-// notSent takes attempt n out of doubt; ok is false where n was never marked, is
-// already known not to have been sent, or is too old to tell. Counting one attempt
-// twice would make another, which may have been sent, look provably unsent.
+// notSent takes attempt n out of doubt. ok is false if n was never marked, is already known
+// as not sent, or is too old. If one attempt were counted twice, another one, which may have
+// been sent, would look provably unsent.
 func (a Attempts) notSent(n uint32) (_ Attempts, ok bool) {
 	if n == 0 || n > a.Count || a.Count-n >= unsentWindow {
 		return a, false
@@ -188,6 +187,6 @@ func (a Attempts) consistent() bool {
 	case a.Count <= unsentWindow:
 		return told == a.Unsent && bits.Len64(a.UnsentMask) <= int(a.Count)
 	}
-	// Attempts that left the mask are at most all of those before the window.
+	// Unsent attempts that are no longer in the mask are at most all attempts before the window.
 	return a.Unsent-told <= a.Count-unsentWindow
 }

@@ -2,8 +2,8 @@ package ledger
 
 import "github.com/tgad/tgad/schemas/tga"
 
-// The text forms are those of configuration files, vectors and output. Index 0 of
-// a table whose type has no zero value is "": it has no text form and is refused.
+// The text forms of configuration files, vectors and output. If a type has no name for its
+// zero value, index 0 of its table is "", which is refused as input.
 var (
 	statusNames   = [...]string{Reserved: "reserved", Settled: "settled", Expired: "expired"}
 	classNames    = [...]string{ClassSuccess: "success", ClassCommitted: "side_effect_committed", ClassRetryable: "retryable_failure", ClassPermanent: "permanent_failure", ClassCompensatable: "compensatable_failure", ClassCompensated: "compensated", ClassNotSent: "not_sent"}
@@ -14,7 +14,8 @@ var (
 	answerNames   = [...]string{ProbeUnknown: "unknown", ProbeRan: "ran", ProbeNotRan: "not_ran"}
 )
 
-// String returns the text form of s, "" for an unknown value; so do the others.
+// String returns the text form of s, "" for an unknown value. The other String methods do the
+// same.
 func (s Status) String() string      { return name(statusNames[:], s) }
 func (c Class) String() string       { return name(classNames[:], c) }
 func (k LicenceKind) String() string { return name(licenceNames[:], k) }
@@ -23,8 +24,8 @@ func (p Profile) String() string     { return name(profileNames[:], p) }
 func (a Action) String() string      { return name(actionNames[:], a) }
 func (a ProbeAnswer) String() string { return name(answerNames[:], a) }
 
-// ParseStatus reads a text form and no other spelling of it; so do the others. The
-// error is VALIDATION_ERROR.
+// ParseStatus reads a text form in its exact spelling. The error is VALIDATION_ERROR. The
+// other Parse functions do the same.
 func ParseStatus(s string) (Status, error) { return parse[Status](statusNames[:], "status", s) }
 func ParseClass(s string) (Class, error)   { return parse[Class](classNames[:], "outcome class", s) }
 func ParseLicence(s string) (LicenceKind, error) {

@@ -2,13 +2,13 @@ package ledger
 
 import "github.com/tgad/tgad/schemas/tga"
 
-// FromTrace returns the record as the trace's own log says it: the fold of its
-// tool_call (entry callSeq, appended under epoch at callTS, see [Reserve]), its
-// notes in order and its tool_effect, nil where there is none.
+// FromTrace returns the record that follows from the trace's own log: the fold of its
+// tool_call (entry callSeq, appended under epoch at callTS, see [Reserve]), its notes in order
+// and its tool_effect, which is nil if there is none.
 //
-// touches is false where the trace never held its key: it has no tool_call, or one
-// marked [tga.AttemptNone]. The ledger record of a key equals FromTrace of the trace
-// that reserved it last; a store that disagrees is corrupt.
+// touches is false if the trace never held its key: it has no tool_call, or one marked
+// [tga.AttemptNone]. The ledger record of a key equals FromTrace of the trace that reserved the
+// key last. A store in which it does not is corrupt.
 func FromTrace(call *tga.Artifact, callSeq uint64, epoch uint64, callTS tga.Millis, effect *tga.Artifact, effectSeq uint64, notes []tga.Note) (rec Record, touches bool, err error) {
 	if call == nil || NeverSent(call) {
 		return Record{}, false, nil
@@ -17,8 +17,8 @@ func FromTrace(call *tga.Artifact, callSeq uint64, epoch uint64, callTS tga.Mill
 	if err != nil {
 		return Record{}, false, err
 	}
-	// A trace takes no attempt once it is terminal and no confirmation before, so the
-	// kind of a note says on which side of the effect it stands.
+	// A trace takes attempts only before it is terminal and confirmations only after, so the
+	// kind of a note tells whether it comes before or after the effect.
 	apply := func(after bool) error {
 		for i := range notes {
 			if changes, afterEffect := ChangesRecord(notes[i].Kind); !changes || afterEffect != after {
@@ -44,10 +44,10 @@ func FromTrace(call *tga.Artifact, callSeq uint64, epoch uint64, callTS tga.Mill
 	return rec, true, nil
 }
 
-// Check compares what a store has as the record of a key, nil for none, with want, the record that
-// the log of one of the key's traces leads to. STATE_CHECKSUM_MISMATCH, Where "stored": they
-// disagree. Another trace may have taken the key over, but only after this one settled as not
-// sent or as a definite non-execution.
+// Check compares the stored record of a key (nil for none) with want, the record that follows from
+// the log of one of the key's traces. STATE_CHECKSUM_MISMATCH, Where "stored": they disagree. The
+// stored record may belong to another trace, but only if this one settled as not sent or as
+// definitely not executed.
 func (want Record) Check(key string, stored *Record) error {
 	id := want.TraceID
 	disagree := func(format string, args ...any) error {

@@ -33,7 +33,7 @@ const (
 	ClassSuccess             // no side effect
 	ClassCommitted           // the call changed the world
 	ClassRetryable           // definitely not executed; an explicit new attempt may be made
-	ClassPermanent           // failed; the same call again would be a new call
+	ClassPermanent           // failed for good; repeating the call needs a new key
 	ClassCompensatable       // partly done, to be undone
 	ClassCompensated         // undone
 	ClassNotSent             // no attempt reached the transport: no effect, the key is free again
@@ -43,7 +43,8 @@ const (
 type Attempts struct {
 	Count  uint32 // highest attempt number marked
 	Unsent uint32 // attempts known not to have been sent; Count-Unsent of them may have been
-	// UnsentMask says which: bit i is attempt Count-i. It reaches back 64 attempts.
+	// UnsentMask says which attempts were not sent: bit i is attempt Count-i. It covers the
+	// newest 64 attempts.
 	UnsentMask uint64
 	First      tga.Millis
 	Newest     tga.Millis
@@ -57,7 +58,7 @@ type Attempts struct {
 // Record is the ledger's row for one key.
 type Record struct {
 	Status        Status
-	RequestDigest tga.Digest // of the proposal: tga.RequestDigest, or what the store has in its place
+	RequestDigest tga.Digest // of the proposal: tga.RequestDigest, or the store's keyed form of it
 	ToolCallID    tga.ID
 	TraceID       tga.ID
 	Seq           uint64 // of the reserving EXECUTING entry
@@ -73,7 +74,7 @@ type Record struct {
 	EvidenceDigest tga.Digest
 }
 
-// LicenceKind is what an operator attests about a tool.
+// LicenceKind is what an operator states about repeating a call of a tool.
 type LicenceKind uint8
 
 // Licences (docs/SEMANTICS.md). The zero value attests nothing.
@@ -91,20 +92,20 @@ type Licence struct {
 	// Window is how long the server honours a key, across its own restarts, counted
 	// from the first attempt. DedupeKey only.
 	Window time.Duration
-	// Margin is kept between the latest possible arrival of a re-send and the end of
+	// Margin is the least time between the latest possible arrival of a re-send and the end of
 	// Window. Zero means [DefaultMargin].
 	Margin time.Duration
-	// MaxInFlight is how long a request can be under way after its sender died.
-	// Probe only; zero means that the probe itself must fence.
+	// MaxInFlight is how long a request can be under way after its sender died. Probe only. Zero
+	// means that only the probe itself can fence.
 	MaxInFlight time.Duration
 }
 
-// Liveness is what a store knows of a reservation's holder.
+// Liveness is what a store knows about the process that holds a reservation.
 type Liveness uint8
 
 // Liveness of a holder.
 const (
 	HolderUnknown Liveness = iota // cannot be known: wait
-	HolderAlive                   // runs the call now
+	HolderAlive                   // is executing the call now
 	HolderGone                    // its process died, or it gave the call up
 )

@@ -4,20 +4,20 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Messages of who looks after a store.
+// Messages for the administration of a store.
 
 // VerifyRequest asks for a check of one trace, or of the whole store.
 type VerifyRequest struct {
 	TraceID tga.ID `json:"trace_id,omitempty"`
 }
 
-// Verified is what a check found. OK is false where Faults has anything.
+// Verified is the result of a check. OK is false if Faults is not empty.
 type Verified struct {
 	OK      bool      `json:"ok"`
 	Traces  int       `json:"traces"`
 	Entries int       `json:"entries"`
 	Notes   int       `json:"notes"`
-	Unread  int       `json:"unread,omitempty"` // traces, and values beside them, that are sealed under keys which cannot be had: what they carry is not verified
+	Unread  int       `json:"unread,omitempty"` // traces, and values beside them, whose content was not verified: the keys that seal it are not available
 	Frozen  string    `json:"frozen,omitempty"` // why the store takes no writes
 	Faults  []Problem `json:"faults"`
 }
@@ -27,7 +27,7 @@ type Working struct {
 	Work []Work `json:"work"`
 }
 
-// Work is a verification or a backup, and how far it is.
+// Work is a running verification or backup, and its progress.
 type Work struct {
 	What    string     `json:"what"` // verify or backup
 	Since   tga.Millis `json:"since"`
@@ -52,21 +52,21 @@ type Sealed struct {
 	Bytes    int64 `json:"bytes"` // of the segments
 }
 
-// EraseRequest destroys what finished traces carry: POST /v1/erase. It names what is to be erased,
-// or a subject.
+// EraseRequest destroys the content of finished traces: POST /v1/erase. It names either what to
+// erase or a subject.
 type EraseRequest struct {
 	Traces    []tga.ID     `json:"traces,omitempty"`
-	Turns     []tga.ID     `json:"turns,omitempty"`     // of agents, that have ended: their journals
-	Kept      []string     `json:"kept,omitempty"`      // tool servers: what executors keep about them
-	Agents    []AgentState `json:"agents,omitempty"`    // what agents keep for themselves
+	Turns     []tga.ID     `json:"turns,omitempty"`     // ended turns of agents, whose journals are erased
+	Kept      []string     `json:"kept,omitempty"`      // tool servers: values that executors keep about them
+	Agents    []AgentState `json:"agents,omitempty"`    // state that agents keep for themselves
 	States    []tga.ID     `json:"states,omitempty"`    // working states with their forks
 	Subject   string       `json:"subject,omitempty"`   // meta.subject of their requests
 	Namespace string       `json:"namespace,omitempty"` // of the subject, and of what is kept; absent = default
 	Reason    string       `json:"reason"`              // stays in the log
 }
 
-// AgentState is the state of a session of an agent, or without a session the one that the agent keeps
-// across its sessions.
+// AgentState names the state of a session of an agent. Without a session it names the state that
+// the agent keeps across its sessions.
 type AgentState struct {
 	Agent   string `json:"agent"`
 	Session string `json:"session,omitempty"`
@@ -77,17 +77,17 @@ type Erased struct {
 	Traces   int `json:"traces"`   // erased now
 	Already  int `json:"already"`  // erased before
 	Keys     int `json:"keys"`     // destroyed
-	Shared   int `json:"shared"`   // traces whose key is a subject's, and stays: copies of the store still have them
-	Unsealed int `json:"unsealed"` // traces that had no key: likewise
+	Shared   int `json:"shared"`   // traces whose key belongs to a subject and was kept: copies of the store still have their content
+	Unsealed int `json:"unsealed"` // traces that had no key: copies of the store still have their content
 
 	Turns  int      `json:"turns,omitempty"`  // erased now
 	Kept   int      `json:"kept,omitempty"`   // tool servers, likewise
 	States int      `json:"states,omitempty"` // of agents, and working states, likewise
-	Left   int      `json:"left,omitempty"`   // traces that cannot be read: they are as they were
+	Left   int      `json:"left,omitempty"`   // traces that cannot be read: they are unchanged
 	Unread []Unread `json:"unread,omitempty"` // the first 100 of them
 }
 
-// Unread is a trace that an erasure left, or about which people are asked, and that cannot be read.
+// Unread is a trace that cannot be read: an erasure left it unchanged, or it waits for people.
 type Unread struct {
 	TraceID tga.ID   `json:"trace_id"`
 	Code    tga.Code `json:"code"`
@@ -110,26 +110,26 @@ type Health struct {
 	Detail string `json:"detail,omitempty"`
 }
 
-// NotifyRequest asks who is told of what waits for people: POST /v1/notify.
+// NotifyRequest asks for the receivers of notices about what waits for people: POST /v1/notify.
 type NotifyRequest struct {
-	Test bool `json:"test,omitempty"` // give each of them a notice that says it is a test
+	Test bool `json:"test,omitempty"` // send each receiver a test notice
 }
 
-// Notified says who is told, in the order of the configuration.
+// Notified lists the receivers, in the order of the configuration.
 type Notified struct {
 	Receivers []NotifyReceiver `json:"receivers"`
 }
 
-// NotifyReceiver is one that is told.
+// NotifyReceiver is one receiver of notices.
 type NotifyReceiver struct {
 	ID       string     `json:"id"`
 	Type     string     `json:"type"`
-	Taken    uint64     `json:"taken"`             // notices since the daemon began
-	Failures uint64     `json:"failures"`          // tries to give it one that failed
-	Last     tga.Millis `json:"last,omitempty"`    // when it took the newest
-	LateMS   int64      `json:"late_ms"`           // for how long it has not taken what it is to be told
-	Trouble  string     `json:"trouble,omitempty"` // why it did not take that
-	Failed   string     `json:"failed,omitempty"`  // why it did not take the test
+	Taken    uint64     `json:"taken"`             // notices that it accepted since the daemon began
+	Failures uint64     `json:"failures"`          // deliveries that failed
+	Last     tga.Millis `json:"last,omitempty"`    // when it accepted the newest
+	LateMS   int64      `json:"late_ms"`           // for how long a notice has waited for it
+	Trouble  string     `json:"trouble,omitempty"` // why that notice was not delivered
+	Failed   string     `json:"failed,omitempty"`  // why the test notice was not delivered
 }
 
 // Reloaded says which keys of the daemon's configuration have other values now: POST /v1/reload.
@@ -137,24 +137,24 @@ type Reloaded struct {
 	Changed []string `json:"changed"` // as docs/CONFIG.md names them
 }
 
-// RetentionRequest carries the retention rules of the daemon's configuration out: POST /v1/retention.
+// RetentionRequest applies the retention rules of the daemon's configuration: POST /v1/retention.
 type RetentionRequest struct {
 	DryRun bool `json:"dry_run,omitempty"` // only say what they would do
 }
 
 // Retained says what the retention rules did, or would do.
 type Retained struct {
-	Looked     int            `json:"looked"`     // traces
-	Unreadable int            `json:"unreadable"` // of them; they are left as they are
+	Looked     int            `json:"looked"`     // traces that were examined
+	Unreadable int            `json:"unreadable"` // examined traces that cannot be read; they are unchanged
 	Sealed     int            `json:"sealed"`     // traces that were moved into sealed segments
 	Rules      []RetainedRule `json:"rules"`
-	More       bool           `json:"more"` // one run erases at most so much: the next one goes on
+	More       bool           `json:"more"` // the run reached its limit of erasures; the next run continues
 }
 
-// RetainedRule is one of them, in the order of the file.
+// RetainedRule is the result of one rule, in the order of the file.
 type RetainedRule struct {
 	Rule     int    `json:"rule"`               // its number in the file, from 1
 	Due      int    `json:"due"`                // traces that are old enough
-	Erased   int    `json:"erased"`             // of them; the rest somebody was at
+	Erased   int    `json:"erased"`             // due traces that were erased; the others were in use
 	Archived string `json:"archived,omitempty"` // file on the daemon's machine that has them
 }

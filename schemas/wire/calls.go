@@ -21,9 +21,9 @@ type CallRequest struct {
 	Resources      []Resource      `json:"resources,omitempty"`
 	Deadline       tga.Millis      `json:"deadline,omitempty"`
 	Retry          bool            `json:"retry,omitempty"`
-	Fresh          bool            `json:"fresh,omitempty"`  // the key was never used: asked for in quarantine
+	Fresh          bool            `json:"fresh,omitempty"`  // the caller vouches that the key was never used; required in quarantine
 	Replay         bool            `json:"replay,omitempty"` // a recorded effect is confirmed before it is served
-	// Scope and Step name the call where there is no key: one is derived from them.
+	// Scope and Step name the call if it has no key: the key is derived from them.
 	Scope string   `json:"scope,omitempty"`
 	Step  string   `json:"step,omitempty"`
 	Meta  tga.Meta `json:"meta,omitempty"`
@@ -35,10 +35,10 @@ type Resource struct {
 	ID   string `json:"id"`
 }
 
-// Call is where a call stands.
+// Call is what is known of a call.
 type Call struct {
 	TraceID        tga.ID     `json:"trace_id,omitempty"`
-	State          string     `json:"state,omitempty"` // absent: nothing of it is durable
+	State          string     `json:"state,omitempty"` // absent: nothing of the call is durable
 	Seq            uint64     `json:"sequence_number"`
 	EntryDigest    tga.Digest `json:"entry_digest,omitempty"`
 	ToolCallID     tga.ID     `json:"tool_call_id,omitempty"`
@@ -48,8 +48,8 @@ type Call struct {
 
 	Status       string          `json:"status,omitempty"`
 	OutcomeClass string          `json:"outcome_class,omitempty"`
-	Result       json.RawMessage `json:"result,omitempty"` // the answer where it is JSON
-	// ResultBase64 is there when Result is not, byte for byte, the tool's answer.
+	Result       json.RawMessage `json:"result,omitempty"` // the answer, if it is JSON
+	// ResultBase64 has the tool's answer if Result does not have it byte for byte.
 	ResultBase64 []byte `json:"result_base64,omitempty"`
 	// ResultBytes and ResultDigest describe an answer of which no bytes are kept.
 	ResultBytes  int64      `json:"result_bytes,omitempty"`
@@ -57,24 +57,24 @@ type Call struct {
 	Summary      string     `json:"summary,omitempty"`
 	ErrorCode    tga.Code   `json:"error_code,omitempty"`
 	ErrorMessage string     `json:"error_message,omitempty"`
-	// ToolErrorCode is what the tool called its error, where ErrorCode is not that.
+	// ToolErrorCode is the tool's own error code, if ErrorCode is another one.
 	ToolErrorCode string `json:"tool_error_code,omitempty"`
-	// RetryAfterMS is how long the tool server asked not to be asked again, from its answer on.
+	// RetryAfterMS is how long the tool server asked to wait before another request, counted from its answer.
 	RetryAfterMS int64  `json:"retry_after_ms,omitempty"`
-	ResolvedBy   string `json:"resolved_by,omitempty"`  // "probe", "person" or "late_reply"; "" where the tool answered
-	ResolvedVia  string `json:"resolved_via,omitempty"` // "model" where a model decided, by the right of a person
+	ResolvedBy   string `json:"resolved_by,omitempty"`  // "probe", "person" or "late_reply"; "" if the tool answered
+	ResolvedVia  string `json:"resolved_via,omitempty"` // "model" if a model decided, with the rights of a person
 	ServedFrom   tga.ID `json:"served_from,omitempty"`
 	Replayed     bool   `json:"replayed"`
-	Redacted     bool   `json:"redacted,omitempty"` // the result is what was left of the answer when it was stored
+	Redacted     bool   `json:"redacted,omitempty"` // parts of the answer were taken out before it was stored
 	Rationale    string `json:"rationale,omitempty"`
 
 	Changes       []tga.StateChange `json:"changes,omitempty"`      // what the effect says it changed
-	Confirmation  *Confirmation     `json:"confirmation,omitempty"` // the record was looked at before it was served
+	Confirmation  *Confirmation     `json:"confirmation,omitempty"` // set if the recorded effect was confirmed before it was served
 	CompensatedBy tga.ID            `json:"compensated_by,omitempty"`
-	Receipt       json.RawMessage   `json:"receipt,omitempty"` // where [HeaderReceipt] asked for it: as GET /v1/traces/{id}/receipt
+	Receipt       json.RawMessage   `json:"receipt,omitempty"` // if [HeaderReceipt] was sent: as GET /v1/traces/{id}/receipt
 }
 
-// Confirmation is what became of looking at a recorded effect's changes.
+// Confirmation is the result of verifying a recorded effect's changes in the world.
 type Confirmation struct {
 	Checked        int        `json:"checked"`
 	Unchecked      int        `json:"unchecked"` // changes without a verifier
@@ -83,26 +83,26 @@ type Confirmation struct {
 	EvidenceDigest tga.Digest `json:"evidence_digest,omitempty"` // GET /v1/evidence/{digest}
 }
 
-// Mismatch is a change that does not stand as it was recorded.
+// Mismatch is a recorded change that no longer holds.
 type Mismatch struct {
 	Change  tga.StateChange `json:"change"`
 	Finding string          `json:"finding"`          // gone, changed or cannot_tell
 	Reason  string          `json:"reason,omitempty"` // of a verifier that failed
 }
 
-// BeginRequest asks to send a call oneself: POST /v1/begin.
+// BeginRequest asks for permission to send a call oneself: POST /v1/begin.
 type BeginRequest struct {
 	CallRequest
 	BeginID    string      `json:"begin_id"`
 	Connection *Connection `json:"connection,omitempty"`
 	Hint       string      `json:"hint,omitempty" wire:"filled"` // see [runtime.BeginRequest]
-	// Licence is what the program, which runs the tool itself, says that running it again would do, with
-	// the times of a dedupe_key and a probe licence; a time of 0 is the operator's. See [runtime.BeginRequest].
+	// Licence is the claim of the program, which runs the tool itself, about what running it again would
+	// do. The other two members are the times of a dedupe_key and of a probe licence; 0 means the
+	// operator's time. See [runtime.BeginRequest].
 	Licence              string `json:"licence,omitempty" wire:"filled"`
 	LicenceWindowMS      int64  `json:"licence_window_ms,omitempty" wire:"filled"`
 	LicenceMaxInFlightMS int64  `json:"licence_max_in_flight_ms,omitempty" wire:"filled"`
-	// Delivered are traces whose answers have reached the caller whole; see
-	// [runtime.BeginRequest].
+	// Delivered are traces whose whole answers have reached the caller; see [runtime.BeginRequest].
 	Delivered []tga.ID `json:"delivered,omitempty"`
 }
 
@@ -122,19 +122,19 @@ type Begun struct {
 	Standing string `json:"standing"`
 	Attempt  uint32 `json:"attempt,omitempty"`
 	Permit   string `json:"permit,omitempty"`
-	// SendWithinMS is how many milliseconds after the begin was asked the send must begin,
-	// by the executor's own monotonic clock; absent where nothing may be sent.
+	// SendWithinMS is how many milliseconds after its begin request the executor may start the
+	// send at the latest, by its own monotonic clock. It is absent if nothing may be sent.
 	SendWithinMS   int64  `json:"send_within_ms,omitempty"`
 	IdempotencyKey string `json:"idempotency_key,omitempty"`
 	// Args are the arguments to send, byte for byte: the canonical form that was digested.
 	Args  json.RawMessage `json:"args,omitempty"`
 	Call  Call            `json:"call"`
 	Cause *Problem        `json:"cause,omitempty"`
-	// Ask says that the person at the client is to be asked; Since when the identical call
-	// was last heard of.
+	// Ask says that the client is to ask its person. Since is the newest time known of the
+	// identical call.
 	Ask   bool       `json:"ask,omitempty"`
 	Since tga.Millis `json:"since,omitempty"`
-	// Barred says that the vote of who began the call does not count.
+	// Barred says that the peer that began the call may not vote on it.
 	Barred bool `json:"barred,omitempty"`
 }
 
@@ -145,14 +145,14 @@ type Outcome struct {
 	Summary      string          `json:"summary,omitempty"`
 	ErrorCode    string          `json:"error_code,omitempty"`
 	ErrorMessage string          `json:"error_message,omitempty"`
-	Result       json.RawMessage `json:"result,omitempty"`        // the answer where it is JSON, exact
-	ResultBase64 []byte          `json:"result_base64,omitempty"` // else its bytes
-	// ResultBytes and ResultDigest stand for an answer that was too long to keep.
+	Result       json.RawMessage `json:"result,omitempty"`        // the answer if it is JSON, exact
+	ResultBase64 []byte          `json:"result_base64,omitempty"` // the bytes of any other answer
+	// ResultBytes and ResultDigest describe an answer that was too long to keep.
 	ResultBytes  int64      `json:"result_bytes,omitempty" wire:"filled"`
 	ResultDigest tga.Digest `json:"result_digest,omitempty"`
-	// RetryAfterMS is how long the tool server asks not to be asked again, at most a day.
+	// RetryAfterMS is how long the tool server asks to wait before another request, at most a day.
 	RetryAfterMS int64 `json:"retry_after_ms,omitempty"`
-	// Changes is what the call changed, where the daemon's rules do not say.
+	// Changes is what the call changed, if the daemon's rules do not determine that.
 	Changes []tga.StateChange `json:"changes,omitempty"`
 }
 
@@ -166,16 +166,16 @@ type FinishRequest struct {
 type NotSentRequest struct {
 	Permit string `json:"permit"`
 	Reason string `json:"reason,omitempty"`
-	// RetryAfterMS is how long the tool server asks not to be asked again, at most a day.
+	// RetryAfterMS is how long the tool server asks to wait before another request, at most a day.
 	RetryAfterMS int64 `json:"retry_after_ms,omitempty"`
 }
 
-// GiveUpRequest says that an executor is no longer at its attempt and does not know what
-// became of it: POST /v1/traces/{id}/give-up.
+// GiveUpRequest says that an executor has stopped executing its attempt and does not know
+// whether it took effect: POST /v1/traces/{id}/give-up.
 type GiveUpRequest struct {
 	Permit string `json:"permit"`
-	Cause  string `json:"cause,omitempty"` // why nobody knows what became of it; at most 500 characters are kept
-	// RetryAfterMS is how long the tool server asks not to be asked again, at most a day.
+	Cause  string `json:"cause,omitempty"` // why that is not known; at most 500 characters are kept
+	// RetryAfterMS is how long the tool server asks to wait before another request, at most a day.
 	RetryAfterMS int64 `json:"retry_after_ms,omitempty"`
 }
 
@@ -185,36 +185,38 @@ type ResolveRequest struct {
 	Via            string          `json:"via,omitempty" wire:"filled"` // see [runtime.ViaModel]
 	Evidence       json.RawMessage `json:"evidence,omitempty"`
 	EvidenceBase64 []byte          `json:"evidence_base64,omitempty"`
-	// Attempts is how many attempts the call had when somebody looked at its world; see
-	// [runtime.Resolution].
+	// Attempts is how many attempts the call had when somebody checked what it did in the
+	// world; see [runtime.Resolution].
 	Attempts uint32 `json:"attempts,omitempty" wire:"filled"`
 }
 
-// AbandonRequest gives a call in doubt up: POST /v1/traces/{id}/abandon.
+// AbandonRequest ends a call in doubt although it stays unknown whether it ran: POST
+// /v1/traces/{id}/abandon.
 type AbandonRequest struct {
 	Reason string `json:"reason,omitempty"`
 	Via    string `json:"via,omitempty" wire:"filled"` // see [runtime.ViaModel]
 }
 
-// RelicenseRequest lets the licence of now hold for a call in doubt: POST /v1/traces/{id}/relicense.
+// RelicenseRequest applies the tool's present licence to a call in doubt, instead of the licence of
+// its newest attempt: POST /v1/traces/{id}/relicense.
 type RelicenseRequest struct {
 	Reason string `json:"reason"`            // 1..500 characters; it is recorded
 	DryRun bool   `json:"dry_run,omitempty"` // say what would follow, and change nothing
 }
 
-// Relicensed says what that changed.
+// Relicensed says what a RelicenseRequest changed.
 type Relicensed struct {
 	Was  string `json:"was"`  // the licence of the newest attempt
-	Now  string `json:"now"`  // that of now
+	Now  string `json:"now"`  // the present licence
 	Next string `json:"next"` // resend, probe, begin
 	Call Call   `json:"call"`
 }
 
-// DecideRequest is a vote on a request that waits: POST /v1/traces/{id}/decide.
+// DecideRequest is a vote on a pending request: POST /v1/traces/{id}/decide.
 type DecideRequest struct {
 	Approve   bool   `json:"approve"`
 	Rationale string `json:"rationale"` // 10..1000 characters
-	// About is the question that the voter was shown: [Approval.About] of it.
+	// About is the [Approval.About] of the question that the voter was shown.
 	About tga.Digest `json:"about,omitempty"`
 }
 
@@ -229,12 +231,12 @@ type OpenTrace struct {
 	ToolName       string     `json:"tool_name,omitempty"`
 	IdempotencyKey string     `json:"idempotency_key,omitempty"`
 	ToolCallID     tga.ID     `json:"tool_call_id,omitempty"`
-	Held           bool       `json:"held"` // somebody runs it now
-	// Window and Attempts are told only by the in-doubt and recovery lists.
+	Held           bool       `json:"held"` // a live process is executing it
+	// Only the in-doubt and recovery lists have Window and Attempts.
 	Window   string   `json:"window,omitempty"`
 	Attempts uint32   `json:"attempts,omitempty"`
-	Doubt    *Doubt   `json:"doubt,omitempty"`   // told only by the in-doubt list
-	Problem  *Problem `json:"problem,omitempty"` // why it is quarantined, or not at its end
+	Doubt    *Doubt   `json:"doubt,omitempty"`   // only in the in-doubt list
+	Problem  *Problem `json:"problem,omitempty"` // why it is quarantined, or not finished
 }
 
 // Doubt is what is known of a call in doubt, and what would end it.
@@ -248,9 +250,9 @@ type Doubt struct {
 	Asked          tga.Millis `json:"asked,omitempty"`
 	Answer         string     `json:"answer,omitempty"` // ran, not_ran or unknown
 	Fenced         bool       `json:"fenced,omitempty"`
-	Source         string     `json:"source,omitempty"` // what was asked
+	Source         string     `json:"source,omitempty"` // what was probed
 	EvidenceDigest tga.Digest `json:"evidence_digest,omitempty"`
-	Next           tga.Millis `json:"next,omitempty"` // when it is asked again
+	Next           tga.Millis `json:"next,omitempty"` // when the next probe is due
 	// Settles lists what would end the doubt: finish (its executor's answer), begin (its
 	// executor sends again), recover (it is sent again), probe, resolve, abandon.
 	Settles []string `json:"settles"`
@@ -260,16 +262,16 @@ type Doubt struct {
 type Traces struct {
 	Traces []OpenTrace `json:"traces"`
 	Next   tga.ID      `json:"next,omitempty"` // after= of the next page
-	// Before stands beside Next where the newest come first: before= of the next page.
+	// Before is set together with Next if the newest come first: before= of the next page.
 	Before tga.Millis `json:"before,omitempty"`
 }
 
-// Recovered is what recovery made of the open traces.
+// Recovered is the result of recovering the open traces.
 type Recovered struct {
 	Traces []RecoveredTrace `json:"traces"`
 }
 
-// RecoveredTrace is what recovery made of one trace.
+// RecoveredTrace is the result of recovering one trace.
 type RecoveredTrace struct {
 	OpenTrace
 	Call Call `json:"call"`
@@ -295,7 +297,7 @@ type Document struct {
 // Timeline is everything about one trace: GET /v1/traces/{id}.
 type Timeline struct {
 	TraceID   tga.ID            `json:"trace_id"`
-	PlanID    tga.ID            `json:"plan_id,omitempty"` // absent where the trace was erased
+	PlanID    tga.ID            `json:"plan_id,omitempty"` // absent if the trace was erased
 	Namespace string            `json:"namespace"`
 	Deadline  tga.Millis        `json:"deadline,omitempty"`
 	Held      bool              `json:"held"`
@@ -308,7 +310,7 @@ type Timeline struct {
 // What people are asked.
 const (
 	KindDecision     = "decision"     // may the request become a call?
-	KindConfirmation = "confirmation" // may the record be relied on although changes no longer stand?
+	KindConfirmation = "confirmation" // may the record be relied on although some changes no longer hold?
 )
 
 // Approval is a trace that waits for people.
@@ -320,8 +322,8 @@ type Approval struct {
 	Required int        `json:"required"`
 	Why      string     `json:"why"`
 	Votes    []Vote     `json:"votes,omitempty"`
-	// About tells the question from others about the trace, where there can be others; Changed says
-	// that an approval has to name it. See [runtime.Approval].
+	// About identifies the question, if there can be several about the trace. Changed says that a
+	// vote to approve must name it. See [runtime.Approval].
 	About   tga.Digest `json:"about,omitempty"`
 	Changed bool       `json:"changed,omitempty"`
 
@@ -331,7 +333,7 @@ type Approval struct {
 	Waiting        []tga.ID   `json:"waiting,omitempty"`
 }
 
-// Vote is one person's say.
+// Vote is one person's vote.
 type Vote struct {
 	Who       string     `json:"who"`
 	Approve   bool       `json:"approve"`
@@ -342,7 +344,7 @@ type Vote struct {
 // Approvals lists what waits for people.
 type Approvals struct {
 	Approvals []Approval `json:"approvals"`
-	Unread    []Unread   `json:"unread,omitempty"` // that wait too, and cannot be read now
+	Unread    []Unread   `json:"unread,omitempty"` // traces that wait too, and cannot be read now
 }
 
 // RollbackPlan says what undoing a set of traces would do, the newest effect first:

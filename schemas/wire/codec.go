@@ -26,11 +26,11 @@ type member struct {
 	filled   bool
 }
 
-// known are the members of the message structs that were met, by type: a walk over a
-// struct's fields costs more than the rest of a message.
+// known caches the members of message structs by type: a walk over a struct's fields costs
+// more than the rest of a message.
 var known sync.Map
 
-// members lists what a message struct has, with those of embedded structs.
+// members lists the members of a message struct, with those of embedded structs.
 func members(t reflect.Type) []member {
 	if all, ok := known.Load(t); ok {
 		return all.([]member)
@@ -48,19 +48,19 @@ func members(t reflect.Type) []member {
 	return all
 }
 
-// firstRoom is what most messages without a large payload fit in.
+// firstRoom is enough for most messages without a large payload, in bytes.
 const firstRoom = 1 << 10
 
-// Append appends the JSON text of a message. A json.RawMessage is copied as it is:
-// encoding/json would compact it, and the bytes that were hashed would not be the bytes
-// that are shown.
+// Append appends the JSON text of a message. It copies a json.RawMessage unchanged:
+// encoding/json would compact it, and then the bytes shown would not be the bytes that were
+// hashed.
 func Append(dst []byte, v any) []byte {
 	if dst == nil {
 		dst = make([]byte, 0, firstRoom)
 	}
 	value := reflect.ValueOf(v)
 	if value.Kind() != reflect.Pointer {
-		// One copy that has an address: without one each of its members is copied.
+		// Make one addressable copy. Otherwise each member would be copied.
 		at := reflect.New(value.Type()).Elem()
 		at.Set(value)
 		value = at
@@ -120,7 +120,7 @@ func appendStruct(dst []byte, v reflect.Value) []byte {
 	first := true
 	for _, m := range members(v.Type()) {
 		f := v.FieldByIndex(m.index)
-		// A list that is empty but not nil is there: an answer of no bytes is an answer.
+		// A list that is empty but not nil is written: an answer of no bytes is an answer.
 		if !m.required && f.IsZero() {
 			continue
 		}
@@ -158,14 +158,14 @@ func appendMeta(dst []byte, meta tga.Meta) []byte {
 // names, each at most once, all required ones present, and null is no value. raw must
 // have passed [tga.Gate]. The error is VALIDATION_ERROR with a JSON Pointer.
 //
-// encoding/json alone would take "Args" for "args" and drop what it does not know: the
-// daemon would then decide about another request than the one a log of the gateway shows.
+// encoding/json alone would accept "Args" for "args" and ignore unknown members. Then the
+// daemon would decide about another request than the one that the gateway's log shows.
 func Decode(raw []byte, v any) error {
 	return decodeValue(raw, reflect.ValueOf(v).Elem())
 }
 
-// DecodeAnswer reads what a daemon answered. A daemon of this version writes what Decode
-// reads; one of another version may know more members, or fewer.
+// DecodeAnswer reads a daemon's answer. A daemon of this version writes what Decode reads. A
+// daemon of another version may write more members, or fewer.
 func DecodeAnswer(raw []byte, v any) error {
 	if Decode(raw, v) == nil {
 		return nil

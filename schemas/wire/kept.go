@@ -1,7 +1,7 @@
 package wire
 
-// KeepRequest changes a value that a remote executor keeps beside its calls:
-// POST /v1/keep. An absent value is none.
+// KeepRequest changes a value that a remote executor keeps beside its calls, from Old to
+// Value: POST /v1/keep. An absent Old or Value means that there is no value.
 type KeepRequest struct {
 	ToolServer string `json:"tool_server"`
 	Namespace  string `json:"namespace,omitempty"` // absent = the peer's
@@ -10,7 +10,7 @@ type KeepRequest struct {
 	Value      []byte `json:"value_base64,omitempty"`
 }
 
-// KeepAnswer says whether the value is kept now, and which one is.
+// KeepAnswer says whether the value was changed, and which value is kept now.
 type KeepAnswer struct {
 	Changed bool   `json:"changed"`
 	Value   []byte `json:"value_base64,omitempty"`

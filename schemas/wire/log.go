@@ -7,14 +7,15 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Messages of who keeps a log of their own, and of who reads it: appends, leases, lines, exports.
+// Messages for clients that append artifacts of their own, and for readers of the log: appends,
+// leases, lines, exports.
 
 // AppendRequest appends artifacts to a trace: POST /v1/traces/{id}/entries.
 type AppendRequest struct {
 	// Lease is the token of a held lease. A repeat of an append that succeeded needs
 	// none.
 	Lease     string        `json:"lease,omitempty" wire:"filled"`
-	Expect    *Expect       `json:"expect,omitempty"` // the head the caller believes in; absent = the current one
+	Expect    *Expect       `json:"expect,omitempty"` // the head that the caller expects; absent = the current one
 	Artifacts []NewArtifact `json:"artifacts"`
 }
 
@@ -28,8 +29,8 @@ type NewArtifact struct {
 // NewDocument is a document that the artifact's document_hashes bind.
 type NewDocument struct {
 	Pointer    string          `json:"pointer"`
-	Data       json.RawMessage `json:"data,omitempty"`        // where it is JSON, exact
-	DataBase64 []byte          `json:"data_base64,omitempty"` // else its bytes
+	Data       json.RawMessage `json:"data,omitempty"`        // the document if it is JSON, exact
+	DataBase64 []byte          `json:"data_base64,omitempty"` // the bytes of any other document
 }
 
 // Expect names the head that an append is to follow.
@@ -68,7 +69,7 @@ type BatchAnswers struct {
 	Items []BatchAnswer `json:"items"`
 }
 
-// BatchAnswer is the answer to one item: exactly one of the two is there.
+// BatchAnswer is the answer to one item. Exactly one of its members is set.
 type BatchAnswer struct {
 	Appended *Appended `json:"appended,omitempty"`
 	Problem  *Problem  `json:"problem,omitempty"`
@@ -76,8 +77,8 @@ type BatchAnswer struct {
 
 // LogLine is one append in the global order of the store: a line of GET /v1/log.
 type LogLine struct {
-	Cursor  string            `json:"cursor"`             // after= to go on from here
-	TraceID tga.ID            `json:"trace_id,omitempty"` // or the id of a working state or a turn: then without entries and notes
+	Cursor  string            `json:"cursor"`             // after= to continue from here
+	TraceID tga.ID            `json:"trace_id,omitempty"` // or the id of a working state or a turn, without entries and notes
 	Entries []Entry           `json:"entries,omitempty"`
 	Notes   []json.RawMessage `json:"notes,omitempty"`
 }
@@ -115,10 +116,10 @@ type Released struct {
 
 // CheckpointRequest seals a trace's head: POST /v1/traces/{id}/checkpoint.
 type CheckpointRequest struct {
-	Lease string `json:"lease,omitempty" wire:"filled"` // absent: the daemon takes the lease for the moment
+	Lease string `json:"lease,omitempty" wire:"filled"` // absent: the daemon takes the lease for this request
 }
 
-// Newest is the cursor of the newest append there is when the store is asked.
+// Newest is a cursor: the newest append at the time of the request.
 const Newest = "newest"
 
 // AttachmentKinds are the kinds that the daemon shows, by their names on the wire.

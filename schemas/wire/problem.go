@@ -6,8 +6,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Problem is a refusal as it travels (RFC 9457), with the facts of the error as
-// extension members.
+// Problem is an error in the form of a problem document (RFC 9457), with the facts of the
+// error as extension members.
 type Problem struct {
 	Type      string   `json:"type"`             // "about:blank"
 	Title     string   `json:"title"`            // of the code; Detail says what is wrong here
@@ -26,10 +26,10 @@ type Problem struct {
 	DigestWant  tga.Digest `json:"digest_want,omitempty"`
 	DigestGot   tga.Digest `json:"digest_got,omitempty"`
 	Where       string     `json:"where,omitempty"` // "given" or "stored"
-	// RetryAfterMS is how long the tool server asked not to be asked again.
+	// RetryAfterMS is how long the tool server asked to wait before another request.
 	RetryAfterMS int64 `json:"retry_after_ms,omitempty"`
 
-	// Call is what is known of the call that the request was about.
+	// Call is what is known of the request's call.
 	Call *Call `json:"call,omitempty"`
 }
 
@@ -53,7 +53,7 @@ func ProblemOf(err error) Problem {
 	return p
 }
 
-// Err rebuilds the error. Of the causes it has the codes.
+// Err rebuilds the error. Its causes have only their codes.
 func (p Problem) Err() *tga.Error {
 	e := &tga.Error{
 		Code: p.Code, Message: p.Detail,

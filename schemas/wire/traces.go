@@ -10,14 +10,15 @@ type TracesQuery struct {
 	Server    string
 	Tool      string
 	Key       string     // the idempotency key
-	Class     string     // of the outcome, as the ledger has them
-	Text      string     // in the arguments, as they are stored
-	Since     tga.Millis // in its state since then or later
-	Until     tga.Millis // in its state since before then
-	All       bool       // finished and archived ones too
+	Class     string     // outcome class, as in the ledger
+	Text      string     // that the stored arguments contain
+	Since     tga.Millis // it came into its state at this time or later
+	Until     tga.Millis // it came into its state before this time
+	All       bool       // finished and archived traces too
 	After     tga.ID     // begins after this trace
-	// Newest lists the newest first, by when a trace came into its state. It takes a store with
-	// list_index. Before stands beside After then: since when that trace was in its state.
+	// Newest lists the newest first, by the time at which a trace came into its state. It needs a
+	// store with list_index. Then After needs Before: the time at which that trace came into its
+	// state.
 	Newest bool
 	Before tga.Millis
 }

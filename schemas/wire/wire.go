@@ -1,12 +1,12 @@
-// Package wire has the messages of the daemon's socket, for client and daemon alike, their codec, and the
-// description of the API for other languages: clients in Python and TypeScript are generated from it. A test of
-// internal/daemon holds the description to the running daemon.
+// Package wire has the messages of the daemon's socket, for client and daemon, their codec, and the
+// description of the API (openapi.yaml), from which parts of the clients in Python and TypeScript are generated.
+// A test of internal/daemon compares the description with the running daemon.
 //
 // # Invariants
 //
 //	bytes  stored and given JSON is spliced, never re-encoded  [Append]      TestSplicedBytesAreExact
 //	names  a member is matched byte for byte, unknown refused  [Decode]      TestDecodeIsClosed
-//	codes  an error crosses the socket with all its facts      [ProblemOf]   TestProblemRoundTrip
+//	codes  an error keeps all its facts across the socket      [ProblemOf]   TestProblemRoundTrip
 package wire
 
 import _ "embed"
@@ -19,16 +19,17 @@ var OpenAPI []byte
 // Names of the wire's headers and of the host that a request must name.
 const (
 	Host          = "tgad"
-	HeaderClient  = "Tgad-Client"  // who asks, in words; required under /v1
+	HeaderClient  = "Tgad-Client"  // name of the client, for people; required under /v1
 	HeaderTimeout = "Tgad-Timeout" // how long the answer may take, as "250ms" or "1m30s"
 	ProblemType   = "application/problem+json"
 	NDJSONType    = "application/x-ndjson"
 )
 
-// HeaderCheckpoint says how far the tree of the store has come, "<appends> <head>", in an answer
-// of a daemon that signs checkpoints. In a request it is what the client has seen before: where the
-// tree did not grow from that, the answer is STATE_CHECKSUM_MISMATCH.
+// HeaderCheckpoint is the newest checkpoint of the store's tree, "<appends> <head>", in an answer of
+// a daemon that signs checkpoints. In a request it is a checkpoint that the client has seen before.
+// If the tree is no continuation of that checkpoint, the answer is STATE_CHECKSUM_MISMATCH.
 const HeaderCheckpoint = "Tgad-Checkpoint"
 
-// HeaderReceipt, with any value, asks that each call of the answer carries its receipt, where the daemon signs checkpoints.
+// HeaderReceipt, with any value, requests a receipt in each call of the answer. A daemon that does not sign
+// checkpoints ignores it.
 const HeaderReceipt = "Tgad-Receipt"
