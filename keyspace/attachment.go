@@ -7,9 +7,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// The owner of an attachment names it by its kind and by the fields after the kind: the
-// owner's key. The functions of this file and of stream.go make the owners' keys;
-// [AppendAttachment] puts the kind before one and refuses what is no key.
+// The owner of an attachment names it by its kind and by the fields after the kind, which are
+// called the owner's key. The functions of this file and of stream.go make owner's keys.
+// [AppendAttachment] puts the kind before an owner's key, and refuses bytes that are none.
 
 // ApprovalKey is the owner's key of a trace's pending approval.
 func ApprovalKey(trace tga.ID) []byte { return slices.Clone(trace[:]) }
@@ -17,18 +17,18 @@ func ApprovalKey(trace tga.ID) []byte { return slices.Clone(trace[:]) }
 // DigestKey is the owner's key of a blob that has a name of 32 bytes, or of the row of a begin id.
 func DigestKey(digest [32]byte) []byte { return slices.Clone(digest[:]) }
 
-// EvidenceKey is the owner's key of a piece of evidence about a trace. Each trace has its own copy,
-// which is erased with it: the same bytes beside another trace stay.
+// EvidenceKey is the owner's key of a piece of evidence about a trace. Each trace has its own copy.
+// An erasure of the trace erases that copy, and not the same evidence of another trace.
 func EvidenceKey(digest [32]byte, trace tga.ID) []byte {
 	return append(append(make([]byte, 0, 32), digest[:16]...), trace[:]...)
 }
 
-// EvidencePrefix is what the owners' keys of evidence with a digest begin with, of whichever trace.
-// So does [DigestKey], under which a store of format 2 has one copy for all its traces.
+// EvidencePrefix is the common prefix of the owner's keys of the evidence with a digest, for all
+// traces. The [DigestKey] has this prefix too: under it a store of format 2 has one copy for all traces.
 func EvidencePrefix(digest [32]byte) []byte { return slices.Clone(digest[:16]) }
 
-// TimerKey is the owner's key of a trace's timer. A due before 1970 makes a key that
-// [AppendAttachment] refuses: the bytes of a negative number would sort last.
+// TimerKey is the owner's key of a trace's timer. [AppendAttachment] refuses the key if due is
+// before 1970, because the bytes of a negative number would sort last.
 func TimerKey(due tga.Millis, trace tga.ID) []byte {
 	return append(binary.BigEndian.AppendUint64(make([]byte, 0, 24), uint64(due)), trace[:]...)
 }
@@ -49,12 +49,12 @@ func ParseStream(key []byte) (stream tga.ID, item uint64, err error) {
 	return parseTraceSeq(whole(Stream, key), Stream, 0)
 }
 
-// StreamPrefix is what the owners' keys of all items of a stream begin with.
+// StreamPrefix is the common prefix of the owner's keys of all items of a stream.
 func StreamPrefix(stream tga.ID) []byte { return slices.Clone(stream[:]) }
 
-// AppendAttachment appends the key of an attachment that its owner names by kind and
-// by the bytes after the kind. Bytes that are no such key are refused with
-// VALIDATION_ERROR, so that an owner cannot write into keys that are not its own.
+// AppendAttachment appends the key of an attachment, made of its kind and its owner's key
+// (rest). If the bytes are no valid key, it returns VALIDATION_ERROR, so that an owner cannot
+// write to keys that are not its own.
 func AppendAttachment(dst []byte, kind Kind, rest []byte) ([]byte, error) {
 	if !attachment(kind) {
 		return nil, tga.Errorf(tga.ValidationError, "attachment kind %q: not one of a, i, q, t, w", byte(kind))
@@ -77,9 +77,9 @@ func AttachmentBounds(kind Kind, p []byte) (lower, upper []byte, err error) {
 	return lower, upper, nil
 }
 
-// Owned is what the owners' keys of all that is sealed together with an item of a stream, or with a
-// node of a working state, begin with: the stream, or the family's part. It is nil for an item 0, where
-// counters, locks and heads stand, and for other kinds.
+// Owned returns the common prefix of the owner's keys of everything that is sealed under the same key
+// as an item of a stream or a node of a working state: the stream, or the family's part. It is nil for
+// item 0, which holds counters, locks and heads, and for other kinds.
 func Owned(kind Kind, key []byte) []byte {
 	switch {
 	case kind == Stream && len(key) == 24 && binary.BigEndian.Uint64(key[16:]) != 0:
@@ -90,14 +90,14 @@ func Owned(kind Kind, key []byte) []byte {
 	return nil
 }
 
-// EvidenceOf reports whether the owner's key of a blob is that of evidence of a trace.
+// EvidenceOf reports whether the owner's key of a blob is an [EvidenceKey] of the trace.
 func EvidenceOf(trace tga.ID, key []byte) bool { return len(key) == 32 && tga.ID(key[16:]) == trace }
 
 func attachment(kind Kind) bool {
 	return kind == Approval || kind == BeginID || kind == Timer || kind == Stream || kind == Blob
 }
 
-// whole is the store's key of an attachment that its owner knows as rest.
+// whole returns the store's key of the attachment with the owner's key rest.
 func whole(kind Kind, rest []byte) []byte { return append([]byte{byte(kind)}, rest...) }
 
 func parseTimer(key []byte) (due tga.Millis, trace tga.ID, err error) {

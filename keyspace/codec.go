@@ -52,7 +52,7 @@ var widths = [256]int{
 	Blob:       1 + 32,
 }
 
-// KindOf returns the kind of a key, false where there is none such.
+// KindOf returns the kind of a key. ok is false if the key has no known kind.
 func KindOf(key []byte) (Kind, bool) {
 	if len(key) == 0 {
 		return 0, false
@@ -61,8 +61,8 @@ func KindOf(key []byte) (Kind, bool) {
 	return k, k == Meta || widths[k] != 0
 }
 
-// Check reports whether key is one that an append function can have written. It is
-// what a scan of a whole store asks of each key.
+// Check returns an error unless an append function can have made the key. A scan of a whole
+// store checks each key with it.
 func Check(key []byte) error {
 	kind, ok := KindOf(key)
 	if !ok {
@@ -114,10 +114,10 @@ func malformed(what string, key []byte, why string) error {
 	return err
 }
 
-// clip bounds what an error repeats of a key.
+// clip returns the part of a key that an error repeats.
 func clip(key []byte) []byte { return key[:min(len(key), 2*MaxLen)] }
 
-// id reads a UUIDv7. Any other sixteen bytes cannot come from an append.
+// id reads a UUIDv7. Append functions write no other ids, so any other sixteen bytes are an error.
 func id(key []byte, kind Kind, at int) (tga.ID, error) {
 	v := tga.ID(key[at : at+16])
 	if v[6]>>4 != 7 || v[8]>>6 != 2 {

@@ -1,8 +1,8 @@
 // Package keyspace is the codec of the store's keys.
 //
-// A key is one kind byte followed by fields of fixed width, integers big-endian, so
-// that the bytewise order of keys is the order of the tuples they encode, and so
-// that no id, whatever its bytes, reaches into the keys of another.
+// A key is one kind byte followed by fields of fixed width, integers big-endian. So the
+// bytewise order of keys is the order of the tuples they encode, and a range of one id's
+// keys never includes a key of another id, whatever the bytes of the ids.
 //
 //	kind  fields                         width  value
 //	'a'   trace[16]                      17     pending approval
@@ -22,8 +22,9 @@
 //	'w'   digest[16] trace[16]           33     evidence of a trace
 //	      owner[8] digest[24]                   node of a working state
 //
-// The one field of variable width, name, is last in its key. Trace and stream are
-// UUIDv7. Entry, chunk and note numbers start at 1, so 0 is no key.
+// The only field of variable width, name, is last in its key. Trace and stream are UUIDv7.
+// The numbers of entries (also in the keys of their chunks) and notes start at 1. A key with
+// number 0 is invalid.
 //
 // # Invariants
 //
@@ -31,6 +32,6 @@
 //	isolation  bounds of an id hold its keys and no other   bounds functions   TestBoundsHoldExactlyTheirKeys
 //	strict     what parses is what append writes            parse functions    FuzzParseKey
 //
-// A key that does not parse can only be damage or the work of another program, so
-// parse errors carry STATE_CHECKSUM_MISMATCH and Where "stored".
+// A key that does not parse was damaged or written by another program, so parse errors are
+// STATE_CHECKSUM_MISMATCH with Where "stored".
 package keyspace

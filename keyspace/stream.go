@@ -7,8 +7,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Whose stream is whose. The id of a stream is a trace's, a turn's or a family's own, or it
-// follows from a name that no other owner has. docs/FORMAT.md says what each item holds.
+// The streams. The id of a stream is the id of a trace, a turn or a family, or it is derived
+// from a name that only one owner uses. docs/FORMAT.md says what each item holds.
 //
 //	named by                                        items
 //	occurrence, namespace, server, derived key      0: counter of a derived key
@@ -24,9 +24,9 @@ import (
 //	state key, stream of the scope, key             version of the key's value
 //	family of working states                        StateKey: head of a state, boundaries of it
 
-// Hash returns the SHA-256 of parts, each preceded by its length in four bytes,
-// big-endian. Without the lengths "a"+"bc" and "ab"+"c" would be one name, and one
-// tenant could claim another's.
+// Hash returns the SHA-256 of parts, each preceded by its length in four bytes, big-endian.
+// Without the lengths, "a"+"bc" and "ab"+"c" would be the same name, and a tenant could use
+// the name of another tenant.
 func Hash(parts ...string) [32]byte {
 	var room [512]byte // enough for most keys: no memory is allocated for one
 	buf := room[:0]
@@ -37,14 +37,14 @@ func Hash(parts ...string) [32]byte {
 	return sha256.Sum256(buf)
 }
 
-// stream is the id of the stream with that name.
+// stream returns the id of the stream with a name.
 func stream(name ...string) tga.ID {
 	sum := Hash(name...)
 	return tga.MakeID([16]byte(sum[:16]))
 }
 
-// ofRuntime is the id of a stream of the runtime's, which is named as a ledger key is: the
-// kind of the stream is the tool.
+// ofRuntime returns the id of a stream of package runtime. Its name has the parts of a ledger
+// key, with the kind of the stream in the place of the tool.
 func ofRuntime(kind, namespace, server, key string) tga.ID {
 	return stream(namespace, server, kind, key)
 }
@@ -66,8 +66,8 @@ func ExecutorKey(trace tga.ID) []byte {
 	return StreamKey(ofRuntime("tgad executor v1", "", "", trace.String()), 0)
 }
 
-// InsteadKey is the owner's key of the row that leads to the call which ran instead of a
-// trace's.
+// InsteadKey is the owner's key of the row that names the call which ran instead of a trace's
+// call.
 func InsteadKey(trace tga.ID) []byte {
 	return StreamKey(ofRuntime("tgad instead v1", "", "", trace.String()), 0)
 }
@@ -77,17 +77,17 @@ func KeptStream(namespace, server string) tga.ID {
 	return ofRuntime("tgad kept v1", namespace, server, "")
 }
 
-// KeptKey is the owner's key of one of them.
+// KeptKey is the owner's key of one value in a [KeptStream].
 func KeptKey(stream tga.ID, name string) []byte {
 	return StreamKey(stream, item(tga.Sum([]byte(name))))
 }
 
-// OpsItem is the first item of a turn's stream that is no record: OpsItem | i is what call i
-// of the turn did to the state.
+// OpsItem is the first item of a turn's stream that is not a record of the turn. Item
+// OpsItem | i holds the changes that call i of the turn made to the state.
 const OpsItem = uint64(1) << 40
 
-// TurnStream is the id that agents' turns share under a name. The stream of a turn itself is
-// under the turn's id.
+// TurnStream returns the id of a named stream that agents' turns share. A turn's own stream
+// has the turn's id.
 func TurnStream(parts ...string) tga.ID {
 	name := []byte("tgad turn v1")
 	for _, p := range parts {
@@ -100,14 +100,14 @@ func TurnStream(parts ...string) tga.ID {
 // OpenTurns is the stream of the turns that have not ended.
 func OpenTurns() tga.ID { return TurnStream("open turns") }
 
-// OpenTurnKey is the owner's key of a turn among them.
+// OpenTurnKey is the owner's key of a turn in [OpenTurns].
 func OpenTurnKey(turn tga.ID) []byte { return StreamKey(OpenTurns(), item(tga.Sum(turn[:]))) }
 
 // ScopeStream is the stream of a scope of agents' state.
 func ScopeStream(mode, id string) tga.ID { return stream("tgad state scope v1", mode, id) }
 
-// AgentStream is the stream of the scope that a session of an agent works on; without a session, of
-// the one that the agent keeps across its sessions.
+// AgentStream is the stream of the scope that a session of an agent works on. Without a session it is
+// the stream of the scope that the agent keeps across its sessions.
 func AgentStream(agent, session string) tga.ID {
 	if session == "" {
 		return ScopeStream("persistent", agent)
@@ -115,20 +115,21 @@ func AgentStream(agent, session string) tga.ID {
 	return ScopeStream("session", agent+"\x00"+session)
 }
 
-// ValueStream is the stream of one key's values in the scope that has the stream scope.
+// ValueStream is the stream of one key's values in a scope. scope is the scope's own stream.
 func ValueStream(scope tga.ID, key string) tga.ID {
 	return stream("tgad state key v1", string(scope[:]), key)
 }
 
-// ListBit is set in the first byte of the number of every list of a scope's keys. So no list
-// is item 0, the scope's head.
+// ListBit is set in the first byte of the item number of every list of a scope's keys. So no
+// list can be item 0, which is the scope's head.
 const ListBit = 0x80
 
 // ListItem is the item of a scope's stream that lists a key.
 func ListItem(key string) uint64 { return item(Hash("tgad state slot v1", key)) | ListBit<<56 }
 
-// StateKey is the owner's key, in the stream of a family of working states, of boundary n of
-// the state with that number, or of the state's head for 0. n is less than 1 << 40.
+// StateKey is the owner's key of boundary n of a working state, or of the state's head for n
+// 0. number is the state's number in its family, whose stream the key is in. n is less than
+// 1 << 40.
 func StateKey(family tga.ID, number uint32, n uint64) []byte {
 	return StreamKey(family, uint64(number)<<40|n)
 }
@@ -140,7 +141,7 @@ func ParseState(key []byte) (family tga.ID, number uint32, n uint64, err error) 
 }
 
 // NodeKey is the owner's key of the blob that is a node of a family's working states. It is
-// an array, so that it can be the key of a map. [NodePrefix] of its bytes are the family's.
+// an array, so that it can be the key of a map. It begins with the family's [NodePrefix].
 func NodeKey(family tga.ID, node tga.Digest) (key [32]byte) {
 	owner := tga.Sum(family[:])
 	copy(key[:8], owner[:])
@@ -148,7 +149,7 @@ func NodeKey(family tga.ID, node tga.Digest) (key [32]byte) {
 	return key
 }
 
-// NodePrefix is what the owners' keys of all nodes of a family begin with.
+// NodePrefix is the common prefix of the owner's keys of all nodes of a family.
 func NodePrefix(family tga.ID) []byte {
 	owner := tga.Sum(family[:])
 	return owner[:8]

@@ -75,7 +75,7 @@ func ParseCheckpoint(key []byte) (trace tga.ID, seq uint64, err error) {
 // CheckpointBounds returns the bounds of a trace's checkpoints.
 func CheckpointBounds(trace tga.ID) (lower, upper []byte) { return traceBounds(Checkpoint, trace) }
 
-// AppendOpen appends the key that says that a trace is open.
+// AppendOpen appends the key of an open trace in the index of open traces.
 func AppendOpen(dst []byte, trace tga.ID) []byte { return appendTrace(dst, Open, trace) }
 
 // ParseOpen reads the key of an open trace.

@@ -9,9 +9,9 @@ import (
 // StateChange is something that a call changed in the world (Aetheris 1.0 ⑤). A verifier can
 // check later whether the change still holds.
 type StateChange struct {
-	ResourceType string `json:"resource_type"` // 1..64 characters; names the verifier
+	ResourceType string `json:"resource_type"` // 1..64 bytes; names the verifier
 	ResourceID   string `json:"resource_id"`   // 1..1024 bytes
-	Operation    string `json:"operation"`     // 1..64 characters: create, update, delete, …
+	Operation    string `json:"operation"`     // 1..64 bytes: create, update, delete, …
 	Version      string `json:"version,omitempty"`
 	ETag         string `json:"etag,omitempty"`
 	ExternalRef  string `json:"external_ref,omitempty"`
