@@ -1,6 +1,6 @@
-// Package aside is what a store's directory has beside the store: the snapshots of the directories and databases of
-// working states. An erasure of a state takes them along. They go after it, so a refused erasure leaves them, and what a
-// crash has left is removed before anybody goes on with the store ([ForgetErased]).
+// Package aside manages what a store's directory has beside the store: snapshots of the directories and databases of
+// working states. An erasure of a state erases its snapshots too. They are removed after the state, so a refused erasure
+// leaves them. Snapshots that a crash left are removed before the store is used again ([ForgetErased]).
 package aside
 
 import (
@@ -18,13 +18,13 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Dir is where a store's directory has the snapshots of a working state.
+// Dir returns the directory of the snapshots of a working state, within a store's directory.
 func Dir(data string, state tga.ID) string { return filepath.Join(all(data), state.String()) }
 
 func all(data string) string { return filepath.Join(data, "workspaces") }
 
-// Forget wipes and removes the snapshots of working states that were erased. Nobody has the states open: who has one
-// open has the store. STORE_UNAVAILABLE: some are still there.
+// Forget wipes and removes the snapshots of working states that were erased. No process has the states open, because only
+// a process that has the store open can open a state. STORE_UNAVAILABLE: some snapshots are still there.
 func Forget(data string, states []tga.ID) error {
 	if data == "" {
 		return nil
@@ -50,13 +50,13 @@ func Forget(data string, states []tga.ID) error {
 	return nil
 }
 
-// Store is a store that says what working states were erased.
+// Store is a store that can tell which working states were erased.
 type Store interface {
 	Attachments(ctx context.Context, kind chain.AttachmentKind, prefix []byte) iter.Seq2[chain.Attachment, error]
 }
 
-// ForgetErased does what [Forget] does with each state that was erased and not begun anew. A crash after an erasure has
-// left their snapshots.
+// ForgetErased calls [Forget] for each state that was erased and not begun anew. A crash after an erasure may have left
+// their snapshots.
 func ForgetErased(ctx context.Context, s Store, data string) error {
 	dirs, err := os.ReadDir(all(data))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -2,10 +2,10 @@
 //
 // # Invariants
 //
-//	whole   at each moment a restore takes what is there       [engine.DB.Backup] TestKilledDaemonLeavesABackup
+//	whole   at any moment the place can be restored from       [engine.DB.Backup] TestKilledDaemonLeavesABackup
 //	one     a place has the backup of one store, by its id      [Keeper.Step]      TestBackupOfAnotherStoreIsRefused
 //	behind  the work takes at most its share of the time        [Keeper.Run]       TestBackupKeepsToItsShare
-//	told    that a backup is old, and why, is said              [Keeper.State]     TestFailedBackupIsTold
+//	told    the age of a backup, and why it is old, is reported [Keeper.State]     TestFailedBackupIsTold
 package backup
 
 import (
@@ -28,10 +28,11 @@ type Store interface {
 	Stats() engine.Stats
 }
 
-// Settings say where a backup goes, and how often. They may be others at each look.
+// Settings say where a backup goes, and how often. They may change between two calls of
+// [Options].Settings.
 type Settings struct {
 	To    string        // a directory, or the address of a bucket; "" is nowhere
-	Spool string        // directory by way of which a bucket gets it
+	Spool string        // local directory in which the backup of a bucket is prepared
 	Every time.Duration // between the beginnings of two backups
 	Share int           // percent of the time that the work may take
 }
@@ -52,36 +53,36 @@ type Keeper struct {
 	o     Options
 	began time.Time
 
-	turn  chan struct{} // has one while a backup is made
-	found stamp         // of the store when the newest backup began; with the turn
-	group uint64        // that the backup ends with then; likewise
+	turn  chan struct{} // a semaphore: full while a backup is made
+	found stamp         // of the store when the newest backup began; needs the turn
+	group uint64        // the log group that this backup ends with; needs the turn
 
-	bucket spooling // with the turn
+	bucket spooling // needs the turn
 
 	mu    sync.Mutex
 	state State     // of the place that was tried last
-	whole time.Time // when the backup there had all that the store had
+	whole time.Time // when the backup there was last complete
 }
 
-// State says how a backup is.
+// State is the state of a backup.
 type State struct {
-	To    string // "" where none is kept
+	To    string // "" if no backup is kept
 	Every time.Duration
-	// Age is how long ago it had all that the store had; where that is not known, how long ago the
-	// keeper was made.
+	// Age is how long ago the backup had everything that the store had. If that is not known, it is
+	// how long ago the keeper was made.
 	Age      time.Duration
-	Took     time.Duration // of the newest
+	Took     time.Duration // time that the newest backup took
 	Made     uint64
 	Failures uint64
 	Err      error // of the newest try
 }
 
-// New returns a keeper that has done nothing yet.
+// New returns a keeper. It makes no backup until [Keeper.Run] or [Keeper.Step].
 func New(s Store, o Options) *Keeper {
 	return &Keeper{store: s, o: o, turn: make(chan struct{}, 1), began: o.Clock()}
 }
 
-// State returns how the backup is now.
+// State returns the present state of the backup.
 func (k *Keeper) State() State {
 	of := k.o.Settings()
 	k.mu.Lock()
@@ -97,11 +98,11 @@ func (k *Keeper) State() State {
 	return s
 }
 
-// look is how often the settings are looked at while nothing is due.
+// look is how often the settings are read while nothing is due.
 const look = time.Second
 
-// Run makes backups until ctx ends. Between two of them it rests for so long that the work takes
-// its share of the time at most: a backup works for half of the time that it takes.
+// Run makes backups until ctx ends. Between two backups it rests so long that the work takes at
+// most its share of the time. It assumes that a backup works during half of the time that it takes.
 func (k *Keeper) Run(ctx context.Context) {
 	var due time.Time
 	failed := 0 // times, one after the other
@@ -128,14 +129,15 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// Pauses after a backup that failed, where `every` is longer: each is twice the one before.
+// Pauses after a failed backup, if `every` is longer. Each pause is twice the one before.
 const (
 	firstRetry = 10 * time.Second
 	mostRetry  = 10 * time.Minute
 )
 
-// rest is how long after the beginning of a backup that took so long the next one begins. One that failed, so many times one
-// after the other, is made again before `every` is over: a store is without a backup for no longer than what was in the way.
+// rest returns how long after the beginning of a backup the next one begins. took is how long the backup took, and failed how
+// many backups failed in a row. A failed backup is repeated before `every` is over, so that the store has a backup again soon
+// after the cause of the failure is gone.
 func rest(took time.Duration, s Settings, failed int) time.Duration {
 	every := s.Every
 	if failed > 0 {
@@ -144,7 +146,7 @@ func rest(took time.Duration, s Settings, failed int) time.Duration {
 	return max(every, took/2*100/time.Duration(max(s.Share, 1)))
 }
 
-// told logs an error that was not told yet, and that it is over.
+// told logs a new error, and the end of an error.
 func (k *Keeper) told(before, err error) {
 	switch {
 	case errors.Is(err, context.Canceled):
@@ -155,7 +157,7 @@ func (k *Keeper) told(before, err error) {
 	}
 }
 
-// stamp is another one where something was written to the store or its files were exchanged.
+// stamp changes when something is written to the store or its files are exchanged.
 type stamp struct {
 	commits, rewritten, appends uint64
 	store                       tga.ID
@@ -163,13 +165,13 @@ type stamp struct {
 
 func stampOf(s engine.Stats) stamp { return stamp{s.Commits, s.Rewritten, s.Cursor, s.StoreID} }
 
-// foreign refuses a place that has the backup of another store.
+// foreign makes the error for a place that has the backup of another store.
 func foreign(to string, has, is tga.ID) error {
 	return tga.Errorf(tga.ValidationError, "%s holds the backup of store %s, and this is store %s: name another place. If this store was restored from that backup, run tgad backup --to %s once, and it goes on there",
 		to, has, is, to)
 }
 
-// Step makes the backup once, where there is anything new. before is the error of the try before.
+// Step makes one backup, if the store has anything new. before is the error of the step before.
 func (k *Keeper) Step(ctx context.Context, s Settings) (before, err error) {
 	select {
 	case k.turn <- struct{}{}:
@@ -192,20 +194,20 @@ func (k *Keeper) Step(ctx context.Context, s Settings) (before, err error) {
 			k.state.Made++
 			k.state.Took = time.Since(began)
 		}
-	case ctx.Err() == nil: // else nothing failed
+	case ctx.Err() == nil: // a canceled step is no failure
 		k.state.Err = err
 		k.state.Failures++
 	}
 	return before, err
 }
 
-// make is Step with the turn. made is false where the backup had everything already.
+// make is Step once it has the turn. made is false if the backup had everything already.
 func (k *Keeper) make(ctx context.Context, s Settings) (made bool, err error) {
 	if bucket.Is(s.To) {
 		return k.toBucket(ctx, s, false)
 	}
 	if access.Within(s.To, k.o.Data) {
-		return false, tga.Errorf(tga.ValidationError, "[backup] to %s is within the store", s.To) // whose files are its own
+		return false, tga.Errorf(tga.ValidationError, "[backup] to %s is within the store", s.To) // only the store may have files there
 	}
 	stats := k.store.Stats()
 	now := stampOf(stats)
@@ -231,7 +233,7 @@ func (k *Keeper) make(ctx context.Context, s Settings) (made bool, err error) {
 	return true, nil
 }
 
-// Last makes the backup of a store that nobody appends to any more.
+// Last makes the last backup of a store, to which nothing is appended any more.
 func (k *Keeper) Last(ctx context.Context) error {
 	s := k.o.Settings()
 	if s.To == "" {
@@ -241,8 +243,8 @@ func (k *Keeper) Last(ctx context.Context) error {
 	return err
 }
 
-// Once makes the backup in a bucket because somebody asks for it, also where the bucket has that of a
-// store with another id whose log this one goes on with.
+// Once makes the backup in a bucket on request. Unlike [Keeper.Step] it also accepts a bucket with the
+// backup of a store with another id, if this store's log continues that store's log.
 func (k *Keeper) Once(ctx context.Context, to string) error {
 	s := k.o.Settings()
 	s.To = to
@@ -252,7 +254,7 @@ func (k *Keeper) Once(ctx context.Context, to string) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	k.found = stamp{} // it looks at the bucket in any case
+	k.found = stamp{} // so that the bucket is read in any case
 	_, err := k.toBucket(ctx, s, true)
 	return err
 }

@@ -15,22 +15,23 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// spooling is the bucket that a backup is kept in, by way of a directory on this machine, the spool.
+// spooling is the bucket in which a backup is kept. The backup is first made in a directory on this
+// machine, the spool, and then sent to the bucket.
 //
-// The spool is a backup like any other, on the disk of the store mostly links to its files. What the
-// bucket has is what counts: where the spool is not the same backup, it is given the manifest of the
-// bucket, so that the store finds out whether it goes on with that backup, and copies what is missing.
+// The spool is a backup like any other. On the disk of the store it is mostly links to the store's
+// files. The bucket is authoritative: if the spool is another backup, it gets the manifest of the
+// bucket. Then the store checks whether its log continues that backup, and copies what is missing.
 type spooling struct {
 	to     string
 	place  *bucket.Place
-	looked time.Time // when the bucket was last seen to have what this process knows
+	looked time.Time // when the bucket last had, for certain, what this process believes it has
 }
 
-// bucketLook is how often a bucket is looked at while the store has nothing new.
+// bucketLook is how often the bucket is read while the store has nothing new.
 const bucketLook = 5 * time.Minute
 
-// toBucket is make for a bucket. adopt goes on with the backup of a store with another id, if its log
-// is that of this one.
+// toBucket is make for a bucket. adopt also continues the backup of a store with another id, if this
+// store's log continues that store's log.
 func (k *Keeper) toBucket(ctx context.Context, s Settings, adopt bool) (made bool, err error) {
 	if access.Within(s.Spool, k.o.Data) {
 		return false, tga.Errorf(tga.ValidationError, "[backup] spool %s is within the store", s.Spool)
@@ -79,7 +80,7 @@ func (k *Keeper) toBucket(ctx context.Context, s Settings, adopt bool) (made boo
 	return true, err
 }
 
-// unswept is told why something in a bucket is not deleted, and with nil that it is.
+// unswept logs why objects in a bucket cannot be deleted, and with nil that they can again.
 func (k *Keeper) unswept(err error) {
 	if err == nil {
 		k.o.Log.Info("objects of earlier backups are deleted from the bucket again")
@@ -88,12 +89,12 @@ func (k *Keeper) unswept(err error) {
 	k.o.Log.Warn("the bucket has objects of earlier backups that cannot be deleted now", "error", err)
 }
 
-// prepare makes the spool the beginning of the backup that goes on with the one that a bucket has;
-// nil is none.
+// prepare makes the spool a backup with the manifest m of the bucket, so that the next backup
+// continues it. m is nil if the bucket has no backup.
 func prepare(spool string, m *manifest.Manifest, store tga.ID) error {
 	has, err := manifest.Read(spool)
 	if tga.CodeOf(err) == tga.StateChecksumMismatch {
-		has, err = nil, nil // it is a cache
+		has, err = nil, nil // the spool is only a cache
 	}
 	if err != nil {
 		return err
@@ -137,7 +138,7 @@ func prepare(spool string, m *manifest.Manifest, store tga.ID) error {
 	return nil
 }
 
-// ours refuses a spool that has what no backup has: it may be somebody's directory.
+// ours refuses a spool with files that no backup has: it may be a directory with other data.
 func ours(spool string) error {
 	all, err := os.ReadDir(spool)
 	if errors.Is(err, fs.ErrNotExist) {

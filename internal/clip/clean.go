@@ -6,8 +6,8 @@ import (
 	"unicode"
 )
 
-// Clean makes text from a log safe for a terminal, for a page and for one line: a control or
-// format character becomes its escape.
+// Clean makes text from a log safe to show in a terminal, in a page and in one line. It replaces
+// control and format characters by escapes.
 func Clean(s string) string {
 	if !strings.ContainsFunc(s, unsafeRune) {
 		return s

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// Bytes returns a text of at most n bytes as it is, and of a longer one what is valid in the
-// first n bytes.
+// Bytes returns a text of at most n bytes unchanged. Of a longer text it returns the first n
+// bytes, without those that are not valid UTF-8.
 func Bytes(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -27,8 +27,8 @@ func Runes(s string, n int) string {
 	return s
 }
 
-// Short returns at most n characters of s, as valid UTF-8. The last of a text that was cut
-// is "…". n is at least 1.
+// Short returns at most n characters of s, as valid UTF-8. If it cuts s, the last character is
+// "…". n is at least 1.
 func Short(s string, n int) string {
 	if !utf8.ValidString(s) {
 		s = string([]rune(s)) // each bad byte becomes U+FFFD

@@ -2,11 +2,11 @@ package clip
 
 import "bytes"
 
-// Head is a writer that keeps the first bytes that it is given and takes the rest for written: whoever
-// writes on does not block, and fills no memory.
+// Head is a writer that keeps the first Most bytes and discards the rest, without an error. So a
+// program that writes more does not block, and fills no memory.
 type Head struct {
 	Most int
-	Over bool // there was more
+	Over bool // more than Most bytes were written
 	kept bytes.Buffer
 }
 
@@ -18,7 +18,7 @@ func (h *Head) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Bytes are those that were kept.
+// Bytes returns the bytes that were kept.
 func (h *Head) Bytes() []byte { return h.kept.Bytes() }
 
 func (h *Head) String() string { return h.kept.String() }

@@ -1,18 +1,18 @@
 // Package clock is the one rule by which tgad tells how much time has passed.
 //
-// A wall clock can be set and a monotonic clock cannot, but only the wall clock survives a
-// restart, and a monotonic clock stands still while the machine sleeps. So neither is
-// believed alone:
+// A wall clock can be set; a monotonic clock cannot. But only the wall clock survives a restart,
+// and a monotonic clock stops while the machine sleeps. So neither is trusted alone:
 //
-//   - What must not happen too late (a window, a deadline, an expiry) takes the larger of
-//     the two: [Clock.Longest], [Clock.Over].
-//   - What must not happen too early (that an old attempt can no longer arrive, that its sender
-//     is gone) takes the smaller, or what certainly passed: [Clock.Shortest], [Clock.Certain].
-//   - What is done again and again counts monotonic time from a moment that this process
-//     knows, and begins anew when the wall clock jumps: [Clock.Jumps] says that it did.
+//   - An action that must not happen too late (a window, a deadline, an expiry) uses the larger
+//     of the two: [Clock.Longest], [Clock.Over].
+//   - A conclusion that must not be drawn too early (that an old attempt can no longer arrive,
+//     that its sender is gone) uses the smaller, or the time that has certainly passed:
+//     [Shortest], [Clock.Certain].
+//   - Repeated work counts monotonic time from a moment that this process knows, and begins anew
+//     when the wall clock jumps: see [Clock.Jumps].
 //
 // A Clock is made when the process begins. It remembers at which monotonic times the wall
-// clock was set, so it can tell how long ago a wall time of this process was.
+// clock was set, so it can tell how long ago a wall time was that this process read.
 package clock
 
 import (
@@ -20,11 +20,11 @@ import (
 	"time"
 )
 
-// Step is by how much the wall clock must differ from what the monotonic clock says before
-// that is a jump. A clock that is slewed drifts by less for hours.
+// Step is the least difference between wall and monotonic time that counts as a jump. A clock
+// that is slewed drifts by less for hours.
 const Step = time.Second
 
-// maxSpans bounds what is remembered of a clock that jumps all the time.
+// maxSpans bounds how many jumps are remembered, for a clock that jumps all the time.
 const maxSpans = 32
 
 // Reading is a moment of this process.
@@ -50,8 +50,8 @@ type Jump struct {
 	By time.Duration // positive = forward. A machine that slept jumps forward as well
 }
 
-// New makes a Clock. mono counts the time that really passes; nil takes the monotonic
-// reading of wall's times, and a wall that has none is its own measure.
+// New makes a Clock. mono returns monotonic time. If it is nil, the monotonic reading of wall's
+// times is used; if those have none, the wall time itself.
 func New(wall func() time.Time, mono func() time.Duration) *Clock {
 	c := &Clock{}
 	first := wall()
@@ -66,7 +66,7 @@ func New(wall func() time.Time, mono func() time.Duration) *Clock {
 	return c
 }
 
-// Read returns the moment, and notices a jump.
+// Read returns the present moment, and records a jump if there was one.
 func (c *Clock) Read() Reading {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,7 +77,7 @@ func (c *Clock) Read() Reading {
 		return now
 	}
 	if len(c.spans) == maxSpans {
-		c.spans = append(c.spans[:1], c.spans[2:]...) // the first is when the process began
+		c.spans = append(c.spans[:1], c.spans[2:]...) // keep the first: it is when the process began
 	}
 	c.spans = append(c.spans, now)
 	c.jumps++
@@ -109,26 +109,27 @@ func Shortest(from, to Reading) time.Duration {
 	return min(to.wall.Sub(from.wall), to.mono-from.mono)
 }
 
-// Longest returns the most time that can have passed since a wall time that was stored:
-// what the wall clock says, or the monotonic time since this process read that time from
-// the wall clock. A time that it never read is from before it began.
+// Longest returns the most time that can have passed since a stored wall time: the larger of
+// what the wall clock says and the monotonic time since this process read that wall time. For
+// a wall time that it never read, it takes the monotonic time since the process began.
 func (c *Clock) Longest(since time.Time) time.Duration {
 	now := c.Read()
 	most, _ := c.passed(now, since)
 	return max(now.wall.Sub(since), most)
 }
 
-// Certain returns the time that has passed since a wall time that was stored, whatever was
-// done to the wall clock since this process began: the monotonic time since this process read
-// that time, or since it began and what the wall clock said then, for a time that it never
-// read. Only a clock that was set while no process looked makes it too much.
+// Certain returns the time that has passed since a stored wall time, whatever was done to the
+// wall clock since this process began. It is the monotonic time since this process read that
+// wall time. For a wall time that it never read, it is the monotonic time since the process
+// began, plus what the wall clock said had passed before. It is too long only if the clock was
+// set while no process was running.
 func (c *Clock) Certain(since time.Time) time.Duration {
 	_, least := c.passed(c.Read(), since)
 	return least
 }
 
-// passed returns the most and the least monotonic time since the wall clock showed since. It
-// showed it more than once where it was set back.
+// passed returns the most and the least monotonic time since the wall clock showed since. A
+// clock that was set back showed that time more than once.
 func (c *Clock) passed(now Reading, since time.Time) (most, least time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -150,15 +151,15 @@ func (c *Clock) passed(now Reading, since time.Time) (most, least time.Duration)
 	return most, least
 }
 
-// Over reports whether a time that was stored as until, when it was since, is over by the
-// wall clock or by the monotonic one.
+// Over reports whether the stored time until has been reached, by the wall clock or by the
+// monotonic clock. since is the wall time at which until was stored.
 func (c *Clock) Over(since, until time.Time) bool {
 	return !c.Now().Before(until) || c.Longest(since) >= until.Sub(since)
 }
 
-// Due returns how long something still waits that was to wait for that long until a stored
-// time: never longer than that, wherever the wall clock stands. It is for what is anchored
-// anew when a process begins and when the clock jumps.
+// Due returns how much of a wait remains that was to end at a stored time. It is never longer
+// than wait, whatever the wall clock says. It is for waits that are computed again when a
+// process begins and when the clock jumps.
 func (c *Clock) Due(at time.Time, wait time.Duration) time.Duration {
 	return max(min(at.Sub(c.Now()), wait), 0)
 }

@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// ErrLost says that what was locked is no longer at its path: a process that looks for the
-// lock there finds none, or another one.
+// ErrLost says that the locked file is no longer at its path: another process that looks for
+// the lock there finds none, or another file.
 var ErrLost = errors.New("the lock is gone from its path")
 
-// Dir is a directory that this process has for itself.
+// Dir is a directory that this process has locked for itself.
 //
-// The lock is on two files: one in the directory, which says who has it, and the directory
-// itself. Somebody who removes the first, because it looks like one that was left behind,
-// does not let a second process in. One who puts another directory in its place does:
-// [Dir.Check] finds out.
+// The lock is on two files: a file in the directory, which names the process, and the
+// directory itself. If somebody removes the file because it looks stale, the lock on the
+// directory still keeps a second process out. If somebody puts another directory in its place,
+// a second process can lock that one. [Dir.Check] detects both.
 type Dir struct {
 	file, dir *os.File
 }
@@ -25,7 +25,7 @@ type Dir struct {
 // LockDir locks the directory at path by the file name in it, as [Lock] does.
 func LockDir(path, name string) (*Dir, error) { return lockDir(path, name, deadWait) }
 
-// TryDir is LockDir that never waits, also not for the lock of a holder that is dead.
+// TryDir is LockDir, but it never waits, not even for the lock of a dead holder.
 func TryDir(path, name string) (*Dir, error) { return lockDir(path, name, 0) }
 
 func lockDir(path, name string, wait time.Duration) (*Dir, error) {
@@ -34,14 +34,14 @@ func lockDir(path, name string, wait time.Duration) (*Dir, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The directory first: to lock the file is to write this process's number into it.
+	// Lock the directory first, because locking the file writes this process's number into it.
 	patience := wait
 	if holder(at) == 0 {
-		patience = 0 // whoever has it left no number by which to see that it is dead
+		patience = 0 // the holder left no number, so it cannot be known to be dead
 	}
 	err = await(dir, at, patience, time.Sleep)
 	if unsupported(err) {
-		err = nil // NFS has no lock for a directory; the file's is left
+		err = nil // NFS cannot lock a directory; the lock on the file remains
 	}
 	var file *os.File
 	if err == nil {
@@ -53,7 +53,7 @@ func lockDir(path, name string, wait time.Duration) (*Dir, error) {
 	return &Dir{file, dir}, nil
 }
 
-// Check returns ErrLost where the directory or the lock file is not at its path any more.
+// Check returns ErrLost if the directory or the lock file is no longer at its path.
 func (d *Dir) Check() error {
 	for _, f := range []*os.File{d.file, d.dir} {
 		mine, err := f.Stat()

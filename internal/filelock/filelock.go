@@ -1,4 +1,4 @@
-// Package filelock locks a file for a process, for as long as that lives.
+// Package filelock locks a file for a process, until the process ends.
 package filelock
 
 import (
@@ -13,33 +13,33 @@ import (
 	"github.com/tgad/tgad/internal/access"
 )
 
-// deadWait is how long a lock is waited for whose holder is dead.
+// deadWait is how long to wait for a lock whose holder is dead.
 const deadWait = 10 * time.Second
 
-// ErrHeld says that somebody else has the lock.
+// ErrHeld says that another process has the lock.
 var ErrHeld = errors.New("it is locked")
 
-// Lock opens a file, makes it where there is none, and locks it; the lock ends with the file
-// or the process. Where somebody else has it the error is ErrHeld, and names the process by
-// what that wrote into the file.
+// Lock opens a file, creates it if it does not exist, and locks it. The lock ends when the
+// file is closed or the process ends. If another process has the lock, the error is ErrHeld and
+// names that process, by the number that it wrote into the file.
 //
-// A lock belongs to the open file. A process that was killed while it started another one
-// leaves a copy of the file in that one, for as long as it takes it to become its own
-// program, or to its end where files are handed down. So the lock of a holder that is dead
-// is waited for: who restarts a killed process at once would be refused now and then.
+// A lock belongs to the open file. If a process is killed while it starts a child, the child
+// has a copy of the open file until it has executed its own program, or until it ends if it
+// inherits files. So Lock waits for the lock of a dead holder. Otherwise a restart right after
+// a kill would be refused now and then.
 //
-// The file is never removed: removing it would let two processes lock two files of one name.
+// The file is never removed: then two processes could lock two files of one name.
 func Lock(path string) (*os.File, error) {
 	return lock(path, deadWait, time.Sleep)
 }
 
-// Share is Lock for processes that have a file together: each has it, and nobody has what Lock gives
-// meanwhile. ErrHeld: somebody has that. ErrUnsupported: this system has no such lock.
+// Share takes a shared lock: several processes can have it at once, and none can have the lock of
+// [Lock] meanwhile. ErrHeld: a process has that one. ErrUnsupported: this system has no shared locks.
 func Share(path string) (*os.File, error) {
 	return lockBy(shared, path, deadWait, time.Sleep)
 }
 
-// ErrUnsupported says that what was asked for is not to be had on this system.
+// ErrUnsupported says that this system lacks the requested kind of lock.
 var ErrUnsupported = errors.New("this system has no locks that processes share")
 
 func lock(path string, wait time.Duration, sleep func(time.Duration)) (*os.File, error) {
@@ -72,7 +72,7 @@ func lockBy(take func(*os.File) error, path string, wait time.Duration, sleep fu
 	return f, nil
 }
 
-// await locks an open file. path is where its holder wrote who it is.
+// await locks an open file. path is the file into which its holder wrote its process number.
 func await(f *os.File, path string, wait time.Duration, sleep func(time.Duration)) error {
 	return awaitBy(flock, f, path, wait, sleep)
 }
@@ -92,11 +92,11 @@ func awaitBy(take func(*os.File) error, f *os.File, path string, wait time.Durat
 	}
 }
 
-// Holder is the process that locked a file last, by what it wrote into it; 0 where that is
-// not known. Whether it still has the lock is not asked.
+// Holder returns the process that locked a file last, by the number that it wrote into it; 0 if
+// that is not known. Holder does not check whether the process still has the lock.
 func Holder(path string) int { return holder(path) }
 
-// holder is the process that wrote the lock file, 0 where that is not known.
+// holder returns the process that wrote the lock file, 0 if that is not known.
 func holder(path string) int {
 	b, err := os.ReadFile(path)
 	if err != nil {

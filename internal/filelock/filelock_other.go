@@ -6,16 +6,16 @@ import "os"
 
 const noFollow = 0
 
-// flock leaves it to Pebble's own lock, which on these systems opens the file for one
-// process alone.
+// flock does nothing. On these systems Pebble's own lock opens the file for one process
+// alone.
 func flock(*os.File) error { return nil }
 
 func shared(*os.File) error { return ErrUnsupported }
 
-// Wait is of the systems on which processes share files.
+// Wait works only on systems on which processes share files.
 func Wait(*os.File) error { return ErrUnsupported }
 
-// Free gives back what Wait locked.
+// Free releases the lock of Wait.
 func Free(*os.File) error { return ErrUnsupported }
 
 func alive(int) bool { return true }

@@ -15,11 +15,11 @@ func flock(f *os.File) error { return flockAs(f, syscall.LOCK_EX|syscall.LOCK_NB
 
 func shared(f *os.File) error { return flockAs(f, syscall.LOCK_SH|syscall.LOCK_NB) }
 
-// Wait locks an open file once nobody else has it locked, for as long as a change takes: it is not for a lock
-// that somebody keeps.
+// Wait locks an open file, and blocks until no other process has it locked. It is for locks that are held only
+// for a short change, not for locks that a process keeps.
 func Wait(f *os.File) error { return flockAs(f, syscall.LOCK_EX) }
 
-// Free gives back what Wait locked.
+// Free releases the lock of Wait.
 func Free(f *os.File) error { return flockAs(f, syscall.LOCK_UN) }
 
 func flockAs(f *os.File, how int) error {
@@ -34,12 +34,12 @@ func flockAs(f *os.File, how int) error {
 	}
 }
 
-// alive reports whether there is such a process here. One of another machine or container
-// is not seen: its lock is waited for in vain.
+// alive reports whether a process with that number exists here. A process of another machine
+// or container is not seen, so a lock that it has is waited for in vain.
 func alive(pid int) bool { return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
 
-// unsupported reports whether a file system has no such lock for a directory: where locks
-// are those of byte ranges, they want a file that is open for writing.
+// unsupported reports whether err says that a file system cannot lock a directory. If locks
+// are byte-range locks, they need a file that is open for writing.
 func unsupported(err error) bool {
 	return errors.Is(err, syscall.EBADF) || errors.Is(err, syscall.ENOTSUP) || errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOLCK)
 }

@@ -10,15 +10,15 @@ import (
 	"syscall"
 )
 
-// Held reports whether somebody has locked a file; known is false where that cannot be told
-// from here. A file that is gone from a directory that is there is locked by nobody. It
-// never waits: not for a pipe, and not for who has the lock.
+// Held reports whether some process has locked a file. known is false if that cannot be found
+// out. A file that does not exist, in a directory that does, counts as not locked. Held never
+// blocks, neither on a pipe nor on the lock.
 func Held(path string) (held, known bool) {
 	if !filepath.IsAbs(path) {
 		return false, false
 	}
-	// A begin of a call looks at three such files. Made an os.File, each would cost three times
-	// what these four system calls do.
+	// The begin of a call checks three such files. With an os.File, each check would cost three
+	// times as much as these four system calls.
 	fd, err := openQuietly(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		_, err := os.Stat(filepath.Dir(path))
@@ -27,13 +27,14 @@ func Held(path string) (held, known bool) {
 	if err != nil {
 		return false, false
 	}
-	defer syscall.Close(fd) // it was only looked at
+	defer syscall.Close(fd) // the file was only read, so an error does not matter
 	var st syscall.Stat_t
 	if err := syscall.Fstat(fd, &st); err != nil || st.Mode&syscall.S_IFMT != syscall.S_IFREG {
 		return false, false
 	}
 	for {
-		// Shared, and given back with the file: who else looks sees no lock of ours.
+		// A shared lock, released with the file: another process that checks at the same
+		// time does not take it for a holder's lock.
 		err := syscall.Flock(fd, syscall.LOCK_SH|syscall.LOCK_NB)
 		switch {
 		case err == nil:
@@ -46,7 +47,7 @@ func Held(path string) (held, known bool) {
 	}
 }
 
-// Owner returns the user whose file a path names, where it is a file that is there.
+// Owner returns the user who owns the file at a path. ok is false if there is no regular file.
 func Owner(path string) (uid uint32, ok bool) {
 	info, err := os.Lstat(path)
 	if err != nil || !info.Mode().IsRegular() {
@@ -59,8 +60,8 @@ func Owner(path string) (uid uint32, ok bool) {
 	return st.Uid, true
 }
 
-// openQuietly opens a file for reading. It does not wait, follows no link, and a process that
-// is started does not get the descriptor.
+// openQuietly opens a file for reading. It does not block and follows no link, and child
+// processes do not inherit the descriptor.
 func openQuietly(path string) (fd int, err error) {
 	for {
 		fd, err = syscall.Open(path, syscall.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)

@@ -1,18 +1,18 @@
-// Package bucket keeps a backup as objects of a bucket, and makes a directory of it again.
+// Package bucket keeps a backup as objects of a bucket, and restores it to a directory.
 //
 // # Format
 //
-// An object data/SHA256 holds a part of a file of the backup, and is named by its content. The
-// object BACKUP says what the backup is: a line of JSON and, on a second line, the SHA-256 of the
-// first. It has the manifest of the backup (package manifest) and, for each of its files, the parts
-// that it consists of, one after the other. It is written last, in place of the one before, and what
-// nobody names any more is deleted after that. So the bucket has the backup before or this one,
-// whenever the work ends.
+// An object data/SHA256 holds a part of a file of the backup. Its name is the digest of its content.
+// The object BACKUP describes the backup: a line of JSON and, on a second line, the SHA-256 of the
+// first. It has the manifest of the backup (package manifest) and, for each file, the list of its
+// parts in order. BACKUP is written last and replaces the one before. After that, parts that BACKUP no
+// longer names are deleted. So the bucket has either the backup before or the new one, wherever the
+// work stops.
 //
 // # Invariants
 //
 //	whole   BACKUP names objects that are there, and was written after them  [Place.Push] TestCrashAtEachRequest
-//	found   what is gone or changed is told with its name, and no backup     [Pull]       TestEveryLostObjectIsNamed
+//	found   a lost or changed object is an error that names it               [Pull]       TestEveryLostObjectIsNamed
 //	one     BACKUP is replaced only if it is the one that was read           [Objects]    TestTwoWritersOfOneBucket
 //	new     what the bucket has is not sent again                            [Place.Push] TestOnlyWhatIsNewIsSent
 package bucket
@@ -32,22 +32,23 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Objects is what a backup needs of a service that keeps objects. Their names begin with a prefix
-// that the service adds. Its methods may be called concurrently.
+// Objects is what a backup needs of an object store. The implementation adds a prefix to the names.
+// Its methods may be called concurrently.
 type Objects interface {
-	// Put writes an object, whole or not at all. The service makes sure that it has the digest.
+	// Put writes an object, whole or not at all. The service checks the digest.
 	Put(ctx context.Context, name string, body io.ReadSeeker, size int64, sha256 [32]byte) error
 	// Has reports whether an object is there now.
 	Has(ctx context.Context, name string) (bool, error)
-	// Swap writes an object in place of the one that has a tag; "" is none. [ErrChanged]: there is
-	// another one. A service that knows no conditions writes it all the same.
+	// Swap replaces the object that has a tag; "" means that there must be no object.
+	// [ErrChanged]: the object there is another one. A service without conditional writes
+	// replaces it in any case.
 	Swap(ctx context.Context, name string, body []byte, tag string) (next string, err error)
-	// Get reads an object; fs.ErrNotExist where it is not there.
+	// Get reads an object. The error is fs.ErrNotExist if it does not exist.
 	Get(ctx context.Context, name string) (body io.ReadCloser, tag string, err error)
-	// List yields the objects whose names begin with a text, perhaps not the newest ones, perhaps
-	// some that were deleted.
+	// List yields the objects whose names begin with a prefix. It may lack the newest objects, and
+	// may have some that were deleted.
 	List(ctx context.Context, prefix string) iter.Seq2[Object, error]
-	// Delete removes an object; nil where it is not there.
+	// Delete removes an object. It is no error if the object does not exist.
 	Delete(ctx context.Context, name string) error
 }
 
@@ -63,14 +64,14 @@ var ErrChanged = errors.New("another object is there")
 // Scheme begins the address of a bucket.
 const Scheme = "s3://"
 
-// Is reports whether a place is a bucket and no directory.
+// Is reports whether a place is the address of a bucket, not a directory.
 func Is(place string) bool { return strings.HasPrefix(place, Scheme) }
 
 // Parse reads an address s3://BUCKET/PREFIX. The prefix ends with a slash or is "".
 func Parse(address string) (bucket, prefix string, err error) {
 	u, err := url.Parse(address)
 	if err != nil || !Is(address) || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Contains(u.Path, "//") {
-		// The address is not repeated: somebody may have put a secret into it.
+		// Do not repeat the address: it may have a secret in it.
 		return "", "", tga.Errorf(tga.ValidationError, "want s3://BUCKET/PREFIX, without a password")
 	}
 	if prefix = strings.Trim(u.Path, "/"); prefix != "" {
@@ -88,14 +89,14 @@ const (
 	dataName = "data/"
 )
 
-// head is the object that says what the backup is.
+// head is the object that describes the backup.
 type head struct {
 	Format string            `json:"format"`
 	Backup manifest.Manifest `json:"backup"`
 	Parts  map[string][]part `json:"parts"` // of each file of the backup, in order
 }
 
-// part is a part of a file: the object that is named by its digest.
+// part is a part of a file: the object that has the digest as its name.
 type part struct {
 	SHA256 string `json:"sha256"`
 	Length int64  `json:"length"`
@@ -105,12 +106,12 @@ func (p part) object() string { return dataName + p.SHA256 }
 
 func (p part) digest() (d [32]byte) {
 	if n, err := hex.Decode(d[:], []byte(p.SHA256)); err != nil || n != len(d) {
-		return [32]byte{} // of no content: it is found to differ
+		return [32]byte{} // no content has this digest, so the part is found to differ
 	}
 	return d
 }
 
-// objects are the names of all that a backup consists of; nil of none.
+// objects returns the names of all parts of a backup. h may be nil.
 func (h *head) objects() map[string]bool {
 	all := map[string]bool{}
 	if h != nil {
@@ -123,10 +124,10 @@ func (h *head) objects() map[string]bool {
 	return all
 }
 
-// maxHead bounds the object that says what the backup is.
+// maxHead bounds the object that describes the backup, in bytes.
 const maxHead = 64 << 20
 
-// readHead reads what a bucket is the backup of; nil where there is none.
+// readHead reads the description of a bucket's backup. It returns nil if there is none.
 func readHead(ctx context.Context, o Objects, place string) (h *head, tag string, err error) {
 	body, tag, err := o.Get(ctx, headName)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -161,7 +162,7 @@ func readHead(ctx context.Context, o Objects, place string) (h *head, tag string
 	return h, tag, nil
 }
 
-// unavailable says that the service failed; the end of ctx is told as it is.
+// unavailable makes the error for a failed service. If ctx has ended, it returns ctx's error.
 func unavailable(ctx context.Context, what string, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

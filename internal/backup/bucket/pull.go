@@ -16,11 +16,12 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// pulls is how often a backup is read that was replaced meanwhile.
+// pulls is how often Pull begins again if the backup is replaced while it reads.
 const pulls = 3
 
-// Pull makes a directory, which is there and empty, of the backup that a bucket has. NOT_FOUND:
-// it has none. STATE_CHECKSUM_MISMATCH names the object that is gone or another one.
+// Pull copies the backup of a bucket into a directory, which must exist and be empty. NOT_FOUND:
+// the bucket has no backup. STATE_CHECKSUM_MISMATCH: an object is missing or has other content; the
+// error names it.
 func Pull(ctx context.Context, name string, o Objects, dir string) error {
 	for try := 1; ; try++ {
 		h, tag, err := readHead(ctx, o, name)
@@ -63,7 +64,7 @@ func (h *head) pull(ctx context.Context, name string, o Objects, dir string) err
 	})
 }
 
-// pullFile reads the parts of a file, each of which is compared with its digest, as is the whole.
+// pullFile reads the parts of a file, and compares each part and the whole with its digest.
 func (h *head) pullFile(ctx context.Context, name string, o Objects, f manifest.File, path string) error {
 	whole := sha256.New()
 	if err := write(path, func(w io.Writer) error {
@@ -84,7 +85,7 @@ func (h *head) pullFile(ctx context.Context, name string, o Objects, f manifest.
 
 func text(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)) }
 
-// partTries is how often an object is read that ends too early.
+// partTries is how often a part is read if reading fails.
 const partTries = 3
 
 // pull appends a part to a file.

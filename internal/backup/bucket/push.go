@@ -16,29 +16,29 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Place is a bucket that a backup is kept in. One goroutine uses it.
+// Place is a bucket in which a backup is kept. It is for one goroutine at a time.
 type Place struct {
 	name    string // for errors
 	objects Objects
 	clock   func() time.Time
-	warn    func(error) // of what hinders no backup; nil: it is over
+	warn    func(error) // called for an error that prevents no backup; with nil when it is over
 
-	known  bool      // whether the next two are what the bucket has, as far as this process knows
-	head   *head     // nil where it has none
-	tag    string    // of the object that says so
-	dirty  bool      // something may be there that nobody names
-	sweep  time.Time // not before then
-	silent string    // what was warned of last
-	sent   bool      // this process has sent a backup whole: before that, another one may have sent a part of it
+	known  bool      // head and tag are what the bucket has, as far as this process knows
+	head   *head     // nil if the bucket has none
+	tag    string    // of the object BACKUP
+	dirty  bool      // the bucket may have objects that BACKUP does not name
+	sweep  time.Time // the next sweep is not before this time
+	silent string    // the last warning
+	sent   bool      // this process has sent a whole backup: before that, an earlier process may have sent parts
 }
 
-// NewPlace returns a place in a bucket, of which nothing is known yet. name is its address. warn is
-// told once why what nobody needs any more is not deleted, which is tried again, and with nil that it is deleted again.
+// NewPlace returns a place in a bucket, of which nothing is known yet. name is its address. warn is called once with
+// the reason why unneeded objects cannot be deleted, and with nil once they can be deleted again. Deleting is retried.
 func NewPlace(name string, o Objects, clock func() time.Time, warn func(error)) *Place {
 	return &Place{name: name, objects: o, clock: clock, warn: warn, dirty: true}
 }
 
-// Holds returns the manifest of the backup that the bucket has, nil where it has none.
+// Holds returns the manifest of the backup that the bucket has, nil if it has none.
 func (p *Place) Holds(ctx context.Context) (*manifest.Manifest, error) {
 	if !p.known {
 		h, tag, err := readHead(ctx, p.objects, p.name)
@@ -53,14 +53,16 @@ func (p *Place) Holds(ctx context.Context) (*manifest.Manifest, error) {
 	return &p.head.Backup, nil
 }
 
-// Forget has the next look read what the bucket has.
+// Forget makes the next [Place.Holds] read the bucket again.
 func (p *Place) Forget() { p.known = false }
 
-// mostParts is how many parts a file has at most: with one more it is sent anew, as one part.
+// mostParts is how many parts a file has at most. Instead of one more part, the file is sent anew
+// as one part.
 const mostParts = 64
 
-// Push makes the bucket have the backup that is in a directory, which goes on with the one that
-// the bucket has: see [Place.Holds]. After an error the bucket has the one before.
+// Push sends the backup in a directory to the bucket. It must continue the backup that the bucket
+// has, see [Place.Holds]. After an error the bucket still has a whole backup: the one before, or
+// the new one if only the answer to the last write was lost.
 func (p *Place) Push(ctx context.Context, dir string) error {
 	if _, err := p.Holds(ctx); err != nil {
 		return err
@@ -74,7 +76,7 @@ func (p *Place) Push(ctx context.Context, dir string) error {
 	}
 	next := &head{Format: Format, Backup: *m, Parts: make(map[string][]part, len(m.Files))}
 	there := p.head.objects()
-	p.dirty = true // until the end nobody names what is sent
+	p.dirty = true // BACKUP does not name what is sent until the end
 	for _, f := range m.Files {
 		if next.Parts[f.Name], err = p.file(ctx, filepath.Join(dir, "log", f.Name), f, there); err != nil {
 			return err
@@ -84,7 +86,7 @@ func (p *Place) Push(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	p.known = false // what comes of the next step is not known where it fails
+	p.known = false // if the next step fails, it is not known what the bucket has
 	tag, err := p.objects.Swap(ctx, headName, raw, p.tag)
 	if errors.Is(err, ErrChanged) {
 		tag, err = p.written(ctx, raw, err)
@@ -100,8 +102,8 @@ func (p *Place) Push(ctx context.Context, dir string) error {
 	return nil
 }
 
-// written finds out whether it was this process that wrote the object which is there: the answer may
-// have been lost, and the client asked again.
+// written finds out whether this process wrote the object BACKUP that is there now. That happens if
+// the answer to the write was lost and the client library repeated the request.
 func (p *Place) written(ctx context.Context, raw []byte, changed error) (tag string, err error) {
 	h, tag, err := readHead(ctx, p.objects, p.name)
 	if err != nil || h == nil {
@@ -113,7 +115,8 @@ func (p *Place) written(ctx context.Context, raw []byte, changed error) (tag str
 	return tag, nil
 }
 
-// file sends what the bucket does not have of a file. A file that grew is sent from where it ended.
+// file sends the part of a file that the bucket does not have. If the file grew, that is what comes
+// after its old end.
 func (p *Place) file(ctx context.Context, path string, f manifest.File, there map[string]bool) (parts []part, err error) {
 	var before []part
 	var was manifest.File
@@ -155,8 +158,8 @@ func (p *Place) file(ctx context.Context, path string, f manifest.File, there ma
 	return append(slices.Clip(before), add), nil
 }
 
-// put sends a part, unless a process sent it that ended before its backup was whole. It has the
-// right content then: its name is its digest.
+// put sends a part, unless an earlier process sent it and ended before its backup was whole. Such
+// an object has the right content, because its name is its digest.
 func (p *Place) put(ctx context.Context, add part, body io.ReadSeeker) error {
 	if !p.sent {
 		if has, err := p.objects.Has(ctx, add.object()); has || err != nil {
@@ -166,8 +169,8 @@ func (p *Place) put(ctx context.Context, add part, body io.ReadSeeker) error {
 	return p.objects.Put(ctx, add.object(), body, add.Length, add.digest())
 }
 
-// digests reads a file once: the digest of its first n bytes, of those up to from, and of those
-// from there on.
+// digests reads a file once and returns three digests: of its first n bytes, of the bytes before
+// from, and of the bytes from there to n.
 func digests(ctx context.Context, in io.ReaderAt, from, n int64) (whole, start, rest string, err error) {
 	all, first, last := sha256.New(), sha256.New(), sha256.New()
 	buf := make([]byte, 256<<10)
@@ -191,16 +194,17 @@ func digests(ctx context.Context, in io.ReaderAt, from, n int64) (whole, start, 
 	return text(all), text(first), text(last), nil
 }
 
-// grace is how old an object must be that nobody names before it is deleted. Somebody may be
-// reading a backup that named it.
+// grace is the age at which an object that BACKUP does not name may be deleted. A younger one may
+// belong to a backup that somebody is reading.
 const grace = 10 * time.Minute
 
-// sweepRetry is after how long it is tried again to delete what could not be deleted.
+// sweepRetry is the pause before deleting is retried after a failure.
 const sweepRetry = time.Minute
 
-// Sweep deletes what the backup does not consist of: what one before had, and what was sent in
-// vain. It does so from time to time, for a list costs money; and also where the store has nothing new, for
-// what was erased from it may lie there still.
+// Sweep deletes the objects that are no part of the backup: parts of earlier backups, and parts of
+// backups that were not finished. It lists the bucket only from time to time, because a list costs
+// money. It also runs while the store has nothing new, because the bucket may still have what was
+// erased from the store.
 func (p *Place) Sweep(ctx context.Context) {
 	now := p.clock()
 	if !p.dirty || !p.known || p.head == nil || now.Before(p.sweep) {
@@ -222,7 +226,7 @@ func (p *Place) Sweep(ctx context.Context) {
 	}
 }
 
-// delete deletes what nobody names. left says that some of it is not old enough.
+// delete deletes the objects that BACKUP does not name. left says that some are not old enough yet.
 func (p *Place) delete(ctx context.Context, now time.Time) (left bool, err error) {
 	keep, gone := p.head.objects(), map[string]bool{}
 	for o, err := range p.objects.List(ctx, dataName) {

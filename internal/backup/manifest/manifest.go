@@ -1,4 +1,4 @@
-// Package manifest is the file that says what a backup of a store consists of.
+// Package manifest reads and writes the file that lists what a backup of a store consists of.
 package manifest
 
 import (
@@ -15,13 +15,13 @@ import (
 )
 
 // Name is the file that makes a directory a backup. It is written last: until then the directory
-// is the backup that the manifest before says.
+// is the backup that the earlier manifest describes.
 const Name = "BACKUP"
 
 // Format is the format's name and version.
 const Format = "tgad.backup." + tga.BackupVersion
 
-// Manifest says what a backup consists of. The file is one line of JSON and, on a second line,
+// Manifest lists what a backup consists of. The file is one line of JSON and, on a second line,
 // the SHA-256 of the first.
 type Manifest struct {
 	Format   string     `json:"format"`   // Format
@@ -37,19 +37,19 @@ type End struct {
 	Group   uint64 `json:"group"`
 	Sum     uint32 `json:"sum"`
 	Segment uint64 `json:"segment"`
-	From    uint32 `json:"from"` // the record's first byte, and the one behind it
-	To      uint32 `json:"to"`
+	From    uint32 `json:"from"` // offset of the record's first byte
+	To      uint32 `json:"to"`   // offset behind its last byte
 }
 
-// File is one file. It may be longer than that: the copy of the segment that was written to goes
-// on in the next backup.
+// File is one file of the backup. The file on disk may be longer than Length: the next backup
+// appends to the copy of the segment that the store is still writing.
 type File struct {
 	Name   string `json:"name"`
 	Length int64  `json:"length"`
-	SHA256 string `json:"sha256"` // of so many bytes
+	SHA256 string `json:"sha256"` // of the first Length bytes
 }
 
-// Digest is the SHA-256 of a file; ok is false where the manifest has none.
+// Digest returns the SHA-256 of a file. ok is false if the manifest's value is no digest.
 func (f File) Digest() (d [32]byte, ok bool) {
 	n, err := hex.Decode(d[:], []byte(f.SHA256))
 	return d, err == nil && n == len(d)
@@ -69,7 +69,8 @@ func Seal(v any) ([]byte, error) {
 	return append(hex.AppendEncode(b, sum[:]), '\n'), nil
 }
 
-// Unseal reads what [Seal] returned, which is at path. STATE_CHECKSUM_MISMATCH: it is damaged.
+// Unseal reads what [Seal] returned into v. path is for errors. STATE_CHECKSUM_MISMATCH: it is
+// damaged.
 func Unseal(b []byte, path string, v any) error {
 	line, rest, _ := bytes.Cut(b, []byte("\n"))
 	sum := sha256.Sum256(line)
@@ -82,8 +83,8 @@ func Unseal(b []byte, path string, v any) error {
 	return nil
 }
 
-// Read reads what a directory of the operating system's is a backup of; nil where it has no
-// manifest. The errors are those of [Decode], and STORE_UNAVAILABLE.
+// Read reads the manifest in a directory. It returns nil if there is none. The errors are those of
+// [Decode], and STORE_UNAVAILABLE.
 func Read(dir string) (*Manifest, error) {
 	path := filepath.Join(dir, Name)
 	b, err := os.ReadFile(path)

@@ -1,4 +1,4 @@
-// Package s3 is a bucket of a service that speaks the protocol of Amazon S3.
+// Package s3 implements [bucket.Objects] for services with the protocol of Amazon S3.
 package s3
 
 import (
@@ -27,17 +27,17 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Options say which bucket, and where. What is "" is taken from the environment variables that
+// Options say which bucket, and where. A value "" is taken from the environment variables that
 // other programs for S3 read.
 type Options struct {
 	Address         string // s3://BUCKET/PREFIX
-	Endpoint        string // URL of the service; AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, that of Amazon
-	Region          string // AWS_REGION, AWS_DEFAULT_REGION, the one that the service names
-	CredentialsFile string // AWS_ACCESS_KEY_ID and so on, then AWS_SHARED_CREDENTIALS_FILE or ~/.aws
-	CAFile          string // AWS_CA_BUNDLE, the system's
+	Endpoint        string // URL of the service; "" = AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, Amazon's
+	Region          string // "" = AWS_REGION, AWS_DEFAULT_REGION, the one that the service names
+	CredentialsFile string // "" = AWS_ACCESS_KEY_ID and so on, then AWS_SHARED_CREDENTIALS_FILE or ~/.aws
+	CAFile          string // "" = AWS_CA_BUNDLE, the system's
 }
 
-// amazon is the service where none is named.
+// amazon is the service that is used if none is named.
 const amazon = "https://s3.amazonaws.com"
 
 // Bounds of one request.
@@ -45,7 +45,7 @@ const (
 	connectTime = 10 * time.Second
 	answerTime  = 30 * time.Second // until an answer begins
 	idleTime    = time.Minute      // without a byte in either direction
-	retries     = 4                // of what fails with 5xx, 429 or a broken connection
+	retries     = 4                // of a request that fails with 5xx, 429 or a broken connection
 )
 
 // Objects is one bucket, below a prefix.
@@ -57,7 +57,8 @@ type Objects struct {
 
 var _ bucket.Objects = (*Objects)(nil)
 
-// Open prepares a bucket; it asks nobody. VALIDATION_ERROR: something that is needed is not there.
+// Open prepares a bucket without sending a request to it. VALIDATION_ERROR: something that is
+// needed is missing.
 func Open(o Options) (*Objects, error) {
 	name, prefix, err := bucket.Parse(o.Address)
 	if err != nil {
@@ -92,11 +93,11 @@ func Open(o Options) (*Objects, error) {
 	return &Objects{core: minio.Core{Client: client}, bucket: name, prefix: prefix, idle: idleTime}, nil
 }
 
-// keysOf finds the credentials, which are read again when they are over.
+// keysOf finds the credentials. They are read again when they expire.
 func keysOf(file string, transport *http.Transport) (*credentials.Credentials, error) {
 	providers := []credentials.Provider{&credentials.EnvAWS{}, &credentials.FileAWSCredentials{}}
 	if file != "" {
-		if _, err := secretfile.Read(file); err != nil { // who may read it
+		if _, err := secretfile.Read(file); err != nil { // only checks who may read the file
 			return nil, tga.Errorf(tga.ValidationError, "credentials_file: %w", err)
 		}
 		providers = []credentials.Provider{&credentials.FileAWSCredentials{Filename: file}}
@@ -104,7 +105,7 @@ func keysOf(file string, transport *http.Transport) (*credentials.Credentials, e
 	keys := credentials.NewChainCredentials(providers)
 	v, err := keys.GetWithContext(&credentials.CredContext{Client: &http.Client{Transport: transport}})
 	if err != nil || v.AccessKeyID == "" || v.SecretAccessKey == "" {
-		// The error is not repeated: it could have a part of the file.
+		// Do not repeat the error: it could hold a part of the file.
 		return nil, tga.Errorf(tga.ValidationError, "there are no credentials for the bucket: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a credentials_file")
 	}
 	return keys, nil
@@ -188,7 +189,7 @@ func (o *Objects) Delete(ctx context.Context, name string) error {
 	return err
 }
 
-// plain says in the words of [bucket.Objects] what the service answered.
+// plain turns an error of the service into the errors that [bucket.Objects] promises.
 func plain(err error) error {
 	if err == nil {
 		return nil

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// watch ends a request in which nothing moves: a connection that hangs would else hold a backup for
-// ever.
+// watch cancels a request in which no byte moves for some time. Otherwise a connection that hangs
+// would block a backup for ever.
 type watch struct {
 	timer  *time.Timer
 	after  time.Duration
 	cancel context.CancelFunc
-	hung   atomic.Bool // it ended the request
+	hung   atomic.Bool // watch has canceled the request
 }
 
 func (o *Objects) watch(ctx context.Context) (*watch, context.Context) {
@@ -27,7 +27,7 @@ func (o *Objects) watch(ctx context.Context) (*watch, context.Context) {
 	return w, ctx
 }
 
-// moved says that a byte came or went.
+// moved notes that a byte was sent or received.
 func (w *watch) moved() { w.timer.Reset(w.after) }
 
 func (w *watch) stop() {
@@ -35,7 +35,7 @@ func (w *watch) stop() {
 	w.cancel()
 }
 
-// told is the error of the request, which says so where this ended it.
+// told returns the error of the request. If watch canceled it, the error says so.
 func (w *watch) told(err error) error {
 	if err != nil && w.hung.Load() {
 		return fmt.Errorf("nothing moved for %s", w.after)
@@ -43,7 +43,7 @@ func (w *watch) told(err error) error {
 	return err
 }
 
-// moving is a body on its way to the service.
+// moving is the body of a request.
 type moving struct {
 	io.ReadSeeker
 	w *watch
@@ -54,7 +54,7 @@ func (m *moving) Read(b []byte) (int, error) {
 	return m.ReadSeeker.Read(b)
 }
 
-// watched is a body on its way from the service.
+// watched is the body of an answer.
 type watched struct {
 	io.ReadCloser
 	w *watch
