@@ -1,10 +1,10 @@
-// Package duty is what one process of a store does at a time, with what it must remember of it: each delivery of audit
-// records, each receiver of notices.
+// Package duty assigns work that only one process of a store may do at a time, and keeps the state of that work. Each
+// delivery of audit records and each receiver of notices is a duty.
 //
 // # Invariants
 //
-//	one   of the processes of a store, one is on duty; but for what it had under way when it was cut off   [Duty.While]  TestDeliverersAreKilled
-//	kept  only the process on duty moves what is kept, and its successor finds the newest                  [Duty.Keep]   TestStaleProcessRemembersNothing
+//	one   one process of a store is on duty, except for what a process had under way when it was cut off   [Duty.While]  TestDeliverersAreKilled
+//	kept  only the process on duty changes the kept state, and its successor finds the newest              [Duty.Keep]   TestStaleProcessRemembersNothing
 package duty
 
 import (
@@ -18,23 +18,23 @@ import (
 	"github.com/tgad/tgad/internal/evidence/checkpoint"
 )
 
-// Duty is one of them. Its methods may be called by several goroutines.
+// Duty is one piece of such work. Several goroutines may call its methods.
 type Duty interface {
-	// Take asks that this process be on duty. It returns what was kept, nil where nothing was, and whether this process is on
-	// duty: also beside an error, where what was kept cannot be read. It may be called again.
+	// Take tries to put this process on duty. It returns the kept state, nil if there is none, and whether this process is on
+	// duty. mine may be true even with an error: then the kept state cannot be read. Take may be called again.
 	Take(ctx context.Context) (kept []byte, mine bool, err error)
-	// Keep has who is on duty next find kept. [ErrLost]: another process is on duty.
+	// Keep stores the state that the next process on duty finds. [ErrLost]: another process is on duty.
 	Keep(ctx context.Context, kept []byte) error
-	// While returns a context that ends when it is not certain any more that this process is on duty.
+	// While returns a context that ends when it is no longer certain that this process is on duty.
 	While(ctx context.Context) (context.Context, context.CancelFunc)
-	// Leave lets another process go on duty.
+	// Leave ends the duty of this process, so that another one can take it.
 	Leave(ctx context.Context) error
 }
 
 // ErrLost: another process is on duty, or may be.
 var ErrLost = errors.New("another process is on duty, or may be")
 
-// File is a duty of a store that one process has. What is kept is in a file.
+// File is a duty of a store that only one process can open. The kept state is in a file.
 type File string
 
 // Take implements [Duty].

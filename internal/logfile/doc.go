@@ -1,9 +1,9 @@
-// Package logfile reads what a store has left outside of itself: a sealed segment, an export or an
-// evidence file. It verifies all of a file first and keeps in memory what a list shows of each trace; a
-// trace that is asked for is read from the file and verified again. It answers as a daemon does, so that
-// the same page shows both.
+// Package logfile reads files that were made from a store: a sealed segment, an export or an evidence
+// file. It first verifies the whole file, and keeps in memory what a list shows of each trace. When a
+// trace is requested, it is read from the file and verified again. A File answers like a daemon, so that
+// the same web page shows both.
 //
 //	only read    the file is opened for reading, and no other is touched     [Open]        TestFilesAreOnlyRead
 //	no worse     of a damaged file, what verified before the damage is shown [Open]        TestDamageIsSaidAndTheRestIsShown
-//	proven       what changes while the file is open is found when it is read [File.Trace] TestChangedWhileOpen
+//	proven       a change while the file is open is found at the next read   [File.Trace]  TestChangedWhileOpen
 package logfile

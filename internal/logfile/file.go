@@ -30,10 +30,10 @@ const (
 // File is an open file. Its methods may be called from any number of goroutines.
 type File struct {
 	Path, Kind string
-	// Fault is why the file is not what it should be; nil where all of it verified. What was found to
-	// be right before the fault is shown.
+	// Fault is the first fault of the file, nil if all of it verified. Traces that verified before
+	// the fault are shown.
 	Fault error
-	// Proved and NotProved say what an evidence file proves, in sentences.
+	// Proved and NotProved say in sentences what an evidence file proves, and what it does not.
 	Proved, NotProved []string
 
 	// Found counts what verified.
@@ -41,7 +41,7 @@ type File struct {
 
 	file    *os.File
 	size    int64
-	segment *segment.Reader // nil where it is none, or its footer cannot be read
+	segment *segment.Reader // nil if the file is no segment, or its footer cannot be read
 	list    []listed        // in the order of the ids
 }
 
@@ -49,12 +49,13 @@ type File struct {
 type listed struct {
 	wire.OpenTrace
 	doubt bool
-	place ndjson.Place // of its lines; none of a segment
+	place ndjson.Place // of its lines; zero in a segment
 	seq   uint64       // of its head
 	notes uint32
 }
 
-// Open opens a file and verifies all of it. An error means that it could not be looked at.
+// Open opens a file and verifies all of it. A file that does not verify is no error: see
+// [File].Fault. An error means that the file could not be read, or is of no known kind.
 func Open(ctx context.Context, path string, watch func(*Reader) (stop func())) (f *File, err error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -88,10 +89,10 @@ func Open(ctx context.Context, path string, watch func(*Reader) (stop func())) (
 	return f, nil
 }
 
-// hasLines reports whether a file begins as a line of an export does, which may be damaged behind that.
+// hasLines reports whether a file begins like an export. It may be damaged further on.
 func (f *File) hasLines() bool {
 	head := make([]byte, 64)
-	n, _ := f.file.ReadAt(head, 0) // what cannot be read is not shown
+	n, _ := f.file.ReadAt(head, 0) // after an error, the bytes that were read decide
 	head = bytes.TrimLeft(head[:n], " \t\r\n")
 	return bytes.HasPrefix(head, []byte("{")) && bytes.Contains(head, []byte(`"kind"`))
 }
@@ -99,7 +100,7 @@ func (f *File) hasLines() bool {
 // Close closes the file.
 func (f *File) Close() error { return f.file.Close() }
 
-// read verifies the file and lists its traces. The error is what is wrong with it.
+// read verifies the file and lists its traces. The error is the file's first fault.
 func (f *File) read(in *Reader) error {
 	if is, err := segment.Is(in); err != nil || is {
 		f.Kind = Segment
@@ -123,7 +124,7 @@ func (f *File) read(in *Reader) error {
 func (f *File) readSegment(in *Reader) error {
 	var err error
 	if f.segment, err = segment.Open(in, f.size, chain.NoKeys{}); err == nil {
-		f.segment = f.segment.On(f.file) // what is read later does not end with the opening
+		f.segment = f.segment.On(f.file) // later reads do not depend on the context of Open
 	}
 	_, found := segment.Walk(in, f.size, chain.NoKeys{}, func(_ *segment.Trace, t *chain.Trace) error {
 		f.Found.Traces, f.Found.Entries, f.Found.Notes = f.Found.Traces+1, f.Found.Entries+int(t.Head.Seq), f.Found.Notes+int(t.NoteHead.Number)
@@ -150,7 +151,7 @@ func (f *File) readLines(in *Reader, at int64) error {
 	return err
 }
 
-// add lists a trace that was found to be right.
+// add adds a verified trace to the list.
 func (f *File) add(t *chain.Trace, place ndjson.Place) {
 	l := listed{OpenTrace: story.Listed(t.Listing()), place: place, seq: t.Head.Seq, notes: t.NoteHead.Number}
 	if rec, ok := story.Doubt(t); ok {
@@ -159,8 +160,8 @@ func (f *File) add(t *chain.Trace, place ndjson.Place) {
 	f.list = append(f.list, l)
 }
 
-// sort orders the traces by their ids. Exports can be put one behind the other, and a later one has more of
-// a trace: the longest is shown.
+// sort orders the traces by their ids. A file may be several exports one after the other, and a later one
+// may have more of a trace. Of each trace, the longest version is kept.
 func (f *File) sort() {
 	slices.SortFunc(f.list, func(a, b listed) int {
 		return cmp.Or(slices.Compare(a.TraceID[:], b.TraceID[:]), cmp.Compare(b.seq, a.seq), cmp.Compare(b.notes, a.notes))
@@ -168,7 +169,7 @@ func (f *File) sort() {
 	f.list = slices.CompactFunc(f.list, func(a, b listed) bool { return a.TraceID == b.TraceID })
 }
 
-// find is the place of a trace in the list.
+// find returns the place of a trace in the list.
 func (f *File) find(id tga.ID) (int, bool) {
 	return slices.BinarySearchFunc(f.list, id, func(l listed, id tga.ID) int { return slices.Compare(l.TraceID[:], id[:]) })
 }
@@ -200,7 +201,8 @@ func (f *File) trace(id tga.ID) (entries []chain.Entry, notes []tga.Note, err er
 // errFound ends the search of a segment.
 var errFound = errors.New("found")
 
-// sealed reads a trace of a segment: where its footer is not to be trusted, from the beginning on.
+// sealed reads a trace of a segment. If the file has a fault, it does not trust the footer, and reads the
+// segment from the beginning.
 func (f *File) sealed(id tga.ID) (found segment.Trace, err error) {
 	if f.segment != nil && f.Fault == nil {
 		return f.segment.Trace(id)
@@ -218,10 +220,10 @@ func (f *File) sealed(id tga.ID) (found segment.Trace, err error) {
 	return found, cmp.Or(err, error(tga.Errorf(tga.NotFound, "the file has trace %s no more", id).In(id)))
 }
 
-// Ready implements the view's source. A file is there once it is open.
+// Ready implements the view's source. An open file is always ready.
 func (f *File) Ready(context.Context) error { return nil }
 
-// InDoubt returns the calls that may have been sent and of which the file has no effect.
+// InDoubt returns the calls that may have been sent and for which the file has no effect.
 func (f *File) InDoubt(context.Context) (all []wire.OpenTrace, err error) {
 	for _, l := range f.list {
 		if l.doubt {
@@ -231,7 +233,7 @@ func (f *File) InDoubt(context.Context) (all []wire.OpenTrace, err error) {
 	return all, nil
 }
 
-// Approvals returns none: a file does not say who is asked.
+// Approvals returns none: a file does not have the questions that wait for people.
 func (f *File) Approvals(context.Context) ([]wire.Approval, error) { return nil, nil }
 
 // Traces yields the traces of the file.
@@ -256,12 +258,12 @@ func (f *File) Traces(_ context.Context, q wire.TracesQuery) iter.Seq2[wire.Open
 	}
 }
 
-// newer orders traces by when they came into their states, the newest first.
+// newer compares traces by the time at which they came into their states, the newest first.
 func newer(a, b wire.OpenTrace) int {
 	return cmp.Or(cmp.Compare(b.Since, a.Since), bytes.Compare(b.TraceID[:], a.TraceID[:]))
 }
 
-// matches says whether a trace is one that is asked for.
+// matches reports whether a trace matches the query.
 func (f *File) matches(q *wire.TracesQuery, t wire.OpenTrace) (bool, error) {
 	if !story.Matches(q, t) {
 		return false, nil
@@ -286,7 +288,7 @@ func (f *File) matches(q *wire.TracesQuery, t wire.OpenTrace) (bool, error) {
 	return story.Within(q, request, effect), nil
 }
 
-// Request returns what a trace was asked for.
+// Request returns the request of a trace.
 func (f *File) Request(_ context.Context, id tga.ID) (*tga.Artifact, error) {
 	entries, _, err := f.trace(id)
 	if err != nil {

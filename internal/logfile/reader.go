@@ -7,8 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// Reader is a file that is not read any more once its context is over: a long file would keep the
-// process at work after an interrupt.
+// Reader reads a file until its context ends. So an interrupt stops the reading of a long file.
 type Reader struct {
 	ctx  context.Context
 	file *os.File
@@ -18,7 +17,7 @@ type Reader struct {
 // NewReader returns a reader of an open file.
 func NewReader(ctx context.Context, f *os.File) *Reader { return &Reader{ctx: ctx, file: f} }
 
-// Progress says in a line how far the work is that reads.
+// Progress returns a line that says how much of the file has been read. work names the work.
 func (r *Reader) Progress(work string) string {
 	of := ""
 	if st, err := r.file.Stat(); err == nil {

@@ -9,14 +9,14 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// part is what one trace gets of a batch, checked and not yet applied.
+// part is what a batch adds to one trace, checked and not yet applied.
 type part struct {
 	lease   chain.Lease
 	before  *chain.Trace
 	after   *chain.Trace
 	entries []chain.Entry
 	notes   []tga.Note
-	record  *ledger.Record // nil where the batch leaves the ledger alone
+	record  *ledger.Record // nil if the batch does not change the ledger
 	hash    [32]byte       // of the record's key
 }
 
@@ -46,7 +46,7 @@ func (s *Store) Append(_ context.Context, lease chain.Lease, b chain.Batch) (cha
 			return chain.Appended{}, tga.Errorf(tga.ValidationError, "append to traces %s and %s: both have the same ledger key", lease.TraceID, second.after.ID).In(lease.TraceID)
 		}
 	}
-	// Nothing is refused from here on: all parts are applied, or none was.
+	// From here on nothing can fail, so either all parts are applied or none is.
 	for _, p := range parts {
 		s.apply(p)
 	}
@@ -66,7 +66,7 @@ func (s *Store) also(lease chain.Lease, also *chain.Also) (*part, error) {
 	return s.link(also.Lease, chain.Batch{Notes: also.Notes})
 }
 
-// fold returns the trace of an id, an empty one where there is none. s.mu is held.
+// fold returns the trace with an id, an empty trace if there is none. s.mu is held.
 func (s *Store) fold(id tga.ID) *chain.Trace {
 	if k := s.disk.traces[id]; k != nil {
 		return k.trace
@@ -74,7 +74,7 @@ func (s *Store) fold(id tga.ID) *chain.Trace {
 	return chain.NewTrace(id)
 }
 
-// link checks what a batch adds to one trace. It changes nothing.
+// link checks what a batch adds to one trace, and returns it. It changes nothing in the store.
 func (s *Store) link(lease chain.Lease, b chain.Batch) (*part, error) {
 	if err := s.checkLease(lease); err != nil {
 		return nil, err
@@ -113,7 +113,7 @@ func (s *Store) link(lease chain.Lease, b chain.Batch) (*part, error) {
 	return p, s.ledgerChange(p)
 }
 
-// ledgerChange gives the part what becomes of the record of its key.
+// ledgerChange sets the part's new ledger record, if the part changes it.
 func (s *Store) ledgerChange(p *part) error {
 	c := ledger.Change{
 		Trace: p.after.ID, State: p.after.Head.State, Epoch: uint64(p.lease.Epoch), Notes: p.notes,

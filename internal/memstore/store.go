@@ -1,13 +1,12 @@
 // Package memstore is a [runtime.Store] in memory, for tests that need very many stores.
 //
-// A [Disk] is what a crash leaves; a [Store] is one process that has it open. Opening the
-// disk again ends the store before, as a kill ends a process: its leases are gone, and what
-// it still tries fails. An append is durable when Append has applied it, and nothing is
-// durable in part.
+// A [Disk] is what survives a crash. A [Store] is one process that has the disk open. Opening
+// the disk again ends the store before, like a kill: its leases are gone, and its calls fail.
+// An append is durable when Append has applied it, and never durable in part.
 //
 // It passes package storetest and applies the same rules as package engine, those of
-// packages wal and ledger. It keeps decoded traces and not frames: whether bytes survive is
-// the business of other tests.
+// packages wal/chain and ledger. It keeps decoded traces and not frames: other tests check
+// that bytes survive.
 package memstore
 
 import (
@@ -27,8 +26,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Disk is what of a store survives the end of a process. Its zero value is empty. It is
-// used by one open store at a time.
+// Disk is the part of a store that survives the end of a process. Its zero value is empty. One
+// open store uses it at a time.
 type Disk struct {
 	traces      map[tga.ID]*kept
 	records     map[[32]byte]ledger.Record
@@ -48,8 +47,8 @@ type kept struct {
 // Has reports whether the disk has an entry of a trace.
 func (d *Disk) Has(trace tga.ID) bool { return d.traces[trace] != nil }
 
-// Fingerprint writes what the disk holds to h, so that two moments can be compared. The
-// order of appends to different traces is left out: nothing depends on it here.
+// Fingerprint writes what the disk holds to h, so that two moments can be compared. It leaves
+// out the order of appends to different traces, because nothing depends on it here.
 func (d *Disk) Fingerprint(h io.Writer) error {
 	var b []byte
 	for _, id := range slices.SortedFunc(maps.Keys(d.traces), func(a, b tga.ID) int { return bytes.Compare(a[:], b[:]) }) {
@@ -73,8 +72,8 @@ func (d *Disk) Fingerprint(h io.Writer) error {
 	return err
 }
 
-// Leases writes which leases the store that has the disk open granted, and how often: what
-// the end of its process takes away.
+// Leases writes to h which leases the open store granted, and how often. This is the state that
+// ends with its process.
 func (d *Disk) Leases(h io.Writer) error {
 	if d.open == nil {
 		return nil
@@ -125,13 +124,13 @@ func (s *Store) end() {
 	s.tell()
 }
 
-// tell wakes everybody who waits for a change. s.mu is held.
+// tell wakes all goroutines that wait for a change. s.mu is held.
 func (s *Store) tell() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
-// enter takes the lock of an open store.
+// enter locks s.mu. It fails, without the lock, if the store is closed.
 func (s *Store) enter() error {
 	s.mu.Lock()
 	if s.dead {
@@ -141,8 +140,8 @@ func (s *Store) enter() error {
 	return nil
 }
 
-// await runs look under the lock until it says that the wait is over, and waits for a
-// change in between, until ctx ends.
+// await calls look under the lock, again after each change, until look returns true or ctx
+// ends.
 func (s *Store) await(ctx context.Context, look func() (over bool)) error {
 	for {
 		if err := s.enter(); err != nil {
@@ -194,7 +193,7 @@ func (s *Store) Acquire(ctx context.Context, id tga.ID) (lease chain.Lease, err 
 	return lease, nil
 }
 
-// Overtake implements [runtime.Store]. Nobody outside this process holds a lease of it.
+// Overtake implements [runtime.Store]. No other process holds a lease of this store.
 func (s *Store) Overtake(ctx context.Context, id tga.ID, lentOnly bool) (chain.Lease, error) {
 	if lentOnly {
 		return s.Acquire(ctx, id)
@@ -217,7 +216,7 @@ func (s *Store) Current(lease chain.Lease) bool {
 	return s.checkLease(lease) == nil
 }
 
-// While implements [runtime.Store]. Nobody outside this process holds a lease of it.
+// While implements [runtime.Store]. No other process can take a lease of this store away.
 func (s *Store) While(ctx context.Context, _ chain.Lease) (context.Context, context.CancelFunc) {
 	return ctx, func() {}
 }
@@ -232,9 +231,8 @@ func (s *Store) Departed(epoch chain.Epoch) bool {
 	return epoch.Incarnation() < s.disk.incarnation
 }
 
-// epoch is that of the n-th lease of a trace in this incarnation. It depends on the trace
-// alone and not on what happens to others, so that tests which compare the orders of
-// things see equal ends as equal.
+// epoch returns the epoch of the n-th lease of a trace in this incarnation. It does not depend
+// on other traces. So a test that runs the same steps in different orders ends in equal states.
 func (s *Store) epoch(id tga.ID, n uint16) chain.Epoch {
 	return chain.Epoch(s.disk.incarnation)<<32 | chain.Epoch(binary.BigEndian.Uint16(id[14:]))<<16 | chain.Epoch(n)
 }
@@ -306,7 +304,7 @@ func (s *Store) Notes(_ context.Context, trace tga.ID, after uint32) iter.Seq2[t
 	})
 }
 
-// yielding yields what read finds under the lock.
+// yielding yields the list that read returns, which it calls under the lock.
 func yielding[T any](s *Store, read func() []T) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
@@ -400,7 +398,7 @@ func (s *Store) Attachments(_ context.Context, kind chain.AttachmentKind, prefix
 	})
 }
 
-// Quarantined implements [runtime.Store]: a store in memory never lost anything.
+// Quarantined implements [runtime.Store]: a store in memory never loses an append.
 func (s *Store) Quarantined() (tga.Millis, bool) { return 0, false }
 
 // NewestTS implements [runtime.Store].
@@ -416,7 +414,7 @@ func (s *Store) RequestDigest(p tga.Proposal) tga.Digest { return tga.RequestDig
 // Secret implements [runtime.Store].
 func (s *Store) Secret() [32]byte { return s.disk.secret }
 
-// now is the store's clock, which never goes back. s.mu is held.
+// now returns the time of the store's clock, which never goes back. s.mu is held.
 func (s *Store) now() tga.Millis {
 	s.disk.newest = max(s.disk.newest, tga.MillisOf(s.clock()))
 	return s.disk.newest

@@ -9,21 +9,21 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// minText is how long a text that a pointer names must be to be looked for elsewhere: of "1" or
-// "on" there are too many.
+// minText is the least length of a text at a named pointer for which copies elsewhere are
+// removed, in bytes. Shorter texts, such as "1" or "on", occur everywhere.
 const minText = 4
 
-// taker takes out of one call's documents what its rule names.
+// taker removes from one call's documents what its rule names, and puts marks in its place.
 type taker struct {
 	rule     *Rule
 	pointers []string
-	texts    []string // to be taken out wherever they stand, longest first
+	texts    []string // to be removed wherever they occur, longest first
 	mark     func(where string, value []byte) string
 	took     bool
 }
 
-// answer takes out of an answer, which need not be JSON. No pointer leads into one that is not:
-// where there are pointers nothing of it is kept.
+// answer redacts an answer, which need not be JSON. No pointer can name a part of an answer that
+// is not JSON. So if the rule has pointers, such an answer is replaced as a whole.
 func (t *taker) answer(raw []byte) ([]byte, error) {
 	if json.Valid(raw) {
 		more, err := textsAt(raw, t.pointers)
@@ -40,7 +40,7 @@ func (t *taker) answer(raw []byte) ([]byte, error) {
 	return []byte(t.text("", string(raw))), nil
 }
 
-// document takes out of JSON. What it leaves has the bytes that it had.
+// document redacts JSON. Everything that it does not replace keeps its bytes.
 func (t *taker) document(raw []byte) ([]byte, error) {
 	w := walk{raw: raw, dec: json.NewDecoder(bytes.NewReader(raw))}
 	w.dec.UseNumber()
@@ -59,7 +59,7 @@ func (t *taker) document(raw []byte) ([]byte, error) {
 	return append(w.out, raw[w.copied:]...), nil
 }
 
-// text takes out of a text: what is to be found anywhere, and what a pattern matches.
+// text redacts a text: it replaces the known texts and what a pattern matches.
 func (t *taker) text(where, text string) string {
 	var found [][]int
 	for _, known := range t.texts {
@@ -99,8 +99,8 @@ func (t *taker) text(where, text string) string {
 	return out.String()
 }
 
-// textsAt are the texts and numbers below what pointers name, as they stand in a text and as
-// they stand in JSON inside of a text.
+// textsAt returns the texts and numbers at and below the named pointers. It returns each one in
+// two forms: plain, and escaped as within a JSON string.
 func textsAt(raw []byte, pointers []string) (texts []string, err error) {
 	if len(pointers) == 0 || len(raw) == 0 {
 		return nil, nil
@@ -131,7 +131,7 @@ func longestFirst(texts []string) []string {
 	return texts
 }
 
-// walk goes through a JSON text, and copies what is not replaced.
+// walk visits all values of a JSON text, and copies what is not replaced.
 type walk struct {
 	raw    []byte
 	dec    *json.Decoder
@@ -143,7 +143,7 @@ type walk struct {
 	text  func(at []string, text string) (left string, changed bool) // of a text, a member's name or a number
 }
 
-// start is where the next token begins.
+// start returns the offset at which the next token begins.
 func (w *walk) start() int {
 	at := int(w.dec.InputOffset())
 	for at < len(w.raw) && strings.IndexByte(" \t\r\n,:", w.raw[at]) >= 0 {
@@ -157,7 +157,7 @@ func (w *walk) replace(from int, by []byte) {
 	w.copied = int(w.dec.InputOffset())
 }
 
-// all goes through the value that comes next.
+// all visits the next value.
 func (w *walk) all(at []string) error {
 	from := w.start()
 	if w.named(at) {
@@ -187,7 +187,7 @@ func (w *walk) all(at []string) error {
 	return nil
 }
 
-// inside goes through the members of an object, or the elements of an array, up to its end.
+// inside visits the members of an object or the elements of an array, up to its end.
 func (w *walk) inside(at []string, object bool) error {
 	for i := 0; w.dec.More(); i++ {
 		name := decimal(i)
@@ -197,8 +197,9 @@ func (w *walk) inside(at []string, object bool) error {
 			if err != nil {
 				return err
 			}
-			name, _ = token.(string) // the decoder takes nothing else for a name
-			// A name stands in the object, not below itself: a pointer to its value leaves it.
+			name, _ = token.(string) // the decoder accepts nothing else as a name
+			// A name is a part of its object, not of its value, so its place is at: a pointer
+			// to the value does not redact the name.
 			if left, changed := w.text(at, name); changed {
 				w.replace(from, quoted(left))
 			}

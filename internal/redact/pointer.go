@@ -19,7 +19,7 @@ func names(pointers []string, at []string) bool {
 	return false
 }
 
-// leads reports whether a pointer leads to a place. Its token "*" is any member or element.
+// leads reports whether a pointer leads to a place. Its token "*" matches any member or element.
 func leads(pointer string, at []string) bool {
 	for _, name := range at {
 		rest, ok := strings.CutPrefix(pointer, "/")
@@ -49,7 +49,7 @@ func pointerOf(at []string) string {
 
 func decimal(i int) string { return strconv.Itoa(i) }
 
-// quoted writes a text as JSON, with no escape that it does not need.
+// quoted returns a text as a JSON string, without needless escapes.
 func quoted(text string) []byte {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)

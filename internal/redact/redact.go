@@ -1,12 +1,12 @@
-// Package redact takes secrets out of the arguments and answers of tool calls before they are
-// stored. In their place stand marks: keyed digests, which tell whoever holds the key whether two
-// values were the same, and tell nobody else anything.
+// Package redact removes secrets from the arguments and answers of tool calls before they are
+// stored. It replaces each secret by a mark: a keyed digest. With the key one can tell whether two
+// values were the same. Without the key a mark tells nothing.
 //
 // # Invariants
 //
-//	gone     what a rule names is nowhere in what is left              [Rule.args]   TestSecretsAreNowhere
+//	gone     what a rule names is nowhere in what is left              [Redactor]    TestSecretsAreNowhere
 //	repeats  the same call leaves the same bytes, another secret others [Redactor]    TestMarksTellSecretsApart
-//	json     what was JSON is JSON, and all else in it has its bytes    [document]    TestTheRestKeepsItsBytes
+//	json     what was JSON is JSON, and all else in it has its bytes    [Redactor]    TestTheRestKeepsItsBytes
 package redact
 
 import (
@@ -22,19 +22,19 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// MinKey is how many bytes a key has at least.
+// MinKey is the least length of a key, in bytes.
 const MinKey = 32
 
-// Mark begins what stands in the place of a value.
+// Mark is the beginning of the mark that replaces a value.
 const Mark = "[REDACTED:hmac-sha256:"
 
-// Rule says what of one tool's calls is not stored.
+// Rule says which parts of one tool's calls are not stored.
 type Rule struct {
 	// Args and Result are JSON Pointers (RFC 6901) into the arguments and the answer; a token
-	// "*" stands for each member or element. What they name is taken out, and so is each copy
-	// of its texts elsewhere in the same call.
+	// "*" stands for each member or element. The values that they name are replaced, and so is
+	// each copy of their texts elsewhere in the same call.
 	Args, Result []string
-	// Patterns are taken out of each text, member's name and number, of arguments and answers.
+	// Patterns are replaced in each text, member's name and number of arguments and answers.
 	Patterns []*regexp.Regexp
 }
 
@@ -44,8 +44,8 @@ type Redactor struct {
 	rule func(server, tool string) *Rule
 }
 
-// New makes a Redactor with a key of [MinKey] bytes or more, VALIDATION_ERROR where it is
-// shorter. rule returns nil for a tool of whose calls all is stored.
+// New makes a Redactor. A key under [MinKey] bytes is VALIDATION_ERROR. rule returns nil for a
+// tool whose calls are stored whole.
 func New(key []byte, rule func(server, tool string) *Rule) (*Redactor, error) {
 	if len(key) < MinKey {
 		return nil, tga.Errorf(tga.ValidationError, "the key has %d bytes, want %d or more", len(key), MinKey)
@@ -53,7 +53,8 @@ func New(key []byte, rule func(server, tool string) *Rule) (*Redactor, error) {
 	return &Redactor{key: slices.Clone(key), rule: rule}, nil
 }
 
-// CheckPointer refuses what is no JSON Pointer; below says that it must not name the whole.
+// CheckPointer returns VALIDATION_ERROR if a text is no JSON Pointer. below says that it must not
+// name the whole document.
 func CheckPointer(pointer string, below bool) error {
 	if pointer == "" && !below {
 		return nil
@@ -83,8 +84,8 @@ func (r *Redactor) Args(call runtime.Call) (kept []byte, redacted bool, err erro
 	return kept, t.took, err
 }
 
-// Reply implements [runtime.Redactor]. call has the whole arguments where they are known: what
-// a server repeats of them in its answer is taken out too.
+// Reply implements [runtime.Redactor]. call has the unredacted arguments if they are known: then
+// secrets of the arguments that the server repeats in its answer are replaced too.
 func (r *Redactor) Reply(call runtime.Call, reply runtime.Reply) (kept runtime.Reply, redacted bool, err error) {
 	rule := r.rule(call.Server, call.Tool)
 	if rule == nil {
@@ -115,7 +116,7 @@ func (r *Redactor) Reply(call runtime.Call, reply runtime.Reply) (kept runtime.R
 	return reply, t.took, nil
 }
 
-// marks makes the marks of one call's values.
+// marks returns a function that makes the marks of one call's values.
 func (r *Redactor) marks(call runtime.Call, of string) func(where string, value []byte) string {
 	return func(where string, value []byte) string {
 		sum := r.mac(call, of, where, value)
@@ -123,8 +124,8 @@ func (r *Redactor) marks(call runtime.Call, of string) func(where string, value 
 	}
 }
 
-// mac binds a value to its call and to where it stood. The key of the call is in it, so equal
-// secrets of two calls look different; a repeat has the same key.
+// mac returns the keyed digest of a value, its call and its place. It covers the call's idempotency
+// key, so equal secrets in two calls get different marks, and a repeat of a call gets the same.
 func (r *Redactor) mac(call runtime.Call, of, where string, value []byte) (sum [32]byte) {
 	h := hmac.New(sha256.New, r.key)
 	for _, field := range []string{"tgad redacted v1", call.Namespace, call.Server, call.Tool, call.Key, of, where, string(value)} {

@@ -16,12 +16,12 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Archive exports traces to a new file of a directory, and returns those that are in it. The file has
-// its name once it is durable and was read back. A trace that cannot be read is not in it: it is left
-// for tgad verify to name.
+// Archive exports traces to a new file in a directory, and returns the traces that are in the file. The
+// file gets its name once it is durable and was read back. A trace that cannot be read is left out:
+// tgad verify names it.
 //
-// What is written carries the id of its first trace until then. A run that ended in between left the
-// store as it was, so the next one begins with the same trace, and replaces it.
+// Until then the file is named by the id of its first trace. If a run ends before, it has erased
+// nothing. So the next run begins with the same trace, and replaces the unfinished file.
 func Archive(ctx context.Context, dir string, s Reader, now tga.Millis, ids []tga.ID) (in []tga.ID, name string, err error) {
 	if err := access.MkdirDurable(dir); err != nil {
 		return nil, "", archiveFailed(err)
@@ -62,7 +62,7 @@ func archiveFailed(err error) error {
 
 var written = func(*os.File) {} // a test damages the file
 
-// write writes those of the traces that can be read, and syncs the file.
+// write writes the traces that can be read, and syncs the file.
 func write(ctx context.Context, s Reader, f *os.File, ids []tga.ID) (in []tga.ID, err error) {
 	w := bufio.NewWriterSize(f, 1<<20)
 	for _, id := range ids {
@@ -87,8 +87,8 @@ func write(ctx context.Context, s Reader, f *os.File, ids []tga.ID) (in []tga.ID
 	return in, nil
 }
 
-// read reads a trace whole, its notes first: one that comes in between is then not in it, and none is
-// without the entry that it names.
+// read reads a whole trace, its notes before its entries. So each note that it returns names an entry
+// that it returns too. A note that is appended meanwhile is not included.
 func read(ctx context.Context, s Reader, id tga.ID) (entries []chain.Entry, notes []tga.Note, err error) {
 	for n, err := range s.Notes(ctx, id, 0) {
 		if err != nil {
@@ -105,7 +105,7 @@ func read(ctx context.Context, s Reader, id tga.ID) (entries []chain.Entry, note
 	return entries, notes, nil
 }
 
-// readBack verifies what is in the file: it is all there will be.
+// readBack verifies the content of the file: after the erasure it is the only copy.
 func readBack(f *os.File, traces int) error {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return archiveFailed(err)

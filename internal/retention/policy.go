@@ -11,20 +11,20 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Policy says how long what finished calls carried is kept.
+// Policy says how long the content of finished calls is kept.
 type Policy struct {
 	Archive   string        // directory of the exports
 	SealAfter time.Duration // 0 = traces are not sealed
 	Rules     []Rule
 }
 
-// Rule is about the traces that match all that it names.
+// Rule applies to the traces that match all of its conditions.
 type Rule struct {
 	Namespace, Server, Tool string // "" = any
 	States                  []tga.State
 	Classes                 []ledger.Class
-	EraseAfter              time.Duration // 0 = they are kept
-	Drop                    bool          // without an export
+	EraseAfter              time.Duration // 0 = the traces are kept
+	Drop                    bool          // erase without an export
 }
 
 // Of returns the policy of a configuration. Its paths are absolute.
@@ -52,8 +52,8 @@ func (p *Policy) erases() bool {
 	return slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.EraseAfter > 0 })
 }
 
-// rule returns the number of the first rule that matches a trace, -1 where none does. class is
-// asked for where a rule names classes.
+// rule returns the index of the first rule that matches a trace, -1 if none does. It calls class
+// only for rules that name classes.
 func (p *Policy) rule(l *chain.Listing, class func() (ledger.Class, error)) (int, error) {
 	for i := range p.Rules {
 		r := &p.Rules[i]

@@ -20,7 +20,7 @@ type Reader interface {
 	Notes(ctx context.Context, trace tga.ID, after uint32) iter.Seq2[tga.Note, error]
 }
 
-// Store is the store whose traces are looked at. [engine.DB] is one.
+// Store is the store to which a policy is applied. [engine.DB] is one.
 type Store interface {
 	Reader
 	Traces(ctx context.Context, after tga.ID) iter.Seq2[chain.Listed, error]
@@ -31,32 +31,33 @@ type Store interface {
 
 // Done says what a run did, or would do.
 type Done struct {
-	Looked     int // traces
-	Unreadable int // of them; they are left as they are
+	Looked     int // traces that were examined
+	Unreadable int // examined traces that cannot be read; they are not changed
 	Sealed     int
 	Rules      []Ruled
-	More       bool // one run erases at most so much: the next one goes on
+	More       bool // the run reached its limit of erasures; the next run continues
 }
 
 // Ruled says what a rule did.
 type Ruled struct {
 	Due      int    // traces that are old enough
-	Archived string // the file that has them, "" where none was written
-	Erased   int    // at most Due: what somebody was at is left for the next run
+	Archived string // the file that has them, "" if none was written
+	Erased   int    // at most Due: traces in use are left for the next run
 }
 
-// Bounds of one run, for each rule. What is due is remembered by its id.
+// mostDue bounds the traces that one run erases by each rule, because their ids are kept in memory.
 var mostDue = 1 << 17 // another value in a test
 
-// share is how much of the time a look through the store may take: a run is nobody's hurry.
+// share limits the scan of the store to one part in so many of the time, as a run is not urgent.
 const share = 4
 
-// pause is after how many traces it rests.
+// pause is the number of traces after which the scan rests.
 const pause = 256
 
-// Run carries the policy out as of now. Where dry it only says what it would do. Each rule's traces
-// are exported first, and erased once the export is durable and was read back. A run that dies in
-// between leaves an export of traces that the store has too; one whose erasure is refused leaves none.
+// Run applies the policy at the time now. With dry it only says what it would do. It first exports each
+// rule's traces, and erases them once the export is durable and was read back. A run that dies in
+// between leaves an export of traces that the store still has. A run whose erasure is refused removes
+// its export.
 func (p *Policy) Run(ctx context.Context, s Store, now tga.Millis, dry bool) (done Done, err error) {
 	due, done, err := p.look(ctx, s, now)
 	if err != nil || dry {
@@ -77,7 +78,7 @@ func (p *Policy) Run(ctx context.Context, s Store, now tga.Millis, dry bool) (do
 	return done, nil
 }
 
-// look finds what is due by each rule.
+// look finds the traces that are due by each rule.
 func (p *Policy) look(ctx context.Context, s Store, now tga.Millis) (due [][]tga.ID, done Done, err error) {
 	due, done.Rules = make([][]tga.ID, len(p.Rules)), make([]Ruled, len(p.Rules))
 	if !p.erases() {
@@ -125,7 +126,8 @@ func rest(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// class is the outcome of the key that a trace's call has; 0 where there is none.
+// class returns the outcome class in the ledger record of the trace's key, 0 if there is none. That
+// record may belong to a later trace with the same key.
 func class(ctx context.Context, s Store, l *chain.Listing) (ledger.Class, error) {
 	if l.Key == "" {
 		return 0, nil
@@ -137,7 +139,7 @@ func class(ctx context.Context, s Store, l *chain.Listing) (ledger.Class, error)
 	return r.Class, nil
 }
 
-// erase exports what is due by a rule and erases it.
+// erase exports the traces that are due by a rule, and erases them.
 func (p *Policy) erase(ctx context.Context, s Store, now tga.Millis, i int, ids []tga.ID, done *Ruled) (err error) {
 	r := &p.Rules[i]
 	if !r.Drop {
@@ -151,8 +153,9 @@ func (p *Policy) erase(ctx context.Context, s Store, now tga.Millis, i int, ids 
 	})
 	done.Erased = erased.Traces
 	if erased.Traces == 0 && done.Archived != "" {
-		// Nothing is erased, and nothing is remembered that is to be: the store has all that the file has. A
-		// store without room refuses each run, and each would leave a file.
+		// Nothing is erased, and no erasure is recorded to be finished later, so the store still has
+		// everything in the file. Remove the file: a store without space refuses the erasure of every
+		// run, and every run would leave a file.
 		err = errors.Join(err, os.Remove(done.Archived))
 		done.Archived = ""
 	}

@@ -1,7 +1,7 @@
-// Package secretfile reads files whose content is secret: tokens, passwords and headers. It has
-// the one rule of who may have access to such a file, and the one grammar of a headers file.
+// Package secretfile reads files whose content is secret: tokens, passwords and headers. It
+// defines who may have access to such a file, and the grammar of a headers file.
 //
-// Its errors have no code, and never repeat what is in a file.
+// Its errors have no code, and never repeat the content of a file.
 //
 // # Invariants
 //
@@ -36,7 +36,7 @@ func read(path string, judge func(fs.FileInfo) access.Finding) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	info, err := f.Stat() // of the open file: the name may be another's by now
+	info, err := f.Stat() // of the open file: the path may name another file by now
 	if err != nil {
 		return nil, err
 	}
@@ -56,9 +56,9 @@ func read(path string, judge func(fs.FileInfo) access.Finding) ([]byte, error) {
 	return raw, nil
 }
 
-// Headers reads a file of HTTP headers: "Name: value" a line, each name once; empty lines and
-// those that begin with # are passed over. The names of the result are in canonical form. "" is
-// no file, and no headers.
+// Headers reads a file of HTTP headers: one "Name: value" a line, each name once. It ignores
+// empty lines and lines that begin with #. The names of the result are in canonical form. For
+// the path "" it returns no headers.
 func Headers(path string) (map[string]string, error) {
 	if path == "" {
 		return nil, nil
@@ -83,9 +83,9 @@ func Headers(path string) (map[string]string, error) {
 	return headers, nil
 }
 
-// Env reads a file of environment variables: "NAME=value" a line, each name once; empty lines and
-// those that begin with # are passed over. A value is taken as it stands, without the white space
-// around it. "" is no file, and no variables.
+// Env reads a file of environment variables: one "NAME=value" a line, each name once. It ignores
+// empty lines and lines that begin with #. A value is used as it is, without the white space
+// around it: there are no quotes or escapes. For the path "" it returns no variables.
 func Env(path string) ([]string, error) {
 	if path == "" {
 		return nil, nil
@@ -111,7 +111,7 @@ func Env(path string) ([]string, error) {
 	return all, nil
 }
 
-// isVariable reports whether s is a name of POSIX for a variable of the environment.
+// isVariable reports whether s is a POSIX name of an environment variable.
 func isVariable(s string) bool {
 	return s != "" && (s[0] < '0' || s[0] > '9') && strings.IndexFunc(s, func(r rune) bool {
 		letter := 'a' <= r|0x20 && r|0x20 <= 'z'
@@ -127,7 +127,7 @@ func isName(s string) bool {
 	}) < 0
 }
 
-// isValue reports whether a header carries s: visible ASCII, spaces and tabs between.
+// isValue reports whether s can be a header's value: visible ASCII, spaces and tabs.
 func isValue(s string) bool {
 	return s != "" && strings.IndexFunc(s, func(r rune) bool { return r != '\t' && (r < ' ' || r > '~') }) < 0
 }

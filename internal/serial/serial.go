@@ -1,9 +1,9 @@
-// Package serial marks tests by what they take.
+// Package serial marks tests that take long or need another program.
 //
-// Some do hundreds of things one after the other, every crash point, every flipped byte, or wait long.
-// They take minutes under the race detector, which has nothing to find in them, so `make race` leaves
-// them out. Others take minutes anyway: only `make accept` runs those. And some
-// compare with a program of others.
+// Some tests do hundreds of steps one after the other (every crash point, every flipped byte), or wait
+// long. They take minutes under the race detector, which finds nothing in them, so `make race` leaves
+// them out. Other tests take minutes in any case: only `make accept` runs those. And some tests compare
+// tgad with a program of somebody else.
 package serial
 
 import (
@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// Test skips the test where only short ones are wanted.
+// Test skips the test in a run with -short.
 func Test(t testing.TB) {
 	if testing.Short() {
 		t.Helper()
@@ -22,10 +22,10 @@ func Test(t testing.TB) {
 	}
 }
 
-// Whole says that this is `make accept`, which takes its time.
+// Whole reports whether this is a run of `make accept`, which runs all tests.
 func Whole() bool { return os.Getenv("TGAD_ACCEPT") != "" }
 
-// Long skips the test where this is not `make accept`.
+// Long skips the test unless this is a run of `make accept`.
 func Long(t testing.TB) {
 	if !Whole() {
 		t.Helper()
@@ -33,8 +33,8 @@ func Long(t testing.TB) {
 	}
 }
 
-// Program returns the path of a program that a test compares with and that tgad does not need. Where it is
-// missing the test is skipped, but not in make accept, which has to have seen it.
+// Program returns the path of a program that a test compares with and that tgad itself does not need. If
+// the program is missing, the test is skipped. In make accept it fails instead.
 func Program(t testing.TB, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -47,14 +47,14 @@ func Program(t testing.TB, name string) string {
 	return path
 }
 
-// python is the interpreter that python3 starts, which may be a script that looks for it each time.
+// python finds the interpreter that python3 starts, once: python3 may be a script that searches each time.
 var python = sync.OnceValues(func() (string, error) {
 	out, err := exec.Command("python3", "-c", "import sys; print(sys.executable)").Output()
 	return strings.TrimSpace(string(out)), err
 })
 
-// Missing ends a test that cannot run here, for want of what it compares with: skipped, or failed in make
-// accept.
+// Missing ends a test that cannot run because something is missing here. It skips the test, and fails it
+// in make accept.
 func Missing(t testing.TB, what string, err error) {
 	t.Helper()
 	if Whole() {

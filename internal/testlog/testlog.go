@@ -1,4 +1,4 @@
-// Package testlog is a log that a test reads while others write it.
+// Package testlog is a log that a test reads while other goroutines write it.
 package testlog
 
 import (
@@ -18,7 +18,7 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	return b.b.Write(p)
 }
 
-// String is what was written so far.
+// String returns what was written so far.
 func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
