@@ -16,16 +16,16 @@
 //	{"kind":"end","traces":N}
 //
 // ENTRY, ARTIFACT and NOTE are the contract's objects in canonical form (RFC 8785),
-// spliced in as they are stored. A document is under "json" where its bytes are the
-// canonical form of a JSON value, so that no reader can lose one, and under "base64"
-// (RFC 4648 §4, padded) otherwise. An erased artifact has no document lines. epoch is a string because it has 64 bits. A trace
-// without notes has 64 zeros as note_digest.
+// spliced in as they are stored. A document is under "json" if its bytes are the canonical
+// form of a JSON value, so that no reader can lose a byte, and otherwise under "base64"
+// (RFC 4648 §4, padded). An erased artifact has no document lines. epoch is a string because
+// it has 64 bits. A trace without notes has 64 zeros as note_digest.
 //
-// Exports can be concatenated, and a trace is verified by itself. The end says how many
-// traces stand before it, from the end before that one or the start of the file. So a file
-// that was cut anywhere is told from a whole one, also between two traces; of concatenated
-// exports only one that was cut exactly behind an end is not. committed and epoch are the
-// store's own account and under no digest.
+// Exports can be concatenated, and each trace is verified by itself. The end line says how
+// many traces come before it, since the end line before or the start of the file. So a file
+// that was cut can be told from a whole one, even if it was cut between two traces. The only
+// exception: concatenated exports that were cut exactly after an end line. committed and
+// epoch are the store's own record, and no digest covers them.
 //
 // # Invariants
 //
@@ -33,5 +33,5 @@
 //	         end, or with another number of traces, is an error           TestEndCountsTheTraces
 //	chained  every digest and link is recomputed                [Verify]  TestEveryFlipIsDetected
 //	closed   an unknown, missing or repeated member is an error [Verify]  TestBadLinesAreRefused
-//	bounded  memory is that of one trace                        [MaxLine] TestLimitsOfALine
+//	bounded  memory for one trace is enough                     [MaxLine] TestLimitsOfALine
 package ndjson

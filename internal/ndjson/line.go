@@ -9,11 +9,11 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// line is one line, cut into its members. The values are its bytes as they stand.
+// line is one line, split into its members. The values are unchanged bytes of the line.
 type line map[string]json.RawMessage
 
-// forms lists the members of each kind of line: the ones always there, then, where the
-// content can take several forms, the one of which exactly one is.
+// forms lists the members of each kind of line. The members in always are required. If the
+// content has several forms, exactly one of the members in one is required too.
 var forms = map[string]struct{ always, one []string }{
 	"entry":    {always: []string{"committed", "epoch", "entry"}},
 	"artifact": {always: []string{"seq"}, one: []string{"artifact", "erased"}},
@@ -23,8 +23,8 @@ var forms = map[string]struct{ always, one []string }{
 	"end":      {always: []string{"traces"}},
 }
 
-// parseLine reads a line, which must be a JSON object of one of the forms. The gate
-// comes first: it refuses a repeated member, of which the decoder would keep the last.
+// parseLine reads a line, which must be a JSON object of one of the forms. It calls the gate
+// first, which refuses a repeated member: the decoder would keep only the last.
 func parseLine(b []byte) (kind string, l line, err error) {
 	// The contract's objects are one level down, so the line may be one level deeper.
 	const depth = 129
@@ -82,7 +82,7 @@ func (l line) uint(name string, bits int) (uint64, error) {
 	return n, nil
 }
 
-// erased reports whether the line has the member erased, which is then true.
+// erased reports whether the line has the member erased. Its value must be true.
 func (l line) erased() (bool, error) {
 	v, ok := l["erased"]
 	if ok && string(v) != "true" {
@@ -132,8 +132,8 @@ func (l line) document() (d chain.Document, err error) {
 		return d, err
 	}
 	if raw, ok := l["json"]; ok {
-		// A reader that has parsed the line has only the value. It can hash the document if the
-		// value's canonical form is the document, and would otherwise judge it differently.
+		// A reader in another language may have only the parsed value. It can hash the document
+		// only if the value's canonical form is the document. Otherwise its verdict would differ.
 		if !isCanonical(raw) {
 			return d, bad("json is not in canonical form: such a document stands under base64").At("/json")
 		}

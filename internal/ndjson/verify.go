@@ -19,34 +19,35 @@ type Report struct {
 }
 
 // Verify reads an export and recomputes every digest, chain and link, with the checks
-// of [chain.Replay]. It holds one trace in memory: its artifacts, and of its documents
-// those of the entry it is at.
+// of [chain.Replay]. It holds one trace in memory: its artifacts, and only the documents
+// of the entry that it is reading.
 //
-// The first fault ends it. The error names the line, the trace, and the seq or note at
-// fault, with WantDigest and GotDigest where two digests differ; its code is that of
-// the check, SCHEMA_VIOLATION or VALIDATION_ERROR for a line that is not of the format,
-// STATE_CHECKSUM_MISMATCH for an export that was cut off, LIMIT_EXCEEDED for a
-// line or a trace over the limits, STORE_UNAVAILABLE when r fails. The report counts
-// what was right before it.
+// The first fault ends Verify. The error names the line, the trace, and the seq or note
+// at fault, with WantDigest and GotDigest if two digests differ. Its code is that of the
+// failed check, SCHEMA_VIOLATION or VALIDATION_ERROR for a line that is not of the
+// format, STATE_CHECKSUM_MISMATCH for an export that was cut off, LIMIT_EXCEEDED for a
+// line or a trace over the limits, STORE_UNAVAILABLE if r fails. The report counts what
+// verified before the fault.
 func Verify(r io.Reader) (Report, error) { return VerifyEach(r, Watch{}) }
 
-// Watch is told what an export holds, each piece once it was found to be right; nil is not told.
+// Watch has functions that are called with each piece of an export once it was verified. Each may
+// be nil.
 type Watch struct {
-	// Single says that there is one export: a line behind its end, which could begin another one,
-	// is SCHEMA_VIOLATION.
+	// Single says that there must be one export only. A line after its end, which could begin
+	// another export, is then SCHEMA_VIOLATION.
 	Single bool
 	Entry  func(*chain.Entry) // with its artifact and its documents
 	Note   func(tga.Note)
-	// Trace is told of a trace after its entries and notes. Its error ends the reading, and gets the
-	// line of the trace's head.
+	// Trace is called after the entries and notes of a trace. Its error ends the reading, and is
+	// returned with the line of the trace's head.
 	Trace func(*chain.Trace, Place) error
 }
 
-// Place is where the lines of a trace are: so many bytes, after so many.
+// Place is where the lines of a trace are: Size bytes from offset At on.
 type Place struct{ At, Size int64 }
 
-// Each reads one export, as [VerifyEach] does, and calls f with each trace. What f returns ends the
-// reading, as the error of the line with the trace's head.
+// Each reads one export, as [VerifyEach] does, and calls f with each trace. An error of f ends the
+// reading, and is returned as the error of the line with the trace's head.
 func Each(r io.Reader, f func(entries []chain.Entry, notes []tga.Note) error) (Report, error) {
 	var entries []chain.Entry
 	var notes []tga.Note
@@ -60,7 +61,7 @@ func Each(r io.Reader, f func(entries []chain.Entry, notes []tga.Note) error) (R
 	})
 }
 
-// ReadTrace reads a trace whose lines are all that r has, as [Each] does.
+// ReadTrace reads and verifies a trace. r must have exactly the lines of that trace.
 func ReadTrace(r io.Reader) (entries []chain.Entry, notes []tga.Note, err error) {
 	var end bytes.Buffer
 	if err := End(&end, 1); err != nil {
@@ -73,7 +74,7 @@ func ReadTrace(r io.Reader) (entries []chain.Entry, notes []tga.Note, err error)
 	return entries, notes, err
 }
 
-// VerifyEach is [Verify] for who wants to know what there was.
+// VerifyEach is [Verify] for callers that need the content of the export too.
 func VerifyEach(r io.Reader, watch Watch) (Report, error) {
 	v := verifier{in: bufio.NewReaderSize(r, 64<<10), watch: watch}
 	for {
@@ -101,14 +102,14 @@ type verifier struct {
 	before int   // traces before the newest end
 
 	trace *chain.Trace // nil between traces
-	// entry is the one whose artifact and documents are being read; it is applied when
-	// another line comes than one of these.
+	// entry is the entry whose artifact and documents are being read. It is applied when a
+	// line of another kind comes.
 	entry     *chain.Entry
-	withParts bool // its artifact line was there
+	withParts bool // its artifact line has come
 }
 
-// line returns the next line without its end. io.EOF means that there is none; a last
-// line need not end.
+// line returns the next line without its newline. io.EOF means that there is none. The last
+// line need not have a newline.
 func (v *verifier) line() ([]byte, error) {
 	var b []byte
 	for {
@@ -160,7 +161,7 @@ func (v *verifier) take(b []byte) error {
 	return v.head(l)
 }
 
-// next takes an entry line.
+// next processes an entry line.
 func (v *verifier) next(l line) error {
 	e, err := l.entry()
 	if err != nil {
@@ -218,7 +219,7 @@ func (v *verifier) sameSeq(l line) error {
 	return err
 }
 
-// apply checks the entry that has been read, now that its parts are there.
+// apply checks the entry that has been read with all its parts.
 func (v *verifier) apply() error {
 	if v.entry == nil {
 		return nil
@@ -262,11 +263,11 @@ func (v *verifier) note(l line) error {
 	if v.watch.Note != nil {
 		v.watch.Note(*n)
 	}
-	v.trace.Notes = nil // the next note is checked against the head of the notes alone
+	v.trace.Notes = nil // the check of the next note needs only NoteHead
 	return nil
 }
 
-// head takes the line that ends a trace.
+// head processes the line that ends a trace.
 func (v *verifier) head(l line) error {
 	t := v.trace
 	if t == nil {
@@ -321,7 +322,7 @@ func (v *verifier) head(l line) error {
 	return nil
 }
 
-// last takes the line that ends an export.
+// last processes the line that ends an export.
 func (v *verifier) last(l line) error {
 	if v.trace != nil {
 		return bad("end inside a trace")
@@ -337,7 +338,7 @@ func (v *verifier) last(l line) error {
 	return nil
 }
 
-// placed gives an error about the line of the next entry or note the number that it
+// placed sets Seq or Note of an error about the next entry or note to the number that it
 // should have.
 func (v *verifier) placed(err error, entry uint64, note uint32) error {
 	var e *tga.Error
@@ -371,12 +372,12 @@ func (v *verifier) end() error {
 	return nil
 }
 
-// at gives an error its line, trace and place.
+// at adds line, trace and place to an error.
 func (v *verifier) at(err error) error {
 	var e *tga.Error
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return err // it says nothing of the line
+		return err // it is not about the line
 	case !errors.As(err, &e):
 		e = &tga.Error{Code: tga.StateChecksumMismatch, Message: err.Error()}
 	}

@@ -12,14 +12,14 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Limits. A trace within them can be read by [Verify]; [Write] refuses one that is not
-// with LIMIT_EXCEEDED.
+// Limits of sizes. [Write] refuses a trace over them with LIMIT_EXCEEDED, because [Verify]
+// would not read it.
 const (
 	MaxLine  = 128 << 20 // bytes of one line
 	MaxTrace = 256 << 20 // bytes of all lines of one trace
 )
 
-// checkSize refuses a line of so many bytes, or one that makes its trace so long.
+// checkSize refuses a line that is too long, or that makes its trace too long.
 func checkSize(line int, trace int64) error {
 	if line > MaxLine || trace > MaxTrace {
 		return tga.Errorf(tga.LimitExceeded, "a line of %d bytes, in a trace of %d so far: the most is %d, and %d of a trace", line, trace, MaxLine, MaxTrace)
@@ -27,10 +27,10 @@ func checkSize(line int, trace int64) error {
 	return nil
 }
 
-// Write writes one trace. It is replayed on the way, so that an export is never of
-// something that does not verify: errors are those of [chain.Replay], and
-// STORE_UNAVAILABLE when w fails. After an error the lines written have no head, and so
-// verify as nothing. A trace without entries is NOT_FOUND.
+// Write writes one trace. It replays the trace while it writes, so that an export never has a
+// trace that does not verify. Errors are those of [chain.Replay], and STORE_UNAVAILABLE if w
+// fails. After an error the lines written have no head, so [Verify] refuses them. A trace
+// without entries is NOT_FOUND.
 func Write(w io.Writer, id tga.ID, entries iter.Seq2[chain.Entry, error], notes iter.Seq2[tga.Note, error]) error {
 	x := writer{w: bufio.NewWriterSize(w, 64<<10)}
 	t, err := chain.Replay(id, x.entries(entries), x.notes(notes))
@@ -49,7 +49,7 @@ func Write(w io.Writer, id tga.ID, entries iter.Seq2[chain.Entry, error], notes 
 	return x.err
 }
 
-// WriteLists is [Write] of a trace that was read whole.
+// WriteLists is [Write] for a trace that is in memory.
 func WriteLists(w io.Writer, id tga.ID, entries []chain.Entry, notes []tga.Note) error {
 	return Write(w, id, each(entries), each(notes))
 }
@@ -65,8 +65,8 @@ func each[T any](list []T) iter.Seq2[T, error] {
 	}
 }
 
-// End writes the line that ends an export of so many traces. Without it the export was cut
-// off, and [Verify] says so.
+// End writes the line that ends an export of so many traces. [Verify] treats an export without
+// it as cut off.
 func End(w io.Writer, traces int) error {
 	b := strconv.AppendUint([]byte(`{"kind":"end","traces":`), uint64(traces), 10)
 	if _, err := w.Write(append(b, "}\n"...)); err != nil {
@@ -78,7 +78,7 @@ func End(w io.Writer, traces int) error {
 type writer struct {
 	w    *bufio.Writer
 	size int64
-	err  error // the first; writing stops there
+	err  error // the first error; writing stops there
 }
 
 func (x *writer) line(b []byte) bool {
@@ -94,8 +94,8 @@ func (x *writer) line(b []byte) bool {
 	return true
 }
 
-// entries yields what it is given; each entry is written once the consumer has taken it,
-// which is after its checks.
+// entries yields the given entries. It writes an entry once the consumer asks for the next one,
+// which is after the consumer has checked it.
 func (x *writer) entries(entries iter.Seq2[chain.Entry, error]) iter.Seq2[chain.Entry, error] {
 	return func(yield func(chain.Entry, error) bool) {
 		for e, err := range entries {
@@ -169,8 +169,8 @@ func appendDocument(b []byte, seq uint64, d *chain.Document) []byte {
 	return append(b, `"}`...)
 }
 
-// isCanonical reports whether b is the canonical form of a JSON value: then a reader
-// that parses the line, and even one that writes it again canonically, has b's bytes.
+// isCanonical reports whether b is the canonical form of a JSON value. Then a reader that
+// parses the line can restore b's bytes by writing the value in canonical form.
 func isCanonical(b []byte) bool {
 	canonical, err := tga.Canonicalize(b, tga.Limits{MaxBytes: MaxLine})
 	return err == nil && bytes.Equal(canonical, b)

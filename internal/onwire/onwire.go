@@ -1,11 +1,11 @@
-// Package onwire says whether a request to a tool was put on the wire. It is the one meaning of
-// *not sent* for every transport: the system was given no byte of the request, and will be given
-// none. Only then may the same attempt be made again; all else is doubt.
+// Package onwire says whether a request to a tool was put on the wire. It defines *not sent* for
+// every transport: the operating system got no byte of the request, and will get none. Only then
+// may the same attempt be made again. In every other case the call is in doubt.
 //
 // # Invariants
 //
-//	unsent  no byte was seen by the server where the error is ErrNotSent    [Request.Fault], [Wrote]  TestNotSentIsTrue
-//	doubt   a connection that cannot count its bytes may have passed some   [Request.Fault]           TestRequestCountsEveryConnection
+//	unsent  if the error is ErrNotSent, the server saw no byte              [Request.Fault], [Wrote]  TestNotSentIsTrue
+//	doubt   a connection that cannot count its bytes may have sent some     [Request.Fault]           TestRequestCountsEveryConnection
 package onwire
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 )
 
-// NotSent is [runtime.ErrNotSent] with its cause; nil is none.
+// NotSent returns [runtime.ErrNotSent] with a cause, which may be nil.
 func NotSent(cause error) error {
 	if cause == nil {
 		return runtime.ErrNotSent
@@ -26,7 +26,8 @@ func NotSent(cause error) error {
 	return fmt.Errorf("%w: %w", runtime.ErrNotSent, cause)
 }
 
-// Wrote is the error of a write to a pipe, of which the system took n bytes.
+// Wrote returns the error of a write to a pipe of which the system accepted n bytes: [NotSent] if n
+// is 0.
 func Wrote(n int64, err error) error {
 	switch {
 	case err == nil:
@@ -37,30 +38,31 @@ func Wrote(n int64, err error) error {
 	return fmt.Errorf("after %d bytes: %w", n, err)
 }
 
-// Ender is a connection of one request that knows whether a byte of it may have left. End lets no
-// further byte leave: the transport's writer may come late, after the caller was told "not sent".
+// Ender is a connection of one request that knows whether a byte of the request may have left. End
+// also blocks all further bytes: the transport's writer may come late, when the caller has been told
+// "not sent" already.
 type Ender interface{ End() (left bool) }
 
-// Request follows one HTTP request to the connections that it is given. Each of them must be of
-// this request alone.
+// Request tracks the connections that one HTTP request gets. Each connection must serve only this
+// request.
 type Request struct {
-	// Late is asked when a connection is there, before its first byte: with an error none goes
-	// out. Nil is never late.
+	// Late is called when the request has a connection, before the first byte. If it returns an
+	// error, nothing is sent. Nil means never late.
 	Late func() error
 
 	mu    sync.Mutex
-	conns []net.Conn // that the request may have gone to
+	conns []net.Conn // the request may have been sent on these
 	late  error
 }
 
-// Follow returns the context that the request is made with.
+// Follow returns the context with which the request must be made.
 func (r *Request) Follow(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if r.Late != nil {
 			if r.late = r.Late(); r.late != nil {
-				_ = i.Conn.Close() // before its first byte, so it takes none
+				_ = i.Conn.Close() // before the first byte, so none is sent
 				return
 			}
 		}
@@ -68,7 +70,7 @@ func (r *Request) Follow(ctx context.Context) context.Context {
 	}})
 }
 
-// Conn is the newest connection of the request, nil where it has none.
+// Conn returns the newest connection of the request, nil if it has none.
 func (r *Request) Conn() net.Conn {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -78,8 +80,8 @@ func (r *Request) Conn() net.Conn {
 	return r.conns[len(r.conns)-1]
 }
 
-// Fault is what the error of a request's way means: [NotSent] where no byte of it can have left.
-// net/http may have tried more than one connection, and each of them counts.
+// Fault returns the meaning of an error of the request: [NotSent] if no byte of the request can
+// have left. net/http may have tried several connections, and each of them counts.
 func (r *Request) Fault(err error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// SpanNames are the names that the parts of a span context have on the wire (W3C Trace Context and Baggage): of headers
-// in HTTP, of metadata in gRPC, of members of `_meta` in MCP.
+// SpanNames are the names of the parts of a span context on the wire (W3C Trace Context and Baggage): of HTTP headers,
+// of gRPC metadata, and of members of `_meta` in MCP.
 var SpanNames = [...]string{"traceparent", "tracestate", "baggage"}
 
 // SpanFields yields the parts of a span context that are set, each with its name.
@@ -24,13 +24,13 @@ func SpanFields(sc runtime.SpanContext) iter.Seq2[string, string] {
 	}
 }
 
-// SpanOf is the span context whose parts get returns by their names.
+// SpanOf returns a span context. It calls get for each part, with the part's name.
 func SpanOf(get func(name string) string) runtime.SpanContext {
 	return runtime.SpanContext{Traceparent: get(SpanNames[0]), Tracestate: get(SpanNames[1]), Baggage: get(SpanNames[2])}
 }
 
-// SpanHeaders yields the values of ctx's span context that are set, each with the name of its header. What cannot
-// stand in a header is left out: a mistake there is no reason for a call to fail.
+// SpanHeaders yields the values of ctx's span context that are set, each with the name of its header. It leaves out
+// values that a header cannot carry, because a bad span context is no reason for a call to fail.
 func SpanHeaders(ctx context.Context) iter.Seq2[string, string] {
 	return func(yield func(name, value string) bool) {
 		for name, value := range SpanFields(runtime.SpanContextOf(ctx)) {
@@ -41,8 +41,8 @@ func SpanHeaders(ctx context.Context) iter.Seq2[string, string] {
 	}
 }
 
-// AppendSpan appends the parts that are set as members of a JSON object, each behind a comma. The one of the name
-// except is left out: something else stands under it.
+// AppendSpan appends the parts that are set as members of a JSON object, each after a comma. It leaves out the part
+// with the name except, because the object has another member with that name.
 func AppendSpan(dst []byte, except string, sc runtime.SpanContext) []byte {
 	for name, value := range SpanFields(sc) {
 		if name != except {
@@ -53,8 +53,8 @@ func AppendSpan(dst []byte, except string, sc runtime.SpanContext) []byte {
 	return dst
 }
 
-// FitsHeader reports whether a header, or metadata of gRPC, carries s unchanged: it is visible ASCII with blanks
-// between, and not empty.
+// FitsHeader reports whether a header, or gRPC metadata, carries s unchanged: s is not empty, and is visible ASCII
+// with blanks only inside.
 func FitsHeader(s string) bool {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] > '~' {

@@ -1,4 +1,4 @@
-// Package promtext takes numbers out of what a daemon says to Prometheus, in its text form.
+// Package promtext reads numbers from a daemon's metrics in the Prometheus text format.
 package promtext
 
 import (
@@ -28,7 +28,7 @@ func Parse(raw []byte) (m Metrics, err error) {
 	return m, nil
 }
 
-// Value returns the number of a counter or a gauge, of all its series together.
+// Value returns the value of a counter or a gauge: the sum of all its series.
 func (m Metrics) Value(name string) (sum float64, err error) {
 	series := m.families[name].GetMetric()
 	if len(series) == 0 || series[0].Histogram != nil {
@@ -40,12 +40,12 @@ func (m Metrics) Value(name string) (sum float64, err error) {
 	return sum, nil
 }
 
-// number is that of a series which is no histogram.
+// number returns the value of a series of a counter, a gauge or an untyped metric.
 func number(s *dto.Metric) float64 {
 	return cmp.Or(s.GetCounter().GetValue(), s.GetGauge().GetValue(), s.GetUntyped().GetValue())
 }
 
-// By returns the numbers of a metric's series by the value of a label.
+// By returns the values of a metric, summed by the value of a label.
 func (m Metrics) By(name, label string) map[string]float64 {
 	all := map[string]float64{}
 	for _, s := range m.families[name].GetMetric() {
@@ -58,11 +58,11 @@ func (m Metrics) By(name, label string) map[string]float64 {
 	return all
 }
 
-// Bucket is how many values a histogram has seen that were at most so large.
+// Bucket is how many values (Count) of a histogram were at most Most.
 type Bucket struct{ Most, Count float64 }
 
-// Buckets returns those of a histogram, of all its series together, the largest last. It has none where
-// there is no such histogram.
+// Buckets returns the buckets of a histogram, summed over all its series, the largest bound last. The
+// list is empty if there is no such histogram.
 func (m Metrics) Buckets(name string) []Bucket {
 	counts := map[float64]float64{}
 	for _, s := range m.families[name].GetMetric() {
@@ -77,8 +77,9 @@ func (m Metrics) Buckets(name string) []Bucket {
 	return all
 }
 
-// Within returns the bound of the bucket of a histogram under which the share q of what it observed
-// lies, +Inf where that is above the last one, and how many it observed. Nothing observed is 0, 0.
+// Within returns the bound of the first bucket that holds at least the share q of the observed values,
+// or +Inf if that is above the last bucket, and the number of observed values. If nothing was observed,
+// it returns 0, 0.
 func (m Metrics) Within(name string, q float64) (bound float64, count float64, err error) {
 	all := m.Buckets(name)
 	if len(all) == 0 {

@@ -12,8 +12,8 @@ import (
 )
 
 // Block is one block of a segment, checked against the footer's digest and unpacked. Its
-// traces are decoded when they are asked for. It may be used by several goroutines, and it
-// does not need its reader any more.
+// traces are decoded when they are requested. Several goroutines may use it. It no longer
+// needs its reader.
 type Block struct {
 	footer  *footer
 	n       int
@@ -22,7 +22,7 @@ type Block struct {
 	keys    chain.Keys
 }
 
-// unpacker expands blocks. Its bound is what the largest block that [Writer] makes may take:
+// unpacker decompresses blocks. Its memory is bounded by the largest block that [Writer] makes:
 // a block ends with the record that reaches [BlockTarget].
 var unpacker = sync.OnceValue(func() *zstd.Decoder {
 	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderLowmem(true),
@@ -49,11 +49,11 @@ func (r *Reader) Block(n uint32) (*Block, error) {
 	return &Block{r.footer, int(n), traces, records, r.keys}, nil
 }
 
-// Size is about what the block takes in memory, bytes.
+// Size returns roughly how many bytes of memory the block takes.
 func (b *Block) Size() int64 { return int64(cap(b.records)) }
 
-// Trace returns a trace of the block, replayed and compared with the footer. The traces
-// before it are passed over by their lengths.
+// Trace returns a trace of the block, replayed and compared with the footer. It skips the
+// traces before it by their lengths, without decoding them.
 //
 // Errors: NOT_FOUND; STATE_CHECKSUM_MISMATCH and other codes of [chain.Replay], Where
 // "stored".
@@ -81,11 +81,11 @@ func (b *Block) Trace(id tga.ID) (Trace, error) {
 	return Trace{}, fault("block %d: trace %s is not there, the footer says it is", b.n, id).In(id)
 }
 
-// recordSpan returns the length of the record that b begins with; ok is false where b ends
-// before it does.
+// recordSpan returns the length of the record at the beginning of b. ok is false if b ends
+// before the record does.
 func recordSpan(b []byte) (n int, ok bool) {
 	whole := len(b)
-	// take passes over n bytes and returns them.
+	// take removes n bytes from the front of b and returns them.
 	take := func(n uint64) []byte {
 		if !ok || n > uint64(len(b)) {
 			ok = false

@@ -1,7 +1,7 @@
-// Package segment is the format of sealed segments: archive files of finished traces,
-// zstd-compressed, readable without a store, and verifiable without trust in
-// themselves. It is a format, not a second write path: a store writes a segment from
-// traces it already holds, and removes them only afterwards.
+// Package segment is the format of sealed segments: archive files of finished traces.
+// They are compressed with zstd, can be read without a store, and can be verified without
+// trust in what they say of themselves. The format is no second write path: a store writes
+// a segment from traces that it already holds, and removes the traces only afterwards.
 //
 // # Format, version 2
 //
@@ -9,9 +9,9 @@
 //
 //	header     magic "TGADSEG\n" [8]   version [4] = 2   flags [4] = 0
 //	blocks     one after another, any number
-//	list       what a list of traces shows of each
-//	footer     what is where
-//	trailer    how to find the footer, and the digest of the file
+//	list       what a list of traces shows of each trace
+//	footer     the places of blocks, list and traces
+//	trailer    the place of the footer, and the digest of the file
 //
 //	block
 //	     0  "BLOK" [4]      traces [4], at least 1
@@ -49,24 +49,24 @@
 //	    48  SHA-256 of the file up to here [32]
 //	    80  magic "TGADEND\n" [8]
 //
-// Entry and note frames are those of package wal, byte for byte as the store has
-// them; the spill follows its frame instead of lying in chunks. A block ends with the
+// Entry and note frames are those of package wal/chain, byte for byte as the store has
+// them. The spill follows its frame; in a store it is in chunks. A block ends with the
 // first trace that brings its records to [BlockTarget] bytes.
 //
 // # Trust
 //
 // [Open] reads header, footer and trailer and checks the footer's digest;
 // [Reader.Trace] checks the digest of the one block it reads and replays the trace.
-// [Verify] believes none of this: it reads the blocks in the order of the file,
-// recomputes every chain with [chain.Replay], builds its own list and footer from what it
-// found, and only then compares those, and the digest of the file, with what is stored.
-// [Reader.List] checks the list's digest, and not that the list says what the traces do.
+// [Verify] trusts none of this: it reads the blocks in the order of the file, recomputes
+// every chain with [chain.Replay], builds its own list and footer from what it found, and
+// only then compares those, and the digest of the file, with what is stored. [Reader.List]
+// checks the list's digest. It does not check that the list agrees with the traces.
 //
 // # Invariants
 //
 //	finished  only a trace in a terminal state is written   [Writer.Add]          TestOnlyFinishedTracesAreSealed
 //	whole     a changed, missing or added byte is found     [Verify]              TestEveryFlipIsDetected, TestEveryTruncationIsDetected
-//	distrust  a footer that lies is found, a list too       [Verify]              TestLyingFooterIsDetected, TestForgedListsAreRefused
+//	distrust  a footer or list with false content is found  [Verify]              TestLyingFooterIsDetected, TestForgedListsAreRefused
 //	shown     a list of traces unpacks no block             [Reader.List]         TestReadsOfASegment
-//	bounded   memory is that of one trace and the index     [MaxTrace]            TestBombIsRefused
+//	bounded   memory for one trace and the index is enough  [MaxTrace]            TestBombIsRefused
 package segment

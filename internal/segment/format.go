@@ -7,8 +7,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// BlockTarget is the size in bytes of the trace records after which a block ends: more
-// compresses better, and makes the lookup of one trace read and unpack more.
+// BlockTarget is the size in bytes of the trace records after which a block ends. A larger
+// block compresses better, but the lookup of one trace has to read and unpack more.
 const BlockTarget = 64 << 10
 
 // Limits of a segment. What [Writer] accepts, [Verify] can read.
@@ -40,15 +40,15 @@ const (
 	// leastLen is the length of a segment without traces.
 	leastLen = headerLen + blockHeaderLen + footerHeadLen + blockEntryLen + trailerLen
 
-	// maxWindow is what a zstd frame may ask a reader to hold before it has delivered a
-	// byte. The writer uses no larger one.
+	// maxWindow is the largest window of a zstd frame, in bytes: what a frame may make its
+	// reader allocate before it delivers a byte. The writer uses no larger one.
 	maxWindow = 8 << 20
 
 	// maxFooter follows from MaxTraces: a block holds at least one trace.
 	maxFooter = footerHeadLen + blockEntryLen + MaxTraces*(blockEntryLen+traceEntryLen)
 )
 
-// Info is what a footer says of a trace.
+// Info is what a footer says about a trace.
 type Info struct {
 	TraceID    tga.ID
 	Block      uint32 // number of the block, from 0
@@ -128,8 +128,8 @@ func (b *blockInfo) append(dst []byte) []byte {
 	return append(dst, b.digest[:]...)
 }
 
-// decodeFooter reads a footer whose blocks, and then the list, must lie one after another
-// between header and end, so that no two of them and nothing else share a byte.
+// decodeFooter reads a footer. Its blocks, and then the list, must follow each other without a
+// gap between the header and end, so that no byte belongs to two of them or to none.
 func decodeFooter(b []byte, end uint64) (*footer, error) {
 	if len(b) < footerHeadLen || string(b[:4]) != footerMagic || binary.BigEndian.Uint32(b[12:]) != 0 {
 		return nil, fault("footer: none at its place")

@@ -11,11 +11,11 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// The list says of each trace what a list of traces shows, so that nobody unpacks a block
-// for that. It is made of the traces and says nothing that they do not: [Verify] makes it
-// again and compares.
+// The list holds what a list of traces shows of each trace, so that no block has to be
+// unpacked for that. It is derived from the traces and has no facts of its own: [Verify]
+// makes it again and compares.
 
-// List is what a segment's list says of its traces. It does not need its reader any more.
+// List is the decoded list of a segment. It no longer needs its reader.
 type List struct {
 	footer *footer
 	shown  []chain.Listing // in the order of the footer's traces
@@ -53,8 +53,8 @@ func (r *Reader) List() (*List, error) {
 	return l, nil
 }
 
-// Listing returns what the list says of a trace, and what the footer does; ok is false where
-// the segment has none of that id.
+// Listing returns what the list and the footer say about a trace. ok is false if the segment
+// does not have the trace.
 func (l *List) Listing(id tga.ID) (shown chain.Listing, info Info, ok bool) {
 	i, ok := l.footer.find(id)
 	if !ok {
@@ -63,13 +63,13 @@ func (l *List) Listing(id tga.ID) (shown chain.Listing, info Info, ok bool) {
 	return l.shown[i], l.footer.traces[i], true
 }
 
-// Size is about what the list takes in memory, bytes.
+// Size returns roughly how many bytes of memory the list takes.
 func (l *List) Size() int64 { return l.size }
 
-// listingSize is about what a listing takes in memory without its strings, bytes.
+// listingSize is roughly how many bytes of memory a listing takes, without its strings.
 const listingSize = 160
 
-// appendListing writes what the list says of one trace.
+// appendListing appends one trace's part of the list.
 func appendListing(dst []byte, l *chain.Listing) []byte {
 	dst = binary.BigEndian.AppendUint64(dst, uint64(l.Since))
 	dst = binary.BigEndian.AppendUint64(dst, uint64(l.Deadline))
@@ -106,7 +106,7 @@ func (rr *recordReader) listing(id tga.ID) (l chain.Listing, err error) {
 	return l, nil
 }
 
-// unpackList calls f with the records of a list, which must then be at their end.
+// unpackList calls f with a reader of the list's records. f must read them to the end.
 func unpackList(stored io.Reader, f func(*recordReader) error) error {
 	dec, err := zstd.NewReader(stored, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
 		zstd.WithDecoderMaxWindow(maxWindow))
@@ -124,7 +124,7 @@ func unpackList(stored io.Reader, f func(*recordReader) error) error {
 	return nil
 }
 
-// same reports whether the records of a list are those bytes.
+// same reports whether the records of a list equal want.
 func (rr *recordReader) same(want []byte) (bool, error) {
 	for len(want) > 0 {
 		n := min(len(want), 32<<10)

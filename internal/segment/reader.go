@@ -21,10 +21,10 @@ type Reader struct {
 	fileSum tga.Digest
 }
 
-// Open reads the footer of a segment of size bytes and checks its digest. That says
-// nothing of the blocks: each is checked when it is read, all of them by [Verify].
+// Open reads the footer of a segment of size bytes and checks its digest. It does not check
+// the blocks: each block is checked when it is read, and [Verify] checks all of them.
 //
-// keys open the entries that are sealed; without it a trace that has one is STORE_UNAVAILABLE.
+// keys open sealed entries. If keys is nil, a trace with a sealed entry is STORE_UNAVAILABLE.
 //
 // Errors: STATE_CHECKSUM_MISMATCH, Where "stored"; FORMAT_TOO_NEW; STORE_UNAVAILABLE
 // when r fails.
@@ -61,7 +61,7 @@ func Open(r io.ReaderAt, size int64, keys chain.Keys) (*Reader, error) {
 	return &Reader{r: r, keys: keys, footer: f, fileSum: t.fileSum}, nil
 }
 
-// Is reports whether a file begins as a segment does.
+// Is reports whether a file begins with the magic bytes of a segment.
 func Is(r io.ReaderAt) (bool, error) {
 	head := make([]byte, len(headerMagic))
 	if n, err := r.ReadAt(head, 0); n < len(head) && err != io.EOF {
@@ -70,29 +70,29 @@ func Is(r io.ReaderAt) (bool, error) {
 	return string(head) == headerMagic, nil
 }
 
-// Digest returns the digest of the file as the trailer says it.
+// Digest returns the digest of the file that the trailer states.
 func (r *Reader) Digest() tga.Digest { return r.fileSum }
 
 // Len returns the number of traces.
 func (r *Reader) Len() int { return len(r.footer.traces) }
 
-// Index yields what the footer says of each trace, in the order of their ids.
+// Index yields what the footer says about each trace, in the order of their ids.
 func (r *Reader) Index() iter.Seq[Info] { return slices.Values(r.footer.traces) }
 
-// Lookup returns what the footer says of a trace; ok is false where it has none.
+// Lookup returns what the footer says about a trace. ok is false if it does not have the trace.
 func (r *Reader) Lookup(id tga.ID) (Info, bool) { return r.footer.lookup(id) }
 
-// On returns a reader of the same segment that reads from another place: what Open read and
-// checked is not read again.
+// On returns a reader of the same segment that reads from at. It does not read and check again
+// what Open did.
 func (r *Reader) On(at io.ReaderAt) *Reader { return &Reader{at, r.keys, r.footer, r.fileSum} }
 
-// Size is about what the reader takes in memory, bytes.
+// Size returns roughly how many bytes of memory the reader takes.
 func (r *Reader) Size() int64 {
 	return int64(traceEntryLen*len(r.footer.traces) + blockEntryLen*len(r.footer.blocks))
 }
 
 // Trace returns a trace of the segment, replayed and compared with the footer. It
-// reads the block the trace lies in.
+// reads the block that holds the trace.
 //
 // Errors: NOT_FOUND; STATE_CHECKSUM_MISMATCH and other codes of [chain.Replay], Where
 // "stored"; STORE_UNAVAILABLE when the underlying reader fails.
@@ -150,8 +150,8 @@ func (r *Reader) packed(n int) (traces uint32, stored []byte, err error) {
 
 // stored reads a block or the list as it is stored, and checks its digest.
 func (r *Reader) stored(info blockInfo, decode func([]byte) (uint32, uint64, error), what string) (traces uint32, stored []byte, err error) {
-	// The footer's bounds were checked against the file's size, so this takes no more
-	// memory than the file has bytes.
+	// The footer's lengths were checked against the file's size, so this allocates no more
+	// bytes than the file has.
 	b, err := readAt(r.r, int64(info.offset), int64(blockHeaderLen+info.stored))
 	if err != nil {
 		return 0, nil, err
@@ -170,7 +170,7 @@ func (r *Reader) stored(info blockInfo, decode func([]byte) (uint32, uint64, err
 	return traces, stored, nil
 }
 
-// replayed is a trace read from a block, with what a footer has to say of it.
+// replayed is a trace read from a block, with what the footer must say about it.
 type replayed struct {
 	trace Trace
 	state *chain.Trace
@@ -181,8 +181,8 @@ type replayed struct {
 // its header says, and then the end of the records and of the zstd frame.
 func readBlock(stored io.Reader, traces uint32, n int, keys chain.Keys) iter.Seq2[replayed, error] {
 	return func(yield func(replayed, error) bool) {
-		// Concurrency 1 starts no goroutine. What a block expands to is bounded by what
-		// a trace may take: see [recordReader].
+		// Concurrency 1 starts no goroutine. recordReader bounds how much a trace may
+		// decompress to.
 		dec, err := zstd.NewReader(stored, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
 			zstd.WithDecoderMaxWindow(maxWindow))
 		if err != nil {
@@ -208,8 +208,8 @@ func readBlock(stored io.Reader, traces uint32, n int, keys chain.Keys) iter.Seq
 	}
 }
 
-// decodeListHeader reads the header of a list, which has the form of a block's. The list of a
-// segment without traces has none.
+// decodeListHeader reads the header of a list, which has the form of a block's header. Unlike a
+// block, a list may have 0 traces.
 func decodeListHeader(b []byte) (traces uint32, stored uint64, err error) {
 	if len(b) < blockHeaderLen || string(b[:4]) != listMagic {
 		return 0, 0, fault("list: none at its place")

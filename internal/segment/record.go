@@ -10,14 +10,14 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Trace is what a segment holds of one trace: all of it.
+// Trace is a whole trace, as a segment holds it.
 type Trace struct {
 	ID      tga.ID
 	Entries []chain.Entry
 	Notes   []Note
 }
 
-// Note is a note with what the store says of its commit, which is under no digest.
+// Note is a note with the store's record of its commit, which no digest covers.
 type Note struct {
 	tga.Note
 	Committed tga.Millis
@@ -41,7 +41,7 @@ func (t *Trace) Replay() (*chain.Trace, error) {
 	})
 }
 
-// info returns what a footer has to say of the trace, from its replay.
+// info returns what the footer must say about the trace, from its replay.
 func (t *Trace) info(replayed *chain.Trace, block int) Info {
 	return Info{
 		TraceID: t.ID, Block: uint32(block), Notes: replayed.NoteHead.Number,
@@ -50,7 +50,7 @@ func (t *Trace) info(replayed *chain.Trace, block int) Info {
 	}
 }
 
-// append appends the record of the trace. An entry that has a key is sealed under it again.
+// append appends the record of the trace. It seals an entry that has a key under that key again.
 func (t *Trace) append(dst []byte, keys chain.Keys) ([]byte, error) {
 	dst = append(dst, t.ID[:]...)
 	dst = binary.BigEndian.AppendUint32(dst, uint32(len(t.Entries)))
@@ -94,8 +94,8 @@ func (rr *recordReader) next() (Trace, *chain.Trace, error) {
 	if entries == 0 {
 		return Trace{}, nil, fault("record of trace %s: no entry", t.ID).In(t.ID)
 	}
-	// Each part that the counts promise costs a read that fails where there is none,
-	// so that a count alone makes nothing grow.
+	// Each entry and note is read before anything is allocated for it. A false count makes
+	// a read fail; it does not cause an allocation.
 	for range entries {
 		if err := rr.entry(&t); err != nil {
 			return Trace{}, nil, named(err, t.ID, uint64(len(t.Entries))+1, 0)

@@ -21,23 +21,23 @@ type Report struct {
 }
 
 // Verify reads a whole segment of size bytes in the order of the file and returns the
-// first fault. Every chain is recomputed before the footer is looked at; footer and
-// digests are then compared with what was found. It takes the memory of one trace and
-// of the index.
+// first fault. It recomputes every chain before it reads the footer, and then compares
+// the footer and the digests with what it found. It needs memory for one trace and the
+// index.
 //
-// The error carries trace, seq or note, and where two digests differ the stored and
-// the computed one, with the codes of [chain.Replay]. Damage that leaves no trace
-// readable is reported with the block's offset and the first trace that the footer,
-// if that can be read, says lies there. STORE_UNAVAILABLE means that r failed and the
-// segment may be good, or that an entry is sealed and keys do not open it.
+// The error has trace, seq or note, the stored and the computed digest if two digests
+// differ, and the codes of [chain.Replay]. If the damage leaves no trace readable, the
+// error has the block's offset, and the first trace of that block by the footer if that
+// can be read. STORE_UNAVAILABLE means that r failed and the segment may be good, or that
+// keys do not open a sealed entry.
 func Verify(r io.ReaderAt, size int64, keys chain.Keys) (Report, error) {
 	return Walk(r, size, keys, func(*Trace, *chain.Trace) error { return nil })
 }
 
-// Walk is [Verify] and calls f with each trace in the order of the file, as it is stored and
-// folded. What f sees is checked for itself, and not yet against the footer and the digest of
-// the file: it counts when Walk returns no error. An error of f ends the walk and is returned
-// as it is.
+// Walk is [Verify], and also calls f with each trace in the order of the file, as stored and
+// as folded. At that time the trace is verified in itself, but not yet against the footer and
+// the digest of the file. So rely on what f got only if Walk returns no error. An error of f
+// ends the walk and is returned unchanged.
 func Walk(r io.ReaderAt, size int64, keys chain.Keys, f func(*Trace, *chain.Trace) error) (Report, error) {
 	// A reader that fails must not look like a segment that is damaged.
 	src := &source{r: io.NewSectionReader(r, 0, size)}
@@ -60,7 +60,7 @@ type verifier struct {
 	each    func(*Trace, *chain.Trace) error
 	keys    chain.Keys
 	stopped error           // of each
-	keyless map[tga.ID]bool // traces whose request cannot be read, for its key was destroyed
+	keyless map[tga.ID]bool // traces whose request cannot be read because its key was destroyed
 	shown   map[tga.ID]chain.Listing
 	found   footer
 	report  Report
@@ -88,8 +88,8 @@ func (v *verifier) run(size int64) (Report, error) {
 	}
 }
 
-// block reads the block that follows its header. A header that promises more bytes than the file has
-// is found by what is read next, which is not there.
+// block reads the block that follows its header. If the header claims more bytes than the file has,
+// a later read fails.
 func (v *verifier) block(head []byte) error {
 	info := blockInfo{offset: v.in.offset - blockHeaderLen}
 	traces, stored, err := decodeBlockHeader(head)
@@ -140,8 +140,8 @@ func (v *verifier) count(t *replayed) {
 	}
 }
 
-// end compares the list, the footer and the trailer stored with those made of what was
-// found. It is given the list's header.
+// end compares the stored list, footer and trailer with those made from the traces that were
+// found. head is the list's header.
 func (v *verifier) end(head []byte, size int64) (Report, error) {
 	slices.SortFunc(v.found.traces, func(a, b Info) int { return compareIDs(a.TraceID, b.TraceID) })
 	for i := 1; i < len(v.found.traces); i++ {
@@ -195,7 +195,7 @@ func (v *verifier) end(head []byte, size int64) (Report, error) {
 	return v.report, nil
 }
 
-// list compares the list with that of the traces found.
+// list compares the stored list with the one made from the traces that were found.
 func (v *verifier) list(head []byte) error {
 	info := blockInfo{offset: v.in.offset - blockHeaderLen}
 	traces, stored, err := decodeListHeader(head)
@@ -227,8 +227,9 @@ func (v *verifier) list(head []byte) error {
 	return nil
 }
 
-// likely reports whether the list says of each trace what the trace does, where the keys of
-// some were destroyed: what their requests said is then known from the list alone.
+// likely reports whether the list agrees with each trace, if the keys of some traces were
+// destroyed. It accepts what the list says about the requests of those traces, because only the
+// list still has that.
 func (v *verifier) likely(rr *recordReader) (bool, error) {
 	for _, t := range v.found.traces {
 		got, err := rr.listing(t.TraceID)
@@ -246,7 +247,7 @@ func (v *verifier) likely(rr *recordReader) (bool, error) {
 	return true, nil
 }
 
-// differs says where a stored footer is not the one computed.
+// differs makes the error that says where a stored footer differs from the computed one.
 func (v *verifier) differs(got []byte, offset uint64) error {
 	f, err := decodeFooter(got, offset)
 	if err != nil {
@@ -284,15 +285,15 @@ func (v *verifier) differs(got []byte, offset uint64) error {
 	return fault("footer: differs from what was found")
 }
 
-// located adds to an error that names no trace where the damage lies, by the footer if
-// that can be read. This is for the person who reads it; nothing is decided by it.
+// located adds the place of the damage to an error that names no trace, by the footer if that
+// can be read. This is only for the person who reads the error.
 func (v *verifier) located(err error, r io.ReaderAt, size int64) error {
 	var e *tga.Error
 	if !errors.As(err, &e) || !e.TraceID.IsZero() {
 		return err
 	}
 	stored, openErr := Open(r, size, nil)
-	if openErr != nil { // the footer is damaged too, so it has nothing to add
+	if openErr != nil { // the footer is damaged too, so it cannot help
 		return err
 	}
 	n := len(v.found.blocks)
@@ -331,7 +332,7 @@ func (s *summed) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// source remembers an error of the reader that is not its end.
+// source remembers the first error of the reader other than io.EOF.
 type source struct {
 	r   io.Reader
 	err error

@@ -13,8 +13,8 @@ import (
 )
 
 // Writer writes a segment. It is for one goroutine. After an error of the underlying
-// writer every call returns that error: what was written is no segment and is to be
-// thrown away.
+// writer every call returns that error. What was written is then no segment and must be
+// discarded.
 type Writer struct {
 	w      io.Writer
 	sum    hash.Hash // of all bytes written
@@ -32,8 +32,8 @@ type Writer struct {
 	finished bool
 }
 
-// NewWriter starts a segment on w, which the caller syncs and closes after
-// [Writer.Close]. Entries that have a key are sealed with keys, which is not needed where none has.
+// NewWriter starts a segment on w. The caller syncs and closes w after [Writer.Close]. keys seal
+// the entries that have a key; it may be nil if none has.
 func NewWriter(w io.Writer, keys chain.Keys) (*Writer, error) {
 	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedDefault),
 		zstd.WithWindowSize(maxWindow))
@@ -44,11 +44,11 @@ func NewWriter(w io.Writer, keys chain.Keys) (*Writer, error) {
 	return sw, sw.write(appendHeader(nil))
 }
 
-// Add adds one trace. It is replayed first, so that nothing goes into a segment that
-// [Verify] would refuse: an error of [chain.Replay] is returned as it is. A trace that
-// is not terminal, or already there, is STATE_ERROR; a record over [MaxTrace] bytes, a
-// list over [MaxList] or a trace after [MaxTraces] is LIMIT_EXCEEDED. After any of these the segment goes
-// on as if Add had not been called.
+// Add adds one trace. It replays the trace first, so that a segment never holds what [Verify]
+// would refuse; it returns an error of [chain.Replay] unchanged. A trace that is not terminal,
+// or already in the segment, is STATE_ERROR. A record over [MaxTrace] bytes, a list over
+// [MaxList] bytes or a trace after [MaxTraces] is LIMIT_EXCEEDED. After any of these errors the
+// segment is as if Add had not been called.
 func (w *Writer) Add(t *Trace) error {
 	if err := w.usable(); err != nil {
 		return err
@@ -91,7 +91,7 @@ func (w *Writer) has(id tga.ID) bool {
 	return ok
 }
 
-// checkSize refuses a record of so many bytes, which [Verify] would not read.
+// checkSize refuses a record with more bytes than [Verify] would read.
 func checkSize(trace tga.ID, size int64) error {
 	if size > MaxTrace {
 		return tga.Errorf(tga.LimitExceeded, "seal trace %s: %d bytes, over %d", trace, size, int64(MaxTrace)).In(trace)
@@ -99,7 +99,7 @@ func checkSize(trace tga.ID, size int64) error {
 	return nil
 }
 
-// checkList refuses a trace with which the list has so many bytes.
+// checkList refuses a trace that would make the list too long.
 func checkList(trace tga.ID, size int64) error {
 	if size > MaxList {
 		return tga.Errorf(tga.LimitExceeded, "seal trace %s: the list of the segment has %d bytes with it, over %d", trace, size, int64(MaxList)).In(trace)
@@ -111,7 +111,7 @@ func checkList(trace tga.ID, size int64) error {
 func recordSize(t *Trace) int64 {
 	const (
 		overhead = 1 << 10 // of one frame, over the bytes it carries
-		escaped  = 6       // bytes that one byte of a name becomes at most in JSON
+		escaped  = 6       // most bytes that one byte of a name takes in JSON
 	)
 	size := int64(recordLen)
 	for _, e := range t.Entries {
@@ -139,7 +139,7 @@ func (w *Writer) flush() error {
 	return err
 }
 
-// compressed writes records as a block, or as the list, and says where they are.
+// compressed writes records as a block, or as the list, and returns their place.
 func (w *Writer) compressed(magic string, traces uint32, records []byte) (blockInfo, error) {
 	w.packed = w.zstd.EncodeAll(records, w.packed[:0])
 	info := blockInfo{offset: w.offset, stored: uint64(len(w.packed)), digest: tga.Sum(w.packed)}
@@ -149,7 +149,7 @@ func (w *Writer) compressed(magic string, traces uint32, records []byte) (blockI
 	return info, w.write(w.packed)
 }
 
-// list writes what a list of traces shows of each, in the order of their ids.
+// list writes the list, in the order of the traces' ids.
 func (w *Writer) list() (err error) {
 	w.footer.list, err = w.compressed(listMagic, uint32(len(w.shown)), appendList(nil, w.footer.traces, w.shown))
 	return err
@@ -163,8 +163,8 @@ func appendList(dst []byte, traces []Info, shown map[tga.ID]chain.Listing) []byt
 	return dst
 }
 
-// Close writes what is left, the list, the footer and the trailer, and returns the digest that
-// the trailer carries. A segment without traces is a segment.
+// Close writes the last block, the list, the footer and the trailer, and returns the digest in
+// the trailer. A segment without traces is valid.
 func (w *Writer) Close() (tga.Digest, error) {
 	if err := w.usable(); err != nil {
 		return tga.Digest{}, err
