@@ -25,85 +25,87 @@ type Store interface {
 
 // Reader is a store that reads many traces at once.
 type Reader interface {
-	// Read reads traces as they lie there, and gives those that can be read to each.
+	// Read reads traces, and calls each with those that can be read.
 	Read(ctx context.Context, ids []tga.ID, each func(*chain.Trace)) error
-	// Known is the trace as an append left it, where that is at hand and nothing was erased from it; nil otherwise. It is not changed.
+	// Known returns the trace as an append left it, if it is in memory and nothing was erased from it, otherwise nil. Do not change it.
 	Known(l *chain.Leaf) *chain.Trace
-	// Some returns ids of traces after one, in their order: none where there is no more.
+	// Some returns ids of traces after an id, in their order. It returns none if there are no more.
 	Some(ctx context.Context, after tga.ID) ([]tga.ID, error)
 }
 
-// Table is where the rows of an index lie. One goroutine at a time writes it, but for Erasing.
+// Table stores the rows of an index. One goroutine at a time writes it, except for Erasing.
 type Table interface {
-	// Open opens it, makes one where there is none, and says how far it is. An error says why it is of no use.
+	// Open opens the table, creates it if it does not exist, and returns how far it is. An error says why the table is
+	// of no use.
 	Open(ctx context.Context) (Standing, error)
-	// Put writes rows and, where last is not nil, up to which append they are: all of it or nothing. Whoever writes
-	// beside this process has the table since, and Put refuses.
+	// Put writes rows and, if last is not nil, the append that the index has reached: all or nothing. If another
+	// process has taken the table over, Put fails.
 	Put(ctx context.Context, rows []Row, last *chain.Leaf) error
 	// Find reads a page.
 	Find(ctx context.Context, q Query) ([]Mark, error)
-	// Erasing notes durably that this process erases from the store, or that what it erased is not in the table any
-	// more. A table that hears of erasures by itself has nothing to note.
+	// Erasing records durably that this process erases from the store (true), or that what it erased is no longer in the
+	// table (false). A table that learns of erasures by itself does nothing.
 	Erasing(ctx context.Context, is bool) error
-	// Again returns traces of which something was erased that the table heard of by itself, and Done takes them back
-	// from that list once their rows are those of the log.
+	// Again returns the traces with erasures that the table has learned of by itself. Done removes them from that list
+	// once their rows agree with the log.
 	Again(ctx context.Context) ([]Span, error)
 	Done(ctx context.Context, spans []Span) error
-	// Clear throws all of it away. why is what Find says until it is opened again.
+	// Clear deletes the whole table. Find returns why until the table is opened again.
 	Clear(ctx context.Context, why error) error
-	// Spoilt reports whether after an error the table is to be made anew.
+	// Spoilt reports whether the table must be made anew after an error.
 	Spoilt(err error) bool
-	// Close closes it. why is what Find says from then on.
+	// Close closes the table. Find returns why from then on.
 	Close(why error) error
 }
 
 // Standing is how far a table is.
 type Standing struct {
 	Made     bool   // it has every trace up to Position
-	Position uint64 // of the order
-	Leaf     []byte // [NameOf] of the append there; nil where the table compared that with the store itself
+	Position uint64 // index in the global order
+	Leaf     []byte // [NameOf] of the append there; nil if the table itself has compared it with the store
 }
 
-// Span is traces that are to be looked at again.
+// Span is a range of traces that must be read again.
 type Span struct {
 	Number      int64
 	First, Last tga.ID
 }
 
-// ErrLeft is in the error of a table that another process keeps now, or that is opened again later: [Index.Run] ends.
+// ErrLeft is in the error of a table that another process maintains now, or that is opened again later. It ends
+// [Index.Run].
 var ErrLeft = errors.New("the index of lists is left")
 
 // Options are those of an index.
 type Options struct {
 	Table  Table
 	Store  Store
-	Look   time.Duration // how often [Table.Again] is asked; 0 = never
+	Look   time.Duration // how often [Table.Again] is called; 0 = never
 	Logger *slog.Logger  // nil = none
-	// Again is after how long a trace is looked at again that could not be read, because the key ring lacks its key, say; 0 =
-	// a minute.
+	// Again is the pause before a trace that could not be read, for example because the key ring lacks its key, is read
+	// again; 0 = a minute.
 	Again time.Duration
-	// Erasing reports whether the store has an erasure that was begun and is not finished; nil = it has none.
+	// Erasing reports whether the store has an erasure that was begun and is not finished; nil = never.
 	Erasing func() bool
 }
 
-// Index keeps a table behind the log. It is for use by many goroutines at once.
+// Index makes a table follow the log. Many goroutines may use it at once.
 type Index struct {
 	o    Options
-	poke chan struct{} // has one where somebody waits for the index to catch up
-	left bool          // it could not be opened, and is not this one's to make
+	poke chan struct{} // has a value if a list waits for the index to catch up
+	left bool          // the table could not be opened, and this process must not make it anew
 
-	// writing is held from before a trace is read from the log until its row is written: a row that was
-	// read before an erasure never comes after the one that was read behind it.
+	// writing is held from before a trace is read from the log until its row is written. So a row that was
+	// read before an erasure never replaces a row that was read after it.
 	writing  sync.Mutex
 	erasures int  // under way
-	unsure   bool // something was erased, and not known which traces: all are looked at again
+	unsure   bool // traces were erased and it is not known which, so all must be read again
 	unread   map[tga.ID]struct{}
-	looked   time.Time // when those were looked at last
+	looked   time.Time // when the unread traces were last tried
 
 	standing sync.Mutex
-	position uint64             // up to here the index is that of the log
+	position uint64             // up to this append the index agrees with the log
 	made     bool               // it has every trace up to there; false while it is made anew
-	fault    error              // what a list met in the database: it is made anew
+	fault    error              // of a list: the database is damaged and must be made anew
 	grown    chan struct{}      // closed when either changes
 	wake     context.CancelFunc // ends the wait for the next append
 }
@@ -111,20 +113,20 @@ type Index struct {
 var _ Lists = (*Index)(nil)
 
 const (
-	// batchTime is how long appends are waited for that go into one transaction with the first.
+	// batchTime is how long the index waits for more appends for one transaction.
 	batchTime = 200 * time.Millisecond
-	// batchTraces is how many traces one transaction takes.
+	// batchTraces is how many traces go into one transaction.
 	batchTraces = 1000
-	// share is what part of one processor the index takes at most: one in so many.
+	// share limits the index to one part in so many of one processor.
 	share = 4
-	// patience is for how long a list waits for the appends before it to be in the index.
+	// patience is how long a list waits until earlier appends are in the index.
 	patience = time.Second
-	// errorPause is between two tries of what failed; the pause doubles up to longestPause.
+	// errorPause is the pause before a retry. It doubles up to longestPause.
 	errorPause, longestPause = 5 * time.Second, time.Minute
 )
 
-// New opens the index of a store. What cannot be opened, or is not of this store, is made anew by
-// [Index.Run].
+// New opens the index of a store. If the index cannot be opened, or belongs to another store,
+// [Index.Run] makes it anew.
 func New(ctx context.Context, o Options) *Index {
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	o.Again = cmp.Or(o.Again, longestPause)
@@ -142,7 +144,7 @@ func New(ctx context.Context, o Options) *Index {
 	return x
 }
 
-// open opens the table and finds out how far it is. An error says why it is of no use.
+// open opens the table and finds out how far it is. An error says why the table is of no use.
 func (x *Index) open(ctx context.Context) error {
 	s, err := x.o.Table.Open(ctx)
 	if err != nil || !s.Made {
@@ -157,7 +159,8 @@ func (x *Index) open(ctx context.Context) error {
 	return nil
 }
 
-// isOf refuses an index of another store, and of this one before it was put back.
+// isOf refuses the index of another store, and an index of this store that is ahead of it because the
+// store was restored.
 func (x *Index) isOf(ctx context.Context, at uint64, leaf []byte) error {
 	if newest := x.o.Store.Cursor(); at > newest {
 		return fmt.Errorf("it is up to append %d, and the newest of the store is %d", at, newest)
@@ -175,12 +178,12 @@ func (x *Index) isOf(ctx context.Context, at uint64, leaf []byte) error {
 	return nil
 }
 
-// NameOf is by what a leaf is told from every other.
+// NameOf returns bytes that identify a leaf.
 func NameOf(l *chain.Leaf) []byte {
 	return slices.Concat(l.TraceID[:], l.HeadDigest[:], l.NoteDigest[:])
 }
 
-// remake throws the table away and begins a new one. Where that cannot be had, lists say why.
+// remake deletes the table and begins a new one. If that fails, lists return the reason.
 func (x *Index) remake(ctx context.Context, why error) {
 	x.o.Logger.Warn("the index of lists is made anew", "why", why)
 	x.standing.Lock()
@@ -211,9 +214,9 @@ func (x *Index) Behind() uint64 {
 	return newest - min(newest, position)
 }
 
-// Run implements [Lists]. What fails again before anything has come of it
-// is tried after a pause: a new index does not mend a disk, nor does it mend the store. Of a store that several processes have, another
-// one may be able to read it: then Run ends.
+// Run implements [Lists]. If the work fails again before it made any progress, Run retries after a pause: a new index repairs
+// neither a disk nor the store. If the store cannot be read and several processes share it, Run ends, because another process
+// may be able to read it.
 func (x *Index) Run(ctx context.Context) {
 	trouble := ""
 	for wait := time.Duration(0); ctx.Err() == nil && !x.left; {
@@ -227,7 +230,7 @@ func (x *Index) Run(ctx context.Context) {
 		}
 		pause(ctx, wait)
 		wait = min(max(2*wait, errorPause), longestPause)
-		if store || !x.o.Table.Spoilt(err) { // what it has is good, and would be thrown away for nothing
+		if store || !x.o.Table.Spoilt(err) { // the rows are good, so do not throw them away
 			if text := err.Error(); text != trouble {
 				x.o.Logger.Warn("the index of lists waits", "error", err)
 				trouble = text
@@ -238,10 +241,10 @@ func (x *Index) Run(ctx context.Context) {
 	}
 }
 
-// errStore is in every error that is the store's, and not of the index.
+// errStore is in every error that comes from the store and not from the index.
 var errStore = errors.New("the store of the index")
 
-// keep makes what is missing of the index, and follows the log. went says that something came of it.
+// keep makes what is missing of the index, and follows the log. went says that it made progress.
 func (x *Index) keep(ctx context.Context) (went bool, err error) {
 	for {
 		if err := x.faulty(); err != nil {
@@ -274,7 +277,7 @@ func (x *Index) keep(ctx context.Context) (went bool, err error) {
 	}
 }
 
-// wait returns when there is an append that the index does not have; came is false where instead traces may have to be looked at again.
+// wait returns when there is an append that the index does not have. came is false if it returns because traces may have to be read again.
 func (x *Index) wait(ctx context.Context) (came bool, err error) {
 	waits, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -314,8 +317,8 @@ func (x *Index) next(ctx context.Context, after uint64) (chain.Leaf, error) {
 	return chain.Leaf{}, errStore
 }
 
-// begin says that every trace is looked at, and finish that this was done: what was erased before begin
-// is not in the index any more.
+// begin is called before every trace is read again, and finish afterwards. Then the index no longer has
+// anything that was erased before begin.
 func (x *Index) begin() {
 	x.writing.Lock()
 	defer x.writing.Unlock()
@@ -328,15 +331,15 @@ func (x *Index) finish(ctx context.Context) error {
 	return x.o.Table.Erasing(ctx, x.unsure || x.erasures > 0 || x.o.Erasing())
 }
 
-// swept reports whether all traces are to be looked at again.
+// swept reports whether all traces must be read again.
 func (x *Index) swept() bool {
 	x.writing.Lock()
 	defer x.writing.Unlock()
 	return x.unsure
 }
 
-// rest leaves the processor to others for as long as the work since began asks for, unless somebody waits
-// for a list.
+// rest sleeps in proportion to the work since began, so that the index keeps to its share of the
+// processor. It returns at once if a list waits.
 func (x *Index) rest(ctx context.Context, began time.Time) {
 	x.lull(ctx, (share-1)*time.Since(began))
 }
@@ -356,14 +359,14 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// stands returns how far the index is, and what is closed when it is further.
+// stands returns how far the index is, and a channel that is closed when that changes.
 func (x *Index) stands() (position uint64, made bool, grown <-chan struct{}) {
 	x.standing.Lock()
 	defer x.standing.Unlock()
 	return x.position, x.made, x.grown
 }
 
-// advance says up to which append the index has every trace.
+// advance records the append up to which the index has every trace.
 func (x *Index) advance(position uint64) {
 	x.standing.Lock()
 	defer x.standing.Unlock()
@@ -372,8 +375,8 @@ func (x *Index) advance(position uint64) {
 	x.grown = make(chan struct{})
 }
 
-// await waits until the index has what was durable when it was called. One that is behind is used as it
-// is after some time, and one that is being made is not.
+// await waits until the index has all appends that were durable when await was called. After some time
+// it accepts an index that is behind, but not one that is being made.
 func (x *Index) await(ctx context.Context) error {
 	newest := x.o.Store.Cursor()
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -395,7 +398,7 @@ func (x *Index) await(ctx context.Context) error {
 	}
 }
 
-// Hurry ends a rest: somebody waits.
+// Hurry ends a rest of the index, because a list waits.
 func (x *Index) Hurry() {
 	select {
 	case x.poke <- struct{}{}:
@@ -417,22 +420,22 @@ func (x *Index) Find(ctx context.Context, q Query) ([]Mark, error) {
 	if spoilt {
 		x.standing.Lock()
 		defer x.standing.Unlock()
-		x.fault, x.made = err, false // what is only read is met by nobody else
+		x.fault, x.made = err, false // Run would not find damage that only a list reads
 		x.wake()
 	}
 	return nil, err
 }
 
-// faulty returns what a list met in the database.
+// faulty returns the error of the database that a list got, if any.
 func (x *Index) faulty() error {
 	x.standing.Lock()
 	defer x.standing.Unlock()
 	return x.fault
 }
 
-// Erase carries an erasure out and takes what was erased out of the index. The word that one is under way
-// is durable before it begins: after a crash the index is made of the log anew. of are the traces
-// that it is about; nil where that is not known, and then [Index.Run] looks at all of them again.
+// Erase calls erase, and removes what was erased from the index. It first records durably that an erasure
+// is under way. So after a crash the index is made anew from the log. of lists the erased traces. If of is
+// nil, they are not known, and [Index.Run] reads all traces again.
 func (x *Index) Erase(ctx context.Context, of []tga.ID, erase func() error) error {
 	if err := x.erasing(ctx); err != nil {
 		return tga.Errorf(tga.StoreUnavailable, "nothing was erased, for the index of lists cannot note it: %w", err)
@@ -448,7 +451,7 @@ func (x *Index) Erase(ctx context.Context, of []tga.ID, erase func() error) erro
 	return err
 }
 
-// FinishErasure goes on with an erasure that is not finished. Once it is, all traces are looked at again.
+// FinishErasure continues an unfinished erasure. Once it is finished, all traces are read again.
 func (x *Index) FinishErasure(ctx context.Context, finish func() error) error {
 	if err := x.erasing(ctx); err != nil {
 		return tga.Errorf(tga.StoreUnavailable, "an erasure is not finished, for the index of lists cannot note it: %w", err)

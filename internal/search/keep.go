@@ -12,7 +12,7 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// catchUp takes the appends into the index that are durable now.
+// catchUp brings the index up to the appends that are durable now.
 func (x *Index) catchUp(ctx context.Context) error {
 	newest := x.o.Store.Cursor()
 	for at, _, _ := x.stands(); at < newest; {
@@ -38,11 +38,11 @@ func (x *Index) catchUp(ctx context.Context) error {
 	return nil
 }
 
-// make makes the index of every trace, or looks at every trace again.
+// make makes the index from every trace, or reads every trace again for an index that exists.
 func (x *Index) make(ctx context.Context) (err error) {
 	start := time.Now()
 	_, made, _ := x.stands()
-	var from *chain.Leaf // what was appended since is followed afterwards
+	var from *chain.Leaf // later appends are followed afterwards
 	if !made {
 		from = &chain.Leaf{}
 		if cursor := x.o.Store.Cursor(); cursor > 0 {
@@ -59,7 +59,8 @@ func (x *Index) make(ctx context.Context) (err error) {
 	if err := x.finish(ctx); err != nil {
 		return err
 	}
-	// Only now: an index that says how far it is, and nothing of an erasure, is used as it lies there.
+	// Write the position last: an index with a position and without an open erasure is used as it is
+	// at the next start.
 	if err := x.take(ctx, nil, from); err != nil {
 		return err
 	}
@@ -70,10 +71,10 @@ func (x *Index) make(ctx context.Context) (err error) {
 	return nil
 }
 
-// lastID is not before any.
+// lastID is the largest id.
 var lastID = tga.ID(slices.Repeat([]byte{0xff}, len(tga.ID{})))
 
-// sweep takes every trace from one id to another.
+// sweep writes the rows of all traces from first to last.
 func (x *Index) sweep(ctx context.Context, first, last tga.ID) (traces int, err error) {
 	began := time.Now()
 	for page, err := range pages(ctx, x.o.Store, before(first)) {
@@ -97,7 +98,7 @@ func (x *Index) sweep(ctx context.Context, first, last tga.ID) (traces int, err 
 	return traces, nil
 }
 
-// before is the id before another.
+// before returns the largest id below id.
 func before(id tga.ID) tga.ID {
 	for i := len(id) - 1; i >= 0; i-- {
 		if id[i]--; id[i] != 0xff {
@@ -107,7 +108,7 @@ func before(id tga.ID) tga.ID {
 	return tga.ID{}
 }
 
-// pages yields the ids of all traces after one, in their order.
+// pages yields the ids of all traces after an id, in their order.
 func pages(ctx context.Context, s Store, after tga.ID) iter.Seq2[[]tga.ID, error] {
 	return func(yield func([]tga.ID, error) bool) {
 		if r, ok := s.(Reader); ok {
@@ -143,8 +144,8 @@ func pages(ctx context.Context, s Store, after tga.ID) iter.Seq2[[]tga.ID, error
 	}
 }
 
-// read reads traces from the log. One that cannot be read is in no list by index, and in every list by id. One that can be
-// read once somebody else can be asked again is looked at again.
+// read reads traces from the log. A trace that cannot be read is in no list by index, but in every list by id. If it may become
+// readable, because only its key is unavailable now, it is read again later.
 func (x *Index) read(ctx context.Context, ids []tga.ID, each func(*chain.Trace)) error {
 	if r, ok := x.o.Store.(Reader); ok {
 		return r.Read(ctx, ids, each)
@@ -163,8 +164,7 @@ func (x *Index) read(ctx context.Context, ids []tga.ID, each func(*chain.Trace))
 	return nil
 }
 
-// ownFault reports whether an error says that the store cannot give this trace now, and nothing of the others: the key ring does not
-// have its key, say.
+// ownFault reports whether an error says that only this trace cannot be read now, for example because the key ring lacks its key.
 func ownFault(err error, id tga.ID) bool {
 	var of *tga.Error
 	return tga.CodeOf(err) == tga.StoreUnavailable && errors.As(err, &of) && of.TraceID == id
@@ -176,7 +176,7 @@ func (x *Index) hasUnread() bool {
 	return len(x.unread) > 0
 }
 
-// readAgain looks again at what could not be read, from time to time.
+// readAgain retries, from time to time, the traces that could not be read.
 func (x *Index) readAgain(ctx context.Context) error {
 	if time.Since(x.looked) < x.o.Again {
 		return nil
@@ -195,7 +195,7 @@ func (x *Index) readAgain(ctx context.Context) error {
 	return nil
 }
 
-// follow takes traces as appends left them.
+// follow writes the rows of traces with new appends. last is the newest of these appends.
 func (x *Index) follow(ctx context.Context, touched map[tga.ID]chain.Leaf, last *chain.Leaf) error {
 	rows, ids := make([]Row, 0, len(touched)), make([]tga.ID, 0, len(touched))
 	r, _ := x.o.Store.(Reader)
@@ -211,12 +211,12 @@ func (x *Index) follow(ctx context.Context, touched map[tga.ID]chain.Leaf, last 
 	return x.takeWith(ctx, rows, ids, last)
 }
 
-// take reads traces from the log and writes their rows, with the append that they are up to.
+// take reads traces from the log and writes their rows. If last is not nil, it also writes the position.
 func (x *Index) take(ctx context.Context, ids []tga.ID, last *chain.Leaf) error {
 	return x.takeWith(ctx, make([]Row, 0, len(ids)), ids, last)
 }
 
-// takeWith is take, with rows of other traces.
+// takeWith is take with additional rows, which the caller has made already.
 func (x *Index) takeWith(ctx context.Context, rows []Row, ids []tga.ID, last *chain.Leaf) error {
 	x.writing.Lock()
 	defer x.writing.Unlock()
@@ -226,7 +226,7 @@ func (x *Index) takeWith(ctx context.Context, rows []Row, ids []tga.ID, last *ch
 	return x.o.Table.Put(ctx, rows, last)
 }
 
-// again looks again at what was erased from, where the table heard of that.
+// again reads the traces again of whose erasure the table has learned by itself.
 func (x *Index) again(ctx context.Context) error {
 	if x.o.Look == 0 {
 		return nil

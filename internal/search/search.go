@@ -1,16 +1,16 @@
-// Package search is an index of the traces of a store by what a list is asked for: server, tool, key,
-// namespace, state, outcome, and the time since which a trace is in its state. With it the newest
-// calls of a store, or those of one tool, are a page read by index where a store alone is read from
-// one end to the other.
+// Package search is an index of the traces of a store, by the values that a list is filtered by: server,
+// tool, key, namespace, state, outcome, and the time at which a trace came into its state. With the index,
+// a page of the newest calls of a store, or of one tool, is found directly. Without it, the whole store
+// is read.
 //
-// It is a function of the log, made behind it: no append waits for it, and each of its transactions says
-// up to which append it has come. So it is lost without harm: what is damaged, of another store, or ahead
-// of a store that was put back is made anew. A list never shows what only the index says: it gives ids, and
-// the rest is read from the log.
+// The index is a function of the log and follows it: no append waits for the index, and each transaction
+// of the index records the append that it has reached. So losing the index does no harm. An index that is
+// damaged, belongs to another store, or is ahead of a restored store is made anew. A list never shows what
+// only the index says: the index gives ids, and everything else is read from the log.
 //
-// What a row has of a trace ([RowOf]), which rows a query finds and in which order ([Query.Where], [Order]), and
-// how the rows follow the log ([Index]) stands here once. Where the rows lie is a [Table]: a SQLite database beside
-// the log of a store in a directory, or tables of the database that a store is in.
+// This package defines what a row has of a trace ([RowOf]), which rows a query finds and in which order
+// ([Query.Where], [Order]), and how the rows follow the log ([Index]). A [Table] stores the rows: a SQLite database
+// beside the log of a store in a directory, or tables of the database that a store is in.
 //
 // # Invariants
 //
@@ -18,8 +18,8 @@
 //	whole    after a crash at any point the index is that of the log  [Index.catchUp]    TestIndexIsAFunctionOfTheLog, TestListsAreAFunctionOfTheLog
 //	erased   what was erased from the log is not left in the index    [Index.Erase],     TestErasedNamesLeaveTheIndex,
 //	                                                                  [Index.again]      TestErasedNamesLeaveTheLists
-//	paced    it takes a quarter of a processor, but for who waits     [Index.rest]       TestIndexRestsAfterItsWork
-//	off      where none is asked for, none is left                    Remove             TestIndexThatIsNotAskedForIsRemoved, TestListsThatNobodyAsksForAreRemoved
+//	paced    it takes a quarter of a processor, unless a list waits   [Index.rest]       TestIndexRestsAfterItsWork
+//	off      an index that is no longer configured is removed         Remove             TestIndexThatIsNotAskedForIsRemoved, TestListsThatNobodyAsksForAreRemoved
 package search
 
 import (
@@ -32,14 +32,14 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Lists is an index as a list is made of it.
+// Lists is what a list needs of an index.
 type Lists interface {
-	// Find returns a page of traces that match, the newest first. They are those of the index: who lists
-	// them reads from the log what they are now. STORE_UNAVAILABLE: the index is being made.
+	// Find returns a page of matching traces, the newest first, as the index has them. The caller
+	// reads their present state from the log. STORE_UNAVAILABLE: the index is being made.
 	Find(ctx context.Context, q Query) ([]Mark, error)
-	// Behind is how many appends are not in the index yet. It asks nobody.
+	// Behind returns how many appends are not in the index yet. It does not access the database.
 	Behind() uint64
-	// Run keeps the index until ctx ends or the store closes. Close comes after it.
+	// Run keeps the index current until ctx ends or the store closes. Call Close after Run has returned.
 	Run(ctx context.Context)
 	Close() error
 }
@@ -53,17 +53,17 @@ type Row struct {
 	Class                        ledger.Class
 }
 
-// Format is the number of what [RowOf] makes of a log. Another rule has another number: rows of the old one are made
+// Format is the version of [RowOf]. If RowOf changes, it gets the next number, and rows of the old version are made
 // anew.
 const Format = 1
 
-// RowOf is the row of a trace that has an entry.
+// RowOf returns the row of a trace, which must have an entry.
 func RowOf(t *chain.Trace) Row {
 	l := t.Listing()
 	return Row{l.TraceID, l.Since, l.Namespace, l.Server, l.Tool, l.Key, l.State, ClassOf(t)}
 }
 
-// ClassOf is the outcome class of a trace's effect, [ledger.ClassNone] where it has none at hand.
+// ClassOf returns the outcome class of a trace's effect, [ledger.ClassNone] if the effect is missing or erased.
 func ClassOf(t *chain.Trace) ledger.Class {
 	if t.Effect == nil {
 		return ledger.ClassNone
@@ -77,18 +77,18 @@ type Query struct {
 	Server, Tool, Key string
 	States            []tga.State // any of them
 	Class             ledger.Class
-	Since, Until      tga.Millis // since when it is in its state: from, and before; 0 = no bound
+	Since, Until      tga.Millis // it came into its state at Since or later, and before Until; 0 = no bound
 	After             Mark       // the last row of the page before
 	Limit             int
 }
 
-// Mark is a place in the order of a list. Two traces of one millisecond are in the order of their ids.
+// Mark is a place in the order of a list. Traces of the same millisecond are ordered by their ids.
 type Mark struct {
 	Since tga.Millis
 	Trace tga.ID
 }
 
-// Compare says which of two marks comes first in a list: -1 for m.
+// Compare returns -1 if m comes before n in a list, 0 if they are equal, and 1 otherwise.
 func (m Mark) Compare(n Mark) int {
 	switch {
 	case m.Since > n.Since:
@@ -99,18 +99,18 @@ func (m Mark) Compare(n Mark) int {
 	return strings.Compare(string(n.Trace[:]), string(m.Trace[:]))
 }
 
-// Order is that of a list, in SQL.
+// Order is the order of a list, in SQL.
 const Order = "ORDER BY since DESC, id DESC"
 
-// Dialect is how a database writes and takes the values of a statement.
+// Dialect says how a database names and takes the values of a statement.
 type Dialect struct {
 	Param func(n int) string // of the value with that number, from 1 on
 	Text  func(string) any
 	ID    func(tga.ID) any
 }
 
-// Where is what a query asks of the columns since, id, namespace, server, tool, key, state and class of a row, in SQL.
-// args are the values before those of the query.
+// Where returns the query's condition on the columns since, id, namespace, server, tool, key, state and class of a row,
+// in SQL, and the values of the statement. args are values that come before those of the query.
 func (q *Query) Where(d Dialect, args ...any) (condition string, values []any) {
 	where, values := []string{"true"}, args
 	value := func(v any) string {
@@ -124,7 +124,7 @@ func (q *Query) Where(d Dialect, args ...any) (condition string, values []any) {
 		}
 	}
 	if q.Key != "" {
-		add("key <> ''") // so that its index, which has no empty ones, is of use
+		add("key <> ''") // so that the partial index of keys, which has no empty keys, can be used
 	}
 	if len(q.States) > 0 {
 		states := make([]string, len(q.States))
@@ -148,7 +148,7 @@ func (q *Query) Where(d Dialect, args ...any) (condition string, values []any) {
 	return strings.Join(where, " AND "), values
 }
 
-// OfArtifacts reports whether a query asks for what an erasure takes from a trace.
+// OfArtifacts reports whether a query filters by values that an erasure removes from a trace.
 func (q *Query) OfArtifacts() bool {
 	return q.Server != "" || q.Tool != "" || q.Key != "" || q.Class != ledger.ClassNone
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// Choice chooses calls in doubt: after an outage there are many at once. The zero value of a member chooses
-// all.
+// Choice selects calls in doubt, of which there can be many after an outage. The zero value of a member
+// selects all.
 type Choice struct {
 	Tool          string // SERVER or SERVER/TOOL
 	Namespace     string
@@ -35,12 +35,13 @@ func (c Choice) Of(all []wire.OpenTrace) []wire.OpenTrace {
 	return list
 }
 
-// Fill is a text for one call: {key} and {trace} in it stand for the call's.
+// Fill returns a text with {key} and {trace} replaced by those of the call.
 func Fill(text string, t wire.OpenTrace) string {
 	return strings.NewReplacer("{key}", t.IdempotencyKey, "{trace}", t.TraceID.String()).Replace(text)
 }
 
-// ParseTime reads a point in time, or a duration such as 2h, which is so long before now; 0 for "".
+// ParseTime reads a point in time, or a duration such as 2h, which means that long before now. It returns 0
+// for "".
 func ParseTime(s string, now time.Time) (tga.Millis, error) {
 	if s == "" {
 		return 0, nil

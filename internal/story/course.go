@@ -8,26 +8,26 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Course is a trace over time, for who draws it. Its moments are the steps of [Of], in their order.
+// Course is a trace over time, for drawing. Its moments are the steps of [Of], in the same order.
 type Course struct {
 	Moments  []Moment
 	Attempts []Attempt
 	Served   bool // the effect is that of another trace: the tool was not called
-	Doubt    bool // sent perhaps, and nothing after it: running now, or in doubt
-	Open     bool // there will be more of it
+	Doubt    bool // the call may have been sent and has no effect yet: it is running, or in doubt
+	Open     bool // the trace is not terminal, so more will follow
 }
 
 // Moment is when an entry or a note was written.
 type Moment struct {
 	TS    tga.Millis
-	State string // of an entry: that the trace is in from here on
+	State string // of an entry: the state of the trace from here on
 	Note  string // of a note: its kind
 }
 
 // Attempt is a send that was about to be made, and how it is known to have ended.
 type Attempt struct {
 	Number   uint32
-	From, To int // moments: it was marked, and the log first says more; To is -1 where it does not
+	From, To int // moments: when it was marked, and when the log first tells how it ended; To is -1 if it does not
 	End      End
 }
 
@@ -36,15 +36,15 @@ type End uint8
 
 // Ends of an attempt.
 const (
-	Unknown  End = iota // nothing tells: it is being made, or its sender is gone
+	Unknown  End = iota // the log does not tell: it is being made, or its sender is gone
 	Answered            // the effect of the trace is its answer
 	NotSent             // no byte left
-	NoAnswer            // its sender has written why there is no certain answer
-	Gone                // its sender ended, and others went on: it may have run
-	Settled             // it had no answer, and a person or a question to the tool settled what it did
+	NoAnswer            // its sender noted why there is no certain answer
+	Gone                // its sender ended and another process went on: it may have run
+	Settled             // it had no answer, and a person or a probe of the tool settled what it did
 )
 
-// CourseOf tells the course of a trace.
+// CourseOf returns the course of a trace.
 func CourseOf(t *chain.Trace) *Course {
 	c := &course{t: t, Course: Course{Doubt: InDoubt(t), Open: !t.Head.State.Terminal()}}
 	for e, n := range inOrder(t) {
@@ -81,7 +81,7 @@ func (c *course) entry(e *tga.LogEntry) {
 			c.end(a, at, Gone)
 		case meta.String(tga.MetaResolvedBy) != "":
 			c.end(a, at, Settled)
-		default: // whoever goes on without the sender writes that down first
+		default: // if another process had gone on, it would have written a note first
 			c.end(a, at, Answered)
 		}
 	}
@@ -94,10 +94,10 @@ func (c *course) note(n *tga.Note) {
 	case tga.NoteAttempt:
 		m, err := ledger.ParseMark(n.Body)
 		if err != nil {
-			return // a stranger's; the chain holds, and the picture has one bar less
+			return // written by another program: the chain is valid, and the picture has one bar less
 		}
 		if m.Attempt == 1 && len(c.Attempts) == 1 {
-			return // the entry of the call has said so
+			return // the call's entry has begun attempt 1 already
 		}
 		c.begin(m.Attempt, at)
 	case tga.NoteNotSent, tga.NoteDoubt:
@@ -113,14 +113,14 @@ func (c *course) note(n *tga.Note) {
 			}
 		}
 	case tga.NoteProbe:
-		// Who still waits for its answer asks nobody what became of it.
+		// A sender that still waits for its answer does not probe, so the sender is gone.
 		if a := c.open(); a != nil {
 			c.end(a, at, Gone)
 		}
 	}
 }
 
-// begin adds an attempt. One before it that nothing was said of had another sender.
+// begin adds an attempt. If the attempt before it is still open, its sender is gone.
 func (c *course) begin(number uint32, at int) {
 	if a := c.open(); a != nil {
 		c.end(a, at, Gone)
@@ -137,7 +137,7 @@ func (c *course) open() *Attempt {
 
 func (c *course) end(a *Attempt, at int, how End) { a.To, a.End = at, how }
 
-// abandoned says that an effect is no answer: somebody gave the call up, and it may have run.
+// abandoned reports whether an effect is no answer: the call was abandoned, and may have run.
 func abandoned(effect *tga.Artifact) bool {
 	e := effect.Effect.Outcome.Error
 	return e != nil && e.Code == string(tga.EffectInDoubt)

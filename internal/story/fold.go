@@ -9,8 +9,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Fold makes a trace of what a daemon said about it, and checks every digest and link
-// on the way: what is shown is what the log proves, whoever answered.
+// Fold makes a trace from a daemon's answer, and checks every digest and link on the way. So
+// what is shown is proven by the log, whatever answered.
 func Fold(said wire.Timeline, document Documents) (*chain.Trace, error) {
 	return chain.Replay(said.TraceID, Entries(said, document), Notes(said))
 }
@@ -77,7 +77,8 @@ func foldEntry(said *wire.Entry, document Documents) (*chain.Entry, error) {
 	return e, nil
 }
 
-// Said is an entry as a daemon says it: the canonical bytes that were hashed, unchanged.
+// Said returns an entry in the form of a daemon's answer, with the canonical bytes that were
+// hashed, unchanged.
 func Said(e *chain.Entry) wire.Entry {
 	m := wire.Entry{
 		Entry: e.AppendCanonical(nil), Committed: e.Committed,
@@ -100,7 +101,7 @@ func Said(e *chain.Entry) wire.Entry {
 	return m
 }
 
-// Listed is what a list shows of a trace.
+// Listed returns what a list shows of a trace, as a message.
 func Listed(l chain.Listing) wire.OpenTrace {
 	return wire.OpenTrace{
 		TraceID: l.TraceID, Namespace: l.Namespace, State: l.State.String(), Since: l.Since, Deadline: l.Deadline,

@@ -8,7 +8,8 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// Matches says whether a trace as a list shows it is one that is asked for, but for what [Within] says.
+// Matches reports whether a trace, as a list shows it, matches a query. [Within] checks the rest of the
+// query.
 func Matches(q *wire.TracesQuery, t wire.OpenTrace) bool {
 	if !q.All {
 		if state, err := tga.ParseState(t.State); err == nil && state.Terminal() {
@@ -20,9 +21,9 @@ func Matches(q *wire.TracesQuery, t wire.OpenTrace) bool {
 		t.Since >= q.Since && (q.Until == 0 || t.Since < q.Until)
 }
 
-// Within says the same of what a list does not show: the outcome class of the effect, and a text in the
-// arguments as they are stored, where what is redacted is not. request and effect are nil where they
-// are erased or not there.
+// Within checks the parts of a query that need more than a list shows: the outcome class of the effect, and
+// a text in the stored arguments, which do not have what was redacted. request and effect are nil if they
+// are erased or missing.
 func Within(q *wire.TracesQuery, request, effect *tga.Artifact) bool {
 	if q.Class != "" && (effect == nil || ledger.ClassOf(effect).String() != q.Class) {
 		return false

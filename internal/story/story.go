@@ -1,8 +1,8 @@
-// Package story says what the log of a call tells, in words: one step for each entry and note, in the
-// order in which they became durable as far as the chain tells. The command line and the web view
+// Package story describes the log of a call in words: one step for each entry and note, in the
+// order in which they became durable, as far as the chain tells. The command line and the web view
 // show the same steps.
 //
-//	same words  both show what stands here, and have no words of their own  [Of]  TestTimeline, TestTracePage
+//	same words  both show the texts of this package, and have none of their own  [Of]  TestTimeline, TestTracePage
 package story
 
 import (
@@ -18,22 +18,22 @@ import (
 
 // Step is an entry or a note.
 type Step struct {
-	Number string // of an entry its sequence number, of a note n and its number
+	Number string // of an entry its sequence number, of a note "n" and its number
 	TS     tga.Millis
-	State  string // that the trace is in from here on; "" of a note
+	State  string // of the trace from here on; "" for a note
 	What   string
 	Digest tga.Digest
 	Lines  []Line
 }
 
-// Line is a sentence, or a document with its name. Both may hold what a stranger wrote.
+// Line is a sentence, or a document with its name. Both may hold untrusted text.
 type Line struct {
 	Text string
 	Name string
 	Data []byte
 }
 
-// Of tells a trace.
+// Of returns the steps of a trace.
 func Of(t *chain.Trace) (steps []Step) {
 	for e, n := range inOrder(t) {
 		if e != nil {
@@ -48,8 +48,8 @@ func Of(t *chain.Trace) (steps []Step) {
 	return steps
 }
 
-// inOrder yields the entries and notes of a trace, each time one of the two. A note names the head it was
-// written under, so it stands before the entry that came after that head.
+// inOrder yields the entries and notes of a trace, one of the two at a time. A note names the head at the
+// time it was written, so it comes after that entry and before the next one.
 func inOrder(t *chain.Trace) iter.Seq2[*tga.LogEntry, *tga.Note] {
 	return func(yield func(*tga.LogEntry, *tga.Note) bool) {
 		notes := t.Notes
@@ -68,7 +68,7 @@ func inOrder(t *chain.Trace) iter.Seq2[*tga.LogEntry, *tga.Note] {
 	}
 }
 
-// Standing is where a trace stands: its state, and whether it is in doubt.
+// Standing returns the state of a trace, and whether it is in doubt, in words.
 func Standing(t *chain.Trace) string {
 	if InDoubt(t) {
 		return t.Head.State.String() + ", in doubt unless running"
@@ -76,14 +76,14 @@ func Standing(t *chain.Trace) string {
 	return t.Head.State.String()
 }
 
-// InDoubt says, from the log alone, whether a call may have been sent and has no
-// effect. A call that is being run right now looks the same.
+// InDoubt reports, from the log alone, whether a call may have been sent and has no
+// effect. A call that is being executed right now looks the same.
 func InDoubt(t *chain.Trace) bool {
 	_, ok := Doubt(t)
 	return ok
 }
 
-// Doubt is the ledger's record of a call that is [InDoubt].
+// Doubt returns the ledger's record of a call that is [InDoubt].
 func Doubt(t *chain.Trace) (rec ledger.Record, ok bool) {
 	if t.Head.State != tga.Executing {
 		return rec, false
@@ -98,7 +98,7 @@ func Doubt(t *chain.Trace) (rec ledger.Record, ok bool) {
 	return rec, err == nil && touches && rec.InDoubt()
 }
 
-// Key is the idempotency key of a trace that has a request or a call.
+// Key returns the idempotency key of a trace that has a request or a call.
 func Key(t *chain.Trace) string {
 	if t.Call != nil {
 		return t.Call.Call.IdempotencyKey
@@ -159,7 +159,8 @@ func entry(t *chain.Trace, e *tga.LogEntry) Step {
 	return s
 }
 
-// licence is one in the form of the log, with its times in words; what is none stays as it is.
+// licence describes a licence in the form of the log, with its times in words. It returns any other
+// text unchanged.
 func licence(text string) string {
 	l, err := ledger.ParseAttested(text)
 	switch {
@@ -194,7 +195,7 @@ func (s *Step) effect(a *tga.Artifact) {
 	s.meta(a, effectMeta)
 }
 
-// said is a name in an artifact's meta, and how it reads.
+// said is a name in an artifact's meta, and the sentence for it.
 type said struct{ name, text string }
 
 var requestMeta = []said{

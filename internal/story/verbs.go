@@ -7,14 +7,14 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Verb is a command about a trace as somebody types it. find are the flags by which it finds the log, "" where
-// it needs none.
+// Verb returns a command about a trace, as a person types it. find has the flags by which the command finds the
+// log, "" if it needs none.
 func Verb(find, name string, trace tga.ID, rest ...string) string {
 	return strings.TrimSpace(strings.Join(append(append([]string{"tgad", name, trace.String()}, rest...), find), " "))
 }
 
-// DoubtVerbs are the commands that look at a call in doubt and settle it. attempts is how many there are as
-// far as whoever is told knows, 0 where that is not known: with more by then, "it did not run" is refused.
+// DoubtVerbs returns the commands that show a call in doubt and settle it. attempts is the number of attempts
+// that the reader knows of, 0 if unknown. If there are more by then, the outcome not-run is refused.
 func DoubtVerbs(find string, trace tga.ID, attempts uint32) []string {
 	const known = "--evidence 'how you know'"
 	notRun := "--outcome not-run"
@@ -29,8 +29,8 @@ func DoubtVerbs(find string, trace tga.ID, attempts uint32) []string {
 	}
 }
 
-// ApprovalVerb is the command that approves a call. about is what an approval has to name; zero where it need
-// not.
+// ApprovalVerb returns the command that approves a call. about is the question that the approval must name,
+// zero if it need not name one.
 func ApprovalVerb(find string, trace tga.ID, about tga.Digest) string {
 	if about.IsZero() {
 		return Verb(find, "approve", trace, "--rationale 'why it may run'")

@@ -1,5 +1,5 @@
-// Package sqlite keeps the table of an index of lists in a SQLite database, for a store in a directory. Nothing else is in the
-// directory of the database. Who links SQLite says the name of its driver.
+// Package sqlite keeps the table of an index of lists in a SQLite database, for a store in a directory. The directory of the
+// database holds nothing else. The program that links SQLite passes the name of its driver.
 package sqlite
 
 import (
@@ -21,29 +21,29 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Table is a table in a directory. It is for use by many goroutines at once.
+// Table is a table in a directory. Many goroutines may use it at once.
 type Table struct {
 	dir, driver string
 
-	mu  sync.RWMutex // the database is opened, closed and made anew under it
-	db  *sql.DB      // nil where it cannot be opened
-	why error        // then
+	mu  sync.RWMutex // held to open, close or replace the database
+	db  *sql.DB      // nil if it is not open
+	why error        // why it is not open
 }
 
 var _ search.Table = (*Table)(nil)
 
-// In returns the table in a directory, which is made where it is not there.
+// In returns the table in a directory. [Table.Open] creates the directory if it does not exist.
 func In(dir, driver string) *Table { return &Table{dir: dir, driver: driver} }
 
-// fileName is that of the database; SQLite puts -wal and -shm beside it.
+// fileName is the name of the database file. SQLite puts files with the endings -wal and -shm beside it.
 const fileName = "traces.db"
 
-// shape tells these tables from others: no index is kept for a program that has other ones, or puts other things there.
+// shape identifies these tables and the rules of their rows. An index with another shape is made anew.
 var shape = int64(crc32.ChecksumIEEE([]byte(tables + strconv.Itoa(search.Format))))
 
-// What is removed is overwritten, so that an erased name is not left on a free page. Without a sync of
-// each transaction a loss of power takes the newest of them, with their position; what has to be durable
-// before something else is checkpointed ([Table.Erasing]).
+// secure_delete overwrites removed rows, so that no erased name stays on a free page. With
+// synchronous=NORMAL not each transaction is synced: a power loss can lose the newest ones, together with
+// their position. A change that must be durable before the next step is checkpointed ([Table.Erasing]).
 const pragmas = "_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)&_pragma=secure_delete(ON)&_pragma=busy_timeout(5000)&_txlock=immediate"
 
 const tables = `
@@ -67,7 +67,7 @@ func (t *Table) Open(ctx context.Context) (at search.Standing, err error) {
 		return at, err
 	}
 	path := filepath.Join(t.dir, fileName)
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // SQLite gives -wal and -shm the mode that it finds
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // SQLite gives -wal and -shm the same mode
 	if err != nil {
 		return at, err
 	}
@@ -101,7 +101,7 @@ func (t *Table) Open(ctx context.Context) (at search.Standing, err error) {
 	return at, nil
 }
 
-// empty refuses an index that was left while it was made: what is in it is of no known append.
+// empty refuses an index whose making was interrupted: it is not known which appends its rows are of.
 func (t *Table) empty(ctx context.Context) error {
 	var some bool
 	if err := t.db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM traces)").Scan(&some); err != nil {
@@ -120,15 +120,15 @@ func (t *Table) Clear(_ context.Context, why error) error {
 	return errors.Join(t.shut(why), Remove(t.dir))
 }
 
-// Spoilt implements [search.Table]: a new database does not make room on a disk.
+// Spoilt implements [search.Table]. A full disk is no reason to make the database anew.
 func (t *Table) Spoilt(err error) bool {
 	const full = 13 // SQLITE_FULL
 	var of interface{ Code() int }
 	return !errors.As(err, &of) || of.Code()&0xff != full
 }
 
-// Remove removes the index in a directory that no process has. What is erased while there is none must
-// not be in one that is found later.
+// Remove removes the index in a directory, which no process may have open. If an unused index stayed, it
+// would keep data that is erased meanwhile, and a later process would use it.
 func Remove(dir string) (err error) {
 	there := false
 	for _, end := range []string{"-wal", "-shm", ""} {
@@ -152,7 +152,7 @@ func (t *Table) Close(why error) error {
 	return t.shut(why)
 }
 
-// shut closes the database. why is what is said from then on.
+// shut closes the database. From then on, Find returns why.
 func (t *Table) shut(why error) (err error) {
 	if t.db != nil {
 		err = t.db.Close()
@@ -203,7 +203,7 @@ func (t *Table) Put(ctx context.Context, rows []search.Row, last *chain.Leaf) er
 	})
 }
 
-// Erasing implements [search.Table]. What was removed before is not in the journal of the database any more when it returns.
+// Erasing implements [search.Table]. When it returns, rows that were removed before are no longer in the database's journal either.
 func (t *Table) Erasing(ctx context.Context, is bool) error {
 	if err := t.within(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "UPDATE meta SET erasing = ?", is)
@@ -226,7 +226,7 @@ func (t *Table) Erasing(ctx context.Context, is bool) error {
 	return nil
 }
 
-// Again and Done implement [search.Table]: all erasures are of this process.
+// Again and Done implement [search.Table]. They do nothing, because only this process erases.
 func (t *Table) Again(context.Context) ([]search.Span, error) { return nil, nil }
 func (t *Table) Done(context.Context, []search.Span) error    { return nil }
 
