@@ -13,8 +13,8 @@ import (
 //go:embed axe/package.json axe/package-lock.json
 var axe embed.FS
 
-// Axe is the program that looks for what people with other eyes, hands and browsers cannot use. It comes from npm, as
-// axe/package-lock.json names it.
+// Axe returns the source of axe, a program that finds accessibility problems in a page. It is installed from npm, in the
+// version that axe/package-lock.json names.
 func Axe(t testing.TB) string {
 	t.Helper()
 	npm, dir := serial.Program(t, "npm"), t.TempDir()
@@ -39,12 +39,12 @@ func Axe(t testing.TB) string {
 	return string(raw)
 }
 
-// violations are those of a page that axe calls serious or critical.
+// violations is a script that returns the violations on a page that axe calls serious or critical.
 const violations = `axe.run(document, {resultTypes: ["violations"]}).then((r) => r.violations
 	.filter((v) => v.impact === "serious" || v.impact === "critical")
 	.map((v) => v.id + ": " + v.nodes.map((n) => n.target.join(" ") + " " + n.html).join(", ")).join("\n"))`
 
-// Accessible opens a page in light and in dark, and fails the test where the program finds something serious.
+// Accessible opens a page in light and in dark mode, and fails the test if axe finds a serious problem.
 func (b *Browser) Accessible(program, url string) {
 	b.Helper()
 	for _, dark := range []bool{false, true} {

@@ -1,5 +1,5 @@
-// Package browser lets a test look at pages in a real browser: Chromium without a window, one page, told
-// what to do over the DevTools protocol through a pair of pipes.
+// Package browser lets a test use pages in a real browser: Chromium without a window and with one page,
+// controlled over the DevTools protocol through a pair of pipes.
 package browser
 
 import (
@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// Browser is a browser with one page. What it cannot do fails the test.
+// Browser is a browser with one page. A command that fails ends the test.
 type Browser struct {
 	testing.TB
-	// Complaints are what the page threw, and what the browser refused it or could not load.
+	// Complaints are the exceptions of the page, and what the browser refused or could not load.
 	Complaints []string
 
 	in      io.Writer
@@ -26,7 +26,7 @@ type Browser struct {
 	number  int
 }
 
-// New starts Chromium. One that is missing is a failure: who runs these tests wants them run.
+// New starts Chromium. If Chromium is missing, the test fails and is not skipped.
 func New(t testing.TB) *Browser {
 	t.Helper()
 	path := ""
@@ -47,7 +47,7 @@ func New(t testing.TB) *Browser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Without its sandbox, which root cannot have: the page is ours.
+	// Without the sandbox, which does not work for root. The pages are our own.
 	cmd := exec.Command(path, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
 		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars",
 		"--user-data-dir="+t.TempDir(), "--remote-debugging-pipe", "about:blank")
@@ -76,7 +76,7 @@ func New(t testing.TB) *Browser {
 	return b
 }
 
-// Do has the browser do something, and returns what it answers.
+// Do sends a command to the browser and returns the answer.
 func (b *Browser) Do(method string, params map[string]any) map[string]any {
 	b.Helper()
 	result, err := b.ask(method, params)
@@ -116,7 +116,7 @@ func (b *Browser) ask(method string, params map[string]any) (map[string]any, err
 		switch {
 		case answer.Method == "Log.entryAdded", answer.Method == "Runtime.exceptionThrown":
 			b.Complaints = append(b.Complaints, string(answer.Params))
-		case answer.ID != b.number: // another event
+		case answer.ID != b.number: // an event, or another command's answer
 		case answer.Error != nil:
 			return nil, fmt.Errorf("%s: %s", method, answer.Error.Message)
 		default:
@@ -126,7 +126,7 @@ func (b *Browser) ask(method string, params map[string]any) (map[string]any, err
 	return nil, fmt.Errorf("%s: %w", method, err)
 }
 
-// Value computes an expression on the page, and waits for it where it is a promise.
+// Value evaluates an expression on the page. If the result is a promise, Value waits for it.
 func (b *Browser) Value(expression string) any {
 	b.Helper()
 	value, err := b.value(expression)
@@ -136,7 +136,7 @@ func (b *Browser) Value(expression string) any {
 	return value
 }
 
-// value is [Browser.Value]. An error says that the page went away before it answered.
+// value is [Browser.Value], but returns an error if the page went away before it answered.
 func (b *Browser) value(expression string) (any, error) {
 	b.Helper()
 	answer, err := b.ask("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true})
@@ -153,7 +153,7 @@ func (b *Browser) value(expression string) (any, error) {
 func (b *Browser) Until(limit time.Duration, what, expression string) {
 	b.Helper()
 	for end := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
-		value, err := b.value(expression) // a page that is being left does not answer, and the next one will
+		value, err := b.value(expression) // an error is a page that is being left; the next page answers
 		if err == nil && value == true {
 			return
 		}
@@ -163,7 +163,7 @@ func (b *Browser) Until(limit time.Duration, what, expression string) {
 	}
 }
 
-// Open goes to a page and waits until it is there.
+// Open goes to a page and waits until it is loaded.
 func (b *Browser) Open(url string) {
 	b.Helper()
 	if answer := b.Do("Page.navigate", map[string]any{"url": url}); answer["errorText"] != nil {
@@ -172,13 +172,13 @@ func (b *Browser) Open(url string) {
 	b.Loaded()
 }
 
-// Loaded waits until the page that a click leads to is there.
+// Loaded waits until the page that a click leads to is loaded.
 func (b *Browser) Loaded() {
 	b.Helper()
 	b.Until(time.Minute, "the page loads", `document.readyState === "complete" && location.href !== "about:blank"`)
 }
 
-// Grant lets the pages of an origin do what a person is asked about, as "notifications".
+// Grant gives the pages of an origin permissions that a person would be asked for, such as "notifications".
 func (b *Browser) Grant(origin string, permissions ...string) {
 	b.Helper()
 	b.whole("Browser.grantPermissions", map[string]any{"origin": origin, "permissions": permissions})
@@ -191,7 +191,7 @@ func (b *Browser) Hide() {
 	b.Until(time.Minute, "the page is hidden", "document.hidden")
 }
 
-// whole has the browser do something that is not of its page.
+// whole sends a command that is for the browser and not for its page.
 func (b *Browser) whole(method string, params map[string]any) {
 	b.Helper()
 	defer func(page string) { b.session = page }(b.session)
@@ -199,7 +199,7 @@ func (b *Browser) whole(method string, params map[string]any) {
 	b.Do(method, params)
 }
 
-// Screen sets the size of the page, in pixels, and whether it is to be dark.
+// Screen sets the size of the page, in pixels, and dark or light mode.
 func (b *Browser) Screen(width, height int, dark bool) {
 	b.Helper()
 	scheme := "light"
@@ -210,7 +210,7 @@ func (b *Browser) Screen(width, height int, dark bool) {
 	b.Do("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]any{{"name": "prefers-color-scheme", "value": scheme}}})
 }
 
-// Type types text, or presses a key that has a name, where the cursor is.
+// Type types texts and presses named keys, at the cursor.
 func (b *Browser) Type(keys ...string) {
 	b.Helper()
 	for _, key := range keys {
@@ -232,7 +232,7 @@ func (b *Browser) Type(keys ...string) {
 	}
 }
 
-// Picture returns the page, or so much of it as the screen shows, as a PNG.
+// Picture returns the part of the page that the screen shows, as a PNG.
 func (b *Browser) Picture() []byte {
 	b.Helper()
 	data, _ := b.Do("Page.captureScreenshot", map[string]any{"format": "png"})["data"].(string)

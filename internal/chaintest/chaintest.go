@@ -1,5 +1,5 @@
-// Package chaintest makes valid traces for tests: artifacts that link, entries and notes
-// that chain. Ids and times are functions of a seed, so that a golden file made from
+// Package chaintest makes valid traces for tests: artifacts, entries and notes with correct
+// links and digests. Ids and times are functions of a seed, so that a golden file made from
 // them does not change.
 package chaintest
 
@@ -13,8 +13,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Start is the ts of a trace's first artifact, 2026-01-15T19:00:00.000Z; each later
-// one is a second after the one before.
+// Start is the ts of a trace's first artifact, 2026-01-15T19:00:00.000Z. Each later
+// artifact is a second after the one before.
 const Start tga.Millis = 1768503600000
 
 // ID returns a UUIDv7 that depends on seed and n alone.
@@ -27,8 +27,8 @@ func ID(seed, n uint64) tga.ID {
 	return id
 }
 
-// Options say what the trace that [New] makes is like. The zero value is a finished
-// trace of four entries without documents and notes.
+// Options describe the trace that [New] makes. The zero value is a finished trace of four
+// entries without documents and notes.
 type Options struct {
 	Seed      uint64
 	Server    string     // "" = payments
@@ -51,11 +51,11 @@ type Trace struct {
 	ID      tga.ID
 	Entries []chain.Entry
 	Notes   []tga.Note
-	State   *chain.Trace // what they fold to
+	State   *chain.Trace // the fold of entries and notes
 }
 
-// New makes a trace. It panics on an error: every trace that it can be asked for is
-// valid.
+// New makes a trace. Every combination of options gives a valid trace, so New panics on an
+// error.
 func New(o Options) *Trace {
 	t := &Trace{ID: ID(o.Seed, 0)}
 	t.State = chain.NewTrace(t.ID)
@@ -72,7 +72,7 @@ func New(o Options) *Trace {
 	return t
 }
 
-// Append links, applies and keeps one artifact.
+// Append appends one artifact to the trace.
 func (t *Trace) Append(a *tga.Artifact, documents []chain.Document) {
 	e, err := t.State.Link(a, a.TS)
 	must(err)
@@ -84,7 +84,7 @@ func (t *Trace) Append(a *tga.Artifact, documents []chain.Document) {
 	t.Entries = append(t.Entries, entry)
 }
 
-// Note links, applies and keeps one note.
+// Note appends one note to the trace.
 func (t *Trace) Note(n chain.NewNote) {
 	note, err := t.State.LinkNote(n, Start+5000)
 	must(err)

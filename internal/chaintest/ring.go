@@ -11,19 +11,19 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Ring is a key ring for tests, also one of a store. Its keys follow from their ids, and its
-// nonces from what they are for, so that a golden file made with it does not change. It outlives
-// the stores that are opened with it.
+// Ring is a key ring for tests; it also serves as the key ring of a store. Its keys are derived
+// from their ids, and its nonces from the additional data, so that a golden file made with it does
+// not change. It can be used for several opens of a store, one after the other.
 type Ring struct {
 	Destroyed map[chain.KeyID]bool
-	Err       error       // answers every call, where it is not nil
-	BySubject bool        // the traces of a subject have one key
-	Lost      chain.KeyID // cannot be had now
+	Err       error       // if not nil, every call returns it
+	BySubject bool        // the traces of a subject share one key
+	Lost      chain.KeyID // this key is not available now
 
 	mu       sync.Mutex
 	given    chain.KeyID
 	shared   map[chain.KeyID]bool
-	subjects map[string][]chain.KeyID // the last is for new traces, where it is not 0
+	subjects map[string][]chain.KeyID // the last is for new traces, unless it is 0
 }
 
 func (r *Ring) aead(key chain.KeyID) (cipher.AEAD, error) {
@@ -46,7 +46,7 @@ func (r *Ring) aead(key chain.KeyID) (cipher.AEAD, error) {
 	return cipher.NewGCM(block)
 }
 
-// Seal seals with a nonce that follows from aad.
+// Seal seals with a nonce that is derived from aad.
 func (r *Ring) Seal(dst []byte, key chain.KeyID, plain, aad []byte) ([]byte, error) {
 	g, err := r.aead(key)
 	if err != nil {
@@ -69,7 +69,7 @@ func (r *Ring) Open(dst []byte, key chain.KeyID, sealed, aad []byte) ([]byte, er
 	return out, nil
 }
 
-// ID is the same of every ring.
+// ID returns the same id for every ring.
 func (r *Ring) ID() tga.ID { return tga.ID{1, 6: 0x70, 8: 0x80, 15: 7} }
 
 // Key returns the next key, or that of the subject.
@@ -94,7 +94,7 @@ func (r *Ring) Key(namespace, subject string) (chain.KeyID, error) {
 	return r.given, nil
 }
 
-// Shared reports whether a key is a subject's.
+// Shared reports whether a key belongs to a subject.
 func (r *Ring) Shared(key chain.KeyID) (bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -131,12 +131,12 @@ func (r *Ring) Destroy(key chain.KeyID) error {
 	return nil
 }
 
-// RequestDigest is another digest.
+// RequestDigest returns a digest that differs from plain.
 func (r *Ring) RequestDigest(plain tga.Digest) tga.Digest {
 	return tga.Sum(append([]byte("secret of a test"), plain[:]...))
 }
 
-// Lose has the ring lack a key from now on, 0 for none, while others use it.
+// Lose makes a key unavailable from now on, 0 for none. It may be called while the ring is in use.
 func (r *Ring) Lose(key chain.KeyID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -33,8 +33,8 @@ func freeSpace(dir string) Finding {
 	return f
 }
 
-// fileSystems are those on which a synced write is not what it says, by the magic
-// number of statfs(2).
+// fileSystems lists the file systems on which a synced write may not be durable, by the
+// magic number of statfs(2).
 var fileSystems = map[int64]struct {
 	name    string
 	verdict Verdict
@@ -64,8 +64,8 @@ const (
 	syncBytes   = 4096
 )
 
-// syncLatency measures what every call waits for twice. The file is written in place,
-// as the log is: an append would measure the file system's own log as well.
+// syncLatency measures a synced write. Every call waits for two of these. The file is
+// overwritten in place, like the log: an append would measure the file system's own log too.
 func syncLatency(dir string) Finding {
 	times, err := syncTimes(dir)
 	if err != nil {
@@ -115,7 +115,7 @@ func syncTimes(dir string) (times []time.Duration, err error) {
 	return times, nil
 }
 
-// lockHolder asks for the lock of the store and gives it back at once.
+// lockHolder tries to take the lock of the store, and releases it at once.
 func lockHolder(dir string) Finding {
 	name := filepath.Join(dir, "tgad.lock")
 	f, err := os.Open(name)

@@ -22,8 +22,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Examine makes all checks, one after the other. dir is the store's directory, "" to
-// leave out what needs it.
+// Examine makes all checks, one after the other. dir is the store's directory; with "" the
+// checks that need it are left out.
 func Examine(ctx context.Context, c *client.Client, socket, dir string) iter.Seq[Finding] {
 	return func(yield func(Finding) bool) {
 		checks := []func() Finding{
@@ -113,10 +113,10 @@ func metrics(ctx context.Context, c *client.Client) (promtext.Metrics, error) {
 	return promtext.Parse(raw)
 }
 
-// lateNotice is for how long a receiver may not take a notice before that is a matter for somebody.
+// lateNotice is how long a receiver may fail to accept a notice before that is a warning.
 const lateNotice = time.Minute
 
-// told says whether people are told of what waits for them.
+// told checks whether people are notified of what waits for them.
 func told(ctx context.Context, c *client.Client) Finding {
 	m, err := metrics(ctx, c)
 	if err != nil {
@@ -138,10 +138,10 @@ func told(ctx context.Context, c *client.Client) Finding {
 	return Finding{"notify", OK, fmt.Sprintf("%d receivers, none is late", len(late)), ""}
 }
 
-// oldBackup is how old the backup that the daemon keeps may be before that is a matter for somebody.
+// oldBackup is the least age of the daemon's backup that is a warning.
 const oldBackup = time.Minute
 
-// backedUp says whether the backup that the daemon keeps is current.
+// backedUp checks whether the daemon's backup is current.
 func backedUp(ctx context.Context, c *client.Client) Finding {
 	m, err := metrics(ctx, c)
 	if err != nil {
@@ -165,7 +165,7 @@ func backedUp(ctx context.Context, c *client.Client) Finding {
 	return Finding{"backup", OK, fmt.Sprintf("has what the store had %s ago", old), ""}
 }
 
-// clock says whether the daemon saw the wall clock jump.
+// clock checks whether the daemon has seen the wall clock jump.
 func clock(ctx context.Context, c *client.Client) Finding {
 	m, err := metrics(ctx, c)
 	if err != nil {
@@ -211,7 +211,7 @@ func directory(dir string) Finding {
 	return Finding{"directory", OK, fmt.Sprintf("%s, mode %#o", real, st.Mode().Perm()), ""}
 }
 
-// format opens the store as tgad verify does, where nobody has it.
+// format opens the store as tgad verify does, unless another process has it open.
 func format(dir string) Finding {
 	if has, err := HasStore(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return Finding{"format", Bad, err.Error(), ""}

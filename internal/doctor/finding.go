@@ -1,5 +1,5 @@
-// Package doctor looks for what is wrong with the machine that a store and its daemon
-// run on. It reads, and measures the disk with a scratch file; it repairs nothing.
+// Package doctor looks for problems of the machine on which a store and its daemon run. It
+// only reads, except for a scratch file that measures the disk. It repairs nothing.
 package doctor
 
 // Verdict says what a finding means.

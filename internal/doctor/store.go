@@ -8,8 +8,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// FrozenFor returns why a store takes no writes, "" where that is only because it was
-// opened for reading.
+// FrozenFor returns why a store takes no writes. It returns "" if the only reason is that the
+// store was opened for reading.
 func FrozenFor(s engine.Stats) string {
 	if strings.HasPrefix(s.Frozen, string(tga.PermissionDenied)) {
 		return ""
@@ -17,9 +17,9 @@ func FrozenFor(s engine.Stats) string {
 	return s.Frozen
 }
 
-// HasStore reports whether a store lies in dir. Opening one to find out would leave a
-// lock file in a directory that has nothing to do with it. A directory that cannot be read
-// may have one: that is an error.
+// HasStore reports whether dir holds a store. It does not try to open one, because that would
+// leave a lock file in a directory that may have nothing to do with tgad. If the directory
+// cannot be read, HasStore returns an error, because it may hold a store.
 func HasStore(dir string) (bool, error) {
 	if _, err := os.ReadDir(dir); err != nil {
 		return false, err

@@ -9,14 +9,14 @@ import (
 
 func dataSync(f *os.File) error { return unix.Fdatasync(int(f.Fd())) }
 
-// processState returns what a process is called and whether it is stopped, "" where it
-// cannot be seen: a stopped holder keeps its lock and answers nobody.
+// processState returns the name of a process and whether it is stopped, "" if the process
+// cannot be seen. A stopped holder keeps its lock and does not answer.
 func processState(pid string) string {
 	b, err := os.ReadFile("/proc/" + pid + "/stat")
 	if err != nil {
 		return ""
 	}
-	// The name stands in brackets and may hold anything; the state follows the last.
+	// The name is in parentheses and may contain any character. The state follows the last ")".
 	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
 	if open < 0 || end+2 >= len(b) || end < open {
 		return ""

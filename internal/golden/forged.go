@@ -6,21 +6,21 @@ import (
 	"encoding/hex"
 )
 
-// Case is a file that differs from a good one, and what a reader says of it.
+// Case is a file that differs from a good file, and what a reader says about it.
 type Case struct {
 	Name    string   `json:"name"`
-	Size    int      `json:"size"` // bytes; beyond the good file zeros, but for the changes
+	Size    int      `json:"size"` // bytes; those beyond the good file are zeros, except for the changes
 	Changes []Change `json:"changes"`
 	Verdict string   `json:"verdict"`
 }
 
-// Change is bytes that lie elsewhere than in the good file.
+// Change is a range of bytes that differ from the good file.
 type Change struct {
 	Offset int    `json:"offset"`
 	Hex    string `json:"hex"`
 }
 
-// NewCase says what of b is not as in good.
+// NewCase makes the case of a file b: the differences from good.
 func NewCase(name string, good, b []byte, verdict string) Case {
 	c := Case{Name: name, Size: len(b), Changes: []Change{}, Verdict: verdict}
 	base := make([]byte, len(b))
@@ -39,7 +39,7 @@ func NewCase(name string, good, b []byte, verdict string) Case {
 	return c
 }
 
-// Stored is a zstd frame that compresses nothing: a reader without zstd can read it.
+// Stored returns a zstd frame that holds b uncompressed, so that a reader without zstd can read it.
 func Stored(b []byte) []byte {
 	f := append([]byte{0x28, 0xb5, 0x2f, 0xfd, 0xa0}, binary.LittleEndian.AppendUint32(nil, uint32(len(b)))...)
 	for {

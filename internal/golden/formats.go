@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// HoldFormat fails the test of a format whose sample is another than tga/formats.json says
-// while its version is the same. name is the constant of schemas/tga/versions.go. The sample
-// is what the program writes for values that never change, or the [Shape] of a JSON document.
+// HoldFormat fails the test of a format if the digest of its sample differs from the one in
+// tga/formats.json and the version is the same. name is the constant of schemas/tga/versions.go.
+// The sample is what the program writes for fixed values, or the [Shape] of a JSON document.
 func HoldFormat(t interface {
 	Helper()
 	Errorf(string, ...any)
@@ -40,7 +40,7 @@ func HoldFormat(t interface {
 	}
 }
 
-// Shape says which members a document of v's type has, and of which kinds, all the way down.
+// Shape describes the members of a document of v's type and their kinds, recursively.
 func Shape(v any) []byte {
 	var b strings.Builder
 	shape(&b, reflect.TypeOf(v))

@@ -1,6 +1,6 @@
-// Package golden has what tests need of the golden vectors of test_vectors and of the JSON
-// Schemas of schemas: both are for other programs too, in any language, and lie in folders of
-// their own. It reads them where they lie, so it works in a copy of the module alone.
+// Package golden gives tests access to the golden vectors in test_vectors and the JSON Schemas in
+// schemas. Both are also for other programs, in any language, so they have folders of their own.
+// The package reads them from the source tree, so it works only in a copy of the module.
 package golden
 
 import (
@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 )
 
-// The folders. Vectors holds tga/*.json; Schemas holds tga/v1/*.schema.json, each of which
-// stands alone: it refers to no other.
+// The folders. Vectors holds tga/*.json. Schemas holds tga/v1/*.schema.json; no schema refers to
+// another.
 const (
 	Vectors = Folder("test_vectors")
 	Schemas = Folder("schemas")
@@ -45,7 +45,7 @@ func (f Folder) dir() (fs.FS, error) {
 	return os.DirFS(filepath.Join(root, string(f))), nil
 }
 
-// moduleRoot is the nearest folder with a go.mod, from the one in which the test runs upwards.
+// moduleRoot returns the nearest folder with a go.mod, from the test's folder upwards.
 func moduleRoot() (string, error) {
 	dir, err := os.Getwd()
 	for err == nil {

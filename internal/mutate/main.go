@@ -1,23 +1,22 @@
-// Command mutate says which changes of the code no test notices.
+// Command mutate reports the changes of the code (mutants) that no test notices.
 //
 //	go run ./internal/mutate -gremlins PATH [-list FILE] [-only REGEXP] [-every N] [-first K] [-tests REGEXP] [-with PACKAGES] PACKAGE...
 //
-// Gremlins finds the mutants of each package and of those below it: one operator each,
-// such as < for <=. Every mutant is run through an overlay, so the tree is not touched, with
-// its own package's tests and those of the packages that -with names. Those of a package are
-// compiled into one binary for each of these. At first each test runs by itself on the code as
-// it is, and notes the mutants that it reaches; then a mutant runs with the tests that reach
-// it, the fastest first, until one fails. -only, -every and -tests make a sample; -first
-// makes another one of the same size.
+// Gremlins finds the mutants of each package and of the packages below it. A mutant changes one
+// operator, for example < to <=. Mutants are compiled through an overlay, so the source tree is not
+// changed. A mutant runs with the tests of its own package and of the packages that -with names. All
+// mutants of a package are compiled into one binary for each of these test packages. First each test
+// runs by itself on the unchanged code, and records the mutants that it reaches. Then each mutant
+// runs with the tests that reach it, the fastest first, until one fails. -only, -every and -tests
+// select a sample; -first selects another sample of the same size.
 //
-// Gremlins itself would take a mutant that does not compile for one that was killed, and would
-// not run conditions of a case and constants, for which Go's coverage has no counter: here all of
-// them are run.
+// Gremlins itself would count a mutant that does not compile as killed. It would not run mutants of
+// case conditions and of constants, for which Go's coverage has no counter. This program runs them.
 //
-// A mutant that no test notices stands in the list, with the reason why it is equivalent to
-// the code. The program exits 1 where one is not listed, where a listed one is gone or is
-// killed by now, where no test reaches more than 5 %, and where fewer than 97 % of those that
-// tests reach are killed.
+// The list (-list) has the mutants that no test notices, each with the reason why it is equivalent
+// to the code. The program exits 1 if such a mutant is not listed, if a listed mutant no longer
+// exists or is killed, if no test reaches more than 5 % of the mutants, or if fewer than 97 % of the
+// mutants that tests reach are killed.
 package main
 
 import (
@@ -106,7 +105,7 @@ func run(gremlins, list string, only *regexp.Regexp, packages []string) (err err
 	return nil
 }
 
-// sample keeps one mutant of every N in the order of the files, and of the list what is in it.
+// sample keeps every N-th mutant in the order of the files, and removes the other mutants from known.
 func sample(all []mutant, known map[string]string) (some []mutant) {
 	kept := map[string]bool{}
 	for i, m := range all {
@@ -118,7 +117,7 @@ func sample(all []mutant, known map[string]string) (some []mutant) {
 	return some
 }
 
-// find returns the mutants of a package and of those below it, in order.
+// find returns the mutants of a package and of the packages below it, in order.
 func find(gremlins, dir, p string) ([]mutant, error) {
 	out := filepath.Join(dir, "found.json")
 	cmd := exec.Command(gremlins, "unleash", "--dry-run", "--silent", "-o", out, p)
@@ -155,7 +154,7 @@ func find(gremlins, dir, p string) ([]mutant, error) {
 		if here, err := build.Default.MatchFile(filepath.Dir(path), filepath.Base(path)); err != nil {
 			return nil, err
 		} else if !here {
-			continue // of another system or build tag: no test here compiles it
+			continue // for another system or build tag: no test here compiles it
 		}
 		src, err := os.ReadFile(path)
 		if err != nil {
@@ -181,7 +180,7 @@ func find(gremlins, dir, p string) ([]mutant, error) {
 	return all, nil
 }
 
-// fate is what became of a mutant.
+// fate is the result of running a mutant.
 type fate string
 
 const (
@@ -192,7 +191,7 @@ const (
 	broken fate = "broken" // it does not compile
 )
 
-// tryAll runs mutants, and returns what is wrong with them.
+// tryAll runs mutants, and returns the reasons for which the program has to fail.
 func tryAll(p string, all []mutant, known map[string]string, temp string) (flaws []string, err error) {
 	start := time.Now()
 	count, ofFile := map[fate]int{}, map[string]map[fate]int{}
@@ -240,14 +239,14 @@ func tryAll(p string, all []mutant, known map[string]string, temp string) (flaws
 	return append(flaws, tooFew(p, count)...), nil
 }
 
-// sum says what became of mutants.
+// sum describes the results of all mutants in a line.
 func sum(count map[fate]int) string {
 	dead := count[killed] + count[halted]
 	return fmt.Sprintf("%d killed of %d that tests reach, %d of them halted, %d lived; %d missed, %d do not compile",
 		dead, dead+count[lived], count[halted], count[lived], count[missed], count[broken])
 }
 
-// tooFew reports where the limits are not kept.
+// tooFew returns the limits that are not met.
 func tooFew(p string, count map[fate]int) (flaws []string) {
 	dead := count[killed] + count[halted]
 	there := dead + count[lived]

@@ -19,7 +19,7 @@ type mutant struct {
 	name         string // stays the same when lines move: see [name]
 }
 
-// changes are what each kind makes of an operator, as gremlins v0.5.0 does by default.
+// changes says how each kind changes an operator, as gremlins v0.5.0 does by default.
 var changes = map[string]map[string]string{
 	"ARITHMETIC_BASE":       {"+": "-", "-": "+", "*": "/", "/": "*", "%": "*"},
 	"CONDITIONALS_BOUNDARY": {">=": ">", ">": ">=", "<=": "<", "<": "<="},
@@ -50,15 +50,15 @@ func (m mutant) apply(src []byte) ([]byte, error) {
 	return nil, fmt.Errorf("%s knows no operator there", m.kind)
 }
 
-// inOrder compares mutants by where they stand. Gremlins finds them in another order each time,
-// and without this one a sample could not be run again.
+// inOrder compares mutants by their places. Gremlins finds them in another order each time, so
+// without a fixed order a sample could not be run again.
 func inOrder(a, b mutant) int {
 	return cmp.Or(strings.Compare(a.path, b.path), cmp.Compare(a.line, b.line), cmp.Compare(a.column, b.column), strings.Compare(a.kind, b.kind))
 }
 
-// name names the mutants of a file, and sorts them, by path, function, kind, the text of the
-// line, and, where several are equal in all of that, which one it is: line numbers move with
-// every change above them.
+// name names the mutants of a file and sorts them. A name is made of path, function, kind and the
+// text of the line, and a number if several mutants are equal in all of these. It has no line
+// number, because line numbers change with every edit above them.
 func name(src []byte, all []mutant) ([]mutant, error) {
 	slices.SortFunc(all, inOrder)
 	fset := token.NewFileSet()
@@ -85,8 +85,8 @@ func name(src []byte, all []mutant) ([]mutant, error) {
 	return all, nil
 }
 
-// parseList reads the list: the name of a mutant on a line of its own, and on the next,
-// indented, the reason why no test can tell it from the code. Lines with a # first are
+// parseList reads the list: the name of a mutant on a line of its own, and on the next line,
+// indented, the reason why no test can tell it from the code. Lines that begin with # are
 // comments.
 func parseList(text string) (map[string]string, error) {
 	known := map[string]string{}

@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// reached names the environment variable with the file of the mutants that a test reaches.
+// reached is the environment variable with the path of the file into which a test writes the
+// mutants that it reaches.
 const reached = "TGAD_REACHED"
 
 // suite is the test binary of a package.
@@ -24,14 +25,14 @@ type suite struct {
 	flags       []string // of each run: see [testFlags]
 }
 
-// test is a test at the top of a suite, a fuzz target with its seeds or an example.
+// test is a top-level test of a suite, a fuzz target with its seeds, or an example.
 type test struct {
 	suite     int
 	name      string
 	wall, cpu time.Duration
 }
 
-// measure runs each test by itself on the code as it is, and notes the mutants that it
+// measure runs each test by itself on the unchanged code, and records the mutants that it
 // reaches and the time that it takes.
 func (t *together) measure(temp string) error {
 	t.reaches = map[int][]test{}
@@ -68,7 +69,7 @@ func (t *together) measure(temp string) error {
 	return err
 }
 
-// reach runs a test on the code as it is, sets its times, and returns what mutants it reaches.
+// reach runs a test on the unchanged code, sets its times, and returns the mutants that it reaches.
 func (t *together) reach(one *test, to string) (numbers []int, err error) {
 	if err := os.WriteFile(to, nil, 0o600); err != nil {
 		return nil, err
@@ -94,9 +95,10 @@ func (t *together) reach(one *test, to string) (numbers []int, err error) {
 	return slices.Compact(numbers), os.Remove(to)
 }
 
-// run is a process with mutant n for some tests of a suite. It may use four times the CPU
-// time that they took without a mutant, and ten times the time, so that a busy machine does
-// not make a mutant look killed; and 8 GB of address space, for a mutant may loop.
+// run returns a process that runs some tests of a suite with mutant n. It may use four times the
+// CPU time and ten times the elapsed time that the tests took without a mutant, so that a busy
+// machine does not make a mutant look killed. It may use 8 GB of address space, because a mutant
+// may loop and allocate.
 func (t *together) run(n, of int, some []test) *exec.Cmd {
 	wall, cpu := t.least, t.least
 	var names []string
@@ -112,8 +114,8 @@ func (t *together) run(n, of int, some []test) *exec.Cmd {
 	return cmd
 }
 
-// output runs cmd with a directory for its temporary files that is removed afterwards: a test
-// that is killed leaves its own, and a run kills hundreds.
+// output runs cmd with a directory for its temporary files, which output removes afterwards. A
+// killed test leaves its temporary files, and a run kills hundreds of tests.
 func output(cmd *exec.Cmd) (out []byte, err error) {
 	dir, err := os.MkdirTemp("", "tgad-mutant-")
 	if err != nil {
@@ -121,15 +123,15 @@ func output(cmd *exec.Cmd) (out []byte, err error) {
 	}
 	cmd.Env = append(cmd.Env, "TMPDIR="+dir)
 	out, err = cmd.CombinedOutput()
-	// A child of a test may still write there: what that leaves fails no run.
+	// A child of a test may still write there, so an error here does not fail the run.
 	if left := os.RemoveAll(dir); left != nil {
 		fmt.Fprintln(os.Stderr, "mutate:", left)
 	}
 	return out, err
 }
 
-// try runs the tests that reach the mutant of that number, the fastest first: a mutant that
-// one of those kills costs no more than they take.
+// try runs the tests that reach mutant n, the fastest first, so that a mutant that a fast test
+// kills costs little time.
 func (t *together) try(n int) (fate, error) {
 	left := t.reaches[n]
 	if len(left) == 0 {
@@ -154,7 +156,7 @@ func (t *together) try(n int) (fate, error) {
 	return lived, nil
 }
 
-// each calls f for 0 to n-1, some calls at the same time: many tests wait more than they run.
+// each calls f for 0 to n-1, several at the same time, because many tests mostly wait.
 func each(n int, f func(int) error) error {
 	var all sync.WaitGroup
 	errs := make([]error, n)
@@ -167,8 +169,8 @@ func each(n int, f func(int) error) error {
 	return errors.Join(errs...)
 }
 
-// testFlags are the flags of each run of a package's tests, prefix before those of package
-// testing.
+// testFlags returns the flags for each run of a package's tests. prefix is put before the names of
+// package testing's flags.
 func testFlags(dir, prefix string) (flags []string, err error) {
 	if *tests != "" && prefix == "" {
 		flags = append(flags, "-run="+*tests)

@@ -20,21 +20,21 @@ import (
 	"time"
 )
 
-// together is a package whose mutants are all compiled into the test binaries: the
-// environment variable of [which] says which of them runs. To compile and link takes most
-// of the time of a mutant that has a binary of its own.
+// together is a package whose mutants are all compiled into the same test binaries. The
+// environment variable [which] chooses the mutant that runs. With a binary for each mutant, most
+// of the time would be spent on compiling and linking.
 type together struct {
 	suites  []suite
 	number  map[string]int // by name of the mutant, from 1
 	reaches map[int][]test // by number: the tests that reach the mutant, the fastest first
-	least   time.Duration  // what a run may take at least: see [together.run]
+	least   time.Duration  // every run may take at least this long: see [together.run]
 }
 
-// which names the environment variable with the number of the mutant that runs.
+// which is the environment variable with the number of the mutant that runs.
 const which = "TGAD_MUTANT"
 
-// choose is added to the package under test. Mutant -1 is the code as it is, which notes the
-// mutants that it reaches in a file, each at once: a test may kill its own process.
+// choose is added to the package under test. Mutant -1 is the unchanged code. It writes each
+// mutant that it reaches to a file at once, because a test may kill its own process.
 const choose = `package %s
 
 import (
@@ -66,9 +66,9 @@ func tgadReach(all ...int) {
 }
 `
 
-// compile builds the test binaries of the package in dir, and of those that -with names, with
-// its mutants. Those of constants and of types without a name in their file are not in it. It
-// is nil where the package does not compile so.
+// compile builds the test binaries of the package in dir, and of the packages that -with names,
+// with the package's mutants. It leaves out mutants of constants and of types that have no name in
+// their file. It returns nil if the package does not compile that way.
 func compile(dir string, all []mutant, temp string) (*together, error) {
 	p, err := load(dir)
 	if err != nil {
@@ -171,7 +171,7 @@ func load(dir string) (*checked, error) {
 	return p, nil
 }
 
-// weaver writes a file anew, with a choice in the place of each operator that has mutants.
+// weaver rewrites a file: it replaces each operator that has mutants by a choice between them.
 type weaver struct {
 	p      *checked
 	file   *ast.File
@@ -180,7 +180,7 @@ type weaver struct {
 	number map[string]int
 }
 
-// text is the source of a node with the choices in it.
+// text returns the source of a node with the choices in it.
 func (w *weaver) text(n ast.Node) string {
 	var out strings.Builder
 	at := n.Pos()
@@ -215,7 +215,7 @@ func (w *weaver) text(n ast.Node) string {
 
 func (w *weaver) offset(p token.Pos) int { return w.p.fset.Position(p).Offset }
 
-// mutants are those of the operator at a place.
+// mutants returns the mutants of the operator at a place.
 func (w *weaver) mutants(at token.Pos) []mutant {
 	p := w.p.fset.Position(at)
 	var all []mutant
@@ -228,7 +228,7 @@ func (w *weaver) mutants(at token.Pos) []mutant {
 	return all
 }
 
-// choice is what stands for a node whose operator has mutants, "" for another.
+// choice returns the text that replaces a node whose operator has mutants, "" for another node.
 func (w *weaver) choice(n ast.Node) string {
 	switch n := n.(type) {
 	case *ast.BinaryExpr:
@@ -253,7 +253,7 @@ func (w *weaver) choice(n ast.Node) string {
 	return ""
 }
 
-// whole is the text of an operand, which may itself be a choice.
+// whole returns the text of an operand, which may contain choices itself.
 func (w *weaver) whole(n ast.Expr) string {
 	if woven := w.choice(n); woven != "" {
 		return woven
@@ -261,7 +261,7 @@ func (w *weaver) whole(n ast.Expr) string {
 	return w.text(n)
 }
 
-// cases is a call of a function that has each mutant as a case.
+// cases returns a call of a function literal that has each mutant as a case.
 func (w *weaver) cases(all []mutant, result string, op token.Token, with func(op string) string) string {
 	var b, numbers strings.Builder
 	fmt.Fprintf(&b, "func() %s { switch tgadMutant { ", result)
@@ -276,7 +276,7 @@ func (w *weaver) cases(all []mutant, result string, op token.Token, with func(op
 	return b.String()
 }
 
-// typeOf is how this file names the type of an expression that is no constant.
+// typeOf returns the name, in this file, of the type of an expression that is no constant.
 func (w *weaver) typeOf(e ast.Expr) (string, bool) {
 	tv, ok := w.p.info.Types[e]
 	if !ok || tv.Value != nil {
@@ -301,13 +301,14 @@ func (w *weaver) typeOf(e ast.Expr) (string, bool) {
 	return text, named
 }
 
-// compiles reports whether all mutants of an operator compile: strings know + alone.
+// compiles reports whether all mutants of an operator compile: for strings only + does.
 func (w *weaver) compiles(n *ast.BinaryExpr) bool {
 	b, ok := w.p.info.Types[n].Type.Underlying().(*types.Basic)
 	return !ok || b.Info()&types.IsString == 0
 }
 
-// calls reports whether an expression calls a function: such a one is evaluated once.
+// calls reports whether an expression calls a function. Such an expression must be evaluated
+// only once.
 func calls(e ast.Expr) (found bool) {
 	ast.Inspect(e, func(n ast.Node) bool {
 		_, is := n.(*ast.CallExpr)

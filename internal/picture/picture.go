@@ -1,8 +1,8 @@
-// Package picture draws the course of a call as an SVG image that needs nothing beside itself: its states from
-// left to right, its attempts under them, and a line for each entry and note below. A stretch of which nobody
-// knows what happened is hatched.
+// Package picture draws the course of a call as an SVG image that needs no other file: its states from left to
+// right, its attempts under them, and a line for each entry and note below. An attempt whose end is unknown is
+// hatched.
 //
-//	harmless    what a log holds is text, and no mark-up                     [Draw]  TestHostileNamesAreText
+//	harmless    text of the log is shown as text, never as mark-up           [Draw]  TestHostileNamesAreText
 //	to scale    a longer wait is wider, but not in proportion: a call waits for microseconds and for days  [width]  TestLongerIsWider
 //	bounded     of a trace with many notes the middle is left out, and named [shown]  TestMiddleOfALongTraceIsLeftOut
 package picture
@@ -29,13 +29,13 @@ const (
 	tickAt   = 100
 	textAt   = 124 // first line of text
 	lineTall = 18
-	least    = 22  // width of the shortest stretch: two numbers side by side
-	most     = 220 // and of the longest
+	least    = 22  // width of the shortest interval: two numbers side by side
+	most     = 220 // width of the longest interval
 	sinceAt  = 215 // columns of the lines of text
 	wordsAt  = 290
 )
 
-// maxMoments is how many entries and notes are drawn: the first, and the newest, [kept] of them.
+// maxMoments is how many entries and notes are drawn at most: the first ones, and the [kept] newest.
 const (
 	maxMoments = 40
 	kept       = 10
@@ -45,7 +45,7 @@ var colours = map[string]string{
 	"PENDING": "#6b7280", "AUTHORIZED": "#2563eb", "EXECUTING": "#a16207", "COMPLETED": "#15803d", "FAILED": "#b91c1c", "DENIED": "#b91c1c",
 }
 
-// ends is how an attempt ended, in words and in a colour.
+// ends has the words and the colour for each end of an attempt.
 var ends = map[story.End]struct{ words, fill string }{
 	story.Unknown:  {"no answer yet", "url(#unknown)"},
 	story.Answered: {"answered", "#15803d"},
@@ -55,7 +55,7 @@ var ends = map[story.End]struct{ words, fill string }{
 	story.Settled:  {"no answer, and settled afterwards", "url(#unknown)"},
 }
 
-// Namespace is what an image that is a file of its own needs. Inside a page it is superfluous.
+// Namespace is the attribute that an image in a file of its own needs. Inside a page it is not needed.
 const Namespace = ` xmlns="http://www.w3.org/2000/svg"`
 
 // Draw draws a course. title is its heading.
@@ -74,13 +74,13 @@ type drawing struct {
 	story.Course
 	title string
 	show  []int           // the moments that are drawn
-	x     map[int]float64 // where each of them stands
-	end   float64         // of the whole
-	left  int             // moments that are left out, behind show[maxMoments-kept-1]
+	x     map[int]float64 // the place of each
+	end   float64         // of the whole picture
+	left  int             // number of moments that are left out after show[maxMoments-kept-1]
 	b     strings.Builder
 }
 
-// shown are the moments that are drawn.
+// shown returns the moments that are drawn, and how many are left out.
 func shown(n int) (show []int, left int) {
 	for i := range n {
 		if n > maxMoments && i >= maxMoments-kept && i < n-kept {
@@ -92,7 +92,7 @@ func shown(n int) (show []int, left int) {
 	return show, left
 }
 
-// width is how wide a stretch of time is: ten times as long is a little wider.
+// width returns the width of an interval of time. An interval ten times as long is a little wider.
 func width(ms int64) float64 {
 	return min(least+26*math.Log10(1+float64(max(ms, 0))), most)
 }
@@ -108,14 +108,14 @@ func (d *drawing) place() {
 		d.x[m] = at
 	}
 	if d.Open {
-		at += 90 // to now, which nobody knows when this is read
+		at += 90 // up to now; the reader's now is unknown, so the width is fixed
 	} else {
 		at += least
 	}
 	d.end = at
 }
 
-// at is where a moment stands, or the next one that is drawn.
+// at returns the place of a moment, or of the next moment that is drawn.
 func (d *drawing) at(moment int) float64 {
 	for _, m := range d.show {
 		if m >= moment {
@@ -125,13 +125,14 @@ func (d *drawing) at(moment int) float64 {
 	return d.end
 }
 
-// escaped is text between tags. What XML has no place for, such as a zero byte, is an escape after [clip.Clean].
+// escaped returns text in a form that may be put between tags. [clip.Clean] escapes characters that XML cannot hold,
+// such as a zero byte.
 func escaped(s string) string { return html.EscapeString(clip.Clean(s)) }
 
 func (d *drawing) printf(format string, a ...any) { fmt.Fprintf(&d.b, format, a...) }
 
 func (d *drawing) begin() {
-	longest := 7.5 * float64(len([]rune(d.title))) // a letter is that wide at most, on the average
+	longest := 7.5 * float64(len([]rune(d.title))) // upper bound of the average width of a letter
 	for _, m := range d.show {
 		longest = max(longest, wordsAt+7*float64(len([]rune(d.says(m)))))
 	}
@@ -153,12 +154,12 @@ func (d *drawing) text(x, y float64, class, fill, s string, more ...string) {
 	d.printf(`<text class="%s" x="%.1f" y="%.1f" fill="%s" %s>%s</text>`+"\n", class, x, y, fill, strings.Join(more, " "), escaped(s))
 }
 
-// bar is a stretch, with its name where that fits.
+// bar draws an interval, with its name if there is room.
 func (d *drawing) bar(from, to, y, tall float64, fill, name string) {
 	d.printf(`<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" rx="3" fill="%s"><title>%s</title></rect>`+"\n", from, y, max(to-from, 2), tall, fill, escaped(name))
 }
 
-// states draws a bar for each state, until the next.
+// states draws a bar for each state, up to the next state.
 func (d *drawing) states() {
 	for i, m := range d.Moments {
 		if m.State == "" {
@@ -186,7 +187,7 @@ func (d *drawing) states() {
 	}
 }
 
-// attempts draws when something may have been on its way to the tool.
+// attempts draws a bar for each attempt, during which a request may have been on its way to the tool.
 func (d *drawing) attempts() {
 	for _, a := range d.Attempts {
 		to := d.end
@@ -198,7 +199,7 @@ func (d *drawing) attempts() {
 	}
 }
 
-// lines numbers the moments, and says what each is.
+// lines writes a numbered line for each moment, which says what it is.
 func (d *drawing) lines() {
 	y := float64(textAt)
 	for i, m := range d.show {
@@ -221,7 +222,7 @@ func (d *drawing) lines() {
 	}
 }
 
-// says is a moment in words.
+// says describes a moment in words.
 func (d *drawing) says(m int) string {
 	words := []string{d.Moments[m].State}
 	if note := d.Moments[m].Note; note != "" {
@@ -238,7 +239,7 @@ func (d *drawing) says(m int) string {
 	return strings.Join(words, " · ")
 }
 
-// apart is a time between two moments, which a clock that was put back makes negative.
+// apart formats the time between two moments. It is negative if the clock was set back.
 func apart(ms tga.Millis) string {
 	d := time.Duration(ms) * time.Millisecond
 	if d >= time.Hour {

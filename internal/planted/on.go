@@ -12,5 +12,5 @@ var bug = os.Getenv("TGAD_PLANTED")
 // On reports whether a bug is chosen.
 func On(name string) bool { return name == bug }
 
-// Pause makes a gap wide enough for another goroutine.
+// Pause sleeps long enough for another goroutine to run in between.
 func Pause() { time.Sleep(100 * time.Microsecond) }

@@ -16,20 +16,20 @@ const (
 	plotLeft, plotRight   = 80, 150
 	plotTop, plotBottom   = 40, 50
 	rowTall, rowNames     = 16, 250
-	letter                = 7 // a letter is that wide at most, on the average
+	letter                = 7 // upper bound of the average width of a letter
 )
 
-// colours are those of an image that is a file of its own. In a page, the style has others, for the dark too.
+// colours are the colours of an image in a file of its own. In a page, the style sheet sets them, also for dark mode.
 var (
 	colours = []string{"#222222", "#1f6fb2", "#c2451e", "#2e8540", "#8a4fbd", "#b8860b", "#007f7f", "#a02060"}
-	dashes  = []string{"", "7 3", "2 3", "9 3 2 3"} // so that lines differ for those who see no colours
+	dashes  = []string{"", "7 3", "2 3", "9 3 2 3"} // so that lines differ for people who do not see the colours
 )
 
 // Axis is a direction of a plot.
 type Axis struct {
 	Name  string
 	Log   bool
-	Ticks []float64 // nil = as it comes
+	Ticks []float64 // nil = chosen automatically
 }
 
 // has reports whether a figure has a place on the axis.
@@ -104,7 +104,7 @@ func (s scale) ticks() (all []float64) {
 	return all
 }
 
-// short is a figure at an axis.
+// short formats a figure for an axis.
 func short(v float64) string {
 	for _, unit := range []struct {
 		of   float64
@@ -123,7 +123,7 @@ type Line struct {
 	Points [][2]float64
 }
 
-// Lines are series over two axes. Marks are places of the first.
+// Lines are series over two axes. Marks are marked places on the first axis.
 type Lines struct {
 	Title    string
 	X, Y     Axis
@@ -188,7 +188,7 @@ type Row struct {
 	Figures []float64
 }
 
-// Rows are figures of many things, one below the other, over one axis. Base is the place that they are compared with.
+// Rows are figures of many things, one below the other, over one axis. Base is the value to compare them with.
 type Rows struct {
 	Title string
 	X     Axis
@@ -283,12 +283,12 @@ func (c *canvas) svg(title string, wide, tall float64) g.Node {
 	}, c.all...)...)
 }
 
-// SVG is a plot as an image that is a file of its own.
+// SVG returns a plot as an image for a file of its own.
 func SVG(p Plot) ([]byte, error) {
 	var b bytes.Buffer
 	if err := p.draw().Render(&b); err != nil {
 		return nil, err
 	}
-	// Inside a page the name space is superfluous.
+	// Only a file of its own needs the name space.
 	return append(bytes.Replace(b.Bytes(), []byte("<svg "), []byte(`<svg xmlns="http://www.w3.org/2000/svg" `), 1), '\n'), nil
 }

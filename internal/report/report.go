@@ -1,8 +1,8 @@
-// Package report makes pages of one file that need nothing beside themselves: no daemon, no other file and no
-// network. The page of a call, the measurements and the crash tests are such files.
+// Package report makes HTML pages in one file that need no daemon, no other file and no network: the page of a
+// call, the measurements and the results of the crash tests.
 //
-//	alone      the policy of a page allows the style and the script that stand in it, and nothing else  [File]   TestPageIsAlone
-//	harmless   what a result says is text: neither markup, nor a character that turns or hides text     [text]   TestHostileWordsAreText
+//	alone      a page's policy allows only the style and the script inside the page                     [File]   TestPageIsAlone
+//	harmless   a result is shown as text: neither markup, nor a character that turns or hides text      [text]   TestHostileWordsAreText
 //	drawable   a figure that has no place on an axis is left out of a plot, and stays in the table      [Axis]   TestFiguresWithoutAPlace
 package report
 
@@ -20,7 +20,7 @@ import (
 	"github.com/tgad/tgad/internal/clip"
 )
 
-// Style is the style of every page, those of the view too.
+// Style is the style sheet of every page, including the web view's.
 //
 //go:embed style.css
 var Style string
@@ -28,7 +28,7 @@ var Style string
 //go:embed plot.css
 var plotStyle string
 
-// Page is what [File] makes a file of.
+// Page is the content from which [File] makes a file.
 type Page struct {
 	Title  string
 	Style  string
@@ -66,7 +66,7 @@ func File(p Page) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// sourceOf is how a policy names the one style or script that it allows.
+// sourceOf returns the source expression by which a policy allows exactly this style or script.
 func sourceOf(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
@@ -78,7 +78,7 @@ func attr(name, value string) g.Node { return g.Attr(name, clip.Clean(value)) }
 
 func text(s string) g.Node { return g.Text(clip.Clean(s)) }
 
-// Section is a part of a report. What is empty is left out.
+// Section is a part of a report. Empty members are left out.
 type Section struct {
 	Heading  string
 	Problems []string
@@ -87,11 +87,11 @@ type Section struct {
 	Plots    []Plot
 	Tables   []Table
 	Commands []string
-	Folded   string // what Lines are; they are shown when a reader asks for them
+	Folded   string // title of Lines, which are shown when the reader unfolds them
 	Lines    []string
 }
 
-// Table has a header and rows. Cells that are figures stand at the right.
+// Table has a header and rows. Columns of figures are aligned to the right.
 type Table struct {
 	Name string
 	Rows [][]string // the first is the header
@@ -155,7 +155,7 @@ func lines(all []string) g.Node {
 	return g.Text(strings.Join(clean, "\n"))
 }
 
-// wide is what a narrow window scrolls sideways, by keyboard too.
+// wide wraps a node that a narrow window scrolls sideways, also by keyboard.
 func wide(name string, n g.Node) g.Node {
 	return el("div", attr("class", "wide"), attr("tabindex", "0"), attr("role", "region"), attr("aria-label", name), n)
 }
@@ -183,7 +183,7 @@ func cell(name string, figure bool, s string, more ...g.Node) g.Node {
 	return el(name, append(more, text(s))...)
 }
 
-// figures reports whether a column has figures alone.
+// figures reports whether a column has only figures.
 func (t Table) figures(column int) bool {
 	for _, row := range t.Rows[1:] {
 		if column < len(row) && row[column] != "" {
@@ -195,7 +195,7 @@ func (t Table) figures(column int) bool {
 	return len(t.Rows) > 1
 }
 
-// Grouped writes a whole number with a comma between each three digits.
+// Grouped formats a whole number with a comma between groups of three digits.
 func Grouped(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {

@@ -1,7 +1,7 @@
-// Package talostest asks of artifacts, in tests, what the public Talos v1 schemas ask. It
-// has none of those schemas: it makes its own from schemas/tga/v1 and the points in which
-// theirs are narrower (docs/FORMAT.md, "Talos"), for a validator that knows nothing of
-// this module's decoders.
+// Package talostest checks artifacts in tests as the public Talos v1 schemas would. It does not
+// have those schemas. It makes its own from schemas/tga/v1 and the points in which theirs are
+// narrower (docs/FORMAT.md, "Talos"). It uses a validator that is independent of this module's
+// decoders.
 package talostest
 
 import (
@@ -16,7 +16,7 @@ import (
 
 type object = map[string]any
 
-// narrower changes a schema of this project into one that takes what the public one takes.
+// narrower changes a schema of this project into one that accepts what the public one accepts.
 var narrower = map[string]func(schema object){
 	"action_request": words,
 	"supervisor_decision": func(s object) {
@@ -28,7 +28,7 @@ var narrower = map[string]func(schema object){
 	},
 	"tool_call": func(s object) {
 		need(s, "capability_digest")
-		// Zeros are the digest of no token: here they mean that none is there.
+		// A digest of zeros means that there is no capability.
 		zeros := object{"const": strings.Repeat("0", 64)}
 		s["properties"].(object)["capability_digest"] = object{"allOf": []any{at(s, "properties", "capability_digest"), object{"not": zeros}}}
 		words(s)
@@ -52,7 +52,7 @@ func at(s object, path ...string) object {
 	return s
 }
 
-// denyAll refuses every reference out of a schema.
+// denyAll refuses every reference from a schema to another document.
 type denyAll struct{}
 
 func (denyAll) Load(url string) (any, error) { return nil, fmt.Errorf("reference to %s", url) }
@@ -87,7 +87,7 @@ func Compile() (Schemas, error) {
 	return all, nil
 }
 
-// Validate returns why the schema of an artifact refuses its text.
+// Validate checks the text of an artifact by its schema. The error says why it is refused.
 func (s Schemas) Validate(artifact []byte) error {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(artifact))
 	if err != nil {

@@ -23,7 +23,7 @@ type View struct {
 	Height      int
 }
 
-// rows are counters, with what they count.
+// rows are the counters that a frame shows, with their texts.
 var rows = []struct{ text, name string }{
 	{"calls sent", "tgad_calls_sent_total"},
 	{"  of them again", "tgad_calls_resent_total"},
@@ -35,7 +35,7 @@ var rows = []struct{ text, name string }{
 	{"syncs", "tgad_log_syncs_total"},
 }
 
-// times are histograms.
+// times are the histograms that a frame shows.
 var times = []struct{ text, name string }{
 	{"sync", "tgad_log_sync_seconds"},
 	{"append", "tgad_append_seconds"},
@@ -83,7 +83,7 @@ func Frame(v View) []string {
 	return lines
 }
 
-// doubts lists the calls in doubt, as many as there is room for; room for a negative number is for all.
+// doubts lists calls in doubt, at most as many as fit into room lines. A negative room means no limit.
 func doubts(v View, room int) []string {
 	if len(v.Doubts) == 0 {
 		return nil
@@ -107,7 +107,7 @@ func doubts(v View, room int) []string {
 	return lines
 }
 
-// state is what holds all calls up, if anything does.
+// state says what blocks all calls, if anything does.
 func state(s *Sample) string {
 	switch {
 	case s.sum("tgad_store_frozen") == 1:
@@ -130,7 +130,7 @@ func uptime(s *Sample) string {
 	return max(0, s.at.Sub(time.Unix(0, int64(began*1e9)))).Truncate(time.Second).String()
 }
 
-// named lists the labels whose value is not 0, each with it.
+// named lists the labels whose value is not 0, each with its value.
 func named(s *Sample, name, by string) string {
 	var all []string
 	of := s.of.By(name, by)
@@ -145,7 +145,7 @@ func named(s *Sample, name, by string) string {
 	return strings.Join(all, ", ")
 }
 
-// number is a number with so many digits after the point, "-" where nobody knows it.
+// number formats a number with so many digits after the point, "-" if it is unknown.
 func number(f float64, digits int) string {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		return "-"
@@ -153,7 +153,7 @@ func number(f float64, digits int) string {
 	return fmt.Sprintf("%.*f", digits, f)
 }
 
-// span is a time in the unit that fits it.
+// span formats a time in a suitable unit.
 func span(seconds float64) string {
 	switch {
 	case math.IsNaN(seconds):
@@ -166,7 +166,7 @@ func span(seconds float64) string {
 	return fmt.Sprintf("%.1f s", seconds)
 }
 
-// size is a number of bytes in the unit that fits it.
+// size formats a number of bytes in a suitable unit.
 func size(bytes float64) string {
 	if math.IsNaN(bytes) {
 		return "-"

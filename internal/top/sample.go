@@ -1,8 +1,9 @@
-// Package top makes the frames of `tgad top`: what a daemon's metrics say of now, from two scrapes of them.
+// Package top makes the frames of `tgad top`. A frame shows the present state of a daemon, from two scrapes of its
+// metrics.
 //
 // # Invariants
 //
-//	reset     a daemon that began anew counts from 0, and no rate is negative   [Sample.grown]     TestRatesSurviveARestart
+//	reset     a restarted daemon counts from 0, and no rate is negative         [Sample.grown]     TestRatesSurviveARestart
 //	quantile  a quantile lies in the bucket that has it                         [Sample.quantile]  TestQuantilesAreThoseOfTheBuckets
 //	fits      no line is wider, no frame higher than the terminal               [Frame]            TestFrameFitsTheTerminal
 //	harmless  no text of a call or of a file moves the cursor                   [Frame]            TestFrameIsHarmless
@@ -27,8 +28,8 @@ func Parse(at time.Time, text []byte) (*Sample, error) {
 	return &Sample{at, m}, err
 }
 
-// sum is the value of a name, of all its labels together, and of a histogram how many values it has
-// seen; NaN where there is none.
+// sum returns the value of a metric, summed over all its labels; for a histogram the number of observed
+// values. It returns NaN if there is no such metric.
 func (s *Sample) sum(name string) float64 {
 	if v, err := s.of.Value(name); err == nil {
 		return v
@@ -42,12 +43,12 @@ func (s *Sample) sum(name string) float64 {
 // InDoubt reports whether there are calls in doubt, as far as the daemon could tell.
 func (s *Sample) InDoubt() bool { return s.sum("tgad_in_doubt") > 0 }
 
-// rate is how much a counter grew in a second since an earlier sample.
+// rate returns how much a counter grew per second since an earlier sample.
 func (s *Sample) rate(before *Sample, name string) float64 {
 	return s.grown(before, name) / max(s.at.Sub(before.at).Seconds(), 1e-3)
 }
 
-// grown is how much a counter grew. One that is smaller now began anew.
+// grown returns how much a counter grew. A counter that is smaller now was reset by a restart.
 func (s *Sample) grown(before *Sample, name string) float64 {
 	now, was := s.sum(name), before.sum(name)
 	if math.IsNaN(was) || now < was {
@@ -56,10 +57,10 @@ func (s *Sample) grown(before *Sample, name string) float64 {
 	return now - was
 }
 
-// buckets are those of a histogram, of what was seen since an earlier sample.
+// buckets returns the buckets of a histogram, only of the values observed since an earlier sample.
 func (s *Sample) buckets(before *Sample, name string) []promtext.Bucket {
 	all := s.of.Buckets(name)
-	if s.sum(name) < before.sum(name) { // it began anew
+	if s.sum(name) < before.sum(name) { // the daemon was restarted
 		return all
 	}
 	was := map[float64]float64{}
@@ -72,8 +73,8 @@ func (s *Sample) buckets(before *Sample, name string) []promtext.Bucket {
 	return all
 }
 
-// quantile is the value under which a share q of those lie that a histogram has seen since an earlier
-// sample, as far as its buckets tell: within one, values are taken to lie evenly. NaN: it has seen none.
+// quantile estimates the q-quantile of the values that a histogram observed since an earlier sample. It
+// assumes that values are spread evenly within a bucket. NaN means that no value was observed.
 func (s *Sample) quantile(before *Sample, name string, q float64) float64 {
 	all := s.buckets(before, name)
 	if len(all) == 0 || all[len(all)-1].Count <= 0 {
@@ -83,7 +84,7 @@ func (s *Sample) quantile(before *Sample, name string, q float64) float64 {
 	for _, b := range all {
 		if b.Count >= rank && b.Count > low.Count {
 			if math.IsInf(b.Most, 1) {
-				return low.Most // it is more, and nobody knows how much
+				return low.Most // the true value is larger, by an unknown amount
 			}
 			return low.Most + (b.Most-low.Most)*(rank-low.Count)/(b.Count-low.Count)
 		}

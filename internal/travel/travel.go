@@ -1,5 +1,5 @@
-// Package travel turns what the runtime takes and gives into the messages of the daemon's socket, and a
-// result back into what it was. Client and daemon use it alike.
+// Package travel converts requests and results of package runtime into messages of the daemon's socket, and
+// results back. Both client and daemon use it.
 package travel
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// RequestOf is a request as it travels. The submitter does not: that is the peer.
+// RequestOf converts a request. It leaves out the submitter, because the daemon takes the peer as submitter.
 func RequestOf(req runtime.Request) wire.CallRequest {
 	r := wire.CallRequest{
 		TraceID: req.TraceID, ToolServer: req.Server, ToolName: req.Tool, Args: req.Args,
@@ -28,8 +28,8 @@ func RequestOf(req runtime.Request) wire.CallRequest {
 	return r
 }
 
-// OutcomeOf always sends the answer's bytes in base64: they need not be JSON, and where
-// they are, white space at their ends would be lost.
+// OutcomeOf converts a reply. It always sends the answer's bytes in base64, because they need not
+// be JSON, and JSON would lose white space at its ends.
 func OutcomeOf(r runtime.Reply) wire.Outcome {
 	return wire.Outcome{
 		Status: r.Status, OutcomeClass: r.Class.String(), Summary: r.Summary,
@@ -38,7 +38,7 @@ func OutcomeOf(r runtime.Reply) wire.Outcome {
 	}
 }
 
-// CallOf is a result as it travels, without the tool's answer, which has more than one form.
+// CallOf converts a result, without the tool's answer, which has more than one form.
 func CallOf(r runtime.Result) wire.Call {
 	c := wire.Call{
 		TraceID: r.TraceID, State: r.State.String(), Seq: r.Seq, EntryDigest: r.Digest,
@@ -61,7 +61,7 @@ func CallOf(r runtime.Result) wire.Call {
 	return c
 }
 
-// ResultOf is the result that travelled.
+// ResultOf converts a message back to a result.
 func ResultOf(c wire.Call) (runtime.Result, error) {
 	r := runtime.Result{
 		TraceID: c.TraceID, Seq: c.Seq, Digest: c.EntryDigest, ToolCallID: c.ToolCallID, Key: c.IdempotencyKey,
