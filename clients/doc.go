@@ -1,3 +1,3 @@
-// Package clients tests the clients of other languages: python, a package for Python, and typescript,
-// a package for Node, Bun and Deno. test_vectors/client has what each of them must do.
+// Package clients tests the clients in other languages: python, a package for Python, and typescript,
+// a package for Node, Bun and Deno. test_vectors/client says what every client must do.
 package clients

@@ -1,6 +1,6 @@
-// Command gen writes what the clients in clients/python and clients/typescript take from the
-// protocol: the types of the messages, from schemas/wire/openapi.yaml, and a class for each error
-// code, from the table of schemas/tga. Run it from the module's root: go run ./clients/gen
+// Command gen writes the generated files of the clients in clients/python and clients/typescript:
+// the types of the messages, from schemas/wire/openapi.yaml, and a class for each error code, from
+// the table of schemas/tga. Run it from the module's root: go run ./clients/gen
 package main
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// roots are the messages that a client sends or reads; what they refer to is written too.
+// roots are the messages that a client sends or reads. The types that they refer to are written too.
 var roots = []string{
 	"CallRequest", "BeginRequest", "Call", "Begun", "FinishRequest", "NotSentRequest", "GiveUpRequest",
 	"ResolveRequest", "AbandonRequest", "DecideRequest", "Timeline", "Entry", "LogLine", "ExecutionState",

@@ -12,11 +12,11 @@ import (
 
 const pythonHead = "# Written by clients/gen of tgad. Change the document of the protocol, not this file.\n"
 
-// spelled are the members of a request that a method names itself. The others are keyword
-// arguments of both ways to make a call.
+// spelled are the members of a request that are named parameters of a method. The other
+// members are keyword arguments of both methods that make a call.
 var spelled = []string{"tool_server", "tool_name", "args", "idempotency_key", "deadline"}
 
-// pythonRequests writes the types of the requests, and of what a method takes as keywords.
+// pythonRequests writes the types of the requests, and of the keyword arguments of methods.
 func pythonRequests(messages properties) []byte {
 	requests := slices.DeleteFunc(slices.Clone(messages), func(p property) bool { return !isRequest(p) })
 	of := func(name string) []property {
@@ -50,7 +50,7 @@ func pythonRequests(messages properties) []byte {
 	return pythonMessages(requests, "What is asked", uses)
 }
 
-// pythonAnswers writes the types of the answers, and of what they have in common with requests.
+// pythonAnswers writes the types of the answers, and the types that answers and requests share.
 func pythonAnswers(messages properties) []byte {
 	return pythonMessages(slices.DeleteFunc(slices.Clone(messages), isRequest), "What is answered", "")
 }
@@ -81,7 +81,7 @@ from typing import Any, Dict, List, Literal, TypedDict, Union
 }
 
 func pythonObject(b *bytes.Buffer, m property) {
-	// Python 3.9 has no mark for one required member: a base class has those.
+	// Python 3.9 cannot mark a single member as required, so a base class has the required ones.
 	base := "TypedDict"
 	var required, optional []property
 	for _, p := range m.of.Properties {
@@ -143,7 +143,8 @@ func pythonType(s *schema) string {
 	}
 }
 
-// pythonElement is the type of a list's elements. An alias of a list stands before the classes.
+// pythonElement returns the type of a list's elements. Aliases of lists are written before the
+// classes.
 func pythonElement(s *schema) string {
 	if s.Ref != "" {
 		return `"` + s.target() + `"`
@@ -175,7 +176,7 @@ func pythonBool(v bool) string {
 	return "False"
 }
 
-// className is EffectInDoubt for EFFECT_IN_DOUBT.
+// className returns the class name of a code: EffectInDoubt for EFFECT_IN_DOUBT.
 func className(c tga.Code) string {
 	var b strings.Builder
 	for word := range strings.SplitSeq(string(c), "_") {

@@ -26,7 +26,7 @@ type property struct {
 	of   schema
 }
 
-// properties are in the order of the document.
+// properties are the members of an object, in the order of the document.
 type properties []property
 
 // UnmarshalYAML keeps the order, which a map would lose.
@@ -41,7 +41,7 @@ func (p *properties) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// types are the JSON types that a schema allows, none where it allows any value.
+// types returns the JSON types that a schema allows, none if it allows any value.
 func (s *schema) types() []string {
 	if s.Type.Kind == yaml.ScalarNode {
 		return []string{s.Type.Value}
@@ -53,10 +53,10 @@ func (s *schema) types() []string {
 	return all
 }
 
-// target is the name that a schema refers to, "" where it refers to none.
+// target returns the name of the schema that a schema refers to, "" if it refers to none.
 func (s *schema) target() string { return strings.TrimPrefix(s.Ref, "#/components/schemas/") }
 
-// reached returns the schemas of the document that roots lead to, in the document's order.
+// reached returns the schemas that roots refer to, directly or not, in the document's order.
 func reached(document []byte, roots []string) (properties, error) {
 	var doc struct {
 		Components struct {

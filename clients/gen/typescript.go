@@ -37,7 +37,7 @@ func typescriptMessages(messages properties) []byte {
 	return b.Bytes()
 }
 
-// typescriptSays writes a description as a comment.
+// typescriptSays writes the description of a schema or member as a comment.
 func typescriptSays(b *bytes.Buffer, indent, description string) {
 	if description != "" {
 		fmt.Fprintf(b, "%s/** %s */\n", indent, strings.Join(strings.Fields(description), " "))

@@ -46,7 +46,7 @@ func (t *trace) chain(name string, documents ...chainDocument) chainTrace {
 	return c
 }
 
-// unusualArgs has what canonical JSON is apt to get wrong: key order by UTF-16, number
+// unusualArgs has the cases in which canonicalisers often differ: key order by UTF-16, number
 // forms, escapes.
 const unusualArgs = `{"amount":12.50,"currency":"EUR","note":"Größe \u20ac \"q\" \\ \/ \t\u001f\u007f","😀":1e21,"\ufb33":1e-7,"a":{"B":[1,-0,9007199254740991],"A":null}}`
 

@@ -1,4 +1,4 @@
-// Command gen writes the golden vectors of test_vectors/tga that follow from package
+// Command gen writes the golden vectors of test_vectors/tga that are made with package
 // schemas/tga. Run it from the module's root:
 //
 //	go run ./test_vectors/gen
@@ -58,7 +58,8 @@ func main() {
 	}
 }
 
-// must is for values the generator makes itself: an error is a mistake in it.
+// must panics on an error. It is for values that the generator makes itself, so an error is a bug
+// of the generator.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)

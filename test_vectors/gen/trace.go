@@ -7,14 +7,14 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Ids and times are counted from fixed ones, so that a run always writes the same.
+// Ids and times are counted from fixed values, so that every run writes the same files.
 const baseTS = tga.Millis(1768503600000) // 2026-01-15T19:00:00.000Z
 
 func id(kind, n int) tga.ID {
 	return must(tga.ParseID(fmt.Sprintf("01936a8b-4c2d-7%03x-8000-%012x", kind, n)))
 }
 
-// Kinds of ids: the middle digits say what an id is of.
+// Kinds of ids: the middle digits of an id say what it identifies.
 const (
 	idTrace = 1 + iota
 	idPlan
@@ -113,7 +113,7 @@ func (t *trace) decide(decision string) *trace {
 
 func (t *trace) call(attempt string) *trace { return t.callUnder(attempt, "") }
 
-// callUnder is call with the licence that attempt 1 is made under.
+// callUnder is call with the licence under which attempt 1 is made.
 func (t *trace) callUnder(attempt, licence string) *trace {
 	decision := t.last()
 	meta := tga.Meta{}

@@ -12,8 +12,8 @@ type transitionFile struct {
 	Recovery    []recovery `json:"recovery"`
 }
 
-// sequence is a list of entries for an empty trace. Those before Refused.At are
-// accepted, that one is refused.
+// sequence is a list of entries for an empty trace. The entries before Refused.At are
+// accepted, and the entry at Refused.At is refused.
 type sequence struct {
 	Name    string            `json:"name"`
 	Entries []json.RawMessage `json:"entries"`
@@ -52,8 +52,8 @@ const (
 	actionDoubt      = "IN_DOUBT"
 )
 
-// link is one entry of a sequence. Each is sealed after its change, so that only the
-// named fault is there.
+// link is one entry of a sequence. An entry is sealed after it was changed, so that it has
+// only the named fault.
 type link struct {
 	kind     tga.ArtifactType
 	from, to tga.State
@@ -195,12 +195,12 @@ func recoveries() []recovery {
 		row("crash after the call with its attempt, park", begin(""), strict, "park", 1, actionDoubt, 0),
 		row("crash after an attempt of its own, park", marked(begin(tga.AttemptApart)), strict, "park", 1, actionDoubt, 0),
 		row("crash after the call with its attempt, dedupe_args", begin(""), strict, "dedupe_args", 1, actionRedispatch, 1),
-		// A re-send takes the licence of the attempt and that of now.
+		// A re-send needs both the licence of the attempt and the present licence.
 		row("crash after the call with its attempt, dedupe_args then and now", under("dedupe_args"), strict, "dedupe_args", 1, actionRedispatch, 1),
 		row("crash after the call with its attempt, dedupe_args was given later", under("park"), strict, "dedupe_args", 1, actionDoubt, 0),
 		row("crash after the call with its attempt, dedupe_args was taken back", under("dedupe_args"), strict, "park", 1, actionDoubt, 0),
 		row("crash after the call with its attempt, spec-9.3 was chosen later", under("park"), spec, "", 1, actionDoubt, 0),
-		// The request says WRITE: what is attested of a read tool does not cover it.
+		// The request says WRITE, so a licence for a read tool does not cover it.
 		row("crash after the call with its attempt, read_only, call raised to write", begin(""), strict, "read_only", 1, actionDoubt, 0),
 		row("crash after the effect", settled, strict, "park", 1, actionReplay, 0),
 		row("crash after the effect, spec-9.3", settled, spec, "", 1, actionReplay, 0),

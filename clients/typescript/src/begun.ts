@@ -6,7 +6,7 @@ import { type Outcome, type Wait, byDigest, outcomeOf, post, tracePath } from '.
 import { Result, errorOf, valueOf } from './result.js';
 import type { Begun as Answer } from './wire.js';
 
-/** How long a report takes at most that another error must not wait for. */
+/** The longest time of a report that is made while another error is on its way. */
 export const lastWord = 5000;
 
 /** What ends a block without a report. */
@@ -20,7 +20,7 @@ export class NotSent extends Error {
   override readonly name: string = 'NotSent';
 }
 
-/** Symbol.asyncDispose, where this Node has none. */
+/** Symbol.asyncDispose, for a Node that does not have it. */
 const asyncDispose: typeof Symbol.asyncDispose = Symbol.asyncDispose ?? (Symbol.for('Symbol.asyncDispose') as typeof Symbol.asyncDispose);
 
 /**
@@ -141,14 +141,14 @@ export class Begun implements AsyncDisposable {
     const wait = { timeoutMs: lastWord };
     try {
       if (this.unheard !== undefined) {
-        // What became of the call is known: giving it up would lose that.
+        // The outcome of the call is known. Giving up would lose it.
         this.result = new Result(await this.make(this.unheard, wait));
         return false;
       }
       if (error instanceof NotSent) await this.notSent(error.message, wait);
       else await this.giveUp(error === undefined ? 'its block ended without a report' : String(error), wait);
     } catch {
-      // The daemon finds out by the permit's time.
+      // The daemon finds out when the permit's time is over.
     }
     return true;
   }

@@ -54,7 +54,7 @@ export class Client {
    * is asked again, with the same key.
    */
   async call(server: string, tool: string, args?: Args, options: CallOptions = {}): Promise<Result> {
-    // A repeat names the trace of the first: it is the same call whatever became of that.
+    // A repeat names the trace of the first request, so it is the same call whatever the first one did.
     const texts = new Map([['trace_id', encode(newTraceId())], ...wanted(server, tool, args, options)]);
     return new Result(await this.wires.exchange(post('/v1/tool-calls', texts), this.within(options)));
   }
@@ -70,7 +70,7 @@ export class Client {
     try {
       return await this.begun(asked, beginId, this.within(options), unheard);
     } catch (error) {
-      // Where the id is the caller's own, the caller may ask again.
+      // If the caller chose the id, the caller may ask again.
       if (unheard.may && options.beginId === undefined) void this.takeBack(asked, beginId);
       throw error;
     }
@@ -96,7 +96,7 @@ export class Client {
       const begun = await this.begun(asked, beginId, { timeoutMs: lastWord });
       if (begun.standing === 'send') await begun.notSent('its caller gave it up before it was sent', { timeoutMs: lastWord });
     } catch {
-      // It is in doubt all the same.
+      // Without the report the call is in doubt, as it would be anyway.
     }
   }
 
@@ -212,7 +212,7 @@ export class Client {
     return parse(await this.wires.exchange(get(at), this.within(wait))) as T;
   }
 
-  /** What a person says is not repeated by itself: the repeat of a vote is another vote. */
+  /** A person's decision is not repeated automatically: a repeated vote would be another vote. */
   private async once(traceId: string, verb: string, texts: Map<string, string>, wait: Wait): Promise<Result> {
     return new Result(await this.wires.exchange(post(tracePath(traceId, `/${verb}`), texts, false), this.within(wait)));
   }

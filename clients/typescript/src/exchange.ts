@@ -6,8 +6,8 @@ import { decodeUtf8 } from './json.js';
 import { Unreachable, errorOf } from './result.js';
 
 /**
- * What is asked. `again` says that it may be sent again although it may have arrived: the daemon then
- * answers as to the first one.
+ * A request. `again` says that it may be repeated although the first one may have arrived: the daemon
+ * answers the repeat like the first.
  */
 export interface Asked {
   method: 'GET' | 'POST';
@@ -16,7 +16,7 @@ export interface Asked {
   again: boolean;
 }
 
-/** How long to wait, and what ends the waiting before. */
+/** How long to wait, and what ends the waiting early. */
 export interface Waiting {
   timeoutMs: number;
   signal?: AbortSignal | undefined;
@@ -35,7 +35,7 @@ export class Broken extends Error {
   }
 }
 
-/** Whether the daemon may have acted on a request without its caller's knowing. */
+/** Whether the daemon may have acted on a request although the caller has no answer. */
 export interface Unheard {
   may: boolean;
 }
@@ -44,10 +44,10 @@ export interface Unheard {
 export const firstPause = 50;
 export const longestPause = 1000;
 
-/** The longest wait that a timer of Node's can hold, 24 days: a longer one would be one of 1 ms. */
+/** The longest wait of a Node timer, 24 days. Node would turn a longer one into 1 ms. */
 const longestWait = 2 ** 31 - 1;
 
-/** A time to wait that a timer can hold. */
+/** Limits a wait to what a timer can hold. */
 function within(timeoutMs: number): number {
   if (Number.isNaN(timeoutMs)) throw new RangeError('timeoutMs is a number of milliseconds, not NaN');
   return Math.min(timeoutMs, longestWait);
@@ -59,8 +59,8 @@ const streamSilence = 60_000;
 const mostIdle = 30_000;
 
 /**
- * Deno sends a request that is ended on a connection of an earlier one again, on a new connection: it takes
- * the end for one by the server. So no connection is kept there.
+ * Deno repeats a request on a new connection if the request is aborted on a reused connection: it takes the
+ * abort for a close by the server. So no connection is reused in Deno.
  */
 const keepsConnections = !('Deno' in globalThis);
 
@@ -72,12 +72,13 @@ export class Wires {
   private readonly name: string;
 
   constructor(private readonly socketPath: string, name: string, private readonly receipts: boolean) {
-    // A name is any text: what would end its line is a space. Node takes a header for Latin-1.
+    // A name may be any text, so characters that would end the header line become spaces. Node treats a
+    // header as Latin-1.
     this.name = Buffer.from(name.replace(/[\u0000-\u001f\u007f]/g, ' '), 'utf8').toString('latin1');
     setMaxListeners(0, this.ending.signal); // one for each request under way
   }
 
-  /** Ends all connections. Who waits on one is told. */
+  /** Closes all connections. Requests that wait on one fail. */
   close(): void {
     this.ending.abort(new Unreachable('the client was closed', false));
     this.agent.destroy();
@@ -92,7 +93,7 @@ export class Wires {
   async exchange(asked: Asked, waiting: Waiting, unheard: Unheard = { may: false }): Promise<string> {
     const end = performance.now() + within(waiting.timeoutMs);
     let pause = firstPause;
-    let sent = false; // the daemon may have the request: that a repeat of it could not leave does not change that
+    let sent = false; // whether the daemon may have the request; a repeat that was not sent does not reset it
     for (;;) {
       this.goOn(waiting);
       const left = Math.max(end - performance.now(), 1);
@@ -103,10 +104,10 @@ export class Wires {
       try {
         const answer = await this.send(asked, left, wait, waiting.signal);
         if (answer.status < 300) {
-          unheard.may = true; // until its caller has it
+          unheard.may = true; // until the caller has the answer
           return decodeUtf8(answer.body);
         }
-        failure = refusal(asked, answer); // which says nothing of a send before it
+        failure = refusal(asked, answer); // a refusal of this send does not say what an earlier send did
         sent ||= failure instanceof Unreachable;
         final = !mayRepeat(failure, answer, performance.now() - begun >= wait * 0.9);
         pause = Math.max(pause, answer.retryAfterMs);
@@ -124,13 +125,13 @@ export class Wires {
   }
 
   /**
-   * Waits before a repeat, and says whether it has time for its answer. Without, the last answer is the one
-   * that counts: a repeat would only make a time-out of it.
+   * Waits before a repeat, and says whether there is time left for the repeat's answer. If not, the last
+   * answer counts: a repeat would only turn it into a time-out.
    */
   async again(pause: number, end: number, waiting: Waiting): Promise<boolean> {
     if (performance.now() + pause + firstPause > end) return false;
     await this.rest(pause, waiting);
-    return performance.now() + firstPause <= end; // it may have rested for longer
+    return performance.now() + firstPause <= end; // the pause may have taken longer than planned
   }
 
   /** Waits, unless the waiting ends. */
@@ -148,13 +149,13 @@ export class Wires {
     this.goOn(waiting);
   }
 
-  /** Throws where the caller, or the end of the client, ended the waiting. */
+  /** Throws if the caller, or closing the client, ended the waiting. */
   private goOn(waiting: { signal?: AbortSignal | undefined }): void {
     waiting.signal?.throwIfAborted();
     this.ending.signal.throwIfAborted();
   }
 
-  /** The lines of an answer as they come. A half line at its end is none. */
+  /** The lines of an answer as they come. An incomplete last line is dropped. */
   async *stream(asked: Asked, signal: AbortSignal | undefined): AsyncGenerator<string, void, undefined> {
     this.goOn({ signal });
     const { request, response } = this.open(asked, {}, streamSilence, signal, false);
@@ -235,12 +236,12 @@ async function whole(answer: http.IncomingMessage): Promise<Buffer> {
   return Buffer.concat(parts);
 }
 
-/** Whether an error is of the connection. */
+/** Whether an error is a failure of the connection. */
 function isBreak(error: unknown): boolean {
   return error instanceof Error && !('detail' in error);
 }
 
-/** The error of an answer that is none. */
+/** The error for an answer that is not valid. */
 function refusal(asked: Asked, answer: Answer): TgadError {
   try {
     return errorOf(decodeUtf8(answer.body));
@@ -251,7 +252,7 @@ function refusal(asked: Asked, answer: Answer): TgadError {
 
 /** Whether the same request may succeed within the time that is left. */
 function mayRepeat(failure: TgadError, answer: Answer, waited: boolean): boolean {
-  if (failure instanceof IdempotencyKeyInFlight && waited) return false; // it was waited for as long as the caller said
-  if (failure instanceof StateConflict) return false; // the caller is to read again what it changes
+  if (failure instanceof IdempotencyKeyInFlight && waited) return false; // the daemon has waited as long as the caller wanted
+  if (failure instanceof StateConflict) return false; // the caller must first read again what it changes
   return failure.retryable || answer.status === 503;
 }

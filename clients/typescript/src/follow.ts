@@ -29,15 +29,15 @@ export function entries(trace: string): Source<Entry> {
 }
 
 /**
- * Goes on after the last item that it gave, over any number of connections, so it misses nothing and gives
- * nothing twice.
+ * Continues after the last item that it yielded, over any number of connections. So it misses no item and
+ * yields none twice.
  */
 export async function* follow<T>(wires: Wires, of: Source<T>, after: string | undefined, signal: AbortSignal | undefined): AsyncGenerator<T, void, undefined> {
   let pause = firstPause;
   for (;;) {
     try {
       for await (const line of wires.stream(get(of.path, { after, follow: '1' }), signal)) {
-        if (line.trim() === '') continue; // a sign of life
+        if (line.trim() === '') continue; // only a keep-alive
         if (line.startsWith('{"problem":')) throw errorOf(members(line).get('problem') ?? '{}');
         const item = parse(line) as T;
         after = of.cursor(item);

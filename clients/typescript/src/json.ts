@@ -1,5 +1,5 @@
-// JSON whose numbers and bytes do not change. Text that a tool wrote is kept as it is written: it is
-// cut out of a message, not read and written again.
+// JSON whose numbers and bytes do not change. Text that a tool wrote is kept unchanged: it is cut
+// out of a message, not parsed and written again.
 
 /** A number that neither a double nor a bigint holds, as it is written. */
 export class JsonNumber {
@@ -46,7 +46,7 @@ export function encode(value: unknown): string {
   return encodeObject(value);
 }
 
-/** What keeps its content where its members do not show it: it would be written as {}. */
+/** Objects whose content is not in their members, so that they would be written as {}. */
 const unseen = [Map, Set, WeakMap, WeakSet, Promise, RegExp, Error, ArrayBuffer];
 
 function encodeObject(value: object): string {
@@ -170,7 +170,7 @@ class Reader {
 
   private string(): string {
     if (this.text[this.at] !== '"') this.fail();
-    // Its end is looked for, and what is in it left to JSON.parse: one expression for all of it runs out of stack at some million characters.
+    // Only the end of the string is searched, and JSON.parse reads the rest. One regular expression for the whole string overflows the stack at some million characters.
     let end = this.at;
     do {
       end = this.text.indexOf('"', end + 1);
@@ -223,7 +223,7 @@ function decimal(text: string): string {
   const [, sign = '', whole = '', part = '', power = '0'] = /^(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/.exec(text) ?? [];
   const digits = (whole + part).replace(/^0+/, '');
   let last = digits.length;
-  while (digits[last - 1] === '0') last--; // /0+$/ would begin at each zero anew
+  while (digits[last - 1] === '0') last--; // /0+$/ would try again at each zero, in quadratic time
   const short = digits.slice(0, last);
   return short === '' ? '0' : `${sign}${short}e${BigInt(power) - BigInt(part.length) + BigInt(digits.length - short.length)}`;
 }

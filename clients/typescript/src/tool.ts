@@ -38,7 +38,7 @@ export function tool<A extends unknown[], R>(run: (...args: A) => R | Promise<R>
   return async (...args: A): Promise<R> => {
     const callKey = key(...args);
     const beginId = waiting.get(callKey);
-    waiting.delete(callKey); // two callers with one begin id would both be given its permit
+    waiting.delete(callKey); // otherwise two callers with one begin id would both get its permit
     const by = client ?? (shared ??= new Client());
     const named = { ...more, key: callKey, ...(beginId === undefined ? {} : { beginId }) };
     let answered = false;
@@ -59,7 +59,7 @@ export function tool<A extends unknown[], R>(run: (...args: A) => R | Promise<R>
     try {
       return await sent;
     } finally {
-      if (!answered && beginId !== undefined) waiting.set(callKey, beginId); // people are not asked again
+      if (!answered && beginId !== undefined) waiting.set(callKey, beginId); // so that people are not asked again
     }
   };
 }
@@ -70,18 +70,18 @@ function argumentsOf(args: unknown[]): Args {
   return object ? only : { arguments: args };
 }
 
-/** What a call that must not be sent is answered with. */
+/** The answer to a call that must not be sent. */
 function served(begun: Begun): unknown {
   begun.check();
   return begun.call.check().value;
 }
 
-/** How an error is recorded that says that the function failed. */
+/** The record of an error that says that the function failed. */
 function failed(error: Error): Outcome {
   return { status: 'FAILURE', error_code: 'TOOL_ERROR', error_message: `${error.name}: ${error.message}`.slice(0, 200) };
 }
 
-/** Records what a function returned. That it is no JSON does not make it undone. */
+/** Records what a function returned. A value that is not JSON is recorded too: the function has run. */
 async function record(begun: Begun, value: unknown): Promise<unknown> {
   let raw: Buffer | undefined;
   try {

@@ -29,7 +29,7 @@ class _Wire:
         body = request.body or b""
         lines = [f"{request.method} {request.path} HTTP/1.1", "Host: tgad", f"Content-Length: {len(body)}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
-        # It is not waited until all is sent: a body that is refused is not read to its end.
+        # Do not wait until all is sent: the daemon does not read a body that it refuses to its end.
         self._writer.write("\r\n".join(lines + ["", ""]).encode("utf-8") + body)
         status = await self._line()
         fields: Dict[str, str] = {}
@@ -72,7 +72,7 @@ class Wires:
         self._closed = False
 
     def close(self) -> None:
-        """Ends all connections. Who waits on one is told."""
+        """Closes all connections. Requests that wait on one fail."""
         self._closed = True
         for loop, idle in list(self._idle.items()):
             if not loop.is_closed():
@@ -82,7 +82,7 @@ class Wires:
         self._idle.clear()
 
     async def run(self, steps: Steps[T]) -> T:
-        """Does what a verb says, step by step."""
+        """Runs the steps of a verb."""
         try:
             step = next(steps)
             while True:
@@ -100,7 +100,7 @@ class Wires:
             return done.value  # type: ignore[no-any-return]
 
     async def stream(self, request: Request) -> AsyncIterator[bytes]:
-        """The lines of an answer as they come. A half line at its end is none."""
+        """The lines of an answer as they come. An incomplete last line is dropped."""
         wire = await self._take(STREAM_SILENCE, fresh=True)
         try:
             send = Send(request, STREAM_SILENCE, 0)

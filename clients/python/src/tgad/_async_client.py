@@ -35,7 +35,7 @@ class AsyncClient:
     def __init__(self, socket: Optional[str] = None, *, name: str = "tgad-python", timeout: float = 30.0, receipts: bool = False) -> None:
         self._wires = Wires(_verbs.default_socket(socket), own_headers(name, receipts))
         self._timeout = timeout
-        self._reports: Set[asyncio.Task[Any]] = set()  # those that no task of the caller's waits for for certain
+        self._reports: Set[asyncio.Task[Any]] = set()  # reports that possibly no task of the caller waits for
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -189,7 +189,7 @@ class AsyncOpening:
         self._client = client
         self._steps = steps
         self._timeout = timeout
-        self._own = own  # its begin id is known to nobody else
+        self._own = own  # only this object knows the begin id
         self._begun: Optional[AsyncBeginning] = None
 
     def __await__(self) -> Generator[Any, None, AsyncBeginning]:
@@ -212,7 +212,7 @@ class AsyncOpening:
             if begun.standing == "send":
                 await begun.not_sent(TAKEN_BACK, timeout=LAST_WORD)
         except (Error, OSError):
-            pass  # it is in doubt all the same
+            pass  # then the call is in doubt, as it would be without this report
 
     async def __aenter__(self) -> AsyncBeginning:
         self._begun = await self._ask()
@@ -251,7 +251,7 @@ class AsyncBeginning(Begun):
         steps = self.leaving_steps(error)
         if steps is None:
             return
-        # Shielded, and the client waits for it before it ends: a task that is cancelled still says so.
+        # Shielded, and the client waits for it before it ends, so that a cancelled task still reports.
         await _last_word(asyncio.shield(self._client._aside(self._client._run(steps))))
         if self.left_open(error):
             raise RuntimeError(UNREPORTED)

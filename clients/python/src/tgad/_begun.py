@@ -103,7 +103,7 @@ class Begun:
         if self.standing != "send" or self.reported:
             return None
         if self._unheard is not None:
-            return self._unheard(LAST_WORD)  # what became of the call is known: giving it up would lose that
+            return self._unheard(LAST_WORD)  # the outcome of the call is known; giving up would lose it
         if isinstance(error, NotSent):
             return self.not_sent_steps(str(error), LAST_WORD)
         why = "its block ended without a report" if error is None else f"{type(error).__name__}: {error}"

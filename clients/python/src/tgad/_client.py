@@ -97,7 +97,7 @@ class Client:
         try:
             return Beginning(self, self._run(_verbs.begin(texts, asked, self._within(timeout), unheard)))
         except BaseException:
-            if begin_id is None and unheard.may:  # who has the id may ask again
+            if begin_id is None and unheard.may:  # with an id of its own, the caller may ask again
                 self._take_back(lambda: _verbs.begin(texts, asked, LAST_WORD, Unheard()))
             raise
 
@@ -119,7 +119,7 @@ class Client:
         try:
             threading.Thread(target=reports, name="tgad takes a begin back", daemon=False).start()
         except RuntimeError:
-            pass  # no thread can be had, as at the end of the program: it is in doubt
+            pass  # no thread can be started, as at the end of the program: the call stays in doubt
 
     def decide(self, trace_id: str, approve: bool, rationale: str, *, about: Optional[str] = None, timeout: Optional[float] = None) -> Result:
         """Votes on what a call asks people; after the last vote that is needed the call goes on.

@@ -20,8 +20,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked. `again` says that it may be sent again although it may have arrived: the
-    daemon then answers as to the first one."""
+    """A request. `again` says that it may be repeated although the first one may have arrived: the
+    daemon answers the repeat like the first."""
 
     method: str
     path: str
@@ -30,7 +30,7 @@ class Request:
 
 
 def own_headers(name: str, receipts: bool) -> Dict[str, str]:
-    """The headers that a client sends with each request. A name is any text: what would end its line is a space."""
+    """The headers that a client sends with each request. Characters of the name that would end the line become spaces."""
     return {"Tgad-Client": "".join(" " if c < " " or c == "\x7f" else c for c in plain(name)), **({"Tgad-Receipt": "wanted"} if receipts else {})}
 
 
@@ -40,7 +40,7 @@ class Send:
 
     request: Request
     timeout: float
-    #: What the daemon is told of that: less, so that its last word arrives in time.
+    #: The time that the daemon is given: a little less, so that its answer arrives in time.
     wait: float
 
     def headers(self, own: Dict[str, str]) -> Dict[str, str]:
@@ -83,7 +83,7 @@ Steps = Generator[Union[Send, Sleep], Answer, T]
 
 
 class Unheard:
-    """Whether the daemon may have acted on a request without its caller's knowing."""
+    """Whether the daemon may have acted on a request although the caller has no answer."""
 
     def __init__(self) -> None:
         self.may = False
@@ -102,7 +102,7 @@ class Unheard:
                     step = steps.throw(broken)
                 else:
                     if isinstance(step, Send) and answer.status >= 300:
-                        self.may = before  # a refusal says nothing of a send before it
+                        self.may = before  # a refusal of this send does not say what an earlier send did
                     step = steps.send(answer)
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
@@ -112,8 +112,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 
 
 def is_time(pause: float, end: float) -> bool:
-    """Whether a repeat after a pause has time for its answer. Without, the last answer is the one that
-    counts: a repeat would only make a time-out of it."""
+    """Whether there is time left for the answer to a repeat after a pause. If not, the last answer counts:
+    a repeat would only turn it into a time-out."""
     return time.monotonic() + pause + FIRST_PAUSE <= end
 
 
@@ -126,7 +126,7 @@ def exchange(request: Request, timeout: float) -> Steps[str]:
     """
     end = time.monotonic() + timeout
     pause = FIRST_PAUSE
-    sent = False  # the daemon may have the request: that a repeat of it could not leave does not change that
+    sent = False  # whether the daemon may have the request; a repeat that was not sent does not reset it
     while True:
         left = max(end - time.monotonic(), 0.001)
         send = Send(request, left, left - min(left / 4, 1.0))
@@ -147,13 +147,13 @@ def exchange(request: Request, timeout: float) -> Steps[str]:
         if final or not is_time(pause, end):
             raise failure
         yield Sleep(pause)
-        if not is_time(0, end):  # it slept for longer
+        if not is_time(0, end):  # the pause took longer than planned
             raise failure
         pause = min(2 * pause, LONGEST_PAUSE)
 
 
 def refusal(request: Request, answer: Answer) -> Error:
-    """The error of an answer that is none."""
+    """The error for an answer that is not valid."""
     try:
         return error_of(answer.body.decode("utf-8"))
     except ValueError:
@@ -165,7 +165,7 @@ def refusal(request: Request, answer: Answer) -> Error:
 def may_repeat(failure: Error, answer: Answer, waited: bool) -> bool:
     """Whether the same request may succeed within the time that is left."""
     if isinstance(failure, IdempotencyKeyInFlight) and waited:
-        return False  # it was waited for as long as the caller said
+        return False  # the daemon has waited as long as the caller wanted
     if isinstance(failure, StateConflict):
-        return False  # the caller is to read again what it changes
+        return False  # the caller must first read again what it changes
     return failure.retryable or answer.status == 503

@@ -34,7 +34,7 @@ def plain(text: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """json.dumps would write the key 1 as "1" and so change it: only strings are keys here."""
+    """Accepts only strings as keys: json.dumps would write the key 1 as "1" and so change it."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, dict):
@@ -60,7 +60,7 @@ def _number(text: str) -> Union[float, Decimal]:
     near = float(text)
     try:
         exact = Decimal(text)
-    except InvalidOperation as error:  # which is no ValueError
+    except InvalidOperation as error:  # it is not a ValueError
         raise ValueError(f"no value has the exponent of {text[:40]}") from error
     return near if near - near == 0 and Decimal(repr(near)) == exact else exact
 

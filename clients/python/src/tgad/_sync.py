@@ -68,14 +68,14 @@ class Wires:
 
     def forget(self) -> None:
         """Leaves the connections to the process that this one was forked from. Both would read the answers of both."""
-        self._lock = threading.Lock()  # a thread that is not here may have held it
+        self._lock = threading.Lock()  # a thread of the parent process may have held the old one
         inherited, self._idle = self._idle, []
         for wire in inherited:
             wire.close()
         self._busy = set()
 
     def close(self) -> None:
-        """Ends all connections. Who waits on one is told."""
+        """Closes all connections. Requests that wait on one fail."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -89,7 +89,7 @@ class Wires:
             wire.close()
 
     def run(self, steps: Steps[T]) -> T:
-        """Does what a verb says, step by step."""
+        """Runs the steps of a verb."""
         try:
             step = next(steps)
             while True:
@@ -107,7 +107,7 @@ class Wires:
             return done.value  # type: ignore[no-any-return]
 
     def stream(self, request: Request) -> Iterator[bytes]:
-        """The lines of an answer as they come. A half line at its end is none."""
+        """The lines of an answer as they come. An incomplete last line is dropped."""
         wire = self._take(fresh=True)
         try:
             response = self._ask(wire, Send(request, STREAM_SILENCE, 0), stream=True)
@@ -147,11 +147,11 @@ class Wires:
         if stream:
             del headers["Tgad-Timeout"]
         try:
-            # As bytes: http.client takes a text for Latin-1.
+            # As bytes, because http.client encodes text as Latin-1.
             fields = {name: value.encode("utf-8") for name, value in headers.items()}
             wire.request(send.request.method, send.request.path, send.request.body, fields)  # type: ignore[arg-type]
         except (BrokenPipeError, ConnectionResetError):
-            pass  # a body that is refused is not read to its end: the answer says so
+            pass  # the daemon does not read a body that it refuses to its end; its answer says why
         return wire.getresponse()
 
     def _broken(self, cause: Exception, sent: bool) -> Broken:

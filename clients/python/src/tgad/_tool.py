@@ -103,7 +103,7 @@ class _Call:
         self.function = function
         self._server, self._name, self._key, self._args, self._options = server, name, key, args, options
         self._signature = inspect.signature(function)
-        self._waiting: Dict[str, str] = {}  # begin ids of calls that wait for people, by key
+        self._waiting: Dict[str, str] = {}  # begin ids of the calls that wait for people, by key
 
     def key(self, given: Tuple[Any, ...], named: Dict[str, Any]) -> str:
         """The key of a call of the function with these arguments. Of anything could be made a string: of
@@ -121,12 +121,12 @@ class _Call:
         return client.begin(self._server, self._name, recorded, key=key, begin_id=begin_id, **self._options)
 
     def asked(self, key: str) -> Optional[str]:
-        """The begin id of a call that waits for people. Taken out: two callers with one begin id would both
-        be given its permit."""
+        """Takes out the begin id of a call that waits for people. Otherwise two callers with one begin id would
+        both get its permit."""
         return self._waiting.pop(key, None)
 
     def not_begun(self, key: str, begin_id: Optional[str], begun: Optional[Begun]) -> None:
-        """Puts the begin id back where no answer to its begin came: people are not asked again."""
+        """Puts the begin id back if no answer to its begin came, so that people are not asked again."""
         if begun is None and begin_id is not None:
             self._waiting[key] = begin_id
 
@@ -149,12 +149,12 @@ def _on_time(begun: Begun) -> None:
 
 
 def _failed(error: Exception) -> Dict[str, Any]:
-    """How an exception is recorded that says that the function failed."""
+    """The record of an exception that says that the function failed."""
     return {"status": "FAILURE", "error_code": "TOOL_ERROR", "error_message": f"{type(error).__name__}: {error}"[:200]}
 
 
 def _text(value: Any) -> Tuple[Dict[str, Any], Optional[Exception]]:
-    """What a function returned, as it is recorded. That it is no JSON does not make it undone."""
+    """The record of what a function returned. A value that is not JSON is recorded too: the function has run."""
     try:
         return {"raw": encode(value).encode("utf-8")}, None
     except (TypeError, ValueError, RecursionError) as error:

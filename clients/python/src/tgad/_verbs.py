@@ -94,15 +94,15 @@ def trace_path(trace: str, rest: str = "") -> str:
 
 
 def call(texts: Mapping[str, str], timeout: float) -> Steps[Result]:
-    """Makes a governed call. A repeat names the trace of the first: it is the same call whatever
-    became of that, and what is said of it is said of that trace."""
+    """Makes a governed call. A repeat names the trace of the first request, so it is the same call
+    whatever the first one did, and the answer is about that trace."""
     texts = {"trace_id": encode(new_trace_id()), **texts}
     return Result((yield from exchange(post("/v1/tool-calls", texts), timeout)))
 
 
 def begin(texts: Mapping[str, str], begin_id: str, timeout: float, unheard: Unheard) -> Steps[Dict[str, Any]]:
-    """Asks to send a call, and asks again while another executor is at it. Wherever it is left, `unheard` says
-    whether the call may have been permitted."""
+    """Asks for permission to send a call, and asks again while another executor executes it. Whenever it is
+    left, `unheard` says whether the call may have been permitted."""
     request = post("/v1/begin", {**texts, "begin_id": encode(begin_id)})
     end = time.monotonic() + timeout
     pause = FIRST_PAUSE
@@ -116,14 +116,14 @@ def begin(texts: Mapping[str, str], begin_id: str, timeout: float, unheard: Unhe
             return begun
         unheard.may = False
         yield Sleep(pause)
-        if not is_time(0, end):  # it slept for longer
+        if not is_time(0, end):  # the pause took longer than planned
             return begun
         pause = min(2 * pause, LONGEST_PAUSE)
 
 
 def outcome(status: str, value: Any, raw: Optional[bytes], facts: Mapping[str, Any]) -> Dict[str, str]:
-    """The members that say what became of a call. The answer always travels as bytes: what is
-    JSON and what is not then keeps every byte."""
+    """The members that describe the outcome of a call. The answer is always sent as bytes, so that every
+    byte is kept, whether it is JSON or not."""
     if raw is None and value is not MISSING:
         raw = encode(value).encode("utf-8")
     texts = {"status": encode(status)}
@@ -141,12 +141,12 @@ def by_digest(texts: Mapping[str, str]) -> Dict[str, str]:
 
 
 def report(trace: str, verb: str, texts: Mapping[str, str], timeout: float) -> Steps[Result]:
-    """Reports of an attempt that its permit names: the repeat of a report is answered as the first."""
+    """Reports about an attempt, which the permit names. A repeated report gets the same answer as the first."""
     return Result((yield from exchange(post(trace_path(trace, "/" + verb), texts), timeout)))
 
 
 def give_up(trace: str, permit: str, cause: str, timeout: float) -> Steps[None]:
-    """Reports that nobody knows what became of an attempt."""
+    """Reports that the outcome of an attempt is unknown."""
     texts = {"permit": encode(permit), "cause": encode(plain(cause))}
     yield from exchange(post(trace_path(trace, "/give-up"), texts), timeout)
 
@@ -162,7 +162,7 @@ def delivered(trace: str, timeout: float) -> Steps[None]:
 
 
 def once(trace: str, verb: str, texts: Mapping[str, str], timeout: float) -> Steps[Result]:
-    """What a person says. It is not repeated by itself: the repeat of a vote is another vote."""
+    """A person's decision. It is not repeated automatically: a repeated vote would be another vote."""
     return Result((yield from exchange(post(trace_path(trace, "/" + verb), texts, again=False), timeout)))
 
 
@@ -229,8 +229,8 @@ TERMINAL = ("COMPLETED", "FAILED", "DENIED")
 
 
 class Followed:
-    """Where a follower is. It goes on after the last line that it gave, over any number of
-    connections, so it misses nothing and gives nothing twice."""
+    """The position of a follower. It continues after the last line that it yielded, over any number of
+    connections. So it misses no line and yields none twice."""
 
     def __init__(self, trace: Optional[str], after: Union[str, int, None]) -> None:
         self._trace = trace
@@ -244,7 +244,7 @@ class Followed:
         return get(path, after=self._after, follow="1")
 
     def take(self, line: bytes) -> Optional[Any]:
-        """Reads a line; None where it is only a sign of life, or the stream's last word."""
+        """Reads a line. Returns None for a keep-alive and for the last line of the stream."""
         if not line.strip():
             return None
         text = line.decode("utf-8")
