@@ -18,7 +18,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// copied is a log of four segments, the first one packed, and the file of a body.
+// copied makes a log of four segments, the first one packed, and a body in a file.
 func copied(t *testing.T, fs vfs.FS) *bench {
 	t.Helper()
 	b := newBenchOf(t, fs, MinSegment)
@@ -102,8 +102,8 @@ func (b *bench) bytes(path string) []byte {
 	return data
 }
 
-// TestCopyEndsWhereTheLogDid: a copy is the log as it was at the call, whole, and each file of it
-// has the length and the digest that are said of it.
+// TestCopyEndsWhereTheLogDid: a copy is the whole log as it was at the call, and each of its files
+// has the length and the digest that CopyTo returned.
 func TestCopyEndsWhereTheLogDid(t *testing.T) {
 	b := copied(t, vfs.NewMem())
 	end, list, err := b.copyOn(nil)
@@ -143,8 +143,8 @@ func TestCopyEndsWhereTheLogDid(t *testing.T) {
 	}
 }
 
-// TestNextCopyTakesWhatIsNew: of a copy that is there already, a file that has the same bytes is
-// not made again; one that grew, that is gone or is another one under its name is.
+// TestNextCopyTakesWhatIsNew: a file of the earlier copy that has the same bytes is not copied
+// again. A file that grew, is gone, or has other content under its name is copied.
 func TestNextCopyTakesWhatIsNew(t *testing.T) {
 	b := copied(t, vfs.NewMem())
 	_, list, err := b.copyOn(nil)
@@ -205,7 +205,7 @@ func TestNextCopyTakesWhatIsNew(t *testing.T) {
 	next("a segment was packed", byName(list), version{2, 1}.name())
 }
 
-// replace puts another file under a name. The one that had it may have other names.
+// replace puts another file under a name. The file that had the name may have other names too.
 func (b *bench) replace(path string, data []byte) {
 	b.t.Helper()
 	if err := b.fs.Remove(path); err != nil {
@@ -214,8 +214,8 @@ func (b *bench) replace(path string, data []byte) {
 	b.write(path, data)
 }
 
-// TestTrimKeepsWhatItIsTold removes every other file of a copy, and what a copy left that did not
-// end.
+// TestTrimKeepsWhatItIsTold: TrimCopy removes all other files, including those of an interrupted
+// copy.
 func TestTrimKeepsWhatItIsTold(t *testing.T) {
 	b := copied(t, vfs.NewMem())
 	end, list, err := b.copyOn(nil)
@@ -290,7 +290,7 @@ func TestDamageOfACopyIsFound(t *testing.T) {
 	}
 }
 
-// TestFileOfAnEarlierCopyIsNotReadAgain: what a copy has from the one before was proven then.
+// TestFileOfAnEarlierCopyIsNotReadAgain: files from the earlier copy were verified at that time.
 func TestFileOfAnEarlierCopyIsNotReadAgain(t *testing.T) {
 	b := copied(t, vfs.NewMem())
 	before, list, err := b.copyOn(nil)
@@ -387,8 +387,8 @@ func waitSpare(l *Log) {
 	}
 }
 
-// TestWholeFilesOfACopyAreLinked: what is not written any more is no second file where the disk can
-// link; where it cannot, and of the newest segment, bytes are copied.
+// TestWholeFilesOfACopyAreLinked: a file that is no longer written to is linked, if the disk can.
+// Otherwise, and for the newest segment, the bytes are copied.
 func TestWholeFilesOfACopyAreLinked(t *testing.T) {
 	for _, links := range []bool{true, false} {
 		var made []string
@@ -417,7 +417,7 @@ func TestWholeFilesOfACopyAreLinked(t *testing.T) {
 	}
 }
 
-// vanishing has a file once, when it is listed.
+// vanishing lists a file that is gone when it is opened.
 type vanishing struct {
 	vfs.FS
 	name string

@@ -25,10 +25,9 @@ func changes(op errorfs.Op) bool {
 	return false
 }
 
-// TestCrashBetweenAnyTwoWrites takes the disk away before each write of a log that is
-// appended to, finished and opened again, with nothing, a part or all of what was not
-// synced. What was acknowledged is there, in order and whole, there is no doubt, and the
-// log goes on.
+// TestCrashBetweenAnyTwoWrites crashes before each write of a log that is appended to, finished
+// and opened again. None, a part or all of the unsynced writes survive. Afterwards every
+// acknowledged group is there, whole and in order, there is no doubt, and the log goes on.
 func TestCrashBetweenAnyTwoWrites(t *testing.T) {
 	type crash struct {
 		fs           *crashmem.FS
@@ -116,9 +115,9 @@ func TestCrashBetweenAnyTwoWrites(t *testing.T) {
 	}
 }
 
-// TestEveryFailureStopsTheLog fails each write and sync, once: the group it was for is not
-// acknowledged, no later one is either, and what is on disk opens without a doubt and has
-// all that was.
+// TestEveryFailureStopsTheLog fails each write and sync, once. The group that it was for is not
+// acknowledged, and no later group is. The log on disk opens without a doubt and has every
+// acknowledged group.
 func TestEveryFailureStopsTheLog(t *testing.T) {
 	failed := errors.New("the disk failed")
 	for n := int64(1); ; n++ {
@@ -163,7 +162,7 @@ func TestEveryFailureStopsTheLog(t *testing.T) {
 	}
 }
 
-// try is append for a log that may refuse.
+// try is append for a log that may return an error.
 func (b *bench) try(size int) error {
 	var o Ops
 	o.PutBody([]byte("key"), nil, make([]byte, size))
@@ -177,8 +176,8 @@ func (b *bench) try(size int) error {
 }
 
 // TestLastRecordIsDurableAfterOpen fails the sync of a group, ends the process and opens the
-// log again: the group is there, for the file's pages are. From then on it has to stay, also
-// when the power fails next.
+// log again. The group is there, because the file's pages are still cached. From then on it has
+// to stay, even if the power fails next.
 func TestLastRecordIsDurableAfterOpen(t *testing.T) {
 	mem := crashmem.New()
 	var fail atomic.Bool

@@ -36,7 +36,7 @@ func (b *bench) image() map[string][]byte {
 	return m
 }
 
-// lay makes files of an image.
+// lay writes an image to files.
 func (b *bench) lay(image map[string][]byte) {
 	b.t.Helper()
 	fs := vfs.NewMem()
@@ -58,14 +58,14 @@ func (b *bench) lay(image map[string][]byte) {
 	b.fs = fs
 }
 
-// told reports whether a log that was damaged says so: by an error, a doubt, a body that
-// does not read, or by its end, which a witness of the newest group misses.
+// told reports whether the damage of a log is noticed: by an error, a doubt, a body that cannot
+// be read, or an end before the newest group, which a witness of that group notices.
 func (b *bench) told(r read, err error) bool {
 	return err != nil || r.tail.Doubt != nil || len(r.errs) > 0 || r.tail.At.Group < b.last.Group || r.tail.At.Sum != b.last.Sum
 }
 
-// TestDamageIsTold changes bytes everywhere and cuts files anywhere: what is read is right,
-// or something says that it is not.
+// TestDamageIsTold changes bytes and cuts files anywhere. What is read is right, or the damage is
+// noticed.
 func TestDamageIsTold(t *testing.T) {
 	b := newBench(t, vfs.NewMem())
 	for i := range 40 {
@@ -118,8 +118,8 @@ func TestDamageIsTold(t *testing.T) {
 	}
 }
 
-// TestTornGroupIsNone loses any sectors of the last write: what remains is the log before
-// it or the log with it, and no doubt.
+// TestTornGroupIsNone loses any sectors of the last write. The result is the log without the
+// group or with it, and no doubt.
 func TestTornGroupIsNone(t *testing.T) {
 	for _, sector := range []int{512, 4096} {
 		b := newBench(t, vfs.NewMem())
@@ -167,8 +167,8 @@ func TestTornGroupIsNone(t *testing.T) {
 	}
 }
 
-// TestTornLinkIsNone loses any part of the first record of a segment, which nobody waits for:
-// what was acknowledged is in the segment before.
+// TestTornLinkIsNone loses any part of the first record of a segment. No append waits for that
+// record: every acknowledged group is in the segment before.
 func TestTornLinkIsNone(t *testing.T) {
 	b := newBench(t, vfs.NewMem())
 	b.append(1, 5000)
@@ -209,8 +209,8 @@ func TestTornLinkIsNone(t *testing.T) {
 	}
 }
 
-// TestLostMiddleIsNoTornTail takes a group out of the middle: what comes after it proves
-// that it was acknowledged.
+// TestLostMiddleIsNoTornTail removes a group from the middle. The groups after it prove that it
+// was acknowledged.
 func TestLostMiddleIsNoTornTail(t *testing.T) {
 	b := newBench(t, vfs.NewMem())
 	var ends []Position
@@ -247,7 +247,7 @@ func TestLostMiddleIsNoTornTail(t *testing.T) {
 }
 
 // TestHeaderBehindTornBodiesIsALoss tears the bodies of one group and the operations of the
-// next. The header of the second says that the first was acknowledged.
+// next. The header of the second group proves that the first was acknowledged.
 func TestHeaderBehindTornBodiesIsALoss(t *testing.T) {
 	b := newBench(t, vfs.NewMem())
 	b.append(2, 1000)
@@ -285,7 +285,7 @@ func TestRecycledBytesAreNoRecords(t *testing.T) {
 	if err != nil || r.tail.Doubt != nil || !b.same(r) || r.tail.At != b.last {
 		t.Fatalf("%+v %v", r.tail, err)
 	}
-	// The same bytes under the salt of their own use are a loss.
+	// With the salt of their own use, the same bytes are records, so the log has a loss.
 	copy(now, was[:identityLen])
 	b.lay(map[string][]byte{segmentName(1): now})
 	if r, err = b.read(); err != nil || r.tail.Doubt == nil {

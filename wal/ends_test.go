@@ -67,8 +67,8 @@ func TestRecordMayEndWithItsSegment(t *testing.T) {
 	}
 }
 
-// TestSpareOfACrashIsOneSegment: a segment that was made ahead and is there at an open is used, and
-// stands once in the list.
+// TestSpareOfACrashIsOneSegment: a segment that was made ahead and exists at an open is used, and
+// is in the list only once.
 func TestSpareOfACrashIsOneSegment(t *testing.T) {
 	b := newBenchOf(t, vfs.NewMem(), MinSegment)
 	for range 4 { // past three quarters: the next segment is made
@@ -114,8 +114,8 @@ func TestSpareOfACrashIsOneSegment(t *testing.T) {
 	}
 }
 
-// TestClosedLogSaysWhy: what is appended to a closed log is refused for that, and to one that had
-// failed before for what failed.
+// TestClosedLogSaysWhy: an append to a closed log is refused because it is closed, or because of
+// the write that had failed before.
 func TestClosedLogSaysWhy(t *testing.T) {
 	failed := errors.New("the disk is gone")
 	for _, before := range []error{nil, failed} {
@@ -132,7 +132,7 @@ func TestClosedLogSaysWhy(t *testing.T) {
 	}
 }
 
-// TestAbandonedLogMakesNoSegment: whoever gives a log up ends what it does beside its writer.
+// TestAbandonedLogMakesNoSegment: Abandon stops the making of the next segment.
 func TestAbandonedLogMakesNoSegment(t *testing.T) {
 	b := newBenchOf(t, vfs.NewMem(), MinSegment)
 	for range 2 { // past a quarter: the next segment is begun, and waits

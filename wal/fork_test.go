@@ -10,7 +10,7 @@ import (
 )
 
 // TestForkGoesOnBehindALoss damages a record in the middle of three segments. The log goes on
-// behind the last whole record in a new timeline, what lies behind is kept under other names,
+// behind the last whole record in a new timeline, later segments are kept under other names,
 // and the next open finds no doubt.
 func TestForkGoesOnBehindALoss(t *testing.T) {
 	b := newBench(t, vfs.NewMem())

@@ -31,8 +31,8 @@ func TestLandmarksGoOverAMultiple(t *testing.T) {
 	}
 }
 
-// TestGroupTakesWhatHasRoom: the operations and bodies of all its appends count, with the header and
-// what either is filled up with. One that is alone is never refused.
+// TestGroupTakesWhatHasRoom: the size of a group includes the operations and bodies of all its
+// appends, the header and the padding. The first append is never refused.
 func TestGroupTakesWhatHasRoom(t *testing.T) {
 	sized := func(values, bodies int) *Ops {
 		o := new(Ops)

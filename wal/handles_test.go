@@ -50,9 +50,9 @@ func (d *counted) files() (n int) {
 	return n
 }
 
-// TestReaderKeepsItsFile: who reads a segment has its file until it lets go, when the segment is
-// written anew meanwhile, when more files are open than may be, and when the log is closed. Then
-// the file is closed, once.
+// TestReaderKeepsItsFile: a reader of a segment keeps its file until it releases it, even if the
+// segment is rewritten meanwhile, if too many files are open, or if the log is closed. Then the
+// file is closed, once.
 func TestReaderKeepsItsFile(t *testing.T) {
 	all := func(*Op) (bool, error) { return true, nil }
 	for _, way := range []struct {

@@ -15,7 +15,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// kept is an operation as a test wants to see it again.
+// kept is an operation that a test expects to read again.
 type kept struct {
 	Kind       Kind
 	Key, Value string
@@ -104,7 +104,7 @@ func (b *bench) append(n, size int) {
 	b.want, b.last = append(b.want, more...), at
 }
 
-// read is what a log gives when it is opened and read from the beginning.
+// read is what a log returns when it is opened and read from the beginning.
 type read struct {
 	ops  []kept
 	tail Tail
@@ -211,8 +211,8 @@ func TestScanBeginsAnywhere(t *testing.T) {
 	}
 }
 
-// TestLogGoesOn reopens a log after a clean end, in the same segment, and after any other,
-// in the next one.
+// TestLogGoesOn reopens a log. After a clean end it goes on in the same segment, after any other
+// end in the next one.
 func TestLogGoesOn(t *testing.T) {
 	b := newBench(t, vfs.NewMem())
 	for i := range 6 {
@@ -265,7 +265,7 @@ func TestBodiesMayHoldAnything(t *testing.T) {
 	}
 }
 
-// TestBodiesAreOfTheirKeys asks for a body under another key.
+// TestBodiesAreOfTheirKeys reads a body under another key, which must fail.
 func TestBodiesAreOfTheirKeys(t *testing.T) {
 	b := newBench(t, vfs.NewMem())
 	b.append(1, 100)

@@ -11,8 +11,8 @@ import (
 	"github.com/tgad/tgad/internal/crashtest/crashmem"
 )
 
-// losing is a disk whose failed syncs lose what they were to write, as Linux does: the pages are
-// there to be read and count as clean, so no later sync writes them. Only writing them again does.
+// losing is a disk whose failed syncs lose data, as on Linux: the pages can still be read but count
+// as clean, so no later sync writes them. Only writing them again makes them durable.
 type losing struct {
 	vfs.FS
 	mu   sync.Mutex
@@ -70,7 +70,7 @@ func (f *losingFile) SyncData() error {
 	return f.File.SyncData()
 }
 
-// cut takes the power away: what is read from now on is what the disk has.
+// cut simulates a power cut: from now on, reads return what the disk has.
 func (d *losing) cut(t *testing.T) {
 	t.Helper()
 	for _, l := range d.lost {
@@ -86,8 +86,8 @@ func (d *losing) cut(t *testing.T) {
 }
 
 // TestLastRecordIsWrittenAgain: a group whose sync failed is there when the log is opened again,
-// and from then on it stays: Resume writes it anew, for a sync of its pages, which look clean,
-// would write nothing.
+// and from then on it stays. Resume writes it again, because a sync of its pages, which look
+// clean, would write nothing.
 func TestLastRecordIsWrittenAgain(t *testing.T) {
 	disk := &losing{FS: crashmem.New()}
 	b := newBench(t, disk)

@@ -14,8 +14,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// segments makes a log of so many segments that have records, the last of them its newest, and
-// returns the last record of each.
+// segments makes a log of so many segments with records, and returns the last record of each.
 func segments(t *testing.T, n uint64) (b *bench, ends []Position) {
 	t.Helper()
 	b = newBenchOf(t, vfs.NewMem(), MinSegment)
@@ -28,8 +27,8 @@ func segments(t *testing.T, n uint64) (b *bench, ends []Position) {
 	return b, append(ends[:n-1], b.last)
 }
 
-// TestOpenFindsALossThatAScanDoesNotReach: who opens a log reads the newest records alone, so what
-// is missing of the segments before them must be known without reading those.
+// TestOpenFindsALossThatAScanDoesNotReach: a process that opens a log may scan only the newest
+// records. So Open must notice that earlier segments are missing without reading them.
 func TestOpenFindsALossThatAScanDoesNotReach(t *testing.T) {
 	b, ends := segments(t, 4)
 	whole := b.image()
@@ -93,8 +92,8 @@ func (d *refusing) Open(path string, opts ...vfs.OpenOption) (vfs.File, error) {
 	return d.FS.Open(path, opts...)
 }
 
-// TestOlderFileIsReadWhereTheNewestIsDamaged, and nowhere else: one that the disk refuses may be
-// good, and what is taken for damaged is removed when the log goes on.
+// TestOlderFileIsReadWhereTheNewestIsDamaged: and only then. A file that the disk fails to read
+// may be good, and a file that counts as damaged is removed when the log goes on.
 func TestOlderFileIsReadWhereTheNewestIsDamaged(t *testing.T) {
 	b := newBenchOf(t, vfs.NewMem(), MinSegment)
 	for range 9 {
@@ -152,8 +151,8 @@ func TestOlderFileIsReadWhereTheNewestIsDamaged(t *testing.T) {
 	}
 }
 
-// TestSpareOfAnotherTimelineIsNotUsed: a fork that a crash ended has made a segment of a timeline
-// that never began. A log that goes on in its own timeline has no use for it.
+// TestSpareOfAnotherTimelineIsNotUsed: a fork that was interrupted by a crash may leave a segment
+// of a timeline that never began. A log that goes on in its own timeline must not use it.
 func TestSpareOfAnotherTimelineIsNotUsed(t *testing.T) {
 	own := tga.ID{2}
 	for _, line := range []tga.ID{own, {7}} {
@@ -191,7 +190,7 @@ func TestSpareOfAnotherTimelineIsNotUsed(t *testing.T) {
 }
 
 // TestForkKeepsEveryRecordItLeavesOut: each file with records behind the loss, raw or packed, gets
-// another name and keeps its bytes. A segment that was made ahead has none, and is removed.
+// another name and keeps its bytes. A segment that was made ahead has no records, and is removed.
 func TestForkKeepsEveryRecordItLeavesOut(t *testing.T) {
 	b := newBenchOf(t, vfs.NewMem(), MinSegment)
 	for b.last.Segment < 4 {

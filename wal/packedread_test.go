@@ -51,7 +51,7 @@ func TestBlocksKeepsWhatWasUsedLast(t *testing.T) {
 	want("one of just the limit", 7)
 }
 
-// TestPiecesFillTheirBlock: nothing of a block's table is believed that the block does not bear out.
+// TestPiecesFillTheirBlock: a block's table is refused unless it agrees with the block.
 func TestPiecesFillTheirBlock(t *testing.T) {
 	block := func(count uint32, data int, table ...uint32) []byte {
 		b := binary.BigEndian.AppendUint32(nil, count)

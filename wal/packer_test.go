@@ -188,8 +188,8 @@ func TestPackedFileIsReadBackBeforeItCounts(t *testing.T) {
 	}
 }
 
-// TestPackedSegmentIsComparedWithTheOneBefore: checksums prove what was packed; that it is what
-// was to be packed is looked at by itself.
+// TestPackedSegmentIsComparedWithTheOneBefore: checksums only prove that the packed bytes are
+// undamaged. That they are the right ones is checked separately.
 func TestPackedSegmentIsComparedWithTheOneBefore(t *testing.T) {
 	b := newBenchOf(t, vfs.NewMem(), MinSegment)
 	for range 9 {

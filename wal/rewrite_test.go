@@ -17,10 +17,10 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// even says that a body is needed whose key ends with an even digit.
+// even says that a body is needed if its key ends with an even digit.
 func even(op *Op) (bool, error) { return (op.Key[len(op.Key)-1]-'0')%2 == 0, nil }
 
-// forget is what b's log has once the odd bodies of its first segments are gone.
+// forget makes b expect that the odd bodies of its first segments are gone.
 func (b *bench) forget(newest uint64, where map[string]uint64) []kept {
 	want := slices.Clone(b.want)
 	for i := range want {
@@ -119,8 +119,8 @@ func TestRewrittenSegmentReadsAsBefore(t *testing.T) {
 	}
 }
 
-// TestRewriteWaitsForPins holds a pin: the bodies are there until it is given back, and the
-// rewrite ends then, or with its context.
+// TestRewriteWaitsForPins holds a pin. The bodies are there until the pin is given back. Then the
+// rewrite ends, or earlier if its context ends.
 func TestRewriteWaitsForPins(t *testing.T) {
 	b := newBench(t, vfs.NewMem())
 	for range 9 {
@@ -149,8 +149,8 @@ func TestRewriteWaitsForPins(t *testing.T) {
 	}
 }
 
-// TestDamagedBodyIsNotRewritten: a body that does not read is evidence of damage, and a
-// rewrite that left it out would destroy the evidence.
+// TestDamagedBodyIsNotRewritten: a body that cannot be read is evidence of damage. A rewrite
+// that left it out would destroy the evidence.
 func TestDamagedBodyIsNotRewritten(t *testing.T) {
 	b := newBench(t, vfs.NewMem())
 	for range 9 {
@@ -174,8 +174,8 @@ func TestDamagedBodyIsNotRewritten(t *testing.T) {
 	}
 }
 
-// TestCrashInARewrite takes the disk away before each write of a rewrite: what is read is
-// the log, with the bodies of before or of after.
+// TestCrashInARewrite crashes before each write of a rewrite. Afterwards the log is whole, with
+// the bodies of before or of after the rewrite.
 func TestCrashInARewrite(t *testing.T) {
 	mem := crashmem.New()
 	rng := rand.New(rand.NewPCG(3, 3))

@@ -18,8 +18,8 @@ import (
 // every says that all bodies are needed.
 func every(*Op) (bool, error) { return true, nil }
 
-// TestPackedSegmentAfterAForkIsRead sets a packed segment aside that was read, and packs the
-// segment that gets its number: nothing that is kept of the first one is taken for the second.
+// TestPackedSegmentAfterAForkIsRead sets aside a packed segment that was read, and packs the
+// segment that gets its number. Cached blocks of the first are not used for the second.
 func TestPackedSegmentAfterAForkIsRead(t *testing.T) {
 	b := newBench(t, vfs.NewMem())
 	for range 90 {
@@ -101,8 +101,8 @@ func TestEmptyBodyIsPacked(t *testing.T) {
 	}
 }
 
-// TestNothingStaysOfARewriteThatFailed ends a rewrite that waits for a pin, and fails the sync of
-// its name: the directory has the files that it had, and the rewrite can be done again.
+// TestNothingStaysOfARewriteThatFailed cancels a rewrite that waits for a pin, and fails the sync
+// of the new name. Each time the directory has its old files, and the rewrite can be repeated.
 func TestNothingStaysOfARewriteThatFailed(t *testing.T) {
 	decoder() // else the first bubble makes it, and no other could use its channel
 	for _, what := range []string{"under a pin", "sync of the name"} {

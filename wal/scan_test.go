@@ -9,8 +9,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestRecordsBehindALostLinkAreALoss: where the first record of a segment is gone, no other segment
-// says that there is one after it; the records behind it do.
+// TestRecordsBehindALostLinkAreALoss: if the first record of a segment is lost, no link says that
+// the log goes on there. The records behind it do.
 func TestRecordsBehindALostLinkAreALoss(t *testing.T) {
 	for _, lost := range []int{1, 2} { // segments whose links are gone
 		b := newBenchOf(t, vfs.NewMem(), MinSegment)
@@ -33,7 +33,7 @@ func TestRecordsBehindALostLinkAreALoss(t *testing.T) {
 				t.Errorf("%d links are gone: an operation of segment %d is read", lost, n)
 			}
 		}
-		// Only the last one has a record: the segment between is empty but for its identity.
+		// Only the last segment has a record: the segment before it has only its identity.
 		if lost == 2 {
 			clear(image[segmentName(2)][identityLen:])
 			b.lay(image)
@@ -44,8 +44,7 @@ func TestRecordsBehindALostLinkAreALoss(t *testing.T) {
 	}
 }
 
-// TestLossNamesTheGroupThatIsMissing: what an operator reads is the group after the last one that
-// is there.
+// TestLossNamesTheGroupThatIsMissing: the error names the group after the last one that is there.
 func TestLossNamesTheGroupThatIsMissing(t *testing.T) {
 	for more, want := range map[int]string{2: "group 3 is missing", 9: "no group 3 at offset"} { // in the last segment, and before it
 		b := newBenchOf(t, vfs.NewMem(), MinSegment)
@@ -64,8 +63,8 @@ func TestLossNamesTheGroupThatIsMissing(t *testing.T) {
 	}
 }
 
-// TestRecordPastItsSegmentIsNone: a header whose lengths go past the end of the file is what a crash
-// left of a record that has no room there, and no error of the disk.
+// TestRecordPastItsSegmentIsNone: a header whose lengths go past the end of the file is the remains
+// of a record after a crash, and not an error of the disk.
 func TestRecordPastItsSegmentIsNone(t *testing.T) {
 	for over := range uint32(2) {
 		b := newBenchOf(t, vfs.NewMem(), MinSegment)

@@ -47,8 +47,8 @@ type named struct {
 
 func (n named) Sys() any { return n.links }
 
-// TestWipedFilesAreZeros: what a rewrite replaces is filled with zeros before it goes, where
-// that is asked for and the file has one name.
+// TestWipedFilesAreZeros: a file that a rewrite replaces is filled with zeros before it is
+// removed, if Wipe is on and the file has one name.
 func TestWipedFilesAreZeros(t *testing.T) {
 	for name, c := range map[string]struct {
 		links any
