@@ -403,8 +403,8 @@ func TestAttachmentOwnersStayInTheirKeys(t *testing.T) {
 	})
 }
 
-// TestWhatIsSealedTogether: items of a stream belong to it and nodes to their family; what counters, locks and heads are
-// under, and other kinds, is of nobody.
+// TestWhatIsSealedTogether: items of a stream belong to the stream, and nodes to their family. Keys of counters, locks and
+// heads, and keys of other kinds, have no owner.
 func TestWhatIsSealedTogether(t *testing.T) {
 	stream, other := tga.ID(uuid.Must(uuid.NewV7())), tga.ID(uuid.Must(uuid.NewV7()))
 	node := keyspace.NodeKey(stream, tga.Sum([]byte("node")))

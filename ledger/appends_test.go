@@ -7,7 +7,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestClockAheadStretchesNoWindow: a call counts from its commit where its ts is later than that.
+// TestClockAheadStretchesNoWindow: if the ts of a call is later than its commit, the window begins
+// at the commit.
 func TestClockAheadStretchesNoWindow(t *testing.T) {
 	for _, at := range []struct{ ts, committed, want tga.Millis }{{5, 9, 5}, {9, 5, 5}, {7, 7, 7}} {
 		var c ledger.Change

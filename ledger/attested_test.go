@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// licencesOf are one of each kind, and some that allow less than another of their kind.
+// licencesOf has one licence of each kind, and some that allow less than another of the same kind.
 var licencesOf = []Licence{
 	{Kind: Park}, {Kind: Probe}, {Kind: Probe, MaxInFlight: time.Minute}, {Kind: DedupeArgs}, {Kind: ReadOnly},
 	{Kind: DedupeKey, Window: time.Hour}, {Kind: DedupeKey, Window: 2 * time.Hour, Margin: time.Second}, {Kind: DedupeKey, Window: 90 * time.Second},
 }
 
-// TestReSendTakesBothLicences: whatever the record, the decision under two licences is that of the
-// one which allows less, in either order.
+// TestReSendTakesBothLicences: for every record, the decision under two licences is that of the
+// licence which allows less, in either order.
 func TestReSendTakesBothLicences(t *testing.T) {
 	resent := 0
 	for _, r := range records() {
@@ -56,8 +56,8 @@ func TestReSendTakesBothLicences(t *testing.T) {
 	}
 }
 
-// TestAttestedIsReadBack: what is kept of a licence allows what the licence does, and no other text
-// is taken for one.
+// TestAttestedIsReadBack: the stored form of a licence allows what the licence allows, and no other
+// text is accepted as one.
 func TestAttestedIsReadBack(t *testing.T) {
 	for _, l := range licencesOf {
 		got, err := ParseAttested(l.Attested())

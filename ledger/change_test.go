@@ -51,7 +51,7 @@ func callOf(trace tga.ID, meta tga.Meta) *tga.Artifact {
 	return a
 }
 
-// TestCallTakesAFreeKeyOnly walks what a key's record can be when another trace's call is
+// TestCallTakesAFreeKeyOnly tries every record that a key can have when another trace's call is
 // appended: see the table of [Change.Apply].
 func TestCallTakesAFreeKeyOnly(t *testing.T) {
 	open, retryable, notSent := reserved(t, nil), settled(t, ClassRetryable), Record{}
@@ -112,8 +112,7 @@ func TestCallTakesAFreeKeyOnly(t *testing.T) {
 	wantCode(t, err, tga.StateInvalidTransition, "call and effect at once")
 }
 
-// TestOwnRecordFollows: the effect and the notes of a trace change the record that is its
-// own, and no other.
+// TestOwnRecordFollows: the effect and the notes of a trace change only the trace's own record.
 func TestOwnRecordFollows(t *testing.T) {
 	open, done := reserved(t, nil), settled(t, ClassCommitted)
 	foreign := open

@@ -8,7 +8,7 @@ import (
 )
 
 // TestStoredRecordDisagrees: each way in which a stored record can contradict the log of a trace is
-// told, and the ways in which another trace may have the key by now are not.
+// an error. A record of another trace, which may have taken the key over, is not.
 func TestStoredRecordDisagrees(t *testing.T) {
 	open := reserved(t, nil)
 	done := must[Record](t)(open.Settle(effect(tga.StatusSuccess, nil), 4))

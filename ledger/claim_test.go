@@ -8,14 +8,14 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// allows is how much a decision lets happen to a call in doubt.
+// allows says how much a decision allows for a call in doubt.
 func allows(a Action) int {
 	return -strictness[a] // Resend, ProbeFirst, Doubt in this order; the same of every other
 }
 
-// TestClaimAloneOnlyTightens: where the operator does not let claims count, what holds allows a call
-// nothing that the operator's licence or the claim forbids, at any time; and a claim is refused
-// exactly where it would allow more.
+// TestClaimAloneOnlyTightens: if the operator does not accept claims, the resulting licence never
+// allows what the operator's licence or the claim forbids. A claim is refused exactly if it would
+// allow more than the operator's licence.
 func TestClaimAloneOnlyTightens(t *testing.T) {
 	taken, refused := 0, 0
 	for _, own := range licencesOf {

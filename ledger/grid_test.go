@@ -18,8 +18,8 @@ var (
 
 const t0 tga.Millis = 1_768_503_600_000
 
-// records yields every shape of a record that the codec accepts: a shape that cannot
-// be stored cannot be asked about.
+// records yields every shape of a record that the codec accepts. A shape that cannot be stored
+// cannot occur in a query.
 func records() []*Record {
 	out := []*Record{nil}
 	attempts := []Attempts{
@@ -59,8 +59,8 @@ func records() []*Record {
 	return out
 }
 
-// clock is one situation of a dedupe_key licence, with what it must come to, worked
-// out by hand: a window of one hour from t0, a margin of one minute.
+// clock is one situation of a dedupe_key licence and its result, worked out by hand: a window of
+// one hour from t0, a margin of one minute.
 type clock struct {
 	now, newest tga.Millis
 	send        time.Duration
@@ -81,8 +81,8 @@ var clocks = []clock{
 	{t0 + 5, t0, -1, false},
 }
 
-// TestDecisionGrid asks about every combination and holds the answer to the sentence
-// the module promises, written here without the table's help.
+// TestDecisionGrid tries every combination and compares the decision with the promises of the
+// module, which are written here independently of the table of rules.
 func TestDecisionGrid(t *testing.T) {
 	reached := map[string]int{}
 	n := 0
@@ -137,7 +137,7 @@ func TestDecisionGrid(t *testing.T) {
 	t.Logf("%d combinations", n)
 }
 
-// broken names the promise that d breaks, "" for none.
+// broken returns the promise that d breaks, "" for none.
 func broken(q Query, windowOpen bool, d Decision) string {
 	sends := d.Action == Send || d.Action == Resend
 	var (
@@ -218,8 +218,8 @@ func TestProbeNeverLicensesAnUnfencedSend(t *testing.T) {
 	}
 }
 
-// TestResendNamesWhatIsLeftOfItsWindow: a re-send under dedupe_key is bounded by the window,
-// one under another licence, and what is no re-send, by nothing.
+// TestResendNamesWhatIsLeftOfItsWindow: Within is what is left of the window for a re-send under
+// dedupe_key. For other licences and other actions it is 0.
 func TestResendNamesWhatIsLeftOfItsWindow(t *testing.T) {
 	r := Record{Status: Reserved, RequestDigest: request, TraceID: traceA, ToolCallID: callA, Seq: 3, Attempts: Attempts{Count: 1, First: t0, Newest: t0, Epoch: 7}}
 	ask := func(kind LicenceKind, after tga.Millis) Decision {

@@ -28,8 +28,8 @@ func TestTimesOfARecordAtTheirLimits(t *testing.T) {
 	}
 }
 
-// TestToldAttemptsBeforeTheWindow: those that were not sent and are older than the mask
-// are at most the attempts that are older than it.
+// TestToldAttemptsBeforeTheWindow: the unsent attempts that are older than the mask are at most
+// all attempts that are older than the mask.
 func TestToldAttemptsBeforeTheWindow(t *testing.T) {
 	for _, c := range []struct {
 		count, unsent uint32
@@ -46,7 +46,7 @@ func TestToldAttemptsBeforeTheWindow(t *testing.T) {
 	}
 }
 
-// TestZeroByteInArguments, also as the first byte, has no derived key.
+// TestZeroByteInArguments: arguments with a zero byte, also as the first byte, have no derived key.
 func TestZeroByteInArguments(t *testing.T) {
 	for _, args := range []string{"\x00", "\x00{}", "{}\x00"} {
 		if _, err := DeriveKey("s", "1", "t", []byte(args), 0); tga.CodeOf(err) != tga.ValidationError {
@@ -66,8 +66,8 @@ func TestWindowAtItsLimits(t *testing.T) {
 	}
 }
 
-// TestSendWithinAtItsLimits: a send handed to somebody else is bounded from the second attempt that
-// may have run, and nothing is left of the window while the clock is behind the newest stored time.
+// TestSendWithinAtItsLimits: the send of a remote executor has a limit from the second attempt that
+// may have run. While the clock is behind the newest stored time, nothing is left of the window.
 func TestSendWithinAtItsLimits(t *testing.T) {
 	dedupe := Licence{Kind: DedupeKey, Window: 10 * time.Second, Margin: time.Second}
 	for name, c := range map[string]struct {
@@ -98,8 +98,8 @@ func TestSendWithinAtItsLimits(t *testing.T) {
 	}
 }
 
-// TestSendWithinTakesTheShorterTime: of the licence of the attempt and the one of now, the one that leaves less time
-// counts, and one that leaves any beside one that bounds nothing.
+// TestSendWithinTakesTheShorterTime: of the licence of the attempt and the present one, the one that leaves less time
+// counts. A licence with a limit counts before one without.
 func TestSendWithinTakesTheShorterTime(t *testing.T) {
 	short := Licence{Kind: DedupeKey, Window: 10 * time.Second, Margin: time.Second}
 	long := Licence{Kind: DedupeKey, Window: 20 * time.Second, Margin: time.Second}
@@ -119,8 +119,8 @@ func TestSendWithinTakesTheShorterTime(t *testing.T) {
 	}
 }
 
-// TestFenceAtItsLimits: the sender must be known dead at its newest attempt or later, and
-// the flight be over for a millisecond.
+// TestFenceAtItsLimits: the sender must be known dead at the time of the newest attempt or later,
+// and the probe must be sent at least a millisecond after the longest time in flight.
 func TestFenceAtItsLimits(t *testing.T) {
 	l := Licence{Kind: Probe, MaxInFlight: time.Second}
 	for _, c := range []struct {
@@ -137,8 +137,8 @@ func TestFenceAtItsLimits(t *testing.T) {
 	}
 }
 
-// TestStringsOfNotesAreCanonical: the one form of a note's body, for every character that
-// JSON treats in a way of its own and its neighbours.
+// TestStringsOfNotesAreCanonical: a note's body has its one form for every character that JSON
+// treats specially, and for the neighbours of these characters.
 func TestStringsOfNotesAreCanonical(t *testing.T) {
 	for c := range rune(0x100) {
 		b := NotSent{Attempt: 1, Reason: "a" + string(c) + "b"}.Body()
@@ -149,7 +149,7 @@ func TestStringsOfNotesAreCanonical(t *testing.T) {
 	}
 }
 
-// TestUnknownNameSaysWhichThereAre: all of them, and no empty one.
+// TestUnknownNameSaysWhichThereAre: the error lists all names, and no empty one.
 func TestUnknownNameSaysWhichThereAre(t *testing.T) {
 	_, err := ParseLicence("maybe")
 	if err == nil {

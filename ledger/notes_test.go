@@ -60,8 +60,8 @@ func TestCompensationIsOnceAndOfWhatChangedTheWorld(t *testing.T) {
 	}
 }
 
-// TestRecordFollowsNotesOnBothSidesOfTheEffect: attempts stand before the effect,
-// confirmations after it, and the fold of the whole trace is the record.
+// TestRecordFollowsNotesOnBothSidesOfTheEffect: attempts come before the effect, confirmations
+// after it, and the fold of the whole trace is the record.
 func TestRecordFollowsNotesOnBothSidesOfTheEffect(t *testing.T) {
 	notes := []tga.Note{*attempt(2, t0+1, tga.Digest{}), *confirmation(t, Mismatched), *confirmation(t, Confirmed)}
 	r, touches, err := FromTrace(call(nil), 3, 9, t0, effect(tga.StatusSuccess, nil), 4, notes)

@@ -37,7 +37,7 @@ func notSent(n uint32) *tga.Note {
 	return note(tga.NoteNotSent, t0, NotSent{Attempt: n, Reason: "dial refused"}.Body())
 }
 
-// wantCode fails the test where err is not an error of that code, nil for "".
+// wantCode fails the test unless err has that code; "" means that err must be nil.
 func wantCode(t *testing.T, err error, code tga.Code, what string) {
 	t.Helper()
 	if tga.CodeOf(err) != code || (err == nil) != (code == "") {
@@ -263,9 +263,8 @@ func TestClassAgreesWithStatus(t *testing.T) {
 	}
 }
 
-// TestNotSentSettlesOnlyWhereNothingWasSent walks what the attempts of a call can be and
-// which of them its effect names: the key is released only where each is known not to
-// have been sent.
+// TestNotSentSettlesOnlyWhereNothingWasSent tries every combination of attempts and of the attempt
+// that the effect names. The key is released only if each attempt is known as not sent.
 func TestNotSentSettlesOnlyWhereNothingWasSent(t *testing.T) {
 	n := func(n string) tga.Meta {
 		return tga.Meta{tga.MetaOutcomeClass: "not_sent", tga.MetaAttempt: tga.Number(n)}

@@ -17,8 +17,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// denyAll refuses every reference out of a schema: a schema that needs a file or the
-// network does not stand alone.
+// denyAll refuses every reference from a schema to another document: a schema must not need a file
+// or the network.
 type denyAll struct{}
 
 func (denyAll) Load(url string) (any, error) { return nil, fmt.Errorf("reference to %s", url) }
@@ -199,9 +199,9 @@ func crossMember(name string, err error) bool {
 		strings.Contains(e.Message, "but the state is that of")
 }
 
-// TestSchemasAgreeWithDecoders changes one member at a time of golden documents
-// and asks both. A digest that no longer fits is no disagreement: the decoder looks at
-// it after everything else, and the schema cannot.
+// TestSchemasAgreeWithDecoders changes one member at a time of golden documents and compares the
+// verdicts of schema and decoder. A digest that no longer fits is no disagreement: the decoder checks
+// it after everything else, and the schema cannot check it.
 func TestSchemasAgreeWithDecoders(t *testing.T) {
 	compiled := compile(t)
 	total, accepted := 0, 0

@@ -370,7 +370,7 @@ func TestWrongDigestsSayWhoseTheyAre(t *testing.T) {
 	}
 }
 
-// Each flipped bit of stored bytes is seen, and is laid to the store.
+// Each flipped bit of stored bytes is found, and the error is one about stored bytes.
 func TestStoredBytesAreCheckedWhole(t *testing.T) {
 	for _, kind := range allTypes {
 		a := sealed(t, kind)

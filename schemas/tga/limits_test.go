@@ -95,8 +95,8 @@ func TestStateChangesAreStrictJSON(t *testing.T) {
 	}
 }
 
-// TestTextFormsReadBack: what a scalar's text form is read into is the scalar, and what is
-// no text form leaves the value as it was.
+// TestTextFormsReadBack: reading the text form of a scalar gives the scalar. Reading any other text
+// leaves the value unchanged.
 func TestTextFormsReadBack(t *testing.T) {
 	digest, id, ts := Sum([]byte("x")), testID(1), testTS
 	var d Digest
@@ -122,8 +122,8 @@ func TestTextFormsReadBack(t *testing.T) {
 	}
 }
 
-// TestYearsThatDoNotFit: a time whose year has no four digits is written as package time
-// writes it, and read by nobody.
+// TestYearsThatDoNotFit: a time whose year does not have four digits is written as package time
+// writes it, and is refused when it is read.
 func TestYearsThatDoNotFit(t *testing.T) {
 	for year, fits := range map[int]bool{-1: false, 0: true, 1: true, 9999: true, 10000: false} {
 		m := MillisOf(time.Date(year, 6, 1, 0, 0, 0, 0, time.UTC))
@@ -305,7 +305,7 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 	}
 }
 
-// TestEndOfATextIsNamed: what is missing is said, not that its first byte is wrong.
+// TestEndOfATextIsNamed: the error says what is missing, not that a byte is wrong.
 func TestEndOfATextIsNamed(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "the text ends where a value is due", "[": "the text ends where a value is due", `{"a":`: "the text ends where a value is due",
@@ -317,7 +317,7 @@ func TestEndOfATextIsNamed(t *testing.T) {
 	}
 }
 
-// TestPlainStringEndsWithItsValue: what lies behind the value in memory is not looked at.
+// TestPlainStringEndsWithItsValue: bytes behind the value in memory are not read.
 func TestPlainStringEndsWithItsValue(t *testing.T) {
 	text := []byte(`"ab"\`)
 	for _, v := range [][]byte{text[:4], text[:4:4]} {
@@ -327,7 +327,7 @@ func TestPlainStringEndsWithItsValue(t *testing.T) {
 	}
 }
 
-// TestCleanNames: what another program would clean or join to another name is none.
+// TestCleanNames: a name that another program would clean or join to another name is not clean.
 func TestCleanNames(t *testing.T) {
 	long := strings.Repeat("a", maxToolName)
 	for name, clean := range map[string]bool{
@@ -366,8 +366,8 @@ func TestNamesOfTalosAtTheirLimits(t *testing.T) {
 	}
 }
 
-// TestTalosNamesItsMembers: each point in which the public Talos schemas take less, on both
-// sides.
+// TestTalosNamesItsMembers: each point in which the public Talos schemas accept less, with an
+// artifact that they accept and one that they refuse.
 func TestTalosNamesItsMembers(t *testing.T) {
 	for name, x := range map[string]struct {
 		kind    ArtifactType

@@ -144,8 +144,8 @@ func TestMachineGrid(t *testing.T) {
 	}
 }
 
-// TestChecksAreMadeInOrder gives entries that fail every check from one on: the code
-// is that of the first.
+// TestChecksAreMadeInOrder applies entries that fail a check and all checks after it. The code must
+// be that of the first.
 func TestChecksAreMadeInOrder(t *testing.T) {
 	o := chaintest.Options{Key: "order-1"}
 	base := at(t, 2, o)
@@ -205,8 +205,8 @@ func TestCloneAdvancesAlone(t *testing.T) {
 	}
 }
 
-// A successor that is given up leaves no mark on its trace, on a clone of that, or on the
-// successor that is taken in its place; nor does a clone that goes another way.
+// A discarded successor does not change its trace, a clone of the trace, or the successor that is
+// used instead. Neither does a clone that is advanced in another way.
 func TestSuccessorIsTakenOrGivenUp(t *testing.T) {
 	artifacts := chaintest.Artifacts(chaintest.Options{Key: "order-1"})
 	other := chaintest.Artifacts(chaintest.Options{Key: "order-1", Verdict: tga.Deny})
@@ -291,8 +291,8 @@ func TestStateAndCheckpointAreThoseOfTheHead(t *testing.T) {
 	}
 }
 
-// Extend leaves the entry and the trace that Link and Apply leave, and refuses an artifact
-// whose digest is not that of its bytes.
+// Extend gives the same entry and trace as Link and Apply, and refuses an artifact whose digest is
+// not that of its bytes.
 func TestExtendIsLinkAndApply(t *testing.T) {
 	linked, extended := chain.NewTrace(chaintest.New(chaintest.Options{}).ID), chain.NewTrace(chaintest.New(chaintest.Options{}).ID)
 	for _, a := range chaintest.Artifacts(chaintest.Options{Key: "order-1"}) {

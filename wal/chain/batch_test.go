@@ -47,8 +47,8 @@ func TestBatchesAtTheirLimits(t *testing.T) {
 	}
 }
 
-// TestReplayedIsWhatTheTraceHas walks every run of entries of a trace, and what differs from
-// one in a single point.
+// TestReplayedIsWhatTheTraceHas tries every run of entries of a trace, and batches that differ from
+// such a run in a single point.
 func TestReplayedIsWhatTheTraceHas(t *testing.T) {
 	made := chaintest.New(chaintest.Options{})
 	trace, other := made.State, chaintest.Artifacts(chaintest.Options{Seed: 9})[0]
@@ -140,8 +140,8 @@ func TestGivenEntriesAreNotAhead(t *testing.T) {
 	}
 }
 
-// TestNotesAreReadBackBeforeTheyCount: a note that no reader would take is the caller's
-// fault and leaves the trace as it was.
+// TestNotesAreReadBackBeforeTheyCount: a note that no reader would accept is an error of the
+// caller, and the trace is unchanged.
 func TestNotesAreReadBackBeforeTheyCount(t *testing.T) {
 	trace := chaintest.New(chaintest.Options{}).State
 	good := chain.NewNote{Kind: tga.NoteRetry, Who: "ann", Body: []byte(`{}`)}
@@ -175,7 +175,7 @@ func TestDocumentsAreThoseOfTheEffect(t *testing.T) {
 	}
 }
 
-// TestReplayErrorsNameEntryOrNote: which of the two is at fault is in the message.
+// TestReplayErrorsNameEntryOrNote: the message says whether an entry or a note is at fault.
 func TestReplayErrorsNameEntryOrNote(t *testing.T) {
 	made := chaintest.New(chaintest.Options{Notes: 2})
 	made.Entries[1].Prev[0] ^= 1

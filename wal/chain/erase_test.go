@@ -53,7 +53,7 @@ func TestErasureAtItsLimits(t *testing.T) {
 	}
 }
 
-// TestUnreadTracesAreCountedAndAHundredNamed: an answer stays small where a store has lost many keys.
+// TestUnreadTracesAreCountedAndAHundredNamed: the answer stays small even if a store has lost many keys.
 func TestUnreadTracesAreCountedAndAHundredNamed(t *testing.T) {
 	var d chain.Erased
 	why := errors.New("no key")
@@ -68,7 +68,7 @@ func TestUnreadTracesAreCountedAndAHundredNamed(t *testing.T) {
 	}
 }
 
-// TestErasureOfAStateIsReadAsWritten: what stands in its place is none, and what is damaged is told.
+// TestErasureOfAStateIsReadAsWritten: another value in its place is no erasure, and a damaged one is an error.
 func TestErasureOfAStateIsReadAsWritten(t *testing.T) {
 	e := chain.StateErasure{Who: "w", Reason: "r"}
 	value, err := e.Value()

@@ -83,8 +83,8 @@ func TestPartsOverInlineSpill(t *testing.T) {
 	}
 }
 
-// TestEveryFlippedFrameBitIsRefused flips each bit of a frame. Only commit time and
-// epoch are under no digest.
+// TestEveryFlippedFrameBitIsRefused flips each bit of a frame. Digests cover everything except
+// commit time and epoch.
 func TestEveryFlippedFrameBitIsRefused(t *testing.T) {
 	tr := chaintest.New(chaintest.Options{Key: "k", Documents: []chain.Document{document("/result", 10), document("/evidence", 3)}})
 	for _, e := range tr.Entries {
@@ -176,7 +176,7 @@ func TestFrameFaultsHaveTheirCode(t *testing.T) {
 	}
 }
 
-// TestFrameErrorNamesBothDigests: what an operator has to look for is in the error.
+// TestFrameErrorNamesBothDigests: the error has both digests, which an operator needs to search.
 func TestFrameErrorNamesBothDigests(t *testing.T) {
 	tr := chaintest.New(chaintest.Options{Documents: []chain.Document{document("/result", 10)}})
 	e := tr.Entries[3]
@@ -251,8 +251,8 @@ func TestNoteFrameRoundTrip(t *testing.T) {
 	}
 }
 
-// TestFrameOfNoEntryIsNamed: fields that make no entry are a wrong digest where the header has
-// another one, and a fault of their own where it has that very digest.
+// TestFrameOfNoEntryIsNamed: if the fields make no valid entry, the error is a wrong digest, unless
+// the header has exactly the digest of these fields. Then the error is about the fields.
 func TestFrameOfNoEntryIsNamed(t *testing.T) {
 	e := chaintest.New(chaintest.Options{}).Entries[0]
 	for name, broken := range map[string]struct {

@@ -133,7 +133,7 @@ func TestEntryAgreesWithItsArtifact(t *testing.T) {
 	}
 }
 
-// TestPreimageIsTheEntry: the bytes stored and the members acted on are one thing.
+// TestPreimageIsTheEntry: the stored bytes and the members that the program uses must agree.
 func TestPreimageIsTheEntry(t *testing.T) {
 	tr := chaintest.New(chaintest.Options{})
 	e := tr.Entries[1]

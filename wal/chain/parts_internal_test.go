@@ -53,8 +53,8 @@ func TestPartsAtTheirLimits(t *testing.T) {
 	}
 }
 
-// TestSealedPartsAtTheirLimits: a sealed part is as long as its nonce, its tag and the key's id, at
-// the least, and a sealed frame has no plain part.
+// TestSealedPartsAtTheirLimits: a sealed part has at least the length of nonce, tag and key id, and
+// a sealed frame has no plain part.
 func TestSealedPartsAtTheirLimits(t *testing.T) {
 	for name, x := range map[string]struct {
 		part  []byte
@@ -111,8 +111,8 @@ func TestSpillOfAFrameAtItsLimit(t *testing.T) {
 	}
 }
 
-// TestDigestMemberIsLeftOut: an artifact that ends with its digest has one; a byte less, and
-// it has none.
+// TestDigestMemberIsLeftOut: an artifact that ends with its digest member has a digest. With a byte
+// less it has none.
 func TestDigestMemberIsLeftOut(t *testing.T) {
 	sum := tga.Sum([]byte("{"))
 	whole := []byte(digestMember + sum.String() + `",`)
@@ -145,7 +145,7 @@ func TestSameMemory(t *testing.T) {
 	}
 }
 
-// TestRefusalNamesTheEdge: what decides an edge is named where there is such a thing.
+// TestRefusalNamesTheEdge: the error names the verdict that selects the edge, if there is one.
 func TestRefusalNamesTheEdge(t *testing.T) {
 	trace := NewTrace(tga.ID{1})
 	for want, a := range map[string]*tga.Artifact{
@@ -174,8 +174,8 @@ func TestSizeOfADocumentIsNamed(t *testing.T) {
 	}
 }
 
-// TestProofSpeaksOfTheseValues: an entry is proven while nothing of it was exchanged, not
-// even for an equal copy.
+// TestProofSpeaksOfTheseValues: an entry is proven only while none of its values was replaced, not
+// even by an equal copy.
 func TestProofSpeaksOfTheseValues(t *testing.T) {
 	a := &tga.Artifact{Type: tga.EffectType, Digest: tga.Digest{1}, Canonical: []byte("{}")}
 	fresh := func() *Entry {

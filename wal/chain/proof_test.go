@@ -71,8 +71,8 @@ func TestChangedAfterDecodeIsRefused(t *testing.T) {
 	}
 }
 
-// TestDecodedEntryIsCheckedAgainstItsTrace: what an entry proves of itself says nothing
-// about its place. Each entry here is sealed and framed, so that DecodeFrame takes it.
+// TestDecodedEntryIsCheckedAgainstItsTrace: an entry that is consistent in itself may be at a wrong
+// place. Each entry here is sealed and framed, so that DecodeFrame accepts it.
 func TestDecodedEntryIsCheckedAgainstItsTrace(t *testing.T) {
 	tr := chaintest.New(full)
 	sealed := func(change func(e *chain.Entry)) chain.Entry {

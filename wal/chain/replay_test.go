@@ -208,7 +208,7 @@ func TestNoteNeedsAnEntry(t *testing.T) {
 	}
 }
 
-// TestReaderErrorIsNoVerdict: what cannot be read is not thereby damaged.
+// TestReaderErrorIsNoVerdict: an entry that cannot be read now need not be damaged.
 func TestReaderErrorIsNoVerdict(t *testing.T) {
 	whole := chaintest.New(full)
 	cause := errors.New("disk")

@@ -41,8 +41,8 @@ func spillOf(spill []byte) func(int64) ([]byte, error) {
 	return func(int64) ([]byte, error) { return spill, nil }
 }
 
-// TestSealedFrameRoundTrip: what is sealed is read back under its key, and stands nowhere in the
-// frame or beside it.
+// TestSealedFrameRoundTrip: sealed content is read back under its key, and does not occur in the
+// frame or in the spill.
 func TestSealedFrameRoundTrip(t *testing.T) {
 	ring := &chaintest.Ring{}
 	for _, size := range []int{0, 1, chain.MaxInline - 36, chain.MaxInline - 35, chain.MaxInline + 1, 70 << 10} {
@@ -116,7 +116,7 @@ func TestDestroyedKeyErases(t *testing.T) {
 	}
 }
 
-// TestKeyThatCannotBeHad: without the ring, or its key, nothing is known of the trace's bytes.
+// TestKeyThatCannotBeHad: without the ring or the key, the error does not say that bytes are damaged.
 func TestKeyThatCannotBeHad(t *testing.T) {
 	tr := sealedTrace(chaintest.Options{}, 5)
 	frame, _ := sealFrame(t, &tr.Entries[0], &chaintest.Ring{})
@@ -188,8 +188,8 @@ func TestEveryFlippedBitOfASealedFrameIsRefused(t *testing.T) {
 	}
 }
 
-// TestSealedPartOpensAtItsPlaceAlone: a part that was taken from another place of the log, where
-// it was sealed under the same key, does not open.
+// TestSealedPartOpensAtItsPlaceAlone: a part that was moved from another place of the log does not
+// open, even if it was sealed under the same key.
 func TestSealedPartOpensAtItsPlaceAlone(t *testing.T) {
 	docs := []chain.Document{document("/result", 10), document("/state_changes", 10)}
 	tr := sealedTrace(chaintest.Options{Seed: 1, Key: "k", Documents: docs}, 5)
