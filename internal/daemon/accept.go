@@ -8,22 +8,21 @@ import (
 )
 
 // gatekeeper is the listener that the daemon serves on. It asks the kernel who made a
-// connection before anything is read from it, and bounds connections in all and per uid.
-// A peer without any verb is turned away: it has nothing to ask, and holds no place that
-// somebody else needs.
+// connection before anything is read from it, and limits connections in total and per uid.
+// It refuses a peer without any verb, so that such a peer takes no place from another.
 //
-// A connection that is turned away is let in once more to be told so, with its first
-// request. That takes memory too, so only spareConnections are told at once, and
-// spareOfUID of one uid; the others are closed unheard.
+// The answer to the first request on a refused connection says why it is refused. Such a
+// connection takes memory too. So at most spareConnections are kept for that answer at a time,
+// and spareOfUID of one uid. The others are closed without an answer.
 type gatekeeper struct {
 	net.Listener
 	roleOf  func(uid, gid uint32) config.Role
-	refused func() // called for each connection that is turned away
+	refused func() // called for each connection that is refused
 
 	mu              sync.Mutex
 	most, mostOfUID int
-	served          crowd // connections that may ask
-	told            crowd // connections that are being told that they may not
+	served          crowd // connections whose requests are answered
+	told            crowd // refused connections that wait to be told why
 }
 
 // door makes the gatekeeper of a listener.
@@ -37,7 +36,7 @@ func (d *Daemon) door(l net.Listener) *gatekeeper {
 	return d.gate
 }
 
-// bound changes how many connections there may be. Those that are there stay.
+// bound changes how many connections there may be. It closes none of those that there are.
 func (g *gatekeeper) bound(most, mostOfUID int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -79,12 +78,12 @@ func (g *gatekeeper) Accept() (net.Conn, error) {
 		if k := g.admit(c); k != nil {
 			return k, nil
 		}
-		_ = c.Close() // there is nobody to tell
+		_ = c.Close() // nobody needs the error
 	}
 }
 
-// admit finds out who connected, and gives the connection a place among those that are
-// served or those that are told no. It returns nil where there is neither.
+// admit asks the kernel who connected, and counts the connection as served, or as refused and
+// told why. It returns nil if there is no place for either.
 func (g *gatekeeper) admit(c net.Conn) *keptConn {
 	k := &keptConn{Conn: c}
 	p := &k.connection.peer
@@ -126,7 +125,7 @@ type keptConn struct {
 	leave      func()
 }
 
-// NetConn is the connection itself: [listen.HTTP] asks which file it is.
+// NetConn is the connection itself: [listen.HTTP] needs the number of its file.
 func (c *keptConn) NetConn() net.Conn { return c.Conn }
 
 func (c *keptConn) Close() error {

@@ -15,8 +15,8 @@ type submitting struct{ *request }
 
 // appendOne appends artifacts to a trace under a lease that the peer took.
 //
-// This is the log without the runtime: who uses it sends its own calls, and marks and
-// records them as the contracts say.
+// It uses the log without the runtime: the peer sends its calls itself, and appends the calls
+// and their effects as docs/PROTOCOL.md says.
 func (q submitting) appendOne() (any, error) {
 	var m wire.AppendRequest
 	if err := q.decode(&m); err != nil {
@@ -33,8 +33,8 @@ func (q submitting) appendOne() (any, error) {
 	return appended(ticket)
 }
 
-// appendMany makes the appends of a batch in their order. Each is refused or made on its
-// own, and all of them are on their way before the first is waited for: they share syncs.
+// appendMany makes the appends of a batch in their order. Each is made or refused by itself. All
+// are submitted before appendMany waits for the first, so that they share syncs.
 func (q submitting) appendMany() (any, error) {
 	var m wire.BatchRequest
 	if err := q.decode(&m); err != nil {
@@ -53,8 +53,8 @@ func (q submitting) appendMany() (any, error) {
 		answers.Items[i].Problem = &p
 	}
 	for i, item := range m.Items {
-		// Whose trace it is, and what may be appended to it, is asked of what is durable:
-		// that waits for the items before it of the same trace, and for no others.
+		// The checks of an append read the durable trace. So submit waits for earlier items of
+		// the same trace, and for no others.
 		var err error
 		if tickets[i], err = q.submit(item.TraceID, item.AppendRequest, fmt.Sprintf("/items/%d", i)); err != nil {
 			refuse(i, err)
@@ -62,7 +62,7 @@ func (q submitting) appendMany() (any, error) {
 	}
 	for i := range answers.Items {
 		if answers.Items[i].Problem != nil {
-			continue // refused before it was on its way
+			continue // it was not submitted
 		}
 		done, err := appended(tickets[i])
 		if err != nil {
@@ -74,7 +74,7 @@ func (q submitting) appendMany() (any, error) {
 	return answers, nil
 }
 
-// submit puts one append on its way; at is where it stands in the body.
+// submit submits one append and does not wait for it; at is its JSON pointer in the body.
 func (q submitting) submit(id tga.ID, m wire.AppendRequest, at string) (Submitted, error) {
 	if len(m.Artifacts) == 0 {
 		return nil, tga.Errorf(tga.ValidationError, "an append without artifacts").At(at + "/artifacts").In(id)
@@ -93,7 +93,7 @@ func (q submitting) submit(id tga.ID, m wire.AppendRequest, at string) (Submitte
 	return q.appendRaw(id, m.Lease, batch, at)
 }
 
-// appended waits for an append and says where its trace stands then.
+// appended waits for an append and returns the head of its trace after it.
 func appended(ticket Submitted) (*wire.Appended, error) {
 	done, err := ticket.Wait()
 	if err != nil {
@@ -114,7 +114,7 @@ func appended(ticket Submitted) (*wire.Appended, error) {
 func (q submitting) artifact(m *wire.NewArtifact, at string) (chain.NewArtifact, error) {
 	var a chain.NewArtifact
 	var err error
-	// The limit is of the canonical form; the text was bounded with the request.
+	// The limit is one of the canonical form. The limit of the request bounds the text.
 	limits := q.d.conf().JSONLimits()
 	most := limits.MaxBytes
 	limits.MaxBytes = max(most, len(m.Artifact))
@@ -140,7 +140,7 @@ func (q submitting) artifact(m *wire.NewArtifact, at string) (chain.NewArtifact,
 	return a, nil
 }
 
-// under puts the place of a part before the place in it.
+// under prefixes the pointer of an error with that of the part that the error is about.
 func under(at string, err error) error {
 	var e *tga.Error
 	if errors.As(err, &e) {

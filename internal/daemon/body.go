@@ -11,11 +11,11 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// budget bounds the bytes of all request bodies in memory together. A body takes from it
-// as it is read, so one that does not come to an end holds no more than what was sent, and
-// gives back when its request and the call it asked for are over.
+// budget limits the bytes of all request bodies in memory together. A body takes from it as it is
+// read, so a body that the client does not finish takes about as much as was sent of it. It
+// gives everything back when its request, and the call that the request started, are over.
 //
-// One uid gets at most half: whoever uses it up leaves the other half to the others.
+// One uid gets at most half, so that it cannot use up the half of the others.
 type budget struct {
 	most, mostOfUID int64
 
@@ -57,13 +57,13 @@ func (b *budget) inUse() int64 {
 	return b.taken
 }
 
-// busy refuses what may be asked again when other requests are over.
+// busy refuses a request for lack of room. The client may repeat it when other requests are over.
 func busy(format string, args ...any) error {
 	return statusError{tga.Errorf(tga.LimitExceeded, format, args...), http.StatusServiceUnavailable}
 }
 
-// share is what a body has taken of the budget. It goes back when the last that needs the
-// body lets go: the request, and the call that it asked for and that may outlive it.
+// share is what a body has taken of the budget. It goes back when the last user of the body calls
+// release.
 type share struct {
 	of    *budget
 	uid   uint32
@@ -80,16 +80,16 @@ func (s *share) release() {
 }
 
 const (
-	firstRead = 4 << 10 // bytes of room that a body gets first; it is doubled from there
+	firstRead = 4 << 10 // size of the first buffer of a body, in bytes; later ones are twice as large
 
-	// discarded is how many bytes of a refused body are read after its refusal, in the time
-	// that a body has: a client that writes all before it reads would see a broken pipe
-	// instead of the answer.
+	// discarded is how many bytes of a refused body are read after the refusal, within the
+	// body timeout. A client that writes its whole body before it reads would otherwise see a
+	// broken pipe instead of the answer.
 	discarded = 64 << 20
 )
 
-// readBody reads a request's body, bounded in size and in time, and runs the gate over
-// all of it: what comes after decides about text that says one thing only.
+// readBody reads a request's body, limited in size and time, and passes all of it through the
+// gate. So the code after it never sees text that two parsers could read differently.
 func (q *request) readBody() error {
 	limits := q.d.conf().Limits
 	most := limits.RequestBytes.N
@@ -115,12 +115,12 @@ func (q *request) readBody() error {
 	return tga.Gate(raw, tga.Limits{MaxBytes: int(most), MaxDepth: limits.Depth + envelopeDepth})
 }
 
-// readAll reads a body of at most the given bytes. The room for it grows with what comes,
-// and each piece is taken from the budget first.
+// readAll reads a body of at most the given bytes. Its buffer grows with the data that arrives, and
+// each growth is taken from the budget first.
 func (q *request) readAll(most int64) ([]byte, error) {
-	end := most + 1 // one more shows that there is more
+	end := most + 1 // one byte more shows that the body is too long
 	if n := q.r.ContentLength; n >= 0 {
-		end = n + 1 // and here lets the end be seen
+		end = n + 1 // room for one byte more, so that the last Read can return EOF
 	}
 	var raw []byte
 	for {
@@ -148,8 +148,8 @@ func (q *request) readAll(most int64) ([]byte, error) {
 	}
 }
 
-// refuseBody answers a request whose body is not read, or not to its end, at once, and only
-// then reads on, for the client's sake.
+// refuseBody answers a request at once although its body is not read to its end. After the answer
+// it reads the rest, so that a client that is still writing gets the answer (see discarded).
 func (q *request) refuseBody(err error) {
 	q.share.release() // nothing of the body is kept
 	q.share = &share{of: q.share.of}

@@ -18,8 +18,8 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// bounded is the context of a call: it ends when the caller waits no longer, or after the
-// daemon's bound. A dispatch goes on.
+// bounded is the context of a call. It ends when the time that the caller gave is over, or, if
+// the caller gave none, after the daemon's call timeout. A dispatch continues after that.
 func (d *Daemon) bounded(limit time.Duration) (context.Context, context.CancelFunc) {
 	life := runtime.WithLife(d.life, d.life)
 	if limit > 0 {
@@ -30,12 +30,12 @@ func (d *Daemon) bounded(limit time.Duration) (context.Context, context.CancelFu
 	return ctx, func() { t.Stop(); cancel() }
 }
 
-// leaseWait is how long an executor's word about its own attempt waits for the lease of
-// its trace: another Begin of the same key holds that for a moment.
+// leaseWait is how long a statement about a call, such as finish or resolve, waits for the lease of
+// its trace. Another request may hold that lease for a moment, such as a begin of the same key.
 const leaseWait = 5 * time.Second
 
-// patient makes f wait for a lease that somebody else has, up to wait. The context is no
-// means to that: its end would cut off what is written under the lease as well.
+// patient calls f again until it gets a lease that somebody else holds, for up to wait. A context
+// with a deadline would not do: its end would also interrupt what f writes under the lease.
 func patient[T any](wait time.Duration, f func(context.Context) (T, error)) func(context.Context) (T, error) {
 	return func(ctx context.Context) (T, error) {
 		over := time.NewTimer(wait)
@@ -56,7 +56,7 @@ func patient[T any](wait time.Duration, f func(context.Context) (T, error)) func
 	}
 }
 
-// call runs f and answers with where the call stands.
+// call runs f and answers with the state of the call, also beside an error.
 func (q *request) call(namespace string, f func(context.Context) (runtime.Result, error)) (any, error) {
 	res, err := run(q, namespace, f)
 	c := q.callOf(res)
@@ -118,7 +118,7 @@ func (q *request) begin() (any, error) {
 	return answer, nil
 }
 
-// claimOf is the licence that a program claims of a tool which it runs itself; nil where it claims none.
+// claimOf is the licence that a program claims for a tool which it runs itself; nil if it claims none.
 func claimOf(m wire.BeginRequest) (*ledger.Licence, error) {
 	if m.Licence == "" {
 		if m.LicenceWindowMS != 0 || m.LicenceMaxInFlightMS != 0 {
@@ -190,7 +190,7 @@ func (q *request) decide() (any, error) {
 	if n := utf8.RuneCountInString(m.Rationale); n < 10 || n > 1000 {
 		return nil, tga.Errorf(tga.ValidationError, "the rationale has %d characters, want 10 to 1000", n).At("/rationale")
 	}
-	// Who votes is the peer: a name of the caller's choice could vote twice.
+	// The voter is the peer: if callers chose the name, one caller could vote twice.
 	vote := runtime.Vote{Who: q.peer.name(), Approve: m.Approve, Rationale: m.Rationale, About: m.About}
 	return q.call(namespace, func(ctx context.Context) (runtime.Result, error) { return q.d.rt.Decide(ctx, id, vote) })
 }
@@ -209,7 +209,7 @@ func (q *request) resolve() (any, error) {
 	if r.Evidence, err = oneOf("/evidence", m.Evidence, m.EvidenceBase64); err != nil {
 		return nil, err
 	}
-	// Recovery holds each open trace for a moment when the store has just been opened.
+	// Just after a start, recovery holds the lease of each open trace for a moment.
 	return q.call(namespace, patient(leaseWait, func(ctx context.Context) (runtime.Result, error) { return q.d.rt.Resolve(ctx, id, r) }))
 }
 
@@ -249,7 +249,7 @@ func (q *request) requestOf(m wire.CallRequest) (runtime.Request, error) {
 		TraceID: m.TraceID, Server: m.ToolServer, Tool: m.ToolName, Args: m.Args, Key: m.IdempotencyKey,
 		Namespace: namespace, PlanID: m.PlanID, AgentID: m.AgentID, Risk: m.RiskLevel, Intent: m.Intent,
 		Retry: m.Retry, Fresh: m.Fresh, Replay: m.Replay, Scope: m.Scope, Step: m.Step, Meta: m.Meta,
-		// The peer, whatever it calls itself: who hands a request in must not approve it.
+		// The kernel's peer, not a name from the body: a submitter must not approve its own request.
 		Submitter: q.peer.name(),
 	}
 	for _, r := range m.Resources {
@@ -285,9 +285,9 @@ func (q *request) replyOf(o wire.Outcome) (runtime.Reply, error) {
 	return r, nil
 }
 
-// oneOf is what came as JSON or as base64. Both at once are what [splice] makes of one
-// answer: the value, and the bytes in which it stands between white space. Any other two
-// are refused.
+// oneOf returns a value that came as JSON or as base64. It takes both at once only if [splice] can
+// have made them of one answer: the JSON value, and in base64 the same value with white space
+// around it. It refuses any other pair.
 func oneOf(at string, raw json.RawMessage, encoded []byte) ([]byte, error) {
 	switch {
 	case encoded == nil:
@@ -308,11 +308,11 @@ func (q *request) callOf(r runtime.Result) wire.Call {
 	return c
 }
 
-// splice shows an answer as JSON where it passes the gate that every message passes
-// (docs/FORMAT.md §2): an answer that two parsers may read apart travels as its bytes
-// alone. Where the value in the message would not be the answer byte for byte (white
-// space around it is no part of a value), the bytes are there too. [oneOf] takes back
-// what splice makes.
+// splice returns a tool's answer as JSON if it passes the gate that every message passes
+// (docs/FORMAT.md §2). Two parsers could read any other answer differently, so splice returns
+// only the bytes of that. If there is white space around the JSON value, which is no part of it,
+// splice returns the value and the bytes: the value alone would not be the answer byte for byte.
+// [oneOf] is its inverse.
 func splice(answer []byte, depth int) (json.RawMessage, []byte) {
 	if answer == nil || tga.Gate(answer, tga.Limits{MaxBytes: max(len(answer), 1), MaxDepth: depth}) != nil {
 		return nil, answer

@@ -12,44 +12,45 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Some of what a daemon is to do has one occasion: its start, a request, a reload. Where that one attempt fails, for a
-// neighbour that is away for a moment, say, or a store that is frozen, no other occasion may come for as long as the daemon
-// lives. Such work is a chore: it is owed from then on, and done again after pauses that grow, until it is done.
+// Some work is triggered once: by the start, a request or a reload. If that attempt fails, because another service is
+// away for a moment or the store is frozen, nothing may trigger the work again for as long as the daemon lives. Such
+// work is a chore: from then on it is owed, and tried again after growing pauses until it succeeds.
 
-// Pauses between two tries of what is owed.
+// Pauses between two tries of a chore.
 const (
 	firstChore = time.Second
 	lastChore  = time.Minute
 )
 
-// errNotNow says that a chore waits for the store to take writes again. It is logged by who froze the store.
+// errNotNow says that a chore waits until the store takes writes again. It is not logged here: the store logs why it
+// is frozen.
 var errNotNow = errors.New("the store takes no writes now")
 
-// chore is one of them. It does nothing where nothing is to be done.
+// chore is one kind of such work. do does nothing if there is nothing to do.
 type chore struct {
 	what  string
 	do    func(context.Context) error
-	woken chan struct{} // has one where it is owed
+	woken chan struct{} // holds one element if the chore is owed
 }
 
 // chores are those of a daemon.
 type chores struct {
-	erasure   *chore // that was begun and is not finished
-	snapshots *chore // of working states that were erased
-	takeUp    *chore // of open traces that nobody runs
-	broken    *chore // recoveries that the store broke off
-	hints     *chore // of trusted servers
-	lists     *chore // the end of an index that is not asked for any more
+	erasure   *chore // finish an erasure that was begun
+	snapshots *chore // remove the snapshots of erased working states
+	takeUp    *chore // recover open traces that no live process is executing
+	broken    *chore // recover traces whose recovery the store interrupted
+	hints     *chore // ask trusted servers for their hints
+	lists     *chore // remove an index that the configuration does not ask for any more
 
 	mu  sync.Mutex
-	ids map[tga.ID]error // of broken, and what broke each off
+	ids map[tga.ID]error // the traces of broken, with the error that interrupted each
 }
 
 func newChore(what string, do func(context.Context) error) *chore {
 	return &chore{what, do, make(chan struct{}, 1)}
 }
 
-// makeChores says what the chores are.
+// makeChores makes the chores. None is owed yet.
 func (d *Daemon) makeChores(data string) {
 	c := &d.chores
 	*c = chores{
@@ -74,16 +75,16 @@ func (d *Daemon) makeChores(data string) {
 	}
 }
 
-// owe has the chore done, and again until it is done.
+// owe has the chore done, and tried again until it succeeds.
 func (x *chore) owe() {
 	select {
 	case x.woken <- struct{}{}:
-	default: // it is owed
+	default: // it is owed already
 	}
 }
 
-// doChores does what is owed until the daemon drains; the next one owes what is not done then. One that takes long does not keep
-// the others.
+// doChores does the owed chores until the daemon drains. The next daemon owes those that are not done then. Each chore has a
+// goroutine of its own, so a slow chore does not delay the others.
 func (d *Daemon) doChores() {
 	ctx, stop := d.untilDrain()
 	defer stop()
@@ -106,7 +107,7 @@ func (d *Daemon) doChores() {
 	all.Wait()
 }
 
-// until does a chore until it is done, and logs once that it is not, and once that it is.
+// until tries a chore until it succeeds. It logs each new error once, and the success after an error.
 func (x *chore) until(ctx context.Context, d *Daemon) {
 	trouble := ""
 	for pause := firstChore; ; pause = min(2*pause, lastChore) {
@@ -124,7 +125,7 @@ func (x *chore) until(ctx context.Context, d *Daemon) {
 			return
 		case tga.CodeOf(err) == tga.StateChecksumMismatch:
 			d.log.Error("it cannot be done", "what", x.what, "error", err)
-			return // a person has to mend the store first
+			return // a person has to repair the store first
 		case !errors.Is(err, errNotNow) && err.Error() != trouble:
 			d.log.Warn("it is not done, and tried again", "what", x.what, "error", err)
 			trouble = err.Error()
@@ -137,8 +138,8 @@ func (x *chore) until(ctx context.Context, d *Daemon) {
 	}
 }
 
-// brokenOff takes a recovery that ended because the store was away, and reports whether this one is: the trace was let go of, so neither
-// this process nor another one that shares the store would find it.
+// brokenOff notes how the recovery of a trace ended, and reports whether it ended because the store was unavailable. Then the
+// recovery is owed: the trace was released, so neither this process nor another of the same store would look for it.
 func (c *chores) brokenOff(id tga.ID, err error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -151,7 +152,7 @@ func (c *chores) brokenOff(id tga.ID, err error) bool {
 	return true
 }
 
-// recoverBroken makes those recoveries once more, and returns why one of them was broken off again.
+// recoverBroken repeats the interrupted recoveries, and returns why one of them was interrupted again.
 func (d *Daemon) recoverBroken(ctx context.Context) error {
 	c := &d.chores
 	c.mu.Lock()

@@ -12,8 +12,8 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// openEvidence takes up the evidence of the store where the configuration has a key for it. It
-// comes before the runtime: a store that was rolled back is frozen before anything is sent.
+// openEvidence opens the keeper of the evidence if the configuration has a key for it. It runs
+// before the runtime is made, so that a store that was rolled back is frozen before anything is sent.
 func (d *Daemon) openEvidence(o Options) error {
 	if o.readOnly {
 		d.resting = sync.OnceValues(func() (*evidence.Keeper, error) { return evidence.Read(d.life, d.can.proofs, o.Data, nil) })
@@ -41,7 +41,7 @@ func (d *Daemon) openEvidence(o Options) error {
 	return err
 }
 
-// keepEvidence follows the log until stop is called, which makes the last checkpoint.
+// keepEvidence runs the keeper until stop is called. stop makes the last checkpoint.
 func (d *Daemon) keepEvidence() (stop func() error) {
 	if d.keeper == nil {
 		return func() error { return nil }
@@ -62,18 +62,19 @@ func (d *Daemon) keepEvidence() (stop func() error) {
 // proving are the requests about proofs.
 type proving struct{ *request }
 
-// keeper returns what keeps the evidence.
+// keeper returns the keeper of the evidence, up to date.
 func (q proving) keeper() (*evidence.Keeper, error) {
 	switch {
 	case q.d.keeper.Signs():
 		return q.d.keeper, q.d.keeper.Refresh(q.r.Context())
 	case q.d.atRest:
-		return q.d.resting() // only who asks for evidence waits until the log was read for it
+		return q.d.resting() // it reads the whole log, so only a request for evidence opens it
 	}
 	return nil, tga.Errorf(tga.NotFound, "the store signs no checkpoints: its configuration has no [evidence] key_file")
 }
 
-// grew compares what the client has seen of the tree with the tree, and says how far that is now.
+// grew checks that the tree of the store is an extension of the tree that the client has seen, as
+// its request's header says. It sets the same header of the answer to the current tree.
 func (q *request) grew() error {
 	k := q.d.keeper
 	if !k.Signs() {
@@ -94,12 +95,12 @@ func (q *request) grew() error {
 		return err
 	}
 	if own, err := evidence.ParseSeen(k.Seen()); q.d.can.proving != nil && (err != nil || own.Size < s.Size) {
-		q.w.Header().Set(wire.HeaderCheckpoint, text) // another process has told of more: the client is not to forget it
+		q.w.Header().Set(wire.HeaderCheckpoint, text) // the client has seen more, from another process, and must not forget it
 	}
 	return nil
 }
 
-// receipt answers with where a trace stands in the tree, and with proofs.
+// receipt answers with the places of a trace's appends in the tree, and with their proofs.
 func (q proving) receipt() (any, error) {
 	k, err := q.keeper()
 	if err != nil {
@@ -116,8 +117,8 @@ func (q proving) receipt() (any, error) {
 	return r.Plain(), nil
 }
 
-// wanted is the receipt of a call that the request asks for. The call is what it is without one, so where none
-// can be given there is none.
+// wanted is the receipt of a call, if the request asks for receipts. The answer to the call does not depend on
+// it, so if no receipt can be made, wanted logs that and returns nil.
 func (q proving) wanted(trace tga.ID) *runtime.Receipt {
 	if !q.d.keeper.Signs() || trace.IsZero() || q.r.Header.Get(wire.HeaderReceipt) == "" {
 		return nil
@@ -147,7 +148,7 @@ func (q proving) checkpoint() (any, error) {
 	return wire.SignedCheckpoint{Key: key, HandOvers: texts(over), Checkpoint: string(raw)}, nil
 }
 
-// signedNote answers with the newest signed checkpoint as it is.
+// signedNote answers with the newest signed checkpoint as the bytes of its note.
 func (q proving) signedNote() (any, error) {
 	k, err := q.keeper()
 	if err != nil {
@@ -161,8 +162,9 @@ func (q proving) signedNote() (any, error) {
 	return exact{"text/plain; charset=utf-8", raw}, nil
 }
 
-// tile answers with a tile of the tree. Hashes say nothing of a trace to who does not know it;
-// leaves name every trace of the store, and are for who sees all of them.
+// tile answers with a tile of the tree. Any peer may read tiles of digests: they reveal nothing about
+// a trace that the peer does not know. A tile of leaves names every trace in it, so it takes a
+// peer that sees all namespaces.
 func (q proving) tile() (any, error) {
 	k, err := q.keeper()
 	if err != nil {
@@ -197,8 +199,8 @@ func texts(notes [][]byte) (out []string) {
 	return out
 }
 
-// bundle answers with a file that proves what happened. One of chosen traces has those
-// that the peer sees; one of a time has every trace of the store.
+// bundle answers with a file that proves what happened. Chosen traces must be ones that the peer
+// sees. A bundle of all appends since a time or an index takes a peer that sees all namespaces.
 func (q proving) bundle() (any, error) {
 	var m wire.EvidenceRequest
 	if err := q.decode(&m); err != nil {

@@ -12,13 +12,13 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// exportTime is how long an export waits for its reader to take more. Readers of an export
-// stop for a while, as a pager does, and one that gave up cannot go on from its last line.
+// exportTime is how long an export waits for its reader to read on. It is long because readers
+// pause, as a pager does, and an export that was ended cannot be continued from its last line.
 const exportTime = 10 * time.Minute
 
-// export answers with traces as [ndjson] lines: the named ones in the order of their names,
-// or all that the peer sees in the order of their first entries. It reads the log once and
-// has one trace in memory at a time. Traces that begin after the request are not in it.
+// export answers with traces as [ndjson] lines: the named ones in the order of the request, or
+// all that the peer sees in the order of their first entries. It reads the log once and has one
+// trace in memory at a time. Traces that begin after the request are not in the answer.
 func (q *request) export() (any, error) {
 	var m wire.ExportRequest
 	if err := q.decode(&m); err != nil {
@@ -45,13 +45,13 @@ func (q *request) export() (any, error) {
 	return nil, err
 }
 
-// exporting is an export under way. It hands whole lines to the peer: an error in the middle
-// is a line of its own, and not the end of one that was cut.
+// exporting is an export under way. It sends whole lines only, so that a problem line never
+// comes in the middle of another line.
 type exporting struct {
 	q      *request
 	talos  bool
-	s      *stream // nil before the first line: until then an error has a status of its own
-	begun  []byte  // of a line
+	s      *stream // nil before the first line: until then an error has an HTTP status of its own
+	begun  []byte  // the beginning of a line that is not complete
 	traces int
 }
 
@@ -78,8 +78,8 @@ func (x *exporting) all() error {
 	}
 	return x.q.follow(nil, 0, func(l chain.Leaf) (bool, error) {
 		more := l.Index < newest
-		// A trace is where its first entry is. Other appends are of a trace that is there
-		// already, or of a working state or a turn, which is no trace.
+		// A trace is exported at its first entry. Any other append is of a trace that was exported
+		// before, or of a working state or a turn, which is no trace.
 		if l.Entries == 0 || l.FirstSeq != 1 {
 			return more, nil
 		}
@@ -94,8 +94,8 @@ func (x *exporting) all() error {
 	})
 }
 
-// trace writes one trace. Its notes were read before its entries: a note that comes between
-// the two is not in it, one without the entry that it names never is.
+// trace writes one trace. Its notes were read before its entries. So a note that is appended between
+// the two reads is missing, but no note is there without the entry that it names.
 func (x *exporting) trace(t *chain.Trace) error {
 	var entries []chain.Entry
 	for e, err := range x.q.d.db.Entries(x.q.r.Context(), t.ID, 0) {
@@ -116,8 +116,8 @@ func (x *exporting) trace(t *chain.Trace) error {
 	return nil
 }
 
-// checkTalos reports whether the public Talos schemas take the artifact of an entry.
-// SCHEMA_VIOLATION names the first member that they refuse.
+// checkTalos checks the artifact of an entry against the public Talos schemas. SCHEMA_VIOLATION
+// names the first member that they do not accept.
 func checkTalos(e *chain.Entry) error {
 	if e.Artifact == nil {
 		return tga.Errorf(tga.SchemaViolation, "entry %d of trace %s: its %s is erased, and Talos has no erased artifacts", e.Seq, e.TraceID, e.Type).In(e.TraceID)
@@ -125,7 +125,7 @@ func checkTalos(e *chain.Entry) error {
 	return e.Artifact.CheckTalos()
 }
 
-// Write hands on the whole lines and keeps the rest.
+// Write sends the complete lines and keeps the rest.
 func (x *exporting) Write(b []byte) (int, error) {
 	end := bytes.LastIndexByte(b, '\n') + 1
 	if end == 0 {
@@ -142,7 +142,7 @@ func (x *exporting) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// endWithDrain ends the wait for a reader that takes nothing once the daemon drains.
+// endWithDrain ends a blocked write to a slow reader when the daemon drains, until stop is called.
 func (x *exporting) endWithDrain() (stop func()) {
 	over, gone := make(chan struct{}), make(chan struct{})
 	control := http.NewResponseController(x.q.w)

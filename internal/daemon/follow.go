@@ -13,15 +13,15 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Times of a stream: how often one without news shows a sign of life, and how long one
-// line may take to be taken.
+// Times of a stream: after how long without a line it sends a sign of life, and how long the
+// client may take to read one line.
 const (
 	signOfLife = 15 * time.Second
 	lineTime   = 30 * time.Second
 )
 
-// errNothingComes refuses to follow a store that no process writes. Waiting would also keep
-// a daemon from opening it.
+// errNothingComes refuses to follow a store that no daemon has open, to which nothing is added.
+// Waiting would also prevent a daemon from opening the store.
 var errNothingComes = tga.Errorf(tga.StoreUnavailable, "no process has the store, so nothing is added to it: start tgad serve to follow it")
 
 // stream is an NDJSON answer that may go on.
@@ -30,7 +30,7 @@ type stream struct {
 	control *http.ResponseController
 }
 
-// newStream begins the answer. From here on an error is a last line.
+// newStream sends the header of the answer. After that an error is sent as the last line.
 func (q *request) newStream() *stream {
 	q.w.Header().Set("Content-Type", wire.NDJSONType)
 	q.status = http.StatusOK
@@ -47,13 +47,14 @@ func (s *stream) line(m any) error {
 	return s.send(append(b, '\n'), lineTime)
 }
 
-// send writes lines. A reader that does not take them in time ends the stream: the daemon
-// keeps nothing for it.
+// send writes lines. If the client does not read them in time, the stream ends: the daemon
+// buffers nothing for it.
 func (s *stream) send(b []byte, wait time.Duration) error {
 	if err := s.control.SetWriteDeadline(time.Now().Add(wait)); err != nil {
 		return errors.Join(errNobodyWaits, err)
 	}
-	// Looked at after the deadline is set: the end of a long wait would else be put off again.
+	// Check this after setting the deadline. Otherwise the deadline could replace the earlier one
+	// that exporting.endWithDrain sets when the daemon drains.
 	if wait > lineTime && s.q.d.stopping() {
 		return errStreamStops
 	}
@@ -82,8 +83,8 @@ func (q *request) lastLine(err error) {
 	}
 }
 
-// entries answers with the entries of a trace after a number, and with follow with those
-// to come until the trace is terminal.
+// entries answers with the entries of a trace after a sequence number. With follow it also answers
+// with later ones, until the trace is terminal.
 func (q *request) entries() (any, error) {
 	after, err := q.number("after")
 	if err != nil {
@@ -93,8 +94,8 @@ func (q *request) entries() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The cursor is read before the entries: one appended between the two is seen twice
-	// and shown once, never missed.
+	// Read the cursor before the entries. An entry that is appended in between is then read twice
+	// and sent once; in the other order it would be missed.
 	cursor := q.d.db.Cursor()
 	if follow && q.d.atRest {
 		return nil, errNothingComes
@@ -139,8 +140,8 @@ func (q *request) entries() (any, error) {
 	return nil, err
 }
 
-// logLines answers with the appends of the store after a cursor, in their order, as far
-// as the peer may see them.
+// logLines answers with those appends of the store after a cursor that the peer may see, in
+// the order of the log.
 func (q *request) logLines() (any, error) {
 	newest := q.d.db.Cursor()
 	after, err := newest, error(nil)
@@ -165,7 +166,7 @@ func (q *request) logLines() (any, error) {
 		return nil, tga.Errorf(tga.ValidationError, "changes are told to who follows: add follow=1").At("/changes")
 	}
 	if after > newest {
-		// A cursor of another store, or of this one before it lost appends.
+		// The cursor is of another store, or of this one before it lost appends.
 		return nil, tga.Errorf(tga.ValidationError, "the cursor %d is past the newest append, %d", after, newest).At("/after")
 	}
 	leave, err := q.takeFollower()
@@ -189,25 +190,25 @@ func (q *request) logLines() (any, error) {
 	})
 }
 
-// changesEvery is how often a peer is told at most that the log has changed.
+// changesEvery is the shortest time between two lines that say that the log has changed.
 const changesEvery = 250 * time.Millisecond
 
-// changes tells of appends that the peer may see, many at once and without what they say: the
-// entries of a busy log cost more to read and to write than all of its calls cost to be logged.
+// changes sends the cursors of appends that the peer may see, one line for many appends and without
+// their content. To read and send the entries of a busy log costs more than to log all of its calls.
 func (s *stream) changes(after uint64) error {
 	q := s.q
 	return q.follow(s, after, func(l chain.Leaf) (bool, error) {
 		if l.Index <= after {
-			return true, nil // told with one before
+			return true, nil // an earlier line covers this append
 		}
 		if mine, err := s.sees(l); err != nil || !mine {
 			return true, err
 		}
-		after = max(l.Index, q.d.db.Cursor()) // of a database the newest that this process has heard of
+		after = max(l.Index, q.d.db.Cursor()) // in a database: the newest that this process knows of
 		if err := s.line(wire.LogLine{Cursor: strconv.FormatUint(after, 10)}); err != nil {
 			return false, err
 		}
-		select { // what comes meanwhile is told after it
+		select { // one line covers all appends that are made during this pause
 		case <-time.After(changesEvery):
 		case <-q.d.drain:
 		case <-q.r.Context().Done():
@@ -223,13 +224,13 @@ func (s *stream) sees(l chain.Leaf) (bool, error) {
 		return true, nil
 	}
 	if l.Entries == 0 && l.Notes == 0 {
-		return false, nil // of a working state or a turn, say, which is no trace
+		return false, nil // the append is no trace's, but a working state's or a turn's, for example
 	}
 	t, err := q.d.db.Load(q.r.Context(), l.TraceID)
 	return err == nil && q.peer.sees(t.Namespace), err
 }
 
-// logLine is one append, nil where it is not the peer's to see.
+// logLine is the line of one append, nil if the peer may not see it.
 func (s *stream) logLine(l chain.Leaf) (*wire.LogLine, error) {
 	if mine, err := s.sees(l); err != nil || !mine {
 		return nil, err
@@ -238,7 +239,7 @@ func (s *stream) logLine(l chain.Leaf) (*wire.LogLine, error) {
 	return &m, err
 }
 
-// logLine is one append as the log of a store is read.
+// logLine reads one append and makes its line.
 func logLine(ctx context.Context, db Store, l chain.Leaf) (wire.LogLine, error) {
 	a := Added{Leaf: l}
 	if l.Entries > 0 {
@@ -266,7 +267,7 @@ func logLine(ctx context.Context, db Store, l chain.Leaf) (wire.LogLine, error) 
 	return a.line(), nil
 }
 
-// line is what a reader of the log is told of an append.
+// line is the line of /v1/log for an append.
 func (a *Added) line() wire.LogLine {
 	m := wire.LogLine{Cursor: strconv.FormatUint(a.Leaf.Index, 10), TraceID: a.Leaf.TraceID}
 	for i := range a.Entries {
@@ -285,11 +286,11 @@ func (q *request) takeFollower() (leave func(), err error) {
 	return func() { q.d.followers.leave("") }, nil
 }
 
-// errStreamStops ends a stream that has more to say.
+// errStreamStops ends a stream that is not complete, because the daemon drains.
 var errStreamStops = tga.Errorf(tga.StoreUnavailable, "the daemon stops before the end of the answer")
 
-// follow calls each for the leaves after a cursor until it says stop, the client is gone
-// or the daemon drains. It shows life in the stream, if one is given.
+// follow calls each with the leaves after a cursor until each returns false, the client is gone
+// or the daemon drains. If s is not nil, it sends signs of life on it.
 func (q *request) follow(s *stream, after uint64, each func(chain.Leaf) (more bool, err error)) error {
 	ctx, cancel := context.WithCancel(q.r.Context())
 	type step struct {
@@ -297,7 +298,7 @@ func (q *request) follow(s *stream, after uint64, each func(chain.Leaf) (more bo
 		err  error
 	}
 	steps, gone := make(chan step), make(chan struct{})
-	// The store blocks between appends, and a stream has to show life meanwhile.
+	// The store blocks between appends, and the stream needs signs of life meanwhile.
 	go func() {
 		defer close(gone)
 		for leaf, err := range q.d.db.Follow(ctx, after) {

@@ -17,18 +17,18 @@ import (
 // leasing is a request about the lease of one trace, or under it.
 type leasing struct{ *request }
 
-// leaseTable keeps the leases that peers hold over the socket. A lease of the store has
-// no end of its own; one that a peer holds has, for the daemon cannot see the peer die.
-// Its end lets another append. It never licenses a send: the epoch fences the log, and
-// what may have been sent is in doubt.
+// leaseTable keeps the leases that peers hold over the socket. A lease of the store does not
+// expire. One that a peer holds does, because the daemon cannot see the peer die. After that
+// another peer can append. The end of a lease never licenses a send: the epoch keeps the old
+// holder out of the log, and a call that it may have sent is in doubt.
 type leaseTable struct {
 	db    Store
 	limit func() int // of leases held
 
 	mu   sync.Mutex
 	held map[string]*heldLease // by token
-	// over are leases that have ended, the oldest first: who was overtaken is told so, and not that there never
-	// was such a lease. As many are remembered as may be held.
+	// over are the leases that have ended, the oldest first. With it a peer whose lease ended is told so, and not
+	// that there never was such a lease. It has at most as many leases as may be held.
 	over []endedLease
 }
 
@@ -37,7 +37,7 @@ type endedLease struct {
 	lease chain.Lease
 }
 
-// heldLease is one lease. Its token is a secret: epochs can be counted.
+// heldLease is one lease. Its token is random and secret, because an epoch could be guessed.
 type heldLease struct {
 	lease   chain.Lease
 	expires time.Time
@@ -66,8 +66,8 @@ func (t *leaseTable) add(l chain.Lease, ttl time.Duration) (string, time.Time, e
 	return token, h.expires, nil
 }
 
-// lookup returns the lease of a token, also one that has ended: the store knows that. For a token of no lease it is
-// the lease of epoch zero, which permits nothing.
+// lookup returns the lease of a token, also one that has ended: the store then refuses the append. For an unknown token
+// it returns a lease of epoch zero, which permits nothing.
 func (t *leaseTable) lookup(token string, trace tga.ID) chain.Lease {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -82,7 +82,7 @@ func (t *leaseTable) lookup(token string, trace tga.ID) chain.Lease {
 	return chain.Lease{TraceID: trace}
 }
 
-// end gives a lease that is held no more back to the store, and remembers it.
+// end releases a lease that was taken out of the table, and remembers that it has ended.
 func (t *leaseTable) end(token string, l chain.Lease) {
 	t.db.Release(l)
 	t.mu.Lock()
@@ -91,9 +91,9 @@ func (t *leaseTable) end(token string, l chain.Lease) {
 	t.over = t.over[max(0, len(t.over)-t.limit()):]
 }
 
-// renew puts the end of a held lease off.
+// renew gives a held lease another ttl, from now on.
 func (t *leaseTable) renew(token string, trace tga.ID, ttl time.Duration) (*heldLease, error) {
-	// The store may have to ask another machine: nobody else waits for that.
+	// Ask without the mutex: the store may have to ask another machine, and others would wait.
 	lease := t.lookup(token, trace)
 	current := t.db.Current(lease)
 	t.mu.Lock()
@@ -115,7 +115,7 @@ func (t *leaseTable) renew(token string, trace tga.ID, ttl time.Duration) (*held
 	return &heldLease{lease: h.lease, expires: h.expires}, nil
 }
 
-// expire ends a lease whose time is over. A renewal that came first has moved the end.
+// expire ends a lease whose time is over. It does nothing if the lease was renewed meanwhile.
 func (t *leaseTable) expire(token string) {
 	t.mu.Lock()
 	h := t.held[token]
@@ -165,7 +165,8 @@ func notHeld(trace tga.ID) error {
 	return tga.Errorf(tga.StateLockAcquireFailed, "no lease has this token: take one").In(trace)
 }
 
-// underToken says of a refusal under the token of no lease what its caller can do: it knows tokens, and no epochs.
+// underToken rewords a refusal of an append under an unknown token: its caller knows tokens, and the store's words name
+// an epoch.
 func underToken(err error, lease chain.Lease) error {
 	if lease.Epoch == 0 && tga.CodeOf(err) == tga.StateLockAcquireFailed {
 		return notHeld(lease.TraceID)
@@ -206,11 +207,11 @@ func (q leasing) acquire() (any, error) {
 	return leaseOf(token, lease, expires), nil
 }
 
-// streams reports whether the id is that of a stream, which is the daemon's own: a turn, or
-// what the runtime keeps beside the traces.
+// streams reports whether the id is that of a stream: a turn, or what the runtime keeps beside
+// the traces. Only the daemon appends to those.
 func (q leasing) streams(id tga.ID) bool {
 	for range q.d.db.Attachments(q.r.Context(), chain.AttachStream, id[:]) {
-		return true // an error too: then nothing says that it is the peer's
+		return true // also for an error: then it is not known to be the peer's
 	}
 	return false
 }
@@ -235,15 +236,15 @@ func (q leasing) release() (any, error) {
 	return wire.Released{Released: q.d.leases.release(m.Lease, id)}, nil
 }
 
-// leaseRequest decodes a request for the lease of a trace that is the peer's, or nobody's
-// yet.
+// leaseRequest decodes a request for the lease of a trace. The trace must be of the peer's
+// namespace, or not exist yet.
 func (q leasing) leaseRequest() (m wire.LeaseRequest, id tga.ID, ttl time.Duration, err error) {
 	if m, id, ttl, err = q.heldRequest(); err != nil {
 		return
 	}
 	if _, err = q.trace(id); tga.CodeOf(err) == tga.NotFound {
 		if _, loadErr := q.d.db.Load(q.r.Context(), id); tga.CodeOf(loadErr) != tga.NotFound {
-			return // it is another namespace's
+			return // the trace is of another namespace
 		}
 		err = nil
 	}
@@ -251,7 +252,7 @@ func (q leasing) leaseRequest() (m wire.LeaseRequest, id tga.ID, ttl time.Durati
 }
 
 // heldRequest decodes a request about a lease that the peer says it holds. Its token is the
-// proof: the trace is not looked at, so nobody learns whether it is there.
+// proof. heldRequest does not read the trace, so its answer does not tell whether it exists.
 func (q leasing) heldRequest() (m wire.LeaseRequest, id tga.ID, ttl time.Duration, err error) {
 	if err = q.decode(&m); err != nil {
 		return
@@ -276,7 +277,8 @@ func leaseOf(token string, l chain.Lease, expires time.Time) wire.Lease {
 	}
 }
 
-// checkpoint seals a trace's head, under the peer's lease or one taken for the moment.
+// checkpoint writes a checkpoint of a trace's head, under the peer's lease or, if the request
+// names none, under one that is held only for this.
 func (q leasing) checkpoint() (any, error) {
 	var m wire.CheckpointRequest
 	id, _, err := q.decodeAbout(&m)

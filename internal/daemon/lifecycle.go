@@ -23,46 +23,45 @@ import (
 
 // Options say what a daemon serves, and where.
 type Options struct {
-	Data    string         // directory of the store; "" for one that Open opens
-	URL     string         // of such a store, without a password
-	Create  bool           // make a new store also where Data is an empty directory
-	Socket  string         // path of the socket; unused where the service manager hands one in
+	Data    string         // directory of the store; "" for a store that Open opens
+	URL     string         // of a store that Open opens, without a password
+	Create  bool           // make a new store also if Data is an empty directory
+	Socket  string         // path of the socket; unused if the service manager hands one in
 	Config  *config.Config // nil means [config.Default]
 	Logger  *slog.Logger   // nil means [slog.Default]
 	Version string         // for the Server header
 
 	// Clock is for tests; nil means time.Now.
 	Clock func() time.Time
-	// Ready, where it is set, is called once calls are taken.
+	// Ready, if not nil, is called once the daemon takes calls.
 	Ready func()
-	// Opened, where it is set, is given the runtime before anything is served: for who measures
-	// a call without the socket beside one through it.
+	// Opened, if not nil, gets the runtime before the daemon serves. Benchmarks use it to compare
+	// a call without the socket with a call through it.
 	Opened func(*runtime.Runtime)
-	// Tune, where it is set, changes what the store is opened with: for tests and for who
-	// measures without a disk.
+	// Tune, if not nil, changes the options of the store before it is opened. Tests use it, and
+	// benchmarks that measure without a disk.
 	Tune func(*engine.Options)
-	// Open, where it is set, opens a store that is in no directory of this machine.
+	// Open, if not nil, opens a store that is in no directory of this machine.
 	Open func(context.Context, Options) (Store, error)
-	// Near, where it is set, answers requests of this process while the daemon serves.
+	// Near, if not nil, answers requests of this process while the daemon serves.
 	Near *Near
-	// Idle leaves the open traces and what is due as they are: for a daemon that is there to
-	// settle one call, and knows no tool server.
+	// Idle leaves the open traces, timers and chores as they are. It is for a daemon that
+	// only settles one call and knows no tool server.
 	Idle bool
 
-	// Reload reads the configuration again; nil where it came from no file. It is called when a peer
-	// asks for it and for each signal of Hangup.
+	// Reload reads the configuration again; nil if it came from no file. The daemon calls it when
+	// a peer asks for a reload, and for each signal of Hangup.
 	Reload func() (*config.Config, error)
 	Hangup <-chan os.Signal
 
 	readOnly bool                // the store is opened for reading, see [Reader]
-	synced   func(time.Duration) // is told of each sync of the store's log
+	synced   func(time.Duration) // is called after each sync of the store's log, with its duration
 }
 
-// Run serves until ctx ends or the store stops. When ctx ends it drains: it takes no more
-// connections, lets the calls under way come to their ends for the time that the
-// configuration gives, and returns nil. An error is one of the start, or says why the
-// store stopped; the process is then to exit with a failure, for what the disk holds is
-// known only to the next open.
+// Run serves until ctx ends or the store stops. When ctx ends, Run drains: it takes no more
+// connections, waits for the calls under way at most as long as the configuration says, and
+// returns nil. An error means that the start failed, or says why the store stopped. The
+// process must then exit with a failure: only the next open can tell what is on the disk.
 func Run(ctx context.Context, o Options) (err error) {
 	if o.Config == nil {
 		o.Config = config.Default()
@@ -74,11 +73,11 @@ func Run(ctx context.Context, o Options) (err error) {
 		o.Clock = time.Now
 	}
 	if os.Getenv("GOMAXPROCS") == "" {
-		// A goroutine in fdatasync keeps its processor: one more lets the others work.
+		// A goroutine in fdatasync occupies a processor (P). One more P lets the others run.
 		goruntime.GOMAXPROCS(goruntime.NumCPU() + 1)
 	}
 	if memory := config.Memory(); memory > 0 && os.Getenv("GOMEMLIMIT") == "" {
-		// Collect garbage in time, before the kernel ends the process for it.
+		// Collect garbage in time, before the kernel kills the process for lack of memory.
 		debug.SetMemoryLimit(memory / 10 * 9)
 	}
 	if !peersAreKnown && o.Near == nil {
@@ -105,14 +104,15 @@ func Run(ctx context.Context, o Options) (err error) {
 		}
 	}
 	if o.Data != "" {
-		// Removed before the store is closed: whoever finds the file finds this daemon.
+		// The file is removed before the store is closed: a process that finds the file must
+		// be able to reach this daemon.
 		defer d.nameSocket(o.Data, s)()
 	}
 	return d.run(ctx, s, o)
 }
 
-// open opens the store and puts the daemon together. The store's lock comes first: who
-// has it is the only daemon of this store.
+// open opens the store and builds the daemon. It takes the store's lock first: the holder of
+// that lock is the only daemon of the store.
 func open(ctx context.Context, o Options) (_ *Daemon, err error) {
 	limits := o.Config.Limits
 	d := &Daemon{
@@ -166,7 +166,7 @@ func open(ctx context.Context, o Options) (_ *Daemon, err error) {
 	options := d.tools.Options()
 	options.Clock = o.Clock
 	if d.can.shared != nil {
-		options.Lock = nil // it names a file of a machine, and the answer may be asked for on another
+		options.Lock = nil // it names a file of this machine, and another machine may need to look at it
 	}
 	options.Tracer, d.flush = assemble.Telemetry(ctx, d.tools.SpeaksMCP, d.sent.begin, func(text string) { d.log.Warn("telemetry", "warning", text) })
 	d.traces = options.Tracer != nil
@@ -191,8 +191,8 @@ func open(ctx context.Context, o Options) (_ *Daemon, err error) {
 	return d, nil
 }
 
-// follow begins what follows the log beside the calls: evidence, deliveries of audit records, the index of
-// lists. stop ends it, all at once: each may wait for a neighbour that hangs.
+// follow starts the parts that follow the log beside the calls: evidence, deliveries of audit records, and the
+// index of lists. stop ends all of them at the same time, because each may wait for another program that hangs.
 func (d *Daemon) follow(ctx context.Context, o Options) (stop func() error, err error) {
 	var stops []func() error
 	stop = func() error {
@@ -220,8 +220,8 @@ func (d *Daemon) follow(ctx context.Context, o Options) (stop func() error, err 
 	return stop, nil
 }
 
-// close gives up what open took, once nothing runs any more. What neighbours are given last they are given at the same time: of
-// several that hang the slowest alone is waited for.
+// close waits until nothing runs any more, and then closes what open opened. The last backup and the last deliveries to
+// other programs run at the same time, so if several hang, close waits only as long as the slowest of them takes.
 func (d *Daemon) close() error {
 	d.end()
 	<-d.inFlight.close()
@@ -233,7 +233,7 @@ func (d *Daemon) close() error {
 	d.sent.last()
 	d.endReads()
 	err = errors.Join(err, d.tools.Close(), d.db.Close())
-	d.flush(context.Background()) // once nothing of the store waits for it
+	d.flush(context.Background()) // last, so that closing the store does not wait for it
 	return err
 }
 
@@ -249,7 +249,7 @@ func (d *Daemon) run(ctx context.Context, s *socket, o Options) (err error) {
 	served, door := make(chan error, 1), d.door(s.Listener)
 	go func() { served <- listen.HTTP(srv, door) }()
 	aside := o.Near.serve(d)
-	defer aside(d.life) // where it did not drain, and the life of its calls is over
+	defer aside(d.life) // without a drain: d.life has ended by then, so this does not wait
 
 	if !o.Idle {
 		d.timers.Go(d.runTimers)
@@ -299,13 +299,13 @@ func (d *Daemon) run(ctx context.Context, s *socket, o Options) (err error) {
 	stopStart()
 	tellers()
 	if started != nil {
-		<-started // it was told to end, and whether it came to its own is no matter now
+		<-started // start was told to stop; its error does not matter any more
 	}
 	return errors.Join(err, srv.Close())
 }
 
-// start makes the daemon ready and then takes up what an earlier process left. It is
-// ready before the first send of recovery: who asks about a call gets an answer.
+// start makes the daemon ready and then recovers the traces that an earlier process left. The
+// daemon is ready before recovery sends the first call, so a question about a call is answered.
 func (d *Daemon) start(ctx context.Context, o Options) error {
 	d.suggestNow(ctx)
 	open, err := d.rt.Classify(ctx)
@@ -350,7 +350,7 @@ func (d *Daemon) start(ctx context.Context, o Options) error {
 	return nil
 }
 
-// takeUp recovers what nobody runs, as it was found when the daemon began.
+// takeUp recovers those of the open traces that no live process is executing.
 func (d *Daemon) takeUp(ctx context.Context, open []runtime.Classified) {
 	open = slices.DeleteFunc(open, func(c runtime.Classified) bool { return c.Err != nil || c.Held })
 	d.recoveries(ctx, len(open), func(i int) {
@@ -363,8 +363,8 @@ func (d *Daemon) takeUp(ctx context.Context, open []runtime.Classified) {
 	})
 }
 
-// recoveries makes n recoveries, some at once, each as a call that no client waits for: when the
-// daemon drains, those begun come to their ends and no other is begun.
+// recoveries makes n recoveries, several at the same time. Each counts as a call that no client
+// waits for: when the daemon drains, the ones under way finish, and no other begins.
 func (d *Daemon) recoveries(ctx context.Context, n int, recover func(i int)) {
 	slots := make(chan struct{}, d.conf().Limits.RecoverWidth)
 	var wg sync.WaitGroup
@@ -386,11 +386,11 @@ func (d *Daemon) recoveries(ctx context.Context, n int, recover func(i int)) {
 	}
 }
 
-// recovery is the name under which recoveries are counted beside the namespaces' calls.
+// recovery is the name under which [Daemon.inFlight] counts recoveries, in place of a namespace.
 const recovery = "\x00recovery"
 
-// drainAll ends the daemon in order: no new connection, streams end, calls come to their
-// ends or, when the time is over, are given up and are in doubt.
+// drainAll ends the daemon in order. It takes no new connection and ends the streams. Then it
+// waits for the calls; those that last longer than the drain timeout are given up and are in doubt.
 func (d *Daemon) drainAll(srv *http.Server, aside func(context.Context)) error {
 	d.log.Info("draining", "calls", d.inFlight.count())
 	if err := notify("STOPPING=1"); err != nil {
@@ -417,12 +417,12 @@ func (d *Daemon) drainAll(srv *http.Server, aside func(context.Context)) error {
 	}
 	d.leases.releaseAll()
 	if errors.Is(err, context.DeadlineExceeded) {
-		return nil // its connections are closed with the server
+		return nil // srv.Close closes the connections that are left
 	}
 	return err
 }
 
-// suspect is called when something says that the store may have stopped.
+// suspect has [Daemon.watch] look at once whether the store has stopped.
 func (d *Daemon) suspect() {
 	select {
 	case d.doubted <- struct{}{}:
@@ -430,8 +430,8 @@ func (d *Daemon) suspect() {
 	}
 }
 
-// watchSpace logs when the free space of the disk goes below the low-water mark, where no
-// call is begun any more, and when it is back above it. Only watch calls it.
+// watchSpace logs when the free space of the disk falls below the low-water mark, from where on
+// the store begins no call, and when it is above the mark again. Only watch calls it.
 func (d *Daemon) watchSpace(s engine.Stats) {
 	short := s.FreeKnown && s.FreeBytes < s.LowWater
 	if short == d.short {
@@ -444,8 +444,8 @@ func (d *Daemon) watchSpace(s engine.Stats) {
 	}
 }
 
-// watch returns a channel that is closed when the store has stopped. It looks when a
-// request was told so, and once a second for what fails without one.
+// watch returns a channel that is closed when the store has stopped. It looks at the store when
+// a request got STORE_UNAVAILABLE, and once a second for failures that no request sees.
 func (d *Daemon) watch() (dead <-chan struct{}, stop func()) {
 	died, over, gone := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {

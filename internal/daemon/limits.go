@@ -9,8 +9,8 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// envelopeDepth is how deep a message nests around the JSON that the limit of depth is
-// about: {"items":[{"artifacts":[{"artifact":…
+// envelopeDepth is how many levels a message adds around the JSON that the limit of depth
+// applies to: {"items":[{"artifacts":[{"artifact":…
 const envelopeDepth = 6
 
 const (
@@ -18,8 +18,8 @@ const (
 	maxClientName  = 128
 )
 
-// places bounds how many of something there are at once, per name. Closed, it gives no
-// more out and tells when the last is given back.
+// places limits how many of something there are at a time, per name. After close, take refuses,
+// and the channel of close says when the last place was given back.
 type places struct {
 	mu     sync.Mutex
 	limit  int
@@ -33,14 +33,14 @@ func newPlaces(limit int) *places {
 	return &places{limit: limit, taken: map[string]int{}, idle: make(chan struct{})}
 }
 
-// bound changes how many there may be. Those that are taken stay.
+// bound changes the limit. Places that are taken stay taken.
 func (p *places) bound(limit int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.limit = limit
 }
 
-// take takes a place; leave must be called once for each nil.
+// take takes a place. The caller must call leave once for each take that returned nil.
 func (p *places) take(name, what string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -66,7 +66,7 @@ func (p *places) leave(name string) {
 	}
 }
 
-// close gives out no more. The channel is closed once all are given back.
+// close ends take. The returned channel is closed once all places are given back.
 func (p *places) close() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,8 +85,8 @@ func (p *places) count() int {
 	return p.total
 }
 
-// decode reads the body into a message. A route whose message has no required member
-// takes no body at all for {}.
+// decode reads the body into a message. It reads a missing body as {}, so a route whose message
+// has no required member needs no body.
 func (q *request) decode(v any) error {
 	raw := q.body
 	if raw == nil {
@@ -108,8 +108,8 @@ func (q *request) timeout() (time.Duration, error) {
 	return d, nil
 }
 
-// count refuses a number that is not 1 to most; nil where it is. More than a limit allows is
-// LIMIT_EXCEEDED, and less than one is no number of the things.
+// count refuses a number that is not 1 to most: more than most is LIMIT_EXCEEDED, and less
+// than one is VALIDATION_ERROR.
 func count(what string, n, most int) *tga.Error {
 	code := tga.LimitExceeded
 	switch {

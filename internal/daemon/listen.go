@@ -26,15 +26,15 @@ const MaxSocketPath = 104
 // mostAddress is what this system takes, without the zero.
 const mostAddress = 107
 
-// socket is the listening socket with the lock that belongs to it on disk.
+// socket is the listening socket with its lock file.
 type socket struct {
 	net.Listener
-	path string // "" for one that was handed in
+	path string // "" for a socket that the service manager handed in
 	lock *os.File
 }
 
-// bind makes the socket at path, mode 0660 and of a group, "" for the process's own. Where its file is removed, it is
-// made anew.
+// bind makes the socket at path, with mode 0660 and the given group ("": the process's own). If somebody removes the
+// file of the socket, it is made again.
 func bind(path, group string) (*socket, error) {
 	s := &socket{path: path}
 	l, err := listen.Stand(path, func() (*net.UnixListener, error) { return s.make(group) })
@@ -47,10 +47,10 @@ func bind(path, group string) (*socket, error) {
 
 // make makes the file of the socket.
 //
-// It is bound in a directory that only this user can enter, given its mode and owner
-// there, and moved to its place: at no moment can somebody connect who may not. A closed
-// umask would do the same, but it belongs to the whole process, and a file that another
-// goroutine makes meanwhile would get it too.
+// make binds the socket in a directory that only this user can enter, sets its mode and group
+// there, and then moves it to its place. So at no moment can a user connect who may not. A strict
+// umask would do the same, but a umask is the whole process's: a file that another goroutine
+// makes meanwhile would get it too.
 func (s *socket) make(group string) (l *net.UnixListener, err error) {
 	gid, err := fits(s.path, group)
 	if err != nil {
@@ -60,9 +60,9 @@ func (s *socket) make(group string) (l *net.UnixListener, err error) {
 	if err := socketDir(dir, gid); err != nil {
 		return nil, err
 	}
-	// The lock is what keeps two daemons that start at once from taking the path from
-	// each other: between a dial and a rename there is time. It is taken anew with each
-	// file: who removed that may have removed the lock's too.
+	// Without the lock, two daemons that start at the same time could take the path from each
+	// other, between the dial of one and its rename. Take the lock again for each new socket
+	// file: whoever removed the socket may have removed the lock file too.
 	if err := s.unlock(); err != nil {
 		return nil, unavailable("give up the socket's lock", err)
 	}
@@ -85,7 +85,7 @@ func (s *socket) make(group string) (l *net.UnixListener, err error) {
 	if err != nil {
 		return nil, unavailable("make socket", err)
 	}
-	l.SetUnlinkOnClose(false) // it is not where it was bound
+	l.SetUnlinkOnClose(false) // the file is moved, so net would remove a wrong path
 	if err := moveIn(temp, s.path, group, gid); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
@@ -108,8 +108,8 @@ func moveIn(temp, path, group string, gid int) error {
 	return nil
 }
 
-// fits refuses a place where no socket can be, whoever listens there: it is asked before a store is made.
-// Nothing is changed. gid is the number of the group.
+// fits refuses a path where the socket cannot be made. It changes nothing, so it can be called before the
+// store is made. It does not look whether another process listens there. gid is the number of the group.
 func fits(path, group string) (gid int, err error) {
 	if n := len(path); n == 0 || n > MaxSocketPath {
 		return 0, tga.Errorf(tga.ValidationError, "the socket path %q has %d bytes: want 1 to %d", path, n, MaxSocketPath)
@@ -137,7 +137,7 @@ func fits(path, group string) (gid int, err error) {
 	return gid, nil
 }
 
-// Close stops listening and removes the socket, if it is still this one.
+// Close stops listening and removes the socket's file, unless another socket is there by now.
 func (s *socket) Close() error {
 	err := s.Listener.Close()
 	if errors.Is(err, net.ErrClosed) {
@@ -146,8 +146,8 @@ func (s *socket) Close() error {
 	return errors.Join(err, s.unlock())
 }
 
-// unlock gives up the lock beside the socket. Its file stays: who removed it could remove one that a successor has
-// locked.
+// unlock releases the lock beside the socket. The lock's file stays: to remove it could remove a file that the next
+// daemon has locked already.
 func (s *socket) unlock() error {
 	if s.lock == nil {
 		return nil
@@ -157,9 +157,9 @@ func (s *socket) unlock() error {
 	return err
 }
 
-// socketDir makes the directory of a socket with mode 0750 and of the socket's group, or
-// checks the one there is: whoever may write in it may put a socket of their own in the
-// place.
+// socketDir makes the directory of a socket, with mode 0750 and the socket's group. If the
+// directory is there already, socketDir checks its mode: a user who may write in it can put a
+// socket of their own in the place of ours.
 func socketDir(dir string, gid int) error {
 	info, err := os.Stat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -186,8 +186,8 @@ func fitDir(dir string, mode fs.FileMode) error {
 	return nil
 }
 
-// privateDir makes a directory that only this user can enter. Its name is short: the
-// address of the socket in it must not be longer than the socket's own.
+// privateDir makes a directory that only this user can enter. Its name is short, because the
+// path of the socket in it must fit into a socket address too.
 func privateDir(parent string) (string, error) {
 	var err error
 	for range 16 {
@@ -206,8 +206,8 @@ func privateDir(parent string) (string, error) {
 	return "", unavailable("make socket", err)
 }
 
-// unused refuses a socket that somebody answers on. One that nobody listens on is the remains of a
-// daemon that was killed, and is replaced.
+// unused refuses a path if a process answers on the socket there. A socket that nobody listens on
+// is left over from a daemon that was killed, and may be replaced.
 func unused(path string) error {
 	c, err := net.DialTimeout("unix", path, time.Second)
 	if err == nil {

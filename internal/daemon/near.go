@@ -17,23 +17,22 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Near is the way to a daemon of the same process that takes no socket: a request is handed to
-// the code that a connection's would be handed to, with the rights, the limits and the words of
-// a connection that this process has made. What it saves is two trips through the kernel and
-// the wake-ups at their ends, which cost a short request more than its work does
-// (docs/PERFORMANCE.md).
+// Near reaches a daemon of the same process without a socket. It gives a request to the same code
+// as a connection does, with the rights and limits, and with the same answers, as on a connection
+// that this process has made. It saves two trips through the kernel and the wake-ups after them,
+// which cost a short request more than its work does (docs/PERFORMANCE.md).
 //
-// The zero value is ready for use. It answers while the daemon that was given it serves.
+// The zero value is ready for use. It answers while a daemon serves that has it in its options.
 type Near struct {
 	mu    sync.Mutex
-	d     *Daemon // nil: nobody serves
+	d     *Daemon // nil: no daemon serves
 	hands *hands
 	under int           // exchanges under way
-	idle  chan struct{} // closed once there is none any more, where somebody waits for that
+	idle  chan struct{} // closed once there are none; nil if nobody waits for that
 }
 
-// Exchange answers a request, for client.Options. ok is false where no daemon serves here: then
-// nothing was done. The end of ctx ends the waiting, as a connection's end does.
+// Exchange answers a request, for client.Options. ok is false if no daemon serves in this process:
+// then nothing was done. The end of ctx ends the wait, as the end of a connection does.
 func (n *Near) Exchange(ctx context.Context, text []byte) (resp *http.Response, ok bool, err error) {
 	d, hands := n.enter()
 	if d == nil {
@@ -47,7 +46,7 @@ func (n *Near) Exchange(ctx context.Context, text []byte) (resp *http.Response, 
 	ours := d.ownConnection()
 	life, end := context.WithCancel(context.WithValue(context.Background(), connKey{}, &ours))
 	w := &nearAnswer{header: http.Header{}, status: http.StatusOK, done: make(chan struct{})}
-	// Not in this goroutine: a call goes on where its caller waits no longer.
+	// Use another goroutine: a call continues after its caller stops waiting.
 	hands.do(func() {
 		defer n.leave()
 		defer end()
@@ -64,14 +63,14 @@ func (n *Near) Exchange(ctx context.Context, text []byte) (resp *http.Response, 
 	}
 }
 
-// ownConnection is one that this process has made.
+// ownConnection is the connection that a request of this process counts as made on.
 func (d *Daemon) ownConnection() connection {
 	p := peer{uid: d.uid, gid: uint32(os.Getegid())}
 	p.role = d.roleOf(p.uid, p.gid)
 	return connection{peer: p, refusal: p.barred()}
 }
 
-// Reload has the daemon read its configuration again. ok is false where no daemon serves here.
+// Reload has the daemon read its configuration again. ok is false if no daemon serves in this process.
 func (n *Near) Reload() (ok bool, err error) {
 	d, _ := n.enter()
 	if d == nil {
@@ -100,8 +99,8 @@ func (n *Near) leave() {
 	}
 }
 
-// serve has a daemon answer. stop has it take no more requests, and waits for those under way
-// until ctx ends.
+// serve makes d answer. After stop it takes no more requests; stop waits for those under way until
+// its ctx ends.
 func (n *Near) serve(d *Daemon) (stop func(context.Context)) {
 	if n == nil {
 		return func(context.Context) {}
@@ -134,15 +133,15 @@ func (n *Near) serve(d *Daemon) (stop func(context.Context)) {
 	}
 }
 
-// hands are goroutines that do one thing after another. A new one for each request would grow
-// its stack anew, which costs a short request a tenth of its time.
+// hands are goroutines that do one job after another. A new goroutine for each request would have
+// to grow its stack again, which costs a short request a tenth of its time.
 type hands struct {
 	jobs chan func()
 	over chan struct{} // closed when there will be no more
 	idle atomic.Int32
 }
 
-// mostIdle is how many wait for the next job.
+// mostIdle is how many goroutines wait for a next job at most.
 const mostIdle = 16
 
 func (h *hands) do(job func()) {
@@ -169,8 +168,8 @@ func (h *hands) work(job func()) {
 	}
 }
 
-// nearAnswer takes down what a handler answers. Where the handler gives the connection up, what
-// is written to that is the answer.
+// nearAnswer records a handler's answer. If the handler takes over the connection (Hijack), the
+// answer is what is written to that connection.
 type nearAnswer struct {
 	header http.Header
 	status int
@@ -179,7 +178,7 @@ type nearAnswer struct {
 
 	once sync.Once
 	done chan struct{} // closed when the answer is whole
-	last *lastConn     // of a connection that was given up
+	last *lastConn     // the connection that Hijack returned; nil = none
 	fell bool          // the handler panicked
 }
 
@@ -196,14 +195,13 @@ func (w *nearAnswer) Write(b []byte) (int, error) {
 	return w.body.Write(b)
 }
 
-// What a handler asks of a connection, and there is nothing to do for: the body is all here, and
-// so is the reader of the answer.
+// These have nothing to do: the whole body is in memory, and the answer is written to memory.
 func (w *nearAnswer) SetReadDeadline(time.Time) error  { return nil }
 func (w *nearAnswer) SetWriteDeadline(time.Time) error { return nil }
 func (w *nearAnswer) EnableFullDuplex() error          { return nil }
 func (w *nearAnswer) FlushError() error                { return nil }
 
-// Hijack gives the connection up: the answer is what is written to it until it is closed.
+// Hijack gives the handler a connection. What is written to it until Close is the answer.
 func (w *nearAnswer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	w.last = &lastConn{end: w.finish}
 	return w.last, bufio.NewReadWriter(bufio.NewReader(w.last), bufio.NewWriter(w.last)), nil
@@ -212,8 +210,8 @@ func (w *nearAnswer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // finish says that the answer is whole.
 func (w *nearAnswer) finish() { w.once.Do(func() { close(w.done) }) }
 
-// broken ends an answer whose handler panicked, as net/http does: it is logged, and the client
-// gets no answer. What was begun in a call ends the process before ([endProcess]).
+// broken handles a panic of the handler as net/http does: it logs the panic, and the client gets no
+// answer. A panic within a call does not get here: it ends the process ([endProcess]).
 func (w *nearAnswer) broken(d *Daemon) {
 	if p := recover(); p != nil {
 		w.fell = true
@@ -223,7 +221,7 @@ func (w *nearAnswer) broken(d *Daemon) {
 
 func (w *nearAnswer) response(r *http.Request) (*http.Response, bool, error) {
 	switch {
-	case w.last != nil: // first: its handler may still be at work
+	case w.last != nil: // look at this first: the handler may still be running and change the rest
 		resp, err := http.ReadResponse(bufio.NewReader(&w.last.said), r)
 		return resp, true, err
 	case w.fell:
@@ -235,9 +233,9 @@ func (w *nearAnswer) response(r *http.Request) (*http.Response, bool, error) {
 	}, true, nil
 }
 
-// lastConn is a connection that only takes.
+// lastConn is a connection that can only be written to.
 type lastConn struct {
-	net.Conn // nil: nothing else is asked of it
+	net.Conn // nil: no other method is called
 	said     bytes.Buffer
 	end      func()
 }

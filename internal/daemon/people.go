@@ -16,23 +16,23 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// people is who is told of what waits for people, by the configuration that holds.
+// people sends notices of what waits for people, to the receivers that the current configuration names.
 type people struct {
 	find string // the flags by which a command finds the daemon
 
 	mu      sync.Mutex
 	service *notice.Service
 	ctx     context.Context // nil before the daemon serves, and after it
-	stop    func()          // of the service that runs; nil = none does
+	stop    func()          // ends the running service; nil = none runs
 }
 
-// openPeople makes ready who is to be told. Nobody is told before the daemon serves.
+// openPeople makes the service. It sends nothing before the daemon serves.
 func (d *Daemon) openPeople(o Options) (err error) {
 	d.people.service, err = d.tellers(o.Config)
 	return err
 }
 
-// tellers makes the service that a configuration describes. What it cannot make is refused now.
+// tellers makes the service that a configuration describes, and refuses one that it cannot make.
 func (d *Daemon) tellers(c *config.Config) (*notice.Service, error) {
 	var all []notice.Receiver
 	switch {
@@ -48,11 +48,11 @@ func (d *Daemon) tellers(c *config.Config) (*notice.Service, error) {
 	return notice.New(waiting{d}, all, d.clock, d.log), nil
 }
 
-// tellPeople tells until the daemon drains or stop is called.
+// tellPeople runs the service until the daemon drains or stop is called.
 func (d *Daemon) tellPeople(socket string) (stop func()) {
 	p := &d.people
 	if path, err := filepath.Abs(socket); err == nil {
-		socket = path // else it is good in the daemon's own directory
+		socket = path // a relative path would be right only in the daemon's working directory
 	}
 	p.find = "--socket " + clip.ShellWord(socket)
 	ctx, end := d.untilDrain()
@@ -69,7 +69,7 @@ func (d *Daemon) tellPeople(socket string) (stop func()) {
 	}
 }
 
-// runTellers runs the service that there is. Who calls it has the lock.
+// runTellers starts the current service. The caller holds p.mu.
 func (d *Daemon) runTellers() {
 	ctx, end := context.WithCancel(d.people.ctx)
 	service, ended := d.people.service, make(chan struct{})
@@ -88,7 +88,7 @@ func (d *Daemon) runTellers() {
 	}
 }
 
-// replaceTellers has another service tell people, where one does.
+// replaceTellers replaces the service, and starts the new one if the old one was running.
 func (d *Daemon) replaceTellers(next *notice.Service) {
 	p := &d.people
 	p.mu.Lock()
@@ -100,14 +100,15 @@ func (d *Daemon) replaceTellers(next *notice.Service) {
 	}
 }
 
-// told returns the service that tells people now.
+// told returns the current service.
 func (p *people) told() *notice.Service {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.service
 }
 
-// waiting is what waits for people at a daemon: the whole store, for only the operator's file says who is told.
+// waiting reads what waits for people in a daemon's store. It reads all namespaces: only the operator's configuration
+// decides who gets notices.
 type waiting struct{ d *Daemon }
 
 // Waiting implements [notice.World].
@@ -140,7 +141,7 @@ func (w waiting) Waiting(ctx context.Context) (all []notice.Matter, err error) {
 		all = append(all, m)
 	}
 	for _, u := range unread {
-		if byTrace[u.TraceID] == nil { // else it is told that the trace cannot be read
+		if byTrace[u.TraceID] == nil { // an open trace that cannot be read has a notice already
 			all = append(all, notice.Matter{Kind: config.OnApproval, TraceID: u.TraceID, Cause: u.Error()})
 		}
 	}
@@ -156,8 +157,8 @@ func (w waiting) Waiting(ctx context.Context) (all []notice.Matter, err error) {
 	return all, nil
 }
 
-// asked describes a finished trace whose record people are asked about. One that cannot be read does not keep
-// them from hearing of the others.
+// asked describes a finished trace whose record people are asked about. If the trace cannot be read, the notice says
+// so, and the notices of other traces are still sent.
 func (w waiting) asked(ctx context.Context, m *notice.Matter) error {
 	err := w.describe(ctx, m)
 	if err == nil || tga.CodeOf(err) == tga.StoreUnavailable || ctx.Err() != nil {
@@ -221,13 +222,13 @@ func (w waiting) Fate(ctx context.Context, m *notice.Matter) (notice.Fate, error
 	err := w.describe(ctx, m)
 	switch {
 	case errors.Is(err, tga.NotFound):
-		return notice.Settled, nil // erased, or of another store
+		return notice.Settled, nil // the trace was erased, or is of another store
 	case err != nil:
 		return notice.Open, err
 	case m.Kind == config.OnApproval && m.State == tga.Pending.String():
 		return notice.Replaced, nil
 	case m.Kind == config.OnDoubt && m.State == tga.Executing.String():
-		return notice.Open, nil // it is sent again
+		return notice.Open, nil // the call is being sent again
 	}
 	return notice.Settled, nil
 }
@@ -237,7 +238,7 @@ func (w waiting) Lists() []string {
 	return []string{"tgad in-doubt " + w.d.people.find, "tgad approvals " + w.d.people.find}
 }
 
-// notify says who is told of what waits for people, and with Test gives each a notice that says it is a test.
+// notify lists the receivers of notices, and with Test sends each a notice that says it is a test.
 func (q operating) notify() (any, error) {
 	var m wire.NotifyRequest
 	if err := q.decode(&m); err != nil {

@@ -11,15 +11,15 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// rawTries bounds how often a raw append is looked at anew because its trace moved between
-// the look and the append.
+// rawTries bounds how often a raw append is checked again because another append to its trace
+// came between the check and the append.
 const rawTries = 8
 
-// appendRaw is the one way by which a peer's own artifacts reach the log: that they are
-// the peer's to write is checked against the very head that they are appended to, and who
-// wrote them commits with them.
+// appendRaw is the only way by which a peer's own artifacts reach the log. It checks that the
+// peer may append them, against the head that it loads. If the peer names no head, it appends
+// them to exactly that head. A note that names the peer commits with them.
 func (q submitting) appendRaw(id tga.ID, lease string, batch chain.Batch, at string) (Submitted, error) {
-	// The commit is bounded by its locks alone: a client that goes away does not end it.
+	// A client that disconnects does not end the append.
 	ctx := context.WithoutCancel(q.r.Context())
 	expect := batch.Expect
 	for try := 1; ; try++ {
@@ -49,19 +49,20 @@ func (q submitting) appendRaw(id tga.ID, lease string, batch chain.Batch, at str
 				batch.Expect = &head
 			}
 		}
-		// Without a held lease the epoch is zero, which no store grants: the append is
-		// refused, unless the log has it already, and then the answer is that it has.
+		// An unknown token stands for the lease of epoch zero, which no store grants. The store
+		// then refuses the append, unless the log already has it: a repeat is answered.
 		held := q.d.leases.lookup(lease, id)
 		ticket, err := q.d.db.Submit(ctx, held, batch)
 		if expect == nil && try < rawTries && errors.Is(err, tga.StateSequenceGap) {
-			continue // another append under the same lease came between: look again
+			continue // another append under the same lease came between: check again
 		}
 		return ticket, underToken(err, held)
 	}
 }
 
-// mayAppendRaw checks that the artifacts are the peer's to append to t, each against the
-// table of [runtime.MayAppend]. Where the machine has no edge for one the store says so.
+// mayAppendRaw checks that the peer may append the artifacts to t, each by the table of
+// [runtime.MayAppend]. It leaves an artifact that is no legal transition to the store, which
+// refuses it.
 func (q submitting) mayAppendRaw(ctx context.Context, t *chain.Trace, artifacts []chain.NewArtifact, at string) error {
 	who, state := q.peer.name(), t.Head.State
 	call, namespace := t.Call, t.Namespace
@@ -74,7 +75,7 @@ func (q submitting) mayAppendRaw(ctx context.Context, t *chain.Trace, artifacts 
 		}
 		next, legal := tga.Next(state, a.Type, a.Verdict())
 		if !legal {
-			// Whose verb it takes is told even so; the rest is the machine's to refuse.
+			// Refuse only a peer without the verb. The store refuses the illegal transition.
 			return q.hasVerb(a, at)
 		}
 		if err := runtime.MayAppend(claim); err != nil {
@@ -108,8 +109,8 @@ func (q submitting) mayAppendRaw(ctx context.Context, t *chain.Trace, artifacts 
 	return nil
 }
 
-// subjectOf says what an artifact is in the table. An effect that shares its batch with a
-// call that is never sent counts by its call, which the peer made.
+// subjectOf returns the row of the table of [runtime.MayAppend] that an artifact belongs to. The
+// effect of a call that is never sent is in one batch with that call, and so is the peer's own.
 func subjectOf(a *tga.Artifact) runtime.Subject {
 	switch {
 	case a.Type == tga.RequestType:
@@ -126,7 +127,7 @@ func subjectOf(a *tga.Artifact) runtime.Subject {
 	return runtime.AnEffect
 }
 
-// rights is what the configuration gives the peer.
+// rights are those that the configuration gives the peer.
 func (q submitting) rights() runtime.Rights {
 	var all runtime.Rights
 	for _, r := range []struct {
@@ -146,7 +147,7 @@ func (q submitting) rights() runtime.Rights {
 	return all
 }
 
-// hasVerb refuses an artifact of a type that the peer may append to no trace.
+// hasVerb refuses an artifact if its type takes a verb that the peer does not have.
 func (q submitting) hasVerb(a *tga.Artifact, at string) error {
 	verb := config.Append
 	if a.Type == tga.DecisionType {
@@ -158,7 +159,7 @@ func (q submitting) hasVerb(a *tga.Artifact, at string) error {
 	return nil
 }
 
-// describe says in a refusal which artifact of which trace it is about.
+// describe adds to a refusal which artifact of which trace it is about.
 func describe(err error, a *tga.Artifact, at string) error {
 	var e *tga.Error
 	if !errors.As(err, &e) {
@@ -167,9 +168,9 @@ func describe(err error, a *tga.Artifact, at string) error {
 	return tga.Errorf(e.Code, "append a %s: %s", a.Type, e.Message).In(a.TraceID).At(at)
 }
 
-// daemonsOwn are the members of meta by which this module says what it did itself. In an
-// artifact of a peer's making they would be forged: a permit that nobody issued, votes
-// that nobody gave, an effect that nobody resolved, another trace undone.
+// daemonsOwn are the members of meta in which tgad records what it did itself. In an artifact
+// that a peer made they would be forged: a permit that tgad never issued, votes that nobody
+// gave, a resolution that nobody made, or the undoing of another trace.
 var daemonsOwn = map[tga.ArtifactType][]string{
 	tga.RequestType: {
 		tga.MetaExecutor, tga.MetaBeginID, tga.MetaCompensates, tga.MetaRetryNumber, tga.MetaDerivedKey, tga.MetaOccurrence,
@@ -182,8 +183,8 @@ var daemonsOwn = map[tga.ArtifactType][]string{
 	},
 }
 
-// ownMembers refuses what an artifact says of itself that only the daemon knows: who
-// submits is the peer, and the namespace is the peer's.
+// ownMembers refuses members of meta that only the daemon may set, another submitter than the
+// peer, and a namespace that the peer does not see.
 func (q submitting) ownMembers(a *tga.Artifact, at string) error {
 	for _, name := range daemonsOwn[a.Type] {
 		if a.Meta[name] != nil {
@@ -203,8 +204,8 @@ func (q submitting) ownMembers(a *tga.Artifact, at string) error {
 			return tga.Errorf(tga.PermissionDenied, "%s acts in namespace %q, and the request says %q", q.peer.name(), q.peer.role.Namespace, namespace).In(a.TraceID).At(at + "/meta/" + tga.MetaNamespace)
 		}
 	case tga.CallType:
-		// A peer that appends a call sends it itself. One whose attempts are notes is only
-		// the daemon's to mark, and one of an executor only Begin's to permit.
+		// A peer that appends a call sends it itself. Only the daemon appends a call whose
+		// attempts are notes, and only begin makes one of a remote executor.
 		if mode := a.Meta[tga.MetaAttempt]; mode != nil && mode != tga.AttemptFused && mode != tga.AttemptNone {
 			return tga.Errorf(tga.ValidationError, "meta.attempt %v: want %s or %s of a call that a peer appends", mode, tga.AttemptFused, tga.AttemptNone).In(a.TraceID).At(at + "/meta/" + tga.MetaAttempt)
 		}
@@ -212,10 +213,10 @@ func (q submitting) ownMembers(a *tga.Artifact, at string) error {
 	return nil
 }
 
-// mayDecideRaw checks a decision beyond the table: that no votes are being counted, and
-// that an approval carries the remote supervisor's signature for this very call.
+// mayDecideRaw checks a decision beyond the table: no votes may be pending, and an approval
+// must carry the remote supervisor's signature for this very call.
 func (q submitting) mayDecideRaw(ctx context.Context, t *chain.Trace, request, decision *tga.Artifact, at string) error {
-	// A pending approval counts votes; a decision beside it would not.
+	// While people vote on the request, a decision would end it without their votes.
 	pending, err := q.d.db.Attachment(ctx, chain.AttachApproval, t.ID[:])
 	if err != nil {
 		return err
@@ -228,7 +229,7 @@ func (q submitting) mayDecideRaw(ctx context.Context, t *chain.Trace, request, d
 		return nil // a denial permits nothing
 	}
 	if request == nil || decision.TraceID != t.ID || d.RequestID != request.ID || d.RequestDigest != request.Digest {
-		return nil // it is of another request, for which the store refuses it
+		return nil // it names another request, so the store refuses it
 	}
 	if err := q.d.rt.CheckSupervisor(ctx, request, q.peer.name(), d.MintedCapability); err != nil {
 		return describe(err, decision, at+"/minted_capability")

@@ -13,9 +13,9 @@ import (
 	"github.com/tgad/tgad/internal/listen"
 )
 
-// Reader answers the routes that need the log alone, for a store that no process has open.
-// It is the daemon's own code over a store opened for reading, so a verb prints the same
-// whether a daemon runs or not. Nobody else reaches it: it has no socket on disk.
+// Reader answers the routes that need only the log, for a store that no process has open. It
+// runs the daemon's own code on a store opened for reading, so a verb prints the same whether a
+// daemon runs or not. No other process can reach it: it has no socket on disk.
 type Reader struct {
 	d      *Daemon
 	srv    *http.Server
@@ -23,9 +23,9 @@ type Reader struct {
 	served chan error
 }
 
-// OpenReader opens the store in dir for reading. Until Close, no other process can open it:
-// STATE_LOCK_ACQUIRE_FAILED where one has it. c says which tool servers there are, nil that
-// nothing is known of them; nothing of it is started.
+// OpenReader opens the store in dir for reading. Until Close, no other process can open the store.
+// OpenReader fails with STATE_LOCK_ACQUIRE_FAILED if another process has it open. c says which tool
+// servers there are, and nil that they are not known; OpenReader starts none of them.
 func OpenReader(dir, version string, c *config.Config) (*Reader, error) {
 	if c == nil {
 		c = config.Default()

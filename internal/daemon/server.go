@@ -34,37 +34,37 @@ type Daemon struct {
 	can   powers // of the store
 	rt    *runtime.Runtime
 	tools *assemble.Live
-	// keeper keeps the evidence; nil where the configuration has no key for it.
+	// keeper signs checkpoints and makes proofs; nil if the configuration has no key for evidence.
 	keeper   *evidence.Keeper
-	resting  func() (*evidence.Keeper, error) // the same of a store that is only read
+	resting  func() (*evidence.Keeper, error) // the keeper of a store that is open for reading only
 	audits   []*deliver.Delivery
-	lists    search.Lists // nil where the configuration asks for none
-	unfollow func() error // ends evidence, deliveries and the index
+	lists    search.Lists // the index of lists; nil if the configuration asks for none
+	unfollow func() error // stops the keeper, the deliveries and the index
 
 	life       context.Context // of calls: ends when draining is over
 	end        context.CancelFunc
-	reads      context.Context // of metrics: ends when the store is about to be closed
+	reads      context.Context // of metrics: ends just before the store is closed
 	endReads   context.CancelFunc
 	drain      chan struct{} // closed when draining begins: streams end
 	ready      atomic.Bool   // every open trace is classified
 	classified chan struct{} // closed when ready
-	atRest     bool          // the store is only read, see [Reader]
-	doubted    chan struct{} // a hint that the store may have stopped
+	atRest     bool          // the store is open for reading only, see [Reader]
+	doubted    chan struct{} // holds one element if the store may have stopped
 	timers     sync.WaitGroup
-	traces     bool                  // spans are made of calls
-	flush      func(context.Context) // sends what is left of them
-	sent       sentMetrics           // to a collector
+	traces     bool                  // calls make spans
+	flush      func(context.Context) // sends the spans that are not sent yet
+	sent       sentMetrics           // the metrics that are sent to a collector
 
-	turnedAway atomic.Uint64 // connections
+	turnedAway atomic.Uint64 // connections that were refused
 	gate       *gatekeeper
 	reloads    reloads
 	retaining  retaining
 	chores     chores
 	people     people
 	backups    *backup.Keeper // nil where the store has no files that this process writes
-	short      bool           // the disk is below its low-water mark, of the goroutine that watches
+	short      bool           // the disk is below its low-water mark; only the goroutine of watch uses it
 
-	inFlight  *places // calls per namespace, with or without somebody who waits
+	inFlight  *places // calls per namespace, also those whose client is gone
 	bodies    *budget
 	followers *places
 	leases    *leaseTable
@@ -83,39 +83,39 @@ type request struct {
 	w      http.ResponseWriter
 	r      *http.Request
 	peer   peer
-	body   []byte // passed the gate; nil = none
-	share  *share // of the budget for bodies
-	status int    // written
+	body   []byte // checked by the gate; nil = no body
+	share  *share // what the body takes of the budget for bodies
+	status int    // that was written; 0 = none yet
 
-	refused bool // the body, before it was read to its end
+	refused bool // the body was refused before it was read to its end
 
 	route *route
 	began time.Time
-	seen  bool // in the metrics
+	seen  bool // the metrics have counted this request
 }
 
 // route is one row of the API. schemas/wire/openapi.yaml has the same rows.
 type route struct {
 	method, path string
-	// verbs lists what the peer must be allowed to do: any of them. None at all is a
-	// route for every peer that has a verb; who has none is turned away at the door.
+	// verbs lists the verbs that permit this route: the peer needs one of them. An empty list
+	// permits every peer. A peer without any verb is turned away when it connects (gatekeeper).
 	verbs  []config.Verb
 	from   when
 	handle func(*request) (any, error)
 }
 
-// as makes a route's handle of a method of one kind of request.
+// as turns a method of one kind of request into a route's handle.
 func as[T ~struct{ *request }](handle func(T) (any, error)) func(*request) (any, error) {
 	return func(q *request) (any, error) { return handle(T{q}) }
 }
 
-// when is from which moment on a route is answered.
+// when is the moment from which on a route answers.
 type when uint8
 
 const (
 	whenReady when = iota // once the open traces are classified
 	whenOpen              // once the store is open
-	atRest                // also where no daemon has the store, by a [Reader]
+	atRest                // once the store is open, also in a [Reader]
 )
 
 var (
@@ -123,7 +123,7 @@ var (
 	mayAppend = []config.Verb{config.Append}
 	mayDecide = []config.Verb{config.Decide}
 	mayAdmin  = []config.Verb{config.Admin}
-	// An append is checked once more by what it appends.
+	// [submitting.mayAppendRaw] checks an append again, by the artifacts in it.
 	mayAppendOrDecide = []config.Verb{config.Append, config.Decide}
 	mayReadOrAdmin    = []config.Verb{config.Read, config.Admin}
 )
@@ -191,13 +191,13 @@ var routes = []route{
 	{"GET", "/openapi.yaml", nil, whenOpen, (*request).openapi},
 }
 
-// conf is the configuration that holds.
+// conf is the current configuration.
 func (d *Daemon) conf() *config.Config { return d.tools.Config() }
 
-// roleOf is the role of a peer by the configuration that holds.
+// roleOf is the role of a peer by the current configuration.
 func (d *Daemon) roleOf(uid, gid uint32) config.Role { return d.conf().RoleOf(uid, gid, d.uid) }
 
-// newMux makes the mux of the route table: a path of the table, then its methods.
+// newMux makes a mux from the route table. It finds the path first, and then the method.
 func (d *Daemon) newMux() *http.ServeMux {
 	byPath := map[string]map[string]*route{}
 	for i := range routes {
@@ -234,8 +234,9 @@ func (d *Daemon) noRoute(w http.ResponseWriter, r *http.Request) {
 	(&request{d: d, w: w, r: r}).refuse(tga.Errorf(tga.NotFound, "there is no %.200s", r.URL.Path))
 }
 
-// ServeHTTP finds the route. The mux would answer an unclean path with a redirect that some
-// clients follow without their body, and one that is none, as * is, in plain text.
+// ServeHTTP finds the route. It refuses an unclean path and one that is not absolute (such as *)
+// itself: the mux would answer the first with a redirect, which some clients follow without
+// their body, and the second in plain text.
 func (d *Daemon) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Server", "tgad/"+d.version)
 	if refusal := connectionOf(r.Context()).refusal; refusal != nil {
@@ -250,7 +251,7 @@ func (d *Daemon) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.mux.ServeHTTP(w, r)
 }
 
-// serve checks who asks and for what, has the route answer, and writes the answer.
+// serve checks the peer and its request, calls the route's handle, and writes the answer.
 func (d *Daemon) serve(q *request, rt *route) {
 	q.route, q.began = rt, time.Now()
 	defer q.observe()
@@ -267,11 +268,11 @@ func (d *Daemon) serve(q *request, rt *route) {
 	}
 	switch {
 	case errors.Is(err, errNobodyWaits):
-		if !q.seen { // one that was let go has its status
+		if !q.seen { // wait.letGo has set the status of a request that it ended
 			q.status = statusNobodyWaits
 		}
 	case err != nil && q.status != 0:
-		// The answer has begun: a stream says in a last line why it ends.
+		// The status is sent already. The last line of the stream says why it ends.
 		q.lastLine(err)
 	case err != nil:
 		if errors.Is(err, tga.StoreUnavailable) {
@@ -287,8 +288,8 @@ func (d *Daemon) serve(q *request, rt *route) {
 	}
 }
 
-// observe counts the request, once: when it is answered, and where its client goes away
-// before, when that is seen.
+// observe counts the request in the metrics, once: when it is answered, or when the daemon
+// notices that the client is gone, whichever comes first.
 func (q *request) observe() {
 	if !q.seen {
 		q.seen = true
@@ -302,15 +303,16 @@ const statusNobodyWaits = 499
 // admit refuses a request before its route looks at it.
 func (d *Daemon) admit(q *request, rt *route) error {
 	q.peer = connectionOf(q.r.Context()).peer
-	// Not the role of when it connected: a verb that was taken away since counts no more.
+	// Look the role up for each request: the configuration may have taken a verb away since
+	// the peer connected.
 	if q.peer.role = d.roleOf(q.peer.uid, q.peer.gid); q.peer.barred() != nil {
 		return q.peer.barred()
 	}
-	if !q.peer.all() { // all that it asks for is of its namespace
+	if !q.peer.all() { // the runtime must act in the peer's namespace only
 		q.r = q.r.WithContext(runtime.InNamespace(q.r.Context(), q.peer.role.Namespace))
 	}
-	// A forwarder that was talked into passing a request on names another host, and
-	// cannot be talked into a header of ours.
+	// These two checks stop requests that somebody forges through a proxy. Such a request
+	// names another host, and cannot have the header Tgad-Client.
 	if q.r.Host != wire.Host {
 		return statusError{tga.Errorf(tga.ValidationError, "the Host is %.80q: want %q", q.r.Host, wire.Host), http.StatusMisdirectedRequest}
 	}
@@ -361,13 +363,13 @@ func verbsText(verbs []config.Verb) string {
 	return strings.Join(words, " or ")
 }
 
-// exact is an answer that is not a message: bytes as they are.
+// exact is an answer of exact bytes, in place of a message that is encoded.
 type exact struct {
 	kind string // Content-Type
 	body []byte
 }
 
-// answer writes what a route answered: a message, or exact bytes.
+// answer writes a route's answer: a message, or exact bytes.
 func (q *request) answer(a any) {
 	q.status = http.StatusOK
 	e, ok := a.(exact)

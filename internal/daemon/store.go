@@ -18,15 +18,15 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Store is what a daemon serves: what every kind of store can. What only some can is in
-// [powers].
+// Store is what a daemon serves. It has the methods that every kind of store has; [powers] has
+// those that only some kinds have.
 type Store interface {
 	runtime.Store
 
-	// Lend is Acquire for a peer, which no process of the store's runs for. own says of the trace
-	// as it stands whether what is to come is the peer's to append; see engine.DB.Lend.
+	// Lend is Acquire for a peer, which is no process of this store. own reports, for the trace as it
+	// is now, whether its next artifacts are the peer's to append; see engine.DB.Lend.
 	Lend(ctx context.Context, trace tga.ID, own func(*chain.Trace) bool) (chain.Lease, error)
-	// Submit puts an append on its way. What is refused is refused at once; Wait returns when the
+	// Submit starts an append, or refuses it at once. Wait of what it returns waits until the
 	// append is durable.
 	Submit(ctx context.Context, lease chain.Lease, b chain.Batch) (Submitted, error)
 	// LatestCheckpoint returns the newest checkpoint of a trace that verifies.
@@ -38,28 +38,28 @@ type Store interface {
 	Follow(ctx context.Context, after uint64) iter.Seq2[chain.Leaf, error]
 	// Check reads the whole store, and reports where it disagrees with itself.
 	Check(ctx context.Context) (engine.Report, error)
-	// Stats asks nobody: it is read once a second and with every question whether the daemon is
-	// ready. What a store does not have is zero.
+	// Stats does no I/O: it is called once a second and for every request to /readyz. A value
+	// that the store does not have is zero.
 	Stats() engine.Stats
 	Close() error
 }
 
-// Submitted is an append on its way.
+// Submitted is an append that may not be durable yet.
 type Submitted interface {
 	Wait() (chain.Appended, error)
 }
 
-// powers are what a store can beyond [Store]; nil is what it cannot. This is the one place that
-// says it: [Daemon.lacks] answers for the routes that need one.
+// powers are what a store can do beyond [Store]; nil means that it cannot. No other code asks what
+// kind of store there is. [Daemon.lacks] refuses the routes that need something that is nil.
 type powers struct {
 	archive archive
 	erases  erasing
 	frozen  thawing
 	proofs  evidence.Store
-	proving Proving // where the store keeps its evidence itself
+	proving Proving // nil unless the store keeps its evidence itself
 	shared  Shared
 	duty    func(name string) duty.Duty
-	listing Listing // where the store keeps its index of lists itself
+	listing Listing // nil unless the store keeps its index of lists itself
 }
 
 // archive is a store whose files are on this machine.
@@ -77,7 +77,7 @@ type erasing interface {
 	Erase(ctx context.Context, what engine.Erasure) (engine.Erased, error)
 }
 
-// thawing is a store that a person can take back into service after a loss.
+// thawing is a store that an operator can put back into service after it lost appends.
 type thawing interface {
 	Unfreeze(ctx context.Context, acceptLoss bool, who string) error
 	EndQuarantine(ctx context.Context, who string) error
@@ -89,26 +89,27 @@ type Shared interface {
 	Ready(ctx context.Context) error
 	// Alone reports whether no other process had the store when this one opened it.
 	Alone() bool
-	// Left lists the open traces that a process which is gone did not let go of.
+	// Left lists the open traces whose lease a process still held when it ended.
 	Left(ctx context.Context) ([]tga.ID, error)
-	// IsLeft asks the same of one trace: another process may have taken it up since.
+	// IsLeft says whether Left would still list one trace: another process may have recovered it since.
 	IsLeft(ctx context.Context, trace tga.ID) (bool, error)
 }
 
-// Proving is a store that several processes have open, and that keeps the evidence itself.
+// Proving is a store that several processes have open at once, and that keeps the evidence itself.
 type Proving interface {
 	evidence.Store
 	thawing
-	// Keep opens what keeps the evidence. Without a key it answers from what other processes signed.
+	// Keep opens the keeper of the evidence. Without a key it serves what other processes signed.
 	Keep(ctx context.Context, o evidence.Options) (*evidence.Keeper, error)
 }
 
-// Dividing is a store whose processes divide duties among them: each is done by one of them at a time.
+// Dividing is a store whose processes divide duties among them: one process at a time has each duty.
 type Dividing interface {
 	Duty(name string) duty.Duty
 	// End is the newest number of the order as the store has it now; Cursor may be behind it.
 	End(ctx context.Context) (uint64, error)
-	// Added returns what the appends behind a cursor added, of some of them; none where there is no more.
+	// Added returns what the next appends after a cursor added, some at a time. It returns none if
+	// there are no more.
 	Added(ctx context.Context, after uint64) ([]Added, error)
 }
 
@@ -123,13 +124,14 @@ type Added struct {
 type Listing interface {
 	// Lists returns the index. Its Run keeps it, as far as this process does.
 	Lists() search.Lists
-	// Read reads traces as they lie there now, and gives those that can be read to each.
+	// Read reads traces as they are in the database now, and calls each with those that can be read.
 	Read(ctx context.Context, ids []tga.ID, each func(*chain.Trace)) error
-	// RemoveLists removes an index that no process keeps: this one does not ask for any.
+	// RemoveLists removes the index if no other process keeps it. It is for a process whose
+	// configuration does not ask for one.
 	RemoveLists(ctx context.Context) error
 }
 
-// powersOf finds what a store can. data is its directory, "" where it has none.
+// powersOf finds out what a store can do. data is its directory, "" if it has none.
 func powersOf(s Store, data string) (p powers) {
 	if dir, ok := s.(directory); ok {
 		p.archive, p.frozen, p.proofs = dir, dir, dir.DB
@@ -147,8 +149,8 @@ func powersOf(s Store, data string) (p powers) {
 	return p
 }
 
-// lacks refuses a route that needs what the store cannot, with NOT_FOUND: no request of the peer's
-// brings it about.
+// lacks refuses a route that needs something that the store cannot do. The code is NOT_FOUND, because
+// no other request of the peer would succeed either.
 func (d *Daemon) lacks(path string) error {
 	var what string
 	switch path {
@@ -204,13 +206,13 @@ func openStore(ctx context.Context, o Options) (Store, error) {
 	return directory{db, ring}, nil
 }
 
-// directory is the store in a directory, which one process has, with its key ring; nil is none.
+// directory is a store in a directory, which one process has open, with its key ring (nil: none).
 type directory struct {
 	*engine.DB
 	ring *keyring.Ring
 }
 
-// Close closes the store, and then what it seals with.
+// Close closes the store, and then its key ring.
 func (d directory) Close() error { return errors.Join(d.DB.Close(), closeRing(d.ring)) }
 
 func closeRing(r *keyring.Ring) error {
@@ -225,5 +227,5 @@ func (d directory) Submit(ctx context.Context, lease chain.Lease, b chain.Batch)
 	return d.DB.Submit(ctx, lease, b)
 }
 
-// readyPatience is how long a database may take to say that it is there.
+// readyPatience is how long /readyz waits for the database to answer.
 const readyPatience = 2 * time.Second

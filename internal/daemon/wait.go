@@ -14,15 +14,15 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// run does f, which the connection that asked for it does not end: when the client goes away,
-// or when the time that it waits is over, the waiting ends and the call does not. What is not
-// sent by then is not sent by this request any more; a tool that is being called is not cut
-// off, and its answer is recorded. Until when the call may be sent at all is another thing:
-// the request's own deadline.
+// run calls f, and the end of the connection does not end f. When the client disconnects, or the
+// time that it waits is over, the wait ends and the call continues. When that time is over, a call
+// that was not sent is not sent by this request any more. A tool that is being called is not
+// interrupted, and its answer is recorded. The deadline in the request is another thing: it
+// says until when the call may be sent at all.
 //
-// f runs in the goroutine of the connection: one of its own would cost each call two wake-ups
-// and a stack that grows anew (docs/PERFORMANCE.md). Whoever stops waiting gets the connection
-// taken out of that goroutine's hands, see [wait].
+// f runs in the goroutine of the connection: a goroutine of its own would cost each call two
+// wake-ups and the growth of a new stack (docs/PERFORMANCE.md). When the wait ends, [wait] takes
+// the connection away from that goroutine.
 func run[T any](q *request, namespace string, f func(context.Context) (T, error)) (T, error) {
 	var none T
 	limit, err := q.timeout()
@@ -45,8 +45,9 @@ func run[T any](q *request, namespace string, f func(context.Context) (T, error)
 	return v, err
 }
 
-// endProcess ends the process where a call panics, as a panic in a goroutine of its own does.
-// net/http would log it and go on, with whatever the call held.
+// endProcess ends the process if a call panics, as a panic in a goroutine of its own would.
+// net/http would only log the panic, and the process would continue with the locks and leases
+// that the call held.
 func endProcess() {
 	if p := recover(); p != nil {
 		text := fmt.Sprintf("%v\n\n%s", p, debug.Stack())
@@ -55,19 +56,18 @@ func endProcess() {
 	}
 }
 
-// errStillAtIt answers a caller whose time is over while its call is being sent.
+// errStillAtIt is the answer to a caller whose time is over while its call is being sent.
 var errStillAtIt = tga.Errorf(tga.IdempotencyKeyInFlight, "the time to wait is over and the call is not: it goes on, and what comes of it is recorded. Ask again with the same key, or look at its trace")
 
 const (
-	// lastWords is how long a call whose caller's time is over may take to say where it stands.
+	// lastWords is how long a call may take to return its state after its caller's time is over.
 	lastWords = 200 * time.Millisecond
-	// mostWrite bounds the answer to a caller that stops waiting, and may not read either.
+	// mostWrite bounds the write of the answer to a caller whose time is over: it may not read.
 	mostWrite = time.Second
 )
 
-// wait is how long the client of a call waits. Where that ends before the call does, the
-// client is answered, and the connection closed: it gives its place back, and the call holds
-// none.
+// wait is the wait of a client for its call. If it ends before the call does, the client is
+// answered and the connection is closed. So a call without a client takes no place of a connection.
 type wait struct {
 	q      *request
 	mu     sync.Mutex
@@ -87,8 +87,8 @@ func (q *request) wait(limit time.Duration) *wait {
 	return w
 }
 
-// end reports whether the client still waits. Afterwards the connection is the call's again,
-// or nobody's.
+// end ends the wait and reports whether the client was still waiting. If so, the connection is the
+// goroutine's again; else it is closed.
 func (w *wait) end() bool {
 	w.unhook()
 	if w.timer != nil {
@@ -101,8 +101,8 @@ func (w *wait) end() bool {
 	return waits
 }
 
-// letGo answers the client with why, nil where there is none any more, and closes the
-// connection.
+// letGo answers the client with why, and closes the connection. why is nil if the client is gone:
+// then there is no answer.
 func (w *wait) letGo(why error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -112,7 +112,7 @@ func (w *wait) letGo(why error) {
 	q := w.q
 	conn, _, err := http.NewResponseController(q.w).Hijack()
 	if err != nil {
-		// Then it is answered when the call has ended.
+		// The client is answered when the call has ended.
 		q.d.log.Warn("a client that waits no longer is not let go", "path", q.r.URL.Path, "error", err)
 		return
 	}
@@ -132,10 +132,10 @@ func (w *wait) letGo(why error) {
 		q.status = statusNobodyWaits
 	}
 	q.observe()
-	_ = conn.Close() // everything is said
+	_ = conn.Close() // the answer is written, or its error logged
 }
 
-// lastAnswer is the answer on a connection that net/http has given up.
+// lastAnswer is the answer on a connection that was taken from net/http (Hijack).
 type lastAnswer struct {
 	header http.Header
 	status int
