@@ -19,7 +19,7 @@ import (
 // sees every namespace.
 type operating struct{ *request }
 
-// recoverAll recovers every open trace of the peer's namespace that nobody runs.
+// recoverAll recovers every open trace of the store that no live process is executing.
 func (q operating) recoverAll() (any, error) {
 	if err := q.decode(&struct{}{}); err != nil {
 		return nil, err
@@ -45,7 +45,8 @@ func (q operating) recoverAll() (any, error) {
 	return m, nil
 }
 
-// everything refuses what concerns the whole store to a peer bound to one namespace.
+// everything refuses a request about the whole store unless the peer has the verb admin in every
+// namespace.
 func (q operating) everything(what string) error {
 	if !q.peer.role.Has(config.Admin) || !q.peer.all() {
 		return tga.Errorf(tga.PermissionDenied, "%s may not %s: it takes the verb %s in every namespace", q.peer.name(), what, config.Admin)
@@ -65,8 +66,8 @@ func (q operating) verify() (any, error) {
 		}
 		return q.verifyStore()
 	}
-	// A damaged trace has no namespace that could be trusted: its faults are told to
-	// those who see everything, and to others that it is damaged.
+	// The namespace of a damaged trace cannot be trusted. A peer that sees every namespace is
+	// told its faults, and another peer only that it is damaged.
 	if _, err := q.trace(m.TraceID); err != nil && !(q.peer.all() && tga.CodeOf(err) == tga.StateRecoveryFailed) {
 		return nil, err
 	}
@@ -97,7 +98,7 @@ func (q operating) verifyStore() (any, error) {
 		}
 		v.Faults = append(v.Faults, p)
 	}
-	// Offline verification says the same of the same store.
+	// Offline verification reports the same about the same store.
 	if s := q.d.db.Stats(); s.Restored {
 		v.Frozen = s.Frozen
 	} else if s.Frozen != "" {
@@ -107,12 +108,12 @@ func (q operating) verifyStore() (any, error) {
 	return v, nil
 }
 
-// lost says that the store does not hold all that was acknowledged.
+// lost is the error of a store that lacks appends which were acknowledged.
 func lost(s engine.Stats) error {
 	return tga.Errorf(tga.StateChecksumMismatch, "the store is frozen: %s", s.Frozen)
 }
 
-// working lists the long pieces of work that are under way, for who watches one of them.
+// working lists the long operations that are under way, with their progress.
 func (q operating) working() (any, error) {
 	if err := q.everything("see how far work on the store is"); err != nil {
 		return nil, err
@@ -127,8 +128,8 @@ func (q operating) working() (any, error) {
 	return m, nil
 }
 
-// backup copies the store into a directory of the daemon's file system. It ends with the
-// request: who interrupts a backup wants none.
+// backup copies the store into a directory of the daemon's file system, or into a bucket. If the
+// client disconnects, the backup is stopped: a client that interrupts a backup wants none.
 func (q operating) backup() (any, error) {
 	var m wire.BackupRequest
 	if err := q.decode(&m); err != nil {
@@ -175,7 +176,7 @@ func (q operating) seal() (any, error) {
 	return done, err
 }
 
-// erase destroys what finished traces carry; who asks for it is the peer.
+// erase destroys what finished traces carry. The log names the peer as the one who asked for it.
 func (q operating) erase() (any, error) {
 	var m wire.EraseRequest
 	if err := q.decode(&m); err != nil {
@@ -193,7 +194,7 @@ func (q operating) erase() (any, error) {
 	return run(q.request, "", func(ctx context.Context) (wire.Erased, error) {
 		e, err := q.d.can.erases.Erase(ctx, what)
 		if err != nil {
-			q.d.chores.erasure.owe() // what of it was begun
+			q.d.chores.erasure.owe() // finish the erasure if it was begun
 		} else if err = aside.Forget(q.d.retaining.data, what.States); err != nil {
 			q.d.chores.snapshots.owe()
 		}
@@ -205,7 +206,7 @@ func (q operating) erase() (any, error) {
 	})
 }
 
-// relicense lets the licence of now hold for a call in doubt.
+// relicense lets the current licence alone decide about a call in doubt.
 func (q operating) relicense() (any, error) {
 	var m wire.RelicenseRequest
 	id, namespace, err := q.decodeAbout(&m)
@@ -222,7 +223,7 @@ func (q operating) relicense() (any, error) {
 	return wire.Relicensed{Was: done.Was, Now: done.Now, Next: done.Next, Call: c}, nil
 }
 
-// unfreeze opens a frozen store; who accepts the loss is the peer.
+// unfreeze lets a frozen store take writes again. The log names the peer as the one who accepted the loss.
 func (q operating) unfreeze() (any, error) {
 	var m wire.UnfreezeRequest
 	if err := q.decode(&m); err != nil {
@@ -240,9 +241,9 @@ func (q operating) unfreeze() (any, error) {
 		}
 		return q.d.keeper.Accept(q.peer.name())
 	}
-	steps := []func() error{unfreeze, accept} // should the process die in between, the next open freezes the store for it once more
+	steps := []func() error{unfreeze, accept} // if the process dies between the two, the next open freezes the store again
 	if q.d.can.proving != nil && m.AcceptLoss && q.d.db.Stats().Frozen != "" {
-		steps = []func() error{accept, unfreeze} // another process would freeze the store again before this one has said what is accepted
+		steps = []func() error{accept, unfreeze} // in the other order, another process could freeze the store again before accept
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -263,12 +264,13 @@ func (q operating) endQuarantine() (any, error) {
 		return nil, err
 	}
 	if q.d.can.shared == nil {
-		q.d.chores.takeUp.owe() // what was suspect until now is asked about, or sent, as at a start
+		q.d.chores.takeUp.owe() // calls that were suspect until now are recovered, as at a start
 	}
 	return wire.Done{OK: true}, nil
 }
 
-// isLive says whether a restart could help: it does not bring back what a frozen store lost.
+// isLive fails only if a restart could help. A frozen store is live: a restart does not bring back
+// what it lost.
 func (q *request) isLive() (any, error) {
 	if why := q.d.db.Stats().Poisoned; why != "" {
 		return nil, tga.Errorf(tga.StoreUnavailable, "the store stopped: %s", why)
@@ -276,7 +278,7 @@ func (q *request) isLive() (any, error) {
 	return wire.Health{OK: true}, nil
 }
 
-// healthy says whether the store is whole, as far as that is known without reading it all.
+// healthy fails if the store is known to lack acknowledged appends. It does not read the store.
 func (q *request) healthy() (any, error) {
 	if s := q.d.db.Stats(); s.Frozen != "" && !s.Restored {
 		return nil, tga.Errorf(tga.StoreUnavailable, "%w", lost(s))
@@ -284,7 +286,7 @@ func (q *request) healthy() (any, error) {
 	return q.isLive()
 }
 
-// isReady says whether every open trace is classified and calls are taken.
+// isReady fails until every open trace is classified, and while the daemon takes no calls.
 func (q *request) isReady() (any, error) {
 	if q.d.can.shared != nil {
 		ctx, cancel := context.WithTimeout(q.r.Context(), readyPatience)

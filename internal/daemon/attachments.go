@@ -7,9 +7,9 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// attachments answers with the values of a kind whose key starts with ?prefix=, in key
-// order: working states and the journals of turns are read from them. They have no
-// namespace, so they are shown to those who see everything.
+// attachments answers with the values of a kind whose key starts with ?prefix=, in key order.
+// Clients read working states and the journals of turns from them. Attachments have no namespace,
+// so it takes a peer that sees every namespace.
 func (q operating) attachments() (any, error) {
 	if err := q.everything("read working states and turns"); err != nil {
 		return nil, err

@@ -15,8 +15,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// auditLog is the log as deliveries of audit records read it: the whole store, for only the operator's
-// file says where they go.
+// auditLog is the log that deliveries of audit records read. It has all namespaces of the store: only the
+// operator's configuration decides who gets audit records.
 type auditLog struct{ db Store }
 
 // Cursor implements [deliver.Log].
@@ -30,8 +30,8 @@ func (a auditLog) End(ctx context.Context) (uint64, error) {
 	return a.db.Cursor(), nil
 }
 
-// Appends implements [deliver.Log]. What was appended a moment ago is read from memory: of a directory as
-// part of its trace, and not from the log; of a database several appends with one question.
+// Appends implements [deliver.Log]. In a directory it reads the parts of an append from its trace, because
+// the store still has a recent trace in memory. In a database it reads several appends with one query.
 func (a auditLog) Appends(ctx context.Context, after uint64) iter.Seq2[audit.Append, error] {
 	if x, ok := a.db.(Dividing); ok {
 		return pages(ctx, x, after)
@@ -49,11 +49,11 @@ func (a auditLog) Appends(ctx context.Context, after uint64) iter.Seq2[audit.App
 	}
 }
 
-// append is the append that a leaf stands for. Its trace may have grown since.
+// append reads the append of a leaf from its trace, which may have grown since.
 func (a auditLog) append(ctx context.Context, l chain.Leaf) (audit.Append, error) {
 	x := audit.Append{Cursor: strconv.FormatUint(l.Index, 10)}
 	if l.Entries == 0 && l.Notes == 0 {
-		return x, nil // of a working state or a turn
+		return x, nil // the append is a working state's or a turn's
 	}
 	t, err := a.db.Load(ctx, l.TraceID)
 	if err != nil {
@@ -77,7 +77,7 @@ func (a auditLog) append(ctx context.Context, l chain.Leaf) (audit.Append, error
 	return x, nil
 }
 
-// pages reads several appends with one question.
+// pages yields the appends after a cursor. It reads several with one query.
 func pages(ctx context.Context, db Dividing, after uint64) iter.Seq2[audit.Append, error] {
 	return func(yield func(audit.Append, error) bool) {
 		for {
@@ -93,13 +93,13 @@ func pages(ctx context.Context, db Dividing, after uint64) iter.Seq2[audit.Appen
 				after = page[i].Leaf.Index
 			}
 			if len(page) == 0 {
-				return // a delivery reads no further than there is something
+				return // there is nothing more now, and a delivery does not wait here
 			}
 		}
 	}
 }
 
-// audited is what audit records are made of.
+// audited is the append in the form that audit records are made from.
 func (a *Added) audited() audit.Append {
 	x := audit.Append{Cursor: strconv.FormatUint(a.Leaf.Index, 10), Notes: a.Notes}
 	for i := range a.Entries {
@@ -128,7 +128,7 @@ func (a auditLog) Mark(ctx context.Context, index uint64) (string, error) {
 	return "", tga.Errorf(tga.StoreUnavailable, "there is no append %d", index)
 }
 
-// openAudit takes the deliveries of audit records up.
+// openAudit opens the deliveries of audit records.
 func (d *Daemon) openAudit(o Options) error {
 	if o.readOnly || o.Idle {
 		return nil
@@ -150,7 +150,7 @@ func (d *Daemon) openAudit(o Options) error {
 	return nil
 }
 
-// deliverAudit delivers until stop is called, which hands over what is left.
+// deliverAudit runs the deliveries until stop is called. stop delivers the records that are left.
 func (d *Daemon) deliverAudit() (stop func() error) {
 	ctx, end := context.WithCancel(context.Background())
 	var running sync.WaitGroup

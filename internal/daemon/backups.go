@@ -9,8 +9,8 @@ import (
 	"github.com/tgad/tgad/internal/backup/bucket"
 )
 
-// openBackups prepares the backup that [backup] asks for. The configuration may begin to ask for it
-// while the daemon runs.
+// openBackups prepares the backup of the table [backup]. It does so also if the configuration has no
+// such table, because a reload may add it.
 func (d *Daemon) openBackups(o Options) {
 	if d.can.archive == nil || o.Data == "" || d.atRest {
 		return
@@ -29,7 +29,7 @@ func (d *Daemon) openBackups(o Options) {
 	})
 }
 
-// backedUp says how the backup is; zero where none is kept.
+// backedUp is the state of the backup; zero if none is kept.
 func (d *Daemon) backedUp() backup.State {
 	if d.backups == nil {
 		return backup.State{}
@@ -37,7 +37,7 @@ func (d *Daemon) backedUp() backup.State {
 	return d.backups.State()
 }
 
-// keepBackups keeps the backup current until the daemon drains.
+// keepBackups updates the backup until the daemon drains.
 func (d *Daemon) keepBackups() {
 	ctx, stop := d.untilDrain()
 	defer stop()
@@ -46,10 +46,10 @@ func (d *Daemon) keepBackups() {
 	}
 }
 
-// lastBackup is how long the backup may take that is made of what the last calls appended.
+// lastBackup is how long the last update of the backup may take.
 const lastBackup = 10 * time.Second
 
-// backUpLast makes the backup once more, when nothing is appended any more.
+// backUpLast updates the backup once more, when no call can append any more.
 func (d *Daemon) backUpLast() {
 	if d.backups == nil || !d.ready.Load() || d.db.Stats().Frozen != "" || d.db.Stats().Poisoned != "" {
 		return

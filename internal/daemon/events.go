@@ -8,11 +8,11 @@ import (
 	"github.com/tgad/tgad/runtime"
 )
 
-// maxEventTools bounds the tools that events are counted for: a caller may name as many as
-// it likes. Those past it are counted as one, with empty names.
+// maxEventTools limits the tools that have counts of their own, because a caller may name any
+// number of tools. The events of all other tools are counted together, with empty names.
 const maxEventTools = 500
 
-// events counts what the runtime tells of refused calls and of doubts.
+// events counts the runtime's events: refused calls, and doubts that begin and end.
 type events struct {
 	counter *prometheus.CounterVec
 
@@ -55,7 +55,7 @@ func (d *Daemon) observe(e runtime.Event) {
 	case runtime.EventSettled:
 		d.timings.doubt.Observe(e.After.Seconds())
 	case runtime.EventDoubt:
-		if people := d.people.told(); people != nil { // the daemon may not have come that far
+		if people := d.people.told(); people != nil { // nil while the daemon is being opened
 			people.Hear()
 		}
 	}

@@ -11,13 +11,13 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// leftLook is how often a daemon looks for what another process of the same store left behind; from
-// half of it to one and a half, so that not all look at once.
+// leftLook is how often on average a daemon looks for traces that another process of the same store
+// left. Each pause is a random one from 0.5 to 1.5 times that, so that not all daemons look at once.
 const leftLook = 2 * time.Second
 
-// takeUpLeft recovers, until the daemon drains, the calls of processes that are gone. Of many
-// daemons that find the same call, the one that gets its lease runs it. What a process let go of
-// is not taken up: a person, a timer or the next caller settles it.
+// takeUpLeft recovers, until the daemon drains, the calls whose leases dead processes still held. If
+// several daemons find the same call, the one that gets its lease executes it. A call whose process
+// released the lease is not taken up: a person, a timer or the next caller settles it.
 func (d *Daemon) takeUpLeft() {
 	ctx, stop := d.untilDrain()
 	defer stop()
@@ -45,7 +45,8 @@ func (d *Daemon) takeUpLeft() {
 	}
 }
 
-// takeUpOnce recovers what is left now, in a random order: another daemon is at it too.
+// takeUpOnce recovers the traces that are left now. The order is random, because other daemons
+// recover the same traces at the same time.
 func (d *Daemon) takeUpOnce(ctx context.Context) error {
 	left, err := d.can.shared.Left(ctx)
 	if err != nil {
@@ -53,14 +54,14 @@ func (d *Daemon) takeUpOnce(ctx context.Context) error {
 	}
 	rand.Shuffle(len(left), func(i, j int) { left[i], left[j] = left[j], left[i] })
 	d.recoveries(ctx, len(left), func(i int) {
-		// Another daemon may have run it to where it can go no further, and a question to a tool
-		// server or a licensed send would be made twice.
+		// Another daemon may have recovered it as far as possible since. A second recovery would
+		// repeat a question to a tool server, or a licensed send.
 		if still, err := d.can.shared.IsLeft(ctx, left[i]); err != nil || !still {
-			return // with an error it is looked at again
+			return // after an error, the next look finds the trace again
 		}
 		res, err := d.rt.Recover(d.life, left[i])
 		if errors.Is(err, tga.StateLockAcquireFailed) {
-			return // another daemon runs it
+			return // another daemon executes it
 		}
 		d.chores.brokenOff(left[i], err)
 		d.log.Info("recovered what another process left", "trace", left[i], "state", res.State.String(), "code", string(tga.CodeOf(err)))
@@ -68,8 +69,8 @@ func (d *Daemon) takeUpOnce(ctx context.Context) error {
 	return nil
 }
 
-// build makes what the configuration describes. A store in no directory has none for the locks of
-// child processes: those lie beside the socket, which is this daemon's alone.
+// build makes what the configuration describes. The locks of child processes are in the store's
+// directory. If it has none, they are beside the socket, where only this daemon has files.
 func (d *Daemon) build(o Options) (*assemble.Live, error) {
 	a := assemble.Options{AtRest: o.readOnly, Store: o.Data, Logger: o.Logger, Clock: o.Clock}
 	if o.Data == "" {

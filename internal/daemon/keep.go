@@ -25,10 +25,10 @@ func (q *request) keep() (any, error) {
 	})
 }
 
-// keptPage bounds what one answer lists, in bytes of its values.
+// keptPage limits the values of one answer, in bytes together.
 const keptPage = 4 << 20
 
-// kept lists the values that are kept about a tool server, from a name on.
+// kept lists the values that remote executors keep about a tool server, those after a name.
 func (q *request) kept() (any, error) {
 	v := q.r.URL.Query()
 	namespace, err := q.peer.namespace(v.Get("namespace"))

@@ -10,8 +10,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// labelled is one row of what is collected with a label: a name of the configuration, so that no caller
-// makes more.
+// labelled is one metric with a label. The label's values are names of the configuration, so that no caller
+// can add time series.
 type labelled struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
@@ -60,7 +60,7 @@ var labelledStats = []labelled{
 	}),
 }
 
-// labelledCollector reads them when it is asked.
+// labelledCollector reads the labelled metrics when they are collected.
 type labelledCollector struct{ d *Daemon }
 
 // Describe implements prometheus.Collector.

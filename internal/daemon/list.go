@@ -11,22 +11,22 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// listing is a request for the traces of a store, as far as the peer may see them.
+// listing is a request for those traces of a store that the peer may see.
 type listing struct{ *request }
 
 // lister answers one such request.
 type lister struct {
 	*request
 	want  wire.TracesQuery
-	state tga.State    // that of want; None = any
-	class ledger.Class // likewise
+	state tga.State    // the parsed want.State; None = any
+	class ledger.Class // the parsed want.Class; ClassNone = any
 }
 
-// lookedPerPage bounds how many traces a page is chosen from, by its length: a page that few
-// match ends early, and one request does not read a whole store.
+// lookedPerPage limits how many traces are looked at for a page, as a multiple of the page's
+// length. If few traces match, the page ends early, so one request does not read a whole store.
 const lookedPerPage = 64
 
-// traces lists a page of open traces, or of all: by id, or the newest first by the index of lists.
+// traces lists a page of the open traces, or of all: by id, or, from the index of lists, the newest first.
 func (of listing) traces() (any, error) {
 	q := &lister{request: of.request}
 	if err := q.read(); err != nil {
@@ -68,7 +68,7 @@ func (of listing) traces() (any, error) {
 	return page, nil
 }
 
-// read reads what is asked for.
+// read reads the query parameters.
 func (q *lister) read() (err error) {
 	values, w := q.r.URL.Query(), &q.want
 	if text := values.Get("after"); text != "" {
@@ -106,14 +106,14 @@ func (q *lister) read() (err error) {
 	return nil
 }
 
-// found is a trace of a list, and since when its place in the order says that it is in its state.
+// found is a trace of a list.
 type found struct {
 	chain.Listed
-	at    tga.Millis
-	trace *chain.Trace // nil where it was not read yet
+	at    tga.Millis   // since when it is in its state, by the index of lists; 0 in a list by id
+	trace *chain.Trace // nil if it was not read yet
 }
 
-// byID yields the traces after an id, as far as the open index or a list of all shows them.
+// byID yields the traces after an id, from the open index or from the list of all traces.
 func (q *lister) byID() iter.Seq2[found, error] {
 	return func(yield func(found, error) bool) {
 		list := q.d.db.Traces(q.r.Context(), q.want.After)
@@ -131,7 +131,7 @@ func (q *lister) byID() iter.Seq2[found, error] {
 	}
 }
 
-// byAge yields the traces that the index of lists has, the newest first, as the log has them now.
+// byAge yields the traces that the index of lists has, the newest first. It reads each from the log.
 func (q *lister) byAge() iter.Seq2[found, error] {
 	return func(yield func(found, error) bool) {
 		w := &q.want
@@ -183,8 +183,8 @@ func (q *lister) byAge() iter.Seq2[found, error] {
 	}
 }
 
-// loads returns what reads the traces of a page. A database is asked once for all of them, and says what lies there now: what a daemon
-// remembers of a trace may have been erased by another process.
+// loads returns a function that reads the traces of a page. In a database it reads all of them with one query, and past
+// this process's cache: another process may have erased a trace that the cache still has.
 func (q *lister) loads(marks []search.Mark) (func(tga.ID) (*chain.Trace, error), error) {
 	one := func(id tga.ID) (*chain.Trace, error) { return q.d.db.Load(q.r.Context(), id) }
 	if q.d.can.listing == nil {
@@ -201,11 +201,11 @@ func (q *lister) loads(marks []search.Mark) (func(tga.ID) (*chain.Trace, error),
 		if t := read[id]; t != nil {
 			return t, nil
 		}
-		return one(id) // says what is wrong with it
+		return one(id) // returns the error that says why it cannot be read
 	}, nil
 }
 
-// openStates are those of traces that are not at their end.
+// openStates are the states that are not terminal.
 var openStates = []tga.State{tga.Pending, tga.Authorized, tga.Executing}
 
 // openTraces yields what the open index says of the open traces after an id.
@@ -222,27 +222,27 @@ func (q *lister) openTraces(after tga.ID) iter.Seq2[chain.Listed, error] {
 	}
 }
 
-// look reads what a list shows and the open index does not say.
+// look reads from the trace what a list shows and the open index does not have.
 func (q *lister) look(l *chain.Listed) {
 	t, err := q.d.db.Load(q.r.Context(), l.TraceID)
 	if err != nil {
 		l.Err = err
 		return
 	}
-	open := l.OpenTrace // as it was when the list was made
+	open := l.OpenTrace // keep the state that the open index had
 	l.Listing = t.Listing()
 	l.OpenTrace = open
 }
 
-// mayMatch says of what the open index shows whether the trace can be one that is asked for.
+// mayMatch says whether the trace can match the request, as far as the open index shows.
 func (q *lister) mayMatch(l *chain.Listing) bool {
 	open := q.want
-	open.Server, open.Tool, open.Key = "", "", "" // it does not show them
+	open.Server, open.Tool, open.Key = "", "", "" // the open index does not have these
 	return q.peer.sees(l.Namespace) && story.Matches(&open, story.Listed(*l))
 }
 
-// matches says whether a trace is one that is asked for. One that cannot be read matches where nothing
-// is asked that only reading it would tell.
+// matches says whether the peer may see a trace and it matches the request. A trace that cannot be read
+// matches unless the request has a condition that only its content could answer.
 func (q *lister) matches(l *found) (bool, error) {
 	if !q.mayList(&l.Listed) || !story.Matches(&q.want, story.Listed(l.Listing)) {
 		return false, nil
@@ -263,8 +263,8 @@ func (q *lister) matches(l *found) (bool, error) {
 	return story.Within(&q.want, t.Request, t.Effect), nil
 }
 
-// mayList says whether the peer may see a trace in a list. Whose a trace is that cannot be
-// read, its first entry or its place in the open index says.
+// mayList says whether the peer may see a trace in a list. The namespace of a trace that cannot be
+// read comes from the open index, or else from its first entry.
 func (q *lister) mayList(l *chain.Listed) bool {
 	if l.Err != nil && l.Namespace == "" {
 		return q.ownGenesis(l.TraceID)
@@ -272,8 +272,7 @@ func (q *lister) mayList(l *chain.Listed) bool {
 	return q.peer.sees(l.Namespace)
 }
 
-// describe tells what a trace is about. One that cannot be read is listed with the
-// reason.
+// describe makes the row of a trace. The row of a trace that cannot be read has the reason.
 func (q *lister) describe(l chain.Listed) wire.OpenTrace {
 	m := story.Listed(l.Listing)
 	m.Held = q.d.db.Holder(l.TraceID) == ledger.HolderAlive

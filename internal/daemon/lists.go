@@ -9,8 +9,8 @@ import (
 	"github.com/tgad/tgad/internal/search"
 )
 
-// openLists opens the index of lists, where the configuration asks for one. What is erased from then on
-// leaves it too.
+// openLists opens the index of lists, if the configuration asks for one. From then on an erasure also
+// removes its traces from the index.
 func (d *Daemon) openLists(ctx context.Context, o Options) error {
 	switch {
 	case d.atRest:
@@ -51,7 +51,7 @@ func (d *Daemon) keepLists() (stop func() error) {
 	}
 }
 
-// indexed is a store whose traces are in an index of lists that this process alone keeps.
+// indexed is a store with an index of lists that only this process keeps.
 type indexed struct {
 	archive
 	lists *search.Index
@@ -61,7 +61,7 @@ type indexed struct {
 func (s indexed) Erase(ctx context.Context, what engine.Erasure) (done engine.Erased, err error) {
 	of := what.Traces
 	if what.Namespace != "" || what.Subject != "" {
-		of = nil // the store finds out which they are
+		of = nil // only the store knows which traces those are
 	}
 	err = s.lists.Erase(ctx, of, func() (err error) {
 		done, err = s.archive.Erase(ctx, what)
@@ -70,7 +70,7 @@ func (s indexed) Erase(ctx context.Context, what engine.Erasure) (done engine.Er
 	return done, err
 }
 
-// FinishErasure goes on with an erasure, and has the index look at all traces again where there is one.
+// FinishErasure continues an unfinished erasure, if there is one, and then has the index read all traces again.
 func (s indexed) FinishErasure(ctx context.Context) error {
 	if is, err := s.Erasing(); !is || err != nil {
 		return err
@@ -78,7 +78,7 @@ func (s indexed) FinishErasure(ctx context.Context) error {
 	return s.lists.FinishErasure(ctx, func() error { return s.archive.FinishErasure(ctx) })
 }
 
-// hasErasure says whether a store has an erasure that is not finished, or may have one.
+// hasErasure says whether a store has an unfinished erasure. It says true if that cannot be read.
 func hasErasure(s archive) func() bool {
 	return func() bool {
 		is, err := s.Erasing()

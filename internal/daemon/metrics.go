@@ -15,11 +15,11 @@ import (
 	"github.com/tgad/tgad/runtime"
 )
 
-// metrics are the daemon's, in a registry of its own. No label holds an id, a key or a
-// namespace: a metric must not grow with what is called.
+// metrics are the daemon's metrics, in a registry of its own. No label holds an id, a key or a
+// namespace: the number of time series must not grow with the calls.
 type metrics struct {
 	registry *prometheus.Registry
-	own      []prometheus.Collector // of the registry, those that are tgad's
+	own      []prometheus.Collector // the collectors of the registry without those of Go and the process
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 }
@@ -53,15 +53,15 @@ func desc(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc("tgad_"+name, help, nil, nil)
 }
 
-// stat is one row of what is collected.
+// stat is one metric of statsCollector.
 type stat struct {
 	desc  *prometheus.Desc
 	kind  prometheus.ValueType
 	of    func(*reading) float64
-	files bool // it says something of the store's files, where the store has any
+	files bool // the metric is about the store's files; a store in a database does not have it
 }
 
-// ofFiles marks a row that a store in a database does not have.
+// ofFiles marks a metric that a store in a database does not have.
 func ofFiles(s stat) stat {
 	s.files = true
 	return s
@@ -179,14 +179,14 @@ func (c *statsCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// reading is one look at everything that is counted.
+// reading has the values of one collection.
 type reading struct {
 	d     *Daemon
 	store engine.Stats
 	calls runtime.Stats
 }
 
-// inDoubt looks at every open trace, as the list of doubt does.
+// inDoubt counts the calls in doubt. It reads every open trace, as GET /v1/in-doubt does.
 func (r *reading) inDoubt() float64 {
 	return r.d.doubts.get(time.Now, func() float64 {
 		all, err := r.d.rt.InDoubt(r.d.reads)

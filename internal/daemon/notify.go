@@ -9,8 +9,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// notify tells the service manager how the daemon stands, as sd_notify(3) describes: a
-// datagram to the socket that the environment names. Without one it does nothing.
+// notify reports the daemon's state to the service manager as sd_notify(3) describes: with a datagram
+// to the socket that NOTIFY_SOCKET names. If that is not set, notify does nothing.
 func notify(state string) error {
 	name := os.Getenv("NOTIFY_SOCKET")
 	if name == "" {
@@ -32,14 +32,14 @@ func notify(state string) error {
 
 const firstHandedFD = 3
 
-// isHanded says whether the service manager has a socket for this process.
+// isHanded says whether the service manager hands this process a socket.
 func isHanded() bool {
 	return os.Getenv("LISTEN_PID") == strconv.Itoa(os.Getpid()) && os.Getenv("LISTEN_FDS") != ""
 }
 
 // handed returns the listening socket that the service manager made for this process
-// (sd_listen_fds(3)), nil where it made none. The variables are taken out of the
-// environment: a child must not think they are for it.
+// (sd_listen_fds(3)), nil if it made none. It removes the variables from the environment, so that
+// a child process does not take them for its own.
 func handed() (net.Listener, error) {
 	if !isHanded() {
 		return nil, nil

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// paced is a number that takes the longer to find the more is open. Where that is long, it
-// is not looked for again for lookEvery times as long, and by one at a time: however often
-// it is asked for, looking takes one in so many parts of one processor.
+// paced is a number whose computation takes longer the more traces are open. If it took longLook
+// or more, it is not computed again for lookEvery times as long. Only one goroutine at a time computes
+// it. So however often the number is asked for, it takes at most 1/lookEvery of one processor.
 type paced struct {
 	mu    sync.Mutex
 	value float64
-	until time.Time // value is told till then
+	until time.Time // until then, get returns value
 }
 
 const (
@@ -19,7 +19,7 @@ const (
 	longLook  = 100 * time.Millisecond
 )
 
-// get returns the number as it is, or as it was a moment ago.
+// get returns the current number, or a recent one if look is slow.
 func (p *paced) get(clock func() time.Time, look func() float64) float64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()

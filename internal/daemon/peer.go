@@ -9,17 +9,17 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// peer is who is at the other end of a connection.
+// peer identifies the process at the other end of a connection.
 type peer struct {
 	uid, gid uint32
 	role     config.Role
-	err      error // why the kernel did not say who it is
+	err      error // why the kernel did not identify the peer
 }
 
-// name stands in the log for what a peer has done: a vote, a resolution.
+// name is the name of the peer in the log, for example as the voter of a vote.
 func (p peer) name() string { return config.PeerName(p.uid) }
 
-// barred says why a peer is let do nothing at all, nil where it may do something.
+// barred is the error for a peer that has no verb; nil if it has one.
 func (p peer) barred() error {
 	if len(p.role.Verbs) == 0 {
 		return tga.Errorf(tga.PermissionDenied, "%s has no verb on this socket", p.name())
@@ -27,7 +27,8 @@ func (p peer) barred() error {
 	return nil
 }
 
-// namespace is that of what the peer asks for. A role that is not bound to one names any.
+// namespace is the namespace of a request. A peer whose role is bound to a namespace can name only
+// that one, and any other peer can name any.
 func (p peer) namespace(asked string) (string, error) {
 	switch {
 	case p.role.Namespace == config.AnyNamespace && asked != "":
@@ -40,8 +41,8 @@ func (p peer) namespace(asked string) (string, error) {
 	return p.role.Namespace, nil
 }
 
-// sees reports whether a trace of a namespace is the peer's to reach. A trace whose
-// request is erased has no namespace, and is nobody's but theirs who may name any.
+// sees reports whether the peer may reach traces of a namespace. A trace whose request is erased
+// has none (""): only a peer that sees every namespace may reach it.
 func (p peer) sees(namespace string) bool {
 	return p.role.Namespace == config.AnyNamespace || namespace != "" && namespace == p.role.Namespace
 }
@@ -49,9 +50,9 @@ func (p peer) sees(namespace string) bool {
 // all reports whether the peer sees every namespace.
 func (p peer) all() bool { return p.role.Namespace == config.AnyNamespace }
 
-// ownLock returns the path of a lock file that is there and is the peer's own, else "". A
-// file of somebody else's says nothing of the peer, and one that this process does not find
-// may be one that it cannot see: in both cases nothing is known, which is not "free".
+// ownLock returns the path of a lock file if it exists and belongs to the peer's user, else "". The
+// file of another user says nothing about the peer. A file that this process does not find may be
+// one that it cannot see. In both cases "" means that nothing is known, and not that the lock is free.
 func (p peer) ownLock(path string) string {
 	if uid, ok := filelock.Owner(path); path == "" || !ok || uid != p.uid {
 		return ""
@@ -61,8 +62,8 @@ func (p peer) ownLock(path string) string {
 
 type connKey struct{}
 
-// identify is http.Server.ConnContext: it hands on what [gatekeeper] found out when the
-// connection was made. Credentials say who connected; a descriptor handed on later keeps them.
+// identify is the http.Server.ConnContext: it puts what [gatekeeper] found out into the context. The
+// credentials are those of the process that connected, also if it passes the descriptor on later.
 func identify(ctx context.Context, c net.Conn) context.Context {
 	if k, ok := c.(*keptConn); ok {
 		return context.WithValue(ctx, connKey{}, &k.connection)
@@ -73,13 +74,13 @@ func identify(ctx context.Context, c net.Conn) context.Context {
 // connection is what is known of the connection that a request came on.
 type connection struct {
 	peer    peer
-	refusal error // why the connection gets no answer but this one
+	refusal error // if not nil, the only answer that the connection gets
 }
 
 func connectionOf(ctx context.Context) *connection {
 	c, ok := ctx.Value(connKey{}).(*connection)
 	if !ok {
-		// Not served by this package's listener: nobody is known.
+		// The connection is not one of this package's listener, so its peer is not known.
 		return &connection{refusal: tga.Errorf(tga.PermissionDenied, "the connection has no peer")}
 	}
 	return c

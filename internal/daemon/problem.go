@@ -18,13 +18,13 @@ type statusError struct {
 
 func (e statusError) Unwrap() error { return e.error }
 
-// tooMany refuses what there are too many of at once: LIMIT_EXCEEDED, and 429, for it
-// may be asked again.
+// tooMany refuses a request because too many of something exist at the moment: LIMIT_EXCEEDED with
+// status 429, because the client may repeat it.
 func tooMany(format string, args ...any) error {
 	return statusError{tga.Errorf(tga.LimitExceeded, format, args...), http.StatusTooManyRequests}
 }
 
-// callError is an error with what is known of the call it is about.
+// callError is an error with the state of the call that it is about.
 type callError struct {
 	error
 	call wire.Call
@@ -48,7 +48,7 @@ func problemOf(err error) wire.Problem {
 	p := wire.ProblemOf(err)
 	info, ok := p.Code.Info()
 	if !ok {
-		// A tool's own code, in a cause; or the daemon's failure.
+		// It is a tool's own code, in a cause, or a failure of the daemon without a code.
 		info = tga.CodeInfo{HTTPStatus: http.StatusInternalServerError, Title: "Not one of the daemon's codes"}
 	}
 	p.Title, p.Status, p.Retryable = info.Title, info.HTTPStatus, info.Retryable
@@ -82,9 +82,9 @@ func (q *request) refuse(err error) {
 	q.write(p.Status, wire.Append(nil, p))
 }
 
-// known takes the trace out of a problem where the peer cannot ask about it: a call that was
-// refused before anything was written has none. One of another namespace is no other than
-// one that is not there. Where the path names the trace, the client gets back what it said.
+// known removes the trace id from a problem if the peer gets NOT_FOUND for that trace. A call that
+// was refused before anything was written has no trace, and a trace of another namespace must look
+// the same to the peer. If the path names the trace, the id stays: the client sent it.
 func (q *request) known(p wire.Problem) wire.Problem {
 	if p.TraceID.IsZero() || q.r.PathValue("id") != "" {
 		return p
@@ -95,8 +95,8 @@ func (q *request) known(p wire.Problem) wire.Problem {
 	return p
 }
 
-// write writes a whole answer. That the client does not take it is the client's affair:
-// what was done is done and can be asked for.
+// write writes a whole answer. If the client does not receive it, nothing is lost: the request was
+// carried out, and the client can ask for the result again.
 func (q *request) write(status int, body []byte) {
 	q.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	q.w.WriteHeader(status)

@@ -14,17 +14,17 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// maxProfile bounds how long a profile is taken: it costs what it measures.
+// maxProfile limits the duration of a profile: profiling slows the process down.
 const maxProfile = time.Minute
 
-// snapshots are the profiles that are of a moment.
+// snapshots are the profiles of one moment.
 var snapshots = []string{"allocs", "goroutine", "heap", "threadcreate"}
 
-// timed is a profile that takes time, by default so long.
+// timed is a profile over a period.
 type timed struct {
 	start    func(io.Writer) error
 	stop     func()
-	byItself time.Duration
+	byItself time.Duration // the period if the request names none
 }
 
 var timedProfiles = map[string]timed{
@@ -32,11 +32,11 @@ var timedProfiles = map[string]timed{
 	"trace":   {trace.Start, trace.Stop, time.Second},
 }
 
-// profiling is held while a profile is taken. It is the process's, as the profile is.
+// profiling is held while a profile is taken. It is global because a profile is of the whole process.
 var profiling sync.Mutex
 
 // profile answers GET /debug/pprof/{name} in the form that go tool pprof and go tool trace read.
-// Package net/http/pprof does too, and has pages of its own, which are 0.3 MB of a program.
+// Package net/http/pprof would do the same, but its HTML pages add 0.3 MB to the program.
 func (o operating) profile() (any, error) {
 	if err := o.everything("take a profile of the process"); err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func (o operating) profile() (any, error) {
 	o.w.Header().Set("Content-Type", "application/octet-stream")
 	if !takesTime {
 		o.status = http.StatusOK
-		_ = pprof.Lookup(name).WriteTo(o.w, 0) // who has gone away has no use for the rest
+		_ = pprof.Lookup(name).WriteTo(o.w, 0) // an error means that the client is gone
 		return nil, nil
 	}
 	if err := p.start(o.w); err != nil {
@@ -72,7 +72,7 @@ func (o operating) profile() (any, error) {
 	return nil, nil
 }
 
-// hold waits, until the client is gone or the daemon ends.
+// hold waits for d, or until the client is gone or the daemon drains.
 func (o operating) hold(d time.Duration) {
 	ctx, stop := context.WithTimeout(o.r.Context(), d)
 	defer stop()

@@ -21,15 +21,15 @@ var queries = map[string][]string{
 	"GET /v1/attachments":           {"kind", "prefix"},
 }
 
-// repeated is the parameter that may stand in a query more than once: a plan is for many traces.
+// repeated is the route whose parameter may be in a query more than once: a plan is for many traces.
 const repeated = "GET /v1/rollback-plan"
 
-// parameters refuses a query that the route does not read whole. net/url drops what it cannot
-// read, as a pair with a semicolon, and a parameter that nobody reads is a filter or a
-// namespace that does not hold: the answer would be to another question.
+// parameters refuses a query if the route would not read all of it. net/url drops what it cannot
+// parse, such as a pair with a semicolon. A filter or a namespace that is dropped or unknown would
+// have no effect, and the answer would be to another question.
 func (q *request) parameters(rt *route) error {
 	if !strings.HasPrefix(rt.path, "/v1/") {
-		return nil // probes and scrapers say there what they like
+		return nil // probes and scrapers may add parameters of their own
 	}
 	values, err := url.ParseQuery(q.r.URL.RawQuery)
 	if err != nil {

@@ -15,19 +15,19 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// reloads is what a daemon knows of its reloads.
+// reloads is the state of a daemon's reloads.
 type reloads struct {
 	again func() (*config.Config, error) // [Options.Reload]
 
-	turn    sync.Mutex   // one after the other
-	read    atomic.Int64 // when the configuration that holds was read, in milliseconds since 1970
-	refused atomic.Bool  // the newest one was
+	turn    sync.Mutex   // held during a reload: there is one at a time
+	read    atomic.Int64 // when the current configuration was read, in milliseconds since 1970
+	refused atomic.Bool  // the newest reload was refused
 
 	mu    sync.Mutex
-	roles chan struct{} // closed when the roles are others, and made anew
+	roles chan struct{} // closed when the roles change; then a new one takes its place
 }
 
-// init says when the first configuration was read, and how it is read again.
+// init sets when the first configuration was read, and how to read it again.
 func (r *reloads) init(now time.Time, again func() (*config.Config, error)) {
 	r.again, r.roles = again, make(chan struct{})
 	r.read.Store(now.UnixMilli())
@@ -47,12 +47,12 @@ func (r *reloads) changeRoles() {
 	r.roles = make(chan struct{})
 }
 
-// reloading is the name under which reloads are counted beside the namespaces' calls: a daemon
-// that drains begins none, and waits for one that is under way.
+// reloading is the name under which [Daemon.inFlight] counts reloads, in place of a namespace. So a
+// daemon that drains begins no reload, and waits for one that is under way.
 const reloading = "\x00reload"
 
-// reload reads the configuration again and lets it hold. All of it begins to hold, or nothing
-// does. It returns the keys whose values are others now.
+// reload reads the configuration again and applies it: all of it, or nothing. It returns the keys
+// whose values have changed.
 func (d *Daemon) reload() (changed []string, err error) {
 	d.reloads.turn.Lock()
 	defer d.reloads.turn.Unlock()
@@ -88,8 +88,8 @@ func (d *Daemon) takeConfig() (changed []string, err error) {
 			return nil, err
 		}
 	}
-	// The stricter of both until all else is there: a rule that is laxer now was meant to stand
-	// beside the demands of its own file.
+	// Until the rest of the new configuration is applied, demand what the stricter of the two
+	// demands. A rule that is laxer now may rely on a demand of its own file.
 	d.rt.Demand(was.Approval.Self && c.Approval.Self, was.Capability.Required || c.Capability.Required)
 	if err := d.tools.Take(c); err != nil {
 		d.rt.Demand(was.Approval.Self, was.Capability.Required)
@@ -105,10 +105,10 @@ func (d *Daemon) takeConfig() (changed []string, err error) {
 	return c.Changes(was), nil
 }
 
-// hintTime is how long trusted servers are waited for before a daemon is ready, or a reload answers. Another value in a test.
+// hintTime is how long a start or a reload waits for the hints of trusted servers. Tests set another value.
 var hintTime = 10 * time.Second
 
-// suggest asks those trusted servers for their hints that have not been asked.
+// suggest asks the trusted servers that were not asked yet for their hints.
 func (d *Daemon) suggest(ctx context.Context) error {
 	if !d.tools.Trusts() {
 		return nil
@@ -118,8 +118,8 @@ func (d *Daemon) suggest(ctx context.Context) error {
 	return d.tools.Suggest(ctx)
 }
 
-// suggestNow asks them, unless the daemon drains first. One that cannot be asked now is asked later, and suggests nothing
-// until then.
+// suggestNow calls suggest, and stops when the daemon drains. A server that cannot be asked now is asked later, by a chore.
+// Until then the daemon has no hints of it.
 func (d *Daemon) suggestNow(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -132,7 +132,7 @@ func (d *Daemon) suggestNow(ctx context.Context) {
 	}
 }
 
-// adapt brings what keeps a value of its own up to the configuration that holds.
+// adapt applies a new configuration to the parts that have copies of its values.
 func (d *Daemon) adapt(was, now *config.Config) {
 	d.inFlight.bound(now.Limits.InFlight)
 	d.followers.bound(now.Limits.Followers)
@@ -153,7 +153,7 @@ func (d *Daemon) heedHangups(hangup <-chan os.Signal) (stop func()) {
 				return
 			case <-hangup:
 				if _, err := d.reload(); err != nil {
-					continue // the log has it
+					continue // reload has logged it
 				}
 			}
 		}
@@ -176,7 +176,7 @@ func (q operating) reload() (any, error) {
 	return wire.Reloaded{Changed: append([]string{}, changed...)}, err
 }
 
-// stillSees refuses to go on with a stream whose peer may see less than when it began.
+// stillSees ends a stream whose peer has lost the verb read or has another namespace since it began.
 func (q *request) stillSees() error {
 	now := q.d.roleOf(q.peer.uid, q.peer.gid)
 	if !now.Has(config.Read) || now.Namespace != q.peer.role.Namespace {

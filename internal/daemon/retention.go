@@ -12,18 +12,18 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// retaining is what a daemon knows of the runs of its retention rules.
+// retaining is the state of the runs of the retention rules.
 type retaining struct {
-	turn   chan struct{} // has one while one is under way
+	turn   chan struct{} // holds one element during a run
 	data   string        // directory of the store
 	erased atomic.Uint64
-	ended  atomic.Int64 // the newest run, in milliseconds since 1970; 0 = none did
-	failed atomic.Bool  // the newest one did
+	ended  atomic.Int64 // when the newest run ended, in milliseconds since 1970; 0 = none has
+	failed atomic.Bool  // the newest run failed
 }
 
-// retentionLook is how often the daemon looks whether a run is due: the configuration may be another
-// one by then. A first run begins that long after the start, or after `every` where that is shorter. After one that failed another
-// begins after retentionRetry, then after twice that and so on, until `every` is over. Other values in a test.
+// retentionLook is how often the daemon looks whether a run is due; a reload may have changed the
+// configuration since. The first run begins retentionLook after the start. After a run that failed, the next
+// begins after retentionRetry, then after twice that and so on, at most after `every`. Tests set other values.
 var retentionLook, retentionRetry = 10 * time.Second, time.Minute
 
 // retain runs the retention rules until the daemon drains.
@@ -33,7 +33,7 @@ func (d *Daemon) retain() {
 	if !d.awaitClassified(ctx) {
 		return
 	}
-	newest := d.clock().Add(retentionLook - d.conf().Retention.Every.D) // so much was waited for already
+	newest := d.clock().Add(retentionLook - d.conf().Retention.Every.D) // so the first run is due after retentionLook
 	again, trouble := retentionRetry, ""
 	for ctx.Err() == nil {
 		every := d.conf().Retention.Every.D
@@ -71,7 +71,7 @@ func (d *Daemon) retainAll(ctx context.Context) error {
 	}
 }
 
-// retention carries the retention rules out once, one at a time.
+// retention carries the retention rules out once. Only one run is under way at a time.
 func (d *Daemon) retention(ctx context.Context, dry bool) (done retention.Done, err error) {
 	select {
 	case d.retaining.turn <- struct{}{}:
@@ -84,7 +84,7 @@ func (d *Daemon) retention(ctx context.Context, dry bool) (done retention.Done, 
 		return done, err
 	}
 	if policy.Archive != "" && access.Within(policy.Archive, d.retaining.data) {
-		return done, tga.Errorf(tga.ValidationError, "[retention] archive %s is within the store", policy.Archive) // whose files are its own
+		return done, tga.Errorf(tga.ValidationError, "[retention] archive %s is within the store", policy.Archive) // where only the store may have files
 	}
 	done, err = policy.Run(ctx, struct {
 		Store
@@ -94,7 +94,7 @@ func (d *Daemon) retention(ctx context.Context, dry bool) (done retention.Done, 
 		return done, err
 	}
 	if err != nil {
-		d.chores.erasure.owe() // what of it was begun
+		d.chores.erasure.owe() // finish an erasure that the run may have begun
 	}
 	erased := 0
 	for i, r := range done.Rules {

@@ -7,8 +7,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// sentMetrics are the metrics as a collector is sent them: none before the daemon is put together, and from
-// its end on as they were then, for what they are read from is closed before the last ones are sent.
+// sentMetrics are the metrics that are sent to a collector. There are none before the daemon is built. At its end
+// [sentMetrics.last] takes a copy: the last ones are sent after everything that they are read from is closed.
 type sentMetrics struct {
 	wanted bool // the environment names a collector
 	of     atomic.Pointer[prometheus.Gatherer]

@@ -24,7 +24,7 @@ func ownerOf(info fs.FileInfo) (uid uint32, ok bool) {
 func closeOnExec(fd int) { syscall.CloseOnExec(fd) }
 
 func socketPair() (near, far net.Conn, err error) {
-	// Between making them and marking them no process may be started: it would get copies.
+	// No process may be started between these calls: it would inherit the descriptors.
 	syscall.ForkLock.RLock()
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 	if err == nil {

@@ -8,9 +8,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// timersLook is how often the daemon looks for timers anew: one that was set while it
-// looked is late by that at most. So long it also waits where the store is frozen or
-// refuses.
+// timersLook is how often the daemon reads the timers again. A timer that is set in between fires
+// late by at most that. It is also the pause while the store is frozen or fails.
 const timersLook = time.Second
 
 // untilDrain returns a context that ends when the daemon drains.
@@ -26,7 +25,7 @@ func (d *Daemon) untilDrain() (ctx context.Context, stop context.CancelFunc) {
 	return ctx, stop
 }
 
-// awaitClassified waits until every open trace is classified; false: ctx ended before.
+// awaitClassified waits until every open trace is classified. It returns false if ctx ends first.
 func (d *Daemon) awaitClassified(ctx context.Context) bool {
 	select {
 	case <-d.classified:
@@ -37,8 +36,8 @@ func (d *Daemon) awaitClassified(ctx context.Context) bool {
 }
 
 // runTimers serves the store's timers until the daemon drains: questions about calls in
-// doubt, new attempts, expiries, compensations. What is under way then comes to its end;
-// what is not is in the store, and the next daemon goes on.
+// doubt, new attempts, expiries, compensations. When the daemon drains, a timer's call that is under
+// way finishes. The other timers stay in the store, and the next daemon serves them.
 func (d *Daemon) runTimers() {
 	ctx, stop := d.untilDrain()
 	defer stop()

@@ -11,8 +11,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// timings are histograms of what a call waits for. Each is a native histogram for a scraper that
-// understands those, and has buckets for the others.
+// timings are histograms of the times that a call waits. Each is a native histogram, for scrapers
+// that understand those, and has classic buckets for the others.
 type timings struct {
 	sync    prometheus.Histogram
 	appends prometheus.Histogram
@@ -24,7 +24,7 @@ type timings struct {
 func durations(name, help string, from float64, buckets int) prometheus.HistogramOpts {
 	return prometheus.HistogramOpts{
 		Name: "tgad_" + name, Help: help, Buckets: prometheus.ExponentialBuckets(from, 4, buckets),
-		// Neighbours differ by a tenth; where that makes too many, Prometheus makes them coarser.
+		// The bounds of a bucket differ by a tenth. If that makes too many buckets, Prometheus merges them.
 		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160, NativeHistogramMinResetDuration: time.Hour,
 	}
 }
@@ -45,7 +45,7 @@ func (m *timings) all() []prometheus.Collector {
 // synced is [engine.Options].Synced.
 func (m *timings) synced(took time.Duration) { m.sync.Observe(took.Seconds()) }
 
-// see counts a time; where the call under ctx is traced, with an exemplar that leads to its trace.
+// see observes a duration. If the call of ctx has a recorded span, the exemplar names its OpenTelemetry trace.
 func see(o prometheus.Observer, ctx context.Context, took time.Duration) {
 	traceID, _ := spanIDs(runtime.SpanContextOf(ctx).Traceparent)
 	if with, ok := o.(prometheus.ExemplarObserver); ok && traceID != "" {
@@ -55,7 +55,7 @@ func see(o prometheus.Observer, ctx context.Context, took time.Duration) {
 	o.Observe(took.Seconds())
 }
 
-// timedStore is the store as the runtime has it, with its appends timed.
+// timedStore is the store that the runtime gets. It measures the time of each append.
 type timedStore struct {
 	runtime.Store
 	m *timings
@@ -70,8 +70,8 @@ func (s timedStore) Append(ctx context.Context, lease chain.Lease, b chain.Batch
 	return done, err
 }
 
-// timedTools are the tool servers as the runtime has them, with their sends timed. A server of the
-// configuration has times of its own: a caller can't make more.
+// timedTools are the tool servers that the runtime gets. They measure the time of each send, per server of
+// the configuration. Other server names are not measured: a caller could invent any number of them.
 type timedTools struct {
 	*assemble.Live
 	m *timings

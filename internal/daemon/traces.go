@@ -13,8 +13,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// trace loads a trace of the peer's. One of another namespace is NOT_FOUND in the words
-// of one that does not exist: who may not see it learns nothing of it.
+// trace loads a trace that the peer may see. For a trace of another namespace it returns the same
+// NOT_FOUND as for one that does not exist, so the peer does not learn that it exists.
 func (q *request) trace(id tga.ID) (*chain.Trace, error) {
 	t, err := q.d.db.Load(q.r.Context(), id)
 	if tga.CodeOf(err) == tga.StateRecoveryFailed && !q.ownGenesis(id) {
@@ -29,8 +29,8 @@ func (q *request) trace(id tga.ID) (*chain.Trace, error) {
 	return t, nil
 }
 
-// ownGenesis says whether a trace that fails a check is the peer's by its first entry. That
-// is no proof, and all that is left to tell whose trouble it is.
+// ownGenesis says whether the first entry of a trace that fails a check names a namespace that the
+// peer sees. The damaged entry proves nothing, but there is nothing better to tell the namespace by.
 func (q *request) ownGenesis(id tga.ID) bool {
 	if q.peer.all() {
 		return true
@@ -48,8 +48,8 @@ func (q *request) ownGenesis(id tga.ID) bool {
 	return false
 }
 
-// noTrace is what a peer is told about a trace that is not there, and about one that is
-// not the peer's: the words are the store's own, so that nobody can tell which it is.
+// noTrace is the error for a trace that the peer may not see. Its words are those of the store
+// for a trace that does not exist, so the peer cannot tell the two apart.
 func noTrace(id tga.ID) error {
 	return tga.Errorf(tga.NotFound, "trace %s has no entry", id).In(id)
 }
@@ -146,7 +146,7 @@ func (q *request) document() (any, error) {
 	return nil, tga.Errorf(tga.NotFound, "the effect of trace %s has no document %.80q at hand", t.ID, pointer).In(t.ID)
 }
 
-// exactBytes answers with bytes whose ETag is their digest, or that the client has them.
+// exactBytes answers with bytes whose ETag is their digest, or with 304 if the client has them.
 func (q *request) exactBytes(data []byte, digest tga.Digest) any {
 	tag := `"` + digest.String() + `"`
 	q.w.Header().Set("ETag", tag)

@@ -12,7 +12,7 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// inDoubt lists the calls in doubt, with what their logs say of the questions asked.
+// inDoubt lists the calls in doubt, with what their logs say of the questions that tgad asked about them.
 func (q *request) inDoubt() (any, error) {
 	ctx := q.r.Context()
 	all, err := q.d.rt.InDoubt(ctx)
@@ -29,7 +29,7 @@ func (q *request) inDoubt() (any, error) {
 			return nil, err
 		}
 		if t.Head.State.Terminal() {
-			continue // it ended while we looked
+			continue // the call ended since it was listed
 		}
 		o := classified(c)
 		if o.Doubt, err = q.d.doubt(t, c); err != nil {
@@ -40,14 +40,14 @@ func (q *request) inDoubt() (any, error) {
 	return m, nil
 }
 
-// doubt tells what is known of a call in doubt, and what would end it.
+// doubt describes a call in doubt, and lists what could end the doubt.
 func (d *Daemon) doubt(t *chain.Trace, c runtime.Classified) (*wire.Doubt, error) {
 	licence, next := d.next(t, c)
 	m := &wire.Doubt{
 		Since: c.Record.Attempts.Newest, Licence: licence.Kind.String(), External: c.Record.Attempts.External, Cause: runtime.DoubtCause(t), Settles: []string{},
 	}
 	if d.atRest {
-		m.Licence = "" // the configuration has it, and there is none at hand
+		m.Licence = "" // it is in the daemon's configuration, which a Reader does not have
 	}
 	for i := range t.Notes {
 		n := &t.Notes[i]
@@ -85,7 +85,7 @@ func probeOf(n *tga.Note) (p probe, err error) {
 	return p, nil
 }
 
-// next is what the ledger says to a call in doubt if it were looked at now.
+// next is what the ledger would decide about a call in doubt now.
 func (d *Daemon) next(t *chain.Trace, c runtime.Classified) (ledger.Licence, ledger.Action) {
 	class := t.Call.Call.ToolClass
 	licence, policy := d.tools.Licence(c.Server, c.Tool, class, runtime.ClaimOf(t))
@@ -102,7 +102,7 @@ func (d *Daemon) next(t *chain.Trace, c runtime.Classified) (ledger.Licence, led
 	}).Action
 }
 
-// settlements are the ways out of doubt.
+// settlements are the ways to end a doubt, each with its condition.
 var settlements = []struct {
 	name    string
 	applies func(external bool, next ledger.Action, asked bool) bool
@@ -122,7 +122,7 @@ func (q *request) approvals() (any, error) {
 	switch {
 	case !errors.As(err, &unread) && err != nil:
 		return nil, err
-	case q.peer.all(): // of one that cannot be read nobody knows the namespace
+	case q.peer.all(): // the namespace of one that cannot be read is not known
 		for _, u := range unread {
 			m.Unread = append(m.Unread, wire.Unread{TraceID: u.TraceID, Code: u.Code, Detail: u.Error()})
 		}
@@ -156,15 +156,15 @@ func approvalOf(a runtime.Approval) *wire.Approval {
 	return m
 }
 
-// evidence answers with stored evidence. A peer that is bound to a namespace names a trace of it
-// whose log names the digest.
+// evidence answers with stored evidence. A peer that is bound to a namespace must name a trace of
+// that namespace whose log names the digest.
 func (q *request) evidence() (any, error) {
 	digest, err := tga.ParseDigest(q.r.PathValue("digest"))
 	if err != nil {
 		return nil, tga.Errorf(tga.ValidationError, "digest in the path: %w", err).At("/digest")
 	}
 	missing := tga.Errorf(tga.NotFound, "there is no evidence %s", digest)
-	var id tga.ID // that the peer names
+	var id tga.ID // the trace that the peer names
 	if text := q.r.URL.Query().Get("trace"); text != "" {
 		if id, err = tga.ParseID(text); err != nil {
 			return nil, err.(*tga.Error).At("/trace")
@@ -194,8 +194,8 @@ func (q *request) evidence() (any, error) {
 	return q.exactBytes(raw, digest), nil
 }
 
-// names reports whether a trace's log names a piece of evidence. What people wrote does
-// not count: they could write any digest.
+// names reports whether a trace's log names a piece of evidence. Only notes that tgad makes itself
+// count: in the others people could write any digest.
 func names(t *chain.Trace, digest tga.Digest) bool {
 	for i := range t.Notes {
 		switch n := &t.Notes[i]; n.Kind {
@@ -263,7 +263,7 @@ func (q *request) rollbackPlan() (any, error) {
 	return m, nil
 }
 
-// delivered says that the answer of a trace reached its caller whole.
+// delivered records that the caller received the whole answer of a trace.
 func (q *request) delivered() (any, error) {
 	id, namespace, err := q.decodeAbout(&struct{}{})
 	if err != nil {
@@ -273,7 +273,7 @@ func (q *request) delivered() (any, error) {
 	return wire.Done{OK: true}, err
 }
 
-// giveUp says that a remote executor is no longer at its attempt.
+// giveUp records that a remote executor has stopped executing its attempt.
 func (q *request) giveUp() (any, error) {
 	var m wire.GiveUpRequest
 	id, namespace, err := q.decodeAbout(&m)

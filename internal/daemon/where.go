@@ -15,13 +15,13 @@ import (
 	"github.com/tgad/tgad/internal/filelock"
 )
 
-// The file engine.SocketName in a store's directory says where the daemon that has the store
-// listens: "PATH\nPID\n". With it a verb finds the daemon by the directory alone.
+// The file engine.SocketName in a store's directory says where the daemon of the store listens:
+// "PATH\nPID\n". With it a verb of the command finds the daemon by the directory alone.
 //
-// A daemon that is killed leaves the file. It is believed only while the store's lock names
-// the same process.
+// A daemon that is killed leaves the file behind. So a reader believes the file only while the
+// store's lock names the same process.
 
-// named is the path of the socket, also where the service manager made it.
+// named is the path of the socket, also of one that the service manager made.
 func (s *socket) named() string {
 	if u, ok := s.Addr().(*net.UnixAddr); ok && s.path == "" {
 		return u.Name
@@ -29,8 +29,8 @@ func (s *socket) named() string {
 	return s.path
 }
 
-// nameSocket writes the file; remove takes it away again. A daemon whose file cannot be
-// written serves all the same, and is found by its socket alone.
+// nameSocket writes the file, and remove removes it. If the file cannot be written, the daemon still
+// serves, but verbs must name its socket.
 func (d *Daemon) nameSocket(dir string, s *socket) (remove func()) {
 	warn := func(what string, err error) {
 		d.log.Warn("the store's directory does not name the socket: --data does not find this daemon", "what", what, "error", err)
@@ -64,8 +64,8 @@ func writeSocketName(name, socket string) error {
 	return errors.Join(err, f.Close())
 }
 
-// SocketOf returns the socket of the daemon that has the store in dir, for who found the store
-// held; ok is false where its holder names none, as one that is still opening it does.
+// SocketOf returns the socket of the daemon that has the store in dir. ok is false if the process
+// that has the store names none, for example because it is still opening the store.
 func SocketOf(dir string) (socket string, ok bool) {
 	raw, err := os.ReadFile(filepath.Join(dir, engine.SocketName))
 	if err != nil {
@@ -74,7 +74,7 @@ func SocketOf(dir string) (socket string, ok bool) {
 	path, rest, _ := strings.Cut(string(raw), "\n")
 	pid, err := strconv.Atoi(strings.TrimSuffix(rest, "\n"))
 	if err != nil || path == "" || !strings.HasSuffix(rest, "\n") {
-		return "", false // it is being written
+		return "", false // the file is being written
 	}
 	return path, pid == filelock.Holder(filepath.Join(dir, engine.LockName))
 }

@@ -1,5 +1,5 @@
-// Package embed has a daemon for a store inside a process that needs one, or uses the daemon
-// that another process has for it.
+// Package embed runs a daemon for a store inside the calling process, or uses the daemon that
+// another process runs for that store.
 package embed
 
 import (
@@ -22,44 +22,44 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Daemon is a daemon inside this process, for a store that has none of its own. Processes
-// that share a store share the daemon of the one that came first; when that ends, another
-// takes over. So they may be started, killed and restarted in any order, and the verbs
-// of the command reach the store by the same socket.
+// Daemon is a daemon inside this process, for a store without a daemon process of its own.
+// Processes that share a store share the daemon of the process that came first. When that process
+// ends, another takes over. So they may be started, killed and restarted in any order, and the
+// verbs of the command reach the store by the same socket.
 type Daemon struct {
 	// Socket is where the daemon listens, in this process or in another one.
 	Socket string
 
-	near daemon.Near                   // what this process asks of a daemon of its own
-	conf atomic.Pointer[config.Config] // that holds, or will where this process takes over
-	next atomic.Pointer[config.Config] // while it is brought about
+	near daemon.Near                   // reaches the daemon if it is in this process
+	conf atomic.Pointer[config.Config] // current, or for when this process takes over
+	next atomic.Pointer[config.Config] // the new one, during Reload
 	end  context.CancelFunc
 	over sync.WaitGroup
 }
 
-// Pauses between tries to have the store.
+// Pauses between tries to open the store.
 const (
 	takeOverPause = 50 * time.Millisecond
 	brokenPause   = time.Second
 )
 
-// Start has a daemon for the store in dir. It returns once one is ready, in this process
-// or in another. conf is the daemon's configuration, nil for [DefaultConfig].
+// Start starts a daemon for the store in dir. It returns once a daemon of the store is ready, in this
+// process or in another. conf is the daemon's configuration, nil for [DefaultConfig].
 func Start(ctx context.Context, dir string, conf *config.Config, log *slog.Logger) (*Daemon, error) {
 	return start(ctx, dir, conf, log, how{})
 }
 
-// Alone is Start of a store that is shared with no process: whoever else starts with it while it is
-// held reaches nobody, and Alone fails where another process has it. The rules of conf are for this
-// process's calls only.
+// Alone is Start for a store that no other process shares. It fails if another process has the store,
+// and another process that starts with the store meanwhile does not reach this daemon. So the rules of
+// conf apply to this process's calls only.
 func Alone(ctx context.Context, dir string, conf *config.Config, log *slog.Logger) (*Daemon, error) {
 	return start(ctx, dir, conf, log, how{alone: true})
 }
 
 // how a daemon is started.
 type how struct {
-	idle  bool // it takes up nothing
-	alone bool // and is for this process alone
+	idle  bool // it recovers nothing, see daemon.Options.Idle
+	alone bool // no other process reaches it
 }
 
 func start(ctx context.Context, dir string, conf *config.Config, log *slog.Logger, how how) (*Daemon, error) {
@@ -71,7 +71,7 @@ func start(ctx context.Context, dir string, conf *config.Config, log *slog.Logge
 		return nil, err
 	}
 	if how.alone {
-		socket += "1" // where nobody who shares the store looks
+		socket += "1" // a path where processes that share the store do not look
 	}
 	if conf == nil {
 		if conf, err = DefaultConfig(); err != nil {
@@ -119,10 +119,10 @@ func start(ctx context.Context, dir string, conf *config.Config, log *slog.Logge
 	return nil, err
 }
 
-// Visit has a daemon for a store that is there, to settle a call: the one of the process that
-// has it, else one in this process. That one approves nothing and takes nothing up: what the
-// store's shims approve is theirs to say, and it knows none of their tool servers. Of of, which may
-// be nil, it takes the key ring.
+// Visit returns a daemon for an existing store, to settle a call: the daemon of the process that has
+// the store, else a new one in this process. The new one approves no call and recovers no trace,
+// because it does not know what the store's shims approve, nor their tool servers. It uses the
+// key ring of of, which may be nil.
 func Visit(ctx context.Context, dir string, of *config.Config) (*Daemon, error) {
 	if all, err := os.ReadDir(dir); err != nil || len(all) == 0 {
 		return nil, tga.Errorf(tga.NotFound, "there is no store in %s", dir)
@@ -143,8 +143,8 @@ decision = "NEEDS_APPROVAL"
 	return start(ctx, dir, conf, nil, how{idle: true})
 }
 
-// Reload has the daemon go on with another configuration: all of it, or nothing. Where another process has the store,
-// its configuration holds, and this one's only once this process takes over; own is then false.
+// Reload applies another configuration to the daemon: all of it, or nothing. If another process has the store, own is
+// false: that process's configuration stays, and conf applies only once this process takes over.
 func (e *Daemon) Reload(conf *config.Config) (own bool, err error) {
 	e.next.Store(conf)
 	defer e.next.Store(nil)
@@ -154,7 +154,7 @@ func (e *Daemon) Reload(conf *config.Config) (own bool, err error) {
 	return own, err
 }
 
-// again is the configuration that [Daemon.Reload] brings about.
+// again is daemon.Options.Reload: it returns the configuration that [Daemon.Reload] applies.
 func (e *Daemon) again() (*config.Config, error) {
 	if conf := e.next.Load(); conf != nil {
 		return conf, nil
@@ -162,8 +162,8 @@ func (e *Daemon) again() (*config.Config, error) {
 	return nil, tga.Errorf(tga.ValidationError, "this daemon is inside of another program, which reads its file of configuration on SIGHUP")
 }
 
-// Client returns a client of the store. Where this process has it, nothing goes through the
-// socket but streams.
+// Client returns a client of the store. If this process has the store, only streams go through the
+// socket.
 func (e *Daemon) Client(o client.Options) *client.Client {
 	o.Exchange = e.near.Exchange
 	return client.New(e.Socket, o)
@@ -175,9 +175,9 @@ func (e *Daemon) Close() {
 	e.over.Wait()
 }
 
-// DefaultConfig is that of a store that only shims use: every call is approved, as it
-// would be without tgad, and recorded; every tool is a write tool about which nothing is
-// attested. Hints of tool servers count where a shim passes them on, which it does when it is told.
+// DefaultConfig is the configuration of a store that only shims use. Every call is approved, as it
+// would be without tgad, and recorded. Every tool is a write tool about which nothing is attested.
+// Hints of tool servers count if a shim passes them on, which it does only if it is told to.
 func DefaultConfig() (*config.Config, error) {
 	return assemble.Parse("", []byte(`
 allow_all = true
@@ -189,15 +189,15 @@ drain_timeout = "1s"
 `))
 }
 
-// socketOf is the socket of the store in dir: beside it, or where its path is too long
-// for a socket, in a directory for such.
+// socketOf is the path of the socket for the store in dir: below dir, or, if that is too long for a
+// socket, in a directory of the user's.
 func socketOf(dir string) (string, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return "", tga.Errorf(tga.StoreUnavailable, "the store's directory: %w", err)
 	}
 	path := filepath.Join(abs, "run", "tgad.sock")
-	// The daemon binds under a longer name first.
+	// The daemon first binds the socket under a name that is up to 17 bytes longer.
 	if len(path)+17 <= daemon.MaxSocketPath {
 		return path, nil
 	}
@@ -205,9 +205,8 @@ func socketOf(dir string) (string, error) {
 	if base == "" {
 		base = filepath.Join(os.TempDir(), fmt.Sprintf("tgad-%d", os.Getuid()))
 	}
-	// By the resolved path: two names of one directory are one store.
-	// The directory itself is left to the engine to make: it takes an empty one for a disk
-	// that is not mounted.
+	// Use the resolved path: two names of one directory are one store. Do not make the directory
+	// itself: the engine makes it, and refuses an empty one, which may be a disk that is not mounted.
 	real, err := filepath.EvalSymlinks(abs)
 	if errors.Is(err, fs.ErrNotExist) {
 		above := filepath.Dir(abs)

@@ -1,5 +1,5 @@
-// Command peer makes requests to a daemon as the user that it runs as: those on its standard input, a
-// JSON array, which it prints with their answers. The tests of the daemon start it under other users.
+// Command peer makes requests to a daemon as the user that it runs as. It reads them from its standard
+// input, as a JSON array, and prints them with their answers. The daemon's tests run it as other users.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 
 func main() { os.Exit(run()) }
 
-// ask is one request, and what came of it; the tests have the same type.
+// ask is one request and its answer; the tests have the same type.
 type ask struct {
 	Method, Path, Body string
 	Status             int
