@@ -16,14 +16,14 @@ import (
 // finding is a checkpoint that the tree contradicts.
 type finding struct {
 	size int64
-	head tlog.Hash // zero where it is not known, as of a witness
+	head tlog.Hash // zero if it is not known: a witness tells only the size
 	why  string
 }
 
-// same says whether two findings are of one checkpoint.
+// same says whether two findings are about the same checkpoint.
 func (f finding) same(other finding) bool { return f.size == other.size && f.head == other.head }
 
-// compare says how the tree contradicts a checkpoint that was signed for it, "" where it does not.
+// compare says how the tree contradicts a signed checkpoint; "" means that it does not.
 func (k *Keeper) compare(ctx context.Context, c checkpoint.Checkpoint) (why string, err error) {
 	if k.shared != nil {
 		if err := k.shared.reach(ctx, c.Size); err != nil {
@@ -41,7 +41,7 @@ func (k *Keeper) compare(ctx context.Context, c checkpoint.Checkpoint) (why stri
 	return fmt.Sprintf("its first %d appends have head %v, and were signed with head %v: what happened was rewritten", c.Size, head, c.Head), nil
 }
 
-// find freezes the store for what a place knows, unless a person accepted that.
+// find freezes the store because of a finding at a place, unless a person has accepted that finding.
 func (k *Keeper) find(where string, f finding) error {
 	f.why = fmt.Sprintf("evidence of %s, %s: %s", k.opts.Origin, where, f.why)
 	k.mu.Lock()
@@ -53,11 +53,12 @@ func (k *Keeper) find(where string, f finding) error {
 	if old {
 		return nil
 	}
-	k.log.Error("the store is not what was signed for it", "found", f.why) // it may be frozen for another reason
+	k.log.Error("the store is not what was signed for it", "found", f.why) // the store may be frozen already, for another reason
 	return k.store.Freeze(f.why)
 }
 
-// compareAll compares the tree with the newest checkpoint of the store's own and of each place.
+// compareAll compares the tree with the newest checkpoint that the store kept, and with that of each
+// place. It asks judges last (see [checkpoint.Judge]).
 func (k *Keeper) compareAll(ctx context.Context) error {
 	if raw, _ := k.Newest(); raw != nil {
 		if _, err := k.compareKept(ctx, raw); err != nil {
@@ -93,15 +94,15 @@ func (k *Keeper) compareKept(ctx context.Context, raw []byte) (agrees bool, err 
 	return false, k.find("the newest checkpoint that the store kept", finding{c.Size, c.Head, why})
 }
 
-// trusted are the keys whose signatures count.
+// trusted are the keys whose signatures are accepted.
 func (k *Keeper) trusted() *checkpoint.Keys {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.keys
 }
 
-// Accept is the word of a person, in who, that the store goes on although checkpoints outside
-// contradict it. It is signed and kept.
+// Accept records that a person, who, lets the store continue although checkpoints outside contradict
+// it. The acceptance is signed and kept.
 func (k *Keeper) Accept(who string) error {
 	if k.shared != nil {
 		if err := k.shared.beforeAccept(); err != nil {
@@ -135,7 +136,7 @@ func (k *Keeper) Accept(who string) error {
 	return nil
 }
 
-// readKept reads what the store kept: which keys signed, what was accepted, the newest checkpoint.
+// readKept reads the kept notes: the keys that signed, the accepted losses, and the newest checkpoint.
 func (k *Keeper) readKept() error {
 	var over, others [][]byte
 	for raw, err := range k.file.All() {
@@ -189,7 +190,7 @@ func (k *Keeper) readKept() error {
 	return nil
 }
 
-// signed reports whether a checkpoint is of a key.
+// signed reports whether a key signed a checkpoint.
 func (k *Keeper) signed(raw []byte, s checkpoint.Signer) bool {
 	keys, err := checkpoint.TrustKeys(k.opts.Origin, s.Public)
 	if err == nil {
@@ -204,7 +205,7 @@ func (k *Keeper) signsNow(s checkpoint.Signer) bool {
 	return v.Name() == s.Name() && v.KeyHash() == s.KeyHash()
 }
 
-// mayHandOver refuses a key of the options that does not sign for the store, and to which none hands over.
+// mayHandOver refuses the options if neither Signer nor Former is the key that signs for the store now.
 func (k *Keeper) mayHandOver() error {
 	if !k.signsNow(k.opts.Signer) && (k.opts.Former == nil || !k.signsNow(*k.opts.Former)) {
 		return tga.Errorf(tga.PermissionDenied, "the checkpoints of %s are signed by key %s: name it as former key, so that it hands over to %s",
@@ -213,7 +214,7 @@ func (k *Keeper) mayHandOver() error {
 	return nil
 }
 
-// handOver makes the key of the options the one that signs, where another one did.
+// handOver makes Signer the key that signs, if Former was that key until now.
 func (k *Keeper) handOver() error {
 	if err := k.mayHandOver(); err != nil || k.signsNow(k.opts.Signer) {
 		return err
@@ -223,7 +224,8 @@ func (k *Keeper) handOver() error {
 	if at.Head, err = k.tree.Head(at.Size); err != nil {
 		return err
 	}
-	// Nobody takes over a key of a store that may have been rolled back below what it signed.
+	// Refuse the hand-over if the store has fewer appends than the old key signed: the store may have
+	// been rolled back.
 	newest, _ := k.Newest()
 	if c, err := checkpoint.Unverified(newest); newest != nil && (err != nil || c.Size > at.Size) {
 		return tga.Errorf(tga.PermissionDenied, "the store has fewer appends than key %s signed for it: it hands over to nobody", k.opts.Former.Name())
@@ -249,7 +251,7 @@ func (k *Keeper) Keys() (first string, handOvers [][]byte) {
 	return k.first, slices.Clone(k.over)
 }
 
-// Seen is what a client knows of the tree: the text of a header.
+// Seen is the newest tree that a client knows of, from a header of a request.
 type Seen struct {
 	Size int64
 	Head tlog.Hash
@@ -273,11 +275,11 @@ func ParseSeen(text string) (s Seen, err error) {
 	return s, nil
 }
 
-// Check compares what a client has seen of the tree with the tree. STATE_CHECKSUM_MISMATCH: the
-// client has seen more, or something else.
+// Check compares the tree that a client has seen with the store's. STATE_CHECKSUM_MISMATCH: the
+// client has seen more appends, or other ones.
 func (k *Keeper) Check(ctx context.Context, s Seen) error {
 	if s.Size > k.tree.Size() && uint64(s.Size) <= k.end() {
-		return nil // not in the tree yet, which is a moment behind the log
+		return nil // the log has that many appends, and the tree follows in a moment
 	}
 	why, err := k.compare(ctx, checkpoint.Checkpoint{Size: s.Size, Head: s.Head})
 	if err == nil && why != "" {

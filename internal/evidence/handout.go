@@ -11,8 +11,8 @@ import (
 	"github.com/tgad/tgad/internal/evidence/checkpoint"
 )
 
-// goOn follows the log, and makes a checkpoint where one is due; next is when that is so for the time alone. Where
-// nothing was appended, it is due as well that places get what they could not be given.
+// goOn follows the log, and makes a checkpoint if one is due: after opts.Leaves appends at once, and after fewer at the
+// time next. If nothing was appended by then, it hands the kept checkpoint to places that could not be reached before.
 func (k *Keeper) goOn(ctx context.Context, next *time.Time) error {
 	err := k.follow(ctx)
 	grown, due := k.tree.Size()-k.kept(), !time.Now().Before(*next)
@@ -28,7 +28,8 @@ func (k *Keeper) goOn(ctx context.Context, next *time.Time) error {
 	return err
 }
 
-// finish makes the last checkpoint of a keeper that ends, or hands out the one that it was stopped with.
+// finish makes the last checkpoint of a keeper. If nothing was appended since the newest one, it hands that one to the
+// places that lack it.
 func (k *Keeper) finish(ctx context.Context) error {
 	err := k.follow(ctx)
 	switch {
@@ -41,7 +42,7 @@ func (k *Keeper) finish(ctx context.Context) error {
 	return err
 }
 
-// owes says whether a place was not asked yet, or is not known to have the newest checkpoint.
+// owes says whether there is a place that was not asked yet, or is not known to have the newest checkpoint.
 func (k *Keeper) owes() bool {
 	raw, _ := k.Newest()
 	size := k.kept()
@@ -49,7 +50,7 @@ func (k *Keeper) owes() bool {
 		k.store.Stats().Frozen == ""
 }
 
-// lacks says whether a place is not known to have a checkpoint. A judge has what it has signed.
+// lacks says whether a place is not known to have a checkpoint. A judge has every checkpoint that it has signed.
 func (p *place) lacks(raw []byte, size int64) bool {
 	if j, judges := p.Target.(checkpoint.Judge); judges && p.has < size && j.Signed(raw) {
 		p.has = size
@@ -57,12 +58,12 @@ func (p *place) lacks(raw []byte, size int64) bool {
 	return p.has < size
 }
 
-// handOutKept hands out the newest checkpoint, which was kept before: whoever signed it was stopped, or did not reach
-// a place. Without that the last appends of a store that has nothing more to do would be known to the store alone.
+// handOutKept hands out the newest kept checkpoint, if the process that signed it was stopped or did not reach a place.
+// Without this, no place would ever know of the last appends of a store that is not used any more.
 func (k *Keeper) handOutKept(ctx context.Context) error {
 	raw, _ := k.Newest()
 	c, err := checkpoint.Unverified(raw)
-	if raw == nil || err != nil || c.Size != k.kept() { // none, or one that a person gave up
+	if raw == nil || err != nil || c.Size != k.kept() { // there is none, or a person accepted that the store has less
 		return k.askMissing(ctx)
 	}
 	if head, err := k.tree.Head(c.Size); err != nil || head != c.Head {
@@ -84,10 +85,10 @@ func (k *Keeper) askMissing(ctx context.Context) error {
 	return nil
 }
 
-// handOut hands a checkpoint that was kept to the places outside that lack it, and keeps the signatures of witnesses.
+// handOut hands a kept checkpoint to the places outside that lack it, and keeps the cosignatures of witnesses.
 func (k *Keeper) handOut(ctx context.Context, raw []byte, size int64) error {
 	if k.shared != nil && !k.shared.leads(ctx) {
-		return nil // it stood still since, and another one goes on: what that has handed out is newer
+		return nil // this process hung, and another one signs now: what that one hands out is newer
 	}
 	cosigned := k.push(ctx, raw, size)
 	if len(cosigned) == 0 || bytes.Contains(raw, cosigned) {
@@ -96,7 +97,7 @@ func (k *Keeper) handOut(ctx context.Context, raw []byte, size int64) error {
 	return k.keep(append(bytes.Clone(raw), cosigned...), size)
 }
 
-// push hands a checkpoint to every place that lacks it, all at once, and returns the signatures of witnesses.
+// push hands a checkpoint to all places that lack it, concurrently, and returns the cosignatures of witnesses.
 func (k *Keeper) push(ctx context.Context, raw []byte, size int64) (cosigned []byte) {
 	ctx, cancel := context.WithTimeout(ctx, placeTime)
 	defer cancel()
@@ -113,7 +114,7 @@ func (k *Keeper) push(ctx context.Context, raw []byte, size int64) (cosigned []b
 				return
 			}
 			by, err := p.Put(ctx, raw, k.tree.ProvePrefix)
-			if f, refused := k.refusal(ctx, err); refused { // a copy of the store runs elsewhere, say
+			if f, refused := k.refusal(ctx, err); refused { // for example if a copy of the store runs elsewhere
 				err = errors.Join(err, k.find(p.Name(), f))
 			}
 			p.say(err)
@@ -130,7 +131,7 @@ func (k *Keeper) push(ctx context.Context, raw []byte, size int64) (cosigned []b
 	return cosigned
 }
 
-// count logs when a checkpoint begins to lack signatures of witnesses, and when one has them again.
+// count logs when checkpoints begin to lack cosignatures, and when they have them again.
 func (k *Keeper) count(raw []byte) {
 	if k.opts.Cosigned == 0 {
 		return

@@ -20,7 +20,7 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Store is what a keeper needs of an open store.
+// Store has the methods of an open store that a keeper needs.
 type Store interface {
 	Stats() engine.Stats
 	Cursor() uint64
@@ -35,18 +35,18 @@ type Options struct {
 	FS     vfs.FS // nil is the operating system's
 	Origin string // "" is the name of the key
 	Signer checkpoint.Signer
-	// Former is the key that signed before. Where the kept checkpoints are its own, it hands
-	// over to Signer. nil is none.
+	// Former is the key that signed before. If it signed the kept checkpoints, it hands over to
+	// Signer. nil is none.
 	Former *checkpoint.Signer
 	Places []checkpoint.Target
 
-	// Witnesses are the keys of those whose signatures count; Cosigned is how many of them must
-	// have signed a checkpoint, or it is logged as one that lacks them.
+	// Witnesses are the keys whose cosignatures count. If fewer than Cosigned of them signed a
+	// checkpoint, that is logged.
 	Witnesses []note.Verifier
 	Cosigned  int
 
 	Every  time.Duration // between checkpoints of a store that grows; 10 s
-	Leaves int64         // appends after which one is made at once; 4096
+	Leaves int64         // appends after which a checkpoint is made at once; 4096
 	Logger *slog.Logger
 }
 
@@ -65,18 +65,18 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// How often the progress of a long follow is said, and how many leaves are followed between two
-// looks at the clock.
+// How often a long follow logs its progress, and after how many leaves it looks at the clock.
 const (
 	progressTime   = 5 * time.Second
 	progressLeaves = 1 << 14
 )
 
-// followTime is how often the log is followed: so often that a busy store still has the leaves in
-// memory, see [engine.DB.Follow]. In the log they lie among the bodies, and all of that is read.
+// followTime is how often the keeper reads the new leaves. It is short so that a busy store still has
+// them in memory, see [engine.DB.Follow]. In the log they are between the bodies, and to read them
+// there means to read the bodies too.
 const followTime = 200 * time.Millisecond
 
-// placeTime bounds one question to a place outside.
+// placeTime limits one request to a place outside.
 const placeTime = 10 * time.Second
 
 // Keeper keeps the evidence of one store. Its methods may be called concurrently, but for Run and
@@ -87,30 +87,30 @@ type Keeper struct {
 	log    *slog.Logger
 	tree   grove
 	file   notes
-	first  string  // public, of the key that signed first
-	shared sharing // nil for a store that this process has alone
+	first  string  // public key that signed first
+	shared sharing // nil for a store that only this process has open
 	places []*place
 
-	lacking bool // the newest checkpoint lacks signatures of witnesses; the goroutine that hands out has it
+	lacking bool // the newest checkpoint lacks cosignatures; only the goroutine that hands out uses it
 
-	following sync.Mutex // of who appends to the tree
+	following sync.Mutex // held while leaves are appended to the tree
 
 	mu       sync.Mutex
 	keys     *checkpoint.Keys
 	over     [][]byte      // hand-overs, oldest first
 	accepted []finding     // losses that a person accepted
 	findings []finding     // why the store was frozen
-	newest   []byte        // checkpoint, nil where there is none
-	size     int64         // of it
-	at       time.Time     // when this process made it
-	seen     string        // size and head of it, for a header
-	grown    chan struct{} // closed when there is another
+	newest   []byte        // newest checkpoint, nil if there is none
+	size     int64         // of the newest checkpoint
+	at       time.Time     // when this process made the newest checkpoint
+	seen     string        // size and head of the newest checkpoint, for a header
+	grown    chan struct{} // closed when there is a newer checkpoint
 }
 
-// Open takes the evidence of a store that has just been opened, in the directory dir of the store,
-// to the end of its log, and compares it with what was signed before: the checkpoint that the store
-// itself kept last, and those that places outside have. Where the tree contradicts one, the store
-// is frozen before Open returns.
+// Open opens the evidence of a store that has just been opened; dir is the store's directory. It
+// extends the tree to the end of the log, and compares it with the checkpoints that were signed
+// before: the newest one that the store kept, and those that places outside have. If the tree
+// contradicts one of them, the store is frozen before Open returns.
 //
 // STATE_CHECKSUM_MISMATCH: the kept checkpoints are damaged. PERMISSION_DENIED: they were signed by
 // a key that is not the one of the options and did not hand over to it.
@@ -135,7 +135,7 @@ func Open(ctx context.Context, store Store, dir string, o Options) (*Keeper, err
 	return k, nil
 }
 
-// start compares what the store is with what was signed for it. dir is where its evidence is kept.
+// start compares the store with the checkpoints that were signed for it. dir is where its evidence is kept.
 func (k *Keeper) start(ctx context.Context, dir string) error {
 	if err := k.follow(ctx); err != nil {
 		return err
@@ -156,7 +156,8 @@ func (k *Keeper) start(ctx context.Context, dir string) error {
 	return nil
 }
 
-// showNewest has callers hear of the newest checkpoint, unless it is doubted.
+// showNewest makes [Keeper.Seen] return the newest checkpoint, unless the tree contradicts it or
+// another one.
 func (k *Keeper) showNewest() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -165,8 +166,8 @@ func (k *Keeper) showNewest() {
 	}
 }
 
-// leafHash is the hash of a leaf as the log has it now; of one that it does not have, no hash that
-// a tree could hold: then the tree is made again, and [Keeper.compareAll] says what is missing.
+// leafHash is the hash of a leaf as the log has it now. For a leaf that the log does not have it is
+// zero, which no tree holds. Then the tree is made again, and [Keeper.compareAll] finds what is missing.
 func (k *Keeper) leafHash(ctx context.Context, index uint64) (tlog.Hash, error) {
 	if index > k.store.Cursor() {
 		return tlog.Hash{}, nil
@@ -182,7 +183,7 @@ func (k *Keeper) leaf(ctx context.Context, index uint64) (tree.Leaf, error) {
 	return tree.Leaf{}, tga.Errorf(tga.StoreUnavailable, "no leaf %d", index)
 }
 
-// leaves yields the leaves behind an index, up to end, which is in the log.
+// leaves yields the leaves after an index, up to end. The log must have end.
 func (k *Keeper) leaves(ctx context.Context, after, end uint64) iter.Seq2[tree.Leaf, error] {
 	if k.shared != nil {
 		return k.shared.leaves(ctx, after, end)
@@ -199,7 +200,7 @@ func (k *Keeper) leaves(ctx context.Context, after, end uint64) iter.Seq2[tree.L
 	}
 }
 
-// end is how far the log is known to reach.
+// end is the newest index of the log that this process knows.
 func (k *Keeper) end() uint64 {
 	if k.shared != nil {
 		return max(k.store.Cursor(), k.shared.known())
@@ -207,7 +208,7 @@ func (k *Keeper) end() uint64 {
 	return k.store.Cursor()
 }
 
-// follow takes the tree to the end of the log.
+// follow extends the tree to the end of the log.
 func (k *Keeper) follow(ctx context.Context) error { return k.followTo(ctx, k.end()) }
 
 func (k *Keeper) followTo(ctx context.Context, end uint64) error {
@@ -260,15 +261,15 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// kept is the size of the newest checkpoint.
+// kept is the number of appends that the newest checkpoint covers.
 func (k *Keeper) kept() int64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.size
 }
 
-// Signs reports whether somebody signs for the store: this process, or another one that has it open. A nil keeper
-// knows of nobody.
+// Signs reports whether a process signs checkpoints of the store: this one, or another one that has it open. It is
+// false for a nil keeper.
 func (k *Keeper) Signs() bool {
 	if k == nil {
 		return false
@@ -280,17 +281,17 @@ func (k *Keeper) Signs() bool {
 // Signed returns how many appends the newest checkpoint covers.
 func (k *Keeper) Signed() int64 { return k.kept() }
 
-// SignedAt returns when this process made the newest checkpoint, zero where it has made none.
+// SignedAt returns when this process made its newest checkpoint, zero if it has made none.
 func (k *Keeper) SignedAt() time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.at
 }
 
-// checkpoint signs how far the tree has come, keeps that, and hands it to the places outside.
+// checkpoint signs a checkpoint of the current tree, keeps it, and hands it to the places outside.
 func (k *Keeper) checkpoint(ctx context.Context) error {
 	if k.store.Stats().Frozen != "" {
-		return nil // a store that is doubted vouches for nothing
+		return nil // a frozen store may lack appends, so nothing is signed for it
 	}
 	c, err := k.now()
 	if err == nil {
@@ -301,7 +302,7 @@ func (k *Keeper) checkpoint(ctx context.Context) error {
 	}
 	raw, err := c.Sign(k.opts.Signer)
 	if err != nil {
-		// Its key may be in another program, which comes back.
+		// The key may be in another program, which may answer again later.
 		k.log.Error("no checkpoint is signed", "error", err)
 		return nil
 	}
@@ -311,14 +312,14 @@ func (k *Keeper) checkpoint(ctx context.Context) error {
 	return k.handOut(ctx, raw, c.Size)
 }
 
-// now is what a checkpoint says of the tree as it is.
+// now is the unsigned checkpoint of the current tree.
 func (k *Keeper) now() (c checkpoint.Checkpoint, err error) {
 	c = checkpoint.Checkpoint{Origin: k.opts.Origin, Size: k.tree.Size()}
 	c.Head, err = k.tree.Head(c.Size)
 	return c, err
 }
 
-// sign returns a checkpoint that is kept nowhere.
+// sign returns a signed checkpoint of the current tree, and does not keep it.
 func (k *Keeper) sign() ([]byte, error) {
 	c, err := k.now()
 	if err != nil {
@@ -341,7 +342,7 @@ func (k *Keeper) keep(raw []byte, size int64) error {
 	return nil
 }
 
-// adopt takes a checkpoint that was kept for the newest one.
+// adopt makes a kept checkpoint the newest one.
 func (k *Keeper) adopt(raw []byte, size int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -353,7 +354,7 @@ func (k *Keeper) adopt(raw []byte, size int64) {
 	k.grown = make(chan struct{})
 }
 
-// Close makes a last checkpoint of all that was appended, hands out what a place still lacks, and closes the files.
+// Close makes a last checkpoint of all appends, hands it to the places that lack it, and closes the files.
 func (k *Keeper) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), placeTime)
 	defer cancel()
@@ -367,16 +368,16 @@ func (k *Keeper) Close() error {
 	return errors.Join(err, k.tree.Close(), k.file.Close())
 }
 
-// Newest returns the newest checkpoint, as it was signed, and a channel that is closed when there
-// is another; nil where there is none yet.
+// Newest returns the newest checkpoint as it was signed, nil if there is none yet. grown is closed
+// when there is a newer one.
 func (k *Keeper) Newest() (raw []byte, grown <-chan struct{}) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.newest, k.grown
 }
 
-// Seen returns size and head of the newest checkpoint of this process, as [ParseSeen] reads them;
-// "" where it has made none yet.
+// Seen returns the size and head of the newest checkpoint, in the form that [ParseSeen] reads; "" if
+// there is none yet.
 func (k *Keeper) Seen() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -12,15 +12,15 @@ import (
 	"github.com/tgad/tgad/internal/evidence/checkpoint"
 )
 
-// place is a place outside of the store, and what is known of it. The goroutine that runs the
-// keeper uses it.
+// place is a place outside of the store, with its state. Only the goroutine that runs the keeper
+// uses it, and for each place one goroutine of [Keeper.push].
 type place struct {
 	checkpoint.Target
 	log     *slog.Logger
-	asked   bool   // it was compared with the tree: only then it is written
-	foreign bool   // it has what another key signed
+	asked   bool   // its checkpoint was compared with the tree; before that it is not written to
+	foreign bool   // it has a checkpoint that the store's key did not sign
 	has     int64  // size of the newest checkpoint that it is known to have
-	trouble string // that was logged last, "" while it works
+	trouble string // the error that was logged last, "" while it works
 }
 
 func (p *place) judges() bool {
@@ -28,7 +28,7 @@ func (p *place) judges() bool {
 	return is
 }
 
-// say logs what is wrong with a place when that changes.
+// say logs the error of a place when it changes.
 func (p *place) say(err error) {
 	text := ""
 	if err != nil {
@@ -44,10 +44,11 @@ func (p *place) say(err error) {
 	p.trouble = text
 }
 
-// errDoubted keeps a proof from a judge.
+// errDoubted is returned in place of a proof while the store is frozen, so that no judge gets one.
 var errDoubted = errors.New("the store is doubted")
 
-// ask compares the newest checkpoint of a place with the tree. The error is the store's.
+// ask compares the newest checkpoint of a place with the tree. It logs errors of the place, and
+// returns only those of the store.
 func (k *Keeper) ask(ctx context.Context, p *place) error {
 	ctx, cancel := context.WithTimeout(ctx, placeTime)
 	defer cancel()
@@ -57,19 +58,19 @@ func (k *Keeper) ask(ctx context.Context, p *place) error {
 	var err error
 	switch doubted := k.store.Stats().Frozen != ""; {
 	case p.judges() && doubted && own == nil:
-		return nil // it is asked before it is written
+		return nil // there is no checkpoint to show it; it is asked before it is first written to
 	case p.judges() && doubted:
 		prove = func(int64, int64) (tlog.TreeProof, error) { return nil, errDoubted }
 	case p.judges() && own == nil && !k.mayShow():
-		return nil // who signs asks it
-	case own == nil && k.mayShow(): // whoever put the store back may have taken its checkpoints away
+		return nil // the process that signs asks it
+	case own == nil && k.mayShow(): // whoever rolled the store back may have removed its checkpoints too
 		own, err = k.sign()
 	}
 	if err == nil {
 		raw, err = p.Newest(ctx, own, prove)
 	}
 	if errors.Is(err, errDoubted) {
-		return nil // it has seen less: that is as it should be
+		return nil // the judge asked for a proof, so it has seen fewer appends than the store has
 	}
 	if f, refused := k.refusal(ctx, err); refused {
 		p.asked = true
@@ -99,10 +100,11 @@ func (k *Keeper) ask(ctx context.Context, p *place) error {
 	return k.find(p.Name(), finding{c.Size, c.Head, why})
 }
 
-// mayShow says whether a checkpoint may be signed that is kept nowhere, to show it to a place.
+// mayShow says whether this process may sign a checkpoint that is not kept, to show it to a place.
 func (k *Keeper) mayShow() bool { return k.shared == nil || k.shared.mayShow() }
 
-// refusal is what a place knows that refused a checkpoint for what it has seen before.
+// refusal is the finding of a place that refused a checkpoint because it has seen more appends, or
+// other ones.
 func (k *Keeper) refusal(ctx context.Context, err error) (f finding, refused bool) {
 	var newer *checkpoint.NewerError
 	var other *checkpoint.OtherError

@@ -17,44 +17,44 @@ import (
 )
 
 const (
-	// lookTime is how often a process looks for what another one signed, and whether it may sign itself.
+	// lookTime is how often a process looks for notes of other processes, and whether it may sign itself.
 	lookTime = time.Second
-	// mostFresh is how many full tiles are in memory before they are kept, or let go of.
+	// mostFresh is how many full tiles are in memory at most, before they are kept in the tables or dropped.
 	mostFresh = 256
 	// leavesPage is how many leaves are read at once.
 	leavesPage = 1024
-	// numberTime is how long who asks for a receipt waits until the order has numbers for the trace.
+	// numberTime is how long a request for a receipt waits until the order has numbers for the trace's appends.
 	numberTime = 5 * time.Second
 )
 
-// shared is the evidence of a store that several processes have open, as one of them sees it. It is the [notes] of its
-// [Keeper].
+// shared is the part of one process in the evidence of a store that several processes have open. It implements the
+// [notes] of its [Keeper].
 //
-// One process signs. The database elects it ([Tables.Lead]) and compares its epoch with each note that it keeps, so a
-// process that stood still keeps nothing once another one signs. A note says on which one it goes on, and that one
-// must be the newest. The others take over what it kept, compare it with the order, and answer from it.
+// One process signs. The database elects it ([Tables.Lead]) and compares its epoch with each note that it keeps. So a
+// process that hung can keep nothing once another one signs. Each note names the note before it, which must be the
+// newest. The other processes read the notes, compare them with the order, and answer from them.
 type shared struct {
 	k      *Keeper
 	tables Tables
 	signs  bool // this process has a key
 	tiles  tilesOf
 
-	turn  sync.Mutex // of who looks, signs and accepts
-	epoch atomic.Int64
-	end   atomic.Uint64 // of the order, when it was asked for last
+	turn  sync.Mutex    // held to look, to sign and to accept
+	epoch atomic.Int64  // under which this process signs; 0 = it does not
+	end   atomic.Uint64 // of the order, when it was read last
 
 	last    Note         // the newest that is known
-	newestN atomic.Int64 // its number, for who has not the turn
-	newest  []byte
-	others  [][]byte
-	unsure  bool // what the tables have is not known: all of it is read again
+	newestN atomic.Int64 // the number of last, for goroutines that do not hold turn
+	newest  []byte       // the newest checkpoint
+	others  [][]byte     // the notes that are no checkpoints
+	unsure  bool         // memory may differ from the tables: read all of them again
 	looked  time.Time
-	next    time.Time // a checkpoint is due
-	trouble string    // that was logged last, "" while it works
+	next    time.Time // when a checkpoint is due
+	trouble string    // the error that was logged last, "" while it works
 }
 
-// OpenShared is [Open] for a store that several processes have open, whose evidence lies in tables. Without a key it
-// answers from what others signed.
+// OpenShared is [Open] for a store that several processes have open, whose evidence is in tables. Without a key it
+// answers from what other processes signed.
 func OpenShared(ctx context.Context, store Store, tables Tables, o Options) (*Keeper, error) {
 	signs := o.Signer.Public != ""
 	o = o.withDefaults()
@@ -71,7 +71,7 @@ func OpenShared(ctx context.Context, store Store, tables Tables, o Options) (*Ke
 	return k, nil
 }
 
-// open compares what the store is with what was signed for it.
+// open compares the store with the checkpoints that were signed for it, and signs itself if no other process does.
 func (s *shared) open(ctx context.Context) error {
 	if err := s.load(ctx); err != nil || s.k.first == "" {
 		return err
@@ -81,7 +81,7 @@ func (s *shared) open(ctx context.Context) error {
 			return err
 		}
 		err := s.elect(ctx)
-		if errors.Is(err, ErrNotSigner) || errors.Is(err, ErrOtherNote) { // another one was faster, and this one answers
+		if errors.Is(err, ErrNotSigner) || errors.Is(err, ErrOtherNote) { // another process was faster; this one only answers
 			s.epoch.Store(0)
 			err = s.load(ctx)
 		}
@@ -89,7 +89,7 @@ func (s *shared) open(ctx context.Context) error {
 			return err
 		}
 	}
-	if s.epoch.Load() == 0 { // else it was compared
+	if s.epoch.Load() == 0 { // else elect has compared already
 		if err := s.k.compareAll(ctx); err != nil {
 			return err
 		}
@@ -141,8 +141,8 @@ func (s *shared) load(ctx context.Context) error {
 	return nil
 }
 
-// readOnly takes the public key of the tables, in a process that has none. Nobody need trust it: an auditor brings
-// the key.
+// readOnly uses the public key from the tables, in a process that has no key. Nobody needs to trust that key: an
+// auditor brings the key that he trusts.
 func (s *shared) readOnly(st Standing) error {
 	v, err := note.NewVerifier(st.Key)
 	if err != nil {
@@ -158,13 +158,13 @@ func (s *shared) readOnly(st Standing) error {
 	return nil
 }
 
-// elect asks to be the one that signs, and begins to be it.
+// elect asks the tables to let this process sign. If they do, it makes the process ready to sign.
 func (s *shared) elect(ctx context.Context) error {
 	epoch, err := s.tables.Lead(ctx)
 	if err != nil || epoch == 0 {
 		return err
 	}
-	// What the one before has kept is there now, and nothing more of it comes.
+	// Read the tables after the election: the process that signed before can add nothing any more.
 	if err := s.load(ctx); err != nil {
 		return err
 	}
@@ -193,11 +193,11 @@ func (s *shared) resign(ctx context.Context) error {
 	return s.tables.Resign(ctx, epoch)
 }
 
-// leads asks whether this process is the one that signs, still.
+// leads asks the tables whether this process is still the one that signs.
 func (s *shared) leads(ctx context.Context) bool {
 	epoch, err := s.tables.Lead(ctx)
 	if err != nil {
-		return false // nobody has said that another one does
+		return false // keep the epoch: the tables did not say that another process signs
 	}
 	if epoch == 0 || epoch != s.epoch.Load() {
 		s.epoch.Store(0)
@@ -262,13 +262,13 @@ func (s *shared) step(ctx context.Context) error {
 	return err
 }
 
-// look takes over what others kept, and begins to sign where nobody does.
+// look reads the notes of other processes, and begins to sign if no process does.
 func (s *shared) look(ctx context.Context) error {
 	end, err := s.tables.End(ctx)
 	if err != nil {
 		return err
 	}
-	if int64(end) < s.k.kept() { // the database has lost what was signed, or somebody took it away
+	if int64(end) < s.k.kept() { // the database has fewer appends than were signed
 		return s.reload(ctx)
 	}
 	s.end.Store(end)
@@ -291,8 +291,9 @@ func (s *shared) look(ctx context.Context) error {
 	return err
 }
 
-// Refresh has this process know at least of what any other one has answered with: who asks two processes in turn must not
-// take the second for a store that was put back. It asks the tables, and waits only where there is something new.
+// Refresh makes this process know every checkpoint that another process has answered with. Otherwise a client that asks
+// two processes in turn could take the second for a store that was rolled back. It asks the tables, and waits only if they
+// have a new note.
 func (k *Keeper) Refresh(ctx context.Context) error {
 	if k.shared == nil {
 		return nil
@@ -321,7 +322,7 @@ func (s *shared) mayShow() bool { return s.epoch.Load() != 0 }
 func (s *shared) answers()      { s.newestN.Store(s.last.Number) }
 func (s *shared) afterAccept()  { s.turn.Unlock() }
 
-// catchUp takes over the notes that others kept since.
+// catchUp reads the notes that other processes kept since.
 func (s *shared) catchUp(ctx context.Context) error {
 	got, err := s.tables.Notes(ctx, max(s.last.Number, 1), notesPage)
 	if err != nil {
@@ -354,12 +355,12 @@ func (s *shared) catchUp(ctx context.Context) error {
 		if c, err := checkpoint.Unverified(n.Text); err == nil && agrees {
 			s.k.adopt(n.Text, c.Size)
 		}
-		s.newestN.Store(n.Number) // last: who finds it known answers with it
+		s.newestN.Store(n.Number) // last: refresh does not wait for turn once it sees this number
 	}
 	return nil
 }
 
-// reach takes the tree to a size that a checkpoint has, or to the end of the order.
+// reach extends the tree to the size of a checkpoint, or to the end of the order if that comes first.
 func (s *shared) reach(ctx context.Context, size int64) error {
 	if size <= s.k.tree.Size() {
 		return nil
@@ -371,7 +372,7 @@ func (s *shared) reach(ctx context.Context, size int64) error {
 	return s.k.followTo(ctx, min(end, uint64(size)))
 }
 
-// leaves yields the leaves behind an index, up to end or where the order ends before.
+// leaves yields the leaves after an index, up to end, or to the end of the order if that comes first.
 func (s *shared) leaves(ctx context.Context, after, end uint64) iter.Seq2[tree.Leaf, error] {
 	return func(yield func(tree.Leaf, error) bool) {
 		for after < end {
@@ -393,7 +394,8 @@ func (s *shared) leaves(ctx context.Context, after, end uint64) iter.Seq2[tree.L
 	}
 }
 
-// nextOf returns the first leaf of a trace, from an index on. What was just appended has no number yet.
+// nextOf returns the first leaf of a trace from an index on. It waits a while for one, because an append gets its
+// number in the order only a moment later.
 func (s *shared) nextOf(ctx context.Context, id tga.ID, from uint64) (tree.Leaf, error) {
 	for until := time.Now().Add(numberTime); ; {
 		l, ok, err := s.tables.NextOf(ctx, id, max(from, 1))
@@ -411,7 +413,7 @@ func (s *shared) nextOf(ctx context.Context, id tga.ID, from uint64) (tree.Leaf,
 	}
 }
 
-// grown is called for each leaf: tiles in memory are bounded.
+// grown is called after each leaf. It limits the tiles in memory: it keeps them in the tables, or drops them.
 func (s *shared) grown(ctx context.Context) error {
 	t := s.k.tree.(*swapped).at.Load()
 	fresh := t.Fresh()
@@ -429,7 +431,7 @@ func (s *shared) grown(ctx context.Context) error {
 	return nil
 }
 
-// close makes a last checkpoint where this process signs, and lets another one do so.
+// close makes a last checkpoint if this process signs, and then lets another process sign.
 func (s *shared) close(ctx context.Context) error {
 	s.turn.Lock()
 	defer s.turn.Unlock()
@@ -440,7 +442,7 @@ func (s *shared) close(ctx context.Context) error {
 		s.end.Store(end)
 	}
 	err := s.k.finish(ctx)
-	if errors.Is(err, ErrNotSigner) { // another one has it already
+	if errors.Is(err, ErrNotSigner) { // another process signs already
 		s.epoch.Store(0)
 		return nil
 	}

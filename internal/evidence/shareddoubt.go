@@ -9,11 +9,11 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// reload reads all that the tables have again, and compares it with what this process knows: a database that was put
-// back to an earlier time, or a standby that lacked the newest commits, has less than that.
+// reload reads the whole tables again, and compares them with the newest checkpoint that this process knows. A database
+// that was restored to an earlier time, or a standby that lacked the newest commits, has less than that.
 func (s *shared) reload(ctx context.Context) error {
 	known, _ := s.k.Newest()
-	s.epoch.Store(0) // it asks again
+	s.epoch.Store(0) // ask again before signing
 	if err := s.load(ctx); err != nil {
 		return err
 	}
@@ -40,8 +40,8 @@ func (s *shared) reload(ctx context.Context) error {
 	return nil
 }
 
-// doubt finds out whether a checkpoint is contradicted by the order, or only by the tiles that are kept. In both cases
-// somebody has changed rows.
+// doubt finds out whether the order contradicts a checkpoint, or only the kept tiles do. In both cases somebody has
+// changed rows.
 func (s *shared) doubt(ctx context.Context, c checkpoint.Checkpoint, why string) (string, error) {
 	if c.Size > s.k.tree.Size() {
 		return why, nil
@@ -54,7 +54,7 @@ func (s *shared) doubt(ctx context.Context, c checkpoint.Checkpoint, why string)
 		if err != nil {
 			return "", err
 		}
-		if len(t.Fresh()) > mostFresh { // the head needs none of them
+		if len(t.Fresh()) > mostFresh { // the head does not need these tiles
 			t.Kept(mostFresh)
 		}
 	}
@@ -69,13 +69,13 @@ func (s *shared) doubt(ctx context.Context, c checkpoint.Checkpoint, why string)
 func (s *shared) has(ctx context.Context, size int64) bool {
 	st, err := s.tables.Standing(ctx)
 	if err != nil || st.Newest.Number == 0 {
-		return err != nil // who cannot ask accuses nobody: it asks the place again
+		return err != nil // do not accuse the store after an error: the place is asked again
 	}
 	c, _, err := s.k.trusted().Open(st.Newest.Text)
 	return err == nil && c.Size >= size
 }
 
-// beforeAccept takes the turn, and finds all that a person is about to accept: another process may have found it.
+// beforeAccept locks turn, and repeats all comparisons: another process may have made the findings that a person accepts.
 func (s *shared) beforeAccept() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*placeTime)
 	defer cancel()

@@ -31,7 +31,7 @@ func (s *shared) Append(raw []byte) error {
 		page, err := s.tables.Leaves(ctx, uint64(n.Size)-1, 1)
 		if err == nil && len(page) == 1 {
 			n.Leaf = tree.Leaf(page[0])
-			// The tree was made of the order as it was. It must be that still, at its end at least.
+			// The tree was made from the order as it was before. At least its last leaf must still be the same.
 			if have, err := t.ReadHashes([]int64{tlog.StoredHashIndex(0, n.Size-1)}); err != nil || have[0] != n.Leaf.Hash() {
 				return errors.Join(ErrOtherOrder, err)
 			}
@@ -93,7 +93,7 @@ func (s *shared) Newest() []byte { return s.newest }
 // Close implements [notes].
 func (s *shared) Close() error { return nil }
 
-// tilesOf is what a [tree.Tiled] reads from.
+// tilesOf has the tiles and leaves of the tables, for a [tree.Tiled].
 type tilesOf struct {
 	ctx    context.Context
 	s      *shared
@@ -108,7 +108,7 @@ func (t tilesOf) Tiles(level int, first int64, most int) ([][]byte, error) {
 	return t.tables.Tiles(t.ctx, level, first, most)
 }
 
-// Leaf implements [tree.Tiles]. A leaf that the order does not have is no leaf of the tree: no hash is that of another.
+// Leaf implements [tree.Tiles]. For a leaf that the order does not have it returns zero, which is the hash of no leaf.
 func (t tilesOf) Leaf(number int64) (tlog.Hash, error) {
 	got, err := t.Leaves(number, 1)
 	if err != nil || len(got) == 0 {
@@ -128,7 +128,7 @@ func (t tilesOf) Leaves(first int64, most int) (out []tlog.Hash, err error) {
 	return out, nil
 }
 
-// swapped is a tree that another one takes the place of, when it was made again.
+// swapped is a tree that [shared.load] can replace by a new one.
 type swapped struct{ at atomic.Pointer[tree.Tiled] }
 
 func (t *swapped) Size() int64 {
