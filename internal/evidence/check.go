@@ -12,10 +12,10 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// CheckTables reads the whole order of a store, makes the tree of it, and compares that with all that tables keep of its
-// evidence: each note is signed by the key that is kept or by one that this handed over to, each checkpoint has the head of
-// the tree at its size, and each tile has the hashes of the tree. found is told of each disagreement. What a person has
-// accepted is none. The error says that the check could not go on.
+// CheckTables reads the whole order of a store, makes its tree, and compares that with the evidence in the tables: each
+// note must be signed by the kept key or by one that it was handed over to, each checkpoint must have the head of the tree
+// at its size, and each tile must have the hashes of the tree. It calls found with each disagreement that no person has
+// accepted. An error means that the check could not continue.
 func CheckTables(ctx context.Context, t Tables, found func(error)) error {
 	c := &tablesCheck{t: t, found: found, at: map[int64][]signedHead{}}
 	if err := c.read(ctx); err != nil || c.notes == 0 {
@@ -36,8 +36,8 @@ type tablesCheck struct {
 	t     Tables
 	found func(error)
 	notes int64
-	at    map[int64][]signedHead // checkpoints by their size, until the tree has it
-	most  int64                  // appends that a checkpoint covers
+	at    map[int64][]signedHead // checkpoints by their size, until the tree has that size
+	most  int64                  // appends that the largest checkpoint covers
 	tree  *tree.Tiled
 	whole []int64 // tiles of each level that are kept without a gap
 }
@@ -62,7 +62,7 @@ func (c *tablesCheck) read(ctx context.Context) error {
 	}
 	var keys *checkpoint.Keys
 	var accepted []checkpoint.Acceptance
-	var numbers []int64 // of the notes that say so
+	var numbers []int64 // of the notes in accepted
 	heads := map[int64]checkpoint.Checkpoint{}
 	for from := int64(1); ; {
 		list, err := c.t.Notes(ctx, from, notesPage)
@@ -118,7 +118,7 @@ func (c *tablesCheck) read(ctx context.Context) error {
 	return nil
 }
 
-// trust begins with the key that is kept; nil where that is none.
+// trust returns the trust in the kept key; nil if what is kept is no key.
 func (c *tablesCheck) trust(st Standing) *checkpoint.Keys {
 	v, err := note.NewVerifier(st.Key)
 	if err == nil {
@@ -163,7 +163,7 @@ func (c *tablesCheck) walk(ctx context.Context) (err error) {
 	}
 }
 
-// heads compares the checkpoints of the size that the tree has.
+// heads compares the tree with the checkpoints of its current size.
 func (c *tablesCheck) heads() {
 	size := c.tree.Size()
 	list := c.at[size]
@@ -179,7 +179,7 @@ func (c *tablesCheck) heads() {
 	}
 }
 
-// tiles compares the tiles that have become full.
+// tiles compares the kept tiles with those that have become full.
 func (c *tablesCheck) tiles(ctx context.Context) error {
 	fresh := c.tree.Fresh()
 	for _, f := range fresh {

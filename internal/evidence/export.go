@@ -17,11 +17,11 @@ import (
 type Wanted struct {
 	Traces []tga.ID
 	Since  tga.Millis // where Traces is empty; 0 is everything
-	// After and Most choose appends by their index instead: those behind After, at most so many.
-	// Where both are 0, Since counts; where Most is 0, all.
+	// After and Most choose appends by their index instead: at most Most of those after index After.
+	// If both are 0, Since counts. If only Most is 0, there is no limit.
 	After, Most uint64
-	// Old is a checkpoint, as it was signed, that the reader of the bundle has: the bundle proves
-	// that the tree grew from it. nil is none.
+	// Old is a signed checkpoint that the reader of the bundle has. The bundle then proves that the
+	// tree grew from it. nil is none.
 	Old []byte
 }
 
@@ -120,13 +120,13 @@ func (k *Keeper) since(ctx context.Context, t tga.Millis, end uint64) ([]tree.Le
 	}
 	all, err := k.behind(ctx, from-1, end)
 	if err == nil && len(all) > 0 && all[0].Committed < t {
-		all = all[1:] // it is the last of all, which search takes to hold
+		all = all[1:] // search assumes that the last leaf is a match; this one is not
 	}
 	return all, err
 }
 
-// completed adds the leaves before a range of the traces that it goes on with: a trace stands in a
-// bundle whole.
+// completed adds to a range the earlier leaves of traces that began before it: a bundle has each of its
+// traces from the first entry on.
 func (k *Keeper) completed(ctx context.Context, in []tree.Leaf) ([]tree.Leaf, error) {
 	var before []tree.Leaf
 	seen := map[tga.ID]bool{}

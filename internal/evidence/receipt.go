@@ -11,19 +11,19 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Receipt says where a trace stands in the tree, and proves it as far as a checkpoint reaches.
+// Receipt has the leaves of a trace in the tree, with proofs of those that a checkpoint covers.
 type Receipt struct {
 	TraceID    tga.ID
-	Key        string   // public, that signed first
-	HandOvers  [][]byte // to the key that signed the checkpoint
-	Checkpoint []byte   // as it was signed; nil where none covers a leaf of the trace
+	Key        string   // public key that signed first
+	HandOvers  [][]byte // from that key to the one that signed the checkpoint
+	Checkpoint []byte   // as it was signed; nil if none covers a leaf of the trace
 	Leaves     []Proved // in order, at least one
 }
 
 // Proved is a leaf with its proof.
 type Proved struct {
 	tree.Leaf
-	Proof []tlog.Hash // nil where the checkpoint does not cover the leaf yet
+	Proof []tlog.Hash // nil if the checkpoint does not cover the leaf yet
 }
 
 // Pending returns how many leaves of the receipt no checkpoint covers yet.
@@ -84,7 +84,7 @@ func (k *Keeper) Receipt(ctx context.Context, id tga.ID) (*Receipt, error) {
 	return r, nil
 }
 
-// prove returns the proof of a leaf, which holds.
+// prove returns the proof of a leaf, and verifies it before.
 func (k *Keeper) prove(l *tree.Leaf, c checkpoint.Checkpoint) ([]tlog.Hash, error) {
 	proof, err := k.tree.Prove(l.Index, c.Size)
 	if err != nil {
@@ -93,12 +93,13 @@ func (k *Keeper) prove(l *tree.Leaf, c checkpoint.Checkpoint) ([]tlog.Hash, erro
 	if tlog.CheckRecord(proof, c.Size, c.Head, int64(l.Index)-1, l.Hash()) != nil {
 		return nil, tga.Errorf(tga.StateChecksumMismatch, "leaf %d is not the one that the checkpoint of %d covers, or the tree is damaged", l.Index, c.Size).In(l.TraceID)
 	}
-	return append([]tlog.Hash{}, proof...), nil // of a tree with one leaf the proof is empty, and is there
+	return append([]tlog.Hash{}, proof...), nil // not nil: in a tree of one leaf the proof is empty
 }
 
-// leavesOf returns the leaves of a trace. No index of the store leads to them: times do. The leaf
-// of an entry is not before the first one that has seen the entry's commit time, and stands close
-// behind it; that of a note likewise, by its ts.
+// leavesOf returns the leaves of a trace. The store has no index for them, so leavesOf finds them by
+// time. Leaf.Committed is the newest commit time so far. The leaf of an entry is the first leaf whose
+// Committed has reached the entry's commit time, or one soon after it. The same holds for a note,
+// with its ts and Leaf.NewestTS.
 func (k *Keeper) leavesOf(ctx context.Context, id tga.ID) ([]tree.Leaf, error) {
 	t, err := k.store.Load(ctx, id)
 	if err != nil {
@@ -112,10 +113,11 @@ func (k *Keeper) leavesOf(ctx context.Context, id tga.ID) ([]tree.Leaf, error) {
 		commits = append(commits, e.Committed)
 	}
 	var out []tree.Leaf
-	entries, notes := 0, 0 // that leaves were found of
+	entries, notes := 0, 0 // whose leaves were found
 	after := uint64(0)
 	for entries < len(commits) || notes < len(t.Notes) {
-		// What is next stands behind what was found. Of entry and note it is the earlier one.
+		// The next leaf comes after the one found last. It has the next entry or the next note,
+		// whichever is earlier.
 		from := uint64(0)
 		if entries < len(commits) {
 			committed := commits[entries]
@@ -148,10 +150,10 @@ func (k *Keeper) leavesOf(ctx context.Context, id tga.ID) ([]tree.Leaf, error) {
 	return out, nil
 }
 
-// search returns the first leaf behind after of which reached holds, as it then does of every
-// later one.
+// search returns the index of the first leaf after an index for which reached is true. reached must
+// then be true for every later leaf too. If it is true for none, search returns the last leaf.
 func (k *Keeper) search(ctx context.Context, after uint64, reached func(*tree.Leaf) bool) (uint64, error) {
-	low, high := after, max(k.end(), after+1) // high is taken to hold
+	low, high := after, max(k.end(), after+1) // reached is assumed to be true for high
 	for low+1 < high {
 		middle := low + (high-low)/2
 		l, err := k.leaf(ctx, middle)

@@ -20,11 +20,11 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// keyName is the file with the public key that signed first, in the text form of signed-note. It is
-// there for who reads the store without its configuration. Nobody trusts it: an auditor brings the key.
+// keyName is the file with the public key that signed first, in the text form of signed-note. It is for
+// programs that read the store without its configuration. It need not be trusted: an auditor brings the key.
 const keyName = "key"
 
-// writeKey says in the store whose checkpoints it keeps.
+// writeKey writes the public key that signed first into the store's directory.
 func (k *Keeper) writeKey(dir string) error {
 	fs := k.opts.FS
 	name, line := fs.PathJoin(dir, keyName), k.first+"\n"
@@ -37,10 +37,10 @@ func (k *Keeper) writeKey(dir string) error {
 	return nil
 }
 
-// Read takes up the evidence of a store that is open for reading, as the log and the kept checkpoints
-// say it: receipts and evidence files reach as far as the newest of these. It writes nothing, asks no
-// place outside, and makes the tree from the log, in memory. The keeper needs no Close. A nil fs is
-// the operating system's.
+// Read opens the evidence of a store that is open for reading, from the log and the kept checkpoints.
+// Receipts and evidence files cover the log as far as the newest kept checkpoint. Read writes nothing,
+// asks no place outside, and makes the tree from the log, in memory. The keeper needs no Close. A nil fs
+// is the operating system's.
 //
 // NOT_FOUND: no checkpoint of the store is kept. STATE_CHECKSUM_MISMATCH: the log is not what the
 // newest one covers, or the kept ones are damaged.
@@ -100,8 +100,8 @@ func Read(ctx context.Context, store Store, dir string, fs vfs.FS) (*Keeper, err
 	return k, nil
 }
 
-// Verify compares all that a store in a directory keeps of its evidence with its log: the checkpoints and what else was signed, and
-// the file of the tree. It writes nothing. nil: they agree, or no evidence is kept.
+// Verify compares the evidence that a store in a directory keeps with its log: the newest checkpoint and the file of the tree. It
+// also checks who signed the hand-overs and acceptances. It writes nothing. nil: they agree, or no evidence is kept.
 //
 // The errors are those of [Read], and STATE_CHECKSUM_MISMATCH for a tree that is not the log's.
 func Verify(ctx context.Context, store Store, dir string) error {
@@ -115,8 +115,8 @@ func Verify(ctx context.Context, store Store, dir string) error {
 	return tree.Compare(vfs.Default, dir, store.Stats().StoreID, k.tree.(*tree.Tree))
 }
 
-// Kept returns what a store in a directory kept of its evidence, for tables that are to have it: the notes, oldest first, the
-// first one with the public key that signed first. Nothing where nothing was signed. A nil fs is the operating system's.
+// Kept returns the notes that a store in a directory kept, so that they can be copied into tables. They are in order, oldest first;
+// the first one has the public key that signed first. If nothing was signed, there are none. A nil fs is the operating system's.
 //
 // PERMISSION_DENIED: a note was not signed by that key, or by one that it handed over to.
 func Kept(dir string, fs vfs.FS) (list []Keeping, err error) {
@@ -172,7 +172,7 @@ func Kept(dir string, fs vfs.FS) (list []Keeping, err error) {
 	return list, nil
 }
 
-// copied opens a copy of the kept notes: to open the file itself would make it, or drop its torn end.
+// copied opens a copy of the kept notes in memory. To open the file itself could create it, or drop a torn end.
 func copied(mem *vfs.MemFS, dir string, notes []byte) (*checkpoint.File, error) {
 	err := mem.MkdirAll(dir, access.DirMode)
 	var f vfs.File

@@ -14,7 +14,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// grove is the tree of a store: in files beside the log ([tree.Tree]), or in tables ([tree.Tiled]).
+// grove is the Merkle tree of a store: in files beside the log ([tree.Tree]), or in tables ([tree.Tiled]).
 type grove interface {
 	Size() int64
 	Append(l *tree.Leaf) error
@@ -26,19 +26,20 @@ type grove interface {
 	Tile(tile tlog.Tile) ([]byte, error)
 }
 
-// notes are what was signed for a store: checkpoints, hand-overs, accepted losses. They lie in a file beside the log
+// notes are the signed notes of a store: checkpoints, hand-overs, accepted losses. They are in a file beside the log
 // ([checkpoint.File]), or in a table.
 type notes interface {
 	// Append keeps a note. It is durable when Append returns.
 	Append(raw []byte) error
 	// All yields the kept notes, oldest first. Old checkpoints may be left out.
 	All() iter.Seq2[[]byte, error]
-	// Newest returns the newest checkpoint, nil where there is none.
+	// Newest returns the newest checkpoint, nil if there is none.
 	Newest() []byte
 	Close() error
 }
 
-// sharing is what a keeper asks of [shared]. It is an interface so that a program which opens no such store does not link it.
+// sharing has the methods of [shared] that a keeper calls. It is an interface so that a program which opens no such store
+// does not link shared.
 type sharing interface {
 	run(ctx context.Context, tick <-chan time.Time)
 	close(ctx context.Context) error
@@ -52,48 +53,48 @@ type sharing interface {
 	mayShow() bool
 	has(ctx context.Context, size int64) bool
 	doubt(ctx context.Context, c checkpoint.Checkpoint, why string) (string, error)
-	answers() // what was kept is answered with
+	answers() // is called when answers have the note that was kept last
 	beforeAccept() error
 	afterAccept()
 }
 
-// Tables are where the evidence of a store lies that several processes have open. What is there is never changed.
+// Tables have the evidence of a store that several processes have open. Rows are added and never changed.
 type Tables interface {
-	// Lead asks that this process be the one that signs, and returns the epoch under which it does; 0 where another
-	// process signs, or may still do so.
+	// Lead asks that this process be the one that signs, and returns the epoch under which it signs; 0 if another
+	// process signs, or may still sign.
 	Lead(ctx context.Context) (epoch int64, err error)
-	// Resign lets another one sign at once.
+	// Resign lets another process sign at once.
 	Resign(ctx context.Context, epoch int64) error
-	// Keep keeps tiles and a note, all or nothing, and returns when they are as durable as the log. [ErrNotSigner],
-	// [ErrOtherNote] and [ErrOtherOrder] say that nothing was kept; after another error this is not known.
+	// Keep keeps tiles and a note, all or nothing, and returns when they are as durable as the log. After
+	// [ErrNotSigner], [ErrOtherNote] or [ErrOtherOrder] nothing was kept. After another error that is not known.
 	Keep(ctx context.Context, k Keeping) error
-	// Standing returns the newest checkpoint, and all other notes.
+	// Standing returns the newest checkpoint, and all notes that are no checkpoints.
 	Standing(ctx context.Context) (Standing, error)
-	// Notes returns notes from a number on, that one too: most of them, or those that there are.
+	// Notes returns at most most notes, from a number on and with it.
 	Notes(ctx context.Context, from int64, most int) ([]Note, error)
 	// Whole and Tiles are those of [tree.Tiles].
 	Whole(ctx context.Context) ([]int64, error)
 	Tiles(ctx context.Context, level int, first int64, most int) ([][]byte, error)
-	// End is the number of the last leaf of the order, asked for now.
+	// End reads the number of the last leaf of the order.
 	End(ctx context.Context) (uint64, error)
-	// Leaves returns leaves of the order behind an index: most of them, or those that there are.
+	// Leaves returns at most most leaves of the order, those after an index.
 	Leaves(ctx context.Context, after uint64, most int) ([]engine.Leaf, error)
-	// NextOf returns the first leaf with entries or notes of a trace, from an index on; ok is false where there is none.
+	// NextOf returns the first leaf with entries or notes of a trace, from an index on; ok is false if there is none.
 	NextOf(ctx context.Context, trace tga.ID, from uint64) (l engine.Leaf, ok bool, err error)
 }
 
-// What [Tables.Keep] refuses.
+// Errors of [Tables.Keep] after which nothing was kept.
 var (
 	ErrNotSigner  = errors.New("another process signs for the store, or may do so")
 	ErrOtherNote  = errors.New("another note was kept since, or the note does not go on from the newest one")
 	ErrOtherOrder = errors.New("the order has not what the note covers, or a tile is kept with other hashes")
 )
 
-// What a note in tables is.
+// The kinds of notes in tables.
 const (
 	KindCheckpoint = 1
 	KindHandOver   = 2
-	KindAcceptance = 3 // it needs no epoch: a person may say it to any process
+	KindAcceptance = 3 // it needs no epoch: a person may accept a loss at any process
 )
 
 // Note is a signed note in the tables. Numbers count from 1.
@@ -103,20 +104,20 @@ type Note struct {
 	Text   []byte
 }
 
-// Standing is what is kept of a store as a whole.
+// Standing is the state of the notes of a store.
 type Standing struct {
-	Key    string // public, that signed first; nobody trusts it
-	Newest Note   // checkpoint; Number is 0 where there is none
-	Others []Note // in order
+	Key    string // public key that signed first; it need not be trusted
+	Newest Note   // the newest checkpoint; Number is 0 if there is none
+	Others []Note // the notes that are no checkpoints, in order
 }
 
 // Keeping is what [Tables.Keep] keeps.
 type Keeping struct {
 	Epoch int64
 	After int64     // number of the newest note that the caller knows
-	Key   string    // public, that signed first
-	Size  int64     // of the tree that the note and the tiles are of
-	Leaf  tree.Leaf // the last of these leaves
+	Key   string    // public key that signed first; only with the first note
+	Size  int64     // leaves of the tree that the note and the tiles are of
+	Leaf  tree.Leaf // the last leaf of that tree
 	Kind  int
 	Note  []byte // nil is none
 	Tiles []tree.FullTile

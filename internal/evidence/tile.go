@@ -11,20 +11,20 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// EntriesLevel is the level of a tile that has leaves, and no hashes.
+// EntriesLevel is the level of a tile that has leaves in place of hashes.
 const EntriesLevel = -1
 
-// ParseTile reads the path of a tile as C2SP tlog-tiles has it, behind "tile/": a level, or
-// "entries", and a number in groups of three digits, x001/234, with ".p/5" for the first five
-// alone. Each tile has one path.
+// ParseTile reads the part of a tile's path after "tile/", as in C2SP tlog-tiles: a level, or
+// "entries", and a number in groups of three digits, such as x001/234. With ".p/5" at its end the
+// path is that of the first five alone. Each tile has one path.
 func ParseTile(path string) (tlog.Tile, error) {
 	level, rest, _ := strings.Cut(path, "/")
 	if level == "entries" {
 		level = "data"
 	} else if level == "data" {
-		level = "" // tlog's own name for entries, and none here
+		level = "" // refuse tlog's own name for entries, which tlog-tiles does not have
 	}
-	// tlog has the height in its paths, and tlog-tiles one height.
+	// A path of package tlog has the height of tiles; in tlog-tiles that is always 8.
 	tile, err := tlog.ParseTilePath("tile/8/" + level + "/" + rest)
 	if err != nil || tile.L > 6 {
 		return tile, tga.Errorf(tga.NotFound, "there is no tile %.100q", path)
@@ -32,9 +32,9 @@ func ParseTile(path string) (tlog.Tile, error) {
 	return tile, nil
 }
 
-// Tile returns a tile that the newest checkpoint covers: 256 hashes, or fewer, one after the other;
-// of [EntriesLevel] the leaves, each with its length in two bytes before it. NOT_FOUND: the
-// checkpoint does not cover all of it.
+// Tile returns a tile that the newest checkpoint covers: up to 256 hashes, one after the other, or
+// for [EntriesLevel] the leaves, each after its length in two bytes. NOT_FOUND: the checkpoint does
+// not cover the whole tile.
 func (k *Keeper) Tile(ctx context.Context, tile tlog.Tile) ([]byte, error) {
 	level := max(tile.L, 0)
 	if tile.N < 0 || tile.N > 1<<40 || tile.W < 1 || tile.N<<tree.TileHeight+int64(tile.W) > k.kept()>>(tree.TileHeight*level) {

@@ -33,9 +33,9 @@ func (v *verifier) trace(c *chain.Trace, _ ndjson.Place) {
 	t.Entries, t.Notes = uint64(len(t.entries)), uint64(len(t.notes))
 }
 
-// compare finds out whether the leaves are those of the traces. The traces were found to be
-// chained; a leaf names the digest of the last entry and of the last note that its append left,
-// and so says what every one before them is.
+// compare checks that the leaves are those of the traces. The chains of the traces are verified
+// before. A leaf names the digests of the last entry and the last note after its append, and so
+// fixes every entry and note before them.
 func (v *verifier) compare() error {
 	if v.report.Export.Traces != len(v.order) {
 		return tga.Errorf(tga.SchemaViolation, "a trace stands in the file twice")
@@ -62,7 +62,7 @@ func (v *verifier) compare() error {
 	return nil
 }
 
-// take compares a leaf with its trace, and that with the leaves of it before.
+// take compares a leaf with its trace, and with the earlier leaves of that trace.
 func (v *verifier) take(l *tree.Leaf) error {
 	t := v.traces[l.TraceID]
 	if t == nil && !l.OfTrace() {
@@ -104,7 +104,7 @@ func (v *verifier) take(l *tree.Leaf) error {
 	return nil
 }
 
-// whole finds out whether every leaf of the range is there.
+// whole checks that the file has every leaf of the range.
 func (v *verifier) whole() error {
 	if v.head.From == 0 {
 		return nil
@@ -121,10 +121,10 @@ func (v *verifier) whole() error {
 	return nil
 }
 
-// say adds a sentence.
+// say appends a sentence.
 func say(to *[]string, format string, args ...any) { *to = append(*to, fmt.Sprintf(format, args...)) }
 
-// words says, a sentence each, what of the checkpoint was proved and what was not.
+// words returns sentences that say what about the checkpoint was proved and what was not.
 func (s *Signed) words() (proved, open []string) {
 	c := s.Checkpoint
 	if s.KeyGiven {
@@ -145,7 +145,7 @@ func (s *Signed) words() (proved, open []string) {
 	return proved, open
 }
 
-// Words says, a sentence each, what was proved and what was not.
+// Words returns sentences that say what was proved and what was not.
 func (r *Report) Words() (proved, open []string) {
 	proved, open = r.words()
 	c := r.Checkpoint

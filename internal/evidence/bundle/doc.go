@@ -1,6 +1,6 @@
-// Package bundle is the file that is handed to an auditor: traces, the leaves of the tree that
-// are theirs, the proof of each leaf, and the signed checkpoint that the proofs lead to. It is
-// checked offline, with nothing but the file and the public key of the store.
+// Package bundle writes and verifies the evidence file for an auditor. The file has traces, the
+// leaves of their appends, the proof of each leaf, and the signed checkpoint that the proofs lead to.
+// The auditor checks it offline, with the file and the public key of the store alone.
 //
 // # Format
 //
@@ -15,23 +15,23 @@
 //	… lines of an export, with its end
 //
 // NOTE is a signed note (C2SP). K is the public key that signed first, H a hash in base64.
-// about is for people and says nothing to a program. from and to are the first and the last
-// index of a range of which every leaf is there; both are 0 where the file holds chosen traces.
+// about is for people; programs ignore it. from and to are the first and the last index of a
+// range of which the file has every leaf; both are 0 if the file has chosen traces.
 // prefix proves that the checkpoint's tree grew from an older one. The same store, traces and
 // checkpoint give the same bytes.
 //
 // # What a good bundle proves
 //
 //	of its traces   every entry, artifact, document and note is what it was when the checkpoint
-//	                was signed, and none is missing up to the newest leaf that is there
+//	                was signed, and none is missing up to the newest leaf of the trace in the file
 //	of its range    no append between from and to is missing, of any trace
 //	not             that a trace has no later append, unless to is the size of the checkpoint;
-//	                that what the tools said is true; that the key is whose you think it is
+//	                that what the tools said is true; that the key belongs to whom you think
 //
 // # Invariants
 //
 //	whole      a change of any byte that a program reads is an error       [Verify] TestEveryFlipIsFound
 //	complete   an entry, note or leaf that is left out is an error         [Verify] TestWhatIsLeftOutIsMissed
-//	honest     what was not covered, or not checked, is said to be so      [Report] TestReportSaysWhatWasNotChecked
-//	same       the bytes follow from the store and the checkpoint          [Write]  TestBytesAreTheSame
+//	honest     the report names what was not covered or not checked        [Report] TestReportSaysWhatWasNotChecked
+//	same       the store and the checkpoint determine every byte           [Write]  TestBytesAreTheSame
 package bundle

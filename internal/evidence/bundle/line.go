@@ -12,7 +12,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// maxLine bounds a line about the tree: a signed note, escaped.
+// maxLine limits a line about the tree, in bytes. The longest is an escaped signed note.
 const maxLine = 256 << 10
 
 // maxProof is how many hashes a proof has at most: two for each level of the largest tree.
@@ -57,8 +57,8 @@ func encode(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// decode reads a line, which must be in the spelling that encode has. So no member is repeated,
-// unknown or left out, and no two lines say the same.
+// decode reads a line, which must be byte for byte what encode would write. So no member is repeated,
+// unknown or left out, and two different lines never mean the same.
 func decode(line []byte, v any) error {
 	err := json.Unmarshal(line, v)
 	if err == nil {
@@ -73,14 +73,14 @@ func decode(line []byte, v any) error {
 	return nil
 }
 
-// kindOf returns the kind of a line, "" where it has none.
+// kindOf returns the kind of a line, "" if it has none.
 func kindOf(line []byte) string { return textBehind(line, `{"kind":"`) }
 
-// versionOf returns the version of a first line, before anything else is asked of it: a later
-// version may have other members.
+// versionOf returns the version of a first line. It is read before the line is decoded, because a
+// later version may have other members.
 func versionOf(line []byte) string { return textBehind(line, `{"kind":"evidence","version":"`) }
 
-// textBehind returns the short text between a beginning and the next quote.
+// textBehind returns the text between a beginning and the next quote, "" if it is over 20 bytes.
 func textBehind(line []byte, beginning string) string {
 	rest, ok := bytes.CutPrefix(line, []byte(beginning))
 	text, _, end := bytes.Cut(rest, []byte{'"'})

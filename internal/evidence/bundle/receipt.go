@@ -19,15 +19,15 @@ const MaxReceipt = 16 << 20
 type Receipt struct {
 	Signed
 	TraceID        tga.ID
-	Appends        int        // that the checkpoint covers: the first ones of the trace
-	Pending        int        // that came after it
-	Entries, Notes uint64     // of the trace, after the last append that is covered
-	Head           tga.Digest // of its last entry then
+	Appends        int        // appends of the trace that the checkpoint covers: its first ones
+	Pending        int        // appends of the trace that came after the checkpoint
+	Entries, Notes uint64     // that the trace had after the last covered append
+	Head           tga.Digest // digest of its last entry then
 
 	entries, notes uint64 // after the last append, covered or not
 }
 
-// receipt is [runtime.Receipt], with hashes that have their length.
+// receipt is [runtime.Receipt] with hashes of a fixed length.
 type receipt struct {
 	TraceID    tga.ID   `json:"trace_id"`
 	Key        string   `json:"key"`
@@ -41,13 +41,14 @@ type receipt struct {
 	Pending int `json:"pending,omitempty"`
 }
 
-// IsReceipt reports whether a file that begins so is a JSON object, and no evidence file.
+// IsReceipt reports whether a file with this beginning is a JSON object and no evidence file.
 func IsReceipt(head []byte) bool {
 	return kindOf(head) == "" && bytes.HasPrefix(bytes.TrimLeft(head, " \t\r\n"), []byte("{"))
 }
 
-// decodeReceipt reads a receipt. Spaces and the order of members are free: programs that keep one write it again in
-// their own way. Its canonical form is that of what was read, so no member is repeated, unknown, empty or misspelt.
+// decodeReceipt reads a receipt. Spaces and the order of members are free, because programs that keep a receipt may
+// write it again in their own way. Its canonical form must be that of the value that was read, so no member is
+// repeated, unknown, empty or misspelt.
 func decodeReceipt(raw []byte) (m receipt, err error) {
 	var said, again []byte
 	if said, err = tga.Canonicalize(raw, tga.Limits{MaxBytes: MaxReceipt}); err == nil {
@@ -89,7 +90,7 @@ func VerifyReceipt(raw []byte, trust Trust) (*Receipt, error) {
 	if err := r.trust(&trust, "", m.Key); err != nil {
 		return r, err
 	}
-	r.Origin = r.keys.Origin() // a receipt says none: it is the key's name
+	r.Origin = r.keys.Origin() // a receipt has no origin, so it is the name of the key
 	for _, note := range m.HandOvers {
 		if err := r.handOver([]byte(note)); err != nil {
 			return r, err
@@ -117,7 +118,7 @@ func VerifyReceipt(raw []byte, trust Trust) (*Receipt, error) {
 	return r, nil
 }
 
-// leaf checks the append that follows another.
+// leaf checks the next append of the trace against the one before it.
 func (r *Receipt) leaf(l *tree.Leaf, index int64, proof []tlog.Hash, before *tree.Leaf) error {
 	switch {
 	case l.TraceID != r.TraceID || !l.OfTrace():
@@ -146,7 +147,7 @@ func (r *Receipt) leaf(l *tree.Leaf, index int64, proof []tlog.Hash, before *tre
 	return nil
 }
 
-// Verdict is as that of [Report.Verdict].
+// Verdict is the verdict on the receipt, with the same words as [Report.Verdict].
 func (r *Receipt) Verdict() string {
 	switch {
 	case r.Appends > 0 && !r.KeyGiven:
@@ -157,7 +158,7 @@ func (r *Receipt) Verdict() string {
 	return Proved
 }
 
-// Words says, a sentence each, what was proved and what was not.
+// Words returns sentences that say what was proved and what was not.
 func (r *Receipt) Words() (proved, open []string) {
 	if r.Appends > 0 {
 		proved, open = r.words()

@@ -18,32 +18,32 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Trust is what the reader of a bundle brings along.
+// Trust is what the reader of a bundle trusts and knows already.
 type Trust struct {
-	Key       string // the store's public key; "" takes the bundle's own word, and the report says so
+	Key       string // the store's public key; "" uses the key in the bundle, and the report says so
 	Witnesses []note.Verifier
-	// Old is a checkpoint that the reader has from before, as it was signed. The bundle must
-	// have grown from it. nil is none.
+	// Old is a signed checkpoint that the reader has from before. The bundle's tree must have grown
+	// from it. nil is none.
 	Old []byte
-	// Append, where it is set, is told of each append of a trace, in order: of a range those in it.
-	// All of the bundle was found to be right by then.
+	// Append, if not nil, is called with each append of a trace, in order; for a range only with those
+	// in it. It is called after the whole bundle was verified.
 	Append func(*tree.Leaf, *chain.Trace)
 }
 
-// Signed says who signed a checkpoint, and why that is believed.
+// Signed says who signed a checkpoint, and which keys were trusted for it.
 type Signed struct {
 	Origin     string
 	Checkpoint checkpoint.Checkpoint
 	Note       []byte           // the checkpoint as it was signed
 	KeyGiven   bool             // the key came from the reader, and not from the file
-	Key        string           // that was trusted first
-	HandOvers  int              // by which the signing key was reached
+	Key        string           // the key that was trusted first
+	HandOvers  int              // how many lead from Key to the key that signed
 	Cosigned   []note.Signature // good signatures of the reader's witnesses
 
 	keys *checkpoint.Keys
 }
 
-// trust takes the reader's key, and where that is none the file's own.
+// trust trusts the reader's key, or if there is none, the key in the file.
 func (s *Signed) trust(t *Trust, origin, own string) (err error) {
 	s.Origin, s.Key = origin, t.Key
 	if s.KeyGiven = s.Key != ""; !s.KeyGiven {
@@ -56,7 +56,7 @@ func (s *Signed) trust(t *Trust, origin, own string) (err error) {
 // handOver follows a hand-over to a later key.
 func (s *Signed) handOver(raw []byte) error {
 	if _, err := s.keys.Follow(raw); err != nil {
-		// A reader who was given a later key has no use for how that was reached.
+		// The reader may have a later key. Then hand-overs that lead to it do not matter.
 		if s.KeyGiven && s.HandOvers == 0 && tga.CodeOf(err) == tga.PermissionDenied {
 			return nil
 		}
@@ -66,7 +66,7 @@ func (s *Signed) handOver(raw []byte) error {
 	return nil
 }
 
-// open believes a checkpoint.
+// open checks the signatures of a checkpoint and keeps it.
 func (s *Signed) open(raw []byte) (err error) {
 	s.Checkpoint, s.Cosigned, err = s.keys.Open(raw)
 	s.Note = raw
@@ -88,17 +88,17 @@ type Report struct {
 	Others   int // leaves among them that are of no trace: see [tree.Leaf.OfTrace]
 	Traces   []Trace
 	Export   ndjson.Report
-	At       int64 // where the lines of the traces begin, in bytes; 0 where it was not read so far
+	At       int64 // offset of the first line of the traces, in bytes; 0 if verification ended before it
 }
 
 // The verdicts on a bundle that [Verify] does not refuse.
 const (
-	Proved     = "proved"      // everything in it, by the key that the reader gave
-	NotCovered = "not covered" // it has entries or notes that came after the checkpoint
-	OwnKey     = "own key"     // it agrees with itself, and only it says whose key signed it
+	Proved     = "proved"      // everything in the bundle is proved, by the key that the reader gave
+	NotCovered = "not covered" // the bundle has entries or notes that came after the checkpoint
+	OwnKey     = "own key"     // the bundle is consistent, but its key comes from the bundle itself
 )
 
-// Verdict says in one word what [Report.Words] says in sentences, the weakest first.
+// Verdict sums [Report.Words] up in one of the verdicts. If several apply, it is the weakest.
 func (r *Report) Verdict() string {
 	switch {
 	case !r.KeyGiven:
@@ -141,22 +141,22 @@ func Verify(r io.Reader, trust Trust) (*Report, error) {
 	return &v.report, nil
 }
 
-// unanswered is an error of a file that may be good.
+// unanswered is an error that says nothing against the file.
 type unanswered struct{ error }
 
 func (u unanswered) Unwrap() error { return u.error }
 
-// IsUnanswered reports whether an error of [Verify] or [VerifyReceipt] says nothing against the file: this program, or
-// the file, cannot answer what was asked.
+// IsUnanswered reports whether an error of [Verify] or [VerifyReceipt] says nothing against the file: this program
+// cannot read its version, or the file cannot answer the reader's question.
 func IsUnanswered(err error) bool { return errors.As(err, new(unanswered)) }
 
 type verifier struct {
 	in     *bufio.Reader
-	line   int // that is being read; 0 behind the lines about the tree
+	line   int // the line that is being read; 0 after the lines about the tree
 	trust  Trust
 	head   header
-	signed bool // the checkpoint was there
-	grown  bool // and the proof that it grew
+	signed bool // the checkpoint was read
+	grown  bool // the proof that it grew from an older one was read
 	leaves []tree.Leaf
 	traces map[tga.ID]*traced
 	order  []tga.ID
@@ -166,8 +166,8 @@ type verifier struct {
 // traced has the digests of a trace's entries and notes.
 type traced struct {
 	Trace
-	said           []tga.Note   // for [Trust].Append
-	whole          *chain.Trace // with them, without documents, for [Trust].Append
+	said           []tga.Note   // its notes, for [Trust].Append
+	whole          *chain.Trace // the trace with said and without documents, for [Trust].Append
 	entries, notes []tga.Digest
 }
 
@@ -222,7 +222,7 @@ func (v *verifier) run() error {
 	return v.compare()
 }
 
-// tell says which appends there are.
+// tell calls [Trust].Append for each append.
 func (v *verifier) tell() {
 	for i := range v.leaves {
 		if l := &v.leaves[i]; v.trust.Append != nil && l.OfTrace() && l.Index >= v.head.From {
@@ -293,7 +293,7 @@ func (v *verifier) prefix(b []byte) error {
 		return v.broken("the tree of %d leaves did not grow from that of %d with head %v", c.Size, l.Size, l.Head)
 	}
 	if v.trust.Old == nil {
-		return nil // proved, but of a head that nobody vouches for
+		return nil // the proof holds, but the reader has no checkpoint with that old head
 	}
 	return v.grewFrom(&l)
 }

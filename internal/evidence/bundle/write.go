@@ -27,9 +27,9 @@ type Proofs interface {
 	ProvePrefix(old, size int64) (tlog.TreeProof, error)
 }
 
-// Content is what a bundle is made of.
+// Content is the content of a bundle.
 type Content struct {
-	Key        string   // public, the one that signed first
+	Key        string   // public key that signed first
 	HandOvers  [][]byte // signed notes, oldest first
 	Checkpoint []byte   // signed
 	Against    *checkpoint.Checkpoint
@@ -40,8 +40,8 @@ type Content struct {
 	Traces func(w io.Writer, ids []tga.ID) error
 }
 
-// Write writes a bundle. A leaf that the checkpoint does not cover is VALIDATION_ERROR, one whose
-// proof does not hold STATE_CHECKSUM_MISMATCH: what would not verify is not exported.
+// Write writes a bundle. A leaf that the checkpoint does not cover is VALIDATION_ERROR. A leaf whose
+// proof does not hold is STATE_CHECKSUM_MISMATCH, because it would not verify.
 func Write(w io.Writer, c Content, proofs Proofs) error {
 	at, err := checkpoint.Unverified(c.Checkpoint)
 	if err != nil {

@@ -13,17 +13,17 @@ import (
 // accepted is the first line of an acceptance.
 const accepted = "tgad accepted loss v1"
 
-// Acceptance says that a person let a store go on although it is not what was seen outside of it.
+// Acceptance says that a person let a store continue although a checkpoint outside contradicts it.
 type Acceptance struct {
 	Origin string
 	Who    string
-	// Seen is what was seen outside. A witness says how many leaves, and not with which head:
-	// that is zero then.
+	// Seen is the checkpoint outside. If a witness reported it, Head is zero: a witness tells only
+	// the number of leaves.
 	Seen struct {
 		Size int64
 		Head tlog.Hash
 	}
-	// Size and Head are of the store's own tree when it was accepted.
+	// Size and Head are those of the store's own tree at the time of the acceptance.
 	Size int64
 	Head tlog.Hash
 }
@@ -44,7 +44,7 @@ func (a *Acceptance) Sign(s note.Signer) ([]byte, error) {
 // IsAcceptance tells an acceptance from other notes.
 func IsAcceptance(raw []byte) bool { return strings.HasPrefix(string(raw), accepted+"\n") }
 
-// OpenAcceptance returns what an acceptance says, where a trusted key signed it for this origin.
+// OpenAcceptance returns an acceptance if a trusted key signed it for this origin.
 func (k *Keys) OpenAcceptance(raw []byte) (a Acceptance, err error) {
 	n, err := k.open(raw, k.verifiers()...)
 	if err != nil {

@@ -13,14 +13,14 @@ import (
 // MaxBytes bounds a signed checkpoint, with all cosignatures.
 const MaxBytes = 64 << 10
 
-// Checkpoint is what a signed checkpoint says.
+// Checkpoint is the content of a signed checkpoint.
 type Checkpoint struct {
 	Origin string
 	Size   int64 // leaves
 	Head   tlog.Hash
 }
 
-// Origin returns the origin of a store that no configuration names.
+// Origin returns the origin of a store whose configuration names none.
 func Origin(store tga.ID) string { return "tgad/" + store.String() }
 
 // Text returns the body that is signed.
@@ -37,8 +37,8 @@ func (c Checkpoint) Sign(signers ...note.Signer) ([]byte, error) {
 	return raw, nil
 }
 
-// parse reads the body of a checkpoint. What stands behind its three lines is an extension:
-// it is signed too, and says nothing to tgad.
+// parse reads the body of a checkpoint. Lines after its first three are extensions, which are
+// signed too. tgad ignores them.
 func parse(text string) (Checkpoint, error) {
 	var l log.Checkpoint
 	if _, err := l.Unmarshal([]byte(text)); err != nil {
@@ -55,8 +55,8 @@ func parse(text string) (Checkpoint, error) {
 	return c, nil
 }
 
-// Unverified returns what a checkpoint says without asking who signed it: for messages, and to
-// find out whose it is.
+// Unverified returns the content of a checkpoint without checking its signatures: for messages, and
+// to find out its origin.
 func Unverified(raw []byte) (Checkpoint, error) {
 	text, _, ok := strings.Cut(string(raw), "\n\n")
 	if !ok || len(raw) > MaxBytes {

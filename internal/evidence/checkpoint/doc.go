@@ -1,5 +1,5 @@
-// Package checkpoint says, signed, how far the tree of a store has grown, keeps what it said, and
-// carries it to places outside the store.
+// Package checkpoint signs how far the tree of a store has grown, keeps the signed checkpoints, and
+// copies them to places outside the store.
 //
 // A checkpoint is a signed note (C2SP signed-note) with the body of C2SP tlog-checkpoint: an
 // origin, the number of leaves, the head of the tree in base64. The origin names the store:
@@ -8,10 +8,10 @@
 //
 // # Keys
 //
-// A key is Ed25519, in the text form of signed-note, in a file that only its owner reads and that
-// lies outside the store; or a program that signs for it holds it ([Remote]). A key is replaced by
-// a hand-over: a note that names the new key and the head at which it takes over, signed by the
-// old key and by the new one. Who trusts the old key follows it to the new one ([Keys.Follow]).
+// A key is Ed25519, in the text form of signed-note. It is in a file outside the store that only its
+// owner can read, or in a program that signs for the store ([Remote]). A key is replaced by a
+// hand-over: a note that names the new key and the head at which it takes over, signed by the old
+// key and by the new one. A reader who trusts the old key then trusts the new one ([Keys.Follow]).
 //
 // # Witnesses
 //
@@ -22,12 +22,12 @@
 //
 // # Invariants
 //
-//	signed     what is believed of a checkpoint was signed by a key that is trusted   [Keys.Open]   TestCheckpointIsBelievedOnlyWhole
-//	given up   who handed a key over speaks of no larger tree, and gives it to nobody [Keys.Open]   TestHandOver
-//	kept       what was kept is there after a crash; a torn end is dropped            [File.Append] TestKeptCheckpointsSurviveACrash
-//	not lost   of a damaged file nothing is written over                              [OpenFile]    TestDamagedFileIsRefused
+//	signed     every byte used of a checkpoint was signed by a trusted key            [Keys.Open]   TestCheckpointIsBelievedOnlyWhole
+//	given up   a key that was handed over signs no larger tree and hands over no more [Keys.Open]   TestHandOver
+//	kept       kept notes are there after a crash; a torn end is dropped              [File.Append] TestKeptCheckpointsSurviveACrash
+//	not lost   a damaged file is refused and not overwritten                          [OpenFile]    TestDamagedFileIsRefused
 //	succeeded  a key is followed only through a hand-over that both keys signed       [Keys.Follow] TestHandOver
-//	outside    a place returns what it was given last, or says why it cannot          [Target]      TestTargets
-//	seen       a witness is given proofs, is believed only with its signature, and    [Witness]     TestWitness
-//	           tells of a store that has fewer leaves than it has seen
+//	outside    a place returns what it was given last, or an error                    [Target]      TestTargets
+//	seen       a witness gets proofs, its answer counts only with its signature, and  [Witness]     TestWitness
+//	           its refusal shows that a store has fewer leaves than it has seen
 package checkpoint

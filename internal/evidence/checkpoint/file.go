@@ -16,8 +16,8 @@ import (
 // FileName is the file of kept notes in the directory of the tree.
 const FileName = "checkpoints"
 
-// How many checkpoints are left where there are more, and from which size of the file on. Others
-// than the newest are of use to nobody: those in other hands prove more.
+// A file of more than maxFile bytes is replaced by one with the newest keptCheckpoints checkpoints.
+// Older checkpoints are of no use here: a checkpoint in other hands proves more.
 const (
 	keptCheckpoints = 512
 	maxFile         = 4 << 20
@@ -29,17 +29,17 @@ const (
 //
 //	note 1 312 89abcdef
 //
-// Each is synced before the next is written, so a crash can tear the last one and no other. What
-// is torn is written over. Where a whole note stands behind one that is not whole, the file was
-// damaged: it is refused, for to go on would write over what is left.
+// Each is synced before the next is written, so a crash can tear only the last one. A torn note is
+// overwritten. If a whole note follows one that is not whole, the file was damaged, and it is
+// refused: to continue would overwrite the notes that are left.
 //
 // A file that has grown long is replaced by one with the newest checkpoints and every other note.
 type File struct {
 	mu     sync.Mutex
 	fs     vfs.FS
 	dir    string
-	most   int64 // bytes, beyond which it is replaced
-	keep   int   // checkpoints that are left then
+	most   int64 // bytes; a longer file is replaced
+	keep   int   // checkpoints that the new file has
 	f      vfs.File
 	name   string
 	end    int64
@@ -77,7 +77,7 @@ func OpenFile(fs vfs.FS, dir string) (*File, error) {
 	return k, nil
 }
 
-// torn refuses a file that has a whole note behind its end.
+// torn refuses a file if there is more after its last whole note than one torn append can leave.
 func (k *File) torn() error {
 	info, err := k.f.Stat()
 	if err != nil {
@@ -92,7 +92,7 @@ func (k *File) torn() error {
 	for at := range rest {
 		damaged = damaged || parseFrame(rest[at:]) != nil
 	}
-	// One note is torn and no other: where the next one begins as well, both are damaged.
+	// A crash tears one note only. If another one begins after the torn one, the file is damaged.
 	if start, length, ok := parseStart(rest); ok && start+length+1 < len(rest) {
 		_, _, next := parseStart(rest[start+length+1:])
 		damaged = damaged || next
@@ -115,7 +115,7 @@ func IsHandOver(raw []byte) bool { return bytes.HasPrefix(raw, []byte(handOver+"
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// frame is a note as the file has it.
+// frame is a note in the form that the file has.
 func frame(raw []byte) []byte {
 	b := fmt.Appendf(nil, "note %d %d %08x\n", tga.EvidenceNotesVersion, len(raw), crc32.Checksum(raw, castagnoli))
 	return append(append(b, raw...), '\n')
@@ -133,7 +133,7 @@ func parseStart(b []byte) (start, length int, ok bool) {
 	return len(line) + 1, length, err == nil && length >= 1 && length <= MaxBytes
 }
 
-// parseFrame returns the note that b begins with, nil where it is not whole.
+// parseFrame returns the note that b begins with, nil if it is not whole.
 func parseFrame(b []byte) []byte {
 	start, n, ok := parseStart(b)
 	if !ok || len(b) < start+n+1 {
@@ -161,7 +161,7 @@ func (k *File) Append(raw []byte) error {
 	if err == nil {
 		err = k.f.Sync()
 	}
-	if err != nil { // what the file holds is not known any more
+	if err != nil { // from now on the content of the file is not known
 		k.err = k.unavailable(err)
 		return k.err
 	}
@@ -175,8 +175,8 @@ func (k *File) Append(raw []byte) error {
 	return k.err
 }
 
-// replace puts a file without the oldest checkpoints in the place of this one. The new one is whole
-// and durable before it has the name, so a crash leaves the one or the other.
+// replace replaces the file by one without the oldest checkpoints. The new file is whole and durable
+// before the rename, so a crash leaves one of the two.
 func (k *File) replace() error {
 	var notes [][]byte
 	checkpoints := 0
@@ -219,7 +219,7 @@ func (k *File) replace() error {
 		return k.unavailable(err)
 	}
 	old := k.f
-	// Notes that a file does not have any more make it shorter, unless most are no checkpoints.
+	// Raise the limit if the new file is not much shorter, as when most notes are no checkpoints.
 	k.f, k.end, k.most = f, int64(len(b)), max(k.most, 2*int64(len(b)))
 	if err := old.Close(); err != nil {
 		return k.unavailable(err)
@@ -234,7 +234,7 @@ func (k *File) Newest() []byte {
 	return k.newest
 }
 
-// All yields the kept notes, oldest first. The first that is not whole ends it.
+// All yields the kept notes, oldest first. It ends at the first one that is not whole.
 func (k *File) All() iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		info, err := k.f.Stat()

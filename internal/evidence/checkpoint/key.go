@@ -27,8 +27,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// NewKey makes a key whose name is origin: the secret text for a file, and the public one by
-// which others know it.
+// NewKey makes a key whose name is origin. It returns the secret text, for a file, and the public
+// key, for those who check signatures.
 func NewKey(origin string) (secret, public string, err error) {
 	if !goodName(origin) {
 		return "", "", tga.Errorf(tga.ValidationError, "%q names no key: want text without blanks and +", origin)
@@ -48,7 +48,7 @@ func CreateKeyFile(path, secret string) error {
 	}
 	_, err = io.WriteString(f, secret+"\n")
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		// A part of a key would keep the whole one out: nothing is written over a key.
+		// Remove a partial file: CreateKeyFile overwrites no file, so it would be in the way.
 		return tga.Errorf(tga.StoreUnavailable, "key: %w", errors.Join(err, os.Remove(path)))
 	}
 	return nil
@@ -59,10 +59,10 @@ func goodName(s string) bool { return s != "" && !strings.ContainsAny(s, "+ \t\r
 // Signer signs checkpoints.
 type Signer struct {
 	note.Signer
-	Public string // the key as others know it
+	Public string // public key in text form
 }
 
-// NewSigner makes a key for an origin that stands in no file.
+// NewSigner makes a key for an origin, in memory only.
 func NewSigner(origin string) (Signer, error) {
 	secret, _, err := NewKey(origin)
 	if err != nil {
@@ -80,7 +80,7 @@ func ReadSigner(path string) (Signer, error) {
 	return ParseSigner(strings.TrimSpace(string(raw)))
 }
 
-// ParseSigner reads the secret text of a key. No error repeats it.
+// ParseSigner reads the secret text of a key. Its errors do not contain the text.
 func ParseSigner(secret string) (Signer, error) {
 	s, v, err := fnote.NewEd25519SignerVerifier(secret)
 	if err != nil {
@@ -99,12 +99,12 @@ func ParseSigner(secret string) (Signer, error) {
 	return Signer{s, public}, nil
 }
 
-// remoteTime bounds one question to a program that signs.
+// remoteTime limits one request to a program that signs.
 const remoteTime = 10 * time.Second
 
-// Remote is a program that holds a key and listens on a unix socket. It is asked with HTTP:
-// POST /sign with the text as the body; it answers 200 with the 64 bytes of the signature.
-// What it answers is verified before it is used.
+// Remote returns a signer whose key is held by a program on a unix socket. The request is
+// POST /sign with the text as the body; the answer is 200 with the 64 bytes of the signature.
+// The signature is verified before it is used.
 func Remote(socket, public string) (Signer, error) {
 	v, err := note.NewVerifier(public)
 	if err != nil {
@@ -143,23 +143,23 @@ func (r *remote) Sign(msg []byte) ([]byte, error) {
 	return sig, nil
 }
 
-// Keys are the keys of one origin that are trusted: one that somebody was given, and those that
-// it was handed over to.
+// Keys are the trusted keys of one origin: the key that the reader was given, and the keys that it
+// was handed over to.
 type Keys struct {
 	origin string
 	log    []trusted
 	others []note.Verifier
 }
 
-// trusted is a key of the log, and the size of the largest tree that it may speak of: it spoke
-// of no larger one before it was handed over, and whoever has it by now must not.
+// trusted is a key of the log, with the size of the largest tree that it may sign. That is the size at
+// which it was handed over: whoever still has the key afterwards must not sign a larger tree.
 type trusted struct {
 	note.Verifier
 	until int64
 }
 
-// TrustKeys returns the trust in one public key of an origin, and in those of witnesses, whose
-// signatures are told of.
+// TrustKeys returns Keys that trust one public key of an origin. It also recognizes the signatures of
+// witnesses; [Keys.Open] returns those.
 func TrustKeys(origin, public string, witnesses ...note.Verifier) (*Keys, error) {
 	v, err := note.NewVerifier(public)
 	if err != nil {
@@ -174,17 +174,17 @@ func TrustKeys(origin, public string, witnesses ...note.Verifier) (*Keys, error)
 // Origin returns the origin that the keys sign for.
 func (k *Keys) Origin() string { return k.origin }
 
-// Open returns what a checkpoint says, and which witnesses signed it, where a trusted key signed
-// it for this origin.
+// Open returns a checkpoint and the signatures of witnesses on it, if a trusted key signed it for
+// this origin.
 //
-// A signature in another spelling of base64 than its one is refused, of an unknown key as well: three
+// It refuses a signature whose base64 is not in its one canonical form, also of an unknown key. Three
 // programs read evidence, and must agree on every byte of it.
 func (k *Keys) Open(raw []byte) (Checkpoint, []note.Signature, error) {
 	return k.believe(k.open(raw, k.verifiers()...))
 }
 
-// OpenSent is Open for what came over a network: what an unknown key signed says nothing, in
-// whatever spelling, as C2SP signed-note has it.
+// OpenSent is Open for a checkpoint from a network. As C2SP signed-note says, it ignores signatures of
+// unknown keys, whatever their form.
 func (k *Keys) OpenSent(raw []byte) (Checkpoint, []note.Signature, error) {
 	n, err := k.openNote(raw, k.verifiers()...)
 	if err == nil {
@@ -193,7 +193,7 @@ func (k *Keys) OpenSent(raw []byte) (Checkpoint, []note.Signature, error) {
 	return k.believe(n, err)
 }
 
-// believe returns what a note says that was opened.
+// believe returns the checkpoint in an opened note, if its origin and key permit it.
 func (k *Keys) believe(n *note.Note, err error) (Checkpoint, []note.Signature, error) {
 	if err != nil {
 		return Checkpoint{}, nil, err
@@ -230,7 +230,7 @@ func (k *Keys) verifiers() []note.Verifier {
 // Newest returns the key that the origin signs with now.
 func (k *Keys) Newest() note.Verifier { return k.log[len(k.log)-1] }
 
-// open returns the note, signed by one of the keys at least.
+// open returns the note, if at least one of the keys signed it.
 func (k *Keys) open(raw []byte, by ...note.Verifier) (*note.Note, error) {
 	n, err := k.openNote(raw, by...)
 	if err == nil {
@@ -242,7 +242,7 @@ func (k *Keys) open(raw []byte, by ...note.Verifier) (*note.Note, error) {
 	return n, nil
 }
 
-// openNote returns the note, signed by one of the keys or by a witness.
+// openNote returns the note, if one of the keys or a witness signed it.
 func (k *Keys) openNote(raw []byte, by ...note.Verifier) (*note.Note, error) {
 	if len(raw) > MaxBytes {
 		return nil, tga.Errorf(tga.LimitExceeded, "signed note of %d bytes: at most %d", len(raw), MaxBytes)
@@ -254,8 +254,8 @@ func (k *Keys) openNote(raw []byte, by ...note.Verifier) (*note.Note, error) {
 	return n, nil
 }
 
-// signed finds out whether one of the keys signed a note that was opened, and whether signatures
-// have their one spelling: the bits that base64 leaves over are zero.
+// signed checks that one of the keys signed an opened note, and that the base64 of sigs is canonical:
+// its unused bits are zero.
 func (k *Keys) signed(n *note.Note, sigs []note.Signature, by []note.Verifier) error {
 	for _, s := range sigs {
 		if _, err := base64.StdEncoding.Strict().DecodeString(s.Base64); err != nil {
@@ -286,9 +286,9 @@ func HandOver(at Checkpoint, from, to Signer) ([]byte, error) {
 	return raw, nil
 }
 
-// Follow takes over the key that a hand-over names, where a trusted key of the log gave it, and
-// returns the checkpoint at which it did. From then on the older key is believed of no larger
-// tree. A key that was known before is not taken over again.
+// Follow trusts the new key that a hand-over names, if a trusted key of the log signed the hand-over,
+// and returns the checkpoint at which it happened. From then on the older key may sign no larger
+// tree. Follow refuses a hand-over to a key that is trusted already.
 func (k *Keys) Follow(raw []byte) (Checkpoint, error) {
 	text, _, _ := strings.Cut(string(raw), "\n\n")
 	lines := strings.Split(text, "\n")
@@ -323,11 +323,12 @@ func (k *Keys) Follow(raw []byte) (Checkpoint, error) {
 		if err != nil {
 			return Checkpoint{}, err
 		}
-		// What was read ends at the first empty line, what was signed at the last one.
+		// The text above ends at the first empty line, and the signed text at the last one. They must
+		// be the same.
 		if n.Text != text+"\n" {
 			return Checkpoint{}, tga.Errorf(tga.SchemaViolation, "hand-over: more than five lines were signed")
 		}
-		// The new key signs too: else a key could be named that its holder never agreed to.
+		// The new key must sign too, so that nobody can name a key whose holder did not agree.
 		if _, err := k.open(raw, to); err != nil {
 			return Checkpoint{}, err
 		}

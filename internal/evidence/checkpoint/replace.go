@@ -9,7 +9,7 @@ import (
 	"github.com/tgad/tgad/internal/access"
 )
 
-// Disk is the operating system's file system. The files that it makes are this user's alone.
+// Disk is the operating system's file system. Only this user can read the files that it makes.
 var Disk vfs.FS = private{vfs.Default}
 
 type private struct{ vfs.FS }
@@ -25,8 +25,8 @@ func (p private) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) 
 	return p.FS.OpenReadWrite(name, c)
 }
 
-// Replace replaces a file as a whole: after a crash it is the old one or the new one, and the new
-// one where Replace had returned. After an error it is not known which of them it is.
+// Replace replaces a file as a whole. After a crash the file is the old one or the new one, and the
+// new one if Replace had returned nil. After an error it is not known which of them it is.
 func Replace(disk vfs.FS, path string, raw []byte) error {
 	temp := path + ".new"
 	if err := disk.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -43,7 +43,7 @@ func Replace(disk vfs.FS, path string, raw []byte) error {
 	if err != nil {
 		return err
 	}
-	// Before anybody is told: a crash could bring the old name back.
+	// Sync the directory before returning: without it a crash could bring the old file back.
 	d, err := disk.OpenDir(disk.PathDir(path))
 	if err != nil {
 		return err

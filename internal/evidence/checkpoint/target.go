@@ -25,23 +25,22 @@ import (
 // Prove returns the proof that the tree of size leaves grew from that of old leaves.
 type Prove func(old, size int64) (tlog.TreeProof, error)
 
-// Target is a place outside the store that is given checkpoints. Its methods are called by one
-// goroutine at a time.
+// Target is a place outside the store that gets checkpoints. One goroutine at a time calls its
+// methods.
 type Target interface {
-	// Name says in words which place it is.
+	// Name describes the place, for people.
 	Name() string
-	// Put hands over the newest checkpoint. What it returns are signatures of witnesses, each
-	// a line of a signed note.
+	// Put gives the place the newest checkpoint. It returns signatures of witnesses, each a line
+	// of a signed note.
 	Put(ctx context.Context, raw []byte, prove Prove) (cosigned []byte, err error)
-	// Newest returns the newest checkpoint that the place has, nil where it has none. own is one
-	// of the store, for places that cannot tell what they have, and only judge what they are
-	// shown.
+	// Newest returns the newest checkpoint that the place has, nil if it has none. own is a
+	// checkpoint of the store. It is for a [Judge], which cannot return what it has.
 	Newest(ctx context.Context, own []byte, prove Prove) ([]byte, error)
 }
 
-// Judge is a Target that cannot tell what it has. Newest shows it a checkpoint, and it remembers
-// that as one of the store. So the other places are asked first, and a store that is doubted proves
-// nothing to it.
+// Judge is a Target that cannot return its newest checkpoint. It can only accept or refuse one that
+// it is shown. Newest shows it the store's own, which it then remembers. So the keeper asks the
+// other places first, and gives a judge no proofs while the store is frozen.
 type Judge interface {
 	Target
 	// Signed says whether a checkpoint has the signature of the judge.
@@ -76,7 +75,7 @@ func (d Directory) Put(_ context.Context, raw []byte, _ Prove) ([]byte, error) {
 func (d Directory) Newest(context.Context, []byte, Prove) ([]byte, error) {
 	f, err := os.Open(d.Path)
 	if errors.Is(err, os.ErrNotExist) {
-		// An absent directory is a disk that is not mounted, and no place without checkpoints.
+		// A missing directory may be a disk that is not mounted: do not report "no checkpoints".
 		if _, derr := os.Stat(filepath.Dir(d.Path)); derr != nil {
 			return nil, derr
 		}
@@ -104,7 +103,8 @@ type Web struct {
 	Client *http.Client // nil is one of its own, which follows no redirect
 }
 
-// noRedirects would send headers with secrets elsewhere, or take another's answer for this one's.
+// noRedirects follows no redirect. A redirect could send headers with secrets elsewhere, or make the
+// answer of another server count as this one's.
 var noRedirects = &http.Client{Timeout: 30 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 
 func (w Web) client() *http.Client {
@@ -158,7 +158,7 @@ func (w Web) Newest(ctx context.Context, _ []byte, _ Prove) ([]byte, error) {
 }
 
 // Git is a file in a git working tree. Each checkpoint is a commit, so the history of the
-// repository has them all; Remote, where it is named, gets them at once.
+// repository has all of them. If Remote is named, each commit is pushed to it at once.
 type Git struct{ Dir, File, Remote string }
 
 // Name implements [Target].
@@ -178,7 +178,7 @@ func (g Git) Put(ctx context.Context, raw []byte, _ Prove) ([]byte, error) {
 	}
 	_, err = g.git(ctx, "diff", "--cached", "--quiet", "--", g.File)
 	if err == nil {
-		return nil, g.push(ctx) // it is there already; it may not be at the remote
+		return nil, g.push(ctx) // it is committed already, but the remote may lack it
 	}
 	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 1 {
 		return nil, err
@@ -204,7 +204,7 @@ func (g Git) Newest(ctx context.Context, _ []byte, _ Prove) ([]byte, error) {
 	}
 	_, err := g.git(ctx, "rev-parse", "--verify", "--quiet", "HEAD:"+filepath.ToSlash(g.File))
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == 1 {
-		return nil, nil // that it has none; whatever else is wrong has another code
+		return nil, nil // code 1 means that there is no such file; other errors have other codes
 	}
 	if err != nil {
 		return nil, err
@@ -212,9 +212,9 @@ func (g Git) Newest(ctx context.Context, _ []byte, _ Prove) ([]byte, error) {
 	return g.git(ctx, "show", "HEAD:"+filepath.ToSlash(g.File))
 }
 
-// git runs with the user's own configuration, which says how the remote is reached. It never asks
-// anything, commits under a name of tgad's own, and takes no other repository from the
-// environment: git sets these variables for the hooks that it runs.
+// git runs a git command with the user's own configuration, which says how to reach the remote. The
+// command never prompts, and commits under tgad's name. Variables that name another repository are
+// removed from its environment: git sets them for the hooks that it runs.
 func (g Git) git(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "git", append([]string{"-C", g.Dir}, args...)...)
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
@@ -235,13 +235,13 @@ func (g Git) git(ctx context.Context, args ...string) ([]byte, error) {
 // ofRepository are the variables that name a repository or a part of one.
 var ofRepository = []string{"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_PREFIX"}
 
-// Witness is a witness of C2SP tlog-witness. It is given a checkpoint together with the proof
-// that the tree grew from the one that it saw before.
+// Witness is a witness of C2SP tlog-witness. It gets each checkpoint together with the proof that
+// the tree grew from the one that it saw before.
 type Witness struct {
 	URL string // its prefix; the request goes to URL/add-checkpoint
 	Key note.Verifier
 
-	seen int64 // the size that it has, as far as is known
+	seen int64 // size of the newest checkpoint that it has, as far as this process knows
 }
 
 // Name implements [Target].
@@ -272,7 +272,7 @@ func (w *Witness) Put(ctx context.Context, raw []byte, prove Prove) ([]byte, err
 		case status != http.StatusConflict:
 			return nil, fmt.Errorf("HTTP %d: %.200q", status, answer)
 		}
-		// It has seen another size than this process thinks, and says which.
+		// The witness has seen another size than this process assumed. Its answer names that size.
 		size := sizeIn(answer)
 		if size < 0 || size == w.seen {
 			return nil, fmt.Errorf("HTTP 409 with %.40q: want the size that it has seen", answer)
@@ -282,7 +282,7 @@ func (w *Witness) Put(ctx context.Context, raw []byte, prove Prove) ([]byte, err
 	return nil, errors.New("it changes its mind about the size that it has seen: does another store use this origin?")
 }
 
-// sizeIn is the size that an answer with status 409 names, -1 where it names none.
+// sizeIn is the size that an answer with status 409 names, -1 if it names none.
 func sizeIn(answer []byte) int64 {
 	size, err := strconv.ParseInt(strings.TrimSuffix(string(answer), "\n"), 10, 64)
 	if err != nil {
@@ -316,7 +316,7 @@ func (w *Witness) add(ctx context.Context, raw []byte, size int64, prove Prove) 
 	return resp.StatusCode, answer, err
 }
 
-// check finds out whether an answer has the witness's signature of the checkpoint.
+// check checks that an answer has the witness's signature on the checkpoint.
 func (w *Witness) check(raw, cosigned []byte) error {
 	n, err := note.Open(append(bytes.Clone(raw), cosigned...), note.VerifierList(w.Key))
 	if err != nil || len(n.Sigs) == 0 {
@@ -328,8 +328,8 @@ func (w *Witness) check(raw, cosigned []byte) error {
 // Signed implements [Judge].
 func (w *Witness) Signed(raw []byte) bool { return w.check(raw, nil) == nil }
 
-// Newest implements [Target]: a witness has no question for what it has seen, but refuses a
-// checkpoint that did not grow from that. Shown one of the store, it says so.
+// Newest implements [Target]. A witness cannot be asked for what it has seen, but it refuses a
+// checkpoint that did not grow from that. So Newest shows it the store's own checkpoint.
 func (w *Witness) Newest(ctx context.Context, own []byte, prove Prove) ([]byte, error) {
 	_, err := w.Put(ctx, own, prove)
 	return nil, err

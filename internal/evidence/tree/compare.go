@@ -12,9 +12,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Compare compares the files of a tree that nobody has open with the tree that the log leads to, as far as the mark says that
-// they are durable. STATE_CHECKSUM_MISMATCH: they are not what was written. Nothing is lost with them: [Open] makes a tree
-// without files again.
+// Compare compares the files of a tree, which no process has open, with the tree that follows from the log. It compares the
+// leaves up to the mark. STATE_CHECKSUM_MISMATCH: the files are damaged. They can be removed without a loss: [Open] makes the
+// tree again from the log.
 func Compare(fs vfs.FS, dir string, store tga.ID, with *Tree) error {
 	dir = fs.PathJoin(dir, Dir)
 	name := fs.PathJoin(dir, hashesName)

@@ -1,11 +1,10 @@
 // Package tree keeps the Merkle tree of a store: one leaf for each append, in the order of the
-// log. It is the tree of RFC 6962, so a head of it commits to every append before it, and two
-// short proofs follow from it: that an append is in it, and that it grew from an older head
-// without a change.
+// log. It is the tree of RFC 6962, so its head commits to every append. It gives two short proofs:
+// that an append is in the tree, and that the tree grew from an older one without a change.
 //
 // # Leaf
 //
-// The bytes of a leaf are what the log records of an append, behind its index. All integers are
+// The bytes of a leaf are its index, and then what the log records of its append. All integers are
 // big-endian, times are milliseconds since 1970:
 //
 //	index 8 · version 1 · trace 16 · first seq 8 · entries 2 · first note 4 · notes 2 ·
@@ -17,29 +16,28 @@
 //
 // # On disk
 //
-// The tree is a function of the log: it is written behind it, never before a commit, and can be
-// made again from it at any time. Two files in the directory evidence of the store hold it.
+// The tree is a function of the log: it is written after a commit, never before it, and can be made
+// again from the log at any time. It is in two files in the directory evidence of the store.
 //
 //	hashes  magic 8 · store 16 · zeros 8, then hashes of 32 bytes, in the order in which they
 //	        become known (tlog.StoredHashIndex)
 //	mark    magic 8 · store 16 · leaves 8 · head 32 · CRC-32C 4
 //
-// Appends to hashes are not synced. [Tree.Mark] syncs them and then replaces the mark; it is
-// called seldom. What lies behind the mark is not believed after a crash: it is made again from
-// the log.
+// Appends to hashes are not synced. [Tree.Mark], which is called seldom, syncs them and then replaces
+// the mark. After a crash the hashes past the mark are not trusted: they are made again from the log.
 //
 // # Concurrency
 //
-// One goroutine appends. Any number of others read: a lock orders what is still in memory with
-// what is in the file, and a hash never changes once it is there.
+// One goroutine appends. Any number of others read. A lock protects the move of hashes from memory to
+// the file, and a hash never changes.
 //
 // # Invariants
 //
 //	same      the head is that of RFC 6962 over the same leaves      [Tree.Append]  TestHeadsAreThoseOfRFC6962
-//	kept      what was marked is there after a crash, or the tree    [Open]         TestCrashAnywhere
-//	          says that it must be made again
-//	bound     a tree of another store, or of another log, is not     [Open]         TestForeignTreeIsMadeAgain
-//	          believed
-//	apart     who reads while the tree grows gets what was there     [Tree.Append]  TestReadersBesideTheAppender
+//	kept      after a crash the tree has all that was marked, or it  [Open]         TestCrashAnywhere
+//	          is empty and made again
+//	bound     a tree of another store, or of another log, is made    [Open]         TestForeignTreeIsMadeAgain
+//	          again from the log
+//	apart     reads of older leaves stay right while the tree grows  [Tree.Append]  TestReadersBesideTheAppender
 //	proved    every leaf and every older head has a proof            [Tree.Prove]   TestEveryProofHolds
 package tree

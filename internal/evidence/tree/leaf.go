@@ -9,7 +9,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Leaf is one append: what the store recorded of it in its global order.
+// Leaf is one append, as the store's global order records it.
 type Leaf struct {
 	Index     uint64 // from 1
 	TraceID   tga.ID
@@ -25,8 +25,8 @@ type Leaf struct {
 	Committed, NewestTS tga.Millis
 }
 
-// OfTrace says whether entries or notes were appended. Else it was something beside the traces: a
-// working state, the journal of a turn, a timer.
+// OfTrace says whether entries or notes were appended. Otherwise the append changed something beside
+// the traces: a working state, the journal of a turn, or a timer.
 func (l *Leaf) OfTrace() bool { return l.Entries > 0 || l.Notes > 0 }
 
 // LeafSize is how many bytes a leaf has.
@@ -47,8 +47,8 @@ func (l *Leaf) Append(dst []byte) []byte {
 	return binary.BigEndian.AppendUint64(dst, uint64(l.NewestTS))
 }
 
-// ParseLeaf reads what [Leaf.Append] wrote. Every byte counts: other bytes are another leaf, or
-// an error.
+// ParseLeaf reads what [Leaf.Append] wrote. It ignores no byte: other bytes are another leaf or an
+// error.
 func ParseLeaf(b []byte) (Leaf, error) {
 	if len(b) != LeafSize {
 		return Leaf{}, tga.Errorf(tga.SchemaViolation, "leaf of %d bytes, want %d", len(b), LeafSize)
@@ -73,8 +73,8 @@ func ParseLeaf(b []byte) (Leaf, error) {
 	return l, nil
 }
 
-// Hash returns the hash of the leaf in the tree: that of [tlog.RecordHash], which would allocate for
-// each append what is hashed.
+// Hash returns the hash of the leaf in the tree. It is that of [tlog.RecordHash], which would allocate
+// memory for each append.
 func (l *Leaf) Hash() tlog.Hash {
 	var b [1 + LeafSize]byte // RFC 6962 §2.1: a byte 0, then the leaf
 	l.Append(b[:1])

@@ -6,7 +6,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// proving gives heads and proofs out of the hashes of a tree, wherever these lie.
+// proving computes heads and proofs from the hashes of a tree, wherever those are stored.
 type proving struct {
 	from interface {
 		tlog.HashReader
@@ -14,8 +14,8 @@ type proving struct {
 	}
 }
 
-// Head returns the head of the tree when it had size leaves. That of an empty tree is SHA-256
-// of nothing, as RFC 6962 says.
+// Head returns the head that the tree had with size leaves. The head of an empty tree is SHA-256
+// of nothing (RFC 6962).
 func (t proving) Head(size int64) (tlog.Hash, error) {
 	if err := t.within(0, size); err != nil {
 		return tlog.Hash{}, err
@@ -57,7 +57,7 @@ const TileHeight = 8
 
 const (
 	tileWidth  = 1 << TileHeight // hashes
-	tileLevels = 7               // that a tree can have
+	tileLevels = 7               // levels of tiles that a tree can have
 )
 
 // Tile returns the hashes of a tile.

@@ -9,12 +9,12 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Tiles is where a [Tiled] tree reads what it does not have in memory. Its methods are called by several goroutines
-// at once.
+// Tiles is where a [Tiled] tree reads what it does not have in memory. Several goroutines call its methods
+// concurrently.
 type Tiles interface {
 	// Whole returns how many tiles of each level are kept, from the first on and without a gap.
 	Whole() (levels []int64, err error)
-	// Tiles returns tiles of a level, from a number on: most of them, or fewer where the next one is not kept.
+	// Tiles returns at most most tiles of a level, from a number on, up to the first one that is not kept.
 	Tiles(level int, first int64, most int) ([][]byte, error)
 	// Leaf returns the hash of a leaf as the log has it now, by its number in the tree, from 0.
 	Leaf(number int64) (tlog.Hash, error)
@@ -34,25 +34,25 @@ type tileAt struct {
 	number int64
 }
 
-// Tiled is a tree whose full tiles are kept elsewhere, each once and for good. The last tile of each level, which
-// still grows, is only in memory: it follows from the tiles below it, and that of the lowest level from the log.
-// A full tile that is not kept, because it is new or because somebody took it away, follows from the log too.
+// Tiled is a tree whose full tiles are kept elsewhere, and never change there. The last tile of each level, which
+// still grows, is only in memory: it is computed from the tiles below it, and that of the lowest level from the log.
+// A full tile that is not kept, because it is new or because somebody removed it, is computed from the log too.
 type Tiled struct {
 	proving
 	tiles Tiles
 
 	mu    sync.RWMutex
-	size  int64 // leaves
-	last  Leaf  // that was appended last; zero where the size is as it was loaded
-	tails [tileLevels][]tlog.Hash
-	fresh map[tileAt][]byte // full, and not known to be kept
-	order []FullTile        // the same, in the order in which they became full
+	size  int64                   // leaves
+	last  Leaf                    // the leaf that was appended last; zero if none was since the tree was opened
+	tails [tileLevels][]tlog.Hash // the last tile of each level
+	fresh map[tileAt][]byte       // full tiles that are not known to be kept
+	order []FullTile              // the same, in the order in which they became full
 	known cache
 }
 
-// OpenTiled opens a tree as far as its tiles are kept, and no further than end leaves. The leaves behind that are to
-// be appended. Where the newest leaf in the tiles is not the one of the log, the tiles are not believed: the tree is
-// empty, and made again from the log.
+// OpenTiled opens a tree with the leaves of the kept tiles, and with at most end leaves. The caller appends the leaves
+// after that. If the newest leaf in the tiles is not the one in the log, the tiles are not trusted: OpenTiled returns an
+// empty tree, which the caller makes again from the log.
 func OpenTiled(from Tiles, end int64) (*Tiled, error) {
 	t := NewTiled(from)
 	whole, err := from.Whole()
@@ -65,7 +65,7 @@ func OpenTiled(from Tiles, end int64) (*Tiled, error) {
 		if level < len(whole) {
 			kept = whole[level]
 		}
-		if shift := TileHeight * level; below>>shift > kept { // a tile is missing: what stands behind it is made again
+		if shift := TileHeight * level; below>>shift > kept { // a tile is missing: the tree ends before it
 			below = (kept+1)<<shift - 1
 		}
 	}
@@ -97,7 +97,7 @@ func OpenTiled(from Tiles, end int64) (*Tiled, error) {
 	return t, nil
 }
 
-// NewTiled returns an empty tree, which believes no tile that is kept until it has grown past it.
+// NewTiled returns an empty tree. It reads a kept tile only after it has grown past that tile.
 func NewTiled(from Tiles) *Tiled {
 	t := &Tiled{tiles: from, fresh: map[tileAt][]byte{}}
 	t.known.init()
@@ -134,14 +134,14 @@ func (t *Tiled) Size() int64 {
 	return t.size
 }
 
-// Last returns the leaf that was appended last; ok is false where none was since the tree was opened.
+// Last returns the leaf that was appended last; ok is false if none was since the tree was opened.
 func (t *Tiled) Last() (l Leaf, ok bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.last, t.last.Index > 0
 }
 
-// Append adds the leaf that follows.
+// Append adds the next leaf.
 func (t *Tiled) Append(l *Leaf) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -171,8 +171,8 @@ func (t *Tiled) Fresh() []FullTile {
 	return t.order[:len(t.order):len(t.order)]
 }
 
-// Kept says that the first n of the fresh tiles are kept, or that they can be had without: they are read again when
-// they are asked for.
+// Kept drops the first n of the fresh tiles from memory, because they are kept or can be computed from the log. They
+// are read again when they are needed.
 func (t *Tiled) Kept(n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -182,7 +182,7 @@ func (t *Tiled) Kept(n int) {
 	t.order = append([]FullTile(nil), t.order[n:]...)
 }
 
-// Mark does nothing: what makes a tree durable here is that its tiles are kept.
+// Mark does nothing: the tree is durable because its tiles are kept.
 func (t *Tiled) Mark() error { return nil }
 
 // Close does nothing.
@@ -236,7 +236,7 @@ func (t *Tiled) data(tile tlog.Tile) ([]byte, error) {
 	return hashes[:n:n], nil
 }
 
-// full returns a full tile that is not fresh: as it is kept, else as it follows from the log.
+// full returns a full tile that is not fresh: the kept one, or if none is kept, one computed from the log.
 func (t *Tiled) full(at tileAt) ([]byte, error) {
 	if hashes := t.known.get(at); hashes != nil {
 		return hashes, nil
@@ -274,7 +274,7 @@ func (t *Tiled) full(at tileAt) ([]byte, error) {
 	return hashes, nil
 }
 
-// cache has the tiles that were used last.
+// cache has the most recently used tiles.
 type cache struct {
 	mu   sync.Mutex
 	used *list.List // of *cached, the last used in front

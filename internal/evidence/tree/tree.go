@@ -33,7 +33,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Tree is the tree of one store. See the package for who may call what at the same time.
+// Tree is the tree of one store. The package comment says which calls may run concurrently.
 type Tree struct {
 	proving
 	fs    vfs.FS
@@ -44,18 +44,18 @@ type Tree struct {
 	mu      sync.RWMutex
 	size    int64  // leaves
 	written int64  // hashes in the file
-	rest    []byte // hashes behind these
-	err     error  // of a write: what the file holds is not known any more
+	rest    []byte // hashes after these, in memory only
+	err     error  // of a failed write: after it the content of the file is not known
 
-	// edge is the newest node of each level that has one. A new leaf needs no other: it completes a
-	// node with the one to the left of it, and that is the newest of its level. The appender's own.
+	// edge is the newest node of each level that has one. A new leaf needs no other node: each node that
+	// it completes has the newest node of a level as its left child. Only the appender uses it.
 	edge [64]tlog.Hash
 }
 
-// Open opens the tree of a store in its directory dir, with the leaves up to the mark. It is
-// empty where there is none, and where what is there cannot be believed: it is then made again
-// from the log. last returns the hash of a leaf as the log has it now; the newest leaf of the
-// tree must be that one, or the log is not the one that the tree was made from.
+// Open opens the tree of a store in its directory dir, with the leaves up to the mark. If there is no
+// tree, or it cannot be trusted, Open returns an empty tree, and the caller makes it again from the
+// log. last returns the hash of a leaf as the log has it now. If the newest leaf of the tree is another
+// one, the tree was made from another log.
 func Open(fs vfs.FS, dir string, store tga.ID, last func(number int64) (tlog.Hash, error)) (*Tree, error) {
 	t := &Tree{fs: fs, dir: fs.PathJoin(dir, Dir), store: store}
 	t.from = t
@@ -72,7 +72,7 @@ func Open(fs vfs.FS, dir string, store tga.ID, last func(number int64) (tlog.Has
 	return t, nil
 }
 
-// load takes the tree up to its mark. ok is false where that cannot be believed.
+// load reads the tree up to its mark. ok is false if it cannot be trusted.
 func (t *Tree) load(last func(int64) (tlog.Hash, error)) (ok bool, err error) {
 	size, head, ok, err := readMark(t.fs, t.fs.PathJoin(t.dir, markName), t.store)
 	if !ok || err != nil {
@@ -99,8 +99,8 @@ func (t *Tree) load(last func(int64) (tlog.Hash, error)) (ok bool, err error) {
 	if size == 0 {
 		return true, t.loadEdge()
 	}
-	// A head that follows from the nodes of the right edge says that these are whole, and
-	// only these are needed to go on. Damage further left shows in a proof that does not hold.
+	// If the head follows from the nodes of the right edge, these are whole, and appends need no
+	// others. Damage further left shows later, as a proof that does not hold.
 	if got, err := tlog.TreeHash(size, t); err != nil || got != head {
 		return false, unreadable(name, err)
 	}
@@ -142,8 +142,8 @@ func (t *Tree) Clear() error {
 		}
 		t.f = nil
 	}
-	// Without its mark a file of hashes is not believed, whatever is in it. The mark is gone for
-	// good before the hashes change: a crash could else leave it beside a mixture of two trees.
+	// A file of hashes without a mark is not trusted. Remove the mark durably before the hashes
+	// change. Otherwise a crash could leave the mark beside a mixture of two trees.
 	err := t.fs.Remove(t.fs.PathJoin(t.dir, markName))
 	if err == nil || errors.Is(err, os.ErrNotExist) {
 		err = syncDir(t.fs, t.dir)
@@ -171,7 +171,7 @@ func (t *Tree) Size() int64 {
 	return t.size
 }
 
-// Append adds the leaf that follows.
+// Append adds the next leaf.
 func (t *Tree) Append(l *Leaf) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -181,8 +181,9 @@ func (t *Tree) Append(l *Leaf) error {
 	if l.Index != uint64(t.size)+1 {
 		return tga.Errorf(tga.ValidationError, "tree: leaf %d follows %d", l.Index, t.size)
 	}
-	// The hashes of [tlog.StoredHashesForRecordHash], which reads the edge and allocates for that: the
-	// leaf, and each node that it completes, as many as the size has ones at its end.
+	// Add the hash of the leaf, and of each node that it completes: one for each 1 at the end of the
+	// size in binary. They are those of [tlog.StoredHashesForRecordHash], which would read the edge
+	// from the tree and allocate.
 	h := l.Hash()
 	for level := 0; ; level++ {
 		left := t.edge[level]
@@ -200,7 +201,7 @@ func (t *Tree) Append(l *Leaf) error {
 	return t.err
 }
 
-// flush writes what is only in memory.
+// flush writes the hashes that are only in memory to the file.
 func (t *Tree) flush() error {
 	if len(t.rest) == 0 {
 		return nil
@@ -221,7 +222,7 @@ func (t *Tree) Mark() error {
 		t.err = t.flush()
 	}
 	if t.err == nil {
-		if err := t.f.Sync(); err != nil { // what it wrote may be lost: a second sync would not say so
+		if err := t.f.Sync(); err != nil { // writes may be lost, and a second sync would not report it
 			t.err = unavailable(t.dir, err)
 		}
 	}
@@ -238,7 +239,7 @@ func (t *Tree) Mark() error {
 	return writeMark(t.fs, t.dir, t.store, t.size, head)
 }
 
-// Close closes the files. What was not marked is made again from the log.
+// Close closes the files. The next Open makes the leaves after the mark again from the log.
 func (t *Tree) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -343,8 +344,8 @@ func syncDir(fs vfs.FS, dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// unreadable is the error of what could not be read, nil where it was read and is not what it
-// should be.
+// unreadable is the error of a failed read. It is nil if the read succeeded or the file was too
+// short: then the content is wrong, and the tree is made again.
 func unreadable(name string, err error) error {
 	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil
