@@ -1,8 +1,8 @@
-// Package evidence lets a program that has a store of package engine open prove to others what the
-// store had. It is what the daemon does for its store; a program that embeds the store does it with
-// this package, and one that does not import it links nothing of it.
+// Package evidence lets a program that embeds a store of package engine prove to others what the
+// store had. The daemon does the same for its store. A program that does not import this package
+// links nothing of it.
 //
-// A [Keeper] follows the log of the store, off the way of every append. It signs checkpoints of a
+// A [Keeper] follows the log of the store, and no append waits for it. It signs checkpoints of a
 // Merkle tree over all appends, hands them to places outside of the store, and gives receipts:
 //
 //	db, err := engine.Open(dir, engine.Options{})
@@ -15,8 +15,8 @@
 // # Invariants
 //
 //	before     a store that was rolled back is frozen before Open returns   [Open]          TestRolledBackStoreIsFrozen
-//	last       a checkpoint covers all that was appended before Close       [Keeper.Close]  TestCloseCoversEverything
-//	proved     what is exported is verified by the programs of an auditor   [Keeper.Export] TestExportVerifies
+//	last       the last checkpoint covers all appends before Close          [Keeper.Close]  TestCloseCoversEverything
+//	proved     the programs of an auditor verify what is exported           [Keeper.Export] TestExportVerifies
 package evidence
 
 import (
@@ -38,11 +38,11 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Options say where checkpoints go. With none of Files and Witnesses, whoever can write to the
-// store can still take back what happened together with its checkpoints.
+// Options say where checkpoints go. Without Files and Witnesses, whoever can write to the store can
+// still roll it back together with its checkpoints, and nobody can tell.
 type Options struct {
 	Origin string // names the store in its checkpoints; "" = the name of the key
-	// FormerKeyFile is the key that signed before. It hands over to the one of now.
+	// FormerKeyFile is the key that signed before. It hands over to the key that signs now.
 	FormerKeyFile string
 	// Files are files outside of the store, best on other disks. Each gets the newest checkpoint.
 	Files []string
@@ -78,15 +78,14 @@ func NewKey(name, file string) (public string, err error) {
 	return public, checkpoint.CreateKeyFile(file, secret)
 }
 
-// Open takes up the evidence of the store in a directory, which is open as db, and compares the
-// store with what was signed for it: by the newest checkpoint that it kept, and by that of every
-// place in the options. A store that has fewer appends, or others, is frozen when Open returns
-// ([engine.DB.Stats] says why): it can be read, and takes no append, until somebody calls
-// [Keeper.Accept]. A place that does not answer
-// within ten seconds is asked again later. ctx is for the opening alone.
+// Open opens the evidence of the store in a directory, which is open as db. It compares the store with
+// the newest checkpoint that the store kept, and with that of every place in the options. A store that
+// has fewer appends than were signed, or other ones, is frozen when Open returns ([engine.DB.Stats]
+// says why): it can be read, and takes no append, until the program calls [Keeper.Accept]. A place
+// that does not answer within ten seconds is asked again later. ctx is for the opening alone.
 //
-// VALIDATION_ERROR: the key or a file lies in the store, or is none. PERMISSION_DENIED: another key
-// signed before. STATE_CHECKSUM_MISMATCH: the kept checkpoints are damaged.
+// VALIDATION_ERROR: the key or a file is inside the store, or the key is no key. PERMISSION_DENIED:
+// another key signed before. STATE_CHECKSUM_MISMATCH: the kept checkpoints are damaged.
 func Open(ctx context.Context, db *engine.DB, dir, keyFile string, o Options) (*Keeper, error) {
 	in := keeping.Options{Origin: o.Origin, Every: o.Every, Logger: o.Logger}
 	var err error
@@ -138,19 +137,19 @@ func (k *Keeper) Receipt(ctx context.Context, trace tga.ID) (runtime.Receipt, er
 	return r.Plain(), nil
 }
 
-// Checkpoint returns the newest signed checkpoint, "" where there is none yet.
+// Checkpoint returns the newest signed checkpoint, "" if there is none yet.
 func (k *Keeper) Checkpoint() string {
 	raw, _ := k.k.Newest()
 	return string(raw)
 }
 
-// Export writes an evidence file of traces, or of every append where none is named, as far as the
-// newest checkpoint covers them. VALIDATION_ERROR: it covers nothing of them yet.
+// Export writes an evidence file of traces, or of every append if none is named, as far as the newest
+// checkpoint covers them. VALIDATION_ERROR: the checkpoint covers none of them yet.
 func (k *Keeper) Export(ctx context.Context, w io.Writer, traces ...tga.ID) error {
 	return k.k.Export(ctx, w, keeping.Wanted{Traces: traces}, func(w io.Writer, ids []tga.ID) error {
 		for _, id := range ids {
-			// The notes first: what comes between the two is then not in the file, and no note
-			// lacks the entry that it names.
+			// Read the notes first. A note that is appended between the two reads is then missing, but
+			// no note is there without the entry that it names.
 			t, err := k.db.Load(ctx, id)
 			if err == nil {
 				err = ndjson.Write(w, id, k.db.Entries(ctx, id, 0), notes(t))
@@ -173,17 +172,17 @@ func notes(t *chain.Trace) iter.Seq2[tga.Note, error] {
 	}
 }
 
-// Accept is the word of a person, in who, that a store goes on although what was signed for it says
-// more, or something else. It is signed and kept, and the store is frozen for that no more.
+// Accept records that a person, who, lets a store continue although a signed checkpoint has more
+// appends, or other ones. The acceptance is signed and kept, and does not freeze the store again.
 func (k *Keeper) Accept(ctx context.Context, who string) error {
 	if err := k.db.Unfreeze(ctx, true, who); err != nil {
 		return err
 	}
-	return k.k.Accept(who) // should the process die before this, the next open freezes the store once more
+	return k.k.Accept(who) // if the process dies before this, the next open freezes the store again
 }
 
-// Close signs a last checkpoint of all that was appended, hands it to the places, and ends. It
-// comes before the Close of the store.
+// Close signs a last checkpoint of all appends, hands it to the places, and ends the keeper. Call it
+// before the Close of the store.
 func (k *Keeper) Close() error {
 	k.end()
 	<-k.ended

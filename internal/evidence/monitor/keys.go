@@ -12,13 +12,13 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// The file of keys has what became of each idempotency key, a batch for each page that was checked:
+// The file of keys has the state of each idempotency key, in a batch for each page that was checked:
 //
 //	magic [8]
 //	batch: appends checked with it [8]   bytes [4]   bytes of package sends   CRC-32C of all before it [4]
 //
-// A batch is durable before the state says that its page was checked. One of a page that the state
-// does not have is dropped, and made anew with the page.
+// A batch is durable before the state says that its page was checked. A batch whose page the state
+// does not have is dropped, and made again when the page is checked again.
 const (
 	keysMagic = "tgadmk\x00" + string(rune(tga.MonitorKeysVersion))
 	batchHead = 8 + 4
@@ -30,8 +30,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // keysName is the file of keys beside a state.
 func keysName(path string) string { return path + ".keys" }
 
-// readKeys returns the book as it was when so many appends were checked, and how long the file is up
-// to there. ok is false where the file does not reach so far: every append must be checked again.
+// readKeys returns the book at the moment when checked appends were checked, and the length of the
+// file up to there. ok is false if the file does not reach that far: every append must be checked again.
 func readKeys(path string, a sends.Attested, checked int64) (book *sends.Book, end int64, ok bool, err error) {
 	book = sends.New(a)
 	raw, err := os.ReadFile(keysName(path))
@@ -66,7 +66,7 @@ func readKeys(path string, a sends.Attested, checked int64) (book *sends.Book, e
 	return book, int64(at), true, nil
 }
 
-// addKeys appends what a page changed, durably, and returns how long the file is then.
+// addKeys appends the changes of a page, durably, and returns the new length of the file.
 func addKeys(path string, end, checked int64, book *sends.Book) (int64, error) {
 	var b []byte
 	if end == 0 {

@@ -20,30 +20,31 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Source is a store as it answers from outside. An error with one of the codes of [accuses] is
-// the store's own word that it is not what it was; any other one is no answer.
+// Source is a store as seen from outside. An error with one of the codes of [accuses] means that the
+// store itself reports a loss or a change. Any other error means that it did not answer.
 type Source interface {
 	// Checkpoint returns the newest signed checkpoint, and the hand-overs to the key that signed
 	// it. NOT_FOUND: none was signed yet.
 	Checkpoint(ctx context.Context) (raw []byte, handOvers [][]byte, err error)
-	// Evidence writes an evidence file of the appends behind an index, at most so many, that
-	// grew from an older checkpoint; nil is none. Where it returns no error, it is whole.
+	// Evidence writes an evidence file of at most most appends after an index. If old is not nil, the
+	// file proves that the tree grew from that checkpoint. If Evidence returns nil, the file is whole.
 	Evidence(ctx context.Context, w io.Writer, after, most int64, old []byte) error
 	// Tile returns a tile of the tree by its path in C2SP tlog-tiles.
 	Tile(ctx context.Context, path string) ([]byte, error)
 }
 
-// Options say what a monitor trusts, and where it remembers.
+// Options say what a monitor trusts, and where its state is.
 type Options struct {
-	Key       string // the store's public key, which came by a way of its own
+	Key       string // the store's public key, which you got from its operator, not from the store
 	Origin    string // "" is the name of the key
 	Witnesses []note.Verifier
 	Cosigned  int    // how many of them must have signed; fewer are logged
 	State     string // path of the file
-	// Others are places that are given the store's checkpoints too, or that others wrote what they
-	// saw to: where the store showed somebody else another tree, they have a checkpoint of it.
+	// Others are places that have checkpoints which the store showed to others: the store's own
+	// places, or files of other monitors. If the store showed them another tree, a checkpoint there
+	// proves it.
 	Others []checkpoint.Target
-	// Attested is what the operator says of the tools, for the rule of sends.
+	// Attested is what the operator attests of the tools, for the check of sends.
 	Attested sends.Attested
 	Page     int64 // appends that are checked at once, at most; 4096
 	Logger   *slog.Logger
@@ -54,18 +55,18 @@ type Alarm struct {
 	Kind string // rollback, fork, key, evidence or send
 	Code tga.Code
 	Text string
-	// Had is the checkpoint that was remembered, Shown the one that contradicts it, both as they
-	// were signed; nil where there is none.
+	// Had is the signed checkpoint that was remembered, and Shown the one that contradicts it; nil
+	// if there is none.
 	Had, Shown []byte
 }
 
 // The kinds of alarm.
 const (
 	Rollback = "rollback" // the store has fewer appends than it had
-	Fork     = "fork"     // it has others
-	Key      = "key"      // what it shows is not signed by a key that is trusted
-	Send     = "send"     // a call was sent that no rule allows: again without a licence, say
-	Evidence = "evidence" // an append is not what a rule allows, or not what its proof says
+	Fork     = "fork"     // the store has other appends than it had
+	Key      = "key"      // no trusted key signed what the store shows
+	Send     = "send"     // a call was sent against the rules, for example again without a licence
+	Evidence = "evidence" // an append breaks a rule, or its proof does not hold
 )
 
 func (a *Alarm) Error() string { return a.Unwrap().Error() }
@@ -73,7 +74,7 @@ func (a *Alarm) Error() string { return a.Unwrap().Error() }
 // Unwrap returns the error that has the alarm's code.
 func (a *Alarm) Unwrap() error { return tga.Errorf(a.Code, "%s: %s", a.Kind, a.Text) }
 
-// accuses says whether an answer of the store with this code says that it lost or changed something.
+// accuses says whether the store reports with this code that it lost or changed something.
 func accuses(code tga.Code) bool {
 	return code == tga.StateChecksumMismatch || code == tga.StateSequenceGap
 }
@@ -86,14 +87,14 @@ type Monitor struct {
 	lock  io.Closer
 	state state
 
-	most    int64       // appends of the next page: fewer after one that did not come whole
-	book    *sends.Book // of what was checked; nil where it must be read again
-	keysEnd int64       // of the file of keys
+	most    int64       // appends of the next page; it is halved after a page that failed
+	book    *sends.Book // of the checked appends; nil if it must be read again
+	keysEnd int64       // length of the file of keys
 }
 
-// Open reads what a monitor remembers, and takes it for this process alone: of two, the slower one
-// would replace what the other had seen by something older. An [Alarm] that nobody took away is
-// returned again. STATE_LOCK_ACQUIRE_FAILED: another process has the state.
+// Open reads the state of a monitor, and locks it: of two processes, the slower one could replace
+// what the other had seen by something older. If there is an [Alarm] whose file nobody removed, Open
+// returns it. STATE_LOCK_ACQUIRE_FAILED: another process has the state.
 func Open(from Source, o Options) (*Monitor, error) {
 	if o.Page <= 0 {
 		o.Page = 4096
@@ -118,10 +119,10 @@ func Open(from Source, o Options) (*Monitor, error) {
 	return m, nil
 }
 
-// Close gives the state up.
+// Close releases the lock of the state.
 func (m *Monitor) Close() error { return m.lock.Close() }
 
-// keys is the trust in the given key, before any hand-over.
+// keys returns the trust in the key of the options, without hand-overs.
 func (m *Monitor) keys() (*checkpoint.Keys, error) {
 	return checkpoint.TrustKeys(m.opts.Origin, m.opts.Key, m.opts.Witnesses...)
 }
@@ -129,9 +130,9 @@ func (m *Monitor) keys() (*checkpoint.Keys, error) {
 // Seen returns how many appends the remembered checkpoint has, and how many of them were checked.
 func (m *Monitor) Seen() (size, checked int64) { return m.state.size, m.state.Checked }
 
-// Step asks the store once and checks at most one page. more says that there is another one. An
-// [Alarm] was written down before it is returned; any other error means that the store or a place
-// could not be asked.
+// Step asks the store once and checks at most one page. more says that there is another page. Step
+// writes an [Alarm] to its file before it returns it. Any other error means that the store or a
+// place could not be asked.
 func (m *Monitor) Step(ctx context.Context) (more bool, err error) {
 	more, err = m.step(ctx)
 	var a *Alarm
@@ -172,14 +173,14 @@ func (m *Monitor) step(ctx context.Context) (more bool, err error) {
 	return false, m.gossip(ctx, keys)
 }
 
-// open checks who signed a checkpoint.
+// open checks the signatures of a checkpoint.
 func (m *Monitor) open(raw []byte, over [][]byte) (*checkpoint.Keys, checkpoint.Checkpoint, error) {
 	keys, err := m.keys()
 	if err != nil {
 		return nil, checkpoint.Checkpoint{}, err
 	}
 	for _, o := range over {
-		// One that leads to the key that was given, and not on from it, is of no use here.
+		// Ignore a hand-over that an untrusted key signed: it may lead to the key of the options.
 		if _, err := keys.Follow(o); err != nil && tga.CodeOf(err) != tga.PermissionDenied {
 			return nil, checkpoint.Checkpoint{}, m.contradicted(Key, raw, "a hand-over of keys: %s", words(err))
 		}
@@ -201,13 +202,13 @@ func (m *Monitor) page(ctx context.Context) error {
 	}
 	r, appends, err := m.ask(ctx, m.state.Checked, m.most, m.state.raw())
 	if err != nil {
-		// A store that is killed again and again never gives a long page to its end. Of ever
-		// shorter ones it gives one.
+		// A store that is killed again and again never completes a long page. Ask for ever shorter
+		// ones, until it completes one.
 		m.most = max(m.most/2, 1)
 		return err
 	}
 	m.most = min(2*m.most, m.opts.Page)
-	// Until the state has the page, the book is ahead of it: after an error it is read again.
+	// The book is ahead of the state until the state is written. After an error, read it again.
 	book := m.book
 	m.book = nil
 	first, last := int64(r.From), int64(r.To)
@@ -270,8 +271,8 @@ func (m *Monitor) ask(ctx context.Context, after, most int64, old []byte) (r *bu
 	return nil, nil, &Alarm{m.kind(err, r), tga.CodeOf(err), words(err), m.state.raw(), r.Note}
 }
 
-// kind tells evidence that does not follow from what was remembered from evidence that is
-// wrong in itself.
+// kind is the kind of an alarm about evidence: Fork if it did not grow from the remembered checkpoint,
+// Key if no trusted key signed it, and Evidence if it is wrong in itself.
 func (m *Monitor) kind(err error, r *bundle.Report) string {
 	switch {
 	case tga.CodeOf(err) == tga.PermissionDenied:
@@ -282,7 +283,8 @@ func (m *Monitor) kind(err error, r *bundle.Report) string {
 	return Evidence
 }
 
-// answer tells a store that accuses itself from one that cannot be asked.
+// answer makes an alarm of an error with which the store itself reports a loss. It returns any
+// other error as it is.
 func (m *Monitor) answer(err error) error {
 	if accuses(tga.CodeOf(err)) {
 		return &Alarm{Fork, tga.CodeOf(err), "the store says so itself: " + words(err), m.state.raw(), nil}
@@ -290,7 +292,7 @@ func (m *Monitor) answer(err error) error {
 	return err
 }
 
-// gossip compares what the monitor was shown with what the store showed to others.
+// gossip compares the remembered checkpoint with those that the store showed to others.
 func (m *Monitor) gossip(ctx context.Context, keys *checkpoint.Keys) error {
 	var errs []error
 	for _, place := range m.opts.Others {
@@ -309,11 +311,11 @@ func (m *Monitor) gossip(ctx context.Context, keys *checkpoint.Keys) error {
 	return errors.Join(errs...)
 }
 
-// agrees finds out whether the tree of a checkpoint that another was shown is one with ours.
+// agrees checks that a checkpoint which the store showed to somebody else is of the remembered tree.
 func (m *Monitor) agrees(ctx context.Context, keys *checkpoint.Keys, from string, raw []byte) error {
 	other, _, err := keys.Open(raw)
 	if err != nil {
-		// Anybody may write to such a place: only what the store signed speaks against it.
+		// Anybody may write to such a place, so only what the store signed can be an alarm.
 		return fmt.Errorf("%s: %w", from, err)
 	}
 	switch {
@@ -331,7 +333,7 @@ func (m *Monitor) agrees(ctx context.Context, keys *checkpoint.Keys, from string
 	return err
 }
 
-// words is what an error says, without its code, which the alarm has.
+// words is the message of an error without its code, which the alarm has already.
 func words(err error) string {
 	var e *tga.Error
 	if errors.As(err, &e) {

@@ -14,7 +14,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// state is what a monitor remembers.
+// state is the state of a monitor, as its file has it.
 type state struct {
 	Version    string `json:"version"`
 	Origin     string `json:"origin"`
@@ -35,8 +35,8 @@ func (s *state) raw() []byte {
 // alarmName is where the alarm of a state is written.
 func alarmName(path string) string { return path + ".alarm" }
 
-// readState reads the file of a monitor; one that is not there is a monitor that has seen nothing.
-// One that cannot be read is an error: to begin anew would forget what was seen.
+// readState reads the file of a monitor. If there is none, the monitor has seen nothing yet. A file
+// that cannot be read is an error: to begin with an empty state would forget what was seen.
 func readState(path, origin string) (state, error) {
 	if err := readAlarm(path); err != nil {
 		return state{}, err
@@ -110,7 +110,7 @@ func writeAlarm(path string, a *Alarm) error {
 	return nil
 }
 
-// readAlarm returns the alarm that nobody took away.
+// readAlarm returns the alarm whose file nobody removed; nil if there is none.
 func readAlarm(path string) error {
 	raw, err := os.ReadFile(alarmName(path))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// headOf computes which head the remembered tree had when it had size leaves. Tiles of the store
-// say so; each is checked against the remembered head, so a store cannot choose them.
+// headOf computes the head that the remembered tree had with size leaves. It reads tiles from the
+// store and checks each against the remembered head, so the store cannot invent them.
 func (m *Monitor) headOf(ctx context.Context, size int64) (tlog.Hash, error) {
 	r := &tiles{ctx: ctx, from: m.from}
 	head, err := tlog.TreeHash(size, tlog.TileHashReader(tlog.Tree{N: m.state.size, Hash: m.state.head}, r))
@@ -25,16 +25,16 @@ func (m *Monitor) headOf(ctx context.Context, size int64) (tlog.Hash, error) {
 type tiles struct {
 	ctx  context.Context
 	from Source
-	err  error // of the source, which tlog does not tell from a tile that is wrong
+	err  error // of the source; package tlog would not distinguish it from a wrong tile
 }
 
 func (t *tiles) Height() int                     { return tileHeight }
-func (t *tiles) SaveTiles([]tlog.Tile, [][]byte) {} // they are few, and asked for once
+func (t *tiles) SaveTiles([]tlog.Tile, [][]byte) {} // no cache: they are few, and read once
 
 func (t *tiles) ReadTiles(want []tlog.Tile) ([][]byte, error) {
 	var out [][]byte
 	for _, tile := range want {
-		// tlog-tiles has one height, and so no height in its paths.
+		// Paths of tlog-tiles do not have the height, which is always 8.
 		raw, err := t.from.Tile(t.ctx, strings.Replace(tile.Path(), "tile/8/", "tile/", 1))
 		if err != nil {
 			t.err = err

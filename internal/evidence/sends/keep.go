@@ -35,8 +35,8 @@ func (b *Book) Changed(dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// Restore takes over what [Book.Changed] wrote. Changes are restored in the order in which they were
-// made.
+// Restore applies changes that [Book.Changed] wrote. The caller restores them in the order in which they
+// were written.
 func (b *Book) Restore(src []byte) error {
 	for len(src) > 0 {
 		if len(src) < 34 {

@@ -1,21 +1,21 @@
-// Package sends judges from outside whether a store sent a call that it must not have sent: under a
+// Package sends checks from outside whether a store sent a call that it must not have sent: under a
 // key that another trace has, after the effect, or a second time without a licence. It recomputes the
-// ledger from the appends, in their order, with the rules of package ledger, which the store itself
-// follows: it has none of its own.
+// ledger from the appends, in their order. It uses the rules of package ledger, which the store
+// follows too, and has no rules of its own.
 //
 // # What it cannot know
 //
-// What an operator attests of a tool is not in the log. Without it every repeat within a trace is
-// taken to be licensed. Where the operator lets programs claim a licence, that which the log has of an
-// attempt is the claim, and it is held to the operator's bounds. Of a call that was erased nothing is known, and of its key nothing any more:
-// the key counts as never used. Whether bytes left the machine is not in the log either: an attempt
-// is judged, which is written before each send.
+// What an operator attests of a tool is not in the log. If it is not given, every repeat within a trace
+// counts as licensed. If the operator lets programs claim a licence, the licence in the log of an
+// attempt is the claim, and it is limited by the operator's bounds. Nothing is known of an erased call,
+// so its key counts as never used. The log does not say whether bytes left the machine either. So
+// package sends checks attempts, which are written before each send.
 //
 // # Invariants
 //
 //	found   an attempt that no rule of the ledger allows is an error          [Book.Take]  TestForbiddenSendsAreFound
-//	quiet   what a store did by the rules is none, wherever it crashed        [Book.Take]  property S11 of internal/crashtest
-//	same    a book that is restored judges as the one that was kept           [Book.Restore] TestBookIsRestored
+//	quiet   an attempt by the rules is no error, wherever the store crashed   [Book.Take]  property S11 of internal/crashtest
+//	same    a restored book decides as the one that was kept                  [Book.Restore] TestBookIsRestored
 package sends
 
 import (
@@ -30,23 +30,23 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Attested is what an operator says of the tools. The zero value says nothing.
+// Attested is what an operator attests of the tools. The zero value attests nothing.
 type Attested struct {
 	Profile ledger.Profile
 	// Licence returns what is attested of a tool. nil: nothing is known, and every repeat within a
-	// trace is taken to be licensed.
+	// trace counts as licensed.
 	Licence func(server, tool string) Tool
 }
 
-// Tool is what an operator says of one tool.
+// Tool is what an operator attests of one tool.
 type Tool struct {
 	Licence  ledger.Licence
-	Explicit bool // the licence was named
+	Explicit bool // the configuration names the licence
 	Reads    bool // the tool only reads
-	Claims   bool // the program that sends a call says itself what a repetition does
+	Claims   bool // the program that sends a call may claim the licence (client_licence)
 }
 
-// Book has the ledger of a store as its appends make it. One goroutine uses it.
+// Book is the ledger of a store, computed from its appends. Only one goroutine uses it.
 type Book struct {
 	attested Attested
 	records  map[[32]byte]*ledger.Record
@@ -59,9 +59,9 @@ func New(a Attested) *Book {
 	return &Book{a, map[[32]byte]*ledger.Record{}, map[[32]byte]bool{}, map[tga.ID][32]byte{}}
 }
 
-// Take judges the append of a leaf, which follows the one before it. t is its trace, perhaps with
-// later entries and notes. An error says which key was used against the rules, by its digest; it
-// changes nothing.
+// Take checks the append of the next leaf. t is the trace of the leaf; it may have later entries and
+// notes. An error names the key that was used against the rules, by its digest. The book is then
+// unchanged.
 func (b *Book) Take(l *tree.Leaf, t *chain.Trace) error {
 	c, blind := changeOf(l, t)
 	switch {
@@ -83,9 +83,9 @@ func (b *Book) Take(l *tree.Leaf, t *chain.Trace) error {
 	}
 	record := b.records[hash]
 	if !touches || record == nil && c.Began == 0 {
-		return nil // of a key that was forgotten there is nothing to say
+		return nil // the key was forgotten, so nothing can be checked
 	}
-	// One after the other, as the ledger takes them, so that each attempt is judged by what was known before it.
+	// Apply the notes one by one, so that each attempt is checked against the record before it.
 	notes := c.Notes
 	c.Notes = nil
 	if c.Began != 0 || c.Ended != 0 {
@@ -102,7 +102,7 @@ func (b *Book) Take(l *tree.Leaf, t *chain.Trace) error {
 		if n.Kind == tga.NoteAttempt {
 			m, err := ledger.ParseMark(n.Body)
 			if err == nil {
-				c.Epoch = m.Epoch // which lease was the store's to compare
+				c.Epoch = m.Epoch // the store has compared the lease; here there is none
 				err = b.licensed(record, t, n, m)
 			}
 			if err != nil {
@@ -129,7 +129,7 @@ func (b *Book) put(hash [32]byte, r *ledger.Record) {
 	}
 }
 
-// forget drops the key that a trace has reserved: what becomes of it cannot be seen.
+// forget drops the key that a trace has reserved: after an erasure its state is not known.
 func (b *Book) forget(trace tga.ID) {
 	if hash, ok := b.has[trace]; ok {
 		delete(b.has, trace)
@@ -138,7 +138,7 @@ func (b *Book) forget(trace tga.ID) {
 	}
 }
 
-// licensed finds out whether an attempt may follow those before it.
+// licensed returns an error if an attempt must not follow the earlier ones.
 func (b *Book) licensed(r *ledger.Record, t *chain.Trace, n *tga.Note, m ledger.Mark) error {
 	if b.attested.Licence == nil || r == nil || !r.InDoubt() || wasNotSent(t, m.Attempt) {
 		return nil
@@ -154,7 +154,7 @@ func (b *Book) licensed(r *ledger.Record, t *chain.Trace, n *tga.Note, m ledger.
 	if tool.Claims {
 		l = ledger.Claimed(l, at, true, class)
 	}
-	// The store decided a moment before the time in the note, and kept a margin for that.
+	// The store decided shortly before the time in the note. So replace its margin by the smallest one.
 	l.Margin = time.Nanosecond
 	if before != nil {
 		before.Margin = time.Nanosecond
@@ -172,8 +172,8 @@ func (b *Book) licensed(r *ledger.Record, t *chain.Trace, n *tga.Note, m ledger.
 	return tga.Errorf(tga.EffectInDoubt, "attempt %d is a second send without a licence: attempt %d may have run, and %s", m.Attempt, r.Attempts.Count, d.Reason)
 }
 
-// recorded are the licences that the log has of the attempt before a later one, and of that one; nil
-// where it has none. What nobody can read attests nothing.
+// recorded returns the licences that the log has for an attempt (at) and for the one before it
+// (before); nil if it has none. A licence that cannot be parsed counts as one that attests nothing.
 func recorded(t *chain.Trace, attempt uint32) (before, at *ledger.Licence) {
 	read := func(text string) *ledger.Licence {
 		l, err := ledger.ParseAttested(text)
@@ -208,8 +208,7 @@ func recorded(t *chain.Trace, attempt uint32) (before, at *ledger.Licence) {
 	return before, at
 }
 
-// wasNotSent says whether an attempt is known to have reached nobody: it licensed nothing then, and
-// needed no licence.
+// wasNotSent says whether a note says that an attempt was not sent. Such an attempt needs no licence.
 func wasNotSent(t *chain.Trace, attempt uint32) bool {
 	for i := range t.Notes {
 		if t.Notes[i].Kind == tga.NoteNotSent {
@@ -221,7 +220,7 @@ func wasNotSent(t *chain.Trace, attempt uint32) bool {
 	return false
 }
 
-// probed is what the newest question to the tool server before a note decides.
+// probed is the decision by the newest probe of the tool server before a note.
 func probed(r *ledger.Record, t *chain.Trace, before *tga.Note) ledger.Decision {
 	d := ledger.Decision{Action: ledger.Doubt, Reason: "licence probe: the server was not asked"}
 	for i := range t.Notes {
@@ -246,7 +245,8 @@ func probed(r *ledger.Record, t *chain.Trace, before *tga.Note) ledger.Decision 
 	return d
 }
 
-// changeOf is the append of a leaf as the ledger sees it. blind says that something of it was erased.
+// changeOf is the change of the ledger that the append of a leaf makes. blind says that a part of the
+// trace was erased, so the change is not known.
 func changeOf(l *tree.Leaf, t *chain.Trace) (c ledger.Change, blind bool) {
 	c = ledger.Change{Trace: t.ID}
 	for i := range t.Entries {
@@ -265,7 +265,7 @@ func changeOf(l *tree.Leaf, t *chain.Trace) (c ledger.Change, blind bool) {
 			c.Appends(e.Type, e.Seq, e.TS, l.Committed)
 		}
 		if e.Digest == l.HeadDigest {
-			break // what follows came with a later append
+			break // the next entries came with a later append
 		}
 	}
 	if l.Notes > 0 && int(l.FirstNote)-1+int(l.Notes) <= len(t.Notes) {

@@ -4,8 +4,8 @@
 // use it.
 //
 // The script needs Python 3.8 and its standard library. The page needs a browser whose WebCrypto
-// has Ed25519, and no network: its policy forbids every load, and names its scripts by digest. What
-// it shows of a file is text and never HTML, because the file may be hostile.
+// has Ed25519, and no network: its content security policy forbids every load, and names its scripts
+// by digest. It shows the content of a file as text and never as HTML, because the file may be hostile.
 //
 // # Invariants
 //

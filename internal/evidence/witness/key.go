@@ -27,7 +27,7 @@ const secretParts = 5
 // Key signs checkpoints as a witness does: the signature holds the time at which it was made.
 type Key struct {
 	note.Verifier
-	Public string // the key as others know it
+	Public string // public key in text form
 
 	private ed25519.PrivateKey
 	now     func() time.Time
@@ -35,8 +35,8 @@ type Key struct {
 
 var _ note.Signer = (*Key)(nil)
 
-// NewKey makes the key of a witness with that name: the secret text for a file, and the public one
-// by which stores and auditors know the witness.
+// NewKey makes the key of a witness with that name. It returns the secret text, for a file, and the
+// public key, for stores and auditors.
 func NewKey(name string) (secret, public string, err error) {
 	plain, public, err := checkpoint.NewKey(name)
 	if err != nil {
@@ -62,8 +62,8 @@ func ReadKey(path string) (*Key, error) {
 	return ParseKey(strings.TrimSpace(string(raw)), time.Now)
 }
 
-// ParseKey reads the secret text of a key. now is the clock of the signatures. No error repeats the
-// text. The key of a store is refused: one key for two purposes is one too few.
+// ParseKey reads the secret text of a key. now is the clock of the signatures. The errors do not
+// contain the text. The key of a store is refused: one key must not serve two purposes.
 func ParseKey(secret string, now func() time.Time) (*Key, error) {
 	refused := tga.Errorf(tga.ValidationError, "key: it is no secret key of a witness (cosignature/v1): tgad evidence keygen --witness makes one")
 	parts := strings.SplitN(secret, "+", secretParts)

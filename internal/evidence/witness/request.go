@@ -21,7 +21,7 @@ const (
 	MaxRequest = mostHead + checkpoint.MaxBytes
 )
 
-// request is a body that was read, and not yet believed.
+// request is a parsed body whose signatures and proof are not checked yet.
 type request struct {
 	old   int64 // the size that the sender believes the witness has
 	proof tlog.TreeProof
@@ -76,8 +76,8 @@ func parse(body []byte) (*request, error) {
 // emptyHead is the head of the tree without leaves.
 var emptyHead, _ = tlog.TreeHash(0, nil)
 
-// judge says why a checkpoint is not signed; nil where it grew from what the witness signed before.
-// seen is that, or the tree without leaves.
+// judge says why a checkpoint is not signed; nil if its tree grew from seen, the checkpoint that the
+// witness signed last. If it signed none, seen is the empty tree.
 func judge(old int64, proof tlog.TreeProof, c, seen checkpoint.Checkpoint) error {
 	grew := len(proof) == 0
 	switch {

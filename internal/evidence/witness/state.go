@@ -22,7 +22,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// maxOrigins bounds the state: it is written whole each time.
+// maxOrigins limits the size of the state, because each write writes all of it.
 const maxOrigins = 1024
 
 // entry is what is remembered of one origin.
@@ -52,9 +52,9 @@ type State struct {
 	err  error // of a write
 }
 
-// Open takes the state in a file for this process alone. Where create is set, the file must not
-// exist and is made, without any origin; else it must exist. A witness that began anew because its
-// file is gone, or its disk is not mounted, would sign what contradicts its own signatures.
+// Open opens the state in a file, and locks it. With create, the file must not exist, and Open makes
+// it, without any origin. Otherwise it must exist: a witness that began with an empty state, because
+// its file is gone or its disk is not mounted, could contradict its own signatures.
 //
 // NOT_FOUND: there is no file. STATE_CHECKSUM_MISMATCH: it is damaged. FORMAT_TOO_NEW: another
 // version wrote it. PERMISSION_DENIED: others can write it. STATE_LOCK_ACQUIRE_FAILED: another
@@ -64,7 +64,7 @@ func Open(path string, create bool) (*State, error) {
 	if err != nil {
 		return nil, tga.Errorf(tga.ValidationError, "state: %w", err)
 	}
-	if _, err := os.Stat(filepath.Dir(path)); err != nil { // the lock would be the first to miss it
+	if _, err := os.Stat(filepath.Dir(path)); err != nil { // check first: the lock's error would not say this
 		return nil, tga.Errorf(tga.NotFound, "state %s: %w: is its disk mounted?", path, err)
 	}
 	lock, err := filelock.Lock(path + ".lock")
@@ -78,7 +78,7 @@ func Open(path string, create bool) (*State, error) {
 	if err == nil && found.Refuse != "" {
 		err = tga.Errorf(tga.PermissionDenied, "state %s: %s: others could have made the witness forget", path, found.Refuse)
 	} else {
-		err = nil // that it is missing, open says
+		err = nil // open reports a missing file
 	}
 	if err == nil {
 		var s *State
@@ -124,7 +124,7 @@ func (s *State) unavailable(err error) error {
 
 const header = "tgad witness state "
 
-// encode returns the file that has these entries.
+// encode returns the content of the file with these entries.
 func encode(seen map[string]entry) []byte {
 	var b []byte
 	for _, origin := range slices.Sorted(maps.Keys(seen)) {
@@ -134,7 +134,7 @@ func encode(seen map[string]entry) []byte {
 	return append(fmt.Appendf(nil, "%s%d %d %x\n", header, tga.WitnessStateVersion, len(seen), sha256.Sum256(b)), b...)
 }
 
-// decode reads a file. One that is another than encode makes of what it says is damaged.
+// decode reads a file. The file is damaged unless encode makes the same bytes from its entries.
 func decode(b []byte) (map[string]entry, error) {
 	damaged := tga.Errorf(tga.StateChecksumMismatch, "the file is damaged. Do not begin with a new one: restore it, and only if it is as new as the newest signature of this witness")
 	line, rest, _ := bytes.Cut(b, []byte{'\n'})
@@ -166,10 +166,10 @@ func decode(b []byte) (map[string]entry, error) {
 	return seen, nil
 }
 
-// Raise remembers a checkpoint, which a key of its origin signed, if allowed says that it grew from
-// the one that is remembered; the tree without leaves where there is none. The checkpoint is durable
-// when Raise calls done. No other checkpoint is remembered between allowed and the end of done: so
-// no signature says of an older checkpoint that it is the newest.
+// Raise remembers a checkpoint if allowed returns nil for the one that is remembered now, or for the
+// empty tree if there is none. The caller has checked the signature of the checkpoint. When Raise
+// calls done, the checkpoint is durable. Raise holds the lock from allowed to the end of done, so no
+// signature can make an older checkpoint look like the newest.
 func (s *State) Raise(c checkpoint.Checkpoint, raw []byte, allowed func(seen checkpoint.Checkpoint) error, done func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,7 +184,7 @@ func (s *State) Raise(c checkpoint.Checkpoint, raw []byte, allowed func(seen che
 		return err
 	}
 	if known && c == before.c {
-		return done() // it is durable
+		return done() // it is durable already
 	}
 	if !known && len(s.seen) >= maxOrigins {
 		return tga.Errorf(tga.LimitExceeded, "state %s: it has %d origins, and takes no more", s.path, maxOrigins)
@@ -206,7 +206,7 @@ func (s *State) write(seen map[string]entry) error {
 	return nil
 }
 
-// Close waits for the checkpoint that is under way, and gives the file up.
+// Close waits for a Raise that is under way, and releases the lock of the file.
 func (s *State) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -42,7 +42,7 @@ func (t Trust) Add(line string) error {
 	return nil
 }
 
-// open returns what a checkpoint says, where a trusted key of its origin signed it.
+// open returns the checkpoint of a request, if a trusted key of its origin signed it.
 func (t Trust) open(r *request) (c checkpoint.Checkpoint, err error) {
 	keys := t[r.claim.Origin]
 	if len(keys) == 0 {
@@ -64,7 +64,8 @@ type Witness struct {
 	log   *slog.Logger
 }
 
-// New returns a witness that signs with key what trust's keys signed, and remembers it in state.
+// New returns a witness. It signs checkpoints with key if a key of trust signed them, and remembers
+// them in state.
 func New(key *Key, trust Trust, state *State, log *slog.Logger) *Witness {
 	return &Witness{key, trust, state, log}
 }
@@ -118,7 +119,7 @@ func (w *Witness) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// answer writes an answer. Who does not get it asks again.
+// answer writes an answer. A store that does not get it asks again.
 func (w *Witness) answer(rw http.ResponseWriter, body []byte) {
 	if _, err := rw.Write(body); err != nil {
 		w.log.Debug("an answer did not arrive", "error", err)
@@ -155,8 +156,8 @@ func (w *Witness) add(body []byte) (line []byte, err error) {
 	return line, nil
 }
 
-// tell logs what a trusted key signed and the witness does not. Two heads for one size, both
-// signed, show anybody that the store has two histories; so they are in the log as they came.
+// tell logs a checkpoint that a trusted key signed and the witness does not sign. Two signed heads for
+// one size prove that the store has two histories. So the log contains the signed checkpoint.
 func (w *Witness) tell(r *request, c, seen checkpoint.Checkpoint, err error) {
 	log := w.log.With("origin", c.Origin, "size", c.Size, "head", c.Head.String(), "seen", seen.Size)
 	var refused *refusal
@@ -179,8 +180,7 @@ const (
 	idleTime    = 2 * time.Minute
 )
 
-// Serve answers on l until ctx ends, and then lets the requests under way come to their ends. It
-// closes l.
+// Serve answers on l until ctx ends. It then waits for the requests under way, and closes l.
 func (w *Witness) Serve(ctx context.Context, l net.Listener) error {
 	srv := &http.Server{
 		Handler: w, ReadTimeout: requestTime, WriteTimeout: 2 * requestTime, IdleTimeout: idleTime, MaxHeaderBytes: 16 << 10,
