@@ -14,15 +14,15 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Names of the duties of a store begin so; the id of the delivery, or of the receiver, follows. In the directory of a store
-// they are files.
+// Prefixes of the names of a store's duties. The id of the delivery, or of the receiver, follows. In the directory of a store
+// the duties are files with these names.
 const (
 	AuditDuty  = "audit/"
 	NotifyDuty = "notify/"
 )
 
-// Audit returns what is delivered of the log of a store, and where to. store is its directory, "" where it has none, and duties
-// are its duties.
+// Audit returns the options of the deliveries of audit records. store is the directory of the store, "" if it has none, and duties
+// are those of the store.
 func Audit(c *config.Config, store string, duties func(name string) duty.Duty, version string, clock func() time.Time, log *slog.Logger) (all []deliver.Options, err error) {
 	for i := range c.Audits {
 		a := &c.Audits[i]
@@ -41,7 +41,7 @@ func Audit(c *config.Config, store string, duties func(name string) duty.Duty, v
 	return all, nil
 }
 
-// auditSink makes what takes the records of one delivery.
+// auditSink makes the sink of one delivery.
 func auditSink(c *config.Config, a *config.Audit, store string, clock func() time.Time) (deliver.Sink, error) {
 	trusted, err := verify.Trusting(c.Path(a.CAFile))
 	if err != nil {
@@ -62,7 +62,7 @@ func auditSink(c *config.Config, a *config.Audit, store string, clock func() tim
 	}
 }
 
-// webhook makes a webhook whose secrets are there: said now, and not when the first message comes.
+// webhook makes a webhook. It reads the secrets once, so that a mistake shows now and not with the first message.
 func webhook(w deliver.Webhook, trusted *tls.Config) (*deliver.Webhook, error) {
 	if _, err := deliver.Secrets(w.SecretFile); err != nil {
 		return nil, err

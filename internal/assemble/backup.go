@@ -11,7 +11,7 @@ import (
 // CheckBackup implements [config.Builder].
 func (builder) CheckBackup(*config.Config, *config.Backup) error { return optional.HasBucket() }
 
-// Bucket prepares the bucket that an address names, with the rest of [backup].
+// Bucket prepares the bucket at an address, with the other settings of [backup].
 func Bucket(c *config.Config, address string) (bucket.Objects, error) {
 	b := c.Backup
 	return optional.Bucket(optional.BucketOptions{
@@ -20,7 +20,7 @@ func Bucket(c *config.Config, address string) (bucket.Objects, error) {
 	})
 }
 
-// BackupPlace is where [backup] says that the backup goes, and its spool, for the store in a directory.
+// BackupPlace returns where the backup of the store in a directory goes by [backup], and its spool.
 func BackupPlace(c *config.Config, data string) (to, spool string) {
 	to, spool = c.Backup.To, c.Path(c.Backup.Spool)
 	if !c.Backup.Bucket() {

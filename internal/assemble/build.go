@@ -29,15 +29,15 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Parse is [config.Parse], which reports what the packages of this program refuse too.
+// Parse is [config.Parse]. It also reports what the packages of this program would refuse.
 func Parse(name string, raw []byte) (*config.Config, error) {
 	return config.Parse(name, raw, builder{})
 }
 
-// Load is [config.Load], which reports what the packages of this program refuse too.
+// Load is [config.Load]. It also reports what the packages of this program would refuse.
 func Load(path string) (*config.Config, error) { return config.Load(path, builder{}) }
 
-// Given is [Load] of a file that need not be named: "" is a configuration without anything set.
+// Given is [Load] with an optional file: for "" it returns a configuration without any setting.
 func Given(path string) (*config.Config, error) {
 	if path == "" {
 		return Parse("", nil)
@@ -50,26 +50,26 @@ type Options struct {
 	// Store is the store's directory. The locks of child processes are kept in it, and
 	// a file of keys inside it is refused.
 	Store string
-	// Children names, where the store is in no directory, one for those locks. It is asked only
-	// where the file has a server that is a child process.
+	// Children returns the directory for those locks if the store has no directory. It is called only
+	// if the configuration has a server that is a child process.
 	Children func() (string, error)
-	Logger   *slog.Logger     // gets what servers write
+	Logger   *slog.Logger     // also gets what servers write
 	Clock    func() time.Time // for tests; nil means time.Now
-	// OnToolsChanged is told the id of an config.MCP server whose tools may be others now; see
-	// [mcp.Options]. Nil means nobody asks.
+	// OnToolsChanged, if not nil, is called with the id of an MCP server whose tools may have changed;
+	// see [mcp.Options].
 	OnToolsChanged func(server string)
-	// AtRest makes what is needed to read a log: what the file says of outcomes and
-	// inverses, and no tool server.
+	// AtRest makes only what is needed to read a log: the rules for outcomes and inverses, and no
+	// tool server.
 	AtRest bool
 }
 
-// Tools is the dispatcher of the configured servers, what trusted ones suggest, and
-// whom else the file says to ask.
+// Tools is the dispatcher of the configured servers, with the suggestions of trusted servers, and
+// with the verifiers, probers and supervisors of the configuration.
 type Tools struct {
 	dispatch.Router
 	config *config.Config
 	trust  runtime.Trust
-	// redactor is nil where all of every call is stored.
+	// redactor is nil if calls are stored without redaction.
 	redactor   *redact.Redactor
 	rules      *outcome.Rules
 	supervisor runtime.Rules
@@ -82,8 +82,7 @@ type Tools struct {
 	asked     map[string]bool // trusted servers that have suggested what they do
 }
 
-// Build makes the dispatcher and everything that is asked beside the log. No server is
-// contacted.
+// Build makes the Tools of a configuration. It contacts no server.
 func Build(c *config.Config, o Options) (*Tools, error) {
 	cur := &current{}
 	t, err := assemble(c, o, cur)
@@ -93,8 +92,8 @@ func Build(c *config.Config, o Options) (*Tools, error) {
 	return t, err
 }
 
-// assemble makes the Tools that may take the place of those of cur, and share with them the servers
-// that the file describes as it did.
+// assemble makes Tools that may replace those of cur. They share the servers that both configurations
+// describe alike.
 func assemble(c *config.Config, o Options, cur *current) (_ *Tools, err error) {
 	t := &Tools{Router: dispatch.Router{}, config: c, nodes: map[string]*node{}, suggested: map[[2]string]runtime.Policy{}, asked: map[string]bool{}, named: map[string]bool{}}
 	fresh := map[string]*node{}
@@ -150,7 +149,7 @@ func assemble(c *config.Config, o Options, cur *current) (_ *Tools, err error) {
 	return t, err
 }
 
-// reach makes the way to a tool server.
+// reach makes the transport of a tool server and its decorators.
 func (t *Tools) reach(n *node, s *config.Server, cur *current, children string, o Options) error {
 	transport, err := t.transport(n, s, cur, children, o)
 	if err != nil {
@@ -177,8 +176,8 @@ func (o *Options) children(c *config.Config) (dir string, err error) {
 	return dir, nil
 }
 
-// stack decorates a transport in the order that package dispatch prescribes.
-// It may outlive t: what the file says of tools is asked of those that hold when a call comes.
+// stack decorates a transport in the order that package dispatch prescribes. The result may outlive
+// t, so it takes the policies of tools from the Tools that are current when a call comes.
 func (t *Tools) stack(n *node, s *config.Server, transport runtime.Dispatcher, cur *current, log *slog.Logger) (runtime.Dispatcher, error) {
 	d := dispatch.Breaker(transport, dispatch.BreakerOptions{
 		Failures: s.Breaker.Failures, Open: s.Breaker.Open.D, Trials: s.Breaker.Trials,
@@ -194,7 +193,8 @@ func (t *Tools) stack(n *node, s *config.Server, transport runtime.Dispatcher, c
 		if err != nil {
 			return nil, err
 		}
-		// Inside of the time-out: the window of a licence counts with a send in that time.
+		// Inside the time-out: the window of a licence is computed with the send time-out, so the
+		// snapshots must be part of it.
 		d = &snapshots{next: d, keeper: k, log: log, reads: func(tool string) bool { return cur.tools().Policy(s.ID, tool).Class == tga.ClassRead }}
 	}
 	d = dispatch.Timeout(d, func(tool string) time.Duration { return cur.tools().Policy(s.ID, tool).SendTimeout })
@@ -253,7 +253,7 @@ func (t *Tools) transport(n *node, s *config.Server, cur *current, dir string, b
 		o.OnToolsChanged = func() { b.OnToolsChanged(s.ID) }
 	}
 	if s.Type == config.MCPCommand {
-		// Named by the id's digest: an id may hold a slash and be 128 bytes long.
+		// Name the file by the digest of the id: an id may contain a slash and be 128 bytes long.
 		sum := tga.Sum([]byte(s.ID))
 		o.LockFile = filepath.Join(dir, "child-"+sum.String()[:16]+".lock")
 	}
@@ -265,8 +265,8 @@ func (t *Tools) transport(n *node, s *config.Server, cur *current, dir string, b
 	return server, nil
 }
 
-// Environment is what a server's process has in its environment beside what it inherits. The file
-// of secrets counts last.
+// Environment has the variables that a server's process gets beside those that it inherits. Those of
+// the file of secrets come last, and so override the others.
 func Environment(c *config.Config, s *config.Server) (all []string, err error) {
 	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
 		all = append(all, name+"="+s.Env[name])
@@ -287,8 +287,8 @@ func headers(c *config.Config, s *config.Server) (map[string]string, error) {
 	return headers, nil
 }
 
-// Policy is [runtime.Options.Policy]: the file's word, and only where the file says
-// nothing what a trusted server suggests.
+// Policy is [runtime.Options.Policy]: the policy in the configuration, or, only if that has none for
+// the tool, the one that a trusted server suggests.
 func (t *Tools) Policy(server, tool string) runtime.Policy {
 	if p, ok := t.config.Policy(server, tool); ok {
 		return p
@@ -298,7 +298,7 @@ func (t *Tools) Policy(server, tool string) runtime.Policy {
 	return t.suggested[[2]string{server, tool}]
 }
 
-// Asks reports whether the file says how to ask whether a call of a tool ran.
+// Asks reports whether the configuration has a prober for a tool.
 func (t *Tools) Asks(server, tool string) bool { return t.config.ProberOf(server, tool) >= 0 }
 
 // Options are the runtime's.
@@ -310,8 +310,8 @@ func (t *Tools) Options() runtime.Options {
 	return o
 }
 
-// Suggest asks the trusted servers for their hints that have not been asked, all at once. A server that
-// cannot be asked suggests nothing, and its error is returned with the others'.
+// Suggest asks the trusted servers that were not asked yet for their hints, concurrently. A server that
+// cannot be asked suggests nothing. The errors are returned together.
 func (t *Tools) Suggest(ctx context.Context) error {
 	all := make([]error, len(t.trusted))
 	var asked sync.WaitGroup
@@ -322,7 +322,7 @@ func (t *Tools) Suggest(ctx context.Context) error {
 	return errors.Join(all...)
 }
 
-// suggest asks one of them.
+// suggest asks one trusted server for its hints.
 func (t *Tools) suggest(ctx context.Context, id string) error {
 	t.mu.Lock()
 	known := t.asked[id]
@@ -352,12 +352,12 @@ func (t *Tools) suggest(ctx context.Context, id string) error {
 	return nil
 }
 
-// maxHinted bounds the tools that executors have passed hints about: they name them.
+// maxHinted limits the tools that have hints from executors, because executors choose the names.
 const maxHinted = 10_000
 
-// Hint takes what an external server says of its tool, as the executor that begins a call
-// passes it on. It counts where the file trusts the server and says nothing about the tool, and
-// until another call is begun with another hint or none.
+// Hint takes the hint of an external server about its tool, which the executor that begins a call
+// passes on. The hint counts if the configuration trusts the server and has no policy for the tool.
+// It lasts until another call of the tool begins with another hint or none.
 func (t *Tools) Hint(server, tool, hint string) error {
 	p, ok := hinted(hint)
 	if !ok {
@@ -377,7 +377,7 @@ func (t *Tools) Hint(server, tool, hint string) error {
 	return nil
 }
 
-// hintsCount reports whether what an executor passes on of an external server is believed.
+// hintsCount reports whether hints of an external server count, which an executor passes on.
 func (t *Tools) hintsCount(server string) bool {
 	if trusted, named := t.named[server]; named {
 		return trusted
@@ -385,7 +385,7 @@ func (t *Tools) hintsCount(server string) bool {
 	return t.config.TrustHints
 }
 
-// trusts reports whether a server's own hints are believed.
+// trusts reports whether a server's own hints count.
 func (t *Tools) trusts(server string) bool { return slices.Contains(t.trusted, server) }
 
 // hinted is the policy that a hint suggests.
@@ -407,7 +407,8 @@ func (t *Tools) Trusts() bool { return len(t.trusted) > 0 }
 // Close ends the servers' sessions and children.
 func (t *Tools) Close() error { return closeNodes(t.nodes) }
 
-// lockHolder looks at the lock files that executors on this machine and their clients hold.
+// lockHolder says whether the process that holds a lock file is alive. Executors on this machine and
+// their clients hold such files.
 func lockHolder(path string) ledger.Liveness {
 	held, known := filelock.Held(path)
 	switch {

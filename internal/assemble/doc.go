@@ -1,14 +1,16 @@
-// Package assemble makes what a configuration describes: the dispatcher of its tool servers, what
-// the runtime asks beside the log, models, outputs of events, options of the store.
+// Package assemble makes what a configuration describes: the dispatcher of its tool servers, the
+// verifiers, probers and keys that the runtime uses, models, outputs of events, and options of the
+// store.
 //
-// It links what any file could ask for: PostgreSQL, SQLite, gRPC, MCP. Package config, which reads
-// and checks the file, links none of it.
+// It links everything that a configuration could need: PostgreSQL, SQLite, gRPC, MCP. Package
+// config, which reads and checks the file, links none of these.
 //
 // # Invariants
 //
-//	keyed    arguments without room for the key are refused  [placer.Prepare]  TestKeyReachesTheToolWhereItWantsIt
-//	         before the call is begun
-//	revoked  a token of a key that the file lost is refused  [Keys.refresh]    TestKeysAreTheFiles
-//	checked  a file that [Parse] accepts is one that can be  [builder]         TestMistakesPointAtTheLine
-//	         built, but for files that are read at the start
+//	keyed    a call whose arguments have no room for the key  [placer.Check]   TestKeyReachesTheToolWhereItWantsIt
+//	         is refused before it begins
+//	revoked  a token is refused after its key was removed     [Keys.refresh]   TestKeysAreTheFiles
+//	         from the file
+//	checked  what [Parse] accepts can be built, if the other  [builder]        TestMistakesPointAtTheLine
+//	         files that it names can be read at the start
 package assemble

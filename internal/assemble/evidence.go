@@ -14,8 +14,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Evidence returns how the evidence of the store in a directory is kept; ok is false where a file
-// has no key that signs. A key inside of the store is refused: who copies the store would have it.
+// Evidence returns the options of the evidence of the store in a directory; ok is false if the
+// configuration has no key that signs. A key inside the store is refused: whoever copies the store
+// would have the key.
 func Evidence(c *config.Config, store string, log *slog.Logger) (o evidence.Options, ok bool, err error) {
 	e := &c.Evidence
 	if !e.Signs() {

@@ -5,8 +5,8 @@ import (
 	"github.com/tgad/tgad/internal/keyring"
 )
 
-// Keyring opens the key ring that a file names, for the store in a directory, or for one in a database where store is ""; nil
-// where it names none. Of a store in a database other processes have the ring too. The caller closes it after the store.
+// Keyring opens the key ring that the configuration names; nil if it names none. store is the directory of the store, "" for one
+// in a database; other processes may then have the ring open too. The caller closes the ring after the store.
 func Keyring(c *config.Config, store string) (*keyring.Ring, error) {
 	k := c.Keyring
 	if k.Path == "" {

@@ -15,8 +15,8 @@ import (
 // listsDir has the index of lists, in the directory of the store.
 const listsDir = "lists"
 
-// Lists returns the index of lists of the store in a directory, nil where the file asks for none: then one
-// that is left there is removed. erasing says that the store has an erasure which is not finished.
+// Lists returns the index of lists of the store in a directory. If the configuration asks for none, it returns nil
+// and removes an index that is left there. erasing says whether the store has an unfinished erasure.
 func Lists(ctx context.Context, c *config.Config, dir string, store search.Store, erasing func() bool, log *slog.Logger) (*search.Index, error) {
 	if !c.Store.ListIndex {
 		if err := sqlite.Remove(filepath.Join(dir, listsDir)); err != nil {

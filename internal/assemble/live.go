@@ -12,17 +12,17 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Live is the [Tools] of a file that is read again while calls run. Each question is answered by
-// the file that holds when it is asked, and all of a file begins to hold at once. A call that is
-// with its server ends there: a server that the new file describes in other words, or not at all,
-// is closed when its last call has ended.
+// Live is the [Tools] of a configuration file that can be reloaded while calls run. Each method uses
+// the configuration that is current when it is called; a reload makes all of a new one current at
+// once. A call that was sent to a server finishes there. If the new configuration describes a server
+// differently, or not at all, the old server is closed after its last call has ended.
 type Live struct {
 	cur     *current
 	options Options
-	left    sync.WaitGroup // nodes that are out of use and not closed yet
+	left    sync.WaitGroup // counts nodes that are out of use and not closed yet
 }
 
-// Start builds the Tools of a file, to be followed by others.
+// Start builds the Tools of the first configuration.
 func Start(c *config.Config, o Options) (*Live, error) {
 	l := &Live{cur: &current{}, options: o}
 	t, err := assemble(c, o, l.cur)
@@ -33,8 +33,8 @@ func Start(c *config.Config, o Options) (*Live, error) {
 	return l, nil
 }
 
-// Take lets a file hold in place of the one that does. Where it can't be built nothing changes.
-// Servers that both describe alike go on as they are.
+// Take makes another configuration current. If it cannot be built, nothing changes. A server that
+// both configurations describe alike is kept as it is.
 func (l *Live) Take(c *config.Config) error {
 	next, err := assemble(c, l.options, l.cur)
 	if err != nil {
@@ -62,11 +62,11 @@ func (l *Live) Close() error {
 	return l.cur.tools().Close()
 }
 
-// Config is the file that holds.
+// Config is the current configuration.
 func (l *Live) Config() *config.Config { return l.cur.tools().config }
 
-// Breakers are the servers that this process reaches, with the number of namespaces whose breaker is open or
-// on trial.
+// Breakers has the servers that this process calls. The value is the number of namespaces whose breaker is open
+// or half-open.
 func (l *Live) Breakers() map[string]int {
 	all := map[string]int{}
 	for id, n := range l.cur.tools().nodes {
@@ -97,7 +97,7 @@ func (l *Live) Hint(server, tool, hint string) error {
 // Trusts is [Tools.Trusts].
 func (l *Live) Trusts() bool { return l.cur.tools().Trusts() }
 
-// Suggest is [Tools.Suggest]. No server is closed meanwhile.
+// Suggest is [Tools.Suggest]. It keeps the servers from being closed while it asks them.
 func (l *Live) Suggest(ctx context.Context) error {
 	t := l.cur.tools()
 	for _, id := range t.trusted {
@@ -107,7 +107,7 @@ func (l *Live) Suggest(ctx context.Context) error {
 	return t.Suggest(ctx)
 }
 
-// router is the way to one server: none, where the file that holds has it not.
+// router routes to one server. It is nil if the current configuration does not have the server.
 func (l *Live) router(server string) (_ dispatch.Router, leave func()) {
 	n, leave := l.cur.enter(server)
 	if n == nil {
@@ -140,15 +140,15 @@ func (l *Live) Prepare(ctx context.Context, call runtime.Call) ([]chain.Attachme
 	return r.Prepare(ctx, call)
 }
 
-// Licence is what the file that holds says of a call in doubt of a tool and class, whose program claims a
-// licence or none.
+// Licence is the licence by the current configuration for a call in doubt of a tool and class. claim is the
+// licence that the call's program claims, or nil.
 func (l *Live) Licence(server, tool, class string, claim *ledger.Licence) (ledger.Licence, runtime.Policy) {
 	t := l.cur.tools()
 	p := t.Policy(server, tool)
 	return ledger.Claimed(ledger.Effective(p.Licence, p.LicenceSet, class, t.config.LedgerProfile()), claim, p.ClientLicence, class), p
 }
 
-// Supervisor decides by the rules of the file that holds.
+// Supervisor decides by the rules of the current configuration.
 func (l *Live) Supervisor() runtime.PureSupervisor { return liveRules{l.cur} }
 
 type liveRules struct{ cur *current }
@@ -159,8 +159,8 @@ func (r liveRules) Decide(ctx context.Context, request *tga.Artifact) (runtime.V
 	return r.cur.tools().supervisor.Decide(ctx, request)
 }
 
-// Options are the runtime's. What they are asked they ask the file that holds; bounds and the
-// profile are those of the first, which a later one does not change.
+// Options are options for the runtime whose functions use the current configuration. The limits and
+// the profile are those of the first configuration: a reload cannot change them.
 func (l *Live) Options() runtime.Options {
 	t := l.cur.tools()
 	o := t.Options()
@@ -192,7 +192,8 @@ func (l *Live) Options() runtime.Options {
 	return o
 }
 
-// liveKeys are the keys of the file that holds. Whether a file has keys does not change.
+// liveKeys are the keys of the current configuration. A reload cannot add or remove [capability] keys
+// as a whole.
 type liveKeys struct{ cur *current }
 
 func (k liveKeys) Mint(ctx context.Context, g runtime.Grant) (string, error) {
@@ -203,8 +204,7 @@ func (k liveKeys) Check(ctx context.Context, token string, g runtime.Grant) erro
 	return k.cur.tools().trust.Capabilities.Check(ctx, token, g)
 }
 
-// liveRedactor takes out what the file that holds says. Whether a file has a key for that does not
-// change.
+// liveRedactor redacts by the current configuration. A reload cannot turn redaction on or off.
 type liveRedactor struct{ cur *current }
 
 func (r liveRedactor) Args(call runtime.Call) ([]byte, bool, error) {

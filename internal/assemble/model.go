@@ -56,14 +56,14 @@ func Sinks(c *config.Config) ([]emit.Sink, error) {
 	return out, nil
 }
 
-// Listers are the configured servers as sources of tools: those that can be asked what
-// they have, and nil for the others.
+// Listers has a source of tools for each configured server that can list its tools, and nil for
+// each other server that can be called from here.
 func (t *Tools) Listers() map[string]tools.Lister {
 	out := map[string]tools.Lister{}
 	for i := range t.config.Servers {
 		id := t.config.Servers[i].ID
 		if t.Router[id] == nil {
-			continue // called by others: an agent here can't reach it
+			continue // an external server: an agent here cannot call it
 		}
 		out[id] = nil
 		n := t.nodes[id]

@@ -12,7 +12,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Notify returns who is told of what waits for people. duties are those of the store.
+// Notify returns the receivers of notices about what waits for people. duties are those of the store.
 func Notify(c *config.Config, duties func(name string) duty.Duty, clock func() time.Time, log *slog.Logger) (all []notice.Receiver, err error) {
 	for _, n := range c.Notify {
 		sink, err := notifySink(c, &n, clock, log)
@@ -24,7 +24,7 @@ func Notify(c *config.Config, duties func(name string) duty.Duty, clock func() t
 	return all, nil
 }
 
-// notifySink makes what takes the notices of one receiver.
+// notifySink makes the sink of one receiver.
 func notifySink(c *config.Config, n *config.Notify, clock func() time.Time, log *slog.Logger) (notice.Sink, error) {
 	if n.Type == config.Command {
 		return notice.Command{Argv: n.Command, Logger: log.With("notify", n.ID)}, nil

@@ -16,24 +16,24 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// node is one tool server that this process reaches: its sessions, its child process, its breaker
-// and its places. It outlives the [Tools] that it was made for, where those that follow describe it
-// in the same words.
+// node is one tool server that this process calls: its sessions, its child process, its breaker and
+// its concurrency limit. It outlives the [Tools] that it was made for if the next Tools describe the
+// server in the same words.
 type node struct {
 	made  madeOf
 	stack runtime.Dispatcher
-	mcp   *listed             // nil where it speaks another protocol
-	grpc  optional.GRPCServer // likewise
+	mcp   *listed             // nil if the server speaks another protocol
+	grpc  optional.GRPCServer // nil if the server speaks another protocol
 	close func() error
 
 	breakers tripped
 
-	// under counts the calls and questions under way. They are added while the node is in use and
-	// under the lock of its [current]: once another has taken its place it only falls.
+	// under counts the calls and other requests under way. It grows only while the node is in use, under
+	// the lock of its [current]. So once another node has replaced this one, it only falls.
 	under sync.WaitGroup
 }
 
-// tripped knows in which namespaces the breaker of a server is not closed.
+// tripped has the namespaces in which the breaker of a server is not closed.
 type tripped struct {
 	mu sync.Mutex
 	in map[string]bool
@@ -59,7 +59,8 @@ func (t *tripped) count() int {
 	return len(t.in)
 }
 
-// madeOf is all that a node is made of: files beside the configuration are what they held.
+// madeOf is everything that determines a node. It has the content of the files beside the
+// configuration, and not only their names.
 type madeOf struct {
 	server                     config.Server
 	dir, workspace, aside, set string
@@ -71,7 +72,7 @@ type madeOf struct {
 // madeOfServer reads what a server of a file is made of.
 func madeOfServer(c *config.Config, s *config.Server) (m madeOf, err error) {
 	m = madeOf{server: s.Read(), dir: c.Path(s.Dir), workspace: c.Path(s.Workspace), aside: c.Path(s.WorkspaceSnapshots), set: c.Path(s.DescriptorSet)}
-	m.server.Trusted = false // asked for by name
+	m.server.Trusted = false // [Tools.trusted] has it; a change of it needs no new node
 	if m.headers, err = headers(c, s); err != nil {
 		return m, err
 	}
@@ -90,8 +91,8 @@ func madeOfServer(c *config.Config, s *config.Server) (m madeOf, err error) {
 
 func (m *madeOf) equal(o *madeOf) bool { return reflect.DeepEqual(m, o) }
 
-// current is which [Tools] hold. Whoever uses one of their nodes enters it, so that a node which
-// another takes the place of is closed after its last use.
+// current has the current [Tools]. A caller that uses one of their nodes calls enter, so that a node
+// which is replaced is closed only after its last use.
 type current struct {
 	mu  sync.RWMutex
 	now *Tools
@@ -103,8 +104,8 @@ func (c *current) tools() *Tools {
 	return c.now
 }
 
-// enter returns a tool server, nil where there is none of that name. leave is called when its use
-// is over.
+// enter returns a tool server, nil if there is none of that name. The caller calls leave when it no
+// longer uses the server.
 func (c *current) enter(server string) (n *node, leave func()) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -115,7 +116,7 @@ func (c *current) enter(server string) (n *node, leave func()) {
 	return n, n.under.Done
 }
 
-// like returns the node in use that is made of the same, nil where there is none.
+// like returns the current node of a server if it is equal to m, else nil.
 func (c *current) like(server string, m *madeOf) *node {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -128,7 +129,7 @@ func (c *current) like(server string, m *madeOf) *node {
 	return nil
 }
 
-// question reaches an MCP server for what is asked beside calls: the one that has the name now.
+// question sends requests that are no calls, such as probes, to the MCP server that has the name now.
 type question struct {
 	cur    *current
 	server string
@@ -144,7 +145,7 @@ func (q question) Dispatch(ctx context.Context, call runtime.Call) (runtime.Repl
 	return n.mcp.Dispatch(ctx, call)
 }
 
-// take makes other Tools those that hold, and returns the nodes that are out of use now.
+// take makes other Tools current, and returns the nodes that are out of use now.
 func (c *current) take(next *Tools) (left []*node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -162,7 +163,7 @@ func (c *current) take(next *Tools) (left []*node) {
 	return left
 }
 
-// inherit takes over what servers have suggested, of those that the file still believes.
+// inherit copies the suggestions of servers whose hints the new configuration still trusts.
 func (t *Tools) inherit(was *Tools) {
 	was.mu.Lock()
 	defer was.mu.Unlock()
@@ -176,7 +177,7 @@ func (t *Tools) inherit(was *Tools) {
 	}
 }
 
-// closeNodes ends the sessions and children of nodes, at once: one that does not heed it is waited for.
+// closeNodes ends the sessions and children of nodes, concurrently: a child may take long to end.
 func closeNodes(nodes map[string]*node) error {
 	errs := make([]error, len(nodes))
 	var all sync.WaitGroup

@@ -10,8 +10,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// redactor takes out of calls what a file says, nil where it has no key. A key inside of the
-// store is refused: who copies the store could guess small values with it.
+// redactor makes the redactor of a configuration; nil if that has no key for one. A key inside the
+// store is refused: whoever copies the store could use it to guess small redacted values.
 func redactor(c *config.Config, store string) (*redact.Redactor, error) {
 	if c.Redaction.KeyFile == "" {
 		return nil, nil

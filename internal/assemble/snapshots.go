@@ -18,8 +18,8 @@ func Workspace(c *config.Config, s *config.Server) workspace.Options {
 }
 
 // snapshots takes snapshots of a workspace before and after each send of a write tool. It
-// undoes nothing. A call whose snapshot can't be taken is not sent; one that was sent is what
-// it is, whatever becomes of the snapshot after it.
+// undoes nothing. If the snapshot before a send fails, the call is not sent. If the one after it
+// fails, that is logged, and the answer of the call stays as it is.
 type snapshots struct {
 	next   runtime.Dispatcher
 	keeper *workspace.Keeper

@@ -14,7 +14,7 @@ func StoreOptions(c *config.Config) engine.Options {
 		LowWaterBytes: uint64(s.LowWaterBytes.N), MemTableBytes: uint64(s.MemTableBytes.N), CacheBytes: s.CacheBytes.N,
 		RewriteShare: s.RewriteShare,
 	}
-	if id, err := tga.ParseID(s.ID); err == nil { // "" is no id; another mistake was reported
+	if id, err := tga.ParseID(s.ID); err == nil { // "" means none; any other mistake was reported before
 		o.StoreID = id
 	}
 	return o

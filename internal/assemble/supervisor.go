@@ -12,8 +12,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// remoteSupervisors returns the supervisors by the name of their peer. A file of keys
-// that cannot be read now is an error: better at the start than at an approval.
+// remoteSupervisors returns the supervisors by the name of their peer. It fails if a file of keys
+// cannot be read, so that the mistake shows at the start and not at the first approval.
 func remoteSupervisors(c *config.Config, o Options) (map[string]*remoteSupervisor, error) {
 	all := map[string]*remoteSupervisor{}
 	for i := range c.Supervisors {
@@ -42,16 +42,16 @@ func remoteSupervisors(c *config.Config, o Options) (map[string]*remoteSuperviso
 	return all, nil
 }
 
-// remoteSupervisor is a [runtime.TokenChecker] that has public keys alone. It reads them
-// at each check: a key that its operator took away counts for nothing from then on.
+// remoteSupervisor is a [runtime.TokenChecker] that has only public keys. It reads them at each
+// check, so a key that its operator removes is refused from then on.
 type remoteSupervisor struct {
 	path, issuer, audience string
 	skew                   time.Duration
 	clock                  func() time.Time
 }
 
-// Check returns nil where a key of the file signed token, for this issuer and audience,
-// in force now, and for exactly the call g.
+// Check returns nil if a key of the file signed token, and token is for this issuer and audience,
+// valid now, and for exactly the call g.
 func (s *remoteSupervisor) Check(_ context.Context, token string, g runtime.Grant) error {
 	raw, err := os.ReadFile(s.path)
 	if err != nil {

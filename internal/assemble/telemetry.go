@@ -12,10 +12,10 @@ import (
 	"github.com/tgad/tgad/runtime"
 )
 
-// Telemetry makes what the OTEL_ variables of the environment ask for of the spans of calls: nil where
-// they ask for none. more, which may be nil, is asked for metrics to send
-// where they ask for any. mcp, which may be nil, says which tool servers speak MCP. warn is told what can't be
-// done as it is asked for; no call fails for it. closed sends what is left, for some seconds at most.
+// Telemetry makes a tracer for the spans of calls, if the OTEL_ variables of the environment ask for spans;
+// else nil. more, which may be nil, is called for metrics to send if they ask for metrics. mcp, which may be
+// nil, says which tool servers speak MCP. warn is called with settings that cannot be followed; no call fails
+// because of them. closed sends what is left, for some seconds at most.
 func Telemetry(ctx context.Context, mcp func(server string) bool, more func() prometheus.Gatherer, warn func(string)) (_ runtime.Tracer, closed func(context.Context)) {
 	return optional.Spans(ctx, func() spans.Options {
 		if mcp == nil {
@@ -25,8 +25,8 @@ func Telemetry(ctx context.Context, mcp func(server string) bool, more func() pr
 	}, more, warn)
 }
 
-// propagates reads OTEL_PROPAGATORS: what goes from the caller to tool servers. The trace context
-// always does; baggage can be left out; nothing else is there.
+// propagates reads OTEL_PROPAGATORS, which says what is passed from the caller to tool servers. The
+// trace context is always passed. Baggage can be left out. Other propagators are not supported.
 func propagates(what string, warn func(string)) bool {
 	list := os.Getenv("OTEL_PROPAGATORS")
 	if list == "" {

@@ -17,15 +17,15 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// buildTrust makes what the runtime asks beside the log.
+// buildTrust makes the verifiers, probers, supervisors and keys that the runtime uses.
 func (t *Tools) buildTrust(o Options, cur *current) (runtime.Trust, error) {
 	c := t.config
 	trust := runtime.Trust{
 		Outcome: t.rules.Outcome, Inverse: t.rules.Inverse, Schema: t.schema,
 		SelfApproval: c.Approval.Self, RequireCapability: c.Capability.Required,
 	}
-	// Questions go around the breaker and the limit: what they ask about is mostly why
-	// those are closed.
+	// Probes and verifications bypass the breaker and the concurrency limit. The calls that they
+	// ask about are often the reason that these refuse.
 	of := func(id string) runtime.Dispatcher {
 		if n := t.nodes[id]; n != nil && n.mcp != nil {
 			return question{cur, id}
@@ -78,8 +78,8 @@ func (t *Tools) buildTrust(o Options, cur *current) (runtime.Trust, error) {
 	return trust, nil
 }
 
-// Keys are those of the file under [capability]. They are read again when the file is
-// another: a key that was rotated or deleted counts from the next approval on.
+// Keys are the keys of the file under [capability]. The file is read again when it has changed, so
+// a rotated or deleted key counts from the next approval on.
 type Keys struct {
 	*capability.Ring
 	path string
@@ -88,8 +88,8 @@ type Keys struct {
 	read os.FileInfo // of the file as it was read
 }
 
-// OpenKeys opens the file of keys, and makes it where there is none. VALIDATION_ERROR where
-// the configuration names none.
+// OpenKeys opens the file of keys, and makes it if there is none. VALIDATION_ERROR: the
+// configuration names no file.
 func OpenKeys(c *config.Config, o Options) (*Keys, error) {
 	k := &c.Capability
 	if k.KeyFile == "" {
@@ -106,11 +106,12 @@ func OpenKeys(c *config.Config, o Options) (*Keys, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Not what the file is now: it may be another than the one that was opened.
+	// Leave read nil, so that the first use reads the file again: a Stat here could be of another
+	// file than the one that was opened.
 	return &Keys{Ring: ring, path: path}, nil
 }
 
-// Mint is that of the ring with the file's keys.
+// Mint is [capability.Ring.Mint] with the current keys of the file.
 func (k *Keys) Mint(ctx context.Context, g runtime.Grant) (string, error) {
 	if err := k.refresh(); err != nil {
 		return "", err
@@ -118,7 +119,7 @@ func (k *Keys) Mint(ctx context.Context, g runtime.Grant) (string, error) {
 	return k.Ring.Mint(ctx, g)
 }
 
-// Check is that of the ring with the file's keys.
+// Check is [capability.Ring.Check] with the current keys of the file.
 func (k *Keys) Check(ctx context.Context, token string, g runtime.Grant) error {
 	if err := k.refresh(); err != nil {
 		return err
@@ -126,8 +127,8 @@ func (k *Keys) Check(ctx context.Context, token string, g runtime.Grant) error {
 	return k.Ring.Check(ctx, token, g)
 }
 
-// refresh reads the file where it is not the one that was read. A file that cannot be
-// read permits nothing: its owner may have taken it away to revoke what it signed.
+// refresh reads the file again if it has changed. If it cannot be read, no token is accepted: its
+// owner may have removed it to revoke what its keys signed.
 func (k *Keys) refresh() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -141,14 +142,14 @@ func (k *Keys) refresh() error {
 	if err := k.Reload(); err != nil {
 		return tga.Errorf(tga.CapabilityInvalid, "the key file has changed: %w", err)
 	}
-	k.read = info // as it was before it was read: a later change is seen
+	k.read = info // from before the read, so that a change during it is noticed next time
 	return nil
 }
 
-// listHolds is for how long a server's list of tools is taken as it was told.
+// listHolds is how long a server's list of tools is used before it is asked again.
 const listHolds = time.Second
 
-// listed is an config.MCP server with what it said of its tools.
+// listed is an MCP server with a cache of its list of tools.
 type listed struct {
 	*mcp.Server
 
@@ -157,9 +158,9 @@ type listed struct {
 	tools map[string]tga.Digest // of the definitions
 }
 
-// schema is [runtime.Trust.Schema]: the digest of a tool's definition, as its server's
-// tools/list has it in exact bytes; zero of a server that has none. TOOL_SCHEMA_CHANGED
-// where the server lists no such tool.
+// schema is [runtime.Trust.Schema]: the digest of the exact bytes of a tool's definition in its
+// server's tools/list; zero for a server that does not speak MCP. TOOL_SCHEMA_CHANGED: the server
+// lists no such tool.
 func (t *Tools) schema(ctx context.Context, server, tool string) (tga.Digest, error) {
 	n := t.nodes[server]
 	if n == nil || n.mcp == nil {
@@ -168,7 +169,7 @@ func (t *Tools) schema(ctx context.Context, server, tool string) (tga.Digest, er
 	return n.mcp.schema(ctx, tool)
 }
 
-// schema asks the server for its tools where its last answer is too old.
+// schema returns the digest of a tool's definition. It asks the server if its last list is too old.
 func (s *listed) schema(ctx context.Context, tool string) (tga.Digest, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,7 +191,7 @@ func (s *listed) schema(ctx context.Context, tool string) (tga.Digest, error) {
 	return digest, nil
 }
 
-// placer puts the key where a tool wants it in its arguments.
+// placer puts the idempotency key at the place in the arguments where a tool expects it.
 type placer struct {
 	next runtime.Dispatcher
 	cur  *current
@@ -209,8 +210,8 @@ func (p *placer) place(call runtime.Call) (runtime.Call, error) {
 	return call, nil
 }
 
-// Check refuses a call whose arguments have no room for the key. A remote executor puts
-// the key where its server wants it by itself.
+// Check refuses a call whose arguments have no room for the key. It does not check the call of a
+// remote executor, which puts the key into the arguments itself.
 func (p *placer) Check(ctx context.Context, call runtime.Call) error {
 	if !call.Remote {
 		var err error
@@ -221,7 +222,7 @@ func (p *placer) Check(ctx context.Context, call runtime.Call) error {
 	return runtime.Check(ctx, p.next, call)
 }
 
-// Prepare hands the call on as it will be sent.
+// Prepare prepares the call with the key in its arguments, as it will be sent.
 func (p *placer) Prepare(ctx context.Context, call runtime.Call) ([]chain.Attachment, error) {
 	call, err := p.place(call)
 	if err != nil {
