@@ -1,12 +1,12 @@
-// Package audit writes what the log of a store says in the forms that audit systems read: CloudEvents
-// 1.0, OCSF 1.3 and CEF.
+// Package audit makes audit records of the log of a store, in the formats that audit systems read:
+// CloudEvents 1.0, OCSF 1.3 and CEF.
 //
 // # Invariants
 //
 //	each     one record for each entry and note, in the order of the log     [Reader.Records]  TestOneRecordForEachStep
-//	same     a record has the same id each time: a repeat can be told        [Record].ID       TestOneRecordForEachStep
+//	same     a record always has the same id, so repeats can be recognized   [Record].ID       TestOneRecordForEachStep
 //	private  no argument, answer, reason or message is in a record           [Record]          TestRecordsHaveNoContent
-//	whole    nothing that a caller wrote ends a record or makes a field      [Write]           TestHostileNamesStayInTheirFields
+//	whole    no text of a caller can end a record or add a field             [Write]           TestHostileNamesStayInTheirFields
 package audit
 
 import (
@@ -22,16 +22,16 @@ import (
 // Record is one step of a governed call, and who made it.
 type Record struct {
 	ID      string     `json:"id"`     // trace:sequence of an entry, trace:nNUMBER of a note
-	Cursor  string     `json:"cursor"` // of the log, after the append that it is of
+	Cursor  string     `json:"cursor"` // of the log, after the append of this step
 	Time    tga.Millis `json:"time"`
 	TraceID tga.ID     `json:"trace_id"`
-	Action  string     `json:"action"`          // request, decision, call, effect, or note. and the note's kind
-	State   string     `json:"state,omitempty"` // of the trace after it; none of a note
+	Action  string     `json:"action"`          // request, decision, call, effect, or "note." and the note's kind
+	State   string     `json:"state,omitempty"` // of the trace after the step; empty for a note
 	Digest  tga.Digest `json:"digest"`          // of the entry or note in the log
 
-	// By is who made the step, where the log names somebody: who handed the request in, who voted, who
-	// resolved. Caller, Agent and Subject are those of the call's request: the peer as the daemon knows it,
-	// the agent as the caller names it, and whose call it is of the clients of one caller.
+	// By is who made the step, if the log names somebody: the submitter, the voters, the resolver.
+	// Caller, Agent and Subject are those of the call's request: the peer that the daemon identified,
+	// the agent that the caller named, and the client of the caller whose call it is.
 	By      string `json:"by,omitempty"`
 	Caller  string `json:"caller,omitempty"`
 	Agent   string `json:"agent,omitempty"`
@@ -44,16 +44,16 @@ type Record struct {
 	Outcome string `json:"outcome,omitempty"`       // APPROVE, DENY; SUCCESS, FAILURE, ERROR, DENIED
 	Class   string `json:"outcome_class,omitempty"` // of an effect
 	Code    string `json:"code,omitempty"`          // of an effect that is no success
-	// ServedFrom is the trace whose recorded effect this one was served.
+	// ServedFrom is the trace whose recorded effect this trace got.
 	ServedFrom string `json:"served_from,omitempty"`
 
-	Traceparent string `json:"-"` // of the run that made the call, where it was traced
+	Traceparent string `json:"-"` // of the run that made the call; empty if it had no span
 }
 
-// request is what every record of a trace says of its request.
+// request has the values of a request that are in every record of its trace.
 type request struct{ caller, agent, subject, namespace, server, tool, traceparent string }
 
-// mostKnown bounds the requests that are remembered; one that was forgotten is asked for again.
+// mostKnown limits the requests in memory. If there are more, all are dropped and read again.
 const mostKnown = 4096
 
 // Append is one append of a log.
@@ -63,19 +63,19 @@ type Append struct {
 	Notes   []tga.Note
 }
 
-// Entry is an entry with its artifact, nil where that is erased.
+// Entry is an entry with its artifact; nil if that is erased.
 type Entry struct {
 	tga.LogEntry
 	Artifact *tga.Artifact
 }
 
-// Call is what a record needs of a call: its namespace, and its request, nil where that is erased.
+// Call is what a record needs of a call: its namespace and its request; nil if that is erased.
 type Call struct {
 	Namespace string
 	Request   *tga.Artifact
 }
 
-// Said is an append as a daemon says it.
+// Said makes an append of a line of GET /v1/log.
 func Said(line wire.LogLine) (x Append, err error) {
 	x.Cursor = line.Cursor
 	for _, e := range line.Entries {
@@ -108,14 +108,14 @@ func entry(e wire.Entry) (said Entry, err error) {
 	return said, err
 }
 
-// Reader makes records of a log. It is used by one goroutine.
+// Reader makes records of a log. Only one goroutine uses it.
 type Reader struct {
 	call  func(context.Context, tga.ID) (Call, error)
 	known map[tga.ID]request
 }
 
-// NewReader makes a reader of what a daemon says. trace is asked for traces whose request is not among the
-// lines, because it came before the first of them: [client.Client.Trace].
+// NewReader makes a reader of a daemon's lines. It calls trace, such as [client.Client.Trace], for a trace
+// whose request came before the first line.
 func NewReader(trace func(context.Context, tga.ID) (wire.Timeline, error)) *Reader {
 	return NewLogReader(func(ctx context.Context, id tga.ID) (Call, error) {
 		t, err := trace(ctx, id)
@@ -127,7 +127,7 @@ func NewReader(trace func(context.Context, tga.ID) (wire.Timeline, error)) *Read
 	})
 }
 
-// NewLogReader makes a reader of a log that is at hand. call is asked for the calls whose request came before
+// NewLogReader makes a reader of a log in this process. It calls call for a trace whose request came before
 // the first append.
 func NewLogReader(call func(context.Context, tga.ID) (Call, error)) *Reader {
 	return &Reader{call: call, known: map[tga.ID]request{}}
@@ -144,7 +144,7 @@ func requestOf(a *tga.Artifact) (q request) {
 	return q
 }
 
-// Records are those of a line. A line of a working state or of a turn has none.
+// Records returns the records of a line. A line of a working state or of a turn has none.
 func (r *Reader) Records(ctx context.Context, line wire.LogLine) ([]Record, error) {
 	x, err := Said(line)
 	if err != nil {
@@ -153,7 +153,7 @@ func (r *Reader) Records(ctx context.Context, line wire.LogLine) ([]Record, erro
 	return r.Of(ctx, x)
 }
 
-// Of are the records of an append.
+// Of returns the records of an append.
 func (r *Reader) Of(ctx context.Context, x Append) (all []Record, err error) {
 	for i := range x.Entries {
 		e := &x.Entries[i]
@@ -184,7 +184,7 @@ func (r *Reader) Of(ctx context.Context, x Append) (all []Record, err error) {
 	return all, nil
 }
 
-// step says what an entry is. Of one whose artifact is erased nothing but that it was made is known.
+// step fills in the fields of an entry. If its artifact is erased, only the action is known.
 func (r *Record) step(kind tga.ArtifactType, a *tga.Artifact) {
 	switch kind {
 	case tga.RequestType:
@@ -212,7 +212,7 @@ func (r *Record) step(kind tga.ArtifactType, a *tga.Artifact) {
 	}
 }
 
-// record is a record with what is known of its trace's request.
+// record makes a record with the values of its trace's request.
 func (r *Reader) record(ctx context.Context, cursor string, trace tga.ID) (Record, error) {
 	q, ok := r.known[trace]
 	if !ok {

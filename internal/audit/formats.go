@@ -12,10 +12,10 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Formats are the names of the forms in which records are written.
+// Formats are the names of the formats of records.
 var Formats = []string{"cloudevents", "ocsf", "cef"}
 
-// Write writes a record on one line, in a form of [Formats]; version is that of the program.
+// Write writes a record on one line, in one of [Formats]; version is that of the program.
 func Write(w io.Writer, format, version string, r *Record) error {
 	var line []byte
 	var err error
@@ -36,7 +36,7 @@ func Write(w io.Writer, format, version string, r *Record) error {
 	return err
 }
 
-// Known refuses a form that is none of [Formats].
+// Known refuses a format that is not in [Formats].
 func Known(format string) error {
 	if !slices.Contains(Formats, format) {
 		return tga.Errorf(tga.ValidationError, "format %.40q: want one of %s", format, strings.Join(Formats, ", "))
@@ -56,7 +56,7 @@ type event struct {
 	Data        *Record `json:"data"`
 }
 
-// cloudEvent is the structured form of CloudEvents 1.0. Source and id together name the record for ever.
+// cloudEvent is the structured form of CloudEvents 1.0. Source and id together identify the record.
 func cloudEvent(r *Record) event {
 	return event{
 		SpecVersion: "1.0", ID: r.ID, Source: "/tgad/" + r.Namespace, Type: "dev.tgad.call." + r.Action, Subject: r.TraceID.String(),
@@ -64,7 +64,7 @@ func cloudEvent(r *Record) event {
 	}
 }
 
-// Severity is how much a record deserves a look, as each form says it.
+// Severity is the severity of a record in the scale of each format.
 type Severity struct{ OCSF, CEF, Syslog int }
 
 var (
@@ -73,7 +73,7 @@ var (
 	medium        = Severity{3, 7, 4} // syslog: warning
 )
 
-// Severity tells what was denied or failed, and what nobody knows, from the rest.
+// Severity is medium for a doubt, low for a denial or failure, and informational for the rest.
 func (r *Record) Severity() Severity {
 	switch {
 	case r.Code == string(tga.EffectInDoubt), r.Action == "note."+string(tga.NoteDoubt):
@@ -94,11 +94,11 @@ func (r *Record) failed() bool {
 
 type object = map[string]any
 
-// unknown stands for a name that an event must have and nobody knows.
+// unknown stands for a required name that is not known.
 const unknown = "unknown"
 
-// ocsf is an event of the class API Activity (6003) of OCSF 1.3, of the activity Other: what a tool's
-// call does in the world is not known.
+// ocsf is an event of the class API Activity (6003) of OCSF 1.3. The activity is Other, because tgad does
+// not know whether a tool creates, reads, updates or deletes.
 func ocsf(r *Record, version string) object {
 	status, statusID := "Unknown", 0
 	switch {
@@ -107,7 +107,7 @@ func ocsf(r *Record, version string) object {
 	case r.Outcome != "":
 		status, statusID = "Success", 1
 	}
-	// Of a call whose request is erased nobody knows caller and tool any more. The class asks for both, and a
+	// If the request of a call is erased, its caller and tool are not known. The class requires both, and a
 	// receiver may refuse an event with an empty name.
 	actor, api := object{}, object{"operation": cmp.Or(r.Tool, unknown)}
 	if who := r.Caller; who != "" || r.Agent == "" {
@@ -163,7 +163,7 @@ func cef(r *Record, version string) []byte {
 			continue
 		}
 		name, label, labelled := strings.Cut(x[0], " ")
-		if labelled { // a field of the form's own that says itself what it is
+		if labelled { // a custom field (cs1 to cs6), whose meaning CEF has in a label beside it
 			b.WriteString(sep + name + "Label=" + label)
 			sep = " "
 		}

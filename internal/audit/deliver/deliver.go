@@ -1,19 +1,19 @@
-// Package deliver hands the records of a store's log to audit systems: to a file, to a syslog server, to a
-// webhook.
+// Package deliver delivers the records of a store's log to audit systems: to a file, to a syslog server, or
+// to a webhook.
 //
-// Each delivery reads the log by itself and remembers how far it has come, its cursor. It keeps no
-// queue: what a receiver has not taken stays where it is, in the log. So a receiver that is down costs
-// neither memory nor a call any time. Of a store that several processes have, one at a time delivers to a
-// receiver: it is on duty, and the cursor is what is kept of the duty.
+// Each delivery reads the log by itself. Its cursor says up to where the receiver has taken the records. There
+// is no queue: records that the receiver has not taken are still in the log. So a receiver that is down
+// costs no memory and delays no call. If several processes have the store, one at a time delivers to a
+// receiver: the one that is on duty. The cursor is kept with the duty.
 //
 // # Invariants
 //
-//	each    a record is taken, or it is handed over again: after an error, a restart, kill -9   [Delivery.step]  TestKilledDaemonSkipsNothing
-//	kept    a cursor that could not be kept is kept later, whether anything comes or not        [Delivery.step]  TestCursorIsKeptLater
-//	order   a receiver takes records in the order of the log; repeats have the same ids         [Delivery.step]  TestReceiverThatFailsGetsTheSameAgain
+//	each    a record that was not taken is delivered again: after an error, a restart, kill -9  [Delivery.step]  TestKilledDaemonSkipsNothing
+//	kept    a cursor that could not be kept is kept later, also if nothing is appended          [Delivery.step]  TestCursorIsKeptLater
+//	order   a receiver gets records in the order of the log; repeats have the same ids          [Delivery.step]  TestReceiverThatFailsGetsTheSameAgain
 //	same    the same batch has the same id, as long as the process lives                        [Delivery.step]  TestReceiverThatFailsGetsTheSameAgain
-//	apart   a cursor of another store, or of what this one has lost, begins anew                [Delivery.start] TestCursorOfAnotherLogBeginsAnew
-//	one     who is not on duty hands nothing over; who goes on duty begins at the cursor        [Delivery.turn]  TestDeliverersAreKilled
+//	apart   with a cursor of another store, or of lost appends, delivery begins at the start    [Delivery.start] TestCursorOfAnotherLogBeginsAnew
+//	one     only a process on duty delivers, and it begins at the kept cursor                   [Delivery.turn]  TestDeliverersAreKilled
 package deliver
 
 import (
@@ -35,47 +35,49 @@ import (
 
 // Log is what a delivery reads.
 type Log interface {
-	// Cursor is the newest index of the durable order, as far as this process knows, and End as it is now.
+	// Cursor is the newest index of the durable order that this process knows. End reads the newest one.
 	Cursor() uint64
 	End(ctx context.Context) (uint64, error)
-	// Appends yields the appends after an index. Where there are no more it waits for more, or ends.
+	// Appends yields the appends after an index. At the end of the log it waits for more, or ends.
 	Appends(ctx context.Context, after uint64) iter.Seq2[audit.Append, error]
-	// Call is what is known of a trace: its namespace, and its request.
+	// Call returns the namespace and the request of a trace.
 	Call(ctx context.Context, id tga.ID) (audit.Call, error)
-	// Mark tells the append with an index from every other append of any store.
+	// Mark identifies the append with an index among all appends of all stores.
 	Mark(ctx context.Context, index uint64) (string, error)
 }
 
-// Sink takes records. Its methods are called by one goroutine.
+// Sink takes records. One goroutine calls its methods.
 type Sink interface {
-	// Put returns nil once what it was given is taken. After an error it is given the same again.
+	// Put returns nil once the receiver has taken the batch. After an error the same records are put
+	// again.
 	Put(ctx context.Context, b *Batch) error
-	// Close is called once nothing more is put.
+	// Close is called after the last Put.
 	Close() error
 }
 
-// Batch is what is handed over at once: the records of the appends after one cursor up to another.
+// Batch has the records of the appends after one index up to another.
 type Batch struct {
 	After, Last uint64
 	Records     []audit.Record
-	Lines       [][]byte // the same in the form of the sink, each with its line end
+	Lines       [][]byte // the records in the format of the delivery, each with a line end
 }
 
-// Options say what is delivered, and where to.
+// Options say which records are delivered, and where to.
 type Options struct {
 	ID      string // of the delivery: of letters, digits, _ and -
 	Format  string // of [audit.Formats]
 	Version string // of the program, for records
 	Sink    Sink
-	Duty    duty.Duty // what is kept of it says how far the delivery has come
-	Newest  bool      // where nothing is kept: begin with what comes, not with the oldest append
+	Duty    duty.Duty // keeps the cursor of the delivery
+	Newest  bool      // without a kept cursor, begin with the next append and not with the oldest
 	Logger  *slog.Logger
 
-	// Every is how often the log is looked at; 0 is a second. First and most are the pauses after an error.
+	// Every is how often the log is read; 0 is a second. First and Most are the shortest and the longest
+	// pause after an error.
 	Every, First, Most time.Duration
 }
 
-// Bounds of a batch. One append more than fits is part of it.
+// Limits of a batch. The append that exceeds one is still part of the batch.
 const (
 	mostRecords = 500
 	mostBytes   = 1 << 20
@@ -84,11 +86,11 @@ const (
 // Times of a delivery.
 const (
 	putTime  = 30 * time.Second // for one batch
-	lastTime = 3 * time.Second  // for what is left when the daemon stops, and then for the cursor
+	lastTime = 3 * time.Second  // for the records that are left when the daemon stops, and again for the cursor
 )
 
-// Delivery is one stream of records to one sink. Its methods may be called concurrently with those that
-// count; Run and Close are called by one goroutine, Close once Run has ended.
+// Delivery is one stream of records to one sink. One goroutine calls Run and then Close. Any goroutine may
+// call Stats.
 type Delivery struct {
 	opts   Options
 	log    Log
@@ -96,22 +98,22 @@ type Delivery struct {
 	say    *slog.Logger
 
 	mine    bool   // this process is on duty, as far as it knows
-	at      uint64 // the index up to which everything is taken
+	at      uint64 // the index up to which the receiver has taken everything
 	until   uint64 // the last index of the batch that was not taken; 0 is none
-	kept    uint64 // the index in the cursor
-	trouble string // that was logged last
+	kept    uint64 // the index in the kept cursor
+	trouble string // the error that was logged last
 
-	taken             atomic.Uint64 // at, for who counts; of another process as this one heard of it last
+	taken             atomic.Uint64 // at, for Stats; if another process is on duty, its last known cursor
 	records, failures atomic.Uint64
 }
 
-// cursor is what is kept.
+// cursor is what [duty.Duty] keeps.
 type cursor struct {
 	Index uint64 `json:"index,string"`
 	Mark  string `json:"mark"` // of the append with that index
 }
 
-// New takes a delivery up where its cursor is.
+// New opens a delivery, which begins at its kept cursor.
 func New(ctx context.Context, log Log, o Options) (*Delivery, error) {
 	if o.Every <= 0 {
 		o.Every = time.Second
@@ -129,7 +131,7 @@ func New(ctx context.Context, log Log, o Options) (*Delivery, error) {
 	return d, nil
 }
 
-// take asks that this process deliver, where it does not.
+// take asks to be on duty, unless this process already is.
 func (d *Delivery) take(ctx context.Context) error {
 	if d.mine {
 		return nil
@@ -145,7 +147,7 @@ func (d *Delivery) take(ctx context.Context) error {
 		return nil
 	}
 	if err := d.start(ctx, raw); err != nil {
-		return errors.Join(err, d.opts.Duty.Leave(ctx)) // another process may be able to
+		return errors.Join(err, d.opts.Duty.Leave(ctx)) // another process may be able to deliver
 	}
 	d.mine, d.until = true, 0
 	d.taken.Store(d.at)
@@ -153,9 +155,8 @@ func (d *Delivery) take(ctx context.Context) error {
 	return nil
 }
 
-// start reads how far the delivery has come. Where the log has another append at that place, the store is
-// another, or was put back to what it was before: then nobody knows what the receiver lacks, and it is
-// given everything again.
+// start reads the kept cursor. If the log has another append at that index, it is another store, or this one
+// was rolled back. Then it is not known which records the receiver lacks, so it gets all of them again.
 func (d *Delivery) start(ctx context.Context, raw []byte) error {
 	end, err := d.log.End(ctx)
 	if err != nil {
@@ -193,7 +194,7 @@ func (d *Delivery) mark(ctx context.Context, index uint64) (string, error) {
 	return d.log.Mark(ctx, index)
 }
 
-// save writes down how far the delivery has come.
+// save keeps the cursor.
 func (d *Delivery) save(ctx context.Context) error {
 	mark, err := d.mark(ctx, d.at)
 	if err != nil {
@@ -210,7 +211,7 @@ func (d *Delivery) save(ctx context.Context) error {
 	return nil
 }
 
-// Run delivers what the log has, and what comes, until ctx ends.
+// Run delivers the records of the log, and of what is appended later, until ctx ends.
 func (d *Delivery) Run(ctx context.Context) {
 	pause := d.opts.First
 	for wait := time.Duration(0); ; {
@@ -224,7 +225,7 @@ func (d *Delivery) Run(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case !d.mine:
-			wait, pause = d.opts.Every, d.opts.First // another process may be gone
+			wait, pause = d.opts.Every, d.opts.First // ask again: the process on duty may end
 		case err != nil:
 			d.failures.Add(1)
 			wait, pause = pause, min(2*pause, d.opts.Most)
@@ -237,7 +238,7 @@ func (d *Delivery) Run(ctx context.Context) {
 	}
 }
 
-// turn hands over one batch where this process is on duty. It reports whether there is more.
+// turn delivers one batch if this process is on duty. It reports whether there is more.
 func (d *Delivery) turn(ctx context.Context) (more bool, err error) {
 	if err := d.take(ctx); err != nil || !d.mine {
 		return false, err
@@ -248,7 +249,7 @@ func (d *Delivery) turn(ctx context.Context) (more bool, err error) {
 		more, err = d.step(on)
 	}
 	if errors.Is(err, duty.ErrLost) || on.Err() != nil && ctx.Err() == nil {
-		// What the receiver took since the cursor was kept comes again, from who is on duty next.
+		// The process that is on duty next repeats the records that were taken since the cursor was kept.
 		d.say.Info("another process delivers audit records now, or may", "cursor", d.at)
 		d.mine = false
 		return false, nil
@@ -256,8 +257,8 @@ func (d *Delivery) turn(ctx context.Context) (more bool, err error) {
 	return more, err
 }
 
-// Close hands over what is left, as far as the receiver takes it in a moment. The next delivery goes on
-// from there.
+// Close delivers the records that are left, for a few seconds at most. The next process continues from
+// the cursor.
 func (d *Delivery) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), lastTime)
 	defer cancel()
@@ -275,14 +276,14 @@ func (d *Delivery) Close() error {
 			err = d.save(last)
 		}
 		if errors.Is(err, duty.ErrLost) {
-			err = nil // its successor has a cursor of its own
+			err = nil // the process that is on duty now has its own cursor
 		}
 		err = errors.Join(err, d.opts.Duty.Leave(last))
 	}
 	return errors.Join(err, d.opts.Sink.Close())
 }
 
-// tell logs what is wrong with a delivery when that changes.
+// tell logs the error of a delivery when it changes.
 func (d *Delivery) tell(err error) {
 	text := ""
 	if err != nil {
@@ -298,21 +299,22 @@ func (d *Delivery) tell(err error) {
 	d.trouble = text
 }
 
-// step hands over one batch. It reports whether there is more.
+// step delivers one batch. It reports whether there is more.
 func (d *Delivery) step(ctx context.Context) (more bool, err error) {
 	b, err := d.collect(ctx)
 	if err != nil {
 		return false, err
 	}
 	if b.Last == d.at {
-		if d.kept != d.at { // it could not be kept when it was taken, and nothing may come any more
+		if d.kept != d.at { // the cursor could not be kept before, and maybe nothing more is appended
 			return false, d.save(ctx)
 		}
 		return false, nil
 	}
 	if len(b.Records) > 0 {
-		// The next try is of these and no others: a receiver that took them and whose answer was lost can
-		// tell. The records are made anew then, for they may have been erased meanwhile.
+		// After an error, put exactly these records again: the batch has the same id, so a receiver that
+		// took it and whose answer was lost can recognize it. The records are made again then, because some
+		// may have been erased since.
 		d.until = b.Last
 		put, cancel := context.WithTimeout(ctx, putTime)
 		err = d.opts.Sink.Put(put, b)
@@ -321,14 +323,14 @@ func (d *Delivery) step(ctx context.Context) (more bool, err error) {
 			return false, err
 		}
 	}
-	// Only now: the cursor says what was taken, and never what is about to be.
+	// Advance only now: the cursor must never cover records that were not taken.
 	d.at, d.until = b.Last, 0
 	d.taken.Store(d.at)
 	d.records.Add(uint64(len(b.Records)))
 	return d.at < d.log.Cursor(), d.save(ctx)
 }
 
-// collect makes the next batch; one without appends where there are none.
+// collect makes the next batch. If there are no appends, the batch is empty.
 func (d *Delivery) collect(ctx context.Context) (*Batch, error) {
 	b := &Batch{After: d.at, Last: d.at}
 	end := d.log.Cursor()
@@ -359,7 +361,7 @@ func (d *Delivery) collect(ctx context.Context) (*Batch, error) {
 	return nil, tga.Errorf(tga.StoreUnavailable, "the log ends before append %d", end)
 }
 
-// add takes an append into a batch.
+// add adds an append to a batch, and returns the bytes of its lines.
 func (b *Batch) add(ctx context.Context, d *Delivery, x audit.Append) (size int, err error) {
 	if b.Last, err = strconv.ParseUint(x.Cursor, 10, 64); err != nil {
 		return 0, tga.Errorf(tga.StoreUnavailable, "cursor %.40q: %w", x.Cursor, err)
@@ -379,7 +381,7 @@ func (b *Batch) add(ctx context.Context, d *Delivery, x audit.Append) (size int,
 	return size, nil
 }
 
-// Stats are what is counted of a delivery.
+// Stats are the counters of a delivery.
 type Stats struct {
 	ID       string
 	Lag      uint64 // appends that are not taken yet
@@ -387,7 +389,7 @@ type Stats struct {
 	Failures uint64
 }
 
-// Stats returns them as they are now.
+// Stats returns the current counters.
 func (d *Delivery) Stats() Stats {
 	taken, newest := d.taken.Load(), d.log.Cursor()
 	return Stats{d.opts.ID, newest - min(taken, newest), d.records.Load(), d.failures.Load()}

@@ -15,14 +15,14 @@ import (
 	"github.com/tgad/tgad/internal/access"
 )
 
-// File is a sink that writes a line for each record. It has them on disk before Put returns. When the next
+// File is a sink that writes a line for each record. The lines are durable when Put returns. When the next
 // line would make the file longer than MaxBytes, or when the next Period has begun, the file is renamed to
-// PATH.1, that one to PATH.2 and so on, up to PATH.KEEP.
+// PATH.1, PATH.1 to PATH.2 and so on, up to PATH.KEEP.
 type File struct {
 	Path     string
-	MaxBytes int64         // of one file, but for a single line that is longer
+	MaxBytes int64         // of one file; a single longer line has a file of its own
 	Period   time.Duration // counted from 1970 in UTC: 24h is a file for each day; 0 is none
-	Keep     int           // files beside the one that is written
+	Keep     int           // old files that are kept beside the current one
 	Clock    func() time.Time
 
 	f    *os.File
@@ -75,8 +75,9 @@ func (s *File) period(at time.Time) int64 {
 	return at.UnixNano() / int64(s.Period)
 }
 
-// open opens the file that is there under the name: somebody else may have moved the one that is open, or cut it
-// short, as logrotate's copytruncate does. A line that a crash cut off is taken away; it is handed over again.
+// open opens the file that has the name now: another program may have moved the open one, or cut it
+// short, as logrotate's copytruncate does. It removes a partial line that a crash left; that record
+// is delivered again.
 func (s *File) open() error {
 	there, err := os.Lstat(s.Path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -123,7 +124,7 @@ func (s *File) create() error {
 	return access.SyncDir(filepath.Dir(s.Path))
 }
 
-// wholeLines is how long a file is up to its last line end.
+// wholeLines is the length of a file up to its last line end.
 func wholeLines(f *os.File, size int64) (int64, error) {
 	block := make([]byte, 64<<10)
 	for size > 0 {
@@ -140,7 +141,7 @@ func wholeLines(f *os.File, size int64) (int64, error) {
 	return 0, nil
 }
 
-// cut takes away what is behind the lines that are whole.
+// cut removes everything after the last whole line.
 func (s *File) cut() error {
 	if err := s.f.Truncate(s.size); err != nil {
 		return err
@@ -149,7 +150,7 @@ func (s *File) cut() error {
 	return err
 }
 
-// write puts lines on disk.
+// write writes lines, and syncs the file.
 func (s *File) write(text []byte) error {
 	if len(text) == 0 {
 		return nil
@@ -164,8 +165,8 @@ func (s *File) write(text []byte) error {
 	return nil
 }
 
-// drop gives the file up after an error, with the part of a line that the error may have left in it. The
-// next Put opens it again.
+// drop closes the file after an error, and removes a partial line that the error may have left. The next
+// Put opens the file again.
 func (s *File) drop() error {
 	if s.f == nil {
 		return nil
@@ -173,8 +174,8 @@ func (s *File) drop() error {
 	return errors.Join(s.cut(), s.Close())
 }
 
-// rotate renames the files and begins a new one. A crash in between leaves a number out: the files before
-// it move up, and none after it.
+// rotate renames the files and begins a new one. A crash in between leaves a gap in the numbers. Then the
+// next rotate moves only the files before the gap.
 func (s *File) rotate() error {
 	if err := s.Close(); err != nil {
 		return err

@@ -25,9 +25,9 @@ const (
 
 // Syslog is a sink that sends each record as a message of RFC 5424, with the facility 13 (log audit).
 //
-// Syslog has no acknowledgement. Over tcp and tls a batch is one connection: Put ends its side and waits
-// until the server has ended the other, which a server does that has read everything. A datagram is taken
-// once the system has it.
+// Syslog has no acknowledgement. Over tcp and tls, each batch has a connection of its own: Put closes its
+// side and waits until the server closes the other, which a server does after it has read everything. A
+// datagram counts as taken once the system has accepted it.
 type Syslog struct {
 	Network, Address string
 	TLS              *tls.Config // of the network tls
@@ -43,8 +43,8 @@ func (s *Syslog) Put(ctx context.Context, b *Batch) error {
 	if err != nil {
 		return err
 	}
-	// What waits for the server ends with ctx: a daemon that stops, or is no longer on duty, waits for none.
-	over := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // a connection that cannot is closed already
+	// The end of ctx ends reads and writes: a daemon that stops, or is no longer on duty, does not wait for the server.
+	over := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // an error means that it is closed already
 	defer over()
 	err = s.send(conn, b)
 	if err != nil && ctx.Err() != nil {
@@ -103,7 +103,7 @@ func (s *Syslog) send(conn net.Conn, b *Batch) error {
 	return nil
 }
 
-// message is one of RFC 5424, section 6: without structured data, for the record says it all.
+// message is a message of RFC 5424, section 6. It has no structured data, because the record contains everything.
 func message(host string, r *audit.Record, line []byte) []byte {
 	const logAudit = 13
 	head := fmt.Sprintf("<%d>1 %s %s tgad - %s - ", logAudit*8+r.Severity().Syslog, r.Time, word(host, 255), word(r.Action, 32))

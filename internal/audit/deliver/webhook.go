@@ -19,10 +19,10 @@ import (
 	"github.com/tgad/tgad/internal/secretfile"
 )
 
-// Webhook is a sink that posts each batch, signed as Standard Webhooks has it. A batch is taken when the
-// answer has a status of 200 to 299. Who has messages of another kind uses [Webhook.Post] alone.
+// Webhook is a sink that posts each batch, signed as Standard Webhooks says. A batch is taken if the
+// answer has a status of 200 to 299. For messages of another kind there is [Webhook.Post].
 type Webhook struct {
-	ID          string // begins the id of a message
+	ID          string // prefix of the ids of messages
 	URL         string
 	SecretFile  string // see [Secrets]; read for each message
 	HeadersFile string // further headers, "" is none; read for each message
@@ -31,12 +31,12 @@ type Webhook struct {
 	client      *http.Client
 }
 
-// NewWebhook makes one that trusts what conf says of servers; nil is what the system trusts.
+// NewWebhook makes a webhook that verifies servers with conf; nil means with the system's certificates.
 func NewWebhook(w Webhook, conf *tls.Config) *Webhook {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: conf, ForceAttemptHTTP2: true, TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: time.Minute}
 	w.client = &http.Client{
 		Transport: transport,
-		// A redirect would take the records, and headers with secrets, elsewhere.
+		// A redirect would send the records, and headers with secrets, elsewhere.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return &w
@@ -86,11 +86,11 @@ func (w *Webhook) Post(ctx context.Context, id, kind string, body []byte) error 
 	if resp.StatusCode/100 != 2 {
 		return fmt.Errorf("the receiver answered HTTP %d", resp.StatusCode)
 	}
-	_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection serves again
+	_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection can be used again
 	return err
 }
 
-// withoutURL takes the address out of an error: a query may be a secret.
+// withoutURL removes the URL from an error, because its query may contain a secret.
 func withoutURL(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {
@@ -99,7 +99,7 @@ func withoutURL(err error) error {
 	return err
 }
 
-// body is a batch as it travels.
+// body is the content type and the body of a batch.
 func (w *Webhook) body(b *Batch) (kind string, body []byte) {
 	if w.Format == "cef" {
 		return "text/plain; charset=utf-8", bytes.Join(b.Lines, nil)
@@ -120,8 +120,8 @@ func (w *Webhook) body(b *Batch) (kind string, body []byte) {
 // secretPrefix marks a secret of Standard Webhooks.
 const secretPrefix = "whsec_"
 
-// Secrets reads a file of keys, one a line: "whsec_" and 24 to 64 bytes in base64. Each signs each message,
-// so that a receiver can go over from one to the next.
+// Secrets reads a file of keys, one a line: "whsec_" and 24 to 64 bytes in base64. Every key signs every
+// message, so that a receiver can change from one key to the next.
 func Secrets(path string) (keys [][]byte, err error) {
 	raw, err := secretfile.Read(path)
 	if err != nil {
