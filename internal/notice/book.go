@@ -12,23 +12,23 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// book is what is remembered of one receiver, and kept. It names traces and no more: what they are about is
-// in the store.
+// book is the kept state of one receiver. It has the ids of traces and no content of them: that is in the
+// store.
 type book struct {
 	Matters map[string]*entry `json:"matters"`
 	Told    tga.Millis        `json:"told,omitempty"` // when the newest notice was taken
 }
 
-// entry is what is remembered of a matter.
+// entry is the state of a matter in the book.
 type entry struct {
 	First tga.Millis `json:"first"`           // when it was seen first
-	Told  tga.Millis `json:"told,omitempty"`  // when it was told the last time; 0 = it was not
+	Told  tga.Millis `json:"told,omitempty"`  // when it was told last; 0 = never
 	Times int        `json:"times,omitempty"` // how often it was told
-	// Offered says that the receiver may have heard of it: a notice was on its way, whether it was taken or not.
+	// Offered says that the receiver may know of it: a notice was sent, and maybe taken.
 	Offered bool `json:"offered,omitempty"`
 }
 
-// matterOf reads [Matter.id] back.
+// matterOf parses what [Matter.id] returns.
 func matterOf(id string) (Matter, error) {
 	part := append(strings.SplitN(id, " ", 3), "", "")
 	trace, err := hex.DecodeString(part[1])
@@ -38,7 +38,7 @@ func matterOf(id string) (Matter, error) {
 	return Matter{Kind: part[0], TraceID: tga.ID(trace), About: part[2]}, nil
 }
 
-// readBook reads a book; where nothing is kept it is empty. Beside an error it is empty too.
+// readBook reads a book. If none is kept, or it cannot be read, the book is empty.
 func readBook(raw []byte) (*book, error) {
 	b := &book{Matters: map[string]*entry{}}
 	if raw == nil {
@@ -61,7 +61,7 @@ func readBook(raw []byte) (*book, error) {
 	return b, nil
 }
 
-// save has the book kept, so that a crash leaves the old or the new one.
+// save keeps the book. A crash leaves the old or the new one.
 func (b *book) save(ctx context.Context, in duty.Duty) error {
 	raw, err := json.Marshal(b)
 	if err == nil {

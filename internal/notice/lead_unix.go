@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// lead makes the program lead a process group, which ends with it when its time is over: a shell's children
-// are not left behind.
+// lead makes the program the leader of a process group. When its time is over, the whole group is killed, so a
+// shell's children are killed too.
 func lead(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

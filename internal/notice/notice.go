@@ -1,19 +1,20 @@
-// Package notice tells people of what waits for them: calls in doubt, decisions, traces that fail a check, a
-// store that is frozen.
+// Package notice sends notices to people about what waits for them: calls in doubt, decisions, traces that
+// fail a check, and a frozen store. Each of these is a matter.
 //
-// It looks at what is, and not at what happens: a doubt after a crash has no record of its own in the log.
-// What waits now is compared with what each receiver was told before, which is kept in its book. Of a store that
-// several processes have, one at a time tells a receiver: it is on duty, and the book is what is kept of the duty. A receiver has a goroutine of its own, and keeps no queue: one that hangs delays neither a call
-// nor another receiver.
+// It looks at the current state of the store and not at events, because a doubt after a crash has no record of
+// its own in the log. It compares what waits now with what each receiver was told before, which is in the
+// receiver's book. If several processes have the store, one at a time tells a receiver: the one that is on duty.
+// The book is kept with the duty. A receiver has a goroutine of its own, and no queue. So a receiver that
+// hangs delays neither a call nor another receiver.
 //
 // # Invariants
 //
-//	told     what waits long enough is told, and again after an error, a restart, kill -9  [receiver.step]  TestKilledDaemonTellsAgain
-//	once     what a receiver took is not told again before its time, also after a restart  [book]           TestRestartRepeatsNothing
-//	few      one notice in each pause, whatever waits                                      [receiver.step]  TestTenThousandDoubtsAreOneNotice
-//	unknown  where it cannot be read what waits, nothing counts as settled                 [Service.look]   TestUnreadableStoreSettlesNothing
-//	private  no argument, answer or intent is in a notice                                  [Matter]         TestNoticeHasNoContent
-//	harmless no text of a call makes a line, or moves a cursor                             [compose]        TestHostileNamesMakeNoLines
+//	told     a matter that waits long enough is told, also after an error, a restart, kill -9 [receiver.step]  TestKilledDaemonTellsAgain
+//	once     a matter that was told is not told again before its time, also after a restart   [book]           TestRestartRepeatsNothing
+//	few      a receiver gets one notice in each pause, however much waits                     [receiver.step]  TestTenThousandDoubtsAreOneNotice
+//	unknown  if the store cannot be read, no matter counts as settled                         [Service.look]   TestUnreadableStoreSettlesNothing
+//	private  no argument, answer or intent is in a notice                                     [Matter]         TestNoticeHasNoContent
+//	harmless no text of a call can add a line or contain control characters                   [Notice.say]     TestHostileNamesMakeNoLines
 package notice
 
 import (
@@ -45,25 +46,25 @@ type Matter struct {
 	Attempts  uint32     `json:"attempts,omitempty"` // of a doubt
 	Licence   string     `json:"licence,omitempty"`
 	Cause     string     `json:"cause,omitempty"`
-	State     string     `json:"state,omitempty"`    // of the trace, of what no longer waits
-	Commands  []string   `json:"commands,omitempty"` // that look at it, and settle it
+	State     string     `json:"state,omitempty"`    // of the trace, if the matter no longer waits
+	Commands  []string   `json:"commands,omitempty"` // that show the matter, and settle it
 	Link      string     `json:"link,omitempty"`
 
-	About string `json:"-"` // tells it from an earlier matter of the same trace
-	Known any    `json:"-"` // the [World]'s own
+	About string `json:"-"` // distinguishes it from an earlier matter of the same trace
+	Known any    `json:"-"` // for the use of the [World]
 }
 
-// id tells a matter from others, for as long as it waits.
+// id identifies a matter for as long as it waits.
 func (m *Matter) id() string { return m.Kind + " " + hex.EncodeToString(m.TraceID[:]) + " " + m.About }
 
 // World is where matters come from.
 type World interface {
-	// Waiting lists all that waits now. After an error nobody knows what does.
+	// Waiting lists everything that waits now. After an error that is not known.
 	Waiting(ctx context.Context) ([]Matter, error)
-	// Complete adds what the list leaves out: the cause, the commands.
+	// Complete fills in the fields that Waiting leaves out: the cause and the commands.
 	Complete(ctx context.Context, m *Matter) error
-	// Fate says what became of a matter that is no longer in the list, of which Kind and TraceID are known, and
-	// completes it.
+	// Fate says what became of a matter that is no longer in the list. It gets only Kind, TraceID and About, and
+	// fills in the other fields.
 	Fate(ctx context.Context, m *Matter) (Fate, error)
 	// Lists are the commands that list what waits.
 	Lists() []string
@@ -74,29 +75,29 @@ type Fate uint8
 
 // Fates.
 const (
-	Open     Fate = iota // it goes on, and may wait again
-	Settled              // it is over
+	Open     Fate = iota // the call goes on, and the matter may wait again
+	Settled              // the matter is over
 	Replaced             // another question took its place
 )
 
-// Notice is what a receiver is given.
+// Notice is one message to a receiver.
 type Notice struct {
 	Type     string     `json:"type"` // TypeNotice or TypeTest
-	ID       string     `json:"id"`   // the same where the same is told again, because nobody knows whether it was taken
+	ID       string     `json:"id"`   // the same if the same notice is sent again because its answer was lost
 	Time     tga.Millis `json:"timestamp"`
 	Receiver string     `json:"receiver"`
 	Host     string     `json:"host,omitempty"`
 	Subject  string     `json:"subject"` // one line for people
-	Text     string     `json:"text"`    // all of it for people
+	Text     string     `json:"text"`    // the whole notice for people
 
-	// How many matters of each kind it tells of, by why; and how many wait now in all.
+	// Numbers of matters by kind: those that are told, by why they are told, and all that wait now.
 	New      map[string]int `json:"new,omitempty"`
 	Again    map[string]int `json:"again,omitempty"`
 	Resolved map[string]int `json:"resolved,omitempty"`
 	Waiting  map[string]int `json:"waiting,omitempty"`
 
-	Matters []Matter `json:"matters"` // the first of them
-	More    int      `json:"more"`    // how many it tells of beside those
+	Matters []Matter `json:"matters"` // the first of the matters that are told
+	More    int      `json:"more"`    // how many others are told
 	Lists   []string `json:"lists,omitempty"`
 }
 
@@ -113,10 +114,10 @@ const (
 	isResolved = "resolved"
 )
 
-// order is that of the kinds in a notice: what stops most comes first.
+// order is the order of the kinds in a notice: the kind that stops most comes first.
 var order = []string{config.OnFrozen, config.OnQuarantined, config.OnDoubt, config.OnApproval}
 
-// words count matters of a kind: one of them, and more.
+// words are the words for one matter of a kind, and for several.
 var words = map[string][2]string{
 	config.OnFrozen:      {"the store is frozen", ""},
 	config.OnQuarantined: {"1 trace fails a check", "%d traces fail a check"},
@@ -124,7 +125,7 @@ var words = map[string][2]string{
 	config.OnApproval:    {"1 call waits for a decision", "%d calls wait for a decision"},
 }
 
-// count says how many there are of each kind.
+// count puts the numbers of each kind into words.
 func count(of map[string]int) string {
 	var all []string
 	for _, kind := range order {
@@ -138,13 +139,13 @@ func count(of map[string]int) string {
 	return strings.Join(all, ", ")
 }
 
-// told is a matter with why it is told now.
+// told is a matter that is due, with its entry in the book.
 type told struct {
 	Matter
 	*entry
 }
 
-// compose makes a notice of what is to be told.
+// compose makes a notice of the matters that are due.
 func (r *receiver) compose(ctx context.Context, due []told, waiting map[string]int) (*Notice, error) {
 	slices.SortFunc(due, func(a, b told) int {
 		return cmp.Or(cmp.Compare(slices.Index(order, a.Kind), slices.Index(order, b.Kind)), cmp.Compare(a.Since, b.Since), cmp.Compare(a.id(), b.id()))
@@ -182,10 +183,10 @@ func (r *receiver) compose(ctx context.Context, due []told, waiting map[string]i
 	return n, nil
 }
 
-// mostCause is how much of a cause is told, in characters.
+// mostCause is how much of a cause is in a notice, in characters.
 const mostCause = 300
 
-// headline begins the subject of a notice of a machine.
+// headline is the beginning of a notice's subject. It names the machine.
 func headline(host string) string {
 	if host == "" {
 		return "tgad: "
@@ -193,7 +194,7 @@ func headline(host string) string {
 	return "tgad on " + clip.Short(clip.Clean(host), 60) + ": "
 }
 
-// say puts a notice into words. What callers and tool servers wrote stays within its line.
+// say makes the subject and the text of a notice. Text of callers and tool servers cannot add lines.
 func (n *Notice) say(now time.Time) {
 	var subject, text []string
 	for _, part := range []struct {
@@ -223,7 +224,7 @@ func (n *Notice) say(now time.Time) {
 	n.Text = strings.Join(text, "\n") + "\n"
 }
 
-// lines tell a matter.
+// lines describe a matter.
 func (m *Matter) lines(now time.Time) []string {
 	title := count(map[string]int{m.Kind: 1})
 	if m.Event != isNew {
@@ -270,10 +271,10 @@ func (m *Matter) lines(now time.Time) []string {
 	return all
 }
 
-// short is a text of a caller's that stays in its line.
+// short makes a caller's text short, and keeps it on one line.
 func short(s string) string { return clip.Short(clip.Clean(s), 200) }
 
-// age is a time in words, as exact as somebody wants to know.
+// age is a duration in words. The longer it is, the coarser its unit.
 func age(d time.Duration) string {
 	switch d = max(d, 0); {
 	case d < time.Minute:

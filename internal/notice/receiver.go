@@ -15,7 +15,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Sink takes notices. It may be called by two goroutines, of which one tests it.
+// Sink takes notices. A test notice may be put while another goroutine puts a notice.
 type Sink interface {
 	// Put returns nil once the notice is taken.
 	Put(ctx context.Context, n *Notice) error
@@ -23,23 +23,23 @@ type Sink interface {
 	Close() error
 }
 
-// Receiver is one that is to be told.
+// Receiver is one receiver of notices.
 type Receiver struct {
 	Conf config.Notify
 	Sink Sink
-	Duty duty.Duty // what is kept of it says what the receiver was told
+	Duty duty.Duty // keeps the receiver's book
 }
 
 // Times of a receiver.
 const (
-	firstPause = time.Second     // after an error; doubled for each further one
-	mostPause  = time.Minute     // of those
-	saveEvery  = 5 * time.Second // between two writes of what is only seen and not told
-	leaveTime  = 3 * time.Second // for the book when the process stops
-	mostFates  = 500             // matters whose fate is asked for at once
+	firstPause = time.Second     // after an error; doubled after each further one
+	mostPause  = time.Minute     // the longest such pause
+	saveEvery  = 5 * time.Second // between two writes of the book if nothing was told
+	leaveTime  = 3 * time.Second // to keep the book when the process stops
+	mostFates  = 500             // matters whose fate is looked up in one step
 )
 
-// receiver tells one receiver. Its step is called by one goroutine.
+// receiver sends the notices of one receiver. Only one goroutine calls step.
 type receiver struct {
 	conf  config.Notify
 	sink  Sink
@@ -51,29 +51,29 @@ type receiver struct {
 	say   *slog.Logger
 
 	book  *book
-	dirty bool      // what is kept says something else
-	saved time.Time // when it was tried to write it
-	retry time.Time // not before then, after an error
+	dirty bool      // the book has changed since it was kept
+	saved time.Time // when the last try to keep the book was
+	retry time.Time // after an error: do not try before this time
 	pause time.Duration
-	more  bool // matters were left whose fate was not asked for
+	more  bool // there are more than mostFates matters whose fate is not known
 
 	mu     sync.Mutex
 	stats  Stats
-	trying time.Time // since when something is to be told that was not taken; zero = nothing is
-	due    time.Time // when something becomes due, by the newest look; zero = nothing does
+	trying time.Time // since when a notice waits to be taken; zero = none does
+	due    time.Time // when the next matter becomes due, by the newest look; zero = none does
 }
 
-// Stats are what is known of a receiver.
+// Stats are the counters of a receiver.
 type Stats struct {
 	ID, Type string
-	Taken    uint64     // notices since the process began
-	Failures uint64     // of tries to give it one
-	Late     float64    // for how many seconds it has not taken what it is to be told
-	Last     tga.Millis // when it took the newest; 0 = it took none
-	Trouble  string     // why it did not take the one that it is to take; "" = none
+	Taken    uint64     // notices that it took since the process began
+	Failures uint64     // tries to send it a notice that failed
+	Late     float64    // for how many seconds it has not taken the current notice
+	Last     tga.Millis // when it took the newest notice; 0 = it took none
+	Trouble  string     // the last error; "" = none
 }
 
-// wants says whether the receiver is told of a matter.
+// wants says whether the receiver gets notices of a matter, by its configuration.
 func (r *receiver) wants(m *Matter) bool {
 	on := false
 	for _, kind := range r.conf.On {
@@ -83,11 +83,11 @@ func (r *receiver) wants(m *Matter) bool {
 	return on && (m.TraceID.IsZero() || (c.Namespace == "" || c.Namespace == m.Namespace) && (c.Server == "" || c.Server == m.Server) && (c.Tool == "" || c.Tool == m.Tool))
 }
 
-// passed is the time since a moment that the book has, whatever was done to the wall clock meanwhile.
+// passed is the time since a moment in the book. It is not wrong if the wall clock was changed since.
 func (r *receiver) passed(since tga.Millis) time.Duration { return r.clock.Certain(since.Time()) }
 
-// take asks that this process tell the receiver, where it does not, and reads the book then. One that cannot be read is
-// begun anew: everything is told again.
+// take asks to be on duty, unless this process already is, and reads the book. If the book cannot be read, it begins with an
+// empty one: everything is told again.
 func (r *receiver) take(ctx context.Context) {
 	if r.mine.Load() {
 		return
@@ -115,7 +115,7 @@ func (r *receiver) take(ctx context.Context) {
 	r.say.Info("this process tells people of what waits for them")
 }
 
-// turn is a step, where this process is on duty.
+// turn makes a step if this process is on duty.
 func (r *receiver) turn(ctx context.Context, all []Matter) {
 	on, cancel := r.duty.While(ctx)
 	defer cancel()
@@ -124,14 +124,14 @@ func (r *receiver) turn(ctx context.Context, all []Matter) {
 		err = r.step(on, all)
 	}
 	if errors.Is(err, duty.ErrLost) || on.Err() != nil && ctx.Err() == nil {
-		// What the receiver was told since the book was kept comes again, from who is on duty next.
+		// The process that is on duty next repeats what was told since the book was kept.
 		r.say.Info("another process tells people now, or may")
 		r.idle()
 		r.mine.Store(false)
 	}
 }
 
-// leave lets another process tell the receiver.
+// leave keeps the book, and lets another process be on duty.
 func (r *receiver) leave() error {
 	if !r.mine.Swap(false) {
 		return nil
@@ -141,15 +141,15 @@ func (r *receiver) leave() error {
 	var err error
 	if r.dirty {
 		if err = r.save(ctx); errors.Is(err, duty.ErrLost) {
-			return nil // its successor has a book of its own
+			return nil // the process that is on duty now has its own book
 		}
 	}
 	return errors.Join(err, r.duty.Leave(ctx))
 }
 
-// step compares what waits with what was told, and tells what is due.
+// step compares what waits with what was told, and sends a notice of what is due.
 func (r *receiver) step(ctx context.Context, all []Matter) error {
-	r.setDue(time.Time{}) // nobody looks for what hangs
+	r.setDue(time.Time{}) // while this step hangs, nothing is due: looks need not come sooner for it
 	due, waiting, err := r.compare(ctx, all)
 	pausing := r.book.Told != 0 && r.passed(r.book.Told) < r.conf.Pause.D || time.Now().Before(r.retry)
 	tell := len(due) > 0 && !pausing
@@ -163,7 +163,7 @@ func (r *receiver) step(ctx context.Context, all []Matter) error {
 	if tell {
 		n, failed := r.tell(ctx, due, waiting)
 		if failed == nil {
-			// Only now: the book says what was taken, and never what is about to be.
+			// Update the book only now: it must not say that a matter was told before it was.
 			r.mark(due, n)
 			failed, left = r.save(ctx), false
 		}
@@ -173,12 +173,12 @@ func (r *receiver) step(ctx context.Context, all []Matter) error {
 	}
 	r.expect(all, left)
 	if ctx.Err() == nil && (err != nil || !pausing) {
-		r.log(err) // where it was tried, or had nothing to do
+		r.log(err) // during a pause nothing was tried, so keep the last error
 	}
 	return err
 }
 
-// expect keeps when something becomes due of what waits, or of what is due already and was not told.
+// expect computes when the next matter becomes due. left says that one is due already and was not told.
 func (r *receiver) expect(all []Matter, left bool) {
 	now := left || r.more
 	wait, some := time.Duration(0), now
@@ -210,20 +210,20 @@ func (r *receiver) setDue(at time.Time) {
 	r.due = at
 }
 
-// isDue says whether the receiver is to be told something now, by the newest look.
+// isDue says whether a matter is due for the receiver now, by the newest look.
 func (r *receiver) isDue() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return !r.due.IsZero() && !time.Now().Before(r.due)
 }
 
-// compare brings the book up to what waits, and returns what is due, and how much waits by kind.
+// compare updates the book with what waits. It returns what is due, and how much waits by kind.
 func (r *receiver) compare(ctx context.Context, all []Matter) (due []told, waiting map[string]int, err error) {
-	// All of them are judged at one moment: what came together would else be told in two notices.
+	// Use one moment for all matters. Otherwise matters that came together could be told in two notices.
 	began := r.clock.Now()
 	now, passed := tga.MillisOf(began), func(since tga.Millis) time.Duration { return r.passed(since) - r.clock.Now().Sub(began) }
 	waiting = map[string]int{}
-	there := make(map[string]bool, len(all)) // true: and the receiver is told of it
+	there := make(map[string]bool, len(all)) // the matters that wait; true: the receiver wants them
 	for i := range all {
 		m, id := &all[i], all[i].id()
 		if there[id] = r.wants(m); !there[id] {
@@ -263,7 +263,7 @@ func (r *receiver) compare(ctx context.Context, all []Matter) (due []told, waiti
 		}
 		m, bad := matterOf(id)
 		if bad != nil {
-			return due, waiting, bad // openBook lets none in
+			return due, waiting, bad // readBook refuses such ids, so this does not happen
 		}
 		m.Event = isResolved
 		fate, bad := r.world.Fate(ctx, &m)
@@ -279,8 +279,8 @@ func (r *receiver) compare(ctx context.Context, all []Matter) (due []told, waiti
 	return due, waiting, err
 }
 
-// offer says in the book of what is due that the receiver may hear of it, before it does: it may take a notice
-// and its answer be lost, and whom it told is to hear of the end.
+// offer notes in the book, before a notice is sent, that the receiver may learn of its matters. It may take the
+// notice although the answer is lost. Then it must also be told when the matter is settled.
 func (r *receiver) offer(due []told) {
 	for i := range due {
 		if e := due[i].entry; r.conf.Resolved && !e.Offered {
@@ -294,7 +294,7 @@ func (r *receiver) forget(id string) {
 	r.dirty = true
 }
 
-// tell gives the receiver a notice of what is due.
+// tell sends the receiver a notice of what is due.
 func (r *receiver) tell(ctx context.Context, due []told, waiting map[string]int) (*Notice, error) {
 	r.begin()
 	n, err := r.compose(ctx, due, waiting)
@@ -311,7 +311,7 @@ func (r *receiver) tell(ctx context.Context, due []told, waiting map[string]int)
 	return n, nil
 }
 
-// mark says in the book that what was due is told.
+// mark notes in the book that the due matters were told.
 func (r *receiver) mark(due []told, n *Notice) {
 	now := tga.MillisOf(r.clock.Now())
 	for i := range due {
@@ -328,7 +328,7 @@ func (r *receiver) mark(due []told, n *Notice) {
 	r.say.Info("people were told of what waits for them", "id", n.ID, "new", count(n.New), "again", count(n.Again), "resolved", count(n.Resolved))
 }
 
-// put gives the receiver a notice, for so long as the configuration says.
+// put sends the receiver a notice. The configuration limits how long that may take.
 func (r *receiver) put(ctx context.Context, n *Notice) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.conf.Timeout.D, fmt.Errorf("it was not taken within %s", r.conf.Timeout.D))
 	defer cancel()
@@ -339,8 +339,7 @@ func (r *receiver) put(ctx context.Context, n *Notice) error {
 	return err
 }
 
-// save writes the book. Where that fails, it is tried again: what was told is known for as long as the process
-// lives.
+// save keeps the book. If that fails, it is tried again later; until then the process has it in memory.
 func (r *receiver) save(ctx context.Context) error {
 	r.saved = time.Now()
 	if err := r.book.save(ctx, r.duty); err != nil {
@@ -350,7 +349,7 @@ func (r *receiver) save(ctx context.Context) error {
 	return nil
 }
 
-// begin says that the receiver is to take something.
+// begin notes that a notice waits to be taken.
 func (r *receiver) begin() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -359,14 +358,14 @@ func (r *receiver) begin() {
 	}
 }
 
-// idle says that it is to take nothing.
+// idle notes that no notice waits to be taken.
 func (r *receiver) idle() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.trying = time.Time{}
 }
 
-// tried counts what came of a try.
+// tried counts a try to send a notice.
 func (r *receiver) tried(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -377,7 +376,7 @@ func (r *receiver) tried(err error) {
 	r.stats.Taken, r.trying = r.stats.Taken+1, time.Time{}
 }
 
-// log says what is wrong with a receiver when that changes.
+// log logs the error of a receiver when it changes.
 func (r *receiver) log(err error) {
 	text := ""
 	if err != nil {
@@ -396,7 +395,7 @@ func (r *receiver) log(err error) {
 	}
 }
 
-// now returns the receiver's numbers as they are now.
+// now returns the receiver's current counters.
 func (r *receiver) now() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Service tells receivers of what waits in a world.
+// Service sends receivers notices of what waits in a world.
 type Service struct {
 	world World
 	say   *slog.Logger
@@ -23,23 +23,23 @@ type Service struct {
 	clock *clock.Clock
 	every time.Duration // between two looks
 
-	seen  atomic.Pointer[[]Matter] // the newest look; nil where this process tells nobody
-	heard atomic.Bool              // something came since that look began
+	seen  atomic.Pointer[[]Matter] // the newest look; nil if this process is on duty for no receiver
+	heard atomic.Bool              // Hear was called since that look began
 }
 
 // Times of a service.
 const (
 	lookEvery = time.Second
-	lookShare = 50 // a look takes one in so many parts of one processor,
-	soonShare = 5  // and one in so many where somebody is to be told something now, or something came
+	lookShare = 50 // looks take at most 1/lookShare of one processor,
+	soonShare = 5  // and at most 1/soonShare if a matter is due now, or Hear was called
 )
 
-// New makes a service. Nothing is told before [Service.Run].
+// New makes a service. It sends nothing before [Service.Run].
 func New(world World, to []Receiver, now func() time.Time, log *slog.Logger) *Service {
 	s := &Service{world: world, say: log, clock: clock.New(now, nil), every: lookEvery}
 	host, err := os.Hostname()
 	if err != nil {
-		host = "" // a notice says less
+		host = "" // notices then do not name the machine
 	}
 	for _, to := range to {
 		r := &receiver{conf: to.Conf, sink: to.Sink, duty: to.Duty, world: world, clock: s.clock, host: host, say: log.With("notify", to.Conf.ID)}
@@ -49,7 +49,7 @@ func New(world World, to []Receiver, now func() time.Time, log *slog.Logger) *Se
 	return s
 }
 
-// Run looks and tells until ctx ends, and closes the sinks.
+// Run looks at the world and sends notices until ctx ends. Then it closes the sinks.
 func (s *Service) Run(ctx context.Context) error {
 	if len(s.all) == 0 {
 		return nil
@@ -85,7 +85,7 @@ func (s *Service) Run(ctx context.Context) error {
 			for _, w := range wake {
 				select {
 				case w <- struct{}{}:
-				default: // it has not seen the one before, and will see this one
+				default: // it was woken already, and will see this look
 				}
 			}
 		} else if text := err.Error(); text != trouble && ctx.Err() == nil {
@@ -105,11 +105,12 @@ func (s *Service) Run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Hear says that something new waits: the next look comes soon. It may be called by any goroutine.
+// Hear makes the next look come soon, because something new waits. Any goroutine may call it.
 func (s *Service) Hear() { s.heard.Store(true) }
 
-// rest waits until the next look is due, after one that took so long. In a store with many calls in doubt a look
-// takes seconds: nobody is to hear of them minutes later because two looks are needed to tell what lasts.
+// rest waits until the next look is due, after one that took the given time. In a store with many calls in doubt
+// a look takes seconds. Two looks are needed to see that a matter lasts, so without soonShare its notice would come
+// minutes later.
 func (s *Service) rest(ctx context.Context, took time.Duration) {
 	for ended := time.Now(); ; {
 		select {
@@ -124,8 +125,8 @@ func (s *Service) rest(ctx context.Context, took time.Duration) {
 	}
 }
 
-// look keeps what waits now, where this process tells anybody. Where that cannot be read, what was seen before stays:
-// nothing is taken for settled.
+// look reads what waits now, if this process is on duty for a receiver. If that fails, the result of the look before
+// stays, so no matter counts as settled.
 func (s *Service) look(ctx context.Context) error {
 	if !slices.ContainsFunc(s.all, func(r *receiver) bool { return r.mine.Load() }) {
 		s.seen.Store(nil)
@@ -147,7 +148,7 @@ func (s *Service) Stats() []Stats {
 	return all
 }
 
-// Test gives each receiver a notice that says it is a test. The errors are those of the receivers, in the
+// Test sends each receiver a notice that says it is a test. The errors are those of the receivers, in the
 // order of [Service.Stats].
 func (s *Service) Test(ctx context.Context, who string) []error {
 	errs := make([]error, len(s.all))

@@ -27,14 +27,14 @@ func (w Webhook) Put(ctx context.Context, n *Notice) error {
 	return w.Post(ctx, n.ID, "application/json", raw)
 }
 
-// Command is a sink that starts a program for each notice, which it gets as one line of JSON on its standard
-// input. It is taken when the program ends with 0. What it writes is logged, as far as that is short.
+// Command is a sink that starts a program for each notice. The program gets the notice as one line of JSON on its
+// standard input. The notice is taken if the program exits with 0. The beginning of its output is logged.
 type Command struct {
 	Argv   []string
 	Logger *slog.Logger
 }
 
-// Bounds of what a program writes, in bytes, and of the time that its pipes stay open after its end.
+// Limits of the output that is logged, in bytes, and of the time that the program's pipes stay open after its end.
 const (
 	mostOutput = 1000
 	outputTime = time.Second
@@ -53,7 +53,7 @@ func (c Command) Put(ctx context.Context, n *Notice) error {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(append(raw, '\n')), said, said
 	err = cmd.Run()
 	if errors.Is(err, exec.ErrWaitDelay) {
-		err = nil // it ended with 0, and left something behind that holds its output
+		err = nil // it exited with 0, and a process that it left behind holds its output open
 	}
 	if text := strings.TrimSpace(said.String()); text != "" {
 		c.Logger.Info("the program that tells people wrote something", "program", c.Argv[0], "output", clip.Clean(text), "cut", said.Over)
