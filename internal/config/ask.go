@@ -20,8 +20,8 @@ const (
 	MCP      = "mcp"
 )
 
-// Verifier looks whether changes of one type of resource stand. The packages below
-// internal/verify say what the keys of each kind mean.
+// Verifier checks whether recorded changes of one type of resource are still there. The packages
+// below internal/verify describe the keys of each kind.
 type Verifier struct {
 	ResourceType string `toml:"resource_type"`
 	Type         string `toml:"type"`
@@ -79,14 +79,14 @@ type Prober struct {
 	Patience
 }
 
-// Answered is a rule about the answer to a question.
+// Answered is a condition on the answer to a probe.
 type Answered struct {
 	Status []int          `toml:"status"` // http
-	Failed bool           `toml:"failed"` // mcp: holds for an error of the tool
+	Failed bool           `toml:"failed"` // mcp: the tool answered with an error
 	Checks []verify.Check `toml:"check"`
 }
 
-// Reply says what is recorded of a call that ran.
+// Reply says what is recorded for a call that ran.
 type Reply struct {
 	Result  string     `toml:"result"`
 	Summary string     `toml:"summary"`
@@ -107,8 +107,8 @@ func (p *Patience) durations() map[string]Duration {
 	return map[string]Duration{"timeout": p.Timeout, "delay": p.Delay, "max_delay": p.MaxDelay, "settle": p.Settle, "settle_every": p.SettleEvery}
 }
 
-// Gone reads the key of that name, which has a form for each kind. It is the zero value where
-// the key is absent.
+// Gone reads the key gone, whose form depends on the kind. It is the zero value if the key is
+// absent.
 func Gone[T any](v *Verifier, want string) (T, error) {
 	var form struct {
 		Gone T `toml:"gone"`

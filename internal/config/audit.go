@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Types of an [Audit], beside [File].
+// Types of an [Audit]; [File] is another.
 const (
 	Syslog  = "syslog"
 	Webhook = "webhook"
@@ -34,15 +34,15 @@ var (
 
 // Audit is a place that the daemon delivers audit records to.
 type Audit struct {
-	ID     string `toml:"id"` // names the cursor, and the metrics
+	ID     string `toml:"id"` // names its cursor, and its metrics
 	Type   string `toml:"type"`
 	Format string `toml:"format"` // cloudevents
-	Begin  string `toml:"begin"`  // of a new one: oldest
+	Begin  string `toml:"begin"`  // where a new delivery begins: oldest
 
 	Path        string   `toml:"path"`         // file
 	RotateBytes Bytes    `toml:"rotate_bytes"` // file; 100 MiB
-	RotateEvery Duration `toml:"rotate_every"` // file; absent = never for its age
-	Keep        int      `toml:"keep"`         // file: rotated ones; 10
+	RotateEvery Duration `toml:"rotate_every"` // file; absent = do not rotate by age
+	Keep        int      `toml:"keep"`         // file: rotated files that are kept; 10
 
 	Address string `toml:"address"` // syslog
 
@@ -59,7 +59,7 @@ var auditOnly = map[string][]string{
 	"address": {Syslog}, "url": {Webhook}, "secret_file": {Webhook}, "headers_file": {Webhook}, "ca_file": {Syslog, Webhook},
 }
 
-// receiverID is what names a file and a label.
+// receiverID matches an id that can be a file name and a label.
 var receiverID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 func (c *Config) checkAudits(r *report) {
@@ -110,7 +110,7 @@ func (a *Audit) check(r *report, at string) {
 	}
 }
 
-// Syslog returns network and address of a syslog server, "" where the file has none that is understood.
+// Syslog returns the network and the address of a syslog server, "" if the file has no valid one.
 func (a *Audit) Syslog() (network, address string) {
 	if path, ok := strings.CutPrefix(a.Address, "unix:"); ok && filepath.IsAbs(path) {
 		return "unix", path

@@ -6,15 +6,14 @@ import (
 	"github.com/tgad/tgad/internal/backup/bucket"
 )
 
-// Backup is the part about the backup that the daemon keeps current by itself. Without To there is
-// none.
+// Backup is the part about the backup that the daemon updates by itself. Without To there is none.
 type Backup struct {
 	To    string   `toml:"to"`    // a directory, or s3://BUCKET/PREFIX
 	Every Duration `toml:"every"` // between two backups of a store that grows; 10s
 	Share int      `toml:"share"` // percent of the time that the work may take; 15
 
-	// Of a bucket. What is absent the environment says.
-	Spool           string `toml:"spool"`    // directory by way of which it gets the backup; the store's with .spool
+	// For a bucket. What is absent comes from the environment.
+	Spool           string `toml:"spool"`    // directory for the backup before it is uploaded; the store's path and ".spool"
 	Endpoint        string `toml:"endpoint"` // URL of the service
 	Region          string `toml:"region"`
 	CredentialsFile string `toml:"credentials_file"`
@@ -24,7 +23,7 @@ type Backup struct {
 // Bucket says whether the backup goes to a bucket.
 func (b *Backup) Bucket() bool { return bucket.Is(b.To) }
 
-// On says whether there is anything to do.
+// On says whether the configuration asks for a backup.
 func (b *Backup) On() bool { return b.To != "" }
 
 // shortestBackup is the least time between two backups.
@@ -45,7 +44,7 @@ func (b *Backup) check(r *report, c *Config, by Builder) {
 	}
 }
 
-// checkBucket checks what is said of a bucket.
+// checkBucket checks the keys for a bucket.
 func (b *Backup) checkBucket(r *report, c *Config, by Builder) {
 	if !b.Bucket() {
 		for key, value := range map[string]string{"spool": b.Spool, "endpoint": b.Endpoint, "region": b.Region, "credentials_file": b.CredentialsFile, "ca_file": b.CAFile} {

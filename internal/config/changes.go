@@ -8,9 +8,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Changes lists the keys in whose values the file differs from an earlier one, in the order of
-// [Keys]. A list of tables that is longer or shorter is named itself, beside the keys of the tables
-// that both files have at the same place.
+// Changes lists the keys whose values differ from those of an earlier file, in the order of [Keys]. If
+// a list of tables has another length, the list itself is named too, beside the changed keys of the
+// tables that both files have at the same place.
 func (c *Config) Changes(earlier *Config) []string {
 	found := map[string]bool{}
 	compare(found, reflect.ValueOf(earlier).Elem(), reflect.ValueOf(c).Elem(), "")

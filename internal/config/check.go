@@ -14,7 +14,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// check looks at everything that the types of the file do not say.
+// check checks everything that the types of the fields do not ensure.
 func (c *Config) check(r *report, b Builder) {
 	var err error
 	if c.Profile != "" {
@@ -71,9 +71,9 @@ func (c *Config) check(r *report, b Builder) {
 	}
 }
 
-// checkTalos looks at what profile talos needs beside the artifacts that it writes: a key
-// to sign capabilities with, and names that the public Talos schemas take. Tools that no
-// table names are looked at in each request.
+// checkTalos checks what profile talos needs: a key that signs capabilities, and names that the
+// public Talos schemas accept. The names of tools that are not in the file are checked in each
+// request.
 func (c *Config) checkTalos(r *report) {
 	if c.Capability.KeyFile == "" {
 		r.add("profile", "talos mints a capability for each approval: name a key_file under [capability]")
@@ -115,8 +115,8 @@ func (r *report) count(path string, n int) {
 	}
 }
 
-// maxRepeats bounds what a call may be repeated: each repetition is in its trace for good,
-// which is read whole.
+// maxRepeats limits how often a call may be repeated: each repetition stays in its trace, and a trace
+// is always read whole.
 const maxRepeats = 10_000
 
 func (r *report) repeats(path string, n int) {
@@ -159,7 +159,7 @@ func (l *Limits) check(r *report) {
 	}
 }
 
-// only lists, per kind of server, the keys that belong to that kind alone.
+// only lists, per key of a [[server]], the types that it belongs to.
 var only = map[string][]string{
 	"command": {MCPCommand}, "env": {MCPCommand}, "env_file": {MCPCommand}, "dir": {MCPCommand},
 	"url": {MCPURL, HTTP, GRPC}, "headers_file": {MCPURL, HTTP}, "forward_auth": {MCPURL},
@@ -218,8 +218,8 @@ func (s *Server) check(r *report, at string) {
 	}
 }
 
-// checkReach checks what the server is and how it is reached. It is false where the type is
-// none: then nothing can be said of the other keys.
+// checkReach checks the type of the server and its address. It returns false if the type is unknown:
+// then the other keys cannot be checked.
 func (s *Server) checkReach(r *report, at string) bool {
 	switch s.Type {
 	case MCPCommand:
@@ -243,7 +243,7 @@ func (s *Server) checkReach(r *report, at string) bool {
 	return true
 }
 
-// checkStatuses checks what the server's HTTP statuses are said to mean.
+// checkStatuses checks the table that gives HTTP statuses of the server a meaning.
 func (s *Server) checkStatuses(r *report, at string) {
 	for status, word := range s.Statuses {
 		n, err := strconv.Atoi(status)
@@ -256,8 +256,8 @@ func (s *Server) checkStatuses(r *report, at string) {
 	}
 }
 
-// has reports whether the server may have a tool, as far as the file says: one with paths
-// has no others. A rule or a row for a tool that can't be called is a slip of the pen.
+// has reports whether the server may have a tool, as far as the file says: a server with paths has no
+// other tools. A rule or a row for a tool that cannot be called is a mistake.
 func (s *Server) has(tool string) bool {
 	return tool == "" || len(s.Paths) == 0 || s.Paths[tool] != ""
 }
@@ -327,8 +327,8 @@ func (t *Tool) check(r *report, at string) {
 	}
 }
 
-// ownTimes is the row's licence with the times that belong to it. Where programs claim licences the
-// times bound those of them, whatever the row's own licence is.
+// ownTimes is the row's licence with only the times that belong to its kind. If programs may claim
+// licences, the other times of the row are limits of those claims; ownTimes checks them.
 func (t *Tool) ownTimes(r *report, at string) ledger.Licence {
 	own := t.licence
 	if own.Kind != ledger.DedupeKey {
@@ -348,8 +348,8 @@ func (t *Tool) ownTimes(r *report, at string) ledger.Licence {
 	return own
 }
 
-// checkStatuses refuses a status rule that would open the key of a tool whose call it
-// leaves in doubt.
+// checkStatuses refuses a status rule that would make the key of a call usable again although the
+// status leaves the call in doubt.
 func (t *Tool) checkStatuses(r *report, at string, s *Server) {
 	for status, word := range s.Statuses {
 		o, err := httpcall.ParseOutcome(word)
@@ -419,7 +419,7 @@ func (r *report) has(path string) bool {
 	return ok
 }
 
-// meant is "; did you mean …?" where a word is near to one that is known.
+// meant is "; did you mean …?" if a word is similar to a known one, else "".
 func meant(word string, known ...string) string {
 	if near := nearest(word, known); near != "" {
 		return "; did you mean " + near + "?"

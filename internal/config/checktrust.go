@@ -39,7 +39,7 @@ var proberOnly = map[string][]string{
 	"ask_server": {MCP}, "ask_tool": {MCP}, "answer": {MCP}, "arguments": {MCP},
 }
 
-// checkKind refuses a type that is none, and keys of another.
+// checkKind refuses an unknown type, and keys that belong to another type.
 func checkKind(r *report, at, kind string, names []string, keys map[string][]string) bool {
 	if !slices.Contains(names, kind) {
 		r.add(at+".type", "%q: want one of %s%s", kind, strings.Join(names, ", "), meant(kind, names...))
@@ -55,7 +55,7 @@ func checkKind(r *report, at, kind string, names []string, keys map[string][]str
 	return good
 }
 
-// patience reports whether the durations of a table can be read.
+// patience reports whether the durations of a table are valid.
 func (r *report) patience(at string, p *Patience) bool {
 	good := true
 	for key, d := range p.durations() {
@@ -65,7 +65,7 @@ func (r *report) patience(at string, p *Patience) bool {
 	return good
 }
 
-// refused reports an error of a [Builder], nil for none. It begins with the key.
+// refused reports an error of a [Builder], which begins with the key. It ignores nil.
 func (r *report) refused(at string, err error) {
 	if err == nil {
 		return
@@ -127,7 +127,7 @@ func (c *Config) checkProbers(r *report, servers map[string]*Server, b Builder) 
 	}
 }
 
-// checkRules refuses conditions of the other type.
+// checkRules refuses conditions that belong to the other type.
 func (p *Prober) checkRules(r *report, at string) bool {
 	good := true
 	for key, rules := range map[string][]Answered{"ran": p.Ran, "not_ran": p.NotRan, "reply.failure": p.Reply.Failure} {
@@ -146,7 +146,7 @@ func (p *Prober) checkRules(r *report, at string) bool {
 	return good
 }
 
-// ProberOf is the number of the [[prober]] of a tool: its own, or the server's *; -1 where
+// ProberOf is the index of the [[prober]] of a tool: its own, or the one for "*" of the server; -1 if
 // there is none.
 func (c *Config) ProberOf(server, tool string) int {
 	found := -1
@@ -162,7 +162,7 @@ func (c *Config) ProberOf(server, tool string) int {
 	return found
 }
 
-// checkTrust looks at what a row says beside the licence.
+// checkTrust checks the keys of a row beside the licence.
 func (c *Config) checkTrust(r *report, at string, t *Tool, server *Server, servers map[string]*Server) {
 	var ok bool
 	if t.replay, ok = replayModes[t.Replay]; !ok {
@@ -210,7 +210,7 @@ var replayModes = map[string]runtime.ReplayMode{
 	"": runtime.ReplayStrict, "strict": runtime.ReplayStrict, "warn": runtime.ReplayWarn, "human": runtime.ReplayHuman,
 }
 
-// checkProbing refuses a licence to ask that nothing can use.
+// checkProbing refuses the licence probe for a tool that no prober can ask about.
 func (c *Config) checkProbing(r *report, at string, t *Tool, server *Server) {
 	n := c.ProberOf(t.Server, t.Name)
 	none := t.Prober == "none"
@@ -259,7 +259,7 @@ func (k *Capability) check(r *report) {
 	}
 }
 
-// skew checks how far clocks may be apart; nil is the default.
+// skew checks the permitted difference of clocks; nil is the default.
 func (r *report) skew(at string, d *Duration) {
 	if d == nil {
 		return

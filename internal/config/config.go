@@ -13,8 +13,8 @@ import (
 // Config is a configuration that [Parse] accepted, defaults filled in.
 type Config struct {
 	Profile string `toml:"profile"` // "strict" (default), "spec-9.3" or "talos"
-	// TrustHints believes what an executor passes on of the hints of an external server that
-	// the file does not list. It is for a log that one user keeps alone.
+	// TrustHints makes the hints of external servers count that the file does not list; executors
+	// pass those hints on. It is for a log that only one user has.
 	TrustHints bool `toml:"trust_hints"`
 	AllowAll   bool `toml:"allow_all"` // approve every request; without it and without rules all are denied
 
@@ -49,7 +49,7 @@ type Config struct {
 
 	warnings []string            // about who else can read or write the file
 	places   map[string]position // of the keys in it
-	zeros    []Advice            // about the zeros in it that say nothing
+	zeros    []Advice            // about zeros in it that count as absent
 }
 
 // Socket is the part about the unix socket.
@@ -73,9 +73,9 @@ type Limits struct {
 	BatchItems     int `toml:"batch_items"`     // appends in one batch request; 256
 	Page           int `toml:"page"`            // traces in one page of a list; 1000
 
-	LeaseTTL    Duration `toml:"lease_ttl"`     // where a request names none; 30s
+	LeaseTTL    Duration `toml:"lease_ttl"`     // if a request names none; 30s
 	MaxLeaseTTL Duration `toml:"max_lease_ttl"` // 1h
-	CallTimeout Duration `toml:"call_timeout"`  // waiting of a call whose request sets no time; 10m
+	CallTimeout Duration `toml:"call_timeout"`  // how long a call is waited for if its request names no time; 10m
 
 	HeaderTimeout Duration `toml:"header_timeout"` // to read a request's header; 5s
 	BodyTimeout   Duration `toml:"body_timeout"`   // to read its body; 30s
@@ -115,30 +115,30 @@ type Server struct {
 	Concurrency int     `toml:"concurrency"` // calls under way at once; 32
 	Breaker     Breaker `toml:"breaker"`
 	Retry       Retry   `toml:"retry"`
-	// Trusted lets the server's own hints suggest class and licence of tools about which
-	// the file says nothing.
+	// Trusted lets the server's own hints suggest the class and licence of tools that have no row
+	// in the file.
 	Trusted bool `toml:"trusted"`
 
-	// Workspace is a directory of which snapshots are taken before and after each call of the
-	// server's write tools, for tgad workspace; "" is none.
+	// Workspace is a directory. tgad takes snapshots of it before and after each call of the server's
+	// write tools, for tgad workspace; "" is none.
 	Workspace          string   `toml:"workspace"`
 	WorkspaceSnapshots string   `toml:"workspace_snapshots"` // where they are kept; absent = the workspace's path and ".tgad"
 	WorkspaceExclude   []string `toml:"workspace_exclude"`   // paths in it that are left alone
 	WorkspaceKeep      int      `toml:"workspace_keep"`      // calls whose snapshots are kept; 100
 
-	// For tgad mcp, which stands between a client and the server.
-	CallIDs []string `toml:"call_ids"` // names in _meta whose value tells one call of the client from another
+	// For tgad mcp, which is between a client and the server.
+	CallIDs []string `toml:"call_ids"` // names in _meta whose value identifies one call of the client
 	Drift   string   `toml:"drift"`    // a tool whose definition changed: "report" (default) or "block" (of tgad gateway)
 
-	// For tgad gateway, which has the servers of type mcp-* behind one endpoint.
+	// For tgad gateway, which offers the servers of type mcp-* at one endpoint.
 	Prefix *string           `toml:"prefix"` // before the client's names of the server's tools; the id and "__"
 	Rename map[string]string `toml:"rename"` // a tool's name: the client's name of it
 	Allow  []string          `toml:"allow"`  // tools that clients may have; absent = all
 	// Resources are the URIs of resources that clients may have; absent = none.
 	Resources []string `toml:"resources"`
 	Deny      []string `toml:"deny"` // tools that they may not have
-	// ForwardAuth says where the clients send their own credentials for the server: "authorization" or "header"; absent =
-	// they send none.
+	// ForwardAuth says where clients send their own credentials for the server: "authorization" or "header"; absent =
+	// clients send none.
 	ForwardAuth string `toml:"forward_auth"` // mcp-url
 }
 
@@ -149,7 +149,7 @@ type Breaker struct {
 	Trials   int      `toml:"trials"`   // successes that close it; 3
 }
 
-// Retry is transport retry: only of a call that certainly reached nobody.
+// Retry is transport retry: it repeats a send only if no byte of the call reached the server.
 type Retry struct {
 	Tries    int      `toml:"tries"`     // 3
 	Delay    Duration `toml:"delay"`     // 100ms
@@ -171,7 +171,7 @@ type Rule struct {
 // Verb is something a peer may do over the socket.
 type Verb string
 
-// Verbs. None implies another: who submits must not thereby be able to approve.
+// Verbs. None implies another: the right to submit must not include the right to approve.
 const (
 	Read   Verb = "read"   // look at traces and evidence
 	Append Verb = "append" // make calls, begin and finish them, append to traces
@@ -181,7 +181,7 @@ const (
 
 var verbs = []Verb{Read, Append, Decide, Admin}
 
-// AnyNamespace is the namespace of a role that may name any.
+// AnyNamespace is the namespace of a role that is not bound to one.
 const AnyNamespace = "*"
 
 // Role says what a peer may do, and in which namespace. The first role that names the
@@ -189,7 +189,7 @@ const AnyNamespace = "*"
 type Role struct {
 	UID       []uint32 `toml:"uid"`
 	GID       []uint32 `toml:"gid"`
-	Namespace string   `toml:"namespace"` // "default" where absent; "*" = any, named by the request
+	Namespace string   `toml:"namespace"` // absent = "default"; "*" = any, and the request names it
 	Verbs     []Verb   `toml:"verbs"`
 }
 
@@ -198,8 +198,8 @@ func (r Role) Has(v Verb) bool {
 	return slices.Contains(r.Verbs, v)
 }
 
-// RoleOf returns the role of a peer, the zero Role where no line names it. Where the file
-// has no role at all, the daemon's own uid has every verb in every namespace.
+// RoleOf returns the role of a peer, the zero Role if no role names it. If the file has no role
+// at all, the daemon's own uid has every verb in every namespace.
 func (c *Config) RoleOf(uid, gid, own uint32) Role {
 	if len(c.Roles) == 0 && uid == own {
 		return Role{UID: []uint32{own}, Namespace: AnyNamespace, Verbs: verbs}
@@ -254,7 +254,8 @@ func (c *Config) fill() {
 		at *Duration
 		d  time.Duration
 	}{
-		// Beside each other as check wants them, where the file has one of the two.
+		// If the file has one of these two, choose the default of the other so that lease_ttl is not
+		// longer than max_lease_ttl.
 		{&l.MaxLeaseTTL, max(time.Hour, l.LeaseTTL.D)}, {&l.LeaseTTL, min(30*time.Second, cmp.Or(l.MaxLeaseTTL.D, time.Hour))}, {&l.CallTimeout, 10 * time.Minute},
 		{&l.HeaderTimeout, 5 * time.Second}, {&l.BodyTimeout, 30 * time.Second},
 		{&l.IdleTimeout, 2 * time.Minute}, {&l.DrainTimeout, 30 * time.Second}, {&c.Retention.Every, 24 * time.Hour},
@@ -288,7 +289,7 @@ func (c *Config) fill() {
 	c.Backup.fill()
 }
 
-// JSONLimits bound what a caller hands in.
+// JSONLimits are the limits of JSON from callers.
 func (c *Config) JSONLimits() tga.Limits {
 	return tga.Limits{MaxBytes: int(c.Limits.ArtifactBytes.N), MaxDepth: c.Limits.Depth}
 }
@@ -304,5 +305,5 @@ func (c *Config) Path(p string) string {
 // LedgerProfile is the profile that the file names.
 func (c *Config) LedgerProfile() ledger.Profile { return c.profile }
 
-// Warnings are what a person should know of who else can read or write the file.
+// Warnings say who else can read or write the file.
 func (c *Config) Warnings() []string { return c.warnings }

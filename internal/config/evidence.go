@@ -12,22 +12,21 @@ import (
 // Evidence is the part about signed checkpoints. Without a key there are none.
 type Evidence struct {
 	KeyFile string `toml:"key_file"` // signs; outside of the store. tgad evidence keygen makes one
-	// Signer is the unix socket of a program that has the key instead; PublicKey says which.
+	// Signer is the unix socket of a program that has the key in place of a file; PublicKey is its public key.
 	Signer    string `toml:"signer"`
 	PublicKey string `toml:"public_key"`
-	// FormerKeyFile is the key that signed before: it hands over to the one of now.
+	// FormerKeyFile is the key that signed before. It hands over to the key that signs now.
 	FormerKeyFile string `toml:"former_key_file"`
 	Origin        string `toml:"origin"` // names the store in its checkpoints; absent = the name of the key
 
 	Every   Duration `toml:"every"`   // between checkpoints of a store that grows; 10s
-	Appends int      `toml:"appends"` // after which one is made at once; 4096
+	Appends int      `toml:"appends"` // after which a checkpoint is made at once; 4096
 
 	Places    []Place `toml:"place"`
-	Witnesses int     `toml:"witnesses"` // how many witnesses must have signed a checkpoint, or it is logged; 0
+	Witnesses int     `toml:"witnesses"` // if fewer witnesses signed a checkpoint, that is logged; 0
 }
 
-// Place is a place outside of the store that is given checkpoints: one of file, url, git and
-// witness.
+// Place is a place outside of the store that gets checkpoints: one of file, url, git and witness.
 type Place struct {
 	File string `toml:"file"` // on another disk
 	URL  string `toml:"url"`  // PUT replaces, GET returns
@@ -35,12 +34,12 @@ type Place struct {
 	HeadersFile string `toml:"headers_file"`
 	Git         string `toml:"git"`     // a working tree, in which each checkpoint is a commit
 	Path        string `toml:"path"`    // of the file in it; "checkpoint"
-	Remote      string `toml:"remote"`  // that gets them at once; absent = none
+	Remote      string `toml:"remote"`  // remote that each commit is pushed to; absent = none
 	Witness     string `toml:"witness"` // a witness of C2SP tlog-witness, by its URL
 	Key         string `toml:"key"`     // its public key
 }
 
-// Kind returns which of the four a place is, with its value.
+// Kind returns which of the four keys a place has, with its value.
 func (p *Place) Kind() (kind, value string) {
 	for _, k := range [][2]string{{"file", p.File}, {"url", p.URL}, {"git", p.Git}, {"witness", p.Witness}} {
 		if k[1] != "" {
@@ -50,7 +49,7 @@ func (p *Place) Kind() (kind, value string) {
 	return "", ""
 }
 
-// Signs says whether checkpoints are made.
+// Signs says whether checkpoints are signed.
 func (e *Evidence) Signs() bool { return e.KeyFile != "" || e.Signer != "" }
 
 func (e *Evidence) check(r *report, b Builder) {

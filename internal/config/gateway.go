@@ -13,13 +13,13 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Gateway is what is said of tgad gateway beside its servers.
+// Gateway is the part about tgad gateway, without its servers.
 type Gateway struct {
 	Mode       string     `toml:"mode"` // enforce or observe
 	Identities []Identity `toml:"identity"`
 	JWT        JWT        `toml:"jwt"`
 	TLS        GatewayTLS `toml:"tls"`
-	Metrics    string     `toml:"metrics"` // where GET /metrics is answered: host:port of this machine, or unix:PATH; absent = nowhere
+	Metrics    string     `toml:"metrics"` // address for GET /metrics: host:port of this machine, or unix:PATH; absent = none
 }
 
 // Identity is one client of a gateway, or several with one key.
@@ -39,26 +39,26 @@ type Identity struct {
 
 // Quota bounds how many calls of some tools an identity makes.
 type Quota struct {
-	Tool  string   `toml:"tool"`  // a name, or the beginning of one and "*"; all tools where absent
-	Calls int      `toml:"calls"` // in each window of
+	Tool  string   `toml:"tool"`  // a name, or the beginning of one and "*"; absent = all tools
+	Calls int      `toml:"calls"` // in each window of length per
 	Per   Duration `toml:"per"`
 }
 
-// JWT says which tokens name an identity.
+// JWT says which tokens authenticate an identity.
 type JWT struct {
 	JWKSFile string `toml:"jwks_file"` // the public keys, RFC 7517
 	Issuer   string `toml:"issuer"`
 	Audience string `toml:"audience"`
 }
 
-// GatewayTLS says how TLS is spoken with the clients of a gateway.
+// GatewayTLS is the part about TLS between a gateway and its clients.
 type GatewayTLS struct {
-	CertFile     string `toml:"cert_file"` // the gateway's certificate and those between it and its authority, PEM
+	CertFile     string `toml:"cert_file"` // the gateway's certificate and the intermediate ones, PEM
 	KeyFile      string `toml:"key_file"`
 	ClientCAFile string `toml:"client_ca_file"` // the authorities of clients' certificates, PEM
 }
 
-// BehindGateway are the servers that tgad gateway has behind its endpoint.
+// BehindGateway are the servers that tgad gateway offers at its endpoint.
 func (c *Config) BehindGateway() (all []*Server) {
 	for i := range c.Servers {
 		if s := &c.Servers[i]; s.SpeaksMCP() {
@@ -68,7 +68,7 @@ func (c *Config) BehindGateway() (all []*Server) {
 	return all
 }
 
-// Names are the names under which the clients of a gateway see what the server has.
+// Names are the names that the clients of a gateway see for the server's tools.
 func (s *Server) Names() names.Names {
 	n := names.Names{Prefix: names.Default(s.ID), Rename: s.Rename, Lists: names.Lists{Allow: s.Allow, Deny: s.Deny}}
 	if s.Prefix != nil {
@@ -77,7 +77,7 @@ func (s *Server) Names() names.Names {
 	return n
 }
 
-// Address is an address of the configuration, with the path of a socket from where the file is.
+// Address is an address of the configuration. The path of a socket is resolved against the file's directory.
 func (c *Config) Address(a string) string {
 	if path, ok := strings.CutPrefix(a, "unix:"); ok {
 		return "unix:" + c.Path(path)
@@ -85,8 +85,8 @@ func (c *Config) Address(a string) string {
 	return a
 }
 
-// ForGatewayLog is the configuration of the log that a gateway keeps: the gateway calls the
-// servers, so for the log they are external ones.
+// ForGatewayLog is the configuration of the daemon inside a gateway. The gateway calls the servers
+// itself, so for that daemon they are external ones.
 func (c *Config) ForGatewayLog() *Config {
 	log := *c
 	log.Servers, log.Tools = slices.Clone(c.Servers), slices.Clone(c.Tools)
@@ -107,7 +107,7 @@ func (c *Config) ForGatewayLog() *Config {
 	return &log
 }
 
-// checkGateway checks what belongs to tgad gateway, but for names: to a daemon they mean nothing.
+// checkGateway checks the keys of tgad gateway, without the names of tools: a daemon does not use those.
 func (c *Config) checkGateway(r *report) {
 	for i := range c.Servers {
 		for key, list := range map[string][]string{"allow": c.Servers[i].Allow, "deny": c.Servers[i].Deny, "resources": c.Servers[i].Resources} {
@@ -118,12 +118,12 @@ func (c *Config) checkGateway(r *report) {
 	c.Gateway.check(r)
 }
 
-// Credentials says where the credentials come from that the server gets of a gateway's clients.
+// Credentials says in which header a gateway's clients send the credentials for the server.
 func (s *Server) Credentials() subject.Source {
 	return subject.Source{Header: subject.HeaderOf(s.ForwardAuth, s.ID), URL: s.URL}
 }
 
-// PassesAuthorization reports whether the clients' Authorization is for a server, and not for the gateway itself.
+// PassesAuthorization reports whether the clients' header Authorization is for a server and not for the gateway.
 func (c *Config) PassesAuthorization() bool {
 	for i := range c.Servers {
 		if c.Servers[i].ForwardAuth == subject.InAuthorization {
@@ -133,13 +133,13 @@ func (c *Config) PassesAuthorization() bool {
 	return false
 }
 
-// checkForwards refuses to send clients' credentials to anybody but the one server that they are for.
+// checkForwards ensures that clients' credentials are sent only to the one server that they are for.
 func (c *Config) checkForwards(r *report) {
 	from, at := map[string]subject.Source{}, map[string]string{}
 	for i := range c.Servers {
 		s := &c.Servers[i]
 		if s.ForwardAuth == "" || s.Type != MCPURL {
-			continue // else it does not belong to the type, and is refused for that
+			continue // for another type the key is refused elsewhere
 		}
 		at[s.ID] = fmt.Sprintf("server.%d.forward_auth", i)
 		from[s.ID] = s.Credentials()
@@ -160,7 +160,7 @@ func (c *Config) checkForwards(r *report) {
 	}
 }
 
-// patterns refuses names with a star that is not their end.
+// patterns refuses names with a "*" that is not at the end.
 func (r *report) patterns(path string, list []string) {
 	for _, p := range list {
 		if p == "" || strings.Contains(strings.TrimSuffix(p, "*"), "*") {

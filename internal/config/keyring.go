@@ -1,10 +1,10 @@
 package config
 
-// Keyring is the part about the keys under which a store seals what its entries carry. Without a path
-// nothing is sealed. The processes of a store in a database share the ring.
+// Keyring is the part about the keys with which a store encrypts (seals) the content of its entries. Without a
+// path nothing is sealed. The processes of a store in a database share the ring.
 type Keyring struct {
 	Path string `toml:"path"` // of the ring; outside of the store. tgad keyring init makes one
-	// The key-encryption key is in a file, or a program wraps and unwraps it: a command, or one that listens at a socket.
+	// The key-encryption key is in a file, or a program wraps and unwraps the keys: a command, or a program at a socket.
 	KEKFile    string   `toml:"kek_file"`
 	KEKCommand []string `toml:"kek_command"`
 	KEKSocket  string   `toml:"kek_socket"`
@@ -18,7 +18,7 @@ const (
 	BySubject = "subject"
 )
 
-// asks reports whether a program wraps the keys.
+// asks reports whether a program wraps the keys, in place of a file with the key-encryption key.
 func (k *Keyring) asks() bool { return len(k.KEKCommand) > 0 || k.KEKSocket != "" }
 
 func (k *Keyring) check(r *report) {

@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// KeyDoc is one key of the file, for people and for editors. The tables of keyRows say what it means;
-// its form is that of the field that it is read into.
+// KeyDoc describes one key of the file, for people and for editors. Its text comes from keyRows, and
+// its form from the field that it is read into.
 type KeyDoc struct {
-	Path    string // as "server.breaker.open"
+	Path    string // such as "server.breaker.open"
 	Form    string // one of the forms below
-	Default string // in the file's words; "" where there is none to name
+	Default string // as in the file; "" = no default can be named
 	Needed  bool   // its table is refused without it
 	Words   []string
-	Types   []string // of the table's key type: the key belongs to these alone; nil = all
+	Types   []string // values of the table's key type that the key belongs to; nil = all
 	Secret  bool     // its value is never shown
-	Reload  string   // one of the words for what a reload makes of it
+	Reload  string   // what a reload does with it, one of the Reload words
 	Text    string
 }
 
@@ -35,11 +35,11 @@ const (
 	FormAny      = "any value"
 )
 
-// IsTable says whether other keys stand below the key.
+// IsTable says whether there are other keys below the key.
 func (k *KeyDoc) IsTable() bool { return k.Form == FormTable || k.Form == FormTables }
 
-// row is what the tables say of a key. name is its path, or, of a table that stands at several
-// places, the Go type of the table and the key.
+// row is the text about a key. name is its path. If a table is at several places in the file, name is
+// the Go type of the table and the key.
 type row struct {
 	name   string
 	preset string
@@ -47,10 +47,10 @@ type row struct {
 	words  []string
 }
 
-// needed is the default of a key that must be there.
+// needed stands in place of the default of a key that is required.
 const needed = "(needed)"
 
-// Keys lists every key of the file in the order of its fields: a table before what stands in it.
+// Keys lists every key of the file in the order of the fields, a table before its keys.
 func Keys() []KeyDoc {
 	rows := map[string]row{}
 	for _, table := range keyRows {
@@ -143,7 +143,7 @@ func formOf(t reflect.Type) string {
 	return FormInteger
 }
 
-// typesOf are the types that a key belongs to, nil where it belongs to all.
+// typesOf are the types that a key belongs to; nil if it belongs to all.
 func typesOf(path string) []string {
 	for prefix, table := range map[string]map[string][]string{"server.": only, "verifier.": verifierOnly, "prober.": proberOnly, "audit.": auditOnly, "notify.": notifyKeys} {
 		if key, ok := strings.CutPrefix(path, prefix); ok {
@@ -153,6 +153,6 @@ func typesOf(path string) []string {
 	return nil
 }
 
-// secretKeys are the keys whose value may be a secret as a whole. What else may be one in the
-// middle of a value is for [Mask] to find.
+// secretKeys are the keys whose whole value may be a secret. [Mask] finds secrets inside other
+// values.
 var secretKeys = map[string]bool{"server.env": true, "gateway.identity.key_sha256": true}

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Words for what becomes of a key when a program reads its file again.
+// The words for what a program does with a key when it reads its file again.
 const (
 	ReloadApplies = "applies"  // new calls take the new value
 	ReloadRestart = "restart"  // a file that changes it is refused
@@ -15,14 +15,14 @@ const (
 // Reader is a program that reads its file again.
 type Reader string
 
-// The readers. A gateway or a shim that has its log itself has a [Daemon] in it, which is one of its own.
+// The readers. A gateway or a shim with a log of its own also contains a [Daemon], which is a reader by itself.
 const (
 	Daemon Reader = "tgad serve"
 	Behind Reader = "tgad gateway"
 	Shim   Reader = "tgad mcp"
 )
 
-// shimRows and gatewayRows are as [reloadRows] those of the other readers. What no row has is not read.
+// shimRows and gatewayRows are the [reloadRows] of the other readers. A key without a row is not read.
 var shimRows = map[string]string{
 	"server.id":                  ReloadApplies,
 	"server.drift":               ReloadApplies,
@@ -65,7 +65,7 @@ var gatewayRows = map[string]string{
 	"gateway.tls":     ReloadRestart, // its files are read again by themselves
 }
 
-// rowsOf are the rows of a reader, those of the ones before it first.
+// rowsOf are the tables of a reader. The first one that has a row for a key counts.
 func rowsOf(r Reader) []map[string]string {
 	switch r {
 	case Behind:
@@ -76,9 +76,9 @@ func rowsOf(r Reader) []map[string]string {
 	return []map[string]string{reloadRows}
 }
 
-// reloadRows says of each key what a reload makes of it, by the longest row that is the key or
-// a table above it. What holds until the store or the socket is opened anew takes a restart, and
-// so do bounds of what is stored: a call keeps those that it was begun under.
+// reloadRows says for each key what a reload does with it. The longest row counts that is the key or
+// a table above it. Keys that are used when the store or the socket is opened need a restart. So do
+// limits of what is stored: a call keeps the limits that it began with.
 var reloadRows = map[string]string{
 	"profile":     ReloadRestart,
 	"trust_hints": ReloadApplies,
@@ -133,8 +133,8 @@ var reloadRows = map[string]string{
 	"gateway": ReloadUnread,
 }
 
-// Read is the server without the keys that the daemon has no use for: one that differs in those alone
-// is the same to it.
+// Read is the server without the keys that the daemon does not use. Two servers that differ only in those
+// are the same for the daemon.
 func (s Server) Read() Server {
 	v := reflect.ValueOf(&s).Elem()
 	for _, f := range fieldsOf(v.Type()) {
@@ -145,7 +145,7 @@ func (s Server) Read() Server {
 	return s
 }
 
-// ReloadOf is what a reload by a program makes of a key.
+// ReloadOf is what a program does with a key on a reload.
 func ReloadOf(r Reader, path string) string {
 	for _, rows := range rowsOf(r) {
 		if word := wordOf(rows, path); word != "" {
@@ -155,7 +155,7 @@ func ReloadOf(r Reader, path string) string {
 	return ReloadUnread
 }
 
-// reloadOf is what a reload by a daemon makes of a key, "" where no row says it.
+// reloadOf is what a daemon does with a key on a reload, "" if no row says it.
 func reloadOf(path string) string { return wordOf(reloadRows, path) }
 
 // wordOf is the word of the longest row that is the key or a table above it.

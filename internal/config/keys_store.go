@@ -1,6 +1,6 @@
 package config
 
-// keyRows say what the keys mean, a table for each file keys_*.go.
+// keyRows have the texts about the keys, in one table for each file keys_*.go.
 var keyRows = [][]row{storeRows, serverRows, toolRows, askRows, peopleRows}
 
 var storeRows = []row{

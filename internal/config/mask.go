@@ -2,7 +2,7 @@ package config
 
 import "regexp"
 
-// hidden stands where a secret was.
+// hidden replaces a secret.
 const hidden = "***"
 
 const secretWord = `(?:passw(?:or)?d|passphrase|secret|token|api[-_]?key|access[-_]?key|credential)`
@@ -19,9 +19,9 @@ var masks = []struct {
 
 var secretFlag = regexp.MustCompile(`(?i)^--?[\w-]*` + secretWord + `[\w-]*$`)
 
-// Mask takes what looks like a secret out of a text: a password in an address, what follows a name
-// such as token, and keys in the forms of well-known providers. The names of files that hold
-// secrets stay.
+// Mask replaces everything in a text that looks like a secret: a password in an address, the value
+// after a name such as token, and keys in the forms of well-known providers. It keeps the names of
+// files that hold secrets.
 func Mask(s string) string {
 	for _, m := range masks {
 		s = m.is.ReplaceAllStringFunc(s, func(found string) string {
@@ -34,10 +34,10 @@ func Mask(s string) string {
 	return s
 }
 
-// fileKey is a key that names a file, and no secret.
+// fileKey matches a key whose value is the name of a file and not a secret.
 var fileKey = regexp.MustCompile(`(?i)^[\w.-]*(?:file|path|dir|command|env|max_tokens)["']?\s*[=:]`)
 
-// MaskWords is [Mask] for a command: a word after a flag such as --token is one too.
+// MaskWords is [Mask] for a command. It also replaces the word after a flag such as --token.
 func MaskWords(words []string) []string {
 	var out []string
 	for i, w := range words {

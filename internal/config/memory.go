@@ -12,19 +12,18 @@ import (
 	"strings"
 )
 
-// DefaultBodyBudget is how many bytes of request bodies a daemon keeps in memory at once
-// where its configuration does not say: a sixteenth of the memory, because a call costs up
-// to ten times its body until it is durable; and room for two of the largest bodies.
-// memory is 0 where it is not known.
+// DefaultBodyBudget is the default limit of the request bodies in memory together, in bytes. It is a
+// sixteenth of the memory, because a call takes up to ten times its body until it is durable, and
+// at least room for two of the largest bodies. memory is 0 if it is not known.
 func DefaultBodyBudget(memory, requestBytes int64) int64 {
 	return max(memory/16, 2*(requestBytes+1))
 }
 
-// Memory is how many bytes this process may use: the least of $GOMEMLIMIT, the limits of
-// its control groups and the machine's memory. 0 means that nothing says.
+// Memory is how many bytes this process may use: the smallest of $GOMEMLIMIT, the limits of its
+// control groups and the machine's memory. 0 means that none of them is known.
 func Memory() int64 { return memoryIn("/", debug.SetMemoryLimit(-1)) }
 
-// memoryIn looks in the /proc and /sys below root.
+// memoryIn is Memory with the /proc and /sys below root.
 func memoryIn(root string, goLimit int64) int64 {
 	least := goLimit
 	take := func(n int64, ok bool) {
@@ -34,8 +33,8 @@ func memoryIn(root string, goLimit int64) int64 {
 	}
 	take(memTotal(filepath.Join(root, "proc/meminfo")))
 	for _, g := range memoryGroups(filepath.Join(root, "proc/self/cgroup")) {
-		// A limit of a parent holds for its children. Inside a container the path is often
-		// not there: then the mount is the group itself, which is where this ends anyway.
+		// A limit of a parent also applies to its children. Inside a container the path often does not
+		// exist. Then the mount itself is the group, and the loop ends there in any case.
 		for at := g.path; ; at = path.Dir(at) {
 			for _, mount := range g.mounts {
 				take(number(filepath.Join(root, mount, at, g.file)))
@@ -51,7 +50,7 @@ func memoryIn(root string, goLimit int64) int64 {
 	return least
 }
 
-// memoryGroup is a control group that may bound memory.
+// memoryGroup is a control group that may limit memory.
 type memoryGroup struct {
 	mounts []string
 	path   string
@@ -61,7 +60,7 @@ type memoryGroup struct {
 func memoryGroups(file string) []memoryGroup {
 	raw, err := os.ReadFile(file)
 	if err != nil {
-		return nil // no control groups here: nothing is bounded by them
+		return nil // there are no control groups, so they limit nothing
 	}
 	var all []memoryGroup
 	for line := range strings.Lines(string(raw)) {

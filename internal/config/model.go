@@ -14,29 +14,29 @@ const (
 	Anthropic = "anthropic"
 )
 
-// Model is where the models of one provider are asked, for tgad agent.
+// Model is the API of one provider of models, for tgad agent.
 type Model struct {
-	Provider  string `toml:"provider"` // what a manifest calls it
+	Provider  string `toml:"provider"` // its name in manifests
 	Type      string `toml:"type"`     // openai (chat completions) or anthropic (messages)
 	URL       string `toml:"url"`      // up to and with the version; the provider's own by default
-	KeyFile   string `toml:"key_file"` // API key; nobody but its owner may have access
-	KeyEnv    string `toml:"key_env"`  // name of the variable that has it instead
+	KeyFile   string `toml:"key_file"` // file with the API key; only its owner may have access
+	KeyEnv    string `toml:"key_env"`  // variable with the API key, in place of key_file
 	Stream    bool   `toml:"stream"`
-	MaxTokens int64  `toml:"max_tokens"` // of an answer where nothing else says; anthropic
+	MaxTokens int64  `toml:"max_tokens"` // default limit of an answer; anthropic
 }
 
-// Agent is the part about tgad agent that is no manifest's to say.
+// Agent is the part about tgad agent that a manifest cannot set.
 type Agent struct {
-	// ModelLicence says what becomes of a question to a model that a crash cut off:
-	// read_only (default) asks again with the same key, park waits for a person.
+	// ModelLicence says what happens to a request to a model that a crash interrupted:
+	// read_only (default) sends it again with the same key, park waits for a person.
 	ModelLicence string `toml:"model_licence"`
-	// MaxDepth and MaxDelegations bound what agents hand to each other: how deep, and how
-	// often for one message; 0 means 3 and 32.
+	// MaxDepth and MaxDelegations limit the delegation between agents: how deep, and how often for
+	// one message; 0 means 3 and 32.
 	MaxDepth       int    `toml:"max_depth"`
 	MaxDelegations int    `toml:"max_delegations"`
 	Instance       string `toml:"instance"` // id of this pod or process; a new one for each process by default
-	// Workspaces are directories below which manifests may have workspaces. Without it they
-	// have them below the directory that the manifest is in.
+	// Workspaces are directories below which manifests may have workspaces. Without it, workspaces
+	// must be below the directory of the manifest.
 	Workspaces []string `toml:"workspaces"`
 	EventsFile string   `toml:"events_file"` // CloudEvents, one a line
 	EventsURL  string   `toml:"events_url"`  // CloudEvents, posted one by one
@@ -94,7 +94,7 @@ func (r *report) url(at, s string) {
 	}
 }
 
-// ModelLicence is what the file attests about questions to models.
+// ModelLicence is the licence of requests to models.
 func (c *Config) ModelLicence() *ledger.Licence {
 	l := ledger.Licence{Kind: ledger.ReadOnly}
 	if c.Agent.ModelLicence == "park" {

@@ -11,12 +11,12 @@ import (
 	"github.com/tgad/tgad/internal/listen"
 )
 
-// Command is a type of a [Notify], beside [Webhook].
+// Command is a type of [Notify]; [Webhook] is the other.
 const Command = "command"
 
-// What a [Notify] may be about.
+// The kinds of matters that a [Notify] may be about.
 const (
-	OnDoubt       = "doubt"       // a call may have run, and nobody knows
+	OnDoubt       = "doubt"       // a call may have run, and its effect is not known
 	OnApproval    = "approval"    // a call waits for a decision
 	OnQuarantined = "quarantined" // the log of a call fails a check
 	OnFrozen      = "frozen"      // nothing may be appended to the store
@@ -27,12 +27,12 @@ var (
 	notifyOn    = []string{OnDoubt, OnApproval, OnQuarantined, OnFrozen}
 )
 
-// mostNamed is how many matters one notice may name at the most.
+// mostNamed limits how many matters one notice names.
 const mostNamed = 100
 
-// Notify is a receiver that is told of what waits for people.
+// Notify is a receiver of notices about what waits for people.
 type Notify struct {
-	ID   string   `toml:"id"` // names what is remembered of it, and the metrics
+	ID   string   `toml:"id"` // names its book, and its metrics
 	Type string   `toml:"type"`
 	On   []string `toml:"on"` // absent = all
 
@@ -40,11 +40,11 @@ type Notify struct {
 	Server    string `toml:"server"`
 	Tool      string `toml:"tool"`
 
-	After    Duration `toml:"after"`    // for so long a matter waits before it is told; 30s
-	Every    Duration `toml:"every"`    // how often it is told again; absent = it is told once
+	After    Duration `toml:"after"`    // how long a matter must wait before it is told; 30s
+	Every    Duration `toml:"every"`    // how often a matter is told again; absent = it is told once
 	Pause    Duration `toml:"pause"`    // between two notices; 1m
-	Named    int      `toml:"named"`    // matters that one notice names, the others are counted; 10
-	Resolved bool     `toml:"resolved"` // tell also when it no longer waits
+	Named    int      `toml:"named"`    // matters that one notice names; the others are only counted; 10
+	Resolved bool     `toml:"resolved"` // tell also when a matter no longer waits
 	UI       string   `toml:"ui"`       // address of tgad ui, for links
 	Timeout  Duration `toml:"timeout"`  // for the receiver to take a notice; 30s
 
@@ -73,7 +73,7 @@ func (c *Config) checkNotify(r *report) {
 	}
 }
 
-// receiver checks the id of a receiver, which is a file name and a label.
+// receiver checks the id of a receiver, which is used as a file name and as a label.
 func (r *report) receiver(at, id string, ids map[string]bool, own string) {
 	if !receiverID.MatchString(id) {
 		r.add(at+".id", "%.80q: want 1 to 64 letters, digits, - and _", id)

@@ -12,17 +12,17 @@ import (
 // Modes of a gateway.
 const (
 	Enforce = "enforce" // calls are governed
-	Observe = "observe" // they pass as they are, and are recorded
+	Observe = "observe" // calls pass unchanged, and are recorded
 )
 
 // Observes says whether the gateway observes.
 func (g *Gateway) Observes() bool { return g.Mode == Observe }
 
-// observedBy begins the rationale of each decision of a log that observes: nobody is to take it for one
-// that let a call be sent.
+// observedBy begins the rationale of each decision in observe mode, so that nobody takes it for a decision
+// that permitted the call.
 const observedBy = "observed; the rules say "
 
-// observing are rules that approve everything, and say what the file's rules do.
+// observing are rules that approve everything. Their rationales say what the file's rules would decide.
 func (c *Config) observing() (all []Rule) {
 	rules := append([]Rule(nil), c.Rules...)
 	if c.AllowAll {
@@ -36,8 +36,8 @@ func (c *Config) observing() (all []Rule) {
 	return all
 }
 
-// RulesWouldSay is what the rules say of an observed call, by the rationale of its decision; "" of a call
-// that was not observed.
+// RulesWouldSay is what the rules would have decided about an observed call, by the rationale of its
+// decision; "" if the call was not observed.
 func RulesWouldSay(rationale string) string {
 	said, ok := strings.CutPrefix(rationale, observedBy)
 	if !ok {

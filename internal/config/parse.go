@@ -36,8 +36,8 @@ func Load(path string, b Builder) (*Config, error) {
 		return nil, tga.Errorf(tga.ValidationError, "configuration: %w", err)
 	}
 	defer f.Close()
-	// The open file is looked at, not the path: nobody can put another in its place
-	// between the look and the read.
+	// Check the open file and not the path: otherwise somebody could replace the file between the
+	// check and the read.
 	info, err := f.Stat()
 	if err != nil {
 		return nil, tga.Errorf(tga.ValidationError, "configuration: %w", err)
@@ -57,9 +57,9 @@ func Load(path string, b Builder) (*Config, error) {
 	return c, err
 }
 
-// Builder makes what the tables of a file describe. [Parse] asks it whether it could, so that
-// one error lists those mistakes too that only the packages of a type can see. No answer of it
-// contacts anybody. Each error begins with the key that is wrong and ": ".
+// Builder checks whether the things that a file describes can be made. [Parse] calls it so that one
+// error also lists the mistakes that only the package of a type can find. Its methods contact no
+// server. Each error begins with the wrong key and ": ".
 type Builder interface {
 	CheckStore(c *Config, s *Store) error
 	CheckBackup(c *Config, b *Backup) error
@@ -70,9 +70,9 @@ type Builder interface {
 	CheckPublicKey(key string, witness bool) error
 }
 
-// Parse reads a configuration; name is the file's, for messages and relative paths. Without a
-// [Builder] it checks what needs none: package assemble has the one that makes what a file
-// says. The error is VALIDATION_ERROR and lists every mistake.
+// Parse reads a configuration; name is that of the file, for messages and relative paths. If b is nil,
+// the checks that need a [Builder] are left out; package assemble has one. The error is
+// VALIDATION_ERROR and lists every mistake.
 func Parse(name string, raw []byte, b Builder) (*Config, error) {
 	c := &Config{dir: filepath.Dir(name)}
 	r := &report{name: name, lines: strings.Split(string(raw), "\n")}
@@ -93,7 +93,7 @@ func Parse(name string, raw []byte, b Builder) (*Config, error) {
 		return nil, err
 	}
 	c.places = r.positions
-	c.zeros = c.zerosThatSayNothing() // before they are filled in
+	c.zeros = c.zerosThatSayNothing() // before fill replaces them
 	c.fill()
 	return c, nil
 }
@@ -113,10 +113,10 @@ type report struct {
 	lines     []string
 	positions map[string]position // of keys, by path
 	mistakes  []mistake
-	hidden    map[int]bool // lines that may hold a secret, and are not repeated
+	hidden    map[int]bool // lines that may hold a secret; the error does not repeat them
 }
 
-// decode takes over what the TOML decoder refuses.
+// decode adds the mistakes that the TOML decoder found.
 func (r *report) decode(err error) {
 	var missing *toml.StrictMissingError
 	var one *toml.DecodeError
@@ -139,13 +139,12 @@ func placeOf(e *toml.DecodeError) (p position) {
 	return p
 }
 
-// add reports a mistake at a key. Where the key is absent, the place is that of the
-// table it belongs to.
+// add reports a mistake at a key. If the key is absent, the place is that of its table.
 func (r *report) add(path, format string, args ...any) {
 	r.mistakes = append(r.mistakes, mistake{r.place(path), path + ": " + fmt.Sprintf(format, args...)})
 }
 
-// place is where a key stands, or what it is in; zero where the file does not have that.
+// place is the position of a key, or of its nearest table in the file; zero if there is none.
 func (r *report) place(path string) (at position) {
 	for p := path; at.line == 0 && p != ""; {
 		at = r.positions[p]
@@ -163,14 +162,14 @@ func (r *report) addSecret(path, format string, args ...any) {
 	r.hidden[r.place(path).line] = true
 }
 
-// err is the report as an error, nil where nothing is wrong.
+// err is the report as an error; nil if there is no mistake.
 func (r *report) err() error {
 	if len(r.mistakes) == 0 {
 		return nil
 	}
 	slices.SortStableFunc(r.mistakes, func(a, b mistake) int { return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.column, b.column)) })
 	var b strings.Builder
-	// A key whose value is an array stands there once more for each element.
+	// Compact the list: a mistake about an array was added once for each of its elements.
 	for i, m := range slices.Compact(r.mistakes) {
 		if i > 0 {
 			b.WriteByte('\n')
@@ -207,7 +206,7 @@ func positionsOf(raw []byte) map[string]position {
 				if i == len(parts)-1 && n.Kind == unstable.ArrayTable {
 					seen[path]++
 				}
-				// What stands below an array of tables belongs to its newest element.
+				// A key below an array of tables belongs to its newest element.
 				if count := seen[path]; count > 0 {
 					path = fmt.Sprintf("%s.%d", path, count-1)
 				}
@@ -227,7 +226,7 @@ func keyValue(p *unstable.Parser, n *unstable.Node, prefix string, at map[string
 	value(p, n.Value(), path, place, at)
 }
 
-// value goes on into inline tables, and into those in an array.
+// value finds the keys in inline tables, and in those in an array.
 func value(p *unstable.Parser, v *unstable.Node, path string, place position, at map[string]position) {
 	switch v.Kind {
 	case unstable.InlineTable:
@@ -244,9 +243,9 @@ func value(p *unstable.Parser, v *unstable.Node, path string, place position, at
 	}
 }
 
-// misspelt returns the names of a path whose last one differs from the key of t that the decoder
-// took it for: it compares keys without their case where none is exact, and TOML does not. Of
-// profile and PROFILE in one file the later would hold.
+// misspelt returns the names of a path if the last one differs only in case from a key of t; else
+// nil. The decoder accepts such a name, although TOML distinguishes the case of keys. Without this
+// check, of profile and PROFILE in one file the later would count.
 func misspelt(t reflect.Type, path string) (names []string) {
 	for rest, more := path, true; more; {
 		var name string
@@ -259,13 +258,13 @@ func misspelt(t reflect.Type, path string) (names []string) {
 			continue
 		}
 		if t = element(t); t.Kind() != reflect.Struct {
-			return nil // of a map: any name is good
+			return nil // the keys of a map may have any name
 		}
 		names = append(names, name)
 		i := slices.IndexFunc(fieldsOf(t), func(f reflect.StructField) bool { return f.Tag.Get("toml") == name })
 		if i < 0 {
 			if strings.Trim(rest, ".0123456789") != "" {
-				return nil // the table's own name is at fault
+				return nil // the name of the table is misspelt, which is reported for the table
 			}
 			return names
 		}

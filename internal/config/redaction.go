@@ -7,26 +7,26 @@ import (
 	"github.com/tgad/tgad/internal/redact"
 )
 
-// Redaction has the key of the marks that stand where something was redacted.
+// Redaction has the key of the marks that replace redacted values.
 type Redaction struct {
 	KeyFile string `toml:"key_file"` // a secret of 32 bytes or more, outside of the store
 }
 
-// Redact says what of a tool's calls is not stored.
+// Redact says which parts of a tool's calls are not stored.
 type Redact struct {
 	Args     []string `toml:"args"`     // JSON Pointers into the arguments; a token * is each member or element
-	Result   []string `toml:"result"`   // likewise, into the answer; "" is all of it
-	Patterns []string `toml:"patterns"` // RE2, taken out of each text of both
+	Result   []string `toml:"result"`   // JSON Pointers into the answer; "" is all of it
+	Patterns []string `toml:"patterns"` // RE2; matches are removed from each text of both
 
 	patterns []*regexp.Regexp
 }
 
-// Redacts says whether something of the tool's calls is not stored.
+// Redacts says whether a part of the tool's calls is not stored.
 func (t *Tool) Redacts() bool {
 	return len(t.Redact.Args)+len(t.Redact.Result)+len(t.Redact.Patterns) > 0
 }
 
-// RedactionOf returns what of a tool's calls is not stored, nil where all is.
+// RedactionOf returns which parts of a tool's calls are not stored; nil if all are stored.
 func (c *Config) RedactionOf(server, tool string) *redact.Rule {
 	t := c.ToolOf(server, tool)
 	if t == nil || !t.Redacts() {
@@ -35,7 +35,7 @@ func (c *Config) RedactionOf(server, tool string) *redact.Rule {
 	return &redact.Rule{Args: t.Redact.Args, Result: t.Redact.Result, Patterns: t.Redact.patterns}
 }
 
-// check looks at what a tool's row says of redaction. key is where its calls have their key.
+// check checks the redaction of a tool's row. key is where its calls have their idempotency key.
 func (d *Redact) check(r *report, at, key string) {
 	for list, pointers := range map[string][]string{"args": d.Args, "result": d.Result} {
 		for i, p := range pointers {
@@ -60,7 +60,7 @@ func (d *Redact) check(r *report, at, key string) {
 	}
 }
 
-// checkRedaction wants a key where something is redacted.
+// checkRedaction requires a key file if something is redacted.
 func (c *Config) checkRedaction(r *report) {
 	redacts := false
 	for i := range c.Tools {

@@ -8,12 +8,12 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Retention is the part about how long what finished calls carried is kept. Without rules and
-// without SealAfter everything stays as it is.
+// Retention is the part about how long the content of finished calls is kept. Without rules and
+// without SealAfter nothing is erased or sealed.
 type Retention struct {
 	Every     Duration        `toml:"every"`      // between two looks at the store; 24h
 	SealAfter Duration        `toml:"seal_after"` // finished traces move into sealed segments; absent = only by tgad seal
-	Archive   string          `toml:"archive"`    // directory that gets an export of what is to be erased
+	Archive   string          `toml:"archive"`    // directory for an export of each call before it is erased
 	Rules     []RetentionRule `toml:"rule"`       // the first that matches a trace decides
 }
 
@@ -35,11 +35,11 @@ type RetentionRule struct {
 // Ends returns the states and the outcome classes that the rule names; nil is all.
 func (t *RetentionRule) Ends() ([]tga.State, []ledger.Class) { return t.states, t.classes }
 
-// On says whether there is anything to do.
+// On says whether the configuration asks for retention.
 func (r *Retention) On() bool { return r.SealAfter.D > 0 || len(r.Rules) > 0 }
 
-// shortRetention is the shortest time to keep a call that nobody is warned of: a repeat by its caller
-// that comes later is answered that its effect is gone.
+// shortRetention is the shortest time to keep a call without a warning. If its caller repeats the call after
+// the erasure, the answer is only that the effect is gone.
 const shortRetention = 24 * time.Hour
 
 func (t *Retention) check(r *report, store *Store) {

@@ -30,7 +30,7 @@ func (c *Config) Supervisor() (runtime.Rules, error) {
 	if err != nil {
 		return s, tga.Errorf(tga.ValidationError, "rule table: %w", err)
 	}
-	// The canonical form is digested, never what encoding/json wrote.
+	// Digest the canonical form, and not the output of encoding/json, which may change.
 	canonical, err := tga.Canonicalize(raw, tga.Limits{})
 	s.PolicyHash = tga.Sum(canonical)
 	return s, err

@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// Schema is the JSON Schema (draft 2020-12) of the file, for editors. It refuses every key that
-// [Parse] does not know, and values of another form; what [Parse] finds by looking at several keys
-// together it does not say.
+// Schema is the JSON Schema (draft 2020-12) of the file, for editors. It refuses every unknown key
+// and every value of a wrong form. It does not have the checks of [Parse] that involve several keys.
 func Schema() ([]byte, error) {
 	keys := Keys()
 	root := tableSchema(keys, "")
@@ -123,7 +122,7 @@ func (k *KeyDoc) schema(keys []KeyDoc) object {
 	return s
 }
 
-// value is the default as a value of JSON; false where it is none, or is only described.
+// value is the default as a JSON value; false if there is none, or only a description of one.
 func (k *KeyDoc) value() (any, bool) {
 	if k.Default == "" || strings.Contains(k.Default, " ") {
 		return nil, false

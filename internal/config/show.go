@@ -14,24 +14,24 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Setting is one line of a configuration as it holds.
+// Setting is one line of a configuration with its defaults.
 type Setting struct {
-	Head   string `json:"table"`            // of the table or of the element that it stands in, in TOML
+	Head   string `json:"table"`            // head of its table or element, in TOML
 	Path   string `json:"path"`             // "server.0.url"
 	Key    string `json:"key,omitempty"`    // below the head; "" for the head itself
-	Value  string `json:"value,omitempty"`  // in TOML, secrets taken out
-	Line   int    `json:"line,omitempty"`   // in the file; 0 = not there
+	Value  string `json:"value,omitempty"`  // in TOML, without secrets
+	Line   int    `json:"line,omitempty"`   // in the file; 0 = not in the file
 	Column int    `json:"column,omitempty"` // from 1
 	Preset bool   `json:"default,omitempty"`
 
-	zero bool // the file says 0, which counts as nothing: Value is the default
+	zero bool // the file says 0, which counts as absent: Value is the default
 }
 
-// always are the tables that say something in a file that does not have them.
+// always are the tables whose defaults are listed although the file does not have them.
 var always = map[string]bool{"store": true, "limits": true, "approval": true}
 
-// Settings are the values that hold: those of the file, and the defaults of the tables that it
-// has. In their order they are a file that means the same. Values that may be secret are hidden.
+// Settings are the values in effect: those of the file, and the defaults of its tables. In their
+// order they are a file with the same meaning. Values that may be secret are hidden.
 func (c *Config) Settings() []Setting {
 	s := settings{c: c, keys: map[string]KeyDoc{}}
 	for _, k := range Keys() {
@@ -47,14 +47,14 @@ type settings struct {
 	all  []Setting
 }
 
-// table goes through a table: first what is one line each, then the tables below that have heads
-// of their own. doc is the path without numbers, head the table's in TOML.
+// table lists a table: first its keys, then the tables below it that have heads of their own. doc is
+// the path without numbers, and head is the table's head in TOML.
 func (s *settings) table(v reflect.Value, path, doc, head string) {
 	s.lines(v, path, doc, head, "")
 	s.below(v, path, doc)
 }
 
-// lines lists the values of a table, those of a table in it by dotted keys.
+// lines lists the keys of a table. The keys of a table inside it are dotted.
 func (s *settings) lines(v reflect.Value, path, doc, head, prefix string) {
 	kind := ""
 	if f := v.FieldByName("Type"); f.IsValid() && f.Kind() == reflect.String {
@@ -88,7 +88,7 @@ func (s *settings) value(k KeyDoc, field reflect.Value, at, head, key string, id
 	case zero:
 		v, ok := k.value()
 		if !ok {
-			v = field.Interface() // absent means something that is no value
+			v = field.Interface() // the default is not a value that the key could have
 		}
 		text = tomlText(reflect.ValueOf(v))
 	case there && k.Secret:
@@ -96,7 +96,7 @@ func (s *settings) value(k KeyDoc, field reflect.Value, at, head, key string, id
 	case there:
 		text = tomlText(field)
 	case !field.IsZero():
-		text = tomlText(field) // filled in
+		text = tomlText(field) // from fill
 	case idle:
 		return
 	default:
@@ -109,8 +109,8 @@ func (s *settings) value(k KeyDoc, field reflect.Value, at, head, key string, id
 	s.all = append(s.all, Setting{Head: head, Path: at, Key: key, Value: text, Line: place.line, Column: place.column, Preset: !there, zero: zero})
 }
 
-// saysNothing says whether what the file has at a key counts as if the key were absent. Such a zero is
-// in no pointer: where it means something, the field is one.
+// saysNothing says whether the value in the file counts as if the key were absent. That is the case for 0,
+// unless the field is a pointer, which distinguishes 0 from absent.
 func saysNothing(k KeyDoc, field reflect.Value) bool {
 	switch k.Form {
 	case FormInteger, FormDuration, FormSize:
@@ -119,7 +119,7 @@ func saysNothing(k KeyDoc, field reflect.Value) bool {
 	return false
 }
 
-// zerosThatSayNothing warns of each 0 in the file for which a default holds.
+// zerosThatSayNothing warns of each 0 in the file that counts as absent.
 func (c *Config) zerosThatSayNothing() (all []Advice) {
 	for _, s := range c.Settings() {
 		switch {
@@ -133,7 +133,7 @@ func (c *Config) zerosThatSayNothing() (all []Advice) {
 	return all
 }
 
-// idle says whether the default of a key means nothing beside what its table says.
+// idle says whether the default of a key has no effect with the other values of its table.
 func idle(table any, key string) bool {
 	switch t := table.(type) {
 	case Store:
@@ -156,7 +156,7 @@ func idle(table any, key string) bool {
 	return false
 }
 
-// below lists the tables that have heads.
+// below lists the tables below a table that have heads of their own.
 func (s *settings) below(v reflect.Value, path, doc string) {
 	for _, f := range fieldsOf(v.Type()) {
 		name := f.Tag.Get("toml")
@@ -184,7 +184,7 @@ func (s *settings) head(at, head string) {
 	s.all = append(s.all, Setting{Head: head, Path: at, Line: place.line, Column: place.column, Preset: place.line == 0})
 }
 
-// secretText is a value of which only the names of a table are shown.
+// secretText hides a value. Of a table it shows the names of the keys.
 func secretText(v reflect.Value) string {
 	if v.Kind() != reflect.Map {
 		return tomlText(reflect.ValueOf(hidden))
@@ -196,7 +196,7 @@ func secretText(v reflect.Value) string {
 	return tomlText(reflect.ValueOf(names))
 }
 
-// tomlText is a value in TOML, secrets taken out.
+// tomlText is a value in TOML, without secrets.
 func tomlText(v reflect.Value) string {
 	if v.Kind() == reflect.Pointer {
 		v = v.Elem()
@@ -222,7 +222,7 @@ func tomlText(v reflect.Value) string {
 	e := toml.NewEncoder(&b)
 	e.SetTablesInline(true)
 	if err := e.Encode(map[string]any{"x": x}); err != nil {
-		return hidden // no value of a file that was parsed
+		return hidden // cannot happen with a value of a parsed file
 	}
 	return strings.TrimPrefix(strings.TrimSpace(b.String()), "x = ")
 }

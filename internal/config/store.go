@@ -11,35 +11,35 @@ import (
 
 // Store says where the store is, which one must be there and how much it may use.
 type Store struct {
-	// ID pins the store: another one, a new one or none is refused.
+	// ID pins the store: a store with another id, a new one, and no store are refused.
 	ID string `toml:"id"`
 
-	// URL is a store in a database; "" is the directory that --data names.
+	// URL names a store in a database; "" is the directory that --data names.
 	URL string `toml:"url"`
-	// PasswordFile is for that database; without it the environment of PostgreSQL says it.
+	// PasswordFile has the password for that database; without it, PostgreSQL's environment variables count.
 	PasswordFile string `toml:"password_file"`
-	// RequireSync refuses a database that acknowledges what no standby has.
+	// RequireSync refuses a database that acknowledges commits before a standby has them.
 	RequireSync bool `toml:"require_sync"`
-	// Shard tells the stores of one database from each other.
+	// Shard is the number of the store among the stores of one database.
 	Shard int32 `toml:"shard"`
-	// Namespace, of a fleet of several shards, has the one store that is served; "" is all.
+	// Namespace selects the store of this namespace in a fleet of several shards; "" is all of them.
 	Namespace string `toml:"namespace"`
-	// Lease is for how long a daemon of such a store that stops answering keeps its calls.
+	// Lease is how long a daemon of a store in a database keeps its calls after it stopped answering.
 	Lease Duration `toml:"lease"`
-	// Patience is how long a daemon looks for a server that answers.
+	// Patience is how long a daemon tries to reach a database server that answers.
 	Patience Duration `toml:"patience"`
 
-	// WitnessFile is a file on another disk, by which a store that was copied or rolled
-	// back is recognised.
+	// WitnessFile is a file on another disk. With it a store that was copied or rolled back is
+	// detected.
 	WitnessFile string `toml:"witness_file"`
 
 	LowWaterBytes Bytes `toml:"low_water_bytes"`
 	MemTableBytes Bytes `toml:"memtable_bytes"`
 	CacheBytes    Bytes `toml:"cache_bytes"`
-	// RewriteShare is how much of the processors, in percent, the compression of the log may
-	// take; -1 is none of it.
+	// RewriteShare is the percentage of the processors that the compression of the log may take; -1
+	// turns the compression off.
 	RewriteShare int `toml:"rewrite_share"`
-	// ListIndex keeps an index of traces, for lists that begin with the newest.
+	// ListIndex keeps an index of traces, for lists with the newest first.
 	ListIndex bool `toml:"list_index"`
 }
 
@@ -62,13 +62,13 @@ func (s *Store) check(r *report) {
 	s.checkURL(r)
 }
 
-// directoryKeys are of a store in a directory alone, databaseKeys of one in a database.
+// directoryKeys belong only to a store in a directory, databaseKeys only to one in a database.
 var (
 	directoryKeys = []string{"witness_file", "low_water_bytes", "memtable_bytes", "cache_bytes", "rewrite_share"}
 	databaseKeys  = []string{"password_file", "require_sync", "shard", "namespace", "lease", "patience"}
 )
 
-// checkURL checks the URL, and that no key is set beside it that is of a store in a directory.
+// checkURL checks the URL, and refuses keys beside it that belong only to a store in a directory.
 func (s *Store) checkURL(r *report) {
 	if s.Shard < 0 {
 		r.add("store.shard", "%d: want 0 or more", s.Shard)
@@ -89,7 +89,7 @@ func (s *Store) checkURL(r *report) {
 	}
 }
 
-// OfDatabase names a key that only a store in a database has and that the file sets; "" where there
+// OfDatabase names a key that the file sets and that belongs only to a store in a database; "" if there
 // is none.
 func (s *Store) OfDatabase() string {
 	for key, set := range map[string]bool{
@@ -104,8 +104,8 @@ func (s *Store) OfDatabase() string {
 
 var passwordParameter = regexp.MustCompile(`(?i)^(password|passfile|sslpassword)$`)
 
-// CheckStoreURL reports what is wrong with the URL of a store in a database. The error repeats
-// nothing of it: it may hold a password.
+// CheckStoreURL checks the URL of a store in a database. The error does not repeat the URL, which
+// may contain a password.
 func CheckStoreURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
@@ -115,7 +115,7 @@ func CheckStoreURL(text string) error {
 	for name := range u.Query() {
 		secret = secret || passwordParameter.MatchString(name)
 	}
-	// An address may not be parsed as this program parses it: what looks like a password is one.
+	// Other programs may parse the URL differently: refuse everything that looks like a password.
 	if secret || u.User == nil && strings.Contains(u.Host+u.Opaque, "@") {
 		return errors.New("want a URL without a password: that belongs into [store] password_file, or into PGPASSFILE or PGPASSWORD")
 	}

@@ -7,10 +7,10 @@ import (
 )
 
 // Supervisor is a remote supervisor: a peer that appends its own approvals over the
-// socket and signs each of them. Its signature takes the place of the rules and of votes,
-// so only the keys that the operator names here are believed.
+// socket and signs each of them. Its signature replaces the rules and the votes, so only the keys
+// that the operator names here are trusted.
 type Supervisor struct {
-	UID      []uint32  `toml:"uid"`       // the peers that are it; their role needs the verb decide
+	UID      []uint32  `toml:"uid"`       // its peers; their role needs the verb decide
 	KeysFile string    `toml:"keys_file"` // its public keys, a JSON Web Key Set; read at each approval
 	Issuer   string    `toml:"issuer"`    // of its tokens; required
 	Audience string    `toml:"audience"`  // of its tokens; tgad
@@ -43,5 +43,5 @@ func (c *Config) checkSupervisors(r *report) {
 	}
 }
 
-// PeerName is what the log calls a peer of the socket.
+// PeerName is the name of a peer of the socket in the log.
 func PeerName(uid uint32) string { return fmt.Sprintf("uid:%d", uid) }

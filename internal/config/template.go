@@ -9,14 +9,14 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Which calls a new configuration approves.
+// Values of [Answers].Approve: which calls a new configuration approves.
 const (
 	ApproveAll  = "all"  // every call
 	ApproveAsk  = "ask"  // what only reads; a person decides about the rest
 	ApproveNone = "none" // nothing
 )
 
-// Answers are what is asked before a configuration is written.
+// Answers are the answers from which a configuration is made.
 type Answers struct {
 	Store   string // id; "" pins none
 	Witness string // its witness_file; "" = none
@@ -24,7 +24,7 @@ type Answers struct {
 	Approve string
 }
 
-// Template is a commented configuration of a few answers. Texts and defaults are those of [Keys].
+// Template makes a commented configuration from a few answers. Texts and defaults are those of [Keys].
 func Template(a Answers) []byte {
 	t := template{keys: map[string]KeyDoc{}}
 	for _, k := range Keys() {
@@ -62,14 +62,14 @@ type template struct {
 
 func (t *template) line(format string, args ...any) { fmt.Fprintf(&t.b, format+"\n", args...) }
 
-// head is the head of a table, below what the table is for.
+// head writes the description of a table as a comment, and then its head.
 func (t *template) head(path, head string) {
 	t.line("")
 	t.comment(t.keys[path].Text)
 	t.line("%s", head)
 }
 
-// set is a key and its value, below what it means.
+// set writes the description of a key as a comment, and then the key and its value.
 func (t *template) set(path string, v any) {
 	t.comment(t.keys[path].Text)
 	// Strings and lists of strings are the same in JSON and in TOML.
@@ -80,7 +80,7 @@ func (t *template) set(path string, v any) {
 	t.line("%s = %s", path[strings.LastIndexByte(path, '.')+1:], raw)
 }
 
-// presets are the keys of a table that have a default, as comments.
+// presets writes the keys of a table that have a default, as comments.
 func (t *template) presets(table string) {
 	for _, k := range Keys() {
 		name, ok := strings.CutPrefix(k.Path, table+".")
@@ -94,7 +94,7 @@ func (t *template) presets(table string) {
 	}
 }
 
-// comment is a text in lines of 100 characters at most.
+// comment writes a text as comment lines of at most 100 characters.
 func (t *template) comment(text string) {
 	line := "#"
 	for _, word := range strings.Fields(strings.ReplaceAll(text, "`", "")) {
@@ -109,7 +109,7 @@ func (t *template) comment(text string) {
 
 func (t *template) approvals(approve string) {
 	if approve == ApproveAll {
-		// A key of no table has to stand before all tables.
+		// In TOML, a key without a table must come before all tables.
 		text := t.b.String()
 		t.b.Reset()
 		top, rest, _ := strings.Cut(text, "\n\n")

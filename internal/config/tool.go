@@ -17,8 +17,8 @@ type Tool struct {
 	Name    string `toml:"name"`    // "*" = every tool of the server that has no row
 	Class   string `toml:"class"`   // "write" (default) or "read"
 	Licence string `toml:"licence"` // park, probe, dedupe_key, dedupe_args, read_only
-	// ClientLicence lets the program that runs the tool say what a repeated call would do; window,
-	// margin and max_in_flight bound what it says.
+	// ClientLicence lets the program that runs the tool claim a licence; window, margin and
+	// max_in_flight limit the times of the claim.
 	ClientLicence bool     `toml:"client_licence"`
 	Window        Duration `toml:"window"`        // dedupe_key: how long the server honours a key
 	Margin        Duration `toml:"margin"`        // dedupe_key: kept before the window's end; 1m
@@ -26,15 +26,15 @@ type Tool struct {
 	SendTimeout   Duration `toml:"send_timeout"`  // of one dispatch; 30s
 	Resends       *int     `toml:"resends"`       // licensed re-sends of one run; 2
 	RepeatWindow  Duration `toml:"repeat_window"` // how long a lost answer is served to an identical call without a key; 1h
-	PermitTime    Duration `toml:"permit_time"`   // how long a remote executor is taken to be at work; send_timeout
+	PermitTime    Duration `toml:"permit_time"`   // how long a remote executor counts as executing; send_timeout
 
-	Replay       string   `toml:"replay"`        // a record whose changes do not stand: "strict" (default), "warn" or "human"
-	ConfirmAll   bool     `toml:"confirm_all"`   // look before every repeat, and not only where the caller says replay
-	ConfirmEvery Duration `toml:"confirm_every"` // how long a confirmation holds; 0 = each looks anew
-	Probe        Backoff  `toml:"probe"`         // spacing of the questions about a call in doubt
+	Replay       string   `toml:"replay"`        // for a record whose changes are gone: "strict" (default), "warn" or "human"
+	ConfirmAll   bool     `toml:"confirm_all"`   // verify before every repeat, and not only if the caller says replay
+	ConfirmEvery Duration `toml:"confirm_every"` // how long a confirmation is valid; 0 = verify each time
+	Probe        Backoff  `toml:"probe"`         // pauses between probes of a call in doubt
 	Prober       string   `toml:"prober"`        // "none": of an external server, licence probe without a [[prober]]
 	Retry        Backoff  `toml:"retry"`         // new attempts after a retryable_failure; attempts = 0: none
-	// AutoCompensate undoes a compensatable_failure without being asked.
+	// AutoCompensate undoes a compensatable_failure automatically.
 	AutoCompensate bool `toml:"auto_compensate"`
 
 	Answer   string           `toml:"answer"`  // form of the answers that rules read: "json", or "mcp" (of mcp-* servers always)
@@ -50,14 +50,14 @@ type Tool struct {
 	replay  runtime.ReplayMode
 }
 
-// Key says where the idempotency key is found, and where the tool's server wants it
-// beside the place where its transport puts it.
+// Key says where the idempotency key comes from, and where else the tool's server expects it, beside
+// the place where the transport puts it.
 type Key struct {
 	From string `toml:"from"` // tgad mcp: JSON Pointer to the key in the client's arguments
 	outcome.Key
 }
 
-// Backoff spaces repetitions: first, then twice as long each time, up to max.
+// Backoff has the pauses between repetitions: first, then twice as long each time, up to max.
 type Backoff struct {
 	First    Duration `toml:"first"`    // 1s
 	Max      Duration `toml:"max"`      // 1h
@@ -68,7 +68,7 @@ func (b Backoff) policy() runtime.Backoff {
 	return runtime.Backoff{First: b.First.D, Max: b.Max.D, Attempts: b.Attempts}
 }
 
-// policy is what the row says, in the runtime's words.
+// policy is the row as a policy of the runtime.
 func (t *Tool) policy() runtime.Policy {
 	p := runtime.Policy{
 		Class: t.Class, Licence: t.licence, LicenceSet: t.Licence != "", ClientLicence: t.ClientLicence,
@@ -85,7 +85,7 @@ func (t *Tool) policy() runtime.Policy {
 	return p
 }
 
-// rules is what the row says of answers, in the words of package outcome.
+// rules are the rules of the row about answers, for package outcome.
 func (t *Tool) rules(s *Server, profile ledger.Profile) outcome.Tool {
 	class := cmp.Or(t.Class, tga.ClassWrite)
 	o := outcome.Tool{
@@ -102,10 +102,10 @@ func (t *Tool) rules(s *Server, profile ledger.Profile) outcome.Tool {
 // SpeaksMCP reports whether the daemon calls the server over MCP.
 func (s *Server) SpeaksMCP() bool { return s.Type == MCPCommand || s.Type == MCPURL }
 
-// AnyTool is the name of the row for every tool of a server that has none.
+// AnyTool is the name of the row for every tool of a server that has no row of its own.
 const AnyTool = outcome.AnyTool
 
-// ToolOf returns the row of a tool: its own, or the server's *; nil where there is none.
+// ToolOf returns the row of a tool: its own, or the one for "*" of the server; nil if there is none.
 func (c *Config) ToolOf(server, tool string) *Tool {
 	var found *Tool
 	for i := range c.Tools {
@@ -134,7 +134,7 @@ func (c *Config) Policy(server, tool string) (runtime.Policy, bool) {
 	return t.policy(), true
 }
 
-// path is the key of the file that a JSON Pointer of package outcome names, below at.
+// outcomePath is the key of the file that a JSON Pointer of package outcome names, below at.
 func outcomePath(at, pointer string) string {
 	rest := strings.TrimPrefix(pointer, "/tool/0")
 	return at + strings.ReplaceAll(rest, "/", ".")

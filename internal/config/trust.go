@@ -19,8 +19,8 @@ func (c *Config) Outcomes() (*outcome.Rules, error) {
 
 // Capability is the part about the tokens that approvals are turned into.
 type Capability struct {
-	// KeyFile has the keys, the one that signs and earlier ones; it is made where it is
-	// not there. "" = no tokens.
+	// KeyFile has the key that signs and the earlier keys. It is made if it does not exist. "" = no
+	// tokens.
 	KeyFile  string    `toml:"key_file"`
 	Issuer   string    `toml:"issuer"`   // tgad
 	Audience string    `toml:"audience"` // tgad
@@ -31,7 +31,7 @@ type Capability struct {
 
 // Approval is the part about people's decisions.
 type Approval struct {
-	Self bool `toml:"self"` // who hands a request in may approve it
+	Self bool `toml:"self"` // the submitter of a request may approve it
 }
 
 func (k *Capability) fill() {
@@ -46,5 +46,5 @@ func (k *Capability) fill() {
 	}
 }
 
-// KeyFile is the path of the file of keys, "" where the configuration names none.
+// KeyFile is the path of the file of keys, "" if the configuration names none.
 func (c *Config) KeyFile() string { return c.Path(c.Capability.KeyFile) }

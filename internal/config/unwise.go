@@ -12,7 +12,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Advice is something that a file may say, and that its writer may not have meant.
+// Advice is a warning about something in a file that is allowed and may not be meant.
 type Advice struct {
 	Line   int    `json:"line,omitempty"` // 0 = the file as a whole
 	Column int    `json:"column,omitempty"`
@@ -20,7 +20,7 @@ type Advice struct {
 	Text   string `json:"text"`
 }
 
-// Unwise lists what is allowed and unwise, in the order of the file.
+// Unwise lists such warnings, in the order of the file.
 func (c *Config) Unwise() (all []Advice) {
 	r := &report{positions: c.places}
 	say := func(path, format string, args ...any) {
@@ -88,7 +88,7 @@ func (c *Config) unwiseRules(say func(path, format string, args ...any)) {
 	}
 }
 
-// secretName is a variable whose value is most likely a secret.
+// secretName matches the name of a variable whose value is probably a secret.
 var secretName = regexp.MustCompile(`(?i)` + secretWord)
 
 func (c *Config) unwiseServers(say func(path, format string, args ...any)) {
