@@ -13,8 +13,8 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// permitted says whether a form is of the session, and answers itself where it is not. Of a store at rest no
-// page has a form, so nobody has the token.
+// permitted says whether a form has the token of the session. If not, it writes the answer. For a store at
+// rest no page has a form, so nobody has the token.
 func (s *Server) permitted(w http.ResponseWriter, r *http.Request) bool {
 	if err := r.ParseForm(); err != nil {
 		s.fail(w, r, tga.Errorf(tga.ValidationError, "the form: %w", err))
@@ -27,13 +27,13 @@ func (s *Server) permitted(w http.ResponseWriter, r *http.Request) bool {
 	return ok
 }
 
-// token is what a form brings back.
+// token is the hidden field with the session's token.
 func token(r *http.Request) g.Node {
 	return h.Input(h.Type("hidden"), h.Name("token"), h.Value(of(r.Context()).form))
 }
 
-// act does what a person has decided about a trace: the request that the command line would make. Where
-// somebody else was first, the daemon says so, and the page shows what is recorded.
+// act makes the request for an action about a trace, as the command line would. If somebody else was first,
+// the daemon says so, and the page shows what is recorded.
 func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 	if !s.permitted(w, r) {
 		return
@@ -42,7 +42,7 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 	vote := verb == "approve" || verb == "deny"
 	kind := verb
 	if vote || verb == relicensing {
-		kind, shown = "abandon", "" // what shown is of a question, is read below
+		kind, shown = "abandon", "" // for a vote, decide reads shown as the digest of the question
 	}
 	x, err := read(r, kind, r.PathValue("id"), shown, r.PostForm.Get("why"))
 	var res runtime.Result
@@ -64,7 +64,7 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 	))
 }
 
-// decide votes about what the form showed.
+// decide votes on the question that the form showed.
 func (s *Server) decide(r *http.Request, x settlement, approve bool) (res runtime.Result, err error) {
 	vote := wire.DecideRequest{Approve: approve, Rationale: x.why}
 	if about := r.PostForm.Get("shown"); about != "" {
@@ -75,7 +75,7 @@ func (s *Server) decide(r *http.Request, x settlement, approve bool) (res runtim
 	return s.do.Decide(r.Context(), x.trace, vote)
 }
 
-// relicense lets the licence of now decide about a call in doubt.
+// relicense lets the current licence decide about a call in doubt.
 func (s *Server) relicense(ctx context.Context, x settlement) (res runtime.Result, err error) {
 	done, err := s.do.Relicense(ctx, x.trace, wire.RelicenseRequest{Reason: x.why})
 	if err != nil {
@@ -85,7 +85,7 @@ func (s *Server) relicense(ctx context.Context, x settlement) (res runtime.Resul
 	return res, err
 }
 
-// settleOne ends one call in doubt. Who settled it is the peer, which the daemon knows.
+// settleOne ends one call in doubt. The daemon records its peer as the one who settled it.
 func (s *Server) settleOne(ctx context.Context, x settlement) (runtime.Result, error) {
 	known, ok := story.Known[x.verb]
 	if !ok {
@@ -94,7 +94,7 @@ func (s *Server) settleOne(ctx context.Context, x settlement) (runtime.Result, e
 	return s.do.Resolve(ctx, x.trace, runtime.Resolution{Reply: runtime.Reply{Status: known.Status, Class: known.Class}, Evidence: []byte(x.why), Attempts: x.attempts})
 }
 
-// attempts reads how many a form showed, 0 where it does not say.
+// attempts parses the number of attempts that a form showed; 0 if the form has none.
 func attempts(shown string) (uint32, error) {
 	if shown == "" {
 		return 0, nil

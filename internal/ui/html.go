@@ -5,8 +5,8 @@ import (
 	"maragu.dev/gomponents/html"
 )
 
-// h makes elements, attributes and texts. It is a variable and no package so that none of them is inlined: an
-// element would take a kilobyte of the program wherever it stands in a page.
+// h makes elements, attributes and texts. It is a variable and not a package, so that its functions are not
+// inlined: each use of an inlined element would add a kilobyte to the program.
 var h = struct {
 	A, Article, Body, Br, Button, Code, Dd, Details, Div, Dl, Dt, Footer                                    func(children ...g.Node) g.Node
 	Form, H1, H2, H3, HTML, Head, Header, Input, Label, Li, Link, Main                                      func(children ...g.Node) g.Node

@@ -14,7 +14,7 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// inbox is what waits for a person: calls in doubt and decisions, the oldest first.
+// inbox is the page of what waits for a person: calls in doubt and decisions, the oldest first.
 func (s *Server) inbox(w http.ResponseWriter, r *http.Request) {
 	doubts, err := s.log.InDoubt(r.Context())
 	if err != nil {
@@ -54,8 +54,8 @@ func (s *Server) inbox(w http.ResponseWriter, r *http.Request) {
 	s.page(w, r, http.StatusOK, words.inbox, g.If(down != nil, down), s.bell(), body)
 }
 
-// bell asks for the browser's notifications, once a person presses it: ui.js shows it where there can be any, and
-// raises them while the page is hidden. What it says stands beside it.
+// bell is a button that turns the browser's notifications on. ui.js shows it if the browser has notifications, and
+// raises them while the page is hidden. The text beside the button says whether they are on.
 func (s *Server) bell() g.Node {
 	if s.opts.ReadOnly {
 		return g.Group{}
@@ -66,7 +66,7 @@ func (s *Server) bell() g.Node {
 	)
 }
 
-// approval is one question, with all that it is asked about.
+// approval is the card of one pending question, with everything that it is about.
 func (s *Server) approval(r *http.Request, p wire.Approval) g.Node {
 	asked, err := s.log.Request(r.Context(), p.TraceID)
 	if err != nil {
@@ -94,7 +94,7 @@ func (s *Server) approval(r *http.Request, p wire.Approval) g.Node {
 	)
 }
 
-// doubt is one call that may have run, with what is known of it.
+// doubt is the card of one call in doubt, with what is known about it.
 func (s *Server) doubt(r *http.Request, t wire.OpenTrace) g.Node {
 	d := t.Doubt
 	if d == nil {
@@ -118,7 +118,7 @@ func (s *Server) doubt(r *http.Request, t wire.OpenTrace) g.Node {
 	)
 }
 
-// asks shows what a request is for, and its arguments.
+// asks shows the tool and the arguments of a request.
 func asks(a *tga.Artifact) g.Node {
 	return g.Group{
 		g.If(a.Request.Intent != "", h.P(text(a.Request.Intent))), show(a.Request.Proposal.Args),
@@ -130,7 +130,7 @@ func clause(s, other string) string {
 	return cmp.Or(s, other)
 }
 
-// button is one for an action.
+// button is the button of an action.
 func button(path string, a action) g.Node {
 	class := "act"
 	if a.grave {
@@ -139,9 +139,9 @@ func button(path string, a action) g.Node {
 	return h.Button(h.Type("submit"), h.Class(class), h.FormAction(path), h.FormMethod("post"), h.Text(a.name))
 }
 
-// actions are the buttons for a trace: one form, with a reason and what follows from each. shown is what
-// the person sees of the trace, which may change before the form comes back: the question, or the number of
-// attempts.
+// actions is one form with a field for the reason, and with a button for each action and its consequence.
+// shown is what the page shows of the trace: the question or the number of attempts. The form sends it back,
+// because the trace may change in between.
 func actions(r *http.Request, trace, shown string, all []action) g.Node {
 	if !acts(r) {
 		return g.Group{}

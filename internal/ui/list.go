@@ -14,19 +14,19 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// maxRows is how many calls a page of the list has.
+// maxRows is how many calls a page of the list has at most.
 const maxRows = 100
 
-// mostLooked is how many calls a page of the list is chosen from by a text in what the list shows.
+// mostLooked limits how many calls a page of the list searches for a text.
 const mostLooked = 5000
 
-// query is what a list shows.
+// query says which calls a list shows.
 type query struct {
 	wire.TracesQuery
-	find string // in tool, key or id
+	find string // a text that the tool, the key or the id must contain
 }
 
-// states are what a call can be in, in the order of its life.
+// states are the states of a call, in the order in which it goes through them.
 var states = []tga.State{tga.Pending, tga.Authorized, tga.Executing, tga.Completed, tga.Failed, tga.Denied}
 
 func queryOf(r *http.Request) (q query, err error) {
@@ -60,15 +60,15 @@ func queryOf(r *http.Request) (q query, err error) {
 	return q, nil
 }
 
-// minutes is how a browser sends what is put into a field for a time.
+// minutes is the form in which a browser sends the value of a field for a time.
 const minutes = "2006-01-02T15:04"
 
 func (q query) matches(t wire.OpenTrace) bool {
 	return q.find == "" || strings.Contains(t.TraceID.String(), q.find) || strings.Contains(t.ToolServer+" "+t.ToolName, q.find) || strings.Contains(t.IdempotencyKey, q.find)
 }
 
-// calls reads a page of calls. The newest come first where the log can list them so; else they are in the
-// order of their ids, and q says it. more says that there may be others after the last that was looked at.
+// calls reads a page of calls. If the log can list them so, the newest come first; else calls sets q.Newest
+// to false and lists them in the order of their ids. more says that there may be others after last.
 func (s *Server) calls(ctx context.Context, q *query) (list []wire.OpenTrace, last wire.OpenTrace, more bool, err error) {
 	looked := 0
 	for t, err := range s.log.Traces(ctx, q.TracesQuery) {
@@ -117,7 +117,7 @@ func (s *Server) traces(w http.ResponseWriter, r *http.Request) {
 			h.THead(h.Tr(h.Th(h.Text("Call")), h.Th(h.Text("State")), h.Th(h.Text("Since")), h.Th(h.Text("Tool")), h.Th(h.Text("Key")), h.Th(h.Text("Namespace")))), h.TBody(rows...)))),
 		g.If(more, h.P(h.A(h.Href(q.next(r, last)), h.Text(words.moreCalls)))),
 	}
-	// A text is looked for in every call that the list has: not twice a second.
+	// A search for a text reads every call of the list, so do not repeat it twice a second.
 	if q.find != "" || q.Text != "" {
 		s.page(w, r, http.StatusOK, words.traces, q.form(r), found)
 		return
@@ -125,7 +125,7 @@ func (s *Server) traces(w http.ResponseWriter, r *http.Request) {
 	s.page(w, r, http.StatusOK, words.traces, q.form(r), s.living(r, shown, found))
 }
 
-// form asks what the list shows.
+// form is the form in which a person chooses the calls of the list.
 func (q *query) form(r *http.Request) g.Node {
 	var options g.Group
 	for _, state := range states {
@@ -144,7 +144,7 @@ func (q *query) form(r *http.Request) g.Node {
 	)
 }
 
-// next is the page of the list after a trace.
+// next is the URL of the page of the list after a trace.
 func (q *query) next(r *http.Request, last wire.OpenTrace) string {
 	v := r.URL.Query()
 	v.Set("after", last.TraceID.String())

@@ -8,15 +8,15 @@ import (
 	g "maragu.dev/gomponents"
 )
 
-// liveEvery is how often a page is told at most that the log has changed, liveLeast how often it is told so
-// at least: what came before the log was followed would else be shown with the next change only.
+// liveEvery is the shortest time between two events for a page, and liveLeast the longest. Without liveLeast, a
+// change from before the log was followed would be shown only with the next change.
 const (
 	liveEvery = 500 * time.Millisecond
 	liveLeast = 20 * time.Second
 )
 
-// living is the part of a page that is made anew when the log has changed, without the rest: what somebody
-// writes in a form beside it, and where they have scrolled to, stay. ui.js holds it back while somebody is in it.
+// living is the part of a page that is replaced when the log has changed. The rest of the page stays: a form that
+// somebody fills in, and the place that they scrolled to. ui.js delays it while somebody uses a field in it.
 func (s *Server) living(r *http.Request, id string, body ...g.Node) g.Node {
 	if s.opts.ReadOnly {
 		return h.Div(h.ID(id), g.Group(body))
@@ -27,8 +27,8 @@ func (s *Server) living(r *http.Request, id string, body ...g.Node) g.Node {
 // shown is the name of the living part of every page but the inbox.
 const shown = "shown"
 
-// live tells a page, as server-sent events, that the log has changed: it asks for what it shows anew.
-// The browser comes back by itself when this ends, also after the daemon was away.
+// live sends a page server-sent events when the log has changed. The page then fetches its living part again.
+// When this ends, the browser connects again by itself, also after the daemon was away.
 func (s *Server) live(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	out := http.NewResponseController(w)
@@ -43,7 +43,7 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request) {
 	}
 	last := time.Now()
 	changed := make(chan struct{}, 1)
-	changed <- struct{}{} // since the page was made
+	changed <- struct{}{} // the log may have changed since the page was made
 	ctx := r.Context()
 	done := make(chan struct{})
 	go func() {
@@ -53,7 +53,7 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request) {
 				if ctx.Err() == nil {
 					s.opts.Logger.Debug("the log is not followed any more", "error", err)
 				}
-				return // the browser asks again in a second
+				return // the browser connects again in a second
 			}
 			select {
 			case changed <- struct{}{}:

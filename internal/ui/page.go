@@ -18,7 +18,7 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request, status int, title 
 	s.render(w, status, h.Doctype(h.HTML(h.Lang("en"),
 		h.Head(
 			h.Meta(h.Charset("utf-8")), h.Meta(h.Name("viewport"), h.Content("width=device-width, initial-scale=1")),
-			// Neither styles nor code of htmx's own making: the policy of the page allows none.
+			// Turn off the styles and the code that htmx would add: the page's policy forbids them.
 			h.Meta(h.Name("htmx-config"), h.Content(`{"includeIndicatorStyles":false,"allowEval":false,"selfRequestsOnly":true,"historyCacheSize":0}`)),
 			h.TitleEl(h.Text(title+" · tgad")), h.Link(h.Rel("stylesheet"), h.Href("/assets/ui.css")), h.Link(h.Rel("icon"), h.Href("/assets/icon.svg")),
 			h.Script(h.Src("/assets/htmx.min.js"), h.Defer()), h.Script(h.Src("/assets/sse.min.js"), h.Defer()), h.Script(h.Src("/assets/ui.js"), h.Defer()), h.Script(h.Src("/assets/verify.js"), h.Defer()),
@@ -34,11 +34,11 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request, status int, title 
 	)))
 }
 
-// tabs lead to the views that there are of what is shown.
+// tabs are the links to the views.
 func (s *Server) tabs(r *http.Request) g.Node {
 	calls := "/traces"
 	if s.opts.About != nil {
-		calls += "?all=1" // what a file has is finished, most of it
+		calls += "?all=1" // most calls of a file are finished
 	}
 	tabs := g.Group{tab(r, "/", words.inbox), tab(r, calls, words.traces)}
 	if s.kept != nil {
@@ -55,7 +55,7 @@ func tab(r *http.Request, path, name string) g.Node {
 	return h.A(h.Href(path), g.If(r.URL.Path == at, h.Aria("current", "page")), h.Text(name))
 }
 
-// about says what is shown, where that is no store that somebody has open.
+// about says what is shown, if that is a file and not a store with a daemon.
 func (s *Server) about(r *http.Request) g.Node {
 	a := s.opts.About
 	switch {
@@ -75,7 +75,7 @@ func (s *Server) about(r *http.Request) g.Node {
 	return g.Group{h.P(h.Class("say"), text(a.Words), h.Text(" "+words.readFile)), fault, sentences(words.proved, a.Proved), sentences(words.notProved, a.NotProved)}
 }
 
-// sentences are a list under its title, folded up.
+// sentences is a collapsed list with a title.
 func sentences(title string, lines []string) g.Node {
 	if len(lines) == 0 {
 		return g.Group{}
@@ -83,7 +83,7 @@ func sentences(title string, lines []string) g.Node {
 	return h.Details(h.Summary(h.Text(title)), h.Ul(g.Map(lines, func(line string) g.Node { return h.Li(text(line)) })))
 }
 
-// render makes all of the answer before it sends any: what fails half-way is no page.
+// render makes the whole page before it sends it, so that an error does not leave half a page.
 func (s *Server) render(w http.ResponseWriter, status int, n g.Node) {
 	var b bytes.Buffer
 	if err := n.Render(&b); err != nil {
@@ -96,7 +96,7 @@ func (s *Server) render(w http.ResponseWriter, status int, n g.Node) {
 	s.write(w, b.Bytes())
 }
 
-// fail answers with what the daemon said was wrong, and with the status of its code.
+// fail answers with the daemon's error, and with the HTTP status of its code.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status := http.StatusBadGateway
 	if code := tga.CodeOf(err); code != "" {
@@ -110,13 +110,13 @@ func problem(err error) g.Node {
 	return h.Div(h.Class("problem"), h.Role("alert"), text(err.Error()))
 }
 
-// text is what a log or an error says, harmless: neither markup, nor a character that turns or hides text.
+// text makes text of a log or an error harmless: it has no markup, and no character that reorders or hides text.
 func text(s string) g.Node { return h.Text(clip.Clean(s)) }
 
 // maxShown is how many bytes of a document a page shows.
 const maxShown = 16 << 10
 
-// show is a document as text. JSON gets its lines; what is no text is named by its size.
+// show is a document as text. JSON is indented. For a document that is no text, it shows the size.
 func show(data []byte) g.Node {
 	if !utf8.Valid(data) {
 		return h.Span(h.Class("dim"), h.Textf("%d bytes that are no text", len(data)))
@@ -136,7 +136,7 @@ func show(data []byte) g.Node {
 	return g.Group{h.Pre(h.TabIndex("0"), h.Text(strings.Join(lines, "\n"))), g.If(cut, h.P(h.Class("dim"), h.Text(words.cut)))}
 }
 
-// when is a time, which the browser shows as its own and as an age.
+// when is a time. The browser shows it in its own time zone, and as an age.
 func when(ts tga.Millis) g.Node {
 	if ts == 0 {
 		return h.Text("never")

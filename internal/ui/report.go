@@ -11,11 +11,11 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// maxInReport is the largest document that a report has in itself.
+// maxInReport is the largest document that a report contains, in bytes.
 const maxInReport = 1 << 20
 
-// Report is the page of a call as one file that needs nothing beside itself: no daemon, no other file and no
-// network, which its policy forbids. Whoever opens it can verify the chain in the browser.
+// Report is the page of a call as one file. It needs no daemon, no other file and no network, which its policy
+// forbids. A reader can verify the chain in the browser.
 func Report(said wire.Timeline, document story.Documents, version string) ([]byte, error) {
 	t, err := story.Fold(said, document)
 	if err != nil {
@@ -33,7 +33,7 @@ func Report(said wire.Timeline, document story.Documents, version string) ([]byt
 	if err != nil {
 		return nil, err
 	}
-	asOf := moments[len(moments)-1].TS // not when the file is made: of one state of a trace there is one file
+	asOf := moments[len(moments)-1].TS // not the current time: the same state of a trace gives the same file
 	return report.File(report.Page{
 		Title: "Call " + said.TraceID.String(), Style: report.Style, Script: string(script), Footer: "tgad " + version,
 		Data: raw, // json.Marshal leaves no "<" in it
@@ -45,7 +45,7 @@ func Report(said wire.Timeline, document story.Documents, version string) ([]byt
 	})
 }
 
-// inReport is a document as a link that has it in itself, or what a larger one would be known by.
+// inReport is a link that contains a document. For a larger document it shows the digest.
 func inReport(name string, data []byte) g.Node {
 	if len(data) > maxInReport {
 		return h.Span(h.Class("dim"), h.Textf(words.tooLarge, tga.Sum(data)))

@@ -28,7 +28,7 @@ import (
 //go:embed assets/ui.js assets/verify.js assets/icon.svg assets/htmx.min.js assets/sse.min.js
 var assets embed.FS
 
-// Log is what the view shows: [client.Client] has it, and [logfile.File].
+// Log is the log that the view shows. [client.Client] and [logfile.File] implement it.
 type Log interface {
 	Ready(ctx context.Context) error
 	InDoubt(ctx context.Context) ([]wire.OpenTrace, error)
@@ -39,7 +39,7 @@ type Log interface {
 	Document(ctx context.Context, trace tga.ID, pointer string) ([]byte, tga.Digest, error)
 }
 
-// Daemon is what the view asks of who can change something; [client.Client] has it.
+// Daemon is a daemon that can change the store. [client.Client] implements it.
 type Daemon interface {
 	Changes(ctx context.Context) iter.Seq2[string, error]
 	Resolve(ctx context.Context, trace tga.ID, r runtime.Resolution) (runtime.Result, error)
@@ -54,24 +54,24 @@ type Daemon interface {
 // Options configure a [Server]. The zero value is ready to use.
 type Options struct {
 	ReadOnly bool         // no actions: the store is at rest
-	About    *About       // says on each page what is shown; nil says nothing
-	Proxy    *Proxy       // serves whoever comes through it, in place of one person; nil: nobody
+	About    *About       // is on each page; nil = none
+	Proxy    *Proxy       // the view serves the visitors of this proxy; nil = it serves one person
 	Logger   *slog.Logger // nil discards
 	Version  string
 }
 
-// About is what is said of a file on each page.
+// About describes a file, on each page.
 type About struct {
 	Words             string
-	Proved, NotProved []string // of evidence
-	Fault             error    // what is wrong with it
+	Proved, NotProved []string // of an evidence file
+	Fault             error    // what is wrong with the file
 }
 
-// Server is the view. It serves one person, or whoever comes through a proxy.
+// Server is the view. It serves one person, or the visitors of a proxy.
 type Server struct {
 	log   Log
-	do    Daemon                   // nil where nothing can be done
-	kept  runtime.AttachmentReader // what agents keep; nil of a file, which has none of it
+	do    Daemon                   // nil if there are no actions
+	kept  runtime.AttachmentReader // turns and working states; nil for a file, which has none
 	opts  Options
 	mux   *http.ServeMux
 	cross *http.CrossOriginProtection
@@ -79,8 +79,8 @@ type Server struct {
 	mu      sync.Mutex
 	link    string // the login token; "" once it was used
 	session string // "" before the login
-	key     string // the token that an action of the session brings; behind a proxy, what those of visitors are made of
-	seen    look   // of the store, by who looked last
+	key     string // the token of the session's actions; behind a proxy, the key for the tokens of visitors
+	seen    look   // the last look at the page of the store
 	checked *checked
 }
 
@@ -118,7 +118,7 @@ func New(log Log, o Options) *Server {
 	return s
 }
 
-// Login is the path that begins a session. It works once.
+// Login is the path of the link that begins a session. It works once.
 func (s *Server) Login() string { return "/login?token=" + s.link }
 
 // Listen listens on a loopback address; any other is refused with VALIDATION_ERROR.
@@ -141,13 +141,13 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if err := listen.HTTP(srv, l); ctx.Err() == nil {
 		return err
 	}
-	return <-closed // streams of pages that are open end with it
+	return <-closed // Close also ends the event streams of open pages
 }
 
-// policy lets a page load from here and from nowhere else, and be framed by nobody.
+// policy lets a page load only from this server, and forbids to show it in a frame.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// maxForm bounds the body of an action, maxForms of one that says something of a hundred calls.
+// maxForm limits the body of an action, and maxForms the body of an action on up to maxRows calls, in bytes.
 const (
 	maxForm  = 64 << 10
 	maxForms = 1 << 20
@@ -182,7 +182,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// cookie is the name of the session's cookie. Cookies know no ports, so each port has a name of its own.
+// cookie is the name of the session's cookie. Browsers ignore the port of a cookie, so the name contains it.
 func cookie(r *http.Request) string {
 	port := "80"
 	if at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); ok {
@@ -195,7 +195,7 @@ func same(a, b string) bool {
 	return a != "" && subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1
 }
 
-// login begins the session of whoever has the link.
+// login begins the session, for the first request with the token of the link.
 func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	ok := same(s.link, r.URL.Query().Get("token"))
@@ -209,7 +209,7 @@ func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	http.SetCookie(w, &http.Cookie{Name: cookie(r), Value: session, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
-	// Not a redirect: a browser that came here from elsewhere would not send the cookie with it.
+	// Do not redirect: after a link from another site, the browser would not send the cookie.
 	w.Header().Set("Refresh", "0; url=/")
 	s.page(w, r, http.StatusOK, words.welcome, h.A(h.Href("/"), h.Text(words.goOn)))
 }
@@ -230,7 +230,7 @@ func (s *Server) asset(w http.ResponseWriter, r *http.Request) {
 	s.write(w, b)
 }
 
-// write ends an answer. A browser that is gone wants it no more, and nobody can be told.
+// write writes a body. An error means that the browser is gone, and is only logged.
 func (s *Server) write(w http.ResponseWriter, body []byte) {
 	if _, err := w.Write(body); err != nil {
 		s.opts.Logger.Debug("an answer did not arrive", "error", err)

@@ -13,7 +13,7 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// choice reads which calls in doubt are chosen.
+// choice reads from the query which calls in doubt are chosen.
 func choice(r *http.Request) (c story.Choice, err error) {
 	v := r.URL.Query()
 	c = story.Choice{Tool: v.Get("tool"), Namespace: v.Get("namespace"), Cause: v.Get("cause")}
@@ -25,8 +25,8 @@ func choice(r *http.Request) (c story.Choice, err error) {
 	return c, err
 }
 
-// doubts is for many calls in doubt at once: who looks chooses, sees which they are, says of each how it is
-// known, and settles them. Nothing is done before.
+// doubts is the page for many calls in doubt at once. A person chooses calls, sees the list, gives a reason for
+// each call, and settles them. Nothing is done before that last step.
 func (s *Server) doubts(w http.ResponseWriter, r *http.Request) {
 	c, err := choice(r)
 	if err != nil {
@@ -81,8 +81,8 @@ func together(r *http.Request, list []wire.OpenTrace, why string) g.Node {
 	return h.Form(h.Class("actions"), h.Method("post"), token(r), calls, h.Ul(verbs))
 }
 
-// settle settles the chosen calls, each by itself, with what was said of it. A call that somebody else
-// settled first is told, and the others go on.
+// settle settles the chosen calls one by one, each with its reason. If somebody else settled a call first, the
+// page says so, and the other calls are still settled.
 func (s *Server) settle(w http.ResponseWriter, r *http.Request) {
 	if !s.permitted(w, r) {
 		return
@@ -93,7 +93,7 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, tga.Errorf(tga.ValidationError, "%d calls are chosen: want 1 to %d", len(chosen), maxRows).At("/chosen"))
 		return
 	}
-	// What cannot be meant is found before anything is done.
+	// Check all of the form before doing anything.
 	todo := make([]settlement, len(chosen))
 	for i, text := range chosen {
 		var err error
@@ -119,7 +119,7 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request) {
 		table([]string{"Call", "What became of it"}, rows), h.P(h.A(h.Href("/"), h.Text(words.goOn))))
 }
 
-// settlement is what a form says about one call in doubt.
+// settlement is the part of a form about one call in doubt.
 type settlement struct {
 	trace    tga.ID
 	verb     string
@@ -127,7 +127,7 @@ type settlement struct {
 	attempts uint32 // that the form showed
 }
 
-// read reads it.
+// read checks the values of a form and makes a settlement.
 func read(r *http.Request, verb, trace, shown, why string) (x settlement, err error) {
 	x.verb, x.why = verb, strings.TrimSpace(why)
 	if x.trace, err = tga.ParseID(trace); err != nil {

@@ -38,7 +38,7 @@ func (s *Server) states(w http.ResponseWriter, r *http.Request) {
 		g.If(len(rows) > 0, table([]string{"State", "Root", "Boundaries", "Open", "Forked at"}, rows)))
 }
 
-// stateName is the name of a state as the command line has it.
+// stateName is the name of a state on the command line.
 func stateName(id tga.ID, number uint32) string {
 	if number == 0 {
 		return id.String()
@@ -48,7 +48,7 @@ func stateName(id tga.ID, number uint32) string {
 
 func statePath(id tga.ID, number uint32) string { return fmt.Sprintf("/states/%s/%d", id, number) }
 
-// state is one working state: the boundaries to which it can go back, or what one of them changed.
+// state is the page of one working state: the boundaries that it can be rolled back to, or what one of them changed.
 func (s *Server) state(w http.ResponseWriter, r *http.Request) {
 	id, err := tga.ParseID(r.PathValue("id"))
 	var number uint64
@@ -76,7 +76,7 @@ func (s *Server) state(w http.ResponseWriter, r *http.Request) {
 		h.P(h.Text(words.boundaries)), g.If(len(list) == 0, h.P(h.Class("say"), h.Text(words.noBoundaries))), g.If(len(list) > 0, boundaries(st, list)))
 }
 
-// boundaries is a table of moments to which a state can go back.
+// boundaries is a table of the boundaries that a state can be rolled back to.
 func boundaries(st *workstate.State, list []workstate.Checkpoint) g.Node {
 	var rows []g.Node
 	for _, c := range list {
@@ -98,7 +98,7 @@ func boundaries(st *workstate.State, list []workstate.Checkpoint) g.Node {
 	return table([]string{"Time", "Boundary", "Kind", "Name", "Changes", "Code", "Took", "Call"}, rows)
 }
 
-// boundary is what one boundary changed, and what going back to before it would do.
+// boundary is what one boundary changed, and what a rollback to before it would do.
 func (s *Server) boundary(w http.ResponseWriter, r *http.Request, st *workstate.State, call string) {
 	ctx := r.Context()
 	before, err := st.PreSnapshot(ctx, call)
@@ -108,7 +108,7 @@ func (s *Server) boundary(w http.ResponseWriter, r *http.Request, st *workstate.
 	}
 	after, err := st.PostSnapshot(ctx, call)
 	if errors.Is(err, tga.NotFound) {
-		after, err = before, nil // it did not succeed: it changed nothing
+		after, err = before, nil // the call did not succeed, so it changed nothing
 	}
 	if err != nil {
 		s.fail(w, r, err)
@@ -145,7 +145,7 @@ func changes(list []workstate.Change) g.Node {
 	return table([]string{"Part", "Before", "After", "Items"}, rows)
 }
 
-// planned is what a rollback would do. It is done on the command line, where the state's files are at hand.
+// planned is what a rollback would do. The rollback itself needs the state's files, so it is made on the command line.
 func planned(st *workstate.State, p *workstate.Plan) g.Node {
 	undone := g.Node(h.P(h.Class("say"), h.Text(words.nothingUndone)))
 	if len(p.Undone) > 0 {
@@ -164,8 +164,8 @@ func planned(st *workstate.State, p *workstate.Plan) g.Node {
 	}
 }
 
-// difference is how the JSON of two snapshots differs, line by line: what is before and behind all changes is
-// left out.
+// difference shows how the JSON of two snapshots differs, line by line. It leaves out the lines before the first and
+// after the last change.
 func difference(before, after *workstate.CompositeSnapshot) (g.Node, error) {
 	a, err := lines(before)
 	if err != nil {
@@ -202,13 +202,13 @@ func difference(before, after *workstate.CompositeSnapshot) (g.Node, error) {
 	return h.Pre(h.TabIndex("0"), rows), nil
 }
 
-// maxDiff bounds the lines of each side of a difference.
+// maxDiff limits the lines of each side of a difference.
 const maxDiff = 200
 
-// maxLine bounds a line of a difference, bytes.
+// maxLine limits a line of a difference, in bytes.
 const maxLine = 1 << 10
 
-// lines are the JSON of what a snapshot holds.
+// lines are the lines of the JSON of a snapshot.
 func lines(c *workstate.CompositeSnapshot) ([]string, error) {
 	raw, err := c.ToJSON()
 	if err != nil {

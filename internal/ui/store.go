@@ -19,13 +19,13 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// look is what was read of a store at a time.
+// look is the number of appends at a time.
 type look struct {
 	at      time.Time
 	appends float64
 }
 
-// checked is a verification that was asked for here.
+// checked is the result of a verification that was started in the view.
 type checked struct {
 	at   time.Time
 	took time.Duration
@@ -33,13 +33,14 @@ type checked struct {
 	err  error
 }
 
-// figure is a number of a daemon's metrics, with how it is shown.
+// figure is one of a daemon's metrics, and how it is shown.
 type figure struct {
 	name, metric string
 	show         func(float64) string
 }
 
-// figures are what the page of the store shows, under their titles. What a store has no files for is left out.
+// figures are the metrics on the page of the store, under their titles. Metrics that the daemon does not have are left
+// out, such as those of files for a store in a database.
 var figures = []struct {
 	title string
 	of    []figure
@@ -67,7 +68,7 @@ var figures = []struct {
 	}},
 }
 
-// labelled are numbers that there are one of for each of a kind.
+// labelled are metrics with a label, such as the id of a receiver.
 var labelled = []struct {
 	title, label string
 	of           []figure
@@ -77,7 +78,7 @@ var labelled = []struct {
 	{"Receivers of notices", "notify", []figure{{"late", "tgad_notify_late_seconds", seconds}, {"failures", "tgad_notify_failures_total", count}}},
 }
 
-// each shows the numbers of each of a kind; nothing where there is none of it.
+// each shows the labelled metrics, one line for each value of the label.
 func each(m promtext.Metrics) (parts g.Group) {
 	for _, part := range labelled {
 		says := map[string][]string{}
@@ -110,7 +111,7 @@ func yes(n float64) string {
 	return "yes"
 }
 
-// store is how the store stands: what its daemon counts, the newest signed checkpoint, the last verification.
+// store is the page of the store: its daemon's metrics, the newest signed checkpoint, the last verification.
 func (s *Server) store(w http.ResponseWriter, r *http.Request) {
 	raw, err := s.do.Metrics(r.Context())
 	if err != nil {
@@ -136,7 +137,7 @@ func (s *Server) store(w http.ResponseWriter, r *http.Request) {
 	s.page(w, r, http.StatusOK, words.store, s.living(r, shown, body...))
 }
 
-// speed is how fast the store is: since somebody looked last, and how long appends take.
+// speed is the rate of appends since the page was last shown, and how long syncs and appends take.
 func (s *Server) speed(m promtext.Metrics) g.Node {
 	appends, err := m.Value("tgad_appends_total")
 	if err != nil {
@@ -154,7 +155,7 @@ func (s *Server) speed(m promtext.Metrics) g.Node {
 	return h.Dl(fact("appends", h.Text(rate)), fact("a sync takes", within(m, "tgad_log_sync_seconds")), fact("an append takes", within(m, "tgad_append_seconds")))
 }
 
-// within says how long half and nearly all of what a histogram has took at most.
+// within shows the median and the 99th percentile of a histogram.
 func within(m promtext.Metrics, name string) g.Node {
 	half, n, err := m.Within(name, 0.5)
 	if err != nil {
@@ -177,8 +178,8 @@ func seconds(s float64) string {
 	return time.Duration(s * float64(time.Second)).String()
 }
 
-// evidence is the newest signed checkpoint, and who signed it. Whether the signatures are good says
-// tgad monitor, which has the keys.
+// evidence is the newest signed checkpoint, and who signed it. The view does not verify the signatures: tgad
+// monitor does, which has the keys.
 func (s *Server) evidence(r *http.Request, m promtext.Metrics) g.Node {
 	signed, err := s.do.Proofs().Checkpoint(r.Context())
 	if tga.CodeOf(err) == tga.NotFound {
@@ -211,7 +212,7 @@ func signers(signed string) (names []string) {
 	return names
 }
 
-// verification is what a verification found that was asked for here, and the button for the next.
+// verification is the result of the last verification that was started in the view, and the button for the next.
 func (s *Server) verification(r *http.Request) g.Node {
 	s.mu.Lock()
 	last := s.checked

@@ -18,7 +18,7 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// asked fetches the trace that a request names, and answers itself where that fails.
+// asked fetches the trace that a request names. If that fails, it writes the answer.
 func (s *Server) asked(w http.ResponseWriter, r *http.Request) (said wire.Timeline, ok bool) {
 	id, err := tga.ParseID(r.PathValue("id"))
 	if err == nil {
@@ -38,8 +38,8 @@ func (s *Server) documents(ctx context.Context, id tga.ID) story.Documents {
 	}
 }
 
-// trace is one call: where it stands, and each step with what it says. Every digest and link was
-// checked on the way, and the browser can check them once more.
+// trace is the page of one call: its state, and each step. Every digest and link was checked before the page is
+// made, and the browser can check them again.
 func (s *Server) trace(w http.ResponseWriter, r *http.Request) {
 	said, ok := s.asked(w, r)
 	if !ok {
@@ -73,7 +73,7 @@ func (s *Server) trace(w http.ResponseWriter, r *http.Request) {
 	)
 }
 
-// facts are what a trace is about and where it stands.
+// facts are the main facts of a trace: its tool, key and state, among others.
 func facts(t *chain.Trace) (facts g.Group) {
 	if t.Request != nil {
 		q := t.Request.Request
@@ -86,24 +86,24 @@ func facts(t *chain.Trace) (facts g.Group) {
 	return facts
 }
 
-// course is the picture of a trace. Its text is escaped where it is drawn.
+// course is the picture of a trace. Package picture escapes its text.
 func course(t *chain.Trace) g.Node {
 	svg := string(picture.Draw(story.Title(t), story.CourseOf(t)))
 	return h.Div(h.Class("wide"), g.Raw(strings.Replace(svg, picture.Namespace, "", 1)))
 }
 
-// underNewLicence is the action that lets the licence of now decide, where it is another than that of the attempt, and
-// would let the call go on.
+// underNewLicence is the action that lets the current licence decide. It is empty if that licence is the attempt's, or
+// would not let the call continue.
 func (s *Server) underNewLicence(ctx context.Context, id tga.ID) []action {
 	would, err := s.do.Relicense(ctx, id, wire.RelicenseRequest{Reason: words.askedByView, DryRun: true})
 	if err != nil {
-		return nil // it changes nothing, or is nobody's to say who looks here
+		return nil // it would change nothing, or this peer may not do it
 	}
 	return []action{{relicensing, words.newLicence, fmt.Sprintf(words.underNewLicence, would.Was, would.Now, story.Following[would.Next]), true}}
 }
 
-// settling are the actions for a call that nobody runs here. While its executor may still be about to send
-// it, nobody can have seen that it did not run.
+// settling are the actions for a call that may have run. While its executor may still send it, nobody can know
+// that it did not run, so the action that says so is left out.
 func (s *Server) settling(r *http.Request, id tga.ID) g.Node {
 	doubts, err := s.log.InDoubt(r.Context())
 	if err != nil {
@@ -122,7 +122,7 @@ func rawLink(id tga.ID) g.Node {
 	return h.A(h.Href("/traces/"+id.String()+"/raw"), h.Text(words.raw))
 }
 
-// steps are the entries and notes in their order. download leads to a document.
+// steps are the entries and notes in their order. download makes the link to a document.
 func steps(t *chain.Trace, download func(name string, data []byte) g.Node) g.Node {
 	var all g.Group
 	for _, step := range story.Of(t) {
@@ -131,7 +131,7 @@ func steps(t *chain.Trace, download func(name string, data []byte) g.Node) g.Nod
 	return h.Ol(h.Class("steps"), all)
 }
 
-// one is one entry or note.
+// one is the item of one entry or note.
 func one(step story.Step, download func(name string, data []byte) g.Node) g.Node {
 	var lines []g.Node
 	for _, l := range step.Lines {
@@ -180,7 +180,7 @@ func (s *Server) raw(w http.ResponseWriter, r *http.Request) {
 	s.write(w, b)
 }
 
-// stored is what the browser verifies of a trace. Whatever the log says, no mark-up is in it.
+// stored is the part of a trace that the browser verifies, as JSON. Whatever the log contains, it has no markup.
 func stored(said wire.Timeline) ([]byte, error) {
 	out := rawTrace{TraceID: said.TraceID, Notes: []string{}}
 	for _, e := range said.Entries {
@@ -196,8 +196,8 @@ func stored(said wire.Timeline) ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// document is a document to keep. It is never shown as what it says it is: whatever a tool answers, a
-// browser runs none of it.
+// document answers with a document as a download. The browser never displays it with its own type, so no answer
+// of a tool can run in the browser.
 func (s *Server) document(w http.ResponseWriter, r *http.Request) {
 	id, err := tga.ParseID(r.PathValue("id"))
 	var data []byte

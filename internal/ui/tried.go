@@ -2,8 +2,8 @@ package ui
 
 import g "maragu.dev/gomponents"
 
-// tried is how the design of the store was tried: docs/CRASH.md has the method, and the runs with their commits.
-// TestFiguresAreThoseOfTheRuns holds the numbers to the runs.
+// tried says how the design of the store was tested. docs/CRASH.md has the method, and the runs with their commits.
+// TestFiguresAreThoseOfTheRuns compares the numbers with those of the runs.
 var tried = []struct{ what, n string }{
 	{"recoveries after a crash", "2,438,666"},
 	{"of them after a crash inside a recovery", "929,143"},

@@ -32,7 +32,7 @@ func (s *Server) turns(w http.ResponseWriter, r *http.Request) {
 			h.Td(h.Span(h.Class("state"), h.Text(standing(t)))), h.Td(when(t.Since)), h.Td(text(t.Reason))))
 	}
 	part := func(body ...g.Node) g.Node { return s.living(r, shown, body...) }
-	if all { // every turn that there was is read for it: not twice a second
+	if all { // this list reads every turn, so do not repeat it twice a second
 		part = func(body ...g.Node) g.Node { return g.Group(body) }
 	}
 	s.page(w, r, http.StatusOK, words.turns,
@@ -60,7 +60,7 @@ func (s *Server) listTurns(r *http.Request, all bool) ([]turn.Listed, error) {
 	return list, err
 }
 
-// standing is where a turn stands, in a word.
+// standing is the state of a turn, in a word or two.
 func standing(t turn.Listed) string {
 	switch {
 	case t.Failed:
@@ -77,7 +77,7 @@ func turnLink(id tga.ID) g.Node {
 	return h.A(h.Class("id"), h.Href("/turns/"+id.String()), h.Text(id.String()))
 }
 
-// turn is one turn of an agent: its phases, what was said, the calls, and what it changed in its state.
+// turn is the page of one turn of an agent: its phases, messages, calls, and the changes of its state.
 func (s *Server) turn(w http.ResponseWriter, r *http.Request) {
 	id, err := tga.ParseID(r.PathValue("id"))
 	if err != nil {
@@ -107,7 +107,7 @@ func (s *Server) turn(w http.ResponseWriter, r *http.Request) {
 		h.P(h.Class("dim"), h.Text("head "), h.Code(h.Text(t.Steps[len(t.Steps)-1].Digest.String())))))
 }
 
-// kinds are the marks of a turn's records, by the states of a call that have the same colour.
+// kinds maps kinds of a turn's records to states of a call. A record has the colour of that state.
 var kinds = map[turn.Kind]tga.State{turn.Done: tga.Completed, turn.Failed: tga.Failed, turn.Parked: tga.Executing}
 
 // phase is one record of a turn's journal.
@@ -167,7 +167,7 @@ func inference(i turn.Inference) g.Node {
 	return g.Group{h.P(line...), failure(i.Failure)}
 }
 
-// execution is a call of a tool that the model asked for, and what became of it.
+// execution is a call of a tool that the model asked for, with its outcome.
 func execution(e turn.ToolExecution) g.Node {
 	head := []g.Node{h.Strong(text(e.Name)), text(": " + string(e.Status)), h.Textf(" in %d ms ", e.DurationMS)}
 	if !e.TraceID.IsZero() {

@@ -13,12 +13,12 @@ import (
 	"github.com/tgad/tgad/internal/listen"
 )
 
-// Proxy is a reverse proxy that knows its visitors. To the view all of them come from one process, so who one of them is
-// only a token says that somebody else has signed. Whoever has none sees what there is, and can do nothing.
+// Proxy is a reverse proxy that authenticates its visitors. For the view all requests come from one process, so only
+// a signed token in a request identifies its visitor. A visitor without a token can look, and can do nothing.
 type Proxy struct {
-	Host string // that the visitors' browsers ask for
-	// Who is the name that a request's token says; "" where it has none that is good. It stands in the log, before the
-	// reason of what its owner does.
+	Host string // the Host in the requests of visitors' browsers
+	// Who returns the name in a request's token; "" if it has no valid token. The log has the name before the reason of
+	// each action.
 	Who func(r *http.Request) string
 }
 
@@ -27,15 +27,15 @@ func ListenBehind(path string) (net.Listener, error) {
 	return listen.Unix(path, 0o660)
 }
 
-// visitor is whose a request is.
+// visitor is the person who makes a request.
 type visitor struct {
-	name string // as a token said; "" of the one person whom the view serves
-	form string // the token that an action brings; "" of who may do nothing
+	name string // from a token of the proxy; "" for the one person whom the view serves
+	form string // the token that an action must have; "" if the visitor may do nothing
 }
 
 type visitorKey struct{}
 
-// visitor finds out whose a request is; false where it is nobody's.
+// visitor returns the visitor of a request; false if it has no session.
 func (s *Server) visitor(r *http.Request) (visitor, bool) {
 	if p := s.opts.Proxy; p != nil {
 		name := p.Who(r)
@@ -59,17 +59,17 @@ func (s *Server) visitor(r *http.Request) (visitor, bool) {
 // maxName bounds a visitor's name, in bytes.
 const maxName = 255
 
-// of is whose a request is that was let in.
+// of is the visitor of a request, from its context.
 func of(ctx context.Context) visitor {
 	v, _ := ctx.Value(visitorKey{}).(visitor)
 	return v
 }
 
-// acts says whether whose a request is may do anything.
+// acts says whether the visitor of a request may make actions.
 func acts(r *http.Request) bool { return of(r.Context()).form != "" }
 
-// reason is why somebody does something, with the name of who it is where only a token knows that: to the daemon all are
-// one peer.
+// reason is the reason of an action. Behind a proxy it begins with the visitor's name, because all visitors are the same
+// peer for the daemon.
 func (v visitor) reason(why string) string {
 	if v.name == "" {
 		return why
@@ -77,7 +77,7 @@ func (v visitor) reason(why string) string {
 	return v.name + ": " + why
 }
 
-// here says whether a Host is this view's.
+// here says whether a Host is one of this view.
 func (s *Server) here(host string) bool {
 	if s.opts.Proxy == nil {
 		return listen.Loopback(host)

@@ -2,7 +2,7 @@ package ui
 
 import "github.com/tgad/tgad/schemas/tga"
 
-// words are what the view says by itself, in one place.
+// words are the texts of the view.
 var words = struct {
 	foreignHost, foreignSite, noSession, usedLink, welcome, goOn  string
 	inbox, traces, inDoubt, approvals, nothing, empty, moreCalls  string
@@ -96,13 +96,13 @@ var words = struct {
 	atWork:       "Its executor may still be about to send it. Whether it ran is not certain before its time is over.",
 }
 
-// action is what a person can do about a trace, with what follows from it.
+// action is something that a person can do about a trace, with its consequence.
 type action struct {
 	verb, name, follows string
 	grave               bool
 }
 
-// doubtActions settle a call in doubt, and decisions answer an approval. Each says its consequence.
+// doubtActions settle a call in doubt, and decisions answer an approval.
 var (
 	doubtActions = []action{
 		{"ran", "It ran", "The call is recorded as a success. Whoever asks with its key gets that, and it is never sent again.", false},
@@ -116,10 +116,10 @@ var (
 	}
 )
 
-// relicensing is the verb that lets the licence of now decide about a call in doubt.
+// relicensing is the verb that lets the current licence decide about a call in doubt.
 const relicensing = "relicense"
 
-// settled says in the browser what became of an action.
+// settled is the text about the result of an action.
 func settled(verb string, state tga.State) string {
 	if verb == relicensing {
 		return words.newLicence + ": recorded. The call is " + state.String() + "."
