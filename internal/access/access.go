@@ -1,9 +1,9 @@
-// Package access decides who may read and write the files that tgad keeps, and makes
-// its own so that only its user can.
+// Package access checks who may read and write the files that tgad uses, and makes tgad's own files
+// so that only its user can.
 //
 // # Invariants
 //
-//	A1 private   what tgad makes has mode 0600, or 0700 for a directory, whatever the umask   [Create] [MkdirAll]   TestMadeWhateverTheUmask
+//	A1 private   a file that tgad makes has mode 0600, a directory 0700, whatever the umask   [Create] [MkdirAll]   TestMadeWhateverTheUmask
 //	A2 trusted   a file that another user could have written is not used                      [Of]                  TestWhoMayWriteAndRead
 package access
 
@@ -18,13 +18,13 @@ import (
 	"strings"
 )
 
-// Modes of what tgad makes.
+// Modes of the files and directories that tgad makes.
 const (
 	FileMode fs.FileMode = 0o600
 	DirMode  fs.FileMode = 0o700
 )
 
-// Process is whose files are looked at.
+// Process is the process for which files are checked.
 type Process struct {
 	UID    int
 	Groups []int // the effective one and the supplementary ones
@@ -32,15 +32,15 @@ type Process struct {
 
 // Finding says what is wrong with the mode or the owner of a file.
 type Finding struct {
-	// Refuse is why the file must not be used: somebody who is neither this user nor
-	// root could have written it. "" = nobody could.
+	// Refuse says why the file must not be used: a user other than this one and root could have
+	// written it. "" = none could.
 	Refuse string
-	// Warn is what an operator should change: who else can read the file, and whether an
-	// own group can write it (Kubernetes' fsGroup and a umask of 002 make that common).
+	// Warn says what an operator should change: who else can read the file, and whether a group of
+	// the process can write it (Kubernetes' fsGroup and a umask of 002 make that common).
 	Warn string
 }
 
-// Judge looks at a file or directory of that mode, owner and group.
+// Judge checks a file or directory of that mode, owner and group.
 func (p Process) Judge(mode fs.FileMode, uid, gid int) Finding {
 	var f Finding
 	own := slices.Contains(p.Groups, gid)
@@ -58,7 +58,7 @@ func (p Process) Judge(mode fs.FileMode, uid, gid int) Finding {
 	}
 	read := fs.FileMode(0o4)
 	if mode.IsDir() {
-		read = 0o5 // who can enter a directory can open the files whose names are known
+		read = 0o5 // also x: who can enter a directory can open files whose names they know
 	}
 	switch {
 	case mode&read != 0:
@@ -72,8 +72,8 @@ func (p Process) Judge(mode fs.FileMode, uid, gid int) Finding {
 	return f
 }
 
-// Of looks at a file or directory on behalf of this process. On a system without such
-// owners and modes nothing is found.
+// Of checks a file or directory for this process. On a system without such owners and modes it finds
+// nothing.
 func Of(info fs.FileInfo) Finding {
 	uid, gid, ok := owner(info)
 	if !ok {
@@ -82,13 +82,13 @@ func Of(info fs.FileInfo) Finding {
 	return self().Judge(info.Mode(), uid, gid)
 }
 
-// Own reports whether a file is this process's user's; false where that cannot be told.
+// Own reports whether a file belongs to this process's user; false if that is not known.
 func Own(info fs.FileInfo) bool {
 	uid, _, ok := owner(info)
 	return ok && uid == os.Geteuid()
 }
 
-// Check looks at the file or directory at path, links followed.
+// Check checks the file or directory at path. It follows links.
 func Check(path string) (Finding, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -97,8 +97,8 @@ func Check(path string) (Finding, error) {
 	return Of(info), nil
 }
 
-// CheckTree looks at a directory and the regular files in it. The findings name the
-// path; those about several files are counted in one.
+// CheckTree checks a directory and the regular files in it. The findings name the path. Warn counts
+// the files with a warning and quotes the first.
 func CheckTree(dir string) (Finding, error) {
 	all, err := Check(dir)
 	if err != nil {
@@ -146,15 +146,15 @@ func (f Finding) of(path string) Finding {
 	return f
 }
 
-// Create makes a new file for this user alone and opens it for reading and writing. It
-// fails where there is one.
+// Create makes a new file that only this user can access, and opens it for reading and writing. It
+// fails if the file exists.
 func Create(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, FileMode)
 	if err != nil {
 		return nil, err
 	}
-	// A umask can only take away: one that takes a bit of the owner's would leave a file
-	// that the next open of it fails on.
+	// A umask may have removed permissions of the owner. Restore them: otherwise the next open of
+	// the file would fail.
 	if info, err := f.Stat(); err == nil && info.Mode().Perm() == FileMode {
 		return f, nil
 	}
@@ -164,8 +164,8 @@ func Create(path string) (*os.File, error) {
 	return f, nil
 }
 
-// MkdirAll makes a directory and those above it that are missing, each for this user
-// alone. One that is there is left as it is.
+// MkdirAll makes a directory and the missing ones above it, each accessible only for this user. It
+// does not change a directory that exists.
 func MkdirAll(dir string) error {
 	info, err := os.Stat(dir)
 	switch {
@@ -195,9 +195,9 @@ func MkdirAll(dir string) error {
 	return os.Chmod(dir, DirMode)
 }
 
-// MkdirDurable is [MkdirAll] of a directory whose name must outlast a loss of power, as what will be
-// in it does: the directories that have the new names are synced, and the one above dir in any case, for
-// an earlier process may have died before it did so.
+// MkdirDurable is [MkdirAll] for a directory that must exist after a power failure, like the files in it.
+// It syncs the parent of each directory that it makes. It syncs the parent of dir in any case: an
+// earlier process may have made dir and died before the sync.
 func MkdirDurable(dir string) error {
 	dir = filepath.Clean(dir)
 	above := []string{filepath.Dir(dir)}
@@ -218,4 +218,4 @@ func MkdirDurable(dir string) error {
 	return nil
 }
 
-var syncDir = SyncDir // a test sees what is synced
+var syncDir = SyncDir // tests replace it to see what is synced

@@ -19,15 +19,15 @@ func owner(info fs.FileInfo) (uid, gid int, ok bool) {
 
 func self() Process {
 	p := Process{UID: os.Geteuid(), Groups: []int{os.Getegid()}}
-	if more, err := os.Getgroups(); err == nil { // without them a group counts as foreign
+	if more, err := os.Getgroups(); err == nil { // after an error, those groups count as foreign
 		p.Groups = append(p.Groups, more...)
 	}
 	return p
 }
 
-// KeepOwner takes the owner's bits out of the umask of the process, for all that it makes from then on, by
-// whatever package: a file that its own maker cannot open again is no store, no lock and no
-// configuration. Call it before anything is made and before other goroutines run.
+// KeepOwner removes the owner's bits from the umask of the process. So every package of the process makes files
+// that the process itself can open again, such as the store's and its locks. Call it before any file is made and
+// before other goroutines run.
 func KeepOwner() {
 	syscall.Umask(syscall.Umask(0o077) &^ 0o700)
 }

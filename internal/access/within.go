@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Within says whether a path is in a directory, by the names that links lead to.
+// Within says whether a path is in a directory, after links are resolved.
 func Within(path, dir string) bool {
 	real := func(p string) string {
 		if abs, err := filepath.Abs(p); err == nil {

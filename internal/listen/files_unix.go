@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// fileLimit is how many files this process may have open; 0 where that is not known.
+// fileLimit is how many files this process may have open; 0 if that is not known.
 func fileLimit() uint64 {
 	var l syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
@@ -16,7 +16,7 @@ func fileLimit() uint64 {
 	return uint64(l.Cur)
 }
 
-// descriptor is the number of a connection's file; ok is false for one that is no file.
+// descriptor is the file descriptor of a connection; ok is false if it has none.
 func descriptor(c net.Conn) (n uint64, ok bool) {
 	for {
 		wrapper, is := c.(interface{ NetConn() net.Conn })

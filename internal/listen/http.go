@@ -8,14 +8,14 @@ import (
 	"syscall"
 )
 
-// HTTP has srv serve what comes to l, and outlives what passes. A server of net/http by itself ends with the first
-// error of accept(2) that does not call itself temporary. The kernel's lack of memory or buffers does not, and
-// what a network or a firewall says of one connection does not either: a daemon would end with it, and its calls too.
-// The server says it in its log, waits between 5 ms and 1 s, and asks again. What the socket says of itself, that
-// it is closed or none, is the end.
+// HTTP serves srv on l, and continues after errors that pass. By itself, a net/http server ends with the first error
+// of accept(2) that is not marked as temporary. A lack of memory or buffers in the kernel is not marked so, nor is an
+// error of the network or a firewall about one connection. A daemon would end with such an error, and its calls too.
+// With HTTP, the server logs the error, waits between 5 ms and 1 s, and accepts again. Only an error of the listening
+// socket itself, for example that it is closed, ends it.
 //
-// Connections leave a quarter of the files that the process may have open to everything else. A log that cannot
-// make its next file stops its store, so whoever may connect could end the calls of all others by many connections.
+// HTTP keeps a quarter of the files that the process may have open free of connections. A store stops if its log cannot
+// make its next file, so without this a client could end the calls of all others by opening many connections.
 func HTTP(srv *http.Server, l net.Listener) error { return srv.Serve(patient{l, fileLimit()}) }
 
 type patient struct {
@@ -35,14 +35,14 @@ func (p patient) Accept() (net.Conn, error) {
 	return nil, passing{err}
 }
 
-// full tells it by the number of the connection's file. The system gives each file the lowest number that is free, so
-// all below it are in use, whatever they are.
+// full says whether three quarters of the files are in use, by the number of the connection's file. The system gives a
+// new file the lowest free number, so all numbers below it are in use.
 func (p patient) full(c net.Conn) bool {
 	n, ok := descriptor(c)
 	return ok && p.files > 0 && n >= p.files-p.files/4
 }
 
-// over tells errors after which no connection comes any more.
+// over reports errors after which no connection can come any more.
 func over(err error) bool {
 	for _, last := range []error{net.ErrClosed, syscall.EBADF, syscall.EINVAL, syscall.ENOTSOCK} {
 		if errors.Is(err, last) {
@@ -52,7 +52,7 @@ func over(err error) bool {
 	return false
 }
 
-// passing is an error that net/http asks whether it is temporary.
+// passing is an error that tells net/http that it is temporary.
 type passing struct{ error }
 
 func (p passing) Unwrap() error { return p.error }

@@ -10,26 +10,26 @@ import (
 	"time"
 )
 
-// lookEvery is how long a listener waits for a connection before it looks whether its file is still there.
+// lookEvery is how long a listener waits for a connection before it checks that its file still exists.
 const lookEvery = time.Second
 
-// Standing listens at a socket file, and makes the file anew when it is gone: what tidies /tmp takes socket files too.
-// Otherwise a process goes on that nobody can reach, and that keeps its store from a successor.
+// Standing listens at a socket file, and makes the file again when it is gone: programs that clean up /tmp remove
+// socket files too. Otherwise nobody could reach the process, and it would keep its store locked against a successor.
 //
-// Something else at the path is left alone until it is gone. Accept returns each finding once, as an error that
-// passes: a server of [HTTP] says it in its log.
+// If something else is at the path, Standing waits until it is gone. Accept returns each such event once, as a
+// temporary error, which a server of [HTTP] logs.
 type Standing struct {
 	path string
 	make func() (*net.UnixListener, error)
 
 	mu     sync.Mutex
 	l      *net.UnixListener
-	info   fs.FileInfo // of the file that l made
-	said   string      // the last error, so that it is told once
+	info   fs.FileInfo // of the file of l
+	said   string      // the last error, so that it is reported once
 	closed bool
 }
 
-// Stand listens at path with what make returns. make is called again where the file is gone or is another one.
+// Stand listens at path with the listener that make returns. It calls make again when the file is gone or is another one.
 func Stand(path string, make func() (*net.UnixListener, error)) (*Standing, error) {
 	s := &Standing{path: path, make: make}
 	if err := s.again(); err != nil {
@@ -38,13 +38,13 @@ func Stand(path string, make func() (*net.UnixListener, error)) (*Standing, erro
 	return s, nil
 }
 
-// again listens anew. s.mu is held, or nobody else has s.
+// again makes a new listener and closes the old one. The caller holds s.mu, or nobody else has s.
 func (s *Standing) again() error {
 	l, err := s.make()
 	if err != nil {
 		return err
 	}
-	l.SetUnlinkOnClose(false) // the file at the path may be another one by then
+	l.SetUnlinkOnClose(false) // at Close the file at the path may be another one
 	info, err := os.Lstat(s.path)
 	if err != nil {
 		return errors.Join(unavailable(err), l.Close())
@@ -56,7 +56,7 @@ func (s *Standing) again() error {
 	return err
 }
 
-// Accept waits for a connection, and looks after the file meanwhile: while connections come it is there.
+// Accept waits for a connection. While none comes, it checks that the file still exists.
 func (s *Standing) Accept() (net.Conn, error) {
 	for {
 		s.mu.Lock()
@@ -75,7 +75,7 @@ func (s *Standing) Accept() (net.Conn, error) {
 	}
 }
 
-// look listens anew where the file is gone, and returns what is to be told of it.
+// look makes a new listener if the file is gone, and returns an error that reports it.
 func (s *Standing) look() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +110,7 @@ func (s *Standing) Close() error {
 	return err
 }
 
-// Addr is where the socket was bound.
+// Addr is the address at which the socket was bound, which may differ from the path.
 func (s *Standing) Addr() net.Addr {
 	s.mu.Lock()
 	defer s.mu.Unlock()

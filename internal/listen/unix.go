@@ -1,4 +1,4 @@
-// Package listen listens at socket files, and goes on listening.
+// Package listen listens at socket files, and continues after errors and after the loss of a file.
 package listen
 
 import (
@@ -10,9 +10,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Unix listens at a socket file with a mode. One that a process left which is gone is replaced.
-// STATE_LOCK_ACQUIRE_FAILED: somebody listens there; VALIDATION_ERROR: there is something that is no socket;
-// STORE_UNAVAILABLE: it cannot be had. The file is made anew where somebody removes it, see [Standing].
+// Unix listens at a socket file with a mode. It replaces a socket file that a dead process left.
+// STATE_LOCK_ACQUIRE_FAILED: another process listens there; VALIDATION_ERROR: the file is no socket;
+// STORE_UNAVAILABLE: the socket cannot be made. If somebody removes the file, it is made again, see [Standing].
 func Unix(path string, mode fs.FileMode) (net.Listener, error) {
 	return Stand(path, func() (*net.UnixListener, error) { return bind(path, mode) })
 }

@@ -35,17 +35,17 @@ func SQLite(file string, c sqlcheck.Config) (runtime.Verifier, error) {
 // SQLDriver is the driver of package database/sql for SQLite files.
 func SQLDriver() (string, error) { return "sqlite", nil }
 
-// HasGRPC refuses where gRPC is left out.
+// HasGRPC returns an error if gRPC is left out of this build.
 func HasGRPC() error { return nil }
 
-// GRPC makes a gRPC server of an address.
+// GRPC makes a tool server of the gRPC server at an address.
 func GRPC(url string, o GRPCOptions) (GRPCServer, error) {
 	return grpccall.New(url, grpccall.Options{
 		DescriptorSet: o.DescriptorSet, Services: o.Services, MaxAnswer: o.MaxAnswer, Logger: o.Logger,
 	})
 }
 
-// HasBucket refuses where the client of S3 is left out.
+// HasBucket returns an error if the client of S3 is left out of this build.
 func HasBucket() error { return nil }
 
 // Bucket prepares a bucket of a service that speaks the protocol of Amazon S3.
@@ -56,7 +56,7 @@ func Database(ctx context.Context, path, scratch string) (io.Closer, error) {
 	return sqlitefile.Open(ctx, path, scratch)
 }
 
-// AddDatabase opens a SQLite database and enters it into a registry, under its type.
+// AddDatabase opens a SQLite database and adds it to a registry, under its type.
 func AddDatabase(ctx context.Context, r *workstate.Registry, path, scratch string) (io.Closer, error) {
 	f, err := sqlitefile.Open(ctx, path, scratch)
 	if err != nil {
@@ -65,10 +65,10 @@ func AddDatabase(ctx context.Context, r *workstate.Registry, path, scratch strin
 	return f, workstate.Add(r, f)
 }
 
-// Telemetry adds to o what the OTEL_ variables of the environment ask for. Each thing that can't
-// be done as it is asked for is not done, and warn is told. What it returns sends what is left,
-// until its ctx ends and for some seconds at most. more, which may be nil, is asked for metrics to
-// send as well, where they ask for any.
+// Telemetry adds to o the exporters that the OTEL_ variables of the environment ask for. It calls warn for
+// each setting that it cannot follow, and leaves that out. closed sends what is left, until its ctx
+// ends and for some seconds at most. more, which may be nil, returns metrics to send as well, if the
+// variables ask for metrics.
 func Telemetry(ctx context.Context, o *emit.Options, more func() prometheus.Gatherer, warn func(string)) (closed func(context.Context)) {
 	p := otlp.FromEnvironment(ctx, otlp.Options{Metrics: more, Warn: warn})
 	if p != nil {
@@ -77,8 +77,8 @@ func Telemetry(ctx context.Context, o *emit.Options, more func() prometheus.Gath
 	return p.Close
 }
 
-// Spans makes what the OTEL_ variables of the environment ask for of the spans of calls, nil where they
-// ask for none; o is asked for its options where they do. The rest is as in [Telemetry].
+// Spans makes a tracer for the spans of calls if the OTEL_ variables of the environment ask for one, else
+// nil. It calls o for the tracer's options only then. The rest is as in [Telemetry].
 func Spans(ctx context.Context, o func() spans.Options, more func() prometheus.Gatherer, warn func(string)) (_ runtime.Tracer, closed func(context.Context)) {
 	var by emit.Options
 	closed = Telemetry(ctx, &by, more, warn)

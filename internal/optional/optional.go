@@ -1,12 +1,12 @@
-// Package optional is the one place where tgad links what is heavy and what many can do
-// without: SQLite, PostgreSQL, gRPC, the exporters of OpenTelemetry and a client of S3, together a
-// quarter of the binary. The build tag slim leaves them out:
+// Package optional is the only package through which tgad links large modules that many users do
+// not need: SQLite, PostgreSQL, gRPC, the exporters of OpenTelemetry and a client of S3. Together
+// they are a quarter of the binary. The build tag slim leaves them out:
 //
 //	make build TAGS=slim
 //
 // A slim tgad refuses a configuration that needs one of them, with VALIDATION_ERROR. It does so
-// when the file is read, before anything is opened. What it can't send to a collector of
-// OpenTelemetry is not sent, with a warning, as everywhere in telemetry.
+// when it reads the file, before it opens anything. It sends nothing to a collector of
+// OpenTelemetry; if the environment names one, it warns.
 package optional
 
 import (
@@ -16,15 +16,15 @@ import (
 	"github.com/tgad/tgad/runtime"
 )
 
-// GRPCOptions are what a configuration says of a gRPC server.
+// GRPCOptions are the settings of a gRPC server.
 type GRPCOptions struct {
 	DescriptorSet string   // the path of a FileDescriptorSet; "" = server reflection
-	Services      []string // those that are listed as tools; nil = all
+	Services      []string // the services that are listed as tools; nil = all
 	MaxAnswer     int      // bytes of an answer's JSON that are kept
 	Logger        *slog.Logger
 }
 
-// BucketOptions say which bucket keeps a backup, and where; what is "" the environment says.
+// BucketOptions say which bucket has a backup. An empty field is taken from the environment.
 type BucketOptions struct {
 	Address         string // s3://BUCKET/PREFIX
 	Endpoint        string // URL of the service

@@ -22,7 +22,7 @@ func without(what string) error {
 	return tga.Errorf(tga.ValidationError, "this tgad was built with -tags slim, without %s: use the full one", what)
 }
 
-// Postgres, SQLite, SQLDriver, HasGRPC, GRPC, HasBucket, Bucket, Database and AddDatabase refuse; full.go says what they do elsewhere.
+// Postgres, SQLite, SQLDriver, HasGRPC, GRPC, HasBucket, Bucket, Database and AddDatabase refuse. full.go says what they do without the tag.
 func Postgres(string, string, sqlcheck.Config) (runtime.Verifier, error) {
 	return nil, without("PostgreSQL")
 }
@@ -45,7 +45,7 @@ func AddDatabase(context.Context, *workstate.Registry, string, string) (io.Close
 	return nil, without("SQLite")
 }
 
-// Telemetry adds nothing, and says so where the environment asks for something.
+// Telemetry adds nothing. It warns if the environment asks for an exporter.
 func Telemetry(_ context.Context, _ *emit.Options, _ func() prometheus.Gatherer, warn func(string)) (closed func(context.Context)) {
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"} {
 		if os.Getenv(name) != "" && warn != nil {
@@ -56,7 +56,7 @@ func Telemetry(_ context.Context, _ *emit.Options, _ func() prometheus.Gatherer,
 	return func(context.Context) {}
 }
 
-// Spans makes none, and says so where the environment asks for some.
+// Spans makes no tracer. It warns if the environment asks for an exporter.
 func Spans(ctx context.Context, _ func() spans.Options, _ func() prometheus.Gatherer, warn func(string)) (_ runtime.Tracer, closed func(context.Context)) {
 	return nil, Telemetry(ctx, nil, nil, warn)
 }

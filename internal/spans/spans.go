@@ -1,12 +1,12 @@
-// Package spans makes the spans of governed calls, of which package runtime tells, by the API of
-// OpenTelemetry. It links no SDK: the provider is given to it.
+// Package spans makes the spans of governed calls with the API of OpenTelemetry. Package runtime says
+// when a span begins and ends. The package links no SDK: the caller passes the provider.
 //
 // # Invariants
 //
-//	tree     a step is a child of what was asked, and that one of its caller's span  [Tracer.Start]  TestSpansAreATree
+//	tree     a step is a child of its request's span, which is one of the caller's   [Tracer.Start]  TestSpansAreATree
 //	names    attributes are those of the GenAI and MCP conventions, and tgad.*       [Tracer.Start]  TestAttributes
 //	private  no argument, answer or message of an error is in a span                 [Tracer.Start]  TestSpanHasNoWordsOfATool
-//	bounded  what a caller sends of trace context and baggage is checked             [Tracer.Start]  TestCallersContextIsChecked
+//	bounded  trace context and baggage from a caller are checked                     [Tracer.Start]  TestCallersContextIsChecked
 package spans
 
 import (
@@ -61,7 +61,7 @@ type Tracer struct {
 
 var _ runtime.Tracer = (*Tracer)(nil)
 
-// New makes a tracer by a provider.
+// New makes a tracer with a provider.
 func New(by trace.TracerProvider, o Options) *Tracer {
 	if o.MCP == nil {
 		o.MCP = func(string) bool { return false }
@@ -74,7 +74,7 @@ func (t *Tracer) Start(parent runtime.SpanContext, s runtime.Span) (own runtime.
 	ctx := at(parent.Traceparent, parent.Tracestate)
 	asked := strings.HasPrefix(s.Name, "tgad.")
 	if !asked {
-		// The parent is of this process: it was passed as text, which says nothing of that.
+		// The parent is a span of this process. It was passed as text, so Extract marked it as remote.
 		ctx = trace.ContextWithSpanContext(ctx, trace.SpanContextFromContext(ctx).WithRemote(false))
 	}
 	kind, list := trace.SpanKindInternal, attributes(s)
@@ -96,7 +96,7 @@ func (t *Tracer) Start(parent runtime.SpanContext, s runtime.Span) (own runtime.
 	propagation.TraceContext{}.Inject(ctx, carrier)
 	own = runtime.SpanContext{Traceparent: carrier["traceparent"], Tracestate: carrier["tracestate"]}
 	if b := parent.Baggage; b != "" && !t.opts.NoBaggage {
-		// Baggage that is none, or has over 8192 bytes, goes nowhere.
+		// Drop baggage that is invalid or has over 8192 bytes.
 		if _, err := baggage.Parse(b); err == nil {
 			own.Baggage = b
 		}
@@ -107,12 +107,12 @@ func (t *Tracer) Start(parent runtime.SpanContext, s runtime.Span) (own runtime.
 	return own, func(s runtime.Span) { finish(span, s) }
 }
 
-// at is a context with the span context of a caller; with none where the words are not one.
+// at is a context with the span context of a caller; without one if the values are invalid.
 func at(traceparent, tracestate string) context.Context {
 	return propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": traceparent, "tracestate": tracestate})
 }
 
-// attributes are those that say of what a span is.
+// attributes are those that say what a span is about.
 func attributes(s runtime.Span) []attribute.KeyValue {
 	list := make([]attribute.KeyValue, 0, 8)
 	if s.Tool != "" {
@@ -130,8 +130,8 @@ func attributes(s runtime.Span) []attribute.KeyValue {
 	return list
 }
 
-// finish ends a span with what is known then. Of an error it says the code: a message may quote
-// what a tool said.
+// finish ends a span, with the values that are known at the end. Of an error it has only the code,
+// because the message may quote a tool's answer.
 func finish(span trace.Span, s runtime.Span) {
 	list := attributes(s)
 	if s.State != tga.None {
