@@ -18,8 +18,8 @@ import (
 // crowdSize is how many connections a crowd makes.
 const crowdSize = 300
 
-// childCrowd makes crowdSize connections, asks on each of them, prints how often it was
-// answered what, and keeps every connection until its standard input ends.
+// childCrowd makes crowdSize connections and one request on each of them. It prints how often it
+// got each answer, and keeps the connections open until its standard input ends.
 func childCrowd() int {
 	statuses := map[string]int{}
 	for range crowdSize {
@@ -47,8 +47,8 @@ func childCrowd() int {
 	return 0
 }
 
-// crowd starts a crowd under a uid and returns what it was answered. It stays until the
-// test ends.
+// crowd starts a crowd under a uid and returns the answers that it got. The crowd stays connected until
+// the test ends.
 func (b *bench) crowd(program string, uid uint32) map[string]int {
 	b.t.Helper()
 	cmd := b.peerCommand(program, "crowd", uid, peerGID)
@@ -80,8 +80,8 @@ func (b *bench) crowd(program string, uid uint32) map[string]int {
 	return statuses
 }
 
-// TestCrowdOfOneUIDHindersNobodyElse: a uid holds as many connections as one uid may, and
-// one without a verb none at all; calls of the others succeed beside them.
+// TestCrowdOfOneUIDHindersNobodyElse: one uid holds as many connections as it may, and a uid without
+// a verb tries to hold as many. Calls of other uids still succeed.
 func TestCrowdOfOneUIDHindersNobodyElse(t *testing.T) {
 	b := startForPeers(t, "[limits]\nconnections = 30\nuid_connections = 8\n")
 	program := copyOfTest(t)
@@ -112,7 +112,8 @@ func TestCrowdOfOneUIDHindersNobodyElse(t *testing.T) {
 	}
 }
 
-// TestPeerWithoutVerbIsToldSo, whatever it asks for, and its connection ends with that.
+// TestPeerWithoutVerbIsToldSo: whatever such a peer requests, the answer says that it has no verb, and
+// the connection is closed.
 func TestPeerWithoutVerbIsToldSo(t *testing.T) {
 	b := startForPeers(t, "")
 	for _, path := range []string{"/healthz", "/v1/traces", "/nothing", "//"} {
@@ -123,7 +124,7 @@ func TestPeerWithoutVerbIsToldSo(t *testing.T) {
 	}
 }
 
-// TestConnectionLimits: in all and of one uid, at the limit and one past it.
+// TestConnectionLimits: the limits in total and of one uid, each at the limit and one past it.
 func TestConnectionLimits(t *testing.T) {
 	for limits, want := range map[string]string{
 		"connections = 3\n":     "there are 3 connections already",
@@ -171,8 +172,8 @@ func TestConnectionLimits(t *testing.T) {
 	}
 }
 
-// TestSilentConnectionsBeyondTheLimitAreClosed: of those that are let in to be told no, one
-// uid holds only a few, however long it says nothing.
+// TestSilentConnectionsBeyondTheLimitAreClosed: of the refused connections that wait for a request to
+// answer, one uid holds only a few, however long it sends nothing.
 func TestSilentConnectionsBeyondTheLimitAreClosed(t *testing.T) {
 	b := start(t, "[limits]\nuid_connections = 3\n")
 	b.client.Close()

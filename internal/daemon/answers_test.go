@@ -12,9 +12,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestAnswersTravelByOneRule lets a tool answer with texts that parsers read apart, and
-// with plain ones. Each travels as JSON where it passes the gate and as its bytes where
-// not, and finish takes back the very members that tool-calls gave.
+// TestAnswersTravelByOneRule: a tool answers with texts that parsers read differently, and with plain
+// ones. Each is sent as JSON if it passes the gate, else as its bytes, and finish accepts the same
+// members that tool-calls returned.
 func TestAnswersTravelByOneRule(t *testing.T) {
 	b := start(t, "")
 	deep := strings.Repeat("[", 200) + strings.Repeat("]", 200)

@@ -11,9 +11,8 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// TestArtifactLimitIsOfTheCanonicalForm: by each way into the log a request may have as many bytes
-// in canonical form as the limit says, whatever they are of, and not one more; white space around
-// them does not count.
+// TestArtifactLimitIsOfTheCanonicalForm: on each way into the log, a request may have exactly as many bytes
+// in canonical form as the limit says, in whichever member they are. White space does not count.
 func TestArtifactLimitIsOfTheCanonicalForm(t *testing.T) {
 	const most = 4096
 	b := start(t, fmt.Sprintf("[limits]\nartifact_bytes = %d\n", most))

@@ -147,7 +147,7 @@ func wantEach(t *testing.T, who string, got, want []string) {
 }
 
 // TestKilledDaemonSkipsNothing: SIGKILL while the receiver has a batch and has not answered, and after it has
-// answered; what it was given comes again or goes on, and nothing is left out.
+// answered. Afterwards the batch is repeated or the next one comes, and no record is missing.
 func TestKilledDaemonSkipsNothing(t *testing.T) {
 	h := newHook(t)
 	conf, file := auditing(t, h.URL)
@@ -200,9 +200,9 @@ func TestKilledDaemonSkipsNothing(t *testing.T) {
 	}
 }
 
-// TestReceiverThatIsDownHoldsNothingUp: calls are made while it hangs and while it refuses, the lag and the
-// failures are counted, and the other receiver gets everything. Back again, it gets each record; a daemon
-// that stops hands over what is left.
+// TestReceiverThatIsDownHoldsNothingUp: while a receiver hangs and while it refuses, calls succeed, the lag and
+// the failures are counted, and the other receiver gets everything. When the receiver works again, it gets each
+// record. A daemon that stops delivers the records that are left.
 func TestReceiverThatIsDownHoldsNothingUp(t *testing.T) {
 	h := newHook(t)
 	hang := make(chan struct{})
@@ -268,8 +268,8 @@ func TestAuditStaysOutOfTheStore(t *testing.T) {
 	}
 }
 
-// TestDeliveredRecordsAreThoseOfTheLog: what is delivered is read from memory and not from lines of the log. It says the
-// same, field by field, also of calls that are served, in doubt, resolved or erased.
+// TestDeliveredRecordsAreThoseOfTheLog: delivered records are made from memory and not from lines of the log. They are the
+// same, field by field, also for calls that are served, in doubt, resolved or erased.
 func TestDeliveredRecordsAreThoseOfTheLog(t *testing.T) {
 	b := start(t, "")
 	ctx := t.Context()

@@ -19,8 +19,8 @@ func (b *bench) until(name string, want func(float64) bool) {
 	}
 }
 
-// TestDaemonKeepsABackupCurrent: what is appended is in it soon, and what was appended last when the
-// daemon has ended. One that fails is told and hinders nothing. A reload begins it anew elsewhere.
+// TestDaemonKeepsABackupCurrent: the backup soon has what is appended, and at the end of the daemon it has
+// everything. A backup that fails is reported and stops nothing. After a reload it goes to another place.
 func TestDaemonKeepsABackupCurrent(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }

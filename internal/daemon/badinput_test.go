@@ -41,8 +41,8 @@ func with(t *testing.T, raw []byte, name, value string) string {
 	return string(out)
 }
 
-// TestBadInputChangesNothing hands in what must be refused: each with its code and its
-// place, and the store afterwards holds what it held, in as many commits.
+// TestBadInputChangesNothing makes requests that must be refused, each with its code and its pointer.
+// Afterwards the store has the same content and the same number of commits.
 func TestBadInputChangesNothing(t *testing.T) {
 	b := start(t, "[limits]\nrequest_bytes = \"256KiB\"\nartifact_bytes = \"64KiB\"\nbatch_items = 2\n")
 	ctx := t.Context()

@@ -9,9 +9,9 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// TestBatchIsItsAppendsInTheirOrder: the items of many traces are under way together, a
-// later one of a trace sees the one before it, a refused one is alone in that, and what is
-// answered is in the store.
+// TestBatchIsItsAppendsInTheirOrder: items of many traces are under way at the same time, a later item of
+// a trace sees the earlier one, a refused item does not affect the others, and the store has every
+// append that was answered.
 func TestBatchIsItsAppendsInTheirOrder(t *testing.T) {
 	b := start(t, "")
 	ctx := t.Context()
@@ -75,9 +75,9 @@ func TestBatchIsItsAppendsInTheirOrder(t *testing.T) {
 	}
 }
 
-// TestBatchCannotSlipADecisionPastItsRequest: a decision is looked at with its request,
-// also where that is the item before it and not on disk yet. Unseen, it would need no
-// signature.
+// TestBatchCannotSlipADecisionPastItsRequest: a decision is checked together with its request, also if
+// the request is the item before it and not on disk yet. Without the request, the check would not
+// require a signature.
 func TestBatchCannotSlipADecisionPastItsRequest(t *testing.T) {
 	b := start(t, "")
 	c := mintChain(t, "k", nil).decided(t, tga.Approve, "")

@@ -15,8 +15,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestLengthOverTheLimitIsAnsweredFromTheHeader: nothing of the body is waited for, and a
-// client that sends it all the same reads the answer after it.
+// TestLengthOverTheLimitIsAnsweredFromTheHeader: the answer comes before the body, and a client that
+// sends the whole body anyway can read the answer after it.
 func TestLengthOverTheLimitIsAnsweredFromTheHeader(t *testing.T) {
 	b := start(t, "[limits]\nrequest_bytes = 40000\n")
 	for n, want := range map[int]int{40000: 0, 40001: 413, 1 << 40: 413} {
@@ -48,7 +48,7 @@ func TestLengthOverTheLimitIsAnsweredFromTheHeader(t *testing.T) {
 	}
 }
 
-// TestBudgetAtItsLimits: of one uid and of all, at the limit and one past it; what is given
+// TestBudgetAtItsLimits: the limits of one uid and of all, at the limit and one past it. What is given
 // back can be taken again.
 func TestBudgetAtItsLimits(t *testing.T) {
 	b := newBudget(100, 10)
@@ -72,7 +72,7 @@ func TestBudgetAtItsLimits(t *testing.T) {
 	}
 }
 
-// TestBodyIsCountedUntilItsCallEnds: a client that goes away does not make room while its
+// TestBodyIsCountedUntilItsCallEnds: after a client disconnects, its body stays in the budget while its
 // call still has the arguments in memory.
 func TestBodyIsCountedUntilItsCallEnds(t *testing.T) {
 	b := start(t, "")
@@ -109,8 +109,8 @@ func TestBodyIsCountedUntilItsCallEnds(t *testing.T) {
 	}
 }
 
-// TestAnnouncedBodyHoldsWhatItSent: a length in a header takes nothing of the budget. Peers that
-// announce more than all of it, and send a few bytes, keep nobody else's call out.
+// TestAnnouncedBodyHoldsWhatItSent: a length in a header takes nothing from the budget. Peers that
+// announce more than the whole budget and send a few bytes do not block calls of others.
 func TestAnnouncedBodyHoldsWhatItSent(t *testing.T) {
 	b := start(t, "[limits]\nbody_budget = \"64MiB\"\n")
 	const bodies = 20

@@ -170,8 +170,8 @@ func TestWhoShutsDownItsSideIsGone(t *testing.T) {
 	}
 }
 
-// TestDisconnectDoesNotStopACall: the caller goes away while the tool works; the effect
-// is recorded, and who asks again is served.
+// TestDisconnectDoesNotStopACall: the caller disconnects while the tool works. The effect is recorded,
+// and a repeat of the call is served.
 func TestDisconnectDoesNotStopACall(t *testing.T) {
 	b := start(t, "")
 	arrived, release := make(chan struct{}), make(chan struct{})
@@ -220,8 +220,8 @@ func TestDisconnectDoesNotStopACall(t *testing.T) {
 	}
 }
 
-// TestDeadlineIsTheRequests: how long a caller waits is not in the log. The deadline that its
-// request names is, and a call is not sent once it is over.
+// TestDeadlineIsTheRequests: the log does not have how long a caller waits. It has the deadline that the
+// request names, and after that deadline the call is not sent.
 func TestDeadlineIsTheRequests(t *testing.T) {
 	b := start(t, "[[rule]]\ndecision = \"NEEDS_APPROVAL\"\n")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
@@ -290,8 +290,8 @@ func (b *bench) command(files []*os.File, env ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestSIGTERMDrains: a call under way comes to its end and is answered, a new one is
-// refused, the process exits 0 and its socket is gone.
+// TestSIGTERMDrains: a call under way finishes and is answered, a new one is refused, the process exits
+// with 0, and its socket is gone.
 func TestSIGTERMDrains(t *testing.T) {
 	b := setup(t, "")
 	arrived, release := make(chan struct{}), make(chan struct{})

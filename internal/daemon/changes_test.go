@@ -13,8 +13,8 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// TestChangesAreToldAndNothingElse: who asks for changes hears of the last append, however many
-// come, and seldom.
+// TestChangesAreToldAndNothingElse: a follower of changes gets few lines, however many appends there are,
+// and the last line covers the last append.
 func TestChangesAreToldAndNothingElse(t *testing.T) {
 	b := start(t, "")
 	ctx, stop := context.WithCancel(t.Context())
@@ -87,7 +87,7 @@ func TestLineOfAChangeHasACursorAlone(t *testing.T) {
 	}
 }
 
-// TestChangesOfOthersAreNotTold: a peer of one namespace does not hear when another's is at work.
+// TestChangesOfOthersAreNotTold: a peer of one namespace gets no line about appends of another namespace.
 func TestChangesOfOthersAreNotTold(t *testing.T) {
 	for namespace, want := range map[string]bool{"other": true, tga.DefaultNamespace: false} {
 		b := startForPeers(t, "")

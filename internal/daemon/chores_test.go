@@ -27,7 +27,7 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// soon waits for something that nobody asks for any more.
+// soon waits for something that the daemon does by itself.
 func soon(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !is(); time.Sleep(5 * time.Millisecond) {
@@ -52,8 +52,8 @@ func (r *awayRing) Destroy(key chain.KeyID) error {
 	return r.Ring.Destroy(key)
 }
 
-// TestErasureIsFinishedByTheDaemon: an erasure whose keys could not be destroyed is finished once the ring can be asked, by the daemon that
-// was asked for it and by the next one, although nobody asks again; and the index of lists finds nothing by what was erased.
+// TestErasureIsFinishedByTheDaemon: an erasure whose keys could not be destroyed is finished once the ring works again, without another
+// request, by the same daemon and by the next one. Afterwards the index of lists finds nothing by erased values.
 func TestErasureIsFinishedByTheDaemon(t *testing.T) {
 	for name, restart := range map[string]bool{"it goes on": false, "the next one": true} {
 		t.Run(name, func(t *testing.T) {
@@ -98,9 +98,9 @@ func TestErasureIsFinishedByTheDaemon(t *testing.T) {
 	}
 }
 
-// TestUnfrozenStoreIsTakenUp: what an earlier process left open is recovered once a store that was frozen at the start takes writes
-// again, and once more at the end of its quarantine, as it is at a start, and not when somebody happens to ask. What only reads is sent
-// again; of what writes, which is suspect before that end, the shop is asked then.
+// TestUnfrozenStoreIsTakenUp: if a store is frozen at the start, the open traces of an earlier process are recovered once it takes writes
+// again, and once more at the end of its quarantine, without a request. A call that only reads is sent again at the first recovery. A
+// call that writes is suspect until the end of the quarantine; only then the shop is asked about it.
 func TestUnfrozenStoreIsTakenUp(t *testing.T) {
 	shop := newShop(t)
 	b := start(t, shop.config(""))
@@ -163,8 +163,8 @@ func TestUnfrozenStoreIsTakenUp(t *testing.T) {
 	}
 }
 
-// TestSnapshotsAreRemovedLater: what an erased working state has left beside the store, and could not be removed at the start, goes once it
-// can be.
+// TestSnapshotsAreRemovedLater: snapshots of an erased working state that could not be removed at the start are removed as soon as that
+// is possible.
 func TestSnapshotsAreRemovedLater(t *testing.T) {
 	b, state := setup(t, ""), newID()
 	db, err := engine.Open(b.data, engine.Options{LowWaterBytes: 1})
@@ -198,8 +198,8 @@ func TestSnapshotsAreRemovedLater(t *testing.T) {
 	})
 }
 
-// TestTrustedServerIsAskedLater: a trusted server that is away, or takes the question and hangs, when the daemon starts is asked for its
-// hints again, without a reload; and the daemon is ready meanwhile. One that has answered is not asked again.
+// TestTrustedServerIsAskedLater: if a trusted server is down or hangs when the daemon starts, it is asked for its hints again, without a
+// reload. The daemon is ready meanwhile. A server that has answered is not asked again.
 func TestTrustedServerIsAskedLater(t *testing.T) {
 	defer func(was time.Duration) { hintTime = was }(hintTime)
 	hintTime = 300 * time.Millisecond

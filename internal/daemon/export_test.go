@@ -28,8 +28,8 @@ func (b *bench) exported(m wire.ExportRequest) (out []byte, err error) {
 	return out, nil
 }
 
-// TestExportOfNamedTraces: in the order that they are named in, as often as they are; and of
-// an empty store it is the end alone.
+// TestExportOfNamedTraces: an export has the named traces in the order of the request, as often as they
+// are named. The export of an empty store has only the end.
 func TestExportOfNamedTraces(t *testing.T) {
 	b := start(t, "")
 	if out, err := b.exported(wire.ExportRequest{}); err != nil || string(out) != `{"kind":"end","traces":0}`+"\n" {
@@ -116,7 +116,7 @@ func TestExportThatFailsIsNoWholeOne(t *testing.T) {
 	}
 }
 
-// TestExportEndsWithItsReader: one that stopped to read, and is gone, keeps no place.
+// TestExportEndsWithItsReader: a reader that stopped reading and disconnected takes no place any more.
 func TestExportEndsWithItsReader(t *testing.T) {
 	b := start(t, "[limits]\nfollowers = 1\n")
 	for i := range 8 {

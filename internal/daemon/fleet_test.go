@@ -16,8 +16,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// sharedStore is a store of which the daemon knows that others have it too: no files of it are
-// the daemon's, and somebody has left something behind.
+// sharedStore is a store that several processes have open: the daemon has no files of it, and another
+// process has left traces.
 type sharedStore struct {
 	directory
 	mu     sync.Mutex
@@ -74,7 +74,8 @@ func startShared(t *testing.T, extra string) (*bench, *sharedStore) {
 	return b, s
 }
 
-// TestStoreThatLacksSomething: what a store cannot has one answer, and all else works.
+// TestStoreThatLacksSomething: every route that the store cannot serve has the same refusal, and all
+// other routes work.
 func TestStoreThatLacksSomething(t *testing.T) {
 	b, s := startShared(t, "")
 	ctx := t.Context()
@@ -135,8 +136,8 @@ func TestEvidenceNeedsFiles(t *testing.T) {
 	wantCode(t, Run(t.Context(), b.options()), tga.ValidationError)
 }
 
-// TestOnlyWhatIsLeftIsTakenUp: of two calls in doubt the daemon sends again the one that a process
-// left behind, and not the one that another daemon has taken up meanwhile.
+// TestOnlyWhatIsLeftIsTakenUp: of two calls in doubt, the daemon sends again the one that a dead process
+// left, and not the one that another daemon has recovered meanwhile.
 func TestOnlyWhatIsLeftIsTakenUp(t *testing.T) {
 	b, s := startShared(t, "")
 	var ids []tga.ID
@@ -181,8 +182,8 @@ func TestOnlyWhatIsLeftIsTakenUp(t *testing.T) {
 	}
 }
 
-// TestBrokenRecoveryIsMadeAgain: a daemon takes up what a process has left, and the store is away before the call has come to its end. The
-// daemon has let go of the trace, so no other one looks for it: it recovers it itself once it can.
+// TestBrokenRecoveryIsMadeAgain: a daemon recovers what a dead process left, and the store becomes unavailable before the call ends. The
+// daemon has released the trace, so no other daemon looks for it. It recovers the trace itself once the store works again.
 func TestBrokenRecoveryIsMadeAgain(t *testing.T) {
 	b, s := startShared(t, "")
 	b.tool.respond(func(http.ResponseWriter, *http.Request, []byte) { panic(http.ErrAbortHandler) })

@@ -15,8 +15,8 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// TestForgedEffectLicensesNothing is the attack that a read and append peer made: on a call
-// in doubt that the daemon sent it appends a definite failure, and asks for a new attempt.
+// TestForgedEffectLicensesNothing is an attack by a peer with read and append: to a call in doubt that
+// the daemon sent, it appends a definite failure, and then requests a new attempt.
 func TestForgedEffectLicensesNothing(t *testing.T) {
 	b := startForPeers(t, "")
 	w := &rawWorld{bench: b}

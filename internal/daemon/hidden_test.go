@@ -9,9 +9,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestNobodyLearnsOfAForeignTrace walks every route that takes a trace id or a digest, as a
-// peer of another namespace. What it is told about a trace that exists is, ids apart, byte
-// for byte what it is told about one that does not.
+// TestNobodyLearnsOfAForeignTrace calls every route that takes a trace id or a digest, as a peer of
+// another namespace. The answer about a trace that exists is, except for the ids, byte for byte the
+// answer about one that does not.
 func TestNobodyLearnsOfAForeignTrace(t *testing.T) {
 	s := newShop(t)
 	b := startForPeers(t, s.config(`replay = "warn"`))
@@ -104,8 +104,8 @@ func TestNobodyLearnsOfAForeignTrace(t *testing.T) {
 	}
 }
 
-// TestNobodyConfirmsForItself: a record whose changes no longer stand is confirmed neither
-// by who handed in the recorded call nor by who wants to rely on it.
+// TestNobodyConfirmsForItself: a record whose changes are gone can be confirmed neither by the submitter
+// of the recorded call nor by the caller who wants to rely on it.
 func TestNobodyConfirmsForItself(t *testing.T) {
 	s := newShop(t)
 	b := startForPeers(t, s.config(`replay = "human"`)+"[approval]\nself = false\n")

@@ -11,8 +11,8 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// TestExpiredLeaseReleases: a holder that says nothing loses the lease to one who waits,
-// and what it then appends is refused; what it had appended is still known.
+// TestExpiredLeaseReleases: a holder that does not renew loses the lease to a waiting peer. Its later
+// appends are refused, and a repeat of an earlier one is answered from the log.
 func TestExpiredLeaseReleases(t *testing.T) {
 	b := start(t, "")
 	c := mintChain(t, "k", nil)
@@ -55,8 +55,8 @@ func TestExpiredLeaseReleases(t *testing.T) {
 	}
 }
 
-// TestEndedLeasesAreRememberedWithinABound: as many as may be held. Of one that is forgotten, as of a token that never was, the daemon says that no
-// lease has it.
+// TestEndedLeasesAreRememberedWithinABound: the daemon remembers as many ended leases as may be held. For a forgotten token it gives the same
+// answer as for a token that never existed: no lease has it.
 func TestEndedLeasesAreRememberedWithinABound(t *testing.T) {
 	b := start(t, "[limits]\nleases = 2\n")
 	c := mintChain(t, "k", nil)
@@ -80,7 +80,7 @@ func TestEndedLeasesAreRememberedWithinABound(t *testing.T) {
 	}
 }
 
-// TestRenewedLeaseLives: the end that a renewal has moved is not the old one.
+// TestRenewedLeaseLives: a renewed lease does not end at its old end.
 func TestRenewedLeaseLives(t *testing.T) {
 	b := start(t, "")
 	c := mintChain(t, "k", nil)

@@ -105,8 +105,8 @@ func (f *failingFile) SyncTo(n int64) (bool, error) {
 	return full, errors.Join(f.fails(), err)
 }
 
-// TestRestoredStoreIsFrozen: a restored backup is read, refuses to write, and is opened by
-// somebody who accepts that appends may be missing.
+// TestRestoredStoreIsFrozen: a restored backup can be read and refuses writes, until somebody accepts
+// that appends may be missing.
 func TestRestoredStoreIsFrozen(t *testing.T) {
 	b := start(t, "")
 	if _, err := b.client.Call(t.Context(), charge("order-1")); err != nil {
@@ -207,8 +207,8 @@ func TestFrozenStoreSaysSoEverywhere(t *testing.T) {
 	}
 }
 
-// TestNotReadyRefusesCalls: until the open traces are looked at, calls are refused as
-// something to be asked again, and what only reads is answered.
+// TestNotReadyRefusesCalls: until the open traces are classified, calls are refused as retryable, and
+// requests that only read are answered.
 func TestNotReadyRefusesCalls(t *testing.T) {
 	b := setup(t, "")
 	d, err := open(t.Context(), withClock(b.options()))

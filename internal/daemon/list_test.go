@@ -68,8 +68,8 @@ func TestListOfAllTraces(t *testing.T) {
 	}
 }
 
-// TestListIsFiltered: each thing that a list can be asked for chooses what the log says, by id and by the
-// index of lists, a page at a time; what is erased is found by nothing that was erased.
+// TestListIsFiltered: each filter of a list chooses the traces that match in the log, by id and by the index
+// of lists, a page at a time. An erased trace is not found by its erased values.
 func TestListIsFiltered(t *testing.T) {
 	b := startIndexed(t, "[limits]\npage = 3\n")
 	var refused atomic.Bool
@@ -118,8 +118,8 @@ func startIndexed(t *testing.T, extra string) *bench {
 	return b
 }
 
-// TestIndexThatIsNotAskedForIsRemoved: what is erased while the daemon keeps no index is in none that it finds
-// later.
+// TestIndexThatIsNotAskedForIsRemoved: a daemon without an index removes an old one, so that no later index has
+// traces that were erased meanwhile.
 func TestIndexThatIsNotAskedForIsRemoved(t *testing.T) {
 	b := startIndexed(t, "")
 	res, err := b.client.Call(t.Context(), charge("k"))

@@ -185,7 +185,7 @@ func TestSocketPathIsNotTakenOver(t *testing.T) {
 	wantCode(t, err, tga.PermissionDenied)
 }
 
-// TestNoStoreWithoutASocket: a daemon whose socket cannot be where it is to be makes no store first.
+// TestNoStoreWithoutASocket: if the socket cannot be made at its path, the daemon does not make a store.
 func TestNoStoreWithoutASocket(t *testing.T) {
 	dir := shortDir(t)
 	for name, err := range map[string]error{

@@ -103,8 +103,8 @@ func wireText(method, path, header, body string) string {
 	return fmt.Sprintf("%s %s HTTP/1.1\r\n%sContent-Length: %d\r\n\r\n%s", method, path, header, len(body), body)
 }
 
-// TestNearSaysWhatASocketSays: every route by either way, asked well and badly, by who may and by
-// who may not: the same status, headers and body.
+// TestNearSaysWhatASocketSays: every route has the same status, headers and body by either way, for good
+// and bad requests, from peers that may and peers that may not make them.
 func TestNearSaysWhatASocketSays(t *testing.T) {
 	const (
 		host = "Host: " + wire.Host + "\r\n"
@@ -154,8 +154,8 @@ func (b *bench) nearClient() *client.Client {
 	}})
 }
 
-// TestNearCallOutlivesItsCaller: who waits no longer, since the time is over or since it went
-// away, has its answer at once; the call goes on, is counted, and the daemon's end waits for it.
+// TestNearCallOutlivesItsCaller: a caller whose time is over, or that stops waiting, gets its answer at
+// once. The call continues and is counted, and the end of the daemon waits for it.
 func TestNearCallOutlivesItsCaller(t *testing.T) {
 	b := start(t, "")
 	arrived, release := make(chan struct{}), make(chan struct{})

@@ -11,9 +11,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestPeersLeaseHoldsNobodyUp: an append peer takes the leases of traces that it may append
-// nothing to, for the longest time there is. Resolving, abandoning and voting go on at once
-// and without waiting, its lease is over, and it cannot renew it.
+// TestPeersLeaseHoldsNobodyUp: a peer with append takes the leases of traces that it may not append to,
+// for the longest possible time. Resolving, abandoning and voting still work without a wait. After
+// that its lease is over, and it cannot renew it.
 func TestPeersLeaseHoldsNobodyUp(t *testing.T) {
 	b := startForPeers(t, "[[rule]]\ntool = \"asked\"\ndecision = \"NEEDS_APPROVAL\"\n[[rule]]\ndecision = \"APPROVE\"\n[approval]\nself = false\n")
 	w := &rawWorld{bench: b}
@@ -52,9 +52,9 @@ func TestPeersLeaseHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-// TestSenderByItselfIsAliveWhileItHoldsTheLease: that a peer's own call did not run is
-// refused while that peer holds the trace, and taken when it does not; that it ran is taken
-// at once.
+// TestSenderByItselfIsAliveWhileItHoldsTheLease: a resolution that says that a peer's own call did not run
+// is refused while that peer holds the lease, and accepted afterwards. A resolution that says that it
+// ran is accepted at once.
 func TestSenderByItselfIsAliveWhileItHoldsTheLease(t *testing.T) {
 	b := start(t, "")
 	ctx := t.Context()
@@ -95,9 +95,9 @@ func TestSenderByItselfIsAliveWhileItHoldsTheLease(t *testing.T) {
 	}
 }
 
-// TestForeignLeaseGivesNoStanding: an append peer leases what is not its own, for the longest
-// time there is. The daemon's own work on it goes on as if nobody held it, and so does that of
-// who did the thing: only a lease on a call that its holder sends is a life sign.
+// TestForeignLeaseGivesNoStanding: a peer with append leases a trace that is not its own, for the longest
+// possible time. The daemon and the peer that made the call work on it as if nobody held it: a lease is
+// a sign of life only for a call that its holder sends itself.
 func TestForeignLeaseGivesNoStanding(t *testing.T) {
 	b := startForPeers(t, "[[rule]]\ndecision = \"APPROVE\"\n")
 	w := &rawWorld{bench: b}

@@ -9,9 +9,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestExecutorsWordWaitsForTheLease: an executor that says what became of its attempt need
-// not repeat it because somebody else has the trace for a moment. Here that is the sender of
-// the call, so that in the end the executor's permit is none.
+// TestExecutorsWordWaitsForTheLease: an executor that reports the end of its attempt need not repeat the
+// request because somebody else holds the lease for a moment. Here the holder is the sender of the
+// call, so in the end the executor's permit is not valid.
 func TestExecutorsWordWaitsForTheLease(t *testing.T) {
 	b := start(t, "")
 	ctx := t.Context()
@@ -56,8 +56,8 @@ func TestExecutorsWordWaitsForTheLease(t *testing.T) {
 	}
 }
 
-// TestPatienceEnds: with the time that there is, and with the one who waits; another error
-// is not waited for.
+// TestPatienceEnds: patient stops when its time is over, and when its caller stops waiting. It does not
+// repeat after another error.
 func TestPatienceEnds(t *testing.T) {
 	held := tga.Errorf(tga.StateLockAcquireFailed, "held")
 	tries := 0

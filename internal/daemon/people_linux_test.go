@@ -14,7 +14,7 @@ import (
 	"github.com/tgad/tgad/runtime/client"
 )
 
-// TestFullDiskSilencesNobody: where what was told cannot be written, people are told all the same, each thing
+// TestFullDiskSilencesNobody: if the book cannot be written, people still get notices, and each matter is told
 // once.
 func TestFullDiskSilencesNobody(t *testing.T) {
 	p := newPager(t)

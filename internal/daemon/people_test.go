@@ -147,8 +147,9 @@ func (b *bench) doubtful(key string) tga.ID {
 
 const asksPeople = "[[rule]]\ntool = \"balance\"\ndecision = \"NEEDS_APPROVAL\"\nrationale = \"people look at it\"\n[[rule]]\ndecision = \"APPROVE\"\n"
 
-// TestPeopleAreToldOfDoubtsAndDecisions: what it is, whose, why, and what settles it, but nothing that the call
-// carries; then that it is settled, and by whom. Another receiver's trouble does not matter.
+// TestPeopleAreToldOfDoubtsAndDecisions: a notice says what waits, whose it is, why, and which command settles it,
+// but has nothing of the call's content. Later it says that it is settled, and by whom. A failing receiver does
+// not affect the others.
 func TestPeopleAreToldOfDoubtsAndDecisions(t *testing.T) {
 	p := newPager(t)
 	b := start(t, asksPeople+p.table(`after = "1ms"`, `resolved = true`, `ui = "http://127.0.0.1:8321"`)+
@@ -201,8 +202,8 @@ func TestPeopleAreToldOfDoubtsAndDecisions(t *testing.T) {
 	}
 }
 
-// TestKilledDaemonTellsAgain: SIGKILL when the receiver has taken the notice and the daemon does not know it
-// yet, and when it does. What it may not have taken is told again, with the same id, and what it took is not.
+// TestKilledDaemonTellsAgain: SIGKILL after the receiver has taken a notice, before and after the daemon knows
+// that. In the first case the notice is sent again with the same id, and in the second it is not.
 func TestKilledDaemonTellsAgain(t *testing.T) {
 	p := newPager(t)
 	b := setup(t, p.table(`after = "1ms"`))
@@ -251,8 +252,8 @@ func TestKilledDaemonTellsAgain(t *testing.T) {
 	}
 }
 
-// TestRecoveryThatSettlesWakesNobody: of two calls that a crash left in doubt, the one that its licence has sent
-// again is not told.
+// TestRecoveryThatSettlesWakesNobody: of two calls that a crash left in doubt, no notice tells of the one that
+// recovery sends again by its licence.
 func TestRecoveryThatSettlesWakesNobody(t *testing.T) {
 	p := newPager(t)
 	b := setup(t, p.table(`after = "2s"`))
@@ -288,8 +289,8 @@ func TestRecoveryThatSettlesWakesNobody(t *testing.T) {
 	}
 }
 
-// TestReloadChangesWhoIsTold: a receiver that is new is told of what waits, one that was there is not told
-// again, one that is gone is told nothing more, and one whose keys cannot be read is refused with all else.
+// TestReloadChangesWhoIsTold: after a reload, a new receiver is told of what waits, a kept receiver is not told
+// again, and a removed one gets nothing more. If the keys of a receiver cannot be read, the whole reload is refused.
 func TestReloadChangesWhoIsTold(t *testing.T) {
 	p, second := newPager(t), newPager(t)
 	b := start(t, p.table(`after = "1ms"`))
@@ -405,8 +406,8 @@ func (s damaged) Load(ctx context.Context, id tga.ID) (*chain.Trace, error) {
 	return s.Store.Load(ctx, id)
 }
 
-// TestQuarantinedTraceIsTold: a trace that fails a check waits for people, with whose it is as far as that is
-// known; as long as it fails nobody takes it for settled.
+// TestQuarantinedTraceIsTold: a trace that fails a check is a matter for people, with its namespace as far as that
+// is known. As long as it fails, it does not count as settled.
 func TestQuarantinedTraceIsTold(t *testing.T) {
 	b := start(t, "")
 	begun, err := b.client.Begin(t.Context(), runtime.BeginRequest{Request: runtime.Request{Server: "remote", Tool: "charge", Key: "r1"}, BeginID: "b1"})
@@ -460,8 +461,8 @@ type unloadable struct {
 
 func (u unloadable) Load(context.Context, tga.ID) (*chain.Trace, error) { return nil, u.err }
 
-// TestDamagedTraceKeepsNobodyFromHearing: where a record is asked about whose trace fails a check, people are
-// told so; only a store that gives nothing leaves open what waits.
+// TestDamagedTraceKeepsNobodyFromHearing: if people are asked about a record whose trace fails a check, the notice
+// says so. Only if the store cannot be read at all, it is not known what waits.
 func TestDamagedTraceKeepsNobodyFromHearing(t *testing.T) {
 	for code, told := range map[tga.Code]bool{tga.StateRecoveryFailed: true, tga.NotFound: true, tga.StoreUnavailable: false} {
 		m := notice.Matter{Kind: config.OnApproval, TraceID: newID(), Cause: "the record is old"}
