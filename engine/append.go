@@ -7,14 +7,14 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Append checks, links and commits b to the trace of the lease and returns once it is
+// Append checks b, links it to the trace of the lease, commits it, and returns once it is
 // on disk: the artifacts, their entries, the notes, the ledger record, the open index,
 // the position in the global order and the attachments, all or none.
 //
-// ctx bounds the wait for the trace and for the ledger key; from the commit on it is
-// not looked at. An error means that nothing was written, except STORE_UNAVAILABLE
-// from a failed commit: then the store is poisoned and the fate of b is unknown until
-// the next Open.
+// ctx bounds the wait for the trace and for the ledger key; once the commit has begun, ctx
+// has no effect. An error means that nothing was written, except STORE_UNAVAILABLE from a
+// failed commit: then the store is poisoned, and whether b is on disk is unknown until the
+// next Open.
 //
 // The checks are made in this order (docs/SEMANTICS.md), and the first that fails
 // names the code:
@@ -38,13 +38,13 @@ func (db *DB) Append(ctx context.Context, lease chain.Lease, b chain.Batch) (cha
 	return t.Wait()
 }
 
-// Submit is [DB.Append] without its wait for the disk: b is checked, linked and on its
-// way, in order, and durable once [Ticket.Wait] has returned nil. Nobody may act on it
-// before. So one goroutine can have many appends under way, of many traces or of one;
-// the next of a trace is checked and hashed while the one before it is synced.
+// Submit is [DB.Append] without the wait for the disk. It checks b, links it and queues it
+// in order; b is durable once [Ticket.Wait] has returned nil, and nobody may act on it
+// earlier. So one goroutine can have many appends under way, to many traces or to one: the
+// next append to a trace is checked and hashed while the one before it is synced.
 //
-// What the caller submits after a batch that came to nothing, to the same trace, comes
-// to nothing too: the commit that failed poisoned the store.
+// If the commit of a batch fails, every later batch of the same trace fails too, because the
+// failed commit poisons the store.
 func (db *DB) Submit(ctx context.Context, lease chain.Lease, b chain.Batch) (Ticket, error) {
 	if err := db.health.enter(); err != nil {
 		return Ticket{}, err
@@ -71,31 +71,31 @@ func (db *DB) Submit(ctx context.Context, lease chain.Lease, b chain.Batch) (Tic
 	}
 	t, err := db.admit(ctx, ps)
 	if t.commit == nil {
-		db.commits.leave() // it comes to no commit
+		db.commits.leave() // there will be no commit that gives the room back
 	}
 	return t, err
 }
 
-// part is what an append does to one trace. There is a second one where the batch has notes
-// for another trace ([chain.Batch.Also]); both commit, or neither.
+// part is the part of an append that concerns one trace. If the batch also has notes for
+// another trace ([chain.Batch.Also]), there is a second part; both commit, or neither.
 type part struct {
 	lease chain.Lease
 	batch chain.Batch
 	head  fold        // the trace as its queued appends will leave it
-	under *commitment // that of the newest of these, nil where all is durable
+	under *commitment // the commitment of the newest queued append, nil if all are durable
 }
 
 type parts []part
 
-// admit checks the parts against their traces as the queued appends will leave these, and
-// queues them behind those.
+// admit checks the parts against the state that the queued appends will give their traces, and
+// queues the parts behind those appends.
 func (db *DB) admit(ctx context.Context, ps parts) (Ticket, error) {
 	db.commits.coming.Add(1)
 	defer db.commits.coming.Add(-1)
 
 	// The traces' locks are held until the append has its place in the queue of commits.
-	// A head may be that of an append which is on its way itself: that one is in the queue
-	// before this one, so nothing of this can be durable without it.
+	// A head may be the head of an append that is not durable yet. That append is earlier in
+	// the queue, so this append can be durable only if that one is.
 	if err := ps.lock(ctx, db.traces); err != nil {
 		return Ticket{}, err
 	}
@@ -109,15 +109,15 @@ func (db *DB) admit(ctx context.Context, ps parts) (Ticket, error) {
 	var t Ticket
 	done, ok := chain.Replayed(ps[0].head.Trace, ps[0].batch)
 	err := error(nil)
-	if ok { // a second part is there with the first
+	if ok { // the second part committed together with the first
 		db.stats.replayed.Add(1)
 		t.answer = done
 	} else {
 		t, err = db.follow(ctx, ps)
 	}
 	if t.commit == nil {
-		// Refused, or there already, by what may not be durable yet: then nothing is said
-		// before it is.
+		// The refusal, or the finding that the log has the batch already, may depend on an
+		// append that is not durable yet. Wait for that append before answering.
 		for i := range ps {
 			if under := ps[i].under; under != nil {
 				if err := db.commits.await(under); err != nil {
@@ -129,7 +129,8 @@ func (db *DB) admit(ctx context.Context, ps parts) (Ticket, error) {
 	return t, err
 }
 
-// follow makes the step of each part that follows its head, as if it were alone.
+// follow makes the step of each part, which follows the head of its trace. It handles each
+// part as if it were the only one.
 func (db *DB) follow(ctx context.Context, ps parts) (Ticket, error) {
 	db.choosing.RLock()
 	defer db.choosing.RUnlock()
@@ -151,12 +152,12 @@ func (db *DB) follow(ctx context.Context, ps parts) (Ticket, error) {
 	return db.claim(ctx, few[:len(ps)])
 }
 
-// claim has each step change its ledger record, and queues them.
+// claim computes the ledger record that each step leaves, and queues the steps.
 //
-// A trace has at most one ledger key, that of its call, and keys are locked after traces:
-// nobody waits for a trace while holding a key. Where a record changes, its key's lock is
-// held until the sync returned. Otherwise two traces with one key could both read "no
-// record" and both send.
+// A trace has at most one ledger key, the key of its call. Keys are locked after traces, so
+// no goroutine waits for a trace while it holds a key. If a record changes, the lock of its
+// key is held until the sync has returned. Otherwise two traces with one key could both read
+// "no record" and both send.
 func (db *DB) claim(ctx context.Context, ss steps) (Ticket, error) {
 	if err := ss.lockKeys(ctx, db.records); err != nil {
 		return Ticket{}, err
@@ -171,8 +172,8 @@ func (db *DB) claim(ctx context.Context, ss steps) (Ticket, error) {
 			return Ticket{}, err
 		}
 	}
-	// Where nothing changes, the record stays as it is, so nobody need wait for this sync.
-	// What a served call copies was durable when it was read.
+	// If a record does not change, no other append needs to wait for this sync, and the lock
+	// is given back now. A served call copies an effect that was durable when it was read.
 	for _, s := range ss {
 		if s.keyed && s.record == nil {
 			db.records.unlock(s.hash)
@@ -189,8 +190,8 @@ type Ticket struct {
 	answer  chain.Appended
 }
 
-// Wait returns what [DB.Append] would, once the append is on disk. It may be called
-// again, and by anybody.
+// Wait waits until the append is on disk, and returns the same as [DB.Append]. It may be called
+// several times and by several goroutines.
 func (t Ticket) Wait() (chain.Appended, error) {
 	if t.commit != nil {
 		if err := t.commits.await(t.commit); err != nil {
@@ -200,7 +201,7 @@ func (t Ticket) Wait() (chain.Appended, error) {
 	return t.answer, nil
 }
 
-// expect checks what the batch says about the trace it is for.
+// expect checks the state that the batch expects of its trace, and whether the trace may grow.
 func (db *DB) expect(head fold, b chain.Batch) error {
 	t := head.Trace
 	if err := t.Expect(b.Expect); err != nil {
@@ -210,15 +211,16 @@ func (db *DB) expect(head fold, b chain.Batch) error {
 		return tga.Errorf(tga.StateInvalidTransition, "append to a trace archived in segment %d", head.segment).In(t.ID)
 	}
 	if t.Head.Seq == 0 && len(b.Artifacts) > 0 {
-		// What is open may still end below the mark; what is not begun needs not begin.
+		// Below the low-water mark of disk space open traces may still end, but no new trace
+		// begins.
 		return db.space.admit(t.ID)
 	}
 	return nil
 }
 
-// link makes the step that b is: the entries and notes that follow t, and the trace
-// they lead to. Each is checked as replay will check it, and what a caller made itself
-// is read back too: bytes that no reader takes would end the trace for good.
+// link makes the step of b: the entries and notes that follow the head, and the trace
+// that they lead to. It checks each of them as replay will. It also decodes an entry that
+// the caller made: an entry that no reader accepts would make the trace unreadable for good.
 func (db *DB) link(head fold, lease chain.Lease, b chain.Batch) (*step, error) {
 	now, t := db.times.now(), head.Trace
 	key, err := db.ringed.keyFor(t, &b)
@@ -236,8 +238,8 @@ func (db *DB) link(head fold, lease chain.Lease, b chain.Batch) (*step, error) {
 		s.entries = make([]chain.Entry, 0, len(b.Artifacts))
 	}
 	s.room = rooms.Get().(*room)
-	// Within a trace ts never goes back, even after a caller's own entry with a later
-	// one; across traces it does not because now does not.
+	// Within a trace ts never goes back, not even if a caller's own entry had a later ts.
+	// Across traces ts never goes back because now never does.
 	ts := now
 	if n := len(t.Entries); n > 0 {
 		ts = max(ts, t.Entries[n-1].TS)

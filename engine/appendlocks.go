@@ -9,8 +9,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// The locks of an append. They are taken in one order, so that appends never wait for each
-// other in a circle: the traces by id, then the ledger keys by their bytes.
+// The locks of an append are taken in one order, so that appends never deadlock: first the
+// traces by id, then the ledger keys by their bytes.
 
 // lock locks the traces of the parts, all or none.
 func (ps parts) lock(ctx context.Context, t *traces) error {
@@ -37,7 +37,7 @@ func (ps parts) unlock(t *traces) {
 	}
 }
 
-// lockKeys names the ledger keys that the steps touch or rely on, and locks them, all or
+// lockKeys computes the ledger keys that the steps touch or rely on, and locks them, all or
 // none.
 func (ss steps) lockKeys(ctx context.Context, r *records) error {
 	var few [2]*step
@@ -71,7 +71,7 @@ func (ss steps) lockKeys(ctx context.Context, r *records) error {
 	return nil
 }
 
-// unlockKeys gives back the ledger keys that the steps hold.
+// unlockKeys releases the locks of the ledger keys that the steps hold.
 func (ss steps) unlockKeys(r *records) {
 	for _, s := range ss {
 		if s.keyed {

@@ -8,24 +8,24 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// fold is a trace as it is on disk. The trace in it is shared and never modified;
-// callers get clones.
+// fold is a trace at one of its states, folded from its entries and notes. The trace in it is
+// shared and never modified; callers get clones.
 type fold struct {
 	*chain.Trace
 	segment uint64 // of an archived trace, 0 while its entries are in the store
 
-	// reservation is the record of the trace's key while the trace has it reserved; nil
-	// where it does not, and where it is not known. Nobody but the trace's own appends
-	// changes a reservation, so it needs no second look at the store.
+	// reservation is the record of the trace's key while the trace has reserved the key. It
+	// is nil if the trace has not, or if that is not known. Only appends to the trace itself
+	// change its reservation, so there is no need to read it again from the store.
 	reservation *ledger.Record
 }
 
-// lru keeps the values used last, bounded by count and by bytes. What is in it is durable
-// and shared: it is put in after the sync returned, and never modified.
+// lru keeps the values used last, bounded by count and by bytes. Its values are shared and
+// never modified, and they are durable: a value is put in after its sync has returned.
 type lru[K comparable, V any] struct {
 	mu       sync.Mutex
 	byKey    map[K]*cached[K, V]
-	ring     cached[K, V] // its next is the one used last, its prev the one used first
+	ring     cached[K, V] // a sentinel: next is the most, prev the least recently used value
 	bytes    int64
 	maxBytes int64
 	maxCount int
@@ -54,7 +54,7 @@ func (c *lru[K, V]) get(key K) (value V, ok bool) {
 	return value, ok
 }
 
-// put keeps a value of so many bytes; one that is larger than the bound is not kept.
+// put keeps a value of size bytes. A value larger than the bound is not kept.
 func (c *lru[K, V]) put(key K, value V, size int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,7 +76,7 @@ func (c *lru[K, V]) put(key K, value V, size int64) {
 	}
 }
 
-// front makes e the one used last.
+// front marks e as the most recently used value.
 func (c *lru[K, V]) front(e *cached[K, V]) {
 	e.prev.next, e.next.prev = e.next, e.prev
 	e.prev, e.next = &c.ring, c.ring.next
@@ -112,8 +112,8 @@ func (c *lru[K, V]) used() (count int, bytes int64) {
 	return len(c.byKey), c.bytes
 }
 
-// recordSize is about what a ledger record takes in the cache, bytes; absence is kept too
-// and takes less.
+// recordSize is roughly the size of a ledger record in the cache, in bytes. The absence of a
+// record is cached too, and takes less.
 const recordSize = 512
 
 // foldSize estimates the memory of a fold in bytes. A decoded artifact takes about as

@@ -19,19 +19,19 @@ type step struct {
 	entries     []chain.Entry
 	one         [1]chain.Entry // room for them
 	notes       []tga.Note
-	attachments []chain.Attachment // with what is stored of their values
+	attachments []chain.Attachment // with their values as they are stored
 	committed   tga.Millis         // the store's clock
 	newestTS    tga.Millis         // of the entries and notes
-	hash        [32]byte           // of the ledger key, where it has to do with one
-	keyed       bool               // it does, and the key's lock is held for it
-	first       bool               // nobody has used that key before
-	record      *ledger.Record     // nil where the append leaves the ledger alone
-	room        *room              // of the entries' preimages, until they are encoded
-	commit      *commitment        // what it is committed with
-	own         commitment         // that, where it is the first of its batch
+	hash        [32]byte           // of the ledger key, if the step touches one or relies on one
+	keyed       bool               // the step has a key, and the lock of the key is held
+	first       bool               // the key has no record yet
+	record      *ledger.Record     // nil if the append does not change the ledger
+	room        *room              // holds the preimages of the entries until they are encoded
+	commit      *commitment        // the commitment that the step is part of
+	own         commitment         // used as commit if the step is the first of its append
 }
 
-// steps are those of one append, each of another trace.
+// steps are the steps of one append, each of a different trace.
 type steps []*step
 
 func (s *step) appended() chain.Appended {
@@ -46,13 +46,13 @@ func (s *step) appended() chain.Appended {
 }
 
 // room is memory for the preimages of a step's entries, which are needed from the check of
-// an entry to its encoding. A step that is refused between the two leaves its room to the
-// garbage collector.
+// an entry until it is encoded. If a step is refused in between, the garbage collector frees
+// its room.
 type room [4][1 << 10]byte
 
 var rooms = sync.Pool{New: func() any { return new(room) }}
 
-// of returns the room of the i-th entry, none for one too many.
+// of returns the room of the i-th entry, nil if there is no room for it.
 func (r *room) of(i int) []byte {
 	if i >= len(r) {
 		return nil
@@ -60,7 +60,7 @@ func (r *room) of(i int) []byte {
 	return r[i][:0]
 }
 
-// leaveRoom gives the room back; the preimages are gone with it.
+// leaveRoom gives the room back to the pool and drops the preimages, which lie in it.
 func (s *step) leaveRoom() {
 	for i := range s.entries {
 		s.entries[i].Preimage = nil
@@ -70,8 +70,8 @@ func (s *step) leaveRoom() {
 }
 
 // queue encodes the steps as operations of one record of the log and puts them into the
-// queue of commits. The locks of their traces are held, and those of the ledger keys that
-// they have: these end with the commit.
+// queue of commits. The caller holds the locks of their traces and of their ledger keys. The
+// commit releases the locks of the keys.
 func (db *DB) queue(ss steps) (Ticket, error) {
 	w := db.commits.newWriter()
 	for _, s := range ss {
@@ -96,9 +96,9 @@ func (db *DB) queue(ss steps) (Ticket, error) {
 	return Ticket{commits: db.commits, commit: c, answer: ss[0].appended()}, nil
 }
 
-// place gives the steps of a commitment their places in the global order, which is that in
-// which the committer takes them. Its mutex is held: what the leaves say of time grows with
-// their indexes.
+// place gives the steps of a commitment their places in the global order, which is the order
+// in which the committer takes them. The caller holds the committer's mutex, so the times in
+// the leaves grow with their indexes.
 func (c *committer) place(x *commitment) {
 	var value [leafLen]byte
 	for _, s := range x.steps {
@@ -117,11 +117,11 @@ func (c *committer) publish(s *step) {
 	c.records.publish(s)
 }
 
-// fold returns the trace as the step leaves it.
+// fold returns the trace after the step.
 func (s *step) fold() fold { return fold{Trace: s.after, reservation: s.reservation()} }
 
-// reservation returns the trace's open reservation after the step, nil where it has none
-// or it is not known.
+// reservation returns the trace's open reservation after the step, nil if the trace has none
+// or if it is not known.
 func (s *step) reservation() *ledger.Record {
 	if s.record == nil {
 		return s.before.reservation
@@ -132,7 +132,7 @@ func (s *step) reservation() *ledger.Record {
 	return s.record
 }
 
-// step encodes everything of s but its position in the global order.
+// step encodes everything of s except its position in the global order.
 func (w *writer) step(s *step) {
 	for i := range s.entries {
 		w.entry(&s.entries[i])
@@ -209,8 +209,8 @@ func (c *committer) newWriter() *writer {
 	return w
 }
 
-// end gives the operations to a commitment; the writer is not used after. On an error
-// nothing of them stays on the disk.
+// end gives the operations to a commitment; the writer must not be used afterwards. On an
+// error it removes the files of the operations from the disk.
 func (w *writer) end(c *commitment) error {
 	log, ops, err := w.log, w.ops, w.err
 	w.log, w.keys, w.ops = nil, nil, nil
@@ -226,7 +226,7 @@ func (w *writer) end(c *commitment) error {
 	return err
 }
 
-// drop gives up the operations: they are not needed.
+// drop discards the operations.
 func (w *writer) drop() error {
 	w.fail(errDropped)
 	if err := w.end(nil); !errors.Is(err, errDropped) {
@@ -237,7 +237,7 @@ func (w *writer) drop() error {
 
 var errDropped = errors.New("not needed")
 
-// freeOps keeps the memory of operations that are no longer needed, unless it is much.
+// freeOps keeps the memory of finished operations for later use, unless it is large.
 func freeOps(ops *wal.Ops) {
 	if ops.Len() <= 64<<10 {
 		operations.Put(ops)
@@ -250,7 +250,7 @@ func (w *writer) fail(err error) {
 	}
 }
 
-// keep remembers the room that value took, unless it is much.
+// keep keeps the memory of value for the next encoding, unless it is large.
 func (w *writer) keep(value []byte) []byte {
 	if cap(value) <= 64<<10 {
 		w.value = value
@@ -258,7 +258,7 @@ func (w *writer) keep(value []byte) []byte {
 	return value
 }
 
-// set sets a small value that stays for ever.
+// set sets a small value that is never archived or erased.
 func (w *writer) set(key, value []byte) {
 	if w.size += len(value); w.err == nil {
 		w.ops.Put(key, value)
@@ -272,11 +272,11 @@ func (w *writer) insert(key, value []byte) {
 	}
 }
 
-// body sets a value that may be long. One that would make the record long goes into a file
-// of its own first, in this goroutine.
+// body sets a value that may be long. A value that would make the record too long is first
+// written to a file of its own, in this goroutine.
 func (w *writer) body(key, body []byte) {
 	if w.size += len(body); w.err != nil || w.size > chain.MaxBatch {
-		return // the caller says so
+		return // the caller reports the limit
 	}
 	if w.ops.Inline()+len(body) <= wal.MaxInline {
 		w.ops.PutBody(key, nil, body)
@@ -317,8 +317,8 @@ func (w *writer) note(n *tga.Note, committed tga.Millis, epoch chain.Epoch) {
 	w.body(keyspace.AppendNote(w.key[:0], n.TraceID, n.Number), w.keep(chain.AppendNoteFrame(w.value[:0], n, committed, epoch)))
 }
 
-// openIndex keeps the trace's place among the open traces: there with its state until
-// it is terminal, then gone.
+// openIndex maintains the trace's row among the open traces: the row has the state of the
+// trace, and is deleted once the state is terminal.
 func (w *writer) openIndex(s *step) {
 	if len(s.entries) == 0 {
 		return

@@ -15,35 +15,35 @@ import (
 	"github.com/tgad/tgad/wal"
 )
 
-// commitment is operations on their way to disk: queued in a group, then committed with
-// the others of it.
+// commitment is a set of operations on its way to disk. It is queued in a group, and all
+// commitments of a group are committed together.
 type commitment struct {
 	ops   *wal.Ops
-	steps steps    // what becomes visible with them; none for the store's own
+	steps steps    // become visible with the operations; none for the store's own operations
 	few   [2]*step // room for them
 	group *group   // set by [committer.add]
 
 	fresh   bool // its record begins a segment of the log
-	entered bool // it has room of its own, see [committer.enter]
+	entered bool // it holds one place of the queue's room, see [committer.enter]
 }
 
-// group is what one record of the log and one sync make durable.
+// group is the commitments that one record of the log and one sync make durable.
 type group struct {
 	members []*commitment
 	few     [4]*commitment // room for the first of them
 	bytes   int
-	done    chan struct{} // closed once the group is durable, or never will be
+	done    chan struct{} // closed once the group is durable or has failed
 	err     error         // set before done is closed
 }
 
-// committer takes groups to disk, one after the other, in the order in which they were
-// handed in. One goroutine does it, for two reasons. What waits while a group is synced
-// becomes the next group, with one record, one sync and one mark for all of it. And the
-// disk may block without end: then this goroutine does, and the callers, who wait for a
-// channel, can leave.
+// committer writes groups to disk, one after the other, in the order in which they were
+// queued. One goroutine does this, for two reasons. First, the appends that arrive while a
+// group is synced become the next group, with one record, one sync and one mark for all of
+// them. Second, a disk may block forever: then only this goroutine blocks, and the callers,
+// which wait on a channel, can leave.
 type committer struct {
 	log *wal.Log
-	// The store's; a poisoned one gives them up while this goroutine still runs.
+	// These belong to the store. A poisoned store releases them while this goroutine still runs.
 	mark  *guard.Watermark
 	lock  *dirLock
 	files *guard.Fenced
@@ -53,42 +53,42 @@ type committer struct {
 	times  *times
 	order  *order
 	stats  *counters
-	full   func() // told when a segment of the log is full
+	full   func() // called when a segment of the log is full
 
 	index   *index
-	traces  *traces // these two show what is durable
+	traces  *traces // traces and records are told of each durable step
 	records *records
 
 	rows  indexer
 	line  tga.ID // timeline of the log
 	queue []*group
 	mu    sync.Mutex
-	work  sync.Cond // there is a queue, or it is closed
+	work  sync.Cond // signalled when the queue is no longer empty, and when shut is set
 	shut  bool
 	ended chan struct{}
 
-	record  wal.Group       // the one on its way
-	slow    *time.Timer     // runs while it is
-	segment uint64          // of the newest one
+	record  wal.Group       // the record that is being written
+	slow    *time.Timer     // runs while the record is being written
+	segment uint64          // the segment of the newest record
 	flushed <-chan struct{} // closed when the index has flushed what it had at the last rotation
 
 	synced func(time.Duration) // [Options].Synced
 
 	coming atomic.Int32  // calls that are about to add, or to be refused
-	room   chan struct{} // holds one for each of them and for each append on its way
+	room   chan struct{} // bounds the calls in coming and the queued appends, see maxQueued
 }
 
-// maxQueued is how many appends of one store may be on their way at once; the next waits.
-// Without a bound, one goroutine that submits faster than the disk syncs would fill
-// memory.
+// maxQueued is the number of appends of one store that may be under way at once; the next
+// append waits. Without a bound, one goroutine that submits faster than the disk syncs would
+// fill the memory.
 const maxQueued = 1024
 
-// maxGroup bounds the bytes of a group of more than one, and no append has more, see
-// [wal.MaxInline]. Eight answers of 256 KiB share a sync; what comes meanwhile waits for some
-// milliseconds of writing and not for more.
+// maxGroup bounds the bytes of a group that has several members; no single append has more,
+// see [wal.MaxInline]. Eight answers of 256 KiB fit into one group. The bound keeps the writing
+// of a group to some milliseconds, which is how long later appends wait for it.
 const maxGroup = 2 << 20
 
-// start begins to take groups to disk behind a position of the log and its index.
+// start starts the goroutine that writes groups to disk, after the given position.
 func (c *committer) start(at position) {
 	c.rows = indexer{b: c.index.p.NewBatch(), keys: at.keys, sum: at.sum}
 	c.line, c.segment = c.log.Timeline(), at.at.Segment
@@ -119,8 +119,8 @@ func (c *committer) enter(ctx context.Context, id tga.ID) error {
 // leave gives the room back.
 func (c *committer) leave() { <-c.room }
 
-// add queues x. Those of one trace are added under its lock, so they reach the log in
-// the order of its entries: where the later one is durable, so is the earlier.
+// add queues x. The commitments of one trace are added under the lock of that trace, so they
+// reach the log in the order of its entries: if a later one is durable, so is each earlier one.
 func (c *committer) add(x *commitment) {
 	c.mu.Lock()
 	c.place(x)
@@ -164,10 +164,10 @@ func (c *committer) run() {
 		}
 		c.finish(g, err)
 		if !alone {
-			goruntime.Gosched() // those just woken may have a next append: it goes with the next group
+			goruntime.Gosched() // let the woken callers submit their next append, so that it joins the next group
 		}
 	}
-	if c.health.sick() == nil { // else it may be in the log's hands for good
+	if c.health.sick() == nil { // a failed log may keep using the batch forever
 		if err := closeBatch(c.rows.b); err != nil {
 			c.health.poison(err)
 		}
@@ -185,8 +185,8 @@ func (c *committer) take() *group {
 		}
 		c.work.Wait()
 	}
-	// Those who are about to add theirs come first: a sync costs as much for one as for
-	// all of them. A call that is alone waits for nobody.
+	// Let the calls that are about to add an append do so first: one sync costs as much for
+	// one append as for all of them. If no other call is coming, the group does not wait.
 	for n := 0; len(c.queue) == 1 && n < len(c.queue[0].members) && c.coming.Load() > 0; {
 		n = len(c.queue[0].members)
 		c.mu.Unlock()
@@ -198,10 +198,10 @@ func (c *committer) take() *group {
 	return g
 }
 
-// endSegment ends the segment of the log that is written to where the group is to begin one.
+// endSegment ends the current segment of the log if the group must begin a new segment.
 func (c *committer) endSegment(g *group) error {
 	if c.health.sick() != nil || !slices.ContainsFunc(g.members, func(x *commitment) bool { return x.fresh }) {
-		return nil // commit says what is sick
+		return nil // commit returns the reason if the store is poisoned
 	}
 	err := c.log.EndSegment()
 	if err != nil {
@@ -211,8 +211,8 @@ func (c *committer) endSegment(g *group) error {
 }
 
 // commit makes a group durable: one write of the log, one sync, the mark, and then the
-// rows. So the index has nothing that is not durable, and a caller that is woken finds its
-// own. An error poisons the store, for what the disk then has is not known.
+// rows. So the index has only rows that are durable, and a caller that is woken finds the
+// rows of its own append. An error poisons the store, because it is unknown what is on disk.
 func (c *committer) commit(g *group) error {
 	began := time.Now()
 	if err := c.health.sick(); err != nil {
@@ -230,7 +230,8 @@ func (c *committer) commit(g *group) error {
 		c.synced(time.Since(began))
 	}
 	if err == nil {
-		// Before anybody is told: what was acknowledged must be missed when it is gone.
+		// Advance the mark before any caller is answered. Otherwise the next open would not
+		// notice that an acknowledged record is missing.
 		err = c.mark.Advance(at.Group, at.Sum)
 	}
 	if err == nil {
@@ -242,8 +243,9 @@ func (c *committer) commit(g *group) error {
 	return err
 }
 
-// show shows the rows of the group that was just made durable. Where the log has begun
-// another segment, the index is flushed, so that no open has to index more than two.
+// show writes the rows of the group that was just made durable to the index. If the log has
+// begun another segment, show flushes the index, so that no open has to index more than two
+// segments.
 func (c *committer) show(at wal.Position) error {
 	if err := c.record.Rows(c.rows.op); err != nil {
 		return err
@@ -278,9 +280,9 @@ func (c *committer) slowSync() {
 	c.logger.Warn("slow disk: a group is not durable yet", "after", slowSync)
 }
 
-// finish shows what is durable and wakes those who wait for it. What failed is in
-// flight for good: its locks stay taken and its traces' tails stay, so nobody is shown
-// what may not be on disk.
+// finish publishes the steps of a durable group and wakes the callers that wait for it. The
+// steps of a failed group stay in flight: finish does not release their key locks and does
+// not remove them from the tails. So no reader sees an append that may not be on disk.
 func (c *committer) finish(g *group, err error) {
 	for _, x := range g.members {
 		if x.entered {
@@ -306,8 +308,8 @@ func (c *committer) finish(g *group, err error) {
 	close(g.done)
 }
 
-// await returns once x is durable, or with the store's poisoning: the commit may then
-// never end.
+// await returns once x is durable, or with an error once the store is poisoned, because the
+// commit may then never end.
 func (c *committer) await(x *commitment) error {
 	select {
 	case <-x.group.done:
@@ -322,10 +324,10 @@ func (c *committer) await(x *commitment) error {
 	}
 }
 
-// apply makes operations of the store's own durable, and ends the writer.
+// apply makes operations durable that belong to no append, and ends the writer.
 func (c *committer) apply(w *writer) error { return c.applyIn(w, false) }
 
-// applyIn is apply, with fresh in a segment of the log that begins with it.
+// applyIn is apply; with fresh, the operations begin a new segment of the log.
 func (c *committer) applyIn(w *writer, fresh bool) error {
 	x := &commitment{fresh: fresh}
 	if err := w.end(x); err != nil {

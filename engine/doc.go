@@ -1,5 +1,5 @@
-// Package engine keeps TGA execution logs: in a log of its own (package wal), with Pebble as
-// an index that is a function of it.
+// Package engine keeps TGA execution logs. It stores them in a log of its own (package wal).
+// Pebble holds an index, which is computed from that log.
 //
 // It owns durability: when [DB.Append] returns nil, the artifacts, their entries, the
 // notes and the ledger record are on disk, or none is. It knows nothing of tools;
@@ -24,22 +24,24 @@
 //
 // # What a crash may do
 //
-// An append is part of one record of the log with one sync; appends that wait together
-// share it. The power may go at any write: the next [Open] finds every append that was
-// acknowledged and, of one under way, all or nothing. Of a trace with several under way
-// ([DB.Submit]) it finds the first few. What was acknowledged and is not there any more (a damaged log, a restored
-// backup) is found before anything is written, and the store opens frozen.
+// An append is part of one record of the log, and each record has one sync; appends that
+// wait at the same time share a record. The power may fail at any write: the next [Open]
+// finds every acknowledged append, and finds an append under way whole or not at all. If
+// several appends to one trace are under way ([DB.Submit]), it finds the first few of them.
+// If an acknowledged append is missing (a damaged log, a restored backup), the open
+// detects it before it writes anything, and the store opens frozen.
 //
-// A failed write or sync poisons the store: the append it struck has an unknown
-// outcome, every later call is STORE_UNAVAILABLE, and nothing is tried again, for the
-// kernel may have dropped the bytes and report success next time. Only an Open tells.
+// A failed write or sync poisons the store: the outcome of the failed append is unknown,
+// and every later call returns STORE_UNAVAILABLE. Nothing is tried again, because the
+// kernel may have dropped the bytes and may report success next time. Only the next Open
+// finds out what is on disk.
 //
 // # Assumptions about the disk
 //
-// A completed fdatasync of a file makes what was written to it durable, a completed
-// fsync of a directory its names. Damage to bytes at rest is detected, not repaired. A
-// roll-back of the whole directory to an earlier state of itself is not detected: that
-// takes a head kept elsewhere.
+// A completed fdatasync of a file makes its bytes durable. A completed fsync of a directory
+// makes its names durable. Damage to bytes at rest is detected, not repaired. A roll-back of
+// the whole directory to an earlier state of itself is detected only with a head that is
+// kept elsewhere, see [Witness].
 //
 // # Invariants
 //
@@ -65,16 +67,17 @@
 //
 // # Parts
 //
-// An opening inspects what is on the disk, brings up the log and its index, and becomes a [DB], or
-// gives up what it took. A DB is two groups of parts: standing, which lasts from Open to Close, and
-// opened, which [DB.Unfreeze] replaces. Each part has what it needs, and says at its locks why it
-// may be used as it is: traces and records (the locks of an append, and what is kept in memory),
-// the committer, index (with reading, for one view of it), rewriting, sealer, eraser, leases,
-// keyFilter, health. [DB.Append] and what it calls are methods of DB, for they use nearly all of them.
+// An opening inspects the disk, opens the log and its index, and becomes a [DB]; if it fails, it
+// gives back what it took. A DB has two groups of parts: standing, which lasts from Open to Close,
+// and opened, which [DB.Unfreeze] replaces. Each part holds references to the parts that it needs,
+// and the comments at its locks say why concurrent use is safe. The parts are: traces and records
+// (the locks of an append, and the caches), the committer, index (with reading, for one view of
+// it), rewriting, sealer, eraser, leases, keyFilter, health. [DB.Append] and the functions that it
+// calls are methods of DB, because they use nearly all of the parts.
 //
 // # The state store of Talos 9.3
 //
-// The seven operations of its §9.3.2 and what they are here:
+// The seven operations of its §9.3.2, and the functions of this package that do them:
 //
 //	load_state(trace_id)                 [DB.State]; [DB.Load] with the artifacts
 //	append_log_entry(entry)              [DB.Append], with [chain.NewArtifact.Entry] for a complete entry
@@ -84,5 +87,5 @@
 //	acquire_trace_lock(trace_id)         [DB.Acquire]
 //	release_trace_lock(trace_id)         [DB.Release]
 //
-// The layout of keys is that of package keyspace; docs/FORMAT.md has the values.
+// Package keyspace defines the layout of keys; docs/FORMAT.md describes the values.
 package engine

@@ -9,18 +9,18 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Quarantine says that acknowledged appends may be missing from the store, and who
-// accepted that. While it lasts the runtime treats every call begun before it as one
-// that may have been sent, whatever the log says, and a write tool's first use of a key
-// needs the caller's word that it is fresh (docs/SEMANTICS.md).
+// Quarantine says that acknowledged appends may be missing from the store, and who accepted
+// that. While it lasts, the runtime treats every call that was begun before it as possibly
+// sent, whatever the log says. A write tool's first use of a key needs the caller's assertion
+// that the key is fresh (docs/SEMANTICS.md).
 type Quarantine struct {
-	Who    string     // accepted the loss
+	Who    string     // name of the person who accepted the loss
 	Reason string     // why the store was frozen
 	Since  tga.Millis // when it was accepted; calls begun before are in doubt
-	Cursor uint64     // newest index of the order then
+	Cursor uint64     // newest index of the order when the loss was accepted
 }
 
-// Quarantine returns the quarantine the store is in; ok is false where it is in none.
+// Quarantine returns the current quarantine of the store; ok is false if there is none.
 func (db *DB) Quarantine() (q Quarantine, ok bool) {
 	if p := db.quarantined.Load(); p != nil {
 		return *p, true
@@ -34,10 +34,10 @@ func (db *DB) Quarantined() (since tga.Millis, ok bool) {
 	return q.Since, ok
 }
 
-// Freeze refuses writes from now on, also after the next open, until [DB.Unfreeze]: somebody
-// outside of the store knows of appends that are missing from it, or of others in their place.
-// It is meant for who has just opened the store. An append that is under way meanwhile may
-// still come in before it. Of a store that is frozen already the reason stays.
+// Freeze refuses writes from now on, also after the next open, until [DB.Unfreeze]. Call it if
+// evidence from outside shows that appends are missing from the store or were replaced by
+// others. Call it right after the open: an append that is under way may still be committed. If
+// the store is frozen already, it keeps the earlier reason.
 func (db *DB) Freeze(reason string) error {
 	if err := db.health.enter(); err != nil {
 		return err
@@ -56,12 +56,12 @@ func (db *DB) Freeze(reason string) error {
 	return db.commits.apply(w)
 }
 
-// Unfreeze opens a frozen store for writing. acceptLoss is the operator's statement
-// that appends may be missing; who is recorded with it. The store is then in
+// Unfreeze opens a frozen store for writing. acceptLoss is the operator's statement that
+// appends may be missing; who names the operator and is recorded. The store is then in
 // quarantine until [DB.EndQuarantine].
 //
-// A store frozen for its log is closed and opened anew meanwhile: other calls get
-// STORE_UNAVAILABLE. It must not be called in the body of a range over the store.
+// If the store is frozen because of its log, Unfreeze closes and reopens it; other calls get
+// STORE_UNAVAILABLE meanwhile. Do not call Unfreeze in the body of a range over the store.
 func (db *DB) Unfreeze(ctx context.Context, acceptLoss bool, who string) error {
 	frozen := db.health.frozen.Load()
 	switch {
@@ -88,8 +88,8 @@ func (db *DB) Unfreeze(ctx context.Context, acceptLoss bool, who string) error {
 		return err
 	}
 	defer db.health.leave()
-	// Later than anything begun so far, also within this millisecond; what begins from
-	// now on is not before it, whatever the clock says.
+	// since is later than the begin of every call so far, also of calls in this millisecond.
+	// Raising newest keeps later calls from beginning before since, whatever the clock says.
 	since := max(db.times.now(), db.NewestTS()) + 1
 	raise(&db.times.newest, int64(since))
 	q := Quarantine{Who: who, Reason: frozen.Error(), Since: since, Cursor: db.order.durable()}
@@ -112,24 +112,24 @@ func (db *DB) Unfreeze(ctx context.Context, acceptLoss bool, who string) error {
 }
 
 // reopen opens the store again for writing, with a new timeline of its log and a new
-// watermark. It stays frozen.
+// watermark. The store stays frozen.
 func (db *DB) reopen() error {
 	if !db.health.drain() {
 		return tga.Errorf(tga.StoreUnavailable, "unfreeze: the store is closed")
 	}
 	db.cache.clear()
 	o := &opening{standing: db.standing}
-	o.opened = *db.opened // it is given up first
+	o.opened = *db.opened // restart releases these parts first
 	o.readOnly = false
 	if err := o.restart(true, nil); err != nil {
 		return errors.Join(err, o.release())
 	}
-	db.opened = &o.opened // nobody is inside
+	db.opened = &o.opened // no call is inside
 	db.health.reopen()
 	return nil
 }
 
-// EndQuarantine ends the quarantine: somebody has looked at what may have been lost.
+// EndQuarantine ends the quarantine. who names the person who examined what may have been lost.
 func (db *DB) EndQuarantine(ctx context.Context, who string) error {
 	if err := db.health.enter(); err != nil {
 		return err

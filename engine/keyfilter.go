@@ -15,18 +15,19 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// keyFilter answers for ledger keys that were never used, from memory: a miss in Pebble
-// costs more than all else that an append does. It is a Bloom filter, each key's bits in one
-// line of the processor's cache. Before it has seen every key of the index it answers
-// nothing.
+// keyFilter tells from memory that a ledger key was never used: the look-up of an absent key in
+// Pebble costs more than all other work of an append. It is a Bloom filter in which the bits of
+// a key lie in one line of the processor's cache. Until it has seen every key of the index, it
+// claims nothing.
 //
-// It never denies a key that has a record. The record's row is in the index before its bits
-// are set, and whoever asks holds the lock of the key, which ends after both; so what a
-// build did not meet in its view of the index set its bits in the filter that is built.
+// It never says of a key with a record that the key was never used. The row of the record is in
+// the index before the bits of its key are set, and both happen before the lock of the key is
+// released, which every asker holds. So if the view from which a filter is built lacks a row,
+// the append of that row sets its bits in the filter that is being built.
 type keyFilter struct {
 	index    *index
 	log      *slog.Logger
-	making   sync.Mutex // a second build would take the place of the first in building
+	making   sync.Mutex // one build at a time: a second build would replace the first in building
 	asked    atomic.Pointer[bloom64]
 	building atomic.Pointer[bloom64]
 	growing  atomic.Bool
@@ -38,12 +39,12 @@ type keyFilter struct {
 // bloom64 is a Bloom filter of lines of 512 bits.
 type bloom64 struct {
 	lines [][8]atomic.Uint64 // a power of two of them
-	keys  atomic.Int64       // that were set; a few of them twice, while f was made
+	keys  atomic.Int64       // keys that were set; a few are counted twice, while f was built
 }
 
-// bitsPerKey is what a key has in a filter that is not full; lineProbes is how many of them
-// it sets: about one in a hundred keys that are not there is then taken for one that may
-// be. Where the bound holds the filter at half of that, it is one in eight.
+// bitsPerKey is the number of bits for each key in a filter that is not full; lineProbes is how
+// many bits each key sets. About one in a hundred absent keys is then taken for one that may
+// exist. If the bound on memory leaves half of the bits per key, it is one in eight.
 const (
 	bitsPerKey = 12
 	lineProbes = 6
@@ -53,7 +54,7 @@ const (
 // capacity is how many keys f takes with bitsPerKey each.
 func (f *bloom64) capacity() int64 { return int64(len(f.lines)) * lineBits / bitsPerKey }
 
-// newBloom makes a filter for so many keys, of at most limit bytes.
+// newBloom makes a filter for that number of keys, of at most limit bytes.
 func newBloom(keys, limit uint64) *bloom64 {
 	lines := uint64(1) << bits.Len64(max(keys*bitsPerKey/lineBits, 1))
 	lines = min(lines, uint64(1)<<(bits.Len64(max(limit/(lineBits/8), 1))-1))
@@ -82,7 +83,7 @@ func (f *bloom64) has(key *[32]byte) bool {
 	return true
 }
 
-// never reports whether a key is known never to have been used. Its lock is held.
+// never reports whether a key was certainly never used. The key's lock is held.
 func (k *keyFilter) never(key *[32]byte) bool {
 	if k == nil {
 		return false
@@ -91,13 +92,14 @@ func (k *keyFilter) never(key *[32]byte) bool {
 	return f != nil && !f.has(key)
 }
 
-// used says that a key has its first record, whose row is in the index. The key's lock is held.
+// used records that a key has its first record, whose row is in the index. It reports whether
+// the filter is full and may grow. The key's lock is held.
 func (k *keyFilter) used(key *[32]byte) (full bool) {
 	if k == nil {
 		return false
 	}
-	// In this order: where there is no filter in the making yet, the view that one is
-	// made from has the row.
+	// The row is in the index before building is loaded. So if no filter is being built
+	// now, the view of a later build has the row.
 	if f := k.building.Load(); f != nil {
 		f.set(key)
 	}
@@ -109,14 +111,14 @@ func (k *keyFilter) used(key *[32]byte) (full bool) {
 	return f.keys.Load() > f.capacity() && uint64(len(f.lines))*lineBits/8*2 <= k.limit
 }
 
-// giveUp ends what is made, soon.
+// giveUp makes a running build end soon.
 func (k *keyFilter) giveUp() {
 	if k != nil {
 		k.stop.Store(true)
 	}
 }
 
-// halt returns once nothing is made any more.
+// halt ends a running build and waits until it has ended.
 func (k *keyFilter) halt() {
 	if k != nil {
 		k.giveUp()
@@ -124,27 +126,27 @@ func (k *keyFilter) halt() {
 	}
 }
 
-// keySum is what the key of a ledger record adds to the sum of the position row.
+// keySum is the number that the key of a ledger record adds to the sum in the position row.
 func keySum(key []byte) uint64 { return binary.LittleEndian.Uint64(key[len(key)-8:]) }
 
-// filterTime is how long an open waits for the keys of the index to be counted. A store with
-// more of them counts on beside its first calls.
+// filterTime is how long an open waits for the keys of the index to be counted. After that the
+// store serves calls while the count goes on.
 const filterTime = 250 * time.Millisecond
 
-// errOtherKeys says that the index does not have the ledger keys that it ought to have.
+// errOtherKeys says that the index lacks ledger keys, or has wrong ones.
 var errOtherKeys = errors.New("the index has not the ledger keys that it had")
 
-// unlike reports whether an index is not to be used, by the error of [keyFilter.watch].
+// unlike reports whether an error of [keyFilter.watch] means that the index must not be used.
 func unlike(err error) bool {
 	return errors.Is(err, errOtherKeys) || tga.CodeOf(err) == tga.StateChecksumMismatch
 }
 
-// watch begins to make the filter, and waits a while for it. What an index has that
-// is counted later poisons the store where it is not what it was: the next open makes the
-// index anew.
+// watch begins to build the filter, and waits at most filterTime for it. If the build ends later
+// and finds other ledger keys than the position row says, it poisons the store, and the next
+// open makes a new index.
 func (k *keyFilter) watch(expected uint64) error {
 	done := make(chan error, 1)
-	var left atomic.Bool // one of the two has the answer
+	var left atomic.Bool // whichever of build and timer comes first sets it
 	k.ended.Go(func() {
 		err := k.make(expected)
 		if left.Swap(true) {
@@ -166,7 +168,7 @@ func (k *keyFilter) watch(expected uint64) error {
 	return nil
 }
 
-// grow makes a filter for twice as many keys, unless one is made already.
+// grow builds a filter for twice as many keys, unless it is already being built.
 func (k *keyFilter) grow() {
 	if !k.growing.CompareAndSwap(false, true) {
 		return
@@ -178,7 +180,7 @@ func (k *keyFilter) grow() {
 	})
 }
 
-// failed is told what became of a filter that nobody waits for.
+// failed handles the result of a build that no caller waits for.
 func (k *keyFilter) failed(err error) {
 	switch {
 	case err == nil || errors.Is(err, errNoFilter):
@@ -191,8 +193,8 @@ func (k *keyFilter) failed(err error) {
 
 var errNoFilter = errors.New("the store is closed")
 
-// make makes a filter of every key in a view of the index, and compares their number
-// and sum with the position row of that view.
+// make builds a filter of every key in a view of the index, and compares the number and the
+// sum of these keys with the position row of that view.
 func (k *keyFilter) make(expected uint64) error {
 	k.making.Lock()
 	defer k.making.Unlock()

@@ -11,21 +11,22 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// leases knows who may append to which trace. A lease lives in memory: it dies with
-// the process, and the incarnation in the epoch keeps one of an earlier process from
-// being taken for current. Nothing ends a lease but its holder and a
-// person's word ([DB.Overtake]): a take-over by time-out is how a paused holder and its
-// successor both send. A weak lease is one that was lent to somebody about what is not
-// theirs: it orders that peer's own appends and keeps nobody out.
+// leases knows who may append to which trace. A lease lives in memory and ends with the
+// process. The incarnation in its epoch keeps a lease of an earlier process from counting as
+// current. Only its holder or a person's decision ([DB.Overtake]) ends a lease. There is no
+// take-over by time-out: after one, a paused holder and its successor could both send.
+//
+// A weak lease is one that was lent to a peer for a trace that is not the peer's own. It
+// orders the appends of that peer, and it keeps nobody else out.
 type leases struct {
 	queue locks[tga.ID] // held from Acquire to Release; not by a weak lease
 
 	mu          sync.Mutex
 	held        map[tga.ID]chain.Epoch
-	lent        map[tga.ID]bool // of those held: by somebody outside this process
-	weak        map[tga.ID]bool // of those lent: about what another did
+	lent        map[tga.ID]bool // of the held leases: the holder is outside this process
+	weak        map[tga.ID]bool // of the lent leases: the trace is not the holder's own
 	incarnation uint32
-	counter     uint32 // of the newest epoch granted
+	counter     uint32 // counter part of the newest epoch that was granted
 }
 
 func (l *leases) init() {
@@ -33,8 +34,8 @@ func (l *leases) init() {
 	l.held, l.lent, l.weak = make(map[tga.ID]chain.Epoch), make(map[tga.ID]bool), make(map[tga.ID]bool)
 }
 
-// begin begins an incarnation. Nobody holds a lease: a store that is opened anew was frozen, and
-// a frozen store grants none.
+// begin begins an incarnation. No lease is held then: a store that is reopened was frozen, and
+// a frozen store grants no lease.
 func (l *leases) begin(incarnation uint32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -47,7 +48,7 @@ func (l *leases) grant(id tga.ID) (chain.Lease, error) {
 	return l.next(id)
 }
 
-// next makes the newest epoch the trace's. l.mu is held.
+// next grants the trace a new epoch. l.mu is held.
 func (l *leases) next(id tga.ID) (chain.Lease, error) {
 	if l.counter == math.MaxUint32 {
 		return chain.Lease{}, tga.Errorf(tga.StoreUnavailable, "no epoch is left in incarnation %d: open the store again", l.incarnation).In(id)
@@ -60,9 +61,9 @@ func (l *leases) next(id tga.ID) (chain.Lease, error) {
 	return chain.Lease{TraceID: id, Epoch: epoch}, nil
 }
 
-// overtake gives a held trace the newest epoch: the holder's is over from here on, and its
-// place in the queue is the new holder's. ok is false where nobody is in that place, or only
-// is lent and the holder is of this process.
+// overtake gives a held trace a new epoch. The holder's epoch ends, and the new holder takes
+// over its lock in queue. ok is false if nobody holds that lock, or if lentOnly is set and the
+// holder is in this process.
 func (l *leases) overtake(id tga.ID, lentOnly bool) (lease chain.Lease, ok bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,8 +74,8 @@ func (l *leases) overtake(id tga.ID, lentOnly bool) (lease chain.Lease, ok bool,
 	return lease, err == nil, err
 }
 
-// lend marks a lease as held outside this process. It reports whether the lease is weak: then
-// it has no place in the queue from here on.
+// lend marks a lease as held outside this process. It reports whether the lease is weak: the
+// caller must then give back its lock in queue.
 func (l *leases) lend(lease chain.Lease, own bool) (weak bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,8 +89,8 @@ func (l *leases) lend(lease chain.Lease, own bool) (weak bool) {
 	return !own
 }
 
-// check returns nil for the trace's current lease. It tells a lease that was
-// overtaken from one that was never granted.
+// check returns nil for the trace's current lease. Its errors distinguish a lease that was
+// overtaken from a lease that was never granted.
 func (l *leases) check(lease chain.Lease) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -104,8 +105,8 @@ func (l *leases) check(lease chain.Lease) error {
 	return tga.Errorf(tga.StateConcurrentExecution, "append to trace %s under epoch %#x: current is %#x", lease.TraceID, uint64(lease.Epoch), uint64(current)).In(lease.TraceID)
 }
 
-// release ends a lease. It reports whether the lease had the place in the queue, which is
-// then to be given up.
+// release ends a lease. It reports whether the lease held the lock in queue, which the caller
+// must then give back.
 func (l *leases) release(lease chain.Lease) (queued bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -119,7 +120,8 @@ func (l *leases) release(lease chain.Lease) (queued bool) {
 	return queued
 }
 
-// holds reports whether somebody is at the trace. A weak lease is nobody's life sign.
+// holds reports whether somebody holds a lease of the trace that is not weak. A weak lease
+// does not show that its holder is executing the trace.
 func (l *leases) holds(id tga.ID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -153,13 +155,13 @@ func (l *leases) granted() (held int, incarnation uint32) {
 	return len(l.held), l.incarnation
 }
 
-// Acquire grants the lease of a trace, which need not exist yet. While another holds
-// it, Acquire waits until ctx ends; a ctx without a deadline does not wait. The error
-// is STATE_LOCK_ACQUIRE_FAILED and leaves the holder's lease alone. A frozen store
-// grants none: STORE_UNAVAILABLE.
+// Acquire grants the lease of a trace, which need not exist yet. While another caller holds
+// it, Acquire waits until ctx ends; if ctx has no deadline, Acquire does not wait. It then
+// returns STATE_LOCK_ACQUIRE_FAILED, and the holder keeps its lease. A frozen store grants no
+// lease: STORE_UNAVAILABLE.
 //
-// The lease is granted once no append under an earlier one is under way: what its
-// holder reads is all that earlier holders wrote.
+// The lease is granted once no append under an earlier lease is under way, so its holder
+// reads everything that earlier holders wrote.
 func (db *DB) Acquire(ctx context.Context, id tga.ID) (chain.Lease, error) {
 	if err := db.health.enter(); err != nil {
 		return chain.Lease{}, err
@@ -188,13 +190,13 @@ func (db *DB) Acquire(ctx context.Context, id tga.ID) (chain.Lease, error) {
 	return lease, err
 }
 
-// Lend is Acquire for somebody outside this process, who sends nothing of this process's:
-// [DB.Overtake] takes such a lease back for the vote of a person.
+// Lend is Acquire for a peer outside this process. The peer sends no call of this process, so
+// [DB.Overtake] takes such a lease back when a person votes.
 //
-// own says of the trace as it stands whether what is to come is the peer's to append; a
-// trace without an entry has the state 0. Where it is not, the lease is weak: it keeps other
-// peers out that are no more than that, and everybody else takes the trace at once, as if
-// nobody held it.
+// own gets the current trace and says whether its next artifact is the peer's to append; a
+// trace without an entry has the state 0. If own returns false, the lease is weak: it keeps
+// out only other peers that would get a weak lease. Everybody else gets the trace at once, as
+// if nobody held it.
 func (db *DB) Lend(ctx context.Context, id tga.ID, own func(*chain.Trace) bool) (chain.Lease, error) {
 	asks := func() (bool, error) {
 		t, err := db.Load(ctx, id)
@@ -229,7 +231,7 @@ func (db *DB) Lend(ctx context.Context, id tga.ID, own func(*chain.Trace) bool) 
 	if err != nil {
 		return lease, err
 	}
-	// Under the lease nothing moves: now it is certain whose the trace is.
+	// Under the lease the trace does not change, so this answer of own holds.
 	if mine, err = asks(); err != nil {
 		db.Release(lease)
 		return chain.Lease{}, err
@@ -245,12 +247,12 @@ func (db *DB) Lend(ctx context.Context, id tga.ID, own func(*chain.Trace) bool) 
 // take, or that is just being handed on.
 const overtakePause = time.Millisecond
 
-// Overtake grants the lease of a trace at once, whoever holds it: the holder's epoch is
-// over, and what it appends from now on is refused with STATE_CONCURRENT_EXECUTION. It
-// stops no byte that the holder has on the wire. With lentOnly it overtakes a lease that
-// was lent and waits for any other, as [DB.Acquire] does.
+// Overtake grants the lease of a trace at once, whoever holds it. The holder's epoch ends,
+// and its later appends are refused with STATE_CONCURRENT_EXECUTION. Overtake does not stop
+// bytes that the holder has already sent. With lentOnly it overtakes only a lease that was
+// lent, and waits for any other lease as [DB.Acquire] does.
 //
-// The lease is granted once no append under an earlier one is under way.
+// The lease is granted once no append under an earlier lease is under way.
 func (db *DB) Overtake(ctx context.Context, id tga.ID, lentOnly bool) (chain.Lease, error) {
 	if err := db.health.enter(); err != nil {
 		return chain.Lease{}, err
@@ -265,7 +267,7 @@ func (db *DB) Overtake(ctx context.Context, id tga.ID, lentOnly bool) (chain.Lea
 			return chain.Lease{}, err
 		}
 		if ok {
-			// Appends that passed their check before are under way: they are waited for.
+			// Wait for appends under the old lease that passed the check of leases before.
 			if err := db.traces.lock(ctx, id); err != nil {
 				db.Release(lease)
 				return chain.Lease{}, err
@@ -277,7 +279,7 @@ func (db *DB) Overtake(ctx context.Context, id tga.ID, lentOnly bool) (chain.Lea
 		if tga.CodeOf(err) != tga.StateLockAcquireFailed {
 			return lease, err
 		}
-		// Another has it, or it is being handed on to one who waited.
+		// Another caller holds the lease, or it is just being handed to a waiting caller.
 		if _, waits := ctx.Deadline(); lentOnly && !waits && db.leases.holds(id) && !db.leases.isLent(id) {
 			return lease, err
 		}
@@ -291,7 +293,7 @@ func (db *DB) Overtake(ctx context.Context, id tga.ID, lentOnly bool) (chain.Lea
 	}
 }
 
-// withoutDeadline is a context that Acquire does not wait under.
+// withoutDeadline is a context without a deadline: Acquire does not wait for another holder.
 type withoutDeadline struct{ context.Context }
 
 func (withoutDeadline) Deadline() (time.Time, bool) { return time.Time{}, false }
@@ -299,22 +301,23 @@ func (withoutDeadline) Deadline() (time.Time, bool) { return time.Time{}, false 
 // Current reports whether a lease is still its trace's newest.
 func (db *DB) Current(lease chain.Lease) bool { return db.leases.check(lease) == nil }
 
-// While returns ctx: one process has the store, so nobody overtakes a lease unseen.
+// While returns ctx unchanged: only one process has the store, so a lease cannot be lost to
+// another process.
 func (db *DB) While(ctx context.Context, _ chain.Lease) (context.Context, context.CancelFunc) {
 	return ctx, func() {}
 }
 
-// Departed reports whether an epoch is of an earlier open of the store: its process had to end
-// before this one could open it.
+// Departed reports whether an epoch is from an earlier open of the store. The process of that
+// open had to end or close the store before this open.
 func (db *DB) Departed(epoch chain.Epoch) bool {
 	_, incarnation := db.leases.granted()
 	return epoch.Incarnation() < incarnation
 }
 
-// Held is Current: one process has the store, so who holds a lease is one of it.
+// Held is Current: only one process has the store, so every holder is in this process.
 func (db *DB) Held(lease chain.Lease) bool { return db.Current(lease) }
 
-// Release ends a lease; of one that is not current it does nothing.
+// Release ends a lease. If the lease is not current, Release does nothing.
 func (db *DB) Release(lease chain.Lease) {
 	if db.leases.release(lease) {
 		db.leases.queue.unlock(lease.TraceID)
@@ -322,8 +325,8 @@ func (db *DB) Release(lease chain.Lease) {
 	}
 }
 
-// Holder says whether somebody holds the lease of a trace now. One process has the
-// store, so it always knows.
+// Holder says whether somebody holds the lease of a trace now. Only one process has the
+// store, so the answer is always known.
 func (db *DB) Holder(id tga.ID) ledger.Liveness {
 	if db.leases.holds(id) {
 		return ledger.HolderAlive

@@ -28,7 +28,7 @@ func (db *DB) Record(ctx context.Context, key ledger.Key) (*ledger.Record, error
 	}
 	defer db.health.leave()
 	if err := db.ringed.missing(); err != nil {
-		return nil, err // what it says of a request could not be compared
+		return nil, err // without the ring the digest in a record cannot be compared with a request
 	}
 	hash := key.Hash()
 	if err := db.records.lock(ctx, tga.ID{}, hash); err != nil {
@@ -37,14 +37,14 @@ func (db *DB) Record(ctx context.Context, key ledger.Key) (*ledger.Record, error
 	defer db.records.unlock(hash)
 	rec, err := db.records.get(hash)
 	if rec != nil {
-		own := *rec // the other is shared
+		own := *rec // rec is shared
 		rec = &own
 	}
 	return rec, err
 }
 
-// Records calls each for every ledger record, in the order of the hashes of their keys, until it
-// returns an error: for who copies a store.
+// Records calls each for every ledger record, in the order of the hashes of their keys, until each
+// returns an error. It is for copying a store.
 func (db *DB) Records(ctx context.Context, each func(hash [32]byte, record []byte) error) error {
 	if err := db.ringed.missing(); err != nil {
 		return err
@@ -72,15 +72,15 @@ func (db *DB) Records(ctx context.Context, each func(hash [32]byte, record []byt
 	return nil
 }
 
-// Await returns nil when the record of key is no longer what seen says (its status,
-// trace or attempts differ), or when nobody holds the lease of seen.TraceID and its
-// newest attempt is not a remote executor's, which needs no lease; at ctx's end it
-// returns ctx's error. It says only that something changed: read again.
+// Await waits until the record of key differs from seen in status, trace or attempts. It also
+// returns nil if nobody holds the lease of seen.TraceID and the newest attempt is not a remote
+// executor's (an executor needs no lease). When ctx ends, it returns ctx's error. Nil says only
+// that something changed: read the record again.
 func (db *DB) Await(ctx context.Context, key ledger.Key, seen ledger.Record) error {
 	hash := key.Hash()
 	for {
-		// Subscribe before looking: a change between the look and the wait would
-		// otherwise be slept through.
+		// Subscribe before looking: otherwise a change between the look and the wait would
+		// be missed.
 		changed, cancelChanged := db.changed.subscribe(hash)
 		released, cancelReleased := db.released.subscribe(seen.TraceID)
 		over, err := db.moved(ctx, key, seen)

@@ -56,7 +56,7 @@ func (l *locks[K]) lock(ctx context.Context, stop <-chan struct{}, k K) error {
 	if i := slices.Index(l.held[k], turn); i >= 0 {
 		l.held[k] = slices.Delete(l.held[k], i, i+1)
 	} else {
-		l.passOn(k) // it was handed over while this call gave up
+		l.passOn(k) // k was handed to this call while it gave up
 	}
 	return err
 }
@@ -92,8 +92,8 @@ type topic struct {
 
 func (h *hub[K]) init() { h.topics = make(map[K]*topic) }
 
-// subscribe returns a channel that is closed at the next notify of k. The caller
-// calls cancel when it no longer listens.
+// subscribe returns a channel that is closed at the next notify of k. The caller must call
+// cancel when it no longer listens.
 func (h *hub[K]) subscribe(k K) (changed <-chan struct{}, cancel func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

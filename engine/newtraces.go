@@ -9,29 +9,29 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// newTraces knows of most new ids that the store has no such trace, without a look into
-// it. Ids are UUIDv7, so a trace just begun has one of the largest ids there are: it is
-// enough to know every id of the store above some floor.
+// newTraces tells, for most new ids, that the store has no such trace, without a look-up in
+// the index. Ids are UUIDv7, so a new trace has one of the largest ids of the store: it is
+// enough to remember every id of the store above some floor.
 //
-// An answer of yes lets an append begin a trace without reading it, so it must never be
-// wrong: a genesis entry would overwrite one. Every trace is added under its lock before
-// its first entry is queued, and the floor at open is the largest id there is.
+// If absent returns true, an append begins the trace without reading it. So that answer must
+// never be wrong: a second genesis entry would overwrite the first. Therefore every trace is
+// added under its lock before its first entry is queued, and the floor at open is the largest
+// id in the store.
 type newTraces struct {
 	mu    sync.Mutex
-	floor tga.ID // every trace of the store with a larger id is in one of the two
+	floor tga.ID // every trace of the store with a larger id is in young or in old
 	young map[tga.ID]struct{}
 	old   map[tga.ID]struct{}
 }
 
-// youngTraces is how many ids are kept in either of the two sets. What is begun later than
-// so many others after its id was made is looked for in the store.
+// youngTraces is how many ids each of the two sets keeps. If more traces than that begin
+// between the making of an id and its first append, that id is looked up in the index.
 const youngTraces = 16 << 10
 
 // nowhere is above every id.
 var nowhere = tga.ID(bytes.Repeat([]byte{0xff}, 16))
 
-// init forgets what is known, and takes every trace of the store to have an id of at most
-// floor.
+// init forgets all ids. The caller asserts that no trace of the store has an id above floor.
 func (n *newTraces) init(floor tga.ID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -59,9 +59,9 @@ func (n *newTraces) add(id tga.ID) {
 	if len(n.young) < youngTraces {
 		return
 	}
-	// The older set goes, and the floor rises to its largest id. One id far in the future
-	// lifts the floor above all others: then every new trace is looked for, as without
-	// any of this.
+	// The older set is cleared, and the floor rises to its largest id. One id far in the
+	// future lifts the floor above all others; then every new trace is looked up, as if
+	// there were no newTraces.
 	for id := range n.old {
 		if bytes.Compare(id[:], n.floor[:]) > 0 {
 			n.floor = id
@@ -71,8 +71,8 @@ func (n *newTraces) add(id tga.ID) {
 	n.young, n.old = n.old, n.young
 }
 
-// largestTrace returns the largest id of the traces that the store has or had, the zero
-// one for none.
+// largestTrace returns the largest id of the traces that the store has or had, the zero id
+// if there are none.
 func (r *reading) largestTrace() (largest tga.ID, err error) {
 	err = r.health.guarded(func() error {
 		it, err := r.from.NewIter(nil)
@@ -84,7 +84,7 @@ func (r *reading) largestTrace() (largest tga.ID, err error) {
 			if !it.SeekLT(upper) || bytes.Compare(it.Key(), lower) < 0 {
 				continue
 			}
-			id := nowhere // of a key that is damaged: nothing is known then
+			id := nowhere // the key is damaged: assume the largest id
 			if len(it.Key()) > len(id) {
 				id = tga.ID(it.Key()[1:])
 			}

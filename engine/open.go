@@ -15,9 +15,9 @@ type DB struct {
 	*opened
 }
 
-// standing is what a store has from Open to Close. A call may use it before it has entered
-// ([health.enter]): each part has a lock of its own or is atomic, and the rest never changes once
-// Open has returned.
+// standing has the parts of a store that last from Open to Close. A call may use them before it
+// has entered ([health.enter]): each part has a lock of its own or is atomic, and the other fields
+// never change once Open has returned.
 type standing struct {
 	dir     string
 	opts    Options
@@ -39,8 +39,8 @@ type standing struct {
 	works       works
 	rewrites    rewrites
 	cache       lru[tga.ID, fold] // of traces
-	changed     hub[[32]byte]     // ledger keys whose record is another one
-	released    hub[tga.ID]       // traces whose lease nobody has any more
+	changed     hub[[32]byte]     // ledger keys whose record has changed
+	released    hub[tga.ID]       // traces whose lease was released
 	quarantined atomic.Pointer[Quarantine]
 }
 
@@ -57,21 +57,21 @@ func newStanding(o Options) *standing {
 	return s
 }
 
-// Open opens the store in dir, and makes one where dir does not exist. A directory that is
-// there and empty may be a disk that is not mounted: NOT_FOUND, unless Options.Create says
-// that a new store is meant. One with other files is refused, VALIDATION_ERROR.
+// Open opens the store in dir, and makes a new store if dir does not exist. An existing empty
+// directory gets NOT_FOUND, because it may be a disk that is not mounted; Options.Create says
+// that a new store is meant. A directory with other files gets VALIDATION_ERROR.
 //
-// One process has a store: STATE_LOCK_ACQUIRE_FAILED where another holds it, by
-// whatever path. FORMAT_TOO_NEW: a later version wrote it. Where the log on disk is
-// not all that was acknowledged, the store opens frozen: it can be read and checked,
-// and every write is STORE_UNAVAILABLE wrapping STATE_CHECKSUM_MISMATCH until
-// [DB.Unfreeze]. Nothing is written before that is known.
+// Only one process can have a store open: Open returns STATE_LOCK_ACQUIRE_FAILED if another
+// process holds it, by whatever path. FORMAT_TOO_NEW: a later version wrote the store. If the
+// log lacks something that was acknowledged, the store opens frozen: it can be read and checked,
+// and every write gets STORE_UNAVAILABLE wrapping STATE_CHECKSUM_MISMATCH until [DB.Unfreeze].
+// Open writes nothing before it knows whether the log is complete.
 func Open(dir string, opts Options) (*DB, error) { return open(dir, opts, openMode{}) }
 
-// OpenReadOnly opens a store that is open nowhere, such as a copy or a backup, and
-// writes nothing in it but the lock file. A store that a daemon has open is to be read
-// through the daemon. Where the index is not that of the whole log, one is made in the
-// system's directory for temporary files. NOT_FOUND: there is none.
+// OpenReadOnly opens a store that no process has open, such as a copy or a backup, and
+// writes nothing in it but the lock file. If a daemon has the store open, read it through
+// the daemon. If the index does not cover the whole log, OpenReadOnly makes an index in the
+// system's directory for temporary files. NOT_FOUND: dir has no store.
 func OpenReadOnly(dir string, opts Options) (*DB, error) {
 	return open(dir, opts, openMode{readOnly: true})
 }
@@ -79,9 +79,9 @@ func OpenReadOnly(dir string, opts Options) (*DB, error) {
 // openMode says how a store is opened.
 type openMode struct {
 	readOnly bool
-	believe  bool // the directory is the newest, whatever the witness knows
-	fork     bool // what is appended is of a new timeline, see [Restore]
-	cut      *cut // nil: the log ends where it ends
+	believe  bool // accept the directory as the newest, whatever the witness file says
+	fork     bool // later appends begin a new timeline, see [Restore]
+	cut      *cut // end the log earlier; nil: keep its end
 	remake   *remake
 }
 
@@ -89,7 +89,7 @@ func open(dir string, opts Options, mode openMode) (*DB, error) {
 	db, err := openOnce(dir, opts, mode)
 	fs := opts.withDefaults().FS
 	if err != nil && !mode.readOnly && (indexDir{fs, fs.PathJoin(dir, indexName)}).spoilt() {
-		return openOnce(dir, opts, mode) // with an index that is made anew
+		return openOnce(dir, opts, mode) // the second open makes a new index
 	}
 	return db, err
 }
@@ -116,7 +116,7 @@ func openOnce(dir string, opts Options, mode openMode) (*DB, error) {
 	return &DB{o.standing, &o.opened}, nil
 }
 
-// inside runs f as a call that has entered, with what is open.
+// inside runs f as a call that has entered, with the open parts of the store.
 func (db *DB) inside(f func(*opened) error) error {
 	if err := db.health.enter(); err != nil {
 		return err
@@ -125,7 +125,7 @@ func (db *DB) inside(f func(*opened) error) error {
 	return f(db.opened)
 }
 
-// Close waits for the calls inside and closes the store. A second Close does nothing.
+// Close waits for the calls that have entered, and closes the store. A second Close does nothing.
 func (db *DB) Close() error {
 	if !db.health.drain() {
 		return nil

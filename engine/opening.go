@@ -12,9 +12,9 @@ import (
 	"github.com/tgad/tgad/wal"
 )
 
-// opening is a store on its way to being open, in the hands of one goroutine: what was asked for,
-// and what is there so far. Only a whole one becomes a DB, or what a DB goes on with
-// ([DB.Unfreeze]); of any other [opening.giveUp] gives up what it took.
+// opening is a store that one goroutine is opening: the request, and the parts that are open so
+// far. A complete one becomes a DB, or replaces the opened part of a DB ([DB.Unfreeze]). If the
+// open fails, [opening.giveUp] releases what it took.
 type opening struct {
 	*standing
 	opened // so far
@@ -26,10 +26,10 @@ func (o *opening) path(name string) string { return o.opts.FS.PathJoin(o.dir, na
 
 func (o *opening) indexDir() indexDir { return indexDir{o.files, o.path(indexName)} }
 
-// begin makes sure that the directory is for this store alone, which was locked for it.
+// begin checks that the locked directory belongs to this store alone.
 func (o *opening) begin() error {
 	at := o.site(o.dir)
-	if o.lock != nil { // else it is not on the operating system's file system
+	if o.lock != nil { // nil: the store is not on the operating system's file system
 		if err := at.checkAccess(o.log); err != nil {
 			return err
 		}
@@ -50,14 +50,14 @@ func (o *opening) begin() error {
 func (o *opening) giveUp(err error) error {
 	after := o.release()
 	if after != nil && o.health.sick() != nil {
-		// It says once more what failed, or what could not be given up because of that.
+		// This error repeats what failed, or says what could not be released because of that.
 		o.log.Warn("the store was not opened, and was cut off from its disk", "error", after)
 		return err
 	}
 	return errors.Join(err, after)
 }
 
-// restart closes what is open, but for the directory's lock, and starts again.
+// restart closes everything that is open except the directory's lock, and starts again.
 func (o *opening) restart(acceptLoss bool, doubt *tga.Error) error {
 	lock := o.lock
 	o.lock = nil
@@ -69,9 +69,9 @@ func (o *opening) restart(acceptLoss bool, doubt *tga.Error) error {
 	return o.start(acceptLoss, doubt)
 }
 
-// start brings up the log, its index, and what is kept in memory beside them. acceptLoss
-// opens a store for writing although acknowledged records are missing from it; doubt is a
-// reason to think so that is known already.
+// start opens the log and its index, and builds the state that is kept in memory. acceptLoss
+// opens a store for writing although acknowledged records are missing from it. doubt is a
+// reason, already known, to believe that records are missing.
 func (o *opening) start(acceptLoss bool, doubt *tga.Error) error {
 	o.files = guard.FS(o.opts.FS, guard.FSOptions{Index: o.path(indexName), OnSlowDisk: o.listener().slowDisk, OnLost: o.health.lost, OnFailed: o.health.failed})
 	found, err := o.inspect()
@@ -91,7 +91,7 @@ func (o *opening) start(acceptLoss bool, doubt *tga.Error) error {
 	case found.empty && !found.beginning:
 		return tga.Errorf(tga.NotFound, "open %s: there is no store, only files that one may have left. Move them away, then tgad init --data %s", o.dir, clip.ShellWord(o.dir))
 	case found.doubt != nil && !acceptLoss:
-		o.readOnly = true // what is in doubt is not written to
+		o.readOnly = true // a log in doubt is not written to
 	}
 	if !found.mark.StoreID.IsZero() {
 		if err := o.site(o.dir).pinned(found.mark.StoreID); err != nil {
@@ -117,7 +117,7 @@ func (o *opening) start(acceptLoss bool, doubt *tga.Error) error {
 	if !o.readOnly {
 		floor, err := o.index.largestTrace()
 		if tga.CodeOf(err) == tga.StateChecksumMismatch {
-			// What is damaged concerns its own trace: the read that needs it will say so.
+			// Damage concerns only its own trace: the read of that trace will report it.
 			floor, err = nowhere, nil
 		}
 		if err != nil {
@@ -135,8 +135,8 @@ func (o *opening) start(acceptLoss bool, doubt *tga.Error) error {
 	return nil
 }
 
-// finish does what the last process that had the store began: archiving, an erasure, and what
-// a crash left.
+// finish completes what the last process that had the store began: archiving, an erasure, and
+// the clean-up after a crash.
 func (o *opening) finish(found found) error {
 	if err := o.sealer.finish(); err != nil {
 		return err
@@ -154,7 +154,7 @@ func (o *opening) finish(found found) error {
 	return err
 }
 
-// serve makes what reads and writes, over an index that is at at.
+// serve makes the parts that read and write, over an index whose position is at.
 func (o *opening) serve(at position) {
 	o.traces = openTraces(o.index, &o.cache)
 	o.records = openRecords(o.index, o.filter, &o.changed, &o.ringed, o.opts)
@@ -178,7 +178,7 @@ func (o *opening) serve(at position) {
 	}
 }
 
-// goOn makes the log ready to be written, with its watermark; a new one where there is none.
+// goOn makes the log and its watermark ready for writing. If there is no log, it makes one.
 func (o *opening) goOn(found *found, acceptLoss bool) (err error) {
 	if o.storeID.IsZero() {
 		if o.storeID, err = o.opts.newID(); err != nil {
@@ -198,7 +198,8 @@ func (o *opening) goOn(found *found, acceptLoss bool) (err error) {
 			return err
 		}
 	case acceptLoss, o.mode.fork:
-		// The rows of what is lost must not be there when the log no longer says so.
+		// The index may have rows of the lost records, which the log no longer has. So the
+		// index is removed and built anew.
 		found.indexed = false
 		if err = o.indexDir().remove(); err == nil {
 			err = o.wal.Fork(found.tail, line)
@@ -217,7 +218,7 @@ func (o *opening) goOn(found *found, acceptLoss bool) (err error) {
 	return err
 }
 
-// newLog makes the log of a new store, in place of what a crash left of making one.
+// newLog makes the log of a new store. It first removes what an earlier attempt left when it crashed.
 func (o *opening) newLog(line tga.ID) error {
 	for _, name := range []string{logName, indexName} {
 		err := o.files.RemoveAll(o.path(name))

@@ -15,64 +15,63 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Options are the choices of a store. The zero value is the safest; there is no option
-// that gives durability up.
+// Options configure a store. The zero value is the safest. No option gives up durability.
 type Options struct {
-	// FS is where the store lies; nil is the operating system's file system. Another
-	// one is for tests: the lock that keeps a second process out is the system's.
+	// FS is the file system of the store; nil is the operating system's. Use another one in
+	// tests only: the lock that keeps a second process out needs the operating system's.
 	FS vfs.FS
-	// Clock tells commit times and the ts of entries the store makes; nil is time.Now.
+	// Clock gives the commit times, and the ts of entries that the store makes; nil is time.Now.
 	Clock func() time.Time
 	// Rand is read for the store id and the permit secret; nil is crypto/rand.Reader.
 	Rand io.Reader
-	// Keyring has the keys under which artifacts and documents are sealed; nil seals nothing. A
-	// store that is sealed, and opened without its ring, can be read as far as nothing is sealed,
-	// and takes no appends: STORE_UNAVAILABLE.
+	// Keyring has the keys under which artifacts and documents are sealed; nil seals nothing. If
+	// a sealed store is opened without its ring, only the parts that are not sealed can be read,
+	// and an append gets STORE_UNAVAILABLE.
 	Keyring Keyring
-	// Synced, where it is set, is told how long each group of appends took to be written to the log
-	// and synced. It is called before anybody of the group is answered, and must not block.
+	// Synced, if not nil, gets the time that each group of appends took to be written to the log
+	// and synced. It is called before any append of the group is answered, and must not block.
 	Synced func(took time.Duration)
-	// Logger gets what an operator should see; nil discards it.
+	// Logger gets the messages for operators; nil discards them.
 	Logger *slog.Logger
 
-	// Create makes a new store also in a directory that is there and empty; without it
-	// only where there is no directory. An empty directory may be a disk that is not
-	// mounted, and a new store would send again what the one on that disk has recorded.
+	// Create permits a new store in an existing empty directory. Without Create, Open makes
+	// a new store only if the directory does not exist: an empty directory may be the mount
+	// point of a disk that is not mounted, and a new store there would send calls again whose
+	// effects are recorded on that disk.
 	Create bool
-	// StoreID is the store that must be in the directory. Another one, none, or the
-	// beginnings of one is NOT_FOUND. Zero is any store.
+	// StoreID names the store that must be in the directory. If the directory has another
+	// store, none, or an unfinished one, Open returns NOT_FOUND. Zero accepts any store.
 	StoreID tga.ID
 	// WitnessFile is a file on another disk that names the last open of the store. A
-	// directory that was copied or rolled back does not agree with it and is refused,
-	// STATE_CHECKSUM_MISMATCH; while the store is open no other one with the same witness
-	// can be, STATE_LOCK_ACQUIRE_FAILED. See [Witness]. "" = none.
+	// directory that was copied or rolled back does not agree with the file and is refused
+	// with STATE_CHECKSUM_MISMATCH. While the store is open, another store with the same
+	// witness file gets STATE_LOCK_ACQUIRE_FAILED. See [Witness]. "" = no witness.
 	WitnessFile string
 
-	// LowWaterBytes is the free disk space under which no new trace is begun while
-	// those open still end. Zero is the larger of 1 GiB and eight memtables.
+	// LowWaterBytes is a limit of free disk space. Below it no new trace begins, but open
+	// traces can still end. Zero is the larger of 1 GiB and eight memtables.
 	LowWaterBytes uint64
-	// MemTableBytes is the size of one memtable of the index, of which up to four are held.
+	// MemTableBytes is the size of one memtable of the index, which holds up to four of them.
 	// Zero is 16 MiB.
 	MemTableBytes uint64
 	// CacheBytes is the size of the cache of table blocks. Zero is 64 MiB.
 	CacheBytes int64
 	// KeyFilterBytes bounds the memory of the filter that knows which ledger keys were never
-	// used: 1.5 bytes a key. A store with more keys than it has room for looks more of them up
-	// that are not there. Zero is 64 MiB.
+	// used; it takes 1.5 bytes a key. If the store has more keys than fit, the store looks up
+	// unused keys in the index more often. Zero is 64 MiB.
 	KeyFilterBytes int64
-	// TraceCacheCount and TraceCacheBytes bound the folded traces kept in memory, and
-	// again the ledger records. Zero
-	// is 8192 and 64 MiB.
+	// TraceCacheCount and TraceCacheBytes bound the cache of folded traces. The same bounds
+	// hold, separately, for the cache of ledger records. Zero is 8192 and 64 MiB.
 	TraceCacheCount int
 	TraceCacheBytes int64
-	// FirstSegmentBytes is the size of the first segment of the log, and SegmentBytes that of
-	// those which have grown to it; multiples of 4096. Zero is 4 MiB and 64 MiB. A segment is
-	// written with zeros before it is used, so that an append changes no file size.
+	// FirstSegmentBytes is the size of the first segment of the log. Later segments grow up to
+	// SegmentBytes. Both are multiples of 4096. Zero is 4 MiB and 64 MiB. A segment is filled
+	// with zeros before it is used, so that an append changes no file size.
 	FirstSegmentBytes, SegmentBytes uint32
-	// RewriteShare is how much of the processors, in percent, the work may take that makes full
-	// segments of the log smaller: it compresses them and leaves out what nobody needs. Zero is
-	// 15. With a negative one nothing is done in the background: [DB.SealTraces] leaves out what
-	// it made nobody's, and [DB.Rewrite] does the rest when it is called.
+	// RewriteShare bounds, in percent of the processors, the background work that makes full
+	// segments of the log smaller: it compresses them and leaves out values that are no longer
+	// needed. Zero is 15. If it is negative, nothing runs in the background: [DB.SealTraces]
+	// leaves out the values that it archived, and [DB.Rewrite] does the rest when it is called.
 	RewriteShare int
 }
 
@@ -133,19 +132,19 @@ func (o *Options) newID() (id tga.ID, err error) {
 	return tga.MakeID(id), nil
 }
 
-// formatMajorVersion pins Pebble's file format: the newest that this Pebble writes.
+// formatMajorVersion pins Pebble's file format to the newest that this version of Pebble writes.
 const formatMajorVersion = pebble.FormatValueSeparation
 
-// keys are those of the ring; nil where there is none.
+// keys returns the keys of the ring, nil if there is no ring.
 func (o *Options) keys() chain.Keys {
 	if o.Keyring == nil {
-		return nil // and not an interface that has none
+		return nil // not a non-nil interface that holds a nil Keyring
 	}
 	return o.Keyring
 }
 
-// options returns Pebble's settings. It has no log of its own: what it loses in a crash
-// is indexed again.
+// options returns Pebble's settings. Pebble keeps no WAL: the rows that it loses in a crash
+// are indexed again from the log.
 func (l *listener) options(of *Options, fs vfs.FS, readOnly bool) *pebble.Options {
 	o := &pebble.Options{
 		FS:                 fs,
@@ -164,8 +163,8 @@ func (l *listener) options(of *Options, fs vfs.FS, readOnly bool) *pebble.Option
 	}
 	for i := range o.Levels {
 		o.Levels[i].BlockSize = 16 << 10
-		// Most keys of a store are looked for once, before they exist: a new trace, a
-		// key never used. A filter answers that without a read.
+		// Most keys are looked up once, before they exist: a new trace, an unused ledger
+		// key. A filter answers such a look-up without a read.
 		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 	}
 	o.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionBalanced })

@@ -12,12 +12,12 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// health is what decides whether the store may be used: open, frozen, closing, closed
-// or poisoned.
+// health decides whether the store may be used: it is open, frozen, closing, closed or
+// poisoned.
 //
-// After a failed write or sync nothing is known of the bytes the kernel had: it may
-// have dropped them and report success next time. So the first failure poisons the
-// store for good, and only what a later Open finds on disk counts.
+// After a failed write or sync it is unknown what the kernel did with the bytes: it may have
+// dropped them and may report success next time. So the first failure poisons the store for
+// good, and only what a later Open finds on disk counts.
 type health struct {
 	log *slog.Logger
 
@@ -25,19 +25,19 @@ type health struct {
 	cause    error         // of the poisoning, nil while healthy
 	poisoned chan struct{} // closed with cause set
 
-	frozen atomic.Pointer[tga.Error] // why nothing may be appended, nil = writable
-	// restored says that the only reason is that the store was made from a backup.
+	frozen atomic.Pointer[tga.Error] // why appends are refused, nil = writable
+	// restored says that the store is frozen only because it was made from a backup.
 	restored atomic.Bool
 	opening  atomic.Bool // the store is being opened, see [health.failedOpen]
-	begun    atomic.Bool // goroutines of the Pebble that is being opened may run
+	begun    atomic.Bool // goroutines of the Pebble that is being opened may be running
 
 	breaking sync.Once
-	broken   chan struct{} // closed when a goroutine of Pebble does not go on: it will never close
+	broken   chan struct{} // closed when a goroutine of Pebble has stopped for good, so that Pebble never closes
 
 	gate    sync.Mutex
 	closing bool
 	users   int           // calls inside
-	idle    chan struct{} // closed when closing and users is 0
+	idle    chan struct{} // closed when closing is set and users is 0
 	stop    chan struct{} // closed when closing
 }
 
@@ -53,7 +53,7 @@ func (h *health) reopen() {
 	h.closing, h.idle, h.stop = false, make(chan struct{}), make(chan struct{})
 }
 
-// poison records the first failure and wakes everybody who waits.
+// poison records the first failure and wakes every waiting call.
 func (h *health) poison(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -73,7 +73,7 @@ func (h *health) sick() error {
 	return nil
 }
 
-// failure is what poisoned the store, nil while nothing has.
+// failure returns the error that poisoned the store, nil if the store is not poisoned.
 func (h *health) failure() *tga.Error {
 	select {
 	case <-h.poisoned:
@@ -85,9 +85,9 @@ func (h *health) failure() *tga.Error {
 	}
 }
 
-// enter admits a call; every nil is paired with one leave. A call made inside another
-// one (in the body of a range over Entries, say) is refused once the store closes,
-// so closing cannot wait for itself.
+// enter admits a call; the caller pairs every nil with one leave. Once the store closes, enter
+// refuses every call, also one made inside another call, for example in the body of a range
+// over Entries. So closing cannot wait for itself.
 func (h *health) enter() error {
 	if err := h.sick(); err != nil {
 		return err
@@ -127,14 +127,14 @@ func (h *health) drain() bool {
 	return true
 }
 
-// stopped is closed when waiting has no more use: the store closes or is poisoned.
+// stopped returns a channel that is closed when the store begins to close.
 func (h *health) stopped() <-chan struct{} {
 	h.gate.Lock()
 	defer h.gate.Unlock()
 	return h.stop
 }
 
-// writable returns why an append is refused, nil where it is not.
+// writable returns why appends are refused, nil if they are not.
 func (h *health) writable() error {
 	if f := h.frozen.Load(); f != nil {
 		return tga.Errorf(tga.StoreUnavailable, "the store is frozen: %w", error(f))
@@ -142,7 +142,7 @@ func (h *health) writable() error {
 	return nil
 }
 
-// waitFailed says why a wait ended: the store stopped, or ctx did.
+// waitFailed returns the error of a wait that ended because the store stopped or ctx ended.
 func (h *health) waitFailed(what string, id tga.ID, err error) error {
 	if sick := h.sick(); sick != nil {
 		return sick
@@ -153,7 +153,8 @@ func (h *health) waitFailed(what string, id tga.ID, err error) error {
 	return tga.Errorf(tga.StateLockAcquireFailed, "%s: %w", what, err).In(id)
 }
 
-// freeze refuses writes from now on, for doubt or because the store is read-only.
+// freeze refuses writes from now on: because of doubt, or, if doubt is nil, because the store
+// was opened read-only.
 func (h *health) freeze(doubt *tga.Error) {
 	if doubt == nil {
 		doubt = tga.Errorf(tga.PermissionDenied, "opened read-only")
@@ -164,12 +165,13 @@ func (h *health) freeze(doubt *tga.Error) {
 	h.frozen.Store(doubt)
 }
 
-// fatal is what Pebble's Fatalf panics with inside guarded.
+// fatal is the value with which [pebbleLog.Fatalf] panics inside guarded.
 type fatal struct{ msg string }
 
-// guarded runs a call of Pebble. Pebble reports what it cannot go on after through
-// Logger.Fatalf, which must not return: a failed sync would become a successful
-// commit. Here that panic, and any other one of Pebble, poisons the store.
+// guarded runs a call of Pebble. Pebble reports an error that it cannot handle through
+// Logger.Fatalf. That function must not return, because Pebble would then report a commit
+// whose sync failed as successful. So Fatalf panics, and guarded turns that panic, or any
+// other panic of Pebble, into the poisoning of the store.
 func (h *health) guarded(f func() error) (err error) {
 	defer func() {
 		r := recover()
@@ -188,9 +190,9 @@ func (h *health) guarded(f func() error) (err error) {
 	return f()
 }
 
-// awaited runs a call of Pebble that waits for Pebble's own goroutines, as a flush does.
-// When one of those meets what it cannot go on after, the store is poisoned and the
-// call may wait for ever; then nobody waits for the call.
+// awaited runs a call of Pebble that waits for Pebble's own goroutines, as a flush does. If
+// one of these goroutines fails for good, the store is poisoned and the call may never return;
+// awaited then returns without it.
 func (h *health) awaited(f func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- h.guarded(f) }()
@@ -218,13 +220,13 @@ func (l pebbleLog) Errorf(format string, args ...any) {
 	l.log.Error("pebble: " + fmt.Sprintf(format, args...))
 }
 
-// Fatalf poisons the store and does not return. In a goroutine of a caller it panics
-// up to [health.guarded]; in one of Pebble's own, where nobody would recover, it ends that
-// goroutine, so that an embedder's process lives on to see STORE_UNAVAILABLE.
+// Fatalf poisons the store and does not return. In a goroutine of a caller it panics, and
+// [health.guarded] recovers. In a goroutine of Pebble's own nobody would recover, so Fatalf
+// ends that goroutine: the process goes on, and its calls get STORE_UNAVAILABLE.
 func (l pebbleLog) Fatalf(format string, args ...any) {
 	msg := fmt.Sprintf(format, args...)
 	cause := errors.New("pebble: " + msg)
-	_ = l.failed(cause) // does not return where the panic would be a failure of pebble.Open
+	_ = l.failed(cause) // does not return if the panic would make pebble.Open fail
 	l.poison(cause)
 	if insideGuarded() {
 		panic(fatal{"pebble: " + msg})
@@ -232,14 +234,14 @@ func (l pebbleLog) Fatalf(format string, args ...any) {
 	l.endGoroutine()
 }
 
-// endGoroutine ends a goroutine of Pebble's own. What it was doing stays marked as
-// under way, so nobody does it again, and Pebble's Close would wait for it for ever.
+// endGoroutine ends a goroutine of Pebble's own. Its work stays marked as under way, so
+// Pebble does not do it again, and Pebble's Close would wait for it forever.
 func (h *health) endGoroutine() {
 	h.breakOff()
 	goruntime.Goexit()
 }
 
-// breakOff says that Pebble will never close.
+// breakOff records that Pebble will never close.
 func (h *health) breakOff() { h.breaking.Do(func() { close(h.broken) }) }
 
 func insideGuarded() bool {
@@ -256,17 +258,17 @@ func insideGuarded() bool {
 	}
 }
 
-// failedOpen decides what becomes of a failure in the goroutine that opens the store, and
-// returns it where it may go back to Pebble. elsewhere is true in any other goroutine.
+// failedOpen handles a failure in the goroutine that opens the store. It returns the error if
+// Pebble may get it. elsewhere is true in any other goroutine.
 //
-// pebble.Open cleans up when it fails: it closes the caches that its goroutines read through.
-// Once it has flushed what it found in the logs there are such goroutines, for statistics of
-// tables and for compactions; they go on, and panic over what is closed where nobody can
-// recover (table_stats.go of v2.1.7 divides by the zero shards of a closed cache). So from the
-// first flush on Pebble's Open never gets an error. It stands still where it is, what its
-// goroutines use stays, and Open of the store returns what failed, for [health.awaited] does not
-// wait for it. Its memory is lost until the process ends; [opened.release] cuts it off from the
-// disk. Before the first flush there is no such goroutine, and the error goes back.
+// When pebble.Open fails, it closes the caches through which its goroutines read. After its first
+// flush there are such goroutines, for statistics of tables and for compactions. They continue,
+// and they panic on the closed caches in a place where nobody can recover (table_stats.go of
+// v2.1.7 divides by the zero shards of a closed cache). So from the first flush on, pebble.Open
+// must not get an error: failedOpen blocks its goroutine forever, and the caches stay open.
+// [health.awaited] does not wait for that goroutine, so Open of the store returns the error. The
+// memory of that Pebble is lost until the process ends; [opened.release] cuts it off from the
+// disk. Before the first flush there is no such goroutine, and the error goes back to Pebble.
 func (h *health) failedOpen(err error) (back error, elsewhere bool) {
 	if !h.opening.Load() || !insideGuarded() {
 		return err, true
@@ -277,21 +279,21 @@ func (h *health) failedOpen(err error) (back error, elsewhere bool) {
 	return err, false
 }
 
-// stand poisons the store and keeps this goroutine for ever.
+// stand poisons the store and blocks this goroutine forever.
 func (h *health) stand(err error) {
 	h.breakOff()
 	h.poison(err)
 	select {}
 }
 
-// lost is told of a log or directory that was not written, see [guard.FSOptions].
+// lost is called when a log or a directory could not be written, see [guard.FSOptions].
 func (h *health) lost(err error) {
 	if _, elsewhere := h.failedOpen(err); elsewhere {
 		h.stand(err)
 	}
 }
 
-// failed is told of any other failed operation, see [guard.FSOptions].
+// failed is called after any other failed operation, see [guard.FSOptions].
 func (h *health) failed(err error) error {
 	err, _ = h.failedOpen(err)
 	return err

@@ -10,18 +10,19 @@ import (
 
 // records are the ledger records of an open store.
 //
-// A key has one lock. Who reads or changes its record holds that lock, and who changes it holds
-// it until the change is durable and published. So two traces with one key cannot both find that
-// nobody has reserved it. Keys are locked after traces: nobody waits for a trace with a key held.
+// Each key has one lock. A goroutine that reads or changes the record of a key holds the lock; if
+// it changes the record, the lock is held until the change is durable and published. So two traces
+// with one key cannot both find the key free. Keys are locked after traces: no goroutine waits for
+// a trace while it holds a key.
 type records struct {
 	index  *index
 	health *health
 
-	locks   locks[[32]byte]               // a key, from its check to its sync
-	recent  lru[[32]byte, *ledger.Record] // those used last; nil for a key never used
+	locks   locks[[32]byte]               // of keys, each held from the check of an append to its sync
+	recent  lru[[32]byte, *ledger.Record] // the records used last; nil for a key that was never used
 	ringed  *ringed
-	filter  *keyFilter     // of the keys that have one; nil in a store that is read only
-	changed *hub[[32]byte] // tells who waits for the change of a record
+	filter  *keyFilter     // of the keys that have a record; nil if the store is read-only
+	changed *hub[[32]byte] // wakes the callers that wait for a record to change
 }
 
 func openRecords(x *index, filter *keyFilter, changed *hub[[32]byte], ringed *ringed, o Options) *records {
@@ -42,8 +43,8 @@ func (r *records) lock(ctx context.Context, id tga.ID, key [32]byte) error {
 // unlock gives the lock of a key back.
 func (r *records) unlock(key [32]byte) { r.locks.unlock(key) }
 
-// change returns the record of the step's key after s, nil where s leaves it alone.
-// The rule is [ledger.Change.Apply]'s; the key's lock is held.
+// change returns the record of the step's key after s, nil if s does not change it.
+// [ledger.Change.Apply] has the rule. The key's lock is held.
 func (r *records) change(s *step) (*ledger.Record, error) {
 	stored, err := s.before.reservation, error(nil)
 	if stored == nil {
@@ -57,9 +58,9 @@ func (r *records) change(s *step) (*ledger.Record, error) {
 	return c.Apply(stored, r.statusOf)
 }
 
-// statusOf returns the outcome status of a settled effect, "" where it is erased. A
-// settled record's effect is durable, so the lock of its trace, which must not be taken
-// while a key is held, need not be.
+// statusOf returns the outcome status of a settled effect, "" if the effect is erased. The
+// lock of the effect's trace must not be taken while a key is held. It is not needed either,
+// because the effect of a settled record is durable.
 func (r *records) statusOf(trace tga.ID, seq uint64) (string, error) {
 	e, err := r.index.entryAt(trace, seq)
 	if err != nil || e.Artifact == nil {
@@ -68,9 +69,9 @@ func (r *records) statusOf(trace tga.ID, seq uint64) (string, error) {
 	return e.Artifact.Effect.Outcome.Status, nil
 }
 
-// get returns the record of a key, nil where it was never used. The key's lock is held,
-// and whoever changes a record holds that lock until the change is durable: so what is
-// found, or found to be absent, stays true until the next change is published.
+// get returns the record of a key, nil if the key was never used. The key's lock is held,
+// and a change of the record holds the same lock until it is durable. So the cached record,
+// or the cached absence of one, stays true until the next change is published.
 func (r *records) get(key [32]byte) (*ledger.Record, error) {
 	if rec, ok := r.recent.get(key); ok {
 		return rec, nil
@@ -92,8 +93,8 @@ func (r *records) get(key [32]byte) (*ledger.Record, error) {
 	return rec, nil
 }
 
-// publish shows the durable record of a step, and wakes those who wait for it. The key's lock is
-// held.
+// publish makes the durable record of a step visible, and wakes the callers that wait for the
+// record to change. The key's lock is held.
 func (r *records) publish(s *step) {
 	if s.record == nil {
 		return

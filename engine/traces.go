@@ -8,24 +8,24 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// traces are the traces of an open store: what of each is durable, and what is on its way.
+// traces are the traces of an open store: the durable state of each, and its queued steps.
 //
-// A trace has one lock, held from the check of an append to its place in the queue of commits.
-// Under it the trace's newest state is in one of four places, and nobody else changes which:
-// the step in tails while it is on its way, then the cache, then the index; or nowhere, for a
-// trace that is new. The committer alone takes a step out of tails, after the cache has it.
+// Each trace has one lock, held from the check of an append until it is in the queue of commits.
+// The holder of the lock finds the newest state of the trace in the first of these places that has
+// it: tails, for a step that is not durable yet; the cache; the index. A new trace is in none of
+// them. Only the committer removes a step from tails, after it has put the trace into the cache.
 type traces struct {
 	index  *index
 	health *health
 
-	locks locks[tga.ID]      // a trace, from its check to its place in the queue of commits
-	tails tails              // steps in that queue, and those being synced
-	cache *lru[tga.ID, fold] // what was used last of what is durable
-	begun newTraces          // which new traces need not be looked for
+	locks locks[tga.ID]      // of traces, each held from the check of an append until it is queued
+	tails tails              // the steps that are queued or being synced
+	cache *lru[tga.ID, fold] // the durable traces used last
+	begun newTraces          // knows which ids are new, without a look-up
 }
 
-// openTraces returns the traces of an index. Until it is known of begun from which id on there are
-// none, each is looked for.
+// openTraces returns the traces of an index. Until begun is given the largest id of the store, each
+// new trace is looked up in the index.
 func openTraces(x *index, cache *lru[tga.ID, fold]) *traces {
 	t := &traces{index: x, health: x.health, cache: cache}
 	t.locks.init()
@@ -44,8 +44,8 @@ func (t *traces) lock(ctx context.Context, id tga.ID) error {
 	if tail == nil {
 		return nil
 	}
-	// What is in flight was queued under the lock, so while it is held there is no later
-	// tail to wait for.
+	// A step is queued under the lock. This caller holds the lock, so no later step can
+	// follow this tail.
 	err := error(nil)
 	select {
 	case <-tail.commit.group.done:
@@ -61,7 +61,7 @@ func (t *traces) lock(ctx context.Context, id tga.ID) error {
 	return err
 }
 
-// lockQueued takes the lock of a trace whose newest appends may still be on their way.
+// lockQueued takes the lock of a trace whose newest appends may not be durable yet.
 func (t *traces) lockQueued(ctx context.Context, id tga.ID) error {
 	if err := t.locks.lock(ctx, t.health.poisoned, id); err != nil {
 		return t.health.waitFailed("wait for trace "+id.String(), id, err)
@@ -72,7 +72,7 @@ func (t *traces) lockQueued(ctx context.Context, id tga.ID) error {
 // unlock gives the lock of a trace back.
 func (t *traces) unlock(id tga.ID) { t.locks.unlock(id) }
 
-// fold returns a trace as it is on disk, the empty one where the id was never used.
+// fold returns a trace as it is on disk, an empty trace if the id was never used.
 // The trace's lock is held.
 func (t *traces) fold(id tga.ID) (fold, error) {
 	if f, ok := t.cache.get(id); ok {
@@ -85,8 +85,8 @@ func (t *traces) fold(id tga.ID) (fold, error) {
 	return f, err
 }
 
-// tip returns a trace as its queued appends will leave it, and the commit of the newest of
-// them, nil where all is durable. The trace's lock is held.
+// tip returns the trace that its queued appends will lead to, and the commitment of the newest
+// of them, nil if all are durable. The trace's lock is held.
 func (t *traces) tip(id tga.ID) (fold, *commitment, error) {
 	if s := t.tails.get(id); s != nil {
 		return s.fold(), s.commit, nil
@@ -94,7 +94,7 @@ func (t *traces) tip(id tga.ID) (fold, *commitment, error) {
 	if f, ok := t.cache.get(id); ok {
 		return f, nil, nil
 	}
-	// What is appended to and not in the cache is new, most of the time.
+	// A trace that gets an append and is not in the cache is new, most of the time.
 	if t.begun.absent(id) {
 		return fold{Trace: chain.NewTrace(id)}, nil, nil
 	}
@@ -106,8 +106,8 @@ func (t *traces) tip(id tga.ID) (fold, *commitment, error) {
 }
 
 // entries reads the entries of a trace after a sequence number. A trace is small (four entries,
-// bounded answers), so it is read at once and nothing is held while the caller looks at it. With
-// an error it returns the entries before what is damaged.
+// bounded answers), so entries reads all of it and holds no lock while the caller uses the list. If
+// an entry is damaged, it returns the entries before that one and an error.
 func (t *traces) entries(ctx context.Context, id tga.ID, after uint64) (list []chain.Entry, err error) {
 	if err := t.lock(ctx, id); err != nil {
 		return nil, err
@@ -129,13 +129,13 @@ func (t *traces) entries(ctx context.Context, id tga.ID, after uint64) (list []c
 	return list, err
 }
 
-// publish shows a durable step.
+// publish makes a durable step visible to readers.
 func (t *traces) publish(s *step) {
 	t.cache.put(s.after.ID, s.fold(), foldSize(s.after))
 	t.tails.remove(s) // after the cache has it: a reader finds it in one of the two
 }
 
-// tails knows the newest step of each trace that has one in flight.
+// tails has, for each trace with steps in flight, the newest of them.
 type tails struct {
 	mu   sync.Mutex
 	byID map[tga.ID]*step
