@@ -12,24 +12,24 @@ import (
 	"github.com/tgad/tgad/wal"
 )
 
-// opened is what one open took, found and made. A call uses it between [health.enter] and
-// [health.leave] alone: [DB.Unfreeze] puts another in its place, and Close gives it up, while no
-// call is inside.
+// opened has the parts that one open took, found and made. A call may use it only between
+// [health.enter] and [health.leave]: while no call is inside, [DB.Unfreeze] replaces it and Close
+// releases it.
 type opened struct {
 	of       *standing
 	readOnly bool       // nothing can be written
-	doubt    *tga.Error // why the log on disk is not believed to be whole
+	doubt    *tga.Error // why the log on disk may be incomplete
 
 	lock      *dirLock
-	unwatch   func() // ends the look at the lock; may be nil
+	unwatch   func() // ends the watch of the lock; may be nil
 	files     *guard.Fenced
 	wal       *wal.Log
 	mark      *guard.Watermark // nil when read-only
 	index     *index
-	tempIndex *tempIndex // where the index of a store that is open for reading was made; may be nil
+	tempIndex *tempIndex // the temporary index of a store that is open for reading; may be nil
 
 	traces    *traces
-	filter    *keyFilter // nil in a store that is read only
+	filter    *keyFilter // nil if the store is read-only
 	records   *records
 	commits   *committer
 	sealer    *sealer
@@ -38,10 +38,9 @@ type opened struct {
 	rewriter  *rewriter // nil: nothing is rewritten in the background
 }
 
-// release gives up all that start took, in reverse. A poisoned Pebble may never close:
-// it is cut off from the disk, and its memory stays taken until the process ends. Where
-// one of its writes does not end either, nothing is given up and the directory stays
-// locked.
+// release gives back, in reverse order, everything that start took. A poisoned Pebble may never
+// close: then release cuts it off from the disk, and its memory stays in use until the process
+// ends. If one of its writes hangs too, release gives back nothing, and the directory stays locked.
 func (o *opened) release() error {
 	if o.unwatch != nil {
 		o.unwatch()
@@ -54,11 +53,11 @@ func (o *opened) release() error {
 	if errors.Is(err, errStuck) {
 		shut, ferr := o.files.Fence(5 * time.Second)
 		if !shut { // a write hangs in the kernel
-			o.of.health.breakOff() // who releases once more does not wait for that write either
+			o.of.health.breakOff() // a second release will not wait for that write either
 			return tga.Errorf(tga.StoreUnavailable, "close %s: %w", o.of.dir, err)
 		}
 		if o.wal != nil {
-			o.wal.Abandon() // its writer stands at the fence
+			o.wal.Abandon() // its writer is blocked at the fence
 		}
 		err, o.wal = errors.Join(o.of.health.sick(), ferr), nil
 	}
@@ -83,8 +82,8 @@ func (o *opened) release() error {
 
 var errStuck = errors.New("the store was poisoned and its writers did not stop")
 
-// closePebble waits for the commits under way, ends the log and closes Pebble. A Pebble that
-// was poisoned may hold a mutex for ever: errStuck.
+// closePebble waits for the commits under way, ends the log and closes Pebble. A poisoned Pebble
+// may hold a mutex forever: then closePebble returns errStuck.
 func (o *opened) closePebble() error {
 	x, commits, filter := o.index, o.commits, o.filter
 	o.index, o.commits, o.filter = nil, nil, nil
@@ -122,7 +121,7 @@ func (o *opened) closePebble() error {
 	select {
 	case err := <-done:
 		return closed(err)
-	case <-o.of.health.poisoned: // before, or by the close itself
+	case <-o.of.health.poisoned: // poisoned before, or by the close itself
 	}
 	select {
 	case err := <-done:
@@ -134,8 +133,8 @@ func (o *opened) closePebble() error {
 	}
 }
 
-// endLog makes the last record of the log, which says that it ends there, and flushes the
-// index up to it: the next open finds nothing to do.
+// endLog writes the last record of the log, which marks a clean end, and flushes the index up
+// to it. So the next open has nothing to index.
 func (o *opened) endLog(p *pebble.DB, commits *committer) error {
 	if commits == nil || o.mark == nil || o.of.health.sick() != nil { // open for reading, or stopped
 		return nil

@@ -9,18 +9,18 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// maxBackgroundErrors is how many flushes or compactions may fail, with none that
-// succeeds between them, before the store is poisoned. On a full disk a flush fails
-// thousands of times a second and appends block: better to stop and say so.
+// maxBackgroundErrors is how many flushes or compactions may fail in a row before the store
+// is poisoned. On a full disk a flush fails thousands of times a second and appends block.
+// Poisoning ends that and reports it.
 const maxBackgroundErrors = 16
 
-// listener hears what Pebble and the disk under it say.
+// listener handles the events of Pebble and of the disk under it.
 type listener struct {
 	log    *slog.Logger
 	health *health
 	stats  *counters
 	space  *space
-	spoil  func() error // says on the disk that the index is damaged; nil where nothing is written
+	spoil  func() error // marks the index on disk as damaged; nil if the store is not written to
 }
 
 func (o *opening) listener() *listener {
@@ -31,8 +31,8 @@ func (o *opening) listener() *listener {
 	return l
 }
 
-// events listens to Pebble. The functions are called with Pebble's mutex held, so they
-// call nothing of Pebble.
+// events returns the listener for Pebble. Pebble calls these functions with its mutex held, so
+// they must not call Pebble.
 func (l *listener) events() *pebble.EventListener {
 	var failures atomic.Int32 // in a row
 	return &pebble.EventListener{
@@ -50,7 +50,7 @@ func (l *listener) events() *pebble.EventListener {
 				}
 			}
 			l.health.poison(err)
-			// Pebble would go on trying without a pause.
+			// Otherwise Pebble would retry without a pause.
 			l.health.endGoroutine()
 		},
 		FlushBegin: func(pebble.FlushInfo) { l.health.begun.Store(true) },
@@ -70,8 +70,8 @@ func (l *listener) events() *pebble.EventListener {
 			l.stats.stalls.Add(1)
 			l.log.Warn("pebble: commits wait", "reason", info.Reason)
 		},
-		// A damaged block concerns the keys in it: the read that met it returns the
-		// error, and the trace it belongs to is reported. The default ends the process.
+		// A damaged block concerns only its keys: the read that found it returns the error,
+		// and its trace is reported. Pebble's default would end the process.
 		DataCorruption: func(info pebble.DataCorruptionInfo) {
 			l.stats.corruptions.Add(1)
 			l.log.Error("pebble: damaged data", "path", info.Path, "error", indexDamaged(info.Details))

@@ -8,18 +8,18 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// gathered are the rows that one or many records of the log lead to, of each key the newest. They
-// go into a batch in the order of their keys: a memtable then finds the place of each beside that
-// of the one before, and what a later operation has overwritten is not written at all.
+// gathered has the rows of one or more records of the log, and writes the newest row of each key.
+// The rows go into a batch in the order of their keys: then a memtable finds the place of each row
+// beside the row before it. A row that a later operation overwrites is not written at all.
 type gathered struct {
-	room []byte // keys and rows, one behind the other
+	room []byte // keys and rows, one after the other
 	rows []gatheredRow
 }
 
 type gatheredRow struct {
 	start    uint64 // the first eight bytes of the key, which tell most keys apart
-	at       int    // of the key in the room; the row is behind it. What came later lies later
-	key, row int    // their lengths; a row of -1 is deleted
+	at       int    // offset of the key in room; its row follows. Later rows have larger offsets
+	key, row int    // their lengths; a row of -1 means a deletion
 }
 
 func (g *gathered) key(r *gatheredRow) []byte { return g.room[r.at : r.at+r.key] }
@@ -55,7 +55,7 @@ func (g *gathered) into(b *pebble.Batch) error {
 		r := &g.rows[i]
 		key := g.key(r)
 		if i+1 < len(g.rows) && bytes.Equal(key, g.key(&g.rows[i+1])) {
-			continue // a later one follows
+			continue // a later row of the same key follows
 		}
 		var err error
 		if r.row < 0 {

@@ -13,13 +13,13 @@ import (
 )
 
 // indexer puts the rows of the log's records into the index. Each batch ends with the
-// position row: a flush of Pebble takes a prefix of its batches, so what a crash leaves
-// is the rows of a prefix of the log and the position that says which.
+// position row. A flush of Pebble takes a prefix of its batches, so after a crash the index
+// has the rows of a prefix of the log, and the position row says which prefix.
 type indexer struct {
 	b    *pebble.Batch
 	rows gathered // of the records since the last batch
-	keys uint64   // ledger keys that the index has
-	sum  uint64   // of them, see [keySum]
+	keys uint64   // number of ledger keys in the index
+	sum  uint64   // sum of these keys, see [keySum]
 	row  []byte
 	key  [keyspace.MaxLen]byte
 }
@@ -37,12 +37,12 @@ func (x *indexer) op(op *wal.Op) error {
 	case wal.Delete:
 		x.rows.put(op.Key, nil)
 	}
-	return nil // the place of an append in the global order is found by landmarks
+	return nil // a [wal.Order] has no row: landmarks find the place of an append in the global order
 }
 
-// landmark gathers the row by which the record at at is found, and those that follow it: the
-// index of its first append, or of the next one where it has none. Most records have no
-// such row.
+// landmark gathers the row that leads to the record at at and to the records after it. The key
+// of the row is the index of the record's first append, or of the next append if the record has
+// none. Most records have no such row.
 func (x *indexer) landmark(first uint64, at wal.Position) {
 	if at.Landmark() {
 		x.row = appendPlace(append(x.row[:0], rowValue, tga.StoreValueVersion), at)
@@ -50,7 +50,7 @@ func (x *indexer) landmark(first uint64, at wal.Position) {
 	}
 }
 
-// commit ends the batch with the position row and shows its rows.
+// commit ends the batch with the position row and makes its rows visible.
 func (x *indexer) commit(p position) error {
 	if err := x.rows.into(x.b); err != nil {
 		return err
@@ -67,9 +67,9 @@ func (x *indexer) commit(p position) error {
 	return nil
 }
 
-// index is the Pebble of an open store.
+// index is the Pebble database of an open store.
 type index struct {
-	reading // of what it has now
+	reading // reads the current rows
 	p       *pebble.DB
 	dir     indexDir
 }
@@ -79,26 +79,26 @@ func newIndex(p *pebble.DB, dir indexDir, log *wal.Log, health *health, keys cha
 	return x
 }
 
-// at returns the readings of another view of the same index. Who reads bodies by it holds a pin
-// of the log from before the view was made, as [view] does.
+// at returns a reading of another view of the same index. A caller that reads bodies through it
+// must hold a pin of the log that it took before the view was made, as [view] does.
 func (x *index) at(from reader) reading {
 	r := x.reading
 	r.from = from
 	return r
 }
 
-// reading is what an index says: its rows, and the bodies in the log that they name. It has no
-// locks of its own. What the committer put into the index is durable; whether more of a trace or
-// of a key is on its way, only the holder of its lock knows.
+// reading reads an index: its rows, and the bodies in the log that the rows name. It has no
+// locks of its own. Everything in the index is durable. Only the holder of the lock of a trace or
+// of a key knows whether later changes to it are queued.
 type reading struct {
 	from    reader
 	log     *wal.Log   // has the bodies
 	health  *health    // guards the calls of Pebble
-	archive *archive   // what was read of segments; they do not change, so it serves every view
-	keys    chain.Keys // open what is sealed; nil where there is no ring
+	archive *archive   // caches parts of archive segments; these do not change, so every view can share it
+	keys    chain.Keys // open sealed values; nil if there is no ring
 }
 
-// reader is what reads are made from: the index, or a view of it.
+// reader is a source of reads: the index, or a view of it.
 type reader interface {
 	NewIter(o *pebble.IterOptions) (*pebble.Iterator, error)
 }
@@ -106,9 +106,9 @@ type reader interface {
 // kv is a key and a value, copied out.
 type kv struct{ key, value []byte }
 
-// get returns the value of a key, nil where there is none. Most keys are looked for
-// before they exist, and Pebble's own Get does not ask the filters of the last level,
-// where nearly all keys lie; an iterator does.
+// get returns the value of a key, nil if there is none. Most keys are looked up before they
+// exist. An iterator asks the filters of the last level, where nearly all keys lie; Pebble's
+// own Get does not.
 func (r *reading) get(key []byte) ([]byte, error) {
 	defer r.log.Pin()()
 	row, err := r.row(key)
@@ -118,7 +118,7 @@ func (r *reading) get(key []byte) ([]byte, error) {
 	return r.content(key, row)
 }
 
-// row returns the row of a key, nil where there is none.
+// row returns the row of a key, nil if there is none.
 func (r *reading) row(key []byte) (row []byte, err error) {
 	err = r.health.guarded(func() error {
 		it, err := r.from.NewIter(&filtered)
@@ -137,8 +137,8 @@ func (r *reading) row(key []byte) (row []byte, err error) {
 // filtered asks the filters of every level; Pebble copies it.
 var filtered = pebble.IterOptions{UseL6Filters: true}
 
-// scanRows calls f for each row of a range in order. What f is given is valid until it
-// returns; f must not call the store's user.
+// scanRows calls f for each row of a range in order. The arguments of f are valid only until f
+// returns. f must not call code of the store's user.
 func (r *reading) scanRows(lower, upper []byte, f func(key, row []byte) error) error {
 	return readError(r.health.guarded(func() error {
 		it, err := r.from.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
@@ -158,7 +158,7 @@ func (r *reading) scanRows(lower, upper []byte, f func(key, row []byte) error) e
 	}))
 }
 
-// scan is scanRows with the values that the rows stand for.
+// scan is scanRows with the values that the rows name or hold.
 func (r *reading) scan(lower, upper []byte, f func(key, value []byte) error) error {
 	defer r.log.Pin()()
 	return r.scanRows(lower, upper, func(key, row []byte) error {
@@ -170,8 +170,8 @@ func (r *reading) scan(lower, upper []byte, f func(key, value []byte) error) err
 	})
 }
 
-// page returns copies of the first limit keys of a range and their values, all where limit
-// is 0.
+// page returns copies of the first limit keys of a range and their values. If limit is 0, it
+// returns all of them.
 func (r *reading) page(lower, upper []byte, limit int) ([]kv, error) {
 	var out []kv
 	err := r.scan(lower, upper, func(key, value []byte) error {
@@ -187,7 +187,7 @@ func (r *reading) page(lower, upper []byte, limit int) ([]kv, error) {
 	return out, err
 }
 
-// first returns a copy of the first key of a range, nil where there is none.
+// first returns a copy of the first key of a range, nil if there is none.
 func (r *reading) first(lower, upper []byte) (key []byte, err error) {
 	err = r.scanRows(lower, upper, func(k, _ []byte) error {
 		key = slices.Clone(k)

@@ -8,16 +8,17 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// indexDir is the directory of an index. All of it can be removed: the log has what it has.
+// indexDir is the directory of an index. It can be removed at any time, because the index can be
+// rebuilt from the log.
 type indexDir struct {
 	fs   vfs.FS
 	path string
 }
 
-// spoiltName is a file in the index: it is not to be used.
+// spoiltName is a file in the index directory. If it exists, the index must not be used.
 const spoiltName = "SPOILT"
 
-// spoilt reports whether the index is to be removed.
+// spoilt reports whether the index must be removed and rebuilt.
 func (x indexDir) spoilt() bool {
 	_, err := x.fs.Stat(x.fs.PathJoin(x.path, spoiltName))
 	return err == nil

@@ -14,25 +14,25 @@ import (
 	"github.com/tgad/tgad/wal"
 )
 
-// Directories of a store: the log is the truth, and the index can be made from it.
+// Directories of a store. The log is authoritative; the index can be rebuilt from it.
 const (
 	logName   = "log"
 	indexName = "index"
 )
 
-// found is what is known of a store before anything is written.
+// found is what an open knows of a store before it writes anything.
 type found struct {
-	empty     bool       // no store, or one never written to
+	empty     bool       // there is no store, or none that was ever written to
 	beginning bool       // a store is being made for the first time
-	mark      guard.Mark // the zero one where there is none
+	mark      guard.Mark // zero if there is none
 	tail      wal.Tail
-	index     position   // what the index on disk has
-	indexed   bool       // that is of this log
+	index     position   // newest record that the index on disk has
+	indexed   bool       // index is a position of this log
 	doubt     *tga.Error // acknowledged records are missing, or may be
 }
 
-// inspect opens the log for reading, finds its end, and compares it with all that knows
-// better: the watermark, and the position of the index. It writes nothing.
+// inspect opens the log for reading, finds its end, and compares that end with the two
+// witnesses: the watermark and the position of the index. It writes nothing.
 func (o *opening) inspect() (out found, err error) {
 	p, _, err := placeOf(o.opts.FS, o.dir)
 	if err != nil {
@@ -89,7 +89,7 @@ func (o *opening) inspect() (out found, err error) {
 	return out, err
 }
 
-// formerFormat refuses a store of the format in which Pebble had the log.
+// formerFormat refuses a store of format 1, in which Pebble held the log.
 func (o *opening) formerFormat() error {
 	names, err := o.opts.FS.List(o.dir)
 	if err != nil {
@@ -101,7 +101,7 @@ func (o *opening) formerFormat() error {
 	return nil
 }
 
-// findEnd finds the end of the log, from the position of the index on where there is one.
+// findEnd finds the end of the log. It starts at the position of the index, if there is one.
 func (o *opening) findEnd(out *found) (err error) {
 	out.index, out.indexed = o.lookIntoIndex()
 	if out.indexed && !o.wal.Has(out.index.line) {
@@ -146,16 +146,16 @@ func (o *opening) marked(out *found) *tga.Error {
 	return nil
 }
 
-// lookIntoIndex reads the position of the index on disk; false where there is none that can
-// be read, and where the process ended before anything of it was flushed.
+// lookIntoIndex reads the position of the index on disk. ok is false if the index cannot be read,
+// or if the process ended before it flushed anything of the index.
 func (o *opening) lookIntoIndex() (at position, ok bool) {
 	err := attempt(func() error {
 		if o.indexDir().spoilt() {
 			return errOtherKeys
 		}
 		p := o.listener().options(&o.opts, o.opts.FS, true)
-		// Without a listener of its own Pebble calls a damaged block fatal, and that would poison
-		// a store whose index is only to be made anew.
+		// Without this listener Pebble treats a damaged block as fatal. That would poison the
+		// store, although only its index must be built anew.
 		p.Logger, p.EventListener = lookLog{}, &pebble.EventListener{DataCorruption: func(pebble.DataCorruptionInfo) {}}
 		index, err := pebble.Open(o.path(indexName), p)
 		if err != nil {
@@ -166,7 +166,7 @@ func (o *opening) lookIntoIndex() (at position, ok bool) {
 		return errors.Join(err, index.Close())
 	})
 	switch {
-	case errors.Is(err, pebble.ErrDBDoesNotExist): // a backup has none
+	case errors.Is(err, pebble.ErrDBDoesNotExist): // a backup has no index
 		o.log.Info("there is no index: it is made of the log")
 	case err != nil:
 		o.log.Warn("the index cannot be read, and is made anew", "error", err)
@@ -181,7 +181,7 @@ func (lookLog) Infof(string, ...any)              {}
 func (lookLog) Errorf(string, ...any)             {}
 func (lookLog) Fatalf(format string, args ...any) { panic(fatal{fmt.Sprintf(format, args...)}) }
 
-// position returns the position of the index, the zero one where it has no row yet.
+// position returns the position of the index, the zero position if it has no such row yet.
 func (r *reading) position() (p position, err error) {
 	row, err := r.row(keyspace.AppendMeta(nil, metaPosition))
 	if err != nil || row == nil {
@@ -190,7 +190,7 @@ func (r *reading) position() (p position, err error) {
 	return decodePosition(row)
 }
 
-// attempt runs a call of Pebble whose failure concerns only the index.
+// attempt runs a call of Pebble. A panic of Pebble becomes an error, which concerns only the index.
 func attempt(f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

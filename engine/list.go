@@ -15,9 +15,9 @@ import (
 // Listed is a trace in a list of all.
 type Listed = chain.Listed
 
-// Traces yields every trace after an id, in the order of ids, finished and archived ones too.
-// Of archived traces only the lists are unpacked. A trace that begins meanwhile may be in it or
-// not. The error ends the list.
+// Traces yields every trace after an id, in the order of ids, including finished and archived
+// traces. Of an archive segment it unpacks only the lists. It may or may not yield a trace that
+// begins meanwhile. An error ends the list.
 func (db *DB) Traces(ctx context.Context, after tga.ID) iter.Seq2[Listed, error] {
 	return func(yield func(Listed, error) bool) {
 		for more := true; more; {
@@ -41,12 +41,12 @@ func (db *DB) Traces(ctx context.Context, after tga.ID) iter.Seq2[Listed, error]
 
 const listPage = 256
 
-// page reads the traces that come next after an id. more is false where these are the last.
+// page reads the next traces after an id. more is false if these are the last ones.
 func (t *traces) page(ctx context.Context, after tga.ID) (page []Listed, more bool, err error) {
 	var ids []tga.ID
 	unarchived := map[tga.ID]bool{}
-	last := tga.ID(bytes.Repeat([]byte{0xff}, 16)) // up to where both kinds were read
-	v := t.index.view()                            // of both at once: a trace may be archived meanwhile, or brought back
+	last := tga.ID(bytes.Repeat([]byte{0xff}, 16)) // both kinds were read up to here
+	v := t.index.view()                            // one view for both kinds: meanwhile a trace may be archived or brought back
 	defer func() { err = closeView(v, err) }()
 	for _, kind := range []keyspace.Kind{keyspace.Entry, keyspace.Tombstone} {
 		lower, _ := keyspace.Bounds(kind)
@@ -79,7 +79,7 @@ func (t *traces) page(ctx context.Context, after tga.ID) (page []Listed, more bo
 		l, err := t.list(ctx, id, !unarchived[id])
 		if err != nil {
 			var of *tga.Error
-			keyless := errors.As(err, &of) && of.TraceID == id && t.health.sick() == nil // the ring does not have its key, say: the others can be read
+			keyless := errors.As(err, &of) && of.TraceID == id && t.health.sick() == nil // as when the ring lacks its key
 			if tga.CodeOf(err) == tga.StoreUnavailable && !keyless || ctx.Err() != nil {
 				return nil, false, err
 			}
@@ -90,17 +90,17 @@ func (t *traces) page(ctx context.Context, after tga.ID) (page []Listed, more bo
 	return page, more, nil
 }
 
-// list returns what a list shows of a trace that has an entry or a tombstone. archived says
-// that it has the tombstone only.
+// list returns the line of a list for a trace that has an entry or a tombstone. archived says
+// that it has only a tombstone.
 func (t *traces) list(ctx context.Context, id tga.ID, archived bool) (l Listed, err error) {
 	if err := t.lock(ctx, id); err != nil {
 		return l, err
 	}
 	defer t.unlock(id)
 	f, ok := t.cache.get(id)
-	if !ok { // a list of all is not kept: it would take the place of what is in use
+	if !ok { // do not cache: a list of all traces would evict the traces in use
 		if archived {
-			// Its entries were gone when the tombstone was found.
+			// The entries were already removed when the tombstone was found.
 			shown, ok, err := t.index.archivedListing(id)
 			if err != nil {
 				return l, recoveryFailed(id, err)
@@ -108,7 +108,7 @@ func (t *traces) list(ctx context.Context, id tga.ID, archived bool) (l Listed, 
 			if ok {
 				return Listed{Listing: shown}, nil
 			}
-			// It was erased meanwhile, and that brings its entries back.
+			// The trace was erased meanwhile, which writes its entries back to the store.
 		}
 		if f, err = t.index.replay(id); err != nil {
 			return l, err

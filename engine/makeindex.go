@@ -12,9 +12,9 @@ import (
 	"github.com/tgad/tgad/wal"
 )
 
-// openIndex opens the index and takes it to the end of the log. One that is not of this log
-// is made anew. A store that is open for reading gets a temporary one, unless its own has
-// everything.
+// openIndex opens the index and brings it up to the end of the log. If the index does not belong
+// to this log, openIndex builds a new one. For a store that is open for reading it builds a
+// temporary index, unless the index of the store is complete.
 func (o *opening) openIndex(found found) (at position, err error) {
 	fs, dir, readOnly := vfs.FS(o.files), o.path(indexName), false
 	switch {
@@ -74,7 +74,7 @@ func (o *opening) openIndex(found found) (at position, err error) {
 	return at, nil
 }
 
-// temporary returns where the index of a store may be made that is not written to.
+// temporary returns a place for the index of a store that must not be written to.
 func (o *opening) temporary() (fs vfs.FS, dir string, err error) {
 	if vfs.Root(o.opts.FS) != vfs.Default {
 		return vfs.NewMem(), indexName, nil
@@ -86,10 +86,10 @@ func (o *opening) temporary() (fs vfs.FS, dir string, err error) {
 	return o.opts.FS, filepath.Join(o.tempIndex.dir, indexName), nil
 }
 
-// catchUpBatch is of how many bytes of rows a batch is made when many records are indexed at once.
+// catchUpBatch is the size in bytes of the batches of rows with which catchUp indexes many records.
 const catchUpBatch = 4 << 20
 
-// catchUp indexes the log behind a position, to its end.
+// catchUp indexes the log from the position after from to its end.
 func (o *opening) catchUp(p *pebble.DB, from position) (position, error) {
 	x := &indexer{b: p.NewBatch(), keys: from.keys, sum: from.sum}
 	at := position{line: o.wal.Timeline()}
@@ -126,7 +126,7 @@ func (o *opening) catchUp(p *pebble.DB, from position) (position, error) {
 	return at, closeBatch(x.b)
 }
 
-// progress says how far an index is that is being made. An error ends the making of it.
+// progress reports how far the building of an index has come. An error ends the building.
 func (o *opening) progress(at wal.Position) error {
 	if now := time.Now(); now.Sub(o.said) >= progressTime {
 		o.said = now

@@ -9,7 +9,7 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// OpenTraces yields the traces that are not terminal, oldest id first.
+// OpenTraces yields the traces that are not terminal, in the order of their ids, oldest first.
 func (db *DB) OpenTraces(ctx context.Context) iter.Seq2[chain.OpenTrace, error] {
 	return func(yield func(chain.OpenTrace, error) bool) {
 		lower, upper := keyspace.OpenBounds()

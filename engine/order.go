@@ -13,19 +13,19 @@ import (
 	"github.com/tgad/tgad/wal"
 )
 
-// order is how far the global order has come: the log numbers the appends of a store,
-// 1, 2, 3, …, and each is durable before the next one is written. So what is durable has
-// no hole.
+// order knows how far the global order is durable. The log numbers the appends of a store
+// 1, 2, 3, …, and each group is durable before the next group is written. So the durable part
+// of the order has no hole.
 type order struct {
 	mu    sync.Mutex
 	last  uint64        // newest durable index
-	grown chan struct{} // closed when last grows; nil while nobody waits
+	grown chan struct{} // closed when last grows; nil while no caller waits
 
-	// The newest leaves, so that who keeps up reads none of them from the log, where they
-	// lie among the bodies. Made for the first who follows.
-	placed uint64 // newest index that was given out; it may not be durable yet
+	// The newest leaves, so that a follower that keeps up need not read the log, where the
+	// leaves lie between the bodies. Allocated for the first follower.
+	placed uint64 // newest index that was assigned; it may not be durable yet
 	recent []Leaf // the leaf of index i is at i % recentLeaves
-	since  uint64 // index from which on they are kept
+	since  uint64 // first index whose leaf was kept
 }
 
 // recentLeaves is how many leaves are kept in memory: 150 bytes each.
@@ -37,7 +37,7 @@ func (o *order) init(last uint64) {
 	o.last, o.placed, o.since = last, last, last+1
 }
 
-// place gives a leaf the next index. The leaves come in the order in which the log has them.
+// place gives a leaf the next index. It is called in the order in which the log has the leaves.
 func (o *order) place(l Leaf) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -57,8 +57,8 @@ func (o *order) remember() {
 	}
 }
 
-// remembered puts the leaves from first on into buf, up to last and as many as there is room for;
-// none where the first one is not in memory.
+// remembered copies the leaves first..last into buf, as many as fit. It returns nil if the first
+// of them is not in memory.
 func (o *order) remembered(first, last uint64, buf []Leaf) []Leaf {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -92,7 +92,7 @@ func (o *order) durable() uint64 {
 	return o.last
 }
 
-// wait returns the newest durable index and a channel that is closed when it has grown.
+// wait returns the newest durable index, and a channel that is closed when that index grows.
 func (o *order) wait() (last uint64, grown <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -102,8 +102,7 @@ func (o *order) wait() (last uint64, grown <-chan struct{}) {
 	return o.last, o.grown
 }
 
-// view is a read view of the index, with every body that it names. The index has nothing
-// that is not durable.
+// view is a read view of the index, with every body that it names. Everything in it is durable.
 type view struct {
 	reading
 	snapshot *pebble.Snapshot
@@ -124,9 +123,9 @@ func (db *DB) Cursor() uint64 { return db.order.durable() }
 // yielded once it and all before it are durable.
 func (db *DB) Follow(ctx context.Context, after uint64) iter.Seq2[Leaf, error] {
 	return func(yield func(Leaf, error) bool) {
-		var at wal.Position // of the record read last; zero where the leaves came from memory
+		var at wal.Position // of the record read last; zero if the leaves came from memory
 		page := uint64(firstLeafPage)
-		buf := make([]Leaf, memoryPage) // what a follower costs each append is mostly what it allocates
+		buf := make([]Leaf, memoryPage) // allocated once: allocation is most of what a follower costs each append
 		db.order.remember()
 		for {
 			prefix, grown := db.order.wait()
@@ -167,15 +166,17 @@ func (db *DB) Follow(ctx context.Context, after uint64) iter.Seq2[Leaf, error] {
 	}
 }
 
-// leafPage is how many leaves are read at once; the first time fewer, for who wants only one.
+// leafPage is how many leaves are read at once. The first page is smaller, for a caller that
+// wants only one leaf.
 const (
 	firstLeafPage = 8
 	leafPage      = 1024
-	memoryPage    = 64 // of those in memory, which are copied
+	memoryPage    = 64 // of the leaves in memory, which are copied
 )
 
-// leaves reads the leaves first..last, all durable. It begins at a record that is known not
-// to be behind the first one, or else at a landmark, and returns the record that it ended in.
+// leaves reads the leaves first..last, which are all durable. It begins at the record at, which
+// must not lie after the first leaf; if at is zero, it begins at a landmark. It returns the record
+// in which it ended.
 func (x *index) leaves(at wal.Position, first, last uint64) ([]Leaf, wal.Position, error) {
 	if at == (wal.Position{}) {
 		var err error
@@ -222,8 +223,8 @@ func eachLeaf(r *wal.Record, f func(Leaf) error) error {
 	})
 }
 
-// landmark returns the newest landmark that is not behind an index, the zero position where
-// there is none: the log begins there.
+// landmark returns the newest landmark that does not lie after an index. If there is none, it
+// returns the zero position, which is the beginning of the log.
 func (r *reading) landmark(index uint64) (at wal.Position, err error) {
 	lower, _ := keyspace.GlobalBounds()
 	err = r.health.guarded(func() error {

@@ -18,16 +18,16 @@ import (
 	"github.com/tgad/tgad/wal"
 )
 
-// A store that is not where it is looked for must not be taken for one that never was: a
-// new store would send again what the missing one has recorded. A disk that is not mounted
-// leaves an empty directory. So Open makes a store by itself only where there is no
-// directory; an empty one takes Options.Create, which is the operator's word.
+// A missing store must not be taken for a new one: a new store would send calls again whose
+// effects the missing store has recorded. A disk that is not mounted leaves an empty directory.
+// So Open makes a store by itself only if the directory does not exist. In an empty directory it
+// needs Options.Create, by which the operator says that a new store is meant.
 //
-// To make a store takes many writes. The first is the file beginningName, durable before
-// anything else is written and removed, durably, before Open returns: a directory that has
-// it holds a store that nothing was ever acknowledged in, and the making goes on. It
-// appears together with the directory, which is made under another name and renamed: no
-// crash of ours leaves an empty directory behind.
+// Making a store takes many writes. The first write is the file beginningName. It is durable
+// before anything else is written, and it is durably removed before Open returns. So a directory
+// with this file holds a store in which nothing was ever acknowledged, and the next open continues
+// to make it. The directory is made under another name, with the file in it, and then renamed. So
+// no crash of tgad leaves an empty directory.
 
 // beginningName is in a directory while the store in it is being made for the first time.
 const beginningName = "NEW"
@@ -36,24 +36,24 @@ const beginningName = "NEW"
 type place uint8
 
 const (
-	placeAbsent    place = iota // there is no such directory
-	placeEmpty                  // it holds nothing, or nothing that counts
-	placeBeginning              // the making of a store began here and did not end
+	placeAbsent    place = iota // the directory does not exist
+	placeEmpty                  // it is empty, or has only files of noContent
+	placeBeginning              // the making of a store began here and has not ended
 	placeStore                  // a store, or what is left of one
-	placeForeign                // files that are no store's
+	placeForeign                // files that do not belong to a store
 )
 
-// noContent are the files that say nothing of a store: what a file system puts into the
-// root of a volume, and what lies beside a store: locks, sockets, the state of tgad mcp. No
-// copy of a store has them.
+// noContent lists files that do not show that a directory has a store: the files that a file
+// system puts into the root of a volume, and files beside a store (locks, sockets, the state of
+// tgad mcp). A copy of a store does not have them.
 var noContent = []string{"lost+found", LockName, "LOCK", SocketName, "run", "mcp", "children", indexName, ballastName, makingName}
 
 // SocketName is the file in a store's directory that names the socket of the daemon that has
-// the store. It is the daemon's to write.
+// the store open. The daemon writes it.
 const SocketName = "tgad.socket"
 
-// IsStore reports whether a store, or what is left of one, lies in a directory of the
-// operating system's. It opens nothing and leaves nothing.
+// IsStore reports whether a directory of the operating system's file system has a store, or the
+// remains of one. It opens nothing and writes nothing.
 func IsStore(dir string) (bool, error) {
 	p, _, err := placeOf(guard.OS(), dir)
 	return p == placeStore || p == placeBeginning, err
@@ -63,7 +63,7 @@ func placeOf(fs vfs.FS, dir string) (p place, others []string, err error) {
 	names, err := fs.List(dir)
 	if errors.Is(err, os.ErrNotExist) {
 		if _, lerr := os.Lstat(dir); lerr == nil && vfs.Root(fs) == vfs.Default {
-			// To make it would put a directory in the place of the link.
+			// dir is a dangling link. Making a store would replace the link by a directory.
 			return placeAbsent, nil, tga.Errorf(tga.NotFound, "open %s: it is a link to what is not there: is its disk mounted?", dir)
 		}
 		return placeAbsent, nil, nil
@@ -89,13 +89,13 @@ func placeOf(fs vfs.FS, dir string) (p place, others []string, err error) {
 	return placeEmpty, nil, nil
 }
 
-// ofStore reports whether only a store has a file of that name, of this format or of the one
-// before it. One is enough: what is missing beside it is for the scan of the log to find out.
+// ofStore reports whether only a store, of this format or of the one before it, has a file of
+// that name. One such file is enough: the scan of the log finds out what is missing.
 func ofStore(name string) bool {
 	return name == guard.WatermarkName || strings.HasPrefix(name, "MANIFEST-") || strings.HasPrefix(name, "marker.manifest.")
 }
 
-// site is the directory that a store is looked for in, before and after it is locked.
+// site is the directory in which an open looks for a store, before and after it locks it.
 type site struct {
 	dir      string
 	opts     *Options
@@ -104,8 +104,8 @@ type site struct {
 
 func (o *opening) site(dir string) site { return site{dir, &o.opts, o.readOnly} }
 
-// settle finds out whether there is a store in dir, or whether one may be made, and makes
-// the directory where there is none. It leaves nothing in a directory that it refuses.
+// settle finds out whether dir has a store or whether a store may be made there. If the
+// directory does not exist, settle makes it. It writes nothing into a directory that it refuses.
 func (s site) settle() error {
 	dir := s.dir
 	for {
@@ -133,8 +133,8 @@ func (s site) settle() error {
 	}
 }
 
-// begin marks an empty directory as one in which a store is being made. The directory is
-// locked, so no other process makes or has made one since settle looked.
+// begin marks an empty directory as one in which a store is being made. The directory is locked,
+// and begin looks at it again, so no other process can be making a store there.
 func (s site) begin() error {
 	p, _, err := placeOf(s.opts.FS, s.dir)
 	if err != nil || p != placeEmpty || s.readOnly || !s.opts.Create {
@@ -143,7 +143,7 @@ func (s site) begin() error {
 	return writeBeginning(s.opts.FS, s.dir)
 }
 
-// began ends the making of a store: from now on an empty directory is a lost one.
+// began ends the making of a store: from now on an empty directory means a lost store.
 func (s site) began() error {
 	fs := s.opts.FS
 	err := fs.Remove(fs.PathJoin(s.dir, beginningName))
@@ -159,8 +159,8 @@ func (s site) began() error {
 	return nil
 }
 
-// checkAccess refuses a store that somebody else could have written, and warns of who can
-// read it. What is opened for reading is looked at whoever wrote it.
+// checkAccess refuses a store that another user could have written, and warns if others can
+// read it. If the store is opened for reading, checkAccess only warns.
 func (s site) checkAccess(log *slog.Logger) error {
 	found, err := access.CheckTree(s.dir)
 	if err != nil {
@@ -177,8 +177,8 @@ func (s site) checkAccess(log *slog.Logger) error {
 	return nil
 }
 
-// beginDir makes a directory with the mark that a store is being made in it, durably.
-// made is false where another process made it first.
+// beginDir durably makes a directory that has the file beginningName. made is false if another
+// process made the directory first.
 func beginDir(fs vfs.FS, dir string) (made bool, err error) {
 	fail := func(err error) (bool, error) {
 		return false, tga.Errorf(tga.StoreUnavailable, "create %s: %w", dir, err)
@@ -215,13 +215,13 @@ func beginDir(fs vfs.FS, dir string) (made bool, err error) {
 	if !made {
 		err = errors.Join(err, fs.RemoveAll(temp))
 		if p, _, perr := placeOf(fs, dir); perr == nil && p != placeAbsent {
-			return false, nil // that is why the rename failed
+			return false, nil // another process made dir, so the rename failed
 		}
 	}
 	return fail(err)
 }
 
-// tempDirs tells the directories apart that this process makes at one time.
+// tempDirs numbers the temporary directories of this process, so that their names differ.
 var tempDirs atomic.Uint64
 
 func writeBeginning(fs vfs.FS, dir string) error {
@@ -239,7 +239,7 @@ func writeBeginning(fs vfs.FS, dir string) error {
 	return nil
 }
 
-// pinned refuses a store that is not the one that Options.StoreID names.
+// pinned refuses a store other than the one that Options.StoreID names.
 func (s site) pinned(id tga.ID) error {
 	if want := s.opts.StoreID; !want.IsZero() && id != want {
 		return tga.Errorf(tga.NotFound, "open %s: it holds store %s, and it should be store %s", s.dir, id, want)

@@ -38,7 +38,7 @@ type health struct {
 	closing bool
 	users   int           // calls inside
 	idle    chan struct{} // closed when closing is set and users is 0
-	stop    chan struct{} // closed when closing
+	stop    chan struct{} // closed when closing is set
 }
 
 func (h *health) init(log *slog.Logger) {

@@ -12,10 +12,10 @@ import (
 )
 
 // replay reads and checks a trace from genesis. A trace has at most four entries, so
-// there is no shorter way that a checkpoint would open, and this one proves more.
+// starting from a checkpoint would not be faster, and starting from genesis proves more.
 //
-// A fault is STATE_RECOVERY_FAILED wrapping its cause. It concerns this trace alone:
-// the others go on.
+// A fault is STATE_RECOVERY_FAILED wrapping its cause. It concerns only this trace; the
+// other traces continue.
 func (r *reading) replay(id tga.ID) (fold, error) {
 	rows, err := r.rows(id)
 	if err != nil {
@@ -23,14 +23,14 @@ func (r *reading) replay(id tga.ID) (fold, error) {
 	}
 	all, bad := rows.decode()
 	t, err := all.Replay()
-	if err = errors.Join(err, bad); err != nil { // what is wrong first is said first
+	if err = errors.Join(err, bad); err != nil { // Replay's error first: it concerns an earlier entry
 		return fold{}, recoveryFailed(id, err)
 	}
 	return fold{Trace: t, segment: rows.segment}, nil
 }
 
-// unused reports whether a trace has neither an entry nor a tombstone: one iterator
-// answers for a new trace what [reading.rows] takes two for.
+// unused reports whether a trace has neither an entry nor a tombstone. For a new trace it
+// needs one iterator, and [reading.rows] needs two.
 func (r *reading) unused(id tga.ID) (unused bool, err error) {
 	err = r.health.guarded(func() error {
 		it, err := r.from.NewIter(&filtered)
@@ -51,7 +51,7 @@ func (r *reading) unused(id tga.ID) (unused bool, err error) {
 func recoveryFailed(id tga.ID, err error) error {
 	switch tga.CodeOf(err) {
 	case tga.StoreUnavailable, tga.FormatTooNew, tga.StateRecoveryFailed:
-		return err // the trace may be good and this process cannot read it, or it is said already
+		return err // the trace may be intact but unreadable for this process, or the code is set already
 	}
 	out := tga.Errorf(tga.StateRecoveryFailed, "trace %s: %w", id, err).In(id)
 	out.Where = "stored"
@@ -62,10 +62,10 @@ func recoveryFailed(id tga.ID, err error) error {
 	return out
 }
 
-// entryAt reads one entry without its trace's lock. The caller knows that it is
+// entryAt reads one entry without the lock of its trace. The caller knows that the entry is
 // durable.
 func (x *index) entryAt(id tga.ID, seq uint64) (e chain.Entry, err error) {
-	// A read view: without the lock, the trace may be archived meanwhile.
+	// Use a read view: without the lock, the trace may be archived during the read.
 	v := x.view()
 	defer func() { err = closeView(v, err) }()
 	rows, err := v.rows(id)
@@ -105,8 +105,8 @@ func (db *DB) Load(ctx context.Context, id tga.ID) (*chain.Trace, error) {
 	return f.Clone(), nil
 }
 
-// State returns the execution state of a trace; last sequence number 0 where it has no
-// entry.
+// State returns the execution state of a trace. If the trace has no entry, the last sequence
+// number is 0.
 func (db *DB) State(ctx context.Context, id tga.ID) (tga.ExecutionState, error) {
 	t, err := db.Load(ctx, id)
 	if tga.CodeOf(err) == tga.NotFound {
@@ -155,9 +155,9 @@ func (db *DB) Notes(ctx context.Context, id tga.ID, after uint32) iter.Seq2[tga.
 	}
 }
 
-// NewestTS returns a time not before any commit time and any ts stored. It does not go
-// back, over a restart either: a clock behind it licenses nothing.
+// NewestTS returns a time not before any stored commit time or ts. It never goes back, not
+// even over a restart. While the clock is behind it, the clock licenses no second send.
 func (db *DB) NewestTS() tga.Millis { return db.times.last() }
 
-// Secret returns 32 random bytes made with the store, from which permits are derived.
+// Secret returns 32 random bytes that were made with the store. Permits are derived from them.
 func (db *DB) Secret() [32]byte { return db.secret }

@@ -8,7 +8,7 @@ import (
 	"github.com/tgad/tgad/wal"
 )
 
-// A row of the index says what the log has under its key:
+// A row of the index has the value of its key, or says where the log has it:
 //
 //	0  1, and the value
 //	0  2, and where the body lies: segment [8] offset [4] length [4] CRC-32C of key and body [4]
@@ -24,7 +24,7 @@ const (
 	rowFileLen = 1 + 56
 )
 
-// appendRow appends the row that op makes.
+// appendRow appends the row of the key of op.
 func appendRow(dst []byte, op *wal.Op) []byte {
 	switch op.Place {
 	case wal.Inline:
@@ -42,7 +42,7 @@ func appendRow(dst []byte, op *wal.Op) []byte {
 	return append(append(dst, rowValue), op.Value...)
 }
 
-// place is where the value of a row is.
+// placed says where the value of a row is.
 type placed struct {
 	value []byte // of a rowValue; a part of the row
 	ref   wal.Ref
@@ -70,8 +70,8 @@ func decodeRow(row []byte) (p placed, err error) {
 	return p, nil
 }
 
-// content returns the value of a key from its row. The caller holds a pin since before it
-// read the row. The value may be a part of row.
+// content returns the value of a key from its row. The caller must hold a pin of the log that it
+// took before it read the row. The value may be a part of row.
 func (r *reading) content(key, row []byte) ([]byte, error) {
 	p, err := decodeRow(row)
 	if err != nil {
@@ -92,11 +92,11 @@ func (p placed) names(op *wal.Op) bool {
 		op.Place == wal.InFile && p.kind == rowFile && p.file == op.File
 }
 
-// position is the newest record of which the index has the rows.
+// position is the newest record whose rows the index has.
 type position struct {
 	line tga.ID // timeline
 	at   wal.Position
-	keys uint64 // ledger keys that were ever reserved, and their sum: see [keySum]
+	keys uint64 // number of ledger keys that were ever reserved; sum is their sum, see [keySum]
 	sum  uint64
 }
 

@@ -12,19 +12,19 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// rows is what the store has of a trace, not yet decoded: its entry and note frames,
-// or where it is archived the segment's record.
+// rows has the undecoded data of a trace: its entry and note frames, or, if the trace is
+// archived, its record in the segment.
 type rows struct {
 	from           *reading
 	id             tga.ID
 	entries, notes []kv
 	archived       *segment.Trace
 	segment        uint64
-	spilled        func(seq uint64) // told of each entry that has chunks; may be nil
+	spilled        func(seq uint64) // called for each entry that has chunks; may be nil
 }
 
-// rows reads the frames of a trace. Between the commit of a segment and the removal of
-// the entries both are there; the entries count then.
+// rows reads the frames of a trace. Between the commit of an archive segment and the removal of
+// the entries the store has both; then rows uses the entries.
 func (r *reading) rows(id tga.ID) (rows, error) {
 	out := rows{from: r, id: id}
 	defer r.log.Pin()()
@@ -67,8 +67,8 @@ func (r *reading) all(it *pebble.Iterator) (out []kv, err error) {
 	return out, it.Error()
 }
 
-// decode returns the entries and then the notes in the order of their keys, each checked
-// for itself and against its key. At the first error it returns what came before.
+// decode returns the entries and then the notes in the order of their keys. It checks each frame,
+// and checks that it lies under the right key. At the first error it returns what it has decoded.
 func (rs rows) decode() (*segment.Trace, error) {
 	if rs.archived != nil {
 		return rs.archived, nil
@@ -122,7 +122,7 @@ func decodeNote(row kv) (n segment.Note, err error) {
 	return n, nil
 }
 
-// spill reads what an entry has beside its frame.
+// spill reads the part of an entry that is stored outside its frame, as a chunk.
 func (r *reading) spill(id tga.ID, seq uint64, size int64) ([]byte, error) {
 	out, err := r.get(keyspace.AppendChunk(nil, id, seq, 0))
 	if err == nil && int64(len(out)) != size {

@@ -14,32 +14,32 @@ import (
 	"github.com/tgad/tgad/wal"
 )
 
-// spaceAge is how long a measurement of free space is believed.
+// spaceAge is how long a measurement of free space is reused.
 const spaceAge = time.Second
 
-// space refuses to begin traces while the disk is nearly full. Pebble cannot refuse:
-// out of space its flushes fail without end and its commits block, so the room for
-// ending what is open has to be kept before it comes to that.
+// space refuses to begin traces while the disk is nearly full. Pebble itself does not refuse
+// writes: on a full disk its flushes fail again and again and its commits block. So enough
+// space to end the open traces must be kept free.
 type space struct {
 	fs       vfs.FS
 	dir      string
 	lowWater uint64
-	segment  int64 // of the log, in bytes: no segment is longer
+	segment  int64 // bytes; the largest size of a segment of the log
 
 	mu      sync.Mutex
 	checked time.Time
 	free    uint64
-	known   bool // false where the file system does not say
+	known   bool // false if the file system does not tell
 	err     error
 
-	ballast atomic.Bool // there is one
+	ballast atomic.Bool // there is a ballast file
 }
 
 func (s *space) init(o Options, dir string) {
 	s.fs, s.dir, s.lowWater, s.segment = o.FS, dir, o.LowWaterBytes, cmp.Or(int64(o.SegmentBytes), 64<<20) // [wal.Options] has this default
 }
 
-// nextSegment is how much the next segment of a log takes at most, in bytes: twice as much as the newest one.
+// nextSegment returns the most bytes that the next segment of a log takes: twice the size of the newest one.
 func (s *space) nextSegment(log *wal.Log) int64 { return min(s.segment, 2*log.Size()) }
 
 // measure returns the free space in bytes, at most spaceAge old. The age is measured
@@ -57,7 +57,7 @@ func (s *space) measure() (free uint64, known bool, err error) {
 	return s.free, s.known, s.err
 }
 
-// admit returns STORE_UNAVAILABLE where a new trace must not be begun.
+// admit returns STORE_UNAVAILABLE if a new trace must not begin.
 func (s *space) admit(id tga.ID) error {
 	free, known, err := s.measure()
 	switch {
@@ -69,12 +69,12 @@ func (s *space) admit(id tga.ID) error {
 	return nil
 }
 
-// ballastName is a file that holds disk space for nothing but to give it up.
+// ballastName is a file that only reserves disk space, so that the store can free it on a full disk.
 const ballastName = "BALLAST"
 
-// regain knows again the ballast that an earlier process laid. Where the disk may not hold the next segment of
-// the log, with which an open goes on after a crash, it gives the ballast up for that: a store that does not open
-// can end nothing.
+// regain finds the ballast of an earlier process. After a crash an open needs disk space for the next segment of
+// the log. If there may be too little, regain removes the ballast: a store that cannot be opened cannot end its
+// open traces.
 func (s *space) regain(log *slog.Logger, segment int64) {
 	if _, err := s.fs.Stat(s.fs.PathJoin(s.dir, ballastName)); err != nil {
 		return
@@ -85,7 +85,8 @@ func (s *space) regain(log *slog.Logger, segment int64) {
 	}
 }
 
-// layBallast sets aside space for flushes of the index, where there is more than enough. A store must open on a full disk too, so a failure is logged only.
+// layBallast reserves space for flushes of the index, if there is more than enough. A failure is only logged, because
+// a store must open on a full disk too.
 func (s *space) layBallast(log *slog.Logger, bytes int64) {
 	free, known, err := s.measure()
 	if err != nil || !known || free < s.lowWater+uint64(bytes) {
@@ -102,8 +103,8 @@ func (s *space) layBallast(log *slog.Logger, bytes int64) {
 	s.ballast.Store(err == nil)
 }
 
-// dropBallast gives the space to the flushes that just failed, once: the memtables
-// drain and the commits that wait for them return.
+// dropBallast frees the reserved space, once, for the flushes that just failed. Then the
+// memtables drain, and the commits that wait for them return.
 func (s *space) dropBallast(log *slog.Logger) {
 	if !s.ballast.Swap(false) {
 		return

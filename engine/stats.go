@@ -21,25 +21,25 @@ func (c *counters) count(s *step) {
 	c.notes.Add(uint64(len(s.notes)))
 }
 
-// Stats is what a store says of itself. Counters start at Open.
+// Stats describes the state of a store. Counters start at Open.
 type Stats struct {
 	StoreID     tga.ID
 	Incarnation uint32
 	Cursor      uint64 // newest index of the durable order
 	NewestTS    tga.Millis
 
-	Appends  uint64 // that committed
-	Replayed uint64 // that the log already had
+	Appends  uint64 // appends that committed
+	Replayed uint64 // appends that the log already had
 	Entries  uint64
 	Notes    uint64
-	Commits  uint64 // made durable: one per append, and those of the store itself
+	Commits  uint64 // durable commits: one per append, and the store's own
 	LogSyncs uint64 // syncs of the log; appends that wait together share one
 
 	Leases         int
 	CachedTraces   int
 	CachedBytes    int64
 	IndexCached    int64 // bytes of the index's blocks in memory
-	IndexHits      int64 // reads of a block that was there
+	IndexHits      int64 // reads of blocks that were in memory
 	IndexMisses    int64
 	BadCheckpoints uint64 // skipped, see [DB.LatestCheckpoint]
 
@@ -47,28 +47,30 @@ type Stats struct {
 	BackgroundErrors, Corruptions, SlowWrites uint64
 
 	DiskBytes uint64 // of the log and the index
-	LogBytes  uint64 // of the log, what is prepared ahead and bodies in files included
-	// UncompressedSegments and UncompressedBytes are full segments of the log that are not
-	// compressed yet: how far that lags behind.
+	LogBytes  uint64 // of the log, including space prepared ahead and bodies in files
+	// UncompressedSegments and UncompressedBytes count the full segments of the log that are
+	// not compressed yet. They show how far the rewriter lags behind.
 	UncompressedSegments int
 	UncompressedBytes    int64
-	// Rewritten counts segments that were made smaller, from so many bytes to so many.
+	// Rewritten counts segments that were made smaller; RewrittenFrom and RewrittenTo are their
+	// sizes before and after, in bytes.
 	Rewritten, RewrittenFrom, RewrittenTo uint64
 	FreeBytes                             uint64 // of the file system; meaningless unless FreeKnown
 	FreeKnown                             bool
 	LowWater                              uint64
 
-	Poisoned string // which write failed, so that the store stopped; "" while it runs
-	Frozen   string // why nothing may be appended, "" where it may
-	// Restored says that the store is frozen for no other reason than that it was made from
-	// a backup: of what the backup had, nothing is known to be missing.
+	Poisoned string // the write failure that stopped the store; "" while it runs
+	Frozen   string // why appends are refused, "" if they are not
+	// Restored says that the store is frozen only because it was made from a backup: nothing
+	// that the backup had is known to be missing.
 	Restored   bool
 	Quarantine *Quarantine
-	// MissingKeys counts keys that the store has used, and its key ring, an older copy, does not have.
+	// MissingKeys counts keys that the store has used and that its key ring lacks, because the
+	// ring is an older copy.
 	MissingKeys int
 }
 
-// Stats returns the state of the store; it works on a poisoned one too.
+// Stats returns the state of the store. It works on a poisoned store too.
 func (db *DB) Stats() Stats {
 	s := Stats{
 		StoreID:  db.storeID,
@@ -101,7 +103,7 @@ func (db *DB) Stats() Stats {
 	}
 	s.Leases, s.Incarnation = db.leases.granted()
 	s.CachedTraces, s.CachedBytes = db.cache.used()
-	s.FreeBytes, s.FreeKnown, _ = db.space.measure() // an error shows as not known
+	s.FreeBytes, s.FreeKnown, _ = db.space.measure() // on an error FreeKnown is false
 	if why := db.health.failure(); why != nil {
 		s.Poisoned = why.Message
 	}
@@ -109,7 +111,7 @@ func (db *DB) Stats() Stats {
 		s.Frozen, s.Restored = f.Error(), db.health.restored.Load()
 	}
 	if db.health.enter() != nil {
-		return s // Pebble is closed, or not to be called any more
+		return s // Pebble is closed, or must not be called any more
 	}
 	defer db.health.leave()
 	waiting, bytes := db.rewriting.raw(minRewrite)

@@ -7,17 +7,17 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// times are the store's clock and the newest times that it has. They only rise, so a call needs
-// no lock to read them: what it reads is no later than what it would read next.
+// times has the store's clock and the newest times in the store. These only rise, so a call reads
+// them without a lock: a value that it reads is never later than the next value that it reads.
 type times struct {
 	clock    func() time.Time
 	newest   atomic.Int64 // newest commit time
 	newestTS atomic.Int64 // newest ts of an entry
 }
 
-// now returns the clock, but never a time before the newest commit time, which it
-// raises. The ts of an entry that a caller made is no clock: one from the far future
-// stays in its trace.
+// now returns the time of the clock, but never a time before the newest commit time, and raises
+// the newest commit time to it. The ts of an entry that a caller made does not raise it: a ts far
+// in the future affects only its own trace.
 func (t *times) now() tga.Millis {
 	return tga.Millis(raise(&t.newest, int64(tga.MillisOf(t.clock()))))
 }

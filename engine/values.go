@@ -11,8 +11,8 @@ import (
 // of any other shape are STATE_CHECKSUM_MISMATCH with Where "stored". Integers are
 // big-endian.
 
-// value checks the version byte and that what follows it has size bytes, or, where
-// open is true, at least that many.
+// value checks the version byte, and checks that exactly size bytes follow it, or at least size
+// bytes if open is true.
 func value(what string, b []byte, size int, open bool) ([]byte, error) {
 	if len(b) > 0 && b[0] > tga.StoreValueVersion {
 		return nil, tga.Errorf(tga.FormatTooNew, "%s of version %d; this program reads %d", what, b[0], tga.StoreValueVersion)
@@ -29,8 +29,8 @@ func damaged(format string, args ...any) *tga.Error {
 	return err
 }
 
-// Value of an `o` key: state 1 · since 8 · deadline 8 · namespace. It is a function of
-// the trace's log, kept so that recovery reads open traces and not finished ones.
+// Value of an `o` key: state 1 · since 8 · deadline 8 · namespace. It is a function of the
+// trace's log. It is stored so that recovery need not read finished traces.
 func appendOpenValue(dst []byte, t *chain.Trace) []byte {
 	dst = append(dst, tga.StoreValueVersion, byte(t.Head.State))
 	dst = binary.BigEndian.AppendUint64(dst, uint64(t.Entries[len(t.Entries)-1].TS))
@@ -95,7 +95,7 @@ func decodeLeaf(index uint64, b []byte) (Leaf, error) {
 	}, nil
 }
 
-// tombstone is what remains of an archived trace beside its segment.
+// tombstone is what the store keeps of an archived trace outside its archive segment.
 type tombstone struct {
 	First, Last uint64 // sequence numbers
 	Head        tga.Digest
