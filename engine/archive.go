@@ -10,15 +10,15 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// archive keeps what was read of segments of archived traces: their footers, and the blocks
-// and lists used last, unpacked. Whoever reads traces in the order of their ids then reads and
-// unpacks each block once. They are named by the file, which is never written again; a segment that
-// is made anew has another file.
+// archive caches parts of archive segments: footers, and the blocks and lists used last,
+// unpacked. So a caller that reads traces in the order of their ids reads and unpacks each block
+// once. The cache is keyed by the segment's file, which never changes: a segment that is
+// rewritten gets another file.
 type archive struct {
 	footers lru[tga.ID, *segment.Reader]
 	blocks  lru[blockName, *segment.Block]
 	lists   lru[tga.ID, *segment.List]
-	keys    chain.Keys // open what is sealed; may be nil
+	keys    chain.Keys // open sealed entries; may be nil
 }
 
 type blockName struct {
@@ -26,8 +26,8 @@ type blockName struct {
 	n    uint32
 }
 
-// What an archive keeps at most. A footer of 1,024 traces takes 110 KB, a block mostly 64 KB,
-// a list of 1,024 some 250 KB.
+// Bounds of the caches of an archive. A footer of 1,024 traces takes 110 KB, a block mostly 64 KB,
+// a list of 1,024 traces about 250 KB.
 const (
 	footersBytes = 16 << 20
 	blocksBytes  = 8 << 20
@@ -73,7 +73,7 @@ func (a *archive) trace(l *wal.Log, at wal.File, key []byte, id tga.ID) (t segme
 	return t, err
 }
 
-// in calls f with a segment's file, whose footer is read where it is not kept.
+// in calls f with a reader of a segment's file. It reads the footer if the cache does not have it.
 func (a *archive) in(l *wal.Log, at wal.File, key []byte, f func(*segment.Reader) error) (err error) {
 	body, err := l.OpenFile(at, key)
 	if err != nil {
@@ -91,7 +91,7 @@ func (a *archive) in(l *wal.Log, at wal.File, key []byte, f func(*segment.Reader
 	return f(r)
 }
 
-// listing reads what a segment's list shows of a trace. It unpacks no block.
+// listing reads the line of a trace in a segment's list. It unpacks no block.
 func (a *archive) listing(l *wal.Log, at wal.File, key []byte, id tga.ID) (shown chain.Listing, info segment.Info, err error) {
 	list, ok := a.lists.get(at.ID)
 	if !ok {
@@ -113,8 +113,7 @@ func notInSegment(id tga.ID) error {
 	return damaged("trace %s is not in the segment that its tombstone names", id).In(id)
 }
 
-// archived returns an archived trace from its segment; nil where the id has no
-// tombstone.
+// archived returns an archived trace from its segment, nil if the id has no tombstone.
 func (r *reading) archived(id tga.ID) (found *segment.Trace, n uint64, err error) {
 	n, err = r.buried(id, func(at wal.File, key []byte) (chain.Head, error) {
 		t, err := r.archive.trace(r.log, at, key, id)
@@ -131,8 +130,8 @@ func (r *reading) archived(id tga.ID) (found *segment.Trace, n uint64, err error
 	return found, n, nil
 }
 
-// archivedListing returns what a list shows of an archived trace; ok is false where the id
-// has no tombstone.
+// archivedListing returns the line of a list for an archived trace; ok is false if the id has no
+// tombstone.
 func (r *reading) archivedListing(id tga.ID) (shown chain.Listing, ok bool, err error) {
 	_, err = r.buried(id, func(at wal.File, key []byte) (head chain.Head, err error) {
 		var info segment.Info
@@ -143,8 +142,8 @@ func (r *reading) archivedListing(id tga.ID) (shown chain.Listing, ok bool, err 
 	return shown, ok && err == nil, err
 }
 
-// buried calls read with the file of the segment that has an archived trace, where the id has
-// a tombstone, and compares the head that it found there with the tombstone's.
+// buried calls read with the file of the segment that the tombstone of a trace names, and compares
+// the head that read returns with the tombstone. If there is no tombstone, it returns 0.
 func (r *reading) buried(id tga.ID, read func(at wal.File, key []byte) (chain.Head, error)) (n uint64, err error) {
 	value, err := r.get(keyspace.AppendTombstone(nil, id))
 	if err != nil || value == nil {
@@ -188,7 +187,7 @@ func (r *reading) segmentFile(n uint64) (at wal.File, key []byte, err error) {
 	return found.file, key, err
 }
 
-// inSegment calls f with a segment, which is read where f reads it.
+// inSegment calls f with a reader of a segment. It reads only the parts that f reads.
 func (r *reading) inSegment(n uint64, f func(*segment.Reader) error) (err error) {
 	defer r.log.Pin()()
 	at, key, err := r.segmentFile(n)

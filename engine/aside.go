@@ -11,15 +11,16 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// partial is the suffix of a directory that is not yet what its name says.
+// partial is the suffix of a directory that is still being made.
 const partial = ".partial"
 
-// makingName is a file in such a directory whose lock says that a process is at it.
+// makingName is a file in such a directory. Its lock says that a process is making the directory.
 const makingName = "making.lock"
 
-// aside has a directory made under another name, and gives it its own when it is whole: it is
-// there whole or not at all. What a process that died left under the other name is removed first.
-// STATE_LOCK_ACQUIRE_FAILED: another process is making it. VALIDATION_ERROR: it is there already.
+// aside makes a directory under a temporary name with fill, and renames it to dir when it is
+// complete. So dir exists complete or not at all. First it removes what a process that died left
+// under the temporary name. STATE_LOCK_ACQUIRE_FAILED: another process is making dir.
+// VALIDATION_ERROR: dir exists already.
 func aside(fs vfs.FS, dir string, fill func(temp string) error) (err error) {
 	if err := absent(fs, dir); err != nil {
 		return err
@@ -30,7 +31,7 @@ func aside(fs vfs.FS, dir string, fill func(temp string) error) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
-	if err := absent(fs, dir); err != nil { // who had the lock before may have made it
+	if err := absent(fs, dir); err != nil { // the previous holder of the lock may have made dir
 		return errors.Join(err, fs.RemoveAll(temp))
 	}
 	names, err := fs.List(temp)
@@ -57,20 +58,20 @@ func aside(fs vfs.FS, dir string, fill func(temp string) error) (err error) {
 	return nil
 }
 
-// lockAside makes a directory, or takes one that is there, for this process alone.
+// lockAside makes the directory temp, or takes an existing one, for this process alone.
 func lockAside(fs vfs.FS, temp string) (unlock func() error, err error) {
 	for range 10 {
 		if err := fs.MkdirAll(temp, access.DirMode); err != nil {
 			return nil, err
 		}
 		if vfs.Root(fs) != vfs.Default {
-			return func() error { return nil }, nil // nobody else can see it
+			return func() error { return nil }, nil // no other process can see this file system
 		}
 		at := fs.PathJoin(temp, makingName)
 		held, err := filelock.Lock(at)
 		switch {
 		case errors.Is(err, os.ErrNotExist):
-			continue // who had it gave the directory its name, or up
+			continue // the previous holder renamed or removed the directory
 		case errors.Is(err, filelock.ErrHeld):
 			return nil, tga.Errorf(tga.StateLockAcquireFailed, "%s is being made: %w", temp, err)
 		case err != nil:
@@ -89,7 +90,7 @@ func lockAside(fs vfs.FS, temp string) (unlock func() error, err error) {
 	return nil, tga.Errorf(tga.StateLockAcquireFailed, "%s is being made by others", temp)
 }
 
-// absent refuses a directory that is there already and not empty.
+// absent refuses a directory that exists and is not empty.
 func absent(fs vfs.FS, dir string) error {
 	names, err := fs.List(dir)
 	switch {
@@ -105,7 +106,7 @@ func absent(fs vfs.FS, dir string) error {
 func rename(fs vfs.FS, from, to string) error {
 	fail := func(err error) error { return tga.Errorf(tga.StoreUnavailable, "rename %s to %s: %w", from, to, err) }
 	if err := fs.Remove(to); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fail(err) // it is empty, as absent says
+		return fail(err) // absent found to missing or empty
 	}
 	if err := fs.Rename(from, to); err != nil {
 		return fail(err)

@@ -11,9 +11,10 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Attachment returns a value written with an append, nil where there is none. One whose key was
-// destroyed is not there; but an item of a stream is there, without a byte, so that nobody begins
-// again what is erased. STORE_UNAVAILABLE: the key cannot be had.
+// Attachment returns a value that was written with an append, nil if there is none. If the data
+// key of the value was destroyed, it returns nil too. An item of a stream is an exception: it is
+// returned as an empty value, so that no caller begins an erased stream again.
+// STORE_UNAVAILABLE: the data key is not available.
 func (db *DB) Attachment(ctx context.Context, kind chain.AttachmentKind, key []byte) ([]byte, error) {
 	stored, err := keyspace.AppendAttachment(nil, keyspace.Kind(kind), key)
 	if err != nil {
@@ -34,9 +35,9 @@ func (db *DB) Attachment(ctx context.Context, kind chain.AttachmentKind, key []b
 	return value, err
 }
 
-// Attachments yields the attachments of a kind whose key starts with prefix, in key
-// order, each as [DB.Attachment] returns it. An error about one of them comes with its key, and those behind
-// it follow; an error without a key ends the list.
+// Attachments yields the attachments of a kind whose key starts with prefix, in key order, each as
+// [DB.Attachment] returns it. An error about one attachment comes with its key, and the list goes
+// on after it. An error without a key ends the list.
 func (db *DB) Attachments(ctx context.Context, kind chain.AttachmentKind, prefix []byte) iter.Seq2[chain.Attachment, error] {
 	return func(yield func(chain.Attachment, error) bool) {
 		lower, upper, err := keyspace.AttachmentBounds(keyspace.Kind(kind), prefix)
@@ -78,7 +79,7 @@ func (x *index) attachmentPage(lower, upper []byte) (rows []kv, next []byte, err
 	return rows, next, err
 }
 
-// Stored is [DB.Attachments] with what is stored of the values: sealed, where they are. It is for who copies the store.
+// Stored is [DB.Attachments] with the values as they are stored, sealed or not. It is for copying a store.
 func (db *DB) Stored(ctx context.Context, kind chain.AttachmentKind, prefix []byte) iter.Seq2[chain.Attachment, error] {
 	return func(yield func(chain.Attachment, error) bool) {
 		lower, upper, err := keyspace.AttachmentBounds(keyspace.Kind(kind), prefix)

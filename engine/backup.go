@@ -21,18 +21,19 @@ import (
 	"github.com/tgad/tgad/wal"
 )
 
-// Backup copies the open store into dir while appends go on. Where dir is not there, the copy is
-// opened and checked whole before it gets its name: Backup leaves under dir a store that
-// verifies, or nothing. Where dir holds a backup of this store, only what is new since then is
-// copied, and what was copied is read back; the backup that was there can be restored until
-// the new one is whole. The end of ctx ends it. It takes at most half a processor, and half of
-// the disk's time, as [DB.Check] does.
+// Backup copies the open store into dir while appends go on. If dir does not exist, the copy is
+// opened and checked completely before it is renamed to dir: Backup leaves under dir a store that
+// verifies, or nothing. If dir holds a backup of this store, Backup copies only what is new since
+// then, and reads it back; the earlier backup can be restored until the new one is complete. The
+// end of ctx ends the backup. It takes at most half a processor and half of the disk's time, as
+// [DB.Check] does.
 //
-// Files that are not written any more are hard links where the file system has them, so dir is
-// to be copied elsewhere to be safe from the disk. Errors of the copy are STORE_UNAVAILABLE; a
-// copy with a problem is STATE_CHECKSUM_MISMATCH. VALIDATION_ERROR: dir holds something else,
-// or a backup with records that this store does not have: of another store, or of a time that
-// was given up by a restore; or it lies in the store itself. STATE_LOCK_ACQUIRE_FAILED: somebody else has the backup.
+// Files that are no longer written to become hard links, if the file system has them. So copy dir
+// to another disk to be safe from a failure of this one. Errors of the copy are STORE_UNAVAILABLE;
+// a copy with a problem is STATE_CHECKSUM_MISMATCH. VALIDATION_ERROR: dir holds something else, or
+// lies in the store itself, or holds a backup with records that this store does not have (a backup
+// of another store, or records that a restore gave up). STATE_LOCK_ACQUIRE_FAILED: another process
+// is using the backup.
 func (db *DB) Backup(ctx context.Context, dir string) error {
 	if err := db.health.enter(); err != nil {
 		return err
@@ -59,8 +60,8 @@ func (db *DB) Backup(ctx context.Context, dir string) error {
 	return err
 }
 
-// backup copies the log of an open store. It holds nothing up: the log says where its end is when
-// the copy begins, and keeps every file that the copy needs until it ends.
+// backup copies the log of an open store. It does not delay appends: it copies up to the end that
+// the log has when the copy begins, and the log keeps every file of the copy until the copy ends.
 type backup struct {
 	opts  Options
 	log   *wal.Log
@@ -68,7 +69,7 @@ type backup struct {
 	times *times
 }
 
-// first makes a backup under another name and gives it its own when it is checked.
+// first makes a backup under a temporary name, checks it, and then renames it to dir.
 func (b *backup) first(ctx context.Context, dir string, work *work) error {
 	fs := b.opts.FS
 	return aside(fs, dir, func(temp string) error {
@@ -90,8 +91,8 @@ func (b *backup) first(ctx context.Context, dir string, work *work) error {
 	})
 }
 
-// next makes a backup of what it was before, and of what is new. Until its manifest is
-// written, every file of the backup before is there with every byte that it had.
+// next extends a backup by the new records. Until the new manifest is written, every file of the
+// earlier backup stays there with all its bytes.
 func (b *backup) next(ctx context.Context, dir string) (err error) {
 	fs := b.opts.FS
 	dir, lock, err := lockDir(fs, dir)
@@ -133,7 +134,7 @@ func (b *backup) next(ctx context.Context, dir string) (err error) {
 	return wal.TrimCopy(fs, at, filesOf(m))
 }
 
-// paced is the file system for a part of the work that takes long.
+// paced returns the file system, slowed down, for a part of the work that takes long.
 func (b *backup) paced(ctx context.Context) vfs.FS { return pacedFS{b.opts.FS, ctx, newPacer()} }
 
 // describe makes the manifest of a copy of the log of a store.
@@ -148,7 +149,7 @@ func (b *backup) describe(end wal.Position, list []wal.CopiedFile) *manifest.Man
 	return m
 }
 
-// writeManifest puts a manifest in place of the one before: after a crash it is that or this one.
+// writeManifest replaces the manifest atomically: after a crash it is the old one or the new one.
 func writeManifest(fs vfs.FS, dir string, m *manifest.Manifest) error {
 	b, err := m.Encode()
 	if err != nil {
@@ -171,8 +172,8 @@ func writeManifest(fs vfs.FS, dir string, m *manifest.Manifest) error {
 	return syncDir(fs, dir)
 }
 
-// readManifest reads what a directory is a backup of; nil where it has no manifest. The errors are
-// those of [manifest.Decode], and STORE_UNAVAILABLE.
+// readManifest reads the manifest of a backup, nil if the directory has none. Its errors are those
+// of [manifest.Decode], and STORE_UNAVAILABLE.
 func readManifest(fs vfs.FS, dir string) (*manifest.Manifest, error) {
 	path := fs.PathJoin(dir, manifest.Name)
 	f, err := fs.Open(path)
@@ -190,7 +191,7 @@ func readManifest(fs vfs.FS, dir string) (*manifest.Manifest, error) {
 	return manifest.Decode(b, path)
 }
 
-// endOf is the position of the newest record; the zero one of no backup.
+// endOf returns the position of the newest record of a backup, zero if m is nil.
 func endOf(m *manifest.Manifest) wal.Position {
 	if m == nil {
 		return wal.Position{}
@@ -202,14 +203,14 @@ func markOf(m *manifest.Manifest) guard.Mark {
 	return guard.Mark{StoreID: m.Store, Timeline: m.Timeline, Group: m.End.Group, Sum: m.End.Sum}
 }
 
-// filesOf are the files of the copy, by name.
+// filesOf returns the files of a backup by name.
 func filesOf(m *manifest.Manifest) map[string]wal.CopiedFile {
 	out := map[string]wal.CopiedFile{}
 	if m == nil {
 		return out
 	}
 	for _, f := range m.Files {
-		digest, _ := f.Digest() // a manifest that was read has one of each
+		digest, _ := f.Digest() // [manifest.Decode] checked that each file has a digest
 		out[f.Name] = wal.CopiedFile{Name: f.Name, Length: f.Length, Digest: digest}
 	}
 	return out
@@ -224,13 +225,13 @@ func writeMark(fs vfs.FS, dir string, mark guard.Mark) error {
 	return w.Close()
 }
 
-// verifyCopy checks a copied store whole.
+// verifyCopy checks the whole of a copied store.
 func verifyCopy(ctx context.Context, dir string, o Options, work *work) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	o.CacheBytes = 8 << 20
-	o.Logger = slog.New(slog.DiscardHandler) // that a copy has no index is as it should be
+	o.Logger = slog.New(slog.DiscardHandler) // a copy has no index; the warning about that would mislead
 	c, err := OpenReadOnly(dir, o)
 	if err != nil {
 		return err
@@ -245,10 +246,10 @@ func verifyCopy(ctx context.Context, dir string, o Options, work *work) error {
 	return errors.Join(err, c.Close())
 }
 
-// Restore makes a store in dir, which must not exist, from a backup. It gets an id and
-// a secret of its own and opens frozen until [DB.Unfreeze]: what was appended after the
-// backup is not in it, so a call that it shows as unsent may have been sent. Errors are
-// RESTORE_FAILED, wrapping the cause; then, and where ctx ends, nothing is left under dir.
+// Restore makes a store in dir, which must not exist, from a backup. The new store gets an id and
+// a secret of its own, and it opens frozen until [DB.Unfreeze]: it lacks what was appended after
+// the backup, so a call that it shows as unsent may have been sent. Errors are RESTORE_FAILED,
+// wrapping the cause. After an error, and when ctx ends, nothing is left under dir.
 func Restore(ctx context.Context, backup, dir string, opts Options) error {
 	return RestoreAt(ctx, backup, dir, Point{}, opts)
 }
@@ -257,14 +258,14 @@ func restore(ctx context.Context, backup, dir string, at Point, opts Options) er
 	return aside(opts.FS, dir, func(temp string) error { return restoreIn(ctx, backup, temp, at, opts) })
 }
 
-// restoreIn is restore into a directory that nobody else has.
+// restoreIn is restore into a directory that only this process uses.
 func restoreIn(ctx context.Context, backup, temp string, at Point, opts Options) error {
 	fs := opts.FS
 	m, err := readManifest(fs, backup)
 	if err != nil {
 		return err
 	}
-	if m == nil { // a copy of a store's directory may do
+	if m == nil { // accept a copy of a store's directory
 		if _, err := fs.Stat(fs.PathJoin(backup, logName)); errors.Is(err, os.ErrNotExist) {
 			return tga.Errorf(tga.NotFound, "there is no backup in %s, and no store", backup)
 		}
@@ -275,7 +276,7 @@ func restoreIn(ctx context.Context, backup, temp string, at Point, opts Options)
 	if err := copyStore(ctx, fs, m, backup, temp); err != nil {
 		return err
 	}
-	opts.StoreID, opts.WitnessFile = tga.ID{}, "" // it gets an id of its own
+	opts.StoreID, opts.WitnessFile = tga.ID{}, "" // the restored store gets a new id
 	mode := openMode{fork: true}
 	if at != (Point{}) {
 		mode.cut = &cut{Point: at}
@@ -312,7 +313,7 @@ func restoreIn(ctx context.Context, backup, temp string, at Point, opts Options)
 	return writeMark(fs, temp, mark)
 }
 
-// checkMade checks a store that was made of another one's records, before it gets its name.
+// checkMade checks a store that was made from records of another store, before it gets its name.
 func checkMade(ctx context.Context, db *DB, what string) error {
 	work := db.works.begin(what)
 	defer db.works.end(work)
@@ -323,7 +324,8 @@ func checkMade(ctx context.Context, db *DB, what string) error {
 	return err
 }
 
-// dropAside removes what the log set aside that came after the point: the backup has it.
+// dropAside removes the records after the point, which the log has set aside: the backup still
+// has them.
 func dropAside(fs vfs.FS, dir string) error {
 	at := fs.PathJoin(dir, logName)
 	names, err := fs.List(at)
@@ -340,9 +342,9 @@ func dropAside(fs vfs.FS, dir string) error {
 	return syncDir(fs, at)
 }
 
-// anew gives a restored store a new id, which it returns, and a new secret, and freezes it. A new secret, because the
-// old one would give the next attempt of a call the permit that somebody may hold from
-// the time that was lost.
+// anew gives a restored store a new id, which it returns, and a new secret, and freezes it. With
+// the old secret the next attempt of a call would get the same permit as an attempt that was lost,
+// and an executor may still hold that permit.
 func anew(o *Options, commits *committer, old tga.ID, cut *cut) (id tga.ID, err error) {
 	if id, err = o.newID(); err != nil {
 		return id, err
@@ -364,15 +366,15 @@ func anew(o *Options, commits *committer, old tga.ID, cut *cut) (id tga.ID, err 
 	w.set(keyspace.AppendMeta(nil, metaSecret), secret[:])
 	w.set(keyspace.AppendMeta(nil, metaFrozen), reason)
 	w.delete(keyspace.AppendMeta(nil, metaToken))
-	if cut != nil { // bodies may be gone that a group before this one needs
+	if cut != nil { // the log may lack bodies that groups before this one need
 		w.setFloor(cut.found.At.Group)
 	}
 	return id, commits.apply(w)
 }
 
-// copyStore copies the log and the watermark of a backup, or of a store that is open nowhere,
-// and syncs them. Of a backup it copies what the manifest says, and nothing else that a backup
-// which did not end may have left there. m is nil for a store.
+// copyStore copies the log and the watermark of a backup, or of a store that no process has open,
+// and syncs them. From a backup it copies only the files of the manifest, because an unfinished
+// backup may have left other files there. m is nil for a store.
 func copyStore(ctx context.Context, fs vfs.FS, m *manifest.Manifest, from, to string) error {
 	in, out := fs.PathJoin(from, logName), fs.PathJoin(to, logName)
 	if err := fs.MkdirAll(out, access.DirMode); err != nil {
@@ -408,8 +410,8 @@ func copyStore(ctx context.Context, fs vfs.FS, m *manifest.Manifest, from, to st
 	return syncDir(fs, to)
 }
 
-// copyFile copies a file, of which want says how long it is and which digest it has; all of it
-// where want is nil.
+// copyFile copies a file. want has the length and the digest that the file must have; if want is
+// nil, it copies the whole file.
 func copyFile(ctx context.Context, fs vfs.FS, from, to string, want *wal.CopiedFile) error {
 	if want == nil {
 		info, err := fs.Stat(from)

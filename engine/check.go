@@ -20,7 +20,7 @@ import (
 
 // Report is what [DB.Check] found.
 type Report struct {
-	Traces   int // with those archived
+	Traces   int // including archived traces
 	Archived int
 	Open     int
 	Entries  int
@@ -28,18 +28,18 @@ type Report struct {
 	Records  int // of the ledger
 	Segments int
 	Leaves   int // of the global order
-	// Unread counts traces, and values beside them, that are sealed under keys which cannot be had: the ring
-	// does not have them, or none was given. Of these the links alone are checked, and not what they carry.
+	// Unread counts traces, and values beside them, whose keys are not available: the ring lacks the key, or
+	// no ring was given. Check verifies only the links of these, not their contents.
 	Unread   int
 	Problems []Problem
 }
 
-// Problem is one disagreement of the store with itself.
+// Problem is one inconsistency of the store.
 type Problem struct {
-	TraceID          tga.ID // zero where it concerns none
-	Seq              uint64 // of the entry, 0 where it concerns none
+	TraceID          tga.ID // zero if it concerns no trace
+	Seq              uint64 // of the entry, 0 if it concerns no entry
 	Note             uint32
-	Stored, Computed tga.Digest // where two digests differ
+	Stored, Computed tga.Digest // if two digests differ
 	Err              error
 }
 
@@ -51,12 +51,12 @@ func (p Problem) String() string {
 	return s
 }
 
-// Check reads the whole store and reports every place where it disagrees with itself: the
-// log has every record that was made durable, each trace replays; each ledger record, each place in the open index and each
-// checkpoint is what the traces say; the global order has no hole and covers every
-// entry and note once; each key and each chunk belongs to something. It works on one
-// read view, in which every append is there whole or not at all, so it can run beside
-// appends. The error says that it could not go on, not that it found something.
+// Check reads the whole store and reports every inconsistency. It checks that the log has every
+// durable record; that each trace replays; that each ledger record, each row of the open index and
+// each checkpoint agrees with the traces; that the global order has no hole and covers every entry
+// and note once; and that each key and each chunk belongs to something. It works on one read view,
+// which has every append whole or not at all, so it can run beside appends. An error says that
+// Check could not go on; it does not say that Check found a problem.
 func (db *DB) Check(ctx context.Context) (rep Report, err error) {
 	if err := db.health.enter(); err != nil {
 		return rep, err
@@ -98,11 +98,11 @@ func (db *DB) check(ctx context.Context, pace *pacer, work *work) (rep Report, e
 type checker struct {
 	Report
 	logger  *slog.Logger
-	doubted bool // what is missing from the log is known, and said
+	doubted bool // the store is already known to lack records of the log
 	ctx     context.Context
 	v       view
-	pace    *pacer    // nil where nobody else uses the store
-	work    *work     // where progress is told
+	pace    *pacer    // nil if nobody else uses the store
+	work    *work     // gets the progress
 	said    time.Time // when progress was last logged
 	owned   int       // ledger records that some trace's log accounts for
 	ringed  *ringed
@@ -123,8 +123,8 @@ type checker struct {
 	}
 }
 
-// triedKeys are the keys that a check opens with. Who has no key checks the chains all the same: what is
-// sealed under one that cannot be had is read as erased, and counted.
+// triedKeys are the keys of a check. A check without some of the keys still verifies the chains: it reads an
+// entry whose key is not available as if it were erased, and counts it.
 type triedKeys struct {
 	chain.Keys
 	none    bool // no ring was given
@@ -141,10 +141,10 @@ func (k *triedKeys) Open(dst []byte, key chain.KeyID, sealed, aad []byte) ([]byt
 	return nil, chain.ErrKeyDestroyed
 }
 
-// settle forgets what could not be opened by now.
+// settle marks everything that could not be opened so far as counted.
 func (k *triedKeys) settle() { k.counted = k.missing }
 
-// unread counts what was read since [triedKeys.settle], if something of it could not be opened.
+// unread counts one trace or value if something in it could not be opened since [triedKeys.settle].
 func (c *checker) unread() {
 	if c.tried.missing > c.tried.counted {
 		c.Unread++
@@ -173,8 +173,8 @@ func (c *checker) problemf(id tga.ID, format string, args ...any) error {
 	return c.problem(id, damaged(format, args...).In(id))
 }
 
-// log reads the log itself, as far as the view has its rows: its chain from the first record
-// on, the global order, and the bodies that it still has, whether anybody needs them or not.
+// log reads the log itself, as far as the view has its rows. It checks the chain from the first
+// record on, the global order, and all bodies that the log still has, also bodies that no row names.
 func (c *checker) log() error {
 	defer c.v.log.Pin()()
 	newest, err := c.v.position()
@@ -218,7 +218,7 @@ func (c *checker) keys() error {
 	})
 }
 
-// value reads what a row has, and opens what is sealed beside a trace.
+// value reads the value of a row. If it is a sealed attachment, value also opens it.
 func (c *checker) value(kind keyspace.Kind, key, row []byte) error {
 	stored, err := c.v.content(key, row)
 	if err == nil && slices.Contains(chain.AttachmentKinds, chain.AttachmentKind(kind)) {
@@ -232,8 +232,8 @@ func (c *checker) value(kind keyspace.Kind, key, row []byte) error {
 	return err
 }
 
-// scan calls f for each key of a range that has a value. One that has none, because its row
-// or its body is damaged, is a problem of that key alone.
+// scan calls f for each key of a range whose value can be read. If its row or its body is
+// damaged, that is a problem of this key alone.
 func (c *checker) scan(lower, upper []byte, f func(key, value []byte) error) error {
 	return c.v.scanRows(lower, upper, func(key, row []byte) error {
 		value, err := c.v.content(key, row)
@@ -245,7 +245,7 @@ func (c *checker) scan(lower, upper []byte, f func(key, value []byte) error) err
 	})
 }
 
-// ofTraces reports whether the values of a kind are read with the traces that they are of.
+// ofTraces reports whether the values of a kind are read together with their traces.
 func ofTraces(kind keyspace.Kind) bool {
 	return kind == keyspace.Entry || kind == keyspace.Chunk || kind == keyspace.Note || kind == keyspace.Segment
 }
@@ -270,9 +270,9 @@ func (c *checker) eachTrace(kind keyspace.Kind, f func(tga.ID) error) error {
 
 func (c *checker) traces() error { return c.eachTrace(keyspace.Entry, c.traceOf) }
 
-// traceOf checks all that the store has of a trace. It is a method, and the rows are
-// decoded by another, because the same loops over iterators in a function literal made
-// the collector find bad pointers (go1.26.8, TestCheckUnderGCPressure).
+// traceOf checks everything that the store has of a trace. It is a method, and another method
+// decodes the rows, because the same loops over iterators in a function literal made the
+// garbage collector find bad pointers (go1.26.8, TestCheckUnderGCPressure).
 func (c *checker) traceOf(id tga.ID) error {
 	rows, err := c.v.rows(id)
 	if err != nil {
@@ -305,7 +305,7 @@ func (c *checker) traceOf(id tga.ID) error {
 	})
 }
 
-// trace replays a trace and compares its ledger record; nil where it does not replay.
+// trace replays a trace and compares its ledger record; nil if the trace does not replay.
 func (c *checker) trace(t *segment.Trace) (*chain.Trace, error) {
 	c.count(t)
 	if len(t.Entries) == 0 {
@@ -325,15 +325,15 @@ func (c *checker) count(t *segment.Trace) {
 	c.Notes += len(t.Notes)
 }
 
-// lost records a trace that does not replay. The totals, which it would have been part
-// of, then say nothing.
+// lost records a trace that does not replay. Its entries are missing from the totals, so the
+// totals are no longer compared.
 func (c *checker) lost(id tga.ID, err error) error {
 	c.unreadable = true
 	return c.problem(id, recoveryFailed(id, err))
 }
 
-// record compares the ledger record of the trace's key with what the trace's log says
-// it is.
+// record compares the ledger record of the trace's key with the record that follows from the
+// trace's log.
 func (c *checker) record(t *segment.Trace, folded *chain.Trace) error {
 	var call, effect chain.Entry
 	for _, e := range t.Entries {
@@ -385,8 +385,8 @@ func (c *checker) openIndex(t *chain.Trace) error {
 	c.Open++
 	want := appendOpenValue(nil, t)
 	if t.Request == nil && len(value) > len(want) {
-		// Its key was destroyed, and not by this store, which erases no open trace: namespace and
-		// deadline are known from here alone.
+		// The data key of this open trace was destroyed, but not by this store, which erases no
+		// open trace. Only this row has its namespace and deadline, so they are not compared.
 		want = append(append(want[:10], value[10:18]...), value[len(want):]...)
 	}
 	if !bytes.Equal(value, want) {
@@ -403,11 +403,11 @@ func (c *checker) checkpoints(t *chain.Trace) error {
 	})
 }
 
-// erasedCall is what the entries of a trace say of its call where that was erased. Which ledger key
-// it had, and whether it was ever to be sent, nobody knows any more.
+// erasedCall is what the entries of a trace still say about its erased call. They no longer say
+// which ledger key the call had, and whether it was to be sent.
 type erasedCall struct{ call, effect tga.LogEntry }
 
-// agrees compares with the record that names the trace all that is still known.
+// agrees compares everything that is still known with the ledger record that names the trace.
 func (e erasedCall) agrees(r *ledger.Record) bool {
 	if r.Seq != e.call.Seq || r.ToolCallID != e.call.ToolCallID {
 		return false
@@ -418,8 +418,8 @@ func (e erasedCall) agrees(r *ledger.Record) bool {
 	return r.Status == ledger.Settled && r.EffectSeq == e.effect.Seq && r.EffectDigest == e.effect.ArtifactDigest
 }
 
-// records counts the ledger records. Each trace accounts for at most one, each record
-// that is not expired names one trace, so equal counts mean that each is accounted for.
+// records counts the ledger records. Each trace accounts for at most one record, and each record
+// that is not expired names one trace. So if the counts are equal, every record is accounted for.
 func (c *checker) records() error {
 	named := 0
 	at, err := c.v.position()
@@ -459,8 +459,8 @@ func (c *checker) records() error {
 	return nil
 }
 
-// orphans looks for keys of traces that have no entry. Those of the segment that is being
-// sealed are on their way out.
+// orphans looks for keys of traces that have no entry. It skips traces of the archive segment
+// that is being sealed, because their keys are about to be removed.
 func (c *checker) orphans() error {
 	sealing, err := c.v.metaNumber(metaSealing)
 	if err != nil {
@@ -489,7 +489,7 @@ func (c *checker) orphans() error {
 	return nil
 }
 
-// sealedIn reports whether a trace is in that segment.
+// sealedIn reports whether the tombstone of a trace names that segment.
 func (c *checker) sealedIn(id tga.ID, segment uint64) (bool, error) {
 	raw, err := c.v.get(keyspace.AppendTombstone(nil, id))
 	if err != nil || raw == nil {

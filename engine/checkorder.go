@@ -8,7 +8,7 @@ import (
 	"github.com/tgad/tgad/wal"
 )
 
-// group checks what a record of the log says of the global order, and its landmark.
+// group checks the appends of a record of the log against the global order, and its landmark.
 func (c *checker) group(r *wal.Record) error {
 	if r.First != c.nextLeaf {
 		if err := c.problemf(tga.ID{}, "order: group %d begins with index %d, want %d", r.At.Group, r.First, c.nextLeaf); err != nil {
@@ -22,7 +22,7 @@ func (c *checker) group(r *wal.Record) error {
 				return err
 			}
 		}
-		c.landmark.first, c.landmark.at = r.First, r.At // of two with one index the later one has the row
+		c.landmark.first, c.landmark.at = r.First, r.At // if two landmarks have the same index, the later one has the row
 	}
 	return eachLeaf(r, func(l Leaf) error {
 		c.Leaves++
@@ -31,7 +31,7 @@ func (c *checker) group(r *wal.Record) error {
 	})
 }
 
-// landmarkRow compares the row of the newest landmark.
+// landmarkRow compares the row of the newest landmark with the log.
 func (c *checker) landmarkRow() error {
 	want := c.landmark
 	if want.first == 0 {
@@ -49,8 +49,8 @@ func (c *checker) landmarkRow() error {
 	return c.problem(tga.ID{}, err)
 }
 
-// order checks that every append of the view was seen, that together they name every entry
-// and note, and that there are no other landmarks.
+// order checks that the check has seen every append of the view, that the appends together name
+// every entry and note, and that there are no other landmarks.
 func (c *checker) order(prefix uint64) error {
 	if c.nextLeaf <= prefix {
 		return c.problemf(tga.ID{}, "order: the last append is %d, %d was durable", c.nextLeaf-1, prefix)
@@ -72,8 +72,8 @@ func (c *checker) order(prefix uint64) error {
 	return nil
 }
 
-// leaf compares a leaf with what it names, and its times with those of the leaves
-// before it.
+// leaf compares a leaf with the entries and notes that it names, and its times with the times of
+// earlier leaves.
 func (c *checker) leaf(l Leaf) error {
 	c.leafEntries += int(l.Entries)
 	c.leafNotes += int(l.Notes)
@@ -95,7 +95,8 @@ func (c *checker) leaf(l Leaf) error {
 			if tga.CodeOf(err) == tga.StoreUnavailable {
 				return err
 			}
-			// Reported as a trace. A damaged block takes long to read, so it is not read again.
+			// The damage is reported with the trace. Cache the failure, because a damaged block
+			// takes long to read.
 			c.folds.put(l.TraceID, fold{}, 1)
 		} else {
 			c.folds.put(l.TraceID, f, foldSize(f.Trace))

@@ -8,8 +8,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// keptCheckpoints is how many checkpoints of a trace are kept: the newest, and one to
-// fall back on.
+// keptCheckpoints is how many checkpoints of a trace are kept: the newest one, and an older one
+// as a fallback.
 const keptCheckpoints = 2
 
 // WriteCheckpoint seals the execution state at the trace's head, stores it durably and
@@ -70,10 +70,10 @@ func (r *reading) checkpoints(id tga.ID) ([]kv, error) {
 	return r.page(lower, upper, 0)
 }
 
-// LatestCheckpoint returns the newest checkpoint that verifies; ok is false where
-// there is none. One that does not, by its own digest or against the entry it names,
-// is logged, counted ([Stats.BadCheckpoints]) and skipped: an older one, or genesis,
-// says the same.
+// LatestCheckpoint returns the newest checkpoint that verifies; ok is false if there is none. A
+// checkpoint that fails its own digest, or disagrees with the entry that it names, is logged,
+// counted ([Stats.BadCheckpoints]) and skipped. Nothing is lost: the state also follows from an
+// older checkpoint or from genesis.
 func (db *DB) LatestCheckpoint(ctx context.Context, id tga.ID) (cp tga.Checkpoint, ok bool, err error) {
 	if err := db.health.enter(); err != nil {
 		return tga.Checkpoint{}, false, err

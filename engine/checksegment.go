@@ -33,8 +33,8 @@ func (c *checker) segments() error {
 	})
 }
 
-// segment reads a segment once, past what reads of single traces keep. The traces before
-// damage are compared all the same.
+// segment reads a segment once, without the caches of single reads. It also compares the traces
+// that come before a damaged part.
 func (c *checker) segment(n uint64, value []byte, stones *int) error {
 	var stop error
 	c.tried.settle()
@@ -53,7 +53,7 @@ func (c *checker) segment(n uint64, value []byte, stones *int) error {
 
 func (c *checker) archivedTrace(n uint64, t *segment.Trace, folded *chain.Trace, stones *int) error {
 	missing := c.tried.missing > c.tried.counted
-	defer c.tried.settle() // the next one is read then
+	defer c.tried.settle() // the next trace is counted from here
 	raw, err := c.v.get(keyspace.AppendTombstone(nil, t.ID))
 	if err := c.problem(t.ID, err); err != nil {
 		return err
@@ -69,7 +69,7 @@ func (c *checker) archivedTrace(n uint64, t *segment.Trace, folded *chain.Trace,
 	c.Archived++
 	own, err := c.v.row(keyspace.AppendEntry(nil, t.ID, 1))
 	if err != nil || own != nil {
-		return err // one that is there is compared as a trace of the store: the removal is to follow
+		return err // its entries are not removed yet: traceOf has compared it
 	}
 	c.count(t)
 	if missing {

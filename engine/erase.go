@@ -12,33 +12,35 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Erasure says what is to be erased: all that it names, or every trace of a subject.
+// Erasure says what to erase: everything that it names, or every trace of a subject.
 type Erasure = chain.Erasure
 
-// AgentState names the state that a session of an agent works on; without a session the one that the
-// agent keeps across its sessions.
+// AgentState names the state on which a session of an agent works; without a session, the state that
+// the agent keeps across its sessions.
 type AgentState = chain.AgentState
 
 // Erased says what [DB.Erase] did.
 type Erased = chain.Erased
 
-// MaxErasedTraces is the most that one erasure names.
+// MaxErasedTraces is the largest number of traces that one erasure names.
 const MaxErasedTraces = chain.MaxErased
 
-// Erase destroys what the entries of finished traces carry, their artifacts and documents, and
-// evidence that their notes name. What proves a trace stays: its entries, notes and leaves with
-// all digests, so the chain, the tree and bundles verify as before. A note of the kind `erased`
-// says who asked for it, when, and why.
+// Erase destroys the artifacts and documents of finished traces, and the evidence that their notes
+// name. The proof of a trace stays: its entries, notes and leaves with all digests, so the chain,
+// the tree and bundles verify as before. A note of the kind `erased` says who asked for the
+// erasure, when, and why.
 //
-// First what is to be erased is remembered; from then on a crash only delays it, to the next
-// open. Then the frames are replaced, the data keys destroyed (which erases in every copy of the
-// store too), and what still has the old bytes on this disk is written anew and wiped.
+// Erase first stores durably what is to be erased; from then on a crash only delays the erasure to
+// the next open. Then it replaces the frames, and destroys the data keys, which also erases the
+// values in every copy of the store. Last it rewrites the files on this disk that still have the
+// old bytes, and wipes the old files.
 //
-// STATE_INVALID_TRANSITION: a trace has not ended, or something is still to come of it.
-// STATE_LOCK_ACQUIRE_FAILED: somebody is at it. Nothing is erased then, unless Leave says to leave
-// such a trace out. NOT_FOUND: a trace has no entry; nothing is erased. After STORE_UNAVAILABLE it
-// may be under way: the same call, or the next open, goes on. After STATE_CHECKSUM_MISMATCH it is
-// done but for what may stand in a damaged segment of the log, which the next one tries again.
+// STATE_INVALID_TRANSITION: a trace has not ended, or a timer of it is still set.
+// STATE_LOCK_ACQUIRE_FAILED: somebody holds the lease of a trace. In both cases nothing is erased,
+// unless Leave says to leave such a trace out. NOT_FOUND: a trace has no entry; nothing is erased.
+// After STORE_UNAVAILABLE the erasure may have begun: the same call, or the next open, continues it.
+// After STATE_CHECKSUM_MISMATCH the erasure is complete except for bytes that a damaged segment of
+// the log may still have. The next erasure tries that segment again.
 func (db *DB) Erase(ctx context.Context, what Erasure) (done Erased, err error) {
 	if err := db.health.enter(); err != nil {
 		return done, err
@@ -53,7 +55,8 @@ func (db *DB) Erase(ctx context.Context, what Erasure) (done Erased, err error) 
 	return db.eraser.erase(ctx, what)
 }
 
-// Erasing reports whether an erasure was begun that is not finished, for a key ring that is away, say, or a disk without room.
+// Erasing reports whether an erasure was begun and is not finished, for example because the key ring is not available
+// or the disk has no room.
 func (db *DB) Erasing() (bool, error) {
 	if err := db.health.enter(); err != nil {
 		return false, err
@@ -63,8 +66,8 @@ func (db *DB) Erasing() (bool, error) {
 	return value != nil, err
 }
 
-// FinishErasure goes on with an erasure that was begun and is not finished. There may be none. Its errors are those of
-// [DB.Erase].
+// FinishErasure continues an erasure that was begun and is not finished. If there is none, it does nothing. Its errors
+// are those of [DB.Erase].
 func (db *DB) FinishErasure(ctx context.Context) error {
 	if err := db.health.enter(); err != nil {
 		return err
@@ -83,8 +86,8 @@ func (db *DB) FinishErasure(ctx context.Context) error {
 	return err
 }
 
-// erase is [DB.Erase] of a store that can be written to. One erasure at a time, and no archiving
-// meanwhile: both replace what a trace is read from.
+// erase is [DB.Erase] of a writable store. It excludes other erasures and archiving, because both
+// replace the rows and files from which a trace is read.
 func (a *eraser) erase(ctx context.Context, what Erasure) (done Erased, err error) {
 	select {
 	case a.sealer.turn <- struct{}{}:
@@ -92,7 +95,7 @@ func (a *eraser) erase(ctx context.Context, what Erasure) (done Erased, err erro
 	case <-ctx.Done():
 		return done, ctx.Err()
 	}
-	left, stands := a.finish(ctx) // what an earlier one left
+	left, stands := a.finish(ctx) // finish an earlier erasure first
 	if stands != nil && !errors.Is(stands, errStands) {
 		return done, stands
 	}
@@ -113,7 +116,7 @@ func (a *eraser) erase(ctx context.Context, what Erasure) (done Erased, err erro
 	return done, a.carryOut(ctx, &m)
 }
 
-// plan finds what is to be erased, and whether it can be.
+// plan finds what is to be erased, and whether that can be erased now.
 func (a *eraser) plan(ctx context.Context, what Erasure) (m erasing, done Erased, err error) {
 	m = erasing{Who: what.Who, Reason: what.Reason}
 	timed, err := a.index.timed()
@@ -173,10 +176,10 @@ func each(ids []tga.ID) []tga.ID {
 	return slices.Compact(slices.SortedFunc(slices.Values(ids), compareIDs))
 }
 
-// planSubject is plan for the traces of a subject. From the retirement of its keys on no new
-// trace gets one of them, and what was appended before is durable once the barrier is: so every
-// trace that has such a key is found. A request that was appended without a key is found by what
-// it says. A trace that cannot be read is left, and told.
+// planSubject is plan for the traces of a subject. Once the subject's keys are retired, no new
+// trace gets one of them. Once the barrier is durable, so is every earlier append. So planSubject
+// finds every trace that has such a key. A request that was appended without a key is found by its
+// content. A trace that cannot be read is left out and reported.
 func (a *eraser) planSubject(ctx context.Context, what Erasure, m *erasing, done *Erased, take func(tga.ID, *segment.Trace) error) error {
 	if what.Namespace == "" {
 		what.Namespace = tga.DefaultNamespace
@@ -213,12 +216,12 @@ func (a *eraser) planSubject(ctx context.Context, what Erasure, m *erasing, done
 		return err
 	})
 	if pending && len(own) > 0 {
-		// One that is open may be the subject's, and be read again once the store is repaired: then it
-		// needs its key. Of one that is the subject's, and of which something lies beside it under a key that
-		// cannot be had, nothing else says whose it is.
+		// An unreadable trace that is open may be the subject's, and it needs its key once the store is
+		// repaired. Also, a trace of the subject was left out because a value beside it has a key that is
+		// not available; only that key shows whose the value is. So the subject's keys are not destroyed.
 		m.Keys = m.Keys[len(own):]
 	} else {
-		done.Shared = 0 // a key of the subject's goes with all its traces
+		done.Shared = 0 // the subject's keys are destroyed, with all its traces
 	}
 	done.Keys = len(m.Keys)
 	return err
@@ -267,15 +270,15 @@ func (a *eraser) look(ctx context.Context, id tga.ID) (*segment.Trace, error) {
 	return t, nil
 }
 
-// erasable refuses a trace of which something is still to come.
+// erasable refuses a trace that has not ended, has a timer, or is leased.
 func (a *eraser) erasable(id tga.ID, t *segment.Trace, timed map[tga.ID]bool) error {
 	return sealrules.Erasable(id, t.Entries[len(t.Entries)-1].To, timed[id], a.leases.holds(id))
 }
 
-// gone reports whether nothing of a trace is left to be erased.
+// gone reports whether a trace has nothing left to erase.
 func gone(t *segment.Trace) bool { return sealrules.Gone(t.Entries) }
 
-// keysOf returns the keys of a trace, and of what lies beside it; 0 stands for what has none.
+// keysOf returns the keys of a trace, and of the values beside it; 0 stands for a value without a key.
 func (a *eraser) keysOf(t *segment.Trace) (keys []chain.KeyID, err error) {
 	for i := range t.Entries {
 		keys = append(keys, t.Entries[i].Key)
@@ -283,7 +286,7 @@ func (a *eraser) keysOf(t *segment.Trace) (keys []chain.KeyID, err error) {
 	for _, at := range a.beside(t.ID, t.Notes) {
 		stored, err := a.index.get(at)
 		switch {
-		case tga.CodeOf(err) == tga.StateChecksumMismatch: // it goes all the same
+		case tga.CodeOf(err) == tga.StateChecksumMismatch: // a damaged value is erased too
 			keys = append(keys, 0)
 		case err != nil:
 			return nil, err
@@ -294,13 +297,14 @@ func (a *eraser) keysOf(t *segment.Trace) (keys []chain.KeyID, err error) {
 	return keys, nil
 }
 
-// add adds the keys of a trace or a stream that no other has. On an error nothing is added.
+// add adds the keys of a trace or a stream that no other trace or stream has. On an error it adds
+// nothing.
 func (a *eraser) add(keys []chain.KeyID, m *erasing, done *Erased) error {
 	return sealrules.Own(a.ringed.ring, keys, &m.Keys, done)
 }
 
-// leave leaves a trace that cannot be read out of the erasure of a subject; one that was named refuses
-// it. What concerns more than the trace refuses it too.
+// leave leaves a trace that cannot be read out of the erasure of a subject. It returns err, which
+// refuses the whole erasure, if the trace was named explicitly or if err concerns more than the trace.
 func (a *eraser) leave(ctx context.Context, what *Erasure, id tga.ID, err error, done *Erased) error {
 	if what.Subject == "" || ctx.Err() != nil || a.health.sick() != nil {
 		return err

@@ -14,14 +14,14 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// erasedState is a state that is to be erased: a scope of agents' state, or a family of working states.
+// erasedState is a state that is to be erased: a scope of an agent's state, or a family of working states.
 type erasedState struct {
 	Stream tga.ID   `json:"stream"`
 	Values []tga.ID `json:"values,omitempty"` // streams of the keys of a scope
 }
 
-// besides reports whether the body of a key may be a value that a state had before: one that was replaced
-// or deleted since, and of which nothing but the log knows whose it was.
+// besides reports whether a body may be an old value of an erased state. Such a value was replaced or
+// deleted, and no row says any more to which state it belonged.
 func (m *erasing) besides(key []byte) bool {
 	kind, ok := keyspace.KindOf(key)
 	return m.Beside && ok && (kind == keyspace.Stream || kind == keyspace.Blob)
@@ -50,8 +50,8 @@ func (a *eraser) planStates(what *Erasure, m *erasing, done *Erased) error {
 	return nil
 }
 
-// planState finds what is to be erased of a state, and whether it can be. NOT_FOUND: nothing was ever
-// written to it.
+// planState finds the rows and keys of a state that is to be erased, and whether it can be erased now.
+// NOT_FOUND: nothing was ever written to it.
 func (a *eraser) planState(name string, id tga.ID, scope bool, m *erasing, done *Erased) error {
 	if a.leases.holds(id) {
 		return tga.Errorf(tga.StateLockAcquireFailed, "erase %s: somebody is at it", name)
@@ -85,7 +85,7 @@ func (a *eraser) planState(name string, id tga.ID, scope bool, m *erasing, done 
 	if already || err != nil {
 		return err
 	}
-	if len(keys) == 0 { // all that it had was deleted
+	if len(keys) == 0 { // all its values were deleted
 		keys = append(keys, 0)
 	}
 	done.States++
@@ -93,8 +93,8 @@ func (a *eraser) planState(name string, id tga.ID, scope bool, m *erasing, done 
 	return a.add(keys, m, done)
 }
 
-// valuesOf returns the streams of the keys that the lists of a scope name. A list whose key was destroyed
-// names none, in a store from before an erasure.
+// valuesOf returns the streams of the keys that the lists of a scope name. It skips a list whose data key
+// was destroyed; a store that was restored from before an erasure can have one.
 func (a *eraser) valuesOf(scope tga.ID) (streams []tga.ID, err error) {
 	_, err = a.eachItem(scope, func(key, stored []byte) error {
 		var names []string
@@ -120,7 +120,7 @@ func (a *eraser) valuesOf(scope tga.ID) (streams []tga.ID, err error) {
 	return streams, err
 }
 
-// eachOfState calls f with each row of a state and with what is stored, but for its head.
+// eachOfState calls f with each row of a state and its stored value, except its head.
 func (a *eraser) eachOfState(s *erasedState, f func(key, stored []byte)) error {
 	for _, stream := range append(slices.Clip(s.Values), s.Stream) {
 		head := append([]byte{byte(keyspace.Stream)}, keyspace.StreamKey(s.Stream, 0)...)
@@ -144,7 +144,7 @@ func (a *eraser) eachOfState(s *erasedState, f func(key, stored []byte)) error {
 	return err
 }
 
-// states erases states one after the other, each with its lease in hand.
+// states erases states one after the other. It blocks the lease of each state meanwhile.
 func (a *eraser) states(ctx context.Context, m *erasing) error {
 	for len(m.States) > 0 {
 		id := m.States[0].Stream
@@ -160,9 +160,9 @@ func (a *eraser) states(ctx context.Context, m *erasing) error {
 	return nil
 }
 
-// state erases the first state of an erasure. Its head becomes a record of the erasure, which is a leaf of the
-// global order, in the record that says that the state is empty. Who writes to the state from then on begins
-// it anew, under another key, and what is written is no part of the erasure.
+// state erases the first state of an erasure. In one record of the log its head becomes a description of the
+// erasure, with a leaf in the global order, and the stored erasure says that the state is empty. A later write
+// begins the state anew, under another key, and is not part of the erasure.
 func (a *eraser) state(ctx context.Context, m *erasing, s *erasedState) error {
 	var rows [][]byte
 	if err := a.eachOfState(s, func(key, _ []byte) { rows = append(rows, key) }); err != nil {
@@ -182,7 +182,7 @@ func (a *eraser) state(ctx context.Context, m *erasing, s *erasedState) error {
 		return err
 	}
 	defer a.unlock(s.Stream)
-	a.choosing.Lock() // nobody seals under its key behind this
+	a.choosing.Lock() // no append can choose the old key and be queued after this record
 	defer a.choosing.Unlock()
 	t := chain.NewTrace(s.Stream)
 	leaf := &step{lease: chain.Lease{TraceID: s.Stream, Epoch: a.leases.newest()}, before: fold{Trace: t}, after: t.Successor(), committed: a.times.now()}

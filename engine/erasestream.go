@@ -10,7 +10,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// planStreams finds the streams that are to be erased: journals of turns, and what is kept.
+// planStreams finds the streams that are to be erased: journals of turns, and values kept by executors.
 func (a *eraser) planStreams(what *Erasure, m *erasing, done *Erased) error {
 	for _, id := range each(what.Turns) {
 		open, err := a.index.get(append([]byte{byte(keyspace.Stream)}, keyspace.OpenTurnKey(id)...))
@@ -36,8 +36,8 @@ func (a *eraser) planStreams(what *Erasure, m *erasing, done *Erased) error {
 	return nil
 }
 
-// planStream finds what is to be erased of a stream, and whether it can be. NOT_FOUND: it has no
-// item.
+// planStream finds the keys of a stream that is to be erased, and whether it can be erased now.
+// NOT_FOUND: it has no item.
 func (a *eraser) planStream(name string, id tga.ID, count *int, m *erasing, done *Erased) error {
 	if a.leases.holds(id) {
 		return tga.Errorf(tga.StateLockAcquireFailed, "erase %s: somebody is at it", name)
@@ -67,8 +67,8 @@ func (a *eraser) planStream(name string, id tga.ID, count *int, m *erasing, done
 	return a.add(keys, m, done)
 }
 
-// eachItem calls f with the store's key of each item of a stream and with what is stored, and
-// returns how many there are.
+// eachItem calls f with the key and the stored value of each item of a stream, and returns the
+// number of items.
 func (a *eraser) eachItem(id tga.ID, f func(key, stored []byte) error) (items int, err error) {
 	lower, upper, err := keyspace.AttachmentBounds(keyspace.Stream, keyspace.StreamPrefix(id))
 	for err == nil && lower != nil {
@@ -86,7 +86,7 @@ func (a *eraser) eachItem(id tga.ID, f func(key, stored []byte) error) (items in
 	return items, err
 }
 
-// streams erases streams, some at a time, each with its lease in hand.
+// streams erases streams, some at a time. It blocks their leases meanwhile.
 func (a *eraser) streams(ctx context.Context, m *erasing) error {
 	for len(m.Streams) > 0 {
 		ids := m.Streams[:min(len(m.Streams), eraseAtOnce)]
@@ -104,10 +104,10 @@ func (a *eraser) streams(ctx context.Context, m *erasing) error {
 	return nil
 }
 
-// emptied erases the first streams of an erasure. The first item of each stays, without a byte: whoever looks for
-// the stream finds that it was there, and does not begin it again. The record that empties the first items also says
-// that the streams are empty, and before their leases are given back their keys are forgotten: what is written to them
-// from then on is no part of the erasure, however often that is gone on with.
+// emptied erases the streams ids of an erasure. The first item of each stays, as an empty value: a caller that looks
+// for the stream finds that it existed, and does not begin it again. The record that empties the first items also says
+// that the streams are empty. Their keys are forgotten before their leases are released. So a later write to them is
+// not part of the erasure, even if the erasure is continued several times.
 func (a *eraser) emptied(m *erasing, ids []tga.ID) error {
 	next := *m
 	next.Streams, next.Emptied = m.Streams[len(ids):], append(slices.Clip(m.Emptied), ids...)
@@ -131,8 +131,8 @@ func (a *eraser) emptied(m *erasing, ids []tga.ID) error {
 	return nil
 }
 
-// rest deletes the items of a stream behind the first, the last ones first, in records of a bounded size. It returns the
-// store's key of the first, nil where nothing of the stream is left to erase.
+// rest deletes the items of a stream after the first one, the last items first, in records of bounded size. It returns
+// the key of the first item, nil if the stream has nothing left to erase.
 func (a *eraser) rest(id tga.ID) (first []byte, err error) {
 	var keys [][]byte
 	left := false

@@ -17,8 +17,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// eraser erases traces. It has the sealer's turn while it does, and of each trace the place in
-// the queue for its lease and its lock while the trace is rewritten.
+// eraser erases traces. It holds the sealer's turn meanwhile. While it rewrites a trace, it holds
+// the lock of the trace and blocks its lease.
 type eraser struct {
 	*traces
 	index     *index
@@ -32,28 +32,29 @@ type eraser struct {
 	ringed    *ringed
 	space     *space
 	owned     *ownerKeys
-	choosing  *sync.RWMutex // held for reading from the choice of a trace's key to its place in the queue of commits
+	choosing  *sync.RWMutex // held for reading from the choice of a trace's key until the append is queued
 }
 
-// erasing is an erasure under way, the value of `m` `erasing` as JSON. It is there from before the
-// first trace is changed until nothing on the disk has the old bytes: an open goes on with it.
+// erasing is an erasure under way, stored under `m` `erasing` as JSON. It is stored before the first
+// trace is changed, and removed once no file has the old bytes. An open continues an erasure that
+// it finds.
 type erasing struct {
 	Traces  []tga.ID      `json:"traces"`
 	Streams []tga.ID      `json:"streams,omitempty"`
 	States  []erasedState `json:"states,omitempty"`
-	Emptied []tga.ID      `json:"emptied,omitempty"` // streams that were erased: the log may still have their bytes
-	Beside  bool          `json:"beside,omitempty"`  // states are among them: the log may have values that no row names
+	Emptied []tga.ID      `json:"emptied,omitempty"` // erased streams whose bytes the log may still have
+	Beside  bool          `json:"beside,omitempty"`  // states were erased: the log may have values of theirs that no row names
 	Keys    []chain.KeyID `json:"keys"`              // to be destroyed
 	Who     string        `json:"who"`
 	Reason  string        `json:"reason"`
 }
 
-// empty reports whether nothing of the store is to be erased, keys alone.
+// empty reports whether nothing in the store is to be erased; there may be keys to destroy.
 func (m *erasing) empty() bool {
 	return len(m.Traces) == 0 && len(m.Streams) == 0 && len(m.States) == 0 && len(m.Emptied) == 0
 }
 
-// put writes down what is to be erased.
+// put adds the erasure to the operations of w.
 func (m *erasing) put(w *writer) error {
 	value, err := json.Marshal(m)
 	if err != nil {
@@ -65,13 +66,13 @@ func (m *erasing) put(w *writer) error {
 
 const (
 	metaErasing = "erasing"
-	metaBarrier = "barrier" // never set: its deletion is a record
+	metaBarrier = "barrier" // never set; its deletion serves as an empty record
 )
 
 func compareIDs(a, b tga.ID) int { return bytes.Compare(a[:], b[:]) }
 
-// remember writes down what is to be erased. With fresh the record begins a segment of the log,
-// so that each one before can be rewritten.
+// remember stores durably what is to be erased. With fresh the record begins a segment of the log,
+// so that each earlier segment can be rewritten.
 func (a *eraser) remember(m erasing, fresh bool) error {
 	w := a.commits.newWriter()
 	w.fail(m.put(w))
@@ -85,14 +86,14 @@ func (a *eraser) barrier() error {
 	return a.commits.apply(w)
 }
 
-// forget says that no erasure is under way any more.
+// forget durably removes the erasure under way.
 func (a *eraser) forget() error {
 	w := a.commits.newWriter()
 	w.delete(keyspace.AppendMeta(nil, metaErasing))
 	return a.commits.apply(w)
 }
 
-// also adds what an earlier erasure could not finish.
+// also adds the unfinished part of an earlier erasure.
 func (m *erasing) also(left *erasing) {
 	m.Traces = each(append(m.Traces, left.Traces...))
 	m.Streams = each(append(m.Streams, left.Streams...))
@@ -101,8 +102,8 @@ func (m *erasing) also(left *erasing) {
 	m.Keys = append(m.Keys, left.Keys...)
 }
 
-// finish goes on with an erasure that was begun; there may be none. It returns what is still to be done
-// of it with an error.
+// finish continues an erasure that was begun, if there is one. With an error it returns the part that
+// is still to be done.
 func (a *eraser) finish(ctx context.Context) (m erasing, err error) {
 	if has, err := a.index.metaJSON(metaErasing, &m); err != nil || !has {
 		return m, err
@@ -119,9 +120,9 @@ func (a *eraser) finish(ctx context.Context) (m erasing, err error) {
 	return erasing{}, nil
 }
 
-// room returns STORE_UNAVAILABLE where the disk may not hold what an erasure takes before it gives anything
-// back: a segment of the log that begins with it, and one that is written anew. A log that cannot begin a
-// segment takes nothing any more, and no open would get past an erasure that it is to finish.
+// room returns STORE_UNAVAILABLE if the disk may lack the space that an erasure needs before it frees
+// any: one new segment of the log, and one rewritten segment. A log that cannot begin a segment takes no
+// more records, and then no open could finish the erasure.
 func (a *eraser) room(m *erasing) error {
 	if m.empty() {
 		return nil
@@ -133,7 +134,7 @@ func (a *eraser) room(m *erasing) error {
 	return a.rewriting.roomToRewrite(a.space.nextSegment(a.log) + most)
 }
 
-// carryOut erases what was remembered. Each step may have been done before, in whole or in part.
+// carryOut does the erasure that was stored. Each step may have been done before, in whole or in part.
 func (a *eraser) carryOut(ctx context.Context, m *erasing) error {
 	if err := a.entries(ctx, m); err != nil {
 		return err
@@ -144,7 +145,7 @@ func (a *eraser) carryOut(ctx context.Context, m *erasing) error {
 	if err := a.states(ctx, m); err != nil {
 		return err
 	}
-	// Only now: whoever reads a trace meanwhile finds it whole, or erased with the note that says why.
+	// Destroy the keys only now: a reader finds each trace whole, or erased with the note that says why.
 	for _, key := range m.Keys {
 		if a.ringed.ring == nil {
 			return tga.Errorf(tga.StoreUnavailable, "erase: key %d cannot be destroyed without its ring", key)
@@ -171,8 +172,8 @@ func (a *eraser) carryOut(ctx context.Context, m *erasing) error {
 // always in one.
 const eraseAtOnce = 64
 
-// entries erases the traces themselves, those that share an archive segment together: the
-// segment is written anew without them in the same record.
+// entries erases the traces themselves. It erases the traces of one archive segment together: the
+// same record replaces the segment by one without them.
 func (a *eraser) entries(ctx context.Context, m *erasing) error {
 	archived := map[uint64][]tga.ID{}
 	var rest []tga.ID
@@ -208,8 +209,8 @@ func (a *eraser) entries(ctx context.Context, m *erasing) error {
 	return nil
 }
 
-// together erases traces in one record. With a segment they are archived in it, and are in the
-// store itself afterwards.
+// together erases traces in one record. If archived is not 0, the traces lie in that archive
+// segment, and afterwards they lie in the store itself.
 func (a *eraser) together(ctx context.Context, m *erasing, ids []tga.ID, archived uint64) error {
 	slices.SortFunc(ids, compareIDs) // traces are locked in the order of their ids
 	if err := a.alone(ctx, ids); err != nil {
@@ -258,8 +259,8 @@ func (a *eraser) together(ctx context.Context, m *erasing, ids []tga.ID, archive
 	return err
 }
 
-// alone takes the places in the queues for the leases of traces, all or none: nobody waits for
-// one with another in hand, for a holder may want that.
+// alone takes the queue locks of the leases of traces, all or none. It never waits for one lock
+// while it holds another, because the holder of the first may want the second.
 func (a *eraser) alone(ctx context.Context, ids []tga.ID) error {
 	for {
 		taken := 0
@@ -280,10 +281,10 @@ func (a *eraser) alone(ctx context.Context, ids []tga.ID) error {
 	}
 }
 
-// trace writes what is left of a trace: its entries without what they carried, and a note that
-// says so. nil: it was done before. Its lock is held.
+// trace writes what remains of a trace: its entries without artifacts and documents, and a note
+// about the erasure. It returns nil if the trace is erased already. The trace's lock is held.
 func (a *eraser) trace(w *writer, m *erasing, id tga.ID, archived bool) (*step, error) {
-	// Read without a key: nothing of what is erased is needed, and a key may be gone.
+	// Read without keys: the erased contents are not needed, and a key may be destroyed already.
 	r := a.index.reading
 	r.keys, r.archive = chain.NoKeys{}, newArchive(chain.NoKeys{})
 	rows, err := r.rows(id)
@@ -336,8 +337,8 @@ func (a *eraser) trace(w *writer, m *erasing, id tga.ID, archived bool) (*step, 
 	return s, w.err
 }
 
-// beside returns the keys of what lies beside a trace and has to do with what it carried: what it
-// asks people, and the evidence that its notes name.
+// beside returns the keys of the values beside a trace that must be erased with it: its questions
+// to people, and the evidence that its notes name.
 func (a *eraser) beside(id tga.ID, notes []segment.Note) (keys [][]byte) {
 	all := make([]tga.Note, len(notes))
 	for i := range notes {
@@ -349,7 +350,8 @@ func (a *eraser) beside(id tga.ID, notes []segment.Note) (keys [][]byte) {
 	return keys
 }
 
-// without writes an archive segment anew without traces; where none is left in it, it goes.
+// without writes an archive segment again without the traces ids. If no trace is left, it deletes
+// the segment.
 func (a *eraser) without(w *writer, n uint64, ids []tga.ID) error {
 	key := keyspace.AppendSegment(nil, n)
 	var b bytes.Buffer
@@ -389,8 +391,8 @@ func (a *eraser) without(w *writer, n uint64, ids []tga.ID) error {
 	return nil
 }
 
-// clean writes anew each segment of the log that still has a body of the traces which no row
-// names, removes the files of such bodies, and wipes what the old files had.
+// clean rewrites each segment of the log that still has an erased body, removes the files of such
+// bodies, and wipes the contents of the old files.
 func (a *eraser) clean(ctx context.Context, m *erasing) error {
 	of, other := map[tga.ID]bool{}, map[string]bool{}
 	stream := map[tga.ID]bool{}
@@ -411,7 +413,7 @@ func (a *eraser) clean(ctx context.Context, m *erasing) error {
 			other[string(key)] = true
 		}
 	}
-	if err := a.remember(*m, true); err != nil { // the segment that was written to can be rewritten now
+	if err := a.remember(*m, true); err != nil { // now the segment that was being written can be rewritten
 		return err
 	}
 	if err := a.log.Wipe(true); err != nil {
@@ -434,7 +436,7 @@ func (a *eraser) clean(ctx context.Context, m *erasing) error {
 	return errors.Join(err, a.log.Wipe(false))
 }
 
-// idOf returns the id that a key of one of some kinds begins with, the zero id of another key.
+// idOf returns the id at the beginning of a key of one of the kinds, the zero id for another key.
 func idOf(key []byte, kinds ...keyspace.Kind) (id tga.ID) {
 	if kind, ok := keyspace.KindOf(key); ok && len(key) >= 17 && slices.Contains(kinds, kind) {
 		id = tga.ID(key[1:17])
@@ -442,9 +444,9 @@ func idOf(key []byte, kinds ...keyspace.Kind) (id tga.ID) {
 	return id
 }
 
-// rewriteAll rewrites each segment of the log that has a dead body of which f is true, and each
-// that is still as it was written: behind its last record may be what a crash left of a group that
-// was never acknowledged. One that is damaged stays as it is, and the error says so.
+// rewriteAll rewrites each segment of the log that has a body for which f is true, and each segment
+// that was never rewritten: after its last record it may have bytes of a group that a crash cut off
+// before it was acknowledged. A damaged segment stays as it is, and the error says so.
 func (a *eraser) rewriteAll(ctx context.Context, f func(*wal.Op) (bool, error)) (stands error) {
 	for _, seg := range a.log.Full() {
 		holds, err := a.log.Retains(ctx, seg.Number, f)
@@ -471,7 +473,7 @@ func (a *eraser) rewriteAll(ctx context.Context, f func(*wal.Op) (bool, error)) 
 	return stands
 }
 
-// errStands says that all was done that can be.
+// errStands says that the erasure is complete except for a damaged segment of the log.
 var errStands = errors.New("what was erased may still stand in it. Repair the store (tgad verify), then erase it again")
 
 func damagedSegment(n uint64) error {

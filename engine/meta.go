@@ -10,14 +10,14 @@ import (
 
 // Names of `m` keys.
 const (
-	// A store with a later format is refused, for what this program would not understand it
-	// might destroy.
+	// A store with a later format is refused, because this program might destroy what it does
+	// not understand.
 	metaFormat      = "format"      // tga.StoreVersion, 8 bytes
 	metaStoreID     = "store_id"    // 16 bytes, equal to the watermark's
 	metaSecret      = "secret"      // 32 bytes, see [DB.Secret]
 	metaIncarnation = "incarnation" // raised by each open, 8 bytes
-	metaPosition    = "position"    // the newest record that the index has; written by the index alone
-	metaFrozen      = "frozen"      // why a restored store takes no writes, JSON
+	metaPosition    = "position"    // the newest record that the index has; only the indexer writes it
+	metaFrozen      = "frozen"      // why a restored store refuses writes, JSON
 	metaDoubted     = "doubted"     // why [DB.Freeze] froze the store, JSON
 	metaQuarantine  = "quarantine"  // [Quarantine], JSON
 	metaToken       = "token"       // drawn by the last open with a witness, 16 bytes
@@ -27,8 +27,8 @@ const (
 
 var ownFormat = binary.BigEndian.AppendUint64(nil, tga.StoreVersion)
 
-// identify reads who the store is, or says so where it is new, and raises the
-// incarnation. believe: the witness is not asked whether the directory is the newest.
+// identify reads the identity of the store, or writes it for a new store, and raises the
+// incarnation. With believe it does not ask the witness whether the directory is the newest.
 func (o *opening) identify(found found, believe bool) error {
 	format, err := o.index.meta(metaFormat)
 	if err != nil {
@@ -60,7 +60,7 @@ func (o *opening) identify(found found, believe bool) error {
 		o.leases.begin(uint32(incarnation))
 		return nil
 	}
-	// Raised before the first lease: no epoch of an earlier process can be current.
+	// Raise it before the first lease, so that no epoch of an earlier process can be current.
 	incarnation++
 	if incarnation > 1<<32-1 {
 		return tga.Errorf(tga.StoreUnavailable, "open %s: no incarnation is left", o.dir)
@@ -71,7 +71,7 @@ func (o *opening) identify(found found, believe bool) error {
 	}
 	w := o.commits.newWriter()
 	if format != nil && string(format) != string(ownFormat) {
-		w.set(keyspace.AppendMeta(nil, metaFormat), ownFormat) // an older one is read, and written no more
+		w.set(keyspace.AppendMeta(nil, metaFormat), ownFormat) // a store of an older format gets this program's format
 	}
 	w.set(keyspace.AppendMeta(nil, metaIncarnation), binary.BigEndian.AppendUint64(nil, incarnation))
 	w.setToken(next)
@@ -101,7 +101,7 @@ func (o *opening) create() error {
 	return o.commits.apply(w)
 }
 
-// readIdentity reads id and secret, and why the store may be frozen.
+// readIdentity reads the id and the secret of the store, and why it is frozen, if it is.
 func (o *opening) readIdentity(found found) error {
 	id, err := o.index.meta(metaStoreID)
 	if err != nil {
@@ -114,7 +114,8 @@ func (o *opening) readIdentity(found found) error {
 	if len(id) != len(o.storeID) || len(secret) != len(o.secret) {
 		return damaged("open %s: store id of %d bytes, secret of %d", o.dir, len(id), len(secret))
 	}
-	// Of a store that goes on they are what they were. Calls may read them, so they stay untouched.
+	// When a store is reopened they have not changed. Other calls may read them at the same
+	// time, so they are not written again.
 	if o.storeID != tga.ID(id) || o.secret != [32]byte(secret) {
 		o.secret, o.storeID = [32]byte(secret), tga.ID(id)
 	}
@@ -127,7 +128,7 @@ func (o *opening) readIdentity(found found) error {
 	if o.readOnly {
 		o.health.freeze(found.doubt)
 	}
-	// Only where the log itself gives no reason: that it was found short matters more.
+	// Use these reasons only if the log itself gives none: a log that lacks records matters more.
 	for _, key := range []string{metaDoubted, metaFrozen} {
 		var reason string
 		if has, err := o.index.metaJSON(key, &reason); err != nil {
@@ -145,18 +146,18 @@ func (o *opening) readIdentity(found found) error {
 	return err
 }
 
-// otherStore says that the watermark belongs to another store: what was acknowledged in
-// this one is not known.
+// otherStore says that the watermark belongs to another store. So it is unknown what was
+// acknowledged in this store.
 type otherStore struct{ err *tga.Error }
 
 func (e *otherStore) Error() string { return e.err.Error() }
 
-// meta returns the value of a meta key, nil where there is none.
+// meta returns the value of a meta key, nil if there is none.
 func (r *reading) meta(name string) ([]byte, error) {
 	return r.get(keyspace.AppendMeta(nil, name))
 }
 
-// metaNumber returns the number under a meta key, 0 where there is none.
+// metaNumber returns the number under a meta key, 0 if there is none.
 func (r *reading) metaNumber(name string) (uint64, error) {
 	b, err := r.get(keyspace.AppendMeta(nil, name))
 	if err != nil || b == nil {

@@ -11,17 +11,16 @@ import (
 	"github.com/tgad/tgad/wal"
 )
 
-// shrinkAt is the part of a segment's file that must be bodies nobody needs before the segment
-// is written anew without them: one byte in so many.
+// shrinkAt says when a segment of the log is rewritten: when at least one byte in shrinkAt of its
+// file belongs to bodies that are no longer needed.
 const shrinkAt = 4
 
-// rewriting makes full segments of the log smaller: it leaves out what nobody needs, or compresses
-// what is there.
+// rewriting makes full segments of the log smaller: it leaves out bodies that are no longer needed,
+// or compresses the bodies.
 //
-// One segment at a time is written anew: who does it has the turn. Appends go on meanwhile, for
-// nothing is written to a full segment any more, and the log keeps the old file for readers that
-// hold a pin. What becomes nobody's while a segment is written anew may stay in it until the next
-// time.
+// Only one segment is rewritten at a time, by the holder of turn. Appends go on meanwhile, because
+// a full segment gets no more writes, and the log keeps the old file for readers that hold a pin. A
+// body that becomes unneeded while its segment is rewritten may stay in it until the next rewrite.
 type rewriting struct {
 	*rewrites
 	log     *wal.Log
@@ -29,11 +28,11 @@ type rewriting struct {
 	commits *committer // makes a new floor durable
 	space   *space
 	logger  *slog.Logger
-	share   int           // of the processors, in percent; negative: nothing is done in the background
-	turn    chan struct{} // has one while a segment is written anew
+	share   int           // of the processors, in percent; negative: no background work
+	turn    chan struct{} // full while a segment is rewritten
 }
 
-// candidate is a segment of the log that can be written anew.
+// candidate is a segment of the log that can be rewritten.
 type candidate struct {
 	wal.Segment
 	wal.Stored
@@ -42,13 +41,13 @@ type candidate struct {
 
 func (c candidate) wasteful() bool { return c.dead > 0 && c.dead >= c.File/shrinkAt }
 
-// candidates counts, for every segment that nothing is written to any more, the bodies that
-// nobody needs. The count is not kept anywhere: it is what the files hold less what the rows
-// name, so it is the same after a reopen and after a rebuild, and an attachment that was
-// replaced counts as much as a trace that was archived. It costs one pass over the rows that can
-// name a body, which is less than the archiving that it follows.
+// candidates counts, for every full segment, the bytes of bodies that no row names. The counts
+// are not stored. Each is the bytes of the file's bodies less the bytes that rows name. So it is
+// the same after a reopen and after a rebuild, and a replaced attachment counts as much as an
+// archived trace. It costs one pass over the rows that can name a body, which is less than the
+// archiving that precedes it.
 func (w *rewriting) candidates(ctx context.Context, pace wal.Pace) ([]candidate, error) {
-	full := w.log.Full() // before the rows: none of them can name a later body of these
+	full := w.log.Full() // list them before the rows are read: they get no later body
 	live, err := w.index.liveBytes(ctx, pace)
 	if err != nil {
 		return nil, err
@@ -68,11 +67,10 @@ func (w *rewriting) candidates(ctx context.Context, pace wal.Pace) ([]candidate,
 	return list, nil
 }
 
-// valueKinds are the kinds of keys, in order, of which a store has the most and whose rows never
-// name a body.
+// valueKinds are the most frequent kinds of keys whose rows never name a body, in order.
 var valueKinds = []keyspace.Kind{keyspace.Ledger, keyspace.Tombstone}
 
-// liveBytes adds up the bodies that rows name, by the segment that they lie in.
+// liveBytes adds up the bytes of the bodies that rows name, for each segment.
 func (r *reading) liveBytes(ctx context.Context, pace wal.Pace) (map[uint64]int64, error) {
 	live := map[uint64]int64{}
 	from := []byte{0}
@@ -99,7 +97,7 @@ func (r *reading) liveBytes(ctx context.Context, pace wal.Pace) (map[uint64]int6
 	return live, nil
 }
 
-// wasteful lists the segments of which much is nobody's, the one with the most first.
+// wasteful lists the segments with many unneeded bytes, the one with the most first.
 func (w *rewriting) wasteful(ctx context.Context, pace wal.Pace) ([]candidate, error) {
 	list, err := w.candidates(ctx, pace)
 	list = slices.DeleteFunc(list, func(c candidate) bool { return !c.wasteful() })
@@ -107,8 +105,8 @@ func (w *rewriting) wasteful(ctx context.Context, pace wal.Pace) ([]candidate, e
 	return list, err
 }
 
-// shrink gives back the room of bodies that nobody needs any more. The segment that is written
-// to is left for a later time.
+// shrink frees the space of bodies that are no longer needed. It leaves the segment that is being
+// written to for a later time.
 func (w *rewriting) shrink(ctx context.Context) error {
 	list, err := w.wasteful(ctx, nil)
 	for i := 0; i < len(list) && err == nil; i++ {
@@ -117,28 +115,28 @@ func (w *rewriting) shrink(ctx context.Context) error {
 	return err
 }
 
-// rewrite makes a segment of the log anew with the bodies that the index still names. The floor
-// rises to the newest group where one is left out, see [dropping].
+// rewrite rewrites a segment of the log with the bodies that the index still names. If it leaves
+// one out, the floor rises to the newest group, see [dropping].
 func (w *rewriting) rewrite(ctx context.Context, n uint64, pace wal.Pace) error {
 	d := dropping{index: w.index, commits: w.commits}
 	err := w.rewriteWith(ctx, n, false, func(op *wal.Op) (bool, error) {
 		if err := ctx.Err(); err != nil {
-			return false, err // the store may be gone
+			return false, err // the store may be closing
 		}
 		return d.keeps(op.Key, func(at placed) bool { return at.names(op) })
 	}, pace)
 	return d.end(err)
 }
 
-// compress makes a raw segment anew with every body that it has. It asks no row, and the floor
-// stays.
+// compress rewrites a raw segment with all its bodies, compressed. It reads no row, and the floor
+// does not rise.
 func (w *rewriting) compress(ctx context.Context, n uint64, pace wal.Pace) error {
 	return w.rewriteWith(ctx, n, true, func(*wal.Op) (bool, error) { return true, nil }, pace)
 }
 
-// rewriteWith rewrites one segment at a time, only where it is raw if raw is true.
+// rewriteWith rewrites a segment once it has turn. With raw it does so only if the segment is raw.
 func (w *rewriting) rewriteWith(ctx context.Context, n uint64, raw bool, live func(*wal.Op) (bool, error), pace wal.Pace) error {
-	// Who is in the way may be the rewriter, which rests only while nobody waits.
+	// The rewriter may hold turn. It does not rest while waiting is above zero.
 	w.waiting.Add(1)
 	select {
 	case w.turn <- struct{}{}:
@@ -149,11 +147,11 @@ func (w *rewriting) rewriteWith(ctx context.Context, n uint64, raw bool, live fu
 		return ctx.Err()
 	}
 	if raw && !slices.ContainsFunc(w.log.Full(), func(s wal.Segment) bool { return s.Number == n && s.Generation == 0 }) {
-		return nil // somebody was here before
+		return nil // another caller has compressed it meanwhile
 	}
 	out, err := w.log.Rewrite(ctx, n, live, pace)
 	if tga.CodeOf(err) == tga.StateChecksumMismatch {
-		// Damage is not written away: a check tells what is damaged.
+		// A damaged segment is kept as it is, so that a check can still find the damage.
 		w.logger.Error("a segment of the log is not made smaller", "segment", n, "error", err)
 		w.damaged.Store(n, true)
 		return nil
@@ -166,20 +164,20 @@ func (w *rewriting) rewriteWith(ctx context.Context, n uint64, raw bool, live fu
 }
 
 const (
-	// mostIdle is how much room of a segment that a crash ended early is left as it is.
+	// mostIdle is how many unused bytes of a segment that a crash ended early are left as they are.
 	mostIdle = 1 << 20
-	// mostIdleInAll is how much such room may wait for the rewriter, so that a process which
-	// is killed again and again before the rewriter comes to it does not fill the disk.
+	// mostIdleInAll is how many such bytes may wait for the rewriter. Without it a process that
+	// is killed again and again, before the rewriter frees them, would fill the disk.
 	mostIdleInAll = 128 << 20
 )
 
-// mayWait reports whether so much idle room is left to a rewriter of that share.
+// mayWait reports whether that many idle bytes are left to a rewriter with that share.
 func mayWait(share int, idle int64) bool { return share >= 0 && idle <= mostIdleInAll }
 
-// afterCrash gives back what a crash left: the rest of the segment that was written to, and
-// files of bodies that nothing names. The rest of the segment is the rewriter's to give back,
-// for the store opens sooner without it; here it is given back where there is no rewriter, or
-// where too much of it waits. A disk that has no room for that keeps it.
+// afterCrash frees what a crash left: the unused rest of the segment that was being written, and
+// files of bodies that no row names. It normally leaves the rest of the segment to the rewriter, so
+// that the store opens sooner. It frees the rest itself if there is no rewriter, or if too many
+// bytes wait for it. If the disk has no room for the rewrite, the rest stays.
 func (w *rewriting) afterCrash(ctx context.Context, segment uint64) error {
 	var idle int64
 	for _, seg := range w.log.Full() {
@@ -198,7 +196,7 @@ func (w *rewriting) afterCrash(ctx context.Context, segment uint64) error {
 	return w.sweep(ctx)
 }
 
-// sweep removes the files of bodies that are nobody's.
+// sweep removes the files of bodies that no row names.
 func (w *rewriting) sweep(ctx context.Context) error {
 	d := dropping{index: w.index, commits: w.commits}
 	n, err := w.log.Sweep(ctx, func(key []byte, f wal.File) (bool, error) {

@@ -11,43 +11,44 @@ import (
 	"github.com/tgad/tgad/wal"
 )
 
-// The rewriter makes full segments of the log smaller, one after the other, beside the calls.
-// First those of which much is nobody's: they are written anew without it. Then every raw one:
-// its bodies are compressed, and all of them stay.
+// The rewriter makes full segments of the log smaller, one after the other, while the store
+// serves calls. First it rewrites the segments with many unneeded bodies, without these bodies.
+// Then it compresses every raw segment, with all its bodies.
 //
-// It gives way: it takes a share of the processors, begins a segment when no append was made for
-// a moment, and rests for such a moment after each slice of work while appends are made. Where
-// much waits it takes its whole share, and while somebody waits for the segment in its hands it
-// does not rest (see [DB.Rewrite]). It begins no segment for which the disk may have no room above the low-water
-// mark. What fails is tried again later; it never stops the store.
+// It yields to appends: it takes at most a share of the processors, begins a segment after a
+// moment without appends, and rests for such a moment after each slice of work while appends are
+// made. If many bytes wait, it takes its whole share. While a caller waits for the segment that is
+// being rewritten (see [DB.Rewrite]), it does not rest. It begins no segment for which the disk may
+// lack room above the low-water mark. A failure is logged, and never stops the store.
 
 const (
-	// minRewrite is how many bytes of records a raw segment has that is worth being compressed.
+	// minRewrite is the least bytes of records of a raw segment that is worth compressing.
 	minRewrite = 1 << 20
-	// mostRaw is how many bytes of raw segments may wait for moments without appends, and of
-	// what is free on the disk at most the part rawPart: there they are soon missed.
+	// mostRaw is how many bytes of raw segments may wait for moments without appends. On a
+	// disk with little free space the limit is lower: one byte in rawPart of the free space.
 	mostRaw = 1 << 30
 	rawPart = 8
-	// calm is a moment without appends, and patience for how many of those a segment waits.
+	// calm is the length of a moment without appends. A segment waits at most patience times
+	// calm for one.
 	calm     = 100 * time.Millisecond
 	patience = 100
-	// rewriteRetry is when what failed, or had no room, is tried again.
+	// rewriteRetry is the wait after a failure or a lack of room.
 	rewriteRetry = 30 * time.Second
 )
 
-// rewrites is what a store knows of the rewriting of its segments.
+// rewrites is the state of the rewriting of a store's segments that lasts over a reopen.
 type rewrites struct {
 	woken   chan struct{}
-	counted atomic.Bool  // the dead bytes since the last change of many rows
+	counted atomic.Bool  // the dead bytes were counted since many rows last changed
 	damaged sync.Map     // segments that cannot be rewritten, by number
-	waiting atomic.Int32 // who waits for a segment that is being rewritten
+	waiting atomic.Int32 // callers that wait for the segment that is being rewritten
 
 	segments, before, after atomic.Uint64 // done since Open; bytes
 }
 
 func (r *rewrites) init() { r.woken = make(chan struct{}, 1) }
 
-// wake says that there may be something to do.
+// wake wakes the rewriter, because there may be work.
 func (r *rewrites) wake() {
 	select {
 	case r.woken <- struct{}{}:
@@ -55,7 +56,7 @@ func (r *rewrites) wake() {
 	}
 }
 
-// recount says that many bodies became nobody's.
+// recount makes the rewriter count again, because many bodies are no longer needed.
 func (r *rewrites) recount() {
 	r.counted.Store(false)
 	r.wake()
@@ -67,8 +68,8 @@ func (r *rewrites) count(out wal.Rewritten) {
 	r.after.Add(uint64(out.After))
 }
 
-// raw lists the segments of at least so many bytes, or with so much idle room, that wait to be
-// compressed, the oldest first, and how many bytes they take.
+// raw lists the segments that wait to be compressed, the oldest first, and their total bytes. It
+// skips a segment with fewer than least bytes, unless it has many idle bytes.
 func (w *rewriting) raw(least int64) (list []wal.Segment, bytes int64) {
 	for _, seg := range w.log.Full() {
 		if _, damaged := w.damaged.Load(seg.Number); !damaged && isRaw(seg, least) {
@@ -83,7 +84,7 @@ func isRaw(seg wal.Segment, least int64) bool {
 	return seg.Generation == 0 && (seg.Records >= least || seg.Idle > mostIdle)
 }
 
-// rewriter is the goroutine that does it.
+// rewriter is the goroutine that rewrites segments in the background.
 type rewriter struct {
 	*rewriting
 	health *health
@@ -93,10 +94,10 @@ type rewriter struct {
 	pacer  *pacer
 	// seen is how many appends there were at the last rest.
 	seen uint64
-	todo []candidate // segments of which much is nobody's
+	todo []candidate // segments with many unneeded bytes
 }
 
-// start begins to rewrite in the background; nil where that is not to be done.
+// start begins to rewrite in the background. It returns nil if share forbids that.
 func (w *rewriting) start(h *health, stats *counters) *rewriter {
 	if w.share < 0 {
 		return nil
@@ -109,14 +110,14 @@ func (w *rewriting) start(h *health, stats *counters) *rewriter {
 	return r
 }
 
-// restOf is how long one goroutine rests for each unit of work that takes at most that share, in
-// percent, of so many processors.
+// restOf returns how long one goroutine must rest for each unit of work, so that it takes at most
+// that share, in percent, of that number of processors.
 func restOf(percent, processors int) float64 {
 	return max(0, 100/float64(percent*processors)-1)
 }
 
-// halt waits until the rewriter has ended. Of a store that was poisoned it may stand in a
-// write that never returns: errStuck.
+// halt stops the rewriter and waits until it has ended. In a poisoned store it may be blocked in a
+// write that never returns: then halt returns errStuck.
 func (r *rewriter) halt() error {
 	if r == nil {
 		return nil
@@ -164,7 +165,7 @@ func (r *rewriter) run(ctx context.Context) {
 	}
 }
 
-// rest waits for the time at which what failed is tried again.
+// rest waits after a failure. It returns false if the rewriter must end.
 func (r *rewriter) rest(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
@@ -175,7 +176,7 @@ func (r *rewriter) rest(ctx context.Context) bool {
 	return false
 }
 
-// step makes the segment smaller that comes next; false where there is none.
+// step makes the next segment smaller. It returns false if there is none.
 func (r *rewriter) step(ctx context.Context) (bool, error) {
 	if r.health.writable() != nil {
 		return false, nil
@@ -206,8 +207,8 @@ func (r *rewriter) step(ctx context.Context) (bool, error) {
 	return true, r.compress(ctx, list[0].Number, r.pace)
 }
 
-// begin waits for a moment without appends, and asks whether the disk has room for what is made
-// of so many bytes.
+// begin waits for a moment without appends. Then it checks that the disk has room for the result of
+// rewriting that many bytes.
 func (r *rewriter) begin(ctx context.Context, bytes int64) error {
 	for range patience {
 		if r.urgent() || ctx.Err() != nil {
@@ -222,7 +223,7 @@ func (r *rewriter) begin(ctx context.Context, bytes int64) error {
 	return r.roomToRewrite(bytes)
 }
 
-// urgent reports whether so much waits that the rewriter takes its share from those who append.
+// urgent reports whether so many bytes wait that the rewriter no longer yields to appends.
 func (r *rewriter) urgent() bool {
 	most := uint64(mostRaw)
 	if free, known, err := r.space.measure(); err == nil && known {
@@ -232,9 +233,9 @@ func (r *rewriter) urgent() bool {
 	return uint64(bytes) > most
 }
 
-// roomToRewrite returns STORE_UNAVAILABLE where the disk may not hold what is made of so many
-// bytes above the low-water mark. What does not compress is longer by its tables: at most a
-// quarter, where every body has one byte.
+// roomToRewrite returns STORE_UNAVAILABLE if the disk may not have room, above the low-water mark,
+// for the result of rewriting that many bytes. If the bodies do not compress, the result is longer
+// by its tables: by at most a quarter, if every body has one byte.
 func (w *rewriting) roomToRewrite(bytes int64) error {
 	free, known, err := w.space.measure()
 	if need := uint64(bytes + bytes/4); err == nil && known && free < w.space.lowWater+need {
@@ -243,8 +244,9 @@ func (w *rewriting) roomToRewrite(bytes int64) error {
 	return err
 }
 
-// pace rests between small parts, longer where appends were made since the last rest, and not
-// while a call of Rewrite waits for the segment to be done. It ends the work of a store that stops.
+// pace rests between small parts of the work. It rests longer if appends were made since the last
+// rest, and not at all while a caller waits for the segment. Its error ends the work of a store
+// that stops.
 func (r *rewriter) pace(ctx context.Context) error {
 	if r.waiting.Load() > 0 {
 		return r.health.sick()
@@ -260,9 +262,9 @@ func (r *rewriter) pace(ctx context.Context) error {
 	return r.health.sick()
 }
 
-// Rewrite does at once what is done in the background otherwise: every full segment of the log is
-// written anew, without what nobody needs where that is much of it, and compressed. It returns how
-// many were. VALIDATION_ERROR, STORE_UNAVAILABLE: as for an append.
+// Rewrite does now the work that the rewriter does in the background: it rewrites every full
+// segment with many unneeded bodies without them, and compresses every raw segment. It returns how
+// many segments it rewrote. STORE_UNAVAILABLE: as for an append, or there is no room on the disk.
 func (db *DB) Rewrite(ctx context.Context) (segments int, err error) {
 	if err := db.health.enter(); err != nil {
 		return 0, err
@@ -274,7 +276,7 @@ func (db *DB) Rewrite(ctx context.Context) (segments int, err error) {
 	return db.rewriting.all(ctx)
 }
 
-// all makes every segment smaller that can be.
+// all is [DB.Rewrite] of a writable store.
 func (w *rewriting) all(ctx context.Context) (segments int, err error) {
 	list, err := w.wasteful(ctx, nil)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Bounds of one segment, a file of its own. Its traces are locked while it is written.
+// Bounds of one archive segment, which is a file of its own. Its traces are locked while it is
+// written.
 const (
 	sealTraces = 1024
 	sealBytes  = 16 << 20 // of canonical bytes and documents, before compression
@@ -24,7 +25,7 @@ const (
 type Sealed struct {
 	Segments int
 	Traces   int
-	Bytes    int64 // of the segments
+	Bytes    int64 // total size of the segments
 }
 
 // SealTraces moves every trace whose last entry is terminal and older than before into
@@ -32,13 +33,13 @@ type Sealed struct {
 // its leaves in the global order and a tombstone stay, so its key is never free again
 // and its id never used again.
 //
-// Where much of a segment of the log is nobody's then, the segment is written anew without
-// it: in the background, or before SealTraces returns where Options.RewriteShare says that there
-// is none.
+// If many bodies of a segment of the log are then no longer needed, the segment is rewritten
+// without them: in the background, or, if Options.RewriteShare is negative, before SealTraces
+// returns.
 //
-// The entries are removed only after segment and tombstones are durable, in a commit
-// of their own. A crash between the two leaves both, which say the same; Open removes
-// the rest.
+// The entries are removed only after segment and tombstones are durable, in a commit of their
+// own. A crash between the two commits leaves both copies, which agree; Open then removes the
+// entries.
 func (db *DB) SealTraces(ctx context.Context, before tga.Millis) (Sealed, error) {
 	if err := db.health.enter(); err != nil {
 		return Sealed{}, err
@@ -50,11 +51,11 @@ func (db *DB) SealTraces(ctx context.Context, before tga.Millis) (Sealed, error)
 	return db.sealer.seal(ctx, before)
 }
 
-// sealer moves traces into segments, which are files of their own.
+// sealer moves traces into archive segments, which are files of their own.
 //
-// One archiving at a time: who does it has the turn. It holds the lock of each trace of a segment
-// from the look at the trace until the removal of its entries is durable, and takes only what
-// nobody holds the lease of.
+// Only one archiving runs at a time, and it holds turn. It holds the lock of each trace of a
+// segment from when it reads the trace until the removal of its entries is durable. It takes only
+// traces whose lease nobody holds.
 type sealer struct {
 	index     *index
 	traces    *traces
@@ -62,10 +63,10 @@ type sealer struct {
 	commits   *committer
 	rewriting *rewriting
 	logger    *slog.Logger
-	turn      chan struct{} // has one while traces are archived
+	turn      chan struct{} // full while traces are archived
 }
 
-// seal is [DB.SealTraces] of a store that can be written to.
+// seal is [DB.SealTraces] of a writable store.
 func (a *sealer) seal(ctx context.Context, before tga.Millis) (done Sealed, err error) {
 	select {
 	case a.turn <- struct{}{}:
@@ -99,8 +100,8 @@ func (a *sealer) seal(ctx context.Context, before tga.Millis) (done Sealed, err 
 	return done, errors.Join(err, a.rewriting.sweep(ctx))
 }
 
-// traceIDs returns up to limit distinct ids of the traces that have a key of a kind,
-// from a key on, and the key to go on from, nil at the end.
+// traceIDs returns up to limit distinct ids of traces that have a key of a kind, starting at the
+// key from, and the key at which to continue, nil at the end.
 func (r *reading) traceIDs(kind keyspace.Kind, from []byte, limit int) (ids []tga.ID, next []byte, err error) {
 	_, upper := keyspace.Bounds(kind)
 	for len(ids) < limit {
@@ -113,20 +114,20 @@ func (r *reading) traceIDs(kind keyspace.Kind, from []byte, limit int) (ids []tg
 		}
 		id := tga.ID(key[1:17])
 		ids = append(ids, id)
-		// All keys of the kinds asked for start with kind and id, so the next trace's
-		// are the first after every key with that prefix.
+		// All keys of these kinds start with kind and id, so the keys of the next trace
+		// follow after every key with that prefix.
 		from = append(slices.Clone(key[:17]), bytes.Repeat([]byte{0xff}, 16)...)
 	}
 	return ids, from, nil
 }
 
-// sealing is a segment on its way to disk.
+// sealing is an archive segment that is being written.
 type sealing struct {
 	found  []segment.Trace // finished and old enough; locked
-	bytes  int             // of them
+	bytes  int             // of their canonical bytes and documents
 	buf    bytes.Buffer
 	w      *segment.Writer
-	traces []tga.ID // of those found, the ones that are in the segment
+	traces []tga.ID // the found traces that are in the segment
 	heads  []chain.Head
 }
 
@@ -147,7 +148,7 @@ func (a *sealer) one(ctx context.Context, ids []tga.ID, before tga.Millis, done 
 			break
 		}
 		looked++
-		// The lock is kept until the tombstone is durable: a note that came between
+		// Keep the lock until the tombstone is durable: a note that is appended before that
 		// would be lost with the entries.
 		if err := a.traces.lock(ctx, id); err != nil {
 			return looked, err
@@ -160,8 +161,8 @@ func (a *sealer) one(ctx context.Context, ids []tga.ID, before tga.Millis, done 
 			return looked, err
 		}
 	}
-	// A trace with a timer has something to come, a new attempt say, and what comes is
-	// written to it. Now that they are locked, none of them can get one.
+	// A timer announces a later event, such as a new attempt, that is written to its trace.
+	// The traces are locked now, so none of them can get a timer after this look.
 	timed, err := a.index.timed()
 	if err != nil {
 		return looked, err
@@ -201,8 +202,8 @@ func (r *reading) timed() (map[tga.ID]bool, error) {
 	return timed, err
 }
 
-// find takes note of a trace that is finished and old enough. One that fails a check is
-// left where it is, for Check to report.
+// find adds a trace to s.found if it is finished and old enough. A trace that fails a check stays
+// where it is, and Check reports it.
 func (a *sealer) find(s *sealing, id tga.ID, before tga.Millis) (took bool, err error) {
 	if a.leases.holds(id) {
 		return false, nil
@@ -234,7 +235,7 @@ func (a *sealer) find(s *sealing, id tga.ID, before tga.Millis) (took bool, err 
 	return true, nil
 }
 
-// add takes a trace into the segment.
+// add adds a trace to the segment.
 func (a *sealer) add(s *sealing, t *segment.Trace) error {
 	if err := s.w.Add(t); err != nil {
 		return a.unsealable(t.ID, err)
@@ -287,12 +288,11 @@ func (a *sealer) commit(s *sealing) error {
 	return a.remove(s.traces)
 }
 
-// removeBytes is about how many bytes of operations one record gets that removes what is
-// archived.
+// removeBytes is roughly the size in bytes of a record that removes keys of archived traces.
 const removeBytes = 512 << 10
 
-// remove removes the keys of traces whose segment is durable. The entries go first,
-// all at once: from then on the segment is what is read. The rest may take many records.
+// remove removes the keys of traces whose segment is durable. It removes all entries first, in one
+// record: from then on reads use the segment. The other keys may take many records.
 func (a *sealer) remove(ids []tga.ID) error {
 	w := a.commits.newWriter()
 	clear := func(id tga.ID, bounds func(tga.ID) (lower, upper []byte)) {
@@ -325,7 +325,7 @@ func (a *sealer) remove(ids []tga.ID) error {
 	return a.commits.apply(w)
 }
 
-// finish does at open what a crash left of [DB.SealTraces].
+// finish completes at open a [DB.SealTraces] that a crash interrupted.
 func (a *sealer) finish() error {
 	n, err := a.index.metaNumber(metaSealing)
 	if err != nil || n == 0 {
