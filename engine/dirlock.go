@@ -15,21 +15,21 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// LockName is the file in a store's directory whose lock says that a process has the store.
+// LockName is a file in a store's directory. Its lock says that a process has the store open.
 const LockName = "tgad.lock"
 
 // dirLock keeps other processes, and other opens of this one, out of a directory.
 //
-// Pebble's own lock is bound to the path it was given and to the process: the same
-// directory by a symlink can be opened twice. This one is bound to the file itself,
-// at the directory's real path.
+// Pebble's own lock is bound to the path that it was given and to the process, so the same
+// directory can be opened twice through a symlink. dirLock is bound to the lock file itself, at
+// the real path of the directory.
 type dirLock struct {
 	dir     *filelock.Dir
-	witness *os.File // lock beside the witness, nil without one
+	witness *os.File // lock beside the witness file, nil without a witness
 }
 
-// lockDir resolves the directory's path and locks it. Where fs is not the operating
-// system's, nobody else can see the directory and Pebble's lock is enough.
+// lockDir resolves the directory's path and locks it. If fs is not the operating system's file
+// system, no other process can see the directory, and Pebble's lock is enough.
 func lockDir(fs vfs.FS, dir string) (string, *dirLock, error) {
 	if vfs.Root(fs) != vfs.Default {
 		return dir, nil, nil
@@ -56,8 +56,8 @@ func lockDir(fs vfs.FS, dir string) (string, *dirLock, error) {
 	return absolute, &dirLock{dir: held}, nil
 }
 
-// watch looks every second whether the lock is still where another process would look
-// for it, until the function that it returns is called.
+// watch checks every second that the lock file is still at the path where another process would
+// lock it, until the function that it returns is called.
 func (l *dirLock) watch(h *health, files *guard.Fenced) (end func()) {
 	if l == nil {
 		return nil
@@ -82,11 +82,11 @@ func (l *dirLock) watch(h *health, files *guard.Fenced) (end func()) {
 	})
 }
 
-// check stops the store where its lock is gone: a second process may have opened the
-// directory, and what both write is the log of neither. Nothing reaches the disk after.
+// check stops the store if its lock is gone. A second process may have opened the directory, and
+// if both wrote, the log would be damaged. After check nothing more reaches the disk.
 func (l *dirLock) check(h *health, files *guard.Fenced) {
 	if l == nil {
-		return // nobody else can see the directory
+		return // no other process can see the directory
 	}
 	err := l.dir.Check()
 	if err == nil {
@@ -97,8 +97,8 @@ func (l *dirLock) check(h *health, files *guard.Fenced) {
 	files.Shut()
 }
 
-// release gives the directory up. The file stays: removing it would let two processes
-// lock two files of one name.
+// release unlocks the directory. The lock file stays: if it were removed, two processes could
+// lock two different files of the same name.
 func (l *dirLock) release() error {
 	if l == nil {
 		return nil

@@ -12,22 +12,22 @@ import (
 	"github.com/tgad/tgad/wal"
 )
 
-// A store can be restored as it was at an earlier group of its log, see [RestoreAt], as long as
-// each body that it had then is still there. The floor is the oldest such group: before a body
-// leaves the disk that nobody needs any more, a group that is as new as the look at who needs it
-// becomes the floor, durably. It is a row like any other, so a backup has the floor of its files.
+// A store can be restored as it was at an earlier group of its log, see [RestoreAt], if each body
+// that it had at that group still exists. The floor is the oldest such group. Before an unneeded
+// body is removed from the disk, the floor rises, durably, to the newest group of the log at that
+// time. The floor is an ordinary row, so a backup has the floor that fits its files.
 
-// dropping decides which bodies leave the disk, and raises the floor before the first does.
+// dropping decides which bodies are removed from the disk, and raises the floor before the first one.
 type dropping struct {
 	index   *index
 	commits *committer
 	then    *pebble.Snapshot // the rows when the first body was asked about
-	group   uint64           // the newest of the log then: what is nobody's now was not needed after it
+	group   uint64           // the newest group of the log then: an unneeded body was not needed after it
 	raised  bool
 }
 
-// keeps reports whether a row names a body, then or now. What nobody named then and now is no
-// part of the store at the floor, or at any later group.
+// keeps reports whether a row names a body, in the snapshot or now. A body that no row names in
+// either is not part of the store at the floor or at any later group.
 func (d *dropping) keeps(key []byte, named func(placed) bool) (bool, error) {
 	if d.then == nil {
 		d.then = d.index.p.NewSnapshot()
@@ -68,7 +68,7 @@ func (w *writer) setFloor(group uint64) {
 	w.set(keyspace.AppendMeta(nil, metaFloor), binary.BigEndian.AppendUint64(nil, group))
 }
 
-// end is called once, with the error of what the bodies were dropped for.
+// end closes the snapshot. It is called once, with the error of the rewrite or the sweep.
 func (d *dropping) end(err error) error {
 	if d.then == nil {
 		return err
@@ -79,22 +79,22 @@ func (d *dropping) end(err error) error {
 	return err
 }
 
-// Point is a moment in the life of a store: a group of its log, or a time. The zero Point is the
+// Point is a point in the history of a store: a group of its log, or a time. The zero Point is the
 // end of the log.
 type Point struct {
-	Group uint64     // the newest group that is there
-	Time  tga.Millis // or: every append that was committed then or earlier, and none after
+	Group uint64     // the newest group of the restored store
+	Time  tga.Millis // or: keep every append that was committed at this time or earlier, and none after
 }
 
-// cut finds the end of a log that is to end early.
+// cut finds the end of a log that must end at a [Point].
 type cut struct {
 	Point
 	floor  uint64     // oldest group at which the log can end
-	raised tga.Millis // when that was said
+	raised tga.Millis // when the floor was raised
 	found  wal.Tail
 }
 
-// see looks at a record of the whole log for the floor.
+// see finds the floor. It is called with each record of the whole log.
 func (c *cut) see(r *wal.Record) error {
 	if c == nil {
 		return nil
@@ -111,7 +111,7 @@ func (c *cut) see(r *wal.Record) error {
 
 var errCut = errors.New("the log ends here")
 
-// of finds the end of the log at the point, of one that is whole to its end.
+// of finds the end of the log at the point. The log must be complete up to end.
 func (c *cut) of(log *wal.Log, end wal.Tail) error {
 	if c.Group > end.At.Group {
 		return tga.Errorf(tga.ValidationError, "group %d: the log ends with group %d", c.Group, end.At.Group)
@@ -135,10 +135,10 @@ func (c *cut) of(log *wal.Log, end wal.Tail) error {
 	return nil
 }
 
-// RestoreAt is [Restore] of the store as it was at a point that the backup has. The store is
-// checked whole before it gets its name. VALIDATION_ERROR within the RESTORE_FAILED: the point
-// lies behind the end of the backup, or before its floor, the oldest group at which everything
-// that the store had is still in the backup.
+// RestoreAt is [Restore] of the store as it was at a point within the backup. The store is checked
+// completely before it gets its name. RESTORE_FAILED wraps VALIDATION_ERROR if the point lies after
+// the end of the backup, or before its floor, which is the oldest group whose bodies the backup
+// still has.
 func RestoreAt(ctx context.Context, backup, dir string, at Point, opts Options) error {
 	if err := restore(ctx, backup, dir, at, opts.withDefaults()); err != nil {
 		return tga.Errorf(tga.RestoreFailed, "restore %s from %s: %w", dir, backup, err)

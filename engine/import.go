@@ -12,19 +12,19 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Import makes a store in dir, which must not exist, of traces that another store had, as its export
-// has them. fill calls add with the entries and the notes of each trace, in the order in which the
-// traces are to stand in the new store. Entries, artifacts, documents and notes keep their bytes,
-// digests and commit times; ledger records are made from them. The store has an id and a secret of
-// its own, and an order of its own: that of the import.
+// Import makes a store in dir, which must not exist, from the exported traces of another store. fill
+// calls add with the entries and the notes of each trace, in the order that the traces get in the new
+// store. Entries, artifacts, documents and notes keep their bytes, digests and commit times; ledger
+// records are computed from them. The new store has its own id and secret, and its global order is the
+// order of the import.
 //
-// It opens frozen until [DB.Unfreeze], as a store does that was restored from a backup, and for
-// the same reason: what the other store appended after its export is not in it.
+// The store opens frozen until [DB.Unfreeze], like a store that was restored from a backup, and for
+// the same reason: it lacks what the other store appended after the export.
 //
-// Each trace is checked as a replay checks it, and the store is checked whole before it gets its
-// name. After an error, and where ctx ends, nothing is left under dir. VALIDATION_ERROR: dir is
-// there already, or a trace came twice. IDEMPOTENCY_KEY_CONFLICT: two traces both hold one key, so
-// they are not of one store. The errors of fill are returned as they are.
+// Each trace is checked as a replay checks it, and the whole store is checked before it gets its name.
+// After an error, and when ctx ends, nothing is left under dir. VALIDATION_ERROR: dir exists already,
+// or a trace came twice. IDEMPOTENCY_KEY_CONFLICT: two traces both hold one key, so they are not from
+// one store. The errors of fill are returned unchanged.
 func Import(ctx context.Context, dir string, opts Options, fill func(add func([]chain.Entry, []tga.Note) error) error) error {
 	opts = opts.withDefaults()
 	opts.StoreID, opts.WitnessFile, opts.Create = tga.ID{}, "", true
@@ -45,20 +45,20 @@ func Import(ctx context.Context, dir string, opts Options, fill func(add func([]
 	})
 }
 
-// importer appends traces that were made elsewhere to a store that nobody else has.
+// importer appends the traces of another store to a store that nobody else uses.
 type importer struct {
 	ctx         context.Context
 	db          *DB
-	incarnation uint32 // the newest of an epoch that was seen
-	newest      Ticket // of what was queued last
-	queued      int    // bytes that are on their way
+	incarnation uint32 // the largest incarnation of the epochs that were seen
+	newest      Ticket // of the step that was queued last
+	queued      int    // bytes that are not durable yet
 }
 
-// Bounds of what an import has under way.
+// Bounds of an import.
 const (
-	importAhead = 8 << 20 // about how many bytes are on their way to disk, beside the trace that is read
+	importAhead = 8 << 20 // roughly how many bytes may be under way to disk, besides the trace that is being read
 	importNotes = 1024    // notes of one append
-	importEpoch = 1 << 31 // no store was opened that often
+	importEpoch = 1 << 31 // an incarnation as large as this is not credible
 )
 
 // add appends a trace.
@@ -94,19 +94,20 @@ func (im *importer) add(entries []chain.Entry, notes []tga.Note) error {
 	return nil
 }
 
-// incoming is a trace that is imported, and what is still to come of it. What a store says of each
-// append is under no digest: when it was committed, under which epoch, and what else it held. Of
-// entries an export has the first two. A note gets the epoch of the entry before it and, as its
-// commit time, its own ts or the commit time of that entry, whichever is later.
+// incoming is a trace that is being imported: entries and notes are the part that is still to be
+// appended. No digest covers what a store knows about each append: its commit time, its epoch, and
+// which entries and notes it held. An export has the commit time and the epoch of entries. A note gets
+// the epoch of the entry before it. Its commit time is its own ts or the commit time of that entry,
+// whichever is later.
 type incoming struct {
 	id           tga.ID
 	entries      []chain.Entry
 	notes        []tga.Note
-	call, effect chain.Entry // zero where there is none
-	last         chain.Entry // the newest that was taken
+	call, effect chain.Entry // zero if there is none
+	last         chain.Entry // the newest entry that was appended
 }
 
-// incoming looks at a trace before anything of it is appended.
+// incoming checks a trace before any part of it is appended.
 func (im *importer) incoming(entries []chain.Entry, notes []tga.Note) (*incoming, error) {
 	if err := im.ctx.Err(); err != nil {
 		return nil, err
@@ -132,7 +133,7 @@ func (im *importer) incoming(entries []chain.Entry, notes []tga.Note) (*incoming
 		}
 	}
 	if len(b.Artifacts) == 0 {
-		return x, nil // erased as a whole
+		return x, nil // the whole trace is erased
 	}
 	if err := b.Check(x.id); err != nil {
 		return nil, err
@@ -144,7 +145,7 @@ func (im *importer) incoming(entries []chain.Entry, notes []tga.Note) (*incoming
 	return x, err
 }
 
-// see takes note of an epoch: the epochs of the new store come after it.
+// see records an epoch, so that the epochs of the new store come after it.
 func (im *importer) see(epoch uint64) error {
 	n := chain.Epoch(epoch).Incarnation()
 	if n >= importEpoch {
@@ -156,8 +157,8 @@ func (im *importer) see(epoch uint64) error {
 
 func (x *incoming) over() bool { return len(x.entries)+len(x.notes) == 0 }
 
-// next makes the next step of the trace: entries up to the one that the next note names as its
-// head, and the notes there. So each step ends as an append ends, see [checker.leaf].
+// next makes the next step of the trace: the entries up to the head that the next note names, and the
+// notes with that head. So each step has the form of an append, as [checker.leaf] expects.
 func (x *incoming) next(t *chain.Trace) (*step, error) {
 	s := &step{before: fold{Trace: t}, after: t.Successor(), room: rooms.Get().(*room)}
 	at := func() bool { return len(x.notes) > 0 && x.notes[0].HeadDigest == s.after.Head.Digest }
@@ -179,7 +180,7 @@ func (x *incoming) next(t *chain.Trace) (*step, error) {
 		s.newestTS, s.committed = max(s.newestTS, n.TS), max(s.committed, n.TS)
 	}
 	if len(s.entries)+len(s.notes) == 0 {
-		// No entry that is left is its head, nor the one that was taken last.
+		// The note names a head that is neither the newest appended entry nor a later one.
 		err := tga.Errorf(tga.StateChecksumMismatch, "note %d of trace %s names an entry that is not its head", x.notes[0].Number, x.id).In(x.id)
 		err.Note = x.notes[0].Number
 		return nil, err
@@ -187,9 +188,9 @@ func (x *incoming) next(t *chain.Trace) (*step, error) {
 	return s, nil
 }
 
-// record puts the ledger record that the trace leads to into its last step, unless another trace
-// had the key later. An erased call is in an export without its key: then there is no record, and
-// whether its key was used the new store does not know.
+// record adds the ledger record of the trace to its last step, unless another trace had the key
+// later. An export has an erased call without its key. Then there is no record, and the new store does
+// not know that the key was used.
 func (im *importer) record(s *step, x *incoming) error {
 	t := s.after
 	if t.Call == nil || ledger.NeverSent(t.Call) {
@@ -223,8 +224,8 @@ func (im *importer) record(s *step, x *incoming) error {
 	return nil
 }
 
-// takesOver reports whether a trace had its key after the trace whose record is stored. Of two
-// traces with one key the earlier one gave it up.
+// takesOver reports whether a trace had its key after the trace whose record is stored. If two traces
+// had one key, the earlier one must have released it.
 func (im *importer) takesOver(rec, stored *ledger.Record, x *incoming, t *chain.Trace) (bool, error) {
 	gave := func(r *ledger.Record) bool { return r.Status == ledger.Settled && r.Class.Releases() }
 	switch {
@@ -246,8 +247,8 @@ func (im *importer) takesOver(rec, stored *ledger.Record, x *incoming, t *chain.
 	if err != nil {
 		return false, err
 	}
-	// Both gave it up. The later one was committed later, or in the same millisecond, and then the
-	// later one names the other.
+	// Both released the key. The later trace was committed later, or in the same millisecond; in
+	// that case it names the earlier trace (retry_of).
 	for _, a := range []*tga.Artifact{its.Call, its.Request} {
 		if a.Meta.String(tga.MetaRetryOf) == x.id.String() {
 			return false, nil
@@ -256,7 +257,7 @@ func (im *importer) takesOver(rec, stored *ledger.Record, x *incoming, t *chain.
 	return x.call.Committed >= other.Entries[stored.Seq-1].Committed, nil
 }
 
-// queue sends a step on its way to disk.
+// queue queues a step for the committer. It waits for the disk if too many bytes are under way.
 func (im *importer) queue(s *step) error {
 	id := s.after.ID
 	if err := im.db.commits.enter(im.ctx, id); err != nil {
@@ -274,7 +275,7 @@ func (im *importer) queue(s *step) error {
 			im.queued += len(d.Data)
 		}
 	}
-	im.db.times.now() // its leaf has the time of the import
+	im.db.times.now() // the leaf gets the time of the import
 	t, err := im.db.queue(steps{s})
 	if err != nil {
 		im.db.commits.leave()
@@ -288,8 +289,8 @@ func (im *importer) queue(s *step) error {
 	return err
 }
 
-// end waits until everything is durable, freezes the store, and has its epochs come after those that
-// were imported.
+// end waits until everything is durable, freezes the store, and makes its epochs come after the
+// imported ones.
 func (im *importer) end() error {
 	if _, err := im.newest.Wait(); err != nil {
 		return err

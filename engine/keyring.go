@@ -10,19 +10,20 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Keyring has the data keys of a store that seals what its entries carry, outside of the store.
+// Keyring has the data keys of a store that seals its artifacts and documents. It lies outside of
+// the store.
 type Keyring = chain.Keyring
 
-// ringed is what a store knows of its key ring.
+// ringed is what a store knows about its key ring.
 type ringed struct {
-	ring  Keyring               // nil: none was given
-	under sealrules.SealedUnder // zero: it is not sealed
+	ring  Keyring               // nil: no ring was given
+	under sealrules.SealedUnder // zero: the store is not sealed
 	used  *usedKeys
-	lacks int // keys that the store has used, and an older copy of the ring does not have
+	lacks int // number of keys that the store has used and the ring, an older copy, lacks
 }
 
-// usedKeys is the greatest number that a key of the store may have. It is durable before a key of such
-// a number seals anything.
+// usedKeys has the largest key number that the store may use. It is durable before a key with that
+// number seals anything.
 type usedKeys struct {
 	commits *committer
 	mu      sync.Mutex
@@ -32,12 +33,12 @@ type usedKeys struct {
 // Value of `m` `keyring`: id of the ring 16 · keyed 1.
 const metaKeyring = "keyring"
 
-// Value of `m` `keys`: [usedKeys.upTo] 8, where the ring is numbered.
+// Value of `m` `keys`: [usedKeys.upTo] 8, if the ring numbers its keys.
 const metaKeys = "keys"
 
-// readRing finds out which ring the store is sealed under, and says so where this is the first
-// time that it has one. Without its ring a store can be read as far as nothing is sealed, and
-// not be written to.
+// readRing finds out under which ring the store is sealed. If the store gets a ring for the first
+// time, readRing stores that. Without its ring only the parts of a store that are not sealed can be
+// read, and nothing can be appended.
 func (o *opening) readRing() error {
 	r := ringed{ring: o.opts.Keyring}
 	value, err := o.index.meta(metaKeyring)
@@ -51,7 +52,7 @@ func (o *opening) readRing() error {
 	case value != nil:
 		r.under = under
 	case r.ring == nil || o.readOnly:
-		return nil // not sealed, or not to be
+		return nil // not sealed, and nothing may be written
 	default:
 		lower, upper := keyspace.LedgerBounds()
 		used, err := o.index.first(lower, upper)
@@ -79,7 +80,7 @@ func (o *opening) readRing() error {
 	return nil
 }
 
-// leaveOut has a ring that is older than the store give no number that the store has used.
+// leaveOut makes a ring that is older than the store skip every key number that the store has used.
 func (r *ringed) leaveOut(o *opening) error {
 	ring, ok := r.ring.(sealrules.Numbered)
 	if !ok {
@@ -99,7 +100,7 @@ func (r *ringed) leaveOut(o *opening) error {
 	return ring.Reserve(r.used.upTo)
 }
 
-// remember makes durable that a key is used, once for all that the ring has made by now.
+// remember makes durable that a key is used. One write covers all keys that the ring has made so far.
 func (r *ringed) remember(key chain.KeyID) error {
 	ring, ok := r.ring.(sealrules.Numbered)
 	if !ok {
@@ -121,23 +122,23 @@ func (r *ringed) remember(key chain.KeyID) error {
 	return nil
 }
 
-// missing returns why a store that is sealed and has no ring takes no calls.
+// missing returns the error for calls to a sealed store without its ring, nil for any other store.
 func (r *ringed) missing() error { return r.under.Missing(r.ring) }
 
-// digest is what the ledger has of a request.
+// digest returns the digest of a request that the ledger stores.
 func (r *ringed) digest(p tga.Proposal) tga.Digest { return r.under.Digest(r.ring, p) }
 
-// RequestDigest returns what the ledger has of a request: its digest, or in a store whose key
-// ring came before its first ledger record a digest by a secret of the ring.
+// RequestDigest returns the digest of a request that the ledger stores. If the store had a key ring
+// before its first ledger record, the digest is keyed by a secret of the ring.
 func (db *DB) RequestDigest(p tga.Proposal) tga.Digest { return db.ringed.digest(p) }
 
-// SealedUnder returns the key ring that the store is sealed under, the zero id for none, and whether the ledger has
-// digests by the ring's secret.
+// SealedUnder returns the id of the key ring under which the store is sealed, zero if there is none, and whether the
+// digests in the ledger are keyed by the ring's secret.
 func (db *DB) SealedUnder() (ring tga.ID, keyed bool) {
 	return db.ringed.under.Ring, db.ringed.under.Keyed
 }
 
-// writable returns why nothing can be appended, nil where it can.
+// writable returns why appends are refused, nil if they are not.
 func (db *DB) writable() error {
 	if err := db.health.writable(); err != nil {
 		return err
@@ -145,7 +146,7 @@ func (db *DB) writable() error {
 	return db.ringed.missing()
 }
 
-// keyFor returns the key that what is appended to a trace is sealed under, 0 where nothing is.
+// keyFor returns the key under which an append to a trace is sealed, 0 if nothing is sealed.
 func (r *ringed) keyFor(t *chain.Trace, b *chain.Batch) (chain.KeyID, error) {
 	if r.ring == nil {
 		return 0, nil

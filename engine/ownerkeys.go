@@ -16,19 +16,19 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// ownerKeys knows which key the values of an owner are sealed under: of a stream, or of all that is to be
-// erased together ([chain.Attachment.Owner]). Each value says which is its own, and an erasure destroys
-// all of them. What an owner with many streams has had, and has no more, is sealed under keys that no value
-// says any more; so those of such an owner are remembered.
+// ownerKeys knows the key under which the values of an owner are sealed. An owner is a stream, or a set of
+// values that is erased together ([chain.Attachment.Owner]). Each stored value names its key, and an erasure
+// destroys all these keys. The old values of an owner with many streams may have been deleted, so no stored
+// value names their keys any more. Therefore the keys of such an owner are stored separately.
 type ownerKeys struct {
-	mu    sync.Mutex // held for a look into the store too: two who write to an owner at once find one key
+	mu    sync.Mutex // also held while the store is read, so that two concurrent writers of an owner get one key
 	known lru[string, chain.KeyID]
 }
 
 func (k *ownerKeys) init() { k.known.init(4096, 1<<20) }
 
-// of returns the key of an owner: that of what is there already, or a new one. The key of an owner whose
-// keys are remembered is durable there before it seals anything.
+// of returns the key of an owner: the key of its existing values, or a new one. If the keys of the owner are
+// stored separately, the key is durable there before it seals anything.
 func (k *ownerKeys) of(r *ringed, x *index, o sealrules.Owner) (chain.KeyID, error) {
 	name := o.Name()
 	k.mu.Lock()
@@ -72,10 +72,10 @@ func (k *ownerKeys) find(r *ringed, x *index, o sealrules.Owner) (chain.KeyID, e
 	return key, r.used.commits.apply(w)
 }
 
-// metaOwner names the `m` key with the keys of an owner, 8 bytes each, the newest last.
+// metaOwner returns the name of the `m` key that stores the keys of an owner, 8 bytes each, the newest last.
 func metaOwner(kind keyspace.Kind, id []byte) string { return fmt.Sprintf("keys.%c.%x", kind, id) }
 
-// keptKeys returns the keys that are remembered of an owner.
+// keptKeys returns the separately stored keys of an owner.
 func (r *reading) keptKeys(kind keyspace.Kind, id []byte) (keys []chain.KeyID, err error) {
 	name := metaOwner(kind, id)
 	b, err := r.meta(name)
@@ -95,7 +95,7 @@ func decodeKeys(name string, b []byte) (keys []chain.KeyID, err error) {
 	return keys, nil
 }
 
-// OwnerKeys calls each with the owners whose keys are remembered, and with those keys. It is for who copies the store.
+// OwnerKeys calls each with every owner whose keys are stored separately, and with these keys. It is for copying a store.
 func (db *DB) OwnerKeys(ctx context.Context, each func(kind byte, id []byte, keys []chain.KeyID) error) error {
 	return db.inside(func(o *opened) error {
 		lower, upper := keyspace.MetaBounds()
@@ -118,7 +118,7 @@ func (db *DB) OwnerKeys(ctx context.Context, each func(kind byte, id []byte, key
 	})
 }
 
-// forget forgets the keys of streams, which are destroyed.
+// forget drops the cached keys of streams. An erasure destroys these keys.
 func (k *ownerKeys) forget(streams ...tga.ID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -129,8 +129,8 @@ func (k *ownerKeys) forget(streams ...tga.ID) {
 	}
 }
 
-// ownerKey returns the key of an owner's first sealed value, 0 where it has none that can be used.
-// The first of a stream may be its item 0, which is not sealed.
+// ownerKey returns the key of an owner's first sealed value, 0 if no such key can be used. It looks at
+// two values, because the first value of a stream may be its item 0, which is not sealed.
 func (x *index) ownerKey(kind keyspace.Kind, owner []byte) (chain.KeyID, error) {
 	lower, upper, err := keyspace.AttachmentBounds(kind, owner)
 	if err != nil {
@@ -147,8 +147,8 @@ func (x *index) ownerKey(kind keyspace.Kind, owner []byte) (chain.KeyID, error) 
 	return 0, err
 }
 
-// beside returns the attachments of an append to a trace with what is stored of their values: those
-// of the trace sealed under its key, and others under the key of their owner.
+// beside returns the attachments of an append to a trace with their values as they are stored: the
+// values of the trace sealed under its key, and other values under the key of their owner.
 func (db *DB) beside(trace tga.ID, key chain.KeyID, list []chain.Attachment) ([]chain.Attachment, error) {
 	ring := db.ringed.ring != nil
 	out := list

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// A check of a store that serves calls takes at most half of one processor, a slice at a
-// time, so that it does not hold the calls up. Of a store that is open for reading it takes
-// what there is: nobody else uses it.
+// A check of a store that serves calls takes at most half of one processor, a slice at a time,
+// so that it does not delay the calls. A check of a store that is open for reading is not
+// limited, because nobody else uses that store.
 const (
 	paceSlice    = 5 * time.Millisecond
 	progressTime = 5 * time.Second
@@ -18,7 +18,7 @@ const (
 
 // pacer lets a long piece of work rest, by default for as long as it worked.
 type pacer struct {
-	rest  float64 // how long for each unit of work
+	rest  float64 // rest for each unit of work
 	now   func() time.Time
 	sleep func(context.Context, time.Duration)
 	began time.Time // of the slice; zero before the first
@@ -52,7 +52,7 @@ func (p *pacer) step(ctx context.Context) (rested bool) {
 	return false
 }
 
-// step paces a check and logs how far it is.
+// step paces a check and logs its progress.
 func (c *checker) step() {
 	c.pace.step(c.ctx)
 	c.work.traces.Store(int64(c.Traces))
@@ -63,12 +63,12 @@ func (c *checker) step() {
 	}
 }
 
-// Work is a long piece of work on an open store, and how far it is.
+// Work is a long-running operation on an open store, with its progress.
 type Work struct {
 	What    string // "verify" or "backup"
 	Since   time.Time
 	Traces  int64 // checked so far
-	Entries int64 // in them
+	Entries int64 // entries of these traces
 }
 
 type work struct {
@@ -77,7 +77,7 @@ type work struct {
 	traces, entries atomic.Int64
 }
 
-// works are the long pieces of work that are under way.
+// works has the long-running operations that are under way.
 type works struct {
 	mu  sync.Mutex
 	all []*work
@@ -97,7 +97,7 @@ func (w *works) end(n *work) {
 	w.all = slices.DeleteFunc(w.all, func(other *work) bool { return other == n })
 }
 
-// Working returns the long pieces of work that are under way, the oldest first.
+// Working returns the long-running operations that are under way, the oldest first.
 func (db *DB) Working() []Work {
 	db.works.mu.Lock()
 	defer db.works.mu.Unlock()

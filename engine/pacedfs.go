@@ -6,15 +6,16 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// pacedFS lets a long piece of work rest between its reads and writes, for as long as they took: it
-// takes at most half of one processor, and half of the disk's time. One goroutine uses it.
+// pacedFS makes a long-running operation rest between its reads and writes, for as long as these
+// took. So the operation takes at most half of one processor, and half of the disk's time. Only one
+// goroutine may use a pacedFS.
 type pacedFS struct {
 	vfs.FS
 	ctx  context.Context
 	pace *pacer
 }
 
-// Unwrap tells [vfs.Root] whose files these are.
+// Unwrap returns the wrapped file system, for [vfs.Root].
 func (p pacedFS) Unwrap() vfs.FS { return p.FS }
 
 func (p pacedFS) file(f vfs.File, err error) (vfs.File, error) {

@@ -21,13 +21,13 @@ func readError(err error) error {
 	return tga.Errorf(tga.StoreUnavailable, "read: %w", err)
 }
 
-// indexDamaged says that the index is not what was written to it, and what to do: nothing is
-// lost, for the log has everything that the index has.
+// indexDamaged says that the index is damaged and how to rebuild it. Nothing is lost, because the
+// log has everything that the index has.
 func indexDamaged(err error) *tga.Error {
 	return damaged("the index is damaged: %w. Close the store; tgad index rebuild --data DIR makes the index anew from the log", err)
 }
 
-// closing gives up a batch that was not committed.
+// closing closes a batch that was not committed, and returns err.
 func closing(b *pebble.Batch, err error) error {
 	if e := b.Close(); e != nil {
 		return tga.Errorf(tga.StoreUnavailable, "%v; close the batch: %w", err, e)
@@ -35,7 +35,7 @@ func closing(b *pebble.Batch, err error) error {
 	return err
 }
 
-// closeBatch closes a batch that came to nothing.
+// closeBatch closes a batch that is no longer needed.
 func closeBatch(b *pebble.Batch) error {
 	if err := b.Close(); err != nil {
 		return tga.Errorf(tga.StoreUnavailable, "close batch: %w", err)

@@ -12,34 +12,32 @@ import (
 
 // Rebuilt says what [RebuildIndex] did.
 type Rebuilt struct {
-	Records uint64 // of the log that were read: one for each group of appends that was committed
-	Appends uint64 // that they hold
-	Rows    uint64 // of the new index, read back from its tables
+	Records uint64 // records of the log that were read: one for each committed group of appends
+	Appends uint64 // appends in these records
+	Rows    uint64 // rows of the new index, counted by reading its tables
 	Elapsed time.Duration
 }
 
-// Rebuilding says how far [RebuildIndex] is: it has indexed Records of the log's Of. It may be
-// read while the index is made.
+// Rebuilding has the progress of [RebuildIndex]. It may be read while the index is built.
 type Rebuilding struct{ records, of atomic.Uint64 }
 
-// Progress returns how many records are indexed, and how many the log has; zeros until the
-// log was looked at.
+// Progress returns how many records are indexed, and how many the log has. Both are 0 until the
+// log was inspected.
 func (r *Rebuilding) Progress() (records, of uint64) { return r.records.Load(), r.of.Load() }
 
-// remake is an index that is made anew because somebody asked for that.
+// remake is a request to build a new index, with its context and its progress.
 type remake struct {
 	ctx context.Context
 	far *Rebuilding
 }
 
-// RebuildIndex removes the index of a store that is open nowhere and makes it anew from the
-// log, then reads it back. The log does not change, but for what each open writes. far may be
-// nil.
+// RebuildIndex removes the index of a store that no process has open, builds a new one from the
+// log, and reads it back. It writes to the log only what every open writes. far may be nil.
 //
 // STATE_CHECKSUM_MISMATCH: acknowledged records are missing from the log. Then the index stays,
-// for it may be what proves that. NOT_FOUND: there is no store. STATE_LOCK_ACQUIRE_FAILED: a
-// process has it. The end of ctx ends the work; the next open goes on behind the rows that
-// were flushed by then.
+// because it may be the proof of that. NOT_FOUND: there is no store. STATE_LOCK_ACQUIRE_FAILED: a
+// process has the store open. The end of ctx ends the work; the next open continues after the
+// rows that were flushed.
 func RebuildIndex(ctx context.Context, dir string, opts Options, far *Rebuilding) (done Rebuilt, err error) {
 	began := time.Now()
 	opts = opts.withDefaults()
@@ -76,7 +74,7 @@ func RebuildIndex(ctx context.Context, dir string, opts Options, far *Rebuilding
 	return done, err
 }
 
-// again prepares what was found for an index that is to be made anew.
+// again makes an open build a new index, whatever index it has found.
 func (r *remake) again(f *found) error {
 	if r == nil {
 		return nil
@@ -89,7 +87,7 @@ func (r *remake) again(f *found) error {
 	return r.ctx.Err()
 }
 
-// at is told of the newest record that the index has.
+// at records the newest record that the index has.
 func (r *remake) at(p wal.Position) error {
 	if r == nil {
 		return nil

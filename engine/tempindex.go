@@ -12,22 +12,23 @@ import (
 	"github.com/tgad/tgad/internal/filelock"
 )
 
-// Temporary indexes are directories under TMPDIR with the lock of the process that uses
-// them. A process that is killed leaves its own; the next that makes one removes it.
+// Temporary indexes are directories under TMPDIR, locked by the process that uses them. A
+// process that is killed leaves its directory behind; the next process that makes a temporary
+// index removes it.
 const (
 	tempIndexPrefix = "tgad-index-"
 	tempIndexLock   = "lock"
 	tempIndexTries  = 100
 )
 
-// tempIndex is the index of a store that is not written to.
+// tempIndex is the temporary index of a store that is open for reading.
 type tempIndex struct {
 	dir  string
 	lock *filelock.Dir
 }
 
-// makeTempIndex makes a directory and locks it. Between the two another process may take
-// it for one that was left behind, and remove it: then the next one is made.
+// makeTempIndex makes a directory and locks it. Before it is locked, another process may take it
+// for one that was left behind and remove it; then makeTempIndex makes another one.
 func makeTempIndex() (*tempIndex, error) {
 	for try := 1; ; try++ {
 		dir, err := os.MkdirTemp("", tempIndexPrefix)
@@ -48,7 +49,8 @@ func makeTempIndex() (*tempIndex, error) {
 	}
 }
 
-// remove removes the index. The lock is given up last: until then nobody else removes it.
+// remove removes the index. It releases the lock last, so that no other process removes the
+// directory at the same time.
 func (t *tempIndex) remove() error {
 	if t == nil {
 		return nil
@@ -56,11 +58,11 @@ func (t *tempIndex) remove() error {
 	return errors.Join(os.RemoveAll(t.dir), t.lock.Close())
 }
 
-// sweep removes what processes left behind that were killed. What cannot be locked is in
-// use; what is another user's is left.
+// sweep removes the temporary indexes of processes that were killed. It skips a directory that it
+// cannot lock, which is in use, and the directories of other users.
 func (t *tempIndex) sweep(log *slog.Logger) {
 	if lock, err := filelock.TryDir(t.dir, tempIndexLock); err == nil {
-		// This system has no locks that tell which are in use.
+		// A second lock succeeded, so locks on this system do not show which directories are in use.
 		if err := lock.Close(); err != nil {
 			log.Warn("the second lock of a temporary index stays", "dir", t.dir, "error", err)
 		}

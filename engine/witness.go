@@ -18,9 +18,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// A directory that was copied, or rolled back to an earlier snapshot, is sound in itself.
-// Only something outside it knows better. The witness is one file elsewhere, which names
-// the token that the store drew when it was last opened.
+// A directory that was copied, or rolled back to an earlier snapshot, is consistent in itself.
+// Only something outside it can show that it is not the newest. The witness is a file outside
+// the directory. It names the token that the store drew when it was last opened.
 //
 // An open takes three durable writes, in this order:
 //
@@ -28,36 +28,37 @@ import (
 //  2. the store: the new token, in the batch that raises its incarnation
 //  3. the witness: {last: the new token}
 //
-// Open returns after the third, so nothing is appended before it. A crash before 2 leaves
-// the store with `last`, a crash before 3 leaves it with `next`: both are in the witness,
-// and the next open goes on from there. Nobody has to repair anything. After 3 only the
-// new token is accepted: a directory from before this open has an older one, and a copy
-// that was opened elsewhere has drawn another.
+// Open returns after the third write, so nothing is appended before it. A crash before write 2
+// leaves the store with `last`, and a crash before write 3 leaves it with `next`. The witness has
+// both, so the next open continues without any repair. After write 3 only the new token is
+// accepted: a directory from before this open has an older token, and a copy that was opened
+// elsewhere has drawn another one.
 //
-// A close takes the same three, so that a copy from while the store was open is older too.
+// A close does the same three writes, so that a copy made while the store was open has an older
+// token too.
 //
-// Not noticed: a roll-back to a moment since the last open of a store that was not closed.
+// Not detected: a roll-back of a store that was not closed to a moment after its last open.
 
 // witness is the content of the file, one line of JSON.
 type witness struct {
 	Format string        `json:"format"` // witnessFormat
 	Store  string        `json:"store"`
 	Last   witnessToken  `json:"last"`
-	Next   *witnessToken `json:"next,omitempty"` // an open that began: the store has this token or Last
+	Next   *witnessToken `json:"next,omitempty"` // set while an open is under way: the store has this token or Last
 }
 
 const witnessFormat = "tgad.witness." + tga.WitnessVersion
 
-// witnessToken is what a store drew when it was opened.
+// witnessToken is the token that a store drew when it was opened.
 type witnessToken struct {
 	Incarnation uint64 `json:"incarnation"`
 	Token       string `json:"token"` // hex; "" before the store had a witness
 }
 
-// mostWitness bounds what is read of the file.
+// mostWitness is the most bytes that are read of the file.
 const mostWitness = 4096
 
-// readWitness returns nil where there is no file.
+// readWitness reads the file of a witness. It returns nil if there is no file.
 func readWitness(fs vfs.FS, path string) (*witness, error) {
 	f, err := fs.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -102,7 +103,7 @@ func (w witness) write(fs vfs.FS, path string) error {
 	return nil
 }
 
-// vantage is where a store is seen from outside: the file of the witness, none where it is "".
+// vantage is the witness of a store: the path of its file, "" if the store has no witness.
 type vantage struct {
 	dir  string // of the store
 	path string
@@ -113,8 +114,8 @@ func (s site) witness() vantage { return vantage{s.dir, s.opts.WitnessFile, s.op
 
 func (o *opening) witness() vantage { return o.site(o.dir).witness() }
 
-// lock keeps a second store from the same witness: the one that was copied from
-// this one, say, while this one runs.
+// lock keeps a second store from using the same witness, for example a copy of this store while
+// this store is open.
 func (v vantage) lock(dir *dirLock) error {
 	path := v.path
 	if path == "" || dir == nil {
@@ -140,7 +141,7 @@ func (v vantage) lock(dir *dirLock) error {
 	return nil
 }
 
-// ofNone refuses to make a store where a witness knows one.
+// ofNone refuses to make a new store if the witness knows a store.
 func (v vantage) ofNone(dir string) error {
 	if v.path == "" {
 		return nil
@@ -153,9 +154,9 @@ func (v vantage) ofNone(dir string) error {
 		dir, v.path, w.Store)
 }
 
-// testify is the first of an open's three writes. It returns the token that the store is
-// to have in the second. Where believe is set, the store is the newest because the
-// operator says so, whatever the witness knows.
+// testify does the first of the three writes of an open. It returns the token for the second
+// write. If believe is set, the operator says that the store is the newest, and testify does not
+// check the witness.
 func (v vantage) testify(x *index, store tga.ID, incarnation uint64, believe bool) (next witnessToken, err error) {
 	path := v.path
 	if path == "" {
@@ -187,11 +188,11 @@ func (v vantage) testify(x *index, store tga.ID, incarnation uint64, believe boo
 	return next, witness{Store: store.String(), Last: has, Next: &next}.write(v.opts.FS, path)
 }
 
-// contradicts returns why a store with that token is not the one that the witness saw
-// last, nil where it is.
+// contradicts returns why a store with that token is not the store that the witness saw last,
+// nil if it is.
 func (v vantage) contradicts(w *witness, store tga.ID, has witnessToken) error {
 	path := v.path
-	dir, file := clip.ShellWord(v.dir), clip.ShellWord(path) // where somebody is to type them
+	dir, file := clip.ShellWord(v.dir), clip.ShellWord(path) // quoted, because a person is to type them
 	const ways = "If this directory is the newest there is: tgad init --data %s --witness %s. If it is an older one: tgad restore %s makes a store of it that sends nothing twice"
 	switch {
 	case w == nil && has.Token == "":
@@ -211,7 +212,7 @@ func (v vantage) contradicts(w *witness, store tga.ID, has witnessToken) error {
 		v.dir, what, has.Incarnation, path, w.Last.Incarnation, dir, file, dir)
 }
 
-// leave draws a token at a close. Where it fails, the store is as a crash leaves it.
+// leave draws a token at a close. If it fails, the store is in the same state as after a crash.
 func (o *opened) leave() error {
 	s := o.of
 	v := vantage{s.dir, s.opts.WitnessFile, &s.opts}
@@ -231,14 +232,14 @@ func (o *opened) leave() error {
 	return v.attest(s.storeID, next)
 }
 
-// setToken writes a token, the second write; none where there is no witness.
+// setToken does the second write: the token. Without a witness it writes nothing.
 func (w *writer) setToken(next witnessToken) {
 	if token, err := hex.DecodeString(next.Token); err == nil && len(token) > 0 {
 		w.set(keyspace.AppendMeta(nil, metaToken), token)
 	}
 }
 
-// attest is the third write.
+// attest does the third write.
 func (v vantage) attest(store tga.ID, next witnessToken) error {
 	if next.Token == "" {
 		return nil
@@ -246,9 +247,9 @@ func (v vantage) attest(store tga.ID, next witnessToken) error {
 	return witness{Store: store.String(), Last: next}.write(v.opts.FS, v.path)
 }
 
-// Witness makes opts.WitnessFile the witness of the store in dir, whatever it was before:
-// the operator's word that this directory is the newest state of the store. The store must
-// be open nowhere.
+// Witness makes opts.WitnessFile the witness of the store in dir, whatever the file had before.
+// By calling it the operator asserts that this directory is the newest state of the store. No
+// process may have the store open.
 func Witness(dir string, opts Options) error {
 	if opts.WitnessFile == "" {
 		return tga.Errorf(tga.ValidationError, "witness: no file is named")

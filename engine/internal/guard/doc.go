@@ -1,10 +1,10 @@
-// Package guard has what a store needs beside its log: a mark of how far the log was
-// durable, kept apart from it, and a fence between the store and its disk.
+// Package guard has two things that a store needs besides its log: a mark that records how far
+// the log was durable, and a fence between the store and its disk.
 //
-//   - [Watermark] remembers the newest group that was acknowledged. Damage cannot take a
-//     record from the end of the log without being noticed.
-//   - [FS] lets nothing reach the disk any more once [Fenced.Shut] or [Fenced.Fence] was
-//     called, and keeps from Pebble the errors that it would panic over.
+//   - [Watermark] remembers the newest group that was acknowledged. So a loss of records at the
+//     end of the log is detected.
+//   - [FS] lets nothing reach the disk once [Fenced.Shut] or [Fenced.Fence] was called. It also
+//     hides from Pebble the errors on which Pebble would panic.
 //
 // # Invariants
 //
@@ -13,8 +13,8 @@
 //
 // # The disk
 //
-// What is assumed of it: a completed sync of a file makes its data durable, a
-// completed sync of a directory its names; without a sync any subset of 512-byte
-// sectors and of names may be there after a power cut; a 64-byte slot within one
-// sector is written wholly or not at all, and if it is not, its checksum says so.
+// Assumptions: a completed sync of a file makes its data durable, and a completed sync of a
+// directory makes its names durable. Without a sync, any subset of the 512-byte sectors and of the
+// names may survive a power cut. A 64-byte slot within one sector is written wholly or not at all;
+// if it is not, its checksum shows that.
 package guard

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// fence stands between a store and the disk. Pebble panics when a directory cannot be
-// synced, in places where a mutex of its own is released: unwinding from there ends the
-// process. So such a failure does not return to Pebble, and nothing that the store does
-// afterwards reaches the disk. What was acknowledged is on it; a later Open reads that.
+// fence is a barrier between a store and the disk. Pebble panics when a directory cannot be
+// synced, in places where it has released a mutex of its own: unwinding from there ends the
+// process. So such a failure is not returned to Pebble, and nothing that the store does afterwards
+// reaches the disk. The acknowledged appends are on disk, and a later Open reads them.
 type fence struct {
 	mu   sync.RWMutex // read-held during each operation that may change something
 	shut bool
@@ -22,8 +22,8 @@ type fence struct {
 	}
 }
 
-// pass runs one operation that may change something, unless the fence is shut: then it
-// never returns.
+// pass runs one operation that may change something on disk. If the fence is shut, pass never
+// returns.
 func (e *fence) pass(do func() error) error {
 	e.mu.RLock()
 	if e.shut {
@@ -34,8 +34,8 @@ func (e *fence) pass(do func() error) error {
 	return do()
 }
 
-// Shut lets nothing that Pebble does reach the disk any more, once the operations under way
-// have ended.
+// Shut keeps every later operation of Pebble from the disk. It returns at once; operations under
+// way still end.
 func (f *Fenced) Shut() {
 	go func() {
 		f.fence.mu.Lock()
@@ -44,10 +44,10 @@ func (f *Fenced) Shut() {
 	}()
 }
 
-// Fence lets nothing that Pebble does reach the disk any more and gives up the locks
-// that Pebble took, so that the store can be opened again. Goroutines of Pebble that
-// try to write stay where they are until the process ends. It waits for the operations
-// under way and reports false if they last longer than wait.
+// Fence keeps every later operation of Pebble from the disk and releases the locks that Pebble
+// took, so that the store can be opened again. A goroutine of Pebble that tries to write blocks
+// until the process ends. Fence waits for the operations under way, and reports false if they last
+// longer than wait.
 func (f *Fenced) Fence(wait time.Duration) (bool, error) {
 	shut := make(chan struct{})
 	go func() {
@@ -71,7 +71,7 @@ func (f *Fenced) Fence(wait time.Duration) (bool, error) {
 	return true, errors.Join(errs...)
 }
 
-// lost hands an error that must not return to Pebble to FSOptions.OnLost.
+// lost passes an error to FSOptions.OnLost, which should keep it from returning to Pebble.
 func (f *Fenced) lost(err error) error {
 	if err != nil && f.opts.OnLost != nil {
 		f.opts.OnLost(err)
@@ -79,7 +79,7 @@ func (f *Fenced) lost(err error) error {
 	return err
 }
 
-// Lock takes a lock of Pebble's.
+// Lock takes a lock for Pebble.
 func (f *Fenced) Lock(name string) (l io.Closer, err error) {
 	err = f.fence.pass(func() error {
 		if l, err = f.FS.Lock(name); err == nil {
@@ -93,7 +93,7 @@ func (f *Fenced) Lock(name string) (l io.Closer, err error) {
 	return l, err
 }
 
-// fsLock is a lock that Pebble or the fence gives up, whoever is first.
+// fsLock is a lock that is released by Pebble or by the fence, whichever comes first.
 type fsLock struct {
 	l    io.Closer
 	once sync.Once

@@ -7,18 +7,18 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// FSOptions says what [FS] does with what fails in Pebble's directory.
+// FSOptions says how [FS] handles failures in Pebble's directory.
 type FSOptions struct {
-	// Index is the directory that is Pebble's.
+	// Index is Pebble's directory.
 	Index string
 
-	// OnLost is called when Pebble's directory was not synced. It should not return: Pebble
-	// would panic where nobody can recover. Where it does, Pebble gets the error.
+	// OnLost is called when a sync of Pebble's directory failed. It should not return: Pebble
+	// would panic in a place where nobody can recover. If it returns, Pebble gets the error.
 	OnLost func(error)
 
-	// OnFailed is called when any other operation of Pebble's that changes something failed,
-	// or a look at its directory. What it returns is what Pebble gets; it need not return.
-	// nil = the error as it is.
+	// OnFailed is called when any other changing operation of Pebble failed, or the listing of
+	// its directory. Pebble gets the error that OnFailed returns; OnFailed need not return.
+	// nil = pass the error on.
 	OnFailed func(error) error
 
 	// OnSlowDisk is called when an operation of Pebble's on the OS file system takes longer
@@ -29,24 +29,24 @@ type FSOptions struct {
 
 // Fenced is the file system that a store runs on; see [FS].
 type Fenced struct {
-	vfs.FS // with health checks where base is the OS
+	vfs.FS // with health checks if base is the operating system's
 	health io.Closer
-	index  string // opts.Index as PathDir gives it for a file in it
+	index  string // opts.Index, in the form that PathDir returns for a file in it
 	opts   FSOptions
 	fence  fence
 }
 
 var _ vfs.FS = (*Fenced)(nil)
 
-// FS wraps base for one store: what changes something passes a fence that can be shut, and
-// what fails under Pebble is told first. Close it after the store.
+// FS wraps base for one store. Every changing operation passes a fence that can be shut, and
+// failures of Pebble's operations are reported through o. Close it after the store.
 func FS(base vfs.FS, o FSOptions) *Fenced {
 	f := &Fenced{FS: base, opts: o}
 	if o.Index != "" {
 		f.index = base.PathDir(base.PathJoin(o.Index, "x"))
 	}
 	if _, ok := base.(osFS); ok || base == vfs.Default {
-		// Pebble checks the disk's health only on the file system it chose itself.
+		// Pebble checks the disk's health only on a file system that it chose itself.
 		slow, onSlow := o.SlowDisk, o.OnSlowDisk
 		if slow == 0 {
 			slow = 5 * time.Second
@@ -82,9 +82,9 @@ func (f *Fenced) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCa
 	return f.wrap(file, err, newname)
 }
 
-// OpenReadWrite opens a file for reading and writing. Pebble's health checks let such
-// files be: one that they watch must not be synced while it is written, and the
-// watermark is.
+// OpenReadWrite opens a file for reading and writing. Pebble's health checks do not watch such
+// files. That matters for the watermark: a watched file must not be synced while it is written,
+// and the watermark is.
 func (f *Fenced) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (file vfs.File, err error) {
 	err = f.fence.pass(func() error { file, err = f.FS.OpenReadWrite(name, category, opts...); return err })
 	return f.wrap(file, err, name)
@@ -106,7 +106,7 @@ func (f *Fenced) List(dir string) ([]string, error) {
 	return names, f.failed(f.pebbles(f.PathJoin(dir, "x")), err)
 }
 
-// pebbles reports whether a file is in Pebble's directory.
+// pebbles reports whether a file lies in Pebble's directory.
 func (f *Fenced) pebbles(name string) bool { return f.index != "" && f.PathDir(name) == f.index }
 
 func (f *Fenced) failed(pebble bool, err error) error {
@@ -128,10 +128,10 @@ type fencedFile struct {
 	vfs.File
 	fs     *Fenced
 	pebble bool // in Pebble's directory
-	vital  bool // that directory: see [FSOptions.OnLost]
+	vital  bool // it is that directory itself, see [FSOptions.OnLost]
 }
 
-// change runs one operation that may change something.
+// change runs one operation that may change something on disk.
 func (c *fencedFile) change(do func() error) error {
 	err := c.fs.fence.pass(do)
 	if err != nil && c.vital {

@@ -11,18 +11,19 @@ import (
 	"github.com/tgad/tgad/internal/access"
 )
 
-// osFS is the operating system's file system, on which every file and directory that is
-// made belongs to this user alone. Pebble asks for modes 0666 and 0755 and leaves the rest
-// to the umask; the process of an embedder has that of its other work.
+// osFS is the operating system's file system, but new files and directories are accessible to
+// this user alone. Pebble asks for modes 0666 and 0755 and relies on the umask, but a program that
+// embeds tgad may have any umask.
 type osFS struct{ vfs.FS }
 
-// OS returns the file system of stores that lie on the operating system's.
+// OS returns the file system for stores that lie on the operating system's file system.
 func OS() vfs.FS { return osFS{vfs.Default} }
 
 func (o osFS) Unwrap() vfs.FS { return o.FS }
 
-// ours makes a file before the wrapped file system opens it, so that it never has
-// another mode: who opens a file while it can be read reads all that is written later.
+// ours makes a file with the right mode before the wrapped file system opens it. If the file were
+// readable by others for a moment, a process that opened it then could read everything that is
+// written later.
 func ours(name string) error {
 	f, err := access.Create(name)
 	if err != nil {
@@ -31,7 +32,7 @@ func ours(name string) error {
 	return f.Close()
 }
 
-// Create removes the file that is there, as vfs.Default does: it may have other links.
+// Create removes an existing file first, as vfs.Default does, because the file may have other links.
 func (o osFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	err := ours(name)
 	for errors.Is(err, fs.ErrExist) {
@@ -60,5 +61,5 @@ func (o osFS) Lock(name string) (io.Closer, error) {
 	return o.FS.Lock(name)
 }
 
-// MkdirAll pays no heed to the mode that it is asked for.
+// MkdirAll ignores the mode that it is asked for.
 func (o osFS) MkdirAll(dir string, _ os.FileMode) error { return access.MkdirAll(dir) }

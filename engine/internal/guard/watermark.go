@@ -17,7 +17,7 @@ import (
 // WatermarkName is the watermark's file in the store's directory. Pebble ignores it.
 const WatermarkName = "WATERMARK"
 
-// The file holds two slots, each in a page of its own so that no write of one can
+// The file holds two slots, each in a page of its own, so that a write of one slot cannot
 // damage the other:
 //
 //	magic[8] generation[8] group[8] checksum of its record[4] store id[16] timeline[16] crc[4]
@@ -31,7 +31,7 @@ const (
 	watermarkID   = "tgadwm\x00" + string(rune(tga.WatermarkVersion))
 )
 
-// Mark is what the watermark remembers.
+// Mark is the content of the watermark.
 type Mark struct {
 	Generation uint64
 	Group      uint64 // number of the newest group of the log known to be durable
@@ -63,9 +63,9 @@ func decodeMark(b []byte) (m Mark, ok bool) {
 	return m, true
 }
 
-// ReadWatermark returns the newer of the two slots. It returns NOT_FOUND when there is
-// no file, and STATE_CHECKSUM_MISMATCH when neither slot is whole. One bad slot is what
-// a power cut leaves; the other then holds the mark before.
+// ReadWatermark returns the newer of the two slots. It returns NOT_FOUND if there is no file,
+// and STATE_CHECKSUM_MISMATCH if neither slot is whole. A power cut can leave one bad slot; the
+// other slot then holds the mark before.
 func ReadWatermark(fsys vfs.FS, dir string) (Mark, error) {
 	path := fsys.PathJoin(dir, WatermarkName)
 	f, err := fsys.Open(path)
@@ -100,8 +100,8 @@ func ReadWatermark(fsys vfs.FS, dir string) (Mark, error) {
 
 // Watermark keeps a Mark on disk. Its methods may be called concurrently.
 //
-// After the first failed write or sync every call returns that error: what the file
-// holds is then unknown, and a mark that is behind would hide a loss.
+// After the first failed write or sync every call returns that error: the content of the file is
+// then unknown, and a mark that lags behind the log could hide a loss.
 type Watermark struct {
 	mu    sync.Mutex // the mark, the slots and err
 	f     vfs.File
@@ -129,11 +129,11 @@ func OpenWatermark(fsys vfs.FS, dir string) (*Watermark, error) {
 	return &Watermark{f: f, mark: mark}, nil
 }
 
-// CreateWatermark makes a watermark, in place of any that is there, and syncs it and its
-// name: what was known is discarded.
+// CreateWatermark makes a watermark and syncs it and its name. It replaces and discards an
+// existing watermark.
 func CreateWatermark(fsys vfs.FS, dir string, mark Mark) (*Watermark, error) {
 	path := fsys.PathJoin(dir, WatermarkName)
-	// A new file under another name: a power cut leaves the old one or the new one.
+	// Write a new file under another name and rename it: a power cut leaves the old or the new one.
 	temp := path + ".new"
 	w := &Watermark{mark: mark}
 	fail := func(err error) (*Watermark, error) {
@@ -177,11 +177,11 @@ func (w *Watermark) Mark() Mark {
 	return w.mark
 }
 
-// Advance records that the log is durable up to a group. Call it after the sync of that
-// group returned and before its waiters are told.
+// Advance records that the log is durable up to a group. Call it after the sync of that group
+// has returned and before its waiters are answered.
 //
-// It does not sync: the page cache survives the process, and [Watermark.SyncNow]
-// bounds what a power cut can take.
+// It does not sync. The page cache survives a crash of the process, and [Watermark.SyncNow]
+// bounds how much of the mark a power cut can lose.
 func (w *Watermark) Advance(group uint64, sum uint32) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -192,7 +192,7 @@ func (w *Watermark) Advance(group uint64, sum uint32) error {
 	return w.write()
 }
 
-// write puts the mark into the slot that the newest whole mark is not in.
+// write puts the mark into the slot that does not hold the newest whole mark.
 func (w *Watermark) write() error {
 	w.mark.Generation++
 	w.mark.encode(&w.slot)
@@ -204,7 +204,7 @@ func (w *Watermark) write() error {
 	return w.err
 }
 
-// SyncNow makes the mark durable. It does not hold up Advance.
+// SyncNow makes the mark durable. It does not delay Advance.
 func (w *Watermark) SyncNow() error {
 	w.syncMu.Lock()
 	defer w.syncMu.Unlock()
@@ -226,8 +226,8 @@ func (w *Watermark) SyncNow() error {
 	return nil
 }
 
-// SyncEvery starts a goroutine that calls SyncNow every interval until Close. Its
-// error is returned by the next call of any method.
+// SyncEvery starts a goroutine that calls SyncNow every interval until Close. If SyncNow fails,
+// the next call of any method returns the error.
 func (w *Watermark) SyncEvery(interval time.Duration) {
 	w.stop, w.done = make(chan struct{}), make(chan struct{})
 	go func() {
@@ -240,7 +240,7 @@ func (w *Watermark) SyncEvery(interval time.Duration) {
 				return
 			case <-ticker.C:
 				if w.SyncNow() != nil {
-					return // the error is kept
+					return // w.err has the error
 				}
 			}
 		}
@@ -257,7 +257,7 @@ func (w *Watermark) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.err == nil {
-		w.err = errClosed // a commit of a store that was cut off may still come
+		w.err = errClosed // a store that was cut off may still call Advance
 	}
 	if cerr := w.f.Close(); err == nil && cerr != nil {
 		err = unavailable("close watermark", cerr)
