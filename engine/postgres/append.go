@@ -13,7 +13,7 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// What the functions of the database answer (migrations/002_functions.sql).
+// Codes that the functions of the database return (migrations/002_functions.sql).
 const (
 	sqlDone           = "00000"
 	sqlLeaseLost      = "TG101"
@@ -27,16 +27,17 @@ const (
 	sqlOtherPlacement = "TG109"
 )
 
-// Append checks, links and commits b to the trace of the lease, and returns once it is as durable
-// as the database makes a commit. ctx bounds what comes before the commit.
+// Append checks b, links it to the trace of the lease, commits it, and returns once it is as
+// durable as the database makes a commit. ctx bounds the time before the commit.
 //
-// The checks and their order are those of engine.DB.Append. They are made on what this process
-// knows, and the database compares that with what is stored. So an append takes one question to
-// the database where nobody else touched trace and key, and what is refused was read anew first.
+// The checks and their order are those of engine.DB.Append. They are made on the rows that this
+// process has cached, and the database compares these with the stored rows. So an append takes one
+// round trip if no other process has changed the trace or the key. Before a refusal the rows are
+// read again.
 //
-// An error means that nothing was written, except STORE_UNAVAILABLE that says that the outcome is
-// unknown: then no server answered within the store's patience. Such an append may still come to
-// be in the log, unless its lease is overtaken first.
+// An error means that nothing was written, except a STORE_UNAVAILABLE that says that the outcome is
+// unknown: then no server answered within [Options.Patience]. Such an append may still reach the
+// log, unless its lease is overtaken first.
 func (s *Store) Append(ctx context.Context, lease chain.Lease, b chain.Batch) (chain.Appended, error) {
 	if err := s.health.enterToWrite(); err != nil {
 		return chain.Appended{}, err
@@ -74,11 +75,11 @@ func (s *Store) Append(ctx context.Context, lease chain.Lease, b chain.Batch) (c
 	return s.appendChecked(ctx, ps)
 }
 
-// mostTries is how often an append is checked anew because others were faster.
+// mostTries is how often an append is tried because other processes changed its rows.
 const mostTries = 200
 
-// appendChecked makes the checks and commits, until the two are about the same rows. The traces'
-// gates are passed.
+// appendChecked makes the checks and commits. It repeats this until the commit finds the rows that
+// were checked. The caller has entered the gates of the traces.
 func (s *Store) appendChecked(ctx context.Context, ps parts) (chain.Appended, error) {
 	var why string
 	for try, fresh := 0, false; try < mostTries; try++ {
@@ -89,7 +90,7 @@ func (s *Store) appendChecked(ctx context.Context, ps parts) (chain.Appended, er
 		switch {
 		case done != nil:
 			return *done, nil
-		case errors.Is(err, chain.ErrKeyDestroyed) && try < keyTries: // by another process, since this one knows the key
+		case errors.Is(err, chain.ErrKeyDestroyed) && try < keyTries: // by another process, after this one cached the key
 			s.ringed.keysChanged(ps)
 			fresh = true
 			continue
@@ -120,7 +121,7 @@ func (s *Store) appendChecked(ctx context.Context, ps parts) (chain.Appended, er
 			}
 		}
 		fresh = true
-		if try > 2 { // others are at the same rows
+		if try > 2 { // other processes change the same rows
 			pause := time.NewTimer(time.Duration(try) * time.Millisecond)
 			select {
 			case <-pause.C:
@@ -158,7 +159,7 @@ type part struct {
 
 type parts []*part
 
-// ids are those of the traces, in the order in which everybody takes them.
+// ids returns the ids of the traces in the order in which every append locks them.
 func (ps parts) ids() []tga.ID {
 	ids := make([]tga.ID, len(ps))
 	for i, p := range ps {
@@ -176,8 +177,8 @@ func (p *part) appended() chain.Appended {
 	return done
 }
 
-// plan makes every check, on what is known or on what is read now. done is not nil where the log
-// has the batch already.
+// plan makes every check, on cached rows, or on rows that it reads now if fresh is set. done is not
+// nil if the log has the batch already.
 func (s *Store) plan(ctx context.Context, ps parts, fresh bool) (done *chain.Appended, err error) {
 	stands := make([]standing, len(ps))
 	for i, p := range ps {
@@ -204,7 +205,7 @@ func (s *Store) plan(ctx context.Context, ps parts, fresh bool) (done *chain.App
 	return nil, s.claim(ctx, ps, fresh)
 }
 
-// know returns a trace as it is known, or as it is read now.
+// know returns the cached trace, or reads it if it is not cached or if fresh is set.
 func (s *Store) know(ctx context.Context, id tga.ID, fresh bool) (standing, error) {
 	if v, ok := s.views.get(id); ok && !fresh {
 		return standing{view: v}, nil
@@ -212,8 +213,9 @@ func (s *Store) know(ctx context.Context, id tga.ID, fresh bool) (standing, erro
 	return s.stand(ctx, id, false)
 }
 
-// mayAppend checks the lease of a part: as it is known here, and where the head was read now, as
-// it stands there. It tells a lease that was overtaken from one that was never granted.
+// mayAppend checks the lease of a part against the leases of this process, and, if fresh is set,
+// against the head that was read now. Its errors distinguish a lease that was overtaken from a
+// lease that was never granted.
 func (s *Store) mayAppend(p *part, st *standing, fresh bool) error {
 	h, ok := s.leases.of(p.lease)
 	if ok && (!fresh || st.epoch == p.lease.Epoch && st.session == h.session) {
@@ -221,7 +223,7 @@ func (s *Store) mayAppend(p *part, st *standing, fresh bool) error {
 		return nil
 	}
 	if ok {
-		s.leases.end(p.lease) // another has overtaken it
+		s.leases.end(p.lease) // another process has overtaken it
 	}
 	id, epoch := p.lease.TraceID, p.lease.Epoch
 	if uint32(epoch) == 0 || epoch > st.epoch && epoch > s.session.newest() {
@@ -230,7 +232,8 @@ func (s *Store) mayAppend(p *part, st *standing, fresh bool) error {
 	return tga.Errorf(tga.StateConcurrentExecution, "append to trace %s under epoch %#x: current is %#x", id, uint64(epoch), uint64(st.epoch)).In(id)
 }
 
-// link makes the entries and notes that follow the trace, each checked as replay will check it.
+// link makes the entries and notes that follow the head of the trace. It checks each of them as
+// replay will.
 func (s *Store) link(ctx context.Context, p *part) error {
 	now, t := s.times.now(), p.before.trace
 	p.after, p.entries, p.notes, p.committed, p.newest, p.under = t.Clone(), nil, nil, now, 0, nil
@@ -272,7 +275,7 @@ func (s *Store) link(ctx context.Context, p *part) error {
 	return nil
 }
 
-// claim finds what becomes of the ledger records.
+// claim computes the ledger records that the parts leave.
 func (s *Store) claim(ctx context.Context, ps parts, fresh bool) error {
 	for _, p := range ps {
 		c := p.change(s.RequestDigest)
@@ -302,7 +305,8 @@ func (s *Store) claim(ctx context.Context, ps parts, fresh bool) error {
 func (s *Store) claimOne(ctx context.Context, p *part, fresh bool) (err error) {
 	known, ok := s.records.get(p.hash)
 	if fresh || !ok && p.before.trace.Call != nil {
-		// A call that is new most often has a key that is new. Of others there is a record.
+		// A new call usually has a new key, so no record is read for it. For any other call there
+		// is a record.
 		if known, err = s.readRecord(ctx, p.hash); err != nil {
 			return err
 		}
@@ -323,7 +327,7 @@ func (s *Store) claimOne(ctx context.Context, p *part, fresh bool) (err error) {
 	return err
 }
 
-// statusOf returns the outcome of the effect that is entry seq of a trace, "" where it is erased.
+// statusOf returns the outcome status of the effect in entry seq of a trace, "" if it is erased.
 func (s *Store) statusOf(ctx context.Context, trace tga.ID, seq uint64) (string, error) {
 	st, err := s.know(ctx, trace, false)
 	if err == nil && st.trace.Head.Seq < seq {
@@ -353,7 +357,7 @@ func (p *part) change(digest func(tga.Proposal) tga.Digest) ledger.Change {
 	return c
 }
 
-// publish remembers what is durable, and wakes those of this process who wait for it.
+// publish caches the state that is now durable, and wakes the calls of this process that wait for it.
 func (s *Store) publish(ps parts) {
 	for _, p := range ps {
 		s.keepView(view{trace: p.after, version: p.before.version + 1, born: p.before.born})

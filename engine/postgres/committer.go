@@ -16,8 +16,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// committer takes appends of many traces to the database in transactions that they share: each
-// transaction is one question and one flush there, and each append has an answer of its own.
+// committer sends appends of many traces to the database in shared transactions. Each transaction is
+// one round trip and one flush, and each append gets an answer of its own.
 type committer struct {
 	s *Store
 
@@ -28,28 +28,29 @@ type committer struct {
 	ended sync.WaitGroup
 }
 
-// A transaction has at most so many appends, and bytes where it has more than one.
+// Bounds of a transaction. mostBytes does not bind a transaction with one append.
 const (
 	mostJobs  = 64
 	mostBytes = 2 << 20
 )
 
-// job is one append on its way.
+// job is one append on its way to the database.
 type job struct {
 	parts parts
 	calls []*call
 	bytes int
 	done  chan struct{}
 
-	// Of an erasure: it is alone in its transaction, and these are statements around its appends.
+	// Only an erasure uses these: alone keeps other appends out of its transaction, and first and
+	// then queue statements before and after its appends.
 	alone       bool
 	first, then func(*pgx.Batch)
 
-	code string // what the database says of it
-	err  error  // why nothing is known of it
+	code string // the answer of the database
+	err  error  // why there is no answer
 }
 
-// call is what the database is asked to do to one trace.
+// call is a part of an append in the form of the arguments of tgad.append.
 type call struct {
 	*part
 	looked                         bool // an earlier look raised the version too
@@ -75,7 +76,7 @@ func (c *committer) stop() {
 	c.ended.Wait()
 }
 
-// commit takes an append to the database. It returns the database's answer, or why it is unknown.
+// commit sends an append to the database. It returns the answer of the database, or why it is unknown.
 func (c *committer) commit(j *job) (code string, err error) {
 	for _, p := range j.parts {
 		x := &call{part: p}
@@ -123,9 +124,10 @@ func (c *committer) run() {
 	}
 }
 
-// take waits for work and takes what shares the next transaction; nil once the committer is
-// stopped and the queue is empty. An append to two traces is alone: the locks of ledger keys are
-// taken in the order of their bytes, which an append of two keys would break.
+// take waits for work and takes the appends of the next transaction; nil once the committer is
+// stopped and the queue is empty. An append to two traces gets a transaction of its own: the locks
+// of ledger keys are taken in the order of their bytes, and an append with two keys would break
+// that order.
 func (c *committer) take() []*job {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,14 +154,14 @@ func (c *committer) take() []*job {
 	return g
 }
 
-// attempt finds out what becomes of a group.
+// attempt commits a group, and finds the outcome of each append.
 func (c *committer) attempt(g []*job) {
 	err := c.transact(g)
 	switch {
 	case err == nil:
 		return
 	case errors.Is(err, errAborted) && len(g) > 1:
-		// One of them made all fail. Each is tried by itself.
+		// One append made the whole group fail. Try each append by itself.
 		for _, j := range g {
 			c.attempt([]*job{j})
 		}
@@ -180,8 +182,8 @@ func (c *committer) attempt(g []*job) {
 	}
 }
 
-// refusal is the answer of a transaction of one append that was rolled back: the code that the
-// append raised, or that it is to be tried again because another was in the way.
+// refusal returns the answer for an append whose own transaction was rolled back: the code that the
+// append raised, or the code of a passing failure, after which the append is tried again.
 func (d *database) refusal(err error) (code string, _ error) {
 	var e *pgconn.PgError
 	switch {
@@ -193,7 +195,7 @@ func (d *database) refusal(err error) (code string, _ error) {
 	return "", d.failed("append", err)
 }
 
-// transact takes a group through one transaction and notes the answer to each append.
+// transact commits a group in one transaction and stores the answer to each append.
 func (c *committer) transact(g []*job) error {
 	ctx, cancel := context.WithTimeout(context.Background(), c.s.o.Patience)
 	defer cancel()
@@ -230,8 +232,9 @@ func (c *committer) transact(g []*job) error {
 	return err
 }
 
-// mustSeal refuses the group where a key under which something new is sealed was retired since. First of all: an erasure waits
-// for who is past it, and for no lock that such a one may wait for.
+// mustSeal refuses the group if a key that seals something new in it has been retired. It is the first
+// statement: an erasure waits for transactions that have passed it, and holds no lock for which such a
+// transaction may wait.
 func (c *committer) mustSeal(b *pgx.Batch, g []*job) {
 	var keys []int64
 	for _, j := range g {
@@ -245,8 +248,8 @@ func (c *committer) mustSeal(b *pgx.Batch, g []*job) {
 	}
 }
 
-// lockHeads locks the heads of a group in the order of their ids; their keys follow in the order
-// of their hashes. So two groups never wait for each other.
+// lockHeads locks the heads of a group in the order of their ids, and sorts the group so that the
+// ledger keys are locked in the order of their hashes. So two groups never deadlock.
 func (c *committer) lockHeads(b *pgx.Batch, g []*job) {
 	slices.SortFunc(g, func(x, y *job) int { return bytes.Compare(x.parts[0].hash[:], y.parts[0].hash[:]) })
 	ids := make([][16]byte, len(g))
@@ -258,7 +261,7 @@ func (c *committer) lockHeads(b *pgx.Batch, g []*job) {
 
 const appendSQL = "SELECT tgad.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29)"
 
-// queueAppend asks for the append of one part. raise makes a refusal end the transaction.
+// queueAppend queues the append of one part. With raise a refusal aborts the transaction.
 func (s *Store) queueAppend(b *pgx.Batch, x *call, raise bool, code *string) {
 	before, after := x.before.trace, x.after
 	var hash []byte
@@ -278,7 +281,7 @@ func (s *Store) queueAppend(b *pgx.Batch, x *call, raise bool, code *string) {
 		int64(x.committed), int64(x.newest)).QueryRow(func(row pgx.Row) error { return row.Scan(code) })
 }
 
-// filled is a list that is not null to the database.
+// filled returns a list that is never NULL in the database.
 func filled(list [][]byte) [][]byte {
 	if list == nil {
 		return [][]byte{}

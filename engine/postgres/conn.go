@@ -18,42 +18,42 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// noTable is what the database says of a table that is not there.
+// noTable is the code of the database for a table that does not exist.
 const noTable = "42P01"
 
-// oldestServer is the oldest version that the tests ran on.
+// oldestServer is the oldest server version that the tests cover.
 const oldestServer = 150000
 
-// database is the way to the servers of a store.
+// database connects to the servers of a store.
 type database struct {
 	o      Options
 	log    *slog.Logger
 	pool   *pgxpool.Pool
 	health health
 	line   line
-	away   atomic.Bool // no server answered who asked last for a connection
+	away   atomic.Bool // the newest request for a connection got no server
 	asks   gates[struct{}]
-	work   sync.WaitGroup // what runs beside the calls of the store
+	work   sync.WaitGroup // background goroutines of the store
 	place  place
 
-	// promoted is asked before the first use of a server that has become the primary; restarted
-	// is told that the database may have forgotten what was not synced.
+	// promoted is called before the first use of a server that has become the primary. restarted is
+	// called when the database may have lost commits that were not synced.
 	promoted  func(context.Context, *pgx.Conn) error
 	restarted func()
 }
 
-// line is the history that the server is on, as far as this process has seen it: of which
-// cluster it is, and on which of its timelines. Each promotion of a standby begins another.
+// line is the history of the server as far as this process has seen it: the cluster, and the
+// timeline of the cluster. Each promotion of a standby begins another timeline.
 type line struct {
 	mu       sync.Mutex
 	cluster  string
 	shard    string // name in its fleet, "" for none
-	moved    bool   // the store is on another shard since
+	moved    bool   // the store has moved to another shard since
 	timeline uint64
-	started  time.Time // the server, the last time that a connection was made
+	started  time.Time // start time of the server, at the newest connection
 
-	// checkpoint is the newest one then. A server whose processes were killed recovers, which ends with
-	// one, and was not started anew.
+	// checkpoint is the newest checkpoint at the newest connection. A server whose processes were killed
+	// recovers without a new start time, but its recovery ends with a new checkpoint.
 	checkpoint string
 }
 
@@ -73,16 +73,16 @@ func (d *database) configure(c *pgxpool.Config) {
 	c.AfterConnect = d.admit
 }
 
-// hear keeps what the server warns of.
+// hear stores the newest warning of the server.
 func hear(conn *pgconn.PgConn, n *pgconn.Notice) {
 	if n.SeverityUnlocalized == "WARNING" {
 		conn.CustomData()[warned] = n.Message
 	}
 }
 
-// neverCancel keeps a connection that is given up from telling the server to cancel what it does: the
-// driver does so on a connection of its own. A commit that waits for a standby would then end
-// without one, and everybody would see it.
+// neverCancel keeps the driver from asking the server to cancel the work of an abandoned connection.
+// The driver does that on a second connection, which neverCancel refuses to dial. A cancelled commit
+// that waits for a standby would end without a standby, and everybody would see it.
 func neverCancel(c *pgx.ConnConfig) {
 	var made atomic.Bool
 	dial := c.DialFunc
@@ -98,13 +98,13 @@ func neverCancel(c *pgx.ConnConfig) {
 	}
 }
 
-// warned is what a connection remembers of its last transaction: the database said something
-// about it. That it committed here and no standby is known to have it is said so, and as
-// nothing else. What is not understood is taken for that.
+// warned names the data of a connection that has the warning of its last transaction. The server
+// reports only by a warning that a transaction committed but that no standby is known to have it. So
+// every warning is treated as that one.
 const warned = "tgad.warned"
 
-// admit checks the server that a new connection has found. After a failover that is another one,
-// and anybody may change the settings of the one that it was.
+// admit checks the server of each new connection. After a failover it may be another server, and the
+// settings of a server can change at any time.
 func (d *database) admit(ctx context.Context, c *pgx.Conn) error {
 	if _, err := c.Exec(ctx, "SET client_min_messages = warning"); err != nil {
 		return err
@@ -154,8 +154,8 @@ func (d *database) admit(ctx context.Context, c *pgx.Conn) error {
 	if err := d.follows(ctx, c, cluster, shard, timeline, started, checkpoint); err != nil || standbys == "" {
 		return err
 	}
-	// A server that was started again, or whose processes were killed, shows what waited for a standby
-	// before. What this connection is shown is on a standby once a commit of its own is.
+	// A server that was restarted, or whose processes were killed, shows commits that were still waiting
+	// for a standby. Everything that this connection sees is on a standby once a commit of its own is.
 	return d.durable(ctx, c)
 }
 
@@ -172,18 +172,19 @@ func (d *database) promises(commit, standbys string) error {
 	return nil
 }
 
-// errStandby is no fault of the server's: the next host of the DSN may be the primary, or this
-// one may become it.
+// errStandby says that the server is a standby. Trying again may help: the next host of the DSN may be
+// the primary, or this server may become the primary.
 var errStandby = errors.New("the server is a standby")
 
-// errUnfit: a better server may answer the next time, or this one be set right.
+// errUnfit says that the settings or the history of a server are refused. Trying again may help:
+// another server may answer, or this one may be corrected.
 var errUnfit = errors.New("the server is refused")
 
 func unfit(format string, args ...any) error {
 	return tga.Errorf(tga.StoreUnavailable, "%w: "+format, append([]any{errUnfit}, args...)...)
 }
 
-// follows checks that the server goes on with the history that this process knows.
+// follows checks that the server continues the history that this process knows.
 func (d *database) follows(ctx context.Context, c *pgx.Conn, cluster, shard string, timeline uint64, started time.Time, checkpoint string) error {
 	d.line.mu.Lock()
 	defer d.line.mu.Unlock()
@@ -218,12 +219,12 @@ func (d *database) follows(ctx context.Context, c *pgx.Conn, cluster, shard stri
 	return nil
 }
 
-// once gives a connection to do, without a second try.
+// once calls do with a connection, and does not retry.
 func (d *database) once(ctx context.Context, what string, do func(context.Context, *pgxpool.Conn) error) error {
 	return d.failed(what, d.with(ctx, do))
 }
 
-// with gives a connection to do.
+// with calls do with a connection.
 func (d *database) with(ctx context.Context, do func(context.Context, *pgxpool.Conn) error) error {
 	c, err := d.connection(ctx)
 	if err != nil {
@@ -233,11 +234,12 @@ func (d *database) with(ctx context.Context, do func(context.Context, *pgxpool.C
 	return do(ctx, c)
 }
 
-// awayPause is between two questions for a connection while no server answers.
+// awayPause is the pause between two requests for a connection while no server answers.
 const awayPause = 50 * time.Millisecond
 
-// connection takes one of the pool. While no server answers, one of this process asks at a time: else all who wait
-// would meet a server that starts, of every process, again and again, and keep it from starting.
+// connection takes a connection of the pool. While no server answers, only one goroutine of this process asks at a
+// time. Otherwise all waiting goroutines of all processes would connect again and again, and keep a starting server
+// from starting.
 func (d *database) connection(ctx context.Context) (*pgxpool.Conn, error) {
 	away := d.away.Load()
 	if away {
@@ -260,8 +262,8 @@ func (d *database) connection(ctx context.Context) (*pgxpool.Conn, error) {
 	return c, err
 }
 
-// ask gives a connection to do, which changes nothing or may be repeated, until a server answers
-// or the store's patience is over.
+// ask calls do with a connection until a server answers or [Options.Patience] is over. So do must change
+// nothing, or must be safe to repeat.
 func (d *database) ask(ctx context.Context, what string, do func(context.Context, *pgxpool.Conn) error) error {
 	until := time.Now().Add(d.o.Patience)
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
@@ -283,7 +285,7 @@ func (d *database) ask(ctx context.Context, what string, do func(context.Context
 	}
 }
 
-// failed is an error of the database as one of the store's.
+// failed turns an error of the database into an error of the store.
 func (d *database) failed(what string, err error) error {
 	if err == nil || tga.CodeOf(err) != "" {
 		return err
@@ -294,7 +296,7 @@ func (d *database) failed(what string, err error) error {
 	return tga.Errorf(tga.StoreUnavailable, "%s: %w", what, err)
 }
 
-// passing reports whether the cause of an error may be gone the next time.
+// passing reports whether the cause of an error may be gone at the next try.
 func passing(err error) bool {
 	if errors.Is(err, errStandby) || errors.Is(err, errUnfit) {
 		return true
@@ -307,23 +309,23 @@ func passing(err error) bool {
 		return !errors.Is(err, pgx.ErrNoRows)
 	}
 	switch e.Code {
-	case "40001", "40P01", // another transaction was in the way
-		"25006",                            // the server is no primary any more
-		"53300", "57P01", "57P02", "57P03": // it has no room, ends, has crashed, starts
+	case "40001", "40P01", // a conflict with another transaction
+		"25006",                            // the server is no longer the primary
+		"53300", "57P01", "57P02", "57P03": // too many connections, shutdown, crash, start-up
 		return true
 	}
-	return e.Code[:2] == "08" // the connection
+	return e.Code[:2] == "08" // class 08: the connection failed
 }
 
 var (
 	// errAborted: the transaction was certainly rolled back, or never began.
 	errAborted = errors.New("the transaction was rolled back")
-	// errUnknown: whether the transaction committed, or is where it must be, is not known.
+	// errUnknown: it is unknown whether the transaction committed, or whether a required standby has it.
 	errUnknown = errors.New("the outcome of the transaction is unknown")
 )
 
-// transaction takes statements through one transaction in one round trip. nil: it has committed
-// as durably as the server was asked to. errAborted, errUnknown: see there.
+// transaction runs statements in one transaction and one round trip. nil: the transaction has
+// committed, as durably as the server was asked to. Other results: errAborted, errUnknown.
 func (d *database) transaction(ctx context.Context, conn *pgx.Conn, fill func(*pgx.Batch)) error {
 	said := conn.PgConn().CustomData()
 	delete(said, warned)
@@ -345,20 +347,20 @@ func (d *database) transaction(ctx context.Context, conn *pgx.Conn, fill func(*p
 	case err == nil, pgconn.SafeToRetry(err):
 		return because(errAborted, err)
 	case errors.As(err, &e) && e.SeverityUnlocalized == "ERROR" && !conn.IsClosed():
-		// Nothing of it is there. The connection is in the middle of it still.
+		// Nothing was committed. The connection is still inside the failed transaction.
 		_, rerr := conn.Exec(ctx, "ROLLBACK")
 		return because(errAborted, err, rerr)
 	}
 	return because(errUnknown, err)
 }
 
-// durable returns when all that committed before, on a connection of whoever, is where commits of the server must be. Some of
-// it may have ended with a warning, or without an answer.
+// durable returns once every earlier commit, on any connection, is as durable as commits of the server
+// must be. Some of these commits may have ended with a warning, or without an answer.
 func (d *database) durable(ctx context.Context, conn *pgx.Conn) error {
 	return d.transaction(ctx, conn, func(b *pgx.Batch) { b.Queue("SELECT pg_logical_emit_message(true, 'tgad', '')") })
 }
 
-// because is an error of a kind, with its causes.
+// because returns an error of a kind with its causes.
 func because(kind error, causes ...error) error {
 	return errors.Join(append([]error{kind}, causes...)...)
 }

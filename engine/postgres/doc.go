@@ -1,9 +1,9 @@
 // Package postgres keeps TGA execution logs in PostgreSQL, for a fleet of processes that share
-// one ledger. It is a [runtime.Store] as package engine is: entries, digests and codes are the
-// same, so what reads a log cannot tell which of the two is below.
+// one ledger. Like package engine it is a [runtime.Store]: entries, digests and codes are the
+// same, so a reader of a log cannot tell which of the two packages wrote it.
 //
-// It owns no consensus and no replication: what a commit survives is what the database
-// promises, and [Open] refuses a database that promises less than was asked for.
+// It has no consensus and no replication of its own: a commit is as durable as the database
+// makes it. [Open] refuses a database that promises less durability than was asked for.
 //
 // # Invariants
 //
@@ -33,16 +33,16 @@
 //
 // # How an append is made
 //
-// The checks are those of packages wal/chain and ledger, made here on what this process knows of
-// the trace and of its key. The function tgad.append compares that with the rows under their
-// locks. Where they differ nothing is written: the process reads the rows and checks again, so
-// a refusal is always about what is stored, and what is written was checked against it.
+// The checks are those of packages wal/chain and ledger. This process makes them on its cached
+// trace and ledger record. The function tgad.append compares these with the rows, under their
+// locks. If they differ, nothing is written: the process reads the rows and checks again. So both
+// a refusal and an append were checked against the stored rows.
 //
 // # Leases
 //
-// A process has a session, which it renews. A lease is a row of the trace's head that names the
-// session and an epoch. It ends with its release, with an overtaking, or with the session: by
-// the clock of the database a session is late, and whoever needs a trace of it ends it for good
-// first. A process that stood still finds its session ended: it appends nothing under an old
-// lease, and takes a new session.
+// A process has a session, which it renews. A lease is a row, the trace's head, that names the
+// session and an epoch. A lease ends when it is released, when it is overtaken, or when its session
+// ends. A session is late when its renewal is overdue by the clock of the database. A process that
+// needs a trace of a late session first ends that session for good. A process that hung for too
+// long finds its session ended: it appends nothing under an old lease, and takes a new session.
 package postgres

@@ -13,29 +13,29 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// leases are those that this process was granted. The database has the word: what is here
-// only spares questions to it.
+// leases has the leases that this process was granted. The database is authoritative; this copy
+// only saves round trips.
 type leases struct {
 	mu   sync.Mutex
 	held map[tga.ID]hold
-	// late are leases that ended here and that the database does not know to have ended.
+	// late has leases that ended here but are not yet released in the database.
 	late   map[chain.Lease]int64
-	ended  chan struct{} // has a value when late has, or may have
-	giving sync.Mutex    // one at a time tells the database
-	// unsure is set when the database may have forgotten what was not synced, as a release.
+	ended  chan struct{} // signals that late may have leases
+	giving sync.Mutex    // held while releases are sent to the database
+	// unsure is set when the database may have lost commits that were not synced, such as releases.
 	unsure atomic.Bool
-	// asked are traces for whose lease the database was asked without an answer, and when. The question may
-	// still reach it, also after the trace was let go of.
+	// asked has the traces for whose lease the database was asked without an answer, and the times. Such a
+	// request may still reach the database, also after the trace was released.
 	asked map[tga.ID]time.Time
 }
 
 type hold struct {
 	epoch   chain.Epoch
 	session int64
-	lent    int16 // 0 to nobody, 1 to somebody outside of the process, 2 and keeps nobody else out
+	lent    int16 // 0 not lent, 1 lent to a peer outside the process, 2 lent as a weak lease
 }
 
-// Values of hold.lent, and of the question from whom a lease may be taken.
+// Values of hold.lent, and of the argument that says from which holders a lease may be taken.
 const (
 	lentTo, lentWeakly = 1, 2
 
@@ -52,7 +52,7 @@ func (l *leases) clear() {
 	defer l.mu.Unlock()
 	clear(l.held)
 	clear(l.late)
-	clear(l.asked) // their questions name a session that was ended
+	clear(l.asked) // these requests name a session that has ended
 }
 
 func (l *leases) granted(lease chain.Lease, session int64) {
@@ -61,7 +61,7 @@ func (l *leases) granted(lease chain.Lease, session int64) {
 	l.held[lease.TraceID] = hold{epoch: lease.Epoch, session: session}
 }
 
-// of returns what is known of a lease; ok is false where it is not the newest one granted here.
+// of returns the hold of a lease; ok is false if it is not the newest lease granted here.
 func (l *leases) of(lease chain.Lease) (h hold, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,7 +78,7 @@ func (l *leases) lend(lease chain.Lease, lent int16) {
 	}
 }
 
-// end ends a lease here.
+// end ends a lease in this process.
 func (l *leases) end(lease chain.Lease) (h hold, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,7 +89,7 @@ func (l *leases) end(lease chain.Lease) (h hold, ok bool) {
 	return h, true
 }
 
-// allow reports whether a lease may be taken from whoever of this process has it.
+// allow reports whether a lease may be taken from its holder in this process, if there is one.
 func (l *leases) allow(id tga.ID, from int16) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,7 +97,7 @@ func (l *leases) allow(id tga.ID, from int16) bool {
 	return !ok || from == fromAnybody || from == fromLent && h.lent != 0 || from == fromWeak && h.lent == lentWeakly
 }
 
-// strong reports whether somebody of this process has a lease of the trace that keeps others out.
+// strong reports whether this process holds a lease of the trace that is not weak.
 func (l *leases) strong(id tga.ID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,8 +107,9 @@ func (l *leases) strong(id tga.ID) bool {
 
 const heldByAnother = "another holds its lease"
 
-// grant asks the database for a lease. granted is false where another has it. Of this process
-// one asks at a time: what the database says this process has is then known here, or forgotten.
+// grant asks the database for a lease. granted is false if another holder has it. Only one goroutine
+// of this process asks for a trace at a time. So a lease that the database has for this process is
+// either known here, or its answer was lost.
 func (s *Store) grant(ctx context.Context, id tga.ID, from int16) (lease chain.Lease, granted bool, err error) {
 	if err := s.asking.enter(ctx, s.health.stop, id); err != nil {
 		return lease, false, err
@@ -127,7 +128,7 @@ func (s *Store) grant(ctx context.Context, id tga.ID, from int16) (lease chain.L
 					s.leases.noAnswer(id)
 				}
 			}()
-			// Asked again after an answer was lost, the question is known by its token.
+			// If the answer is lost and the request is repeated, the database knows it by its token.
 			err = c.QueryRow(ctx, "SELECT o_code, o_epoch, o_version, o_seq FROM tgad.acquire($1, $2, $3, $4, $4, $5)",
 				s.o.Shard, session, [16]byte(id), int64(wanted), from).Scan(&code, &epoch, &version, &seq)
 			if err == nil && code == sqlElsewhere {
@@ -161,8 +162,9 @@ func (s *Store) Acquire(ctx context.Context, id tga.ID) (chain.Lease, error) {
 	return s.acquire(ctx, id, fromWeak)
 }
 
-// Overtake implements [runtime.Store]. A lease of another process's own run is taken only from a
-// holder whatever it does; with lentOnly it is waited for.
+// Overtake implements [runtime.Store]. With lentOnly it takes only a lease that was lent, and waits
+// for any other lease. Without lentOnly it takes the lease from any holder, also from a run of
+// another process.
 func (s *Store) Overtake(ctx context.Context, id tga.ID, lentOnly bool) (chain.Lease, error) {
 	if lentOnly {
 		return s.acquire(ctx, id, fromLent)
@@ -170,8 +172,8 @@ func (s *Store) Overtake(ctx context.Context, id tga.ID, lentOnly bool) (chain.L
 	return s.acquire(ctx, id, fromAnybody)
 }
 
-// releaseLag is how long a lease of another process is waited for also by who does not wait: whoever
-// was answered there may ask here before the database has heard of the release.
+// releaseLag is how long even a caller without a deadline waits for a lease of another process. That
+// process may have answered its caller already, but its release may not have reached the database.
 const releaseLag = 250 * time.Millisecond
 
 func (s *Store) acquire(ctx context.Context, id tga.ID, from int16) (chain.Lease, error) {
@@ -201,7 +203,7 @@ func (s *Store) acquire(ctx context.Context, id tga.ID, from int16) (chain.Lease
 		}
 		select {
 		case <-changed:
-		case <-time.After(pause): // another process says nothing when it lets go
+		case <-time.After(pause): // a release by another process sends no signal here
 		case <-ctx.Done():
 			err = ctx.Err()
 		case <-s.health.stop:
@@ -214,10 +216,10 @@ func (s *Store) acquire(ctx context.Context, id tga.ID, from int16) (chain.Lease
 	}
 }
 
-// Lend is Acquire for somebody outside of the processes of this store, who sends nothing of
-// theirs: see [Store.Overtake]. own says of the trace as it stands whether what is to come is the
-// peer's to append. Where it is not, the lease is weak: it keeps out other peers that are no
-// more than that, and everybody else takes the trace as if nobody held it.
+// Lend is Acquire for a peer outside the processes of this store. The peer sends no call of these
+// processes, so [Store.Overtake] takes the lease back. own gets the current trace and says whether
+// its next artifact is the peer's to append. If not, the lease is weak: it keeps out only other
+// peers that would get a weak lease. Everybody else gets the trace as if nobody held it.
 func (s *Store) Lend(ctx context.Context, id tga.ID, own func(*chain.Trace) bool) (chain.Lease, error) {
 	asks := func() (as int16, err error) {
 		t, err := s.Load(ctx, id)
@@ -241,7 +243,7 @@ func (s *Store) Lend(ctx context.Context, id tga.ID, own func(*chain.Trace) bool
 	if err != nil {
 		return lease, err
 	}
-	as, err = asks() // under the lease nothing moves: now it is certain whose the trace is
+	as, err = asks() // under the lease the trace does not change, so this answer holds
 	known := false
 	if err == nil {
 		err = s.ask(ctx, "lend trace "+id.String(), func(ctx context.Context, c *pgxpool.Conn) error {
@@ -260,8 +262,8 @@ func (s *Store) Lend(ctx context.Context, id tga.ID, own func(*chain.Trace) bool
 	return lease, nil
 }
 
-// Current implements [runtime.Store]. It asks the database, and where that does not answer, the
-// lease is nobody's to rely on.
+// Current implements [runtime.Store]. It asks the database. If the database does not answer, it
+// returns false.
 func (s *Store) Current(lease chain.Lease) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), s.o.Patience)
 	defer cancel()
@@ -269,8 +271,8 @@ func (s *Store) Current(lease chain.Lease) bool {
 }
 
 // While implements [runtime.Store]. The context ends when this process can no longer be certain that
-// nobody has ended its session: the send is over before another may take the trace. Each renewal
-// puts the end off. What a process that stands still has on the wire is not stopped.
+// nobody has ended its session. So a send ends before another process may take the trace. Each
+// renewal extends the time. Bytes that a hung process has already sent are not stopped.
 func (s *Store) While(ctx context.Context, lease chain.Lease) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	h, ok := s.leases.of(lease)
@@ -284,7 +286,7 @@ func (s *Store) While(ctx context.Context, lease chain.Lease) (context.Context, 
 	}
 }
 
-// errLeaseOver is the cause of the end of a send.
+// errLeaseOver is the cause of the context of [Store.While] when it ends.
 var errLeaseOver = tga.Errorf(tga.StateConcurrentExecution, "the lease under which the call is sent could not be renewed in time")
 
 // whiled is a send under a lease of a session.
@@ -298,7 +300,8 @@ type whiled struct {
 	ended bool
 }
 
-// goesOn looks at the session again when its time would be over; false where it is.
+// goesOn sets a timer that checks the session again when its time may be over. It returns false if the
+// session is over.
 func (x *whiled) goesOn() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -323,13 +326,13 @@ func (x *whiled) stop() {
 	}
 }
 
-// Departed implements [runtime.Store]. Others may be at work beside this process: it is certain
-// only where every session before the first one of this process was over then.
+// Departed implements [runtime.Store]. Other processes may be running. So it returns true only if every
+// earlier session was over when the first session of this process began.
 func (s *Store) Departed(epoch chain.Epoch) bool {
 	return s.alone && epoch.Incarnation() < s.first
 }
 
-// vouch asks the database whether a lease is its trace's newest, for a while to come.
+// vouch asks the database whether a lease is the newest of its trace, and its session not late.
 func (s *Store) vouch(ctx context.Context, lease chain.Lease) error {
 	overtaken := tga.Errorf(tga.StateConcurrentExecution, "trace %s under epoch %#x: it was overtaken", lease.TraceID, uint64(lease.Epoch)).In(lease.TraceID)
 	h, ok := s.leases.of(lease)
@@ -346,7 +349,7 @@ func (s *Store) vouch(ctx context.Context, lease chain.Lease) error {
 		if session, own := s.session.left(); left > 0 && session == h.session && own > 0 {
 			return nil
 		}
-		// It is lost, or the session is late and nobody has ended it yet.
+		// The lease is lost, or the session is late and no process has ended it yet.
 		if late {
 			return overtaken
 		}
@@ -356,7 +359,8 @@ func (s *Store) vouch(ctx context.Context, lease chain.Lease) error {
 	}
 }
 
-// Release implements [runtime.Store]. The database is told soon after, of many releases at once.
+// Release implements [runtime.Store]. The database gets the release soon afterwards, together with
+// others.
 func (s *Store) Release(lease chain.Lease) {
 	h, ok := s.leases.end(lease)
 	if !ok {
@@ -369,17 +373,17 @@ func (s *Store) Release(lease chain.Lease) {
 	s.changed.notify(lease.TraceID)
 }
 
-// look has the database be told of releases soon.
+// look makes keepReleases send releases to the database soon.
 func (l *leases) look() {
 	select {
 	case l.ended <- struct{}{}:
-	default: // somebody will look
+	default: // a signal is pending already
 	}
 }
 
-// Holder implements [runtime.Store]. It is gone where nobody has the lease, and where the session
-// that has it is over: then that can append nothing more. It is unknown where the database
-// does not answer.
+// Holder implements [runtime.Store]. The holder is gone if nobody has the lease, or if the session of
+// the lease is over, because that session can append nothing more. It is unknown if the database does
+// not answer.
 func (s *Store) Holder(id tga.ID) ledger.Liveness {
 	if s.leases.strong(id) {
 		return ledger.HolderAlive
@@ -387,8 +391,8 @@ func (s *Store) Holder(id tga.ID) ledger.Liveness {
 	return s.heldElsewhere(id, 0, s.session.number())
 }
 
-// Held implements [runtime.Store]. What this process holds is known here, until it learns that another has
-// overtaken it. Where the database does not answer, nobody is known to hold it.
+// Held implements [runtime.Store]. A lease of this process counts as held until this process learns that it
+// was overtaken. If the database does not answer, Held returns false.
 func (s *Store) Held(lease chain.Lease) bool {
 	if _, ok := s.leases.of(lease); ok {
 		return true
@@ -396,8 +400,8 @@ func (s *Store) Held(lease chain.Lease) bool {
 	return s.heldElsewhere(lease.TraceID, lease.Epoch, s.session.number()) == ledger.HolderAlive
 }
 
-// heldElsewhere says whether another session than the own one has the lease of a trace: the one of that epoch, or any one
-// for 0.
+// heldElsewhere says whether a session other than own holds the lease of a trace with that epoch, or any lease if epoch
+// is 0.
 func (d *database) heldElsewhere(id tga.ID, epoch chain.Epoch, own int64) ledger.Liveness {
 	ctx, cancel := context.WithTimeout(context.Background(), d.o.Lease)
 	defer cancel()
@@ -413,6 +417,6 @@ func (d *database) heldElsewhere(id tga.ID, epoch chain.Epoch, own int64) ledger
 	return ledger.HolderGone
 }
 
-// holdsNow asks whether another session has the lease of a trace. What this one has is known here.
+// holdsNow asks whether another session has the lease of a trace. The leases of this session are known here.
 const holdsNow = `SELECT EXISTS (SELECT 1 FROM tgad.heads WHERE shard = $1 AND trace = $2 AND session <> 0 AND lent <> 2
 	AND session <> $3 AND ($4::int8 = 0 OR epoch = $4) AND NOT tgad.gone($1, $3, session))`

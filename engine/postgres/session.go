@@ -12,17 +12,17 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// session is what this process is to the database. It has another one after it was ended by a
-// process that needed a trace of it.
+// session is the identity of this process at the database. If another process ends the session,
+// because it needs one of its traces, this process begins a new one.
 type session struct {
 	mu      sync.Mutex
 	id      int64
 	counter uint32    // of the newest epoch
-	alone   bool      // at its begin every session before it was over
-	until   time.Time // up to which nobody can have ended it, by the monotonic clock
+	alone   bool      // when it began, every earlier session was over
+	until   time.Time // by the monotonic clock; until then no process can have ended the session
 
 	renewing sync.Mutex   // one renewal at a time
-	over     atomic.Int64 // session that was found to be ended
+	over     atomic.Int64 // number of the session whose end was logged
 }
 
 func (x *session) number() int64 {
@@ -31,7 +31,7 @@ func (x *session) number() int64 {
 	return x.id
 }
 
-// next is an epoch that no lease of this session has had.
+// next returns an epoch that no lease of this session has had.
 func (x *session) next() (session int64, epoch chain.Epoch) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -39,7 +39,7 @@ func (x *session) next() (session int64, epoch chain.Epoch) {
 	return x.id, chain.Epoch(x.id)<<32 | chain.Epoch(x.counter)
 }
 
-// newest is the newest epoch of this session.
+// newest returns the newest epoch of this session.
 func (x *session) newest() chain.Epoch {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -52,7 +52,7 @@ func (x *session) begun(id int64, alone bool, until time.Time) {
 	x.id, x.counter, x.alone, x.until = id, 0, alone, until
 }
 
-// renewed moves the end of a session that goes on.
+// renewed moves the end of a session that was renewed.
 func (x *session) renewed(id int64, until time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -61,7 +61,7 @@ func (x *session) renewed(id int64, until time.Time) {
 	}
 }
 
-// left is for how long nobody can have ended the session.
+// left returns for how long no process can end the session.
 func (x *session) left() (id int64, left time.Duration) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -81,20 +81,21 @@ func (s *Store) newSession(ctx context.Context, c *pgxpool.Conn) error {
 	if err := s.ringed.sameRing(ctx, c); err != nil {
 		return err
 	}
-	if err := s.doubts.read(ctx, c); err != nil { // before anybody acquires a lease in it
+	if err := s.doubts.read(ctx, c); err != nil { // before a lease is acquired in this session
 		return err
 	}
 	s.session.begun(id, alone, s.o.until(asked))
 	return nil
 }
 
-// renew renews the session. Where it was ended, all its leases are lost, and another begins.
+// renew renews the session. If the session was ended, all its leases are lost, and renew begins a
+// new one.
 func (s *Store) renew(ctx context.Context) error {
 	s.session.renewing.Lock()
 	defer s.session.renewing.Unlock()
 	id := s.session.number()
 	return s.ask(ctx, "renew the session", func(ctx context.Context, c *pgxpool.Conn) error {
-		// A connection on which nothing comes back must not take all the time that the session has.
+		// A connection that gets no answer must not use up all the time that the session has left.
 		ctx, cancel := context.WithTimeout(ctx, s.o.Lease/3)
 		defer cancel()
 		asked, goesOn, since := time.Now(), false, s.doubts.count()
@@ -109,7 +110,7 @@ func (s *Store) renew(ctx context.Context) error {
 			s.session.renewed(id, s.o.until(asked))
 			return nil
 		}
-		if s.session.over.Swap(id) != id { // a store that moves gives no new one for a while
+		if s.session.over.Swap(id) != id { // log it once: a store that moves refuses a new session for a while
 			s.log.Error("another process has ended the session of this one: its leases are lost", "session", id)
 		}
 		s.leases.clear()
@@ -127,14 +128,14 @@ func (s *Store) keepSession() {
 		case <-s.health.stop:
 			return
 		}
-		// Nothing else is done here: a connection on which nothing comes back would take the time of the
-		// next renewal.
+		// Do nothing else in this goroutine: a connection that gets no answer would delay the next
+		// renewal.
 		ctx, cancel := context.WithTimeout(s.health.life, s.o.Lease)
 		err := s.renew(ctx)
 		cancel()
 		switch {
 		case err == nil:
-			s.leases.look() // at what the database has not been told, or has forgotten
+			s.leases.look() // send releases that the database has not got, or has lost
 		case s.health.life.Err() == nil:
 			s.log.Warn("the session was not renewed", "error", err)
 		}

@@ -14,19 +14,19 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Store is a store in PostgreSQL that this process has open.
+// Store is an open store in PostgreSQL.
 type Store struct {
 	*database
 
 	session session
 	leases  leases
 	times   times
-	views   *lru[tga.ID, view]        // what is known of traces: a trace as some version left it
-	records *lru[[32]byte, []byte]    // the newest record that was seen of a key
-	acked   *lru[tga.ID, chain.Trace] // the newest appends that were acknowledged
-	asking  gates[tga.ID]             // one question for the lease of a trace at a time
-	traces  gates[tga.ID]             // one append of a trace at a time
-	changed signals                   // of traces, when a record or a lease changes here
+	views   *lru[tga.ID, view]        // cached traces, each at some version
+	records *lru[[32]byte, []byte]    // cached ledger records, by key
+	acked   *lru[tga.ID, chain.Trace] // heads of the newest acknowledged appends
+	asking  gates[tga.ID]             // admits one request for the lease of a trace at a time
+	traces  gates[tga.ID]             // admits one append to a trace at a time
+	changed signals                   // signals, per trace, that this process changed a record or a lease
 	commits committer
 	order   order
 	doubts  doubts
@@ -36,21 +36,22 @@ type Store struct {
 
 	secret [32]byte
 	id     tga.ID
-	first  uint32 // session of this process
-	alone  bool   // when it began, no other was
+	first  uint32 // first session of this process
+	alone  bool   // no other session was active when it began
 }
 
 var _ runtime.Store = (*Store)(nil)
 
-// Open opens the store of a shard, and makes it where there is none. The tables must be there:
-// see [Migrate].
+// Open opens the store of a shard, and makes it if there is none. The tables must exist: see
+// [Migrate].
 //
 // It refuses with STORE_UNAVAILABLE a server whose commits are not durable (fsync,
-// full_page_writes, synchronous_commit), or not on a standby where [Options.RequireSync] asks
-// for one; and with FORMAT_TOO_NEW tables of a newer program. Each connection is checked anew.
+// full_page_writes, synchronous_commit), or not on a standby although [Options.RequireSync]
+// requires one. It refuses tables of a newer program with FORMAT_TOO_NEW. Each new connection is
+// checked.
 //
-// In a fleet of several shards it opens a store that lies on the shard of the DSN, and no other. An [Elsewhere] in
-// the error says where the store is; [OpenShards] opens it wherever it is.
+// In a fleet of several shards it opens only a store that lies on the shard of the DSN. Otherwise an [Elsewhere] in
+// the error says where the store is; [OpenShards] opens a store on any shard.
 func Open(ctx context.Context, dsn string, o Options) (*Store, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
@@ -59,7 +60,7 @@ func Open(ctx context.Context, dsn string, o Options) (*Store, error) {
 	return openAt(ctx, config, o, nil)
 }
 
-// openAt opens a store at a database. locate finds the shard that has it later, if it moves.
+// openAt opens a store at a database. locate finds the shard that has the store after a move.
 func openAt(ctx context.Context, config *pgxpool.Config, o Options, locate func(context.Context) (*pgx.ConnConfig, error)) (_ *Store, err error) {
 	o = o.withDefaults()
 	s := &Store{
@@ -96,7 +97,7 @@ func openAt(ctx context.Context, config *pgxpool.Config, o Options, locate func(
 	return s, nil
 }
 
-// begin reads what belongs to the store, makes what is not there, and begins a session.
+// begin reads the ring, the secret and the id of the store, makes those that are missing, and begins a session.
 func (s *Store) begin(ctx context.Context) error {
 	var secret, id []byte
 	random := make([]byte, 48)
@@ -105,7 +106,7 @@ func (s *Store) begin(ctx context.Context) error {
 	}
 	random, made := random[:32], tga.MakeID([16]byte(random[32:]))
 	return s.once(ctx, "open", func(ctx context.Context, c *pgxpool.Conn) error {
-		// First: a shard on which the store is not refuses it, and nothing is made there.
+		// Do this first: a shard that does not have the store refuses it, and then nothing is made there.
 		if err := s.ringed.readRing(ctx, c); err != nil {
 			return err
 		}
@@ -146,7 +147,7 @@ func (s *Store) begin(ctx context.Context) error {
 	})
 }
 
-// Close ends the store: appends under way are finished, and all leases of this process end.
+// Close closes the store. It finishes the appends under way and ends all leases of this process.
 func (s *Store) Close() error {
 	if !s.health.close() {
 		return nil
@@ -155,7 +156,7 @@ func (s *Store) Close() error {
 	s.work.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), s.o.Lease)
 	defer cancel()
-	// Where this fails the session ends by itself, later.
+	// If this fails, the session expires by itself.
 	_, err := s.pool.Exec(ctx, "UPDATE tgad.sessions SET ended = true WHERE shard = $1 AND session = $2", s.o.Shard, s.session.number())
 	s.pool.Close()
 	if err != nil {
@@ -167,11 +168,12 @@ func (s *Store) Close() error {
 // Secret implements [runtime.Store].
 func (s *Store) Secret() [32]byte { return s.secret }
 
-// ID is that of the store. It stays the same wherever the store is copied.
+// ID returns the id of the store. Copies of the store have the same id.
 func (s *Store) ID() tga.ID { return s.id }
 
-// NewestTS implements [runtime.Store]. Other processes store times too: it asks the database. If
-// that does not answer, no time is certainly behind all that is stored, and nothing is licensed.
+// NewestTS implements [runtime.Store]. It asks the database, because other processes store times
+// too. If the database does not answer, it returns the largest time of all: then no clock counts as
+// ahead of the stored times, and no second send is licensed.
 func (s *Store) NewestTS() tga.Millis {
 	ctx, cancel := context.WithTimeout(context.Background(), s.o.Lease)
 	defer cancel()
@@ -185,10 +187,11 @@ func (s *Store) NewestTS() tga.Millis {
 	return s.times.raise(tga.Millis(newest))
 }
 
-// lastMillis is the last time that a log can say.
+// lastMillis is the largest time that a log can hold.
 const lastMillis tga.Millis = 253402300799999
 
-// times is the clock of the store. It is never behind a time that this process has seen stored.
+// times is the clock of the store. It never returns a time before one that this process has read
+// from the store.
 type times struct {
 	clock  func() time.Time
 	newest atomic.Int64
