@@ -133,13 +133,13 @@ func (s *Store) appendChecked(ctx context.Context, ps parts) (chain.Appended, er
 	return chain.Appended{}, tga.Errorf(tga.StoreUnavailable, "append: others were faster %d times, at last %s", mostTries, why).In(ps[0].lease.TraceID)
 }
 
-// part is what an append does to one trace. There is a second one where the batch has notes for
-// another trace; both commit, or neither.
+// part is the part of an append that concerns one trace. If the batch also has notes for another
+// trace, there is a second part; both commit, or neither.
 type part struct {
 	lease chain.Lease
 	batch chain.Batch
 
-	// What it was planned on, and what comes of it.
+	// The state from which it was planned, and the state to which it leads.
 	session   int64
 	before    view
 	after     *chain.Trace
@@ -147,14 +147,14 @@ type part struct {
 	notes     []tga.Note
 	committed tga.Millis
 	newest    tga.Millis
-	touches   bool     // the ledger record of its key
-	hash      [32]byte // of the key
+	touches   bool     // the part touches the ledger record of its key
+	hash      [32]byte // of the ledger key
 
-	chosen      chain.KeyID        // data key of a trace that is new; it stays the same over tries
-	under       []int64            // data keys for what is new, that nobody may have retired
-	attachments []chain.Attachment // with what is stored of their values
-	stored      []byte             // the record before, nil where there is none
-	record      []byte             // the record after, nil where it stays as it is
+	chosen      chain.KeyID        // data key of a new trace; it stays the same over tries
+	under       []int64            // data keys that seal something new; none of them may be retired
+	attachments []chain.Attachment // with their values as they are stored
+	stored      []byte             // the ledger record before, nil if there is none
+	record      []byte             // the ledger record after, nil if it does not change
 }
 
 type parts []*part

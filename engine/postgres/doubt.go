@@ -12,17 +12,17 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// doubts is whether somebody froze the store as a whole, for every process, and whether it is in quarantine since. Two rows
-// of tgad.meta say it; each renewal of the session reads them. A frozen store is fenced in the database as well: whoever has
-// not heard of it has no session, so no lease, and appends nothing.
+// doubts says whether the whole store was frozen, for every process, and whether it is in quarantine since then. Two rows of
+// tgad.meta have this; each renewal of the session reads them. The database fences a frozen store too: a process that has not
+// learned of the freezing has no session, so it has no lease and appends nothing.
 type doubts struct {
 	s          *Store
 	quarantine atomic.Pointer[Quarantine]
 
 	mu      sync.Mutex
 	own     *tga.Error // why this process froze the store
-	told    *tga.Error // why the database says it is: what health.frozen is then
-	changed uint64     // counts what this process wrote: what was read before says nothing any more
+	told    *tga.Error // why the store is frozen according to the database; health.frozen is this value then
+	changed uint64     // counts the writes of this process: rows that were read before a write are outdated
 }
 
 func (d *doubts) count() uint64 {
@@ -33,16 +33,16 @@ func (d *doubts) count() uint64 {
 
 // Quarantine says that acknowledged appends may be missing from the store, and who accepted that.
 type Quarantine struct {
-	Who    string     // accepted the loss
+	Who    string     // name of the person who accepted the loss
 	Reason string     // why the store was frozen
 	Since  tga.Millis // when it was accepted; calls begun before are in doubt
-	Cursor uint64     // newest number of the order then
+	Cursor uint64     // newest number of the order when the loss was accepted
 }
 
-// doubtColumns read what is doubted, and the quarantine.
+// doubtColumns selects the reason of the freezing, and the quarantine.
 const doubtColumns = `(SELECT value FROM tgad.meta WHERE shard = $1 AND name = 'doubted'), (SELECT value FROM tgad.meta WHERE shard = $1 AND name = 'quarantine')`
 
-// read takes over what the database says.
+// read reads both rows and applies them to this process.
 func (d *doubts) read(ctx context.Context, c *pgxpool.Conn) error {
 	var doubted, quarantine []byte
 	since := d.count()
@@ -52,7 +52,7 @@ func (d *doubts) read(ctx context.Context, c *pgxpool.Conn) error {
 	return d.hear(since, doubted, quarantine)
 }
 
-// hear takes over what was read when this process had written so often.
+// hear applies rows that were read when the count of changes was since. If this process has written since then, it ignores them.
 func (d *doubts) hear(since uint64, doubted, quarantine []byte) error {
 	s := d.s
 	var q *Quarantine
@@ -61,7 +61,7 @@ func (d *doubts) hear(since uint64, doubted, quarantine []byte) error {
 		if err := json.Unmarshal(quarantine, q); err != nil {
 			return damaged("the quarantine of the store cannot be read: %v", err)
 		}
-		s.times.raise(q.Since) // what begins from now on is not before it, whatever the clock says
+		s.times.raise(q.Since) // so later calls do not begin before it, whatever the clock says
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -83,8 +83,8 @@ func (d *doubts) hear(since uint64, doubted, quarantine []byte) error {
 	return nil
 }
 
-// Freeze has every process of the store take no append any more, and their leases end: somebody outside of it knows of
-// appends that are missing, or of others in their place. Of a store that is frozen already the reason stays.
+// Freeze makes every process of the store refuse appends, and ends their leases. Call it if evidence from outside shows that
+// appends are missing or were replaced by others. If the store is frozen already, it keeps the earlier reason.
 func (f Fleet) Freeze(reason string) error {
 	s, d := f.s, &f.s.doubts
 	d.mu.Lock()
@@ -107,19 +107,19 @@ func (f Fleet) Freeze(reason string) error {
 	return err
 }
 
-// why is why the database says that the store is frozen, nil where it does not.
+// why returns the reason of the freezing according to the database, nil if the database does not say that the store is frozen.
 func (d *doubts) why() *tga.Error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.told
 }
 
-// Unfreeze takes a store into service again that [Fleet.Freeze] froze, in any process. acceptLoss is the operator's statement
-// that appends may be missing; who is recorded with it. The store is then in quarantine until [Fleet.EndQuarantine]. The
-// other processes go on when they renew their sessions.
+// Unfreeze opens a store for writing that [Fleet.Freeze] froze, in any process. acceptLoss is the operator's statement that
+// appends may be missing; who names the operator and is recorded. The store is then in quarantine until
+// [Fleet.EndQuarantine]. The other processes continue when they renew their sessions.
 //
-// What froze one process alone, as a copy that is not whole or a primary that lacks acknowledged appends, ends with that
-// process: VALIDATION_ERROR.
+// VALIDATION_ERROR: this process froze by itself, because of an incomplete copy or because the primary lacks acknowledged
+// appends. Then only a restart of the process helps.
 func (f Fleet) Unfreeze(ctx context.Context, acceptLoss bool, who string) error {
 	s := f.s
 	frozen := s.health.frozen.Load()
@@ -135,7 +135,7 @@ func (f Fleet) Unfreeze(ctx context.Context, acceptLoss bool, who string) error 
 		return err
 	}
 	defer s.health.leave()
-	since := max(s.times.now(), s.NewestTS()) + 1 // later than anything begun so far, also within this millisecond
+	since := max(s.times.now(), s.NewestTS()) + 1 // later than the begin of every call so far, also of calls in this millisecond
 	last, _ := s.order.known()
 	value, err := json.Marshal(Quarantine{Who: who, Reason: frozen.Error(), Since: since, Cursor: last})
 	if err != nil {
@@ -152,10 +152,10 @@ func (f Fleet) Unfreeze(ctx context.Context, acceptLoss bool, who string) error 
 	if accepted {
 		s.log.Warn("the store is unfrozen", "by", who, "reason", frozen.Error())
 	}
-	return s.renew(ctx) // it hears of it as the others do
+	return s.renew(ctx) // apply the change here too, as the other processes do
 }
 
-// EndQuarantine ends the quarantine: somebody has looked at what may have been lost.
+// EndQuarantine ends the quarantine. who names the person who examined what may have been lost.
 func (f Fleet) EndQuarantine(ctx context.Context, who string) error {
 	s := f.s
 	if err := s.health.enterToWrite(); err != nil {
@@ -180,7 +180,7 @@ func (f Fleet) EndQuarantine(ctx context.Context, who string) error {
 	return nil
 }
 
-// Quarantine returns the quarantine that the store is in; ok is false where it is in none.
+// Quarantine returns the current quarantine of the store; ok is false if there is none.
 func (f Fleet) Quarantine() (q Quarantine, ok bool) {
 	if p := f.s.doubts.quarantine.Load(); p != nil {
 		return *p, true

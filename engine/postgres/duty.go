@@ -9,38 +9,38 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Duty is something that one process of a store does at a time, with what it must remember of it. The database elects who is
-// on duty, by an epoch that is one more with each, and compares the epoch with each word that is kept: a process that stood
-// still, or was cut off, keeps nothing any more once another one is on duty.
+// Duty is a task that only one process of a store does at a time, with the state that the task must keep. The database elects
+// the process on duty, with an epoch that grows by one each time, and checks that epoch at each write. So a process that hung or
+// was cut off can keep nothing more once another process is on duty.
 type Duty struct {
 	s    *Store
 	name string
 
 	mu             sync.Mutex
-	session, epoch int64 // under which this process is on duty; epoch 0 is not
+	session, epoch int64 // under which this process is on duty; epoch 0: it is not on duty
 }
 
 // Duty returns the duty with a name.
 func (f Fleet) Duty(name string) *Duty { return &Duty{s: f.s, name: name} }
 
-// ErrNotOnDuty: another process is on duty, or may be; or the session of this one is over. Nothing was kept.
+// ErrNotOnDuty: another process is on duty, or may be; or the session of this process is over. Nothing was kept.
 var ErrNotOnDuty = errors.New("another process is on duty, or may be")
 
-// sqlNotOnDuty is what tgad.remember and tgad.keep answer (migrations/007_duties.sql).
+// sqlNotOnDuty is the code with which tgad.remember and tgad.keep refuse (migrations/007_duties.sql).
 const sqlNotOnDuty = "TG110"
 
-// errDutyOver is the cause of the end of what was done on duty.
+// errDutyOver is the cause of the context of [Duty.While] when it ends.
 var errDutyOver = errors.New("it is not certain any more that this process is on duty: its session could not be renewed in time")
 
 // evidenceDuty is the duty of the process that signs.
 const evidenceDuty = "evidence"
 
-// leadGrace is for how much longer than who asks the answer is waited for.
+// leadGrace is for how long an answer is still awaited after the context of the caller has ended.
 const leadGrace = 2 * time.Second
 
-// lead asks that this process be on duty. The epoch is 0 where another one is, or may still be. Who has no more time when the
-// answer comes is on duty all the same, and goes off duty: a process that does not know that it is on duty would keep all others
-// from it for as long as its session lasts.
+// lead asks that this process be on duty. The epoch is 0 if another process is, or may still be. lead waits for the answer even
+// after ctx has ended, so that the caller knows whether it is on duty and can resign. A process that does not know that it is on
+// duty would keep all others from it for as long as its session lasts.
 func (d *Duty) lead(ctx context.Context) (session, epoch int64, kept []byte, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, 0, nil, err
@@ -55,7 +55,7 @@ func (d *Duty) lead(ctx context.Context) (session, epoch int64, kept []byte, err
 	return session, epoch, kept, err
 }
 
-// lasting is a context that ends so much later than another one.
+// lasting returns a context that ends later than ctx, by grace.
 func lasting(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(grace, cancel) })
@@ -65,7 +65,7 @@ func lasting(ctx context.Context, grace time.Duration) (context.Context, context
 	}
 }
 
-// resign lets another process go on duty, also where who asks for it has no more time.
+// resign lets another process go on duty. It works even if ctx has just ended.
 func (d *Duty) resign(ctx context.Context, session, epoch int64) error {
 	ctx, cancel := lasting(ctx, leadGrace)
 	defer cancel()
@@ -75,7 +75,7 @@ func (d *Duty) resign(ctx context.Context, session, epoch int64) error {
 	})
 }
 
-// asked is ask for who is outside: the store does not close meanwhile.
+// asked is ask for callers that have not entered: it keeps the store from closing meanwhile.
 func (d *database) asked(ctx context.Context, what string, do func(context.Context, *pgxpool.Conn) error) error {
 	if err := d.health.enter(); err != nil {
 		return err
@@ -84,21 +84,22 @@ func (d *database) asked(ctx context.Context, what string, do func(context.Conte
 	return d.ask(ctx, what, do)
 }
 
-// Take asks that this process be on duty. It returns what was kept, nil where nothing was, and false where another process is
-// on duty, or may still be.
+// Take asks that this process be on duty. It returns the kept state, nil if there is none. mine is false if another process is on
+// duty, or may still be.
 func (d *Duty) Take(ctx context.Context) (kept []byte, mine bool, err error) {
 	session, epoch, kept, err := d.lead(ctx)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err != nil {
-		return nil, false, err // whether it is on duty is as it was
+		return nil, false, err // its duty is unchanged
 	}
 	if epoch == 0 {
 		d.session, d.epoch = 0, 0
 		return kept, false, nil
 	}
 	if session != d.session || epoch != d.epoch {
-		// A server that is killed could forget it, and put the one before on duty again, beside this one.
+		// Make the election durable. Otherwise a killed server could forget it, and the process that was on
+		// duty before would be on duty again, at the same time as this one.
 		longer, cancel := lasting(ctx, leadGrace)
 		defer cancel()
 		if err := d.s.asked(longer, "go on duty", func(ctx context.Context, c *pgxpool.Conn) error { return d.s.durable(ctx, c.Conn()) }); err != nil {
@@ -109,7 +110,7 @@ func (d *Duty) Take(ctx context.Context) (kept []byte, mine bool, err error) {
 	return kept, true, nil
 }
 
-// Keep has the process that is on duty next find what is kept. [ErrNotOnDuty]: this one is not.
+// Keep stores the state for the next process on duty. [ErrNotOnDuty]: this process is not on duty.
 func (d *Duty) Keep(ctx context.Context, kept []byte) error {
 	session, epoch := d.under()
 	code := sqlNotOnDuty
@@ -127,7 +128,7 @@ func (d *Duty) Keep(ctx context.Context, kept []byte) error {
 }
 
 // While returns a context that ends when this process can no longer be certain that it is on duty. Each renewal of its session
-// puts the end off.
+// extends the time.
 func (d *Duty) While(ctx context.Context) (context.Context, context.CancelFunc) {
 	session, epoch := d.under()
 	ctx, cancel := context.WithCancelCause(ctx)

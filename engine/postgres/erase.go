@@ -16,13 +16,13 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Erase destroys what the entries of finished traces carry, their artifacts and documents, and evidence that their notes name; of
-// streams and states all values. What proves a trace stays, as in a store in a directory: see engine.DB.Erase, whose codes these are.
-// It needs the rights of tgad_eraser beside those of tgad_writer: PERMISSION_DENIED.
+// Erase destroys the artifacts and documents of finished traces, and the evidence that their notes name. It destroys all values of
+// streams and states. The proof of a trace stays, as in a store in a directory: see engine.DB.Erase, which has the same error codes.
+// PERMISSION_DENIED: the login lacks the rights of tgad_eraser, which Erase needs in addition to those of tgad_writer.
 //
-// First what is to be erased is remembered in the database; from then on an end of this process only delays it: the next one that
-// opens the store, or erases, goes on. Then the rows of the values go, each trace's in one transaction with the note that says so,
-// and then the data keys are destroyed, which erases in every copy of the database too.
+// Erase first stores in the database what is to be erased. From then on the end of this process only delays the erasure: the next
+// process that opens the store, or erases, continues it. Then it deletes the rows with the values, those of each trace in one
+// transaction with the note about the erasure. Last it destroys the data keys, which erases in every copy of the database too.
 func (f Fleet) Erase(ctx context.Context, what chain.Erasure) (done chain.Erased, err error) {
 	return eraser{f.s}.erase(ctx, what)
 }
@@ -46,7 +46,7 @@ func (s eraser) erase(ctx context.Context, what chain.Erasure) (done chain.Erase
 	}
 	defer s.erasure.give()
 	for {
-		if err := s.carryOut(ctx); err != nil { // what is under way already
+		if err := s.carryOut(ctx); err != nil { // finish an erasure that is under way
 			return done, err
 		}
 		e := &planner{s: s, what: what}
@@ -70,7 +70,7 @@ func (s eraser) erase(ctx context.Context, what chain.Erasure) (done chain.Erase
 	return done, err
 }
 
-// mayErase refuses a login that cannot erase before anything is changed.
+// mayErase refuses a login without the right to erase, before anything is changed.
 func (s eraser) mayErase(ctx context.Context) error {
 	may := false
 	err := s.ask(ctx, "ask who may erase", func(ctx context.Context, c *pgxpool.Conn) error {
@@ -82,7 +82,7 @@ func (s eraser) mayErase(ctx context.Context) error {
 	return err
 }
 
-// erasedState is a state that is to be erased: a scope of agents' state, or a family of working states.
+// erasedState is a state that is to be erased: a scope of an agent's state, or a family of working states.
 type erasedState struct {
 	Stream tga.ID   `json:"stream"`
 	Values []tga.ID `json:"values,omitempty"` // streams of the keys of a scope
@@ -102,7 +102,7 @@ func (m *erasing) empty() bool {
 	return len(m.Traces)+len(m.Streams)+len(m.States)+len(m.Keys) == 0
 }
 
-// planner finds what is to be erased, and whether it can be.
+// planner finds what is to be erased, and whether it can be erased now.
 type planner struct {
 	s     eraser
 	what  chain.Erasure
@@ -146,7 +146,7 @@ func once(ids []tga.ID) []tga.ID {
 	return slices.Compact(slices.SortedFunc(slices.Values(ids), func(a, b tga.ID) int { return bytes.Compare(a[:], b[:]) }))
 }
 
-// timed are the traces of which a new attempt is due.
+// timed returns the traces that have a timer: a new attempt of them is due.
 func (s eraser) timed(ctx context.Context) (timed map[tga.ID]bool, err error) {
 	err = s.ask(ctx, "timers", func(ctx context.Context, c *pgxpool.Conn) error {
 		timed = map[tga.ID]bool{}
@@ -174,7 +174,7 @@ func (e *planner) look(ctx context.Context, id tga.ID) (standing, error) {
 	return st, err
 }
 
-// take takes a trace into the erasure, or leaves it out.
+// take adds a trace to the erasure, or leaves it out.
 func (e *planner) take(ctx context.Context, st standing) error {
 	id := st.trace.ID
 	holder := e.s.Holder(id)
@@ -206,7 +206,7 @@ func (e *planner) take(ctx context.Context, st standing) error {
 	return nil
 }
 
-// keysOf returns the keys of a trace, and of what lies beside it; 0 stands for what has none.
+// keysOf returns the keys of a trace, and of the values beside it; 0 stands for a value without a key.
 func (e *planner) keysOf(ctx context.Context, st standing) (keys []chain.KeyID, err error) {
 	for i := range st.entries {
 		keys = append(keys, st.entries[i].Key)
@@ -223,8 +223,8 @@ func (e *planner) keysOf(ctx context.Context, st standing) (keys []chain.KeyID, 
 	return keys, nil
 }
 
-// leave leaves a trace that cannot be read out of the erasure of a subject; one that was named refuses it. What concerns more
-// than the trace refuses it too.
+// leave leaves a trace that cannot be read out of the erasure of a subject. It returns err, which refuses the whole erasure, if the
+// trace was named explicitly, or if the database does not answer at all.
 func (e *planner) leave(ctx context.Context, id tga.ID, err error) error {
 	if e.what.Subject == "" || ctx.Err() != nil {
 		return err
@@ -236,14 +236,14 @@ func (e *planner) leave(ctx context.Context, id tga.ID, err error) error {
 	return nil
 }
 
-// subject is plan for the traces of a subject. From the retirement of its keys on no new trace gets one of them, of any process, and
-// what was appended under them before is there: so every trace that has such a key is found. A request that was
-// appended without a key is found by what it says. A trace that cannot be read is left, and told.
+// subject is plan for the traces of a subject. Once the subject's keys are retired, no new trace of any process gets one of them,
+// and every earlier append under them is visible. So subject finds every trace that has such a key. A request that was appended
+// without a key is found by its content. A trace that cannot be read is left out and reported.
 func (e *planner) subject(ctx context.Context) error {
 	if ring := e.s.ringed.ring; ring != nil {
 		keys, err := ring.Retire(e.what.Namespace, e.what.Subject)
 		if err == nil {
-			err = e.s.ringed.rememberAll(ctx, keys) // a process that has just got one may not have done so yet
+			err = e.s.ringed.rememberAll(ctx, keys) // a process that has just got one of the keys may not have stored it yet
 		}
 		if err == nil {
 			err = e.s.ringed.retire(ctx, keys)
@@ -268,7 +268,7 @@ func (e *planner) subject(ctx context.Context) error {
 			st, err := e.look(ctx, id)
 			switch {
 			case tga.CodeOf(err) == tga.NotFound:
-				continue // notes alone
+				continue // it has only notes
 			case err != nil:
 				open, oerr := e.s.isOpen(ctx, id)
 				pending = pending || open || oerr != nil
@@ -286,11 +286,12 @@ func (e *planner) subject(ctx context.Context) error {
 		}
 	}
 	if pending && len(own) > 0 {
-		// One that is open may be the subject's, and be read again once it is repaired: then it needs its key. Of one that is the
-		// subject's, and of which something lies beside it under a key that cannot be had, nothing else says whose it is.
+		// An unreadable trace that is open may be the subject's, and it needs its key once it is repaired. Also, a trace of the subject
+		// was left out because a value beside it has a key that is not available; only that key shows whose the value is. So the
+		// subject's keys are not destroyed.
 		e.m.Keys = e.m.Keys[len(own):]
 	} else {
-		e.done.Shared = 0 // a key of the subject's goes with all its traces
+		e.done.Shared = 0 // the subject's keys are destroyed, with all its traces
 	}
 	e.done.Keys = len(e.m.Keys)
 	return nil
@@ -311,7 +312,7 @@ func (s eraser) isOpen(ctx context.Context, id tga.ID) (open bool, err error) {
 	return open, err
 }
 
-// stored returns what is stored of an attachment, nil where it is not there.
+// stored returns the stored value of an attachment, nil if it does not exist.
 func (s eraser) stored(ctx context.Context, kind chain.AttachmentKind, key []byte) (value []byte, err error) {
 	err = s.ask(ctx, "attachment", func(ctx context.Context, c *pgxpool.Conn) error {
 		value = nil
@@ -324,7 +325,7 @@ func (s eraser) stored(ctx context.Context, kind chain.AttachmentKind, key []byt
 	return value, err
 }
 
-// ownersKeys returns all keys that owners have had.
+// ownersKeys returns all keys that the owners have ever had.
 func (s eraser) ownersKeys(ctx context.Context, owners []sealrules.Owner) (keys []chain.KeyID, err error) {
 	err = s.ask(ctx, "keys of owners", func(ctx context.Context, c *pgxpool.Conn) error {
 		rows, err := c.Query(ctx, "SELECT key FROM tgad.owner_keys WHERE shard = $1 AND owner = ANY ($2) ORDER BY key", s.o.Shard, namesOf(owners))
@@ -349,7 +350,7 @@ func namesOf(owners []sealrules.Owner) [][]byte {
 	return names
 }
 
-// eachStored calls f with each attachment under a prefix and with what is stored of it, and returns how many there are.
+// eachStored calls f with the key and the stored value of each attachment under a prefix, and returns their number.
 func (s eraser) eachStored(ctx context.Context, kind chain.AttachmentKind, prefix []byte, f func(key, stored []byte) error) (n int, err error) {
 	from, upper, err := attachmentSpan(kind, prefix)
 	for first := true; err == nil; first = false {

@@ -16,14 +16,14 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// erasure has this process look for an erasure that is under way.
+// erasure coordinates the erasures of this process.
 type erasure struct {
-	turn  chan struct{}           // has a value while this process erases
-	begun chan struct{}           // has a value when there may be one
-	step  func(what string) error // of tests: told before each step, whose error ends it there
+	turn  chan struct{}           // full while this process erases
+	begun chan struct{}           // signals that an erasure may be under way
+	step  func(what string) error // for tests: called before each step; its error ends the erasure there
 }
 
-// take waits until nobody else of this process erases.
+// take waits until no other goroutine of this process erases.
 func (x *erasure) take(ctx context.Context) error {
 	select {
 	case x.turn <- struct{}{}:
@@ -35,11 +35,11 @@ func (x *erasure) take(ctx context.Context) error {
 
 func (x *erasure) give() { <-x.turn }
 
-// look has an erasure that is under way be gone on with soon.
+// look makes keepErasing continue an erasure soon.
 func (x *erasure) look() {
 	select {
 	case x.begun <- struct{}{}:
-	default: // somebody will look
+	default: // a signal is pending already
 	}
 }
 
@@ -50,10 +50,10 @@ func (x *erasure) before(what string) error {
 	return x.step(what)
 }
 
-// erasingPause is how often a process looks whether another has left an erasure.
+// erasingPause is the time between two looks for an erasure that another process has not finished.
 const erasingPause = time.Minute
 
-// keepErasing goes on with what another process has begun to erase, and did not end.
+// keepErasing continues erasures that another process has begun and not finished.
 func (s eraser) keepErasing() {
 	ctx, cancel := context.WithCancel(s.health.life)
 	defer cancel()
@@ -76,7 +76,7 @@ func (s eraser) keepErasing() {
 		case <-tick.C:
 		case <-s.erasure.begun:
 			select {
-			case <-time.After(time.Second): // what has failed just now
+			case <-time.After(time.Second): // wait before retrying what has just failed
 			case <-ctx.Done():
 			}
 		case <-ctx.Done():
@@ -106,7 +106,7 @@ func (s eraser) finishErasing(ctx context.Context) error {
 	return err
 }
 
-// beginErasing remembers what is to be erased. Nothing new is sealed under the keys from then on.
+// beginErasing stores what is to be erased. From then on nothing new is sealed under the keys.
 func (s eraser) beginErasing(ctx context.Context, m *erasing) error {
 	if err := s.erasure.before("begin"); err != nil {
 		return err
@@ -121,7 +121,7 @@ func (s eraser) beginErasing(ctx context.Context, m *erasing) error {
 	})
 }
 
-// underWay reads the erasure that is under way; raw is nil where none is.
+// underWay reads the erasure that is under way; raw is nil if there is none.
 func (s eraser) underWay(ctx context.Context) (m erasing, raw []byte, err error) {
 	err = s.ask(ctx, "look what is to be erased", func(ctx context.Context, c *pgxpool.Conn) error {
 		raw = nil
@@ -139,8 +139,8 @@ func (s eraser) underWay(ctx context.Context) (m erasing, raw []byte, err error)
 	return m, raw, err
 }
 
-// carryOut erases what was remembered. Each step may have been done before, or be done by another process meanwhile: what is
-// left is read anew after each.
+// carryOut does the stored erasure. Each step may have been done before, or another process may do it meanwhile. So the rest is
+// read again after each step.
 func (s eraser) carryOut(ctx context.Context) error {
 	for {
 		m, raw, err := s.underWay(ctx)
@@ -163,7 +163,7 @@ func (s eraser) carryOut(ctx context.Context) error {
 	}
 }
 
-// goOn takes the place of what is to be erased with what is left of it, nil for nothing.
+// goOn replaces the stored erasure raw by its rest next; a nil next ends the erasure.
 func (s eraser) goOn(ctx context.Context, raw, next []byte) error {
 	if err := s.erasure.before("go on"); err != nil {
 		return err
@@ -174,7 +174,7 @@ func (s eraser) goOn(ctx context.Context, raw, next []byte) error {
 	})
 }
 
-// destroy destroys the keys. Only now: whoever reads a trace meanwhile finds it whole, or erased with the note that says why.
+// destroy destroys the keys. This is the last step, so that a reader finds each trace whole, or erased with the note that says why.
 func (s eraser) destroy(ctx context.Context, m erasing, raw []byte) error {
 	for _, key := range m.Keys {
 		if err := s.erasure.before("destroy"); err != nil {
@@ -218,7 +218,8 @@ const (
 	eraseOwners      = "DELETE FROM tgad.owner_keys WHERE shard = $1 AND owner = ANY ($2)"
 )
 
-// eraseTrace leaves of a trace what proves it, in one transaction with the note that says so, which is a leaf of the order.
+// eraseTrace deletes everything of a trace but its proof. The same transaction appends the note about the erasure, which is a leaf
+// of the order.
 func (s eraser) eraseTrace(ctx context.Context, m *erasing, id tga.ID) error {
 	return s.underLease(ctx, id, func(st *standing, p *part) (*job, error) {
 		if sealrules.Gone(st.entries) {
@@ -246,7 +247,7 @@ func (s eraser) eraseTrace(ctx context.Context, m *erasing, id tga.ID) error {
 	})
 }
 
-// replayed is the fold of entries and notes.
+// replayed returns the trace of entries and notes.
 func replayed(id tga.ID, entries []chain.Entry, notes []tga.Note) (*chain.Trace, error) {
 	return chain.Replay(id, func(yield func(chain.Entry, error) bool) {
 		for _, e := range entries {
@@ -263,8 +264,9 @@ func replayed(id tga.ID, entries []chain.Entry, notes []tga.Note) (*chain.Trace,
 	})
 }
 
-// underLease makes an append of an erasure, alone in its transaction. It waits for who is at the trace. make is given the trace as it
-// stands, read without a key: nothing of what is erased is needed, and a key may be gone. It returns nil where nothing is left to do.
+// underLease makes an append of an erasure, alone in its transaction. It waits for the holder of the trace. make gets the current
+// trace, read without keys: the erased contents are not needed, and a key may be destroyed already. make returns nil if nothing is
+// left to do.
 func (s eraser) underLease(ctx context.Context, id tga.ID, make func(*standing, *part) (*job, error)) error {
 	waits, cancel := context.WithTimeout(ctx, s.o.Patience)
 	defer cancel()
@@ -312,10 +314,10 @@ func (s eraser) underLease(ctx context.Context, id tga.ID, make func(*standing, 
 	return tga.Errorf(tga.StoreUnavailable, "erase: others were faster %d times, at last %s", mostTries, why).In(id)
 }
 
-// errGoneOn says that another process was faster with a step.
+// errGoneOn says that another process has done the step already.
 var errGoneOn = errors.New("another process has gone on with the erasure")
 
-// erased is publish for an append of an erasure: nobody here goes on with what the trace was.
+// erased is publish for an append of an erasure. It does not cache the trace.
 func (s eraser) erased(p *part) {
 	s.acked.put(p.after.ID, chain.Trace{ID: p.after.ID, Head: p.after.Head, NoteHead: p.after.NoteHead}, nil)
 	s.times.raise(p.newest)
@@ -325,7 +327,7 @@ func (s eraser) erased(p *part) {
 	s.order.kick()
 }
 
-// span queues the deletion of attachments, but for one.
+// eraseSpan queues the deletion of the attachments of a span, except the key but.
 func (s eraser) eraseSpan(b *pgx.Batch, x span, but []byte) error {
 	from, upper, err := attachmentSpan(x.kind, x.prefix)
 	if err != nil {
@@ -335,9 +337,9 @@ func (s eraser) eraseSpan(b *pgx.Batch, x span, but []byte) error {
 	return nil
 }
 
-// eraseStream erases the first stream of an erasure. The first item stays, without a byte: whoever looks for the stream finds that it
-// was there, and does not begin it again. The transaction also says that the stream is empty: what is written to it from then on
-// is no part of the erasure.
+// eraseStream erases the first stream of an erasure. The first item stays, as an empty value: a caller that looks for the stream
+// finds that it existed, and does not begin it again. The transaction also removes the stream from the stored erasure, so later
+// writes to it are not part of the erasure.
 func (s eraser) eraseStream(ctx context.Context, m erasing, raw []byte) error {
 	id := m.Streams[0]
 	next := m
@@ -359,8 +361,8 @@ func (s eraser) eraseStream(ctx context.Context, m erasing, raw []byte) error {
 	})
 }
 
-// eraseState erases the first state of an erasure. Its head becomes a record of the erasure, which is a leaf of the order. Who
-// writes to the state from then on begins it anew, under another key.
+// eraseState erases the first state of an erasure. Its head becomes a description of the erasure, with a leaf in the order. A later
+// write begins the state anew, under another key.
 func (s eraser) eraseState(ctx context.Context, m erasing, raw []byte) error {
 	x := m.States[0]
 	next := m
@@ -375,8 +377,8 @@ func (s eraser) eraseState(ctx context.Context, m erasing, raw []byte) error {
 	})
 }
 
-// leaves empties a stream or a state in one transaction: it appends what make puts into the part, deletes the spans that make
-// returns, but for one key, and the keys of the owners, and remembers what is left to erase.
+// leaves empties a stream or a state in one transaction. It appends the attachments that make puts into the part, deletes the spans
+// that make returns, except one key, deletes the keys of the owners, and stores the rest of the erasure.
 func (s eraser) leaves(ctx context.Context, id tga.ID, raw []byte, next *erasing, owners []sealrules.Owner, make func(*part) ([]span, []byte, error)) error {
 	left, err := json.Marshal(next)
 	if err != nil {

@@ -7,8 +7,9 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// An entry frame (wal/chain, docs/FORMAT.md) lies in two columns: what is never changed, its header
-// with the key, and its parts, which can be erased. Put one behind the other, they are the frame.
+// An entry frame (wal/chain, docs/FORMAT.md) is stored in two columns. The first has the header and
+// the key, which never change; the second has the parts, which can be erased. The frame is the first
+// column followed by the second.
 const (
 	frameHeader = 192 // without the key
 	frameMade   = 1
@@ -23,8 +24,8 @@ const (
 // erasedPart is the one part of a frame whose artifact was erased.
 var erasedPart = []byte{2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
-// splitFrame returns the two pieces of an entry's frame, and the parts that are too long for it. Those of an entry with a key
-// are sealed.
+// splitFrame returns the two columns of an entry's frame, and the parts that are too long for the frame. If the entry has a
+// key, the parts are sealed.
 func splitFrame(e *chain.Entry, keys chain.Keys) (header, parts, spill []byte, err error) {
 	frame, spill, err := chain.AppendSealedFrame(nil, e, keys)
 	if err != nil {
@@ -39,7 +40,7 @@ func joinFrame(header, parts, spill []byte, keys chain.Keys) (chain.Entry, error
 	frame := append(append(make([]byte, 0, len(header)+len(parts)), header...), parts...)
 	if parts == nil && len(frame) >= frameHeader {
 		frame = append(frame, erasedPart...)
-		frame[frameMade] = tga.EntryFrameVersion // nothing of it is sealed any more
+		frame[frameMade] = tga.EntryFrameVersion // no part of it is sealed any more
 		binary.BigEndian.PutUint16(frame[frameFlags:], flagErased)
 		frame[frameParts] = 1
 		binary.BigEndian.PutUint32(frame[frameLength:], uint32(len(frame)))

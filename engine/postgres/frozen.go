@@ -7,16 +7,16 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// endFrozenSQL ends connections of this program that hold locks and whose client has said nothing for too long. A
-// transaction of a store comes as one message, so it waits for its client only where that stands still in the
-// middle of sending it, or is gone without a word. The server has no timeout for that: to
-// it the messages of a transaction that are there are done, and it waits for the next one.
+// endFrozenSQL ends connections of this program that hold locks and whose client has sent nothing for too long. A
+// store sends a transaction as one message. So a transaction waits for its client only if the client hangs in the
+// middle of sending it, or has disappeared. The server has no time-out for that: it has executed the statements that
+// have arrived, and waits for the next one.
 const endFrozenSQL = `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
 	WHERE datname = current_database() AND usename = current_user AND pid <> pg_backend_pid() AND wait_event = 'ClientRead'
 	AND backend_xid IS NOT NULL AND xact_start < clock_timestamp() - make_interval(secs => $1) AND (query LIKE 'SELECT %tgad.%' OR query = 'COMMIT')`
 
-// keepMoving ends connections of frozen processes, until the store closes. What they had begun is rolled back, as
-// if their process had died, and whoever waits for their locks goes on.
+// keepMoving ends connections of hung processes, until the store closes. Their transactions are rolled back, as if
+// their process had died, and transactions that wait for their locks continue.
 func (d *database) keepMoving() {
 	tick := time.NewTicker(d.o.Lease / 2)
 	defer tick.Stop()

@@ -8,7 +8,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// gates lets one pass per name. A name costs memory only while somebody is at its gate.
+// gates admits one caller per name. A name uses memory only while a caller waits for it or has entered.
 type gates[K comparable] struct {
 	mu sync.Mutex
 	at map[K]*gate
@@ -16,7 +16,7 @@ type gates[K comparable] struct {
 
 type gate struct {
 	users int
-	pass  chan struct{} // has one value where nobody is inside
+	pass  chan struct{} // full if no caller has entered
 }
 
 func (g *gates[K]) init() { g.at = map[K]*gate{} }
@@ -33,7 +33,7 @@ func (g *gates[K]) enter(ctx context.Context, stop <-chan struct{}, k K) error {
 	x.users++
 	g.mu.Unlock()
 	select {
-	case <-x.pass: // free: also for one whose context has ended
+	case <-x.pass: // a free gate admits even a caller whose context has ended
 		return nil
 	default:
 	}
@@ -66,7 +66,7 @@ func (g *gates[K]) left(k K, x *gate) {
 	}
 }
 
-// signals wakes those who wait for a change of a trace.
+// signals wakes the callers that wait for a change of a trace.
 type signals struct {
 	mu sync.Mutex
 	at map[tga.ID]*signal
@@ -107,7 +107,7 @@ func (s *signals) notify(id tga.ID) {
 	}
 }
 
-// lru keeps what was used last.
+// lru keeps the values used last, at most most of them.
 type lru[K comparable, V any] struct {
 	mu    sync.Mutex
 	most  int
@@ -135,7 +135,7 @@ func (l *lru[K, V]) get(k K) (v V, ok bool) {
 	return e.Value.(*kept[K, V]).value, true
 }
 
-// put keeps v, unless what is kept of k already is to stay.
+// put keeps v under k, unless k has a value for which stays returns true.
 func (l *lru[K, V]) put(k K, v V, stays func(old V) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -163,7 +163,7 @@ func (l *lru[K, V]) remove(k K) {
 	}
 }
 
-// clear forgets all.
+// clear removes all values.
 func (l *lru[K, V]) clear() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -171,7 +171,7 @@ func (l *lru[K, V]) clear() {
 	clear(l.at)
 }
 
-// each calls f for all that is kept.
+// each calls f for every value.
 func (l *lru[K, V]) each(f func(K, V)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -8,16 +8,16 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// health is whether the store may be used.
+// health says whether the store may be used.
 type health struct {
-	frozen atomic.Pointer[tga.Error] // why nothing may be appended
-	noRing error                     // likewise: the store is sealed, and open without its ring
+	frozen atomic.Pointer[tga.Error] // why appends are refused, nil = they are not
+	noRing error                     // the same, because the store is sealed and open without its ring
 
 	mu     sync.Mutex
 	closed bool
 	users  sync.WaitGroup
 	stop   chan struct{}      // closed when the store closes
-	life   context.Context    // ends with it
+	life   context.Context    // ends once the store has closed and no call is inside
 	end    context.CancelFunc // of life
 }
 
@@ -39,7 +39,7 @@ func (h *health) enter() error {
 
 func (h *health) leave() { h.users.Done() }
 
-// enterToWrite is enter for what changes the store.
+// enterToWrite is enter for a call that changes the store.
 func (h *health) enterToWrite() error {
 	if f := h.frozen.Load(); f != nil {
 		return tga.Errorf(tga.StoreUnavailable, "the store is frozen: %w", error(f))
@@ -50,7 +50,8 @@ func (h *health) enterToWrite() error {
 	return h.enter()
 }
 
-// close refuses new calls and waits for those inside; false where that was done before.
+// close refuses new calls and waits for the calls that have entered. It returns false if the store was
+// closed before.
 func (h *health) close() bool {
 	h.mu.Lock()
 	if h.closed {
@@ -65,7 +66,7 @@ func (h *health) close() bool {
 	return true
 }
 
-// waitFailed says that a wait for another came to nothing.
+// waitFailed returns the error of a wait for another caller that failed.
 func waitFailed(what string, id tga.ID, err error) error {
 	if tga.CodeOf(err) == tga.StoreUnavailable {
 		return err

@@ -12,7 +12,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// readRecord reads the record of a key, nil where the key was never used.
+// readRecord reads the record of a key, nil if the key was never used.
 func (s *Store) readRecord(ctx context.Context, hash [32]byte) (record []byte, err error) {
 	err = s.ask(ctx, "ledger record", func(ctx context.Context, c *pgxpool.Conn) error {
 		record = nil
@@ -44,12 +44,12 @@ func (s *Store) Record(ctx context.Context, key ledger.Key) (*ledger.Record, err
 	return ledger.DecodeRecord(record)
 }
 
-// Await implements [runtime.Store]. What another process does is seen by asking, ever less often.
+// Await implements [runtime.Store]. It polls for changes by other processes, with growing pauses.
 func (s *Store) Await(ctx context.Context, key ledger.Key, seen ledger.Record) error {
 	hash := key.Hash()
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
-		// Subscribe before looking: a change between the look and the wait would otherwise be
-		// slept through. A record changes with the trace that it names.
+		// Subscribe before looking: otherwise a change between the look and the wait would be
+		// missed. A record changes together with the trace that it names.
 		changed, cancel := s.changed.subscribe(seen.TraceID)
 		over, err := s.moved(ctx, hash, seen)
 		if err == nil && !over {

@@ -12,17 +12,17 @@ import (
 // mostLeft is how many traces Left returns at once.
 const mostLeft = 1000
 
-// leftSQL lists the open traces whose lease is of a session that is over: its process did not let go
-// of them, so what it did with them last is not known. A session that is late is ended first, as
-// tgad.acquire does it. $3 is one trace, null for all.
+// leftSQL lists the open traces whose lease belongs to a session that is over. The process of that
+// session did not release them, so its last action on them is unknown. A late session is ended first,
+// as in tgad.acquire. $3 is one trace, null for all.
 const leftSQL = `WITH holders AS MATERIALIZED (
 		SELECT DISTINCT session FROM tgad.heads WHERE shard = $1 AND state BETWEEN 1 AND 3 AND session NOT IN (0, $2) AND lent <> 2 AND ($3::uuid IS NULL OR trace = $3)
 	), over AS MATERIALIZED (SELECT session FROM holders WHERE tgad.gone($1, $2, session))
 	SELECT trace FROM tgad.heads WHERE shard = $1 AND state BETWEEN 1 AND 3 AND lent <> 2 AND ($3::uuid IS NULL OR trace = $3)
 		AND session IN (SELECT session FROM over) ORDER BY trace LIMIT $4`
 
-// Left lists open traces that a process which is gone did not let go of, the oldest first: whoever
-// recovers one finds out how far it came. Traces that were let go of are not in it, also where their
+// Left lists open traces whose process has ended without releasing them, the oldest first. Recovering
+// such a trace finds out how far its call came. A trace that was released is not listed, even if its
 // call is in doubt.
 func (f Fleet) Left(ctx context.Context) ([]tga.ID, error) { return f.left(ctx, nil) }
 

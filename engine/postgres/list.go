@@ -14,9 +14,9 @@ import (
 // listPage is how many ids of traces are read at once.
 const listPage = 256
 
-// Traces yields every trace after an id, in the order of ids, finished ones too. A trace that
-// begins meanwhile may be in it or not. The error ends the list; one that cannot be read is in it
-// with the reason.
+// Traces yields every trace after an id, in the order of ids, including finished traces. It may or
+// may not yield a trace that begins meanwhile. A trace that cannot be read is yielded with its error.
+// Any other error ends the list.
 func (f Fleet) Traces(ctx context.Context, after tga.ID) iter.Seq2[chain.Listed, error] {
 	return func(yield func(chain.Listed, error) bool) {
 		for {
@@ -71,9 +71,9 @@ func (f Fleet) traceIDs(ctx context.Context, after tga.ID) (ids []tga.ID, err er
 	return ids, err
 }
 
-// LatestCheckpoint returns the newest checkpoint of a trace that verifies; ok is false where there
-// is none. One that does not, by its own digest or against the entry that it names, is logged and
-// skipped: an older one, or genesis, says the same.
+// LatestCheckpoint returns the newest checkpoint of a trace that verifies; ok is false if there is
+// none. A checkpoint that fails its own digest, or disagrees with the entry that it names, is logged
+// and skipped. Nothing is lost: the state also follows from an older checkpoint or from genesis.
 func (f Fleet) LatestCheckpoint(ctx context.Context, id tga.ID) (cp tga.Checkpoint, ok bool, err error) {
 	s := f.s
 	t, err := s.Load(ctx, id)

@@ -8,7 +8,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Merged yields what all stores have, in order. What fails in one store is yielded at the end, after all of the others.
+// Merged merges the ordered lists of all stores. If the list of a store fails, its error is yielded at the end, after the items of
+// all other stores.
 func Merged[T any](all []*Store, list func(*Store) iter.Seq2[T, error], compare func(x, y T) int) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		type source struct {

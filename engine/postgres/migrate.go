@@ -15,7 +15,7 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// schemaTable is where the database says which of the migrations it has.
+// schemaTable has the version of the tables: the number of the newest migration.
 const schemaTable = "tgad.schema"
 
 // newestSchema is the number of the last file in migrations.
@@ -24,10 +24,10 @@ const newestSchema = 9
 // monthsAhead is how many months get a partition before they begin.
 const monthsAhead = 2
 
-// Migrate brings the tables of a database to what this program works with, and makes the
-// partitions of this month and the next ones. It needs the right to make schemas and roles;
-// [Open] needs neither. A database that a newer program has migrated is refused with
-// FORMAT_TOO_NEW and left as it is.
+// Migrate brings the tables of a database to the version of this program, and makes the
+// partitions of this month and the next months. It needs the right to make schemas and roles;
+// [Open] does not. If a newer program has migrated the database, Migrate changes nothing and
+// returns FORMAT_TOO_NEW.
 func Migrate(ctx context.Context, dsn string) error {
 	_, err := MigrateUntil(ctx, dsn, monthsAhead)
 	return err
@@ -39,7 +39,7 @@ type Migrated struct {
 	Until    string // the last month that has a partition of its own, as 2026-11
 }
 
-// MigrateUntil is [Migrate] with partitions for so many months after this one.
+// MigrateUntil is [Migrate] with partitions for that number of months after this one.
 func MigrateUntil(ctx context.Context, dsn string, months int) (done Migrated, err error) {
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// moment are statements that read, in one round trip, and all of them what was there at one moment.
+// moment is a batch of reads that takes one round trip and sees one snapshot of the database.
 type moment struct{ pgx.Batch }
 
 func atOneMoment() *moment {
@@ -17,7 +17,7 @@ func atOneMoment() *moment {
 	return m
 }
 
-// read reads. What of it fails leaves no transaction on the connection.
+// read runs the reads. A failure leaves no transaction open on the connection.
 func (m *moment) read(ctx context.Context, c *pgxpool.Conn) error {
 	m.Queue("COMMIT")
 	err := c.SendBatch(ctx, &m.Batch).Close()

@@ -13,52 +13,52 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Moving says which store moves, and where to.
+// Moving says which store moves, and between which shards.
 type Moving struct {
-	// Namespace has the store; in its place, Store is the number where ByNumber is set: the store of the namespaces
-	// without one of their own moves with all of them.
+	// Namespace names the store by its namespace. If ByNumber is set, Store names it by its number instead. The store of
+	// the namespaces without a store of their own moves with all of these.
 	Namespace string
 	ByNumber  bool
 	Store     int32
 	From, To  string // DSNs of the shards, with the rights of [Migrate]
-	// Drain is for how long calls under way may end before the fence; 10 s. Those that have not are taken up where the store
-	// is then, as those of a process that is gone.
+	// Drain is how long the move waits before the fence for calls under way. Zero is 10 s. A call that has not ended by then is
+	// recovered on the new shard, like a call of a process that is gone.
 	Drain time.Duration
-	// Pinned moves a store that is pinned to its shard.
+	// Pinned permits the move of a store that is pinned to its shard.
 	Pinned bool
-	// Lost, of a move that is given up, says that the shard To will never answer again, and that it has not taken the store:
-	// nobody can be asked. If it has taken it, what was appended there is lost, and its keys are free again.
+	// Lost is for [StopMoving]: the operator asserts that the shard To will never answer again and has not taken the store. This
+	// cannot be checked. If To has taken the store, the appends made there are lost, and their keys are free again.
 	Lost bool
-	// Step, where it is set, is told before each step. An error ends the move there.
+	// Step, if set, is called before each step. An error ends the move there.
 	Step func(step string) error
 }
 
 // MovedStore says what a move did.
 type MovedStore struct {
 	Store    int32
-	Epoch    int64 // of its placement now
+	Epoch    int64 // epoch of its placement after the move
 	From, To string
-	Rows     int64         // that were compared
-	Stopped  time.Duration // for how long no shard had the store; 0 where an earlier run fenced it
+	Rows     int64         // rows that were compared
+	Stopped  time.Duration // how long no shard had the store; 0 if an earlier run fenced it
 }
 
 // Move moves a store from one shard of a fleet to another. Its rows are the same there, byte for byte: its id, its secret, its
-// order and its sessions, all of them over. A move that was broken off at any moment is run again, and goes on where it
-// stood. At no moment do both shards have the store:
+// order and its sessions, which are all ended. Run a move again that was interrupted at any moment: it continues where it
+// stopped. At no moment do both shards have the store:
 //
-//	prepare   the shard to come lets a copy be written, and gives nobody a session
-//	follow    what is in the log is copied, while the store is served
+//	prepare   the new shard permits the writing of a copy, and grants no session
+//	follow    the existing log is copied while the store is served
 //	leave     no trace begins any more; calls under way may end
-//	fence     the shard that was ends all sessions and all leases, under one lock with those that grant them. From
-//	          here on nothing is appended, and whoever asks before a send is told no
+//	fence     the old shard ends all sessions and all leases, under the lock that grants of both need. From here on
+//	          nothing is appended, and a process that asks before a send is refused
 //	copy      the rest of the log, heads, ledger, attachments
-//	compare   each row on both sides
+//	compare   each row on both shards
 //	wait      until every send under a lease from before the fence is over
-//	take      the shard to come is the owner
+//	take      the new shard becomes the owner
 //	tell      the other shards
 //
-// VALIDATION_ERROR: the store is not on From, or is pinned there, or a move to another shard was begun. The epoch of a
-// placement makes each step one of its own move: a process that comes late changes nothing.
+// VALIDATION_ERROR: the store is not on From, or is pinned there, or a move to another shard has begun. Each step names the
+// epoch of the placement, so a late step of another move changes nothing.
 func Move(ctx context.Context, o Options, m Moving) (done MovedStore, err error) {
 	x := &mover{Moving: m}
 	if x.Drain <= 0 {
@@ -76,9 +76,9 @@ func Move(ctx context.Context, o Options, m Moving) (done MovedStore, err error)
 type mover struct {
 	Moving
 	from, to *copier
-	name     string // of the shard to come
-	epoch    int64  // of the placement before
-	fenced   bool   // it was when this run began
+	name     string // name of the new shard
+	epoch    int64  // epoch of the placement before the move
+	fenced   bool   // the store was fenced when this run began
 	done     MovedStore
 }
 
@@ -131,7 +131,7 @@ func (x *mover) step(ctx context.Context, name string, do func(context.Context) 
 	return nil
 }
 
-// failed says in which step a move ended; a placement that is another than this move knows is refused.
+// failed returns the error of a step. If the placement is no longer the one of this move, the error is STATE_CONFLICT.
 func (x *mover) failed(step string, err error) error {
 	var pg *pgconn.PgError
 	switch {
@@ -143,7 +143,7 @@ func (x *mover) failed(step string, err error) error {
 	return tga.Errorf(tga.StoreUnavailable, "move, %s: %w", step, err)
 }
 
-// begin finds out how far the move has come. over: the shard to come has the store.
+// begin finds out how far the move has come. over: the new shard has the store already.
 func (x *mover) begin(ctx context.Context) (over bool, err error) {
 	from, err := readRoutes(ctx, x.from.conn)
 	if err != nil {
@@ -199,7 +199,7 @@ func (x *mover) whichStore(r *Routes) error {
 	return nil
 }
 
-// ready prepares both connections: what the copy is compared by must not depend on how a connection shows it.
+// ready gives both connections the same output settings, because rows are compared by their text.
 func (x *mover) ready(ctx context.Context, p Placement) error {
 	x.Pinned = p.Pinned
 	for _, c := range []*copier{x.from, x.to} {
@@ -226,7 +226,7 @@ func (x *mover) prepare(ctx context.Context) error {
 	return x.months(ctx)
 }
 
-// months makes the partitions that the rows are to lie in.
+// months makes the partitions that the rows need on the new shard.
 func (x *mover) months(ctx context.Context) error {
 	const named = `SELECT ARRAY(SELECT to_char(to_date(substr(c.relname, 9), 'YYYY_MM'), 'YYYY-MM-DD') FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
 		WHERE i.inhparent = 'tgad.entries'::regclass AND c.relname ~ '^entries_[0-9]{4}_[0-9]{2}$')`
@@ -246,7 +246,7 @@ func (x *mover) months(ctx context.Context) error {
 	return nil
 }
 
-// leave lets calls under way end.
+// leave keeps new traces from beginning, and waits at most Drain for calls under way.
 func (x *mover) leave(ctx context.Context) error {
 	tag, err := x.from.conn.Exec(ctx, "UPDATE tgad.placements SET state = 'leaving' WHERE store = $1 AND epoch = $2 AND state IN ('here', 'leaving') AND target = $3", x.Store, x.epoch, x.name)
 	if err != nil {
@@ -276,7 +276,7 @@ func (x *mover) fence(ctx context.Context) error {
 	})
 }
 
-// again repeats what another transaction was in the way of.
+// again repeats do after a conflict with another transaction, at most ten times.
 func again(ctx context.Context, do func() error) error {
 	for try := 0; ; try++ {
 		err := do()
@@ -292,9 +292,9 @@ func again(ctx context.Context, do func() error) error {
 	}
 }
 
-// wait waits until no process can send under a lease from before the fence: the clock is that of the shard that granted them. And
-// it makes sure that the fence is where commits of that shard must be: an earlier run may have ended without knowing. Otherwise
-// its standby could be promoted without the fence, and would be an owner too.
+// wait waits until no process can send under a lease from before the fence, by the clock of the shard that granted the leases. It
+// also makes sure that the fence is durable on that shard, because an earlier run may have ended before it knew. Otherwise a
+// standby could be promoted without the fence, and would be an owner too.
 func (x *mover) wait(ctx context.Context) error {
 	if err := x.from.durable(ctx, x.from.conn); err != nil {
 		return err
@@ -323,11 +323,11 @@ func (x *mover) take(ctx context.Context) error {
 	return err
 }
 
-// StopMoving ends a move before its fence, and after it as long as the shard to come has not taken the store: that is served
-// from From again. A process that goes on with the move later changes nothing.
+// StopMoving ends a move before its fence, or after it while the new shard has not taken the store. Then From serves the store
+// again. A process that later continues the move changes nothing.
 func StopMoving(ctx context.Context, o Options, m Moving) (done MovedStore, err error) {
 	x := &mover{Moving: m}
-	x.Moving.Pinned = true // a store that is pinned stays
+	x.Moving.Pinned = true // do not refuse a pinned store: it stays where it is
 	if m.Lost {
 		err = onShard(ctx, m.From, o, func(from *copier) error {
 			x.from = from
@@ -354,12 +354,12 @@ func (x *mover) stop(ctx context.Context) error {
 	}
 	epoch := x.epoch
 	if x.fenced {
-		epoch += 2 // the epoch of the move is one that never was
+		epoch += 2 // skip the epoch of the move, which was never taken
 		if err := x.wait(ctx); err != nil {
 			return x.failed("stop", err)
 		}
 	}
-	// First the shard to come: once it has given the copy up it cannot take it.
+	// Begin with the new shard: once it has given up the copy, it cannot take the store.
 	if err := pgx.BeginFunc(ctx, x.to.conn, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "INSERT INTO tgad.placements (store, epoch, owner, state, pinned) VALUES ($1, $2, $3, 'elsewhere', $4) ON CONFLICT DO NOTHING", x.Store, epoch, x.done.From, x.Pinned); err != nil {
 			return err
@@ -377,7 +377,7 @@ func (x *mover) stop(ctx context.Context) error {
 	return x.stopped(tag, err)
 }
 
-// stopAlone gives a move up without the shard to come.
+// stopAlone ends a move without asking the new shard.
 func (x *mover) stopAlone(ctx context.Context) error {
 	r, err := readRoutes(ctx, x.from.conn)
 	if err != nil {

@@ -9,27 +9,27 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Options say how a store is opened. The zero value asks for what a single server can give.
+// Options say how a store is opened. The zero value accepts the durability of a single server.
 type Options struct {
-	// Shard tells the stores of one database from each other.
+	// Shard is the number of the store within its database.
 	Shard int32
-	// Name is of this process, for people; "" is host and process id.
+	// Name names this process for people; "" is host and process id.
 	Name string
-	// Lease is for how long a process that stops answering keeps its traces; 10 s.
+	// Lease is for how long a process that no longer answers keeps its traces. Zero is 10 s.
 	Lease time.Duration
-	// RequireSync refuses a server that acknowledges commits which no standby has.
+	// RequireSync refuses a server that acknowledges commits before a standby has them.
 	RequireSync bool
-	// Patience is how long the store looks for a server that answers, before it says
-	// STORE_UNAVAILABLE; 30 s. A failover should end within it.
+	// Patience is how long the store tries to reach a server before it returns
+	// STORE_UNAVAILABLE. Zero is 30 s. A failover should take less time than this.
 	Patience time.Duration
-	// Password, where it is set, is asked before each connection is made: a file that holds it may
-	// change. Otherwise the DSN and the environment of PostgreSQL say it.
+	// Password, if set, is called before each connection is made, because a file with the password
+	// may change. If it is nil, the password is from the DSN or PostgreSQL's environment variables.
 	Password func() (string, error)
-	// Keyring seals what entries carry and what lies beside them; nil does not. All processes of a store have the same ring.
+	// Keyring has the keys that seal artifacts, documents and attachments; nil seals nothing. All processes of a store need the same ring.
 	Keyring chain.Keyring
-	// Committers is how many transactions with appends are under way at once; 4.
+	// Committers is how many transactions with appends are under way at once. Zero is 4.
 	Committers int
-	// Conns is how many connections there are at most; 16 and one for each committer.
+	// Conns is the largest number of connections. Zero is 16 plus one for each committer.
 	Conns  int
 	Clock  func() time.Time
 	Logger *slog.Logger
@@ -64,10 +64,10 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// margin is by how much a process believes in its lease for less time than the database does:
+// margin is by how much earlier than the database a process counts its lease as over, because
 // the two clocks do not run equally fast.
 func (o *Options) margin() time.Duration { return o.Lease / 5 }
 
-// until is up to when a renewal that was asked for at a moment holds, as this process sees it:
-// the database counts from later, and its clock may be faster.
+// until returns the time up to which this process relies on a renewal that it requested at asked.
+// The database counts from a later moment, but its clock may be faster.
 func (o *Options) until(asked time.Time) time.Time { return asked.Add(o.Lease - o.margin()) }

@@ -16,8 +16,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// order is how far the durable order of the store has come, as far as this process knows. The
-// database gives the numbers (tgad.sequence): 1, 2, 3, …, each only once all before it are there.
+// order is the newest number of the durable order that this process knows. The database assigns the
+// numbers 1, 2, 3, … (tgad.sequence), each only once all earlier numbers exist.
 type order struct {
 	*database
 
@@ -25,9 +25,9 @@ type order struct {
 	last  uint64
 	grown chan struct{} // closed and replaced when last grows
 
-	kicks     chan struct{} // an append of this process has committed
+	kicks     chan struct{} // signals that an append of this process has committed
 	listening sync.Once
-	heard     atomic.Pointer[func(string)] // is told of what is said otherwise
+	heard     atomic.Pointer[func(string)] // gets the other notifications
 }
 
 func (o *order) init(last uint64) {
@@ -41,7 +41,7 @@ func (o *order) kick() {
 	}
 }
 
-// grow says that every number up to last is there.
+// grow records that every number up to last exists.
 func (o *order) grow(last uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -60,16 +60,16 @@ func (o *order) known() (last uint64, grown <-chan struct{}) {
 }
 
 const (
-	// orderPause is between two rounds of numbers: at most so many flushes are made for them.
+	// orderPause is the least time between two rounds of numbers. It bounds the flushes for them.
 	orderPause = 20 * time.Millisecond
-	// orderPatience is after how long somebody looks for what another process left without numbers,
-	// or for numbers that it was not told of.
+	// orderPatience is how often a process looks for appends that another process left without
+	// numbers, and for numbers of which it got no notification.
 	orderPatience = time.Second
-	// orderPage is how many numbers are given, or leaves read, at once.
+	// orderPage is how many numbers are assigned, or leaves read, at once.
 	orderPage = 1024
 )
 
-// keep gives numbers until the store closes.
+// keep assigns numbers until the store closes.
 func (o *order) keep() {
 	tick := time.NewTicker(orderPatience)
 	defer tick.Stop()
@@ -91,7 +91,7 @@ func (o *order) keep() {
 	}
 }
 
-// sequence gives numbers to what has committed.
+// sequence assigns numbers to committed appends.
 func (o *order) sequence(ctx context.Context) error {
 	if o.health.frozen.Load() != nil {
 		return nil
@@ -104,7 +104,7 @@ func (o *order) sequence(ctx context.Context) error {
 				b.Queue("SELECT tgad.sequence($1, $2)", o.o.Shard, orderPage).QueryRow(func(row pgx.Row) error { return row.Scan(&last) })
 			})
 		})
-		if err != nil || last == nil { // another process is at it
+		if err != nil || last == nil { // last is nil if another process is assigning numbers
 			return err
 		}
 		o.grow(uint64(*last))
@@ -132,7 +132,7 @@ func (s *Store) Follow(ctx context.Context, after uint64) iter.Seq2[chain.Leaf, 
 				yield(chain.Leaf{}, err)
 				return
 			}
-			if len(page) > 0 { // before anybody acts on it: a follower that ends with the first leaf asks how many there are
+			if len(page) > 0 { // before the first yield: a follower that stops at the first leaf may ask for the newest number
 				s.order.grow(page[len(page)-1].Index)
 			}
 			for _, l := range page {
@@ -163,7 +163,7 @@ func (s *Store) Follow(ctx context.Context, after uint64) iter.Seq2[chain.Leaf, 
 // leafColumns are what readLeaf reads.
 const leafColumns = "index, trace, first_seq, entries, first_note, notes, digest, note_digest, committed, newest"
 
-// some reads leaves of the order behind an index.
+// some reads at most most leaves of the order after an index.
 func (o *order) some(ctx context.Context, after uint64, most int) (page []chain.Leaf, err error) {
 	if err := o.health.enter(); err != nil {
 		return nil, err
@@ -209,8 +209,8 @@ func readLeaf(row pgx.CollectableRow) (l chain.Leaf, err error) {
 	}, nil
 }
 
-// listen begins to hear of numbers that other processes gave. Where the database cannot say it,
-// as behind a pooler, who follows looks by itself.
+// listen begins to receive notifications of numbers that other processes assigned. If notifications
+// do not arrive, for example behind a pooler, followers poll.
 func (o *order) listen() {
 	o.listening.Do(func() {
 		if o.health.enter() != nil {
@@ -231,7 +231,7 @@ func (o *order) listen() {
 	})
 }
 
-// stopping is a context that ends as soon as the store begins to close.
+// stopping returns a context that ends as soon as the store begins to close.
 func (o *order) stopping() context.Context {
 	ctx, cancel := context.WithCancel(o.health.life)
 	context.AfterFunc(o.health.life, cancel)
@@ -251,7 +251,7 @@ func (o *order) hear(ctx context.Context) error {
 		return err
 	}
 	defer func() {
-		// It is not given back: the pool's connections listen to nothing.
+		// Do not return it to the pool: the pool's connections must not listen.
 		if c := conn.Hijack(); c.Close(context.WithoutCancel(ctx)) != nil {
 			return
 		}
@@ -274,9 +274,9 @@ func (o *order) hear(ctx context.Context) error {
 	}
 }
 
-// remembers checks, on a server that has become the primary, that the newest appends which this
-// process was told are durable are there. Otherwise the store freezes: what else is missing is
-// not known.
+// remembers checks that a server that has become the primary has the newest appends that were
+// acknowledged to this process. If one is missing, the store freezes, because other appends may be
+// missing too.
 func (s *Store) remembers(ctx context.Context, c *pgx.Conn) error {
 	var ids [][16]byte
 	known := map[tga.ID]chain.Trace{}

@@ -17,18 +17,18 @@ import (
 
 // States of a store on a shard (migrations/004_placements.sql).
 const (
-	Here     = "here"      // it is served from this shard
-	Leaving  = "leaving"   // likewise, but takes no new trace: it is about to move
-	Gone     = "gone"      // it was fenced here, and its owner is another
-	Arriving = "arriving"  // a copy of it is being written here
-	Away     = "elsewhere" // this shard was told who has it
+	Here     = "here"      // this shard serves the store
+	Leaving  = "leaving"   // the same, but no new trace begins: the store is about to move
+	Gone     = "gone"      // the store was fenced here; another shard is the owner
+	Arriving = "arriving"  // a copy of the store is being written here
+	Away     = "elsewhere" // another shard has the store, as this shard was told
 )
 
-// Elsewhere is why a shard refuses a store: it is not there, or not yet, or takes no new trace any more. It is what this
-// shard knows of it, which may be old: the owner knows best.
+// Elsewhere says why a shard refuses a store: the store is not there, or not yet, or begins no new trace any more. It has the
+// knowledge of this shard, which may be outdated; the owner's is correct.
 type Elsewhere struct {
 	Store int32  `json:"store"`
-	Epoch int64  `json:"epoch"` // 0 where the shard knows nothing of the store
+	Epoch int64  `json:"epoch"` // 0 if the shard does not know the store
 	Owner string `json:"owner"` // name of the shard
 	State string `json:"state"`
 }
@@ -44,7 +44,7 @@ func (e *Elsewhere) Error() string {
 	return fmt.Sprintf("store %d is on shard %q (epoch %d), and %s on this one", e.Store, e.Owner, e.Epoch, e.State)
 }
 
-// elsewhere finds it in an error of the database, or in one of this package.
+// elsewhere finds an [Elsewhere] in an error of the database or of this package, nil if there is none.
 func elsewhere(err error) *Elsewhere {
 	var e *Elsewhere
 	var pg *pgconn.PgError
@@ -66,21 +66,21 @@ func notOfStore(namespace string, store int32) error {
 	return tga.Errorf(tga.NotFound, "append: namespace %q, store %d: %w", namespace, store, errNotOfStore)
 }
 
-// place is where a process looks for its store.
+// place knows at which shard a process finds its store.
 type place struct {
-	asks   bool // each new connection is asked whether the store is there: not by who copies or moves it
+	asks   bool // ask each new connection whether the store is there; false for a copy or a move
 	own    *pgx.ConnConfig
-	target atomic.Pointer[pgx.ConnConfig] // the shard that has it, where that is another than the one named
-	// locate finds the shard that has the store; nil where the process works with the one it named, and no other.
+	target atomic.Pointer[pgx.ConnConfig] // the shard that has the store, if it is not own
+	// locate finds the shard that has the store; nil if the process uses only the shard that it was given.
 	locate func(ctx context.Context) (*pgx.ConnConfig, error)
 
 	mu   sync.Mutex
-	last time.Time // that somebody looked
+	last time.Time // time of the last look
 }
 
-// here returns the name of the shard at the other end, "" where it is none of a fleet. It refuses one on which there is nothing
-// of the store, or only what was or is to be: an old copy, or half of one. A shard from which the store is gone may be read,
-// until the store is somewhere else; its functions refuse all else.
+// here returns the name of the shard of a connection, "" if the database is no shard of a fleet. It refuses a shard that has only
+// an old or incomplete copy of the store. A shard from which the store has moved may be read until the store is on another
+// shard; its functions refuse everything else.
 func (p *place) here(ctx context.Context, c *pgx.Conn, store int32) (shard string, err error) {
 	if !p.asks {
 		return "", nil
@@ -97,7 +97,7 @@ func (p *place) here(ctx context.Context, c *pgx.Conn, store int32) (shard strin
 	return shard, err
 }
 
-// passing reports whether a refusal may be over the next time, because the store has then got to where it is going.
+// passing reports whether a refusal may be over at the next try, because the store may then have arrived at its new shard.
 func (p *place) passing(ctx context.Context, d *database, err error) bool {
 	e := elsewhere(err)
 	if e == nil {
@@ -110,7 +110,7 @@ func (p *place) passing(ctx context.Context, d *database, err error) bool {
 // lookPause is between two looks for the shard that has a store.
 const lookPause = 200 * time.Millisecond
 
-// look finds out, after an error, whether the store is on another shard, and has the next connections made to that. Until a
+// look finds out, after an error, whether the store is on another shard. If it is, later connections go to that shard. Until a
 // shard says of itself that it has the store, nothing changes.
 func (p *place) look(ctx context.Context, d *database, cause error) {
 	if p.locate == nil || ctx.Err() != nil {

@@ -13,19 +13,19 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// AddingShard says which database becomes a shard of a fleet.
+// AddingShard describes a database that is to become a shard of a fleet.
 type AddingShard struct {
 	DSN  string // of the database, with the rights of [Migrate]
-	Name string // by which the others know it
-	URL  string // at which programs of the fleet reach it; its user and password are left out
-	// Of is the DSN of a shard that the fleet has already. "" makes a fleet, whose first shard this is: the store that the
-	// database has stays, as that of each namespace that gets none of its own.
+	Name string // the name of the shard in the fleet
+	URL  string // where programs of the fleet reach it; user and password are removed
+	// Of is the DSN of an existing shard of the fleet. "" makes a new fleet with this database as its first shard: the store of
+	// the database stays there, and serves each namespace without a store of its own.
 	Of string
 }
 
-// AddShard makes a database a shard of a fleet, and tells all others. Done again it changes the URL of the shard, or completes
-// what was broken off. VALIDATION_ERROR: the database is of another fleet, or has another name, or stores that the fleet does
-// not know.
+// AddShard makes a database a shard of a fleet, and tells all other shards. Called again, it changes the URL of the shard, or
+// completes a call that was interrupted. VALIDATION_ERROR: the database belongs to another fleet, has another name, or has
+// stores that the fleet does not know.
 func AddShard(ctx context.Context, o Options, a AddingShard) (*Routes, error) {
 	at, err := shardURL(a.URL)
 	if err != nil {
@@ -61,7 +61,7 @@ func AddShard(ctx context.Context, o Options, a AddingShard) (*Routes, error) {
 	return r, spread(ctx, a.DSN, o, r)
 }
 
-// join makes the database a shard, and tells it what the others know.
+// join makes the database a shard, and gives it the routes that the other shards know.
 func join(ctx context.Context, tx pgx.Tx, name string, of *Routes) error {
 	own, err := readRoutes(ctx, tx)
 	if err != nil {
@@ -77,7 +77,7 @@ func join(ctx context.Context, tx pgx.Tx, name string, of *Routes) error {
 		return tell(ctx, tx, of)
 	}
 	var stores []int32
-	// Nobody opens a store that is new here meanwhile.
+	// The lock keeps other processes from making a new store here meanwhile.
 	if _, err := tx.Exec(ctx, "LOCK TABLE tgad.order_state IN SHARE ROW EXCLUSIVE MODE"); err != nil {
 		return err
 	}
@@ -108,7 +108,8 @@ func join(ctx context.Context, tx pgx.Tx, name string, of *Routes) error {
 	return tell(ctx, tx, of)
 }
 
-// tell tells a shard what is known. It keeps what it knows better. Everybody tells it in the same order.
+// tell gives routes to a shard, which keeps its own routes where they are newer. Every process writes them in the same order, so
+// that two processes do not deadlock.
 func tell(ctx context.Context, tx pgx.Tx, r *Routes) error {
 	b := &pgx.Batch{}
 	for _, s := range slices.SortedFunc(slices.Values(r.Shards), func(a, b Shard) int { return strings.Compare(a.Name, b.Name) }) {
@@ -125,7 +126,8 @@ func tell(ctx context.Context, tx pgx.Tx, r *Routes) error {
 	return tx.SendBatch(ctx, b).Close()
 }
 
-// spread tells all other shards what one knows. Those that do not answer are named by the error: they are told the next time.
+// spread gives the routes of one shard to all other shards. The error names the shards that do not answer; they are told the next
+// time.
 func spread(ctx context.Context, dsn string, o Options, r *Routes) error {
 	own, err := pgx.ParseConfig(dsn)
 	if err != nil {
@@ -171,18 +173,19 @@ func spreadTo(ctx context.Context, s Shard, own *pgx.ConnConfig, o Options, r *R
 	})
 }
 
-// Placing says where the calls of a namespace are to be.
+// Placing says on which shard a namespace gets its store.
 type Placing struct {
 	Namespace string
 	Shard     string // name
-	Pinned    bool   // the store is moved only by who says so
+	Pinned    bool   // the store moves only if the mover asks for that explicitly
 }
 
-// Place gives a namespace a store of its own on a shard, before its first call. dsn is of the shard that has the store of
-// the namespaces without one, with the rights of [Migrate]. Done again it completes what was broken off.
+// Place gives a namespace a store of its own on a shard, before its first call. dsn leads to the shard that has the store of the
+// namespaces without a store of their own (the store of the rest), with the rights of [Migrate]. Called again, it completes a call
+// that was interrupted.
 //
-// VALIDATION_ERROR: the namespace has a store on another shard, or calls already in the store of the rest: those stay where
-// they are, and so does the namespace.
+// VALIDATION_ERROR: the namespace has a store on another shard, or it has calls in the store of the rest already. Such calls stay
+// where they are, and so does the namespace.
 func Place(ctx context.Context, dsn string, o Options, p Placing) (r *Routes, err error) {
 	err = onShard(ctx, dsn, o, func(c *copier) error {
 		if r, err = readRoutes(ctx, c.conn); err != nil {
@@ -225,7 +228,8 @@ func Place(ctx context.Context, dsn string, o Options, p Placing) (r *Routes, er
 	return r, spread(ctx, dsn, o, r)
 }
 
-// claim gives a namespace the number of a store. From then on no trace of it begins in the store of the rest; and none has.
+// claim gives a namespace the number of a store. It makes sure that no trace of the namespace has begun in the store of the rest;
+// from then on none can.
 func (c *copier) claim(ctx context.Context, r *Routes, namespace string) (store int32, secret []byte, err error) {
 	if secret, err = c.secret(ctx, r.Rest); err != nil {
 		return 0, nil, err
@@ -234,7 +238,7 @@ func (c *copier) claim(ctx context.Context, r *Routes, namespace string) (store 
 	if ok {
 		return store, secret, c.keep(ctx, r, namespace)
 	}
-	if has, err := c.hasCalls(ctx, r, namespace); has || err != nil { // before, since it may take long
+	if has, err := c.hasCalls(ctx, r, namespace); has || err != nil { // before the transaction, because it may take long
 		if err == nil {
 			err = stays(r, namespace)
 		}
@@ -248,7 +252,7 @@ func (c *copier) claim(ctx context.Context, r *Routes, namespace string) (store 
 		if state != Here {
 			return tga.Errorf(tga.ValidationError, "store %d of the namespaces without one of their own is not on this shard: ask the shard that has it", r.Rest)
 		}
-		if _, err := tx.Exec(ctx, "SELECT 1 FROM tgad.fleet FOR UPDATE"); err != nil { // whoever begins a trace has it
+		if _, err := tx.Exec(ctx, "SELECT 1 FROM tgad.fleet FOR UPDATE"); err != nil { // a transaction that begins a trace holds this lock
 			return err
 		}
 		return tx.QueryRow(ctx, `INSERT INTO tgad.namespaces SELECT $1, 1 + greatest((SELECT max(store) FROM tgad.namespaces), (SELECT max(store) FROM tgad.placements)) RETURNING store`,
@@ -268,10 +272,10 @@ func stays(r *Routes, namespace string) error {
 	return tga.Errorf(tga.ValidationError, "namespace %q has calls in store %d: it stays there", namespace, r.Rest)
 }
 
-// keep says whether a namespace keeps the number that it was given, by this run or by one that was broken off. A call that
-// began before has ended its transaction by then, and is seen. A namespace that has one gives the number back: else it would
-// have no store that takes a new call. And the number is where commits of this shard must be before there is a store under it: a
-// standby that was promoted without it would let calls of the namespace begin in the store of the rest.
+// keep checks whether a namespace can keep the number that it was given, by this run or by an interrupted one. A call that began
+// before the number was given has ended its transaction by now, and is visible. If there is such a call, the namespace gives the
+// number back; otherwise no store would take its new calls. If not, keep makes the number durable before a store is made under it:
+// a standby that was promoted without the number would let calls of the namespace begin in the store of the rest.
 func (c *copier) keep(ctx context.Context, r *Routes, namespace string) error {
 	has, err := c.hasCalls(ctx, r, namespace)
 	switch {
@@ -284,7 +288,7 @@ func (c *copier) keep(ctx context.Context, r *Routes, namespace string) error {
 	return c.durable(ctx, c.conn)
 }
 
-// secret is that of a store, which is made where there is none yet. All stores of a fleet have the same.
+// secret returns the secret of a store, and makes it if there is none. All stores of a fleet have the same secret.
 func (c *copier) secret(ctx context.Context, store int32) (secret []byte, err error) {
 	random := make([]byte, 32)
 	if _, err := rand.Read(random); err != nil {

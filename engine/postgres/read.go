@@ -15,32 +15,32 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// view is a trace as one version of its head left it. What was erased since born may be in it still.
+// view is a trace at one version of its head. It may still have contents that were erased after born.
 type view struct {
 	trace   *chain.Trace
 	version int64
-	born    time.Time // before it was first read, or the trace began
+	born    time.Time // a time before the trace was first read, or before it began
 }
 
-// keepView remembers what a trace looks like, unless something newer is known.
+// keepView caches a view, unless a newer one is cached.
 func (s *Store) keepView(v view) {
 	size := 0
 	for _, d := range v.trace.Documents {
 		size += len(d.Data)
 	}
 	if size > 64<<10 {
-		s.views.remove(v.trace.ID) // it would take the place of many others
+		s.views.remove(v.trace.ID) // it would evict many other views
 		return
 	}
 	s.views.put(v.trace.ID, v, func(old view) bool { return old.version > v.version })
 }
 
-// standing is a trace as it stands in the database, with who may append to it.
+// standing is a trace as it is in the database, with the epoch and the session of its lease.
 type standing struct {
 	view
 	epoch   chain.Epoch
 	session int64
-	entries []chain.Entry // those that were read
+	entries []chain.Entry // the entries that were read
 }
 
 const readTrace = `SELECT h.version, h.seq, h.digest, h.note, h.note_digest, h.epoch, h.session,
@@ -57,8 +57,8 @@ type row struct {
 	headers, parts, spills, notes      [][]byte
 }
 
-// stand reads a trace. What is known of it already is not read again, unless whole asks for the
-// entries as they lie there.
+// stand reads a trace. It reads only what was added since the cached view, unless whole asks for all
+// stored entries.
 func (s *Store) stand(ctx context.Context, id tga.ID, whole bool) (standing, error) {
 	known, ok := s.views.get(id)
 	if !ok || whole {
@@ -68,8 +68,8 @@ func (s *Store) stand(ctx context.Context, id tga.ID, whole bool) (standing, err
 	switch {
 	case err == nil && known.trace.Head.Seq > 0 && st.erasedSince(known.trace):
 		s.views.remove(id)
-		return s.stand(ctx, id, true) // what is known has what was erased
-	case err == nil && st.epoch > 0: // it is there
+		return s.stand(ctx, id, true) // the cached view still has the erased contents
+	case err == nil && st.epoch > 0: // the trace exists
 		s.keepView(st.view)
 	case err != nil:
 		s.views.remove(id)
@@ -77,7 +77,7 @@ func (s *Store) stand(ctx context.Context, id tga.ID, whole bool) (standing, err
 	return st, err
 }
 
-// erasedSince reports whether what a trace carried was erased since it was known.
+// erasedSince reports whether the contents of a trace were erased after known was read.
 func (st *standing) erasedSince(known *chain.Trace) bool {
 	for _, n := range st.trace.Notes[min(len(known.Notes), len(st.trace.Notes)):] {
 		if n.Kind == tga.NoteErased {
@@ -87,7 +87,7 @@ func (st *standing) erasedSince(known *chain.Trace) bool {
 	return false
 }
 
-// goOn reads what was added to a trace since it was known.
+// goOn reads what was added to a trace since the view known.
 func (known view) goOn(ctx context.Context, s *Store, keys chain.Keys) (standing, error) {
 	id := known.trace.ID
 	var r row
@@ -115,7 +115,7 @@ func (known view) goOn(ctx context.Context, s *Store, keys chain.Keys) (standing
 	return st, nil
 }
 
-// fold continues a trace with what was read, and checks that it ends at the head.
+// fold continues a trace with the rows that were read, and checks that it ends at the head.
 func (s *Store) fold(known *chain.Trace, r *row, keys chain.Keys) (st standing, err error) {
 	id := known.ID
 	st = standing{epoch: chain.Epoch(r.epoch), session: r.session}
@@ -158,7 +158,7 @@ func (s *Store) fold(known *chain.Trace, r *row, keys chain.Keys) (st standing, 
 	return st, nil
 }
 
-// proceed is [chain.Replay] from a trace that is known.
+// proceed is [chain.Replay] that starts at a known trace.
 func proceed(t *chain.Trace, entries iter.Seq2[chain.Entry, error], notes iter.Seq2[tga.Note, error]) (*chain.Trace, error) {
 	for e, err := range entries {
 		if err == nil {
@@ -188,7 +188,7 @@ func damaged(format string, args ...any) *tga.Error {
 func recoveryFailed(id tga.ID, err error) error {
 	switch tga.CodeOf(err) {
 	case tga.StoreUnavailable, tga.FormatTooNew, tga.StateRecoveryFailed:
-		return err // the trace may be good and this process cannot read it, or it is said already
+		return err // the trace may be intact but unreadable for this process, or the code is set already
 	}
 	out := tga.Errorf(tga.StateRecoveryFailed, "trace %s: %w", id, err).In(id)
 	out.Where = "stored"
@@ -215,7 +215,7 @@ func (s *Store) Load(ctx context.Context, id tga.ID) (*chain.Trace, error) {
 	return st.trace.Clone(), nil
 }
 
-// State returns the execution state of a trace; last sequence number 0 where it has no entry.
+// State returns the execution state of a trace. If the trace has no entry, the last sequence number is 0.
 func (s *Store) State(ctx context.Context, id tga.ID) (tga.ExecutionState, error) {
 	t, err := s.Load(ctx, id)
 	if tga.CodeOf(err) == tga.NotFound {
@@ -227,7 +227,8 @@ func (s *Store) State(ctx context.Context, id tga.ID) (tga.ExecutionState, error
 	return t.State(), nil
 }
 
-// Entries implements [runtime.Store]. With an error it yields the entries before what is damaged.
+// Entries implements [runtime.Store]. If an entry is damaged, it yields the entries before that one and
+// then the error.
 func (s *Store) Entries(ctx context.Context, id tga.ID, after uint64) iter.Seq2[chain.Entry, error] {
 	return func(yield func(chain.Entry, error) bool) {
 		if err := s.health.enter(); err != nil {
@@ -325,7 +326,7 @@ func (s *Store) Attachment(ctx context.Context, kind chain.AttachmentKind, key [
 // attachmentPage is how many attachments are read at once.
 const attachmentPage = 256
 
-// Attachments implements [runtime.Store]. They are read a page at a time, each page as it then is.
+// Attachments implements [runtime.Store]. It reads one page at a time; changes between two reads are seen.
 func (s *Store) Attachments(ctx context.Context, kind chain.AttachmentKind, prefix []byte) iter.Seq2[chain.Attachment, error] {
 	return func(yield func(chain.Attachment, error) bool) {
 		from, upper, err := attachmentSpan(kind, prefix)
@@ -359,7 +360,7 @@ func (s *Store) Attachments(ctx context.Context, kind chain.AttachmentKind, pref
 	}
 }
 
-// attachmentSpan returns where the owners' keys with a prefix begin, and where they end; nothing where there is no bound.
+// attachmentSpan returns the bounds of the keys with a prefix. upper is empty if there is no upper bound.
 func attachmentSpan(kind chain.AttachmentKind, prefix []byte) (from, upper []byte, err error) {
 	from, upper, err = keyspace.AttachmentBounds(keyspace.Kind(kind), prefix)
 	if err != nil {
@@ -371,8 +372,8 @@ func attachmentSpan(kind chain.AttachmentKind, prefix []byte) (from, upper []byt
 	return from[1:], upper[1:], nil
 }
 
-// attachments reads a page from a key on, up to but not including upper, which is empty where there
-// is no bound.
+// attachments reads a page of keys from the key from up to but not including upper; an empty upper is
+// no bound. with includes the key from itself.
 func (s *Store) attachments(ctx context.Context, kind chain.AttachmentKind, from, upper []byte, with bool) (page []chain.Attachment, err error) {
 	err = s.ask(ctx, "attachments", func(ctx context.Context, c *pgxpool.Conn) error {
 		rows, err := c.Query(ctx, "SELECT key, value FROM tgad.attachments WHERE shard = $1 AND kind = $2 AND key >= $3 AND ($4 OR key > $3) AND (length($5::bytea) = 0 OR key < $5) ORDER BY key LIMIT $6",

@@ -11,7 +11,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// lateMost is after how long a question reaches nobody any more: networks keep on trying for a quarter of an hour.
+// lateMost is the time after which an unanswered request can no longer reach the database: networks retry for about a
+// quarter of an hour.
 const lateMost = 20 * time.Minute
 
 func (l *leases) noAnswer(id tga.ID) {
@@ -20,7 +21,7 @@ func (l *leases) noAnswer(id tga.ID) {
 	l.asked[id] = time.Now()
 }
 
-// unanswered are the traces for whose lease the database may still hear a question.
+// unanswered returns the traces for which a request for the lease may still reach the database.
 func (l *leases) unanswered() (ids [][16]byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -34,7 +35,7 @@ func (l *leases) unanswered() (ids [][16]byte) {
 	return ids
 }
 
-// keepReleases tells the database of releases, until the store closes: that ends all leases.
+// keepReleases sends releases to the database until the store closes. Closing ends all leases.
 func (s *Store) keepReleases() {
 	for {
 		select {
@@ -43,7 +44,7 @@ func (s *Store) keepReleases() {
 			return
 		}
 		ctx, cancel := context.WithTimeout(s.health.life, s.o.Lease)
-		// Where it fails, the traces look held until it is tried again with the next renewal.
+		// If this fails, the traces look held until the next renewal tries again.
 		if err := errors.Join(s.giveBack(ctx), s.sweep(ctx)); err != nil && s.health.life.Err() == nil {
 			s.log.Warn("releases have not reached the database", "error", err)
 		}
@@ -51,7 +52,7 @@ func (s *Store) keepReleases() {
 	}
 }
 
-// giveBack tells the database of leases that have ended here.
+// giveBack releases, in the database, the leases that have ended here.
 func (s *Store) giveBack(ctx context.Context) error {
 	s.leases.giving.Lock()
 	defer s.leases.giving.Unlock()
@@ -85,7 +86,7 @@ func (s *Store) releaseAt(ctx context.Context, session int64, ended []chain.Leas
 	})
 }
 
-// sweep gives back what the database says this session holds and nobody of this process does.
+// sweep releases the leases that the database has for this session but that nobody in this process holds.
 func (s *Store) sweep(ctx context.Context) error {
 	all, some := s.leases.unsure.Swap(false), s.leases.unanswered()
 	if !all && len(some) == 0 {
@@ -114,7 +115,7 @@ func (s *Store) sweep(ctx context.Context) error {
 		if err != nil {
 			break
 		}
-		// A grant may be on its way to its holder.
+		// A grant may not have reached its holder yet: wait for a request that is under way.
 		if err = s.asking.enter(ctx, s.health.stop, lease.TraceID); err != nil {
 			break
 		}

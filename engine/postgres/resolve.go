@@ -10,14 +10,14 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// resolve finds out what became of an append whose commit had no answer, or one that was not
-// enough. It never repeats the append: it asks each trace for its version, in a transaction that
-// waits for the append if that is under way, and that raises the version, so that it is refused if
-// it is still to come. Once that transaction has committed without a warning, so has all before
-// it, on a standby too.
+// resolve finds out the outcome of an append whose commit had no answer, or ended with a warning. It
+// never repeats the append. For each trace it reads the version in a transaction that waits for the
+// append if it is under way. The transaction raises the version, so that the database refuses the
+// append if it arrives later. Once the transaction has committed without a warning, every earlier
+// commit is durable, on a standby too.
 //
-// The answer is sqlDone where the append is there. Where it is not, nothing of it will be, and it
-// is planned anew.
+// The answer is sqlDone if the append is in the log. Otherwise no part of it can get there any more,
+// and the caller plans it again.
 func (s *Store) resolve(j *job) (code string, err error) {
 	for _, x := range j.calls {
 		there, err := s.look(x)
@@ -25,14 +25,14 @@ func (s *Store) resolve(j *job) (code string, err error) {
 			return "", err
 		}
 		if !there {
-			// Both parts are there, or neither: they were one transaction.
+			// The parts were one transaction, so neither of them is in the log.
 			return sqlHead, nil
 		}
 	}
 	return sqlDone, nil
 }
 
-// look asks for one part.
+// look resolves one part.
 func (s *Store) look(x *call) (there bool, err error) {
 	id := x.lease.TraceID
 	ctx, cancel := context.WithTimeout(context.Background(), s.o.Patience)
@@ -53,7 +53,7 @@ func (s *Store) look(x *call) (there bool, err error) {
 		if ctx.Err() != nil {
 			return false, err
 		}
-		// A look that has no answer is looked after in the same way: by the next look.
+		// The outcome of a look without an answer is resolved by the next look.
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -61,7 +61,7 @@ func (s *Store) look(x *call) (there bool, err error) {
 	}
 }
 
-// concluded says from the version that a look found whether the part is there.
+// concluded decides, from the version that a look found, whether the part is in the log.
 func (s *Store) concluded(ctx context.Context, x *call, version, epoch int64) (there bool, err error) {
 	id := x.lease.TraceID
 	if version == x.before.version {
@@ -85,8 +85,9 @@ func (s *Store) concluded(ctx context.Context, x *call, version, epoch int64) (t
 	if len(x.entries) > 0 || len(x.notes) > 0 {
 		return true, nil
 	}
-	// It left nothing in the chain. Under its lease nobody else appends, and each look before this
-	// one raised the version too: then what raised it is not known.
+	// The part has no entry and no note, so the chain does not show it. Nobody else appends under its
+	// lease, so a version raised by one shows the append. But an earlier look raises the version too;
+	// then it is unknown what raised it.
 	if epoch == int64(x.lease.Epoch) && version == x.before.version+1 && !x.looked {
 		return true, nil
 	}

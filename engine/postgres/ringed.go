@@ -16,33 +16,33 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// ringed is what the store knows of its key ring. All processes of a store have one ring: the database says which, and has a
-// mark of each key that was used, so that none goes on with a copy.
+// ringed is what the store knows about its key ring. All processes of a store must have the same ring. The database
+// stores the id of the ring and a mark of each used key, so that no process can work with a different copy of the ring.
 type ringed struct {
 	s     *Store
-	ring  chain.Keyring         // nil: none was given
-	under sealrules.SealedUnder // zero: it is not sealed
-	lacks int                   // keys that the store has used, and an older copy of the ring does not have
+	ring  chain.Keyring         // nil: no ring was given
+	under sealrules.SealedUnder // zero: the store is not sealed
+	lacks int                   // number of keys that the store has used and the ring, an older copy, lacks
 
 	mu     sync.Mutex
-	known  map[chain.KeyID]chain.KeyID // by block of numbers: up to which one the database has the keys
+	known  map[chain.KeyID]chain.KeyID // by block of numbers: the last key of the block that the database has
 	owners *lru[string, chain.KeyID]
 }
 
-// keyTries is how often another key is asked for where an erasure was faster.
+// keyTries is how often another key is tried because an erasure has retired or destroyed the key.
 const keyTries = 20
 
-// keyBlock is how many numbers are remembered in the database at once.
+// keyBlock is how many key numbers are stored in the database at once.
 const keyBlock = 256
 
-// What the functions of migrations/009_sealing.sql answer.
+// Codes that the functions of migrations/009_sealing.sql return.
 const (
 	sqlKeyRetired = "TG114"
 	sqlOtherRing  = "TG115"
 	sqlErasingOn  = "TG116"
 )
 
-// ringName is the name of the row that says which ring the store is sealed under.
+// ringName is the name of the row that says under which ring the store is sealed.
 const ringName = "keyring"
 
 func (r *ringed) keys() chain.Keys {
@@ -52,8 +52,8 @@ func (r *ringed) keys() chain.Keys {
 	return r.ring
 }
 
-// readRing finds out which ring the store is sealed under, and says so where this is the first time that it has one. Without its
-// ring a store can be read as far as nothing is sealed, and not be written to.
+// readRing finds out under which ring the store is sealed. If the store gets a ring for the first time, the database stores that.
+// Without its ring only the parts of a store that are not sealed can be read, and nothing can be appended.
 func (r *ringed) readRing(ctx context.Context, c *pgxpool.Conn) error {
 	s := r.s
 	r.ring, r.known = s.o.Keyring, map[chain.KeyID]chain.KeyID{}
@@ -79,8 +79,8 @@ func (r *ringed) readRing(ctx context.Context, c *pgxpool.Conn) error {
 	return r.under.Fits(r.ring, "the store in the database")
 }
 
-// sameRing refuses a session to a process that knows otherwise than the database does which ring the store is sealed under: it would
-// write what everybody can read.
+// sameRing refuses a session if the database names another ring than this process knows, for example because the store was sealed
+// after this process opened it. Such a process would write values in the clear.
 func (r *ringed) sameRing(ctx context.Context, c *pgxpool.Conn) error {
 	s := r.s
 	var value []byte
@@ -97,8 +97,8 @@ func (r *ringed) sameRing(ctx context.Context, c *pgxpool.Conn) error {
 	return nil
 }
 
-// sameKeys refuses a ring that has other keys than those of the store, and one that is older while other processes have the store: they
-// have a newer copy. One that is older and alone gives no number that the store has used.
+// sameKeys refuses a ring whose keys differ from those of the store. It also refuses an older copy of the ring while other processes
+// have the store open, because they have a newer copy. If no other process has it open, an older copy skips the used numbers.
 func (r *ringed) sameKeys(ctx context.Context, c *pgxpool.Conn) error {
 	s := r.s
 	if r.ring == nil || r.under.Ring.IsZero() {
@@ -144,7 +144,7 @@ func anotherCopy(ring tga.ID, key chain.KeyID) error {
 	return tga.Errorf(tga.StoreUnavailable, "key ring %s is another copy than the store was sealed with: it has another key %d. All processes of the store need the same file", ring, key)
 }
 
-// newKey returns a key for what is new, which the database knows.
+// newKey returns a key that may seal new values. The database has a mark of it.
 func (r *ringed) newKey(ctx context.Context, namespace, subject string) (chain.KeyID, error) {
 	for try := 0; ; try++ {
 		key, err := sealrules.NewKey(r.ring, namespace, subject)
@@ -152,16 +152,16 @@ func (r *ringed) newKey(ctx context.Context, namespace, subject string) (chain.K
 			err = r.remember(ctx, key)
 		}
 		switch {
-		case errors.Is(err, errNoMark) && try < keyTries: // an erasure has destroyed it just now
+		case errors.Is(err, errNoMark) && try < keyTries: // an erasure has just destroyed it
 		case err != nil:
-			return 0, err // a key that the database does not know seals nothing
+			return 0, err // without a mark in the database the key must not seal anything
 		default:
 			return key, nil
 		}
 	}
 }
 
-// remember has the database know a key, and those beside it, before it seals anything.
+// remember stores the mark of a key, and the marks of its block, in the database before the key seals anything.
 func (r *ringed) remember(ctx context.Context, key chain.KeyID) error {
 	s := r.s
 	r.mu.Lock()
@@ -190,7 +190,7 @@ func (r *ringed) remember(ctx context.Context, key chain.KeyID) error {
 	if err == nil {
 		r.known[block] = keys[len(keys)-1]
 		if len(keys) == 1 && r.known[block] == key {
-			delete(r.known, block) // of a ring without marks each key is remembered by itself
+			delete(r.known, block) // a ring without marks stores each key by itself
 		}
 	}
 	return err
@@ -199,7 +199,7 @@ func (r *ringed) remember(ctx context.Context, key chain.KeyID) error {
 // errNoMark says that nothing can be sealed under a key, so that the database need not know it.
 var errNoMark = errors.New("it is destroyed, or cannot be read")
 
-// rememberAll is remember for keys of which some may be destroyed meanwhile.
+// rememberAll is remember for several keys. It skips keys that were destroyed meanwhile.
 func (r *ringed) rememberAll(ctx context.Context, keys []chain.KeyID) error {
 	for _, key := range keys {
 		if err := r.remember(ctx, key); err != nil && !errors.Is(err, errNoMark) {
@@ -209,7 +209,7 @@ func (r *ringed) rememberAll(ctx context.Context, keys []chain.KeyID) error {
 	return nil
 }
 
-// marksOf returns the keys of a block with their marks; of a ring that has no marks those that were asked for.
+// marksOf returns the keys of a block with their marks. For a ring without marks it returns the keys used.
 func marksOf(ring chain.Keyring, block chain.KeyID, used []chain.KeyID) (keys []chain.KeyID, marks [][]byte, err error) {
 	if ring, ok := ring.(sealrules.Marking); ok {
 		return ring.Marks(block*keyBlock, keyBlock)
@@ -269,7 +269,8 @@ func (r *ringed) ownerKey(ctx context.Context, o sealrules.Owner) (chain.KeyID, 
 	}
 	has, err := own(0)
 	if err == nil && has != 0 {
-		// It may be destroyed and said to be good here, in a database that was put back to before an erasure.
+		// The key may be destroyed although the database says that it is good: the database may have been
+		// restored to a time before an erasure.
 		if _, serr := r.ring.Seal(nil, chain.KeyID(has), nil, o.ID); errors.Is(serr, chain.ErrKeyDestroyed) {
 			if err = r.retire(ctx, []chain.KeyID{chain.KeyID(has)}); err == nil {
 				has, err = own(0)
@@ -289,8 +290,8 @@ func (r *ringed) ownerKey(ctx context.Context, o sealrules.Owner) (chain.KeyID, 
 	return chain.KeyID(has), nil
 }
 
-// beside returns the attachments of an append with what is stored of their values: those of the trace sealed under its key, and
-// others under the key of their owner.
+// beside returns the attachments of an append with their values as they are stored: the values of the trace sealed under its key,
+// and other values under the key of their owner.
 func (r *ringed) beside(ctx context.Context, p *part, key chain.KeyID) ([]chain.Attachment, error) {
 	ring, out := r.ring != nil, slices.Clone(p.batch.Attachments)
 	for i := range out {
@@ -319,7 +320,7 @@ func (r *ringed) beside(ctx context.Context, p *part, key chain.KeyID) ([]chain.
 	return out, nil
 }
 
-// keysChanged forgets which keys are for what is new: one of them is retired, or destroyed.
+// keysChanged forgets the keys that were chosen for new values, because one of them is retired or destroyed.
 func (r *ringed) keysChanged(ps parts) {
 	for _, p := range ps {
 		p.chosen = 0
@@ -327,7 +328,7 @@ func (r *ringed) keysChanged(ps parts) {
 	r.owners.clear()
 }
 
-// opened returns the value of an attachment as it is read; there is false where its key was destroyed and it is not there.
+// opened opens the value of an attachment. there is false if the attachment has no value, or if its key was destroyed.
 func (r *ringed) opened(a *chain.Attachment) (there bool, err error) {
 	if a.Value == nil {
 		return false, nil
@@ -340,12 +341,12 @@ func (r *ringed) opened(a *chain.Attachment) (there bool, err error) {
 	return value != nil, err
 }
 
-// RequestDigest returns what the ledger has of a request: its digest, or in a store whose key ring came before its first ledger
-// record a digest by a secret of the ring.
+// RequestDigest returns the digest of a request that the ledger stores. If the store had a key ring before its first ledger
+// record, the digest is keyed by a secret of the ring.
 func (s *Store) RequestDigest(p tga.Proposal) tga.Digest {
 	return s.ringed.under.Digest(s.ringed.ring, p)
 }
 
-// UnderRing returns the key ring that the store is sealed under, the zero id for none, and how many keys that the store has used
-// its ring lacks here.
+// UnderRing returns the id of the key ring under which the store is sealed, zero if there is none. It also returns how many
+// keys that the store has used are missing from the ring of this process.
 func (f Fleet) UnderRing() (ring tga.ID, lacks int) { return f.s.ringed.under.Ring, f.s.ringed.lacks }

@@ -11,14 +11,14 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Routes are what one shard knows of its fleet: which shards there are, and where each store is. Every shard has them. What
-// a shard says of a store that it has itself is so; what it says of another may be old, and has the lower epoch then.
+// Routes are what one shard knows of its fleet: the shards, and the place of each store. Every shard has routes. A shard is always
+// right about a store that it has itself. About another store it may be outdated; then its epoch is the lower one.
 type Routes struct {
-	Fleet      tga.ID // of the fleet; zero where the database is no shard of one
-	Name       string // of the shard that was asked
+	Fleet      tga.ID // of the fleet; zero if the database is no shard of a fleet
+	Name       string // name of the shard that was asked
 	Rest       int32  // the store of each namespace that has none of its own
 	Shards     []Shard
-	Namespaces map[string]int32 // those that have a store of their own
+	Namespaces map[string]int32 // namespaces with a store of their own
 	Placements map[int32]Placement
 }
 
@@ -26,17 +26,17 @@ type Routes struct {
 type Shard struct {
 	Name  string
 	URL   string
-	Epoch int64 // of the URL: the higher one wins
+	Epoch int64 // of the URL: the higher epoch wins
 }
 
 // Placement is where a store is.
 type Placement struct {
 	Store  int32
-	Epoch  int64 // one more with each move
+	Epoch  int64 // grows by one with each move
 	Owner  string
 	State  string // of the store on the shard that was asked
-	Target string // where it is to go; "" for nowhere
-	Pinned bool   // it is moved only by who says so
+	Target string // the shard to which it moves; "" if it does not move
+	Pinned bool   // it moves only if the mover asks for that explicitly
 }
 
 // Of returns the number of a namespace's store.
@@ -61,7 +61,7 @@ type querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// readRoutes reads the routes of the shard at the other end.
+// readRoutes reads the routes of the shard of a connection.
 func readRoutes(ctx context.Context, q querier) (*Routes, error) {
 	r := &Routes{Namespaces: map[string]int32{}, Placements: map[int32]Placement{}}
 	var id [16]byte
@@ -101,7 +101,7 @@ func readRoutes(ctx context.Context, q querier) (*Routes, error) {
 	return r, err
 }
 
-// hear takes what another shard says. It returns false where that is of another fleet.
+// hear takes over the newer routes of another shard. It returns false if that shard belongs to another fleet.
 func (r *Routes) hear(other *Routes) bool {
 	if other.Fleet != r.Fleet {
 		return false
@@ -118,7 +118,7 @@ func (r *Routes) hear(other *Routes) bool {
 	}
 	for store, p := range other.Placements {
 		own, ok := r.Placements[store]
-		// Of two that say the same, the owner says what it is like there.
+		// If the epochs are equal, the owner's entry wins: it has the current state.
 		if !ok || p.Epoch > own.Epoch || p.Epoch == own.Epoch && p.Owner == other.Name {
 			r.Placements[store] = p
 		}
@@ -126,7 +126,7 @@ func (r *Routes) hear(other *Routes) bool {
 	return true
 }
 
-// shardURL is the URL of a shard as the routes have it: without what is a program's own.
+// shardURL returns the URL of a shard as the routes have it: without user and password, which each program adds.
 func shardURL(text string) (string, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
@@ -141,7 +141,7 @@ func shardURL(text string) (string, error) {
 	return u.String(), nil
 }
 
-// configFor is how a program reaches a shard, with the user and the password of the URL that it was given.
+// configFor returns the configuration for a shard, with the user and the password of own.
 func configFor(shard string, own *pgx.ConnConfig) (*pgx.ConnConfig, error) {
 	u, err := url.Parse(shard)
 	if err != nil {
@@ -167,7 +167,7 @@ func ReadRoutes(ctx context.Context, dsn string, o Options) (r *Routes, err erro
 	return r, err
 }
 
-// onShard gives a connection of its own to do.
+// onShard calls do with a separate connection to the shard at dsn.
 func onShard(ctx context.Context, dsn string, o Options, do func(c *copier) error) (err error) {
 	c := &copier{o: o.withDefaults(), dsn: dsn}
 	if err := c.connect(ctx); err != nil {

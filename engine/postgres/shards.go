@@ -15,11 +15,11 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Shards are the stores of a fleet, as a process works with them wherever they are. Each namespace has one store. A store that
-// moves keeps its id, its secret and its order. A process that has it open waits until it has arrived, and goes on there, as
-// after a failover.
+// Shards are the stores of a fleet. They let a process use each store wherever it is. Each namespace has one store. A store that
+// moves keeps its id, its secret and its order. A process that has it open waits until the store has arrived, and continues on the
+// new shard, as after a failover.
 //
-// The routes that a process has may be old. They decide nothing: the shard refuses what is not its own.
+// The routes of a process may be outdated. That does no harm, because a shard refuses a store that it does not have.
 type Shards struct {
 	o   Options
 	own *pgxpool.Config
@@ -30,11 +30,11 @@ type Shards struct {
 	opening gates[int32]
 	stop    chan struct{}
 
-	asking sync.Mutex // one looks where a store is, and the others take what it has heard
+	asking sync.Mutex // held while one goroutine asks for routes; the others use its answer
 	asked  time.Time
 }
 
-// OpenShards reads the routes of the fleet that the database at a DSN is a shard of. It opens no store.
+// OpenShards reads the routes of the fleet to which the database at a DSN belongs. It opens no store.
 // VALIDATION_ERROR: the database is no shard of a fleet.
 func OpenShards(ctx context.Context, dsn string, o Options) (*Shards, error) {
 	config, err := pgxpool.ParseConfig(dsn)
@@ -63,7 +63,7 @@ func OpenShards(ctx context.Context, dsn string, o Options) (*Shards, error) {
 	return x, nil
 }
 
-// Routes are those that this process has heard of.
+// Routes returns the routes that this process knows.
 func (x *Shards) Routes() Routes {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -72,7 +72,7 @@ func (x *Shards) Routes() Routes {
 	return r
 }
 
-// askPatience is how long a shard may take to say what it knows.
+// askPatience is how long a shard may take to return its routes.
 const askPatience = 3 * time.Second
 
 // ask asks one shard.
@@ -89,7 +89,7 @@ func (x *Shards) ask(ctx context.Context, c *pgx.ConnConfig) (*Routes, error) {
 	return r, errors.Join(err, conn.Close(context.WithoutCancel(ctx)))
 }
 
-// Refresh asks all shards anew. One that does not answer, or is of another fleet, is left out: what was heard of it stays.
+// Refresh asks all shards for their routes. If a shard does not answer or belongs to another fleet, the earlier routes stay.
 func (x *Shards) Refresh(ctx context.Context) {
 	var asked sync.WaitGroup
 	for _, s := range x.Routes().Shards {
@@ -111,7 +111,7 @@ func (x *Shards) Refresh(ctx context.Context) {
 	asked.Wait()
 }
 
-// refreshSoon is Refresh, unless somebody has just done it: all stores of a shard that is away look at the same time.
+// refreshSoon is Refresh, unless another caller has just done it: if a shard is away, all its stores call this at the same time.
 func (x *Shards) refreshSoon(ctx context.Context) {
 	x.asking.Lock()
 	defer x.asking.Unlock()
@@ -122,7 +122,7 @@ func (x *Shards) refreshSoon(ctx context.Context) {
 	x.asked = time.Now()
 }
 
-// locate finds the shard that says of itself that it has a store, nil where none does now.
+// locate finds the shard that says of itself that it has a store. It returns nil if no shard says that now.
 func (x *Shards) locate(ctx context.Context, store int32) (*pgx.ConnConfig, error) {
 	x.refreshSoon(ctx)
 	r := x.Routes()
@@ -137,8 +137,8 @@ func (x *Shards) locate(ctx context.Context, store int32) (*pgx.ConnConfig, erro
 	return configFor(s.URL, x.own.ConnConfig)
 }
 
-// Store returns the store of a namespace, and opens it first if this process has not. It waits for one that is between two
-// shards, until [Options.Patience] is over. [Shards.Close] closes it.
+// Store returns the store of a namespace, and opens it if it is not open yet. If the store is between two shards, it waits at
+// most [Options.Patience]. [Shards.Close] closes the store.
 func (x *Shards) Store(ctx context.Context, namespace string) (*Store, error) {
 	x.mu.Lock()
 	store := x.routes.Of(namespace)
