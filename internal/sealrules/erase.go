@@ -5,8 +5,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// OfStream says of a stream that is to be erased whether that was done before, by its items and the keys that these are sealed
-// under. NOT_FOUND: there never was one.
+// OfStream says whether a stream was erased before. items is the number of its items, keys are the keys under which they are
+// sealed. NOT_FOUND: the stream never existed.
 func OfStream(name string, items int, keys []chain.KeyID) (already bool, err error) {
 	if items == 0 && len(keys) == 0 {
 		return false, nothing(name)
@@ -14,8 +14,8 @@ func OfStream(name string, items int, keys []chain.KeyID) (already bool, err err
 	return len(keys) == 0, nil
 }
 
-// OfState says of a state that is to be erased whether that was done before, by its head, its other rows, and whether
-// anything was ever sealed for it. NOT_FOUND: nothing was ever written to it.
+// OfState says whether a state was erased before. head is its head, rows is the number of its other rows, and sealed says
+// whether anything was ever sealed for it. NOT_FOUND: nothing was ever written to it.
 func OfState(name string, head []byte, rows int, sealed bool) (already bool, err error) {
 	was, err := chain.ReadStateErasure(head)
 	if err != nil || rows > 0 || sealed {

@@ -6,15 +6,15 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Owner is whose key a value of no trace is sealed under: that of a stream, of a family of working states, or of
-// all that is to be erased together ([chain.Attachment.Owner]).
+// Owner has the key under which a value that belongs to no trace is sealed. It is a stream, a family of working
+// states, or a set of values that is erased together ([chain.Attachment.Owner]).
 type Owner struct {
 	Kind keyspace.Kind
 	ID   []byte
-	Kept bool // it has many streams, so its keys are remembered
+	Kept bool // it has many streams, so its keys are stored separately
 }
 
-// OwnerOf returns whose key an attachment of no trace is sealed under; its ID is nil where it is not sealed.
+// OwnerOf returns the owner of an attachment that belongs to no trace. Its ID is nil if the attachment is not sealed.
 func OwnerOf(a *chain.Attachment) Owner {
 	o := Owner{Kind: keyspace.Kind(a.Kind)}
 	if o.ID = keyspace.Owned(o.Kind, a.Key); o.ID != nil && !a.Owner.IsZero() {
@@ -23,7 +23,7 @@ func OwnerOf(a *chain.Attachment) Owner {
 	return o
 }
 
-// Name tells an owner from all others.
+// Name returns a name that is unique to the owner.
 func (o Owner) Name() string { return string(byte(o.Kind)) + string(o.ID) }
 
 // OwnersOf returns the owners that the values of a stream, or of a family of working states with that id, may have.
@@ -31,8 +31,8 @@ func OwnersOf(id tga.ID) []Owner {
 	return []Owner{{Kind: keyspace.Stream, ID: id[:]}, {Kind: keyspace.Blob, ID: keyspace.NodePrefix(id)}}
 }
 
-// Unread is what is read of a value whose key was destroyed: it is not there; but an item of a stream is there, without
-// a byte, so that nobody begins again what is erased.
+// Unread returns what a reader gets for a value whose key was destroyed: nil, but an empty value for an item of a
+// stream, so that no caller begins an erased stream again.
 func Unread(kind chain.AttachmentKind) []byte {
 	if kind == chain.AttachStream {
 		return []byte{}

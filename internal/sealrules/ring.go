@@ -7,17 +7,17 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Numbered is a ring that says which numbers its keys have, and can leave some out. A ring that was put
-// back from a copy would give numbers again that the store has used: what the lost keys sealed would
-// look damaged, and no later copy of the ring would have all keys.
+// Numbered is a ring that numbers its keys and can skip numbers. Without skipping, a ring that was
+// restored from a copy would reuse numbers that the store has used. Then the values that the lost keys
+// sealed would look damaged, and no later copy of the ring would have all keys.
 type Numbered interface {
 	Last() chain.KeyID
 	Reserve(upTo chain.KeyID) error
-	// Missing counts the numbers that were left out.
+	// Missing counts the numbers that were skipped.
 	Missing() int
 }
 
-// Lacks counts the keys up to a number that a store has used, and an older copy of the ring does not have.
+// Lacks counts the keys up to used that a ring, an older copy, does not have.
 func Lacks(ring Numbered, used chain.KeyID) int {
 	lacks := ring.Missing()
 	if last := ring.Last(); last < used {
@@ -26,18 +26,18 @@ func Lacks(ring Numbered, used chain.KeyID) int {
 	return lacks
 }
 
-// SealedUnder is what a store remembers of the ring that it is sealed under: its id [16], and whether the ledger has
-// digests by the ring's secret [1].
+// SealedUnder is what a store stores about its ring: the id of the ring [16], and whether the digests in the ledger are
+// keyed by the ring's secret [1].
 //
-// Keyed says that the ledger has [chain.Keyring.RequestDigest] of each request, and nowhere the digest
-// itself: of a store that had its ring before its first ledger record. One rule holds for all
-// records of a store.
+// Keyed says that the ledger has [chain.Keyring.RequestDigest] of each request, and never the plain
+// digest. It is set if the store had its ring before its first ledger record. It holds for all records
+// of the store.
 type SealedUnder struct {
 	Ring  tga.ID
 	Keyed bool
 }
 
-// Value is what is stored.
+// Value returns the stored form.
 func (s SealedUnder) Value() []byte {
 	value := append(s.Ring[:len(s.Ring):len(s.Ring)], 0)
 	if s.Keyed {
@@ -46,7 +46,7 @@ func (s SealedUnder) Value() []byte {
 	return value
 }
 
-// ReadSealedUnder reads what [SealedUnder.Value] made; ok is false of other bytes.
+// ReadSealedUnder reads the stored form; ok is false for other bytes.
 func ReadSealedUnder(value []byte) (s SealedUnder, ok bool) {
 	if len(value) != 17 {
 		return s, false
@@ -54,7 +54,7 @@ func ReadSealedUnder(value []byte) (s SealedUnder, ok bool) {
 	return SealedUnder{tga.ID(value[:16]), value[16] == 1}, true
 }
 
-// Fits refuses a ring that is another than the store is sealed under.
+// Fits refuses a ring other than the one under which the store is sealed.
 func (s SealedUnder) Fits(ring chain.Keyring, store string) error {
 	if ring != nil && ring.ID() != s.Ring {
 		return tga.Errorf(tga.StoreUnavailable, "open %s: the store is sealed under key ring %s, the one given is %s", store, s.Ring, ring.ID())
@@ -62,7 +62,7 @@ func (s SealedUnder) Fits(ring chain.Keyring, store string) error {
 	return nil
 }
 
-// Missing returns why a store that is sealed and has no ring takes no calls.
+// Missing returns the error for calls to a sealed store without its ring, nil for any other store.
 func (s SealedUnder) Missing(ring chain.Keyring) error {
 	if ring == nil && !s.Ring.IsZero() {
 		return tga.Errorf(tga.StoreUnavailable, "the store is sealed under key ring %s and open without it: nothing is written, nothing is sent. Open it with the ring (tgad keyring)", s.Ring)
@@ -70,7 +70,7 @@ func (s SealedUnder) Missing(ring chain.Keyring) error {
 	return nil
 }
 
-// Digest is what the ledger has of a request.
+// Digest returns the digest of a request that the ledger stores.
 func (s SealedUnder) Digest(ring chain.Keyring, p tga.Proposal) tga.Digest {
 	d := tga.RequestDigest(p)
 	if s.Keyed && ring != nil {
@@ -79,7 +79,7 @@ func (s SealedUnder) Digest(ring chain.Keyring, p tga.Proposal) tga.Digest {
 	return d
 }
 
-// NewKey asks a ring for a key that nothing was sealed under in the store.
+// NewKey asks a ring for a key for a new trace or owner: the key of the subject, or an unused key.
 func NewKey(ring chain.Keyring, namespace, subject string) (chain.KeyID, error) {
 	key, err := ring.Key(namespace, subject)
 	if err == nil && key == 0 {
@@ -88,8 +88,8 @@ func NewKey(ring chain.Keyring, namespace, subject string) (chain.KeyID, error) 
 	return key, err
 }
 
-// Own adds to all those of the keys of a trace or a stream that no other has; 0 stands for what has none. What the others
-// mean for an erasure is counted. On an error nothing is added.
+// Own adds to all the keys of a trace or a stream that are not shared; 0 stands for a value without a key. It counts in done
+// a trace or stream with a shared key, or with values that have no key. On an error it adds nothing.
 func Own(ring chain.Keyring, keys []chain.KeyID, all *[]chain.KeyID, done *chain.Erased) error {
 	keys = slices.Sorted(slices.Values(keys))
 	shared, own := false, len(*all)
@@ -115,12 +115,12 @@ func Own(ring chain.Keyring, keys []chain.KeyID, all *[]chain.KeyID, done *chain
 	return nil
 }
 
-// Marking is a ring that tells its keys from others of the same numbers, in another copy of the ring: see keyring.Ring.Marks.
+// Marking is a ring with a mark for each key. Marks show whether two copies of a ring have different keys of the same number: see keyring.Ring.Marks.
 type Marking interface {
 	Marks(after chain.KeyID, numbers int) (keys []chain.KeyID, marks [][]byte, err error)
 }
 
-// NotVerified is what a check says of traces and values whose keys the ring does not have.
+// NotVerified returns the problem that a check reports for traces and values whose keys the ring lacks.
 func NotVerified(n int) error {
 	return tga.Errorf(tga.StoreUnavailable, "the key ring does not have the keys of %d traces or values beside them, so what they carry is not verified: put its newest copy back", n)
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// OfTrace reports whether an attachment says something of a trace: what people are asked about it, or
-// evidence of it. It is sealed under the trace's key, and goes with it. Nodes of a working state come
-// with a trace too, and are needed after it.
+// OfTrace reports whether an attachment belongs to a trace: a question to people about it, or evidence of
+// it. Such an attachment is sealed under the trace's key and erased with it. Nodes of a working state are
+// appended with a trace too, but they are needed after it, so they do not belong to it.
 func OfTrace(trace tga.ID, a *chain.Attachment) bool {
 	return a.Kind == chain.AttachApproval || a.Kind == chain.AttachBlob && keyspace.EvidenceOf(trace, a.Key)
 }
@@ -26,9 +26,10 @@ func seals(trace tga.ID, attachments []chain.Attachment) bool {
 	return false
 }
 
-// KeyFor says under which key a store with a key ring seals what is appended to a trace. It is that of
-// the trace's entries so far; or with fresh one that the ring is to be asked for, by the request's namespace
-// and subject. Without either nothing is sealed under a key of the trace.
+// KeyFor returns the key under which a store with a key ring seals an append to a trace. It is the key of
+// the trace's earlier entries. If fresh is true, the caller must ask the ring for a new key, with the
+// namespace and the subject of request. If key is 0 and fresh is false, nothing is sealed under a key of
+// the trace.
 func KeyFor(t *chain.Trace, b *chain.Batch) (key chain.KeyID, fresh bool, request *tga.Artifact, err error) {
 	request = t.Request
 	switch {
@@ -39,20 +40,20 @@ func KeyFor(t *chain.Trace, b *chain.Batch) (key chain.KeyID, fresh bool, reques
 	case t.Key != 0:
 		return t.Key, false, nil, nil
 	case request == nil && len(b.Artifacts) == 0:
-		return 0, false, nil, nil // beside no trace
+		return 0, false, nil, nil // the attachments belong to no trace
 	case request == nil:
 		request = b.Artifacts[0].Artifact
 	}
 	return 0, true, request, nil
 }
 
-// SubjectOf returns whose call a request is: its namespace, and its subject or "".
+// SubjectOf returns the namespace of a request, and its subject or "".
 func SubjectOf(request *tga.Artifact) (namespace, subject string) {
 	namespace = cmp.Or(request.Meta.String(tga.MetaNamespace), tga.DefaultNamespace)
 	return namespace, request.Meta.String(tga.MetaSubject)
 }
 
-// Gone reports whether nothing of a trace's entries is left to be erased.
+// Gone reports whether a trace's entries have nothing left to erase.
 func Gone(entries []chain.Entry) bool {
 	for i := range entries {
 		if e := &entries[i]; e.Artifact != nil || e.Key != 0 {
@@ -62,7 +63,7 @@ func Gone(entries []chain.Entry) bool {
 	return true
 }
 
-// Bare returns what is left of entries that are erased: all but what they carried.
+// Bare returns entries as they are after an erasure: without artifacts and documents.
 func Bare(entries []chain.Entry) []chain.Entry {
 	bare := make([]chain.Entry, 0, len(entries))
 	for _, e := range entries {
@@ -71,7 +72,7 @@ func Bare(entries []chain.Entry) []chain.Entry {
 	return bare
 }
 
-// ErasedNote is the note that says who erased what so many entries of a trace carried, and why.
+// ErasedNote returns the note that says who erased a trace with that number of entries, and why.
 func ErasedNote(who, reason string, entries int) (chain.NewNote, error) {
 	body, err := json.Marshal(map[string]any{"entries": entries, "reason": reason})
 	if err != nil {
@@ -80,8 +81,8 @@ func ErasedNote(who, reason string, entries int) (chain.NewNote, error) {
 	return chain.NewNote{Kind: tga.NoteErased, Who: who, Body: body}, nil
 }
 
-// Beside returns what lies beside a trace and has to do with what it carried: what it asks people, and the
-// evidence that its notes name. Their values are nil: appended, they are deletions.
+// Beside returns the attachments that are erased with a trace: its questions to people, and the evidence
+// that its notes name. Their values are nil, so appending them deletes them.
 func Beside(id tga.ID, notes []tga.Note) (list []chain.Attachment) {
 	add := func(kind chain.AttachmentKind, key []byte) {
 		if _, err := keyspace.AppendAttachment(nil, keyspace.Kind(kind), key); err == nil {
@@ -94,18 +95,18 @@ func Beside(id tga.ID, notes []tga.Note) (list []chain.Attachment) {
 			Evidence string `json:"evidence_digest"`
 		}
 		if json.Unmarshal(notes[i].Body, &body) != nil {
-			continue // another kind of note has another kind of member
+			continue // in another kind of note the member may have another type
 		}
 		if d, err := tga.ParseDigest(body.Evidence); err == nil && !d.IsZero() {
 			add(chain.AttachBlob, keyspace.EvidenceKey(d, id))
-			add(chain.AttachBlob, keyspace.DigestKey(d)) // where a store of format 2 has it
+			add(chain.AttachBlob, keyspace.DigestKey(d)) // the key under which a store of format 2 has it
 		}
 	}
 	return list
 }
 
-// Erasable refuses a trace of which something is still to come: which has not ended, of which a new attempt is due,
-// or that somebody is at.
+// Erasable refuses a trace that has not ended, that has a new attempt due (timed), or whose lease somebody holds
+// (held).
 func Erasable(id tga.ID, last tga.State, timed, held bool) error {
 	switch {
 	case !last.Terminal():
@@ -118,7 +119,7 @@ func Erasable(id tga.ID, last tga.State, timed, held bool) error {
 	return nil
 }
 
-// IsOf reports whether a trace is a subject's, by what its request says, or by the keys that are the subject's own.
+// IsOf reports whether a trace belongs to a subject: its request names the subject, or one of its entries has a key of own.
 func IsOf(entries []chain.Entry, own map[chain.KeyID]bool, namespace, subject string) bool {
 	for i := range entries {
 		e := &entries[i]

@@ -9,27 +9,28 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// What is stored of the value of an attachment is the value itself; or, where the value is sealed:
+// The stored form of an attachment's value is the value itself, or, if the value is sealed:
 //
 //	 0  FF "SEALED" version [1]
 //	 8  key id [8]
 //	16  nonce [12], ciphertext and tag [16] of AES-256-GCM
 //
-// A value that begins with FF "SEALED" itself and is not sealed has key id 0 before it, so no value
-// is taken for another one. The additional data is the store's key of the attachment, with its kind
-// byte: a stored value opens nowhere else. No part of an entry has so short a one.
+// An unsealed value that itself begins with FF "SEALED" is stored after such a header with key id 0, so
+// the two forms cannot be confused. The additional data is the store's key of the attachment, with its
+// kind byte, so a stored value opens under no other key of the store. The additional data of a part of
+// an entry is always longer.
 const (
 	valueMark   = "\xffSEALED"
 	valueHeader = len(valueMark) + 1 + 8
 )
 
-// Marked reports whether a value begins as one that is sealed does. Such a value is never stored as it is.
+// Marked reports whether a value begins like a sealed one. Such a value is never stored as it is.
 func Marked(value []byte) bool { return bytes.HasPrefix(value, []byte(valueMark)) }
 
 var errNoRing = errors.New("the store is open without its key ring")
 
-// Store returns what is stored of an attachment's value under the store's key at: the value
-// itself, or where key is not 0 the value sealed under it. STORE_UNAVAILABLE: it cannot be sealed.
+// Store returns the stored form of an attachment's value under the store's key at: the value
+// itself, or, if key is not 0, the value sealed under key. STORE_UNAVAILABLE: it cannot be sealed.
 func Store(at, value []byte, key chain.KeyID, keys chain.Keys) ([]byte, error) {
 	if key == 0 && !Marked(value) {
 		return value, nil
@@ -53,7 +54,7 @@ func Store(at, value []byte, key chain.KeyID, keys chain.Keys) ([]byte, error) {
 	return out, nil
 }
 
-// KeyOf returns the key that a stored value is sealed under, 0 where it is not sealed.
+// KeyOf returns the key under which a stored value is sealed, 0 if it is not sealed.
 func KeyOf(stored []byte) chain.KeyID {
 	if len(stored) < valueHeader || !Marked(stored) {
 		return 0
@@ -61,9 +62,9 @@ func KeyOf(stored []byte) chain.KeyID {
 	return chain.KeyID(binary.BigEndian.Uint64(stored[valueHeader-8:]))
 }
 
-// Open returns the value of what [Store] made. [chain.ErrKeyDestroyed]: it is erased.
-// STORE_UNAVAILABLE: the key cannot be had. STATE_CHECKSUM_MISMATCH: the bytes are not what was
-// stored there.
+// Open returns the value of a stored form that [Store] made. [chain.ErrKeyDestroyed]: the value is
+// erased. STORE_UNAVAILABLE: the key is not available. STATE_CHECKSUM_MISMATCH: the bytes are damaged,
+// or belong to another key of the store.
 func Open(at, stored []byte, keys chain.Keys) ([]byte, error) {
 	if !Marked(stored) {
 		return stored, nil
@@ -104,8 +105,8 @@ func Open(at, stored []byte, keys chain.Keys) ([]byte, error) {
 	return value, nil
 }
 
-// valueUnavailable says that a value can be neither sealed nor opened now. It says nothing about
-// the bytes that are stored.
+// valueUnavailable returns the error for a value that cannot be sealed or opened now. It does not
+// mean that the stored bytes are damaged.
 func valueUnavailable(verb string, at []byte, key chain.KeyID, cause error) error {
 	return tga.Errorf(tga.StoreUnavailable, "%s the value under the key %x: data key %d: %w", verb, at, key, cause)
 }
