@@ -1,9 +1,10 @@
-// Package keyring keeps the data keys that a store seals its entries under, in a file outside of
-// the store. To destroy a key is to erase everything that it sealed, in every copy of the store.
+// Package keyring keeps the data keys with which a store seals its entries, in a file outside of
+// the store. Destroying a key erases everything that it sealed, in every copy of the store.
 //
 // A data key is wrapped under a key-encryption key (KEK), which comes from a file or from a
-// command. One process has a ring open, or several of one machine share it; the lock is the file beside the ring, with
-// ".lock" at the end. A key has a number, its slot, and no number is given to two keys.
+// program. One process has a ring open, or several processes of one machine share it. The lock
+// is a file beside the ring, with ".lock" at the end of its name. Each key has a number, its
+// slot, and no two keys have the same number.
 //
 // # Invariants
 //

@@ -11,7 +11,7 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// A ring is a header and slots. Integers are big-endian; what is not named is zeros.
+// A ring is a header and slots. Integers are big-endian; bytes that are not listed are zero.
 //
 //	header
 //	   0  "TGADRING" [8]   version [4] = 1   where the KEK is from [1]: 1 a file, 2 a command
@@ -26,9 +26,9 @@ import (
 //	  24  the data key, wrapped [60]; zeros where it is destroyed
 //	 124  checksum of the slot's number [8] and of the bytes before it [4]
 //
-// Something wrapped is a nonce [12], and the ciphertext [32] and tag [16] of AES-256-GCM under the
+// A wrapped key is a nonce [12], and the ciphertext [32] and tag [16] of AES-256-GCM under the
 // KEK; the additional data is the ring's id and the number of the slot [8], 0 for the secret.
-// A slot lies within one sector of the disk, so a crash leaves it as it was or as it is to be.
+// A slot lies within one sector of the disk, so a crash leaves the old slot or the new one.
 const (
 	magic      = "TGADRING"
 	headerLen  = 4096
@@ -40,7 +40,7 @@ const (
 	fromProgram = 2
 )
 
-// state is that of a slot.
+// state is the state of a slot.
 type state byte
 
 const (
@@ -52,7 +52,7 @@ const (
 
 type tag [16]byte
 
-// slot is a data key as it lies in the ring.
+// slot is a data key as it is stored in the ring.
 type slot struct {
 	state   state
 	tag     tag
@@ -76,7 +76,7 @@ func (s *slot) append(dst []byte, n uint64) []byte {
 	return binary.BigEndian.AppendUint32(dst, slotSum(n, dst[at:at+slotLen-4]))
 }
 
-// decodeSlot reads slot n; ok is false where it is damaged, or was never written whole.
+// decodeSlot reads slot n; ok is false if it is damaged, or was never written completely.
 func decodeSlot(b []byte, n uint64) (s slot, ok bool) {
 	if len(b) != slotLen || binary.BigEndian.Uint32(b[slotLen-4:]) != slotSum(n, b) {
 		return slot{}, false
@@ -88,19 +88,19 @@ func decodeSlot(b []byte, n uint64) (s slot, ok bool) {
 		(s.state == destroyed) == (s.wrapped == [wrappedLen]byte{})
 }
 
-// blank reports whether a slot was never written: a crash may leave such slots at the end of a
-// batch, and nobody has a key of them.
+// blank reports whether a slot was never written. A crash may leave such slots at the end of a
+// batch; their keys were given to nobody.
 func blank(b []byte) bool { return len(bytes.Trim(b, "\x00")) == 0 }
 
-// slotAt is where slot n lies.
+// slotAt returns the offset of slot n.
 func slotAt(n chain.KeyID) int64 { return headerLen + slotLen*(int64(n)-1) }
 
-// header is what a ring says of itself.
+// header is the header of a ring.
 type header struct {
 	from   byte
 	id     tga.ID
 	secret [wrappedLen]byte
-	kek    []byte // wrapped by the command
+	kek    []byte // the KEK, wrapped by the program
 }
 
 func (h *header) encode() []byte {

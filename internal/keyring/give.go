@@ -8,8 +8,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Key returns the key of a new trace: that of its subject, or the next one that nobody has. It is
-// on disk.
+// Key returns the key of a new trace: the key of its subject, or the next unused key. The key is
+// on disk when Key returns.
 func (r *Ring) Key(namespace, subject string) (chain.KeyID, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -22,7 +22,7 @@ func (r *Ring) Key(namespace, subject string) (chain.KeyID, error) {
 	return alone(r, func() (chain.KeyID, error) { return r.ofSubject(r.tagOf(namespace, subject)) })
 }
 
-// ofSubject returns the key that new traces of a subject get. No other process changes the ring meanwhile.
+// ofSubject returns the key for new traces of a subject. No other process may change the ring meanwhile.
 func (r *Ring) ofSubject(t tag) (chain.KeyID, error) {
 	if r.fresh[t] {
 		list := r.subjects[t]
@@ -44,7 +44,7 @@ func (r *Ring) ofSubject(t tag) (chain.KeyID, error) {
 	return n, nil
 }
 
-// take returns the next key that nobody has. r.mu is held.
+// take returns the next unused key. r.mu is held.
 func (r *Ring) take() (chain.KeyID, error) {
 	if r.next > r.made {
 		return alone(r, r.taken)
@@ -52,7 +52,8 @@ func (r *Ring) take() (chain.KeyID, error) {
 	return r.taken()
 }
 
-// taken is take where no other process changes the ring meanwhile, or need not be kept from it.
+// taken is take for a caller that keeps other processes from changing the ring. That is needed only
+// if the batch is used up.
 func (r *Ring) taken() (chain.KeyID, error) {
 	if r.next > r.made {
 		if err := r.more(); err != nil {
@@ -86,7 +87,7 @@ func (r *Ring) more() error {
 	return nil
 }
 
-// Last is the greatest number that a key of the ring has.
+// Last returns the largest number of a key of the ring.
 func (r *Ring) Last() chain.KeyID {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -96,8 +97,8 @@ func (r *Ring) Last() chain.KeyID {
 	return chain.KeyID(r.slots)
 }
 
-// Reserve leaves out the numbers up to n, for a ring that is an older copy: another copy has keys of these
-// numbers, and the store has what they sealed. Their slots stay blank.
+// Reserve skips the numbers up to n. It is for a ring that is an older copy: another copy has keys with these
+// numbers, and the store has values that they sealed. The slots of these numbers stay blank.
 func (r *Ring) Reserve(n chain.KeyID) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -125,16 +126,16 @@ func (r *Ring) leaveOut(n chain.KeyID) error {
 	return nil
 }
 
-// Missing counts the numbers that were left out: the store has used them, and only a newer copy of the ring
-// has their keys.
+// Missing counts the skipped numbers: the store has used them, and only a newer copy of the ring has their
+// keys.
 func (r *Ring) Missing() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return int(r.blanks)
 }
 
-// Retire returns the keys of a subject that are not destroyed, and gives none of them to a new
-// trace any more: the next one gets another key.
+// Retire returns the keys of a subject that are not destroyed. From then on no new trace gets one of
+// them: the next trace of the subject gets another key.
 func (r *Ring) Retire(namespace, subject string) ([]chain.KeyID, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -161,7 +162,7 @@ func (r *Ring) retire(t tag) ([]chain.KeyID, error) {
 	return slices.Clone(list), nil
 }
 
-// Destroy destroys a key for good. What was destroyed may be destroyed again.
+// Destroy destroys a key for good. Destroying a destroyed key does nothing.
 func (r *Ring) Destroy(key chain.KeyID) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -187,11 +188,11 @@ func (r *Ring) destroy(key chain.KeyID) error {
 	return nil
 }
 
-// forget forgets that a key is a subject's.
+// forget removes a key from the keys of its subject.
 func (r *Ring) forget(key chain.KeyID, t tag) {
 	list := r.subjects[t]
 	if len(list) > 0 && list[len(list)-1] == key {
-		delete(r.fresh, t) // only the last one is for new traces
+		delete(r.fresh, t) // the removed key was the one for new traces
 	}
 	if list = slices.DeleteFunc(list, func(n chain.KeyID) bool { return n == key }); len(list) == 0 {
 		delete(r.subjects, t)

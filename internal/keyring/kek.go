@@ -18,17 +18,17 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// KEK says where a ring's key-encryption key comes from: a file, or a program that wraps it, which is started as a
-// command or listens at a socket.
+// KEK says where a ring's key-encryption key comes from: a file, or a program that wraps the key. The program is started
+// as a command, or listens at a socket.
 type KEK struct {
-	// File has 32 bytes, or 64 hex digits. Nobody but its owner and a group can read it.
+	// File has 32 bytes, or 64 hex digits. Only its owner and a group may be able to read it.
 	File string
-	// Command is a program and its arguments. It is called with `wrap` or `unwrap` behind these,
-	// gets the bytes to wrap or unwrap on its standard input and says the result on its standard
-	// output. The ring keeps its KEK as that program wrapped it.
+	// Command is a program and its arguments. It is called with `wrap` or `unwrap` as a last
+	// argument, reads the bytes to wrap or unwrap from its standard input and writes the result to
+	// its standard output. The ring stores its KEK in the form that the program wrapped.
 	Command []string
-	// Socket is a unix socket at which such a program listens. It is asked with HTTP: POST /wrap and POST /unwrap with the
-	// bytes as the body, and answers 200 with the result.
+	// Socket is a unix socket at which such a program listens. It gets HTTP requests, POST /wrap and POST /unwrap with the
+	// bytes as the body, and answers with status 200 and the result.
 	Socket string
 	// Timeout bounds a call of the program. Zero is 10 s.
 	Timeout time.Duration
@@ -36,7 +36,7 @@ type KEK struct {
 
 const kekLen = 32
 
-// new returns a KEK for a new ring, and what the ring keeps of it.
+// new returns a KEK for a new ring, and its wrapped form for the ring, nil for a KEK from a file.
 func (k KEK) new(random io.Reader) (kek, kept []byte, err error) {
 	if k.from() == fromFile {
 		kek, err = k.read()
@@ -55,7 +55,7 @@ func (k KEK) new(random io.Reader) (kek, kept []byte, err error) {
 	return kek, kept, nil
 }
 
-// old returns the KEK of a ring that is there.
+// old returns the KEK of an existing ring.
 func (k KEK) old(kept []byte) ([]byte, error) {
 	if k.from() == fromFile {
 		return k.read()
@@ -67,7 +67,7 @@ func (k KEK) old(kept []byte) ([]byte, error) {
 	return kek, err
 }
 
-// from is what the ring keeps of it: a program is the same one behind a command and behind a socket.
+// from returns the kind of source that the ring stores. It is the same for a command and for a socket.
 func (k KEK) from() byte {
 	if k.File == "" {
 		return fromProgram
@@ -75,7 +75,7 @@ func (k KEK) from() byte {
 	return fromFile
 }
 
-// program is its name for people.
+// program returns the name of the program for people.
 func (k KEK) program() string {
 	if k.Socket != "" {
 		return k.Socket
@@ -135,7 +135,7 @@ func (k KEK) call(verb string, in []byte) (out []byte, err error) {
 	return out, nil
 }
 
-// run starts the command. What it says on its standard error is shown, cut to a line; nothing of its output is.
+// run runs the command. An error has the first line of its standard error, cut, and nothing of its output.
 func (k KEK) run(ctx context.Context, verb string, in []byte) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, k.Command[0], append(k.Command[1:len(k.Command):len(k.Command)], verb)...)
 	cmd.WaitDelay = time.Second
@@ -151,7 +151,7 @@ func (k KEK) run(ctx context.Context, verb string, in []byte) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// ask asks at the socket. Of an answer with another status than 200 the status alone is shown.
+// ask sends a request to the socket. If the status is not 200, the error has only the status.
 func (k KEK) ask(ctx context.Context, verb string, in []byte) ([]byte, error) {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer

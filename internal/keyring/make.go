@@ -12,7 +12,7 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Create makes a ring, in a file that is not there yet.
+// Create makes a ring in a new file.
 func Create(path string, id tga.ID, o Options) error {
 	if err := o.KEK.check(); err != nil {
 		return err
@@ -37,7 +37,7 @@ func Create(path string, id tga.ID, o Options) error {
 	return place(path, bytes.NewReader(h.encode()))
 }
 
-// wrapping makes a KEK for a ring and has the header keep what is to be kept of it.
+// wrapping gets the KEK for a new header, and stores its wrapped form in the header if there is one.
 func (h *header) wrapping(o Options) (wrapping, error) {
 	kek, kept, err := o.KEK.new(o.Rand)
 	if err != nil {
@@ -51,7 +51,7 @@ func (h *header) wrapping(o Options) (wrapping, error) {
 	return w, nil
 }
 
-// place puts content at path, durable, whole or not at all.
+// place writes content to path, durably, completely or not at all.
 func place(path string, content io.Reader) error {
 	tmp := path + ".new"
 	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -77,15 +77,15 @@ func place(path string, content io.Reader) error {
 	if e := os.Remove(tmp); !errors.Is(e, os.ErrNotExist) {
 		err = errors.Join(err, e)
 	}
-	if tga.CodeOf(err) != "" { // of the content
+	if tga.CodeOf(err) != "" { // the error of the content reader
 		return err
 	}
 	return tga.Errorf(tga.StoreUnavailable, "write key ring %s: %w", path, err)
 }
 
-// Rotate wraps every key of a ring anew, under another key-encryption key: a copy of the ring
-// from before, with the keys that were destroyed since, opens with the old one alone. A ring with
-// a damaged slot is not rotated: STATE_CHECKSUM_MISMATCH.
+// Rotate wraps every key of a ring again, under another key-encryption key. An earlier copy of the
+// ring, which has the keys that were destroyed since, then opens only with the old key-encryption
+// key. A ring with a damaged slot is not rotated: STATE_CHECKSUM_MISMATCH.
 func Rotate(path string, old, to Options) (err error) {
 	if err := to.KEK.check(); err != nil {
 		return err
@@ -138,22 +138,22 @@ func Rotate(path string, old, to Options) (err error) {
 		out.CloseWithError(err)
 	}()
 	err = place(path, in)
-	in.CloseWithError(io.ErrClosedPipe) // where it was not read to its end, nobody writes any more
+	in.CloseWithError(io.ErrClosedPipe) // unblocks the writer if place did not read to the end
 	return err
 }
 
-// Info is what [Ring.Info] says.
+// Info describes a ring.
 type Info struct {
 	ID        tga.ID
 	Command   bool // the key-encryption key comes from a command
-	Keys      int  // that are not destroyed
-	Subjects  int  // that have a key
+	Keys      int  // keys that are not destroyed
+	Subjects  int  // subjects that have a key
 	Destroyed int
 	Damaged   int // slots that cannot be read
-	Missing   int // that the store has used, and only a newer copy of the ring has
+	Missing   int // keys that the store has used and that only a newer copy of the ring has
 }
 
-// Info counts what the ring has.
+// Info counts the keys and the slots of the ring.
 func (r *Ring) Info() (Info, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -164,7 +164,7 @@ func (r *Ring) Info() (Info, error) {
 	err := r.each(func(_ chain.KeyID, s slot, raw []byte, ok bool) error {
 		switch {
 		case !ok && blank(raw):
-			// counted when they were left out, or read
+			// already counted in r.blanks
 		case !ok:
 			i.Damaged++
 		case s.state == destroyed:

@@ -23,10 +23,10 @@ import (
 // Options of a ring.
 type Options struct {
 	KEK KEK
-	// BySubject gives the traces of one subject one key; else, and where a request names no
-	// subject, each trace has its own.
+	// BySubject gives all traces of one subject the same key. Without it, and if a request names
+	// no subject, each trace has a key of its own.
 	BySubject bool
-	// Store is the directory of the store, in which the ring must not lie. "" is not asked.
+	// Store is the directory of the store, in which the ring must not lie. "" skips this check.
 	Store string
 	// Rand is read for keys and nonces; nil is crypto/rand.Reader.
 	Rand io.Reader
@@ -53,23 +53,23 @@ type Ring struct {
 
 	mu       sync.Mutex
 	file     *os.File
-	slots    uint64                      // whole ones that the file has room for
-	blanks   uint64                      // slots among them that were left out
-	next     uint64                      // the next of a batch that nobody has yet
+	slots    uint64                      // number of whole slots in the file
+	blanks   uint64                      // number of skipped slots among them
+	next     uint64                      // the next unused key of the batch
 	made     uint64                      // the last of that batch
-	subjects map[tag][]chain.KeyID       // not destroyed, the one that new traces get last
-	fresh    map[tag]bool                // that one is for new traces
-	keys     map[chain.KeyID]cipher.AEAD // used lately
-	err      error                       // the first failed write: what the file has is not known
+	subjects map[tag][]chain.KeyID       // keys that are not destroyed; the key for new traces is the last one
+	fresh    map[tag]bool                // whether the last key is for new traces
+	keys     map[chain.KeyID]cipher.AEAD // recently used keys, unwrapped
+	err      error                       // the first failed write; the content of the file is then unknown
 	sharing  *sharing                    // nil: no other process has the ring
 }
 
 // mostKeys bounds how many unwrapped keys are kept.
 const mostKeys = 4096
 
-// Open opens the ring of a file. STATE_LOCK_ACQUIRE_FAILED: another process has it, and not both share it.
-// STORE_UNAVAILABLE: its key-encryption key cannot be had, or is another one.
-// STATE_CHECKSUM_MISMATCH: it is damaged.
+// Open opens the ring in a file. STATE_LOCK_ACQUIRE_FAILED: another process has the ring open, and one of the
+// two does not share it. STORE_UNAVAILABLE: the key-encryption key is not available, or is a different one.
+// STATE_CHECKSUM_MISMATCH: the ring is damaged.
 func Open(path string, o Options) (r *Ring, err error) {
 	if err := o.KEK.check(); err != nil {
 		return nil, err
@@ -106,7 +106,7 @@ func Open(path string, o Options) (r *Ring, err error) {
 	return r, r.share()
 }
 
-// outside refuses a ring that is copied, moved and deleted with its store.
+// outside refuses a ring inside the directory of its store: it would be copied, moved and deleted with it.
 func outside(path, store string) error {
 	if store == "" {
 		return nil
@@ -116,7 +116,7 @@ func outside(path, store string) error {
 		return tga.Errorf(tga.StoreUnavailable, "key ring: %w", err)
 	}
 	if real, err := filepath.EvalSymlinks(store); err == nil {
-		store = real // else there is no store yet
+		store = real // on an error there is no store yet
 	}
 	if access.Within(filepath.Join(dir, filepath.Base(path)), store) {
 		return tga.Errorf(tga.ValidationError, "key ring %s lies in the store %s: a copy of the store would have its keys. Put the ring elsewhere", path, store)
@@ -124,7 +124,7 @@ func outside(path, store string) error {
 	return nil
 }
 
-// load reads the header and, by subjects, the slots.
+// load reads the header, and the slots of subjects.
 func (r *Ring) load() error {
 	info, err := r.file.Stat()
 	if err != nil {
@@ -172,7 +172,7 @@ func (r *Ring) load() error {
 	})
 }
 
-// measure finds out how many slots the file has. Nobody else writes to it meanwhile.
+// measure finds out how many slots the file has. No other process may write to the file meanwhile.
 func (r *Ring) measure() error {
 	info, err := r.file.Stat()
 	if err != nil {
@@ -180,7 +180,7 @@ func (r *Ring) measure() error {
 	}
 	r.slots = uint64(info.Size()-headerLen) / slotLen
 	if info.Size() != slotAt(chain.KeyID(r.slots+1)) {
-		// A crash cut a batch short: nobody has a key of it.
+		// A crash cut a batch short. Its keys were given to nobody.
 		if err := r.file.Truncate(slotAt(chain.KeyID(r.slots + 1))); err != nil {
 			return tga.Errorf(tga.StoreUnavailable, "write key ring: %w", err)
 		}
@@ -197,14 +197,14 @@ func (r *Ring) remember(n chain.KeyID, s slot) {
 		list = append(list, n)
 		r.fresh[s.tag] = true
 	} else if r.fresh[s.tag] {
-		list = slices.Insert(list, len(list)-1, n) // the one for new traces stays the last
+		list = slices.Insert(list, len(list)-1, n) // the key for new traces stays the last one
 	} else {
 		list = append(list, n)
 	}
 	r.subjects[s.tag] = list
 }
 
-// each calls f with every slot and its bytes; ok is false for one that is damaged, or blank.
+// each calls f with every slot and its bytes; ok is false for a damaged or blank slot.
 func (r *Ring) each(f func(n chain.KeyID, s slot, raw []byte, ok bool) error) error {
 	in := io.NewSectionReader(r.file, headerLen, int64(r.slots)*slotLen)
 	b := make([]byte, 512*slotLen)
@@ -250,11 +250,11 @@ func (r *Ring) Close() error {
 	return nil
 }
 
-// ID is the id of the ring. It does not change when the ring is rotated.
+// ID returns the id of the ring. It does not change when the ring is rotated.
 func (r *Ring) ID() tga.ID { return r.id }
 
-// RequestDigest is what a ledger keeps of a request in place of its digest: HMAC-SHA-256 under
-// the ring's secret. Who has the ledger alone cannot try arguments.
+// RequestDigest returns the value that a ledger stores instead of the digest of a request:
+// HMAC-SHA-256 under the ring's secret. So a reader of the ledger alone cannot guess arguments.
 func (r *Ring) RequestDigest(plain tga.Digest) tga.Digest {
 	return r.mac("tgad request v1", plain[:])
 }
@@ -276,7 +276,7 @@ func (r *Ring) tagOf(namespace, subject string) tag {
 	return tag(sum[:16])
 }
 
-// usable reports why the ring takes no more writes. r.mu is held.
+// usable returns why the ring cannot be used, nil if it can. r.mu is held.
 func (r *Ring) usable() error {
 	if r.file == nil {
 		return tga.Errorf(tga.StoreUnavailable, "key ring %s is closed", r.path)
@@ -284,7 +284,7 @@ func (r *Ring) usable() error {
 	return r.err
 }
 
-// put writes to the file and syncs it. After an error nothing is written any more.
+// put writes to the file and syncs it. After an error the ring writes nothing more.
 func (r *Ring) put(b []byte, at int64) error {
 	_, err := r.file.WriteAt(b, at)
 	if err == nil {

@@ -12,18 +12,18 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// sharing is what a process needs of a ring that other processes of the machine have open too. Each makes batches of its
-// own, so no number is given twice. Who changes the file has a lock on it, for as long as that takes. The file beside it, with
-// ".changes" at the end, has the number of each slot whose subject or state was changed, 8 bytes each, written before the
-// slot is: who has the lock reads what is new there, and looks at those slots again. Nothing of it is needed
-// after the processes are gone.
+// sharing is the state of a process for a ring that other processes of the machine have open too. Each process makes its own
+// batches of keys, so no number is given twice. A process locks the ring's file while it changes it. A second file, with
+// ".changes" at the end of its name, lists the number of each slot whose subject or state was changed, 8 bytes each. A number
+// is written there before its slot. A process that gets the lock reads the new numbers and then those slots. The second file
+// is not needed any more once all processes have ended.
 type sharing struct {
 	changes *os.File
-	seen    int64               // up to where changes was read
-	of      map[chain.KeyID]tag // whose the keys of subjects are
+	seen    int64               // offset up to which changes was read
+	of      map[chain.KeyID]tag // subject tags of the subjects' keys
 }
 
-// share is load for a ring that several processes have open.
+// share is load for a ring that several processes may have open.
 func (r *Ring) share() (err error) {
 	r.sharing = &sharing{of: map[chain.KeyID]tag{}}
 	path := r.path + ".changes"
@@ -47,7 +47,7 @@ func (r *Ring) share() (err error) {
 	})
 }
 
-// held calls f while no other process changes the ring.
+// held calls f with the file lock, so that no other process changes the ring meanwhile.
 func (r *Ring) held(f func() error) (err error) {
 	if err := filelock.Wait(r.file); err != nil {
 		return tga.Errorf(tga.StoreUnavailable, "lock key ring %s: %w", r.path, err)
@@ -61,7 +61,7 @@ func (r *Ring) held(f func() error) (err error) {
 	return f()
 }
 
-// alone calls f while no other process changes the ring, and after what they changed is known here. r.mu is held.
+// alone calls f with the file lock, after it has read the changes of other processes. r.mu is held.
 func alone[T any](r *Ring, f func() (T, error)) (out T, err error) {
 	if r.sharing == nil {
 		return f()
@@ -76,8 +76,8 @@ func alone[T any](r *Ring, f func() (T, error)) (out T, err error) {
 	return out, err
 }
 
-// grown looks how many slots other processes have made, without the lock: what is behind a slot that somebody uses is
-// not looked at.
+// grown finds out how many slots other processes have made. It needs no lock: a slot that is in use lies before any slot
+// that is still being written.
 func (r *Ring) grown() error {
 	info, err := r.file.Stat()
 	if err != nil {
@@ -87,7 +87,7 @@ func (r *Ring) grown() error {
 	return nil
 }
 
-// catchUp reads what other processes changed.
+// catchUp reads the changes of other processes.
 func (r *Ring) catchUp() error {
 	if err := r.measure(); err != nil {
 		return err
@@ -106,7 +106,7 @@ func (r *Ring) catchUp() error {
 	return nil
 }
 
-// lookAgain reads whose a key is now.
+// lookAgain reads the current subject and state of a key.
 func (r *Ring) lookAgain(n chain.KeyID) error {
 	was, known := r.sharing.of[n]
 	now, err := r.slot(n)
@@ -126,7 +126,7 @@ func (r *Ring) lookAgain(n chain.KeyID) error {
 	return nil
 }
 
-// change writes a slot whose subject or state is another one.
+// change writes a slot whose subject or state has changed.
 func (r *Ring) change(n chain.KeyID, s slot) error {
 	if x := r.sharing; x != nil {
 		if _, err := x.changes.WriteAt(binary.BigEndian.AppendUint64(nil, uint64(n)), x.seen); err != nil {
@@ -138,8 +138,8 @@ func (r *Ring) change(n chain.KeyID, s slot) error {
 	return r.write(n, s)
 }
 
-// Marks returns marks of the keys with the numbers after one, of so many numbers; a key that is destroyed, or cannot be read,
-// has none. A mark tells a key from another one of that number, in another copy of the ring. It says nothing else of the key.
+// Marks returns the marks of the keys numbered after+1 to after+numbers. A key that is destroyed or cannot be read has no mark.
+// Marks of one number differ if two copies of the ring have different keys of that number. A mark reveals nothing else of the key.
 func (r *Ring) Marks(after chain.KeyID, numbers int) (keys []chain.KeyID, marks [][]byte, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -154,7 +154,7 @@ func (r *Ring) Marks(after chain.KeyID, numbers int) (keys []chain.KeyID, marks 
 	for n := after + 1; n <= after+chain.KeyID(numbers) && uint64(n) <= r.slots; n++ {
 		s, err := r.slot(n)
 		if err != nil || s.state == destroyed {
-			continue // nobody is given it, or can seal under it
+			continue // this ring cannot seal under it
 		}
 		key, err := r.wrap.unwrap(s.wrapped, uint64(n))
 		if err != nil {

@@ -30,14 +30,14 @@ func (r *Ring) slot(n chain.KeyID) (slot, error) {
 	return slot{}, missing("key ring %s: key %d is damaged. Restore the ring from a copy", r.path, n)
 }
 
-// missing says that a key cannot be had, and that this says nothing of the others.
+// missing returns the error for a key that is not available. It concerns only this key.
 func missing(format string, args ...any) error {
 	err := tga.Errorf(tga.StoreUnavailable, format, args...)
 	err.Err = chain.ErrKeyMissing
 	return err
 }
 
-// aead returns what seals and opens under a key.
+// aead returns the cipher of a key.
 func (r *Ring) aead(n chain.KeyID) (cipher.AEAD, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -67,7 +67,7 @@ func (r *Ring) aead(n chain.KeyID) (cipher.AEAD, error) {
 		return nil, err
 	}
 	clear(key)
-	for old := range r.keys { // any of them: whichever is needed is unwrapped again
+	for old := range r.keys { // drop any key: it is unwrapped again when it is needed
 		if len(r.keys) < mostKeys {
 			break
 		}
@@ -108,7 +108,7 @@ func (r *Ring) Open(dst []byte, key chain.KeyID, sealed, aad []byte) ([]byte, er
 	return out, nil
 }
 
-// Shared reports whether a key is that of a subject: other traces may be sealed under it.
+// Shared reports whether a key belongs to a subject: other traces may be sealed under it.
 func (r *Ring) Shared(key chain.KeyID) (bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
