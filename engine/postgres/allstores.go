@@ -18,27 +18,27 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// AllStores is all stores of a fleet as one, for one runtime: each question goes to the store of its namespace. The namespace is
-// in the ledger key, in the context ([runtime.NamespaceOf]), or where the trace is. It decides nothing that a store does not
-// decide: a trace goes on in the store in which it began, and a shard refuses what is not its own.
+// AllStores presents all stores of a fleet as one store, for one runtime. Each request goes to the store of its namespace. The
+// namespace is in the ledger key, in the context ([runtime.NamespaceOf]), or follows from the trace. AllStores only routes; the
+// stores decide: a trace continues in the store in which it began, and a shard refuses a store that it does not have.
 //
-// The stores share a secret, so permits are good whichever has the trace. Of what is about no trace and says no namespace, all
-// stores are asked. A store that does not answer hides what it has, and fails no question about the others.
+// The stores share a secret, so a permit is valid whichever store has the trace. A request without a trace and a namespace goes to
+// all stores. If a store does not answer, its contents are missing from the result, and requests to other stores still work.
 type AllStores struct {
 	x      *Shards
 	secret [32]byte
-	places *lru[tga.ID, *Store] // where traces are that this process has met
+	places *lru[tga.ID, *Store] // cached stores of traces
 	stop   context.CancelFunc
 	work   sync.WaitGroup
 }
 
 var _ runtime.Store = (*AllStores)(nil)
 
-// allPatience is between two looks for stores that are new.
+// allPatience is the time between two looks for new stores.
 const allPatience = 5 * time.Second
 
-// All opens the stores of the fleet, as far as their shards answer, and later those that come. The store of the namespaces
-// without one of their own must answer. [AllStores.Close] closes them.
+// All opens the stores of the fleet whose shards answer, and opens other and new stores later. The store of the namespaces
+// without a store of their own must answer. [AllStores.Close] closes the stores.
 func (x *Shards) All(ctx context.Context) (*AllStores, error) {
 	rest, err := x.Numbered(ctx, x.Routes().Rest)
 	if err != nil {
@@ -64,7 +64,7 @@ func (x *Shards) All(ctx context.Context) (*AllStores, error) {
 	return a, nil
 }
 
-// open opens the stores that this process has not open. One that is between two shards is tried again later.
+// open opens the stores that are not open yet. A store that is between two shards is tried again later.
 func (a *AllStores) open(ctx context.Context) {
 	var opening sync.WaitGroup
 	for _, p := range a.x.Routes().Placements {
@@ -97,7 +97,7 @@ func (a *AllStores) numbered(ctx context.Context, number int32) (*Store, error) 
 	return s, err
 }
 
-// Rest is the store of the namespaces without one of their own.
+// Rest returns the store of the namespaces without a store of their own.
 func (a *AllStores) Rest() *Store { return a.x.opened(a.x.Routes().Rest) }
 
 // of returns the store of a namespace.
@@ -106,7 +106,7 @@ func (a *AllStores) of(ctx context.Context, namespace string) (*Store, error) {
 	return a.numbered(ctx, r.Of(namespace))
 }
 
-// Stores are those that are open, in the order of their numbers.
+// Stores returns the open stores in the order of their numbers.
 func (a *AllStores) Stores() []*Store {
 	a.x.mu.Lock()
 	defer a.x.mu.Unlock()
@@ -118,7 +118,7 @@ func (a *AllStores) Stores() []*Store {
 	return all
 }
 
-// What a store has of a trace. A lease alone may be left of a trace that was refused there and began elsewhere.
+// What a store has of a trace. hasLease: only a lease is left, of a trace that the store refused and that began elsewhere.
 const (
 	hasNothing = iota
 	hasLease
@@ -133,7 +133,7 @@ func has(ctx context.Context, s *Store, id tga.ID) (what int, err error) {
 	return what, err
 }
 
-// find returns the store that has a trace, nil where none has. With a namespace in ctx only its store is asked.
+// find returns the store that has a trace, nil if none has. If ctx has a namespace, it asks only the store of that namespace.
 func (a *AllStores) find(ctx context.Context, id tga.ID) (*Store, error) {
 	if s, ok := a.places.get(id); ok {
 		return s, nil
@@ -194,14 +194,14 @@ func askAll[T any](all []*Store, ask func(*Store) (T, error), take func(*Store, 
 	return nil
 }
 
-// Met says that a store has traces: it is not looked for when it is asked for one of them.
+// Met records that a store has traces, so that they need not be looked for.
 func (a *AllStores) Met(s *Store, ids ...tga.ID) {
 	for _, id := range ids {
 		a.places.put(id, s, nil)
 	}
 }
 
-// In returns the store that has a trace; where none has, that of the namespace in ctx, or that of the rest.
+// In returns the store that has a trace. If none has, it returns the store of the namespace in ctx, or the store of the rest.
 func (a *AllStores) In(ctx context.Context, id tga.ID) (*Store, error) {
 	s, err := a.find(ctx, id)
 	if s != nil || err != nil {
@@ -214,13 +214,13 @@ func (a *AllStores) In(ctx context.Context, id tga.ID) (*Store, error) {
 	return a.of(ctx, namespace)
 }
 
-// begin returns the store in which the lease of a trace is asked for.
+// begin returns the store that grants the lease of a trace.
 func (a *AllStores) begin(ctx context.Context, id tga.ID) (s *Store, err error) {
 	namespace, named := runtime.NamespaceOf(ctx)
 	if !named {
 		s, err = a.In(ctx, id)
 	} else if s, err = a.of(ctx, namespace); err == nil {
-		// The same id in another store is another trace, of a namespace that is not the caller's.
+		// The same id in another store is another trace, of a namespace other than the caller's.
 		if other, ok := a.places.get(id); ok && other != s {
 			return nil, tga.Errorf(tga.NotFound, "trace %s has no entry", id).In(id)
 		}
@@ -231,7 +231,7 @@ func (a *AllStores) begin(ctx context.Context, id tga.ID) (s *Store, err error) 
 	return s, err
 }
 
-// held returns the store of a lease that this process was granted.
+// held returns the store of a lease that this process has.
 func (a *AllStores) held(lease chain.Lease) (*Store, error) {
 	s, err := a.find(context.Background(), lease.TraceID)
 	if s == nil && err == nil {
@@ -284,7 +284,7 @@ func (a *AllStores) While(ctx context.Context, lease chain.Lease) (context.Conte
 	return s.While(ctx, lease)
 }
 
-// Departed implements [runtime.Store]. Each store counts its own epochs, and of which one this is nobody says.
+// Departed implements [runtime.Store]. Each store has epochs of its own, and the argument does not name the store.
 func (a *AllStores) Departed(chain.Epoch) bool { return false }
 
 // Held implements [runtime.Store].
@@ -300,8 +300,8 @@ func (a *AllStores) Release(lease chain.Lease) {
 	}
 }
 
-// Append implements [runtime.Store]. Where the routes of this process were old, it is told so by the shard: the trace has not
-// begun, and the next question goes where the namespace is.
+// Append implements [runtime.Store]. If the routes of this process are outdated, the shard refuses the append: the trace has not
+// begun, and the next request goes to the right store.
 func (a *AllStores) Append(ctx context.Context, lease chain.Lease, b chain.Batch) (chain.Appended, error) {
 	s, err := a.held(lease)
 	if err != nil {
@@ -389,7 +389,7 @@ func (a *AllStores) Holder(id tga.ID) ledger.Liveness {
 	return s.Holder(id)
 }
 
-// Quarantined implements [runtime.Store]. Where one store is in quarantine, calls of the others are asked about too.
+// Quarantined implements [runtime.Store]. If one store is in quarantine, the rules of quarantine hold for calls of all stores.
 func (a *AllStores) Quarantined() (since tga.Millis, in bool) {
 	for _, s := range a.Stores() {
 		if at, is := s.Quarantined(); is {
@@ -399,11 +399,11 @@ func (a *AllStores) Quarantined() (since tga.Millis, in bool) {
 	return since, in
 }
 
-// NewestTS implements [runtime.Store]. If a store does not answer, nothing is licensed in any: as in [Store.NewestTS].
+// NewestTS implements [runtime.Store]. If one store does not answer, no second send is licensed in any store, see [Store.NewestTS].
 func (a *AllStores) NewestTS() (newest tga.Millis) {
 	err := askAll(a.Stores(), func(s *Store) (tga.Millis, error) {
 		if s.away.Load() {
-			return lastMillis, nil // without waiting for it: calls of all others ask this
+			return lastMillis, nil // do not wait for it, because calls of all other stores ask this too
 		}
 		return s.NewestTS(), nil
 	}, func(_ *Store, at tga.Millis) error {
@@ -422,7 +422,7 @@ func (a *AllStores) RequestDigest(p tga.Proposal) tga.Digest { return tga.Reques
 // Secret implements [runtime.Store].
 func (a *AllStores) Secret() [32]byte { return a.secret }
 
-// ofAttachment returns the store of an attachment, nil where any may have it.
+// ofAttachment returns the store of an attachment, nil if any store may have it.
 func (a *AllStores) ofAttachment(ctx context.Context, kind chain.AttachmentKind, key []byte) (*Store, error) {
 	if namespace, ok := runtime.NamespaceOf(ctx); ok {
 		return a.of(ctx, namespace)
@@ -462,7 +462,7 @@ func (a *AllStores) Attachments(ctx context.Context, kind chain.AttachmentKind, 
 	s, err := a.ofAttachment(ctx, kind, prefix)
 	list := a.Stores()
 	switch {
-	case err != nil: // those of the others would look like all that there are
+	case err != nil: // the attachments of the other stores would look like a complete list
 		return func(yield func(chain.Attachment, error) bool) { yield(chain.Attachment{}, err) }
 	case s != nil:
 		list = []*Store{s}

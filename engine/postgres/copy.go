@@ -13,7 +13,7 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Source is a store that is copied, and that nobody appends to meanwhile. engine.DB is one.
+// Source is a store that is copied. Nobody may append to it meanwhile. engine.DB is a Source.
 type Source interface {
 	Cursor() uint64
 	Follow(ctx context.Context, after uint64) iter.Seq2[chain.Leaf, error]
@@ -24,47 +24,47 @@ type Source interface {
 	Records(ctx context.Context, each func(hash [32]byte, record []byte) error) error
 	Attachments(ctx context.Context, kind chain.AttachmentKind, prefix []byte) iter.Seq2[chain.Attachment, error]
 	Secret() [32]byte
-	// SealedUnder returns the key ring that the store is sealed under, the zero id for none, and whether the ledger has digests
-	// by the ring's secret.
+	// SealedUnder returns the id of the key ring under which the store is sealed, zero if there is none, and whether the digests
+	// in the ledger are keyed by the ring's secret.
 	SealedUnder() (ring tga.ID, keyed bool)
-	// Stored is Attachments with what is stored of the values: sealed, where they are. Where they lie says nothing of the store.
+	// Stored is Attachments with the values as they are stored, sealed or not. A sealed value does not depend on the kind of store.
 	Stored(ctx context.Context, kind chain.AttachmentKind, prefix []byte) iter.Seq2[chain.Attachment, error]
-	// OwnerKeys calls each with the owners of streams whose keys are remembered, and with those keys.
+	// OwnerKeys calls each with the owners whose keys are stored separately, and with these keys.
 	OwnerKeys(ctx context.Context, each func(kind byte, id []byte, keys []chain.KeyID) error) error
 }
 
 // Copying says what is copied.
 type Copying struct {
 	Source
-	ID          tga.ID // of the store; the copy has the same
-	Incarnation uint32 // the newest one: sessions of the copy are later
-	// Leave is called when the copy is whole and was compared, before anybody may serve it: it makes
-	// sure that nobody serves the source any more. It may be called again.
+	ID          tga.ID // id of the store; the copy has the same id
+	Incarnation uint32 // the newest incarnation; sessions of the copy get larger numbers
+	// Leave is called once the copy is complete and compared, before any process may serve it. It
+	// makes sure that no process serves the source any more. It may be called again.
 	Leave func() error
-	// Evidence is what the source kept of its tree, oldest first: notes with their kinds and sizes, the first one with the key.
-	// The order of the copy is that of the source, so its tree is too.
+	// Evidence has the signed notes of the source, oldest first, with their kinds and sizes, and the first one with the key. The
+	// copy has the same order as the source, so it has the same tree.
 	Evidence []Keeping
-	// Kept is what is kept of duties, by their names. Who is on duty of the copy goes on from it.
+	// Kept has the kept state of duties, by name. The process on duty of the copy continues from it.
 	Kept map[string][]byte
-	// Compare, where it is set, is given the copy when it is whole. An error ends the copy.
+	// Compare, if set, is called with the complete copy. An error ends the copy.
 	Compare func(ctx context.Context, copied *Store) error
-	// Progress, where it is set, is told how many appends of how many are copied.
+	// Progress, if set, is called with the number of copied appends and the number of all appends.
 	Progress func(done, of uint64)
 }
 
-// Copied says what was copied.
+// Copied counts what was copied.
 type Copied struct {
 	Appends                               uint64
 	Traces, Entries, Notes, Records, Rows int // Rows: of attachments
 }
 
-// Copy copies a store into the empty one of a shard, with its id, its secret and its order: entries,
-// notes and ledger records are byte for byte what they were. A copy that was broken off goes on
-// where it stood. Until it is whole, and compared with its source, a process that opens it finds it
+// Copy copies a store into an empty store of a database, with its id, its secret and its order. Entries,
+// notes and ledger records are the same byte for byte. Run an interrupted copy again: it continues where
+// it stopped. Until the copy is complete and compared with its source, a process that opens it finds it
 // frozen.
 //
-// The rows of the order say how far it has come: those of an append commit with its entries. All
-// else is written anew each time.
+// The rows of the order show how far a copy has come, because the row of an append commits together with
+// its entries. Everything else is written again by each run.
 func Copy(ctx context.Context, dsn string, o Options, from Copying) (done Copied, err error) {
 	c := &copier{Copying: from, o: o.withDefaults(), dsn: dsn}
 	if err := c.connect(ctx); err != nil {
@@ -83,11 +83,11 @@ func Copy(ctx context.Context, dsn string, o Options, from Copying) (done Copied
 	return c.done, c.failed("copy", err)
 }
 
-// copyMark is the name of the row that says from which store a copy is under way; it is empty once
-// the copy is whole.
+// copyMark is the name of the row with the id of the source of a copy under way. The row is empty
+// once the copy is complete.
 const copyMark = "copying"
 
-// copyUnderWay is why a store is frozen that is not a whole copy.
+// copyUnderWay returns why a store with an incomplete copy is frozen.
 func copyUnderWay() *tga.Error {
 	return tga.Errorf(tga.StoreUnavailable, "a copy into it is not whole: run tgad copy again, then start this process anew")
 }
@@ -97,11 +97,11 @@ type copier struct {
 	database
 	o      Options
 	dsn    string
-	config *pgx.ConnConfig // in the place of dsn
+	config *pgx.ConnConfig // used instead of dsn, if not nil
 	conn   *pgx.Conn
-	last   uint64 // append that is copied
+	last   uint64 // newest append that is copied
 	under  sealrules.SealedUnder
-	used   map[chain.KeyID]bool // data keys of what is copied
+	used   map[chain.KeyID]bool // data keys of the copied traces and values
 	done   Copied
 }
 
@@ -131,14 +131,14 @@ func (c *copier) connect(ctx context.Context) error {
 	return nil
 }
 
-// begin takes an empty store for this copy, or goes on with a copy of the same source.
+// begin reserves an empty store for this copy, or continues a copy of the same source.
 func (c *copier) begin(ctx context.Context) error {
 	return pgx.BeginFunc(ctx, c.conn, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "INSERT INTO tgad.order_state (shard) VALUES ($1) ON CONFLICT DO NOTHING", c.o.Shard); err != nil {
 			return err
 		}
-		// Who opens the store takes the same lock: it has a session before the mark is there, and is
-		// seen here, or it finds the mark.
+		// A process that opens the store takes the same lock. So either it has a session before the
+		// mark is set, and this transaction sees the session, or it finds the mark.
 		var last int64
 		var mark, id []byte
 		var open, used bool
@@ -179,7 +179,7 @@ func (c *copier) begin(ctx context.Context) error {
 	})
 }
 
-// copyPage bounds how many appends, or rows, go in one transaction; copyBytes how much.
+// copyPage bounds the appends or rows of one transaction, and copyBytes its bytes.
 const (
 	copyPage  = 256
 	copyBytes = 4 << 20
@@ -209,7 +209,7 @@ func (c *copier) appends(ctx context.Context) error {
 	return nil
 }
 
-// page is what one transaction writes.
+// page has the rows that one transaction writes.
 type page struct {
 	leaves                 []chain.Leaf
 	entryOf                [][16]byte
@@ -221,13 +221,13 @@ type page struct {
 	size                   int
 }
 
-// add takes what an append added to its trace.
+// add adds the entries and notes of an append to a page.
 func (c *copier) add(ctx context.Context, p *page, l chain.Leaf) error {
 	p.leaves = append(p.leaves, l)
 	if l.Entries == 0 && l.Notes == 0 {
 		return nil
 	}
-	var epoch chain.Epoch // a note's own is in no list: it was appended under that of an entry before it, or a later one
+	var epoch chain.Epoch // no list has the epoch of a note; use the epoch of the newest entry up to this append
 	for e, err := range c.Entries(ctx, l.TraceID, 0) {
 		if err != nil {
 			return err
@@ -266,7 +266,7 @@ func (c *copier) add(ctx context.Context, p *page, l chain.Leaf) error {
 	return nil
 }
 
-// write commits a page, and with it how far the copy has come.
+// write commits a page together with the new end of the copied order.
 func (c *copier) write(ctx context.Context, p *page) error {
 	last := p.leaves[len(p.leaves)-1]
 	return pgx.BeginFunc(ctx, c.conn, func(tx pgx.Tx) error {

@@ -14,7 +14,7 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// flush commits statements once there are many of them, or where none follows.
+// flush commits the statements if there are many of them, or if all is set because no more follow.
 func (c *copier) flush(ctx context.Context, b *pgx.Batch, all bool) (*pgx.Batch, error) {
 	if b.Len() == 0 || !all && b.Len() < copyPage {
 		return b, nil
@@ -22,12 +22,12 @@ func (c *copier) flush(ctx context.Context, b *pgx.Batch, all bool) (*pgx.Batch,
 	return &pgx.Batch{}, pgx.BeginFunc(ctx, c.conn, func(tx pgx.Tx) error { return tx.SendBatch(ctx, b).Close() })
 }
 
-// heads writes how each trace stands, and its newest checkpoint.
+// heads writes the head of each trace, and its newest checkpoint.
 func (c *copier) heads(ctx context.Context) error {
 	b := &pgx.Batch{}
 	for l, err := range c.Traces(ctx, tga.ID{}) {
 		if err == nil {
-			err = l.Err // it cannot be read: a copy of it would be no copy
+			err = l.Err // a trace that cannot be read cannot be copied
 		}
 		if err != nil {
 			return err
@@ -36,7 +36,7 @@ func (c *copier) heads(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if t.Key != 0 && t.Request != nil { // else it is destroyed
+		if t.Key != 0 && t.Request != nil { // otherwise the key is destroyed
 			c.used[t.Key] = true
 		}
 		var epoch chain.Epoch
@@ -81,8 +81,8 @@ func (c *copier) records(ctx context.Context) error {
 	return err
 }
 
-// attachments copies the values that were written with appends. Those of an earlier try go: the
-// source may have lost some of them since.
+// attachments copies the values that were written with appends. It first deletes the values of an
+// earlier run, because the source may have deleted some of them since.
 func (c *copier) attachments(ctx context.Context) error {
 	b := &pgx.Batch{}
 	b.Queue("DELETE FROM tgad.attachments WHERE shard = $1", c.o.Shard)
@@ -106,7 +106,7 @@ func (c *copier) attachments(ctx context.Context) error {
 	return err
 }
 
-// sealed refuses a source that is sealed under another ring than the copy is to be, before anything is written.
+// sealed refuses a source that is not sealed under the key ring of the copy. It runs before anything is written.
 func (c *copier) sealed(context.Context) error {
 	c.used = map[chain.KeyID]bool{}
 	c.under.Ring, c.under.Keyed = c.SealedUnder()
@@ -121,14 +121,14 @@ func (c *copier) sealed(context.Context) error {
 	return c.under.Fits(c.o.Keyring, "copy of store "+c.ID.String())
 }
 
-// owns remembers under which key an owner's values are sealed.
+// owns stores under which key an owner's values are sealed.
 func (c *copier) owns(b *pgx.Batch, o sealrules.Owner, key chain.KeyID) {
 	if o.ID != nil {
 		b.Queue("INSERT INTO tgad.owner_keys VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", c.o.Shard, []byte(o.Name()), int64(key))
 	}
 }
 
-// dataKeys has the database know the keys of what was copied, and those of owners that have nothing now.
+// dataKeys stores the marks of the keys of all copied values, and of the keys of owners that have no values now.
 func (c *copier) dataKeys(ctx context.Context) error {
 	if c.under.Ring.IsZero() {
 		return nil
@@ -159,7 +159,8 @@ func (c *copier) dataKeys(ctx context.Context) error {
 	return err
 }
 
-// evidence copies the notes that were signed of the source. Those of an earlier try are the first of them: a note is kept once.
+// evidence copies the signed notes of the source. Notes of an earlier run must be the first of them, because a kept note is never
+// replaced.
 func (c *copier) evidence(ctx context.Context) error {
 	rows, err := c.conn.Query(ctx, "SELECT note FROM tgad.signed_notes WHERE shard = $1 ORDER BY number", c.o.Shard)
 	if err != nil {
@@ -188,7 +189,7 @@ func (c *copier) evidence(ctx context.Context) error {
 	return err
 }
 
-// kept copies what is kept of duties.
+// kept copies the kept state of duties.
 func (c *copier) kept(ctx context.Context) error {
 	b := &pgx.Batch{}
 	for name, kept := range c.Kept {
@@ -198,7 +199,7 @@ func (c *copier) kept(ctx context.Context) error {
 	return err
 }
 
-// compare reads the copy as who opens it does, checks all of it, and compares it with its source.
+// compare opens the copy like any other store, checks all of it, and compares it with its source.
 func (c *copier) compare(ctx context.Context) (err error) {
 	s, err := Open(ctx, c.dsn, c.o)
 	if err != nil {
@@ -280,7 +281,7 @@ func (c *copier) same(ctx context.Context, s *Store, id tga.ID) error {
 	return nil
 }
 
-// equal compares two lists, and counts their members.
+// equal compares two lists, and returns the number of their members.
 func equal[T any](a, b iter.Seq2[T, error], same func(T, T) bool) (n int, err error) {
 	next, stop := iter.Pull2(b)
 	defer stop()

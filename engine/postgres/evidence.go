@@ -12,30 +12,30 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Evidence is what is kept of the Merkle tree of a store beside its log: full tiles, and signed notes. This package
-// knows nothing of what they say. It keeps each of them once, and of one process at a time.
+// Evidence stores parts of the Merkle tree of a store: full tiles, and signed notes. This package does not know their
+// contents. It stores each of them once, and only from one process at a time.
 type Evidence struct{ s *Store }
 
-// Evidence returns it.
+// Evidence returns the evidence of the store.
 func (f Fleet) Evidence() Evidence { return Evidence(f) }
 
-// What [Evidence.Keep] refuses; nothing was kept then.
+// Refusals of [Evidence.Keep]; nothing was kept then.
 var (
-	// ErrNotSigner: another process signs for the store, or may do so; or the session of this one is over.
+	// ErrNotSigner: another process signs for the store, or may do so; or the session of this process is over.
 	ErrNotSigner = errors.New("another process signs for the store, or may do so")
-	// ErrOtherNote: another note is the newest, or the note does not go on from it.
+	// ErrOtherNote: another note is the newest, or the note does not continue the newest one.
 	ErrOtherNote = errors.New("another note was kept since, or the note does not go on from the newest one")
-	// ErrOtherOrder: the order has not what the note covers, or a tile is there with other hashes.
+	// ErrOtherOrder: the order lacks leaves that the note covers, or a tile is stored with other hashes.
 	ErrOtherOrder = errors.New("the order has not what the note covers, or a tile is kept with other hashes")
 )
 
-// sqlOtherNote and the other are what tgad.keep answers beside [sqlNotOnDuty] (migrations/007_duties.sql).
+// Codes that tgad.keep returns besides [sqlNotOnDuty] (migrations/007_duties.sql).
 const (
 	sqlOtherNote  = "TG111"
 	sqlOtherOrder = "TG112"
 )
 
-// keyName is the name of the row with the public key that signed first.
+// keyName is the name of the row with the first public key that signed.
 const keyName = "evidence key"
 
 // Tile is a tile with all of its hashes.
@@ -52,7 +52,7 @@ type Note struct {
 	Text   []byte
 }
 
-// Keeping is what is kept at once. Leaf is the last of the Size leaves that the note and the tiles are of.
+// Keeping is what one call of Keep stores. Leaf is the last of the Size leaves that the note and the tiles cover.
 type Keeping struct {
 	Epoch, After int64
 	Key          string
@@ -63,7 +63,8 @@ type Keeping struct {
 	Tiles        []Tile
 }
 
-// Lead asks that this process be the one that signs, and returns its epoch; 0 where another one is, or may still be.
+// Lead asks that this process become the signer, and returns its epoch. The epoch is 0 if another process is the signer, or may
+// still be.
 func (e Evidence) Lead(ctx context.Context) (epoch int64, err error) {
 	_, epoch, _, err = e.duty().lead(ctx)
 	return epoch, err
@@ -76,8 +77,8 @@ func (e Evidence) Resign(ctx context.Context, epoch int64) error {
 
 func (e Evidence) duty() *Duty { return Fleet(e).Duty(evidenceDuty) }
 
-// Keep keeps tiles and a note, all of them or nothing. They are as durable as an append when it returns nil. After an
-// error that is none of this package's refusals it is not known whether they were kept.
+// Keep stores tiles and a note, all of them or nothing. When it returns nil, they are as durable as an append. After an
+// error other than the refusals above it is unknown whether they were stored.
 func (e Evidence) Keep(ctx context.Context, k Keeping) error {
 	if err := e.s.health.enter(); err != nil {
 		return err
@@ -113,13 +114,13 @@ func (e Evidence) Keep(ctx context.Context, k Keeping) error {
 	return nil
 }
 
-// Notes returns notes from a number on: most of them, or those that there are.
+// Notes returns at most most notes, starting at a number.
 func (e Evidence) Notes(ctx context.Context, from int64, most int) (list []Note, err error) {
 	return e.notes(ctx, "number >= $2 AND number < $2 + $3", from, most)
 }
 
-// Standing returns the newest checkpoint, all notes that are no checkpoints, and the public key that signed first; "" where
-// nothing was signed yet.
+// Standing returns the newest checkpoint, all notes that are not checkpoints, and the first public key that signed; the key is ""
+// if nothing was signed yet.
 func (e Evidence) Standing(ctx context.Context) (newest Note, others []Note, key string, err error) {
 	list, err := e.notes(ctx, "kind <> 1")
 	if err == nil {
@@ -163,7 +164,7 @@ func (e Evidence) notes(ctx context.Context, which string, args ...any) (list []
 	return list, err
 }
 
-// Whole returns how many tiles of each level are kept, from the first on and without a gap.
+// Whole returns how many tiles of each level are stored, counted from the first one up to the first gap.
 func (e Evidence) Whole(ctx context.Context) (levels []int64, err error) {
 	err = e.s.asked(ctx, "count tiles", func(ctx context.Context, c *pgxpool.Conn) error {
 		rows, err := c.Query(ctx, `SELECT CASE WHEN n = last + 1 THEN n ELSE (SELECT min(g) FROM generate_series(0, last) AS g
@@ -178,7 +179,7 @@ func (e Evidence) Whole(ctx context.Context) (levels []int64, err error) {
 	return levels, err
 }
 
-// Tiles returns tiles of a level from a number on: most of them, or fewer where the next one is not kept.
+// Tiles returns at most most tiles of a level, starting at a number, up to the first tile that is not stored.
 func (e Evidence) Tiles(ctx context.Context, level int, first int64, most int) (list [][]byte, err error) {
 	if most < 1 {
 		return nil, nil
@@ -215,7 +216,7 @@ func (e Evidence) End(ctx context.Context) (last uint64, err error) {
 	return last, err
 }
 
-// Leaves returns leaves of the order behind an index: most of them, or those that there are.
+// Leaves returns at most most leaves of the order after an index.
 func (e Evidence) Leaves(ctx context.Context, after uint64, most int) ([]chain.Leaf, error) {
 	if most > orderPage {
 		return nil, fmt.Errorf("%d leaves: at most %d at once", most, orderPage)
@@ -223,7 +224,7 @@ func (e Evidence) Leaves(ctx context.Context, after uint64, most int) ([]chain.L
 	return e.s.order.some(ctx, after, most)
 }
 
-// NextOf returns the first leaf of a trace with entries or notes of it, from an index on; ok is false where there is none.
+// NextOf returns the first leaf, from an index on, with entries or notes of a trace; ok is false if there is none.
 func (e Evidence) NextOf(ctx context.Context, trace tga.ID, from uint64) (l chain.Leaf, ok bool, err error) {
 	err = e.s.asked(ctx, "look for a leaf", func(ctx context.Context, c *pgxpool.Conn) error {
 		rows, err := c.Query(ctx, "SELECT "+leafColumns+" FROM tgad.leaves WHERE shard = $1 AND index >= $2 AND trace = $3 AND entries + notes > 0 ORDER BY index LIMIT 1", e.s.o.Shard, int64(from), [16]byte(trace))

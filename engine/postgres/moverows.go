@@ -15,15 +15,15 @@ import (
 // movedPage is how many appends are copied in one transaction.
 const movedPage = 1000
 
-// piece is rows that are copied from one table to the same on the other side, as the database writes them.
+// piece is a set of rows that is copied to the same table of the new shard, in the database's own format.
 type piece struct {
 	table, rows string // name, and a query of them
-	before      string // a statement at the other side, in the same transaction
-	merge       string // where rows may be there already: what becomes of them
+	before      string // a statement on the new shard, in the same transaction
+	merge       string // an ON CONFLICT clause, if some rows may exist already
 }
 
-// write copies pieces in one transaction, which a shard refuses that waits for no copy under this epoch: a mover that stood
-// still writes nothing once the store is served from there, or has gone on.
+// write copies pieces in one transaction. The new shard refuses the transaction if it does not expect a copy under this epoch. So a
+// mover that hung writes nothing once the store is served from there or has moved on.
 func (x *mover) write(ctx context.Context, pieces ...piece) error {
 	return again(ctx, func() error {
 		return pgx.BeginFunc(ctx, x.to.conn, func(tx pgx.Tx) error {
@@ -67,8 +67,8 @@ func (x *mover) pour(ctx context.Context, tx pgx.Tx, p piece) error {
 	return err
 }
 
-// follow copies the log in its order: entries and notes with the appends that made them. Where the store was on the other
-// shard before, what is there still is the beginning of it.
+// follow copies the log in its order: each append with its entries and notes. If the store was on the new shard before, the rows
+// that are still there are the beginning of the log.
 func (x *mover) follow(ctx context.Context) error {
 	var last, newest int64
 	const lastSQL = "SELECT coalesce((SELECT max(index) FROM tgad.leaves WHERE shard = $1), 0)"
@@ -91,9 +91,9 @@ func (x *mover) follow(ctx context.Context) error {
 	return nil
 }
 
-// copyRest copies, after the fence, what has no order or came last.
+// copyRest copies, after the fence, the last appends and the tables that have no order.
 func (x *mover) copyRest(ctx context.Context) error {
-	for more := true; more; { // what was appended last may have no number yet; other processes give numbers too
+	for more := true; more; { // the last appends may have no number yet; other processes assign numbers too
 		if _, err := x.from.conn.Exec(ctx, "SELECT tgad.sequence($1, $2)", x.Store, orderPage); err != nil {
 			return err
 		}
@@ -123,7 +123,7 @@ func (x *mover) copyRest(ctx context.Context) error {
 	return x.erase(ctx)
 }
 
-// erase erases from an old copy what was erased, or retired, since.
+// erase removes contents from an old copy that were erased or retired after the copy was made.
 func (x *mover) erase(ctx context.Context) error {
 	return x.write(ctx, piece{
 		table: "entries", rows: fmt.Sprintf("SELECT shard, trace, seq, header, NULL::bytea, NULL::bytea FROM tgad.entries WHERE shard = %d AND parts IS NULL", x.Store),
@@ -131,16 +131,16 @@ func (x *mover) erase(ctx context.Context) error {
 	})
 }
 
-// comparedTables are all that have rows of a store.
+// comparedTables are all tables with rows of a store, except its lists.
 var comparedTables = []string{"meta", "sessions", "heads", "entries", "notes", "checkpoints", "ledger", "attachments", "order_state", "pending", "leaves", "tiles", "signed_notes", "duties", "data_keys", "owner_keys", "erasing"}
 
-// compareSQL says, for each of 256 parts of a table, how many rows there are and what they are.
+// compareSQL returns the number of a store's rows in a table, and digests of them in up to 256 parts.
 const compareSQL = `SELECT coalesce(sum(n), 0)::int8, coalesce(string_agg(d, ' ' ORDER BY b), '') FROM (
 	SELECT get_byte(h, 0) AS b, count(*) AS n, encode(sha256(string_agg(h, ''::bytea ORDER BY h)), 'hex') AS d
 	FROM (SELECT sha256(convert_to(t::text, 'UTF8')) AS h FROM tgad.%s t WHERE shard = $1) AS r GROUP BY 1) AS p`
 
-// compare compares every row of the store, but for its lists: on the shard to which it comes they are made of the log, or go on from
-// where they were when it was there before. Nothing changes the side that is fenced, and nothing but this move the other.
+// compare compares every row of the store on both shards, except its lists. The new shard makes the lists from the log, or continues
+// the lists that it had when the store was there before. The old shard is fenced, and only this move changes the new one.
 func (x *mover) compare(ctx context.Context) error {
 	x.done.Rows = 0
 	for _, table := range comparedTables {

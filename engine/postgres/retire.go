@@ -13,28 +13,28 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Retiring says what is to be retired: a month that is over.
+// Retiring names the month to retire. The month must be over.
 type Retiring struct {
 	Year  int
 	Month time.Month
-	// Archive exports traces of a store, and returns once they are durable elsewhere and were read back. It
-	// names those that are.
+	// Archive exports traces of a store. It returns once the export is durable elsewhere and was read back, and
+	// returns the exported traces.
 	Archive func(ctx context.Context, s *Store, traces []tga.ID) (archived []tga.ID, err error)
 }
 
 // Retired says what a retirement did.
 type Retired struct {
-	Traces  int // whose artifacts and documents were dropped; 0 where none had any
-	Entries int // of the month: all stay, with their digests
+	Traces  int // traces whose artifacts and documents were dropped; 0 if none had any
+	Entries int // entries of the month; all of them stay, with their digests
 }
 
-// Retire drops the partition with the entries of a month, once an archive has what they carry, and puts one in its place
-// that has the entries without it: their headers, which the chain is made of. So every trace still verifies, as if
-// its artifacts had been erased, and the space is given back at once. The ledger, the notes and
-// the order stay.
+// Retire drops the partition with the entries of a month, once an archive has their artifacts and documents. It replaces
+// the partition by one that has only the headers of the entries, from which the chain is made. So every trace still
+// verifies, as if its artifacts had been erased, and the disk space is freed at once. The ledger, the notes and the
+// order stay.
 //
-// The traces of a sealed store are read with the key ring of the options, and archived in the clear; a store that is not sealed does
-// not become so.
+// The traces of a sealed store are read with the key ring of the options, and archived in the clear. A store that is not sealed
+// stays so.
 //
 // It needs the rights of [Migrate]. NOT_FOUND: the month has no partition of its own.
 // VALIDATION_ERROR: the month is not over. STATE_INVALID_TRANSITION: a trace of the month is open, a timer of it waits, or
@@ -58,12 +58,12 @@ func Retire(ctx context.Context, dsn string, o Options, r Retiring) (done Retire
 type retirer struct {
 	*copier
 	Retiring
-	part        string // the partition
-	first, last string // ids of traces: from, and up to but not including
+	part        string // name of the partition
+	first, last string // bounds of the trace ids: from first up to but not including last
 	done        Retired
 }
 
-// bare is the table that takes the partition's place.
+// bare returns the name of the table that replaces the partition.
 func (x *retirer) bare() string { return x.part + "_bare" }
 
 func (x *retirer) bounds(ctx context.Context) error {
@@ -83,11 +83,11 @@ func (x *retirer) bounds(ctx context.Context) error {
 	return nil
 }
 
-// notHere are the stores of a fleet of which this database has an old copy, or half of one. What those carry stays: if such a store
-// comes back, its rows are those of before.
+// notHere selects the stores of which this database has only an old or incomplete copy. Their contents stay: if such a store moves
+// back, its rows must be the same as before.
 const notHere = "(SELECT store FROM tgad.placements WHERE state NOT IN ('here', 'leaving'))"
 
-// openSQL finds a trace of the month that is not at its end, or of which a timer waits, in any shard.
+// openSQL finds a trace of the month, in any store, that has not ended or that has a timer.
 const openSQL = `SELECT trace::text, 'open' FROM tgad.heads WHERE trace >= $1 AND trace < $2 AND state BETWEEN 1 AND 3 AND shard NOT IN ` + notHere + `
 	UNION ALL SELECT encode(substr(key, 9), 'hex'), 'waited for by a timer' FROM tgad.attachments WHERE kind = $3 AND shard NOT IN ` + notHere + `
 		AND substr(key, 9) >= decode(replace($1::uuid::text, '-', ''), 'hex') AND substr(key, 9) < decode(replace($2::uuid::text, '-', ''), 'hex')
@@ -109,7 +109,7 @@ func (x *retirer) refuseOpenIn(ctx context.Context, q interface {
 	return tga.Errorf(tga.StateInvalidTransition, "trace %s is %s", trace, why)
 }
 
-// archive has what the entries of each store carry archived.
+// archive archives the contents of the entries of each store.
 func (x *retirer) archive(ctx context.Context) error {
 	if _, err := x.conn.Exec(ctx, "CREATE TEMP TABLE archived (shard int4, trace uuid, PRIMARY KEY (shard, trace))"); err != nil {
 		return err
@@ -165,7 +165,7 @@ func (x *retirer) archiveShard(ctx context.Context, shard int32, ids []tga.ID) (
 	return err
 }
 
-// strip makes a table with the entries of the partition and without what they carry.
+// strip makes a table with the entries of the partition, without artifacts and documents.
 func (x *retirer) strip(ctx context.Context) error {
 	if x.done.Traces == 0 {
 		return nil
@@ -179,7 +179,7 @@ func (x *retirer) strip(ctx context.Context) error {
 		case !errors.Is(err, pgx.ErrNoRows):
 			return err
 		}
-		// The constraint spares the swap a look at each row.
+		// With the constraint the swap need not check each row.
 		for _, statement := range []string{
 			"DROP TABLE IF EXISTS tgad." + x.bare(),
 			"CREATE TABLE tgad." + x.bare() + " (LIKE tgad.entries INCLUDING ALL)",
@@ -195,11 +195,11 @@ func (x *retirer) strip(ctx context.Context) error {
 	})
 }
 
-// swapWait is how long the swap waits for the table: appends that come later wait behind it.
+// swapWait is how long the swap waits for the lock of the table. Later appends wait behind it.
 const swapWait = "500ms"
 
-// swap puts the stripped table in the place of the partition, which goes. Entries are only added, so the
-// same number is the same entries.
+// swap replaces the partition by the stripped table, and drops the partition. Entries are only added, so
+// an unchanged number of entries means unchanged entries.
 func (x *retirer) swap(ctx context.Context) error {
 	if x.done.Traces == 0 {
 		return nil
@@ -220,7 +220,7 @@ func (x *retirer) swap(ctx context.Context) error {
 		if entries != x.done.Entries {
 			return tga.Errorf(tga.StateLockAcquireFailed, "%d entries came meanwhile", entries-x.done.Entries)
 		}
-		// Nothing of what the month carried is in lists of the shard any more.
+		// Remove the contents of the month from the lists of the stores.
 		if _, err := tx.Exec(ctx, "SELECT tgad.look_again(shard, $1, $2) FROM (SELECT DISTINCT shard FROM archived) AS s", x.first, x.last); err != nil {
 			return err
 		}
@@ -238,7 +238,7 @@ func (x *retirer) swap(ctx context.Context) error {
 		return nil
 	})
 	var e *pgconn.PgError
-	if errors.As(err, &e) && e.Code == "55P03" { // the lock was not had in time
+	if errors.As(err, &e) && e.Code == "55P03" { // the lock was not granted in time
 		return tga.Errorf(tga.StateLockAcquireFailed, "others have the table: %w", err)
 	}
 	return err
