@@ -10,17 +10,17 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Added is what one append added to its trace.
+// Added has the leaf, the entries and the notes of one append.
 type Added struct {
 	Leaf    chain.Leaf
 	Entries []chain.Entry
 	Notes   []tga.Note
 }
 
-// addedPage bounds how many appends are read at once: what they carry is in memory together.
+// addedPage bounds how many appends are read at once. Their contents are in memory at the same time.
 const addedPage = 64
 
-// The leaves of a page, and what they are of: each with the index of its leaf.
+// Statements that read the entries and notes of a page of leaves, each with the index of its leaf.
 const (
 	addedEntries = `SELECT l.index, e.header, e.parts, e.spill FROM tgad.leaves l JOIN tgad.entries e
 		ON e.shard = l.shard AND e.trace = l.trace AND e.seq BETWEEN l.first_seq AND l.first_seq + l.entries - 1
@@ -30,8 +30,8 @@ const (
 		WHERE l.shard = $1 AND l.index > $2 AND l.index <= $3 AND l.notes > 0 ORDER BY l.index, n.number`
 )
 
-// Added returns what the appends behind a cursor added, of some of them, or of none where there is no more. It asks the
-// database once for all of them. Each entry and note is checked against its digest, and the last one of an append against the order.
+// Added returns some of the appends after a cursor, none if there are no more. It asks the database once for all of them. It
+// checks each entry and note against its digest, and the last one of each append against the order.
 func (f Fleet) Added(ctx context.Context, after uint64) (page []Added, err error) {
 	s := f.s
 	err = s.asked(ctx, "read the log", func(ctx context.Context, c *pgxpool.Conn) error {
@@ -49,7 +49,7 @@ func (f Fleet) Added(ctx context.Context, after uint64) (page []Added, err error
 			})
 			return err
 		})
-		// A row of a leaf that came since is of the next page.
+		// A row of a leaf that was added after the first statement belongs to the next page.
 		each := func(rows pgx.Rows, columns []any, add func(*Added) error) error {
 			var index int64
 			_, err := pgx.ForEachRow(rows, append([]any{&index}, columns...), func() error {
@@ -86,7 +86,7 @@ func (f Fleet) Added(ctx context.Context, after uint64) (page []Added, err error
 	return page, err
 }
 
-// check compares what an append added with its leaf.
+// check compares the entries and notes of an append with its leaf.
 func (a *Added) check() error {
 	l, id := &a.Leaf, a.Leaf.TraceID
 	switch {

@@ -13,25 +13,25 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Report says what [Fleet.Check] saw.
+// Report is the result of [Fleet.Check].
 type Report struct {
 	Traces, Entries, Notes int
 	Records                int // of the ledger
-	Leaves                 int // of the order
-	Unread                 int // traces whose keys the key ring does not have: what they carry is not verified
+	Leaves                 int // leaves of the order
+	Unread                 int // traces whose keys the key ring lacks; their contents are not verified
 	Problems               []Problem
 }
 
-// Problem is one disagreement of the store with itself.
+// Problem is one inconsistency of the store.
 type Problem struct {
-	TraceID tga.ID // zero where it concerns none
+	TraceID tga.ID // zero if it concerns no trace
 	Err     error
 }
 
-// Check reads the whole store and reports every place where it disagrees with itself: each trace
-// replays and ends at its head; the ledger record of each key is what the log of its trace says; the
-// numbers of the order have no gap, and name every entry and note once. It runs beside appends: a
-// trace that moves while it is read is read again. The error says that it could not go on.
+// Check reads the whole store and reports every inconsistency. It checks that each trace replays and
+// ends at its head; that the ledger record of each key agrees with the log of its trace; and that the
+// numbers of the order have no gap and name every entry and note once. It can run beside appends: it
+// reads a trace again that changes meanwhile. An error says that Check could not go on.
 func (f Fleet) Check(ctx context.Context) (rep Report, err error) {
 	c := &checker{s: f.s, ctx: ctx}
 	var after tga.ID
@@ -77,8 +77,8 @@ func (c *checker) problem(id tga.ID, err error) error {
 	return nil
 }
 
-// looks is how often a trace is read again whose record does not fit: both are read one after the
-// other, and an append may come between.
+// looks is how often a trace is read if its ledger record does not agree with it. The two are read one
+// after the other, and an append may come in between.
 const looks = 5
 
 func (c *checker) trace(id tga.ID) error {
@@ -110,13 +110,13 @@ func (c *checker) whole(id tga.ID) (standing, error) {
 	}
 	defer c.s.health.leave()
 	if c.s.health.noRing != nil {
-		return view{trace: chain.NewTrace(id)}.goOn(c.ctx, c.s, chain.NoKeys{}) // the chain is checked all the same
+		return view{trace: chain.NewTrace(id)}.goOn(c.ctx, c.s, chain.NoKeys{}) // without the ring the chain can still be checked
 	}
 	st, err := c.s.stand(c.ctx, id, true)
 	if tga.CodeOf(err) != tga.StoreUnavailable || c.s.ringed.ring == nil {
 		return st, err
 	}
-	// The database may be away, or the ring does not have the trace's key: then the rest of it is checked.
+	// The database may be away. Or the ring lacks the key of the trace; then the rest of the trace is checked.
 	bare, berr := view{trace: chain.NewTrace(id)}.goOn(c.ctx, c.s, chain.NoKeys{})
 	if berr != nil {
 		return st, err
@@ -128,7 +128,7 @@ func (c *checker) whole(id tga.ID) (standing, error) {
 	return bare, nil
 }
 
-// record says what is wrong with the ledger record of a trace's key.
+// record returns what is wrong with the ledger record of a trace's key, nil if nothing is.
 func (c *checker) record(st standing) (wrong, err error) {
 	t := st.trace
 	if t.Call == nil || ledger.NeverSent(t.Call) {
@@ -155,7 +155,7 @@ func (c *checker) record(st standing) (wrong, err error) {
 	return want.Check(t.Call.Call.IdempotencyKey, got), nil
 }
 
-// records decodes every ledger record, and looks for the trace that it names.
+// records decodes every ledger record, and checks that the trace that it names exists.
 func (c *checker) records() error {
 	after := []byte{}
 	for {
@@ -211,8 +211,8 @@ func (c *checker) records() error {
 	}
 }
 
-// order checks that the numbers have no gap, and that with what waits for its number they name every
-// entry and note once: the leaves of a trace follow each other, and the last ends at its head.
+// order checks that the numbers have no gap, and that the leaves, with the appends that have no number yet,
+// name every entry and note once: the leaves of a trace follow each other, and the last one ends at its head.
 func (c *checker) order() error {
 	var leaves, last int64
 	var ids [][16]byte

@@ -35,8 +35,8 @@ func (s *Store) WriteCheckpoint(ctx context.Context, lease chain.Lease) (tga.Che
 	}
 	cp := st.trace.Checkpoint(s.times.now())
 	err = s.ask(ctx, "checkpoint of trace "+id.String(), func(ctx context.Context, c *pgxpool.Conn) error {
-		// The head is that of the checkpoint, or it is not written. To write it twice is to write
-		// it once.
+		// The checkpoint is written only if it is still at the head of the trace. So writing it twice
+		// does no harm.
 		var n int
 		err := c.QueryRow(ctx, `WITH head AS (
 				SELECT shard, trace, seq FROM tgad.heads WHERE shard = $1 AND trace = $2 AND epoch = $3 AND session = $4 AND seq = $5 FOR UPDATE

@@ -14,7 +14,7 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// streams finds the streams that are to be erased: journals of turns, and what is kept.
+// streams finds the streams that are to be erased: journals of turns, and values kept by executors.
 func (e *planner) streams(ctx context.Context) error {
 	for _, id := range once(e.what.Turns) {
 		open, err := e.s.stored(ctx, chain.AttachStream, keyspace.OpenTurnKey(id))
@@ -36,7 +36,7 @@ func (e *planner) streams(ctx context.Context) error {
 	return nil
 }
 
-// stream finds what is to be erased of a stream, and whether it can be. NOT_FOUND: it has no item.
+// stream finds the keys of a stream that is to be erased, and whether it can be erased now. NOT_FOUND: it has no item.
 func (e *planner) stream(ctx context.Context, name string, id tga.ID, count *int) error {
 	if err := e.free(name, id); err != nil {
 		return err
@@ -66,7 +66,7 @@ func (e *planner) stream(ctx context.Context, name string, id tga.ID, count *int
 	return sealrules.Own(e.s.ringed.ring, keys, &e.m.Keys, &e.done)
 }
 
-// free refuses what somebody is at.
+// free refuses a stream or a state whose lease somebody holds, or may hold.
 func (e *planner) free(name string, id tga.ID) error {
 	switch e.s.Holder(id) {
 	case ledger.HolderAlive:
@@ -100,7 +100,8 @@ func (e *planner) states(ctx context.Context) error {
 	return nil
 }
 
-// state finds what is to be erased of a state, and whether it can be. NOT_FOUND: nothing was ever written to it.
+// state finds the rows and keys of a state that is to be erased, and whether it can be erased now. NOT_FOUND: nothing was ever
+// written to it.
 func (e *planner) state(ctx context.Context, name string, id tga.ID, scope bool) error {
 	if err := e.free(name, id); err != nil {
 		return err
@@ -150,13 +151,13 @@ func (e *planner) state(ctx context.Context, name string, id tga.ID, scope bool)
 // head is the owner's key of a state's head.
 func (x *erasedState) head() []byte { return keyspace.StreamKey(x.Stream, 0) }
 
-// span is attachments of a kind under a prefix.
+// span is the attachments of a kind whose keys have a prefix.
 type span struct {
 	kind   chain.AttachmentKind
 	prefix []byte
 }
 
-// parts are where the values of a state lie.
+// parts returns the spans that have the values of a state.
 func (x *erasedState) parts() []span {
 	list := []span{{chain.AttachBlob, keyspace.NodePrefix(x.Stream)}}
 	for _, stream := range append(slices.Clip(x.Values), x.Stream) {
@@ -165,7 +166,7 @@ func (x *erasedState) parts() []span {
 	return list
 }
 
-// owners are all under whose keys they may be sealed.
+// owners returns the owners under whose keys the values may be sealed.
 func (x *erasedState) owners() (all []sealrules.Owner) {
 	for _, stream := range append(slices.Clip(x.Values), x.Stream) {
 		all = append(all, sealrules.OwnersOf(stream)...)
@@ -173,8 +174,8 @@ func (x *erasedState) owners() (all []sealrules.Owner) {
 	return all
 }
 
-// valuesOf returns the streams of the keys that the lists of a scope name. A list whose key was destroyed names none, in a store
-// from before an erasure.
+// valuesOf returns the streams of the keys that the lists of a scope name. It skips a list whose data key was destroyed; a store that
+// was restored from before an erasure can have one.
 func (e *planner) valuesOf(ctx context.Context, scope tga.ID) (streams []tga.ID, err error) {
 	_, err = e.s.eachStored(ctx, chain.AttachStream, keyspace.StreamPrefix(scope), func(key, stored []byte) error {
 		var names []string

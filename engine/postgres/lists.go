@@ -16,22 +16,22 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Lists is the index of the lists of a store (migrations/008_lists.sql). One process of the store keeps it, and each reads it.
-// Its methods may be called by several goroutines.
+// Lists is the index of the lists of a store (migrations/008_lists.sql). One process of the store maintains it, and every process
+// reads it. Its methods may be called concurrently.
 type Lists struct {
 	s      *Store
 	duty   *Duty
 	look   time.Duration
-	index  atomic.Pointer[search.Index] // while this process keeps it
+	index  atomic.Pointer[search.Index] // not nil while this process maintains it
 	behind atomic.Uint64
-	newer  atomic.Bool // it is of a newer program
+	newer  atomic.Bool // the index belongs to a newer program
 	// trusted is that of [listsLog].
 	trusted atomic.Pointer[time.Time]
 }
 
 var _ search.Lists = (*Lists)(nil)
 
-// listsDuty is the duty of the process that keeps the lists.
+// listsDuty is the duty of the process that maintains the lists.
 const listsDuty = "lists"
 
 // Lists returns the index of the lists of the store.
@@ -40,16 +40,17 @@ func (f Fleet) Lists() *Lists {
 }
 
 const (
-	// listsLook is how often, at most, a process asks how far the lists are, whether it can keep them, and whether something was erased.
+	// listsLook is the least time between two looks of a process at the lists: how far they are, whether it can maintain them, and
+	// whether something was erased.
 	listsLook = time.Second
-	// newerLook is how often it asks again who found that a newer program keeps them.
+	// newerLook is the time between two looks if a newer program maintains the lists.
 	newerLook = time.Minute
-	// listsPatience is for how long a list waits for the appends before it to be in the index; listsPoll is between two looks, and
-	// listsHurry between two words to whoever keeps it.
+	// listsPatience is how long a list waits until the index has the appends before it. listsPoll is the time between two looks, and
+	// listsHurry the time between two requests to the process that maintains the index.
 	listsPatience, listsPoll, listsHurry = time.Second, 10 * time.Millisecond, 100 * time.Millisecond
 )
 
-// Run implements [search.Lists]: it keeps the lists while it is on duty, and knows how far they are.
+// Run implements [search.Lists]: it maintains the lists while this process is on duty, and records how far they are.
 func (l *Lists) Run(ctx context.Context) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -80,10 +81,10 @@ func rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-// turn keeps the lists where this process is on duty, until it is not any more.
+// turn maintains the lists for as long as this process is on duty, if it is.
 func (l *Lists) turn(ctx context.Context) {
 	if l.s.health.frozen.Load() != nil {
-		return // of a copy that is not whole there are appends whose traces are not there yet
+		return // an incomplete copy has appends whose traces are not copied yet
 	}
 	if _, mine, err := l.duty.Take(ctx); err != nil || !mine {
 		return
@@ -110,7 +111,7 @@ func (l *Lists) turn(ctx context.Context) {
 	}
 }
 
-// distrust has traces read that this process remembers from before: something was erased, or may have been.
+// distrust makes this process read traces again that it has cached before now, because something was or may have been erased.
 func (l *Lists) distrust() {
 	now := time.Now()
 	l.trusted.Store(&now)
@@ -122,16 +123,16 @@ func (l *Lists) Close() error { return nil }
 // Behind implements [search.Lists].
 func (l *Lists) Behind() uint64 { return l.behind.Load() }
 
-// reach is how far lists are, and the order.
+// reach is how far the lists and the order have come.
 type reach struct {
-	format, position int64 // position -1: they are being made, or there are none
-	last             int64 // append of the order
-	oldest, youngest int64 // append without a number, 0 is none
-	waiting          int64 // of those
-	again            bool  // something was erased, and not all lists say so yet
+	format, position int64 // position -1: the lists are being made, or do not exist
+	last             int64 // number of the newest append of the order
+	oldest, youngest int64 // appends without a number yet, 0 if there are none
+	waiting          int64 // how many appends have no number yet
+	again            bool  // something was erased, and the lists are not updated yet
 }
 
-// listsStand reads it.
+// listsStand reads a reach.
 const listsStand = `SELECT coalesce(s.format, 0), coalesce(s.position, -1), o.last, coalesce(p.oldest, 0), coalesce(p.youngest, 0), p.waiting,
 	EXISTS (SELECT 1 FROM tgad.lists_again WHERE shard = $1)
 	FROM tgad.order_state o LEFT JOIN tgad.lists_standing s USING (shard),
@@ -160,13 +161,13 @@ func (l *Lists) stands(ctx context.Context) (st reach, err error) {
 	return st, err
 }
 
-// Find implements [search.Lists]. It waits a while for what was appended before to be in the lists, by whichever process.
+// Find implements [search.Lists]. It waits for a while until the lists have the earlier appends of all processes.
 func (l *Lists) Find(ctx context.Context, q search.Query) ([]search.Mark, error) {
 	page, st, err := l.find(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	before, numbered := st.youngest, st.youngest == 0 // what was appended before, and whether all of it has a number
+	before, numbered := st.youngest, st.youngest == 0 // newest earlier append, and whether all earlier ones have a number
 	upTo := st.last
 	late := func() bool { return !st.made() || !numbered || st.position < upTo || st.again && q.OfArtifacts() }
 	if !late() {
@@ -179,7 +180,7 @@ func (l *Lists) Find(ctx context.Context, q search.Query) ([]search.Mark, error)
 		if st, err = l.stands(ctx); err != nil {
 			return nil, err
 		}
-		// Whoever keeps the lists may have ended a rest for it before there was anything to be done, or not have heard.
+		// The process that maintains the lists may have looked before there was any work, or may have missed the request.
 		if st.position != at || time.Since(hurried) >= listsHurry {
 			l.hurry(ctx)
 			hurried = time.Now()
@@ -200,7 +201,7 @@ func (l *Lists) Find(ctx context.Context, q search.Query) ([]search.Mark, error)
 	return page, nil
 }
 
-// hurry asks whichever process keeps the lists not to rest.
+// hurry asks the process that maintains the lists not to rest.
 func (l *Lists) hurry(ctx context.Context) {
 	if x := l.index.Load(); x != nil {
 		x.Hurry()
@@ -214,7 +215,7 @@ func (l *Lists) hurry(ctx context.Context) {
 	}
 }
 
-// request is what says to the process that keeps the lists that somebody waits for them.
+// request returns the notification that tells the maintaining process that a reader waits for the lists.
 func (l *Lists) request() string { return listsDuty + " " + strconv.Itoa(int(l.s.o.Shard)) }
 
 var listsDialect = search.Dialect{
@@ -223,13 +224,13 @@ var listsDialect = search.Dialect{
 	ID:    func(id tga.ID) any { return [16]byte(id) },
 }
 
-// notErased leaves out, where a query asks for what an erasure takes away, the traces whose rows do not say yet what is left of them.
-// Those of one trace, of which there may be many, are found by their index; the others are few.
+// notErased leaves out traces that were erased and whose rows are not updated yet. It is for queries about contents that an erasure
+// removes. Rows about one trace, of which there may be many, are found by their index; rows about a range of traces are few.
 const notErased = " AND NOT EXISTS (SELECT 1 FROM tgad.lists_again a WHERE a.shard = $1 AND a.first = l.id)" +
 	" AND NOT EXISTS (SELECT 1 FROM tgad.lists_again a WHERE a.shard = $1 AND a.first <> a.last AND l.id BETWEEN a.first AND a.last)"
 
-// page is the statement that reads a page. Of several states each is read by its index, and the newest of all are the page: where one state
-// is rare the server would read all rows of the others.
+// page returns the statement that reads a page. For several states it reads each state by its index, and takes the newest rows of all.
+// With one condition for all states the server would read all rows of the frequent states if another state is rare.
 func (l *Lists) page(q search.Query) (text string, args []any) {
 	from := "tgad.lists l WHERE shard = $1"
 	if len(q.States) > 1 {
@@ -252,8 +253,8 @@ func (l *Lists) page(q search.Query) (text string, args []any) {
 	return "SELECT since, id FROM " + from + " AND " + where + end, args
 }
 
-// find reads a page, and how far the lists were at that moment. A later word would be of rows that the page lacks, and an earlier one
-// of rows that may be removed by then.
+// find reads a page, and how far the lists were at the same moment. A later position could cover rows that the page lacks, and an
+// earlier one rows that were removed before the page was read.
 func (l *Lists) find(ctx context.Context, q search.Query) (page []search.Mark, st reach, err error) {
 	text, args := l.page(q)
 	err = l.s.asked(ctx, "list", func(ctx context.Context, c *pgxpool.Conn) error {
@@ -273,8 +274,8 @@ func (l *Lists) find(ctx context.Context, q search.Query) (page []search.Mark, s
 	return page, st, err
 }
 
-// RemoveLists removes the lists of a store, as far as no process keeps them: who starts without them calls it. A process that ended
-// without a word is waited for.
+// RemoveLists removes the lists of a store, if no process maintains them. A process that starts without lists calls it. It waits
+// until the session of a process that has crashed is over.
 func (f Fleet) RemoveLists(ctx context.Context) error {
 	l := f.Lists()
 	for until := time.Now().Add(3 * f.s.o.Lease); time.Now().Before(until) && ctx.Err() == nil; rest(ctx, f.s.o.Lease/5) {

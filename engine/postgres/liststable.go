@@ -16,8 +16,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// listsTable is the rows of lists, for the process that keeps them. Each of its transactions names the version that it goes on from:
-// what another process wrote meanwhile, or a server forgot that was killed, is noticed, and the lists are opened again.
+// listsTable gives the maintaining process access to the rows of the lists. Each transaction names the version that it continues. If
+// another process has written meanwhile, or a killed server has lost a transaction, the version differs and the lists are opened again.
 type listsTable struct {
 	l       *Lists
 	version int64
@@ -29,10 +29,10 @@ var _ search.Table = (*listsTable)(nil)
 // clearedRows is how many rows of lists one transaction removes.
 const clearedRows = 10000
 
-// errListsSpoilt: the rows are not those of the log, or not those that this program makes of it.
+// errListsSpoilt: the rows do not agree with the log, or another version of the program made them.
 var errListsSpoilt = errors.New("the lists are of no use")
 
-// write makes a transaction of a function of the database, which answers with a code.
+// write calls a function of the database, which is one transaction and returns a code.
 func (t *listsTable) write(ctx context.Context, what, function string, args ...any) error {
 	session, epoch := t.l.duty.under()
 	code := sqlNotOnDuty
@@ -103,7 +103,7 @@ func (t *listsTable) Put(ctx context.Context, rows []search.Row, last *chain.Lea
 		ids, since, namespaces, servers, tools, keys, states, classes, position, leaf); err != nil || position == nil || t.made {
 		return err
 	}
-	// The server would read all of a table to find a page, as long as it does not know how many rows that has.
+	// Update the statistics of the table. Without them the server would read the whole table to find a page.
 	t.made = true
 	return t.l.s.asked(ctx, "count the lists", func(ctx context.Context, c *pgxpool.Conn) error {
 		_, err := c.Exec(ctx, "SELECT tgad.count_lists()")
@@ -116,7 +116,7 @@ func (t *listsTable) Find(ctx context.Context, q search.Query) ([]search.Mark, e
 	return t.l.Find(ctx, q)
 }
 
-// Erasing implements [search.Table]: who erases notes it in the database.
+// Erasing implements [search.Table]. It does nothing, because an erasure itself notes in the database what it erases.
 func (t *listsTable) Erasing(context.Context, bool) error { return nil }
 
 // Again implements [search.Table].
@@ -169,23 +169,23 @@ func (t *listsTable) Clear(ctx context.Context, _ error) error {
 	return nil
 }
 
-// Spoilt implements [search.Table]: a database that does not answer has good rows.
+// Spoilt implements [search.Table]. An error of a database that does not answer does not mean that the rows are bad.
 func (t *listsTable) Spoilt(err error) bool { return errors.Is(err, errListsSpoilt) }
 
 // Close implements [search.Table].
 func (t *listsTable) Close(error) error { return nil }
 
-// listsLog is the log that lists are made of.
+// listsLog is the log from which the lists are made.
 type listsLog struct {
 	*Store
 	Fleet
-	// trusted is since when what this process remembers of a trace is as it lies there. It is put off by each erasure that is heard of.
+	// trusted is the time after which a cached trace must have been read to count as unerased. Each known erasure moves it to now.
 	trusted *atomic.Pointer[time.Time]
 }
 
 var _ search.Reader = listsLog{}
 
-// Known implements [search.Reader]: most of what was appended a moment ago the process that appended it need not read.
+// Known implements [search.Reader]. It returns a cached trace, so that a process need not read what it has just appended.
 func (s listsLog) Known(l *chain.Leaf) *chain.Trace {
 	v, ok := s.views.get(l.TraceID)
 	if !ok || !v.born.After(*s.trusted.Load()) || v.trace.Head.Seq == 0 || v.trace.Head.Digest != l.HeadDigest || v.trace.NoteHead.Digest != l.NoteDigest {
@@ -194,7 +194,7 @@ func (s listsLog) Known(l *chain.Leaf) *chain.Trace {
 	return v.trace
 }
 
-// wholePage is how many traces are read at once: what they carry is in memory together.
+// wholePage is how many traces are read at once. Their contents are in memory at the same time.
 const wholePage = 64
 
 // Some implements [search.Reader].
@@ -202,15 +202,15 @@ func (s listsLog) Some(ctx context.Context, after tga.ID) ([]tga.ID, error) {
 	return s.traceIDs(ctx, after)
 }
 
-// What is read of traces: each table once for all of them, which costs the server a fraction of what [readTrace] does.
+// Statements that read many traces. Each reads one table for all of them, which costs the server a fraction of [readTrace].
 const (
 	wholeHeads   = "SELECT trace, version, seq, digest, note, note_digest, epoch, session FROM tgad.heads WHERE shard = $1 AND trace = ANY ($2)"
 	wholeEntries = "SELECT trace, seq, header, parts, spill FROM tgad.entries WHERE shard = $1 AND trace = ANY ($2)"
 	wholeNotes   = "SELECT trace, number, frame FROM tgad.notes WHERE shard = $1 AND trace = ANY ($2)"
 )
 
-// Read reads traces as they lie there, and nothing that this process remembers: something may have been erased since. It gives those that
-// can be read to each.
+// Read reads traces from the database and uses no cached trace, because something may have been erased since. It calls each with the
+// traces that can be read.
 func (f Fleet) Read(ctx context.Context, ids []tga.ID, each func(*chain.Trace)) error {
 	for len(ids) > 0 {
 		n := min(len(ids), wholePage)
@@ -228,14 +228,14 @@ func (f Fleet) Read(ctx context.Context, ids []tga.ID, each func(*chain.Trace)) 
 	return nil
 }
 
-// wholeRow is a row, with the numbers of its entries and notes: the server has no order to make, and what it gives is mostly in
-// order already.
+// wholeRow is a row with the numbers of its entries and notes. They are sorted here, so that the server need not sort; they mostly
+// arrive in order.
 type wholeRow struct {
 	row
 	seqs, numbers []int64
 }
 
-// whole reads what lies there of traces. All of it is of one moment.
+// whole reads the stored rows of traces in one snapshot.
 func (f Fleet) whole(ctx context.Context, ids []tga.ID) (got map[tga.ID]*wholeRow, err error) {
 	of := make([][16]byte, len(ids))
 	for i, id := range ids {

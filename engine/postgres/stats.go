@@ -9,26 +9,26 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Stats is what this process knows of the store without asking.
+// Stats is what this process knows about the store without asking the database.
 type Stats struct {
 	StoreID  tga.ID
 	Session  uint32 // of this process: the incarnation in its epochs
-	Cursor   uint64 // newest number of the order that is known
+	Cursor   uint64 // newest known number of the order
 	NewestTS tga.Millis
 
 	Appends, Replayed, Entries, Notes uint64 // of this process
-	Leases                            int    // likewise
+	Leases                            int    // of this process
 
-	Frozen string // why nothing may be appended, "" where it may
+	Frozen string // why appends are refused, "" if they are not
 }
 
 type counts struct{ appends, replayed, entries, notes atomic.Uint64 }
 
-// Fleet is the store as one of several daemons asks for it: beyond what the runtime asks of it, what the store
-// as a whole is like, and what the other processes that have it left.
+// Fleet has the functions of a store that several daemons share, beyond those of [runtime.Store]: the state of
+// the whole store, and the work that other processes have left.
 type Fleet struct{ s *Store }
 
-// Fleet returns it.
+// Fleet returns the store as a Fleet.
 func (s *Store) Fleet() Fleet { return Fleet{s} }
 
 // Stats returns the state of the store as this process knows it.
@@ -47,7 +47,7 @@ func (f Fleet) Stats() Stats {
 	return x
 }
 
-// Alone reports whether no other process had the store when this one opened it.
+// Alone reports whether no other process had the store open when this process opened it.
 func (f Fleet) Alone() bool { return f.s.alone }
 
 // Ready asks the database whether this process could append now. STORE_UNAVAILABLE: no server

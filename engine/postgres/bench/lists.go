@@ -41,7 +41,8 @@ const (
 	listsMany     = 4    // shard
 )
 
-// measureLists measures what an index of lists costs calls, and what a page of a store of n traces takes with one and without.
+// measureLists measures how much an index of lists slows calls, and how long a page takes in a store of n traces, with and without
+// an index.
 func measureLists(p *pgserver.Server, n uint64) error {
 	if err := listsBeside(p); err != nil {
 		return err
@@ -52,7 +53,7 @@ func measureLists(p *pgserver.Server, n uint64) error {
 	return pages(p, n)
 }
 
-// kept is a store, with lists that this process keeps where with says so.
+// kept is a store. If with is set, this process maintains its lists.
 type kept struct {
 	*postgres.Store
 	lists *postgres.Lists
@@ -78,8 +79,8 @@ func openKept(p *pgserver.Server, shard int32, with bool) (*kept, error) {
 	return k, nil
 }
 
-// caughtUp waits until the lists of a store have everything. Nobody who asks hurries them, and the questions cost next to nothing: they
-// come on one connection.
+// caughtUp waits until the lists of a store have all appends. Its questions do not hurry the lists, and cost almost nothing, because
+// they use one connection.
 func caughtUp(c *pgx.Conn, shard int32) error {
 	for {
 		var behind bool
@@ -91,8 +92,9 @@ func caughtUp(c *pgx.Conn, shard int32) error {
 	}
 }
 
-// listsBeside measures the processor time of calls, in blocks in turns on three stores: without lists, with lists that the process
-// which makes the calls keeps, and with lists that another one keeps, until they have the calls. The other one is in this process too.
+// listsBeside measures the processor time of calls, in blocks that alternate between three stores: one without lists, one whose lists
+// the calling process maintains, and one whose lists another process maintains. It includes the time until the lists have the calls. The
+// other process is simulated in this process.
 func listsBeside(p *pgserver.Server) error {
 	var used, own, ratios [3][]float64 // in all, in this process, and of all in units of what it is without lists
 	var rts [3]*runtime.Runtime
@@ -172,7 +174,7 @@ func middle(of []float64) float64 {
 	return (of[(len(of)-1)/2] + of[len(of)/2]) / 2
 }
 
-// block makes a block of calls.
+// block makes one block of calls.
 func block(rt *runtime.Runtime, round int) error {
 	args := fmt.Appendf(nil, `{"text":%q}`, strings.Repeat("a", 512))
 	errs := make([]error, listsCallers)
@@ -188,7 +190,7 @@ func block(rt *runtime.Runtime, round int) error {
 	return errors.Join(errs...)
 }
 
-// cpu is the processor time of this process and of the server, and of this process alone.
+// cpu returns the processor time of this process and the server together, and of this process alone.
 func cpu(p *pgserver.Server) (all, self time.Duration, err error) {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -225,8 +227,9 @@ func cpu(p *pgserver.Server) (all, self time.Duration, err error) {
 	return all, self, nil
 }
 
-// fill makes n traces as the log has them, with their real digests, and puts them into the tables with COPY: appending them would
-// take hours. Nine in ten were denied, one in ten was carried out, and one in a hundred of all failed; of 100 tools of 10 servers.
+// fill makes n traces in the form of the log, with their real digests, and writes them into the tables with COPY, because appending
+// them would take hours. Nine in ten are denied, one in ten is executed, and one in a hundred of all fails. They use 100 tools of 10
+// servers.
 func fill(p *pgserver.Server, n uint64) error {
 	k, err := openKept(p, listsMany, false) // makes the store
 	if err == nil {
@@ -263,7 +266,7 @@ func fill(p *pgserver.Server, n uint64) error {
 	return nil
 }
 
-// traceOf is the trace with a number.
+// traceOf returns the trace with a number.
 func traceOf(i uint64) *chaintest.Trace {
 	o := chaintest.Options{
 		Seed: i, At: tga.Millis(listsStart + 1000*i), Key: "key-" + strconv.FormatUint(i, 10), Verdict: tga.Deny,
@@ -392,7 +395,7 @@ func pages(p *pgserver.Server, n uint64) error {
 	return errors.Join(carried(ctx, k), without(ctx, k.Store), k.close())
 }
 
-// carried measures a page with the calls on it, as a daemon reads them.
+// carried measures a page together with its calls, as a daemon reads them.
 func carried(ctx context.Context, k *kept) error {
 	var took []float64
 	for range listsRepeated {
@@ -414,7 +417,7 @@ func carried(ctx context.Context, k *kept) error {
 	return nil
 }
 
-// without measures what a list takes that has no index: traces are read in the order of their ids.
+// without measures a list without an index: it reads traces in the order of their ids.
 func without(ctx context.Context, s *postgres.Store) error {
 	began, looked, found := time.Now(), 0, 0
 	for l, err := range s.Fleet().Traces(ctx, tga.ID{}) {

@@ -58,7 +58,7 @@ func main() {
 	}
 }
 
-// figure is what one run measured.
+// figure has the results of one run.
 type figure struct {
 	Standby   bool    `json:"standby"`
 	Replicas  int     `json:"replicas"`
@@ -74,7 +74,7 @@ type figure struct {
 	Plain     float64 `json:"plain_inserts_per_s"` // the server's own limit, just before
 }
 
-// onPrimary measures on a server of its own, with the tables of a store.
+// onPrimary runs a measurement on a separate server with the tables of a store.
 func onPrimary(dir string, measure func(dir string, p *pgserver.Server) error) (err error) {
 	dir, err = os.MkdirTemp(dir, "tgadpg")
 	if err != nil {
@@ -139,7 +139,7 @@ func (f figure) print(asJSON bool) error {
 	return err
 }
 
-// run makes calls for a time.
+// run makes calls for a fixed time.
 func run(p *pgserver.Server, span time.Duration, writers, replicas int, standby bool) (f figure, err error) {
 	var callTimes, appendTimes times
 	var rts []*runtime.Runtime
@@ -181,7 +181,7 @@ func run(p *pgserver.Server, span time.Duration, writers, replicas int, standby 
 	}, nil
 }
 
-// drive makes calls for a time, so many at once, and times them. all counts those too that were made before the time began.
+// drive makes calls for a fixed time, with that number of writers, and times them. all also counts the calls of the warm-up.
 func drive(span time.Duration, writers int, callTimes *times, call func(ctx context.Context, w int, r runtime.Request) error) (all int64, took float64, err error) {
 	args := fmt.Appendf(nil, `{"text":%q}`, strings.Repeat("a", 512))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -212,8 +212,8 @@ func drive(span time.Duration, writers int, callTimes *times, call func(ctx cont
 	return made.Load(), time.Since(warm).Seconds(), err
 }
 
-// plain is how many rows of 1.5 KiB as many writers, at most 64, insert in a second, each with a
-// connection of its own and one row to a transaction: what the server, the disk and the standby can do.
+// plain measures the limit of the server, the disk and the standby: how many rows of 1.5 KiB that number of
+// writers, at most 64, insert in a second. Each writer has its own connection, and each transaction one row.
 func plain(p *pgserver.Server, span time.Duration, writers int) (float64, error) {
 	if err := p.Exec("CREATE TABLE IF NOT EXISTS plain (id int8 GENERATED ALWAYS AS IDENTITY PRIMARY KEY, body bytea NOT NULL)", "TRUNCATE plain"); err != nil {
 		return 0, err
@@ -251,7 +251,7 @@ func answer(context.Context, runtime.Call) (runtime.Reply, error) {
 	return runtime.Reply{Status: tga.StatusSuccess, Result: []byte(`{"receipt":17}`)}, nil
 }
 
-// size is how many bytes of WAL there were, and how many the database has.
+// size has the bytes of WAL written so far, and the bytes of the database.
 func size(p *pgserver.Server) (out [2]int64, err error) {
 	for i, q := range []string{"SELECT (pg_current_wal_lsn() - '0/0')::text", "SELECT pg_database_size('postgres')::text"} {
 		text, err := p.Query(q)
@@ -265,7 +265,7 @@ func size(p *pgserver.Server) (out [2]int64, err error) {
 	return out, nil
 }
 
-// timed is a store whose appends are timed.
+// timed is a store that measures the time of its appends.
 type timed struct {
 	runtime.Store
 	times *times
@@ -290,7 +290,7 @@ func (t *times) add(d time.Duration) {
 	t.mu.Unlock()
 }
 
-// at is a quantile, in milliseconds.
+// at returns a quantile, in milliseconds.
 func (t *times) at(q float64) float64 {
 	slices.Sort(t.all)
 	if len(t.all) == 0 {

@@ -16,7 +16,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 )
 
-// shardsFigure is what one run on several shards measured.
+// shardsFigure has the results of one run on several shards.
 type shardsFigure struct {
 	Shards  int     `json:"shards"`
 	Writers int     `json:"writers"`
@@ -27,7 +27,7 @@ type shardsFigure struct {
 	Rows    int64   `json:"moved_rows"`
 }
 
-// measureShards measures fleets of several primaries, each with a namespace of its own, that one runtime works with.
+// measureShards measures fleets of several primaries. Each primary has a namespace of its own, and one runtime uses all of them.
 func measureShards(dir string, span time.Duration, writers, counts []string, asJSON bool) (err error) {
 	if dir, err = os.MkdirTemp(dir, "tgadpg"); err != nil {
 		return err
