@@ -77,8 +77,8 @@ func TestStoreIsItsUsersAlone(t *testing.T) {
 	}
 }
 
-// TestStoreThatOthersCanWriteIsRefused: also through one file of it. For reading it is
-// opened, since to look is how one finds out.
+// TestStoreThatOthersCanWriteIsRefused: a store is refused even if others can write only one of its
+// files. For reading it is opened, so that an operator can examine it.
 func TestStoreThatOthersCanWriteIsRefused(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	var log strings.Builder

@@ -36,9 +36,10 @@ func settled(t *testing.T, db interface {
 	}
 }
 
-// TestKeysOfTwoTracesAreLockedInOneOrder: appends with no trace in common, and the same two
-// keys the other way round. Locked as they are named, the keys would be waited for in a
-// circle. Each append is refused, for both keys are used; what matters is that it ends.
+// TestKeysOfTwoTracesAreLockedInOneOrder: two appends have no trace in common, and name the same
+// two keys in opposite order. If the keys were locked in the order in which they are named, the
+// appends would deadlock. Each append is refused, because both keys are used; the test checks that
+// it ends.
 func TestKeysOfTwoTracesAreLockedInOneOrder(t *testing.T) {
 	db := open(t, "store", options(vfs.NewMem()))
 	leases := [5]chain.Lease{}
@@ -76,7 +77,7 @@ func TestKeysOfTwoTracesAreLockedInOneOrder(t *testing.T) {
 	}
 }
 
-// TestTwoTracesOfOneKeyAreRefused: one of them has used the key of the other.
+// TestTwoTracesOfOneKeyAreRefused: an append to two traces with the same ledger key is refused.
 func TestTwoTracesOfOneKeyAreRefused(t *testing.T) {
 	db := open(t, "store", options(vfs.NewMem()))
 	first, second := acquire(t, db, id(1)), acquire(t, db, id(2))

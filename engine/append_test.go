@@ -46,7 +46,7 @@ func TestWholeCallIsTwoAppends(t *testing.T) {
 	}
 }
 
-// Entries are written once: whatever is appended after, their bytes stay.
+// Entries are written once: later appends never change their bytes.
 func TestAppendNeverOverwrites(t *testing.T) {
 	db := mem(t)
 	ctx := context.Background()
@@ -325,7 +325,7 @@ func TestEntriesAndNotesInOrderAfterANumber(t *testing.T) {
 	}
 }
 
-// What a frame has room for is taken; one more is refused and nothing is written.
+// A batch that just fits a frame is accepted; one item more is refused and nothing is written.
 func TestLimitsOfABatch(t *testing.T) {
 	documents := func(n, pointer int) []chain.Document {
 		list := make([]chain.Document, n)
@@ -355,8 +355,8 @@ func TestLimitsOfABatch(t *testing.T) {
 	}
 }
 
-// A caller's entry may be a minute ahead of the store's clock and no more: the newest
-// ts is what tells that a clock went back.
+// A caller's entry may be at most a minute ahead of the store's clock, because the newest ts
+// is used to detect that a clock went back.
 func TestEntryFarAheadIsRefused(t *testing.T) {
 	at := time.Date(2026, 1, 15, 19, 0, 0, 0, time.UTC)
 	o := options(vfs.NewMem())

@@ -66,9 +66,9 @@ func sealed(t *testing.T, fs vfs.FS, dir string, n uint64) *engine.DB {
 	return db
 }
 
-// TestArchivedTracesInOrderAreUnpackedOnce: who reads archived traces in the order of their ids
-// opens the segment once for each block of it, however many traces a block has, and who reads
-// them in any other order not more than once for each trace.
+// TestArchivedTracesInOrderAreUnpackedOnce: reading archived traces in the order of their ids opens
+// the segment once for each block, however many traces a block has. Reading them in any other order
+// opens it at most once for each trace.
 func TestArchivedTracesInOrderAreUnpackedOnce(t *testing.T) {
 	const n = 40 // of 10 KB: four or more in a block
 	fs := &opensFS{FS: vfs.NewMem()}
@@ -85,9 +85,9 @@ func TestArchivedTracesInOrderAreUnpackedOnce(t *testing.T) {
 	}
 }
 
-// TestListUnpacksNoBlock: a list of archived traces opens their segment once, for its list, and
-// shows each as a read of it does. Damage of a block is nothing to it, damage of the list is
-// told for each trace, and a check finds both.
+// TestListUnpacksNoBlock: a list of archived traces opens their segment once, to read the segment's
+// list, and shows each trace as a read of the trace does. A damaged block does not affect it. A
+// damaged list is reported for each trace. A check finds both kinds of damage.
 func TestListUnpacksNoBlock(t *testing.T) {
 	serial.Test(t)
 	const n = 40
@@ -141,8 +141,8 @@ func TestListUnpacksNoBlock(t *testing.T) {
 	}
 }
 
-// TestTombstoneOfAnotherEnd: an archived trace that does not end where its tombstone says is
-// neither read nor shown.
+// TestTombstoneOfAnotherEnd: an archived trace whose end differs from its tombstone is neither read
+// nor listed.
 func TestTombstoneOfAnotherEnd(t *testing.T) {
 	db := sealed(t, vfs.NewMem(), "store", 2)
 	stone := keyspace.AppendTombstone(nil, id(1))
@@ -169,8 +169,8 @@ func TestTombstoneOfAnotherEnd(t *testing.T) {
 	db.PutRow(stone, row)
 }
 
-// TestCheckReadsSegmentsPastWhatIsKept: damage under what is kept in memory is served to nobody
-// as good by a check.
+// TestCheckReadsSegmentsPastWhatIsKept: a check reads archive segments from disk, so it finds damage
+// even if the cache has an intact copy.
 func TestCheckReadsSegmentsPastWhatIsKept(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	db := sealed(t, vfs.Default, dir, 10)

@@ -43,8 +43,8 @@ func TestAttachmentsOverTheEndOfAPage(t *testing.T) {
 	}
 }
 
-// TestAttachmentsEndWithTheirError: a row that is none ends the list with its error, after the pages before
-// it; a kind that is none has no list.
+// TestAttachmentsEndWithTheirError: an invalid row ends the list with its error, after the pages before it.
+// An invalid kind has no list.
 func TestAttachmentsEndWithTheirError(t *testing.T) {
 	db := inMemory(t)
 	for i := range attachmentPage + 2 {

@@ -128,8 +128,8 @@ func TestBackupAndRestoreOpensFrozen(t *testing.T) {
 	}
 }
 
-// A watermark that knows of more than the log has, or is gone, or is another store's,
-// freezes the store; accepting the loss opens it.
+// A watermark that is ahead of the log, is missing, or belongs to another store freezes the
+// store. Accepting the loss opens it for writing.
 func TestLostAcknowledgementsFreezeTheStore(t *testing.T) {
 	ctx := context.Background()
 	for name, harm := range map[string]func(t *testing.T, fs *vfs.MemFS){
@@ -251,8 +251,8 @@ func TestNewerFormatIsRefused(t *testing.T) {
 	wantCode(t, err, tga.NotFound)
 }
 
-// TestCancelledCopyLeavesNothing: what a backup or a restore that was ended leaves is nothing,
-// not even under another name.
+// TestCancelledCopyLeavesNothing: a cancelled backup or restore leaves nothing, not even under
+// a temporary name.
 func TestCancelledCopyLeavesNothing(t *testing.T) {
 	disk := crashmem.New()
 	db := open(t, "store", options(disk))

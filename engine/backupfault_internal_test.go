@@ -26,8 +26,8 @@ func (d *stuck) MkdirAll(path string, mode os.FileMode) error {
 	return d.FS.MkdirAll(path, mode)
 }
 
-// TestBackupThatFailsHasACode: the disk's own errors have none, and are told as STORE_UNAVAILABLE. Who ends
-// its context is told that.
+// TestBackupThatFailsHasACode: errors of the disk have no code and are returned as STORE_UNAVAILABLE. A
+// cancelled backup returns the error of its context.
 func TestBackupThatFailsHasACode(t *testing.T) {
 	disk := &stuck{FS: vfs.NewMem()}
 	db, err := Open("store", Options{FS: disk})

@@ -65,10 +65,10 @@ func wantBeside(t testing.TB, db *engine.DB, b chain.Batch, there bool) {
 	}
 }
 
-// TestWhatLiesBesideATraceIsSealed: what people are asked and evidence stand nowhere on the disk in
-// the clear, under the key of their trace, and are read back: after a reopen, with an index made anew
-// and once the segments are rewritten. Without the ring, or while it does not answer, they are
-// unavailable; once the key is destroyed there are none.
+// TestWhatLiesBesideATraceIsSealed: questions to people and evidence are sealed under the key of their
+// trace and are nowhere on the disk in the clear. They can be read after a reopen, with a new index,
+// and after the segments are rewritten. Without the ring, or while it does not answer, they are
+// unavailable. Once the key is destroyed they no longer exist.
 func TestWhatLiesBesideATraceIsSealed(t *testing.T) {
 	for size, both := range map[int][]bool{10: {true, false}, 40 << 10: {true}, 1200 << 10: {false}} {
 		for _, begun := range both {
@@ -164,8 +164,9 @@ func TestWhatLiesBesideATraceIsSealed(t *testing.T) {
 	}
 }
 
-// TestEvidenceGoesWithItsTrace: what the notes of a trace name, and what it asks people, goes with the
-// trace. Another trace with the very same evidence keeps its own, whichever of the two goes first.
+// TestEvidenceGoesWithItsTrace: an erasure of a trace erases the evidence that its notes name, and its
+// questions to people. Another trace with the same evidence keeps its own copy, whichever of the two
+// traces is erased first.
 func TestEvidenceGoesWithItsTrace(t *testing.T) {
 	for _, ring := range []*chaintest.Ring{nil, {}, {BySubject: true}} {
 		for _, order := range [][]uint64{{1, 2}, {2, 1}} {
@@ -241,8 +242,8 @@ func TestNodesOfAStateOutliveTheirTrace(t *testing.T) {
 	wantBeside(t, db, held, true)
 }
 
-// TestNothingIsLaidBesideAnErasedTrace: its key is gone, and a new one would be of a trace that nobody
-// erases again.
+// TestNothingIsLaidBesideAnErasedTrace: the key of an erased trace is destroyed, and a value under a new
+// key would never be erased.
 func TestNothingIsLaidBesideAnErasedTrace(t *testing.T) {
 	db := open(t, "store", withRing(vfs.NewMem(), new(chaintest.Ring)))
 	run(t, db, spec{trace: id(1)})
@@ -258,8 +259,8 @@ func TestNothingIsLaidBesideAnErasedTrace(t *testing.T) {
 	append_(t, db, lease, gone)
 }
 
-// TestValuesFromBeforeTheRing: what a store had before it got its ring is read as it is, and erased.
-// What comes after to such a trace is sealed, under a key that goes with the trace.
+// TestValuesFromBeforeTheRing: values from before the store got its ring can be read and erased. A later
+// append to such a trace is sealed, under a key that is destroyed with the trace.
 func TestValuesFromBeforeTheRing(t *testing.T) {
 	fs, ring := vfs.NewMem(), new(chaintest.Ring)
 	o := withRing(fs, ring)

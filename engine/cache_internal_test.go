@@ -8,8 +8,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// TestCacheKeepsValuesUpToItsBound: one as large as the bound is kept alone, one that is larger is not,
-// and what stood under its key before is gone.
+// TestCacheKeepsValuesUpToItsBound: a value as large as the bound is kept alone. A larger value is not
+// kept, and the earlier value of its key is removed.
 func TestCacheKeepsValuesUpToItsBound(t *testing.T) {
 	var c lru[string, int]
 	c.init(10, 100)

@@ -26,8 +26,8 @@ func problems(t *testing.T, db *DB) string {
 	return strings.Join(all, "\n")
 }
 
-// TestForgedSegmentIsAProblem: a segment of archived traces whose row is good and whose content is no
-// segment is said to be that.
+// TestForgedSegmentIsAProblem: an archive segment whose row is valid but whose content is no segment is
+// reported.
 func TestForgedSegmentIsAProblem(t *testing.T) {
 	db := inMemory(t)
 	key := keyspace.AppendSegment(nil, 1)
@@ -38,8 +38,8 @@ func TestForgedSegmentIsAProblem(t *testing.T) {
 	db.Put(key, nil)
 }
 
-// TestSpoiltIndexIsRemoved: a store that finds its index to be another's says so on the disk, and the
-// next open makes it anew.
+// TestSpoiltIndexIsRemoved: a store that finds wrong ledger keys in its index marks the index on disk, and
+// the next open builds a new one.
 func TestSpoiltIndexIsRemoved(t *testing.T) {
 	db := inMemory(t)
 	if db.index.dir.spoilt() {
@@ -154,8 +154,8 @@ func TestProblemSaysItsDigestsWhereTheyDiffer(t *testing.T) {
 	}
 }
 
-// TestCheckWantsTheLastAppend: an order that ends before the durable prefix is a problem, by one
-// append as by many, and one that ends with it or behind it is none.
+// TestCheckWantsTheLastAppend: an order that ends before the durable prefix is a problem, even if only one
+// append is missing. An order that ends with the prefix or after it is not.
 func TestCheckWantsTheLastAppend(t *testing.T) {
 	db := inMemory(t)
 	v := db.index.view()

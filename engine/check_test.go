@@ -275,8 +275,8 @@ func TestCheckpointIsNoStartOfReplay(t *testing.T) {
 	}
 }
 
-// TestLedgerRecordOfNobodyIsSaidTwice: records are counted as keys, against the count at the position, and
-// as what they say, against the logs. One that no trace has reserved is one too many for both.
+// TestLedgerRecordOfNobodyIsSaidTwice: a check compares the number of records with the position row, and
+// their contents with the logs. A record that no trace has reserved is one too many for both.
 func TestLedgerRecordOfNobodyIsSaidTwice(t *testing.T) {
 	db := mem(t)
 	run(t, db, spec{trace: id(1)}, spec{trace: id(2)})
@@ -304,8 +304,8 @@ func TestLedgerRecordOfNobodyIsSaidTwice(t *testing.T) {
 	db.Put(key, nil)
 }
 
-// TestOneProblemHidesNoOther: what a check finds wrong with a tombstone or with the number of ledger
-// records does not end the comparison that it belongs to.
+// TestOneProblemHidesNoOther: a wrong tombstone or a wrong number of ledger records does not end the
+// comparison in which it is found.
 func TestOneProblemHidesNoOther(t *testing.T) {
 	db, err := engine.Open("store", options(vfs.NewMem()))
 	if err != nil {
@@ -347,8 +347,8 @@ func TestOneProblemHidesNoOther(t *testing.T) {
 	check(t, db)
 }
 
-// TestCheckHoldsAnExpiredRecordToItsTrace: a record that was shrunk to its digest and outcome is
-// taken where it is that of the trace, and is a problem where one of them is another's.
+// TestCheckHoldsAnExpiredRecordToItsTrace: an expired record, which has only a digest and an outcome, is
+// accepted if both agree with the trace, and is a problem otherwise.
 func TestCheckHoldsAnExpiredRecordToItsTrace(t *testing.T) {
 	db := open(t, "store", options(vfs.NewMem()))
 	s := spec{trace: id(1), key: "order-1"}

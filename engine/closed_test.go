@@ -93,9 +93,8 @@ var calls = map[string]func(ctx context.Context, db *engine.DB) error{
 	},
 }
 
-// TestClosedStoreIsUnavailable: whatever is asked of a store that is closed, the answer is
-// STORE_UNAVAILABLE, and nothing that Close gave up is touched. What was under way is durable, and what
-// needs nothing that is open goes on.
+// TestClosedStoreIsUnavailable: every call of a closed store returns STORE_UNAVAILABLE and touches nothing
+// that Close released. Appends that were under way are durable. Calls that need no open part still work.
 func TestClosedStoreIsUnavailable(t *testing.T) {
 	db, err := engine.Open("store", options(vfs.NewMem()))
 	if err != nil {

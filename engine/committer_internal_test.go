@@ -8,8 +8,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// TestGroupWaitsForNobodyWhoDoesNotCome: the committer lets those who are on their way come first, and
-// goes on without them where nobody has come.
+// TestGroupWaitsForNobodyWhoDoesNotCome: the committer lets calls that are about to append do so first, and
+// goes on without them if none has appended.
 func TestGroupWaitsForNobodyWhoDoesNotCome(t *testing.T) {
 	db := inMemory(t)
 	db.commits.coming.Add(1) // somebody who waits for a lock, say

@@ -313,9 +313,9 @@ func TestLowSpaceRefusesNewTracesOnly(t *testing.T) {
 	}
 }
 
-// When tables can no longer be written, Pebble tries for ever and its commits block.
-// Appends end with an error all the same, the process lives, and what was acknowledged
-// is there afterwards.
+// When tables can no longer be written, Pebble retries forever and its commits block. Even so,
+// appends end with an error, the process goes on, and the acknowledged appends are there
+// afterwards.
 func TestFullDiskStopsAppends(t *testing.T) {
 	disk := crashmem.New()
 	fs := &faultFS{FS: disk, suffix: ".sst"}
@@ -381,7 +381,7 @@ func TestAttachmentReadBesideItsAppend(t *testing.T) {
 	}
 }
 
-// TestSyncInTimeIsNotCalledSlow: nobody is told of a disk that does what it should.
+// TestSyncInTimeIsNotCalledSlow: a disk that is fast enough is not reported as slow.
 func TestSyncInTimeIsNotCalledSlow(t *testing.T) {
 	fs := &faultFS{FS: vfs.NewMem(), log: true}
 	db := open(t, "store", options(fs))

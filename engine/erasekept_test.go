@@ -26,9 +26,9 @@ func (d *destroying) Destroy(key chain.KeyID) error {
 	return d.Ring.Destroy(key)
 }
 
-// TestWhatIsKeptDuringAnErasureStays: what is written to a stream once its items are gone is no part of the erasure: not
-// where the keys are still to be destroyed, and not where what could not be finished is finished later, by the next
-// erasure, by an open, or because somebody asks for it.
+// TestWhatIsKeptDuringAnErasureStays: a value that is written to a stream after its items were erased is not part of the
+// erasure. That holds while the keys are still to be destroyed. It also holds if an unfinished erasure is finished later, by
+// the next erasure, by an open, or by FinishErasure.
 func TestWhatIsKeptDuringAnErasureStays(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		for _, goesOn := range []string{"erases more", "reopens", "is asked to"} {

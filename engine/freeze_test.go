@@ -13,8 +13,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestUnfreezeBesideCallsThatNeverEnter: what a store has from Open to Close may be asked for while it is
-// opened anew for writing, and is the same store before and after. The race detector looks on.
+// TestUnfreezeBesideCallsThatNeverEnter: calls that use only the standing parts may run while Unfreeze reopens
+// the store, and see the same store before and after. The race detector checks this.
 func TestUnfreezeBesideCallsThatNeverEnter(t *testing.T) {
 	fs := vfs.NewMem()
 	db := open(t, "store", options(fs))
@@ -72,7 +72,7 @@ func TestUnfreezeBesideCallsThatNeverEnter(t *testing.T) {
 	}
 }
 
-// TestFreezeLastsUntilUnfreeze: what somebody outside said of the store holds over the next open.
+// TestFreezeLastsUntilUnfreeze: a store that Freeze froze is frozen after the next open too.
 func TestFreezeLastsUntilUnfreeze(t *testing.T) {
 	fs := vfs.NewMem()
 	db := open(t, "store", options(fs))

@@ -17,8 +17,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestFilterForgetsNoKey sets keys in filters of every size and asks for them, and for others:
-// none that was set is denied, and as few as promised are taken for one that may be there.
+// TestFilterForgetsNoKey sets keys in filters of every size and asks for them, and for other keys. No
+// key that was set is denied. As few other keys as promised are taken for keys that may exist.
 func TestFilterForgetsNoKey(t *testing.T) {
 	serial.Test(t)
 	key := func(n uint64) [32]byte { return tga.Sum(binary.BigEndian.AppendUint64(nil, n)) }

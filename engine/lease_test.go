@@ -62,8 +62,8 @@ func TestAcquireWaitsForItsDeadlineOnly(t *testing.T) {
 	}
 }
 
-// TestOvertakeOfWhatIsLentWaitsForTheRest: with lentOnly a lease that was acquired is waited for.
-// Who has no deadline is refused at once, who has one gets the lease when it is released.
+// TestOvertakeOfWhatIsLentWaitsForTheRest: with lentOnly Overtake waits for a lease that was acquired.
+// Without a deadline it is refused at once; with a deadline it gets the lease when it is released.
 func TestOvertakeOfWhatIsLentWaitsForTheRest(t *testing.T) {
 	db := mem(t)
 	lease := acquire(t, db, id(1))
@@ -123,7 +123,7 @@ func TestEpochsRiseOverRestarts(t *testing.T) {
 	}
 }
 
-// Many goroutines want one trace: each has it alone, and each gets it.
+// Many goroutines acquire one trace: each gets it, and each holds it alone.
 func TestOneHolderAtATime(t *testing.T) {
 	db := mem(t)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -145,7 +145,7 @@ func TestAttemptNotesAreTheRecord(t *testing.T) {
 	}
 }
 
-// Many traces want one key at once: one gets it.
+// Many traces try to reserve one key at the same time; exactly one gets it.
 func TestOneReservationAmongRacers(t *testing.T) {
 	db := mem(t)
 	for round := range uint64(20) {

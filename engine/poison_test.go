@@ -17,9 +17,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// What Pebble calls fatal never returns to Pebble, never ends the process, and leaves
-// a store that says STORE_UNAVAILABLE: on the caller's goroutine as an error, on one of
-// Pebble's own as its end.
+// A fatal error of Pebble never returns to Pebble and never ends the process, and the store then
+// returns STORE_UNAVAILABLE. In the caller's goroutine the fatal error becomes an error; a
+// goroutine of Pebble's own ends.
 func TestFatalNeverReturns(t *testing.T) {
 	for name, call := range map[string]func(*DB, func()){
 		"caller's goroutine": func(db *DB, f func()) {
@@ -226,8 +226,8 @@ func TestReleaseBesideAWriteThatHangs(t *testing.T) {
 	}
 }
 
-// TestCloseWaitsForTheLastCallInside: a store that closes refuses who comes, and is drained with the last
-// call that leaves, not before. Who closes it once more is told so.
+// TestCloseWaitsForTheLastCallInside: a closing store refuses new calls, and is drained when the last call
+// leaves, not earlier. A second close is told that the store is closing.
 func TestCloseWaitsForTheLastCallInside(t *testing.T) {
 	var h health
 	h.init(slog.New(slog.DiscardHandler))

@@ -179,8 +179,8 @@ func TestKilledReadersIndexIsRemoved(t *testing.T) {
 	}
 }
 
-// One process has a store, by whatever path the second comes, and a stopped holder is
-// not taken over. When the holder dies, the store is free.
+// Only one process can have a store open, whatever path a second process uses. A stopped holder
+// keeps the store. When the holder dies, the store is free.
 func TestTwoProcessesOneStore(t *testing.T) {
 	real := filepath.Join(t.TempDir(), "store")
 	if err := os.Mkdir(real, 0o750); err != nil {

@@ -91,8 +91,8 @@ func TestIndexIsAFunctionOfTheLog(t *testing.T) {
 	same("without the index")
 }
 
-// TestArchivingGivesRoomBack: bodies that are nobody's after archiving leave the log, and a
-// rebuilt index knows every key: nothing is sent again.
+// TestArchivingGivesRoomBack: bodies that no row names after archiving are removed from the log. A
+// rebuilt index has every key, so nothing is sent again.
 func TestArchivingGivesRoomBack(t *testing.T) {
 	serial.Test(t)
 	fs := vfs.NewMem()

@@ -19,7 +19,8 @@ import (
 // moment without appends, and rests for such a moment after each slice of work while appends are
 // made. If many bytes wait, it takes its whole share. While a caller waits for the segment that is
 // being rewritten (see [DB.Rewrite]), it does not rest. It begins no segment for which the disk may
-// lack room above the low-water mark. A failure is logged, and never stops the store.
+// lack room above the low-water mark. A failure never stops the store: it is logged, and the
+// rewriter goes on after rewriteRetry.
 
 const (
 	// minRewrite is the least bytes of records of a raw segment that is worth compressing.

@@ -133,7 +133,8 @@ func TestRewriterCatchesUp(t *testing.T) {
 	t.Logf("%d bytes compressed, %d archived", compressed, db.Stats().LogBytes)
 }
 
-// TestNothingIsRewrittenWhereNothingMayBeWritten: of a store that is frozen, or open for reading.
+// TestNothingIsRewrittenWhereNothingMayBeWritten: no segment of a frozen store, or of a store that is
+// open for reading, is rewritten.
 func TestNothingIsRewrittenWhereNothingMayBeWritten(t *testing.T) {
 	serial.Test(t)
 	fs := vfs.NewMem()
@@ -176,8 +177,8 @@ func TestNothingIsRewrittenWhereNothingMayBeWritten(t *testing.T) {
 	}
 }
 
-// TestFullDiskEndsARewriteOnly: what was begun is gone, the store goes on, and the same segments
-// are rewritten once there is room.
+// TestFullDiskEndsARewriteOnly: on a full disk the begun rewrite is removed, the store goes on, and the
+// same segments are rewritten once there is room.
 func TestFullDiskEndsARewriteOnly(t *testing.T) {
 	serial.Test(t)
 	fs := &faultFS{FS: vfs.NewMem(), suffix: "packing"}

@@ -19,8 +19,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// A trace that has something to come, a new attempt after a failure say, stays where that
-// can be written to it. A timer's key ends with its trace; the others' timers are theirs.
+// A trace with a timer, for example for a new attempt after a failure, is not archived, so that the
+// new attempt can be written to it. The key of a timer ends with the id of its trace.
 func TestTraceWithATimerIsNotSealed(t *testing.T) {
 	db := mem(t)
 	timer := func(of uint64) []byte {

@@ -108,8 +108,8 @@ func TestBallastIsFourMemtables(t *testing.T) {
 	}
 }
 
-// TestFullDiskRefusesWhatBegins: an entry of a trace that has none. What is open may still end, and a batch
-// without an entry begins nothing: what is wrong with it is for the trace to say.
+// TestFullDiskRefusesWhatBegins: a full disk refuses the first entry of a trace. Open traces may still end. A batch
+// without an entry begins no trace, so the disk space does not refuse it.
 func TestFullDiskRefusesWhatBegins(t *testing.T) {
 	db := &DB{standing: new(standing)}
 	db.space = space{fs: &someFree{vfs.NewMem(), 9}, lowWater: 10}

@@ -137,9 +137,9 @@ func TestGroupsAreBounded(t *testing.T) {
 	}
 }
 
-// What Submit says of a trace rests on its queued appends, so it is not said before they
-// are durable: a refusal by a head that a crash would take back, and "replayed" least of
-// all, would make a caller act on what is not there.
+// An answer of Submit depends on the queued appends of the trace, so Submit gives it only once
+// they are durable. Otherwise a crash could take these appends back after a caller has acted on
+// a refusal, or on the answer that its batch is in the log already.
 func TestNothingIsSaidOfAQueuedAppend(t *testing.T) {
 	s, first := stall(t)
 	m := spec{trace: id(1)}.make(t)
@@ -237,8 +237,8 @@ func TestAppendToTwoTracesFollowsWhatIsQueued(t *testing.T) {
 	}
 }
 
-// A key is reserved by the first of two traces although its append is still in the
-// queue: the second may not even look at the record.
+// The first of two traces reserves a key. While its append is still in the queue, the second trace
+// cannot read the record.
 func TestQueuedReservationHoldsItsKey(t *testing.T) {
 	s, first := stall(t)
 	one, two := spec{trace: id(1), key: "k"}.make(t), spec{trace: id(2), key: "k"}.make(t)
@@ -373,7 +373,7 @@ func TestPowerCutKeepsWhatTicketsSaid(t *testing.T) {
 	}
 }
 
-// Close waits for what was submitted, ticket or no ticket.
+// Close waits for every submitted append, even if nobody waits for its ticket.
 func TestCloseCommitsWhatIsQueued(t *testing.T) {
 	s, first := stall(t)
 	m := spec{trace: id(1)}.make(t)
@@ -390,8 +390,7 @@ func TestCloseCommitsWhatIsQueued(t *testing.T) {
 	}
 }
 
-// A goroutine that submits faster than the disk syncs is held up at the limit, and not
-// before.
+// A goroutine that submits faster than the disk syncs is blocked at the limit, and not earlier.
 func TestAppendsOnTheirWayAreBounded(t *testing.T) {
 	s, first := stall(t) // one of them
 	var last engine.Ticket

@@ -46,8 +46,8 @@ func copyTree(t *testing.T, from, to string) {
 	}
 }
 
-// TestWitnessKnowsTheNewestDirectory: what was copied or rolled back is refused, with the
-// way out, and the way out works.
+// TestWitnessKnowsTheNewestDirectory: a copied or rolled back directory is refused. The error names
+// commands that help, and these commands work.
 func TestWitnessKnowsTheNewestDirectory(t *testing.T) {
 	top := t.TempDir()
 	dir, old, elsewhere := filepath.Join(top, "store"), filepath.Join(top, "old"), filepath.Join(top, "elsewhere")
@@ -169,7 +169,7 @@ func TestWitnessKnowsTheNewestDirectory(t *testing.T) {
 	}
 }
 
-// TestWitnessOfOneStoreAtATime: while a store is open, its copy cannot be, wherever it is.
+// TestWitnessOfOneStoreAtATime: while a store is open, no copy of it can be opened, wherever it lies.
 func TestWitnessOfOneStoreAtATime(t *testing.T) {
 	top := t.TempDir()
 	dir, copied := filepath.Join(top, "store"), filepath.Join(top, "copy")
