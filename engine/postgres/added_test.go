@@ -24,8 +24,8 @@ func added(t *testing.T, s *postgres.Store) (all []postgres.Added, err error) {
 	}
 }
 
-// TestAddedIsWhatEachAppendAdded: read several appends at once, the log is what it is read trace by trace: with notes, long
-// parts, and what was erased, over several pages. Of rows that somebody changed nothing is made out.
+// TestAddedIsWhatEachAppendAdded: reading several appends at once gives the same log as reading trace by trace, with notes, long
+// parts and erased entries, over several pages. Rows that somebody changed are not returned.
 func TestAddedIsWhatEachAppendAdded(t *testing.T) {
 	x := newMoving(t)
 	s := x.bound(x.one)

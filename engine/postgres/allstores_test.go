@@ -74,8 +74,8 @@ func TestAllStoresAreAStore(t *testing.T) {
 	})
 }
 
-// TestAllStoresKeepNamespacesApart: each question goes to the store of its namespace, or to the one that has the trace. A
-// namespace that has got a store since is asked for there, and a store that does not answer stops no other.
+// TestAllStoresKeepNamespacesApart: each request goes to the store of its namespace, or to the store that has the trace. If a
+// namespace has got a store of its own meanwhile, requests go there. A store that does not answer stops no other store.
 func TestAllStoresKeepNamespacesApart(t *testing.T) {
 	x := newMoving(t)
 	all := allOf(t, pgserver.DSN(x.two))

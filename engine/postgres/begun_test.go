@@ -41,9 +41,9 @@ func (f *failing) Append(ctx context.Context, lease chain.Lease, b chain.Batch) 
 	return chain.Appended{}, tga.Errorf(tga.StoreUnavailable, "a test of it")
 }
 
-// TestBeginThatFailsHalfWayEndsAsInADirectory: the begin of an executor fails at one of its appends, where its key
-// is free, and where another takes it meanwhile. What is left of it, what recovery makes of that, and what the same begin
-// and another one are told afterwards, is the same on both stores.
+// TestBeginThatFailsHalfWayEndsAsInADirectory: the begin of an executor fails at one of its appends, once with its key
+// free, and once with another call taking the key meanwhile. The remains of the begin, their recovery, and the answers to
+// the same begin and to another one afterwards are the same in both kinds of store.
 func TestBeginThatFailsHalfWayEndsAsInADirectory(t *testing.T) {
 	t.Parallel()
 	dsn, shard := database(t)

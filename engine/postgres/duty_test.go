@@ -32,8 +32,8 @@ func taken(t *testing.T, d *postgres.Duty) string {
 	}
 }
 
-// TestStaleProcessRemembersNothing: of two processes that are on duty one after the other, the first moves nothing of what the
-// second has kept, whatever it knows and in whichever session; nor does it let a third one in.
+// TestStaleProcessRemembersNothing: two processes are on duty one after the other. The first cannot change the state that the
+// second has kept, whatever it knows and in whichever session, and it cannot put a third process on duty.
 func TestStaleProcessRemembersNothing(t *testing.T) {
 	dsn, shard := database(t)
 	o := postgres.Options{Shard: shard, Lease: time.Second}
@@ -132,7 +132,8 @@ func TestDutyEndsWithTheLease(t *testing.T) {
 	}
 }
 
-// TestDutyMovesWithItsStore: what is kept comes along, and a process that has not heard of the move keeps nothing at the old place.
+// TestDutyMovesWithItsStore: the kept state moves with the store. A process that does not know of the move can keep nothing on the
+// old shard.
 func TestDutyMovesWithItsStore(t *testing.T) {
 	x := newMoving(t)
 	old := x.bound(x.one).Fleet().Duty("d")
@@ -152,8 +153,8 @@ func TestDutyMovesWithItsStore(t *testing.T) {
 	}
 }
 
-// TestWhoIsInterruptedIsNotOnDuty: a process that is stopped while it asks hears that it is on duty, or is not. Otherwise it would keep
-// the others from it for as long as its session lasts, and do nothing.
+// TestWhoIsInterruptedIsNotOnDuty: a process that is interrupted while it asks learns that it is on duty, or it is not on duty.
+// Otherwise it would do nothing and keep the others from the duty for as long as its session lasts.
 func TestWhoIsInterruptedIsNotOnDuty(t *testing.T) {
 	t.Parallel()
 	dsn, shard := database(t)

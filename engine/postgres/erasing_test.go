@@ -88,8 +88,8 @@ func (e *erasures) begun(t testing.TB, s *postgres.Store) (begun bool) {
 	return begun
 }
 
-// orderly fails the test where a key is destroyed before all that it sealed is erased: who reads it meanwhile would find nothing, and no
-// note that says why.
+// orderly fails the test if a key is destroyed before everything that it sealed is erased: a reader would then find neither the
+// contents nor a note that says why.
 func (e *erasures) orderly(t testing.TB, s *postgres.Store, ring *chaintest.Ring) {
 	t.Helper()
 	if len(ring.Destroyed) == 0 {
@@ -127,7 +127,7 @@ func (e *erasures) over(t testing.TB, s *postgres.Store, ring *chaintest.Ring) {
 	checked(t, s)
 }
 
-// TestErasureThatIsBrokenOff: at each step, an erasure that ends there was not begun, or is whole once it is repeated, or once
+// TestErasureThatIsBrokenOff: an erasure that is interrupted at any step was not begun, or is complete once it is repeated or once
 // a process opens the store.
 func TestErasureThatIsBrokenOff(t *testing.T) {
 	dsn, _ := database(t)
@@ -320,8 +320,8 @@ func (r waiting) Key(namespace, subject string) (chain.KeyID, error) {
 	return key, err
 }
 
-// TestKeyThatIsRetiredWhileItIsChosen: a process has a new key of a subject, and has used it nowhere yet, when another one looks for what
-// is the subject's. Nothing is sealed under it later, for it is destroyed.
+// TestKeyThatIsRetiredWhileItIsChosen: a process has got a new key of a subject and not used it yet, when another process erases the
+// subject. The key is destroyed, so nothing may be sealed under it later.
 func TestKeyThatIsRetiredWhileItIsChosen(t *testing.T) {
 	dsn, shard := database(t)
 	path, ring := ringFile(t, true)

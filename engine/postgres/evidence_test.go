@@ -39,8 +39,8 @@ func note(size int, text string) []byte {
 	return fmt.Appendf(nil, "origin\n%d\nhead\n\n— %s\n", size, text)
 }
 
-// TestStaleSignerIsRefused: of two processes that sign one after the other, the first keeps nothing any more, whatever it
-// knows and in whichever session.
+// TestStaleSignerIsRefused: two processes sign one after the other. The first can keep nothing more, whatever it knows and in
+// whichever session.
 func TestStaleSignerIsRefused(t *testing.T) {
 	dsn, shard := database(t)
 	o := postgres.Options{Shard: shard, Lease: time.Second}

@@ -14,9 +14,9 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// TestForgottenReleaseIsMadeAgain: the database forgets a release, which it had not synced, when its
-// processes are killed or it is started again. The process that let go says so once more, and
-// another gets the trace.
+// TestForgottenReleaseIsMadeAgain: the database loses a release that it had not synced, because its
+// processes are killed or it is restarted. The process that released the trace releases it again,
+// and another process gets the trace.
 func TestForgottenReleaseIsMadeAgain(t *testing.T) {
 	for name, end := range map[string]func(*pgserver.Server) error{
 		"the server is started again": func(p *pgserver.Server) error {
@@ -58,8 +58,8 @@ func TestForgottenReleaseIsMadeAgain(t *testing.T) {
 	}
 }
 
-// TestQuestionThatComesLateHoldsNothing: the question for a lease is lost in the network and asked again. The
-// trace is let go of, and then the first question reaches the database. Another gets the trace.
+// TestQuestionThatComesLateHoldsNothing: a request for a lease is delayed in the network and repeated. The trace
+// is released, and then the first request reaches the database. Another process still gets the trace.
 func TestQuestionThatComesLateHoldsNothing(t *testing.T) {
 	p := migrated(t)
 	w := slowWay(t, p)

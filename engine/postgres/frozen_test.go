@@ -16,8 +16,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// halfWay is a way to a server on which the first append comes without its COMMIT: what a client has sent
-// that stands still in the middle of it, or whose machine is gone.
+// halfWay is a proxy to a server that cuts the COMMIT off the first append, like a client that hangs in the
+// middle of sending it, or whose machine is gone.
 type halfWay struct {
 	dir  string
 	once sync.Once
@@ -61,9 +61,9 @@ func beforeCommit(b []byte) (at int) {
 	return at
 }
 
-// TestStoppedClientKeepsNobodyWaiting: a replica is stopped while the database has the half of its append, with the
-// locks of its trace and of its key. Another replica that is asked for the key goes on soon, and sends it
-// once; the one that was stopped learns of it.
+// TestStoppedClientKeepsNobodyWaiting: a replica is stopped while the database has half of its append, with the
+// locks of its trace and its key. Another replica that gets a call with the key continues soon, and sends the call
+// once. The stopped replica learns of that.
 func TestStoppedClientKeepsNobodyWaiting(t *testing.T) {
 	t.Parallel()
 	p := migrated(t)

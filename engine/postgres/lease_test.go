@@ -21,8 +21,8 @@ func two(t testing.TB, o postgres.Options) (a, b *postgres.Store) {
 	return open(t, dsn, o), open(t, dsn, o)
 }
 
-// TestLeaseOvertakenElsewhere: another process overtakes a lease and does nothing more. What the
-// holder knows has not changed.
+// TestLeaseOvertakenElsewhere: another process overtakes a lease and does nothing more. The cached
+// trace of the holder is still current.
 func TestLeaseOvertakenElsewhere(t *testing.T) {
 	a, b := two(t, postgres.Options{})
 	x, lease := begun(t, a)
@@ -54,7 +54,7 @@ func TestLeaseOvertakenElsewhere(t *testing.T) {
 	}
 }
 
-// TestLeaseGoesByTheDatabasesClock: a process whose clock is far ahead finds nobody late.
+// TestLeaseGoesByTheDatabasesClock: a process whose clock is far ahead takes no session for late.
 func TestLeaseGoesByTheDatabasesClock(t *testing.T) {
 	dsn, shard := database(t)
 	a := open(t, dsn, postgres.Options{Shard: shard, Lease: time.Second})
@@ -72,7 +72,7 @@ func TestLeaseGoesByTheDatabasesClock(t *testing.T) {
 	}
 }
 
-// TestReleaseWakesOtherProcesses: who waits elsewhere for a lease or an outcome gets it.
+// TestReleaseWakesOtherProcesses: a call that waits in another process for a lease or an outcome gets it.
 func TestReleaseWakesOtherProcesses(t *testing.T) {
 	a, b := two(t, postgres.Options{})
 	x, lease := begun(t, a)

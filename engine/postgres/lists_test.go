@@ -141,7 +141,7 @@ func (s *listed) caughtUp() {
 	})
 }
 
-// copied makes a copy of what the lists are, and returns what puts it back: a server that was killed has forgotten what came since.
+// copied copies the lists, and returns a function that restores the copy, as if a killed server had lost the later changes.
 func (s *listed) copied() (back func()) {
 	s.caughtUp()
 	for _, table := range []string{"lists", "lists_standing"} {
@@ -166,8 +166,8 @@ func (s *listed) copied() (back func()) {
 	}
 }
 
-// TestListsAreAFunctionOfTheLog: whatever happens to the lists, to who keeps them and to the store, a list is what the log says, for
-// each process.
+// TestListsAreAFunctionOfTheLog: whatever happens to the lists, to the process that maintains them and to the store, every process
+// gets lists that agree with the log.
 func TestListsAreAFunctionOfTheLog(t *testing.T) {
 	t.Parallel()
 	s := newListed(t, 2)
@@ -306,7 +306,7 @@ func TestListsOfANewerProgramAreLeft(t *testing.T) {
 	}
 }
 
-// TestHalfListsAreNotShown: while they are made they would leave traces out.
+// TestHalfListsAreNotShown: lists are not shown while they are being made, because they would lack traces.
 func TestHalfListsAreNotShown(t *testing.T) {
 	t.Parallel()
 	s := newListed(t, 1)
@@ -371,7 +371,7 @@ func TestListsAreMadeWhereTheStoreComes(t *testing.T) {
 	}
 }
 
-// TestListsOfHalfACopyAreNotMade: in a copy that is not whole there are appends whose traces are not there yet.
+// TestListsOfHalfACopyAreNotMade: no lists are made of an incomplete copy, because it has appends whose traces are not copied yet.
 func TestListsOfHalfACopyAreNotMade(t *testing.T) {
 	t.Parallel()
 	s := newListed(t, 0)

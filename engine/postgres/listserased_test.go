@@ -18,8 +18,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// TestErasedNamesLeaveTheLists: from the moment of an erasure on nothing is found by what was erased, whoever erases, however it
-// reads the database, and whether or not somebody keeps the lists; and then it is in no row.
+// TestErasedNamesLeaveTheLists: from the moment of an erasure on, no query finds a trace by its erased contents. That holds whichever
+// process erases, however it reads the database, and whether or not a process maintains the lists. Later no row has the contents.
 func TestErasedNamesLeaveTheLists(t *testing.T) {
 	t.Parallel()
 	const secret = "a-tool-named-after-somebody"
@@ -130,8 +130,8 @@ func (s *listed) before(id tga.ID) {
 	}
 }
 
-// TestRetiredMonthLeavesTheLists: from the moment at which what a month carried is dropped nothing of it is found by that, and its calls
-// are in the lists still.
+// TestRetiredMonthLeavesTheLists: from the moment at which a month is retired, no query finds a call by the dropped contents. The calls
+// of the month stay in the lists.
 func TestRetiredMonthLeavesTheLists(t *testing.T) {
 	t.Parallel()
 	p := migrated(t)

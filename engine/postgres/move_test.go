@@ -141,7 +141,7 @@ func TestMovedStoreIsTheSame(t *testing.T) {
 	}
 }
 
-// standing is a mover that stands still before a step. goOn lets it go on, and returns how it ended.
+// standing is a mover that waits before a step. goOn lets it continue, and returns how it ended.
 func (x *moving) standing(m postgres.Moving, before string) (goOn func() error) {
 	reached, going, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	told := m.Step
@@ -172,8 +172,8 @@ func (x *moving) standing(m postgres.Moving, before string) (goOn func() error) 
 	}
 }
 
-// TestMoverThatComesLate: a mover stands still in the middle of a move, and another one ends it. Whatever the first one does then
-// is refused: it changes no row of a store that is served, fences nothing and takes nothing.
+// TestMoverThatComesLate: a mover hangs in the middle of a move, and another mover completes the move. Every later step of the first
+// mover is refused: it changes no row of a store that is served, fences nothing and takes nothing.
 func TestMoverThatComesLate(t *testing.T) {
 	steps := []string{"fence", "copy", "take"}
 	if serial.Whole() {
@@ -310,8 +310,8 @@ func TestStoppedMove(t *testing.T) {
 	}
 }
 
-// TestMoveIsStoppedWithoutTheOther: the shard to come is lost for good after the fence. Whoever says so has the store served from
-// where it was, and no earlier than after the sends from before the fence; a mover that goes on takes nothing.
+// TestMoveIsStoppedWithoutTheOther: the new shard is lost for good after the fence. An operator who asserts that gets the store
+// served from the old shard again, once the sends from before the fence are over. A mover that continues later takes nothing.
 func TestMoveIsStoppedWithoutTheOther(t *testing.T) {
 	t.Parallel()
 	x := newMoving(t)
@@ -349,7 +349,7 @@ func TestMoveIsStoppedWithoutTheOther(t *testing.T) {
 	}
 }
 
-// TestPinnedStoreStays: a store that is pinned to a shard is moved only by who says so.
+// TestPinnedStoreStays: a pinned store moves only if the mover asks for that explicitly.
 func TestPinnedStoreStays(t *testing.T) {
 	x := newMoving(t)
 	x.namespace += "-pinned"

@@ -221,9 +221,9 @@ func TestCallsGoOnOverAMove(t *testing.T) {
 	}
 }
 
-// TestProcessThatStoodStillOverAMove: a process stops at a point of its call, and its store moves meanwhile. Where the store is
-// then, the call is one of a holder that is gone, and a person says that nothing was sent, which is so. When the process goes
-// on it appends nothing and sends nothing, whether it knows of shards or not.
+// TestProcessThatStoodStillOverAMove: a process stops at a point of its call, and its store moves meanwhile. On the new shard the
+// holder of the call counts as gone, and a person says, correctly, that nothing was sent. When the process continues, it appends
+// nothing and sends nothing, whether it knows of shards or not.
 func TestProcessThatStoodStillOverAMove(t *testing.T) {
 	for _, point := range []string{beforeReservation, afterReservation, beforeSend, afterSend} {
 		for _, routed := range []bool{false, true} {

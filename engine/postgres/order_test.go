@@ -92,8 +92,8 @@ func TestOrderHasNoGap(t *testing.T) {
 	}
 }
 
-// TestFollowerKnowsHowFarTheOrderIs: whoever ends with the first leaf that it is given, and asks then how many there are, is told of
-// all that were read with it, although nobody notified its process of them.
+// TestFollowerKnowsHowFarTheOrderIs: a follower stops at its first leaf and asks for the newest number. The answer covers all leaves
+// that were read together with the first one, although no notification of them has arrived.
 func TestFollowerKnowsHowFarTheOrderIs(t *testing.T) {
 	dsn, shard := database(t)
 	a, b := open(t, dsn, postgres.Options{Shard: shard}), open(t, dsn, postgres.Options{Shard: shard})

@@ -50,8 +50,8 @@ func halfway(t *testing.T, s *pgserver.Server, what string, do func() error, sta
 	}
 }
 
-// TestFenceWaitsForGrants: a lease is being granted, or a session begins, while the fence comes. The fence waits, and ends
-// them too.
+// TestFenceWaitsForGrants: a lease is being granted, or a session begins, when the fence is made. The fence waits for it, and
+// ends it too.
 func TestFenceWaitsForGrants(t *testing.T) {
 	x := newMoving(t)
 	s := x.bound(x.one)
@@ -114,7 +114,7 @@ func TestLeavingTakesNoNewTrace(t *testing.T) {
 	x.begun(s)
 }
 
-// TestHalfACopyIsNotRead: until the shard to come has the store, a process reads what there is at the one that had it.
+// TestHalfACopyIsNotRead: until the new shard has the store, a process reads from the old shard.
 func TestHalfACopyIsNotRead(t *testing.T) {
 	t.Parallel()
 	x := newMoving(t)
@@ -358,8 +358,8 @@ func TestNumberOfANamespaceMustBeDurable(t *testing.T) {
 	}
 }
 
-// TestOldRoutesAreRefused: a shard takes what another says only with a higher epoch, and never becomes an owner by it. One that was
-// restored to a time before a move learns that it is none.
+// TestOldRoutesAreRefused: a shard takes over the routes of another shard only with a higher epoch, and never becomes an owner by
+// them. A shard that was restored to a time before a move learns that it is not the owner.
 func TestOldRoutesAreRefused(t *testing.T) {
 	x := newMoving(t)
 	s := x.bound(x.one)

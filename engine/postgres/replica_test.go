@@ -306,8 +306,8 @@ func notSentBy(t *testing.T, ctx context.Context, s *postgres.Store, rt *runtime
 	t.Fatal("no call is in doubt")
 }
 
-// TestSendEndsWithItsLease: a process that cannot reach the database any more ends its sends before
-// another may take their traces.
+// TestSendEndsWithItsLease: a process that can no longer reach the database ends its sends before
+// another process may take their traces.
 func TestSendEndsWithItsLease(t *testing.T) {
 	p := migrated(t)
 	const lease = 3 * time.Second // a busy machine keeps a process from renewing for a second

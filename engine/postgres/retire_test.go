@@ -30,9 +30,9 @@ func beganIn(year int, month time.Month) tga.ID {
 // all is an archive that takes everything.
 func all(_ context.Context, _ *postgres.Store, ids []tga.ID) ([]tga.ID, error) { return ids, nil }
 
-// TestRetiredMonthKeepsItsChain: of a month that is over the partition goes with what its entries carried, once that is
-// archived. What proves each trace stays, and so do the keys. A month with an open trace, with one
-// that is in no archive, or that others add to meanwhile, stays as it is.
+// TestRetiredMonthKeepsItsChain: the partition of a month that is over is dropped with the contents of its entries, once
+// these are archived. The proof of each trace stays, and so do the ledger keys. A month stays as it is if it has an open
+// trace or a trace that is in no archive, or if others add to it meanwhile.
 func TestRetiredMonthKeepsItsChain(t *testing.T) {
 	t.Parallel()
 	p := migrated(t)
@@ -186,8 +186,8 @@ func retireBeside(t *testing.T, p *pgserver.Server, retire func(time.Month, func
 	}
 }
 
-// TestRetiringLeavesOldCopies: of a store that has moved away, the old copy keeps what it has when a month is retired: the store
-// may come back. What stays here is retired.
+// TestRetiringLeavesOldCopies: when a month is retired, the old copy of a store that has moved away keeps its contents, because the
+// store may move back. Only stores that are on this shard are retired.
 func TestRetiringLeavesOldCopies(t *testing.T) {
 	x := newMoving(t)
 	const year, month = 2023, time.May
