@@ -13,7 +13,7 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// TestKeyIsGivenOnce: not again within a batch, over batches, or by the next process.
+// TestKeyIsGivenOnce: no key is given twice, within a batch, over several batches, or by the next process.
 func TestKeyIsGivenOnce(t *testing.T) {
 	path, o := ringFile(t, false)
 	given := map[chain.KeyID]bool{}
@@ -44,8 +44,8 @@ func TestKeyIsDurableBeforeItIsGiven(t *testing.T) {
 	}
 }
 
-// TestOlderRingGivesNoNumberTwice: a copy that is told what the store has used gives other numbers, also
-// after it is opened again and rotated, and the keys that it lacks are not destroyed.
+// TestOlderRingGivesNoNumberTwice: an older copy that knows the newest used number gives only later numbers,
+// also after it is reopened and rotated. The keys that it lacks do not count as destroyed.
 func TestOlderRingGivesNoNumberTwice(t *testing.T) {
 	path, o := ringFile(t, false)
 	r := open(t, path, o)

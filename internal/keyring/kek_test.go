@@ -67,7 +67,7 @@ func TestKeyEncryptionKeyFromACommand(t *testing.T) {
 	}
 }
 
-// TestKeyEncryptionKeyBehindASocket: a program that listens does what a command does, for the same rings.
+// TestKeyEncryptionKeyBehindASocket: a program at a socket serves the same rings as the same program as a command.
 func TestKeyEncryptionKeyBehindASocket(t *testing.T) {
 	dir, err := os.MkdirTemp("", "tgad-kek-") // a socket's path is short
 	if err != nil {

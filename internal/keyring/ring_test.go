@@ -146,8 +146,8 @@ func TestDestroyedKeyStaysDestroyed(t *testing.T) {
 	}
 }
 
-// TestDamagedSlotIsNotDestroyed: of a key that cannot be read nothing is known. Each byte of a
-// slot is changed, those of a destroyed one too.
+// TestDamagedSlotIsNotDestroyed: a key whose slot is damaged never counts as destroyed. The test
+// changes each byte of a slot, also of a destroyed one.
 func TestDamagedSlotIsNotDestroyed(t *testing.T) {
 	path, o := ringFile(t, false)
 	r := open(t, path, o)
@@ -180,8 +180,8 @@ func TestDamagedSlotIsNotDestroyed(t *testing.T) {
 	}
 }
 
-// TestKeyOfAnotherKEKIsMissing: a slot that is whole, and wrapped under another key-encryption key than its ring's header, as after
-// a rotation of which a part was put back, is a key that is missing. Nothing is said of the others.
+// TestKeyOfAnotherKEKIsMissing: a slot is whole but wrapped under another key-encryption key than the header of its ring, as after a
+// rotation that was partly restored from a copy. Its key counts as missing, and the other keys are not affected.
 func TestKeyOfAnotherKEKIsMissing(t *testing.T) {
 	path, o := ringFile(t, false)
 	r := open(t, path, o)
@@ -212,8 +212,8 @@ func TestKeyOfAnotherKEKIsMissing(t *testing.T) {
 	}
 }
 
-// TestCrashInABatchLosesNoKey: the file is cut in every place behind the first batch. The keys
-// that were given open, and none of them is given again.
+// TestCrashInABatchLosesNoKey: the file is cut at every place after the first batch. The keys that
+// were given still open, and none of them is given again.
 func TestCrashInABatchLosesNoKey(t *testing.T) {
 	path, o := ringFile(t, false)
 	r := open(t, path, o)

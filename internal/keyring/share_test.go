@@ -12,7 +12,7 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// sharedRings are a ring that so many processes have open: a lock is of an open file, not of a process.
+// sharedRings opens one ring n times, as n processes do: a lock belongs to an open file, not to a process.
 func sharedRings(t testing.TB, n int) (rings []*keyring.Ring, path string, o keyring.Options) {
 	t.Helper()
 	path, o = ringFile(t, true)
@@ -23,8 +23,8 @@ func sharedRings(t testing.TB, n int) (rings []*keyring.Ring, path string, o key
 	return rings, path, o
 }
 
-// TestSharedRingGivesNoNumberTwice: processes that take keys at the same moment take different ones, and one of a subject
-// is the same for all of them, also when none had it before.
+// TestSharedRingGivesNoNumberTwice: processes that take keys at the same time get different keys. The key of a subject is
+// the same for all of them, also if the subject had no key before.
 func TestSharedRingGivesNoNumberTwice(t *testing.T) {
 	rings, path, o := sharedRings(t, 3)
 	var mu sync.Mutex
@@ -80,7 +80,7 @@ func TestSharedRingGivesNoNumberTwice(t *testing.T) {
 	}
 }
 
-// TestSharedRingKnowsWhatOthersChanged: a key that another process made, retired or destroyed is that here too, at once.
+// TestSharedRingKnowsWhatOthersChanged: if one process makes, retires or destroys a key, every other process sees it at once.
 func TestSharedRingKnowsWhatOthersChanged(t *testing.T) {
 	rings, _, _ := sharedRings(t, 2)
 	a, b := rings[0], rings[1]
@@ -118,7 +118,8 @@ func TestSharedRingKnowsWhatOthersChanged(t *testing.T) {
 	}
 }
 
-// TestSharedRingIsNoOnesAlone: who wants the ring for itself is refused while others share it, and the other way round.
+// TestSharedRingIsNoOnesAlone: a process cannot open the ring for itself alone while others share it, nor share it while
+// another process has it for itself alone.
 func TestSharedRingIsNoOnesAlone(t *testing.T) {
 	rings, path, o := sharedRings(t, 2)
 	alone := o
@@ -139,7 +140,7 @@ func TestSharedRingIsNoOnesAlone(t *testing.T) {
 	key(t, r, "")
 }
 
-// TestMarksTellKeysOfOneNumberApart: copies of a ring that went on by themselves have other keys under the same numbers.
+// TestMarksTellKeysOfOneNumberApart: two copies of a ring that were used separately have different keys under the same numbers.
 func TestMarksTellKeysOfOneNumberApart(t *testing.T) {
 	path, o := ringFile(t, false)
 	r := open(t, path, o)
