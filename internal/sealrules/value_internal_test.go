@@ -25,8 +25,8 @@ func storeValue(t *testing.T, at, value []byte, key chain.KeyID, keys chain.Keys
 	return stored
 }
 
-// TestStoredValueRoundTrip: each value is read back, sealed or not, whatever it begins with; what is
-// sealed can be read nowhere in it, and a plain value is stored as it is.
+// TestStoredValueRoundTrip: each value is read back, sealed or not, whatever its first bytes are. A sealed
+// form does not contain the value, and a plain value is stored unchanged.
 func TestStoredValueRoundTrip(t *testing.T) {
 	ring, at := &chaintest.Ring{}, []byte("w and a key")
 	sealed := storeValue(t, at, []byte("nobody reads this"), 7, ring)
@@ -56,8 +56,8 @@ func TestStoredValueRoundTrip(t *testing.T) {
 	}
 }
 
-// TestStoredValueOpensNowhereElse: under another key of the store, of another kind too, and with any
-// byte changed or missing, it is damage.
+// TestStoredValueOpensNowhereElse: a sealed value that lies under another key or kind of the store, or has
+// a changed or missing byte, is damaged.
 func TestStoredValueOpensNowhereElse(t *testing.T) {
 	ring, at := &chaintest.Ring{}, []byte("a0123456789abcdef")
 	stored := storeValue(t, at, []byte("a question"), 7, ring)
@@ -88,7 +88,8 @@ func TestStoredValueOpensNowhereElse(t *testing.T) {
 	}
 }
 
-// TestValueWithoutItsKey: destroyed is erased, and what cannot be asked is unavailable, never absent.
+// TestValueWithoutItsKey: a value whose key is destroyed is erased. A value whose key is not available is
+// unavailable, and never counts as absent.
 func TestValueWithoutItsKey(t *testing.T) {
 	at := []byte("w and a key")
 	stored := storeValue(t, at, []byte("evidence"), 7, &chaintest.Ring{})
