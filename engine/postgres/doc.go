@@ -11,25 +11,25 @@
 //	I6 one writer   an append needs the newest epoch, and a    tgad.append           TestStore, TestOneSendPerKey
 //	                session that nobody has ended
 //	I7 atomicity    one append is one transaction              tgad.append           TestStore
-//	   key          one record of a key; who inserts second    tgad.append           TestOneSendPerKey
-//	                looks again
-//	   outcome      a commit whose answer was lost is looked   [Store.resolve]       TestUnknownCommitIsLookedAt
-//	                after, and kept out if it is still to come
-//	   durable      with a standby, nothing is shown that none    [database.admit]      TestWhatNoStandbyHasIsNotShown
-//	                has, unless a person cancels a wait
-//	   order        numbers have no gap, none is taken back    tgad.sequence         TestOrderHasNoGap
-//	   copy         what is not a whole copy is frozen         [Store.begin], [Copy] TestCopiedStoreIsTheSame
-//	   place        a store is on one shard of a fleet; what   tgad.fence, acquire   TestFenceStandsInTheShard
-//	                is granted is so before a fence, which       and open_session
-//	                ends it, or is refused
+//	   key          one record of a key; the second process    tgad.append           TestOneSendPerKey
+//	                to insert it reads it again
+//	   outcome      the outcome of a commit without an answer  [Store.resolve]       TestUnknownCommitIsLookedAt
+//	                is found out; a late one is refused
+//	   durable      a commit is shown only once the standby       [database.admit]      TestWhatNoStandbyHasIsNotShown
+//	                has it, unless a person cancels a wait
+//	   order        numbers have no gap and never change       tgad.sequence         TestOrderHasNoGap
+//	   copy         an incomplete copy is frozen               [Store.begin], [Copy] TestCopiedStoreIsTheSame
+//	   place        a store is on one shard of a fleet; a      tgad.fence, acquire   TestFenceStandsInTheShard
+//	                grant comes before a fence, which ends       and open_session
+//	                it, or after it, and is refused
 //	   move         no shard takes a store whose copy is not   [Move]                TestCopyIsCompared
 //	                the same, or before old sends are over
 //	   sealed       values are sealed before they are sent, and all       [ringed.keyFor],     TestSealedStore,
 //	                processes seal under the same keys                    own_key              TestReplicasSealUnderOneKey
-//	   erased       nothing new is sealed under a key that goes; each     tgad.may_seal,       TestNoCallOfAnotherReplicaIsLost,
+//	   erased       nothing new is sealed under a retired key; each       tgad.may_seal,       TestNoCallOfAnotherReplicaIsLost,
 //	                trace is whole, or erased with its note               [Fleet.Erase]        TestErasureThatIsBrokenOff
-//	   lists        what is listed is of the log, whoever keeps   tgad.list_more        TestListsAreAFunctionOfTheLog
-//	                the lists, and is found by nothing erased    and look_again        TestErasedNamesLeaveTheLists
+//	   lists        lists agree with the log, in all processes,   tgad.list_more        TestListsAreAFunctionOfTheLog
+//	                and no erased content finds a trace          and look_again        TestErasedNamesLeaveTheLists
 //
 // # How an append is made
 //

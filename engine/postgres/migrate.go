@@ -35,7 +35,7 @@ func Migrate(ctx context.Context, dsn string) error {
 
 // Migrated says what a migration did.
 type Migrated struct {
-	From, To int    // version of the tables before, 0 where there were none, and now
+	From, To int    // version of the tables before, 0 if there were none, and after
 	Until    string // the last month that has a partition of its own, as 2026-11
 }
 

@@ -25,7 +25,7 @@ func newBank() *bank {
 	b := &bank{charges: map[string]int{}}
 	b.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest) // it did not arrive whole: nothing is charged
+			http.Error(w, err.Error(), http.StatusBadRequest) // the request is incomplete: nothing is charged
 			return
 		}
 		key := r.Header.Get("Idempotency-Key")
@@ -33,22 +33,22 @@ func newBank() *bank {
 		b.charges[key]++
 		n := b.charges[key]
 		b.mu.Unlock()
-		time.Sleep(100 * time.Millisecond) // so that every blow meets calls that are on their way
+		time.Sleep(100 * time.Millisecond) // so that calls are under way at every blow
 		fmt.Fprintf(w, `{"charge":%q,"number":%d}`, key, n)
 	}))
 	return b
 }
 
-// load is callers who each ask with one key after the other, of whichever daemon answers.
+// load is a set of callers. Each makes one call after the other, with a new key each, at any daemon that answers.
 type load struct {
 	f    *fleet
 	end  context.CancelFunc
 	done sync.WaitGroup
 
 	mu       sync.Mutex
-	answered map[string]string // by key, what the caller got
-	doubtful map[string]bool   // what a caller was told is in doubt
-	unknown  map[string]bool   // what had no answer when the callers stopped
+	answered map[string]string // by key, the answer that the caller got
+	doubtful map[string]bool   // keys of which a caller was told that the call is in doubt
+	unknown  map[string]bool   // keys without an answer when the callers stopped
 }
 
 func newLoad(f *fleet, callers int) *load {
@@ -64,7 +64,7 @@ func newLoad(f *fleet, callers int) *load {
 	return l
 }
 
-// stop has the callers end.
+// stop makes the callers end.
 func (l *load) stop() {
 	l.end()
 	l.done.Wait()
@@ -76,8 +76,8 @@ func (l *load) answers() int {
 	return len(l.answered)
 }
 
-// one asks for a charge until there is an answer, or the word that nobody knows: always with the same
-// key, and after each failure of the next daemon.
+// one asks for a charge until it gets an answer, or until it is told that the call is in doubt. It always
+// uses the same key, and after each failure it asks the next daemon.
 func (l *load) one(ctx context.Context, key string, first int) {
 	for try := 0; ctx.Err() == nil; try++ {
 		res, err := l.ask(key, first+try)
@@ -106,16 +106,16 @@ func (l *load) ask(key string, replica int) (runtime.Result, error) {
 	return l.f.replicas[replica%len(l.f.replicas)].Call(ctx, runtime.Request{Server: "bank", Tool: "charge", Key: key, Args: []byte(`{"amount":5}`)})
 }
 
-// tally is what came of it.
+// tally is the result of a load.
 type tally struct {
 	calls, answered, doubtful, charges int
 	twice                              []string // charged more than once
-	lost                               []string // answered, and not any more, or otherwise
-	uncharged                          []string // answered, and the bank knows nothing of it
+	lost                               []string // answered once, and now not at all or differently
+	uncharged                          []string // answered, but unknown to the bank
 }
 
-// count asks for every charge once more, and holds the answers against what the callers got and what the
-// bank has seen.
+// count asks for every charge once more, and compares the answers with those that the callers got and with
+// the charges of the bank.
 func (l *load) count(ctx context.Context, b *bank) (tally, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -136,7 +136,7 @@ func (l *load) count(ctx context.Context, b *bank) (tally, error) {
 	return t, nil
 }
 
-// compare holds what callers were answered, by key, against what they are answered now and what was charged.
+// compare compares, by key, the earlier answers of the callers with the answers now and with the charges.
 func compare(answered, again map[string]string, charges map[string]int) (t tally) {
 	t.answered = len(answered)
 	for key, was := range answered {
@@ -157,7 +157,7 @@ func compare(answered, again map[string]string, charges map[string]int) (t tally
 
 func (t tally) bad() int { return len(t.twice) + len(t.lost) + len(t.uncharged) }
 
-// String is the summary that a person reads.
+// String returns a summary for people.
 func (t tally) String() string {
 	s := fmt.Sprintf("%6d calls, %d of them answered\n%6d shown as in doubt: a person or a probe settles them, nobody guesses\n%6d charges at the bank\n%6d charged twice\n%6d answers lost or changed\n%6d answers without a charge\n",
 		t.calls, t.answered, t.doubtful, t.charges, len(t.twice), len(t.lost), len(t.uncharged))

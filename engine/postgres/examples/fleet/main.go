@@ -40,10 +40,10 @@ func main() {
 	}
 }
 
-// stand is how long the callers go on before and after each blow.
+// stand is how long the callers run before and after each blow.
 const stand = 3 * time.Second
 
-// run shows it all, and returns how many calls went wrong.
+// run runs the whole demonstration, and returns how many calls went wrong.
 func run(ctx context.Context, out io.Writer, callers int) (bad int, err error) {
 	dir, err := os.MkdirTemp("", "fleet")
 	if err != nil {

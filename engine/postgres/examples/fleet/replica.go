@@ -12,7 +12,7 @@ import (
 	"github.com/tgad/tgad/runtime/client"
 )
 
-// lease is how long a daemon that says nothing keeps what it has begun.
+// lease is how long a silent daemon keeps the calls that it has begun.
 const lease = 3 * time.Second
 
 const config = `

@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// Common is a server for those tests of a package that do no harm to it. Each takes a shard of its own.
+// Common is a server that tests of a package share. A test must not harm the server, and uses a shard of its own.
 type Common struct {
 	Prepare func(*Server) error // once, when it has started
 
@@ -16,7 +16,7 @@ type Common struct {
 	err    error
 }
 
-// Server starts it when it is first asked for.
+// Server returns the server, and starts it at the first call.
 func (c *Common) Server() (*Server, error) {
 	c.once.Do(func() {
 		var dir string

@@ -30,9 +30,9 @@ func Bin() (string, error) {
 	return programs, nil
 }
 
-// Place makes a directory for servers of a test. It is in memory where there is room: the
-// server syncs as it always does, and a sync costs nothing. Its path is short enough for a
-// socket, and other users may pass it.
+// Place makes a directory for servers of a test. It is in memory if there is room: the server
+// syncs as always, and a sync costs nothing. Its path is short enough for a socket, and other users
+// may traverse it.
 func Place() (string, error) {
 	at := "/dev/shm"
 	if info, err := os.Stat(at); err != nil || !info.IsDir() {
@@ -47,8 +47,8 @@ func Place() (string, error) {
 
 // Server is one PostgreSQL server.
 type Server struct {
-	Dir  string // of its data, its socket and its log
-	Name string // by which a standby is known to its primary
+	Dir  string // has its data, its socket and its log
+	Name string // the name of a standby at its primary
 	bin  string
 	attr *syscall.SysProcAttr
 	cmd  *exec.Cmd
@@ -56,7 +56,7 @@ type Server struct {
 	set  []string
 }
 
-// blank is a cluster as initdb makes it: each server gets a copy.
+// blank is a new cluster of initdb. Each server gets a copy.
 var blank = sync.OnceValues(func() (string, error) {
 	bin, err := Bin()
 	if err != nil {
@@ -74,7 +74,7 @@ var blank = sync.OnceValues(func() (string, error) {
 	return dir, err
 })
 
-// Sweep removes what is shared by the servers of this process.
+// Sweep removes the files that the servers of this process share.
 func Sweep() error {
 	dir, err := blank()
 	if err != nil {
@@ -154,7 +154,7 @@ func (s *Server) Rejoin(primary *Server) error {
 
 func (s *Server) data() string { return filepath.Join(s.Dir, "data") }
 
-// DSN is the URL of one server, or of the one of several that takes writes.
+// DSN returns the URL of one server, or of that one of several servers that takes writes.
 func DSN(servers ...*Server) string {
 	var hosts []string
 	for _, s := range servers {
@@ -167,8 +167,8 @@ func DSN(servers ...*Server) string {
 	return "postgres://owner@/postgres?" + q.Encode()
 }
 
-// Start starts a server that has ended, and waits until it answers. Processes of it that were killed may
-// take a moment to be gone: it waits for them too.
+// Start starts a server that has ended, and waits until it answers. It also waits until all processes of an
+// earlier start that were killed are gone.
 func (s *Server) Start() error {
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		err := s.start()
@@ -179,7 +179,7 @@ func (s *Server) Start() error {
 }
 
 func (s *Server) start() error {
-	// What the log says of earlier starts is not of this one. There is none before the first.
+	// Skip the log of earlier starts. Before the first start there is no log.
 	before, _ := os.ReadFile(filepath.Join(s.Dir, "log"))
 	args := []string{"-D", s.data(), "-k", s.Dir, "-h", "", "-c", "max_connections=200", "-c", "shared_buffers=64MB", "-c", "lc_messages=C", "-c", "dynamic_shared_memory_type=mmap"} // in the directory, so that a killed server leaves nothing
 	for _, v := range s.set {
@@ -239,7 +239,7 @@ func (s *Server) Stop() error {
 	return err
 }
 
-// Remove ends a server and removes what it has.
+// Remove ends a server and removes its directory.
 func (s *Server) Remove() error { return errors.Join(s.Stop(), os.RemoveAll(s.Dir)) }
 
 func (s *Server) ended() bool {
@@ -251,9 +251,9 @@ func (s *Server) ended() bool {
 	}
 }
 
-// Kill ends the server and all its processes with SIGKILL, as the machine's end does.
+// Kill ends the server and all its processes with SIGKILL, like a failure of the machine.
 func (s *Server) Kill() {
-	s.Signal(syscall.SIGSTOP) // none does anything more while the others are killed
+	s.Signal(syscall.SIGSTOP) // no process does anything while the others are killed
 	s.Signal(syscall.SIGKILL)
 	<-s.done
 }
@@ -263,18 +263,18 @@ func (s *Server) Signal(sig syscall.Signal) {
 	if s.ended() {
 		return
 	}
-	pids := s.Processes() // before: once the first one has ended they are nobody's
+	pids := s.Processes() // list them first: once the first process has ended, they have no parent
 	for _, pid := range append([]int{s.cmd.Process.Pid}, pids...) {
 		_ = syscall.Kill(pid, sig) // it may have ended
 	}
 	if sig == syscall.SIGSTOP {
-		for _, pid := range s.Processes() { // those that were made meanwhile
+		for _, pid := range s.Processes() { // processes that were started meanwhile
 			_ = syscall.Kill(pid, sig)
 		}
 	}
 }
 
-// Processes are those of a running server, but for the first one.
+// Processes returns the processes of a running server, except the first one.
 func (s *Server) Processes() []int {
 	var pids []int
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
@@ -327,7 +327,7 @@ func (s *Server) Query(statement string, args ...any) (text string, err error) {
 	return text, errors.Join(err, conn.Close(ctx))
 }
 
-// Synchronous makes commits of s wait for a standby, which must be there.
+// Synchronous makes commits of s wait for a standby, which must be running.
 func (s *Server) Synchronous(standby *Server) error {
 	if err := s.Exec("ALTER SYSTEM SET synchronous_standby_names = '"+standby.Name+"'", "SELECT pg_reload_conf()"); err != nil {
 		return err
@@ -345,7 +345,7 @@ func (s *Server) Synchronous(standby *Server) error {
 	return fmt.Errorf("standby %s did not become synchronous within 10 s", standby.Name)
 }
 
-// ordinaryUser gives dir to a user whom PostgreSQL accepts: it refuses to run as root.
+// ordinaryUser gives dir to a user that is not root, because PostgreSQL refuses to run as root.
 func ordinaryUser(dir string) (*syscall.SysProcAttr, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil

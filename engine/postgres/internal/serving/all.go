@@ -14,8 +14,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// all is every store of a fleet of several shards, as the daemon asks for it. What one store cannot say is left out, and logged:
-// the calls of the others go on.
+// all presents every store of a fleet of several shards to the daemon. If a store does not answer, its part is left out and that is
+// logged, so that the calls of the other stores go on.
 type all struct {
 	*postgres.AllStores
 	log *slog.Logger
@@ -45,7 +45,7 @@ func (a all) Traces(ctx context.Context, after tga.ID) iter.Seq2[chain.Listed, e
 }
 
 // Cursor implements [daemon.Store].
-func (a all) Cursor() uint64 { return 1 } // so that who reads the order up to it asks, and is refused
+func (a all) Cursor() uint64 { return 1 } // not 0, so that a caller that reads the order up to it asks Follow, and is refused
 
 // Follow implements [daemon.Store]. Each store has an order of its own.
 func (a all) Follow(context.Context, uint64) iter.Seq2[chain.Leaf, error] {
@@ -71,7 +71,7 @@ func (a all) Check(ctx context.Context) (sum engine.Report, err error) {
 	return sum, nil
 }
 
-// Stats implements [daemon.Store]. It is frozen where each store is.
+// Stats implements [daemon.Store]. It says frozen only if every store is frozen.
 func (a all) Stats() engine.Stats {
 	sum := stats(a.Rest())
 	for _, s := range a.Stores() {
@@ -92,7 +92,7 @@ func (a all) Stats() engine.Stats {
 	return sum
 }
 
-// Ready implements [daemon.Shared]: one store takes appends.
+// Ready implements [daemon.Shared]: it is enough that one store takes appends.
 func (a all) Ready(ctx context.Context) error {
 	stores := a.Stores()
 	errs := make(chan error, len(stores))

@@ -16,10 +16,10 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// moved is how the reason begins for which a store that was copied is frozen.
+// moved is the reason for which a copied store is frozen.
 const moved = "it was copied into a database, and is served from there"
 
-// copyStore copies a store from a directory, which it has open all the while: nobody else has it.
+// copyStore copies a store from a directory. It has the store open meanwhile, so no other process can use it.
 func copyStore(ctx context.Context, c cli.Copying) (done cli.Copied, err error) {
 	ring, err := ringOf(c.Config)
 	if err != nil {
@@ -59,7 +59,8 @@ func copyStore(ctx context.Context, c cli.Copying) (done cli.Copied, err error) 
 	return cli.Copied{Store: s.StoreID.String(), Appends: got.Appends, Traces: got.Traces, Entries: got.Entries, Notes: got.Notes, Records: got.Records}, err
 }
 
-// openSource opens the store that is copied. One that is not sealed is opened without the ring: else it would be sealed for it.
+// openSource opens the store that is copied. A store that is not sealed is opened without the ring, because an open with a ring would
+// make it a sealed store.
 func openSource(c cli.Copying, ring ringed) (*engine.DB, error) {
 	o := engine.Options{WitnessFile: c.Config.Path(c.Config.Store.WitnessFile)}
 	db, err := engine.Open(c.From, o)
@@ -79,7 +80,7 @@ func openSource(c cli.Copying, ring ringed) (*engine.DB, error) {
 	return db, nil
 }
 
-// keptIn reads what is kept of the duties of the store in a directory: each is a file.
+// keptIn reads the kept state of the duties of a store in a directory. Each duty has a file.
 func keptIn(dir string) (map[string][]byte, error) {
 	all := map[string][]byte{}
 	for _, of := range []string{assemble.AuditDuty, assemble.NotifyDuty} {
@@ -89,7 +90,7 @@ func keptIn(dir string) (map[string][]byte, error) {
 		}
 		for _, f := range list {
 			if filepath.Ext(f.Name()) != "" {
-				continue // of a replacement that a crash broke off; an id has no dot
+				continue // left by a crash while the file was replaced; an id has no dot
 			}
 			var raw []byte
 			if raw, err = os.ReadFile(filepath.Join(dir, of, f.Name())); err != nil {
@@ -104,7 +105,7 @@ func keptIn(dir string) (map[string][]byte, error) {
 	return all, nil
 }
 
-// sameEvidence finds out whether a copy has what was signed of its source.
+// sameEvidence checks that a copy agrees with the signed notes of its source.
 func sameEvidence(ctx context.Context, s *postgres.Store) error {
 	var first error
 	err := evidence.CheckTables(ctx, tables{s.Fleet().Evidence()}, func(found error) {

@@ -26,7 +26,7 @@ func (s served) Added(ctx context.Context, after uint64) (page []daemon.Added, e
 	return page, err
 }
 
-// shift is a duty as the daemon asks for it.
+// shift presents a duty to the daemon.
 type shift struct{ *postgres.Duty }
 
 // Keep implements [duty.Duty].

@@ -19,7 +19,7 @@ func (s served) Keep(ctx context.Context, o evidence.Options) (*evidence.Keeper,
 	return evidence.OpenShared(ctx, s, tables{s.Fleet.Evidence()}, o)
 }
 
-// tables are the tables of a store as package evidence asks for them.
+// tables presents the evidence of a store to package evidence.
 type tables struct{ postgres.Evidence }
 
 // Keep implements [evidence.Tables].

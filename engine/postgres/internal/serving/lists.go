@@ -54,7 +54,7 @@ func (a all) RemoveLists(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// newLook is how often the lists of stores that are new are taken up.
+// newLook is the time between two looks for stores that were opened since.
 const newLook = time.Second
 
 // allLists is the lists of every store of a fleet as one.
@@ -66,7 +66,7 @@ type allLists struct {
 	kept  sync.WaitGroup
 }
 
-// each returns the lists of the stores that are open. With run, those that are new are kept from now on.
+// each returns the lists of the open stores. If run is not nil, it starts run for each store that was opened since the last call.
 func (a *allLists) each(run func(*postgres.Lists)) (list []*postgres.Lists, stores []*postgres.Store) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -78,7 +78,7 @@ func (a *allLists) each(run func(*postgres.Lists)) (list []*postgres.Lists, stor
 			a.lists[s] = l
 			a.kept.Go(func() { run(l) })
 		}
-		if l == nil { // it was opened in this moment
+		if l == nil { // the store was just opened
 			l = s.Fleet().Lists()
 		}
 		list = append(list, l)
@@ -110,7 +110,8 @@ func (a *allLists) Behind() (sum uint64) {
 	return sum
 }
 
-// Find implements [search.Lists]. A page that lacks what one store has would be no page: where one does not answer, none is made.
+// Find implements [search.Lists]. If one store does not answer, it returns an error, because a page without the traces of that store
+// would be wrong.
 func (a *allLists) Find(ctx context.Context, q search.Query) (page []search.Mark, err error) {
 	lists, stores := a.each(nil)
 	pages, errs := make([][]search.Mark, len(lists)), make([]error, len(lists))

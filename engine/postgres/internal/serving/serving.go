@@ -1,5 +1,5 @@
-// Package serving is what tgad-postgres does for the verbs of tgad: it makes a store in PostgreSQL
-// one that the daemon serves.
+// Package serving implements the verbs of tgad for tgad-postgres: it lets the daemon serve a store
+// in PostgreSQL.
 package serving
 
 import (
@@ -21,10 +21,10 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Database is what the verbs ask of this program.
+// Database has the functions that the verbs call.
 var Database = cli.Database{Open: Open, Migrate: migrate, Copy: copyStore, Retire: retire, Shards: shardVerbs}
 
-// Open opens the store that a daemon is to serve: of a fleet of several shards all stores, or the one that the configuration names.
+// Open opens the store for a daemon. For a fleet of several shards it opens all stores, or the one that the configuration names.
 func Open(ctx context.Context, o daemon.Options) (daemon.Store, error) {
 	ring, err := ringOf(o.Config)
 	if err != nil {
@@ -37,7 +37,7 @@ func Open(ctx context.Context, o daemon.Options) (daemon.Store, error) {
 	return s, nil
 }
 
-// ringed is the key ring of a store, which other processes have open too; nil is none.
+// ringed is the key ring of a store, which other processes may have open too. Ring is nil if there is none.
 type ringed struct{ *keyring.Ring }
 
 // ringOf opens the ring that a configuration names.
@@ -46,7 +46,7 @@ func ringOf(c *config.Config) (ringed, error) {
 	return ringed{r}, err
 }
 
-// Close closes the ring. The store that seals with it is closed before.
+// Close closes the ring. Close the store that seals with it first.
 func (r ringed) Close() error {
 	if r.Ring == nil {
 		return nil
@@ -54,7 +54,7 @@ func (r ringed) Close() error {
 	return r.Ring.Close()
 }
 
-// to has a store be sealed under the ring.
+// to sets the ring in the options of a store, if there is a ring.
 func (r ringed) to(o *postgres.Options) {
 	if r.Ring != nil {
 		o.Keyring = r.Ring
@@ -81,7 +81,7 @@ func openWith(ctx context.Context, o daemon.Options, ring ringed) (daemon.Store,
 	return served{s, s.Fleet(), ring}, nil
 }
 
-// openOne opens one store. In a fleet of several shards it is found wherever it is, and followed.
+// openOne opens one store. In a fleet of several shards it finds the store on any shard and follows its moves.
 func openOne(ctx context.Context, o daemon.Options, store postgres.Options) (*postgres.Store, error) {
 	namespace := o.Config.Store.Namespace
 	shards, err := postgres.OpenShards(ctx, o.URL, store)
@@ -90,13 +90,13 @@ func openOne(ctx context.Context, o daemon.Options, store postgres.Options) (*po
 		return shards.Store(ctx, namespace)
 	case err == nil:
 		return shards.Numbered(ctx, store.Shard)
-	case errors.Is(err, tga.ValidationError) && namespace == "": // of no fleet
+	case errors.Is(err, tga.ValidationError) && namespace == "": // the database belongs to no fleet
 		return postgres.Open(ctx, o.URL, store)
 	}
 	return nil, err
 }
 
-// openFleet opens all stores of a fleet; nil where the database is a shard of none.
+// openFleet opens all stores of a fleet. It returns nil if the database is no shard of a fleet.
 func openFleet(ctx context.Context, o daemon.Options, store postgres.Options) (daemon.Store, error) {
 	shards, err := postgres.OpenShards(ctx, o.URL, store)
 	if errors.Is(err, tga.ValidationError) {
@@ -118,16 +118,16 @@ func openFleet(ctx context.Context, o daemon.Options, store postgres.Options) (d
 	return all{stores, store.Logger}, nil
 }
 
-// isNamed refuses a store that is another than the configuration names.
+// isNamed refuses a store other than the one that the configuration names.
 func isNamed(has tga.ID, c *config.Config) error {
-	// The configuration was read: an id that is there is one.
+	// The configuration was checked when it was read, so a set id is valid.
 	if id, err := tga.ParseID(c.Store.ID); err == nil && id != has {
 		return tga.Errorf(tga.NotFound, "open: the database has store %s, and [store] id names %s", has, id)
 	}
 	return nil
 }
 
-// optionsOf are the options of the store that a file sets.
+// optionsOf returns the options of the store that a configuration file sets.
 func optionsOf(c *config.Config, log *slog.Logger) postgres.Options {
 	s := c.Store
 	o := postgres.Options{Shard: s.Shard, Lease: s.Lease.D, RequireSync: s.RequireSync, Patience: s.Patience.D, Logger: log}
@@ -144,26 +144,26 @@ func optionsOf(c *config.Config, log *slog.Logger) postgres.Options {
 	return o
 }
 
-// served is a store in PostgreSQL as the daemon asks for it.
+// served presents a store in PostgreSQL to the daemon.
 type served struct {
 	*postgres.Store
 	postgres.Fleet
 	ring ringed
 }
 
-// Close closes the store, and then what it seals with.
+// Close closes the store, and then its key ring.
 func (s served) Close() error { return errors.Join(s.Store.Close(), s.ring.Close()) }
 
 var _ daemon.Shared = served{}
 
-// Submit implements [daemon.Store]. The append is made before it returns: what a batch appends to
-// one trace is looked at as the append before it left the trace.
+// Submit implements [daemon.Store]. The append is durable when Submit returns, so the next append to the
+// same trace is checked against its result.
 func (s served) Submit(ctx context.Context, lease chain.Lease, b chain.Batch) (daemon.Submitted, error) {
 	done, err := s.Append(ctx, lease, b)
 	return ended(done), err
 }
 
-// ended is an append that is durable.
+// ended is a durable append.
 type ended chain.Appended
 
 // Wait implements [daemon.Submitted].
