@@ -46,7 +46,7 @@
 // # Invariants
 //
 //	I1 append-only   entry and note keys are written once           [DB.Append]  [DB.Check]       TestAppendNeverOverwrites
-//	   begun once    what is taken for new is not in the store     newTraces    [DB.Check]       TestTraceIsBegunOnce
+//	   begun once    a trace taken for new is not in the store     newTraces    [DB.Check]       TestTraceIsBegunOnce
 //	I2 once          a key is reserved by one trace at a time       [DB.Append]  [DB.Check]       TestLedgerRule, TestOneReservationAmongRacers
 //	I4 checkpoints   digest and entry agree, or it is skipped       [DB.LatestCheckpoint] [DB.Check] TestCheckpoints
 //	I5 chain         entry n names the digest of n-1                [chain.Trace.Link] [chain.Trace.Apply] FuzzReplayTamper
@@ -54,7 +54,7 @@
 //	I7 atomicity     one record per append, all or nothing          [DB.Append]  [DB.Check]       TestCrashBetweenWrites
 //	   durability    synced before its answer                       [Ticket.Wait] crashtest       TestOneSyncPerAppend, TestFailedSyncPoisons
 //	   order         N+1 of a trace is durable only if N is         committer    crashtest        TestPowerCutKeepsWhatTicketsSaid
-//	   visibility    nobody is shown what is not durable            locks, tails, committer       TestNoReaderSeesAnUnsyncedBatch, TestNothingIsSaidOfAQueuedAppend
+//	   visibility    readers see only durable appends               locks, tails, committer       TestNoReaderSeesAnUnsyncedBatch, TestNothingIsSaidOfAQueuedAppend
 //	   one process   one opener of a directory, by any path         [Open]                         TestTwoProcessesOneStore
 //	   derived       ledger, open index, order are f(entries,notes) [DB.Append]  [DB.Check]       TestCheckFindsEveryDamagedKey
 //	   no gap        the order is shown up to its durable prefix    [DB.Follow]  [DB.Check]       TestFollowYieldsEveryAppendOnce
@@ -62,7 +62,7 @@
 //	   archive       entries go only after their segment is durable [DB.SealTraces] [DB.Check]    TestHalfDoneArchivingIsFinishedAtOpen
 //	   sealed        with a ring no artifact or document is in the clear [DB.Append]             TestSealedStoreHasNoValueOnDisk
 //	   keyless       without its ring a store answers no call        [DB.Append], [DB.Record]     TestStoreWithoutItsRing
-//	   erased        nothing of what was erased is on the disk       [DB.Erase]   [DB.Check]      TestErasedIsNowhere
+//	   erased        no erased content is left on the disk           [DB.Erase]   [DB.Check]      TestErasedIsNowhere
 //	   erasing       an erasure that was begun is finished           [Open]                       TestCrashInAnErasure
 //
 // # Parts

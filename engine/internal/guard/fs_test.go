@@ -14,8 +14,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/tgad/tgad/engine/internal/guard.TestFenceLetsNothingPass.func2"))
 }
 
-// TestFailuresOfPebbleAreToldFirst walks what may fail, in Pebble's directory and in the log's:
-// only Pebble's failures are told, and those of its directory itself apart.
+// TestFailuresOfPebbleAreToldFirst fails each operation in Pebble's directory and in the log's. Only
+// failures of Pebble are reported, and those of its directory itself separately.
 func TestFailuresOfPebbleAreToldFirst(t *testing.T) {
 	mem := vfs.NewMem()
 	for _, d := range []string{"store/index", "store/log"} {
@@ -76,8 +76,8 @@ func TestFailuresOfPebbleAreToldFirst(t *testing.T) {
 	}
 }
 
-// TestFenceLetsNothingPass: what is under way ends before the fence is shut, and what comes
-// after never returns and never reaches the disk.
+// TestFenceLetsNothingPass: operations under way end before the fence is shut. Later operations
+// never return and never reach the disk.
 func TestFenceLetsNothingPass(t *testing.T) {
 	mem := vfs.NewMem()
 	fsys := FS(mem, FSOptions{})

@@ -10,8 +10,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// TestHealthIsCheckedOnTheSystemsFiles: the checks of Pebble are put around the operating system's file
-// system, with a limit of their own where none is named, and around no other.
+// TestHealthIsCheckedOnTheSystemsFiles: the health checks of Pebble wrap the operating system's file system
+// and no other. If no limit is set, they use a default.
 func TestHealthIsCheckedOnTheSystemsFiles(t *testing.T) {
 	for _, base := range []vfs.FS{OS(), vfs.Default} {
 		f := FS(base, FSOptions{})

@@ -208,8 +208,8 @@ func TestWatermarkSurvivesPowerCuts(t *testing.T) {
 	}
 }
 
-// TestFailedWatermarkStaysFailed: after a write or a sync that failed, nothing more is
-// said to be safe, in either form of the failure.
+// TestFailedWatermarkStaysFailed: after a failed write or sync, in either form of the failure, no
+// later group is reported as safe.
 func TestFailedWatermarkStaysFailed(t *testing.T) {
 	for _, kind := range []errorfs.OpKind{errorfs.OpFileWriteAt, errorfs.OpFileSyncData} {
 		mem := crashmem.New()
@@ -249,7 +249,8 @@ func TestFailedWatermarkStaysFailed(t *testing.T) {
 	}
 }
 
-// TestClosedWatermarkAdvancesNoMore: a commit of a store that was cut off is not told that its group is safe.
+// TestClosedWatermarkAdvancesNoMore: Advance on a closed watermark fails, so a commit of a store that was cut off
+// is not reported as safe.
 func TestClosedWatermarkAdvancesNoMore(t *testing.T) {
 	mem := crashmem.New()
 	w := newMark(t, mem)
@@ -334,7 +335,7 @@ func TestAdvanceAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestWatermarkThatEndsBehindItsSlot: what is behind a slot says nothing, and one byte less is no slot.
+// TestWatermarkThatEndsBehindItsSlot: bytes after a slot are ignored, and a slot with one byte missing is invalid.
 func TestWatermarkThatEndsBehindItsSlot(t *testing.T) {
 	mem := vfs.NewMem()
 	w := newMark(t, mem)
