@@ -17,50 +17,50 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// place is what at most one attempt of this shim is at.
+// place identifies a call within this shim. At most one attempt at a time works on it.
 type place struct{ tool, key, subject string }
 
-// Attempt brings one call to its end. It goes on when the client that asked gives up:
-// what was begun is finished. A client that repeats the call meanwhile joins it.
+// Attempt brings one call to its end. A call that was sent is finished even if the client
+// gives it up. A client that repeats the call meanwhile joins this attempt.
 type Attempt struct {
 	s     *Desk
-	q     *Call // the call that it was started by: its id is on the wire
+	q     *Call // the call that started the attempt: the tool server sees this call's id
 	Key   string
 	asked tga.Digest
 
-	Done    *wait.Latch // out is set
-	Kept    *wait.Latch // an answer waits for the log
-	lonely  *wait.Latch // nobody waits any more
-	Told    *wait.Latch // the tool server was told to give it up
-	Named   *wait.Latch // its trace is in the log, and it is not over
-	People  *wait.Latch // it waits for people
+	Done    *wait.Latch // Out is set
+	Kept    *wait.Latch // the tool server's answer is here and not yet in the log
+	lonely  *wait.Latch // no call waits for the outcome any more
+	Told    *wait.Latch // the tool server was told that the call is cancelled
+	Named   *wait.Latch // the call has a trace in the log and has not ended
+	People  *wait.Latch // the call waits for people to approve it
 	Out     Outcome
-	Keyless bool // a read call: it has no key of its own
-	posed   bool // its person was asked whether it runs again
-	anew    bool // somebody has said that the recorded call did not run: this is a new attempt
+	Keyless bool // a read call: it is begun without a key
+	posed   bool // the person at the client was asked whether the call runs again
+	anew    bool // a person has settled the recorded call as not run: ask for an explicit new attempt
 	conn    runtime.Connection
-	Present *paper.Presence // of the client, where it is not there for as long as this process
+	Present *paper.Presence // of the client, if the client may leave while this process lives
 	Tasked  atomic.Bool
-	looked  *workspace.Pending // the send that is under way, where there is a workspace
+	looked  *workspace.Pending // snapshot before the send that is under way; nil without a workspace
 
-	begunAt time.Time     // when the permit in hand was asked for
-	after   time.Duration // how long the tool server asked, with its answer, not to be asked again
+	begunAt time.Time     // when the current permit was requested
+	after   time.Duration // Retry-After of the tool server's answer
 
-	reread bool // the definitions were read again because of its headers
+	reread bool // the tool definitions were read again after a header mismatch
 
 	meta tga.Meta // of a new trace
 
-	needs   error                  // why it waits for people; set before that
-	barred  bool                   // nor does the word of the person at the client count; set before that
-	unheard atomic.Pointer[string] // why the log did not take that person's vote
-	Asking  atomic.Bool            // a person at a client has the question on the screen
+	needs   error                  // why the call waits for people; set before People
+	barred  bool                   // the vote of the person at the client does not count; set before People
+	unheard atomic.Pointer[string] // why the log refused that person's vote
+	Asking  atomic.Bool            // a client is showing the question to its person
 
 	mu     sync.Mutex
 	id     tga.ID
-	ledger string        // its key in the log
-	words  string        // what it is at, for progress notifications
-	moved  chan struct{} // closed when that changes
-	wait   int           // calls that wait for the outcome
+	ledger string        // the call's key in the log
+	words  string        // what the attempt is doing, for progress notifications
+	moved  chan struct{} // closed when words changes
+	wait   int           // number of calls that wait for the outcome
 }
 
 // Outcome is how an attempt ended.
@@ -68,21 +68,21 @@ type Outcome struct {
 	Frame  *frames.Frame // the tool server's own message, for the call that was sent
 	Value  []byte        // a recorded result or error member
 	Fault  bool
-	Asks   []byte // in place of an answer: a result that asks the person at the client
-	Words  string // for a call without an effect to show
+	Asks   []byte // sent in place of an answer: a result that asks the person at the client
+	Words  string // the answer's text if there is no effect to show
 	Code   tga.Code
-	RPC    int // set where it is a JSON-RPC error and not a tool error
+	RPC    int // code of a JSON-RPC error; 0 = answer with a tool error
 	Trace  tga.ID
-	Own    tga.ID // the trace of this very call, which may have been served from another
+	Own    tga.ID // the trace of this call; differs from Trace if the answer was served from another
 	Digest tga.Digest
-	Final  bool // an effect: with its delivery the occurrence is over
-	Again  bool // the call needs a key after all
-	// Redacted says that value is what was left of the answer when it was stored.
+	Final  bool // an effect: once it is delivered, the same call again is a new call
+	Again  bool // the call needs a key after all: run it again with one
+	// Redacted says that parts of the answer were taken out before Value was stored.
 	Redacted bool
 }
 
-// Join finds the attempt at a key, or starts one. Another request under the same key is
-// refused here as it would be by the log.
+// Join finds the attempt that works on a key, or starts one. A different request under the
+// same key is refused here, as the log would refuse it.
 func (s *Desk) Join(q *Call, key string) (a *Attempt, mine bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,13 +98,14 @@ func (s *Desk) Join(q *Call, key string) (a *Attempt, mine bool, err error) {
 			q.setAttempt(a)
 			return a, false, nil
 		}
-		// Everybody left it before this call came. It ends on its own; the log knows of it.
+		// All its callers left before this call came, so that attempt is ending. The new
+		// attempt learns from the log what became of it.
 	}
 	if a, err = s.newAttempt(q, key); err != nil {
 		return nil, false, err
 	}
 	a.Keyless = q.Derived && !s.classes[q.Params.Tool]
-	q.setAttempt(a) // before it begins: a client that is gone by then is not there
+	q.setAttempt(a) // before launch: a client that has already given up must make the attempt lonely
 	s.launch(k, a)
 	return a, true, nil
 }
@@ -122,7 +123,7 @@ func (s *Desk) newAttempt(q *Call, key string) (*Attempt, error) {
 		a.conn.Lock = q.Present.Path
 		return a, nil
 	}
-	// Over HTTP a client is there for as long as somebody waits on the stream of a request.
+	// Over HTTP a client counts as present while the response stream of a request is open.
 	var err error
 	if a.Present, err = paper.Appear(s.o.State); err == nil {
 		a.conn.Lock = a.Present.Path
@@ -130,8 +131,8 @@ func (s *Desk) newAttempt(q *Call, key string) (*Attempt, error) {
 	return a, err
 }
 
-// Apart is the attempt of an observed call. It has a place of its own, so nobody joins it, and whoever looks for the
-// permits of a shim that was killed sees that this one is at it.
+// Apart makes the attempt of an observed call. It has a place of its own, so that no other call joins it, and so that
+// [Permits.noted] sees that this shim is executing it and does not give up its permit as one of a killed shim.
 func (s *Desk) Apart(q *Call, key string, meta tga.Meta) (*Attempt, error) {
 	a, err := s.newAttempt(q, key)
 	if err != nil {
@@ -147,7 +148,7 @@ func (s *Desk) Apart(q *Call, key string, meta tga.Meta) (*Attempt, error) {
 	return a, nil
 }
 
-// Leave ends an attempt that has a place of its own.
+// Leave ends an attempt that [Desk.Apart] made.
 func (a *Attempt) Leave() {
 	a.s.mu.Lock()
 	maps.DeleteFunc(a.s.open, func(_ place, other *Attempt) bool { return other == a })
@@ -156,7 +157,7 @@ func (a *Attempt) Leave() {
 	a.q.GoesWithout()
 }
 
-// TakeUp is the attempt of a task's call, which nobody waits for yet.
+// TakeUp makes the attempt of a task's call. No call waits for it yet.
 func (s *Desk) TakeUp(q *Call, key string) (*Attempt, error) {
 	a, err := s.newAttempt(q, key)
 	if err == nil {
@@ -165,21 +166,22 @@ func (s *Desk) TakeUp(q *Call, key string) (*Attempt, error) {
 	return a, err
 }
 
-// LaunchAs sets an attempt to work under a name of its own: the same call made again may be another occurrence.
+// LaunchAs starts an attempt under a name of its own, because the same call made again may be a new call.
 func (s *Desk) LaunchAs(name string, a *Attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.launch(place{a.q.Params.Tool, name, a.q.Subject}, a)
 }
 
-// Withdraw has the tool server told, once, that a call which it has is given up, where one alone waits for that.
+// Withdraw tells the tool server, at most once, that a sent call is cancelled. It does nothing if more than one call
+// waits for the outcome.
 func (a *Attempt) Withdraw() {
 	if a.q.Sent.Load() && a.Alone() && a.Told.Set() {
 		a.q.By.Withdraw()
 	}
 }
 
-// launch sets an attempt to work. The desk's lock is held.
+// launch starts an attempt. The caller holds the desk's lock.
 func (s *Desk) launch(k place, a *Attempt) {
 	s.open[k] = a
 	s.Work.Go(func() {
@@ -196,8 +198,8 @@ func (s *Desk) launch(k place, a *Attempt) {
 	})
 }
 
-// Enter adds a call that waits. It is refused where everybody has left an attempt that
-// has no answer yet: that one is about to end without it.
+// Enter adds a call that waits for the outcome. It returns false if all others have left and
+// there is no answer yet: then the attempt is about to end without one.
 func (a *Attempt) Enter() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -208,7 +210,7 @@ func (a *Attempt) Enter() bool {
 	return true
 }
 
-// Exit takes a call away that does not wait any more, and reports whether it was the last.
+// Exit removes a call that no longer waits, and reports whether it was the last one.
 func (a *Attempt) Exit() (last bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -217,7 +219,7 @@ func (a *Attempt) Exit() (last bool) {
 		a.lonely.Set()
 		if !a.Tasked.Load() {
 			a.Present.Leave()
-			if a.Done.Is() { // else the log may still be told of it
+			if a.Done.Is() { // else the attempt may still name this file to the log
 				a.Present.Remove()
 			}
 		}
@@ -225,7 +227,7 @@ func (a *Attempt) Exit() (last bool) {
 	return last
 }
 
-// Left reports whether nobody waits any more.
+// Left reports whether no call waits any more.
 func (a *Attempt) Left() bool { return a.lonely.Is() }
 
 // Alone reports whether at most one call waits.
@@ -246,14 +248,14 @@ func (a *Attempt) say(words string) {
 	a.moved = make(chan struct{})
 }
 
-// Standing is what the attempt is at, for progress notifications.
+// Standing says what the attempt is doing, for progress notifications.
 func (a *Attempt) Standing() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.words
 }
 
-// Trace is the trace of the call, zero while it has none.
+// Trace is the trace of the call, zero while the call has none.
 func (a *Attempt) Trace() tga.ID {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -268,10 +270,11 @@ func (a *Attempt) setTrace(id tga.ID) {
 	}
 }
 
-// NewID is the id of a trace.
+// NewID makes the id of a new trace.
 func NewID() tga.ID { return tga.ID(uuid.Must(uuid.NewV7())) }
 
-// Moves returns what is closed when what the attempt is at changes, and when it has its outcome; nil where it has.
+// Moves returns two channels: moved is closed when [Attempt.Standing] changes, done when the attempt has its outcome.
+// Both are nil if it already has.
 func (a *Attempt) Moves() (moved, done <-chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -281,22 +284,22 @@ func (a *Attempt) Moves() (moved, done <-chan struct{}) {
 	return a.moved, a.Done.C
 }
 
-// name tells who waits that the call has a trace in the log and is not over. A call that
-// waits for a lease may have none yet.
+// name sets Named once the call has a trace in the log. A call that waits for a lease may
+// have no trace yet.
 func (a *Attempt) name(b runtime.Begun) {
 	if a.LedgerKey() != "" || b.Standing == runtime.BeginNeedsApproval || !a.q.Trace.IsZero() {
 		a.Named.Set()
 	}
 }
 
-// learn takes the key that the log has for the call.
+// learn remembers the key that the log has for the call.
 func (a *Attempt) learn(b runtime.Begun) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ledger = cmp.Or(b.Key, b.Result.Key, a.ledger)
 }
 
-// LedgerKey is the key of the call in the log, "" while that has not said.
+// LedgerKey is the key of the call in the log, "" until the log has named it.
 func (a *Attempt) LedgerKey() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()

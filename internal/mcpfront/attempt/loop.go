@@ -13,17 +13,17 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// stage is what an attempt does next. What is done depends on the stage alone, and moves says
-// where it leads: an attempt that begins a call and one that takes a call up run the same loop.
+// stage is what an attempt does next. The action depends on the stage alone, and the table
+// moves gives the next stage, so a new call and one that is taken up run the same loop.
 type stage uint8
 
 const (
 	starting  stage = iota + 1 // find the trace, and give the log the vote that the message brings
 	asking                     // ask the log for a permit
-	resuming                   // look for an unfinished call that this message goes on with
+	resuming                   // look for an unfinished call that this message continues
 	posing                     // ask the person at the client whether the call runs again
 	serving                    // serve what is recorded
-	telling                    // tell why the call does not run
+	telling                    // answer why the call does not run
 	approving                  // wait for people
 	queueing                   // wait for another executor of the same call
 	sending                    // make the send that the permit allows
@@ -31,15 +31,15 @@ const (
 	stages
 )
 
-// result is what has come of a stage.
+// result is the outcome of a stage.
 type result uint8
 
 const (
-	ended    result = iota // there is an outcome
-	again                  // the log is to be asked
-	isOut                  // an attempt of the call is out that is not this one's
-	mayAsk                 // the client's person may say that the call runs again
-	isServed               // this and those below are what the log says: runtime.BeginServe, …
+	ended    result = iota // the attempt has an outcome
+	again                  // ask the log
+	isOut                  // the log knows an earlier attempt of the call that is not from this loop
+	mayAsk                 // the client's person may have the call run again
+	isServed               // from here on the results are the log's answers: runtime.BeginServe, …
 	isDenied
 	isStale
 	isConflict
@@ -50,8 +50,9 @@ const (
 	results
 )
 
-// moves are the stages that follow, by what has come of a stage; zero is a move that does not
-// exist. Only sending writes to the tool server, and only what the log says leads there.
+// moves gives the next stage for each stage and result; zero means that the move does not
+// exist. Only the stage sending begins a send of its own, and only an answer of the log leads
+// to it; resuming sends under the permit of an unfinished call.
 var moves = [stages][results]stage{
 	starting: {ended: over, again: asking},
 	asking: {ended: over, isOut: resuming, mayAsk: posing, isServed: serving, isDenied: serving, isStale: telling, isConflict: telling,
@@ -67,27 +68,27 @@ var moves = [stages][results]stage{
 	sending:   {ended: over, again: asking},
 }
 
-// deeds are what is done in the stages.
+// deeds gives the action of each stage.
 var deeds = [stages]func(*loop, context.Context) result{
 	starting: (*loop).open, asking: (*loop).inquire, resuming: (*loop).resume, posing: (*loop).pose, serving: (*loop).serveOr,
 	telling: (*loop).tell, approving: (*loop).approve, queueing: (*loop).queue, sending: (*loop).dispatch,
 }
 
-// loop is what an attempt has in hand on its way. Only the goroutine of the attempt sees it.
+// loop is the working state of an attempt. Only the attempt's goroutine uses it.
 type loop struct {
 	*Attempt
 	beginID string
-	said    runtime.Begun // by the log, the last time that it was asked
-	sends   int           // whose fate is not known
-	doubt   string        // why the newest of them has no answer
+	said    runtime.Begun // the log's newest answer
+	sends   int           // sends whose outcome is not known
+	doubt   string        // why the newest of these sends has no answer
 	rest    wait.Pause
 }
 
-// MaxSends bounds the licensed re-sends of one attempt: a tool server that dies of every
-// call is not fed for ever.
+// MaxSends bounds the licensed re-sends of one attempt, so that a tool server that dies of
+// the call does not get it for ever.
 const MaxSends = 3
 
-// work asks the log until the attempt has an outcome, and sends where the log permits it.
+// work runs the stages until the attempt has an outcome. It sends only if the log permits it.
 func (a *Attempt) work(ctx context.Context) {
 	ctx, end := a.traced(ctx)
 	defer end()
@@ -131,7 +132,7 @@ func (l *loop) open(ctx context.Context) result {
 	return again
 }
 
-// inquire asks the log what is to become of the call.
+// inquire asks the log what to do with the call.
 func (l *loop) inquire(ctx context.Context) result {
 	b, err := l.Begin(ctx, l.beginID)
 	switch {
@@ -150,7 +151,7 @@ func (l *loop) inquire(ctx context.Context) result {
 		l.name(b)
 	}
 	switch {
-	case standings[b.Standing] == ended: // of a log that is newer: nothing is sent on a word that is not known
+	case standings[b.Standing] == ended: // a newer log may have standings that are not known here: do not send
 		l.unsent(func() {
 			l.refused(tga.Errorf(tga.ValidationError, "the log answers %q, which this version does not know", b.Standing))
 		})
@@ -161,7 +162,7 @@ func (l *loop) inquire(ctx context.Context) result {
 	return l.askOr()
 }
 
-// askOr is what the log's answer means where no unfinished call goes on.
+// askOr turns the log's answer into a result, if there is no unfinished call to continue.
 func (l *loop) askOr() result {
 	if l.said.Ask {
 		return mayAsk
@@ -169,13 +170,13 @@ func (l *loop) askOr() result {
 	return standings[l.said.Standing]
 }
 
-// standings are what the log's answers lead to.
+// standings maps the log's answers to results.
 var standings = map[runtime.Standing]result{
 	runtime.BeginServe: isServed, runtime.BeginDenied: isDenied, runtime.BeginStale: isStale, runtime.BeginConflict: isConflict,
 	runtime.BeginInDoubt: isInDoubt, runtime.BeginNeedsApproval: needsPeople, runtime.BeginWait: mustWait, runtime.BeginSend: maySend,
 }
 
-// resume goes on with an unfinished call.
+// resume continues an unfinished call if there is one.
 func (l *loop) resume(ctx context.Context) result {
 	if l.goOn(ctx, l.said) {
 		return ended
@@ -186,7 +187,7 @@ func (l *loop) resume(ctx context.Context) result {
 // pose asks the person at the client whether the call runs again.
 func (l *loop) pose(ctx context.Context) result {
 	if l.sends > 0 {
-		l.said.Since = 0 // this very attempt has sent it
+		l.said.Since = 0 // this attempt made the send itself: the question says "just now"
 	}
 	yes, later := l.runAgain(ctx, l.said)
 	switch {
@@ -200,7 +201,7 @@ func (l *loop) pose(ctx context.Context) result {
 	return again
 }
 
-// serveOr serves what is recorded, or makes a new attempt of what is recorded as not run.
+// serveOr serves the recorded outcome, or makes a new attempt if a person settled the call as not run.
 func (l *loop) serveOr(context.Context) result {
 	if l.StartsAnew(l.said.Result) {
 		l.beginID = frames.Nonce()
@@ -210,7 +211,7 @@ func (l *loop) serveOr(context.Context) result {
 	return ended
 }
 
-// tell is the end of a call that does not run, and that has no effect to serve.
+// tell ends a call that does not run and has no effect to serve.
 func (l *loop) tell(context.Context) result {
 	switch b := l.said; b.Standing {
 	case runtime.BeginStale:
@@ -224,7 +225,7 @@ func (l *loop) tell(context.Context) result {
 	return ended
 }
 
-// approve waits for people, and ends the attempt when nobody waits for it any more.
+// approve waits for people. It ends the attempt when no call waits for it any more.
 func (l *loop) approve(ctx context.Context) result {
 	a := l.Attempt
 	if !a.q.Derived {
@@ -250,8 +251,9 @@ func (l *loop) approve(ctx context.Context) result {
 	return ended
 }
 
-// unsent ends a call that is not sent, in the words of end. One that an earlier send of this
-// attempt may have run is in doubt instead: nobody may be told that nothing has happened.
+// unsent ends a call that is not sent, with the outcome that end sets. If an earlier send of
+// this attempt may have run, the outcome is in doubt instead: the client must not be told that
+// nothing has happened.
 func (l *loop) unsent(end func()) {
 	if l.doubt != "" {
 		end = func() { l.inDoubt(l.doubt) }
@@ -289,8 +291,8 @@ func (l *loop) dispatch(ctx context.Context) result {
 		l.inDoubt(doubt)
 		return ended
 	}
-	// From here on this attempt's permit stands for a send whose fate is not known. Another
-	// may be had under another name, where the licence allows it.
+	// The permit of this begin id now stands for a send whose outcome is not known. A new
+	// begin id can get another permit, if the licence allows a re-send.
 	l.doubt, l.beginID, l.rest = doubt, frames.Nonce(), wait.Pause{}
 	return again
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// send makes the one send that a permit allows. It reports whether the attempt has its
-// outcome; else doubt says why not.
+// send makes the one send that a permit allows. done says that the attempt has its outcome;
+// otherwise doubt says why it is not known what happened.
 func (a *Attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt string) {
 	q := a.q
 	span := a.sendSpan(ctx, b)
@@ -33,7 +33,7 @@ func (a *Attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt s
 	if err == nil {
 		strike := q.Permits.Note(b, a.Keyless)
 		defer func() {
-			if ctx.Err() == nil { // else it is not over, and a successor gives it up
+			if ctx.Err() == nil { // else the permit is still out, and the next shim gives it up
 				strike()
 			}
 		}()
@@ -59,7 +59,7 @@ func (a *Attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt s
 		case f = <-q.Arrivals:
 		case <-up.Done():
 			select {
-			case f = <-q.Arrivals: // it wrote its answer before it went
+			case f = <-q.Arrivals: // the tool server wrote its answer before it ended
 			default:
 				return false, "the tool server is gone before it answered: " + up.Why().Error()
 			}
@@ -76,7 +76,7 @@ func (a *Attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt s
 			a.GiveUp(ctx, b, why)
 			return true, ""
 		case <-ctx.Done():
-			return true, "" // nobody is left to tell; the log says in doubt
+			return true, "" // the shim is closing: no client is left to tell; in the log the call is in doubt
 		}
 	}
 	span.end(nil)
@@ -92,8 +92,8 @@ func (a *Attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt s
 // errUnanswered ends the span of a send that has no answer.
 var errUnanswered = tga.Errorf(tga.EffectInDoubt, "no answer")
 
-// noted waits until the log knows of the answers that the client may have gone on from
-// to this call, or nobody waits for it.
+// noted waits until the log has noted the deliveries of the answers that the client may have
+// had before it made this call, or until no call waits for this attempt.
 func (a *Attempt) noted(ctx context.Context) {
 	for _, d := range a.q.Earlier {
 		select {
@@ -104,7 +104,7 @@ func (a *Attempt) noted(ctx context.Context) {
 	}
 }
 
-// answered records what the tool server said, and only then lets the client have it.
+// answered records the tool server's answer, and only then releases it to the client.
 func (a *Attempt) answered(ctx context.Context, b runtime.Begun, f *frames.Frame) (done bool, doubt string) {
 	var ans answer
 	var err error
@@ -125,7 +125,7 @@ func (a *Attempt) answered(ctx context.Context, b runtime.Begun, f *frames.Frame
 			a.NotSent(ctx, b, errors.New("the tool server wants other headers"))
 			a.Out = Outcome{}
 			a.setTrace(NewID())
-			return false, "" // and so it is sent again: nothing ran, so by a new trace
+			return false, "" // send again: nothing ran, so the next attempt has a new trace
 		}
 		if a.s.turn(b) > 1 {
 			f.Close()
@@ -150,11 +150,11 @@ func (a *Attempt) answered(ctx context.Context, b runtime.Begun, f *frames.Frame
 	return true, ""
 }
 
-// unrecorded is the end of an attempt whose answer the log does not take.
+// unrecorded ends an attempt whose answer the log does not accept.
 func (a *Attempt) unrecorded(ctx context.Context, b runtime.Begun, f *frames.Frame, err error) (bool, string) {
 	f.Close()
 	if errors.Is(err, tga.StateInvalidTransition) && ctx.Err() == nil {
-		// Somebody settled it meanwhile, and otherwise. What is recorded counts.
+		// Somebody settled the call meanwhile with another outcome. The recorded one counts.
 		if again, beginErr := a.Begin(ctx, frames.Nonce()); beginErr == nil && again.Standing == runtime.BeginServe {
 			a.serve(again.Result)
 			return true, ""
@@ -165,8 +165,8 @@ func (a *Attempt) unrecorded(ctx context.Context, b runtime.Begun, f *frames.Fra
 	return true, ""
 }
 
-// Finish records an effect. While the log is away the answer is kept and offered again:
-// as long as it is here, there is no doubt about the call.
+// Finish records an effect. While the log is away, Finish keeps the answer in memory and tries
+// again: as long as the answer is here, the call is not in doubt.
 func (a *Attempt) Finish(ctx context.Context, b runtime.Begun, reply runtime.Reply) (runtime.Result, error) {
 	pause := wait.Pause{}
 	for {
@@ -190,15 +190,16 @@ func (a *Attempt) Finish(ctx context.Context, b runtime.Begun, reply runtime.Rep
 	}
 }
 
-// cut is a reply of which length and digest are recorded.
+// cut replaces a reply that is too long for the log: only its length and digest are recorded.
 func cut(r runtime.Reply) runtime.Reply {
 	t := mcpanswer.Truncated(int64(len(r.Result)), tga.Sum(r.Result), 0)
 	t.ErrorMessage = fmt.Sprintf("answer of %d bytes is over what the log takes", t.ResultBytes)
 	return t
 }
 
-// otherHeaders reports whether a tool server refused a call because its definitions say
-// otherwise by now, and has them read again. The call did not run.
+// otherHeaders reports whether the tool server refused the call because its tool definitions
+// have changed and now want other headers. It reads the definitions again, once an attempt.
+// The call did not run.
 func (a *Attempt) otherHeaders(ctx context.Context, ans answer) bool {
 	var code int64
 	if a.reread || !ans.fault || json.Unmarshal(mcpraw.At(ans.value, "/code"), &code) != nil || code != mcpraw.CodeHeaderMismatch {
