@@ -8,13 +8,13 @@ import (
 	"github.com/tgad/tgad/runtime"
 )
 
-// A call that is the repeat of one which may have run is run again where the person at the
-// client says so. The model that makes the call has no part in it: the question goes to the
-// client's person by the ways of an approval, and the daemon writes into the new call which
-// one it repeats (meta again_of).
+// A repeat of a call that may have run is run again only if the person at the client says so.
+// The model that makes the call has no say in it: the question goes to the client's person in
+// the same way as the question of an approval. The daemon writes into the new call which call
+// it repeats (meta again_of).
 
 // runAgain asks the person at the client whether a call runs again, once an attempt. later says
-// that the message is answered with the question, and the person's word comes with the next.
+// that the message is answered with the question, and that the next message brings the answer.
 func (a *Attempt) runAgain(ctx context.Context, b runtime.Begun) (yes, later bool) {
 	q := a.q
 	if a.posed || q.Posed || a.Tasked.Load() {
@@ -24,7 +24,7 @@ func (a *Attempt) runAgain(ctx context.Context, b runtime.Begun) (yes, later boo
 	question := q.Params.Form(q.By.Agreed(), a.againWords(b), `"run_again":{"type":"boolean","title":"Run it again","default":false}`, "run_again")
 	if q.Params.InRequest() {
 		if b.Standing == runtime.BeginInDoubt {
-			a.inDoubt(b.Cause.Error()) // for whoever waits for the same call and cannot be asked
+			a.inDoubt(b.Cause.Error()) // the outcome for other calls that wait here and cannot be asked
 		}
 		a.Out.Asks = toolcall.AskAgain(question, b.Result.TraceID)
 		a.Out.Trace = b.Result.TraceID
@@ -43,10 +43,10 @@ func (a *Attempt) runAgain(ctx context.Context, b runtime.Begun) (yes, later boo
 	return err == nil && toolcall.SaysAgain(result), false
 }
 
-// againWords says to a person what is known of the identical call.
+// againWords tells a person what is known of the identical call.
 func (a *Attempt) againWords(b runtime.Begun) string {
 	when := "just now"
-	if b.Since != 0 { // else this very attempt made it
+	if b.Since != 0 { // else this attempt made the send itself
 		when = "at " + b.Since.String()
 	}
 	known := fmt.Sprintf("may have run %s, and nobody knows whether it did", when)

@@ -12,15 +12,15 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// answer is a tool server's answer to a call, read.
+// answer is a parsed answer of a tool server to a call.
 type answer struct {
 	mcpanswer.Answer
-	value []byte // the result or error member; nil where it is too long to keep
-	fault bool   // it is the error member
+	value []byte // the result or error member; nil if it is too long to keep
+	fault bool   // value is the error member
 }
 
-// ReadAnswer reads the answer to an attempt. keep is the longest one that is recorded
-// whole.
+// ReadAnswer reads the answer to an attempt. keep is the longest answer, in bytes, that is
+// recorded whole.
 func ReadAnswer(f *frames.Frame, attempt uint32, keep int64) (answer, error) {
 	at := f.Result
 	switch {
@@ -39,14 +39,14 @@ func ReadAnswer(f *frames.Frame, attempt uint32, keep int64) (answer, error) {
 	} else {
 		a.Answer = mcpanswer.ReadResult(value)
 	}
-	// Length and digest are for an answer that is not kept. Beside a result the log
-	// refuses them.
+	// ResultBytes and ResultDigest stay empty: the log refuses them beside a result. They are
+	// for an answer that is too long to keep.
 	a.Reply.Result = value
 	return a, nil
 }
 
-// tooLong is an answer of which length and digest are recorded. It still goes to the
-// client whole.
+// tooLong reads an answer that is too long to keep: only its length and digest are recorded.
+// The client still gets it whole.
 func tooLong(f *frames.Frame, s mcpraw.Span, keep int64) (answer, error) {
 	h := sha256.New()
 	n, err := io.Copy(h, f.Reader(s))
@@ -62,8 +62,8 @@ func tooLong(f *frames.Frame, s mcpraw.Span, keep int64) (answer, error) {
 	return a, nil
 }
 
-// isFault reports whether a recorded answer is an error member and not a result. A
-// result of tools/call has content, an error has a code.
+// isFault reports whether a recorded answer is an error member and not a result. A result of
+// tools/call has content, an error has a code.
 func isFault(value []byte) bool {
 	var code struct {
 		Code *int64 `json:"code"`

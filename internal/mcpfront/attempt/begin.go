@@ -8,7 +8,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 )
 
-// pause waits; false when nobody waits for the outcome any more.
+// pause waits for d. It returns false as soon as no call waits for the outcome any more.
 func (a *Attempt) pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -22,8 +22,8 @@ func (a *Attempt) pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Begin asks the log. A log that is away is asked again for a while; nothing was sent
-// then, and the same begin id names the same attempt.
+// Begin asks the log what to do with the call. While the log is away Begin asks again, for at
+// most LogTimeout. That is safe: nothing was sent, and the same begin id gets the same attempt.
 func (a *Attempt) Begin(ctx context.Context, beginID string) (runtime.Begun, error) {
 	o := &a.s.o
 	req := runtime.BeginRequest{BeginID: beginID, Request: runtime.Request{
@@ -32,13 +32,13 @@ func (a *Attempt) Begin(ctx context.Context, beginID string) (runtime.Begun, err
 	req.Connection, req.Hint = a.conn, a.q.Hint
 	switch {
 	case a.Keyless:
-		// Which tools are read tools is the log's to say: it refuses a write call without
-		// a key before it writes anything.
+		// The log decides which tools are read tools. It refuses a write call without a key
+		// before it writes anything.
 		req.Connection.ID = ""
 	case a.q.LedgerKey != "":
 		req.Key = a.q.LedgerKey
 	case a.q.Derived:
-		req.Scope = a.q.Scope // and the log says whether it is a repeat
+		req.Scope = a.q.Scope // the log decides whether the call is a repeat
 	default:
 		req.Key = a.Key
 	}
@@ -61,13 +61,14 @@ func (a *Attempt) Begin(ctx context.Context, beginID string) (runtime.Begun, err
 	return b, err
 }
 
-// ask asks the log. One that is away is asked again for a while, as long as somebody waits
-// for the outcome.
+// ask makes a request to the log. While the log is away it tries again, for at most LogTimeout
+// and as long as a call waits for the outcome.
 func (a *Attempt) ask(ctx context.Context, f func(context.Context) error) error {
 	return a.askWhile(ctx, func(d time.Duration) bool { return a.pause(ctx, d) }, f)
 }
 
-// askWhile is [Attempt.ask] with a rest of its own between two tries; false ends them.
+// askWhile is [Attempt.ask] with another rest between two tries. It stops when rest returns
+// false.
 func (a *Attempt) askWhile(ctx context.Context, rest func(time.Duration) bool, f func(context.Context) error) error {
 	return asklog.WhileAway(a.s.o.LogTimeout, func(d time.Duration, err error) bool {
 		a.say("waiting for tgad's log: " + err.Error())
@@ -75,8 +76,9 @@ func (a *Attempt) askWhile(ctx context.Context, rest func(time.Duration) bool, f
 	}, func() error { return asklog.Bounded(ctx, f) })
 }
 
-// along takes what the begin of this call is to note, once that can be done: the client may
-// have an answer, and have gone on from it, before the write of that answer has returned here.
+// along takes the deliveries that the begin of this call notes. It first waits for the answers
+// that are still being written: the client may have such an answer, and have made this call
+// because of it, before the write has returned in this process.
 func (a *Attempt) along(ctx context.Context) []*Delivery {
 	for _, d := range a.q.Earlier {
 		select {

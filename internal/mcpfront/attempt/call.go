@@ -15,24 +15,25 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Client is who makes a call, with the way to its person and that to the tool server.
+// Client makes a call. It leads to the person at the client and to the tool server.
 type Client interface {
-	// Elicits reports whether the client's person can be asked while the call waits, and Agreed is the
-	// revision of its handshake, where it made one.
+	// Elicits reports whether the client's person can be asked while the call waits. Agreed is the
+	// protocol revision of the client's handshake, "" if it made none.
 	Elicits() bool
 	Agreed() mcpraw.Revision
-	// Elicit asks that person and returns the result. over is called when the question is not open any more.
+	// Elicit asks that person and returns the result. It calls over when the question is no longer open.
 	Elicit(ctx context.Context, question []byte, over func()) ([]byte, error)
-	// Await returns a tool server that is there, and Write writes the call to it: an error is
-	// [runtime.ErrNotSent] only where no byte went out. late is asked before the first one.
+	// Await waits for a tool server that runs, and returns it.
 	Await(ctx context.Context) (frames.Upstream, error)
+	// Write writes the call to the tool server. Its error is [runtime.ErrNotSent] only if no byte was
+	// written. It calls late right before the first byte, and writes nothing if late returns an error.
 	Write(up frames.Upstream, b runtime.Begun, sc runtime.SpanContext, late func() error) error
-	// Reread reads the definition of the tool again, and reports whether it wants other headers by now.
+	// Reread reads the tool's definition again, and reports whether it now wants other headers.
 	Reread(ctx context.Context) bool
-	Poll(o *Open) // the tool server works on as a task: it is to be asked about that
-	Withdraw()    // the tool server is to hear that the call is given up
-	Dropped()     // the answer that came late has come
-	Settled()     // and has ended the doubt
+	Poll(o *Open) // the call goes on as a task of the tool server: ask about it until it is over
+	Withdraw()    // tell the tool server that the call is cancelled
+	Dropped()     // a late answer has come: no other is expected
+	Settled()     // the late answer was recorded and ended the doubt
 }
 
 // Call is a call as its attempt knows it.
@@ -42,49 +43,49 @@ type Call struct {
 	Params  *toolcall.Params
 	Args    []byte // canonical
 	Asked   tga.Digest
-	Hint    string      // of the tool server, about its tool
-	Derived bool        // it has no key of its own
-	Scope   string      // that its name is derived with
-	Earlier []*Delivery // answers that the client may have gone on from
+	Hint    string      // what the tool server says of its tool (readOnlyHint, idempotentHint)
+	Derived bool        // the call has no key of its own: the log decides whether it is a repeat
+	Scope   string      // keeps apart calls that are otherwise identical
+	Earlier []*Delivery // answers that the client may have had before it made this call
 
 	Connection string // id of the connection
 	Shared     bool   // by several clients
-	Subject    string // noted of its Authorization header, where that is forwarded
+	Subject    string // identity noted of the client's Authorization header, if that is forwarded
 	Present    *paper.Presence
 	Permits    *Permits
 
-	Vote     *toolcall.Vote // of a person at the client, on
-	VoteOn   tga.ID         // this trace
-	Again    tga.ID         // of a call that this person says to run again
-	Posed    bool           // this message has asked its person, or brings what that one says
-	Question []byte         // the answer to this message that asks
+	Vote     *toolcall.Vote // vote of the person at the client on the trace VoteOn; nil = none
+	VoteOn   tga.ID
+	Again    tga.ID // trace of a call that this person wants to run again
+	Posed    bool   // the person was asked because of this message, or the message brings their answer
+	Question []byte // if set, the message is answered with this question to the person
 
-	// Of a task of the shim's own that is taken up.
-	Trace     tga.ID // that it goes on with, zero for any other call
-	LedgerKey string // of that trace; "" = it is derived still
-	NoSend    bool   // it was cancelled
+	// Set if a task of the shim's own is taken up.
+	Trace     tga.ID // the task's trace, which the call continues; zero for any other call
+	LedgerKey string // key of that trace; "" = still derived
+	NoSend    bool   // the task was cancelled: do not send
 
 	Sent      atomic.Bool
-	GaveUp    *wait.Latch // the client did
+	GaveUp    *wait.Latch // the client cancelled the call
 	Arrivals  chan *frames.Frame
 	mu        sync.Mutex
 	joined    *Attempt
-	part      func() bool         // says that it waits for its attempt no more, see [Attempt.Exit]
-	abandoned func(*frames.Frame) // takes an answer that comes after the attempt gave up
+	part      func() bool         // leaves the attempt, once; see [Attempt.Exit]
+	abandoned func(*frames.Frame) // gets an answer that comes after the attempt was given up
 }
 
-// setAttempt says what the call waits for.
+// setAttempt sets the attempt that the call waits for.
 func (q *Call) setAttempt(a *Attempt) {
 	q.mu.Lock()
 	q.joined, q.part = a, sync.OnceValue(a.Exit)
 	q.mu.Unlock()
 	if q.GaveUp.Is() {
-		q.GoesWithout() // who gave the call up before there was an attempt could not leave it
+		q.GoesWithout() // the client cancelled before there was an attempt to leave
 	}
 }
 
-// GoesWithout says that the call does not wait for its attempt any more. It reports whether
-// it was the last one that did.
+// GoesWithout ends the call's wait for its attempt. It reports whether it was the last call
+// that waited.
 func (q *Call) GoesWithout() (last bool) {
 	q.mu.Lock()
 	part := q.part
@@ -92,7 +93,7 @@ func (q *Call) GoesWithout() (last bool) {
 	return part != nil && part()
 }
 
-// Attempt is what the call waits for, or has waited for.
+// Attempt is the attempt that the call waits for, or has waited for.
 func (q *Call) Attempt() *Attempt {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -116,15 +117,15 @@ func (q *Call) Arrived(f *frames.Frame) {
 	}
 }
 
-// send writes the call to the tool server, unless late has an error when its first byte is
-// about to go out.
+// send writes the call to the tool server. It calls late right before the first byte, and sends
+// nothing if late returns an error.
 func (q *Call) send(up frames.Upstream, b runtime.Begun, sc runtime.SpanContext, late func() error) error {
 	select {
-	case f := <-q.Arrivals: // of an earlier attempt
+	case f := <-q.Arrivals: // a leftover answer to an earlier attempt
 		f.Close()
 	default:
 	}
-	q.Sent.Store(true) // before the write: a cancellation that comes meanwhile must follow it
+	q.Sent.Store(true) // before the write: a cancellation that comes during the write must be passed on
 	err := q.By.Write(up, b, sc, late)
 	if errors.Is(err, runtime.ErrNotSent) {
 		q.Sent.Store(false)
@@ -132,7 +133,7 @@ func (q *Call) send(up frames.Upstream, b runtime.Begun, sc runtime.SpanContext,
 	return err
 }
 
-// lateTo hands an answer that comes from now on to f.
+// lateTo makes f receive an answer that comes from now on.
 func (q *Call) lateTo(f func(*frames.Frame)) {
 	q.mu.Lock()
 	q.abandoned = f

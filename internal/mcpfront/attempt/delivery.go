@@ -13,25 +13,25 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// That a client has its answer must be noted by the log: until then the same call again is taken
-// for a repeat. Nobody waits for that note but the client's next call, which is not sent before
-// it is durable. So the note waits a moment for that call and is made durable by its begin, in
-// the sync that the begin pays for anyway. Without a next call it is noted by itself.
+// The log must note that a client has its answer: until then it takes the same call for a repeat.
+// Only the client's next call waits for that note, because it is not sent before the note is
+// durable. So the note waits a moment for the next call, and travels in that call's begin, which
+// syncs anyway. If no next call comes, the note is made in a request of its own.
 
-// noteDelay is how long a note waits for the client's next call. A client that calls again at
-// once takes less; one that takes longer does not notice the sync. Until the note is durable, a
-// crash makes the same call again be served the recorded answer.
+// noteDelay is how long a note waits for the client's next call. A client that calls at once
+// needs less; a client that needs longer does not notice the extra sync. If the shim crashes
+// before the note is durable, the same call again is served the recorded answer.
 const noteDelay = 10 * time.Millisecond
 
-// Delivery is an answer on its way to a client, and then to be noted by the log.
+// Delivery is an answer that is being given to a client, and whose delivery the log then notes.
 type Delivery struct {
 	to    *Recipient
-	name  string // of its call
+	name  string // of the call
 	trace tga.ID
-	given *wait.Latch // the client has it, or will not
-	over  *wait.Latch // it is noted, or will not be
-	// ready says that the client has it and nobody is noting it; moved is closed when that
-	// changes. Both under the desk's lock.
+	given *wait.Latch // the client has the answer, or will never have it
+	over  *wait.Latch // the delivery is noted, or will never be
+	// ready says that the client has the answer and nobody is noting the delivery; moved is
+	// closed when ready changes. The desk's lock guards both.
 	ready bool
 	moved chan struct{}
 }
@@ -45,21 +45,22 @@ type Recipient struct {
 // NewRecipient is the client of a connection that lasts as long as life.
 func NewRecipient(life context.Context) *Recipient { return &Recipient{life, wait.NewLatch()} }
 
-// set changes ready. The desk's lock is held.
+// set changes ready. The caller holds the desk's lock.
 func (d *Delivery) set(ready bool) {
 	d.ready = ready
 	close(d.moved)
 	d.moved = make(chan struct{})
 }
 
-// Undisturbed waits while an answer to a call of this name is on its way to the client.
+// Undisturbed waits until no answer to a call of this name is being given to the client.
 func (s *Desk) Undisturbed(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.free(name)
 }
 
-// free waits until no answer to a call of this name is on its way. The desk's lock is held.
+// free does the waiting of [Desk.Undisturbed]. The caller holds the desk's lock, which free
+// releases while it waits.
 func (s *Desk) free(name string) {
 	for s.places[name] != nil {
 		busy := s.places[name].given.C
@@ -69,7 +70,7 @@ func (s *Desk) free(name string) {
 	}
 }
 
-// Owed returns the answers of a conversation that are being given or may not be noted yet.
+// Owed returns the deliveries of a conversation that are under way or not noted yet.
 func (s *Desk) Owed(to *Recipient) (all []*Delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,11 +82,11 @@ func (s *Desk) Owed(to *Recipient) (all []*Delivery) {
 	return all
 }
 
-// Deliver gives the answers of some calls to the client, by their names, and where that took
-// them whole has the log move on: the same call again is another one from then on. A client can
-// only go on to its next call once it has this answer, so the names are held meanwhile; and a
-// call that came meanwhile is not sent before they are noted ([Attempt.send]): what a client was
-// seen to go on from stays counted, whenever the shim is killed.
+// Deliver gives the client the answers of some calls (name to trace). If the client took them
+// whole, Deliver has the log note it: from then on the same call is a new call. The names are
+// held while the answers are given, so an identical call waits. A call that comes meanwhile is
+// not sent before the deliveries are noted ([Attempt.send]). So whenever the shim is killed, an
+// answer that the client had before its next call was sent counts as delivered.
 func (s *Desk) Deliver(to *Recipient, answers map[string]tga.ID, give func() error) {
 	all := s.place(to, answers)
 	err := give()
@@ -101,8 +102,8 @@ func (s *Desk) Deliver(to *Recipient, answers map[string]tga.ID, give func() err
 	}
 }
 
-// place takes the names of answers that are about to be given. Two that want some of the same
-// names take them in one order, and do not wait for each other in a circle.
+// place takes the names of answers that are about to be given. It takes them in sorted order,
+// so two callers that want the same names cannot deadlock.
 func (s *Desk) place(to *Recipient, answers map[string]tga.ID) (all []*Delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +116,7 @@ func (s *Desk) place(to *Recipient, answers map[string]tga.ID) (all []*Delivery)
 	return all
 }
 
-// handedOver frees the names of answers that the client has, or will not have.
+// handedOver frees the names of answers once the client has them, or will never have them.
 func (s *Desk) handedOver(answers map[string]tga.ID, all []*Delivery, has bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,16 +131,17 @@ func (s *Desk) handedOver(answers map[string]tga.ID, all []*Delivery, has bool) 
 	}
 }
 
-// noted ends a delivery. The desk's lock is held.
+// noted ends a delivery. The caller holds the desk's lock.
 func (s *Desk) noted(d *Delivery) {
 	delete(s.notes, d)
 	d.over.Set()
 	d.set(false)
 }
 
-// along takes the deliveries of a conversation that the begin of a call is to note, all at once.
-// The answer to an earlier call of the same name must be noted, or among them: else the log would
-// take this call for its repeat. Where it is not, wait is closed when that changes.
+// along takes the deliveries of a conversation that the begin of a call is to note. The delivery
+// of an earlier call of the same name must be noted already or be among them: else the log would
+// take this call for a repeat of that one. If somebody else is noting it, along takes none and
+// returns wait, which is closed when that changes.
 func (s *Desk) along(to *Recipient, name string) (all []*Delivery, wait <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,7 +164,7 @@ func (s *Desk) along(to *Recipient, name string) (all []*Delivery, wait <-chan s
 	return all, nil
 }
 
-// arrived says whether deliveries that somebody has taken are noted.
+// arrived gives back deliveries that [Desk.along] took: noted if durable, else ready again.
 func (s *Desk) arrived(all []*Delivery, durable bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,8 +177,8 @@ func (s *Desk) arrived(all []*Delivery, durable bool) {
 	}
 }
 
-// noteDown waits for a begin that takes a delivery along. If none has until late, or the
-// client will make no more calls, it is noted by itself.
+// noteDown waits for a begin that notes a delivery. If none does before late is closed, or if
+// the client makes no more calls, noteDown notes it in a request of its own.
 func (s *Desk) noteDown(d *Delivery, late <-chan struct{}) {
 	select {
 	case <-d.over.C:
@@ -196,15 +198,16 @@ func (s *Desk) noteDown(d *Delivery, late <-chan struct{}) {
 			s.noteNow(d)
 			return
 		}
-		<-moved // who has it gives it back, or ends it
+		<-moved // the begin that took the delivery gives it back or ends it
 	}
 }
 
-// noteNow notes a delivery by itself.
+// noteNow notes one delivery in a request of its own.
 //
-// Only after the client has it: told before, a crash in between would make the repeat of a call
-// whose answer was lost another call. A crash from here on, before another call was sent, makes
-// the next one of this name be served this one's answer, which sends nothing twice.
+// It runs only after the client has the answer. If it ran before, a crash in between would lose
+// the answer, and the client's repeat would be taken for a new call. If the shim crashes after
+// the client has the answer and before the note is durable, the next call of this name is served
+// this answer, which sends nothing twice.
 func (s *Desk) noteNow(d *Delivery) {
 	defer s.arrived([]*Delivery{d}, true)
 	until := time.Now().Add(s.o.LogTimeout)
@@ -225,8 +228,8 @@ func (s *Desk) noteNow(d *Delivery) {
 	}
 }
 
-// NoteAll has the log know at once of every answer that the client was given, and waits for
-// that, for a time. The client makes no more calls.
+// NoteAll notes at once every answer that the client was given, and waits at most d for it. It
+// is called when the client makes no more calls.
 func (s *Desk) NoteAll(to *Recipient, d time.Duration) {
 	to.rush.Set()
 	until := time.After(d)

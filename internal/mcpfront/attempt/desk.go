@@ -17,11 +17,11 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Options are those of a shim that its attempts go by.
+// Options are the options of a shim that its attempts need.
 type Options struct {
 	Server, Namespace string
-	State             string // a directory for what the shims of this machine must know of each other
-	Find              string // flags that lead the verbs of the command to the log
+	State             string // a directory in which the shims of this machine see each other
+	Find              string // flags by which the verbs of the command find the log
 	Log               asklog.Log
 	Logger            *slog.Logger
 	Workspace         *workspace.Keeper // nil is none
@@ -33,32 +33,32 @@ type Options struct {
 	LogTimeout   time.Duration // how long a call waits for a log that is away
 }
 
-// Desk is what the attempts of a shim have in common.
+// Desk has the state that the attempts of a shim share.
 type Desk struct {
 	o     Options
 	Log   *slog.Logger
-	Shelf *asklog.Shelf   // what the log keeps for the shim
-	alive *paper.Presence // of this process: who sends is there
+	Shelf *asklog.Shelf   // values that the log keeps for the shim
+	alive *paper.Presence // lock of this process: shows the log that the sender lives
 
-	Life context.Context // ends with Close: of attempts
+	Life context.Context // context of the attempts; ends with Close
 	end  context.CancelFunc
 	Work sync.WaitGroup // attempts under way
 
-	Reap     func()      // gives up what clients over HTTP wait for no more
-	voteless atomic.Bool // the log does not take the votes of people at the client
-	// NoteDelay is how long the note that an answer was delivered waits for the next call's
-	// begin to take it along.
+	Reap     func()      // gives up the calls of clients over HTTP that have gone
+	voteless atomic.Bool // the log refuses the votes of people at the client
+	// NoteDelay is how long the note of a delivery waits for the begin of the client's next
+	// call, which can carry it.
 	NoteDelay time.Duration
 
 	mu      sync.Mutex
-	open    map[place]*Attempt   // at most one attempt a key
-	classes map[string]bool      // whether a tool's calls need a key, as the log said
-	unsent  map[tga.ID]uint32    // attempts that were given back, of traces under way
-	places  map[string]*Delivery // derived names whose answer is on its way
-	notes   map[*Delivery]bool   // answers that are given, or being given, and not noted
+	open    map[place]*Attempt   // at most one attempt for a key
+	classes map[string]bool      // by tool: the log has said that its calls need a key
+	unsent  map[tga.ID]uint32    // by trace: attempts whose permit was returned as not sent
+	places  map[string]*Delivery // by derived name: an answer that is being given
+	notes   map[*Delivery]bool   // deliveries that are under way or not noted yet
 }
 
-// ErrOver says that nobody is left to whom an outcome could be told.
+// ErrOver says that the conversation has ended, so that nobody is left to get an outcome.
 var ErrOver = errors.New("the conversation is over")
 
 // NewDesk makes a desk. It starts nothing.
@@ -78,8 +78,8 @@ func NewDesk(o Options) (*Desk, error) {
 	return s, nil
 }
 
-// Close gives up what is under way and returns once it is. An answer that waits for the
-// log is given up too: its call stays in doubt.
+// Close ends the attempts that are under way, and returns once they have ended. An answer that
+// waits for the log is dropped too: its call stays in doubt.
 func (s *Desk) Close() error {
 	s.end()
 	s.Work.Wait()
@@ -87,14 +87,14 @@ func (s *Desk) Close() error {
 	return nil
 }
 
-// Occupied reports whether a call is under way, or an answer that was given is not noted.
+// Occupied reports whether a call is under way, or a delivery is not noted yet.
 func (s *Desk) Occupied() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.open)+len(s.notes) > 0
 }
 
-// Underway are the attempts that are.
+// Underway returns the attempts that are under way.
 func (s *Desk) Underway() []*Attempt {
 	s.mu.Lock()
 	defer s.mu.Unlock()

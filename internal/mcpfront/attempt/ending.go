@@ -21,7 +21,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// serve is the end of a call whose effect is recorded.
+// serve ends a call whose effect is already recorded.
 func (a *Attempt) serve(r runtime.Result) {
 	a.forget()
 	a.Out = Outcome{Trace: r.TraceID, Own: r.TraceID, Digest: r.Digest, Redacted: r.Redacted}
@@ -42,9 +42,9 @@ func (a *Attempt) serve(r runtime.Result) {
 	case r.Value != nil:
 		a.Out.Value, a.Out.Fault, a.Out.Final = r.Value, isFault(r.Value), true
 	case r.ErrorCode == tga.LimitExceeded:
-		a.Out.Final = true // its value is not kept
+		a.Out.Final = true // the answer was too long: the log has only its length and digest
 	case r.Status == tga.StatusSuccess:
-		// Somebody settled it, and knew no more than that it ran.
+		// Somebody settled the call as run, and had no answer of the tool to record.
 		a.Out.Final = true
 		a.Out.Value = say.Text(a.q.Params.Revision(), settledWords(r)+" Trace "+a.Out.Trace.String()+".")
 	default:
@@ -62,7 +62,7 @@ func settledWords(r runtime.Result) string {
 	return "The call has run. Whoever settled it recorded no answer of the tool's" + optional(": ", r.Summary) + "."
 }
 
-// optional is text with something before it; "" for none.
+// optional returns before and text, or "" if text is empty.
 func optional(before, text string) string {
 	if text == "" {
 		return ""
@@ -70,9 +70,9 @@ func optional(before, text string) string {
 	return before + text
 }
 
-// StartsAnew makes a new attempt of a call whose record says, by somebody's word, that it did
-// not run: its client was told to make the same call again after that. What the tool itself
-// answered is served, also where it says that nothing was done.
+// StartsAnew prepares a new attempt if an operator settled the recorded call as not run, and
+// reports whether it did: the client was told that the same call runs after that. An answer of
+// the tool itself is served instead, even if it says that nothing was done.
 func (a *Attempt) StartsAnew(r runtime.Result) bool {
 	if a.anew || !a.q.Trace.IsZero() || r.Class != ledger.ClassRetryable || r.ResolvedBy != byPerson || r.ResolvedVia != "" {
 		return false
@@ -83,12 +83,12 @@ func (a *Attempt) StartsAnew(r runtime.Result) bool {
 	return true
 }
 
-// byPerson is who has settled a call where an operator did.
+// byPerson is the value of ResolvedBy for a call that an operator settled.
 const byPerson = "person"
 
-// stale is the end of a call that may be the repeat of one which ran long ago and whose
-// answer was lost. The client is told, with that answer: if it means another call it makes
-// that from now on.
+// stale ends a call that may repeat one which ran long ago and whose answer was lost. The
+// client is told so, with that answer. If it makes the same call again after that, the log
+// takes that as a new call.
 func (a *Attempt) stale(b runtime.Begun) {
 	a.serve(b.Result)
 	said := a.Out.Words
@@ -102,13 +102,13 @@ func (a *Attempt) stale(b runtime.Begun) {
 		a.q.Params.Tool, b.Since, said, b.Result.TraceID)
 }
 
-// inDoubt is the end of a call of which nobody knows whether it ran.
+// inDoubt ends a call that may have run.
 func (a *Attempt) inDoubt(why string) {
 	a.Out = Outcome{Code: tga.EffectInDoubt, Trace: a.Trace(), Words: a.doubtWords(a.Trace(), why)}
 }
 
-// doubtWords tells a model what it must know: that repeating may do it twice, that this
-// call is not repeated for it, and who can say what happened.
+// doubtWords says what a model must know about a call in doubt: that a repeat may do it twice,
+// that tgad does not repeat it, and who can find out what happened.
 func (a *Attempt) doubtWords(trace tga.ID, why string) string {
 	words := fmt.Sprintf("OUTCOME UNKNOWN. The call of %s may have run: %s. It is not run again, because that could do it twice. "+
 		"Do not try to do the same thing in another way before it is known what happened. Find out with a read-only tool, or ask the user, "+
@@ -130,7 +130,7 @@ func (s *Desk) doubtVerbs(trace tga.ID) []string {
 	return story.DoubtVerbs(s.o.Find, trace, 0)
 }
 
-// ApprovalWords says what a call waits for, and who may give it.
+// ApprovalWords says which approval a call waits for, and who can give it.
 func (a *Attempt) ApprovalWords() string {
 	return fmt.Sprintf("The call waits for an approval, and was not sent: %v. Who may give it types:\n  %s\n"+
 		"Repeat the same call after that; it goes on then.", a.needs, a.s.approveVerb(a.Trace()))
@@ -141,7 +141,7 @@ func (s *Desk) approveVerb(trace tga.ID) string {
 	return story.ApprovalVerb(s.o.Find, trace, tga.Digest{})
 }
 
-// refused is the end of a call that the log does not take.
+// refused ends a call that the log does not accept.
 func (a *Attempt) refused(err error) {
 	code := tga.CodeOf(err)
 	a.Out = Outcome{Code: code, Trace: a.Trace(), RPC: mcpraw.CodeInvalidParams, Words: err.Error()}
@@ -151,12 +151,12 @@ func (a *Attempt) refused(err error) {
 	}
 }
 
-// gone is the end of a call that nobody waits for any more, before it was sent.
+// gone ends a call before it was sent, because no client waits for it any more.
 func (a *Attempt) gone(code tga.Code, words string) {
 	a.Out = Outcome{Code: code, Trace: a.Trace(), Words: words}
 }
 
-// late records an answer that came after its call was given up: it ends the doubt.
+// late records an answer that came after its attempt was given up. Recording it ends the doubt.
 func (a *Attempt) late(b runtime.Begun, f *frames.Frame) {
 	a.q.By.Dropped()
 	a.s.Work.Go(func() {
@@ -176,7 +176,8 @@ func (a *Attempt) late(b runtime.Begun, f *frames.Frame) {
 	})
 }
 
-// remembered is the trace that waits for an approval of this call, from before a crash.
+// remembered returns the trace of this call that was waiting for an approval before a crash,
+// or a new id if there is none.
 func (a *Attempt) remembered() tga.ID {
 	if said := a.s.Shelf.Get(a.askName()); said != nil {
 		if id, err := tga.ParseID(string(said)); err == nil {
@@ -189,7 +190,8 @@ func (a *Attempt) remembered() tga.ID {
 // askPrefix begins the names of pending approvals on the shelf.
 const askPrefix = "asked "
 
-// keptName names what is kept about one call: by a digest, for it could be longer than a name.
+// keptName names a shelf value about one call. It has a digest, because a key can be longer
+// than the name of a shelf value may be.
 func keptName(prefix, tool, key string) string {
 	sum := tga.Sum([]byte(tool + "\x00" + key))
 	return prefix + sum.String()
@@ -225,31 +227,32 @@ func (s *Desk) NeedsKey(tool string) bool {
 	return s.classes[tool]
 }
 
-// SetNeedsKey says that they do.
+// SetNeedsKey notes that a tool's calls need a key.
 func (s *Desk) SetNeedsKey(tool string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.classes[tool] = true
 }
 
-// countUnsent remembers that an attempt of a trace was given back.
+// countUnsent counts an attempt of a trace whose permit was returned as not sent.
 func (s *Desk) countUnsent(trace tga.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unsent[trace]++
 }
 
-// turn is the number of an attempt among those that may have reached the tool server. What
-// an earlier shim gave back is not known here, and counts as one that may have.
+// turn is the number of an attempt among those that may have reached the tool server. This
+// shim does not know which permits an earlier shim returned, so it counts those attempts as
+// ones that may have reached it.
 func (s *Desk) turn(b runtime.Begun) uint32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return b.Attempt - min(s.unsent[b.Result.TraceID], b.Attempt-1)
 }
 
-// NotSent gives a permit back: this attempt certainly did not run. While the log is away it
-// is told again for a while, as it is asked for a permit, and also where nobody waits for the
-// outcome any more: nobody else knows this, and a call of which it is not told ends in doubt.
+// NotSent returns a permit, asserting that this attempt did not run. While the log is away,
+// NotSent tries again for as long as [Attempt.Begin] does, even if no client waits any more:
+// only this process knows it, and a call whose permit is not returned ends in doubt.
 func (a *Attempt) NotSent(ctx context.Context, b runtime.Begun, cause error) {
 	a.lookAgain(ctx, workspace.NotSent)
 	reason := clip.Runes(cause.Error(), mcpanswer.MaxMessage)
@@ -259,21 +262,21 @@ func (a *Attempt) NotSent(ctx context.Context, b runtime.Begun, cause error) {
 			return err
 		})
 	})
-	// The log gave a permit, so it may be sent: none before it is in doubt, or a repeat is
-	// harmless. Either way the same call may be made again.
+	// The log gave a permit for this attempt. So either no earlier attempt is in doubt, or the
+	// licence allows a re-send. Either way the same call may be made again.
 	words := "The call was not sent: " + cause.Error() + ". The same call may be repeated."
 	if err == nil {
 		a.s.countUnsent(b.Result.TraceID)
 	} else {
-		// The permit is still out: until it is stale, a repeat waits.
+		// The log still counts the permit as in use: a repeat waits until it is stale.
 		a.s.Log.Warn("a permit was not taken back", "trace", b.Result.TraceID, "error", err)
 	}
 	a.Out = Outcome{Code: tga.ToolError, Trace: b.Result.TraceID, Words: words}
 }
 
-// GiveUp tells the log that nobody is at this attempt any more, so that a repeat is
-// answered by licence and not told to wait until the permit is stale. It licenses
-// nothing by itself, so it may fail.
+// GiveUp tells the log that nobody executes this attempt any more. Then the licence decides
+// about a repeat at once, instead of when the permit is stale. GiveUp licenses nothing by
+// itself, so it may fail.
 func (a *Attempt) GiveUp(ctx context.Context, b runtime.Begun, why string) {
 	a.lookAgain(ctx, workspace.InDoubt)
 	err := asklog.Patient(ctx, func(ctx context.Context) error {

@@ -11,41 +11,42 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Open is a call that the tool server has answered without ending it: it wants input,
-// or works on as a task. It is on the shelf until its effect is recorded, with the permit
-// that records it, so that a shim that follows a killed one can go on.
+// Open is an unfinished call: the tool server has answered it without ending it, because it
+// wants input or goes on as a task. The record is on the shelf until the effect is recorded. It
+// has the permit that records the effect, so the next shim can continue after this one is killed.
 type Open struct {
 	Tool    string `json:"tool"`
-	Key     string `json:"key"` // of the attempt: its name here
+	Key     string `json:"key"` // [Attempt.Key]
 	Trace   string `json:"trace"`
 	Permit  string `json:"permit"`
 	Attempt uint32 `json:"attempt"`
-	SentKey string `json:"sent_key"` // that the tool server saw
+	SentKey string `json:"sent_key"` // the key that the tool server got
 	Task    string `json:"task,omitempty"`
-	// Subject is whose call it is, where credentials are forwarded: nobody else's are shown for it.
+	// Subject is the identity of the caller, if credentials are forwarded: the call continues
+	// only with credentials of the same subject.
 	Subject string `json:"subject,omitempty"`
-	// Protocol are the params of a question about the task but for its id: what a revision
-	// without a handshake wants in each request.
+	// Protocol are the params of a question about the task, without the task's id: the members
+	// that a revision without a handshake wants in each request.
 	Protocol string `json:"protocol,omitempty"`
-	// Derived says that the same call again is another one once the client has the final
-	// answer.
+	// Derived says that the call has no key of its own: once the client has the final answer,
+	// the same call again is a new call.
 	Derived bool `json:"derived,omitempty"`
-	// Legs are the messages that were sent for the call, by the digest of the input in
-	// them: each is sent once. The value is its answer, "" while there is none.
+	// Legs are the messages that were sent for the call. The key is the digest of the message's
+	// input: each message is sent once. The value is its answer, "" while there is none.
 	Legs map[string]string `json:"legs"`
 }
 
 // OpenPrefix begins the names of unfinished calls on the shelf.
 const OpenPrefix = "open "
 
-// openName names the record of an unfinished call on the shelf: by its trace, which is the
-// same for who goes on with it.
+// openName names the record of an unfinished call on the shelf. It has the trace, because every
+// shim that continues the call knows that.
 func openName(trace string) string { return OpenPrefix + trace }
 
-// MaxLeg bounds an answer that is kept to be repeated.
+// MaxLeg is the longest answer, in bytes, that is kept for a repeat.
 const MaxLeg = 256 << 10
 
-// ParseOpen reads the record of an unfinished call, nil where there is none.
+// ParseOpen reads the record of an unfinished call. It returns nil if there is none.
 func ParseOpen(kept []byte) *Open {
 	var o Open
 	if kept == nil || json.Unmarshal(kept, &o) != nil {
@@ -68,7 +69,7 @@ func (s *Desk) dropOpen(o *Open) {
 	}
 }
 
-// Begun is the attempt that the record stands for.
+// Begun returns the attempt of the record.
 func (o *Open) Begun() (runtime.Begun, error) {
 	id, err := tga.ParseID(o.Trace)
 	if err != nil {
@@ -80,14 +81,14 @@ func (o *Open) Begun() (runtime.Begun, error) {
 	}, err
 }
 
-// leg names a message of a call by the input in it.
+// leg identifies a message of a call by the digest of its input.
 func (q *Call) leg() string {
 	sum := tga.Sum(q.Params.Input)
 	return sum.String()
 }
 
-// unfinished takes an answer that ends the request and not the call. The record is
-// written before the client has the answer.
+// unfinished handles an answer that ends the request but not the call. It writes the record
+// before the client has the answer.
 func (a *Attempt) unfinished(b runtime.Begun, f *frames.Frame, ans answer) (done bool, doubt string) {
 	o := ParseOpen(a.s.Shelf.Get(openName(b.Result.TraceID.String())))
 	if o == nil {
@@ -113,10 +114,10 @@ func (a *Attempt) unfinished(b runtime.Begun, f *frames.Frame, ans answer) (done
 	return true, ""
 }
 
-// goOn takes up an unfinished call, of this shim or another one, where the log says that
-// an attempt of it is out: a repeat gets the answer that there was, a message with new
-// input is sent under the same permit. It reports whether there was such a call. A permit
-// that the log has given for another send goes back.
+// goOn continues an unfinished call, of this shim or an earlier one, if the shelf has a record
+// of it. A repeated message gets the answer that was kept; a message with new input is sent
+// under the permit of the record. goOn reports whether there was such a call. If the log has
+// given a permit for a re-send, goOn returns that permit as not sent.
 func (a *Attempt) goOn(ctx context.Context, out runtime.Begun) (done bool) {
 	if a.Keyless {
 		return false
@@ -126,7 +127,7 @@ func (a *Attempt) goOn(ctx context.Context, out runtime.Begun) (done bool) {
 		a.s.Log.Warn("an unfinished call was not looked for", "trace", out.Result.TraceID, "error", err)
 		return false
 	}
-	// A record of another trace is one that a crash kept from being struck out.
+	// A record of another trace is left over: a crash came before it was removed.
 	o := ParseOpen(kept)
 	if o == nil || o.Trace != out.Result.TraceID.String() {
 		return false
@@ -166,7 +167,7 @@ func (a *Attempt) goOn(ctx context.Context, out runtime.Begun) (done bool) {
 	if a.Out.Final {
 		a.s.dropOpen(o)
 	} else if a.Out.Code != "" && !a.q.Sent.Load() {
-		delete(o.Legs, leg) // it certainly did not go out
+		delete(o.Legs, leg) // no byte of the message was sent
 		if err := a.s.keepOpen(o); err != nil {
 			a.s.Log.Warn("an unfinished call was not noted", "trace", o.Trace, "error", err)
 		}
@@ -185,7 +186,7 @@ func (s *Desk) Settle(o *Open, reply runtime.Reply) error {
 		return err
 	})
 	if err == nil || errors.Is(err, tga.StateInvalidTransition) {
-		s.dropOpen(o) // recorded, by this shim or somebody else
+		s.dropOpen(o) // the effect is recorded, by this shim or by somebody else
 		return nil
 	}
 	return err

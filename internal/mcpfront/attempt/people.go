@@ -15,12 +15,12 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// A call that waits for people can ask those at the client: a client of a revision with a
-// handshake is sent elicitation/create, one without a handshake is answered
-// input_required. Whether their word counts is the log's to say: by default it refuses
-// the vote of whoever handed the call in. Who waits goes on waiting then.
+// A call that waits for people can ask the person at the client. A client of a revision with
+// a handshake is sent elicitation/create; a client of a revision without one is answered
+// input_required. The log decides whether that person's vote counts: by default it refuses
+// the vote of whoever submitted the call. Then the call goes on waiting for other people.
 
-// questionFor is the params of an elicitation about a call, for the client of q.
+// questionFor makes the params of an elicitation about a call, for the client of q.
 func (a *Attempt) questionFor(q *Call) []byte {
 	said := ""
 	if a.needs != nil {
@@ -31,23 +31,23 @@ func (a *Attempt) questionFor(q *Call) []byte {
 	return q.Params.Form(q.By.Agreed(), words, `"approve":{"type":"boolean","title":"Approve this call"},"reason":{"type":"string","title":"Why"}`, "approve")
 }
 
-// wantPeople tells who waits that people are to decide.
+// wantPeople tells the calls that wait for the attempt that people have to decide.
 func (a *Attempt) wantPeople(b runtime.Begun) {
 	if !a.People.Is() { // only the goroutine of the attempt sets it
 		a.needs, a.barred = b.Cause, b.Barred
 	}
 	a.say("waiting for an approval: " + a.needs.Error() + ". Who may give it types: " + a.s.approveVerb(b.Result.TraceID))
-	a.People.Set() // after the words: who waits reads them now
+	a.People.Set() // after say: the calls that wait read the words now
 }
 
-// AskPeople asks the person at the client of a message that waits for people, once a message: who
-// makes the call again is asked again, one who has just said neither yes nor no is not. It
-// reports whether the message is answered with the question; it ends with that, until it is
-// repeated with what the person says.
+// AskPeople asks the person at the client of q to approve the call. It asks once a message: a
+// client that makes the call again is asked again, but the message that brings an answer which is
+// neither yes nor no is not. It reports whether the message is to be answered with the question.
+// Then the message ends, and the client repeats it with the person's answer.
 func (a *Attempt) AskPeople(q *Call) (answered bool) {
 	q.Posed = true
 	if a.barred || a.s.voteless.Load() {
-		return false // in vain: who may decide is told in the progress, or in the answer
+		return false // this person's vote does not count; progress and answer say who can decide
 	}
 	trace := a.Trace()
 	if q.Params.InRequest() {
@@ -59,7 +59,7 @@ func (a *Attempt) AskPeople(q *Call) (answered bool) {
 	}
 	question := a.questionFor(q)
 	a.s.Work.Go(func() {
-		ctx, cancel := a.Done.Ends(a.s.Life) // decided elsewhere, or given up
+		ctx, cancel := a.Done.Ends(a.s.Life) // ends if others decided, or the call was given up
 		defer cancel()
 		result, err := q.By.Elicit(ctx, question, func() { a.Asking.Store(false) })
 		if err != nil {
@@ -71,7 +71,8 @@ func (a *Attempt) AskPeople(q *Call) (answered bool) {
 	return false
 }
 
-// Cast gives a vote to the log, again while that is away: a person is not asked twice.
+// Cast gives a vote to the log. While the log is away Cast tries again, so that the person need
+// not be asked twice.
 func (a *Attempt) Cast(ctx context.Context, trace tga.ID, v *toolcall.Vote) {
 	if v == nil {
 		return

@@ -12,25 +12,26 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Permits are those that are out: a note of each, for the shim that follows a killed one.
+// Permits notes each permit that is in use, so that the next shim can give it up if this one is killed.
 type Permits struct {
 	s     *Desk
-	book  *paper.Book // of calls that are with the tool server; nil = not noted
+	book  *paper.Book // permits of calls that the tool server has; nil = none is noted
 	taken sync.Once
 }
 
-// NewPermits are those of a conversation; without a book none is noted.
+// NewPermits makes the permits of a conversation. Without a book no permit is noted.
 func NewPermits(s *Desk, book *paper.Book) *Permits { return &Permits{s: s, book: book} }
 
-// TakeOver gives up, once, what an earlier shim has left. The tool server of this one is there.
+// TakeOver gives up, once, the permits that an earlier shim has left. It is called when this
+// shim's tool server runs.
 func (p *Permits) TakeOver() {
 	p.taken.Do(func() { p.s.Work.Go(p.giveUpOld) })
 }
 
-// giveUpOld gives up the permits that an earlier shim of this slot has left. It was
-// killed, and its tool server is gone: this one was started only after that. So a call
-// that it was at is answered by licence now, and not when its permit is stale. A read
-// call is ended: it did nothing, and nobody can ask for its answer any more.
+// giveUpOld gives up the permits that an earlier shim of this slot has left. That shim was
+// killed. If the tool server is a process, the old one is gone too, because the new one is
+// started only after that. So the licence decides about such a call now, and not when its
+// permit is stale. A read call is ended: it had no effect, and no client can get its answer.
 func (p *Permits) giveUpOld() {
 	if p.book == nil {
 		return
@@ -51,7 +52,7 @@ func (p *Permits) giveUpOld() {
 			if old == said {
 				return ""
 			}
-			return old // it is at work again, in this shim
+			return old // this shim has begun the call again and noted a new permit
 		}))
 	}
 	if err != nil {
@@ -59,7 +60,7 @@ func (p *Permits) giveUpOld() {
 	}
 }
 
-// giveUpOne tells the log that a permit is out no more. A log that is away is told later.
+// giveUpOne tells the log that nobody uses a permit any more. It waits for a log that is away.
 func (p *Permits) giveUpOne(id tga.ID, permit runtime.Permit, isRead bool) error {
 	return asklog.Persist(p.s.Life, func(ctx context.Context) error {
 		if !isRead {
@@ -72,7 +73,7 @@ func (p *Permits) giveUpOne(id tga.ID, permit runtime.Permit, isRead bool) error
 	})
 }
 
-// noted reports whether a trace is at work in this very shim.
+// noted reports whether this shim is executing a trace itself.
 func (p *Permits) noted(trace string) bool {
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
@@ -84,10 +85,10 @@ func (p *Permits) noted(trace string) bool {
 	return false
 }
 
-// readMark ends the note of a permit of a read call.
+// readMark is the suffix of a noted permit of a read call.
 const readMark = " read"
 
-// Note writes down that a permit is out, and strike that it is not any more.
+// Note notes that a permit is in use. strike removes the note.
 func (p *Permits) Note(b runtime.Begun, isRead bool) (strike func()) {
 	if p.book == nil {
 		return func() {}

@@ -9,8 +9,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// traced begins the span of an attempt, under the span that its client names in `_meta`. What the log
-// is asked under ctx is then below it.
+// traced begins the span of an attempt, under the span that its client names in `_meta`. Requests to the
+// log under the returned context are children of the new span.
 func (a *Attempt) traced(ctx context.Context) (_ context.Context, end func()) {
 	t := a.s.o.Tracer
 	if t == nil {
@@ -35,7 +35,7 @@ func (a *Attempt) traced(ctx context.Context) (_ context.Context, end func()) {
 	}
 }
 
-// sendSpan is the span of one send, until the tool server has answered or is waited for no more.
+// sendSpan is the span of one send. It lasts until the tool server has answered or nobody waits for it.
 type sendSpan struct {
 	own  runtime.SpanContext
 	done func(runtime.Span)
@@ -54,7 +54,7 @@ func (a *Attempt) sendSpan(ctx context.Context, b runtime.Begun) *sendSpan {
 	return s
 }
 
-// end ends it, once; err says why there is no answer.
+// end ends the span, once; err says why there is no answer.
 func (s *sendSpan) end(err error) {
 	if s.done != nil {
 		s.span.Err = err

@@ -8,8 +8,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// look takes the snapshot of the workspace before a send. Without it the call is not sent. A
-// call that the log takes for a read has none.
+// look takes the snapshot of the workspace before a send. If it fails, the call is not sent.
+// A call that the log treats as a read has no snapshot.
 func (a *Attempt) look(ctx context.Context, b runtime.Begun) (err error) {
 	k := a.s.o.Workspace
 	if k == nil || a.Keyless {
@@ -20,7 +20,7 @@ func (a *Attempt) look(ctx context.Context, b runtime.Begun) (err error) {
 	return err
 }
 
-// lookAgain takes the snapshot after a send, before the log and the client hear of its end.
+// lookAgain takes the snapshot after a send, before the log and the client learn the outcome.
 func (a *Attempt) lookAgain(ctx context.Context, outcome string) {
 	if a.looked == nil {
 		return
@@ -31,7 +31,7 @@ func (a *Attempt) lookAgain(ctx context.Context, outcome string) {
 	a.looked = nil
 }
 
-// cameOut is what a reply says of its call.
+// cameOut returns the workspace outcome that a reply stands for.
 func cameOut(r runtime.Reply) string {
 	if r.Status == tga.StatusSuccess {
 		return workspace.Succeeded
