@@ -19,32 +19,33 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// call is a governed tools/call that a client waits for.
+// call is a governed tools/call of a client.
 type call struct {
 	attempt.Call
 	conv    *conv
 	w       *waiting
 	env     mcpraw.Envelope
-	head    []byte // the message before its params, and after them
-	tail    []byte
+	head    []byte // the message's bytes before its params
+	tail    []byte // and after them
 	tool    toolcall.Tool
-	token   []byte               // of progress notifications; nil = none wanted
+	token   []byte               // token of progress notifications; nil = the client wants none
 	version mcpraw.Revision      // protocol revision that the request itself names
-	steps   uint64               // progress notifications so far
+	steps   uint64               // progress notifications sent so far
 	headers []mcpraw.ParamHeader // arguments that the tool server wants in headers
-	asTask  bool                 // the client takes a task of the shim's own in place of an answer
-	tasked  atomic.Bool          // and has it
+	asTask  bool                 // the client accepts a task of the shim's own in place of an answer
+	tasked  atomic.Bool          // the client has got that task
 }
 
-// approvalPatience is how long a call waits for people before a client that asked for no
-// progress is told of it in an answer. Clients give up after a minute.
+// approvalPatience is how long a call waits for people if its client asked for no progress
+// notifications. Then the client is answered that the call waits. It is shorter than a
+// minute, after which clients give up.
 const approvalPatience = 45 * time.Second
 
-// progressEvery is how often a client that waits is told so.
+// progressEvery is the time between progress notifications.
 const progressEvery = 5 * time.Second
 
-// toolsCall takes a tools/call. What cannot be governed is refused: an argument that two
-// parsers read apart would be approved as one call and run as another.
+// toolsCall handles a tools/call. It refuses a call that cannot be governed: if two parsers
+// read an argument differently, one call would be approved and another would run.
 func (c *conv) toolsCall(f *frames.Frame, b *batchReply) {
 	raw, err := f.Bytes(f.Params, toolcall.MaxParams)
 	var p *toolcall.Params
@@ -79,7 +80,7 @@ func (c *conv) toolsCall(f *frames.Frame, b *batchReply) {
 	f.Close()
 	if err == nil {
 		q.Vote, q.VoteOn, q.Posed = said.Vote, said.On, said.Given
-		if q.Params.InRequest() { // else nobody was asked
+		if q.Params.InRequest() { // else no person can have been asked in an earlier answer
 			q.Again = said.Again
 		}
 	} else {
@@ -97,7 +98,7 @@ func (c *conv) toolsCall(f *frames.Frame, b *batchReply) {
 	})
 }
 
-// newCall makes a governed call of a message.
+// newCall makes a governed call from a message.
 func (c *conv) newCall(f *frames.Frame, p *toolcall.Params, tool toolcall.Tool, b *batchReply) (*call, error) {
 	q := &call{
 		conv: c, env: f.Envelope, tool: tool, token: p.MetaValue("progressToken"), version: p.Revision(), w: &waiting{id: f.RawID, method: f.Method, batch: b},
@@ -114,7 +115,8 @@ func (c *conv) newCall(f *frames.Frame, p *toolcall.Params, tool toolcall.Tool, 
 	return q, q.gate()
 }
 
-// before are the answers that the client may have gone on from to its next call.
+// before returns the deliveries of answers that the client may have had before it made this
+// call.
 func (c *conv) before() []*attempt.Delivery {
 	if c.kin == nil {
 		return c.s.Owed(c.to)
@@ -126,7 +128,7 @@ func (c *conv) before() []*attempt.Delivery {
 	return all
 }
 
-// failWith answers with a coded error and its pointer.
+// failWith answers a request with a JSON-RPC error that has err's code and pointer.
 func (c *conv) failWith(id []byte, b *batchReply, err error) {
 	words := err.Error()
 	c.challengedBy(err, id, b)
@@ -137,8 +139,7 @@ func (c *conv) failWith(id []byte, b *batchReply, err error) {
 	c.fail(id, b, mcpraw.CodeInvalidParams, tga.CodeOf(err), "", words)
 }
 
-// gate checks the arguments and makes their canonical form. Input that a client adds
-// when it goes on with a call is part of what is asked.
+// gate checks the arguments, and sets their canonical form and the request's digest.
 func (q *call) gate() error {
 	args := q.Params.Args
 	if args == nil || string(args) == "null" {
@@ -203,7 +204,8 @@ func (q *call) run() {
 	}
 }
 
-// turnedAway answers a call that came to no attempt. What is no fault of its own may be made again.
+// turnedAway answers a call for which no attempt was made. If the call itself is not at fault, the
+// words say that it can be repeated.
 func (q *call) turnedAway(err error) {
 	var ch *frames.Challenge
 	code := tga.CodeOf(err)
@@ -215,14 +217,14 @@ func (q *call) turnedAway(err error) {
 	_ = q.reply(q.refusal(code, tga.ID{}, "The call was not sent: "+err.Error()+". Nothing has happened. Repeat the same call later.")) // a client that is gone is seen by send
 }
 
-// unchanged refuses a call of a tool whose definition is not the pinned one, where it is
-// told to. A tool server whose tools nobody has listed yet is asked for them first.
+// unchanged refuses a call of a tool whose definition is not the pinned one, if the tool's row
+// says so. If the tools were not listed in this life of the tool server, it lists them first.
 func (q *call) unchanged() error {
 	if !q.tool.Block {
 		return nil
 	}
 	c := q.conv
-	// A server that never answers holds up its own calls, but not for ever.
+	// StartTimeout bounds the wait for a server that never answers.
 	list := func(l *link) error {
 		return asklog.WhileAway(c.s.opts.LogTimeout, func(d time.Duration, _ error) bool { return wait.Rest(c.life, d) }, func() error {
 			ctx, cancel := context.WithTimeout(c.life, c.s.opts.StartTimeout)
@@ -238,7 +240,7 @@ func (q *call) unchanged() error {
 		err = fmt.Errorf("no answer to tools/list in %v: %w", c.s.opts.StartTimeout, err)
 	}
 	if err != nil {
-		code := tga.ToolError // nobody says that it has changed
+		code := tga.ToolError // the definition is unknown, not known to have changed
 		if errors.Is(err, tga.StoreUnavailable) {
 			code = tga.StoreUnavailable
 		}
@@ -248,7 +250,7 @@ func (q *call) unchanged() error {
 	if pinned == "" {
 		return nil
 	}
-	// Somebody may have accepted it since: the refusal says how.
+	// The user may have accepted the new definition since, as the refusal suggests.
 	err = list(l)
 	if err == nil && c.s.pins.Drifted(q.Params.Tool) == "" {
 		return nil
@@ -264,8 +266,8 @@ func (q *call) mirror() error {
 	return err
 }
 
-// wait waits for the attempt's outcome. It returns false when the client is not to get
-// it.
+// wait waits for the attempt's outcome. It returns false if the client does not get the
+// outcome: it was answered otherwise, or is gone.
 func (q *call) wait(a *attempt.Attempt) bool {
 	tick := time.NewTicker(progressEvery)
 	defer tick.Stop()
@@ -283,7 +285,7 @@ func (q *call) wait(a *attempt.Attempt) bool {
 			return true
 		case <-people:
 			people = nil
-			q.progress(a.Standing()) // at once: it says who is waited for
+			q.progress(a.Standing()) // at once: it says who can approve
 			if a.AskPeople(&q.Call) {
 				return false
 			}
@@ -291,12 +293,13 @@ func (q *call) wait(a *attempt.Attempt) bool {
 				unseen = time.After(q.conv.s.patience)
 			}
 		case <-unseen:
-			// The client hears nothing of what is waited for, and would give up in silence.
+			// Without progress the client does not know that the call waits for people. It would
+			// give up, and its user would not learn of the question.
 			_ = q.reply(q.refusal(tga.EscalationRequired, a.Trace(), a.ApprovalWords()))
 			return false
 		case <-named:
 			select {
-			case <-people: // first: with a task in hand the client is not asked any more
+			case <-people: // first: a client that has a task is not asked any more
 				continue
 			default:
 			}
@@ -314,7 +317,7 @@ func (q *call) wait(a *attempt.Attempt) bool {
 			return false
 		case <-q.GaveUp.C:
 			q.conv.spare(q.w.batch)
-			return false // nobody waits for an answer; the protocol asks for none
+			return false // the protocol wants no answer to a request that was cancelled
 		case <-tick.C:
 			q.progress(a.Standing())
 		case <-q.conv.life.Done():
@@ -323,8 +326,8 @@ func (q *call) wait(a *attempt.Attempt) bool {
 	}
 }
 
-// cancelled takes a client's notice that it gave a request up. What the tool server has
-// not been sent it is not told about.
+// cancelled handles a client's notice that it cancelled a request. The tool server is told
+// only about a request that was sent to it.
 func (c *conv) cancelled(f *frames.Frame) {
 	params, err := f.Bytes(f.Params, frames.MaxCancel)
 	if err != nil {
@@ -338,42 +341,41 @@ func (c *conv) cancelled(f *frames.Frame) {
 	if w != nil && w.sub != nil && (w.sub.raw == nil || c.s.opts.URL != "") {
 		c.subs.unsubscribe(w)
 	} else if w != nil && w.sub != nil {
-		w.sub.end() // and what the tool server answers passes
+		w.sub.end() // the tool server's answer passes to the client
 	}
 	if w != nil && w.seen != nil && c.seenOff(w.seen, f) {
 		return
 	}
 	if w == nil || w.call == nil {
 		if w != nil && w.modern && c.s.opts.URL != "" {
-			c.unregister(w) // its stream is closed: no answer comes
+			c.unregister(w) // the POST is ended, so no answer comes
 			w.loseTo(loss{errors.New("its client gave it up"), func() {}})
 		}
 		c.forward(f)
 		if w != nil && w.batch != nil && c.wasPassed(w) && c.taken(w) {
-			c.spare(w.batch) // and the others of its array do not wait for it
+			c.spare(w.batch) // the rest of its array must not wait for this answer
 		}
 		return
 	}
 	q := w.call
 	if q.tasked.Load() {
-		f.Close() // the request was answered; a task is cancelled by tasks/cancel
+		f.Close() // the request was answered with a task, which tasks/cancel cancels
 		return
 	}
 	q.GaveUp.Set()
 	told := false
 	if last := q.GoesWithout(); last && q.Sent.Load() {
-		// Nobody joins it from now on: they would wait for a tool server that may not
-		// answer any more.
+		// No call joins the attempt from now on: a cancelled tool server may never answer.
 		if told = q.Attempt().Told.Set(); told {
 			c.forward(f)
 		}
 	}
 	if !told {
-		f.Close() // it was not sent, the tool server knows, or others wait for the same call
+		f.Close() // the call was not sent, the server was already told, or other calls wait for it
 	}
 }
 
-// wasPassed reports whether the tool server has a request that was passed on as it is.
+// wasPassed reports whether a request was passed unchanged to the tool server.
 func (c *conv) wasPassed(w *waiting) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -388,7 +390,7 @@ func (q *call) message(key, trace string, attempt uint32, sc runtime.SpanContext
 	return m
 }
 
-// Await returns a tool server that is there.
+// Await waits for a tool server that runs, and returns it.
 func (q *call) Await(ctx context.Context) (frames.Upstream, error) {
 	l, err := q.conv.await(ctx)
 	if err != nil {
@@ -398,8 +400,8 @@ func (q *call) Await(ctx context.Context) (frames.Upstream, error) {
 	return l.up, nil
 }
 
-// Write writes the call to the tool server, unless late has an error when its first byte is
-// about to go out.
+// Write writes the call to the tool server. It calls late right before the first byte, and
+// writes nothing if late returns an error.
 func (q *call) Write(up frames.Upstream, b runtime.Begun, sc runtime.SpanContext, late func() error) error {
 	l := q.conv.current()
 	if l == nil || l.up != up {

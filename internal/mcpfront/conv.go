@@ -22,16 +22,16 @@ import (
 	"github.com/tgad/tgad/runtime"
 )
 
-// conv is one client and the tool server that it talks to.
+// conv is the conversation of one client with one tool server.
 type conv struct {
 	s      *Shim
 	out    entry.Outlet
-	id     string // of the connection
-	shared bool   // by several clients: one of them is not told from another
-	// auth are the client's credentials for the tool server, where they are forwarded, and
-	// subject what is noted of them. They are in memory only.
+	id     string // id of the connection
+	shared bool   // several clients use it, and they cannot be told apart
+	// auth are the client's credentials for the tool server, if they are forwarded. subject
+	// is the identity derived from them. Both are in memory only.
 	auth, subject string
-	// present says that the client is there; nil where each request says it for itself.
+	// present is the lock that shows that the client lives; nil if each request has its own.
 	present *paper.Presence
 
 	life context.Context
@@ -40,25 +40,25 @@ type conv struct {
 
 	to *attempt.Recipient // its client
 
-	// Of a conversation that is one of several that a client has.
-	lasting bool                   // it goes on without a tool server
-	rose    func()                 // called when a tool server is there; nil is nothing
-	kin     func() []*Conversation // all of the client's; nil is this one alone
+	// Set if the client has several conversations.
+	lasting bool                   // the conversation continues without a tool server
+	rose    func()                 // called when a tool server has started; may be nil
+	kin     func() []*Conversation // all conversations of the client; nil = only this one
 
 	mu        sync.Mutex
 	up        *link         // nil while there is no tool server
 	changed   chan struct{} // closed when up changes or a start failed
 	failures  uint64        // starts that failed, and tool servers that ended
-	failure   error         // of the newest of them
-	nudge     chan struct{} // somebody wants something of a tool server that is not there
+	failure   error         // why the newest of them failed
+	nudge     chan struct{} // signals that a request needs a tool server while none runs
 	pending   map[frames.Key]*waiting
-	asked     map[frames.Key]*link  // the tool server's own requests under way
-	questions map[frames.Key]*posed // the shim's own to the client
-	late      int                   // of pending, those that nobody waits for
+	asked     map[frames.Key]*link  // requests of the tool server to the client that are under way
+	questions map[frames.Key]*posed // requests of the shim to the client
+	late      int                   // number of entries in pending that were given up
 	owing     int                   // answers that are being given to the client
 	opening   handshake.Memory
 
-	// What a conversation does beside calls.
+	// Parts that handle messages other than calls.
 	subs    subscriptions
 	tools   catalog
 	own     taskAnswers
@@ -66,33 +66,33 @@ type conv struct {
 	doubts  doubtList
 	permits *attempt.Permits
 
-	answered atomic.Bool // the tool server has said something sensible
+	answered atomic.Bool // the tool server has sent at least one valid message
 }
 
-// waiting is a request that the tool server has not answered yet. Ids go through as they
-// are, so it is found by the client's own id.
+// waiting is a request that the tool server has not answered yet. Ids pass unchanged, so it
+// is found by the client's own id.
 type waiting struct {
 	id     []byte
 	method string
-	link   *link              // that it was written to; nil = not yet
+	link   *link              // where it was written; nil = not written yet
 	call   *call              // a governed tools/call
-	seen   *sight             // a tools/call that is observed
-	own    chan *frames.Frame // a request of the shim's own
-	task   *attempt.Open      // that the request asks about
+	seen   *sight             // an observed tools/call
+	own    chan *frames.Frame // gets the answer to a request of the shim's own
+	task   *attempt.Open      // the unfinished call that the request asks about
 	sub    *subscription
 	batch  *batchReply
 
 	headers []mcpraw.ParamHeader // arguments that go into headers
-	modern  bool                 // it is of a revision without a handshake
-	asks    bool                 // its client can ask its person
-	late    bool                 // it was given up, and its answer would still be recorded
+	modern  bool                 // the request is of a revision without a handshake
+	asks    bool                 // the client can ask its person
+	late    bool                 // the call was given up; an answer would still be recorded
 
-	deserted atomic.Bool // its client has closed the stream of its answer
+	deserted atomic.Bool // the client has closed the stream of the answer
 }
 
-// ownPrefix begins the ids of the shim's own questions to the client, probePrefix those of its own
-// requests to the tool server. They differ: a shim takes no request that begins with the first, and
-// the tool server may be behind a shim itself.
+// ownPrefix begins the ids of the shim's requests to the client, probePrefix those of its requests
+// to the tool server. They must differ: a shim refuses requests whose id begins with ownPrefix, and
+// the tool server may itself be behind another shim.
 const ownPrefix, probePrefix = "tgad-", "from-tgad-"
 
 func (s *Shim) newConv(out entry.Outlet, book *paper.Book) *conv {
@@ -107,8 +107,8 @@ func (s *Shim) newConv(out entry.Outlet, book *paper.Book) *conv {
 	return c
 }
 
-// fromClient takes one message of the client's. What takes longer than a write goes on
-// elsewhere, so that the next message is not kept waiting.
+// fromClient handles one message of the client. Work that takes longer than a write runs in a
+// goroutine, so that the client's next message need not wait.
 func (c *conv) fromClient(f *frames.Frame, b *batchReply) {
 	switch {
 	case f.Bad != "":
@@ -118,7 +118,7 @@ func (c *conv) fromClient(f *frames.Frame, b *batchReply) {
 	case f.Method == "tools/call" && f.IsRequest():
 		c.toolsCall(f, b)
 	case f.Method == "tools/call":
-		// Without an id nobody waits for it, and a lenient tool server would still act.
+		// Nobody waits for an answer without an id, but a lenient tool server would still run it.
 		c.s.Log.Warn("a tools/call without an id was dropped")
 		f.Close()
 	case f.Method == say.Listen && f.IsRequest():
@@ -128,8 +128,9 @@ func (c *conv) fromClient(f *frames.Frame, b *batchReply) {
 	case f.IsRequest():
 		c.pass(f, b)
 	case c.shared && (f.Method == "notifications/cancelled" || !f.IsNotification()):
-		// It names a request by an id that is not the client's alone. A request is given
-		// up by closing its POST, and nobody here was asked anything.
+		// Several clients share the conversation, so the id may be that of another client's
+		// request. These clients give a request up by closing its POST, and the shim asks
+		// them nothing, so they have nothing to answer.
 		c.s.Log.Debug("a message about a request was dropped: it says not whose", "method", f.Method)
 		f.Close()
 	case f.Method == "notifications/cancelled":
@@ -145,7 +146,7 @@ func (c *conv) fromClient(f *frames.Frame, b *batchReply) {
 	}
 }
 
-// refuse answers a message that does not pass.
+// refuse answers a malformed message with an error.
 func (c *conv) refuse(f *frames.Frame, b *batchReply) {
 	id, code := f.RawID, mcpraw.CodeInvalidRequest
 	if id == nil {
@@ -155,8 +156,8 @@ func (c *conv) refuse(f *frames.Frame, b *batchReply) {
 	f.Close()
 }
 
-// register enters a request. It is refused where its id is in use: two answers to one id
-// could not be told apart.
+// register enters a request in pending. It refuses an id that is in use: the answers to two
+// requests with one id could not be told apart.
 func (c *conv) register(w *waiting) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -173,7 +174,7 @@ func (c *conv) register(w *waiting) error {
 
 func (c *conv) unregister(w *waiting) { c.taken(w) }
 
-// taken takes a request off those under way. It reports whether it was one.
+// taken removes a request from pending. It reports whether the request was there.
 func (c *conv) taken(w *waiting) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -185,7 +186,7 @@ func (c *conv) taken(w *waiting) bool {
 	return was
 }
 
-// drop takes a request off those under way. The lock is held.
+// drop removes a request from pending. The caller holds the lock.
 func (c *conv) drop(key frames.Key) {
 	if c.pending[key].late {
 		c.late--
@@ -193,9 +194,9 @@ func (c *conv) drop(key frames.Key) {
 	delete(c.pending, key)
 }
 
-// keepLate keeps a governed call that was given up for the answer that may still come, as
-// long as the tool server lives that has it. Such calls are no requests of the client's any
-// more; beyond as many as may be under way, an answer to one is not looked at.
+// keepLate keeps the entry of a governed call that was given up, for as long as the tool server
+// lives that has the call: a late answer is still recorded. These entries do not count against
+// MaxRequests, but there are at most MaxRequests of them. Beyond that a late answer is dropped.
 func (c *conv) keepLate(w *waiting) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -209,11 +210,10 @@ func (c *conv) keepLate(w *waiting) {
 	}
 }
 
-// pass gives a request on as it is.
+// pass passes a request to the tool server unchanged.
 func (c *conv) pass(f *frames.Frame, b *batchReply) { c.passWith(f, b, nil) }
 
-// passWith gives a request on as it is, with arguments of it in headers where the way to
-// the tool server has any.
+// passWith passes a request unchanged. Over HTTP it also repeats the given arguments in headers.
 func (c *conv) passWith(f *frames.Frame, b *batchReply, headers []mcpraw.ParamHeader) {
 	w := &waiting{id: f.RawID, method: f.Method, batch: b, headers: headers}
 	if w.method == "tools/list" {
@@ -262,13 +262,13 @@ func (c *conv) passTo(l *link, f *frames.Frame, w *waiting) {
 	}
 }
 
-// passCall gives a tools/call on untraced.
+// passCall passes a tools/call that is not governed.
 func (c *conv) passCall(f *frames.Frame, p *toolcall.Params, b *batchReply) {
 	if !c.tools.mirrors(p) {
 		c.pass(f, b)
 		return
 	}
-	c.work.Go(func() { // elsewhere: the tool server may have to be asked for its definitions
+	c.work.Go(func() { // in a goroutine: the tool definitions may have to be read first
 		m, err := c.tools.mirrored(c.life, p)
 		if err != nil {
 			c.failWith(f.RawID, b, err)
@@ -279,7 +279,7 @@ func (c *conv) passCall(f *frames.Frame, p *toolcall.Params, b *batchReply) {
 	})
 }
 
-// message makes a message that is passed on as it is.
+// message makes the message of a frame that is passed unchanged.
 func (c *conv) message(f *frames.Frame) *frames.Message {
 	m := &frames.Message{Env: &f.Envelope, Parts: []io.WriterTo{f}}
 	if c.s.opts.URL == "" || !f.Params.Present() {
@@ -295,7 +295,7 @@ func (c *conv) message(f *frames.Frame) *frames.Message {
 	return m
 }
 
-// write writes a request and notes where it went.
+// write writes a request and notes which tool server has it.
 func (c *conv) write(l *link, w *waiting, m *frames.Message) error {
 	c.mu.Lock()
 	if c.up != l {
@@ -308,12 +308,12 @@ func (c *conv) write(l *link, w *waiting, m *frames.Message) error {
 	return l.up.Write(m)
 }
 
-// forward gives a notification on.
+// forward passes a notification to the tool server.
 func (c *conv) forward(f *frames.Frame) {
 	defer f.Close()
 	l := c.current()
 	if l == nil {
-		return // what it was about is gone
+		return // the tool server that the notification is for is gone
 	}
 	m := c.message(f)
 	m.Agreed = c.opening.Version()
@@ -322,7 +322,7 @@ func (c *conv) forward(f *frames.Frame) {
 	}
 }
 
-// answerOf gives a client's answer on to the tool server that asked.
+// answerOf passes a client's answer to the tool server that asked.
 func (c *conv) answerOf(f *frames.Frame) {
 	if c.ownQuestion(f) {
 		return
@@ -334,7 +334,7 @@ func (c *conv) answerOf(f *frames.Frame) {
 	now := c.up
 	c.mu.Unlock()
 	if !known || asker != now {
-		// A tool server that was started since may have asked something else under this id.
+		// A tool server that was started since may have asked another question with this id.
 		c.s.Log.Warn("an answer to a question that nobody asks was dropped")
 		f.Close()
 		return

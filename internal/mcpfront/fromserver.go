@@ -16,7 +16,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// fromServer takes one message of the tool server's.
+// fromServer handles one message of the tool server.
 func (c *conv) fromServer(l *link, f *frames.Frame) {
 	if f.Bad == "" {
 		c.answered.Store(true)
@@ -42,16 +42,17 @@ func (c *conv) fromServer(l *link, f *frames.Frame) {
 	}
 }
 
-// noise passes a line that is no JSON on: the client has its own way with it. What looks
-// like a message and is none is dropped, for the client could see an answer in it that
-// was not recorded.
+// noise handles a line that is not a valid message. If the line names a pending request, that
+// request ends without an answer. Otherwise a line that does not begin as JSON passes, and the
+// client deals with it. A line that begins as JSON is dropped: the client could read it as an
+// answer that was not recorded.
 func (c *conv) noise(f *frames.Frame) {
 	if f.RawID != nil {
 		c.mu.Lock()
 		w := c.pending[frames.KeyOf(f.RawID)]
 		c.mu.Unlock()
 		if f.GivenUp && (w == nil || w.call == nil) {
-			return // nobody waits for it; the id may be another request's by now
+			return // nobody waits for the answer, and another request may have the id by now
 		}
 		if w != nil {
 			c.challenged(w.id, w.batch, f.Challenge)
@@ -60,11 +61,11 @@ func (c *conv) noise(f *frames.Frame) {
 			return
 		}
 		if w != nil && w.call != nil {
-			w.call.Arrived(f) // the attempt reads it, finds no answer in it, and is in doubt
+			w.call.Arrived(f) // the attempt finds no answer in it: the call is in doubt
 			return
 		}
 		if w != nil && w.own != nil {
-			if c.taken(w) { // else it has its answer, and there is room for one
+			if c.taken(w) { // else the request has its answer, and the channel has room for one
 				w.own <- f
 			}
 			return
@@ -114,10 +115,10 @@ func (c *conv) fromServerAnswer(l *link, f *frames.Frame) {
 	case w.call != nil:
 		w.call.Arrived(f)
 	case w.own != nil:
-		w.own <- f // it has room for one, and one is all that comes
+		w.own <- f // does not block: the channel has room for one, and only one comes
 		c.given()
 	case w.seen != nil:
-		w.seen.came <- f // likewise; who takes it says when it is given
+		w.seen.came <- f // does not block either; the receiver calls given
 	case w.task != nil:
 		c.work.Go(func() {
 			defer c.given()
@@ -128,7 +129,7 @@ func (c *conv) fromServerAnswer(l *link, f *frames.Frame) {
 	}
 }
 
-// givePassed hands the client the answer to a request that was passed on as it is.
+// givePassed gives the client the answer to a request that was passed unchanged.
 func (c *conv) givePassed(w *waiting, f *frames.Frame) {
 	if w.sub != nil {
 		w.sub.end()
@@ -142,7 +143,7 @@ func (c *conv) givePassed(w *waiting, f *frames.Frame) {
 		c.give(w.batch, f)
 		return
 	}
-	// Elsewhere: the log is asked, and the tool server's next message is not to wait.
+	// In a goroutine: it asks the log, and the tool server's next message must not wait for that.
 	c.work.Go(func() {
 		defer c.given()
 		c.s.pins.Look(f)
@@ -154,7 +155,7 @@ func (c *conv) givePassed(w *waiting, f *frames.Frame) {
 	})
 }
 
-// ask enters a request of the tool server's.
+// ask enters a request of the tool server in asked. It returns false if there are too many.
 func (c *conv) ask(l *link, f *frames.Frame) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -169,19 +170,19 @@ func (c *conv) ask(l *link, f *frames.Frame) bool {
 
 func (c *conv) toClient(f *frames.Frame) { c.give(nil, f) }
 
-// give hands a message to the client, into the batch that it answers where there is one.
+// give hands a message to the client, or adds it to the batch that it answers.
 func (c *conv) give(b *batchReply, f *frames.Frame) {
 	defer f.Close()
 	_ = c.hand(b, &f.Envelope, f)
 }
 
-// send hands a message to the client and returns once that has it. One of a batch goes with
-// its array.
+// send hands a message to the client and returns once the client has it. An answer of a batch
+// is added to the batch's array.
 func (c *conv) send(b *batchReply, env *mcpraw.Envelope, parts ...io.WriterTo) error {
 	return c.answerIn(b, c.out.Send, env, parts)
 }
 
-// hand is send without waiting for a client that has the time.
+// hand is [conv.send] without waiting until the client has the message.
 func (c *conv) hand(b *batchReply, env *mcpraw.Envelope, parts ...io.WriterTo) error {
 	return c.answerIn(b, c.out.Hand, env, parts)
 }
@@ -197,7 +198,7 @@ func (c *conv) answerIn(b *batchReply, way func(*mcpraw.Envelope, ...io.WriterTo
 	return c.giveWhole(b, whole)
 }
 
-// put hands a message to the client. A client that cannot be written to is gone.
+// put hands a message to the client. If that fails, the client is gone and the conversation ends.
 func (c *conv) put(way func(*mcpraw.Envelope, ...io.WriterTo) error, env *mcpraw.Envelope, parts ...io.WriterTo) error {
 	err := way(env, parts...)
 	if err != nil && c.life.Err() == nil && !errors.Is(err, entry.ErrNoTaker) {
@@ -207,8 +208,8 @@ func (c *conv) put(way func(*mcpraw.Envelope, ...io.WriterTo) error, env *mcpraw
 	return err
 }
 
-// giving takes a request off those under way: its answer is being given. With nil it is of
-// no single request. Until [conv.given] the conversation is not over.
+// giving removes a request from pending because its answer is being given; nil stands for an
+// answer to no single request. The conversation is not over until [conv.given].
 func (c *conv) giving(w *waiting) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

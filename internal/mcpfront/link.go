@@ -13,12 +13,12 @@ import (
 // link is one life of the tool server.
 type link struct {
 	up     frames.Upstream
-	useful atomic.Bool // it has answered a request of the client's
-	listed atomic.Bool // its tools' definitions were looked at, all of them
+	useful atomic.Bool // the tool server has answered a request of the client
+	listed atomic.Bool // the definitions of all its tools were read
 }
 
-// gone reports whether no message can come from this life any more. A caller can know of its end before
-// the supervisor does: the answer to the call that it died of is the end's own first word.
+// gone reports whether no message can come from this life of the tool server any more. A call that the
+// tool server died of can see that before the supervisor does.
 func (l *link) gone() bool {
 	select {
 	case <-l.up.Done():
@@ -28,7 +28,7 @@ func (l *link) gone() bool {
 	}
 }
 
-// current returns the tool server as it is now, nil where there is none.
+// current returns the running tool server, nil if there is none.
 func (c *conv) current() *link {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -38,8 +38,8 @@ func (c *conv) current() *link {
 	return c.up
 }
 
-// await returns a tool server that is there, waiting for a start that is under way or, where one
-// has just gone, about to be. It does not wait for a second one: who waits is told why there is none.
+// await returns a running tool server. It waits for a start that is under way or about to begin. If
+// that start fails, await does not wait for a second one, and returns why it failed.
 func (c *conv) await(ctx context.Context) (*link, error) {
 	timeout := time.NewTimer(c.s.opts.StartTimeout)
 	defer timeout.Stop()
@@ -68,7 +68,7 @@ func (c *conv) await(ctx context.Context) (*link, error) {
 	}
 }
 
-// set makes l the tool server, or with nil says why there is none.
+// set makes l the current tool server. With nil, why says why there is none.
 func (c *conv) set(l *link, why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,14 +81,14 @@ func (c *conv) set(l *link, why error) {
 	c.changed = make(chan struct{})
 }
 
-// dropped answers what a tool server that ended owes. Governed calls see its end
-// themselves: what became of them is not for this function to say.
+// dropped answers the requests that a tool server had when it ended. It leaves out governed calls:
+// their attempts see the end themselves and decide.
 func (c *conv) dropped(l *link, why error) {
 	c.mu.Lock()
 	var owed []*waiting
 	for key, w := range c.pending {
 		if w.link == l && w.late {
-			c.drop(key) // no answer comes any more
+			c.drop(key) // no late answer can come any more
 		}
 		if w.link != l || w.call != nil || w.own != nil {
 			continue

@@ -11,19 +11,19 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/wait"
 )
 
-// Pauses between starts of a tool server that ends again and again.
+// Pauses between the starts of a tool server that keeps ending.
 const (
 	firstPause = 100 * time.Millisecond
 	lastPause  = 10 * time.Second
 )
 
-// dialer makes a way to the tool server.
+// dialer starts the tool server or connects to it.
 type dialer func(ctx context.Context, deliver func(*frames.Frame)) (frames.Upstream, error)
 
-// supervise keeps a tool server: it starts one, and another when it ends. It returns nil
-// when the conversation is over, and an error when the first tool server does not start
-// or ends before it said anything: then something is wrong with the command, and the
-// client is to see that as it would without the shim.
+// supervise starts the tool server, and starts it again when it ends. It returns nil when the
+// conversation is over. It returns an error if the tool server does not start, or ends, before
+// any valid message came from one: then the command is wrong, and the client must see that as
+// it would without the shim.
 func (c *conv) supervise(dial dialer) error {
 	pause := firstPause
 	for first := true; ; first = false {
@@ -64,14 +64,15 @@ func (c *conv) supervise(dial dialer) error {
 		if l == nil {
 			c.set(nil, err)
 		} else if l.useful.Load() {
-			pause = firstPause // it has served: one that dies of a call is not one that cannot start
+			pause = firstPause // it answered requests: it can start, and probably died of a call
 		}
 		if !wait.Rest(c.life, pause) {
 			return nil
 		}
 		pause = min(2*pause, lastPause)
 		if refused {
-			// The credentials are those of the conversation, and no others come. Somebody may make them good.
+			// The conversation has these credentials for its whole life, but they may become valid. So the next
+			// start waits until a request needs the tool server.
 			pause = firstPause
 			select {
 			case <-c.nudge:
@@ -82,15 +83,15 @@ func (c *conv) supervise(dial dialer) error {
 	}
 }
 
-// Nudge has a tool server asked again that has refused the conversation's credentials.
+// Nudge makes [conv.supervise] try again a tool server that refused the conversation's credentials.
 func (c *conv) Nudge() {
 	select {
 	case c.nudge <- struct{}{}:
-	default: // somebody has
+	default: // a nudge is pending already
 	}
 }
 
-// start starts a tool server and brings it to where its predecessor was.
+// start starts a tool server and repeats the client's handshake to it.
 func (c *conv) start(dial dialer) (*link, error) {
 	ctx, cancel := context.WithTimeout(c.life, c.s.opts.StartTimeout)
 	defer cancel()
