@@ -10,7 +10,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// challenged tells the way to the client that a request's answer is a challenge.
+// challenged tells the client's outlet that the answer to a request is a challenge.
 func (c *conv) challenged(id []byte, b *batchReply, ch *frames.Challenge) {
 	if b != nil {
 		id = b.name
@@ -20,7 +20,7 @@ func (c *conv) challenged(id []byte, b *batchReply, ch *frames.Challenge) {
 	}
 }
 
-// challengedBy is [conv.challenged] for what an error says.
+// challengedBy is [conv.challenged] for an error that may hold a challenge.
 func (c *conv) challengedBy(err error, id []byte, b *batchReply) {
 	var ch *frames.Challenge
 	if errors.As(err, &ch) {

@@ -10,14 +10,14 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// posed is a question to the client that is open.
+// posed is an open question to the client.
 type posed struct {
 	to   chan *frames.Frame
-	over func() // called when it is not open any more, before the client's next message is taken
+	over func() // called when the question is closed, before the client's next message is handled
 }
 
-// askClient makes a request of the shim's own to the client and returns its result. When
-// ctx ends first the client is told.
+// askClient sends a request of the shim to the client and returns its result. If ctx ends
+// first, askClient cancels the request at the client.
 func (c *conv) askClient(ctx context.Context, method string, params []byte, over func()) ([]byte, error) {
 	id := []byte(`"` + ownPrefix + frames.Nonce() + `"`)
 	raw := tga.AppendString(append(append([]byte(`{"jsonrpc":"2.0","id":`), id...), `,"method":`...), method)
@@ -54,7 +54,8 @@ func (c *conv) askClient(ctx context.Context, method string, params []byte, over
 	}
 }
 
-// ownQuestion takes a client's answer to a question of the shim's.
+// ownQuestion handles a client's answer to a question of the shim. It reports whether the
+// answer is one.
 func (c *conv) ownQuestion(f *frames.Frame) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,7 +64,7 @@ func (c *conv) ownQuestion(f *frames.Frame) bool {
 	delete(c.questions, key)
 	if p != nil {
 		p.over()
-		p.to <- f // it has room for one, and one is all that comes
+		p.to <- f // does not block: the channel has room for one, and only one comes
 	}
 	return p != nil
 }

@@ -17,16 +17,16 @@ import (
 
 // batchReply collects the answers to a batch.
 type batchReply struct {
-	name []byte // of the batch, where its client has several under way; nil = it has not
+	name []byte // id of the batch, for a client that has several under way; nil = none
 	mu   sync.Mutex
 	want int
 	got  [][]byte
-	// owed are the calls whose occurrence is over once the array was delivered: their
-	// traces by their names.
+	// owed are the traces, by name, of the calls that count as delivered once the array was
+	// delivered.
 	owed map[string]tga.ID
 }
 
-// add takes one answer. It returns the whole array once all are there.
+// add adds one answer. It returns the whole array once all answers are there, else nil.
 func (b *batchReply) add(parts ...io.WriterTo) ([]byte, error) {
 	var buf bytes.Buffer
 	for _, p := range parts {
@@ -40,7 +40,7 @@ func (b *batchReply) add(parts ...io.WriterTo) ([]byte, error) {
 	return b.whole(), nil
 }
 
-// whole returns the array where all that is to be in it is there. The lock is held.
+// whole returns the array if all its answers are there, else nil. The caller holds the lock.
 func (b *batchReply) whole() []byte {
 	if len(b.got) != b.want || b.want == 0 {
 		return nil
@@ -48,7 +48,7 @@ func (b *batchReply) whole() []byte {
 	return append(append([]byte{'['}, bytes.Join(b.got, []byte{','})...), ']')
 }
 
-// spare says that one of the answers does not come: its request was given up.
+// spare says that one of the answers will not come, because its request was given up.
 func (c *conv) spare(b *batchReply) {
 	if b == nil {
 		return
@@ -60,8 +60,8 @@ func (c *conv) spare(b *batchReply) {
 	_ = c.giveWhole(b, whole) // a client that is gone is seen by put
 }
 
-// deliverIn is [attempt.Desk.Deliver] for an answer that may be one of a batch: that is delivered
-// when the array is.
+// deliverIn is [attempt.Desk.Deliver] for an answer that may be part of a batch. Such an answer
+// counts as delivered when the array is.
 func (c *conv) deliverIn(b *batchReply, name string, trace tga.ID, give func() error) (err error) {
 	if b == nil {
 		c.s.Deliver(c.to, map[string]tga.ID{name: trace}, func() error { err = give(); return err })
@@ -81,7 +81,7 @@ func (c *conv) deliverIn(b *batchReply, name string, trace tga.ID, give func() e
 	return err
 }
 
-// giveWhole hands an array to the client; nil is none yet.
+// giveWhole hands a whole array to the client. It does nothing if whole is nil.
 func (c *conv) giveWhole(b *batchReply, whole []byte) error {
 	if whole == nil {
 		return nil
@@ -93,8 +93,8 @@ func (c *conv) giveWhole(b *batchReply, whole []byte) error {
 	if len(owed) == 0 {
 		return c.put(c.out.Hand, env, frames.Text(whole))
 	}
-	// Elsewhere: it may be the tool server's answer that was the last, and its next
-	// message is not to wait for the log.
+	// In a goroutine: the caller may be the reader of the tool server's messages, which must
+	// not wait for the log.
 	c.giving(nil)
 	c.work.Go(func() {
 		defer c.given()

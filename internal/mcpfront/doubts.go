@@ -13,10 +13,10 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// doubtList is what a client's list of tools says of calls in doubt.
+// doubtList offers a client the shim's own tools while calls are in doubt.
 type doubtList struct {
 	c      *conv
-	listed atomic.Bool // the client's list of tools has the shim's own in it
+	listed atomic.Bool // the client's newest list of tools has the shim's own tools
 }
 
 // callOwn answers a call of a tool of the shim's own.
@@ -43,8 +43,8 @@ func (y *doubtList) callOwn(own func(context.Context, *toolcall.Params) (string,
 	})
 }
 
-// withDoubts adds the shim's own tools to the last page of a list while something is in doubt.
-// A list that cannot be added to passes as it is.
+// withDoubts adds the shim's own tools to the last page of a list while a call is in doubt.
+// If it cannot add to the list, the list passes unchanged.
 func (y *doubtList) withDoubts(w *waiting, f *frames.Frame) *frames.Frame {
 	own := y.c.s.owns.Offered(w.asks)
 	if len(own) == 0 || !f.Result.Present() || int64(len(f.Head)) != f.Size {
@@ -56,7 +56,7 @@ func (y *doubtList) withDoubts(w *waiting, f *frames.Frame) *frames.Frame {
 		return f
 	}
 	doubt := y.inDoubt()
-	if !y.c.shared { // else another client may not have heard of it
+	if !y.c.shared { // a shared conversation has several clients, each with its own newest list
 		y.listed.Store(doubt)
 	}
 	if !doubt {
@@ -73,7 +73,8 @@ func (y *doubtList) withDoubts(w *waiting, f *frames.Frame) *frames.Frame {
 	return frames.Replace(f, mcpraw.Span{From: at, To: at}, []byte(add))
 }
 
-// inDoubt reports whether a call of this tool server is in doubt, as far as the log says so.
+// inDoubt reports whether a call of this tool server is in doubt. It is false if the log cannot
+// be asked.
 func (y *doubtList) inDoubt() bool {
 	ctx, cancel := context.WithTimeout(y.c.life, y.c.s.opts.CancelGrace)
 	defer cancel()
@@ -84,9 +85,9 @@ func (y *doubtList) inDoubt() bool {
 	return len(all) > 0
 }
 
-// changed tells clients that their list of tools is another one now, because a call is in
-// doubt or none is any more: in the way in which the tool server tells of such a change, and only
-// where it has said that it does. A client that has heard nothing asks for the list when it likes.
+// changed tells clients that their list of tools has changed, because the first call has come
+// into doubt or the last doubt has ended. It tells them in the way in which the tool server
+// tells of such changes, and only if the tool server has said that it does.
 func (y *doubtList) changed() {
 	handshake := !y.c.shared && y.c.opening.ListChanged()
 	subscribed := y.c.subs.subscribedToTools()
@@ -105,7 +106,7 @@ func (y *doubtList) changed() {
 	}
 }
 
-// subscribedToTools are the ids of the subscriptions to changes of the list of tools.
+// subscribedToTools returns the ids of the subscriptions to changes of the list of tools.
 func (u *subscriptions) subscribedToTools() (all [][]byte) {
 	u.c.mu.Lock()
 	defer u.c.mu.Unlock()
@@ -117,7 +118,7 @@ func (u *subscriptions) subscribedToTools() (all [][]byte) {
 	return all
 }
 
-// look finds out whether the clients' list of tools has changed with a call.
+// look finds out whether the outcome of a call has changed the clients' list of tools.
 func (y *doubtList) look(out *attempt.Outcome) {
 	if out.Code == tga.EffectInDoubt || y.listed.Load() {
 		y.changed()

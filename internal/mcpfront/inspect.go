@@ -17,17 +17,17 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// MaxPages bounds a list of tools: a server that never ends its list is not followed.
+// MaxPages bounds a list of tools, because a server may never end its list.
 const MaxPages = 1000
 
-// discard is a client that is told nothing.
+// discard is an outlet without a client.
 type discard struct{}
 
 func (discard) Send(*mcpraw.Envelope, ...io.WriterTo) error { return nil }
 func (discard) Hand(*mcpraw.Envelope, ...io.WriterTo) error { return nil }
 
-// Inspect starts the tool server, asks it for its tools, and ends it. With accept the
-// definitions as they are now are pinned.
+// Inspect starts the tool server, lists its tools, and ends it. With accept it pins the
+// current definitions.
 func (s *Shim) Inspect(ctx context.Context, accept bool) ([]toolset.Inspected, error) {
 	c := s.newConv(discard{}, nil)
 	defer c.end()
@@ -72,9 +72,9 @@ func (s *Shim) Inspect(ctx context.Context, accept bool) ([]toolset.Inspected, e
 	return all, nil
 }
 
-// greet makes the handshake with a tool server, or finds out that it wants none, and
-// returns the params of every request to it. The handshake comes first: servers that know
-// no other way may not survive to be asked for one.
+// greet makes the handshake with a tool server, or finds out that the server wants none, and
+// returns the params that every request to it has. It tries the handshake first: a server that
+// knows only the handshake may not survive another first request.
 func (k *catalog) greet(ctx context.Context, l *link) (base []byte, err error) {
 	const me = `{"name":"tgad","version":"1"}`
 	f, err := k.c.request(ctx, l, "initialize", []byte(`{"protocolVersion":"`+string(mcpraw.Handshake)+`","capabilities":{},"clientInfo":`+me+`}`))
@@ -96,7 +96,7 @@ func (k *catalog) greet(ctx context.Context, l *link) (base []byte, err error) {
 	return base, nil
 }
 
-// refusedWith takes an answer that is of interest only where it is an error.
+// refusedWith returns the error of an answer, nil if the answer has a result.
 func refusedWith(f *frames.Frame) error {
 	defer f.Close()
 	if f.Result.Present() {
@@ -109,8 +109,8 @@ func refusedWith(f *frames.Frame) error {
 	return fmt.Errorf("it answers %s", fault)
 }
 
-// listTools asks a tool server for its tools, all pages.
-// base are the params of each request but for the page.
+// listTools asks a tool server for all pages of its tools and calls see with each. base are
+// the params of each request, without the cursor.
 func (k *catalog) listTools(ctx context.Context, l *link, base []byte, see func(page []toolset.Definition) error) error {
 	cursor := ""
 	for range MaxPages {
@@ -133,7 +133,7 @@ func (k *catalog) listTools(ctx context.Context, l *link, base []byte, see func(
 	return tga.Errorf(tga.LimitExceeded, "the list has more than %d pages", MaxPages)
 }
 
-// errNoList says that a tool server was asked for its tools and does not list any.
+// errNoList says that a tool server answered tools/list with an error.
 var errNoList = errors.New("no list")
 
 func (k *catalog) list(ctx context.Context, l *link, params []byte) ([]byte, error) {

@@ -11,9 +11,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// key names a call, by the first rule that gives a name. A derived one is no key: it only
-// says that two calls of one connection that are under way are one. Whether a call is a
-// repeat of an earlier one is the log's to say ([call.Decide]).
+// key names a call, by the first rule that gives a name. A derived name is no idempotency
+// key: it only joins identical calls of one connection that are under way together. The log
+// decides whether a call repeats an earlier one ([call.Decide]).
 func (q *call) key() (string, error) {
 	if k := q.Params.MetaValue(toolcall.MetaKey); k != nil {
 		return q.named(mcpraw.ScalarText(k)), validKey(mcpraw.ScalarText(k), "/_meta/"+tga.EscapeToken(toolcall.MetaKey))
@@ -33,9 +33,8 @@ func (q *call) key() (string, error) {
 	}
 	q.Derived, q.Scope = true, cmp.Or(q.Params.MetaText(toolcall.MetaScope), q.conv.s.opts.Scope)
 	if q.conv.shared || !q.conv.s.NeedsKey(q.Params.Tool) {
-		// A read call has nothing to do with another one, and clients that share a
-		// conversation have nothing to do with each other here: which calls are identical is
-		// the log's to say. This name only keeps them apart.
+		// Read calls are never joined, and neither are calls of clients that share a
+		// conversation: the log decides which of those are identical. So the name is unique.
 		return "apart " + frames.Nonce(), nil
 	}
 	name, err := ledger.DeriveKey(q.conv.id, q.Scope, q.Params.Tool, q.Args, 0)
@@ -48,8 +47,8 @@ func (q *call) key() (string, error) {
 // The longest key that the log takes.
 const maxLedgerKey = 255
 
-// named is a key that the client names, of its key space. It is of that also for a tool server, which
-// knows no namespaces: it would answer one client's call with the result of another's.
+// named returns a client's key with the key space before it. The tool server gets it in that form too:
+// it knows no namespaces, and could answer one client's call with the result of another's.
 func (q *call) named(k string) string {
 	if space := q.conv.s.opts.KeySpace; space != "" {
 		k = url.QueryEscape(space) + ":" + k // escaped, it has no colon of its own
@@ -57,7 +56,7 @@ func (q *call) named(k string) string {
 	return fit(k)
 }
 
-// fit returns a key that the log takes: a longer one is its digest.
+// fit returns a key that the log accepts: it replaces a key that is too long by its digest.
 func fit(k string) string {
 	if len(k) <= maxLedgerKey {
 		return k

@@ -13,22 +13,22 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Over HTTP a call of revision 2026-07-28 repeats in headers those of its arguments that
-// the tool's definition names. A client on stdin and stdout knows nothing of it, and one
-// over HTTP may say in a header what it does not say in its call. So the shim reads the
-// definitions: from each list that passes, or from one that it asks for.
+// Over HTTP a call of revision 2026-07-28 repeats in headers those arguments that the tool's
+// definition names. A client on stdin and stdout sends no such headers, and the headers of a
+// client over HTTP may differ from its call. So the shim needs the definitions: it reads each
+// list that passes, or asks for one.
 
-// catalog is what a conversation knows of its tool server's tools.
+// catalog reads the definitions of a tool server's tools.
 type catalog struct{ c *conv }
 
-// mirrors reports whether a call's arguments may have to go into headers.
+// mirrors reports whether some arguments of a call may have to go into headers.
 func (k *catalog) mirrors(p *toolcall.Params) bool {
 	return k.c.s.opts.URL != "" && p.Revision().Stateless()
 }
 
-// marks returns what a tool's definition says of headers. A tool server whose tools nobody
-// has listed yet is asked for them first. The error says that it could not be; one that
-// answers that it lists none has told nobody of any header.
+// marks returns what a tool's definition says of headers. If the tools were not listed yet, it
+// lists them first. The error says that this was not possible. It is no error if the tool
+// server answers that it lists no tools: then it has asked for no headers.
 func (k *catalog) marks(ctx context.Context, p *toolcall.Params) (toolset.Mirror, error) {
 	m, known := k.c.s.mirrors.Of(p.Tool)
 	if known {
@@ -53,8 +53,8 @@ func (k *catalog) marks(ctx context.Context, p *toolcall.Params) (toolset.Mirror
 	return m, err
 }
 
-// mirrored finds out which arguments of a call go into headers. VALIDATION_ERROR for a call
-// that the headers cannot carry, and for a tool whose definition breaks the rules for them.
+// mirrored finds out which arguments of a call go into headers. The error is VALIDATION_ERROR
+// if a header cannot carry an argument, or if the tool's definition breaks the rules for headers.
 func (k *catalog) mirrored(ctx context.Context, p *toolcall.Params) (toolset.Mirror, error) {
 	if !k.mirrors(p) {
 		return toolset.Mirror{}, nil
@@ -70,8 +70,8 @@ func (k *catalog) mirrored(ctx context.Context, p *toolcall.Params) (toolset.Mir
 	return m, toolcall.Under("/params/arguments", err)
 }
 
-// hinted finds out what the tool server says of the call's tool, where that is believed. What
-// a definition says that is not the pinned one is not.
+// hinted sets the tool server's hint about the call's tool, if hints are trusted. The hint of a
+// definition that differs from the pinned one does not count.
 func (q *call) hinted(ctx context.Context) {
 	c := q.conv
 	if !c.s.opts.TrustHints {
@@ -86,7 +86,7 @@ func (q *call) hinted(ctx context.Context) {
 	}
 }
 
-// Reread reads the definition of the call's tool again, and reports whether other arguments go into headers by now.
+// Reread reads the definition of the call's tool again, and reports whether other arguments go into headers now.
 func (q *call) Reread(ctx context.Context) bool {
 	k := &q.conv.tools
 	if !k.mirrors(q.Params) {
@@ -101,18 +101,17 @@ func (q *call) Reread(ctx context.Context) bool {
 	return true
 }
 
-// refusedParams compares the headers of a call's arguments with the arguments. A header that
-// the tool's definition does not name is nobody's, and so are all of a tool that is in no
-// list, of a tool server that lists none, and of a definition that breaks the rules. Where
-// the tool server could not be asked the call is refused: its headers may be those of
-// another call.
+// refusedParams compares the Mcp-Param headers of a call with its arguments. It does not check
+// a header that the tool's definition does not name, nor any header if the tool is in no list,
+// the tool server lists no tools, or the definition breaks the rules. If the tool server cannot
+// be asked, the call is refused: its headers may be those of another call.
 func (k *catalog) refusedParams(ctx context.Context, h http.Header, m *frames.Frame) *entry.Refusal {
 	if m.Method != "tools/call" {
 		return nil
 	}
 	p, err := toolcall.Parse(m.Head[m.Params.From:m.Params.To])
 	if err != nil {
-		return nil // and so it is refused for that
+		return nil // the call is refused later, for its params
 	}
 	marks, err := k.marks(ctx, p)
 	if err != nil {

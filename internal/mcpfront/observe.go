@@ -15,38 +15,38 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// A shim that observes passes each tools/call on as it came and each answer as it came, and has the
-// log know of both. Nothing is refused, held back, served from the log or sent again, and the log's
-// failure is no failure of the call. So nothing is protected either; what the shim would have done in
-// its place is noted with the call.
+// A shim in observe mode passes each tools/call and each answer unchanged, and records both in the log.
+// It refuses nothing, holds nothing back, serves nothing from the log and sends nothing again, and a
+// failure of the log does not fail the call. So it protects nothing either. It notes with each call
+// what it would have done if it governed the call.
 
-// Would is what would have become of an observed call.
+// Would says what would have become of an observed call if it were governed.
 type Would string
 
 // What would have become of it.
 const (
 	WouldSend     Would = "sent"
-	WouldResend   Would = "sent_again"   // its licence allows that of a call in doubt
-	WouldServe    Would = "served"       // from the log: this very call has run
+	WouldResend   Would = "sent_again"   // the call is in doubt, and its licence allows a re-send
+	WouldServe    Would = "served"       // from the log: this call has run before
 	WouldJoin     Would = "joined"       // it would have waited for the same call, which is under way
 	WouldDoubt    Would = "in_doubt"     // not sent: the same call may have run
 	WouldExplain  Would = "explained"    // not sent: the same call ran long ago, and its answer was lost
-	WouldConflict Would = "key_conflict" // refused: its key is another call's
+	WouldConflict Would = "key_conflict" // refused: its key belongs to another call
 	WouldDeny     Would = "denied"
 	WouldAsk      Would = "needs_approval"
 	WouldBlock    Would = "definition_changed" // refused until a person accepts the tool's new definition
 	WouldLimit    Would = "quota"              // refused: it is over the client's quota
-	WouldInvalid  Would = "invalid"            // refused: two parsers could read it apart. The log has no such call
-	WouldUnknown  Would = "unrecorded"         // the log did not take it
+	WouldInvalid  Would = "invalid"            // refused: two parsers could read it differently. The log does not record it
+	WouldUnknown  Would = "unrecorded"         // the log did not accept it, or was away
 )
 
-// MetaObserved is the name in a request's meta that says of a trace that it was observed. [Observed]
-// stands there if it is recorded as it would have been if the call were governed: it was sent, or is
-// what would have been served. Else the call ran, and a [Would] says what would have become of it in
-// place of that; MetaObservedOf names the trace that it would have been answered from.
+// MetaObserved is the member of a request's meta that marks an observed trace. Its value is [Observed]
+// if the trace is the one that a governed call would have had: it was sent, or would have been served.
+// Otherwise the value is a [Would]: the call ran, and the value says what would have happened instead.
+// MetaObservedOf then names the trace that the call would have been answered from.
 const MetaObserved, MetaObservedOf, Observed = "observed", "observed_of", "yes"
 
-// wouldOf are what the log's answers would have led to.
+// wouldOf maps the log's answers to what they would have led to.
 var wouldOf = map[runtime.Standing]Would{
 	runtime.BeginSend: WouldSend, runtime.BeginServe: WouldServe, runtime.BeginDenied: WouldDeny, runtime.BeginStale: WouldExplain,
 	runtime.BeginConflict: WouldConflict, runtime.BeginInDoubt: WouldDoubt, runtime.BeginWait: WouldJoin, runtime.BeginNeedsApproval: WouldAsk,
@@ -55,24 +55,24 @@ var wouldOf = map[runtime.Standing]Would{
 // observeWait bounds how long a call, or its answer, waits for the log.
 const observeWait = time.Second
 
-// sight is an observed call. All but came, lost and written is its goroutine's own.
+// sight is an observed call. Only its own goroutine uses the fields other than came, lost and written.
 type sight struct {
 	q    *call
-	a    *attempt.Attempt // nil where the log was not asked
+	a    *attempt.Attempt // nil if the log does not record the call
 	said runtime.Begun
 
 	came    chan *frames.Frame // the answer
-	lost    chan loss          // why there will be none
-	written *wait.Latch        // the tool server has it, or never will
+	lost    chan loss          // why there will be no answer
+	written *wait.Latch        // the tool server has the call, or never will
 }
 
-// loss is why no answer comes from the tool server, and what answers the client in its place.
+// loss says why no answer comes from the tool server. answer answers the client instead.
 type loss struct {
 	why    error
 	answer func()
 }
 
-// observe passes a tools/call on. p is nil with err where its params cannot be read.
+// observe passes a tools/call unchanged. err says why its params cannot be read; then p is nil.
 func (c *conv) observe(f *frames.Frame, p *toolcall.Params, err error, b *batchReply) {
 	var q *call
 	if err == nil {
@@ -90,7 +90,7 @@ func (c *conv) observe(f *frames.Frame, p *toolcall.Params, err error, b *batchR
 		return
 	}
 	o := &sight{q: q, came: make(chan *frames.Frame, 1), lost: make(chan loss, 1), written: wait.NewLatch()}
-	q.w.call, q.w.seen = nil, o // its answer passes
+	q.w.call, q.w.seen = nil, o // not governed: its answer passes
 	if err := c.register(q.w); err != nil {
 		c.fail(f.RawID, b, mcpraw.CodeInvalidRequest, "", "", err.Error())
 		f.Close()
@@ -99,12 +99,12 @@ func (c *conv) observe(f *frames.Frame, p *toolcall.Params, err error, b *batchR
 	c.work.Go(func() { o.run(f) })
 }
 
-// run is the way of an observed call.
+// run records an observed call, passes it, and waits for its answer.
 func (o *sight) run(f *frames.Frame) {
 	c, w := o.q.conv, o.q.w
 	defer o.leave()
 	defer o.written.Set()
-	err := o.q.mirror() // as without tgad's log: a tool server over HTTP may want arguments in headers
+	err := o.q.mirror() // needed without a log too: a tool server over HTTP may want arguments in headers
 	if err != nil {
 		c.unregister(w)
 		c.failWith(w.id, w.batch, err)
@@ -121,7 +121,7 @@ func (o *sight) run(f *frames.Frame) {
 		if o.a != nil {
 			strike := c.permits.Note(o.said, o.a.Keyless)
 			defer func() {
-				if c.s.Life.Err() == nil { // else a successor gives it up
+				if c.s.Life.Err() == nil { // else the next shim gives the permit up
 					strike()
 				}
 			}()
@@ -133,8 +133,8 @@ func (o *sight) run(f *frames.Frame) {
 	o.wait()
 }
 
-// wait waits for the tool server's answer and passes it on. A call that its client gave up has no
-// answer where the tool server keeps to the protocol; one that comes is recorded.
+// wait waits for the tool server's answer and passes it on. A call that its client cancelled gets no
+// answer if the tool server follows the protocol. If an answer comes anyway, it is recorded.
 func (o *sight) wait() {
 	c := o.q.conv
 	gaveUp, grace := o.q.GaveUp.C, (<-chan time.Time)(nil)
@@ -145,7 +145,7 @@ func (o *sight) wait() {
 			o.give(f, o.record(f))
 			return
 		case l := <-o.lost:
-			o.ended(l.why) // first: who has the answer may make the call again, and the log has to know which end it had
+			o.ended(l.why) // before the answer: a client that has it may repeat the call, and the log must know how this one ended
 			l.answer()
 			return
 		case <-c.life.Done():
@@ -159,7 +159,7 @@ func (o *sight) wait() {
 	}
 }
 
-// ended is the end of a call without an answer.
+// ended tells the log that the call ended without an answer.
 func (o *sight) ended(why error) {
 	o.tell(func(ctx context.Context) {
 		if errors.Is(why, runtime.ErrNotSent) {
@@ -170,8 +170,8 @@ func (o *sight) ended(why error) {
 	})
 }
 
-// seenOff takes a client's notice that it gave an observed call up. A notice that is quicker than the
-// call waits for it: the tool server would hear of the end before the beginning.
+// seenOff handles a client's cancellation of an observed call. If the call is not written yet, the
+// cancellation waits for that: else the tool server would get it before the call.
 func (c *conv) seenOff(o *sight, f *frames.Frame) (waits bool) {
 	o.q.GaveUp.Set()
 	if o.written.Is() {
@@ -184,8 +184,8 @@ func (c *conv) seenOff(o *sight, f *frames.Frame) (waits bool) {
 	return true
 }
 
-// give passes an answer on. Where the log has it as the end of a call without a key, the same call
-// again is another one from then on.
+// give passes an answer to the client. If the answer ended a call without a key, give also notes the
+// delivery: from then on the same call is a new call.
 func (o *sight) give(f *frames.Frame, final bool) {
 	c := o.q.conv
 	if !final || !o.q.Derived || o.a.Keyless {
@@ -199,8 +199,8 @@ func (o *sight) give(f *frames.Frame, final bool) {
 	}
 }
 
-// begin has the log know of the call before it is sent. Where it would not have been sent, or not as
-// this call, it is recorded as one of its own beside the one that it would have been.
+// begin records the call before it is sent. If a governed call would not have been sent, or would have
+// been a re-send, the observed call is recorded in a trace of its own beside the governed call's trace.
 func (o *sight) begin() {
 	q, c := o.q, o.q.conv
 	ctx, cancel := context.WithTimeout(c.life, observeWait)
@@ -235,7 +235,7 @@ func (o *sight) begin() {
 	c.s.opts.Observe(would)
 }
 
-// ask asks the log for a permit, as a call that is governed would.
+// ask asks the log for a permit, as a governed call does.
 func (o *sight) ask(ctx context.Context, meta tga.Meta) (runtime.Begun, error) {
 	q, s := o.q, o.q.conv.s
 	if err := s.Shelf.Load(ctx); err != nil {
@@ -260,15 +260,15 @@ func (o *sight) ask(ctx context.Context, meta tga.Meta) (runtime.Begun, error) {
 	return b, err
 }
 
-// leave ends the attempt in hand.
+// leave ends the current attempt.
 func (o *sight) leave() {
 	if o.a != nil {
 		o.a.Leave()
 	}
 }
 
-// tell tells the log how the call ended, where it knows of the call. That outlives the conversation,
-// but not for long.
+// tell makes a request to the log about the call's end, if the log has the call. The request may outlive
+// the conversation by at most observeWait.
 func (o *sight) tell(f func(ctx context.Context)) {
 	if o.a == nil {
 		return
@@ -278,8 +278,8 @@ func (o *sight) tell(f func(ctx context.Context)) {
 	f(ctx)
 }
 
-// record has the log know of an answer before the client has it. It reports whether the call has
-// come to its end with it.
+// record records an answer before the client has it. It reports whether the answer is recorded as the
+// call's effect.
 func (o *sight) record(f *frames.Frame) (final bool) {
 	s := o.q.conv.s
 	o.tell(func(ctx context.Context) {
@@ -306,8 +306,8 @@ func (o *sight) record(f *frames.Frame) (final bool) {
 	return final
 }
 
-// lose answers a request whose answer does not come from the tool server. Whoever observes the call tells the log
-// first, and answers nobody who gave the call up or is gone. Such a call was sent, unless why is [runtime.ErrNotSent].
+// lose answers a request to which the tool server gives no answer. For an observed call its goroutine tells the log
+// first. The log then takes the call as sent, unless why is [runtime.ErrNotSent].
 func (w *waiting) lose(c *conv, why error, text string) {
 	w.loseTo(loss{why, func() {
 		c.challengedBy(why, w.id, w.batch)
@@ -322,6 +322,6 @@ func (w *waiting) loseTo(l loss) {
 	}
 	select {
 	case w.seen.lost <- l:
-	default: // somebody has said so
+	default: // a loss is already reported
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// answer gives the outcome of an attempt to the client. The call is over then.
+// answer gives the outcome of an attempt to the client. That ends the call.
 func (q *call) answer(a *attempt.Attempt, mine bool) error {
-	q.conv.giving(q.w) // first: with the answer in hand a client may use the id again
+	q.conv.giving(q.w) // first: a client that has the answer may use the id again
 	defer q.conv.given()
 	select {
 	case <-q.GaveUp.C:
@@ -27,7 +27,7 @@ func (q *call) answer(a *attempt.Attempt, mine bool) error {
 		return q.conv.send(q.w.batch, &f.Envelope, f)
 	}
 	switch {
-	case o.Asks != nil && (q.Params.InRequest() || o.Words == ""): // else the question is for another client of this call
+	case o.Asks != nil && (q.Params.InRequest() || o.Words == ""): // else this client cannot be asked in an answer
 		return q.reply(`,"result":`, o.Asks)
 	case o.Words != "" && o.RPC != 0:
 		q.conv.fail(q.w.id, q.w.batch, o.RPC, o.Code, o.Trace.String(), o.Words)
@@ -56,11 +56,11 @@ func (q *call) refusal(code tga.Code, trace tga.ID, words string) (kind string, 
 	return `,"result":`, say.ToolError(q.version, code, id, words)
 }
 
-// leave ends the client's part in a call that goes on without it. While the tool server
-// may still answer to its id, the id stays taken.
+// leave ends the client's part in a call that continues without it. The id stays in use for
+// as long as the tool server may still answer to it.
 func (q *call) leave(a *attempt.Attempt, mine bool) {
 	if q.Question != nil && mine && a.Left() {
-		<-a.Done.C // soon: nobody waits for it
+		<-a.Done.C // comes soon: the attempt ends when no call waits for it
 		mine = false
 	}
 	if !mine {
@@ -85,16 +85,16 @@ func (q *call) leave(a *attempt.Attempt, mine bool) {
 	})
 }
 
-// progress tells a client that asked for it that its call is still under way.
+// progress sends a progress notification, if the client asked for them.
 func (q *call) progress(words string) {
 	if len(q.token) == 0 || q.token[0] != '"' && (q.token[0] < '0' || q.token[0] > '9') {
 		return
 	}
 	q.steps++
 	raw := append([]byte(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":`), q.token...)
-	// Small, so that what the tool server itself reports later is more.
+	// The value is small, so that the tool server's own later reports are greater.
 	raw = strconv.AppendFloat(append(raw, `,"progress":`...), float64(q.steps)/1e6, 'f', -1, 64)
 	raw = append(tga.AppendString(append(raw, `,"message":`...), words), "}}"...)
 	f := frames.NewFrame(raw)
-	_ = q.conv.hand(nil, &f.Envelope, f) // the call's end is not to wait for a client that reads slowly
+	_ = q.conv.hand(nil, &f.Envelope, f) // not send: the call's end must not wait for a slow client
 }

@@ -15,10 +15,10 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TaskMode says whether the shim makes tasks of its own.
+// TaskMode says whether the shim makes tasks of its own (package owntask).
 type TaskMode int
 
-// The modes of [Options]. Auto makes them where the tool server has none.
+// The modes of [Options]. TasksAuto makes tasks if the tool server has none of its own.
 const (
 	TasksAuto TaskMode = iota
 	TasksOn
@@ -35,13 +35,13 @@ func ParseTaskMode(s string) (TaskMode, error) {
 	return 0, tga.Errorf(tga.ValidationError, "tasks %q: want auto, on or off", s)
 }
 
-// taskAnswers are the answers to what a client asks about tasks of the shim's own.
+// taskAnswers answers a client's questions about tasks of the shim's own.
 type taskAnswers struct {
 	c      *conv
 	theirs atomic.Int32 // whether the tool server has tasks of its own
 }
 
-// offersTasks reports whether a call may become a task of the shim's.
+// offersTasks reports whether a call may become a task of the shim's own.
 func (d *taskAnswers) offersTasks(p *toolcall.Params) bool {
 	return d.c.s.opts.Tasks != TasksOff && len(p.Raw) <= attempt.MaxLeg && owntask.Declared(p.Raw) && !d.serverHasTasks(p)
 }
@@ -53,8 +53,8 @@ const (
 	tasksTheirs
 )
 
-// serverHasTasks asks a tool server whose client has not discovered it. In the mode on
-// nobody asks.
+// serverHasTasks reports whether the tool server has tasks of its own. If no answer to
+// server/discover has passed yet, it asks the tool server. In the mode on it does not ask.
 func (d *taskAnswers) serverHasTasks(p *toolcall.Params) bool {
 	if d.c.s.opts.Tasks == TasksOn {
 		return false
@@ -66,7 +66,7 @@ func (d *taskAnswers) serverHasTasks(p *toolcall.Params) bool {
 	defer cancel()
 	l, err := d.c.await(ctx)
 	if err != nil {
-		return true // nothing is known: the call is answered itself
+		return true // not known: the call gets no task, only its answer
 	}
 	f, err := d.c.request(ctx, l, "server/discover", p.Protocol())
 	if err != nil {
@@ -76,8 +76,8 @@ func (d *taskAnswers) serverHasTasks(p *toolcall.Params) bool {
 	return d.discovered(f) == tasksTheirs
 }
 
-// discovered looks at an answer to server/discover. A tool server that has no such method
-// has no extensions either.
+// discovered reads an answer to server/discover. A tool server without that method has no
+// extensions either.
 func (d *taskAnswers) discovered(f *frames.Frame) int32 {
 	known := int32(tasksNone)
 	if f.Result.Present() {
@@ -93,7 +93,7 @@ func (d *taskAnswers) discovered(f *frames.Frame) int32 {
 	return known
 }
 
-// declare adds the extension to what a tool server says it can.
+// declare adds the tasks extension to the capabilities in an answer to server/discover.
 func (d *taskAnswers) declare(f *frames.Frame) *frames.Frame {
 	known := d.discovered(f)
 	if known == tasksTheirs || d.c.s.opts.Tasks == TasksOff || !f.Result.Present() || int64(len(f.Head)) != f.Size {
@@ -121,8 +121,8 @@ func (d *taskAnswers) declare(f *frames.Frame) *frames.Frame {
 	return f
 }
 
-// toTask makes a task of a call that was begun, and tells the client. It reports whether
-// there is one; else the call is answered itself.
+// toTask makes a task of a begun call and answers the client with it. It returns false if no
+// task could be made; then the call gets its own answer.
 func (q *call) toTask(a *attempt.Attempt) bool {
 	if a.Done.Is() {
 		return false
@@ -136,7 +136,7 @@ func (q *call) toTask(a *attempt.Attempt) bool {
 	return true
 }
 
-// take takes a request about a task of the shim's. It reports whether it is one.
+// take handles a request about a task of the shim's own. It reports whether the request is one.
 func (d *taskAnswers) take(f *frames.Frame, b *batchReply) bool {
 	if f.Method != "tasks/get" && f.Method != "tasks/update" && f.Method != "tasks/cancel" || !f.Params.Present() {
 		return false
@@ -160,7 +160,7 @@ func (d *taskAnswers) take(f *frames.Frame, b *batchReply) bool {
 	return true
 }
 
-// undeclared refuses a request about tasks whose client does not say that it knows them.
+// undeclared refuses a request about tasks that does not declare the tasks extension.
 func (d *taskAnswers) undeclared(w *waiting) {
 	_ = d.c.answer(w, `,"error":`, []byte(`{"code":`+strconv.Itoa(mcpraw.CodeCapability)+
 		`,"message":"tgad: the request does not declare the tasks extension","data":{"requiredCapabilities":{"extensions":{"`+owntask.Extension+`":{}}}}}`))
@@ -209,7 +209,7 @@ func (d *taskAnswers) answer(w *waiting, name string, params []byte) {
 	_ = d.c.answer(w, `,"result":`, done)
 }
 
-// answer answers a request of the client's: kind is the member that value is of.
+// answer answers a request of the client with value. kind names the member, result or error.
 func (c *conv) answer(w *waiting, kind string, value []byte) error {
 	env := mcpraw.Envelope{RawID: w.id, ID: mcpraw.Span{From: 0, To: 1}}
 	return c.send(w.batch, &env, frames.Text(`{"jsonrpc":"2.0","id":`), frames.Text(w.id), frames.Text(kind), frames.Text(value), frames.Text("}"))
@@ -223,7 +223,7 @@ func (d *taskAnswers) tell(w *waiting, t *owntask.Task) {
 	})
 }
 
-// report tells somebody what a task has come to. It reports whether the task is over.
+// report calls tell with the status of a task. It reports whether the task is over.
 func (d *taskAnswers) report(t *owntask.Task, b *batchReply, tell func(standing string) error) (over bool) {
 	return d.c.s.tasks.Report(t, func(standing, key string, trace tga.ID) {
 		if key == "" {
@@ -234,8 +234,8 @@ func (d *taskAnswers) report(t *owntask.Task, b *batchReply, tell func(standing 
 	})
 }
 
-// taskAt returns a task, taking it up where this shim is not at it: NOT_FOUND where none
-// was made, or too long ago.
+// taskAt returns a task. If this shim does not work on it, taskAt takes it up. The error is
+// NOT_FOUND if no such task was made, or if it was made too long ago.
 func (d *taskAnswers) taskAt(id tga.ID) (*owntask.Task, error) {
 	s := d.c.s
 	if s.opts.ForwardAuth != "" {
@@ -254,7 +254,7 @@ func (d *taskAnswers) taskAt(id tga.ID) (*owntask.Task, error) {
 	return t, nil
 }
 
-// revive goes on with a task's call under the trace that it has.
+// revive takes up a task's call under the task's own trace.
 func (d *taskAnswers) revive(id tga.ID, rec owntask.Record) (*owntask.Task, error) {
 	raw := []byte(rec.Params)
 	p, err := toolcall.Parse(raw)
@@ -291,8 +291,8 @@ func (d *taskAnswers) revive(id tga.ID, rec owntask.Record) (*owntask.Task, erro
 	return t, nil
 }
 
-// updateTask goes on with a task that wants input. What the client says is noted with the
-// task before it is told so.
+// updateTask continues a task that wants input. It stores the client's input with the task
+// before the client is told that it was accepted.
 func (d *taskAnswers) updateTask(id tga.ID, t *owntask.Task, said []byte) error {
 	again, err := d.c.s.tasks.Update(t, said)
 	if err == nil && again != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/tgad/tgad/internal/mcpraw"
 )
 
-// Conversation is a conversation with one tool server, in its place among the others on this machine.
+// Conversation is a conversation with one tool server. It holds a slot of that server on this machine.
 type Conversation struct {
 	*conv
 	place *paper.Slot
@@ -29,7 +29,7 @@ func (s *Shim) meet(out entry.Outlet, of entry.Whose) (entry.Party, error) {
 	return c, nil
 }
 
-// Sit takes a place for a conversation.
+// Sit takes a slot and begins a conversation in it.
 func (s *Shim) Sit(out entry.Outlet, of entry.Whose) (*Conversation, error) {
 	place, err := paper.TakeSlot(s.opts.State, fileName(s.opts.Server))
 	if err != nil {
@@ -51,8 +51,8 @@ func (a *Conversation) Release() {
 	a.s.seat(-1)
 }
 
-// Among says that the conversation is one of several that a client has, which convs are: it goes on without
-// a tool server, and rose is called when one is there.
+// Among says that the conversation is one of several of one client; convs lists them. Such a conversation
+// continues without a tool server, and rose is called when one has started.
 func (a *Conversation) Among(rose func(), convs func() []*Conversation) {
 	a.lasting, a.rose, a.kin = true, rose, convs
 }
@@ -60,11 +60,11 @@ func (a *Conversation) Among(rose func(), convs func() []*Conversation) {
 // Gone is closed when the conversation is over.
 func (a *Conversation) Gone() <-chan struct{} { return a.life.Done() }
 
-// There reports whether there is a tool server.
+// There reports whether a tool server runs.
 func (a *Conversation) There() bool { return a.current() != nil }
 
-// Challenged is the tool server's refusal of the conversation's credentials, nil where it is there, or is away for
-// another reason.
+// Challenged is the tool server's refusal of the conversation's credentials. It is nil if the tool server runs, or
+// is away for another reason.
 func (a *Conversation) Challenged() (ch *frames.Challenge) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -74,7 +74,7 @@ func (a *Conversation) Challenged() (ch *frames.Challenge) {
 	return ch
 }
 
-// Unfinished reports whether a task of the tool server's is that of a call which the log has as unfinished.
+// Unfinished reports whether a task of the tool server belongs to a call that the shelf has as unfinished.
 func (a *Conversation) Unfinished(task string) bool {
 	for _, value := range a.s.Shelf.With(attempt.OpenPrefix) {
 		if o := attempt.ParseOpen(value); o != nil && o.Task == task {
@@ -84,25 +84,25 @@ func (a *Conversation) Unfinished(task string) bool {
 	return false
 }
 
-// Resume asks about the tasks that an earlier shim left.
+// Resume begins to ask about the tasks that an earlier shim left.
 func (a *Conversation) Resume() { a.polls.resume() }
 
-// Greet makes the handshake the shim's own: a tool server is told what the client said to all.
+// Greet makes the shim do the handshake itself: it tells the tool server what the client said to all of them.
 func (a *Conversation) Greet(params []byte) { a.opening.Greet(params) }
 
-// Said is what the tool server has said in the shim's handshake; nil where it has not yet.
+// Said is the tool server's answer in the shim's handshake, nil until it came.
 func (a *Conversation) Said() []byte { return a.opening.Said() }
 
 // Version is the protocol revision of the handshake.
 func (a *Conversation) Version() mcpraw.Revision { return a.opening.Version() }
 
-// Saw looks at a message of the client's that sets tool servers up.
+// Saw remembers a message of the client that sets up a tool server.
 func (a *Conversation) Saw(f *frames.Frame) { a.opening.Saw(f) }
 
-// Subscribed are the subscriptions of resources, as a tool server that follows is told them.
+// Subscribed returns the subscriptions to resources that the next tool server is told.
 func (a *Conversation) Subscribed() map[string][]byte { return a.opening.Asks() }
 
-// GoesOn takes over what was said to a tool server before this one.
+// GoesOn takes over the log level and the subscriptions that an earlier tool server was told.
 func (a *Conversation) GoesOn(level []byte, subscribed map[string][]byte) {
 	a.opening.GoesOn(level, subscribed)
 }
@@ -111,8 +111,8 @@ func (a *Conversation) RefusedParams(ctx context.Context, h http.Header, m *fram
 	return a.tools.refusedParams(ctx, h, m)
 }
 
-// GivenUp takes the end of a stream for what it is: its request was given up, each one of
-// an array. None of its calls is waited for once givenUp has returned.
+// GivenUp handles the end of a response stream: its client gave up the request, or each
+// request of an array. Once GivenUp has returned, no call of it waits for an attempt.
 func (c *conv) GivenUp(key frames.Key) {
 	var all []*waiting
 	c.mu.Lock()
@@ -123,7 +123,7 @@ func (c *conv) GivenUp(key frames.Key) {
 	}
 	c.mu.Unlock()
 	for _, w := range all {
-		// Each time that somebody looks: the first to see it may not have come this far yet.
+		// Set it each time: another goroutine that saw the end first may not have come this far.
 		if w.call != nil {
 			w.call.GaveUp.Set()
 		}
@@ -136,7 +136,7 @@ func (c *conv) GivenUp(key frames.Key) {
 	}
 }
 
-// Busy reports whether something is under way that was asked of the tool server.
+// Busy reports whether a request or its answer is under way, or a delivery is not noted yet.
 func (a *Conversation) Busy() bool {
 	c := a.conv
 	c.mu.Lock()
@@ -150,22 +150,22 @@ func (a *Conversation) Busy() bool {
 	return n+len(c.s.Owed(c.to)) > 0
 }
 
-// Retire closes the shim once nothing is under way in it: its conversations are over, and what they had to say to the
-// log is said. It does not wait longer than ctx.
+// Retire closes the shim once its conversations are over and nothing of them is left to tell the log. It waits for
+// that until ctx ends at the latest.
 func (s *Shim) Retire(ctx context.Context) error {
 	for (s.Conversations() > 0 || s.Desk.Occupied()) && wait.Rest(ctx, wait.Look) {
 	}
 	return s.Close()
 }
 
-// Conversations is how many there are.
+// Conversations is the number of conversations.
 func (s *Shim) Conversations() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.seats
 }
 
-// seat says that a conversation begins (1) or is over (-1).
+// seat counts a conversation that begins (1) or is over (-1).
 func (s *Shim) seat(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

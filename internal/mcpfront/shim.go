@@ -27,42 +27,43 @@ import (
 // Options describe a shim. Server, Log and one of Command and URL are required.
 type Options struct {
 	Server  string   // tool_server of the calls
-	Command []string // a tool server on stdin and stdout
-	Env     []string // added to its environment
+	Command []string // program and arguments of a tool server on stdin and stdout
+	Env     []string // added to the environment of Command
 	Dir     string   // its working directory; "" = this process's
 	URL     string   // a tool server over streamable HTTP
 	Headers map[string]string
-	// ForwardAuth is a header of clients over HTTP that is sent to URL, as Authorization, and nowhere
-	// else. Clients with different ones are kept apart. It is never logged or stored. "" is none.
+	// ForwardAuth names a header of clients over HTTP whose value is sent to URL, as Authorization, and
+	// nowhere else. Clients with different values are kept apart. The value is never logged or stored.
+	// "" forwards nothing.
 	ForwardAuth string
 
 	Log       asklog.Log
 	Namespace string
-	// KeySpace goes before every key that a client names, and a colon, so that two clients' keys
-	// are two for a tool server too. "" leaves keys as they are.
+	// KeySpace is put before every key that a client names, with a colon, so that equal keys of two
+	// clients differ for the tool server too. "" leaves keys as they are.
 	KeySpace string
-	// State is a directory for what the shims of this machine must know of each other:
-	// which of them runs, and the permits that are out. Required.
+	// State is a directory in which the shims of this machine note which of them run, and which
+	// permits are in use. Required.
 	State string
-	// Scope keeps calls apart that are identical but for it. "" keeps none apart.
+	// Scope keeps apart calls that are otherwise identical. "" keeps none apart.
 	Scope string
 	// Tools says how a tool's calls go through; nil governs all alike.
 	Tools func(tool string) toolcall.Tool
-	// CallIDs are members of `_meta` in which the client names one call, the same when it
-	// repeats it: the operator says so. None are taken for that unasked.
+	// CallIDs are members of `_meta` with the client's id of a call. The operator attests that the
+	// client repeats the id when it repeats the call. Empty means that no member is used.
 	CallIDs []string
 
-	// Workspace is a directory of which snapshots are taken before and after each send of a
-	// write call; nil is none.
+	// Workspace takes snapshots of a directory before and after each send of a write call; nil
+	// takes none.
 	Workspace *workspace.Keeper
-	// Look is where calls in doubt are looked up for a client that cannot ask its person; nil
-	// means that it is not offered that.
+	// Look is the client of the daemon that lists calls in doubt for an MCP client that cannot ask
+	// its person; nil means that the list is not offered.
 	Look *client.Client
-	// SettleTool offers a tool by which a model may settle a call in doubt, as [runtime.ViaModel]
-	// says what it may. It needs Look, and a peer with the right to settle.
+	// SettleTool offers a tool by which a model may settle a call in doubt; [runtime.ViaModel] says
+	// with which outcomes. It needs Look, and a peer with the right to settle.
 	SettleTool bool
-	// TrustHints passes on to the log what the tool server says of its tools: readOnlyHint and
-	// idempotentHint. Whether they count is the log's to say.
+	// TrustHints passes the tool server's hints about its tools (readOnlyHint, idempotentHint) on
+	// to the log. The log decides whether they count.
 	TrustHints bool
 
 	Tasks         TaskMode      // whether calls become tasks of the shim's own
@@ -74,36 +75,36 @@ type Options struct {
 	EndGrace      time.Duration // for calls under way once the client has closed its end; zero means 30s
 	LogTimeout    time.Duration // how long a call waits for a log that is away; zero means 30s
 
-	// Find are flags that lead the verbs of the command to the log, as they are typed:
-	// "--data /home/ann/log". They stand in what the shim tells its clients to run.
+	// Find are the flags, as typed, by which the verbs of the command find the log: "--data
+	// /home/ann/log". The shim puts them into the commands that it tells its clients to run.
 	Find string
-	// Accept is the command that pins the definitions of the tool server's tools as they are
-	// now, as it is typed: the flag --accept is in it.
+	// Accept is the command, as typed, that pins the current definitions of the tool server's
+	// tools. It contains the flag --accept.
 	Accept string
 
-	// Observe has the shim observe: calls and answers pass as they are, and the log only hears of them.
-	// It is told, of each call, what would have become of it. nil governs calls.
+	// Observe puts the shim into observe mode: calls and answers pass unchanged, and the log only records
+	// them. Observe is called with what would have become of each call. nil governs calls.
 	Observe func(Would)
 
-	// Tracer makes spans of calls and sends; nil makes none, and what clients say of theirs passes as
-	// it is.
+	// Tracer makes spans of calls and sends; nil makes none, and the span contexts of clients pass
+	// unchanged.
 	Tracer runtime.Tracer
 
-	Stderr *os.File     // the tool server's; nil means none
-	Logger *slog.Logger // nil means nothing is said
+	Stderr *os.File     // stderr of the tool server; nil means none
+	Logger *slog.Logger // nil discards all records
 }
 
-// DefaultMaxKeepBytes is the longest answer that is recorded whole. It fits a daemon's
-// default body limit when it is encoded.
+// DefaultMaxKeepBytes is the longest answer that is recorded whole. Encoded, it still fits the
+// default body limit of a daemon.
 const DefaultMaxKeepBytes = 11 << 20
 
 const (
-	// endGrace is how long calls under way are waited for when the client has closed its end. An
-	// answer that comes is recorded, and a call that is given up is in doubt. A client that wants the
-	// end sooner sends SIGTERM, as the protocol says.
+	// endGrace is how long the shim waits for calls under way when the client has closed its end. An
+	// answer that comes in that time is recorded; a call that has none by then is in doubt. A client
+	// that wants the shim to end sooner sends SIGTERM, as the protocol says.
 	endGrace = 30 * time.Second
-	// quitWait is how long the end of the tool server is waited for. It takes longer only where
-	// a message is on its way to a client that has stopped reading: that would be for ever.
+	// quitWait is how long the shim waits for the end of the tool server. It takes longer only if a
+	// message is being written to a client that has stopped reading, which could last for ever.
 	quitWait = 10 * time.Second
 )
 
@@ -111,16 +112,16 @@ const (
 type Shim struct {
 	*attempt.Desk
 	opts  Options
-	users *subject.Secret // nil where no credentials are forwarded
-	owns  *owntool.Tools  // that clients are offered; nil is none
+	users *subject.Secret // derives subjects from credentials; nil if none are forwarded
+	owns  *owntool.Tools  // the shim's own tools that clients are offered; nil is none
 	tasks *owntask.Set
 
 	mu       sync.Mutex
-	seats    int // conversations
+	seats    int // number of conversations
 	pins     *toolset.Pins
 	mirrors  toolset.Mirrors
-	patience time.Duration // how long a client that hears nothing waits for people
-	quit     time.Duration // how long the end of a tool server is waited for
+	patience time.Duration // [approvalPatience], or less in a test
+	quit     time.Duration // [quitWait], or less in a test
 }
 
 // New makes a shim. It starts nothing.
@@ -141,12 +142,12 @@ func New(o Options) (*Shim, error) {
 		if err := subject.Forwardable(o.URL, o.Headers); err != nil {
 			return nil, err
 		}
-		// A task is asked about for days, and by then its client has another token. The list of
-		// calls in doubt shows the arguments of everybody's.
+		// A client asks about a task for days, and by then has another token. The list of calls in
+		// doubt shows the arguments of all clients.
 		o.Tasks, o.Look = TasksOff, nil
 	}
 	if o.Observe != nil {
-		// The client sees its tool servers as they are, and nothing is done about its calls.
+		// In observe mode the client sees the tool server unchanged, and its calls are not governed.
 		o.Tasks, o.Look, o.SettleTool, o.Workspace = TasksOff, nil, false, nil
 	}
 	if o.Tools == nil {
@@ -184,7 +185,7 @@ func New(o Options) (*Shim, error) {
 	return s, nil
 }
 
-// fileName makes a file's name of a server id: an id may hold a slash.
+// fileName makes a file name from a server id, which may contain a slash.
 func fileName(id string) string {
 	sum := tga.Sum([]byte(id))
 	return strings.NewReplacer("/", "_", ".", "_").Replace(clip.Bytes(id, 32)) + "-" + sum.String()[:8]
@@ -193,7 +194,7 @@ func fileName(id string) string {
 // Server is the id of the tool server.
 func (s *Shim) Server() string { return s.opts.Server }
 
-// Credentials says where the credentials come from that the tool server gets of its clients.
+// Credentials says from which header the tool server gets its clients' credentials.
 func (s *Shim) Credentials() subject.Source {
 	return subject.Source{Header: s.opts.ForwardAuth, URL: s.opts.URL}
 }
@@ -201,7 +202,7 @@ func (s *Shim) Credentials() subject.Source {
 // Owns reports whether a tool is the shim's own.
 func (s *Shim) Owns(tool string) bool { return s.owns.Of(tool) != nil }
 
-// Observes tells who observes what would have become of a call. It reports whether anybody does.
+// Observes reports a [Would] to the observer, if there is one. It reports whether the shim is in observe mode.
 func (s *Shim) Observes(w Would) bool {
 	if s.opts.Observe != nil {
 		s.opts.Observe(w)

@@ -17,8 +17,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Stdio serves one client on in and out until in ends, ctx ends, or the tool server
-// cannot be had. It owns the tool server and returns when that is gone too.
+// Stdio serves one client on in and out until in ends, ctx ends, or the tool server cannot be
+// started. It owns the tool server, and returns once that has ended too.
 func (s *Shim) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	c, err := s.Sit(entry.NewStdout(out), entry.Whose{})
 	if err != nil {
@@ -32,20 +32,20 @@ func (s *Shim) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	return err
 }
 
-// Lines serves a client on in, with the shim's settings, until that ends or ctx does. kept says why there was
-// nobody to serve it.
+// Lines serves a client on in, with the shim's settings, until in or ctx ends. kept says why the tool server could
+// not be started.
 func (s *Shim) Lines(ctx context.Context, in io.Reader, p entry.Line, log *slog.Logger) (err, kept error) {
 	w := entry.Wired{P: p, State: s.opts.State, Most: s.opts.MaxFrameBytes, Grace: s.opts.EndGrace, Quit: s.quit, Log: log}
 	return w.Serve(ctx, in)
 }
 
-// Appears says that the client is there for as long as present is.
+// Appears sets the lock that shows that the client lives.
 func (a *Conversation) Appears(present *paper.Presence) { a.present = present }
 
-// Note has the log know at once of every answer that the client was given.
+// Note notes at once the delivery of every answer that the client was given.
 func (a *Conversation) Note() { a.s.NoteAll(a.to, entry.NoteGrace) }
 
-// Ready waits until there is a tool server for the first time, or none is to be had.
+// Ready waits until the tool server has started for the first time, or has failed to start.
 func (c *conv) Ready() {
 	for {
 		c.mu.Lock()
@@ -62,7 +62,7 @@ func (c *conv) Ready() {
 	}
 }
 
-// Underway is how many of the client's requests have no answer yet, or one that is not noted.
+// Underway is the number of the client's requests that have no answer yet, or an answer whose delivery is not noted.
 func (c *conv) Underway() int {
 	c.mu.Lock()
 	n := 0
@@ -73,13 +73,13 @@ func (c *conv) Underway() int {
 	}
 	n += c.owing
 	c.mu.Unlock()
-	return n + len(c.s.Owed(c.to)) // a delivery that is not noted makes the next such call be served
+	return n + len(c.s.Owed(c.to)) // until a delivery is noted, the same call again is served that answer
 }
 
 // Listen serves streamable HTTP on an address, "unix:PATH" or host:port, until ctx ends.
-// A browser's page could reach a port of this machine: requests with an Origin that is
-// not this machine are refused. Anybody who can connect can call tools, so an address
-// other than this machine's own is refused.
+// A page in a browser could reach a port of this machine, so Listen refuses requests whose
+// Origin is not this machine. Everybody who can connect can call tools, so it refuses an
+// address that other machines can reach.
 func (s *Shim) Listen(ctx context.Context, address string) error {
 	l, err := entry.ListenOn(address)
 	if err != nil {
@@ -88,8 +88,8 @@ func (s *Shim) Listen(ctx context.Context, address string) error {
 	return entry.Serve(ctx, l, s.Log, func(life context.Context) entry.Lobby { return s.Front(life, nil, nil) })
 }
 
-// Front is where the shim's clients over HTTP come in. meet begins their conversations, and from says where their
-// credentials come from; with nil they are with this shim.
+// Front serves the shim's clients over HTTP. meet begins their conversations, and from says where their credentials
+// come from. If meet is nil, both are those of this shim.
 func (s *Shim) Front(life context.Context, meet entry.Meeting, from func() []subject.Source) *entry.Front {
 	if meet == nil {
 		meet, from = s.meet, func() []subject.Source { return []subject.Source{s.Credentials()} }
@@ -99,7 +99,7 @@ func (s *Shim) Front(life context.Context, meet entry.Meeting, from func() []sub
 	return f
 }
 
-// dialer makes the way to the tool server.
+// dialer returns a function that starts the tool server or connects to it.
 func (s *Shim) dialer(c *conv, lock string) dialer {
 	return func(ctx context.Context, deliver func(*frames.Frame)) (frames.Upstream, error) {
 		if s.opts.URL != "" {

@@ -17,33 +17,33 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// A client of revision 2026-07-28 hears of changes on a stream that it asks for with
-// subscriptions/listen. The request passes, and what the tool server says on it. A tool
-// server that is started again, and one over HTTP whose stream breaks, is asked again for
-// what the client was promised. Of tasks of the shim's own the shim itself tells.
+// A client of revision 2026-07-28 learns of changes on a stream that it requests with
+// subscriptions/listen. The request passes, and so do the messages on the stream. If the tool
+// server is started again, or its stream over HTTP breaks, the shim asks it again for what the
+// client was promised. The shim itself tells of its own tasks.
 
-// subscription is a subscriptions/listen of the client's that is open.
+// subscription is an open subscriptions/listen of the client.
 type subscription struct {
-	raw   []byte   // the request as the tool server gets it; nil = none of it is for that
-	tasks []tga.ID // of the shim's own that the client is told about
+	raw   []byte   // the request as the tool server gets it; nil = nothing in it concerns the tool server
+	tasks []tga.ID // tasks of the shim's own that the client is told about
 	life  context.Context
 	end   context.CancelFunc
 
-	// Of what follows the conversation's lock is held.
+	// The conversation's lock guards the following fields.
 	acked bool          // the client was told what it is subscribed to
-	tools bool          // to changes of the list of tools
-	again bool          // its stream broke since it was last acknowledged
-	pause time.Duration // before it is asked for again
+	tools bool          // it covers changes of the list of tools
+	again bool          // its stream broke since the last acknowledgement
+	pause time.Duration // pause before the stream is requested again
 }
 
-// subscriptions are those of a conversation's client.
+// subscriptions are the subscriptions of a conversation's client.
 type subscriptions struct{ c *conv }
 
-// listen takes a subscriptions/listen.
+// listen handles a subscriptions/listen.
 func (u *subscriptions) listen(f *frames.Frame, b *batchReply) {
 	raw, err := f.Bytes(mcpraw.Span{From: 0, To: f.Size}, frames.SpillBytes)
 	if err != nil || !f.Params.Present() {
-		u.c.pass(f, b) // what is wrong with it is the tool server's to say
+		u.c.pass(f, b) // the tool server says what is wrong with it
 		return
 	}
 	sub := &subscription{raw: bytes.Clone(raw)}
@@ -56,7 +56,7 @@ func (u *subscriptions) listen(f *frames.Frame, b *batchReply) {
 		return
 	}
 	if strings.HasPrefix(string(frames.KeyOf(f.RawID)), "s"+ownPrefix) {
-		u.c.pass(f, b) // which refuses it
+		u.c.pass(f, b) // pass refuses this id
 		return
 	}
 	sub.life, sub.end = context.WithCancel(u.c.life)
@@ -73,7 +73,7 @@ func (u *subscriptions) listen(f *frames.Frame, b *batchReply) {
 	case len(own) > 0:
 		sub.raw = slices.Concat(sub.raw[:f.Params.From], rest, sub.raw[f.Params.To:])
 	case u.c.current() != nil:
-		u.subscribe(w) // here: in its order
+		u.subscribe(w) // not in a goroutine: the client's messages keep their order
 		return
 	}
 	u.c.work.Go(func() {
@@ -92,7 +92,7 @@ func (u *subscriptions) listen(f *frames.Frame, b *batchReply) {
 	})
 }
 
-// subscribe writes a subscription to the tool server as it is now.
+// subscribe writes a subscription to the current tool server.
 func (u *subscriptions) subscribe(w *waiting) {
 	err := u.writeSubscription(w)
 	if err == nil || w.sub.life.Err() != nil {
@@ -119,7 +119,7 @@ func (u *subscriptions) promised(s *subscription) bool {
 	return s.acked
 }
 
-// resubscribe asks a tool server again for a stream that broke, after a pause.
+// resubscribe requests a stream that broke again, after a pause.
 func (u *subscriptions) resubscribe(w *waiting, pause time.Duration) {
 	u.c.work.Go(func() {
 		for {
@@ -136,8 +136,8 @@ func (u *subscriptions) resubscribe(w *waiting, pause time.Duration) {
 	})
 }
 
-// broken takes the end of a subscription's stream that is no answer. It reports whether the
-// stream is asked for again: one that the client was never promised is not.
+// broken handles the end of a subscription's stream without an answer. It requests the stream
+// again if the subscription was acknowledged to the client, and reports whether it does.
 func (u *subscriptions) broken(w *waiting, f *frames.Frame) bool {
 	if w.sub == nil || !u.promised(w.sub) {
 		return false
@@ -156,14 +156,14 @@ func (u *subscriptions) broken(w *waiting, f *frames.Frame) bool {
 	return true
 }
 
-// unsubscribe ends a subscription; nothing is sent for it any more.
+// unsubscribe ends a subscription without an answer.
 func (u *subscriptions) unsubscribe(w *waiting) {
 	w.sub.end()
 	u.c.unregister(w)
 }
 
-// acknowledge hands the client what it is subscribed to, once, with the shim's own tasks in
-// it, and tells of those from then on.
+// acknowledge passes the acknowledgement of a subscription to the client, once, with the
+// shim's own tasks added, and from then on tells the client of those tasks.
 func (u *subscriptions) acknowledge(w *waiting, f *frames.Frame) {
 	sub := w.sub
 	u.c.mu.Lock()
@@ -188,16 +188,16 @@ func (u *subscriptions) acknowledge(w *waiting, f *frames.Frame) {
 	}
 }
 
-// changes are the notifications that a filter's members stand for.
+// changes lists the notification for each boolean member of a subscription's filter.
 var changes = []struct{ member, method string }{
 	{"toolsListChanged", say.ToolsChanged},
 	{"promptsListChanged", "notifications/prompts/list_changed"},
 	{"resourcesListChanged", "notifications/resources/list_changed"},
 }
 
-// missed takes the acknowledgement of a subscription that was made again. The client has
-// heard the first one, and knows nothing of the break: what may have changed meanwhile is
-// told it as if it had.
+// missed handles the acknowledgement of a subscription that was requested again. The client
+// does not know that the stream broke. So missed tells the client of every change that may have
+// happened meanwhile, as if it had happened.
 func (u *subscriptions) missed(w *waiting, f *frames.Frame) {
 	granted := bytes.Clone(mcpraw.At(f.Head[f.Params.From:f.Params.To], "/notifications"))
 	f.Close()
@@ -233,7 +233,7 @@ func (u *subscriptions) subscriptionOf(f *frames.Frame) *waiting {
 	return nil
 }
 
-// notified takes a notification of the tool server's.
+// notified handles a notification of the tool server.
 func (u *subscriptions) notified(f *frames.Frame) {
 	switch f.Method {
 	case say.ToolsChanged:
@@ -247,8 +247,8 @@ func (u *subscriptions) notified(f *frames.Frame) {
 	u.c.toClient(f)
 }
 
-// tellOf tells a subscriber of a task until it is over: what it is at first, then each
-// change. It is what a question about the task would be answered.
+// tellOf tells a subscriber the status of a task, first as it is, then each change, until the
+// task is over. A notification says what the answer to tasks/get would say.
 func (u *subscriptions) tellOf(w *waiting, id tga.ID) {
 	said, pause := "", wait.Pause{}
 	for {
@@ -278,7 +278,7 @@ func (u *subscriptions) tellOf(w *waiting, id tga.ID) {
 		}
 		var later <-chan time.Time
 		if done == nil {
-			later = time.After(pause.Next()) // nobody here is at it: the log is asked
+			later = time.After(pause.Next()) // no attempt of this shim works on it: ask the log again
 		}
 		select {
 		case <-moved:

@@ -21,39 +21,39 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Spacing of the questions about a task.
+// Pauses between the questions about a task.
 const (
 	pollLeast   = 20 * time.Millisecond
 	pollDefault = time.Second
 	pollMost    = 30 * time.Second
 )
 
-// taskPolls are the tasks of the tool server's that are asked about until they are over.
+// taskPolls asks about the tasks of the tool server until they are over.
 type taskPolls struct {
 	c       *conv
 	resumed sync.Once
-	looked  *wait.Latch // those that an earlier shim left are known
+	looked  *wait.Latch // the tasks that an earlier shim left are known
 	mu      sync.Mutex
-	tasks   map[string]*attempt.Open // under way, by the tool server's name for them
+	tasks   map[string]*attempt.Open // tasks that are asked about, by the tool server's id
 }
 
-// resume asks about the tasks that an earlier shim left. It is called when the client has
-// made its handshake, or its first call.
+// resume begins to ask about the tasks that an earlier shim left. It is called when the client
+// has made its handshake or its first call.
 func (g *taskPolls) resume() {
 	g.resumed.Do(func() {
-		// Elsewhere: the log may be away, and the client's next message is not to wait.
+		// In a goroutine: the log may be away, and the client's next message must not wait.
 		g.c.s.Work.Go(func() {
 			defer g.looked.Set()
 			if err := g.c.s.Shelf.Load(g.c.life); err != nil {
 				g.c.s.Log.Warn("tasks of an earlier shim are looked for once the log can be asked", "error", err)
-				g.looked.Set() // who asks about one meanwhile asks the tool server
+				g.looked.Set() // until then questions about a task pass to the tool server
 				if err := asklog.Persist(g.c.life, g.c.s.Shelf.Load); err != nil {
 					g.c.s.Log.Warn("tasks of an earlier shim were not looked for", "error", err)
 				}
 			}
 			g.c.s.tasks.Expire()
 			for _, value := range g.c.s.Shelf.With(attempt.OpenPrefix) {
-				// Of another user a tool server may have another task of the same name.
+				// For another user the tool server may have another task with the same id.
 				if o := attempt.ParseOpen(value); o != nil && o.Task != "" && o.Subject == g.c.subject {
 					g.poll(o)
 				}
@@ -62,8 +62,8 @@ func (g *taskPolls) resume() {
 	})
 }
 
-// early takes a question about a task that is asked before the tasks of an earlier shim are known: its answer may be the
-// end of one of them, and is recorded first.
+// early holds back a question about a task until the tasks of an earlier shim are known: the answer may be the effect of
+// one of their calls, and must be recorded before the client has it. It reports whether it took the question.
 func (g *taskPolls) early(f *frames.Frame, b *batchReply) bool {
 	if !asksAboutTask[f.Method] || g.looked.Is() {
 		return false
@@ -79,10 +79,10 @@ func (g *taskPolls) early(f *frames.Frame, b *batchReply) bool {
 	return true
 }
 
-// asksAboutTask are the methods whose answers may have the end of a task.
+// asksAboutTask lists the methods whose answer may hold the outcome of a task.
 var asksAboutTask = map[string]bool{"tasks/get": true, "tasks/result": true}
 
-// poll asks about a task until its effect is recorded, whether or not the client does.
+// poll asks about a task until its effect is recorded, even if the client does not ask.
 func (g *taskPolls) poll(o *attempt.Open) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -120,10 +120,11 @@ func (g *taskPolls) poll(o *attempt.Open) {
 	})
 }
 
-// errTaskLater: the tool server may know the task, and answers with an error. It may be busy.
+// errTaskLater says that the tool server answered with an error although it may know the task;
+// it may be busy. The question is asked again.
 var errTaskLater = errors.New("the tool server does not answer for a task")
 
-// ask asks about a task once, and records its effect when it is over.
+// ask asks about a task once, and records its effect if the task is over.
 func (g *taskPolls) ask(o *attempt.Open) (done bool, next time.Duration, err error) {
 	l, err := g.c.await(g.c.life)
 	if err != nil {
@@ -157,7 +158,7 @@ func (g *taskPolls) ask(o *attempt.Open) (done bool, next time.Duration, err err
 	}
 	reply, over := taskReply(result)
 	if over && reply.Status == tga.StatusSuccess && reply.Result == nil {
-		// Revision 2025-11-25 gives the result apart.
+		// In revision 2025-11-25 the result takes a request of its own.
 		r, err := g.c.request(ctx, l, "tasks/result", params)
 		if err != nil {
 			return false, next, nil
@@ -175,7 +176,8 @@ func (g *taskPolls) ask(o *attempt.Open) (done bool, next time.Duration, err err
 	return true, 0, g.c.s.Settle(o, reply)
 }
 
-// taskReply reads what a task has come to.
+// taskReply reads the status of a task. over says that the task has ended; then reply is its
+// effect.
 func taskReply(task []byte) (reply runtime.Reply, over bool) {
 	switch mcpraw.ScalarText(mcpraw.At(task, "/status")) {
 	case "completed":
@@ -193,7 +195,8 @@ func taskReply(task []byte) (reply runtime.Reply, over bool) {
 	return reply, false
 }
 
-// taskOf returns the unfinished call that a request of the client's asks about.
+// taskOf returns the unfinished call that a request of the client asks about, nil if there is
+// none.
 func (g *taskPolls) taskOf(f *frames.Frame) *attempt.Open {
 	if !asksAboutTask[f.Method] {
 		return nil
@@ -207,8 +210,8 @@ func (g *taskPolls) taskOf(f *frames.Frame) *attempt.Open {
 	return g.tasks[mcpraw.ScalarText(mcpraw.At(params, "/taskId"))]
 }
 
-// giveTask hands the client the answer about a task. A final one is recorded first; with
-// its delivery the occurrence of the call is over.
+// giveTask gives the client the answer about a task. A final answer is recorded first, and its
+// delivery is noted: from then on the same call is a new call.
 func (g *taskPolls) giveTask(w *waiting, f *frames.Frame) {
 	var reply runtime.Reply
 	over := false

@@ -12,8 +12,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Split takes the ids of the shim's own tasks out of a filter of subscriptions. others says that there
-// is something left in it.
+// Split takes the ids of the shim's own tasks out of a subscription's filter. others says that the filter
+// asks for something else too.
 func Split(params []byte) (own []string, rest []byte, others bool) {
 	filter := mcpraw.At(params, "/notifications")
 	all, err := mcpraw.Members(filter)
@@ -44,7 +44,7 @@ func Split(params []byte) (own []string, rest []byte, others bool) {
 	return own, rest, others
 }
 
-// Names is the array of the ids of tasks, by their traces.
+// Names is the JSON array of task ids for these traces.
 func Names(ids []tga.ID) []byte {
 	names := make([]string, len(ids))
 	for i, id := range ids {

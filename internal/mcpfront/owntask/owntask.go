@@ -1,11 +1,12 @@
-// Package owntask has the tasks of an MCP shim's own (extension io.modelcontextprotocol/tasks,
-// revision 2026-07-28): what is kept of them, what they have come to, and what is said of them.
+// Package owntask implements the tasks that an MCP shim makes itself (extension
+// io.modelcontextprotocol/tasks, revision 2026-07-28): their records, and their status.
 //
-// A client that declares the extension gets a task's id for a governed write call, once
-// the call's trace and the task's record are in the log's store. What the task has come to
-// is never noted here: it is the standing of the trace. A shim that is asked about a task
-// which it is not at takes the call up again under its own trace id and key, so that the
-// log serves what is recorded, says in doubt, or permits a send that never was.
+// A client that declares the extension gets a task's id for a governed write call, once the
+// call's trace and the task's record are in the log's store. The record does not hold the
+// task's outcome, which is that of the trace; only a call that certainly did not run is marked
+// (Record.End). If a shim is asked about a task that it is not working on, it takes the call up
+// again under the same trace id and key. So the log serves what is recorded, says in doubt, or
+// permits a send that was never made.
 package owntask
 
 import (
@@ -31,36 +32,36 @@ const (
 	Extension = "io.modelcontextprotocol/tasks"
 	// Prefix begins the ids of tasks; a trace id follows.
 	Prefix = "tgad-"
-	Shelf  = "task " // begins their names on the shelf
+	Shelf  = "task " // begins the names of task records on the shelf
 	// Life is how long a task can be asked about, from its creation. Its trace stays.
 	Life = 7 * 24 * time.Hour
-	// Most bounds the tasks that are kept about one tool server. Beyond it a call is
-	// answered itself, which the extension leaves to the server.
+	// Most is the largest number of task records for one tool server. Beyond it a call gets its
+	// answer and no task; the extension allows the server that choice.
 	Most = 4096
 	poll = 500 * time.Millisecond
 )
 
-// Record is what another shim must know to take a task up. Params are as they came:
-// a call that was never sent is sent with the bytes that were asked for.
+// Record is what another shim needs to take up a task. Params are the bytes that the client
+// sent, so that a call that was never sent is sent with these bytes.
 type Record struct {
 	Trace   string    `json:"trace"`
 	Tool    string    `json:"tool"`
-	Name    string    `json:"name"` // of the call in package attempt
+	Name    string    `json:"name"` // [attempt.Attempt.Key] of the call
 	Key     string    `json:"key,omitempty"`
 	Derived bool      `json:"derived,omitempty"`
 	Params  string    `json:"params"`
 	Created time.Time `json:"created"`
-	// Cancelled says that the client wants no send any more.
+	// Cancelled says that the client cancelled the task: do not send the call any more.
 	Cancelled bool `json:"cancelled,omitempty"`
-	// End is what was told of a call that certainly did not run: it is not to run because
-	// somebody asks again.
+	// End is the final status of a call that certainly did not run, as the client was told. It
+	// keeps a later question about the task from running the call.
 	End string `json:"end,omitempty"`
 }
 
-// Task is a task that this shim is at, or whose end is known.
+// Task is a task that this shim works on, or whose end is known.
 type Task struct {
 	id      tga.ID
-	a       *attempt.Attempt // nil where the end is known
+	a       *attempt.Attempt // nil if the end is known
 	revived bool             // its answer comes from the log
 	ended   atomic.Int64
 	stop    *wait.Latch // the client has cancelled it
@@ -75,7 +76,7 @@ func (t *Task) record() Record {
 	return t.rec
 }
 
-// Set has the tasks that a shim is at, by their traces.
+// Set holds the tasks that a shim works on, by trace.
 type Set struct {
 	desk    *attempt.Desk
 	patient time.Duration // with a log that is away
@@ -95,7 +96,8 @@ func Declared(params []byte) bool {
 		mcpraw.At(params, "/_meta/"+tga.EscapeToken(say.MetaCapabilities)+"/extensions/"+tga.EscapeToken(Extension)) != nil
 }
 
-// Make makes a task of a call that was begun. Nil is none: the call is answered itself.
+// Make makes a task of a begun call. It returns nil if it cannot: then the call gets its own
+// answer.
 func (s *Set) Make(a *attempt.Attempt, q *attempt.Call) *Task {
 	t := &Task{id: a.Trace(), a: a, stop: wait.NewLatch()}
 	t.rec = Record{
@@ -103,7 +105,7 @@ func (s *Set) Make(a *attempt.Attempt, q *attempt.Call) *Task {
 		Params: string(q.Params.Raw), Created: time.Now().UTC(),
 	}
 	if q.Derived {
-		t.rec.Key = t.id.String() // that the log gave it
+		t.rec.Key = t.id.String() // the log gives a call with a derived key this ledger key
 	}
 	if t = s.hold(t); t == nil {
 		return nil
@@ -117,16 +119,17 @@ func (s *Set) Make(a *attempt.Attempt, q *attempt.Call) *Task {
 	return t
 }
 
-// Revive enters a task whose call was taken up. It returns the task of that trace, which is
-// another one where somebody was first.
+// Revive enters a task whose call was taken up. It returns the task of that trace. first is
+// false if another request has already entered one; then that task is returned.
 func (s *Set) Revive(id tga.ID, a *attempt.Attempt, rec Record) (t *Task, first bool) {
 	t = &Task{id: id, a: a, rec: rec, revived: true, stop: wait.NewLatch()}
 	have := s.hold(t)
 	return have, have == t
 }
 
-// hold enters a task and keeps its attempt from ending for want of somebody who waits. A
-// task of the same trace that is there already is the one. Nil where there are too many.
+// hold enters a task, and waits for its attempt so that the attempt does not end for lack of a
+// caller. If a task of the same trace is entered already, hold returns that one. It returns nil
+// if there are too many tasks or the attempt is ending.
 func (s *Set) hold(t *Task) *Task {
 	full := !t.revived && s.desk.Shelf.Count(Shelf) >= Most // before the lock: the log may be slow
 	s.mu.Lock()
@@ -177,8 +180,9 @@ func (s *Set) forget(t *Task) {
 	}
 }
 
-// Look returns a task that this shim is at, or whose end is known, or else the record that
-// says how to take it up. NOT_FOUND where none was made, or too long ago.
+// Look returns a task that this shim works on, or whose end is known. Otherwise it returns the
+// record by which to take the task up. The error is NOT_FOUND if no such task was made, or if
+// it was made too long ago.
 func (s *Set) Look(ctx context.Context, id tga.ID) (*Task, Record, error) {
 	var rec Record
 	s.mu.Lock()
@@ -213,7 +217,7 @@ func (s *Set) Look(ctx context.Context, id tga.ID) (*Task, Record, error) {
 	return nil, rec, nil
 }
 
-// Await returns once a task has a trace that the log knows.
+// Await waits until the log has the task's trace, or the attempt is over.
 func (t *Task) Await(ctx context.Context) error {
 	select {
 	case <-t.a.Done.C:
@@ -224,8 +228,8 @@ func (t *Task) Await(ctx context.Context) error {
 	return nil
 }
 
-// Moves returns what is closed when a task may have come to something else. done is nil
-// where this shim is not at it.
+// Moves returns two channels: moved is closed when the task's status may have changed, done
+// when its attempt is over. Both are nil if no attempt of this shim works on the task.
 func (t *Task) Moves() (moved, done <-chan struct{}) {
 	if t.a == nil {
 		return nil, nil
@@ -233,11 +237,11 @@ func (t *Task) Moves() (moved, done <-chan struct{}) {
 	return t.a.Moves()
 }
 
-// Working is the standing of a task of which no more is said.
+// Working is the status of a task about which no more is known.
 const Working = `"status":"working"`
 
-// Show makes a result about a task: of the type that a call or that a question has, or
-// none for a notification.
+// Show makes a result about a task. kind is its resultType: "task" in answer to a call,
+// "complete" in answer to a question, "" for a notification.
 func (t *Task) Show(kind, standing string) []byte {
 	rec := t.record()
 	updated := rec.Created
@@ -253,9 +257,9 @@ func (t *Task) Show(kind, standing string) []byte {
 		result, Prefix+rec.Trace, rec.Created.Format(stamp), updated.Format(stamp), Life.Milliseconds(), poll.Milliseconds(), standing)
 }
 
-// Report tells somebody what a task has come to. What did not run is noted first: it is not
-// to run because somebody asks again. It reports whether the task is over. key is that of
-// the call whose occurrence is over when this is delivered; "" is none.
+// Report calls tell with the status of a task, and reports whether the task is over. That a
+// call did not run is stored first, so that a later question does not run it. If key is not
+// "", it names a call that counts as delivered once the status is delivered.
 func (s *Set) Report(t *Task, tell func(standing, key string, trace tga.ID)) (over bool) {
 	said, is := t.standing()
 	if is == unsent && t.record().End == "" {
@@ -264,7 +268,7 @@ func (s *Set) Report(t *Task, tell func(standing, key string, trace tga.ID)) (ov
 		}
 	}
 	if is != open && is != awaited {
-		defer s.forget(t) // who asks again is answered by the log
+		defer s.forget(t) // the next question takes the task up again and asks the log
 	}
 	key := ""
 	if rec := t.record(); is == effect && rec.Derived {
@@ -274,8 +278,8 @@ func (s *Set) Report(t *Task, tell func(standing, key string, trace tga.ID)) (ov
 	return is == effect || is == unsent || is == ask && !strings.HasPrefix(said, Working)
 }
 
-// Cancel notes that the client wants no more of a task and tells the tool server. A
-// call that was sent may still have its effect.
+// Cancel notes that the client cancelled a task, and tells the tool server. A call that was
+// sent may still have its effect.
 func (s *Set) Cancel(t *Task) error {
 	if t.record().End != "" {
 		return nil
@@ -290,11 +294,12 @@ func (s *Set) Cancel(t *Task) error {
 	return nil
 }
 
-// Update notes with a task what its client says where the task wants input, and forgets it: again
-// is the record to take it up by, nil where it wants none. The same input again is one message.
+// Update stores a client's input with a task that wants input, and forgets the task. again is the
+// record by which to take it up, nil if it wants no input. The same input again is one message: it
+// is sent once.
 func (s *Set) Update(t *Task, said []byte) (again *Record, err error) {
 	if _, is := t.standing(); is != awaited {
-		return nil, nil // the input is not asked for, or no more
+		return nil, nil // the task does not want input, or no longer
 	}
 	if said == nil {
 		return nil, tga.Errorf(tga.ValidationError, "the member is required").At("/params/inputResponses")
@@ -319,7 +324,7 @@ func (s *Set) Update(t *Task, said []byte) (again *Record, err error) {
 	return &rec, nil
 }
 
-// Expire strikes out tasks that nobody can ask about any more.
+// Expire removes the records of tasks that are too old to be asked about.
 func (s *Set) Expire() {
 	for name, raw := range s.desk.Shelf.With(Shelf) {
 		var rec Record
@@ -333,18 +338,18 @@ func (s *Set) Expire() {
 	}
 }
 
-// Standings of a task.
+// standing is the state of a task.
 type standing int
 
 const (
-	open    standing = iota // this shim is at it
-	effect                  // it has its effect: with its delivery the occurrence is over
-	unsent                  // it did not run, and is not to
-	awaited                 // it wants input
-	ask                     // nobody here is at it: the log is asked the next time
+	open    standing = iota // an attempt of this shim works on the task
+	effect                  // the call has its effect, which remains to be delivered
+	unsent                  // the call did not run, and must not run later
+	awaited                 // the task wants input
+	ask                     // no attempt of this shim works on it: the next question asks the log
 )
 
-// standing says what a task has come to, as members of its result.
+// standing returns the status of a task, as members of its result.
 func (t *Task) standing() (said string, is standing) {
 	rec := t.record()
 	if rec.End != "" {
@@ -369,10 +374,10 @@ func (t *Task) standing() (said string, is standing) {
 	if asked := mcpraw.At(o.Value, "/inputRequests"); asked != nil && mcpraw.ScalarText(mcpraw.At(o.Value, "/resultType")) == "input_required" {
 		return `"status":"input_required","inputRequests":` + string(asked), awaited
 	}
-	return working("the tool server works on"), ask // as a task of its own
+	return working("the tool server works on"), ask // the tool server made a task of its own
 }
 
-// told is the standing of a task whose call came to no answer of the tool server's, but to words.
+// told is the status of a task whose call ended with words of the shim and no answer of the tool server.
 func (t *Task) told(o *attempt.Outcome, cancelled bool) (said string, is standing) {
 	notSent := o.Code == tga.ToolError || o.Code == tga.EscalationRequired && cancelled
 	switch {
