@@ -1,11 +1,12 @@
-// Package entry is where clients of an MCP front come in: on stdin and stdout, or over streamable HTTP, where
-// each has a session or shares one. What a client's way leads to is a [Party], and it knows nothing of tools
-// and of the log.
+// Package entry lets the clients of an MCP front in: on stdin and stdout, or over streamable HTTP, where each client
+// has a session of its own or shares one. It passes a client's messages to a [Party], and knows neither tools nor
+// the log.
 //
 // # Invariants
 //
-//	compared  what a client's headers say is what its body says               [Front.post]    TestHeadersAreThoseOfTheBody, TestArgumentHeadersAreThoseOfTheBody
-//	apart     who shares a tool server does not cancel, hold up or end        [session.post]  TestClientsDoNotCancelEachOther,
-//	          what another is at                                                              TestClientThatStopsReading
-//	there     a client over HTTP is seen to be gone the moment that it is     [Front.Reap]    TestClosedStreamIsSeenBeforeTheServerIsTold
+//	compared  a request whose headers differ from its body is refused         [Front.post]    TestHeadersAreThoseOfTheBody, TestArgumentHeadersAreThoseOfTheBody
+//	apart     a client that shares a tool server does not cancel, hold up     [session.post]  TestClientsDoNotCancelEachOther,
+//	          or end the requests of another                                                  TestClientThatStopsReading
+//	there     before the log is asked, clients that have closed their         [Front.Reap]    TestClosedStreamIsSeenBeforeTheServerIsTold
+//	          streams are seen to be gone
 package entry

@@ -26,10 +26,10 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Front serves streamable HTTP. A client that makes a handshake has a session and a tool
-// server of its own, as it would on stdin and stdout; clients of a revision without a
-// handshake share one. Where credentials are forwarded a conversation is of those that it began with:
-// others are another client's, whatever session it names.
+// Front serves streamable HTTP. A client that makes a handshake has a session and a tool server
+// of its own, as on stdin and stdout; clients of a revision without a handshake share one. If
+// credentials are forwarded, a conversation belongs to the credentials that it began with. A
+// request with other credentials does not reach it, whatever session the request names.
 type Front struct {
 	o    FrontOptions
 	meet Meeting
@@ -39,7 +39,7 @@ type Front struct {
 	closed   chan struct{} // closed when the front is to end
 	sessions map[string]*session
 	shared   map[string]*session // by the mark of the credentials
-	next     atomic.Uint64       // of the ids that shared requests get
+	next     atomic.Uint64       // source of the ids of requests in shared sessions
 	wg       sync.WaitGroup
 }
 
@@ -47,16 +47,16 @@ type Front struct {
 type session struct {
 	f      *Front
 	c      Party
-	mark   string // of the credentials that come with each of its requests; "" = none do
+	mark   string // mark of the credentials that come with each request; "" = without credentials
 	shared bool   // several clients: ids are mapped
 	over   chan struct{}
 
 	mu      sync.Mutex
 	waits   map[frames.Key]*exchange // requests whose answer a POST waits for
 	tokens  map[string]*exchange
-	stream  chan []byte // to the open GET; nil = none
+	stream  chan []byte // messages for the open GET; nil = no GET is open
 	used    time.Time
-	pending [][]byte // for a GET that comes later
+	pending [][]byte // messages for a later GET
 }
 
 // Limits of the front.
@@ -65,19 +65,19 @@ const (
 	sessionIdle    = 30 * time.Minute
 	maxHeaderBytes = 64 << 10
 	maxPosted      = 64 << 20
-	maxBuffered    = 256 // messages for a stream that nobody has open
-	maxQueued      = 16  // messages for a POST that are not written yet
+	maxBuffered    = 256 // messages kept for a GET that is not open
+	maxQueued      = 16  // messages queued for a POST
 	sessionHeader  = "Mcp-Session-Id"
-	// stallWait is how long a client may take nothing of what is written to it. Who shares
-	// a tool server with one that has stopped reading is kept waiting no longer.
+	// stallWait is how long a client may take none of the bytes that are written to it. It is
+	// also the longest time that such a client holds up clients that share its tool server.
 	stallWait = 10 * time.Second
 )
 
-// FrontOptions are what a front has of the shims behind it.
+// FrontOptions are the options of a front.
 type FrontOptions struct {
-	// From says where the credentials come from that its tool servers get, as it is now. nil is from nowhere.
+	// From returns the current sources of the credentials that the tool servers get. nil means no sources.
 	From  func() []subject.Source
-	Stall time.Duration // how long a client may take nothing; zero means 10s
+	Stall time.Duration // how long a client may take no bytes; zero means 10s
 	Log   *slog.Logger
 }
 
@@ -90,8 +90,9 @@ func NewFront(o FrontOptions, meet Meeting, life context.Context) *Front {
 	return &Front{o: o, meet: meet, life: life, closed: make(chan struct{}), sessions: map[string]*session{}, shared: map[string]*session{}}
 }
 
-// ListenOn listens on an address of this machine, "unix:PATH" or host:port. VALIDATION_ERROR: it is none;
-// STATE_LOCK_ACQUIRE_FAILED: somebody listens there; STORE_UNAVAILABLE: it cannot be had.
+// ListenOn listens on an address of this machine, "unix:PATH" or host:port. The error is VALIDATION_ERROR
+// if the address is not one of this machine, STATE_LOCK_ACQUIRE_FAILED if somebody listens there, and
+// STORE_UNAVAILABLE if listening fails otherwise.
 func ListenOn(address string) (net.Listener, error) {
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
 		return listen.Unix(path, 0o600)
@@ -102,7 +103,7 @@ func ListenOn(address string) (net.Listener, error) {
 	return ListenAt(address)
 }
 
-// ListenAt listens on host:port, which may be another machine's to reach.
+// ListenAt listens on host:port, which other machines may be able to reach.
 func ListenAt(address string) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
@@ -116,7 +117,7 @@ func serverOf(h http.Handler) *http.Server {
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, socketKey{}, c) }}
 }
 
-// Lobby is what clients over HTTP come into.
+// Lobby serves clients over HTTP.
 type Lobby interface {
 	http.Handler
 	Expire(now time.Time)
@@ -126,7 +127,7 @@ type Lobby interface {
 // Wait returns once the conversations are over.
 func (f *Front) Wait() { f.wg.Wait() }
 
-// Serve serves what made makes, until ctx ends.
+// Serve serves the [Lobby] that made returns, until ctx ends.
 func Serve(ctx context.Context, l net.Listener, logger *slog.Logger, made func(life context.Context) Lobby) error {
 	life, end := context.WithCancel(ctx)
 	defer end()
@@ -157,7 +158,7 @@ func Serve(ctx context.Context, l net.Listener, logger *slog.Logger, made func(l
 	return err
 }
 
-// complaints takes what net/http says. That somebody has no good handshake is anybody's to bring about.
+// complaints logs the messages of net/http. TLS handshake errors have level debug, because anybody can cause them.
 type complaints struct{ log *slog.Logger }
 
 func (c complaints) Write(line []byte) (int, error) {
@@ -170,7 +171,7 @@ func (c complaints) Write(line []byte) (int, error) {
 }
 
 func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// Of an earlier request on this connection. What cannot have one is no connection.
+	// Clears the deadline of an earlier request on this connection. It fails only without a connection.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 	_, page, _ := strings.Cut(r.Header.Get("Origin"), "://")
 	if r.Header.Get("Origin") != "" && !listen.Loopback(page) {
@@ -210,7 +211,7 @@ func (f *Front) find(r *http.Request, tokens subject.Tokens) *session {
 	defer f.mu.Unlock()
 	s := f.sessions[r.Header.Get(sessionHeader)]
 	if s == nil || s.mark != tokens.Mark() || s.c.Over() {
-		return nil // or it was ended: what is left of it is being cleared away
+		return nil // also if the session has ended and is being removed
 	}
 	s.touch()
 	return s
@@ -228,7 +229,7 @@ func (f *Front) open(id string, tokens subject.Tokens) (*session, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if s := f.shared[mark]; id == "" && s != nil {
-		return s, nil // somebody else was first
+		return s, nil // another request has opened it first
 	}
 	select {
 	case <-f.closed:
@@ -272,13 +273,13 @@ func (f *Front) open(id string, tokens subject.Tokens) (*session, error) {
 	return s, nil
 }
 
-// Expire ends the sessions that nobody has used for long.
+// Expire ends the sessions that were not used for sessionIdle.
 func (f *Front) Expire(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, s := range f.all() {
 		if s.shared && s.mark == "" {
-			continue // it is everybody's; one of a token is of no use when that has changed
+			continue // all clients without credentials share it, so it is never idle for good
 		}
 		s.mu.Lock()
 		idle := len(s.waits) == 0 && s.stream == nil && now.Sub(s.used) > sessionIdle
@@ -289,13 +290,13 @@ func (f *Front) Expire(now time.Time) {
 	}
 }
 
-// all are the conversations that are open. The front's lock is held.
+// all returns the open conversations. The caller holds the front's lock.
 func (f *Front) all() []*session {
 	return slices.AppendSeq(slices.Collect(maps.Values(f.sessions)), maps.Values(f.shared))
 }
 
-// sessionOf finds or opens the conversation of a message. A revision without a handshake has
-// no sessions: whatever its client says of one is not for it.
+// sessionOf finds or opens the conversation of a message. A revision without a handshake has no
+// sessions, so a session header of such a request is ignored.
 func (f *Front) sessionOf(w http.ResponseWriter, r *http.Request, m *frames.Frame, modern bool, tokens subject.Tokens) *session {
 	if r.Header.Get(sessionHeader) != "" && !modern {
 		s := f.find(r, tokens)
@@ -374,7 +375,7 @@ func (f *Front) post(w http.ResponseWriter, r *http.Request, tokens subject.Toke
 	}
 }
 
-// get is the stream of what the tool server says of its own accord.
+// get serves the stream of messages that belong to no request.
 func (f *Front) get(w http.ResponseWriter, r *http.Request, tokens subject.Tokens) {
 	s := f.find(r, tokens)
 	if s == nil && r.Header.Get(sessionHeader) != "" {
@@ -401,7 +402,7 @@ func (f *Front) get(w http.ResponseWriter, r *http.Request, tokens subject.Token
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.stream = nil
-		var unread [][]byte // is the next stream's, before what came later
+		var unread [][]byte // for the next stream, before later messages
 		for len(stream) > 0 {
 			unread = append(unread, <-stream)
 		}

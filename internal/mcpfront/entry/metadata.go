@@ -15,10 +15,10 @@ import (
 )
 
 // A client that is answered 401 looks for documents that say where to get a token (MCP,
-// authorization: RFC 9728, RFC 8414 and OpenID Connect discovery). It asks the endpoint that
-// it knows, which is the shim. These documents, and nothing else below /.well-known, are
-// fetched from the tool server and passed on as they are, without any credentials. What they
-// say is the tool server's: its own URL as the resource, for that is whom a token is for.
+// authorization: RFC 9728, RFC 8414 and OpenID Connect discovery). It asks the endpoint that it
+// knows, which is the shim. The shim fetches these documents, and nothing else below
+// /.well-known, from the tool server without any credentials, and passes them unchanged. They
+// name the tool server's own URL as the resource, because the token is for the tool server.
 
 var metadataPlaces = []string{
 	"/.well-known/oauth-protected-resource",
@@ -32,8 +32,8 @@ const (
 	metadataWait = 10 * time.Second
 )
 
-// metadataOf tells which document a path names. The suffix is the path of the resource or
-// issuer that it is about, "" for the host's own.
+// metadataOf says which document a path names. The suffix is the path of the resource or issuer
+// that the document is about, "" for the host's own document.
 func metadataOf(path string) (place, suffix string, ok bool) {
 	for _, place := range metadataPlaces {
 		if suffix, ok := strings.CutPrefix(path, place); ok && (suffix == "" || suffix[0] == '/') {
@@ -43,8 +43,8 @@ func metadataOf(path string) (place, suffix string, ok bool) {
 	return "", "", false
 }
 
-// metadataAt is where the document is that a path names, "" where it names none, or where several tool servers have
-// one: whose is meant could not be told.
+// metadataAt is the URL of the document that a path names. It is "" if the path names none, or if several tool servers
+// have one, because then it is not known which one the client wants.
 func metadataAt(from []subject.Source, path string) (where string) {
 	place, suffix, ok := metadataOf(path)
 	if !ok {
@@ -52,7 +52,7 @@ func metadataAt(from []subject.Source, path string) (where string) {
 	}
 	for _, s := range from {
 		if s.Header != subject.Authorization {
-			continue // what its client does to have a token it does elsewhere
+			continue // clients of this tool server get their token elsewhere
 		}
 		at, err := metadataURL(s.URL, place, suffix)
 		if err != nil || where != "" && at != where {
@@ -63,8 +63,8 @@ func metadataAt(from []subject.Source, path string) (where string) {
 	return where
 }
 
-// metadataURL is where the tool server has a document. The shim's path stands for the tool
-// server's.
+// metadataURL is the URL of a document at the tool server. It replaces the shim's own path by
+// the path of the tool server.
 func metadataURL(endpoint, place, suffix string) (string, error) {
 	u, err := url.Parse(endpoint)
 	if err != nil {
@@ -77,7 +77,7 @@ func metadataURL(endpoint, place, suffix string) (string, error) {
 	return at.String(), nil
 }
 
-// metadata passes on the document that is at a URL.
+// metadata fetches the document at a URL and passes it to the client.
 func (f *Front) metadata(w http.ResponseWriter, r *http.Request, where string) {
 	if r.Method != http.MethodGet {
 		w.Header().Set("Allow", "GET")

@@ -13,17 +13,17 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// What revision 2026-07-28 wants of a server over HTTP: that it refuses a request whose
-// headers are not those of its body, since who routes by the headers must not see another
-// request than who acts on the body, and that some errors have a status of their own.
-// Clients of earlier revisions see nothing of it.
+// Revision 2026-07-28 has two rules for a server over HTTP. The server refuses a request whose
+// headers differ from its body: a proxy that routes by the headers must see the same request as
+// the server that acts on the body. And some errors have an HTTP status of their own. Clients of
+// earlier revisions are not affected.
 
 const versionHeader = "Mcp-Protocol-Version"
 
-// onceHeaders may not be there twice: who reads the one need not have read the other.
+// onceHeaders may occur only once: of two, a proxy could read one and the server the other.
 var onceHeaders = []string{versionHeader, "Mcp-Method", "Mcp-Name"}
 
-// statusOf is the status that an answer goes with: 200 for all that has none of its own.
+// statusOf is the HTTP status of an answer: 200 unless its error has a status of its own.
 func statusOf(answer []byte) int {
 	m, code := frames.NewFrame(answer), int64(0)
 	if m.Bad == "" && m.Fault.Present() && json.Unmarshal(mcpraw.At(answer[m.Fault.From:m.Fault.To], "/code"), &code) == nil {
@@ -32,23 +32,23 @@ func statusOf(answer []byte) int {
 	return http.StatusOK
 }
 
-// Refusal is why a message is not taken.
+// Refusal says why a message is refused.
 type Refusal struct {
 	Status, Code int
 	Words        string
-	Challenge    *frames.Challenge // sets the status in place of status; nil is none
+	Challenge    *frames.Challenge // its status replaces Status; nil is none
 }
 
 func malformed(code int, words string) *Refusal {
 	return &Refusal{Status: http.StatusBadRequest, Code: code, Words: words}
 }
 
-// Mismatch refuses a message of which a header is not what its body says.
+// Mismatch refuses a message with a header that differs from its body.
 func Mismatch(header string) *Refusal {
 	return malformed(mcpraw.CodeHeaderMismatch, "the header "+header+" is not what the body says")
 }
 
-// unfit refuses a message that does not pass, whatever its revision.
+// unfit refuses a malformed message, whatever its revision.
 func unfit(m *frames.Frame, status int) *Refusal {
 	code := mcpraw.CodeInvalidRequest
 	if m.RawID == nil {
@@ -57,8 +57,8 @@ func unfit(m *frames.Frame, status int) *Refusal {
 	return &Refusal{Status: status, Code: code, Words: "the message does not pass: " + m.Bad}
 }
 
-// isModern reports whether a message is of a revision without a handshake, by its header or
-// by its body. An array is where one of its messages is.
+// isModern reports whether a message is of a revision without a handshake, by its header or by
+// its body. An array is if one of its messages is.
 func isModern(h http.Header, m *frames.Frame) bool {
 	if mcpraw.Revision(h.Get(versionHeader)).Stateless() || m.Bad == "" && !m.Batch && mcpraw.RevisionOf(m.Head[m.Params.From:m.Params.To]).Stateless() {
 		return true
@@ -73,8 +73,8 @@ func isModern(h http.Header, m *frames.Frame) bool {
 	return false
 }
 
-// refused says why a message of the revision is not taken; nil where it may be. The headers
-// of single arguments are compared later: for them the tool's definition must be known.
+// refused says why a message of the revision is refused, nil if it is not. The headers of
+// arguments are compared later, because that needs the tool's definition.
 func refused(h http.Header, m *frames.Frame) *Refusal {
 	switch {
 	case m.Bad != "":
@@ -82,7 +82,7 @@ func refused(h http.Header, m *frames.Frame) *Refusal {
 	case m.Batch:
 		return malformed(mcpraw.CodeInvalidRequest, "this protocol revision has no arrays of messages")
 	case m.IsNotification():
-		return nil // which headers it has the revision does not say
+		return nil // the revision does not say which headers a notification has
 	case !m.IsRequest():
 		return malformed(mcpraw.CodeInvalidRequest, "this protocol revision has no answers of a client's")
 	}
@@ -104,7 +104,7 @@ func refused(h http.Header, m *frames.Frame) *Refusal {
 	return nil
 }
 
-// answer answers the message of an id with the refusal; nil is none, as where it was not read.
+// answer answers a message with the refusal. id is the message's id, nil if it was not read.
 func (r *Refusal) answer(w http.ResponseWriter, id []byte) error {
 	raw := []byte(`{"jsonrpc":"2.0",`)
 	if id != nil {
@@ -122,7 +122,7 @@ func (r *Refusal) answer(w http.ResponseWriter, id []byte) error {
 	return err
 }
 
-// refuse answers a message that goes no further. A client that is gone by now needs no answer.
+// refuse answers a message that is refused. It ignores a client that is gone by then.
 func (f *Front) refuse(w http.ResponseWriter, no *Refusal, id []byte) {
 	if err := no.answer(w, id); err != nil {
 		f.o.Log.Debug("a refusal was not delivered", "error", err)

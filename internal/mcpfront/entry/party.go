@@ -14,18 +14,18 @@ import (
 	"github.com/tgad/tgad/internal/mcpraw"
 )
 
-// Outlet is the way to a client.
+// Outlet writes messages to a client.
 type Outlet interface {
-	// Send gives a message to the client and returns once it was handed over whole.
+	// Send writes a message to the client and returns once it was written whole.
 	Send(env *mcpraw.Envelope, parts ...io.WriterTo) error
-	// Hand gives a message to the client, and need not wait until that has it.
+	// Hand writes a message to the client, and need not wait until it was written.
 	Hand(env *mcpraw.Envelope, parts ...io.WriterTo) error
 }
 
-// errNotThere says that what was written whole reached nobody: its client was gone.
+// errNotThere says that a message was written whole and reached nobody: the client was gone.
 var errNotThere = errors.New("the client is gone")
 
-// NewStdout is the way to a client that reads lines.
+// NewStdout makes the outlet of a client that reads lines.
 func NewStdout(w io.Writer) Outlet { return stdout{frames.NewSink(w)} }
 
 type stdout struct{ *frames.Sink }
@@ -33,39 +33,39 @@ type stdout struct{ *frames.Sink }
 func (s stdout) Send(_ *mcpraw.Envelope, parts ...io.WriterTo) error {
 	err := s.Write(parts...)
 	if err == nil && paper.NoReader(s.Under) {
-		return errNotThere // it lies in a pipe that nobody reads
+		return errNotThere // the message is in a pipe that nobody reads
 	}
 	return err
 }
 
 func (s stdout) Hand(_ *mcpraw.Envelope, parts ...io.WriterTo) error { return s.Write(parts...) }
 
-// Challengeable is an outlet whose answers have a status.
+// Challengeable is an outlet whose answers have an HTTP status.
 type Challengeable interface {
-	// Challenge sets the status of the answer to a request, before that is given.
+	// Challenge makes the answer to a request a challenge. It is called before the answer is given.
 	Challenge(id []byte, ch *frames.Challenge)
 }
 
-// ErrNoTaker says that the request of an answer is gone. The conversation goes on.
+// ErrNoTaker says that nobody waits for an answer any more. The conversation goes on.
 var ErrNoTaker = errors.New("nobody waits for the answer any more")
 
-// Party is what a client's way leads to: a conversation with one tool server, or with several.
+// Party is a client's conversation with one tool server or with several.
 type Party interface {
 	FromClient(f *frames.Frame)
 	RefusedParams(ctx context.Context, h http.Header, m *frames.Frame) *Refusal
 	GivenUp(key frames.Key)
-	Run() error // until the conversation is over
+	Run() error // returns when the conversation is over
 	End()
 	Over() bool
-	Busy() bool // something is under way for its clients
-	Release()   // what is left of it, once run has returned
+	Busy() bool // a request of its clients is under way
+	Release()   // frees what the conversation holds, once Run has returned
 }
 
 // Meeting begins a client's conversation.
 type Meeting func(out Outlet, of Whose) (Party, error)
 
-// Whose says which clients a conversation is of.
+// Whose says to which clients a conversation belongs.
 type Whose struct {
-	Shared bool           // several, which know nothing of each other
-	Tokens subject.Tokens // that all of them have sent
+	Shared bool           // several clients, which know nothing of each other
+	Tokens subject.Tokens // credentials that all of them have sent
 }

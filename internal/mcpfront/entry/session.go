@@ -24,28 +24,28 @@ import (
 // exchange is one POST that waits for an answer.
 type exchange struct {
 	events chan event
-	id     []byte // the client's own
-	token  []byte // its own progress token
+	id     []byte // the client's own id of the request
+	token  []byte // the client's own progress token
 	gone   <-chan struct{}
 
-	socket  any  // that the POST came on
-	listens bool // it is a subscription
-	modern  bool // of a revision that gives some answers a status of their own
-	opens   bool // it is the handshake of a new session
+	socket  any  // connection of the POST
+	listens bool // the request is a subscription
+	modern  bool // the request's revision gives some answers an HTTP status of their own
+	opens   bool // the request is the handshake of a new session
 
-	challenge atomic.Pointer[frames.Challenge] // that is the answer
-	cancelled *wait.Latch                      // its client said so: no answer comes
+	challenge atomic.Pointer[frames.Challenge] // the answer is this challenge
+	cancelled *wait.Latch                      // the client cancelled the request: no answer comes
 }
 
 // event is a message for one POST; the last one is the answer.
 type event struct {
 	raw  []byte
 	last bool
-	done chan error // told once it was written
+	done chan error // gets the result of the write
 }
 
-// exchange gives a request to the conversation and writes what comes back for it: one
-// answer as JSON, or a stream where messages come before it.
+// exchange gives a request to the conversation and writes what comes back: one answer as
+// JSON, or a stream if other messages come before the answer.
 func (s *session) exchange(w http.ResponseWriter, r *http.Request, m *frames.Frame, modern bool) {
 	e := &exchange{socket: r.Context().Value(socketKey{}), events: make(chan event, maxQueued), id: m.RawID, listens: m.Method == say.Listen, gone: r.Context().Done(), modern: modern, opens: m.Method == "initialize" && !s.shared, cancelled: wait.NewLatch()}
 	m, key, err := s.enter(m, e)
@@ -55,7 +55,7 @@ func (s *session) exchange(w http.ResponseWriter, r *http.Request, m *frames.Fra
 	}
 	defer s.leave(key, e)
 	taken := make(chan struct{})
-	// Apart: a refusal is answered from inside, and this goroutine is who takes it.
+	// In a goroutine: FromClient may answer at once, and only this goroutine takes that answer.
 	s.f.wg.Go(func() {
 		defer close(taken)
 		s.c.FromClient(m)
@@ -64,7 +64,7 @@ func (s *session) exchange(w http.ResponseWriter, r *http.Request, m *frames.Fra
 	if e.opens {
 		defer func() {
 			if e.challenge.Load() != nil {
-				s.c.End() // there is no session for who may not have one
+				s.c.End() // a client that is not authorized gets no session
 			}
 		}()
 	}
@@ -75,8 +75,8 @@ func (s *session) exchange(w http.ResponseWriter, r *http.Request, m *frames.Fra
 				return
 			}
 		case <-r.Context().Done():
-			// The client is gone, and with it the way of its answer: it gave the call up.
-			<-taken // first: what is not known yet cannot be given up
+			// The client closed the stream of its answer, which gives the request up.
+			<-taken // first: a request that is not registered yet cannot be given up
 			s.c.GivenUp(key)
 			return
 		case <-e.cancelled.C:
@@ -88,7 +88,7 @@ func (s *session) exchange(w http.ResponseWriter, r *http.Request, m *frames.Fra
 			if out.rest() {
 				return
 			}
-			if !out.streaming { // else the end of the stream says it
+			if !out.streaming { // else the end of the stream tells the client
 				http.Error(w, "the tool server is gone", http.StatusBadGateway)
 			}
 			return
@@ -98,11 +98,11 @@ func (s *session) exchange(w http.ResponseWriter, r *http.Request, m *frames.Fra
 
 type socketKey struct{}
 
-// Reap gives up the calls whose clients have closed their streams. The server learns of that
-// when it is told; a client that makes its call again at once may be quicker, and would be
-// taken for another one that wants the same. So every attempt looks before it asks the log:
-// a stream that its client closed before it made this call is not held when the log looks,
-// for the attempt at its call either is known here by now, or looks itself before it begins.
+// Reap gives up the calls whose clients have closed their streams. net/http reports a closed
+// stream with a delay. A client that repeats its call at once may be quicker, and the log would
+// take the repeat for the call of another living client. So every attempt calls Reap before it
+// asks the log. Then no stream that was closed before this call still counts as alive: the
+// attempt of that earlier call is either known here, or calls Reap itself before it begins.
 func (f *Front) Reap() {
 	f.mu.Lock()
 	all := f.all()
@@ -122,7 +122,7 @@ func (f *Front) Reap() {
 	}
 }
 
-// Challenge makes the answer to a request one that asks for authorization.
+// Challenge makes the answer to a request ask for authorization.
 func (s *session) Challenge(id []byte, ch *frames.Challenge) {
 	if !ch.ComesBack() {
 		return
@@ -134,7 +134,7 @@ func (s *session) Challenge(id []byte, ch *frames.Challenge) {
 	}
 }
 
-// poster writes what comes back for one POST.
+// poster writes the response of one POST.
 type poster struct {
 	e         *exchange
 	f         *Front
@@ -144,7 +144,7 @@ type poster struct {
 	streaming bool
 }
 
-// write writes one message and tells whether it was the last.
+// write writes one message and reports whether it was the last.
 func (p *poster) write(ev event) (last bool) {
 	if ev.last && !p.streaming {
 		p.w.Header().Set("Content-Type", "application/json")
@@ -164,7 +164,7 @@ func (p *poster) write(ev event) (last bool) {
 	return ev.last
 }
 
-// stream begins the answer as a stream of messages, where it has not begun.
+// stream begins a stream of messages as the response, unless it has begun.
 func (p *poster) stream() {
 	if !p.streaming {
 		p.streaming = true
@@ -173,8 +173,8 @@ func (p *poster) stream() {
 	}
 }
 
-// rest writes what is queued and tells whether the answer was there. Only the goroutine of the POST
-// takes from its queue.
+// rest writes the queued messages and reports whether the answer was among them. Only the goroutine
+// of the POST takes messages from the queue.
 func (p *poster) rest() (last bool) {
 	for len(p.e.events) > 0 && !last {
 		last = p.write(<-p.e.events)
@@ -182,8 +182,8 @@ func (p *poster) rest() (last bool) {
 	return last
 }
 
-// cancelled is the request that a client's notice gives up, nil for none. A client that says so waits on
-// in its POST, where no answer comes. The handshake is not given up so.
+// cancelled returns the exchange that a client's cancellation ends, nil for none. The client's POST of
+// that request is still open, and no answer comes on it. A handshake cannot be cancelled.
 func (s *session) cancelled(m *frames.Frame) *exchange {
 	if s.shared || m.Method != "notifications/cancelled" {
 		return nil
@@ -204,15 +204,16 @@ func (f *Front) writeEvent(w http.ResponseWriter, socket any, raw []byte) error 
 	return f.write(w, socket, []byte("event: message\ndata: "), raw, []byte("\n\n"))
 }
 
-// write hands bytes to a client. One that takes none of them for long is cut off, and its
-// request is given up.
+// write writes bytes to a client. If the client takes none of them for FrontOptions.Stall, it is cut
+// off, and its request is given up.
 //
-// Bytes that the system has taken for a client which is not there reached nobody.
+// If the client has closed its side by then, write fails although the system took the bytes: they
+// reached nobody.
 func (f *Front) write(w http.ResponseWriter, socket any, parts ...[]byte) error {
 	to := http.NewResponseController(w)
 	for _, part := range parts {
 		for chunk := range slices.Chunk(part, 64<<10) {
-			_ = to.SetWriteDeadline(time.Now().Add(f.o.Stall)) // what cannot have one is no connection
+			_ = to.SetWriteDeadline(time.Now().Add(f.o.Stall)) // fails only for a writer that is no connection
 			if _, err := w.Write(chunk); err != nil {
 				return err
 			}
@@ -226,9 +227,9 @@ func (f *Front) write(w http.ResponseWriter, socket any, parts ...[]byte) error 
 
 func flush(w http.ResponseWriter) error { return http.NewResponseController(w).Flush() }
 
-// enter notes a POST as the one that waits for a request's answer. Where clients share a
-// tool server, its id and progress token are replaced by names of the front's own. An array
-// gets a name, since its answer has no id.
+// enter notes that a POST waits for a request's answer. If clients share the tool server, the
+// front replaces the request's id and progress token by its own. An array gets a name, because
+// its answer has no id.
 func (s *session) enter(m *frames.Frame, e *exchange) (*frames.Frame, frames.Key, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -277,8 +278,8 @@ func (s *session) leave(key frames.Key, e *exchange) {
 	}
 }
 
-// Send gives a message to whichever request of the client's it belongs to, and returns once
-// it was handed over whole.
+// Send writes a message to the POST that it belongs to, and returns once the message was
+// written whole.
 func (s *session) Send(env *mcpraw.Envelope, parts ...io.WriterTo) error {
 	e, ev, err := s.post(env, parts)
 	if e == nil || err != nil {
@@ -288,26 +289,28 @@ func (s *session) Send(env *mcpraw.Envelope, parts ...io.WriterTo) error {
 	case err = <-ev.done:
 	case <-e.gone:
 		select {
-		case err = <-ev.done: // first: of two cases that are ready a select takes any
+		case err = <-ev.done: // preferred: a select takes any of two ready cases
 		default:
 			return ErrNoTaker
 		}
 	}
 	if err != nil {
-		// One client's connection. The conversation goes on, it may be others' too.
+		// Only this client's connection failed. The conversation goes on: others may share it.
 		return fmt.Errorf("%w: %w", ErrNoTaker, err)
 	}
 	return nil
 }
 
-// Hand is send without waiting: who reads the tool server must not wait for a client.
+// Hand is [session.Send] without waiting for the write: the goroutine that reads the tool
+// server must not wait for a client. It waits only while the POST's queue is full.
 func (s *session) Hand(env *mcpraw.Envelope, parts ...io.WriterTo) error {
 	_, _, err := s.post(env, parts)
 	return err
 }
 
-// post puts a message into the queue of the POST that it belongs to; none where it is for
-// the client's own stream, or for nobody.
+// post queues a message for the POST that it belongs to, and returns that POST's exchange. A
+// message for the client's own stream is queued there; then, and if it is for nobody, the
+// exchange is nil.
 func (s *session) post(env *mcpraw.Envelope, parts []io.WriterTo) (*exchange, event, error) {
 	var buf bytes.Buffer
 	for _, p := range parts {
@@ -325,7 +328,7 @@ func (s *session) post(env *mcpraw.Envelope, parts []io.WriterTo) (*exchange, ev
 		e, last, only = s.route(m)
 	}
 	if e == nil && !last && !only && !s.shared {
-		// Of its own accord: on the stream that the client has open, or opens next.
+		// It belongs to no request: it goes on the stream that the client has open, or opens next.
 		if s.stream == nil || !trySend(s.stream, m.Head) {
 			if len(s.pending) < maxBuffered {
 				s.pending = append(s.pending, m.Head)
@@ -351,15 +354,15 @@ func (s *session) post(env *mcpraw.Envelope, parts []io.WriterTo) (*exchange, ev
 	}
 }
 
-// route finds the POST that a message belongs to, and whether it is its answer. only says
-// that nobody else may have it.
+// route finds the POST that a message belongs to. last says that the message is the answer.
+// only says that the message may go nowhere else.
 func (s *session) route(m *frames.Frame) (e *exchange, last, only bool) {
 	if id := say.SubscriptionID(m); id != nil {
 		return s.waits[frames.KeyOf(id)], false, true
 	}
 	switch {
 	case m.Bad != "" || m.IsStray():
-		return nil, false, true // no message, or of no request: over HTTP there is no place for it
+		return nil, false, true // malformed, or an answer to no request: over HTTP it has no place
 	case m.IsAnswer():
 		return s.waits[frames.KeyOf(m.RawID)], true, false
 	case m.Method == "notifications/progress":
@@ -372,13 +375,13 @@ func (s *session) route(m *frames.Frame) (e *exchange, last, only bool) {
 			return s.tokens[mcpraw.ScalarText(token)], false, false
 		}
 		for _, e := range s.waits {
-			return e, false, false // any of the client's own will do: it tells them apart by the token
+			return e, false, false // any POST of the client will do: the client goes by the token
 		}
 	}
 	if s.stream != nil {
 		return nil, false, false
 	}
-	// A client without a stream of its own hears it with the answer that it waits for.
+	// A client without a stream of its own gets the message before an answer that it waits for.
 	for _, e := range s.waits {
 		if !s.shared {
 			return e, false, false
@@ -387,7 +390,7 @@ func (s *session) route(m *frames.Frame) (e *exchange, last, only bool) {
 	return nil, false, false
 }
 
-// restore puts the client's own id or token back.
+// restore puts the client's own id and progress token back into a message.
 func (e *exchange) restore(m *frames.Frame) []byte {
 	if m.IsAnswer() {
 		m = frames.Replace(m, m.ID, e.id)
@@ -407,7 +410,7 @@ func (e *exchange) restore(m *frames.Frame) []byte {
 	return m.Head
 }
 
-// renamed puts the client's own id in place of a subscription's in a part of a message.
+// renamed puts the client's own id of a subscription back into a part of a message.
 func (e *exchange) renamed(m *frames.Frame, part mcpraw.Span) *frames.Frame {
 	if !part.Present() {
 		return m
@@ -428,8 +431,8 @@ func trySend(to chan []byte, raw []byte) bool {
 	}
 }
 
-// Retire ends the front's conversations, each once nothing is under way in it. Whoever had them is let in no more, so
-// streams end at once.
+// Retire ends each conversation of the front once nothing is under way in it. It lets no client in any more, and ends
+// subscriptions and streams at once.
 func (f *Front) Retire(log *slog.Logger) {
 	f.mu.Lock()
 	all := f.all()
@@ -454,7 +457,7 @@ func (f *Front) Retire(log *slog.Logger) {
 	log.Info("an identity is known no more; its conversations end when its calls have", "conversations", len(all))
 }
 
-// busy reports whether something is under way for the session's clients.
+// busy reports whether a request of the session's clients is under way. Subscriptions do not count.
 func (s *session) busy() bool {
 	s.mu.Lock()
 	waits := 0

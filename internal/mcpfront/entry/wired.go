@@ -14,31 +14,31 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/paper"
 )
 
-// NoteGrace is how long it may take to note what the client has got. Clients kill a server that
-// takes much longer to go when it is told to.
+// NoteGrace is how long noting the deliveries may take at the end. A client kills a server that
+// takes much longer to exit.
 const NoteGrace = 1500 * time.Millisecond
 
 // Line is a party whose client is on stdin and stdout.
 type Line interface {
 	Party
-	Appears(*paper.Presence) // the client is there for as long as that is
-	Ready()                  // waits until messages can be taken
-	Note()                   // has the log know of what the client was given
-	Underway() int           // requests that have no answer yet, or one that is not noted
+	Appears(*paper.Presence) // sets the lock that shows that the client lives
+	Ready()                  // waits until messages can be handled
+	Note()                   // notes the deliveries of the answers that the client was given
+	Underway() int           // requests without an answer, or with an answer whose delivery is not noted
 }
 
 // Wired is a client on stdin and stdout.
 type Wired struct {
 	P     Line
 	State string        // directory for long messages, and for the client's presence
-	Most  int64         // bytes of a message
-	Grace time.Duration // for calls under way at the end
-	Quit  time.Duration // for the end of the tool server
+	Most  int64         // longest message in bytes
+	Grace time.Duration // how long calls under way may take at the end
+	Quit  time.Duration // how long the tool server may take to end
 	Log   *slog.Logger
 }
 
-// Serve takes the client's messages until they end. kept says why the tool server could not be had
-// before that.
+// Serve handles the client's messages until they end. kept says why the tool server could not be
+// started, if Serve ends because of that.
 func (w *Wired) Serve(ctx context.Context, in io.Reader) (err, kept error) {
 	present, err := paper.Appear(w.State)
 	if err != nil {
@@ -51,17 +51,18 @@ func (w *Wired) Serve(ctx context.Context, in io.Reader) (err, kept error) {
 	go func() { over <- w.P.Run() }()
 	read := make(chan error, 1)
 	go func() {
-		// What the client says before there is a tool server waits in its pipe, in order.
+		// Messages that come before the tool server has started wait in the client's pipe, in order.
 		w.P.Ready()
 		read <- readAll(w.P, w.State, frames.NewFrames(in, w.Most))
 	}()
 
 	select {
 	case kept := <-over:
-		return nil, kept // without an error the client is gone
+		return nil, kept // if kept is nil, the client is gone
 	case err = <-read:
-		// The client has closed its end: who repeats a call of its elsewhere goes on with it.
-		// First what it was given is noted, so that this is not taken for lost.
+		// The client has closed its end. Once its lock is released, a repeat of its call over another
+		// connection continues that call. So the deliveries are noted first: else the log would take
+		// an answer that the client has for a lost one.
 		w.P.Note()
 		present.Leave()
 		w.settle(ctx)
@@ -81,7 +82,7 @@ func (w *Wired) Serve(ctx context.Context, in io.Reader) (err, kept error) {
 	return err, nil
 }
 
-// readAll takes the client's messages until there are no more.
+// readAll handles the client's messages until there are no more.
 func readAll(p Party, state string, in *frames.Frames) error {
 	in.Dir = state
 	for {
@@ -96,7 +97,7 @@ func readAll(p Party, state string, in *frames.Frames) error {
 	}
 }
 
-// settle waits until nothing is under way, for a time and until ctx ends.
+// settle waits until nothing is under way, but at most Grace and until ctx ends.
 func (w *Wired) settle(ctx context.Context) {
 	until := time.After(w.Grace)
 	for {
