@@ -1,15 +1,15 @@
 // Package gateway is `tgad gateway`: several tool servers behind one endpoint, each with a shim of its own. It finds the
-// tool server of a message, changes the name in it and puts lists together. What is sent, recorded or in doubt the
-// conversations decide (package mcpfront).
+// tool server of a message, changes the name in the message, and merges lists. The conversations (package mcpfront)
+// decide what is sent, recorded or in doubt.
 //
 // # Invariants
 //
-//	led    a gateway finds the tool server of a call; what becomes of the     [fan.route]       TestGatewayLeadsToItsServers,
-//	       call is that one's conversation's to decide, as behind a shim                        TestKilledGatewaySendsNothingTwice
-//	alone  one tool server of a gateway does not take another with it         [fan.Run]         TestServerThatIsDownTakesNoOtherWithIt
-//	own    what a client of a gateway has is its identity's alone             [hall.ServeHTTP]  TestIdentitiesAreApart
-//	sent   credentials of a client go to the tool servers of one party, and   [subject.Take]    TestTokensGoToTheirToolServerAlone,
-//	       what tells its identity goes to none                                                 TestKeyOfTheGatewayIsNoToken
-//	tasks  an id of a task leads the clients of one identity to one task      [names.Tasks]     TestTaskIsOfItsIdentity,
+//	led    a gateway only finds the tool server of a call; the conversation   [fan.route]       TestGatewayLeadsToItsServers,
+//	       with that server decides about the call, as behind a shim                            TestKilledGatewaySendsNothingTwice
+//	alone  a tool server that is down does not affect the others              [fan.Run]         TestServerThatIsDownTakesNoOtherWithIt
+//	own    clients of one identity cannot reach what another identity has     [hall.ServeHTTP]  TestIdentitiesAreApart
+//	sent   a client's credentials go only to the tool servers that they are   [subject.Take]    TestTokensGoToTheirToolServerAlone,
+//	       for; what proves its identity to the gateway goes to none                            TestKeyOfTheGatewayIsNoToken
+//	tasks  the id of a task works only for clients of the same identity       [names.Tasks]     TestTaskIsOfItsIdentity,
 //	                                                                                            TestKilledGatewayKeepsItsTasks
 package gateway

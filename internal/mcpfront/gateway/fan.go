@@ -25,10 +25,11 @@ import (
 )
 
 // A gateway has several tool servers behind one endpoint. Each has a shim and a conversation of
-// its own, exactly as behind `tgad mcp`: what is sent, recorded, in doubt or delivered is decided
-// there and nowhere else. The fan stands before the conversations. It finds the one that a message
-// is for, changes the name in it, and puts lists together. An answer to a call passes it as it is,
-// and in the goroutine that delivers it: what the conversation takes for delivered is delivered.
+// its own, exactly as behind `tgad mcp`. Only the conversation decides what is sent, recorded, in
+// doubt or delivered. The fan is between the client and the conversations. It finds the
+// conversation that a message is for, changes the name in the message, and merges lists. An answer
+// to a call passes through the fan unchanged and in the goroutine that delivers it, so an answer
+// that the conversation counts as delivered is delivered.
 
 // Behind is one of the tool servers of a gateway.
 type Behind struct {
@@ -37,26 +38,26 @@ type Behind struct {
 	Resources names.Resources // nil is none
 }
 
-// Gate is an endpoint with several tool servers behind it, for clients that share a namespace. What is behind it and
-// what its clients may do can be changed while they are there: see [Gate.Prepare].
+// Gate is an endpoint with several tool servers behind it, for clients that share a namespace. Its tool servers, and
+// what its clients may do, can be changed while clients are connected: see [Gate.Prepare].
 type Gate struct {
 	log    *slog.Logger
 	watch  Watch
 	tasks  names.Tasks
 	handed handed
-	// wait is how long a client waits for tool servers that are being started. What comes later is
-	// told as a change of the list.
+	// wait is how long a client waits for tool servers that are starting. A tool server that starts
+	// later is announced as a change of the lists.
 	wait time.Duration
-	reap func() // of its shims, where it serves HTTP; nil where it does not
+	reap func() // Reap of its shims if the gate serves HTTP, else nil
 
 	now  atomic.Pointer[rules]
-	next atomic.Pointer[rules] // being brought about: what it refuses is refused already; nil is nothing
+	next atomic.Pointer[rules] // rules of a change under way: what they refuse is refused already; nil is no change
 
-	turn sync.Mutex // conversations begin, and changes are made, one after the other
+	turn sync.Mutex // serializes changes and the beginning of conversations
 	fans map[*fan]bool
 }
 
-// SealOfTasks is what a secret seals the names of tasks for.
+// SealOfTasks is the purpose under which a secret seals the names of tasks.
 const SealOfTasks = "task"
 
 // startWait is shorter than a client's patience with its handshake.
@@ -64,18 +65,18 @@ const startWait = 10 * time.Second
 
 // GateOptions say what the clients of a gate may do.
 type GateOptions struct {
-	Lists names.Lists // of the clients' names of tools
-	// Resources are those that the clients may have of what the tool servers give; nil is all.
+	Lists names.Lists // which tools the clients may call, by the clients' names
+	// Resources are the resources of the tool servers that the clients may have; nil is all.
 	Resources names.Resources
 	Quotas    []Quota
-	// Tasks are the names of tasks. Without a seal they are of use for as long as the gate is there.
+	// Tasks makes the names of tasks. Without a seal the names work only as long as the gate lives.
 	Tasks  names.Tasks
-	Logger *slog.Logger // nil means nothing is said
+	Logger *slog.Logger // nil discards all records
 	Watch  Watch
 }
 
-// NewGate makes an endpoint. VALIDATION_ERROR: two tool servers could have the same name, or get credentials that are
-// for one of them.
+// NewGate makes an endpoint. The error is VALIDATION_ERROR if names of two tool servers could collide, or if two could
+// get credentials that are for one of them.
 func NewGate(all []Behind, o GateOptions) (*Gate, error) {
 	r, err := rulesOf(all, o)
 	if err != nil {
@@ -109,7 +110,7 @@ func rulesOf(all []Behind, o GateOptions) (*rules, error) {
 	return &rules{all: all, lists: o.Lists, resources: o.Resources, quotas: quotasOf(o.Quotas)}, nil
 }
 
-// fan is one client, or several that share it, and the conversations that it has.
+// fan is one client, or several that share it, with its conversations.
 type fan struct {
 	g     *Gate
 	out   entry.Outlet
@@ -121,33 +122,33 @@ type fan struct {
 	work  sync.WaitGroup // lists and handshakes
 
 	mu        sync.Mutex
-	every     []*member // those that are in the table, and those that come to their end
+	every     []*member // members of the table, and those that are ending
 	present   *paper.Presence
-	running   bool   // the conversations are kept
-	started   bool   // the tool servers are
-	params    []byte // of the client's handshake; nil is none
+	running   bool   // the conversations run
+	started   bool   // the tool servers were told to start
+	params    []byte // params of the client's handshake; nil is none
 	level     []byte // params of the newest logging/setLevel; nil is none
 	greeted   bool   // the client has said that it is ready
 	next      uint64
-	asked     map[frames.Key]asked // requests of the client's under way
+	asked     map[frames.Key]asked // requests of the client that are under way
 	own       map[frames.Key]*inquiry
 	questions map[frames.Key]question
-	owners    map[string]*member // of resources, by their URIs
+	owners    map[string]*member // owners of resources, by URI
 	streams   map[frames.Key]*stream
-	branches  map[frames.Key]*stream // by the ids at the tool servers
+	branches  map[frames.Key]*stream // streams by the ids of their branches
 }
 
-// inquiry is a request of the fan's own to a tool server.
+// inquiry is a request of the fan itself to a tool server.
 type inquiry struct {
 	method    string
 	got       chan *frames.Frame
-	challenge *frames.Challenge // that is the answer; under the fan's lock
+	challenge *frames.Challenge // set if the answer is a challenge; guarded by the fan's lock
 }
 
-// question is a request of a tool server's to the client.
+// question is a request of a tool server to the client.
 type question struct {
 	m  *member
-	id []byte // the tool server's own
+	id []byte // the tool server's own id
 }
 
 // member is the conversation with one tool server.
@@ -155,15 +156,15 @@ type member struct {
 	*mcpfront.Conversation
 	f     *fan
 	shim  *mcpfront.Shim
-	begin chan struct{} // closed when the tool server is to be started
-	tried chan struct{} // closed when it is there, or could not be started
-	// retired says that no table has it any more: nothing is begun with it. Under the fan's lock.
+	begin chan struct{} // closed when the tool server is to start
+	tried chan struct{} // closed when the tool server has started or has failed to
+	// retired says that no table has the member any more, so no new request goes to it. The fan's lock guards it.
 	retired bool
 	freed   sync.Once
 	// absent says that a client was given a list without this tool server's part.
-	absent bool // under the fan's lock
-	// mute says that it did not answer the newest question of the fan's own in time: the next one waits for it but
-	// a moment.
+	absent bool // guarded by the fan's lock
+	// mute says that the tool server did not answer the fan's newest request in time. The next request waits for it
+	// only a fraction of the usual time.
 	mute atomic.Bool
 }
 
@@ -195,7 +196,7 @@ func (g *Gate) fan(out entry.Outlet, of entry.Whose) (*fan, error) {
 	return f, nil
 }
 
-// laid is the table that rules make, of the conversations that are there and of new ones.
+// laid makes the table of rules. It keeps the conversations that exist and begins new ones (added).
 func (f *fan) laid(r *rules) (t *table, added []*member, err error) {
 	t = &table{rules: r, g: f.g}
 	for _, b := range r.all {
@@ -223,14 +224,14 @@ func (f *fan) member(s *mcpfront.Shim) (*member, error) {
 	return m, nil
 }
 
-// members are those of the table, and those that come to their end.
+// members returns the members of the table, and those that are ending.
 func (f *fan) members() []*member {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.every)
 }
 
-// convs are all the conversations: a client goes on from an answer of one tool server to a call of another.
+// convs returns all conversations: a client may make a call to one tool server because of another one's answer.
 func (f *fan) convs() (all []*mcpfront.Conversation) {
 	for _, m := range f.members() {
 		all = append(all, m.Conversation)
@@ -238,7 +239,7 @@ func (f *fan) convs() (all []*mcpfront.Conversation) {
 	return all
 }
 
-// Appears says that the client is there for as long as present is.
+// Appears sets the lock that shows that the client lives.
 func (f *fan) Appears(present *paper.Presence) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -248,7 +249,7 @@ func (f *fan) Appears(present *paper.Presence) {
 	}
 }
 
-// start starts the tool servers. params are those of the client's handshake; nil is none.
+// start starts the tool servers. params are the params of the client's handshake; nil is none.
 func (f *fan) start(params []byte) (first bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -264,7 +265,7 @@ func (f *fan) start(params []byte) (first bool) {
 	return true
 }
 
-// set has the tool server started, with what the client has said in its handshake. The fan's lock is held.
+// set lets the tool server start, with the params of the client's handshake. The caller holds the fan's lock.
 func (m *member) set(params []byte) {
 	if params != nil {
 		m.Greet(params)
@@ -272,8 +273,8 @@ func (m *member) set(params []byte) {
 	close(m.begin)
 }
 
-// Run keeps the tool servers until the conversation is over. One that cannot be started does not
-// take the others with it.
+// Run runs the conversations until the client's is over. A tool server that cannot be started does
+// not affect the others.
 func (f *fan) Run() error {
 	f.mu.Lock()
 	f.running = true
@@ -283,14 +284,14 @@ func (f *fan) Run() error {
 	f.mu.Unlock()
 	<-f.life.Done()
 	f.mu.Lock()
-	f.running = false // none is begun any more
+	f.running = false // from now on no conversation is started
 	f.mu.Unlock()
 	f.runs.Wait()
 	f.work.Wait()
 	return nil
 }
 
-// keep keeps a tool server until its conversation is over. The fan's lock is held.
+// keep runs a member's conversation until it is over. The caller holds the fan's lock.
 func (f *fan) keep(m *member) {
 	f.runs.Go(func() {
 		select {
@@ -307,7 +308,7 @@ func (f *fan) keep(m *member) {
 		if retired {
 			f.left(m)
 		} else {
-			f.End() // the client is gone for one, and so for all
+			f.End() // the client of one conversation is gone, so all conversations end
 		}
 	})
 	f.runs.Go(func() {
@@ -316,7 +317,7 @@ func (f *fan) keep(m *member) {
 	})
 }
 
-// settled waits until each tool server is there or could not be started, for a time.
+// settled waits until each tool server has started or has failed to, but at most Gate.wait.
 func (f *fan) settled() {
 	ctx, cancel := context.WithTimeout(f.life, f.g.wait)
 	defer cancel()
@@ -351,7 +352,7 @@ func (f *fan) free() {
 	}
 }
 
-// left takes what is left of a conversation with a tool server.
+// left releases a member's conversation and removes the member.
 func (f *fan) left(m *member) {
 	m.freed.Do(m.Conversation.Release)
 	f.mu.Lock()
@@ -359,7 +360,7 @@ func (f *fan) left(m *member) {
 	f.every = slices.DeleteFunc(f.every, func(other *member) bool { return other == m })
 }
 
-// isUp tells the client of a tool server that is there at last.
+// isUp tells the client of a tool server that has started, if a list was given without it.
 func (m *member) isUp() {
 	f := m.f
 	v := f.now().with(m.shim)
@@ -383,15 +384,15 @@ func (m *member) isUp() {
 	}
 }
 
-// promptsChanged is the notification that the list of prompts is another one.
+// promptsChanged is the notification that the list of prompts has changed.
 const promptsChanged = "notifications/prompts/list_changed"
 
-// tell gives the client a notification of the fan's own.
+// tell sends the client a notification of the fan itself.
 func (f *fan) tell(method string) {
 	f.say(frames.NewFrame([]byte(`{"jsonrpc":"2.0","method":"` + method + `"}`)))
 }
 
-// GivenUp takes the end of a stream for what it is.
+// GivenUp handles the end of a response stream: the client has given the request up.
 func (f *fan) GivenUp(key frames.Key) {
 	if m := f.ended(key, EndGivenUp); m != nil {
 		m.Conversation.GivenUp(key)
@@ -406,7 +407,7 @@ func (f *fan) RefusedParams(ctx context.Context, h http.Header, msg *frames.Fram
 	f.start(nil)
 	m, tool, _ := f.behind(nameOf(msg))
 	if m == nil {
-		return nil // and so it is refused for that
+		return nil // the call is refused later, for its name
 	}
 	inner, err := rewrite(msg, "/name", tool)
 	if err != nil {
@@ -415,7 +416,7 @@ func (f *fan) RefusedParams(ctx context.Context, h http.Header, msg *frames.Fram
 	return m.Conversation.RefusedParams(ctx, h, inner)
 }
 
-// nameOf is the member name of a request's params.
+// nameOf is the member "name" of a request's params.
 func nameOf(f *frames.Frame) string { return textOf(f, "/name") }
 
 // textOf is the string at a place in a request's params.
@@ -430,7 +431,7 @@ func textOf(f *frames.Frame, pointer string) string {
 	return mcpraw.Text(mcpraw.At(params, pointer))
 }
 
-// rewrite is a message with another string at a place in its params.
+// rewrite returns a message with another string at a place in its params.
 func rewrite(f *frames.Frame, pointer, text string) (*frames.Frame, error) {
 	if !f.Params.Present() {
 		return nil, tga.Errorf(tga.ValidationError, "want params").At("/params")

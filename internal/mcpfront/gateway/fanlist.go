@@ -22,13 +22,13 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// lists are the methods whose answers are put together, each with the member that has the items.
+// lists has the methods whose answers are merged, each with the member that has the items.
 var lists = map[string]string{
 	"tools/list": "tools", "prompts/list": "prompts", "resources/list": "resources", "resources/templates/list": "resourceTemplates",
 	"tasks/list": "tasks",
 }
 
-// offer is what of an item of a list the client gets; nil is nothing.
+// offer returns the function that makes the client's form of a list's item, or nil to leave the item out.
 func (m *view) offer(method string) func(item []byte) []byte {
 	switch method {
 	case "resources/list":
@@ -44,8 +44,8 @@ func (m *view) offer(method string) func(item []byte) []byte {
 // serverInfo is how a gateway names itself.
 const serverInfo = `{"name":"tgad gateway","version":"1"}`
 
-// initialize answers the client's handshake. The tool servers are told what it says; what is told
-// it is what those of them have that are there in time.
+// initialize answers the client's handshake. The tool servers get the client's params. The answer
+// has the capabilities of the tool servers that have started in time.
 func (f *fan) initialize(msg *frames.Frame) {
 	var params []byte
 	if msg.Params.Present() {
@@ -69,11 +69,11 @@ func (f *fan) initialize(msg *frames.Frame) {
 		for _, m := range f.now().views {
 			if m.Said() == nil {
 				if ch := m.Challenged(); ch.ComesBack() {
-					return nil, ch // the client's own credentials: it has no session without them
+					return nil, ch // the tool server refuses the client's own credentials: no session without them
 				}
 				f.missing(m.member)
 			}
-			said := m.Said() // it may be there since: whoever is missing here is told of later
+			said := m.Said() // again, after missing: a server that starts from now on is announced later
 			if said == nil {
 				continue
 			}
@@ -101,7 +101,7 @@ type able struct {
 	can []byte
 }
 
-// together are the capabilities of a gateway: what it leads on, where a tool server has it.
+// together merges the capabilities of tool servers into those of the gateway.
 func together(all []able) []byte {
 	b := []byte(`{"tools":{"listChanged":true}`)
 	for _, c := range []struct{ name, is string }{{"prompts", `{"listChanged":true}`}, {"completions", "{}"}, {"logging", "{}"}} {
@@ -132,14 +132,14 @@ func together(all []able) []byte {
 	return append(b, '}')
 }
 
-// missing notes that the client is not told of a tool server.
+// missing notes that the client gets an answer without a tool server's part.
 func (f *fan) missing(m *member) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	m.absent = true
 }
 
-// ask makes a request of the fan's own to a tool server and returns the result.
+// ask makes a request of the fan itself to a tool server and returns the result.
 func (m *member) ask(ctx context.Context, method string, params []byte) ([]byte, error) {
 	f, q := m.f, &inquiry{method: method, got: make(chan *frames.Frame, 1)}
 	id := []byte(`"` + gatePrefix + frames.Nonce() + `"`)
@@ -174,28 +174,28 @@ func (m *member) ask(ctx context.Context, method string, params []byte) ([]byte,
 	}
 }
 
-// faulted is a tool server's answer that is an error.
+// faulted is an error that a tool server answered.
 type faulted struct{ fault []byte }
 
 func (e *faulted) Error() string { return "it answers " + string(e.fault) }
 
-// noMethod says that the tool server has no such method: it has none of what is listed.
+// noMethod reports whether the tool server has no such method, and so nothing to list.
 func (e *faulted) noMethod() bool {
 	return string(mcpraw.At(e.fault, "/code")) == strconv.Itoa(mcpraw.CodeNoMethod)
 }
 
-// mutePart is the part of its patience that a list has with a tool server that did not answer the last one in time.
+// mutePart divides the time that a list waits for a tool server that did not answer the last one in time.
 const mutePart = 20
 
-// part is what a tool server has said.
+// part is what one tool server has answered.
 type part struct {
 	m    *view
 	said []byte
 }
 
-// each asks every tool server that is there, all at once, and returns what they said in their
-// order. Of one that is not there, or does not answer in time, nothing is said. err is the challenge of one that has
-// refused the client's own credentials; else the first error that one has answered where none has answered anything else.
+// each asks every running tool server at the same time, and returns their answers in the order of the table. A tool
+// server that does not run, or does not answer in time, has an empty part. err is the challenge of a tool server that
+// refused the client's own credentials. Otherwise, if all answers are errors, err is the first of them.
 func (f *fan) each(ask func(context.Context, *view) ([]byte, error)) ([]part, error) {
 	f.settled()
 	ctx, cancel := context.WithTimeout(f.life, f.g.wait)
@@ -209,7 +209,7 @@ func (f *fan) each(ask func(context.Context, *view) ([]byte, error)) ([]part, er
 		if !m.There() {
 			f.missing(m.member)
 		}
-		if !m.There() { // still: whoever is missing here is told of later
+		if !m.There() { // again, after missing: a server that starts from now on is announced later
 			if refusals[i] = m.Challenged(); refusals[i] != nil {
 				m.Nudge()
 			}
@@ -229,7 +229,7 @@ func (f *fan) each(ask func(context.Context, *view) ([]byte, error)) ([]part, er
 				said.Store(true)
 			case errors.As(err, &faults[i]) && faults[i].noMethod():
 				faults[i] = nil
-				said.Store(true) // that it has nothing of this kind
+				said.Store(true) // it has answered: it has nothing of this kind
 			case errors.As(err, &refusals[i]):
 				f.missing(m.member)
 				f.g.log.Info("a tool server was left out of a list", "tool_server", m.shim.Server(), "error", err)
@@ -256,7 +256,7 @@ func (f *fan) each(ask func(context.Context, *view) ([]byte, error)) ([]part, er
 	return all, nil
 }
 
-// list puts the lists of the tool servers together, under the client's names. It has one page.
+// list merges the lists of the tool servers, with the client's names. The result has one page.
 func (f *fan) list(msg *frames.Frame, params []byte) ([]byte, error) {
 	where, method := lists[msg.Method], msg.Method
 	if mcpraw.At(params, "/cursor") != nil {
@@ -285,7 +285,7 @@ func (f *fan) list(msg *frames.Frame, params []byte) ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// pages are the items of a tool server's list that are for the client, with commas between.
+// pages returns the items of all pages of a tool server's list that the client may have, joined by commas.
 func (m *member) pages(ctx context.Context, method, where string, params []byte, offer func([]byte) []byte) ([]byte, error) {
 	var all []byte
 	cursor := ""
@@ -320,7 +320,7 @@ func (m *member) pages(ctx context.Context, method, where string, params []byte,
 	return nil, tga.Errorf(tga.LimitExceeded, "its list has more than %d pages", mcpfront.MaxPages)
 }
 
-// offered is an item of a list under the client's name; nil where the client is not to have it.
+// offered is an item of a list with the client's name, nil if the client may not have it.
 func (m *view) offered(item []byte) []byte {
 	from, to, ok := mcpraw.Locate(item, "/name")
 	if !ok {
@@ -333,12 +333,12 @@ func (m *view) offered(item []byte) []byte {
 	return named(item, from, to, seen)
 }
 
-// named is an item of a list with another name in a place.
+// named is an item of a list with another string in a place.
 func named(item []byte, from, to int, name string) []byte {
 	return append(tga.AppendString(bytes.Clone(item[:from]), name), item[to:]...)
 }
 
-// discover puts together what the tool servers say of themselves to a client without a handshake.
+// discover merges the tool servers' answers to server/discover, for a client without a handshake.
 func (f *fan) discover(_ *frames.Frame, params []byte) ([]byte, error) {
 	all, err := f.each(func(ctx context.Context, m *view) ([]byte, error) { return m.ask(ctx, "server/discover", params) })
 	if err != nil {
@@ -370,7 +370,7 @@ func (f *fan) discover(_ *frames.Frame, params []byte) ([]byte, error) {
 	return append(append(append(b, `],"capabilities":`...), together(can)...), `,"serverInfo":`+serverInfo+`,"_meta":{"io.modelcontextprotocol/serverInfo":`+serverInfo+`},"ttlMs":0,"cacheScope":"private"}`...), nil
 }
 
-// setLevel tells every tool server how much to log; those that are started later too.
+// setLevel sets the log level of every tool server, including those that start later.
 func (f *fan) setLevel(msg *frames.Frame, params []byte) ([]byte, error) {
 	f.mu.Lock()
 	f.level = bytes.Clone(params)

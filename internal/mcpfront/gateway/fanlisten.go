@@ -16,12 +16,13 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// A subscription of the client's is one at each tool server, under an id of the fan's own. The client
-// hears of one: it is acknowledged once those tool servers have that are there, or after a time; what they
-// tell carries the client's id; and it ends when all of them have ended it. A tool server that comes
-// later is asked then, and the client is told that the lists may have changed.
+// A client's subscription (stream) has a subscription at each tool server (branch), under an id of the
+// fan. The client sees one subscription. It is acknowledged once the running tool servers have
+// acknowledged theirs, or after Gate.wait. Notifications carry the client's id. It ends when all
+// branches have ended. A tool server that starts later gets a branch then, and the client is told that
+// the lists may have changed.
 
-// filter is what a client wants to hear of. Of anything else it is promised nothing.
+// filter says which notifications a client wants. It is not promised any others.
 type filter struct {
 	Tools     bool     `json:"toolsListChanged,omitempty"`
 	Prompts   bool     `json:"promptsListChanged,omitempty"`
@@ -34,8 +35,8 @@ func (w filter) empty() bool {
 	return !w.Tools && !w.Prompts && !w.Resources && len(w.URIs) == 0 && len(w.Tasks) == 0
 }
 
-// passes reports whether a notification is for who has the filter. Which URIs those of resources have
-// the tool server was told.
+// passes reports whether the filter asks for a notification. It does not check the URI of a resource:
+// the tool server was told the URIs.
 func (w filter) passes(method string) bool {
 	switch method {
 	case say.ToolsChanged:
@@ -52,25 +53,26 @@ func (w filter) passes(method string) bool {
 
 const resourceUpdated = "notifications/resources/updated"
 
-// stream is a subscriptions/listen of the client's that is open.
+// stream is an open subscriptions/listen of the client.
 type stream struct {
-	id     []byte // the client's
-	params []byte // of its request
+	id     []byte // the client's id
+	params []byte // params of the client's request
 	wants  filter
 
-	out sync.Mutex // held while something of the stream's is written: the acknowledgement is the first
-	// early has, by task, how to tell of the newest that came before the acknowledgement; out is held. Lists and resources
-	// are read once that is there, but the end of a task may be said one time only.
+	out sync.Mutex // held while a message of the stream is written, so that the acknowledgement comes first
+	// early has, by task, a function that passes the task's newest notification that came before the acknowledgement. out
+	// guards it. Other early notifications are dropped, because a client reads lists and resources after the
+	// acknowledgement. The end of a task, however, may be told only once.
 	early map[string]func() error
 
-	// Of what follows the fan's lock is held.
+	// The fan's lock guards the following fields.
 	at    map[frames.Key]*branch
-	asked bool     // each tool server that is there has been
-	late  bool     // those that have not acknowledged it are not waited for
-	told  bool     // it was acknowledged
-	uris  []string // resources that it is told about
-	tasks []string // and tasks
-	fault []byte   // the first error that a tool server has answered
+	asked bool     // each running tool server was asked
+	late  bool     // the wait for tool servers that have not acknowledged is over
+	told  bool     // the stream was acknowledged to the client
+	uris  []string // resources that tool servers have granted
+	tasks []string // tasks that tool servers have granted
+	fault []byte   // the first error that a tool server answered
 }
 
 // branch is the part of a stream at one tool server.
@@ -80,10 +82,10 @@ type branch struct {
 	wants filter
 	acked bool
 
-	challenge *frames.Challenge // that is its answer
+	challenge *frames.Challenge // set if the tool server's answer is a challenge
 }
 
-// listen takes a subscriptions/listen.
+// listen handles a subscriptions/listen.
 func (f *fan) listen(msg *frames.Frame) {
 	s := &stream{at: map[frames.Key]*branch{}}
 	params, err := msg.Bytes(msg.Params, frames.SpillBytes)
@@ -108,7 +110,7 @@ func (f *fan) listen(msg *frames.Frame) {
 			if !m.There() {
 				f.missing(m.member)
 			}
-			if m.There() { // else it is asked when it comes
+			if m.There() { // else rejoin asks it when it has started
 				m.join(s)
 			}
 		}
@@ -124,9 +126,9 @@ func (f *fan) listen(msg *frames.Frame) {
 	})
 }
 
-var joined = func() {} // a test has tool servers be faster than this
+var joined = func() {} // a test makes tool servers answer before this point
 
-// join asks a tool server for its part of a stream, once.
+// join asks a tool server for its branch of a stream, once.
 func (m *view) join(s *stream) {
 	b := &branch{m: m.member, id: tga.AppendString(nil, gatePrefix+frames.Nonce()), wants: s.wants}
 	b.wants.URIs = slices.DeleteFunc(slices.Clone(s.wants.URIs), func(uri string) bool { return m.f.first(uri) != m.member })
@@ -159,7 +161,8 @@ func (m *view) join(s *stream) {
 	}
 }
 
-// first is the tool server that a URI leads to where nobody is asked for a list; nil is none.
+// first is the tool server that a URI leads to without asking for lists: its owner if one is known, else
+// the first that may have it; nil is none.
 func (f *fan) first(uri string) *member {
 	f.mu.Lock()
 	of := f.owners[uri]
@@ -172,8 +175,8 @@ func (f *fan) first(uri string) *member {
 	return of
 }
 
-// change changes a stream, and tells the client what follows from that: that it is subscribed, that it
-// cannot be, or that the stream is over.
+// change changes a stream by do, and tells the client the consequence if there is one: the stream is
+// acknowledged, refused, or over.
 func (f *fan) change(s *stream, do func()) {
 	s.out.Lock()
 	defer s.out.Unlock()
@@ -239,14 +242,14 @@ func (s seat) heard(way func(*mcpraw.Envelope, ...io.WriterTo) error, msg *frame
 	f.mu.Unlock()
 	switch {
 	case b == nil || b.m != s.m:
-		return true, nil // the stream is over
+		return true, nil // the stream has ended
 	case msg.Method == say.Ack:
 		f.change(of, func() {
 			var granted filter
 			if json.Unmarshal(mcpraw.At(msg.Head[msg.Params.From:msg.Params.To], "/notifications"), &granted) == nil && !b.acked {
 				of.uris = append(of.uris, slices.DeleteFunc(granted.URIs, func(uri string) bool { return !slices.Contains(b.wants.URIs, uri) })...)
 				for _, task := range granted.Tasks {
-					of.tasks = append(of.tasks, f.g.tasks.Seen(s.m.shim.Server(), task)) // one that the client did not name is not told it
+					of.tasks = append(of.tasks, f.g.tasks.Seen(s.m.shim.Server(), task)) // change drops tasks that the client did not name
 				}
 			}
 			b.acked = true
@@ -276,7 +279,7 @@ func (s seat) heard(way func(*mcpraw.Envelope, ...io.WriterTo) error, msg *frame
 	return true, nil
 }
 
-// branchEnded takes the answer to a part of a stream. It reports whether it is one.
+// branchEnded handles the answer to a branch. It reports whether the answer is one.
 func (s seat) branchEnded(key frames.Key, env *mcpraw.Envelope, parts []io.WriterTo) (taken bool, err error) {
 	f := s.m.f
 	f.mu.Lock()
@@ -296,7 +299,7 @@ func (s seat) branchEnded(key frames.Key, env *mcpraw.Envelope, parts []io.Write
 		if err != nil {
 			return true, err
 		}
-		fault = bytes.Clone(msg.Head[msg.Fault.From:msg.Fault.To]) // of the message: an envelope need not be its
+		fault = bytes.Clone(msg.Head[msg.Fault.From:msg.Fault.To]) // spans of msg: env may be of another form of the message
 	}
 	if ch.ComesBack() && of.refuse(f, ch, fault) {
 		return true, nil
@@ -310,7 +313,7 @@ func (s seat) branchEnded(key frames.Key, env *mcpraw.Envelope, parts []io.Write
 	return true, nil
 }
 
-// refuse answers a stream with a challenge, where nothing was said on it yet. It reports whether that is so.
+// refuse answers a stream with a challenge if the stream is not acknowledged yet. It reports whether it did.
 func (s *stream) refuse(f *fan, ch *frames.Challenge, fault []byte) bool {
 	s.out.Lock()
 	defer s.out.Unlock()
@@ -323,7 +326,7 @@ func (s *stream) refuse(f *fan, ch *frames.Challenge, fault []byte) bool {
 	f.mu.Unlock()
 	if opens {
 		f.unlisten(key, func(b *branch) {
-			f.work.Go(func() { b.m.Conversation.GivenUp(frames.KeyOf(b.id)) }) // elsewhere: this is a tool server's reader
+			f.work.Go(func() { b.m.Conversation.GivenUp(frames.KeyOf(b.id)) }) // in a goroutine: the caller reads a tool server's messages
 		})
 		f.challenge(s.id, ch)
 		f.answer(s.id, `,"error":`, fault)
@@ -331,7 +334,7 @@ func (s *stream) refuse(f *fan, ch *frames.Challenge, fault []byte) bool {
 	return opens
 }
 
-// unlisten ends a stream that the client gave up: end ends each of its parts.
+// unlisten ends a stream that the client gave up. It calls end for each branch.
 func (f *fan) unlisten(key frames.Key, end func(*branch)) {
 	f.mu.Lock()
 	s := f.streams[key]
@@ -349,8 +352,8 @@ func (f *fan) unlisten(key frames.Key, end func(*branch)) {
 	}
 }
 
-// rejoin asks a tool server that is there at last for its part of each stream, and tells the client of
-// what it may not have heard.
+// rejoin asks a tool server that has started for its branch of each stream, and tells the client of
+// changes that it may have missed.
 func (m *view) rejoin() {
 	f := m.f
 	f.mu.Lock()

@@ -16,20 +16,19 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Resources have no names of a gateway's own: answers of tools have their URIs in them, and a client
-// reads what it finds there. So a URI leads to the tool server that may have it by its patterns. Where
-// several may, it is the first that lists the URI, or a template of it; and it stays that one for as long
-// as the conversation lasts, whoever lists it later.
+// A gateway does not rename resources, because a client reads the URIs that it finds in answers of tools.
+// So a URI leads to the tool server whose configured patterns match it. If several match, it leads to the
+// first that lists the URI or a template of it, and stays with that one for the rest of the conversation.
 
-// resourcesChanged is the notification that the list of resources is another one.
+// resourcesChanged is the notification that the list of resources has changed.
 const resourcesChanged = "notifications/resources/list_changed"
 
-// has reports whether a URI may be a resource of a tool server that the client may have.
+// has reports whether the client may have a URI from this tool server, by the configured patterns.
 func (m *view) has(uri string) bool {
 	return m.resources.Permit(uri) && (m.t.rules.resources == nil || m.t.rules.resources.Permit(uri))
 }
 
-// offeredResource is an item of resources/list; nil where the client is not to have it.
+// offeredResource is an item of resources/list, nil if the client may not have it.
 func (m *view) offeredResource(item []byte) []byte {
 	if !m.has(mcpraw.Text(mcpraw.At(item, "/uri"))) {
 		return nil
@@ -37,7 +36,8 @@ func (m *view) offeredResource(item []byte) []byte {
 	return item
 }
 
-// offeredTemplate is an item of resources/templates/list. Two tool servers may have the same one.
+// offeredTemplate is an item of resources/templates/list, nil if the client may not have it. Two tool
+// servers may list the same template.
 func (m *view) offeredTemplate(item []byte) []byte {
 	template := mcpraw.Text(mcpraw.At(item, "/uriTemplate"))
 	if !m.resources.PermitTemplate(template) || m.t.rules.resources != nil && !m.t.rules.resources.PermitTemplate(template) {
@@ -46,13 +46,13 @@ func (m *view) offeredTemplate(item []byte) []byte {
 	return item
 }
 
-// owned leaves in the tool servers' lists of resources what is each one's own, in their order.
+// owned removes from each tool server's list the resources that belong to another tool server.
 func (f *fan) owned(all []part) []part {
 	for i := range all {
 		p, m := &all[i], all[i].m
 		var items []json.RawMessage
 		if json.Unmarshal(slices.Concat([]byte("["), p.said, []byte("]")), &items) != nil {
-			items = nil // never: they were read one by one
+			items = nil // cannot happen: pages has parsed each item
 		}
 		p.said = nil
 		for _, item := range items {
@@ -69,7 +69,7 @@ func (f *fan) owned(all []part) []part {
 	return all
 }
 
-// claim is whose a URI is, m's where it is nobody's yet.
+// claim returns the owner of a URI. If the URI has none, m becomes its owner.
 func (f *fan) claim(uri string, m *member) *member {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -82,10 +82,10 @@ func (f *fan) claim(uri string, m *member) *member {
 	return m
 }
 
-// maxOwners bounds the URIs of which a conversation remembers whose they are.
+// maxOwners bounds the URIs whose owner a conversation remembers.
 const maxOwners = 1 << 16
 
-// resource leads a request about a resource to its tool server. uri stands at a place in its params.
+// resource leads a request about a resource to its tool server. pointer says where in the params the URI is.
 func (f *fan) resource(msg *frames.Frame, pointer string) {
 	params, err := msg.Bytes(msg.Params, toolcall.MaxParams)
 	if !msg.Params.Present() || err != nil {
@@ -109,7 +109,7 @@ func (f *fan) resource(msg *frames.Frame, pointer string) {
 	case 1:
 		f.lead(msg, may[0], pointer)
 	default:
-		f.work.Go(func() { // elsewhere: their lists are asked for
+		f.work.Go(func() { // in a goroutine: it asks for their lists
 			m, err := f.ownerOf(may, uri, toolcall.ProtocolOf(params))
 			if err != nil {
 				f.refuse(msg, mcpraw.CodeGone, err)
@@ -124,10 +124,10 @@ func (f *fan) resource(msg *frames.Frame, pointer string) {
 	}
 }
 
-// refURI is where a request to complete an argument names the template of a resource.
+// refURI is the place of the resource's template in a completion/complete request.
 const refURI = "/ref/uri"
 
-// lead gives a request on as it is.
+// lead passes a request unchanged.
 func (f *fan) lead(msg *frames.Frame, m *member, pointer string) {
 	switch f.enter(msg, m) {
 	case isIn:
@@ -137,8 +137,8 @@ func (f *fan) lead(msg *frames.Frame, m *member, pointer string) {
 	}
 }
 
-// ownerOf finds whose a URI, or a template, is among those that may have it; nil is nobody. asks are the
-// params of the lists. The error is a challenge.
+// ownerOf finds the owner of a URI or template among the members that may have it; nil is none. asks are
+// the params of the list requests. The error is always a challenge.
 func (f *fan) ownerOf(may []*member, uri string, asks []byte) (*member, error) {
 	f.mu.Lock()
 	known := f.owners[uri]
@@ -153,7 +153,7 @@ func (f *fan) ownerOf(may []*member, uri string, asks []byte) (*member, error) {
 		all, err := m.pages(ctx, "resources/list", "resources", asks, m.offeredResource)
 		templates, tErr := m.pages(ctx, "resources/templates/list", "resourceTemplates", asks, m.offeredTemplate)
 		if no := (*faulted)(nil); errors.As(err, &no) && no.noMethod() {
-			err = nil // it has only the others
+			err = nil // the tool server has only templates
 		}
 		if len(all) > 0 && len(templates) > 0 {
 			all = append(all, ',')
@@ -170,7 +170,7 @@ func (f *fan) ownerOf(may []*member, uri string, asks []byte) (*member, error) {
 	for _, p := range listed {
 		var items []struct{ URI, URITemplate string }
 		if json.Unmarshal(slices.Concat([]byte("["), p.said, []byte("]")), &items) != nil {
-			continue // a member of another type: it lists nothing that is a resource
+			continue // a uri of another JSON type: this part lists no resource
 		}
 		for _, item := range items {
 			if item.URI == uri || item.URITemplate == uri || expands(item.URITemplate, uri) {
@@ -181,7 +181,7 @@ func (f *fan) ownerOf(may []*member, uri string, asks []byte) (*member, error) {
 	return nil, nil
 }
 
-// expands reports whether a URI is one of a template's (RFC 6570).
+// expands reports whether a URI matches a template (RFC 6570).
 func expands(template, uri string) bool {
 	if template == "" {
 		return false

@@ -21,11 +21,11 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// gatePrefix begins the ids that the fan gives: of its own requests to tool servers, and of theirs
-// to the client.
+// gatePrefix begins the ids that the fan makes: for its own requests to tool servers, and for the
+// requests of tool servers to the client.
 const gatePrefix = "gate-"
 
-// FromClient takes one message of the client's.
+// FromClient handles one message of the client.
 func (f *fan) FromClient(msg *frames.Frame) {
 	switch {
 	case msg.Bad != "":
@@ -37,7 +37,7 @@ func (f *fan) FromClient(msg *frames.Frame) {
 		f.fail(id, code, "", "the message does not pass: "+msg.Bad)
 	case msg.Batch:
 		f.g.watch.Refused(RefusedInvalid)
-		// The answer has no id: over HTTP the array has a name, by which its POST is found.
+		// The answer has no id. Over HTTP the array has a name by which its POST is found.
 		_ = f.out.Hand(&mcpraw.Envelope{Batch: true, RawID: msg.RawID},
 			frames.Text(say.Fault([]byte("null"), mcpraw.CodeInvalidRequest, "", "", "a gateway takes no arrays of messages: send them one by one")))
 	case msg.IsNotification():
@@ -53,7 +53,7 @@ func (f *fan) FromClient(msg *frames.Frame) {
 	msg.Close()
 }
 
-// request takes a request of the client's.
+// request handles a request of the client.
 func (f *fan) request(msg *frames.Frame) {
 	if handshaken[msg.Method] && revisionOf(msg).Stateless() {
 		f.refuse(msg, mcpraw.CodeNoMethod, tga.Errorf(tga.NotFound, "there is no method %q in revisions without a handshake", msg.Method))
@@ -63,7 +63,7 @@ func (f *fan) request(msg *frames.Frame) {
 		f.initialize(msg)
 		return
 	}
-	f.start(nil) // where there was no handshake
+	f.start(nil) // does nothing after a handshake
 	if _, ok := lists[msg.Method]; ok {
 		f.mine(msg, f.list)
 		return
@@ -100,7 +100,7 @@ func (f *fan) request(msg *frames.Frame) {
 	}
 }
 
-// handshaken are the methods that only revisions with a handshake have.
+// handshaken lists the methods that only revisions with a handshake have.
 var handshaken = map[string]bool{"initialize": true, "ping": true, "logging/setLevel": true, "resources/subscribe": true, "resources/unsubscribe": true, "tasks/list": true}
 
 // revisionOf is the revision that a request itself names.
@@ -115,14 +115,14 @@ func revisionOf(msg *frames.Frame) mcpraw.Revision {
 	return mcpraw.RevisionOf(params)
 }
 
-// call takes a call of a tool. One that is over a quota is answered before anything is written.
+// call handles a call of a tool. A call over a quota is answered before anything is written.
 func (f *fan) call(msg *frames.Frame) {
 	name := nameOf(msg)
 	if m, _, _ := f.behind(name); m != nil {
 		after, of := f.now().over(name, time.Now())
 		if after > 0 && !m.shim.Observes(mcpfront.WouldLimit) {
 			f.g.watch.Refused(RefusedQuota)
-			params, _ := msg.Bytes(msg.Params, toolcall.MaxParams) // they were read just now
+			params, _ := msg.Bytes(msg.Params, toolcall.MaxParams) // no error: nameOf has read them
 			f.reply(msg.RawID, say.ToolError(mcpraw.RevisionOf(params), tga.RateLimited, "", fmt.Sprintf(
 				"The call was not sent: only %d calls of %s in %v are for this client. Repeat the same call in %v.", of.Calls, cmp.Or(of.Tool, "all tools"), of.Per, after.Round(time.Millisecond))))
 			msg.Close()
@@ -132,12 +132,13 @@ func (f *fan) call(msg *frames.Frame) {
 	f.route(msg, "/name", name)
 }
 
-// route gives a request to the tool server that a name leads to, under that server's name.
+// route passes a request to the tool server that a name leads to, with that server's own name.
 func (f *fan) route(msg *frames.Frame, pointer, name string) {
 	f.routeTo(msg, pointer, func() (*member, string, error) { return f.behind(name) })
 }
 
-// routeTo gives a request to the tool server that find finds, with the word of that one's at a place in its params.
+// routeTo passes a request to the tool server that find returns. It replaces the string at a place in the params by
+// the one that find returns.
 func (f *fan) routeTo(msg *frames.Frame, pointer string, find func() (m *member, inside string, err error)) {
 	for {
 		m, inside, err := find()
@@ -161,16 +162,16 @@ func (f *fan) routeTo(msg *frames.Frame, pointer string, find func() (m *member,
 	}
 }
 
-// entered is what has come of a request that is to be under way.
+// entered is the result of [fan.enter].
 type entered uint8
 
 const (
-	isTaken entered = iota // its id is in use: it was refused
-	isIn
-	isMoved // nothing is begun with its tool server any more: look again
+	isTaken entered = iota // the request's id is in use: it was refused
+	isIn                   // the request is entered
+	isMoved                // the tool server gets no new requests any more: find the tool server again
 )
 
-// enter notes that a request is under way. One whose id is in use is refused.
+// enter notes that a request is under way. It refuses a request whose id is in use.
 func (f *fan) enter(msg *frames.Frame, m *member) entered {
 	key := frames.KeyOf(msg.RawID)
 	f.mu.Lock()
@@ -190,7 +191,7 @@ func (f *fan) enter(msg *frames.Frame, m *member) entered {
 	return isIn
 }
 
-// mine answers a request that is not for one tool server alone. answer is given the params.
+// mine answers a request that is not for a single tool server. It calls answer with the params.
 func (f *fan) mine(msg *frames.Frame, answer func(msg *frames.Frame, params []byte) ([]byte, error)) {
 	params := []byte("{}")
 	var err error
@@ -212,7 +213,7 @@ func (f *fan) mine(msg *frames.Frame, answer func(msg *frames.Frame, params []by
 		delete(f.asked, frames.KeyOf(msg.RawID))
 		f.mu.Unlock()
 		switch {
-		case !waits: // it was given up
+		case !waits: // the request was given up
 		case errors.As(err, &fault):
 			f.answer(msg.RawID, `,"error":`, fault.fault)
 		case err != nil:
@@ -227,7 +228,7 @@ func (f *fan) mine(msg *frames.Frame, answer func(msg *frames.Frame, params []by
 	})
 }
 
-// codeOf is the code of JSON-RPC that an error of the fan's goes with.
+// codeOf is the JSON-RPC code of an error of the fan.
 func codeOf(err error) int {
 	if tga.CodeOf(err) == tga.ValidationError {
 		return mcpraw.CodeInvalidParams
@@ -253,7 +254,7 @@ func (f *fan) refuse(msg *frames.Frame, code int, err error) {
 	msg.Close()
 }
 
-// notification takes a notification of the client's.
+// notification handles a notification of the client.
 func (f *fan) notification(msg *frames.Frame) {
 	defer msg.Close()
 	switch msg.Method {
@@ -262,7 +263,7 @@ func (f *fan) notification(msg *frames.Frame) {
 		f.greeted = true
 		f.mu.Unlock()
 		for _, m := range f.now().views {
-			m.Resume() // the tool servers were told by the shim
+			m.Resume() // the shim has sent the notification to the tool server itself
 		}
 	case "notifications/cancelled":
 		params, err := msg.Bytes(msg.Params, frames.MaxCancel)
@@ -281,12 +282,13 @@ func (f *fan) notification(msg *frames.Frame) {
 			m.Conversation.FromClient(frames.NewFrame(bytes.Clone(msg.Head)))
 		}
 	default:
-		// It names nobody: progress of a tool server's request has that server's token.
+		// It does not say which tool server it is for. Progress of a tool server's request, for example,
+		// has only that server's own token.
 		f.g.log.Debug("a notification was dropped: it says not for which tool server it is", "method", msg.Method)
 	}
 }
 
-// answerOf gives the client's answer to the tool server that asked.
+// answerOf passes the client's answer to the tool server that asked.
 func (f *fan) answerOf(msg *frames.Frame) {
 	defer msg.Close()
 	key := frames.KeyOf(msg.RawID)
@@ -306,7 +308,7 @@ func (f *fan) answerOf(msg *frames.Frame) {
 	q.m.Conversation.FromClient(q.m.untasked(frames.Splice(raw, msg.ID, q.id)))
 }
 
-// seat is where the conversation with one tool server finds its client.
+// seat is the outlet of the conversation with one tool server.
 type seat struct{ m *member }
 
 func (s seat) Send(env *mcpraw.Envelope, parts ...io.WriterTo) error {
@@ -317,8 +319,8 @@ func (s seat) Hand(env *mcpraw.Envelope, parts ...io.WriterTo) error {
 	return s.pass(s.m.f.out.Hand, env, parts)
 }
 
-// Challenge makes the answer to a request one that asks for authorization. What the fan itself has asked it keeps it
-// with, until the answer comes.
+// Challenge makes the answer to a request ask for authorization. For a request of the fan itself, the challenge is
+// kept until the answer comes.
 func (s seat) Challenge(id []byte, ch *frames.Challenge) {
 	f, key := s.m.f, frames.KeyOf(id)
 	f.mu.Lock()
@@ -341,7 +343,7 @@ func (f *fan) challenge(id []byte, ch *frames.Challenge) {
 	}
 }
 
-// challengedBy makes the answer to a request the challenge that an error is.
+// challengedBy makes the answer to a request a challenge if err is one.
 func (f *fan) challengedBy(err error, id []byte) {
 	var ch *frames.Challenge
 	if errors.As(err, &ch) {
@@ -349,8 +351,8 @@ func (f *fan) challengedBy(err error, id []byte) {
 	}
 }
 
-// pass gives a message to the client. It returns when way does: the conversation takes what was
-// given for delivered.
+// pass passes a message to the client. It returns only when way has returned: the conversation
+// then counts the message as delivered.
 func (s seat) pass(way func(*mcpraw.Envelope, ...io.WriterTo) error, env *mcpraw.Envelope, parts []io.WriterTo) error {
 	f := s.m.f
 	if env.Bad == "" {
@@ -374,7 +376,7 @@ func (s seat) pass(way func(*mcpraw.Envelope, ...io.WriterTo) error, env *mcpraw
 		_, waits := f.asked[key]
 		f.mu.Unlock()
 		if own == nil && !waits && bytes.HasPrefix(env.RawID, []byte(`"`+gatePrefix)) {
-			return entry.ErrNoTaker // the fan asked, and does not wait any more
+			return entry.ErrNoTaker // the answer to a request of the fan that it has given up
 		}
 		end := EndResult
 		if env.Fault.Present() {
@@ -386,7 +388,7 @@ func (s seat) pass(way func(*mcpraw.Envelope, ...io.WriterTo) error, env *mcpraw
 		}
 		msg, err := whole(parts)
 		if err == nil {
-			own.got <- msg // it has room for one
+			own.got <- msg // does not block: the channel has room for one
 		}
 		return err
 	case env.IsRequest():
@@ -419,7 +421,7 @@ func (s seat) pass(way func(*mcpraw.Envelope, ...io.WriterTo) error, env *mcpraw
 	return way(env, parts...)
 }
 
-// heardOf are the notifications that a stream has.
+// heardOf lists the notifications that belong on a stream.
 var heardOf = map[string]bool{say.Ack: true, say.ToolsChanged: true, promptsChanged: true, resourcesChanged: true, resourceUpdated: true, taskChanged: true}
 
 // mayHear reports whether the client may still have the resource that a notification is about.
@@ -428,7 +430,7 @@ func (s seat) mayHear(msg *frames.Frame) bool {
 	return v != nil && msg.Params.Present() && v.has(mcpraw.Text(mcpraw.At(msg.Head[msg.Params.From:msg.Params.To], "/uri")))
 }
 
-// withdraw tells the client that a tool server does not wait for an answer any more.
+// withdraw tells the client that a tool server has cancelled its request.
 func (s seat) withdraw(way func(*mcpraw.Envelope, ...io.WriterTo) error, parts []io.WriterTo) error {
 	msg, err := whole(parts)
 	if err != nil || !msg.Params.Present() {
@@ -456,7 +458,7 @@ func (s seat) withdraw(way func(*mcpraw.Envelope, ...io.WriterTo) error, parts [
 	return way(&msg.Envelope, msg)
 }
 
-// whole is a message in memory.
+// whole reads a message into memory.
 func whole(parts []io.WriterTo) (*frames.Frame, error) {
 	var buf bytes.Buffer
 	for _, p := range parts {

@@ -8,16 +8,16 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// rules are what one configuration says of a gate.
+// rules are what one configuration says about a gate.
 type rules struct {
 	all   []Behind
 	lists names.Lists
-	// resources are those that the clients may have of the servers'; nil is all.
+	// resources are the servers' resources that the clients may have; nil is all.
 	resources names.Resources
 	quotas    quotas
 }
 
-// permits reports whether the clients may have a tool of a server's.
+// permits reports whether the clients may have a tool of a server.
 func (r *rules) permits(server, tool string) bool {
 	for _, b := range r.all {
 		if b.Shim.Server() == server {
@@ -27,7 +27,7 @@ func (r *rules) permits(server, tool string) bool {
 	return false
 }
 
-// table is what a client has by one configuration, all of it: whoever looks at several parts takes one table.
+// table is all that a client has by one configuration. Code that looks at several parts must use one table for all.
 type table struct {
 	*rules
 	g     *Gate
@@ -44,7 +44,7 @@ type view struct {
 
 func (f *fan) now() *table { return f.table.Load() }
 
-// with is the view of a shim, nil where the table has it not.
+// with returns the view of a shim, nil if the table does not have it.
 func (t *table) with(s *mcpfront.Shim) *view {
 	if t == nil {
 		return nil
@@ -57,7 +57,7 @@ func (t *table) with(s *mcpfront.Shim) *view {
 	return nil
 }
 
-// of is the view of a tool server by its id, nil where there is none.
+// of returns the view of a tool server by its id, nil if there is none.
 func (t *table) of(server string) *view {
 	for _, v := range t.views {
 		if v.shim.Server() == server {
@@ -67,7 +67,7 @@ func (t *table) of(server string) *view {
 	return nil
 }
 
-// behind finds the tool that a client's name stands for; no member where the client has no such tool.
+// behind finds the tool that a client's name stands for. m is nil if the client has no such tool.
 func (f *fan) behind(name string) (m *member, tool string, err error) {
 	v, tool, err := f.now().behind(name)
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// A client sees a task under an id of the gateway's ([names.Tasks]). It is put in the place of the tool server's id where a
-// message goes to the client, and that one is put back where a message goes to the tool server: here, and nowhere else. The
-// conversations, and so the log, know the tool server's ids alone.
+// A client sees a task under an id that the gateway makes ([names.Tasks]). The gateway replaces the tool server's id by its
+// own in messages to the client, and puts the tool server's id back in messages to the tool server. Only this file does
+// that: the conversations, and so the log, know only the tool server's ids.
 
 const (
 	tasksExtension = "io.modelcontextprotocol/tasks"
@@ -35,7 +35,7 @@ func (t *table) task(seen string) (m *member, task string, err error) {
 	return nil, "", tga.Errorf(tga.NotFound, "there is no such task of this client's at this gateway").At("/params/taskId")
 }
 
-// tasked is a message of a tool server's with the tasks in it as the client sees them.
+// tasked returns a message of a tool server with the ids of tasks as the client sees them.
 func (s seat) tasked(env *mcpraw.Envelope, parts []io.WriterTo) (*mcpraw.Envelope, []io.WriterTo, error) {
 	if !slices.ContainsFunc(parts, mentionsTask) {
 		return env, parts, nil
@@ -56,8 +56,8 @@ func (s seat) tasked(env *mcpraw.Envelope, parts []io.WriterTo) (*mcpraw.Envelop
 	return &msg.Envelope, []io.WriterTo{msg}, nil
 }
 
-// mentionsTask reports whether a part of a message may name a task. Of a message that is not in memory its beginning
-// alone is looked at.
+// mentionsTask reports whether a part of a message may name a task. A message that is not wholly in memory counts as one
+// that names none.
 func mentionsTask(p io.WriterTo) bool {
 	switch p := p.(type) {
 	case frames.Text:
@@ -68,7 +68,7 @@ func mentionsTask(p io.WriterTo) bool {
 	return true
 }
 
-// methodOf is the method of the request that a message answers, "" where it is no answer.
+// methodOf is the method of the request that a message answers, "" if it is no answer.
 func (s seat) methodOf(env *mcpraw.Envelope) string {
 	if !env.IsAnswer() {
 		return ""
@@ -82,8 +82,8 @@ func (s seat) methodOf(env *mcpraw.Envelope) string {
 	return f.asked[key].method
 }
 
-// place is where in a message the id of a task may stand.
-type place string // a pointer into its result or, where it is no answer, its params
+// place says where in a message the id of a task may be.
+type place string // a JSON Pointer into the result of an answer, or into the params of another message
 
 func partOf(m *frames.Frame) mcpraw.Span {
 	if m.IsAnswer() {
@@ -107,7 +107,7 @@ func (p place) put(m *frames.Frame, id string) *frames.Frame {
 	return frames.Replace(m, mcpraw.Span{From: span.From + int64(from), To: span.From + int64(to)}, tga.AppendString(nil, id))
 }
 
-// taskPlaces are where a message of a tool server's has ids of tasks. method is that of the request that it answers.
+// taskPlaces lists the places of a tool server's message that have ids of tasks. method is that of the request it answers.
 func taskPlaces(m *frames.Frame, method string) (all []place) {
 	all = append(all, relatedTask)
 	isTask := mcpraw.ScalarText(place("/resultType").in(m)) == "task"
@@ -120,7 +120,7 @@ func taskPlaces(m *frames.Frame, method string) (all []place) {
 	return all
 }
 
-// untasked is a message of the client's with the task that it belongs to as its tool server knows it.
+// untasked returns a client's message with the tool server's id of the task that the message belongs to.
 func (m *member) untasked(msg *frames.Frame) *frames.Frame {
 	if int64(len(msg.Head)) != msg.Size || !bytes.Contains(msg.Head, []byte(taskWord)) {
 		return msg
@@ -132,14 +132,14 @@ func (m *member) untasked(msg *frames.Frame) *frames.Frame {
 	return place(relatedTask).put(msg, task)
 }
 
-// handed remembers the tasks that a gate's clients were told of. A tool server with one account for all identities may
-// list everybody's.
+// handed remembers the tasks that a gate's clients were told of. A tool server that has one account for all identities
+// may list the tasks of all of them, and only the remembered ones are shown.
 type handed struct {
 	mu  sync.Mutex
 	ids map[string]bool
 }
 
-// maxHanded bounds them; tasks beyond are not listed, and can be asked about.
+// maxHanded bounds the remembered tasks. Further tasks are not listed, but a client can ask about them.
 const maxHanded = 1 << 16
 
 func (h *handed) add(server, task string) {
@@ -159,7 +159,8 @@ func (h *handed) has(server, task string) bool {
 	return h.ids[server+":"+task]
 }
 
-// offeredTask is an item of tasks/list; nil where the client was not told of it, as far as the gate and the log know.
+// offeredTask returns an item of tasks/list as the client sees it. It is nil if neither the gate nor the log knows that
+// the task belongs to its clients.
 func (m *view) offeredTask(item []byte) []byte {
 	from, to, ok := mcpraw.Locate(item, "/taskId")
 	if !ok {

@@ -12,12 +12,12 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/wait"
 )
 
-// What is behind a gate is changed while its clients are there. A change is prepared, which may fail and changes
-// nothing, and then made, which cannot fail. Each client takes its new table whole: a request is led by the one or by
-// the other. A tool server that the new table has not is asked nothing more, and is ended once nothing is under way
-// with it; one that both have goes on with its process, whatever names and lists are now.
+// The tool servers of a gate can be changed while clients are connected. A change is first prepared, which may fail and
+// changes nothing, and then made, which cannot fail. Each client gets its new table as a whole, so a request goes by the
+// old table or by the new one, never by a mix. A tool server that the new table does not have gets no new request, and
+// ends once nothing is under way with it. A tool server of both tables keeps its process, even if its names change.
 
-// Change is a change of what the clients of a gate have. One of Make and Drop ends it; until then no conversation begins.
+// Change is a prepared change of a gate. Call either Make or Drop to end it; until then no conversation begins.
 type Change struct {
 	g     *Gate
 	rules *rules
@@ -30,9 +30,9 @@ type turning struct {
 	added []*member
 }
 
-// Prepare makes ready that other tool servers are behind the gate, or other things allowed. A shim that is behind it
-// already keeps its conversations. VALIDATION_ERROR: two tool servers could have the same name; LIMIT_EXCEEDED: there
-// is no place for a conversation.
+// Prepare prepares a change of the gate's tool servers, or of what its clients may do. A shim that the gate has already
+// keeps its conversations. The error is VALIDATION_ERROR if names of two tool servers could collide, and LIMIT_EXCEEDED
+// if there is no slot for a conversation.
 func (g *Gate) Prepare(all []Behind, o GateOptions) (*Change, error) {
 	r, err := rulesOf(all, o)
 	if err != nil {
@@ -62,10 +62,10 @@ func (g *Gate) Prepare(all []Behind, o GateOptions) (*Change, error) {
 	return c, nil
 }
 
-// Stricter has the gate refuse from now on what the change will refuse. What is to be allowed waits for [Change.Make].
+// Stricter makes the gate refuse from now on what the change will refuse. What the change will allow waits for [Change.Make].
 func (c *Change) Stricter() { c.g.next.Store(c.rules) }
 
-// Drop leaves all as it is.
+// Drop ends the change without making it.
 func (c *Change) Drop() {
 	c.g.next.Store(nil)
 	for _, x := range c.fans {
@@ -88,7 +88,7 @@ func (c *Change) Make() {
 	c.g.turn.Unlock()
 }
 
-// take has a client go on with another table.
+// take gives a client another table.
 func (f *fan) take(t *table, added []*member) {
 	f.mu.Lock()
 	was := f.now()
@@ -135,7 +135,7 @@ func (f *fan) take(t *table, added []*member) {
 	f.mu.Unlock()
 	for _, method := range differ(was.rules, t.rules) {
 		if greeted {
-			f.work.Go(func() { f.tell(method) }) // elsewhere: a client that does not read holds up no change
+			f.work.Go(func() { f.tell(method) }) // in a goroutine: a client that does not read must not hold up the change
 		}
 		for _, s := range streams {
 			f.work.Go(func() { f.tellStream(s, method) })
@@ -146,7 +146,7 @@ func (f *fan) take(t *table, added []*member) {
 	}
 }
 
-// differ are the notifications that a change of what a client has calls for. What it may do more, or less often, is none.
+// differ returns the notifications that a change of the rules calls for. A change of quotas alone calls for none.
 func differ(was, now *rules) (methods []string) {
 	same := func(a, b Behind) bool { return a.Shim == b.Shim && reflect.DeepEqual(a.Names, b.Names) }
 	if !slices.EqualFunc(was.all, now.all, same) || !reflect.DeepEqual(was.lists, now.lists) {
@@ -161,7 +161,7 @@ func differ(was, now *rules) (methods []string) {
 	return methods
 }
 
-// tellStream gives a stream a notification of the fan's own, where its client wants to hear of it.
+// tellStream sends a notification of the fan on a stream, if the stream's filter asks for it.
 func (f *fan) tellStream(s *stream, method string) {
 	s.out.Lock()
 	defer s.out.Unlock()
@@ -173,8 +173,8 @@ func (f *fan) tellStream(s *stream, method string) {
 	}
 }
 
-// part parts with a tool server that no table has any more: its streams go over to those that are new, and it is ended
-// once nothing is under way with it.
+// part ends the conversation with a tool server that no table has any more. It first lets new tool servers join the
+// client's streams, and waits until nothing is under way with the old one.
 func (f *fan) part(m *member, added []*member) {
 	for _, a := range added {
 		select {
@@ -189,7 +189,7 @@ func (f *fan) part(m *member, added []*member) {
 	for _, s := range streams {
 		for _, v := range f.now().views {
 			if v.There() {
-				v.join(s) // first: a stream that nobody has a part of is over
+				v.join(s) // before unjoin: a stream without a branch would end
 			}
 		}
 		f.unjoin(s, m)
@@ -202,7 +202,7 @@ func (f *fan) part(m *member, added []*member) {
 	m.Conversation.End()
 }
 
-// unjoin takes a tool server's part of a stream from it.
+// unjoin ends a tool server's branch of a stream.
 func (f *fan) unjoin(s *stream, m *member) {
 	var parts []*branch
 	f.change(s, func() {
@@ -219,8 +219,8 @@ func (f *fan) unjoin(s *stream, m *member) {
 	}
 }
 
-// Busy reports whether something is under way that was asked of the tool server. An answer that nobody waits for any
-// more would still be recorded.
+// Busy reports whether a request to the tool server is under way. A late answer to a call that was given up counts too:
+// it would still be recorded.
 func (m *member) Busy() bool {
 	m.f.mu.Lock()
 	for _, a := range m.f.asked {
@@ -233,7 +233,7 @@ func (m *member) Busy() bool {
 	return m.Conversation.Busy()
 }
 
-// Busy reports whether something is under way for the client.
+// Busy reports whether a request of the client is under way.
 func (f *fan) Busy() bool {
 	return f.unanswered() > 0 || slices.ContainsFunc(f.members(), (*member).Busy)
 }

@@ -32,7 +32,7 @@ func (g *Gate) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	return cmp.Or(kept, err)
 }
 
-// Note has the log know at once of every answer that the client was given.
+// Note notes at once the delivery of every answer that the client was given.
 func (f *fan) Note() {
 	var all sync.WaitGroup
 	for _, m := range f.members() {
@@ -41,10 +41,10 @@ func (f *fan) Note() {
 	all.Wait()
 }
 
-// Ready does not wait: the fan takes messages before a tool server is there.
+// Ready does not wait: the fan handles messages before a tool server has started.
 func (f *fan) Ready() {}
 
-// Underway is how many of the client's requests have no answer yet, or one that is not noted.
+// Underway is the number of the client's requests that have no answer yet, or an answer whose delivery is not noted.
 func (f *fan) Underway() int {
 	n := f.unanswered()
 	for _, m := range f.members() {
@@ -53,7 +53,7 @@ func (f *fan) Underway() int {
 	return n
 }
 
-// unanswered is how many of the client's requests the fan itself has not answered.
+// unanswered is the number of the client's requests that the fan itself has to answer and has not.
 func (f *fan) unanswered() (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -65,7 +65,7 @@ func (f *fan) unanswered() (n int) {
 	return n
 }
 
-// lobby is an endpoint over HTTP for the gate's clients.
+// lobby makes an endpoint over HTTP for the gate's clients.
 func (g *Gate) lobby(life context.Context) entry.Lobby {
 	all := g.now.Load().all
 	f := all[0].Shim.Front(life, g.meet, g.credentials)
@@ -76,7 +76,7 @@ func (g *Gate) lobby(life context.Context) entry.Lobby {
 	return f
 }
 
-// credentials says where the credentials come from that the tool servers get.
+// credentials returns the headers from which the tool servers get their clients' credentials.
 func (g *Gate) credentials() (all []subject.Source) {
 	for _, b := range g.now.Load().all {
 		all = append(all, b.Shim.Credentials())
@@ -84,20 +84,20 @@ func (g *Gate) credentials() (all []subject.Source) {
 	return all
 }
 
-// Door is one endpoint over HTTP for the clients of several gates. A client is let in at the gate of
-// its identity, and what it has there (sessions, tool servers, keys) is of that gate alone.
+// Door is one endpoint over HTTP for the clients of several gates. It leads a client to the gate of its
+// identity. The sessions, tool servers and keys of a gate are not shared with other gates.
 type Door struct {
-	// Who is the identity of a request by its Authorization header, and by the certificate that the client has shown,
-	// nil where there is none; "" is nobody's.
+	// Who returns the identity of a request by its Authorization header and by the client's certificate, which is nil if
+	// the client has shown none. "" means that the request has no known identity.
 	Who func(authorization string, cert *x509.Certificate) string
-	// Passes says that Authorization is not for the door: Who is not told it, and a gate may take from it what is for a
-	// tool server. Else it ends here.
+	// Passes says that Authorization is not for the door: Who does not get it, and a gate may take credentials for a tool
+	// server from it. Otherwise the door removes the header.
 	Passes bool
 	Gates  map[string]*Gate
 	Watch  Watch
-	// TLS, where it is set, is spoken with the clients. Then they may be on other machines.
+	// TLS, if set, is used with the clients. Then clients may be on other machines.
 	TLS    *tls.Config
-	Logger *slog.Logger // nil means nothing is said
+	Logger *slog.Logger // nil discards all records
 
 	mu   sync.Mutex
 	hall *hall // nil until the door listens
@@ -126,14 +126,14 @@ func (d *Door) Listen(ctx context.Context, address string) error {
 	return entry.Serve(ctx, tls.NewListener(l, d.TLS), d.log(), d.lobby)
 }
 
-// hall is where clients over HTTP come in. Who is let in where is changed as a whole.
+// hall leads requests over HTTP to the lobby of their identity. Its doors are replaced as a whole.
 type hall struct {
 	life  context.Context
 	watch Watch
 	now   atomic.Pointer[doors]
 
 	mu   sync.Mutex
-	gone []entry.Lobby // of identities that are known no more
+	gone []entry.Lobby // lobbies of identities that were removed
 }
 
 type doors struct {
@@ -150,7 +150,7 @@ func (d *Door) lobby(life context.Context) entry.Lobby {
 	return d.hall
 }
 
-// lobbies are those of gates; those that are there stay.
+// lobbies returns the lobbies of gates. It keeps those that exist already.
 func (h *hall) lobbies(gates map[string]*Gate) map[string]entry.Lobby {
 	all := map[string]entry.Lobby{}
 	for name, g := range gates {
@@ -163,9 +163,9 @@ func (h *hall) lobbies(gates map[string]*Gate) map[string]entry.Lobby {
 	return all
 }
 
-// Take has other clients let in: who says who is which identity, passes is as [Door.Passes], and gates has one for each.
-// A gate that there is already under its name stays. Conversations of an identity that is there no more end once nothing
-// is under way in them.
+// Take changes the identities of the door: who and passes are as [Door.Who] and [Door.Passes], and gates has a gate for
+// each identity. A gate whose name exists already stays. The conversations of a removed identity end once nothing is
+// under way in them.
 func (d *Door) Take(who func(string, *x509.Certificate) string, passes bool, gates map[string]*Gate) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -186,7 +186,7 @@ func (d *Door) Take(who func(string, *x509.Certificate) string, passes bool, gat
 	}
 }
 
-// each are the lobbies that are there, and those that come to their end.
+// each returns the current lobbies and those that are ending.
 func (h *hall) each() (all []entry.Lobby) {
 	for _, l := range h.now.Load().lobbies {
 		all = append(all, l)
@@ -220,13 +220,13 @@ func (h *hall) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !now.passes {
-		// Also where the gate's configuration is newer by a moment, and would take it.
+		// The gate's configuration may be newer than now by a moment, and would use the header.
 		r.Header.Del(subject.Authorization)
 	}
 	to.ServeHTTP(w, r)
 }
 
-// misplaced is a header for a tool server that has an identity's key or token in it, "" where there is none.
+// misplaced returns a header for a tool server that contains the key or token of an identity, "" if there is none.
 func (d *doors) misplaced(h http.Header) string {
 	for name, said := range h {
 		if strings.HasPrefix(name, subject.HeaderPrefix) && slices.ContainsFunc(said, func(s string) bool { return d.who(s, nil) != "" }) {

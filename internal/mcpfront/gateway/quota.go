@@ -11,9 +11,9 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/names"
 )
 
-// Quota bounds the calls of some tools: so many at once, and so many more, evenly, in each time.
+// Quota bounds the calls of some tools: Calls at once, and evenly Calls more in each Per.
 type Quota struct {
-	Tool  string // the client's name, or the beginning of one and "*"; "" is every tool
+	Tool  string // a client's name of a tool, or a prefix and "*"; "" is every tool
 	Calls int
 	Per   time.Duration
 }
@@ -23,10 +23,10 @@ type quota struct {
 	left *rate.Limiter
 }
 
-// quotas are counted together.
+// quotas are the quotas of a gate.
 type quotas struct {
 	all []quota
-	// counting is held while a call is counted, by those of a later configuration too.
+	// counting is held while a call is counted. Quotas of a later configuration share it.
 	counting *sync.Mutex
 }
 
@@ -38,14 +38,15 @@ func quotasOf(all []Quota) quotas {
 	return made
 }
 
-// wait is for how long there is no room for one more call.
+// wait is the time until there is room for one more call.
 func (q quota) wait(now time.Time) time.Duration {
 	return max(0, time.Duration((1-q.left.TokensAt(now))/float64(q.left.Limit())*float64(time.Second)))
 }
 
-// over counts a call of a tool. Where a quota has no room for it, no quota counts it, and over says
-// when there is room. It looks first and counts then: what is counted and given back is not given back
-// whole while another is counted, and callers that are refused would use up what is there for all.
+// over counts a call of a tool. If a quota has no room for it, no quota counts it, and over returns the
+// time until there is room, and that quota. It checks all quotas before it counts: a reservation that is
+// cancelled is not returned in full if another was made meanwhile, so refused callers would use up what
+// other callers may have.
 func (r *rules) over(tool string, now time.Time) (after time.Duration, of Quota) {
 	r.quotas.counting.Lock()
 	defer r.quotas.counting.Unlock()
@@ -68,8 +69,8 @@ func (r *rules) over(tool string, now time.Time) (after time.Duration, of Quota)
 	return 0, of
 }
 
-// follow has the quotas go on where those of an earlier configuration are: a client that has used what it may is not
-// given it once more. Which quota is which its tools say, and its place among those of the same tools.
+// follow makes quotas continue from those of an earlier configuration, so that a client that has used up a quota does
+// not get it again. A quota continues the earlier one with the same Tool; several with the same Tool match in order.
 func follow(now *quotas, earlier quotas) {
 	now.counting = earlier.counting
 	taken := make([]bool, len(earlier.all))

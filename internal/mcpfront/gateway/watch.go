@@ -9,13 +9,13 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Watch hears what passes a gate. Its functions are called from many goroutines at once; what
-// the log knows of a call (attempts, doubts, licences) is told there and not here.
+// Watch observes the requests that pass a gate. Its functions are called from many goroutines at
+// once. It does not report what the log knows of a call (attempts, doubts, licences).
 type Watch struct {
-	// Passed is told of each request that was led to one tool server, once: how it ended, and how
-	// long it took.
+	// Passed is called once for each request that was led to one tool server, when the request has
+	// ended: how it ended, and how long it took.
 	Passed func(server, method string, end End, took time.Duration)
-	// Refused is told of each request, and of each message that is none, that was led nowhere, before
+	// Refused is called for each request or malformed message that was led to no tool server, before
 	// it is answered.
 	Refused func(why Refusal)
 }
@@ -27,10 +27,10 @@ type End string
 const (
 	EndResult  End = "result"
 	EndError   End = "error"
-	EndGivenUp End = "given_up" // by the client
+	EndGivenUp End = "given_up" // the client gave the request up
 )
 
-// Refusal is why a request was led to no tool server.
+// Refusal says why a request was led to no tool server.
 type Refusal string
 
 // Why a request is refused.
@@ -38,11 +38,11 @@ const (
 	RefusedQuota     Refusal = "quota"
 	RefusedForbidden Refusal = "forbidden" // the client may not have the tool
 	RefusedUnknown   Refusal = "unknown"   // there is no such tool or method
-	RefusedInvalid   Refusal = "invalid"   // it is no request that could be led on
-	RefusedIdentity  Refusal = "identity"  // whoever asks is nobody
+	RefusedInvalid   Refusal = "invalid"   // the message is malformed, or its params are
+	RefusedIdentity  Refusal = "identity"  // the client has no known identity
 )
 
-// deaf hears nothing where nobody listens.
+// deaf fills in functions that do nothing for those that are nil.
 func (w Watch) deaf() Watch {
 	if w.Passed == nil {
 		w.Passed = func(string, string, End, time.Duration) {}
@@ -53,7 +53,7 @@ func (w Watch) deaf() Watch {
 	return w
 }
 
-// refusalOf is why an error refuses a request.
+// refusalOf is the [Refusal] that an error stands for.
 func refusalOf(err error) Refusal {
 	switch tga.CodeOf(err) {
 	case tga.PolicyViolation:
@@ -64,14 +64,14 @@ func refusalOf(err error) Refusal {
 	return RefusedInvalid
 }
 
-// asked is a request of the client's that is under way.
+// asked is a request of the client that is under way.
 type asked struct {
-	m      *member // nil = the fan's to answer
+	m      *member // nil = the fan answers it itself
 	method string
 	at     time.Time
 }
 
-// ended takes a request that has come to an end, and whose it was. It ends once, whoever ends it first.
+// ended removes a request that has ended, and returns the member that had it. Passed is called only for the first end.
 func (f *fan) ended(key frames.Key, end End) (m *member) {
 	f.mu.Lock()
 	a, waits := f.asked[key]
