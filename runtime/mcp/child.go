@@ -20,14 +20,14 @@ import (
 	"github.com/tgad/tgad/internal/onwire"
 )
 
-// commandsRun says that a tool server can be a command here.
+// commandsRun says that this platform supports a command as tool server.
 const commandsRun = true
 
-// child is a link to a process: one line a message on its stdin and stdout.
+// child is a link to a process: one message a line on its stdin and stdout.
 type child struct {
 	log   *slog.Logger
 	limit int64
-	heard func(method string) // a notification of the server's
+	heard func(method string) // called for each notification of the server
 
 	p    *mcpraw.Process
 	gone chan struct{} // closed when no answer can come any more
@@ -43,8 +43,7 @@ type child struct {
 	wg sync.WaitGroup
 }
 
-// startChild starts the process. The lock is waited for first, and held by the child
-// alone.
+// startChild waits for the lock and starts the process, which then holds the lock alone.
 func startChild(ctx context.Context, opts Options, log *slog.Logger, heard func(method string)) (link, error) {
 	p, err := mcpraw.StartProcess(ctx, mcpraw.ProcessOptions{
 		Command: opts.Command, Env: childEnv(opts.Env), Dir: opts.Dir, PipeStderr: true, Lock: opts.LockFile,
@@ -108,7 +107,7 @@ func (c *child) exchange(ctx context.Context, req *jsonrpc.Request, _ ...mcpraw.
 		return c.received(a)
 	case <-ctx.Done():
 		select {
-		case a := <-ready: // both happened; an answer is never dropped for a lesser reason
+		case a := <-ready: // both happened: the answer counts
 			return c.received(a)
 		default:
 		}
@@ -122,7 +121,7 @@ func (c *child) exchange(ctx context.Context, req *jsonrpc.Request, _ ...mcpraw.
 	}
 }
 
-// received returns the answer, or why there is none any more.
+// received returns the answer, or an error that says why none can come any more.
 func (c *child) received(a *answer) (*answer, error) {
 	if a != nil {
 		return a, nil
@@ -144,8 +143,8 @@ func (c *child) notify(ctx context.Context, n *jsonrpc.Request) error {
 	return err
 }
 
-// writeLine writes line and a newline, all or, after an error, n bytes of it. A line
-// that was begun and not finished would swallow the next one, so it ends the link.
+// writeLine writes line and a newline. After an error n is the number of bytes that were
+// written. A line that was written in part would merge with the next one, so it ends the link.
 func (c *child) writeLine(ctx context.Context, line []byte) (n int, err error) {
 	select {
 	case c.writing <- struct{}{}:
@@ -161,8 +160,8 @@ func (c *child) writeLine(ctx context.Context, line []byte) (n int, err error) {
 	if ctx.Err() != nil {
 		return 0, context.Cause(ctx)
 	}
-	// The server may not be reading. A deadline in the past ends the write when ctx
-	// does; it must be gone again before the next line.
+	// The server may not be reading, which blocks the write. When ctx ends, a deadline in the
+	// past ends the write. The deadline must be cleared before the next line.
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		_ = c.p.Stdin.SetWriteDeadline(time.Unix(1, 0))
@@ -185,7 +184,7 @@ func (c *child) writeLine(ctx context.Context, line []byte) (n int, err error) {
 	return n, err
 }
 
-// read takes the server's lines until its stdout ends.
+// read handles the server's lines until its stdout ends.
 func (c *child) read() {
 	defer func() {
 		c.mu.Lock()
@@ -214,7 +213,7 @@ func (c *child) read() {
 	}
 }
 
-// readLine gives one line to m, however long.
+// readLine passes one line of any length to m.
 func readLine(in *bufio.Reader, m *message) error {
 	for {
 		part, err := in.ReadSlice('\n')
@@ -231,8 +230,8 @@ func (c *child) deliver(m *message) {
 			c.heard(m.env.Method)
 			return
 		}
-		// Not here: a server that does not read its stdin would stop this loop, which
-		// alone lets it go on.
+		// Not written here: a server that does not read its stdin would block this loop, and
+		// the server may itself be blocked until this loop reads its stdout.
 		select {
 		case c.replies <- serverRequest(m):
 		default:
@@ -267,7 +266,7 @@ func (c *child) answerRequests() {
 	}
 }
 
-// logStderr passes the server's stderr on, a record a line, long lines cut.
+// logStderr logs the server's stderr, one record a line. It cuts long lines.
 func (c *child) logStderr() {
 	const most = 4 << 10
 	in := bufio.NewReaderSize(c.p.Stderr, most)
@@ -285,7 +284,7 @@ func (c *child) logStderr() {
 
 func (c *child) retire() { c.close() }
 
-// close asks the child to end, then makes it.
+// close asks the child to end, and kills it if it does not.
 func (c *child) close() {
 	c.mu.Lock()
 	c.broken = true

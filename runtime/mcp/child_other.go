@@ -8,8 +8,8 @@ import (
 	goruntime "runtime"
 )
 
-// commandsRun says that a tool server can be a command here. A command that outlives its
-// parent would act beside its successor, and only Unix systems have the locks that prevent it.
+// commandsRun says that this platform supports a command as tool server. A command that outlives
+// its parent could act beside its successor, and only Unix systems have the locks that prevent it.
 const commandsRun = false
 
 func startChild(context.Context, Options, *slog.Logger, func(method string)) (link, error) {

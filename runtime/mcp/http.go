@@ -23,20 +23,21 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-const writeGrace = time.Second // for a cancellation, which nobody waits for
+// writeGrace bounds the write of a message that no caller waits for, such as a cancellation.
+const writeGrace = time.Second
 
-// httpLink is a link to a streamable HTTP endpoint: a POST a message. It opens no
-// stream of its own (GET) and resumes none: what a server wants to say belongs to the
-// answer of a POST, that to subscriptions/listen among them.
+// httpLink is a link to a streamable HTTP endpoint: one POST a message. It opens no GET stream
+// and resumes none. So it gets a server's messages only in the answer to a POST, which may be
+// that of subscriptions/listen.
 //
-// The SDK's client transport is not used here. It answers a broken stream by
-// reconnecting, and it gives no way to tell "not a byte was written" from doubt.
+// The SDK's client transport is not used, because it reconnects after a broken stream, and does
+// not tell "no byte was written" from doubt.
 type httpLink struct {
 	url     string
 	headers map[string]string
 	limit   int64
 	log     *slog.Logger
-	heard   func(method string) // a notification of the server's
+	heard   func(method string) // called for each notification of the server
 	rt      *http.Transport
 
 	next atomic.Int64
@@ -46,11 +47,11 @@ type httpLink struct {
 	mu      sync.Mutex
 	session string          // Mcp-Session-Id, "" = none
 	version mcpraw.Revision // agreed in the handshake
-	dead    bool            // the server does not know the session any more
+	dead    bool            // the session has ended: no new request is written
 	open    sync.WaitGroup
 }
 
-// newHTTPLink describes the endpoint; nothing is dialled. Its exchanges end with life.
+// newHTTPLink makes a link without dialling. Its exchanges end with life.
 func newHTTPLink(life context.Context, opts Options, log *slog.Logger, heard func(method string)) *httpLink {
 	l := &httpLink{url: opts.URL, headers: opts.Headers, limit: opts.MaxAnswerBytes, log: log, heard: heard}
 	l.ctx, l.end = context.WithCancel(life)
@@ -76,9 +77,8 @@ func (l *httpLink) alive() bool {
 	return !l.dead && l.ctx.Err() == nil
 }
 
-// post sends one message. The transport is used without http.Client, which would follow
-// redirects, and the body cannot be had twice (GetBody is nil), so net/http does not send
-// it again on its own.
+// post sends one message, once. It uses the transport without http.Client, which would follow
+// redirects. The request has no GetBody, so net/http cannot send the body again on its own.
 func (l *httpLink) post(ctx context.Context, method string, params, body []byte, mirrored []mcpraw.ParamValue) (*http.Response, error) {
 	var way onwire.Request
 	req, err := http.NewRequestWithContext(way.Follow(ctx), http.MethodPost, l.url, io.NopCloser(bytes.NewReader(body)))
@@ -97,7 +97,7 @@ func (l *httpLink) post(ctx context.Context, method string, params, body []byte,
 	}
 	version := l.version
 	l.mu.Unlock()
-	if version == "" { // not agreed yet: what the request itself says, as the one that asks for the revisions does
+	if version == "" { // not agreed yet: use the revision that the request names, if it does (server/discover)
 		version = mcpraw.RevisionOf(params)
 	}
 	if version.Stateless() {
@@ -137,7 +137,7 @@ func (l *httpLink) exchange(ctx context.Context, req *jsonrpc.Request, mirrored 
 		defer resp.Body.Close()
 		a, err = l.answer(bounded, req.Method, id, resp)
 	}
-	// From 2026-07-28 on the end of the stream itself says that the request is given up.
+	// From 2026-07-28 on the end of the POST itself cancels the request.
 	if err != nil && ctx.Err() != nil && req.Method != "initialize" && !l.stateless() {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeGrace)
 		defer cancel()
@@ -148,11 +148,11 @@ func (l *httpLink) exchange(ctx context.Context, req *jsonrpc.Request, mirrored 
 	return a, err
 }
 
-// answer reads what came back for request id.
+// answer reads the response to request id.
 func (l *httpLink) answer(ctx context.Context, method string, id int64, resp *http.Response) (*answer, error) {
 	kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if err != nil {
-		kind = "" // no type; the status decides
+		kind = "" // no usable type: the status decides
 	}
 	if resp.StatusCode == http.StatusOK {
 		if method == "initialize" {
@@ -180,7 +180,7 @@ func (l *httpLink) answer(ctx context.Context, method string, id int64, resp *ht
 	}
 	l.mu.Lock()
 	if resp.StatusCode == http.StatusNotFound && l.session != "" {
-		l.dead = true // the server ended the session; the next call makes a new one
+		l.dead = true // the server ended the session: the next call makes a new one
 	}
 	l.mu.Unlock()
 	body, err := mcpraw.ReadRefusal(resp.Body)
@@ -197,7 +197,7 @@ func (l *httpLink) answer(ctx context.Context, method string, id int64, resp *ht
 	return &answer{refused: fmt.Sprintf("HTTP status %s: %.1024s", resp.Status, bytes.TrimSpace(body)), after: after}, nil
 }
 
-// mine returns m as the answer to request id.
+// mine returns m as the answer to request id, or an error if it is not that.
 func (l *httpLink) mine(m *message, id int64) (*answer, error) {
 	if !m.done() {
 		return nil, errors.New("answer is no JSON-RPC message, or was cut")
@@ -208,8 +208,8 @@ func (l *httpLink) mine(m *message, id int64) (*answer, error) {
 	return &answer{result: m.result, fault: m.fault}, nil
 }
 
-// events reads a stream of server-sent events until the answer to request id. The
-// data of an event is scanned as it arrives, however long.
+// events reads a stream of server-sent events until the answer to request id. The data of an
+// event is scanned as it arrives and may have any length.
 func (l *httpLink) events(ctx context.Context, id int64, body io.Reader) (*answer, error) {
 	in := bufio.NewReaderSize(body, 64<<10)
 	m := newMessage(l.limit)
@@ -271,7 +271,7 @@ func (l *httpLink) send(ctx context.Context, method string, body []byte) error {
 
 func (l *httpLink) retire() {}
 
-// close ends the session at the server, best effort, and all exchanges.
+// close ends all exchanges, and then, best effort, the session at the server.
 func (l *httpLink) close() {
 	l.mu.Lock()
 	session, dead := l.session, l.dead

@@ -10,23 +10,23 @@ import (
 	"github.com/tgad/tgad/runtime"
 )
 
-// mirrors are the annotations in the definitions of a server's tools: which arguments a
+// mirrors are annotations in the definitions of a server's tools: they say which arguments a
 // call of revision 2026-07-28 over HTTP repeats in headers.
 type mirrors struct {
 	listing chan struct{} // held while the server is asked for its definitions
 
 	mu    sync.Mutex
-	all   map[string]mirror // by tool; nil while they are not known
-	asked uint64            // grows when what is known is forgotten
+	all   map[string]mirror // by tool; nil while the definitions are not known
+	asked uint64            // number of times that all was forgotten
 }
 
-// mirror is what one definition says.
+// mirror holds what one definition says of headers.
 type mirror struct {
 	headers []mcpraw.ParamHeader
-	bad     error // why the tool is not to be called
+	bad     error // why the tool must not be called; nil if it may be
 }
 
-// mirrors reports whether calls of a session repeat arguments in headers.
+// mirrors reports whether calls of a session may repeat arguments in headers.
 func (s *Server) mirrors(sess *session) bool {
 	return s.opts.URL != "" && sess.version.Stateless()
 }
@@ -39,7 +39,7 @@ func (sess *session) forget() {
 	sess.known.asked++
 }
 
-// learn takes what a list of tools says, and returns those of it that may be called.
+// learn remembers the annotations of a list of tools, and returns the tools that may be called.
 func (sess *session) learn(tools []Tool, log *slog.Logger) []Tool {
 	all := make(map[string]mirror, len(tools))
 	good := tools[:0:0]
@@ -64,10 +64,9 @@ func (sess *session) mirror(tool string) (m mirror, known bool) {
 	return sess.known.all[tool], sess.known.all != nil
 }
 
-// mirrored returns the arguments of a call that go into headers. A server whose tools
-// nobody has listed yet is asked for them first; fresh says that it was, for this call. One
-// that does not list them gets the call as it is: it has told nobody of any header. Errors
-// are ErrNotSent.
+// mirrored returns the arguments of a call that go into headers. If the server's definitions are
+// not known, it lists the tools first; fresh says that it did so for this call. If the list fails,
+// the call gets no such headers. Errors are ErrNotSent.
 func (s *Server) mirrored(ctx context.Context, sess *session, call runtime.Call) (_ []mcpraw.ParamValue, fresh bool, _ error) {
 	if !s.mirrors(sess) {
 		return nil, true, nil
@@ -101,7 +100,8 @@ func (s *Server) mirrored(ctx context.Context, sess *session, call runtime.Call)
 	return values, fresh, nil
 }
 
-// headerMismatch reports whether the server expected other headers. The request did not run.
+// headerMismatch reports whether the server refused the request because it expected other
+// headers. Then the request did not run.
 func (a *answer) headerMismatch() bool {
 	var fault struct {
 		Code int64 `json:"code"`

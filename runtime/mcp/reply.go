@@ -15,22 +15,21 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// answer is what came back for one request: exactly one of the two members is present,
-// or refused says why the server did not take the request at all.
+// answer is the answer to one request. It has a result, an error member (fault), or in refused
+// the reason why the server did not accept the request at all.
 type answer struct {
 	result  capture
 	fault   capture // the error member
 	refused string
-	after   time.Duration // how long a server that refused asks not to be asked again
+	after   time.Duration // Retry-After of a server that refused
 }
 
-// reply turns the answer to an attempt into what the runtime records. An error means
-// doubt: the call reached the server and what came back does not say what happened.
+// reply turns the answer to an attempt into what the runtime records. An error other than
+// ErrNotSent means doubt: the call reached the server, and the answer does not say what happened.
 //
-// From the second attempt on, a refusal says that this attempt did nothing, and
-// nothing of an earlier one that may have run. To record it as the call's effect would
-// end that doubt with a guess. It is ErrNotSent, and the ledger knows what is left in
-// doubt.
+// From the second attempt on, a refusal says only that this attempt did nothing. An earlier
+// attempt may have run, and to record the refusal as the call's effect would end that doubt with
+// a guess. So such a refusal is ErrNotSent, and in the ledger the earlier attempt stays in doubt.
 func (a *answer) reply(attempt uint32) (runtime.Reply, error) {
 	switch {
 	case a.refused != "" && attempt > 1:
@@ -77,10 +76,10 @@ func (a *answer) control() (json.RawMessage, error) {
 	return a.result.data, nil
 }
 
-// reply is what is recorded of an answer that is too long to keep.
+// reply returns what is recorded for an answer that is too long to keep.
 func (c *capture) reply() runtime.Reply { return mcpanswer.Truncated(c.bytes, c.digest(), c.limit) }
 
-// read turns what an answer means into the reply to an attempt.
+// read turns a parsed answer into the reply to an attempt.
 func read(said mcpanswer.Answer, c *capture, attempt uint32) (runtime.Reply, error) {
 	switch said.Meaning {
 	case mcpraw.IsEffect:

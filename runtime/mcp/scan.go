@@ -9,12 +9,12 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// message is one JSON-RPC message that arrives. Its result and its error are kept as the
-// bytes that the server wrote, each up to a limit: a message of any length takes no more
-// memory than that.
+// message is one JSON-RPC message that is arriving. Its result and its error are kept as the
+// bytes that the server wrote, each up to a limit. So the limit bounds the memory that a message
+// of any length takes.
 type message struct {
 	mcpraw.Scanner
-	env           mcpraw.Envelope // once it is done
+	env           mcpraw.Envelope // set by done
 	result, fault capture
 }
 
@@ -30,17 +30,17 @@ func (m *message) add(p []byte) error {
 	return err
 }
 
-// line begins another line of an event's data: white space to JSON.
+// line begins another line of an event's data. A line end is white space in JSON.
 func (m *message) line() error { return m.add([]byte("\n")) }
 
-// done is asked at the message's end and reports whether it is a whole one.
+// done is called at the message's end. It reports whether the message is whole and valid.
 func (m *message) done() bool {
 	m.env = m.Finish()
 	return m.env.Bad == "" && !m.env.Batch
 }
 
-// number returns the message's id where it is a number of ours. Some servers write
-// 7.0 for 7.
+// number returns the message's id if it is an integer, as the ids of a link are. Some servers
+// write 7.0 for 7.
 func (m *message) number() (int64, bool) {
 	f, err := strconv.ParseFloat(string(m.env.RawID), 64)
 	if err != nil || f != float64(int64(f)) {
@@ -49,7 +49,7 @@ func (m *message) number() (int64, bool) {
 	return int64(f), true
 }
 
-// capture keeps a value up to its limit, and beyond it the length and digest of all.
+// capture keeps a value up to its limit. Of a longer value it keeps only length and digest.
 type capture struct {
 	limit   int64
 	present bool

@@ -19,51 +19,51 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Options describe how a tool server is reached. Exactly one of Command and URL is
-// set.
+// Options describe how a tool server is reached. Exactly one of Command and URL must be set.
 type Options struct {
 	// Command is the program and its arguments; it speaks MCP on stdin and stdout.
 	// A program without a slash is looked up in this process's PATH.
 	Command []string
 	// Env is added to the child's environment ("NAME=value"). The child inherits only
-	// the variables in [InheritedEnv]: a secret of this process is not a tool server's.
+	// the variables in [InheritedEnv], so that a tool server does not get secrets of this
+	// process.
 	Env []string
 	Dir string // the child's working directory; "" = this process's
-	// LockFile is a path that is locked for as long as a child or one of its
+	// LockFile is a path that stays locked for as long as a child or one of its
 	// descendants lives. A new child is started only once the lock is free, so that a
-	// child that outlived a killed parent cannot act beside its successor. "" = no
-	// such guard. The file is created where needed and never removed.
+	// child that outlived its killed parent cannot act beside its successor. "" = no
+	// such guard. The file is created if needed and never removed.
 	LockFile string
 
 	// URL is the endpoint of a streamable HTTP server.
 	URL string
-	// Headers go with every request to URL.
+	// Headers are sent with every request to URL.
 	Headers map[string]string
 
-	// KeyMeta names, for a tool, another member of _meta that carries the idempotency
-	// key too; "" is none. Nil means none for every tool.
+	// KeyMeta returns, for a tool, the name of another member of _meta that carries the
+	// idempotency key too; "" is none. Nil means none for every tool.
 	KeyMeta func(tool string) string
 
-	// OnToolsChanged is called when the tools may be others than those that were listed:
-	// the server has sent notifications/tools/list_changed, or a session has followed one
-	// that ended. It is called from where the server's messages are read, or by a call that
-	// waits for its session, and must not block. One of revision 2026-07-28 that offers the
-	// notification is subscribed to, again where the stream of it breaks, and what it may
-	// have said meanwhile counts as said. One of an earlier revision over HTTP is heard only
-	// while it answers a request. Nil means nobody asks.
+	// OnToolsChanged is called when the tools may have changed since they were listed: the
+	// server has sent notifications/tools/list_changed, or a new session has replaced one
+	// that ended. It must not block: the caller is the goroutine that reads the server's
+	// messages, or a call that waits for its session. If a server of revision 2026-07-28
+	// offers the notification, it is subscribed to, and subscribed to again if the stream
+	// breaks; a change during the break is assumed. A server of an earlier revision over
+	// HTTP can notify only while it answers a request. Nil means that nobody is told.
 	OnToolsChanged func()
 
-	// MaxAnswerBytes bounds what is kept of an answer's result or error; a longer one
-	// is kept as length and digest. Zero means [DefaultMaxAnswerBytes].
+	// MaxAnswerBytes is the longest result or error that is kept, in bytes. Of a longer one
+	// only length and digest are kept. Zero means [DefaultMaxAnswerBytes].
 	MaxAnswerBytes int64
-	// StartTimeout bounds start and handshake together, the wait for LockFile
-	// included. Zero means [DefaultStartTimeout].
+	// StartTimeout bounds start and handshake together, including the wait for LockFile.
+	// Zero means [DefaultStartTimeout].
 	StartTimeout time.Duration
-	// ProtocolVersion is offered to the server. "" = the newest that the SDK speaks,
-	// with fallback; set it for a server that does not survive being asked.
+	// ProtocolVersion is offered to the server. "" = the newest that the SDK speaks, with
+	// fallback. Set it for a server that fails when it is offered an unknown version.
 	ProtocolVersion string
-	// Logger gets the server's stderr, one line a record, and what the server says
-	// outside of any call. Nil means [slog.Default].
+	// Logger gets the server's stderr, one record a line, and notices about messages of the
+	// server that belong to no call. Nil means [slog.Default].
 	Logger *slog.Logger
 }
 
@@ -73,31 +73,31 @@ const (
 	DefaultStartTimeout   = 30 * time.Second
 )
 
-// Server is one MCP tool server. It is started by the first call and again by the
-// first call after it went away. Methods may be called by many goroutines.
+// Server is one MCP tool server. The first call starts it, and so does the first call after it
+// went away. Its methods are safe for concurrent use.
 type Server struct {
 	name string
 	opts Options
 	log  *slog.Logger
 
-	// starting is held while a session is being made, so that there is one child.
+	// starting is held while a session is being made, so that there is at most one child.
 	starting chan struct{}
-	// life ends with Close, and a start under way with it.
+	// life ends with Close. That also ends a start that is under way.
 	life context.Context
 	end  context.CancelFunc
 
 	mu       sync.Mutex
 	current  *session // nil, or dead, when the next call has to make one
 	closed   bool
-	failures uint64         // starts that failed for a reason of the server's
-	failure  error          // of the newest of them
-	acks     uint64         // subscriptions that were acknowledged
+	failures uint64         // starts that failed because of the server, not of the caller's context
+	failure  error          // error of the newest of them
+	acks     uint64         // number of acknowledged subscriptions
 	work     sync.WaitGroup // subscriptions
 }
 
 var _ runtime.Dispatcher = (*Server)(nil)
 
-// New describes a tool server; it does not contact it. name is for logs and errors.
+// New makes a [Server] without contacting the tool server. name is for logs and errors.
 func New(name string, opts Options) (*Server, error) {
 	if (len(opts.Command) == 0) == (opts.URL == "") {
 		return nil, tga.Errorf(tga.ValidationError, "tool server %q: want exactly one of a command and a URL", name)
@@ -106,7 +106,7 @@ func New(name string, opts Options) (*Server, error) {
 		return nil, tga.Errorf(tga.ValidationError, "tool server %q: a command as tool server does not run on %s: give its URL", name, goruntime.GOOS)
 	}
 	if opts.URL != "" {
-		// The URL is not repeated in the error: it may carry a secret.
+		// The error does not repeat the URL, which may contain a secret.
 		u, err := url.Parse(opts.URL)
 		if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
 			return nil, tga.Errorf(tga.ValidationError, "tool server %q: URL: want http:// or https:// and a host", name)
@@ -126,10 +126,10 @@ func New(name string, opts Options) (*Server, error) {
 	return s, nil
 }
 
-// Dispatch sends one tools/call. Errors are as [runtime.Dispatcher] says.
+// Dispatch sends one tools/call. Its errors are those of [runtime.Dispatcher].
 //
-// Every failure before the call's own bytes are handed to the system is ErrNotSent,
-// a failed start or handshake included. One that comes later is doubt.
+// Every failure before the call's own bytes are handed to the system is ErrNotSent, including a
+// failed start or handshake. After a later failure the call is in doubt.
 func (s *Server) Dispatch(ctx context.Context, call runtime.Call) (runtime.Reply, error) {
 	sess, err := s.session(ctx)
 	if err != nil {
@@ -155,7 +155,7 @@ func (s *Server) Dispatch(ctx context.Context, call runtime.Call) (runtime.Reply
 	return runtime.Reply{}, fmt.Errorf("tool server %q, call %s attempt %d: %w", s.name, call.ToolCallID, call.Attempt, err)
 }
 
-// session returns a live session, making one where there is none.
+// session returns a live session. It makes one if there is none.
 func (s *Server) session(ctx context.Context) (*session, error) {
 	sess, seen, err := s.live()
 	if sess != nil || err != nil {
@@ -173,8 +173,8 @@ func (s *Server) session(ctx context.Context) (*session, error) {
 		return sess, err
 	}
 	if now != seen {
-		// It failed to start while this call waited. Each waiter trying again in turn
-		// would make the last one wait for all of them.
+		// A start failed while this call waited. If each waiting call tried again in turn,
+		// the last one would wait for all of them.
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return nil, s.failure
@@ -188,13 +188,13 @@ func (s *Server) session(ctx context.Context) (*session, error) {
 		return nil, err
 	}
 	if follows {
-		s.toolsChanged() // another process, or the same one with other tools
+		s.toolsChanged() // the new session may have other tools
 	}
 	return sess, nil
 }
 
-// take makes sess the current session, or notes why there is none. It reports whether
-// there was one before it.
+// take makes sess the current session, or notes err as the reason why there is none. It
+// reports whether there was a session before.
 func (s *Server) take(ctx context.Context, sess *session, err error) (follows bool, _ error) {
 	s.mu.Lock()
 	if err != nil {
@@ -206,7 +206,7 @@ func (s *Server) take(ctx context.Context, sess *session, err error) (follows bo
 		return false, err
 	}
 	if s.closed {
-		s.mu.Unlock() // first: its last messages are still heard
+		s.mu.Unlock() // before close, which waits for readers that may lock it in heard
 		sess.link.close()
 		return false, notSent("the server was closed")
 	}
@@ -233,7 +233,7 @@ func (s *Server) live() (*session, uint64, error) {
 	return nil, s.failures, nil
 }
 
-// start makes a session: process or endpoint, then handshake.
+// start makes a session: it starts the process or describes the endpoint, and makes the handshake.
 func (s *Server) start(ctx context.Context) (*session, error) {
 	s.mu.Lock()
 	old := s.current
@@ -261,7 +261,7 @@ func (s *Server) connect(ctx context.Context) (link, error) {
 	return startChild(ctx, s.opts, s.log, s.heard)
 }
 
-// Close ends the session: a child gets EOF on stdin, then SIGTERM, then SIGKILL. Calls
+// Close ends the session. A child gets EOF on stdin, then SIGTERM, then SIGKILL. Calls that are
 // under way end in doubt.
 func (s *Server) Close() error {
 	s.mu.Lock()
@@ -269,7 +269,7 @@ func (s *Server) Close() error {
 	sess := s.current
 	s.mu.Unlock()
 	s.end()
-	s.starting <- struct{}{} // a start under way ends what it started
+	s.starting <- struct{}{} // waits for a start under way, which ends its own session
 	defer func() { <-s.starting }()
 	if sess != nil {
 		sess.link.close()
@@ -295,10 +295,10 @@ func notSent(format string, args ...any) error {
 	return onwire.NotSent(fmt.Errorf(format, args...))
 }
 
-// errGone is why a call has no answer when its session ended first.
+// errGone is the error of a call whose session ended before the answer.
 var errGone = errors.New("session ended before the answer")
 
-// toolsChanged is told that the server's tools may be others now.
+// toolsChanged handles a possible change of the server's tools.
 func (s *Server) toolsChanged() {
 	s.mu.Lock()
 	sess := s.current

@@ -17,24 +17,24 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// link is a way to one server. Requests are multiplexed: it gives each an id of its
-// own and finds the answer by it.
+// link is a connection to one server. It multiplexes requests: it gives each request an id and
+// finds the answer by the id.
 type link interface {
-	// exchange writes req once and waits for its answer. It returns ErrNotSent when
-	// no byte was written. When ctx ends after the write it tells the server
-	// (notifications/cancelled) and returns an error that is not ErrNotSent.
-	// mirrored are arguments that a transport over HTTP repeats in headers.
+	// exchange writes req once and waits for its answer. It returns ErrNotSent if no byte was
+	// written. If ctx ends after the write, it cancels the request at the server
+	// (notifications/cancelled) and returns an error that is not ErrNotSent. mirrored are
+	// arguments that a link over HTTP repeats in headers.
 	exchange(ctx context.Context, req *jsonrpc.Request, mirrored ...mcpraw.ParamValue) (*answer, error)
 	// notify writes a notification.
 	notify(ctx context.Context, n *jsonrpc.Request) error
-	// agreed tells the link which protocol version the handshake found.
+	// agreed tells the link the protocol version that the handshake agreed on.
 	agreed(version mcpraw.Revision)
 	// alive reports whether a new request may be written.
 	alive() bool
-	// retire is called on a link that is not alive before its successor is made. A
-	// process is ended; an exchange under way over HTTP may still get its answer.
+	// retire is called on a link that is not alive, before its successor is made. It ends a
+	// process. Over HTTP it does nothing, so an exchange under way may still get its answer.
 	retire()
-	// close ends the link and waits until nothing of it runs any more.
+	// close ends the link and waits until its goroutines and exchanges have ended.
 	close()
 }
 
@@ -42,17 +42,17 @@ type link interface {
 type session struct {
 	link    link
 	version mcpraw.Revision
-	meta    []byte // members that every request's _meta carries from 2026-07-28 on: ,"k":v…
-	// subscribes says that the server tells subscribers, and nobody else, of other tools.
+	meta    []byte // members that _meta of every request has from 2026-07-28 on: ,"k":v…
+	// subscribes says that the server announces changes of its tools, and only to subscribers.
 	subscribes bool
 	known      mirrors
 }
 
 var implementation = &mcp.Implementation{Name: "tgad", Version: "1"}
 
-// handshake lets the SDK agree on a protocol version (2024-11-05 to 2026-07-28), over
-// an adapter of the link. Its session ends there: calls go over the link itself, for
-// the SDK's typed results lose digits.
+// handshake lets the SDK negotiate a protocol version (2024-11-05 to 2026-07-28) over an adapter
+// of the link. The SDK's session ends with the handshake. Calls use the link directly, because
+// the typed results of the SDK lose digits.
 func handshake(ctx context.Context, l link, version string) (*session, error) {
 	// No capabilities: tgad answers neither sampling nor roots nor elicitation.
 	client := mcp.NewClient(implementation, &mcp.ClientOptions{Capabilities: &mcp.ClientCapabilities{}})
@@ -81,7 +81,7 @@ func handshake(ctx context.Context, l link, version string) (*session, error) {
 	return s, nil
 }
 
-// Members of a call's _meta. The key is the same for every attempt; the server may
+// Members of a call's _meta. The key is the same for every attempt, so the server can
 // deduplicate by it.
 const (
 	metaKey     = "dev.tgad/idempotencyKey"
@@ -89,7 +89,8 @@ const (
 	metaAttempt = "dev.tgad/attempt"
 )
 
-// callParams makes the params of tools/call by hand: the arguments go in as they are.
+// callParams makes the params of tools/call. It concatenates bytes, so that the arguments stay
+// exact.
 func callParams(call runtime.Call, keyMeta string, meta []byte, sc runtime.SpanContext) json.RawMessage {
 	b := append([]byte(nil), `{"name":`...)
 	b = tga.AppendString(b, call.Tool)
@@ -112,8 +113,8 @@ func callParams(call runtime.Call, keyMeta string, meta []byte, sc runtime.SpanC
 	return append(b, "}}"...)
 }
 
-// frame encodes a message under an id of the link's. It fails for params that are no
-// JSON; a newline inside them is gone afterwards, so that a frame is one line.
+// frame encodes a message with an id of the link; 0 is none. It fails if the params are not
+// JSON. It removes newlines in them, so that a frame is one line.
 func frame(req *jsonrpc.Request, id int64) ([]byte, error) {
 	r := *req
 	if id != 0 {
@@ -136,7 +137,7 @@ func cancelled(id int64) *jsonrpc.Request {
 	}
 }
 
-// serverRequest answers what a server asks of its client: ping, and nothing else.
+// serverRequest makes the answer to a server's request: ping is served, other methods are refused.
 func serverRequest(m *message) []byte {
 	if m.env.Method == "ping" {
 		return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"result":{}}`, m.env.RawID)
@@ -144,9 +145,9 @@ func serverRequest(m *message) []byte {
 	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":"tgad does not serve this method"}}`, m.env.RawID, mcpraw.CodeNoMethod)
 }
 
-// transport lets an SDK client speak over a link during the handshake. It is both the
-// SDK's Transport and its Connection. Its context ends with the handshake and with it
-// all that the SDK left under way.
+// transport lets an SDK client use a link during the handshake. It is both the SDK's Transport
+// and its Connection. Its context ends with the handshake, which also ends every exchange that
+// the SDK left under way.
 type transport struct {
 	link     link
 	ctx      context.Context

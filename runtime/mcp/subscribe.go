@@ -10,19 +10,19 @@ import (
 	"github.com/tgad/tgad/internal/mcpraw"
 )
 
-// From revision 2026-07-28 on a server tells of its changes on a stream that the client
-// has asked for, and nowhere else. It lasts until either side ends it.
+// From revision 2026-07-28 on a server announces changes only on a stream that the client has
+// requested. The stream lasts until either side ends it.
 
-// acknowledged is the first message on such a stream: from then on nothing is missed.
+// acknowledged is the first message on such a stream. From then on no change is missed.
 const acknowledged = "notifications/subscriptions/acknowledged"
 
-// Pauses before a stream that broke is asked for again.
+// Pauses before a stream that broke is requested again.
 const (
 	firstSubscribePause = 100 * time.Millisecond
 	lastSubscribePause  = 30 * time.Second
 )
 
-// heard takes the method of a notification.
+// heard handles a notification of the server.
 func (s *Server) heard(method string) {
 	switch method {
 	case toolsChanged:
@@ -33,13 +33,13 @@ func (s *Server) heard(method string) {
 		missed := s.acks > 1
 		s.mu.Unlock()
 		if missed {
-			s.toolsChanged() // it may have said so while nobody listened
+			s.toolsChanged() // the tools may have changed while there was no stream
 		}
 	}
 }
 
-// subscribe keeps a subscription to changes of a session's tools until the session ends.
-// A server that refuses it is not asked again.
+// subscribe keeps a subscription to changes of a session's tools until the session ends. It
+// gives up if the server refuses a request with a JSON-RPC error before it acknowledges it.
 func (s *Server) subscribe(sess *session) {
 	pause := firstSubscribePause
 	for sess.link.alive() && s.life.Err() == nil {

@@ -13,18 +13,17 @@ import (
 // Tool is one entry of a server's tools/list.
 type Tool = mcpraw.Tool
 
-// toolsChanged is the notification of a server whose tools are others now.
+// toolsChanged is the notification that a server's tools have changed.
 const toolsChanged = "notifications/tools/list_changed"
 
-// Most pages and tools of a list: a server that never ends its list is not followed.
+// Most pages and tools of a list. They bound the list of a server that never ends it.
 const (
 	maxPages = 1000
 	maxTools = 100_000
 )
 
-// ListTools asks the server for its tools, all pages. A tool of a server of revision
-// 2026-07-28 over HTTP whose annotations for headers break that revision's rules is left
-// out, and named in the log.
+// ListTools asks the server for all its tools. Over HTTP with revision 2026-07-28 it leaves out a
+// tool whose annotations for headers break that revision's rules, and names the tool in the log.
 func (s *Server) ListTools(ctx context.Context) ([]Tool, error) {
 	sess, err := s.session(ctx)
 	if err != nil {
