@@ -1,5 +1,5 @@
-// Package mcpanswer says what a tool server's answer to tools/call means for the record of
-// the call. Every way to an MCP tool server reads answers with it.
+// Package mcpanswer decides what a tool server's answer to tools/call means for the record of
+// the call. All transports to an MCP tool server use it.
 //
 // # Invariants
 //
@@ -17,23 +17,22 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// resultTypes are the types of a result that is not final and known.
+// resultTypes are the known types of a result that is not final.
 var resultTypes = map[string]mcpraw.Meaning{
 	"input_required": mcpraw.WantsInput,
 	"task":           mcpraw.IsTask,
 }
 
-// MaxMessage is the longest text of an error that an effect carries, in characters
-// (docs/FORMAT.md).
+// MaxMessage is the longest error message of an effect, in characters (docs/FORMAT.md).
 const MaxMessage = 200
 
-// Answer is a tool server's answer to tools/call, read.
+// Answer is a parsed answer of a tool server to tools/call.
 type Answer struct {
 	Meaning mcpraw.Meaning
-	// Reply is what is recorded of it, without its bytes, for mcpraw.IsEffect and mcpraw.IsRefusal.
+	// Reply is what is recorded of the answer, without the answer's bytes, if Meaning is mcpraw.IsEffect or mcpraw.IsRefusal.
 	Reply runtime.Reply
-	Why   string // what it says, for a refusal, and why it is no effect, for a doubt
-	Task  string // the task's id, for mcpraw.IsTask
+	Why   string // for a refusal the server's words; for another answer that is no effect, why it is none
+	Task  string // the task's id if Meaning is mcpraw.IsTask
 }
 
 func doubt(format string, args ...any) Answer {
@@ -42,9 +41,9 @@ func doubt(format string, args ...any) Answer {
 
 // ReadFault reads the error member of an answer to an attempt.
 //
-// From the second attempt on, a refusal says that this attempt did nothing, and nothing
-// of an earlier one that may have run: it is for the caller not to record it. A failure
-// likewise, which is then a doubt.
+// From the second attempt on, a refusal says only that this attempt did nothing, while an earlier
+// one may have run: then the caller must not record the refusal. For the same reason a failure
+// from the second attempt on is a doubt.
 func ReadFault(value []byte, attempt uint32) Answer {
 	var fault struct {
 		Code    int64  `json:"code"`
@@ -68,7 +67,7 @@ func ReadFault(value []byte, attempt uint32) Answer {
 
 // ReadResult reads the result member of an answer.
 func ReadResult(value []byte) Answer {
-	// Its members and no struct: encoding/json would take "iserror" for isError.
+	// Members, because encoding/json would take "iserror" for isError.
 	all, err := mcpraw.Members(value)
 	if err != nil {
 		return doubt("its result is no JSON object: %s", clip.Bytes(string(value), 40))
@@ -84,8 +83,8 @@ func ReadResult(value []byte) Answer {
 				return doubt("its isError is no boolean")
 			}
 		case "resultType":
-			// 2026-07-28 has results that end the request and not the call. The tool may
-			// act later, so recording one as the effect would end the call too early.
+			// 2026-07-28 has results that end the request but not the call. The tool may act
+			// later, so to record such a result as the effect would end the call too early.
 			if kind := mcpraw.ScalarText(v); kind != "complete" {
 				known, ok := resultTypes[kind]
 				if !ok {
@@ -96,7 +95,7 @@ func ReadResult(value []byte) Answer {
 		case "taskId":
 			a.Task = mcpraw.ScalarText(v)
 		case "task":
-			// Revision 2025-11-25 has the task in a member of its own and no resultType.
+			// Revision 2025-11-25 has no resultType: the task is in the member task.
 			if id := mcpraw.ScalarText(mcpraw.At(v, "/taskId")); id != "" && mcpraw.At(value, "/content") == nil {
 				a.Meaning, a.Task, last = mcpraw.IsTask, id, "task"
 			}
@@ -115,7 +114,7 @@ func ReadResult(value []byte) Answer {
 	return a
 }
 
-// Truncated is the reply that stands for an answer of which length and digest are kept.
+// Truncated is the reply for an answer that is too long: only its length and digest are kept.
 func Truncated(bytes int64, digest tga.Digest, limit int64) runtime.Reply {
 	return runtime.Reply{
 		Status: tga.StatusError, Truncated: true, ResultBytes: bytes, ResultDigest: digest,
@@ -124,8 +123,8 @@ func Truncated(bytes int64, digest tga.Digest, limit int64) runtime.Reply {
 	}
 }
 
-// firstText returns the first text of a result's content. It is for people: content of
-// another form gives "".
+// firstText returns the first text of a result's content, for people. It returns "" for content
+// of another form.
 func firstText(content []byte) string {
 	var blocks []struct {
 		Type string `json:"type"`

@@ -9,17 +9,17 @@ const (
 	CodeNoMethod       = -32601
 	CodeInvalidParams  = -32602 // also: no such tool
 
-	// Of revision 2026-07-28.
+	// Codes of revision 2026-07-28.
 	CodeHeaderMismatch = -32020 // a header is not what the body, or the tool's definition, says
-	CodeCapability     = -32021 // the client does not declare what it uses
+	CodeCapability     = -32021 // the client does not declare a capability that the request uses
 	CodeUnsupported    = -32022 // the revision is not spoken
 
-	// The reference implementations make these two up on the client's side. A server that
-	// is itself a proxy passes them on.
+	// The reference implementations produce these two on the client's side. A server that is
+	// itself a proxy may pass them on.
 	CodeGone     = -32000 // connection closed
 	codeTimedOut = -32001 // request timed out
 
-	codeWantsURL = -32042 // a person is to open a URL first
+	codeWantsURL = -32042 // a person must open a URL first
 )
 
 // Meaning is what an answer to tools/call says about the call.
@@ -27,16 +27,17 @@ type Meaning uint8
 
 // Meanings of an answer.
 const (
-	IsEffect   Meaning = iota // the tool has run, or failed: record it
-	IsRefusal                 // the server did not take the call
-	IsDoubt                   // it does not say what happened
-	WantsInput                // input_required: the call goes on with another message
-	IsTask                    // the call goes on as a task
+	IsEffect   Meaning = iota // the tool has run, or has failed: record the answer
+	IsRefusal                 // the server did not accept the call
+	IsDoubt                   // the answer does not say what happened
+	WantsInput                // input_required: the client continues the call with another message
+	IsTask                    // the call continues as a task
 )
 
-// codes says of an error what it means in an answer to tools/call, why a doubt is one, and
-// the HTTP status that revision 2026-07-28 gives it, if any. That of CodeInvalidParams is
-// for requests that lack what each must have, which no answer of a tool server's is.
+// codes has, for an error code, its meaning in an answer to tools/call, the reason if that is
+// doubt, and the HTTP status that revision 2026-07-28 gives it, if any. The revision's status of
+// CodeInvalidParams is left out: it is for requests that lack a required member, which a tool
+// server's answer never is about.
 var codes = map[int64]struct {
 	meaning Meaning
 	why     string
@@ -54,12 +55,12 @@ var codes = map[int64]struct {
 	codeWantsURL:       {IsDoubt, "it is not a final effect: ", 0},
 }
 
-// MeaningOf says what the code of an error means in an answer to tools/call, and for a doubt
-// why it is one. A code that is not in the table is the tool's own failure: the server
-// answered, so it is recorded and not sent again.
+// MeaningOf returns the meaning of an error code in an answer to tools/call, and for doubt the
+// reason. A code that is not in the table is the tool's own failure: the server answered, so the
+// answer is recorded and the call is not sent again.
 func MeaningOf(code int64) (_ Meaning, why string) { return codes[code].meaning, codes[code].why }
 
-// StatusOf is the HTTP status that an error of a code goes with: 200 where it has none of
+// StatusOf is the HTTP status of an answer with an error code, 200 if the code has no status of
 // its own.
 func StatusOf(code int64) int {
 	if s := codes[code].status; s != 0 {

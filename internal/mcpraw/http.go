@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// refusals are the statuses by which an MCP endpoint says that it did not take the
-// message. Any other is doubt: behind a proxy it may stand for anything.
+// refusals are the statuses by which an MCP endpoint says that it did not accept the message. After
+// any other error status the call is in doubt: a proxy may send it whatever the endpoint did.
 var refusals = map[int]bool{
 	http.StatusBadRequest:            true,
 	http.StatusUnauthorized:          true,
@@ -25,15 +25,15 @@ var refusals = map[int]bool{
 	http.StatusTooManyRequests:       true,
 }
 
-// Refused reports whether a status says that the message was not taken. The body may say more: an answer to the
-// message in it decides, whatever the status is.
+// Refused reports whether a status says that the message was not accepted. If the body is an answer to the message,
+// the caller must go by the answer and not by the status.
 func Refused(status int) bool { return refusals[status] }
 
-// MaxRefusal bounds what is read of the body of a refusal.
+// MaxRefusal is how much of the body of a refusal is read, in bytes.
 const MaxRefusal = 64 << 10
 
-// ReadRefusal reads the body that came with a status that refuses. An error says that it may be an answer to the
-// message which cannot be read: it was cut off, or is JSON and too long. Then the status decides nothing.
+// ReadRefusal reads the body that came with a status that refuses. It fails if the body was cut off, or is JSON and too
+// long: then the body may be an answer to the message that cannot be read, and the status proves nothing.
 func ReadRefusal(body io.Reader) ([]byte, error) {
 	said, err := io.ReadAll(io.LimitReader(body, MaxRefusal+1))
 	if err != nil {
@@ -43,38 +43,37 @@ func ReadRefusal(body io.Reader) ([]byte, error) {
 		if start := bytes.TrimSpace(said); len(start) == 0 || start[0] == '{' || start[0] == '[' {
 			return nil, fmt.Errorf("its body has more than %d bytes", MaxRefusal)
 		}
-		said = said[:MaxRefusal] // a page for people
+		said = said[:MaxRefusal] // not JSON: a page for people
 	}
 	return said, nil
 }
 
 const (
 	dialTimeout = 10 * time.Second
-	maxSSEField = 1 << 10 // of a field that is not data
+	maxSSEField = 1 << 10 // how much of a field other than data is kept
 )
 
-// NewTransport makes a transport that writes each request at most once. It is used
-// without http.Client, which would follow redirects.
+// NewTransport makes a transport that writes each request at most once. Use it without
+// http.Client, which would follow redirects.
 func NewTransport() *http.Transport {
 	var only1 http.Protocols
 	only1.SetHTTP1(true)
 	return &http.Transport{
 		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
 		TLSHandshakeTimeout: dialTimeout,
-		// A connection a message: on a kept one, a server that closes it while a call is
-		// on its way leaves a call in doubt that was never read.
+		// One connection for each message. A server may close a kept connection just when a call
+		// is written to it; the call would be in doubt although the server never read it.
 		DisableKeepAlives:  true,
-		DisableCompression: true, // the answer's bytes are kept as sent
+		DisableCompression: true, // the answer's bytes are kept as the server sent them
 		Protocols:          &only1,
 	}
 }
 
 var sseData = []byte("data:")
 
-// ReadEventLine reads one line of a stream of server-sent events and gives the value of
-// a data field to add, in parts, without its line end. It reports whether the line was
-// empty, which ends an event. A line ends in LF or CR LF. first is called before the
-// first part.
+// ReadEventLine reads one line of a stream of server-sent events, which ends in LF or CR LF. It
+// passes the value of a data field to add, in parts and without the line end, and calls first
+// before the first part. It reports whether the line was empty, which ends an event.
 func ReadEventLine(in *bufio.Reader, first func() error, add func([]byte) error) (empty bool, err error) {
 	var field []byte // the line's start
 	data := false

@@ -9,15 +9,15 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Member is one member of a JSON object: its name, and where its value stands.
+// Member is one member of a JSON object: its name, and where in the object's bytes its value is.
 type Member struct {
 	Name     string
-	From, To int // of the value
-	Start    int // of the name's opening quote
+	From, To int // begin and end of the value
+	Start    int // position of the name's opening quote
 }
 
-// Members lists the members of an object in their order. A name that comes twice is
-// refused, and one that differs in case alone from a name in strict.
+// Members lists the members of an object in their order. It refuses a name that occurs twice, and
+// a name that differs only in case from a name in strict.
 func Members(raw []byte, strict ...string) ([]Member, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	t, err := d.Token()
@@ -48,7 +48,7 @@ func Members(raw []byte, strict ...string) ([]Member, error) {
 		}
 		to := int(d.InputOffset())
 		for raw[start] != '"' {
-			start++ // the comma and white space before it
+			start++ // skip the comma and white space before the name
 		}
 		all = append(all, Member{Name: name, From: to - len(value), To: to, Start: start})
 	}
@@ -58,8 +58,8 @@ func Members(raw []byte, strict ...string) ([]Member, error) {
 	return all, nil
 }
 
-// ScalarText is the text of a JSON string, or a number as it is written; "" for anything
-// else.
+// ScalarText is the text of a JSON string, or a number as it is written. It is "" for any other
+// value.
 func ScalarText(v []byte) string {
 	if len(v) == 0 {
 		return ""
@@ -73,8 +73,8 @@ func ScalarText(v []byte) string {
 	return ""
 }
 
-// Text is the text of a JSON string, "" for anything else: what the protocol calls a name or a URI is a
-// string, and 7 is not "7".
+// Text is the text of a JSON string, "" for any other value. It is for names and URIs, which the protocol
+// wants as strings: 7 is not "7".
 func Text(v []byte) string {
 	var s string
 	if len(v) == 0 || v[0] != '"' || json.Unmarshal(v, &s) != nil {
@@ -83,8 +83,7 @@ func Text(v []byte) string {
 	return s
 }
 
-// At returns the value under a JSON Pointer (RFC 6901) in a document; nil where there
-// is none.
+// At returns the value at a JSON Pointer (RFC 6901) in a document, nil if there is none.
 func At(doc []byte, pointer string) []byte {
 	from, to, ok := Locate(doc, pointer)
 	if !ok {
@@ -93,7 +92,7 @@ func At(doc []byte, pointer string) []byte {
 	return doc[from:to]
 }
 
-// Locate finds where the value under a JSON Pointer stands.
+// Locate returns the position of the value at a JSON Pointer.
 func Locate(doc []byte, pointer string) (from, to int, ok bool) {
 	from, to = 0, len(doc)
 	for pointer != "" {

@@ -14,12 +14,11 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TryLock opens a file and locks it; nil where somebody else has it. The file is created
-// where needed and never removed.
+// TryLock opens a file and locks it. It returns nil if another holder has the lock. The file is
+// created if needed and never removed.
 //
-// A flock belongs to the open file, not to the process: inherited by a child it is held
-// until the child and all its descendants have closed it, which no kill of this process
-// shortens.
+// A flock belongs to the open file, not to the process. If a child inherits the file, the lock is
+// held until the child and all its descendants have closed it, even if this process is killed.
 func TryLock(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -41,9 +40,9 @@ func TryLock(path string) (*os.File, error) {
 	return nil, tga.Errorf(tga.StoreUnavailable, "lock %s: %w", path, err)
 }
 
-// WaitLock locks a file, waiting until nobody else has it or ctx ends.
+// WaitLock locks a file. It waits until the lock is free or ctx ends.
 func WaitLock(ctx context.Context, path string) (*os.File, error) {
-	// Polled: a blocking flock cannot be given up when ctx ends.
+	// It polls, because a blocking flock cannot be interrupted when ctx ends.
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		f, err := TryLock(path)
 		if err != nil || f != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Headers of a request of a revision without a handshake.
+// Headers of a request over HTTP of a revision without a handshake.
 const (
 	versionHeader = "Mcp-Protocol-Version"
 	methodHeader  = "Mcp-Method"
@@ -21,14 +21,14 @@ const (
 	paramHeader   = "Mcp-Param-"
 )
 
-// named says, per method, which member of the params a request is about: what the header
-// Mcp-Name repeats. That of tasks is the tasks extension's.
+// named has, by method, the member of the params that the header Mcp-Name repeats. The tasks
+// extension defines the header for tasks.
 var named = map[string]string{
 	"tools/call": "/name", "prompts/get": "/name", "resources/read": "/uri",
 	"tasks/get": "/taskId", "tasks/update": "/taskId", "tasks/cancel": "/taskId",
 }
 
-// NameOf returns what the header Mcp-Name of a request says: "" for a method without one.
+// NameOf returns the value of a request's header Mcp-Name, "" for a method without one.
 func NameOf(method string, params []byte) string {
 	p := named[method]
 	if p == "" {
@@ -38,9 +38,9 @@ func NameOf(method string, params []byte) string {
 }
 
 // Mirror sets the headers of a request of a revision without a handshake: those that every
-// request has, and those of the arguments that the tool's definition wants repeated. What
-// an operator has configured under the names of the latter is taken out: it would stand
-// for an argument that was not given.
+// request has, and those of the arguments that the tool's definition wants repeated. It first
+// removes every Mcp-Param header that an operator has configured, because it would stand for an
+// argument that was not given.
 func Mirror(h http.Header, version Revision, method, name string, params []ParamValue) {
 	for k := range h {
 		if strings.HasPrefix(http.CanonicalHeaderKey(k), paramHeader) {
@@ -58,12 +58,12 @@ func Mirror(h http.Header, version Revision, method, name string, params []Param
 	}
 }
 
-// Forms of a value that is no plain text for a header.
+// Marks around a value that a header carries in base64.
 const encodedFrom, encodedTo = "=?base64?", "?="
 
-// headerText is a value as a header carries it: as it is where that is visible ASCII with
-// blanks inside, else in base64, which a receiver decodes. An empty value is encoded too,
-// for receivers that take an empty header for none.
+// headerText is the form of a value in a header. Visible ASCII with blanks only inside stays as
+// it is. Any other value is in base64, which the receiver decodes. So is an empty value, because
+// some receivers take an empty header for an absent one.
 func headerText(v string) string {
 	plain := v != "" && v == strings.Trim(v, " \t") && !(strings.HasPrefix(v, encodedFrom) && strings.HasSuffix(v, encodedTo))
 	for i := 0; plain && i < len(v); i++ {
@@ -75,10 +75,10 @@ func headerText(v string) string {
 	return encodedFrom + base64.StdEncoding.EncodeToString([]byte(v)) + encodedTo
 }
 
-// Mismatch says where the headers of a request of a revision without a handshake are not
-// those that its body wants; "" where they are, and for a request of another revision. The
-// arguments' headers are not looked at: they take the tool's definition. A request about a
-// task may be without a name: not every client gives it one.
+// Mismatch names a header of a request of a revision without a handshake that differs from the
+// body. It returns "" if none does, or if the request is of another revision. It does not check
+// the headers of arguments, which needs the tool's definition. A request about a task may lack
+// the header Mcp-Name, because not every client sends it.
 func Mismatch(h http.Header, method string, params []byte) string {
 	said, version, name := RevisionOf(params), Revision(h.Get(versionHeader)), NameOf(method, params)
 	if !said.Stateless() && !version.Stateless() {
@@ -96,7 +96,7 @@ func Mismatch(h http.Header, method string, params []byte) string {
 	return ""
 }
 
-// headerValue is the value that a header carries as a text.
+// headerValue is the value that a header carries; it undoes [headerText].
 func headerValue(v string) string {
 	if len(v) < len(encodedFrom)+len(encodedTo) || !strings.HasPrefix(v, encodedFrom) || !strings.HasSuffix(v, encodedTo) {
 		return v
@@ -110,20 +110,20 @@ func headerValue(v string) string {
 
 // ParamHeader is an argument that a tool's definition wants repeated in a header.
 type ParamHeader struct {
-	Header string   // the part of its name after Mcp-Param-
-	Path   []string // names of members, from the arguments down
+	Header string   // the header's name after Mcp-Param-
+	Path   []string // names of the members that lead from the arguments to the value
 }
 
-// ParamValue is such a header with its value.
+// ParamValue is the header of an argument with its value.
 type ParamValue struct{ Header, Value string }
 
 // paramMark is the annotation of a property's schema that names its header.
 const paramMark = "x-mcp-header"
 
-// maxSchemaDepth bounds how deep a schema is looked into.
+// maxSchemaDepth is how deep a schema may be nested.
 const maxSchemaDepth = 64
 
-// Keywords under which a schema has others: one, a list of them, or a map.
+// Keywords whose value is another schema, a list of schemas, or a map of schemas.
 var (
 	oneSchema = []string{
 		"items", "additionalItems", "additionalProperties", "unevaluatedItems", "unevaluatedProperties",
@@ -133,9 +133,9 @@ var (
 	mapOfSchemas  = []string{"patternProperties", "$defs", "definitions", "dependentSchemas"}
 )
 
-// ParamHeaders returns the annotations of a tool's inputSchema in the order of its
-// properties. VALIDATION_ERROR where they break a rule of the revision: then the tool is
-// not to be offered, nor called. A schema that is no object has none.
+// ParamHeaders returns the annotations of a tool's inputSchema in the order of its properties. A
+// schema that is no object has none. The error is VALIDATION_ERROR if an annotation breaks a rule
+// of the revision; then the tool must be neither offered nor called.
 func ParamHeaders(schema []byte) ([]ParamHeader, error) {
 	r := &annotations{seen: map[string]bool{}}
 	if err := r.walk(schema, nil, true, 0); err != nil {
@@ -149,7 +149,7 @@ type annotations struct {
 	seen  map[string]bool // names of headers, in lower case
 }
 
-// walk looks into a schema. reachable says that nothing but properties leads to it.
+// walk reads a schema. reachable says that only properties lead to the schema.
 func (r *annotations) walk(schema []byte, path []string, reachable bool, depth int) error {
 	if first := bytes.TrimLeft(schema, " \t\r\n"); len(first) == 0 || first[0] != '{' {
 		return nil // true, false, or none
@@ -196,11 +196,11 @@ func (r *annotations) walk(schema []byte, path []string, reachable bool, depth i
 	return nil
 }
 
-// each looks into the schemas of a map.
+// each reads the schemas of a map.
 func (r *annotations) each(schemas []byte, path []string, reachable bool, depth int) error {
 	all, err := Members(schemas)
 	if err != nil {
-		return nil // no map of schemas: there is nothing in it
+		return nil // not a map of schemas, so it has no annotations
 	}
 	for _, m := range all {
 		if err := r.walk(schemas[m.From:m.To], append(slices.Clone(path), m.Name), reachable, depth+1); err != nil {
@@ -210,7 +210,7 @@ func (r *annotations) each(schemas []byte, path []string, reachable bool, depth 
 	return nil
 }
 
-// mark takes one annotation.
+// mark checks and adds one annotation.
 func (r *annotations) mark(v, kind []byte, path []string, reachable bool) error {
 	at := clip.Bytes("/"+strings.Join(path, "/"), 128)
 	var name string
@@ -229,8 +229,8 @@ func (r *annotations) mark(v, kind []byte, path []string, reachable bool) error 
 	return nil
 }
 
-// scalarType reports whether a schema's type is one that a header can carry. Null beside
-// it is a value that is left out.
+// scalarType reports whether a header can carry a schema's type. The type may also be a list of
+// such a type and null, which stands for an absent value.
 func scalarType(kind []byte) bool {
 	var one string
 	var list []string
@@ -266,12 +266,12 @@ func token(s string) bool {
 // maxSafe is the largest integer that every JSON parser reads the same.
 var maxSafe = big.NewInt(1<<53 - 1)
 
-// maxDigits bounds the digits of a number that is read.
+// maxDigits is the largest number of digits of a number that is parsed.
 const maxDigits = 128
 
-// ParamValues returns the headers of a call with these arguments. An argument that is not
-// given, or null, has none. VALIDATION_ERROR, with a pointer into the arguments, for one
-// that no header can carry.
+// ParamValues returns the headers of a call with these arguments. An absent argument, or null,
+// has none. The error is VALIDATION_ERROR, with a pointer into the arguments, if no header can
+// carry an argument.
 func ParamValues(headers []ParamHeader, args []byte) ([]ParamValue, error) {
 	var all []ParamValue
 	for _, h := range headers {
@@ -293,8 +293,8 @@ func ParamValues(headers []ParamHeader, args []byte) ([]ParamValue, error) {
 	return all, nil
 }
 
-// scalarValue is the text of a value in a header. A number is written as a plain integer,
-// however it is written in the arguments.
+// scalarValue is the text of a value in a header. A number becomes a plain integer, whatever its
+// form in the arguments.
 func scalarValue(v []byte) (string, bool) {
 	switch v[0] {
 	case '"':
@@ -306,7 +306,7 @@ func scalarValue(v []byte) (string, bool) {
 	case '{', '[':
 		return "", false
 	}
-	// An exponent makes a number as long as it says.
+	// Bound the exponent too: a short number with a large exponent has many digits.
 	digits, exponent, _ := strings.Cut(strings.ToLower(string(v)), "e")
 	if len(digits) > maxDigits || len(strings.TrimLeft(exponent, "+-0")) > 2 {
 		return "", false

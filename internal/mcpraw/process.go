@@ -14,44 +14,44 @@ import (
 	"time"
 )
 
-// Waits at the end of a process's life.
+// Waits at the end of a process.
 const (
-	StopGrace  = 2 * time.Second // for EOF on stdin, and again for SIGTERM
-	DrainGrace = time.Second     // for output still in the pipe when the process is gone, and the reverse
+	StopGrace  = 2 * time.Second // for the process to exit after EOF on stdin, and again after SIGTERM
+	DrainGrace = time.Second     // for output in the pipe after the process has exited, or for its exit after the output ended
 )
 
 // ProcessOptions say how a tool server is started.
 type ProcessOptions struct {
 	Command []string // the program and its arguments
-	Env     []string // its whole environment
-	Dir     string   // its working directory; "" = this process's
-	// Stderr is the process's own; with PipeStderr it is a pipe, whose end is
-	// [Process.Stderr].
+	Env     []string // the process's whole environment
+	Dir     string   // the process's working directory; "" = this process's
+	// Stderr is the file that the process gets as stderr. With PipeStderr the process gets a
+	// pipe instead, whose other end is [Process.Stderr].
 	Stderr     *os.File
 	PipeStderr bool
 	// Lock is a path that the process and its descendants keep locked; "" = none.
 	Lock string
 }
 
-// Process is a tool server that speaks on its stdin and stdout. The files are this
-// process's ends; whoever reads them stops at their end.
+// Process is a tool server that speaks on its stdin and stdout. The files are this process's
+// ends of the pipes. Their readers must read until EOF or an error.
 type Process struct {
 	Stdin, Stdout, Stderr *os.File
 
 	cmd    *exec.Cmd
-	exited chan struct{} // closed when the process was reaped; exit is set
+	exited chan struct{} // closed when the process was reaped and exit is set
 	exit   error
 	over   sync.WaitGroup
 	stop   sync.Once
 }
 
-// StartProcess starts a tool server. Its lock is waited for first and held by it and its
-// descendants alone: what a killed process left behind is gone before anything new is
-// started.
+// StartProcess starts a tool server. It first waits for the lock, which then only the tool server
+// and its descendants hold. So the tool server that a killed process left behind is gone before a
+// new one starts.
 func StartProcess(ctx context.Context, o ProcessOptions) (*Process, error) {
 	cmd := exec.Command(o.Command[0], o.Command[1:]...)
 	cmd.Env, cmd.Dir, cmd.SysProcAttr = o.Env, o.Dir, processAttr()
-	var files [6]*os.File // the child's stdin, ours; ours, its stdout; ours, its stderr
+	var files [6]*os.File // child's stdin and our end; our end and child's stdout; our end and child's stderr
 	pipes := 4
 	if o.PipeStderr {
 		pipes = 6
@@ -93,9 +93,9 @@ func StartProcess(ctx context.Context, o ProcessOptions) (*Process, error) {
 	return p, nil
 }
 
-// run starts the process and waits for its end on one thread. The kernel sends the
-// parent-death signal when the *thread* that forked ends, so the thread lives exactly as
-// long as the child: the goroutine keeps it locked and never unlocks.
+// run starts the process and waits for its end on one thread. The kernel sends the parent-death
+// signal when the *thread* that forked ends, so that thread must live as long as the child. The
+// goroutine locks the thread and never unlocks it.
 func (p *Process) run(started chan<- error) {
 	goruntime.LockOSThread()
 	if err := p.cmd.Start(); err != nil {
@@ -109,35 +109,36 @@ func (p *Process) run(started chan<- error) {
 		p.exit = errors.New("exit status 0")
 	}
 	close(p.exited)
-	// A descendant may hold the pipes open for ever. What the child itself wrote is in
-	// them by now.
+	// A descendant may hold the pipes open for ever. The deadline ends the reads; all that the
+	// child itself wrote is in the pipes by now.
 	until := time.Now().Add(DrainGrace)
 	for _, f := range []*os.File{p.Stdout, p.Stderr} {
 		if f != nil {
-			_ = f.SetReadDeadline(until) // a file that is closed has nobody who reads it
+			_ = f.SetReadDeadline(until) // fails only if the file is closed, and then nobody reads it
 		}
 	}
 }
 
-// Exited is closed when the process is gone.
+// Exited returns a channel that is closed when the process has exited.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 
-// Exit says how the process ended, once it has.
+// Exit says how the process ended. It is valid once [Process.Exited] is closed.
 func (p *Process) Exit() error { return p.exit }
 
 // Kill signals the process group, which the process leads.
 func (p *Process) Kill(sig syscall.Signal) {
 	select {
-	case <-p.exited: // its number may be another's by now
+	case <-p.exited: // another process may have the pid by now
 	default:
-		_ = syscall.Kill(-p.cmd.Process.Pid, sig) // it may be gone at this very moment
+		_ = syscall.Kill(-p.cmd.Process.Pid, sig) // an error means that the process has just exited
 	}
 }
 
-// Stop closes the process's stdin, then makes it end, and returns when it is gone.
+// Stop closes the process's stdin, then sends SIGTERM and SIGKILL if needed. It returns when the
+// process has exited.
 func (p *Process) Stop() {
 	p.stop.Do(func() {
-		_ = p.Stdin.Close() // that is all the message it has
+		_ = p.Stdin.Close() // EOF asks the process to exit
 		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 			select {
 			case <-p.exited:
@@ -150,8 +151,8 @@ func (p *Process) Stop() {
 	})
 }
 
-// CloseFiles closes this process's ends of the pipes. It is called when nobody reads
-// them any more.
+// CloseFiles closes this process's ends of the pipes. It must be called when nobody reads them
+// any more.
 func (p *Process) CloseFiles() { closeAll(p.Stdin, p.Stdout, p.Stderr) }
 
 func closeAll(files ...*os.File) {

@@ -6,35 +6,35 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Revision is a protocol revision of MCP; "" is none. A revision is a date, so revisions
-// sort by their text, and one that stands in no table here has what the ones before it had.
+// Revision is a protocol revision of MCP; "" is none. A revision is a date, so revisions sort by
+// their text. An unknown revision counts as having the features of the revisions before it.
 type Revision string
 
-// Revisions, and what came with them.
+// Revisions, and the feature that each introduced.
 const (
 	Newest    = stateless
 	Handshake = modal // the newest with a handshake
 
-	stateless   Revision = "2026-07-28" // the first without a handshake: each request names its revision
-	modal       Revision = "2025-11-25" // a question to a person says its mode
+	stateless   Revision = "2026-07-28" // no handshake: each request names its revision
+	modal       Revision = "2025-11-25" // an elicitation names its mode
 	elicitation Revision = "2025-06-18" // elicitation/create
 	oldest      Revision = "2025-03-26"
 )
 
-// Revisions are those that tgad speaks as a server, newest first.
+// Revisions lists the revisions that tgad speaks as a server, newest first.
 var Revisions = []Revision{stateless, modal, elicitation, oldest}
 
-// Stateless reports whether the revision has no handshake. Over HTTP its requests repeat in
-// headers what stands in their body, and its results say of which type they are.
+// Stateless reports whether the revision has no handshake. Over HTTP its requests repeat parts of
+// their body in headers, and its results name their type (resultType).
 func (r Revision) Stateless() bool { return r >= stateless }
 
 // Elicits reports whether a handshake of the revision may offer elicitation/create.
 func (r Revision) Elicits() bool { return r >= elicitation && !r.Stateless() }
 
-// ModalQuestions reports whether an elicitation of the revision says its mode.
+// ModalQuestions reports whether an elicitation of the revision names its mode.
 func (r Revision) ModalQuestions() bool { return r >= modal }
 
-// Agree returns the revision that answers a handshake which asks for r.
+// Agree returns the revision with which to answer a handshake that asks for r.
 func (r Revision) Agree() Revision {
 	if slices.Contains(Revisions, r) && !r.Stateless() {
 		return r

@@ -8,17 +8,18 @@ import (
 	"github.com/tgad/tgad/internal/clip"
 )
 
-// Span is a part of a message: bytes from up to to. The zero span is an absent member.
+// Span is a part of a message: the bytes From (inclusive) to To (exclusive). The zero span is an
+// absent member.
 type Span struct{ From, To int64 }
 
 // Present reports whether the member is there.
 func (s Span) Present() bool { return s.To > s.From }
 
-// Envelope is what is read of a message: where its members stand, and no more. A member
-// that is not asked for is skipped, however long.
+// Envelope says where the members of a message are. Other members are skipped, however long they
+// are.
 type Envelope struct {
 	Batch  bool   // the message is an array
-	Bad    string // why it is no message that may pass; "" = it is one
+	Bad    string // why the message may not pass; "" = it may
 	ID     Span
 	RawID  []byte // the id's bytes
 	Method string // "" where the message is an answer
@@ -27,33 +28,33 @@ type Envelope struct {
 	Fault  Span // the error member
 }
 
-// IsRequest, IsNotification and IsAnswer tell the kinds of a message that is not Bad.
+// IsRequest, IsNotification and IsAnswer tell the kind of a message that is not Bad.
 func (e *Envelope) IsRequest() bool      { return e.Method != "" && e.ID.Present() }
 func (e *Envelope) IsNotification() bool { return e.Method != "" && !e.ID.Present() }
 func (e *Envelope) IsAnswer() bool       { return e.Method == "" && e.ID.Present() && !e.Batch }
 
-// IsStray tells an answer to no request: its id is null or not there. JSON-RPC has errors of that kind.
+// IsStray reports whether the message is an answer to no request: its id is null or absent. JSON-RPC has such errors.
 func (e *Envelope) IsStray() bool {
 	return e.Bad == "" && e.Method == "" && !e.ID.Present() && !e.Batch
 }
 
-// Longest id, method and member name that are kept.
+// Longest id or method (maxName) and longest member name (maxKey) that are kept, in bytes.
 const (
 	maxName = 256
 	maxKey  = 64
 )
 
-// known are the members of an envelope. A name that differs from one of them in case
-// alone, or comes twice, makes two readers see two messages: what is decided here would
-// not be what the tool server acts on.
+// known are the members of an envelope. If a name differs from one of them only in case, or
+// occurs twice, two parsers may see different messages. Then the message that is checked here
+// might not be the one that the tool server acts on.
 var known = []string{"jsonrpc", "id", "method", "params", "result", "error"}
 
-// Scanner finds the members of a JSON-RPC message while it arrives. The zero Scanner is
-// ready. It checks only what it needs to find them: what is inside a member is checked by
-// whoever reads it.
+// Scanner finds the members of a JSON-RPC message while the message arrives. The zero Scanner is
+// ready for use. It checks only the syntax that it needs to find the members: the code that reads
+// a member must check the member's inside.
 type Scanner struct {
-	// Result and Fault get the bytes of the result and the error member as they arrive;
-	// nil is not told. They must not fail.
+	// Result and Fault, if not nil, get the bytes of the result and the error member as they
+	// arrive. Their Write must not fail.
 	Result, Fault io.Writer
 
 	env Envelope
@@ -62,10 +63,10 @@ type Scanner struct {
 	state  scanState
 	key    []byte
 	keyLen int
-	name   string // of the member being read; "" = one that nobody asks for
+	name   string // name of the member that is being read; "" = a member that is skipped
 	from   int64
-	keep   *[]byte   // captured beside the span
-	tell   io.Writer // likewise, by somebody else
+	keep   *[]byte   // gets the bytes of the id or the method; nil otherwise
+	tell   io.Writer // Result or Fault; nil otherwise
 	depth  int
 	quoted bool
 	escape bool
@@ -79,7 +80,7 @@ type scanState uint8
 
 const (
 	scanStart    scanState = iota // before the opening brace
-	scanKeyOrEnd                  // after it
+	scanKeyOrEnd                  // after the opening brace
 	scanKey                       // after a comma
 	scanInKey
 	scanColon
@@ -87,11 +88,11 @@ const (
 	scanInValue
 	scanComma // after a value
 	scanDone  // after the closing brace
-	scanArray // in a batch: its elements are looked at later
+	scanArray // in a batch: its elements are scanned later
 	scanBad
 )
 
-// Write takes the next part of the message. It never fails.
+// Write scans the next part of the message. It never fails.
 func (s *Scanner) Write(p []byte) (int, error) {
 	for i := 0; i < len(p); {
 		switch s.state {
@@ -159,7 +160,7 @@ func (s *Scanner) keyByte(c byte) {
 	}
 }
 
-// member resolves the name that was read to a member of the envelope.
+// member returns the index in known of the name that was read, and whether it is there.
 func (s *Scanner) member() (int, bool) {
 	if s.keyLen > maxKey {
 		return 0, false
@@ -227,7 +228,7 @@ func (s *Scanner) begin(c byte) {
 
 func (s *Scanner) capture(p []byte) {
 	if s.tell != nil {
-		_, _ = s.tell.Write(p) // a capture in memory
+		_, _ = s.tell.Write(p) // must not fail, see Scanner
 	}
 	if s.keep == nil {
 		return
@@ -239,7 +240,7 @@ func (s *Scanner) capture(p []byte) {
 	*s.keep = append(*s.keep, p...)
 }
 
-// value takes the part of p that belongs to the current value and returns its length.
+// value scans the part of p that belongs to the current value, and returns the part's length.
 func (s *Scanner) value(p []byte) int {
 	n := 0
 	for n < len(p) {
@@ -259,7 +260,7 @@ func (s *Scanner) value(p []byte) int {
 			switch c {
 			case ' ', '\t', '\r', '\n', ',', '}':
 				s.capture(p[:n])
-				s.end(s.pos + int64(n)) // the delimiter is step's to read
+				s.end(s.pos + int64(n)) // step reads the delimiter
 				return n
 			}
 		default:
@@ -284,7 +285,7 @@ func (s *Scanner) value(p []byte) int {
 	return n
 }
 
-// end notes where the current value stands.
+// end notes the span of the current value.
 func (s *Scanner) end(to int64) {
 	if s.state == scanBad {
 		return
@@ -303,10 +304,10 @@ func (s *Scanner) end(to int64) {
 	}
 }
 
-// Blank reports whether nothing but white space has come.
+// Blank reports whether only white space has come so far.
 func (s *Scanner) Blank() bool { return s.state == scanStart }
 
-// Finish is called at the message's end and returns what was found.
+// Finish is called at the message's end and returns the message's envelope.
 func (s *Scanner) Finish() Envelope {
 	e := &s.env
 	switch s.state {
@@ -317,7 +318,7 @@ func (s *Scanner) Finish() Envelope {
 	if e.Bad != "" || e.Batch {
 		e.RawID = nil
 		if e.Bad != "" && len(s.id) > 0 && len(s.id) <= maxName && json.Valid(s.id) {
-			e.RawID = s.id // an error can still name the request
+			e.RawID = s.id // so that an error answer can name the request
 		}
 		return *e
 	}
@@ -328,7 +329,7 @@ func (s *Scanner) Finish() Envelope {
 		}
 	}
 	if string(s.id) == "null" {
-		// Some peers write a null id on notifications; on an answer it belongs to nobody.
+		// Some peers write a null id in notifications. An answer with it belongs to no request.
 		e.ID, s.id = Span{}, nil
 	}
 	if len(s.id) > 0 {

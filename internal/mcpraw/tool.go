@@ -6,7 +6,7 @@ type Tool struct {
 	// Definition is the whole entry, exact bytes: name, description, schemas and
 	// annotations. Its digest tells whether a server changed a tool.
 	Definition []byte
-	// ReadOnly and Idempotent are the server's own hints (readOnlyHint,
-	// idempotentHint), false where it gives none. They suggest, they license nothing.
+	// ReadOnly and Idempotent are the server's own hints (readOnlyHint, idempotentHint),
+	// false if it gives none. They are suggestions and license nothing.
 	ReadOnly, Idempotent bool
 }
