@@ -1,33 +1,34 @@
-// Package call holds the rule by which a tool call without an idempotency key is told from
-// a repeat of an earlier one. The rule is a table and does no I/O: the store looks the
-// earlier call up, asks the table, and writes down what follows in the batch that begins
-// the call ([runtime.Runtime.Begin]).
+// Package call decides whether a tool call without an idempotency key is new or repeats an
+// earlier one. The rule is a table and does no I/O. [runtime.Runtime.Begin] looks up the earlier
+// call, asks the table, and records the result in the append that begins the call.
 //
-// Two calls are identical when server, tool, canonical arguments, namespace and the
-// authenticated caller are the same. An identical call counts until its answer was
-// delivered: its bytes were written whole to a client that was still there.
+// Two calls are identical if server, tool, canonical arguments, namespace and the authenticated
+// caller are the same. An earlier identical call counts until its answer was delivered, which
+// means: its bytes were written whole to a client that was still there.
 //
 // # Invariants
 //
-//	apart   what a living client waits for is never another client's        [Decide]  TestEveryCaseOfTheRule
-//	once    a call that may have run runs again by licence or by a person    [Decide]  TestEveryCaseOfTheRule
-//	moving  an answered and delivered call is in nobody's way                [Decide]  TestEveryCaseOfTheRule
+//	apart   a call that a living client waits for never answers another      [Decide]  TestEveryCaseOfTheRule
+//	        client's call
+//	once    a call that may have run runs again only if its licence or a     [Decide]  TestEveryCaseOfTheRule
+//	        person allows it
+//	moving  a call whose answer was delivered affects no later call          [Decide]  TestEveryCaseOfTheRule
 package call
 
 import "time"
 
-// State is how far the identical call has come.
+// State is the state of the identical call.
 type State uint8
 
 // States of the identical call.
 const (
 	None      State = iota // there is none, or its answer was delivered
-	Open                   // it is not at its end, and has not been sent or its executor may live
-	Doubt                  // it may have run, and nobody is at it
-	Answered               // its end is recorded, and was not delivered
+	Open                   // it has not ended, and either was not sent or its executor may live
+	Doubt                  // it may have run, and no live process is executing it
+	Answered               // its end is recorded, and its answer was not delivered
 	Unrun                  // its end is recorded: it certainly did not run
 	Abandoned              // it was given up: whether it ran stays unknown
-	Claimed                // a model has settled it: whether it ran is as unknown as before
+	Claimed                // a model has settled it, which does not prove whether it ran
 )
 
 // Conn is the connection that waits, or waited, for the identical call's answer.
@@ -35,21 +36,21 @@ type Conn uint8
 
 // Connections of the identical call.
 const (
-	This    Conn = iota // the one that makes this call
-	Alive               // another one that is still there
+	This    Conn = iota // the connection that makes this call
+	Alive               // another connection that still exists
 	Gone                // its process is dead, or its client has closed its end
-	Unknown             // it cannot be seen from here, and its time is not over
+	Unknown             // this process cannot see whether it exists, and the permit's time is not over
 )
 
-// DefaultWindow is how long the answer of an identical call is served to its repeat when
-// the connection that waited for it is gone.
+// DefaultWindow is how long after its end the answer of an identical call is served to a repeat,
+// if the connection that waited for it is gone.
 const DefaultWindow = time.Hour
 
-// Query is all that the decision depends on.
+// Query has everything that the decision depends on.
 type Query struct {
 	State State
 	Conn  Conn
-	// Age is how long ago the identical call came to its end; 0 while it has not.
+	// Age is how long ago the identical call ended; 0 if it has not.
 	Age time.Duration
 	// Window bounds the Age; zero means [DefaultWindow].
 	Window time.Duration
@@ -69,8 +70,8 @@ const (
 	Serve                     // the identical call: its recorded answer is the answer
 	License                   // the identical call, in doubt: its licence decides
 	Explain                   // the identical call: say what is known of it, and run nothing
-	Ask                       // likewise, and ask the person whether to run it again
-	Wait                      // cannot be told yet: look again
+	Ask                       // as Explain, and ask the person whether to run it again
+	Wait                      // not known yet: ask again later
 )
 
 func (a Action) String() string {
@@ -103,8 +104,8 @@ type rule struct {
 	reason string
 }
 
-// rules is the table. The first rule whose facts all hold decides. The last one holds
-// always, so that a case which nobody foresaw runs nothing.
+// rules is the table. The first rule whose facts all hold decides. The last rule always holds, so
+// that a case which no other rule covers runs nothing.
 var rules = [...]rule{
 	{isNone, New, "every identical call was answered, and its answer delivered"},
 	{isUnrun, New, "the identical call certainly did not run"},
@@ -164,10 +165,11 @@ func (q Query) facts() fact {
 	return holds
 }
 
-// Oldest picks which of the undelivered identical calls a new one is compared with, of
-// their connections from the oldest on: the oldest of this connection, else the oldest
-// that nobody living waits for. One that another client waits for is only that client's,
-// and must not hide an older or younger one that its own client has lost. -1 is none.
+// Oldest picks the undelivered identical call that a new call is compared with. conns are the
+// calls' connections, from the oldest call on. It picks the oldest call of this connection, else
+// the oldest whose connection is gone, else the oldest whose connection is unknown. It never picks
+// a call that another living client waits for: that call must not hide another one that its own
+// client has lost. It returns the index, or -1 for none.
 func Oldest(conns []Conn) int {
 	for _, want := range [...]Conn{This, Gone, Unknown} {
 		for i, c := range conns {
