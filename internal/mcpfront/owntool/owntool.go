@@ -16,10 +16,10 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// A client that cannot ask its person sees the calls in doubt by a tool of the shim's own. It
-// reads, and settles nothing: a model does not license its own repeat. It is in the tool
-// server's list while something is in doubt, so that what passes is otherwise exact. Another one,
-// by which a model settles a doubt, is offered where the operator says so.
+// A client that cannot ask its person can list the calls in doubt with a tool of the shim's own. That
+// tool only reads: a model must not license its own repeat. It is in the tool server's list only while
+// a call is in doubt, so that at other times the list passes exactly. A second tool, by which a model
+// settles a doubt, is offered only if the operator configures it.
 
 const doubtDefinition = `{"name":"` + say.DoubtTool + `","description":"Lists the calls of this server's tools that may have run and have no recorded answer, ` +
 	`with their arguments. Do not repeat them or do the same in another way: ask the user, who settles each with a command that is listed.",` +
@@ -41,15 +41,15 @@ type doubtful struct {
 	Commands  []string `json:"commands"`
 }
 
-// Tools are the tools of tgad's own that the clients of a tool server are offered; nil is none.
+// Tools are tgad's own tools that the clients of a tool server are offered; nil is none.
 type Tools struct {
 	look                    *client.Client
 	server, namespace, find string
 	settles                 bool // a model may settle a call in doubt
 }
 
-// New are those that look calls up in a log, where there is one. find are flags that lead the verbs of the
-// command to it.
+// New makes tools that look up calls by look; it returns nil if look is nil. find are the flags by which the
+// verbs of the command find the log.
 func New(look *client.Client, server, namespace, find string, settles bool) *Tools {
 	if look == nil {
 		return nil
@@ -57,7 +57,7 @@ func New(look *client.Client, server, namespace, find string, settles bool) *Too
 	return &Tools{look, server, cmp.Or(namespace, tga.DefaultNamespace), find, settles}
 }
 
-// Doubts are the calls of this tool server that are in doubt.
+// Doubts returns the calls of this tool server that are in doubt.
 func (t *Tools) Doubts(ctx context.Context) ([]wire.OpenTrace, error) {
 	all, err := t.look.InDoubt(ctx)
 	var ours []wire.OpenTrace
@@ -69,7 +69,7 @@ func (t *Tools) Doubts(ctx context.Context) ([]wire.OpenTrace, error) {
 	return ours, err
 }
 
-// Of is what answers a call of a tool; nil where the tool is none of tgad's own.
+// Of returns the function that answers a call of one of tgad's own tools, nil for any other tool.
 func (t *Tools) Of(name string) func(context.Context, *toolcall.Params) (string, error) {
 	switch {
 	case t == nil:
@@ -85,7 +85,7 @@ func (t *Tools) Of(name string) func(context.Context, *toolcall.Params) (string,
 	return nil
 }
 
-// doubtsText is what the tool that lists them says.
+// doubtsText makes the answer of the tool that lists the calls in doubt.
 func (t *Tools) doubtsText(ctx context.Context) ([]byte, error) {
 	all, err := t.Doubts(ctx)
 	if err != nil {
@@ -112,8 +112,8 @@ func (t *Tools) doubtsText(ctx context.Context) ([]byte, error) {
 	return json.MarshalIndent(shown, "", " ")
 }
 
-// Offered are the definitions that a client is offered while something is in doubt, by whether
-// it can ask its person.
+// Offered returns the definitions that a client is offered while a call is in doubt. asks says
+// whether the client can ask its person.
 func (t *Tools) Offered(asks bool) (all []string) {
 	if t == nil {
 		return nil
@@ -127,9 +127,9 @@ func (t *Tools) Offered(asks bool) (all []string) {
 	return all
 }
 
-// settleDefinition is of the tool by which a model settles a call in doubt. It exists only where the operator has said so, and uses the
-// right of the shim's own peer. What a model may say, and that it licenses no send, is the log's rule:
-// [runtime.ViaModel].
+// settleDefinition is the definition of the tool by which a model settles a call in doubt. The tool exists only if the
+// operator configures it, and uses the rights of the shim's own peer. The log enforces which outcomes a model may
+// state, and that none of them licenses a send: see [runtime.ViaModel].
 const settleDefinition = `{"name":"` + say.SettleTool + `","description":"Settles a call of this server's tools of which nobody knows whether it ran. ` +
 	`Say what you have found out, for instance with a read-only tool; the record says that a model decided. The same call does not run again after that: ` +
 	`if it has to, ask the user.","inputSchema":{"type":"object","required":["trace_id","outcome","evidence"],"additionalProperties":false,"properties":{` +
@@ -139,13 +139,13 @@ const settleDefinition = `{"name":"` + say.SettleTool + `","description":"Settle
 	`"result":{"type":"string","maxLength":500,"description":"with ran: what it did, in a sentence"}}},` +
 	`"annotations":{"readOnlyHint":false,"destructiveHint":false,"idempotentHint":false,"openWorldHint":false}}`
 
-// Limits of what a model says, in characters.
+// Limits of a model's texts, in characters.
 const (
 	maxEvidence = 4000
 	maxSaid     = 500
 )
 
-// settling is the arguments of the tool.
+// settling has the arguments of the tool.
 type settling struct {
 	Trace    string `json:"trace_id"`
 	Outcome  string `json:"outcome"`
@@ -153,7 +153,7 @@ type settling struct {
 	Result   string `json:"result,omitempty"`
 }
 
-// settleDoubt settles one as a model says.
+// settleDoubt settles a call in doubt with the outcome that a model states.
 func (t *Tools) settleDoubt(ctx context.Context, p *toolcall.Params) (string, error) {
 	var said settling
 	if err := wire.Decode(p.Args, &said); err != nil {
@@ -182,7 +182,7 @@ func (t *Tools) settleDoubt(ctx context.Context, p *toolcall.Params) (string, er
 		if evidence, err = json.Marshal(map[string]string{"a_model_says": said.Evidence}); err != nil {
 			return "", err
 		}
-		// What it did stays a model's words: they are not served as the tool's own answer.
+		// The result is recorded as a summary: a model's words are never served as the tool's own answer.
 		_, err = t.look.Resolve(ctx, id, runtime.Resolution{
 			Reply: runtime.Reply{Status: tga.StatusSuccess, Summary: said.Result}, Via: runtime.ViaModel, Evidence: evidence,
 		})

@@ -16,7 +16,7 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// tool is one of the tools that tgad itself offers: they look, and change nothing.
+// tool is one of the read-only tools that tgad itself offers.
 type tool struct {
 	name, description, schema string
 	run                       func(ctx context.Context, c *client.Client, args []byte) ([]byte, error)
@@ -35,7 +35,8 @@ var tools = []tool{
 	{"verify", "Checks the hash chain of one tool call, or of all, and reports what does not agree.", maybeArgs, ownVerify},
 }
 
-// Limits of what a tool of tgad's takes and lists.
+// maxMessage is the longest message that tgad's own tools accept, in bytes; maxOwn is the largest
+// number of traces that they list.
 const (
 	maxMessage = 16 << 20
 	maxOwn     = 200
@@ -105,12 +106,12 @@ const (
 	ownInfo        = `{"name":"tgad","version":"1"}`
 	ownCapable     = `{"tools":{}}`
 	metaServerInfo = "io.modelcontextprotocol/serverInfo"
-	// ownCache says that what is offered is the same for everybody, and for an hour.
+	// ownCache says that the answer is the same for every client, and valid for an hour.
 	ownCache = `"ttlMs":3600000,"cacheScope":"public"`
 )
 
-// Serve offers tgad's own read-only tools to a client on in and out, in the revision of
-// its handshake or, request by request, in the one that the request names.
+// Serve offers tgad's own read-only tools to a client on in and out. It speaks the revision of
+// the client's handshake, or for each request the revision that the request names.
 func Serve(ctx context.Context, c *client.Client, in io.Reader, out io.Writer) error {
 	lines, to := frames.NewFrames(in, maxMessage), frames.NewSink(out)
 	for {
@@ -131,14 +132,14 @@ func Serve(ctx context.Context, c *client.Client, in io.Reader, out io.Writer) e
 	}
 }
 
-// ownFault is a request that is refused.
+// ownFault says why a request is refused.
 type ownFault struct {
 	code  int
 	words string
 	data  []byte // nil = none
 }
 
-// ownAnswer answers one message; nothing where it wants none.
+// ownAnswer answers one message. It returns nothing for a message that wants no answer.
 func ownAnswer(ctx context.Context, c *client.Client, f *frames.Frame) [][]byte {
 	say := func(kind string, value []byte) []byte {
 		b := append([]byte(`{"jsonrpc":"2.0","id":`), f.RawID...)
@@ -169,7 +170,7 @@ func ownAnswer(ctx context.Context, c *client.Client, f *frames.Frame) [][]byte 
 		return refuse(fault)
 	}
 	if modern && f.Method == Listen {
-		// Nothing of it ever changes: what is granted is nothing, and it is over.
+		// The tools never change, so the subscription is granted nothing and ends at once.
 		meta := append(append([]byte(`{"`+MetaSubscription+`":`), f.RawID...), '}')
 		ack := append(append([]byte(`{"jsonrpc":"2.0","method":"`+Ack+`","params":{"_meta":`), meta...), `,"notifications":{}}}`...)
 		return [][]byte{ack, say(`,"result":`, stamp(With([]byte("{}"), "_meta", meta)))}
@@ -184,8 +185,7 @@ func ownAnswer(ctx context.Context, c *client.Client, f *frames.Frame) [][]byte 
 	return [][]byte{say(`,"result":`, result)}
 }
 
-// ownRevision reports whether a request is of the revision without a handshake, which says
-// so itself.
+// ownRevision reports whether a request names a revision without a handshake.
 func ownRevision(method string, params []byte) (modern bool, _ *ownFault) {
 	said := mcpraw.At(params, "/_meta/"+tga.EscapeToken(mcpraw.MetaRevision))
 	version := mcpraw.Revision(mcpraw.ScalarText(said))
@@ -235,7 +235,8 @@ func ownResult(ctx context.Context, c *client.Client, method string, params []by
 	return nil, &ownFault{code: mcpraw.CodeNoMethod, words: "no such method"}
 }
 
-// stamp adds to a result what each has in revision 2026-07-28: its type, and who made it.
+// stamp adds the members that every result has in revision 2026-07-28: its type, and which server
+// made it.
 func stamp(result []byte) []byte {
 	if from, to, ok := mcpraw.Locate(result, "/_meta"); ok {
 		out := append(append([]byte{}, result[:from]...), With(result[from:to], metaServerInfo, []byte(ownInfo))...)

@@ -1,5 +1,5 @@
-// Package say is what tgad itself says in MCP: an answer in place of a tool server's, what it adds
-// to one, and the tools of its own that look into a log.
+// Package say makes the MCP messages of tgad itself: answers in place of a tool server's, additions
+// to a tool server's answers, and the tools by which tgad shows its log.
 package say
 
 import (
@@ -24,7 +24,7 @@ const (
 	MetaSubscription = "io.modelcontextprotocol/subscriptionId"
 )
 
-// Names of the tools of tgad's own. A tool server's tool of such a name cannot be called.
+// Names of tgad's own tools. A tool server's tool with such a name cannot be called.
 const (
 	DoubtTool  = "tgad_in_doubt"
 	SettleTool = "tgad_settle"
@@ -36,7 +36,7 @@ const (
 	Ack    = "notifications/subscriptions/acknowledged"
 )
 
-// Fault makes an answer of a JSON-RPC error.
+// Fault makes an answer with a JSON-RPC error.
 func Fault(id []byte, code int, tgaCode tga.Code, trace, words string) []byte {
 	raw := append([]byte(`{"jsonrpc":"2.0","id":`), id...)
 	raw = append(append(raw, `,"error":{"code":`...), strconv.Itoa(code)...)
@@ -51,8 +51,8 @@ func Fault(id []byte, code int, tgaCode tga.Code, trace, words string) []byte {
 	return append(raw, "}}"...)
 }
 
-// ToolError is the result of a call that has no effect to show: words for a model, and
-// codes for a program.
+// ToolError makes the result of a call for which there is no effect to show: words for a model,
+// and codes for a program.
 func ToolError(version mcpraw.Revision, code tga.Code, trace, words string) []byte {
 	raw := tga.AppendString(content(version), words)
 	raw = tga.AppendString(append(raw, `}],"isError":true,"_meta":{"`+metaCode+`":`...), string(code))
@@ -62,12 +62,12 @@ func ToolError(version mcpraw.Revision, code tga.Code, trace, words string) []by
 	return append(raw, "}}"...)
 }
 
-// Text is the result of a call that has run and of which only words are known.
+// Text makes a result that has only words.
 func Text(version mcpraw.Revision, words string) []byte {
 	return append(tga.AppendString(content(version), words), `}]}`...)
 }
 
-// content begins a result of words.
+// content begins a result that has words.
 func content(version mcpraw.Revision) []byte {
 	if version.Stateless() {
 		return []byte(`{"resultType":"complete","content":[{"type":"text","text":`)
@@ -75,8 +75,8 @@ func content(version mcpraw.Revision) []byte {
 	return []byte(`{"content":[{"type":"text","text":`)
 }
 
-// Replayed adds to a recorded result that it is one, and that it is what was left of the answer
-// where something was redacted. What is there stays as it is.
+// Replayed marks a result as a recorded one, and as redacted if parts of the answer were taken out
+// before it was stored. Everything else in the result stays unchanged.
 func Replayed(result []byte, trace tga.ID, digest tga.Digest, redacted bool) []byte {
 	ours := []byte(`"` + metaReplayed + `":true,"` + MetaTrace + `":"` + trace.String() + `","` + metaDigest + `":"` + digest.String() + `"`)
 	if redacted {
@@ -84,7 +84,7 @@ func Replayed(result []byte, trace tga.ID, digest tga.Digest, redacted bool) []b
 	}
 	all, err := mcpraw.Members(result)
 	if err != nil {
-		return result // no object: nothing can be added to it
+		return result // not an object: nothing can be added
 	}
 	for _, m := range all {
 		if m.Name != "_meta" {
@@ -99,7 +99,7 @@ func Replayed(result []byte, trace tga.ID, digest tga.Digest, redacted bool) []b
 		for _, i := range inner {
 			switch i.Name {
 			case metaReplayed, metaRedacted, MetaTrace, metaDigest:
-				continue // of an inner shim
+				continue // set by an inner shim
 			}
 			out = append(out, ',')
 			out = append(out, result[m.From+i.Start:m.From+i.To]...)
@@ -118,7 +118,7 @@ func Replayed(result []byte, trace tga.ID, digest tga.Digest, redacted bool) []b
 	return append(append(out, '}'), result[end-1:]...)
 }
 
-// With puts a member before those of an object's.
+// With adds a member before the other members of an object.
 func With(object []byte, name string, value []byte) []byte {
 	b := append(append(tga.AppendString([]byte{'{'}, name), ':'), value...)
 	if rest := bytes.TrimSpace(object[1:]); rest[0] != '}' {

@@ -8,18 +8,18 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// ToolsChanged is the notification that the list of tools is another one.
+// ToolsChanged is the notification that the list of tools has changed.
 const ToolsChanged = "notifications/tools/list_changed"
 
-// Changed is a notification for the subscription of an id, with more members.
+// Changed makes a notification for the subscription with an id. more are further members of its params.
 func Changed(id []byte, method, more string) *frames.Frame {
 	return frames.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","method":"`+method+`","params":{"_meta":{"`+MetaSubscription+`":`), id, []byte("}"+more+"}}")))
 }
 
-// SubscriptionAt is where a message says which subscription it belongs to.
+// SubscriptionAt is the place in a message's params or result that names its subscription.
 var SubscriptionAt = "/_meta/" + tga.EscapeToken(MetaSubscription)
 
-// SubscriptionID is the id of the request whose stream a notification belongs to.
+// SubscriptionID is the id of the subscription that a notification belongs to, nil for none.
 func SubscriptionID(m *frames.Frame) []byte {
 	if !m.IsNotification() || !m.Params.Present() {
 		return nil

@@ -15,37 +15,38 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Names in `_meta`. The key is the same for every attempt of one call; a tool server may
+// Names in `_meta`. The key is the same for every attempt of one call, so a tool server can
 // deduplicate by it.
 const (
 	MetaKey     = "dev.tgad/idempotencyKey"
-	MetaScope   = "dev.tgad/scope" // from a client: names the conversation
+	MetaScope   = "dev.tgad/scope" // set by a client: keeps apart calls that are otherwise identical
 	metaAttempt = "dev.tgad/attempt"
 
-	proposedKey = "idempotencyKey" // beside name and arguments
+	proposedKey = "idempotencyKey" // a member of params, as SEP-3182 proposed
 )
 
-// MaxParams bounds the params of a tools/call: the arguments are limited by the log, and
-// there is no reason for the rest to be longer.
+// MaxParams is the longest params of a tools/call, in bytes. The log limits the arguments, and the
+// other members need not be longer.
 const MaxParams = 32 << 20
 
-// Params is what is read of the params of a tools/call.
+// Params are the parsed params of a tools/call.
 type Params struct {
 	Raw     []byte
 	members []mcpraw.Member
 	Tool    string
-	Args    []byte // nil where there are none
-	meta    []byte // nil where there is none
-	// Input is what the client adds when it repeats a call that wanted input: the
-	// members inputResponses and requestState. They belong to what is asked.
+	Args    []byte // nil if there are none
+	meta    []byte // nil if there is none
+	// Input has the members by which a client continues a call that wanted input
+	// (inputResponses, requestState) or asks for a task (task). Messages with different input
+	// are different messages of a call.
 	Input []byte
-	// Proposed is the member idempotencyKey, which SEP-3182 proposed; nil where there is none.
+	// Proposed is the member idempotencyKey, which SEP-3182 proposed; nil if there is none.
 	Proposed []byte
 
 	metaMembers []mcpraw.Member
 }
 
-// Around returns what stands before and after the params of a message.
+// Around returns the bytes before and after the params of a message.
 func Around(f *frames.Frame) (head, tail []byte, err error) {
 	if head, err = f.Bytes(mcpraw.Span{From: 0, To: f.Params.From}, frames.SpillBytes); err != nil {
 		return nil, nil, err
@@ -54,8 +55,7 @@ func Around(f *frames.Frame) (head, tail []byte, err error) {
 	return head, tail, err
 }
 
-// Parse reads the params of a tools/call. It decodes neither the arguments nor any
-// other member.
+// Parse reads the params of a tools/call. Of the members it decodes only name.
 func Parse(raw []byte) (*Params, error) {
 	p := &Params{Raw: raw}
 	var err error
@@ -96,7 +96,7 @@ func Parse(raw []byte) (*Params, error) {
 	return p, nil
 }
 
-// Under puts a pointer before that of a validation error.
+// Under puts a JSON Pointer before the pointer of a [tga.Error].
 func Under(at string, err error) error {
 	if e, ok := err.(*tga.Error); ok {
 		return e.At(at + e.Pointer)
@@ -114,18 +114,19 @@ func (p *Params) MetaValue(name string) []byte {
 	return nil
 }
 
-// MetaText returns a member of `_meta` as text: a string, or a number as it is written.
+// MetaText returns the text of a member of `_meta`: a string, or a number as it is written.
 func (p *Params) MetaText(name string) string {
 	return mcpraw.ScalarText(p.MetaValue(name))
 }
 
-// Revision is what the request itself names.
+// Revision is the protocol revision that the request itself names.
 func (p *Params) Revision() mcpraw.Revision {
 	return mcpraw.Revision(p.MetaText(mcpraw.MetaRevision))
 }
 
-// Protocol is what each request of a revision without a handshake says of its sender, as
-// the params of another request; "{}" for one of a revision with a handshake.
+// Protocol makes the params of another request of the same sender. They have the members of
+// `_meta` that a revision without a handshake wants in each request. It returns "{}" if the
+// revision has a handshake.
 func (p *Params) Protocol() []byte {
 	b := []byte(`{"_meta":{`)
 	for _, name := range []string{mcpraw.MetaRevision, say.MetaClientInfo, say.MetaCapabilities} {
@@ -142,7 +143,7 @@ func (p *Params) Protocol() []byte {
 	return append(b, "}}"...)
 }
 
-// ProtocolOf is what the params of a request say of its sender, as the params of another one.
+// ProtocolOf is [Params.Protocol] for the params of any request.
 func ProtocolOf(params []byte) []byte {
 	p := Params{meta: mcpraw.At(params, "/_meta")}
 	if p.meta != nil {
@@ -153,10 +154,10 @@ func ProtocolOf(params []byte) []byte {
 	return p.Protocol()
 }
 
-// Govern returns the params as the tool server gets them: with the key, the trace and
-// the attempt in `_meta`, and the key where the tool's server wants it as well, unless the
-// caller has put something there; sc is the span of the send, empty where there is none. The arguments are args, their canonical form: what was
-// digested is what the tool gets. Every other byte stays.
+// Govern returns the params that the tool server gets. It puts the key, the trace, the attempt
+// and the span sc of the send (if any) into `_meta`. It also puts the key into the places that
+// tool names, unless the caller has filled them. It replaces the arguments by args, their
+// canonical form, so that the tool gets the bytes that were digested. Every other byte stays.
 func (p *Params) Govern(args []byte, key, trace string, attempt uint32, tool Tool, sc runtime.SpanContext) []byte {
 	ours := []byte(`"` + say.MetaTrace + `":`)
 	ours = tga.AppendString(ours, trace)
@@ -197,7 +198,7 @@ func (p *Params) Govern(args []byte, key, trace string, attempt uint32, tool Too
 	if p.hasMeta() {
 		return out
 	}
-	// The first member is there: a name is required.
+	// out has at least one member, because name is required.
 	open := bytes.IndexByte(out, '{') + 1
 	rest := out[open:]
 	spliced := append(append(append(make([]byte, 0, len(out)+len(ours)+16), out[:open]...), `"_meta":{`...), ours...)
@@ -213,7 +214,7 @@ func (p *Params) hasMeta() bool {
 	return false
 }
 
-// appendMeta appends `_meta` with our members in place of those of an outer shim.
+// appendMeta appends `_meta` with our members. It drops the same members of an outer shim.
 func (p *Params) appendMeta(out, ours []byte, spans bool) []byte {
 	out = append(append(out, '{'), ours...)
 	for _, m := range p.metaMembers {
@@ -222,7 +223,7 @@ func (p *Params) appendMeta(out, ours []byte, spans bool) []byte {
 			continue
 		}
 		if spans && slices.Contains(onwire.SpanNames[:], m.Name) {
-			continue // its place in the trace is ours now
+			continue // ours has the span context of this send
 		}
 		out = append(out, ',')
 		out = append(out, p.meta[m.Start:m.To]...)
@@ -230,8 +231,8 @@ func (p *Params) appendMeta(out, ours []byte, spans bool) []byte {
 	return append(out, '}')
 }
 
-// appendKeyArgument appends the arguments with the key under a pointer. Where the object
-// that is to hold it is not there, they stay as they are.
+// appendKeyArgument appends the arguments with the key at a JSON Pointer. The arguments stay
+// unchanged if the object for the key is absent, or if the member is filled already.
 func appendKeyArgument(out, args []byte, pointer, key string) []byte {
 	last := strings.LastIndexByte(pointer, '/')
 	from, to, ok := mcpraw.Locate(args, pointer[:max(last, 0)])

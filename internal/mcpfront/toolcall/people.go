@@ -12,22 +12,22 @@ import (
 )
 
 const (
-	// voteState begins the requestState of the shim's own questions, voteID names them.
+	// voteState begins the requestState of the shim's question for a vote; voteID names the question.
 	voteState, voteID = "tgad approval ", "tgad-approval"
-	// maxShown bounds what people are shown of a call's arguments.
+	// maxShown is how much of a call's arguments people are shown, in characters.
 	maxShown = 600
 )
 
-// Shown is what people are shown of a call's arguments.
+// Shown is the part of a call's arguments that people are shown.
 func Shown(args []byte) string { return clip.Runes(string(args), maxShown) }
 
-// Vote is what a person at the client has said.
+// Vote is the vote of a person at the client.
 type Vote struct {
 	Approve bool
 	Words   string
 }
 
-// ReadVote reads the result of an elicitation; nil where it says neither yes nor no.
+// ReadVote reads the result of an elicitation. It returns nil if that says neither yes nor no.
 func ReadVote(result []byte) *Vote {
 	var r struct {
 		Action  string
@@ -52,40 +52,40 @@ func ReadVote(result []byte) *Vote {
 	return v
 }
 
-// Form is the params of an elicitation with one required member, by the revision that was agreed on in a
-// handshake, where there was one.
+// Form makes the params of an elicitation with one required member. agreed is the revision of the client's
+// handshake, "" if there was none.
 func (p *Params) Form(agreed mcpraw.Revision, words, properties, required string) []byte {
 	b := []byte(`{"mode":"form",`)
 	if !p.Revision().Stateless() && !agreed.ModalQuestions() {
-		b = []byte(`{`) // the member came with that revision
+		b = []byte(`{`) // earlier revisions have no member mode
 	}
 	b = tga.AppendString(append(b, `"message":`...), words)
 	return append(b, `,"requestedSchema":{"type":"object","properties":{`+properties+`},"required":["`+required+`"]}}`...)
 }
 
-// AskVote is a result that asks the person at a client without a handshake for a vote.
+// AskVote makes a result that asks the person for a vote, for a client without a handshake.
 func AskVote(question []byte, trace tga.ID) []byte {
 	return inputRequired(voteID, question, voteState+trace.String())
 }
 
-// AskAgain is one that asks whether a call runs again.
+// AskAgain makes a result that asks the person whether a call runs again, for a client without a handshake.
 func AskAgain(question []byte, trace tga.ID) []byte {
 	return inputRequired(againID, question, againState+trace.String())
 }
 
-// inputRequired is a result that asks the person at a client without a handshake.
+// inputRequired makes a result of type input_required with one question.
 func inputRequired(id string, question []byte, state string) []byte {
 	b := append([]byte(`{"resultType":"input_required","inputRequests":{"`+id+`":{"method":"elicitation/create","params":`), question...)
 	b = tga.AppendString(append(b, `}},"requestState":`...), state)
 	return append(b, '}')
 }
 
-// InRequest reports whether the client takes questions in answers to its requests.
+// InRequest reports whether the client can be asked in the answer to a request.
 func (p *Params) InRequest() bool {
 	return p.Revision().Stateless() && mcpraw.At(p.MetaValue(say.MetaCapabilities), "/elicitation") != nil
 }
 
-// AsksInRequest reports whether the client of a message that passes takes questions in answers.
+// AsksInRequest is [Params.InRequest] for the client of any message.
 func AsksInRequest(f *frames.Frame) bool {
 	if !f.Params.Present() {
 		return false
@@ -95,10 +95,10 @@ func AsksInRequest(f *frames.Frame) bool {
 		mcpraw.At(params, "/_meta/"+tga.EscapeToken(say.MetaCapabilities)+"/elicitation") != nil
 }
 
-// againState begins the requestState of such a question, againID names it.
+// againState begins the requestState of the question of [AskAgain]; againID names the question.
 const againState, againID = "tgad again ", "tgad-run-again"
 
-// SaysAgain reads the result of the elicitation. All but an explicit yes is no.
+// SaysAgain reads the result of the elicitation. Only an explicit yes counts as yes.
 func SaysAgain(result []byte) bool {
 	var r struct {
 		Action  string
@@ -109,16 +109,16 @@ func SaysAgain(result []byte) bool {
 	return json.Unmarshal(result, &r) == nil && r.Action == "accept" && r.Content.RunAgain
 }
 
-// word is what the message of a client brings of its person's.
+// word is the answer of the client's person that a message brings.
 type word struct {
-	Given bool // it brings something
+	Given bool // the message answers a question of the shim
 	Vote  *Vote
 	On    tga.ID // the trace of the vote
-	Again tga.ID // a trace whose call the person says to run again
+	Again tga.ID // trace of the call that the person wants to run again; zero = none
 }
 
-// TakeWord takes what a client adds to a call when it answers a question of the shim's. The
-// tool server does not see it.
+// TakeWord removes from a call the members by which a client answers a question of the shim, and
+// returns the answer. The tool server does not see these members.
 func (p *Params) TakeWord() (w word, err error) {
 	said := mcpraw.ScalarText(mcpraw.At(p.Raw, "/requestState"))
 	name, approval := strings.CutPrefix(said, voteState)
@@ -148,8 +148,7 @@ func (p *Params) TakeWord() (w word, err error) {
 	return w, nil
 }
 
-// WithoutInput returns the params of a call without what a client adds when it goes on
-// with one.
+// WithoutInput returns the params of a call without inputResponses and requestState.
 func WithoutInput(params []byte) ([]byte, error) {
 	all, err := mcpraw.Members(params, "name", "arguments", "_meta", "inputResponses", "requestState", "task")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// MaxList bounds a tools/list answer that is looked at.
+// MaxList is the longest answer to tools/list that is read, in bytes.
 const MaxList = 16 << 20
 
 // Definition is one tool of a list.
@@ -32,8 +32,8 @@ func Definitions(result []byte) []Definition {
 		if name == "" {
 			continue
 		}
-		// The canonical form, so that the order of members is no change. What has none is
-		// compared as it stands.
+		// The digest is of the canonical form, so that another order of members is no change. A
+		// definition without a canonical form is compared byte for byte.
 		form, err := tga.Canonicalize(raw, tga.Limits{})
 		if err != nil {
 			form = raw
@@ -44,20 +44,20 @@ func Definitions(result []byte) []Definition {
 	return all
 }
 
-// Inspected is one tool of a server: what it says of itself, and what was pinned.
+// Inspected is one tool of a server: what its definition says, and what was pinned.
 type Inspected struct {
 	Name        string   `json:"name"`
 	Digest      string   `json:"digest"` // SHA-256 of the canonical definition
-	Pinned      string   `json:"pinned"` // the pinned digest, "" where it was not seen before
-	Hints       []string `json:"hints"`  // readOnlyHint, …, where the server sets them
+	Pinned      string   `json:"pinned"` // the pinned digest, "" if the tool was not seen before
+	Hints       []string `json:"hints"`  // readOnlyHint, …, as far as the server sets them
 	Description string   `json:"description"`
 }
 
-// Changed reports whether the definition is another than the pinned one.
+// Changed reports whether the definition differs from the pinned one.
 func (i Inspected) Changed() bool { return i.Pinned != "" && i.Pinned != i.Digest }
 
-// Suggests returns class and licence as the hints have them; "" where none says that a repeat
-// is harmless.
+// Suggests returns the class and the licence that the hints suggest, "" if no hint says that a
+// repeat is harmless.
 func (i Inspected) Suggests() (class, licence string) {
 	switch {
 	case slices.Contains(i.Hints, "readOnlyHint=true"):
@@ -68,10 +68,10 @@ func (i Inspected) Suggests() (class, licence string) {
 	return "", ""
 }
 
-// hints are the annotations that say something of a tool's effects.
+// hints are the annotations about a tool's effects.
 var hints = []string{"readOnlyHint", "idempotentHint", "destructiveHint", "openWorldHint"}
 
-// Inspect is what a definition says beside what was pinned.
+// Inspect describes a definition. pinned is the tool's pinned digest.
 func Inspect(d Definition, pinned string) Inspected {
 	i := Inspected{Name: d.Name, Digest: d.digest, Pinned: pinned, Description: mcpraw.ScalarText(mcpraw.At(d.Raw, "/description"))}
 	for _, h := range hints {

@@ -1,3 +1,3 @@
-// Package toolset is what the definitions of a tool server's tools say: which differ from the ones that were pinned,
-// which arguments go into headers, what the server says of effects.
+// Package toolset reads the definitions of a tool server's tools: which differ from the pinned ones, which arguments go
+// into headers, and what the server's hints say of effects.
 package toolset

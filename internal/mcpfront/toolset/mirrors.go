@@ -12,18 +12,18 @@ import (
 	"github.com/tgad/tgad/runtime"
 )
 
-// Mirrors are the annotations of the tools' definitions, as they were last listed.
+// Mirrors holds the annotations of the tools' definitions that were listed last.
 type Mirrors struct {
 	mu    sync.Mutex
 	tools map[string]Mirror
-	whole bool // all the tools are in it
-	age   int  // how often they were forgotten
+	whole bool // tools has all tools of the server
+	age   int  // how often the annotations were forgotten
 }
 
-// Mirror is what one definition says.
+// Mirror holds the annotations of one definition.
 type Mirror struct {
 	Headers []mcpraw.ParamHeader
-	Bad     error // why the tool is not to be offered
+	Bad     error // why the tool must not be offered; nil if it may be
 	Hint    string
 }
 
@@ -37,7 +37,7 @@ func readMirror(definition []byte) (m Mirror) {
 	return m
 }
 
-// Learn takes what a part of a list says.
+// Learn remembers the annotations of a part of a list.
 func (m *Mirrors) Learn(page []Definition) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -49,22 +49,22 @@ func (m *Mirrors) Learn(page []Definition) {
 	}
 }
 
-// Since is when a list begins that [Mirrors.All] is said of.
+// Since returns a mark of now. Call it before a list, and [Mirrors.All] with the mark after it.
 func (m *Mirrors) Since() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.age
 }
 
-// All says that every tool has been learnt. Of a list in the course of which its first
-// pages were forgotten it is not true.
+// All says that every tool of a list has been learnt. It has no effect if the annotations were
+// forgotten since the list began: then its first pages are missing.
 func (m *Mirrors) All(since int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.whole = m.whole || m.age == since
 }
 
-// Forget makes the next call look at the definitions again.
+// Forget makes the next call read the definitions again.
 func (m *Mirrors) Forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -72,7 +72,7 @@ func (m *Mirrors) Forget() {
 	m.age++
 }
 
-// Of is what a tool's definition says. known says that it was listed, or that all the tools there are were.
+// Of returns the annotations of a tool. known says that the tool was listed, or that all tools of the server were.
 func (m *Mirrors) Of(tool string) (_ Mirror, known bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -80,12 +80,12 @@ func (m *Mirrors) Of(tool string) (_ Mirror, known bool) {
 	return found, ok || m.whole
 }
 
-// MirroredOf are the headers of a message's arguments, as they are sent.
+// MirroredOf returns the headers of a message's arguments.
 func MirroredOf(headers []mcpraw.ParamHeader, params []byte) []mcpraw.ParamValue {
 	if len(headers) == 0 {
 		return nil
 	}
-	// What mirrored let through can be carried; a key that was put in is a string.
+	// No error: mirrored has checked the arguments, and a key that was added is a string.
 	values, _ := mcpraw.ParamValues(headers, mcpraw.At(params, "/arguments"))
 	return values
 }
@@ -97,11 +97,11 @@ func EqualHeaders(a, b []mcpraw.ParamHeader) bool {
 	return errors.Join(errX, errY) == nil && bytes.Equal(x, y)
 }
 
-// Offered takes the tools out of a list that a client over HTTP must not see: those whose
-// annotations break the rules for headers. All else stays as it came.
+// Offered removes the tools from a list whose annotations break the rules for headers. All else
+// stays unchanged.
 func Offered(f *frames.Frame, log *slog.Logger) *frames.Frame {
 	if !f.Result.Present() || int64(len(f.Head)) != f.Size {
-		return f // of one that is too long the calls are refused
+		return f // the list is too long to change; calls of such a tool are refused
 	}
 	result, err := f.Bytes(f.Result, frames.SpillBytes)
 	from, to, ok := mcpraw.Locate(result, "/tools")

@@ -13,7 +13,7 @@ import (
 // paramHeader begins the names of the headers of arguments.
 const paramHeader = "Mcp-Param-"
 
-// Differs is the name of a header that does not say what its argument does; "" where all do.
+// Differs returns the name of a header that differs from its argument, "" if none does.
 func (m Mirror) Differs(h http.Header, args []byte) string {
 	for _, mark := range m.Headers {
 		if name := paramHeader + mark.Header; !sameParam(h.Values(name), mark, args) {
@@ -23,8 +23,8 @@ func (m Mirror) Differs(h http.Header, args []byte) string {
 	return ""
 }
 
-// sameParam reports whether the values of a header are that of its argument: none for one
-// that is not given, or null.
+// sameParam reports whether the values of a header match its argument. For an absent or null
+// argument the header must be absent.
 func sameParam(values []string, mark mcpraw.ParamHeader, args []byte) bool {
 	want, err := mcpraw.ParamValues([]mcpraw.ParamHeader{mark}, args)
 	if err != nil {
@@ -40,7 +40,7 @@ func sameParam(values []string, mark mcpraw.ParamHeader, args []byte) bool {
 	return text == want[0].Value || isNumber(args, mark.Path) && integer(text) == want[0].Value
 }
 
-// headerText is what the value of a header says: in base64 where it is marked so.
+// headerText decodes the value of a header. ok is false if the value is not valid.
 func headerText(v string) (text string, ok bool) {
 	const from, to = "=?base64?", "?="
 	for i := range len(v) {
@@ -55,7 +55,7 @@ func headerText(v string) (text string, ok bool) {
 	return string(b), err == nil
 }
 
-// isNumber reports whether an argument is a number: one is compared by its value, 42.0 is 42.
+// isNumber reports whether an argument is a number. Numbers are compared by value: 42.0 is 42.
 func isNumber(args []byte, path []string) bool {
 	pointer := ""
 	for _, name := range path {
@@ -65,7 +65,7 @@ func isNumber(args []byte, path []string) bool {
 	return len(v) > 0 && (v[0] == '-' || v[0] >= '0' && v[0] <= '9')
 }
 
-// integer is a number as a header of the shim's would say it; "" for what is none.
+// integer is a number in the form that the shim writes into a header, "" if it has no such form.
 func integer(text string) string {
 	if text == "" || text[0] == '"' || !json.Valid([]byte(text)) {
 		return ""

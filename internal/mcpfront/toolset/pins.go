@@ -12,8 +12,8 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 )
 
-// Pins knows the definition of each tool as it was first seen, or last accepted. A tool
-// server that changes what a tool is after people have agreed to it is found out.
+// Pins has the digest of each tool's definition when it was first seen or last accepted. It
+// detects a tool server that changes a tool after people have agreed to it.
 type Pins struct {
 	life    context.Context
 	shelf   *asklog.Shelf
@@ -21,19 +21,19 @@ type Pins struct {
 	log     *slog.Logger
 
 	mu sync.Mutex
-	// changed has the digest that is pinned for each tool whose definition is another now.
+	// changed has the pinned digest of each tool whose current definition differs.
 	changed map[string]string
 }
 
-// pinsName is their name on the shelf.
+// pinsName is the name of the pins on the shelf.
 const pinsName = "pins"
 
-// NewPins are the pins of a tool server, on its shelf. life bounds what they ask the log.
+// NewPins makes the pins of a tool server, which are kept on its shelf. life bounds their requests to the log.
 func NewPins(life context.Context, k *asklog.Shelf, m *Mirrors, log *slog.Logger) *Pins {
 	return &Pins{life: life, shelf: k, mirrors: m, log: log, changed: map[string]string{}}
 }
 
-// Look reads the definitions in an answer to tools/list, and pins what is new.
+// Look reads the definitions in an answer to tools/list, and pins those of new tools.
 func (p *Pins) Look(f *frames.Frame) {
 	if !f.Result.Present() {
 		return
@@ -50,14 +50,14 @@ func (p *Pins) Look(f *frames.Frame) {
 	}
 }
 
-// See compares definitions with the pinned ones, and pins those that are new.
+// See compares definitions with the pinned ones, and pins those of new tools.
 func (p *Pins) See(ctx context.Context, all []Definition) error {
 	if err := p.shelf.Load(ctx); err != nil {
 		return err
 	}
 	pinned := parsePins(p.shelf.Get(pinsName))
 	if !matches(pinned, all) {
-		// Somebody may have accepted a change since, or another shim have pinned.
+		// Somebody may have accepted a change since, or another shim may have pinned a tool.
 		raw, err := p.shelf.Look(ctx, pinsName)
 		if err != nil {
 			return err
@@ -100,13 +100,13 @@ func matches(pinned map[string]string, all []Definition) bool {
 func parsePins(raw []byte) map[string]string {
 	pinned := map[string]string{}
 	if raw != nil && json.Unmarshal(raw, &pinned) != nil {
-		return map[string]string{} // not of this shim's making: everything is new
+		return map[string]string{} // not in a form that this shim writes: every tool counts as new
 	}
 	return pinned
 }
 
-// addPins adds digests of tools that are not pinned, or with anew of all. What stays as it
-// is stays the same bytes.
+// addPins adds the digests of tools that are not pinned; with anew it pins all of them again. If
+// nothing changes, it returns the old bytes.
 func addPins(old []byte, pinned map[string]string, all []Definition, anew bool) []byte {
 	now := maps.Clone(pinned)
 	for _, t := range all {
@@ -124,20 +124,20 @@ func addPins(old []byte, pinned map[string]string, all []Definition, anew bool) 
 	return raw
 }
 
-// All are the pinned digests, by tool.
+// All returns the pinned digests, by tool.
 func (p *Pins) All(ctx context.Context) (map[string]string, error) {
 	err := p.shelf.Load(ctx)
 	return parsePins(p.shelf.Get(pinsName)), err
 }
 
-// Drifted returns the pinned digest of a tool whose definition is another now, else "".
+// Drifted returns the pinned digest of a tool whose current definition differs, else "".
 func (p *Pins) Drifted(tool string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.changed[tool]
 }
 
-// Accept pins definitions as they are now.
+// Accept pins the given definitions in place of the earlier ones.
 func (p *Pins) Accept(ctx context.Context, all []Definition) error {
 	err := p.shelf.Change(ctx, pinsName, func(old []byte) []byte { return addPins(old, parsePins(old), all, true) })
 	if err != nil {
