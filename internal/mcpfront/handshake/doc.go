@@ -1,3 +1,3 @@
-// Package handshake is what a client has said to its tool server to set it up, and what was agreed: a tool server that
-// is started again is told the same.
+// Package handshake remembers how a client has set up its tool server, and what they agreed on, so that a tool server
+// that is started again can be set up in the same way.
 package handshake

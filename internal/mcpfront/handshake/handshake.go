@@ -13,23 +13,23 @@ import (
 	"github.com/tgad/tgad/internal/mcpraw"
 )
 
-// Memory is what a client said to its tool server to set it up, so that a tool server
-// that is started again can be told.
+// Memory remembers the messages by which a client has set up its tool server, so that a tool
+// server that is started again can get them too.
 type Memory struct {
 	mu         sync.Mutex
-	initialize []byte          // params
-	done       bool            // initialized was said
+	initialize []byte          // params of initialize
+	done       bool            // the client sent notifications/initialized
 	agreed     mcpraw.Revision // protocol revision of the handshake
-	changes    bool            // the tool server tells when its list of tools changes
+	changes    bool            // the tool server announces changes of its list of tools
 	level      []byte          // params of the newest logging/setLevel
-	greeting   []byte          // what the tool server said in the handshake, where the shim made it
-	greets     bool            // the shim makes the handshake
+	greeting   []byte          // the tool server's answer in the shim's handshake
+	greets     bool            // the shim makes the handshake itself
 	subscribed map[string][]byte
 }
 
 const maxSubscriptions = 1000
 
-// Saw looks at a request or notification of the client's.
+// Saw remembers a request or notification of the client that sets up the tool server.
 func (o *Memory) Saw(f *frames.Frame) {
 	switch f.Method {
 	case "initialize", "notifications/initialized", "logging/setLevel", "resources/subscribe", "resources/unsubscribe":
@@ -65,7 +65,7 @@ func (o *Memory) Saw(f *frames.Frame) {
 	}
 }
 
-// Answered looks at the answer to a request of the client's.
+// Answered remembers what the answer to a client's initialize agreed on.
 func (o *Memory) Answered(method string, f *frames.Frame) {
 	if method != "initialize" || !f.Result.Present() {
 		return
@@ -80,8 +80,8 @@ func (o *Memory) Answered(method string, f *frames.Frame) {
 	o.changes = string(mcpraw.At(result, "/capabilities/tools/listChanged")) == "true"
 }
 
-// ListChanged reports whether the client was told in the handshake that it will hear of a change
-// of the list of tools.
+// ListChanged reports whether the handshake promised the client notifications when the list of
+// tools changes.
 func (o *Memory) ListChanged() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -94,10 +94,9 @@ func (o *Memory) Version() mcpraw.Revision {
 	return o.agreed
 }
 
-// Replay says to a new tool server what was said to the one before. The client sees
-// nothing of it.
+// Replay sets up a new tool server like the one before. The client does not notice.
 //
-// request makes a request of it, and write gives it a notification.
+// request makes a request to the tool server, and write sends it a notification.
 func (o *Memory) Replay(ctx context.Context, request func(ctx context.Context, method string, params []byte) (*frames.Frame, error), write func(*frames.Message) error) error {
 	o.mu.Lock()
 	initialize, done, agreed, level, greets := o.initialize, o.done, o.agreed, o.level, o.greets
@@ -107,7 +106,7 @@ func (o *Memory) Replay(ctx context.Context, request func(ctx context.Context, m
 	}
 	o.mu.Unlock()
 	if !done || agreed == "" && !greets {
-		return nil // nothing was agreed that could be gone back on
+		return nil // there was no handshake that must be repeated
 	}
 	f, err := request(ctx, "initialize", initialize)
 	if err != nil {
@@ -139,7 +138,7 @@ func (o *Memory) Replay(ctx context.Context, request func(ctx context.Context, m
 		}
 		f, err := request(ctx, method, params)
 		if err == nil {
-			f.Close() // its answer is of no interest
+			f.Close() // the answer is not needed
 		}
 		return err
 	}
@@ -156,35 +155,35 @@ func (o *Memory) Replay(ctx context.Context, request func(ctx context.Context, m
 	return nil
 }
 
-// Greet makes the handshake the shim's own: a tool server is told what the client said to all.
+// Greet makes the shim do the handshake itself, with the params that the client sent for all tool servers.
 func (o *Memory) Greet(params []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.initialize, o.done, o.greets, o.changes = params, true, true, true
 }
 
-// GoesOn takes over what was said to a tool server before this one.
+// GoesOn takes over the log level and the subscriptions that an earlier tool server was told.
 func (o *Memory) GoesOn(level []byte, subscribed map[string][]byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.level, o.subscribed = level, subscribed
 }
 
-// Asks are the subscriptions of resources, as a tool server that follows is told them.
+// Asks returns the subscriptions to resources that the next tool server is told.
 func (o *Memory) Asks() map[string][]byte {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return maps.Clone(o.subscribed)
 }
 
-// met notes what a tool server has said in the shim's handshake.
+// met notes a tool server's answer in the shim's handshake.
 func (o *Memory) met(v mcpraw.Revision, result []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.agreed, o.greeting = v, bytes.Clone(result)
 }
 
-// Said is what a tool server has said in the shim's handshake; nil where it has not yet.
+// Said is the tool server's answer in the shim's handshake, nil until it came.
 func (o *Memory) Said() []byte {
 	o.mu.Lock()
 	defer o.mu.Unlock()

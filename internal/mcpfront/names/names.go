@@ -1,9 +1,9 @@
-// Package names says under which names the clients of a gateway see what its servers have.
+// Package names maps the tools, tasks and resources of a gateway's servers to the names that its clients see.
 //
 // # Invariants
 //
 //	one owner  a name leads to at most one server     [Check]         TestNoNameHasTwoOwners
-//	closed     what is denied is neither seen nor led to  [Names.Behind]  TestWhatIsDeniedIsNowhere
+//	closed     a denied name is neither listed nor reachable  [Names.Behind]  TestWhatIsDeniedIsNowhere
 package names
 
 import (
@@ -15,18 +15,18 @@ import (
 
 // Names are the names of one server's tools and prompts.
 type Names struct {
-	Prefix string            // before every name that is not in Rename
+	Prefix string            // put before every name that is not in Rename
 	Rename map[string]string // the server's name of a tool: the client's
 	Lists
 }
 
-// Lists say which names are for a client. A pattern is a name, or the beginning of one and "*".
+// Lists say which names a client may use. A pattern is a name, or a prefix and "*".
 type Lists struct {
 	Allow []string // nil allows all
-	Deny  []string // counts before Allow
+	Deny  []string // overrides Allow
 }
 
-// Permit reports whether a name is for the client.
+// Permit reports whether the client may use a name.
 func (l Lists) Permit(name string) bool {
 	return !matchAny(l.Deny, name) && (l.Allow == nil || matchAny(l.Allow, name))
 }
@@ -35,7 +35,7 @@ func matchAny(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return Match(p, name) })
 }
 
-// Match reports whether a name is one of a pattern's.
+// Match reports whether a name matches a pattern.
 func Match(pattern, name string) bool {
 	if start, ok := strings.CutSuffix(pattern, "*"); ok {
 		return strings.HasPrefix(name, start)
@@ -51,8 +51,8 @@ func (n Names) Seen(tool string) string {
 	return n.Prefix + tool
 }
 
-// Behind is the tool that a client's name stands for. ok says that the name is this server's;
-// whether the tool is for the client [Lists.Permit] says.
+// Behind returns the tool that a client's name stands for. ok says that the name belongs to this
+// server. Ask [Lists.Permit] whether the client may use the tool.
 func (n Names) Behind(name string) (tool string, ok bool) {
 	for tool, seen := range n.Rename {
 		if seen == name {
@@ -61,13 +61,13 @@ func (n Names) Behind(name string) (tool string, ok bool) {
 	}
 	tool, ok = strings.CutPrefix(name, n.Prefix)
 	if _, renamed := n.Rename[tool]; renamed || tool == "" {
-		return "", false // it has another name, and only that
+		return "", false // a renamed tool has only its new name
 	}
 	return tool, ok
 }
 
-// Default is the prefix of a server that was given none: its id in letters that every client
-// takes in a name, and "__".
+// Default is the prefix of a server without a configured one: its id, in characters that every
+// client accepts in a name, and "__".
 func Default(server string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -78,7 +78,7 @@ func Default(server string) string {
 	}, server) + "__"
 }
 
-// Check refuses servers of which two could have the same name. It says which server is wrong.
+// Check refuses servers whose names could collide. It returns the server that is wrong.
 func Check(all map[string]Names) (server string, err error) {
 	ids := slices.Sorted(maps.Keys(all))
 	owner := map[string]string{}

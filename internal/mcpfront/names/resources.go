@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// Resources are the URIs of resources that clients may have: patterns as in [Lists]. URIs are not
-// renamed: answers of tools name them.
+// Resources are patterns, as in [Lists], of the URIs of resources that clients may have. URIs are not
+// renamed, because answers of tools contain them.
 type Resources []string
 
-// Permit reports whether a URI is for the client. One whose path climbs is permitted by "*" alone: what
-// stands after the beginning of a pattern could lead out of it.
+// Permit reports whether the client may have a URI. A URI with "." or ".." segments is permitted only by
+// the pattern "*", because it could lead out of a prefix.
 func (r Resources) Permit(uri string) bool {
 	if slices.Contains(r, "*") {
 		return true
@@ -19,7 +19,8 @@ func (r Resources) Permit(uri string) bool {
 	return matchAny(r, uri) && !climbs(uri)
 }
 
-// climbs reports whether a server could take a URI for one that begins otherwise.
+// climbs reports whether a URI has "." or ".." segments, which a server could resolve to a URI with
+// another prefix.
 func climbs(uri string) bool {
 	plain, err := url.PathUnescape(uri)
 	if err != nil {
@@ -30,8 +31,8 @@ func climbs(uri string) bool {
 	})
 }
 
-// PermitTemplate reports whether a template has URIs that could be for the client. Whether one of them
-// is says [Resources.Permit].
+// PermitTemplate reports whether the client could have some URIs of a template. Ask [Resources.Permit]
+// about each URI.
 func (r Resources) PermitTemplate(template string) bool {
 	fixed, _, _ := strings.Cut(template, "{")
 	return slices.ContainsFunc(r, func(pattern string) bool {

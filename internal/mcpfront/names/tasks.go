@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// Tasks are the names of the tasks that tool servers have made for one identity's calls. Tool servers choose their ids
-// themselves, so two may choose the same, and whoever knows one could ask about it. So a client sees another id. It has
-// the tool server's id and the task's in it, under a seal that only this gateway can make, for this identity: it leads to
-// one task, also after a restart, and is of no use to anybody else.
+// Tasks makes the ids under which the clients of one identity see tasks of tool servers. Tool servers choose the ids of
+// tasks themselves, so two may choose the same id, and anybody who knows an id could ask about the task. So a client
+// sees another id: the ids of tool server and task, with a seal that only this gateway can make, for this identity. It
+// leads to one task, even after a restart, and does not work for another identity.
 type Tasks struct {
 	Of   string                   // the identity
 	Seal func(text string) string // at least sealDigits hex digits
@@ -24,7 +24,7 @@ func (t Tasks) Seen(server, task string) string {
 	return taskPrefix + t.Seal(t.Of + "\x00" + server + "\x00" + task)[:sealDigits] + "-" + server + ":" + task
 }
 
-// Behind is the task that a client's id stands for; ok says that the id was given to a client of this identity.
+// Behind returns the task that a client's id stands for. ok says that the id was made for this identity.
 func (t Tasks) Behind(seen string) (server, task string, ok bool) {
 	if len(seen) < len(taskPrefix)+sealDigits+1 {
 		return "", "", false

@@ -16,26 +16,26 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// With --forward-auth the shim serves several users of one tool server. It passes each one's
-// Authorization header on and keeps the users apart by it, and it trusts nothing that stands
-// in it: only the tool server can check a token. A `sub` that is read out of an unchecked token
-// is whatever its sender wrote there, and the recorded answer of another user's call would be
-// served to a forger before the tool server has seen the token. So the subject of a call is
-// a digest of the whole header: who has another user's subject has that user's token.
+// With --forward-auth the shim serves several users of one tool server. It passes each user's
+// Authorization header on and keeps the users apart by it. It trusts no claim in the header,
+// because only the tool server can check a token. Anybody can write any `sub` into an unchecked
+// token, and the shim would serve the recorded answer of another user's call to the forger before
+// the tool server has seen the token. So the subject of a call is a digest of the whole header:
+// only a client with a user's token has that user's subject.
 //
-// The price is that a new token is a new subject. A call that ended in doubt under the old
-// token is not recognised when it is repeated without a key; with a key it is refused.
+// The price is that a new token is a new subject. If a call ended in doubt under the old token, its
+// repeat without a key is not recognised, and its repeat with a key is refused.
 //
 // The digest is keyed with a secret of this state directory, because "Basic" credentials can be
-// guessed: without the secret a copy of the log cannot be searched for a password.
+// guessed: somebody with a copy of the log but not the secret cannot test guesses.
 
 const subjectKeyFile, subjectKeySize = "subject.key", 32
 
 // Secret derives the subjects of a shim's users.
 type Secret struct{ key []byte }
 
-// ReadSecret reads the secret of a state directory, or makes it. Shims that share the
-// directory share it, and so recognise each other's users.
+// ReadSecret reads the secret of a state directory, or makes it. Shims that share the directory
+// share the secret, and so recognise each other's users.
 func ReadSecret(state string) (*Secret, error) {
 	path := filepath.Join(state, subjectKeyFile)
 	key, err := os.ReadFile(path)
@@ -53,8 +53,8 @@ func ReadSecret(state string) (*Secret, error) {
 	return &Secret{key}, nil
 }
 
-// makeSubjectKey makes the file whole under another name first: of two shims that start at once
-// neither may read half of it, and the one that is second takes the first one's.
+// makeSubjectKey writes the file under another name first and then links it. So if two shims start
+// at once, neither reads half a file, and the second uses the file of the first.
 func makeSubjectKey(state, path string) error {
 	key := make([]byte, subjectKeySize)
 	if _, err := rand.Read(key); err != nil {
@@ -75,7 +75,7 @@ func makeSubjectKey(state, path string) error {
 	return errors.Join(err, os.Remove(own))
 }
 
-// codeOf is the code of an error, STORE_UNAVAILABLE where it has none.
+// codeOf is the code of an error, STORE_UNAVAILABLE if it has none.
 func codeOf(err error) tga.Code {
 	if code := tga.CodeOf(err); code != "" {
 		return code
@@ -83,7 +83,7 @@ func codeOf(err error) tga.Code {
 	return tga.StoreUnavailable
 }
 
-// Of is the subject of who sends this Authorization header, "" without one.
+// Of is the subject of a client that sends this Authorization header, "" for an empty header.
 func (s *Secret) Of(header string) string {
 	if s == nil || header == "" {
 		return ""
@@ -91,18 +91,18 @@ func (s *Secret) Of(header string) string {
 	return s.Seal("subject", header)
 }
 
-// Seal is a digest of a text that only who has the secret can make, another one for each purpose.
+// Seal is a digest of a text that only a holder of the secret can make. It differs for each purpose.
 func (s *Secret) Seal(purpose, text string) string {
 	mac := hmac.New(sha256.New, s.key)
 	mac.Write([]byte("tgad " + purpose + " v1\x00" + text))
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// Fresh is a secret that nobody has seen, and that nobody keeps.
+// Fresh makes a new secret that is not stored.
 func Fresh() *Secret { return &Secret{[]byte(rand.Text() + rand.Text())} }
 
-// Forwardable refuses to forward credentials where they could be read on the way, or where it
-// could not be said whose they are.
+// Forwardable refuses to forward credentials over a connection on which they could be read, or if the
+// configured headers have an Authorization too.
 func Forwardable(endpoint string, headers map[string]string) error {
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Host == "" {

@@ -14,20 +14,20 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Where the clients of a gateway send their credentials for a tool server, as its configuration says it.
+// Values of the configuration that say where the clients of a gateway send their credentials for a tool server.
 const (
-	InAuthorization = "authorization" // in the header Authorization, which then says nothing to the gateway
-	InHeader        = "header"        // in a header that is for this tool server alone
+	InAuthorization = "authorization" // in the header Authorization, which the gateway then does not use itself
+	InHeader        = "header"        // in a header for this tool server alone
 )
 
-// Authorization is the header of HTTP that has credentials.
+// Authorization is the HTTP header for credentials.
 const Authorization = "Authorization"
 
-// HeaderPrefix begins the headers that are for one tool server.
+// HeaderPrefix begins the headers with credentials for one tool server.
 const HeaderPrefix = "Tgad-Authorization-"
 
-// HeaderOf is the header in which clients send their credentials for a tool server; "" where they send none. A server
-// id may have letters that a header has not, or that proxies drop: they are "-".
+// HeaderOf is the header in which clients send their credentials for a tool server, "" if they send none. It replaces
+// characters of the server id that a header name cannot have, or that proxies drop, by "-".
 func HeaderOf(where, server string) string {
 	switch where {
 	case InAuthorization:
@@ -43,11 +43,11 @@ func HeaderOf(where, server string) string {
 	return ""
 }
 
-// Source says for one tool server where its clients' credentials come from, and whom they are for. The zero Source is
-// that of a tool server that gets none.
+// Source says for one tool server in which header its clients' credentials come, and to which URL they go. The zero
+// Source is that of a tool server that gets none.
 type Source struct{ Header, URL string }
 
-// party is whom credentials are for: the origin of the URL.
+// party is the receiver of the credentials: the origin of the URL.
 func (s Source) party() string {
 	u, err := url.Parse(s.URL)
 	if err != nil {
@@ -63,8 +63,8 @@ func (s Source) party() string {
 	return u.Scheme + "://" + strings.ToLower(u.Hostname()) + " " + port
 }
 
-// Check refuses tool servers of which two would get the same credentials, though they are not the same party. It says
-// which of them is wrong.
+// Check refuses tool servers if two of them would get the same credentials and are not the same party. It returns the
+// tool server that is wrong.
 func Check(all map[string]Source) (server string, err error) {
 	first := map[string]string{}
 	for _, id := range slices.Sorted(maps.Keys(all)) {
@@ -83,16 +83,16 @@ func Check(all map[string]Source) (server string, err error) {
 	return "", nil
 }
 
-// Token is what a client has sent for one party.
+// Token has the credentials that a client has sent for one party.
 type Token struct{ header, party, value string }
 
-// String keeps credentials out of what is printed.
+// String keeps the credentials out of logs and errors.
 func (t Token) String() string { return "credentials in " + t.header }
 
 // Tokens are the credentials that a client has sent along with a request.
 type Tokens []Token
 
-// Take takes the credentials out of the headers of a request. VALIDATION_ERROR: a header is there twice.
+// Take reads the credentials from the headers of a request. The error is VALIDATION_ERROR if a header occurs twice.
 func Take(h http.Header, from []Source) (all Tokens, err error) {
 	for _, s := range from {
 		if s.Header == "" {
@@ -111,8 +111,8 @@ func Take(h http.Header, from []Source) (all Tokens, err error) {
 	return all, nil
 }
 
-// For are the credentials for one tool server, "" where the client has sent none. What was sent for one party is not
-// another's, also where a new configuration takes it out of the same header.
+// For returns the credentials for one tool server, "" if the client has sent none. Credentials that were sent for one
+// party are never returned for another, even if a new configuration takes them from the same header.
 func (all Tokens) For(s Source) string {
 	for _, t := range all {
 		if t.header == s.Header && t.party == s.party() {
@@ -122,8 +122,8 @@ func (all Tokens) For(s Source) string {
 	return ""
 }
 
-// Mark tells clients that have sent other credentials apart; "" is of those that have sent none. It is a digest, so
-// that how long a comparison takes says nothing of what was compared.
+// Mark differs for clients that have sent different credentials, and is "" for clients that have sent none. It is a
+// digest, so the time of a comparison reveals nothing about the credentials.
 func (all Tokens) Mark() string {
 	if len(all) == 0 {
 		return ""
