@@ -12,8 +12,8 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// Log is where calls are begun and finished: a daemon's client. What its methods do is
-// said at those of [runtime.Runtime].
+// Log is where calls are begun and finished, such as a client of a daemon. [runtime.Runtime]
+// describes the methods of the same names.
 type Log interface {
 	Begin(ctx context.Context, req runtime.BeginRequest) (runtime.Begun, error)
 	Finish(ctx context.Context, trace tga.ID, permit runtime.Permit, f runtime.Finished) (runtime.Result, error)
@@ -25,11 +25,11 @@ type Log interface {
 	Kept(ctx context.Context, namespace, server string) iter.Seq2[runtime.Kept, error]
 }
 
-// logWait bounds one request to the log. It is no deadline: a deadline would become the
-// call's own, and end it.
+// logWait bounds one request to the log. It cancels the request and is not a deadline of the
+// context, because the log would take that as the call's deadline and end the call.
 const logWait = 15 * time.Second
 
-// Bounded makes one request to the log.
+// Bounded makes one request to the log, of at most logWait.
 func Bounded(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -38,7 +38,7 @@ func Bounded(ctx context.Context, f func(context.Context) error) error {
 	return f(ctx)
 }
 
-// Persist is patient, and makes the request again for as long as the log is away.
+// Persist is [Patient], and repeats the request for as long as the log is away.
 func Persist(ctx context.Context, f func(context.Context) error) error {
 	for pause := (wait.Pause{}); ; {
 		err := Patient(ctx, f)
@@ -51,8 +51,8 @@ func Persist(ctx context.Context, f func(context.Context) error) error {
 	}
 }
 
-// Patient makes a request that only tells the log something, and makes it again while
-// somebody else who asks about the same call has it for a moment.
+// Patient makes a request that only tells the log something. It repeats the request while another
+// process holds the call's lock.
 func Patient(ctx context.Context, f func(context.Context) error) error {
 	for pause := (wait.Pause{}); ; {
 		err := Bounded(ctx, f)
@@ -65,8 +65,8 @@ func Patient(ctx context.Context, f func(context.Context) error) error {
 	}
 }
 
-// WhileAway does what asks the log, and again for a while until patience is over where the log is
-// away. rest waits between two tries; false ends them.
+// WhileAway runs f, which makes a request to the log. While the log is away, WhileAway repeats f until
+// patience is over. rest waits between two tries; if it returns false, WhileAway stops.
 func WhileAway(patience time.Duration, rest func(time.Duration, error) bool, f func() error) error {
 	until := time.Now().Add(patience)
 	for pause := (wait.Pause{}); ; {

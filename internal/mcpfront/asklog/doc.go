@@ -1,3 +1,3 @@
-// Package asklog is how an MCP front asks the log: what it may ask, for how long it asks again, and the shelf on which
-// the log's store keeps what a front notes of its tool server.
+// Package asklog makes the requests of an MCP front to the log. It says which requests there are and how long they are
+// repeated, and it has the shelf: values about a tool server that the log's store keeps for a front.
 package asklog

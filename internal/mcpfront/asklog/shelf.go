@@ -10,25 +10,25 @@ import (
 	"github.com/tgad/tgad/runtime"
 )
 
-// Shelf is what the shim keeps in the log's store about its tool server: the pinned
-// definitions, calls that go on as a task or with input, and approvals that are waited
-// for. It holds nothing that licenses a send. What is here is what the store said last;
-// a change is made against the store as it is.
+// Shelf has the values that the shim keeps in the log's store about its tool server: pinned
+// definitions, unfinished calls, pending approvals and the shim's own tasks. No value licenses a
+// send. The Shelf caches the store's newest answers. A change compares with the store's current
+// value, not with the cache.
 type Shelf struct {
 	log               Log
 	namespace, server string
 
 	mu sync.Mutex
-	// values is nil until the store was asked.
+	// values is nil until Load has read them from the store.
 	values map[string][]byte
 }
 
-// NewShelf is the shelf about a tool server.
+// NewShelf makes the shelf of a tool server.
 func NewShelf(log Log, namespace, server string) *Shelf {
 	return &Shelf{log: log, namespace: namespace, server: server}
 }
 
-// Load asks the store, once.
+// Load reads all values from the store, once.
 func (k *Shelf) Load(ctx context.Context) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -52,18 +52,18 @@ func (k *Shelf) Load(ctx context.Context) error {
 	return err
 }
 
-// Get returns a value as it was last known, nil where there is none.
+// Get returns a cached value, nil if there is none.
 func (k *Shelf) Get(name string) []byte {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.values[name]
 }
 
-// Look asks the store for one value: another shim may have kept it.
+// Look reads one value from the store, because another shim may have changed it.
 func (k *Shelf) Look(ctx context.Context, name string) ([]byte, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	// No value for none is no change, and tells what there is.
+	// A Keep that would replace no value by no value changes nothing, and returns the current value.
 	now, _, err := k.keep(ctx, name, nil, nil)
 	return now, err
 }
@@ -89,8 +89,8 @@ func (k *Shelf) Count(prefix string) (n int) {
 	return n
 }
 
-// Change makes of a value what f says, nil for none, and returns once the store has it. f
-// is asked again where another shim came first.
+// Change replaces a value by what f returns, nil for none, and returns once the store has it. If
+// another shim changed the value first, Change calls f again.
 func (k *Shelf) Change(ctx context.Context, name string, f func(old []byte) []byte) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()

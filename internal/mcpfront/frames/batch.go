@@ -13,11 +13,11 @@ const (
 	maxBatchBytes = 16 << 20
 )
 
-// MaxCancel bounds a notice that a request was given up.
+// MaxCancel is the longest params of notifications/cancelled, in bytes.
 const MaxCancel = 1 << 10
 
-// OwesAnswer reports whether a message of a batch is answered. One that does not pass is,
-// under no id if need be.
+// OwesAnswer reports whether a message of a batch gets an answer. A malformed message gets one,
+// with a null id if its own id is not known.
 func OwesAnswer(f *Frame) bool { return f.Bad != "" || f.Batch || f.IsRequest() }
 
 // WantsAnswer reports whether a client waits for an answer to a message.
@@ -29,7 +29,7 @@ func WantsAnswer(f *Frame) bool {
 	return all == nil || slices.ContainsFunc(all, OwesAnswer)
 }
 
-// Split returns the messages of a batch, nil where it is none that passes.
+// Split returns the messages of a batch, nil if the batch is malformed or too long.
 func Split(f *Frame) []*Frame {
 	defer f.Close()
 	raw, err := f.Bytes(mcpraw.Span{From: 0, To: f.Size}, maxBatchBytes)
@@ -47,12 +47,12 @@ func Split(f *Frame) []*Frame {
 	return all
 }
 
-// Replace makes a message with other bytes in one place.
+// Replace returns a message with other bytes in one place. m must be wholly in memory.
 func Replace(m *Frame, at mcpraw.Span, with []byte) *Frame {
 	return Splice(m.Head, at, with)
 }
 
-// Splice is a message of bytes with others in one place.
+// Splice makes a message of raw with other bytes in one place.
 func Splice(raw []byte, at mcpraw.Span, with []byte) *Frame {
 	return NewFrame(slices.Concat(raw[:at.From], with, raw[at.To:]))
 }

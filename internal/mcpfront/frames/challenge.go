@@ -7,13 +7,13 @@ import (
 	"github.com/tgad/tgad/internal/mcpraw"
 )
 
-// Challenge is a tool server's refusal for want of authorization: 401, or 403 with what is
-// missing. Its client gets the status and the WWW-Authenticate as they came, so that it can
-// ask its user and come back. The request certainly did not run.
+// Challenge is a tool server's refusal because authorization is missing: status 401, or 403 with
+// WWW-Authenticate. The client gets the status and the WWW-Authenticate unchanged, so that it can
+// ask its user and repeat the request. The refused request certainly did not run.
 type Challenge struct {
 	status int
 	wants  []string // the values of WWW-Authenticate
-	header string   // in which the client's credentials come
+	header string   // the header in which the client sends its credentials
 }
 
 func (c *Challenge) Error() string {
@@ -24,17 +24,17 @@ func (c *Challenge) Error() string {
 	return words
 }
 
-// ComesBack reports whether the client is answered with the challenge. Where its credentials come in a header of the
-// tool server's own, the client's Authorization is not what was refused.
+// ComesBack reports whether the client is answered with the challenge. It is not if its credentials come in a header
+// for this tool server alone: then the client's Authorization was not what the tool server refused.
 func (c *Challenge) ComesBack() bool { return c != nil && c.header == authorization }
 
-// Head begins a client's answer.
+// Head writes the status and the headers of the client's answer.
 func (c *Challenge) Head(w http.ResponseWriter) {
 	w.Header()[wwwAuthenticate] = c.wants
 	w.WriteHeader(c.status)
 }
 
-// challengeOf returns the challenge of an answer, nil where it is none or nothing is forwarded.
+// challengeOf returns the challenge of a response. It is nil if there is none, or no credentials are forwarded.
 func (r *remote) challengeOf(resp *http.Response) *Challenge {
 	wants := resp.Header.Values(wwwAuthenticate)
 	if r.Forwards == "" || resp.StatusCode != http.StatusUnauthorized && (resp.StatusCode != http.StatusForbidden || len(wants) == 0) {
@@ -48,8 +48,8 @@ const (
 	wwwAuthenticate = "Www-Authenticate" // as net/http spells it
 )
 
-// challenged hands on that a request was refused with a challenge. What the body says is left
-// out: it goes into the log with the call, and may repeat the token.
+// challenged delivers a frame which says that a request was refused with a challenge. It leaves
+// out the body, which may repeat the token: the frame's words are logged with the call.
 func (r *remote) challenged(id []byte, method string, ch *Challenge) {
 	if id != nil && method != "" {
 		r.hand(&Frame{Envelope: mcpraw.Envelope{Bad: ch.Error(), RawID: id}, Unsent: ch.Error(), Challenge: ch})

@@ -14,40 +14,40 @@ import (
 	"github.com/tgad/tgad/internal/onwire"
 )
 
-// Upstream is a way to the tool server. Messages that come from it are handed, one after
-// the other, to the function that it was made with.
+// Upstream is a connection to the tool server. It passes messages of the tool server, one
+// after the other, to the function that it was made with.
 type Upstream interface {
-	// Write gives a message to the tool server. It returns [runtime.ErrNotSent] (wrapped) where it
-	// is certain that no byte of it went out.
+	// Write writes a message to the tool server. Its error wraps [runtime.ErrNotSent] only if
+	// certainly no byte of the message was written.
 	Write(m *Message) error
-	// Done is closed when no message can come any more, and Why says the reason.
+	// Done returns a channel that is closed when no message can come any more. Why then says the
+	// reason.
 	Done() <-chan struct{}
 	Why() error
-	// Close asks the tool server to end, then makes it, and returns when it is gone.
+	// Close asks the tool server to end, kills it if it does not, and returns when it has ended.
 	Close()
 }
 
 // Message is a message on its way to the tool server.
 type Message struct {
 	Env   *mcpraw.Envelope
-	Name  string // what the request is about, for transports that say it: a tool, …
+	Name  string // value of the header Mcp-Name, for transports that send it: the name of a tool, …
 	Parts []io.WriterTo
-	// Agreed is the protocol revision of the handshake, Version the one that the request
-	// itself names; transports repeat them.
+	// Agreed is the protocol revision of the handshake, Version the revision that the request
+	// itself names. HTTP repeats them in headers.
 	Agreed, Version mcpraw.Revision
 	// Mirrored are the arguments that a transport over HTTP repeats in headers.
 	Mirrored []mcpraw.ParamValue
-	Cancels  []byte // id of the request that the message gives up
-	// Late is asked immediately before the first byte goes out, when a connection is there and
-	// whatever had to be waited for is over: with an error none goes out. nil is never late.
+	Cancels  []byte // id of the request that the message cancels
+	// Late is called immediately before the first byte is written, when the connection is open
+	// and all waiting is over. If it returns an error, no byte is written. It may be nil.
 	Late func() error
 }
 
 // Stateless reports whether the message is of a revision without a handshake.
 func (m *Message) Stateless() bool { return m.Version.Stateless() }
 
-// child is a tool server that is a process: one line a message on its stdin and stdout.
-// Its stderr is the shim's own, as the client would have it without the shim.
+// child is a tool server that is a process, with one message a line on its stdin and stdout.
 type child struct {
 	p     *mcpraw.Process
 	in    *Sink
@@ -56,8 +56,8 @@ type child struct {
 	over  sync.WaitGroup
 }
 
-// Start starts the tool server and hands its messages on, those over what is kept in
-// memory by way of files in spill.
+// Start starts the tool server and passes its messages to deliver. Long messages are kept in
+// files in the directory spill.
 func Start(ctx context.Context, o mcpraw.ProcessOptions, most int64, spill string, deliver func(*Frame)) (Upstream, error) {
 	p, err := mcpraw.StartProcess(ctx, o)
 	if err != nil {
@@ -70,7 +70,7 @@ func Start(ctx context.Context, o mcpraw.ProcessOptions, most int64, spill strin
 	return c, nil
 }
 
-// read hands the tool server's messages on until its stdout ends.
+// read passes the tool server's messages to deliver until its stdout ends.
 func (c *child) read(in *Frames, deliver func(*Frame)) {
 	var err error
 	for {
@@ -85,7 +85,7 @@ func (c *child) read(in *Frames, deliver func(*Frame)) {
 	case <-c.p.Exited():
 		c.cause = fmt.Errorf("it ended: %w", c.p.Exit())
 	case <-time.After(mcpraw.DrainGrace):
-		// It is of no use any more, and a call would wait for an answer that cannot come.
+		// A server without stdout cannot answer, so a call would wait for ever.
 		c.p.Kill(syscall.SIGKILL)
 	}
 	close(c.gone)

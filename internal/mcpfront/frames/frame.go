@@ -18,22 +18,22 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Frame is one JSON-RPC message as it came, byte for byte, without its newline. The
-// first part is in memory; a message over SpillBytes is whole in a file that has no
-// name.
+// Frame is one JSON-RPC message as it came, byte for byte, without its newline. A message
+// over SpillBytes is kept whole in a file without a name, and only its first part is in
+// memory.
 type Frame struct {
 	mcpraw.Envelope
-	Head []byte   // the whole message, or its first part where file is set
+	Head []byte   // the whole message, or its first part if file is set
 	file *os.File // nil, or the whole message
 	Size int64
-	// Unsent is set in place of a message: why the tool server did not take the request
-	// of this id. It certainly did not run.
+	// Unsent is set in place of a message: why the tool server did not accept the request
+	// with this id. That request certainly did not run.
 	Unsent string
-	// After is how long the tool server asks not to be asked again.
+	// After is the Retry-After of the tool server.
 	After time.Duration
-	// GivenUp is set in place of a message: the request of this id was ended by this side.
+	// GivenUp is set in place of a message: this side ended the request with this id.
 	GivenUp bool
-	// Challenge is set beside Unsent where the tool server wants authorization.
+	// Challenge is set beside Unsent if the tool server wants authorization.
 	Challenge *Challenge
 }
 
@@ -45,17 +45,17 @@ const (
 	DefaultMaxFrameBytes = 1 << 30
 )
 
-// NewFrame makes a frame of bytes that are at hand.
+// NewFrame makes a frame of bytes in memory.
 func NewFrame(b []byte) *Frame {
 	s := &mcpraw.Scanner{}
 	_, _ = s.Write(b)
 	return &Frame{Envelope: s.Finish(), Head: b, Size: int64(len(b))}
 }
 
-// Close gives the frame's file back.
+// Close closes the frame's file, if it has one.
 func (f *Frame) Close() {
 	if f.file != nil {
-		_ = f.file.Close() // it has no name: nothing of it is left
+		_ = f.file.Close() // the file has no name, so this also removes it
 		f.file = nil
 	}
 }
@@ -99,14 +99,14 @@ func (f *Frame) WriteTo(w io.Writer) (int64, error) {
 	return io.Copy(w, io.NewSectionReader(f.file, 0, f.Size))
 }
 
-// Frames reads messages, one a line.
+// Frames reads messages, one from each line.
 type Frames struct {
 	in   *bufio.Reader
 	most int64  // longest message
-	Dir  string // for spilled messages
+	Dir  string // directory of the files of long messages
 }
 
-// NewFrames reads messages of at most so many bytes; 0 is [DefaultMaxFrameBytes].
+// NewFrames makes a reader of messages of at most most bytes; 0 is [DefaultMaxFrameBytes].
 func NewFrames(in io.Reader, most int64) *Frames {
 	if most <= 0 {
 		most = DefaultMaxFrameBytes
@@ -114,7 +114,7 @@ func NewFrames(in io.Reader, most int64) *Frames {
 	return &Frames{in: bufio.NewReaderSize(in, 64<<10), most: most}
 }
 
-// Next returns the next message; io.EOF at the end. A line of white space is no message.
+// Next returns the next message, or io.EOF at the end. It skips lines of white space.
 func (r *Frames) Next() (*Frame, error) {
 	for {
 		f, err := r.line()
@@ -125,8 +125,8 @@ func (r *Frames) Next() (*Frame, error) {
 	}
 }
 
-// line reads one line. What comes after the longest message's length is scanned and
-// dropped, so that its id is still known.
+// line reads one line. It scans and drops the bytes of a line that are over the limit, so that the
+// id of a message that is too long is still known.
 func (r *Frames) line() (*Frame, error) {
 	b := r.begin()
 	for {
@@ -172,7 +172,7 @@ func (b *building) add(part []byte) error {
 
 func (b *building) drop() { b.f.Close() }
 
-// end returns the message; one of size 0 where there was none.
+// end returns the message, or a frame of size 0 if there was none.
 func (b *building) end() *Frame {
 	if b.blank {
 		b.drop()
@@ -201,7 +201,7 @@ func (r *Frames) keep(f *Frame, part []byte) error {
 		if err != nil {
 			return tga.Errorf(tga.StoreUnavailable, "a message of over %d bytes needs a file: %w", SpillBytes, err)
 		}
-		// Without a name nothing is left of it, however this process ends.
+		// A file without a name is gone when this process ends, however it ends.
 		if err := os.Remove(file.Name()); err != nil {
 			_ = file.Close()
 			return tga.Errorf(tga.StoreUnavailable, "a message of over %d bytes needs a file: %w", SpillBytes, err)
@@ -217,10 +217,10 @@ func (r *Frames) keep(f *Frame, part []byte) error {
 	return nil
 }
 
-// Key is an id in the form in which two spellings of one id are the same.
+// Key is a JSON-RPC id in a form that is the same for all spellings of the id.
 type Key string
 
-// KeyOf returns the key of an id. Some peers write 7.0 for 7, and 0 for -0.
+// KeyOf returns the key of an id. Some peers write 7.0 for 7, or 0 for -0.
 func KeyOf(raw []byte) Key {
 	if len(raw) > 0 && raw[0] == '"' {
 		var s string
@@ -229,10 +229,10 @@ func KeyOf(raw []byte) Key {
 		}
 	}
 	if f, err := strconv.ParseFloat(string(raw), 64); err == nil {
-		// Above 2^53 two ids would share a double; such an id is its spelling.
+		// Above 2^53 two ids could be the same double, so the key of such an id is its spelling.
 		if f > -(1<<53) && f < 1<<53 {
 			if f == 0 {
-				f = 0 // not -0, which is printed as such
+				f = 0 // replaces -0, which has another text
 			}
 			return Key("n" + strconv.FormatFloat(f, 'g', -1, 64))
 		}
@@ -240,13 +240,13 @@ func KeyOf(raw []byte) Key {
 	return Key("r" + string(raw))
 }
 
-// Sink writes messages, each whole, one at a time.
+// Sink writes messages one at a time, each whole.
 type Sink struct {
 	mu    sync.Mutex
 	Under io.Writer
-	wrote int64 // bytes that the system has taken
+	wrote int64 // bytes that the system has accepted
 	out   *bufio.Writer
-	err   error // of the first write that failed; a line cut short spoils what follows
+	err   error // of the first write that failed; after a line that was cut short nothing can be written
 }
 
 // NewSink writes messages to w.
@@ -264,13 +264,14 @@ func (c counted) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Write writes parts and a newline and returns once the system has taken them. The error
-// is [runtime.ErrNotSent] (wrapped) where it took no byte of them.
+// Write writes parts and a newline, and returns once the system has accepted them. The error
+// wraps [runtime.ErrNotSent] if the system accepted no byte of them.
 func (s *Sink) Write(parts ...io.WriterTo) error {
 	return s.writeUnless(nil, parts...)
 }
 
-// writeUnless is Write, unless late has an error when it is this message's turn; nil is never late.
+// writeUnless is [Sink.Write], but writes nothing if late returns an error right before this message
+// is written. late may be nil.
 func (s *Sink) writeUnless(late func() error, parts ...io.WriterTo) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -299,7 +300,7 @@ func (s *Sink) put(parts []io.WriterTo) error {
 	return s.out.Flush()
 }
 
-// Text is a part of a message that is at hand.
+// Text is a part of a message in memory.
 type Text []byte
 
 func (t Text) WriteTo(w io.Writer) (int64, error) {
@@ -307,7 +308,7 @@ func (t Text) WriteTo(w io.Writer) (int64, error) {
 	return int64(n), err
 }
 
-// Nonce is a part of an id that nobody else has.
+// Nonce makes a unique part of an id.
 func Nonce() string {
 	var b [16]byte
 	rand.Read(b[:]) // it never fails: crypto/rand ends the program instead

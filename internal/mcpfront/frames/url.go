@@ -20,20 +20,20 @@ import (
 	"github.com/tgad/tgad/runtime/dispatch/httpcall"
 )
 
-// Endpoint is where a tool server is, and what it is told of its client.
+// Endpoint describes a tool server over HTTP, and what it gets of its client.
 type Endpoint struct {
 	URL      string
 	Headers  map[string]string
-	Forwards string // the client's header that goes to the tool server as Authorization; "" is none
-	Auth     string // what is in it, of this conversation's client
-	Most     int64  // bytes of a message that passes
-	Spill    string // directory for messages that are long
+	Forwards string // the client's header that is sent to the tool server as Authorization; "" is none
+	Auth     string // the value of that header of this conversation's client
+	Most     int64  // longest message, in bytes
+	Spill    string // directory of the files of long messages
 	Log      *slog.Logger
 }
 
-// remote is a tool server over streamable HTTP: a POST a message, and one GET for what
-// it says of its own accord. Nothing is written twice: no redirect is followed, no
-// connection is used again, no broken stream is resumed.
+// remote is a tool server over streamable HTTP: one POST for each message, and one GET for
+// messages that belong to no request. It writes nothing twice: it follows no redirect, reuses
+// no connection and resumes no broken stream.
 type remote struct {
 	Endpoint
 	frames  *Frames // limits of what arrives
@@ -50,14 +50,14 @@ type remote struct {
 	cause     error
 	session   string
 	listening bool
-	posts     map[Key]*posted // requests without a handshake under way
-	order     sync.Mutex      // messages are handed on one after the other
+	posts     map[Key]*posted // POSTs under way of a revision without a handshake
+	order     sync.Mutex      // held while a message is delivered, so that they are delivered one by one
 }
 
-// listenPause is between two tries to hear what the tool server says on its own; it doubles up to listenMost while they fail.
+// listenPause is the pause between two GETs; it doubles up to listenMost while they fail.
 const listenPause, listenMost = time.Second, 30 * time.Second
 
-// Dial describes the endpoint; nothing is dialled.
+// Dial makes an Upstream of an endpoint. It does not connect yet.
 func Dial(life context.Context, e Endpoint, deliver func(*Frame)) Upstream {
 	r := &remote{
 		Endpoint: e, deliver: deliver, rt: mcpraw.NewTransport(),
@@ -75,7 +75,7 @@ func (r *remote) Why() error {
 	return r.cause
 }
 
-// die ends this session; the next one is made anew.
+// die ends this session. The supervisor then makes a new one.
 func (r *remote) die(cause error) {
 	r.dead.Do(func() {
 		r.mu.Lock()
@@ -85,7 +85,7 @@ func (r *remote) die(cause error) {
 	})
 }
 
-// body is a message's bytes and their number.
+// body returns a message's bytes and their number.
 func body(parts []io.WriterTo) (io.Reader, int64) {
 	var all []io.Reader
 	var n int64
@@ -100,8 +100,8 @@ func body(parts []io.WriterTo) (io.Reader, int64) {
 	return io.MultiReader(all...), n
 }
 
-// Write posts a message and returns once it was handed to the system. Its answer comes
-// later, and if none can come, a frame that says so.
+// Write posts a message and returns once its bytes were handed to the system. The answer is
+// delivered later, or a frame that says why none can come.
 func (r *remote) Write(m *Message) error {
 	select {
 	case <-r.gone:
@@ -113,7 +113,7 @@ func (r *remote) Write(m *Message) error {
 	}
 	wrote := make(chan error, 1)
 	var once sync.Once
-	failed := false // write itself returns the error
+	failed := false // Write itself returns the error, so no frame need tell it
 	told := func(err error) {
 		once.Do(func() {
 			failed = err != nil
@@ -148,8 +148,8 @@ func (r *remote) Write(m *Message) error {
 	return <-wrote
 }
 
-// enter makes the life of a message's POST. That of a request without a handshake can be
-// ended alone: the end of its stream is what tells the tool server.
+// enter makes the context of a message's POST. For a request of a revision without a handshake
+// the context can be ended alone, because there the end of the POST cancels the request.
 func (r *remote) enter(m *Message) (life context.Context, ended func()) {
 	if !m.Stateless() || !m.Env.IsRequest() {
 		return r.life, func() {}
@@ -161,7 +161,7 @@ func (r *remote) enter(m *Message) (life context.Context, ended func()) {
 	r.posts[key] = p
 	return life, func() {
 		r.mu.Lock()
-		if r.posts[key] == p { // the id of one that was given up may be another's by now
+		if r.posts[key] == p { // after a cancellation another request may have the id
 			delete(r.posts, key)
 		}
 		r.mu.Unlock()
@@ -172,7 +172,8 @@ func (r *remote) enter(m *Message) (life context.Context, ended func()) {
 // posted is a POST under way that can be ended alone.
 type posted struct{ end context.CancelCauseFunc }
 
-// giveUp ends the POST of a request without a handshake. It reports whether there was one.
+// giveUp ends the POST of a request of a revision without a handshake. It reports whether there
+// was one.
 func (r *remote) giveUp(id []byte) bool {
 	r.mu.Lock()
 	p := r.posts[KeyOf(id)]
@@ -185,8 +186,8 @@ func (r *remote) giveUp(id []byte) bool {
 
 var errGivenUp = errors.New("it was cancelled")
 
-// post makes the request of a message. Its body cannot be had twice, so net/http does
-// not send it again on its own.
+// post makes the HTTP request of a message. The request has no GetBody, so net/http cannot send
+// the body again on its own.
 func (r *remote) post(ctx context.Context, m *Message) (*http.Request, error) {
 	content, size := body(m.Parts)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.URL, io.NopCloser(content))
@@ -220,7 +221,8 @@ func (r *remote) head(req *http.Request, agreed mcpraw.Revision) {
 	}
 }
 
-// cut says that an exchange ended before its answer: by itself, or because it was given up.
+// cut delivers a frame which says that an exchange ended before its answer: by itself, or because
+// this side cancelled it.
 func (r *remote) cut(ctx context.Context, id []byte, method, why string) {
 	if !errors.Is(context.Cause(ctx), errGivenUp) {
 		r.lost(id, method, why, 0)
@@ -231,15 +233,15 @@ func (r *remote) cut(ctx context.Context, id []byte, method, why string) {
 	}
 }
 
-// lost says that no answer comes to a request, and for how long the tool server asks not to be
-// asked again.
+// lost delivers a frame which says that no answer comes to a request. after is the tool server's
+// Retry-After.
 func (r *remote) lost(id []byte, method, why string, after time.Duration) {
 	if id != nil && method != "" {
 		r.hand(&Frame{Envelope: mcpraw.Envelope{Bad: why, RawID: id}, After: after})
 	}
 }
 
-// refused says that a request certainly did not run.
+// refused delivers a frame which says that a request certainly did not run.
 func (r *remote) refused(id []byte, method, why string, after time.Duration) {
 	if id != nil && method != "" {
 		r.hand(&Frame{Envelope: mcpraw.Envelope{Bad: why, RawID: id}, Unsent: why, After: after})
@@ -252,11 +254,11 @@ func (r *remote) hand(f *Frame) {
 	r.deliver(f)
 }
 
-// answer reads what came back for a message.
+// answer reads the response to a message.
 func (r *remote) answer(ctx context.Context, id []byte, method string, resp *http.Response) {
 	kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if err != nil {
-		kind = "" // no type; the status decides
+		kind = "" // no usable type: the status decides
 	}
 	switch {
 	case resp.StatusCode == http.StatusOK && kind == "application/json":
@@ -279,8 +281,8 @@ func (r *remote) answer(ctx context.Context, id []byte, method string, resp *htt
 	r.opened(method, resp)
 }
 
-// opened takes the session from the answer to initialize, and hears what the tool
-// server says of its own accord from then on.
+// opened takes the session id from the answer to initialize. After notifications/initialized it
+// begins to listen for messages that belong to no request.
 func (r *remote) opened(method string, resp *http.Response) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -322,7 +324,7 @@ func (r *remote) single(id []byte, method string, in io.Reader) {
 	}
 }
 
-// refusal reads why the endpoint did not take a message.
+// refusal reads why the endpoint did not accept a message.
 func (r *remote) refusal(id []byte, method string, resp *http.Response) {
 	if ch := r.challengeOf(resp); ch != nil {
 		r.challenged(id, method, ch)
@@ -340,21 +342,21 @@ func (r *remote) refusal(id []byte, method string, resp *http.Response) {
 		r.lost(id, method, fmt.Sprintf("HTTP status %s: %v", resp.Status, err), after)
 		return
 	}
-	// The answer first, also where the session is over: an answer to the message says that it was taken.
+	// An answer in the body decides, even if the session has ended: it shows that the message was accepted.
 	if f := NewFrame(bytes.ReplaceAll(said, []byte("\n"), []byte(" "))); f.Bad == "" && f.IsAnswer() && id != nil && KeyOf(f.RawID) == KeyOf(id) {
 		f.After = after
 		r.hand(f)
 		return
 	}
 	why := fmt.Sprintf("HTTP status %s: %.200s", resp.Status, bytes.TrimSpace(said))
-	if r.Auth != "" { // they may repeat it, and this goes into the log
+	if r.Auth != "" { // the body may repeat the credentials, and why is logged
 		why = fmt.Sprintf("HTTP status %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
 	}
 	r.refused(id, method, why, after)
 }
 
-// events hands on the messages of a stream. With an id it returns nil once the answer to
-// it came, else an error at the stream's end.
+// events delivers the messages of a stream. With an id it returns nil once the answer to that id
+// came. Otherwise it returns an error when the stream ends.
 func (r *remote) events(body io.Reader, id []byte) error {
 	in := bufio.NewReaderSize(body, 64<<10)
 	b := r.frames.begin()
@@ -383,14 +385,14 @@ func (r *remote) events(body io.Reader, id []byte) error {
 	}
 }
 
-// offersNone says of a status that the server has no stream of its own accord. Any other one may be of a proxy, of
-// a server that is started again or of one that is busy.
+// offersNone reports whether a status says that the server offers no GET stream. Another status may come from a proxy,
+// or from a server that is restarting or busy.
 func offersNone(status int) bool {
 	return status/100 < 5 && status != http.StatusTooManyRequests && status != http.StatusRequestTimeout || status == http.StatusNotImplemented
 }
 
-// listen hears what the tool server says of its own accord. A server that offers no such
-// stream says so with a status, and is not asked again.
+// listen reads the tool server's messages that belong to no request. It ends if the server says
+// with a status that it offers no such stream.
 func (r *remote) listen() {
 	for pause := listenPause; r.life.Err() == nil; pause = min(2*pause, listenMost) {
 		req, err := http.NewRequestWithContext(r.life, http.MethodGet, r.URL, nil)
@@ -421,8 +423,7 @@ func (r *remote) listen() {
 	}
 }
 
-// Close ends the session at the tool server, as far as it listens, and all that is under
-// way.
+// Close ends everything that is under way, and then, best effort, the session at the tool server.
 func (r *remote) Close() {
 	r.mu.Lock()
 	session := r.session

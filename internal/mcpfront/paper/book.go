@@ -14,23 +14,23 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Book is what a shim leaves to its successor of the same slot: small values under names,
-// in one file that is only ever appended to. The newest line of a name counts.
+// Book has what a shim leaves to the next shim of the same slot: small values under names, in one
+// file. Changes are appended to the file, and the newest line of a name counts.
 //
-// It is no part of the log: it is about processes of this machine. A line that is lost
-// makes a call wait until its permit is stale, and licenses nothing, so it is not synced.
+// The book is no part of the log: it is about processes of this machine. It is not synced, because
+// a lost line licenses nothing; it only makes a repeat wait until the permit is stale.
 type Book struct {
 	mu    sync.Mutex
 	file  *os.File
-	read  int64 // how much of the file is in values
+	read  int64 // how many bytes of the file are in names
 	names map[string]string
 }
 
-// lineEnd ends a line. What a crash cut short does not have all of it, and is then no
-// line even when another has ended it.
+// lineEnd ends a line. A line that a crash cut short lacks a part of it, and does not count even
+// after a later write has added a newline.
 const lineEnd = " .\n"
 
-// OpenBook opens the book in a file, or makes it.
+// OpenBook opens the book in a file. It creates the file if needed.
 func OpenBook(path string) (*Book, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
@@ -67,8 +67,8 @@ func (b *Book) Each(prefix string, f func(name, value string)) error {
 	return err
 }
 
-// Change sets a name to what f makes of its value, "" to forget it. No other shim writes
-// in between.
+// Change sets a name's value to what f returns for the old one; "" removes the name. It holds the
+// file's lock meanwhile.
 func (b *Book) Change(name string, f func(old string) string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -105,8 +105,8 @@ func (b *Book) locked(how int, f func() error) (err error) {
 	return f()
 }
 
-// Shrink empties the file when nothing is in it that counts and it is long. It is for a
-// book that one process has alone.
+// Shrink empties the file if it has no names and is long. The caller must be the only process that
+// uses the book.
 func (b *Book) Shrink() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -120,8 +120,8 @@ func (b *Book) Shrink() error {
 	return nil
 }
 
-// catchUp reads what was added since. A last line without its end is one that a crash
-// cut short: it says nothing.
+// catchUp reads the lines that were added since the last time. A last line without its end was cut
+// short by a crash and does not count.
 func (b *Book) catchUp() error {
 	info, err := b.file.Stat()
 	if err != nil {
@@ -132,7 +132,7 @@ func (b *Book) catchUp() error {
 		line, err := in.ReadString('\n')
 		if err == io.EOF {
 			if line != "" {
-				// Ended by whoever writes next, so that two lines do not become one.
+				// End that line now, so that the next line does not become a part of it.
 				return b.mend()
 			}
 			return nil

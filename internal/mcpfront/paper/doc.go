@@ -1,4 +1,5 @@
-// Package paper is what a shim leaves on its machine for others to see: the slot that it has
-// among those of its tool server, the book of its permits for the shim that follows it, and
-// locks that say who is there. It asks the kernel likewise whether a client still is.
+// Package paper has the files by which shims on one machine see each other: the slot of a shim
+// among the shims of its tool server, the book of its permits for the next shim in that slot, and
+// locks that show which processes and clients live. It also asks the kernel whether a client has
+// closed its end.
 package paper

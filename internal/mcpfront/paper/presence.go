@@ -13,24 +13,24 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Presence is a file that is locked for as long as somebody is there: this process, or one
-// client of its. The kernel gives the lock back the moment the process dies, so the log
-// sees at once who is gone. A name is used once.
+// Presence is a file that is locked for as long as this process, or one of its clients, lives.
+// The kernel releases the lock the moment the process dies, so the log sees at once that it is
+// gone. A file name is used only once.
 type Presence struct {
 	Path string
 	file *os.File
 	end  sync.Once
 }
 
-// Names of presences. A file has its last name only once it is locked: one of that name
-// whose lock is free is left over, and may be removed.
+// Names of presences. A file gets the suffix .lock only after it was locked. So a .lock file whose
+// lock is free is left over, and may be removed.
 const (
 	liveDir    = "live"
 	liveSuffix = ".lock"
 	liveMaking = ".new"
 )
 
-// Appear makes a presence under a state directory.
+// Appear makes a presence in a state directory.
 func Appear(state string) (*Presence, error) {
 	dir, err := filepath.Abs(filepath.Join(state, liveDir))
 	if err == nil {
@@ -53,23 +53,24 @@ func Appear(state string) (*Presence, error) {
 	return &Presence{Path: path + liveSuffix, file: f}, nil
 }
 
-// Leave gives the lock back. The file stays: who is asked about it finds it free.
+// Leave releases the lock. The file stays, so that the log can see that its lock is free.
 func (p *Presence) Leave() {
 	if p != nil {
-		// Closing gives the lock up whatever it returns, and nothing is written to the file.
+		// Close releases the lock even if it returns an error, and nothing was written to the file.
 		p.end.Do(func() { _ = p.file.Close() })
 	}
 }
 
-// Remove is for a presence that nobody asks about any more.
+// Remove releases the lock and removes the file. It is for a presence that the log does not look at
+// any more.
 func (p *Presence) Remove() {
 	if p != nil {
 		p.Leave()
-		_ = os.Remove(p.Path) // one that stays is tidied by the next shim
+		_ = os.Remove(p.Path) // if this fails, the next shim removes the file (Tidy)
 	}
 }
 
-// Tidy removes what killed shims have left.
+// Tidy removes the files that killed shims have left.
 func Tidy(state string) error {
 	dir := filepath.Join(state, liveDir)
 	all, err := os.ReadDir(dir)
@@ -90,7 +91,7 @@ func Tidy(state string) error {
 		}
 		if f != nil {
 			_ = os.Remove(path)
-			_ = f.Close() // it was only locked, to see whether anybody had it
+			_ = f.Close() // the lock was only taken to see whether it was free
 		}
 	}
 	return nil

@@ -12,18 +12,17 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// maxSlots bounds how many shims of one tool server run beside each other on one machine
-// and user.
+// maxSlots bounds how many conversations with one tool server may share a state directory.
 const maxSlots = 256
 
-// Slot is a shim's place among those of the same tool server. Its lock is this
-// process's; the lock beside it is inherited by the tool server and outlives a killed
-// shim for as long as the tool server or a descendant does. Two shims that both live
-// have different slots, so one never waits for the other's tool server; a shim that
-// follows a killed one gets its slot and waits for what it left.
+// Slot is a shim's place among the shims of the same tool server. This process holds the slot's
+// own lock. The tool server inherits a second lock, which is held for as long as the tool server
+// or one of its descendants lives, even after the shim was killed. Two living shims have
+// different slots, so neither waits for the other's tool server. A shim that gets the slot of a
+// killed one waits until that one's tool server has ended.
 type Slot struct {
 	Server  string // path of the lock that the tool server inherits
-	Permits *Book  // those that are out, by trace: a successor gives them up
+	Permits *Book  // permits in use, by trace: the next shim of the slot gives them up
 	file    *os.File
 }
 
@@ -46,7 +45,7 @@ func TakeSlot(dir, name string) (*Slot, error) {
 	return nil, tga.Errorf(tga.LimitExceeded, "tool server %q: %d shims run already", name, maxSlots)
 }
 
-// Release gives the slot to who comes next.
+// Release frees the slot for another shim.
 func (s *Slot) Release() {
 	_ = s.Permits.Close()
 	_ = s.file.Close()

@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NoReader reports whether the other end of a pipe or a socket that is written to is
-// closed. What is no file cannot be asked, and has a reader.
+// NoReader reports whether the reading end of a pipe or socket is closed. It is false for a w
+// that is no file.
 func NoReader(w any) (gone bool) {
 	onFD(w, func(fd int) {
-		all := []unix.PollFd{{Fd: int32(fd)}} // errors and hang-ups are told unasked
+		all := []unix.PollFd{{Fd: int32(fd)}} // poll always reports errors and hang-ups
 		if n, err := unix.Poll(all, 0); err == nil && n > 0 {
 			gone = all[0].Revents&(unix.POLLERR|unix.POLLHUP|unix.POLLNVAL) != 0
 		}
@@ -21,8 +21,7 @@ func NoReader(w any) (gone bool) {
 	return gone
 }
 
-// ClosedByPeer reports whether the other end of a socket has closed its side, also where
-// nobody has read so far.
+// ClosedByPeer reports whether the other end of a socket has closed its side, without reading from it.
 func ClosedByPeer(c any) (gone bool) {
 	onFD(c, func(fd int) {
 		var one [1]byte
@@ -42,6 +41,6 @@ func onFD(v any, f func(fd int)) {
 		err = raw.Control(func(fd uintptr) { f(int(fd)) })
 	}
 	if err != nil {
-		f(-1) // it is closed at this end
+		f(-1) // the file is closed at this end
 	}
 }

@@ -1,5 +1,4 @@
-// Package wait is how the goroutines of an MCP front wait for each other: for what happens once, and
-// between two tries.
+// Package wait has the waits of an MCP front: for an event that happens once, and between two tries.
 package wait
 
 import (
@@ -8,16 +7,16 @@ import (
 	"time"
 )
 
-// Latch is something that happens once. Its channel is closed then.
+// Latch is an event that happens once. Its channel C is closed when it happens.
 type Latch struct {
 	C    chan struct{}
 	once sync.Once
 }
 
-// NewLatch makes a latch of what has not happened.
+// NewLatch makes a latch that is not set.
 func NewLatch() *Latch { return &Latch{C: make(chan struct{})} }
 
-// Set says that it has happened. It reports whether this is the first to say so.
+// Set sets the latch. It reports whether the latch was not set before.
 func (s *Latch) Set() (first bool) {
 	s.once.Do(func() {
 		close(s.C)
@@ -26,7 +25,7 @@ func (s *Latch) Set() (first bool) {
 	return first
 }
 
-// Is reports whether it has happened.
+// Is reports whether the latch is set.
 func (s *Latch) Is() bool {
 	select {
 	case <-s.C:
@@ -36,7 +35,7 @@ func (s *Latch) Is() bool {
 	}
 }
 
-// Ends returns a context that it ends too.
+// Ends returns a context that also ends when the latch is set.
 func (s *Latch) Ends(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
@@ -58,10 +57,10 @@ func (p *Pause) Next() time.Duration {
 	return p.d
 }
 
-// Look is how often it is looked whether something is still under way.
+// Look is the pause between two looks at whether something is still under way.
 const Look = 20 * time.Millisecond
 
-// Rest waits; false when ctx has ended.
+// Rest waits for d. It returns false as soon as ctx has ended.
 func Rest(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
