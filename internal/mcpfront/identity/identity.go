@@ -1,12 +1,12 @@
-// Package identity tells the clients of a gateway from each other, by what they send with each
-// request: an API key, or a token that somebody else has signed. Over TLS a client may show a certificate instead.
+// Package identity identifies the clients of a gateway by what they send with each request: an API key, or a token
+// that an issuer has signed. Over TLS a client may show a certificate instead.
 //
 // # Invariants
 //
-//	known    what fits no identity is nobody's                            [Book.Of]  TestKeysAreTold, TestTokensThatAreRefused
-//	one      a client that says to be two identities is nobody            [Book.Of]  TestCertificatesAreTold
-//	even     a comparison takes as long for a key that is nearly right    [Book.Of]
-//	silent   neither a key nor a token is in an error                     [New]      TestKeysAreTold
+//	known    a request that matches no identity has none                  [Book.Of]  TestKeysAreTold, TestTokensThatAreRefused
+//	one      a request that matches two identities has none               [Book.Of]  TestCertificatesAreTold
+//	even     comparing keys takes the same time however much they differ  [Book.Of]
+//	silent   no error contains a key or a token                           [New]      TestKeysAreTold
 package identity
 
 import (
@@ -21,16 +21,16 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Known is what an identity is known by: one of a key's digest in hex, and a file with a key; a
-// token's subject; a name in a certificate.
+// Known says how an identity is recognised: by the hex digest of a key or a file with a key (at
+// most one of the two), by a token's subject, or by a name in a certificate.
 type Known struct{ Name, KeySHA256, KeyFile, Subject, Certificate string }
 
 // Book has the identities of a gateway.
 type Book struct {
 	keys     []key
-	subjects map[string]string // their identities
-	certs    map[string]string // the identities of names in certificates
-	tokens   *Tokens           // nil where none are taken
+	subjects map[string]string // identities, by subject of a token
+	certs    map[string]string // identities, by name in a certificate
+	tokens   *Tokens           // nil if tokens are not accepted
 }
 
 type key struct {
@@ -38,7 +38,7 @@ type key struct {
 	name string
 }
 
-// MinKey is the shortest API key that a file may have: a shorter one could be guessed.
+// MinKey is the shortest API key that a file may have, in bytes. A shorter key could be guessed.
 const MinKey = 16
 
 // New reads the keys of identities. tokens may be nil.
@@ -80,9 +80,9 @@ func New(all []Known, tokens *Tokens) (*Book, error) {
 	return b, nil
 }
 
-// Of is the identity of a request by its Authorization header, "" where it has none, and by the certificate that its
-// connection has shown and that was found to be good, nil where there is none. A request that is of two identities
-// by what it shows is nobody's, and one whose header says none is nobody's whatever its certificate says.
+// Of returns the identity of a request, "" if it has none. authorization is the request's Authorization header, "" if
+// absent, and cert the verified certificate of the client, nil if absent. A request that matches two identities has
+// none. A request whose header matches no identity has none either, whatever its certificate says.
 func (b *Book) Of(authorization string, cert *x509.Certificate) string {
 	name := ""
 	if cert != nil {
@@ -105,14 +105,14 @@ func (b *Book) Of(authorization string, cert *x509.Certificate) string {
 	return ""
 }
 
-// said is the identity that an Authorization header says; "" where it says none.
+// said is the identity that an Authorization header matches, "" if none.
 func (b *Book) said(authorization string) string {
 	scheme, said, _ := strings.Cut(authorization, " ")
 	if said = strings.TrimSpace(said); !strings.EqualFold(scheme, "Bearer") || said == "" {
 		return ""
 	}
 	sum, name := sha256.Sum256([]byte(said)), ""
-	for _, k := range b.keys { // all of them, whichever it is
+	for _, k := range b.keys { // no early exit, so that the time does not tell which key matched
 		if subtle.ConstantTimeCompare(k.sum[:], sum[:]) == 1 {
 			name = k.name
 		}

@@ -12,15 +12,15 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Files are those that a gateway's TLS is made of, as PEM.
+// Files are the PEM files of a gateway's TLS.
 type Files struct {
 	Cert, Key string
-	ClientCA  string // who signs the certificates of clients; "" asks for none
+	ClientCA  string // CA certificates that sign clients' certificates; "" asks clients for none
 }
 
-// TLS returns how a gateway speaks TLS with its clients. A client may show a certificate, which must be a good
-// one then. The files are read again for a connection that begins after one of them was changed; while they do not fit
-// together, the ones from before hold, and the log says so, once for each change. VALIDATION_ERROR: they cannot be used.
+// TLS makes the TLS configuration of a gateway. A client may show a certificate, which then must be valid. When a
+// connection begins after a file was changed, all files are read again. While they do not fit together, the earlier ones
+// stay in use, and the log says so once for each change. The error is VALIDATION_ERROR if the files cannot be used.
 func TLS(f Files, log *slog.Logger) (*tls.Config, error) {
 	c := &certificates{files: f, log: log}
 	if err := c.read(); err != nil {
@@ -34,17 +34,17 @@ type certificates struct {
 	log   *slog.Logger
 
 	mu      sync.Mutex
-	changed [3]time.Time // of the files, when they were read
-	told    [3]time.Time // of files that could not be used, when the log was told
+	changed [3]time.Time // modification times of the files that are in use
+	told    [3]time.Time // modification times of unusable files that were logged
 	conf    *tls.Config
 }
 
-// now is the configuration of a connection that begins.
+// now returns the configuration for a new connection.
 func (c *certificates) now() *tls.Config {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if now := c.files.changed(); c.changed != now {
-		// Perhaps half of them are written: the next connection tries again.
+		// Perhaps only some of the files are written yet: the next connection tries again.
 		if err := c.read(); err != nil && c.told != now {
 			c.told = now
 			c.log.Warn("changed files of TLS cannot be used: those from before hold", "error", err)
@@ -62,9 +62,9 @@ func (f *Files) changed() (at [3]time.Time) {
 	return at
 }
 
-// read makes the configuration of the files as they are.
+// read makes the configuration from the current files.
 func (c *certificates) read() error {
-	changed := c.files.changed() // before they are read
+	changed := c.files.changed() // before the files are read, so that no change is missed
 	unusable := func(err error) error { return tga.Errorf(tga.ValidationError, "[gateway.tls]: %w", err) }
 	cert, err := os.ReadFile(c.files.Cert)
 	if err != nil {
@@ -78,7 +78,7 @@ func (c *certificates) read() error {
 	if err != nil {
 		return unusable(err)
 	}
-	// HTTP/1.1 alone: an answer that streams holds its connection, and its end is the client's.
+	// Only HTTP/1.1: there each response has its own connection, whose end shows that the client is gone.
 	conf := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"}}
 	if c.files.ClientCA != "" {
 		raw, err := os.ReadFile(c.files.ClientCA)
@@ -94,8 +94,8 @@ func (c *certificates) read() error {
 	return nil
 }
 
-// namesOf are the names that a certificate says in its subjectAltName. The common name is none: what it stands for
-// is no two issuers' agreement (RFC 9525 §2).
+// namesOf returns the names in a certificate's subjectAltName. The common name does not count, because issuers do not
+// agree on its meaning (RFC 9525 §2).
 func namesOf(cert *x509.Certificate) (all []string) {
 	for _, u := range cert.URIs {
 		all = append(all, u.String())

@@ -22,13 +22,13 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Tokens checks tokens of one issuer, JWT (RFC 7519), by the public keys in a file (RFC 7517).
+// Tokens checks the tokens of one issuer (JWT, RFC 7519) with the public keys in a file (JWKS, RFC 7517).
 type Tokens struct {
 	path   string
 	parser *jwt.Parser
 
 	mu   sync.Mutex
-	seen os.FileInfo // the file as it was read
+	seen os.FileInfo // the file when it was read
 	keys map[string]crypto.PublicKey
 }
 
@@ -40,10 +40,11 @@ const (
 	minRSA   = 2048 // bits
 )
 
-// algorithms are those that take a public key. A secret that two share proves nothing of one.
+// algorithms are the signature algorithms with a public key. With a shared secret the gateway could
+// make tokens itself, so such a token would prove nothing.
 var algorithms = []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
 
-// OpenTokens reads the keys. The tokens must be of the issuer, for the audience, and end.
+// OpenTokens reads the keys. A token must be of the issuer, for the audience, and have an expiry.
 func OpenTokens(path, issuer, audience string) (*Tokens, error) {
 	t := &Tokens{path: path, parser: jwt.NewParser(
 		jwt.WithValidMethods(algorithms), jwt.WithIssuer(issuer), jwt.WithAudience(audience),
@@ -55,7 +56,7 @@ func OpenTokens(path, issuer, audience string) (*Tokens, error) {
 	return t, nil
 }
 
-// Claim is a claim of a token that is good, as its text; "" for any other token, and where the claim is no text.
+// Claim returns a claim of a valid token. It is "" if the token is not valid or the claim is no string.
 func (t *Tokens) Claim(token, name string) string {
 	if len(token) > maxToken {
 		return ""
@@ -68,7 +69,7 @@ func (t *Tokens) Claim(token, name string) string {
 	return text
 }
 
-// key finds the key that a token names. One that is not known may have come since.
+// key finds the key that a token names. If the key is not known, key reads the file again if it has changed.
 func (t *Tokens) key(token *jwt.Token) (any, error) {
 	id, _ := token.Header["kid"].(string)
 	t.mu.Lock()
@@ -78,7 +79,7 @@ func (t *Tokens) key(token *jwt.Token) (any, error) {
 	}
 	if now, err := os.Stat(t.path); err == nil && (!now.ModTime().Equal(t.seen.ModTime()) || now.Size() != t.seen.Size()) {
 		if err := t.read(); err != nil {
-			return nil, err // the keys that were read stay
+			return nil, err // the keys that were read before stay
 		}
 	}
 	if k := t.keys[id]; k != nil {
@@ -87,7 +88,7 @@ func (t *Tokens) key(token *jwt.Token) (any, error) {
 	return nil, errors.New("no key of that name")
 }
 
-// read reads the file. The lock is held, or nobody else has the tokens yet.
+// read reads the file. The caller holds the lock, or nobody else has the Tokens yet.
 func (t *Tokens) read() error {
 	f, err := os.Open(t.path)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Scopes of a client's file: of the user everywhere, of a project for everybody who has its
-// directory, and of the user in one project.
+// Scopes of a client's file: User holds for a user in every project, Project for everybody who has
+// the project's directory, Local for a user in one project.
 const (
 	User    = "user"
 	Project = "project"
@@ -18,17 +18,17 @@ const (
 
 // Client is an MCP client whose file [Read] understands.
 type Client struct {
-	Name  string // as on the command line
+	Name  string // the name on the command line
 	Title string
-	table []string            // where the tool servers stand in the file
-	files map[string][]string // by scope: steps from the home, or from the directory of the project
-	mac   map[string][]string // the same on macOS, where that differs
-	local []string            // of scope local: where the project's part stands; "" is its directory
-	moved string              // a variable that names another directory for the user's file
+	table []string            // path in the file to the tool servers
+	files map[string][]string // by scope: path of the file below the home, or below the project's directory
+	mac   map[string][]string // files on macOS, if they differ
+	local []string            // table in scope Local; "" stands for the project's directory
+	moved string              // environment variable that names another directory for the user's file
 }
 
-// known are the clients of which the place and the form of the file are known. Other clients with
-// one of these forms can be given by --file.
+// known are the clients whose files tgad knows. For another client with a file of the same form,
+// use the name of one of these and --file.
 var known = []Client{
 	{Name: "claude", Title: "Claude Code", table: []string{"mcpServers"}, files: map[string][]string{User: {".claude.json"}, Local: {".claude.json"}, Project: {".mcp.json"}}, local: []string{"projects", "", "mcpServers"}},
 	{Name: "claude-desktop", Title: "Claude Desktop", table: []string{"mcpServers"}, mac: map[string][]string{User: {"Library", "Application Support", "Claude", "claude_desktop_config.json"}}},
@@ -44,7 +44,7 @@ var known = []Client{
 	{Name: "zed", Title: "Zed", table: []string{"context_servers"}, files: map[string][]string{User: {".config", "zed", "settings.json"}}},
 }
 
-// ClientNames are the clients by their names on the command line.
+// ClientNames returns the names of the clients on the command line.
 func ClientNames() (names []string) {
 	for _, c := range known {
 		names = append(names, c.Name)
@@ -61,20 +61,20 @@ func ClientOf(name string) (*Client, bool) {
 	return &known[i], true
 }
 
-// Machine is where a client's files are looked for.
+// Machine says where to look for a client's files.
 type Machine struct {
-	Home, Dir, System string              // of the user; of the project, absolute; as runtime.GOOS has it
-	Env               func(string) string // as os.Getenv
+	Home, Dir, System string              // the user's home; the project's directory, absolute; runtime.GOOS
+	Env               func(string) string // os.Getenv
 }
 
-// Place is a client's file, and where in it the tool servers stand.
+// Place is a client's file, and the path in the file to the tool servers.
 type Place struct {
 	File  string
 	Table []string
 	TOML  bool
 }
 
-// Place returns where a client has its tool servers in a scope. file, if it is not "", is the file.
+// Place returns where a client has its tool servers in a scope. file, if not "", replaces the client's file.
 func (c *Client) Place(scope, file string, m Machine) (Place, error) {
 	steps, base := c.files[scope], m.Home
 	if m.System == "darwin" && c.mac[scope] != nil {

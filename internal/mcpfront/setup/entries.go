@@ -14,7 +14,7 @@ import (
 // span is a part of a file, in bytes.
 type span struct{ from, to int }
 
-// token is a string of a file: where it stands, with its quotes, and what it says.
+// token is a string in a file: its position, with the quotes, and its value.
 type token struct {
 	span
 	text string
@@ -25,12 +25,12 @@ type entry struct {
 	name    string
 	command *token
 	args    []token
-	list    *span // of the list of args; of TOML only its beginning is known
-	inline  bool  // TOML: in a table on one line
-	odd     string
+	list    *span  // position of the list of args; for TOML only its beginning is known
+	inline  bool   // TOML: the entry is an inline table
+	odd     string // why the entry cannot be changed; "" = it can
 }
 
-// words are the command and its arguments.
+// words returns the command and its arguments.
 func (e *entry) words() []string {
 	words := []string{e.command.text}
 	for _, a := range e.args {
@@ -69,7 +69,7 @@ func entriesOf(raw []byte, p Place) ([]*entry, error) {
 	return all, nil
 }
 
-// jsonEntries reads JSON, with comments and commas at the end where a client allows them.
+// jsonEntries reads JSON that may have comments and trailing commas, as some clients allow.
 func jsonEntries(raw []byte, table []string) (all []*entry, err error) {
 	root, err := hujson.Parse(raw)
 	if err != nil {
@@ -142,7 +142,7 @@ func memberOf(v *hujson.Value, name string) *hujson.Value {
 	return nil
 }
 
-// twice says whether an object has a member more than once: a client may read either.
+// twice reports whether an object has a member more than once: a client may read either.
 func twice(v *hujson.Value, name string) bool {
 	o, ok := v.Value.(*hujson.Object)
 	n := 0
@@ -199,7 +199,7 @@ func keyParts(n *unstable.Node) (parts []string, end int) {
 	return parts, end
 }
 
-// entry returns the tool server that a path is of or in, nil where it is of none.
+// entry returns the tool server that a path names or leads into, nil if there is none.
 func (f *tomlFile) entry(path []string) *entry {
 	n := len(f.table)
 	if len(path) <= n || !slices.Equal(path[:n], f.table) {
@@ -234,7 +234,7 @@ func (f *tomlFile) keyValue(n *unstable.Node, prefix []string, inline bool) {
 		e.command, e.inline = &token{f.spanOf(v), string(v.Data)}, inline
 	case key == "args" && v.Kind == unstable.Array:
 		at := end
-		for f.raw[at] != '[' { // blanks and =
+		for f.raw[at] != '[' { // skip blanks and =
 			at++
 		}
 		e.list = &span{at, 0}

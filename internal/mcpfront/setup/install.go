@@ -9,22 +9,22 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Change is what becomes of one tool server in a client's file.
+// Change describes what happens to one tool server in a client's file.
 type Change struct {
 	Server string   `json:"server"`
 	Line   int      `json:"line,omitempty"`
 	Before []string `json:"before,omitempty"` // the command and its arguments
 	After  []string `json:"after,omitempty"`
-	Why    string   `json:"why,omitempty"` // it stays as it is
+	Why    string   `json:"why,omitempty"` // why the tool server stays unchanged
 }
 
-// Front is what stands before a tool server's command.
+// Front is what is put before a tool server's command.
 type Front struct {
-	Program string   // tgad, by its path
-	Flags   []string // of tgad mcp
+	Program string   // path of tgad
+	Flags   []string // flags of tgad mcp
 }
 
-// words are the words before those of a tool server.
+// words returns the words that are put before a tool server's command.
 func (f Front) words(server string) []string {
 	words := []string{f.Program, "mcp"}
 	if tga.CleanName(server) {
@@ -33,15 +33,16 @@ func (f Front) words(server string) []string {
 	return append(append(words, f.Flags...), "--")
 }
 
-// Why a tool server stays as it is.
+// Reasons why a tool server stays unchanged.
 const (
 	behind  = "it runs behind tgad already"
 	isTgad  = "it is tgad itself"
 	notOurs = "tgad does not stand before it"
 )
 
-// Install puts tgad before the commands of a file: of the servers that are named, or of all. What
-// else is in the file stays, byte for byte. A server that runs behind tgad stays as it is.
+// Install puts tgad before the commands of the named servers in a file, or of all servers if none is
+// named. Everything else in the file stays, byte for byte. A server that runs behind tgad already
+// stays unchanged.
 func Install(raw []byte, p Place, f Front, servers []string) (after []byte, changes []Change, err error) {
 	return edit(raw, p, servers, func(e *entry, c *Change) []splice {
 		if isProgram(e.command.text, f.Program) {
@@ -56,8 +57,8 @@ func Install(raw []byte, p Place, f Front, servers []string) (after []byte, chan
 	})
 }
 
-// Uninstall takes tgad out of the commands before which [Install] put it: those that begin with the
-// program by a path, or with the word that f has.
+// Uninstall removes tgad from the commands before which [Install] put it. These begin with an
+// absolute path of tgad, or with f.Program.
 func Uninstall(raw []byte, p Place, f Front, servers []string) (after []byte, changes []Change, err error) {
 	return edit(raw, p, servers, func(e *entry, c *Change) []splice {
 		at := inner(e)
@@ -77,12 +78,12 @@ func Uninstall(raw []byte, p Place, f Front, servers []string) (after []byte, ch
 	})
 }
 
-// isProgram says whether a command is tgad.
+// isProgram reports whether a command is tgad.
 func isProgram(command, program string) bool {
 	return command == program || filepath.Base(command) == "tgad"
 }
 
-// inner is the number of the argument that is the command behind tgad mcp, -1 where there is none.
+// inner is the index of the argument that is the command behind tgad mcp, -1 if there is none.
 func inner(e *entry) int {
 	if len(e.args) == 0 || e.args[0].text != "mcp" {
 		return -1
@@ -94,7 +95,7 @@ func inner(e *entry) int {
 	return at + 1
 }
 
-// edit makes the changes that f has for the servers.
+// edit makes the changes that f returns for the servers.
 func edit(raw []byte, p Place, servers []string, f func(*entry, *Change) []splice) ([]byte, []Change, error) {
 	all, err := entriesOf(raw, p)
 	if err != nil {
@@ -119,7 +120,8 @@ func edit(raw []byte, p Place, servers []string, f func(*entry, *Change) []splic
 		changes = append(changes, c)
 	}
 	after := apply(raw, splices)
-	// What was written is read again: it must say what was meant, and of all others what it said.
+	// Read the result again: it must have the intended words, and the same words as before for all
+	// other servers.
 	again, err := entriesOf(after, p)
 	if err == nil && len(again) != len(all) {
 		err = tga.Errorf(tga.ValidationError, "%s: it would have %d tool servers, not %d", p.File, len(again), len(all))
@@ -156,7 +158,7 @@ func namesOf(all []*entry) string {
 	return strings.Join(names, ", ")
 }
 
-// splice puts a text in the place of a part of a file.
+// splice replaces a part of a file by a text.
 type splice struct {
 	span
 	text string
@@ -173,7 +175,7 @@ func apply(raw []byte, splices []splice) []byte {
 	return append(out, raw[at:]...)
 }
 
-// wrap is the program in the place of the command, and words before the arguments.
+// wrap replaces the command by program, and puts words before the arguments.
 func (e *entry) wrap(raw []byte, isTOML bool, words []string, program string) []splice {
 	var quoted []string
 	for _, w := range words {
@@ -199,8 +201,8 @@ func (e *entry) wrap(raw []byte, isTOML bool, words []string, program string) []
 	return append(s, splice{span{at, at}, text})
 }
 
-// lineOf is what stands between two members: a line end and blanks where a member begins a line,
-// else one blank.
+// lineOf returns the white space to put between two members: a line end and the line's indentation if
+// the member at at begins a line, else one blank.
 func lineOf(raw []byte, at int) string {
 	begin := bytes.LastIndexByte(raw[:at], '\n') + 1
 	line := raw[begin:at]
@@ -211,7 +213,7 @@ func lineOf(raw []byte, at int) string {
 	return "\n" + string(blanks)
 }
 
-// quote is a string of JSON, and of TOML too.
+// quote makes a string literal that is valid in JSON and in TOML.
 func quote(s string) string {
 	text, err := oneLine(s)
 	if err != nil {

@@ -7,5 +7,5 @@ import (
 	"os"
 )
 
-// ownedLike does nothing: owners are not told apart here.
+// ownedLike does nothing: this platform has no file owners to set.
 func ownedLike(*os.File, fs.FileInfo) error { return nil }

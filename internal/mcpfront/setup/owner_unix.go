@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// ownedLike gives a file the owner of another one, where that is not its owner already.
+// ownedLike gives a file the owner of another file, unless it has that owner already.
 func ownedLike(f *os.File, like fs.FileInfo) error {
 	want, ok := like.Sys().(*syscall.Stat_t)
 	if !ok {

@@ -10,14 +10,14 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// BackupOf is the file that keeps what a client's file was before tgad was installed. Its name has
-// the digest of what was written then: as long as that is what the file holds, nobody has changed
-// it since.
+// BackupOf is the name of the backup of a client's file from before tgad was installed. The name has
+// the digest of the bytes that the install wrote. As long as the file has these bytes, nobody has
+// changed it since.
 func BackupOf(file string, written []byte) string {
 	return file + ".before-tgad-" + tga.Sum(written).String()[:16]
 }
 
-// Follow is the file that a path leads to: what is replaced is never a symbolic link.
+// Follow resolves symbolic links, so that never a link is replaced.
 func Follow(file string) (string, error) {
 	to, err := filepath.EvalSymlinks(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -26,9 +26,8 @@ func Follow(file string) (string, error) {
 	return to, err
 }
 
-// Put replaces a client's file, and keeps what it was before tgad was installed: with what was
-// kept at the last time, if nobody has changed the file since, else with original. It returns the
-// name of that backup.
+// Put replaces the content of a client's file, and writes a backup, whose name it returns. If nobody
+// has changed the file since an earlier install, the backup is that install's backup, else original.
 func Put(file string, before, after, original []byte) (backup string, err error) {
 	last, backup := BackupOf(file, before), BackupOf(file, after)
 	if kept, err := os.ReadFile(last); err == nil {
@@ -38,7 +37,7 @@ func Put(file string, before, after, original []byte) (backup string, err error)
 	}
 	info, err := os.Stat(file)
 	if err == nil {
-		// Before the file: a kill in between leaves a backup that is of no file.
+		// The backup is written before the file. A kill in between leaves a backup without use.
 		err = Write(backup, original, info, nil)
 	}
 	if err == nil {
@@ -52,8 +51,8 @@ func Put(file string, before, after, original []byte) (backup string, err error)
 	return backup, err
 }
 
-// PutBack restores what a client's file was before tgad was installed, where nobody has changed it
-// since; false where somebody has, or where there is no backup.
+// PutBack restores a client's file from its backup. It returns false if somebody has changed the file
+// since the install, or if there is no backup.
 func PutBack(file string, before []byte) (bool, error) {
 	backup := BackupOf(file, before)
 	original, err := os.ReadFile(backup)
@@ -69,8 +68,8 @@ func PutBack(file string, before []byte) (bool, error) {
 	return true, os.Remove(backup)
 }
 
-// Replace puts other content into a file that has what before says. A process that is killed
-// leaves the one or the other, whole. A file that was changed meanwhile stays as it is.
+// Replace replaces the content before of a file by after. If the process is killed, the file has
+// either content, whole. If the content is not before, the file stays unchanged.
 func Replace(file string, before, after []byte) error {
 	info, err := os.Stat(file)
 	if err != nil {
@@ -85,8 +84,8 @@ func Replace(file string, before, after []byte) error {
 	})
 }
 
-// Write makes a file, or replaces one, whole. It has the mode and owner of another one. ready, if
-// it is not nil, is asked at the last moment.
+// Write creates or replaces a file as a whole. The file gets the mode and owner of like. ready, if not
+// nil, is called right before the file is replaced; if it fails, nothing is replaced.
 func Write(file string, content []byte, like fs.FileInfo, ready func() error) (err error) {
 	dir := filepath.Dir(file)
 	f, err := os.CreateTemp(dir, ".tgad-*")
@@ -119,7 +118,7 @@ func Write(file string, content []byte, like fs.FileInfo, ready func() error) (e
 	if err = os.Rename(f.Name(), file); err != nil {
 		return err
 	}
-	named = true // from here on nothing is taken back
+	named = true // the file is replaced: from here on nothing is undone
 	closed := f.Close()
 	d, opened := os.Open(dir)
 	if opened == nil {

@@ -11,24 +11,24 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// idPart is what an id is made of.
+// idPart matches a character that an id may have.
 var idPart = regexp.MustCompile(`^[A-Za-z0-9_./-]$`)
 
-// runners are commands that run another one, and the words after them that are no name.
+// runners are commands that run another command, and their subcommands. None of them names the tool server.
 var runners = map[string]bool{
 	"npx": true, "bunx": true, "pnpx": true, "uvx": true, "pipx": true, "node": true, "bun": true, "deno": true,
 	"python": true, "python3": true, "uv": true, "docker": true, "podman": true, "env": true, "sh": true, "bash": true,
 	"run": true, "exec": true, "dlx": true, "x": true, "tool": true, "pnpm": true, "yarn": true, "npm": true, "go": true,
 }
 
-// plain are names that say nothing of what a program is; the directory above them does.
+// plain are names that do not identify a program. Then the directory above gives the name.
 var plain = map[string]bool{
 	"index": true, "main": true, "server": true, "cli": true, "app": true, "dist": true, "build": true,
 	"src": true, "bin": true, "lib": true, "out": true, "mcp": true, ".": true, "": true,
 }
 
-// ServerID makes an id for a tool server from the command that starts it: the name of
-// the program or package, without its path, version and ending.
+// ServerID makes an id for a tool server from the command that starts it: the name of the program
+// or package, without path, version and file extension.
 func ServerID(command []string) string {
 	for _, word := range command {
 		if strings.HasPrefix(word, "-") || strings.Contains(word, "=") {
@@ -53,8 +53,8 @@ func ServerID(command []string) string {
 	return "server"
 }
 
-// ServerIDOfURL makes an id for a tool server of its address: host, port and path, so that two
-// addresses have two ids. User and query are not in it: they may be secret.
+// ServerIDOfURL makes an id for a tool server from its address: host, port and path, so that two
+// addresses have two ids. It leaves out user and query, which may be secret.
 func ServerIDOfURL(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" {
@@ -77,7 +77,7 @@ func ServerIDOfURL(address string) string {
 	return id
 }
 
-// idWord makes a part of a path fit for an id.
+// idWord makes a valid part of an id from a part of a path.
 func idWord(name string) string {
 	if at := strings.LastIndexByte(name, '@'); at > 0 {
 		name = name[:at]

@@ -1,5 +1,5 @@
-// Package setup makes what a client's configuration says to have tgad in front of a tool
-// server: the lines, and the id under which the log has the tool server.
+// Package setup puts tgad before a tool server in a client's configuration. It changes the
+// client's file or makes the lines for it, and makes the tool server's id in the log.
 package setup
 
 import (
@@ -17,8 +17,8 @@ type Snippet struct {
 	After  string `json:"after"`
 }
 
-// clients are the configurations of common clients. Those of one form differ in the name
-// of the table, and in whether a server at an address has a type.
+// clients are the configurations of common clients. The JSON files differ only in the name of the
+// table, and in whether a server at an address has a type.
 var clients = []struct {
 	name, file, table string
 	typed             bool
@@ -30,9 +30,8 @@ var clients = []struct {
 	{"Codex", "~/.codex/config.toml", "", false},
 }
 
-// Snippets are the lines for common clients, without tgad and with it, for a tool server that
-// a command starts or that is at an address. self is the path of the command tgad, flags what
-// it is given.
+// Snippets returns the lines for common clients, without tgad and with it. The tool server is
+// started by command or is at address. self is the path of tgad, flags are the flags of tgad mcp.
 func Snippets(server string, command []string, address, self string, flags []string) ([]Snippet, error) {
 	wrapped := append([]string{self, "mcp"}, flags...)
 	if address == "" {
@@ -62,7 +61,7 @@ func Snippets(server string, command []string, address, self string, flags []str
 	return all, nil
 }
 
-// member is one line about a tool server. The value of args is a list, each other's one word.
+// member is one line about a tool server. The value of args is a list, any other value is one word.
 type member struct {
 	name  string
 	words []string
@@ -93,7 +92,8 @@ func snippet(table, server string, all []member) (string, error) {
 	return fmt.Sprintf("{\n  \"%s\": {\n    %s: {\n%s\n    }\n  }\n}\n", table, name, strings.Join(rows, ",\n")), nil
 }
 
-// tomlKey is a key of TOML: bare where it may be, for a dot in it would begin a table below.
+// tomlKey is a TOML key. It is quoted if it has characters that a bare key cannot have: a dot, for
+// example, would begin a nested table.
 func tomlKey(key, quoted string) string {
 	if strings.ContainsFunc(key, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-')
@@ -103,8 +103,8 @@ func tomlKey(key, quoted string) string {
 	return key
 }
 
-// oneLine is the JSON of a value with a space after each comma; for strings it is TOML
-// as well.
+// oneLine is the JSON of a value with a space after each comma. The JSON of a string is also valid
+// TOML.
 func oneLine(v any) (string, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
