@@ -2,7 +2,7 @@ package mcpraw
 
 import "testing"
 
-// TestEveryCode walks the codes that JSON-RPC keeps for itself, and some beside them.
+// TestEveryCode walks the codes that JSON-RPC reserves, and some others.
 func TestEveryCode(t *testing.T) {
 	type row struct {
 		meaning Meaning

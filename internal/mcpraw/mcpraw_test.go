@@ -9,7 +9,7 @@ import (
 	"github.com/tgad/tgad/internal/clip"
 )
 
-// scanned is what a scanner found, and what it told of the two members.
+// scanned is what a scanner found, and the bytes that it passed of result and error.
 type scanned struct {
 	Envelope
 	result, fault bytes.Buffer
@@ -29,7 +29,7 @@ func scan(msg string, step int) *scanned {
 	return &found
 }
 
-// told fails the test where what was told of a member is not what stands in its span.
+// told fails the test if the bytes that were passed of a member are not those of its span.
 func (f *scanned) told(t *testing.T, msg string) {
 	t.Helper()
 	for _, m := range []struct {
@@ -91,7 +91,7 @@ func FuzzScanner(f *testing.F) {
 			t.Fatalf("%q: steps of %d change what is read: %+v, %+v", msg, step, whole.Envelope, parts.Envelope)
 		}
 		parts.told(t, string(msg))
-		// What is taken for a message reads the same with encoding/json.
+		// encoding/json reads an accepted message in the same way.
 		var want map[string]json.RawMessage
 		if !whole.whole || !json.Valid(msg) || json.Unmarshal(msg, &want) != nil {
 			return

@@ -2,7 +2,7 @@ package mcpraw
 
 import "testing"
 
-// TestRevisions walks revisions that are spoken, and ones before, between and beyond them.
+// TestRevisions walks the known revisions, and unknown ones before, between and after them.
 func TestRevisions(t *testing.T) {
 	for _, r := range []string{
 		"", "1", "2024-11-05", "2025-03-25", "2025-03-26", "2025-03-27", "2025-06-17", "2025-06-18", "2025-06-19",

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestToolsChanged: who asks is told when a server of the official SDK says that its tools
-// changed, and when another process has taken a server's place; and not for a first session.
+// TestToolsChanged: OnToolsChanged is called when a server of the official SDK announces that its
+// tools changed, and when a new process replaces a server. It is not called for a first session.
 func TestToolsChanged(t *testing.T) {
 	var told atomic.Int32
 	said := make(chan struct{}, 16)
@@ -44,7 +44,7 @@ func TestToolsChanged(t *testing.T) {
 	}
 }
 
-// TestNobodyAsksForChanges: a server that says so is heard and nothing comes of it.
+// TestNobodyAsksForChanges: without OnToolsChanged an announced change has no effect.
 func TestNobodyAsksForChanges(t *testing.T) {
 	s := newScripted(t, "script", nil)
 	s.must("changed", "{}")

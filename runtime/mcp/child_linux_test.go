@@ -18,8 +18,8 @@ import (
 	"github.com/tgad/tgad/runtime"
 )
 
-// A server that does not read: what is behind the begun line was not written; the
-// begun line is doubt, and no later line may follow it.
+// The server does not read. A line that is partly written is doubt, and no later line may follow
+// it. The calls that wait behind it are not sent.
 func TestWriteToADeafServer(t *testing.T) {
 	s := newScripted(t, "script", nil)
 	s.must("deaf", "{}")
@@ -69,8 +69,8 @@ func inPipe(t *testing.T, f *os.File) (n int) {
 	return n
 }
 
-// The child ignores EOF, so only the signal ends it. That it has ended shows in its
-// lock, which the kernel frees.
+// The child ignores EOF, so only the signal ends it. When it has ended, the kernel frees its lock,
+// which the test sees.
 func TestChildDiesWithItsParent(t *testing.T) {
 	dir := t.TempDir()
 	lock := filepath.Join(dir, "lock")
@@ -111,8 +111,8 @@ func TestChildDiesWithItsParent(t *testing.T) {
 	f.Close()
 }
 
-// The parent-death signal belongs to the thread that forked. Threads end here while
-// children start and after; no child may end with them.
+// The parent-death signal belongs to the thread that forked. In this test threads end while
+// children start and afterwards. No child may end with them.
 func TestChildrenOutliveThreads(t *testing.T) {
 	stop := make(chan struct{})
 	var churn, starts sync.WaitGroup

@@ -33,7 +33,7 @@ func testCall(tool, args string) runtime.Call {
 	}
 }
 
-// scripted is a Server whose child is this test binary, with its witness.
+// scripted is a Server whose child is this test binary, with its witness file.
 type scripted struct {
 	*Server
 	t       *testing.T
@@ -66,7 +66,7 @@ func newScripted(t *testing.T, mode string, change func(*Options)) *scripted {
 	return s
 }
 
-// seen returns the lines that the servers wrote down that start with prefix.
+// seen returns the lines in the witness file that start with prefix.
 func (s *scripted) seen(prefix string) []string {
 	s.t.Helper()
 	b, err := os.ReadFile(s.witness)
@@ -82,7 +82,7 @@ func (s *scripted) seen(prefix string) []string {
 	return lines
 }
 
-// await polls until the witness has n such lines.
+// await polls until the witness file has n lines that start with prefix.
 func (s *scripted) await(prefix string, n int) {
 	s.t.Helper()
 	poll(s.t, func() bool { return len(s.seen(prefix)) >= n })
@@ -138,7 +138,7 @@ func (s *scripted) wantDoubt(ctx context.Context, tool string) error {
 const numbers = `{"big":9007199254740993,"d":1.0,"e":1e400,"h":"<&>\u2028","n":-0.0,"z":123456789012345678901234567890}`
 
 func TestNumbersSurvive(t *testing.T) {
-	// The SDK's server escapes <&> in what it writes. That is its own choice of bytes.
+	// The SDK's server escapes <&> in its output, so these bytes cannot be compared.
 	for mode, numbers := range map[string]string{"script": numbers, "sdk": strings.Replace(numbers, "<&>", "", 1)} {
 		t.Run(mode, func(t *testing.T) {
 			s := newScripted(t, mode, nil)
@@ -212,7 +212,7 @@ func TestDoubt(t *testing.T) {
 		if calls := s.seen("call"); len(calls) != 1 {
 			t.Errorf("%s reached the server as %q (%v)", tool, calls, err)
 		}
-		// The next call finds a server, a new one where the old one is dead.
+		// The next call finds a server: a new one if the old one is dead.
 		s.must("echo", "{}")
 	}
 }

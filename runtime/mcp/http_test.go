@@ -30,7 +30,7 @@ type endpoint struct {
 	mu       sync.Mutex
 	calls    int
 	sessions int
-	notes    []string // bodies of messages that are no request
+	notes    []string // bodies of messages that are not requests
 }
 
 func newEndpoint(t *testing.T, call func(w http.ResponseWriter, id json.RawMessage)) (*endpoint, *Server) {
@@ -163,8 +163,8 @@ func TestNumbersSurviveHTTP(t *testing.T) {
 	}
 }
 
-// Each case is a call that reached the endpoint and has no clear answer: one arrival,
-// doubt, and nothing else on the wire.
+// In each case a call reached the endpoint and has no clear answer. There must be one arrival,
+// doubt, and no other message on the wire.
 func TestDoubtHTTP(t *testing.T) {
 	for name, call := range map[string]func(w http.ResponseWriter, id json.RawMessage){
 		"connection dies": func(w http.ResponseWriter, _ json.RawMessage) { hangUp(w) },
@@ -260,7 +260,7 @@ func TestRefusalsHTTP(t *testing.T) {
 	}
 }
 
-// A session that the server ended takes no new call. What is under way in it goes on.
+// A session that the server ended gets no new call. Calls that are under way in it go on.
 func TestEndedSessionLeavesOthersAlone(t *testing.T) {
 	arrived, resume := make(chan struct{}), make(chan struct{})
 	e, s := newEndpoint(t, nil)

@@ -25,8 +25,8 @@ import (
 const annotated = `{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"},` +
 	`"at":{"type":"object","properties":{"shard":{"type":"integer","x-mcp-header":"Shard"},"dry":{"type":"boolean","x-mcp-header":"Dry-Run"}}}}}`
 
-// TestArgumentsInHeaders: the official server checks the headers of each call of a tool
-// that wants its arguments in them, and refuses one whose headers are others.
+// TestArgumentsInHeaders: the official server compares the headers of a call with its arguments if
+// the tool wants arguments in headers, and refuses a call whose headers differ.
 func TestArgumentsInHeaders(t *testing.T) {
 	server := sdkServer()
 	server.AddTool(&sdk.Tool{Name: "routed", InputSchema: json.RawMessage(annotated)},
@@ -48,7 +48,7 @@ func TestArgumentsInHeaders(t *testing.T) {
 			t.Errorf("%s: %+v %s, %v; want %s", args, r, r.Result, err, want)
 		}
 	}
-	// What no header can carry is certainly not sent.
+	// A call with an argument that no header can carry is not sent.
 	for _, args := range []string{`{"region":{}}`, `{"at":{"shard":9007199254740992}}`} {
 		_, err := s.Dispatch(t.Context(), testCall("routed", args))
 		if !errors.Is(err, runtime.ErrNotSent) || tga.CodeOf(err) != tga.ValidationError || !strings.Contains(err.Error(), "Mcp-Param-") {
@@ -61,8 +61,8 @@ func TestArgumentsInHeaders(t *testing.T) {
 type modern struct {
 	*httptest.Server
 	mu      sync.Mutex
-	tools   string // a list's member tools
-	header  string // that a call of the tool "a" must have: "Name: value", or ""
+	tools   string // the member tools of its lists
+	header  string // a header that a call of the tool "a" must have, "Name: value"; "" = none
 	wrote   []string
 	streams int
 	listen  func(n int, say func(string)) // one stream; nil = there is none
@@ -141,8 +141,8 @@ func tool(name, header string) string {
 	return `{"name":"` + name + `","inputSchema":{"properties":{"x":{"type":"string","x-mcp-header":"` + header + `"}}}}`
 }
 
-// TestHeadersThatHaveChanged: a server that wants other headers than it said has not run
-// the call; the next one has those that it says then.
+// TestHeadersThatHaveChanged: if a server wants other headers than its definitions said, the call
+// counts as not sent. The next call has the headers of the new definitions.
 func TestHeadersThatHaveChanged(t *testing.T) {
 	m := newModern(t)
 	m.tools, m.header = "["+tool("a", "Old")+"]", "Mcp-Param-Old: v"
@@ -168,7 +168,7 @@ func TestHeadersThatHaveChanged(t *testing.T) {
 	if calls, lists, effects := m.seen("tools/call"), m.seen("tools/list"), m.seen("effect"); calls != 3 || lists != 2 || effects != 2 {
 		t.Errorf("%d calls, %d lists, %d effects", calls, lists, effects)
 	}
-	// One whose definition says otherwise than it does refuses the call for good.
+	// If the newly read definition does not match the server either, the refusal is recorded.
 	m.change(func() { m.header = "Mcp-Param-Other: v" })
 	_ = call()
 	r, err := s.Dispatch(t.Context(), testCall("a", `{"x":"v"}`))
@@ -177,7 +177,7 @@ func TestHeadersThatHaveChanged(t *testing.T) {
 	}
 }
 
-// TestToolsThatBreakTheRules: they are left out, the others are not.
+// TestToolsThatBreakTheRules: only tools that break the rules for headers are left out of the list.
 func TestToolsThatBreakTheRules(t *testing.T) {
 	m := newModern(t)
 	m.tools = "[" + tool("a", "A") + "," + tool("bad", "A b") + "]"
@@ -206,14 +206,14 @@ const (
 	changedLine = `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{}}`
 )
 
-// TestSubscriptionThatBreaks: it is made again, and what may have been said meanwhile
-// counts as said.
+// TestSubscriptionThatBreaks: the subscription is made again, and a change during the break is
+// assumed.
 func TestSubscriptionThatBreaks(t *testing.T) {
 	m := newModern(t)
 	end := make(chan struct{})
 	m.listen = func(n int, say func(string)) {
 		switch n {
-		case 1: // before anything was said
+		case 1: // breaks before the acknowledgement
 		case 2:
 			say(ackLine)
 			say(changedLine)
@@ -244,7 +244,7 @@ func TestSubscriptionThatBreaks(t *testing.T) {
 	}
 }
 
-// TestServerThatHasNoSubscriptions: it is asked once.
+// TestServerThatHasNoSubscriptions: such a server is asked only once.
 func TestServerThatHasNoSubscriptions(t *testing.T) {
 	m := newModern(t)
 	s, err := New("m", Options{URL: m.URL, OnToolsChanged: func() {}})
@@ -254,7 +254,7 @@ func TestServerThatHasNoSubscriptions(t *testing.T) {
 	if _, err := s.ListTools(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s.work.Wait() // it has given up by itself
+	s.work.Wait() // subscribe has given up by itself
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
@@ -263,7 +263,7 @@ func TestServerThatHasNoSubscriptions(t *testing.T) {
 	}
 }
 
-// TestNobodyWhoListensIsSubscribed: without somebody to tell there is no stream.
+// TestNobodyWhoListensIsSubscribed: without OnToolsChanged there is no stream.
 func TestNobodyWhoListensIsSubscribed(t *testing.T) {
 	m := newModern(t)
 	s, err := New("m", Options{URL: m.URL})
@@ -281,7 +281,8 @@ func TestNobodyWhoListensIsSubscribed(t *testing.T) {
 	}
 }
 
-// TestOfficialServerTellsSubscribers: over stdin and stdout, and over HTTP.
+// TestOfficialServerTellsSubscribers: the official server's notifications arrive over stdin and
+// stdout, and over HTTP.
 func TestOfficialServerTellsSubscribers(t *testing.T) {
 	server := sdkServer()
 	h := httptest.NewServer(sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, &sdk.StreamableHTTPOptions{Stateless: true}))

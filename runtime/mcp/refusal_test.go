@@ -16,8 +16,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestAnswerInARefusalDecides: a status that refuses counts only where its body is certainly no answer to the call. An
-// answer says that the server has taken the call, however long it is; what may be one and cannot be read is doubt.
+// TestAnswerInARefusalDecides: a status that refuses counts only if its body is certainly no answer to the call. An
+// answer, however long, says that the server has accepted the call. A body that may be an answer and cannot be read is
+// doubt.
 func TestAnswerInARefusalDecides(t *testing.T) {
 	fault := func(id string, n int) string {
 		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":7,"message":"half done %s"}}`, id, strings.Repeat("x", n))

@@ -75,8 +75,8 @@ func TestReplies(t *testing.T) {
 	}
 }
 
-// An earlier attempt may have run. Only a result, which the tool gives under the
-// call's key, speaks for it too.
+// An earlier attempt may have run. Only a result says something about that attempt too, because the
+// tool gives it for the call's key.
 func TestLaterAttemptThatFailsEndsNoDoubt(t *testing.T) {
 	for _, c := range []struct {
 		a       *answer

@@ -21,11 +21,11 @@ import (
 	"go.uber.org/goleak"
 )
 
-// The test binary runs itself as a tool server where this variable says how.
+// envMode makes the test binary run as a tool server, in the mode that the variable names.
 const envMode = "TGAD_TEST_MODE"
 
-// envWitness names a file in which a scripted server writes down what reached it, a
-// line each: "start PID", then "call NAME" for each tools/call.
+// envWitness names the witness file, in which a scripted server notes what reached it, one line
+// each: "start PID", then "call NAME" for each tools/call.
 const envWitness = "TGAD_TEST_WITNESS"
 
 func TestMain(m *testing.M) {
@@ -50,8 +50,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// script is a tool server that does what the name of the tool says. It handles raw
-// lines, so that no library stands between the test and the bytes.
+// script is a tool server whose tools are named after what they do. It handles raw lines, so that
+// no library changes the bytes that the test sees.
 type script struct {
 	out       sync.Mutex
 	mu        sync.Mutex
@@ -177,7 +177,7 @@ func (s *script) call(id json.RawMessage, tool string, args, meta json.RawMessag
 	case "unended": // a whole answer, only its newline is missing
 		s.say("%s", ok(id, "1"))
 		os.Exit(7)
-	case "bytes": // a result of exactly so many bytes
+	case "bytes": // a result of exactly the given number of bytes
 		n, _ := strconv.Atoi(arg)
 		head, tail := `{"content":[],"x":"`, `"}`
 		s.say(`{"jsonrpc":"2.0","id":%s,"result":%s%s%s}`+"\n", id, head, strings.Repeat("y", n-len(head)-len(tail)), tail)
@@ -201,9 +201,9 @@ func (s *script) call(id json.RawMessage, tool string, args, meta json.RawMessag
 		s.say(`{"jsonrpc":"2.0","id":"p","method":"ping"}` + "\n" +
 			`{"jsonrpc":"2.0","method":"notifications/message","params":{}}` + "\n" +
 			`{"jsonrpc":"2.0","id":4,"method":"sampling/createMessage","params":{}}` + "\n")
-	case "changed": // says that its tools changed
+	case "changed": // announces that its tools changed
 		s.say(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`+"\n%s\n", ok(id, "1"))
-	case "barrier": // holds answers back until so many calls are here, then last first
+	case "barrier": // holds answers back until the given number of calls has come, then answers the last first
 		s.mu.Lock()
 		s.waiting = append(s.waiting, ok(id, string(args)))
 		n, _ := strconv.Atoi(arg)
@@ -213,7 +213,7 @@ func (s *script) call(id json.RawMessage, tool string, args, meta json.RawMessag
 			}
 		}
 		s.mu.Unlock()
-	case "leave": // starts a descendant that holds what this process inherited
+	case "leave": // starts a descendant that holds the lock that this process inherited
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), envMode+"=hold")
 		cmd.ExtraFiles = []*os.File{os.NewFile(3, "lock")}
@@ -226,7 +226,7 @@ func (s *script) call(id json.RawMessage, tool string, args, meta json.RawMessag
 	}
 }
 
-// sdkServer is made with the official SDK: its echo tool gets and gives raw JSON.
+// sdkServer is a server of the official SDK. Its echo tool gets and returns raw JSON.
 func sdkServer() *sdk.Server {
 	s := sdk.NewServer(&sdk.Implementation{Name: "sdk", Version: "1"}, nil)
 	schema := json.RawMessage(`{"type":"object"}`)
@@ -268,8 +268,8 @@ func runParent() {
 	hang()
 }
 
-// hang keeps the process until it is killed. A select without cases would not: where nothing else can
-// go on, the runtime of a program without cgo calls that a deadlock and ends it.
+// hang keeps the process running until it is killed. A select without cases would not do: if no other
+// goroutine can run, the runtime of a program without cgo reports a deadlock and ends the program.
 func hang() {
 	for {
 		time.Sleep(time.Hour)

@@ -9,7 +9,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 )
 
-// TestSpanOfTheSendIsInMeta: beside what else is there, and not where there is no span.
+// TestSpanOfTheSendIsInMeta: the span is added to the other members of _meta, and only if there is a span.
 func TestSpanOfTheSendIsInMeta(t *testing.T) {
 	s := newScripted(t, "script", nil)
 	for sc, want := range map[runtime.SpanContext]string{
