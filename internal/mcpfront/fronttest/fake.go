@@ -10,17 +10,17 @@ import (
 	"testing"
 )
 
-// What testdata/fakeserver reads; it says what each is.
+// Environment variables of testdata/fakeserver, which describes them.
 const (
 	EnvFake     = "TGAD_MCP_FAKE"
 	EnvStubborn = "TGAD_MCP_STUBBORN"
 	EnvFakeDie  = "TGAD_MCP_FAKE_AT"
 )
 
-// FakeTools is what a fakeserver lists.
+// FakeTools is the list of tools of a fakeserver.
 const FakeTools = `{"tools":[{"name":"charge","description":"Charges a card","inputSchema":{"type":"object"}},{"name":"look","description":"Looks","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}]}`
 
-// FakeProgram builds the tool server of the tests, once, and is its path.
+// FakeProgram builds the tool server of the tests, once, and returns its path.
 var FakeProgram = sync.OnceValue(func() string {
 	dir, err := os.MkdirTemp("", "tgad-fakeserver-")
 	if err != nil {
@@ -36,7 +36,7 @@ var FakeProgram = sync.OnceValue(func() string {
 
 var fakeDir string // removed at the end
 
-// Run runs the tests of a package, or is the process that one of them has started: of that verb.
+// Run runs the tests of a package. In a process that such a test has started, it runs the process's verb.
 func Run(m *testing.M, verbs map[string]func(ctx context.Context, dir string) error) int {
 	if verb := os.Getenv(EnvProcess); verb != "" {
 		return process(verb, verbs)

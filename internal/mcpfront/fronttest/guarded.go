@@ -22,21 +22,22 @@ import (
 // WantsToken is the WWW-Authenticate of a [Guarded].
 const WantsToken = `Bearer resource_metadata="https://tools.example/.well-known/oauth-protected-resource", scope="pay"`
 
-// Guarded is a tool server over HTTP that wants a token, and repeats it where it can.
+// Guarded is a tool server over HTTP that wants a token. It repeats the token wherever it can, so
+// that a test finds a place where a token leaks.
 type Guarded struct {
 	URL string
 	t   *testing.T
 
 	mu   sync.Mutex
-	Good map[string]bool // Authorization headers that it takes
-	Seen map[string]int  // those that it has seen, and how often
-	Ran  []string        // who called charge
-	Args []string        // with these arguments
-	Hold chan struct{}   // a call's answer waits for it; nil = at once
-	Bad  int             // a status for every call in place of an answer
+	Good map[string]bool // Authorization headers that it accepts
+	Seen map[string]int  // how often it has seen each Authorization header
+	Ran  []string        // the callers of charge
+	Args []string        // the arguments of these calls
+	Hold chan struct{}   // a call is answered once it is closed; nil = at once
+	Bad  int             // a status to answer every call with; 0 = answer normally
 
-	Polled map[string]int // who has asked about the task "t1" of the tool job, which each user has
-	Done   bool           // these tasks
+	Polled map[string]int // by user, the questions about the user's own task "t1" of the tool job
+	Done   bool           // these tasks are completed
 }
 
 func Guard(t *testing.T, tokens ...string) *Guarded {
@@ -53,7 +54,7 @@ func Guard(t *testing.T, tokens ...string) *Guarded {
 func (g *Guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	auth := r.Header.Get("Authorization")
 	who := auth[max(0, len(auth)-4):]
-	// All of it first: a refusal that overtakes the request cuts it off, and that is doubt.
+	// Read the whole request first: a refusal before its end would cut it off, which is doubt.
 	raw, err := io.ReadAll(r.Body)
 	g.mu.Lock()
 	g.Seen[auth]++
@@ -128,7 +129,7 @@ func (g *Guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.say(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, id, result)
 }
 
-// stream begins a subscription, and ends with its client.
+// stream begins a subscription, and returns when its client is gone.
 func (g *Guarded) stream(w http.ResponseWriter, r *http.Request, id []byte) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	g.say(w, "data: {\"jsonrpc\":\"2.0\",\"method\":%q,\"params\":{\"_meta\":{%q:%s},\"notifications\":{\"toolsListChanged\":true}}}\n\n", say.Ack, say.MetaSubscription, id)
@@ -138,8 +139,8 @@ func (g *Guarded) stream(w http.ResponseWriter, r *http.Request, id []byte) {
 	<-r.Context().Done()
 }
 
-// say answers. Who asked may have been killed meanwhile, which is what some tests are about: that is no failure, and is
-// told beside one.
+// say writes an answer. Some tests kill the client meanwhile, so a failed write is no failure of the test and is only
+// logged.
 func (g *Guarded) say(w io.Writer, format string, of ...any) {
 	if _, err := fmt.Fprintf(w, format, of...); err != nil {
 		g.t.Logf("nobody heard an answer of the tool server: %v", err)
@@ -158,7 +159,7 @@ func (g *Guarded) Set(f func()) {
 	f()
 }
 
-// posting is a request of the holder of a token, "" for nobody, with names and values of headers in turns.
+// posting makes a request with a token, "" for none. header has names and values of headers in turn.
 func posting(t *testing.T, url, token, body string, header []string) *http.Request {
 	t.Helper()
 	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
@@ -174,7 +175,7 @@ func posting(t *testing.T, url, token, body string, header []string) *http.Reque
 	return req
 }
 
-// calling is the request of a call.
+// calling makes the request of a call.
 func calling(t *testing.T, url, tool, token, args, meta string, header []string) *http.Request {
 	t.Helper()
 	if meta != "" {
@@ -183,7 +184,7 @@ func calling(t *testing.T, url, tool, token, args, meta string, header []string)
 	return posting(t, url, token, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"`+tool+`","arguments":`+args+meta+`}}`, header)
 }
 
-// CallAs makes a call of a tool as the holder of a token; "" is nobody.
+// CallAs makes a call of a tool with a token, "" for none.
 func CallAs(t *testing.T, url, tool, token, args, meta string, header ...string) (status int, body string, got http.Header) {
 	t.Helper()
 	req := calling(t, url, tool, token, args, meta, header)
@@ -209,7 +210,7 @@ func LostCall(t *testing.T, url, tool, token, args, meta string, header ...strin
 	go func() {
 		resp, err := tr.RoundTrip(req.WithContext(ctx))
 		if err != nil {
-			done <- nil // the client is gone: so it is meant
+			done <- nil // the client is gone, as intended
 			return
 		}
 		done <- resp.Body.Close()
@@ -223,7 +224,7 @@ func LostCall(t *testing.T, url, tool, token, args, meta string, header ...strin
 	}
 }
 
-// SessionAs makes a handshake and returns the session's id, "" where there is none.
+// SessionAs makes a handshake and returns the session's id, "" if there is none.
 func SessionAs(t *testing.T, url, token string, header ...string) string {
 	t.Helper()
 	req := posting(t, url, token, `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-03-26","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`, header)
@@ -238,7 +239,7 @@ func SessionAs(t *testing.T, url, token string, header ...string) string {
 	return resp.Header.Get("Mcp-Session-Id")
 }
 
-// SearchFor searches every file in a directory for secrets, and returns a search of further texts.
+// SearchFor searches every file in a directory for secrets, and returns a function that searches further texts.
 func SearchFor(t *testing.T, dir string, secrets ...string) (search func(where, text string)) {
 	t.Helper()
 	search = func(where, text string) {
@@ -264,7 +265,7 @@ func SearchFor(t *testing.T, dir string, secrets ...string) (search func(where, 
 	return search
 }
 
-// Sightings is how often it was asked anything.
+// Sightings is the number of requests that it got.
 func (g *Guarded) Sightings() (n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -13,10 +13,10 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/entry"
 )
 
-// ModernMeta is what each request of revision 2026-07-28 says of its sender.
+// ModernMeta is the `_meta` that each request of revision 2026-07-28 has.
 const ModernMeta = `{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
 
-// Post sends a message over HTTP, with headers in pairs, and returns what comes back.
+// Post sends a message over HTTP, with headers in pairs, and returns status and body.
 func Post(t *testing.T, url, body string, header ...string) (int, string) {
 	t.Helper()
 	status, got, err := TryPost(url, body, header...)
@@ -41,7 +41,7 @@ func Exchange(t *testing.T, url, body string, header ...string) (int, string, ht
 	return status, got, h
 }
 
-// Fetch gets what is at a URL.
+// Fetch gets a URL and returns status and body.
 func Fetch(t *testing.T, url string, header ...string) (int, string) {
 	t.Helper()
 	status, got, _, err := exchange(&http.Client{Timeout: time.Minute}, http.MethodGet, url, "", header)
@@ -51,7 +51,7 @@ func Fetch(t *testing.T, url string, header ...string) (int, string) {
 	return status, got
 }
 
-// ExchangeBy is [Exchange] by a client of the caller's.
+// ExchangeBy is [Exchange] with the caller's HTTP client.
 func ExchangeBy(c *http.Client, url, body string, header ...string) (int, string, http.Header, error) {
 	return exchange(c, http.MethodPost, url, body, header)
 }
@@ -101,7 +101,7 @@ func Session2025(t *testing.T, url string) []string {
 	return h
 }
 
-// Door serves HTTP and returns the URL.
+// Door serves a lobby over HTTP and returns its URL.
 func (w *World) Door(made func(life context.Context) entry.Lobby) string {
 	w.T.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -11,24 +11,23 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// killFS is the file system under a daemon's store. From when its directory has a file
-// "arm" it counts what is written and synced, and kills before the write that the file
-// names.
+// killFS is the file system under a daemon's store. Once its directory has a file "arm", it
+// counts writes and syncs, and kills before the write whose number the file has.
 type killFS struct {
 	vfs.FS
 	dir string
 	k   killer
-	n   int // writes since it was armed
-	at  int // 0 = only count
+	n   int // writes and syncs since it was armed
+	at  int // number of the write to kill before; 0 = only count
 }
 
 // Names of files in a rig's directory.
 const (
 	armFile    = "arm"    // "n: victims"
-	WritesFile = "writes" // how many there were
+	WritesFile = "writes" // how many writes there were
 )
 
-// Arm tells the daemon of a rig to kill before its n-th write from now on; n = 0 counts.
+// Arm tells the daemon of a rig to kill before its n-th write from now on; n = 0 only counts.
 func (r *Rig) Arm(n int, victims string) {
 	r.t.Helper()
 	if err := os.Remove(filepath.Join(r.Dir, WritesFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -37,15 +36,15 @@ func (r *Rig) Arm(n int, victims string) {
 	path := filepath.Join(r.Dir, armFile)
 	err := os.WriteFile(path+".new", []byte(fmt.Sprintf("%d: %s", n, victims)), 0o600)
 	if err == nil {
-		err = os.Rename(path+".new", path) // whole or not at all: the daemon may be reading
+		err = os.Rename(path+".new", path) // rename, because the daemon may be reading
 	}
 	if err != nil {
 		r.t.Fatal(err)
 	}
 }
 
-// touch is called before each write. The log's committer writes alone, so the count is in
-// the order of the writes.
+// touch is called before each write. Only the log's committer writes, so the count is in the
+// order of the writes.
 func (f *killFS) touch() {
 	raw, err := os.ReadFile(filepath.Join(f.dir, armFile))
 	if err != nil {
@@ -63,7 +62,7 @@ func (f *killFS) touch() {
 	}
 	f.n++
 	if err := os.WriteFile(filepath.Join(f.dir, WritesFile), []byte(fmt.Sprint(f.n)), 0o600); err != nil {
-		panic(err) // a write that is not counted is never killed at
+		panic(err) // else the test would never kill at this write
 	}
 	if f.n == f.at {
 		f.k.at("write")
@@ -77,7 +76,7 @@ func (f *killFS) wrap(name string, file vfs.File, err error) (vfs.File, error) {
 	return &killFile{file, f}, nil
 }
 
-// Unwrap says that this is the system's file system: the store is to lock its directory.
+// Unwrap says that this is the system's file system, so that the store locks its directory.
 func (f *killFS) Unwrap() vfs.FS { return nil }
 
 func (f *killFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {

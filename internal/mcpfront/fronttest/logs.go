@@ -9,11 +9,11 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// SlowNotes is a log that takes its time to note that an answer was delivered.
+// SlowNotes is a log that delays the notes of deliveries.
 type SlowNotes struct {
 	asklog.Log
-	Asked   chan struct{} // a note is under way
-	Take    chan struct{} // closed: it may be taken
+	Asked   chan struct{} // gets a value when a note is under way
+	Take    chan struct{} // notes continue once it is closed
 	Permits atomic.Int32
 }
 

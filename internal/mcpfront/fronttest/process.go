@@ -28,11 +28,11 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// envProcess makes this binary a process that a test starts, and may kill.
+// EnvProcess makes this test binary run as a process that a test starts and may kill.
 const (
 	EnvProcess = "TGAD_MCP_PROCESS" // "shim" or "daemon"
-	EnvDir     = "TGAD_MCP_DIR"     // where the log and the shim's memory are
-	envSocket  = "TGAD_MCP_SOCKET"  // a shim's daemon; "" = it keeps the log itself
+	EnvDir     = "TGAD_MCP_DIR"     // directory of the log and of the shim's state
+	envSocket  = "TGAD_MCP_SOCKET"  // socket of a shim's daemon; "" = the shim keeps the log itself
 )
 
 const ProcessConfig = `
@@ -66,7 +66,7 @@ name = "*"
 permit_time = "5s"
 `
 
-// process runs what a test has started, by its verb.
+// process runs the verb of a process that a test has started.
 func process(verb string, verbs map[string]func(ctx context.Context, dir string) error) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -91,7 +91,7 @@ func runDaemon(ctx context.Context, dir string) error {
 		err := daemon.Run(ctx, daemon.Options{
 			Data: filepath.Join(dir, "data"), Socket: os.Getenv(envSocket), Config: conf, Logger: slog.New(slog.DiscardHandler),
 		})
-		// What a killed daemon held is free once the kernel has taken it down.
+		// The locks of a killed daemon are free once the kernel has removed the process.
 		if !errors.Is(err, tga.StateLockAcquireFailed) {
 			return err
 		}
@@ -99,7 +99,7 @@ func runDaemon(ctx context.Context, dir string) error {
 	}
 }
 
-// ProcessLog is the daemon's log, or that of a daemon in this process.
+// ProcessLog returns the log of the daemon, or if none was started, of a daemon in this process.
 func ProcessLog(ctx context.Context, dir string, log *slog.Logger) (*client.Client, func() error, error) {
 	if os.Getenv(envSocket) != "" {
 		c := client.New(os.Getenv(envSocket), client.Options{Name: "test"})
@@ -117,11 +117,11 @@ func ProcessLog(ctx context.Context, dir string, log *slog.Logger) (*client.Clie
 	return c, func() error { defer e.Close(); return c.Close() }, nil
 }
 
-// envKill says where a shim process kills whom: "point victim victim…". It does so once
-// in the life of its directory.
+// envKill says at which point a shim process kills which processes: "point victim victim…". It
+// kills only once for each directory.
 const envKill = "TGAD_MCP_KILL"
 
-// Points of a governed call at which the shim can be made to kill.
+// Points of a governed call at which a shim process can kill.
 var KillPoints = []string{"request read", "before begin", "before send", "answer read", "before delivery", "writing", "delivered"}
 
 // killer kills at a point of the first call of the tool "kill".
@@ -139,8 +139,8 @@ func NewKiller(dir string) *killer {
 	return &killer{dir: dir, point: point, victims: strings.Split(victims, "+")}
 }
 
-// at kills if this is the point. A killed process is waited for, so that what follows is
-// what follows its death.
+// at kills if this is the point. It waits until a killed process has ended, so that the test
+// continues only after its death.
 func (k *killer) at(point string) {
 	if k.point != point {
 		return
@@ -156,7 +156,7 @@ func (k *killer) at(point string) {
 			if err := syscall.Kill(os.Getpid(), syscall.SIGSTOP); err != nil {
 				panic(err)
 			}
-			<-on // a stop takes hold a moment later
+			<-on // a SIGSTOP takes effect a moment later
 			continue
 		}
 		if v == k.self() {
@@ -183,7 +183,7 @@ func (k *killer) at(point string) {
 	}
 }
 
-// self is the process that this one is, and which can only be killed last.
+// self is the name of this process among the victims. It must be killed last.
 func (k *killer) self() string { return os.Getenv(EnvProcess) }
 
 type killLog struct {
@@ -239,7 +239,7 @@ type killLobby struct {
 	k *killer
 }
 
-// Lobby is where clients over HTTP come in.
+// Lobby serves clients over HTTP.
 func (k *killer) Lobby(l entry.Lobby) entry.Lobby { return killLobby{l, k} }
 
 func (l killLobby) ServeHTTP(w http.ResponseWriter, r *http.Request) {

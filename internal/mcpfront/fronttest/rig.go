@@ -28,28 +28,28 @@ import (
 	"github.com/tgad/tgad/internal/serial"
 )
 
-// Rig is the processes of one run.
+// Rig has the processes of one test run.
 type Rig struct {
 	t       *testing.T
 	Dir     string
 	Journal string
-	shim    bool // without it the client talks to the tool server itself
+	shim    bool // false: the client talks to the tool server directly
 
 	daemon atomic.Pointer[os.Process]
 	over   atomic.Bool
 	ended  chan struct{}
-	Victim string                     // of a kill that the shim makes itself
+	Victim string                     // which processes the shim kills, and at which point (envKill)
 	Peer   *exec.Cmd                  // what the client started: the shim, or the tool server
-	prey   atomic.Pointer[os.Process] // that, for who kills it from elsewhere
-	gate   <-chan struct{}            // what clients over HTTP talk to has ended; nil = there is none
+	prey   atomic.Pointer[os.Process] // the process of Peer, for other goroutines
+	gate   <-chan struct{}            // closed when the process that serves HTTP has ended; nil = there is none
 	In     io.WriteCloser
 	Out    *bufio.Reader
 	id     int
 
-	Verb     string               // of that process; "" = shim
-	Far      string               // URL of another tool server of a gateway's
-	Launcher []string             // what the client starts in place of the shim itself
-	Meta     func(try int) string // of a call, by how often it was tried
+	Verb     string               // verb of the process that the client talks to; "" = shim
+	Far      string               // URL of another tool server of a gateway
+	Launcher []string             // a command that the client starts, and that starts the shim
+	Meta     func(try int) string // `_meta` of a call, by the number of the try
 }
 
 func NewRig(t *testing.T, shim bool) *Rig {
@@ -65,7 +65,7 @@ func NewRig(t *testing.T, shim bool) *Rig {
 		if d := r.daemon.Load(); d != nil {
 			r.over.Store(true)
 			for done := false; !done; {
-				// It may just have been started anew.
+				// The daemon may just have been restarted.
 				if err := gone(r.daemon.Load().Kill()); err != nil {
 					t.Fatal(err)
 				}
@@ -90,8 +90,7 @@ func (r *Rig) env() []string {
 	return append(os.Environ(), EnvDir+"="+r.Dir, envSocket+"="+filepath.Join(r.Dir, "run", "s"))
 }
 
-// startDaemon runs a daemon, and another whenever it is killed, as a service manager
-// would.
+// startDaemon runs a daemon, and restarts it whenever it is killed, as a service manager would.
 func (r *Rig) startDaemon() {
 	r.t.Helper()
 	up := make(chan struct{}, 1)
@@ -121,7 +120,7 @@ func (r *Rig) startDaemon() {
 	<-up
 }
 
-// command is what the client talks to.
+// command makes the command of the process that the client talks to.
 func (r *Rig) command() *exec.Cmd {
 	cmd := exec.Command(os.Args[0], "/usr/bin/env", EnvProcess+"=", EnvFake+"="+r.Journal, FakeProgram())
 	if r.Launcher != nil {
@@ -135,13 +134,13 @@ func (r *Rig) command() *exec.Cmd {
 // gatewaySocket is where a process of [Rig.CallOver] listens, in the rig's directory.
 const gatewaySocket = "gateway.sock"
 
-// Lobby is where clients over HTTP come in.
+// Lobby serves clients over HTTP.
 type Lobby = entry.Lobby
 
-// Far is the URL of a rig's far tool server, in a process of its own.
+// Far is the URL of a rig's far tool server, for a process that the rig has started.
 func Far() string { return os.Getenv(EnvFar) }
 
-// ServeAt serves clients over HTTP in a process of a rig's.
+// ServeAt serves clients over HTTP in a process that a rig has started.
 func ServeAt(ctx context.Context, dir string, made func(life context.Context) Lobby) error {
 	if err := os.WriteFile(filepath.Join(dir, os.Getenv(EnvProcess)+".pid"), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
 		return err
@@ -153,7 +152,7 @@ func ServeAt(ctx context.Context, dir string, made func(life context.Context) Lo
 	return entry.Serve(ctx, l, slog.New(slog.DiscardHandler), made)
 }
 
-// CallOver is [Rig.Call] over HTTP, of the newest revision, with headers in pairs.
+// CallOver is [Rig.Call] over HTTP, in the newest revision, with headers in pairs.
 func (r *Rig) CallOver(tool, args, meta string, header ...string) (answer string, tries int) {
 	r.t.Helper()
 	c := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -169,7 +168,7 @@ func (r *Rig) CallOver(tool, args, meta string, header ...string) (answer string
 		var err error
 		for until := time.Now().Add(20 * time.Second); time.Now().Before(until); time.Sleep(2 * time.Millisecond) {
 			if _, answer, _, err = exchange(c, http.MethodPost, "http://gateway/mcp", body, header); !errors.Is(err, syscall.ENOENT) && !errors.Is(err, syscall.ECONNREFUSED) {
-				break // it listens
+				break // the process listens
 			}
 		}
 		if err == nil && answer != "" && !strings.Contains(answer, "not sent") && !strings.Contains(answer, "STORE_UNAVAILABLE") {
@@ -177,7 +176,7 @@ func (r *Rig) CallOver(tool, args, meta string, header ...string) (answer string
 		}
 		if err != nil || answer == "" {
 			select {
-			case <-r.gate: // it was killed
+			case <-r.gate: // the process was killed
 				r.gate = nil
 			case <-time.After(20 * time.Second):
 				r.t.Fatalf("no answer of a gateway that lives: %s %s: %v", tool, args, err)
@@ -188,7 +187,7 @@ func (r *Rig) CallOver(tool, args, meta string, header ...string) (answer string
 	return "", tries
 }
 
-// serve starts what clients over HTTP talk to.
+// serve starts the process that serves clients over HTTP.
 func (r *Rig) serve() error {
 	cmd, ended := r.command(), make(chan struct{})
 	cmd.Stderr = os.Stderr
@@ -209,7 +208,7 @@ func (r *Rig) serve() error {
 	return nil
 }
 
-// Dial starts what the client talks to and makes the handshake.
+// Dial starts the process that the client talks to, and makes the handshake.
 func (r *Rig) Dial() error {
 	cmd := exec.Command(FakeProgram())
 	cmd.Env = append(r.env(), EnvFake+"="+r.Journal)
@@ -236,7 +235,7 @@ func (r *Rig) Dial() error {
 	return err
 }
 
-// Drop ends what the client talks to.
+// Drop kills the process that the client talks to.
 func (r *Rig) Drop() {
 	if r.Peer == nil {
 		return
@@ -264,8 +263,8 @@ func (r *Rig) Ask(method, params string) (string, error) {
 	}
 }
 
-// Call makes one intended call and repeats it until it has an answer. Between tries the
-// client starts what was killed.
+// Call makes one intended call and repeats it until it has an answer. Between tries the client
+// restarts a process that was killed.
 func (r *Rig) Call(tool, args string) (answer string, tries int) {
 	r.t.Helper()
 	for tries = 1; tries < 30; tries++ {
@@ -284,9 +283,9 @@ func (r *Rig) Call(tool, args string) (answer string, tries int) {
 		case err != nil && strings.Contains(err.Error(), "nothing for"):
 			r.t.Fatalf("the client hangs: %s %s: %v", tool, args, err)
 		case err != nil:
-			r.Drop() // the connection is gone: start it again, and repeat
+			r.Drop() // the connection is gone: start the process again, and repeat
 		case strings.Contains(line, `"error":{"code":-32000`), strings.Contains(line, "not sent"), strings.Contains(line, "STORE_UNAVAILABLE"):
-			// It says that it may be repeated.
+			// The answer says that the call may be repeated.
 		default:
 			return line, tries
 		}
@@ -295,11 +294,11 @@ func (r *Rig) Call(tool, args string) (answer string, tries int) {
 	return "", tries
 }
 
-// TasksMeta is what a client says with each request that may become a task.
+// TasksMeta is the `_meta` of a client that understands tasks.
 const TasksMeta = `{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}`
 
-// Follow makes a call that may become a task, and asks what becomes of it until that is known, "" where it never is.
-// Between tries the client starts what was killed.
+// Follow makes a call that may become a task, and asks about the task until its end is known; known is "" if it never is.
+// Between tries the client restarts a process that was killed.
 func (r *Rig) Follow(tool, args string) (id, known string) {
 	r.t.Helper()
 	for lost := 0; known == "" && lost < 20; lost++ {
@@ -324,7 +323,7 @@ func (r *Rig) Follow(tool, args string) (id, known string) {
 		case strings.Contains(line, `"resultType":"task"`):
 			id = mcpraw.ScalarText(mcpraw.At([]byte(line), "/result/taskId"))
 		case strings.Contains(line, `"status":"working"`):
-			lost-- // it is alive
+			lost-- // the task goes on
 		case strings.Contains(line, `"code":-32000`), strings.Contains(line, "STORE_UNAVAILABLE"), strings.Contains(line, "may be repeated"):
 		default:
 			known = line
@@ -352,8 +351,7 @@ func (r *Rig) ToolServer() int {
 	return 0
 }
 
-// Kill kills one of the processes; the daemon is started again as a service manager
-// would.
+// Kill kills one of the processes. The rig restarts the daemon, as a service manager would.
 func (r *Rig) Kill(who string, server int) {
 	var err error
 	switch who {
@@ -374,7 +372,7 @@ func (r *Rig) Kill(who string, server int) {
 	}
 }
 
-// kill kills a process; one that is gone already is not killed again.
+// kill kills a process. It is no error if the process has ended already.
 func kill(pid int) error {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return err
@@ -382,7 +380,7 @@ func kill(pid int) error {
 	return nil
 }
 
-// gone takes it for no error that a process has ended already, and shut that a file is closed already.
+// gone ignores the error that a process has ended already; shut ignores the error that a file is closed already.
 func gone(err error) error {
 	if errors.Is(err, os.ErrProcessDone) {
 		return nil
@@ -397,8 +395,8 @@ func shut(c io.Closer) error {
 	return nil
 }
 
-// dead waits until a killed process has closed its files: until then a pipe takes bytes that
-// nobody reads, and whoever wrote them cannot know that.
+// dead waits until a killed process has closed its files. Until then a pipe accepts bytes that nobody
+// reads, and their writer cannot know that.
 func dead(pid int) {
 	for {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -412,7 +410,7 @@ func dead(pid int) {
 	}
 }
 
-// Verdict counts what became of the intended calls of a run.
+// Verdict counts the outcomes of the intended calls of a run.
 type Verdict struct{ calls, Effects, Doubts, Twice, Lost, Repeats int }
 
 func (v *Verdict) Add(o Verdict) {
@@ -420,7 +418,7 @@ func (v *Verdict) Add(o Verdict) {
 	v.Twice, v.Lost, v.Repeats = v.Twice+o.Twice, v.Lost+o.Lost, v.Repeats+o.Repeats
 }
 
-// Await waits until the journal has a whole line with that text, for a time.
+// Await waits until the journal has a whole line with a text, for at most 10 s.
 func (r *Rig) Await(text string) {
 	for until := time.Now().Add(10 * time.Second); time.Now().Before(until); time.Sleep(time.Millisecond) {
 		b, err := os.ReadFile(r.Journal)
@@ -430,7 +428,7 @@ func (r *Rig) Await(text string) {
 	}
 }
 
-// Judge looks at one intended call: its effects in the journal, and what the client saw.
+// Judge judges one intended call by its effects in the journal and by the client's answer.
 func (r *Rig) Judge(args, answer string, tries int) Verdict {
 	r.t.Helper()
 	v := Verdict{calls: 1, Repeats: tries - 1}
@@ -447,12 +445,12 @@ func (r *Rig) Judge(args, answer string, tries int) Verdict {
 		v.Twice = 1
 	}
 	if v.Effects == 0 && !doubt {
-		v.Lost = 1 // it was told that it ran
+		v.Lost = 1 // the client was told that the call ran
 	}
 	return v
 }
 
-// EnvFar is the URL of the tool server over HTTP of a gateway in a process of its own.
+// EnvFar has the URL of a tool server over HTTP, for a gateway in a process that a rig has started.
 const EnvFar = "TGAD_MCP_FAR"
 
 // Second is another client of the same daemon, started by the same process.
@@ -472,14 +470,14 @@ func (r *Rig) Ran(args string) (n int) {
 	return n
 }
 
-// Targets are each of the processes, and each pair.
+// Targets lists each of the processes, and each pair.
 var Targets = []string{"shim", "daemon", "server", "daemon+shim", "server+shim", "server+daemon"}
 
-// EveryKill says whether every target is killed at every point, and at random many times over.
+// EveryKill says whether tests kill every target at every point, and make the full number of random kills.
 func EveryKill() bool { return os.Getenv("TGAD_KILLS") != "" || serial.Whole() }
 
-// VictimsFor is who is killed at the i-th point: all of them, or the shim, which knows
-// most, and a part of the others that is another one at the next point.
+// VictimsFor returns the targets to kill at the i-th point. Without [EveryKill] these are the shim,
+// which has the most state, and some of the others, which change from point to point.
 func VictimsFor(i int) []string {
 	others := 2
 	switch {

@@ -26,7 +26,7 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// World is a log, a tool server's journal, and what a test changes about the log.
+// World is a log, a tool server's journal, and the settings of the log that a test may change.
 type World struct {
 	T       *testing.T
 	Dir     string
@@ -61,7 +61,7 @@ func New(t *testing.T) *World {
 	return w
 }
 
-// OpenLog opens the log, anew where it was closed.
+// OpenLog opens the log, also after it was closed.
 func (w *World) OpenLog() {
 	w.T.Helper()
 	db, err := engine.Open(filepath.Join(w.Dir, "data"), engine.Options{Logger: slog.New(slog.DiscardHandler), LowWaterBytes: 1})
@@ -78,7 +78,7 @@ func (w *World) OpenLog() {
 	w.DB, w.RT = db, rt
 }
 
-// Client is a client with the ends of what serves it.
+// Client is a client of a server in this process.
 type Client struct {
 	T    *testing.T
 	In   *os.File
@@ -89,7 +89,7 @@ type Client struct {
 	Said []string // messages read while waiting for another
 }
 
-// ServeLines makes a client of what serves one on stdin and stdout.
+// ServeLines runs serve in a goroutine and returns a client of it.
 func (w *World) ServeLines(serve func(ctx context.Context, in io.Reader, out io.Writer) error) *Client {
 	w.T.Helper()
 	inR, inW, err := os.Pipe()
@@ -110,7 +110,7 @@ func (w *World) ServeLines(serve func(ctx context.Context, in io.Reader, out io.
 	return h
 }
 
-// Stop ends the shim as a client does: it closes its end.
+// Stop ends the shim as a client does: it closes the client's end.
 func (h *Client) Stop() (err error) {
 	h.once.Do(func() {
 		if err := shut(h.In); err != nil {
@@ -232,7 +232,7 @@ func JournalOf(t testing.TB, path string) []effectLine {
 	return all
 }
 
-// Has fails the test where an answer lacks something.
+// Has fails the test if an answer lacks one of wants.
 func Has(t *testing.T, answer string, wants ...string) {
 	t.Helper()
 	for _, want := range wants {
@@ -242,7 +242,7 @@ func Has(t *testing.T, answer string, wants ...string) {
 	}
 }
 
-// Lacks fails the test where an answer has something.
+// Lacks fails the test if an answer has one of not.
 func Lacks(t *testing.T, answer string, not ...string) {
 	t.Helper()
 	for _, n := range not {
@@ -252,7 +252,7 @@ func Lacks(t *testing.T, answer string, not ...string) {
 	}
 }
 
-// Record returns the ledger record of a key, nil where there is none.
+// Record returns the ledger record of a key, nil if there is none.
 func (w *World) Record(tool, key string) *ledger.Record {
 	w.T.Helper()
 	r, err := w.DB.Record(context.Background(), ledger.Key{Namespace: tga.DefaultNamespace, Server: "fake", Tool: tool, Key: key})
@@ -262,7 +262,7 @@ func (w *World) Record(tool, key string) *ledger.Record {
 	return r
 }
 
-// Local is the world's log, as a shim in this process has it.
+// Local returns the world's log for a shim in this process.
 func (w *World) Local() Local { return Local{w.RT} }
 
 // Local is a log in this process.
@@ -295,7 +295,7 @@ func (h *Client) Greet() string {
 	return got
 }
 
-// JournalOf is the journal of a tool server of a gateway's.
+// JournalOf is the path of the journal of one tool server of a gateway.
 func (w *World) JournalOf(server string) string {
 	dir := filepath.Join(w.Dir, server)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -304,7 +304,7 @@ func (w *World) JournalOf(server string) string {
 	return filepath.Join(dir, "journal")
 }
 
-// Eventually waits for a condition that another process or goroutine brings about.
+// Eventually waits until ok returns true. what names the condition.
 func Eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
@@ -314,7 +314,7 @@ func Eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// observed are the traces of the log, the oldest first.
+// observed describes the traces of the log, oldest first.
 func (w *World) observed() (all []string) {
 	w.T.Helper()
 	for l, err := range w.DB.Traces(w.T.Context(), tga.ID{}) {
@@ -334,7 +334,7 @@ func (w *World) observed() (all []string) {
 	return all
 }
 
-// WantObserved waits until the log has just these traces.
+// WantObserved waits until the log has exactly these traces.
 func (w *World) WantObserved(want ...string) {
 	w.T.Helper()
 	var got []string

@@ -1,7 +1,7 @@
-// Command fakeserver is the tool server of the shim's tests. It keeps a journal of what it
-// did: one line a call that had its effect, written and synced before it answers. It is a
-// program of its own, since the tests start it hundreds of times: it starts in a tenth of the
-// time that their own binary takes to initialize everything that it links.
+// Command fakeserver is the tool server of the shim's tests. It keeps a journal of its effects:
+// one line for each call that had its effect, written and synced before the answer. It is a
+// program of its own because the tests start it hundreds of times, and it starts in a tenth of
+// the time that a test binary takes.
 package main
 
 import (
@@ -17,15 +17,15 @@ import (
 	"github.com/tgad/tgad/internal/mcpraw"
 )
 
-// The tests say the same names.
+// Environment variables. Package fronttest has the same names.
 const (
 	envJournal  = "TGAD_MCP_FAKE"     // path of the journal
-	envStubborn = "TGAD_MCP_STUBBORN" // set: it lives on when its client is gone
-	envDie      = "TGAD_MCP_FAKE_AT"  // where to die: "journal" (before it), "answer" (after it)
+	envStubborn = "TGAD_MCP_STUBBORN" // if set, the server keeps running when its client is gone
+	envDie      = "TGAD_MCP_FAKE_AT"  // where to die: "journal" (before the line), "answer" (after it)
 )
 
-// must ends the server where its journal can't be kept: a line that is not there would be an effect that
-// no test sees.
+// must ends the server if it cannot write its journal: without the line the tests would not see the
+// effect.
 func must(err error) {
 	if err != nil {
 		panic(err)
@@ -43,7 +43,7 @@ type request struct {
 
 const tools = `{"tools":[{"name":"charge","description":"Charges a card","inputSchema":{"type":"object"}},{"name":"look","description":"Looks","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}]}`
 
-// serve answers until its client is gone, or as it is told to die; the number is its exit code.
+// serve answers requests until its client is gone, or until it dies as envDie says. It returns the exit code.
 func serve(journal string) int {
 	must(os.WriteFile(filepath.Join(filepath.Dir(journal), "server.pid"), []byte(strconv.Itoa(os.Getpid())), 0o600))
 	out := bufio.NewWriter(os.Stdout)
@@ -58,7 +58,7 @@ func serve(journal string) int {
 	for {
 		line, err := in.ReadBytes('\n')
 		if err != nil && os.Getenv(envStubborn) != "" {
-			time.Sleep(time.Hour) // it would act on for ever
+			time.Sleep(time.Hour) // stays alive until it is killed
 		}
 		if err != nil {
 			return 0
@@ -98,7 +98,7 @@ func serve(journal string) int {
 			}
 			say(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no such method"}}`, r.ID)
 		case "echo":
-			// The result first, as some SDKs write it.
+			// Some SDKs write the result before the id.
 			say(`{"result":%s,"jsonrpc":"2.0","id":%s}`, r.Params, r.ID)
 		case "refuse":
 			say(`{"jsonrpc":"2.0","id":%s,"error":{"code":%s,"message":"no"}}`, r.ID, mcpraw.At(r.Params, "/code"))
@@ -210,11 +210,11 @@ func call(say func(string, ...any), journal string, r request, line []byte) (die
 		Die  string `json:"die"`
 		N    int    `json:"n"`
 	}
-	_ = json.Unmarshal(p.Arguments, &args) // a test may give a member another type, and means nothing by it then
+	_ = json.Unmarshal(p.Arguments, &args) // an error is ignored: a test may give a member another type
 	key, _ := p.Meta["dev.tgad/idempotencyKey"].(string)
 	effect := func() {
 		if p.Name == "nothing" {
-			return // of the benchmark: no disk of its own
+			return // for the benchmark, which must not wait for this server's disk
 		}
 		f, err := os.OpenFile(journal, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 		must(err)
@@ -229,7 +229,7 @@ func call(say func(string, ...any), journal string, r request, line []byte) (die
 	if args.Die != "" {
 		dieAt = args.Die
 		if _, err := os.Stat(journal + ".died"); err == nil {
-			dieAt = "" // once
+			dieAt = "" // only once
 		} else {
 			must(os.WriteFile(journal+".died", nil, 0o600))
 		}
