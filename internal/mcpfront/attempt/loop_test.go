@@ -18,8 +18,8 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// machine is the machine of an attempt once more, written by hand: a row for each stage, a column
-// for each result. A dash is a move that does not exist.
+// machine is the table moves written a second time by hand: a row for each stage, a column for
+// each result. A dash is a move that does not exist.
 const machine = `
            ended again  isOut    mayAsk isServed isDenied isStale isConflict isInDoubt needsPeople mustWait maySend
 starting   over  asking -        -      -        -        -       -          -         -           -        -
@@ -33,7 +33,7 @@ queueing   over  asking -        -      -        -        -       -          -  
 sending    over  asking -        -      -        -        -       -          -         -           -        -
 `
 
-// TestEveryMoveOfAnAttempt walks to every stage and from there by every result.
+// TestEveryMoveOfAnAttempt goes to every stage, and from there follows every result.
 func TestEveryMoveOfAnAttempt(t *testing.T) {
 	ways := map[stage][]result{ // the shortest way to each stage
 		starting: {}, asking: {again}, resuming: {again, isOut}, posing: {again, mayAsk}, serving: {again, isServed},
@@ -81,7 +81,7 @@ func TestEveryMoveOfAnAttempt(t *testing.T) {
 	}
 }
 
-// script is a log that says one thing after the other, and the last one for ever.
+// script is a log that gives scripted answers in order, and then repeats the last one.
 type script struct {
 	says   []runtime.Standing
 	begins int
@@ -118,7 +118,7 @@ func (*script) Kept(context.Context, string, string) iter.Seq2[runtime.Kept, err
 	return func(func(runtime.Kept, error) bool) {}
 }
 
-// mortal is a client whose tool server takes each message and is gone then; the next one is like it.
+// mortal is a client whose tool server ends after each message, and is then restarted.
 type mortal struct {
 	Client
 	writes int
@@ -134,7 +134,7 @@ func (m *mortal) Write(up frames.Upstream, _ runtime.Begun, _ runtime.SpanContex
 	return nil
 }
 
-// mute is that tool server.
+// mute is the tool server of mortal.
 type mute struct {
 	frames.Upstream
 	gone chan struct{}
@@ -143,8 +143,8 @@ type mute struct {
 func (m *mute) Done() <-chan struct{} { return m.gone }
 func (m *mute) Why() error            { return errors.New("it died") }
 
-// TestTheLogDecidesWhatAnAttemptDoes: of all that the log can say only one thing sends, whether
-// or not the attempt has sent before, and an attempt does not send for ever.
+// TestTheLogDecidesWhatAnAttemptDoes: only one of the log's answers leads to a send, whether or not
+// the attempt has sent before. An attempt makes a bounded number of sends.
 func TestTheLogDecidesWhatAnAttemptDoes(t *testing.T) {
 	const served = runtime.BeginServe
 	for _, c := range []struct {
@@ -188,7 +188,7 @@ func TestTheLogDecidesWhatAnAttemptDoes(t *testing.T) {
 			if log.begins != c.begins || by.writes != c.sends || a.Out.Code != c.code {
 				t.Errorf("%d begins, %d sends, code %q; want %d, %d, %q", log.begins, by.writes, a.Out.Code, c.begins, c.sends, c.code)
 			}
-			// A permit is of one send: after it another begin has another name.
+			// A permit allows one send: the next begin must have another begin id.
 			if len(log.ids) < c.sends {
 				t.Errorf("%d sends under %d begin ids", c.sends, len(log.ids))
 			}

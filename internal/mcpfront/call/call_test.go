@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestEveryCaseOfTheRule walks the whole grid and holds it against the table that
-// docs/MCP.md shows, written here a second time as plain conditions.
+// TestEveryCaseOfTheRule walks the whole grid and compares it with the table of docs/MCP.md, which is
+// written here a second time as plain conditions.
 func TestEveryCaseOfTheRule(t *testing.T) {
 	n := 0
 	for state := None; state <= Claimed; state++ {
@@ -54,7 +54,7 @@ func wanted(q Query) Action {
 		return told
 	case q.State == Claimed && q.Asks:
 		return Ask
-	case q.State == Claimed: // for ever: a model does not wait its way out either
+	case q.State == Claimed: // for ever: a model cannot run the call again by waiting
 		return Serve
 	case q.State == Answered && (q.Conn == This || !old):
 		return Serve
@@ -66,7 +66,7 @@ func wanted(q Query) Action {
 	return told
 }
 
-// TestWindowHasADefault: an hour to the nanosecond, and one past it.
+// TestWindowHasADefault: the default window is exactly one hour.
 func TestWindowHasADefault(t *testing.T) {
 	q := Query{State: Answered, Conn: Gone, Age: time.Hour}
 	if got, _ := Decide(q); got != Serve {

@@ -7,13 +7,13 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 )
 
-// Open opens the conversation of a session, or that of the clients without one.
+// Open opens the conversation of a session, or the shared one of clients without a session.
 func (f *Front) Open(id string) (any, error) { return f.open(id, nil) }
 
-// Entered is how many requests have come.
+// Entered is the number of requests that have come.
 func (f *Front) Entered() uint64 { return f.next.Load() }
 
-// Waiting is how many requests of clients without a session wait for an answer.
+// Waiting is the number of requests of clients without a session that wait for an answer.
 func (f *Front) Waiting() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -23,10 +23,10 @@ func (f *Front) Waiting() int {
 	return len(s.waits)
 }
 
-// SetStall says how long a client may take nothing.
+// SetStall sets how long a client may take no bytes.
 func (f *Front) SetStall(d time.Duration) { f.o.Stall = d }
 
-// Server is what serves the front, and knows the sockets of its clients.
+// Server makes the HTTP server of the front, which notes the socket of each request.
 func (f *Front) Server() *http.Server { return serverOf(f) }
 
 // Entry is a request that waits for its answer.
@@ -37,7 +37,7 @@ type Entry struct {
 	key frames.Key
 }
 
-// Enter has a request of a client without a session wait, which came on a socket.
+// Enter enters a request of a client without a session that came on a socket.
 func (f *Front) Enter(raw string, socket any, gone <-chan struct{}, modern bool) (*Entry, error) {
 	s := f.shared[""]
 	e := &exchange{events: make(chan event, 8), socket: socket, gone: gone, modern: modern}
@@ -45,11 +45,11 @@ func (f *Front) Enter(raw string, socket any, gone <-chan struct{}, modern bool)
 	return &Entry{s, e, m, key}, err
 }
 
-// Ask gives the request to its conversation.
+// Ask passes the request to its conversation.
 func (e *Entry) Ask() { e.s.c.FromClient(e.m) }
 
-// Busy reports whether something is under way in the conversation.
+// Busy reports whether a request is under way in the conversation.
 func (e *Entry) Busy() bool { return e.s.c.Busy() }
 
-// Leave has the request wait no more.
+// Leave ends the request's wait.
 func (e *Entry) Leave() { e.s.leave(e.key, e.e) }

@@ -25,7 +25,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 )
 
-// TestClientsShareOneToolServer: however many come first at once.
+// TestClientsShareOneToolServer: clients share one tool server even if many come first at once.
 func TestClientsShareOneToolServer(t *testing.T) {
 	w := newWorld(t)
 	f, url := w.fronted()
@@ -54,8 +54,8 @@ func TestClientsShareOneToolServer(t *testing.T) {
 	}
 }
 
-// TestSessionThatWasDeletedIsGone: what is asked of it from then on gets 404, also while it is
-// being cleared away.
+// TestSessionThatWasDeletedIsGone: a request to a deleted session gets 404, even while the session
+// is still being removed.
 func TestSessionThatWasDeletedIsGone(t *testing.T) {
 	w := newWorld(t)
 	url := w.listening()
@@ -90,7 +90,8 @@ func TestSessionThatWasDeletedIsGone(t *testing.T) {
 	}
 }
 
-// TestClientsDoNotCancelEachOther: the ids of one are those of another too.
+// TestClientsDoNotCancelEachOther: clients of a shared conversation use the same ids, and none
+// cancels another's request.
 func TestClientsDoNotCancelEachOther(t *testing.T) {
 	w := newWorld(t)
 	url := w.listening()
@@ -113,13 +114,13 @@ func TestClientsDoNotCancelEachOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	fronttest.Has(t, <-got, `"ok"`)
-	fronttest.Post(t, url, `{"jsonrpc":"2.0","id":1,"method":"echo","params":{}}`) // after all that was written
+	fronttest.Post(t, url, `{"jsonrpc":"2.0","id":1,"method":"echo","params":{}}`) // its answer comes after all earlier writes
 	if raw, err := os.ReadFile(w.Journal + ".order"); err != nil || string(raw) != "tools/call\n" {
 		t.Errorf("the tool server got %q, %v", raw, err)
 	}
 }
 
-// fronted is [world.listening] with the front at hand.
+// fronted is [world.listening] and also returns the front.
 func (w *world) fronted() (*entry.Front, string) {
 	w.T.Helper()
 	s, err := mcpfront.New(w.options())
@@ -129,7 +130,7 @@ func (w *world) fronted() (*entry.Front, string) {
 	life, end := context.WithCancel(context.Background())
 	f := s.Front(life, nil, nil)
 	srv := httptest.NewUnstartedServer(f)
-	srv.Config = f.Server() // which knows the sockets of its clients
+	srv.Config = f.Server() // notes the socket of each request
 	srv.Start()
 	w.T.Cleanup(func() {
 		end()
@@ -158,8 +159,8 @@ func silent(t *testing.T, url, body string) net.Conn {
 	return conn
 }
 
-// TestClientThatStopsReading: others that share its tool server are served all the same, and
-// the conversation goes on when it is cut off.
+// TestClientThatStopsReading: clients that share its tool server are served all the same, and the
+// conversation goes on after the client is cut off.
 func TestClientThatStopsReading(t *testing.T) {
 	const long, flood = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"free","arguments":{"mib":48}}}`,
 		`{"jsonrpc":"2.0","id":1,"method":"flood","params":{"n":400,"_meta":{"progressToken":1}}}`
@@ -202,8 +203,8 @@ func TestClientThatStopsReading(t *testing.T) {
 	}
 }
 
-// TestCancellationComesAfterItsRequest: a client that is gone at once has given up what the
-// tool server gets, and that hears so afterwards.
+// TestCancellationComesAfterItsRequest: a client that goes away at once gives up its request. The
+// tool server gets the request first and the cancellation after it.
 func TestCancellationComesAfterItsRequest(t *testing.T) {
 	w := newWorld(t)
 	if err := os.WriteFile(w.Journal+".order", nil, 0o600); err != nil {
@@ -241,8 +242,8 @@ func TestCancellationComesAfterItsRequest(t *testing.T) {
 	})
 }
 
-// TestRepeatOverHTTP: a stream that its client has closed is that client's end, at once; one
-// that is open belongs to another who may want the same.
+// TestRepeatOverHTTP: once a client has closed its stream, the same call is a repeat of its call. A
+// call whose stream is open belongs to another client, who may want the same.
 func TestRepeatOverHTTP(t *testing.T) {
 	w := newWorld(t)
 	_, url := w.fronted()
@@ -250,7 +251,7 @@ func TestRepeatOverHTTP(t *testing.T) {
 	args := fmt.Sprintf(`{"wait":%q}`, gate)
 	body, header := fronttest.Modern("1", "tools/call", `"name":"charge","arguments":`+args, "Mcp-Name", "charge")
 
-	// Given up and made again at once, ten times.
+	// The call is given up and made again at once, ten times.
 	for i := range 10 {
 		ctx, cancel := context.WithCancel(t.Context())
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
@@ -286,7 +287,7 @@ func TestRepeatOverHTTP(t *testing.T) {
 		t.Fatalf("%d effects, answer %s", n, got)
 	}
 
-	// Two clients at once are two.
+	// The same call of two clients at the same time is two calls.
 	gate = filepath.Join(w.Dir, "gate2")
 	args = fmt.Sprintf(`{"wait":%q}`, gate)
 	body, header = fronttest.Modern("1", "tools/call", `"name":"charge","arguments":`+args, "Mcp-Name", "charge")
@@ -309,8 +310,8 @@ func TestRepeatOverHTTP(t *testing.T) {
 	}
 }
 
-// TestClosedStreamIsSeenBeforeTheServerIsTold: whoever calls next has looked at the streams
-// itself; the goroutine that serves the closed one may not have run yet.
+// TestClosedStreamIsSeenBeforeTheServerIsTold: the next call looks at the streams itself, because
+// the goroutine that serves the closed stream may not have run yet.
 func TestClosedStreamIsSeenBeforeTheServerIsTold(t *testing.T) {
 	w := newWorld(t)
 	f, url := w.fronted()
@@ -331,7 +332,7 @@ func TestClosedStreamIsSeenBeforeTheServerIsTold(t *testing.T) {
 	s.Ask()
 	fronttest.Eventually(t, "the effect", func() bool { return len(w.Effects()) == 1 })
 	locks, err := filepath.Glob(filepath.Join(w.Dir, "state", "live", "*.lock"))
-	if err != nil || len(locks) != 2 { // the shim's and the stream's
+	if err != nil || len(locks) != 2 { // the lock of the shim and the lock of the stream
 		t.Fatalf("%v %v", locks, err)
 	}
 	held := func() (n int) {
@@ -355,7 +356,7 @@ func TestClosedStreamIsSeenBeforeTheServerIsTold(t *testing.T) {
 	}
 }
 
-// watched is a log that sees at each Begin whether its client is there.
+// watched is a log that notes at each Begin whether the client's lock is held.
 type watched struct {
 	asklog.Log
 	held chan bool
@@ -367,8 +368,8 @@ func (l *watched) Begin(ctx context.Context, req runtime.BeginRequest) (runtime.
 	return l.Log.Begin(ctx, req)
 }
 
-// TestGoneClientIsNotThereForTheLog: a request that its client has left by the time that it
-// reaches the log, alone or in an array, shows nobody there, whoever looked before.
+// TestGoneClientIsNotThereForTheLog: if a client has left its request, alone or in an array, before
+// the request reaches the log, the log sees that the client is gone, even if Reap ran too early.
 func TestGoneClientIsNotThereForTheLog(t *testing.T) {
 	for _, array := range []bool{false, true} {
 		for _, left := range []bool{false, true} {
@@ -408,7 +409,7 @@ func TestGoneClientIsNotThereForTheLog(t *testing.T) {
 				if held := <-log.held; held == left {
 					t.Errorf("the log saw held = %v of a client that left = %v", held, left)
 				}
-				close(gone) // nobody takes what it is answered
+				close(gone) // nobody takes the answer
 				fronttest.Eventually(t, "the end of the call", func() bool { return !s.Busy() })
 				if left {
 					if n := len(w.Effects()); n != 0 {

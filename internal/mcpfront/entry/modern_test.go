@@ -8,9 +8,9 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 )
 
-// TestRevisionWithoutAHandshakeIsSeen: by the header of a message or by its body, alone or in an array, by the
-// order of the revisions' text. The grid has none, those that are spoken, one between and one beyond each, and two
-// that are no dates.
+// TestRevisionWithoutAHandshakeIsSeen: a revision without a handshake is recognised by the header of a message or by
+// its body, alone or in an array, by the order of the revisions' text. The grid has no revision, the known ones, one
+// before and one after each, and two that are no dates.
 func TestRevisionWithoutAHandshakeIsSeen(t *testing.T) {
 	for _, r := range []string{
 		"", "1", "2024-11-05", "2025-03-25", "2025-03-26", "2025-03-27", "2025-06-17", "2025-06-18", "2025-06-19",
@@ -30,7 +30,7 @@ func TestRevisionWithoutAHandshakeIsSeen(t *testing.T) {
 	}
 }
 
-// TestStatusOfEachCode walks the codes that JSON-RPC keeps for itself, and some beside them.
+// TestStatusOfEachCode walks the codes that JSON-RPC reserves, and some others.
 func TestStatusOfEachCode(t *testing.T) {
 	own := map[int]int{-32020: 400, -32021: 400, -32022: 400, -32601: 404}
 	for code := -32800; code < -31900; code++ {

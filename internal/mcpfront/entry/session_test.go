@@ -17,7 +17,7 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/paper"
 )
 
-// TestConnectionThatBreaks: the conversation may be others' too, and goes on.
+// TestConnectionThatBreaks: the conversation goes on, because other clients may share it.
 func TestConnectionThatBreaks(t *testing.T) {
 	e := &exchange{events: make(chan event, 1), gone: t.Context().Done()}
 	one := &session{f: NewFront(FrontOptions{}, nil, t.Context()), waits: map[frames.Key]*exchange{frames.KeyOf([]byte("1")): e}}
@@ -28,7 +28,7 @@ func TestConnectionThatBreaks(t *testing.T) {
 	}
 }
 
-// deaf is a client whose connection takes nothing until it breaks.
+// deaf is a client whose connection takes no bytes until it breaks.
 type deaf struct {
 	*httptest.ResponseRecorder
 	begun chan bool
@@ -47,7 +47,7 @@ type lasting struct{ Party }
 
 func (lasting) Over() bool { return false }
 
-// TestStreamThatBreaks: what its client was not sent is in the next one.
+// TestStreamThatBreaks: messages that were not sent on a stream that broke are on the next stream.
 func TestStreamThatBreaks(t *testing.T) {
 	f := NewFront(FrontOptions{}, nil, t.Context())
 	one := &session{f: f, c: lasting{}, over: make(chan struct{}), waits: map[frames.Key]*exchange{}}
@@ -72,7 +72,7 @@ func TestStreamThatBreaks(t *testing.T) {
 	d := &deaf{ResponseRecorder: httptest.NewRecorder(), begun: make(chan bool), gone: ctx.Done()}
 	say(0)
 	over := open(ctx, d)
-	<-d.begun // 0 is on its way, and lost with the connection
+	<-d.begun // message 0 is being written, and is lost with the connection
 	for n := 1; n <= 3; n++ {
 		say(n)
 	}
@@ -107,8 +107,8 @@ type piped struct {
 
 func (p piped) Write(b []byte) (int, error) { return p.to.Write(b) }
 
-// TestAnswerThatNobodyReadsIsNotDelivered: bytes in a pipe whose reader is gone reached
-// nobody, and the repeat is served.
+// TestAnswerThatNobodyReadsIsNotDelivered: an answer in a pipe whose reader is gone was not
+// delivered, and the repeat of the call is served it.
 func TestAnswerThatNobodyReadsIsNotDelivered(t *testing.T) {
 	r, wr, err := os.Pipe()
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// counted is a line with some requests under way.
+// counted is a [entry.Line] with a number of requests under way.
 type counted struct {
 	Line
 	n atomic.Int32
@@ -15,7 +15,7 @@ type counted struct {
 func (c *counted) Underway() int { return int(c.n.Load()) }
 func (c *counted) Over() bool    { return false }
 
-// TestEndWaitsForWhatIsUnderWay: and no longer.
+// TestEndWaitsForWhatIsUnderWay: the end waits for requests under way, and no longer.
 func TestEndWaitsForWhatIsUnderWay(t *testing.T) {
 	c := &counted{}
 	c.n.Store(1)

@@ -55,7 +55,7 @@ func TestAmbiguousMessagesDoNotPass(t *testing.T) {
 	}
 }
 
-// TestIdsAreComparedAsNumbers: a peer may print a number of an id anew, and an answer to it is found.
+// TestIdsAreComparedAsNumbers: a peer may write a numeric id in another form, and its answer is still found.
 func TestIdsAreComparedAsNumbers(t *testing.T) {
 	for asked, answered := range map[string]string{"7": "7.0", "-0": "0", "-0.0": "0", "1e3": "1000.0", `"\u0061"`: `"a"`} {
 		if KeyOf([]byte(asked)) != KeyOf([]byte(answered)) {
@@ -69,7 +69,7 @@ func TestIdsAreComparedAsNumbers(t *testing.T) {
 	}
 }
 
-// TestLongMessageTakesLittleMemory: what passes is not held.
+// TestLongMessageTakesLittleMemory: a long message that passes is not kept in memory.
 func TestLongMessageTakesLittleMemory(t *testing.T) {
 	r, wr := io.Pipe()
 	const size = 200 << 20

@@ -16,7 +16,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 )
 
-// lateMessage is a call whose time is over once over is set.
+// lateMessage is a call that is too late once over is set.
 func lateMessage(over *atomic.Bool) *Message {
 	f := NewFrame([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}}`))
 	return &Message{Env: &f.Envelope, Parts: []io.WriterTo{Text(f.Head)}, Late: func() error {
@@ -27,8 +27,8 @@ func lateMessage(over *atomic.Bool) *Message {
 	}}
 }
 
-// TestNoByteOfALateCall: whether a call is too late is looked at when nothing has to be waited
-// for any more, the other messages to the tool server or the connection to it.
+// TestNoByteOfALateCall: a call is checked for lateness after the waits for other messages to the
+// tool server and for the connection are over.
 func TestNoByteOfALateCall(t *testing.T) {
 	t.Run("stdio", func(t *testing.T) {
 		var out bytes.Buffer
@@ -77,7 +77,7 @@ func TestNoByteOfALateCall(t *testing.T) {
 		}
 		dial := r.rt.DialContext
 		r.rt.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			over.Store(true) // while it connects
+			over.Store(true) // during the connect
 			return dial(ctx, network, addr)
 		}
 		if err := r.Write(lateMessage(&over)); !errors.Is(err, runtime.ErrNotSent) {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestStreamIsAskedForAgain: a status that a proxy answers, or a tool server that is started again or busy, does not end what is heard of
-// the server for the rest of the session; that it offers no stream does.
+// TestStreamIsAskedForAgain: the GET stream is requested again after a status that a proxy, or a tool server that is restarting or busy,
+// may send. It is not requested again after a status that says that the server offers no stream.
 func TestStreamIsAskedForAgain(t *testing.T) {
 	for status, again := range map[int]bool{502: true, 503: true, 429: true, 405: false, 404: false, 501: false} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {

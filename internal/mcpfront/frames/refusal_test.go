@@ -13,8 +13,9 @@ import (
 	"github.com/tgad/tgad/internal/mcpraw"
 )
 
-// TestAnswerInARefusalIsHandedOn: a status that refuses counts only where its body is certainly no answer to the
-// request, within a session that it ends too. An answer is handed on; what may be one and cannot be read is lost.
+// TestAnswerInARefusalIsHandedOn: a status that refuses counts only if its body is certainly no answer to the request,
+// even if the status ends the session. An answer is passed on. A body that may be an answer and cannot be read counts
+// as a lost answer.
 func TestAnswerInARefusalIsHandedOn(t *testing.T) {
 	fault := func(id string, n int) string {
 		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":7,"message":"half done %s"}}`, id, strings.Repeat("x", n))
@@ -22,7 +23,7 @@ func TestAnswerInARefusalIsHandedOn(t *testing.T) {
 	const answered, lost, refused = "answered", "lost", "refused"
 	for name, c := range map[string]struct {
 		body string
-		more int // bytes that are announced and do not come
+		more int // bytes that Content-Length announces and that do not come
 		want string
 	}{
 		"short answer":      {fault("1", 0), 0, answered},

@@ -6,8 +6,8 @@ import (
 	"github.com/tgad/tgad/internal/mcpraw"
 )
 
-// TestWhatEachHandshakeGets compares what depends on the revision of a handshake with the order of the revisions'
-// text: none, those that are spoken, one beside each, and one that is no date.
+// TestWhatEachHandshakeGets checks everything that depends on the revision of a handshake against the order of the
+// revisions' text: for no revision, the known ones, one beside each, and one that is no date.
 func TestWhatEachHandshakeGets(t *testing.T) {
 	for _, r := range []string{
 		"", "1", "2025-03-25", "2025-03-26", "2025-06-17", "2025-06-18", "2025-06-19", "2025-11-25", "2026-07-27", "2026-07-28", "2026-07-29", "DRAFT-2026-v1",

@@ -29,7 +29,7 @@ func file(t *testing.T, content string) string {
 	return path
 }
 
-// TestKeysAreTold: by a digest or a file, and no error has a key in it.
+// TestKeysAreTold: a key is recognised by a digest or a file, and no error contains a key.
 func TestKeysAreTold(t *testing.T) {
 	const ann, bob = "ann-0123456789-key", "bob-0123456789-key"
 	sum := sha256.Sum256([]byte(ann))
@@ -68,8 +68,8 @@ func TestKeysAreTold(t *testing.T) {
 
 func b64(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 
-// TestTokensThatAreRefused: what is not signed by a key of the file, is of another issuer, for
-// somebody else, over, or says no end, is nobody's.
+// TestTokensThatAreRefused: a token has no identity if no key of the file signed it, if it has another
+// issuer or audience, or if it has expired or has no expiry.
 func TestTokensThatAreRefused(t *testing.T) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -149,7 +149,7 @@ func TestTokensThatAreRefused(t *testing.T) {
 			t.Errorf("%s: %q, want %q", what, got, c.want)
 		}
 	}
-	// A key that the file has since is taken without a restart; a file that is none changes nothing.
+	// A key that is added to the file is used without a restart. A malformed file changes nothing.
 	rsaKey := map[string]string{"kty": "RSA", "kid": "rsa", "n": b64(rs.N.Bytes()), "e": b64(big.NewInt(int64(rs.E)).Bytes())}
 	for _, c := range []struct{ content, want string }{{"{", ""}, {set(ed, rsaKey), "ann"}} {
 		if err := os.WriteFile(path, []byte(c.content), 0o600); err != nil {

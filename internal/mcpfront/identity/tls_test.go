@@ -41,7 +41,7 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// make signs a certificate, by its own key where by is nil.
+// make makes a certificate. If by is nil, it is signed with its own key.
 func (a *authority) make(c *x509.Certificate, by *authority) (certPEM, keyPEM string, cert *x509.Certificate, key *ecdsa.PrivateKey) {
 	a.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -97,7 +97,7 @@ func spiffe(t *testing.T, name string) []*url.URL {
 	return []*url.URL{u}
 }
 
-// TestCertificatesAreTold: by a name that a trusted authority signed, and by nothing else.
+// TestCertificatesAreTold: a certificate has an identity only by a name that a trusted authority signed.
 func TestCertificatesAreTold(t *testing.T) {
 	own, clients, stranger := newAuthority(t), newAuthority(t), newAuthority(t)
 	certPEM, keyPEM := own.server()
@@ -139,7 +139,7 @@ func TestCertificatesAreTold(t *testing.T) {
 		}
 		c := tls.Config{RootCAs: roots, ServerName: "gateway.example", ClientSessionCache: tickets[show]} // which shows no certificate again
 		if show != nil {
-			// Whatever the server says of the authorities that it takes.
+			// The client shows its certificate whatever authorities the server names.
 			c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return show, nil }
 		}
 		h := &http.Client{Transport: &http.Transport{TLSClientConfig: &c, DisableKeepAlives: true, ForceAttemptHTTP2: true}}
@@ -189,7 +189,7 @@ func TestCertificatesAreTold(t *testing.T) {
 		}
 	}
 
-	// The files are changed while the gateway serves: first so that they do not fit together.
+	// The files change while the gateway serves. At first they do not fit together.
 	change := func(path, content string, at time.Duration) {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
@@ -199,7 +199,7 @@ func TestCertificatesAreTold(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// An authority alone is replaced: no session from before outlives that.
+	// Only the authority is replaced. No TLS session from before may be resumed.
 	if got, err := ask(ann, ""); got != "HTTP/1.1 ann" || !resumed.Load() {
 		t.Errorf("a session that goes on: %q %v, resumed %v", got, err, resumed.Load())
 	}
@@ -231,7 +231,7 @@ func TestCertificatesAreTold(t *testing.T) {
 	}
 }
 
-// TestFilesOfTLS: what cannot be used is said when the gateway begins.
+// TestFilesOfTLS: files that cannot be used are an error when the gateway starts.
 func TestFilesOfTLS(t *testing.T) {
 	own := newAuthority(t)
 	certPEM, keyPEM := own.server()

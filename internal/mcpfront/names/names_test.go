@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestNoNameHasTwoOwners: what Check lets through leads each name to at most one server, and to
-// the tool that is seen under it.
+// TestNoNameHasTwoOwners: with servers that Check accepts, each name leads to at most one server, and
+// to the tool that is listed under it.
 func TestNoNameHasTwoOwners(t *testing.T) {
 	for _, c := range []struct {
 		what, wrong string
@@ -49,7 +49,7 @@ func TestNoNameHasTwoOwners(t *testing.T) {
 	}
 }
 
-// TestWhatIsDeniedIsNowhere: deny counts before allow, and an empty list of allowed names allows none.
+// TestWhatIsDeniedIsNowhere: deny overrides allow, and an empty list of allowed names allows none.
 func TestWhatIsDeniedIsNowhere(t *testing.T) {
 	for _, c := range []struct {
 		l    Lists
@@ -70,7 +70,7 @@ func TestWhatIsDeniedIsNowhere(t *testing.T) {
 	}
 }
 
-// TestDefaultPrefix: every client takes it in a name.
+// TestDefaultPrefix: the prefix has only characters that every client accepts.
 func TestDefaultPrefix(t *testing.T) {
 	for id, want := range map[string]string{"files": "files__", "mcp.acme.example/files": "mcp_acme_example_files__", "a-B9": "a-B9__"} {
 		if got := Default(id); got != want {

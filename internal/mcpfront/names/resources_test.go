@@ -2,7 +2,7 @@ package names
 
 import "testing"
 
-// TestResourcesThatArePermitted: a pattern's beginning cannot be left.
+// TestResourcesThatArePermitted: no URI leads out of the prefix of a pattern.
 func TestResourcesThatArePermitted(t *testing.T) {
 	for _, c := range []struct {
 		uri      string

@@ -34,7 +34,7 @@ func TestBookSharesAndSurvives(t *testing.T) {
 	is(b, "x y\n", "1")
 	set(b, "x y\n", "2")
 	is(a, "x y\n", "2")
-	// A line that a crash cut short says nothing, and spoils no other.
+	// A line that a crash cut short does not count, and does not affect other lines.
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +55,7 @@ func TestBookSharesAndSurvives(t *testing.T) {
 	is(c, "xyz", "")
 }
 
-// get returns the value of a name, "" where there is none.
+// get returns the value of a name, "" if there is none.
 func (b *Book) get(name string) (string, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestLocksOfKilledShimsAreTidied: a lock that is held stays.
+// TestLocksOfKilledShimsAreTidied: Tidy removes lock files of dead shims, and keeps a lock that is held.
 func TestLocksOfKilledShimsAreTidied(t *testing.T) {
 	dir := t.TempDir()
 	live, err := Appear(dir)

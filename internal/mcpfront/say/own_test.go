@@ -48,8 +48,8 @@ func ownLog(t *testing.T) (c *client.Client, trace string) {
 	return c, b.Result.TraceID.String()
 }
 
-// TestOwnToolsWithoutAHandshake: each request says of which revision it is, and is answered
-// as that wants it.
+// TestOwnToolsWithoutAHandshake: each request names its revision, and is answered as that revision
+// wants it.
 func TestOwnToolsWithoutAHandshake(t *testing.T) {
 	c, id := ownLog(t)
 	const made = `"io.modelcontextprotocol/serverInfo":{"name":"tgad","version":"1"}`
@@ -71,7 +71,7 @@ func TestOwnToolsWithoutAHandshake(t *testing.T) {
 		{"tools/list", `{"_meta":` + old("2027-01-01") + `}`, []string{`"error":{"code":-32022`, `"data":{"supported":` + spoken(t) + `,"requested":"2027-01-01"}`}, ""},
 		{"tools/list", `{"_meta":` + bare + `}`, []string{`"error":{"code":-32602`}, ""},
 		{"server/discover", `{}`, []string{`"error":{"code":-32602`}, ""},
-		// A client of a revision with a handshake sees nothing of the other.
+		// A client of a revision with a handshake sees no members of the other revision.
 		{"tools/list", `{}`, []string{`"name":"in_doubt"`}, "resultType"},
 		{"tools/list", `{"_meta":` + old("2025-11-25") + `}`, []string{`"name":"in_doubt"`}, "resultType"},
 		{"initialize", `{"protocolVersion":"2026-07-28"}`, []string{`"protocolVersion":"2025-11-25"`}, ""},
@@ -106,7 +106,7 @@ func TestOwnToolsWithoutAHandshake(t *testing.T) {
 	}
 }
 
-// spoken is the list of the revisions, as JSON.
+// spoken is the list of the supported revisions, as JSON.
 func spoken(t *testing.T) string {
 	raw, err := json.Marshal(mcpraw.Revisions)
 	if err != nil {
@@ -115,8 +115,8 @@ func spoken(t *testing.T) string {
 	return string(raw)
 }
 
-// TestOwnToolsForTheOfficialClient: it finds them in the newest revision, and in an older
-// one where it asks for that.
+// TestOwnToolsForTheOfficialClient: the official client finds the tools in the newest revision, and
+// in an older one if it asks for that.
 func TestOwnToolsForTheOfficialClient(t *testing.T) {
 	c, id := ownLog(t)
 	for _, revision := range []string{"2026-07-28", "2025-06-18"} {
@@ -159,7 +159,7 @@ func TestOwnToolsForTheOfficialClient(t *testing.T) {
 	}
 }
 
-// TestOwnToolsLook: the tools of tgad mcp serve answer from a log, and change nothing.
+// TestOwnToolsLook: tgad's own tools answer from a log and change nothing.
 func TestOwnToolsLook(t *testing.T) {
 	dir, err := os.MkdirTemp("", "tgad-own-")
 	if err != nil {
@@ -215,7 +215,7 @@ func has(t *testing.T, answer string, wants ...string) {
 	}
 }
 
-// TestRevisionsOfOwnTools: each revision that is spoken gets what it has, any other is refused.
+// TestRevisionsOfOwnTools: each supported revision gets its own form of answers; any other is refused.
 func TestRevisionsOfOwnTools(t *testing.T) {
 	for _, r := range []string{
 		"", "1", "2024-11-05", "2025-03-25", "2025-03-26", "2025-03-27", "2025-06-17", "2025-06-18", "2025-06-19",

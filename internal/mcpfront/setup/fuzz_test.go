@@ -10,8 +10,8 @@ import (
 	"github.com/tailscale/hujson"
 )
 
-// FuzzInstall: whatever a file holds, install and uninstall leave a file that a client reads as
-// before, and a second install changes nothing.
+// FuzzInstall: whatever a file holds, a client reads it after install and uninstall as before. A
+// second install changes nothing.
 func FuzzInstall(f *testing.F) {
 	for _, x := range forms {
 		f.Add([]byte(x.before), x.place.TOML)
@@ -45,7 +45,7 @@ func FuzzInstall(f *testing.F) {
 		}
 		was, ok := read(raw, p)
 		if ours || !ok {
-			return // some of it was behind tgad before, by hand or by install
+			return // some server ran behind tgad before
 		}
 		if now, ok := read(back, p); !ok || !reflect.DeepEqual(withArgs(now), withArgs(was)) {
 			t.Fatalf("uninstall makes\n%s\nof\n%s", back, raw)
@@ -53,7 +53,7 @@ func FuzzInstall(f *testing.F) {
 	})
 }
 
-// read is what a client reads, false where it cannot.
+// read returns what a client reads, and false if it cannot read the file.
 func read(raw []byte, p Place) (v map[string]any, ok bool) {
 	if p.TOML {
 		return v, toml.Unmarshal(raw, &v) == nil

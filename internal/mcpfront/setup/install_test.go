@@ -20,7 +20,7 @@ var (
 	codex   = Place{File: "config.toml", Table: []string{"mcp_servers"}, TOML: true}
 )
 
-// forms are files as clients and people write them, with what install makes of each.
+// forms are files as clients and people write them, each with the result of install.
 var forms = []struct {
 	name         string
 	place        Place
@@ -43,7 +43,7 @@ var forms = []struct {
 	{"toml with dots", codex, "mcp_servers.a.command = \"x\"\nmcp_servers.a.args = []\n", "mcp_servers.a.command = \"/opt/bin/tgad\"\nmcp_servers.a.args = [\"mcp\", \"--server-id\", \"a\", \"--data\", \"/d\", \"--\", \"x\"]\n"},
 }
 
-// meaning is what a client reads.
+// meaning returns what a client reads from a file.
 func meaning(t *testing.T, raw []byte, p Place) (v map[string]any) {
 	t.Helper()
 	var err error
@@ -59,7 +59,7 @@ func meaning(t *testing.T, raw []byte, p Place) (v map[string]any) {
 }
 
 // TestInstallChangesTheCommandsAlone: every other byte stays, a second install changes nothing, and
-// uninstall restores what the file says.
+// uninstall restores the meaning of the file.
 func TestInstallChangesTheCommandsAlone(t *testing.T) {
 	for _, x := range forms {
 		after, changes, err := Install([]byte(x.before), x.place, front, nil)
@@ -72,7 +72,7 @@ func TestInstallChangesTheCommandsAlone(t *testing.T) {
 		if err != nil || string(again) != x.want || changes[0].Why != behind {
 			t.Errorf("%s: the second install: %+v %v\n%s", x.name, changes, err, again)
 		}
-		// Another tgad, which was put elsewhere.
+		// Uninstall by another tgad at another path.
 		if _, changes, _ := Install(after, x.place, Front{Program: "/usr/bin/tgad"}, nil); changes[0].Why != behind {
 			t.Errorf("%s: another tgad would be put before tgad: %+v", x.name, changes)
 		}
@@ -104,7 +104,7 @@ func withArgs(v any) any {
 	return out
 }
 
-// TestWhatStaysAsItIs: what is no command of another program, each with why.
+// TestWhatStaysAsItIs: servers that install does not change, each with the reason.
 func TestWhatStaysAsItIs(t *testing.T) {
 	for server, why := range map[string]string{
 		`{"url":"https://h/mcp"}`:                                 atAddress,
@@ -125,7 +125,7 @@ func TestWhatStaysAsItIs(t *testing.T) {
 			t.Errorf("%s: %+v %v\n%s", server, changes, err, after)
 		}
 	}
-	// By hand somebody put tgad there: uninstall leaves it.
+	// Somebody put tgad there by hand: uninstall leaves it.
 	text := `{"mcpServers":{"s":{"command":"tgad","args":["mcp","--","x"]}}}`
 	if after, changes, err := Uninstall([]byte(text), mcpJSON, front, nil); err != nil || string(after) != text || changes[0].Why != notOurs {
 		t.Errorf("%+v %v", changes, err)
@@ -142,7 +142,7 @@ func TestWhatStaysAsItIs(t *testing.T) {
 	}
 }
 
-// TestNamedServersAlone, and a name that is not there is an error.
+// TestNamedServersAlone: only the named servers are changed, and an unknown name is an error.
 func TestNamedServersAlone(t *testing.T) {
 	text := `{"mcpServers":{"a":{"command":"x"},"b":{"command":"y"}}}`
 	after, changes, err := Install([]byte(text), mcpJSON, front, []string{"b"})
@@ -162,7 +162,7 @@ func TestNamedServersAlone(t *testing.T) {
 	}
 }
 
-// TestPlacesOfClients: where each has its file.
+// TestPlacesOfClients checks the place of each client's file.
 func TestPlacesOfClients(t *testing.T) {
 	env := map[string]string{}
 	at := func(system string) Machine {
@@ -213,8 +213,8 @@ func TestPlacesOfClients(t *testing.T) {
 	}
 }
 
-// TestWhatWasThereComesBack, byte for byte, also after a second install of other servers; and not
-// over what somebody wrote since.
+// TestWhatWasThereComesBack: uninstall restores the file byte for byte, even after a second install of
+// other servers, but not over a change that somebody made since.
 func TestWhatWasThereComesBack(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "mcp.json")

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestKilledInBetweenLeavesAWholeFile: whenever somebody looks at the file while tgad is installed and
-// uninstalled over and over, and when that is killed, it is the one or the other.
+// TestKilledInBetweenLeavesAWholeFile: while tgad is installed and uninstalled over and over, and after
+// that process is killed, the file always has one of the two contents, whole.
 func TestKilledInBetweenLeavesAWholeFile(t *testing.T) {
 	const name = "TGAD_TEST_REPLACE"
 	before := append([]byte(`{"mcpServers":{"a":{"command":"x","args":[]}}}`), bytes.Repeat([]byte(" "), 1<<20)...)

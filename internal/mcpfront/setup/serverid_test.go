@@ -26,8 +26,8 @@ func TestServerIDs(t *testing.T) {
 	}
 }
 
-// TestServerIDsOfURLs: two addresses have two ids, nothing secret is in one, and each is a name
-// that the log takes.
+// TestServerIDsOfURLs: two addresses have two ids, no id contains a secret, and the log accepts each
+// id as a name.
 func TestServerIDsOfURLs(t *testing.T) {
 	for address, want := range map[string]string{
 		"https://mcp.example.com/mcp":                  "mcp.example.com/mcp",

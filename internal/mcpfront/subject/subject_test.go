@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestSubjectIsKeyed: two shims of a directory agree on it, two directories do not, and it
-// is nothing that can be computed of the token alone.
+// TestSubjectIsKeyed: two shims of one directory derive the same subject, shims of two directories do
+// not, and the subject cannot be computed from the token alone.
 func TestSubjectIsKeyed(t *testing.T) {
 	dir := t.TempDir()
 	all := map[string]bool{}

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestTokensAreForOneParty: a header goes to the tool servers of one origin, and what was taken for one origin is never
-// for another, whatever takes the header later.
+// TestTokensAreForOneParty: a header goes to the tool servers of one origin. Credentials that were sent for one origin
+// never go to another, even if a later configuration takes the same header for it.
 func TestTokensAreForOneParty(t *testing.T) {
 	a, b := Source{Authorization, "https://a.example/mcp"}, Source{Authorization, "https://b.example/mcp"}
 	own := Source{HeaderOf(InHeader, "c"), "https://a.example/other"}
@@ -46,7 +46,7 @@ func TestTokensAreForOneParty(t *testing.T) {
 	}
 }
 
-// TestMarksAreApart: each other set of credentials is another client's.
+// TestMarksAreApart: different sets of credentials have different marks.
 func TestMarksAreApart(t *testing.T) {
 	seen := map[string]string{}
 	for _, all := range []Tokens{
@@ -67,7 +67,7 @@ func TestMarksAreApart(t *testing.T) {
 	}
 }
 
-// TestWhoWouldGetTheSame: two servers that would get the same credentials are refused, unless they are one party's.
+// TestWhoWouldGetTheSame: two servers that would get the same credentials are refused, unless they are the same party.
 func TestWhoWouldGetTheSame(t *testing.T) {
 	const x, y = "https://x.example/1", "https://y.example/1"
 	auth := func(url string) Source { return Source{HeaderOf(InAuthorization, "?"), url} }

@@ -6,8 +6,8 @@ import (
 	"github.com/tgad/tgad/runtime"
 )
 
-// TestTheToolServerGetsCanonicalArguments: what was digested is what is sent; every other
-// byte of the params stays as the client wrote it.
+// TestTheToolServerGetsCanonicalArguments: the arguments are sent as the bytes that were digested. Every
+// other byte of the params stays as the client wrote it.
 func TestTheToolServerGetsCanonicalArguments(t *testing.T) {
 	p, err := Parse([]byte(`{ "name":"charge", "arguments":{"b":1.0,"a":-0} , "x":1.0 }`))
 	if err != nil {
@@ -25,7 +25,8 @@ func TestTheToolServerGetsCanonicalArguments(t *testing.T) {
 	}
 }
 
-// TestSpanOfTheSendReplacesTheClients: in `_meta`, where there is one; else the client's passes.
+// TestSpanOfTheSendReplacesTheClients: in `_meta` the span of the send replaces the client's. Without a span of the send
+// the client's passes.
 func TestSpanOfTheSendReplacesTheClients(t *testing.T) {
 	p, err := Parse([]byte(`{"name":"charge","_meta":{"traceparent":"theirs","x":1,"baggage":"b=1"}}`))
 	if err != nil {
