@@ -11,8 +11,8 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/names"
 )
 
-// TestCancelledRequestEndsItsPost: no answer comes, so the stream ends without one, and the id is free
-// again. What the tool server did is on record: the repeat of the call gets it.
+// TestCancelledRequestEndsItsPost: the POST of a cancelled request ends without an answer, and the id can
+// be used again. The tool server's answer is recorded, and the repeat of the call gets it.
 func TestCancelledRequestEndsItsPost(t *testing.T) {
 	for name, door := range map[string]func(*world) (url, tool, journal string){
 		"shim": func(w *world) (string, string, string) { return w.listening(), "charge", w.Journal },

@@ -16,8 +16,8 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/subject"
 )
 
-// TestChallengeComesBackThroughAGateway: where the token is the client's Authorization, each request whose answer would
-// lack what the tool server has is answered with the challenge, and runs with a token.
+// TestChallengeComesBackThroughAGateway: if the token is the client's Authorization, each request whose answer would lack
+// the tool server's part is answered with the challenge, and runs with a token.
 func TestChallengeComesBackThroughAGateway(t *testing.T) {
 	y := ways[0]
 	crm := fronttest.Guard(t, "tok-alic")
@@ -46,7 +46,7 @@ func TestChallengeComesBackThroughAGateway(t *testing.T) {
 		{"tools/call", `{"name":"crm__charge","arguments":{"a":1},"_meta":{"dev.tgad/idempotencyKey":"s"}}`}, // first: it waits for a server that is being started
 		{"tools/list", `{}`}, {"resources/list", `{}`}, {"resources/read", `{"uri":"pay:alic"}`}, {"logging/setLevel", `{"level":"info"}`}, {"prompts/get", `{"name":"crm__p"}`},
 	}
-	// The token is good no more: first the tool server says so, then it has forgotten the session and is asked for another.
+	// The token becomes invalid. First the tool server refuses it; then the session is lost too, and a new one is refused.
 	crm.Set(func() { crm.Good = map[string]bool{} })
 	inSession := func(method, params string) (int, string, http.Header) {
 		return fronttest.Exchange(t, url, `{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":`+params+`}`, append(y.with("tok-alic"), "Mcp-Session-Id", session)...)
@@ -80,7 +80,7 @@ func TestChallengeComesBackThroughAGateway(t *testing.T) {
 			challenged(a.method, status, body, h)
 		}
 		if a.method == say.Listen {
-			continue // it would not end
+			continue // its stream would not end
 		}
 		if status, body, _ := y.ask(t, url, "tok-alic", a.method, a.members, more...); status != 200 || strings.Contains(body, `"error"`) {
 			t.Errorf("%s with a token: %d %s", a.method, status, body)
@@ -92,9 +92,9 @@ func TestChallengeComesBackThroughAGateway(t *testing.T) {
 	}
 }
 
-// TestTokenThatIsMissingTakesNoOtherWithIt: where each tool server has a header of its own, one whose token is missing
-// or refused is left out of the lists. A call of it is "not sent", in words that say why, and the client's status is not
-// the tool server's. It comes back when its token is good.
+// TestTokenThatIsMissingTakesNoOtherWithIt: if each tool server has a header of its own, a tool server whose token is
+// missing or refused is left out of the lists. A call of its tools is "not sent", with the reason, and the HTTP status of
+// the tool server does not reach the client. The tool server is listed again once its token is valid.
 func TestTokenThatIsMissingTakesNoOtherWithIt(t *testing.T) {
 	y := ways[1]
 	crm := fronttest.Guard(t)
@@ -129,7 +129,7 @@ func TestTokenThatIsMissingTakesNoOtherWithIt(t *testing.T) {
 		if token == "" {
 			continue
 		}
-		// Nobody asks a tool server again and again that has refused a token: what was asked for last is tried, and no more.
+		// A tool server that has refused a token is not asked again and again, but only when a request needs it.
 		before := crm.Sightings()
 		time.Sleep(350 * time.Millisecond)
 		if n := crm.Sightings() - before; n > 1 {
@@ -157,8 +157,8 @@ func TestTokenThatIsMissingTakesNoOtherWithIt(t *testing.T) {
 	}
 }
 
-// TestStreamWithoutAToken: a client without a token for one tool server hears of the others, where that one's token is not
-// the client's Authorization. What it is promised it is promised by them.
+// TestStreamWithoutAToken: a client without a token for one tool server gets the notifications of the others, if that
+// token is not in the client's Authorization. The acknowledgement promises only what the others have granted.
 func TestStreamWithoutAToken(t *testing.T) {
 	y := ways[1]
 	w := newWorld(t)
@@ -189,7 +189,7 @@ func TestStreamWithoutAToken(t *testing.T) {
 	}
 }
 
-// TestRefusedCallIsOfTheQuota: what a tool server refuses for its token was a call.
+// TestRefusedCallIsOfTheQuota: a call that a tool server refuses for its token counts in the quota.
 func TestRefusedCallIsOfTheQuota(t *testing.T) {
 	for _, y := range ways {
 		w := newWorld(t)
@@ -205,7 +205,7 @@ func TestRefusedCallIsOfTheQuota(t *testing.T) {
 	}
 }
 
-// TestAuthorizationDocumentsOfAGateway: they pass where it is clear whose they are.
+// TestAuthorizationDocumentsOfAGateway: such documents pass if only one tool server has them.
 func TestAuthorizationDocumentsOfAGateway(t *testing.T) {
 	w := newWorld(t)
 	crm, other := fronttest.Guard(t), fronttest.Guard(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/names"
 )
 
-// TestMuteServerHoldsUpOneList: a tool server that is there and does not answer is waited for once. After that a list
-// waits a moment for it, until it answers again.
+// TestMuteServerHoldsUpOneList: a list waits the whole time for a running tool server that does not answer. Later lists
+// wait only briefly for it, until it answers again.
 func TestMuteServerHoldsUpOneList(t *testing.T) {
 	w := newWorld(t)
 	w.give("a", `{"uri":"a:1"}`, "")
@@ -28,7 +28,7 @@ func TestMuteServerHoldsUpOneList(t *testing.T) {
 	if err := os.Rename(file, file+".kept"); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Mkfifo(file, 0o600); err != nil { // whoever reads it waits for somebody who writes
+	if err := syscall.Mkfifo(file, 0o600); err != nil { // a reader of a FIFO waits for a writer
 		t.Fatal(err)
 	}
 	var took [2]time.Duration
@@ -56,7 +56,7 @@ func TestMuteServerHoldsUpOneList(t *testing.T) {
 		t.Fatal(err)
 	}
 	fronttest.Eventually(t, "the list to be whole", func() bool { return strings.Contains(h.Ask("4", "resources/list", `{}`), `"b:1"`) })
-	// Having answered it is waited for as before: a slow answer is in the list.
+	// After an answer lists wait the whole time again, so a slow answer is in the list.
 	g.wait = 4 * time.Second
 	whole, err := os.ReadFile(file)
 	if err == nil {

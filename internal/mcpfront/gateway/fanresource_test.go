@@ -14,7 +14,7 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/names"
 )
 
-// give lets a server behind a gateway list resources, templates of them, and what it can.
+// give sets the resources, the templates and the capabilities that a server of a gateway lists.
 func (w *world) give(server, resources, templates string) {
 	w.T.Helper()
 	journal := w.JournalOf(server)
@@ -28,14 +28,14 @@ func (w *world) give(server, resources, templates string) {
 	}
 }
 
-// with is a server that gives some resources.
+// with returns a server whose resources match patterns.
 func with(b Behind, resources ...string) Behind {
 	b.Resources = resources
 	return b
 }
 
-// TestResourcesHaveTheirServers: a URI leads to the server that may have it, and of several to the first
-// that lists it or a template of it. What a server does not give is neither listed nor led to.
+// TestResourcesHaveTheirServers: a URI leads to the server whose patterns match it, and of several to the
+// first that lists it or a template of it. A URI that matches no pattern is neither listed nor reachable.
 func TestResourcesHaveTheirServers(t *testing.T) {
 	w := newWorld(t)
 	w.give("a", `{"uri":"x:1","n":1.0},{"uri":"both:1"},{"uri":"hidden:a"}`, `{"uriTemplate":"t:{name}"}`)
@@ -59,7 +59,7 @@ func TestResourcesHaveTheirServers(t *testing.T) {
 		{"resources/read", `{"uri":"both:1"}`, "a"},
 		{"resources/subscribe", `{"uri":"x:2"}`, "b"},
 		{"resources/read", `{"uri":"y:1"}`, "b"},
-		{"resources/read", `{"uri":"y:unlisted"}`, "b"}, // nobody else may have it
+		{"resources/read", `{"uri":"y:unlisted"}`, "b"}, // only b matches it
 		{"resources/read", `{"uri":"t:x"}`, "a"},
 		{"resources/read", `{"uri":"u:x/end"}`, "b"},
 		{"completion/complete", `{"ref":{"type":"ref/resource","uri":"u:{name}/end"},"argument":{"name":"name","value":""}}`, "b"},
@@ -79,7 +79,7 @@ func TestResourcesHaveTheirServers(t *testing.T) {
 	}
 }
 
-// TestResourceStaysItsServers: of a server that lists the URI of another one later.
+// TestResourceStaysItsServers: a resource keeps its server, even if another server lists its URI later.
 func TestResourceStaysItsServers(t *testing.T) {
 	w := newWorld(t)
 	w.give("a", "", "")
@@ -92,7 +92,7 @@ func TestResourceStaysItsServers(t *testing.T) {
 	fronttest.Has(t, h.Ask("3", "resources/read", `{"uri":"x:1"}`), `"by":"b"`)
 }
 
-// TestResourcesOfAnIdentity: a client has of what the servers give what is its own.
+// TestResourcesOfAnIdentity: a client gets only the servers' resources that its identity may have.
 func TestResourcesOfAnIdentity(t *testing.T) {
 	w := newWorld(t)
 	w.give("a", `{"uri":"x:ann/1"},{"uri":"x:bob/1"}`, `{"uriTemplate":"x:bob/{n}"},{"uriTemplate":"x:{who}/{n}"}`)
@@ -126,8 +126,8 @@ func TestResourcesOfAnIdentity(t *testing.T) {
 
 const modernList = `{"notifications":{"toolsListChanged":true,"resourcesListChanged":true,"resourceSubscriptions":["x:1","x:2","z:3"]},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}`
 
-// TestStreamOfSeveralServers: a client has one subscription, acknowledged once and first, and each server
-// its part of it. What none was to tell is not passed on.
+// TestStreamOfSeveralServers: a client has one subscription, which is acknowledged once and first, and each
+// server has a branch of it. A notification that the client did not ask for does not pass.
 func TestStreamOfSeveralServers(t *testing.T) {
 	w := newWorld(t)
 	start := filepath.Join(w.Dir, "start")
@@ -158,7 +158,7 @@ func TestStreamOfSeveralServers(t *testing.T) {
 	if got := heard("2", "b__grow", "x:2"); len(got) != 3 {
 		t.Errorf("heard of b: %q", got)
 	}
-	// One that comes later is asked then, and gives no resources.
+	// A server that starts later is asked then. It gives no resources.
 	h.Said = nil
 	if err := os.WriteFile(start, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -167,7 +167,7 @@ func TestStreamOfSeveralServers(t *testing.T) {
 	all := h.Said
 	fronttest.Eventually(t, "its part", func() bool { got := heard("4", "c__grow", "x:1"); all = append(all, got...); return len(got) == 1 })
 	fronttest.Lacks(t, strings.Join(all, "\n"), "acknowledged") // the client was told once
-	// Given up, no server tells anything of it any more, and its id is free.
+	// After the client gave it up, no notification of it passes, and its id can be used again.
 	h.Write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"s"}}`)
 	h.Said = nil
 	fronttest.Has(t, h.Call("5", "a__charge", `{"n":1}`), `"text":"ok"`)
@@ -178,7 +178,7 @@ func TestStreamOfSeveralServers(t *testing.T) {
 	fronttest.Has(t, h.Ask(`"s"`, "ping", `{}`), `"result":{}`)
 }
 
-// TestStreamThatNobodyTakes: the client hears what the servers say.
+// TestStreamThatNobodyTakes: if all servers refuse a subscription, the client gets their error.
 func TestStreamThatNobodyTakes(t *testing.T) {
 	w := newWorld(t)
 	refuses := []string{"/bin/sh", "-c", `while read l; do case "$l" in
@@ -191,7 +191,7 @@ esac; done`}
 	fronttest.Has(t, h.Ask(`"s"`, "ping", `{}`), `"result":{}`)
 }
 
-// TestStreamPromisesWhatWasAskedFor: a server's word about other resources is not the client's.
+// TestStreamPromisesWhatWasAskedFor: if a server grants other resources, they are not promised to the client.
 func TestStreamPromisesWhatWasAskedFor(t *testing.T) {
 	w := newWorld(t)
 	more := []string{"/bin/sh", "-c", `while read l; do id=$(printf %s "$l" | sed 's/.*"id":\("[^"]*"\|[0-9]*\),"method.*/\1/'); case "$l" in
@@ -204,10 +204,10 @@ esac; done`}
 	h.Write(`{"jsonrpc":"2.0","id":"s","method":"subscriptions/listen","params":` + modernList + `}`)
 	ack := h.ReadLine()
 	fronttest.Has(t, ack, `"resourceSubscriptions":["x:1"]`)
-	fronttest.Has(t, h.ReadLine(), `"id":"s","result":{"resultType":"complete"`) // and it ends with the last of its parts
+	fronttest.Has(t, h.ReadLine(), `"id":"s","result":{"resultType":"complete"`) // it ends with its last branch
 }
 
-// TestMethodsOfAHandshake: a revision without one has none of them.
+// TestMethodsOfAHandshake: a revision without a handshake does not have these methods.
 func TestMethodsOfAHandshake(t *testing.T) {
 	w := newWorld(t)
 	h := w.gated(w.behind("a", names.Names{}))

@@ -21,7 +21,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// taskNames are the names of tasks of an identity, by the secret of a directory.
+// taskNames makes the names of tasks of an identity, with the secret of a directory.
 func taskNames(t testing.TB, dir, identity string) names.Tasks {
 	t.Helper()
 	secret, err := subject.ReadSecret(dir)
@@ -41,7 +41,7 @@ func (w *world) gatedAs(identity string, all ...Behind) *shim {
 	return w.wire(g.Stdio)
 }
 
-// taskID is the id in an answer that is a task.
+// taskID returns the task's id in an answer.
 func taskID(t *testing.T, answer string) string {
 	t.Helper()
 	id := mcpraw.ScalarText(mcpraw.At([]byte(answer), "/result/taskId"))
@@ -58,8 +58,8 @@ func (w *world) done(server string) {
 	}
 }
 
-// TestTasksLeadToTheirServers: two tool servers have given the same id. Each task is asked about where it is, also at a
-// gateway that was started since, and the log has the tool servers' own ids.
+// TestTasksLeadToTheirServers: two tool servers have given the same id. A question about a task goes to the task's own
+// server, even from a gateway that was started since, and the log has the tool servers' own ids.
 func TestTasksLeadToTheirServers(t *testing.T) {
 	w := newWorld(t)
 	behind := func() []Behind { return []Behind{w.behind("a", names.Names{}), w.behind("b", names.Names{})} }
@@ -112,8 +112,8 @@ func TestTasksLeadToTheirServers(t *testing.T) {
 	search("", "")
 }
 
-// TestTaskIsOfItsIdentity: an id of somebody else's, of another tool server, of another gateway, and one that is made up
-// lead nowhere, and no tool server hears of them.
+// TestTaskIsOfItsIdentity: the id of another identity, of another tool server or of another gateway, and an invented id,
+// lead nowhere, and no tool server gets such a request.
 func TestTaskIsOfItsIdentity(t *testing.T) {
 	w := newWorld(t)
 	h := w.gatedAs("ann", w.behind("a", names.Names{}), w.behind("b", names.Names{}))
@@ -138,7 +138,7 @@ func TestTaskIsOfItsIdentity(t *testing.T) {
 	if got := h.Ask("2", "tasks/get", `{"taskId":"`+id+`"}`); !strings.Contains(got, "working") {
 		t.Errorf("its own: %s", got)
 	}
-	// Bob is at the same tool server, which lists everybody's tasks.
+	// Bob uses the same tool server, which lists the tasks of all identities.
 	bob := w.gatedAs("bob", w.behind("a", names.Names{}, func(o *mcpfront.Options) { o.Namespace = "bob" }))
 	bob.Greet()
 	his := taskID(t, bob.Call("1", "a__job", `{"n":8}`))
@@ -150,7 +150,7 @@ func TestTaskIsOfItsIdentity(t *testing.T) {
 			t.Errorf("the list: %s", got)
 		}
 	}
-	// A gateway that was started since knows the unfinished ones from the log.
+	// A gateway that was started since knows the unfinished tasks from the log.
 	_ = h.Stop()
 	h = w.gatedAs("ann", w.behind("a", names.Names{}))
 	h.Greet()
@@ -159,8 +159,8 @@ func TestTaskIsOfItsIdentity(t *testing.T) {
 	})
 }
 
-// TestTasksInEveryMessage: each place in which a revision has the id of a task, both ways; what only looks like one stays
-// as it is.
+// TestTasksInEveryMessage: the id of a task is replaced in each place where a revision has one, in both directions. A
+// member that only looks like one stays unchanged.
 func TestTasksInEveryMessage(t *testing.T) {
 	w := newWorld(t)
 	g := w.gateTo(names.Lists{}, w.behind("a", names.Names{}), w.behind("b", names.Names{}))
@@ -219,8 +219,8 @@ func TestTasksInEveryMessage(t *testing.T) {
 	}
 }
 
-// TestStreamTellsOfTasks: each tool server is asked for its own tasks, and the client hears of them under the ids that it
-// knows. It is promised nothing of others.
+// TestStreamTellsOfTasks: each tool server is asked for its own tasks, and the client gets notifications of them with the
+// ids that it knows. Other tasks are not promised.
 func TestStreamTellsOfTasks(t *testing.T) {
 	w := newWorld(t)
 	h := w.gatedAs("ann", w.behind("a", names.Names{}), w.behind("b", names.Names{}))
@@ -251,7 +251,7 @@ func TestStreamTellsOfTasks(t *testing.T) {
 	fronttest.Lacks(t, told, `"taskId":"job-8"`, `"taskId":"`+ids["a"]+`"`, "list_changed")
 }
 
-// TestTasksAreDeclared: where a tool server has them, and as much of them.
+// TestTasksAreDeclared: the gateway declares the task capabilities that its tool servers have.
 func TestTasksAreDeclared(t *testing.T) {
 	for _, c := range []struct{ a, b, want string }{
 		{`"capabilities":{"tools":{}}`, `"capabilities":{}`, ""},
@@ -291,10 +291,10 @@ func TestKilledGatewayKeepsItsTasks(t *testing.T) {
 		r.Far = "http://127.0.0.1:1/none"
 		answer, _ := r.Call("fake__job", args)
 		if point == "before send" && strings.Contains(answer, "OUTCOME UNKNOWN") && r.Ran(args) == 0 {
-			continue // it may have been sent
+			continue // the call may have been sent
 		}
 		id := taskID(t, answer)
-		r.Drop() // whatever became of the first one: the client has the id
+		r.Drop() // whatever happened to the first gateway, the client has the id
 		if err := os.WriteFile(r.Journal+".taskdone", []byte(result), 0o600); err != nil {
 			t.Fatal(err)
 		}

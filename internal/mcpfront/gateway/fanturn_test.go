@@ -23,7 +23,7 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/wait"
 )
 
-// turn changes what is behind a gate.
+// turn changes the tool servers of a gate.
 func (w *world) turn(g *Gate, o GateOptions, all ...Behind) {
 	w.T.Helper()
 	c, err := g.Prepare(all, o)
@@ -34,7 +34,7 @@ func (w *world) turn(g *Gate, o GateOptions, all ...Behind) {
 	c.Make()
 }
 
-// pid is the process of a tool server, 0 where it has none yet.
+// pid is the process of a tool server, 0 if it has none yet.
 func (w *world) pid(server string) (pid int) {
 	if raw, err := os.ReadFile(filepath.Join(filepath.Dir(w.JournalOf(server)), "server.pid")); err == nil {
 		_, _ = fmt.Sscan(string(raw), &pid)
@@ -42,7 +42,7 @@ func (w *world) pid(server string) (pid int) {
 	return pid
 }
 
-// hears reads the client's messages until one has the words. Answers are kept.
+// hears reads the client's messages until one has the words. It keeps answers for later.
 func (h *shim) hears(words string) {
 	h.T.Helper()
 	for i, line := range h.Said {
@@ -60,8 +60,8 @@ func (h *shim) hears(words string) {
 	}
 }
 
-// TestCallEndsWhereItIs: a call that is with a tool server when that is taken away ends there, and then the tool server
-// does. Nothing is begun there meanwhile. One that stays keeps its process, and the client hears of the change.
+// TestCallEndsWhereItIs: if a tool server is removed while it has a call, the call ends there, and then the tool server
+// ends. It gets no new request meanwhile. A tool server that stays keeps its process, and the client hears of the change.
 func TestCallEndsWhereItIs(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.behind("a", names.Names{}), w.behind("b", names.Names{})
@@ -102,8 +102,8 @@ func TestCallEndsWhereItIs(t *testing.T) {
 	}
 }
 
-// TestNothingIsBegunWhereNobodyStays: a request that was to go to a tool server when that was taken away goes where its
-// name leads now, and a list that was asked for before gives it no resource.
+// TestNothingIsBegunWhereNobodyStays: a request whose tool server is removed just then goes where its name leads now. A
+// list that was requested before does not make the removed tool server the owner of a resource.
 func TestNothingIsBegunWhereNobodyStays(t *testing.T) {
 	w := newWorld(t)
 	w.give("a", `{"uri":"a:1"}`, "")
@@ -132,7 +132,7 @@ func TestNothingIsBegunWhereNobodyStays(t *testing.T) {
 	fronttest.Has(t, h.Ask("2", "resources/read", `{"uri":"a:2"}`), `"by":"a"`)
 }
 
-// TestRetiredShimWaits: it is not closed while a conversation has a call, or as long as a note of an answer is due.
+// TestRetiredShimWaits: a retired shim is not closed while a conversation has a call or a delivery is not noted.
 func TestRetiredShimWaits(t *testing.T) {
 	w := newWorld(t)
 	a := w.behind("a", names.Names{})
@@ -149,8 +149,8 @@ func TestRetiredShimWaits(t *testing.T) {
 	}
 }
 
-// TestChangesUnderLoadLoseNoCall: clients call while the tool servers behind their gate are others again and again.
-// Each call has its answer and one effect, and at the end no process is left of those that went.
+// TestChangesUnderLoadLoseNoCall: clients call while the tool servers of their gate are changed again and again. Each
+// call has its answer and one effect, and at the end no process of a removed tool server is left.
 func TestChangesUnderLoadLoseNoCall(t *testing.T) {
 	w := newWorld(t)
 	stays := w.behind("b", names.Names{})
@@ -199,8 +199,8 @@ func TestChangesUnderLoadLoseNoCall(t *testing.T) {
 	}
 }
 
-// TestStricterOfBothHolds: while a change is brought about, what the new rules refuse is refused, and what only they
-// allow is not allowed yet. A change that is dropped leaves the old rules, in each part.
+// TestStricterOfBothHolds: while a change is being made, a call that the new rules refuse is refused, and a call that
+// only the new rules allow is not allowed yet. After a dropped change all old rules hold.
 func TestStricterOfBothHolds(t *testing.T) {
 	w := newWorld(t)
 	before := names.Lists{Deny: []string{"a__look"}}
@@ -247,8 +247,8 @@ func TestStricterOfBothHolds(t *testing.T) {
 	}
 }
 
-// TestDroppedChangeLeavesNothing: a change for which there is no place, or that is dropped, leaves no conversation and
-// no process.
+// TestDroppedChangeLeavesNothing: a change for which there is no slot, or that is dropped, leaves no conversation and no
+// process.
 func TestDroppedChangeLeavesNothing(t *testing.T) {
 	w := newWorld(t)
 	a := w.behind("a", names.Names{})
@@ -274,8 +274,8 @@ func TestDroppedChangeLeavesNothing(t *testing.T) {
 	fronttest.Has(t, h.Call("1", "a__charge", `{"n":1}`), `"text":"ok"`)
 }
 
-// TestQuotaIsNotGivenOnceMore: a client that has used its quota has none by a reload; with a higher one it has what is
-// more, in time.
+// TestQuotaIsNotGivenOnceMore: a client that has used up its quota does not get it again by a reload. With a higher quota
+// it gets the difference, in time.
 func TestQuotaIsNotGivenOnceMore(t *testing.T) {
 	w := newWorld(t)
 	b := w.behind("a", names.Names{})
@@ -307,8 +307,8 @@ func TestQuotaIsNotGivenOnceMore(t *testing.T) {
 	}
 }
 
-// TestStreamGoesOverToTheNext: a stream of a client's goes on at the tool server that follows, is told that the lists
-// may be others, and is not over in between.
+// TestStreamGoesOverToTheNext: a client's stream continues with the new tool server, is told that the lists may have
+// changed, and does not end in between.
 func TestStreamGoesOverToTheNext(t *testing.T) {
 	w := newWorld(t)
 	first := w.behind("a", names.Names{})
@@ -327,7 +327,8 @@ func TestStreamGoesOverToTheNext(t *testing.T) {
 	fronttest.Lacks(t, told, `"id":"s"`, `"resultType":"complete"`)
 }
 
-// TestResourceThatIsNotTheClientsAnyMore: it is not read, not listed, and not told of to who had subscribed to it.
+// TestResourceThatIsNotTheClientsAnyMore: such a resource is not read and not listed, and a client that subscribed to it
+// gets no notification of it.
 func TestResourceThatIsNotTheClientsAnyMore(t *testing.T) {
 	w := newWorld(t)
 	w.give("a", `{"uri":"a:1"},{"uri":"b:1"}`, "")
@@ -394,8 +395,8 @@ func TestChangesOverHTTP(t *testing.T) {
 	}
 }
 
-// TestDoorIsForOthers: a client whose identity is taken away is let in no more, its stream ends at once, and the call
-// that is under way ends with its answer. Who has another key of the same identity goes on in its session.
+// TestDoorIsForOthers: a client whose identity is removed is not let in any more, its stream ends at once, and its call
+// under way ends with its answer. A client with another key of an identity that stays goes on in its session.
 func TestDoorIsForOthers(t *testing.T) {
 	w := newWorld(t)
 	gate := func(name string) *Gate {

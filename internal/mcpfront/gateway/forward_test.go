@@ -18,7 +18,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// doorKey is what says to the gateway of a test who its client is, where Authorization does.
+// doorKey is the API key of a test's client, for a gateway that identifies clients by Authorization.
 const doorKey = "Bearer key-of-the-door"
 
 // way is how a client sends its credentials for the tool server "crm".
@@ -26,12 +26,12 @@ type way struct {
 	name, header string
 }
 
-// ways are both: in the client's own Authorization, and in a header of the tool server's beside the gateway's key.
+// ways are the two ways: in Authorization, and in a header for the tool server beside the gateway's key.
 var ways = []way{{subject.InAuthorization, subject.Authorization}, {subject.InHeader, subject.HeaderOf(subject.InHeader, "crm")}}
 
 func (y way) passes() bool { return y.header == subject.Authorization }
 
-// with are the headers of a request with a token; "" is without.
+// with returns the headers of a request with a token, "" for none.
 func (y way) with(token string) (h []string) {
 	if !y.passes() {
 		h = append(h, "Authorization", doorKey)
@@ -42,7 +42,7 @@ func (y way) with(token string) (h []string) {
 	return h
 }
 
-// door is where clients of a gate come in, with their credentials in y.
+// door serves the clients of a gate, which send their credentials by way y.
 func (w *world) door(y way, g *Gate) (d *Door, url string) {
 	w.T.Helper()
 	d = &Door{Gates: map[string]*Gate{"": g, "ann": g}, Passes: y.passes(), Who: func(said string, _ *x509.Certificate) string {
@@ -63,13 +63,13 @@ func (w *world) guarded(server string, g *fronttest.Guarded, y way) Behind {
 	return w.behind(server, names.Names{}, func(o *mcpfront.Options) { o.Command, o.URL, o.ForwardAuth = nil, g.URL, y.header })
 }
 
-// plain is a tool server over HTTP that gets none.
+// plain is a tool server over HTTP that gets no credentials.
 func (w *world) plain(server string, g *fronttest.Guarded) Behind {
 	w.T.Helper()
 	return w.behind(server, names.Names{}, func(o *mcpfront.Options) { o.Command, o.URL = nil, g.URL })
 }
 
-// open is a tool server over HTTP that takes everybody.
+// open is a tool server over HTTP that accepts every client.
 func open(t *testing.T) *fronttest.Guarded {
 	g := fronttest.Guard(t)
 	g.Good[""] = true
@@ -83,8 +83,8 @@ func (y way) ask(t *testing.T, url, token, method, members string, header ...str
 	return fronttest.Exchange(t, url, body, append(h, y.with(token)...)...)
 }
 
-// TestTokensGoToTheirToolServerAlone: every way to an error is gone. The other tool servers saw no token, and all that
-// was written anywhere is searched for the tokens.
+// TestTokensGoToTheirToolServerAlone takes every path to an error. The other tool servers saw no token, and nothing that
+// was written anywhere contains a token.
 func TestTokensGoToTheirToolServerAlone(t *testing.T) {
 	const alice, mallory = "tok-1f6e0c-alice", "tok-93ab77-mallory"
 	for _, y := range ways {
@@ -150,7 +150,7 @@ func TestTokensGoToTheirToolServerAlone(t *testing.T) {
 	}
 }
 
-// TestUsersOfAGatewayAreKeptApart: what is identical but for the user is two calls, and a key is one user's.
+// TestUsersOfAGatewayAreKeptApart: identical calls of two users are two calls, and a key belongs to one user.
 func TestUsersOfAGatewayAreKeptApart(t *testing.T) {
 	for _, y := range ways {
 		crm := fronttest.Guard(t, "tok-alic", "tok-bobb")
@@ -160,7 +160,7 @@ func TestUsersOfAGatewayAreKeptApart(t *testing.T) {
 			_, body, _ := fronttest.CallAs(t, url, "crm__charge", "", args, meta, y.with(token)...)
 			return body
 		}
-		// Nobody takes alice's answer: it is undelivered, and a repeat of hers is served it.
+		// Nobody takes alice's answer, so it is undelivered, and her repeat is served it.
 		hold := make(chan struct{})
 		crm.Set(func() { crm.Hold = hold })
 		gone := fronttest.LostCall(t, url, "crm__charge", "", `{"a":1}`, "", y.with("tok-alic")...)
@@ -187,7 +187,7 @@ func TestUsersOfAGatewayAreKeptApart(t *testing.T) {
 	}
 }
 
-// TestSessionIsOfItsTokens: a session's id is of no use with other credentials, or without.
+// TestSessionIsOfItsTokens: a session's id does not work with other credentials, or without credentials.
 func TestSessionIsOfItsTokens(t *testing.T) {
 	for _, y := range ways {
 		crm := fronttest.Guard(t, "tok-alic", "tok-bobb")
@@ -208,7 +208,7 @@ func TestSessionIsOfItsTokens(t *testing.T) {
 	}
 }
 
-// TestTwoServersDoNotGetOneToken: unless they are of one origin.
+// TestTwoServersDoNotGetOneToken: two servers do not get the same token, unless they have the same origin.
 func TestTwoServersDoNotGetOneToken(t *testing.T) {
 	w := newWorld(t)
 	crm, other := fronttest.Guard(t, "tok-alic"), fronttest.Guard(t, "tok-alic")
@@ -227,8 +227,8 @@ func TestTwoServersDoNotGetOneToken(t *testing.T) {
 	}
 }
 
-// TestKeyOfTheGatewayIsNoToken: what says to the gateway who its client is goes to no tool server, wherever it stands and
-// whatever the gate would take.
+// TestKeyOfTheGatewayIsNoToken: a key that identifies a client to the gateway goes to no tool server, in whatever header
+// it is and whatever headers the gate uses.
 func TestKeyOfTheGatewayIsNoToken(t *testing.T) {
 	w := newWorld(t)
 	crm := fronttest.Guard(t, "tok-alic")
@@ -238,7 +238,7 @@ func TestKeyOfTheGatewayIsNoToken(t *testing.T) {
 	if status != 400 || !strings.Contains(body, y.header) || strings.Contains(body, doorKey) {
 		t.Errorf("%d %s", status, body)
 	}
-	// A gate whose configuration takes Authorization, behind doors that read it themselves: so it is while both change.
+	// The gate uses Authorization for a tool server while the door still reads it: this happens while both change.
 	d, url := w.door(y, w.gateTo(names.Lists{}, w.guarded("crm2", crm, ways[0])))
 	fronttest.CallAs(t, url, "crm2__charge", "", `{"a":1}`, "", "Authorization", doorKey)
 	d.Take(d.Who, true, map[string]*Gate{"": d.Gates["ann"]})
@@ -251,8 +251,8 @@ func TestKeyOfTheGatewayIsNoToken(t *testing.T) {
 	}
 }
 
-// TestTokenStaysWithItsParty: a new configuration that has another party take the same header gives it nothing of what
-// the clients have sent before. Their sessions are over.
+// TestTokenStaysWithItsParty: if a new configuration uses the same header for another party, that party does not get the
+// credentials that clients sent before. Their sessions end.
 func TestTokenStaysWithItsParty(t *testing.T) {
 	for _, y := range ways {
 		w := newWorld(t)
@@ -290,8 +290,8 @@ func TestTokenStaysWithItsParty(t *testing.T) {
 	}
 }
 
-// TestObservedCallWithAToken: the token passes and is written nowhere, users are apart, and a call that was refused for
-// its token has not run.
+// TestObservedCallWithAToken: the token passes and is written nowhere, users are kept apart, and a call that was refused
+// for its token counts as not sent.
 func TestObservedCallWithAToken(t *testing.T) {
 	const alice = "tok-1f6e0c-alice"
 	for _, y := range ways {

@@ -20,7 +20,7 @@ func runTokenGate(ctx context.Context, dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = stop() }() // it is killed
+	defer func() { _ = stop() }() // an error does not matter: the process is killed
 	k := fronttest.NewKiller(dir)
 	s, err := mcpfront.New(mcpfront.Options{Server: "far", URL: fronttest.Far(), ForwardAuth: subject.Authorization, Log: k.Log(c), State: dir + "/state", Logger: log})
 	if err != nil {
@@ -35,7 +35,7 @@ func runTokenGate(ctx context.Context, dir string) (err error) {
 }
 
 // TestKilledGatewayKeepsUsersApart kills a gateway with SIGKILL in a call with a token. The repeat with the same token
-// runs nothing twice, and the same call of somebody else is another one.
+// runs nothing twice, and the same call with another token is a new call.
 func TestKilledGatewayKeepsUsersApart(t *testing.T) {
 	points := []string{"before send", "before delivery", "writing"}
 	if fronttest.EveryKill() {

@@ -25,8 +25,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// behind is a tool server of a gateway's: a process with a journal of its own, unless change makes
-// it another.
+// behind makes a tool server of a gateway: a process with a journal of its own, unless change changes
+// that.
 func (w *world) behind(server string, n names.Names, change ...func(*mcpfront.Options)) Behind {
 	w.T.Helper()
 	o := w.options()
@@ -38,7 +38,7 @@ func (w *world) behind(server string, n names.Names, change ...func(*mcpfront.Op
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	w.T.Cleanup(func() { _ = s.Close() }) // of one that a gate has closed it is no error
+	w.T.Cleanup(func() { _ = s.Close() }) // a gate may have closed it already
 	if n.Prefix == "" {
 		n.Prefix = names.Default(server)
 	}
@@ -59,8 +59,9 @@ func (w *world) gated(all ...Behind) *shim {
 	return w.wire(w.gateTo(names.Lists{}, all...).Stdio)
 }
 
-// TestGatewayLeadsToItsServers: one a process, one over HTTP. Each call is in the log under its
-// server's own name and runs there alone, and its answer comes byte for byte.
+// TestGatewayLeadsToItsServers: one server is a process, the other is reached over HTTP. Each call
+// is in the log with its server's own name for the tool, runs only there, and its answer comes byte
+// for byte.
 func TestGatewayLeadsToItsServers(t *testing.T) {
 	far := newWorld(t)
 	far.opts.Tools = func(string) toolcall.Tool { return toolcall.Tool{Ungoverned: true} }
@@ -91,7 +92,7 @@ func TestGatewayLeadsToItsServers(t *testing.T) {
 	if len(near) != 1 || near[0].Tool != "charge" || near[0].Key != "k" || len(far.Effects()) != 1 {
 		t.Errorf("near %+v, far %+v", near, far.Effects())
 	}
-	// What is denied, has another name, or is not there is refused before anything is written.
+	// A denied, renamed or unknown name is refused before anything is written.
 	before := w.DB.Stats().Entries
 	for tool, code := range map[string]tga.Code{"far__look": tga.PolicyViolation, "near__charge": tga.NotFound, "charge": tga.NotFound, "other__x": tga.NotFound, "near__": tga.NotFound} {
 		fronttest.Has(t, h.Call("5", tool, "{}"), `"code":-32602`, string(code))
@@ -109,7 +110,7 @@ func TestGatewayLeadsToItsServers(t *testing.T) {
 		{"subscriptions/listen", `{"notifications":[]}`, `"code":-32602`},
 		{"tools/list", `{"cursor":"2"}`, `"code":-32602`},
 		{"prompts/list", `{}`, `"result":{"prompts":[]}`},
-		{"prompts/get", `{"name":"near__p"}`, `"code":-32601`}, // by the server
+		{"prompts/get", `{"name":"near__p"}`, `"code":-32601`}, // the server refuses it
 		{"initialize", `{}`, "has begun already"},
 	} {
 		fronttest.Has(t, h.Ask("6", ask.method, ask.params), ask.want)
@@ -118,7 +119,7 @@ func TestGatewayLeadsToItsServers(t *testing.T) {
 	fronttest.Has(t, h.ReadLine(), `"id":null`, "no arrays")
 }
 
-// TestCallWithoutAName is told so: it is no call of a tool that is not there.
+// TestCallWithoutAName: the refusal says that the name is missing, not that the tool is unknown.
 func TestCallWithoutAName(t *testing.T) {
 	w := newWorld(t)
 	h := w.gated(w.behind("a", names.Names{}))
@@ -135,7 +136,8 @@ func TestCallWithoutAName(t *testing.T) {
 	}
 }
 
-// TestServerThatIsDownTakesNoOtherWithIt: and when it is there at last the client is told.
+// TestServerThatIsDownTakesNoOtherWithIt: the other server works, and when the first one has started
+// the client is told.
 func TestServerThatIsDownTakesNoOtherWithIt(t *testing.T) {
 	w := newWorld(t)
 	late := filepath.Join(w.Dir, "late")
@@ -160,7 +162,8 @@ func TestServerThatIsDownTakesNoOtherWithIt(t *testing.T) {
 	}
 }
 
-// TestServerThatDiesTakesNoOtherWithIt: its call is in doubt, and the other's is not.
+// TestServerThatDiesTakesNoOtherWithIt: the call of the server that dies is in doubt, the call of
+// the other is not.
 func TestServerThatDiesTakesNoOtherWithIt(t *testing.T) {
 	w := newWorld(t)
 	h := w.gated(w.behind("a", names.Names{}), w.behind("b", names.Names{}))
@@ -176,7 +179,7 @@ func TestServerThatDiesTakesNoOtherWithIt(t *testing.T) {
 	fronttest.Has(t, h.Call("3", "a__charge", `{"n":2}`), `"text":"ok"`)
 }
 
-// TestQuestionsOfSeveralServers: two ask under the same id, and each hears what it was told.
+// TestQuestionsOfSeveralServers: two servers ask with the same id, and each gets its own answer.
 func TestQuestionsOfSeveralServers(t *testing.T) {
 	w := newWorld(t)
 	h := w.gated(w.behind("a", names.Names{}), w.behind("b", names.Names{}))
@@ -197,8 +200,8 @@ func TestQuestionsOfSeveralServers(t *testing.T) {
 	fronttest.Has(t, h.Answer("1"), `"heard":{"for":"a"}`)
 }
 
-// TestNextCallOfAnotherServerWaitsForTheNote: a client goes on from the answer of one tool server
-// to a call of another; that is not sent before the log has noted what the client has.
+// TestNextCallOfAnotherServerWaitsForTheNote: a client has the answer of one tool server and calls
+// another. That call is not sent before the log has noted the delivery of the answer.
 func TestNextCallOfAnotherServerWaitsForTheNote(t *testing.T) {
 	w := newWorld(t)
 	log := &fronttest.SlowNotes{Log: w.Local(), Asked: make(chan struct{}, 1), Take: make(chan struct{})}
@@ -209,7 +212,7 @@ func TestNextCallOfAnotherServerWaitsForTheNote(t *testing.T) {
 	<-log.Asked
 	h.Write(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"b__charge","arguments":{"n":2}}}`)
 	fronttest.Eventually(t, "the second call's permit", func() bool { return log.Permits.Load() >= 2 })
-	time.Sleep(20 * time.Millisecond) // with a permit a send is the next thing that happens
+	time.Sleep(20 * time.Millisecond) // a call that has its permit would be sent in this time
 	if e := fronttest.JournalOf(t, w.JournalOf("b")); len(e) != 0 {
 		t.Error("the call was sent before the earlier answer was noted")
 	}
@@ -280,9 +283,9 @@ func runGate(ctx context.Context, dir string) (err error) {
 	return g.Stdio(ctx, k.Reader(os.Stdin), k.Writer(os.Stdout))
 }
 
-// TestKilledGatewaySendsNothingTwice kills a gateway with SIGKILL at every point of a call, of a
-// tool server that is a process and of one over HTTP. The client starts it again and repeats the
-// call. The journals of the tool servers are the judges.
+// TestKilledGatewaySendsNothingTwice kills a gateway with SIGKILL at every point of a call, to a
+// tool server that is a process and to one over HTTP. The client starts the gateway again and
+// repeats the call. The journals of the tool servers show the number of effects.
 func TestKilledGatewaySendsNothingTwice(t *testing.T) {
 	for i, point := range fronttest.KillPoints {
 		servers := []string{"fake", "far"}
@@ -320,8 +323,8 @@ func TestKilledGatewaySendsNothingTwice(t *testing.T) {
 	}
 }
 
-// TestIdentitiesAreApart: the same key of two identities is two calls, a client is in the sessions of
-// its own identity alone, and nobody else is let in.
+// TestIdentitiesAreApart: the same key of two identities is two calls, a client reaches only sessions
+// of its own identity, and a client without an identity is not let in.
 func TestIdentitiesAreApart(t *testing.T) {
 	w := newWorld(t)
 	d := &Door{Gates: map[string]*Gate{}, Who: func(said string, _ *x509.Certificate) string { return strings.TrimPrefix(said, "Bearer ") }}
@@ -348,7 +351,7 @@ func TestIdentitiesAreApart(t *testing.T) {
 	}
 	_, got := call("ann")
 	fronttest.Has(t, got, `"dev.tgad/replayed":true`)
-	// The tool server is told two keys: it may itself answer a key that it has seen.
+	// The tool server gets two different keys, because it may itself deduplicate by the key.
 	if e := fronttest.JournalOf(t, w.JournalOf("a")); len(e) != 2 || e[0].Key != "ann:k" || e[1].Key != "bob:k" {
 		t.Errorf("effects of two identities' calls under one key: %+v", e)
 	}
@@ -374,7 +377,7 @@ func TestIdentitiesAreApart(t *testing.T) {
 	}
 }
 
-// TestArrayIsRefusedOverHTTP: the answer to an array has no id, and its POST gets it all the same.
+// TestArrayIsRefusedOverHTTP: the refusal of an array has no id, and still reaches its POST.
 func TestArrayIsRefusedOverHTTP(t *testing.T) {
 	w := newWorld(t)
 	g := w.gateTo(names.Lists{}, w.behind("a", names.Names{}))

@@ -23,7 +23,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// signedByItself is a certificate of this machine that serves both ends.
+// signedByItself is a self-signed certificate of this machine, for server and client.
 func signedByItself(t *testing.T) (tls.Certificate, *x509.Certificate) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -45,7 +45,7 @@ func signedByItself(t *testing.T) (tls.Certificate, *x509.Certificate) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, cert
 }
 
-// TestGatewayOverTLS: with TLS clients may be on other machines, and no byte of a call goes without it.
+// TestGatewayOverTLS: with TLS clients may be on other machines, and a call without TLS does not get in.
 func TestGatewayOverTLS(t *testing.T) {
 	w := newWorld(t)
 	pair, cert := signedByItself(t)

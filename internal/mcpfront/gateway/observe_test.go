@@ -15,7 +15,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// observing makes the world's shims observe. seen is what they said would have become of the calls.
+// observing puts the world's shims into observe mode. seen returns what they reported.
 func observing(w *world) (seen func() []mcpfront.Would) {
 	var mu sync.Mutex
 	var all []mcpfront.Would
@@ -31,7 +31,7 @@ func observing(w *world) (seen func() []mcpfront.Would) {
 	}
 }
 
-// TestObservedDefinitionsAndQuotas: neither refuses a call.
+// TestObservedDefinitionsAndQuotas: in observe mode neither a changed definition nor a quota refuses a call.
 func TestObservedDefinitionsAndQuotas(t *testing.T) {
 	w := newWorld(t)
 	seen := observing(w)
@@ -57,8 +57,8 @@ func TestObservedDefinitionsAndQuotas(t *testing.T) {
 	w.WantObserved("charge COMPLETED yes", "charge COMPLETED definition_changed")
 }
 
-// TestObservedToolServerIsDown: the client is told as it would be without a log, and the log that
-// nothing was sent.
+// TestObservedToolServerIsDown: the client gets the same error as without a log, and the log is told
+// that nothing was sent.
 func TestObservedToolServerIsDown(t *testing.T) {
 	w := newWorld(t)
 	observing(w)

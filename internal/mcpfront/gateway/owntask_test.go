@@ -14,8 +14,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestOwnTasksOfAGateway: a call of a tool server that has no tasks becomes one, under an id of the gateway's. Its client
-// asks about it and hears of it; the gateway that is started next knows it.
+// TestOwnTasksOfAGateway: a call to a tool server without tasks becomes a task, with an id of the gateway. Its client can
+// ask about it and gets notifications; the gateway that is started next knows it.
 func TestOwnTasksOfAGateway(t *testing.T) {
 	w := newWorld(t)
 	for server, can := range map[string]string{"a": `{"tools":{}}`, "b": `{"tools":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}`} {
@@ -63,15 +63,15 @@ func TestOwnTasksOfAGateway(t *testing.T) {
 	}
 }
 
-// TestTaskThatMovesBeforeTheAcknowledgementIsTold: a tool server is asked and answers while others are not asked yet. What it says of a
-// task then comes after the acknowledgement, the newest of it; else a client that waits for the end of a task waits for ever.
+// TestTaskThatMovesBeforeTheAcknowledgementIsTold: a tool server answers a subscription while others are not asked yet. Its newest
+// notification of a task is then passed after the acknowledgement. Else a client that waits for the end of a task would wait for ever.
 func TestTaskThatMovesBeforeTheAcknowledgementIsTold(t *testing.T) {
 	joined = func() { time.Sleep(500 * time.Millisecond) }
 	defer func() { joined = func() {} }()
 	TestOwnTasksOfAGateway(t)
 }
 
-// TestOwnTaskOutlivesItsGateway kills a gateway with SIGKILL at every point of a call that is a task of the gateway's.
+// TestOwnTaskOutlivesItsGateway kills a gateway with SIGKILL at every point of a call that is a task of the gateway.
 func TestOwnTaskOutlivesItsGateway(t *testing.T) {
 	points := []string{"before send", "answer read"}
 	if fronttest.EveryKill() {

@@ -16,7 +16,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// notes is a log that counts the notes of delivered answers that it has taken.
+// notes is a log that counts the notes of deliveries.
 type notes struct {
 	asklog.Log
 	noted atomic.Int32
@@ -38,7 +38,7 @@ func (l *notes) Delivered(ctx context.Context, trace tga.ID) error {
 	return err
 }
 
-// TestQuotaIsForBeforeTheSend: a call over it is answered, and nothing is written or sent.
+// TestQuotaIsForBeforeTheSend: a call over its quota is answered, and nothing is written or sent.
 func TestQuotaIsForBeforeTheSend(t *testing.T) {
 	w := newWorld(t)
 	log := &notes{Log: w.Local()}
@@ -62,8 +62,8 @@ func TestQuotaIsForBeforeTheSend(t *testing.T) {
 	}
 }
 
-// TestQuotasCount: so many at once, then one in each part of the time; a call that one quota has no
-// room for is counted by none.
+// TestQuotasCount: a quota allows its calls at once, and then one in each part of its time. If one
+// quota has no room for a call, no quota counts it.
 func TestQuotasCount(t *testing.T) {
 	g := &rules{quotas: quotasOf([]Quota{{Calls: 3, Per: time.Minute}, {Tool: "pay", Calls: 1, Per: time.Hour}})}
 	now := time.Now()
@@ -85,8 +85,8 @@ func TestQuotasCount(t *testing.T) {
 	over("pay", time.Hour, 0)
 }
 
-// TestRefusedCallsTakeNoQuota: however many callers are refused at once, there is room again as soon as if none had asked.
-// A reservation that is given back while another stands would keep what that one took.
+// TestRefusedCallsTakeNoQuota: refused callers, however many at once, do not delay the time when there is room again. A
+// reservation that is cancelled while another one exists would not be returned in full.
 func TestRefusedCallsTakeNoQuota(t *testing.T) {
 	r := &rules{quotas: quotasOf([]Quota{{Calls: 1, Per: time.Second}, {Tool: "pay", Calls: 1, Per: time.Second}})}
 	begin := time.Now()

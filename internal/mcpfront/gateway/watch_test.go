@@ -16,8 +16,8 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/names"
 )
 
-// TestEveryEndIsWatchedOnce: a request that was led to a tool server is told of once, by how it ended,
-// also when its answer comes after it was given up. Its id is free then.
+// TestEveryEndIsWatchedOnce: Passed is called once for a request that was led to a tool server, with how
+// it ended, even if its answer comes after it was given up. Then its id can be used again.
 func TestEveryEndIsWatchedOnce(t *testing.T) {
 	w := newWorld(t)
 	g := w.gateTo(names.Lists{}, w.behind("a", names.Names{}, func(o *mcpfront.Options) { o.CancelGrace = time.Millisecond }))
