@@ -10,7 +10,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// againOf is the trace that the newest call of a tool says it repeats.
+// againOf returns the trace that the newest call of a tool repeats (meta again_of).
 func (w *world) againOf(key string) string {
 	w.T.Helper()
 	r := w.Record("charge", key)
@@ -24,8 +24,8 @@ func (w *world) againOf(key string) string {
 	return t.Request.Meta.String(tga.MetaAgainOf)
 }
 
-// TestPersonAtTheClientRunsItAgain: a call in doubt runs again where the person says yes, and on
-// no other word of anybody's. The record of the new call names the one in doubt.
+// TestPersonAtTheClientRunsItAgain: a call in doubt runs again only if the person says yes. The record
+// of the new call names the call in doubt.
 func TestPersonAtTheClientRunsItAgain(t *testing.T) {
 	const call = `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"charge","arguments":{"die":"answer","n":42}}}`
 	for _, c := range []struct {
@@ -65,19 +65,19 @@ func TestPersonAtTheClientRunsItAgain(t *testing.T) {
 			if of := w.againOf(e[1].Key); of != w.Record("charge", e[0].Key).TraceID.String() {
 				t.Errorf("the new call says that it repeats %q", of)
 			}
-			// It is over: the same call is another one, and nobody is asked.
+			// The call has ended: the same call is a new call, and nobody is asked.
 			fronttest.Has(t, h.Call("3", "charge", `{"die":"answer","n":42}`), `"ok"`)
 		})
 	}
 }
 
-// TestQuestionToRunAgainInAnAnswer: likewise of a client without a handshake. Only a client that
-// says that it can ask its person is believed that it did.
+// TestQuestionToRunAgainInAnAnswer: the same for a client without a handshake. A person's answer counts
+// only from a client that declares that it can ask its person.
 func TestQuestionToRunAgainInAnAnswer(t *testing.T) {
 	w := newWorld(t)
 	h := w.start()
 	able := strings.Replace(fronttest.ModernMeta, `clientCapabilities":{}`, `clientCapabilities":{"elicitation":{}}`, 1)
-	h.Ask("0", "echo", `{}`) // a tool server that ends before it spoke ends its shim
+	h.Ask("0", "echo", `{}`) // first, because a tool server that ends before it sent a message ends its shim
 	call := func(id, meta, more string) string {
 		return h.Ask(id, "tools/call", `{"name":"charge","arguments":{"die":"answer"},"_meta":`+meta+more+"}")
 	}

@@ -33,7 +33,7 @@ func (h *shim) toldAgain(when, said string) {
 	h.Write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, at2(q, "/id"), said))
 }
 
-// inDoubtBefore brings the call into doubt. A person who is asked says neither.
+// inDoubtBefore brings the call into doubt. A person who is asked says neither yes nor no.
 func (h *shim) inDoubtBefore(meta string, asks bool) {
 	h.T.Helper()
 	if asks {
@@ -48,8 +48,8 @@ func (h *shim) inDoubtBefore(meta string, asks bool) {
 	fronttest.Has(h.T, h.Answer("1"), "OUTCOME UNKNOWN", "EFFECT_IN_DOUBT")
 }
 
-// TestRepeatOfADoubtAsksThePerson walks the grid: with a key of the client's or without, what the
-// person says, and who repeats the call. Only an explicit yes runs it, once.
+// TestRepeatOfADoubtAsksThePerson walks the grid: with or without a key of the client, what the person
+// says, and which client repeats the call. Only an explicit yes runs the call, once.
 func TestRepeatOfADoubtAsksThePerson(t *testing.T) {
 	for _, meta := range []string{`{}`, keyOfMine} {
 		for _, said := range []string{saysYes, saysNo, saysNeither, ""} {
@@ -88,7 +88,7 @@ func TestRepeatOfADoubtAsksThePerson(t *testing.T) {
 					if of := w.againOf(e[1].Key); of != w.Record("charge", e[0].Key).TraceID.String() {
 						t.Errorf("the new call says that it repeats %q", of)
 					}
-					// With a key it is the same call for ever, without one it is over. Nobody is asked.
+					// With a key it stays the same call for ever; without a key the call has ended. Nobody is asked.
 					h.chargeOnce("3", meta)
 					got, want := h.Answer("3"), 3
 					if meta == keyOfMine {
@@ -105,8 +105,8 @@ func TestRepeatOfADoubtAsksThePerson(t *testing.T) {
 	}
 }
 
-// TestTwoWhoRepeatAKeyAtOnce: two calls of one client are one question. Two clients are asked each,
-// both persons say yes, and the call runs again once.
+// TestTwoWhoRepeatAKeyAtOnce: two calls of one client cause one question. If two clients are asked and
+// both persons say yes, the call runs again once.
 func TestTwoWhoRepeatAKeyAtOnce(t *testing.T) {
 	t.Run("one client", func(t *testing.T) {
 		t.Parallel()
@@ -157,14 +157,14 @@ func TestTwoWhoRepeatAKeyAtOnce(t *testing.T) {
 	})
 }
 
-// TestQuestionAboutAKeyInAnAnswer: likewise of a client without a handshake. Only a client that says
-// that it can ask its person is believed that it did.
+// TestQuestionAboutAKeyInAnAnswer: the same for a client without a handshake. A person's answer counts
+// only from a client that declares that it can ask its person.
 func TestQuestionAboutAKeyInAnAnswer(t *testing.T) {
 	w := newWorld(t)
 	h := w.start()
 	deaf := strings.Replace(fronttest.ModernMeta, `{`, `{"dev.tgad/idempotencyKey":"order 7",`, 1)
 	able := strings.Replace(deaf, `clientCapabilities":{}`, `clientCapabilities":{"elicitation":{}}`, 1)
-	h.Ask("0", "echo", `{}`) // a tool server that ends before it spoke ends its shim
+	h.Ask("0", "echo", `{}`) // first, because a tool server that ends before it sent a message ends its shim
 	call := func(id, meta, more string) string {
 		return h.Ask(id, "tools/call", `{"name":"charge","arguments":{"die":"answer"},"_meta":`+meta+more+"}")
 	}
@@ -180,13 +180,13 @@ func TestQuestionAboutAKeyInAnAnswer(t *testing.T) {
 		t.Fatalf("%d effects, want 1", n)
 	}
 	fronttest.Has(t, call("6", able, yes), `"ok"`)
-	fronttest.Has(t, call("7", able, yes), `"ok"`, "replayed") // what was said once licenses one run
+	fronttest.Has(t, call("7", able, yes), `"ok"`, "replayed") // one yes licenses one run
 	if n := len(w.Effects()); n != 2 {
 		t.Errorf("%d effects, want 2", n)
 	}
 }
 
-// gated is a log whose answers to a begin wait while a gate is shut.
+// gated is a log that holds back its answers to begin until a gate opens.
 type gated struct {
 	asklog.Log
 	gate atomic.Pointer[chan struct{}]
@@ -200,8 +200,8 @@ func (l *gated) Begin(ctx context.Context, req runtime.BeginRequest) (runtime.Be
 	return b, err
 }
 
-// TestQuestionToRunAgainIsForWhoCanAnswerIt: of two clients that repeat a key at once, the one that
-// takes questions is asked, and the other is told what is known.
+// TestQuestionToRunAgainIsForWhoCanAnswerIt: if two clients repeat a key at the same time, the client
+// that can be asked is asked, and the other gets the words for a call in doubt.
 func TestQuestionToRunAgainIsForWhoCanAnswerIt(t *testing.T) {
 	w := newWorld(t)
 	log := &gated{Log: w.Local()}

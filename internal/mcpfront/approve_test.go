@@ -48,7 +48,7 @@ func (h *shim) asked() string {
 	h.T.Helper()
 	var q string
 	at := slices.IndexFunc(h.Said, func(line string) bool { return strings.Contains(line, `"elicitation/create"`) })
-	if at >= 0 { // it came while another message was waited for
+	if at >= 0 { // the question came while the test waited for another message
 		q = h.Said[at]
 		h.Said = slices.Delete(h.Said, at, at+1)
 	} else {
@@ -77,7 +77,7 @@ func TestPersonAtTheClientDecides(t *testing.T) {
 	if e := w.Effects(); len(e) != 1 || e[0].Args != `{"a":1}` {
 		t.Errorf("effects %+v", e)
 	}
-	// One who says neither leaves it to others, and is told when those have decided.
+	// A person who says neither yes nor no leaves the decision to others. The call ends when they have decided.
 	call("9", `{"b":1}`)
 	id := h.asked()
 	h.Write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"action":"cancel"}}`, id))
@@ -105,10 +105,10 @@ func TestPersonAtTheClientDecides(t *testing.T) {
 	}
 }
 
-// awayVotes is a log that takes no vote for a while.
+// awayVotes is a log that is away for the first votes.
 type awayVotes struct {
 	asklog.Log
-	away atomic.Int64 // so many times
+	away atomic.Int64 // for how many votes
 }
 
 func (l *awayVotes) Decide(ctx context.Context, trace tga.ID, vote wire.DecideRequest) (runtime.Result, error) {
@@ -118,7 +118,7 @@ func (l *awayVotes) Decide(ctx context.Context, trace tga.ID, vote wire.DecideRe
 	return l.Log.Decide(ctx, trace, vote)
 }
 
-// TestVoteWaitsForTheLog: what a person at the client has said counts, although the log is away at that moment.
+// TestVoteWaitsForTheLog: the vote of the person at the client counts, even if the log is away at that moment.
 func TestVoteWaitsForTheLog(t *testing.T) {
 	w := peopleWorld(t)
 	log := &awayVotes{Log: w.Local()}
@@ -131,8 +131,8 @@ func TestVoteWaitsForTheLog(t *testing.T) {
 	fronttest.Has(t, h.Answer("1"), `"ok"`)
 }
 
-// TestVoteThatTheLogRefuses: who handed a call in cannot approve it, at the client either. That
-// person is told so, and who can; the call goes on when it is made again after that.
+// TestVoteThatTheLogRefuses: the submitter of a call cannot approve it, not even at the client. The
+// client is told so, and who can approve it; the call continues when it is repeated after that.
 func TestVoteThatTheLogRefuses(t *testing.T) {
 	w := peopleWorld(t)
 	w.log = refusing{w.Local()}
@@ -151,7 +151,7 @@ func TestVoteThatTheLogRefuses(t *testing.T) {
 	if n := len(w.Effects()); n != 1 {
 		t.Errorf("%d effects, want 1", n)
 	}
-	// Nobody is asked again in vain.
+	// That person is not asked again, because the vote would not count.
 	h.Write(`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"charge","arguments":{"x":1}}}`)
 	fronttest.Eventually(t, "the approval", func() bool { return len(w.waiting()) == 1 })
 	fronttest.Has(t, h.Ask("4", "echo", `{}`), "result")
@@ -160,9 +160,9 @@ func TestVoteThatTheLogRefuses(t *testing.T) {
 	}
 }
 
-// TestClientIsToldWhoMayApprove: a log that knows that the client's vote does not count says so
-// before anybody is asked. The client hears at once what is waited for, and who may give it: in
-// the progress that it asked for, else in the answer, before it gives up.
+// TestClientIsToldWhoMayApprove: if the log knows that the client's vote does not count, it says so
+// before the person is asked. The client is told at once what the call waits for and who can approve
+// it: in progress notifications if it asked for them, else in an answer before it gives up.
 func TestClientIsToldWhoMayApprove(t *testing.T) {
 	w := peopleWorld(t)
 	w.log = submitting{w.Local()}
@@ -191,7 +191,7 @@ func TestClientIsToldWhoMayApprove(t *testing.T) {
 	}
 }
 
-// submitting is a log that knows who hands calls in, as a daemon does.
+// submitting is a log that knows the submitter of a call, as a daemon does.
 type submitting struct{ asklog.Log }
 
 func (l submitting) Begin(ctx context.Context, req runtime.BeginRequest) (runtime.Begun, error) {
@@ -205,8 +205,8 @@ func (refusing) Decide(context.Context, tga.ID, wire.DecideRequest) (runtime.Res
 	return runtime.Result{}, tga.Errorf(tga.PermissionDenied, "you handed it in")
 }
 
-// TestQuestionInAnAnswer: a client without a handshake is answered with the question, and
-// repeats the call with the person's word, which the tool server does not see.
+// TestQuestionInAnAnswer: a client without a handshake is answered with the question, and repeats the
+// call with the person's answer, which the tool server does not see.
 func TestQuestionInAnAnswer(t *testing.T) {
 	w := peopleWorld(t)
 	h := w.start()
@@ -227,8 +227,8 @@ func TestQuestionInAnAnswer(t *testing.T) {
 	fronttest.Has(t, e[0].Line, `"arguments":{"n":9007199254740991}`)
 }
 
-// TestPersonWhoSaidNeitherIsAskedAgain: once for each time that the call is made again; not
-// at once for the message that brings what the person said.
+// TestPersonWhoSaidNeitherIsAskedAgain: the person is asked once for each repeat of the call, but not
+// for the message that brings the answer.
 func TestPersonWhoSaidNeitherIsAskedAgain(t *testing.T) {
 	w := peopleWorld(t)
 	h := w.start()
@@ -261,8 +261,8 @@ func TestPersonWhoSaidNeitherIsAskedAgain(t *testing.T) {
 	}
 }
 
-// TestTaskWhoseApprovalIsAskedForAgain: a client that has a task of the call, and makes the
-// call again, is asked once more; what its person says counts for the task.
+// TestTaskWhoseApprovalIsAskedForAgain: a client that has a task of the call and makes the call again
+// is asked once more. Its person's answer counts for the task.
 func TestTaskWhoseApprovalIsAskedForAgain(t *testing.T) {
 	w := peopleWorld(t)
 	h := w.start()
@@ -281,7 +281,7 @@ func TestTaskWhoseApprovalIsAskedForAgain(t *testing.T) {
 		return h.Ask(id, "tools/call", params+`,"inputResponses":{"tgad-approval":`+action+`},"requestState":"`+state+`"}`)
 	}
 	state := question(`"a"`)
-	task := taskID(t, says(`"b"`, state, `{"action":"cancel"}`)) // not asked at once
+	task := taskID(t, says(`"b"`, state, `{"action":"cancel"}`)) // this message does not ask again
 	for i := range 2 {
 		if again := question(fmt.Sprint(10 + i)); again != state {
 			t.Errorf("another question: %s, and was %s", again, state)
@@ -298,8 +298,8 @@ func TestTaskWhoseApprovalIsAskedForAgain(t *testing.T) {
 	}
 }
 
-// TestQuestionIsForWhoCanAnswerIt: of two clients of one call, the one that takes questions
-// is asked, and the other waits.
+// TestQuestionIsForWhoCanAnswerIt: of two clients of one call, the client that can be asked is asked,
+// and the other waits.
 func TestQuestionIsForWhoCanAnswerIt(t *testing.T) {
 	w := peopleWorld(t)
 	h := w.start()

@@ -38,8 +38,8 @@ func TestBatchIsTakenApartAndAnsweredWhole(t *testing.T) {
 	}
 }
 
-// TestBatchIsDeliveredWhole: a call's occurrence is over when the array with its answer was
-// handed over, not before; a repeat of it until then is served.
+// TestBatchIsDeliveredWhole: a call counts as delivered when the array with its answer was delivered,
+// not before. Until then a repeat is served.
 func TestBatchIsDeliveredWhole(t *testing.T) {
 	w := newWorld(t)
 	h := w.start()
@@ -57,7 +57,7 @@ func TestBatchIsDeliveredWhole(t *testing.T) {
 	})
 	h.Write(fmt.Sprintf(call, 3))
 	fronttest.Has(t, h.Answer("3"), "replayed")
-	// That one is delivered, and so the next is another.
+	// That answer was delivered, so the same call is a new call.
 	h.Write(fmt.Sprintf(call, 4))
 	fronttest.Lacks(t, h.Answer("4"), "replayed")
 	h.Write(`{"jsonrpc":"2.0","id":"q1","result":{}}`)
@@ -67,8 +67,8 @@ func TestBatchIsDeliveredWhole(t *testing.T) {
 	}
 }
 
-// TestNamesInBatches: the same call twice in an array, and the same calls in two arrays at
-// once, are one each; after them they are others.
+// TestNamesInBatches: the same call twice in an array is one call, and so are the same calls in two
+// arrays at the same time. After delivery the same calls are new calls.
 func TestNamesInBatches(t *testing.T) {
 	w := newWorld(t)
 	h := w.start()
@@ -86,7 +86,7 @@ func TestNamesInBatches(t *testing.T) {
 		for range 2 {
 			fronttest.Lacks(t, h.ReadLine(), "error")
 		}
-		// What comes after both was not sent before both were noted.
+		// A call that comes after both was not sent before both deliveries were noted.
 		fronttest.Has(t, h.Call(fmt.Sprint(1000+round), "charge", fmt.Sprintf(`{"a":%d}`, 10+round)), `"ok"`)
 	}
 	if n := len(w.Effects()); n < 12 || n > 3*(6+1) {
@@ -94,7 +94,7 @@ func TestNamesInBatches(t *testing.T) {
 	}
 }
 
-// TestBatchWithARequestThatIsGivenUp: the others are answered.
+// TestBatchWithARequestThatIsGivenUp: the other requests of the batch are answered.
 func TestBatchWithARequestThatIsGivenUp(t *testing.T) {
 	w := newWorld(t)
 	h := w.start()
@@ -118,8 +118,8 @@ func TestBatchWithARequestThatIsGivenUp(t *testing.T) {
 	fronttest.Has(t, h.Ask("5", "echo", `{"n":1}`), `"n":1`)
 }
 
-// TestBatchesOverHTTP: several at once, of notifications alone, beside a tool server that
-// writes what is no message, and without a session.
+// TestBatchesOverHTTP: several batches at once, a batch of notifications alone, batches beside a tool
+// server that writes malformed lines, and a batch without a session.
 func TestBatchesOverHTTP(t *testing.T) {
 	w := newWorld(t)
 	url := w.listening()

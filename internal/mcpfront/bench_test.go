@@ -15,9 +15,9 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 )
 
-// BenchmarkOverhead is what a message costs beside the bare tool server: p50 and p99 of
-// one client that waits for each answer, in one run. A governed call pays for two syncs
-// of the disk. The tool server writes no journal here.
+// BenchmarkOverhead measures the cost of a message compared with the bare tool server: p50 and p99 of
+// one client that waits for each answer, in one run. A governed call pays for two syncs of the disk.
+// The tool server writes no journal here.
 func BenchmarkOverhead(b *testing.B) {
 	for _, way := range []struct {
 		name           string

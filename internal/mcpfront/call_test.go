@@ -24,7 +24,7 @@ func TestPassThroughIsExact(t *testing.T) {
 			t.Errorf("got %.300s\nwant %.300s", got, want)
 		}
 	}
-	// Ids go through in their own spelling, and the tool server's requests likewise.
+	// Ids pass in their own spelling, and so do requests of the tool server.
 	if got := h.Ask(`"a\u0062"`, "echo", `{}`); got != `{"result":{},"jsonrpc":"2.0","id":"a\u0062"}` {
 		t.Errorf("got %s", got)
 	}
@@ -41,8 +41,8 @@ func TestPassThroughIsExact(t *testing.T) {
 	}
 }
 
-// TestMessagesBeforeTheToolServerIsUp: a client that does not wait is understood, in the
-// order in which it spoke.
+// TestMessagesBeforeTheToolServerIsUp: messages that a client sends before the tool server has started
+// are handled in their order.
 func TestMessagesBeforeTheToolServerIsUp(t *testing.T) {
 	w := newWorld(t)
 	h := w.start()
@@ -79,14 +79,14 @@ func TestOccurrences(t *testing.T) {
 	w := newWorld(t)
 	h := w.start()
 	h.Handshake()
-	// Two intended calls stay two: the first was answered before the second was made.
+	// Two intended calls are two calls: the first was answered before the second was made.
 	fronttest.Lacks(t, h.Call("1", "charge", `{"amount":1}`), "replayed")
 	fronttest.Lacks(t, h.Call("2", "charge", `{"amount":1}`), "replayed")
 	if e := w.Effects(); len(e) != 2 || e[0].Key == e[1].Key {
 		t.Fatalf("effects %+v", e)
 	}
 	_ = h.Stop()
-	// In a later shim of the same conversation too, for their answers were delivered.
+	// So it is in a later shim of the same conversation, because the answers were delivered.
 	h = w.start()
 	h.Handshake()
 	fronttest.Lacks(t, h.Call("1", "charge", `{"amount":1}`), "replayed")
@@ -104,8 +104,9 @@ func TestOccurrences(t *testing.T) {
 	}
 }
 
-// TestNextCallWaitsForTheNote: who saw a call of a client saw it go on from the answers
-// that it had, so the shim may be killed from then on. The same call again is another one.
+// TestNextCallWaitsForTheNote: once the tool server has a client's next call, the deliveries of the
+// client's earlier answers are durable. So even if the shim is killed then, the same call again is a
+// new call.
 func TestNextCallWaitsForTheNote(t *testing.T) {
 	w := newWorld(t)
 	log := &fronttest.SlowNotes{Log: w.Local(), Asked: make(chan struct{}, 1), Take: make(chan struct{})}
@@ -115,7 +116,7 @@ func TestNextCallWaitsForTheNote(t *testing.T) {
 	fronttest.Lacks(t, h.Call("1", "charge", `{"amount":1}`), "replayed")
 	<-log.Asked
 	h.Write(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"charge","arguments":{"amount":2}}}`)
-	// It has its permit, and with that a send is the next thing that happens.
+	// The call has its permit, so without the wait it would be sent now.
 	for at := time.Now(); log.Permits.Load() < 2; time.Sleep(time.Millisecond) {
 		if time.Since(at) > 10*time.Second {
 			t.Fatal("the second call has no permit")
@@ -133,8 +134,8 @@ func TestNextCallWaitsForTheNote(t *testing.T) {
 	}
 }
 
-// TestProposedKey: the member idempotencyKey of SEP-3182 is the key of a call, and the tool server has
-// it where the client put it: as it came, or in its key space.
+// TestProposedKey: the member idempotencyKey of SEP-3182 is the key of a call. The tool server gets the
+// member in its place: unchanged, or with the key space before it.
 func TestProposedKey(t *testing.T) {
 	for space, key := range map[string]string{"": "k", "ann": "ann:k"} {
 		w := newWorld(t)
@@ -189,7 +190,7 @@ func TestKeysByTheFirstRuleThatFits(t *testing.T) {
 			fronttest.Has(t, e.Line, `"x/key":"`+c.key+`"`)
 		}
 	}
-	// The same key again is served, and says so; with other arguments it is an error.
+	// A repeat of the key is served and marked as replayed. With other arguments it is an error.
 	fronttest.Has(t, h.Call("2", "charge", `{}`, `{"claudecode/toolUseId":"toolu_2"}`), `"ok"`)
 	n := len(w.Effects())
 	fronttest.Has(t, h.Call("3", "charge", `{}`, `{"claudecode/toolUseId":"toolu_2"}`), `"dev.tgad/replayed":true`, `"dev.tgad/traceId":"`, `"dev.tgad/entryDigest":"`, `"big":9007199254740993,"one":1.0`)
@@ -197,10 +198,10 @@ func TestKeysByTheFirstRuleThatFits(t *testing.T) {
 	if got := len(w.Effects()); got != n {
 		t.Errorf("%d effects, want %d", got, n)
 	}
-	// A step that holds several calls is no key by itself.
+	// A step that has several calls is no key by itself.
 	fronttest.Has(t, h.Call("5", "charge", `{"a":1}`, `{"vscode.requestId":"r"}`), `"ok"`)
 	fronttest.Has(t, h.Call("6", "charge", `{"a":2}`, `{"vscode.requestId":"r"}`), `"ok"`)
-	// Ungoverned calls leave no trace and reach the tool server as they are.
+	// Ungoverned calls leave no trace in the log and reach the tool server unchanged.
 	before := w.RT.Stats().Reserved
 	fronttest.Has(t, h.Call("7", "free", `{"n":9007199254740993}`), `"args":{"n":9007199254740993}`)
 	e := w.Effects()
@@ -220,7 +221,7 @@ func TestReadCallsAreNeverServedToAnother(t *testing.T) {
 	if e := w.Effects(); len(e) != 3 || e[0].Key == e[1].Key {
 		t.Errorf("effects %+v", e)
 	}
-	// Not even where they are under way at once.
+	// Not even if they are under way at the same time.
 	h.Write(`{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"look","arguments":{}}}` + "\n" +
 		`{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"look","arguments":{}}}`)
 	fronttest.Lacks(t, h.Answer("4"), "replayed")
@@ -275,7 +276,7 @@ func TestWhatCannotBeGovernedIsRefused(t *testing.T) {
 	}
 }
 
-// TestKeySpacesAreApart: no key of one space is one of another, however long it is.
+// TestKeySpacesAreApart: keys of two key spaces never collide, however long they are.
 func TestKeySpacesAreApart(t *testing.T) {
 	seen := map[string]string{}
 	for _, space := range []string{"", "a", "a:", "a%3A", "a/b", "A"} {

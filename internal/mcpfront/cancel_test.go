@@ -19,9 +19,9 @@ func TestCancelledCall(t *testing.T) {
 	h.Write(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{"wait":"` + gate + `"}}}`)
 	fronttest.Eventually(t, "the effect", func() bool { return len(w.Effects()) == 1 })
 	h.Write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
-	// It may have run, so a repeat is in doubt, and not sent.
+	// The call may have run, so its repeat is in doubt and not sent.
 	fronttest.Has(t, h.Call("2", "charge", `{"wait":"`+gate+`"}`), "OUTCOME UNKNOWN")
-	// Its id is not free while the tool server may still answer.
+	// Its id stays in use while the tool server may still answer.
 	fronttest.Has(t, h.Ask("1", "echo", `{}`), "under way")
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -40,7 +40,7 @@ func TestCancelledCall(t *testing.T) {
 	}
 }
 
-// TestCallThatIsCancelledBeforeItIsSent is not sent, and its permit is given back.
+// TestCallThatIsCancelledBeforeItIsSent: the call is not sent, and its permit is returned.
 func TestCallThatIsCancelledBeforeItIsSent(t *testing.T) {
 	w := newWorld(t)
 	log := &flaky{Log: w.Local()}

@@ -14,7 +14,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// Unmodified clients: with the shim they see what they see without it.
+// Tests with unmodified clients: they see the same with the shim as without it.
 
 func TestGoSDKClient(t *testing.T) {
 	dir := npmDir(t)
@@ -61,7 +61,7 @@ func TestGoSDKClient(t *testing.T) {
 		call("trigger-long-running-operation", map[string]any{"duration": 0.1, "steps": steps})
 		var reached []float64
 		for range steps {
-			select { // the client hands them on beside the answer, which may come first
+			select { // the client delivers them in another goroutine, perhaps after the answer
 			case at := <-progress:
 				reached = append(reached, at)
 			case <-ctx.Done():
@@ -117,7 +117,7 @@ console.log(JSON.stringify(out));
 await client.close();
 `
 
-// TestTypeScriptSDKClient: the official TypeScript client, as it is.
+// TestTypeScriptSDKClient runs the unmodified official TypeScript client.
 func TestTypeScriptSDKClient(t *testing.T) {
 	dir := npmDir(t)
 	script := filepath.Join(dir, "client.mjs")

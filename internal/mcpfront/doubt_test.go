@@ -22,7 +22,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// flaky is a log that is away while down is set, and that a test can look at.
+// flaky is a log that is away while down is set. It counts requests for the test.
 type flaky struct {
 	asklog.Log
 	mu       sync.Mutex
@@ -31,7 +31,7 @@ type flaky struct {
 	onFinish func()
 	onBegun  func()
 	onUnsent func()
-	back     atomic.Int32 // permits that were taken back
+	back     atomic.Int32 // permits that were returned
 }
 
 func (l *flaky) set(down, deaf bool) {
@@ -103,7 +103,7 @@ func TestEverySendWasBegun(t *testing.T) {
 	if e := w.Effects(); len(e) != 0 {
 		t.Fatalf("effects %+v", e)
 	}
-	// A begin whose answer was lost is the same begin when it is repeated.
+	// If the answer to a begin was lost, its repeat is the same begin.
 	log.set(false, true)
 	fronttest.Has(t, h.Call("2", "charge", `{}`), "not sent")
 	log.set(false, false)
@@ -112,8 +112,8 @@ func TestEverySendWasBegun(t *testing.T) {
 	}
 }
 
-// TestLogThatGoesAwayAfterASendLeavesDoubt: the tool server died of the call, and the log cannot be
-// asked what that means. Nobody may be told that nothing has happened.
+// TestLogThatGoesAwayAfterASendLeavesDoubt: the tool server died of the call, and then the log is away.
+// The client must not be told that nothing has happened.
 func TestLogThatGoesAwayAfterASendLeavesDoubt(t *testing.T) {
 	w := newWorld(t)
 	log := &flaky{Log: w.Local()}
@@ -190,8 +190,8 @@ func TestAnswerThatWaitsLongIsFoundByARepeat(t *testing.T) {
 	log.onFinish = func() { once.Do(func() { log.set(true, false) }) }
 	fronttest.Has(t, h.Call("2", "charge", `{}`), `"isError":true`, "kept", "STORE_UNAVAILABLE")
 	log.set(false, false)
-	// The answer is offered to the log again after a pause, which may be longer than a call
-	// waits for it: its client repeats the call.
+	// The shim offers the answer to the log again after a pause, which may be longer than a call waits.
+	// Then the client repeats the call.
 	answer := h.Call("3", "charge", `{}`)
 	for n := 4; strings.Contains(answer, "STORE_UNAVAILABLE"); n++ {
 		answer = h.Call(strconv.Itoa(n), "charge", `{}`)
@@ -274,7 +274,7 @@ func TestPassThroughRequestOfADeadServerIsAnswered(t *testing.T) {
 	h.Handshake()
 	first := string(at2(h.Ask("1", "started", `{}`), "/result/at"))
 	fronttest.Has(t, h.Ask("2", "die", `{}`), `"error":{"code":-32000`, "exit status 3")
-	// Requests that come while there is none wait for the next, or are told.
+	// Requests that come while no tool server runs wait for the next one, or get an error.
 	second := ""
 	fronttest.Eventually(t, "a second tool server", func() bool {
 		second = string(at2(h.Ask("3", "started", `{}`), "/result/at"))
@@ -378,7 +378,7 @@ func TestApprovalIsWaitedFor(t *testing.T) {
 	if n := len(w.Effects()); n != 1 {
 		t.Errorf("%d effects", n)
 	}
-	// A denial is told in words.
+	// A denial is answered with words.
 	h.Write(`{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"charge","arguments":{"b":1}}}`)
 	fronttest.Eventually(t, "the request for an approval", func() bool { return len(waiting()) == 1 })
 	if _, err := w.RT.Decide(ctx, waiting()[0].TraceID, runtime.Vote{Who: "ann", Rationale: "never seen that card"}); err != nil {
@@ -387,7 +387,7 @@ func TestApprovalIsWaitedFor(t *testing.T) {
 	fronttest.Has(t, h.Answer("5"), `"isError":true`, "denied", "never seen that card", "POLICY_VIOLATION")
 }
 
-// late is a log whose permits are over when they arrive.
+// late is a log whose permits arrive too late.
 type late struct{ *flaky }
 
 func (l late) Begin(ctx context.Context, req runtime.BeginRequest) (runtime.Begun, error) {
@@ -396,7 +396,7 @@ func (l late) Begin(ctx context.Context, req runtime.BeginRequest) (runtime.Begu
 	return b, err
 }
 
-// TestLateSendIsNotMade: a permit whose time is over goes back, and the tool server hears nothing.
+// TestLateSendIsNotMade: a permit whose time is over is returned, and the tool server gets no byte.
 func TestLateSendIsNotMade(t *testing.T) {
 	w := newWorld(t)
 	w.log = late{&flaky{Log: w.Local()}}
@@ -411,9 +411,9 @@ func TestLateSendIsNotMade(t *testing.T) {
 	}
 }
 
-// TestUnsentCallIsNotInDoubtWhenTheLogIsBack: the log goes away after it gave the permit, and
-// the call cannot be sent. That it was not is told to the log when it is back, whether or
-// not the client still waits, and the same call may be made again.
+// TestUnsentCallIsNotInDoubtWhenTheLogIsBack: the log goes away after it gave the permit, and the call
+// cannot be sent. When the log is back, the shim tells it that the call was not sent, whether or not
+// the client still waits. The same call may be made again.
 func TestUnsentCallIsNotInDoubtWhenTheLogIsBack(t *testing.T) {
 	for _, cancelled := range []bool{false, true} {
 		t.Run(fmt.Sprint("cancelled ", cancelled), func(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// held is a log that keeps who asks it waiting.
+// held is a log that holds back its answers.
 type held struct {
 	asklog.Log
 	goOn      chan bool
@@ -37,8 +37,8 @@ func (l *held) Delivered(ctx context.Context, trace tga.ID) error {
 	return l.Log.Delivered(ctx, trace)
 }
 
-// TestLastAnswersArrive: a client that closes its end gets the answers to what it has asked,
-// and what it got is noted.
+// TestLastAnswersArrive: a client that closes its end gets the answers to its requests, and the
+// deliveries are noted.
 func TestLastAnswersArrive(t *testing.T) {
 	for name, c := range map[string]struct{ ask, has string }{
 		"a list": {`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, `"Charges a card"`},
@@ -89,8 +89,8 @@ func TestLastAnswersArrive(t *testing.T) {
 	}
 }
 
-// TestToldToEndItWaitsForNoCall: a client that has closed its end waits for a slow call as long as it
-// likes. When it tells the shim to end, the shim is gone at once, and the call is in doubt.
+// TestToldToEndItWaitsForNoCall: after a client has closed its end, the shim still waits for a slow
+// call. When the client tells the shim to end, the shim ends at once, and the call is in doubt.
 func TestToldToEndItWaitsForNoCall(t *testing.T) {
 	w := newWorld(t)
 	w.opts.EndGrace = endGrace
@@ -132,8 +132,8 @@ func TestToldToEndItWaitsForNoCall(t *testing.T) {
 	}
 }
 
-// TestManyAnswersToOneQuestion: a tool server that answers the shim's own request again and
-// again, with what is no message, is still heard.
+// TestManyAnswersToOneQuestion: a tool server may answer the shim's own request many times with
+// malformed messages; its other messages still pass.
 func TestManyAnswersToOneQuestion(t *testing.T) {
 	w := newWorld(t)
 	w.opts.Tools = func(string) toolcall.Tool { return toolcall.Tool{Block: true} }
@@ -145,8 +145,8 @@ func TestManyAnswersToOneQuestion(t *testing.T) {
 	fronttest.Has(t, h.Ask("2", "echo", `{"n":1}`), `"n":1`)
 }
 
-// TestAnswerToNoRequest: an answer of the tool server's whose id is null or not there is nobody's. Over HTTP it
-// stands in no client's POST.
+// TestAnswerToNoRequest: an answer of the tool server whose id is null or absent belongs to no request. Over HTTP it
+// is in no client's POST.
 func TestAnswerToNoRequest(t *testing.T) {
 	w := newWorld(t)
 	var all strings.Builder
@@ -160,7 +160,7 @@ func TestAnswerToNoRequest(t *testing.T) {
 	}
 	h := w.start()
 	h.Write(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
-	for { // JSON-RPC knows errors of no request
+	for { // JSON-RPC has errors that belong to no request
 		line := h.ReadLine()
 		fronttest.Lacks(t, line, `"result":{"stray"`)
 		if strings.Contains(line, `"id":1`) {
@@ -176,8 +176,8 @@ func TestAnswerToNoRequest(t *testing.T) {
 	}
 }
 
-// TestServerThatNeverListsItsTools: a call that has to see the definition first is refused when
-// the tool server has not shown it in time, and nothing is sent.
+// TestServerThatNeverListsItsTools: a call that needs the tool's definition first is refused if the
+// tool server does not list it in time, and nothing is sent.
 func TestServerThatNeverListsItsTools(t *testing.T) {
 	w := newWorld(t)
 	w.opts.Tools = func(name string) toolcall.Tool { return toolcall.Tool{Block: name == "charge"} }
@@ -197,10 +197,10 @@ func TestServerThatNeverListsItsTools(t *testing.T) {
 	fronttest.Has(t, h.Call("2", "charge", `{"n":1}`), `"ok"`)
 }
 
-// forgetful is a log that may be away when it is asked what is pinned.
+// forgetful is a log that may be away when the pins are read.
 type forgetful struct {
 	asklog.Log
-	away atomic.Int32 // that many more times
+	away atomic.Int32 // how many more times
 }
 
 func (l *forgetful) Kept(ctx context.Context, namespace, server string) iter.Seq2[runtime.Kept, error] {
@@ -210,8 +210,8 @@ func (l *forgetful) Kept(ctx context.Context, namespace, server string) iter.Seq
 	return l.Log.Kept(ctx, namespace, server)
 }
 
-// TestDefinitionsWaitForTheLog: a log that is away for a moment, as when another process takes it over,
-// says nothing of a definition: the call waits for it, and after that is told what it is: not sent.
+// TestDefinitionsWaitForTheLog: if the log is away for a moment, for example while another process takes
+// it over, a call that needs a pin waits for it. If the log stays away, the call is answered as not sent.
 func TestDefinitionsWaitForTheLog(t *testing.T) {
 	w := newWorld(t)
 	w.opts.Tools = func(string) toolcall.Tool { return toolcall.Tool{Block: true} }
@@ -236,7 +236,7 @@ func TestDefinitionsWaitForTheLog(t *testing.T) {
 	}
 }
 
-// TestClientThatReadsNothing: the shim ends all the same when it is told to.
+// TestClientThatReadsNothing: the shim ends when it is told to, even if the client reads nothing.
 func TestClientThatReadsNothing(t *testing.T) {
 	w := newWorld(t)
 	w.opts.Tools = func(string) toolcall.Tool { return toolcall.Tool{Ungoverned: true} }
@@ -253,8 +253,8 @@ func TestClientThatReadsNothing(t *testing.T) {
 	}
 }
 
-// TestCallsThatAreNeverAnswered: a tool server need not answer what was cancelled. Such calls
-// take no request's place, and hold up no end.
+// TestCallsThatAreNeverAnswered: a tool server need not answer cancelled calls. Such calls do not count
+// against MaxRequests, and do not delay the end.
 func TestCallsThatAreNeverAnswered(t *testing.T) {
 	w := newWorld(t)
 	w.opts.MaxRequests, w.opts.CancelGrace = 2, time.Millisecond
@@ -270,10 +270,10 @@ func TestCallsThatAreNeverAnswered(t *testing.T) {
 		})
 	}
 	fronttest.Has(t, h.Call("9", "mute", `{}`, `{"dev.tgad/idempotencyKey":"k0"}`), "OUTCOME UNKNOWN")
-	// Of as many as there is room for an answer is still waited for, and no more.
+	// Late answers are still expected to at most MaxRequests of them.
 	fronttest.Has(t, h.Ask("0", "echo", `{}`), "under way")
 	fronttest.Eventually(t, "an id to be free", func() bool { return strings.Contains(h.Ask("5", "echo", `{}`), `"result"`) })
-	// Nor do they outlive the tool server that has them.
+	// Their entries are removed when the tool server that has them ends.
 	h.Write(`{"jsonrpc":"2.0","id":10,"method":"die"}`)
 	fronttest.Has(t, h.Answer("10"), "-32000")
 	fronttest.Eventually(t, "the ids to be free", func() bool { return strings.Contains(h.Ask("0", "echo", `{}`), `"result"`) })

@@ -16,7 +16,7 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 )
 
-// world is a log, a tool server's journal, and what a test changes about them and the shim.
+// world is a [fronttest.World] with the settings of the shim that a test may change.
 type world struct {
 	*fronttest.World
 	opts  Options
@@ -46,7 +46,7 @@ func (w *world) options() Options {
 	if o.Log = w.log; o.Log == nil {
 		o.Log = w.Local()
 	}
-	o.EndGrace = cmp.Or(o.EndGrace, entry.NoteGrace) // most tests leave calls behind that nobody answers
+	o.EndGrace = cmp.Or(o.EndGrace, entry.NoteGrace) // short, because most tests leave calls without an answer
 	if o.State == "" {
 		o.State = filepath.Join(w.Dir, "state")
 	}
@@ -71,7 +71,7 @@ func (w *world) start() *shim {
 	})
 }
 
-// wire gives what serves a client on stdin and stdout a client.
+// wire makes a client of a server on stdin and stdout.
 func (w *world) wire(s *Shim, serve func(ctx context.Context, in io.Reader, out io.Writer) error) *shim {
 	w.T.Helper()
 	return &shim{w.ServeLines(serve), s}
@@ -84,7 +84,7 @@ func (w *world) listening() string {
 	return url
 }
 
-// served is [world.listening] with the shim at hand.
+// served is [world.listening] and also returns the shim.
 func (w *world) served() (*Shim, string) {
 	w.T.Helper()
 	s, err := New(w.options())
