@@ -28,14 +28,14 @@ func TestLongMessagesStream(t *testing.T) {
 			t.Fatalf("%d bytes: %.200s", n, line)
 		}
 	}
-	// Recorded whole, and served whole.
+	// The answer is recorded whole and served whole.
 	if got := h.Call("20", "charge", `{"mib":10,"i":1}`, `{"dev.tgad/idempotencyKey":"k"}`); len(got) < 10<<20 {
 		t.Errorf("%d bytes", len(got))
 	}
 	if got := h.Call("21", "charge", `{"mib":10,"i":1}`, `{"dev.tgad/idempotencyKey":"k"}`); len(got) < 10<<20 || !strings.Contains(got, "replayed") {
 		t.Errorf("%d bytes", len(got))
 	}
-	// Longer than what is kept: it still arrives, and is recorded by its digest.
+	// An answer that is too long to keep still arrives, and only its digest is recorded.
 	if got := h.Call("22", "charge", `{"mib":12}`, `{"dev.tgad/idempotencyKey":"l"}`); len(got) < 12<<20 {
 		t.Errorf("%d bytes: %.300s", len(got), got)
 	}
@@ -45,8 +45,8 @@ func TestLongMessagesStream(t *testing.T) {
 	}
 }
 
-// TestBadFramesFromEitherSide: 10,000 lines of noise and half-right messages from each
-// side leave the shim working, and none of them is sent ungoverned.
+// TestBadFramesFromEitherSide: after 10,000 lines of noise and malformed messages from each side
+// the shim still works, and none of them was sent ungoverned.
 func TestBadFramesFromEitherSide(t *testing.T) {
 	const lines = 10_000
 	rnd := rand.New(rand.NewPCG(1, 2))

@@ -10,8 +10,8 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/toolset"
 )
 
-// TestErrorsHaveTheirStatus: those that the revision gives one; a client of another revision
-// sees none of it.
+// TestErrorsHaveTheirStatus: an error has the HTTP status that the revision gives it. A client of
+// an earlier revision gets 200.
 func TestErrorsHaveTheirStatus(t *testing.T) {
 	w := newWorld(t)
 	url := w.listening()
@@ -54,7 +54,7 @@ func TestErrorsHaveTheirStatus(t *testing.T) {
 		{`[` + request(``) + `,` + whole + `]`, nil, 400, `{"jsonrpc":"2.0","error":{"code":-32600`},
 		{`{"jsonrpc":"2.0","id":1,"result":{}}`, both, 400, `-32600`},
 		{`{"jsonrpc":"2.0","method":"notifications/x"}`, version, 202, ``},
-		// Of earlier revisions.
+		// Earlier revisions.
 		{`{`, nil, 200, `{"jsonrpc":"2.0","id":null,"error":{"code":-32700`},
 		{`{"jsonrpc":"2.0","id":1,"method":"echo","method":"x"}`, nil, 200, `"id":1,"error":{"code":-32600`},
 		{`{"jsonrpc":"2.0","id":1,"method":"none"}`, []string{"Mcp-Protocol-Version", "2025-11-25"}, 200, `-32601`},
@@ -66,8 +66,8 @@ func TestErrorsHaveTheirStatus(t *testing.T) {
 	}
 }
 
-// annotated is a list of tools of which the first wants three arguments in headers, and the
-// last breaks the rules for them.
+// annotated is a list of tools. The first wants three arguments in headers, and the last breaks
+// the rules for headers.
 const annotated = `{"tools":[{"name":"charge","inputSchema":{"type":"object","properties":{` +
 	`"r":{"type":"string","x-mcp-header":"Region"},"o":{"type":"object","properties":{"n":{"type":"integer","x-mcp-header":"N"}}},"b":{"type":"boolean","x-mcp-header":"B"}}}},` +
 	`{"name":"bad","inputSchema":{"type":"object","properties":{"x":{"type":"number","x-mcp-header":"X"}}}}]}`
@@ -77,8 +77,8 @@ func callOver(url, tool, args, key string, header ...string) (int, string, error
 	return fronttest.TryPost(url, strings.Replace(body, `"_meta":{`, `"_meta":{"dev.tgad/idempotencyKey":"`+key+`",`, 1), h...)
 }
 
-// TestArgumentHeadersAreThoseOfTheBody: a call whose Mcp-Param headers are not its arguments
-// is refused and does nothing, whether or not anybody has listed the tools before.
+// TestArgumentHeadersAreThoseOfTheBody: a call whose Mcp-Param headers differ from its arguments is
+// refused and does nothing, whether or not the tools were listed before.
 func TestArgumentHeadersAreThoseOfTheBody(t *testing.T) {
 	w := newWorld(t)
 	if err := os.WriteFile(w.Journal+".tools", []byte(annotated), 0o600); err != nil {
@@ -149,11 +149,11 @@ func TestArgumentHeadersAreThoseOfTheBody(t *testing.T) {
 	if n := len(w.Effects()); n != len(good) {
 		t.Errorf("%d effects of %d", n, len(good))
 	}
-	// A client of an earlier revision knows of no such headers.
+	// The headers of a client of an earlier revision are not checked.
 	if status, got := fronttest.Post(t, url, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"charge","arguments":{"r":"old"}}}`, h("Region", "us")...); status != 200 || !strings.Contains(got, `"ok"`) {
 		t.Errorf("%d %s", status, got)
 	}
-	// The definitions that count are those of now.
+	// The current definitions count.
 	if err := os.WriteFile(w.Journal+".tools", []byte(strings.Replace(annotated, `"Region"`, `"Zone"`, 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -165,8 +165,8 @@ func TestArgumentHeadersAreThoseOfTheBody(t *testing.T) {
 	}
 }
 
-// TestDefinitionsThatCannotBeHad: a tool server that lists no tools has told nobody of any
-// header. Where it could not be asked, a call may be another one by its headers.
+// TestDefinitionsThatCannotBeHad: if a tool server lists no tools, it has asked for no headers, and
+// calls pass. If it cannot be asked, a call is refused, because its headers may be those of another.
 func TestDefinitionsThatCannotBeHad(t *testing.T) {
 	for name, c := range map[string]struct {
 		instead, has string
@@ -203,8 +203,8 @@ func TestDefinitionsThatCannotBeHad(t *testing.T) {
 	}
 }
 
-// TestListThatIsForgottenMeanwhile: of a list whose first pages are not known any more it is
-// not said that all the tools are.
+// TestListThatIsForgottenMeanwhile: if the first pages of a list are forgotten while it is read, not
+// all tools count as known afterwards.
 func TestListThatIsForgottenMeanwhile(t *testing.T) {
 	var m toolset.Mirrors
 	since := m.Since()

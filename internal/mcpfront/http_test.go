@@ -28,7 +28,7 @@ func TestSDKClientOverHTTP(t *testing.T) {
 	url := w.listening()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	for range 2 { // each client has a session, and a tool server, of its own
+	for range 2 { // each client has its own session and tool server
 		client := mcp.NewClient(&mcp.Implementation{Name: "t", Version: "1"}, nil)
 		s, err := client.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: url, MaxRetries: -1}, nil)
 		if err != nil {
@@ -76,7 +76,7 @@ func TestRequestsWithoutASession(t *testing.T) {
 		}
 		return resp.StatusCode, string(raw)
 	}
-	// Clients that know nothing of each other use the same ids and progress tokens.
+	// Independent clients use the same ids and progress tokens.
 	answers := make(chan string)
 	for i := range 8 {
 		go func() {
@@ -119,8 +119,8 @@ func TestRequestsWithoutASession(t *testing.T) {
 	}
 }
 
-// TestToolServerBehindAURL: stdio to HTTP to stdio; the far shim passes its calls on
-// untraced, so that this one's log alone knows of them.
+// TestToolServerBehindAURL: stdio to HTTP to stdio. The far shim passes calls ungoverned, so that
+// only the near shim's log has them.
 func TestToolServerBehindAURL(t *testing.T) {
 	far := newWorld(t)
 	far.opts.Tools = func(string) toolcall.Tool { return toolcall.Tool{Ungoverned: true} }
@@ -146,8 +146,8 @@ func TestToolServerBehindAURL(t *testing.T) {
 	}
 }
 
-// TestOneWriteOnAnEndpointThatFails: whatever an endpoint does to a call, it gets the
-// call once, and doubt is doubt.
+// TestOneWriteOnAnEndpointThatFails: however an endpoint fails, it gets a call only once, and a call
+// without a clear answer is in doubt.
 func TestOneWriteOnAnEndpointThatFails(t *testing.T) {
 	answers := map[string]struct {
 		do      func(http.ResponseWriter)
@@ -202,7 +202,7 @@ func TestOneWriteOnAnEndpointThatFails(t *testing.T) {
 			}
 		})
 	}
-	// An endpoint that nobody listens at was certainly not reached.
+	// If nobody listens at the endpoint, the call was certainly not sent.
 	w := newWorld(t)
 	w.opts.URL = "http://127.0.0.1:1/"
 	h := w.start()
@@ -210,7 +210,7 @@ func TestOneWriteOnAnEndpointThatFails(t *testing.T) {
 	fronttest.Has(t, h.Ask("2", "echo", `{}`), `"error":{"code":-32000`)
 }
 
-// waits keeps what the log is told of how long the tool server asks not to be asked again.
+// waits is a log that notes the Retry-After that it is told.
 type waits struct {
 	asklog.Log
 	mu   sync.Mutex
@@ -238,8 +238,8 @@ func (l *waits) Finish(ctx context.Context, trace tga.ID, permit runtime.Permit,
 	return l.Log.Finish(ctx, trace, permit, f)
 }
 
-// TestRetryAfterOfAnEndpointReachesTheLog: with whatever answer an endpoint asks not to be asked
-// again, the log is told for how long, and of an answer that asks nothing it is told nothing.
+// TestRetryAfterOfAnEndpointReachesTheLog: the log is told the Retry-After of an endpoint, whatever
+// answer it comes with. For an answer without Retry-After it is told none.
 func TestRetryAfterOfAnEndpointReachesTheLog(t *testing.T) {
 	const refusal = `{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"not now"}}`
 	for name, c := range map[string]struct {

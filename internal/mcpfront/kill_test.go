@@ -17,20 +17,19 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// The kill test. A client makes calls and, as real clients do, starts the server again
-// and repeats a call whose answer it lost. Meanwhile the shim, the daemon, the tool
-// server, or two of them are killed with SIGKILL. The tool server's own journal is the
-// judge: it counts what had its effect.
+// The kill test. A client makes calls and, as real clients do, starts the server again and repeats
+// a call whose answer it lost. Meanwhile the shim, the daemon, the tool server, or two of them are
+// killed with SIGKILL. The tool server's own journal counts the effects.
 
-// TestKillsAtEveryPoint kills each of the processes, and each pair, at every frame that
-// a governed call reads or writes and before and after every write to its log, of a tool
-// about which nothing is attested and of one that may be repeated.
+// TestKillsAtEveryPoint kills each of the processes, and each pair, at every frame that a governed
+// call reads or writes, and before and after every write to its log. It does so for a tool without a
+// licence and for a tool that may be repeated.
 func TestKillsAtEveryPoint(t *testing.T) {
 	var total fronttest.Verdict
 	for _, tool := range []string{"kill", "again"} {
 		for i, point := range fronttest.KillPoints {
 			if tool == "again" && point != "before send" && point != "answer read" {
-				continue // the licence is asked for nothing at the others
+				continue // at the other points the licence does not matter
 			}
 			for _, victims := range fronttest.VictimsFor(i) {
 				r := fronttest.NewRig(t, true)
@@ -44,7 +43,7 @@ func TestKillsAtEveryPoint(t *testing.T) {
 					return err == nil
 				})
 				if v.Doubts != 0 && !strings.Contains(victims, "shim") {
-					// The shim knows what it has sent and keeps what it was answered.
+					// The shim lives, so it knows whether it sent the call, and keeps the answer.
 					t.Errorf("%s, %s killed %s: in doubt although the shim lived: %.300s", tool, victims, point, answer)
 				}
 				if v.Lost != 0 || v.Twice != 0 && tool == "kill" {
@@ -56,7 +55,7 @@ func TestKillsAtEveryPoint(t *testing.T) {
 				if tool == "again" {
 					v.Twice = 0 // its operator says that this is harmless
 				}
-				// The same conversation goes on: another intended call is another effect.
+				// The same conversation goes on: the next intended call has an effect of its own.
 				before := v.Effects
 				if v.Doubts == 0 && point != "delivered" {
 					answer, tries = r.Call(tool, args)
@@ -72,9 +71,8 @@ func TestKillsAtEveryPoint(t *testing.T) {
 	t.Logf("kills of each process and each pair at every point: %+v", total)
 }
 
-// TestKills kills each of the processes, and each pair, at many points of a call: after
-// a delay that is drawn anew each time from the length of a whole call. Effects per
-// intended call are at most one, whoever dies.
+// TestKills kills each of the processes, and each pair, after a random delay of at most the length
+// of a call, many times. There is at most one effect for each intended call, whichever process dies.
 func TestKills(t *testing.T) {
 	rounds := 3
 	switch {
@@ -97,8 +95,8 @@ func TestKills(t *testing.T) {
 	t.Logf("with tgad, in all: %+v", total)
 }
 
-// TestKillsWithoutTgad is the same client and the same kills with the bare tool server:
-// the duplicates that the shim is there to end.
+// TestKillsWithoutTgad runs the same client and the same kills with the bare tool server. It shows the
+// duplicates that the shim prevents.
 func TestKillsWithoutTgad(t *testing.T) {
 	v := killRounds(t, false, []string{"server"}, 12)
 	t.Logf("without tgad: %+v", v)
@@ -110,7 +108,7 @@ func TestKillsWithoutTgad(t *testing.T) {
 func killRounds(t *testing.T, shim bool, victims []string, rounds int) fronttest.Verdict {
 	r := fronttest.NewRig(t, shim)
 	rnd := rand.New(rand.NewPCG(7, uint64(len(victims))))
-	// A call takes about this long; the kill falls somewhere in it.
+	// A call takes about this long; the kill comes at some time in it.
 	var took []time.Duration
 	for i := range 5 {
 		began := time.Now()
@@ -127,8 +125,8 @@ func killRounds(t *testing.T, shim bool, victims []string, rounds int) fronttest
 	for i := range rounds {
 		args := fmt.Sprintf(`{"n":%d}`, i)
 		if !shim {
-			// The bare server answers at once; without this the kill would mostly miss the
-			// time between its effect and the answer.
+			// The bare server answers at once. Without this delay most kills would miss the time
+			// between effect and answer.
 			args = fmt.Sprintf(`{"n":%d,"wait":%q}`, i, r.Dir+fmt.Sprintf("/gate%d", i))
 		}
 		if r.Peer == nil {
@@ -159,8 +157,7 @@ func killRounds(t *testing.T, shim bool, victims []string, rounds int) fronttest
 	return total
 }
 
-// TestToolServerDiesWithItsShim: a shim that is killed leaves no tool server behind that
-// could still act.
+// TestToolServerDiesWithItsShim: a killed shim leaves no tool server behind that could still act.
 func TestToolServerDiesWithItsShim(t *testing.T) {
 	t.Setenv(fronttest.EnvStubborn, "1")
 	r := fronttest.NewRig(t, true)
@@ -175,8 +172,8 @@ func TestToolServerDiesWithItsShim(t *testing.T) {
 	fronttest.Eventually(t, "the tool server's end", func() bool { return errors.Is(syscall.Kill(server, 0), syscall.ESRCH) })
 }
 
-// TestSuccessorGivesUpWhatItsPredecessorLeft: after a kill a repeat is told at once that
-// the outcome is unknown; it does not wait for the permit, which is good for an hour.
+// TestSuccessorGivesUpWhatItsPredecessorLeft: after a kill the client's repeat is answered at once that
+// the outcome is unknown. It does not wait until the permit is stale, which takes an hour here.
 func TestSuccessorGivesUpWhatItsPredecessorLeft(t *testing.T) {
 	r := fronttest.NewRig(t, true)
 	r.Victim = "answer read: shim"
@@ -188,8 +185,8 @@ func TestSuccessorGivesUpWhatItsPredecessorLeft(t *testing.T) {
 	}
 }
 
-// TestReadCallOfAKilledShim: a call that only reads is sent again for the client that
-// repeats it, and the one that the killed shim has left is brought to its end.
+// TestReadCallOfAKilledShim: a read call is sent again for a client that repeats it, and the next shim
+// ends the read call that the killed shim left open.
 func TestReadCallOfAKilledShim(t *testing.T) {
 	for _, point := range []string{"before send", "answer read"} {
 		r := fronttest.NewRig(t, true)
@@ -202,8 +199,8 @@ func TestReadCallOfAKilledShim(t *testing.T) {
 		c := client.New(filepath.Join(r.Dir, "run", "s"), client.Options{Name: "test"})
 		defer c.Close()
 		if point == "before send" {
-			// The permit was out and not noted: nobody knows whether it was used. It is the
-			// only one that is left.
+			// The shim was killed before it noted the permit, so nobody knows whether the permit was
+			// used. This trace is the only one that stays open.
 			continue
 		}
 		fronttest.Eventually(t, "the end of every call", func() bool {

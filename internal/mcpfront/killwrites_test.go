@@ -24,7 +24,7 @@ func TestKillsAtEveryStoreWrite(t *testing.T) {
 		}
 		return n
 	}
-	// A call that only reads leaves nothing to be written once it is answered.
+	// After a read call was answered, nothing is left to be written.
 	warm := func(r *fronttest.Rig) { r.Call("look", `{"warm":1}`) }
 	r := fronttest.NewRig(t, true)
 	warm(r)

@@ -12,9 +12,9 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 )
 
-// TestShimThatStoodStillDoesNotSend stops a shim with SIGSTOP when it has its permit, until the
-// permit's time is over, and lets it go on: it sends nothing, and says so to the log and to its
-// client, whose next call runs.
+// TestShimThatStoodStillDoesNotSend stops a shim with SIGSTOP when it has its permit, and lets it
+// continue after the permit's time is over. The shim sends nothing, and tells the log and its client
+// so. The client's next call runs.
 func TestShimThatStoodStillDoesNotSend(t *testing.T) {
 	r := fronttest.NewRig(t, true)
 	r.Victim = "before send: stop"

@@ -9,7 +9,7 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 )
 
-// life is a tool server that only lives.
+// life is a tool server that runs and does nothing.
 type life struct{ over chan struct{} }
 
 func (l life) Write(*frames.Message) error { return nil }
@@ -17,8 +17,8 @@ func (l life) Done() <-chan struct{}       { return l.over }
 func (l life) Why() error                  { return errors.New("it ended") }
 func (l life) Close()                      {}
 
-// TestNothingIsGivenToADeadServer: whoever asks for the tool server between its end and the supervisor's
-// noticing waits for the next one. It was given the dead one, and its request was refused as not sent.
+// TestNothingIsGivenToADeadServer: a request that needs the tool server after its end, and before the
+// supervisor notices the end, waits for the next one. It must not get the dead tool server.
 func TestNothingIsGivenToADeadServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &conv{s: &Shim{opts: Options{StartTimeout: time.Minute}}, changed: make(chan struct{})}

@@ -23,22 +23,22 @@ import (
 	"github.com/tgad/tgad/ledger"
 )
 
-// strict is an endpoint of revision 2026-07-28 that refuses what is not of it, as the
-// revision says: headers that are not those of the body, requests without their _meta.
+// strict is an endpoint of revision 2026-07-28 that refuses, as the revision demands, headers that
+// differ from the body and requests without their _meta.
 type strict struct {
 	*httptest.Server
 	t *testing.T
 
 	mu     sync.Mutex
-	tools  string // a list's member tools
+	tools  string // the member tools of its lists
 	want   string // a header that each call must have: "Name: value", or ""
 	asked  []string
-	seen   []http.Header // of calls
-	ended  []string      // methods of requests whose client closed the stream
+	seen   []http.Header // headers of the calls
+	ended  []string      // methods of the requests whose client closed the stream
 	handle map[string]func(e *exchanged)
 }
 
-// exchanged is a request that a strict endpoint has let in.
+// exchanged is a request that a strict endpoint has accepted.
 type exchanged struct {
 	w    http.ResponseWriter
 	r    *http.Request
@@ -162,8 +162,8 @@ func marked(name, header string) string {
 	return `{"name":"` + name + `","inputSchema":{"type":"object","properties":{"x":{"type":"string","x-mcp-header":"` + header + `"}}}}`
 }
 
-// TestHeadersOfTheOfficialServer: that one refuses a call whose headers are not those of
-// its arguments; the client behind the shim is on stdin and stdout and knows of none.
+// TestHeadersOfTheOfficialServer: the official server refuses a call whose headers differ from its
+// arguments. The client of the shim is on stdin and stdout and sends no headers.
 func TestHeadersOfTheOfficialServer(t *testing.T) {
 	server := mcp.NewServer(&mcp.Implementation{Name: "sdk", Version: "1"}, nil)
 	schema := json.RawMessage(`{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"},"key":{"type":"string","x-mcp-header":"Key"},` +
@@ -201,8 +201,8 @@ func TestHeadersOfTheOfficialServer(t *testing.T) {
 	fronttest.Has(t, h.Ask("31", "tools/list", `{"_meta":`+fronttest.ModernMeta+`}`), `"x-mcp-header":"Region"`)
 }
 
-// TestHeadersThatHaveChanged: the permit of a call that was refused for its headers goes
-// back, and the call is sent again with those that the tool server says now, once.
+// TestHeadersThatHaveChanged: if a call is refused for its headers, its permit is returned, and the
+// call is sent again, once, with the headers of the tool server's current definition.
 func TestHeadersThatHaveChanged(t *testing.T) {
 	srv := newStrict(t)
 	srv.tools, srv.want = "["+marked("charge", "Old")+"]", "Mcp-Param-Old: v"
@@ -220,7 +220,7 @@ func TestHeadersThatHaveChanged(t *testing.T) {
 	if calls, lists := srv.count("tools/call"), srv.count("tools/list"); calls != 3 || lists != 2 {
 		t.Errorf("%d calls, %d lists", calls, lists)
 	}
-	// A definition that says what the tool server does not mean: it is refused, once.
+	// The definition does not match what the tool server wants: the refusal is final after one re-send.
 	srv.change(func() { srv.want = "Mcp-Param-Other: v" })
 	fronttest.Has(t, call("3"), `"code":-32020`)
 	if calls := srv.count("tools/call"); calls != 4 {
@@ -228,7 +228,7 @@ func TestHeadersThatHaveChanged(t *testing.T) {
 	}
 }
 
-// TestToolsThatBreakTheRulesForHeaders: they are not offered and not called.
+// TestToolsThatBreakTheRulesForHeaders: tools that break the rules for headers are not offered and not called.
 func TestToolsThatBreakTheRulesForHeaders(t *testing.T) {
 	srv := newStrict(t)
 	good := marked("charge", "X") + `, {"name":"look","n":9007199254740993,"inputSchema":{}}`
@@ -246,8 +246,8 @@ func TestToolsThatBreakTheRulesForHeaders(t *testing.T) {
 	}
 }
 
-// TestCancellationClosesTheStream: over HTTP a request of the revision is given up by
-// closing its stream; a notification of it is not of the revision.
+// TestCancellationClosesTheStream: over HTTP a request of the revision is cancelled by closing its
+// stream. The revision has no cancellation notification over HTTP.
 func TestCancellationClosesTheStream(t *testing.T) {
 	srv := newStrict(t)
 	wait := func(e *exchanged) {
@@ -274,12 +274,12 @@ func TestCancellationClosesTheStream(t *testing.T) {
 	if n, calls := srv.count("notifications/cancelled"), srv.count("tools/call"); n != 0 || calls != 1 {
 		t.Errorf("%d notifications, %d calls", n, calls)
 	}
-	// The id of what was given up is free again.
+	// The id of the cancelled request can be used again.
 	srv.change(func() { srv.handle["slow"] = func(e *exchanged) { e.result(`"n":1`) } })
 	fronttest.Has(t, h.Ask("2", "slow", `{"_meta":`+fronttest.ModernMeta+`}`), `"n":1`)
 }
 
-// TestTaskOfAModernServer: it is asked about as the revision wants it, by the next shim too.
+// TestTaskOfAModernServer: questions about a task have the form that the revision wants, from the next shim too.
 func TestTaskOfAModernServer(t *testing.T) {
 	srv := newStrict(t)
 	const task = `"taskId":"job-1","createdAt":"2026-01-01T00:00:00Z","lastUpdatedAt":"2026-01-01T00:00:00Z","ttlMs":null,"pollIntervalMs":20`
@@ -301,8 +301,8 @@ func TestTaskOfAModernServer(t *testing.T) {
 	})
 }
 
-// TestTaskOfABusyServer: a tool server that answers a question about a task with an error of its own is asked again; one that says that it
-// has no such task is not.
+// TestTaskOfABusyServer: a tool server that answers a question about a task with an error of its own is asked again. A tool server that
+// says that it has no such task is not.
 func TestTaskOfABusyServer(t *testing.T) {
 	for code, again := range map[int]bool{-32603: true, -32000: true, -32602: false} {
 		srv := newStrict(t)
@@ -335,7 +335,7 @@ func TestTaskOfABusyServer(t *testing.T) {
 	}
 }
 
-// TestInspectAModernServer: one that knows no handshake is asked without one.
+// TestInspectAModernServer: a tool server without a handshake is inspected without one.
 func TestInspectAModernServer(t *testing.T) {
 	srv := newStrict(t)
 	srv.tools = "[" + marked("charge", "X") + "]"

@@ -17,7 +17,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// observing makes the world's shims observe. seen is what they said would have become of the calls.
+// observing puts the world's shims into observe mode. seen returns what they reported.
 func (w *world) observing() (seen func() []Would) {
 	var mu sync.Mutex
 	var all []Would
@@ -43,8 +43,8 @@ func (w *world) wantSeen(seen func() []Would, want ...Would) {
 // keyed is `_meta` with a key.
 func keyed(k string) string { return fmt.Sprintf(`{%q:%q}`, toolcall.MetaKey, k) }
 
-// TestObservedCallPassesAsItIs: the message reaches the tool server byte for byte, also one that would
-// be refused, and the answer the client. The log has both.
+// TestObservedCallPassesAsItIs: the message reaches the tool server byte for byte, even a message that
+// would be refused, and the answer reaches the client byte for byte. The log has both.
 func TestObservedCallPassesAsItIs(t *testing.T) {
 	w := newWorld(t)
 	seen := w.observing()
@@ -78,13 +78,13 @@ func TestObservedCallPassesAsItIs(t *testing.T) {
 	}
 	w.wantSeen(seen, WouldSend, WouldInvalid, WouldInvalid, WouldInvalid, WouldInvalid, WouldSend, WouldSend, WouldSend, WouldSend)
 	w.WantObserved("charge COMPLETED yes", "fail FAILED yes", "fault FAILED yes", "look COMPLETED yes", "look COMPLETED yes")
-	for _, method := range []string{"tools/list", "server/discover"} { // the shim shows itself nowhere
+	for _, method := range []string{"tools/list", "server/discover"} { // the shim adds nothing to the answers
 		fronttest.Lacks(t, h.Ask("90", method, `{}`), "tgad", "io.modelcontextprotocol/tasks")
 	}
 }
 
-// TestObservedRepeatsRun: what would have been served, held back or refused runs, and the log says so
-// beside the call that it would have been.
+// TestObservedRepeatsRun: a call that would have been served, held back or refused runs. The log records
+// it in a trace of its own, which says so and names the other trace.
 func TestObservedRepeatsRun(t *testing.T) {
 	w := newWorld(t)
 	seen := w.observing()
@@ -97,7 +97,7 @@ func TestObservedRepeatsRun(t *testing.T) {
 	ok("1", "charge", `{"n":1}`, keyed("a"))
 	ok("2", "charge", `{"n":1}`, keyed("a"))
 	ok("3", "charge", `{"n":2}`, keyed("a"))
-	// The log hears of the tool server's end before the client does.
+	// The log is told of the tool server's end before the client is.
 	doubts := func(n int) {
 		t.Helper()
 		if all, err := w.RT.InDoubt(t.Context()); err != nil || len(all) != n {
@@ -107,7 +107,7 @@ func TestObservedRepeatsRun(t *testing.T) {
 	fronttest.Has(t, h.Call("4", "charge", `{"die":"answer"}`, keyed("b")), "gone before it answered")
 	doubts(1)
 	ok("5", "charge", `{"die":"answer"}`, keyed("b"))
-	// One that may be repeated: that it is sent again is the client's doing, and another call.
+	// A tool that may be repeated: the client's repeat is a call of its own.
 	if err := os.Remove(w.Journal + ".died"); err != nil {
 		t.Fatal(err)
 	}
@@ -139,8 +139,8 @@ func TestObservedRepeatsRun(t *testing.T) {
 		"charge COMPLETED yes", "charge COMPLETED joined, beside another")
 }
 
-// TestObservedCallsWithoutAKey: who has the answer and calls again means another call; who lost it
-// would have been held back.
+// TestObservedCallsWithoutAKey: a client that has the answer and calls again makes a new call. A client
+// that lost the answer would have been held back.
 func TestObservedCallsWithoutAKey(t *testing.T) {
 	w := newWorld(t)
 	seen := w.observing()
@@ -160,7 +160,7 @@ func TestObservedCallsWithoutAKey(t *testing.T) {
 	fronttest.Has(t, h.Call("8", "look", `{"die":"answer"}`), "gone before it answered")
 	fronttest.Has(t, h.Call("9", "look", `{"die":"answer"}`), `"text":"ok"`)
 	w.wantSeen(seen, WouldSend, WouldSend, WouldSend, WouldSend, WouldSend, WouldSend, WouldDoubt, WouldSend, WouldSend)
-	// Nor does a shim that is started anew, and governs, send the one in doubt again.
+	// A new shim that governs does not send the call in doubt again either.
 	if err := h.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestObservedCallsWithoutAKey(t *testing.T) {
 	}
 }
 
-// TestObservedEnds: what the log has of calls that end without an answer, or with one that is no end.
+// TestObservedEnds: what the log records of calls without an answer, or with an answer that is not final.
 func TestObservedEnds(t *testing.T) {
 	w := newWorld(t)
 	w.opts.CancelGrace = time.Millisecond
@@ -206,12 +206,12 @@ func TestObservedEnds(t *testing.T) {
 	if n := doubts(); n != 3 {
 		t.Errorf("%d calls in doubt after the late answer, want 3", n)
 	}
-	// An id is free when its request is answered.
+	// An id can be used again once its request is answered.
 	fronttest.Has(t, h.Call("1", "charge", `{"n":1}`), `"text":"ok"`)
 }
 
-// TestNoticeDoesNotOvertakeAnObservedCall: the log makes the call wait, and a notice that it is given
-// up waits with it.
+// TestNoticeDoesNotOvertakeAnObservedCall: while the log makes a call wait, the cancellation of the call
+// waits too.
 func TestNoticeDoesNotOvertakeAnObservedCall(t *testing.T) {
 	w := newWorld(t)
 	w.observing()
@@ -225,7 +225,7 @@ func TestNoticeDoesNotOvertakeAnObservedCall(t *testing.T) {
 	h.Write(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{}}}`)
 	<-slow.asked
 	h.Write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
-	h.Ask("2", "echo", `{}`) // the notice was read
+	h.Ask("2", "echo", `{}`) // its answer shows that the cancellation was read
 	close(slow.go_)
 	h.Answer("1")
 	fronttest.Eventually(t, "the notice", func() bool {
@@ -234,7 +234,7 @@ func TestNoticeDoesNotOvertakeAnObservedCall(t *testing.T) {
 	})
 }
 
-// slowLog has a Begin that waits to be let go.
+// slowLog has a Begin that waits until the test releases it.
 type slowLog struct {
 	fronttest.Local
 	once       sync.Once
@@ -251,7 +251,7 @@ func (l *slowLog) Begin(ctx context.Context, req runtime.BeginRequest) (runtime.
 	}
 }
 
-// deadLog takes nothing, or no answers.
+// deadLog is a log that accepts no requests, or no answers.
 type deadLog struct {
 	fronttest.Local
 	begins bool
@@ -268,8 +268,8 @@ func (l deadLog) Finish(context.Context, tga.ID, runtime.Permit, runtime.Finishe
 	return runtime.Result{}, tga.Errorf(tga.StoreUnavailable, "the log is away")
 }
 
-// TestObservedCallDoesNotNeedTheLog: a log that hangs, is frozen, or goes away before the answer holds
-// no call up, and no answer. What it did not take is said.
+// TestObservedCallDoesNotNeedTheLog: a log that hangs, is frozen, or goes away before the answer delays
+// neither a call nor an answer. The shim reports what the log did not record.
 func TestObservedCallDoesNotNeedTheLog(t *testing.T) {
 	for name, log := range map[string]func(*world) asklog.Log{
 		"hangs": func(w *world) asklog.Log {
@@ -296,7 +296,7 @@ func TestObservedCallDoesNotNeedTheLog(t *testing.T) {
 				w.WantObserved("charge EXECUTING yes")
 			case "has no room":
 				w.wantSeen(seen, WouldSend)
-				w.WantObserved("charge FAILED yes") // of the answer it has length and digest
+				w.WantObserved("charge FAILED yes") // the log has only length and digest of the answer
 			default:
 				w.wantSeen(seen, WouldUnknown)
 				w.WantObserved()
@@ -305,7 +305,7 @@ func TestObservedCallDoesNotNeedTheLog(t *testing.T) {
 	}
 }
 
-// longLog takes no answers but short ones.
+// longLog is a log that accepts only short answers.
 type longLog struct{ fronttest.Local }
 
 func (l longLog) Finish(ctx context.Context, trace tga.ID, p runtime.Permit, f runtime.Finished) (runtime.Result, error) {
@@ -315,7 +315,7 @@ func (l longLog) Finish(ctx context.Context, trace tga.ID, p runtime.Permit, f r
 	return l.Local.Finish(ctx, trace, p, f)
 }
 
-// TestObservedCallDoesNotWaitForDefinitions: a server whose hints are trusted and that never lists its tools.
+// TestObservedCallDoesNotWaitForDefinitions: the server's hints are trusted, and it never lists its tools.
 func TestObservedCallDoesNotWaitForDefinitions(t *testing.T) {
 	w := newWorld(t)
 	w.observing()
@@ -328,8 +328,8 @@ func TestObservedCallDoesNotWaitForDefinitions(t *testing.T) {
 	fronttest.Has(t, h.Call("1", "charge", `{"n":1}`), `"text":"ok"`)
 }
 
-// TestObservingShimEnds: a call that is with the tool server is in doubt then, and who comes after sends
-// nothing.
+// TestObservingShimEnds: a call that the tool server has when the shim ends is in doubt, and the next shim
+// sends nothing for it.
 func TestObservingShimEnds(t *testing.T) {
 	w := newWorld(t)
 	w.observing()

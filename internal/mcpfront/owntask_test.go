@@ -19,7 +19,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// tasksMeta is what a client says with each request that may become a task.
+// tasksMeta is the `_meta` of a client that understands tasks.
 const tasksMeta = fronttest.TasksMeta
 
 // taskID reads the id of a task from the answer to a call.
@@ -40,7 +40,7 @@ func (h *shim) task(id string) string {
 	return h.Ask(`"about"`, "tasks/get", aboutTask(id))
 }
 
-// comesTo asks about a task until it has a status.
+// comesTo asks about a task until it has the given status.
 func (h *shim) comesTo(id, status string) (answer string) {
 	h.T.Helper()
 	fronttest.Eventually(h.T, "the status "+status, func() bool {
@@ -97,12 +97,12 @@ func TestOwnTask(t *testing.T) {
 	if n := len(w.Effects()); n != 1 {
 		t.Fatalf("%d effects", n)
 	}
-	// Its end was delivered: the same call is another one, and does not disturb the first.
+	// The task's end was delivered, so the same call is a new call and does not affect the first.
 	next := h.Call("3", "charge", arg, tasksMeta)
 	fronttest.Lacks(t, next, "replayed", id)
 	fronttest.Eventually(t, "the second effect", func() bool { return len(w.Effects()) == 2 })
 	if strings.Contains(next, `"resultType":"task"`) {
-		h.comesTo(taskID(t, next), "completed") // delivered too: a third would be sent
+		h.comesTo(taskID(t, next), "completed") // delivered too, so a third call would be sent
 	}
 	_ = h.Stop()
 	h = w.start()
@@ -197,12 +197,12 @@ func TestOwnTasksRefusals(t *testing.T) {
 	}
 	open()
 	h.comesTo(id, "completed")
-	// A trace that was never a task is none, whoever knows its id.
+	// The id of a trace that was never a task is not the id of a task.
 	direct := h.Call("4", "charge", `{"b":1}`)
 	fronttest.Has(t, direct, `"ok"`)
 	name := w.Record("charge", w.Effects()[1].Key).TraceID.String()
 	fronttest.Has(t, h.task(owntask.Prefix+name), `"code":-32602`)
-	// A read call has no key that a later shim could find it by: it makes no task.
+	// A read call has no key by which a later shim could find it, so it makes no task.
 	fronttest.Has(t, h.Call("5", "look", `{}`, tasksMeta), `"text":"ok"`)
 }
 
@@ -211,7 +211,7 @@ func TestOwnTaskIsCancelled(t *testing.T) {
 	w.opts.CancelGrace = time.Millisecond
 	h := w.start()
 	h.Handshake()
-	// One that waits for people is not sent, not even when they approve it later.
+	// A cancelled task that waits for people is not sent, even if they approve it later.
 	id := taskID(t, h.Call("1", "charge", `{"a":1}`, tasksMeta))
 	fronttest.Has(t, h.Ask("2", "tasks/cancel", aboutTask(id)), `"result":{"resultType":"complete"}`)
 	fronttest.Has(t, h.comesTo(id, "cancelled"), "not sent")
@@ -226,12 +226,12 @@ func TestOwnTaskIsCancelled(t *testing.T) {
 	if n := len(w.Effects()); n != 0 {
 		t.Errorf("%d effects of a cancelled task", n)
 	}
-	// One that was sent may have run; an answer that comes late ends the doubt.
+	// A cancelled task that was sent may have run. A late answer ends the doubt.
 	_, arg, open := w.gate()
 	id = taskID(t, h.Call("3", "again", arg, tasksMeta))
 	fronttest.Eventually(t, "the call", func() bool { return len(w.Effects()) == 1 })
 	h.Write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":3}}`)
-	fronttest.Has(t, h.task(id), `"status":"working"`) // that notice is about requests
+	fronttest.Has(t, h.task(id), `"status":"working"`) // notifications/cancelled does not cancel a task
 	fronttest.Has(t, h.Ask("4", "tasks/cancel", aboutTask(id)), `"result":{"resultType":"complete"}`)
 	fronttest.Has(t, h.comesTo(id, "completed"), "OUTCOME UNKNOWN", "EFFECT_IN_DOUBT", `"isError":true`)
 	open()
@@ -241,7 +241,7 @@ func TestOwnTaskIsCancelled(t *testing.T) {
 	}
 }
 
-// TestOwnTaskCancelledBeforeACrash: the shim that follows does not send it either.
+// TestOwnTaskCancelledBeforeACrash: the next shim does not send a cancelled task either.
 func TestOwnTaskCancelledBeforeACrash(t *testing.T) {
 	w := peopleWorld(t)
 	h := w.start()
@@ -260,7 +260,7 @@ func TestOwnTaskCancelledBeforeACrash(t *testing.T) {
 	}
 }
 
-// TestOwnTaskWaitsForApproval: over a restart, and is then sent once.
+// TestOwnTaskWaitsForApproval: a task waits for its approval across a restart, and is then sent once.
 func TestOwnTaskWaitsForApproval(t *testing.T) {
 	w := peopleWorld(t)
 	h := w.start()
@@ -281,7 +281,7 @@ func TestOwnTaskWaitsForApproval(t *testing.T) {
 	}
 }
 
-// crowded is a log that keeps many tasks of other clients.
+// crowded is a log that has many tasks of other clients.
 type crowded struct {
 	fronttest.Local
 	tasks int
@@ -307,7 +307,7 @@ func TestOwnTaskWantsInput(t *testing.T) {
 		id := ""
 		answer := h.Call("1", "input", `{"a":1}`, strings.Replace(tasksMeta, "{", `{"dev.tgad/idempotencyKey":"k",`, 1))
 		if !strings.Contains(answer, `"resultType":"task"`) {
-			// The tool server was quicker than the note: the answer is the question itself.
+			// The tool server answered before the task was stored: the call's answer is the question itself.
 			fronttest.Has(t, answer, `"resultType":"input_required"`)
 			continue
 		}
@@ -342,7 +342,7 @@ func TestOwnTaskLimits(t *testing.T) {
 	}
 	h := w.start()
 	h.Handshake()
-	// The params of a task are kept: at the length that is kept, and one past it.
+	// The params of a task are kept: at the longest length, and one byte longer.
 	empty := len(fmt.Sprintf(`{"name":"charge","arguments":{"wait":%q,"pad":""},"_meta":%s}`, path, tasksMeta))
 	call(h, "1", attempt.MaxLeg-empty)
 	old := taskID(t, h.Answer("1"))
@@ -366,7 +366,7 @@ func TestOwnTaskLimits(t *testing.T) {
 	_ = h.Stop()
 	w.log = nil
 
-	// A task can be asked about for so long, and is then struck out.
+	// A task can be asked about for Life, and its record is then removed.
 	age := func(by time.Duration) {
 		t.Helper()
 		rec, _ := w.keptTask(old)

@@ -8,8 +8,8 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 )
 
-// TestOwnTaskOutlivesItsShim: a client that has a task's id learns, from whatever shim it
-// asks, what became of the call. The shim is killed at every point of it.
+// TestOwnTaskOutlivesItsShim: a client that has a task's id learns the outcome of the call from
+// whichever shim it asks. The shim is killed at every point of the call.
 func TestOwnTaskOutlivesItsShim(t *testing.T) {
 	for _, victims := range []string{"shim", "daemon", "daemon+shim"} {
 		if victims != "shim" && testing.Short() {
