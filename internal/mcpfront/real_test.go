@@ -22,7 +22,7 @@ import (
 	"github.com/tgad/tgad/internal/serial"
 )
 
-// The packages of npm that the tests run, pinned.
+// The npm packages that the tests run, with pinned versions.
 var npmPackages = []string{
 	"@modelcontextprotocol/server-everything@2026.8.31",
 	"@modelcontextprotocol/server-filesystem@2026.8.31",
@@ -31,7 +31,7 @@ var npmPackages = []string{
 	"@modelcontextprotocol/inspector@2.12.0",
 }
 
-// envNPM names a directory that has the packages already.
+// envNPM names a directory in which the packages are installed already.
 const envNPM = "TGAD_TEST_NPM"
 
 var npm struct {
@@ -88,7 +88,7 @@ func removeNPM() {
 	}
 }
 
-// realServers are the commands, in a directory that they may change.
+// realServers returns the commands of real servers, for a directory that they may change.
 func realServers(dir, work string) map[string][]string {
 	at := func(name string) string {
 		return filepath.Join(dir, "node_modules", "@modelcontextprotocol", name, "dist", "index.js")
@@ -100,7 +100,7 @@ func realServers(dir, work string) map[string][]string {
 	}
 }
 
-// shimmed is a command behind the shim, with a log of its own.
+// shimmed puts a command behind the shim, with a log of its own.
 func shimmed(t *testing.T, command []string) (args []string, env []string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "tgad-mcp-")
@@ -173,7 +173,7 @@ func (k *talk) ask(id int, method, params string) string {
 		}
 		k.not = append(k.not, line)
 		if f.IsRequest() {
-			// roots, sampling, elicitation: one answer for all, the same to both.
+			// roots, sampling and elicitation get the same answer, bare and behind the shim.
 			fmt.Fprintf(k.in, `{"jsonrpc":"2.0","id":%s,"result":{"roots":[],"role":"assistant","model":"m","content":{"type":"text","text":"9007199254740993"},"action":"accept"}}`+"\n", f.RawID)
 		}
 	}
@@ -182,8 +182,8 @@ func (k *talk) ask(id int, method, params string) string {
 // volatile are the parts of real answers that differ from run to run.
 var volatile = regexp.MustCompile(`\d{1,2}:\d{2}:\d{2} [AP]M|\d{4}-\d{2}-\d{2}T[\d:.]+Z|\b(Mon|Tue|Wed|Thu|Fri|Sat|Sun) \w{3} \d{2} \d{4}[^"\\]*|[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}`)
 
-// TestRealServersAnswerTheSame: a recorded conversation with each server, bare and
-// behind the shim, is the same byte for byte.
+// TestRealServersAnswerTheSame: a recorded conversation with each server is the same byte for byte,
+// bare and behind the shim.
 func TestRealServersAnswerTheSame(t *testing.T) {
 	dir := npmDir(t)
 	for name := range realServers(dir, "") {
@@ -220,7 +220,7 @@ func TestRealServersAnswerTheSame(t *testing.T) {
 	}
 }
 
-// converse lists and uses all that a server has, and returns its answers.
+// converse lists and uses everything that a server offers, and returns its answers.
 func converse(k *talk, name, work string) []string {
 	id := 0
 	var all []string
@@ -269,7 +269,7 @@ func converse(k *talk, name, work string) []string {
 	ask("resources/subscribe", `{"uri":"demo://resource/static/document/features.md"}`)
 	ask("logging/setLevel", `{"level":"debug"}`)
 	ask("no/such", `{"n":9007199254740993}`)
-	// Progress belongs to its call, and comes in its order.
+	// Progress notifications belong to their call and come in order.
 	for _, line := range k.not {
 		if strings.Contains(line, "notifications/progress") {
 			all = append(all, line)
@@ -278,7 +278,7 @@ func converse(k *talk, name, work string) []string {
 	return all
 }
 
-// realArguments are what a tool is called with; none at all is a call that it refuses.
+// realArguments are the arguments of calls, by tool. A call without arguments is one that the tool refuses.
 func realArguments(server, tool, work string) []string {
 	file := func(name string) string { return fmt.Sprintf("%q", filepath.Join(work, name)) }
 	known := map[string][]string{
@@ -333,7 +333,7 @@ func realArguments(server, tool, work string) []string {
 	return []string{`{}`}
 }
 
-// TestGoSDKClient: the official Go client, as it is, behind the shim and not.
+// TestGoSDKClient runs the unmodified official Go client, with the shim and without.
 func output(t *testing.T, env, args []string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -349,7 +349,7 @@ func output(t *testing.T, env, args []string) string {
 	return string(out)
 }
 
-// difference shows two texts where they part.
+// difference shows two texts around their first difference.
 func difference(bare, shim string) string {
 	i := 0
 	for i < len(bare) && i < len(shim) && bare[i] == shim[i] {

@@ -15,8 +15,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestRedactedCallThroughTheShim: the tool server and the client have everything, the log and the shim's
-// own files nothing; a repeat says that something is missing.
+// TestRedactedCallThroughTheShim: the tool server and the client get the whole call and answer. The log
+// and the shim's files do not have the redacted parts. The answer to a repeat says that parts are missing.
 func TestRedactedCallThroughTheShim(t *testing.T) {
 	const card = "4111-2222-3333-4444"
 	w := newWorld(t)

@@ -11,10 +11,10 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 )
 
-// TestTwoShimsOfOneProcessLoseNothing: every call of two agents that want the same is made,
-// one after the other or at the same time, and none is answered with another one's answer.
+// TestTwoShimsOfOneProcessLoseNothing: every call of two agents that want the same is made, one after
+// the other or at the same time, and no call gets the answer of another.
 func TestTwoShimsOfOneProcessLoseNothing(t *testing.T) {
-	const calls = 200 // of each way
+	const calls = 200 // for each of the two orders
 	a := fronttest.NewRig(t, true)
 	b := a.Second()
 	for _, r := range []*fronttest.Rig{a, b} {
@@ -54,8 +54,8 @@ func TestTwoShimsOfOneProcessLoseNothing(t *testing.T) {
 	t.Logf("%d of %d calls lost", lost+2*calls-a.Ran(`{"way":"sequential"}`)-a.Ran(`{"way":"overlapping"}`), 2*calls)
 }
 
-// TestKilledBehindALauncher: a shell between client and shim, a client that is started anew,
-// and a call id that is another one for each try, change nothing: no call runs twice.
+// TestKilledBehindALauncher: no call runs twice, even with a shell between client and shim, a client
+// that is restarted, and a call id that differs for each try.
 func TestKilledBehindALauncher(t *testing.T) {
 	var total fronttest.Verdict
 	for _, point := range fronttest.KillPoints {
@@ -74,7 +74,7 @@ func TestKilledBehindALauncher(t *testing.T) {
 		if v.Twice != 0 || v.Lost != 0 {
 			t.Errorf("killed %s: %+v, answer %.300s", point, v, answer)
 		}
-		// Doubt stays doubt, however often and under whatever call id it is asked.
+		// A call in doubt stays in doubt, however often and with whatever call id it is repeated.
 		if v.Doubts != 0 {
 			for range 3 {
 				again, _ := r.Call("held", args)

@@ -12,21 +12,21 @@ import (
 	"github.com/tgad/tgad/internal/mcpraw"
 )
 
-// grid are revisions: none, those that are spoken, one between and one beyond each, and two
-// that are no dates.
+// grid has no revision, the known revisions, one before and one after each, and two that are no
+// dates.
 var grid = []string{
 	"", "1", "2024-11-05", "2025-03-25", "2025-03-26", "2025-03-27", "2025-06-17", "2025-06-18", "2025-06-19",
 	"2025-11-24", "2025-11-25", "2025-11-26", "2026-07-27", "2026-07-28", "2026-07-29", "2027-01-01", "DRAFT-2026-v1",
 }
 
-// saying is params whose `_meta` names a revision, and a client that can do all.
+// saying makes params whose `_meta` names a revision and all capabilities of a client.
 func saying(revision string) []byte {
 	return []byte(`{"name":"t","_meta":{"io.modelcontextprotocol/protocolVersion":"` + revision +
 		`","io.modelcontextprotocol/clientCapabilities":{"elicitation":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}}}`)
 }
 
-// TestWhatEachRevisionGets compares everything that depends on the revision that a request
-// names with the order of the revisions' text.
+// TestWhatEachRevisionGets checks everything that depends on the revision of a request against the
+// order of the revisions' text.
 func TestWhatEachRevisionGets(t *testing.T) {
 	for _, r := range grid {
 		modern := r >= "2026-07-28"

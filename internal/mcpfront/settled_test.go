@@ -11,7 +11,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// resolve settles the call of an answer that says that it is in doubt.
+// resolve settles the call in doubt that an answer names.
 func (w *world) resolve(answer string, r runtime.Reply) {
 	w.T.Helper()
 	_, err := w.RT.Resolve(w.T.Context(), w.traceOf(answer), runtime.Resolution{Who: "ann", Evidence: []byte(`"the statement"`), Reply: r})
@@ -20,7 +20,7 @@ func (w *world) resolve(answer string, r runtime.Reply) {
 	}
 }
 
-// traceOf is the trace that an answer names.
+// traceOf returns the trace that an answer names.
 func (w *world) traceOf(answer string) tga.ID {
 	w.T.Helper()
 	var said string
@@ -34,8 +34,8 @@ func (w *world) traceOf(answer string) tga.ID {
 	return id
 }
 
-// TestRepeatAfterNotRunRuns: a client is told that the same call runs once somebody has said
-// that it did not. So it does at once, with an idempotency key as well as without.
+// TestRepeatAfterNotRunRuns: once somebody has settled a call as not run, the same call runs at once,
+// with an idempotency key and without one. The client was told so.
 func TestRepeatAfterNotRunRuns(t *testing.T) {
 	for name, meta := range map[string]string{"without a key": `{}`, "with a key": `{"dev.tgad/idempotencyKey":"k"}`} {
 		t.Run(name, func(t *testing.T) {
@@ -58,8 +58,8 @@ func TestRepeatAfterNotRunRuns(t *testing.T) {
 	}
 }
 
-// TestFailureThatTheToolAnsweredIsServed: that nothing was done is a tool's answer to its call.
-// A key makes the repeat of that call get the same answer; a new try needs a new key.
+// TestFailureThatTheToolAnsweredIsServed: a tool's own answer that nothing was done is an effect. The
+// repeat with the same key gets that answer; a new try needs a new key.
 func TestFailureThatTheToolAnsweredIsServed(t *testing.T) {
 	w := newWorld(t)
 	w.log = retryable{w.Local()}
@@ -77,7 +77,7 @@ func TestFailureThatTheToolAnsweredIsServed(t *testing.T) {
 	}
 }
 
-// retryable is a log whose operator has declared each failure a definite non-execution.
+// retryable is a log whose operator attests that each failure means that the call did not run.
 type retryable struct{ asklog.Log }
 
 func (l retryable) Finish(ctx context.Context, trace tga.ID, permit runtime.Permit, f runtime.Finished) (runtime.Result, error) {

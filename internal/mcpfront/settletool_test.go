@@ -19,7 +19,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// doubtful is a world whose log is a daemon's, so that calls in doubt can be looked up.
+// doubtful is a world with a daemon, so that calls in doubt can be listed.
 func (w *world) doubtful(toml string) *client.Client {
 	w.T.Helper()
 	conf, err := assemble.Parse("", []byte(fronttest.ProcessConfig+toml))
@@ -52,9 +52,9 @@ func settle(trace tga.ID, outcome, more string) string {
 	return fmt.Sprintf(`{"trace_id":%q,"outcome":%q,"evidence":"I read the ledger of payments"%s}`, trace, outcome, more)
 }
 
-// TestModelSettlesADoubt: with the flag alone. What it says ends the doubt, the record says that
-// a model decided, and the same call never runs for it: not at once, not when the answer was
-// delivered, not in another conversation, with a key or without.
+// TestModelSettlesADoubt: with the flag a model can end a doubt. The record says that a model decided,
+// and the same call does not run after that: not at once, not when the answer was delivered, and not
+// in another conversation, with a key or without.
 func TestModelSettlesADoubt(t *testing.T) {
 	for _, row := range []struct {
 		name, outcome, more, meta string
@@ -91,7 +91,7 @@ func TestModelSettlesADoubt(t *testing.T) {
 				t.Helper()
 				fronttest.Has(t, h.Call(id, "charge", args, row.meta), row.want...)
 			}
-			for i := range 3 { // each of them is delivered
+			for i := range 3 { // each answer is delivered
 				again(fmt.Sprint(10 + i))
 			}
 			_ = h.Stop()
@@ -103,14 +103,14 @@ func TestModelSettlesADoubt(t *testing.T) {
 				t.Errorf("%d effects, want 1", n)
 			}
 			fronttest.Has(t, h.Call("30", say.SettleTool, settle(trace, row.outcome, row.more)), `"isError":true`, "no call of this server's tools is in doubt")
-			// What the arguments have made different is another call.
+			// A call with other arguments is another call.
 			fronttest.Has(t, h.Call("31", "charge", `{"n":2}`), `"ok"`)
 		})
 	}
 }
 
-// TestWhatAModelMayNotSay: nothing that licenses a send, nothing of another server's calls, and
-// nothing without saying how it knows. The call stays in doubt.
+// TestWhatAModelMayNotSay: a model may not state an outcome that licenses a send, settle a call of
+// another server, or settle without evidence. The call stays in doubt.
 func TestWhatAModelMayNotSay(t *testing.T) {
 	w := newWorld(t)
 	c := w.doubtful("")
@@ -140,8 +140,8 @@ func TestWhatAModelMayNotSay(t *testing.T) {
 	}
 }
 
-// TestNoSettleToolUnasked: without the flag the tool does not exist; a tool server's own tool of
-// the name is called.
+// TestNoSettleToolUnasked: without the flag the tool does not exist, and a tool server's own tool with
+// that name is called.
 func TestNoSettleToolUnasked(t *testing.T) {
 	w := newWorld(t)
 	w.doubtful("")
@@ -152,7 +152,7 @@ func TestNoSettleToolUnasked(t *testing.T) {
 	fronttest.Has(t, h.Call("3", say.SettleTool, `{"mine":true}`), `"ok"`, `"mine":true`)
 }
 
-// TestSettleToolNeedsTheRight: the daemon's roles decide, as for everybody else.
+// TestSettleToolNeedsTheRight: the shim's peer needs the verb admin, as every other peer does.
 func TestSettleToolNeedsTheRight(t *testing.T) {
 	w := newWorld(t)
 	c := w.doubtful(fmt.Sprintf("\n[[role]]\nuid = [%d]\nnamespace = \"default\"\nverbs = [\"append\", \"read\"]\n", os.Getuid()))
@@ -166,7 +166,7 @@ func TestSettleToolNeedsTheRight(t *testing.T) {
 	}
 }
 
-// TestPersonRunsAgainWhatAModelSettled: the way on is the person at the client.
+// TestPersonRunsAgainWhatAModelSettled: only the person at the client can have such a call run again.
 func TestPersonRunsAgainWhatAModelSettled(t *testing.T) {
 	w := newWorld(t)
 	w.doubtful("")
@@ -191,14 +191,14 @@ func TestPersonRunsAgainWhatAModelSettled(t *testing.T) {
 		t.Fatalf("%d effects before the person said yes", n)
 	}
 	fronttest.Has(t, call("4", yes), `"ok"`)
-	fronttest.Has(t, h.Call("5", "charge", args), `"ok"`) // it is in nobody's way any more
+	fronttest.Has(t, h.Call("5", "charge", args), `"ok"`) // the settled call affects no later call any more
 	if n := len(w.Effects()); n != 3 {
 		t.Errorf("%d effects, want 3", n)
 	}
 }
 
-// TestClientHearsOfDoubts: a client that was told that it will hear when the list of tools
-// changes hears so when the shim's own tool comes into it and when it goes, and not else.
+// TestClientHearsOfDoubts: a client that was promised notifications of changes of the list of tools
+// gets one when the shim's own tool enters the list and when it leaves, and no others.
 func TestClientHearsOfDoubts(t *testing.T) {
 	for _, says := range []bool{true, false} {
 		t.Run(fmt.Sprint("the tool server says so: ", says), func(t *testing.T) {
@@ -235,7 +235,7 @@ func TestClientHearsOfDoubts(t *testing.T) {
 			trace := w.traceOf(h.Call("2", "charge", `{"die":"answer"}`))
 			want(1, "the word that a call is in doubt")
 			fronttest.Has(t, h.Ask("3", "tools/list", `{}`), say.DoubtTool)
-			h.Call("4", "charge", `{"die":"answer"}`) // in doubt as before
+			h.Call("4", "charge", `{"die":"answer"}`) // still in doubt, so no change
 			want(1, "no word where nothing has changed")
 			if _, err := c.Abandon(context.Background(), trace, "nobody knows"); err != nil {
 				t.Fatal(err)

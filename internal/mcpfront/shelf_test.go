@@ -17,8 +17,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// busy is a log in which somebody else has every trace for a moment: each request that
-// tells it something is refused the first time.
+// busy is a log in which somebody else briefly holds every trace: it refuses each request that tells
+// it something the first time.
 type busy struct {
 	asklog.Log
 	mu   sync.Mutex
@@ -57,8 +57,8 @@ func (l *busy) Delivered(ctx context.Context, trace tga.ID) error {
 	return l.Log.Delivered(ctx, trace)
 }
 
-// TestTraceThatIsHeldForAMoment: who polls for the same call has its trace for a moment.
-// What the shim has to tell the log is told after that, and no doubt comes of it.
+// TestTraceThatIsHeldForAMoment: another client that polls for the same call holds the trace briefly.
+// The shim repeats its requests to the log, and the call does not come into doubt.
 func TestTraceThatIsHeldForAMoment(t *testing.T) {
 	w := newWorld(t)
 	log := &busy{Log: w.Local(), seen: map[string]int{}}
@@ -89,8 +89,8 @@ func TestTraceThatIsHeldForAMoment(t *testing.T) {
 	}
 }
 
-// TestRecordThatACrashHasLeft: an unfinished call that was struck out too late is not
-// taken for a later call of the same name.
+// TestRecordThatACrashHasLeft: the record of an unfinished call that a crash left behind is not taken
+// for a later call with the same name.
 func TestRecordThatACrashHasLeft(t *testing.T) {
 	w := newWorld(t)
 	h := w.start()
@@ -101,7 +101,7 @@ func TestRecordThatACrashHasLeft(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		leg := tga.Sum(nil) // of a message without input
+		leg := tga.Sum(nil) // digest of a message without input
 		stale, err := json.Marshal(map[string]any{
 			"tool": "held", "key": name, "trace": attempt.NewID().String(), "permit": strings.Repeat("0", 32), "attempt": 1,
 			"legs": map[string]string{leg.String(): `{"resultType":"input_required","stale":true}`},
@@ -122,7 +122,7 @@ func TestRecordThatACrashHasLeft(t *testing.T) {
 	fronttest.Lacks(t, got, "stale")
 	fronttest.Has(t, got, `"ok"`)
 	fronttest.Has(t, h.Call("3", "held", dies), "OUTCOME UNKNOWN")
-	// An attempt of it is out now, of another trace than the record's.
+	// Now an attempt of the call is in use whose trace differs from the record's.
 	got = h.Call("4", "held", dies)
 	fronttest.Lacks(t, got, "stale")
 	fronttest.Has(t, got, "OUTCOME UNKNOWN")

@@ -12,7 +12,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// tracer keeps the spans that ended, by their names, each with its parent.
+// tracer keeps the ended spans by name, each with its parent.
 type tracer struct {
 	mu    sync.Mutex
 	n     int
@@ -47,7 +47,7 @@ func (r *tracer) named(name string) (all []tracedSpan) {
 	return all
 }
 
-// overheard is a log that keeps under which spans it is asked.
+// overheard is a log that notes the span of each request.
 type overheard struct {
 	fronttest.Local
 	mu            sync.Mutex
@@ -68,8 +68,9 @@ func (o *overheard) Finish(ctx context.Context, trace tga.ID, permit runtime.Per
 	return o.Local.Finish(ctx, trace, permit, f)
 }
 
-// TestCallOfAClientIsTraced: below the span that `_meta` names, with the send's own span for the tool
-// server and the log's work below it too; a repeat that is served sends nothing.
+// TestCallOfAClientIsTraced: the span of a call is a child of the span that `_meta` names. The tool server
+// gets the span of the send, and requests to the log are below the call's span. A repeat that is served
+// has no send.
 func TestCallOfAClientIsTraced(t *testing.T) {
 	w, r := newWorld(t), &tracer{}
 	o := &overheard{Local: w.Local()}

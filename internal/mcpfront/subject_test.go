@@ -22,14 +22,14 @@ func forwarding(t *testing.T, g *fronttest.Guarded) *world {
 	return w
 }
 
-// charge makes a call as the holder of a token; "" is nobody.
+// charge makes a call with a token, "" for none.
 func charge(t *testing.T, url, token, args, meta string, header ...string) (status int, body string, got http.Header) {
 	t.Helper()
 	return fronttest.CallAs(t, url, "charge", token, args, meta, header...)
 }
 
-// TestTokensGoToTheToolServerAlone: every way to an error is gone, and then all that was
-// written anywhere is searched for the tokens.
+// TestTokensGoToTheToolServerAlone takes every path to an error, and then searches everything that was
+// written anywhere for the tokens.
 func TestTokensGoToTheToolServerAlone(t *testing.T) {
 	const alice, mallory = "tok-1f6e0c-alice", "tok-93ab77-mallory"
 	g := fronttest.Guard(t, alice)
@@ -57,7 +57,7 @@ func TestTokensGoToTheToolServerAlone(t *testing.T) {
 	g.Set(func() { g.Bad, g.Good = 0, map[string]bool{} })
 	call(alice, `{"a":5}`, "")
 	if status, _ := fronttest.Post(t, url, `{"jsonrpc":"2.0","method":"tools/call","params":{"name":"charge"}}`, "Authorization", "Bearer "+alice); status != http.StatusAccepted {
-		t.Errorf("a call without an id: %d", status) // it is dropped, and that is logged
+		t.Errorf("a call without an id: %d", status) // the call is dropped, which is logged
 	}
 	if n := g.Runs(); n != 2 {
 		t.Errorf("%d runs, want 2", n)
@@ -78,7 +78,7 @@ func TestTokensGoToTheToolServerAlone(t *testing.T) {
 	}
 }
 
-// TestWithoutForwardAuthNoTokenPasses: a token that a client sends to the shim is the shim's.
+// TestWithoutForwardAuthNoTokenPasses: without --forward-auth a client's token does not reach the tool server.
 func TestWithoutForwardAuthNoTokenPasses(t *testing.T) {
 	g := fronttest.Guard(t, "tok-alice")
 	w := newWorld(t)
@@ -100,15 +100,15 @@ func TestWithoutForwardAuthNoTokenPasses(t *testing.T) {
 	}
 }
 
-// TestUsersOfOneShimAreKeptApart: what is identical but for the user is two calls, and neither
-// user is served what the other one was answered.
+// TestUsersOfOneShimAreKeptApart: identical calls of two users are two calls, and no user is served the
+// other's answer.
 func TestUsersOfOneShimAreKeptApart(t *testing.T) {
 	g := fronttest.Guard(t, "tok-alic", "tok-bobb", "tok-ali2")
 	w := forwarding(t, g)
 	url := w.listening()
 	for _, meta := range []string{"", `{"dev.tgad/scope":"s"}`} {
 		before := g.Runs()
-		// Nobody takes alice's answer: it is undelivered, and a repeat of hers is served it.
+		// Nobody takes alice's answer, so it is undelivered, and her repeat is served it.
 		hold := make(chan struct{})
 		g.Set(func() { g.Hold = hold })
 		gone := fronttest.LostCall(t, url, "charge", "tok-alic", `{"a":1}`, meta)
@@ -128,7 +128,7 @@ func TestUsersOfOneShimAreKeptApart(t *testing.T) {
 			t.Errorf("meta %s: alice's repeat ran", meta)
 		}
 	}
-	// A key is neither shared nor run twice.
+	// A key of one user is refused to the other, and does not run twice.
 	key := `{"dev.tgad/idempotencyKey":"order-7"}`
 	before := g.Runs()
 	_, body, _ := charge(t, url, "tok-alic", `{"a":2}`, key)
@@ -145,7 +145,7 @@ func TestUsersOfOneShimAreKeptApart(t *testing.T) {
 	}
 }
 
-// TestSessionIsOfOneToken: a session's id is of no use with another token, or without.
+// TestSessionIsOfOneToken: a session's id does not work with another token, or without one.
 func TestSessionIsOfOneToken(t *testing.T) {
 	g := fronttest.Guard(t, "tok-alic", "tok-bobb")
 	url := forwarding(t, g).listening()
@@ -160,8 +160,8 @@ func TestSessionIsOfOneToken(t *testing.T) {
 	}
 }
 
-// TestChallengeComesBack: 401 with its WWW-Authenticate, wherever it is met, and then the same
-// call with a token runs, also under its key.
+// TestChallengeComesBack: the client gets the 401 and its WWW-Authenticate, at whatever request the tool
+// server sends it. Then the same call runs with a token, even with the same key.
 func TestChallengeComesBack(t *testing.T) {
 	g := fronttest.Guard(t, "tok-alic")
 	w := forwarding(t, g)
@@ -194,7 +194,7 @@ func TestChallengeComesBack(t *testing.T) {
 			t.Errorf("%s, with a token: %d %s", c.name, status, body)
 		}
 	}
-	// An array has one status.
+	// An array has a single status.
 	id := fronttest.SessionAs(t, url, "tok-alic")
 	g.Set(func() { g.Good = map[string]bool{} })
 	status, body := fronttest.Post(t, url, `[{"jsonrpc":"2.0","id":7,"method":"tools/list"}]`, "Mcp-Session-Id", id, "Authorization", "Bearer tok-alic")
@@ -203,7 +203,7 @@ func TestChallengeComesBack(t *testing.T) {
 	}
 }
 
-// TestTaskIsAskedAboutByItsUserAlone: two users may have tasks of the same name at a tool server.
+// TestTaskIsAskedAboutByItsUserAlone: two users may have tasks with the same id at a tool server.
 func TestTaskIsAskedAboutByItsUserAlone(t *testing.T) {
 	g := fronttest.Guard(t, "tok-alic", "tok-bobb")
 	w := forwarding(t, g)
@@ -230,7 +230,7 @@ func TestTaskIsAskedAboutByItsUserAlone(t *testing.T) {
 	})
 }
 
-// TestAuthorizationDocumentsPass: those that a client of MCP looks for, and no others.
+// TestAuthorizationDocumentsPass: the documents that an MCP client looks for pass, and no others.
 func TestAuthorizationDocumentsPass(t *testing.T) {
 	g := fronttest.Guard(t)
 	base := strings.TrimSuffix(forwarding(t, g).listening(), "/mcp")
@@ -265,7 +265,7 @@ func TestAuthorizationDocumentsPass(t *testing.T) {
 	}
 }
 
-// TestWhereNoTokenMayGo: configurations that would show it to others are refused.
+// TestWhereNoTokenMayGo: configurations that would reveal a token to others are refused.
 func TestWhereNoTokenMayGo(t *testing.T) {
 	for _, c := range []struct {
 		url     string

@@ -31,9 +31,9 @@ func listenFor(id, filter, meta string) string {
 
 const subMeta = `"_meta":{"io.modelcontextprotocol/subscriptionId":`
 
-// TestSubscriptionPasses: both ways, byte for byte, and over the end of the tool server:
-// the next one is asked for what the client was promised, and the client hears no second
-// acknowledgement.
+// TestSubscriptionPasses: a subscription passes in both directions byte for byte, and survives the end
+// of the tool server. The next tool server is asked for what the client was promised, and the client
+// gets no second acknowledgement.
 func TestSubscriptionPasses(t *testing.T) {
 	w := newWorld(t)
 	h := w.start()
@@ -71,12 +71,12 @@ func TestSubscriptionPasses(t *testing.T) {
 	fronttest.Eventually(t, "the next tool server", func() bool { return strings.Contains(h.Ask("6", "echo", `{}`), "result") })
 	fronttest.Has(t, h.Ask("7", "grow", `{}`), "result")
 	for _, line := range h.Said {
-		fronttest.Lacks(t, line, `"s\u0031"`) // it is not made again
+		fronttest.Lacks(t, line, `"s\u0031"`) // this subscription is not requested again
 	}
 }
 
-// TestSubscriptionDoesNotHoldTheEnd: when a client closes its end, its requests are waited
-// for, and its subscriptions are not.
+// TestSubscriptionDoesNotHoldTheEnd: when a client closes its end, the shim waits for its requests but
+// not for its subscriptions.
 func TestSubscriptionDoesNotHoldTheEnd(t *testing.T) {
 	w := newWorld(t)
 	w.opts.Command = []string{"none"}
@@ -102,8 +102,8 @@ func TestSubscriptionDoesNotHoldTheEnd(t *testing.T) {
 	}
 }
 
-// TestSubscriptionOverHTTPThatBreaks: the stream is asked for again until the client gives
-// it up, which closes it.
+// TestSubscriptionOverHTTPThatBreaks: the stream is requested again until the client gives it up, which
+// closes the stream.
 func TestSubscriptionOverHTTPThatBreaks(t *testing.T) {
 	srv := newStrict(t)
 	srv.handle[say.Listen] = func(e *exchanged) {
@@ -113,7 +113,7 @@ func TestSubscriptionOverHTTPThatBreaks(t *testing.T) {
 		}
 		switch e.n {
 		case 1:
-			ack() // and it breaks
+			ack() // then the stream breaks
 		case 2:
 			e.w.WriteHeader(http.StatusServiceUnavailable)
 		default:
@@ -126,7 +126,7 @@ func TestSubscriptionOverHTTPThatBreaks(t *testing.T) {
 	h := w.at(srv.URL)
 	h.Write(listenFor("1", `{"toolsListChanged":true}`, fronttest.ModernMeta))
 	fronttest.Has(t, h.ReadLine(), "acknowledged")
-	// What may have changed while nobody listened, then what the tool server says.
+	// First the changes that may have happened during the break, then the tool server's notification.
 	for _, want := range []string{
 		`"notifications/tools/list_changed","params":{` + subMeta + `1}}}`,
 		`"notifications/resources/updated","params":{` + subMeta + `1},"uri":"file:///é"}}`,
@@ -140,7 +140,7 @@ func TestSubscriptionOverHTTPThatBreaks(t *testing.T) {
 		defer srv.mu.Unlock()
 		return len(srv.ended) == 1
 	})
-	// One that was never promised is refused as the tool server refuses it.
+	// A subscription that was never acknowledged gets the tool server's refusal.
 	srv.change(func() { delete(srv.handle, say.Listen) })
 	h.Write(listenFor("2", `{"toolsListChanged":true}`, fronttest.ModernMeta))
 	fronttest.Has(t, h.Answer("2"), `"code":-32601`)
@@ -149,8 +149,8 @@ func TestSubscriptionOverHTTPThatBreaks(t *testing.T) {
 	}
 }
 
-// TestSubscribersOverHTTP: two official clients behind one shim, in front of an official
-// server over HTTP, each with ids that the other uses too.
+// TestSubscribersOverHTTP: two official clients share one shim before an official server over HTTP, and
+// use the same ids.
 func TestSubscribersOverHTTP(t *testing.T) {
 	server := mcp.NewServer(&mcp.Implementation{Name: "sdk", Version: "1"}, nil)
 	add := func(name string) {
@@ -205,8 +205,8 @@ func TestSubscribersOverHTTP(t *testing.T) {
 	}
 }
 
-// TestSubscriptionsOfClientsThatShare: each hears its own, under its own id. Who closes its
-// stream has given its subscription up.
+// TestSubscriptionsOfClientsThatShare: each client gets its own notifications, with its own id. A client
+// that closes its stream gives its subscription up.
 func TestSubscriptionsOfClientsThatShare(t *testing.T) {
 	w := newWorld(t)
 	url := w.listening()
@@ -252,7 +252,7 @@ func TestSubscriptionsOfClientsThatShare(t *testing.T) {
 		}
 		_ = resp.Body.Close()
 	}
-	post("grow") // the tool server tells the one that it heard of last
+	post("grow") // the tool server notifies the newest subscription only
 	fronttest.Has(t, event(1), "tools/list_changed", subMeta+"1}")
 	cancel()
 	fronttest.Eventually(t, "the end of the subscription", func() bool {
@@ -265,7 +265,7 @@ func TestSubscriptionsOfClientsThatShare(t *testing.T) {
 func (h *shim) taskNote(sub, id, status string) string {
 	h.T.Helper()
 	line := h.ReadLine()
-	// A change that changes no answer, as when the call is sent, may be told too.
+	// A notification may also come for a change that changes no answer, for example when the call is sent.
 	for status == "completed" && strings.Contains(line, `"status":"working"`) {
 		line = h.ReadLine()
 	}
@@ -274,8 +274,8 @@ func (h *shim) taskNote(sub, id, status string) string {
 	return line
 }
 
-// TestOwnTaskTellsItsSubscriber: what a question would be answered, at first and at each
-// change; the end is delivered with it.
+// TestOwnTaskTellsItsSubscriber: a subscriber gets the same status as an answer to a question, first and
+// at each change. The notification of the end delivers the answer.
 func TestOwnTaskTellsItsSubscriber(t *testing.T) {
 	w := newWorld(t)
 	h := w.start()
@@ -291,7 +291,7 @@ func TestOwnTaskTellsItsSubscriber(t *testing.T) {
 	open()
 	done := h.taskNote(`"l"`, id, "completed")
 	fronttest.Has(t, done, `"result":{"content":[{"type":"text","text":"ok"}]`, `9007199254740993,"one":1.0`)
-	// It was delivered: the same call is another one.
+	// The answer was delivered, so the same call is a new call.
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
@@ -301,7 +301,7 @@ func TestOwnTaskTellsItsSubscriber(t *testing.T) {
 	})
 	open()
 	fronttest.Eventually(t, "the second effect", func() bool { return len(w.Effects()) == 2 })
-	// One that is over says so to a subscriber that comes later, in the next shim too.
+	// A later subscriber is told that the task is over, by the next shim too.
 	_ = h.Stop()
 	h = w.start()
 	h.Handshake()
@@ -315,7 +315,7 @@ func TestOwnTaskTellsItsSubscriber(t *testing.T) {
 	}
 }
 
-// TestOwnTaskTellsOfApprovals: what it waits for, and what came of it, over a restart.
+// TestOwnTaskTellsOfApprovals: a subscriber is told what the task waits for, and after a restart the outcome.
 func TestOwnTaskTellsOfApprovals(t *testing.T) {
 	w := peopleWorld(t)
 	h := w.start()
@@ -347,8 +347,8 @@ func TestOwnTaskTellsOfApprovals(t *testing.T) {
 	}
 }
 
-// TestOwnTasksBesideTheServersSubscriptions: one request for both; the tool server sees
-// nothing of the shim's tasks. Who gives it up hears no more.
+// TestOwnTasksBesideTheServersSubscriptions: one request asks for both. The tool server does not see the
+// shim's tasks. A client that gives the request up gets no more notifications.
 func TestOwnTasksBesideTheServersSubscriptions(t *testing.T) {
 	w := peopleWorld(t)
 	h := w.start()
@@ -363,7 +363,7 @@ func TestOwnTasksBesideTheServersSubscriptions(t *testing.T) {
 		t.Errorf("heard %q", h.Said)
 	}
 	h.Write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":5}}`)
-	fronttest.Has(t, h.Answer("5"), `"resultType":"complete"`) // the tool server's own
+	fronttest.Has(t, h.Answer("5"), `"resultType":"complete"`) // the tool server's own answer
 	h.Said = nil
 	if _, err := w.RT.Decide(t.Context(), w.waiting()[0].TraceID, runtime.Vote{Who: "boss", Approve: true, Rationale: "seen the invoice"}); err != nil {
 		t.Log("decide:", err)
@@ -375,12 +375,12 @@ func TestOwnTasksBesideTheServersSubscriptions(t *testing.T) {
 	h.Write(listenFor("8", `{"taskIds":["theirs","`+id+`"]}`, tasksMeta))
 	fronttest.Has(t, h.ReadLine(), `"notifications":{"taskIds":["theirs","`+id+`"]}`)
 	h.taskNote("8", id, "completed")
-	// A task of its own alone is the shim's to answer.
+	// The shim answers a subscription that asks only for its own tasks.
 	h.Write(listenFor("6", `{"taskIds":["`+id+`"],"toolsListChanged":false,"resourceSubscriptions":[]}`, tasksMeta))
 	fronttest.Has(t, h.ReadLine(), `"notifications":{"taskIds":["`+id+`"]}`)
 	h.taskNote("6", id, "completed")
 	h.Write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":6}}`)
-	fronttest.Has(t, h.Ask("6", "echo", `{}`), "result") // its id is free again
+	fronttest.Has(t, h.Ask("6", "echo", `{}`), "result") // the id can be used again
 }
 
 func TestAcknowledgementsWithTasks(t *testing.T) {
@@ -400,8 +400,8 @@ func TestAcknowledgementsWithTasks(t *testing.T) {
 	}
 }
 
-// TestHeadersAreThoseOfTheBody: a request of 2026-07-28 whose headers say otherwise is
-// refused, and does nothing.
+// TestHeadersAreThoseOfTheBody: a request of 2026-07-28 whose headers differ from its body is refused
+// and does nothing.
 func TestHeadersAreThoseOfTheBody(t *testing.T) {
 	w := newWorld(t)
 	url := w.listening()

@@ -14,7 +14,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// counting is a log that notes how many syncs of the store's log fell into each of its requests.
+// counting is a log that counts the syncs of the store's log during each request.
 type counting struct {
 	asklog.Log
 	syncs func() uint64
@@ -67,10 +67,10 @@ func (c *counting) Delivered(ctx context.Context, trace tga.ID) (err error) {
 	return err
 }
 
-// TestSyncsOfACall counts the syncs of sequential calls: one before a call is sent, one before
-// it is answered. That the answer was delivered is noted by the begin of the client's next
-// call, of the same tool with the same arguments or of another, a read call too; the last one
-// costs a sync of its own, for which nobody waits.
+// TestSyncsOfACall counts the syncs of sequential calls: one before a call is sent, one before it is
+// answered. The begin of the client's next call notes the delivery, whatever tool and arguments that
+// call has, even if it is a read call. The last delivery costs a sync of its own, for which nobody
+// waits.
 func TestSyncsOfACall(t *testing.T) {
 	for _, way := range []struct {
 		name string
@@ -103,7 +103,7 @@ func TestSyncsOfACall(t *testing.T) {
 			if all != 2*calls || spent["begin"] != calls || spent["finish"] != calls || asked["delivered"] != 0 {
 				t.Errorf("%d syncs for %d calls, by request %v of %v, want 2 a call", all, calls, spent, asked)
 			}
-			if err := h.Stop(); err != nil { // the client closes its end: nobody will call
+			if err := h.Stop(); err != nil { // the client closes its end, so no next call comes
 				t.Error(err)
 			}
 			if spent, asked = log.counted(); asked["delivered"] > 1 || log.syncs()-before > 2*calls+1 {

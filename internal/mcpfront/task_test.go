@@ -30,12 +30,12 @@ func TestInputRequiredIsNoEffect(t *testing.T) {
 	if !w.noSettled("input", "k") || len(w.Effects()) != 0 {
 		t.Fatalf("record %+v, effects %+v", w.Record("input", "k"), w.Effects())
 	}
-	// A repeat of the same message is not sent again; the shim may have been killed between.
+	// A repeat of the same message is not sent again, even if the shim was killed in between.
 	_ = h.Stop()
 	h = w.start()
 	h.Handshake()
 	fronttest.Has(t, h.Call("2", "input", `{"a":1}`, key), `"resultType":"input_required"`, "replayed")
-	// The call goes on under the same permit and key.
+	// The call continues under the same permit and key.
 	more := `{"name":"input","arguments":{"a":1},"_meta":` + key + `,"requestState":"s1","inputResponses":{"x":9007199254740993}}`
 	fronttest.Has(t, h.Ask("3", "tools/call", more), `"ok"`)
 	e := w.Effects()
@@ -67,7 +67,7 @@ func TestTaskIsNoEffectUntilItIsDone(t *testing.T) {
 		// The same call again is the same task.
 		fronttest.Has(t, h.Call("2", "job", `{"n":7}`), `"taskId":"job-7"`, "replayed")
 		if way == "after a crash" {
-			h.End() // as a kill: the client's end stays open
+			h.End() // like a kill: the client's end stays open
 			_ = h.Stop()
 			h = w.start()
 			h.Handshake()
@@ -82,7 +82,7 @@ func TestTaskIsNoEffectUntilItIsDone(t *testing.T) {
 				return strings.Contains(got, "completed")
 			})
 			fronttest.Has(t, got, `"text":"job done"`)
-			// It was recorded before the client had it, and the next call is another one.
+			// The answer was recorded before the client had it, and the same call is now a new call.
 			if r := w.Record("job", key); r.Status != ledger.Settled {
 				t.Errorf("record %+v", r)
 			}
@@ -95,8 +95,8 @@ func TestTaskIsNoEffectUntilItIsDone(t *testing.T) {
 			continue
 		}
 		fronttest.Eventually(t, way+": the effect recorded", func() bool { return w.Record("job", key).Status == ledger.Settled })
-		// The log has it a moment before the shim that recorded it: a call in between is told
-		// the task, and is no other call.
+		// The log has the effect a moment before the shim knows that. A call in between is the same call
+		// and gets the task.
 		got := ""
 		fronttest.Eventually(t, way+": the effect answered", func() bool {
 			got = h.Call("5", "job", `{"n":7}`)
@@ -110,7 +110,7 @@ func TestTaskIsNoEffectUntilItIsDone(t *testing.T) {
 	}
 }
 
-// slowShelf is a log that takes its time to say what it keeps.
+// slowShelf is a log that is slow to return its kept values.
 type slowShelf struct{ asklog.Log }
 
 func (l slowShelf) Kept(ctx context.Context, namespace, server string) iter.Seq2[runtime.Kept, error] {
@@ -118,10 +118,10 @@ func (l slowShelf) Kept(ctx context.Context, namespace, server string) iter.Seq2
 	return l.Log.Kept(ctx, namespace, server)
 }
 
-// awayShelf is a log that cannot say what it keeps for a while.
+// awayShelf is a log that is away for the first reads of its kept values.
 type awayShelf struct {
 	asklog.Log
-	away atomic.Int64 // so many times
+	away atomic.Int64 // for how many reads
 }
 
 func (l *awayShelf) Kept(ctx context.Context, namespace, server string) iter.Seq2[runtime.Kept, error] {
@@ -131,8 +131,8 @@ func (l *awayShelf) Kept(ctx context.Context, namespace, server string) iter.Seq
 	return l.Log.Kept(ctx, namespace, server)
 }
 
-// TestTaskOfAnEarlierShimIsLookedForLater: the log is away when a shim looks for the tasks of the one before it. The end of the task is
-// recorded, though the client asks for nothing.
+// TestTaskOfAnEarlierShimIsLookedForLater: the log is away when a shim looks for the tasks of the earlier shim. The end of the task is
+// still recorded, even if the client does not ask.
 func TestTaskOfAnEarlierShimIsLookedForLater(t *testing.T) {
 	w := newWorld(t)
 	h := w.start()
@@ -152,8 +152,8 @@ func TestTaskOfAnEarlierShimIsLookedForLater(t *testing.T) {
 	fronttest.Eventually(t, "the effect of the task", func() bool { return w.Record("job", key).Status == ledger.Settled })
 }
 
-// TestEarlyQuestionAboutATask: a client that asks before the shim knows the tasks of the one before it hears of a task's end
-// when that is recorded.
+// TestEarlyQuestionAboutATask: a client that asks before the shim knows the tasks of the earlier shim gets a task's end only
+// after that end is recorded.
 func TestEarlyQuestionAboutATask(t *testing.T) {
 	w := newWorld(t)
 	h := w.start()
@@ -183,7 +183,7 @@ func TestChangedDefinitionIsFoundAndBlocks(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 	fronttest.Has(t, h.Call("2", "charge", `{}`), `"ok"`)
-	// The order of members is no change; a word in the description is.
+	// Another order of members is no change; another word in the description is one.
 	list := func(tools string) {
 		t.Helper()
 		if err := os.WriteFile(w.Journal+".tools", []byte(tools), 0o600); err != nil {
@@ -201,7 +201,7 @@ func TestChangedDefinitionIsFoundAndBlocks(t *testing.T) {
 		t.Errorf("%d effects, want %d", got, n+1)
 	}
 	_ = h.Stop()
-	// A later shim knows what was pinned, and an operator can accept the change.
+	// A later shim knows the pins, and an operator can accept the change.
 	h = w.start()
 	h.Handshake()
 	fronttest.Has(t, h.Call("2", "charge", `{}`), "TOOL_SCHEMA_CHANGED")

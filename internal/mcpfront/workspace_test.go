@@ -14,7 +14,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// withWorkspace gives the world's shims a workspace, on which the tool server works.
+// withWorkspace gives the world's shims a workspace, which the tool server changes.
 func (w *world) withWorkspace() *workspace.Keeper {
 	w.T.Helper()
 	dir := filepath.Join(w.Dir, "work")
@@ -41,8 +41,8 @@ func records(t *testing.T, k *workspace.Keeper) []workspace.Record {
 	return all
 }
 
-// TestSnapshotsStandAroundCalls: each send of a write call has a snapshot before it and one
-// after it, which have what the tool server did between them; a read call has none.
+// TestSnapshotsStandAroundCalls: each send of a write call has a snapshot before and after it, which
+// differ by what the tool server did. A read call has none.
 func TestSnapshotsStandAroundCalls(t *testing.T) {
 	w := newWorld(t)
 	k := w.withWorkspace()
@@ -68,7 +68,7 @@ func TestSnapshotsStandAroundCalls(t *testing.T) {
 			t.Errorf("%+v changed %v, %v", r, changes, err)
 		}
 	}
-	// A repeat that is served is no send.
+	// A repeat that is served makes no send, and so no snapshots.
 	fronttest.Has(t, h.Call("4", "charge", `{"n":2}`, keyK), `"ok"`)
 	fronttest.Has(t, h.Call("5", "charge", `{"n":2}`, keyK), `"ok"`)
 	if n := len(records(t, k)); n != 3 {
