@@ -206,7 +206,7 @@ func crashInAnErasure(t *testing.T, sealed, archived, subject, beside bool) {
 			kepts = []int{0, 50, 100}
 		}
 		for _, kept := range kepts {
-			crashes = append(crashes, crash{disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: kept, RNG: rng}), maps.Clone(ring.Destroyed), fmt.Sprintf("op %d, %d on %s, %d%% kept", ops, op.Kind, op.Path, kept)})
+			crashes = append(crashes, crash{disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: kept, RNG: rng}), ring.Gone(), fmt.Sprintf("op %d, %d on %s, %d%% kept", ops, op.Kind, op.Path, kept)})
 		}
 		return nil
 	}))

@@ -4,6 +4,7 @@ import (
 	"crypto/aes"
 	"crypto/cipher"
 	"encoding/binary"
+	"maps"
 	"slices"
 	"sync"
 
@@ -129,6 +130,13 @@ func (r *Ring) Destroy(key chain.KeyID) error {
 	}
 	r.Destroyed[key] = true
 	return nil
+}
+
+// Gone returns a copy of the destroyed keys. It may be called while the ring is in use.
+func (r *Ring) Gone() map[chain.KeyID]bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.Destroyed)
 }
 
 // RequestDigest returns a digest that differs from plain.
