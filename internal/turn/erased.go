@@ -104,8 +104,12 @@ func (p *parts) of(ctx context.Context, t *turn) error {
 		}
 		for n := 1; ; n++ {
 			child := derived(t.id(), "delegation", i, n)
-			if _, err := foldFrom(ctx, p.store, child); errors.Is(err, tga.NotFound) {
+			_, err := foldFrom(ctx, p.store, child)
+			if errors.Is(err, tga.NotFound) {
 				break
+			}
+			if err != nil && !isErased(err) {
+				return err
 			}
 			p.children = append(p.children, child)
 		}

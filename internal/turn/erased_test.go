@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"iter"
 	"slices"
 	"testing"
 
@@ -13,7 +14,9 @@ import (
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/chaintest"
 	"github.com/tgad/tgad/internal/turn"
+	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // filesWith lists the files under a directory that contain a text.
@@ -120,5 +123,48 @@ func TestErasedInvocation(t *testing.T) {
 			}
 			w.restart()
 		}
+	}
+}
+
+// failing is a reader that reads one stream, and then fails.
+type failing struct {
+	runtime.AttachmentReader
+	left int
+	t    *testing.T
+}
+
+func (f *failing) Attachments(ctx context.Context, kind chain.AttachmentKind, prefix []byte) iter.Seq2[chain.Attachment, error] {
+	f.left--
+	switch {
+	case f.left >= 0:
+		return f.AttachmentReader.Attachments(ctx, kind, prefix)
+	case f.left < -100:
+		f.t.Fatal("it goes on for ever")
+	}
+	return func(yield func(chain.Attachment, error) bool) {
+		yield(chain.Attachment{}, tga.Errorf(tga.StoreUnavailable, "the disk is gone"))
+	}
+}
+
+// TestPartsOfAStoreThatFails: the search ends with the store's error wherever it fails.
+func TestPartsOfAStoreThatFails(t *testing.T) {
+	w := newWorld(t, delegating(turn.Delegation{Type: turn.Supervisor}))
+	res := w.run(`call ask {"message":"call echo {}"}`)
+	exists := func(context.Context, tga.ID) (bool, error) { return false, nil }
+	n := 0
+	for ; ; n++ {
+		turns, _, err := turn.Parts(t.Context(), &failing{w.db, n, t}, res.InvocationID, exists)
+		if err == nil {
+			if len(turns) != 4 {
+				t.Errorf("turns %v", turns)
+			}
+			break
+		}
+		if !errors.Is(err, tga.StoreUnavailable) {
+			t.Errorf("after %d streams: %v", n, err)
+		}
+	}
+	if n < 5 {
+		t.Errorf("it reads %d streams", n)
 	}
 }
