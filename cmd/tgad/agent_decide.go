@@ -35,7 +35,7 @@ func (v *agentVerbs) decide() *cobra.Command {
 		Long: `decide answers what a parked turn waits for. TURN is its id, or that of the call that it
 waits for. About the turn itself:
 
-  retry     try again, or pass the limit this time
+  retry     try again once, or pass the limit this time; refused if the effect stands
   skip      go on without
   fallback  take --value for the answer
   abort     end the turn

@@ -18,6 +18,7 @@ type outcome struct {
 	park       *parkedBody // the question to a person; nil = none
 	delegation *DelegationTiming
 	handoff    *message.Message
+	stands     bool  // it failed, and something that it did stands or may stand: it is not made again
 	err        error // an error of the turn, not of the call
 }
 
@@ -46,7 +47,8 @@ type toolCall struct {
 	t     *turn
 	index int // among the calls of the answer
 	asked message.ToolCall
-	tool  *Tool // nil if no tool has the name
+	tool  *Tool            // nil if no tool has the name
+	used  map[tga.Code]int // decisions of a person to try again that it has followed, by code
 	outcome
 }
 
@@ -54,7 +56,7 @@ type toolCall struct {
 // permit that.
 func (r *Runner) call(ctx context.Context, t *turn, index int) outcome {
 	asked := t.inferred.Answer.Said.ToolCalls[index]
-	c := &toolCall{r: r, t: t, index: index, asked: asked, tool: t.tool(asked), outcome: outcome{
+	c := &toolCall{r: r, t: t, index: index, asked: asked, tool: t.tool(asked), used: map[tga.Code]int{}, outcome: outcome{
 		exec: ToolExecution{CallID: asked.ID, Name: asked.Name, Input: asked.Arguments, Started: r.wall()},
 	}}
 	r.tell(t, Execute, "tool", asked.Name+" "+asked.Arguments)
@@ -121,10 +123,36 @@ func (c *toolCall) after() {
 	case Escalate:
 		if c.park == nil {
 			c.park = &parkedBody{Failure: *f, Subject: c.exec.CallID}
+			if c.stands {
+				c.park.Failure.Details = map[string]any{effectStands: true}
+			}
 		}
 	case Abort:
 		c.err = f
 	}
+}
+
+// effectStands marks a failure about which a person may decide anything but to try again.
+const effectStands = "effect_stands"
+
+// triesAgain says that the failed call is made again: the strategy says so, or a person has decided
+// so. A turn that goes on after a crash makes its calls from the first attempt on and is served
+// what is recorded, so it follows the same decisions at the same attempts.
+func (c *toolCall) triesAgain() bool {
+	if c.plan.strategy == Escalate && !c.stands && c.granted(c.exec.Failure.Code) {
+		c.plan = plan{strategy: Retry}
+	}
+	return c.plan.strategy == Retry
+}
+
+// granted uses up one decision of a person to try the call again after a failure with this code,
+// or to let it exceed a limit. It returns false if none is left.
+func (c *toolCall) granted(code tga.Code) bool {
+	if c.used[code] >= c.t.retries[subject(Execute, c.asked.ID, code)] {
+		return false
+	}
+	c.used[code]++
+	return true
 }
 
 // arguments checks the arguments that the model gave, and whether the call is permitted at all.
@@ -136,7 +164,7 @@ func (c *toolCall) arguments() ([]byte, *Failure) {
 	if why := c.t.agent.Autonomy.refuses(c.tool); why != "" {
 		return nil, &Failure{Code: tga.PolicyViolation, Message: c.tool.Name + " is not called: " + why, Permanent: true}
 	}
-	if most := c.t.agent.Constraints.MaxToolCalls; most > 0 && c.t.init.CallsBefore+c.index >= most {
+	if most := c.t.agent.Constraints.MaxToolCalls; most > 0 && c.t.init.CallsBefore+c.index >= most && !c.granted(tga.QuotaExceeded) {
 		return nil, &Failure{Code: tga.QuotaExceeded, Message: "the agent may make " + decimal(most) + " calls for one message", Permanent: true}
 	}
 	text := []byte(c.asked.Arguments)
@@ -193,7 +221,7 @@ func (c *toolCall) governed(ctx context.Context, args []byte) {
 				return
 			}
 			c.failed(res, n)
-			if c.plan.strategy != Retry {
+			if !c.triesAgain() {
 				return
 			}
 			n++
@@ -241,7 +269,8 @@ func (c *toolCall) completed(ctx context.Context, res runtime.Result, w *work, n
 func (c *toolCall) failed(res runtime.Result, n int) {
 	f := failureOf(res)
 	f.RetryAfter = res.RetryAfter
-	f.Permanent = f.Permanent || res.State == tga.Denied || !res.Class.Releases()
+	c.stands = res.State != tga.Denied && !res.Class.Releases()
+	f.Permanent = f.Permanent || res.State == tga.Denied || c.stands
 	c.fail(f)
 	c.exec.Output = text(res.Value)
 	c.plan = c.planFor(f, n)

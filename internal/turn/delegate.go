@@ -72,18 +72,18 @@ func (c *toolCall) delegate(ctx context.Context, args []byte) {
 		}
 		c.plan = c.t.agent.plan(f, n, c.tool.Retry)
 		if !c.t.agent.handles(f.Code) {
-			switch c.plan.strategy = cmp.Or(d.OnFailure, Escalate); {
-			case d.OnFailure != Retry:
-			case f.Permanent || n > max(c.tool.Retry.MaxRetries, 1):
+			c.plan.strategy = cmp.Or(d.OnFailure, Escalate)
+			if c.plan.strategy == Retry && (f.Permanent || n > max(c.tool.Retry.MaxRetries, 1)) {
 				c.plan.strategy = Escalate
-			case len(standing(res.Effects)) > 0:
-				// The delegate's calls have happened. Another try would make them again under
-				// other keys.
-				c.plan.strategy = Escalate
-				f.Message += "; its effects stand, so it is not tried again"
 			}
 		}
-		if c.plan.strategy != Retry {
+		if c.stands = len(standing(res.Effects)) > 0; c.stands && c.plan.strategy == Retry {
+			// The delegate's calls have happened. Another try would make them again under other
+			// keys.
+			c.plan.strategy = Escalate
+			f.Message += "; its effects stand, so it is not tried again"
+		}
+		if !c.triesAgain() {
 			return
 		}
 		c.r.tell(c.t, Execute, "retry", c.tool.Name+": "+f.Error())

@@ -104,30 +104,24 @@ func (r *Runner) group(ctx context.Context, t *turn, from, to int) ([]outcome, e
 	}
 	wg.Wait()
 	for i := range out {
-		for {
-			o := &out[i]
-			if o.err != nil {
-				return nil, o.err
-			}
-			if o.park == nil {
-				break
-			}
-			d, err := r.settle(ctx, t, Execute, o.plan, *o.park)
-			if err != nil {
-				return nil, err
-			}
-			switch d.Action {
-			case Fallback:
-				o.exec.Status, o.exec.Output, o.exec.Failure, o.park = ToolSucceeded, text(d.Value), nil, nil
-			case Retry:
-				// The person let the call exceed a limit, or wants to try it once more. The
-				// ledger still decides whether anything is sent.
-				delete(t.decision, subject(Execute, o.park.Subject, o.park.Failure.Code))
-				*o = r.call(ctx, t, from+i)
-			default:
-				o.park = nil // the model sees the failure
-			}
+		o := &out[i]
+		if o.err != nil {
+			return nil, o.err
 		}
+		if o.park == nil {
+			continue
+		}
+		of := subject(Execute, o.park.Subject, o.park.Failure.Code)
+		if t.decision[of].Action == Retry {
+			delete(t.decision, of) // the call has followed it, and failed again: see [toolCall.triesAgain]
+		}
+		d, err := r.settle(ctx, t, Execute, o.plan, *o.park)
+		if err != nil {
+			return nil, err
+		}
+		if d.Action == Fallback {
+			o.exec.Status, o.exec.Output, o.exec.Failure = ToolSucceeded, text(d.Value), nil
+		} // otherwise the model sees the failure
 	}
 	return out, nil
 }

@@ -146,12 +146,13 @@ type Decision struct {
 }
 
 // Decide answers what a parked turn waits for; [Runner.Resume] then goes on. Retry tries again
-// or, if a limit stopped the turn, lets it exceed the limit. Skip goes on without an answer.
+// once or, if a limit stopped the turn, lets it exceed the limit. Skip goes on without an answer.
 // Fallback takes Value as the answer. Abort fails the turn.
 //
 // It does not decide about a governed call. Resolve or abandon a call that is in doubt, and vote
 // on a call that needs approval, through [Runner.Runtime]; then resume the turn.
-// STATE_INVALID_TRANSITION if the turn does not wait.
+// STATE_INVALID_TRANSITION if the turn does not wait, and for Retry of a failed call or delegation
+// whose effect stands.
 func (r *Runner) Decide(ctx context.Context, interaction tga.ID, d Decision) error {
 	switch d.Action {
 	case Retry, Skip, Abort:
@@ -163,7 +164,7 @@ func (r *Runner) Decide(ctx context.Context, interaction tga.ID, d Decision) err
 		return tga.Errorf(tga.ValidationError, "action %q: not one of retry, fallback, skip, abort", d.Action).At("/action")
 	}
 	if d.Who == "" {
-		return tga.Errorf(tga.ValidationError, "who decides?").At("/who")
+		return tga.Errorf(tga.ValidationError, "who is required: the person who decides").At("/who")
 	}
 	t, err := r.open(ctx, interaction)
 	if err != nil {
@@ -176,6 +177,9 @@ func (r *Runner) Decide(ctx context.Context, interaction tga.ID, d Decision) err
 	}
 	if w.TraceID != nil && d.Action != Abort && d.Action != Skip {
 		return tga.Errorf(tga.StateInvalidTransition, "turn %s waits for its call in trace %s: resolve, abandon or vote on that", interaction, *w.TraceID)
+	}
+	if d.Action == Retry && w.Failure.Details[effectStands] == true {
+		return tga.Errorf(tga.StateInvalidTransition, "turn %s waits because of call %s, whose effect stands: it is not made again", interaction, w.Subject)
 	}
 	if d.Action == Retry && w.expired(r.now()) {
 		return tga.Errorf(tga.ApprovalExpired, "what turn %s waits for could be approved until %s", interaction, w.Expires)

@@ -29,12 +29,13 @@ type turn struct {
 	failed     *failedBody
 	ended      *emitBody
 
-	waits    *parkedBody // the newest Parked record without a decision
-	decision map[string]decidedBody
-	aborted  *Failure    // the failure for which a person aborted the turn
-	paused   tga.Millis  // when the turn's time was paused; 0 = it is not paused, or the turn has no deadline
-	waited   int64       // total of earlier pauses, ms
-	ops      []storedOps // state operations of the turn's tools, as stored
+	waits    *parkedBody            // the newest Parked record without a decision
+	decision map[string]decidedBody // the newest decision about each subject that has not waited since
+	retries  map[string]int         // decisions to try again, by subject
+	aborted  *Failure               // the failure for which a person aborted the turn
+	paused   tga.Millis             // when the turn's time was paused; 0 = it is not paused, or the turn has no deadline
+	waited   int64                  // total of earlier pauses, ms
+	ops      []storedOps            // state operations of the turn's tools, as stored
 
 	// These fields are not in the journal.
 	entered tga.Millis   // when this process took up a turn that was parked
@@ -128,7 +129,9 @@ func (t *turn) park(r Record) error {
 		t.paused = r.TS
 	}
 	t.waits = &parkedBody{}
-	return r.read(t.waits)
+	err := r.read(t.waits)
+	delete(t.decision, subject(r.Phase, t.waits.Subject, t.waits.Failure.Code)) // it was followed
+	return err
 }
 
 func (t *turn) decide(r Record) error {
@@ -139,7 +142,11 @@ func (t *turn) decide(r Record) error {
 	if err := r.read(&d); err != nil {
 		return err
 	}
-	t.decision[subject(r.Phase, t.waits.Subject, t.waits.Failure.Code)] = d
+	of := subject(r.Phase, t.waits.Subject, t.waits.Failure.Code)
+	t.decision[of] = d
+	if d.Action == Retry {
+		t.retries[of]++
+	}
 	if d.Action == Abort && r.Phase != Emit {
 		t.aborted = &t.waits.Failure
 	}
