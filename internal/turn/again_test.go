@@ -184,3 +184,33 @@ func TestCrashAfterAPersonsRetry(t *testing.T) {
 	}
 	t.Logf("%d crash images", len(images))
 }
+
+// TestSkippedCallIsNotSentAfterACrash: a person lets the turn go on without a call that waits for
+// an approval. Another person's approval becomes durable, and the power is cut. Only if the log says
+// that the call may have been sent is it sent again, as its licence permits.
+func TestSkippedCallIsNotSentAfterACrash(t *testing.T) {
+	set := func(w *world) { w.supervisor = asks("echo") }
+	w := newWorld(t, set, onHooks)
+	res := w.run("call echo {}")
+	if err := w.r.Decide(t.Context(), res.InteractionID, turn.Decision{Who: "ann", Action: turn.Skip}); err != nil {
+		t.Fatal(err)
+	}
+	images := w.crashesAfter(res.InteractionID, func() {
+		if err := approvals["runtime"](w, res.Waiting); err != nil {
+			t.Fatal(err)
+		}
+	})
+	for _, c := range images {
+		w := newWorld(t, set, func(w *world) { w.disk, w.out = c.disk, c.out })
+		call, err := w.r.Runtime().Result(t.Context(), res.Waiting.TraceID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := w.r.Resume(t.Context(), c.id)
+		if n := sum(w.out.sends); err != nil || res.Status != turn.Completed || n != 0 && call.State != tga.Executing {
+			t.Errorf("%s: sent %v, %+v, %v", c.where, w.out.sends, res, err)
+		}
+		w.stop()
+	}
+	t.Logf("%d crash images", len(images))
+}

@@ -77,10 +77,14 @@ func (r *Runner) wanted(ctx context.Context, t *turn, in Phase) error {
 	}
 }
 
-// skipped says that a person let the turn go on without a call that waits for votes.
-func (t *turn) skipped(call string) bool {
-	d, decided := t.decision[subject(Execute, call, tga.EscalationRequired)]
-	return decided && d.Action != Retry
+// needs refuses a call if a person let the turn go on without it while it waited for votes:
+// STATE_INVALID_TRANSITION.
+func (t *turn) needs(index int) error {
+	d, decided := t.decision[subject(Execute, t.inferred.Answer.Said.ToolCalls[index].ID, tga.EscalationRequired)]
+	if decided && d.Action != Retry {
+		return tga.Errorf(tga.StateInvalidTransition, "turn %s goes on without the call", t.id())
+	}
+	return nil
 }
 
 // callOf parses the key of a tool call into the turn and the index of the call.
@@ -114,13 +118,12 @@ func (d *dispatcher) borrow(ctx context.Context, call runtime.Call) (*work, erro
 	if t.inferred == nil || index >= len(t.inferred.Answer.Said.ToolCalls) {
 		return w, nil
 	}
-	requested := t.inferred.Answer.Said.ToolCalls[index]
-	if w.tool = t.tool(requested); w.tool == nil {
+	if w.tool = t.tool(t.inferred.Answer.Said.ToolCalls[index]); w.tool == nil {
 		return w, nil
 	}
 	refused := d.r.wanted(ctx, t, Execute)
-	if refused == nil && t.skipped(requested.ID) {
-		refused = tga.Errorf(tga.StateInvalidTransition, "turn %s goes on without the call", id)
+	if refused == nil {
+		refused = t.needs(index)
 	}
 	if refused != nil {
 		if call.Attempt > 1 {

@@ -88,12 +88,19 @@ func (d *dispatcher) Dispatch(ctx context.Context, call runtime.Call) (runtime.R
 	if name, ok := provider(call.Server); ok {
 		return d.ask(ctx, name, call)
 	}
-	if w, ok := ctx.Value(workKey{}).(*work); ok && w.asked == nil && call.Key == toolKey(w.turn.id(), w.index) {
-		return d.send(ctx, w, call)
+	w, own := ctx.Value(workKey{}).(*work)
+	own = own && w.asked == nil && call.Key == toolKey(w.turn.id(), w.index)
+	var err error
+	if !own {
+		w, err = d.borrow(ctx, call)
+	} else if call.Attempt == 1 {
+		err = w.turn.needs(w.index)
 	}
-	w, err := d.borrow(ctx, call)
 	if err != nil {
 		return runtime.Reply{}, fmt.Errorf("%w: %w", runtime.ErrNotSent, err)
+	}
+	if own {
+		return d.send(ctx, w, call)
 	}
 	if w == nil {
 		return d.next.Dispatch(ctx, call)
