@@ -192,7 +192,7 @@ func (c *toolCall) planFor(f *Failure, n int) plan {
 	if c.tool != nil {
 		retry = c.tool.Retry
 	}
-	p := c.t.agent.plan(f, n, retry)
+	p := c.r.plan(c.t, f, n, retry)
 	if p.strategy == Abort && !c.t.agent.handles(f.Code) {
 		p.strategy = Skip
 	}

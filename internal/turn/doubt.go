@@ -27,13 +27,10 @@ func (c *toolCall) again(ctx context.Context, err error, try int) bool {
 	}
 	f := doubtOf(err)
 	p := c.planFor(f, try)
-	if p.strategy == Retry && c.r.fits(c.t, p.wait) {
+	if p.strategy == Retry {
 		c.fail(f)
 		c.plan = p
 		return true
-	}
-	if p.strategy == Retry {
-		p = plan{strategy: Skip}
 	}
 	if licence.Kind == ledger.DedupeKey && p.strategy != Abort {
 		c.unended(ctx, err)

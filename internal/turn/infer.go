@@ -24,46 +24,50 @@ func (r *Runner) infer(ctx context.Context, t *turn) error {
 	if err := r.recall(ctx, t); err != nil {
 		return err
 	}
+	answer, err := r.answer(ctx, t, "infer", func() (Question, error) { return r.question(ctx, t) })
+	if err != nil {
+		return err
+	}
+	// The answer is durable before a tool is called on its word.
+	if err := t.stage(r.now(), Infer, Done, inferBody{Inferences: t.seen, Answer: *answer, Timing: r.timing(Infer, started)}); err != nil {
+		return err
+	}
+	return t.j.commit(ctx)
+}
+
+// answer puts a question of a kind, and puts it again or to another model as the table of
+// strategies says, until there is an answer. build makes the question if the turn has none of its
+// kind yet.
+func (r *Runner) answer(ctx context.Context, t *turn, what string, build func() (Question, error)) (*Answer, error) {
 	for {
-		asked := t.newest("infer")
+		asked := t.newest(what)
 		if asked == nil {
-			q, err := r.question(ctx, t)
+			q, err := build()
 			if err != nil {
-				return err
+				return nil, err
 			}
-			if asked, err = r.pose(ctx, t, "infer", 1, t.agent.Model.Provider, q); err != nil {
-				return err
+			if asked, err = r.pose(ctx, t, what, 1, t.agent.Model.Provider, q); err != nil {
+				return nil, err
 			}
 		}
 		seen, answer, f, err := r.ask(ctx, t, asked)
 		if errors.Is(err, errSkipped) {
-			return t.finishInfer(r, standIn(nil, asked, r.now()), r.timing(Infer, started), ctx)
+			return standIn(nil, asked, r.now()), nil
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		t.note(seen)
 		if f == nil {
 			if f = r.check(t, answer); f == nil {
-				return t.finishInfer(r, answer, r.timing(Infer, started), ctx)
+				return answer, nil
 			}
 		}
-		again, answer, err := r.afterInfer(ctx, t, asked, f)
-		if err != nil {
-			return err
-		}
-		if !again {
-			return t.finishInfer(r, answer, r.timing(Infer, started), ctx)
+		again, answer, err := r.afterAsk(ctx, t, asked, f)
+		if err != nil || !again {
+			return answer, err
 		}
 	}
-}
-
-// finishInfer records the answer. It is durable before a tool is called on its word.
-func (t *turn) finishInfer(r *Runner, a *Answer, timing PhaseTiming, ctx context.Context) error {
-	if err := t.stage(r.now(), Infer, Done, inferBody{Inferences: t.seen, Answer: *a, Timing: timing}); err != nil {
-		return err
-	}
-	return t.j.commit(ctx)
 }
 
 // newest returns the newest question of a kind.
@@ -179,32 +183,26 @@ func (r *Runner) budget(t *turn, q *Question) error {
 }
 
 // summarize asks the model for a summary of the messages that no longer fit. This is a governed
-// question like any other, so it is asked only once too.
+// question like any other, so it is asked only once too, within the session's limit of tokens. If
+// it fails for good and no handler of the agent is for that, the turn goes on without a summary.
 func (r *Runner) summarize(ctx context.Context, t *turn, older []message.Message) (string, error) {
-	asked := t.newest("summarize")
-	if asked == nil {
-		var err error
+	answer, err := r.answer(ctx, t, "summarize", func() (Question, error) {
 		q := Question{
 			Model: t.agent.Model.Model, Tools: []ToolDef{}, Parameters: t.agent.Model.Parameters,
 			System:   "Summarize the conversation so that it can go on: facts, decisions, open questions, names and numbers. No more than ten sentences.",
 			Messages: append(older, message.TextMessage(message.User, "Summarize the conversation so far.", message.FromAPI, t.init.StartedAt)),
 		}
-		if asked, err = r.pose(ctx, t, "summarize", 1, t.agent.Model.Provider, q); err != nil {
-			return "", err
-		}
-	}
-	seen, answer, f, err := r.ask(ctx, t, asked)
-	if errors.Is(err, errSkipped) {
-		return "", nil
-	}
-	if err != nil {
+		return q, r.budget(t, &q)
+	})
+	var f *Failure
+	switch {
+	case err == nil:
+		return answer.Said.Plain(), nil
+	case !errors.As(err, &f) || t.agent.handles(f.Code) || ctx.Err() != nil:
 		return "", err
 	}
-	t.note(seen)
-	if f != nil {
-		return "", f // Fit returns this failure, and the turn fails with it
-	}
-	return answer.Said.Plain(), nil
+	r.opts.Logger.WarnContext(ctx, "a conversation goes on without a summary of its older messages", "error", err, "interaction_id", t.id().String())
+	return "", nil
 }
 
 // pose makes a question durable.
@@ -291,7 +289,11 @@ func (r *Runner) unsettled(ctx context.Context, t *turn, res runtime.Result, err
 	switch code := tga.CodeOf(err); code {
 	case tga.EffectInDoubt, tga.EscalationRequired:
 		f := Failure{Code: code, Message: err.Error(), Err: err}
-		d, err := r.settle(ctx, t, Infer, t.agent.plan(&f, 1, noRetries), parkedBody{Failure: f, Subject: of, TraceID: &trace})
+		p := t.agent.plan(&f, 1, noRetries)
+		if p.strategy != Escalate {
+			return &f, nil // a handler says what is done instead of waiting
+		}
+		d, err := r.settle(ctx, t, Infer, p, parkedBody{Failure: f, Subject: of, TraceID: &trace})
 		if err != nil {
 			return nil, err
 		}
@@ -329,10 +331,10 @@ func (r *Runner) check(t *turn, a *Answer) *Failure {
 	return nil
 }
 
-// afterInfer applies the strategy for a failed question. If again is true, it has posed another
+// afterAsk applies the strategy for a failed question. If again is true, it has posed another
 // question. Otherwise answer stands in for the model's answer.
-func (r *Runner) afterInfer(ctx context.Context, t *turn, a *askedBody, f *Failure) (again bool, answer *Answer, err error) {
-	p := t.agent.plan(f, t.tries(a), t.agent.Model.Retry)
+func (r *Runner) afterAsk(ctx context.Context, t *turn, a *askedBody, f *Failure) (again bool, answer *Answer, err error) {
+	p := r.plan(t, f, t.tries(a), t.agent.Model.Retry)
 	next, provider := a.Question, a.Provider
 	switch p.strategy {
 	case Retry:
@@ -353,7 +355,7 @@ func (r *Runner) afterInfer(ctx context.Context, t *turn, a *askedBody, f *Failu
 	case Skip:
 		return false, standIn(nil, a, r.now()), nil
 	default:
-		d, err := r.settle(ctx, t, Infer, p, parkedBody{Failure: *f, Subject: strconv.Itoa(a.Attempt)})
+		d, err := r.settle(ctx, t, Infer, p, parkedBody{Failure: *f, Subject: a.subject()})
 		if err != nil {
 			return false, nil, err
 		}
@@ -367,8 +369,16 @@ func (r *Runner) afterInfer(ctx context.Context, t *turn, a *askedBody, f *Failu
 	if err := r.budget(t, &next); err != nil {
 		return false, nil, err
 	}
-	_, err = r.pose(ctx, t, "infer", a.Attempt+1, provider, next)
+	_, err = r.pose(ctx, t, a.What, a.Attempt+1, provider, next)
 	return true, nil, err
+}
+
+// subject names the question for a person who decides about it.
+func (a *askedBody) subject() string {
+	if a.What == "infer" {
+		return strconv.Itoa(a.Attempt)
+	}
+	return a.What + "/" + strconv.Itoa(a.Attempt)
 }
 
 // tries counts the questions to the same model so far.

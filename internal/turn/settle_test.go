@@ -137,6 +137,21 @@ func TestApprovedCallWorksOnTheTurnsState(t *testing.T) {
 	}
 }
 
+// cutOff begins a turn and leaves it while its model is asked.
+func (w *world) cutOff(id tga.ID) {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(w.t.Context())
+	say := w.say
+	w.say = func(turn.Question) (turn.Answer, error) {
+		cancel()
+		return turn.Answer{}, errors.New("cut off")
+	}
+	if _, err := w.r.Run(ctx, turn.Request{Agent: "helper", InteractionID: id, SessionID: "s", Message: []byte("done x")}); err == nil {
+		w.t.Fatal("it has ended")
+	}
+	w.say = say
+}
+
 // TestAbandonedQuestionGoesToTheNextModel, and fails the turn if there is no other model: no
 // person is asked about it a second time.
 func TestAbandonedQuestionGoesToTheNextModel(t *testing.T) {
@@ -148,16 +163,8 @@ func TestAbandonedQuestionGoesToTheNextModel(t *testing.T) {
 			}
 		}
 		w := newWorld(t, set)
-		ctx, cancel := context.WithCancel(t.Context())
-		w.say = func(turn.Question) (turn.Answer, error) {
-			cancel()
-			return turn.Answer{}, errors.New("cut off")
-		}
 		id := newID()
-		if _, err := w.r.Run(ctx, turn.Request{Agent: "helper", InteractionID: id, SessionID: "s", Message: []byte("done x")}); err == nil {
-			t.Fatal("it has ended")
-		}
-		w.say = obedient
+		w.cutOff(id)
 		if res, err := w.r.Resume(t.Context(), id); err != nil || res.Status != turn.Waiting || res.Waiting.Code != tga.EffectInDoubt {
 			t.Fatalf("%+v, %v", res, err)
 		}

@@ -110,6 +110,18 @@ func (a *Agent) plan(f *Failure, n int, own RetryPolicy) plan {
 	return p
 }
 
+// plan is [Agent.plan] within the time of a turn: if the turn's time ends during the wait before a
+// retry, there is no retry. A turn whose time is over already fails, so its plan does not matter.
+func (c clock) plan(t *turn, f *Failure, n int, own RetryPolicy) plan {
+	p := t.agent.plan(f, n, own)
+	if p.strategy == Retry && !c.fits(t, p.wait) && !c.overdue(t) {
+		late := *f
+		late.Permanent = true
+		p = t.agent.plan(&late, n, own)
+	}
+	return p
+}
+
 // wait returns how long to wait after failed try n.
 func (p RetryPolicy) wait(n int) time.Duration {
 	first, most, by := p.InitialDelay, p.MaxDelay, p.Multiplier
