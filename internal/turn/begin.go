@@ -40,14 +40,14 @@ func (r *Runner) prepare(ctx context.Context, b beginning) (*turn, *session, err
 		r.store.Release(lease)
 		return nil, nil, errors.Join(err, begun(there))
 	}
-	s, err := enter(ctx, r.store, b.agent.Name, init.SessionID)
+	s, err := enter(ctx, r.store, b.agent, init.SessionID)
 	if err != nil {
 		r.store.Release(lease)
 		return nil, nil, err
 	}
 	init.TurnNumber, init.TokensBefore = s.last+1, s.tokens
-	if p := b.previous; p != nil && p.init.TurnNumber == s.last {
-		init.TokensBefore = p.init.TokensBefore + p.usage().Total // p ends in the same batch
+	if p := b.previous; p != nil && b.agent.Constraints.MaxTokens > 0 {
+		init.TokensBefore += p.usage().Total // p ends in the same batch
 	}
 	t := &turn{agent: b.agent, j: &journal{store: r.store, lease: lease, id: b.id}, decision: map[string]decidedBody{}, retries: map[string]int{}, tidies: b.tidies, caller: b.lender}
 	err = r.initAndNormalize(t, init)
@@ -174,6 +174,11 @@ func (r *Runner) emit(ctx context.Context, t *turn) error {
 	goesOn, err := r.goesOn(ctx, t)
 	if err != nil {
 		return err
+	}
+	if t.inferred == nil { // it failed, and another process may have asked its questions
+		if err := r.recall(ctx, t, nil); err != nil {
+			return err
+		}
 	}
 	r.publish(ctx, t, goesOn)
 	body := emitBody{Failed: t.failed != nil, Timing: r.timing(Emit, started)}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,7 +22,7 @@ import (
 // asked again.
 func (r *Runner) infer(ctx context.Context, t *turn) error {
 	started := r.wall()
-	if err := r.recall(ctx, t); err != nil {
+	if err := r.recall(ctx, t, t.newest("infer")); err != nil {
 		return err
 	}
 	answer, err := r.answer(ctx, t, "infer", func() (Question, error) { return r.question(ctx, t) })
@@ -80,12 +81,12 @@ func (t *turn) newest(what string) *askedBody {
 	return nil
 }
 
-// recall adds the outcomes of earlier questions that this process does not know, whichever
-// process asked them: their tokens are used.
-func (r *Runner) recall(ctx context.Context, t *turn) error {
+// recall adds the outcomes of questions that this process does not know, whichever process asked
+// them: their tokens are used. It leaves out one that is about to be asked.
+func (r *Runner) recall(ctx context.Context, t *turn, but *askedBody) error {
 	for i := range t.asked {
 		a := &t.asked[i]
-		if a == t.newest("infer") {
+		if a == but || t.noted(derived(t.id(), a.What, a.Attempt)) {
 			continue
 		}
 		res, err := r.rt.Result(ctx, derived(t.id(), a.What, a.Attempt))
@@ -102,6 +103,11 @@ func (r *Runner) recall(ctx context.Context, t *turn) error {
 		t.note(seen)
 	}
 	return nil
+}
+
+// noted says that the outcome of a question is known.
+func (t *turn) noted(trace tga.ID) bool {
+	return slices.ContainsFunc(t.seen, func(i Inference) bool { return i.TraceID == trace })
 }
 
 // note keeps the outcome of a question, once per question.

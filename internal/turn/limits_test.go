@@ -59,6 +59,68 @@ func TestTokenLimit(t *testing.T) {
 	}
 }
 
+// TestTokensOfTurnsThatOverlapAreCounted: a turn waits while another one begins and ends. The turns
+// that follow, in its chain and after it, know the tokens of both.
+func TestTokensOfTurnsThatOverlapAreCounted(t *testing.T) {
+	var left []int64
+	w := newWorld(t, func(w *world) {
+		w.supervisor, w.agents[0].Constraints.MaxTokens = asks("echo"), 1000
+		w.options = func(o *turn.Options) { o.Tokens = func(message.Message) int { return 0 } }
+		w.say = func(q turn.Question) (turn.Answer, error) {
+			left = append(left, *q.Parameters.MaxTokens)
+			return obedient(q)
+		}
+	})
+	res := w.run("call echo {}")
+	w.run("done x")
+	if err := approvals["settle"](w, res.Waiting); err != nil {
+		t.Fatal(err)
+	}
+	if res, err := w.r.Resume(t.Context(), res.InteractionID); err != nil || res.Status != turn.Completed {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	w.run("done y")
+	if want := []int64{1000, 1000, 970, 955}; !slices.Equal(left, want) {
+		t.Errorf("answers may have %v tokens, want %v", left, want)
+	}
+}
+
+// TestTokensOfAFailedTurnAreCountedAfterACrash, wherever the power is cut.
+func TestTokensOfAFailedTurnAreCountedAfterACrash(t *testing.T) {
+	var left int64
+	set := func(w *world) {
+		w.agents[0].Constraints.MaxTokens = 1000
+		w.options = func(o *turn.Options) { o.Tokens = func(message.Message) int { return 0 } }
+		w.say = func(q turn.Question) (turn.Answer, error) {
+			left = *q.Parameters.MaxTokens
+			a, err := obedient(q)
+			if a.Said.Plain() == "bad" {
+				a.Said.Role = message.User
+			}
+			return a, err
+		}
+	}
+	id := newID()
+	bad := turn.Request{Agent: "helper", InteractionID: id, SessionID: "s", Message: []byte("done bad")}
+	w := newWorld(t, set, onHooks)
+	images := w.crashesAfter(id, func() {
+		if res, err := w.r.Run(t.Context(), bad); err != nil || res.Status != turn.Unsuccessful || res.Usage.Total != 60 {
+			t.Fatalf("%+v, %v", res, err)
+		}
+	})
+	for _, c := range images {
+		w := newWorld(t, set, func(w *world) { w.disk, w.out = c.disk, c.out })
+		if res, err := w.r.Run(t.Context(), bad); err != nil || res.Status != turn.Unsuccessful {
+			t.Errorf("%s: %+v, %v", c.where, res, err)
+		}
+		if w.run("done x"); left != 940 {
+			t.Errorf("%s: an answer may have %d tokens", c.where, left)
+		}
+		w.stop()
+	}
+	t.Logf("%d crash images", len(images))
+}
+
 func TestToolTurnsInARowAreLimited(t *testing.T) {
 	for _, c := range []struct {
 		most   int

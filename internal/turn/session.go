@@ -18,8 +18,8 @@ import (
 type sessionItem struct {
 	Version       int    `json:"version"`
 	InteractionID tga.ID `json:"interaction_id"`
-	// TokensBefore counts the tokens of the session's earlier turns that had ended when this turn
-	// began. Tokens counts this turn's own.
+	// TokensBefore counts the tokens of the session's turns that had ended when this turn began, if
+	// the agent has a limit of tokens. Tokens counts this turn's own.
 	TokensBefore int64 `json:"tokens_before"`
 	Tokens       int64 `json:"tokens"`
 	Ended        bool  `json:"ended"`
@@ -31,33 +31,51 @@ type session struct {
 	stream tga.ID
 	lease  chain.Lease
 	last   uint32 // number of the newest turn
-	tokens int64  // up to and including the newest turn that has ended
+	tokens int64  // of the turns that have ended, if the agent has a limit of tokens
 }
 
 func sessionStream(agent, id string) tga.ID { return keyspace.TurnStream("session", agent, id) }
 
 // enter takes the session's lease, which the caller holds for one append. The lease only
 // serializes the numbering of the session's turns.
-func enter(ctx context.Context, store runtime.Store, agent, id string) (*session, error) {
-	s := &session{stream: sessionStream(agent, id)}
+func enter(ctx context.Context, store runtime.Store, a *Agent, id string) (*session, error) {
+	s := &session{stream: sessionStream(a.Name, id)}
 	wait, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	var err error
 	if s.lease, err = store.Acquire(wait, s.stream); err != nil {
 		return nil, err
 	}
-	for n, item := range backwards(ctx, store, s.stream, &err) {
-		s.last = max(s.last, n)
-		if item.Ended {
-			s.tokens = item.TokensBefore + item.Tokens
-			break
-		}
+	if s.last, err = newest(ctx, store, s.stream); err == nil && a.Constraints.MaxTokens > 0 {
+		s.tokens, err = used(ctx, store, s.stream)
 	}
 	if err != nil {
 		store.Release(s.lease)
 		return nil, err
 	}
 	return s, nil
+}
+
+// used sums the tokens of a session's turns that have ended. It reads all of them: turns may
+// overlap, so no turn's own count of those before it is complete.
+func used(ctx context.Context, store runtime.AttachmentReader, stream tga.ID) (tokens int64, err error) {
+	for a, err := range store.Attachments(ctx, chain.AttachStream, keyspace.StreamPrefix(stream)) {
+		if err != nil {
+			return 0, err
+		}
+		_, n, err := keyspace.ParseStream(a.Key)
+		if err != nil {
+			return 0, err
+		}
+		it, err := itemFrom(stream, n, a.Value)
+		if err != nil {
+			return 0, err
+		}
+		if it.Ended {
+			tokens += it.Tokens
+		}
+	}
+	return tokens, nil
 }
 
 // itemOf returns the attachment that stores a session item.
@@ -123,6 +141,10 @@ func readItem(ctx context.Context, store runtime.AttachmentReader, stream tga.ID
 	if err != nil {
 		return nil, err
 	}
+	return itemFrom(stream, uint64(n), raw)
+}
+
+func itemFrom(stream tga.ID, n uint64, raw []byte) (*sessionItem, error) {
 	var it sessionItem
 	if err := json.Unmarshal(raw, &it); err != nil {
 		return nil, tga.Errorf(tga.StateChecksumMismatch, "turn %d of session stream %s: %w", n, stream, err)
