@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"github.com/tgad/tgad/internal/turn/message"
+	"github.com/tgad/tgad/internal/turn/state"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -30,6 +31,10 @@ func (r *Runner) begin(ctx context.Context, b beginning) (*turn, error) {
 // releases that lease.
 func (r *Runner) prepare(ctx context.Context, b beginning) (*turn, *session, error) {
 	init := b.record(&r.opts, r.pod, r.wall())
+	if n := len(init.ScopeID); n > state.MaxKey {
+		err := tga.Errorf(tga.LimitExceeded, "the names of agent and session have %d bytes together: the limit is %d", n-1, state.MaxKey-1).At("/session_id")
+		return nil, nil, &Failure{Code: tga.LimitExceeded, Message: err.Message, Err: err, Permanent: true}
+	}
 	lease, err := r.store.Acquire(ctx, b.id)
 	if err != nil {
 		return nil, nil, err

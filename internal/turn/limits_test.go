@@ -2,6 +2,7 @@ package turn_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -119,6 +120,31 @@ func TestTokensOfAFailedTurnAreCountedAfterACrash(t *testing.T) {
 		w.stop()
 	}
 	t.Logf("%d crash images", len(images))
+}
+
+// TestStateOfASessionThatIsTooLongToName: the names of agent and session are refused together
+// before anything is asked, in a delegation too.
+func TestStateOfASessionThatIsTooLongToName(t *testing.T) {
+	long := strings.Repeat("s", 255-len("helper")-1)
+	w := newWorld(t, delegating(turn.Delegation{Type: turn.Supervisor, OnFailure: turn.Fallback}), func(w *world) {
+		w.agents[1].Name = "expert-2" // longer than the helper's
+		for i := range w.defs {
+			if d := w.defs[i].Delegation; d != nil {
+				d.Target = w.agents[1].Name
+			}
+		}
+	})
+	run := func(session string) (turn.Result, error) {
+		return w.r.Run(t.Context(), turn.Request{Agent: "helper", SessionID: session, Message: []byte(`call ask {"message":"done x"}`)})
+	}
+	_, err := run(long + "s")
+	var e *tga.Error
+	if !errors.As(err, &e) || e.Code != tga.LimitExceeded || e.Pointer != "/session_id" || len(w.out.requests) != 0 {
+		t.Errorf("%v, asked %v", err, w.out.requests)
+	}
+	if res, err := run(long); err != nil || res.Status != turn.Completed || !strings.Contains(res.Text, "LIMIT_EXCEEDED") {
+		t.Errorf("%+v, %v", res, err)
+	}
 }
 
 func TestToolTurnsInARowAreLimited(t *testing.T) {
