@@ -23,7 +23,7 @@ import (
 type dispatcher struct {
 	r        *Runner
 	next     runtime.Dispatcher
-	breakers sync.Map // tool → runtime.Dispatcher
+	breakers sync.Map // breakerOf → runtime.Dispatcher
 }
 
 // work says what a governed call is for. The context of the call's dispatch carries it.
@@ -186,16 +186,23 @@ func AgentFrom(ctx context.Context) (name string, ok bool) {
 	return name, ok
 }
 
+// breakerOf identifies a circuit breaker. Manifests that configure the same breaker for a tool share
+// it; one with another configuration has its own.
+type breakerOf struct {
+	server, remote string
+	spec           BreakerSpec
+}
+
 // breaker returns the dispatcher of a tool, with the tool's circuit breaker in front.
 func (d *dispatcher) breaker(tool *Tool) runtime.Dispatcher {
 	if tool == nil || tool.Breaker.Disabled {
 		return d.next
 	}
-	name := tool.Server + "\x00" + tool.Remote
-	if b, ok := d.breakers.Load(name); ok {
+	of := breakerOf{tool.Server, tool.Remote, tool.Breaker}
+	if b, ok := d.breakers.Load(of); ok {
 		return b.(runtime.Dispatcher)
 	}
-	b, _ := d.breakers.LoadOrStore(name, dispatch.Breaker(d.next, dispatch.BreakerOptions{
+	b, _ := d.breakers.LoadOrStore(of, dispatch.Breaker(d.next, dispatch.BreakerOptions{
 		Failures: tool.Breaker.Failures, Open: tool.Breaker.Open, Trials: tool.Breaker.HalfOpen,
 	}))
 	return b.(runtime.Dispatcher)

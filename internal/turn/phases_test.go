@@ -225,6 +225,25 @@ func TestBreakerOfATool(t *testing.T) {
 	}
 }
 
+// TestBreakerOfASecondManifest: two manifests use one tool, and the stricter breaker of the second
+// one holds for it.
+func TestBreakerOfASecondManifest(t *testing.T) {
+	w := newWorld(t, func(w *world) {
+		w.licence = ledger.Park
+		w.agents[0].Handlers = []turn.Handler{{Codes: []tga.Code{tga.EffectInDoubt}, Strategy: turn.Skip}}
+	})
+	w.fails["echo"] = func(int) (runtime.Reply, error) { return runtime.Reply{}, errors.New("reset") }
+	for _, failures := range []int{100, 1} {
+		for i := range w.defs {
+			w.defs[i].Breaker = turn.BreakerSpec{Failures: failures, Open: time.Hour}
+		}
+		w.run("call echo {}")
+	}
+	if w.run("call echo {}"); sum(w.out.sends) != 2 {
+		t.Errorf("%d sends", sum(w.out.sends))
+	}
+}
+
 // TestTwoCallsWithOneID: an answer with such calls is refused, because their results could not be
 // told apart.
 func TestTwoCallsWithOneID(t *testing.T) {
