@@ -171,7 +171,7 @@ func (j *journals) learn(ctx context.Context, t *turn, w *work) error {
 		return nil
 	}
 	if err := t.tx.Apply(o.Ops); err != nil {
-		return &Failure{Code: tga.GenericStateError, Message: err.Error(), Err: err}
+		return stateFailure(ctx, err)
 	}
 	var list []change
 	for _, op := range o.Ops {

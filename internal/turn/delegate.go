@@ -162,7 +162,7 @@ func (r *Runner) redo(ctx context.Context, t *turn) error {
 	}
 	t.ops = nil
 	if err := t.tx.Apply(ops); err != nil {
-		return &Failure{Code: tga.GenericStateError, Message: err.Error(), Err: err}
+		return stateFailure(ctx, err)
 	}
 	return nil
 }

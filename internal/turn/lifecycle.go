@@ -210,10 +210,22 @@ func (r *Runner) load(ctx context.Context, t *turn) error {
 	t.loaded[0] = r.wall()
 	tx, err := r.space.Begin(ctx, state.Scope{Mode: t.init.Mode, ID: t.init.ScopeID}, t.init.Isolation)
 	if err != nil {
-		return &Failure{Code: tga.GenericStateError, Message: err.Error(), Err: err}
+		return stateFailure(ctx, err)
 	}
 	t.tx, t.loaded[1] = tx, r.wall()
 	return nil
+}
+
+// stateFailure makes a failure of an error of the state. An error that says nothing about the turn
+// stays as it is: the store is not at hand, or the caller has left.
+func stateFailure(ctx context.Context, err error) error {
+	switch {
+	case tga.CodeOf(err) == tga.StoreUnavailable:
+		return err
+	case ctx.Err() != nil:
+		return ended(ctx, tga.ToolTimeout, err)
+	}
+	return &Failure{Code: tga.GenericStateError, Message: err.Error(), Err: err}
 }
 
 // persist commits the turn's changes of the state in one batch with the records of EXEC and

@@ -1,6 +1,7 @@
 package turn_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,7 +13,10 @@ import (
 	"github.com/tgad/tgad/internal/turn"
 	"github.com/tgad/tgad/internal/turn/message"
 	"github.com/tgad/tgad/internal/turn/state"
+	"github.com/tgad/tgad/keyspace"
+	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // TestConcurrentTurns: two turns of one session read a value, wait for each other, and set it.
@@ -80,6 +84,54 @@ func TestConcurrentTurns(t *testing.T) {
 				t.Errorf("two turns have number %d", res.TurnNumber)
 			}
 			numbers[res.TurnNumber] = true
+		}
+	}
+}
+
+// stateless is a store whose streams of one state cannot be read while down returns an error.
+type stateless struct {
+	runtime.Store
+	down func(context.Context) error
+}
+
+func (s stateless) Attachment(ctx context.Context, kind chain.AttachmentKind, key []byte) ([]byte, error) {
+	scope := keyspace.ScopeStream("session", "helper\x00s")
+	if bytes.HasPrefix(key, scope[:]) {
+		if err := s.down(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return s.Store.Attachment(ctx, kind, key)
+}
+
+// TestTurnStaysAsItIsWhereItsStateCannotBeReadNow: the store is not at hand when the turn begins to
+// make its calls, or the caller has left. The turn goes on when it is resumed.
+func TestTurnStaysAsItIsWhereItsStateCannotBeReadNow(t *testing.T) {
+	for _, leaves := range []bool{false, true} {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		down := false
+		w := newWorld(t, func(w *world) {
+			w.wrap = func(s runtime.Store) runtime.Store {
+				return stateless{s, func(ctx context.Context) error {
+					if down && leaves {
+						cancel()
+						return ctx.Err()
+					} else if down {
+						return tga.Errorf(tga.StoreUnavailable, "the database is restarted")
+					}
+					return nil
+				}}
+			}
+		})
+		down = true
+		id := newID()
+		if res, err := w.r.Run(ctx, turn.Request{Agent: "helper", InteractionID: id, SessionID: "s", Message: []byte("call count {}")}); err == nil {
+			t.Errorf("leaves %v: %+v", leaves, res)
+		}
+		down = false
+		if res, err := w.r.Resume(t.Context(), id); err != nil || res.Status != turn.Completed || res.Text != `tools said {"n":1}` {
+			t.Errorf("leaves %v: %+v, %v", leaves, res, err)
 		}
 	}
 }
