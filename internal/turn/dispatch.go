@@ -2,8 +2,6 @@ package turn
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/tgad/tgad/internal/clip"
-	"github.com/tgad/tgad/internal/turn/message"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/dispatch"
 	"github.com/tgad/tgad/schemas/tga"
@@ -133,7 +130,7 @@ func (d *dispatcher) send(ctx context.Context, w *work, call runtime.Call) (runt
 			reply.Attachments = append(reply.Attachments, *attachment)
 		}
 	}
-	return d.redact(w.turn.agent, reply)
+	return d.r.redact(w.turn.agent, reply)
 }
 
 // Check implements [runtime.Checker].
@@ -278,54 +275,4 @@ func (d *dispatcher) question(ctx context.Context, call runtime.Call) (q Questio
 		return t.asked[i].Question, func() bool { return false }, err
 	}
 	return q, nil, tga.Errorf(tga.NotFound, "turn %s asked no question with digest %s", args.InteractionID, args.QuestionDigest)
-}
-
-// redact removes from an answer what the agent may not keep (OSSA 0.2.9 §1 phase 5 rule 4),
-// before the answer is stored. The digest /result covers what is stored. A keyed digest of what
-// was received is stored too: whoever has the original answer and the store's key can prove that
-// it was received.
-func (d *dispatcher) redact(a *Agent, reply runtime.Reply) (runtime.Reply, error) {
-	if a.Redact.Off() {
-		return reply, nil
-	}
-	filter := a.Redact
-	// An answer cannot be refused: the effect has happened.
-	filter.Action, filter.Actions = message.Redact, nil
-	compiled, err := filter.Compile()
-	if err != nil {
-		return reply, err
-	}
-	for _, text := range []*string{&reply.Summary, &reply.ErrorMessage} {
-		if clean, _, err := compiled.ApplyBytes([]byte(*text)); err == nil {
-			*text = string(clean)
-		} else {
-			*text = "" // longer than the filter permits
-		}
-	}
-	if len(reply.Result) == 0 {
-		return reply, nil
-	}
-	clean, findings, err := compiled.ApplyBytes(reply.Result)
-	if err != nil {
-		// The answer may contain what must not be stored, so only its length and keyed digest
-		// are.
-		clean, findings = nil, []message.Finding{{}}
-	}
-	if len(findings) == 0 {
-		return reply, nil
-	}
-	reply.Received, reply.ReceivedBytes = keyedDigest(d.r.store.Secret(), reply.Result), int64(len(reply.Result))
-	reply.Result = clean
-	return reply, nil
-}
-
-// keyedDigest returns an HMAC-SHA-256 of b. Its key is derived from the secret for this purpose
-// only.
-func keyedDigest(secret [32]byte, b []byte) (out tga.Digest) {
-	purpose := hmac.New(sha256.New, secret[:])
-	purpose.Write([]byte("tgad received v1"))
-	m := hmac.New(sha256.New, purpose.Sum(nil))
-	m.Write(b)
-	copy(out[:], m.Sum(nil))
-	return out
 }

@@ -7,7 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tgad/tgad/internal/turn"
 	"github.com/tgad/tgad/internal/turn/message"
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -35,6 +38,52 @@ func TestAnswersAreRedactedBeforeTheyAreStored(t *testing.T) {
 		hashes[1].Pointer != tga.PointerReceived || hashes[1].SizeBytes != int64(len(`{"mail":"ann@example.com","n":1}`)) || hashes[1].Hash == tga.Sum([]byte(`{"mail":"ann@example.com","n":1}`)) {
 		t.Errorf("%+v", hashes)
 	}
+}
+
+// TestWhatOthersSayOfACallIsRedactedToo: a person settles a call in doubt with the tool's answer, or
+// the tool server is asked what became of it.
+func TestWhatOthersSayOfACallIsRedactedToo(t *testing.T) {
+	const answer = `{"mail":"ann@example.com","n":1}`
+	for _, probes := range []bool{false, true} {
+		w := newWorld(t, func(w *world) {
+			w.licence = ledger.Park
+			w.agents[0].Redact = message.Filter{PII: []string{"email"}}
+			if probes {
+				w.licence = ledger.Probe
+				w.options = func(o *turn.Options) {
+					o.Runtime.Trust.Prober = func(string, string) runtime.Prober { return says(answer) }
+				}
+			}
+		})
+		w.fails["echo"] = func(int) (runtime.Reply, error) { return runtime.Reply{}, errors.New("connection reset") }
+		res := w.run("call echo {}")
+		if !probes {
+			if _, err := w.r.Settle(t.Context(), res.InteractionID, turn.Settlement{Who: "ann", Action: turn.Ran, Result: json.RawMessage(answer), Note: note}); err != nil {
+				t.Fatal(err)
+			}
+			var err error
+			if res, err = w.r.Resume(t.Context(), res.InteractionID); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if res.Status != turn.Completed || strings.Contains(res.Text, "ann@") || !strings.Contains(res.Text, `"n":1`) {
+			t.Errorf("probes %v: %+v", probes, res)
+		}
+		w.stop()
+		if found := filesWith(t, w.disk, "store", "ann@"); len(found) != 0 {
+			t.Errorf("probes %v: it is in %v", probes, found)
+		}
+	}
+}
+
+// says is a prober that knows the answer of every call.
+type says string
+
+func (s says) Probe(context.Context, runtime.Call) (runtime.Probed, error) {
+	return runtime.Probed{
+		Answer: ledger.ProbeRan, Reply: runtime.Reply{Status: tga.StatusSuccess, Result: []byte(s)},
+		Evidence: runtime.Evidence{Source: "the server", Detail: []byte(s)},
+	}, nil
 }
 
 // TestWhatAToolSaysOfItsFailureIsRedactedToo.

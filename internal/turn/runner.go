@@ -139,6 +139,7 @@ func New(store runtime.Store, next runtime.Dispatcher, supervisor runtime.Superv
 	var err error
 	ro := o.Runtime
 	ro.Policy = r.policy(o.Runtime.Policy)
+	ro.Trust.Prober = r.probers(o.Runtime.Trust.Prober)
 	r.rt, err = runtime.New(store, &dispatcher{r: r, next: next}, r.oversee(supervisor), ro)
 	return r, err
 }
@@ -177,7 +178,7 @@ type Request struct {
 	// request again goes on with it or returns its result. Another request with the same id is
 	// refused with IDEMPOTENCY_KEY_CONFLICT.
 	InteractionID tga.ID
-	SessionID     string // 1..255 bytes; "" = a new session
+	SessionID     string // 1..255 bytes, and at most 254 with the agent's name if the state is the session's; "" = a new session
 	// Message is the input in one of package message's formats; "" detects it.
 	Message []byte
 	Format  string

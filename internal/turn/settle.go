@@ -46,7 +46,7 @@ var SettleActions = []SettleAction{Approve, Deny, Ran, RanFailed, NotRun, GiveUp
 // call or the call waits for something else, VALIDATION_ERROR for an invalid settlement.
 func (r *Runner) Settle(ctx context.Context, interaction tga.ID, s Settlement) (runtime.Result, error) {
 	if s.Note == "" {
-		return runtime.Result{}, tga.Errorf(tga.ValidationError, "a settlement without a note is a guess").At("/note")
+		return runtime.Result{}, tga.Errorf(tga.ValidationError, "a note is required: the evidence or the reason").At("/note")
 	}
 	if s.Result != nil && (s.Action != Ran || !json.Valid(s.Result)) {
 		return runtime.Result{}, tga.Errorf(tga.ValidationError, "a result is the JSON answer of a call that ran").At("/result")
@@ -61,9 +61,13 @@ func (r *Runner) Settle(ctx context.Context, interaction tga.ID, s Settlement) (
 		return runtime.Result{}, tga.Errorf(tga.StateInvalidTransition, "turn %s waits for no call: if it was cut off, resume it first", interaction)
 	}
 	resolve := func(status string, class ledger.Class) (runtime.Result, error) {
-		return r.rt.Resolve(ctx, *w.TraceID, runtime.Resolution{
-			Who: s.Who, Evidence: []byte(s.Note), Reply: runtime.Reply{Status: status, Class: class, Result: s.Result},
-		})
+		reply := runtime.Reply{Status: status, Class: class, Result: s.Result}
+		if t.inferred != nil { // a tool's answer, not a model's
+			if reply, err = r.redact(t.agent, reply); err != nil {
+				return runtime.Result{}, err
+			}
+		}
+		return r.rt.Resolve(ctx, *w.TraceID, runtime.Resolution{Who: s.Who, Evidence: []byte(s.Note), Reply: reply})
 	}
 	switch s.Action {
 	case Approve, Deny:
