@@ -54,7 +54,7 @@ func (r *Runner) prepare(ctx context.Context, b beginning) (*turn, *session, err
 	if p := b.previous; p != nil && b.agent.Constraints.MaxTokens > 0 {
 		init.TokensBefore += p.usage().Total // p ends in the same batch
 	}
-	t := &turn{agent: b.agent, j: &journal{store: r.store, lease: lease, id: b.id}, decision: map[string]decidedBody{}, retries: map[string]int{}, tidies: b.tidies, caller: b.lender}
+	t := &turn{agent: b.agent, j: &journal{store: r.store, lease: lease, id: b.id}, decision: map[string]decidedBody{}, retries: map[string]int{}, returned: map[tga.ID]bool{}, tidies: b.tidies, caller: b.lender}
 	err = r.initAndNormalize(t, init)
 	if err != nil {
 		r.store.Release(s.lease)

@@ -120,7 +120,11 @@ func (b *beginning) place(init *initBody, depth int) {
 
 // scope sets the state that the turn works on: that of its agent, or the state that it was lent.
 func (b *beginning) scope(init *initBody) {
-	if l := b.lender; l != nil {
+	l := b.lender
+	if p := b.previous; l == nil && p != nil && p.init.Lent {
+		l = p // it follows a turn on lent state, and the lender is not at hand
+	}
+	if l != nil {
 		init.Mode, init.Isolation, init.ScopeID, init.Lent = l.init.Mode, l.init.Isolation, l.init.ScopeID, true
 		return
 	}

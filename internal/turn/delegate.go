@@ -114,16 +114,6 @@ func (c *toolCall) other(ctx context.Context, agent *Agent, id tga.ID, args []by
 			return Result{}, err
 		}
 		if child.ended == nil {
-			if lender != nil {
-				if child.executed != nil { // only its EMIT is left
-					if done, err = c.r.opsOf(ctx, child, done); err != nil {
-						return Result{}, err
-					}
-				}
-				if err := c.t.tx.Apply(done); err != nil {
-					return Result{}, err
-				}
-			}
 			if child, err = c.r.open(ctx, next); err != nil {
 				return Result{}, err
 			}
@@ -131,10 +121,22 @@ func (c *toolCall) other(ctx context.Context, agent *Agent, id tga.ID, args []by
 				c.r.release(child)
 				continue
 			}
+			if lender != nil {
+				if err := c.repeat(ctx, child, done); err != nil {
+					c.r.release(child)
+					return Result{}, err
+				}
+			}
 			child.caller = lender
 			return c.r.drive(ctx, child)
 		}
 		if child.ended.Next == nil {
+			if lender != nil && child.failed == nil && !c.t.returned[id] {
+				// Somebody else has ended it after the lent state was put together.
+				if err := c.repeat(ctx, child, done); err != nil {
+					return Result{}, err
+				}
+			}
 			return c.r.result(ctx, child)
 		}
 		if done, err = c.r.opsOf(ctx, child, done); err != nil {
@@ -142,6 +144,17 @@ func (c *toolCall) other(ctx context.Context, agent *Agent, id tga.ID, args []by
 		}
 		next = *child.ended.Next
 	}
+}
+
+// repeat applies to the lent state what the delegate's earlier turns did, and this turn if it has
+// executed. It is called once in a delegation.
+func (c *toolCall) repeat(ctx context.Context, child *turn, done []state.Op) (err error) {
+	if child.executed != nil {
+		if done, err = c.r.opsOf(ctx, child, done); err != nil {
+			return err
+		}
+	}
+	return c.t.tx.Apply(done)
 }
 
 // lender returns the turn whose state the delegate works on, nil for none.

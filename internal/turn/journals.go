@@ -43,7 +43,7 @@ func foldFrom(ctx context.Context, store runtime.AttachmentReader, id tga.ID) (*
 
 // foldRecords makes a turn of its records and of the stored state changes of its tools.
 func foldRecords(id tga.ID, records []Record, ops []storedOps) (*turn, error) {
-	t := &turn{j: &journal{id: id}, decision: map[string]decidedBody{}, retries: map[string]int{}, ops: ops, redone: map[int]bool{}}
+	t := &turn{j: &journal{id: id}, decision: map[string]decidedBody{}, retries: map[string]int{}, ops: ops, redone: map[int]bool{}, returned: map[tga.ID]bool{}}
 	for _, rec := range records {
 		if err := t.apply(rec); err != nil {
 			return nil, err

@@ -218,6 +218,54 @@ func TestResumeBesideAnApproval(t *testing.T) {
 	}
 }
 
+// TestAnotherResumeOfALentTurnDoublesNothing: the power is cut anywhere in a delegation. While the
+// lender goes on with its delegate, somebody else resumes the delegate and ends its first turn. The
+// delegate's second turn works on the lent state too.
+func TestAnotherResumeOfALentTurnDoublesNothing(t *testing.T) {
+	serial.Test(t)
+	const text = "call count {\"x\":1}\ncall ask {\"message\":\"call count {}\"}\ncall count {\"x\":3}"
+	set := func(w *world) {
+		delegating(turn.Delegation{Type: turn.Supervisor, WithState: true})(w)
+		w.say = func(q turn.Question) (turn.Answer, error) {
+			if last := q.Messages[len(q.Messages)-1]; q.Model == "expert" && last.Plain() == `{"n":2}` {
+				q.Messages = []message.Message{message.TextMessage(message.User, "call count {\"y\":2}", message.FromUser, 0)}
+			}
+			return obedient(q)
+		}
+	}
+	resumed := 0
+	for _, c := range crashImages(t, text, set) {
+		var s *beside
+		w := newWorld(t, set, func(w *world) {
+			w.disk, w.out = c.disk, c.out
+			w.wrap = func(store runtime.Store) runtime.Store { s = &beside{Store: store}; return s }
+		})
+		open, err := turn.ListOpen(t.Context(), w.db)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range open {
+			if o.Agent == "expert" {
+				s.id, s.do = o.InteractionID, func() {
+					if _, err := w.r.Resume(t.Context(), o.InteractionID); err == nil || tga.CodeOf(err) == tga.StateInvalidTransition {
+						resumed++
+					} else {
+						t.Errorf("%s: %v", c.where, err)
+					}
+				}
+			}
+		}
+		w.goOn(c.id, c.where, text)
+		if got := w.read("n", "log"); string(got["n"]) != "4" || string(got["log"]) != `[{"x":1},{},{"y":2},{"x":3}]` {
+			t.Errorf("%s: state %s", c.where, got)
+		}
+		w.stop()
+	}
+	if resumed == 0 {
+		t.Error("nobody else resumed")
+	}
+}
+
 // TestCallOfATurnThatHasGoneOnIsNotMade: a person approves the call after the turn has failed or
 // went on without it, or when the turn works for a turn that is over. Nobody needs the call any
 // more.

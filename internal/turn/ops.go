@@ -42,7 +42,8 @@ func (j *journals) opsOf(ctx context.Context, t *turn, to []state.Op) ([]state.O
 		}
 		var last []state.Op
 		for n := 1; ; n++ {
-			ops, good, err := j.opsOfChain(ctx, derived(t.id(), "delegation", i, n))
+			id := derived(t.id(), "delegation", i, n)
+			ops, good, err := j.opsOfChain(ctx, id)
 			if errors.Is(err, tga.NotFound) {
 				break
 			}
@@ -50,7 +51,7 @@ func (j *journals) opsOf(ctx context.Context, t *turn, to []state.Op) ([]state.O
 				return nil, err
 			}
 			if last = nil; good { // a try that failed was rolled back
-				last = ops
+				last, t.returned[id] = ops, true
 			}
 		}
 		to = append(to, last...)

@@ -44,11 +44,13 @@ type turn struct {
 	caller  *turn        // the turn that delegated to this one and lends its state; else nil
 	tx      *state.Tx    // nil until the state is loaded
 	redone  map[int]bool // indices of the calls whose stored operations are in ops or were repeated
-	merges  merges
-	seen    []Inference // outcomes of the questions, until INFER is recorded
-	loaded  [2]time.Time
-	saved   [2]time.Time
-	next    *turn // the turn that follows in the chain
+	// returned has the delegates on lent state that had succeeded when their operations were read.
+	returned map[tga.ID]bool
+	merges   merges
+	seen     []Inference // outcomes of the questions, until INFER is recorded
+	loaded   [2]time.Time
+	saved    [2]time.Time
+	next     *turn // the turn that follows in the chain
 }
 
 func (t *turn) id() tga.ID { return t.j.id }
