@@ -87,3 +87,21 @@ func TestListHasEveryTurn(t *testing.T) {
 		}
 	}
 }
+
+// TestOneDamagedJournalHidesNoOtherTurn: the open turns are listed, the damaged one with the reason,
+// and another one is found by its call.
+func TestOneDamagedJournalHidesNoOtherTurn(t *testing.T) {
+	w := newWorld(t, func(w *world) { w.supervisor = asks("echo") })
+	one, two := w.run("call echo {}"), w.run("call echo {}")
+	store := &damaged{Store: w.db, id: one.InteractionID, number: 3, damage: func(b []byte) []byte { b[len(b)-3]++; return b }}
+	open, err := turn.ListOpen(t.Context(), store)
+	if err != nil || len(open) != 2 || open[0].InteractionID != one.InteractionID || open[0].Waiting != tga.StateChecksumMismatch || open[1].Waiting != tga.EscalationRequired {
+		t.Errorf("%+v, %v", open, err)
+	}
+	if id, err := turn.Of(t.Context(), store, two.Waiting.TraceID); err != nil || id != two.InteractionID {
+		t.Errorf("%v, %v", id, err)
+	}
+	if _, err := turn.ListOpen(t.Context(), &failing{w.db, 1, t}); tga.CodeOf(err) != tga.StoreUnavailable {
+		t.Errorf("%v", err)
+	}
+}

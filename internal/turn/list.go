@@ -17,7 +17,8 @@ type OpenTurn struct {
 	Phase         Phase      `json:"phase"`
 	Since         tga.Millis `json:"since"`
 	// Waiting is the code of what the turn waits for a person to decide. If it is "", the turn
-	// does not wait, and it goes on when it is resumed. TraceID is the call at issue.
+	// does not wait, and it goes on when it is resumed. If the turn's journal cannot be read,
+	// Waiting says why and only the turn's id is known. TraceID is the call at issue.
 	Waiting tga.Code `json:"waiting,omitempty"`
 	Reason  string   `json:"reason,omitempty"`
 	TraceID tga.ID   `json:"trace_id,omitzero"`
@@ -32,8 +33,10 @@ func ListOpen(ctx context.Context, store runtime.AttachmentReader) ([]OpenTurn, 
 	var out []OpenTurn
 	for _, id := range ids {
 		t, err := foldFrom(ctx, store, id)
-		if isErased(err) { // in a backup from before
-			out = append(out, OpenTurn{InteractionID: id, Waiting: tga.IdempotencyKeyExpired, Reason: err.Error()})
+		if code := tga.CodeOf(err); code != "" && code != tga.StoreUnavailable {
+			// It was erased, in a backup from before, or its journal is damaged or of a later version.
+			// That hides no other turn.
+			out = append(out, OpenTurn{InteractionID: id, Waiting: code, Reason: err.Error()})
 			continue
 		}
 		if err != nil {

@@ -277,7 +277,7 @@ func obedient(q turn.Question) (turn.Answer, error) {
 // damaged is a store in which one record of a turn was changed or is missing.
 type damaged struct {
 	runtime.Store
-	id     tga.ID
+	id     tga.ID // zero = of every turn
 	number uint64
 	damage func([]byte) []byte
 }
@@ -285,7 +285,7 @@ type damaged struct {
 func (s *damaged) Attachments(ctx context.Context, kind chain.AttachmentKind, prefix []byte) iter.Seq2[chain.Attachment, error] {
 	return func(yield func(chain.Attachment, error) bool) {
 		for a, err := range s.Store.Attachments(ctx, kind, prefix) {
-			if err == nil && binary.BigEndian.Uint64(a.Key[16:]) == s.number {
+			if err == nil && binary.BigEndian.Uint64(a.Key[16:]) == s.number && (s.id.IsZero() || bytes.HasPrefix(a.Key, s.id[:])) {
 				if s.damage == nil {
 					continue
 				}
