@@ -2,6 +2,7 @@ package turn_test
 
 import (
 	"context"
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -103,5 +104,39 @@ func TestOneDamagedJournalHidesNoOtherTurn(t *testing.T) {
 	}
 	if _, err := turn.ListOpen(t.Context(), &failing{w.db, 1, t}); tga.CodeOf(err) != tga.StoreUnavailable {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestRollbackGoesToASavepoint: only to one that was made, and not to one that an earlier rollback
+// has undone.
+func TestRollbackGoesToASavepoint(t *testing.T) {
+	w := newWorld(t)
+	w.tool("try", func(ctx context.Context, _ string) (string, error) {
+		v, _ := turn.StateFrom(ctx)
+		set := func(key string) { must(0, v.Set(key, json.RawMessage("1"), 0)) }
+		back := func(to string, code tga.Code) {
+			if err := v.Rollback(to); tga.CodeOf(err) != code {
+				t.Errorf("back to %q: %v", to, err)
+			}
+		}
+		set("a")
+		back("0", tga.NotFound)
+		back("1", tga.NotFound)
+		one := must(v.Checkpoint())
+		set("b")
+		two := must(v.Checkpoint())
+		set("c")
+		back(one, "")
+		back(two, tga.NotFound)
+		set("d")
+		back(one, "")
+		set("e")
+		return "{}", nil
+	})
+	if res := w.run("call try {}"); res.Status != turn.Completed {
+		t.Fatalf("%+v", res)
+	}
+	if got := w.read("a", "b", "c", "d", "e"); len(got) != 2 || got["a"] == nil || got["e"] == nil {
+		t.Errorf("%s", got)
 	}
 }

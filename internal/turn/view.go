@@ -31,6 +31,8 @@ type View struct {
 	ttl        time.Duration
 	savepoints bool
 	pending    []change
+	places     []place // savepoints in use, in order
+	placed     int     // savepoints made, for their names
 	done       bool
 
 	merges *merges
@@ -44,6 +46,12 @@ type change struct {
 	key   string
 	value json.RawMessage
 	ttl   time.Duration
+}
+
+// place is a savepoint: its name, and the number of changes before it.
+type place struct {
+	name    string
+	pending int
 }
 
 // maxKey is package state's limit, bytes.
@@ -170,27 +178,35 @@ func (v *View) add(c change) error {
 	return nil
 }
 
-// Checkpoint returns the name of a savepoint. [View.Rollback] undoes what the call did after it.
-// VALIDATION_ERROR under read_uncommitted.
+// Checkpoint makes a savepoint and returns its name. [View.Rollback] undoes what the call did after
+// it. VALIDATION_ERROR under read_uncommitted.
 func (v *View) Checkpoint() (string, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.savepoints {
 		return "", tga.Errorf(tga.ValidationError, "a savepoint under %s", state.ReadUncommitted)
 	}
-	return decimal(len(v.pending)), nil
+	v.placed++
+	name := decimal(v.placed)
+	v.places = append(v.places, place{name, len(v.pending)})
+	return name, nil
 }
 
-// Rollback undoes what the call did since a savepoint, or all of it if savepoint is "".
+// Rollback undoes what the call did since a savepoint, or all of it if savepoint is "". The savepoint
+// can be used again, those that were made after it cannot. NOT_FOUND if there is no such savepoint.
 func (v *View) Rollback(savepoint string) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.savepoints {
 		return tga.Errorf(tga.ValidationError, "a rollback under %s", state.ReadUncommitted)
 	}
-	for n := len(v.pending); n >= 0; n-- {
-		if decimal(n) == savepoint || savepoint == "" && n == 0 {
-			v.pending = v.pending[:n]
+	if savepoint == "" {
+		v.pending, v.places = nil, nil
+		return nil
+	}
+	for i, p := range v.places {
+		if p.name == savepoint {
+			v.pending, v.places = v.pending[:p.pending], v.places[:i+1]
 			return nil
 		}
 	}
