@@ -293,12 +293,16 @@ func manifestFiles(paths []string) ([]string, error) {
 			files = append(files, p)
 			continue
 		}
-		for _, pattern := range []string{"*.yaml", "*.yml", "*.json"} {
-			found, err := filepath.Glob(filepath.Join(p, pattern))
-			if err != nil {
-				return nil, err
+		entries, err := os.ReadDir(p)
+		if err != nil {
+			return nil, tga.Errorf(tga.NotFound, "manifest: %w", err)
+		}
+		for _, ext := range []string{".yaml", ".yml", ".json"} {
+			for _, e := range entries {
+				if filepath.Ext(e.Name()) == ext {
+					files = append(files, filepath.Join(p, e.Name()))
+				}
 			}
-			files = append(files, found...)
 		}
 	}
 	if len(files) == 0 {

@@ -29,7 +29,10 @@ func TestExampleIsTakenWhole(t *testing.T) {
 }
 
 func TestManifestsOfADirectory(t *testing.T) {
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "agents [old] *?")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := (Reading{}).ReadAll([]string{dir}); tga.CodeOf(err) != tga.NotFound {
 		t.Errorf("an empty directory: %v", err)
 	}
