@@ -172,11 +172,15 @@ func (k *Keeper) Before(ctx context.Context, c Call) (*Pending, error) {
 		}
 		k.step("snapshot before")
 		p.record.Number, p.record.Began = next(all), tga.MillisOf(k.clock())
+		if err := k.prune(ctx, d, append(all, p.record)); err != nil {
+			return err
+		}
+		// The record comes last: after an error there is none of a call that is not sent.
 		if err := k.write(p.record); err != nil {
 			return err
 		}
 		k.step("record before")
-		return k.prune(ctx, d, append(all, p.record))
+		return nil
 	})
 	return p, err
 }

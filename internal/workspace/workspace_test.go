@@ -195,6 +195,28 @@ func TestOldSnapshotsAreDropped(t *testing.T) {
 	}
 }
 
+// TestCallThatIsNotSentHasNoRecord: dropping old snapshots fails, because the caller leaves.
+func TestCallThatIsNotSentHasNoRecord(t *testing.T) {
+	r := newRoom(t, Options{Keep: 1})
+	r.call(func() { r.write("a", "1") })
+	ctx, cancel := context.WithCancel(context.Background())
+	r.step = func(name string) {
+		if name == "snapshot before" {
+			cancel()
+		}
+	}
+	if _, err := r.Before(ctx, Call{TraceID: tga.ID(uuid.Must(uuid.NewV7())), Attempt: 1}); err == nil {
+		t.Fatal("it may be sent")
+	}
+	all, err := r.Keeper.list()
+	r.must(err)
+	for _, c := range all {
+		if c.Outcome == "" {
+			t.Errorf("a record of a call that is not sent: %+v", c)
+		}
+	}
+}
+
 // TestProcessesTakeTurns: several keepers of one directory number their records in one sequence.
 func TestProcessesTakeTurns(t *testing.T) {
 	r := newRoom(t, Options{})
