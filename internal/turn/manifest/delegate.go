@@ -127,8 +127,7 @@ func (r *reader) delegates(a *turn.Agent, root *node) {
 }
 
 func (r *reader) delegation(a *turn.Agent, n *node, d turn.Delegation, description string) {
-	if r.noDelegation {
-		r.warn(n, "delegation is not enabled, and the tool for the agent %q is left out", d.Target)
+	if !r.mayDelegate(n, d.Target) {
 		return
 	}
 	if slices.ContainsFunc(a.Tools, func(t turn.ToolSpec) bool { return t.Delegation != nil && t.Delegation.Target == d.Target }) {

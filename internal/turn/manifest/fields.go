@@ -37,7 +37,7 @@ var fields = []Field{
 	{"Model.Parameters.Seed", []string{"spec.llm.parameters.seed", "spec.llm.seed"}, ""},
 	{"Model.Retry", []string{"spec.llm.retry_config"}, "see the retry policy"},
 
-	{"Autonomy.Level", []string{"spec.autonomy.level"}, "autonomous and fully_autonomous restrict nothing; under any other every tool call waits for an approval, unless approval_required says which"},
+	{"Autonomy.Level", []string{"spec.autonomy.level"}, "autonomous and fully_autonomous restrict nothing; under any other every tool call waits for an approval, unless approval_required lists which"},
 	{"Autonomy.Approval", []string{"spec.autonomy.approval_required"}, "true: every tool call waits for an approval; a list: calls of those tools"},
 	{"Autonomy.Allowed", []string{"spec.autonomy.allowed_actions"}, "exact names of tools, or server/tool; * is any text"},
 	{"Autonomy.Blocked", []string{"spec.autonomy.blocked_actions"}, "names of tools or servers in any spelling; * is any text"},
@@ -92,7 +92,7 @@ var fields = []Field{
 
 	{"Tools", []string{"spec.tools"}, "see the tools"},
 	{"Handoffs", []string{"spec.collaboration.handoffs"}, "a delegation tool for each"},
-	{"Delegates", []string{"spec.collaboration.delegation.allowed_agents", "spec.collaboration.delegation.allowed_targets", "spec.collaboration.delegation.agents"}, "a supervisor delegation tool for each; a2a tools of other agents are left out"},
+	{"Delegates", []string{"spec.collaboration.delegation.allowed_agents", "spec.collaboration.delegation.allowed_targets", "spec.collaboration.delegation.agents"}, "a supervisor delegation tool for each; a2a tools and handoffs of other agents are left out"},
 	{"Delegates.Enabled", []string{"spec.collaboration.delegation.enabled"}, "false: no tool is another agent"},
 	{"Delegates.MaxDepth", []string{"spec.collaboration.delegation.max_depth"}, "how deep delegations may be below this agent"},
 	{"Delegates.Timeout", []string{"spec.collaboration.delegation.timeout_ms", "spec.collaboration.delegation.timeout_seconds"}, ""},

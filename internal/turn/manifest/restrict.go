@@ -52,6 +52,12 @@ func restricting(field string) bool {
 	return false
 }
 
+// Reasons to refuse a restriction.
+const (
+	unenforceable = "cannot be enforced by this runtime"
+	contradicts   = "contradicts %s: state only one of the two restrictions"
+)
+
 // refuse refuses the manifest for a restriction that is not enforced, unless whoever runs the
 // agent accepts that by its pointer.
 func (r *reader) refuse(n *node, format string, args ...any) {
@@ -88,7 +94,7 @@ func (r *reader) unenforced(n *node, path string) {
 	switch {
 	case slices.Contains(unrestricting, path) || !n.says() || r.mistaken(n):
 	case !n.touched() && !describes(path):
-		r.refuse(n, "is nothing that a runtime of turns can see to")
+		r.refuse(n, unenforceable)
 	default:
 		for _, f := range n.fields {
 			r.unenforced(f.value, path+"."+f.name)
@@ -119,7 +125,7 @@ func (r *reader) named(n *node, path string) {
 	}
 	for _, f := range n.fields {
 		if !slices.Contains(closed, path+"."+f.name) && tells(f.name) && !f.value.touched() && f.value.says() {
-			r.refuse(f.value, "is nothing that a runtime of turns can see to")
+			r.refuse(f.value, unenforceable)
 		}
 	}
 }
@@ -175,8 +181,11 @@ func (r *reader) autonomy(a *turn.Agent, root *node) {
 	if all := places("Autonomy.Approval", root); len(all) > 0 && all[0].kind == isList {
 		auto.Approve = false // the list says which calls wait
 		set(r, &auto.ApproveTools, "Autonomy.Approval", actions, root)
-	} else {
-		set(r, &auto.Approve, "Autonomy.Approval", truth, root)
+	} else if asked, ok := take(r, "Autonomy.Approval", truth, root); ok {
+		if auto.Approve && !asked {
+			r.refuse(all[0].node, contradicts, places("Autonomy.Level", root)[0].pointer)
+		}
+		auto.Approve = auto.Approve || asked
 	}
 	auto.Restricted = set(r, &auto.Allowed, "Autonomy.Allowed", actions, root)
 	set(r, &auto.Blocked, "Autonomy.Blocked", actions, root)

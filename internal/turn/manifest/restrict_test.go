@@ -30,6 +30,9 @@ func filters(pii ...string) func(a *turn.Agent) bool {
 var restrictions = []restriction{
 	{member: "autonomy.level", yaml: "autonomy: {level: supervised}", becomes: func(a *turn.Agent) bool { return a.Autonomy.Approve }},
 	{member: "autonomy.level", yaml: "autonomy: {level: a_little}", becomes: func(a *turn.Agent) bool { return a.Autonomy.Approve }},
+	{member: "autonomy.level", yaml: "autonomy: {level: supervised, approval_required: false}", refused: "/spec/autonomy/approval_required"},
+	{member: "autonomy.approval_required", yaml: "autonomy: {level: autonomous, approval_required: false}", becomes: func(a *turn.Agent) bool { return !a.Autonomy.Approve }},
+	{member: "collaboration.delegation.allowed_agents", yaml: "collaboration: {handoffs: [{target_agent: b}, {target_agent: c}], delegation: {allowed_agents: [c]}}", becomes: func(a *turn.Agent) bool { return len(a.Tools) == 1 && a.Tools[0].Delegation.Target == "c" }},
 	{member: "autonomy.approval_required", yaml: "autonomy: {level: autonomous, approval_required: true}", becomes: func(a *turn.Agent) bool { return a.Autonomy.Approve }},
 	{member: "autonomy.approval_required", yaml: "autonomy: {approval_required: [charge]}", becomes: func(a *turn.Agent) bool {
 		return !a.Autonomy.Approve && slices.Equal(a.Autonomy.ApproveTools, []string{"charge"})

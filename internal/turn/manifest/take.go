@@ -102,7 +102,7 @@ func take[T any](r *reader, name string, parse func(*reader, place) (T, bool), b
 		if !same || !equal(v, w) {
 			r.report.Contradictions = append(r.report.Contradictions, Contradiction{Field: name, Taken: all[0].pointer, Other: other.pointer})
 			if r.quiet = outer; restricting(name) {
-				r.refuse(other.node, "says otherwise than %s, and which of the two restrictions holds is not said", all[0].pointer)
+				r.refuse(other.node, contradicts, all[0].pointer)
 			}
 			r.quiet = true
 		}
