@@ -46,7 +46,7 @@ func (a *Autonomy) refuses(t *Tool) string {
 			return ""
 		}
 	}
-	return "the manifest allows other actions alone"
+	return "the manifest's allowed_actions do not include this tool"
 }
 
 // asks returns why a call of a tool needs an approval, "" if it needs none. risk is the risk of

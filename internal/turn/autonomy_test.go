@@ -228,7 +228,7 @@ func TestDelegationToOneselfIsBounded(t *testing.T) {
 			w.defs[0].Source.AgentID = w.agents[0].Name
 		})
 		res := w.run("go on")
-		if res.Status != turn.Completed || sum(w.out.requests) != 2*(begun+1) || !strings.Contains(res.Text, "any deeper") {
+		if res.Status != turn.Completed || sum(w.out.requests) != 2*(begun+1) || !strings.Contains(res.Text, "maximum depth") {
 			t.Errorf("at most %d: %d questions to the model, %+v", most, sum(w.out.requests), res)
 		}
 	}

@@ -224,7 +224,7 @@ func (r *Runner) goesOn(ctx context.Context, t *turn) (bool, error) {
 		return false, nil
 	}
 	if t.agent.Chain.Confirm {
-		f := Failure{Code: tga.EscalationRequired, Message: "another turn follows when somebody confirms it"}
+		f := Failure{Code: tga.EscalationRequired, Message: "the next turn waits for a confirmation"}
 		d, err := r.settle(ctx, t, Emit, plan{strategy: Escalate}, parkedBody{Failure: f, Subject: "next"})
 		if _, refused := err.(*Failure); refused || d.Action == Skip {
 			return false, nil // a person refused: the chain ends here

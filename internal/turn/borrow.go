@@ -61,7 +61,7 @@ func (r *Runner) atHand(ctx context.Context, t *turn) (done func(), err error) {
 func (r *Runner) wanted(ctx context.Context, t *turn, in Phase) error {
 	for {
 		if phase, ok := t.phase(); !ok || phase != in {
-			return tga.Errorf(tga.StateInvalidTransition, "turn %s has gone on, and wants it no longer", t.id())
+			return tga.Errorf(tga.StateInvalidTransition, "turn %s has gone on without this call", t.id())
 		}
 		if r.overdue(t) {
 			return tga.Errorf(tga.ToolTimeout, "the time of turn %s is over", t.id())
@@ -112,7 +112,7 @@ func (d *dispatcher) borrow(ctx context.Context, call runtime.Call) (*work, erro
 		return nil, err
 	}
 	if t.agent == nil {
-		return nil, tga.Errorf(tga.NotFound, "turn %s is of agent %q, which is not at hand", id, t.init.AgentName)
+		return nil, tga.Errorf(tga.NotFound, "turn %s belongs to agent %q, whose manifest is not loaded", id, t.init.AgentName)
 	}
 	w := &work{turn: t, index: index, giveBack: func() {}}
 	if t.inferred == nil || index >= len(t.inferred.Answer.Said.ToolCalls) {

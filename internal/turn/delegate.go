@@ -242,11 +242,12 @@ func standing(all []ToolExecution) []ToolExecution {
 
 // countDelegation bounds how deep delegations nest, and how many one message leads to in all. The
 // count is a stream of the invocation that the message began. The stream's next item is committed
-// with the beginning of the turn that it counts. The caller holds r.delegating, and no other
-// process has the store, so no two delegations get the same number.
+// with the beginning of the turn that it counts. The caller holds r.delegating and the lease of a
+// turn of the invocation. In a store that processes share, an invocation's agents that run in two
+// processes at once may be given the same number, and then one delegation more than the limit.
 func (c *toolCall) countDelegation(ctx context.Context, id tga.ID) ([]chain.Attachment, error) {
 	if c.t.init.DepthLeft <= 0 {
-		return nil, &Failure{Code: tga.QuotaExceeded, Message: "work may not be handed on any deeper", Permanent: true}
+		return nil, &Failure{Code: tga.QuotaExceeded, Message: "the maximum depth of delegations is reached", Permanent: true}
 	}
 	stream := keyspace.TurnStream("delegations", c.t.init.Root.String())
 	last, err := newest(ctx, c.r.store, stream)
@@ -254,7 +255,7 @@ func (c *toolCall) countDelegation(ctx context.Context, id tga.ID) ([]chain.Atta
 		return nil, err
 	}
 	if int(last) >= c.r.opts.MaxDelegations {
-		return nil, &Failure{Code: tga.QuotaExceeded, Message: "one message may lead to " + decimal(c.r.opts.MaxDelegations) + " delegations, and has", Permanent: true}
+		return nil, &Failure{Code: tga.QuotaExceeded, Message: "the limit of " + decimal(c.r.opts.MaxDelegations) + " delegations per message is reached", Permanent: true}
 	}
 	return []chain.Attachment{{Kind: chain.AttachStream, Key: keyspace.StreamKey(stream, uint64(last)+1), Value: id[:]}}, nil
 }

@@ -67,7 +67,7 @@ func (r *Runner) chainLimit(ctx context.Context, t *turn) error {
 	if t.init.Chain <= most {
 		return nil
 	}
-	f := Failure{Code: tga.MaxTurnsExceeded, Message: "the model has asked for tools " + decimal(t.init.Chain) + " turns in a row; it may " + decimal(most) + " times"}
+	f := Failure{Code: tga.MaxTurnsExceeded, Message: "the model asked for tools in " + decimal(t.init.Chain) + " consecutive turns; the limit is " + decimal(most)}
 	_, err := r.settle(ctx, t, Execute, t.agent.plan(&f, 1, noRetries), parkedBody{Failure: f})
 	return err
 }

@@ -67,7 +67,7 @@ func (j *journals) open(ctx context.Context, id tga.ID) (*turn, error) {
 	}
 	t, err := j.fold(ctx, id)
 	if err == nil && t.agent == nil {
-		err = tga.Errorf(tga.NotFound, "turn %s is of agent %q, which is not at hand", id, t.init.AgentName)
+		err = tga.Errorf(tga.NotFound, "turn %s belongs to agent %q, whose manifest is not loaded", id, t.init.AgentName)
 	}
 	if err != nil {
 		j.store.Release(lease)
@@ -191,7 +191,7 @@ func (j *journals) callerOf(ctx context.Context, key string) (*Agent, *Tool, err
 		return nil, nil, err
 	}
 	if t.agent == nil {
-		return nil, nil, tga.Errorf(tga.NotFound, "turn %s is of agent %q, which is not at hand: nobody knows what it may do", id, t.init.AgentName)
+		return nil, nil, tga.Errorf(tga.NotFound, "turn %s belongs to agent %q, whose manifest is not loaded: nobody knows what it may do", id, t.init.AgentName)
 	}
 	if t.inferred == nil || index >= len(t.inferred.Answer.Said.ToolCalls) {
 		return nil, nil, nil

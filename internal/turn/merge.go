@@ -76,6 +76,6 @@ func refusal(keys []string) *Failure {
 	}
 	return &Failure{
 		Code: tga.StateConflict, Permanent: true,
-		Message: "the call was made and its effect stands, but what it did to the state is not kept: a call beside it changed " + clip.Bytes(strings.Join(quoted, ", "), 200),
+		Message: "the call was made and its effect stands, but its state changes were discarded, because a concurrent call changed " + clip.Bytes(strings.Join(quoted, ", "), 200),
 	}
 }

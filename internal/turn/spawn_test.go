@@ -42,7 +42,7 @@ func TestDelegationsHaveADepth(t *testing.T) {
 		w := newWorld(t, endless(1, func(o *turn.Options) { o.MaxDepth = c.operator }), func(w *world) { w.agents[0].Constraints.MaxDepth = c.manifest })
 		res := w.run("go on")
 		// Each agent asks its model twice: once for the call, and once about the call's result.
-		if res.Status != turn.Completed || sum(w.out.requests) != 2*(c.begun+1) || !strings.Contains(res.Text, "any deeper") {
+		if res.Status != turn.Completed || sum(w.out.requests) != 2*(c.begun+1) || !strings.Contains(res.Text, "maximum depth") {
 			t.Errorf("%+v: %d questions, %+v", c, sum(w.out.requests), res)
 		}
 	}
@@ -57,7 +57,7 @@ func TestDelegationsHaveABudget(t *testing.T) {
 		for range 2 {
 			w.out.requests = map[string]int{}
 			res := w.run("go on")
-			if res.Status != turn.Completed || sum(w.out.requests) != 2*(most+1) || !strings.Contains(res.Text, "delegations, and has") {
+			if res.Status != turn.Completed || sum(w.out.requests) != 2*(most+1) || !strings.Contains(res.Text, "delegations per message") {
 				t.Errorf("at most %d: %d questions, %+v", most, sum(w.out.requests), res)
 			}
 			w.restart()

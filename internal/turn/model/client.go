@@ -218,7 +218,7 @@ func (x *exchange) lost(what string, err error) error {
 
 // garbled makes a failure of an answer that does not follow the API.
 func (x *exchange) garbled(format string, args ...any) error {
-	return x.fail(tga.LLMError, false, fmt.Errorf("the answer does not read: "+format, args...))
+	return x.fail(tga.LLMError, false, fmt.Errorf("the answer cannot be decoded: "+format, args...))
 }
 
 // refuse makes a failure of a question that cannot be encoded for the API.

@@ -239,7 +239,7 @@ func (res *resolution) add(t turn.Tool, own string, schema json.RawMessage) {
 		res.warn(own, tga.ValidationError, "no name is left for it; %q and another have them", modelName(own))
 		return
 	case other != "":
-		res.warn(own, tga.ValidationError, "is called %s, for %q is %s", name, other, modelName(own))
+		res.warn(own, tga.ValidationError, "the model sees it as %s, because %q already has the name %s", name, other, modelName(own))
 	}
 	t.Name = name
 	res.bytes += size

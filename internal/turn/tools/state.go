@@ -87,7 +87,7 @@ func stateCall(f func(*turn.View, stateInput) (any, error)) func(context.Context
 	return func(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
 		v, ok := turn.StateFrom(ctx)
 		if !ok {
-			return nil, tga.Errorf(tga.GenericStateError, "the call is of no turn that is at work, so there is no state")
+			return nil, tga.Errorf(tga.GenericStateError, "no running turn made this call, so it has no state")
 		}
 		var in stateInput
 		if err := json.Unmarshal(args, &in); err != nil {
