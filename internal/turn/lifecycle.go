@@ -179,7 +179,7 @@ func (r *Runner) Decide(ctx context.Context, interaction tga.ID, d Decision) err
 		return tga.Errorf(tga.StateInvalidTransition, "turn %s waits for its call in trace %s: resolve, abandon or vote on that", interaction, *w.TraceID)
 	}
 	if d.Action == Retry && w.Failure.Details[effectStands] == true {
-		return tga.Errorf(tga.StateInvalidTransition, "turn %s waits because of call %s, whose effect stands: it is not made again", interaction, w.Subject)
+		return tga.Errorf(tga.StateInvalidTransition, "turn %s waits because of call %s, whose effect stands or may stand, so it is not made again: skip it, give its answer, or abort", interaction, w.Subject)
 	}
 	if d.Action == Retry && w.expired(r.now()) {
 		return tga.Errorf(tga.ApprovalExpired, "what turn %s waits for could be approved until %s", interaction, w.Expires)
