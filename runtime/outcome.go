@@ -25,7 +25,7 @@ type answers struct {
 // a word of the contract, and keeps the tool's own word in the effect's meta.
 func (a *answers) read(l *loop, attempt uint32, r Reply) answer {
 	r, said, wrong := a.spelled(r)
-	if rules := a.rules; rules != nil && l.call != nil {
+	if rules := a.rules; rules != nil {
 		read := r
 		if err := rules(l.dispatchCall(attempt), &read); wrong == nil {
 			wrong = err
@@ -40,14 +40,14 @@ func (a *answers) read(l *loop, attempt uint32, r Reply) answer {
 			wrong = tga.Errorf(tga.ValidationError, "class %v for an answer with status %s", read.Class, r.Status)
 		}
 	}
-	whole := r.Result
-	var redacted bool
-	if l.call != nil {
-		var err error
-		if r, redacted, err = a.redact.reply(l.sentCall(attempt), r); wrong == nil {
-			wrong = err
-		}
+	whole, call := r.Result, l.sentCall(attempt)
+	wrong = a.redact.cause(call, wrong)
+	spoken := a.redact.said(call, said)
+	r, redacted, err := a.redact.reply(call, r)
+	if wrong == nil {
+		wrong = err
 	}
+	redacted = redacted || spoken
 	w := answerOf(l.class(), r)
 	w.meta = said
 	if redacted {
@@ -132,19 +132,16 @@ func mayClass(c ledger.Class, status string) bool {
 	return c.Agree(status) && c != ledger.ClassNotSent
 }
 
-// maxSaid is how many characters of a tool's own status or code are kept in meta.
-const maxSaid = 200
-
 // spelled puts a reply in the words of the contract. An unknown status says neither that the
 // tool succeeded nor that it failed, so it becomes ERROR. An unknown code, or EFFECT_IN_DOUBT,
-// which only tgad may use, becomes TOOL_ERROR. said keeps the tool's own words for the meta;
-// wrong is an error if a class had to be left out.
+// which only tgad may use, becomes TOOL_ERROR. said has the tool's own words for the meta, neither
+// redacted nor cut; wrong is an error if a class had to be left out.
 func (a *answers) spelled(r Reply) (_ Reply, said tga.Meta, wrong error) {
 	said = tga.Meta{}
 	switch r.Status {
 	case tga.StatusSuccess, tga.StatusFailure, tga.StatusDenied, tga.StatusError:
 	default:
-		said[tga.MetaToolStatus] = clip.Short(r.Status, maxSaid)
+		said[tga.MetaToolStatus] = r.Status
 		r.Status, r.Class = tga.StatusError, ledger.ClassNone
 		r.ErrorMessage = firstOf(r.ErrorMessage, "the tool answered, with a status that is not known")
 	}
@@ -154,7 +151,7 @@ func (a *answers) spelled(r Reply) (_ Reply, said tga.Meta, wrong error) {
 	}
 	_, known := tga.Code(r.ErrorCode).Info()
 	if foreign := !known || r.ErrorCode == string(tga.EffectInDoubt); foreign && r.ErrorCode != "" {
-		said[tga.MetaToolErrorCode] = clip.Short(r.ErrorCode, maxSaid)
+		said[tga.MetaToolErrorCode] = r.ErrorCode
 		r.ErrorCode = string(tga.ToolError)
 	}
 	if r.Status == tga.StatusSuccess {

@@ -3,6 +3,7 @@ package runtime
 import (
 	"bytes"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
@@ -18,7 +19,8 @@ type Redactor interface {
 	// with the same key must give the same bytes, and other arguments other bytes: so a repeat
 	// is recognized. Key is the caller's, "" if it has none; there is no trace and no attempt yet.
 	Args(call Call) (kept []byte, redacted bool, err error)
-	// Reply returns what is kept of an answer. Args of call are whole if they are in memory.
+	// Reply returns what is kept of an answer. Args of call are whole if they are in memory. Status
+	// and ErrorCode of the answer are words of the contract and are kept whatever Reply returns.
 	Reply(call Call, reply Reply) (kept Reply, redacted bool, err error)
 }
 
@@ -67,8 +69,8 @@ func (r redactions) unredacted(request *tga.Artifact) error {
 	return err
 }
 
-// unredactedAnswer refuses an effect that a peer made itself if its documents, its summary or its
-// error message contain what must not be stored.
+// unredactedAnswer refuses an effect that a peer made itself if its documents, its summary, its
+// error message or the tool's words in its meta contain what must not be stored.
 func (r redactions) unredactedAnswer(call *tga.Artifact, namespace string, effect chain.NewArtifact) error {
 	if r.by == nil || call == nil {
 		return nil
@@ -76,6 +78,9 @@ func (r redactions) unredactedAnswer(call *tga.Artifact, namespace string, effec
 	c, o := call.Call, effect.Artifact.Effect.Outcome
 	of := Call{Namespace: namespace, Server: c.Call.ToolServer, Tool: c.Call.ToolName, Args: c.Call.Args, Key: c.IdempotencyKey}
 	replies := []Reply{{Status: o.Status, Summary: o.Summary}}
+	for _, name := range []string{tga.MetaToolStatus, tga.MetaToolErrorCode, tga.MetaOutcomeError} {
+		replies = append(replies, Reply{Status: o.Status, Summary: effect.Artifact.Meta.String(name)})
+	}
 	if o.Error != nil {
 		replies[0].ErrorMessage = o.Error.Message
 	}
@@ -106,17 +111,35 @@ func (r redactions) words(call Call, words string) string {
 	return kept.Summary
 }
 
+// maxSaid is how many characters of a tool's own status or code are kept in meta.
+const maxSaid = 200
+
+// said removes what must not be stored from the tool's own status and code, and cuts them. It cuts
+// last, because a redactor cannot find a secret of which a part is cut off.
+func (r redactions) said(call Call, said tga.Meta) (redacted bool) {
+	for _, name := range []string{tga.MetaToolStatus, tga.MetaToolErrorCode} {
+		if word, ok := said[name].(string); ok {
+			left := r.words(call, word)
+			said[name], redacted = clip.Short(left, maxSaid), redacted || left != word
+		}
+	}
+	return redacted
+}
+
 // reply removes from an answer what must not be stored. The effect has happened, so there must be
-// a record: if the answer cannot be redacted, only its status, class and Retry-After are kept.
+// a record: if the answer cannot be redacted, only its status, class, code and Retry-After are kept.
+// These four are never the tool's own words, so they stay as they are, whatever the redactor
+// returns: an effect with a status or a code that the contract does not have cannot be recorded.
 func (r redactions) reply(call Call, reply Reply) (_ Reply, redacted bool, err error) {
 	if r.by == nil {
 		return reply, false, nil
 	}
 	kept, redacted, err := r.by.Reply(call, reply)
 	if err != nil {
-		return Reply{Status: reply.Status, Class: reply.Class, RetryAfter: reply.RetryAfter}, true, err
+		kept, redacted = Reply{}, true
 	}
-	return kept, redacted, nil
+	kept.Status, kept.Class, kept.ErrorCode, kept.RetryAfter = reply.Status, reply.Class, reply.ErrorCode, reply.RetryAfter
+	return kept, redacted, err
 }
 
 // cause removes what must not be stored from the message of an error, because the message is kept

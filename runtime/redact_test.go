@@ -51,8 +51,8 @@ func secretCharge(key string) runtime.Request {
 	return req
 }
 
-// wantNoSecret reads every file of the store.
-func (b *bench) wantNoSecret() {
+// wantNoSecret reads every file of the store. parts are parts of secrets that must not be there either.
+func (b *bench) wantNoSecret(parts ...string) {
 	b.t.Helper()
 	b.close()
 	files := 0
@@ -62,7 +62,7 @@ func (b *bench) wantNoSecret() {
 		}
 		raw, err := os.ReadFile(path)
 		files++
-		for _, secret := range []string{cardNumber, authToken} {
+		for _, secret := range append(parts, cardNumber, authToken) {
 			if bytes.Contains(raw, []byte(secret)) {
 				b.t.Errorf("%s holds %q", path, secret)
 			}
@@ -246,7 +246,8 @@ func TestRawRequestWithSecretsIsRefused(t *testing.T) {
 	}
 }
 
-// TestRawEffectWithSecretsIsRefused: the same for an effect, in each document, the summary and the message.
+// TestRawEffectWithSecretsIsRefused: the same for an effect, in each document, the summary, the message and
+// the tool's words in the meta.
 func TestRawEffectWithSecretsIsRefused(t *testing.T) {
 	b := setup(t, park, redacting)
 	call := &tga.Artifact{Type: tga.CallType, Call: &tga.ToolCall{Call: tga.Proposal{ToolServer: "payments", ToolName: "charge", Args: []byte(`{"amount":1}`)}, IdempotencyKey: "k"}}
@@ -254,18 +255,20 @@ func TestRawEffectWithSecretsIsRefused(t *testing.T) {
 		tool string
 		e    tga.Outcome
 		doc  string
+		meta string
 		good bool
 	}{
-		"the answer":    {"charge", tga.Outcome{Status: tga.StatusSuccess}, `{"token":"x"}`, false},
-		"a text in it":  {"charge", tga.Outcome{Status: tga.StatusSuccess}, `{"a":"` + authToken + `"}`, false},
-		"the summary":   {"charge", tga.Outcome{Status: tga.StatusSuccess, Summary: authToken}, `{}`, false},
-		"the error":     {"charge", tga.Outcome{Status: tga.StatusError, Error: &tga.OutcomeError{Message: authToken}}, `{}`, false},
-		"nothing of it": {"charge", tga.Outcome{Status: tga.StatusSuccess, Summary: "charged"}, `{"charged":1}`, true},
-		"another tool":  {"refund", tga.Outcome{Status: tga.StatusSuccess}, `{"token":"x"}`, true},
+		"the answer":    {"charge", tga.Outcome{Status: tga.StatusSuccess}, `{"token":"x"}`, "", false},
+		"a text in it":  {"charge", tga.Outcome{Status: tga.StatusSuccess}, `{"a":"` + authToken + `"}`, "", false},
+		"the summary":   {"charge", tga.Outcome{Status: tga.StatusSuccess, Summary: authToken}, `{}`, "", false},
+		"the error":     {"charge", tga.Outcome{Status: tga.StatusError, Error: &tga.OutcomeError{Message: authToken}}, `{}`, "", false},
+		"its words":     {"charge", tga.Outcome{Status: tga.StatusError}, `{}`, "code_" + authToken, false},
+		"nothing of it": {"charge", tga.Outcome{Status: tga.StatusSuccess, Summary: "charged"}, `{"charged":1}`, "", true},
+		"another tool":  {"refund", tga.Outcome{Status: tga.StatusSuccess}, `{"token":"x"}`, "", true},
 	} {
 		call.Call.Call.ToolName = c.tool
 		effect := chain.NewArtifact{
-			Artifact:  &tga.Artifact{Type: tga.EffectType, Effect: &tga.ToolEffect{Outcome: c.e}},
+			Artifact:  &tga.Artifact{Type: tga.EffectType, Meta: tga.Meta{tga.MetaToolErrorCode: c.meta}, Effect: &tga.ToolEffect{Outcome: c.e}},
 			Documents: []chain.Document{{Pointer: tga.PointerResult, Data: []byte(c.doc)}},
 		}
 		if err := b.rt.AdmitEffect(call, tga.DefaultNamespace, effect); (err == nil) != c.good || err != nil && !errors.Is(err, tga.ValidationError) {

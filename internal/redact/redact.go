@@ -104,8 +104,7 @@ func (r *Redactor) Reply(call runtime.Call, reply runtime.Reply) (kept runtime.R
 			reply.Received, reply.ReceivedBytes = tga.Digest(r.mac(call, "received", "", whole)), int64(len(whole))
 		}
 	}
-	reply.Summary, reply.ErrorMessage, reply.ErrorCode = t.text("", reply.Summary), t.text("", reply.ErrorMessage), t.text("", reply.ErrorCode)
-	reply.Status = t.text("", reply.Status)
+	reply.Summary, reply.ErrorMessage = t.text("", reply.Summary), t.text("", reply.ErrorMessage)
 	reply.Changes = slices.Clone(reply.Changes)
 	for i := range reply.Changes {
 		c := &reply.Changes[i]
