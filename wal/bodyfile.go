@@ -104,12 +104,12 @@ func (f *File) header(key []byte) []byte {
 	return append(append(b, 0, 0, 0, 0), key...)
 }
 
-// DropFile removes a body's file that no record names.
+// DropFile removes a body's file that no record names. It need not be there.
 func (l *Log) DropFile(f File) error {
 	var err error
 	for _, name := range []string{bodyName(f.ID), bodyName(f.ID) + unfinished} {
-		if e := l.files.fs.Remove(l.files.path(name)); e != nil && !errors.Is(e, fs.ErrNotExist) {
-			err = errors.Join(err, unavailable("remove "+name, e))
+		if e := l.unlink(name); !errors.Is(e, fs.ErrNotExist) {
+			err = errors.Join(err, e)
 		}
 	}
 	l.mu.Lock()

@@ -34,6 +34,8 @@ const copying = ".copy"
 // Files that are no longer written to are hard-linked if the file system can. Appends go on
 // meanwhile. A rewrite waits until CopyTo returns.
 func (l *Log) CopyTo(ctx context.Context, fs vfs.FS, dir string, have map[string]CopiedFile) (Position, []CopiedFile, error) {
+	l.copies.RLock()
+	defer l.copies.RUnlock()
 	defer l.Pin()()
 	end := l.End()
 	parts, err := l.parts(end)

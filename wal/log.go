@@ -85,9 +85,11 @@ type Log struct {
 	spare *spare
 	made  atomic.Pointer[spare] // the newest that this process began, for [Log.Abandon]
 	wipe  atomic.Bool           // see [Log.Wipe]
-	err   error                 // of the first failed write: from then on the file's content is unknown
-	syncs atomic.Int64
-	bytes atomic.Int64
+	// copies is held for reading while a copy is made, and for writing while a file is wiped.
+	copies sync.RWMutex
+	err    error // of the first failed write: from then on the file's content is unknown
+	syncs  atomic.Int64
+	bytes  atomic.Int64
 }
 
 // Create makes a durable log with one segment. The directory must exist and be empty.

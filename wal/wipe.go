@@ -30,9 +30,12 @@ func (l *Log) EndSegment() error {
 	return l.err
 }
 
-// unlink removes a file. If [Log.Wipe] is on, it wipes the file before.
+// unlink removes a file. If [Log.Wipe] is on, it wipes the file before. A copy that is being made may
+// know the file by its name: it has it, or a name of its own for it, before the file is wiped.
 func (l *Log) unlink(name string) error {
 	if l.wipe.Load() {
+		l.copies.Lock()
+		defer l.copies.Unlock()
 		if err := l.files.wipe(name); err != nil {
 			return err
 		}

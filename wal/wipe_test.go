@@ -160,3 +160,24 @@ func TestRetainedBodies(t *testing.T) {
 		t.Error("a segment that is not there was read")
 	}
 }
+
+// TestDroppedBodyFileIsZeros: the file of a body whose append was refused is wiped too.
+func TestDroppedBodyFileIsZeros(t *testing.T) {
+	fs := &removing{FS: vfs.NewMem(), links: oneLink, seen: map[string][]byte{}}
+	b := newBench(t, fs)
+	if err := b.log.Wipe(true); err != nil {
+		t.Fatal(err)
+	}
+	f, err := b.log.WriteFile([]byte("key"), []byte("a secret"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // a repeat finds no file
+		if err := b.log.DropFile(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if old, ok := fs.seen["log/"+bodyName(f.ID)]; !ok || oneLink != nil && len(bytes.Trim(old, "\x00")) > 0 {
+		t.Errorf("removed (%v) with %q in it", ok, old)
+	}
+}

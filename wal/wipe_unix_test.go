@@ -4,6 +4,8 @@ package wal
 
 import (
 	"bytes"
+	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -51,5 +53,94 @@ func TestWipeWaitsForReaders(t *testing.T) {
 	}
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// racing begins a copy once a rewrite has waited for its pins, and lets the rewrite wipe the old file of segment 2
+// between the moment at which it counted the file's names and the moment at which the copy makes another one.
+type racing struct {
+	vfs.FS
+	copy                   func()
+	begun, wiping, hasLink chan struct{}
+	links                  atomic.Int64
+}
+
+func (r *racing) Rename(from, to string) error {
+	err := r.FS.Rename(from, to)
+	if to == "log/"+packedName(2, 1) {
+		go r.copy()
+		<-r.begun
+	}
+	return err
+}
+
+func (r *racing) Link(from, to string) error {
+	if from != "log/"+segmentName(2) {
+		return r.FS.Link(from, to)
+	}
+	close(r.begun)
+	select {
+	case <-r.wiping:
+	case <-time.After(50 * time.Millisecond): // it waits for the copy
+	}
+	defer close(r.hasLink)
+	r.links.Add(1)
+	return r.FS.Link(from, to)
+}
+
+func (r *racing) Stat(name string) (vfs.FileInfo, error) {
+	info, err := r.FS.Stat(name)
+	if name == "log/"+segmentName(2) && r.links.Load() > 0 {
+		return named{info, twoLinks}, err
+	}
+	return named{info, oneLink}, err
+}
+
+func (r *racing) OpenReadWrite(name string, c vfs.DiskWriteCategory, o ...vfs.OpenOption) (vfs.File, error) {
+	if name == "log/"+segmentName(2) {
+		close(r.wiping)
+		<-r.hasLink
+	}
+	return r.FS.OpenReadWrite(name, c, o...)
+}
+
+// TestWipeWaitsForCopies: a copy that knows the old file of a segment has it whole, though the rewrite
+// waited for the pins before the copy took its own.
+func TestWipeWaitsForCopies(t *testing.T) {
+	mem := vfs.NewMem()
+	r := &racing{FS: mem, begun: make(chan struct{}), wiping: make(chan struct{}), hasLink: make(chan struct{})}
+	b := newBench(t, mem)
+	for range 90 {
+		b.append(2, 100<<10)
+	}
+	if err := b.log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b.fs = r
+	l, err := Open(b.options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	tail, err := l.Scan(Position{}, func(*Record) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(l.Resume(tail), l.Wipe(true), mem.MkdirAll("copy", 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	copied := make(chan error, 1)
+	r.copy = func() {
+		end, list, err := l.CopyTo(t.Context(), r, "copy", nil)
+		if err == nil {
+			err = VerifyCopy(t.Context(), Options{FS: mem, Dir: "copy"}, Position{}, end, list)
+		}
+		copied <- err
+	}
+	if _, err := l.Rewrite(t.Context(), 2, even, nil); err != nil {
+		t.Error(err)
+	}
+	if err := <-copied; err != nil {
+		t.Errorf("the copy: %v", err)
 	}
 }
