@@ -26,9 +26,7 @@ var forms = map[string]struct{ always, one []string }{
 // parseLine reads a line, which must be a JSON object of one of the forms. It calls the gate
 // first, which refuses a repeated member: the decoder would keep only the last.
 func parseLine(b []byte) (kind string, l line, err error) {
-	// The contract's objects are one level down, so the line may be one level deeper.
-	const depth = 129
-	if err := tga.Gate(b, tga.Limits{MaxBytes: MaxLine, MaxDepth: depth}); err != nil {
+	if err := tga.Gate(b, lineLimits); err != nil {
 		return "", nil, err
 	}
 	if err := json.Unmarshal(b, &l); err != nil || l == nil {

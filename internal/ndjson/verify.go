@@ -188,7 +188,7 @@ func (v *verifier) artifact(l line) error {
 	if gone, err := l.erased(); gone || err != nil {
 		return err
 	}
-	a, err := tga.DecodeArtifact(l["artifact"], tga.Limits{MaxBytes: MaxLine})
+	a, err := tga.DecodeArtifact(l["artifact"], valueLimits)
 	if err != nil {
 		return err
 	}

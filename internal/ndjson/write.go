@@ -12,11 +12,18 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Limits of sizes. [Write] refuses a trace over them with LIMIT_EXCEEDED, because [Verify]
-// would not read it.
+// Limits. [Write] refuses a trace over them with LIMIT_EXCEEDED, because [Verify] would not read it.
 const (
 	MaxLine  = 128 << 20 // bytes of one line
 	MaxTrace = 256 << 20 // bytes of all lines of one trace
+	// MaxDepth is how deep a line is nested at most. A call's arguments may be as deep as
+	// [tga.DefaultMaxDepth] says; around them are two objects of the artifact, and the line.
+	MaxDepth = tga.DefaultMaxDepth + 3
+)
+
+var (
+	lineLimits  = tga.Limits{MaxBytes: MaxLine, MaxDepth: MaxDepth}
+	valueLimits = tga.Limits{MaxBytes: MaxLine, MaxDepth: MaxDepth - 1} // of a value within a line
 )
 
 // checkSize refuses a line that is too long, or that makes its trace too long.
@@ -136,6 +143,12 @@ func (x *writer) entry(e *chain.Entry) bool {
 	if e.Artifact == nil {
 		b = append(b, `,"erased":true}`...)
 	} else {
+		// Counting is cheap, and only what has as many brackets can be as deep.
+		if c := e.Artifact.Canonical; bytes.Count(c, []byte("["))+bytes.Count(c, []byte("{")) >= MaxDepth {
+			if x.err = tga.Gate(c, valueLimits); x.err != nil {
+				return false
+			}
+		}
 		b = append(append(append(b, `,"artifact":`...), e.Artifact.Canonical...), '}')
 	}
 	if !x.line(b) {
@@ -172,7 +185,7 @@ func appendDocument(b []byte, seq uint64, d *chain.Document) []byte {
 // isCanonical reports whether b is the canonical form of a JSON value. Then a reader that
 // parses the line can restore b's bytes by writing the value in canonical form.
 func isCanonical(b []byte) bool {
-	canonical, err := tga.Canonicalize(b, tga.Limits{MaxBytes: MaxLine})
+	canonical, err := tga.Canonicalize(b, valueLimits)
 	return err == nil && bytes.Equal(canonical, b)
 }
 

@@ -61,7 +61,7 @@ func foldEntry(said *wire.Entry, document Documents) (*chain.Entry, error) {
 	}
 	e := &chain.Entry{LogEntry: *le, Committed: said.Committed, Epoch: chain.Epoch(epoch)}
 	if len(said.Artifact) > 0 && string(said.Artifact) != "null" {
-		if e.Artifact, err = tga.DecodeArtifact(said.Artifact, tga.Limits{}); err != nil {
+		if e.Artifact, err = tga.DecodeArtifact(said.Artifact, tga.Limits{MaxBytes: tga.MostBytes, MaxDepth: tga.MostDepth}); err != nil {
 			return nil, err
 		}
 	}

@@ -187,8 +187,8 @@ func (g *grid) swapped(base *trace) {
 			x.lines[5] = object{"kind": "artifact", "seq": 3, "erased": true}
 		},
 		"an artifact of another type":   func(x *trace) { x.artifacts[3] = x.artifacts[2]; x.lines[7]["artifact"] = x.artifacts[2] },
-		"the nesting is at its limit":   func(x *trace) { nest(x, 125) },
-		"the nesting is over its limit": func(x *trace) { nest(x, 126) },
+		"the nesting is at its limit":   func(x *trace) { nest(x, 127) },
+		"the nesting is over its limit": func(x *trace) { nest(x, 128) },
 	} {
 		x := base.clone(g.t)
 		f(x)

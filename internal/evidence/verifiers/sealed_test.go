@@ -185,7 +185,7 @@ func (g *grid) oddLines() {
 	whole := string(w.bundle(w.content(w.size())))
 	for _, odd := range []string{
 		`[]`, `[1,2]`, `"x"`, `1`, `null`, `{}`, `[`, `{"kind":"note"`, `{"a":1} {`, `{"a":NaN}`, `{"a":-Infinity}`, "{\"a\":\"\t\"}", `{"a":01}`, `{,}`, `{"a":1,}`, `{"a" 1}`,
-		`{"kind":1}`, `{"kind":null}`, `["\ud800"]`, strings.Repeat("[", 129) + strings.Repeat("]", 129), strings.Repeat("[", 130) + strings.Repeat("]", 130),
+		`{"kind":1}`, `{"kind":null}`, `["\ud800"]`, strings.Repeat("[", 131) + strings.Repeat("]", 131), strings.Repeat("[", 132) + strings.Repeat("]", 132),
 	} {
 		for _, before := range []string{`{"kind":"entry"`, `{"kind":"note"`} {
 			g.add(fmt.Sprintf("oddly, %.20q before %s", odd, before), []byte(strings.Replace(whole, before, odd+"\n"+before, 1)), g.mine(), "")

@@ -23,7 +23,7 @@ from json.encoder import encode_basestring as quoted  # escapes no more than RFC
 
 VERSION = "1"
 MAX_TREE_LINE, MAX_NOTE, MAX_PROOF = 256 << 10, 64 << 10, 128
-MAX_LINE, MAX_TRACE, MAX_DEPTH, MAX_RECEIPT = 128 << 20, 256 << 20, 129, 16 << 20
+MAX_LINE, MAX_TRACE, MAX_DEPTH, MAX_RECEIPT = 128 << 20, 256 << 20, 131, 16 << 20
 MAX_SAFE = 2**53 - 1
 ZEROS = "0" * 64
 
