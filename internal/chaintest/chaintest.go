@@ -36,6 +36,7 @@ type Options struct {
 	At        tga.Millis // of the request; 0 = Start
 	Verdict   string     // of the decision; "" = APPROVE; DENY ends the trace
 	Status    string     // of the effect; "" = SUCCESS
+	Calls     tga.Meta   // more of the call's meta
 	Entries   int        // stop after so many; 0 = all
 	Key       string     // idempotency_key of request and call; "" = the call's own
 	Token     string     // minted capability, a compact JWS
@@ -142,6 +143,9 @@ func Artifacts(o Options) []*tga.Artifact {
 	call.Call = &tga.ToolCall{
 		DecisionID: decision.ID, DecisionDigest: decision.Digest, Call: proposal,
 		IdempotencyKey: orElse(o.Key, call.ID.String()), ToolClass: tga.ClassWrite, BatchTotalBytes: -1,
+	}
+	for name, value := range o.Calls {
+		call.Meta[name] = value
 	}
 	if o.Licence != "" {
 		call.Meta[tga.MetaLicence] = o.Licence

@@ -18,7 +18,7 @@ import (
 
 // Archive exports traces to a new file in a directory, and returns the traces that are in the file. The
 // file gets its name once it is durable and was read back. A trace that cannot be read is left out:
-// tgad verify names it.
+// tgad verify names it. So is a trace over the limits of an export.
 //
 // Until then the file is named by the id of its first trace. If a run ends before, it has erased
 // nothing. So the next run begins with the same trace, and replaces the unfinished file.
@@ -73,13 +73,28 @@ func write(ctx context.Context, s Reader, f *os.File, ids []tga.ID) (in []tga.ID
 		if tga.CodeOf(err) == tga.StateRecoveryFailed {
 			continue
 		}
-		if err == nil {
-			err = ndjson.WriteLists(w, id, entries, notes)
-		}
 		if err != nil {
 			return nil, err
 		}
-		in = append(in, id)
+		err = w.Flush()
+		at, serr := f.Seek(0, io.SeekCurrent)
+		if err = errors.Join(err, serr); err != nil {
+			return nil, archiveFailed(err)
+		}
+		switch err = ndjson.WriteLists(w, id, entries, notes); {
+		case tga.CodeOf(err) == tga.LimitExceeded:
+			w.Reset(f)
+			if _, err := f.Seek(at, io.SeekStart); err != nil {
+				return nil, archiveFailed(err)
+			}
+			if err := f.Truncate(at); err != nil {
+				return nil, archiveFailed(err)
+			}
+		case err != nil:
+			return nil, err
+		default:
+			in = append(in, id)
+		}
 	}
 	if err := errors.Join(ndjson.End(w, len(in)), w.Flush(), f.Sync()); err != nil {
 		return nil, archiveFailed(err)

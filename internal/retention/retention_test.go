@@ -73,14 +73,20 @@ func (s *stand) add(o chaintest.Options) tga.ID {
 		s.Fatal(err)
 	}
 	defer s.Release(lease)
+	var batch chain.Batch
 	for _, a := range chaintest.Artifacts(o) {
 		made := chain.NewArtifact{Artifact: a}
 		if a.Type == tga.EffectType {
 			made.Documents = o.Documents
 		}
-		if _, err := s.Append(s.Context(), lease, chain.Batch{Artifacts: []chain.NewArtifact{made}}); err != nil {
+		batch.Artifacts = append(batch.Artifacts, made)
+		if a.Type == tga.CallType && a.Meta[tga.MetaAttempt] == tga.AttemptNone {
+			continue // it is never sent, so it and its effect are one append
+		}
+		if _, err := s.Append(s.Context(), lease, batch); err != nil {
 			s.Fatal(err)
 		}
+		batch.Artifacts = nil
 	}
 	return id
 }
@@ -397,5 +403,49 @@ func TestLongListIsTakenUpAgain(t *testing.T) {
 	}
 	if in := archived(t, p.Archive); len(in) != n {
 		t.Errorf("%d traces are archived", len(in))
+	}
+}
+
+// TestClassIsOfTheTraceItself: the record of a key is that of its newest call. An earlier trace with the key is
+// judged by its own outcome.
+func TestClassIsOfTheTraceItself(t *testing.T) {
+	s := newStand(t)
+	refused := s.add(chaintest.Options{Seed: 1, Key: "order-1", Verdict: tga.Deny})
+	failed := s.add(chaintest.Options{Seed: 2, Key: "order-2", Status: tga.StatusError, Calls: tga.Meta{tga.MetaAttempt: tga.AttemptNone}})
+	done := s.add(chaintest.Options{Seed: 3, Key: "order-1"})
+	again := s.add(chaintest.Options{Seed: 4, Key: "order-2"})
+	s.later(day)
+	s.run(&retention.Policy{Rules: []retention.Rule{
+		{Classes: []ledger.Class{ledger.ClassCommitted}, EraseAfter: time.Hour, Drop: true},
+	}})
+	for id, gone := range map[tga.ID]bool{refused: false, failed: false, done: true, again: true} {
+		if s.erased(id) != gone {
+			t.Errorf("trace %s is erased: %v, want %v", id, !gone, gone)
+		}
+	}
+	s.run(&retention.Policy{Rules: []retention.Rule{
+		{Classes: []ledger.Class{ledger.ClassPermanent}, EraseAfter: time.Hour, Drop: true},
+	}})
+	if !s.erased(failed) || s.erased(refused) {
+		t.Errorf("the call that was never sent is erased: %v, the refused one: %v", s.erased(failed), s.erased(refused))
+	}
+}
+
+// TestTraceOverTheLimitsIsLeft: a trace that no export has room for, here because its arguments are nested too
+// deep, is left. The others of the rule are archived and erased.
+func TestTraceOverTheLimitsIsLeft(t *testing.T) {
+	s := newStand(t)
+	small := s.add(chaintest.Options{Seed: 1})
+	levels := ndjson.MaxDepth
+	deep := s.add(chaintest.Options{Seed: 2, Args: `{"a":` + strings.Repeat("[", levels) + strings.Repeat("]", levels) + `}`})
+	other := s.add(chaintest.Options{Seed: 3})
+	s.later(day)
+	dir := t.TempDir()
+	done := s.run(&retention.Policy{Archive: dir, Rules: []retention.Rule{{EraseAfter: time.Hour}}})
+	if done.Rules[0].Erased != 2 || s.erased(deep) || !s.erased(small) || !s.erased(other) {
+		t.Errorf("%+v", done)
+	}
+	if in := archived(t, dir); len(in) != 2 || in[small] != 1 || in[other] != 1 {
+		t.Errorf("%v", in)
 	}
 }

@@ -104,6 +104,8 @@ func (p *Policy) look(ctx context.Context, s Store, now tga.Millis) (due [][]tga
 		}
 		i, err := p.rule(&l.Listing, func() (ledger.Class, error) { return class(ctx, s, &l.Listing) })
 		switch {
+		case tga.CodeOf(err) == tga.StateRecoveryFailed:
+			done.Unreadable++
 		case err != nil:
 			return nil, done, err
 		case i < 0 || !p.Rules[i].due(l.Since, now):
@@ -126,17 +128,28 @@ func rest(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// class returns the outcome class in the ledger record of the trace's key, 0 if there is none. That
-// record may belong to a later trace with the same key.
-func class(ctx context.Context, s Store, l *chain.Listing) (ledger.Class, error) {
+// class returns the outcome class of a trace, 0 if it has none. The ledger record of its key says it,
+// unless the record is that of another trace with the same key: then the trace's own effect does.
+func class(ctx context.Context, s Store, l *chain.Listing) (class ledger.Class, err error) {
 	if l.Key == "" {
 		return 0, nil
 	}
 	r, err := s.Record(ctx, ledger.Key{Namespace: l.Namespace, Server: l.Server, Tool: l.Tool, Key: l.Key})
-	if err != nil || r == nil {
+	switch {
+	case err != nil:
 		return 0, err
+	case r != nil && r.TraceID == l.TraceID:
+		return r.Class, nil
 	}
-	return r.Class, nil
+	for e, err := range s.Entries(ctx, l.TraceID, 0) {
+		if err != nil {
+			return 0, err
+		}
+		if e.Artifact != nil && e.Artifact.Type == tga.EffectType {
+			class = ledger.ClassOf(e.Artifact)
+		}
+	}
+	return class, nil
 }
 
 // erase exports the traces that are due by a rule, and erases them.
