@@ -146,6 +146,27 @@ func (f Finding) of(path string) Finding {
 	return f
 }
 
+// Open opens a regular file for reading, and returns what it is. The information is that of the open
+// file, because the path may name another file by now. Open looks at the file before it opens it:
+// opening a pipe waits until somebody writes to it.
+func Open(path string) (*os.File, fs.FileInfo, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, nil, fmt.Errorf("%s has mode %v: it is no regular file", path, info.Mode())
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	if info, err = f.Stat(); err != nil {
+		return nil, nil, errors.Join(err, f.Close())
+	}
+	return f, info, nil
+}
+
 // Create makes a new file that only this user can access, and opens it for reading and writing. It
 // fails if the file exists.
 func Create(path string) (*os.File, error) {

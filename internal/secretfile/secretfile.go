@@ -16,7 +16,6 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
-	"os"
 	"strings"
 
 	"github.com/tgad/tgad/internal/access"
@@ -31,15 +30,11 @@ const MaxBytes = 64 << 10
 func Read(path string) ([]byte, error) { return read(path, access.Of) }
 
 func read(path string, judge func(fs.FileInfo) access.Finding) ([]byte, error) {
-	f, err := os.Open(path)
+	f, info, err := access.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	info, err := f.Stat() // of the open file: the path may name another file by now
-	if err != nil {
-		return nil, err
-	}
 	if found := judge(info); found.Refuse != "" {
 		return nil, fmt.Errorf("%s: %s", path, found.Refuse)
 	}

@@ -90,15 +90,11 @@ func (t *Tokens) key(token *jwt.Token) (any, error) {
 
 // read reads the file. The caller holds the lock, or nobody else has the Tokens yet.
 func (t *Tokens) read() error {
-	f, err := os.Open(t.path)
+	f, info, err := access.Open(t.path)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
 	if found := access.Of(info); found.Refuse != "" {
 		return errors.New(found.Refuse)
 	}
