@@ -78,7 +78,7 @@ func DecodeRecord(b []byte) (*Record, error) {
 		return nil, tga.Errorf(tga.FormatTooNew, "ledger record of version %d; this program reads %d", b[0], tga.LedgerRecordVersion)
 	}
 	if len(b) < expiredSize || b[0] != tga.LedgerRecordVersion {
-		return bad("version %d or length is none", b[0])
+		return bad("unknown version %d, or too short", b[0])
 	}
 	r := &Record{Status: Status(b[1]), Class: Class(b[3]), Abandoned: b[2]&flagAbandoned != 0}
 	r.Attempts.External = b[2]&flagExternal != 0
@@ -90,7 +90,7 @@ func DecodeRecord(b []byte) (*Record, error) {
 		want = expiredSize
 	}
 	if len(b) != want {
-		return bad("status %d has %d", b[1], want)
+		return bad("a record of status %d has %d bytes", b[1], want)
 	}
 	copy(r.RequestDigest[:], b[4:])
 	if r.Status != Expired {
@@ -142,7 +142,7 @@ func (r *Record) outcomeFlaw() string {
 	case r.Class != ClassNone && r.Class.String() == "":
 		return "no such class"
 	case (r.Class == ClassNone) != (r.Status == Reserved):
-		return "a class is what a settled or expired record has"
+		return "only a settled or expired record has a class, and it must have one"
 	case r.Abandoned && r.Class != ClassPermanent:
 		return "abandoned, and not a permanent failure"
 	}
@@ -157,7 +157,7 @@ func (r *Record) callFlaw() string {
 	case r.ToolCallID.IsZero() || r.TraceID.IsZero() || r.Seq == 0:
 		return "no tool_call_id, trace or sequence number"
 	case !r.Attempts.consistent() || !inTime(r.Attempts.First) || !inTime(r.Attempts.Newest):
-		return "attempts that cannot be"
+		return "the attempt counters contradict each other"
 	case r.Status == Reserved && (r.EffectSeq != 0 || !r.EffectDigest.IsZero() || r.ConfirmedAt != 0 || !r.EvidenceDigest.IsZero()):
 		return "reserved, and has an effect"
 	case r.Status == Settled && (r.EffectSeq <= r.Seq || r.EffectDigest.IsZero()):

@@ -179,7 +179,7 @@ func readBodyHeader(file vfs.File, id tga.ID) (f File, key []byte, err error) {
 		return f, nil, err
 	}
 	if want := f.header(key); string(want[:bodyHeader]) != string(h[:]) || f.ID != id {
-		return f, nil, damaged("%s does not say whose it is", bodyName(id))
+		return f, nil, damaged("%s: its header is damaged", bodyName(id))
 	}
 	return f, key, nil
 }

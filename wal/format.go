@@ -97,7 +97,7 @@ func decodeIdentity(b []byte, number uint64) (Identity, error) {
 	}
 	for _, c := range b[64:checksumOffset] {
 		if c != 0 {
-			return Identity{}, damaged("segment %d has bytes behind its identity", number)
+			return Identity{}, damaged("segment %d: bytes after the identity are not zero", number)
 		}
 	}
 	return id, nil

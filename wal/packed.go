@@ -92,7 +92,7 @@ func openPacked(f vfs.File, number uint64, cache *blocks) (*packed, error) {
 	}
 	count := int64(binary.BigEndian.Uint32(tail[:]))
 	if string(head[:8]) != packedMagic || string(tail[16:]) != packedEnd || count*packedBlock > size-packedHeader-packedTrailer {
-		return nil, damaged("packed segment %d has no beginning or no end", number)
+		return nil, damaged("packed segment %d: header or trailer is damaged", number)
 	}
 	if v := binary.BigEndian.Uint32(head[8:]); v != tga.LogPackedVersion {
 		return nil, tga.Errorf(tga.FormatTooNew, "packed segment %d has version %d, this program knows %d", number, v, tga.LogPackedVersion)

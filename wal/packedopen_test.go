@@ -67,7 +67,7 @@ func TestPackedTableIsRefused(t *testing.T) {
 	if n < 3 {
 		t.Fatalf("%d blocks", n)
 	}
-	const misplaced, noEnd = "out of its place", "no beginning or no end"
+	const misplaced, noEnd = "out of its place", "header or trailer is damaged"
 	for what, c := range map[string]struct {
 		change func(table [][]byte, tail []byte)
 		says   string // "" where it opens

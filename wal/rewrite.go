@@ -277,7 +277,7 @@ func (p *packer) abandon() error {
 
 func (d files) dropPacking() error {
 	if err := d.fs.Remove(d.path(packingName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return unavailable("remove what was packed", err)
+		return unavailable("remove the unfinished packed segment", err)
 	}
 	return nil
 }
@@ -286,7 +286,7 @@ func (d files) dropPacking() error {
 func (l *Log) verify(ctx context.Context, pace Pace, seg *segment, end uint32, out Rewritten) (err error) {
 	f, err := l.files.fs.Open(l.files.path(packingName))
 	if err != nil {
-		return unavailable("open what was packed", err)
+		return unavailable("open the unfinished packed segment", err)
 	}
 	defer func() { err = errors.Join(err, closing(f)) }()
 	var cache blocks

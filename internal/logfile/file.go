@@ -217,7 +217,7 @@ func (f *File) sealed(id tga.ID) (found segment.Trace, err error) {
 	if errors.Is(err, errFound) {
 		return found, nil
 	}
-	return found, cmp.Or(err, error(tga.Errorf(tga.NotFound, "the file has trace %s no more", id).In(id)))
+	return found, cmp.Or(err, error(tga.Errorf(tga.NotFound, "trace %s is no longer in the file", id).In(id)))
 }
 
 // Ready implements the view's source. An open file is always ready.

@@ -134,7 +134,7 @@ func (v *verifier) line() ([]byte, error) {
 
 func (v *verifier) take(b []byte) error {
 	if v.ended && v.watch.Single {
-		return bad("a line behind the end")
+		return bad("there is a line after the end line")
 	}
 	kind, l, err := parseLine(b)
 	if err != nil {

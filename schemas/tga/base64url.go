@@ -13,7 +13,7 @@ import (
 // digest of a token would not name what the token says.
 func DecodeBase64URL(s string) ([]byte, error) {
 	if !isBase64URL(s) {
-		return nil, Errorf(ValidationError, "%d characters are no base64url", len(s))
+		return nil, Errorf(ValidationError, "the text of %d characters is not valid base64url", len(s))
 	}
 	b, err := base64.RawURLEncoding.DecodeString(s)
 	if err != nil {

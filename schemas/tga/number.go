@@ -40,7 +40,7 @@ func (d *document) number() *Error {
 	switch d.peek() {
 	case ',', ']', '}', ' ', '\t', '\n', '\r', 0:
 	default: // 01, 1_0, 0x1
-		return d.refuse("a number does not go on like this")
+		return d.refuse("unexpected character after a number")
 	}
 	raw := d.text[start:d.pos]
 	// Integers of up to 15 digits are below 2^53 and print as they are written.

@@ -14,11 +14,11 @@ const MaxBatch = 512 << 20
 // batch that the frame codec has no room for with LIMIT_EXCEEDED.
 func (b Batch) Check(trace tga.ID) error {
 	if len(b.Artifacts) == 0 && len(b.Notes) == 0 && len(b.Attachments) == 0 {
-		return tga.Errorf(tga.ValidationError, "append of nothing").In(trace)
+		return tga.Errorf(tga.ValidationError, "the append is empty: it has no artifact, note or attachment").In(trace)
 	}
 	for _, a := range b.Artifacts {
 		if a.Artifact == nil {
-			return tga.Errorf(tga.ValidationError, "append of no artifact").In(trace)
+			return tga.Errorf(tga.ValidationError, "the append has an element without an artifact").In(trace)
 		}
 		size := len(a.Artifact.Canonical)
 		for _, d := range a.Documents {

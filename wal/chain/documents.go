@@ -61,7 +61,7 @@ func checkDocuments(e *Entry) error {
 			continue
 		}
 		if b.SizeBytes >= 0 && b.SizeBytes != int64(len(d.Data)) {
-			return fault(d.Pointer, "has not the size in document_hashes")
+			return fault(d.Pointer, "has a size that differs from the one in document_hashes")
 		}
 		if sum := tga.Sum(d.Data); sum != b.Hash {
 			err := tga.Errorf(tga.StateChecksumMismatch, "append seq %d: document %s has digest %s, document_hashes says %s",

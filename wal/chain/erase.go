@@ -81,7 +81,7 @@ func (e *Erasure) Check() error {
 	case named > MaxErased:
 		return tga.Errorf(tga.LimitExceeded, "erase %d traces, turns, tool servers and states: at most %d at once", named, MaxErased)
 	case slices.ContainsFunc(e.Agents, func(s AgentState) bool { return s.Agent == "" }):
-		return tga.Errorf(tga.ValidationError, "erase: of which agent?")
+		return tga.Errorf(tga.ValidationError, "erase: an agent's state needs the agent's name")
 	case e.Who == "" || utf8.RuneCountInString(e.Who) > maxEraser:
 		return tga.Errorf(tga.ValidationError, "erase: say who asks for it, in at most %d characters", maxEraser)
 	case e.Reason == "" || utf8.RuneCountInString(e.Reason) > maxReason || !utf8.ValidString(e.Reason) || !utf8.ValidString(e.Who):

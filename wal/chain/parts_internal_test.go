@@ -162,7 +162,7 @@ func TestSizeOfADocumentIsNamed(t *testing.T) {
 	effect := func(size int64) *tga.Artifact {
 		return &tga.Artifact{Type: tga.EffectType, Effect: &tga.ToolEffect{DocumentHashes: []tga.DocumentHash{{Pointer: "/result", Hash: tga.Sum([]byte("x")), SizeBytes: size}}}}
 	}
-	for size, want := range map[int64]string{-1: "", 1: "", 0: "has not the size", 2: "has not the size"} {
+	for size, want := range map[int64]string{-1: "", 1: "", 0: "a size that differs", 2: "a size that differs"} {
 		err := checkDocuments(&Entry{Artifact: effect(size), Documents: []Document{{Pointer: "/result", Data: []byte("x")}}})
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("size %d: %v", size, err)

@@ -776,7 +776,7 @@ class Export:
         self.whole = False  # the newest line is an end
 
     def take(self, line):
-        form(not self.whole, "a line behind the end")
+        form(not self.whole, "there is a line after the end line")
         values, texts = members(line)
         kind = string(values, "kind") if "kind" in values else ""
         form(kind in LINES, f"kind {kind[:80]!r} is none of an export")
