@@ -85,7 +85,8 @@ func (r *Redactor) Args(call runtime.Call) (kept []byte, redacted bool, err erro
 }
 
 // Reply implements [runtime.Redactor]. call has the unredacted arguments if they are known: then
-// secrets of the arguments that the server repeats in its answer are replaced too.
+// secrets of the arguments that the server repeats in its answer are replaced too. Status and
+// ErrorCode are words of the contract, and are left as they are.
 func (r *Redactor) Reply(call runtime.Call, reply runtime.Reply) (kept runtime.Reply, redacted bool, err error) {
 	rule := r.rule(call.Server, call.Tool)
 	if rule == nil {
