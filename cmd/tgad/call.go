@@ -44,8 +44,7 @@ id. --timeout is how long you wait; --deadline is until when the call may be sen
 			if req.Args, err = a.callArgs(args[2:], argsFile); err != nil {
 				return err
 			}
-			// Make the id here: a caller that loses the answer then knows the trace, and
-			// can ask for its answer again.
+			// Made here: a caller that loses the answer knows the trace and can ask again.
 			req.TraceID = tga.ID(uuid.Must(uuid.NewV7()))
 			for _, f := range []struct {
 				text string
