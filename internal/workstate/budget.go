@@ -24,6 +24,7 @@ func (u Usage) add(v Usage) Usage {
 // Budget counts what evaluations spend, against a limit for each of them. It is a
 // [Brancher] whose branches never conflict: charges add up. Every call that commits is
 // charged as one call. A call that fails is not: its charges are undone with its changes.
+// So a limit of calls does not bound a loop of calls that fail.
 type Budget struct {
 	limit  Usage
 	mu     sync.Mutex

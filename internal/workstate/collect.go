@@ -74,6 +74,9 @@ func (f *family) records(ctx context.Context) (heads map[uint32]headRecord, boun
 	return heads, boundaries, nil
 }
 
+// dropAtOnce is how many nodes a collection drops in one append.
+const dropAtOnce = 4096
+
 // Collected says what a collection did.
 type Collected struct {
 	Live    int   // nodes that are referred to
@@ -143,7 +146,10 @@ func (f *family) collect(ctx context.Context) (Collected, error) {
 			done.Bytes += int64(len(a.Value))
 		}
 	}
-	for batch := range slices.Chunk(drop, 4096) {
+	// Forget all of them before the first batch. If a later batch fails, a node that is still in
+	// the store may refer to one that is not: a state that has it again must write it again.
+	f.written(drop)
+	for batch := range slices.Chunk(drop, dropAtOnce) {
 		if err := f.append(ctx, batch); err != nil {
 			return done, err
 		}

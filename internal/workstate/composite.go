@@ -43,6 +43,11 @@ type CompositeSnapshot struct {
 // Snapshot copies the state as of one moment: no transaction commits between its parts.
 // It reads the resources that calls take turns at anew, so it waits for a call that holds
 // one. o says which slices the snapshot holds. tag goes into the metadata.
+//
+// A resource that keeps content outside the store, a [Collector], may drop the content of
+// the snapshot in the next collection, unless a boundary has the same content. A restore
+// of the snapshot then fails with the resource's own error, and changes nothing. Use
+// [State.Checkpoint] for a state to go back to.
 func (s *State) Snapshot(ctx context.Context, o SnapshotOptions, tag string) (*CompositeSnapshot, error) {
 	t := &Tx{state: s, branches: map[string]Branch{}, turns: map[string]turn{}, pre: map[string]*Node{}}
 	if p := FromContext(ctx); p != nil && p.state == s {

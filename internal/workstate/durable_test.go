@@ -329,6 +329,8 @@ func TestInspectLooksAndChangesNothing(t *testing.T) {
 	wantCode(t, err, tga.PermissionDenied)
 	_, err = s.Fork(bg, id, workstate.NewSession(), &workstate.Registry{}, workstate.Options{})
 	wantCode(t, err, tga.PermissionDenied)
+	_, err = s.OpenFork(bg, 1, workstate.NewSession(), &workstate.Registry{}, workstate.Options{})
+	wantCode(t, err, tga.PermissionDenied)
 	_, err = workstate.Inspect(bg, w.db, newID(), 0, workstate.Options{})
 	wantCode(t, err, tga.NotFound)
 	w.want(after("b", 2, 2, workstate.Usage{Calls: 2}))

@@ -28,8 +28,12 @@ type family struct {
 	read  runtime.AttachmentReader // the store, to read from; nil for a state in memory
 	id    tga.ID
 	lease chain.Lease
-	gate  sync.RWMutex // held to read by transactions, to write by collection
-	token turn         // held from the merge of a commit until it is durable: one commit at a time
+	// gate keeps collection away. Transactions hold it to read, and so does what loads nodes
+	// or refers to them, from the look at the boundary to the end. Collection tries to take it
+	// to write and never waits for it, so a holder may take it to read again.
+	gate  sync.RWMutex
+	forks sync.Mutex // held while a fork is made or opened
+	token turn       // held from the merge of a commit until it is durable: one commit at a time
 
 	evicted atomic.Int64 // boundaries dropped since the last collection
 

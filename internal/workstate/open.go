@@ -50,26 +50,34 @@ func (s *State) Close() {
 
 func (f *family) open(ctx context.Context, number uint32, session *Session, resources *Registry, o Options) (*State, error) {
 	s := newState(f, number, session, resources, o)
-	if err := s.readStream(ctx); err != nil {
+	if err := s.start(ctx); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.states[number] = s
-	f.mu.Unlock()
+	return s, nil
+}
+
+// start gives the state what the store has of it, or makes it there.
+func (s *State) start(ctx context.Context) error {
+	if err := s.readStream(ctx); err != nil {
+		return err
+	}
 	if s.head.Root == "" {
 		root, err := s.capture(ctx)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		return s, s.create(ctx, root, "", nil)
+		return s.create(ctx, root, "", nil)
 	}
 	if err := s.restoreMemory(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	if err := s.place(ctx); err != nil {
-		return nil, err
+		return err
 	}
-	return s, s.recover(ctx)
+	return s.recover(ctx)
 }
 
 // place stores the current places of the resources in the state's head.

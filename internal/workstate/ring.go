@@ -78,6 +78,8 @@ func (s *State) find(id string) (*boundary, error) {
 
 // PreSnapshot returns the state before a call: NOT_FOUND where it is not kept.
 func (s *State) PreSnapshot(ctx context.Context, id string) (*CompositeSnapshot, error) {
+	s.family.gate.RLock()
+	defer s.family.gate.RUnlock()
 	b, err := s.find(id)
 	if err != nil {
 		return nil, err
@@ -88,6 +90,8 @@ func (s *State) PreSnapshot(ctx context.Context, id string) (*CompositeSnapshot,
 // PostSnapshot returns the state after a call that succeeded: NOT_FOUND where it is not
 // kept, or the call did not succeed.
 func (s *State) PostSnapshot(ctx context.Context, id string) (*CompositeSnapshot, error) {
+	s.family.gate.RLock()
+	defer s.family.gate.RUnlock()
 	b, err := s.find(id)
 	if err != nil {
 		return nil, err

@@ -93,6 +93,8 @@ type Plan struct {
 // PlanRollback says what going back to before a call, or before any other boundary, will
 // do. It changes nothing. NOT_FOUND where no boundary of that id is kept.
 func (s *State) PlanRollback(ctx context.Context, id string, o RestoreOptions) (*Plan, error) {
+	s.family.gate.RLock()
+	defer s.family.gate.RUnlock()
 	target, err := s.find(id)
 	if err != nil {
 		return nil, err
@@ -135,6 +137,8 @@ func (s *State) PlanRollback(ctx context.Context, id string, o RestoreOptions) (
 // Do carries the plan out and returns the id of the boundary that undoes it.
 // STATE_CONFLICT where anything was begun since the plan was made.
 func (p *Plan) Do(ctx context.Context) (id string, err error) {
+	p.state.family.gate.RLock()
+	defer p.state.family.gate.RUnlock()
 	p.state.mu.Lock()
 	moved := p.next != p.state.next
 	p.state.mu.Unlock()
@@ -172,6 +176,13 @@ func (s *State) Checkpoint(ctx context.Context, tag string) (id string, err erro
 // must know the slices of that content. The fork owns resources: both those in memory and
 // those that calls take turns at get the content from before the call.
 func (s *State) Fork(ctx context.Context, id string, session *Session, resources *Registry, o Options) (*State, error) {
+	if s.inspected {
+		return nil, tga.Errorf(tga.PermissionDenied, "the state was opened to be looked at")
+	}
+	s.family.forks.Lock()
+	defer s.family.forks.Unlock()
+	s.family.gate.RLock()
+	defer s.family.gate.RUnlock()
 	b, err := s.find(id)
 	if err != nil {
 		return nil, err
@@ -179,9 +190,6 @@ func (s *State) Fork(ctx context.Context, id string, session *Session, resources
 	root, err := s.sideOf(ctx, b, phasePre)
 	if err != nil {
 		return nil, err
-	}
-	if s.inspected {
-		return nil, tga.Errorf(tga.PermissionDenied, "the state was opened to be looked at")
 	}
 	number, err := s.family.nextState(ctx)
 	if err != nil {
@@ -201,8 +209,22 @@ func (s *State) Fork(ctx context.Context, id string, session *Session, resources
 	return fork, nil
 }
 
-// OpenFork opens a fork that was made before. See [State.Forks].
+// OpenFork opens a fork that was made before. See [State.Forks]. NOT_FOUND if there is no
+// such state. STATE_LOCK_ACQUIRE_FAILED if the family has it open already.
 func (s *State) OpenFork(ctx context.Context, number uint32, session *Session, resources *Registry, o Options) (*State, error) {
+	if s.inspected {
+		return nil, tga.Errorf(tga.PermissionDenied, "the state was opened to be looked at")
+	}
+	s.family.forks.Lock()
+	defer s.family.forks.Unlock()
+	s.family.gate.RLock()
+	defer s.family.gate.RUnlock()
+	s.family.mu.Lock()
+	open := s.family.states[number] != nil
+	s.family.mu.Unlock()
+	if open {
+		return nil, tga.Errorf(tga.StateLockAcquireFailed, "state %d of the family is open already", number)
+	}
 	numbers, err := s.Forks(ctx)
 	if err != nil {
 		return nil, err
