@@ -101,9 +101,9 @@ func (t *Tx) leave() {
 // takeTurns waits for its turn at each resource in uses. It takes them in the order of
 // their names, so that no two transactions wait for each other.
 func (t *Tx) takeTurns(ctx context.Context, uses []string) error {
-	from := t.state.turns
+	from, missing := t.state.turns, "the state has no such exclusive resource"
 	if t.parent != nil {
-		from = t.parent.turns
+		from, missing = t.parent.turns, "the transaction around the call does not hold it"
 	}
 	if uses == nil {
 		uses = slices.Collect(maps.Keys(from))
@@ -111,7 +111,7 @@ func (t *Tx) takeTurns(ctx context.Context, uses []string) error {
 	uses = slices.Compact(slices.Sorted(slices.Values(uses)))
 	for _, name := range uses {
 		turn := from[name]
-		err := tga.Errorf(tga.PermissionDenied, "%s on %s uses %s, which is no resource of turns here", t.call.Tool, t.call.Server, name)
+		err := tga.Errorf(tga.PermissionDenied, "%s on %s: Options.Uses names %s, but %s", t.call.Tool, t.call.Server, name, missing)
 		if turn != nil {
 			if cause := turn.take(ctx); cause == nil {
 				t.held = append(t.held, name)
@@ -214,25 +214,37 @@ func (s *State) look(ctx context.Context, name string) (*Node, error) {
 	return n, nil
 }
 
-// repaired notes that a resource is restored. It closes the boundary's record if no other
-// resource of that boundary still waits for its restore.
+// repaired notes that a resource is restored: the records of the repair's boundaries no
+// longer name it, and a record that names none is closed. The resource counts as broken
+// until that is durable. A restart that still found it in a record would restore it, and
+// so take back what later calls changed.
 func (s *State) repaired(ctx context.Context, name string) error {
+	s.repairs.Lock()
+	defer s.repairs.Unlock()
+	var records []boundaryRecord
+	var list []chain.Attachment
 	s.mu.Lock()
-	b := s.broken[name].boundary
-	delete(s.broken, name)
-	left := false
-	for _, r := range s.broken {
-		left = left || r.boundary == b
+	of := s.broken[name].of
+	for _, b := range of {
+		r := b.record
+		r.Held = slices.DeleteFunc(slices.Clone(r.Held), func(n string) bool { return n == name })
+		r.Open = len(r.Held) > 0
+		records = append(records, r)
+		if slices.Contains(s.boundaries, b) { // if it is forgotten, the store has no record
+			list = append(list, s.family.item(s.number, r.Number, r))
+		}
 	}
 	s.mu.Unlock()
-	if b == nil || left {
-		return nil
+	if err := s.family.append(ctx, list); err != nil {
+		return err
 	}
-	record := s.amend(b, func(b *boundary) { b.record.Open = false })
-	if s.family.store == nil {
-		return nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, b := range of {
+		b.record.Held, b.record.Open = records[i].Held, records[i].Open
 	}
-	return s.family.append(ctx, []chain.Attachment{s.family.item(s.number, record.Number, record)})
+	delete(s.broken, name)
+	return nil
 }
 
 func (s *State) snapshotter(name string) Snapshotter {

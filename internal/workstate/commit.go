@@ -78,7 +78,7 @@ func (t *Tx) finishWith(ctx context.Context, success bool, post map[string]*Node
 	if err != nil && t.parent != nil {
 		t.parent.doom = err // what stands there is neither before nor after this one
 	}
-	t.end(ctx, success, err != nil, post, code, summary)
+	t.end(ctx, success, post, code, summary)
 	return failed, err
 }
 
@@ -132,9 +132,7 @@ func (t *Tx) restoreHeld(ctx context.Context) error {
 	var errs []error
 	for _, name := range t.held {
 		if err := t.state.snapshotter(name).Restore(ctx, t.pre[name]); err != nil {
-			t.state.mu.Lock()
-			t.state.broken[name] = repair{t.pre[name], t.boundary}
-			t.state.mu.Unlock()
+			t.breaks(name)
 			errs = append(errs, tga.Errorf(tga.RestoreFailed, "%s: %w", name, err))
 		} else if err := t.state.repaired(ctx, name); err != nil {
 			errs = append(errs, err)
@@ -143,10 +141,36 @@ func (t *Tx) restoreHeld(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// breaks makes a held resource broken.
+func (t *Tx) breaks(name string) {
+	s := t.state
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := repair{t.pre[name], s.broken[name].of}
+	if !slices.Contains(r.of, t.boundary) {
+		r.of = append(r.of, t.boundary)
+	}
+	s.broken[name] = r
+}
+
+// close sets in the transaction's record how it ended. The record stays open if a held
+// resource must still be restored, and then names those alone: a restart must not restore
+// the others, which later calls may change. The caller holds the state's lock.
+func (t *Tx) close(success bool, code tga.Code, summary string) {
+	r := &t.boundary.record
+	r.Success, r.Code, r.Summary = success, string(code), clip.Bytes(summary, maxSummary)
+	left := slices.DeleteFunc(slices.Clone(t.held), func(name string) bool {
+		_, broken := t.state.broken[name]
+		return !broken
+	})
+	if r.Open = len(left) > 0; r.Open {
+		r.Held = left
+	}
+}
+
 // end completes the boundary's record, and computes the root that becomes the state's
-// once the transaction is durable. The record stays open if a resource must still be
-// restored.
-func (t *Tx) end(ctx context.Context, success, open bool, post map[string]*Node, code tga.Code, summary string) {
+// once the transaction is durable.
+func (t *Tx) end(ctx context.Context, success bool, post map[string]*Node, code tga.Code, summary string) {
 	root, err := t.outer().root(ctx, post)
 	if err != nil {
 		// All nodes of the root exist already, and snapshots of parts in memory do not fail.
@@ -158,7 +182,7 @@ func (t *Tx) end(ctx context.Context, success, open bool, post map[string]*Node,
 	t.mu.Unlock()
 	t.state.amend(t.boundary, func(b *boundary) {
 		r := &b.record
-		r.Open, r.Success, r.Code, r.Summary = open, success, string(code), clip.Bytes(summary, maxSummary)
+		t.close(success, code, summary)
 		r.ElapsedNs = int64(t.state.opts.Clock().Sub(t.began))
 		for _, at := range times {
 			r.Times = append(r.Times, at.UnixNano())
@@ -238,6 +262,16 @@ func (t *Tx) settle(ctx context.Context, durable bool) {
 // abandon ends a transaction that did nothing, or whose commit certainly did not become
 // durable.
 func (t *Tx) abandon(ctx context.Context) error {
+	err := t.takeBack(ctx)
+	t.settle(ctx, false)
+	if !t.opened {
+		t.state.forget(t.boundary)
+	}
+	return err
+}
+
+// takeBack restores the held resources of a transaction that was merged.
+func (t *Tx) takeBack(ctx context.Context) error {
 	var err error
 	ctx = context.WithoutCancel(ctx)
 	t.mu.Lock()
@@ -251,10 +285,6 @@ func (t *Tx) abandon(ctx context.Context) error {
 			t.parent.doom = tga.Errorf(tga.GenericStateError, "a call inside this one was not recorded")
 			t.parent.mu.Unlock()
 		}
-	}
-	t.settle(ctx, false)
-	if !t.opened {
-		t.state.forget(t.boundary)
 	}
 	return err
 }

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -205,23 +204,31 @@ func (t *Tx) settled(ctx context.Context, err error) error {
 }
 
 // giveUp ends a transaction whose call was never sent, or whose answer could not be
-// recorded. It records a failure. The record stays open if a restore failed.
+// recorded. It records a failure before the next call can use what the transaction held:
+// a restart that found the record open would take that call's changes back.
 func (t *Tx) giveUp(ctx context.Context, code tga.Code, summary string) error {
-	err := t.abandon(ctx)
 	if !t.opened {
-		return err
+		return t.abandon(ctx)
 	}
-	open := tga.CodeOf(err) == tga.RestoreFailed
-	record := t.state.amend(t.boundary, func(b *boundary) {
-		r := &b.record
-		r.Open, r.Success, r.Code, r.Summary, r.Post = open, false, string(code), clip.Bytes(summary, maxSummary), ""
-		b.post = nil
+	err := t.takeBack(ctx)
+	s := t.state
+	record := s.amend(t.boundary, func(b *boundary) {
+		t.close(false, code, summary)
+		b.post, b.record.Post = nil, ""
 	})
-	f := t.state.family
-	if f.store == nil {
-		return err
+	if failed := s.family.append(ctx, []chain.Attachment{s.family.item(s.number, record.Number, record)}); failed != nil {
+		err = joined(err, failed)
+		// The store has the record open still, and all that the transaction held in it.
+		for _, name := range t.held {
+			t.breaks(name)
+		}
+		s.amend(t.boundary, func(b *boundary) {
+			b.record.Held = slices.Clone(t.held)
+			t.close(false, code, summary)
+		})
 	}
-	return joined(err, f.append(ctx, []chain.Attachment{f.item(t.state.number, record.Number, record)}))
+	t.settle(ctx, false)
+	return err
 }
 
 // Store returns the store to make the [runtime.Runtime] on. It forwards every call to the
@@ -315,7 +322,7 @@ func (f *family) appended(ctx context.Context, trace tga.ID, b chain.Batch, err 
 	case held && merged:
 		t.report(t.settled(ctx, err))
 	case err != nil:
-		t.report(t.abandon(ctx)) // the call is not begun, or is in doubt: Release ends it
+		t.report(t.giveUp(ctx, codeOr(err, tga.GenericStateError), err.Error())) // the call is not begun, or is in doubt
 	case ended:
 		t.report(t.giveUp(ctx, tga.ToolError, "the call was not sent"))
 	}

@@ -81,6 +81,8 @@ type State struct {
 	turns     map[string]turn // of the resources that calls take turns at
 	inspected bool            // see [Inspect]
 
+	repairs sync.Mutex // held while a repair becomes durable
+
 	mu         sync.Mutex
 	root       *Node             // committed and durable
 	carried    map[string]*Node  // resources in root that nobody has registered
@@ -119,11 +121,12 @@ func newState(f *family, number uint32, session *Session, resources *Registry, o
 	return s
 }
 
-// repair is a restore that failed and must be repeated. The record of its boundary stays
-// open until a repetition succeeds, so that a restart repeats the restore too.
+// repair is a restore that must be repeated before anybody uses the resource. In the
+// store, the records of its boundaries stay open and name the resource among the held
+// ones, so that a restart repeats the restore too. See [State.repaired].
 type repair struct {
-	to       *Node
-	boundary *boundary
+	to *Node
+	of []*boundary
 }
 
 // turn is a lock that one transaction holds at a time; taking it can be cancelled.
