@@ -285,10 +285,11 @@ func (f *FS) Check(ignoreReads bool) error {
 		return nil
 	}
 	touched := maps.Clone(f.written)
-	// A path that was written must still have its directories above it. So these count as
+	// A path that was written must still have its directories above it, and a directory that
+	// was removed must still have the names that were removed with it. So these count as
 	// touched even if reads are ignored.
 	for name := range f.read {
-		if !ignoreReads || f.above(name) {
+		if !ignoreReads || f.above(name) || f.removed(name) {
 			touched[name] = true
 		}
 	}
@@ -309,6 +310,13 @@ func (f *FS) above(name string) bool {
 		}
 	}
 	return false
+}
+
+// removed reports whether a path is the listing of a directory that the branch has removed.
+func (f *FS) removed(name string) bool {
+	dir, listing := strings.CutSuffix(name, "/")
+	it, ok := find(f.root, dir)
+	return listing && !(ok && it.dir)
 }
 
 // Merge implements [workstate.Branch].

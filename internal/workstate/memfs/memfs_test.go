@@ -105,6 +105,34 @@ func TestBranchesConflictByPath(t *testing.T) {
 	}
 }
 
+// TestRemovedDirectoryKeepsWhatOthersPutThere: a directory that one branch removes, and into which
+// another has put a file, is a conflict although reads are ignored.
+func TestRemovedDirectoryKeepsWhatOthersPutThere(t *testing.T) {
+	for name, remove := range map[string]func(*memfs.FS) error{
+		"remove":              func(f *memfs.FS) error { return f.Remove("empty") },
+		"remove all":          func(f *memfs.FS) error { return f.RemoveAll("empty") },
+		"rename":              func(f *memfs.FS) error { return f.Rename("empty", "full") },
+		"remove and a file":   func(f *memfs.FS) error { return errors.Join(f.Remove("empty"), f.WriteFile("empty", nil, 0o644)) },
+		"remove all and anew": func(f *memfs.FS) error { return errors.Join(f.RemoveAll("empty"), f.MkdirAll("empty", 0o755)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := filled(t)
+			a, b := branch(f), branch(f)
+			must(t, remove(a), b.WriteFile("empty/new", []byte("new"), 0o644), b.Check(true))
+			b.Merge()
+			err := a.Check(true)
+			if err == nil {
+				a.Merge()
+			} else if !errors.Is(err, tga.StateConflict) {
+				t.Error(err)
+			}
+			if got, err := f.ReadFile("empty/new"); string(got) != "new" {
+				t.Errorf("the file of the other branch reads %q: %v", got, err)
+			}
+		})
+	}
+}
+
 func TestDroppedBranchLeavesNothing(t *testing.T) {
 	f := filled(t)
 	before, err := f.Snapshot(bg)
