@@ -79,11 +79,11 @@ func (v *stateVerbs) ls() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return v.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				list, err := workstate.States(ctx, c)
-				if err != nil {
-					return err
+				list, unread := workstate.States(ctx, c)
+				if list == nil && unread != nil {
+					return unread
 				}
-				return cli.WorkingStates(&v.Streams, list)
+				return errors.Join(cli.WorkingStates(&v.Streams, list), unread)
 			})
 		},
 	}

@@ -23,17 +23,21 @@ import (
 // states lists the working states of a store.
 func (s *Server) states(w http.ResponseWriter, r *http.Request) {
 	list, err := workstate.States(r.Context(), s.kept)
-	if err != nil {
+	if err != nil && list == nil {
 		s.fail(w, r, err)
 		return
 	}
 	var rows []g.Node
+	var unread g.Node
+	if err != nil {
+		unread = h.P(h.Class("say"), text(err.Error()))
+	}
 	for _, st := range list {
 		name := stateName(st.ID, st.Number)
 		rows = append(rows, h.Tr(h.Td(h.A(h.Class("id"), h.Href(statePath(st.ID, st.Number)), h.Text(name))), h.Td(h.Code(h.Text(st.Root.String()[:12]))),
 			h.Td(h.Textf("%d", st.Boundaries)), h.Td(h.Textf("%d", st.Open)), h.Td(text(st.Forked))))
 	}
-	s.page(w, r, http.StatusOK, words.states,
+	s.page(w, r, http.StatusOK, words.states, unread,
 		g.If(len(rows) == 0, h.P(h.Class("say"), h.Text(words.noStates))),
 		g.If(len(rows) > 0, table([]string{"State", "Root", "Boundaries", "Open", "Forked at"}, rows)))
 }

@@ -2,6 +2,7 @@ package workstate
 
 import (
 	"context"
+	"errors"
 
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/runtime"
@@ -19,9 +20,12 @@ type Stored struct {
 	Open       int // of those, transactions that have not ended
 }
 
-// States lists the states in a store, by id and number.
+// States lists the states in a store, by id and number. A state that cannot be read is
+// left out, and named in the error beside the list: FORMAT_TOO_NEW if a newer program
+// wrote it, STATE_CHECKSUM_MISMATCH if it is damaged.
 func States(ctx context.Context, store runtime.AttachmentReader) ([]Stored, error) {
 	var all []Stored
+	var unread []error
 	for a, err := range store.Attachments(ctx, chain.AttachStream, nil) {
 		if err != nil {
 			return nil, err
@@ -32,11 +36,16 @@ func States(ctx context.Context, store runtime.AttachmentReader) ([]Stored, erro
 		}
 		if n == 0 {
 			var h headRecord
-			if decodeRecord(a.Value, &h, func() int { return h.Version }) != nil {
+			err := decodeRecord(a.Value, &h, func() int { return h.Version })
+			if h.Root == "" {
 				continue // a stream of another owner
 			}
-			root, err := tga.ParseDigest(h.Root)
+			root, bad := tga.ParseDigest(h.Root)
+			if bad != nil && err == nil {
+				err = tga.Errorf(tga.StateChecksumMismatch, "root of a working state: %w", bad)
+			}
 			if err != nil {
+				unread = append(unread, unreadable(id, number, err))
 				continue
 			}
 			all = append(all, Stored{ID: id, Number: number, Root: root, Forked: h.Forked})
@@ -50,14 +59,20 @@ func States(ctx context.Context, store runtime.AttachmentReader) ([]Stored, erro
 			}
 			var r boundaryRecord
 			if err := decodeRecord(a.Value, &r, func() int { return r.Version }); err != nil {
-				return nil, err
+				unread = append(unread, unreadable(id, number, err))
+				all = all[:n-1]
+				continue
 			}
 			if all[n-1].Boundaries++; r.Open {
 				all[n-1].Open++
 			}
 		}
 	}
-	return all, nil
+	return all, errors.Join(unread...)
+}
+
+func unreadable(id tga.ID, number uint32, cause error) error {
+	return tga.Errorf(tga.CodeOf(cause), "working state %s, number %d: %w", id, number, cause)
 }
 
 // Inspect opens a state read-only: it restores nothing, and a change is refused with
