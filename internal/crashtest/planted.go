@@ -63,11 +63,15 @@ func Kill(r *Run) {
 	r.MaxFound = 1
 	parts := slices.Clone(killParts)
 	slices.SortStableFunc(parts, func(a, b killPart) int { return cmp.Compare(r.wants(b), r.wants(a)) })
-	// With n parts left, the next one gets 2/(n+1) of the time that is left. So the last
-	// parts have time on a slow machine too.
+	// The first part gets half of the time. After that, with n parts left, the next one gets
+	// 2/(n+1) of the time that is left. So the last parts have time on a slow machine too.
 	for i, p := range parts {
+		of := len(parts) - i + 1
+		if i == 0 {
+			of = 4
+		}
 		if len(r.Violations()) == 0 {
-			r.part(2, max(len(parts)-i+1, 4*(1-i)), func() { p.run(r, r.Seed) })
+			r.part(2, of, func() { p.run(r, r.Seed) })
 		}
 	}
 }

@@ -172,3 +172,31 @@ func TestBugWithoutTimeHasSurvived(t *testing.T) {
 		t.Errorf("none was tried: %v", r.Err())
 	}
 }
+
+// TestPartThatABugNamesHasHalfOfTheTime: the part that must find a planted bug comes first and has
+// half of the time, and the last part has some.
+func TestPartThatABugNamesHasHalfOfTheTime(t *testing.T) {
+	bugs, err := PlantedBugs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := killParts
+	defer func() { killParts = all }()
+	const whole = time.Hour
+	var names []string
+	var shares []float64
+	killParts = nil
+	for _, p := range all {
+		killParts = append(killParts, killPart{p.name, func(r *Run, _ uint64) {
+			names = append(names, p.name)
+			shares = append(shares, time.Until(r.Deadline).Hours()/whole.Hours())
+		}})
+	}
+	Kill(&Run{Deadline: time.Now().Add(whole), Bugs: []string{bugs[0].Name}})
+	if len(names) != len(all) || names[0] != bugs[0].FoundBy || shares[0] < 0.49 || shares[0] > 0.51 {
+		t.Errorf("%v have the shares %.3f, want first %s with half", names, shares, bugs[0].FoundBy)
+	}
+	if last := shares[len(shares)-1]; last < 0.5 {
+		t.Errorf("the last part has %.3f of the time, and all before it took none", last)
+	}
+}
