@@ -198,7 +198,8 @@ func acts(journal, what, tool, key string) (n int, err error) {
 		return 0, err
 	}
 	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
 		var a act
 		if err := json.Unmarshal(lines.Bytes(), &a); err != nil {
 			return n, err
@@ -207,5 +208,5 @@ func acts(journal, what, tool, key string) (n int, err error) {
 			n++
 		}
 	}
-	return n, nil
+	return n, lines.Err()
 }
