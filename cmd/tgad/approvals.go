@@ -42,8 +42,12 @@ question that they were not shown.`,
 						continue
 					}
 					request, err := c.Request(ctx, p.TraceID)
+					if ctx.Err() != nil {
+						return ctx.Err()
+					}
 					if err != nil {
-						return err
+						unread = errors.Join(unread, fmt.Errorf("trace %s: %w", p.TraceID, err))
+						continue
 					}
 					asked := request.Request.Proposal
 					expires := "never"

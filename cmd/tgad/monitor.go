@@ -37,9 +37,9 @@ func (a proving) monitor() *cobra.Command {
 		Short: "Follow a store from outside; exits 3 if it takes something back",
 		Long: `monitor asks a store for its signed checkpoints and for evidence of each append, checks
 all of it, and remembers in FILE what it saw. It ends with exit code 3 when the store
-has fewer appends than it had, or others, or one that no rule allows. Run it on another
-machine than the store's, with FILE on its disk: what an attacker can write to proves
-nothing. A store that is restarted or does not answer is asked again.
+has lost or changed appends, or has one that no rule allows. Run it on another machine
+than the store's, with FILE on its disk: what an attacker can write to proves nothing.
+A store that is restarted or does not answer is asked again.
 
 It also recomputes what became of each idempotency key, and alarms if a call was sent
 that no rule allows. Name a copy of the daemon's configuration with --config, so that it
@@ -140,6 +140,8 @@ func (a proving) follow(ctx context.Context, m *monitor.Monitor, every time.Dura
 		switch {
 		case errors.As(err, &alarm):
 			return err
+		case ctx.Err() != nil && once:
+			return ctx.Err() // not all was checked
 		case ctx.Err() != nil:
 			return nil // it was told to end
 		case err != nil && once:
