@@ -31,7 +31,7 @@ func (a *app) decide(verb, short string, approve bool) *cobra.Command {
 				return err
 			}
 			if rationale == "" {
-				return cli.Usagef("--rationale is required: it stands in the log for as long as the log does")
+				return cli.Usagef("--rationale is required: it is kept in the log permanently")
 			}
 			vote := wire.DecideRequest{Approve: approve, Rationale: rationale}
 			if about != "" {

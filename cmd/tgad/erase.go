@@ -225,7 +225,7 @@ func sayErased(a *erasing, done wire.Erased) error {
 		{done.States, "%d states were erased: of agents, and working states\n"},
 		{done.Kept, "what was kept about %d tool servers was erased\n"},
 		{done.Already, "%d traces, turns or states were erased before\n"},
-		{done.Shared, "%d traces have the key of a subject, which stays: copies of the store and backups still have what they carried. Erase the subject to destroy it\n"},
+		{done.Shared, "%d traces share the key of a subject. The key was not destroyed, so copies of the store and backups can still be read. Erase the subject to destroy it\n"},
 		{done.Unsealed, "%d traces or states were not sealed: copies of the store and backups still have what they carried\n"},
 		{done.Left, "%d traces cannot be read, and are left as they are:\n"},
 	} {

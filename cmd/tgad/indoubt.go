@@ -17,8 +17,8 @@ func (a *app) inDoubt() *cobra.Command {
 		Use:   "in-doubt",
 		Short: "List the calls that may have run",
 		Long: `in-doubt lists the calls that may have been sent and have no recorded effect, and that
-nobody is at: an executor with a fresh permit may still be sending. It shows when the
-last attempt was and why it has no answer, the licence, how often the tool server was
+no process is executing now (a call whose executor has a fresh permit is not listed). It
+shows when the last attempt was and why it has no answer, the licence, how often the tool server was
 asked and what it said, when it is asked again, and what would settle the call:
 
   finish   the answer of the executor that has the permit

@@ -17,7 +17,7 @@ func tellPeople(a *app) *cobra.Command {
 	var test bool
 	c := &cobra.Command{
 		Use:   "notify",
-		Short: "Show who is told of what waits for people, or try it",
+		Short: "Show the receivers of notices, or send them a test notice",
 		Long: `notify lists the receivers of the daemon's configuration ([[notify]]): how many notices each
 took since the daemon began, when it took the newest, and for how long it has not taken the
 one that it is to take.
@@ -72,7 +72,7 @@ func tellers(a *app, all []wire.NotifyReceiver, test bool) error {
 	}
 	switch {
 	case len(all) == 0 && !a.JSON:
-		a.Printf("nobody is told: the daemon's configuration has no [[notify]]\n")
+		a.Printf("no receivers: the daemon's configuration has no [[notify]]\n")
 	case len(rows) > 0:
 		if err := a.Table(head, rows); err != nil {
 			return err

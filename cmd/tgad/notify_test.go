@@ -152,7 +152,7 @@ func TestHintsOfANoticeWork(t *testing.T) {
 	if out, code := p.run("reload"); code != 0 {
 		t.Errorf("%d, %s", code, out)
 	}
-	if out, code := p.run("notify", "--test"); code != 1 || !strings.Contains(out, "nobody is told") {
+	if out, code := p.run("notify", "--test"); code != 1 || !strings.Contains(out, "no receivers") {
 		t.Errorf("%d, %s", code, out)
 	}
 }

@@ -56,7 +56,7 @@ func resultLine(res runtime.Result) string {
 		line += ", redacted"
 	}
 	if res.ResultBytes > 0 {
-		line += fmt.Sprintf(", an answer of %d bytes of which the digest is kept", res.ResultBytes)
+		line += fmt.Sprintf(", the answer had %d bytes; only its digest is kept", res.ResultBytes)
 	}
 	if c := res.Confirmation; c != nil && c.Skipped {
 		line += ", confirmed before"

@@ -33,7 +33,8 @@ func (a *app) command() *cobra.Command {
 		Use:   "tgad",
 		Short: "Crash-safe tool calls for AI agents",
 		Long: `tgad makes each tool call durable before it is sent, sends it at most once per
-idempotency key wherever that can be had, and can prove afterwards what happened.
+idempotency key, unless you declared the tool safe to repeat, and can prove afterwards
+what happened.
 
 Exit codes: 0 ok, 1 error, 2 usage, 3 verification failed, 4 a call is in doubt,
 5 the store or the trace cannot be had (another holds it, or its files fail),

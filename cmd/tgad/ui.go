@@ -76,7 +76,7 @@ func (v *view) open() (net.Listener, *ui.Proxy, error) {
 		l, err := ui.Listen(v.listen)
 		return l, nil, err
 	case !file || v.host == "" || v.jwks == "" || v.issuer == "" || v.audience == "":
-		return nil, nil, cli.Usagef("the visitors of a proxy take --listen unix:PATH, --proxy-host, --jwks, --issuer and --audience, and none of them goes without the others")
+		return nil, nil, cli.Usagef("behind a proxy give all of --listen unix:PATH, --proxy-host, --jwks, --issuer and --audience")
 	}
 	tokens, err := identity.OpenTokens(v.jwks, v.issuer, v.audience)
 	if err != nil {

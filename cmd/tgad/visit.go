@@ -99,7 +99,7 @@ func (a *app) visit(ctx context.Context) (leave func() error, err error) {
 			return stay, nil
 		}
 		if time.Now().After(until) {
-			return nil, tga.Errorf(tga.StateLockAcquireFailed, "%s cannot be had, and no daemon answers for it: %w", dir, err)
+			return nil, tga.Errorf(tga.StateLockAcquireFailed, "another process has the store in %s, and it answers at no socket: %w", dir, err)
 		}
 		select {
 		case <-time.After(20 * time.Millisecond):

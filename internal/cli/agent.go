@@ -282,7 +282,7 @@ func (s *Streams) Manifest(a *turn.Agent, r manifest.Report) error {
 		s.Printf("taken     %-32s from %s\n", t.Field, Clean(t.From))
 	}
 	for _, c := range r.Contradictions {
-		s.Printf("otherwise %-32s %s says otherwise than %s\n", c.Field, Clean(c.Other), Clean(c.Taken))
+		s.Printf("conflict  %-32s %s differs from %s, which is used\n", c.Field, Clean(c.Other), Clean(c.Taken))
 	}
 	for _, p := range r.Ignored {
 		s.Printf("ignored   %s\n", Clean(p))

@@ -173,8 +173,8 @@ func (w *workspaces) restore() *cobra.Command {
 		Short: "Restore the directory to what it was before a call",
 		Long: `restore prints its plan and asks, unless --yes is given; --plan prints it and changes nothing.
 The plan is for the directory as it was seen: where anything in it has changed since, the
-restore is refused, and a new plan is to be looked at. --if PLAN does a plan that was printed
-before, by the name it was given, and no other.
+restore is refused, and a new plan is to be looked at. --if PLAN restores only if the current
+plan is the one printed earlier as PLAN.
 
 What is replaced is kept: the restore is listed too, and going back to before it undoes it.
 What the calls did elsewhere stands.`,

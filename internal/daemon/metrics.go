@@ -150,7 +150,7 @@ var stats = []stat{
 	counter("retries_total", "New attempts made after a retryable failure.", func(r *reading) uint64 { return r.calls.Retried }),
 	counter("clock_jumps_total", "Jumps of the wall clock against the monotonic one since the daemon began.", func(r *reading) uint64 { n, _, _ := r.d.rt.ClockJumps(); return n }),
 	gauge("clock_jump_seconds", "The newest of them; positive is forward.", func(r *reading) float64 { _, _, by := r.d.rt.ClockJumps(); return by.Seconds() }),
-	gauge("in_doubt", "Calls that may have run, have no recorded effect and that nobody is at, NaN where they cannot be read.", (*reading).inDoubt),
+	gauge("in_doubt", "Calls that may have run, have no recorded effect and that no process is executing, NaN where they cannot be read.", (*reading).inDoubt),
 	gauge("open_traces", "Calls without an end: waiting for people, under way or in doubt, NaN where they cannot be read.", (*reading).open),
 	gauge("approvals_pending", "Traces that wait for people, NaN where they cannot be read.", (*reading).pending),
 	gauge("calls_in_flight", "Calls under way, waiting ones too.", func(r *reading) float64 { return float64(r.d.inFlight.count()) }),

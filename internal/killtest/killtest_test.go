@@ -216,7 +216,7 @@ func TestKillReachesTheGroup(t *testing.T) {
 				patience = MinPatience
 			}
 			_, err := Run(context.Background(), Options{Command: adapterNamed(t, name), Calls: 2, Dir: dir, Patience: patience})
-			if outside := err != nil && strings.Contains(err.Error(), "outside of its process group"); outside != leaves || !leaves && err != nil {
+			if outside := err != nil && strings.Contains(err.Error(), "left the adapter's process group"); outside != leaves || !leaves && err != nil {
 				t.Errorf("the run ends with %v", err)
 			}
 			raw, err := os.ReadFile(filepath.Join(dir, "child"))

@@ -110,7 +110,7 @@ func (p *process) bury() error {
 				return err
 			}
 		case <-timer.C:
-			return errors.Join(err, violation("a process of it is outside of its process group, lives on after SIGKILL to the group, and holds its output"))
+			return errors.Join(err, violation("a child left the adapter's process group, survived SIGKILL and still holds its output"))
 		}
 	}
 }

@@ -35,7 +35,7 @@ var words = struct {
 	oldToken:    "This page is older than your session. Load it again; nothing was done.",
 	noReason:    "Say why. The reason stands in the log beside what you decided.",
 	why:         "Why",
-	whyHint:     "It stands in the log for as long as the log does.",
+	whyHint:     "It is kept in the log permanently.",
 	stranger:    "No token of yours came with this request: you can look at everything, and do nothing.",
 	signedIn:    "You are ",
 	readOnly:    "The store is at rest: it can be looked at, and nothing can be done.",

@@ -35,7 +35,7 @@ func (n Names) Check(key, name string) error {
 	if n.pointers {
 		also = ", or a JSON Pointer into its arguments"
 	}
-	return Invalid(key, "%.80q is nothing of a %s: want one of %s%s", name, n.what, strings.Join(n.fields, ", "), also)
+	return Invalid(key, "a %s has no field %.80q; use one of %s%s", n.what, name, strings.Join(n.fields, ", "), also)
 }
 
 // Subject is the change or call that is asked about.
