@@ -298,7 +298,8 @@ func (cs *confirmations) confirmOwn(ctx context.Context, l *loop) error {
 			return err
 		}
 	}
-	record, err := cs.store.Record(ctx, ledger.KeyOf(origin.Namespace, origin.Call))
+	// A served trace has the same key as its origin, and the origin may be erased.
+	record, err := cs.store.Record(ctx, ledger.KeyOf(l.namespace, l.call))
 	if err != nil {
 		return err
 	}

@@ -122,6 +122,9 @@ func (d *deliveries) carry(ctx context.Context, req *BeginRequest, mine string) 
 		if err != nil {
 			return c, err
 		}
+		if t.Request == nil {
+			continue // it was erased since check looked: which list it is in is not known any more
+		}
 		if name := t.Request.Meta.String(tga.MetaIdentity); name != "" {
 			struck[name] = append(struck[name], id)
 		}
@@ -148,6 +151,7 @@ func (d *deliveries) carry(ctx context.Context, req *BeginRequest, mine string) 
 
 // check refuses traces whose answers cannot have been delivered, and leaves in req those that must be
 // noted. A trace of another namespace is NOT_FOUND, with the message for a trace that does not exist.
+// So is an erased trace, because it has no namespace.
 func (d *deliveries) check(ctx context.Context, req *BeginRequest) error {
 	if n := len(req.Delivered); n > MaxDelivered {
 		return tga.Errorf(tga.ValidationError, "it has %d traces, over %d", n, MaxDelivered).At("/delivered")
@@ -158,8 +162,6 @@ func (d *deliveries) check(ctx context.Context, req *BeginRequest) error {
 		switch {
 		case err == nil && t.Namespace != firstOf(req.Namespace, tga.DefaultNamespace):
 			err = tga.Errorf(tga.NotFound, "trace %s has no entry", id).In(id)
-		case err == nil && t.Request == nil:
-			err = tga.Errorf(tga.StateRecoveryFailed, "the request of the trace is not at hand").In(id)
 		case err == nil && !t.Head.State.Terminal():
 			err = tga.Errorf(tga.StateInvalidTransition, "trace is %s: there is no answer to deliver", t.Head.State).In(id)
 		}

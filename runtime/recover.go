@@ -132,8 +132,8 @@ func (cl *classifier) one(ctx context.Context, c *Classified) error {
 	case tga.Authorized:
 		c.Window = W2
 	case tga.Executing:
-		if t.Call == nil {
-			return tga.Errorf(tga.StateRecoveryFailed, "the call of the trace is not at hand").In(c.TraceID)
+		if err := readable(t); err != nil {
+			return err
 		}
 		c.ToolCallID, c.Key = t.Call.ID, t.Call.Call.IdempotencyKey
 		if c.Record, err = cl.store.Record(ctx, ledger.KeyOf(t.Namespace, t.Call)); err != nil {

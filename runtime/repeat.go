@@ -181,8 +181,8 @@ func (rp *repeats) keyOf(ctx context.Context, req *BeginRequest, trace tga.ID) e
 	if err != nil {
 		return err
 	}
-	if t.Request == nil {
-		return tga.Errorf(tga.StateRecoveryFailed, "the request of the identical call is not at hand").In(trace)
+	if err := readable(t); err != nil {
+		return err
 	}
 	req.TraceID, req.Key = trace, t.Request.Request.IdempotencyKey
 	return nil

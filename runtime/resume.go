@@ -38,8 +38,8 @@ func (ts *traces) resumeBy(ctx context.Context, id tga.ID, acquire func() (chain
 
 // loopOf makes the loop of a replayed trace.
 func (ts *traces) loopOf(lease chain.Lease, t *chain.Trace) (*loop, error) {
-	if t.Request == nil {
-		return nil, tga.Errorf(tga.StateRecoveryFailed, "the request of the trace is not at hand").In(lease.TraceID)
+	if err := readable(t); err != nil {
+		return nil, err
 	}
 	p := t.Request.Request.Proposal
 	l := &loop{
@@ -62,4 +62,26 @@ func (ts *traces) loopOf(lease chain.Lease, t *chain.Trace) (*loop, error) {
 	l.timer, l.doubtBefore = timerOf(t), before.Cause
 	l.rests, l.restsSince = askedBefore(t)
 	return l, nil
+}
+
+// readable refuses a trace that has an entry whose artifact cannot be read. Every other function of this package
+// may find that any artifact of a loaded trace is nil; behind readable, the artifacts of all entries are there.
+func readable(t *chain.Trace) error {
+	for i := range t.Entries {
+		what := ""
+		switch typ := t.Entries[i].Type; {
+		case typ == tga.RequestType && t.Request == nil:
+			what = "request"
+		case typ == tga.DecisionType && t.Decision == nil:
+			what = "decision"
+		case typ == tga.CallType && t.Call == nil:
+			what = "call"
+		case typ == tga.EffectType && t.Effect == nil:
+			what = "effect"
+		default:
+			continue
+		}
+		return tga.Errorf(tga.StateRecoveryFailed, "the %s of the trace cannot be read (damaged or erased)", what).In(t.ID)
+	}
+	return nil
 }

@@ -51,6 +51,9 @@ func (r *retries) retry(ctx context.Context, key []byte, failed tga.ID, n uint32
 	if err != nil {
 		return err
 	}
+	if readable(t) != nil {
+		return nil // erased: there is nothing to send
+	}
 	id := derivedID("tgad retry v1", failed, t.Head.Digest)
 	_, err = r.store.Load(ctx, id)
 	record, rerr := r.store.Record(ctx, ledger.KeyOf(t.Namespace, t.Call))

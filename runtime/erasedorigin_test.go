@@ -1,0 +1,130 @@
+package runtime_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/chaintest"
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// TestErasedOriginOfAServedCall: the trace whose effect another trace was served is erased alone. Then
+// nobody can confirm the changes any more, and the served trace is still answered by what it recorded:
+// on a recovery, on a replay by its trace id, and on a repeat by its trace id under confirm_all.
+func TestErasedOriginOfAServedCall(t *testing.T) {
+	b, w := changing(t, park)
+	origin := b.mustCall(charge("k"))
+	served := b.mustCall(charge("k"))
+	if served.ServedFrom != origin.TraceID {
+		t.Fatalf("%+v", served)
+	}
+	b.erase(origin.TraceID)
+	answered := func(how string, res runtime.Result, err error) {
+		t.Helper()
+		if err != nil || res.State != tga.Completed || res.Status != tga.StatusSuccess || res.Value != nil || res.Confirmation != nil {
+			t.Errorf("%s: %+v, %v", how, res, err)
+		}
+	}
+	res, err := b.rt.Recover(t.Context(), served.TraceID)
+	answered("recovered", res, err)
+	again := replay("k")
+	again.TraceID = served.TraceID
+	res, err = b.call(again)
+	answered("replayed", res, err)
+	all := park
+	all.ConfirmAll = true
+	b.opts.Policy = func(string, string) runtime.Policy { return all }
+	b.start()
+	again.Replay = false
+	res, err = b.call(again)
+	answered("repeated", res, err)
+	if b.wantSends(1); w.looks != 0 {
+		t.Errorf("%d looks at changes that are erased", w.looks)
+	}
+}
+
+func (b *bench) erase(trace tga.ID) {
+	b.t.Helper()
+	if _, err := b.db.Erase(context.Background(), engine.Erasure{Traces: []tga.ID{trace}, Who: "operator", Reason: "asked for"}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// TestTimerOfAnErasedTrace: a backup of a store is restored after the data key of a failed call was
+// destroyed, and the call's timer is due. Nothing is sent, and the timer ends.
+func TestTimerOfAnErasedTrace(t *testing.T) {
+	for _, class := range []ledger.Class{ledger.ClassRetryable, ledger.ClassCompensatable} {
+		ring := new(chaintest.Ring)
+		p := park
+		p.Retry, p.AutoCompensate = runtime.Backoff{First: time.Minute, Attempts: 3}, true
+		b := setup(t, p, sealing(ring))
+		b.tool.answer = func(int, runtime.Call) (runtime.Reply, error) {
+			return runtime.Reply{Status: tga.StatusFailure, Class: class}, nil
+		}
+		res := b.mustCall(charge("k"))
+		trace, err := b.db.Load(t.Context(), res.TraceID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := ring.Destroy(trace.Key); err != nil {
+			t.Fatal(err)
+		}
+		b.reopen()
+		b.fireAll()
+		b.wantSends(1)
+		for a, err := range b.db.Attachments(t.Context(), chain.AttachTimer, nil) {
+			t.Errorf("%v: timer %s is left (%v)", class, a.Value, err)
+		}
+	}
+}
+
+// loads calls do before the load of a trace with number at, counted from 1.
+type loads struct {
+	runtime.Store
+	trace tga.ID
+	n, at int
+	do    func()
+}
+
+func (s *loads) Load(ctx context.Context, id tga.ID) (*chain.Trace, error) {
+	if id == s.trace {
+		if s.n++; s.n == s.at {
+			s.do()
+		}
+	}
+	return s.Store.Load(ctx, id)
+}
+
+// TestErasedWhileItsDeliveryIsNoted: a trace whose delivery a Begin notes is erased before any load of it.
+// The Begin is refused or answered.
+func TestErasedWhileItsDeliveryIsNoted(t *testing.T) {
+	for at := 1; ; at++ {
+		c := withClients(t, licence(ledger.Park))
+		c.come("A")
+		done := c.beginAs("A")
+		c.answer(done)
+		s := &loads{Store: c.db, trace: done.Result.TraceID, at: at, do: func() { c.erase(done.Result.TraceID) }}
+		c.store = s
+		c.start()
+		req := runtime.BeginRequest{Request: charge(""), BeginID: "next", Delivered: []tga.ID{done.Result.TraceID}}
+		req.Connection = runtime.Connection{ID: "connection of A"}
+		req.Args = []byte(`{"amount":7}`)
+		b, err := c.rt.Begin(t.Context(), req)
+		if s.n < at {
+			if at < 3 {
+				t.Errorf("only %d loads", at-1)
+			}
+			return
+		}
+		if at == 1 {
+			wantCode(t, err, tga.NotFound)
+		} else if err != nil || b.Standing != runtime.BeginSend {
+			t.Errorf("erased before load %d: %v, %v", at, b.Standing, err)
+		}
+	}
+}
