@@ -77,8 +77,10 @@ func (r *retries) retry(ctx context.Context, key []byte, failed tga.ID, n uint32
 	}
 	defer r.store.Release(l.lease)
 	l.attachments = append(l.attachments, chain.Attachment{Kind: chain.AttachTimer, Key: key})
-	r.counts.retried.Add(1)
-	return r.calls.drive(ctx, l)
+	if err = r.calls.drive(ctx, l); l.head.Seq != 0 {
+		r.counts.retried.Add(1)
+	}
+	return err
 }
 
 // repeatOf returns the request of a trace, for a new trace that repeats it.

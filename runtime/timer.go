@@ -32,8 +32,8 @@ const (
 	timerCompensate = "compensate" // undo a call that was partly done
 )
 
-// timerFailed is the wait before a timer is tried again that could not be served because somebody
-// holds its trace, or the trace fails a check.
+// timerFailed is the wait before a timer is tried again that could not be served: somebody holds its
+// trace, the trace fails a check, or what the timer is for was refused and may be possible later.
 const timerFailed = 30 * time.Second
 
 // setTimer stages a timer, set at since, and replaces the trace's outstanding timer.
@@ -337,14 +337,19 @@ func (ts *timers) lay(key []byte, until tga.Millis) {
 
 // fire serves one timer. An error means that the timer must be tried again later; how the
 // trace ended is no error of the timer. If serving wrote anything, the same batch ended the
-// timer. A timer that is still there has no purpose any more, and fire deletes it.
+// timer. A timer that is still there after it was served has no purpose any more, and fire
+// deletes it.
 func (ts *timers) fire(ctx context.Context, key []byte, trace tga.ID, t timer) error {
-	if err := ts.serve(ctx, key, trace, t); err != nil {
-		return err
+	failed := ts.serve(ctx, key, trace, t)
+	if storeAway(failed) {
+		return failed
 	}
 	left, err := ts.store.Attachment(ctx, chain.AttachTimer, key)
-	if err != nil || left == nil {
+	switch {
+	case err != nil || left == nil:
 		return err
+	case failed != nil:
+		return failed
 	}
 	lease, err := ts.store.Acquire(context.WithoutCancel(ctx), trace)
 	if err != nil {
@@ -387,12 +392,20 @@ func (rt *Runtime) serveTimer(ctx context.Context, key []byte, trace tga.ID, t t
 	return nil
 }
 
-// settledTimer keeps the errors that are about the store or the lease. All other errors say
-// how the call ended.
+// settledTimer keeps the errors that are about the store or the lease, and the refusals that may
+// pass. All other errors say how the call ended, or refuse it for good.
 func (rt *Runtime) settledTimer(err error) error {
 	rt.goOn(&err)
-	if errors.Is(err, tga.StoreUnavailable) || errors.Is(err, tga.StateLockAcquireFailed) || errors.Is(err, tga.StateRecoveryFailed) {
+	if errors.Is(err, tga.StoreUnavailable) || errors.Is(err, tga.StateLockAcquireFailed) || errors.Is(err, tga.StateRecoveryFailed) || mayPass(err) {
 		return err
 	}
 	return nil
+}
+
+// mayPass reports whether what failed may succeed later as it is: the breaker of the tool server is
+// open, a limit is reached, somebody else does not answer, or this process is ending.
+func mayPass(err error) bool {
+	code := tga.CodeOf(err)
+	info, _ := code.Info()
+	return err != nil && (code == "" || info.Retryable || info.HTTPStatus == 429 || info.HTTPStatus >= 500)
 }
