@@ -24,8 +24,8 @@ type executors struct {
 	clock times
 	lock  func(path string) ledger.Liveness // [Options.Lock]
 
-	// givenUp is trace id → number of the attempt that its executor gave up. It is a sync.Map
-	// because a key is written once or twice and read by every run that meets the trace. A reader
+	// givenUp is trace id → number of the attempt that its executor gave up, until the trace has its
+	// effect. It is a sync.Map because a key is written once or twice and read by every run that meets the trace. A reader
 	// that comes too early assumes that the executor is alive, which only delays a re-send.
 	givenUp sync.Map
 }
@@ -44,8 +44,10 @@ func (l *loop) executorOf(attempt uint32) []chain.Attachment {
 	return rows
 }
 
-// forget deletes the row of the executor's lock, in the batch of the effect.
+// forget drops what is known of the executor of a trace that gets its effect. The row of its lock
+// is deleted in the batch of the effect.
 func (e *executors) forget(l *loop) error {
+	e.givenUp.Delete(l.lease.TraceID)
 	if l.call.Meta.String(tga.MetaAttempt) != tga.AttemptExternal {
 		return nil
 	}

@@ -133,11 +133,11 @@ func (fs *finishes) giveUp(ctx context.Context, trace tga.ID, permit Permit, cau
 		return err
 	}
 	defer fs.store.Release(l.lease)
-	if !p.last {
+	if !p.last || l.state.Terminal() {
 		return nil
 	}
 	fs.executors.giveUp(trace, p.attempt)
-	if cause == "" && wait <= 0 || l.state.Terminal() || l.doubtBefore != "" {
+	if cause == "" && wait <= 0 || l.doubtBefore != "" {
 		return nil
 	}
 	cause = fs.redact.words(l.sentCall(p.attempt), cause)

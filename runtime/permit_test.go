@@ -1,6 +1,7 @@
 package runtime_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -130,6 +131,38 @@ func (b *bench) wantStaleAnswer(first runtime.Begun, want runtime.Standing) {
 		wantCode(b.t, late.Cause, tga.EffectInDoubt)
 		if late.Permit != (runtime.Permit{}) {
 			b.t.Errorf("a permit in doubt: %s", late.Permit)
+		}
+	}
+}
+
+// TestGivenUpIsForgotten: what this process remembers about attempts that were given up ends with their traces,
+// however a trace ends, and a trace that has ended leaves nothing to remember.
+func TestGivenUpIsForgotten(t *testing.T) {
+	ctx := context.Background()
+	for how, end := range map[string]func(*clients, runtime.Begun) error{
+		"answered": func(c *clients, g runtime.Begun) error { _, err := c.finish(g, ok(`1`)); return err },
+		"taken back": func(c *clients, g runtime.Begun) error {
+			_, err := c.rt.NotSent(ctx, g.Result.TraceID, g.Permit, "refused", 0)
+			return err
+		},
+		"abandoned": func(c *clients, g runtime.Begun) error {
+			_, err := c.rt.Abandon(ctx, g.Result.TraceID, "ann", "nobody knows")
+			return err
+		},
+	} {
+		c := withClients(t, licence(ledger.Park))
+		c.come("A")
+		g := c.beginAs("A")
+		giveUp(c, g)
+		if n, _ := c.rt.Remembered(); n != 1 {
+			t.Errorf("%s: %d attempts are remembered before the end, want 1", how, n)
+		}
+		if err := end(c, g); err != nil {
+			t.Fatal(err)
+		}
+		giveUp(c, g) // late
+		if n, _ := c.rt.Remembered(); n != 0 {
+			t.Errorf("%s: %d attempts are remembered after the end", how, n)
 		}
 	}
 }

@@ -214,6 +214,7 @@ func (ts *timers) listDue(ctx context.Context) (list []due, next tga.Millis, err
 	if err := ts.anchor(ctx); err != nil {
 		return nil, 0, err
 	}
+	ts.rested(now)
 	if list, next, err = ts.listEarly(ctx, now); err != nil {
 		return nil, 0, err
 	}
@@ -225,7 +226,7 @@ func (ts *timers) listDue(ctx context.Context) (list []due, next tga.Millis, err
 		if err != nil {
 			return nil, 0, err
 		}
-		if at := max(set, ts.rest(a.Key, now)); at > now {
+		if at := max(set, ts.rest(a.Key)); at > now {
 			if next == 0 || at < next {
 				next = at
 			}
@@ -289,7 +290,7 @@ func (ts *timers) listEarly(ctx context.Context, now tga.Millis) (list []due, ne
 	early := maps.Clone(ts.early)
 	ts.mu.Unlock()
 	for key, at := range early {
-		if at = max(at, ts.rest([]byte(key), now)); at > now {
+		if at = max(at, ts.rest([]byte(key))); at > now {
 			if next == 0 || at < next {
 				next = at
 			}
@@ -318,15 +319,18 @@ func (ts *timers) listEarly(ctx context.Context, now tga.Millis) (list []due, ne
 	return list, next, nil
 }
 
-// rest returns until when a timer is not tried again; it forgets a time that has passed.
-func (ts *timers) rest(key []byte, now tga.Millis) tga.Millis {
+// rest returns until when a timer is not tried again, 0 for one that has not failed.
+func (ts *timers) rest(key []byte) tga.Millis {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	until := ts.rests[string(key)]
-	if until <= now {
-		delete(ts.rests, string(key))
-	}
-	return until
+	return ts.rests[string(key)]
+}
+
+// rested forgets the times that have passed, also of timers that have ended since.
+func (ts *timers) rested(now tga.Millis) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	maps.DeleteFunc(ts.rests, func(_ string, until tga.Millis) bool { return until <= now })
 }
 
 func (ts *timers) lay(key []byte, until tga.Millis) {

@@ -179,3 +179,33 @@ func TestExpiryOutlastsItsRules(t *testing.T) {
 	}
 	b.wantState(res.TraceID, tga.Denied)
 }
+
+// TestRestOfAnEndedTimerIsForgotten: a timer failed, rests, and ends by another route: its caller asks again.
+// Once the rest is over, this process remembers nothing about the timer.
+func TestRestOfAnEndedTimerIsForgotten(t *testing.T) {
+	b := setup(t, park, needsApproval(1, time.Hour))
+	res, err := b.call(charge("k"))
+	wantCode(t, err, tga.EscalationRequired)
+	held, err := b.db.Acquire(t.Context(), res.TraceID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.advance(time.Hour)
+	if _, err := b.rt.FireTimers(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, n := b.rt.Remembered(); n != 1 {
+		t.Errorf("%d timers rest, want 1", n)
+	}
+	b.db.Release(held)
+	if _, err := b.rt.Recover(t.Context(), res.TraceID); err != nil {
+		t.Fatal(err)
+	}
+	b.advance(time.Minute)
+	if _, err := b.rt.FireTimers(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, n := b.rt.Remembered(); n != 0 {
+		t.Errorf("%d timers are remembered, and there is none", n)
+	}
+}
