@@ -83,18 +83,20 @@ func TestTimerOfAnErasedTrace(t *testing.T) {
 	}
 }
 
-// loads calls do before the load of a trace with number at, counted from 1.
+// loads calls do before the load of a trace with number at, counted from 1. An error of do is that of the load.
 type loads struct {
 	runtime.Store
 	trace tga.ID
 	n, at int
-	do    func()
+	do    func() error
 }
 
 func (s *loads) Load(ctx context.Context, id tga.ID) (*chain.Trace, error) {
 	if id == s.trace {
 		if s.n++; s.n == s.at {
-			s.do()
+			if err := s.do(); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return s.Store.Load(ctx, id)
@@ -108,7 +110,7 @@ func TestErasedWhileItsDeliveryIsNoted(t *testing.T) {
 		c.come("A")
 		done := c.beginAs("A")
 		c.answer(done)
-		s := &loads{Store: c.db, trace: done.Result.TraceID, at: at, do: func() { c.erase(done.Result.TraceID) }}
+		s := &loads{Store: c.db, trace: done.Result.TraceID, at: at, do: func() error { c.erase(done.Result.TraceID); return nil }}
 		c.store = s
 		c.start()
 		req := runtime.BeginRequest{Request: charge(""), BeginID: "next", Delivered: []tga.ID{done.Result.TraceID}}
@@ -125,6 +127,39 @@ func TestErasedWhileItsDeliveryIsNoted(t *testing.T) {
 			wantCode(t, err, tga.NotFound)
 		} else if err != nil || b.Standing != runtime.BeginSend {
 			t.Errorf("erased before load %d: %v, %v", at, b.Standing, err)
+		}
+	}
+}
+
+// TestDamagedOriginIsNoOutage: if the trace whose effect is served cannot be read, the caller learns whether it
+// is damaged or the store is unavailable, at whichever load that shows.
+func TestDamagedOriginIsNoOutage(t *testing.T) {
+	for _, want := range []tga.Code{tga.StateRecoveryFailed, tga.StoreUnavailable} {
+		cause := tga.Errorf(want, "the load fails")
+		b := setup(t, park)
+		origin := b.mustCall(charge("k"))
+		served := b.mustCall(charge("k"))
+		at := 1
+		for ; ; at++ {
+			s := &loads{Store: b.db, trace: origin.TraceID, at: at, do: func() error { return cause }}
+			b.store = s
+			b.start()
+			_, err := b.call(charge("k"))
+			if s.n < at {
+				break
+			}
+			if tga.CodeOf(err) != want {
+				t.Errorf("load %d: %v, want %s", at, err, want)
+			}
+		}
+		if at < 3 {
+			t.Errorf("only %d loads", at-1)
+		}
+		b.store = &loads{Store: b.db, trace: origin.TraceID, at: 1, do: func() error { return cause }}
+		b.start()
+		_, err := b.rt.Result(t.Context(), served.TraceID)
+		if tga.CodeOf(err) != want {
+			t.Errorf("the result: %v, want %s", err, want)
 		}
 	}
 }

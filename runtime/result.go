@@ -59,7 +59,7 @@ func (rs *results) from(ctx context.Context, t *chain.Trace) (r Result, err erro
 		}
 		origin, err := rs.store.Load(ctx, r.ServedFrom)
 		if err != nil {
-			return r, tga.Errorf(tga.StoreUnavailable, "the served effect in trace %s is not at hand: %w", from, err).In(id)
+			return r, tga.Errorf(codeOr(err, tga.StoreUnavailable), "the served effect in trace %s cannot be read: %w", from, err).In(id)
 		}
 		documents, answered = origin.Documents, origin
 	}

@@ -21,7 +21,7 @@ type records struct {
 func (rs *records) serve(ctx context.Context, l *loop, record *ledger.Record) error {
 	origin, err := rs.store.Load(ctx, record.TraceID)
 	if err != nil {
-		return tga.Errorf(tga.StoreUnavailable, "the recorded effect in trace %s is not at hand: %w", record.TraceID, err).In(l.lease.TraceID)
+		return tga.Errorf(codeOr(err, tga.StoreUnavailable), "the recorded effect in trace %s cannot be read: %w", record.TraceID, err).In(l.lease.TraceID)
 	}
 	if origin.Effect == nil {
 		return rs.ends.refuse(ctx, l, tga.IdempotencyKeyExpired, "the key was used by trace %s, whose effect was erased", record.TraceID)
