@@ -90,12 +90,7 @@ func (a *admission) prepare(ctx context.Context, l *loop) error {
 	if !ok || l.remote != nil {
 		return nil
 	}
-	q := l.request.Request
-	attachments, err := p.Prepare(ctx, Call{
-		TraceID: l.lease.TraceID, ToolCallID: l.callID, Attempt: 1, Namespace: l.namespace,
-		Server: q.Proposal.ToolServer, Tool: q.Proposal.ToolName, Args: q.Proposal.Args,
-		Key: firstOf(q.IdempotencyKey, l.callID.String()),
-	})
+	attachments, err := p.Prepare(ctx, l.askedCall())
 	l.prepared = attachments
 	return err
 }

@@ -44,6 +44,7 @@ type confirmations struct {
 	clock     times
 	verifier  func(resourceType string) Verifier // [Trust.Verifier]; nil has none
 	approvals *approvals                         // where a question to people waits
+	redact    redactions
 	counts    *counts
 	demands   *demands
 }
@@ -61,7 +62,7 @@ func (cs *confirmations) confirm(ctx context.Context, l *loop, origin *chain.Tra
 		return &Confirmation{Skipped: true, EvidenceDigest: record.EvidenceDigest}, nil
 	}
 	cs.counts.confirmed.Add(1)
-	c, evidence := cs.look(ctx, changes)
+	c, evidence := cs.look(ctx, l.unredacted(l.askedCall()), changes)
 	body := ledger.Confirmation{
 		Checked: c.Checked, Unchecked: c.Unchecked, Mismatches: len(c.Mismatches),
 		EvidenceDigest: c.EvidenceDigest, Finding: ledger.Confirmed,
@@ -123,9 +124,9 @@ type seen struct {
 	Reason   string          `json:"reason,omitempty"`
 }
 
-// look asks the verifier of every change, and returns the evidence as the JSON document
+// look asks the verifier of every change of a call, and returns the evidence as the JSON document
 // that is kept.
-func (cs *confirmations) look(ctx context.Context, changes []tga.StateChange) (*Confirmation, []byte) {
+func (cs *confirmations) look(ctx context.Context, of Call, changes []tga.StateChange) (*Confirmation, []byte) {
 	c := &Confirmation{}
 	lines := make([]seen, 0, len(changes))
 	for _, change := range changes {
@@ -142,8 +143,9 @@ func (cs *confirmations) look(ctx context.Context, changes []tga.StateChange) (*
 		c.Checked++
 		finding, evidence, err := v.Verify(ctx, change)
 		if err != nil {
-			finding, line.Reason = CannotTell, clip.Short(err.Error(), 500)
+			finding, line.Reason = CannotTell, clip.Short(cs.redact.words(of, err.Error()), 500)
 		}
+		evidence = cs.redact.evidence(of, evidence)
 		line.Finding, line.Source = finding.String(), clip.Short(evidence.Source, 500)
 		if len(evidence.Detail) <= maxEvidence && json.Valid(evidence.Detail) {
 			line.Evidence = evidence.Detail

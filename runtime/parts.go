@@ -44,7 +44,7 @@ func takeSteps(rt *Runtime, supervisor Supervisor) {
 	}
 	rt.confirmations = &confirmations{
 		store: store, clock: rt.clock, verifier: trust.Verifier, approvals: rt.approvals,
-		counts: rt.counts, demands: rt.demands,
+		redact: rt.redact, counts: rt.counts, demands: rt.demands,
 	}
 	rt.records = &records{store: store, confirmations: rt.confirmations, ends: rt.ends, counts: rt.counts}
 	rt.waits = &waits{store: store, clock: rt.clock, executors: rt.executors, ends: rt.ends, counts: rt.counts}

@@ -159,14 +159,16 @@ func (p *probes) ask(ctx context.Context, l *loop, prober Prober, record *ledger
 	ctx, cancel := context.WithTimeout(ctx, l.policy.SendTimeout)
 	defer cancel()
 	said, err := prober.Probe(ctx, l.dispatchCall(record.Attempts.Count))
-	if err == nil {
-		return said
+	redact, call := p.answers.redact, l.sentCall(record.Attempts.Count)
+	if err != nil {
+		detail, merr := json.Marshal(map[string]string{"error": clip.Short(redact.words(call, err.Error()), 1000)})
+		if merr != nil {
+			detail = nil
+		}
+		said = Probed{Evidence: Evidence{Source: said.Evidence.Source, Detail: detail}}
 	}
-	detail, merr := json.Marshal(map[string]string{"error": clip.Short(err.Error(), 1000)})
-	if merr != nil {
-		detail = nil
-	}
-	return Probed{Evidence: Evidence{Source: said.Evidence.Source, Detail: detail}}
+	said.Evidence = redact.evidence(call, said.Evidence)
+	return said
 }
 
 func (p *probes) note(l *loop, body map[string]any) error {

@@ -142,6 +142,19 @@ func (r redactions) reply(call Call, reply Reply) (_ Reply, redacted bool, err e
 	return kept, redacted, err
 }
 
+// evidence removes what must not be stored from what a tool server or a verifier says about a call.
+// Evidence that cannot be redacted is not kept.
+func (r redactions) evidence(call Call, e Evidence) Evidence {
+	if r.by == nil {
+		return e
+	}
+	kept, _, err := r.by.Reply(call, Reply{Status: tga.StatusSuccess, Summary: e.Source, Result: e.Detail})
+	if err != nil {
+		return Evidence{Source: "the evidence cannot be redacted"}
+	}
+	return Evidence{Source: kept.Summary, Detail: kept.Result}
+}
+
 // cause removes what must not be stored from the message of an error, because the message is kept
 // as the cause of a doubt. errors.Is and errors.As still see the original error.
 func (r redactions) cause(call Call, err error) error {
@@ -180,9 +193,21 @@ func (l *loop) brings(server, tool string, kept, whole []byte) {
 // sendable reports whether the whole arguments of the call are in memory.
 func (l *loop) sendable() bool { return l.whole != nil || !isRedacted(l.request) }
 
+// askedCall returns the call that the request of a run asks for. It need not be durable.
+func (l *loop) askedCall() Call {
+	q := l.request.Request
+	return Call{
+		TraceID: l.lease.TraceID, ToolCallID: l.callID, Attempt: 1, Namespace: l.namespace,
+		Server: q.Proposal.ToolServer, Tool: q.Proposal.ToolName, Args: q.Proposal.Args,
+		Key: firstOf(q.IdempotencyKey, l.callID.String()),
+	}
+}
+
 // sentCall returns the call as it is sent, with its whole arguments if they are in memory.
-func (l *loop) sentCall(attempt uint32) Call {
-	c := l.dispatchCall(attempt)
+func (l *loop) sentCall(attempt uint32) Call { return l.unredacted(l.dispatchCall(attempt)) }
+
+// unredacted returns the call of this run with its whole arguments, if they are in memory.
+func (l *loop) unredacted(c Call) Call {
 	if l.whole != nil {
 		c.Args = l.whole
 	}

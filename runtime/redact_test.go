@@ -332,3 +332,63 @@ func TestCauseOfADoubtIsRedacted(t *testing.T) {
 	b.wantState(res.TraceID, tga.Executing)
 	b.wantNoSecret()
 }
+
+// echoing is a tool server, asked about a call, and a verifier, that repeat secrets in everything that they say.
+type echoing struct{ fails bool }
+
+func (e echoing) said() (runtime.Evidence, error) {
+	if e.fails {
+		return runtime.Evidence{}, errors.New("refused " + authToken)
+	}
+	return runtime.Evidence{Source: "GET /charges?token=" + authToken, Detail: []byte(`{"token":"` + authToken + `","seen":"` + authToken + `","charged":100}`)}, nil
+}
+
+func (e echoing) Probe(context.Context, runtime.Call) (runtime.Probed, error) {
+	said, err := e.said()
+	return runtime.Probed{Answer: ledger.ProbeUnknown, Evidence: said}, err
+}
+
+func (e echoing) Verify(context.Context, tga.StateChange) (runtime.Finding, runtime.Evidence, error) {
+	said, err := e.said()
+	return runtime.Gone, said, err
+}
+
+// TestSecretsAreNotInTheEvidence: what a tool server says about a call in doubt, and what a verifier says about its
+// changes, is kept without the secrets, and so is the text of their errors.
+func TestSecretsAreNotInTheEvidence(t *testing.T) {
+	for _, e := range []echoing{{false}, {true}} {
+		b := setup(t, licence(ledger.Probe), redacting, func(b *bench) {
+			b.opts.Trust.Prober = func(string, string) runtime.Prober { return e }
+			b.opts.Trust.Verifier = func(string) runtime.Verifier { return e }
+		})
+		b.tool.answer = func(n int, c runtime.Call) (runtime.Reply, error) {
+			if n == 1 {
+				return unknown(n, c)
+			}
+			r := ok(`{"charged":100}`)
+			r.Changes = []tga.StateChange{{ResourceType: "charge", ResourceID: "7", Operation: "create"}}
+			return r, nil
+		}
+		_, err := b.call(charge("in-doubt"))
+		wantCode(t, err, tga.EffectInDoubt)
+		done := b.mustCall(charge("k"))
+		_, err = b.call(replay("k"))
+		wantCode(t, err, tga.ConfirmationMismatch)
+		if strings.Contains(err.Error(), authToken) {
+			t.Errorf("the refusal says %v", err)
+		}
+		kept := 0
+		for a, err := range b.db.Attachments(t.Context(), chain.AttachBlob, nil) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if kept++; !bytes.Contains(a.Value, []byte("REDACTED")) || !e.fails && !bytes.Contains(a.Value, []byte(`"charged":100`)) {
+				t.Errorf("the evidence is %s", a.Value)
+			}
+		}
+		if kept != 2 || b.notes(done.TraceID, tga.NoteConfirmation) != 1 {
+			t.Errorf("%d pieces of evidence, want that of the question and of the confirmation", kept)
+		}
+		b.wantNoSecret()
+	}
+}
