@@ -104,7 +104,7 @@ func restoreInto(ctx context.Context, conn *sql.Conn, path string, b []byte) err
 	if is(err, sqlite3.SQLITE_READONLY) && was == "wal" {
 		// SQLite copies over a database in WAL mode only if the page sizes are equal. Only
 		// the last connection can leave WAL mode.
-		if now, err := journalMode(ctx, conn, "delete"); err != nil || now != "delete" {
+		if _, err := journalMode(ctx, conn, "delete"); err != nil {
 			return fmt.Errorf("its page size was changed, and another connection has it open: close that first: %w", err)
 		}
 		err = copyWith(conn, from)
