@@ -183,7 +183,7 @@ func (ap *approvals) wait(ctx context.Context, l *loop, a *Approval) error {
 	}
 	not := ""
 	if !ap.demands.selfApproval() && l.submitter != "" {
-		not = fmt.Sprintf("; %q handed it in and cannot approve it", l.submitter)
+		not = fmt.Sprintf("; %q submitted the request and cannot approve it", l.submitter)
 	}
 	return tga.Errorf(tga.EscalationRequired, "the request waits for %d approval(s): %s%s", a.Required-approving(a.Votes), a.Why, not).In(l.lease.TraceID)
 }
@@ -269,7 +269,7 @@ func (ap *approvals) mayVote(l *loop, pending *Approval, vote Vote) error {
 	}
 	own := vote.Who == l.submitter || pending != nil && slices.Contains(pending.Askers, vote.Who)
 	if !ap.demands.selfApproval() && own {
-		return tga.Errorf(tga.PermissionDenied, "%q handed the request in and cannot decide it", vote.Who).In(l.lease.TraceID)
+		return tga.Errorf(tga.PermissionDenied, "%q submitted the request and cannot decide it", vote.Who).In(l.lease.TraceID)
 	}
 	return nil
 }
@@ -315,7 +315,7 @@ func (ap *approvals) vote(ctx context.Context, l *loop, pending *Approval, vote 
 		return err // the loop records the denial
 	}
 	if ap.clock.over(pending.Since, pending.Expires) {
-		return nil // by the rules of now
+		return nil // by the current rules
 	}
 	vote.TS = ap.clock.now()
 	l.notes = append(l.notes, voted)

@@ -74,7 +74,7 @@ const (
 
 var rightWords = [...]string{
 	"the verb append", "the verb decide", "the verb admin",
-	"a [[supervisor]] of the configuration that names the peer", "approval.self = true, for it handed the request in",
+	"a [[supervisor]] of the configuration that names the peer", "approval.self = true, because it submitted the request",
 }
 
 func (r Rights) words() string {
@@ -164,7 +164,7 @@ func (c Claim) remedy() string {
 	case c.Subject == AnEffect:
 		return "its sender records it, a probe or a person with the verb admin resolves it"
 	case c.Subject == ACall || c.Subject == AnUnsentCall:
-		return "who made the request calls"
+		return "only the maker of the request may append its call"
 	}
 	return "a trace has one request"
 }

@@ -149,10 +149,10 @@ func TestEndedByNamesTheRightByWhichItEnded(t *testing.T) {
 func TestRefusalNamesTheRightsThatAreMissing(t *testing.T) {
 	const all = runtime.RightDecide | runtime.RightSign | runtime.RightSelf
 	for has, want := range map[runtime.Rights]string{
-		0:                          "an approval takes the verb decide and a [[supervisor]] of the configuration that names the peer and approval.self = true, for it handed the request in",
+		0:                          "an approval takes the verb decide and a [[supervisor]] of the configuration that names the peer and approval.self = true, because it submitted the request",
 		all &^ runtime.RightDecide: "an approval takes the verb decide",
 		all &^ runtime.RightSign:   "an approval takes a [[supervisor]] of the configuration that names the peer",
-		all &^ runtime.RightSelf:   "an approval takes approval.self = true, for it handed the request in",
+		all &^ runtime.RightSelf:   "an approval takes approval.self = true, because it submitted the request",
 		runtime.RightAdmin | runtime.RightAppend | runtime.RightSign | runtime.RightSelf: "an approval takes the verb decide",
 	} {
 		err := runtime.MayAppend(runtime.Claim{Subject: runtime.AnApproval, Writer: runtime.ByPeer, Origin: runtime.OfWriter, Rights: has})

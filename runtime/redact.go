@@ -216,5 +216,5 @@ func (l *loop) unredacted(c Call) Call {
 
 // errNotAtHand ends a run of a call that was not sent and whose whole arguments are not in memory.
 func errNotAtHand(l *loop) error {
-	return tga.Errorf(tga.IdempotencyKeyInFlight, "arguments of the call were redacted: it waits until the same call is made again, with its trace id").In(l.lease.TraceID)
+	return tga.Errorf(tga.IdempotencyKeyInFlight, "the arguments are not stored (redacted), so tgad cannot send this call: make the same call again with this trace id").In(l.lease.TraceID)
 }

@@ -117,7 +117,7 @@ func (st *settlements) weigh(ctx context.Context, l *loop, done *Relicensed) (*l
 	case st.executors.alive(record, l.policy):
 		return nil, tga.Errorf(tga.StateLockAcquireFailed, "the permit of attempt %d is fresh: its executor may still be sending. Wait, or let it give up", record.Attempts.Count).In(l.lease.TraceID)
 	case l.attempted == nil:
-		return nil, refuse("the log has no licence of the call's attempt: that of now decides alone. Recover it")
+		return nil, refuse("the log has no licence of the call's attempt: the current licence decides alone. Recover it")
 	}
 	q := st.queries.of(l, record)
 	// Weigh as if nobody executes the call, and as if the asker is an executor if an executor sent it.
@@ -128,7 +128,7 @@ func (st *settlements) weigh(ctx context.Context, l *loop, done *Relicensed) (*l
 	done.Was, done.Now = l.attempted.Attested(), q.Licence.Attested()
 	switch {
 	case alone.Action == both.Action && (l.attempted.Kind != ledger.Probe || done.Was == done.Now): // a probe licence with another max_in_flight may fence sooner
-		return nil, refuse("the licence of now, %s, changes nothing for the call: %s", done.Now, alone.Reason)
+		return nil, refuse("the current licence, %s, changes nothing for the call: %s", done.Now, alone.Reason)
 	case alone.Action == ledger.ProbeFirst:
 		done.Next = nextProbe
 	case alone.Action == ledger.Resend && record.Attempts.External:
@@ -136,7 +136,7 @@ func (st *settlements) weigh(ctx context.Context, l *loop, done *Relicensed) (*l
 	case alone.Action == ledger.Resend:
 		done.Next = nextResend
 	default:
-		return nil, refuse("the licence of now, %s, allows nothing for the call: %s", done.Now, alone.Reason)
+		return nil, refuse("the current licence, %s, allows nothing for the call: %s", done.Now, alone.Reason)
 	}
 	return record, nil
 }

@@ -83,7 +83,7 @@ type Result struct {
 	// 0 if it did not say.
 	RetryAfter time.Duration
 	// ResolvedBy says who settled the effect if it is not the tool's own answer:
-	// "probe", "person" or "late_reply".
+	// "probe" or "person"; "late_reply" is reserved.
 	ResolvedBy string
 	// ResolvedVia is [ViaModel] if a model decided it with the right of a person; else "".
 	ResolvedVia string

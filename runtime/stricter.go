@@ -67,7 +67,7 @@ func (r *rules) forbidden(ctx context.Context, l *loop) (why, err error) {
 	l.supervised = true
 	switch {
 	case v.Decision == tga.Deny:
-		return errors.New("the rules of now deny it: " + v.Rationale), nil
+		return errors.New("the current rules deny it: " + v.Rationale), nil
 	case v.Decision != tga.NeedsApproval || l.decider != "":
 		return nil, nil // the approval of a configured remote supervisor counts as that of people
 	}
@@ -76,7 +76,7 @@ func (r *rules) forbidden(ctx context.Context, l *loop) (why, err error) {
 		return nil, err
 	}
 	if have, want := approvalsOf(t), max(v.Required, 1); have < want {
-		return tga.Errorf(tga.PolicyViolation, "the rules of now want %d approval(s), and it has %d: %s", want, have, v.Rationale), nil
+		return tga.Errorf(tga.PolicyViolation, "the current rules require %d approval(s), and the call has %d: %s", want, have, v.Rationale), nil
 	}
 	return nil, nil
 }

@@ -170,10 +170,10 @@ func TestClientIsToldWhoMayApprove(t *testing.T) {
 	h := w.start()
 	h.elicits()
 	said := h.Call("1", "charge", `{}`)
-	fronttest.Has(t, said, "ESCALATION_REQUIRED", `\"agent\" handed it in and cannot approve it`, "payments need a person", "tgad approve ", "was not sent")
+	fronttest.Has(t, said, "ESCALATION_REQUIRED", `\"agent\" submitted the request and cannot approve it`, "payments need a person", "tgad approve ", "was not sent")
 	const call = `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"charge","arguments":{},"_meta":{"progressToken":"p"}}}`
 	h.Write(call)
-	fronttest.Has(t, h.ReadLine(), "notifications/progress", `\"agent\" handed it in and cannot approve it`, "tgad approve ")
+	fronttest.Has(t, h.ReadLine(), "notifications/progress", `\"agent\" submitted the request and cannot approve it`, "tgad approve ")
 	for _, p := range w.waiting() {
 		if _, err := w.RT.Decide(t.Context(), p.TraceID, runtime.Vote{Who: "agent", Approve: true, Rationale: "seen the invoice"}); !errors.Is(err, tga.PermissionDenied) {
 			t.Errorf("the submitter's vote: %v", err)

@@ -62,7 +62,7 @@ const (
 	MetaOutcomeClass   = "outcome_class"      // effect: the ledger's class
 	MetaReplayedFrom   = "replayed_from"      // effect: trace whose effect is served here
 	MetaReplayedEffect = "replayed_effect"    // effect: digest of the tool_effect that is served here
-	MetaResolvedBy     = "resolved_by"        // effect: probe, person or late_reply
+	MetaResolvedBy     = "resolved_by"        // effect: probe or person; late_reply is reserved
 	MetaResolver       = "resolver"           // effect: who resolved or abandoned
 	MetaResolvedVia    = "resolved_via"       // effect: "model" where a model decided, by the right of that peer
 	MetaFinishedBy     = "finished_by"        // effect: who finished a remote executor's attempt

@@ -61,7 +61,7 @@ type Call struct {
 	ToolErrorCode string `json:"tool_error_code,omitempty"`
 	// RetryAfterMS is how long the tool server asked to wait before another request, counted from its answer.
 	RetryAfterMS int64  `json:"retry_after_ms,omitempty"`
-	ResolvedBy   string `json:"resolved_by,omitempty"`  // "probe", "person" or "late_reply"; "" if the tool answered
+	ResolvedBy   string `json:"resolved_by,omitempty"`  // "probe" or "person" ("late_reply" is reserved); "" if the tool answered
 	ResolvedVia  string `json:"resolved_via,omitempty"` // "model" if a model decided, with the rights of a person
 	ServedFrom   tga.ID `json:"served_from,omitempty"`
 	Replayed     bool   `json:"replayed"`
