@@ -253,8 +253,12 @@ func (cs *confirmations) question(ctx context.Context, l *loop, origin tga.ID, b
 		}
 		pending.Askers = append(pending.Askers, who)
 	}
-	if l.lease.TraceID != origin && !slices.Contains(pending.Waiting, l.lease.TraceID) && len(pending.Waiting) < maxWaiting {
-		pending.Waiting = append(pending.Waiting, l.lease.TraceID)
+	if id := l.lease.TraceID; id != origin && !l.state.Terminal() && !slices.Contains(pending.Waiting, id) {
+		if len(pending.Waiting) == maxWaiting {
+			// If this call waited too, the answer would not continue it.
+			return chain.Attachment{}, tga.Errorf(tga.LimitExceeded, "%d calls wait for an answer about the record of trace %s: make this call after the answer", maxWaiting, origin).In(id)
+		}
+		pending.Waiting = append(pending.Waiting, id)
 	}
 	return pending.attachment()
 }
