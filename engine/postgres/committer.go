@@ -53,7 +53,7 @@ type job struct {
 // call is a part of an append in the form of the arguments of tgad.append.
 type call struct {
 	*part
-	looked                         bool // an earlier look raised the version too
+	looked                         bool // a look without an answer may have raised the version too
 	headers, parts, spills, frames [][]byte
 	kinds                          []int16
 	keys, values                   [][]byte

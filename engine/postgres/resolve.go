@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -53,7 +54,9 @@ func (s *Store) look(x *call) (there bool, err error) {
 		if ctx.Err() != nil {
 			return false, err
 		}
-		// The outcome of a look without an answer is resolved by the next look.
+		// The next look resolves the outcome of a look without an answer, but cannot tell which of
+		// the two raised the version.
+		x.looked = x.looked || errors.Is(err, errUnknown)
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():

@@ -269,3 +269,65 @@ func TestAppendThatComesLateIsRefused(t *testing.T) {
 		k.to.Close()
 	}
 }
+
+// TestTwoLooksDoNotShowAnAppend: the append never reaches the database, and the answer of the first look is lost.
+// That look has raised the version, as the append would have. The append has only attachments, so the trace does
+// not show it either. The store must not report it as done.
+func TestTwoLooksDoNotShowAnAppend(t *testing.T) {
+	p := migrated(t)
+	var (
+		mu          sync.Mutex
+		armed, lost bool
+	)
+	head := func(b *storetest.Builder) string {
+		n, err := p.Query("SELECT version::text FROM tgad.heads WHERE trace = $1", [16]byte(b.TraceID))
+		if err != nil {
+			return err.Error()
+		}
+		return n
+	}
+	var b *storetest.Builder
+	dir := wayTo(t, p, func(client, to net.Conn) {
+		defer to.Close()
+		buffer := make([]byte, 64<<10)
+		for {
+			n, err := client.Read(buffer)
+			if err != nil {
+				return
+			}
+			mu.Lock() // the second look must not be faster than the first
+			switch {
+			case armed && n > 1000: // the append
+				armed, lost = false, true
+				client.Close()
+			case lost && bytes.Contains(buffer[:n], b.TraceID[:]): // the look
+				lost = false
+				client.Close() // so the answer is lost
+				before := head(b)
+				_, err = to.Write(buffer[:n])
+				for deadline := time.Now().Add(10 * time.Second); head(b) == before && time.Now().Before(deadline); {
+					time.Sleep(5 * time.Millisecond)
+				}
+			default:
+				_, err = to.Write(buffer[:n])
+			}
+			mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	})
+	s := open(t, fmt.Sprintf("host=%s user=owner dbname=postgres", dir), postgres.Options{Committers: 1})
+	b, lease := begun(t, s)
+	mu.Lock()
+	armed = true
+	mu.Unlock()
+	_, err := s.Append(bg, lease, chain.Batch{Attachments: []chain.Attachment{{Kind: chain.AttachApproval, Key: b.TraceID[:], Value: make([]byte, 2000)}}})
+	there := query(t, p, "SELECT count(*)::text FROM tgad.attachments WHERE key = $1", b.TraceID[:])
+	if (err == nil) != (there == "1") {
+		t.Errorf("append: %v, and the database has %s attachments", err, there)
+	}
+	if armed || lost {
+		t.Errorf("the append or the look was not disturbed")
+	}
+}
