@@ -284,3 +284,23 @@ func (db *DB) NextSegment() error {
 	w.delete(keyspace.AppendMeta(nil, metaErasing))
 	return db.commits.applyIn(w, true)
 }
+
+// failing is a source of reads that cannot read the keys of a kind.
+type failing struct {
+	reader
+	kind keyspace.Kind
+}
+
+func (f failing) NewIter(o *pebble.IterOptions) (*pebble.Iterator, error) {
+	if len(o.LowerBound) > 0 && o.LowerBound[0] == byte(f.kind) {
+		return nil, pebble.ErrCorruption
+	}
+	return f.reader.NewIter(o)
+}
+
+// FailReads makes ranges of keys of a kind unreadable until the function that it returns is called.
+func (db *DB) FailReads(kind keyspace.Kind) (undo func()) {
+	from := db.index.from
+	db.index.from = failing{from, kind}
+	return func() { db.index.from = from }
+}

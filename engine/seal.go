@@ -38,8 +38,9 @@ type Sealed struct {
 // returns.
 //
 // The entries are removed only after segment and tombstones are durable, in a commit of their
-// own. A crash between the two commits leaves both copies, which agree; Open then removes the
-// entries.
+// own. What it removes is read before the first commit, so only a failed commit, which poisons the
+// store, can come between the two. A crash between them leaves both copies, which agree; Open then
+// removes the entries.
 func (db *DB) SealTraces(ctx context.Context, before tga.Millis) (Sealed, error) {
 	if err := db.health.enter(); err != nil {
 		return Sealed{}, err
@@ -266,6 +267,10 @@ func (a *sealer) commit(s *sealing) error {
 	} else if report.Traces != len(s.traces) {
 		return tga.Errorf(tga.GenericStateError, "a segment of %d traces verifies as one of %d", len(s.traces), report.Traces)
 	}
+	own, err := a.own(s.traces)
+	if err != nil {
+		return err
+	}
 	lower, upper := keyspace.SegmentBounds()
 	n := uint64(1)
 	if err := a.index.scanRows(lower, upper, func(key, _ []byte) error {
@@ -285,7 +290,37 @@ func (a *sealer) commit(s *sealing) error {
 	if err := a.commits.apply(w); err != nil {
 		return err
 	}
-	return a.remove(s.traces)
+	return a.remove(own)
+}
+
+// ownKeys are the keys of a trace in the store itself.
+type ownKeys struct {
+	id              tga.ID
+	entries, others [][]byte
+}
+
+// own reads the keys of traces. Their locks are held.
+func (a *sealer) own(ids []tga.ID) (all []ownKeys, err error) {
+	for _, id := range ids {
+		k := ownKeys{id: id}
+		for _, x := range []struct {
+			bounds func(tga.ID) (lower, upper []byte)
+			keys   *[][]byte
+		}{
+			{keyspace.EntryBounds, &k.entries},
+			{keyspace.TraceChunkBounds, &k.others}, {keyspace.NoteBounds, &k.others}, {keyspace.CheckpointBounds, &k.others},
+		} {
+			lower, upper := x.bounds(id)
+			if err := a.index.scanRows(lower, upper, func(key, _ []byte) error {
+				*x.keys = append(*x.keys, slices.Clone(key))
+				return nil
+			}); err != nil {
+				return nil, err
+			}
+		}
+		all = append(all, k)
+	}
+	return all, nil
 }
 
 // removeBytes is roughly the size in bytes of a record that removes keys of archived traces.
@@ -293,25 +328,20 @@ const removeBytes = 512 << 10
 
 // remove removes the keys of traces whose segment is durable. It removes all entries first, in one
 // record: from then on reads use the segment. The other keys may take many records.
-func (a *sealer) remove(ids []tga.ID) error {
+func (a *sealer) remove(own []ownKeys) error {
 	w := a.commits.newWriter()
-	clear := func(id tga.ID, bounds func(tga.ID) (lower, upper []byte)) {
-		lower, upper := bounds(id)
-		w.fail(a.index.scanRows(lower, upper, func(key, _ []byte) error {
+	for _, k := range own {
+		for _, key := range k.entries {
 			w.delete(key)
-			return nil
-		}))
-	}
-	for _, id := range ids {
-		clear(id, keyspace.EntryBounds)
+		}
 	}
 	if err := a.commits.apply(w); err != nil {
 		return err
 	}
 	w = a.commits.newWriter()
-	for _, id := range ids {
-		for _, bounds := range []func(tga.ID) (lower, upper []byte){keyspace.TraceChunkBounds, keyspace.NoteBounds, keyspace.CheckpointBounds} {
-			clear(id, bounds)
+	for _, k := range own {
+		for _, key := range k.others {
+			w.delete(key)
 		}
 		if w.ops.Len() > removeBytes {
 			if err := a.commits.apply(w); err != nil {
@@ -319,7 +349,7 @@ func (a *sealer) remove(ids []tga.ID) error {
 			}
 			w = a.commits.newWriter()
 		}
-		a.traces.cache.drop(id)
+		a.traces.cache.drop(k.id)
 	}
 	w.delete(keyspace.AppendMeta(nil, metaSealing))
 	return a.commits.apply(w)
@@ -340,5 +370,9 @@ func (a *sealer) finish() error {
 	}); err != nil {
 		return err
 	}
-	return a.remove(ids)
+	own, err := a.own(ids)
+	if err != nil {
+		return err
+	}
+	return a.remove(own)
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/crashtest/crashmem"
 	"github.com/tgad/tgad/internal/serial"
@@ -268,5 +270,38 @@ func TestTraceCountsForItsSegmentWithEveryByte(t *testing.T) {
 	}
 	if got, err := engine.SealBytes(db, id(1), start+1); err != nil || got != want {
 		t.Errorf("%d bytes, %v, want %d", got, err, want)
+	}
+}
+
+// TestSealThatCannotReadItsKeysChangesNothing: damage of the index stops an archiving before its first write. If it
+// stopped it after the segment is durable, the next open would remove notes that were appended in between.
+func TestSealThatCannotReadItsKeysChangesNothing(t *testing.T) {
+	for _, kind := range []keyspace.Kind{keyspace.Chunk, keyspace.Checkpoint} {
+		fs := vfs.NewMem()
+		db := open(t, "store", options(fs))
+		run(t, db, spec{trace: id(1)}, spec{trace: id(2)})
+		undo := db.FailReads(kind)
+		if _, err := db.SealTraces(t.Context(), start+1); tga.CodeOf(err) != tga.StateChecksumMismatch {
+			t.Fatalf("sealed: %v", err)
+		}
+		undo()
+		for n := range uint64(2) {
+			lease := acquire(t, db, id(n+1))
+			append_(t, db, lease, chain.Batch{Notes: []chain.NewNote{{Kind: tga.NoteLateReply, Who: "tester", Body: []byte(`{"attempt":1}`)}}})
+			db.Release(lease)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		db = open(t, "store", options(fs))
+		for n := range uint64(2) {
+			if tr, err := db.Load(t.Context(), id(n+1)); err != nil || tr.NoteHead.Number != 1 {
+				t.Errorf("%c: trace %d: %+v, %v", kind, n+1, tr, err)
+			}
+		}
+		check(t, db)
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
