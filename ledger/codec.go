@@ -25,9 +25,6 @@ const (
 	flagAbandoned = 1 << 1
 )
 
-// maxMillis is the last millisecond that the text form of a time can express.
-const maxMillis = 253402300799999
-
 // AppendBinary appends r's stored form to dst. A record that contradicts itself is
 // refused with VALIDATION_ERROR.
 func (r *Record) AppendBinary(dst []byte) ([]byte, error) {
@@ -152,7 +149,7 @@ func (r *Record) outcomeFlaw() string {
 // callFlaw says what is wrong with the call, its attempts and its effect, which a record has
 // until it expires.
 func (r *Record) callFlaw() string {
-	inTime := func(m tga.Millis) bool { return m >= 0 && m <= maxMillis }
+	inTime := func(m tga.Millis) bool { return m >= 0 && m <= tga.LastMillis }
 	switch {
 	case r.ToolCallID.IsZero() || r.TraceID.IsZero() || r.Seq == 0:
 		return "no tool_call_id, trace or sequence number"

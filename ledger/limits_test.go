@@ -11,7 +11,7 @@ import (
 
 // TestTimesOfARecordAtTheirLimits: each time, at the limits and one past them.
 func TestTimesOfARecordAtTheirLimits(t *testing.T) {
-	for ms, ok := range map[tga.Millis]bool{-1: false, 0: true, maxMillis: true, maxMillis + 1: false} {
+	for ms, ok := range map[tga.Millis]bool{-1: false, 0: true, tga.LastMillis: true, tga.LastMillis + 1: false} {
 		r := reserved(t, nil)
 		r.Attempts.First, r.Attempts.Newest = min(ms, r.Attempts.Newest), max(ms, r.Attempts.First)
 		if got := r.flaw() == ""; got != ok {

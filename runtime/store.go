@@ -92,7 +92,8 @@ type Store interface {
 	// record proves nothing about a call begun before, or about a key that seems unused.
 	Quarantined() (since tga.Millis, ok bool)
 	// NewestTS returns a time not before any ts or commit time stored. A clock behind
-	// it has gone backwards and licenses nothing.
+	// it has gone backwards and licenses nothing. A store that cannot tell now returns
+	// [tga.LastMillis], which must not be stored.
 	NewestTS() tga.Millis
 	// RequestDigest returns the digest that the store's ledger records keep of a request:
 	// [tga.RequestDigest], or a keyed form of it.

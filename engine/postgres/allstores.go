@@ -403,7 +403,7 @@ func (a *AllStores) Quarantined() (since tga.Millis, in bool) {
 func (a *AllStores) NewestTS() (newest tga.Millis) {
 	err := askAll(a.Stores(), func(s *Store) (tga.Millis, error) {
 		if s.away.Load() {
-			return lastMillis, nil // do not wait for it, because calls of all other stores ask this too
+			return tga.LastMillis, nil // do not wait for it, because calls of all other stores ask this too
 		}
 		return s.NewestTS(), nil
 	}, func(_ *Store, at tga.Millis) error {
@@ -411,7 +411,7 @@ func (a *AllStores) NewestTS() (newest tga.Millis) {
 		return nil
 	})
 	if err != nil {
-		return lastMillis
+		return tga.LastMillis
 	}
 	return newest
 }

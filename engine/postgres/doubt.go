@@ -135,7 +135,11 @@ func (f Fleet) Unfreeze(ctx context.Context, acceptLoss bool, who string) error 
 		return err
 	}
 	defer s.health.leave()
-	since := max(s.times.now(), s.NewestTS()) + 1 // later than the begin of every call so far, also of calls in this millisecond
+	newest, err := newestTS(ctx, s)
+	if err != nil {
+		return err
+	}
+	since := max(s.times.now(), newest) + 1 // later than the begin of every call so far, also of calls in this millisecond
 	last, _ := s.order.known()
 	value, err := json.Marshal(Quarantine{Who: who, Reason: frozen.Error(), Since: since, Cursor: last})
 	if err != nil {

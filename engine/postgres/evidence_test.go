@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tgad/tgad/engine/postgres"
+	"github.com/tgad/tgad/engine/postgres/internal/pgserver"
 	"github.com/tgad/tgad/runtime/storetest"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -191,5 +192,31 @@ func TestFrozenStoreIsFenced(t *testing.T) {
 		t.Errorf("in quarantine since %d, and %d", since, at)
 	} else if newest, _ := begun(t, d); newest.TraceID == (tga.ID{}) {
 		t.Error("no trace")
+	}
+}
+
+// TestUnfreezeNeedsTheNewestTime: a database that does not tell its newest time ends no freezing. The quarantine would
+// begin at the end of the year 9999, and every later time of the store after it.
+func TestUnfreezeNeedsTheNewestTime(t *testing.T) {
+	p := migrated(t)
+	s := open(t, pgserver.DSN(p), postgres.Options{})
+	if err := s.Fleet().Freeze("a reason"); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Exec("ALTER FUNCTION tgad.newest RENAME TO away"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Fleet().Unfreeze(bg, true, "somebody"); tga.CodeOf(err) != tga.StoreUnavailable {
+		since, _ := s.Quarantined()
+		t.Errorf("unfrozen: %v, in quarantine since %s", err, since)
+	}
+	if err := p.Exec("ALTER FUNCTION tgad.away RENAME TO newest"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Fleet().Unfreeze(bg, true, "somebody"); err != nil {
+		t.Fatal(err)
+	}
+	if since, in := s.Quarantined(); !in || since > tga.MillisOf(time.Now().Add(time.Hour)) {
+		t.Errorf("in quarantine: %v, since %s", in, since)
 	}
 }

@@ -172,23 +172,29 @@ func (s *Store) Secret() [32]byte { return s.secret }
 func (s *Store) ID() tga.ID { return s.id }
 
 // NewestTS implements [runtime.Store]. It asks the database, because other processes store times
-// too. If the database does not answer, it returns the largest time of all: then no clock counts as
-// ahead of the stored times, and no second send is licensed.
+// too. If the database does not answer, it returns [tga.LastMillis]: then no clock counts as ahead of
+// the stored times, and no second send is licensed.
 func (s *Store) NewestTS() tga.Millis {
 	ctx, cancel := context.WithTimeout(context.Background(), s.o.Lease)
 	defer cancel()
+	newest, err := newestTS(ctx, s)
+	if err != nil {
+		return tga.LastMillis
+	}
+	return newest
+}
+
+// newestTS is [Store.NewestTS] for a caller that stores what comes of the answer.
+func newestTS(ctx context.Context, s *Store) (tga.Millis, error) {
 	var newest int64
 	err := s.ask(ctx, "newest time", func(ctx context.Context, c *pgxpool.Conn) error {
 		return c.QueryRow(ctx, "SELECT tgad.newest($1)", s.o.Shard).Scan(&newest)
 	})
 	if err != nil {
-		return lastMillis
+		return 0, err
 	}
-	return s.times.raise(tga.Millis(newest))
+	return s.times.raise(tga.Millis(newest)), nil
 }
-
-// lastMillis is the largest time that a log can hold.
-const lastMillis tga.Millis = 253402300799999
 
 // times is the clock of the store. It never returns a time before one that this process has read
 // from the store.

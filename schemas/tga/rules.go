@@ -105,7 +105,7 @@ func digestAt[T any](at func(*T) *Digest) rule[T] { return scalar(ParseDigest, a
 func tsAt[T any](at func(*T) *Millis) rule[T] {
 	r := scalar(ParseMillis, at)
 	r.fits = func(v *T) *Error {
-		if ts := *at(v); ts < firstMillis || ts > lastMillis {
+		if ts := *at(v); ts < firstMillis || ts > LastMillis {
 			return violation("time %d: want one in the years 0 to 9999", ts)
 		}
 		return nil

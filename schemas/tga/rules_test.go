@@ -17,7 +17,7 @@ func edgesOf(v reflect.Value) (out []any) {
 	case Digest:
 		return []any{Digest{}, Digest{31: 1}}
 	case Millis:
-		return []any{firstMillis - 1, firstMillis, Millis(0), lastMillis, lastMillis + 1}
+		return []any{firstMillis - 1, firstMillis, Millis(0), LastMillis, LastMillis + 1}
 	}
 	switch v.Kind() {
 	case reflect.String:

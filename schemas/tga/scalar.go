@@ -119,7 +119,7 @@ const millisLayout = "2006-01-02T15:04:05.000Z"
 // The first and the last time that the text form can express.
 const (
 	firstMillis Millis = -62167219200000 // 0000-01-01T00:00:00.000Z
-	lastMillis  Millis = 253402300799999 // 9999-12-31T23:59:59.999Z
+	LastMillis  Millis = 253402300799999 // 9999-12-31T23:59:59.999Z
 )
 
 // MillisOf truncates t to milliseconds.

@@ -28,12 +28,16 @@ type head struct {
 // next returns the version of the next commit. After an erasure no earlier version number is used
 // again. Otherwise a turn that was parked before the erasure would take another value for the one
 // that it has read.
-func (c *scope) next() uint64 {
+func (c *scope) next() (uint64, error) {
 	if !c.head.erased {
-		return c.head.Version + 1
+		return c.head.Version + 1, nil
 	}
 	const mostPerMilli = 1 << 10 // commits of one scope
-	return max(1, uint64(c.space.store.NewestTS())*mostPerMilli)
+	newest := c.space.store.NewestTS()
+	if newest == tga.LastMillis {
+		return 0, tga.Errorf(tga.StoreUnavailable, "begin the erased state %s %q anew: the store does not tell its newest time", c.name.Mode, c.name.ID)
+	}
+	return max(1, uint64(newest)*mostPerMilli), nil
 }
 
 // cell is one version of a key's value.

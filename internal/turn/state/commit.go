@@ -161,7 +161,11 @@ func (t *txn) plan(ctx context.Context) (plan, error) {
 	if err != nil {
 		return plan{}, err
 	}
-	b := batch{version: c.next(), pins: c.pinned(t.snapshot, t.level.snapshot()), list: listing{scope: c}}
+	version, err := c.next()
+	if err != nil {
+		return plan{}, err
+	}
+	b := batch{version: version, pins: c.pinned(t.snapshot, t.level.snapshot()), list: listing{scope: c}}
 	l := changes{tx: t}
 	for _, key := range slices.Sorted(maps.Keys(t.writes)) {
 		cells, err := c.cells(ctx, key)

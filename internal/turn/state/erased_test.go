@@ -10,6 +10,7 @@ import (
 	"github.com/tgad/tgad/internal/chaintest"
 	"github.com/tgad/tgad/internal/turn/state"
 	"github.com/tgad/tgad/keyspace"
+	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -174,4 +175,26 @@ func TestScopeWhoseKeyCannotBeHad(t *testing.T) {
 	w.reopen()
 	w.storedIn(kept, "a", "1")
 	w.storedIn(kept, "b", "")
+}
+
+// silent is a store that cannot tell its newest time.
+type silent struct{ runtime.Store }
+
+func (silent) NewestTS() tga.Millis { return tga.LastMillis }
+
+// TestErasedScopeWaitsForTheNewestTime: the answer of a store that cannot tell its newest time does not number a
+// version. A later erasure would begin with a smaller number.
+func TestErasedScopeWaitsForTheNewestTime(t *testing.T) {
+	w, _ := sealedWorld(t, false)
+	w.begin(kept, "").set("a", "1").commit()
+	w.erase(engine.AgentState{Agent: "helper"})
+	w.use(silent{w.db})
+	x := w.begin(kept, "").set("a", "2")
+	if err := x.try(); tga.CodeOf(err) != tga.StoreUnavailable {
+		t.Errorf("committed: %v", err)
+	}
+	x.Discard()
+	w.use(w.db)
+	w.begin(kept, "").set("a", "3").commit()
+	w.storedIn(kept, "a", "3")
 }
