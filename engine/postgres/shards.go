@@ -177,14 +177,22 @@ func (x *Shards) Numbered(ctx context.Context, store int32) (*Store, error) {
 }
 
 func (x *Shards) keep(store int32, s *Store) (*Store, error) {
+	if x.add(store, s) {
+		return s, nil
+	}
+	return nil, errors.Join(tga.Errorf(tga.StoreUnavailable, "open store %d: the stores are closed", store), s.Close())
+}
+
+// add adds a store to the open ones, unless they are closed.
+func (x *Shards) add(store int32, s *Store) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	select {
 	case <-x.stop:
-		return nil, errors.Join(tga.Errorf(tga.StoreUnavailable, "open store %d: the stores are closed", store), s.Close())
+		return false
 	default:
 		x.open[store] = s
-		return s, nil
+		return true
 	}
 }
 
@@ -212,17 +220,27 @@ func (x *Shards) opened(store int32) *Store {
 
 // Close closes all stores that were opened.
 func (x *Shards) Close() error {
+	if !x.close() {
+		return nil
+	}
+	// The mutex is not held: a store that closes waits for its calls, and a call whose shard is away takes the mutex
+	// to learn where the store is.
+	var errs []error
+	for _, s := range x.open { // add changes it no more
+		errs = append(errs, s.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// close returns false if the stores were closed before.
+func (x *Shards) close() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	select {
 	case <-x.stop:
-		return nil
+		return false
 	default:
+		close(x.stop)
+		return true
 	}
-	close(x.stop)
-	var errs []error
-	for _, s := range x.open {
-		errs = append(errs, s.Close())
-	}
-	return errors.Join(errs...)
 }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -319,5 +321,62 @@ func TestFleetAsksNoMoreOften(t *testing.T) {
 	}
 	if fleet, _ := asked("fleet"); fleet != none {
 		t.Errorf("a shard of a fleet is asked %s, a database of none %s", fleet, none)
+	}
+}
+
+// TestStoresCloseDuringAnOutage: the only shard is away, and a call is connecting to it when the stores are closed. The
+// call then looks for the shard of its store. The stores close once it has given up.
+func TestStoresCloseDuringAnOutage(t *testing.T) {
+	p := migrated(t)
+	var away atomic.Bool
+	connecting := make(chan struct{}, 100)
+	way := wayTo(t, p, func(client, to net.Conn) {
+		defer to.Close()
+		buffer := make([]byte, 64<<10)
+		for {
+			n, err := client.Read(buffer)
+			if err != nil {
+				return
+			}
+			if away.Load() {
+				select {
+				case connecting <- struct{}{}:
+				default:
+				}
+				time.Sleep(300 * time.Millisecond)
+				client.Close()
+				return
+			}
+			if _, err := to.Write(buffer[:n]); err != nil {
+				return
+			}
+		}
+	})
+	url := pgserver.DSN(&pgserver.Server{Dir: way})
+	if _, err := postgres.AddShard(bg, quiet, postgres.AddingShard{DSN: pgserver.DSN(p), Name: "one", URL: url}); err != nil {
+		t.Fatal(err)
+	}
+	all, err := postgres.OpenShards(bg, url, postgres.Options{Lease: shortLease, Patience: 2 * time.Second, Logger: quiet.Logger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := all.Store(bg, "any")
+	if err != nil {
+		t.Fatal(err)
+	}
+	away.Store(true)
+	go func() { _, _ = s.Load(bg, storetest.NewID()) }()
+	for range 3 { // the first ones may be connections from before
+		<-connecting
+	}
+	closed := make(chan struct{})
+	go func() {
+		_ = all.Close() // its lease cannot be ended at the database
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(30 * time.Second):
+		t.Fatal("the stores do not close")
 	}
 }
