@@ -218,8 +218,10 @@ func (o *order) listen() {
 		}
 		defer o.health.leave()
 		o.work.Go(func() {
-			for o.health.life.Err() == nil {
-				if err := o.hear(o.stopping()); err != nil {
+			ctx, stop := o.untilClose()
+			defer stop()
+			for ctx.Err() == nil {
+				if err := o.hear(ctx); err != nil {
 					select {
 					case <-time.After(orderPatience):
 					case <-o.health.stop:
@@ -231,10 +233,9 @@ func (o *order) listen() {
 	})
 }
 
-// stopping returns a context that ends as soon as the store begins to close.
-func (o *order) stopping() context.Context {
+// untilClose returns a context that ends as soon as the store begins to close.
+func (o *order) untilClose() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(o.health.life)
-	context.AfterFunc(o.health.life, cancel)
 	go func() {
 		select {
 		case <-o.health.stop:
@@ -242,7 +243,7 @@ func (o *order) stopping() context.Context {
 		case <-ctx.Done():
 		}
 	}()
-	return ctx
+	return ctx, cancel
 }
 
 func (o *order) hear(ctx context.Context) error {

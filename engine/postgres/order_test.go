@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	goruntime "runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tgad/tgad/engine/postgres"
+	"github.com/tgad/tgad/engine/postgres/internal/pgserver"
 	"github.com/tgad/tgad/runtime/storetest"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -151,5 +154,30 @@ func TestLogRowsCannotBeChanged(t *testing.T) {
 	}
 	if entries != 3 {
 		t.Errorf("%d entries", entries)
+	}
+}
+
+// TestListeningAgainLeavesNothing: while the database is away, a follower tries to listen again and again. No try leaves
+// a goroutine.
+func TestListeningAgainLeavesNothing(t *testing.T) {
+	p := migrated(t)
+	s := open(t, pgserver.DSN(p), postgres.Options{Logger: quiet.Logger})
+	ctx, cancel := context.WithCancel(bg)
+	defer cancel()
+	go func() {
+		for range s.Follow(ctx, 0) {
+		}
+	}()
+	if err := p.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(4500 * time.Millisecond) // a try each second
+	buffer := make([]byte, 4<<20)
+	stacks := string(buffer[:goruntime.Stack(buffer, true)])
+	if n := strings.Count(stacks, "created by github.com/tgad/tgad/engine/postgres.(*order)"); n > 1 {
+		t.Errorf("%d goroutines are left of what listens", n)
+	}
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
 	}
 }
