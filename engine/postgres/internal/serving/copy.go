@@ -62,6 +62,11 @@ func copyStore(ctx context.Context, c cli.Copying) (done cli.Copied, err error) 
 // openSource opens the store that is copied. A store that is not sealed is opened without the ring, because an open with a ring would
 // make it a sealed store.
 func openSource(c cli.Copying, ring ringed) (*engine.DB, error) {
+	if is, err := engine.IsStore(c.From); err != nil {
+		return nil, &cli.Unopened{Err: err}
+	} else if !is { // the open would make one
+		return nil, tga.Errorf(tga.NotFound, "copy: there is no store in %s", c.From)
+	}
 	o := engine.Options{WitnessFile: c.Config.Path(c.Config.Store.WitnessFile)}
 	db, err := engine.Open(c.From, o)
 	if err != nil {

@@ -361,3 +361,17 @@ func TestCopiedStoreIsTheSame(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 }
+
+// TestCopyMakesNoStore: a copy of a directory that is not there is refused, and does not make a store there.
+func TestCopyMakesNoStore(t *testing.T) {
+	s := newServer(t)
+	f := newFleet(t, pgserver.DSN(s), approvals)
+	from := filepath.Join(t.TempDir(), "mistyped")
+	out, err := program("copy", "--from", from, "--to", f.url, "--config", f.config).CombinedOutput()
+	if err == nil || !bytes.Contains(out, []byte("NOT_FOUND")) {
+		t.Errorf("%v, %s", err, out)
+	}
+	if _, err := os.Stat(from); !os.IsNotExist(err) {
+		t.Errorf("the directory: %v", err)
+	}
+}
