@@ -76,11 +76,12 @@ func (b *backup) first(ctx context.Context, dir string, work *work) error {
 		if err := fs.MkdirAll(fs.PathJoin(temp, logName), access.DirMode); err != nil {
 			return err
 		}
+		made := b.times.now() // before the end of the copy is known: what is acknowledged by then is in it
 		end, list, err := b.log.CopyTo(ctx, b.paced(ctx), fs.PathJoin(temp, logName), nil)
 		if err != nil {
 			return err
 		}
-		m := b.describe(end, list)
+		m := b.describe(made, end, list)
 		if err := writeMark(fs, temp, markOf(m)); err != nil {
 			return err
 		}
@@ -117,6 +118,7 @@ func (b *backup) next(ctx context.Context, dir string) (err error) {
 	if err := wal.TrimCopy(fs, at, filesOf(before)); err != nil {
 		return err
 	}
+	made := b.times.now()
 	end, list, err := b.log.CopyTo(ctx, b.paced(ctx), at, filesOf(before))
 	if err != nil {
 		return err
@@ -124,7 +126,7 @@ func (b *backup) next(ctx context.Context, dir string) (err error) {
 	if err := wal.VerifyCopy(ctx, wal.Options{FS: b.paced(ctx), Dir: at, Random: b.opts.random, Logger: b.opts.Logger}, endOf(before), end, list); err != nil {
 		return err
 	}
-	m := b.describe(end, list)
+	m := b.describe(made, end, list)
 	if err := writeManifest(fs, dir, m); err != nil {
 		return err
 	}
@@ -138,9 +140,9 @@ func (b *backup) next(ctx context.Context, dir string) (err error) {
 func (b *backup) paced(ctx context.Context) vfs.FS { return pacedFS{b.opts.FS, ctx, newPacer()} }
 
 // describe makes the manifest of a copy of the log of a store.
-func (b *backup) describe(end wal.Position, list []wal.CopiedFile) *manifest.Manifest {
+func (b *backup) describe(made tga.Millis, end wal.Position, list []wal.CopiedFile) *manifest.Manifest {
 	m := &manifest.Manifest{
-		Format: manifest.Format, Store: b.store, Timeline: b.log.Timeline(), Made: b.times.now(),
+		Format: manifest.Format, Store: b.store, Timeline: b.log.Timeline(), Made: made,
 		End: manifest.End{Group: end.Group, Sum: end.Sum, Segment: end.Segment, From: end.Start, To: end.End},
 	}
 	for _, f := range list {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/serial"
@@ -202,5 +203,48 @@ func TestRestoreAtEveryGroup(t *testing.T) {
 	wantCode(t, earlier.Backup(t.Context(), "copy2"), tga.ValidationError)
 	if err := engine.Restore(t.Context(), "copy2", "again", o); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestBackupIsMadeBeforeItsEnd: an append is acknowledged while a backup is made, and is not in it. A restore to a time
+// at which the store had the append is refused.
+func TestBackupIsMadeBeforeItsEnd(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		var db *engine.DB
+		now, during := start, func() {}
+		fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if strings.HasPrefix(op.Path, "copy") && strings.Contains(op.Path, "/log/") && (op.Kind == errorfs.OpFileWrite || op.Kind == errorfs.OpFileWriteAt) {
+				do := during
+				during = func() {}
+				do()
+			}
+			return nil
+		}))
+		o := options(fs)
+		o.Clock = func() time.Time { return now.Time() }
+		db = open(t, "store", o)
+		run(t, db, spec{trace: id(1)})
+		if again {
+			if err := db.Backup(t.Context(), "copy"); err != nil {
+				t.Fatal(err)
+			}
+			run(t, db, spec{trace: id(3)})
+		}
+		did := false
+		during = func() {
+			did = true
+			now += 60_000
+			run(t, db, spec{trace: id(2)})
+		}
+		if err := db.Backup(t.Context(), "copy"); err != nil || !did {
+			t.Fatalf("%v, an append beside it: %v", err, did)
+		}
+		err := engine.RestoreAt(t.Context(), "copy", "restored", engine.Point{Time: now}, o)
+		if !errors.Is(err, tga.ValidationError) {
+			t.Errorf("again %v: restored at %s: %v", again, now, err)
+		}
+		if err := engine.RestoreAt(t.Context(), "copy", "restored", engine.Point{Time: start}, o); err != nil {
+			t.Errorf("again %v: restored at %s: %v", again, start, err)
+		}
 	}
 }

@@ -27,7 +27,7 @@ type Manifest struct {
 	Format   string     `json:"format"`   // Format
 	Store    tga.ID     `json:"store"`    // the store that was copied
 	Timeline tga.ID     `json:"timeline"` // of its log
-	Made     tga.Millis `json:"made"`     // when, by the store's clock
+	Made     tga.Millis `json:"made"`     // when it was begun, by the store's clock: what was acknowledged by then is in it
 	End      End        `json:"end"`      // the newest record that the backup has
 	Files    []File     `json:"files"`    // of log/
 }
