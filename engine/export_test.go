@@ -205,9 +205,12 @@ func RestOf(percent, processors int) float64 { return restOf(percent, processors
 func RoomToRewrite(db *DB, bytes int64) error { return db.rewriting.roomToRewrite(bytes) }
 
 // RewriteStep does what the rewriter would do next, in this goroutine; false where that is nothing.
-func RewriteStep(db *DB) (bool, error) {
+func RewriteStep(db *DB) (bool, error) { return RewriteSteps(db)() }
+
+// RewriteSteps is RewriteStep for several steps of one rewriter.
+func RewriteSteps(db *DB) (step func() (bool, error)) {
 	r := &rewriter{rewriting: db.rewriting, health: &db.health, stats: &db.stats, pacer: newPacer()}
-	return r.step(context.Background())
+	return func() (bool, error) { return r.step(context.Background()) }
 }
 
 // DeadBytes counts the bodies that nobody needs, by segment of the log.

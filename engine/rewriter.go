@@ -195,8 +195,11 @@ func (r *rewriter) step(ctx context.Context) (bool, error) {
 		if err := r.begin(ctx, c.File); err != nil {
 			return false, err
 		}
-		r.todo = r.todo[1:]
-		return true, r.rewrite(ctx, c.Number, r.pace)
+		err := r.rewrite(ctx, c.Number, r.pace)
+		if err == nil {
+			r.todo = r.todo[1:]
+		}
+		return true, err
 	}
 	list, _ := r.raw(minRewrite)
 	if len(list) == 0 {

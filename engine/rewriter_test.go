@@ -14,6 +14,7 @@ import (
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // busy is a store with full segments of a mebibyte, whose rewriter has that share.
@@ -205,6 +206,44 @@ func TestFullDiskEndsARewriteOnly(t *testing.T) {
 	}
 	if why := db.Stats().Poisoned; why != "" {
 		t.Error(why)
+	}
+}
+
+// TestRewriteThatFailedIsTriedAgain: a segment with many unneeded bodies meets a full disk. The rewriter rewrites it
+// once there is room.
+func TestRewriteThatFailedIsTriedAgain(t *testing.T) {
+	fs := &faultFS{FS: vfs.NewMem(), suffix: "packing"}
+	o := readable(fs)
+	o.FirstSegmentBytes, o.SegmentBytes, o.RewriteShare = 1<<20, 1<<20, -1
+	db := open(t, "store", o)
+	lease := acquire(t, db, id(1))
+	append_(t, db, lease, spec{trace: id(1)}.make(t).begin())
+	for i := range uint64(20) {
+		append_(t, db, lease, chain.Batch{Attachments: []chain.Attachment{{Kind: chain.AttachBlob, Key: make([]byte, 32), Value: []byte(noise(i, 5000))}}})
+	}
+	dead := func() (n int64) {
+		for _, bytes := range engine.DeadBytes(db) {
+			n += bytes
+		}
+		return n
+	}
+	before, step := dead(), engine.RewriteSteps(db)
+	fs.onWrite(func(func() (int, error)) (int, error) { return 0, syscall.ENOSPC })
+	if _, err := step(); before == 0 || !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("with %d unneeded bytes: %v", before, err)
+	}
+	fs.onWrite(func(real func() (int, error)) (int, error) { return real() })
+	for {
+		did, err := step()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !did {
+			break
+		}
+	}
+	if left := dead(); left > 0 {
+		t.Errorf("%d unneeded bytes are left of %d", left, before)
 	}
 }
 
