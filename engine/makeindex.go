@@ -93,6 +93,8 @@ const catchUpBatch = 4 << 20
 func (o *opening) catchUp(p *pebble.DB, from position) (position, error) {
 	x := &indexer{b: p.NewBatch(), keys: from.keys, sum: from.sum}
 	at := position{line: o.wal.Timeline()}
+	// A commit waits for flushes while the memtables are full.
+	commit := func() error { return o.health.awaited(func() error { return x.commit(at) }) }
 	var records int
 	tail, err := o.wal.Scan(from.at, func(r *wal.Record) error {
 		if err := r.Ops(x.op); err != nil {
@@ -104,17 +106,20 @@ func (o *opening) catchUp(p *pebble.DB, from position) (position, error) {
 		if len(x.rows.room) < catchUpBatch {
 			return nil
 		}
-		if err := x.commit(at); err != nil {
+		if err := commit(); err != nil {
 			return err
 		}
 		return o.progress(r.At)
 	})
 	if err == nil {
 		at.at = tail.At
-		err = o.health.guarded(func() error { return x.commit(at) })
+		err = commit()
 	}
 	if err == nil {
 		err = o.mode.remake.at(at.at)
+	}
+	if sick := o.health.sick(); sick != nil {
+		return at, sick // a commit that does not return keeps the batch
 	}
 	if err != nil {
 		return at, closing(x.b, err)
