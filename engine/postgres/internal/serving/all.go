@@ -66,12 +66,13 @@ func (a all) Check(ctx context.Context) (sum engine.Report, err error) {
 		sum.Notes += r.Notes
 		sum.Records += r.Records
 		sum.Leaves += r.Leaves
+		sum.Unread += r.Unread
 		sum.Problems = append(sum.Problems, r.Problems...)
 	}
 	return sum, nil
 }
 
-// Stats implements [daemon.Store]. It says frozen only if every store is frozen.
+// Stats implements [daemon.Store]. It says frozen only if every store is frozen. Of several quarantines it has the newest.
 func (a all) Stats() engine.Stats {
 	sum := stats(a.Rest())
 	for _, s := range a.Stores() {
@@ -85,6 +86,10 @@ func (a all) Stats() engine.Stats {
 		sum.Entries += x.Entries
 		sum.Notes += x.Notes
 		sum.Leases += x.Leases
+		sum.MissingKeys = max(sum.MissingKeys, x.MissingKeys) // the stores share a ring
+		if x.Quarantine != nil && (sum.Quarantine == nil || x.Quarantine.Since > sum.Quarantine.Since) {
+			sum.Quarantine = x.Quarantine
+		}
 		if x.Frozen == "" {
 			sum.Frozen = ""
 		}
