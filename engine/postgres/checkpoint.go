@@ -33,6 +33,9 @@ func (s *Store) WriteCheckpoint(ctx context.Context, lease chain.Lease) (tga.Che
 	if st.trace.Head.Seq == 0 {
 		return tga.Checkpoint{}, tga.Errorf(tga.NotFound, "checkpoint of trace %s: it has no entry", id).In(id)
 	}
+	if st.trace.PlanID.IsZero() {
+		return tga.Checkpoint{}, tga.Errorf(tga.StateInvalidTransition, "checkpoint of trace %s: it was erased, and its plan is not known", id).In(id)
+	}
 	cp := st.trace.Checkpoint(s.times.now())
 	err = s.ask(ctx, "checkpoint of trace "+id.String(), func(ctx context.Context, c *pgxpool.Conn) error {
 		// The checkpoint is written only if it is still at the head of the trace. So writing it twice

@@ -20,7 +20,7 @@ type Erasure struct {
 	Who                string // who asks for the erasure
 	Reason             string // is kept in a note, and cannot be erased
 	// Leave skips a trace that is not finished, or that a live process is executing, instead of
-	// refusing the whole erasure.
+	// refusing the whole erasure. It is not for a subject, whose keys are destroyed.
 	Leave bool
 }
 
@@ -78,6 +78,8 @@ func (e *Erasure) Check() error {
 	switch {
 	case (named > 0) == (e.Subject != ""):
 		return tga.Errorf(tga.ValidationError, "erase: name traces, turns, tool servers or states, or a subject, and not both")
+	case e.Leave && e.Subject != "":
+		return tga.Errorf(tga.ValidationError, "erase a subject: no trace of it can be left out, because its keys are destroyed")
 	case named > MaxErased:
 		return tga.Errorf(tga.LimitExceeded, "erase %d traces, turns, tool servers and states: at most %d at once", named, MaxErased)
 	case slices.ContainsFunc(e.Agents, func(s AgentState) bool { return s.Agent == "" }):

@@ -143,6 +143,7 @@ func onlyWhatHasEndedIsErased(w *world) {
 		"for a long reason":       {chain.Erasure{Traces: of(timed), Who: "w", Reason: strings.Repeat("é", 501)}, tga.ValidationError},
 		"too many":                {chain.Erasure{Traces: make([]tga.ID, chain.MaxErased+1), Who: "w", Reason: "r"}, tga.LimitExceeded},
 		"a subject and one trace": {chain.Erasure{Traces: of(timed), Subject: "s", Who: "w", Reason: "r"}, tga.ValidationError},
+		"a part of a subject":     {chain.Erasure{Subject: "s", Leave: true, Who: "w", Reason: "r"}, tga.ValidationError},
 	} {
 		_, err := w.s.Erase(bg, c.what)
 		w.want(name, err, c.code)
@@ -158,6 +159,10 @@ func onlyWhatHasEndedIsErased(w *world) {
 	w.s.Release(holds)
 	w.erase(chain.Erasure{Traces: of(timed, held)})
 	w.erased(timed, held)
+	lease = w.acquire(held.TraceID)
+	_, err := w.s.WriteCheckpoint(bg, lease) // its plan is erased, and a checkpoint names it
+	w.want("checkpoint of an erased trace", err, tga.StateInvalidTransition)
+	w.s.Release(lease)
 }
 
 func erasedSubject(w *world) {
