@@ -63,11 +63,13 @@ func (db *DB) Freeze(reason string) error {
 // If the store is frozen because of its log, Unfreeze closes and reopens it; other calls get
 // STORE_UNAVAILABLE meanwhile. Do not call Unfreeze in the body of a range over the store.
 func (db *DB) Unfreeze(ctx context.Context, acceptLoss bool, who string) error {
+	db.thawing.Lock()
+	defer db.thawing.Unlock()
 	frozen := db.health.frozen.Load()
 	switch {
 	case frozen == nil:
 		return tga.Errorf(tga.ValidationError, "unfreeze: the store is not frozen")
-	case frozen.Code == tga.PermissionDenied:
+	case db.forReading:
 		return tga.Errorf(tga.StoreUnavailable, "unfreeze: the store was opened read-only")
 	case !acceptLoss || who == "":
 		return tga.Errorf(tga.ValidationError, "unfreeze: appends may be missing (%s): somebody must accept that by name", frozen)
@@ -131,6 +133,9 @@ func (db *DB) reopen() error {
 
 // EndQuarantine ends the quarantine. who names the person who examined what may have been lost.
 func (db *DB) EndQuarantine(ctx context.Context, who string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	if err := db.health.enter(); err != nil {
 		return err
 	}
@@ -148,5 +153,5 @@ func (db *DB) EndQuarantine(ctx context.Context, who string) error {
 	}
 	db.quarantined.Store(nil)
 	db.log.Warn("the quarantine is ended", "by", who)
-	return ctx.Err()
+	return nil
 }

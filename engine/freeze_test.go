@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"sync"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/engine/internal/guard"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
@@ -69,6 +71,70 @@ func TestUnfreezeBesideCallsThatNeverEnter(t *testing.T) {
 	}
 	if err := db.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestFrozenStoreThatIsReadStaysFrozen: a store that was opened for reading is not unfrozen, whatever it was frozen for before.
+func TestFrozenStoreThatIsReadStaysFrozen(t *testing.T) {
+	fs := vfs.NewMem()
+	db := open(t, "store", options(fs))
+	run(t, db, spec{trace: id(1)})
+	if err := errors.Join(db.Backup(t.Context(), "copy"), engine.Restore(t.Context(), "copy", "restored", options(fs)), db.Freeze("a reason"), db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{"store", "restored", "copy"} {
+		if dir == "copy" { // in doubt
+			if err := fs.Remove("copy/" + guard.WatermarkName); err != nil {
+				t.Fatal(err)
+			}
+		}
+		db, err := engine.OpenReadOnly(dir, options(fs))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := db.Unfreeze(t.Context(), true, "me"); err == nil || !strings.Contains(err.Error(), "opened read-only") {
+			t.Errorf("%s: unfrozen: %v", dir, err)
+		}
+		if s := db.Stats(); s.Frozen == "" || s.Quarantine != nil {
+			t.Errorf("%s: %+v", dir, s)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestStoreIsUnfrozenOnce: of several who unfreeze a store at once, one does, and the others hear that it is not frozen. The end
+// of a context does not follow what was done.
+func TestStoreIsUnfrozenOnce(t *testing.T) {
+	fs := vfs.NewMem()
+	db := open(t, "store", options(fs))
+	run(t, db, spec{trace: id(1)})
+	if err := errors.Join(db.Close(), fs.Remove("store/"+guard.WatermarkName)); err != nil {
+		t.Fatal(err)
+	}
+	db = open(t, "store", options(fs)) // in doubt: it is reopened
+	const askers = 8
+	errs := make(chan error, askers)
+	for range askers {
+		go func() { errs <- db.Unfreeze(t.Context(), true, "me") }()
+	}
+	done := 0
+	for range askers {
+		if err := <-errs; err == nil {
+			done++
+		} else if !errors.Is(err, tga.ValidationError) {
+			t.Error(err)
+		}
+	}
+	if done != 1 {
+		t.Errorf("%d have unfrozen it", done)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := db.EndQuarantine(ended, "me")
+	if _, in := db.Quarantine(); (err != nil) != in {
+		t.Errorf("in quarantine: %v, and its end says %v", in, err)
 	}
 }
 

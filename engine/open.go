@@ -25,6 +25,9 @@ type standing struct {
 	storeID tga.ID
 	secret  [32]byte
 	ringed  ringed
+
+	forReading bool       // opened by [OpenReadOnly]
+	thawing    sync.Mutex // held by an [DB.Unfreeze]
 	// choosing is held for reading while the key of a new trace is chosen and its first append
 	// queued, see [eraser.planSubject].
 	choosing sync.RWMutex
@@ -96,6 +99,7 @@ func open(dir string, opts Options, mode openMode) (*DB, error) {
 
 func openOnce(dir string, opts Options, mode openMode) (*DB, error) {
 	o := &opening{standing: newStanding(opts.withDefaults()), mode: mode}
+	o.forReading = mode.readOnly
 	o.opened = opened{of: o.standing, readOnly: mode.readOnly}
 	var err error
 	if err = o.site(dir).settle(); err != nil {
