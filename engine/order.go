@@ -130,6 +130,10 @@ func (db *DB) Follow(ctx context.Context, after uint64) iter.Seq2[Leaf, error] {
 		for {
 			prefix, grown := db.order.wait()
 			for prefix > after {
+				if err := ctx.Err(); err != nil {
+					yield(Leaf{}, err)
+					return
+				}
 				var leaves []Leaf
 				if err := db.inside(func(o *opened) (err error) {
 					first, last := after+1, min(prefix, after+page)

@@ -135,6 +135,26 @@ func TestCallersTimeStaysInItsTrace(t *testing.T) {
 	}
 }
 
+// TestFollowerEndsWithItsContext: also one that is still far behind.
+func TestFollowerEndsWithItsContext(t *testing.T) {
+	db := mem(t)
+	for n := range uint64(100) {
+		run(t, db, spec{trace: id(n + 1)})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	got := 0
+	var end error
+	for _, err := range db.Follow(ctx, 0) {
+		if end = err; err == nil {
+			got++
+		}
+		cancel()
+	}
+	if !errors.Is(end, context.Canceled) || got >= 100 {
+		t.Errorf("%d leaves, then %v", got, end)
+	}
+}
+
 func TestOpenTracesAreThoseNotTerminal(t *testing.T) {
 	serial.Test(t)
 	db := mem(t)
