@@ -93,9 +93,12 @@ func (s *space) layBallast(log *slog.Logger, bytes int64) {
 		log.Warn("no ballast is laid", "free", free, "error", err)
 		return
 	}
-	f, err := s.fs.Create(s.fs.PathJoin(s.dir, ballastName), vfs.WriteCategoryUnspecified)
+	path := s.fs.PathJoin(s.dir, ballastName)
+	f, err := s.fs.Create(path, vfs.WriteCategoryUnspecified)
 	if err == nil {
-		err = errors.Join(f.Preallocate(0, bytes), f.Close())
+		if err = errors.Join(f.Preallocate(0, bytes), f.Close()); err != nil {
+			err = errors.Join(err, s.fs.Remove(path)) // a part of it would take space for nothing
+		}
 	}
 	if err != nil {
 		log.Warn("no ballast is laid", "error", err)

@@ -6,6 +6,7 @@ import (
 	"path"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -31,6 +32,19 @@ func TestBallastIsLaidAboveTheLowWaterMark(t *testing.T) {
 		if (err == nil) != laid || s.ballast.Load() != laid {
 			t.Errorf("%d bytes are free: laid %v, said %v", free, err == nil, s.ballast.Load())
 		}
+	}
+}
+
+// TestBallastThatIsNotWholeIsRemoved: a disk that fills up while the ballast is laid.
+func TestBallastThatIsNotWholeIsRemoved(t *testing.T) {
+	disk := &allocating{someFree: &someFree{vfs.NewMem(), 1 << 40}, err: syscall.ENOSPC}
+	if err := disk.MkdirAll("store", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s := &space{fs: disk, dir: "store"}
+	s.layBallast(slog.New(slog.DiscardHandler), 300)
+	if _, err := disk.Stat("store/" + ballastName); err == nil || s.ballast.Load() {
+		t.Errorf("it is there: %v, and known: %v", err == nil, s.ballast.Load())
 	}
 }
 
@@ -65,6 +79,7 @@ func TestBallastOfAnEarlierProcessIsRegained(t *testing.T) {
 type allocating struct {
 	*someFree
 	bytes int64
+	err   error
 }
 
 func (a *allocating) Unwrap() vfs.FS { return a.someFree }
@@ -82,7 +97,7 @@ type allocated struct {
 	of *allocating
 }
 
-func (a *allocated) Preallocate(_, n int64) error { a.of.bytes = n; return nil }
+func (a *allocated) Preallocate(_, n int64) error { a.of.bytes = n; return a.of.err }
 
 // TestBallastIsFourMemtables, and no more than half of the log: a small store does not set aside more than it takes.
 func TestBallastIsFourMemtables(t *testing.T) {
