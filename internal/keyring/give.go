@@ -87,12 +87,13 @@ func (r *Ring) more() error {
 	return nil
 }
 
-// Last returns the largest number of a key of the ring.
+// Last returns the largest number of a key of the ring. If the file of a shared ring cannot be asked now, it is the
+// largest number that this process knows: a caller that needs a larger one refuses the ring, and asks again later.
 func (r *Ring) Last() chain.KeyID {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.sharing != nil && r.usable() == nil {
-		r.err = r.grown()
+		_ = r.grown()
 	}
 	return chain.KeyID(r.slots)
 }
