@@ -299,7 +299,7 @@ func (c *checker) traceOf(id tga.ID) error {
 	lower, upper := keyspace.TraceChunkBounds(id)
 	return c.v.scanRows(lower, upper, func(key, _ []byte) error {
 		if _, seq, n, err := keyspace.ParseChunk(key); err == nil && !spilled[seq] {
-			return c.problemf(id, "chunk %d of entry %d of trace %s belongs to no part", n, seq, id)
+			return c.problemf(id, "chunk %d of entry %d of trace %s is not used by any part of the entry", n, seq, id)
 		}
 		return nil
 	})
@@ -390,7 +390,7 @@ func (c *checker) openIndex(t *chain.Trace) error {
 		want = append(append(want[:10], value[10:18]...), value[len(want):]...)
 	}
 	if !bytes.Equal(value, want) {
-		return c.problemf(t.ID, "trace %s is %s, its place in the open index says something else", t.ID, t.Head.State)
+		return c.problemf(t.ID, "trace %s is %s, its row in the index of open traces disagrees", t.ID, t.Head.State)
 	}
 	return nil
 }
@@ -449,7 +449,7 @@ func (c *checker) records() error {
 		return err
 	}
 	if uint64(c.Records) != at.keys || sum != at.sum {
-		if err := c.problemf(tga.ID{}, "%d ledger records, or others, where there were %d", c.Records, at.keys); err != nil {
+		if err := c.problemf(tga.ID{}, "the ledger has %d records, or wrong ones; want %d", c.Records, at.keys); err != nil {
 			return err
 		}
 	}

@@ -296,7 +296,7 @@ func TestLedgerRecordOfNobodyIsSaidTwice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"3 ledger records, or others, where there were 2", "3 ledger records name a trace, the logs account for 2"} {
+	for _, want := range []string{"the ledger has 3 records, or wrong ones; want 2", "3 ledger records name a trace, the logs account for 2"} {
 		if !slices.ContainsFunc(rep.Problems, func(p engine.Problem) bool { return strings.Contains(p.String(), want) }) {
 			t.Errorf("%q is not said: %v", want, rep.Problems)
 		}
@@ -340,7 +340,7 @@ func TestOneProblemHidesNoOther(t *testing.T) {
 	for _, p := range rep.Problems {
 		said = append(said, p.String())
 	}
-	if all := strings.Join(said, "\n"); err != nil || !strings.Contains(all, "4 ledger records, or others, where there were 3") || !strings.Contains(all, "4 ledger records name a trace, the logs account for 3") {
+	if all := strings.Join(said, "\n"); err != nil || !strings.Contains(all, "the ledger has 4 records, or wrong ones; want 3") || !strings.Contains(all, "4 ledger records name a trace, the logs account for 3") {
 		t.Errorf("%q, %v", all, err)
 	}
 	db.Put(more, nil)

@@ -127,7 +127,7 @@ func (c *checker) leaf(l Leaf) error {
 	}
 	if want.Entries != l.Entries || want.Notes != l.Notes || want.HeadDigest != l.HeadDigest || want.NoteDigest != l.NoteDigest ||
 		(l.FirstSeq == 0) != (l.Entries == 0) || (l.FirstNote == 0) != (l.Notes == 0) {
-		return c.problemf(l.TraceID, "order: leaf %d names %d entries from %d and %d notes from %d of trace %s, which are not there or others", l.Index, l.Entries, l.FirstSeq, l.Notes, l.FirstNote, l.TraceID)
+		return c.problemf(l.TraceID, "order: leaf %d names %d entries from %d and %d notes from %d of trace %s, which are missing or different", l.Index, l.Entries, l.FirstSeq, l.Notes, l.FirstNote, l.TraceID)
 	}
 	return times(newest)
 }

@@ -61,7 +61,7 @@ func (c *checker) archivedTrace(n uint64, t *segment.Trace, folded *chain.Trace,
 	stone, err := decodeTombstone(raw)
 	last := t.Entries[len(t.Entries)-1]
 	if want := (tombstone{First: 1, Last: last.Seq, Head: last.Digest, Segment: n}); err != nil || stone != want {
-		if err := c.problemf(t.ID, "trace %s in segment %d: its tombstone says otherwise", t.ID, n); err != nil {
+		if err := c.problemf(t.ID, "trace %s in segment %d: its tombstone disagrees", t.ID, n); err != nil {
 			return err
 		}
 	}

@@ -54,7 +54,7 @@ func (a *eraser) planStates(what *Erasure, m *erasing, done *Erased) error {
 // NOT_FOUND: nothing was ever written to it.
 func (a *eraser) planState(name string, id tga.ID, scope bool, m *erasing, done *Erased) error {
 	if a.leases.holds(id) {
-		return tga.Errorf(tga.StateLockAcquireFailed, "erase %s: somebody is at it", name)
+		return tga.Errorf(tga.StateLockAcquireFailed, "erase %s: another process or call holds its lease", name)
 	}
 	head, err := a.index.get(append([]byte{byte(keyspace.Stream)}, keyspace.StreamKey(id, 0)...))
 	if err != nil {

@@ -40,7 +40,7 @@ func (a *eraser) planStreams(what *Erasure, m *erasing, done *Erased) error {
 // NOT_FOUND: it has no item.
 func (a *eraser) planStream(name string, id tga.ID, count *int, m *erasing, done *Erased) error {
 	if a.leases.holds(id) {
-		return tga.Errorf(tga.StateLockAcquireFailed, "erase %s: somebody is at it", name)
+		return tga.Errorf(tga.StateLockAcquireFailed, "erase %s: another process or call holds its lease", name)
 	}
 	keys, err := a.index.keptKeys(keyspace.Stream, id[:])
 	if err != nil {

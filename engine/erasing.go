@@ -275,7 +275,7 @@ func (a *eraser) alone(ctx context.Context, ids []tga.ID) error {
 		}
 		id := ids[taken]
 		if err := a.leases.queue.lock(ctx, a.health.stopped(), id); err != nil {
-			return a.health.waitFailed("erase trace "+id.String()+": somebody is at it", id, err)
+			return a.health.waitFailed("erase trace "+id.String()+": another process or call holds its lease", id, err)
 		}
 		a.leases.queue.unlock(id)
 	}
@@ -474,8 +474,8 @@ func (a *eraser) rewriteAll(ctx context.Context, f func(*wal.Op) (bool, error)) 
 }
 
 // errStands says that the erasure is complete except for a damaged segment of the log.
-var errStands = errors.New("what was erased may still stand in it. Repair the store (tgad verify), then erase it again")
+var errStands = errors.New("it may still contain erased data. Repair the store (tgad verify), then erase again")
 
 func damagedSegment(n uint64) error {
-	return damaged("erase: segment %d of the log is damaged and cannot be written anew: %w", n, errStands)
+	return damaged("erase: segment %d of the log is damaged and cannot be rewritten: %w", n, errStands)
 }

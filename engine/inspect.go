@@ -105,7 +105,7 @@ func (o *opening) formerFormat() error {
 func (o *opening) findEnd(out *found) (err error) {
 	out.index, out.indexed = o.lookIntoIndex()
 	if out.indexed && !o.wal.Has(out.index.line) {
-		o.log.Warn("the index is of another store, and is made anew", "timeline", out.index.line)
+		o.log.Warn("the index is of another store and is rebuilt", "timeline", out.index.line)
 		out.indexed = false
 	}
 	from := wal.Position{}
@@ -169,7 +169,7 @@ func (o *opening) lookIntoIndex() (at position, ok bool) {
 	case errors.Is(err, pebble.ErrDBDoesNotExist): // a backup has no index
 		o.log.Info("there is no index: it is made of the log")
 	case err != nil:
-		o.log.Warn("the index cannot be read, and is made anew", "error", err)
+		o.log.Warn("the index cannot be read and is rebuilt", "error", err)
 	}
 	return at, err == nil && at.at.Group != 0
 }

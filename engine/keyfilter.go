@@ -134,7 +134,7 @@ func keySum(key []byte) uint64 { return binary.LittleEndian.Uint64(key[len(key)-
 const filterTime = 250 * time.Millisecond
 
 // errOtherKeys says that the index lacks ledger keys, or has wrong ones.
-var errOtherKeys = errors.New("the index has not the ledger keys that it had")
+var errOtherKeys = errors.New("the index lacks ledger keys, or has wrong ones")
 
 // unlike reports whether an error of [keyFilter.watch] means that the index must not be used.
 func unlike(err error) bool {

@@ -119,7 +119,7 @@ func TestIndexWithOtherKeysIsMadeAnew(t *testing.T) {
 		engine.ExchangeLedgerRow(db, key(3), key(9), c == "exchanged")
 		// The traces miss their record too. Of a record that has expired nobody does: it is the
 		// count, and the sum of the keys, that finds that one gone.
-		counted := func(p engine.Problem) bool { return strings.Contains(p.Err.Error(), "or others, where there were") }
+		counted := func(p engine.Problem) bool { return strings.Contains(p.Err.Error(), "or wrong ones; want") }
 		if rep, err := db.Check(t.Context()); err != nil || !slices.ContainsFunc(rep.Problems, counted) {
 			t.Errorf("%s: verify finds %v, %v", c, rep.Problems, err)
 		}

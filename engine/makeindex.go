@@ -56,7 +56,7 @@ func (o *opening) openIndex(found found) (at position, err error) {
 		o.filter = &keyFilter{index: o.index, log: o.log, limit: uint64(o.opts.KeyFilterBytes)}
 		err := o.filter.watch(2 * at.keys)
 		if unlike(err) && found.indexed {
-			o.log.Warn("the index is not what it was, and is made anew", "error", err)
+			o.log.Warn("the index is damaged and is rebuilt", "error", err)
 			found.indexed = false
 			o.index = nil
 			if err := errors.Join(o.health.guarded(p.Close), o.indexDir().remove()); err != nil {

@@ -65,7 +65,7 @@ func decodeRow(row []byte) (p placed, err error) {
 	case p.kind == rowFile && len(row) == rowFileLen:
 		p.file = wal.File{ID: tga.ID(row[1:17]), Digest: [32]byte(row[17:49]), Length: binary.BigEndian.Uint64(row[49:])}
 	default:
-		return p, indexDamaged(fmt.Errorf("a row of %d bytes and kind %d is none", len(row), p.kind))
+		return p, indexDamaged(fmt.Errorf("invalid row: kind %d, %d bytes", p.kind, len(row)))
 	}
 	return p, nil
 }

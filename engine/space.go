@@ -90,7 +90,7 @@ func (s *space) regain(log *slog.Logger, segment int64) {
 func (s *space) layBallast(log *slog.Logger, bytes int64) {
 	free, known, err := s.measure()
 	if err != nil || !known || free < s.lowWater+uint64(bytes) {
-		log.Warn("no ballast is laid", "free", free, "error", err)
+		log.Warn("no disk space reserved", "free", free, "error", err)
 		return
 	}
 	path := s.fs.PathJoin(s.dir, ballastName)
@@ -101,7 +101,7 @@ func (s *space) layBallast(log *slog.Logger, bytes int64) {
 		}
 	}
 	if err != nil {
-		log.Warn("no ballast is laid", "error", err)
+		log.Warn("no disk space reserved", "error", err)
 	}
 	s.ballast.Store(err == nil)
 }
@@ -113,7 +113,7 @@ func (s *space) dropBallast(log *slog.Logger) {
 		return
 	}
 	err := s.fs.Remove(s.fs.PathJoin(s.dir, ballastName))
-	log.Warn("the ballast is given up", "error", err)
+	log.Warn("reserved disk space was freed", "error", err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.checked = time.Time{} // there is more room now

@@ -70,7 +70,7 @@ func TestBallastOfAnEarlierProcessIsRegained(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := strings.Count(said.String(), "the ballast is given up"); n != 1 {
+	if n := strings.Count(said.String(), "reserved disk space was freed"); n != 1 {
 		t.Errorf("it is given up %d times", n)
 	}
 }

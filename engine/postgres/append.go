@@ -130,7 +130,7 @@ func (s *Store) appendChecked(ctx context.Context, ps parts) (chain.Appended, er
 			}
 		}
 	}
-	return chain.Appended{}, tga.Errorf(tga.StoreUnavailable, "append: others were faster %d times, at last %s", mostTries, why).In(ps[0].lease.TraceID)
+	return chain.Appended{}, tga.Errorf(tga.StoreUnavailable, "append: gave up after %d conflicts with other processes, last code %s", mostTries, why).In(ps[0].lease.TraceID)
 }
 
 // part is the part of an append that concerns one trace. If the batch also has notes for another

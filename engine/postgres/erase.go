@@ -179,7 +179,7 @@ func (e *planner) take(ctx context.Context, st standing) error {
 	id := st.trace.ID
 	holder := e.s.Holder(id)
 	if holder == ledger.HolderUnknown {
-		return tga.Errorf(tga.StoreUnavailable, "erase trace %s: whether somebody is at it is not known", id).In(id)
+		return tga.Errorf(tga.StoreUnavailable, "erase trace %s: whether another process holds its lease is not known", id).In(id)
 	}
 	if err := sealrules.Erasable(id, st.trace.Head.State, e.timed[id], holder == ledger.HolderAlive); err != nil {
 		if e.what.Leave {

@@ -70,9 +70,9 @@ func (e *planner) stream(ctx context.Context, name string, id tga.ID, count *int
 func (e *planner) free(name string, id tga.ID) error {
 	switch e.s.Holder(id) {
 	case ledger.HolderAlive:
-		return tga.Errorf(tga.StateLockAcquireFailed, "erase %s: somebody is at it", name)
+		return tga.Errorf(tga.StateLockAcquireFailed, "erase %s: another process or call holds its lease", name)
 	case ledger.HolderUnknown:
-		return tga.Errorf(tga.StoreUnavailable, "erase %s: whether somebody is at it is not known", name)
+		return tga.Errorf(tga.StoreUnavailable, "erase %s: whether another process holds its lease is not known", name)
 	}
 	return nil
 }

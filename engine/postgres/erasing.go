@@ -311,7 +311,7 @@ func (s eraser) underLease(ctx context.Context, id tga.ID, make func(*standing, 
 			}
 		}
 	}
-	return tga.Errorf(tga.StoreUnavailable, "erase: others were faster %d times, at last %s", mostTries, why).In(id)
+	return tga.Errorf(tga.StoreUnavailable, "erase: gave up after %d conflicts with other processes, last code %s", mostTries, why).In(id)
 }
 
 // errGoneOn says that another process has done the step already.

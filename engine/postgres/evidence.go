@@ -26,7 +26,7 @@ var (
 	// ErrOtherNote: another note is the newest, or the note does not continue the newest one.
 	ErrOtherNote = errors.New("another note was kept since, or the note does not go on from the newest one")
 	// ErrOtherOrder: the order lacks leaves that the note covers, or a tile is stored with other hashes.
-	ErrOtherOrder = errors.New("the order has not what the note covers, or a tile is kept with other hashes")
+	ErrOtherOrder = errors.New("the order lacks leaves that the note covers, or a tile is kept with other hashes")
 )
 
 // Codes that tgad.keep returns besides [sqlNotOnDuty] (migrations/007_duties.sql).

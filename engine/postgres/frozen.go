@@ -36,7 +36,7 @@ func (d *database) keepMoving() {
 		case ended > 0:
 			d.log.Warn("transactions of a process that stands still were ended", "transactions", ended)
 		case err != nil && d.health.life.Err() == nil:
-			d.log.Warn("transactions of a process that stands still would not be ended", "error", err)
+			d.log.Warn("could not end the transactions of hung processes", "error", err)
 		}
 	}
 }

@@ -87,7 +87,7 @@ type Tables interface {
 var (
 	ErrNotSigner  = errors.New("another process signs for the store, or may do so")
 	ErrOtherNote  = errors.New("another note was kept since, or the note does not go on from the newest one")
-	ErrOtherOrder = errors.New("the order has not what the note covers, or a tile is kept with other hashes")
+	ErrOtherOrder = errors.New("the order lacks leaves that the note covers, or a tile is kept with other hashes")
 )
 
 // The kinds of notes in tables.

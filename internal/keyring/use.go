@@ -99,7 +99,7 @@ func (r *Ring) Open(dst []byte, key chain.KeyID, sealed, aad []byte) ([]byte, er
 	}
 	n := g.NonceSize()
 	if len(sealed) < n {
-		return nil, damaged("%d bytes are nothing sealed", len(sealed))
+		return nil, damaged("%d bytes are too short for a sealed value", len(sealed))
 	}
 	out, err := g.Open(dst, sealed[:n], sealed[n:], aad)
 	if err != nil {

@@ -114,7 +114,7 @@ func Erasable(id tga.ID, last tga.State, timed, held bool) error {
 	case timed:
 		return tga.Errorf(tga.StateInvalidTransition, "erase trace %s: a new attempt of it is due. Erase it after that", id).In(id)
 	case held:
-		return tga.Errorf(tga.StateLockAcquireFailed, "erase trace %s: somebody is at it", id).In(id)
+		return tga.Errorf(tga.StateLockAcquireFailed, "erase trace %s: another process or call holds its lease", id).In(id)
 	}
 	return nil
 }

@@ -75,7 +75,7 @@ func Open(at, stored []byte, keys chain.Keys) ([]byte, error) {
 		return err
 	}
 	if len(stored) < valueHeader {
-		return nil, fault(tga.StateChecksumMismatch, "%d bytes are none that is sealed", len(stored))
+		return nil, fault(tga.StateChecksumMismatch, "%d bytes are too short for a sealed value", len(stored))
 	}
 	if v := stored[len(valueMark)]; v > tga.SealedValueVersion {
 		return nil, fault(tga.FormatTooNew, "version %d, this program knows %d", v, tga.SealedValueVersion)
@@ -89,7 +89,7 @@ func Open(at, stored []byte, keys chain.Keys) ([]byte, error) {
 	case key == 0:
 		return b, nil
 	case len(b) < chain.SealOverhead:
-		return nil, fault(tga.StateChecksumMismatch, "%d bytes are none that is sealed", len(stored))
+		return nil, fault(tga.StateChecksumMismatch, "%d bytes are too short for a sealed value", len(stored))
 	case keys == nil:
 		return nil, valueUnavailable("open", at, key, errNoRing)
 	}
