@@ -113,9 +113,8 @@ func (ls *licences) keep(l *loop, meta tga.Meta) {
 }
 
 // note returns the licence note that goes with the mark of a later attempt: none, if the licence is
-// the same as before.
-func (ls *licences) note(l *loop, attempt uint32) ([]chain.NewNote, error) {
-	now := ls.now(l)
+// the same as before. now is the current licence that permitted the attempt.
+func (ls *licences) note(l *loop, attempt uint32, now ledger.Licence) ([]chain.NewNote, error) {
 	if l.attempted != nil && now.Attested() == l.attempted.Attested() {
 		return nil, nil
 	}

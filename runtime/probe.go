@@ -30,9 +30,9 @@ type probes struct {
 	counts     *counts
 }
 
-// probe asks the tool server about a call in doubt and does what its answer permits:
-// record the effect, send the same call again, or leave it in doubt and ask later. In each
-// case a note has the question, the answer and its evidence.
+// probe asks the tool server about a call in doubt and does what its answer permits: record the
+// effect, let the run send the same call again ([loop.cleared]), or leave it in doubt and ask
+// later. In each case a note has the question, the answer and its evidence.
 func (p *probes) probe(ctx context.Context, l *loop, record *ledger.Record) error {
 	var prober Prober
 	if f := p.prober; f != nil {
@@ -64,7 +64,9 @@ func (p *probes) probe(ctx context.Context, l *loop, record *ledger.Record) erro
 	case ledger.RecordEffect:
 		return p.recordEffect(l, attempt, &probed, body, detail)
 	case ledger.Resend:
-		return p.resend(ctx, l, d.Attempt, body)
+		l.cleared = attempt
+		l.resends++
+		return p.note(l, body) // it commits with the mark
 	}
 	return p.askLater(ctx, l, trace, body)
 }
@@ -98,26 +100,6 @@ func (p *probes) recordEffect(l *loop, attempt uint32, probed *Probed, body map[
 	}
 	p.counts.byProbe.Add(1)
 	return p.ends.stageAnswer(l, w, probed.Reply.Attachments)
-}
-
-// resend marks a new attempt, and takes it in hand, for a call that certainly did not run.
-func (p *probes) resend(ctx context.Context, l *loop, attempt uint32, body map[string]any) error {
-	if err := p.note(l, body); err != nil {
-		return err
-	}
-	licence, err := p.licences.note(l, attempt)
-	if err != nil {
-		return err
-	}
-	l.resends++
-	l.notes = append(append(l.notes, licence...), p.executors.mark(l, attempt))
-	// As in license: the mark is synced before the send.
-	if err := l.commit(ctx); err != nil {
-		return err
-	}
-	p.counts.resent.Add(1)
-	l.attempt = attempt
-	return nil
 }
 
 // askLater leaves the call in doubt, and sets the timer of the next question unless the tool's

@@ -51,6 +51,9 @@ type loop struct {
 	within  time.Duration
 	// attempted is the licence that the newest attempt was made under; nil if there is no attempt or the log names no licence.
 	attempted *ledger.Licence
+	// rested is the attempt after which this run has waited, so that the next one is due.
+	// cleared is the attempt of which the tool server says that no attempt so far ran or ever will.
+	rested, cleared uint32
 	// resends counts the licensed re-sends of this run. doubt is the reason why the newest
 	// send has no answer.
 	resends int
@@ -287,6 +290,10 @@ func (rt *Runtime) refuseKey(ctx context.Context, l *loop, key ledger.Key, recor
 // license looks for an attempt that may be sent, for an EXECUTING trace with no attempt in
 // hand. If there is none, the run ends in doubt. Doubt itself needs no entry: a durable
 // attempt without a durable effect is in doubt.
+//
+// A pause and a question to the tool server end this step, and the loop decides again after them.
+// So nothing that takes long stands between a decision and its mark, and a licence that the
+// operator takes back meanwhile permits nothing.
 func (rt *Runtime) license(ctx context.Context, l *loop) error {
 	key := ledger.KeyOf(l.namespace, l.call)
 	// Not the caller's context: once a call may have run, the answer is an effect or
@@ -299,18 +306,28 @@ func (rt *Runtime) license(ctx context.Context, l *loop) error {
 		return tga.Errorf(tga.StateRecoveryFailed, "key %q is not reserved by the executing trace", key.Key).In(l.lease.TraceID)
 	}
 	l.decided = rt.clock.Read()
-	d := ledger.Decide(rt.queries.of(l, record))
+	q := rt.queries.of(l, record)
+	d := ledger.Decide(q)
 	l.within = d.Within
 	if d.Action == ledger.Resend || d.Action == ledger.ProbeFirst || d.Action == ledger.Doubt {
 		l.inDoubtSince(record.Attempts.Newest)
 	}
-	if !l.sendable() {
-		switch d.Action {
-		case ledger.Send:
-			return errNotAtHand(l)
-		case ledger.Resend:
-			return rt.doubts.leave(ctx, l)
+	switch d.Action {
+	case ledger.Send, ledger.Resend:
+	case ledger.ProbeFirst:
+		if l.cleared != record.Attempts.Count {
+			return rt.probes.probe(ctx, l, record)
 		}
+	case ledger.Wait:
+		return tga.Errorf(tga.IdempotencyKeyInFlight, "attempt %d is with an executor", record.Attempts.Count).In(l.lease.TraceID)
+	default:
+		return rt.doubts.leave(ctx, l)
+	}
+	switch again := d.Action != ledger.Send; {
+	case again && (ctx.Err() != nil || !l.sendable()):
+		return rt.doubts.leave(ctx, l)
+	case !l.sendable():
+		return errNotAtHand(l)
 	}
 	switch d.Action {
 	case ledger.Send:
@@ -324,39 +341,50 @@ func (rt *Runtime) license(ctx context.Context, l *loop) error {
 			return rt.ends.stageNotSent(l, 0, tga.PolicyViolation, why.Error(), 0)
 		}
 	case ledger.Resend:
-		// This run does not wait for a Retry-After that is longer than a send may take. It
-		// leaves the call in doubt, and a run after that time sends it again.
-		left := rt.clock.restsFor(l.rests, l.restsSince)
-		if left > l.policy.SendTimeout || l.doubt != nil && l.resends >= l.policy.Resends {
-			return rt.doubts.leave(ctx, l)
+		if l.rested != record.Attempts.Count {
+			return rt.rest(ctx, l, record.Attempts.Count)
 		}
-		if l.doubt != nil {
-			left = max(left, 100*time.Millisecond<<min(l.resends, 6)) // doubling
-			l.resends++
-		}
-		if err := pause(ctx, left); err != nil {
-			return rt.doubts.leave(ctx, l)
-		}
-		rt.counts.resent.Add(1)
-	case ledger.ProbeFirst:
-		return rt.probes.probe(ctx, l, record)
-	case ledger.Wait:
-		return tga.Errorf(tga.IdempotencyKeyInFlight, "attempt %d is with an executor", record.Attempts.Count).In(l.lease.TraceID)
-	default:
+	}
+	return rt.mark(ctx, l, record.Attempts.Count+1, q.Licence, d.Action)
+}
+
+// rest waits before a licensed re-send. attempt is the newest one, which has no answer. A run does
+// not wait for a Retry-After that is longer than a send may take. It leaves the call in doubt,
+// and a run after that time sends it again.
+func (rt *Runtime) rest(ctx context.Context, l *loop, attempt uint32) error {
+	left := rt.clock.restsFor(l.rests, l.restsSince)
+	if left > l.policy.SendTimeout || l.doubt != nil && l.resends >= l.policy.Resends {
 		return rt.doubts.leave(ctx, l)
 	}
-	licence, err := rt.licences.note(l, d.Attempt)
+	if l.doubt != nil {
+		left = max(left, 100*time.Millisecond<<min(l.resends, 6)) // doubling
+		l.resends++
+	}
+	if err := pause(ctx, left); err != nil {
+		return rt.doubts.leave(ctx, l)
+	}
+	l.rested = attempt
+	return nil
+}
+
+// mark makes an attempt durable and takes it in hand, under the licence that was decided on.
+func (rt *Runtime) mark(ctx context.Context, l *loop, attempt uint32, licence ledger.Licence, action ledger.Action) error {
+	notes, err := rt.licences.note(l, attempt, licence)
 	if err != nil {
 		return err
 	}
-	marks := append(licence, rt.executors.mark(l, d.Attempt))
+	l.notes = append(append(l.notes, notes...), rt.executors.mark(l, attempt))
+	l.attachments = append(l.attachments, l.executorOf(attempt)...)
 	// Sync the mark before the send. Otherwise a crash after the send would leave a log
-	// in which this send never happened.
-	if err := l.append(ctx, chain.Batch{Notes: append(l.notes, marks...), Attachments: l.executorOf(d.Attempt)}); err != nil {
+	// in which this send never happened. Not the caller's context: what the tool server said
+	// commits with the mark.
+	if err := l.commit(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}
-	l.notes = nil
-	l.attempt = d.Attempt
+	if action != ledger.Send {
+		rt.counts.resent.Add(1)
+	}
+	l.attempt = attempt
 	return nil
 }
 
