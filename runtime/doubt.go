@@ -196,6 +196,12 @@ func askedBefore(t *chain.Trace) (asked time.Duration, since tga.Millis) {
 	return 0, 0
 }
 
+// attempts returns how many attempts of a resumed trace were marked.
+func (l *loop) attempts() uint32 {
+	marked, _ := attemptsOf(l.trace)
+	return marked
+}
+
 // attemptsOf counts the attempts of a trace that were marked, and those of them that may have
 // been sent. While the trace holds its key, the ledger record has the same numbers.
 func attemptsOf(t *chain.Trace) (marked, sent uint32) {

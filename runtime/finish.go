@@ -51,7 +51,7 @@ func (fs *finishes) finish(ctx context.Context, trace tga.ID, permit Permit, f F
 		// It would use up the key for an answer that nobody gave.
 		return l.partial(), tga.Errorf(tga.ValidationError, "class %v is no class of an answer: an executor whose attempt reached nobody says so by NotSent", f.Class).At("/outcome_class").In(trace)
 	}
-	w := fs.answers.read(l, p.attempt, f.Reply)
+	w := fs.answers.read(l, ByPermit, l.attempts(), f.Reply)
 	if l.state.Terminal() {
 		return fs.late(ctx, l, p, w, firstOf(f.Who, "executor"))
 	}

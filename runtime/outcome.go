@@ -21,13 +21,17 @@ type answers struct {
 // read applies the tool's rules to a reply. The effect has happened, so read never fails: if a
 // rule cannot be applied, the effect's meta says so, and the rule changes nothing.
 //
+// attempts is how many attempts the call has. If there are several, the tool's answer to one says
+// nothing about the others, and its class does not free the key; a person speaks of all of them.
+// 0 means that the words are a model's: the rules read only what a tool answered.
+//
 // A status or code that the contract does not have is no error either: read replaces it by
 // a word of the contract, and keeps the tool's own word in the effect's meta.
-func (a *answers) read(l *loop, attempt uint32, r Reply) answer {
+func (a *answers) read(l *loop, by Writer, attempts uint32, r Reply) answer {
 	r, said, wrong := a.spelled(r)
-	if rules := a.rules; rules != nil {
+	if rules := a.rules; rules != nil && attempts != 0 {
 		read := r
-		if err := rules(l.dispatchCall(attempt), &read); wrong == nil {
+		if err := rules(l.dispatchCall(attempts), &read); wrong == nil {
 			wrong = err
 		}
 		if r.Status == tga.StatusSuccess && read.Status == tga.StatusFailure {
@@ -40,7 +44,13 @@ func (a *answers) read(l *loop, attempt uint32, r Reply) answer {
 			wrong = tga.Errorf(tga.ValidationError, "class %v for an answer with status %s", read.Class, r.Status)
 		}
 	}
-	whole, call := r.Result, l.sentCall(attempt)
+	if attempts > 1 && by != ByPerson && r.Class.Releases() {
+		if wrong == nil {
+			wrong = tga.Errorf(tga.ValidationError, "class %v for an answer to one of %d attempts: another one may have run", r.Class, attempts)
+		}
+		r.Class = ledger.ClassNone
+	}
+	whole, call := r.Result, l.sentCall(attempts)
 	wrong = a.redact.cause(call, wrong)
 	spoken := a.redact.said(call, said)
 	r, redacted, err := a.redact.reply(call, r)

@@ -87,7 +87,7 @@ func heard(probed *Probed, attempt uint32, fenced bool) (body map[string]any, de
 
 // recordEffect stages the effect that the call had, as the tool server says.
 func (p *probes) recordEffect(l *loop, attempt uint32, probed *Probed, body map[string]any, detail []byte) error {
-	w := p.answers.read(l, attempt, probed.Reply)
+	w := p.answers.read(l, ByProbe, attempt, probed.Reply)
 	if err := MayAppend(Claim{Subject: AnEffect, Writer: ByProbe, Origin: l.sender}); err != nil {
 		return err
 	}

@@ -104,7 +104,11 @@ func (st *settlements) resolve(ctx context.Context, trace tga.ID, r Resolution) 
 		return Result{TraceID: trace}, err
 	}
 	return st.settle(ctx, trace, r.Who, r.Via, r.Attempts, func(l *loop) answer {
-		w := st.answers.read(l, 1, r.Reply)
+		attempts := l.attempts()
+		if r.Via == ViaModel {
+			attempts = 0
+		}
+		w := st.answers.read(l, ByPerson, attempts, r.Reply)
 		w.documents = append(w.documents, chain.Document{Pointer: tga.PointerEvidence, Data: r.Evidence})
 		return w
 	})

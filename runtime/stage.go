@@ -103,7 +103,7 @@ func (e *ends) stageNotSent(l *loop, attempt uint32, code tga.Code, reason strin
 
 // stageEffect stages the effect of a tool server's reply.
 func (e *ends) stageEffect(l *loop, attempt uint32, r Reply) error {
-	w := e.answers.read(l, attempt, r)
+	w := e.answers.read(l, ByProcess, attempt, r)
 	l.answer = w.whole
 	return e.stageAnswer(l, w, r.Attachments)
 }
