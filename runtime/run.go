@@ -290,10 +290,6 @@ func (rt *Runtime) refuseKey(ctx context.Context, l *loop, key ledger.Key, recor
 // license looks for an attempt that may be sent, for an EXECUTING trace with no attempt in
 // hand. If there is none, the run ends in doubt. Doubt itself needs no entry: a durable
 // attempt without a durable effect is in doubt.
-//
-// A pause and a question to the tool server end this step, and the loop decides again after them.
-// So nothing that takes long stands between a decision and its mark, and a licence that the
-// operator takes back meanwhile permits nothing.
 func (rt *Runtime) license(ctx context.Context, l *loop) error {
 	key := ledger.KeyOf(l.namespace, l.call)
 	// Not the caller's context: once a call may have run, the answer is an effect or
@@ -305,6 +301,13 @@ func (rt *Runtime) license(ctx context.Context, l *loop) error {
 	if record == nil || record.TraceID != l.lease.TraceID {
 		return tga.Errorf(tga.StateRecoveryFailed, "key %q is not reserved by the executing trace", key.Key).In(l.lease.TraceID)
 	}
+	return rt.licensed(ctx, l, record)
+}
+
+// licensed marks the next attempt if the ledger and the licence of now permit it. It decides again
+// after a pause and after a question to the tool server. So nothing that takes long stands between
+// a decision and its mark, and a licence that the operator takes back meanwhile permits nothing.
+func (rt *Runtime) licensed(ctx context.Context, l *loop, record *ledger.Record) error {
 	l.decided = rt.clock.Read()
 	q := rt.queries.of(l, record)
 	d := ledger.Decide(q)
@@ -316,7 +319,10 @@ func (rt *Runtime) license(ctx context.Context, l *loop) error {
 	case ledger.Send, ledger.Resend:
 	case ledger.ProbeFirst:
 		if l.cleared != record.Attempts.Count {
-			return rt.probes.probe(ctx, l, record)
+			if err := rt.probes.probe(ctx, l, record); err != nil || l.cleared != record.Attempts.Count {
+				return err
+			}
+			return rt.licensed(ctx, l, record)
 		}
 	case ledger.Wait:
 		return tga.Errorf(tga.IdempotencyKeyInFlight, "attempt %d is with an executor", record.Attempts.Count).In(l.lease.TraceID)
@@ -342,7 +348,10 @@ func (rt *Runtime) license(ctx context.Context, l *loop) error {
 		}
 	case ledger.Resend:
 		if l.rested != record.Attempts.Count {
-			return rt.rest(ctx, l, record.Attempts.Count)
+			if err := rt.rest(ctx, l, record.Attempts.Count); err != nil {
+				return err
+			}
+			return rt.licensed(ctx, l, record)
 		}
 	}
 	return rt.mark(ctx, l, record.Attempts.Count+1, q.Licence, d.Action)
@@ -392,18 +401,8 @@ func (rt *Runtime) mark(ctx context.Context, l *loop, attempt uint32, licence le
 func (rt *Runtime) send(ctx context.Context, l *loop) error {
 	attempt := l.attempt
 	l.attempt = 0 // spent before the send: whatever becomes of it, it is not sent again
-	if err := ctx.Err(); err != nil {
-		return rt.ends.notSent(context.WithoutCancel(ctx), l, attempt, err)
-	}
-	if passed := rt.clock.Since(l.decided); l.within != 0 && (passed < 0 || passed >= l.within) {
-		// Writing the mark took long, or the process was stopped. The server may have
-		// forgotten the key by now, so the licence no longer permits this send. If the clock
-		// went back, nobody knows how long it took.
-		return rt.ends.notSent(context.WithoutCancel(ctx), l, attempt, errWindowClosed)
-	}
-
-	if !rt.store.Current(l.lease) {
-		return tga.Errorf(tga.StateConcurrentExecution, "the call was ended before attempt %d was sent", attempt).In(l.lease.TraceID)
+	if why := rt.tooLate(ctx, l, attempt); why != nil {
+		return rt.ends.notSent(context.WithoutCancel(ctx), l, attempt, why)
 	}
 	sendCtx, cancel := context.WithTimeoutCause(sending(ctx), l.policy.SendTimeout, ErrSendTimeout)
 	defer cancel()
@@ -427,70 +426,30 @@ func (rt *Runtime) send(ctx context.Context, l *loop) error {
 	}
 }
 
-var errWindowClosed = errors.New("the time in which it could be sent was over before the send")
-
-// commit is [loop.commit], as a step of run.
-func (rt *Runtime) commit(ctx context.Context, l *loop) error { return l.commit(ctx) }
-
-// commit makes what is staged durable.
-func (l *loop) commit(ctx context.Context) error {
-	b := chain.Batch{Artifacts: l.staged, Notes: l.notes, Attachments: append(l.attachments, l.prepared...)}
-	if len(b.Artifacts) == 0 && len(b.Notes) == 0 && len(b.Attachments) == 0 {
-		return nil
+// tooLate says why the attempt in hand must not be sent any more. The mark may have taken long, or
+// the process was stopped. The question to the store may take long too, so it comes first.
+func (rt *Runtime) tooLate(ctx context.Context, l *loop, attempt uint32) error {
+	if !rt.store.Current(l.lease) {
+		// Somebody overtook this run, and the store refuses what it appends; or the store cannot
+		// say so now, and what it appends says that nothing was sent.
+		return errLeaseUnknown
 	}
-	var err error
-	if b.Also, err = l.undone(); err != nil {
+	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := l.append(ctx, b); err != nil {
-		return err
+	if attempt == 1 && rt.clock.pastDeadline(l) {
+		return errDeadline
 	}
-	l.staged, l.notes, l.attachments, l.prepared = nil, nil, nil, nil
-	for _, a := range b.Attachments {
-		if a.Kind == chain.AttachTimer && a.Value != nil {
-			l.timers.wake() // only now is the timer in the store
-		}
+	if passed := rt.clock.Since(l.decided); l.within != 0 && (passed < 0 || passed >= l.within) {
+		// The server may have forgotten the key by now, so the licence no longer permits this
+		// send. If the clock went back, nobody knows how long it took.
+		return errWindowClosed
 	}
 	return nil
 }
 
-// append appends after the head that the loop knows. If somebody else has appended since, the
-// lease was broken, and the store refuses the append.
-func (l *loop) append(ctx context.Context, b chain.Batch) error {
-	b.Expect = &l.head
-	done, err := l.store.Append(ctx, l.lease, b)
-	if err != nil {
-		return err
-	}
-	l.head, l.trace = done.Head, done.Trace
-	return nil
-}
-
-// known returns the trace as this run knows it. Nobody else appends to the trace while this run
-// has the lease. If the lease is overtaken, this run does not see later appends, and its answer
-// is true as of its own last append.
-func (l *loop) known(ctx context.Context) (*chain.Trace, error) {
-	if l.trace != nil {
-		return l.trace, nil
-	}
-	return l.store.Load(ctx, l.lease.TraceID)
-}
-
-// record returns the ledger record of the call's key. It does not look up a key again that was
-// just found to be unused: the append that reserves the key compares, and the store refuses it
-// if another trace was faster. Then the record is read.
-func (l *loop) record(ctx context.Context, key ledger.Key) (*ledger.Record, error) {
-	unused := l.unused
-	if l.unused = (ledger.Key{}); unused == key {
-		return nil, nil
-	}
-	return l.store.Record(ctx, key)
-}
-
-// codeOr returns the code in err's chain, or code.
-func codeOr(err error, code tga.Code) tga.Code {
-	if c := tga.CodeOf(err); c != "" {
-		return c
-	}
-	return code
-}
+var (
+	errLeaseUnknown = errors.New("the store could not say that this process still has the call")
+	errDeadline     = tga.Errorf(tga.ToolTimeout, "the deadline passed before the call was sent")
+	errWindowClosed = errors.New("the time within which the call could be sent ended before the send")
+)

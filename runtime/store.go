@@ -41,7 +41,8 @@ type Store interface {
 	// lentOnly it overtakes only a holder outside this process. For a holder inside it, it
 	// waits as Acquire does.
 	Overtake(ctx context.Context, trace tga.ID, lentOnly bool) (chain.Lease, error)
-	// Current reports whether a lease is still its trace's newest: nobody has overtaken it.
+	// Current reports whether a lease is still its trace's newest: nobody has overtaken it. A store
+	// that cannot find that out reports false.
 	Current(lease chain.Lease) bool
 	// While returns the context of a send under a current lease. It ends with ctx, or earlier:
 	// before another process could overtake the lease unnoticed by this one. A store that only
