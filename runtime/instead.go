@@ -33,9 +33,10 @@ type stands struct {
 }
 
 // lead leads a call with a key to the replacement of the call that the key was reserved for, if
-// a person has allowed one.
-func (s *stands) lead(ctx context.Context, req *BeginRequest) error {
-	for req.Key != "" {
+// a person has allowed one. It goes no further than the key has, which the caller's own trace has; ""
+// if it has no trace.
+func (s *stands) lead(ctx context.Context, req *BeginRequest, has string) error {
+	for req.Key != "" && req.Key != has {
 		record, err := req.record(ctx, s.store)
 		if err != nil || record == nil {
 			return err
@@ -69,7 +70,7 @@ func (s *stands) lead(ctx context.Context, req *BeginRequest) error {
 
 // leadNew is lead for a new trace, without a person who could say yes: a key that was settled as
 // "did not run" is not sent besides the replacement that ran. A trace that exists already goes on
-// with the key that it has.
+// with the key that it has, if that is the caller's or one that the caller's stands for.
 func (s *stands) leadNew(ctx context.Context, req *Request, given bool) error {
 	if req.Key == "" {
 		return nil
@@ -81,8 +82,11 @@ func (s *stands) leadNew(ctx context.Context, req *Request, given bool) error {
 	if row, err := s.store.Attachment(ctx, chain.AttachStream, keyspace.InsteadKey(record.TraceID)); err != nil || row == nil {
 		return err
 	}
+	has := ""
 	if given {
-		if _, err := s.store.Load(ctx, req.TraceID); !errors.Is(err, tga.NotFound) {
+		if t, err := s.store.Load(ctx, req.TraceID); err == nil && t.Request != nil {
+			has = t.Request.Request.IdempotencyKey
+		} else if !errors.Is(err, tga.NotFound) {
 			return err
 		}
 	}
@@ -90,7 +94,7 @@ func (s *stands) leadNew(ctx context.Context, req *Request, given bool) error {
 	if b.Args, err = s.mint.canonicalArgs(req.Args); err != nil {
 		return err
 	}
-	if err := s.lead(ctx, &b); err != nil {
+	if err := s.lead(ctx, &b, has); err != nil {
 		return err
 	}
 	req.Key, req.own = b.Key, b.own

@@ -195,7 +195,7 @@ func (bs *begins) own(ctx context.Context, req BeginRequest) (b Begun, noted boo
 		return b, false, err
 	}
 	if own.trace.IsZero() {
-		if err := bs.stands.lead(ctx, &req); err != nil {
+		if err := bs.stands.lead(ctx, &req, ""); err != nil {
 			b, err = begun(Begun{Result: Result{TraceID: req.TraceID}}, err)
 			return b, false, err
 		}

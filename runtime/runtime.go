@@ -309,8 +309,10 @@ func (rt *Runtime) rejoin(lease chain.Lease, trace *chain.Trace, request *tga.Ar
 	}
 	l.asker = asks.submitter
 	was, is := l.request.Request, request.Request
-	if !was.Proposal.Equal(is.Proposal) || was.IdempotencyKey != is.IdempotencyKey ||
-		l.request.Meta.String(tga.MetaSubject) != request.Meta.String(tga.MetaSubject) {
+	// A derived key is another one after the call was answered; what it is derived from is not.
+	derived := l.request.Meta.String(tga.MetaDerivedKey)
+	if sameKey := was.IdempotencyKey == is.IdempotencyKey || derived != "" && derived == request.Meta.String(tga.MetaDerivedKey); !sameKey ||
+		!was.Proposal.Equal(is.Proposal) || l.request.Meta.String(tga.MetaSubject) != request.Meta.String(tga.MetaSubject) {
 		return nil, tga.Errorf(tga.StateInvalidTransition, "the trace exists and is of another call").In(lease.TraceID)
 	}
 	l.brings(is.Proposal.ToolServer, is.Proposal.ToolName, is.Proposal.Args, whole)
