@@ -58,8 +58,9 @@ func (o Outcome) Class() ledger.Class {
 // defaults says what a status means without a rule of the operator: first on attempt 1,
 // again on a later attempt. The first matching row counts.
 //
-// A server may refuse a re-send before it looks at the call (authorization, an occupied
-// key, a limit). Such an answer says nothing about the earlier attempt, which stays in doubt.
+// A server may refuse a re-send before it looks at the call (authorization, an occupied key, a
+// limit, a route that is gone). Such an answer says nothing about the earlier attempt, which stays
+// in doubt.
 var defaults = [...]struct {
 	from, to     int
 	first, again Outcome
@@ -67,9 +68,11 @@ var defaults = [...]struct {
 	{200, 299, Succeeded, Succeeded},
 	{401, 401, Failed, InDoubt},
 	{403, 403, Failed, InDoubt},
+	{404, 405, Failed, InDoubt}, // the route was removed since, or attempt 1 deleted what it names
 	{407, 407, Failed, InDoubt},
 	{408, 408, InDoubt, InDoubt}, // the server gave up waiting, and does not say for what
 	{409, 409, Failed, InDoubt},  // a server that honours keys answers it for a key that is in use
+	{410, 410, Failed, InDoubt},  // as 404
 	{421, 421, Failed, InDoubt},
 	{425, 425, Failed, InDoubt},
 	{429, 429, InDoubt, InDoubt}, // see Config.Statuses
