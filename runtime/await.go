@@ -27,7 +27,7 @@ func (w *waits) await(ctx context.Context, l *loop, key ledger.Key, seen *ledger
 		return err
 	}
 	if l.remote != nil && seen.Attempts.External && w.executors.alive(seen, l.policy) {
-		return tga.Errorf(tga.IdempotencyKeyInFlight, "trace %s has the key %q, and attempt %d is with an executor", seen.TraceID, key.Key, seen.Attempts.Count).In(l.lease.TraceID)
+		return tga.Errorf(tga.IdempotencyKeyInFlight, "trace %s has the key %q, and a remote executor is executing attempt %d", seen.TraceID, key.Key, seen.Attempts.Count).In(l.lease.TraceID)
 	}
 	waitCtx := ctx
 	if until := w.until(l, seen); until != 0 {

@@ -147,7 +147,7 @@ func (d *doubts) of(l *loop) error {
 	return e
 }
 
-var errNoAnswer = errors.New("an earlier holder marked an attempt and recorded no effect")
+var errNoAnswer = errors.New("an earlier process may have sent the call and recorded no answer")
 
 // DoubtCause returns why the newest attempt of a trace has no certain answer, by its notes;
 // "" if nobody recorded a cause, as after a crash.

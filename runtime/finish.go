@@ -49,7 +49,7 @@ func (fs *finishes) finish(ctx context.Context, trace tga.ID, permit Permit, f F
 	defer fs.store.Release(l.lease)
 	if f.Class == ledger.ClassNotSent {
 		// It would use up the key for an answer that nobody gave.
-		return l.partial(), tga.Errorf(tga.ValidationError, "class %v is no class of an answer: an executor whose attempt reached nobody says so by NotSent", f.Class).At("/outcome_class").In(trace)
+		return l.partial(), tga.Errorf(tga.ValidationError, "class %v cannot be the class of an answer: if the attempt reached nobody, call NotSent", f.Class).At("/outcome_class").In(trace)
 	}
 	w := fs.answers.read(l, ByPermit, l.attempts(), f.Reply)
 	if l.state.Terminal() {

@@ -56,7 +56,7 @@ func allSeen(record *ledger.Record, looked uint32) error {
 	if record == nil || looked == 0 || record.Attempts.Count == looked {
 		return nil
 	}
-	return tga.Errorf(tga.StateConcurrentExecution, "the call has %d attempts, and who looked at its world knew of %d: look again", record.Attempts.Count, looked).At("/attempts").In(record.TraceID)
+	return tga.Errorf(tga.StateConcurrentExecution, "the call has %d attempts, and you checked when it had %d: check the newest attempt too", record.Attempts.Count, looked).At("/attempts").In(record.TraceID)
 }
 
 // inDoubtNow refuses to settle a call that is not EXECUTING.

@@ -117,7 +117,7 @@ func (st *settlements) weigh(ctx context.Context, l *loop, done *Relicensed) (*l
 	case st.executors.alive(record, l.policy):
 		return nil, tga.Errorf(tga.StateLockAcquireFailed, "the permit of attempt %d is fresh: its executor may still be sending. Wait, or let it give up", record.Attempts.Count).In(l.lease.TraceID)
 	case l.attempted == nil:
-		return nil, refuse("the log has no licence of the call's attempt: the current licence decides alone. Recover it")
+		return nil, refuse("the log has no licence of the call's attempt, so the current licence decides alone: use recover")
 	}
 	q := st.queries.of(l, record)
 	// Weigh as if nobody executes the call, and as if the asker is an executor if an executor sent it.

@@ -325,7 +325,7 @@ func (rt *Runtime) licensed(ctx context.Context, l *loop, record *ledger.Record)
 			return rt.licensed(ctx, l, record)
 		}
 	case ledger.Wait:
-		return tga.Errorf(tga.IdempotencyKeyInFlight, "attempt %d is with an executor", record.Attempts.Count).In(l.lease.TraceID)
+		return tga.Errorf(tga.IdempotencyKeyInFlight, "a remote executor is executing attempt %d", record.Attempts.Count).In(l.lease.TraceID)
 	default:
 		return rt.doubts.leave(ctx, l)
 	}

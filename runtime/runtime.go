@@ -313,7 +313,7 @@ func (rt *Runtime) rejoin(lease chain.Lease, trace *chain.Trace, request *tga.Ar
 	derived := l.request.Meta.String(tga.MetaDerivedKey)
 	if sameKey := was.IdempotencyKey == is.IdempotencyKey || derived != "" && derived == request.Meta.String(tga.MetaDerivedKey); !sameKey ||
 		!was.Proposal.Equal(is.Proposal) || l.request.Meta.String(tga.MetaSubject) != request.Meta.String(tga.MetaSubject) {
-		return nil, tga.Errorf(tga.StateInvalidTransition, "the trace exists and is of another call").In(lease.TraceID)
+		return nil, tga.Errorf(tga.StateInvalidTransition, "the trace id belongs to another call").In(lease.TraceID)
 	}
 	l.brings(is.Proposal.ToolServer, is.Proposal.ToolName, is.Proposal.Args, whole)
 	return l, nil

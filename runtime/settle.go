@@ -49,7 +49,7 @@ func mayVia(via string, licenses bool) error {
 	case via != "" && via != ViaModel:
 		return tga.Errorf(tga.ValidationError, "via %.40q: want nothing or %q", via, ViaModel).At("/via")
 	case via == ViaModel && licenses:
-		return tga.Errorf(tga.PermissionDenied, "a model may say that a call ran, or give it up: anything else is a person's to say").At("/via")
+		return tga.Errorf(tga.PermissionDenied, "a model may say that a call ran, or give it up: only a person may say anything else").At("/via")
 	}
 	return nil
 }
