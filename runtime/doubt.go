@@ -130,6 +130,25 @@ func (d *doubts) leave(ctx context.Context, l *loop) error {
 	return d.of(l)
 }
 
+// rest waits before a licensed re-send. attempt is the newest one, which has no answer. A run does
+// not wait for a Retry-After that is longer than a send may take. It leaves the call in doubt,
+// and a run after that time sends it again.
+func (d *doubts) rest(ctx context.Context, l *loop, attempt uint32) error {
+	left := d.clock.restsFor(l.rests, l.restsSince)
+	if left > l.policy.SendTimeout || l.doubt != nil && l.resends >= l.policy.Resends {
+		return d.leave(ctx, l)
+	}
+	if l.doubt != nil {
+		left = max(left, 100*time.Millisecond<<min(l.resends, 6)) // doubling
+		l.resends++
+	}
+	if err := pause(ctx, left); err != nil {
+		return d.leave(ctx, l)
+	}
+	l.rested = attempt
+	return nil
+}
+
 // of returns the error EFFECT_IN_DOUBT for a call that may or may not have run.
 func (d *doubts) of(l *loop) error {
 	cause := l.doubt

@@ -348,32 +348,13 @@ func (rt *Runtime) licensed(ctx context.Context, l *loop, record *ledger.Record)
 		}
 	case ledger.Resend:
 		if l.rested != record.Attempts.Count {
-			if err := rt.rest(ctx, l, record.Attempts.Count); err != nil {
+			if err := rt.doubts.rest(ctx, l, record.Attempts.Count); err != nil {
 				return err
 			}
 			return rt.licensed(ctx, l, record)
 		}
 	}
 	return rt.mark(ctx, l, record.Attempts.Count+1, q.Licence, d.Action)
-}
-
-// rest waits before a licensed re-send. attempt is the newest one, which has no answer. A run does
-// not wait for a Retry-After that is longer than a send may take. It leaves the call in doubt,
-// and a run after that time sends it again.
-func (rt *Runtime) rest(ctx context.Context, l *loop, attempt uint32) error {
-	left := rt.clock.restsFor(l.rests, l.restsSince)
-	if left > l.policy.SendTimeout || l.doubt != nil && l.resends >= l.policy.Resends {
-		return rt.doubts.leave(ctx, l)
-	}
-	if l.doubt != nil {
-		left = max(left, 100*time.Millisecond<<min(l.resends, 6)) // doubling
-		l.resends++
-	}
-	if err := pause(ctx, left); err != nil {
-		return rt.doubts.leave(ctx, l)
-	}
-	l.rested = attempt
-	return nil
 }
 
 // mark makes an attempt durable and takes it in hand, under the licence that was decided on.
