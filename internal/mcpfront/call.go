@@ -414,9 +414,10 @@ func (q *call) Write(up frames.Upstream, b runtime.Begun, sc runtime.SpanContext
 
 func (q *call) Elicits() bool           { return q.conv.opening.Elicits() }
 func (q *call) Agreed() mcpraw.Revision { return q.conv.opening.Version() }
-func (q *call) Poll(o *attempt.Open)    { q.conv.polls.poll(o) }
 func (q *call) Dropped()                { q.conv.unregister(q.w) }
 func (q *call) Settled()                { q.conv.doubts.changed() }
+
+func (q *call) Poll(o *attempt.Open, made bool) bool { return q.conv.polls.poll(o, made) }
 
 func (q *call) Elicit(ctx context.Context, question []byte, over func()) ([]byte, error) {
 	return q.conv.askClient(ctx, "elicitation/create", question, over)

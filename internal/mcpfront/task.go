@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,7 +36,9 @@ type taskPolls struct {
 	resumed sync.Once
 	looked  *wait.Latch // the tasks that an earlier shim left are known
 	mu      sync.Mutex
-	tasks   map[string]*attempt.Open // tasks that are asked about, by the tool server's id
+	// tasks has, by the tool server's id, the tasks whose end the client has not got. A tool server that was
+	// started again may use an id again: the id stands for the newest call's task.
+	tasks map[string]*attempt.Open
 }
 
 // resume begins to ask about the tasks that an earlier shim left. It is called when the client
@@ -52,10 +56,11 @@ func (g *taskPolls) resume() {
 				}
 			}
 			g.c.s.tasks.Expire()
-			for _, value := range g.c.s.Shelf.With(attempt.OpenPrefix) {
+			left := g.c.s.Shelf.With(attempt.OpenPrefix)
+			for _, name := range slices.Backward(slices.Sorted(maps.Keys(left))) { // the newest traces first
 				// For another user the tool server may have another task with the same id.
-				if o := attempt.ParseOpen(value); o != nil && o.Task != "" && o.Subject == g.c.subject {
-					g.poll(o)
+				if o := attempt.ParseOpen(left[name]); o != nil && o.Task != "" && o.Subject == g.c.subject {
+					g.poll(o, false)
 				}
 			}
 		})
@@ -82,21 +87,27 @@ func (g *taskPolls) early(f *frames.Frame, b *batchReply) bool {
 // asksAboutTask lists the methods whose answer may hold the outcome of a task.
 var asksAboutTask = map[string]bool{"tasks/get": true, "tasks/result": true}
 
-// poll asks about a task until its effect is recorded, even if the client does not ask.
-func (g *taskPolls) poll(o *attempt.Open) {
+// poll asks about a task until its effect is recorded, even if the client does not ask. made says that the tool server
+// has just made the task. poll returns false if the task's id stands for another call's task.
+func (g *taskPolls) poll(o *attempt.Open, made bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.tasks[o.Task] != nil {
-		return
+	if have := g.tasks[o.Task]; have != nil {
+		if have.Trace == o.Trace || !made {
+			return have.Trace == o.Trace
+		}
+		g.c.s.Log.Warn("the tool server gave a task's id to another call; if the first task had not ended, its call stays in doubt",
+			"task", o.Task, "trace", have.Trace, "other", o.Trace)
 	}
 	if g.tasks == nil {
 		g.tasks = map[string]*attempt.Open{}
 	}
+	o.Legs = nil // only the record on the shelf needs them
 	g.tasks[o.Task] = o
 	g.c.s.Work.Go(func() {
 		pause, trouble := pollLeast, ""
 		for {
-			if !wait.Rest(g.c.life, pause) {
+			if !wait.Rest(g.c.life, pause) || !g.current(o) {
 				return
 			}
 			done, next, err := g.ask(o)
@@ -118,6 +129,23 @@ func (g *taskPolls) poll(o *attempt.Open) {
 			pause, trouble = next, ""
 		}
 	})
+	return true
+}
+
+// current reports whether the id of a task still stands for it, and the client has not got its end.
+func (g *taskPolls) current(o *attempt.Open) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.tasks[o.Task] == o
+}
+
+// forget removes a task whose end the client has.
+func (g *taskPolls) forget(o *attempt.Open) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.tasks[o.Task] == o {
+		delete(g.tasks, o.Task)
+	}
 }
 
 // errTaskLater says that the tool server answered with an error although it may know the task;
@@ -172,6 +200,9 @@ func (g *taskPolls) ask(o *attempt.Open) (done bool, next time.Duration, err err
 	}
 	if !over {
 		return false, next, nil
+	}
+	if !g.current(o) {
+		return true, 0, nil // what came is the end of another call's task, or the client's question has settled it
 	}
 	return true, 0, g.c.s.Settle(o, reply)
 }
@@ -229,7 +260,11 @@ func (g *taskPolls) giveTask(w *waiting, f *frames.Frame) {
 	}
 	if err := g.c.s.Settle(w.task, reply); err != nil {
 		g.c.s.Log.Error("the effect of a task was not recorded", "trace", w.task.Trace, "error", err)
+		f.Close()
+		g.c.fail(w.id, w.batch, mcpraw.CodeGone, tga.CodeOf(err), w.task.Trace, "the task has ended, and tgad could not record its end: "+err.Error())
+		return
 	}
+	defer g.forget(w.task)
 	b, err := w.task.Begun()
 	if !w.task.Derived || err != nil {
 		g.c.give(w.batch, f)

@@ -14,6 +14,7 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
 )
 
 func (w *world) noSettled(tool, key string) bool {
@@ -171,6 +172,90 @@ func TestEarlyQuestionAboutATask(t *testing.T) {
 	fronttest.Has(t, h.Ask("2", "tasks/get", `{"taskId":"job-7"}`), "job done")
 	if r := w.Record("job", key); r.Status != ledger.Settled {
 		t.Errorf("the client has the end, and the record is %+v", r)
+	}
+}
+
+// TestTaskIdThatIsUsedAgain: a tool server that was started again numbers its tasks from 1 again. The id then stands for the newest
+// call's task, whether the earlier call's task is over or not.
+func TestTaskIdThatIsUsedAgain(t *testing.T) {
+	for _, over := range []bool{true, false} {
+		w := newWorld(t)
+		h := w.start()
+		h.Handshake()
+		done := func() {
+			if err := os.WriteFile(w.Journal+".taskdone", nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fronttest.Has(t, h.Call("1", "job", `{"n":7,"a":1}`), `"taskId":"job-7"`)
+		first := w.Effects()[0].Key
+		if over {
+			done()
+			fronttest.Eventually(t, "the first effect", func() bool { return w.Record("job", first).Status == ledger.Settled })
+			fronttest.Has(t, h.Ask("2", "tasks/get", `{"taskId":"job-7"}`), "job done")
+			if err := os.Remove(w.Journal + ".taskdone"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fronttest.Has(t, h.Call("3", "job", `{"n":7,"a":2}`), `"taskId":"job-7"`)
+		second := w.Effects()[1].Key
+		if !over {
+			// A repeat of the first call must not be led to the second one's task.
+			got := h.Call("4", "job", `{"n":7,"a":1}`)
+			fronttest.Has(t, got, "OUTCOME UNKNOWN")
+			fronttest.Lacks(t, got, "job-7")
+		}
+		done()
+		fronttest.Has(t, h.Ask("5", "tasks/get", `{"taskId":"job-7"}`), "job done")
+		if !over && !w.noSettled("job", first) {
+			t.Errorf("the first call has the second one's effect: %+v", w.Record("job", first))
+		}
+		if r := w.Record("job", second); r.Status != ledger.Settled {
+			t.Errorf("over %v: the client has the end of the second task, and the record is %+v", over, r)
+		}
+		_ = h.Stop()
+	}
+}
+
+// pickyLog is a log that refuses some effects.
+type pickyLog struct {
+	asklog.Log
+	refuse func(runtime.Reply) error
+}
+
+func (l pickyLog) Finish(ctx context.Context, trace tga.ID, permit runtime.Permit, f runtime.Finished) (runtime.Result, error) {
+	if err := l.refuse(f.Reply); err != nil {
+		return runtime.Result{}, err
+	}
+	return l.Log.Finish(ctx, trace, permit, f)
+}
+
+// TestTaskWhoseEndTheLogRefuses: a result that is too long for the log is recorded by its length and digest, as that of another call is. A
+// client does not get an end that the log refuses to record.
+func TestTaskWhoseEndTheLogRefuses(t *testing.T) {
+	for code, given := range map[tga.Code]bool{tga.LimitExceeded: true, tga.ValidationError: false} {
+		w := newWorld(t)
+		w.log = pickyLog{w.Local(), func(r runtime.Reply) error {
+			if r.Result == nil && code == tga.LimitExceeded {
+				return nil
+			}
+			return tga.Errorf(code, "no")
+		}}
+		h := w.start()
+		h.Handshake()
+		h.Call("1", "job", `{"n":7}`)
+		key := w.Effects()[0].Key
+		if err := os.WriteFile(w.Journal+".taskdone", nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got := h.Ask("2", "tasks/get", `{"taskId":"job-7"}`)
+		if strings.Contains(got, "job done") != given {
+			t.Errorf("%s: the client got %s", code, got)
+		}
+		if settled := !w.noSettled("job", key); settled != given {
+			t.Errorf("%s: record %+v", code, w.Record("job", key))
+		}
+		_ = h.Stop()
 	}
 }
 

@@ -30,10 +30,12 @@ type Client interface {
 	Write(up frames.Upstream, b runtime.Begun, sc runtime.SpanContext, late func() error) error
 	// Reread reads the tool's definition again, and reports whether it now wants other headers.
 	Reread(ctx context.Context) bool
-	Poll(o *Open) // the call goes on as a task of the tool server: ask about it until it is over
-	Withdraw()    // tell the tool server that the call is cancelled
-	Dropped()     // a late answer has come: no other is expected
-	Settled()     // the late answer was recorded and ended the doubt
+	// Poll asks about a task of the tool server, as which the call goes on, until the task is over. made says that the
+	// tool server has just made it. Poll returns false if the tool server has given the task's id to another call since.
+	Poll(o *Open, made bool) bool
+	Withdraw() // tell the tool server that the call is cancelled
+	Dropped()  // a late answer has come: no other is expected
+	Settled()  // the late answer was recorded and ended the doubt
 }
 
 // Call is a call as its attempt knows it.

@@ -108,7 +108,7 @@ func (a *Attempt) unfinished(b runtime.Begun, f *frames.Frame, ans answer) (done
 		return false, err.Error()
 	}
 	if o.Task != "" {
-		a.q.By.Poll(o)
+		a.q.By.Poll(o, true)
 	}
 	a.Out = Outcome{Frame: f, Value: ans.value, Trace: b.Result.TraceID}
 	return true, ""
@@ -148,10 +148,11 @@ func (a *Attempt) goOn(ctx context.Context, out runtime.Begun) (done bool) {
 			a.inDoubt("it was interrupted while the tool server had its input")
 			return true
 		}
-		a.Out = Outcome{Value: []byte(answer), Trace: b.Result.TraceID}
-		if o.Task != "" {
-			a.q.By.Poll(o)
+		if o.Task != "" && !a.q.By.Poll(o, false) {
+			a.inDoubt("it went on as a task, and the tool server has given the task's id to another call")
+			return true
 		}
+		a.Out = Outcome{Value: []byte(answer), Trace: b.Result.TraceID}
 		return true
 	}
 	o.Legs[leg] = ""
@@ -182,7 +183,7 @@ func (s *Desk) Settle(o *Open, reply runtime.Reply) error {
 		return err
 	}
 	err = asklog.Persist(s.Life, func(ctx context.Context) error {
-		_, err := s.o.Log.Finish(ctx, b.Result.TraceID, b.Permit, runtime.Finished{Reply: reply, Who: "tgad mcp"})
+		_, err := s.finish(ctx, b, reply)
 		return err
 	})
 	if err == nil || errors.Is(err, tga.StateInvalidTransition) {

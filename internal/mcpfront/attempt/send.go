@@ -170,16 +170,8 @@ func (a *Attempt) unrecorded(ctx context.Context, b runtime.Begun, f *frames.Fra
 func (a *Attempt) Finish(ctx context.Context, b runtime.Begun, reply runtime.Reply) (runtime.Result, error) {
 	pause := wait.Pause{}
 	for {
-		var res runtime.Result
-		err := asklog.Patient(ctx, func(ctx context.Context) (err error) {
-			res, err = a.s.o.Log.Finish(ctx, b.Result.TraceID, b.Permit, runtime.Finished{Reply: reply, Who: "tgad mcp"})
-			return err
-		})
-		switch {
-		case errors.Is(err, tga.LimitExceeded) && reply.Result != nil:
-			reply = cut(reply)
-			continue
-		case !errors.Is(err, tga.StoreUnavailable):
+		res, err := a.s.finish(ctx, b, reply)
+		if !errors.Is(err, tga.StoreUnavailable) {
 			return res, err
 		}
 		a.say("the tool has answered; waiting for tgad's log to record it")
@@ -187,6 +179,21 @@ func (a *Attempt) Finish(ctx context.Context, b runtime.Begun, reply runtime.Rep
 		if !wait.Rest(ctx, pause.Next()) {
 			return res, err
 		}
+	}
+}
+
+// finish makes the request that records an effect. If the log takes no reply of this length, finish has it record the
+// length and digest.
+func (s *Desk) finish(ctx context.Context, b runtime.Begun, reply runtime.Reply) (res runtime.Result, err error) {
+	for {
+		err = asklog.Patient(ctx, func(ctx context.Context) (err error) {
+			res, err = s.o.Log.Finish(ctx, b.Result.TraceID, b.Permit, runtime.Finished{Reply: reply, Who: "tgad mcp"})
+			return err
+		})
+		if !errors.Is(err, tga.LimitExceeded) || reply.Result == nil {
+			return res, err
+		}
+		reply = cut(reply)
 	}
 }
 
