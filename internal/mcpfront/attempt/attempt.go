@@ -46,6 +46,10 @@ type Attempt struct {
 	begunAt time.Time     // when the current permit was requested
 	after   time.Duration // Retry-After of the tool server's answer
 
+	// The attempt continues an unfinished call: it sends a later message of it, under the permit of the first one.
+	continues bool
+	unsent    bool // that message was certainly not sent
+
 	reread bool // the tool definitions were read again after a header mismatch
 
 	meta tga.Meta // of a new trace

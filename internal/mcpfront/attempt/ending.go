@@ -255,6 +255,13 @@ func (s *Desk) turn(b runtime.Begun) uint32 {
 // only this process knows it, and a call whose permit is not returned ends in doubt.
 func (a *Attempt) NotSent(ctx context.Context, b runtime.Begun, cause error) {
 	a.lookAgain(ctx, workspace.NotSent)
+	if a.continues {
+		// The tool server has an earlier message of this attempt, so its permit is not returned.
+		a.unsent = true
+		a.Out = Outcome{Code: tga.IdempotencyKeyInFlight, Trace: b.Result.TraceID,
+			Words: "The input was not sent: " + cause.Error() + ". The call goes on, and the same message may be repeated."}
+		return
+	}
 	reason := clip.Runes(cause.Error(), mcpanswer.MaxMessage)
 	err := a.askWhile(ctx, func(d time.Duration) bool { return wait.Rest(ctx, d) }, func(ctx context.Context) error {
 		return asklog.Patient(ctx, func(ctx context.Context) error {
@@ -264,14 +271,18 @@ func (a *Attempt) NotSent(ctx context.Context, b runtime.Begun, cause error) {
 	})
 	// The log gave a permit for this attempt. So either no earlier attempt is in doubt, or the
 	// licence allows a re-send. Either way the same call may be made again.
-	words := "The call was not sent: " + cause.Error() + ". The same call may be repeated."
+	a.Out = Outcome{Code: tga.ToolError, Trace: b.Result.TraceID, Words: "The call was not sent: " + cause.Error() + ". The same call may be repeated."}
+	if a.s.turn(b) > 1 {
+		a.Out.Code = tga.EffectInDoubt
+		a.Out.Words = fmt.Sprintf("OUTCOME UNKNOWN. The call of %s may have run: an earlier send of it has no answer. Its repeat was not sent: %v. "+
+			"The same call may be repeated. Trace %s.", a.q.Params.Tool, cause, b.Result.TraceID)
+	}
 	if err == nil {
 		a.s.countUnsent(b.Result.TraceID)
 	} else {
 		// The log still counts the permit as in use: a repeat waits until it is stale.
 		a.s.Log.Warn("a permit was not taken back", "trace", b.Result.TraceID, "error", err)
 	}
-	a.Out = Outcome{Code: tga.ToolError, Trace: b.Result.TraceID, Words: words}
 }
 
 // GiveUp tells the log that nobody executes this attempt any more. Then the licence decides

@@ -286,13 +286,17 @@ func (l *loop) dispatch(ctx context.Context) result {
 	if done {
 		return ended
 	}
+	// The permit of this begin id now stands for a send that was not made, or whose outcome is not known.
+	// A new begin id can get another permit; in the second case only if the licence allows a re-send.
+	l.beginID, l.rest = frames.Nonce(), wait.Pause{}
+	if doubt == "" {
+		return again
+	}
 	l.GiveUp(ctx, b, doubt)
-	if l.sends++; doubt != "" && l.sends >= MaxSends {
+	l.doubt = doubt
+	if l.sends++; l.sends >= MaxSends {
 		l.inDoubt(doubt)
 		return ended
 	}
-	// The permit of this begin id now stands for a send whose outcome is not known. A new
-	// begin id can get another permit, if the licence allows a re-send.
-	l.doubt, l.beginID, l.rest = doubt, frames.Nonce(), wait.Pause{}
 	return again
 }

@@ -160,15 +160,20 @@ func (a *Attempt) goOn(ctx context.Context, out runtime.Begun) (done bool) {
 		a.refused(err)
 		return true
 	}
+	a.continues = true
 	ok, doubt := a.send(ctx, b)
+	if !ok && doubt == "" { // the tool server wants other headers
+		a.unsent = false
+		ok, doubt = a.send(ctx, b)
+	}
 	if !ok {
 		a.inDoubt(doubt)
 		return true
 	}
 	if a.Out.Final {
 		a.s.dropOpen(o)
-	} else if a.Out.Code != "" && !a.q.Sent.Load() {
-		delete(o.Legs, leg) // no byte of the message was sent
+	} else if a.unsent {
+		delete(o.Legs, leg)
 		if err := a.s.keepOpen(o); err != nil {
 			a.s.Log.Warn("an unfinished call was not noted", "trace", o.Trace, "error", err)
 		}

@@ -17,7 +17,8 @@ import (
 )
 
 // send makes the one send that a permit allows. done says that the attempt has its outcome;
-// otherwise doubt says why it is not known what happened.
+// otherwise doubt says why it is not known what happened. If doubt is "", nothing happened, and
+// the call is to be sent again.
 func (a *Attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt string) {
 	q := a.q
 	span := a.sendSpan(ctx, b)
@@ -122,10 +123,13 @@ func (a *Attempt) answered(ctx context.Context, b runtime.Begun, f *frames.Frame
 	case mcpraw.IsRefusal:
 		if a.otherHeaders(ctx, ans) {
 			f.Close()
+			ended := !a.continues && a.s.turn(b) == 1
 			a.NotSent(ctx, b, errors.New("the tool server wants other headers"))
 			a.Out = Outcome{}
-			a.setTrace(NewID())
-			return false, "" // send again: nothing ran, so the next attempt has a new trace
+			if ended {
+				a.setTrace(NewID()) // no send of the call may have run, so its trace has ended
+			}
+			return false, "" // send again
 		}
 		if a.s.turn(b) > 1 {
 			f.Close()
