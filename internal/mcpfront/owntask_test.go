@@ -8,9 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/asklog"
 	"github.com/tgad/tgad/internal/mcpfront/attempt"
 	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/mcpfront/owntask"
@@ -387,4 +389,45 @@ func TestOwnTaskLimits(t *testing.T) {
 	h.Handshake()
 	fronttest.Has(t, h.task(old), `"code":-32602`)
 	fronttest.Eventually(t, "the old task struck out", func() bool { _, found := w.keptTask(old); return !found })
+}
+
+// noteless is a log that keeps no records of tasks.
+type noteless struct{ asklog.Log }
+
+func (l noteless) Keep(ctx context.Context, r runtime.KeepRequest) (runtime.Kept, bool, error) {
+	if strings.HasPrefix(r.Name, owntask.Shelf) && r.Value != nil {
+		return runtime.Kept{}, false, tga.Errorf(tga.LimitExceeded, "no")
+	}
+	return l.Log.Keep(ctx, r)
+}
+
+// TestClientWithoutItsTaskIsThere: a task cannot be noted, so its client waits for the call's own answer. The log still sees that client:
+// another client's identical call is another call.
+func TestClientWithoutItsTaskIsThere(t *testing.T) {
+	srv := newStrict(t)
+	gate := make(chan struct{})
+	open := sync.OnceFunc(func() { close(gate) })
+	defer open()
+	srv.handle["tools/call"] = func(e *exchanged) {
+		<-gate
+		e.result(`"resultType":"complete","content":[{"type":"text","text":"ok"}]`)
+	}
+	w := newWorld(t)
+	w.opts.URL, w.log = srv.URL, noteless{w.Local()}
+	url := w.listening()
+	answers := make(chan string, 2)
+	for n := 1; n <= 2; n++ {
+		body, h := fronttest.Modern("7", "tools/call", `"name":"charge","arguments":{}`, "Mcp-Name", "charge")
+		body = strings.Replace(body, fronttest.ModernMeta, tasksMeta, 1)
+		go func() {
+			_, got, err := fronttest.TryPost(url, body, h...)
+			answers <- fmt.Sprint(got, err)
+		}()
+		fronttest.Eventually(t, "a send of its own", func() bool { return srv.count("tools/call") == n })
+		time.Sleep(50 * time.Millisecond) // the task is made after the send, or not
+	}
+	open()
+	for range 2 {
+		fronttest.Has(t, <-answers, `"ok"`)
+	}
 }

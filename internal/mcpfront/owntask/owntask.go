@@ -111,8 +111,7 @@ func (s *Set) Make(a *attempt.Attempt, q *attempt.Call) *Task {
 		return nil
 	}
 	if err := s.keep(t, func(*Record) {}); err != nil {
-		s.forget(t)
-		t.stop.Set()
+		s.release(t)
 		s.desk.Log.Warn("a task was not noted; its call is answered itself", "trace", t.id, "error", err)
 		return nil
 	}
@@ -171,13 +170,28 @@ func (s *Set) keep(t *Task, f func(*Record)) error {
 	return nil
 }
 
+// forget removes a task whose attempt is over.
 func (s *Set) forget(t *Task) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.all[t.id] == t {
-		delete(s.all, t.id)
+	if s.remove(t) {
 		t.a.Present.Remove()
 	}
+}
+
+// release removes a task that was not made. Its attempt goes on for the call alone, and ends the client's presence itself.
+func (s *Set) release(t *Task) {
+	s.remove(t)
+	t.a.Tasked.Store(false)
+	t.stop.Set()
+}
+
+func (s *Set) remove(t *Task) (was bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was = s.all[t.id] == t
+	if was {
+		delete(s.all, t.id)
+	}
+	return was
 }
 
 // Look returns a task that this shim works on, or whose end is known. Otherwise it returns the
