@@ -195,3 +195,39 @@ func TestTheLogDecidesWhatAnAttemptDoes(t *testing.T) {
 		})
 	}
 }
+
+// full is a client whose tool server takes no byte. Nobody waits for the call any more while it is written.
+type full struct {
+	mortal
+	a    *Attempt
+	late error
+}
+
+func (f *full) Write(_ frames.Upstream, _ runtime.Begun, _ runtime.SpanContext, late func() error) error {
+	f.a.Exit()
+	f.late = late()
+	return errors.Join(runtime.ErrNotSent, f.late)
+}
+
+// TestCallThatNobodyWaitsForIsNotBegun: a call whose client leaves before its first byte is written is not sent.
+func TestCallThatNobodyWaitsForIsNotBegun(t *testing.T) {
+	s, err := NewDesk(Options{Server: "fake", Log: &script{says: []runtime.Standing{runtime.BeginSend}, ids: map[string]int{}}, Logger: slog.New(slog.DiscardHandler), State: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	p, err := toolcall.Parse([]byte(`{"name":"charge","arguments":{}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := &full{}
+	a, err := s.newAttempt(&Call{By: by, To: NewRecipient(t.Context()), Params: p, Args: []byte("{}"), Permits: NewPermits(s, nil), Arrivals: make(chan *frames.Frame, 1), GaveUp: wait.NewLatch()}, "key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	by.a = a
+	a.work(t.Context())
+	if by.late == nil || a.Out.Code != tga.ToolError {
+		t.Errorf("late: %v, outcome %+v", by.late, a.Out)
+	}
+}

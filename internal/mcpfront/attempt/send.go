@@ -39,10 +39,13 @@ func (a *Attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt s
 			}
 		}()
 		err = q.send(up, b, span.own, func() error {
-			if b.Late(a.begunAt) {
+			switch {
+			case b.Late(a.begunAt):
 				return errors.New("the time in which it could be sent is over")
+			case a.lonely.Is(): // or while the tool server took no byte
+				return errors.New("the client gave the call up")
 			}
-			return nil
+			return ctx.Err()
 		})
 	}
 	if errors.Is(err, runtime.ErrNotSent) || up == nil || (err != nil && !q.Sent.Load()) {

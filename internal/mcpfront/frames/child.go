@@ -40,7 +40,8 @@ type Message struct {
 	Mirrored []mcpraw.ParamValue
 	Cancels  []byte // id of the request that the message cancels
 	// Late is called immediately before the first byte is written, when the connection is open
-	// and all waiting is over. If it returns an error, no byte is written. It may be nil.
+	// and all waiting is over, and again while the tool server's stdin takes no byte. If it returns
+	// an error, no byte is written. It may be nil.
 	Late func() error
 }
 

@@ -245,8 +245,10 @@ type Sink struct {
 	mu    sync.Mutex
 	Under io.Writer
 	wrote int64 // bytes that the system has accepted
-	out   *bufio.Writer
-	err   error // of the first write that failed; after a line that was cut short nothing can be written
+	// late is set until the first byte of a message is accepted that may come too late.
+	late func() error
+	out  *bufio.Writer
+	err  error // of the first write that failed; after a line that was cut short nothing can be written
 }
 
 // NewSink writes messages to w.
@@ -259,8 +261,33 @@ func NewSink(w io.Writer) *Sink {
 type counted struct{ s *Sink }
 
 func (c counted) Write(p []byte) (int, error) {
-	n, err := c.s.Under.Write(p)
+	n, err := c.s.begin(p)
+	if err == nil && n < len(p) {
+		var more int
+		more, err = c.s.Under.Write(p[n:])
+		n += more
+	}
 	c.s.wrote += int64(n)
+	return n, err
+}
+
+// lateEvery is the time between two looks whether a message is late, while its reader takes no byte of it.
+const lateEvery = 100 * time.Millisecond
+
+// begin writes the beginning of a message that may come too late: as much of p as is accepted at once. It writes nothing of
+// another message. A reader that takes no byte, as one whose pipe is full, does not hold the message back beyond its time.
+func (s *Sink) begin(p []byte) (n int, err error) {
+	under, ok := s.Under.(interface{ SetWriteDeadline(time.Time) error })
+	for s.late != nil && n == 0 && err == nil {
+		if err = s.late(); err != nil || !ok || under.SetWriteDeadline(time.Now().Add(lateEvery)) != nil {
+			break
+		}
+		if n, err = s.Under.Write(p); errors.Is(err, os.ErrDeadlineExceeded) {
+			err = nil
+		}
+		err = errors.Join(err, under.SetWriteDeadline(time.Time{}))
+	}
+	s.late = nil
 	return n, err
 }
 
@@ -278,14 +305,16 @@ func (s *Sink) writeUnless(late func() error, parts ...io.WriterTo) error {
 	if s.err != nil {
 		return onwire.NotSent(s.err)
 	}
-	if late != nil {
-		if err := late(); err != nil {
-			return onwire.NotSent(err)
-		}
-	}
 	before := s.wrote
-	s.err = s.put(parts)
-	return onwire.Wrote(s.wrote-before, s.err)
+	s.late = late
+	err := s.put(parts)
+	s.late = nil
+	if err != nil && s.wrote == before {
+		s.out.Reset(counted{s}) // no line was cut short: the next message may be written
+	} else {
+		s.err = err
+	}
+	return onwire.Wrote(s.wrote-before, err)
 }
 
 func (s *Sink) put(parts []io.WriterTo) error {

@@ -1,6 +1,7 @@
 package frames
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -9,8 +10,10 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
@@ -87,4 +90,51 @@ func TestNoByteOfALateCall(t *testing.T) {
 			t.Errorf("the tool server got %d messages, want 1", n)
 		}
 	})
+}
+
+// TestNoByteOfACallThatWaitedTooLong: a tool server does not read, and its stdin is full. A call that waits for it is not written once it
+// is late, and the next message is whole.
+func TestNoByteOfACallThatWaitedTooLong(t *testing.T) {
+	in, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	defer out.Close()
+	if err := out.SetWriteDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	full, err := out.Write(make([]byte, 1<<20))
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal(err)
+	}
+	if err := out.SetWriteDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	c := &child{p: &mcpraw.Process{}, in: NewSink(out), gone: make(chan struct{})}
+	var over atomic.Bool
+	done := make(chan error, 1)
+	go func() { done <- c.Write(lateMessage(&over)) }()
+	time.Sleep(2 * lateEvery)
+	over.Store(true)
+	select {
+	case err = <-done:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the write goes on although the call is late")
+	}
+	if !errors.Is(err, runtime.ErrNotSent) {
+		t.Errorf("late: %v", err)
+	}
+	over.Store(false)
+	go func() { done <- c.Write(lateMessage(&over)) }()
+	if _, err := io.CopyN(io.Discard, in, int64(full)); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(in).ReadString('\n')
+	if err != nil || line != `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}}`+"\n" {
+		t.Errorf("%q, %v", line, err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
 }
