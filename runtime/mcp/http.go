@@ -194,7 +194,8 @@ func (l *httpLink) answer(ctx context.Context, method string, id int64, resp *ht
 	if a, err := l.mine(s, id); err == nil && a.fault.present {
 		return a, nil
 	}
-	return &answer{refused: fmt.Sprintf("HTTP status %s: %.1024s", resp.Status, bytes.TrimSpace(body)), after: after}, nil
+	return &answer{refused: fmt.Sprintf("HTTP status %s: %.1024s", resp.Status, bytes.TrimSpace(body)),
+		busy: resp.StatusCode == http.StatusTooManyRequests, after: after}, nil
 }
 
 // mine returns m as the answer to request id, or an error if it is not that.

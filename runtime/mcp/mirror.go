@@ -66,7 +66,7 @@ func (sess *session) mirror(tool string) (m mirror, known bool) {
 
 // mirrored returns the arguments of a call that go into headers. If the server's definitions are
 // not known, it lists the tools first; fresh says that it did so for this call. If the list fails,
-// the call gets no such headers. Errors are ErrNotSent.
+// the call gets no such headers, and fresh is false. Errors are ErrNotSent.
 func (s *Server) mirrored(ctx context.Context, sess *session, call runtime.Call) (_ []mcpraw.ParamValue, fresh bool, _ error) {
 	if !s.mirrors(sess) {
 		return nil, true, nil
@@ -84,7 +84,7 @@ func (s *Server) mirrored(ctx context.Context, sess *session, call runtime.Call)
 			tools, err := s.list(ctx, sess)
 			if err != nil {
 				s.log.Debug("the tools' definitions cannot be had; no argument goes into a header", "error", err)
-				return nil, true, nil
+				return nil, false, nil // a refusal for the headers is no answer to the call
 			}
 			sess.learn(tools, s.log)
 			m, _ = sess.mirror(call.Tool)

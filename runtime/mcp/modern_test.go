@@ -65,6 +65,7 @@ type modern struct {
 	header  string // a header that a call of the tool "a" must have, "Name: value"; "" = none
 	wrote   []string
 	streams int
+	status  map[string]int                // by method: an HTTP status in place of an answer
 	listen  func(n int, say func(string)) // one stream; nil = there is none
 }
 
@@ -98,7 +99,7 @@ func (m *modern) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := mcpraw.At(body, "/id")
 	m.mu.Lock()
 	m.wrote = append(m.wrote, method)
-	tools, header, listen := m.tools, m.header, m.listen
+	tools, header, listen, status := m.tools, m.header, m.listen, m.status[method]
 	if method == "subscriptions/listen" {
 		m.streams++
 	}
@@ -107,6 +108,8 @@ func (m *modern) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	say := func(what string) { fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,%s}`, id, what) }
 	switch {
+	case status != 0:
+		w.WriteHeader(status)
 	case r.Header.Get("Mcp-Method") != method || r.Header.Get("Mcp-Protocol-Version") != "2026-07-28":
 		w.WriteHeader(http.StatusBadRequest)
 		say(`"error":{"code":-32020,"message":"standard headers"}`)
@@ -244,9 +247,16 @@ func TestSubscriptionThatBreaks(t *testing.T) {
 	}
 }
 
-// TestServerThatHasNoSubscriptions: such a server is asked only once.
+// TestServerThatHasNoSubscriptions: such a server is asked only once, in whichever way it says so.
 func TestServerThatHasNoSubscriptions(t *testing.T) {
+	for _, status := range []int{0, 400, 404, 405} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) { hasNoSubscriptions(t, status) })
+	}
+}
+
+func hasNoSubscriptions(t *testing.T, status int) {
 	m := newModern(t)
+	m.status = map[string]int{"subscriptions/listen": status}
 	s, err := New("m", Options{URL: m.URL, OnToolsChanged: func() {}})
 	if err != nil {
 		t.Fatal(err)
@@ -254,12 +264,57 @@ func TestServerThatHasNoSubscriptions(t *testing.T) {
 	if _, err := s.ListTools(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s.work.Wait() // subscribe has given up by itself
+	over := make(chan struct{})
+	go func() {
+		s.work.Wait() // subscribe has given up by itself
+		close(over)
+	}()
+	select {
+	case <-over:
+	case <-time.After(time.Second):
+		t.Error("the server is asked for ever")
+	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
 	if n := m.seen("subscriptions/listen"); n != 1 {
 		t.Errorf("asked %d times", n)
+	}
+}
+
+// TestStreamsThatEndAtOnce: a server that acknowledges a subscription and ends it at once is asked at growing intervals.
+func TestStreamsThatEndAtOnce(t *testing.T) {
+	m := newModern(t)
+	m.listen = func(_ int, say func(string)) { say(ackLine) }
+	s, err := New("m", Options{URL: m.URL, OnToolsChanged: func() {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.ListTools(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(10 * firstSubscribePause)
+	if n := m.seen("subscriptions/listen"); n > 5 {
+		t.Errorf("asked %d times in %v", n, 10*firstSubscribePause)
+	}
+}
+
+// TestListThatFailsOnce: the definitions cannot be had, and the server refuses the call for its headers. That is not the call's outcome.
+func TestListThatFailsOnce(t *testing.T) {
+	m := newModern(t)
+	m.tools, m.header, m.status = "["+tool("a", "X")+"]", "Mcp-Param-X: v", map[string]int{"tools/list": 503}
+	s, err := New("m", Options{URL: m.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if r, err := s.Dispatch(t.Context(), testCall("a", `{"x":"v"}`)); !errors.Is(err, runtime.ErrNotSent) {
+		t.Errorf("without the list: %+v, %v", r, err)
+	}
+	m.change(func() { m.status = nil })
+	if _, err := s.Dispatch(t.Context(), testCall("a", `{"x":"v"}`)); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -21,6 +21,7 @@ type answer struct {
 	result  capture
 	fault   capture // the error member
 	refused string
+	busy    bool          // the server refused because it is busy: it may take the same request later
 	after   time.Duration // Retry-After of a server that refused
 }
 

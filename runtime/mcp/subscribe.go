@@ -39,24 +39,30 @@ func (s *Server) heard(method string) {
 }
 
 // subscribe keeps a subscription to changes of a session's tools until the session ends. It
-// gives up if the server refuses a request with a JSON-RPC error before it acknowledges it.
+// gives up if the server refuses a request before it acknowledges it, other than for being busy.
 func (s *Server) subscribe(sess *session) {
 	pause := firstSubscribePause
 	for sess.link.alive() && s.life.Err() == nil {
-		before := s.acknowledgements()
+		before, began := s.acknowledgements(), time.Now()
 		params := append([]byte(`{"_meta":{`), sess.meta[1:]...)
 		a, err := sess.link.exchange(s.life, &jsonrpc.Request{
 			Method: "subscriptions/listen", Params: append(params, `},"notifications":{"toolsListChanged":true}}`...),
 		})
 		acked := s.acknowledgements() != before
-		if err == nil && a.fault.present {
+		refused := false
+		switch {
+		case err != nil:
+		case a.fault.present:
 			said := mcpanswer.ReadFault(a.fault.data, 1)
-			if err = errors.New(said.Why); said.Meaning == mcpraw.IsRefusal && !acked {
-				s.log.Warn("the tool server refuses to tell of changes of its tools", "error", err)
-				return
-			}
+			err, refused = errors.New(said.Why), said.Meaning == mcpraw.IsRefusal
+		case a.refused != "":
+			err, refused = errors.New(a.refused), !a.busy
 		}
-		if acked {
+		if refused && !acked {
+			s.log.Warn("the tool server refuses to tell of changes of its tools", "error", err)
+			return
+		}
+		if acked && time.Since(began) > pause { // else the server ends each stream at once
 			pause = firstSubscribePause
 		}
 		s.log.Debug("a subscription has ended and is made again", "error", err)
