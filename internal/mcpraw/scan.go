@@ -339,8 +339,11 @@ func (s *Scanner) Finish() Envelope {
 		}
 		e.RawID = s.id
 	}
-	if e.Method == "" && !e.Result.Present() && !e.Fault.Present() {
+	switch answers := e.Result.Present() || e.Fault.Present(); {
+	case e.Method == "" && !answers:
 		e.Bad = "it is neither a request nor an answer"
+	case e.Method != "" && answers:
+		e.Bad = "it is both a request and an answer"
 	}
 	return *e
 }

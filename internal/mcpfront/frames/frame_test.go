@@ -28,6 +28,8 @@ func TestAmbiguousMessagesDoNotPass(t *testing.T) {
 		`{"jsonrpc":"2.0","id":1,"method":"ping"`,
 		`{"jsonrpc":"2.0","id":1,"method":"` + strings.Repeat("m", 300) + `"}`,
 		`{"jsonrpc":"2.0","id":1}`,
+		`{"jsonrpc":"2.0","id":1,"method":"ping","result":{}}`,
+		`{"jsonrpc":"2.0","method":"ping","id":1,"error":{}}`,
 		`{"jsonrpc":,"id":1,"method":"ping"}`,
 		`"ping"`, `7`, `nil`, `{`, `{]`, `{"a"}`, `{"a":}`, `{,}`,
 	} {
