@@ -85,3 +85,27 @@ func TestAnswerInARefusalIsHandedOn(t *testing.T) {
 		}
 	}
 }
+
+// TestOneExchangeHasOneEnd: the answer in a stream is too long. The end of the stream does not end the request a second time, when another
+// request may have its id.
+func TestOneExchangeHasOneEnd(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, `data: {"jsonrpc":"2.0","id":1,"result":{"a":"`+strings.Repeat("x", 4096)+`"}}`+"\n\n")
+	}))
+	defer srv.Close()
+	got := make(chan *Frame, 2)
+	up := Dial(t.Context(), Endpoint{URL: srv.URL, Most: 1024, Spill: t.TempDir(), Log: slog.New(slog.DiscardHandler)}, func(f *Frame) { got <- f })
+	f := NewFrame([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}}`))
+	if err := up.Write(&Message{Env: &f.Envelope, Parts: []io.WriterTo{f}}); err != nil {
+		t.Fatal(err)
+	}
+	if f := <-got; f.Bad == "" || string(f.RawID) != "1" {
+		t.Errorf("%+v", f)
+	}
+	up.(*remote).open.Wait()
+	if n := len(got); n != 0 {
+		t.Errorf("%d more frames, the first: %+v", n, <-got)
+	}
+	up.Close()
+}

@@ -356,7 +356,7 @@ func (r *remote) refusal(id []byte, method string, resp *http.Response) {
 }
 
 // events delivers the messages of a stream. With an id it returns nil once the answer to that id
-// came. Otherwise it returns an error when the stream ends.
+// came, or a message of that id that does not pass: both end the exchange. Otherwise it returns an error when the stream ends.
 func (r *remote) events(body io.Reader, id []byte) error {
 	in := bufio.NewReaderSize(body, 64<<10)
 	b := r.frames.begin()
@@ -369,7 +369,7 @@ func (r *remote) events(body io.Reader, id []byte) error {
 		}, b.add)
 		if empty && !b.blank {
 			f := b.end()
-			mine := id != nil && f.Bad == "" && f.IsAnswer() && KeyOf(f.RawID) == KeyOf(id)
+			mine := id != nil && (f.Bad != "" || f.IsAnswer()) && KeyOf(f.RawID) == KeyOf(id)
 			r.hand(f)
 			if mine {
 				return nil
