@@ -119,7 +119,7 @@ func (c *conv) fromBatch(f *frames.Frame) {
 	}
 	for _, e := range all {
 		if e.Batch {
-			e.Bad, e.Batch = "a batch stands in it", false
+			e.Bad, e.Batch = "it contains a nested batch", false
 		}
 		c.fromClient(e, b)
 	}

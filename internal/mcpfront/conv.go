@@ -131,7 +131,7 @@ func (c *conv) fromClient(f *frames.Frame, b *batchReply) {
 		// Several clients share the conversation, so the id may be that of another client's
 		// request. These clients give a request up by closing its POST, and the shim asks
 		// them nothing, so they have nothing to answer.
-		c.s.Log.Debug("a message about a request was dropped: it says not whose", "method", f.Method)
+		c.s.Log.Debug("dropped a message about a request: several clients share the conversation", "method", f.Method)
 		f.Close()
 	case f.Method == "notifications/cancelled":
 		c.cancelled(f)
@@ -335,7 +335,7 @@ func (c *conv) answerOf(f *frames.Frame) {
 	c.mu.Unlock()
 	if !known || asker != now {
 		// A tool server that was started since may have asked another question with this id.
-		c.s.Log.Warn("an answer to a question that nobody asks was dropped")
+		c.s.Log.Warn("dropped an answer to an unknown request of a tool server")
 		f.Close()
 		return
 	}

@@ -216,7 +216,7 @@ func (a *Attempt) forget() {
 		return
 	}
 	if err := a.s.Shelf.Change(a.s.Life, a.askName(), func([]byte) []byte { return nil }); err != nil {
-		a.s.Log.Warn("an approval that is over was not struck out", "error", err)
+		a.s.Log.Warn("could not remove the note of an approval that has ended", "error", err)
 	}
 }
 

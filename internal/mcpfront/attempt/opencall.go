@@ -65,7 +65,7 @@ func (s *Desk) keepOpen(o *Open) error {
 
 func (s *Desk) dropOpen(o *Open) {
 	if err := s.Shelf.Change(s.Life, openName(o.Trace), func([]byte) []byte { return nil }); err != nil {
-		s.Log.Warn("an unfinished call that is over was not struck out", "trace", o.Trace, "error", err)
+		s.Log.Warn("could not remove the record of a call that has ended", "trace", o.Trace, "error", err)
 	}
 }
 

@@ -103,7 +103,7 @@ func (p *Permits) Note(b runtime.Begun, isRead bool) (strike func()) {
 	return func() {
 		err := errors.Join(p.book.Change(trace, func(string) string { return "" }), p.book.Shrink())
 		if err != nil {
-			p.s.Log.Warn("a permit that is over was not struck out", "trace", trace, "error", err)
+			p.s.Log.Warn("could not remove the note of a finished permit", "trace", trace, "error", err)
 		}
 	}
 }

@@ -233,7 +233,7 @@ func (f *Front) open(id string, tokens subject.Tokens) (*session, error) {
 	}
 	select {
 	case <-f.closed:
-		return nil, errors.New("this identity is known no more")
+		return nil, errors.New("this identity was removed from the gateway")
 	default:
 	}
 	if f.life.Err() != nil || len(f.sessions)+len(f.shared) >= maxSessions {

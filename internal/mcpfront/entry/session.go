@@ -454,7 +454,7 @@ func (f *Front) Retire(log *slog.Logger) {
 			s.c.End()
 		})
 	}
-	log.Info("an identity is known no more; its conversations end when its calls have", "conversations", len(all))
+	log.Info("an identity was removed; its conversations end once their calls are answered", "conversations", len(all))
 }
 
 // busy reports whether a request of the session's clients is under way. Subscriptions do not count.

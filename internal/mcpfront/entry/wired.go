@@ -77,7 +77,7 @@ func (w *Wired) Serve(ctx context.Context, in io.Reader) (err, kept error) {
 			err = keptErr
 		}
 	case <-time.After(w.Quit):
-		w.Log.Warn("the client takes nothing any more; what was on its way to it is given up")
+		w.Log.Warn("the client has stopped reading; messages to it are dropped")
 	}
 	return err, nil
 }

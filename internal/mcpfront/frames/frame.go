@@ -70,7 +70,7 @@ func (f *Frame) Bytes(s mcpraw.Span, limit int64) ([]byte, error) {
 		return f.Head[s.From:s.To], nil
 	}
 	if f.file == nil {
-		return nil, tga.Errorf(tga.LimitExceeded, "a message of %d bytes is not at hand", f.Size)
+		return nil, tga.Errorf(tga.LimitExceeded, "a message of %d bytes was not kept", f.Size)
 	}
 	b := make([]byte, n)
 	if _, err := f.file.ReadAt(b, s.From); err != nil {

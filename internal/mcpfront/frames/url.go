@@ -316,7 +316,7 @@ func (r *remote) single(id []byte, method string, in io.Reader) {
 	f := b.end()
 	if id != nil && (f.Bad != "" || !f.Batch && (f.Method != "" || KeyOf(f.RawID) != KeyOf(id))) {
 		f.Close()
-		r.lost(id, method, "its answer is none: "+cmp.Or(f.Bad, "it is of another id"), 0)
+		r.lost(id, method, "its response is not an answer to the request: "+cmp.Or(f.Bad, "it is of another id"), 0)
 		return
 	}
 	if f.Size > 0 {

@@ -300,7 +300,7 @@ func (m *member) pages(ctx context.Context, method, where string, params []byte,
 		}
 		var items []json.RawMessage
 		if list := mcpraw.At(result, "/"+where); list != nil && json.Unmarshal(list, &items) != nil {
-			return all, tga.Errorf(tga.ToolError, "its list is none")
+			return all, tga.Errorf(tga.ToolError, "its list is not an array")
 		}
 		for _, item := range items {
 			if item = offer(item); item == nil {
@@ -358,7 +358,7 @@ func (f *fan) discover(_ *frames.Frame, params []byte) ([]byte, error) {
 		}
 	}
 	if len(versions) == 0 {
-		return nil, tga.Errorf(tga.ToolError, "no tool server is there that speaks a revision without a handshake, or none that all of them speak")
+		return nil, tga.Errorf(tga.ToolError, "the running tool servers have no common revision without a handshake")
 	}
 	b := []byte(`{"supportedVersions":[`)
 	for i, v := range versions {

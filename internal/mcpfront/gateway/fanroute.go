@@ -297,7 +297,7 @@ func (f *fan) answerOf(msg *frames.Frame) {
 	delete(f.questions, key)
 	f.mu.Unlock()
 	if !known {
-		f.g.log.Warn("an answer to a question that nobody asks was dropped")
+		f.g.log.Warn("dropped an answer to an unknown request of a tool server")
 		return
 	}
 	raw, err := msg.Bytes(mcpraw.Span{From: 0, To: msg.Size}, toolcall.MaxParams)

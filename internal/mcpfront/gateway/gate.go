@@ -216,7 +216,7 @@ func (h *hall) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if name := now.misplaced(r.Header); name != "" {
 		h.watch.Refused(RefusedInvalid)
-		http.Error(w, name+" has what says to this gateway who its client is: no tool server gets that", http.StatusBadRequest)
+		http.Error(w, name+" contains a key or token for this gateway, which is not sent to a tool server", http.StatusBadRequest)
 		return
 	}
 	if !now.passes {

@@ -89,7 +89,7 @@ func Check(all map[string]Names) (server string, err error) {
 				return id, fmt.Errorf("the new name of %q is empty", tool)
 			}
 			if of, taken := owner[name]; taken {
-				return id, fmt.Errorf("the name %q is a tool's of server %q too", name, of)
+				return id, fmt.Errorf("server %q also has a tool with the name %q", of, name)
 			}
 			owner[name] = id
 		}

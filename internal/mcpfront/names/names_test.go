@@ -18,7 +18,7 @@ func TestNoNameHasTwoOwners(t *testing.T) {
 		{"the same prefix", "begins that of server", map[string]Names{"a": {Prefix: "x_"}, "b": {Prefix: "x_"}}},
 		{"one begins the other", "begins that of server", map[string]Names{"a": {Prefix: "x_"}, "b": {Prefix: "x_y_"}}},
 		{"no prefix beside another", "begins that of server", map[string]Names{"a": {}, "b": {Prefix: "b_"}}},
-		{"a new name twice", "is a tool's of server", map[string]Names{"a": {Prefix: "a_", Rename: map[string]string{"x": "pay"}}, "b": {Prefix: "b_", Rename: map[string]string{"x": "pay"}}}},
+		{"a new name twice", "also has a tool with the name", map[string]Names{"a": {Prefix: "a_", Rename: map[string]string{"x": "pay"}}, "b": {Prefix: "b_", Rename: map[string]string{"x": "pay"}}}},
 		{"a new name in another's", "begins as those of", map[string]Names{"a": {Prefix: "a_", Rename: map[string]string{"x": "b_x"}}, "b": {Prefix: "b_"}}},
 		{"a new name of a tool that has one", "is that of the tool", map[string]Names{"a": {Prefix: "a_", Rename: map[string]string{"x": "a_y"}}}},
 		{"an empty name", "is empty", map[string]Names{"a": {Prefix: "a_", Rename: map[string]string{"x": ""}}}},

@@ -346,7 +346,7 @@ func (s *Set) Expire() {
 			continue
 		}
 		if err := s.desk.Shelf.Change(s.desk.Life, name, func([]byte) []byte { return nil }); err != nil {
-			s.desk.Log.Warn("a task that is too old was not struck out", "error", err)
+			s.desk.Log.Warn("could not remove the record of an expired task", "error", err)
 			return
 		}
 	}

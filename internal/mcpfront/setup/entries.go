@@ -78,7 +78,7 @@ func jsonEntries(raw []byte, table []string) (all []*entry, err error) {
 	at := &root
 	for _, step := range table {
 		if twice(at, step) {
-			return nil, tga.Errorf(tga.ValidationError, "%s stands there twice", step)
+			return nil, tga.Errorf(tga.ValidationError, "%s occurs twice", step)
 		}
 		if at = memberOf(at, step); at == nil {
 			return nil, nil

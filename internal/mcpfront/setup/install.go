@@ -37,7 +37,7 @@ func (f Front) words(server string) []string {
 const (
 	behind  = "it runs behind tgad already"
 	isTgad  = "it is tgad itself"
-	notOurs = "tgad does not stand before it"
+	notOurs = "it does not run behind tgad"
 )
 
 // Install puts tgad before the commands of the named servers in a file, or of all servers if none is

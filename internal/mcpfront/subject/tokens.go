@@ -100,7 +100,7 @@ func Take(h http.Header, from []Source) (all Tokens, err error) {
 		}
 		said := h.Values(s.Header)
 		if len(said) > 1 {
-			return nil, tga.Errorf(tga.ValidationError, "%s stands there twice", s.Header)
+			return nil, tga.Errorf(tga.ValidationError, "%s occurs twice", s.Header)
 		}
 		if t := (Token{header: s.Header, party: s.party()}); len(said) == 1 && said[0] != "" {
 			if t.value = said[0]; all.For(s) == "" {
