@@ -10,7 +10,7 @@
 //
 //	strict   a message that two parsers could read differently is refused [mcpraw.Scanner]            TestAmbiguousMessagesDoNotPass
 //	exact    a message that passes arrives byte for byte                  [conv.fromServer]           TestPassThroughIsExact
-//	bounded  one message takes at most frames.SpillBytes of memory          [frames.Frames]             TestLongMessagesStream
+//	bounded  a message from pipe to pipe takes frames.SpillBytes of memory  [frames.Frames]             TestLongMessagesStream
 //	there    the log sees at once that a client is gone                   [paper.Presence]            TestRepeatOverHTTP
 //	whole    calls of an array count as delivered when the array is       [conv.deliverIn]            TestBatchIsDeliveredWhole
 //	task     a client gets a task's id after its trace and record are stored [call.toTask]            TestOwnTask, TestOwnTaskOutlivesItsShim
