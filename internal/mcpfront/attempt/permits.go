@@ -48,6 +48,9 @@ func (p *Permits) giveUpOld() {
 		if idErr == nil && permitErr == nil {
 			err = errors.Join(err, p.giveUpOne(id, permit, isRead))
 		}
+		if p.s.Life.Err() != nil {
+			break // the log may not know it: the note stays for the next shim
+		}
 		err = errors.Join(err, p.book.Change(trace, func(old string) string {
 			if old == said {
 				return ""
