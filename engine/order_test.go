@@ -142,6 +142,7 @@ func TestFollowerEndsWithItsContext(t *testing.T) {
 		run(t, db, spec{trace: id(n + 1)})
 	}
 	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	got := 0
 	var end error
 	for _, err := range db.Follow(ctx, 0) {
