@@ -71,6 +71,7 @@ func (b *breaker) enter(namespace string) *circuit {
 	defer b.mu.Unlock()
 	c := b.open[namespace]
 	if c == nil {
+		b.makeRoom()
 		c = &circuit{CircuitBreaker: circuitbreaker.NewBuilder[any]().
 			WithFailureThreshold(uint(b.opts.Failures)).
 			WithSuccessThreshold(uint(b.opts.Trials)).
@@ -81,6 +82,28 @@ func (b *breaker) enter(namespace string) *circuit {
 	}
 	c.users++
 	return c
+}
+
+// mostCircuits bounds the circuits that no call uses.
+const mostCircuits = 1024
+
+// makeRoom forgets a circuit that no call uses if there are too many: a closed one, or else an
+// open one, whose namespace then has to fail again before its calls are refused.
+func (b *breaker) makeRoom() {
+	if len(b.open) < mostCircuits {
+		return
+	}
+	for _, closed := range []bool{true, false} {
+		for namespace, c := range b.open {
+			if c.users == 0 && c.IsClosed() == closed {
+				delete(b.open, namespace)
+				if !closed {
+					b.opts.OnChange(namespace, circuitbreaker.ClosedState.String())
+				}
+				return
+			}
+		}
+	}
 }
 
 // leave forgets a circuit that nobody uses and that counts no failures: callers choose the

@@ -216,3 +216,43 @@ func TestATenantStopsItselfAlone(t *testing.T) {
 		}
 	})
 }
+
+// TestBreakerForgets: callers choose the names of their namespaces, so a breaker remembers a
+// bounded number of those that failed, and an open one longer than others.
+func TestBreakerForgets(t *testing.T) {
+	var states []string
+	f := &tool{script: []any{errDoubt}}
+	broken := dispatch.Breaker(f, dispatch.BreakerOptions{Failures: 2, Open: time.Hour, OnChange: func(_, state string) { states = append(states, state) }})
+	send := func(namespace string, times int) (err error) {
+		c := call
+		for c.Namespace = namespace; times > 0; times-- {
+			_, err = broken.Dispatch(t.Context(), c)
+		}
+		return err
+	}
+	send("open", 2)
+	for i := range 3000 {
+		send(fmt.Sprint(i), 1)
+	}
+	if n := dispatch.Remembered(broken); n != 1024 {
+		t.Errorf("the breaker remembers %d namespaces", n)
+	}
+	if err := send("open", 1); !errors.Is(err, tga.CircuitOpen) {
+		t.Errorf("the namespace that is refused: %v", err)
+	}
+	for i := range 3000 {
+		send(fmt.Sprint(i), 2)
+	}
+	opened, closed := 0, 0
+	for _, s := range states {
+		switch s {
+		case "open":
+			opened++
+		case "closed":
+			closed++
+		}
+	}
+	if n := dispatch.Remembered(broken); n != 1024 || opened-closed > 1024 || opened < 3000 {
+		t.Errorf("the breaker remembers %d namespaces; %d times one opened, and %d times one closed", n, opened, closed)
+	}
+}
