@@ -187,13 +187,17 @@ class Daemon(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     request_queue_size = 64
 
     def __init__(self, path, says):
-        self.says, self.asked = says, []
+        self.says, self.asked, self.connections = says, [], []
         super().__init__(path, Answering)
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
 
 class Answering(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+
+    def setup(self):
+        super().setup()
+        self.server.connections.append(self.connection)
 
     def log_message(self, *_):
         pass
@@ -207,7 +211,8 @@ class Answering(http.server.BaseHTTPRequestHandler):
             if says.get("lost"):
                 self.connection.shutdown(socket.SHUT_RDWR)
                 return
-            self.wfile.write(b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n" % (says.get("status") if "code" in says else 200, len(text)) + text)
+            pause = f"Retry-After: {says['retry_after']}\r\n".encode() if "retry_after" in says else b""
+            self.wfile.write(b"HTTP/1.1 %d X\r\n%sContent-Length: %d\r\n\r\n" % (says.get("status") if "code" in says else 200, pause, len(text)) + text)
         except OSError:
             pass  # nobody waits any more
 
@@ -252,6 +257,25 @@ class Tools(Asking):
                     tgad.tool(server="s", name="t", key=lambda: "k", client=client)(lambda: answer)()
                 path, body = daemon.asked[-1]
                 self.assertEqual((path, body["status"]), ("/v1/traces/t/finish", "SUCCESS"), repr(answer)[:40])
+
+    def test_what_still_has_to_run_was_not_done(self):
+        """A wrapped function may return what runs only later. Nobody knows how far it comes, so the call is in doubt."""
+
+        async def waits():
+            self.fail("it ran")
+
+        def yields():
+            yield self.fail("it ran")
+
+        async def yields_later():
+            yield self.fail("it ran")
+
+        daemon = self.daemon(grants)
+        with tgad.Client(daemon.server_address) as client:
+            for later in (waits, yields, yields_later):
+                with self.assertRaisesRegex(TypeError, "before it has run"):
+                    tgad.tool(server="s", name="t", key=lambda: "k", client=client)(lambda: later())()
+                self.assertEqual(daemon.asked[-1][0], "/v1/traces/t/give-up", later)
 
     def test_a_function_that_cannot_be_a_tool(self):
         def yields():

@@ -101,7 +101,8 @@ class _Call:
         options: Dict[str, Any],
     ) -> None:
         self.function = function
-        self._server, self._name, self._key, self._args, self._options = server, name, key, args, options
+        self.name = name
+        self._server, self._key, self._args, self._options = server, key, args, options
         self._signature = inspect.signature(function)
         self._waiting: Dict[str, str] = {}  # begin ids of the calls that wait for people, by key
 
@@ -110,7 +111,7 @@ class _Call:
         two orders without an id the same one, "None", and of an object one that no repeat has."""
         key = self._key(*given, **named)
         if key == "" or isinstance(key, bool) or not isinstance(key, (str, int, uuid.UUID)):
-            raise TypeError(f"the key of {self._name} is {key!r}: return a string that names the call, an integer or a UUID")
+            raise TypeError(f"the key of {self.name} is {key!r}: return a string that names the call, an integer or a UUID")
         return str(key)
 
     def begin(self, client: Any, key: str, begin_id: Optional[str], given: Tuple[Any, ...], named: Dict[str, Any]) -> Any:
@@ -118,7 +119,7 @@ class _Call:
         bound = self._signature.bind(*given, **named)
         bound.apply_defaults()
         recorded = self._args(*given, **named) if self._args else dict(bound.arguments)
-        return client.begin(self._server, self._name, recorded, key=key, begin_id=begin_id, **self._options)
+        return client.begin(self._server, self.name, recorded, key=key, begin_id=begin_id, **self._options)
 
     def asked(self, key: str) -> Optional[str]:
         """Takes out the begin id of a call that waits for people. Otherwise two callers with one begin id would
@@ -153,12 +154,17 @@ def _failed(error: Exception) -> Dict[str, Any]:
     return {"status": "FAILURE", "error_code": "TOOL_ERROR", "error_message": f"{type(error).__name__}: {error}"[:200]}
 
 
-def _text(value: Any) -> Tuple[Dict[str, Any], Optional[Exception]]:
-    """The record of what a function returned. A value that is not JSON is recorded too: the function has run."""
+def _text(name: str, value: Any) -> Tuple[Dict[str, Any], Optional[Exception]]:
+    """The record of what a function returned. A value that is not JSON is recorded too: the function has run.
+    A coroutine or a generator is refused: the function has not run to its end, and possibly not at all."""
+    if inspect.iscoroutine(value):
+        value.close()
+    if inspect.isawaitable(value) or inspect.isgenerator(value) or inspect.isasyncgen(value):
+        raise TypeError(f"{name} returned a {type(value).__name__} before it has run: decorate the async def itself, or return the answer")
     try:
         return {"raw": encode(value).encode("utf-8")}, None
     except (TypeError, ValueError, RecursionError) as error:
-        return {"summary": "what the function returned is no JSON"}, error
+        return {"summary": "the function returned a value that is not JSON"}, error
 
 
 def _answer(result: Result, value: Any) -> Any:
@@ -183,7 +189,7 @@ def _run(client: Client, call: _Call, failures: Tuple[Type[Exception], ...], giv
             except failures as error:
                 begun.finish(**_failed(error))
                 raise
-            reply, no_json = _text(value)
+            reply, no_json = _text(call.name, value)
             result = begun.finish(**reply)
             if no_json is not None:
                 raise no_json
@@ -211,7 +217,7 @@ async def _run_async(
             except failures as error:
                 await begun.finish(**_failed(error))
                 raise
-            reply, no_json = _text(value)
+            reply, no_json = _text(call.name, value)
             result = await begun.finish(**reply)
             if no_json is not None:
                 raise no_json
