@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
-from typing import AsyncIterator, Dict, List, Optional, Set, Tuple
+from typing import AsyncIterator, Callable, Dict, List, Optional, Set, Tuple
 
-from ._exchange import Answer, Broken, Closed, Request, Send, Sleep, Steps, T, refusal
-from ._sync import MOST_IDLE, STREAM_SILENCE
+from ._exchange import Answer, Broken, Closed, Request, Send, Sleep, Steps, T, pause_of, refusal
+from ._sync import MOST_IDLE, STREAM_SILENCE, pools
 
 #: What a broken connection looks like.
 _FAULTS = (OSError, EOFError, ValueError, asyncio.TimeoutError, asyncio.LimitOverrunError)
@@ -18,10 +19,29 @@ class _Wire:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
+        self.loop = asyncio.get_running_loop()
         self.used = time.monotonic()
 
+    @classmethod
+    async def to(cls, path: str) -> _Wire:
+        """Connects to a socket."""
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            # This does not wait. If the queue of the daemon is full it fails, which the event loop would take for a success.
+            sock.connect(path)
+            return cls(*await asyncio.open_unix_connection(sock=sock))
+        except BaseException:
+            sock.close()
+            raise
+
     def close(self) -> None:
-        self._writer.close()
+        """Drops the connection, with what is not sent yet: a daemon that does not read would keep it open for ever."""
+        self._writer.transport.abort()
+
+    def quiet(self) -> bool:
+        """Whether the daemon has not closed this idle connection."""
+        return not self._reader.at_eof()
 
     async def ask(self, send: Send, headers: Dict[str, str]) -> Tuple[int, Dict[str, str]]:
         """Sends a request and reads the head of its answer."""
@@ -61,6 +81,18 @@ class _Wire:
         return line.decode("latin-1").rstrip("\r\n")
 
 
+def _on(loop: asyncio.AbstractEventLoop, do: Callable[[], object]) -> None:
+    """Does something in the thread of a loop: at once in this thread, else as soon as the loop can."""
+    try:
+        here = loop is asyncio.get_running_loop()
+    except RuntimeError:
+        here = False
+    if here:
+        do()
+    elif not loop.is_closed():
+        loop.call_soon_threadsafe(do)
+
+
 class Wires:
     """Connections to one socket, for the tasks of each event loop its own."""
 
@@ -69,16 +101,24 @@ class Wires:
         # A connection belongs to the loop that made it. A loop has one thread, and each has its own list.
         self._idle: Dict[asyncio.AbstractEventLoop, List[_Wire]] = {}
         self._busy: Set[_Wire] = set()
+        self._pauses: Set["asyncio.Future[None]"] = set()
         self._closed = False
+        self._parents: List[object] = []
+        pools.add(self)
+
+    def forget(self) -> None:
+        """Leaves the connections to the process that this one was forked from. Even closing one here would change the
+        selector of the parent's loop, which both processes have."""
+        self._parents.append((self._idle, self._busy, self._pauses))
+        self._idle, self._busy, self._pauses = {}, set(), set()
 
     def close(self) -> None:
-        """Closes all connections. Requests that wait on one fail."""
+        """Closes all connections. Requests that wait on one fail, and pauses end."""
         self._closed = True
-        for loop, idle in list(self._idle.items()):
-            if not loop.is_closed():
-                self._busy.update(idle)
-        for wire in list(self._busy):
-            wire.close()
+        for wire in [*self._busy, *(wire for idle in list(self._idle.values()) for wire in idle)]:
+            _on(wire.loop, wire.close)
+        for pause in list(self._pauses):
+            _on(pause.get_loop(), pause.cancel)
         self._idle.clear()
 
     async def run(self, steps: Steps[T]) -> T:
@@ -87,7 +127,7 @@ class Wires:
             step = next(steps)
             while True:
                 if isinstance(step, Sleep):
-                    await asyncio.sleep(step.seconds)
+                    await self.rest(step.seconds)
                     step = next(steps)
                     continue
                 try:
@@ -99,8 +139,17 @@ class Wires:
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
 
+    async def rest(self, seconds: float) -> None:
+        """Pauses. The end of the client ends the pause."""
+        pause: "asyncio.Future[None]" = asyncio.get_running_loop().create_future()
+        self._pauses.add(pause)
+        try:
+            await asyncio.wait([pause], timeout=0 if self._closed else seconds)
+        finally:
+            self._pauses.discard(pause)
+
     async def stream(self, request: Request) -> AsyncIterator[bytes]:
-        """The lines of an answer as they come. An incomplete last line is dropped."""
+        """The lines of an answer as they come. An answer that breaks off is Broken."""
         wire = await self._take(STREAM_SILENCE, fresh=True)
         try:
             send = Send(request, STREAM_SILENCE, 0)
@@ -140,7 +189,7 @@ class Wires:
         status, fields = await wire.ask(send, send.headers(self._headers))
         body = b"".join([chunk async for chunk in wire.chunks(fields)])
         keep = fields.get("connection", "").lower() != "close"
-        return Answer(status, body, float(fields.get("retry-after", "0"))), keep
+        return Answer(status, body, pause_of(fields.get("retry-after"))), keep
 
     def _broken(self, cause: BaseException, sent: bool) -> Broken:
         if self._closed:
@@ -154,14 +203,17 @@ class Wires:
         wire: Optional[_Wire] = None
         while idle and not fresh and wire is None:
             wire = idle.pop()
-            if time.monotonic() - wire.used > MOST_IDLE:
+            if time.monotonic() - wire.used > MOST_IDLE or not wire.quiet():
                 wire.close()
                 wire = None
         if wire is None:
             try:
-                wire = _Wire(*await asyncio.wait_for(asyncio.open_unix_connection(self._path), timeout))
+                wire = await asyncio.wait_for(_Wire.to(self._path), timeout)
             except _FAULTS as cause:
                 raise self._broken(cause, False) from cause
+            if self._closed:  # meanwhile
+                wire.close()
+                raise Closed("the client was closed", False)
         self._busy.add(wire)
         return wire
 

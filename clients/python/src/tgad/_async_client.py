@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Coroutine, Generator, List, Optional, Set, Type, TypeVar
+from typing import TYPE_CHECKING, Any, AsyncIterator, Awaitable, Callable, Coroutine, Generator, List, Optional, Set, Type, TypeVar
 
 from . import _verbs
 from ._aio import Wires
@@ -33,7 +33,8 @@ class AsyncClient:
     """
 
     def __init__(self, socket: Optional[str] = None, *, name: str = "tgad-python", timeout: float = 30.0, receipts: bool = False) -> None:
-        self._wires = Wires(_verbs.default_socket(socket), own_headers(name, receipts))
+        self._socket, self._headers = _verbs.default_socket(socket), own_headers(name, receipts)
+        self._wires = Wires(self._socket, self._headers)
         self._timeout = timeout
         self._reports: Set[asyncio.Task[Any]] = set()  # reports that possibly no task of the caller waits for
 
@@ -170,6 +171,7 @@ class AsyncClient:
                     item = at.take(line)
                     if item is not None:
                         yield item
+                at.end()
             except Closed as closed:
                 raise Unreachable(str(closed)) from closed
             except Broken:
@@ -179,7 +181,7 @@ class AsyncClient:
                     raise
             if at.over():
                 return
-            await asyncio.sleep(at.rest())
+            await self._wires.rest(at.rest())
 
 
 class AsyncOpening:
@@ -207,12 +209,17 @@ class AsyncOpening:
     async def _take_back(self) -> None:
         """Returns the permit of a begin that nobody waits for any more: nothing was sent under it.
         Without, the call would be in doubt although it certainly did not run."""
-        try:
-            begun = AsyncBeginning(self._client, await self._client._run(self._steps(LAST_WORD, Unheard())))
+        wires = Wires(self._client._socket, self._client._headers)  # the client may be closed meanwhile
+
+        async def report() -> None:
+            begun = Begun(await wires.run(self._steps(LAST_WORD, Unheard())))
             if begun.standing == "send":
-                await begun.not_sent(TAKEN_BACK, timeout=LAST_WORD)
-        except (Error, OSError):
-            pass  # then the call is in doubt, as it would be without this report
+                await wires.run(begun.not_sent_steps(TAKEN_BACK, LAST_WORD))
+
+        try:
+            await _last_word(report())
+        finally:
+            wires.close()
 
     async def __aenter__(self) -> AsyncBeginning:
         self._begun = await self._ask()
@@ -257,7 +264,7 @@ class AsyncBeginning(Begun):
             raise RuntimeError(UNREPORTED)
 
 
-async def _last_word(report: "asyncio.Future[Any]") -> None:
+async def _last_word(report: Awaitable[Any]) -> None:
     """Makes a report that another error must not hide: without it the call is in doubt all the
     same, only later."""
     try:

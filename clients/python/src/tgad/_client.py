@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Type, TypeVar
@@ -197,6 +196,7 @@ class Client:
                     item = at.take(line)
                     if item is not None:
                         yield item
+                at.end()
             except Closed as closed:
                 raise Unreachable(str(closed)) from closed
             except Broken:
@@ -206,7 +206,7 @@ class Client:
                     raise
             if at.over():
                 return
-            time.sleep(at.rest())
+            self._wires.rest(at.rest())
 
 
 class Beginning(Begun):

@@ -21,7 +21,7 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class Request:
     """A request. `again` says that it may be repeated although the first one may have arrived: the
-    daemon answers the repeat like the first."""
+    daemon answers the repeat like the first. Without `again`, the first answer of the daemon counts."""
 
     method: str
     path: str
@@ -65,6 +65,11 @@ class Answer:
     status: int
     body: bytes
     retry_after: float = 0
+
+
+def pause_of(header: Optional[str]) -> float:
+    """The seconds that the header Retry-After asks for. What is not a whole number, for example a date, counts as 0."""
+    return float(header) if header and header.isascii() and header.isdigit() else 0.0
 
 
 class Broken(Exception):
@@ -142,7 +147,8 @@ def exchange(request: Request, timeout: float) -> Steps[str]:
                 return answer.body.decode("utf-8")
             failure = refusal(request, answer)
             sent = sent or isinstance(failure, Unreachable)
-            final = not may_repeat(failure, answer, send.timeout - (end - time.monotonic()) >= send.wait * 0.9)
+            # A refusal may be about what followed a vote. The answer to a second vote would hide that the first one counts.
+            final = not request.again or not may_repeat(failure, answer, send.timeout - (end - time.monotonic()) >= send.wait * 0.9)
             pause = max(pause, answer.retry_after)
         if final or not is_time(pause, end):
             raise failure

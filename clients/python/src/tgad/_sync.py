@@ -8,9 +8,12 @@ import socket
 import threading
 import time
 import weakref
-from typing import Dict, Iterator, List, Optional, Set
+from typing import TYPE_CHECKING, Dict, Iterator, List, Optional, Set, Union
 
-from ._exchange import Answer, Broken, Closed, Request, Send, Sleep, Steps, T, refusal
+from ._exchange import Answer, Broken, Closed, Request, Send, Sleep, Steps, T, pause_of, refusal
+
+if TYPE_CHECKING:
+    from . import _aio
 
 #: How long a connection without a request is kept: less than the daemon keeps it.
 MOST_IDLE = 30.0
@@ -41,13 +44,24 @@ class _Connection(http.client.HTTPConnection):
         if self.sock is not None:
             self.sock.settimeout(seconds)
 
+    def quiet(self) -> bool:
+        """Whether the daemon has neither closed this idle connection nor sent anything on it."""
+        try:
+            self.sock.settimeout(0)
+            self.sock.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        return False
 
-#: The pools of this process.
-_all: "weakref.WeakSet[Wires]" = weakref.WeakSet()
+
+#: The pools of this process, of clients of both kinds.
+pools: "weakref.WeakSet[Union[Wires, _aio.Wires]]" = weakref.WeakSet()
 
 
 def _forget() -> None:
-    for wires in list(_all):
+    for wires in list(pools):
         wires.forget()
 
 
@@ -63,8 +77,8 @@ class Wires:
         self._lock = threading.Lock()
         self._idle: List[_Connection] = []
         self._busy: Set[_Connection] = set()
-        self._closed = False
-        _all.add(self)
+        self._closed = threading.Event()
+        pools.add(self)
 
     def forget(self) -> None:
         """Leaves the connections to the process that this one was forked from. Both would read the answers of both."""
@@ -73,11 +87,14 @@ class Wires:
         for wire in inherited:
             wire.close()
         self._busy = set()
+        closed, self._closed = self._closed, threading.Event()  # its lock may have been held too
+        if closed.is_set():
+            self._closed.set()
 
     def close(self) -> None:
         """Closes all connections. Requests that wait on one fail."""
         with self._lock:
-            self._closed = True
+            self._closed.set()
             idle, self._idle = self._idle, []
             for wire in self._busy:
                 if wire.sock is not None:
@@ -94,7 +111,7 @@ class Wires:
             step = next(steps)
             while True:
                 if isinstance(step, Sleep):
-                    time.sleep(step.seconds)
+                    self.rest(step.seconds)
                     step = next(steps)
                     continue
                 try:
@@ -106,18 +123,24 @@ class Wires:
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
 
+    def rest(self, seconds: float) -> None:
+        """Pauses. The end of the client ends the pause."""
+        self._closed.wait(seconds)
+
     def stream(self, request: Request) -> Iterator[bytes]:
-        """The lines of an answer as they come. An incomplete last line is dropped."""
+        """The lines of an answer as they come. An answer that breaks off is Broken."""
         wire = self._take(fresh=True)
         try:
             response = self._ask(wire, Send(request, STREAM_SILENCE, 0), stream=True)
             if response.status >= 300:
                 raise refusal(request, Answer(response.status, response.read()))
+            rest = b""
             while True:
-                line = response.readline()
-                if not line.endswith(b"\n"):
+                chunk = response.read1()  # readline would not say that the answer broke off
+                if not chunk:
                     return
-                yield line
+                *lines, rest = (rest + chunk).split(b"\n")
+                yield from lines
         except (OSError, http.client.HTTPException) as cause:
             raise self._broken(cause, True) from cause
         finally:
@@ -134,7 +157,7 @@ class Wires:
             raise self._broken(cause, True) from cause
         finally:
             self._put(wire, keep)
-        return Answer(response.status, body, float(response.headers.get("Retry-After", "0")))
+        return Answer(response.status, body, pause_of(response.headers.get("Retry-After")))
 
     def _ask(self, wire: _Connection, send: Send, stream: bool = False) -> http.client.HTTPResponse:
         wire.within(send.timeout)
@@ -143,6 +166,8 @@ class Wires:
                 wire.connect()
             except OSError as cause:
                 raise self._broken(cause, False) from cause
+            if self._closed.is_set():  # `close` shuts down what is connected, and may have come before
+                raise Closed("the client was closed", False)
         headers = send.headers(self._headers)
         if stream:
             del headers["Tgad-Timeout"]
@@ -155,27 +180,32 @@ class Wires:
         return wire.getresponse()
 
     def _broken(self, cause: Exception, sent: bool) -> Broken:
-        if self._closed:
+        if self._closed.is_set():
             return Closed("the client was closed", sent)
         return Broken(cause or type(cause).__name__, sent)
 
     def _take(self, fresh: bool) -> _Connection:
-        stale: Optional[_Connection] = None
+        stale: List[_Connection] = []
+        wire: Optional[_Connection] = None
         with self._lock:
-            if self._closed:
+            if self._closed.is_set():
                 raise Closed("the client is closed", False)
-            wire = self._idle.pop() if self._idle and not fresh else _Connection(self._path)
-            if time.monotonic() - wire.used > MOST_IDLE:
-                stale, wire = wire, _Connection(self._path)
+            while self._idle and not fresh and wire is None:
+                wire = self._idle.pop()
+                if time.monotonic() - wire.used > MOST_IDLE or not wire.quiet():
+                    stale.append(wire)
+                    wire = None
+            if wire is None:
+                wire = _Connection(self._path)
             self._busy.add(wire)
-        if stale is not None:
-            stale.close()
+        for old in stale:
+            old.close()
         return wire
 
     def _put(self, wire: _Connection, keep: bool) -> None:
         with self._lock:
             self._busy.discard(wire)
-            if keep and not self._closed:
+            if keep and not self._closed.is_set():
                 wire.used = time.monotonic()
                 self._idle.append(wire)
                 return

@@ -244,15 +244,12 @@ class Followed:
         return get(path, after=self._after, follow="1")
 
     def take(self, line: bytes) -> Optional[Any]:
-        """Reads a line. Returns None for a keep-alive and for the last line of the stream."""
+        """Reads a line. Returns None for a keep-alive. Raises the error in the last line of a stream that is cut."""
         if not line.strip():
             return None
         text = line.decode("utf-8")
         if text.startswith('{"problem":'):
-            error = error_of(members(text)["problem"])
-            if not error.retryable:
-                raise error
-            return None
+            raise error_of(members(text)["problem"])
         item = parse(text)
         if self._trace is None:
             self._after = item["cursor"]
@@ -261,6 +258,10 @@ class Followed:
             self._after, self._over = str(entry["sequence_number"]), entry["to_state"] in TERMINAL
         self.pause = FIRST_PAUSE
         return item
+
+    def end(self) -> None:
+        """The answer has come to its end, and no problem cut it. For a trace this means that it has ended."""
+        self._over = self._trace is not None
 
     def over(self) -> bool:
         """Whether nothing more comes: the trace has ended."""
