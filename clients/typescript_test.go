@@ -204,7 +204,7 @@ func TestTarballIsImported(t *testing.T) {
 // TestTypescriptUnits runs the tests that need no daemon.
 func TestTypescriptUnits(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"units.mjs", "reports.mjs"} {
+	for _, name := range []string{"units.mjs", "reports.mjs", "connections.mjs"} {
 		text, err := os.ReadFile(filepath.Join("typescript/test", name))
 		if err != nil {
 			t.Fatal(err)

@@ -34,13 +34,15 @@ export interface Resolution extends Outcome {
  * and the call does not: make it again with the same key to hear what became of it.
  */
 export class Client {
+  private readonly connect: () => Wires;
   private readonly wires: Wires;
   private readonly timeoutMs: number;
 
   constructor(options: ClientOptions = {}) {
     const { env } = process;
     const socket = options.socket ?? (env['TGAD_SOCKET'] || path.join(env['XDG_RUNTIME_DIR'] || '/run', 'tgad', 'tgad.sock'));
-    this.wires = new Wires(socket, options.name ?? 'tgad-node', options.receipts ?? false);
+    this.connect = () => new Wires(socket, options.name ?? 'tgad-node', options.receipts ?? false);
+    this.wires = this.connect();
     this.timeoutMs = options.timeoutMs ?? 30_000;
   }
 
@@ -76,27 +78,30 @@ export class Client {
     }
   }
 
-  private async begun(asked: Asked, beginId: string, waiting: Waiting, unheard: Unheard = { may: false }): Promise<Begun> {
+  private async begun(asked: Asked, beginId: string, waiting: Waiting, unheard: Unheard = { may: false }, wires = this.wires): Promise<Begun> {
     const end = performance.now() + waiting.timeoutMs;
     for (let pause = firstPause; ; pause = Math.min(2 * pause, longestPause)) {
       const at = performance.now();
-      const answer = await this.wires.exchange(asked, { ...waiting, timeoutMs: Math.max(end - performance.now(), 1) }, unheard);
-      const begun = new Begun(this.wires, { timeoutMs: this.timeoutMs }, answer, beginId, at);
+      const answer = await wires.exchange(asked, { ...waiting, timeoutMs: Math.max(end - performance.now(), 1) }, unheard);
+      const begun = new Begun(wires, { timeoutMs: this.timeoutMs }, answer, beginId, at);
       if (begun.standing === 'wait') unheard.may = false;
-      if (begun.standing !== 'wait' || !(await this.wires.again(pause, end, waiting))) return begun;
+      if (begun.standing !== 'wait' || !(await wires.again(pause, end, waiting))) return begun;
     }
   }
 
   /**
-   * Returns the permit of a begin that nobody waits for any more: nothing was sent under it. Without, the call
-   * would be in doubt although it certainly did not run.
+   * Returns the permit of a begin whose caller has stopped waiting: nothing was sent under it. Without this report
+   * the call would be in doubt although it certainly did not run.
    */
   private async takeBack(asked: Asked, beginId: string): Promise<void> {
+    const wires = this.connect(); // the client may be closed meanwhile
     try {
-      const begun = await this.begun(asked, beginId, { timeoutMs: lastWord });
-      if (begun.standing === 'send') await begun.notSent('its caller gave it up before it was sent', { timeoutMs: lastWord });
+      const begun = await this.begun(asked, beginId, { timeoutMs: lastWord }, undefined, wires);
+      if (begun.standing === 'send') await begun.notSent('the caller stopped waiting for the permit, and sent nothing', { timeoutMs: lastWord });
     } catch {
       // Without the report the call is in doubt, as it would be anyway.
+    } finally {
+      wires.close();
     }
   }
 

@@ -7,7 +7,7 @@ import { Unreachable, errorOf } from './result.js';
 
 /**
  * A request. `again` says that it may be repeated although the first one may have arrived: the daemon
- * answers the repeat like the first.
+ * answers the repeat like the first. Without `again`, the first answer of the daemon counts.
  */
 export interface Asked {
   method: 'GET' | 'POST';
@@ -80,7 +80,7 @@ export class Wires {
 
   /** Closes all connections. Requests that wait on one fail. */
   close(): void {
-    this.ending.abort(new Unreachable('the client was closed', false));
+    this.ending.abort();
     this.agent.destroy();
   }
 
@@ -95,7 +95,7 @@ export class Wires {
     let pause = firstPause;
     let sent = false; // whether the daemon may have the request; a repeat that was not sent does not reset it
     for (;;) {
-      this.goOn(waiting);
+      this.goOn(waiting, sent);
       const left = Math.max(end - performance.now(), 1);
       const wait = left - Math.min(left / 4, 1000); // so that the daemon's last word arrives in time
       const begun = performance.now();
@@ -109,17 +109,18 @@ export class Wires {
         }
         failure = refusal(asked, answer); // a refusal of this send does not say what an earlier send did
         sent ||= failure instanceof Unreachable;
-        final = !mayRepeat(failure, answer, performance.now() - begun >= wait * 0.9);
+        // A refusal may be about what followed a vote. The answer to a second vote would hide that the first one counts.
+        final = !asked.again || !mayRepeat(failure, answer, performance.now() - begun >= wait * 0.9);
         pause = Math.max(pause, answer.retryAfterMs);
       } catch (error) {
-        if (error instanceof Broken && error.sent) unheard.may = true;
-        this.goOn(waiting);
         if (!(error instanceof Broken)) throw error;
+        if (error.sent) unheard.may = true;
         sent ||= error.sent;
+        this.goOn(waiting, sent);
         failure = new Unreachable(`${asked.method} ${asked.path}: ${error.message}`, sent);
         final = error.sent && !asked.again;
       }
-      if (final || !(await this.again(pause, end, waiting))) throw failure;
+      if (final || !(await this.again(pause, end, waiting, sent))) throw failure;
       pause = Math.min(2 * pause, longestPause);
     }
   }
@@ -128,14 +129,14 @@ export class Wires {
    * Waits before a repeat, and says whether there is time left for the repeat's answer. If not, the last
    * answer counts: a repeat would only turn it into a time-out.
    */
-  async again(pause: number, end: number, waiting: Waiting): Promise<boolean> {
+  async again(pause: number, end: number, waiting: Waiting, sent = false): Promise<boolean> {
     if (performance.now() + pause + firstPause > end) return false;
-    await this.rest(pause, waiting);
+    await this.rest(pause, waiting, sent);
     return performance.now() + firstPause <= end; // the pause may have taken longer than planned
   }
 
   /** Waits, unless the waiting ends. */
-  async rest(ms: number, waiting: { signal?: AbortSignal | undefined }): Promise<void> {
+  async rest(ms: number, waiting: { signal?: AbortSignal | undefined }, sent = false): Promise<void> {
     await new Promise<void>((resolve) => {
       const signals = [this.ending.signal, ...(waiting.signal ? [waiting.signal] : [])];
       const over = (): void => {
@@ -146,18 +147,18 @@ export class Wires {
       const timer = setTimeout(over, ms);
       for (const s of signals) s.addEventListener('abort', over);
     });
-    this.goOn(waiting);
+    this.goOn(waiting, sent);
   }
 
-  /** Throws if the caller, or closing the client, ended the waiting. */
-  private goOn(waiting: { signal?: AbortSignal | undefined }): void {
+  /** Throws if the caller, or closing the client, ended the waiting. `sent` says whether the daemon may have the request. */
+  private goOn(waiting: { signal?: AbortSignal | undefined }, sent: boolean): void {
     waiting.signal?.throwIfAborted();
-    this.ending.signal.throwIfAborted();
+    if (this.ending.signal.aborted) throw new Unreachable('the client was closed', sent);
   }
 
-  /** The lines of an answer as they come. An incomplete last line is dropped. */
+  /** The lines of an answer as they come. An answer that breaks off is Broken. */
   async *stream(asked: Asked, signal: AbortSignal | undefined): AsyncGenerator<string, void, undefined> {
-    this.goOn({ signal });
+    this.goOn({ signal }, false);
     const { request, response } = this.open(asked, {}, streamSilence, signal, false);
     try {
       const answer = await response;
@@ -172,7 +173,7 @@ export class Wires {
         }
       }
     } catch (error) {
-      this.goOn({ signal });
+      this.goOn({ signal }, true);
       throw isBreak(error) ? new Broken(error, true) : error;
     } finally {
       request.destroy();
@@ -185,7 +186,7 @@ export class Wires {
     const timer = setTimeout(() => request.destroy(new Error(`no answer within ${timeoutMs} ms`)), timeoutMs);
     try {
       const answer = await response;
-      return { status: answer.statusCode ?? 0, body: await whole(answer), retryAfterMs: 1000 * Number(answer.headers['retry-after'] ?? 0) };
+      return { status: answer.statusCode ?? 0, body: await whole(answer), retryAfterMs: pauseOf(answer.headers['retry-after']) };
     } catch (error) {
       throw new Broken(error, reached());
     } finally {
@@ -214,7 +215,7 @@ export class Wires {
       else sent = true;
     });
     request.on('timeout', () => request.destroy(new Error('the daemon is silent')));
-    const stop = (): void => void request.destroy(new Error('nobody waits any more'));
+    const stop = (): void => void request.destroy(new Error('the waiting was ended'));
     const signals = [this.ending.signal, ...(signal ? [signal] : [])];
     for (const s of signals) s.addEventListener('abort', stop);
     request.on('close', () => {
@@ -228,6 +229,11 @@ export class Wires {
     request.end(asked.body);
     return { request, response, reached: () => sent };
   }
+}
+
+/** The milliseconds that the header Retry-After asks for. What is not a whole number, for example a date, counts as 0. */
+function pauseOf(header: string | undefined): number {
+  return /^\d+$/.test(header ?? '') ? 1000 * Number(header) : 0;
 }
 
 async function whole(answer: http.IncomingMessage): Promise<Buffer> {

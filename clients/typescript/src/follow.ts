@@ -14,10 +14,12 @@ interface Source<T> {
   cursor(item: T): string;
   /** Whether nothing comes after an item. */
   last(item: T): boolean;
+  /** Whether the daemon ends the answer only once nothing more comes. */
+  ends: boolean;
 }
 
 /** The appends of the store. */
-export const log: Source<LogLine> = { path: '/v1/log', cursor: (line) => line.cursor, last: () => false };
+export const log: Source<LogLine> = { path: '/v1/log', cursor: (line) => line.cursor, last: () => false, ends: false };
 
 /** The entries of a trace. */
 export function entries(trace: string): Source<Entry> {
@@ -25,6 +27,7 @@ export function entries(trace: string): Source<Entry> {
     path: tracePath(trace, '/entries'),
     cursor: ({ entry }) => String(entry.sequence_number),
     last: ({ entry }) => terminal.includes(entry.to_state),
+    ends: true,
   };
 }
 
@@ -45,6 +48,7 @@ export async function* follow<T>(wires: Wires, of: Source<T>, after: string | un
         yield item;
         if (of.last(item)) return;
       }
+      if (of.ends) return;
     } catch (error) {
       if (!(error instanceof Broken) && !(error instanceof TgadError && error.retryable)) throw error;
     }

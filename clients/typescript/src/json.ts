@@ -42,7 +42,7 @@ export function encode(value: unknown): string {
       throw new TypeError(`JSON has no ${typeof value}`);
   }
   if (value === null) return 'null';
-  if (Array.isArray(value)) return `[${value.map(encode).join(',')}]`;
+  if (Array.isArray(value)) return `[${Array.from(value, (of) => encode(of)).join(',')}]`;
   return encodeObject(value);
 }
 

@@ -1,3 +1,4 @@
+import { inspect } from 'node:util';
 import { type Begun, NotSent } from './begun.js';
 import { Client } from './client.js';
 import { encode } from './json.js';
@@ -36,7 +37,8 @@ export function tool<A extends unknown[], R>(run: (...args: A) => R | Promise<R>
   const { server, name = run.name, key, args: recorded, failures = [], client, ...more } = options;
   const waiting = new Map<string, string>(); // begin ids of calls that wait for people, by key
   return async (...args: A): Promise<R> => {
-    const callKey = key(...args);
+    const callKey = key(...args) as unknown;
+    if (typeof callKey !== 'string' || callKey === '') throw new TypeError(`the key of ${name} is ${inspect(callKey)}: return a string that names the call`);
     const beginId = waiting.get(callKey);
     waiting.delete(callKey); // otherwise two callers with one begin id would both get its permit
     const by = client ?? (shared ??= new Client());
@@ -87,7 +89,7 @@ async function record(begun: Begun, value: unknown): Promise<unknown> {
   try {
     if (value !== undefined) raw = Buffer.from(encode(value), 'utf8');
   } catch (error) {
-    await begun.finish({ summary: 'what the function returned is no JSON' });
+    await begun.finish({ summary: 'the function returned a value that is not JSON' });
     throw error;
   }
   const result = await begun.finish(raw === undefined ? {} : { raw });
