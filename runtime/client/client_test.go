@@ -90,7 +90,7 @@ func TestHalfALineIsNoEntry(t *testing.T) {
 		"whole":   {"{\"epoch\":\"1\"}\n\n{\"epoch\":\"2\"}\n", 2, ""},
 		"half":    {"{\"epoch\":\"1\"}\n{\"epoch\":\"2\"", 1, tga.StoreUnavailable},
 		"no JSON": {"{\"epoch\":\"1\"}\n{\"epoch\n", 1, tga.StoreUnavailable},
-		"long":    {"{\"epoch\":\"" + strings.Repeat("1", 1000) + "\"}\n", 0, tga.StoreUnavailable},
+		"long":    {"{\"epoch\":\"" + strings.Repeat("1", 1000) + "\"}\n", 0, tga.LimitExceeded},
 		"problem": {"{\"epoch\":\"1\"}\n{\"problem\":{\"code\":\"LIMIT_EXCEEDED\",\"detail\":\"x\"}}\n", 1, tga.LimitExceeded},
 	} {
 		c := against(t, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, x.body) })

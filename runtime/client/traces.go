@@ -217,7 +217,10 @@ func lines(ctx context.Context, c *Client, r request) iter.Seq2[[]byte, error] {
 				return
 			}
 			if err != nil {
-				yield(nil, c.unreachable(ctx, r, err))
+				if !errors.Is(err, tga.LimitExceeded) {
+					err = c.unreachable(ctx, r, err)
+				}
+				yield(nil, err)
 				return
 			}
 			if len(line) == 0 {
