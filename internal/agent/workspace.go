@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 
@@ -59,7 +61,8 @@ func (o Reading) permit(file string, w *turn.WorkspaceSpec) error {
 	return nil
 }
 
-// realPath returns an absolute path, with links resolved in the part of it that exists.
+// realPath returns an absolute path, with links resolved in the part of it that exists. It refuses a link whose target cannot
+// be resolved: whoever creates the target later would create it wherever the link leads.
 func realPath(path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -68,7 +71,7 @@ func realPath(path string) (string, error) {
 	for up, rest := path, ""; ; up, rest = filepath.Dir(up), filepath.Join(filepath.Base(up), rest) {
 		if real, err := filepath.EvalSymlinks(up); err == nil {
 			return filepath.Join(real, rest), nil
-		} else if up == filepath.Dir(up) {
+		} else if _, at := os.Lstat(up); !errors.Is(at, fs.ErrNotExist) || up == filepath.Dir(up) {
 			return "", tga.Errorf(tga.ValidationError, "%s: %w", path, err)
 		}
 	}

@@ -235,6 +235,8 @@ func TestWorkspaceIsWhereItMayBe(t *testing.T) {
 		{"directory: " + elsewhere, nil, tga.PermissionDenied},
 		{"directory: link", nil, tga.PermissionDenied},
 		{"database: link/notes.db", nil, tga.PermissionDenied},
+		{"database: dangling", nil, tga.ValidationError},
+		{"directory: dangling/work", nil, tga.ValidationError},
 		{"directory: " + elsewhere, []string{elsewhere}, ""},
 		{"directory: link", []string{elsewhere}, ""},
 		{"directory: " + elsewhere + "x", []string{elsewhere}, tga.PermissionDenied},
@@ -242,6 +244,7 @@ func TestWorkspaceIsWhereItMayBe(t *testing.T) {
 	} {
 		d := newDesk(t, "workspace: {"+c.workspace+"}")
 		d.must(os.Symlink(elsewhere, d.at("link")))
+		d.must(os.Symlink(filepath.Join(elsewhere, "not yet"), d.at("dangling")))
 		docs, err := Reading{Workspaces: c.allowed}.Read(d.manifest)
 		if tga.CodeOf(err) != c.code {
 			t.Errorf("%+v: %v", c, err)
