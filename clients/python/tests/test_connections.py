@@ -223,6 +223,12 @@ class Follows(unittest.TestCase):
         for items in self.follows([b"0\r\n\r\n"]):
             self.assertEqual(items, [])
 
+    def test_a_long_line_in_many_parts(self):
+        line = entry(5, "COMPLETED")[:-2] + b',"fill":"%s"}\n' % (b"x" * 12_000_000)
+        parts = [line[at : at + 2000] for at in range(0, len(line), 2000)]
+        for items in self.follows([b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"]):
+            self.assertEqual(len(items[0]["fill"]), 12_000_000)
+
     def test_an_answer_that_breaks_off(self):
         line = entry(5, "COMPLETED")
         cut = [b"", b"5\r\n{\"ent", b"1\r\n\n\r\n"]

@@ -7,7 +7,7 @@ import socket
 import time
 from typing import AsyncIterator, Callable, Dict, List, Optional, Set, Tuple
 
-from ._exchange import Answer, Broken, Closed, Request, Send, Sleep, Steps, T, pause_of, refusal
+from ._exchange import Answer, Broken, Closed, Request, Send, Sleep, Steps, T, pause_of, refusal, take_lines
 from ._sync import MOST_IDLE, STREAM_SILENCE, pools
 
 #: What a broken connection looks like.
@@ -159,14 +159,13 @@ class Wires:
             chunks = wire.chunks(fields).__aiter__()
             if status >= 300:
                 raise refusal(request, Answer(status, b"".join([chunk async for chunk in chunks])))
-            rest = b""
+            rest = bytearray()
             while True:
                 try:
-                    rest += await asyncio.wait_for(chunks.__anext__(), STREAM_SILENCE)
+                    chunk = await asyncio.wait_for(chunks.__anext__(), STREAM_SILENCE)
                 except StopAsyncIteration:
                     return
-                *lines, rest = rest.split(b"\n")
-                for line in lines:
+                for line in take_lines(rest, chunk):
                     yield line
         except _FAULTS as cause:
             raise self._broken(cause, True) from cause

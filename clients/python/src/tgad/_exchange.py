@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Dict, Generator, Optional, TypeVar, Union
+from typing import Dict, Generator, List, Optional, TypeVar, Union
 
 from ._codes import IdempotencyKeyInFlight, StateConflict
 from ._errors import Error
@@ -70,6 +70,17 @@ class Answer:
 def pause_of(header: Optional[str]) -> float:
     """The seconds that the header Retry-After asks for. What is not a whole number, for example a date, counts as 0."""
     return float(header) if header and header.isascii() and header.isdigit() else 0.0
+
+
+def take_lines(rest: bytearray, part: bytes) -> List[bytes]:
+    """The lines that end in this part of an answer. `rest` has the beginning of the first one, and then of the next one."""
+    lines = []
+    *ends, begins = part.split(b"\n")
+    for end in ends:
+        lines.append(bytes(rest) + end)
+        rest.clear()
+    rest += begins
+    return lines
 
 
 class Broken(Exception):

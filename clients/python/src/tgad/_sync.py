@@ -10,7 +10,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Dict, Iterator, List, Optional, Set, Union
 
-from ._exchange import Answer, Broken, Closed, Request, Send, Sleep, Steps, T, pause_of, refusal
+from ._exchange import Answer, Broken, Closed, Request, Send, Sleep, Steps, T, pause_of, refusal, take_lines
 
 if TYPE_CHECKING:
     from . import _aio
@@ -134,13 +134,12 @@ class Wires:
             response = self._ask(wire, Send(request, STREAM_SILENCE, 0), stream=True)
             if response.status >= 300:
                 raise refusal(request, Answer(response.status, response.read()))
-            rest = b""
+            rest = bytearray()
             while True:
                 chunk = response.read1()  # readline would not say that the answer broke off
                 if not chunk:
                     return
-                *lines, rest = (rest + chunk).split(b"\n")
-                yield from lines
+                yield from take_lines(rest, chunk)
         except (OSError, http.client.HTTPException) as cause:
             raise self._broken(cause, True) from cause
         finally:
