@@ -127,7 +127,7 @@ func (h *Host) reachTools(o Options, agents []*turn.Agent) (resolver *tools.Reso
 		return nil, err
 	}
 	if h.tools.Router[tools.StateServer] != nil {
-		return nil, tga.Errorf(tga.ValidationError, "a tool server of the configuration is called %s, which is the agents' own state", tools.StateServer)
+		return nil, tga.Errorf(tga.ValidationError, "the configuration has a tool server with the name %s, which is reserved for the agents' own state", tools.StateServer)
 	}
 	listers := h.tools.Listers()
 	h.tools.Router[tools.StateServer], listers[tools.StateServer] = tools.State(), tools.State()

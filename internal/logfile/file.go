@@ -71,7 +71,7 @@ func Open(ctx context.Context, path string, watch func(*Reader) (stop func())) (
 		return nil, tga.Errorf(tga.StoreUnavailable, "%w", err)
 	}
 	if !st.Mode().IsRegular() {
-		return nil, tga.Errorf(tga.ValidationError, "%s is no file: name a segment, an export or an evidence file; --data DIR shows a store", path)
+		return nil, tga.Errorf(tga.ValidationError, "%s is not a regular file: name a segment, an export or an evidence file; --data DIR shows a store", path)
 	}
 	f = &File{Path: path, Kind: Export, file: file, size: st.Size()}
 	in := NewReader(ctx, file)
@@ -83,7 +83,7 @@ func Open(ctx context.Context, path string, watch func(*Reader) (stop func())) (
 		return nil, f.Fault
 	}
 	if f.Fault != nil && f.Kind == Export && f.Found.Entries == 0 && !f.hasLines() {
-		return nil, tga.Errorf(tga.ValidationError, "%s is no sealed segment, no export and no evidence file", path)
+		return nil, tga.Errorf(tga.ValidationError, "%s is not a sealed segment, an export or an evidence file", path)
 	}
 	f.sort()
 	return f, nil
@@ -193,7 +193,7 @@ func (f *File) trace(id tga.ID) (entries []chain.Entry, notes []tga.Note, err er
 		}
 	}
 	if err == nil && (len(entries) == 0 || entries[0].TraceID != id) {
-		err = tga.Errorf(tga.StateChecksumMismatch, "the file has another trace now where it had %s", id).In(id)
+		err = tga.Errorf(tga.StateChecksumMismatch, "the file was changed: it has another trace where trace %s was", id).In(id)
 	}
 	return entries, notes, err
 }

@@ -73,7 +73,7 @@ type Span struct {
 
 // ErrLeft is in the error of a table that another process maintains now, or that is opened again later. It ends
 // [Index.Run].
-var ErrLeft = errors.New("the index of lists is left")
+var ErrLeft = errors.New("this process does not maintain the index of lists")
 
 // Options are those of an index.
 type Options struct {
@@ -163,7 +163,7 @@ func (x *Index) open(ctx context.Context) error {
 // store was restored.
 func (x *Index) isOf(ctx context.Context, at uint64, leaf []byte) error {
 	if newest := x.o.Store.Cursor(); at > newest {
-		return fmt.Errorf("it is up to append %d, and the newest of the store is %d", at, newest)
+		return fmt.Errorf("it has append %d, and the newest append of the store is %d", at, newest)
 	}
 	if at == 0 {
 		return nil
@@ -173,7 +173,7 @@ func (x *Index) isOf(ctx context.Context, at uint64, leaf []byte) error {
 		return err
 	}
 	if string(leaf) != string(NameOf(&l)) {
-		return fmt.Errorf("append %d of the store is another one than that of the index", at)
+		return fmt.Errorf("append %d of the store is not the one that the index has", at)
 	}
 	return nil
 }
@@ -232,7 +232,7 @@ func (x *Index) Run(ctx context.Context) {
 		wait = min(max(2*wait, errorPause), longestPause)
 		if store || !x.o.Table.Spoilt(err) { // the rows are good, so do not throw them away
 			if text := err.Error(); text != trouble {
-				x.o.Logger.Warn("the index of lists waits", "error", err)
+				x.o.Logger.Warn("the index of lists stands still after an error", "error", err)
 				trouble = text
 			}
 			continue
@@ -438,12 +438,12 @@ func (x *Index) faulty() error {
 // nil, they are not known, and [Index.Run] reads all traces again.
 func (x *Index) Erase(ctx context.Context, of []tga.ID, erase func() error) error {
 	if err := x.erasing(ctx); err != nil {
-		return tga.Errorf(tga.StoreUnavailable, "nothing was erased, for the index of lists cannot note it: %w", err)
+		return tga.Errorf(tga.StoreUnavailable, "nothing was erased, because the index of lists cannot record that an erasure begins: %w", err)
 	}
 	err := erase()
 	if err == nil && of != nil {
 		if take := x.take(context.WithoutCancel(ctx), of, nil); take != nil {
-			x.o.Logger.Warn("the index of lists could not forget what was erased: all traces are looked at again", "error", take)
+			x.o.Logger.Warn("the index of lists could not remove what was erased, so it reads all traces again", "error", take)
 			of = nil
 		}
 	}
@@ -454,7 +454,7 @@ func (x *Index) Erase(ctx context.Context, of []tga.ID, erase func() error) erro
 // FinishErasure continues an unfinished erasure. Once it is finished, all traces are read again.
 func (x *Index) FinishErasure(ctx context.Context, finish func() error) error {
 	if err := x.erasing(ctx); err != nil {
-		return tga.Errorf(tga.StoreUnavailable, "an erasure is not finished, for the index of lists cannot note it: %w", err)
+		return tga.Errorf(tga.StoreUnavailable, "an erasure is not finished, because the index of lists cannot record it: %w", err)
 	}
 	err := finish()
 	x.erased(context.WithoutCancel(ctx), !x.o.Erasing())

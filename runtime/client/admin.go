@@ -73,7 +73,7 @@ func checkpointOf(ctx context.Context, c *Client, r request) (tga.Checkpoint, er
 	return *cp, nil
 }
 
-// RecoverAll recovers every open trace that nobody runs.
+// RecoverAll recovers every open trace that no live process is executing.
 func (c *Client) RecoverAll(ctx context.Context) ([]wire.RecoveredTrace, error) {
 	var r wire.Recovered
 	err := c.ask(ctx, post("/v1/recover", nil), &r)

@@ -187,6 +187,7 @@ class Follows(unittest.TestCase):
     def follows(self, answers):
         """Follows a trace after its entry 4 with both clients, at a daemon that answers each connection with the next text."""
         for blocking in (True, False):
+            begun = time.monotonic()
             with tempfile.TemporaryDirectory() as directory, socket.socket(socket.AF_UNIX) as listener:
                 listener.bind(directory + "/s")
                 listener.listen()
@@ -211,6 +212,7 @@ class Follows(unittest.TestCase):
                         signal.setitimer(signal.ITIMER_REAL, 0)
                 else:
                     yield asyncio.run(asyncio.wait_for(run(), 5))
+            self.assertLess(time.monotonic() - begun, 10)
 
     def setUp(self):
         def late(*_):

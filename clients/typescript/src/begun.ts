@@ -13,7 +13,7 @@ export const lastWord = 5000;
 export const unreported = 'the block ended without finish(), notSent() or giveUp(): the call is in doubt';
 
 /**
- * Throw it where nothing reached the tool for certain: the call ends as not sent, and its key can be used
+ * Throw it if certainly nothing reached the tool. The call then ends as not sent, and its key can be used
  * again.
  */
 export class NotSent extends Error {
@@ -24,7 +24,7 @@ export class NotSent extends Error {
 const asyncDispose: typeof Symbol.asyncDispose = Symbol.asyncDispose ?? (Symbol.for('Symbol.asyncDispose') as typeof Symbol.asyncDispose);
 
 /**
- * What the daemon answered to a begin. Only the standing 'send' permits a send, and one only. With 'serve'
+ * What the daemon answered to a begin. Send only if the standing is 'send', and send only once. With 'serve'
  * `call` has the recorded answer. The others are wait, needs_approval, denied, conflict and in_doubt.
  */
 export class Begun implements AsyncDisposable {
@@ -83,7 +83,7 @@ export class Begun implements AsyncDisposable {
     return this.argsRaw === undefined ? undefined : parse(decodeUtf8(this.argsRaw));
   }
 
-  /** Whether it is too late to send: then report `notSent`. Ask this last. */
+  /** Whether it is too late to send. Ask this last, directly before you send. If it is too late, report `notSent`. */
   late(): boolean {
     return this.within !== undefined && performance.now() - this.asked >= this.within;
   }
@@ -116,13 +116,13 @@ export class Begun implements AsyncDisposable {
     return this.result;
   }
 
-  /** Reports that nothing reached the tool for certain; the key can be used again. */
+  /** Reports that certainly nothing reached the tool. The key can be used again. */
   async notSent(reason: string, wait: Wait = {}): Promise<Result> {
     this.result = new Result(await this.report('not-sent', new Map([['reason', encode(plain(reason))]]), wait));
     return this.result;
   }
 
-  /** Reports that you do not know whether it ran. */
+  /** Reports that you do not know whether the call ran. */
   async giveUp(cause: string, wait: Wait = {}): Promise<void> {
     await this.report('give-up', new Map([['cause', encode(plain(cause))]]), wait);
   }
@@ -133,8 +133,8 @@ export class Begun implements AsyncDisposable {
   }
 
   /**
-   * What is reported where a block ends without a report. It hides no other error: without it the call is in
-   * doubt all the same, only later. Returns whether it is the block's own fault that nobody knows more.
+   * Makes the report of a block that ends without one. A failure of this report hides no other error: without the
+   * report the call is in doubt too, only later. Returns whether the outcome of the call is still not reported.
    */
   async leave(error: unknown): Promise<boolean> {
     if (this.standing !== 'send' || this.reported) return false;
@@ -155,7 +155,7 @@ export class Begun implements AsyncDisposable {
 
   private async report(verb: string, texts: Map<string, string>, wait: Wait): Promise<string> {
     if (this.permit === undefined || this.traceId === undefined) {
-      throw new Error(`only a call that may be sent is reported; this one's standing is ${this.standing}`);
+      throw new Error(`there is nothing to report: the standing of the call is ${this.standing}, and only send permits a send`);
     }
     const asked = post(tracePath(this.traceId, `/${verb}`), new Map([['permit', encode(this.permit)], ...texts]));
     if (verb !== 'give-up') this.unheard = asked;

@@ -21,17 +21,17 @@ export interface ClientOptions {
   receipts?: boolean;
 }
 
-/** What a person says of a call in doubt, and why it is known. */
+/** What a person says about a call in doubt, and the evidence for it. */
 export interface Resolution extends Outcome {
   /** A JSON value, or bytes. */
   evidence: unknown;
-  /** How many there were when you looked (`inDoubt`): that the call did not run is refused where there are more. */
+  /** The number of attempts that `inDoubt` showed you. If there are more by now, a word that frees the key is refused. */
   attempts?: number;
 }
 
 /**
- * A connection to a daemon. When the time of a method is over, or its signal is aborted, the waiting ends
- * and the call does not: make it again with the same key to hear what became of it.
+ * A connection to a daemon. When the time of a method is over, or its signal is aborted, only the waiting ends:
+ * the call goes on. To learn what became of it, make it again with the same key.
  */
 export class Client {
   private readonly connect: () => Wires;
@@ -62,7 +62,7 @@ export class Client {
   }
 
   /**
-   * Asks to send a call yourself, and asks again while another program is at it. With `await using`, a block
+   * Asks to send a call yourself, and asks again while another program executes the call. With `await using`, a block
    * that ends without a report leaves the call in doubt.
    */
   async begin(server: string, tool: string, args?: Args, options: BeginOptions = {}): Promise<Begun> {
@@ -123,8 +123,9 @@ export class Client {
   }
 
   /**
-   * Votes on what a call asks people; after the last vote that is needed the call goes on. `about` is that of
-   * the question that you were shown (`approvals`): an approval of another one is refused.
+   * Votes on the question that a call asks people; after the last vote that is needed the call goes on. `about`
+   * names the question that you were shown: `approvals` lists it with each question. If the call asks another
+   * question by now, an approval is refused.
    */
   async decide(traceId: string, approve: boolean, rationale: string, { about, ...wait }: Wait & { about?: string } = {}): Promise<Result> {
     const texts = new Map([['approve', encode(approve)], ['rationale', encode(rationale)]]);
@@ -132,7 +133,7 @@ export class Client {
     return this.once(traceId, 'decide', texts, wait);
   }
 
-  /** Ends a call in doubt with its effect, and why you know it. You vouch for both. */
+  /** Ends a call in doubt: you say what its effect was, and give the evidence. You vouch for both. */
   async resolve(traceId: string, { evidence, attempts, ...outcome }: Resolution): Promise<Result> {
     const texts = outcomeOf(outcome);
     if (attempts !== undefined) texts.set('attempts', encode(attempts));

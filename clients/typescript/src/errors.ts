@@ -45,7 +45,7 @@ export class TgadError extends Error {
     this.traceId = facts.traceId ?? facts.problem?.trace_id ?? facts.call?.traceId;
   }
 
-  /** How many milliseconds the tool server asked not to be asked again; 0 where it did not. */
+  /** For how many milliseconds the tool server asked to be left alone; 0 if it did not ask. */
   get retryAfterMs(): number {
     return this.problem?.retry_after_ms ?? 0;
   }

@@ -4,7 +4,7 @@
 /** A number that neither a double nor a bigint holds, as it is written. */
 export class JsonNumber {
   constructor(readonly text: string) {
-    if (!/^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/.test(text)) throw new SyntaxError(`${text} is no JSON number`);
+    if (!/^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/.test(text)) throw new SyntaxError(`${text} is not a JSON number`);
   }
 
   toString(): string {
@@ -207,7 +207,7 @@ class Reader {
   }
 
   private fail(): never {
-    throw new SyntaxError(`no JSON at position ${this.at}`);
+    throw new SyntaxError(`the text is not JSON at position ${this.at}`);
   }
 }
 

@@ -10,7 +10,7 @@ export type Args = object | Uint8Array | undefined;
 export interface Wait {
   /** For how many milliseconds it waits for its answer; the client's own time where it is absent. */
   timeoutMs?: number;
-  /** Ends the waiting. The call goes on: make it again with the same key to hear what became of it. */
+  /** Ends the waiting. The call goes on: to learn what became of it, make it again with the same key. */
   signal?: AbortSignal;
 }
 
@@ -25,7 +25,7 @@ export interface CallOptions extends Wait, Omit<CallRequest, Spelled> {
   deadline?: Date;
 }
 
-/** What the program, which runs the tool itself, says that running it again would do. */
+/** The licence of a program that runs the tool itself: it says what running the tool again would do. */
 export type Claim = Pick<BeginRequest, 'licence' | 'licence_window_ms' | 'licence_max_in_flight_ms'>;
 
 /** How a call is made that the caller sends. */

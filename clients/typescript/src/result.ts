@@ -98,7 +98,7 @@ export function errorOf(text: string): TgadError {
   const call = own.get('call');
   own.delete('call');
   const problem = valueOf(own) as Problem;
-  if (typeof problem.code !== 'string') return new StateError({ detail: `the daemon answered what is no problem: ${text.slice(0, 200)}` });
+  if (typeof problem.code !== 'string') return new StateError({ detail: `the daemon's answer is not a problem document: ${text.slice(0, 200)}` });
   return new (classes[problem.code] ?? TgadError)({
     detail: problem.detail ?? '',
     code: problem.code,

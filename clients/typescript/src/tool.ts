@@ -10,25 +10,26 @@ export interface ToolOptions<A extends unknown[]> extends Omit<CallOptions, 'key
   server: string;
   /** The name of the tool; else that of the function. */
   name?: string;
-  /** What names this call and no other. */
+  /** Returns the key: a string that names this call and no other. */
   key: (...args: A) => string;
   /** What is recorded as the arguments; else the only argument where it is an object, else all in a list. */
   args?: (...args: A) => object;
-  /** Errors of these classes say that the function did not do what it is for. */
+  /** An error of one of these classes means that the function did not do what it is for. */
   failures?: ReadonlyArray<abstract new (...args: never[]) => Error>;
-  /** The client; else one of the daemon that TGAD_SOCKET names. */
+  /** The client; without it, a client of the daemon that TGAD_SOCKET names. */
   client?: Client;
 }
 
 let shared: Client | undefined;
 
 /**
- * Makes a function a governed call: it is begun, run here, and finished. With a key that has a record the
- * function does not run: the recorded answer is returned. The function returns a JSON value; the caller gets
- * it as it is recorded, the first time too.
+ * Makes a function a governed call: it is begun, run here, and finished. If the key has a record, the function
+ * does not run: the recorded answer is returned. The function returns a JSON value; the caller gets the recorded
+ * value, the first time too.
  *
- * An error of a class in `failures` is recorded, and a repeat gets it again. NotSent says that nothing was
- * done: the key can be used again. After any other error nobody knows: the call is in doubt, as after a crash.
+ * An error of a class in `failures` is recorded, and a repeat gets it again. NotSent means that the function
+ * certainly did nothing: the key can be used again. After any other error it is not known what the function did:
+ * the call is in doubt, as after a crash.
  *
  * `licence` says what running the function again would do. It can make a call in doubt stricter than the operator's
  * licence; one that allows more is refused, unless the tool's row says `client_licence = true`.

@@ -91,9 +91,9 @@ func (t *Table) Open(ctx context.Context) (at search.Standing, err error) {
 	}
 	switch {
 	case has != shape:
-		return at, errors.New("it has other tables")
+		return at, errors.New("its tables have another format")
 	case erasing:
-		return at, errors.New("an erasure was under way when it was left")
+		return at, errors.New("the last process ended during an erasure")
 	case !position.Valid:
 		return at, t.empty(ctx)
 	}
@@ -108,7 +108,7 @@ func (t *Table) empty(ctx context.Context) error {
 		return err
 	}
 	if some {
-		return errors.New("it was left half made")
+		return errors.New("its making was interrupted")
 	}
 	return nil
 }
@@ -221,7 +221,7 @@ func (t *Table) Erasing(ctx context.Context, is bool) error {
 		return err
 	}
 	if busy != 0 {
-		return errors.New("somebody reads the journal of the database")
+		return errors.New("another connection is reading the journal of the database")
 	}
 	return nil
 }

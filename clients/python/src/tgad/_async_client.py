@@ -28,8 +28,9 @@ T = TypeVar("T")
 class AsyncClient:
     """A connection to a daemon, for the tasks of event loops. Its methods are those of `Client`.
 
-    Cancelling a task ends its waiting and not its call: make it again with the same key to hear
-    what became of it. A begin that has no answer in time, or whose task is cancelled, returns its permit.
+    When a task is cancelled, only its waiting ends: the call goes on. To learn what became of it, make it again
+    with the same key. If a begin gets no answer in time, or its task is cancelled, or the client is closed, the
+    client returns the permit.
     """
 
     def __init__(self, socket: Optional[str] = None, *, name: str = "tgad-python", timeout: float = 30.0, receipts: bool = False) -> None:
@@ -99,7 +100,7 @@ class AsyncClient:
         return AsyncOpening(self, lambda within, unheard: _verbs.begin(texts, asked, within, unheard), self._within(timeout), own=begin_id is None)
 
     async def decide(self, trace_id: str, approve: bool, rationale: str, *, about: Optional[str] = None, timeout: Optional[float] = None) -> Result:
-        """Votes on what a call asks people; see `Client.decide`."""
+        """Votes on the question that a call asks people; see `Client.decide`."""
         texts = _verbs.vote(approve, rationale, about)
         return await self._run(_verbs.once(trace_id, "decide", texts, self._within(timeout)))
 
@@ -115,7 +116,7 @@ class AsyncClient:
         timeout: Optional[float] = None,
         **facts: Any,
     ) -> Result:
-        """Ends a call in doubt with its effect, and why you know it; see `Client.resolve`."""
+        """Ends a call in doubt: you say what its effect was, and give the evidence; see `Client.resolve`."""
         texts = _verbs.resolution(value, raw, status, evidence, attempts, facts)
         return await self._run(_verbs.once(trace_id, "resolve", texts, self._within(timeout)))
 
@@ -207,8 +208,8 @@ class AsyncOpening:
             raise
 
     async def _take_back(self) -> None:
-        """Returns the permit of a begin that nobody waits for any more: nothing was sent under it.
-        Without, the call would be in doubt although it certainly did not run."""
+        """Returns the permit of a begin whose caller has stopped waiting: nothing was sent under it.
+        Without this report the call would be in doubt although it certainly did not run."""
         wires = Wires(self._client._socket, self._client._headers)  # the client may be closed meanwhile
 
         async def report() -> None:
@@ -244,11 +245,11 @@ class AsyncBeginning(Begun):
         return await self._client._run(self.finish_steps(value, raw, status, facts, self._client._within(timeout)))
 
     async def not_sent(self, reason: str, *, timeout: Optional[float] = None) -> Result:
-        """Reports that nothing reached the tool for certain; the key can be used again."""
+        """Reports that certainly nothing reached the tool. The key can be used again."""
         return await self._client._run(self.not_sent_steps(reason, self._client._within(timeout)))
 
     async def give_up(self, cause: str, *, timeout: Optional[float] = None) -> None:
-        """Reports that you do not know whether it ran."""
+        """Reports that you do not know whether the call ran."""
         await self._client._run(self.give_up_steps(cause, self._client._within(timeout)))
 
     async def __aenter__(self) -> AsyncBeginning:

@@ -17,12 +17,12 @@ LAST_WORD = 5.0
 
 
 class NotSent(Exception):
-    """Raise it where nothing reached the tool for certain: the call ends as not sent, and its key
-    can be used again."""
+    """Raise it if certainly nothing reached the tool. The call then ends as not sent, and its key can be used
+    again."""
 
 
 class Begun:
-    """What the daemon answered to a begin. Only `standing == "send"` permits a send, and one only.
+    """What the daemon answered to a begin. Send only if `standing` is "send", and send only once.
 
     The other standings are serve (`call` has the recorded answer), wait, needs_approval, denied,
     conflict and in_doubt.
@@ -60,7 +60,8 @@ class Begun:
         return None if self.args_raw is None else parse(self.args_raw)
 
     def late(self) -> bool:
-        """Whether it is too late to send: then report `not_sent`. Ask this last."""
+        """Whether it is too late to send. Ask this last, directly before you send. If it is too late, report
+        `not_sent`."""
         within = self._begun.get("send_within_ms")
         return within is not None and time.monotonic() - self._begun["asked"] >= within / 1000
 
@@ -110,7 +111,7 @@ class Begun:
         return self.give_up_steps(why, LAST_WORD)
 
     def left_open(self, error: Optional[BaseException]) -> bool:
-        """Whether it is the block's own fault that nobody knows what became of the call. Ask it after the leaving steps."""
+        """Whether the block ended without an error and without a report. Ask it after the leaving steps."""
         return error is None and not (self.reported and self._unheard is not None)
 
     def _report(self, verb: str, texts: Mapping[str, str], timeout: float) -> Steps[Result]:
@@ -128,7 +129,7 @@ class Begun:
 
     def _held(self) -> "tuple[str, str]":
         if self.permit is None or self.trace_id is None:
-            raise RuntimeError(f"only a call that may be sent is reported; this one's standing is {self.standing}")
+            raise RuntimeError(f"there is nothing to report: the standing of the call is {self.standing}, and only send permits a send")
         return self.trace_id, self.permit
 
 
@@ -136,8 +137,8 @@ class Begun:
 UNREPORTED = "the block ended without finish(), not_sent() or give_up(): the call is in doubt"
 
 
-#: Why a begin that nobody waits for is not sent.
-TAKEN_BACK = "its caller gave it up before it was sent"
+#: The reason of the report that returns the permit of a begin whose caller has stopped waiting.
+TAKEN_BACK = "the caller stopped waiting for the permit, and sent nothing"
 
 
 def last_word(run: Callable[[], object]) -> None:

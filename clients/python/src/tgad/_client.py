@@ -28,13 +28,13 @@ T = TypeVar("T")
 class Client:
     """A connection to a daemon, for any number of threads.
 
-    `timeout` is how many seconds a method waits for its answer; each method takes one of its own.
-    When that time is over, or `close` is called from another thread, the waiting ends and the call
-    does not: make it again with the same key to hear what became of it. A begin that is left so, or by
-    an exception such as KeyboardInterrupt, returns its permit from a thread of its own.
+    `timeout` is how many seconds a method waits for its answer; each method also takes a `timeout` for itself.
+    When that time is over, or another thread calls `close`, only the waiting ends: the call goes on. To learn
+    what became of it, make it again with the same key. If the waiting for a begin ends in this way, or by an
+    exception such as KeyboardInterrupt, the client returns the permit in a thread of its own.
 
-    With `receipts` each result has its receipt. A checkpoint covers a call some seconds later; the method
-    `receipt` has the proofs then.
+    With `receipts` each result has its receipt. A checkpoint covers a call some seconds later; from then on the
+    method `receipt` has the proofs.
     """
 
     def __init__(self, socket: Optional[str] = None, *, name: str = "tgad-python", timeout: float = 30.0, receipts: bool = False) -> None:
@@ -101,9 +101,9 @@ class Client:
             raise
 
     def _take_back(self, steps: Callable[[], Steps[Any]]) -> None:
-        """Returns the permit of a begin that nobody waits for any more: nothing was sent under it. Without, the
-        call would be in doubt although it certainly did not run. The caller does not wait for that; the end
-        of the program does, a few seconds at most."""
+        """Returns the permit of a begin whose caller has stopped waiting: nothing was sent under it. Without this
+        report the call would be in doubt although it certainly did not run. The caller does not wait for the
+        report; the end of the program does, a few seconds at most."""
         wires = Wires(self._socket, self._headers)  # the client may be closed meanwhile
 
         def report() -> None:
@@ -121,8 +121,9 @@ class Client:
             pass  # no thread can be started, as at the end of the program: the call stays in doubt
 
     def decide(self, trace_id: str, approve: bool, rationale: str, *, about: Optional[str] = None, timeout: Optional[float] = None) -> Result:
-        """Votes on what a call asks people; after the last vote that is needed the call goes on.
-        `about` is that of the question that you were shown (`approvals`): an approval of another one is refused."""
+        """Votes on the question that a call asks people; after the last vote that is needed the call goes on.
+        `about` names the question that you were shown: `approvals` lists it with each question. If the call asks
+        another question by now, an approval is refused."""
         texts = _verbs.vote(approve, rationale, about)
         return self._run(_verbs.once(trace_id, "decide", texts, self._within(timeout)))
 
@@ -138,8 +139,9 @@ class Client:
         timeout: Optional[float] = None,
         **facts: Any,
     ) -> Result:
-        """Ends a call in doubt with its effect, and why you know it. You vouch for both. `attempts` is how many
-        there were when you looked (`in_doubt`): that the call did not run is refused where there are more."""
+        """Ends a call in doubt: you say what its effect was, and give the evidence. You vouch for both. `attempts`
+        is the number of attempts that `in_doubt` showed you. If there are more by now, a word that frees the key is
+        refused."""
         texts = _verbs.resolution(value, raw, status, evidence, attempts, facts)
         return self._run(_verbs.once(trace_id, "resolve", texts, self._within(timeout)))
 
@@ -223,11 +225,11 @@ class Beginning(Begun):
         return self._client._run(self.finish_steps(value, raw, status, facts, self._client._within(timeout)))
 
     def not_sent(self, reason: str, *, timeout: Optional[float] = None) -> Result:
-        """Reports that nothing reached the tool for certain; the key can be used again."""
+        """Reports that certainly nothing reached the tool. The key can be used again."""
         return self._client._run(self.not_sent_steps(reason, self._client._within(timeout)))
 
     def give_up(self, cause: str, *, timeout: Optional[float] = None) -> None:
-        """Reports that you do not know whether it ran."""
+        """Reports that you do not know whether the call ran."""
         self._client._run(self.give_up_steps(cause, self._client._within(timeout)))
 
     def __enter__(self) -> Beginning:

@@ -14,7 +14,8 @@ class Error(Exception):
 
     #: The stable code, as in "EFFECT_IN_DOUBT".
     code: str = ""
-    #: Whether the same request may succeed later. A refusal says that itself; else it is so by its code.
+    #: Whether the same request may succeed later. The daemon says so in its refusal; for an error that was made
+    #: here it follows from the code.
     retryable: bool = False
 
     def __init__(
@@ -50,5 +51,5 @@ class Error(Exception):
 
     @property
     def retry_after(self) -> float:
-        """How many seconds the tool server asked not to be asked again; 0 where it did not."""
+        """For how many seconds the tool server asked to be left alone; 0 if it did not ask."""
         return float(self._facts.get("retry_after_ms", 0)) / 1000

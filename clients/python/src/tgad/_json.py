@@ -66,7 +66,7 @@ def _number(text: str) -> Union[float, Decimal]:
 
 
 def _refuse(text: str) -> Any:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not JSON")
 
 
 def _object(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
@@ -81,7 +81,7 @@ def members(text: str) -> Dict[str, str]:
     found: Dict[str, str] = {}
     at = _skip(text, 0)
     if text[at : at + 1] != "{":
-        raise ValueError("this is no JSON object")
+        raise ValueError("the text is not a JSON object")
     at = _skip(text, at + 1)
     while text[at : at + 1] != "}":
         name, at = _reader.raw_decode(text, at)

@@ -97,6 +97,6 @@ def error_of(text: str) -> Error:
     problem = cast(Problem, {name: parse(value) for name, value in own.items()})
     code = problem.get("code")
     if not isinstance(code, str):
-        return StateError(f"the daemon answered what is no problem: {text[:200]}")
+        return StateError(f"the daemon's answer is not a problem document: {text[:200]}")
     result = Result(call) if call is not None else None
     return CLASSES.get(code, Error)(problem.get("detail", ""), code=code, problem=problem, call=result)

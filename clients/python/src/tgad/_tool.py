@@ -32,23 +32,21 @@ def tool(
 ) -> Callable[[F], F]:
     """Makes a function a governed call: it is begun, run here, and finished.
 
-    `key` gets the function's arguments and returns what names this call and no other: a string, an
-    integer or a UUID. With a key
-    that has a record the function does not run: the recorded answer is returned. `args` gets them
-    too and returns what is recorded as the arguments; without it they are the arguments by name.
+    `key` gets the function's arguments and returns the key: a string, an integer or a UUID that names this call
+    and no other. If the key has a record, the function does not run: the recorded answer is returned. `args` gets
+    the arguments too and returns what is recorded as the arguments; without `args` they are recorded by name.
 
-    The function returns a JSON value. The caller gets it as it is recorded, the first time too.
+    The function returns a JSON value. The caller gets the recorded value, the first time too.
 
-    An exception of the types in `failures` says that the function did not do what it is for: that
-    is recorded, and a repeat gets it again as an error. `NotSent` says that it certainly did
-    nothing: the key can be used again. After any other exception nobody knows: the call is in
-    doubt, as after a crash.
+    An exception of the types in `failures` means that the function did not do what it is for. It is recorded, and
+    a repeat gets it again as an error. `NotSent` means that the function certainly did nothing: the key can be used
+    again. After any other exception it is not known what the function did: the call is in doubt, as after a crash.
 
-    `licence` says what running the function again would do: "dedupe_args" that it adds nothing, for
-    example. It can make a call in doubt stricter than the operator's licence; one that allows more is
+    `licence` says what running the function again would do: "dedupe_args", for example, means that a second run
+    adds nothing. It can make a call in doubt stricter than the operator's licence; one that allows more is
     refused (PermissionDenied), unless the tool's row says `client_licence = true`.
 
-    Without `client` it is one of the daemon that $TGAD_SOCKET names. An `async def` takes an
+    Without `client`, the function uses a client of the daemon that $TGAD_SOCKET names. An `async def` needs an
     AsyncClient.
     """
 
@@ -76,10 +74,10 @@ def tool(
 def _fits(function: Callable[..., Any], client: Optional[Clients]) -> None:
     """Refuses a function that is not run where it is called, and a client of the other kind."""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise TypeError(f"{function.__name__} yields: a tool returns its answer")
+        raise TypeError(f"{function.__name__} is a generator: a tool must return its answer")
     takes, other = (AsyncClient, Client) if inspect.iscoroutinefunction(function) else (Client, AsyncClient)
     if isinstance(client, other):
-        raise TypeError(f"a tool that is {'an async def' if takes is AsyncClient else 'no async def'} takes a client of the class {takes.__name__}")
+        raise TypeError(f"a tool that is {'an async def' if takes is AsyncClient else 'no async def'} needs a client of the class {takes.__name__}")
 
 
 def _shared(kind: Type[Any]) -> Any:

@@ -55,7 +55,7 @@ def timestamp(deadline: Union[datetime, timedelta]) -> str:
     if isinstance(deadline, timedelta):
         deadline = datetime.now(timezone.utc) + deadline
     if deadline.tzinfo is None:
-        raise ValueError("a deadline has a time zone: datetime.now(timezone.utc) + …")
+        raise ValueError("a deadline needs a time zone: datetime.now(timezone.utc) + …")
     return deadline.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.") + f"{deadline.microsecond // 1000:03d}Z"
 
 
