@@ -46,14 +46,14 @@ func (cp *compensations) undo(ctx context.Context, trace tga.ID, who string, key
 	if err != nil {
 		return Result{TraceID: trace}, err
 	}
-	req, err := cp.undoing(ctx, t)
-	if err != nil {
-		return Result{TraceID: trace}, err
-	}
 	if by := compensatedBy(t); !by.IsZero() {
 		res, err := cp.results.of(ctx, by)
 		res.Replayed = true
 		return res, err
+	}
+	req, err := cp.undoing(ctx, t)
+	if err != nil {
+		return Result{TraceID: trace}, err
 	}
 	req.Submitter = who
 	l, err := cp.calls.start(ctx, req)
@@ -145,7 +145,7 @@ func compensatedBy(t *chain.Trace) tga.ID {
 // settle both when the tool has answered: the answer must not wait for a lease then.
 func (rt *Runtime) holdOrigin(ctx context.Context, l *loop) (release func(), err error) {
 	of := l.request.Meta.String(tga.MetaCompensates)
-	if of == "" || l.state.Terminal() {
+	if of == "" || l.head.State.Terminal() {
 		return func() {}, nil
 	}
 	id, err := tga.ParseID(of)
@@ -154,7 +154,8 @@ func (rt *Runtime) holdOrigin(ctx context.Context, l *loop) (release func(), err
 	}
 	waitCtx, cancel := context.WithTimeout(ctx, confirmWait)
 	defer cancel()
-	if l.origin, err = rt.store.Overtake(waitCtx, id, true); err != nil {
+	// What a person says about the undoing call does not wait for the run that sends it, and that holds this lease too.
+	if l.origin, err = rt.store.Overtake(waitCtx, id, !l.state.Terminal()); err != nil {
 		return nil, tga.Errorf(codeOr(err, tga.StateLockAcquireFailed), "the trace %s that is to be undone is held: %w", id, err).In(l.lease.TraceID)
 	}
 	return func() { rt.store.Release(l.origin) }, nil

@@ -77,6 +77,62 @@ func TestCompensationSettlesBothAtOnce(t *testing.T) {
 	}
 }
 
+// TestResolvedCompensationSettlesBothAtOnce: a person says that the undoing call ran. It was in doubt, or its sender
+// is still waiting for the answer.
+func TestResolvedCompensationSettlesBothAtOnce(t *testing.T) {
+	for _, waits := range []bool{false, true} {
+		b := undoing(t, park)
+		first := b.mustCall(charge("k"))
+		inside, release, over := make(chan tga.ID, 1), make(chan struct{}), make(chan struct{})
+		b.tool.answer = func(_ int, c runtime.Call) (runtime.Reply, error) {
+			inside <- c.TraceID
+			if waits {
+				<-release
+			}
+			return runtime.Reply{}, errors.New("no answer")
+		}
+		go func() {
+			defer close(over)
+			_, err := b.rt.Compensate(t.Context(), first.TraceID, "ann")
+			if errors.Is(err, tga.EffectInDoubt) == waits {
+				t.Errorf("the sender waits %v: %v", waits, err)
+			}
+		}()
+		id := <-inside
+		if !waits {
+			<-over
+		}
+		done, err := b.rt.Resolve(t.Context(), id, runtime.Resolution{Reply: ok(`1`), Who: "bob", Evidence: []byte("seen")})
+		if err != nil || done.State != tga.Completed {
+			t.Errorf("the sender waits %v: %+v, %v", waits, done, err)
+		}
+		close(release)
+		<-over
+		if r := b.record("k"); r.Class != ledger.ClassCompensated {
+			t.Errorf("the sender waits %v: the undone record is %v", waits, r.Class)
+		}
+		if undone := b.wantState(first.TraceID, tga.Completed); undone.CompensatedBy != id {
+			t.Errorf("the sender waits %v: compensated by %s, want %s", waits, undone.CompensatedBy, id)
+		}
+	}
+}
+
+// TestCompensatedStaysCompensated: a repeated request finds the undoing, although the tool has no inverse any more.
+func TestCompensatedStaysCompensated(t *testing.T) {
+	b := undoing(t, park)
+	first := b.mustCall(charge("k"))
+	res, err := b.rt.Compensate(t.Context(), first.TraceID, "ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.opts.Trust.Inverse = nil
+	b.start()
+	again, err := b.rt.Compensate(t.Context(), first.TraceID, "ann")
+	if err != nil || again.TraceID != res.TraceID || !again.Replayed {
+		t.Errorf("%+v, %v", again, err)
+	}
+}
+
 // TestCompensationIsOnceThroughCrashes: after a crash before or after any append, the
 // compensation can be continued and is not made twice. The record of the undone call always
 // agrees with it.
