@@ -180,3 +180,34 @@ func TestCallUnderAFreshPermitIsNotInDoubt(t *testing.T) {
 		}
 	}
 }
+
+// TestVoidVotesDoNotCount: the definition of the tool changes and changes back while people are asked. After two
+// people have approved, the rules require three. The votes from before the changes are void, and none of them is the
+// third.
+func TestVoidVotesDoNotCount(t *testing.T) {
+	was, is := tga.Digest{1}, tga.Digest{1}
+	b := setup(t, park, func(b *bench) {
+		b.sup = ruleOf(tga.NeedsApproval, 2, 0)
+		b.opts.Trust.Schema = func(context.Context, string, string) (tga.Digest, error) { return is, nil }
+	})
+	begun := b.begin("k", "one")
+	b.wantStanding(begun, runtime.BeginNeedsApproval)
+	decide := func(v runtime.Vote, want tga.Code) {
+		t.Helper()
+		_, err := b.rt.Decide(t.Context(), begun.Result.TraceID, v)
+		if tga.CodeOf(err) != want {
+			t.Fatalf("%s: %v, want %s", v.Who, err, want)
+		}
+	}
+	decide(vote("ann", true), tga.EscalationRequired)
+	for _, is = range []tga.Digest{{2}, was} {
+		decide(vote("bob", true), tga.ToolSchemaChanged)
+	}
+	decide(about("ann", was), tga.EscalationRequired)
+	decide(about("bob", was), "")
+	b.sup = ruleOf(tga.NeedsApproval, 3, 0)
+	b.start()
+	_, err := b.rt.Begin(t.Context(), runtime.BeginRequest{Request: charge("k"), BeginID: "one"})
+	wantCode(t, err, tga.PolicyViolation)
+	b.wantState(begun.Result.TraceID, tga.Failed)
+}

@@ -82,10 +82,15 @@ func (r *rules) forbidden(ctx context.Context, l *loop) (why, err error) {
 }
 
 // approvalsOf counts the approvals that led to a trace's decision: only those about the definition
-// of the tool that the decision names.
+// of the tool that the decision names. The votes before a question that was asked again are void.
 func approvalsOf(t *chain.Trace) (n int) {
 	for i := range t.Notes {
-		if t.Notes[i].Kind != tga.NoteVote {
+		switch t.Notes[i].Kind {
+		case tga.NoteVote:
+		case tga.NoteAskedAgain:
+			n = 0
+			continue
+		default:
 			continue
 		}
 		var b struct {
