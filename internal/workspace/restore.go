@@ -20,15 +20,25 @@ func (k *Keeper) List(ctx context.Context) (all []Record, err error) {
 	return all, err
 }
 
-// Find returns the record with a number, or the newest record of a trace: NOT_FOUND if there is
-// neither.
+// Find returns the record with a number, or what the records of a trace say together: a call that
+// was sent more than once has one for each attempt. NOT_FOUND if there is neither.
 func Find(all []Record, name string) (Record, error) {
-	for _, r := range slices.Backward(all) {
-		if r.TraceID == name || decimal(r.Number) == name {
+	var call *Record // from before its first attempt to after its last
+	for _, r := range all {
+		switch {
+		case decimal(r.Number) == name:
 			return r, nil
+		case r.TraceID != name:
+		case call == nil:
+			call = &r
+		default:
+			call.After, call.Outcome, call.Problem, call.Ended = r.After, r.Outcome, r.Problem, r.Ended
 		}
 	}
-	return Record{}, tga.Errorf(tga.NotFound, "no snapshot of %q is kept", name)
+	if call == nil {
+		return Record{}, tga.Errorf(tga.NotFound, "no snapshot of %q is kept", name)
+	}
+	return *call, nil
 }
 
 // Beside returns the other records whose calls ran at the same time as a record's: their changes

@@ -133,6 +133,35 @@ func TestRestoreCanBeUndone(t *testing.T) {
 	}
 }
 
+// TestAttemptsAreOneCall: a call is sent twice. Its trace names both attempts together: what they changed, and what
+// was before them. A number names one of them.
+func TestAttemptsAreOneCall(t *testing.T) {
+	r := newRoom(t, Options{})
+	id := tga.ID(uuid.Must(uuid.NewV7()))
+	for n, outcome := range []string{InDoubt, Succeeded} {
+		p, err := r.Before(context.Background(), Call{TraceID: id, Attempt: uint32(n + 1), Server: "s", Tool: "t"})
+		r.must(err)
+		r.write(fmt.Sprint("attempt", n+1), "1")
+		r.must(p.After(context.Background(), outcome))
+	}
+	for name, want := range map[string][]string{id.String(): {"A attempt1", "A attempt2"}, "1": {"A attempt1"}, "2": {"A attempt2"}} {
+		call, err := Find(r.list(), name)
+		r.must(err)
+		if got, now, err := r.Diff(context.Background(), call); err != nil || now || !slices.Equal(paths(got), want) {
+			t.Errorf("%s changed %v, %v, %v", name, paths(got), now, err)
+		}
+	}
+	plan := r.plan(id.String())
+	if len(plan.Undone) != 2 {
+		t.Errorf("undone %+v", plan.Undone)
+	}
+	_, err := r.Restore(context.Background(), plan)
+	r.must(err)
+	if got := r.tree(); got != "" {
+		t.Errorf("before the call there was %s", got)
+	}
+}
+
 // TestRestoreIsBoundToItsPlan: whatever a person does after the plan was shown, it stays.
 func TestRestoreIsBoundToItsPlan(t *testing.T) {
 	r := newRoom(t, Options{})
