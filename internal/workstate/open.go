@@ -254,13 +254,8 @@ func (s *State) undo(ctx context.Context, b *boundary) error {
 	if err != nil {
 		return err
 	}
-	var list []chain.Attachment
-	if len(b.record.Held) > 0 {
-		found, err := s.found(ctx, b)
-		if err != nil {
-			return err
-		}
-		list = append(list, found...)
+	if err := s.found(ctx, b); err != nil {
+		return err
 	}
 	for _, name := range b.record.Held {
 		r := s.snapshotter(name)
@@ -279,10 +274,10 @@ func (s *State) undo(ctx context.Context, b *boundary) error {
 			s.head.Root = b.record.Post
 		}
 	})
+	list := []chain.Attachment{f.item(s.number, record.Number, record)}
 	if phase == phasePost {
 		list = append(list, f.item(s.number, 0, s.head))
 	}
-	list = append(list, f.item(s.number, record.Number, record))
 	if err := f.append(ctx, list); err != nil {
 		return err
 	}
@@ -293,11 +288,16 @@ func (s *State) undo(ctx context.Context, b *boundary) error {
 }
 
 // found keeps the content that a crash left in the resources of an open transaction as a
-// boundary. So a rollback to that boundary can take recovery's own restore back.
-func (s *State) found(ctx context.Context, b *boundary) ([]chain.Attachment, error) {
+// boundary. So a rollback to that boundary can take recovery's own restore back. The boundary is
+// durable before anything is restored: another crash does not take it away. A recovery that is
+// tried again and finds the same content makes no second boundary.
+func (s *State) found(ctx context.Context, b *boundary) error {
+	if len(b.record.Held) == 0 {
+		return nil
+	}
 	session, nodes, err := partsOfRoot(s.root)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, name := range b.record.Held {
 		r := s.snapshotter(name)
@@ -305,24 +305,27 @@ func (s *State) found(ctx context.Context, b *boundary) ([]chain.Attachment, err
 			continue
 		}
 		if nodes[name], err = r.Snapshot(ctx); err != nil {
-			return nil, err
+			return err
 		}
+	}
+	root, tag := rootOf(session, nodes), "found after a crash in "+b.record.ID
+	if slices.ContainsFunc(s.boundaries, func(k *boundary) bool { return k.record.Tag == tag && k.record.Pre == root.digest.String() }) {
+		return nil
 	}
 	id, err := newID()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	keep := &boundary{record: boundaryRecord{
-		Version: tga.WorkingStateVersion, Kind: boundaryCheckpoint, ID: id, Tag: "found after a crash in " + b.record.ID,
+		Version: tga.WorkingStateVersion, Kind: boundaryCheckpoint, ID: id, Tag: tag,
 		Success: true, Began: s.opts.Clock().UnixNano(),
 	}}
-	root := rootOf(session, nodes)
 	keep.setPre(root)
 	keep.setPost(root)
 	s.remember(keep)
 	list, size := s.family.nodes(root)
 	keep.record.Bytes = size
-	return append(list, s.family.item(s.number, keep.record.Number, keep.record)), nil
+	return s.family.append(ctx, append(list, s.family.item(s.number, keep.record.Number, keep.record)))
 }
 
 // load reads a tree of nodes from the store.

@@ -3,6 +3,7 @@ package workstate_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/tgad/tgad/internal/workstate"
@@ -195,4 +196,53 @@ func TestRepairEndsEveryBoundaryOfAResource(t *testing.T) {
 	wantCode(t, err, tga.RestoreFailed)
 	w.machine.broken = false
 	w.keeps("b")
+}
+
+// TestFoundIsKeptThroughACrashOfRecovery: a process is killed in a call, and the next process at any
+// append of its recovery. What the first left in a resource is kept as a boundary.
+func TestFoundIsKeptThroughACrashOfRecovery(t *testing.T) {
+	for crashAt, over := 1, false; !over; crashAt++ {
+		w := inStore(t, workstate.Options{})
+		o := w.observe()
+		crash := tga.Errorf(tga.StoreUnavailable, "crash")
+		o.append = func(b chain.Batch) error {
+			if ofEffect(b) {
+				return crash
+			}
+			return nil
+		}
+		_, _, err := w.call(bg, "good", `{"text":"a"}`)
+		wantCode(t, err, tga.StoreUnavailable)
+		w.state.Close()
+		appends := 0
+		o.append = func(chain.Batch) error {
+			if appends++; appends >= crashAt {
+				return crash
+			}
+			return nil
+		}
+		r := &workstate.Registry{}
+		must(t, workstate.Add(r, memfs.New()), workstate.Add(r, workstate.NewKV()), workstate.Add(r, workstate.NewBudget(workstate.Usage{})), workstate.Add(r, w.machine))
+		s, err := workstate.Open(bg, o, w.id, newSession(t), r, w.opts)
+		if over = err == nil; over {
+			s.Close()
+		}
+		w.reopen()
+		if got := w.machine.get(); got != "original" {
+			t.Errorf("crash at append %d: the machine has %q", crashAt, got)
+		}
+		var found []string
+		for _, c := range w.state.List() {
+			if !strings.HasPrefix(c.Name, "found after a crash") {
+				continue
+			}
+			snap, err := w.state.PreSnapshot(bg, c.ID)
+			must(t, err)
+			found = append(found, string(snap.Resources["*github.com/tgad/tgad/internal/workstate_test.machine"].Data()))
+		}
+		if len(found) == 0 || found[0] != `"a"` {
+			t.Errorf("crash at append %d: found %v", crashAt, found)
+		}
+		w.close()
+	}
 }
