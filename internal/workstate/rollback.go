@@ -19,6 +19,11 @@ import (
 // SNAPSHOT_MISMATCH if the snapshot has slices that the state does not know.
 // RESTORE_FAILED if a resource could not be restored; the state is then as before.
 func (s *State) Restore(ctx context.Context, to *CompositeSnapshot, o RestoreOptions, tag string) (id string, err error) {
+	return s.restore(ctx, to, o, tag, func(*Tx) error { return nil })
+}
+
+// restore is Restore if may permits it. may is asked once nobody else can commit.
+func (s *State) restore(ctx context.Context, to *CompositeSnapshot, o RestoreOptions, tag string, may func(*Tx) error) (id string, err error) {
 	if p := FromContext(ctx); p != nil && p.state == s {
 		return "", tga.Errorf(tga.ValidationError, "restore inside of transaction %q", p.boundary.record.ID)
 	}
@@ -27,7 +32,10 @@ func (s *State) Restore(ctx context.Context, to *CompositeSnapshot, o RestoreOpt
 		return "", err
 	}
 	id = t.boundary.record.ID
-	post, err := t.become(ctx, to, o)
+	var post map[string]*Node
+	if err = may(t); err == nil {
+		post, err = t.become(ctx, to, o)
+	}
 	if err == nil {
 		// Write the intent first: after a crash from here on, [Open] carries the restore out.
 		err = t.persistOpen(ctx)
@@ -86,7 +94,8 @@ type Plan struct {
 	Standing []Standing   // of those, whose effects outside remain
 
 	state *State
-	next  uint64 // number of the next boundary when the plan was made
+	now   *Node  // root of the state when the plan was made
+	next  uint64 // number of the next boundary then
 	o     RestoreOptions
 }
 
@@ -101,8 +110,7 @@ func (s *State) PlanRollback(ctx context.Context, id string, o RestoreOptions) (
 	}
 	p := &Plan{To: target.checkpoint(), state: s, o: o}
 	s.mu.Lock()
-	p.next = s.next
-	now := s.root
+	p.now, p.next = s.root, s.next
 	for _, b := range slices.Backward(s.boundaries) {
 		if b.record.Number < target.record.Number || !b.record.Success || b.record.Kind == boundaryCheckpoint {
 			continue
@@ -125,7 +133,7 @@ func (s *State) PlanRollback(ctx context.Context, id string, o RestoreOptions) (
 	if err != nil {
 		return nil, err
 	}
-	is, err := snapshotOfRoot(now)
+	is, err := snapshotOfRoot(p.now)
 	if err != nil {
 		return nil, err
 	}
@@ -135,21 +143,23 @@ func (s *State) PlanRollback(ctx context.Context, id string, o RestoreOptions) (
 }
 
 // Do carries the plan out and returns the id of the boundary that undoes it.
-// STATE_CONFLICT where anything was begun since the plan was made.
+// STATE_CONFLICT where anything was begun or committed since the plan was made.
 func (p *Plan) Do(ctx context.Context) (id string, err error) {
 	p.state.family.gate.RLock()
 	defer p.state.family.gate.RUnlock()
-	p.state.mu.Lock()
-	moved := p.next != p.state.next
-	p.state.mu.Unlock()
-	if moved {
-		return "", tga.Errorf(tga.StateConflict, "rollback to before %q: the state has moved since the plan was made", p.To.ID)
-	}
 	to, err := p.state.PreSnapshot(ctx, p.To.ID)
 	if err != nil {
 		return "", err
 	}
-	return p.state.Restore(ctx, to, p.o, "back to before "+p.To.ID)
+	return p.state.restore(ctx, to, p.o, "back to before "+p.To.ID, p.holds)
+}
+
+// holds refuses to carry the plan out if the state is not as the plan saw it.
+func (p *Plan) holds(t *Tx) error {
+	if t.boundary.record.Number != p.next || p.state.Digest() != p.now.digest {
+		return tga.Errorf(tga.StateConflict, "rollback to before %q: the state has changed since the plan was made", p.To.ID)
+	}
+	return nil
 }
 
 // RollbackTo plans a rollback and does it.

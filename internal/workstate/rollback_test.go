@@ -345,3 +345,46 @@ func TestAdaptersGiveEqualState(t *testing.T) {
 		t.Errorf("%+v and %+v", one.seen(), other.seen())
 	}
 }
+
+// TestPlanIsOfTheStateThatItSaw: a call was in progress when a plan was made, and ends before it is carried out.
+func TestPlanIsOfTheStateThatItSaw(t *testing.T) {
+	for name, free := range map[string]bool{"it has no turn": true, "it has a turn": false} {
+		w := inMemory(t, workstate.Options{Uses: func(_, tool string) []string {
+			if free && tool == "slow" {
+				return []string{}
+			}
+			return nil
+		}})
+		first := w.do("good", `{"text":"a"}`, tga.StatusSuccess)
+		inside, release, over := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		w.tools["slow"] = workstate.Func(func(ctx context.Context, _ struct{}) (any, error) {
+			kv, err := workstate.Use[*workstate.KV](workstate.FromContext(ctx))
+			if err == nil {
+				kv.Set("slow", []byte("done"))
+			}
+			close(inside)
+			<-release
+			return nil, err
+		})
+		go func() {
+			defer close(over)
+			w.do("slow", `{}`, tga.StatusSuccess)
+		}()
+		<-inside
+		plan, err := w.state.PlanRollback(bg, first, workstate.RestoreOptions{})
+		must(t, err)
+		close(release)
+		<-over
+		_, err = plan.Do(bg)
+		wantCode(t, err, tga.StateConflict)
+		must(t, w.state.View(bg, func(tx *workstate.Tx) error {
+			kv, err := workstate.Use[*workstate.KV](tx)
+			if err == nil {
+				if _, ok := kv.Get("slow"); !ok {
+					t.Errorf("%s: the rollback took a call back that its plan did not name", name)
+				}
+			}
+			return err
+		}))
+	}
+}
