@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"math"
 	"sync"
 
 	"github.com/tgad/tgad/runtime"
@@ -18,7 +19,15 @@ type Usage struct {
 }
 
 func (u Usage) add(v Usage) Usage {
-	return Usage{u.Tokens + v.Tokens, u.MoneyMicros + v.MoneyMicros, u.Calls + v.Calls}
+	return Usage{sum(u.Tokens, v.Tokens), sum(u.MoneyMicros, v.MoneyMicros), sum(u.Calls, v.Calls)}
+}
+
+// sum returns a + b. A sum that is too large is the largest number: it exceeds every limit.
+func sum(a, b int64) int64 {
+	if b > 0 && a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
 }
 
 // Budget counts what evaluations spend, against a limit for each of them. It is a

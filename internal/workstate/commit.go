@@ -82,8 +82,12 @@ func (t *Tx) finishWith(ctx context.Context, success bool, post map[string]*Node
 	return failed, err
 }
 
-// check asks all parts whether the transaction may commit.
+// check asks all parts whether the transaction may commit. Nothing conflicts with a restore, which
+// has the token from its beginning, and a limit that was lowered since does not forbid it.
 func (t *Tx) check() error {
+	if t.keep {
+		return t.doomed()
+	}
 	errs := []error{t.doomed(), t.session.check(t.state.opts.IgnoreReads)}
 	for _, name := range slices.Sorted(maps.Keys(t.branches)) {
 		errs = append(errs, t.branches[name].Check(t.state.opts.IgnoreReads))

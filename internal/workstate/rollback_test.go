@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/workstate"
+	"github.com/tgad/tgad/internal/workstate/memfs"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -387,4 +388,29 @@ func TestPlanIsOfTheStateThatItSaw(t *testing.T) {
 			return err
 		}))
 	}
+}
+
+// TestRollbackUnderALowerLimit: the budget's limit is lowered, and more was spent. A rollback takes spending back, also
+// if what is left exceeds the new limit; calls are refused.
+func TestRollbackUnderALowerLimit(t *testing.T) {
+	w := inStore(t, workstate.Options{})
+	w.do("good", `{"text":"a","tokens":90}`, tga.StatusSuccess)
+	second := w.do("good", `{"text":"b","tokens":90}`, tga.StatusSuccess)
+	w.state.Close()
+	w.registry = &workstate.Registry{}
+	must(t, workstate.Add(w.registry, memfs.New()), workstate.Add(w.registry, workstate.NewKV()),
+		workstate.Add(w.registry, workstate.NewBudget(workstate.Usage{Tokens: 50})), workstate.Add(w.registry, w.machine))
+	var err error
+	w.state, err = workstate.Open(bg, w.db, w.id, newSession(t), w.registry, w.opts)
+	must(t, err)
+	w.sent = workstate.Transact(w.next, w.state)
+	w.rt, err = runtime.New(w.state.Store(), w.sent, runtime.AllowAll, runtime.Options{})
+	must(t, err)
+	_, err = w.state.RollbackTo(bg, second)
+	must(t, err)
+	want := after("a", 1, 2, workstate.Usage{Tokens: 90, Calls: 1})
+	want.Cache = "" // invalidated
+	w.want(want)
+	_, _, err = w.call(bg, "good", `{"text":"c"}`)
+	wantCode(t, err, tga.BudgetExceeded)
 }

@@ -3,6 +3,7 @@ package workstate_test
 import (
 	"context"
 	"errors"
+	"math"
 	"testing"
 	"time"
 
@@ -195,6 +196,16 @@ func TestRefusedCallsNeverRun(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestChargeOverAnyNumberIsRefused: the sum of what was spent and of a charge is over the largest number.
+func TestChargeOverAnyNumberIsRefused(t *testing.T) {
+	b := workstate.NewBudget(workstate.Usage{Tokens: 10})
+	must(t, b.Charge("e", workstate.Usage{Tokens: 1}))
+	for _, tokens := range []int64{10, math.MaxInt64 - 1, math.MaxInt64} {
+		wantCode(t, b.Charge("e", workstate.Usage{Tokens: tokens}), tga.BudgetExceeded)
+	}
+	must(t, b.Charge("e", workstate.Usage{Tokens: 9}))
 }
 
 // TestBudgetRefusesBeforeDispatch tries the limit and one call before it.
