@@ -71,6 +71,9 @@ func (t *Tx) enter() error {
 	if t.state.inspected {
 		return tga.Errorf(tga.PermissionDenied, "the state was opened to be looked at")
 	}
+	if err := t.state.family.known(); err != nil {
+		return err
+	}
 	if p := t.parent; p != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()

@@ -35,6 +35,7 @@ type family struct {
 	token turn       // held from the merge of a commit until it is durable: one commit at a time
 
 	evicted atomic.Int64 // boundaries dropped since the last collection
+	lost    atomic.Bool  // see [family.uncertain]
 
 	mu     sync.Mutex
 	stored map[[32]byte]bool // keys of nodes known to be in the store
@@ -83,6 +84,9 @@ func (t *Tx) attachments(ctx context.Context) ([]chain.Attachment, error) {
 	if f.store == nil {
 		t.evict = s.overflow()
 		return nil, nil
+	}
+	if err := f.known(); err != nil {
+		return nil, err
 	}
 	root := t.boundary.pre
 	if t.merged != nil && (t.parent == nil || t.boundary.post != nil) {
@@ -144,10 +148,31 @@ func (f *family) append(ctx context.Context, list []chain.Attachment) error {
 	if f.store == nil || len(list) == 0 {
 		return nil
 	}
-	if _, err := f.store.Append(context.WithoutCancel(ctx), f.lease, chain.Batch{Attachments: list}); err != nil {
-		return err
+	_, err := f.store.Append(context.WithoutCancel(ctx), f.lease, chain.Batch{Attachments: list})
+	f.uncertain(list, err)
+	if err == nil {
+		f.written(list)
 	}
-	f.written(list)
+	return err
+}
+
+// uncertain notes that nobody knows whether an append with records of the family is in the store. A
+// store may answer again later. But what is in memory need not be what the store has, and a record
+// that is open there makes a restart take back what later calls changed. So nothing begins or
+// commits until [Open] has read what the store has.
+func (f *family) uncertain(list []chain.Attachment, err error) {
+	own := keyspace.StreamPrefix(f.id)
+	if errors.Is(err, tga.StoreUnavailable) && slices.ContainsFunc(list, func(a chain.Attachment) bool {
+		return a.Kind == chain.AttachStream && bytes.HasPrefix(a.Key, own)
+	}) {
+		f.lost.Store(true)
+	}
+}
+
+func (f *family) known() error {
+	if f.lost.Load() {
+		return tga.Errorf(tga.StoreUnavailable, "the store did not say whether an append of the working state is durable: open the state again")
+	}
 	return nil
 }
 
@@ -193,9 +218,8 @@ func (t *Tx) settled(ctx context.Context, err error) error {
 	case err == nil:
 		t.settle(ctx, true)
 	case errors.Is(err, tga.StoreUnavailable):
-		// Nobody knows whether the append is on disk until the store is opened again.
-		// [Open] then decides whether the files are restored. Until then they stay as
-		// they are: no call can use them before.
+		// Nobody knows whether the append is on disk. [Open] finds out, and decides whether
+		// the files are restored. Until then they stay as they are: see [family.uncertain].
 		t.settle(ctx, false)
 	default:
 		err = joined(err, t.giveUp(ctx, codeOr(err, tga.GenericStateError), err.Error()))
@@ -274,6 +298,7 @@ func (w watched) Overtake(ctx context.Context, trace tga.ID, lentOnly bool) (cha
 // Append implements [runtime.Store].
 func (w watched) Append(ctx context.Context, lease chain.Lease, b chain.Batch) (chain.Appended, error) {
 	done, err := w.Store.Append(ctx, lease, b)
+	w.family.uncertain(b.Attachments, err)
 	w.family.appended(ctx, lease.TraceID, b, err)
 	return done, err
 }
