@@ -96,10 +96,7 @@ func (r *Runner) recall(ctx context.Context, t *turn, but *askedBody) error {
 		if err != nil {
 			return err
 		}
-		seen, _, _, err := answered(a.inference(t, r.wall()), res)
-		if err != nil {
-			return err
-		}
+		seen, _, _ := answered(a.inference(t, r.wall()), res)
 		t.note(seen)
 	}
 	return nil
@@ -253,7 +250,8 @@ func (r *Runner) ask(ctx context.Context, t *turn, a *askedBody) (Inference, *An
 		seen.Failure = f
 		return seen, nil, f, err
 	}
-	return answered(seen, res)
+	seen, answer, f := answered(seen, res)
+	return seen, answer, f, nil
 }
 
 // inference returns what is known of a question before it is answered.
@@ -264,15 +262,17 @@ func (a *askedBody) inference(t *turn, started time.Time) Inference {
 	}
 }
 
-// answered reads the outcome of a question from its ended call.
-func answered(seen Inference, res runtime.Result) (Inference, *Answer, *Failure, error) {
+// answered reads the outcome of a question from its ended call. A call can end well without an answer:
+// the answer was too long to keep, or the person who settled the call does not have it.
+func answered(seen Inference, res runtime.Result) (Inference, *Answer, *Failure) {
 	if res.State == tga.Completed {
 		var answer Answer
 		if err := json.Unmarshal(res.Value, &answer); err != nil {
-			return seen, nil, nil, tga.Errorf(tga.StateChecksumMismatch, "recorded answer of trace %s: %w", res.TraceID, err)
+			seen.Failure = &Failure{Code: tga.LLMError, Message: "the question was answered, and its record has no answer that can be read: " + err.Error(), Err: err, Permanent: true}
+			return seen, nil, seen.Failure
 		}
 		seen.Answered, seen.ResponseID, seen.Finish, seen.Usage = answer.Model, answer.ID, answer.Finish, answer.Usage
-		return seen, &answer, nil, nil
+		return seen, &answer, nil
 	}
 	f := &Failure{}
 	if len(res.Value) == 0 || json.Unmarshal(res.Value, f) != nil || f.Code == "" {
@@ -282,7 +282,7 @@ func answered(seen Inference, res runtime.Result) (Inference, *Answer, *Failure,
 		f = &Failure{Code: tga.LLMError, Message: "the question was given up: " + f.Message, Err: f, Permanent: true}
 	}
 	seen.Failure = f
-	return seen, nil, f, nil
+	return seen, nil, f
 }
 
 // unsettled handles a question's call that did not end. It returns errParked if the turn waits, a

@@ -143,6 +143,54 @@ func TestHandlersOfAQuestionThatWaits(t *testing.T) {
 	}
 }
 
+// TestAnswerThatIsNone: a question ended well, and there is no answer to read: it is too long to keep, or a person says
+// that the model was asked and does not have the answer, or has something else. The next model is asked, and without
+// one the turn fails: it does not stay open for ever.
+func TestAnswerThatIsNone(t *testing.T) {
+	for name, said := range map[string]json.RawMessage{"too long": nil, "not known": nil, "a text": json.RawMessage(`"by mail"`)} {
+		for _, second := range []bool{true, false} {
+			w := newWorld(t, func(w *world) {
+				w.options = func(o *turn.Options) { o.ModelLicence = &ledger.Licence{Kind: ledger.Park} }
+				if name == "too long" {
+					w.options = func(o *turn.Options) { o.Runtime.MaxAnswer = 4 << 10 }
+					w.say = func(q turn.Question) (turn.Answer, error) {
+						a, err := obedient(q)
+						if q.Model == "m1" {
+							a.Said.Content[0].Text = strings.Repeat("x", 5<<10)
+						}
+						return a, err
+					}
+				}
+				if second {
+					w.agents[0].Model.Fallback = []turn.ModelRef{{Provider: "other", Model: "m2"}}
+				}
+			})
+			id := newID()
+			if name != "too long" {
+				w.cutOff(id)
+				if res, err := w.r.Resume(t.Context(), id); err != nil || res.Status != turn.Waiting {
+					t.Fatalf("%s: %+v, %v", name, res, err)
+				}
+				if _, err := w.r.Settle(t.Context(), id, turn.Settlement{Who: "ann", Action: turn.Ran, Result: said, Note: note}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			res, err := w.r.Run(t.Context(), turn.Request{Agent: "helper", InteractionID: id, SessionID: "s", Message: []byte("done x")})
+			switch {
+			case err != nil:
+				t.Errorf("%s: %v", name, err)
+			case second && (res.Status != turn.Completed || res.Text != "x"):
+				t.Errorf("%s: %+v", name, res)
+			case !second && (res.Status != turn.Unsuccessful || res.Failure.Code != tga.LLMError):
+				t.Errorf("%s: %+v", name, res)
+			}
+			if open, err := w.r.OpenTurns(t.Context()); err != nil || len(open) != 0 {
+				t.Errorf("%s: open %v, %v", name, open, err)
+			}
+		}
+	}
+}
+
 // TestModelsRetryAfterBeyondTheTurnsTime: the turn does not wait for a model, or for a tool that
 // certainly did nothing, longer than it has time. It goes to the next model, and tells the model
 // of the tool.
