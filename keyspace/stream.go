@@ -61,7 +61,8 @@ func UndeliveredKey(identity string) []byte {
 	return StreamKey(ofRuntime("tgad undelivered v1", "", "", identity), 0)
 }
 
-// ExecutorKey is the owner's key of the lock that a trace's newest remote executor holds.
+// ExecutorKey is the owner's key of the row about a trace's newest remote executor: the lock that
+// it holds, or that it gave its attempt up.
 func ExecutorKey(trace tga.ID) []byte {
 	return StreamKey(ofRuntime("tgad executor v1", "", "", trace.String()), 0)
 }

@@ -3,7 +3,6 @@ package runtime
 import (
 	"context"
 	"encoding/binary"
-	"sync"
 	"time"
 
 	"github.com/tgad/tgad/keyspace"
@@ -23,11 +22,6 @@ type executors struct {
 	store Store // its secret, from which permits are made, and the locks that executors name
 	clock times
 	lock  func(path string) ledger.Liveness // [Options.Lock]
-
-	// givenUp is trace id → number of the attempt that its executor gave up, until the trace has its
-	// effect. It is a sync.Map because a key is written once or twice and read by every run that meets the trace. A reader
-	// that comes too early assumes that the executor is alive, which only delays a re-send.
-	givenUp sync.Map
 }
 
 // executorOf returns the rows that commit with an attempt of a remote executor: the row of
@@ -38,16 +32,20 @@ func (l *loop) executorOf(attempt uint32) []chain.Attachment {
 	}
 	rows := l.beginRow()
 	if l.remote.lock != "" {
-		value := append(binary.BigEndian.AppendUint32(nil, attempt), l.remote.lock...)
-		rows = append(rows, chain.Attachment{Kind: chain.AttachStream, Key: keyspace.ExecutorKey(l.lease.TraceID), Value: value})
+		rows = append(rows, l.executorRow(attempt, l.remote.lock))
 	}
 	return rows
 }
 
-// forget drops what is known of the executor of a trace that gets its effect. The row of its lock
-// is deleted in the batch of the effect.
+// executorRow returns the row about the executor of an attempt: the lock that it holds while it
+// lives, or "" if it has given the attempt up.
+func (l *loop) executorRow(attempt uint32, lock string) chain.Attachment {
+	value := append(binary.BigEndian.AppendUint32(nil, attempt), lock...)
+	return chain.Attachment{Kind: chain.AttachStream, Key: keyspace.ExecutorKey(l.lease.TraceID), Value: value}
+}
+
+// forget deletes the row about the executor, in the batch of the effect.
 func (e *executors) forget(l *loop) error {
-	e.givenUp.Delete(l.lease.TraceID)
 	if l.call.Meta.String(tga.MetaAttempt) != tga.AttemptExternal {
 		return nil
 	}
@@ -65,14 +63,11 @@ func (e *executors) permitLeft(record *ledger.Record, policy Policy) time.Durati
 	return policy.PermitTime - e.clock.Certain(record.Attempts.Newest.Time())
 }
 
-// giveUp remembers that the executor of an attempt has given it up.
-func (e *executors) giveUp(trace tga.ID, attempt uint32) { e.givenUp.Store(trace, attempt) }
-
 // alive reports whether the remote executor of the newest attempt is assumed to be still
 // executing it. To assume that for too long is harmless: it only delays a re-send.
 func (e *executors) alive(record *ledger.Record, policy Policy) bool {
 	const takenBack = 1 // bit of the newest attempt, if it was taken back; earlier attempts were over when it was marked
-	if record.Status != ledger.Reserved || !record.Attempts.External || record.Attempts.UnsentMask&takenBack != 0 || e.gaveUp(record) ||
+	if record.Status != ledger.Reserved || !record.Attempts.External || record.Attempts.UnsentMask&takenBack != 0 ||
 		e.permitLeft(record, policy) <= 0 {
 		return false
 	}
@@ -80,7 +75,8 @@ func (e *executors) alive(record *ledger.Record, policy Policy) bool {
 	if err != nil || len(raw) < 4 || binary.BigEndian.Uint32(raw) != record.Attempts.Count {
 		return true // if the store cannot be read, the next read of it reports that
 	}
-	return e.lock(string(raw[4:])) != ledger.HolderGone
+	lock := string(raw[4:])
+	return lock != "" && e.lock(lock) != ledger.HolderGone
 }
 
 // visible returns path if the lock can be seen from here, else "".

@@ -120,9 +120,9 @@ func (rt *Runtime) leaveToExecutor(ctx context.Context, l *loop) error {
 // GiveUp says that a remote executor has stopped executing its attempt and does not know the
 // outcome, and why, for example because its tool server died. From then on the licence decides
 // the answer of the next Begin, although the permit's time is not over. GiveUp permits no send.
-// That the attempt was given up is kept in memory only. The cause, if there is one, is kept once,
-// in a note about the newest attempt, together with wait: the Retry-After of the tool server,
-// 0 = none.
+// That the attempt was given up is durable when GiveUp returns, so that no restart makes its permit
+// fresh again. The cause, if there is one, is kept once, in a note about the newest attempt,
+// together with wait: the Retry-After of the tool server, 0 = none.
 func (rt *Runtime) GiveUp(ctx context.Context, trace tga.ID, permit Permit, cause string, wait time.Duration) error {
 	return rt.finishes.giveUp(ctx, trace, permit, cause, wait)
 }
@@ -136,19 +136,12 @@ func (fs *finishes) giveUp(ctx context.Context, trace tga.ID, permit Permit, cau
 	if !p.last || l.state.Terminal() {
 		return nil
 	}
-	fs.executors.giveUp(trace, p.attempt)
-	if cause == "" && wait <= 0 || l.doubtBefore != "" {
-		return nil
+	l.attachments = append(l.attachments, l.executorRow(p.attempt, ""))
+	if (cause != "" || wait > 0) && l.doubtBefore == "" {
+		cause = fs.redact.words(l.sentCall(p.attempt), cause)
+		fs.doubts.add(l, p.attempt, errors.New("its executor says: "+firstOf(cause, "ask later")), tga.BoundRetryAfter(wait))
 	}
-	cause = fs.redact.words(l.sentCall(p.attempt), cause)
-	fs.doubts.add(l, p.attempt, errors.New("its executor says: "+firstOf(cause, "ask later")), tga.BoundRetryAfter(wait))
 	return l.commit(context.WithoutCancel(ctx))
-}
-
-// gaveUp reports whether the executor of the newest attempt has given it up.
-func (e *executors) gaveUp(record *ledger.Record) bool {
-	n, ok := e.givenUp.Load(record.TraceID)
-	return ok && n == record.Attempts.Count
 }
 
 // permitEnd returns when the permit of the newest attempt goes stale.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/serial"
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -53,7 +54,7 @@ func TestPermitIsHandedOutOnlyWhileItIsFresh(t *testing.T) {
 }
 
 // TestPermitOfAnExecutorThatIsGoneIsNotHandedOut: a permit is stale before its time is over if its
-// executor gave up, or if the lock that the executor named is free.
+// executor gave up, or if the lock that the executor named is free. A restart makes no permit fresh again.
 func TestPermitOfAnExecutorThatIsGoneIsNotHandedOut(t *testing.T) {
 	for kind, then := range map[ledger.LicenceKind]runtime.Standing{
 		ledger.Park: runtime.BeginInDoubt, ledger.DedupeArgs: runtime.BeginSend,
@@ -66,26 +67,31 @@ func TestPermitOfAnExecutorThatIsGoneIsNotHandedOut(t *testing.T) {
 			},
 			"is dead": func(c *clients, _ runtime.Begun) { c.die("A") },
 		} {
-			t.Run(kind.String()+", "+name, func(t *testing.T) {
-				policy := licence(kind)
-				policy.PermitTime = time.Hour
-				c := withClients(t, policy)
-				c.come("A")
-				begin := func() runtime.Begun {
-					t.Helper()
-					g, err := c.rt.Begin(t.Context(), runtime.BeginRequest{Request: charge("k"), BeginID: "one", Connection: runtime.Connection{Executor: "A"}})
-					if err != nil {
-						t.Fatal(err)
+			for _, restart := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%v, %s, restart %t", kind, name, restart), func(t *testing.T) {
+					policy := licence(kind)
+					policy.PermitTime = time.Hour
+					c := withClients(t, policy)
+					c.come("A")
+					begin := func() runtime.Begun {
+						t.Helper()
+						g, err := c.rt.Begin(t.Context(), runtime.BeginRequest{Request: charge("k"), BeginID: "one", Connection: runtime.Connection{Executor: "A"}})
+						if err != nil {
+							t.Fatal(err)
+						}
+						return g
 					}
-					return g
-				}
-				first := begin()
-				if again := begin(); again.Permit != first.Permit {
-					t.Errorf("while it is at work: %+v", again)
-				}
-				end(c, first)
-				c.wantStaleAnswer(first, then)
-			})
+					first := begin()
+					if again := begin(); again.Permit != first.Permit {
+						t.Errorf("while it is at work: %+v", again)
+					}
+					end(c, first)
+					if restart {
+						c.reopen()
+					}
+					c.wantStaleAnswer(first, then)
+				})
+			}
 		}
 	}
 }
@@ -135,8 +141,8 @@ func (b *bench) wantStaleAnswer(first runtime.Begun, want runtime.Standing) {
 	}
 }
 
-// TestGivenUpIsForgotten: what this process remembers about attempts that were given up ends with their traces,
-// however a trace ends, and a trace that has ended leaves nothing to remember.
+// TestGivenUpIsForgotten: what the store has about an attempt that was given up is deleted with the end of its trace,
+// however that ends, and a late word about a trace that has ended writes nothing.
 func TestGivenUpIsForgotten(t *testing.T) {
 	ctx := context.Background()
 	for how, end := range map[string]func(*clients, runtime.Begun) error{
@@ -154,15 +160,23 @@ func TestGivenUpIsForgotten(t *testing.T) {
 		c.come("A")
 		g := c.beginAs("A")
 		giveUp(c, g)
-		if n, _ := c.rt.Remembered(); n != 1 {
-			t.Errorf("%s: %d attempts are remembered before the end, want 1", how, n)
+		row := func() []byte {
+			t.Helper()
+			raw, err := c.db.Attachment(ctx, chain.AttachStream, keyspace.ExecutorKey(g.Result.TraceID))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return raw
+		}
+		if row() == nil {
+			t.Errorf("%s: nothing is known before the end", how)
 		}
 		if err := end(c, g); err != nil {
 			t.Fatal(err)
 		}
 		giveUp(c, g) // late
-		if n, _ := c.rt.Remembered(); n != 0 {
-			t.Errorf("%s: %d attempts are remembered after the end", how, n)
+		if raw := row(); raw != nil {
+			t.Errorf("%s: %x is left after the end", how, raw)
 		}
 	}
 }

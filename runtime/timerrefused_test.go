@@ -194,7 +194,7 @@ func TestRestOfAnEndedTimerIsForgotten(t *testing.T) {
 	if _, err := b.rt.FireTimers(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, n := b.rt.Remembered(); n != 1 {
+	if n := b.rt.Resting(); n != 1 {
 		t.Errorf("%d timers rest, want 1", n)
 	}
 	b.db.Release(held)
@@ -205,7 +205,7 @@ func TestRestOfAnEndedTimerIsForgotten(t *testing.T) {
 	if _, err := b.rt.FireTimers(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, n := b.rt.Remembered(); n != 0 {
+	if n := b.rt.Resting(); n != 0 {
 		t.Errorf("%d timers are remembered, and there is none", n)
 	}
 }

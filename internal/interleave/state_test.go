@@ -154,15 +154,13 @@ func (w *world) hashChecks(h *hasher) {
 // fields of the runtime, because no other code needs them.
 func (w *world) hashProcess(h *hasher) {
 	rt := reflect.ValueOf(w.rt).Elem()
-	for _, of := range [][2]string{{"departures", "marks"}, {"executors", "givenUp"}} {
-		var sum uint64
-		m := (*sync.Map)(rt.FieldByName(of[0]).Elem().FieldByName(of[1]).Addr().UnsafePointer())
-		m.Range(func(trace, what any) bool {
-			sum += maphash.String(seed, fmt.Sprint(trace, what))
-			return true
-		})
-		h.num(sum)
-	}
+	var sum uint64
+	m := (*sync.Map)(rt.FieldByName("departures").Elem().FieldByName("marks").Addr().UnsafePointer())
+	m.Range(func(trace, what any) bool {
+		sum += maphash.String(seed, fmt.Sprint(trace, what))
+		return true
+	})
+	h.num(sum)
 	names := rt.FieldByName("names").Elem().FieldByName("held")
 	h.num(uint64(names.Len()))
 	for _, name := range slices.SortedFunc(slices.Values(names.MapKeys()), func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) }) {
