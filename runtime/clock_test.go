@@ -160,3 +160,22 @@ func TestWindowIsNotLongerForAClockSetBack(t *testing.T) {
 		}
 	}
 }
+
+// TestSendOfAnExecutorBeginsBeforeTheDeadline: a permit that is handed out again says that its send begins before the call's
+// deadline, by the time that really passes and by the wall clock.
+func TestSendOfAnExecutorBeginsBeforeTheDeadline(t *testing.T) {
+	for by, want := range map[time.Duration]time.Duration{0: 10 * time.Second, -time.Hour: 10 * time.Second, 4 * time.Second: 6 * time.Second} {
+		p := park
+		p.SendTimeout, p.PermitTime = time.Minute, time.Hour
+		b := setup(t, p, func(b *bench) { b.opts.Monotonic = b.monotonic })
+		req := runtime.BeginRequest{Request: charge("k"), BeginID: "one"}
+		req.Deadline = b.clock().Add(2 * time.Minute)
+		for _, want := range []time.Duration{time.Minute, want} {
+			if got, err := b.rt.Begin(t.Context(), req); err != nil || got.Standing != runtime.BeginSend || got.SendWithin != want {
+				t.Errorf("set by %v: %s within %v, want %v; %v", by, got.Standing, got.SendWithin, want, err)
+			}
+			b.advance(110 * time.Second)
+			b.jump(by)
+		}
+	}
+}

@@ -397,7 +397,7 @@ func (bs *begins) sendBy(ctx context.Context, l *loop, attempt uint32) (b Begun,
 	}
 	within, bounded := bs.queries.ofTime(l, record).SendWithin()
 	if l.deadline != 0 && record.Attempts.Count-record.Attempts.Unsent <= 1 {
-		within, bounded = l.deadline.Time().Sub(bs.clock.Now()), true // of a first send
+		within, bounded = bs.clock.Left(l.request.TS.Time(), l.deadline.Time()), true // of a first send
 	}
 	// Once the permit is stale, somebody may check whether the call ran. An executor that was
 	// stopped meanwhile must not send after that check.

@@ -4,7 +4,7 @@
 // and a monotonic clock stops while the machine sleeps. So neither is trusted alone:
 //
 //   - An action that must not happen too late (a window, a deadline, an expiry) uses the larger
-//     of the two: [Clock.Longest], [Clock.Over].
+//     of the two: [Clock.Longest], [Clock.Left], [Clock.Over].
 //   - A conclusion that must not be drawn too early (that an old attempt can no longer arrive,
 //     that its sender is gone) uses the smaller, or the time that has certainly passed:
 //     [Shortest], [Clock.Certain].
@@ -151,11 +151,15 @@ func (c *Clock) passed(now Reading, since time.Time) (most, least time.Duration)
 	return most, least
 }
 
-// Over reports whether the stored time until has been reached, by the wall clock or by the
-// monotonic clock. since is the wall time at which until was stored.
-func (c *Clock) Over(since, until time.Time) bool {
-	return !c.Now().Before(until) || c.Longest(since) >= until.Sub(since)
+// Left returns how much time is left until a stored time: the smaller of what the wall clock and
+// the monotonic clock say. since is the wall time at which until was stored.
+func (c *Clock) Left(since, until time.Time) time.Duration {
+	return min(until.Sub(c.Now()), until.Sub(since)-c.Longest(since))
 }
+
+// Over reports whether the stored time until has been reached, by the wall clock or by the
+// monotonic clock: see [Clock.Left].
+func (c *Clock) Over(since, until time.Time) bool { return c.Left(since, until) <= 0 }
 
 // Due returns how much of a wait remains that was to end at a stored time. It is never longer
 // than wait, whatever the wall clock says. It is for waits that are computed again when a

@@ -52,7 +52,7 @@ func TestLongestIsTheLargerOfBoth(t *testing.T) {
 		if got := c.Certain(stored); got != really {
 			t.Errorf("jumps %v: certain %v, want %v", jumps, got, really)
 		}
-		if c.Over(stored, stored.Add(want+1)) || !c.Over(stored, stored.Add(want)) {
+		if c.Left(stored, stored.Add(want+7)) != 7 || c.Over(stored, stored.Add(want+1)) || !c.Over(stored, stored.Add(want)) {
 			t.Errorf("jumps %v: over at %v", jumps, want)
 		}
 		if n, last := c.Jumps(); n != uint64(len(jumps)) || n > 0 && last.By != jumps[n-1] {
