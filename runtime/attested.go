@@ -127,8 +127,12 @@ func (ls *licences) note(l *loop, attempt uint32, now ledger.Licence) ([]chain.N
 }
 
 // fenced reports whether so much time has passed that the newest attempt of a call can no longer
-// arrive, by each of its two licences that is a probe licence.
+// arrive, by each of its two licences that is a probe licence. An attempt that a peer made is never
+// fenced by time, nor is a remote executor's: nobody here sees its sender end.
 func (ls *licences) fenced(l *loop, record *ledger.Record, dead, asked tga.Millis) bool {
+	if l.sender == OfAnother {
+		return false
+	}
 	fenced, all := false, []ledger.Licence{ls.now(l)}
 	if l.attempted != nil {
 		all = append(all, *l.attempted)

@@ -3,6 +3,7 @@ package runtime_test
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
@@ -158,6 +159,56 @@ func TestRefusalNamesTheRightsThatAreMissing(t *testing.T) {
 		err := runtime.MayAppend(runtime.Claim{Subject: runtime.AnApproval, Writer: runtime.ByPeer, Origin: runtime.OfWriter, Rights: has})
 		if e := (*tga.Error)(nil); !errors.As(err, &e) || e.Message != want {
 			t.Errorf("with rights %05b: %v, want %q", has, err, want)
+		}
+	}
+}
+
+// TestPeersAttemptIsNotFencedByTime: a peer appended its call itself and sent it. Nobody here sees the peer end, so
+// max_in_flight never makes the server's "did not run" permit another send.
+func TestPeersAttemptIsNotFencedByTime(t *testing.T) {
+	for _, by := range []string{"", "bob"} {
+		read := licence(ledger.ReadOnly) // then the call names no licence, like a peer's
+		read.Resends = -1
+		source := setup(t, read, func(b *bench) { b.tool.answer = unknown })
+		res, err := source.call(charge("k"))
+		wantCode(t, err, tga.EffectInDoubt)
+		made, err := source.db.Load(t.Context(), res.TraceID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, p := probing(t, ledger.Licence{MaxInFlight: 10 * time.Minute}, func(int, runtime.Call) (runtime.Probed, error) {
+			return runtime.Probed{Answer: ledger.ProbeNotRan}, nil
+		})
+		b.tool.answer = nil
+		var batch chain.Batch
+		for _, a := range []*tga.Artifact{made.Request, made.Decision, made.Call} {
+			batch.Artifacts = append(batch.Artifacts, chain.NewArtifact{Artifact: a})
+		}
+		if by != "" {
+			n := appendedBy(t, by, 1, 3)
+			batch.Notes = []chain.NewNote{{Kind: n.Kind, Who: n.Who, Body: n.Body}}
+		}
+		lease, err := b.db.Acquire(t.Context(), res.TraceID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.db.Append(t.Context(), lease, batch); err != nil {
+			t.Fatal(err)
+		}
+		b.db.Release(lease)
+		b.reopen()
+		for range 3 {
+			_, err = b.rt.Recover(t.Context(), res.TraceID)
+			b.advance(6 * time.Minute)
+		}
+		if by == "" { // the control: this process sent it
+			b.wantSends(1)
+			continue
+		}
+		wantCode(t, err, tga.EffectInDoubt)
+		b.wantSends(0)
+		if p.asked != 3 {
+			t.Errorf("asked %d times", p.asked)
 		}
 	}
 }
