@@ -305,6 +305,12 @@ func (bs *begins) open(ctx context.Context, req BeginRequest, own *ownBegin) (*l
 	if err != nil {
 		return nil, err
 	}
+	if l.head.Seq != 0 && !l.state.Terminal() {
+		if err := MayAppend(Claim{Subject: ACall, Writer: ByPermit, Origin: RequestOrigin(l.trace, "")}); err != nil {
+			bs.store.Release(l.lease)
+			return nil, err
+		}
+	}
 	l.remote = bs.remoteOf(req)
 	l.remote.begun = own.leadsTo(l.lease.TraceID)
 	if l.head.Seq == 0 {

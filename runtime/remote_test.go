@@ -440,3 +440,28 @@ func TestWaitEndsWithThePermit(t *testing.T) {
 	}
 	b.wantSends(0)
 }
+
+// TestExecutorBeginsNobodyElsesCall: a Begin that names the trace of a call which this process makes gets no
+// permit for it, and writes nothing. When that call has ended, the Begin is served.
+func TestExecutorBeginsNobodyElsesCall(t *testing.T) {
+	policy := licence(ledger.DedupeArgs)
+	policy.Resends = -1
+	b := setup(t, policy, func(b *bench) { b.tool.answer = unknown })
+	req := runtime.BeginRequest{Request: charge("k"), BeginID: "one"}
+	req.TraceID = newID()
+	_, err := b.call(req.Request)
+	wantCode(t, err, tga.EffectInDoubt)
+	_, err = b.rt.Begin(t.Context(), req)
+	wantCode(t, err, tga.PermissionDenied)
+	if res := b.wantState(req.TraceID, tga.Executing); res.Attempts != 1 {
+		t.Errorf("%d attempts", res.Attempts)
+	}
+	b.tool.answer = nil
+	if _, err := b.rt.Recover(t.Context(), req.TraceID); err != nil {
+		t.Fatal(err)
+	}
+	served, err := b.rt.Begin(t.Context(), req)
+	if err != nil || served.Standing != runtime.BeginServe {
+		t.Errorf("%+v, %v", served, err)
+	}
+}
