@@ -135,3 +135,10 @@ func (s *stands) licenseAgain(ctx context.Context, req *BeginRequest, trace tga.
 	row := chain.Attachment{Kind: chain.AttachStream, Key: keyspace.InsteadKey(trace), Value: []byte(insteadKey(trace))}
 	return true, l.append(ctx, chain.Batch{Attachments: []chain.Attachment{row}})
 }
+
+// replaced reports whether another call runs instead of a trace's call. If the store cannot say it, the
+// answer is yes, which permits nothing.
+func replaced(store Store, trace tga.ID) bool {
+	row, err := store.Attachment(context.Background(), chain.AttachStream, keyspace.InsteadKey(trace))
+	return err != nil || row != nil
+}

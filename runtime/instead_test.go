@@ -198,3 +198,31 @@ func TestTwoPersonsLetAKeyRunAgainAtOnce(t *testing.T) {
 		t.Errorf("%d sends, want 1", sends)
 	}
 }
+
+// TestReplacedCallIsNotSentBesides: a person let another call run instead of a call in doubt. A licence that
+// is given to the tool later, and a person who relicenses the first call, have it sent no more: the two
+// calls have different keys, so the tool server does not take them for one.
+func TestReplacedCallIsNotSentBesides(t *testing.T) {
+	for _, kind := range []ledger.LicenceKind{ledger.Probe, ledger.DedupeKey, ledger.DedupeArgs} {
+		policy := licence(ledger.Park)
+		c := withClients(t, runtime.Policy{}, func(b *bench) {
+			b.opts.Policy = func(string, string) runtime.Policy { p := policy; p.PermitTime = time.Hour; return p }
+		})
+		c.come("A")
+		c.come("B")
+		named := func(r *runtime.BeginRequest) { r.BeginID = "the same" }
+		first := c.beginAs("A", keyed, named)
+		c.die("A")
+		second := c.beginAs("B", saidAgain(first.Result.TraceID))
+		c.wantStanding(second, runtime.BeginSend)
+		c.answer(second)
+		policy = licence(kind)
+		_, err := c.rt.Relicense(t.Context(), first.Result.TraceID, said)
+		wantCode(t, err, tga.StateInvalidTransition)
+		c.wantStanding(c.beginAs("A", keyed, named), runtime.BeginInDoubt)
+		if n := c.notes(first.Result.TraceID, tga.NoteLicence) + c.notes(first.Result.TraceID, tga.NoteAttempt); n != 0 {
+			t.Errorf("%v: %d notes about a licence or an attempt", kind, n)
+		}
+		c.wantStanding(c.beginAs("B", keyed), runtime.BeginServe)
+	}
+}

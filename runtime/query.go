@@ -18,8 +18,12 @@ type queries struct {
 // of makes the question of this run to the ledger.
 func (qs *queries) of(l *loop, record *ledger.Record) ledger.Query {
 	q := qs.ofTime(l, record)
-	if record != nil {
-		q.Holder = qs.holder(l, record)
+	if record == nil {
+		return q
+	}
+	q.Holder = qs.holder(l, record)
+	if record.TraceID == q.Trace && record.InDoubt() && replaced(qs.store, q.Trace) {
+		q.Licence = ledger.Licence{} // no licence of the tool says that both calls may run
 	}
 	return q
 }

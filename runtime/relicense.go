@@ -114,6 +114,8 @@ func (st *settlements) weigh(ctx context.Context, l *loop, done *Relicensed) (*l
 		return nil, err
 	case record == nil || record.TraceID != l.lease.TraceID || !record.InDoubt():
 		return nil, refuse("the call is not in doubt: none of its attempts may have run")
+	case replaced(st.store, record.TraceID):
+		return nil, refuse("a person let another call run instead of this one: it is not sent any more")
 	case st.executors.alive(record, l.policy):
 		return nil, tga.Errorf(tga.StateLockAcquireFailed, "the permit of attempt %d is fresh: its executor may still be sending. Wait, or let it give up", record.Attempts.Count).In(l.lease.TraceID)
 	case l.attempted == nil:
