@@ -175,3 +175,30 @@ func TestFreshCallOfTheFirstMillisecondGoesOn(t *testing.T) {
 	}
 	b.wantSends(2)
 }
+
+// TestUsedKeyIsNotFresh: the log has a call with the key from before the loss, so whoever says that the key was
+// never used is mistaken. A key that was first used in the quarantine is known.
+func TestUsedKeyIsNotFresh(t *testing.T) {
+	b := setup(t, park)
+	b.tool.answer = func(n int, _ runtime.Call) (runtime.Reply, error) {
+		if n == 2 {
+			return ok(`"paid"`), nil
+		}
+		return runtime.Reply{}, errDial
+	}
+	b.mustCall(charge("k"))
+	b.restore(time.Second, func() { b.mustCall(charge("k")) })
+	b.wantSends(2)
+	fresh := charge("k")
+	fresh.Fresh = true
+	_, err := b.call(fresh)
+	wantCode(t, err, tga.EffectInDoubt)
+	b.wantSends(2)
+	fresh.Key = "another"
+	for n := range 2 {
+		if res := b.mustCall(fresh); res.Class != ledger.ClassNotSent {
+			t.Errorf("%+v", res)
+		}
+		b.wantSends(3 + n)
+	}
+}

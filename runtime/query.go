@@ -59,7 +59,7 @@ func (qs *queries) ofTime(l *loop, record *ledger.Record) ledger.Query {
 // suspect reports whether the store may have lost records of this call. While the store is in
 // quarantine, that is possible for every write call begun before the quarantine. It is also
 // possible for a later write call whose key this trace has not reserved, unless its caller vouches
-// for the key.
+// for the key. A key that the log knows from before the quarantine is not fresh, whatever the caller says.
 func (qs *queries) suspect(l *loop, record *ledger.Record) bool {
 	since, in := qs.store.Quarantined()
 	switch {
@@ -70,7 +70,7 @@ func (qs *queries) suspect(l *loop, record *ledger.Record) bool {
 	case record != nil && record.TraceID == l.lease.TraceID:
 		return false
 	}
-	return l.request.Meta[tga.MetaFresh] != true
+	return l.request.Meta[tga.MetaFresh] != true || record != nil && record.Attempts.First < since
 }
 
 // holder reports whether somebody executes the call that has the key.
