@@ -220,6 +220,8 @@ func TestReplacedCallIsNotSentBesides(t *testing.T) {
 		_, err := c.rt.Relicense(t.Context(), first.Result.TraceID, said)
 		wantCode(t, err, tga.StateInvalidTransition)
 		c.wantStanding(c.beginAs("A", keyed, named), runtime.BeginInDoubt)
+		c.come("A") // whoever has taken the lock
+		c.wantStanding(c.beginAs("A", keyed, named), runtime.BeginWait)
 		if n := c.notes(first.Result.TraceID, tga.NoteLicence) + c.notes(first.Result.TraceID, tga.NoteAttempt); n != 0 {
 			t.Errorf("%v: %d notes about a licence or an attempt", kind, n)
 		}

@@ -2,6 +2,8 @@ package runtime_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -200,5 +202,37 @@ func TestUsedKeyIsNotFresh(t *testing.T) {
 			t.Errorf("%+v", res)
 		}
 		b.wantSends(3 + n)
+	}
+}
+
+// TestQuarantineHandsOutNoPermitAgain: an executor asks again for an attempt from before a loss. Its permit is still fresh,
+// but what became of the attempt may be among what is lost: the permit is not handed out again.
+func TestQuarantineHandsOutNoPermitAgain(t *testing.T) {
+	lost := map[string]func(*bench, runtime.Begun){
+		"restored": func(b *bench, g runtime.Begun) {
+			b.restore(time.Second, func() {
+				if _, err := b.finish(g, ok(`"paid"`)); err != nil {
+					t.Error(err)
+				}
+			})
+		},
+		"taken into service": func(b *bench, _ runtime.Begun) {
+			if err := errors.Join(b.db.Freeze("the end of the log is gone"), b.db.Unfreeze(t.Context(), true, "ann")); err != nil {
+				t.Error(err)
+			}
+		},
+	}
+	for how, lose := range lost {
+		for _, kind := range []ledger.LicenceKind{ledger.Park, ledger.DedupeArgs} {
+			t.Run(fmt.Sprint(how, ", ", kind), func(t *testing.T) {
+				policy := licence(kind)
+				policy.PermitTime = time.Hour
+				b := setup(t, policy)
+				lose(b, b.begin("k", "one"))
+				b.wantStanding(b.begin("k", "one"), runtime.BeginWait)
+				b.advance(policy.PermitTime)
+				b.wantStanding(b.begin("k", "one"), runtime.BeginInDoubt)
+			})
+		}
 	}
 }

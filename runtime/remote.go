@@ -365,7 +365,11 @@ func (bs *begins) same(ctx context.Context, l *loop) (Begun, bool, error) {
 			if bs.executors.permit(l.lease.TraceID, p.attempt, l.remote).digest() != p.digest {
 				return Begun{}, false, nil // somebody else repeats the begin id
 			}
-			if err := bs.stillAllowed(ctx, l); err != nil {
+			record, err := bs.store.Record(context.WithoutCancel(ctx), ledger.KeyOf(l.namespace, l.call))
+			if err != nil || record == nil || bs.queries.suspect(l, record) || replaced(bs.store, l.lease.TraceID) {
+				return Begun{}, false, err // the attempt's effect may be lost, or another call runs instead
+			}
+			if err := bs.stillAllowed(ctx, l, record); err != nil {
 				return Begun{Result: l.partial()}, true, err
 			}
 			return bs.sendBy(ctx, l, p.attempt)
@@ -376,10 +380,9 @@ func (bs *begins) same(ctx context.Context, l *loop) (Begun, bool, error) {
 
 // stillAllowed asks the current rules before a permit of the first send is handed out once more:
 // they may have become stricter. It writes nothing, because the executor may have the permit already.
-func (bs *begins) stillAllowed(ctx context.Context, l *loop) error {
-	record, err := bs.store.Record(context.WithoutCancel(ctx), ledger.KeyOf(l.namespace, l.call))
-	if err != nil || record == nil || record.Attempts.Count-record.Attempts.Unsent > 1 {
-		return err
+func (bs *begins) stillAllowed(ctx context.Context, l *loop, record *ledger.Record) error {
+	if record.Attempts.Count-record.Attempts.Unsent > 1 {
+		return nil
 	}
 	why, err := bs.rules.forbidden(ctx, l)
 	if err == nil && why != nil {
