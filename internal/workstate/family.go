@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/runtime"
@@ -277,13 +278,18 @@ func (w watched) Acquire(ctx context.Context, trace tga.ID) (chain.Lease, error)
 }
 
 // Overtake implements [runtime.Store]. If a call of the trace is changing the state now,
-// Overtake waits for it, as Acquire does: only the end of that call decides whether its
-// changes are kept.
+// Overtake waits for it: only the end of that call decides whether its changes are kept. With
+// lentOnly it waits as Acquire does, and otherwise also for a caller without a deadline.
 func (w watched) Overtake(ctx context.Context, trace tga.ID, lentOnly bool) (chain.Lease, error) {
 	w.family.mu.Lock()
 	under := w.family.leased[trace]
 	w.family.mu.Unlock()
 	if under {
+		if _, waits := ctx.Deadline(); !waits && !lentOnly {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, callWait)
+			defer cancel()
+		}
 		return w.Acquire(ctx, trace)
 	}
 	lease, err := w.Store.Overtake(ctx, trace, lentOnly)
@@ -294,6 +300,9 @@ func (w watched) Overtake(ctx context.Context, trace tga.ID, lentOnly bool) (cha
 	}
 	return lease, err
 }
+
+// callWait is how long a person's word about a call that is changing the state waits for it.
+const callWait = time.Hour
 
 // Append implements [runtime.Store].
 func (w watched) Append(ctx context.Context, lease chain.Lease, b chain.Batch) (chain.Appended, error) {
