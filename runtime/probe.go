@@ -203,7 +203,7 @@ func (d *departures) goneFor(l *loop, t *chain.Trace, record *ledger.Record) tim
 	m, _ := mark.(goneMark)
 	if !ok || m.attempt != attempt {
 		m = goneMark{attempt, now}
-		if d.store.Departed(chain.Epoch(record.Attempts.Epoch)) || questioned(t, attempt) {
+		if d.store.Departed(chain.Epoch(record.Attempts.Epoch)) || d.questioned(t, attempt, now) {
 			m.since = d.born
 		}
 	}
@@ -215,15 +215,16 @@ func (d *departures) goneFor(l *loop, t *chain.Trace, record *ledger.Record) tim
 	return gone
 }
 
-// questioned reports whether the log has a question about an attempt. goneFor asks this only if
-// this process remembers none, so the question is an earlier process's.
-func questioned(t *chain.Trace, attempt uint32) bool {
+// questioned reports whether the log has a question about an attempt that is older than this
+// process. Another process of the same store may have asked later, and its question says nothing
+// about the time before it.
+func (d *departures) questioned(t *chain.Trace, attempt uint32, now clock.Reading) bool {
 	for i := range t.Notes {
 		var b struct {
 			Attempt uint32 `json:"attempt"`
 		}
 		if n := &t.Notes[i]; n.Kind == tga.NoteProbe && json.Unmarshal(n.Body, &b) == nil && b.Attempt == attempt {
-			return true
+			return d.clock.Certain(n.TS.Time()) >= clock.Shortest(d.born, now)
 		}
 	}
 	return false

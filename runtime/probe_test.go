@@ -164,3 +164,28 @@ func TestSenderOfAnAskedAttemptIsGone(t *testing.T) {
 		b.wantState(res.TraceID, tga.Completed)
 	}
 }
+
+// TestQuestionOfAnotherProcessFencesNothing: a process sends a call and asks about it, and ends. Another one, which began
+// long before and shares the store, counts max_in_flight from its own first question.
+func TestQuestionOfAnotherProcessFencesNothing(t *testing.T) {
+	b, _ := probing(t, ledger.Licence{MaxInFlight: 10 * time.Minute}, func(int, runtime.Call) (runtime.Probed, error) {
+		return runtime.Probed{Answer: ledger.ProbeNotRan}, nil
+	})
+	other := b.rt
+	b.advance(time.Hour)
+	b.start()
+	res, err := b.call(charge("k"))
+	wantCode(t, err, tga.EffectInDoubt)
+	b.tool.answer = nil
+	for _, passed := range []time.Duration{time.Second, 10 * time.Minute} {
+		b.advance(passed)
+		_, err = other.Recover(t.Context(), res.TraceID)
+		wantCode(t, err, tga.EffectInDoubt)
+		b.wantSends(1)
+	}
+	b.advance(time.Millisecond)
+	if res, err := other.Recover(t.Context(), res.TraceID); err != nil || res.State != tga.Completed {
+		t.Errorf("%+v, %v", res, err)
+	}
+	b.wantSends(2)
+}
