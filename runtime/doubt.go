@@ -132,13 +132,14 @@ func (d *doubts) leave(ctx context.Context, l *loop) error {
 
 // rest waits before a licensed re-send. attempt is the newest one, which has no answer. A run does
 // not wait for a Retry-After that is longer than a send may take. It leaves the call in doubt,
-// and a run after that time sends it again.
+// and a run after that time sends it again. If the tool server says that no attempt ran, there is no
+// other pause, and the question has counted as a re-send.
 func (d *doubts) rest(ctx context.Context, l *loop, attempt uint32) error {
-	left := d.clock.restsFor(l.rests, l.restsSince)
-	if left > l.policy.SendTimeout || l.doubt != nil && l.resends >= l.policy.Resends {
+	left, counts := d.clock.restsFor(l.rests, l.restsSince), l.doubt != nil && l.cleared != attempt
+	if left > l.policy.SendTimeout || counts && l.resends >= l.policy.Resends {
 		return d.leave(ctx, l)
 	}
-	if l.doubt != nil {
+	if counts {
 		left = max(left, 100*time.Millisecond<<min(l.resends, 6)) // doubling
 		l.resends++
 	}

@@ -53,7 +53,7 @@ func (p *probes) probe(ctx context.Context, l *loop, record *ledger.Record) erro
 	fenced := probed.Fenced && (!record.Attempts.External || l.remote != nil) ||
 		p.licences.fenced(l, record, newest, newest+tga.Millis(gone.Milliseconds()))
 	d := ledger.DecideProbe(record, probed.Answer, fenced)
-	if d.Action == ledger.Resend && l.resends >= l.policy.Resends {
+	if d.Action == ledger.Resend && (l.resends >= l.policy.Resends || p.clock.restsFor(l.rests, l.restsSince) > l.policy.SendTimeout) {
 		d = ledger.Decision{Action: ledger.Doubt}
 	}
 	body, detail := heard(&probed, attempt, fenced)

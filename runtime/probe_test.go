@@ -189,3 +189,41 @@ func TestQuestionOfAnotherProcessFencesNothing(t *testing.T) {
 	}
 	b.wantSends(2)
 }
+
+// TestProbedResendWaitsForTheServer: the tool server says that a call did not run and never will, and asked for rest when it
+// got the call. The call is sent again when the rest is over, by this run if a send may take that long.
+func TestProbedResendWaitsForTheServer(t *testing.T) {
+	for _, rest := range []time.Duration{50 * time.Millisecond, time.Hour} {
+		b, _ := probing(t, ledger.Licence{}, func(int, runtime.Call) (runtime.Probed, error) {
+			return runtime.Probed{Answer: ledger.ProbeNotRan, Fenced: true}, nil
+		})
+		b.tool.answer = func(n int, _ runtime.Call) (runtime.Reply, error) {
+			if n > 1 {
+				return ok(`1`), nil
+			}
+			e := tga.Errorf(tga.RateLimited, "it may have run")
+			e.RetryAfter = rest
+			return runtime.Reply{}, e
+		}
+		before := time.Now()
+		res, err := b.call(charge("k"))
+		if rest == time.Hour {
+			wantCode(t, err, tga.EffectInDoubt)
+			for range 59 {
+				b.advance(time.Minute)
+				if _, err := b.rt.FireTimers(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.wantSends(1)
+			b.advance(time.Hour)
+			if _, err := b.rt.FireTimers(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		} else if err != nil || time.Since(before) < rest {
+			t.Errorf("after %v: %+v, %v", time.Since(before), res, err)
+		}
+		b.wantSends(2)
+		b.wantState(res.TraceID, tga.Completed)
+	}
+}

@@ -346,7 +346,7 @@ func (rt *Runtime) licensed(ctx context.Context, l *loop, record *ledger.Record)
 		} else if why != nil {
 			return rt.ends.stageNotSent(l, 0, tga.PolicyViolation, why.Error(), 0)
 		}
-	case ledger.Resend:
+	case ledger.Resend, ledger.ProbeFirst:
 		if l.rested != record.Attempts.Count {
 			if err := rt.doubts.rest(ctx, l, record.Attempts.Count); err != nil {
 				return err
