@@ -68,6 +68,10 @@ func (r *retries) retry(ctx context.Context, key []byte, failed tga.ID, n uint32
 	if !due {
 		return nil // this timer, or a caller that repeated the call, has made it, or it is too late
 	}
+	if left := r.clock.restsFor(retryAfterOf(t.Effect), t.Effect.TS); left > 0 {
+		// The wall clock was set forward since: the timer comes too early, and is tried again.
+		return tga.Errorf(tga.RateLimited, "the tool server asks for another %v of rest", left).In(failed)
+	}
 	req := repeatOf(t)
 	req.TraceID, req.Retry = id, true
 	req.own = tga.Meta{tga.MetaRetryNumber: attemptNumber(n)}

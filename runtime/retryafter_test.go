@@ -237,3 +237,28 @@ func TestRetryAfterOfAResendThatWasNotSent(t *testing.T) {
 		b.wantSends(4)
 	}
 }
+
+// TestClockSetForwardEndsNoRest: the tool server asked for an hour, and the wall clock is set forward meanwhile. The new
+// attempt is made when the hour is really over.
+func TestClockSetForwardEndsNoRest(t *testing.T) {
+	p := park
+	p.Retry = runtime.Backoff{First: time.Second, Attempts: 1}
+	b := setup(t, p, func(b *bench) { b.opts.Monotonic = b.monotonic })
+	b.tool.answer = func(int, runtime.Call) (runtime.Reply, error) {
+		return runtime.Reply{Status: tga.StatusFailure, Class: ledger.ClassRetryable, RetryAfter: time.Hour}, nil
+	}
+	b.mustCall(charge("k"))
+	b.advance(time.Minute)
+	b.jump(2 * time.Hour)
+	fire := func(passed time.Duration, want int) {
+		t.Helper()
+		b.advance(passed)
+		if _, err := b.rt.FireTimers(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		b.wantSends(want)
+	}
+	fire(0, 1)
+	fire(58*time.Minute, 1)
+	fire(2*time.Minute, 2)
+}
