@@ -7,6 +7,7 @@ import (
 
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/schemas/wire"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // TestBatchIsItsAppendsInTheirOrder: items of many traces are under way at the same time, a later item of
@@ -95,4 +96,37 @@ func TestBatchCannotSlipADecisionPastItsRequest(t *testing.T) {
 	if s, err := b.client.State(t.Context(), c.trace); err != nil || s.Current != tga.Pending {
 		t.Errorf("%+v, %v", s, err)
 	}
+}
+
+// TestAppendCannotSlipADecisionPastItsRequest: likewise if the request is another append, which the store
+// takes after the daemon has read the trace for the check of the decision. The peer made the entry of the
+// request itself, so it knows the head that the decision expects.
+func TestAppendCannotSlipADecisionPastItsRequest(t *testing.T) {
+	b, s := startShared(t, "")
+	c := mintChain(t, "k", nil).decided(t, tga.Approve, "")
+	lease, err := b.client.Lease(t.Context(), c.trace, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fold, entry := chain.NewTrace(c.trace), chain.Entry{Artifact: c.request}
+	if err := fold.Extend(&entry, c.request.TS); err != nil {
+		t.Fatal(err)
+	}
+	request, decision := appending(lease.Lease, c.request), appending(lease.Lease, c.decision)
+	request.Artifacts[0].Entry = entry.AppendCanonical(nil)
+	decision.Expect = &wire.Expect{Seq: fold.Head.Seq, Digest: fold.Head.Digest}
+	s.mu.Lock()
+	s.loaded = func() {
+		if _, err := b.client.Append(t.Context(), c.trace, request); err != nil {
+			t.Error(err)
+		}
+	}
+	s.mu.Unlock()
+	_, err = b.client.Append(t.Context(), c.trace, decision)
+	wantCode(t, err, tga.StateSequenceGap)
+	if s, err := b.client.State(t.Context(), c.trace); err != nil || s.Current != tga.Pending {
+		t.Errorf("%+v, %v", s, err)
+	}
+	_, err = b.client.Append(t.Context(), c.trace, decision)
+	wantCode(t, err, tga.CapabilityInvalid)
 }

@@ -10,7 +10,7 @@
 //	tenant   a peer reaches only traces of its namespace                    [request.trace]             TestNamespacesAreClosed
 //	decided  only a peer with the verb decide appends a decision            [submitting.mayAppendRaw]   TestRawAppendsFollowWhoDidTheThing
 //	submits  the submitter of a request is the peer, whatever the body says [request.requestOf]         TestWhoSubmitsDoesNotApprove
-//	signed   a raw approval carries a remote supervisor's signature         [submitting.mayDecideRaw]   TestOnlyASupervisorsSignatureApproves
+//	signed   a raw approval carries a remote supervisor's signature         [submitting.mayDecideRaw]   TestOnlyASupervisorsSignatureApproves, TestAppendCannotSlipADecisionPastItsRequest
 //	seen     a peer reads evidence only if one of its traces names it       [request.evidence]          TestEvidenceStaysInItsNamespace
 //	drained  a draining daemon lets the call of a timer finish              [Daemon.runTimers]          TestDrainLetsATimersCallEnd
 //	detached a call continues after its caller has disconnected             [run]                       TestDisconnectDoesNotStopACall

@@ -25,6 +25,19 @@ type sharedStore struct {
 	left   []tga.ID
 	others map[tga.ID]bool // another daemon took them up meanwhile
 	breaks int             // so many appends to what is left, which is let go of then
+	loaded func()          // is called once, after the next Load and before its answer
+}
+
+func (s *sharedStore) Load(ctx context.Context, id tga.ID) (*chain.Trace, error) {
+	t, err := s.directory.Load(ctx, id)
+	s.mu.Lock()
+	loaded := s.loaded
+	s.loaded = nil
+	s.mu.Unlock()
+	if loaded != nil {
+		loaded()
+	}
+	return t, err
 }
 
 func (s *sharedStore) Append(ctx context.Context, lease chain.Lease, b chain.Batch) (chain.Appended, error) {

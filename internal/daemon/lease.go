@@ -82,12 +82,12 @@ func (t *leaseTable) lookup(token string, trace tga.ID) chain.Lease {
 	return chain.Lease{TraceID: trace}
 }
 
-// end releases a lease that was taken out of the table, and remembers that it has ended.
-func (t *leaseTable) end(token string, l chain.Lease) {
-	t.db.Release(l)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.over = append(t.over, endedLease{token, l})
+// drop takes a lease out of the table, and remembers that it has ended. No moment is between the two: the token is
+// never unknown. The caller holds t.mu, and releases the lease afterwards, without t.mu.
+func (t *leaseTable) drop(token string, h *heldLease) {
+	delete(t.held, token)
+	h.timer.Stop()
+	t.over = append(t.over, endedLease{token, h.lease})
 	t.over = t.over[max(0, len(t.over)-t.limit()):]
 }
 
@@ -95,20 +95,14 @@ func (t *leaseTable) end(token string, l chain.Lease) {
 func (t *leaseTable) renew(token string, trace tga.ID, ttl time.Duration) (*heldLease, error) {
 	// Ask without the mutex: the store may have to ask another machine, and others would wait.
 	lease := t.lookup(token, trace)
-	current := t.db.Current(lease)
+	if !t.db.Current(lease) && t.release(token, trace) {
+		return nil, tga.Errorf(tga.StateConcurrentExecution, "the lease was taken back: a person has decided about the trace").In(trace)
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	h := t.held[token]
 	if h == nil || h.lease.TraceID != trace {
-		if lease.Epoch != 0 {
-			return nil, tga.Errorf(tga.StateConcurrentExecution, "the lease has ended: take one, and read the trace first").In(trace)
-		}
-		return nil, notHeld(trace)
-	}
-	if !current {
-		delete(t.held, token)
-		h.timer.Stop()
-		return nil, tga.Errorf(tga.StateConcurrentExecution, "the lease was taken back: a person has decided about the trace").In(trace)
+		return nil, over(lease)
 	}
 	h.expires = time.Now().Add(ttl)
 	h.timer.Reset(ttl)
@@ -123,9 +117,9 @@ func (t *leaseTable) expire(token string) {
 		t.mu.Unlock()
 		return
 	}
-	delete(t.held, token)
+	t.drop(token, h)
 	t.mu.Unlock()
-	t.end(token, h.lease)
+	t.db.Release(h.lease)
 }
 
 // release ends a lease and says whether it was held.
@@ -136,10 +130,9 @@ func (t *leaseTable) release(token string, trace tga.ID) bool {
 		t.mu.Unlock()
 		return false
 	}
-	delete(t.held, token)
-	h.timer.Stop()
+	t.drop(token, h)
 	t.mu.Unlock()
-	t.end(token, h.lease)
+	t.db.Release(h.lease)
 	return true
 }
 
@@ -159,6 +152,14 @@ func (t *leaseTable) count() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.held)
+}
+
+// over is the error of a request under a lease that is not current. The lease is as [leaseTable.lookup] returned it.
+func over(lease chain.Lease) error {
+	if lease.Epoch == 0 {
+		return notHeld(lease.TraceID)
+	}
+	return tga.Errorf(tga.StateConcurrentExecution, "the lease has ended: take one, and read the trace first").In(lease.TraceID)
 }
 
 func notHeld(trace tga.ID) error {
@@ -181,7 +182,7 @@ func (q leasing) acquire() (any, error) {
 		return nil, err
 	}
 	if m.Lease != "" {
-		return nil, tga.Errorf(tga.ValidationError, "a lease is taken without one").At("/lease").In(id)
+		return nil, tga.Errorf(tga.ValidationError, "leave `lease` out when you take a lease").At("/lease").In(id)
 	}
 	if q.d.leases.count() >= q.d.conf().Limits.Leases {
 		return nil, tooMany("%d leases are held over the socket", q.d.conf().Limits.Leases)

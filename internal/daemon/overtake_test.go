@@ -45,9 +45,11 @@ func TestPeersLeaseHoldsNobodyUp(t *testing.T) {
 		}
 		token := struct{ Lease string }{}
 		must(t, held.Answer, &token)
-		renewed := b.as(2002, peerGID, []ask{{Method: "POST", Path: path + "/lease:renew", Body: `{"lease":"` + token.Lease + `"}`}})[0]
-		if renewed.Code != string(tga.StateConcurrentExecution) {
-			t.Errorf("%s: renewed afterwards: %d %s", x.name, renewed.Status, renewed.Answer)
+		for range 2 { // the second time, too, the daemon remembers that there was such a lease
+			renewed := b.as(2002, peerGID, []ask{{Method: "POST", Path: path + "/lease:renew", Body: `{"lease":"` + token.Lease + `"}`}})[0]
+			if renewed.Code != string(tga.StateConcurrentExecution) {
+				t.Errorf("%s: renewed afterwards: %d %s", x.name, renewed.Status, renewed.Answer)
+			}
 		}
 	}
 }

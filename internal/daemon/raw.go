@@ -16,8 +16,8 @@ import (
 const rawTries = 8
 
 // appendRaw is the only way by which a peer's own artifacts reach the log. It checks that the
-// peer may append them, against the head that it loads. If the peer names no head, it appends
-// them to exactly that head. A note that names the peer commits with them.
+// peer may append them, against the head that it loads, and appends them to exactly that head. If
+// the peer names another head, the append is refused. A note that names the peer commits with them.
 func (q submitting) appendRaw(id tga.ID, lease string, batch chain.Batch, at string) (Submitted, error) {
 	// A client that disconnects does not end the append.
 	ctx := context.WithoutCancel(q.r.Context())
@@ -34,6 +34,9 @@ func (q submitting) appendRaw(id tga.ID, lease string, batch chain.Batch, at str
 		case !q.peer.sees(t.Namespace):
 			return nil, noTrace(id)
 		}
+		// An unknown token stands for the lease of epoch zero, which no store grants. The store
+		// then refuses the append, unless the log already has it: a repeat is answered.
+		held := q.d.leases.lookup(lease, id)
 		batch.Expect, batch.Notes = expect, nil
 		if _, there := chain.Replayed(t, batch); !there {
 			if err := q.mayAppendRaw(ctx, t, batch.Artifacts, at); err != nil {
@@ -44,14 +47,17 @@ func (q submitting) appendRaw(id tga.ID, lease string, batch chain.Batch, at str
 				return nil, err
 			}
 			batch.Notes = []chain.NewNote{note}
-			if expect == nil {
-				head := t.Head
-				batch.Expect = &head
+			if err := t.Expect(expect); err != nil {
+				// Do not leave this to the store: its head may be the expected one by then, and
+				// what was checked is the append to another.
+				if !q.d.db.Current(held) {
+					err = over(held) // the store too would refuse the lease before the head
+				}
+				return nil, err
 			}
+			head := t.Head
+			batch.Expect = &head
 		}
-		// An unknown token stands for the lease of epoch zero, which no store grants. The store
-		// then refuses the append, unless the log already has it: a repeat is answered.
-		held := q.d.leases.lookup(lease, id)
 		ticket, err := q.d.db.Submit(ctx, held, batch)
 		if expect == nil && try < rawTries && errors.Is(err, tga.StateSequenceGap) {
 			continue // another append under the same lease came between: check again
