@@ -261,7 +261,7 @@ func (t *Tools) transport(n *node, s *config.Server, cur *current, dir string, b
 	if err != nil {
 		return nil, err
 	}
-	n.close, n.mcp = server.Close, &listed{Server: server}
+	n.close, n.mcp = server.Close, newListed(server)
 	return server, nil
 }
 
@@ -337,6 +337,8 @@ func (t *Tools) suggest(ctx context.Context, id string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.asked[id] = true
+	// What the answer does not repeat is withdrawn, and would license a repeated send.
+	maps.DeleteFunc(t.suggested, func(at [2]string, _ runtime.Policy) bool { return at[0] == id })
 	for _, tool := range tools {
 		hint := ""
 		switch {

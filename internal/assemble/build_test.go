@@ -142,3 +142,54 @@ func TestOnlyTrustedHintsSuggest(t *testing.T) {
 		}
 	}
 }
+
+// TestWithdrawnHintCountsNoMore: a reload inherits the hints of a trusted server until the server is asked
+// again. From then on only the hints of the newest answer count: a tool that lost its hint, or is not
+// listed any more, has no licence.
+func TestWithdrawnHintCountsNoMore(t *testing.T) {
+	server := mcp.NewServer(&mcp.Implementation{Name: "hints"}, nil)
+	add := func(name string, hints *mcp.ToolAnnotations) {
+		mcp.AddTool(server, &mcp.Tool{Name: name, Annotations: hints}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
+			return &mcp.CallToolResult{}, nil, nil
+		})
+	}
+	for _, name := range []string{"kept", "withdrawn", "removed"} {
+		add(name, &mcp.ToolAnnotations{ReadOnlyHint: true})
+	}
+	web := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil))
+	defer web.Close()
+	c, err := Parse("", []byte("[[server]]\nid = \"s\"\ntype = \"mcp-url\"\ntrusted = true\nurl = \""+web.URL+"\"\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	live, err := Start(c, Options{Store: t.TempDir(), Logger: discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := runtime.Policy{Class: tga.ClassRead, Licence: ledger.Licence{Kind: ledger.ReadOnly}}
+	wants := func(when string, withdrawn runtime.Policy) {
+		t.Helper()
+		for name, want := range map[string]runtime.Policy{"kept": read, "withdrawn": withdrawn, "removed": withdrawn} {
+			if got := live.Policy("s", name); got != want {
+				t.Errorf("%s, %s has %+v, want %+v", when, name, got, want)
+			}
+		}
+	}
+	if err := live.Suggest(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wants("at first", read)
+	add("withdrawn", nil)
+	server.RemoveTools("removed")
+	if err := live.Take(c); err != nil {
+		t.Fatal(err)
+	}
+	wants("before it is asked again", read)
+	if err := live.Suggest(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wants("after it was asked again", runtime.Policy{})
+	if err := live.Close(); err != nil {
+		t.Error(err)
+	}
+}

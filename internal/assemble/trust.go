@@ -153,10 +153,12 @@ const listHolds = time.Second
 type listed struct {
 	*mcp.Server
 
-	mu    sync.Mutex
+	turn  chan struct{} // holds one element while a caller has the fields below
 	asked time.Time
 	tools map[string]tga.Digest // of the definitions
 }
+
+func newListed(s *mcp.Server) *listed { return &listed{Server: s, turn: make(chan struct{}, 1)} }
 
 // schema is [runtime.Trust.Schema]: the digest of the exact bytes of a tool's definition in its
 // server's tools/list; zero for a server that does not speak MCP. TOOL_SCHEMA_CHANGED: the server
@@ -171,8 +173,13 @@ func (t *Tools) schema(ctx context.Context, server, tool string) (tga.Digest, er
 
 // schema returns the digest of a tool's definition. It asks the server if its last list is too old.
 func (s *listed) schema(ctx context.Context, tool string) (tga.Digest, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	// Another caller may be asking a server that hangs: do not wait for it past the own deadline.
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return tga.Digest{}, ctx.Err()
+	}
 	if s.tools == nil || time.Since(s.asked) > listHolds {
 		asked := time.Now()
 		tools, err := s.ListTools(ctx)

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -81,6 +82,45 @@ func TestSchemaIsTheDefinitionAsItIs(t *testing.T) {
 	}
 	if none, err := schema(t.Context(), "x", "t"); err != nil || !none.IsZero() {
 		t.Errorf("a server without definitions: %s %v", none, err)
+	}
+}
+
+// TestHungServerHoldsACallerToItsDeadline: while one caller asks a server that hangs for its definitions, another one waits no
+// longer than its own deadline.
+func TestHungServerHoldsACallerToItsDeadline(t *testing.T) {
+	asked, over := make(chan struct{}, 8), make(chan struct{})
+	web := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		asked <- struct{}{}
+		<-over
+	}))
+	defer web.Close()
+	defer close(over)
+	tools := build(t, fmt.Sprintf("[[server]]\nid = \"s\"\ntype = \"mcp-url\"\nurl = %q\n", web.URL))
+	long, give := context.WithCancel(t.Context())
+	first := make(chan error, 1)
+	go func() {
+		_, err := tools.schema(long, "s", "t")
+		first <- err
+	}()
+	<-asked
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	second := make(chan error, 1)
+	go func() {
+		_, err := tools.schema(short, "s", "t")
+		second <- err
+	}()
+	select {
+	case err := <-second:
+		if err == nil {
+			t.Error("a server that hangs has answered")
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("the second caller waits for the first")
+	}
+	give()
+	if err := <-first; err == nil {
+		t.Error("a server that hangs has answered")
 	}
 }
 
