@@ -193,10 +193,11 @@ func (q operating) erase() (any, error) {
 	}
 	return run(q.request, "", func(ctx context.Context) (wire.Erased, error) {
 		e, err := q.d.can.erases.Erase(ctx, what)
+		if err == nil {
+			err = aside.Forget(q.d.retaining.data, what.States)
+		}
 		if err != nil {
 			q.d.chores.erasure.owe() // finish the erasure if it was begun
-		} else if err = aside.Forget(q.d.retaining.data, what.States); err != nil {
-			q.d.chores.snapshots.owe()
 		}
 		done := wire.Erased{Traces: e.Traces, Already: e.Already, Keys: e.Keys, Shared: e.Shared, Unsealed: e.Unsealed, Turns: e.Turns, Kept: e.Kept, States: e.States, Left: e.Left}
 		for _, u := range e.Unread {

@@ -35,12 +35,11 @@ type chore struct {
 
 // chores are those of a daemon.
 type chores struct {
-	erasure   *chore // finish an erasure that was begun
-	snapshots *chore // remove the snapshots of erased working states
-	takeUp    *chore // recover open traces that no live process is executing
-	broken    *chore // recover traces whose recovery the store interrupted
-	hints     *chore // ask trusted servers for their hints
-	lists     *chore // remove an index that the configuration does not ask for any more
+	erasure *chore // finish an erasure that was begun, and remove the snapshots of erased working states
+	takeUp  *chore // recover open traces that no live process is executing
+	broken  *chore // recover traces whose recovery the store interrupted
+	hints   *chore // ask trusted servers for their hints
+	lists   *chore // remove an index that the configuration does not ask for any more
 
 	mu  sync.Mutex
 	ids map[tga.ID]error // the traces of broken, with the error that interrupted each
@@ -59,9 +58,8 @@ func (d *Daemon) makeChores(data string) {
 			if d.can.archive == nil {
 				return nil
 			}
-			return d.can.archive.FinishErasure(ctx)
+			return errors.Join(d.can.archive.FinishErasure(ctx), aside.ForgetErased(ctx, d.db, data))
 		}),
-		snapshots: newChore("remove what an erased working state has left", func(ctx context.Context) error { return aside.ForgetErased(ctx, d.db, data) }),
 		takeUp: newChore("take up what an earlier process left", func(ctx context.Context) error {
 			open, err := d.rt.Classify(ctx)
 			if err == nil {
@@ -93,7 +91,7 @@ func (d *Daemon) doChores() {
 	}
 	var all sync.WaitGroup
 	c := &d.chores
-	for _, x := range []*chore{c.erasure, c.snapshots, c.takeUp, c.broken, c.hints, c.lists} {
+	for _, x := range []*chore{c.erasure, c.takeUp, c.broken, c.hints, c.lists} {
 		all.Go(func() {
 			for ctx.Err() == nil {
 				select {
@@ -120,14 +118,14 @@ func (x *chore) until(ctx context.Context, d *Daemon) {
 			return
 		case err == nil:
 			if trouble != "" {
-				d.log.Info("it is done now", "what", x.what)
+				d.log.Info("chore finished", "what", x.what)
 			}
 			return
 		case tga.CodeOf(err) == tga.StateChecksumMismatch:
-			d.log.Error("it cannot be done", "what", x.what, "error", err)
+			d.log.Error("chore failed and is not retried", "what", x.what, "error", err)
 			return // a person has to repair the store first
 		case !errors.Is(err, errNotNow) && err.Error() != trouble:
-			d.log.Warn("it is not done, and tried again", "what", x.what, "error", err)
+			d.log.Warn("chore failed, will retry", "what", x.what, "error", err)
 			trouble = err.Error()
 		}
 		select {

@@ -52,8 +52,26 @@ func (r *awayRing) Destroy(key chain.KeyID) error {
 	return r.Ring.Destroy(key)
 }
 
+// writeState makes a store with a working state that has one value.
+func (b *bench) writeState(state tga.ID, value []byte, o engine.Options) {
+	b.t.Helper()
+	db, err := engine.Open(b.data, o)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	lease, err := db.Acquire(b.t.Context(), state)
+	if err == nil {
+		_, err = db.Append(b.t.Context(), lease, chain.Batch{Attachments: []chain.Attachment{{Kind: chain.AttachStream, Key: keyspace.StreamKey(state, 0), Value: value}}})
+	}
+	db.Release(lease)
+	if err := errors.Join(err, db.Close()); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
 // TestErasureIsFinishedByTheDaemon: an erasure whose keys could not be destroyed is finished once the ring works again, without another
-// request, by the same daemon and by the next one. Afterwards the index of lists finds nothing by erased values.
+// request, by the same daemon and by the next one. Afterwards the index of lists finds nothing by erased values, and the snapshots of an
+// erased working state are gone.
 func TestErasureIsFinishedByTheDaemon(t *testing.T) {
 	for name, restart := range map[string]bool{"it goes on": false, "the next one": true} {
 		t.Run(name, func(t *testing.T) {
@@ -63,13 +81,19 @@ func TestErasureIsFinishedByTheDaemon(t *testing.T) {
 				o.Tune = func(e *engine.Options) { tune(e); e.Keyring = ring }
 				o.Config.Store.ListIndex = true
 			}
+			state := newID()
+			b.writeState(state, []byte("what a working state has"), engine.Options{LowWaterBytes: 1, Keyring: ring})
+			left := filepath.Join(aside.Dir(b.data, state), "1")
+			if err := errors.Join(os.MkdirAll(filepath.Dir(left), 0o700), os.WriteFile(left, []byte("private"), 0o600)); err != nil {
+				t.Fatal(err)
+			}
 			b.start()
 			res, err := b.client.Call(t.Context(), charge("k"))
 			if err != nil {
 				t.Fatal(err)
 			}
 			ring.away.Store(true)
-			_, err = b.client.Erase(t.Context(), wire.EraseRequest{Traces: []tga.ID{res.TraceID}, Reason: "test"})
+			_, err = b.client.Erase(t.Context(), wire.EraseRequest{Traces: []tga.ID{res.TraceID}, States: []tga.ID{state}, Reason: "test"})
 			wantCode(t, err, tga.StoreUnavailable)
 			if restart {
 				b.stop()
@@ -77,6 +101,10 @@ func TestErasureIsFinishedByTheDaemon(t *testing.T) {
 			}
 			ring.away.Store(false)
 			soon(t, "the key is destroyed", func() bool { return ring.destroyed.Load() > 0 })
+			soon(t, "the snapshots are removed", func() bool {
+				_, err := os.Stat(left)
+				return errors.Is(err, os.ErrNotExist)
+			})
 			soon(t, "no list finds it by what was erased", func() bool {
 				for _, err := range b.client.Traces(t.Context(), wire.TracesQuery{All: true, Newest: true, Tool: "charge"}) {
 					if err == nil {
@@ -167,22 +195,11 @@ func TestUnfrozenStoreIsTakenUp(t *testing.T) {
 // is possible.
 func TestSnapshotsAreRemovedLater(t *testing.T) {
 	b, state := setup(t, ""), newID()
-	db, err := engine.Open(b.data, engine.Options{LowWaterBytes: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
 	value, err := chain.StateErasure{At: 1, Who: "me", Reason: "test"}.Value()
 	if err != nil {
 		t.Fatal(err)
 	}
-	lease, err := db.Acquire(t.Context(), state)
-	if err == nil {
-		_, err = db.Append(t.Context(), lease, chain.Batch{Attachments: []chain.Attachment{{Kind: chain.AttachStream, Key: keyspace.StreamKey(state, 0), Value: value}}})
-	}
-	db.Release(lease)
-	if err := errors.Join(err, db.Close()); err != nil {
-		t.Fatal(err)
-	}
+	b.writeState(state, value, engine.Options{LowWaterBytes: 1})
 	left := aside.Dir(b.data, state)
 	away := filepath.Join(b.dir, "away")
 	if err := errors.Join(os.MkdirAll(filepath.Join(away, state.String()), 0o700), os.WriteFile(filepath.Dir(left), nil, 0o600)); err != nil {
@@ -244,5 +261,35 @@ func ends(t *testing.T, c io.Closer) {
 	t.Helper()
 	if err := c.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestEveryOpenTraceIsRecovered: a start recovers all calls that an earlier process left, also if they are more than the calls that may
+// be under way at a time.
+func TestEveryOpenTraceIsRecovered(t *testing.T) {
+	b := start(t, "")
+	var ids []tga.ID
+	for i := range 4 {
+		b.tool.respond(func(http.ResponseWriter, *http.Request, []byte) { panic(http.ErrAbortHandler) })
+		res, err := b.client.Call(t.Context(), charge(fmt.Sprint("k", i)))
+		wantCode(t, err, tga.EffectInDoubt)
+		ids = append(ids, res.TraceID)
+		b.tool.respond(nil)
+		if _, err := b.client.Call(t.Context(), charge(fmt.Sprint("after ", i))); err != nil { // the breaker counts anew
+			t.Fatal(err)
+		}
+	}
+	b.stop()
+	b.tool.respond(func(w http.ResponseWriter, _ *http.Request, _ []byte) {
+		time.Sleep(50 * time.Millisecond) // so that several are under way
+		_, _ = w.Write([]byte(`{}`))
+	})
+	b.config += "[limits]\nin_flight = 1\nrecover_width = 4\n"
+	b.start()
+	for _, id := range ids {
+		soon(t, "it is recovered: "+id.String(), func() bool {
+			s, err := b.client.State(t.Context(), id)
+			return err == nil && s.Current == tga.Completed
+		})
 	}
 }

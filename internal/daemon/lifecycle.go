@@ -149,7 +149,7 @@ func open(ctx context.Context, o Options) (_ *Daemon, err error) {
 			err = aside.ForgetErased(ctx, d.db, o.Data)
 		}
 		if err != nil {
-			d.chores.snapshots.owe()
+			d.chores.erasure.owe()
 		}
 	}
 	if d.unfollow, err = d.follow(ctx, o); err != nil {
@@ -364,7 +364,9 @@ func (d *Daemon) takeUp(ctx context.Context, open []runtime.Classified) {
 }
 
 // recoveries makes n recoveries, several at the same time. Each counts as a call that no client
-// waits for: when the daemon drains, the ones under way finish, and no other begins.
+// waits for: when the daemon drains, the ones under way finish, and no other begins. The limit of
+// calls does not apply to them: a trace that it kept from being recovered would have to wait for a
+// person.
 func (d *Daemon) recoveries(ctx context.Context, n int, recover func(i int)) {
 	slots := make(chan struct{}, d.conf().Limits.RecoverWidth)
 	var wg sync.WaitGroup
@@ -375,7 +377,7 @@ func (d *Daemon) recoveries(ctx context.Context, n int, recover func(i int)) {
 		case <-ctx.Done():
 			return
 		}
-		if d.inFlight.take(recovery, recovery) != nil {
+		if d.inFlight.takeOver(recovery) != nil {
 			return
 		}
 		wg.Go(func() {
@@ -438,9 +440,9 @@ func (d *Daemon) watchSpace(s engine.Stats) {
 		return
 	}
 	if d.short = short; short {
-		d.log.Warn("no call is begun: the disk is nearly full", "free_bytes", s.FreeBytes, "low_water_bytes", s.LowWater)
+		d.log.Warn("new calls are refused: the disk is nearly full", "free_bytes", s.FreeBytes, "low_water_bytes", s.LowWater)
 	} else {
-		d.log.Info("calls are begun again: the disk has room", "free_bytes", s.FreeBytes)
+		d.log.Info("new calls are taken again: the disk has room", "free_bytes", s.FreeBytes)
 	}
 }
 

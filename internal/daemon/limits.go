@@ -40,15 +40,27 @@ func (p *places) bound(limit int) {
 	p.limit = limit
 }
 
-// take takes a place. The caller must call leave once for each take that returned nil.
+// take takes a place. The caller must call leave once for each take or takeOver that returned nil.
 func (p *places) take(name, what string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch {
-	case p.closed:
-		return tga.Errorf(tga.StoreUnavailable, "the daemon stops")
-	case p.taken[name] >= p.limit:
+	if !p.closed && p.taken[name] >= p.limit {
 		return tooMany("%s: there are %d already", what, p.limit)
+	}
+	return p.add(name)
+}
+
+// takeOver is take for work that has a limit of its own: it takes a place also over the limit, so
+// it refuses only after close.
+func (p *places) takeOver(name string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.add(name)
+}
+
+func (p *places) add(name string) error {
+	if p.closed {
+		return tga.Errorf(tga.StoreUnavailable, "the daemon stops")
 	}
 	p.taken[name]++
 	p.total++

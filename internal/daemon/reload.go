@@ -66,7 +66,7 @@ func (d *Daemon) reload() (changed []string, err error) {
 }
 
 func (d *Daemon) takeConfig() (changed []string, err error) {
-	if err := d.inFlight.take(reloading, reloading); err != nil {
+	if err := d.inFlight.takeOver(reloading); err != nil {
 		return nil, err
 	}
 	defer d.inFlight.leave(reloading)

@@ -13,7 +13,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestLowWaterIsSaid: a daemon that begins no call because the disk is nearly full is not
+// TestLowWaterIsSaid: a daemon that refuses new calls because the disk is nearly full is not
 // ready, says why, and has a line in its log.
 func TestLowWaterIsSaid(t *testing.T) {
 	b := setup(t, "")
