@@ -73,7 +73,19 @@ func (q operating) verify() (any, error) {
 	}
 	ctx := q.r.Context()
 	v := wire.Verified{Traces: 1, Faults: []wire.Problem{}}
-	t, err := chain.Replay(m.TraceID, q.d.db.Entries(ctx, m.TraceID, 0), q.d.db.Notes(ctx, m.TraceID, 0))
+	// Read the notes before the entries: an append between the two reads could otherwise add a note
+	// that names an entry which was not read.
+	var notes []note
+	for n, err := range q.d.db.Notes(ctx, m.TraceID, 0) {
+		notes = append(notes, note{n, err})
+	}
+	t, err := chain.Replay(m.TraceID, q.d.db.Entries(ctx, m.TraceID, 0), func(yield func(tga.Note, error) bool) {
+		for _, n := range notes {
+			if !yield(n.Note, n.err) {
+				return
+			}
+		}
+	})
 	switch {
 	case tga.CodeOf(err) == tga.StoreUnavailable || ctx.Err() != nil:
 		return nil, err
@@ -83,6 +95,12 @@ func (q operating) verify() (any, error) {
 		v.OK, v.Entries, v.Notes = true, len(t.Entries), len(t.Notes)
 	}
 	return v, nil
+}
+
+// note is a note as a store yields it.
+type note struct {
+	tga.Note
+	err error
 }
 
 func (q operating) verifyStore() (any, error) {

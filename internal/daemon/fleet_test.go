@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"iter"
 	"net/http"
 	"slices"
 	"sync"
@@ -26,17 +27,30 @@ type sharedStore struct {
 	others map[tga.ID]bool // another daemon took them up meanwhile
 	breaks int             // so many appends to what is left, which is let go of then
 	loaded func()          // is called once, after the next Load and before its answer
+	listed func()          // is called once, after the next Entries
+}
+
+// take calls a function once.
+func (s *sharedStore) take(f *func()) {
+	s.mu.Lock()
+	call := *f
+	*f = nil
+	s.mu.Unlock()
+	if call != nil {
+		call()
+	}
+}
+
+func (s *sharedStore) Entries(ctx context.Context, id tga.ID, after uint64) iter.Seq2[chain.Entry, error] {
+	return func(yield func(chain.Entry, error) bool) {
+		s.directory.Entries(ctx, id, after)(yield)
+		s.take(&s.listed)
+	}
 }
 
 func (s *sharedStore) Load(ctx context.Context, id tga.ID) (*chain.Trace, error) {
 	t, err := s.directory.Load(ctx, id)
-	s.mu.Lock()
-	loaded := s.loaded
-	s.loaded = nil
-	s.mu.Unlock()
-	if loaded != nil {
-		loaded()
-	}
+	s.take(&s.loaded)
 	return t, err
 }
 

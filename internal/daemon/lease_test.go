@@ -130,3 +130,28 @@ func TestAppendIsAnsweredTwice(t *testing.T) {
 		t.Errorf("the document is %q %v", raw, err)
 	}
 }
+
+// TestTraceThatGrowsIsVerified: an append that comes while a trace is verified is no fault of the trace.
+func TestTraceThatGrowsIsVerified(t *testing.T) {
+	b, s := startShared(t, "")
+	c := mintChain(t, "k", nil)
+	lease, err := b.client.Lease(t.Context(), c.trace, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.client.Append(t.Context(), c.trace, appending(lease.Lease, c.request)); err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	s.listed = func() { // the note that names the peer names the new entry too
+		if _, err := b.client.Append(t.Context(), c.trace, appending(lease.Lease, c.decision)); err != nil {
+			t.Error(err)
+		}
+	}
+	s.mu.Unlock()
+	for entries := 1; entries <= 2; entries++ {
+		if v, err := b.client.Verify(t.Context(), c.trace); err != nil || !v.OK || v.Entries != entries {
+			t.Errorf("%+v, %v, want %d entries", v, err, entries)
+		}
+	}
+}

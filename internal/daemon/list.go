@@ -23,7 +23,8 @@ type lister struct {
 }
 
 // lookedPerPage limits how many traces are looked at for a page, as a multiple of the page's
-// length. If few traces match, the page ends early, so one request does not read a whole store.
+// length. If few traces match, the page ends early, so one request does not read a whole store. It
+// ends behind a trace that the peer may see, since the next page begins with that trace's id.
 const lookedPerPage = 64
 
 // traces lists a page of the open traces, or of all: by id, or, from the index of lists, the newest first.
@@ -50,7 +51,7 @@ func (of listing) traces() (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		if len(page.Traces) == q.d.conf().Limits.Page || looked == most {
+		if len(page.Traces) == q.d.conf().Limits.Page || looked >= most && !last.Trace.IsZero() {
 			page.Next = last.Trace
 			if q.want.Newest {
 				page.Before = last.Since
@@ -58,6 +59,9 @@ func (of listing) traces() (any, error) {
 			break
 		}
 		looked++
+		if !q.mayList(&l.Listed) {
+			continue
+		}
 		last = search.Mark{Since: l.at, Trace: l.TraceID}
 		if ok, err := q.matches(&l); err != nil {
 			return nil, err
@@ -241,10 +245,10 @@ func (q *lister) mayMatch(l *chain.Listing) bool {
 	return q.peer.sees(l.Namespace) && story.Matches(&open, story.Listed(*l))
 }
 
-// matches says whether the peer may see a trace and it matches the request. A trace that cannot be read
+// matches says whether a trace matches the request. A trace that cannot be read
 // matches unless the request has a condition that only its content could answer.
 func (q *lister) matches(l *found) (bool, error) {
-	if !q.mayList(&l.Listed) || !story.Matches(&q.want, story.Listed(l.Listing)) {
+	if !story.Matches(&q.want, story.Listed(l.Listing)) {
 		return false, nil
 	}
 	if q.class == ledger.ClassNone && q.want.Text == "" {

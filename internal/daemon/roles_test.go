@@ -160,6 +160,47 @@ func TestDecisionCannotPassVotesBy(t *testing.T) {
 	}
 }
 
+// TestPagesNameNoTraceOfAnotherNamespace: the next page of a list begins behind a trace that the peer may
+// see, also if the page ended among the traces of another namespace.
+func TestPagesNameNoTraceOfAnotherNamespace(t *testing.T) {
+	b := startForPeers(t, "[limits]\npage = 1\n")
+	own := map[tga.ID]bool{}
+	for i := range 3 * lookedPerPage {
+		req := charge(fmt.Sprint("k", i))
+		if i%(2*lookedPerPage) == lookedPerPage/2 {
+			req.Namespace = "other"
+		}
+		res, err := b.client.Call(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if req.Namespace != "" {
+			own[res.TraceID] = true
+		}
+	}
+	for _, c := range []struct {
+		filter string
+		found  int
+	}{{"", len(own)}, {"&tool=none", 0}} {
+		path, found := "/v1/traces?all=1"+c.filter, 0
+		for next := path; next != ""; {
+			got := b.as(2007, peerGID, []ask{{Method: "GET", Path: next}})[0]
+			var page wire.Traces
+			must(t, got.Answer, &page)
+			found += len(page.Traces)
+			if next = ""; page.Next.IsZero() {
+				continue
+			}
+			if next = path + "&after=" + page.Next.String(); !own[page.Next] {
+				t.Errorf("a page names trace %s of another namespace", page.Next)
+			}
+		}
+		if found != c.found {
+			t.Errorf("%q finds %d traces, want %d", c.filter, found, c.found)
+		}
+	}
+}
+
 // TestNamespacesAreClosed: a peer of one namespace finds nothing of another, names no
 // other, and what it does lands in its own.
 func TestNamespacesAreClosed(t *testing.T) {

@@ -2,14 +2,19 @@ package evidence_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"io"
+	"iter"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
 
+	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/chaintest"
 	"github.com/tgad/tgad/internal/evidence"
 	"github.com/tgad/tgad/internal/evidence/bundle"
@@ -47,6 +52,67 @@ func TestReceipts(t *testing.T) {
 	}
 	if _, err := s.k.Receipt(t.Context(), chaintest.ID(1000, 0)); tga.CodeOf(err) != tga.NotFound {
 		t.Fatalf("a trace that is not there: %v", err)
+	}
+}
+
+// growing is a store in which a trace grows while its receipt is made.
+type growing struct {
+	*engine.DB
+	grow func()
+}
+
+func (g *growing) Entries(ctx context.Context, id tga.ID, after uint64) iter.Seq2[chain.Entry, error] {
+	if grow := g.grow; grow != nil {
+		g.grow = nil
+		grow()
+	}
+	return g.DB.Entries(ctx, id, after)
+}
+
+// TestReceiptOfATraceThatGrows: a receipt has the appends that the trace had when it was asked for, also if an entry and a
+// note come while it is made.
+func TestReceiptOfATraceThatGrows(t *testing.T) {
+	s := newStand(t)
+	s.options.Every = time.Hour
+	dir := filepath.Join(t.TempDir(), "store")
+	db, err := engine.Open(dir, engine.Options{FirstSegmentBytes: 1 << 20, SegmentBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &growing{DB: db}
+	k, err := evidence.Open(t.Context(), g, dir, s.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := chaintest.Options{Seed: 1, Key: "k"}
+	id, artifacts := chaintest.ID(1, 0), chaintest.Artifacts(made)
+	lease, err := db.Acquire(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	note := chain.NewNote{Kind: tga.NoteLateReply, Who: "tgad", Body: []byte(`{"attempt":1}`)}
+	grow := func(notes []chain.NewNote, artifacts ...*tga.Artifact) {
+		b := chain.Batch{Notes: notes}
+		for _, a := range artifacts {
+			b.Artifacts = append(b.Artifacts, chain.NewArtifact{Artifact: a})
+		}
+		if _, err := db.Append(t.Context(), lease, b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	grow(nil, artifacts[:3]...)
+	g.grow = func() {
+		grow([]chain.NewNote{note})
+		grow(nil, artifacts[3])
+	}
+	for _, leaves := range []int{1, 3} {
+		if r, err := k.Receipt(t.Context(), id); err != nil || len(r.Leaves) != leaves {
+			t.Errorf("%+v, %v, want %d leaves", r, err, leaves)
+		}
+	}
+	db.Release(lease)
+	if err := errors.Join(k.Close(), db.Close()); err != nil {
+		t.Error(err)
 	}
 }
 

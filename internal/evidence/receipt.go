@@ -110,6 +110,9 @@ func (k *Keeper) leavesOf(ctx context.Context, id tga.ID) ([]tree.Leaf, error) {
 		if err != nil {
 			return nil, err
 		}
+		if len(commits) == len(t.Entries) {
+			break // appended since the trace was loaded, perhaps with notes that t does not have
+		}
 		commits = append(commits, e.Committed)
 	}
 	var out []tree.Leaf
