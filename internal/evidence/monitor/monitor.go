@@ -319,8 +319,10 @@ func (m *Monitor) agrees(ctx context.Context, keys *checkpoint.Keys, from string
 		return fmt.Errorf("%s: %w", from, err)
 	}
 	switch {
-	case other.Size > m.state.size || other.Size == 0:
-		return nil // the next step sees it
+	case other.Size == 0:
+		return nil
+	case other.Size > m.state.size:
+		return m.has(ctx, from, other.Size, raw)
 	case other.Size == m.state.size && other.Head == m.state.head:
 		return nil
 	case other.Size == m.state.size:
@@ -329,6 +331,21 @@ func (m *Monitor) agrees(ctx context.Context, keys *checkpoint.Keys, from string
 	head, err := m.headOf(ctx, other.Size)
 	if err == nil && head != other.Head {
 		return m.contradicted(Fork, raw, "%s was shown another tree of %d appends, with head %v: in the tree that was remembered it has head %v", from, other.Size, other.Head, head)
+	}
+	return err
+}
+
+// has checks that the store still has as many appends as it showed to somebody else. It keeps a
+// checkpoint before it shows it to anybody, so now it has that one or a newer one. The next step checks
+// what those appends are.
+func (m *Monitor) has(ctx context.Context, from string, size int64, raw []byte) error {
+	now, over, err := m.from.Checkpoint(ctx)
+	if err != nil {
+		return m.answer(err)
+	}
+	_, c, err := m.open(now, over)
+	if err == nil && c.Size < size {
+		return m.contradicted(Rollback, raw, "the store has %d appends, and %s was shown %d", c.Size, from, size)
 	}
 	return err
 }

@@ -272,6 +272,18 @@ func TestMonitorSeesEachAttack(t *testing.T) {
 			s.covered()
 			s.close()
 		}, monitor.Rollback},
+		"it is put back to what the monitor saw, and a place has seen more": {func(s *stand) {
+			seen := s.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))})
+			s.open()
+			s.append(9, "")
+			s.covered()
+			raw, _ := s.k.Newest()
+			s.close()
+			s.fs = seen
+			if err := os.WriteFile(elsewhere, raw, 0o600); err != nil {
+				s.Fatal(err)
+			}
+		}, monitor.Rollback},
 		"everything is gone": {func(s *stand) { s.fs = vfs.NewCrashableMem() }, monitor.Rollback},
 		"everything is made anew with the key, as long": {func(s *stand) {
 			s.fs = vfs.NewCrashableMem()
