@@ -68,9 +68,6 @@ func (c *Config) checkNotify(r *report) {
 		r.receiver(at, n.ID, ids, "what it was told")
 		n.check(r, at)
 	}
-	if len(c.Notify) > 0 && c.Store.URL != "" {
-		r.add("notify", "a store in a database tells nobody by itself: watch tgad_in_doubt and tgad_approvals_pending")
-	}
 }
 
 // receiver checks the id of a receiver, which is used as a file name and as a label.

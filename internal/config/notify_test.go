@@ -31,7 +31,7 @@ func TestMistakesInANotifyAreSaid(t *testing.T) {
 		"one too few":           {command + "named = -1\n", "want 1 to 100"},
 		"a link of no view":     {command + "ui = \"127.0.0.1:8321\"\n", "want the address"},
 		"a link with a query":   {command + "ui = \"http://h/?a=b\"\n", "want the address"},
-		"a store in a database": {"[store]\nurl = \"postgres://h/d\"\n" + command, "tells nobody by itself"},
+		"a store in a database": {"[store]\nurl = \"postgres://h/d\"\n" + command + "[[audit]]\nid = \"a\"\ntype = \"file\"\npath = \"/a\"\n", ""},
 	} {
 		_, err := config.Parse("c.toml", []byte(c[0]), nil)
 		switch {
