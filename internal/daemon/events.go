@@ -55,7 +55,7 @@ func (d *Daemon) observe(e runtime.Event) {
 	case runtime.EventSettled:
 		d.timings.doubt.Observe(e.After.Seconds())
 	case runtime.EventDoubt:
-		if people := d.people.told(); people != nil { // nil while the daemon is being opened
+		if people := d.people.service.Load(); people != nil { // nil while the daemon is being opened
 			people.Hear()
 		}
 	}

@@ -35,7 +35,7 @@ func ofAudits(of func(deliver.Stats) uint64) func(*Daemon, func(string, float64)
 // ofTold reads a number of each receiver of notices.
 func ofTold(of func(notice.Stats) float64) func(*Daemon, func(string, float64)) {
 	return func(d *Daemon, put func(string, float64)) {
-		for _, s := range d.people.told().Stats() {
+		for _, s := range d.people.service.Load().Stats() {
 			put(s.ID, of(s))
 		}
 	}

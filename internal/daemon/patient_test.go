@@ -87,3 +87,43 @@ func TestPatienceEnds(t *testing.T) {
 		t.Error(n, err)
 	}
 }
+
+// TestCallsDoNotWaitForReceivers: while the service of notices ends, which may wait for receivers, a doubt of a call is
+// heard at once.
+func TestCallsDoNotWaitForReceivers(t *testing.T) {
+	b := setup(t, "")
+	d, err := open(t.Context(), withClock(b.options()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ending, release := make(chan struct{}), make(chan struct{})
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	d.people.ctx, d.people.stop = over, func() {
+		close(ending)
+		<-release
+	}
+	replaced := make(chan struct{})
+	go func() {
+		defer close(replaced)
+		d.replaceTellers(d.people.service.Load())
+	}()
+	<-ending
+	heard := make(chan struct{})
+	go func() {
+		defer close(heard)
+		d.observe(runtime.Event{Kind: runtime.EventDoubt})
+	}()
+	select {
+	case <-heard:
+	case <-time.After(5 * time.Second):
+		t.Error("the doubt waits for the service to end")
+	}
+	close(release)
+	<-replaced
+	<-heard
+	d.people.stop()
+	if err := d.close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/clip"
@@ -20,15 +21,19 @@ import (
 type people struct {
 	find string // the flags by which a command finds the daemon
 
-	mu      sync.Mutex
-	service *notice.Service
-	ctx     context.Context // nil before the daemon serves, and after it
-	stop    func()          // ends the running service; nil = none runs
+	// service is the current one. Calls read it without mu, which is held while a service ends: that may
+	// wait for receivers.
+	service atomic.Pointer[notice.Service]
+
+	mu   sync.Mutex
+	ctx  context.Context // nil before the daemon serves, and after it
+	stop func()          // ends the running service; nil = none runs
 }
 
 // openPeople makes the service. It sends nothing before the daemon serves.
-func (d *Daemon) openPeople(o Options) (err error) {
-	d.people.service, err = d.tellers(o.Config)
+func (d *Daemon) openPeople(o Options) error {
+	service, err := d.tellers(o.Config)
+	d.people.service.Store(service)
 	return err
 }
 
@@ -72,7 +77,7 @@ func (d *Daemon) tellPeople(socket string) (stop func()) {
 // runTellers starts the current service. The caller holds p.mu.
 func (d *Daemon) runTellers() {
 	ctx, end := context.WithCancel(d.people.ctx)
-	service, ended := d.people.service, make(chan struct{})
+	service, ended := d.people.service.Load(), make(chan struct{})
 	go func() {
 		defer close(ended)
 		if !d.awaitClassified(ctx) {
@@ -93,18 +98,11 @@ func (d *Daemon) replaceTellers(next *notice.Service) {
 	p := &d.people
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.service = next
+	p.service.Store(next)
 	if p.ctx != nil {
 		p.stop()
 		d.runTellers()
 	}
-}
-
-// told returns the current service.
-func (p *people) told() *notice.Service {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.service
 }
 
 // waiting reads what waits for people in a daemon's store. It reads all namespaces: only the operator's configuration
@@ -248,7 +246,7 @@ func (q operating) notify() (any, error) {
 		return nil, err
 	}
 	return run(q.request, "", func(ctx context.Context) (wire.Notified, error) {
-		service := q.d.people.told()
+		service := q.d.people.service.Load()
 		var failed []error
 		if m.Test {
 			failed = service.Test(ctx, q.peer.name())
