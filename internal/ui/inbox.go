@@ -153,7 +153,7 @@ func actions(r *http.Request, trace, shown string, all []action) g.Node {
 	}
 	return h.Form(h.Class("actions"), h.Method("post"), token(r), h.Input(h.Type("hidden"), h.Name("shown"), h.Value(shown)),
 		h.Label(h.For(id), h.Text(words.why)),
-		h.Input(h.ID(id), h.Name("why"), h.Required(), h.MinLength("10"), h.MaxLength("1000"), h.AutoComplete("off"), h.Aria("describedby", id+"-hint")),
+		reasonInput(r, "why", h.ID(id), h.Required(), h.Aria("describedby", id+"-hint")),
 		h.Small(h.ID(id+"-hint"), h.Text(words.whyHint)),
 		h.Ul(rows...),
 	)

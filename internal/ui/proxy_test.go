@@ -79,6 +79,14 @@ func TestVisitorsOfAProxy(t *testing.T) {
 			t.Errorf("%s: %d %s", host, status, got)
 		}
 	}
+	// The name before a reason takes part of its room, and is no part of it.
+	for why, want := range map[string]string{"too short": "want 10 to 982", strings.Repeat("w", 983): "want 10 to 982"} {
+		body := url.Values{"token": {form[1]}, "shown": {shownBeside(page, path)}, "why": {why}}.Encode()
+		if status, got := as("a", "POST", path, body); status != http.StatusUnprocessableEntity || !strings.Contains(got, want) {
+			t.Errorf("a reason of %d characters: %d %s", len(why), status, got)
+		}
+	}
+	s.has(page, `maxlength="982"`)
 	if got := s.state(id); got != tga.Executing {
 		t.Fatalf("the call is %s", got)
 	}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	g "maragu.dev/gomponents"
 
@@ -67,7 +68,7 @@ func together(r *http.Request, list []wire.OpenTrace, why string) g.Node {
 			h.Td(h.Input(h.Type("checkbox"), h.Name("chosen"), h.Value(id), h.Checked(), h.Aria("label", "settle "+id))),
 			h.Td(link(t.TraceID), h.Br(), tool(t.ToolServer, t.ToolName)), h.Td(text(t.IdempotencyKey)), h.Td(when(since)), h.Td(h.Textf("%d", t.Attempts)), h.Td(text(cause)),
 			h.Td(h.Input(h.Type("hidden"), h.Name("shown-"+id), h.Value(fmt.Sprint(t.Attempts))),
-				h.Input(h.Name("why-"+id), h.Value(story.Fill(why, t)), h.MinLength("10"), h.MaxLength("1000"), h.AutoComplete("off"), h.Aria("label", "why, of "+id))),
+				reasonInput(r, "why-"+id, h.Value(story.Fill(why, t)), h.Aria("label", "why, of "+id))),
 		))
 	}
 	calls := table([]string{"Settle", "Call", "Key", "In doubt", "Attempts", "Cause", "Why"}, rows)
@@ -139,7 +140,12 @@ func read(r *http.Request, verb, trace, shown, why string) (x settlement, err er
 	if _, known := story.Known[verb]; !known && verb != "abandon" {
 		return x, tga.Errorf(tga.NotFound, "nobody can settle a call by %.40q", verb).In(x.trace)
 	}
-	x.why = of(r.Context()).reason(x.why)
+	v := of(r.Context())
+	least, most := v.bounds()
+	if n := utf8.RuneCountInString(x.why); n < least || n > most {
+		return x, tga.Errorf(tga.ValidationError, "the reason has %d characters: want %d to %d", n, least, most).In(x.trace).At("/why")
+	}
+	x.why = v.reason(x.why)
 	x.attempts, err = attempts(shown)
 	return x, err
 }

@@ -7,7 +7,11 @@ import (
 	"encoding/base32"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
+	"unicode/utf8"
+
+	g "maragu.dev/gomponents"
 
 	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/internal/listen"
@@ -75,6 +79,20 @@ func (v visitor) reason(why string) string {
 		return why
 	}
 	return v.name + ": " + why
+}
+
+// Limits of a reason, in characters, as the daemon has them for a vote.
+const leastReason, mostReason = 10, 1000
+
+// bounds are the limits of the reason that a visitor writes. With the visitor's name it has at most mostReason.
+func (v visitor) bounds() (least, most int) {
+	return leastReason, mostReason - utf8.RuneCountInString(v.reason(""))
+}
+
+// reasonInput is a field for a reason, with the limits of the visitor.
+func reasonInput(r *http.Request, name string, more ...g.Node) g.Node {
+	least, most := of(r.Context()).bounds()
+	return h.Input(h.Name(name), g.Group(more), h.MinLength(strconv.Itoa(least)), h.MaxLength(strconv.Itoa(most)), h.AutoComplete("off"))
 }
 
 // here says whether a Host is one of this view.
