@@ -91,7 +91,7 @@ func TestGatewayForwardsWhatItsFileSays(t *testing.T) {
 		l.hangup(holdsStill)
 	}
 	l.file(strings.Replace(was, `"authorization"`, `"header"`, 1) + ann)
-	l.hangup("level=WARN msg=\"a new configuration holds\"") // the log in it says so too, before the gateway does
+	l.hangup("level=WARN msg=\"configuration reloaded\"") // the log in it says so too, before the gateway does
 	if status, got, _ := call(2, "Authorization", "Bearer "+token); status != 401 {
 		t.Errorf("a token where a key is wanted: %d %s", status, got)
 	}

@@ -268,9 +268,9 @@ func (m *mcp) heed(caught chan os.Signal, log *slog.Logger, reload func() ([]str
 			m.reloaded(err == nil)
 		}
 		if err != nil {
-			log.Error("the configuration that holds stays: the new one was refused", "error", err)
+			log.Error("the new configuration was refused, the current one stays", "error", err)
 			return
 		}
-		log.Warn("a new configuration holds", "changed", changed)
+		log.Warn("configuration reloaded", "changed", changed)
 	})
 }

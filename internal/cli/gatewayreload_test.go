@@ -150,11 +150,11 @@ func (l *live) becomes(changed string, replace ...string) {
 	if strings.Contains(changed, " ") {
 		changed = `"` + changed + `"`
 	}
-	l.hangup("a new configuration holds\" changed=" + changed)
+	l.hangup("configuration reloaded\" changed=" + changed)
 }
 
 const (
-	holdsStill = "the configuration that holds stays"
+	holdsStill = "the new configuration was refused, the current one stays"
 	oneServer  = "[[server]]\nid = \"s\"\ntype = \"mcp-command\"\ncommand = [\"/bin/sh\", \"server\"]\ndir = \".\"\nenv = { ROUND = \"1\" }\n"
 )
 
@@ -170,7 +170,7 @@ func TestGatewayReloads(t *testing.T) {
 		}
 	}
 	is("s__charge", `{"n":1}`, "done by 1")
-	l.hangup("a new configuration holds\" changed=[]")
+	l.hangup("configuration reloaded\" changed=[]")
 	l.becomes("[server.prefix]", `env = {`, "prefix = \"p_\"\nenv = {")
 	is("s__charge", `{"n":2}`, "NOT_FOUND")
 	is("p_charge", `{"n":2}`, "done by 1")
@@ -187,7 +187,7 @@ func TestGatewayReloads(t *testing.T) {
 	l.becomes("[gateway.identity.limit]", `key_sha256`, "limit = [{ calls = 1, per = \"1h\" }]\nkey_sha256")
 	is("p_charge", `{"n":3}`, "done by 1")
 	is("p_charge", `{"n":4}`, "RATE_LIMITED")
-	l.hangup("a new configuration holds\" changed=[]")
+	l.hangup("configuration reloaded\" changed=[]")
 	is("p_charge", `{"n":4}`, "RATE_LIMITED") // it is not given once more
 	l.becomes("[gateway.identity.limit]", "limit = [{ calls = 1, per = \"1h\" }]\n", "")
 
@@ -200,7 +200,7 @@ func TestGatewayReloads(t *testing.T) {
 	l.becomes("[server.env_file]", `env = {`, "env_file = \"env\"\nenv = {")
 	is("p_charge", `{"n":6}`, "done by 3")
 	l.write("env", "ROUND=4\n")
-	l.hangup("a new configuration holds\" changed=[]")
+	l.hangup("configuration reloaded\" changed=[]")
 	is("p_charge", `{"n":7}`, "done by 4")
 	other := strings.NewReplacer(`id = "s"`, `id = "z"`, `ROUND = "1"`, `ROUND = "5"`).Replace(oneServer)
 	l.becomes("[server]", l.conf[strings.Index(l.conf, "[[server]]"):strings.Index(l.conf, "[[gateway.identity]]")], other)

@@ -183,7 +183,7 @@ func TestMistakesPointAtTheLine(t *testing.T) {
 		{"key ring of a file and a socket", "[keyring]\npath = \"k\"\nkek_file = \"f\"\nkek_socket = \"s\"\n", "c.toml:4:", "one of them"},
 		{"key ring of a command and a socket", "[keyring]\npath = \"k\"\nkek_command = [\"c\"]\nkek_socket = \"s\"\n", "c.toml:4:", "one of them"},
 		{"key ring of a file that is asked", "[keyring]\npath = \"k\"\nkek_file = \"f\"\nkek_timeout = \"1s\"\n", "c.toml:4:", "kek_socket"},
-		{"socket of no key ring", "[keyring]\nkek_socket = \"s\"\n", "c.toml:2:", "path names none"},
+		{"socket of no key ring", "[keyring]\nkek_socket = \"s\"\n", "c.toml:2:", "it needs keyring.path"},
 		{"lifetime of half a second", "[capability]\nkey_file = \"k\"\nlifetime = \"500ms\"\n", "c.toml:3:", "whole seconds"},
 		{"skew over the most", "[capability]\nkey_file = \"k\"\nskew = \"10m1s\"\n", "c.toml:3:", "over 10m"},
 		{"decision", "[[rule]]\ndecision = \"ALLOW\"\n", "c.toml:2:", "want APPROVE, DENY or NEEDS_APPROVAL"},

@@ -246,7 +246,7 @@ func (q *Quota) check(r *report, at string) {
 		r.patterns(at+".tool", []string{q.Tool})
 	}
 	if q.Calls < 1 {
-		r.add(at+".calls", "%d: want at least 1; a tool that is not to be called belongs into deny", q.Calls)
+		r.add(at+".calls", "%d: want at least 1; to forbid a tool, list it in deny", q.Calls)
 	}
 	r.duration(at+".per", q.Per)
 	if q.Per.bad == nil && q.Per.D <= 0 {

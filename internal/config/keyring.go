@@ -29,7 +29,7 @@ func (k *Keyring) check(r *report) {
 	if k.Path == "" {
 		for key, set := range map[string]bool{"kek_file": k.KEKFile != "", "kek_command": len(k.KEKCommand) > 0, "kek_socket": k.KEKSocket != "", "kek_timeout": k.KEKTimeout.D != 0, "by": k.By != ""} {
 			if set {
-				r.add("keyring."+key, "it says something of a key ring, and path names none")
+				r.add("keyring."+key, "it needs keyring.path")
 			}
 		}
 		return

@@ -324,7 +324,7 @@ func (q *request) isReady() (any, error) {
 		return nil, tga.Errorf(tga.StoreUnavailable, "the store is frozen: %s", s.Frozen)
 	}
 	if s.FreeKnown && s.FreeBytes < s.LowWater {
-		return nil, tga.Errorf(tga.StoreUnavailable, "no call is begun: %d bytes of the disk are free, the low-water mark is %d", s.FreeBytes, s.LowWater)
+		return nil, tga.Errorf(tga.StoreUnavailable, "new calls are refused: %d bytes of the disk are free, the low-water mark is %d", s.FreeBytes, s.LowWater)
 	}
 	m := wire.Health{OK: true}
 	if s.Quarantine != nil {

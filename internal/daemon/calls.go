@@ -293,7 +293,7 @@ func oneOf(at string, raw json.RawMessage, encoded []byte) ([]byte, error) {
 	case encoded == nil:
 		return raw, nil
 	case raw != nil && !bytes.Equal(bytes.Trim(encoded, jsonSpace), raw):
-		return nil, tga.Errorf(tga.ValidationError, "it is there twice, as JSON and as other bytes in base64").At(at)
+		return nil, tga.Errorf(tga.ValidationError, "the value is given as JSON and as base64, and the two differ").At(at)
 	}
 	return encoded, nil
 }

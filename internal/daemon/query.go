@@ -40,9 +40,9 @@ func (q *request) parameters(rt *route) error {
 		at := "/" + tga.EscapeToken(parameter)
 		switch {
 		case !slices.Contains(queries[name], parameter):
-			return tga.Errorf(tga.ValidationError, "the parameter is not known: the answer would not be to what was asked").At(at)
+			return tga.Errorf(tga.ValidationError, "unknown query parameter").At(at)
 		case len(texts) > 1 && name != repeated:
-			return tga.Errorf(tga.ValidationError, "the parameter stands there %d times: want it once", len(texts)).At(at)
+			return tga.Errorf(tga.ValidationError, "the parameter is given %d times: give it once", len(texts)).At(at)
 		}
 	}
 	return nil

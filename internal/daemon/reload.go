@@ -58,9 +58,9 @@ func (d *Daemon) reload() (changed []string, err error) {
 	defer d.reloads.turn.Unlock()
 	changed, err = d.takeConfig()
 	if d.reloads.refused.Store(err != nil); err != nil {
-		d.log.Error("the configuration that holds stays: the new one was refused", "error", err)
+		d.log.Error("the new configuration was refused, the current one stays", "error", err)
 	} else {
-		d.log.Info("a new configuration holds", "changed", changed)
+		d.log.Info("configuration reloaded", "changed", changed)
 	}
 	return changed, err
 }
@@ -180,7 +180,7 @@ func (q operating) reload() (any, error) {
 func (q *request) stillSees() error {
 	now := q.d.roleOf(q.peer.uid, q.peer.gid)
 	if !now.Has(config.Read) || now.Namespace != q.peer.role.Namespace {
-		return tga.Errorf(tga.PermissionDenied, "the roles are others now: %s may not read on", q.peer.name())
+		return tga.Errorf(tga.PermissionDenied, "the roles have changed: %s may no longer read this stream", q.peer.name())
 	}
 	return nil
 }

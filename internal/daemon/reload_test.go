@@ -363,10 +363,10 @@ func TestHangupReloads(t *testing.T) {
 	b.start()
 	b.config = strings.Replace(b.config, "concurrency = 64", "concurrency = 65", 1)
 	hangup <- syscall.SIGHUP
-	awaitLog(t, log, "level=INFO msg=\"a new configuration holds\" changed=[server.concurrency]")
+	awaitLog(t, log, "level=INFO msg=\"configuration reloaded\" changed=[server.concurrency]")
 	b.config = strings.Replace(b.config, "concurrency = 65", "concurrency = \"x\"", 1)
 	hangup <- syscall.SIGHUP
-	awaitLog(t, log, "level=ERROR msg=\"the configuration that holds stays: the new one was refused\"")
+	awaitLog(t, log, "level=ERROR msg=\"the new configuration was refused, the current one stays\"")
 	awaitLog(t, log, "test.toml:")
 	under, release := b.holding()
 	defer release()

@@ -152,29 +152,29 @@ func powersOf(s Store, data string) (p powers) {
 // lacks refuses a route that needs something that the store cannot do. The code is NOT_FOUND, because
 // no other request of the peer would succeed either.
 func (d *Daemon) lacks(path string) error {
-	var what string
+	var why string
 	switch path {
 	case "/v1/erase":
 		if d.can.erases == nil {
-			what = "no one erasure for all stores of a fleet: ask a daemon of one of them ([store] namespace)"
+			why = "a daemon of all stores of a fleet cannot erase: ask a daemon of one store ([store] namespace)"
 		}
 	case "/v1/backup", "/v1/seal", "/v1/retention":
 		if d.can.archive == nil {
-			what = "no files of its own: back the database up, and keep its partitions"
+			why = "a store in a database has no files of its own: back the database up, and keep its partitions"
 		}
 	case "/v1/unfreeze", "/v1/end-quarantine":
 		if d.can.frozen == nil {
-			what = "no one word for all stores of a fleet: ask a daemon of the store that is frozen ([store] namespace)"
+			why = "a daemon of all stores of a fleet cannot do this: ask a daemon of the store that is frozen ([store] namespace)"
 		}
 	case "/v1/traces/{id}/receipt", "/v1/checkpoint", "/checkpoint", "/tile/{level}/{number...}", "/v1/bundle":
 		if d.can.proofs == nil {
-			what = "no one order of all stores of a fleet, so no proofs: ask a daemon of one of them ([store] namespace)"
+			why = "a daemon of all stores of a fleet has no proofs: ask a daemon of one store ([store] namespace)"
 		}
 	}
-	if what == "" {
+	if why == "" {
 		return nil
 	}
-	return tga.Errorf(tga.NotFound, "%s: a store in a database has %s", path, what)
+	return tga.Errorf(tga.NotFound, "%s: %s", path, why)
 }
 
 // openStore opens what the daemon is to serve.

@@ -57,7 +57,7 @@ func endProcess() {
 }
 
 // errStillAtIt is the answer to a caller whose time is over while its call is being sent.
-var errStillAtIt = tga.Errorf(tga.IdempotencyKeyInFlight, "the time to wait is over and the call is not: it goes on, and what comes of it is recorded. Ask again with the same key, or look at its trace")
+var errStillAtIt = tga.Errorf(tga.IdempotencyKeyInFlight, "your time to wait is over, and the call is still running. Its result will be recorded: ask again with the same key, or read its trace")
 
 const (
 	// lastWords is how long a call may take to return its state after its caller's time is over.

@@ -255,7 +255,7 @@ func (k *Keeper) Run(ctx context.Context) {
 		}
 		err := k.goOn(ctx, &next)
 		if err != nil && ctx.Err() == nil {
-			k.log.Error("the evidence of the store is not kept any more", "error", err)
+			k.log.Error("no more checkpoints are made until the daemon restarts", "error", err)
 			return
 		}
 	}

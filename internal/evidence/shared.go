@@ -224,9 +224,9 @@ func (s *shared) run(ctx context.Context, tick <-chan time.Time) {
 			text = err.Error()
 		}
 		if text != s.trouble && text != "" {
-			s.k.log.Error("the evidence of the store does not go on", "error", text)
+			s.k.log.Error("checkpoints are not made at the moment, will retry", "error", text)
 		} else if text != s.trouble {
-			s.k.log.Info("the evidence of the store goes on")
+			s.k.log.Info("checkpoints are made again")
 		}
 		s.trouble = text
 	}
