@@ -56,6 +56,9 @@ func (cp *compensations) undo(ctx context.Context, trace tga.ID, who string, key
 		return Result{TraceID: trace}, err
 	}
 	req.Submitter = who
+	if err := cp.follow(ctx, &req); err != nil {
+		return Result{TraceID: req.TraceID}, err
+	}
 	l, err := cp.calls.start(ctx, req)
 	if err != nil {
 		return Result{TraceID: req.TraceID}, err
@@ -65,6 +68,21 @@ func (cp *compensations) undo(ctx context.Context, trace tga.ID, who string, key
 		l.attachments = append(l.attachments, chain.Attachment{Kind: chain.AttachTimer, Key: key})
 	}
 	return cp.calls.finish(ctx, l)
+}
+
+// follow makes the request a new attempt if earlier ones certainly did not run. Its trace is the one that a timer
+// makes for a new attempt.
+func (cp *compensations) follow(ctx context.Context, req *Request) error {
+	for {
+		t, err := cp.store.Load(ctx, req.TraceID)
+		if errors.Is(err, tga.NotFound) || err == nil && (t.Effect == nil || ledger.NeverSent(t.Call) || !ledger.ClassOf(t.Effect).Releases()) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		req.TraceID, req.Retry = retryID(t), true
+	}
 }
 
 // undoing makes the request that undoes a trace.

@@ -117,6 +117,39 @@ func TestResolvedCompensationSettlesBothAtOnce(t *testing.T) {
 	}
 }
 
+// TestCompensationAfterAnOutage: the undoing call certainly did not run. A timer makes it again, or the next request
+// does: it is sent once, and both calls are settled.
+func TestCompensationAfterAnOutage(t *testing.T) {
+	for _, timers := range []bool{false, true} {
+		p := park
+		if timers {
+			p.Retry = runtime.Backoff{Attempts: 2}
+		}
+		b := undoing(t, p)
+		first := b.mustCall(charge("k"))
+		answer := b.tool.answer
+		b.tool.answer = func(int, runtime.Call) (runtime.Reply, error) { return runtime.Reply{}, errDial }
+		res, err := b.rt.Compensate(t.Context(), first.TraceID, "ann")
+		if err != nil || res.State != tga.Failed || res.Class != ledger.ClassNotSent {
+			t.Fatalf("%+v, %v", res, err)
+		}
+		b.tool.answer = answer
+		if timers {
+			b.advance(time.Hour)
+			if _, err := b.rt.FireTimers(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		again, err := b.rt.Compensate(t.Context(), first.TraceID, "ann")
+		if err != nil || again.State != tga.Completed || again.Replayed != timers || b.sent("refund") != 2 {
+			t.Errorf("timers %v: %+v, %v, asked %d times", timers, again, err, b.sent("refund"))
+		}
+		if r := b.record("k"); r.Class != ledger.ClassCompensated {
+			t.Errorf("timers %v: the undone record is %v", timers, r.Class)
+		}
+	}
+}
+
 // TestCompensatedStaysCompensated: a repeated request finds the undoing, although the tool has no inverse any more.
 func TestCompensatedStaysCompensated(t *testing.T) {
 	b := undoing(t, park)

@@ -54,7 +54,7 @@ func (r *retries) retry(ctx context.Context, key []byte, failed tga.ID, n uint32
 	if readable(t) != nil {
 		return nil // erased: there is nothing to send
 	}
-	id := derivedID("tgad retry v1", failed, t.Head.Digest)
+	id := retryID(t)
 	_, err = r.store.Load(ctx, id)
 	record, rerr := r.store.Record(ctx, ledger.KeyOf(t.Namespace, t.Call))
 	if rerr != nil {
@@ -75,6 +75,9 @@ func (r *retries) retry(ctx context.Context, key []byte, failed tga.ID, n uint32
 	req := repeatOf(t)
 	req.TraceID, req.Retry = id, true
 	req.own = tga.Meta{tga.MetaRetryNumber: attemptNumber(n)}
+	if of := t.Request.Meta.String(tga.MetaCompensates); of != "" {
+		req.own[tga.MetaCompensates] = of // it undoes the same trace
+	}
 	l, err := r.calls.start(ctx, req)
 	if err != nil {
 		return err
@@ -85,6 +88,11 @@ func (r *retries) retry(ctx context.Context, key []byte, failed tga.ID, n uint32
 		r.counts.retried.Add(1)
 	}
 	return err
+}
+
+// retryID returns the id of the trace that makes a new attempt after a trace that certainly did not run.
+func retryID(failed *chain.Trace) tga.ID {
+	return derivedID("tgad retry v1", failed.ID, failed.Head.Digest)
 }
 
 // repeatOf returns the request of a trace, for a new trace that repeats it.
