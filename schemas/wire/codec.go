@@ -225,8 +225,8 @@ func decodeStruct(raw json.RawMessage, v reflect.Value) error {
 			}
 			continue
 		}
-		if v := string(given[i]); m.filled && (v == `""` || v == "0") {
-			return invalid("/"+m.name, "%s means nothing here: leave the member out", v)
+		if m.filled && (string(given[i]) == `""` || string(given[i]) == "0") { // compared without a copy
+			return invalid("/"+m.name, "%s means nothing here: leave the member out", given[i])
 		}
 		if err := decodeValue(given[i], v.FieldByIndex(m.index)); err != nil {
 			return under("/"+m.name, err)
