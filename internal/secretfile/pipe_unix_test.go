@@ -13,7 +13,7 @@ import (
 func TestPipeIsNoSecret(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	read := make(chan error, 1)
 	go func() {

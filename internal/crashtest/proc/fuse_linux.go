@@ -15,7 +15,7 @@ import (
 // a loop device it is a disk with a volatile cache whose content is known.
 //
 // The FUSE protocol is implemented here, for a single file that is itself the root of its
-// file system: eight messages, and "not implemented" for the others. The structures are
+// file system: eight messages, and ENOSYS for the others. The structures are
 // those of linux/fuse.h, protocol 7.31, little-endian.
 type blockDisk struct {
 	path string   // where the file is mounted
