@@ -16,19 +16,18 @@ import (
 	"testing"
 )
 
-// apiFile lists what another module can name of this one. A line that starts with "package"
-// says how many names the package may have; under it stands each name with its signature.
+// apiFile lists the public names of this module. A line that starts with "package" says how many
+// names the package may have. The lines below it are these names, each with its signature.
 const (
 	apiFile  = "testdata/api.txt"
 	renewAPI = "go test ./internal/lint -run TestPublicAPI -update"
 )
 
-// TestPublicAPI compares the exported names of the public packages with apiFile. A name that
-// goes or changes breaks a program that we do not see, so each such change stands in a diff.
+// TestPublicAPI compares the exported names of the public packages with apiFile. Removing or changing
+// a name breaks programs that we cannot see, so each such change must show in a diff.
 //
-// The bounds in the file may only fall. With -update this test lowers a bound and never
-// raises one: whoever adds a public name or package raises its number by hand, and a
-// reviewer sees that.
+// The bounds in the file may only fall. With -update this test lowers a bound and never raises one.
+// Whoever adds a public name or package must raise its bound by hand, so that a reviewer sees it.
 func TestPublicAPI(t *testing.T) {
 	have := publicNames(t)
 	total := 0
@@ -82,7 +81,7 @@ func TestPublicAPI(t *testing.T) {
 	if len(diff) == 0 {
 		return
 	}
-	slices.Sort(diff) // the old form of a name stands beside its new one
+	slices.Sort(diff) // puts the old form of a name beside its new form
 	var b strings.Builder
 	for _, d := range diff {
 		l, sign, _ := strings.Cut(d, "\t")
@@ -128,8 +127,8 @@ func printAPI(names map[string][]string, bounds map[string]int, packages int) st
 }
 
 // publicNames returns the lines of every package that another module can import and that
-// exports something, by its path in this module. It reads what the compiler exports, so a
-// type that is inferred, or taken over by an alias, is the one that a caller gets.
+// exports something, by its path in this module. It reads the compiler's export data, so an inferred
+// type, or one that an alias takes over, is the type that a caller gets.
 func publicNames(t *testing.T) map[string][]string {
 	t.Helper()
 	golist := func(args ...string) string {
@@ -148,7 +147,7 @@ func publicNames(t *testing.T) map[string][]string {
 			public = append(public, path)
 		}
 	}
-	exports := map[string]string{} // the files of what the compiler exports
+	exports := map[string]string{} // the files with the compiler's export data
 	for line := range strings.Lines(golist(append([]string{"-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}, public...)...)) {
 		path, file, _ := strings.Cut(strings.TrimSpace(line), " ")
 		exports[path] = file
@@ -224,8 +223,8 @@ func namesOf(p *types.Package) []string {
 	return lines
 }
 
-// borrowed reports whether a type stands in an internal package: then its fields and methods are
-// public by the name of its alias alone.
+// borrowed reports whether a type is declared in an internal package. The fields and methods of such a
+// type are public only through its alias.
 func borrowed(t types.Type) bool {
 	n, ok := types.Unalias(t).(*types.Named)
 	return ok && n.Obj().Pkg() != nil && slices.Contains(strings.Split(n.Obj().Pkg().Path(), "/"), "internal")
@@ -243,7 +242,7 @@ func parameters(t types.Type, form func(types.Type) string) string {
 	return "[" + strings.Join(of, ", ") + "]"
 }
 
-// fieldsOf adds the fields of a struct, and those that an unexported embedded struct lends it.
+// fieldsOf adds the fields of a struct, and those that it gets from unexported embedded structs.
 func fieldsOf(s *types.Struct, of string, form func(types.Type) string, add func(name, is string)) {
 	for f := range s.Fields() {
 		if lent, ok := f.Type().Underlying().(*types.Struct); ok && f.Embedded() && !f.Exported() {
@@ -254,8 +253,8 @@ func fieldsOf(s *types.Struct, of string, form func(types.Type) string, add func
 	}
 }
 
-// TestPublicNamesAreCounted: docs/ARCHITECTURE.md says of each public package for whom it is, and how many names a group
-// of them has, fields apart.
+// TestPublicNamesAreCounted: docs/ARCHITECTURE.md says for whom each public package is, and how many names
+// each group of packages has. Fields are not counted.
 func TestPublicNamesAreCounted(t *testing.T) {
 	have, told := publicNames(t), map[string]bool{}
 	raw, err := os.ReadFile("../../docs/ARCHITECTURE.md")
@@ -271,7 +270,7 @@ func TestPublicNamesAreCounted(t *testing.T) {
 			told[name] = true
 			for _, l := range have[name] {
 				of, what, _ := strings.Cut(l, " ")
-				if strings.Count(of, ".") == 1 || strings.HasPrefix(what, "func(") { // else a field
+				if strings.Count(of, ".") == 1 || strings.HasPrefix(what, "func(") { // everything else is a field
 					n++
 				}
 			}

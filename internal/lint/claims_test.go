@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestModelsClaimNoLicence: what speaks for models and for MCP clients has no way to put the licence of a
-// program into a begin, whatever they say.
+// TestModelsClaimNoLicence: the code that acts for models and for MCP clients cannot put the licence of a
+// program into a begin, whatever they send.
 func TestModelsClaimNoLicence(t *testing.T) {
 	seen := 0
 	for _, dir := range []string{"mcpfront", "mcpfront/*", "mcpanswer", "turn", "turn/*", "turn/*/*", "agent", "cli"} {

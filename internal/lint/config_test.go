@@ -42,8 +42,8 @@ something else; what they have no use for they do not read, unless the log is th
 what the column says.
 `
 
-// TestConfigDocument: docs/CONFIG.md and the schema for editors are what the table of package config
-// says.
+// TestConfigDocument: docs/CONFIG.md and the schema for editors are made from the table of package
+// config, and are up to date.
 func TestConfigDocument(t *testing.T) {
 	raw, err := config.Schema()
 	if err != nil {

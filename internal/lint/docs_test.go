@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "write the generated documents anew")
 
-// TestErrorsDocument: docs/ERRORS.md is the table of package tga and nothing else.
+// TestErrorsDocument: docs/ERRORS.md is made from the table of package tga, and is up to date.
 func TestErrorsDocument(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Error codes\n\nOne type, `tga.Error`, carries every code; the same code appears in Go, on the wire, in\nlogs and in the output of the command. `tgad explain CODE` says the same as this page,\nwhich is made from the table in `schemas/tga/codes.go`.\n\n| code | HTTP | retry | means | what to do |\n|---|---|---|---|---|\n")
@@ -41,7 +41,7 @@ func TestErrorsDocument(t *testing.T) {
 	}
 }
 
-// TestDocumentsNameTestsThatExist: a guarantee that names its test names one.
+// TestDocumentsNameTestsThatExist: each test that a document names exists.
 func TestDocumentsNameTestsThatExist(t *testing.T) {
 	out, err := exec.Command("git", "-C", "../..", "grep", "-hoE", "--untracked", `func (Test|Fuzz|Example)\w+`, "--", "*_test.go").Output()
 	if err != nil {
@@ -70,8 +70,8 @@ func TestDocumentsNameTestsThatExist(t *testing.T) {
 	}
 }
 
-// TestContributingNamesWhatIsThere: its paths are files or folders, and its go test lines
-// run at least one test.
+// TestContributingNamesWhatIsThere: each path in CONTRIBUTING.md is a file or folder, and each of its
+// go test lines runs at least one test.
 func TestContributingNamesWhatIsThere(t *testing.T) {
 	const root = "../.."
 	text, err := os.ReadFile(root + "/CONTRIBUTING.md")
@@ -100,7 +100,7 @@ func TestContributingNamesWhatIsThere(t *testing.T) {
 	}
 }
 
-// TestLinksLeadSomewhere: a link of a page to a file, or to a heading, finds it.
+// TestLinksLeadSomewhere: each link in a document, to a file or to a heading, has its target.
 func TestLinksLeadSomewhere(t *testing.T) {
 	const root = "../.."
 	out, err := exec.Command("git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard", "*.md").Output()
@@ -146,7 +146,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
-// TestReadmeIsShort, and its embed example is the one that compiles.
+// TestReadmeIsShort: README.md keeps to its length, and its embed example is the one that compiles.
 func TestReadmeIsShort(t *testing.T) {
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {

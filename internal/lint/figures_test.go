@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// grouped writes a number with a mark between each three digits.
+// grouped writes a number with a comma between groups of three digits.
 func grouped(n int64, mark string) string {
 	s := strconv.FormatInt(n, 10)
 	for i := len(s) - 3; i > 0; i -= 3 {
@@ -18,8 +18,8 @@ func grouped(n int64, mark string) string {
 	return s
 }
 
-// TestFiguresAreThoseOfTheRuns adds up the committed runs, and wants README, CRASH and the view of the
-// store to say what they reached; and the table of README to be that of PERFORMANCE, which names its run.
+// TestFiguresAreThoseOfTheRuns adds up the committed runs. README, CRASH and the view of the store must
+// state these sums. The table of README must be the one of PERFORMANCE, which names its run.
 func TestFiguresAreThoseOfTheRuns(t *testing.T) {
 	text := func(name string) string {
 		raw, err := os.ReadFile("../../" + name)

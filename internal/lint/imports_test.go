@@ -1,4 +1,3 @@
-// Package lint holds the project's structure as tests.
 package lint
 
 import (
@@ -62,7 +61,8 @@ func list(t *testing.T, args ...string) []pkg {
 	}
 }
 
-// TestHeavyDependenciesHaveOneDoor each, so that who does not need one does not link it.
+// TestHeavyDependenciesHaveOneDoor: only the packages in doors import a heavy dependency, so that a
+// program which does not need it does not link it.
 func TestHeavyDependenciesHaveOneDoor(t *testing.T) {
 	for _, p := range list(t, "./...") {
 		name := strings.TrimPrefix(p.ImportPath, module+"/")
@@ -79,7 +79,7 @@ func TestHeavyDependenciesHaveOneDoor(t *testing.T) {
 	}
 }
 
-// TestPureRoomsHaveNoNetwork: an embedder who takes the formats alone links no server.
+// TestPureRoomsHaveNoNetwork: a program that uses only the formats links no server.
 func TestPureRoomsHaveNoNetwork(t *testing.T) {
 	for _, p := range list(t, "./runtime", "./wal/chain", "./ledger", "./keyspace", "./schemas/tga") {
 		for _, heavy := range []string{"net/http", "github.com/cockroachdb/pebble/v2"} {
@@ -90,9 +90,8 @@ func TestPureRoomsHaveNoNetwork(t *testing.T) {
 	}
 }
 
-// TestConfigurationIsReadByLightPackages: a program that only reads a configuration links the
-// TOML parser and small libraries, and neither a database nor a protocol: package assemble
-// links those.
+// TestConfigurationIsReadByLightPackages: a program that only reads a configuration links the TOML
+// parser and small libraries. It links no database and no protocol; package assemble does that.
 func TestConfigurationIsReadByLightPackages(t *testing.T) {
 	light := []string{
 		module + "/", "github.com/pelletier/go-toml", "github.com/google/uuid", "golang.org/x/sys",
@@ -108,8 +107,8 @@ func TestConfigurationIsReadByLightPackages(t *testing.T) {
 	}
 }
 
-// TestEngineAddsNoServerToPebble compares what the engine links with what bare Pebble
-// links: this module's packages, the pure libraries it names, and nothing that serves,
+// TestEngineAddsNoServerToPebble compares what the engine links with what bare Pebble links. The engine
+// may add packages of this module and the pure libraries named here. It must add nothing that serves,
 // parses flags or exports telemetry.
 func TestEngineAddsNoServerToPebble(t *testing.T) {
 	bare := map[string]bool{}
@@ -127,8 +126,8 @@ func TestEngineAddsNoServerToPebble(t *testing.T) {
 	}
 }
 
-// TestDaemonLinksNoTests: what tries tgad is in a program of its own. Nothing of it is in
-// the one that people run, where a special argument could wake it.
+// TestDaemonLinksNoTests: the code that tests tgad is in programs of its own. None of it is in the
+// program that people run, where a special argument could start it.
 func TestDaemonLinksNoTests(t *testing.T) {
 	tests := []string{
 		"testing", "pgregory.net/rapid", "github.com/anishathalye/porcupine",

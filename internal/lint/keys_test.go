@@ -10,10 +10,9 @@ import (
 	"testing"
 )
 
-// TestKeysAreMadeInKeyspace: outside of keyspace nobody puts a key together, or takes one
-// apart. It looks at what is given as the key of an attachment, as the key that is looked up
-// and as the prefix of a list: a call of keyspace, or a name whose value in that function
-// comes from nothing else.
+// TestKeysAreMadeInKeyspace: only package keyspace puts keys together and takes them apart. The test
+// looks at each expression that is the key of an attachment, the key of a look-up or the prefix of a
+// list. It must be a call of keyspace, or a name whose value in that function comes only from such calls.
 func TestKeysAreMadeInKeyspace(t *testing.T) {
 	files := token.NewFileSet()
 	seen := 0
@@ -45,7 +44,7 @@ func TestKeysAreMadeInKeyspace(t *testing.T) {
 	}
 }
 
-// opaqueKeys are the files that pass the keys of others on, or that are no part of tgad.
+// opaqueKeys are the files that pass on keys which others made, and files that are not part of tgad.
 func opaqueKeys(rel string) bool {
 	for _, room := range []string{"keyspace/", "schemas/tga/", "engine/", "wal/", "internal/memstore/", "internal/daemon/", "runtime/client/", "runtime/storetest/", "internal/sealrules/sealtest/", "examples/", "internal/payments/", "bench/"} {
 		if strings.HasPrefix(rel, room) {
@@ -55,10 +54,10 @@ func opaqueKeys(rel string) bool {
 	return false
 }
 
-// keysOf returns the expressions that stand for a key in a function and are none of
-// keyspace's. found is called for each key.
+// keysOf returns the expressions in a function that are used as a key and were not made by keyspace. It
+// calls found for each key.
 func keysOf(f *ast.FuncDecl, found func()) (bad []ast.Expr) {
-	from := map[string][]ast.Expr{} // what a name in the function is set to
+	from := map[string][]ast.Expr{} // the values that a name in the function gets
 	ast.Inspect(f.Body, func(n ast.Node) bool {
 		if a, ok := n.(*ast.AssignStmt); ok && len(a.Lhs) == len(a.Rhs) {
 			for i, to := range a.Lhs {
@@ -99,12 +98,12 @@ func keysOf(f *ast.FuncDecl, found func()) (bad []ast.Expr) {
 	return bad
 }
 
-// isKey says that keyspace made the value of an expression, or that it came from outside of
-// the function.
+// isKey reports whether keyspace made the value of an expression, or whether the value came from
+// outside of the function.
 func isKey(e ast.Expr, from map[string][]ast.Expr, depth int) bool {
 	switch e := e.(type) {
 	case *ast.SelectorExpr:
-		return true // a field: what it is set to is looked at where it is set
+		return true // a field: its value is checked where it is set
 	case *ast.Ident:
 		for _, v := range from[e.Name] {
 			if depth > 4 || !isKey(v, from, depth+1) {

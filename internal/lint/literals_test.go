@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// literals are what stands in one file only, so that what depends on it is found there.
+// literals may each be in one file only, so that a reader finds there everything that depends on it.
 var literals = []struct {
 	what, in, instead string
 	is                *regexp.Regexp
@@ -37,9 +37,9 @@ var literals = []struct {
 	},
 }
 
-// TestLiteralsStandInOnePlace reads what is no test, no program of a test's, and no comment.
+// TestLiteralsStandInOnePlace reads all code but tests and programs for tests. It skips comments.
 func TestLiteralsStandInOnePlace(t *testing.T) {
-	found := map[string]bool{} // what and where, of those that may stand
+	found := map[string]bool{} // literal and file, of those that are allowed
 	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.Contains(filepath.ToSlash(path), "/testdata/") || strings.Contains(filepath.ToSlash(path), "/fronttest/") {
 			return err
@@ -86,8 +86,8 @@ func TestLiteralsStandInOnePlace(t *testing.T) {
 	}
 }
 
-// TestServersOutliveWhatPasses: a server of net/http is started by listen.HTTP alone. What is left out are the
-// programs of tests, of measurements and of the demonstration, which nobody runs for long.
+// TestServersOutliveWhatPasses: only listen.HTTP starts a server of net/http. Programs for tests, for
+// measurements and for the demonstration are left out, since nobody runs them for long.
 func TestServersOutliveWhatPasses(t *testing.T) {
 	started := 0
 	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {

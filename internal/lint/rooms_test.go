@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// rooms are the packages of the module, each with what it owns and what of the module it
-// imports. docs/ARCHITECTURE.md prints the table. A room that owns nothing of its own stands
-// with the one above it. Test files may import what they like.
+// rooms are the packages of the module. Each line says what the package owns and which packages of the
+// module it imports. docs/ARCHITECTURE.md prints the table. A package that owns nothing of its own
+// belongs to the one above it. Test files may import any package.
 var rooms = []struct{ path, owns, imports string }{
-	// The contract, and what is consulted by everybody: no I/O.
+	// The contract, and what every package uses: no I/O.
 	{"schemas", `JSON Schemas; the OpenAPI document, embedded; contract types, transition table, canonical JSON, digests, error codes`, ""},
 	{"schemas/tga", "", ""},
 	{"schemas/wire", "", "schemas/tga wal/chain"},
@@ -30,7 +30,7 @@ var rooms = []struct{ path, owns, imports string }{
 	{"engine/internal/guard", "", "internal/access schemas/tga"},
 	{"internal/backup/manifest", "", "schemas/tga"},
 
-	// The runtime and what it sends calls to.
+	// The runtime, and the transports that it sends calls through.
 	{"runtime", "the loop, recovery, remote executors, approvals, probes, confirmation, new attempts, compensation; `Store`, `Dispatcher`, `Supervisor`, `Verifier`, `Prober`", "internal/clip internal/clock internal/mcpfront/call keyspace ledger schemas/tga wal/chain"},
 	{"internal/sealrules/sealtest", "the suite that every store passes that can be sealed", "internal/chaintest keyspace ledger runtime runtime/storetest schemas/tga wal/chain"},
 	{"runtime/storetest", "the suite that every `Store` passes", "ledger runtime schemas/tga wal/chain"},
@@ -69,7 +69,7 @@ var rooms = []struct{ path, owns, imports string }{
 	{"internal/turn/emit", "", "internal/clip internal/turn schemas/tga"},
 	{"internal/turn/otlp", "", "internal/turn/emit"},
 
-	// The command, and what it is put together from.
+	// The command and its parts.
 	{"internal/access", "the lock of a directory that one process has; modes and owners of files. Nothing of tgad, so `engine` may use them", ""},
 	{"internal/filelock", "", "internal/access"},
 	{"internal/listen", "listens at socket files; what of accept(2) passes; which hosts are this machine", "schemas/tga"},
@@ -139,7 +139,7 @@ var rooms = []struct{ path, owns, imports string }{
 	{"internal/doctor", "`tgad doctor`: what is wrong with the machine under a store and its daemon", "engine internal/access internal/promtext runtime/client schemas/tga"},
 	{"cmd/tgad", `the command`, "engine internal/access internal/agent internal/assemble internal/audit internal/cli internal/config internal/keyring internal/daemon internal/daemon/embed internal/doctor ledger runtime internal/capability runtime/client internal/logfile internal/picture internal/story internal/top internal/ui internal/turn internal/turn/message internal/optional internal/workstate runtime/workstate/hostdir schemas/tga internal/evidence/bundle internal/evidence/checkpoint internal/evidence/monitor internal/evidence/sends internal/evidence/verifiers internal/evidence/witness internal/backup/bucket internal/travel schemas/wire internal/mcpfront/identity"},
 
-	// What tries tgad. Nothing of it is linked into the command.
+	// What tests tgad. None of it is linked into the command.
 	{"cmd/tgad-lab", "the program that `tgad demo` and `tgad torture` start", "internal/lab"},
 	{"internal/lab", "", "internal/cli internal/crashtest internal/crashtest/suite internal/demo internal/killtest internal/killtest/adapter internal/killtest/engines internal/report schemas/tga"},
 	{"internal/demo", `the demonstration; a language model's server that says what a script tells it`, "engine internal/payments/journal internal/payments/server internal/cli internal/modelserver internal/story runtime runtime/client internal/turn internal/workstate runtime/workstate/hostdir runtime/workstate/sqlitefile schemas/tga schemas/wire"},
@@ -192,7 +192,7 @@ func TestEveryRoomHasItsImports(t *testing.T) {
 			drawn[arrow{r.path, to}] = true
 		}
 	}
-	slim := list(t, "-tags", "slim", "./internal/optional") // it has other imports under its tag
+	slim := list(t, "-tags", "slim", "./internal/optional") // with this tag it has other imports
 	for _, p := range list(t, "./...") {
 		if p.ImportPath == slim[0].ImportPath {
 			p.Imports = append(p.Imports, slim[0].Imports...)
@@ -224,7 +224,7 @@ func TestEveryRoomHasItsImports(t *testing.T) {
 	}
 }
 
-// TestArchitectureListsTheRooms: the table of docs/ARCHITECTURE.md is made from this one.
+// TestArchitectureListsTheRooms: the table in docs/ARCHITECTURE.md is made from rooms, and is up to date.
 func TestArchitectureListsTheRooms(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("| place | owns |\n|---|---|\n")

@@ -12,15 +12,15 @@ import (
 	"testing"
 )
 
-// Bounds of what one person can hold in mind.
+// The bounds keep each piece small enough for one person to hold in mind.
 const (
 	maxLines   = 80  // of a function
-	maxPaths   = 25  // ways through a function: cyclomatic complexity
+	maxPaths   = 25  // of a function: its cyclomatic complexity
 	maxMethods = 60  // of a type
-	maxFile    = 500 // lines of a file, of a test too: one that is longer holds two subjects
+	maxFile    = 500 // lines of a file, tests too: a longer file has two subjects
 )
 
-// TestNothingOutgrowsItsBound measures every file, and every function and type that is no test.
+// TestNothingOutgrowsItsBound measures every file, and every function and type outside of tests.
 func TestNothingOutgrowsItsBound(t *testing.T) {
 	lines, paths, methods, long := map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}
 	files := token.NewFileSet()
@@ -55,7 +55,7 @@ func TestNothingOutgrowsItsBound(t *testing.T) {
 				methods[of]++
 				of += "." + f.Name.Name
 			}
-			// A name that stands twice, for two systems, counts by its larger form.
+			// A name that is declared twice, for two systems, counts with its larger form.
 			lines[of] = max(lines[of], files.Position(f.End()).Line-files.Position(f.Pos()).Line+1)
 			paths[of] = max(paths[of], waysThrough(f))
 		}
@@ -96,7 +96,7 @@ func typeName(e ast.Expr) string {
 	return ""
 }
 
-// waysThrough is one, and one for each place where the way divides.
+// waysThrough returns the cyclomatic complexity: one, plus one for each branch.
 func waysThrough(f *ast.FuncDecl) int {
 	n := 1
 	ast.Inspect(f, func(node ast.Node) bool {

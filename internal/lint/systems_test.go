@@ -15,17 +15,16 @@ import (
 	"testing"
 )
 
-// systems are those that a program with tgad is built for. docs/OPERATIONS.md says what runs
-// on which.
+// systems are the systems that tgad is built for. docs/OPERATIONS.md says what runs on which system.
 var systems = []string{"linux/amd64", "linux/arm64", "darwin/arm64", "windows/amd64"}
 
-// portable are the packages that compile on every system: the library, the client and the
-// command. Programs that try or measure tgad are for Linux.
+// portable are the packages that compile on every system: the library, the client and the command.
+// Programs that test or measure tgad are for Linux only.
 var portable = []string{"./engine/...", "./wal/...", "./keyspace/...", "./ledger/...", "./runtime/...", "./schemas/...", "./examples/embed", "./cmd/tgad"}
 
-// TestCompilesOnEverySystem checks the types of the portable packages as each of the systems
-// has them, without cgo. It reads sources and makes no code, so it takes seconds where
-// a build takes minutes; `make cross BUILD=1` builds. Of other modules only what they declare is read.
+// TestCompilesOnEverySystem checks the types of the portable packages for each system, without cgo. It
+// generates no code, so it takes seconds where a build takes minutes; `make cross BUILD=1` builds. Of
+// other modules it reads only the declarations.
 func TestCompilesOnEverySystem(t *testing.T) {
 	for _, system := range systems {
 		t.Run(strings.ReplaceAll(system, "/", "-"), func(t *testing.T) {
@@ -62,7 +61,7 @@ func TestCompilesOnEverySystem(t *testing.T) {
 	}
 }
 
-// source is a package as go list describes it for one system.
+// source is one package as go list describes it for one system.
 type source struct {
 	ImportPath, Dir string
 	GoFiles         []string
@@ -70,8 +69,8 @@ type source struct {
 	Module          *struct{ Main bool }
 }
 
-// check checks the types of a package whose imports are known: with the bodies of its
-// functions, or only what it declares.
+// check checks the types of a package whose imports are checked already: with the bodies of its
+// functions, or its declarations only.
 func (p *source) check(known map[string]*types.Package, sizes types.Sizes, bodies bool) (*types.Package, []error) {
 	var errs []error
 	fset := token.NewFileSet()

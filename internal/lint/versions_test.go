@@ -13,17 +13,18 @@ import (
 	"testing"
 )
 
-// versionOfOthers are constants that are called a version and are none of a format of ours.
+// versionOfOthers are constants that are called a version but are not the version of a format of tgad.
 var versionOfOthers = map[string]bool{
 	"internal/turn/model/anthropic.go anthropicVersion": true,
 	"internal/turn/emit/names.go attrAgentVersion":      true, // the name of a label
 }
 
-// heldElsewhere are versions of what only grows: a digest of it would change with every addition.
+// heldElsewhere are versions of formats that only grow: a digest of such a format would change with
+// every addition.
 var heldElsewhere = map[string]string{"WireVersion": "schemas/wire, TestAPIKeepsItsPromises"}
 
-// TestVersionsStandInOneFile: the number of every format is in schemas/tga/versions.go, and
-// each has a sample that a test holds to it.
+// TestVersionsStandInOneFile: the version of every format is in schemas/tga/versions.go, and for each of
+// them a test compares a sample of the format.
 func TestVersionsStandInOneFile(t *testing.T) {
 	const room = "schemas/tga/versions.go"
 	here, held := map[string]bool{}, map[string]bool{}
