@@ -5,12 +5,12 @@ import (
 	"testing"
 )
 
-// most is what a decoder may allocate for one input, of at most a few KiB as the fuzzer
-// makes them: memory follows from the size of an input, not from what it says of itself.
+// most is how many bytes a decoder may allocate for one input. The fuzzer makes inputs of at most a few KiB.
+// Memory must follow from the size of an input, not from a length that the input states.
 const most = 64 << 20
 
-// bounded is body with a limit on what it allocates. What other goroutines allocate
-// counts too; there are few in a fuzz worker.
+// bounded returns body with a limit on what it allocates. Allocations of other goroutines count too; a fuzz
+// worker has few of them.
 func bounded[A any](body func(t *testing.T, in A)) func(t *testing.T, in A) {
 	return func(t *testing.T, in A) {
 		before := allocated()

@@ -13,7 +13,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// texts are the seeds of every target that takes JSON.
+// texts are the seeds of all targets that take JSON.
 var texts = []string{
 	`{}`, `[]`, `null`, `true`, `"x"`, `-0`, `-0.0`, ` [ 1 , 2 ] `,
 	`{"b":1,"a":2}`, `{"a":1,"a":2}`, `{"\u0061":1,"a":2}`, `{"":0}`,
@@ -31,8 +31,8 @@ func addTexts(f fuzzer) {
 	}
 }
 
-// FuzzCanonicalAgreesWithJCS: what the gate accepts has the form that the normative
-// implementation gives it, and that form is its own.
+// FuzzCanonicalAgreesWithJCS: for each document that the gate accepts, its canonical form equals that of the
+// normative implementation, and canonicalizing it again changes nothing.
 func FuzzCanonicalAgreesWithJCS(f *testing.F) { fuzzCanonicalAgreesWithJCS(f) }
 
 func fuzzCanonicalAgreesWithJCS(f fuzzer) {
@@ -67,7 +67,7 @@ func fuzzCanonicalAgreesWithJCS(f fuzzer) {
 	}))
 }
 
-// mustBeRefusal checks the shape of a refusal by the gate.
+// mustBeRefusal checks that an error is a refusal of the gate.
 func mustBeRefusal(t *testing.T, raw []byte, err error) {
 	t.Helper()
 	var e *tga.Error
@@ -79,8 +79,8 @@ func mustBeRefusal(t *testing.T, raw []byte, err error) {
 	}
 }
 
-// mayRefuse reports whether raw, which jcs accepts, has something that our gate
-// refuses beyond it: a number that changes its value, or depth.
+// mayRefuse reports whether the gate may refuse raw although jcs accepts it: raw has a number that would
+// change its value, or is nested too deeply.
 func mayRefuse(raw []byte) bool {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
@@ -107,7 +107,7 @@ func mayRefuse(raw []byte) bool {
 	}
 }
 
-// survives is the gate's number rule by exact rational arithmetic.
+// survives is the gate's rule about numbers, computed with exact rationals.
 func survives(written string) bool {
 	f, err := json.Number(written).Float64()
 	if err != nil || math.IsInf(f, 0) {
@@ -122,8 +122,8 @@ func survives(written string) bool {
 	return ok && x.Cmp(y) == 0
 }
 
-// exact reads a decimal as a rational. ok is false for an exponent so large that the
-// fuzzer would spend its time there; such a number is zero or not a double.
+// exact reads a decimal as a rational. ok is false if the exponent is so large that the computation would
+// take most of the fuzzer's time; such a number is zero or not a double.
 func exact(s string) (*big.Rat, bool) {
 	if i := bytes.IndexAny([]byte(s), "eE"); i >= 0 && len(s)-i > 6 {
 		return nil, false
@@ -131,8 +131,8 @@ func exact(s string) (*big.Rat, bool) {
 	return new(big.Rat).SetString(s)
 }
 
-// FuzzGateAgainstEncodingJSON: what the gate accepts encoding/json accepts, and the
-// canonical form decodes to the same value.
+// FuzzGateAgainstEncodingJSON: encoding/json accepts every document that the gate accepts, and the canonical
+// form decodes to the same value.
 func FuzzGateAgainstEncodingJSON(f *testing.F) { fuzzGateAgainstEncodingJSON(f) }
 
 func fuzzGateAgainstEncodingJSON(f fuzzer) {
@@ -184,7 +184,7 @@ func sameValue(a, b any) bool {
 	return a == b // -0 == 0
 }
 
-// FuzzNumber: each double prints as jcs prints it, and what prints so passes.
+// FuzzNumber: each double is printed as jcs prints it, and the gate accepts that form.
 func FuzzNumber(f *testing.F) { fuzzNumber(f) }
 
 func fuzzNumber(f fuzzer) {

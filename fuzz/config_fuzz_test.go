@@ -9,8 +9,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// FuzzConfig: a configuration is refused with VALIDATION_ERROR or is the same each time
-// it is read.
+// FuzzConfig: a configuration is either refused with VALIDATION_ERROR, or reads the same each time.
 func FuzzConfig(f *testing.F) { fuzzConfig(f) }
 
 func fuzzConfig(f fuzzer) {

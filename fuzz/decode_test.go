@@ -12,7 +12,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// golden returns the golden chain's documents, as they lie in the file.
+// golden returns the documents of the golden chain, as they are in the file.
 func golden(f fuzzer) (artifacts, entries, notes, checkpoints, preimages [][]byte) {
 	f.Helper()
 	b, err := vectors.Vectors.ReadFile("tga/golden_chain.json")
@@ -61,7 +61,7 @@ func add(f fuzzer, seeds ...[]byte) {
 	addTexts(f)
 }
 
-// mustBeOurs checks that an error of a decoder is an *Error with one of its codes.
+// mustBeOurs checks that a decoder's error is an *Error with one of its codes.
 func mustBeOurs(t *testing.T, raw []byte, err error) {
 	t.Helper()
 	var e *tga.Error
@@ -75,7 +75,8 @@ func mustBeOurs(t *testing.T, raw []byte, err error) {
 	}
 }
 
-// redigest puts the right digest into a document, so that mutations get past it.
+// redigest puts the right digest into a document, so that the decoder does not refuse a mutation for its
+// digest.
 func redigest(raw []byte, member string) []byte {
 	var m map[string]json.RawMessage
 	if json.Unmarshal(raw, &m) != nil || m[member] == nil {
@@ -98,9 +99,9 @@ func redigest(raw []byte, member string) []byte {
 	return whole
 }
 
-// FuzzDecodeArtifact: what is decoded is canonical, has the digest that jcs and SHA-256
-// give it, decodes again from the stored bytes, and can be minted again from its typed
-// part wherever no empty optional member was written.
+// FuzzDecodeArtifact: a decoded artifact is canonical, and has the digest that jcs and SHA-256 give. It
+// decodes again from the stored bytes. It can be minted again from its typed part, unless an empty optional
+// member was written.
 func FuzzDecodeArtifact(f *testing.F) { fuzzDecodeArtifact(f) }
 
 func fuzzDecodeArtifact(f fuzzer) {
@@ -136,8 +137,8 @@ func fuzzDecodeArtifact(f fuzzer) {
 	}))
 }
 
-// FuzzDecodeLogEntry: what is decoded is encoded to what jcs makes of it, with null for
-// what was left out.
+// FuzzDecodeLogEntry: the encoding of a decoded entry equals the one that jcs makes, with null for each
+// member that was left out.
 func FuzzDecodeLogEntry(f *testing.F) { fuzzDecodeLogEntry(f) }
 
 func fuzzDecodeLogEntry(f fuzzer) {
@@ -167,7 +168,7 @@ func fuzzDecodeLogEntry(f fuzzer) {
 	}))
 }
 
-// FuzzDecodeCheckpoint: what is decoded is encoded to what jcs makes of it.
+// FuzzDecodeCheckpoint: the encoding of a decoded checkpoint equals the one that jcs makes.
 func FuzzDecodeCheckpoint(f *testing.F) { fuzzDecodeCheckpoint(f) }
 
 func fuzzDecodeCheckpoint(f fuzzer) {
@@ -186,7 +187,7 @@ func fuzzDecodeCheckpoint(f fuzzer) {
 	}))
 }
 
-// FuzzDecodeNote: what is decoded is encoded to what jcs makes of it.
+// FuzzDecodeNote: the encoding of a decoded note equals the one that jcs makes.
 func FuzzDecodeNote(f *testing.F) { fuzzDecodeNote(f) }
 
 func fuzzDecodeNote(f fuzzer) {
@@ -215,8 +216,8 @@ func fuzzDecodeNote(f fuzzer) {
 	}))
 }
 
-// FuzzEncodersAgreeWithJCS mints from arbitrary strings and numbers. What the encoders
-// write is what jcs makes of the same members written by encoding/json.
+// FuzzEncodersAgreeWithJCS mints artifacts from arbitrary strings and numbers. The encoders write the same
+// bytes as jcs does from the members that encoding/json wrote.
 func FuzzEncodersAgreeWithJCS(f *testing.F) { fuzzEncodersAgreeWithJCS(f) }
 
 func fuzzEncodersAgreeWithJCS(f fuzzer) {
@@ -247,7 +248,7 @@ func fuzzEncodersAgreeWithJCS(f fuzzer) {
 	})
 }
 
-// agree checks that canonical is its own form by jcs and that member says s.
+// agree checks that canonical equals its own canonical form by jcs, and that the value of member is s.
 func agree(t *testing.T, canonical []byte, member, s string) {
 	t.Helper()
 	want, err := jcs.Transform(canonical)

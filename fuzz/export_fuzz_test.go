@@ -8,8 +8,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// FuzzVerifyExport: an export that verifies is whole lines, and no byte of the objects
-// under a digest can be another one.
+// FuzzVerifyExport: an export that verifies consists of whole lines, and no byte that a digest covers can be
+// changed.
 func FuzzVerifyExport(f *testing.F) { fuzzVerifyExport(f) }
 
 func fuzzVerifyExport(f fuzzer) {

@@ -9,8 +9,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// FuzzCanonicalAgreesWithJSONText: the canonical form is that of the standard library's
-// own RFC 8785, where the standard library has it (GOEXPERIMENT=jsonv2).
+// FuzzCanonicalAgreesWithJSONText: the canonical form equals that of the standard library's own RFC 8785,
+// where the standard library has it (GOEXPERIMENT=jsonv2).
 func FuzzCanonicalAgreesWithJSONText(f *testing.F) {
 	addTexts(f)
 	f.Fuzz(bounded(func(t *testing.T, raw []byte) {

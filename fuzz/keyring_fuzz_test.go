@@ -10,8 +10,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// FuzzKeyring: whatever bytes are opened as a key ring, the answer is an error with a code, or a
-// ring that gives a key which nobody has yet.
+// FuzzKeyring: opening any bytes as a key ring gives an error with a code, or a ring whose next key is new.
 func FuzzKeyring(f *testing.F) { fuzzKeyring(f) }
 
 func fuzzKeyring(f fuzzer) {

@@ -8,8 +8,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// FuzzParseKey: a key that parses is the key that its fields make, so two spellings
-// of one tuple cannot lie in one store.
+// FuzzParseKey: a key that parses equals the key that its fields make. So a store cannot have one tuple
+// under two keys.
 func FuzzParseKey(f *testing.F) { fuzzParseKey(f) }
 
 func fuzzParseKey(f fuzzer) {

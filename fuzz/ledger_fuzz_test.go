@@ -11,8 +11,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// FuzzDecodeRecord holds the ledger record's codec to one byte form per record: what
-// is accepted is written back byte for byte, and no input makes the decoder panic.
+// FuzzDecodeRecord: each ledger record has one byte form. A record that the decoder accepts is encoded to
+// the same bytes, and no input makes the decoder panic.
 func FuzzDecodeRecord(f *testing.F) { fuzzDecodeRecord(f) }
 
 func fuzzDecodeRecord(f fuzzer) {
@@ -46,7 +46,7 @@ func fuzzDecodeRecord(f fuzzer) {
 		if err != nil || !bytes.Equal(again, b) {
 			t.Fatalf("accepted %x, writes %x, %v", b, again, err)
 		}
-		// Whatever is stored, a settled or foreign call is not sent for want of a rule.
+		// Whatever is stored, a settled call or another's call is not sent because no rule covers it.
 		d := ledger.Decide(ledger.Query{Record: r, Trace: r.TraceID, Request: r.RequestDigest, Holder: ledger.HolderGone})
 		if sends := d.Action == ledger.Send || d.Action == ledger.Resend; sends && (r.Status != ledger.Reserved || r.InDoubt()) {
 			t.Fatalf("%+v: %+v", r, d)
@@ -54,8 +54,7 @@ func fuzzDecodeRecord(f fuzzer) {
 	}))
 }
 
-// FuzzNoteBodies holds the bodies of attempt and not_sent notes to one byte form,
-// which is canonical JSON.
+// FuzzNoteBodies: each body of an attempt or not_sent note has one byte form, which is canonical JSON.
 func FuzzNoteBodies(f *testing.F) { fuzzNoteBodies(f) }
 
 func fuzzNoteBodies(f fuzzer) {

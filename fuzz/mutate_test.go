@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// fuzzer is what a target asks of a *testing.F, so that a plain loop can drive it too.
+// fuzzer is the part of *testing.F that a target uses, so that a plain loop can drive the target too.
 type fuzzer interface {
 	Helper()
 	Fatal(args ...any)
@@ -42,9 +42,9 @@ var targets = map[string]func(fuzzer){
 	"VerifySegment":           fuzzVerifySegment,
 }
 
-// TestMutatedInputs drives every target with mutations of its seeds: without coverage,
-// and many times as fast as the fuzzer. TGAD_INPUT_TIME says for how long each, and
-// TGAD_SEED where randomness begins.
+// TestMutatedInputs drives every target with mutations of its seeds. It has no coverage feedback and is many
+// times as fast as the fuzzer. TGAD_INPUT_TIME is the time for each target, and TGAD_SEED is the random
+// seed.
 func TestMutatedInputs(t *testing.T) {
 	var until time.Duration
 	if text := os.Getenv("TGAD_INPUT_TIME"); text != "" {
@@ -71,10 +71,10 @@ func TestMutatedInputs(t *testing.T) {
 	}
 }
 
-// least is how many inputs each target gets at least.
+// least is the least number of inputs that each target gets.
 const least = 500
 
-// loop is a fuzzer that mutates seeds until its time is up.
+// loop is a fuzzer that mutates its seeds until its time is over.
 type loop struct {
 	*testing.T
 	r     *rand.Rand
@@ -105,7 +105,7 @@ func (l *loop) Fuzz(body any) {
 	}
 }
 
-// value is a value of the type of v, near it or anywhere.
+// value returns a value of the type of v, either near v or arbitrary.
 func (l *loop) value(v any) reflect.Value {
 	switch v := v.(type) {
 	case []byte:
@@ -128,14 +128,14 @@ func (l *loop) value(v any) reflect.Value {
 	return to
 }
 
-// tokens are put into inputs: what the formats are made of, and what is next to it.
+// tokens are put into inputs: the tokens of the formats, and some that are close to them.
 var tokens = [][]byte{
 	[]byte(`{`), []byte(`}`), []byte(`[`), []byte(`]`), []byte(`,`), []byte(`:`), []byte(`"`), []byte(`\`), []byte(`\u0000`), []byte(`\ud800`),
 	[]byte(`null`), []byte(`true`), []byte(`-0`), []byte(`1e400`), []byte(`9007199254740993`), []byte(`0.1`), []byte(`"_digest":`), []byte(`"trace_id":`),
 	[]byte("\xff"), []byte("\xed\xa0\x80"), {0}, {0, 0, 0, 0}, {0xff, 0xff, 0xff, 0xff}, {0x80, 0, 0, 0}, []byte("\n"), []byte("\u2028"), []byte("\U0001f600"),
 }
 
-// mutate changes a copy of a seed in one to four places.
+// mutate changes one to four places of a copy of a seed.
 func (l *loop) mutate(seed []byte) []byte {
 	r := l.r
 	b := bytes.Clone(seed)
@@ -146,7 +146,7 @@ func (l *loop) mutate(seed []byte) []byte {
 			end = at + r.IntN(min(len(b)-at, 1+r.IntN(64))) + 1
 		}
 		switch r.IntN(8) {
-		case 0: // nothing to flip in an empty one
+		case 0: // an empty seed has nothing to flip
 			if len(b) > 0 {
 				b[at] ^= 1 << r.IntN(8)
 			}

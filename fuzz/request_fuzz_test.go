@@ -15,8 +15,8 @@ var messages = []any{
 	wire.CheckpointRequest{}, wire.BackupRequest{}, wire.SealRequest{}, wire.UnfreezeRequest{}, wire.VerifyRequest{},
 }
 
-// FuzzRequest: a body is refused with a code of the gate or of the decoder, or it is a
-// message that, written and read again, is the same one.
+// FuzzRequest: a body is refused with a code of the gate or of the decoder; otherwise it is a message that
+// stays the same when it is written and read again.
 func FuzzRequest(f *testing.F) { fuzzRequest(f) }
 
 func fuzzRequest(f fuzzer) {

@@ -29,8 +29,8 @@ func sealed(f fuzzer) []byte {
 	return b.Bytes()
 }
 
-// FuzzVerifySegment: no bytes make Verify or Open panic or take memory without end,
-// and what Verify accepts, Open reads to the last trace, its list too.
+// FuzzVerifySegment: no input makes Verify or Open panic or allocate without limit. If Verify accepts a
+// segment, Open reads all its traces and its list.
 func FuzzVerifySegment(f *testing.F) { fuzzVerifySegment(f) }
 
 func fuzzVerifySegment(f fuzzer) {
@@ -67,7 +67,7 @@ func fuzzVerifySegment(f fuzzer) {
 	}))
 }
 
-// FuzzSegmentFlip: a byte changed anywhere is found.
+// FuzzSegmentFlip: a change of any byte is found.
 func FuzzSegmentFlip(f *testing.F) { fuzzSegmentFlip(f) }
 
 func fuzzSegmentFlip(f fuzzer) {

@@ -19,8 +19,8 @@ func seeds() []*chaintest.Trace {
 	}
 }
 
-// FuzzDecodeFrame: whatever bytes decode, decode to an entry whose frame they are, so
-// nothing in a frame is passed over.
+// FuzzDecodeFrame: if bytes decode, they are exactly the frame of the decoded entry. So the decoder skips
+// nothing in a frame.
 func FuzzDecodeFrame(f *testing.F) { fuzzDecodeFrame(f) }
 
 func fuzzDecodeFrame(f fuzzer) {
@@ -34,8 +34,8 @@ func fuzzDecodeFrame(f fuzzer) {
 		}
 	}
 	big := chaintest.New(chaintest.Options{Documents: []chain.Document{{Pointer: "/result", Data: make([]byte, chain.MaxInline+1)}}})
-	// The spilled bytes are not fuzzed: they are under one digest, and inputs of their
-	// size stop the fuzzer.
+	// The spilled bytes are not fuzzed: one digest covers them, and inputs of their size make the fuzzer too
+	// slow.
 	frame, spill := chain.AppendFrame(nil, &big.Entries[3])
 	f.Add(frame)
 	f.Fuzz(bounded(func(t *testing.T, frame []byte) {
@@ -53,8 +53,8 @@ func fuzzDecodeFrame(f fuzzer) {
 	}))
 }
 
-// FuzzDecodeSealedFrame is the same of frames whose parts are sealed: what opens is what was
-// sealed at that place.
+// FuzzDecodeSealedFrame does the same for frames whose parts are sealed: the parts that open are the ones
+// that were sealed at that place.
 func FuzzDecodeSealedFrame(f *testing.F) { fuzzDecodeSealedFrame(f) }
 
 func fuzzDecodeSealedFrame(f fuzzer) {
@@ -78,7 +78,7 @@ func fuzzDecodeSealedFrame(f fuzzer) {
 			}
 			return
 		}
-		if e.Key == 8 { // nothing of its parts is looked at
+		if e.Key == 8 { // the decoder does not look at its parts
 			return
 		}
 		if again, _, err := chain.AppendSealedFrame(nil, &e, ring); err != nil || !bytes.Equal(again, frame) {
@@ -87,7 +87,7 @@ func fuzzDecodeSealedFrame(f fuzzer) {
 	}))
 }
 
-// FuzzDecodeNoteFrame is the same of notes.
+// FuzzDecodeNoteFrame does the same for notes.
 func FuzzDecodeNoteFrame(f *testing.F) { fuzzDecodeNoteFrame(f) }
 
 func fuzzDecodeNoteFrame(f fuzzer) {
@@ -108,10 +108,9 @@ func fuzzDecodeNoteFrame(f fuzzer) {
 	}))
 }
 
-// FuzzReplayTamper changes the frames of a chain: one byte, a cut, a removal, a swap, a
-// frame of another chain in its place. What then replays without an error must be the
-// chain that was there, but for commit time and epoch, or a beginning of it: entries
-// taken from the end leave a chain that is whole in itself.
+// FuzzReplayTamper changes the frames of a chain: one byte, a cut, a removal, a swap, or a frame of another
+// chain instead of one. If the changed frames replay without an error, they are the original chain, apart
+// from commit time and epoch, or the beginning of it: a chain without its last entries is valid in itself.
 func FuzzReplayTamper(f *testing.F) { fuzzReplayTamper(f) }
 
 func fuzzReplayTamper(f fuzzer) {

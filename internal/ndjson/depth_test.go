@@ -13,13 +13,13 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// deep is an object of so many levels.
+// deep returns an object of the given number of levels.
 func deep(levels int) string {
 	return `{"a":` + strings.Repeat("[", levels-1) + strings.Repeat("]", levels-1) + `}`
 }
 
-// TestDeepestTraceIsExported: arguments, documents and notes that are nested as deep as a daemon takes them
-// can be exported and verified, and a person can look at them. What is deeper is not written.
+// TestDeepestTraceIsExported: arguments, documents and notes that are nested as deeply as a daemon accepts
+// can be exported, verified and shown to a person. Deeper ones are not written.
 func TestDeepestTraceIsExported(t *testing.T) {
 	const most = tga.DefaultMaxDepth
 	for _, c := range []struct {
@@ -30,7 +30,7 @@ func TestDeepestTraceIsExported(t *testing.T) {
 		{"arguments at the limit", chaintest.Options{Seed: 1, Args: deep(most)}, ""},
 		{"arguments past it", chaintest.Options{Seed: 1, Args: deep(most + 1)}, tga.LimitExceeded},
 		{"a document at the limit", chaintest.Options{Seed: 1, Documents: []chain.Document{doc("/result", deep(ndjson.MaxDepth-1))}}, ""},
-		{"a document past it", chaintest.Options{Seed: 1, Documents: []chain.Document{doc("/result", deep(ndjson.MaxDepth))}}, ""}, // as base64
+		{"a document past it", chaintest.Options{Seed: 1, Documents: []chain.Document{doc("/result", deep(ndjson.MaxDepth))}}, ""}, // written as base64
 	} {
 		x := chaintest.New(c.o)
 		var b bytes.Buffer

@@ -6,8 +6,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestSizesAtTheirLimits: a line and a trace, at the limit and one past it. The writer and the
-// verifier ask the same.
+// TestSizesAtTheirLimits: a line and a trace, each at its limit and one byte over it. The writer and the
+// verifier use the same check.
 func TestSizesAtTheirLimits(t *testing.T) {
 	for _, c := range []struct {
 		line  int

@@ -51,8 +51,8 @@ func erasedTrace() *chaintest.Trace {
 	return tr
 }
 
-// TestErasedDocumentsAreCounted: those that were destroyed alone, beside an artifact that is
-// there.
+// TestErasedDocumentsAreCounted: documents that were destroyed although their artifact is still there are
+// counted.
 func TestErasedDocumentsAreCounted(t *testing.T) {
 	tr := chaintest.New(chaintest.Options{Seed: 6, Documents: []chain.Document{doc("/result", "1"), doc("/evidence", "2")}})
 	tr.Entries[3].Documents = []chain.Document{doc("/result", "1"), {Pointer: "/evidence", Erased: true}}
@@ -123,8 +123,8 @@ func TestDocumentBytesSurvive(t *testing.T) {
 	}
 }
 
-// TestDocumentUnderJSONIsCanonical: the digest of {"a":1.0} is right, and a reader that has parsed
-// the line could not find it.
+// TestDocumentUnderJSONIsCanonical: the digest of {"a":1.0} is right, but a reader that parses the line
+// could not compute it.
 func TestDocumentUnderJSONIsCanonical(t *testing.T) {
 	whole := string(export(t, chaintest.New(shapes["odd bytes"])))
 	changed := strings.Replace(whole, `"base64":"eyJhIjoxLjB9"`, `"json":{"a":1.0}`, 1)
@@ -133,7 +133,7 @@ func TestDocumentUnderJSONIsCanonical(t *testing.T) {
 	}
 }
 
-// TestReformattedExportVerifies: spaces and the order of members are no content.
+// TestReformattedExportVerifies: spaces and the order of members do not count.
 func TestReformattedExportVerifies(t *testing.T) {
 	var out bytes.Buffer
 	for line := range bytes.Lines(export(t, chaintest.New(chaintest.Options{Seed: 6, Notes: 1}))) {
@@ -144,8 +144,8 @@ func TestReformattedExportVerifies(t *testing.T) {
 	}
 }
 
-// TestEveryFlipIsDetected changes each byte of an export. Only commit time and epoch
-// are under no digest.
+// TestEveryFlipIsDetected changes each byte of an export. Only commit time and epoch are not covered by a
+// digest.
 func TestEveryFlipIsDetected(t *testing.T) {
 	for _, tr := range []*chaintest.Trace{chaintest.New(shapes["finished"]), erasedTrace()} {
 		whole := export(t, tr)
@@ -174,8 +174,8 @@ func TestEveryFlipIsDetected(t *testing.T) {
 	}
 }
 
-// TestEveryTruncationIsDetected cuts an export of two traces at every byte, the places between
-// the traces and before the first one among them. Only the last line's end is no content.
+// TestEveryTruncationIsDetected cuts an export of two traces at every byte, also between the traces and
+// before the first one. Only the end of the last line may be missing.
 func TestEveryTruncationIsDetected(t *testing.T) {
 	whole := export(t, chaintest.New(shapes["finished"]), chaintest.New(shapes["denied"]))
 	for n := range whole {
@@ -185,7 +185,7 @@ func TestEveryTruncationIsDetected(t *testing.T) {
 	}
 }
 
-// TestEndCountsTheTraces: one trace fewer or more than the end says, and an end that stands
+// TestEndCountsTheTraces: the export has one trace less or more than its end line says, or its end line is
 // inside a trace.
 func TestEndCountsTheTraces(t *testing.T) {
 	one, two := chaintest.New(shapes["finished"]), chaintest.New(shapes["denied"])
@@ -209,7 +209,7 @@ func TestEndCountsTheTraces(t *testing.T) {
 	}
 }
 
-// TestVerifyNamesTheLine removes, repeats and swaps lines.
+// TestVerifyNamesTheLine removes, repeats and swaps lines. The error names the line.
 func TestVerifyNamesTheLine(t *testing.T) {
 	tr := chaintest.New(shapes["finished"])
 	lines := bytes.SplitAfter(export(t, tr), []byte("\n"))
@@ -239,7 +239,7 @@ func TestVerifyNamesTheLine(t *testing.T) {
 	}
 }
 
-// TestVerifyNamesTheEntry, or the note, whose link is wrong.
+// TestVerifyNamesTheEntry: the error names the entry or the note whose link is wrong.
 func TestVerifyNamesTheEntry(t *testing.T) {
 	lines := bytes.SplitAfter(export(t, chaintest.New(shapes["finished"])), []byte("\n"))
 	number := regexp.MustCompile(`"(sequence_number|note_number)":(\d+)`)
@@ -282,7 +282,7 @@ func TestVerifyNamesTheEntry(t *testing.T) {
 func TestVerifyNamesTheDigests(t *testing.T) {
 	tr, other := chaintest.New(chaintest.Options{Seed: 7}), chaintest.New(chaintest.Options{Seed: 7, Args: `{"amount":13}`})
 	b := export(t, tr)
-	// Lines 1 and 2 are the first entry and artifact; 5 and 6 the third's.
+	// Lines 1 and 2 are the first entry and artifact; lines 5 and 6 are the third ones.
 	lines, others := bytes.SplitAfter(b, []byte("\n")), bytes.SplitAfter(export(t, other), []byte("\n"))
 	lines[4], lines[5] = others[4], others[5]
 	_, err := verify(bytes.Join(lines, nil))
@@ -344,7 +344,7 @@ func TestBadLinesAreRefused(t *testing.T) {
 	}
 }
 
-// endless gives one line without end.
+// endless returns one line that never ends.
 type endless struct{}
 
 func (endless) Read(b []byte) (int, error) {

@@ -24,12 +24,12 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// stand is a store, and how often it was asked to erase.
+// stand is a store that counts how often it was asked to erase.
 type stand struct {
 	*testing.T
 	*engine.DB
 	now     tga.Millis
-	erasing func([]tga.ID) error // before the store erases; nil = nothing is
+	erasing func([]tga.ID) error // called before the store erases; nil = no call
 	asked   int
 }
 
@@ -61,7 +61,7 @@ func newStand(t *testing.T) *stand {
 	return s
 }
 
-// add appends a trace as it is at a time.
+// add appends a trace in the given state at the given time.
 func (s *stand) add(o chaintest.Options) tga.ID {
 	s.Helper()
 	id := chaintest.ID(o.Seed, 0)
@@ -81,7 +81,7 @@ func (s *stand) add(o chaintest.Options) tga.ID {
 		}
 		batch.Artifacts = append(batch.Artifacts, made)
 		if a.Type == tga.CallType && a.Meta[tga.MetaAttempt] == tga.AttemptNone {
-			continue // it is never sent, so it and its effect are one append
+			continue // this call is never sent, so it commits together with its effect
 		}
 		if _, err := s.Append(s.Context(), lease, batch); err != nil {
 			s.Fatal(err)
@@ -100,7 +100,7 @@ func (s *stand) run(p *retention.Policy) retention.Done {
 	return done
 }
 
-// erased says whether nothing is left of what a trace carried.
+// erased reports whether the content of a trace is gone completely.
 func (s *stand) erased(id tga.ID) bool {
 	s.Helper()
 	for e, err := range s.Entries(s.Context(), id, 0) {
@@ -114,7 +114,7 @@ func (s *stand) erased(id tga.ID) bool {
 	return true
 }
 
-// archived returns the traces in the files of an archive, each file of which must verify.
+// archived returns the traces in the files of an archive. Each file must verify.
 func archived(t *testing.T, dir string) (traces map[tga.ID]int) {
 	t.Helper()
 	files, err := os.ReadDir(dir)
@@ -146,8 +146,8 @@ const day = 24 * time.Hour
 
 func (s *stand) later(d time.Duration) { s.now += tga.Millis(d.Milliseconds()) }
 
-// TestFirstRuleDecides: each of the selectors by itself, a rule that keeps before one that erases, a
-// rule for which a trace is too young before one for which it is old enough, and the time at its end.
+// TestFirstRuleDecides: each selector alone; a rule that keeps before a rule that erases; a rule for which a
+// trace is too young before a rule for which it is old enough; and an age exactly at the limit.
 func TestFirstRuleDecides(t *testing.T) {
 	s := newStand(t)
 	done := s.add(chaintest.Options{Seed: 1})
@@ -214,16 +214,16 @@ func TestFirstRuleDecides(t *testing.T) {
 	}
 }
 
-// TestNothingIsErasedBeforeItIsArchived: what is asked to be erased is in a durable, whole file by then;
-// where there can be none nothing is erased; and a run that ended in the middle leaves nothing that the
-// next one stumbles over.
+// TestNothingIsErasedBeforeItIsArchived: before traces are erased, they are in a durable, complete file. If
+// no such file can be written, nothing is erased. A run that ended in the middle leaves nothing that stops
+// the next run.
 func TestNothingIsErasedBeforeItIsArchived(t *testing.T) {
 	s := newStand(t)
 	var all []tga.ID
 	for i := range 5 {
 		all = append(all, s.add(chaintest.Options{Seed: uint64(1 + i), Documents: []chain.Document{{Pointer: tga.PointerResult, Data: []byte(`"paid"`)}}}))
 	}
-	slices.SortFunc(all, func(a, b tga.ID) int { return bytes.Compare(a[:], b[:]) }) // as the store lists them
+	slices.SortFunc(all, func(a, b tga.ID) int { return bytes.Compare(a[:], b[:]) }) // in the order of the store's list
 	s.later(day)
 	dir := filepath.Join(t.TempDir(), "a", "rchive")
 	p := &retention.Policy{Archive: dir, Rules: []retention.Rule{{EraseAfter: day}}}
@@ -245,7 +245,8 @@ func TestNothingIsErasedBeforeItIsArchived(t *testing.T) {
 		t.Errorf("an erasure that was refused leaves a file with %d traces", len(in))
 	}
 
-	// A directory that takes no file, one that is a file, and one with what an earlier run left.
+	// A directory that takes no file, a file in place of the directory, and a directory with the rest of an
+	// earlier run.
 	refused := func(what string, prepare, repair func() error) {
 		t.Helper()
 		if err := prepare(); err != nil {
@@ -309,7 +310,7 @@ func TestNothingIsErasedBeforeItIsArchived(t *testing.T) {
 	}
 }
 
-// TestOpenCallsAreLeft: in each state in which a call may still go on, and one that somebody is at.
+// TestOpenCallsAreLeft: each state in which a call may still continue, and a call that a run holds.
 func TestOpenCallsAreLeft(t *testing.T) {
 	s := newStand(t)
 	for n := 1; n <= 3; n++ {
@@ -335,7 +336,7 @@ func TestOpenCallsAreLeft(t *testing.T) {
 	}
 }
 
-// TestSealAfter: what is older is archived within the store, and is erased from there too.
+// TestSealAfter: older traces are archived within the store, and can be erased from there too.
 func TestSealAfter(t *testing.T) {
 	s := newStand(t)
 	old := s.add(chaintest.Options{Seed: 1})
@@ -350,8 +351,8 @@ func TestSealAfter(t *testing.T) {
 	}
 }
 
-// TestUnreadableTraceIsLeft is in engine's tests of damage for what the store says of one; here the
-// word is planted.
+// TestUnreadableTraceIsLeft: the store's answer about an unreadable trace is planted here; the tests of
+// package engine make real damage.
 func TestUnreadableTraceIsLeft(t *testing.T) {
 	s := newStand(t)
 	bad, good := s.add(chaintest.Options{Seed: 1}), s.add(chaintest.Options{Seed: 2})
@@ -367,7 +368,7 @@ func TestUnreadableTraceIsLeft(t *testing.T) {
 	}
 }
 
-// damaged is a store of whose one trace the entries do not verify.
+// damaged is a store with one trace, whose entries do not verify.
 type damaged struct {
 	*stand
 	bad tga.ID
@@ -382,7 +383,7 @@ func (d damaged) Entries(ctx context.Context, id tga.ID, after uint64) iter.Seq2
 	return d.stand.Entries(ctx, id, after)
 }
 
-// TestLongListIsTakenUpAgain: what one run does not take the next one does.
+// TestLongListIsTakenUpAgain: the next run takes the traces that one run left.
 func TestLongListIsTakenUpAgain(t *testing.T) {
 	s := newStand(t)
 	const n = 7
@@ -406,8 +407,8 @@ func TestLongListIsTakenUpAgain(t *testing.T) {
 	}
 }
 
-// TestClassIsOfTheTraceItself: the record of a key is that of its newest call. An earlier trace with the key is
-// judged by its own outcome.
+// TestClassIsOfTheTraceItself: the record of a key is that of its newest call. An earlier trace with the key
+// is judged by its own outcome.
 func TestClassIsOfTheTraceItself(t *testing.T) {
 	s := newStand(t)
 	refused := s.add(chaintest.Options{Seed: 1, Key: "order-1", Verdict: tga.Deny})
@@ -431,8 +432,8 @@ func TestClassIsOfTheTraceItself(t *testing.T) {
 	}
 }
 
-// TestTraceOverTheLimitsIsLeft: a trace that no export has room for, here because its arguments are nested too
-// deep, is left. The others of the rule are archived and erased.
+// TestTraceOverTheLimitsIsLeft: a trace that cannot be exported, here because its arguments are nested too
+// deeply, is left. The other traces of the rule are archived and erased.
 func TestTraceOverTheLimitsIsLeft(t *testing.T) {
 	s := newStand(t)
 	small := s.add(chaintest.Options{Seed: 1})

@@ -16,8 +16,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// TestBlocksHaveTheirTraces: a block, once read, has its own traces and no others, whatever
-// becomes of the reader.
+// TestBlocksHaveTheirTraces: once read, a block has its own traces and no others, whatever happens to the
+// reader.
 func TestBlocksHaveTheirTraces(t *testing.T) {
 	traces := many(60)
 	whole := seal(t, traces...)
@@ -64,12 +64,12 @@ func TestBlocksHaveTheirTraces(t *testing.T) {
 	}
 }
 
-// TestRecordsThatArePassedOver: a record is passed over by its lengths. Whatever they
-// promise, a trace behind what is not there is not found, and nothing else happens.
+// TestRecordsThatArePassedOver: a reader skips a record by its lengths. Whatever the lengths are, a trace
+// that would lie behind missing bytes is not found, and nothing else happens.
 func TestRecordsThatArePassedOver(t *testing.T) {
 	traces := few()
 	wanted := traces[2]
-	before := record(traces[0]) // with entries that have something beside them, and notes
+	before := record(traces[0]) // with notes, and with entries that have documents
 	frame := binary.BigEndian.Uint32(before[24:])
 	spill := binary.BigEndian.Uint64(before[28:])
 	notes := before[24:]
@@ -113,15 +113,15 @@ func TestRecordsThatArePassedOver(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The forged footer says nothing of the trace but where it is, so one that is found
-		// is not what the footer says.
+		// The forged footer has only the place of the trace. So a trace that is found does not match the
+		// footer.
 		if _, err := r.Trace(wanted.ID); tga.CodeOf(err) != tga.StateChecksumMismatch || strings.Contains(err.Error(), "differs") != c.ok {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-// packedSegment makes a segment of one block of two traces whose footer names only the second one,
+// packedSegment makes a segment with one block of two traces. Its footer names only the second trace,
 // without its digests.
 func packedSegment(t *testing.T, records []byte, id tga.ID) []byte {
 	t.Helper()
@@ -143,7 +143,7 @@ func packedRaw(stored []byte, id tga.ID) []byte {
 	return ended(b, append(foot, make([]byte, 104-16)...))
 }
 
-// TestBlockThatExpandsWithoutEnd: a block may not take more than the largest trace.
+// TestBlockThatExpandsWithoutEnd: a block may not expand to more than the largest trace.
 func TestBlockThatExpandsWithoutEnd(t *testing.T) {
 	enc, err := zstd.NewWriter(nil)
 	if err != nil {
@@ -161,7 +161,7 @@ func TestBlockThatExpandsWithoutEnd(t *testing.T) {
 	}
 }
 
-// TestWalkStopsWhereItIsTold: the error of who looks at the traces ends the walk as it is.
+// TestWalkStopsWhereItIsTold: an error of the callback ends the walk and is returned unchanged.
 func TestWalkStopsWhereItIsTold(t *testing.T) {
 	traces := few()
 	whole := seal(t, traces...)

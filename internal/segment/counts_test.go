@@ -8,7 +8,7 @@ import (
 	"github.com/tgad/tgad/internal/segment"
 )
 
-// counted counts what is read of a segment.
+// counted counts the reads of a segment.
 type counted struct {
 	io.ReaderAt
 	reads, bytes int
@@ -27,9 +27,9 @@ func (c *counted) take() (reads, n int) {
 	return reads, n
 }
 
-// TestReadsOfASegment counts: opening one reads its footer, the list is one read more and so is
-// a trace, its block, and all traces read each byte of the blocks once. Nothing reads the whole
-// file for one trace, and nothing a block for the list.
+// TestReadsOfASegment counts reads. Opening a segment reads its footer. The list is one more read, and so is
+// a trace, by its block. Reading all traces reads each byte of the blocks once. No read of one trace reads
+// the whole file, and no read of the list reads a block.
 func TestReadsOfASegment(t *testing.T) {
 	traces := many(200)
 	whole := seal(t, traces...)

@@ -34,8 +34,8 @@ func record(t *segment.Trace) []byte {
 	return b
 }
 
-// forge makes a segment of one block from records that no Writer would take. Its footer
-// is empty of traces: what verify finds before that is in the block.
+// forge makes a segment of one block from records that no Writer would accept. Its footer lists no traces,
+// so Verify finds the faults of the block first.
 func forge(t *testing.T, records ...[]byte) []byte {
 	t.Helper()
 	enc, err := zstd.NewWriter(nil)
@@ -62,7 +62,7 @@ func appendPart(b []byte, magic string, traces uint32, stored []byte) []byte {
 	return append(b, stored...)
 }
 
-// placed is what a footer says of a block or a list at an offset.
+// placed is how a footer describes a block or a list at an offset.
 func placed(offset int, stored []byte) []byte {
 	b := binary.BigEndian.AppendUint64(nil, uint64(offset))
 	b = binary.BigEndian.AppendUint64(b, uint64(len(stored)))
@@ -70,7 +70,7 @@ func placed(offset int, stored []byte) []byte {
 	return append(b, sum[:]...)
 }
 
-// ended puts a footer and a trailer behind blocks and list.
+// ended appends a footer and a trailer to blocks and list.
 func ended(b, footer []byte) []byte {
 	offset := uint64(len(b))
 	b = append(b, footer...)
@@ -109,8 +109,8 @@ func TestForgedRecordsAreRefused(t *testing.T) {
 	}
 }
 
-// TestWindowOfABlockIsBounded: a frame that asks its reader to hold more than the writer's window
-// is refused before anything is held.
+// TestWindowOfABlockIsBounded: a reader refuses a frame that demands a larger window than the writer's,
+// before it allocates the window.
 func TestWindowOfABlockIsBounded(t *testing.T) {
 	for window, refused := range map[int]bool{8 << 20: false, 16 << 20: true} {
 		var packed bytes.Buffer
@@ -118,7 +118,7 @@ func TestWindowOfABlockIsBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Without the length of its content, so that the frame says its window.
+		// Without the content's length the frame has to state its window.
 		for _, b := range [][]byte{record(few()[0]), nil} {
 			if _, err := enc.Write(b); err != nil {
 				t.Fatal(err)
@@ -142,8 +142,8 @@ type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
-// TestBombIsRefused gives a block that a few KiB expand from to more than a trace may
-// take, and counts of things that are not there.
+// TestBombIsRefused gives a block whose few KiB expand to more than a trace may take, and counts of parts
+// that do not exist.
 func TestBombIsRefused(t *testing.T) {
 	var packed bytes.Buffer
 	enc, err := zstd.NewWriter(&packed)

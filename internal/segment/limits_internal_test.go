@@ -59,11 +59,11 @@ func TestBlockHeaderAtItsLimits(t *testing.T) {
 	}
 }
 
-// TestFooterAtItsLimits: blocks fill what lies between header and footer, each trace is in one of
-// them, and the traces are in order. Whatever is one off is refused.
+// TestFooterAtItsLimits: the blocks fill the space between header and footer, each trace is in one of them,
+// and the traces are in order. A footer that is off by one anywhere is refused.
 func TestFooterAtItsLimits(t *testing.T) {
 	id := func(first, last byte) tga.ID { return tga.ID{0: first, 15: last} }
-	// Two blocks, the second without a byte, and three traces.
+	// Two blocks, the second one byte short, and three traces.
 	good := func() footer {
 		return footer{
 			blocks: []blockInfo{{offset: headerLen, stored: 100}, {offset: headerLen + blockHeaderLen + 100}},
@@ -106,7 +106,7 @@ func TestFooterAtItsLimits(t *testing.T) {
 			f.blocks[0].stored--
 			f.blocks[1] = blockInfo{f.blocks[1].offset - 1, 1, tga.Digest{}}
 		},
-			end: end, ok: true}, // the digests tell
+			end: end, ok: true}, // the digests show it
 		"a trace in the last block":   {change: func(f *footer) { f.traces[0].Block = 1 }, end: end, ok: true},
 		"a trace in the block after":  {change: func(f *footer) { f.traces[0].Block = 2 }, end: end},
 		"the same trace twice":        {change: func(f *footer) { f.traces[2].TraceID = id(2, 1) }, end: end},
@@ -139,8 +139,8 @@ func TestFooterAtItsLimits(t *testing.T) {
 	}
 }
 
-// TestTrailerAtItsLimits: a footer lies between the header and the trailer and ends where that
-// begins, and is no longer than that of the most traces.
+// TestTrailerAtItsLimits: the footer lies between the header and the trailer, ends where the trailer begins,
+// and is at most as long as the footer of the most traces.
 func TestTrailerAtItsLimits(t *testing.T) {
 	const least = headerLen + footerHeadLen + trailerLen
 	for name, c := range map[string]struct {
@@ -174,8 +174,8 @@ func TestTrailerAtItsLimits(t *testing.T) {
 	}
 }
 
-// TestPartsOfARecordAtTheirLimits: a trace may take its room and not a byte more, and what is
-// promised must be there to the last byte.
+// TestPartsOfARecordAtTheirLimits: a trace may take its maximum and not a byte more, and every byte that its
+// lengths state must be there.
 func TestPartsOfARecordAtTheirLimits(t *testing.T) {
 	for name, c := range map[string]struct {
 		room   int64
@@ -209,8 +209,8 @@ func TestSizeOfATraceAtItsLimit(t *testing.T) {
 	}
 }
 
-// TestRecordSizeIsABound: each part that may be long, alone. The record is no longer than was
-// counted, or Verify might not read what Add took, and the bound is not far above it.
+// TestRecordSizeIsABound: each part that may be long, alone. The record is at most as long as the computed
+// size, or Verify might not read what Add accepted. The computed size is not much larger either.
 func TestRecordSizeIsABound(t *testing.T) {
 	const long = 20 << 10
 	text := bytes.Repeat([]byte("x"), long)
@@ -242,7 +242,7 @@ func TestRecordSizeIsABound(t *testing.T) {
 		size, counted := recordLength(t, tr), recordSize(tr)
 		unescaped := int64(0)
 		for _, n := range tr.Notes {
-			unescaped = 5 * int64(len(n.Who)) // each may have taken six bytes
+			unescaped = 5 * int64(len(n.Who)) // each may have taken six bytes when it was escaped
 		}
 		if counted < size || counted > size+loose+unescaped {
 			t.Errorf("%s: %d bytes, counted %d", name, size, counted)
@@ -250,8 +250,8 @@ func TestRecordSizeIsABound(t *testing.T) {
 	}
 }
 
-// TestListAtItsLimit: the list of a segment may take its room and not a byte more, for who reads it
-// and for who writes it.
+// TestListAtItsLimit: the list of a segment may take its maximum and not a byte more, both for its reader
+// and for its writer.
 func TestListAtItsLimit(t *testing.T) {
 	for more, ok := range []bool{true, false} {
 		if err := checkList(tga.ID{1}, int64(MaxList+more)); (err == nil) != ok || err != nil && tga.CodeOf(err) != tga.LimitExceeded {
@@ -266,7 +266,7 @@ func TestListAtItsLimit(t *testing.T) {
 	}
 }
 
-// recordLength is how long the record of a trace is.
+// recordLength returns the length of the record of a trace.
 func recordLength(t *testing.T, tr *Trace) int64 {
 	t.Helper()
 	record, err := tr.append(nil, nil)

@@ -13,7 +13,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// listing is what the list has of a trace, as this test makes it from the documented format.
+// listing is the part of a list that describes one trace, made here from the documented format.
 func listing(since, deadline uint64, call tga.ID, words ...string) []byte {
 	b := binary.BigEndian.AppendUint64(nil, since)
 	b = binary.BigEndian.AppendUint64(b, deadline)
@@ -24,8 +24,7 @@ func listing(since, deadline uint64, call tga.ID, words ...string) []byte {
 	return b
 }
 
-// TestListSaysWhatTheTracesDo: each trace is shown from the list as it is from its entries, the
-// longest key among them.
+// TestListSaysWhatTheTracesDo: the list shows each trace as its entries do, also one with the longest key.
 func TestListSaysWhatTheTracesDo(t *testing.T) {
 	traces := append(few(), trace(chaintest.Options{Seed: 9, Key: strings.Repeat("\U0010ffff", 255), Meta: tga.Meta{tga.MetaDeadline: "2033-05-18T03:33:20.000Z", tga.MetaNamespace: strings.Repeat("n", 64)}}))
 	b := seal(t, traces...)
@@ -57,8 +56,8 @@ func TestListSaysWhatTheTracesDo(t *testing.T) {
 	}
 }
 
-// TestForgedListsAreRefused makes lists anew, with their digests: what a list says of a trace must
-// be what the trace says, to Verify, and a reader of the list takes no other form.
+// TestForgedListsAreRefused makes forged lists whose digests are right. Verify must compare the list with
+// the traces, and a reader of the list accepts only its one form.
 func TestForgedListsAreRefused(t *testing.T) {
 	one := few()[0]
 	folded, err := one.Replay()
@@ -104,7 +103,7 @@ func TestForgedListsAreRefused(t *testing.T) {
 	}
 }
 
-// withList gives a segment of one block another list.
+// withList replaces the list of a segment of one block.
 func withList(t *testing.T, b []byte, traces uint32, records []byte) []byte {
 	t.Helper()
 	enc, err := zstd.NewWriter(nil)

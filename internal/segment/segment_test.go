@@ -29,11 +29,11 @@ func document(pointer string, n int) chain.Document {
 	return chain.Document{Pointer: pointer, Data: bytes.Repeat([]byte("x"), n)}
 }
 
-// sameTrace compares bytes as bytes: element by element takes seconds.
+// sameTrace compares byte slices as a whole: comparing them element by element takes seconds.
 var sameTrace = cmp.Options{cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(chain.Entry{}),
 	cmp.FilterValues(func(a, b []byte) bool { return len(a)+len(b) > 0 }, cmp.Comparer(bytes.Equal))}
 
-// few is a small segment in which every kind of part occurs.
+// few is a small segment that has each kind of part.
 func few() []*segment.Trace {
 	erased := trace(chaintest.Options{Seed: 4, Documents: []chain.Document{document("/result", 9)}})
 	erased.Entries[3] = chaintest.Erase(erased.Entries[3])
@@ -75,7 +75,7 @@ func verify(b []byte) (segment.Report, error) {
 	return segment.Verify(bytes.NewReader(b), int64(len(b)), nil)
 }
 
-// many is enough for several blocks: incompressible results.
+// many fills several blocks: its results do not compress.
 func many(n int) []*segment.Trace {
 	var traces []*segment.Trace
 	seed := tga.Sum(nil)
@@ -149,7 +149,7 @@ func TestSegmentRoundTrip(t *testing.T) {
 	}
 }
 
-// TestTraceOverTheWindowIsReadBack seals an answer longer than the compressor's window.
+// TestTraceOverTheWindowIsReadBack seals an answer that is longer than the compressor's window.
 func TestTraceOverTheWindowIsReadBack(t *testing.T) {
 	tr := trace(chaintest.Options{Seed: 1, Documents: []chain.Document{document("/result", 20<<20)}})
 	b := seal(t, tr)
@@ -174,8 +174,7 @@ func TestReportCountsWhatIsThere(t *testing.T) {
 	}
 }
 
-// TestEveryFlipIsDetected changes the first, the last and all bits of each byte of a
-// segment.
+// TestEveryFlipIsDetected changes the first bit, the last bit and all bits of each byte of a segment.
 func TestEveryFlipIsDetected(t *testing.T) {
 	whole := seal(t, few()...)
 	b := bytes.Clone(whole)
@@ -209,8 +208,8 @@ func TestEveryTruncationIsDetected(t *testing.T) {
 	}
 }
 
-// TestDamageIsFoundOnLookup changes each byte of a block and of the list: a lookup reads no
-// other trace than was sealed, and the list is not read.
+// TestDamageIsFoundOnLookup changes each byte of a block and of the list. A lookup then returns the sealed
+// trace or an error, and a damaged list is not read.
 func TestDamageIsFoundOnLookup(t *testing.T) {
 	traces := few()
 	whole := seal(t, traces...)
@@ -223,8 +222,8 @@ func TestDamageIsFoundOnLookup(t *testing.T) {
 		if err != nil {
 			t.Fatalf("byte %d of a block changed: footer does not open: %v", i, err)
 		}
-		// The count of traces in a block's header is no digest's; a lookup stops at
-		// its trace and Verify finds the rest.
+		// No digest covers the count of traces in a block's header. A lookup stops at its trace, and Verify
+		// finds a wrong count.
 		if _, err := r.Trace(traces[0].ID); i < list && err == nil && (i < 20 || i >= 24) {
 			t.Fatalf("byte %d of a block changed: trace reads", i)
 		}
@@ -235,14 +234,14 @@ func TestDamageIsFoundOnLookup(t *testing.T) {
 	}
 }
 
-// TestBlockEndsAtItsTarget: the trace that brings the records to the target ends the block; a byte
-// less, and the next trace is in it too.
+// TestBlockEndsAtItsTarget: a block ends with the trace that brings its records to the target. With one byte
+// less, the next trace is in the block too.
 func TestBlockEndsAtItsTarget(t *testing.T) {
 	const headroom = 8 << 10
 	of := func(n int) *segment.Trace {
 		return trace(chaintest.Options{Seed: 1, Documents: []chain.Document{document("/result", n)}})
 	}
-	// The size of the document is in the artifact, so the two must have as many digits.
+	// The artifact has the size of the document, so both sizes must have the same number of digits.
 	n := segment.BlockTarget - headroom
 	n += segment.BlockTarget - len(record(of(n)))
 	for less, blocks := range []int{2, 1} {
@@ -309,8 +308,8 @@ func (l *limited) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestFailingWriterIsReported fails the write at many places, the last byte among them:
-// no segment is called whole.
+// TestFailingWriterIsReported lets the write fail at many places, also at the last byte. A segment that was
+// not written completely is reported.
 func TestFailingWriterIsReported(t *testing.T) {
 	size := len(seal(t, few()[:2]...))
 	for n := size - 1; n >= 0; n -= 17 {
@@ -332,7 +331,7 @@ func TestFailingWriterIsReported(t *testing.T) {
 	}
 }
 
-// failing is a reader that fails from a place on.
+// failing is a reader that fails from the given offset on.
 type failing struct {
 	r  io.ReaderAt
 	at int64
@@ -345,7 +344,7 @@ func (f failing) ReadAt(b []byte, off int64) (int, error) {
 	return f.r.ReadAt(b, off)
 }
 
-// TestFailingReaderIsNoDamage: a disk that cannot be read says nothing of the segment.
+// TestFailingReaderIsNoDamage: an error of the disk is not reported as damage of the segment.
 func TestFailingReaderIsNoDamage(t *testing.T) {
 	b := seal(t, many(20)...)
 	for at := int64(0); at < int64(len(b)); at += 997 {
@@ -370,8 +369,8 @@ func TestNewerSegmentIsRefused(t *testing.T) {
 	}
 }
 
-// TestSealedTracesOfASegment: entries that have a key are sealed in the file, the list and the
-// chain can be checked without any key, and a destroyed key is an erasure.
+// TestSealedTracesOfASegment: entries with a key are sealed in the file. The list and the chain can be
+// checked without any key. A destroyed key counts as an erasure.
 func TestSealedTracesOfASegment(t *testing.T) {
 	const secret = "nobody reads this"
 	ring := &chaintest.Ring{}
@@ -384,7 +383,7 @@ func TestSealedTracesOfASegment(t *testing.T) {
 	for n := range uint64(3) {
 		tr := chaintest.New(chaintest.Options{Seed: n, Args: `{"secret":"` + secret + `"}`, Documents: []chain.Document{{Pointer: "/result", Data: bytes.Repeat([]byte(secret), 3000)}}})
 		for i := range tr.Entries {
-			tr.Entries[i].Key = chain.KeyID(n) // the first has none
+			tr.Entries[i].Key = chain.KeyID(n) // the first entry has no key
 		}
 		made = append(made, tr)
 		if err := w.Add(&segment.Trace{ID: tr.ID, Entries: tr.Entries}); err != nil {
@@ -417,7 +416,7 @@ func TestSealedTracesOfASegment(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, got.Entries, err)
 		}
 	}
-	// What the list says of a trace that cannot be read is believed; of another it is compared.
+	// What the list says of a trace is compared with the trace, unless the trace cannot be read.
 	var other bytes.Buffer
 	w, err = segment.NewWriter(&other, &chaintest.Ring{Err: tga.Errorf(tga.StoreUnavailable, "down")})
 	if err != nil {

@@ -20,19 +20,19 @@ import (
 
 var writeVectors = flag.Bool("write", false, "write the vectors that a test compares")
 
-// sealedVectors are a sealed segment, and others as what differs from it.
+// sealedVectors are a sealed segment and variants of it. A variant is stored as its difference.
 type sealedVectors struct {
 	Hex   string        `json:"hex"`
 	Cases []golden.Case `json:"cases"`
 }
 
-// sealedParts are what a sealed segment of one block is made of.
+// sealedParts are the parts of a sealed segment of one block.
 type sealedParts struct {
 	version     byte
 	flags       byte
 	traces      int
 	block, list []byte // zstd frames
-	index       []byte // of the footer: what it says of each trace
+	index       []byte // of the footer: its description of each trace
 	flip        byte   // of the block's digest in the footer
 }
 
@@ -57,8 +57,8 @@ func replaced(t *testing.T, b []byte, old, new string) []byte {
 	return bytes.Replace(b, []byte(old), []byte(new), 1)
 }
 
-// sealedCases makes segments from what the writer makes of two traces: a good one, and ones in
-// which every digest is right but those of what is forged.
+// sealedCases makes segments from the writer's segment of two traces: a good one, and forged ones. In a
+// forged one every digest is right but the one of the forged part.
 func sealedCases(t *testing.T) (good []byte, cases map[string][]byte, order []string) {
 	t.Helper()
 	traces := []*segment.Trace{
@@ -104,7 +104,7 @@ func sealedCases(t *testing.T) (good []byte, cases map[string][]byte, order []st
 	})
 	forged("the body of an entry is that of another", func(p *sealedParts) {
 		b := bytes.Clone(records)
-		one := 36 + int(binary.BigEndian.Uint32(b[24:])) // the second entry, which then has the digest of the first artifact
+		one := 36 + int(binary.BigEndian.Uint32(b[24:])) // the second entry; it gets the digest of the first artifact
 		copy(b[one+12+120:], b[36+120:36+152])
 		p.block = golden.Stored(b)
 	})
@@ -155,7 +155,8 @@ func sealedCases(t *testing.T) (good []byte, cases map[string][]byte, order []st
 	return good, cases, order
 }
 
-// TestSealedSegmentIsAsItsVectors: each file has its verdict. With -write the vectors are made anew.
+// TestSealedSegmentIsAsItsVectors: each file has its expected verdict. With -write the test makes the
+// vectors anew.
 func TestSealedSegmentIsAsItsVectors(t *testing.T) {
 	good, cases, order := sealedCases(t)
 	v := sealedVectors{Hex: hex.EncodeToString(good)}

@@ -13,8 +13,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// patch returns a copy of b with bytes changed in its footer, and the footer's and the
-// file's digests made right again: a footer that lies.
+// patch returns a copy of b with changed bytes in its footer. It makes the digests of the footer and of the
+// file right again, so that the footer is a consistent lie.
 func patch(b []byte, f func(footer []byte)) []byte {
 	b = bytes.Clone(b)
 	t := b[len(b)-88:]
@@ -27,8 +27,8 @@ func patch(b []byte, f func(footer []byte)) []byte {
 	return b
 }
 
-// TestLyingFooterIsDetected changes each byte of the footer and makes all digests right
-// again. Verify must not believe it.
+// TestLyingFooterIsDetected changes each byte of the footer and makes all digests right again. Verify must
+// find each change.
 func TestLyingFooterIsDetected(t *testing.T) {
 	whole := seal(t, few()...)
 	if !bytes.Equal(patch(whole, func([]byte) {}), whole) {
@@ -42,7 +42,7 @@ func TestLyingFooterIsDetected(t *testing.T) {
 			t.Fatalf("byte %d of the footer's %d lies: %v", i, n, err)
 		}
 	}
-	// The head digest of the first trace of the index.
+	// The head digest of the first trace in the index.
 	const first = 16 + 2*48 // after the head, the block and the list
 	r, err := segment.Open(bytes.NewReader(whole), int64(len(whole)), nil)
 	if err != nil {
@@ -60,13 +60,12 @@ func TestLyingFooterIsDetected(t *testing.T) {
 	}
 }
 
-// TestLyingFooterIsFoundOnLookup: block and trace are good, and not the ones that the footer
-// binds.
+// TestLyingFooterIsFoundOnLookup: block and trace are good, but they are not the ones that the footer names.
 func TestLyingFooterIsFoundOnLookup(t *testing.T) {
 	one := few()[0]
 	for name, c := range map[string]struct {
 		at     int
-		digest bool // the error has both
+		digest bool // the error has both digests
 	}{
 		"digest of the block":     {16 + 16, true},
 		"head digest":             {16 + 2*48 + 40, false},
@@ -95,11 +94,11 @@ func TestLyingFooterIsFoundOnLookup(t *testing.T) {
 	}
 }
 
-// TestLyingBordersOfBlocksAreTold: two blocks whose border is a byte on have the digests that they
-// should have, so the error must speak of their places.
+// TestLyingBordersOfBlocksAreTold: the border between two blocks is one byte off. Both blocks keep the
+// expected digests, so the error must name their places.
 func TestLyingBordersOfBlocksAreTold(t *testing.T) {
 	_, err := verify(patch(seal(t, many(20)...), func(footer []byte) {
-		for _, at := range []int{16 + 8, 16 + 48} { // length of the first, offset of the second
+		for _, at := range []int{16 + 8, 16 + 48} { // length of the first block, offset of the second one
 			binary.BigEndian.PutUint64(footer[at:], binary.BigEndian.Uint64(footer[at:])+1)
 		}
 		binary.BigEndian.PutUint64(footer[16+48+8:], binary.BigEndian.Uint64(footer[16+48+8:])-1)
@@ -110,8 +109,7 @@ func TestLyingBordersOfBlocksAreTold(t *testing.T) {
 	}
 }
 
-// TestVerifyNamesTheBadPart: the frame of an entry or a note that cannot be read is named by its
-// number.
+// TestVerifyNamesTheBadPart: the error names the number of the entry or note whose frame cannot be read.
 func TestVerifyNamesTheBadPart(t *testing.T) {
 	good := few()[0]
 	whole := record(good)
@@ -141,8 +139,8 @@ func TestVerifyNamesTheBadPart(t *testing.T) {
 	}
 }
 
-// TestVerifyNamesTheBadTrace puts another chain's entry into a segment, compressed and
-// digested as it should be: only the chain itself is wrong.
+// TestVerifyNamesTheBadTrace puts an entry of another chain into a segment, with right compression and
+// digests: only the chain itself is wrong.
 func TestVerifyNamesTheBadTrace(t *testing.T) {
 	good, bad := few()[0], few()[0]
 	other := trace(chaintest.Options{Seed: 1, Key: "order-1", Args: `{"amount":13}`})
