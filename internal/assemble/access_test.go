@@ -14,8 +14,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestFileThatOthersCanWriteIsRefused: the configuration names programs that the daemon
-// runs. Who else can read it is said in the log.
+// TestFileThatOthersCanWriteIsRefused: a configuration that others can write is refused, since it names
+// programs that the daemon runs. If others can read it, the log says so.
 func TestFileThatOthersCanWriteIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "tgad.toml")
@@ -24,7 +24,7 @@ func TestFileThatOthersCanWriteIsRefused(t *testing.T) {
 	}
 	for _, c := range []struct {
 		mode   fs.FileMode
-		gid    int // -1 = the process's own
+		gid    int // -1 = the user and group of this process
 		refuse bool
 		warn   string
 	}{
@@ -44,7 +44,7 @@ func TestFileThatOthersCanWriteIsRefused(t *testing.T) {
 		}
 		if err := os.Chown(path, -1, gid); err != nil {
 			if c.gid >= 0 {
-				continue // only root can give a file away
+				continue // only root can change the owner of a file
 			}
 			t.Fatal(err)
 		}

@@ -18,9 +18,9 @@ import (
 
 var discard = slog.New(slog.DiscardHandler)
 
-// TestHintsThatAnExecutorPassesOn: they count for an external server that the file trusts, or
-// does not list where it says so, never beside a row, and never of a server that the daemon
-// calls itself.
+// TestHintsThatAnExecutorPassesOn: hints that an executor passes on count for an external server that the
+// file trusts, and for a server that the file does not list if it allows that. They do not count beside a
+// row, nor for a server that the daemon calls itself.
 func TestHintsThatAnExecutorPassesOn(t *testing.T) {
 	const file = `%s
 [[server]]
@@ -91,8 +91,8 @@ name = "named"
 	}
 }
 
-// TestOnlyTrustedHintsSuggest asks a real MCP server for its hints: they count where the
-// operator marked it trusted and wrote no row, and nowhere else.
+// TestOnlyTrustedHintsSuggest asks a real MCP server for its hints. They count only if the operator trusts
+// the server's hints and wrote no row for the tool.
 func TestOnlyTrustedHintsSuggest(t *testing.T) {
 	server := mcp.NewServer(&mcp.Implementation{Name: "hints"}, nil)
 	for name, hints := range map[string]*mcp.ToolAnnotations{

@@ -30,13 +30,14 @@ func TestExampleIsValid(t *testing.T) {
 	}
 }
 
-// TestWholeExampleIsValid: with the settings that need files, and the files, too.
+// TestWholeExampleIsValid: the example is valid as it is, and also with the settings that need files, when
+// these files exist.
 func TestWholeExampleIsValid(t *testing.T) {
 	raw, err := os.ReadFile(example)
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw = bytes.Replace(raw, []byte("#:schema"), []byte("# :schema"), 1) // for editors
+	raw = bytes.Replace(raw, []byte("#:schema"), []byte("# :schema"), 1) // this line is for editors
 	dir := t.TempDir()
 	for _, name := range []string{"shop.password", "github.token", "HEAD"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("s3cret\n"), 0o600); err != nil {
@@ -75,8 +76,8 @@ func TestWholeExampleIsValid(t *testing.T) {
 	}
 }
 
-// TestHeadersFile: the headers of a file are used, and one that everybody can read, or
-// that says something twice, is refused without being repeated.
+// TestHeadersFile: the headers of a file are used. A file that everybody can read, or that has a header
+// twice, is refused, and the error does not repeat its content.
 func TestHeadersFile(t *testing.T) {
 	dir := t.TempDir()
 	for _, x := range []struct {

@@ -8,8 +8,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestCallThatTheDaemonDoesNotSend says why: the server is external, or there is none. An executor sends
-// both itself.
+// TestCallThatTheDaemonDoesNotSend: the error says why the daemon does not send the call: the server is
+// external, or no server is configured. In both cases an executor sends it.
 func TestCallThatTheDaemonDoesNotSend(t *testing.T) {
 	c, err := Parse("", []byte("[[server]]\nid = \"shop\"\ntype = \"external\"\n"))
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestSlimRefusesWhatItHasNot: a file that needs what a slim tgad left out is refused when it is
-// read, before a store is opened.
+// TestSlimRefusesWhatItHasNot: a file that needs something which a slim tgad leaves out is refused when it
+// is read, before a store is opened.
 func TestSlimRefusesWhatItHasNot(t *testing.T) {
 	for what, text := range map[string]string{
 		"gRPC":       "[[server]]\nid = \"g\"\ntype = \"grpc\"\nurl = \"127.0.0.1:1\"\n",

@@ -13,8 +13,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestSnapshotsAroundSendsOfADaemon: each answer of a tool server has a record that says so,
-// a read has none, and without a snapshot nothing is sent.
+// TestSnapshotsAroundSendsOfADaemon: each answer of a tool server has a record of its snapshots, a read has
+// none, and without a snapshot nothing is sent.
 func TestSnapshotsAroundSendsOfADaemon(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "work")
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -69,7 +69,8 @@ func TestSnapshotsAroundSendsOfADaemon(t *testing.T) {
 	}
 }
 
-// TestWorkspaceOfAServer: what the file says of it, and what is no workspace.
+// TestWorkspaceOfAServer: what the file can say about the workspace of a server, and which directories
+// cannot be one.
 func TestWorkspaceOfAServer(t *testing.T) {
 	server := "[[server]]\nid = \"s\"\ntype = \"http\"\nurl = \"http://127.0.0.1:1\"\n"
 	for text, ok := range map[string]bool{

@@ -32,8 +32,8 @@ func keySet(t *testing.T) []byte {
 	return set
 }
 
-// TestSupervisorThatCannotBeCheckedIsRefused: a supervisor without peers, keys or issuer,
-// two under one uid, and one whose file has no key, end the start.
+// TestSupervisorThatCannotBeCheckedIsRefused: the daemon does not start if a supervisor has no peers, no
+// keys or no issuer, if two have one uid, or if the key file of one has no key.
 func TestSupervisorThatCannotBeCheckedIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	for name, data := range map[string][]byte{"keys": keySet(t), "empty": []byte(`{"keys":[]}`), "broken": []byte(`{`)} {
@@ -71,8 +71,8 @@ func TestSupervisorThatCannotBeCheckedIsRefused(t *testing.T) {
 	}
 }
 
-// TestSkewIsWhatIsWritten: for the daemon's own keys and a remote supervisor's a skew that
-// is written as 0s is zero, and one that is not written is the default.
+// TestSkewIsWhatIsWritten: a skew of 0s means zero, and a skew that is left out means the default, both for
+// the daemon's own keys and for those of a remote supervisor.
 func TestSkewIsWhatIsWritten(t *testing.T) {
 	now := time.Date(2026, 1, 15, 19, 0, 0, 0, time.UTC)
 	clock := func() time.Time { return now }

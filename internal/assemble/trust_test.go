@@ -38,7 +38,7 @@ func build(t *testing.T, text string) *Tools {
 	return tools
 }
 
-// sees is a real MCP server with one tool that tells what reached it.
+// sees is a real MCP server with one tool that reports what reached it.
 func sees(t *testing.T) (server *mcp.Server, url string) {
 	server = mcp.NewServer(&mcp.Implementation{Name: "sees"}, nil)
 	add := func(description string) {
@@ -54,8 +54,8 @@ func sees(t *testing.T) (server *mcp.Server, url string) {
 	return server, web.URL
 }
 
-// TestSchemaIsTheDefinitionAsItIs: the digest is of what the server lists now; a tool that
-// it no longer lists has none.
+// TestSchemaIsTheDefinitionAsItIs: the digest is that of the definition which the server lists now. A tool
+// that the server no longer lists has none.
 func TestSchemaIsTheDefinitionAsItIs(t *testing.T) {
 	server, url := sees(t)
 	tools := build(t, fmt.Sprintf("[[server]]\nid = \"s\"\ntype = \"mcp-url\"\nurl = %q\n[[server]]\nid = \"x\"\ntype = \"external\"\n", url))
@@ -71,7 +71,7 @@ func TestSchemaIsTheDefinitionAsItIs(t *testing.T) {
 		func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			return &mcp.CallToolResult{}, nil
 		})
-	tools.nodes["s"].mcp.asked = tools.nodes["s"].mcp.asked.Add(-listHolds) // as if that long ago
+	tools.nodes["s"].mcp.asked = tools.nodes["s"].mcp.asked.Add(-listHolds) // makes the definition that old
 	if changed, err := schema(t.Context(), "s", "t"); err != nil || changed == first {
 		t.Errorf("another definition has the digest %s %v", changed, err)
 	}
@@ -85,8 +85,8 @@ func TestSchemaIsTheDefinitionAsItIs(t *testing.T) {
 	}
 }
 
-// TestHungServerHoldsACallerToItsDeadline: while one caller asks a server that hangs for its definitions, another one waits no
-// longer than its own deadline.
+// TestHungServerHoldsACallerToItsDeadline: while one caller waits for the definitions of a server that
+// hangs, another caller waits no longer than its own deadline.
 func TestHungServerHoldsACallerToItsDeadline(t *testing.T) {
 	asked, over := make(chan struct{}, 8), make(chan struct{})
 	web := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -124,7 +124,7 @@ func TestHungServerHoldsACallerToItsDeadline(t *testing.T) {
 	}
 }
 
-// TestKeyReachesTheToolWhereItWantsIt asks the tools what reached them.
+// TestKeyReachesTheToolWhereItWantsIt asks the tools which key reached them.
 func TestKeyReachesTheToolWhereItWantsIt(t *testing.T) {
 	_, url := sees(t)
 	var header http.Header
@@ -173,7 +173,7 @@ key = { header = "X-Request-Id", argument = "/order/key" }
 	if header.Get("X-Request-Id") != "order-1" || header.Get("Idempotency-Key") != "order-1" || string(body) != `{"amount":9007199254740992,"order":{"key":"order-1"}}` {
 		t.Errorf("the server saw %v %s", header, body)
 	}
-	// No room for the key: the call is refused before it is begun, and is not sent.
+	// The arguments have no room for the key: the call is refused before it is begun, and is not sent.
 	header = nil
 	for _, args := range []string{`{}`, `{"order":{"key":"another"}}`, `{"order":1}`} {
 		call.Args = []byte(args)
@@ -189,7 +189,7 @@ key = { header = "X-Request-Id", argument = "/order/key" }
 	}
 }
 
-// TestKeysAreTheFiles: keys are those that the file has now; without the file there are none.
+// TestKeysAreTheFiles: the keys are those that the file has now. Without the file there are no keys.
 func TestKeysAreTheFiles(t *testing.T) {
 	dir := t.TempDir()
 	c, err := Parse(filepath.Join(dir, "c.toml"), []byte("[capability]\nkey_file = \"keys\"\n"))
@@ -233,7 +233,7 @@ func TestKeysAreTheFiles(t *testing.T) {
 	}
 }
 
-// TestKeyFileInTheStoreIsRefused: a backup of the store would take it along.
+// TestKeyFileInTheStoreIsRefused: a backup of the store would copy a key file that is in it.
 func TestKeyFileInTheStoreIsRefused(t *testing.T) {
 	store := t.TempDir()
 	c, err := Parse("c.toml", fmt.Appendf(nil, "[capability]\nkey_file = %q\n", filepath.Join(store, "keys")))

@@ -11,7 +11,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// happened is a turn as a view is told of it, with text that would move a cursor.
+// happened are the events of a turn that a view gets, with text that would move a cursor.
 var happened = []turn.Progress{
 	{Agent: "a", TurnNumber: 1, Phase: turn.Resolve, State: "started"},
 	{Agent: "a", TurnNumber: 1, Phase: turn.Resolve, State: "done"},
@@ -32,8 +32,8 @@ func show(terminal, asJSON bool) string {
 	return out.String()
 }
 
-// TestAgentViewDrawsOneLineForATurn: drawn anew, and nothing in it moves the cursor but
-// the view's own clearing of its line.
+// TestAgentViewDrawsOneLineForATurn: the line is drawn anew, and only the view's own clearing of its line
+// moves the cursor.
 func TestAgentViewDrawsOneLineForATurn(t *testing.T) {
 	got := show(true, false)
 	if !strings.HasSuffix(got, "turn 1   ✓ resolve  ✓ infer  ✗ execute  \n") {
@@ -47,7 +47,7 @@ func TestAgentViewDrawsOneLineForATurn(t *testing.T) {
 	}
 }
 
-// TestAgentViewWritesPlainLines where it is no terminal, one for each thing that happens but
+// TestAgentViewWritesPlainLines: without a terminal the view writes one line for each event, except for
 // pieces of text.
 func TestAgentViewWritesPlainLines(t *testing.T) {
 	got := show(false, false)
@@ -62,7 +62,7 @@ func TestAgentViewWritesPlainLines(t *testing.T) {
 	}
 }
 
-// TestWarningsAreShownWithoutJSON: what was left out of the agent's tools is told on stderr.
+// TestWarningsAreShownWithoutJSON: tools that were left out of the agent are named on stderr.
 func TestWarningsAreShownWithoutJSON(t *testing.T) {
 	var out, errs bytes.Buffer
 	s := &Streams{Out: &out, Err: &errs}

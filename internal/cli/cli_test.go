@@ -109,7 +109,8 @@ func TestShorten(t *testing.T) {
 	}
 }
 
-// TestInterruptEndsVerify: of a file as of a store, with an exit code of its own.
+// TestInterruptEndsVerify: an interrupt ends the verification of a file and of a store, with an exit code of
+// its own.
 func TestInterruptEndsVerify(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -127,7 +128,7 @@ func TestInterruptEndsVerify(t *testing.T) {
 	}
 }
 
-// overAfter is a context that is over once it was asked so often.
+// overAfter is a context that is over after its error was asked for the given number of times.
 type overAfter struct {
 	context.Context
 	left atomic.Int64
@@ -184,7 +185,8 @@ func TestErrorIsLoggedAsItsMessage(t *testing.T) {
 	}
 }
 
-// TestVerbSaysWhichArgumentsItTakes, whatever it was given; a verb that is not known is named.
+// TestVerbSaysWhichArgumentsItTakes: a wrong number of arguments gives the arguments that the verb takes. An
+// unknown verb is named.
 func TestVerbSaysWhichArgumentsItTakes(t *testing.T) {
 	for line, want := range map[string]string{
 		"init dir":     "tgad init takes other arguments: tgad init --data DIR",

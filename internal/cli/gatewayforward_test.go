@@ -21,8 +21,9 @@ import (
 	"github.com/tgad/tgad/internal/testlog"
 )
 
-// TestGatewayForwardsWhatItsFileSays: clients' credentials as the file says it, first in Authorization; then in a header
-// of the server's own, because a new file has identities. The key of an identity is never the server's to see.
+// TestGatewayForwardsWhatItsFileSays: the gateway forwards clients' credentials as the file says: first in
+// Authorization, then, in a new file with identities, in a header of the server's own. A server never sees
+// the key of an identity.
 func TestGatewayForwardsWhatItsFileSays(t *testing.T) {
 	const token, key = "tok-1f6e0c-alice", "key-of-an-identity"
 	crm := fronttest.Guard(t, token)
@@ -48,14 +49,14 @@ func TestGatewayForwardsWhatItsFileSays(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		l.file("") // it has digests only, but is no file of the gateway's
+		l.file("") // it has only digests, but it does not belong to the gateway
 		fronttest.SearchFor(t, dir, token, key)("what was logged", l.log.String())
 	}()
 	l.listens(at)
 	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", at)
 	}}}
-	// The task of a call has a name that a gateway which is started later would give it too.
+	// The task of a call has a name that a gateway which starts later would give it too.
 	task := func(identity string, header ...string) {
 		t.Helper()
 		body, h := fronttest.Modern("1", "tools/call", `"name":"crm__job","arguments":{}`, append(header, "Mcp-Name", "crm__job")...)
@@ -91,7 +92,7 @@ func TestGatewayForwardsWhatItsFileSays(t *testing.T) {
 		l.hangup(holdsStill)
 	}
 	l.file(strings.Replace(was, `"authorization"`, `"header"`, 1) + ann)
-	l.hangup("level=WARN msg=\"configuration reloaded\"") // the log in it says so too, before the gateway does
+	l.hangup("level=WARN msg=\"configuration reloaded\"") // its log reports that first, and the gateway later
 	if status, got, _ := call(2, "Authorization", "Bearer "+token); status != 401 {
 		t.Errorf("a token where a key is wanted: %d %s", status, got)
 	}
@@ -131,7 +132,7 @@ func TestAcceptOfAServerThatWantsAToken(t *testing.T) {
 	}
 }
 
-// listens waits until somebody listens at a socket: its file is there a moment before.
+// listens waits until somebody listens at a socket. The socket's file exists a moment earlier.
 func (l *live) listens(at string) {
 	l.t.Helper()
 	for until := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {

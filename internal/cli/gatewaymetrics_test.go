@@ -23,8 +23,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestGatewayCountsWhatPassesIt: each request of a client's is counted once, where it was led or why
-// it was led nowhere, and a client's own words are in no label.
+// TestGatewayCountsWhatPassesIt: each request of a client is counted once, with its server or with the
+// reason why it went nowhere. No label has a client's own words.
 func TestGatewayCountsWhatPassesIt(t *testing.T) {
 	dir, err := os.MkdirTemp("", "tgad-cli-gw-")
 	if err != nil {
@@ -89,7 +89,7 @@ func TestGatewayCountsWhatPassesIt(t *testing.T) {
 			t.Errorf("%s %s: %s lacks %s", call.method, call.params, got, call.want)
 		}
 	}
-	if _, err := fmt.Fprintln(in, "[]"); err != nil { // no array passes
+	if _, err := fmt.Fprintln(in, "[]"); err != nil { // an array is refused
 		t.Fatal(err)
 	}
 	if line, err := answers.ReadString('\n'); err != nil || !strings.Contains(line, "error") {
@@ -120,7 +120,8 @@ func TestGatewayCountsWhatPassesIt(t *testing.T) {
 	if _, err := net.Dial("unix", filepath.Join(dir, "metrics.sock")); err == nil {
 		t.Error("the metrics are there when the gateway is over")
 	}
-	// A collector has the calls, the one that the quota refused too, and the last of the metrics: those of the gateway and of the daemon in its process.
+	// A collector has the calls, also the one that the quota refused, and the metrics of the gateway and of
+	// the daemon in its process.
 	total := 0.0
 	for _, p := range collector.Points("tgad_gateway_requests_total") {
 		if p.Attr["end"] == "result" && p.Attr["method"] == "tools/call" {
@@ -132,7 +133,7 @@ func TestGatewayCountsWhatPassesIt(t *testing.T) {
 	}
 }
 
-// scrape gets the metrics behind a socket.
+// scrape gets the metrics from a socket.
 func scrape(t *testing.T, socket string) string {
 	t.Helper()
 	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -150,7 +151,7 @@ func scrape(t *testing.T, socket string) string {
 	return string(raw)
 }
 
-// TestMetricsOfTheGatewayAreDocumented: docs/TELEMETRY.md has each, with its labels and what it is.
+// TestMetricsOfTheGatewayAreDocumented: docs/TELEMETRY.md has each metric with its labels and its meaning.
 func TestMetricsOfTheGatewayAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/TELEMETRY.md")
 	if err != nil {
@@ -180,8 +181,8 @@ func TestMetricsOfTheGatewayAreDocumented(t *testing.T) {
 	}
 }
 
-// TestMetricsOfTheGatewayAreOnThisMachine: an address for others is refused, and a listener that is told to
-// end ends without an error.
+// TestMetricsOfTheGatewayAreOnThisMachine: an address that other machines can reach is refused, and a
+// listener that is told to end ends without an error.
 func TestMetricsOfTheGatewayAreOnThisMachine(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	stop, err := newGatewayMetrics().listen("unix:" + socket)

@@ -22,11 +22,11 @@ import (
 type live struct {
 	t       *testing.T
 	dir     string
-	conf    string // the file
+	conf    string // the configuration
 	in      *io.PipeWriter
 	answers *bufio.Reader
 	log     *testlog.Buffer
-	heard   []string // notifications
+	heard   []string // received notifications
 	id      int
 	done    chan error
 }

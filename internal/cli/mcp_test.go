@@ -16,7 +16,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// scripted is a tool server in a line of shell: it answers each request in its turn.
+// scripted is a tool server in a line of shell: it answers the requests in their order.
 const scripted = `while read -r line; do
 id=$(printf %s "$line" | sed -n 's/.*"id":\([0-9"a-z-]*\).*/\1/p')
 case "$line" in
@@ -83,8 +83,8 @@ func TestMCPVerb(t *testing.T) {
 	}
 }
 
-// TestWhatInspectPrintsIsAConfiguration: it is accepted as it is printed, says of a tool what its
-// hint says, nothing of a tool without one, and nothing of the server's own making.
+// TestWhatInspectPrintsIsAConfiguration: the printed configuration is accepted. It says about a tool what
+// the tool's hint says, and nothing about a tool without a hint. It repeats no text of the server.
 func TestWhatInspectPrintsIsAConfiguration(t *testing.T) {
 	dir, err := os.MkdirTemp("", "tgad-cli-mcp-")
 	if err != nil {
@@ -114,7 +114,7 @@ func TestWhatInspectPrintsIsAConfiguration(t *testing.T) {
 	if _, ok := c.Policy("s", "charge"); ok {
 		t.Error("a tool without a hint has a row")
 	}
-	// With it in the configuration nothing is left to paste.
+	// Once it is in the configuration, nothing is left to paste.
 	file := filepath.Join(dir, "tgad.toml")
 	if err := os.WriteFile(file, []byte(printed), 0o600); err != nil {
 		t.Fatal(err)
@@ -125,8 +125,8 @@ func TestWhatInspectPrintsIsAConfiguration(t *testing.T) {
 	}
 }
 
-// TestTrustedHintMakesAReadCall: a call of a tool whose hint is trusted is recorded as a read, and
-// no answer of it is served to another; without the flag it is a write.
+// TestTrustedHintMakesAReadCall: a call of a tool whose hint is trusted is recorded as a read, and its
+// answer is not served to another call. Without the flag it is a write.
 func TestTrustedHintMakesAReadCall(t *testing.T) {
 	for _, trust := range []bool{false, true} {
 		dir, err := os.MkdirTemp("", "tgad-cli-mcp-")

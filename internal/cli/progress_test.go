@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestProgressIsForPeople: a line when it changes, on stderr, and none beside --json or where
+// TestProgressIsForPeople: a line on stderr when the progress changes; none beside --json, and none if
 // nobody asked for it.
 func TestProgressIsForPeople(t *testing.T) {
 	for _, row := range []struct {
@@ -40,7 +40,7 @@ func TestProgressIsForPeople(t *testing.T) {
 	}
 }
 
-// closed takes nothing and counts the tries.
+// closed refuses every write and counts them.
 type closed struct{ tries int }
 
 func (c *closed) Write([]byte) (int, error) {

@@ -11,7 +11,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestRollbackPlanSaysWhatStands: in both forms, and no name of a tool moves the cursor.
+// TestRollbackPlanSaysWhatStands: the plan says so in both forms, and no name of a tool moves the cursor.
 func TestRollbackPlanSaysWhatStands(t *testing.T) {
 	at := time.Date(2026, 1, 15, 19, 0, 0, 0, time.UTC)
 	call := workstate.Checkpoint{ID: "c1", Kind: "call", Server: "bank", Name: "pay\x1b[2J", Success: true, Recorded: at, Elapsed: time.Second}
@@ -47,8 +47,7 @@ func TestRollbackPlanSaysWhatStands(t *testing.T) {
 	}
 }
 
-// TestStateIsNamedAsItIsPrinted: what ls prints is what the other verbs take, and nothing
-// else is.
+// TestStateIsNamedAsItIsPrinted: the other verbs accept the names that ls prints, and no others.
 func TestStateIsNamedAsItIsPrinted(t *testing.T) {
 	const id = "01936a8b-4c2d-7000-8000-000000000001"
 	want, err := tga.ParseID(id)

@@ -11,7 +11,7 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// builder appends to a trace what a store would.
+// builder appends entries to a trace as a store would.
 type builder struct {
 	t     *testing.T
 	trace *chain.Trace
@@ -130,7 +130,8 @@ func TestTimelineShowsEntriesAndNotesInTheirOrder(t *testing.T) {
 	}
 }
 
-// TestTimelineSaysTheLicence: what the program claimed, and under what the attempt was made.
+// TestTimelineSaysTheLicence: the timeline shows the licence that the program claimed, and the one under
+// which the attempt was made.
 func TestTimelineSaysTheLicence(t *testing.T) {
 	for text, want := range map[string]string{
 		"dedupe_key 86400000 60000": "dedupe_key, window 24h0m0s, margin 1m0s",

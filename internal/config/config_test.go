@@ -20,7 +20,7 @@ const (
 	vkey    = "shop.example/tgad+532c0b20+AZSjhfr3rU7gRixnssh4w1clJ2lSNQmeloHvMHTrATi0"
 )
 
-// TestExampleNamesEveryKey: a key that the example does not show is one that nobody finds.
+// TestExampleNamesEveryKey: nobody finds a key that the example does not show.
 func TestExampleNamesEveryKey(t *testing.T) {
 	raw, err := os.ReadFile(example)
 	if err != nil {
@@ -49,8 +49,7 @@ func TestExampleNamesEveryKey(t *testing.T) {
 	walk(reflect.TypeFor[config.Config]())
 }
 
-// TestExampleShowsTheDefaults: what the example says in [limits] is what a file without
-// it gives.
+// TestExampleShowsTheDefaults: the values of [limits] in the example are those of a file without this table.
 func TestExampleShowsTheDefaults(t *testing.T) {
 	c, err := assemble.Load(example)
 	if err != nil {
@@ -207,8 +206,8 @@ func TestMistakesPointAtTheLine(t *testing.T) {
 
 const talos = "profile = \"talos\"\n[capability]\nkey_file = \"k\"\n"
 
-// TestLimitsOfTrustAreReached: what stands at a limit is accepted; TestMistakesPointAtTheLine
-// has the same one past it.
+// TestLimitsOfTrustAreReached: a value at a limit is accepted. TestMistakesPointAtTheLine has the same value
+// one past it.
 func TestLimitsOfTrustAreReached(t *testing.T) {
 	for _, text := range []string{
 		"[[verifier]]\nresource_type = \"" + strings.Repeat("x", 64) + "\"\ntype = \"file\"\nroot = \"/\"\n",
@@ -224,7 +223,7 @@ func TestLimitsOfTrustAreReached(t *testing.T) {
 	}
 }
 
-// TestMistakesPointAtTheColumn: of the key, also of one in a table on the line of another.
+// TestMistakesPointAtTheColumn: the error has the column of the key, also for a key of an inline table.
 func TestMistakesPointAtTheColumn(t *testing.T) {
 	for text, want := range map[string]string{
 		"  allow_al = true\n": "c.toml:1:3: unknown key",
@@ -239,7 +238,7 @@ func TestMistakesPointAtTheColumn(t *testing.T) {
 	}
 }
 
-// TestAllMistakesAreReported: one look at the file is enough to mend it.
+// TestAllMistakesAreReported: one reading of the file reports all of its mistakes.
 func TestAllMistakesAreReported(t *testing.T) {
 	_, err := parsed(t, "c.toml", []byte("profile = \"x\"\n[limits]\ndepth = -1\n[[rule]]\ndecision = \"x\"\n"+
 		"[[verifier]]\nresource_type = \"a\"\ntype = \"file\"\n[[verifier]]\nresource_type = \"b\"\ntype = \"sqlite\"\nfile = \"f\"\n[capability]\nskew = \"x\"\n"))
@@ -279,7 +278,7 @@ func TestNothingWrittenAllowsNothing(t *testing.T) {
 	}
 }
 
-// TestPolicyHashIsOfTheRules: another table has another hash, the same one the same.
+// TestPolicyHashIsOfTheRules: a different table has a different hash, and an equal table has the same one.
 func TestPolicyHashIsOfTheRules(t *testing.T) {
 	hash := func(text string) tga.Digest {
 		c, err := parsed(t, "", []byte(text))
@@ -375,7 +374,7 @@ func TestRoleOfAPeer(t *testing.T) {
 	}
 }
 
-// TestProberOfATool: its own row before the server's *, and no other server's.
+// TestProberOfATool: a tool's own row comes before the server's *, and no row of another server counts.
 func TestProberOfATool(t *testing.T) {
 	c, err := parsed(t, "c.toml", []byte(row("a", "*")+row("a", "t")+"[[server]]\nid = \"a\"\ntype = \"external\"\n"))
 	if err != nil {

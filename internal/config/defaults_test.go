@@ -27,8 +27,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// inSource are the defaults that a package keeps to itself: the file that sets them, and what it
-// sets there.
+// inSource are the defaults that a package does not export: the file that sets them, and the value.
 var inSource = map[string][2]string{
 	"store.lease":             {"engine/postgres/options.go", "o.Lease"},
 	"store.patience":          {"engine/postgres/options.go", "o.Patience"},
@@ -63,7 +62,7 @@ var inSource = map[string][2]string{
 	"supervisor.audience":     {"internal/assemble/supervisor.go", "made.audience"},
 }
 
-// exported are those that can be asked for.
+// exported are the defaults that a package exports.
 var exported = map[string]any{
 	"server.start_timeout": mcp.DefaultStartTimeout, "server.connect_ahead": int64(httpcall.DefaultAhead),
 	"server.workspace_keep": int64(workspace.DefaultKeep), "tool.repeat_window": call.DefaultWindow, "tool.margin": ledger.DefaultMargin,
@@ -74,8 +73,8 @@ var exported = map[string]any{
 	"agent.max_delegations": int64(turn.DefaultMaxDelegations), "role.namespace": tga.DefaultNamespace,
 }
 
-// quoted are defaults that are no constant: a file, and the line of it that makes them. When the line
-// changes, so may the default.
+// quoted are defaults that are not constants: a file, and the line of it that makes them. When that line
+// changes, the default may have changed too.
 var quoted = map[string][2]string{
 	"limits.body_budget":         {"internal/config/memory.go", "return max(memory/16, 2*(requestBytes+1))"},
 	"keyring.by":                 {"internal/assemble/keyring.go", "config.BySubject"},
@@ -97,7 +96,7 @@ var quoted = map[string][2]string{
 	"gateway.identity.namespace": {"internal/config/gateway.go", "return id.Name"},
 }
 
-// TestDefaultsAreReal: what the table says of a default is what the code does.
+// TestDefaultsAreReal: each default in the table equals the default of the code.
 func TestDefaultsAreReal(t *testing.T) {
 	filled, err := config.Parse("", []byte("[[server]]\nid=\"s\"\ntype=\"external\"\n[[tool]]\nserver=\"s\"\nname=\"t\"\n[[audit]]\nid=\"a\"\ntype=\"file\"\npath=\"/a\"\n[[notify]]\nid=\"n\"\ntype=\"command\"\ncommand=[\"c\"]\n[[role]]\nuid=[0]\nverbs=[\"read\"]\n[capability]\nkey_file=\"k\"\n"), nil)
 	if err != nil {
@@ -137,7 +136,7 @@ func TestDefaultsAreReal(t *testing.T) {
 	}
 }
 
-// number is a default as nanoseconds, bytes or a count.
+// number converts a default to nanoseconds, bytes or a count.
 func number(k config.KeyDoc) int64 {
 	switch k.Form {
 	case config.FormDuration:
@@ -152,7 +151,7 @@ func number(k config.KeyDoc) int64 {
 	return n
 }
 
-// filledValue is what a configuration has at a path, in the first element of each list.
+// filledValue returns the value of a configuration at a path, in the first element of each list.
 func filledValue(c *config.Config, path string) (string, bool) {
 	v := reflect.ValueOf(c).Elem()
 	for _, name := range strings.Split(path, ".") {
@@ -184,7 +183,7 @@ func filledValue(c *config.Config, path string) (string, bool) {
 	return fmt.Sprint(v.Interface()), true
 }
 
-// set is the constant that a file assigns to a name where it is zero.
+// set returns the constant that a file assigns to a name that is zero.
 func set(t *testing.T, file, name string) (n string) {
 	t.Helper()
 	f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
@@ -240,8 +239,8 @@ func text(e ast.Expr) string {
 	return ""
 }
 
-// value is the value of a constant expression; of max(a, …) a, which the others do not reach by
-// default.
+// value returns the value of a constant expression. For max(a, …) it returns a, since by default the others
+// are smaller.
 func value(t *testing.T, e ast.Expr, consts map[string]ast.Expr) int64 {
 	t.Helper()
 	switch e := e.(type) {

@@ -2,7 +2,7 @@ package config
 
 import "reflect"
 
-// UnusedRows are the rows of keyRows that no key has.
+// UnusedRows returns the rows of keyRows that no key has.
 func UnusedRows() (names []string) {
 	used := map[string]bool{}
 	var walk func(reflect.Type, string)

@@ -8,7 +8,7 @@ import (
 	"github.com/tgad/tgad/internal/config"
 )
 
-// FuzzSettings: what is shown of a configuration is one, and means the same.
+// FuzzSettings: the shown form of a configuration is a configuration, and means the same.
 func FuzzSettings(f *testing.F) {
 	for _, name := range []string{"testdata/whole/directory.toml", "testdata/whole/database.toml", "testdata/whole/sealed.toml"} {
 		raw, err := os.ReadFile(name)

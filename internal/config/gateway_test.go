@@ -9,8 +9,8 @@ import (
 	"github.com/tgad/tgad/internal/outcome"
 )
 
-// TestGatewayIsChecked: two identities share keys only where both say so, and nobody is let in by
-// what cannot be checked.
+// TestGatewayIsChecked: two identities share keys only if both say so, and a setting that cannot be checked
+// lets nobody in.
 func TestGatewayIsChecked(t *testing.T) {
 	sum := strings.Repeat("ab", 32)
 	who := func(name, more string) string {
@@ -73,7 +73,8 @@ func TestGatewayIsChecked(t *testing.T) {
 	}
 }
 
-// TestLogOfAGatewayCallsNobody: for it the servers are external, and their answers are MCP's.
+// TestLogOfAGatewayCallsNobody: in the log of a gateway the servers are external, and their answers are
+// MCP's.
 func TestLogOfAGatewayCallsNobody(t *testing.T) {
 	c, err := parsed(t, "", []byte("[[server]]\nid = \"x\"\ntype = \"mcp-command\"\ncommand = [\"x\"]\n[[server]]\nid = \"y\"\ntype = \"http\"\nurl = \"http://y\"\n"+
 		"[[tool]]\nserver = \"x\"\nname = \"t\"\n[[tool]]\nserver = \"y\"\nname = \"t\"\n"))

@@ -17,7 +17,7 @@ import (
 	"github.com/tgad/tgad/internal/config"
 )
 
-// whole are files that have every key between them.
+// whole are files that together have every key.
 func whole(t *testing.T) map[string][]byte {
 	names, err := filepath.Glob("testdata/whole/*.toml")
 	if err != nil || len(names) < 3 {
@@ -67,7 +67,7 @@ func schema(t *testing.T) *jsonschema.Schema {
 	return compiled
 }
 
-// parsed is [assemble.Parse]. What it accepts, an editor must not refuse.
+// parsed is [assemble.Parse]. An editor must accept every file that it accepts.
 func parsed(t *testing.T, name string, raw []byte) (*config.Config, error) {
 	t.Helper()
 	c, err := assemble.Parse(name, raw)
@@ -79,7 +79,7 @@ func parsed(t *testing.T, name string, raw []byte) (*config.Config, error) {
 	return c, err
 }
 
-// editor is what an editor says of a file: it has the values of JSON.
+// editor returns what an editor says about a file, which it reads as JSON values.
 func editor(t *testing.T, s *jsonschema.Schema, m map[string]any) error {
 	t.Helper()
 	raw, err := json.Marshal(m)
@@ -93,7 +93,7 @@ func editor(t *testing.T, s *jsonschema.Schema, m map[string]any) error {
 	return s.Validate(doc)
 }
 
-// parse is what tgad says of a file.
+// parse returns what tgad says about a file.
 func parse(t *testing.T, m map[string]any) error {
 	t.Helper()
 	raw, err := toml.Marshal(m)
@@ -104,7 +104,7 @@ func parse(t *testing.T, m map[string]any) error {
 	return err
 }
 
-// at calls f with every table at a path, and its last key.
+// at calls f with every table at a path, and with the last key of the path.
 func at(v any, path []string, f func(m map[string]any, key string)) {
 	switch v := v.(type) {
 	case []any:
@@ -120,8 +120,8 @@ func at(v any, path []string, f func(m map[string]any, key string)) {
 	}
 }
 
-// TestEveryKeyIsDocumented: each has a text and stands in a file that both the parser and the
-// schema accept, and no row is of a key that is not there.
+// TestEveryKeyIsDocumented: each key has a text, and is in a file that both the parser and the schema
+// accept. Each row belongs to a key that exists.
 func TestEveryKeyIsDocumented(t *testing.T) {
 	s, seen := schema(t), map[string]bool{}
 	for name, raw := range whole(t) {
@@ -152,7 +152,7 @@ func TestEveryKeyIsDocumented(t *testing.T) {
 	}
 }
 
-// TestUnknownKeysAreRefusedByBoth: in every table, by the parser and by the schema.
+// TestUnknownKeysAreRefusedByBoth: the parser and the schema refuse an unknown key in every table.
 func TestUnknownKeysAreRefusedByBoth(t *testing.T) {
 	s := schema(t)
 	for name, raw := range whole(t) {
@@ -178,8 +178,8 @@ func TestUnknownKeysAreRefusedByBoth(t *testing.T) {
 	}
 }
 
-// TestKeysHaveOneSpelling: a key in capitals is another key, in every table. The decoder would take
-// it, and of profile and PROFILE in one file the later.
+// TestKeysHaveOneSpelling: in every table a key in capitals is refused as another key. The decoder would
+// accept it, and of profile and PROFILE in one file it would take the later one.
 func TestKeysHaveOneSpelling(t *testing.T) {
 	capitals := func(m map[string]any, path string) (found bool) {
 		at(m, strings.Split(path, "."), func(m map[string]any, key string) {
@@ -224,7 +224,7 @@ func TestKeysHaveOneSpelling(t *testing.T) {
 	}
 }
 
-// TestWhatIsNeededIsNeeded: without it both refuse the file.
+// TestWhatIsNeededIsNeeded: the parser and the schema refuse a file without a key that is needed.
 func TestWhatIsNeededIsNeeded(t *testing.T) {
 	s, m := schema(t), whole(t)["testdata/whole/directory.toml"]
 	for _, k := range config.Keys() {
@@ -234,7 +234,7 @@ func TestWhatIsNeededIsNeeded(t *testing.T) {
 		without := tree(t, m)
 		at(without, strings.Split(k.Path, "."), func(m map[string]any, key string) { delete(m, key) })
 		err := parse(t, without)
-		if err == nil { // package assemble looks closer
+		if err == nil { // package assemble checks more
 			raw, _ := toml.Marshal(without)
 			_, err = assemble.Parse("c.toml", raw)
 		}
@@ -247,14 +247,14 @@ func TestWhatIsNeededIsNeeded(t *testing.T) {
 	}
 }
 
-// TestWordsAreTheParsers: each word that the table names is taken where it stands, and another one
-// is refused by both.
+// TestWordsAreTheParsers: the parser and the schema accept each word that the table names, and refuse any
+// other word.
 func TestWordsAreTheParsers(t *testing.T) {
 	s, raw := schema(t), whole(t)["testdata/whole/directory.toml"]
 	mentions := func(err error, path string) bool {
 		return err != nil && strings.Contains(err.Error(), path[strings.LastIndexByte(path, '.')+1:]+": \"")
 	}
-	// The packages of assemble refuse these, and answers have the form that their server gives.
+	// The packages of assemble refuse these. The form of answers depends on their server.
 	elsewhere := []string{"verifier.method", "verifier.answer", "prober.method", "prober.answer"}
 	checked := 0
 	for _, k := range config.Keys() {
@@ -290,7 +290,7 @@ func TestWordsAreTheParsers(t *testing.T) {
 	}
 }
 
-// TestExamplesAreValidInAnEditor: no example is underlined.
+// TestExamplesAreValidInAnEditor: an editor marks no error in any example.
 func TestExamplesAreValidInAnEditor(t *testing.T) {
 	s := schema(t)
 	for _, name := range []string{example, "../../examples/demo.toml", "../../examples/gateway/gateway.toml"} {

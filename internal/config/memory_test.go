@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestMemoryIsTheLeastLimit: of the machine, of every control group above the process in
-// both versions, and of $GOMEMLIMIT.
+// TestMemoryIsTheLeastLimit: the memory is the least of the limits of the machine, of every control group
+// above the process in both versions, and of $GOMEMLIMIT.
 func TestMemoryIsTheLeastLimit(t *testing.T) {
 	const gib = 1 << 30
 	for name, c := range map[string]struct {

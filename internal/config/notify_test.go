@@ -7,7 +7,8 @@ import (
 	"github.com/tgad/tgad/internal/config"
 )
 
-// TestMistakesInANotifyAreSaid: at its line, at each limit and one past it. No address and no secret is repeated.
+// TestMistakesInANotifyAreSaid: each mistake is reported at its line, also at each limit and one past it. No
+// error repeats an address or a secret.
 func TestMistakesInANotifyAreSaid(t *testing.T) {
 	const hook = "[[notify]]\nid = \"h\"\ntype = \"webhook\"\nurl = \"https://h/w?t=s3cret\"\nsecret_file = \"/s\"\n"
 	const command = "[[notify]]\nid = \"c\"\ntype = \"command\"\ncommand = [\"/c\"]\n"
@@ -43,7 +44,7 @@ func TestMistakesInANotifyAreSaid(t *testing.T) {
 	}
 }
 
-// TestNotifyIsToldOfEverythingUnlessItSays: what the file leaves out.
+// TestNotifyIsToldOfEverythingUnlessItSays: a filter that the file leaves out excludes nothing.
 func TestNotifyIsToldOfEverythingUnlessItSays(t *testing.T) {
 	c, err := config.Parse("c.toml", []byte("[[notify]]\nid = \"c\"\ntype = \"command\"\ncommand = [\"/c\"]\n"), nil)
 	if err != nil {

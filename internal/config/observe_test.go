@@ -7,8 +7,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestObservingRulesApproveAndTell: each rule of a log that observes approves, matches what its rule
-// matches, and its rationale says what that rule says; so does the end of the table.
+// TestObservingRulesApproveAndTell: each rule of a log that observes approves, and matches the calls of its
+// original rule. Its rationale says what the original rule decides. The end of the table does the same.
 func TestObservingRulesApproveAndTell(t *testing.T) {
 	long := strings.Repeat("é", 1000)
 	c := &Config{Gateway: Gateway{Mode: Observe}, Rules: []Rule{

@@ -10,9 +10,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestEveryKeyIsAppliedOrRefusedByName changes each key of a file that has them all. Changes names
-// that key and no other, and MayFollow refuses those that take a restart, by their names. A server that
-// differs in what the daemon does not read is the same to it.
+// TestEveryKeyIsAppliedOrRefusedByName changes each key of a file that has them all. Changes names this key
+// and no other, and MayFollow refuses the keys that take a restart, by their names. A server that differs
+// only in keys which the daemon does not read counts as unchanged.
 func TestEveryKeyIsAppliedOrRefusedByName(t *testing.T) {
 	words := map[string]int{}
 	for _, k := range Keys() {
@@ -54,8 +54,8 @@ func TestEveryKeyIsAppliedOrRefusedByName(t *testing.T) {
 	}
 }
 
-// TestServersAreComparedByTheirIDs: a server that stands at another place in the file is the one that it was, and what
-// is said of a server that does not count changes nothing.
+// TestServersAreComparedByTheirIDs: a server that moved to another place in the file is the same server, and
+// a change in a part that does not count is no change.
 func TestServersAreComparedByTheirIDs(t *testing.T) {
 	server := func(id, more string) string {
 		return "[[server]]\nid = \"" + id + "\"\ntype = \"mcp-command\"\ncommand = [\"x\"]\n" + more
@@ -118,7 +118,7 @@ func change(t *testing.T, v reflect.Value, path string) {
 		}
 		if x.Kind() == reflect.Pointer {
 			x.Set(reflect.New(f.Type.Elem()))
-			return // it was absent
+			return // the key was absent
 		}
 		another(t, x)
 		return
@@ -149,8 +149,8 @@ func another(t *testing.T, x reflect.Value) {
 	}
 }
 
-// TestChangesOfLists: a list that is longer is named, and a default that the machine gives is no
-// change of the file.
+// TestChangesOfLists: a list that became longer is named. A default that depends on the machine is no change
+// of the file.
 func TestChangesOfLists(t *testing.T) {
 	parse := func(text string) *Config {
 		c, err := Parse("c.toml", []byte(text), nil)

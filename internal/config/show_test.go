@@ -9,7 +9,7 @@ import (
 	"github.com/tgad/tgad/internal/config"
 )
 
-// written is a file of settings.
+// written is a file with settings.
 func written(all []config.Setting) string {
 	var b strings.Builder
 	for _, s := range all {
@@ -22,8 +22,8 @@ func written(all []config.Setting) string {
 	return b.String()
 }
 
-// TestSettingsAreTheFile: what is shown of a file is a file that means the same, and each place it
-// names is that of the key.
+// TestSettingsAreTheFile: the shown settings are a file that means the same, and each shown place is that of
+// its key.
 func TestSettingsAreTheFile(t *testing.T) {
 	files := whole(t)
 	raw, err := os.ReadFile(example)
@@ -74,7 +74,8 @@ func TestSettingsAreTheFile(t *testing.T) {
 	}
 }
 
-// TestDefaultsAreShown: of the tables that say something without being there.
+// TestDefaultsAreShown: the defaults of tables that have an effect although the file leaves them out are
+// shown.
 func TestDefaultsAreShown(t *testing.T) {
 	shown := written(config.Default().Settings())
 	for _, want := range []string{"profile = 'strict'", "[limits]\n", "lease_ttl = '30s'", "call_timeout = '10m'", "max_lease_ttl = '1h'", "request_bytes = '16MiB'", "rewrite_share = 15"} {
@@ -89,7 +90,7 @@ func TestDefaultsAreShown(t *testing.T) {
 	}
 }
 
-// TestNoSecretIsShown: wherever one may stand in a file.
+// TestNoSecretIsShown: a secret is not shown, wherever it may be in a file.
 func TestNoSecretIsShown(t *testing.T) {
 	const canary = "c4narY-77"
 	text := `
@@ -121,7 +122,7 @@ key_sha256 = "abababababababababababababababababababababababababababababababab"
 	if strings.Count(shown, "shown") != 2 || !strings.Contains(shown, "ANY") || !strings.Contains(shown, "npx") {
 		t.Errorf("too much is hidden in\n%s", shown)
 	}
-	// Nor in the line that an error repeats.
+	// Nor does an error repeat the line with the secret.
 	for _, line := range []string{`env = { "TOKEN" = "` + canary + `" }`, `url = "http://a:` + canary + `@h"`} {
 		_, err := config.Parse("c.toml", []byte("[[server]]\nid = \"e\"\ntype = \"external\"\n"+line+"\n"), nil)
 		if err == nil || strings.Contains(err.Error(), canary) || !strings.Contains(err.Error(), line[:3]) {
@@ -135,7 +136,7 @@ key_sha256 = "abababababababababababababababababababababababababababababababab"
 	}
 }
 
-// TestUnwise: each has its place, and a file without one has none.
+// TestUnwise: each unwise setting is reported with its place. A file without one gives no report.
 func TestUnwise(t *testing.T) {
 	store, rule := "[store]\nid = \"01936a8b-4c2d-7000-8000-000000000001\"\n", "[[rule]]\nserver = \"s\"\ndecision = \"APPROVE\"\n"
 	server := "[[server]]\nid = \"s\"\ntype = \"mcp-command\"\ncommand = [\"x\"]\n"
@@ -176,7 +177,7 @@ func TestUnwise(t *testing.T) {
 	}
 }
 
-// A 0 that counts as nothing is shown as what holds, in each table: an operator who writes
+// A value of 0 that means the default is shown as the default, in each table: an operator who writes
 // low_water_bytes = 0 has a low-water mark of 1 GiB, and has to be told.
 func TestZeroThatSaysNothingIsShownAsWhatHolds(t *testing.T) {
 	t.Parallel()

@@ -9,8 +9,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestTemplateIsAConfiguration: for all answers, as it is and with every default in it taken out of
-// its comment; and it means what was answered.
+// TestTemplateIsAConfiguration: for all answers the template is a valid configuration that means what was
+// answered, as it is, and also with every commented default made active.
 func TestTemplateIsAConfiguration(t *testing.T) {
 	shown := regexp.MustCompile(`(?m)^# ([a-z_]+ = \S+) +# `)
 	servers := []config.Server{

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestIndexRestsAfterItsWork: three times as long as it worked, however long that was, unless somebody waits
-// for a list.
+// TestIndexRestsAfterItsWork: the index rests three times as long as it worked, unless somebody waits for a
+// list.
 func TestIndexRestsAfterItsWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := &Index{poke: make(chan struct{}, 1)}

@@ -45,7 +45,7 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-// TestRepeatedMemberIsNoAnswer: readers disagree which of the two counts.
+// TestRepeatedMemberIsNoAnswer: readers disagree about which of two equal members counts.
 func TestRepeatedMemberIsNoAnswer(t *testing.T) {
 	d, err := ParseDoc([]byte(`{"x":{"k":1,"k":2},"k":3}`))
 	if err != nil {
@@ -97,7 +97,7 @@ func TestNothingHasNoMembers(t *testing.T) {
 	}
 }
 
-// FuzzLookup: what a pointer finds is a value of its own that stands in the text.
+// FuzzLookup: a pointer finds a complete value that is in the text.
 func FuzzLookup(f *testing.F) {
 	for _, p := range []string{"", "/a", "/a/b/1/c", "/a/~0~1", "/a/b/-", "//"} {
 		f.Add([]byte(text), p)
@@ -138,7 +138,7 @@ func TestChecks(t *testing.T) {
 		{Check{Pointer: "/s", Field: "resource_id"}, Holds},
 		{Check{Pointer: "/s", Field: "version"}, Fails},
 		{Check{Pointer: "/s", Field: "etag"}, Holds},    // the change has none: nothing to compare
-		{Check{Pointer: "/a/n", Field: "etag"}, Unsaid}, // but null is not there
+		{Check{Pointer: "/a/n", Field: "etag"}, Unsaid}, // but null is not in the text
 		{Check{Pointer: "/a/b/1/c", Contains: "x"}, Holds},
 		{Check{Pointer: "/a/b/1/c", Contains: "y"}, Fails},
 		{Check{Pointer: "/a", Contains: "x"}, Unsaid},
@@ -246,7 +246,7 @@ func TestReplyIsNotMadeUp(t *testing.T) {
 	if err != nil || len(r.Summary) != 2*maxSummary || len(r.ErrorMessage) != 2*maxMessage {
 		t.Errorf("%d, %d bytes, %v", len(r.Summary), len(r.ErrorMessage), err)
 	}
-	// An answer that is no JSON can be a result as it is.
+	// An answer that is not JSON can be a result as it is.
 	if r, err := (Said{}).Reply([]byte("ok"), none); err != nil || string(r.Result) != "ok" {
 		t.Errorf("got %+v, %v", r, err)
 	}

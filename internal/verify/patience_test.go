@@ -37,7 +37,7 @@ func (s *script) look(context.Context, tga.StateChange) (runtime.Finding, runtim
 	s.asked++
 	say := s.says[min(s.asked, len(s.says))-1]
 	if err, ok := say.(error); ok {
-		return runtime.Exists, runtime.Evidence{Source: "s"}, err // a finding beside an error is none
+		return runtime.Exists, runtime.Evidence{Source: "s"}, err // a finding together with an error does not count
 	}
 	return say.(runtime.Finding), runtime.Evidence{Source: "s"}, nil
 }
@@ -114,7 +114,7 @@ func TestSettleOfAProbe(t *testing.T) {
 				asked++
 				switch say := test.says[min(asked, len(test.says))-1].(type) {
 				case error:
-					return runtime.Probed{Answer: not, Fenced: true}, say // an answer beside an error is none
+					return runtime.Probed{Answer: not, Fenced: true}, say // an answer together with an error does not count
 				case ledger.ProbeAnswer:
 					return runtime.Probed{Answer: say, Fenced: say == not}, nil
 				}
@@ -139,7 +139,7 @@ func TestDeletionStandsWhenGone(t *testing.T) {
 			t.Errorf("%v: got %v, %v, want %v", f, got, err, want)
 		}
 	}
-	// What still shows may be about to go.
+	// An effect that shows now may disappear.
 	synctest.Test(t, func(t *testing.T) {
 		world := &script{says: []any{runtime.Exists, runtime.Gone}}
 		got, _, err := NewVerifier(world.look, complete(t, Patience{Settle: time.Second})).Verify(t.Context(), tga.StateChange{Operation: OperationDelete})

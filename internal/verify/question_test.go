@@ -44,8 +44,8 @@ func TestValuesStayInTheirPlace(t *testing.T) {
 	}
 }
 
-// FuzzExpand: whatever a value is, the URL keeps its host, its other segments and its
-// other parts of the query, and gives the value back.
+// FuzzExpand: whatever a value is, the URL keeps its host, its other segments and the other parts of its
+// query, and the value can be read back from it.
 func FuzzExpand(f *testing.F) {
 	for _, v := range []string{"7", "a/b", "..", "?", "#", "%", "\\", "@evil.example/", "é\x00\r\n", "a&id=2"} {
 		f.Add(v)
@@ -159,7 +159,7 @@ func TestEvidenceIsBounded(t *testing.T) {
 			t.Errorf("%s: %.200s", name, e.Detail)
 		}
 	}
-	// Members that are too much, or no JSON, do not lose the finding.
+	// Too many members, or bytes that are not JSON, do not lose the finding.
 	big := map[string]any{}
 	for i := range 40 {
 		big[strings.Repeat("k", i+1)] = strings.Repeat("v", maxSource)
@@ -189,7 +189,7 @@ func TestSecretsAreHidden(t *testing.T) {
 	if strings.Contains(e.Source+string(e.Detail), "password") {
 		t.Errorf("%s %s", e.Source, e.Detail)
 	}
-	// Cut in the middle, a secret would not be found any more.
+	// A secret that is cut in the middle could not be found any more.
 	e = Evidence("s", nil, []byte(strings.Repeat("a", MaxEvidence/2-4)+"password"), hide)
 	if strings.Contains(string(e.Detail), "pass") {
 		t.Error("a part of a secret at the cut")

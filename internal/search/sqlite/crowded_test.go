@@ -21,7 +21,7 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// crowded is SQLite on a disk that may be full: no position can be written then.
+// crowded is SQLite on a disk that may be full. Then no position can be written.
 type crowded struct{ moderncsqlite.Driver }
 
 var crowdedFull atomic.Bool

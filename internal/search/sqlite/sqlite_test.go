@@ -76,7 +76,7 @@ func (s *stand) start() {
 	}
 }
 
-// crash leaves of the index what lies on the disk now.
+// crash leaves of the index what is on the disk now.
 func (s *stand) crash() {
 	s.Helper()
 	was := s.dir
@@ -104,7 +104,8 @@ func (s *stand) all() (all []*chain.Trace) {
 	return all
 }
 
-// TestIndexIsAFunctionOfTheLog: whatever happens to it and to the store, a list is what the log says.
+// TestIndexIsAFunctionOfTheLog: whatever happens to the index and to the store, a list equals that of the
+// log.
 func TestIndexIsAFunctionOfTheLog(t *testing.T) {
 	s := newStand(t)
 	do := func(f func()) func(*searchtest.Stand, []tga.ID) { return func(*searchtest.Stand, []tga.ID) { f() } }
@@ -127,7 +128,7 @@ func removeAll(t *testing.T, dir string) {
 	}
 }
 
-// damage overwrites some of the database.
+// damage overwrites a part of the database.
 func damage(t *testing.T, dir string, at int64) {
 	t.Helper()
 	f, err := os.OpenFile(filepath.Join(dir, "traces.db"), os.O_RDWR, 0)
@@ -142,7 +143,7 @@ func damage(t *testing.T, dir string, at int64) {
 	}
 }
 
-// another puts the index of another store in the place of this one's.
+// another replaces this store's index by that of another store.
 func another(t *testing.T, dir string) {
 	t.Helper()
 	o := newStand(t)
@@ -157,7 +158,7 @@ func another(t *testing.T, dir string) {
 	}
 }
 
-// erase erases traces, or all that are finished without saying which.
+// erase erases traces by name, or all that are finished.
 func (s *stand) erase(of []tga.ID) {
 	s.Helper()
 	what := engine.Erasure{Traces: of, Who: "test", Reason: "test"}
@@ -177,10 +178,10 @@ func (s *stand) erase(of []tga.ID) {
 	}); err != nil {
 		s.Fatal(err)
 	}
-	s.Add(chaintest.Options{}) // what is found from here on is from after it
+	s.Add(chaintest.Options{}) // what is found from here on is from after the crash
 }
 
-// has reports whether any file of the index has a text.
+// has reports whether any file of the index contains a text.
 func (s *stand) has(text string) (found bool) {
 	s.Helper()
 	if err := fs.WalkDir(os.DirFS(s.dir), ".", func(path string, d fs.DirEntry, err error) error {
@@ -196,8 +197,8 @@ func (s *stand) has(text string) (found bool) {
 	return found
 }
 
-// TestErasedNamesLeaveTheIndex: what an erasure took from the log is in no file of the index when it is
-// over, named or not, and however it ended.
+// TestErasedNamesLeaveTheIndex: after an erasure no file of the index has the erased names, whether the
+// erasure named its traces or not, and however it ended.
 func TestErasedNamesLeaveTheIndex(t *testing.T) {
 	const secret = "a-tool-named-after-somebody"
 	s := newStand(t)
@@ -210,7 +211,7 @@ func TestErasedNamesLeaveTheIndex(t *testing.T) {
 					return err
 				}
 				was := s.dir
-				s.dir = filepath.Join(t.TempDir(), "search") // as it lies on the disk now
+				s.dir = filepath.Join(t.TempDir(), "search") // the directory as it is on the disk now
 				return os.CopyFS(s.dir, os.DirFS(was))
 			}); err != nil {
 				t.Fatal(err)
@@ -232,7 +233,7 @@ func TestErasedNamesLeaveTheIndex(t *testing.T) {
 			}
 		},
 	} {
-		for range 40 { // more than one page
+		for range 40 { // fills more than one page
 			s.Add(chaintest.Options{})
 		}
 		id := s.Add(chaintest.Options{Tool: secret})
@@ -252,7 +253,8 @@ func TestErasedNamesLeaveTheIndex(t *testing.T) {
 	}
 }
 
-// TestIndexThatCannotBeMadeSaysSo, and is made once it can be.
+// TestIndexThatCannotBeMadeSaysSo: an index that cannot be made is reported, and is made once that is
+// possible.
 func TestIndexThatCannotBeMadeSaysSo(t *testing.T) {
 	s := newStand(t)
 	s.Add(chaintest.Options{})
@@ -274,8 +276,8 @@ func TestIndexThatCannotBeMadeSaysSo(t *testing.T) {
 	s.Agrees(search.Query{Limit: 10})
 }
 
-// TestTraceWhoseKeyIsAwayIsListedLater: a trace that cannot be read because the ring lacks its key keeps the others from no list, and is in
-// the lists once the ring has it, without an append.
+// TestTraceWhoseKeyIsAwayIsListedLater: a trace that cannot be read because the ring lacks its key does not
+// keep other traces out of the lists. It is listed once the ring has the key, without an append.
 func TestTraceWhoseKeyIsAwayIsListedLater(t *testing.T) {
 	ring, data := new(chaintest.Ring), filepath.Join(t.TempDir(), "data")
 	open := func() *engine.DB {
@@ -311,7 +313,7 @@ func TestTraceWhoseKeyIsAwayIsListedLater(t *testing.T) {
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
-	db = open() // which remembers none of them
+	db = open() // which has no memory of them
 	ring.Lose(keys[0])
 	x := search.New(t.Context(), search.Options{Table: sqlite.In(filepath.Join(t.TempDir(), "search"), "sqlite"), Store: db, Again: 20 * time.Millisecond})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -341,8 +343,8 @@ func TestTraceWhoseKeyIsAwayIsListedLater(t *testing.T) {
 	listed(3)
 }
 
-// TestBrokenIndexIsMadeAnew: what only a list reads is met by nobody else. The list says so, and the index
-// is made of the log, though nothing is appended.
+// TestBrokenIndexIsMadeAnew: damage in a part that only lists read is found only by a list. The list reports
+// it, and the index is made again from the log, although nothing is appended.
 func TestBrokenIndexIsMadeAnew(t *testing.T) {
 	s := newStand(t)
 	s.Add(chaintest.Options{})
@@ -363,7 +365,7 @@ func TestBrokenIndexIsMadeAnew(t *testing.T) {
 	s.Agrees(search.Query{Limit: 10})
 }
 
-// TestHalfAnIndexIsNotShown: while it is made it would leave traces out.
+// TestHalfAnIndexIsNotShown: while the index is being made, its lists would leave traces out.
 func TestHalfAnIndexIsNotShown(t *testing.T) {
 	s := newStand(t)
 	s.Add(chaintest.Options{})

@@ -173,7 +173,7 @@ func TestDeletionAndLateFile(t *testing.T) {
 	if f, _, err := mustNew(t, Config{Root: root, Ignore: []string{"version"}}).Verify(t.Context(), deleted); f != runtime.Changed || err != nil {
 		t.Errorf("got %v, %v", f, err)
 	}
-	// It shows while it is asked for: the settling time is long enough for any machine.
+	// The file appears while it is asked for: the settling time is long enough for any machine.
 	late := soon
 	late.Settle = 20 * time.Second
 	late.SettleEvery = 20 * time.Millisecond
@@ -189,7 +189,7 @@ func TestDeletionAndLateFile(t *testing.T) {
 
 func TestCancelEndsTheReading(t *testing.T) {
 	root := tree(t)
-	if err := os.Truncate(filepath.Join(root, "empty"), 1<<40); err != nil { // sparse: no reading would end
+	if err := os.Truncate(filepath.Join(root, "empty"), 1<<40); err != nil { // sparse: reading it would not end
 		t.Fatal(err)
 	}
 	p := soon

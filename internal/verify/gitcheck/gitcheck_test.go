@@ -108,14 +108,14 @@ func TestFindings(t *testing.T) {
 		{"refs/heads/main", r.first, "", c},
 		{"refs/heads/main", "v1", "", c},
 		{"refs/heads/none", "", "", g},
-		{"refs/heads", "", "", g}, // what is below it is not it
+		{"refs/heads", "", "", g}, // a path below it is another object
 		{"refs/tags/v1", r.tag, "", e},
 		{"refs/tags/v1", r.first, "", e},
 		{"refs/tags/v1", r.second, "", c},
 	} {
 		for _, dir := range []string{r.dir, bare, tree} {
 			if dir == bare && (test.id == r.loose || test.id == r.blob) {
-				continue // a clone does not have them
+				continue // clones lack these
 			}
 			v := mustNew(t, Config{Repository: dir, ReachableFrom: test.from})
 			f, evidence, err := v.Verify(t.Context(), tga.StateChange{ResourceType: "git_ref", ResourceID: test.id, Version: test.version})
@@ -270,7 +270,7 @@ func TestCancelEndsGit(t *testing.T) {
 	}
 }
 
-// TestPushThatShowsLate: the reference arrives between two questions.
+// TestPushThatShowsLate: the reference appears between two questions.
 func TestPushThatShowsLate(t *testing.T) {
 	r := initRepository(t)
 	path, err := exec.LookPath("git")

@@ -34,7 +34,7 @@ const (
 type fake struct {
 	*httptest.Server
 	mu     sync.Mutex
-	script []http.HandlerFunc // answers in place of the API, each once
+	script []http.HandlerFunc // answers instead of the API's, each used once
 	asked  []string
 }
 
@@ -46,7 +46,7 @@ func start(t *testing.T, script ...http.HandlerFunc) *fake {
 	return f
 }
 
-// paths are those that were asked for so far.
+// paths are the paths that were requested so far.
 func (f *fake) paths() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -172,10 +172,10 @@ func TestFindings(t *testing.T) {
 		{Issue, "octo/hello#7", "open", `"another"`, c, false, 1},
 		{Issue, "octo/hello#6", "", "", g, false, 1},
 		{Issue, "octo/hello#5", "", "", x, false, 1},
-		{Issue, "octo/hello#9", "", "", c, false, 1},  // a pull request by now
+		{Issue, "octo/hello#9", "", "", c, false, 1},  // by now it is a pull request
 		{Issue, "octo/hello#11", "", "", x, false, 1}, // the answer is about 7
 		{Issue, "octo/hello#404", "", "", g, false, 2},
-		{Issue, "octo/secret#7", "", "", x, false, 2}, // not there, or not to be seen
+		{Issue, "octo/secret#7", "", "", x, false, 2}, // does not exist, or is not visible
 		{Pull, "octo/hello#9", "", "", e, false, 1},
 		{Pull, "octo/hello#9", sha, "", e, false, 1},
 		{Pull, "octo/hello#9", other, "", c, false, 1},
@@ -254,7 +254,7 @@ func TestTroubleOnTheWay(t *testing.T) {
 	}
 }
 
-// TestTokenStaysIn: with a server that echoes it, one that refuses it, one that dies.
+// TestTokenStaysIn: a server that echoes the token, one that refuses it, and one that breaks off.
 func TestTokenStaysIn(t *testing.T) {
 	echo := func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("ETag", r.Header.Get("Authorization"))

@@ -11,8 +11,8 @@ import (
 	"github.com/tgad/tgad/runtime"
 )
 
-// A provider keeps what it did under the idempotency key of the call. Its answer is
-// taken for this call only where it names the key.
+// A provider stores what it did under the idempotency key of the call. Its answer counts for this call only
+// if it names the key.
 func ExampleNewProber() {
 	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, `{"key":"order-7","state":"done","response":{"charge":"ch_1"}}`)

@@ -30,7 +30,7 @@ var call = runtime.Call{
 	Args: []byte(`{"amount":12.50,"customer":{"id":"c 1"},"lines":[1]}`),
 }
 
-// rules of a server that answers {"key":…,"state":done|failed|unknown,"response":…}.
+// The rules for a server that answers {"key":…,"state":done|failed|unknown,"response":…}.
 func rules(url string) ProberConfig {
 	key := verify.Check{Pointer: "/key", Field: "key"}
 	state := func(s string) Rule {
@@ -99,14 +99,14 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestContradictionIsUnknown: a rule of each side holds.
+// TestContradictionIsUnknown: a rule of each side matches.
 func TestContradictionIsUnknown(t *testing.T) {
 	w := serve(t, says(200, `{}`))
 	c := ProberConfig{URL: w.URL + "/{key}", Ran: []Rule{{Status: []int{200}}}, NotRan: []Rule{{Status: []int{200}}}, Patience: soon}
 	if got, err := mustProber(t, c).Probe(t.Context(), call); got.Answer != ledger.ProbeUnknown || err != nil {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	// The whole body is the result where no pointer says which part.
+	// If no pointer selects a part, the whole body is the result.
 	c.NotRan = nil
 	if got, err := mustProber(t, c).Probe(t.Context(), call); got.Answer != ledger.ProbeRan || string(got.Reply.Result) != "{}" || err != nil {
 		t.Errorf("got %+v, %v", got, err)
@@ -140,7 +140,7 @@ func TestQuestionOfAProbe(t *testing.T) {
 	if err != nil || string(got.Reply.Result) != want {
 		t.Errorf("got %s, %v\nwant %s", got.Reply.Result, err, want)
 	}
-	// What the call does not have cannot be asked for.
+	// A question cannot use a value that the call does not have.
 	for _, change := range []func(*ProberConfig){
 		func(c *ProberConfig) { c.URL = w.URL + "/{/none}" },
 		func(c *ProberConfig) { c.URL = w.URL + "/{/customer}" },
@@ -154,8 +154,8 @@ func TestQuestionOfAProbe(t *testing.T) {
 	}
 }
 
-// ledgerServer is a provider that acts at most once a key, lets a key be claimed, and
-// shows what it did only after so many questions.
+// ledgerServer is a provider that acts at most once for each key, lets a key be claimed, and shows what it
+// did only after the given number of questions.
 type ledgerServer struct {
 	mu      sync.Mutex
 	done    map[string]string // key: body of the call
@@ -163,7 +163,7 @@ type ledgerServer struct {
 	lag     int
 }
 
-// set changes the server from outside.
+// set changes the state of the server from outside.
 func (s *ledgerServer) set(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,8 +204,8 @@ func (s *ledgerServer) show(rw http.ResponseWriter, r *http.Request) {
 	json.NewEncoder(rw).Encode(map[string]any{"key": asked.Key, "state": state, "response": s.done[asked.Key]})
 }
 
-// TestLostAcknowledgement: the server acts and dies before it answers; the probe finds
-// the effect, though it shows late.
+// TestLostAcknowledgement: the server acts, and breaks off before it answers. The probe finds the effect,
+// although it shows late.
 func TestLostAcknowledgement(t *testing.T) {
 	s := &ledgerServer{done: map[string]string{}, claimed: map[string]bool{}, lag: 3}
 	w := serve(t, lost(func(r *http.Request) { s.act(r) }), s.show)
@@ -239,7 +239,7 @@ func TestLostAcknowledgement(t *testing.T) {
 	})
 }
 
-// TestManyAtOnce: one prober asks about many calls, each answer is that of its call.
+// TestManyAtOnce: one prober asks about many calls, and each answer belongs to its call.
 func TestManyAtOnce(t *testing.T) {
 	s := &ledgerServer{done: map[string]string{}, claimed: map[string]bool{}}
 	w := serve(t, s.show)
@@ -264,8 +264,7 @@ func TestManyAtOnce(t *testing.T) {
 	all.Wait()
 }
 
-// TestFences: "did not run" of a server that claims the key is final: the attempt that
-// comes after it is refused.
+// TestFences: if a server that claims keys says "did not run", that is final: it refuses a later attempt.
 func TestFences(t *testing.T) {
 	s := &ledgerServer{done: map[string]string{}, claimed: map[string]bool{}}
 	w := serve(t, s.show)
@@ -284,7 +283,7 @@ func TestFences(t *testing.T) {
 	if s.act(req) {
 		t.Error("the attempt ran after the answer that it did not")
 	}
-	// An effect that is there is not fenced: there is nothing to send.
+	// An effect that exists is not fenced: nothing is to be sent.
 	s.set(func() { s.claimed, s.done = map[string]bool{}, map[string]string{call.Key: "x"} })
 	if got, err := mustProber(t, c).Probe(t.Context(), call); err != nil || got.Answer != ledger.ProbeRan || got.Fenced {
 		t.Errorf("got %+v, %v", got, err)

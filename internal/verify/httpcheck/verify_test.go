@@ -34,7 +34,7 @@ func settling(questions int) verify.Patience {
 	return p
 }
 
-// world is a server that answers from a script, the last line for ever, and counts.
+// world is a server that answers from a script, repeats the last line, and counts.
 type world struct {
 	*httptest.Server
 	asked atomic.Int32
@@ -63,7 +63,7 @@ func says(status int, body string, headers ...string) http.HandlerFunc {
 	}
 }
 
-// dies ends the connection without an answer.
+// dies closes the connection without an answer.
 func dies(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 
 // dieInside breaks off in the middle of the body.
@@ -215,7 +215,7 @@ func TestAnswerAtTheLimit(t *testing.T) {
 	}
 }
 
-// TestTimeOut: a server that takes the question and never answers.
+// TestTimeOut: a server that reads the question and never answers.
 func TestTimeOut(t *testing.T) {
 	release := make(chan struct{})
 	w := serve(t, func(_ http.ResponseWriter, r *http.Request) {
@@ -254,7 +254,7 @@ func headers(t *testing.T, content string) string {
 	return path
 }
 
-// TestSecretsStayIn asks servers that echo what they were sent, refuse it, and die of it.
+// TestSecretsStayIn asks servers that echo what they were sent, that refuse it, and that break off.
 func TestSecretsStayIn(t *testing.T) {
 	const secret = `s3cret/"tok"`
 	echo := func(status int) http.HandlerFunc {
@@ -354,7 +354,7 @@ func wantKey(t *testing.T, made bool, err error, key string) {
 	}
 }
 
-// lost answers nothing, after it did what it was asked: the acknowledgement is lost.
+// lost acts and then answers nothing: the acknowledgement is lost.
 func lost(acts func(*http.Request)) http.HandlerFunc {
 	return func(rw http.ResponseWriter, r *http.Request) {
 		acts(r)

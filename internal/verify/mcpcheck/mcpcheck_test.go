@@ -35,26 +35,26 @@ func settling(questions int) verify.Patience {
 	return p
 }
 
-// provider is a real MCP server over HTTP with a tool that charges and tools that look. It
-// shows what it did only after so many questions, and can lose an answer.
+// provider is a real MCP server over HTTP with a tool that charges and tools that only look. It shows what
+// it did only after the given number of questions, and can lose an answer.
 type provider struct {
 	mu      sync.Mutex
 	charges map[string]string // key: result
-	keys    []string          // idempotency keys that questions carried
-	args    []string          // arguments of questions
-	hidden  int               // questions for which nothing shows
-	lose    int               // answers of tools/call that get lost, after the tool ran
+	keys    []string          // idempotency keys of the questions
+	args    []string          // arguments of the questions
+	hidden  int               // number of questions for which nothing shows
+	lose    int               // number of answers to tools/call that get lost after the tool ran
 	memory  map[string]*sdk.CallToolResult
 }
 
-// set begins a case: nothing was asked yet.
+// set begins a case without any questions.
 func (p *provider) set(hidden, lose int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.keys, p.args, p.hidden, p.lose = nil, nil, hidden, lose
 }
 
-// questions are the keys and the arguments of what was asked since.
+// questions returns the keys and the arguments of the questions since then.
 func (p *provider) questions() (keys, args []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,7 +74,7 @@ func problem(text string) *sdk.CallToolResult {
 	return &sdk.CallToolResult{IsError: true, Content: []sdk.Content{&sdk.TextContent{Text: text}}}
 }
 
-// start returns the provider and what reaches it as the runtime does.
+// start returns the provider, and its connection as the runtime makes it.
 func start(t *testing.T) (*provider, *mcp.Server) {
 	t.Helper()
 	p := &provider{charges: map[string]string{}, memory: map[string]*sdk.CallToolResult{}}
@@ -135,8 +135,8 @@ func (p *provider) charge(_ context.Context, key string, args map[string]any) (*
 	return object(p.charges[key]), nil
 }
 
-// find is the question whether a key ran. It deduplicates, as a server may do for every
-// tool: the same key of a question gets the same answer.
+// find is the question whether a key ran. It deduplicates by key, as a server may do for every tool: a
+// repeated key gets the same answer.
 func (p *provider) find(_ context.Context, key string, args map[string]any) (*sdk.CallToolResult, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -152,7 +152,7 @@ func (p *provider) find(_ context.Context, key string, args map[string]any) (*sd
 	return r, nil
 }
 
-// get is the question for a ticket; its id says what becomes of it.
+// get is the question for a ticket. The ticket's id says what happens to it.
 func (p *provider) get(_ context.Context, _ string, args map[string]any) (*sdk.CallToolResult, error) {
 	p.mu.Lock()
 	p.hidden--
@@ -183,7 +183,7 @@ func hang(ctx context.Context, _ string, _ map[string]any) (*sdk.CallToolResult,
 
 func ptr(s string) *string { return &s }
 
-// tickets are the rules for get, with pointers into what answer says.
+// tickets are the rules for get, with pointers into its answer.
 func tickets(answer string) Config {
 	at := "/structuredContent"
 	if answer == AnswerText {
@@ -274,8 +274,8 @@ func mustProber(t *testing.T, c ProberConfig, d runtime.Dispatcher) runtime.Prob
 	return b
 }
 
-// TestLostAcknowledgement: the charge runs and its answer is lost; the probe finds it,
-// though it shows late, and though the server answers a repeated key from memory.
+// TestLostAcknowledgement: the charge runs and its answer is lost. The probe finds it, although it shows
+// late, and although the server answers a repeated key from memory.
 func TestLostAcknowledgement(t *testing.T) {
 	p, server := start(t)
 	if got, err := mustProber(t, charges(), server).Probe(t.Context(), call); got.Answer != ledger.ProbeNotRan || got.Fenced || err != nil {
@@ -320,7 +320,7 @@ func TestQuestionHasAKeyOfItsOwn(t *testing.T) {
 	}
 }
 
-// canned is a tool that answers one thing.
+// canned is a tool that always gives the same answer.
 func canned(r runtime.Reply, err error) runtime.Dispatcher {
 	return runtime.DispatcherFunc(func(context.Context, runtime.Call) (runtime.Reply, error) { return r, err })
 }
@@ -367,7 +367,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestErrorIsNotThere: an error of the tool that says what a result would say.
+// TestErrorIsNotThere: an error of the tool whose text looks like a result.
 func TestErrorIsNotThere(t *testing.T) {
 	answer := []byte(`{"isError":true,"content":[],"structuredContent":{"id":"1","version":7}}`)
 	for status, want := range map[string]runtime.Finding{tga.StatusSuccess: runtime.Exists, tga.StatusFailure: runtime.CannotTell} {

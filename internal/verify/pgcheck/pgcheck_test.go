@@ -101,7 +101,7 @@ func TestQueryCannotWrite(t *testing.T) {
 	if n := count(t, "SELECT nextval('numbers')::int"); n != 1 {
 		t.Errorf("the sequence stood at %d", n)
 	}
-	// The driver lets no second statement pass either.
+	// The driver does not pass a second statement either.
 	config := mustConfig(t)
 	for _, query := range []string{"SELECT 1; DELETE FROM orders", "COMMIT"} {
 		r, err := config.run(t.Context(), query, nil)
@@ -146,7 +146,7 @@ func TestCancelEndsTheQuery(t *testing.T) {
 	}
 }
 
-// TestServerThatDies: the connection ends in the middle of the query, or there is nobody.
+// TestServerThatDies: the connection ends in the middle of the query, or no server runs.
 func TestServerThatDies(t *testing.T) {
 	needServer(t)
 	if err := execute(`CREATE FUNCTION die() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN true; END $$`); err != nil {
@@ -163,7 +163,7 @@ func TestServerThatDies(t *testing.T) {
 	}
 }
 
-// TestWhatIsAskedAgain: not a query or a login that is wrong.
+// TestWhatIsAskedAgain: a wrong query or a wrong login is not tried again.
 func TestWhatIsAskedAgain(t *testing.T) {
 	for code, again := range map[string]bool{
 		"57P01": true, "57P03": true, "53300": true, "40001": true, "08006": true, "57014": true,

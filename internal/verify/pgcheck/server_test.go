@@ -35,11 +35,11 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// withServer runs the tests beside a PostgreSQL of their own.
+// withServer runs the tests with a PostgreSQL server of their own.
 func withServer(run func() int) (code int, err error) {
 	bin, err := programs()
 	if err != nil {
-		return run(), nil // each test says that it is skipped
+		return run(), nil // each test reports that it is skipped
 	}
 	dir, err := os.MkdirTemp("", "pgcheck")
 	if err != nil {
@@ -106,7 +106,7 @@ func ordinaryUser(dir string) (*syscall.SysProcAttr, error) {
 	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}, nil
 }
 
-// prepare waits for the server and makes what the tests look at.
+// prepare waits for the server and creates the tables of the tests.
 func prepare() error {
 	var err error
 	for range 200 {
@@ -137,7 +137,7 @@ func execute(statements string) error {
 	return errors.Join(err, conn.Close(ctx))
 }
 
-// count asks the database itself.
+// count asks the database directly.
 func count(t *testing.T, query string) (n int) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), dsn("owner"))

@@ -104,7 +104,7 @@ func TestParameters(t *testing.T) {
 	if _, _, err := v.Verify(t.Context(), tga.StateChange{ResourceID: "';--"}); err != nil || strings.Join(got, "|") != "';--|NULL|';--" {
 		t.Errorf("got %q, %v", got, err)
 	}
-	// NULL equals nothing: a row that is there would not be found.
+	// NULL equals nothing: a row that exists would not be found.
 	if v, err = New(Config{Query: "select 1", Params: []string{"external_ref"}, Patience: soon}, "fake", nil, run); err != nil {
 		t.Fatal(err)
 	}
