@@ -22,8 +22,8 @@ import (
 
 const secret = "4111-1111"
 
-// calls makes calls on a real store by a daemon of this process: one that a person approves, which its
-// executor sends, one that is in doubt and resolved, and one that is denied.
+// calls makes calls on a real store, with a daemon in this process: one that a person approves and an
+// executor sends, one that is in doubt and then resolved, and one that is denied.
 func calls(t *testing.T) *client.Client {
 	t.Helper()
 	conf, err := assemble.Parse("", []byte(`
@@ -85,7 +85,7 @@ rationale = "all other calls are approved"
 	return c
 }
 
-// read reads the log after a cursor.
+// read reads the log from behind a cursor.
 func read(t *testing.T, c *client.Client, after string) (all []audit.Record) {
 	t.Helper()
 	r := audit.NewReader(c.Trace)
@@ -102,8 +102,8 @@ func read(t *testing.T, c *client.Client, after string) (all []audit.Record) {
 	return all
 }
 
-// TestOneRecordForEachStep: in order, with who made it and what came of it; and from any cursor on the
-// same again, with what the request said.
+// TestOneRecordForEachStep: the records are in order, and each says who made the step and what its result
+// was. Reading again from any cursor gives the same records, with the words of the request.
 func TestOneRecordForEachStep(t *testing.T) {
 	c := calls(t)
 	all := read(t, c, "")
@@ -130,7 +130,7 @@ func TestOneRecordForEachStep(t *testing.T) {
 	}
 	for i := range all[:len(all)-1] {
 		if all[i].Cursor == all[i+1].Cursor {
-			continue // of one append: it comes whole or not at all
+			continue // of one append: all of its records are delivered together
 		}
 		if again := read(t, c, all[i].Cursor); fmt.Sprint(again) != fmt.Sprint(all[i+1:]) {
 			t.Errorf("after %s: %+v\nwant %+v", all[i].Cursor, again, all[i+1:])
@@ -147,7 +147,7 @@ func without(list []string, what string) (out []string) {
 	return out
 }
 
-// TestRecordsHaveNoContent: in no form.
+// TestRecordsHaveNoContent: no form of a record has the content of a call.
 func TestRecordsHaveNoContent(t *testing.T) {
 	all := read(t, calls(t), "")
 	for _, format := range audit.Formats {
@@ -163,7 +163,7 @@ func TestRecordsHaveNoContent(t *testing.T) {
 	}
 }
 
-// TestForms: what each form has of a record.
+// TestForms: the fields of a record in each form.
 func TestForms(t *testing.T) {
 	r := &audit.Record{
 		ID: "t:4", Cursor: "9", Time: 1700000000123, TraceID: tga.ID{6: 0x70, 8: 0x80, 15: 1}, Action: "effect", State: "FAILED",
@@ -211,7 +211,8 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// TestHostileNamesStayInTheirFields: what a caller or an agent calls itself is no line and no field.
+// TestHostileNamesStayInTheirFields: the name that a caller or an agent gives itself can begin no line and
+// no field.
 func TestHostileNamesStayInTheirFields(t *testing.T) {
 	r := &audit.Record{Action: "request", Agent: "a=b|c\\d\nCEF:0|x suser=root", Caller: "uid:1000 suser=root"}
 	for _, format := range audit.Formats {
@@ -228,8 +229,9 @@ func TestHostileNamesStayInTheirFields(t *testing.T) {
 	}
 }
 
-// TestOCSFEventsAreOfTheirClass: every event has what the published class asks for and nothing that it
-// does not know, also one of which little is known: of a note, of a call whose request is erased.
+// TestOCSFEventsAreOfTheirClass: every event has all the members that its published class requires, and none
+// that the class does not know. This holds for events with little data too: that of a note, and that of a
+// call whose request is erased.
 func TestOCSFEventsAreOfTheirClass(t *testing.T) {
 	c := jsonschema.NewCompiler()
 	class, err := c.Compile("testdata/ocsf-1.3-api-activity.schema.json")

@@ -18,17 +18,17 @@ import (
 	"github.com/tgad/tgad/internal/backup/bucket"
 )
 
-// fake is a service that keeps objects in memory.
+// fake is an object storage service in memory.
 type fake struct {
 	mu    sync.Mutex
 	all   map[string]object
 	tags  int
 	now   time.Time
-	sent  int64                                // bytes that were put
+	sent  int64                                // bytes that were uploaded
 	puts  int                                  // objects
 	asked int                                  // requests
 	fault func(n int, what string) (f fault)   // of a request
-	stale func(all map[string]object) []string // names that a list has instead
+	stale func(all map[string]object) []string // names that a list returns instead of the real ones
 }
 
 type object struct {
@@ -37,21 +37,21 @@ type object struct {
 	changed time.Time
 }
 
-// fault is what becomes of a request.
+// fault is what the service does with a request.
 type fault int
 
 const (
 	none    fault = iota
-	refused       // nothing is done, and an error
-	lost          // it is done, and an error
-	twice         // it is done, and once more
+	refused       // not executed, and an error
+	lost          // executed, and an error
+	twice         // executed twice
 )
 
 var errService = errors.New("503 slow down")
 
 func newFake() *fake { return &fake{all: map[string]object{}, now: time.Unix(1e9, 0)} }
 
-// open is the way of one process to the service.
+// open connects one process to the service.
 func (f *fake) open(string) (bucket.Objects, error) { return f, nil }
 
 func (f *fake) do(ctx context.Context, what string, act func() error) error {
@@ -165,7 +165,7 @@ func (f *fake) Delete(ctx context.Context, name string) error {
 	})
 }
 
-// later moves the clock of the service.
+// later moves the clock of the service forward.
 func (f *fake) later(d time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// TestBackupKeepsToItsShare: a backup works for half of the time that it takes, and the next one waits
-// until that is its share of the time since it began. One that failed is made again soon, and then after pauses that grow, where that is
-// before `every` is over.
+// TestBackupKeepsToItsShare: a backup works for half of the time that it takes. The next one waits until
+// that is its share of the time since it began. One that failed is made again soon, and then after growing
+// pauses, if that is earlier than `every`.
 func TestBackupKeepsToItsShare(t *testing.T) {
 	for _, x := range []struct {
 		took, every   time.Duration

@@ -18,19 +18,19 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// bench is a store and a keeper of its backup.
+// bench is a store and the keeper of its backup.
 type bench struct {
 	*testing.T
 	dir      string
 	db       *engine.DB
 	n        uint64 // traces that were appended
 	settings atomic.Pointer[backup.Settings]
-	made     func(ctx context.Context, dir string) error // instead of the store's
+	made     func(ctx context.Context, dir string) error // in place of the store's error
 	log      strings.Builder
 	keeper   *backup.Keeper
-	service  *fake  // of buckets
+	service  *fake  // of the bucket
 	segment  uint32 // size of the first segment of its log
-	data     string // of the store that is open
+	data     string // of the open store
 }
 
 func newBench(t *testing.T) *bench {
@@ -55,7 +55,7 @@ func (b *bench) open(dir string) {
 	b.again()
 }
 
-// again makes a keeper that knows nothing, as a new process has.
+// again makes a keeper without memory, as a new process has it.
 func (b *bench) again() {
 	o := backup.Options{
 		Data: b.data, Settings: func() backup.Settings { return *b.settings.Load() }, Clock: time.Now,
@@ -78,7 +78,7 @@ func (b *bench) Backup(ctx context.Context, dir string) error {
 // Stats implements [backup.Store].
 func (b *bench) Stats() engine.Stats { return b.db.Stats() }
 
-// call appends a whole trace.
+// call appends a finished trace.
 func (b *bench) call() {
 	b.Helper()
 	b.n++
@@ -101,7 +101,8 @@ func (b *bench) step() error {
 	return err
 }
 
-// restored is how many traces a store has that is restored from a backup, which verifies.
+// restored returns the number of traces in a store that is restored from a backup. The restored store must
+// verify.
 func (b *bench) restored(from string) int {
 	b.Helper()
 	to := b.at("restored")
@@ -120,8 +121,8 @@ func (b *bench) restored(from string) int {
 	return rep.Traces
 }
 
-// TestBackupIsMadeWhenThereIsSomethingNew: what was appended, and what was erased or sealed, which
-// appends nothing to the order. Nothing is written where nothing is new.
+// TestBackupIsMadeWhenThereIsSomethingNew: a backup is made after appends, and after an erasure or a seal,
+// which append nothing. If nothing is new, nothing is written.
 func TestBackupIsMadeWhenThereIsSomethingNew(t *testing.T) {
 	b := newBench(t)
 	was := uint64(0)
@@ -158,8 +159,8 @@ func TestBackupIsMadeWhenThereIsSomethingNew(t *testing.T) {
 	}
 }
 
-// TestBackupOfAnotherStoreIsRefused: a store goes on with no backup but its own, also where its log
-// is that of the backup, until somebody has it do so once.
+// TestBackupOfAnotherStoreIsRefused: a store continues only its own backup. A backup of another store is
+// refused even if its log is the same, until somebody allows it once.
 func TestBackupOfAnotherStoreIsRefused(t *testing.T) {
 	b := newBench(t)
 	b.call()
@@ -200,7 +201,8 @@ func TestBackupOfAnotherStoreIsRefused(t *testing.T) {
 	}
 }
 
-// TestFailedBackupIsTold: once, with how old the backup is that is there, and when it is over.
+// TestFailedBackupIsTold: a failure is reported once, with the age of the existing backup, and so is its
+// end.
 func TestFailedBackupIsTold(t *testing.T) {
 	b := newBench(t)
 	b.call()
@@ -234,7 +236,7 @@ func TestFailedBackupIsTold(t *testing.T) {
 	if s := b.keeper.State(); s.Err != nil || s.Age > time.Since(mended) || !strings.Contains(b.log.String(), "current again") {
 		t.Errorf("%+v, mended %s ago: %s", s, time.Since(mended), b.log.String())
 	}
-	// What was ended did not fail.
+	// A backup that was stopped on purpose has not failed.
 	b.call()
 	b.made = func(ctx context.Context, _ string) error { return ctx.Err() }
 	ctx, cancel := context.WithCancel(t.Context())

@@ -22,7 +22,7 @@ import (
 
 const place = "s3://bucket/prefix"
 
-// bucketBench is a store whose backup is kept in a bucket.
+// bucketBench is a store whose backup is in a bucket.
 func bucketBench(t *testing.T, segment uint32) (*bench, *fake) {
 	b, f := newBench(t), newFake()
 	b.service, b.segment = f, segment
@@ -31,7 +31,8 @@ func bucketBench(t *testing.T, segment uint32) (*bench, *fake) {
 	return b, f
 }
 
-// pulled is how many traces a store has that is restored from the bucket; -1 where there is none.
+// pulled returns the number of traces in a store that is restored from the bucket, or -1 if there is no
+// backup.
 func (b *bench) pulled() int {
 	b.Helper()
 	dir := b.at("pulled")
@@ -48,9 +49,9 @@ func (b *bench) pulled() int {
 	return b.restored(dir)
 }
 
-// TestOnlyWhatIsNewIsSent: the first backup whole, then the end of the segment that is written. It is
-// restored as it is. After many backups the parts of a segment are put together, and what nobody
-// names any more is deleted once it is old.
+// TestOnlyWhatIsNewIsSent: the first backup is sent completely, later ones send only the new end of the
+// current segment. It can be restored. After many backups the parts of a segment are put together, and
+// objects that no backup names any more are deleted once they are old.
 func TestOnlyWhatIsNewIsSent(t *testing.T) {
 	b, f := bucketBench(t, 0)
 	for range 20 {
@@ -94,7 +95,7 @@ func TestOnlyWhatIsNewIsSent(t *testing.T) {
 	if n := b.pulled(); n != calls+1 || len(f.all) >= all {
 		t.Errorf("%d traces, %d objects, there were %d", n, len(f.all), all)
 	}
-	// Somebody may be reading what was named a moment ago.
+	// Somebody may still be reading objects that were named until a moment ago.
 	f.set("data/young", nil)
 	f.all["data/old"] = object{changed: f.now.Add(-time.Hour)}
 	f.later(time.Hour)
@@ -107,7 +108,7 @@ func TestOnlyWhatIsNewIsSent(t *testing.T) {
 	if f.all["data/young"].tag == "" || len(f.all["data/old"].tag) > 0 || !f.all["data/old"].changed.IsZero() {
 		t.Error("what is young was deleted, or what is old was not")
 	}
-	// The spool is a cache.
+	// The spool is only a cache.
 	if err := os.RemoveAll(b.at("spool")); err != nil {
 		t.Fatal(err)
 	}
@@ -121,8 +122,9 @@ func TestOnlyWhatIsNewIsSent(t *testing.T) {
 	}
 }
 
-// TestSpoolOfAKilledProcessIsTaken: a process may be killed with its first backup in the spool under its name, the lock of
-// the making still there, and nothing of it in the bucket. A file of somebody else's stays refused.
+// TestSpoolOfAKilledProcessIsTaken: a process may be killed when its first backup is in the spool under its
+// name, the lock file is still there, and the bucket has nothing of it. The next process takes this spool
+// over. A foreign file in the spool is still refused.
 func TestSpoolOfAKilledProcessIsTaken(t *testing.T) {
 	b, f := bucketBench(t, 1<<20)
 	b.call()
@@ -161,9 +163,9 @@ func TestSpoolOfAKilledProcessIsTaken(t *testing.T) {
 	}
 }
 
-// TestCrashAtEachRequest: the process ends at each of its requests, done or not. The bucket has no
-// backup yet or one that can be restored and lacks nothing that the one before had, and the next
-// process goes on.
+// TestCrashAtEachRequest: the process ends at each of its requests, with the request executed or not. The
+// bucket then has no backup yet, or one that can be restored and lacks nothing that the backup before had.
+// The next process continues.
 func TestCrashAtEachRequest(t *testing.T) {
 	serial.Test(t)
 	rounds := 8
@@ -213,7 +215,7 @@ func TestCrashAtEachRequest(t *testing.T) {
 	}
 }
 
-// TestEveryLostObjectIsNamed: each object is taken away, cut and exchanged in turn.
+// TestEveryLostObjectIsNamed: each object in turn is removed, cut and replaced.
 func TestEveryLostObjectIsNamed(t *testing.T) {
 	b, f := bucketBench(t, 64<<10)
 	for range 3 {
@@ -253,8 +255,8 @@ func TestEveryLostObjectIsNamed(t *testing.T) {
 	}
 }
 
-// TestTwoWritersOfOneBucket: another store is refused by its id, a copy of the store that went another
-// way by its log, and who writes meanwhile is found out.
+// TestTwoWritersOfOneBucket: another store is refused by its id. A copy of the store whose log went another
+// way is refused by its log. A writer who writes meanwhile is noticed.
 func TestTwoWritersOfOneBucket(t *testing.T) {
 	b, f := bucketBench(t, 64<<10)
 	b.call()
@@ -284,7 +286,7 @@ func TestTwoWritersOfOneBucket(t *testing.T) {
 	if n := b.pulled(); n != 2 {
 		t.Errorf("%d traces", n)
 	}
-	// Somebody writes between the look and the write.
+	// Somebody else writes between the read and the write.
 	b.keeper, b.db = mine, mineDB
 	b.settings.Store(&backup.Settings{To: place, Spool: b.at("spool")})
 	b.call()
@@ -302,7 +304,7 @@ func TestTwoWritersOfOneBucket(t *testing.T) {
 	if err := b.step(); err != nil {
 		t.Errorf("alone again: %v", err)
 	}
-	// The answer to a write was lost, and the client asked again: it was this process.
+	// The answer to a write was lost and the client repeated it. So the new object is this process's own.
 	b.call()
 	f.fault = func(_ int, what string) fault {
 		if what == "swap" {
@@ -315,8 +317,8 @@ func TestTwoWritersOfOneBucket(t *testing.T) {
 	}
 }
 
-// TestStaleListDeletesNothingThatIsNamed: a list that lacks the newest objects, and has some that are
-// gone, and one that fails.
+// TestStaleListDeletesNothingThatIsNamed: the list lacks the newest objects and has some that are gone, or
+// it fails.
 func TestStaleListDeletesNothingThatIsNamed(t *testing.T) {
 	b, f := bucketBench(t, 64<<10)
 	var old []string
@@ -343,9 +345,10 @@ func TestStaleListDeletesNothingThatIsNamed(t *testing.T) {
 	}
 }
 
-// TestQuietStoreLeavesNothingInTheBucket: what a call carried that was erased goes from the bucket once it is old,
-// although nothing more is appended: where it was too young when the backup was made, where a service would not delete it
-// then, and where the process was killed before it did. It is not listed without end, and a failure is told once.
+// TestQuietStoreLeavesNothingInTheBucket: the content of an erased call is deleted from the bucket once it
+// is old, although nothing more is appended. That holds if it was too young when the backup was made, if the
+// service refused to delete it then, and if the process was killed before. The bucket is not listed without
+// end, and a failure is reported once.
 func TestQuietStoreLeavesNothingInTheBucket(t *testing.T) {
 	for name, fail := range map[string]func(what string) bool{
 		"young": func(string) bool { return false }, "no list": func(what string) bool { return what == "list" },
@@ -423,7 +426,7 @@ func TestQuietStoreLeavesNothingInTheBucket(t *testing.T) {
 	}
 }
 
-// head is what a bucket says of its backup.
+// head is the bucket's record of its backup.
 func (b *bench) head() (h struct {
 	Parts map[string][]struct{ SHA256 string }
 }) {
@@ -435,7 +438,7 @@ func (b *bench) head() (h struct {
 	return h
 }
 
-// TestAddressOfABucket: of which an error repeats nothing.
+// TestAddressOfABucket: no error repeats a secret of the address.
 func TestAddressOfABucket(t *testing.T) {
 	for address, want := range map[string][2]string{
 		"s3://b": {"b", ""}, "s3://b/": {"b", ""}, "s3://b/p": {"b", "p/"}, "s3://b/p/q/": {"b", "p/q/"},

@@ -18,20 +18,20 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// world is a receiver with a world whose matters and clock the test sets.
+// world is a receiver and its world. The test sets what waits in that world, and the clock.
 type world struct {
 	t *testing.T
 	r *receiver
 
 	all    []Matter
-	err    error // of the list
+	err    error // of the list of what waits
 	fates  map[tga.ID]Fate
 	fateOf error
 
 	wall time.Time
 	mono time.Duration
 
-	mu      sync.Mutex // of a service's looks, and of its sinks
+	mu      sync.Mutex // of the looks and sinks of a service
 	notices []*Notice
 	refuse  error // of the sink
 }
@@ -65,7 +65,7 @@ func (w *world) Put(_ context.Context, n *Notice) error {
 
 func (w *world) Close() error { return nil }
 
-// newWorld has a receiver of doubts, a minute old ones, without a pause.
+// newWorld returns a receiver of doubts that are at least a minute old, with no pause between notices.
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, wall: time.Date(2026, 1, 15, 19, 0, 0, 0, time.UTC), mono: time.Hour, fates: map[tga.ID]Fate{}}
 	w.begin(config.Notify{
@@ -75,7 +75,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// begin makes the receiver anew, as a process that begins does.
+// begin makes the receiver anew, as a new process does.
 func (w *world) begin(conf config.Notify, in duty.File) {
 	w.r = &receiver{
 		conf: conf, sink: w, duty: in, world: w, host: "h", say: slog.New(slog.DiscardHandler),
@@ -88,11 +88,11 @@ func (w *world) restart() { w.begin(w.r.conf, w.r.duty.(duty.File)) }
 
 func (w *world) pass(d time.Duration) { w.wall, w.mono = w.wall.Add(d), w.mono+d }
 
-// step lets time pass, has the receiver look, and returns the notices that this led to.
+// step moves the clock, lets the receiver look once, and returns the notices that resulted.
 func (w *world) step(after time.Duration) []*Notice {
 	w.t.Helper()
 	w.pass(after)
-	w.r.retry = time.Time{} // its pauses after errors are of the real clock
+	w.r.retry = time.Time{} // its pauses after errors use the real clock
 	before := len(w.notices)
 	w.r.turn(w.t.Context(), w.all)
 	return w.notices[before:]
@@ -124,8 +124,8 @@ func doubt(n byte) Matter {
 	return Matter{Kind: config.OnDoubt, TraceID: id, Namespace: "ns", Server: "pay", Tool: "charge", Key: fmt.Sprintf("k-%d", n), Since: tga.Millis(n)}
 }
 
-// TestOnlyWhatWaitsLongEnoughIsTold: what is settled before wakes nobody, and the time counts from when it was
-// seen, not from when the call was made.
+// TestOnlyWhatWaitsLongEnoughIsTold: a doubt that is settled earlier is not reported. The time counts from
+// when the receiver saw the doubt, not from when the call was made.
 func TestOnlyWhatWaitsLongEnoughIsTold(t *testing.T) {
 	w := newWorld(t)
 	w.all = []Matter{doubt(1), doubt(2)}
@@ -142,8 +142,8 @@ func TestOnlyWhatWaitsLongEnoughIsTold(t *testing.T) {
 	w.wants("nothing new", w.step(24*time.Hour), 0, 0, 0)
 }
 
-// TestWhatCameTogetherIsToldTogether: a look at many takes longer than they have to wait, and still all of them are told
-// in one notice.
+// TestWhatCameTogetherIsToldTogether: looking at many doubts takes longer than they have to wait. Still all
+// of them are in one notice.
 func TestWhatCameTogetherIsToldTogether(t *testing.T) {
 	w := newWorld(t)
 	looks := time.Duration(0)
@@ -155,7 +155,8 @@ func TestWhatCameTogetherIsToldTogether(t *testing.T) {
 	w.wants("all waited", w.step(0), 40, 0, 0)
 }
 
-// TestRestartRepeatsNothing: and forgets nothing, neither what was told nor since when something waits.
+// TestRestartRepeatsNothing: a restart repeats nothing and forgets nothing: neither what was reported nor
+// since when something waits.
 func TestRestartRepeatsNothing(t *testing.T) {
 	w := newWorld(t)
 	w.all = []Matter{doubt(1)}
@@ -187,8 +188,8 @@ func TestRestartRepeatsNothing(t *testing.T) {
 	}
 }
 
-// TestRefusedNoticeIsTriedAgain: with the same id, and what came meanwhile makes it another notice. The
-// failures are counted, and so is for how long.
+// TestRefusedNoticeIsTriedAgain: the notice is tried again with the same id. If more came meanwhile, it is
+// another notice. The failures and their duration are counted.
 func TestRefusedNoticeIsTriedAgain(t *testing.T) {
 	w := newWorld(t)
 	var tried []string
@@ -236,8 +237,8 @@ type sinkFunc func(context.Context, *Notice) error
 func (f sinkFunc) Put(ctx context.Context, n *Notice) error { return f(ctx, n) }
 func (f sinkFunc) Close() error                             { return nil }
 
-// TestWhatComesBackHasAnotherID: a receiver that drops ids which it has must not drop a new doubt of the same
-// trace.
+// TestWhatComesBackHasAnotherID: a receiver that drops ids which it already has must not drop a new doubt of
+// the same trace.
 func TestWhatComesBackHasAnotherID(t *testing.T) {
 	w := newWorld(t)
 	ids := map[string]bool{}
@@ -256,7 +257,7 @@ func TestWhatComesBackHasAnotherID(t *testing.T) {
 	}
 }
 
-// TestNoticesComeNotBeforeThePauseIsOver: what comes meanwhile is in the next one.
+// TestNoticesComeNotBeforeThePauseIsOver: doubts that come during the pause are in the next notice.
 func TestNoticesComeNotBeforeThePauseIsOver(t *testing.T) {
 	w := newWorld(t)
 	w.r.conf.Pause.D, w.r.conf.After.D = 10*time.Minute, time.Nanosecond
@@ -273,7 +274,8 @@ func TestNoticesComeNotBeforeThePauseIsOver(t *testing.T) {
 	w.wants("after it", w.step(time.Minute), 8, 0, 0)
 }
 
-// TestTenThousandDoubtsAreOneNotice: with counts and the first few, the oldest.
+// TestTenThousandDoubtsAreOneNotice: the notice has their counts, and names the first few of them, the
+// oldest.
 func TestTenThousandDoubtsAreOneNotice(t *testing.T) {
 	w := newWorld(t)
 	for i := range 10000 {
@@ -308,8 +310,9 @@ func TestTenThousandDoubtsAreOneNotice(t *testing.T) {
 	}
 }
 
-// TestSettledIsToldToWhomWantsToKnow: only of what it was told of; what goes on is neither settled nor told
-// again, and a question that another one replaced is nothing that was settled.
+// TestSettledIsToldToWhomWantsToKnow: a receiver is told the end only of what it was told of. A doubt that
+// goes on is neither settled nor reported again. A question that another one replaced does not count as
+// settled.
 func TestSettledIsToldToWhomWantsToKnow(t *testing.T) {
 	w := newWorld(t)
 	w.r.conf.Resolved = true
@@ -337,8 +340,8 @@ func TestSettledIsToldToWhomWantsToKnow(t *testing.T) {
 	}
 }
 
-// TestEndIsToldToWhomMayHaveHeard: a notice that was taken and whose answer was lost was not taken, as far as anybody
-// knows. Its end is told all the same, also after a restart, and of what was never on its way no end is told.
+// TestEndIsToldToWhomMayHaveHeard: a notice whose answer was lost may have been received. So its end is
+// reported, also after a restart. If a notice was never sent, its end is not reported.
 func TestEndIsToldToWhomMayHaveHeard(t *testing.T) {
 	w := newWorld(t)
 	w.r.conf.Resolved = true
@@ -361,8 +364,8 @@ func TestEndIsToldToWhomMayHaveHeard(t *testing.T) {
 	}
 }
 
-// TestFiltersChooseWhoIsTold: by kind, namespace, server and tool; what is of no call is for everybody. What a
-// new filter leaves out is forgotten and not settled.
+// TestFiltersChooseWhoIsTold: filters select by kind, namespace, server and tool. A matter that belongs to
+// no call goes to every receiver. A matter that a new filter excludes is forgotten, not settled.
 func TestFiltersChooseWhoIsTold(t *testing.T) {
 	other := doubt(2)
 	other.Namespace, other.Server, other.Tool = "other", "mail", "send"
@@ -396,8 +399,8 @@ func TestFiltersChooseWhoIsTold(t *testing.T) {
 	}
 }
 
-// TestClockStepsDelayNothing: a wall clock that is set back or forward, while the receiver runs and between two
-// processes, delays no first notice, and does not silence the receiver.
+// TestClockStepsDelayNothing: a wall clock that is set back or forward, while the receiver runs or between
+// two processes, delays no first notice and does not silence the receiver.
 func TestClockStepsDelayNothing(t *testing.T) {
 	for _, step := range []time.Duration{-30 * 24 * time.Hour, -time.Hour, time.Hour, 30 * 24 * time.Hour} {
 		for _, restarts := range []bool{false, true} {
@@ -425,7 +428,8 @@ func TestClockStepsDelayNothing(t *testing.T) {
 			if again := w.step(time.Minute); len(again) > 0 != (restarts && step > 2*time.Hour) {
 				t.Errorf("%s: %d notices too soon", what, len(again))
 			}
-			// A time that the wall clock shows twice counts from the second one: a repeat is late by that step at most.
+			// If the wall clock shows a time twice, the second one counts: a repeat is late by at most this
+			// step.
 			again := w.step(2 * time.Hour)
 			if len(again) == 0 && step == -time.Hour {
 				again = w.step(time.Hour)
@@ -435,7 +439,7 @@ func TestClockStepsDelayNothing(t *testing.T) {
 	}
 }
 
-// TestBookThatCannotBeReadTellsEverythingAgain: a receiver that is told twice is better than one that is not.
+// TestBookThatCannotBeReadTellsEverythingAgain: it is better to tell a receiver twice than not at all.
 func TestBookThatCannotBeReadTellsEverythingAgain(t *testing.T) {
 	for _, text := range []string{"", "{", `{"matters":{"x":{}}}`, `{"matters":{"doubt 00000000000000000000000000000000 ":null}}`, `{"matters":null}`, `[]`} {
 		w := newWorld(t)
@@ -451,8 +455,8 @@ func TestBookThatCannotBeReadTellsEverythingAgain(t *testing.T) {
 	}
 }
 
-// TestFullDiskRepeatsNothing: what cannot be written down is known as long as the process lives, is written
-// once that is possible, and holds up no notice.
+// TestFullDiskRepeatsNothing: what cannot be written is remembered while the process lives, and is written
+// once that is possible. It delays no notice.
 func TestFullDiskRepeatsNothing(t *testing.T) {
 	w := newWorld(t)
 	kept := w.r.duty.(duty.File)
@@ -477,8 +481,8 @@ func TestFullDiskRepeatsNothing(t *testing.T) {
 	w.wants("and known", w.step(time.Hour), 0, 0, 0)
 }
 
-// TestUnreadableStoreSettlesNothing: where what waits cannot be listed, nothing is said, and what was told stays
-// told.
+// TestUnreadableStoreSettlesNothing: if the store cannot be listed, nothing is reported, and what was
+// reported stays so.
 func TestUnreadableStoreSettlesNothing(t *testing.T) {
 	w := newWorld(t)
 	s := &Service{world: w, all: []*receiver{w.r}, say: slog.New(slog.DiscardHandler)}

@@ -17,7 +17,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestReceiverThatHangsHoldsUpNobody: neither the other receivers, nor the end of the service; it is shown.
+// TestReceiverThatHangsHoldsUpNobody: a receiver that hangs delays neither the other receivers nor the end
+// of the service. It is shown as hanging.
 func TestReceiverThatHangsHoldsUpNobody(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	w := newWorld(t)
@@ -50,7 +51,7 @@ func TestReceiverThatHangsHoldsUpNobody(t *testing.T) {
 			t.Fatalf("%+v", s.Stats())
 		}
 	}
-	// A test goes beside what hangs.
+	// The sink of the test stands beside the one that hangs.
 	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if errs := s.Test(short, "uid:7"); errs[0] == nil || errs[1] != nil {
@@ -59,7 +60,7 @@ func TestReceiverThatHangsHoldsUpNobody(t *testing.T) {
 	if got := s.Stats(); got[0].ID != "hangs" || got[0].Taken != 0 || got[1].Taken != 1 || got[1].Late != 0 {
 		t.Errorf("%+v", got)
 	}
-	// What comes while one hangs is told to the other.
+	// Doubts that come while one receiver hangs are reported to the other.
 	w.mu.Lock()
 	w.all = append(w.all, doubt(2))
 	w.mu.Unlock()
@@ -92,7 +93,7 @@ func TestTimeOfANoticeIsBounded(t *testing.T) {
 	}
 }
 
-// slow is a world at which a look takes long, as with thousands of calls in doubt.
+// slow is a world in which a look takes long, as with thousands of calls in doubt.
 type slow struct {
 	*world
 	takes time.Duration
@@ -105,9 +106,9 @@ func (w *slow) Waiting(ctx context.Context) ([]Matter, error) {
 	return w.world.Waiting(ctx)
 }
 
-// TestSlowLooksDelayNoNotice: what lasts is told once it has lasted, what was refused is tried again after its pause, and
-// thousands of ends are told one notice after the other, although the next look is minutes away. Where nothing is to be told,
-// it is.
+// TestSlowLooksDelayNoNotice: the next look is minutes away. Still a matter is reported once it has lasted
+// long enough, a refused notice is tried again after its pause, and thousands of ends are reported one
+// notice after the other. If nothing is to be reported, the receiver rests.
 func TestSlowLooksDelayNoNotice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &slow{world: newWorld(t), takes: 4 * time.Second}
@@ -132,7 +133,7 @@ func TestSlowLooksDelayNoNotice(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- s.Run(ctx) }()
-		const soon = (soonShare + 2) * 4 * time.Second // a rest, and a look or two
+		const soon = (soonShare + 2) * 4 * time.Second // one rest, and one or two looks
 		began := time.Now()
 		if n := <-given; n.New[config.OnDoubt] != many || time.Since(began) > conf.After.D+2*soon {
 			t.Errorf("%v are told after %v", n.New, time.Since(began))
@@ -152,7 +153,7 @@ func TestSlowLooksDelayNoNotice(t *testing.T) {
 		if more := w.looks.Load() - looks; more < 8 || more > 11 {
 			t.Errorf("%d looks where nothing is to be told", more)
 		}
-		for looks := w.looks.Load(); w.looks.Load() == looks; { // the next one is far away then
+		for looks := w.looks.Load(); w.looks.Load() == looks; { // then the next look is far away
 			time.Sleep(time.Second)
 		}
 		time.Sleep(2 * w.takes)

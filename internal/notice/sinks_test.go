@@ -16,14 +16,15 @@ import (
 	"time"
 )
 
-// command is a sink that runs a script of a shell, with what it logs.
+// command is a sink that runs a shell script, and its log.
 func command(script string) (Command, *bytes.Buffer) {
 	var log bytes.Buffer
 	return Command{Argv: []string{"sh", "-c", script, "name"}, Logger: slog.New(slog.NewTextHandler(&log, nil))}, &log
 }
 
-// TestCommandGetsTheNotice: as one line of JSON on its standard input, which it may also leave unread. It took
-// the notice when it ends with 0, and only then; what it writes is in the log, cut, on one line.
+// TestCommandGetsTheNotice: the command gets the notice as one line of JSON on its standard input, which it
+// need not read. It has accepted the notice only if it exits with 0. Its output is in the log, cut, on one
+// line.
 func TestCommandGetsTheNotice(t *testing.T) {
 	at := filepath.Join(t.TempDir(), "got")
 	c, log := command("cat > '" + at + "'")
@@ -55,14 +56,15 @@ func TestCommandGetsTheNotice(t *testing.T) {
 	}
 }
 
-// TestCommandEndsWithItsTime: with all that it started, also where that holds its output. What it leaves behind
-// when it ends by itself is its own matter.
+// TestCommandEndsWithItsTime: a command that runs too long is ended with all processes that it started, also
+// if one of them holds its output. Processes that it leaves behind when it ends by itself are its own
+// concern.
 func TestCommandEndsWithItsTime(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	alive, err := os.OpenFile(pipe, os.O_RDWR, 0) // so that it has an end for both
+	alive, err := os.OpenFile(pipe, os.O_RDWR, 0) // so that both end
 	if err != nil {
 		t.Fatal(err)
 	}

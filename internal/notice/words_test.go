@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestNoticeHasNoContent: its members are these. What a call carries, and why it was asked for, are not among
-// them.
+// TestNoticeHasNoContent: a notice has exactly these members. The content of a call and the reason for it
+// are not among them.
 func TestNoticeHasNoContent(t *testing.T) {
 	w := newWorld(t)
 	m := doubt(1)
@@ -46,8 +46,8 @@ func TestNoticeHasNoContent(t *testing.T) {
 	}
 }
 
-// TestHostileNamesMakeNoLines: nothing that a caller or a tool server wrote begins a line, moves a cursor, or
-// stands in the subject.
+// TestHostileNamesMakeNoLines: no text of a caller or a tool server begins a line, moves a cursor, or is in
+// the subject.
 func TestHostileNamesMakeNoLines(t *testing.T) {
 	w := newWorld(t)
 	m := doubt(1)
@@ -65,7 +65,7 @@ func TestHostileNamesMakeNoLines(t *testing.T) {
 	}
 }
 
-// TestAgesAreWhatPeopleSay: at each limit.
+// TestAgesAreWhatPeopleSay: ages at each limit.
 func TestAgesAreWhatPeopleSay(t *testing.T) {
 	for d, want := range map[time.Duration]string{-time.Hour: "0s", 59 * time.Second: "59s", time.Minute: "1m", 90 * time.Minute: "1h30m", 47 * time.Hour: "47h0m", 48 * time.Hour: "2 days"} {
 		if got := age(d); got != want {

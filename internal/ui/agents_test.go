@@ -22,10 +22,11 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// hostile is what a stranger may have written anywhere.
+// hostile is text that a stranger may have written anywhere.
 const hostile = "</pre><script>alert(1)</script><img src=x onerror=alert(1)> \u202e \x1b[2J"
 
-// harmless checks that nothing of it is markup, and that no character of it turns or hides text.
+// harmless checks that no part of the hostile text is markup, and that no character of it turns or hides
+// text.
 func (s *stage) harmless(path, page string) {
 	s.Helper()
 	for _, bad := range []string{"<script>", "<img", "\u202e", "\x1b"} {

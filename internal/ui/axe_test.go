@@ -8,7 +8,8 @@ import (
 	"github.com/tgad/tgad/internal/ui"
 )
 
-// accessible opens a page in light and in dark, and checks it. What has a name is kept as a picture.
+// accessible opens a page in light and in dark mode and checks it. If it has a name, a picture of it is
+// kept.
 func (s seen) accessible(program, path, picture string) {
 	s.stage.Helper()
 	s.Accessible(program, s.at+path)
@@ -17,8 +18,8 @@ func (s seen) accessible(program, path, picture string) {
 	}
 }
 
-// TestPagesAreAccessible: axe-core finds nothing serious on any page, with what waits, with a long list and
-// with what went wrong, in light and in dark.
+// TestPagesAreAccessible: axe-core finds nothing serious on any page, with waiting calls, with a long list
+// and with errors, in light and in dark mode.
 func TestPagesAreAccessible(t *testing.T) {
 	serial.Long(t)
 	program := browser.Axe(t)
@@ -38,7 +39,7 @@ func TestPagesAreAccessible(t *testing.T) {
 	}
 	rest, ended, state := agents(t)
 	a := seen{rest, b.Browser}
-	rest.serve(ui.New(rest.client, ui.Options{ReadOnly: true})) // with a link that was not used
+	rest.serve(ui.New(rest.client, ui.Options{ReadOnly: true})) // with a login link that was not used
 	a.Open(rest.at + rest.view.Login())
 	for path, picture := range map[string]string{"/turns?all=1": "", "/turns/" + ended.InvocationID.String(): "turn.png", "/turns/" + ended.InteractionID.String(): "", "/states": "", "/states/" + state.String() + "/0": ""} {
 		a.accessible(program, path, picture)

@@ -17,13 +17,13 @@ import (
 // pictures is the directory that gets the pictures of docs/UI.md: TGAD_PICTURES=../../docs/ui.
 const pictures = "TGAD_PICTURES"
 
-// seen is a stage with somebody who looks at it.
+// seen is a stage that a browser looks at.
 type seen struct {
 	*stage
 	*browser.Browser
 }
 
-// keep keeps what is to be seen now as a picture of docs/UI.md.
+// keep keeps the current view as a picture of docs/UI.md.
 func (s seen) keep(name string) {
 	png := s.Picture()
 	if dir := os.Getenv(pictures); dir != "" {
@@ -41,14 +41,14 @@ func (s seen) shows(texts ...string) {
 	}
 }
 
-// choose presses the button of that name for a trace.
+// choose presses the button with that name for a trace.
 func (s seen) choose(id tga.ID, verb string) {
 	s.Value(fmt.Sprintf(`document.querySelector('button[formaction="/traces/%s/%s"]').click()`, id, verb))
 }
 
-// TestPeopleSettleInABrowser: a person logs in by the link, sees what waits without loading the page again,
-// answers by keyboard and by button, has a call verified, and is told what somebody else did first. The
-// browser has nothing to complain about, also where a tool answers markup.
+// TestPeopleSettleInABrowser: a person logs in by the link, sees new calls without loading the page again,
+// answers by keyboard and by button, verifies a call, and is told if somebody else was faster. The browser
+// reports no error, also if a tool answers with markup.
 func TestPeopleSettleInABrowser(t *testing.T) {
 	serial.Long(t)
 	s := seen{newStage(t, ui.Options{Version: "of the test"}), browser.New(t)}
@@ -56,7 +56,7 @@ func TestPeopleSettleInABrowser(t *testing.T) {
 	s.Open(s.at + s.view.Login())
 	s.shows("Nothing waits for you.")
 
-	// What comes is shown by itself.
+	// New calls are shown by themselves.
 	s.intent = "refund of order 17, which arrived broken"
 	asked := s.call("ask", "order-17", `{"account":"acme","amount":4200,"currency":"EUR"}`)
 	s.shows("Waiting for a decision (1)", asked.String(), "refund of order 17", `"amount": 4200`)
@@ -71,7 +71,7 @@ func TestPeopleSettleInABrowser(t *testing.T) {
 	}
 	s.Screen(1000, 860, false)
 
-	// By keyboard: to the first, into its field, a reason, on to the button. What is chosen stays so.
+	// By keyboard: to the first call, into its field, a reason, on to the button. The selection stays.
 	s.Type("j")
 	third := s.call("pay", "order-20", `{}`)
 	s.shows("Calls in doubt (2)", third.String())
@@ -90,7 +90,7 @@ func TestPeopleSettleInABrowser(t *testing.T) {
 		t.Errorf("the refund is %s", got)
 	}
 
-	// While somebody writes, what changes does not take it away.
+	// An update does not disturb what somebody is writing.
 	s.answer = ""
 	s.Open(s.at + "/")
 	s.Value(fmt.Sprintf(`document.getElementById("why-%s").focus()`, doubt))
@@ -100,7 +100,7 @@ func TestPeopleSettleInABrowser(t *testing.T) {
 	if got := s.Value(fmt.Sprintf(`document.getElementById("why-%s").value`, doubt)); got != "the account shows one charge" {
 		t.Errorf("what was written is now %q", got)
 	}
-	// Somebody else is first.
+	// Somebody else is faster.
 	if res, err := s.client.Abandon(t.Context(), doubt, "on the command line"); res.State != tga.Failed {
 		t.Fatal(res.State, err)
 	}
@@ -127,22 +127,23 @@ func TestPeopleSettleInABrowser(t *testing.T) {
 		t.Errorf("%v elements that the view did not make", n)
 	}
 	for _, c := range s.Complaints {
-		if !strings.Contains(c, "409 (Conflict)") { // who came second
+		if !strings.Contains(c, "409 (Conflict)") { // the slower one
 			t.Errorf("the browser complains: %.500s", c)
 		}
 	}
 }
 
-// TestHiddenInboxRaisesNotifications: once a person has pressed the bell, a doubt and a decision that come while the
-// page is hidden raise one each, also while somebody has begun to write, with the tool and nothing that the call
-// carries. What comes while the page is seen raises none, and nothing is raised twice.
+// TestHiddenInboxRaisesNotifications: after a person has pressed the bell, a doubt and a decision that come
+// while the page is hidden raise one notification each, also while the person has begun to write. A
+// notification names the tool and nothing of the call's content. What comes while the page is visible raises
+// none, and nothing is raised twice.
 func TestHiddenInboxRaisesNotifications(t *testing.T) {
 	serial.Long(t)
 	s := seen{newStage(t, ui.Options{}), browser.New(t)}
 	s.Grant(s.at, "notifications")
 	s.Open(s.at + s.view.Login())
 	s.shows("Nothing waits for you.", "While this page is hidden")
-	// The real ones, which nobody sees here, are written down.
+	// Nobody can see real notifications here, so they are written down.
 	s.Value(`window.raised = []; window.Notification = class extends Notification { constructor(t, o) { super(t, o); raised.push(t + " | " + o.body) } }; 1`)
 	first := s.call("pay", "order-1", `{"card":"s3cret"}`)
 	s.shows(first.String())
@@ -165,7 +166,8 @@ func TestHiddenInboxRaisesNotifications(t *testing.T) {
 	}
 }
 
-// TestBellAsksOnce: where nobody has said yes or no the bell is there, and asks when it is pressed.
+// TestBellAsksOnce: if the person has not yet decided about notifications, the bell is shown, and asks when
+// it is pressed.
 func TestBellAsksOnce(t *testing.T) {
 	serial.Long(t)
 	s := seen{newStage(t, ui.Options{}), browser.New(t)}
@@ -174,7 +176,7 @@ func TestBellAsksOnce(t *testing.T) {
 	if s.Value(`document.getElementById("bell").hidden`) != (s.Value(`Notification.permission`) == "denied") {
 		t.Error("the bell is there where it can do nothing, or is not where it can")
 	}
-	// This browser has nobody to ask, so somebody answers in its place.
+	// This browser cannot ask a person, so the test answers.
 	s.Value(`window.asked = 0; window.say = "default"; window.Notification = class { static get permission() { return say } static async requestPermission() { asked++; say = "granted"; return say } }; ring(false); 1`)
 	if s.Value(`asked`) != 0.0 || s.Value(`document.querySelector("#bell button").hidden`) != false {
 		t.Error("it asks before anybody pressed the bell, or there is none")
@@ -192,8 +194,8 @@ func TestBellAsksOnce(t *testing.T) {
 	}
 }
 
-// TestLongListsDoNotHang: a list of a hundred calls and a document as long as a page shows are there in
-// the time in which a person does not look away.
+// TestLongListsDoNotHang: a list of a hundred calls, and a document of the greatest length that a page
+// shows, appear before a person would look away.
 func TestLongListsDoNotHang(t *testing.T) {
 	serial.Long(t)
 	s := seen{newStage(t, ui.Options{}), browser.New(t)}

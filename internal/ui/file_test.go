@@ -14,8 +14,8 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// TestAFileIsShownAndNothingIsDone: an export of a daemon shows what its pages show, word for word but for
-// what only a daemon knows, and has no buttons.
+// TestAFileIsShownAndNothingIsDone: an export of a daemon shows the same pages as the daemon, word for word,
+// except for what only a daemon knows. It has no buttons.
 func TestAFileIsShownAndNothingIsDone(t *testing.T) {
 	s := newStage(t, ui.Options{}).login()
 	s.answer = `{"paid":5,"note":"<script>alert(1)</script>"}`
@@ -85,7 +85,7 @@ func TestAFileIsShownAndNothingIsDone(t *testing.T) {
 	if status, _, _ := s.do(s.request("POST", "/traces/"+doubt.String()+"/ran", "why=I+have+looked+at+it")); status != http.StatusMethodNotAllowed && status != http.StatusNotFound {
 		t.Errorf("an action: %d", status)
 	}
-	// What is wrong with a file stands on each page, with its code, as text.
+	// Each page says what is wrong with the file, with the code, as text.
 	about.Fault = errors.Join(tga.Errorf(tga.StateChecksumMismatch, "line 3: <script>"))
 	for _, at := range []string{"/", "/traces?all=1", "/traces/" + paid.String()} {
 		_, page := s.get(at)

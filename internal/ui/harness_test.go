@@ -25,16 +25,16 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// stage is a real daemon with a tool server, and the view of it with a browser's cookies.
+// stage is a real daemon with a tool server, and its view with a browser's cookies.
 type stage struct {
 	*testing.T
 	client  *client.Client
 	view    *ui.Server
 	at      string // the view's http://host:port
 	browser *http.Client
-	intent  string // of the calls to come
+	intent  string // of the next calls
 	answer  string // of the tool "pay"; "" breaks the connection off
-	licence string // of the tool "pay", for the next reload; "" is none
+	licence string // of the tool "pay", for the next reload; "" = none
 }
 
 const shopConfig = `
@@ -64,7 +64,7 @@ type = "external"
 
 func newStage(t *testing.T, o ui.Options) *stage { return newStageWith(t, o, shopConfig) }
 
-// newStageWith is newStage with a daemon of another configuration.
+// newStageWith is newStage with another configuration of the daemon.
 func newStageWith(t *testing.T, o ui.Options, text string) *stage {
 	t.Helper()
 	s := &stage{T: t}
@@ -76,7 +76,7 @@ func newStageWith(t *testing.T, o ui.Options, text string) *stage {
 		_, _ = io.WriteString(w, s.answer)
 	}))
 	t.Cleanup(tools.Close)
-	dir, err := os.MkdirTemp("", "tgad-ui-") // a socket's path is short
+	dir, err := os.MkdirTemp("", "tgad-ui-") // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func newStageWith(t *testing.T, o ui.Options, text string) *stage {
 	return s
 }
 
-// serve begins the view anew, as tgad ui does.
+// serve starts the view again, as tgad ui does.
 func (s *stage) serve(view *ui.Server) {
 	s.Helper()
 	l, err := ui.Listen("127.0.0.1:0")
@@ -185,7 +185,7 @@ func (s *stage) get(path string) (int, string) {
 
 var tokenOf = regexp.MustCompile(`name="token" value="([A-Z2-7]{26})"`)
 
-// post presses a button of a page as a browser would: with the token that the page has.
+// post presses a button of a page as a browser would: with the page's token.
 func (s *stage) post(page, path, why string) (int, string) {
 	s.Helper()
 	_, body := s.get(page)
@@ -199,7 +199,8 @@ func (s *stage) post(page, path, why string) (int, string) {
 
 var shown = regexp.MustCompile(`name="shown" value="([0-9a-f]*)"`)
 
-// shownBeside is what the form says that it showed whose button leads to a path, "" where none does.
+// shownBeside returns what the form with the button for a path says that it showed, or "" if there is no
+// such form.
 func shownBeside(page, path string) string {
 	before, _, found := strings.Cut(page, `formaction="`+path+`"`)
 	if all := shown.FindAllStringSubmatch(before, -1); found && len(all) > 0 {

@@ -7,8 +7,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestRequestSaysWhatIsLeftOfIt: who decides sees what the call is for, and is told where arguments were
-// taken out before they were stored.
+// TestRequestSaysWhatIsLeftOfIt: a person who decides sees the purpose of the call, and is told if arguments
+// were removed before they were stored.
 func TestRequestSaysWhatIsLeftOfIt(t *testing.T) {
 	a := &tga.Artifact{Request: &tga.ActionRequest{Intent: "a refund <b>", Proposal: tga.Proposal{Args: []byte(`{"card":"…"}`)}}}
 	page := func() string {

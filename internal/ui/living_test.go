@@ -14,8 +14,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestPagesAreMadeAnew: each page says which part of it is made anew, from its own address; none that would have the
-// whole store read for it twice a second, and none of a view that only shows.
+// TestPagesAreMadeAnew: each page says which part of it is loaded again, and from which address. A page that
+// would read the whole store twice a second does not reload, nor does a page of a read-only view.
 func TestPagesAreMadeAnew(t *testing.T) {
 	s := newStage(t, ui.Options{}).login()
 	id := s.call("pay", "order-1", `{}`)
@@ -40,7 +40,8 @@ func TestPagesAreMadeAnew(t *testing.T) {
 	}
 }
 
-// TestPagesFollowTheLog: lists and calls show what comes without being loaded again, and leave alone what somebody is at.
+// TestPagesFollowTheLog: lists and calls show new entries without being loaded again, and do not change a
+// part that somebody is editing.
 func TestPagesFollowTheLog(t *testing.T) {
 	serial.Long(t)
 	s := seen{newStage(t, ui.Options{}), browser.New(t)}

@@ -10,8 +10,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestVisitorsOfAProxy: who has no good token sees what there is and can do nothing; who has one acts under the name
-// that it says.
+// TestVisitorsOfAProxy: a visitor without a good token sees everything and can do nothing. A visitor with a
+// good token acts under the name in the token.
 func TestVisitorsOfAProxy(t *testing.T) {
 	long := strings.Repeat("n", 255)
 	names := map[string]string{"a": "ann@shop.example", "b": "bob@shop.example", "long": long, "longer": long + "n", "forged": "ann\u202egnp"}
@@ -44,7 +44,7 @@ func TestVisitorsOfAProxy(t *testing.T) {
 			t.Errorf("%q may verify the store: %v", token, got)
 		}
 	}
-	// The form of one is no other's, and nobody's without a token.
+	// The form of one visitor works for no other, and for nobody without a token.
 	_, page := as("a", "GET", "/", "")
 	form := tokenOf.FindStringSubmatch(page)
 	if form == nil {
@@ -64,7 +64,7 @@ func TestVisitorsOfAProxy(t *testing.T) {
 	if status, got := as("", "GET", s.view.Login(), ""); status != http.StatusUnauthorized {
 		t.Errorf("there is a login: %d %s", status, got)
 	}
-	// Another site's page, and another name of this one.
+	// The page of another site, and another name of this site.
 	r := s.request("POST", path, body)
 	r.Host = "tgad.shop.example"
 	r.Header.Set("X-Token", "a")
@@ -79,7 +79,7 @@ func TestVisitorsOfAProxy(t *testing.T) {
 			t.Errorf("%s: %d %s", host, status, got)
 		}
 	}
-	// The name before a reason takes part of its room, and is no part of it.
+	// The name before a reason takes part of the reason's room, but does not belong to the reason.
 	for why, want := range map[string]string{"too short": "want 10 to 982", strings.Repeat("w", 983): "want 10 to 982"} {
 		body := url.Values{"token": {form[1]}, "shown": {shownBeside(page, path)}, "why": {why}}.Encode()
 		if status, got := as("a", "POST", path, body); status != http.StatusUnprocessableEntity || !strings.Contains(got, want) {

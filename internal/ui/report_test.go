@@ -19,7 +19,7 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// report makes the file of a trace.
+// report makes the report file of a trace.
 func (s *stage) report(id tga.ID) string {
 	s.Helper()
 	said, err := s.client.Trace(s.Context(), id)
@@ -36,8 +36,8 @@ func (s *stage) report(id tga.ID) string {
 	return string(page)
 }
 
-// TestReportNeedsNothingBesideItself: it names no other place, its policy allows the style and the code that
-// stand in it and nothing else, what a tool answered is text, and it says what the page of the view says.
+// TestReportNeedsNothingBesideItself: the report names no other place, and its policy allows only the style
+// and code inside it. A tool's answer in it is text, and it says the same as the page of the view.
 func TestReportNeedsNothingBesideItself(t *testing.T) {
 	s := newStage(t, ui.Options{}).login()
 	s.answer = `{"x":"</script><script>alert(1)</script><img src=x onerror=alert(1)>` + "\u202e" + `"}`
@@ -99,7 +99,8 @@ func TestReportNeedsNothingBesideItself(t *testing.T) {
 	}
 }
 
-// TestReportVerifiesInABrowser: opened as a file it shows its picture, verifies, and finds what somebody changed.
+// TestReportVerifiesInABrowser: when it is opened as a file, it shows its picture, verifies, and finds a
+// change.
 func TestReportVerifiesInABrowser(t *testing.T) {
 	serial.Long(t)
 	s := seen{newStage(t, ui.Options{}), browser.New(t)}

@@ -12,7 +12,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// outage is a stage with calls in doubt: three of one tool, one of another.
+// outage is a stage with calls in doubt: three of one tool and one of another.
 func outage(t *testing.T) (s *stage, pays []tga.ID, other tga.ID) {
 	t.Helper()
 	s = newStage(t, ui.Options{}).login()
@@ -22,7 +22,7 @@ func outage(t *testing.T) (s *stage, pays []tga.ID, other tga.ID) {
 	return s, pays, s.call("refund", `r<script>`, `{}`)
 }
 
-// chosen is the form of a page as a browser sends it: what is not in without.
+// chosen is the form of a page as a browser sends it, except for the fields in without.
 func (s *stage) chosen(page string, without map[tga.ID]bool, all ...tga.ID) url.Values {
 	s.Helper()
 	_, body := s.get(page)
@@ -54,8 +54,9 @@ func (s *stage) settle(verb string, form url.Values) (int, string) {
 	return status, body
 }
 
-// TestManyAreChosenAndSettled: calls in doubt are chosen by what they are, shown before anything is done, and
-// each is settled with evidence of its own. What was taken out of the choice stays.
+// TestManyAreChosenAndSettled: a person selects calls in doubt by their properties and sees them before
+// anything is done. Each of them is settled with evidence of its own. A call that was removed from the
+// selection stays as it is.
 func TestManyAreChosenAndSettled(t *testing.T) {
 	s, pays, other := outage(t)
 	_, inbox := s.get("/")
@@ -90,8 +91,8 @@ func TestManyAreChosenAndSettled(t *testing.T) {
 	}
 }
 
-// TestTheSecondIsTold: who settles what somebody else has settled since is told so of each call, and the rest
-// of what was chosen is settled.
+// TestTheSecondIsTold: a person who settles calls that somebody else has settled meanwhile is told so for
+// each of them. The rest of the selection is settled.
 func TestTheSecondIsTold(t *testing.T) {
 	s, pays, _ := outage(t)
 	at := "/doubts?tool=shop/pay&why=" + url.QueryEscape("the statement has {key}")
@@ -110,7 +111,7 @@ func TestTheSecondIsTold(t *testing.T) {
 	}
 }
 
-// TestNothingIsSettledByHalves: where the form cannot be meant for one call, none of them is settled.
+// TestNothingIsSettledByHalves: if the form cannot apply to one of the calls, none of them is settled.
 func TestNothingIsSettledByHalves(t *testing.T) {
 	s, pays, _ := outage(t)
 	good := func() url.Values { return s.chosen("/doubts?tool=shop/pay&why=it+is+on+the+statement", nil, pays...) }
@@ -141,7 +142,8 @@ func TestNothingIsSettledByHalves(t *testing.T) {
 	}
 }
 
-// TestWhatWasSentAgainIsNotSaidNotToHaveRun: the form of many says of each call how many attempts it showed.
+// TestWhatWasSentAgainIsNotSaidNotToHaveRun: the form for many calls states for each call how many attempts
+// it showed.
 func TestWhatWasSentAgainIsNotSaidNotToHaveRun(t *testing.T) {
 	s, pays, _ := outage(t)
 	form := s.chosen("/doubts?tool=shop/pay&why=the+journal+has+none", nil, pays...)

@@ -9,8 +9,8 @@ import (
 	"github.com/tgad/tgad/internal/ui"
 )
 
-// TestStorePageSaysWhatTheDaemonCounts: the figures are those of the daemon's metrics, the speed that since
-// somebody looked last, and a verification is done when it is asked for.
+// TestStorePageSaysWhatTheDaemonCounts: the figures are those of the daemon's metrics. The rate is that
+// since the last look. A verification runs when somebody asks for it.
 func TestStorePageSaysWhatTheDaemonCounts(t *testing.T) {
 	s := newStage(t, ui.Options{}).login()
 	s.answer = `{}`
@@ -50,7 +50,7 @@ func TestStorePageSaysWhatTheDaemonCounts(t *testing.T) {
 	}
 }
 
-// figure is a fact of the page.
+// figure returns a fact of the page.
 func (s *stage) figure(page, name string) (found bool, value string) {
 	s.Helper()
 	m := regexp.MustCompile(`<dt>` + regexp.QuoteMeta(name) + `</dt><dd>([^<]*)</dd>`).FindStringSubmatch(page)

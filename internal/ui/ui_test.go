@@ -23,8 +23,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestOnlyWhoHasTheLinkSeesAnything: nothing is said before the login, the link works once, and the
-// cookie of one session is not another's.
+// TestOnlyWhoHasTheLinkSeesAnything: nothing is shown before the login, the link works once, and the cookie
+// of one session does not work in another.
 func TestOnlyWhoHasTheLinkSeesAnything(t *testing.T) {
 	s := newStage(t, ui.Options{})
 	for _, path := range []string{"/", "/traces", "/traces/x", "/live", "/assets/ui.js", "/nowhere", "/login", "/login?token=", "/login?token=" + strings.Repeat("A", 26)} {
@@ -45,8 +45,8 @@ func TestOnlyWhoHasTheLinkSeesAnything(t *testing.T) {
 	}
 }
 
-// TestForeignHostsAreRefused: a name of a stranger's that leads to this machine is not ours, also for who
-// is logged in.
+// TestForeignHostsAreRefused: a request by a foreign host name that leads to this machine is refused, also
+// with a login.
 func TestForeignHostsAreRefused(t *testing.T) {
 	s := newStage(t, ui.Options{}).login()
 	at, err := url.Parse(s.at)
@@ -70,7 +70,7 @@ func TestForeignHostsAreRefused(t *testing.T) {
 	}
 }
 
-// TestListensOnLoopbackAlone tries every kind of address that others could reach.
+// TestListensOnLoopbackAlone tries every kind of address that other machines could reach.
 func TestListensOnLoopbackAlone(t *testing.T) {
 	for _, at := range []string{"", ":0", "0.0.0.0:0", "[::]:0", "10.0.0.1:0", "localhost:0", "example.org:0", "127.0.0.1", "127.0.0.1:x"} {
 		if l, err := ui.Listen(at); tga.CodeOf(err) != tga.ValidationError {
@@ -82,8 +82,8 @@ func TestListensOnLoopbackAlone(t *testing.T) {
 	}
 }
 
-// TestPagesLoadFromHereAlone: the policy stands on every answer, and no page names another host or has
-// code or style of its own in it.
+// TestPagesLoadFromHereAlone: every answer has the policy. No page names another host, and none has inline
+// code or style.
 func TestPagesLoadFromHereAlone(t *testing.T) {
 	s := newStage(t, ui.Options{}).login()
 	id := s.call("pay", "k", `{"n":1}`)
@@ -106,7 +106,7 @@ func TestPagesLoadFromHereAlone(t *testing.T) {
 	}
 }
 
-// TestActionsNeedTheirToken: a form without the session's token, or sent by another site, does nothing.
+// TestActionsNeedTheirToken: a form without the session's token, or from another site, does nothing.
 func TestActionsNeedTheirToken(t *testing.T) {
 	s := newStage(t, ui.Options{}).login()
 	id := s.call("pay", "k", `{"n":1}`)
@@ -125,7 +125,7 @@ func TestActionsNeedTheirToken(t *testing.T) {
 			t.Errorf("%s %s: %d %s", header, value, status, body)
 		}
 	}
-	// By GET nothing is done, and a body has its bound.
+	// A GET does nothing, and a body has its limit.
 	if status, _ := s.get(path); status != http.StatusMethodNotAllowed {
 		t.Errorf("GET: %d", status)
 	}
@@ -143,7 +143,8 @@ func TestActionsNeedTheirToken(t *testing.T) {
 	}
 }
 
-// TestEveryAction presses each button, and once more after somebody was first: the second is told.
+// TestEveryAction presses each button, and presses it again after somebody else was faster: then the person
+// is told so.
 func TestEveryAction(t *testing.T) {
 	s := newStage(t, ui.Options{}).login()
 	for _, c := range []struct {
@@ -189,8 +190,8 @@ func TestEveryAction(t *testing.T) {
 	}
 }
 
-// TestNewLicenceIsOffered: the page of a call in doubt offers to let a licence that was changed decide, says what
-// follows, and does it; where nothing was changed it does not.
+// TestNewLicenceIsOffered: if the licence of a call in doubt was changed, its page offers to apply the new
+// licence, says what follows, and does it. If the licence was not changed, the page does not offer it.
 func TestNewLicenceIsOffered(t *testing.T) {
 	s := newStage(t, ui.Options{}).login()
 	id := s.call("pay", "k", `{}`)
@@ -219,8 +220,8 @@ func TestNewLicenceIsOffered(t *testing.T) {
 	}
 }
 
-// TestNobodyHasSeenWhatMayStillBeSent: while the executor of a call may be about to send it, the page of the
-// call does not offer to say that it did not run. A form from then would say so later.
+// TestNobodyHasSeenWhatMayStillBeSent: while the executor of a call may still send it, the page of the call
+// does not offer to state that it did not run. A form from that time states it later.
 func TestNobodyHasSeenWhatMayStillBeSent(t *testing.T) {
 	s := newStage(t, ui.Options{}).login()
 	begun, err := s.client.Begin(t.Context(), runtime.BeginRequest{Request: runtime.Request{Server: "own", Tool: "pay", Key: "k", Args: []byte(`{}`)}, BeginID: "one"})
@@ -240,7 +241,7 @@ func TestNobodyHasSeenWhatMayStillBeSent(t *testing.T) {
 	s.has(page, path+"/not-run", `name="shown" value="1"`)
 }
 
-// TestTracePage: the page of a call says what tgad show says, and has what the browser verifies.
+// TestTracePage: the page of a call says what tgad show says, and has the data that the browser verifies.
 func TestTracePage(t *testing.T) {
 	s := newStage(t, ui.Options{}).login()
 	s.answer = `{"paid":5}`
@@ -263,8 +264,8 @@ func TestTracePage(t *testing.T) {
 	}
 }
 
-// TestHostileAnswersAreText: markup, control characters and text that runs backwards are shown as what
-// they are, and a long answer is cut.
+// TestHostileAnswersAreText: markup, control characters and right-to-left text are shown as such, and a long
+// answer is cut.
 func TestHostileAnswersAreText(t *testing.T) {
 	s := newStage(t, ui.Options{}).login()
 	s.answer = `{"x":"<script>alert(1)</script><img src=x onerror=alert(1)>` + "\u202etxt.exe" + `\u001b[2J"}`
@@ -285,8 +286,8 @@ func TestHostileAnswersAreText(t *testing.T) {
 	}
 }
 
-// TestListIsPagedAndFiltered: every call is on one page, the newest first where the store has an index of
-// lists, and each field of the form chooses.
+// TestListIsPagedAndFiltered: every call is on one page, newest first if the store has an index of lists,
+// and each field of the form filters.
 func TestListIsPagedAndFiltered(t *testing.T) {
 	for name, text := range map[string]string{"by id": shopConfig, "the newest first": strings.Replace(shopConfig, "[store]", "[store]\nlist_index = true", 1)} {
 		t.Run(name, func(t *testing.T) {
@@ -337,8 +338,8 @@ func TestListIsPagedAndFiltered(t *testing.T) {
 	}
 }
 
-// TestPagesAreTold: who looks at a page is told once that it may be older than the log, and then, long
-// before it is told so anyway, that the log has changed.
+// TestPagesAreTold: a page is told once that it may be older than the log. Then it is told that the log has
+// changed, well before its regular reload.
 func TestPagesAreTold(t *testing.T) {
 	s := newStage(t, ui.Options{}).login()
 	resp, err := s.browser.Do(s.request("GET", "/live", ""))
@@ -373,7 +374,7 @@ func TestPagesAreTold(t *testing.T) {
 	if !first(10 * time.Second) {
 		t.Fatal("a page is not told that it may be old")
 	}
-	for i := 0; ; i++ { // the first may come before the follower stands
+	for i := 0; ; i++ { // the first change may come before the follower is ready
 		s.call("pay", fmt.Sprint("k", i), `{}`)
 		if first(100 * time.Millisecond) {
 			return
@@ -384,7 +385,7 @@ func TestPagesAreTold(t *testing.T) {
 	}
 }
 
-// TestAtRestNothingIsDone: of a store at rest there are pages, and no buttons.
+// TestAtRestNothingIsDone: the pages of a store at rest have no buttons.
 func TestAtRestNothingIsDone(t *testing.T) {
 	s := newStage(t, ui.Options{}).login()
 	id := s.call("pay", "k", `{}`)

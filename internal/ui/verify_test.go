@@ -33,8 +33,8 @@ func (r rawTrace) copied() rawTrace {
 	return r
 }
 
-// TestBrowserVerifies has the page's own code check traces in another JavaScript engine: as they are,
-// with an artifact erased, and with every kind of change. A changed byte anywhere is found.
+// TestBrowserVerifies has the page's own code check traces in another JavaScript engine: unchanged, with an
+// artifact erased, and with every kind of change. A changed byte anywhere is found.
 func TestBrowserVerifies(t *testing.T) {
 	node := serial.Program(t, "node")
 	s := newStage(t, ui.Options{}).login()
@@ -58,7 +58,7 @@ func TestBrowserVerifies(t *testing.T) {
 		ok    bool
 	}
 	all := []tried{{"in doubt", doubt, true}, {"settled", settled, true}}
-	same := settled.copied() // that forging alone is not what is found
+	same := settled.copied() // so that not only the forging is found
 	same.Entries[len(same.Entries)-1].Entry = forged(t, same.Entries[len(same.Entries)-1].Entry, "entry_digest", "trace_id", settled.TraceID)
 	all = append(all, tried{"nothing changed, digested anew", same, true})
 	erased := settled.copied()
@@ -77,7 +77,7 @@ func TestBrowserVerifies(t *testing.T) {
 	foreign := doubt.copied()
 	foreign.Notes = other.Notes
 	all = append(all, tried{"notes of another trace", foreign, false})
-	// A forger digests anew what it has changed. The last entry is under no other's digest.
+	// A forger computes new digests for what was changed. No other digest covers the last entry.
 	last := len(settled.Entries) - 1
 	if len(settled.Notes) != 0 {
 		t.Fatal("the finished call has notes, which name its entries")
@@ -92,12 +92,12 @@ func TestBrowserVerifies(t *testing.T) {
 		r.Notes[len(r.Notes)-1] = forged(t, r.Notes[len(r.Notes)-1], "note_digest", member, value)
 		all = append(all, tried{"the last note with another " + member, r, false})
 	}
-	// One byte in seven of each text is another one.
+	// Every seventh byte of each text is changed.
 	flips := func(name, text string, put func(r *rawTrace, text string)) {
 		for at := 1; at < len(text)-1; at += 7 {
 			b := []byte(text)
 			if b[at]++; b[at] == '"' || b[at] == '\\' || b[at] >= 0x7f || b[at] < 0x21 {
-				continue // no text, or no JSON: refused before a digest is looked at
+				continue // not text, or not JSON: refused before any digest is checked
 			}
 			r := doubt.copied()
 			put(&r, string(b))
@@ -133,7 +133,7 @@ func TestBrowserVerifies(t *testing.T) {
 	t.Logf("%d traces", len(all))
 }
 
-// forged is a canonical text with one member changed and its digest made anew.
+// forged returns a canonical text with one changed member and a new digest.
 func forged(t *testing.T, text, digest, member string, value any) string {
 	t.Helper()
 	var v map[string]any
@@ -156,7 +156,7 @@ func forged(t *testing.T, text, digest, member string, value any) string {
 	return string(canonical())
 }
 
-// TestVendoredFilesAreThose: what is of others is what its lock file names, with its licence.
+// TestVendoredFilesAreThose: the vendored files are those that their lock file names, with their licences.
 func TestVendoredFilesAreThose(t *testing.T) {
 	lock, err := os.ReadFile("assets/package-lock.json")
 	if err != nil {

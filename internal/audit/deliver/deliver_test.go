@@ -24,13 +24,13 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// storeLog is the log of a real store, up to an append of the test's choice.
+// storeLog is the log of a real store, up to an append that the test chooses.
 type storeLog struct {
 	c    *client.Client
 	mu   sync.Mutex
 	end  uint64
-	last uint64 // where it ends, if that is further than this process knows
-	tell string // begins each mark: another store has another
+	last uint64 // the end of the log, if it is further than this process knows
+	tell string // the beginning of each mark: a different one for each store
 }
 
 func (l *storeLog) Cursor() uint64 {
@@ -70,7 +70,8 @@ func (l *storeLog) Mark(_ context.Context, index uint64) (string, error) {
 	return fmt.Sprintf("%s%d", l.tell, index), nil
 }
 
-// logOf makes n calls on a store and returns its log, which ends nowhere yet, and how many appends it has.
+// logOf makes n calls on a store. It returns the log of the store, which has no end set yet, and its number
+// of appends.
 func logOf(t *testing.T, n int) (*storeLog, uint64) {
 	t.Helper()
 	conf, err := assemble.Parse("", []byte("allow_all = true\n[store]\nlow_water_bytes = 1\n[[server]]\nid = \"pay\"\ntype = \"external\"\n"))
@@ -105,12 +106,12 @@ func logOf(t *testing.T, n int) (*storeLog, uint64) {
 	return &storeLog{c: c}, newest
 }
 
-// receiver is a sink that does what the test says.
+// receiver is a sink whose behaviour the test sets.
 type receiver struct {
 	mu    sync.Mutex
-	fails int // so many times
+	fails int // how often
 	tries []string
-	ids   []string // of what it took
+	ids   []string // of the records it accepted
 }
 
 func (r *receiver) Put(_ context.Context, b *deliver.Batch) error {
@@ -144,7 +145,7 @@ func options(t *testing.T, r *receiver) deliver.Options {
 	}
 }
 
-// run delivers until there is no lag.
+// run delivers until nothing is left to deliver.
 func run(t *testing.T, l deliver.Log, o deliver.Options) *deliver.Delivery {
 	t.Helper()
 	d, err := deliver.New(t.Context(), l, o)
@@ -164,8 +165,9 @@ func run(t *testing.T, l deliver.Log, o deliver.Options) *deliver.Delivery {
 	return d
 }
 
-// TestReceiverThatFailsGetsTheSameAgain: in the same batch, though the log has grown, and nothing before that
-// is taken; over a restart nothing is left out and nothing comes twice that was taken and closed.
+// TestReceiverThatFailsGetsTheSameAgain: a receiver that fails gets the same batch again, although the log
+// has grown, and gets nothing later before it accepts that batch. Over a restart no record is left out, and
+// none that was accepted and closed is sent twice.
 func TestReceiverThatFailsGetsTheSameAgain(t *testing.T) {
 	l, newest := logOf(t, 10)
 	r := &receiver{fails: 3}
@@ -206,7 +208,7 @@ func TestReceiverThatFailsGetsTheSameAgain(t *testing.T) {
 	}
 }
 
-// all are the ids of the records of a log, in order.
+// all returns the ids of the records of a log, in order.
 func all(t *testing.T, l *storeLog) []string {
 	t.Helper()
 	r := &receiver{}
@@ -217,8 +219,9 @@ func all(t *testing.T, l *storeLog) []string {
 	return ids
 }
 
-// TestCursorIsKeptLater: the place of the cursor is away while the last records are taken. Once it is there the cursor is
-// kept, without a record more, and a process that is killed then hands nothing over again.
+// TestCursorIsKeptLater: the directory of the cursor is missing while the last records are accepted. Once
+// the directory exists, the cursor is kept without a further record. A process that is killed then sends
+// nothing again.
 func TestCursorIsKeptLater(t *testing.T) {
 	l, newest := logOf(t, 2)
 	dir, r := filepath.Join(t.TempDir(), "there"), &receiver{}
@@ -244,7 +247,7 @@ func TestCursorIsKeptLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, taken := r.seen()
-	if err := run(t, l, o).Close(); err != nil { // the one before was killed
+	if err := run(t, l, o).Close(); err != nil { // the process before it was killed
 		t.Fatal(err)
 	}
 	if _, ids := r.seen(); len(taken) == 0 || !slices.Equal(ids, taken) {
@@ -252,9 +255,10 @@ func TestCursorIsKeptLater(t *testing.T) {
 	}
 }
 
-// TestBatchesAreBounded: a long log is not one batch, and a batch is at most one append over its bound.
+// TestBatchesAreBounded: a long log takes several batches, and a batch is at most one append larger than its
+// bound.
 func TestBatchesAreBounded(t *testing.T) {
-	l, newest := logOf(t, 300) // with at least 2 entries and a note each
+	l, newest := logOf(t, 300) // each has at least 2 entries and a note
 	l.grow(newest)
 	r := &receiver{}
 	if err := run(t, l, options(t, r)).Close(); err != nil {
@@ -274,8 +278,9 @@ func TestBatchesAreBounded(t *testing.T) {
 	}
 }
 
-// TestCursorOfAnotherLogBeginsAnew: where the append at the cursor is another, or there is none, everything
-// is delivered again; a damaged cursor is an error. A new delivery begins where it is told to.
+// TestCursorOfAnotherLogBeginsAnew: if the append at the cursor is a different one, or does not exist,
+// everything is delivered again. A damaged cursor is an error. A new delivery begins where it is configured
+// to begin.
 func TestCursorOfAnotherLogBeginsAnew(t *testing.T) {
 	l, newest := logOf(t, 4)
 	l.grow(newest)
@@ -323,7 +328,7 @@ func TestCursorOfAnotherLogBeginsAnew(t *testing.T) {
 	r.ids = nil
 	o.Duty, o.Newest = duty.File(filepath.Join(t.TempDir(), "x")), true
 	l.grow(newest - 2)
-	if err := run(t, l, o).Close(); err != nil { // remembered, though nothing was delivered
+	if err := run(t, l, o).Close(); err != nil { // the cursor is kept although nothing was delivered
 		t.Fatal(err)
 	}
 	l.grow(newest)
@@ -335,8 +340,8 @@ func TestCursorOfAnotherLogBeginsAnew(t *testing.T) {
 	}
 }
 
-// TestSuccessorMayKnowLess: a process goes on duty that has not heard of all that its predecessor delivered. It goes on where that
-// one stood, once it has.
+// TestSuccessorMayKnowLess: the process that takes over does not know of all records that its predecessor
+// delivered. It continues at the predecessor's place once it knows them.
 func TestSuccessorMayKnowLess(t *testing.T) {
 	l, newest := logOf(t, 4)
 	l.grow(newest - 1)

@@ -4,5 +4,5 @@ import "context"
 
 const MostRecords = mostRecords
 
-// Step is one look at the log.
+// Step looks at the log once.
 func (d *Delivery) Step(ctx context.Context) (more bool, err error) { return d.turn(ctx) }

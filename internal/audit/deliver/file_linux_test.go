@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// files are a file and those that were renamed, the newest first; a gap is "-".
+// files returns the content of a file and of those that were renamed from it, newest first. A gap is "-".
 func files(t *testing.T, path string, n int) (all []string) {
 	t.Helper()
 	for i := range n {
@@ -32,7 +32,7 @@ func files(t *testing.T, path string, n int) (all []string) {
 	return all
 }
 
-// put hands lines over, each a word.
+// put delivers lines, each of which is one word.
 func put(t *testing.T, s Sink, words ...string) {
 	t.Helper()
 	if err := s.Put(t.Context(), batch(words...)); err != nil {
@@ -62,8 +62,8 @@ func newFile(t *testing.T, most int64, keep int) (*File, *time.Time) {
 	return f, &now
 }
 
-// TestFileRotatesAtItsLimit: a file that is exactly full stays, one byte more begins the next; a line that
-// is longer than a file has one for itself; no more files are kept than is said.
+// TestFileRotatesAtItsLimit: a file that is exactly full stays. One byte more begins the next file. A line
+// that is longer than a file has a file for itself. No more files are kept than configured.
 func TestFileRotatesAtItsLimit(t *testing.T) {
 	f, _ := newFile(t, 8, 2)
 	put(t, f, "aaa", "bbb")
@@ -75,13 +75,14 @@ func TestFileRotatesAtItsLimit(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	put(t, f, "ggggg") // the length is known after a restart
+	put(t, f, "ggggg") // the length of the file is known after a restart
 	wantFiles(t, f.Path, "f;ggggg;", "a long line;", "e;", "-")
 	put(t, f, "h")
 	wantFiles(t, f.Path, "h;", "f;ggggg;", "a long line;", "-")
 }
 
-// TestFileRotatesWithTheDay: also where the day ended while nothing was written, and over a restart.
+// TestFileRotatesWithTheDay: the file rotates when the day ends, also if nothing was written meanwhile, and
+// also over a restart.
 func TestFileRotatesWithTheDay(t *testing.T) {
 	f, now := newFile(t, 1000, 5)
 	f.Period = 24 * time.Hour
@@ -104,8 +105,8 @@ func TestFileRotatesWithTheDay(t *testing.T) {
 	wantFiles(t, f.Path, "monday;", "saturday;on;", "friday;late;", "-")
 }
 
-// TestFileAfterACrash: a line that was cut off goes, a number that a rotation left out is filled, and a file
-// that somebody moved away is begun anew with the mode that it had.
+// TestFileAfterACrash: a line that was cut off is removed. A number that a rotation left out is filled. A
+// file that somebody moved away is begun anew with its former mode.
 func TestFileAfterACrash(t *testing.T) {
 	f, _ := newFile(t, 6, 3)
 	for name, text := range map[string]string{"": "whole\ncut of", ".2": "two\n", ".3": "three\n"} {
@@ -142,8 +143,8 @@ func TestFileAfterACrash(t *testing.T) {
 	}
 }
 
-// TestFileThatIsCutShort: logrotate's copytruncate empties a file that is open. The next line is its first; before, it
-// came behind a hole of zeros.
+// TestFileThatIsCutShort: logrotate's copytruncate empties a file that is open. The next line is the first
+// one of the file; before, it came after a hole of zeros.
 func TestFileThatIsCutShort(t *testing.T) {
 	f, _ := newFile(t, 1000, 3)
 	put(t, f, "one", "two")
@@ -159,8 +160,8 @@ func TestFileThatIsCutShort(t *testing.T) {
 	wantFiles(t, f.Path, "four;", "-")
 }
 
-// TestFullDiskLeavesWholeLines: what did not fit is an error, and leaves no part of a line; when there is
-// room again, it is written.
+// TestFullDiskLeavesWholeLines: a line that does not fit is an error and leaves no part of it in the file.
+// When there is room again, it is written.
 func TestFullDiskLeavesWholeLines(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mount("tgad", dir, "tmpfs", 0, "size=64k"); err != nil {

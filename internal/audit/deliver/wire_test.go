@@ -24,7 +24,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// two are records that deserve more and less of a look.
+// two are records of different severity.
 func two() *Batch {
 	b := &Batch{After: 3, Last: 5, Records: []audit.Record{
 		{ID: "t:1", Action: "request", Time: 1700000000123},
@@ -50,7 +50,7 @@ func wantMessages(t *testing.T, got []string) {
 	}
 }
 
-// TestSyslogDatagrams: one message each, over a socket of this machine and over UDP.
+// TestSyslogDatagrams: each record is one message, over a socket of this machine and over UDP.
 func TestSyslogDatagrams(t *testing.T) {
 	dir, err := os.MkdirTemp("", "log") // short enough for a socket
 	if err != nil {
@@ -91,8 +91,8 @@ func TestSyslogDatagrams(t *testing.T) {
 	}
 }
 
-// TestSyslogStreams: messages with their lengths. A batch is taken when the server has read all of it, and
-// not when it goes away before.
+// TestSyslogStreams: messages are sent with their lengths. A batch counts as accepted when the server has
+// read all of it, and not if the server goes away earlier.
 func TestSyslogStreams(t *testing.T) {
 	certs := httptest.NewTLSServer(nil)
 	defer certs.Close()
@@ -119,7 +119,7 @@ func TestSyslogStreams(t *testing.T) {
 				if err != nil {
 					return
 				}
-				if n == 0 { // it dies with what it has not read
+				if n == 0 { // it dies before it has read everything
 					_, _ = io.ReadFull(c, make([]byte, 10))
 					if tcp, ok := c.(*net.TCPConn); ok {
 						_ = tcp.SetLinger(0)
@@ -162,8 +162,8 @@ func TestSyslogStreams(t *testing.T) {
 	}
 }
 
-// TestSyslogServerThatHangsHoldsNobodyUp: one that takes a connection and reads nothing, or reads and does not say so, is
-// waited for no longer than the caller likes.
+// TestSyslogServerThatHangsHoldsNobodyUp: a server that accepts a connection and reads nothing, or reads and
+// does not confirm it, is waited for no longer than the caller allows.
 func TestSyslogServerThatHangsHoldsNobodyUp(t *testing.T) {
 	long := two()
 	long.Lines[1] = append(bytes.Repeat([]byte("x"), 8<<20), '\n')
@@ -204,7 +204,7 @@ func TestSyslogServerThatHangsHoldsNobodyUp(t *testing.T) {
 }
 
 const (
-	published = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" // of the Standard Webhooks specification's example
+	published = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" // from the example in the specification of Standard Webhooks
 	another   = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX"
 )
 
@@ -217,7 +217,8 @@ func secrets(t *testing.T, text string) string {
 	return path
 }
 
-// TestSignatureIsThePublishedOne: of the example that the libraries of Standard Webhooks are tested with.
+// TestSignatureIsThePublishedOne: the signature equals that of the example with which the libraries of
+// Standard Webhooks are tested.
 func TestSignatureIsThePublishedOne(t *testing.T) {
 	keys, err := Secrets(secrets(t, published+"\n\n"+another+"\n"))
 	if err != nil || len(keys) != 2 {
@@ -234,8 +235,8 @@ func TestSignatureIsThePublishedOne(t *testing.T) {
 	}
 }
 
-// TestWebhookPostsWhatItSigned: each form with its type, with headers of the operator's, with an id that a
-// repeat has as well; the keys are read anew for each message.
+// TestWebhookPostsWhatItSigned: each form has its content type, the operator's headers, and an id that stays
+// the same in a repeat. The keys are read anew for each message.
 func TestWebhookPostsWhatItSigned(t *testing.T) {
 	var got []*http.Request
 	var bodies []string
@@ -285,8 +286,8 @@ func TestWebhookPostsWhatItSigned(t *testing.T) {
 	}
 }
 
-// TestWebhookTakesNoOtherAnswer: only a status of 200 to 299 counts, a redirect leads nowhere, and no error
-// tells the address.
+// TestWebhookTakesNoOtherAnswer: only a status of 200 to 299 is an acceptance. A redirect is not followed.
+// No error repeats the address.
 func TestWebhookTakesNoOtherAnswer(t *testing.T) {
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a redirect was followed") }))
 	defer elsewhere.Close()
@@ -314,7 +315,7 @@ func TestWebhookTakesNoOtherAnswer(t *testing.T) {
 	}
 }
 
-// TestHostileWordsStayInTheHeader: of a name that is none.
+// TestHostileWordsStayInTheHeader: an invalid name of an application cannot leave its header field.
 func TestHostileWordsStayInTheHeader(t *testing.T) {
 	for s, want := range map[string]string{"": "-", " \n\t": "-", "a b\n<1>1": "ab<1>1", "é": "-", strings.Repeat("x", 40): strings.Repeat("x", 32)} {
 		if got := word(s, 32); got != want {

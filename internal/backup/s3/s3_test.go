@@ -20,7 +20,7 @@ import (
 
 const secret = "wJalrXUtnFEMI/K7MDENG"
 
-// clean takes what the environment says of buckets away.
+// clean removes the settings for buckets from the environment.
 func clean(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_ACCESS_KEY", "AWS_SECRET_ACCESS_KEY", "AWS_SECRET_KEY", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_CA_BUNDLE"} {
@@ -31,7 +31,7 @@ func clean(t *testing.T) {
 	t.Setenv("AWS_CONFIG_FILE", none)
 }
 
-// answering is a bucket of a server.
+// answering is a bucket at the given server.
 func answering(t *testing.T, answer http.HandlerFunc) *Objects {
 	t.Helper()
 	clean(t)
@@ -46,8 +46,8 @@ func answering(t *testing.T, answer http.HandlerFunc) *Objects {
 	return o
 }
 
-// TestServerThatHangsIsLeft: one that answers nothing, one that takes no body, one that stops in the
-// middle of its answer.
+// TestServerThatHangsIsLeft: a server that does not answer, one that does not read the body, and one that
+// stops in the middle of its answer.
 func TestServerThatHangsIsLeft(t *testing.T) {
 	over := make(chan struct{})
 	o := answering(t, func(w http.ResponseWriter, r *http.Request) {
@@ -88,7 +88,7 @@ func TestServerThatHangsIsLeft(t *testing.T) {
 	if cerr := in.Close(); len(got) != 50 {
 		t.Errorf("%d bytes, %v", len(got), cerr)
 	}
-	// Who ends the work is told that, and nothing of a server.
+	// If the caller ends the work, the error says so and does not blame the server.
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := o.Delete(ctx, "x"); !errors.Is(err, context.Canceled) {
@@ -96,7 +96,8 @@ func TestServerThatHangsIsLeft(t *testing.T) {
 	}
 }
 
-// TestBrokenAnswersAreAskedForAgain: some times, and then the error is told without a secret.
+// TestBrokenAnswersAreAskedForAgain: a request with a broken answer is repeated a few times. Then the error
+// is returned, without a secret in it.
 func TestBrokenAnswersAreAskedForAgain(t *testing.T) {
 	var asked atomic.Int64
 	o := answering(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -119,7 +120,7 @@ func TestBrokenAnswersAreAskedForAgain(t *testing.T) {
 	}
 }
 
-// TestServiceWithoutConditions: one that does not know them is written to all the same.
+// TestServiceWithoutConditions: a service that does not know conditional writes can still be used.
 func TestServiceWithoutConditions(t *testing.T) {
 	o := answering(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("If-Match")+r.Header.Get("If-None-Match") != "" {
@@ -133,8 +134,8 @@ func TestServiceWithoutConditions(t *testing.T) {
 	}
 }
 
-// TestCredentialsAreNeededAndClosed: from the environment or a file that nobody else can read. No error
-// has a part of them.
+// TestCredentialsAreNeededAndClosed: credentials come from the environment, or from a file that nobody else
+// can read. No error contains a part of them.
 func TestCredentialsAreNeededAndClosed(t *testing.T) {
 	clean(t)
 	file := filepath.Join(t.TempDir(), "credentials")
