@@ -18,8 +18,7 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// each runs a subject's operation b.N times in all, by as many goroutines as it has
-// writers.
+// each runs a subject's operation b.N times in all, on as many goroutines as the subject has writers.
 func each(b *testing.B, s *measure.Subject) {
 	b.Helper()
 	defer goruntime.GOMAXPROCS(goruntime.GOMAXPROCS(goruntime.NumCPU() + 1))
@@ -51,7 +50,7 @@ func each(b *testing.B, s *measure.Subject) {
 
 var sizes = map[int]string{256: "256B", 1 << 10: "1KiB", 16 << 10: "16KiB", 256 << 10: "256KiB"}
 
-// writes runs f for numbers of writers and sizes, named as benchstat groups them.
+// writes runs f for several numbers of writers and sizes, named as benchstat groups them.
 func writes(b *testing.B, f func(b *testing.B, writers, size int)) {
 	for _, p := range []point{{1, 1 << 10}, {16, 1 << 10}, {64, 1 << 10}, {256, 1 << 10}, {1, 256}, {1, 16 << 10}, {1, 256 << 10}} {
 		b.Run(fmt.Sprintf("sync=true/writers=%d/payload=%s", p.writers, sizes[p.size]), func(b *testing.B) { f(b, p.writers, p.size) })
@@ -88,7 +87,7 @@ func BenchmarkAppend(b *testing.B) {
 	writes(b, func(b *testing.B, writers, size int) { each(b, newStore(b, size).Append(writers)) })
 }
 
-// BenchmarkSealedAppend is BenchmarkAppend in a store that seals under a key of each trace.
+// BenchmarkSealedAppend is BenchmarkAppend in a store that seals each trace under its own key.
 func BenchmarkSealedAppend(b *testing.B) {
 	dir := b.TempDir()
 	o := keyring.Options{KEK: keyring.KEK{File: filepath.Join(dir, "kek")}}
@@ -137,8 +136,8 @@ func BenchmarkCall(b *testing.B) {
 	})
 }
 
-// BenchmarkCallSocket is a governed call over the daemon's socket, the tool a server of
-// HTTP in this process.
+// BenchmarkCallSocket is a governed call over the daemon's socket. The tool is an HTTP server in this
+// process.
 func BenchmarkCallSocket(b *testing.B) {
 	for _, writers := range []int{1, 64} {
 		b.Run(fmt.Sprintf("sync=true/writers=%d/payload=1KiB", writers), func(b *testing.B) {
@@ -157,8 +156,8 @@ func BenchmarkCallSocket(b *testing.B) {
 	}
 }
 
-// BenchmarkOwnSide is what an append costs without the store: canonical form, digest,
-// link, checks and frame of one artifact.
+// BenchmarkOwnSide is the cost of an append without the store: canonical form, digest, link, checks and
+// frame of one artifact.
 func BenchmarkOwnSide(b *testing.B) {
 	for _, size := range []int{256, 1 << 10, 16 << 10, 256 << 10} {
 		b.Run("payload="+sizes[size], func(b *testing.B) {

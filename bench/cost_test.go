@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestCostsThatGrewFail: each figure at its bound passes, and one past it does not; one that
-// was not measured does not either.
+// TestCostsThatGrewFail: each figure passes at its bound and fails one past it. A figure that was not
+// measured fails too.
 func TestCostsThatGrewFail(t *testing.T) {
 	want := costs{"append": {Allocs: 100, Bytes: 1000, Syncs: 10, CPU: 100}}
 	for _, c := range []struct {
@@ -27,7 +27,7 @@ func TestCostsThatGrewFail(t *testing.T) {
 			t.Errorf("%+v: %v", c.got, err)
 		}
 	}
-	// What nothing is committed of is not held; allocations always are.
+	// A figure without a committed value is not checked; allocations always are.
 	want["begin"] = cost{Allocs: 10}
 	for allocs, fits := range map[float64]bool{11: true, 11.1: false, 0: false} {
 		got := costs{"append": want["append"], "begin": {Allocs: allocs}}

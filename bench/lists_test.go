@@ -18,7 +18,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// many is a store of so many calls, a second apart: of 100 tools of 10 servers, one in a hundred failed.
+// many is a store with the given number of calls, one each second: of 100 tools of 10 servers; one in a
+// hundred failed.
 type many uint64
 
 func (m many) Cursor() uint64 { return uint64(m) }
@@ -64,8 +65,8 @@ func numbered(i uint64) (id tga.ID) {
 	return id
 }
 
-// BenchmarkLists asks an index of lists of TGAD_TRACES calls, 100,000 where nothing is said, for a page of a
-// hundred: what a page costs must not grow with the store.
+// BenchmarkLists asks an index of lists for a page of a hundred. The index has TGAD_TRACES calls, by default
+// 100,000. The cost of a page must not grow with the store.
 func BenchmarkLists(b *testing.B) {
 	n := many(100_000)
 	if text := os.Getenv("TGAD_TRACES"); text != "" {
@@ -87,7 +88,7 @@ func BenchmarkLists(b *testing.B) {
 			b.Error(err)
 		}
 	})
-	for x.Behind() > 0 { // who asks has it made without a rest
+	for x.Behind() > 0 { // the question makes it without a rest
 		_, _ = x.Find(ctx, search.Query{Limit: 1})
 	}
 	half := tga.Millis(1_700_000_000_000 + 500*uint64(n))

@@ -15,10 +15,10 @@ import (
 	"github.com/tgad/tgad/bench/internal/measure"
 )
 
-// TestJSONLines runs a few cases for a moment and reads what a program would: one object
-// per line with the members that docs/PERFORMANCE.md names and no other, each figure
-// there, and the limit's ratio to itself. The first line says what was measured, and the
-// report that is made of the lines is the report of the run.
+// TestJSONLines runs a few cases briefly and reads the output as a program would: one object in each line,
+// with exactly the members that docs/PERFORMANCE.md names, every figure, and the limit's ratio to itself.
+// The first line says what was measured. The report that is made from the lines equals the report of the
+// run.
 func TestJSONLines(t *testing.T) {
 	var out bytes.Buffer
 	page := filepath.Join(t.TempDir(), "report.html")
@@ -59,7 +59,7 @@ func TestJSONLines(t *testing.T) {
 		if l.Case == measure.LimitCase && (l.P50Ratio != 1 || l.ThroughputRatio != 1) {
 			t.Errorf("%s: the limit is not 1 × itself", line)
 		}
-		// A log that is full in mid-run brings its own syncs, so the figure can be over.
+		// A log that becomes full during the run adds syncs of its own, so the figure can be higher.
 		if least := map[string]float64{"call": 2, "append": 1, "log_append": 1}[l.Case]; l.Syncs < least || least > 0 && l.Syncs > 1.5*least {
 			t.Errorf("%s: alone, an append is one sync and a call is two", line)
 		}
@@ -71,8 +71,8 @@ func TestJSONLines(t *testing.T) {
 	}
 }
 
-// TestSocketIsHeldAgainstTheProcess: the way over the socket is measured beside the one without
-// it, for each exchange, and takes allocations that the other does not.
+// TestSocketIsHeldAgainstTheProcess: for each exchange the call over the socket is measured beside the call
+// without it, and takes more allocations.
 func TestSocketIsHeldAgainstTheProcess(t *testing.T) {
 	tool, err := newToolServer()
 	if err != nil {
@@ -99,8 +99,8 @@ func TestSocketIsHeldAgainstTheProcess(t *testing.T) {
 	}
 }
 
-// TestSteadyStoreIsArchivedAndSendsOnce: a store in service for a moment archives what it
-// finished, writes its lines, and sends none of the calls that are made again in the end.
+// TestSteadyStoreIsArchivedAndSendsOnce: a store that is in service for a moment archives its finished
+// traces, writes its lines, and sends none of the calls that are repeated in the end.
 func TestSteadyStoreIsArchivedAndSendsOnce(t *testing.T) {
 	var out bytes.Buffer
 	o := options{steady: 1500 * time.Millisecond, pause: 20 * time.Millisecond, keep: 200 * time.Millisecond, line: 300 * time.Millisecond}

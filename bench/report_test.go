@@ -12,7 +12,8 @@ import (
 	"github.com/tgad/tgad/bench/internal/measure"
 )
 
-// sameAgain wants the report that a run has written to be the one that is made of what the run has printed.
+// sameAgain checks that the report which a run has written equals the one that is made from the lines which
+// the run has printed.
 func sameAgain(t *testing.T, page, printed string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -36,8 +37,8 @@ func sameAgain(t *testing.T, page, printed string) {
 	}
 }
 
-// TestReportsOfCommittedRuns: each file of bench/results that bench has printed gives its report, with its commit,
-// a row for each of its lines and the plots.
+// TestReportsOfCommittedRuns: each file in bench/results that bench has printed gives its report, with its
+// commit, a row for each of its lines, and the plots.
 func TestReportsOfCommittedRuns(t *testing.T) {
 	names := []string{"results/soak-10m.txt", "results/soak-2h.txt"}
 	for _, pattern := range []string{"results/bench-*.jsonl", "results/peers-*.jsonl"} {
@@ -81,7 +82,7 @@ func TestReportsOfCommittedRuns(t *testing.T) {
 	}
 }
 
-// TestReportEscapesWhatAFileSays: a file of results is not believed.
+// TestReportEscapesWhatAFileSays: a file of results is not trusted.
 func TestReportEscapesWhatAFileSays(t *testing.T) {
 	const bad = `</style><script>alert(1)</script>`
 	m := measured{about: about{Commit: bad, Machine: bad, System: bad, Disk: bad, Slice: bad, Rounds: 1, Facts: []string{bad}}, lines: []measure.Line{{Case: bad, Writers: 1, Bytes: 1024, P50: 1, PerSec: 1, P50Ratio: 1, Note: bad}}}
@@ -127,7 +128,7 @@ func TestReportEscapesWhatAFileSays(t *testing.T) {
 	}
 }
 
-// TestSoakHasItsReport: a soak writes a report of the lines that it prints.
+// TestSoakHasItsReport: a soak writes a report from the lines that it prints.
 func TestSoakHasItsReport(t *testing.T) {
 	var out, progress bytes.Buffer
 	o := options{soak: 500, dir: t.TempDir(), html: filepath.Join(t.TempDir(), "report.html")}

@@ -16,7 +16,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// dropped is an exporter that takes spans and keeps none.
+// dropped is an exporter that drops all spans.
 type dropped struct{}
 
 func (dropped) ExportSpans(context.Context, []trace.ReadOnlySpan) error { return nil }
@@ -30,8 +30,8 @@ func processorTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkTraced runs calls in turns, in blocks of 200: without a Tracer, and with spans that an
-// exporter drops. The store is in memory: what is measured is processor time, in which a disk waits.
+// BenchmarkTraced runs calls alternately in blocks of 200: without a Tracer, and with spans that an exporter
+// drops. The store is in memory, so that processor time is measured and not the disk.
 func BenchmarkTraced(b *testing.B) {
 	provider := trace.NewTracerProvider(trace.WithBatcher(dropped{}))
 	defer func() {
@@ -47,7 +47,7 @@ func BenchmarkTraced(b *testing.B) {
 	const block = 200
 	for n := 0; n < b.N; n += block {
 		for i, tracer := range []runtime.Tracer{nil, spans.New(provider, spans.Options{})} {
-			// A store of its own for each block: one that grows would cost the later ones more.
+			// Each block has its own store: one store that grows would slow the later blocks.
 			rt, err := runtime.New(memstore.Open(&memstore.Disk{}, time.Now), tool, runtime.AllowAll, runtime.Options{
 				Tracer: tracer, Policy: func(string, string) runtime.Policy {
 					return runtime.Policy{Licence: ledger.Licence{Kind: ledger.Park}, LicenceSet: true}

@@ -10,9 +10,9 @@ import (
 	"github.com/tgad/tgad/internal/killtest"
 )
 
-// TestEnginesRun: every engine comes to the end of a run in both worlds. Where the service knows its keys,
-// none has a fault. In the plain world tgad has none, nor has an engine whose steps charge through it, and one that
-// sends again has doubled the call that was killed after its charge.
+// TestEnginesRun: every engine finishes a run in both worlds. If the service knows its keys, no engine has a
+// fault. In the plain world neither tgad nor an engine whose steps charge through tgad has a fault, and an
+// engine that sends again has doubled the call that was killed after its charge.
 func TestEnginesRun(t *testing.T) {
 	bin, err := filepath.Abs("../../bin")
 	if err != nil {
@@ -24,12 +24,12 @@ func TestEnginesRun(t *testing.T) {
 	}{
 		{"postgres", "", false},
 		{"dbos", "", true},
-		{"dbos", "once", true}, // one recovery is the fewest
+		{"dbos", "once", true}, // at least one recovery
 		{"dbos", "tgad", false},
 		{"river", "", true},
 		{"river", "once", false},
 		{"river", "tgad", false},
-		{"temporal", "", true}, // of bench/temporal
+		{"temporal", "", true}, // the one of bench/temporal
 		{"temporal", "once", false},
 		{"temporal", "tgad", false},
 		{"restate", "", true},

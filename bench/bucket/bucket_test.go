@@ -31,7 +31,7 @@ import (
 
 const secret = "wJalrXUtnFEMI/K7MDENG"
 
-// service is a server with one bucket, and what becomes of requests on their way to it.
+// service is a server with one bucket, and what happens to the requests on their way to it.
 type service struct {
 	*httptest.Server
 	backend gofakes3.Backend
@@ -82,7 +82,7 @@ func (s *service) names(t *testing.T) (all []string) {
 	return all
 }
 
-// TestServiceKeepsToTheInterface: what [bucket.Objects] promises, by the client that tgad links.
+// TestServiceKeepsToTheInterface: the client that tgad links keeps the promises of [bucket.Objects].
 func TestServiceKeepsToTheInterface(t *testing.T) {
 	newService(t)
 	o, err := s3.Open(s3.Options{Address: "s3://bucket/a/b"})
@@ -146,7 +146,7 @@ func TestServiceKeepsToTheInterface(t *testing.T) {
 	}
 }
 
-// daemon is a tgad that keeps its backup in a bucket.
+// daemon is a tgad daemon that keeps its backup in a bucket.
 type daemon struct {
 	*testing.T
 	dir string
@@ -173,7 +173,7 @@ func newDaemon(t *testing.T) *daemon {
 
 func (d *daemon) at(name string) string { return filepath.Join(d.dir, name) }
 
-// says runs a verb.
+// says runs a verb and returns its output.
 func (d *daemon) says(args ...string) (string, int) {
 	d.Helper()
 	out, err := exec.Command(d.at("tgad"), args...).CombinedOutput()
@@ -231,7 +231,7 @@ func (d *daemon) until(what string, f func() bool) {
 	}
 }
 
-// restored restores the bucket by the verb, and says how many traces there are.
+// restored restores the bucket by the verb, and returns the number of traces.
 func (d *daemon) restored() (traces int) {
 	d.Helper()
 	if err := os.RemoveAll(d.at("restored")); err != nil {
@@ -247,9 +247,9 @@ func (d *daemon) restored() (traces int) {
 	return traces
 }
 
-// TestKilledInTheMiddleOfAnUpload kills the daemon while a body is on its way, again and again, and at
-// a write of BACKUP that is done and not answered. The bucket has a backup each time, and all in the end.
-// No secret is in what it says.
+// TestKilledInTheMiddleOfAnUpload kills the daemon again and again, while a body is on its way, and at a
+// write of BACKUP that is done but not answered. Each time the bucket has a backup, and in the end it has
+// everything. No secret is in the daemon's output.
 func TestKilledInTheMiddleOfAnUpload(t *testing.T) {
 	s := newService(t)
 	d := newDaemon(t)
@@ -299,9 +299,9 @@ func TestKilledInTheMiddleOfAnUpload(t *testing.T) {
 	}
 }
 
-// TestFaultsOfAService: answers with 500 and 503, connections that break before and after the request is
-// done, bodies that are cut, for some of all requests. What the bucket has can be restored, and it
-// becomes current.
+// TestFaultsOfAService: a part of all requests gets a 500 or 503, a connection that breaks before or after
+// the request is done, or a body that is cut. The content of the bucket can be restored, and it becomes
+// current.
 func TestFaultsOfAService(t *testing.T) {
 	s := newService(t)
 	d := newDaemon(t)
@@ -348,7 +348,7 @@ func TestFaultsOfAService(t *testing.T) {
 	})
 }
 
-// TestLostObjectIsRefusedWithItsName: each object in turn.
+// TestLostObjectIsRefusedWithItsName removes each object in turn.
 func TestLostObjectIsRefusedWithItsName(t *testing.T) {
 	s := newService(t)
 	d := newDaemon(t)
@@ -385,7 +385,7 @@ func TestLostObjectIsRefusedWithItsName(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Another store is refused, and told so.
+	// Another store is refused, and the error says so.
 	if err := os.Rename(d.at("data"), d.at("first")); err != nil {
 		t.Fatal(err)
 	}

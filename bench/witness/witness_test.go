@@ -49,9 +49,9 @@ func (w *world) keys() (socket, fingerprint string) {
 		for {
 			conn, err := l.Accept()
 			if err != nil {
-				return // the test is over
+				return // at the end of the test
 			}
-			go func() { _ = agent.ServeAgent(ring, conn) }() // until the witness is gone
+			go func() { _ = agent.ServeAgent(ring, conn) }() // when the witness is gone
 		}
 	}()
 	key, err := ssh.NewPublicKey(public)
@@ -61,8 +61,8 @@ func (w *world) keys() (socket, fingerprint string) {
 	return socket, ssh.FingerprintSHA256(key)
 }
 
-// trust has litewitness know a log and its key, as its program witnessctl does. That one needs modules which are not to be
-// had everywhere.
+// trust tells litewitness about a log and its key, as its program witnessctl does. That program needs
+// modules that are not available everywhere.
 func (w *world) trust(db, origin, key string) {
 	conn, err := sqlite.OpenConn(filepath.Join(w.dir, db), sqlite.OpenReadWrite)
 	if err != nil {
@@ -80,8 +80,9 @@ func (w *world) trust(db, origin, key string) {
 // emptyTree is the hash of a tree without leaves, SHA-256 of nothing.
 const emptyTree = "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="
 
-// TestLitewitnessSignsAStore: the checkpoints of a store get the signature of another implementation, through kills of
-// both, and an evidence file has it. What the store's owner puts back is refused there, and opens frozen.
+// TestLitewitnessSignsAStore: the checkpoints of a store get the signature of another implementation, also
+// when both are killed, and an evidence file has it. If the store's owner puts back an older copy, the
+// witness refuses it, and the store opens frozen.
 func TestLitewitnessSignsAStore(t *testing.T) {
 	w := newWorld(t)
 	s := w.store()
@@ -110,7 +111,7 @@ func TestLitewitnessSignsAStore(t *testing.T) {
 		if out, err := s.tgad("receipt", trace, "--wait", "30s"); err != nil {
 			t.Fatalf("receipt: %v\n%s", err, out)
 		}
-		// The newest checkpoint may be on its way to the witness.
+		// The newest checkpoint may still be on its way to the witness.
 		w.wait("the witness has signed what covers "+trace, func() bool {
 			if err := os.RemoveAll(filepath.Join(w.dir, file)); err != nil {
 				t.Fatal(err)
@@ -141,7 +142,7 @@ func TestLitewitnessSignsAStore(t *testing.T) {
 	proved(s.charge("order-3"), "three.evidence")
 	w.end(s.daemon, syscall.SIGTERM)
 
-	// The owner of the disk puts everything back; the witness is elsewhere.
+	// The owner of the disk puts everything back; the witness is on another machine.
 	w.do("rm", "-r", "data")
 	w.do("mv", "before", "data")
 	s.serve("frozen")
@@ -155,7 +156,7 @@ func TestLitewitnessSignsAStore(t *testing.T) {
 	w.end(lite, syscall.SIGINT)
 }
 
-// unquoted is a value as slog's handler of text writes it.
+// unquoted returns a value as slog's text handler writes it.
 func unquoted(value string) (string, error) {
 	if strings.HasPrefix(value, `"`) {
 		return strconv.Unquote(value)
@@ -163,7 +164,7 @@ func unquoted(value string) (string, error) {
 	return value, nil
 }
 
-// log is one of tessera, whose checkpoints a witness signs.
+// log is a log of tessera, whose checkpoints a witness signs.
 type log struct {
 	appender *tessera.Appender
 	await    *tessera.PublicationAwaiter
@@ -186,7 +187,7 @@ func (w *world) log(ctx context.Context, dir string, s note.Signer, by tessera.W
 	return l, nil
 }
 
-// add adds an entry, and returns the checkpoint that has it once there is one.
+// add adds an entry, and returns the first checkpoint that includes it.
 func (l *log) add(ctx context.Context, entry string, patience time.Duration) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -194,8 +195,8 @@ func (l *log) add(ctx context.Context, entry string, patience time.Duration) ([]
 	return checkpoint, err
 }
 
-// TestTesseraAsksOurWitness: a log of another implementation has each of its checkpoints signed by `tgad witness serve`,
-// through a kill of the witness. A second log under the same name and key gets no signature.
+// TestTesseraAsksOurWitness: `tgad witness serve` signs each checkpoint of a log of another implementation,
+// also after a kill of the witness. A second log under the same name and key gets no signature.
 func TestTesseraAsksOurWitness(t *testing.T) {
 	w := newWorld(t)
 	secret, public, err := note.GenerateKey(rand.Reader, "log.example")

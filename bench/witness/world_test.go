@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// bin has the programs, of tgad and of others.
+// bin is the directory with the programs, of tgad and of others.
 var bin string
 
 func TestMain(m *testing.M) {
@@ -74,7 +74,7 @@ func (w *world) do(name string, args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// said is what a program writes, while it runs.
+// said is what a running program has written.
 type said struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -140,7 +140,7 @@ func (w *world) wait(what string, yes func() bool) {
 	w.Fatalf("not within 30 s: %s", what)
 }
 
-// free is an address that nobody listens on.
+// free returns an address at which nobody listens.
 func (w *world) free() string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -161,7 +161,7 @@ func (w *world) listens(address string) {
 // store is a daemon whose checkpoints go to a witness.
 type store struct {
 	*world
-	key    string // that its checkpoints are checked with
+	key    string // for checking its checkpoints
 	daemon *process
 }
 
@@ -201,7 +201,7 @@ func (s *store) tgad(verb string, args ...string) (string, error) {
 	return s.run("tgad", append([]string{verb, "--socket", "s"}, args...)...)
 }
 
-// serve starts the daemon, and returns once it says what it is: ready, or frozen.
+// serve starts the daemon, and returns once it reports ready or frozen.
 func (s *store) serve(as string) {
 	s.Helper()
 	s.daemon = s.start("tgad", "serve", "--data", "data", "--socket", "s", "--config", "tgad.toml")

@@ -8,8 +8,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestArtifactsHaveTheirSize: every artifact from 1 KiB up is within a few bytes of what
-// was asked for, so a row of a table is about one size.
+// TestArtifactsHaveTheirSize: every artifact from 1 KiB up is within a few bytes of the requested size, so
+// that a row of a table is about one size.
 func TestArtifactsHaveTheirSize(t *testing.T) {
 	for _, size := range []int{1 << 10, 16 << 10, 256 << 10} {
 		m := New(size)
@@ -28,7 +28,7 @@ func TestArtifactsHaveTheirSize(t *testing.T) {
 	}
 }
 
-// TestFilledStoreChecks: what the benchmarks write is a store that verifies.
+// TestFilledStoreChecks: the store that the benchmarks write verifies.
 func TestFilledStoreChecks(t *testing.T) {
 	s, err := OpenStore(filepath.Join(t.TempDir(), "store"), 1<<10)
 	if err != nil {

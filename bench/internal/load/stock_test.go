@@ -2,8 +2,8 @@ package load
 
 import "testing"
 
-// TestStockFollowsWhatIsTaken: a stock is filled with a quarter more than the last slice took, gives up
-// what is more than that, stays within its bytes, and where it is used up makes traces as needed.
+// TestStockFollowsWhatIsTaken: a stock is filled with a quarter more than the last slice took. It gives up
+// what is more than that, keeps to its bytes, and makes further traces when it is used up.
 func TestStockFollowsWhatIsTaken(t *testing.T) {
 	s := (&Store{Size: 1024}).stocks(1)
 	st := s[0]

@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// TestRatiosAreOfOneRound: a machine that gets slower between rounds changes times, and
-// not ratios.
+// TestRatiosAreOfOneRound: a machine that gets slower between rounds changes the times but not the ratios.
 func TestRatiosAreOfOneRound(t *testing.T) {
 	at := func(ms ...int) (rounds []round) {
 		for _, m := range ms {
@@ -45,8 +44,8 @@ func TestQuantilesAndMedian(t *testing.T) {
 	}
 }
 
-// TestLimitWritesWhatItAcknowledges appends from many goroutines and finds every record
-// in the file, each once; the syncs are fewer than the appends.
+// TestLimitWritesWhatItAcknowledges appends from many goroutines and finds every record in the file exactly
+// once. There are fewer syncs than appends.
 func TestLimitWritesWhatItAcknowledges(t *testing.T) {
 	dir := t.TempDir()
 	l, err := NewLimit(dir, 1<<20)
@@ -85,8 +84,7 @@ func TestLimitWritesWhatItAcknowledges(t *testing.T) {
 	}
 }
 
-// TestDrainedSliceEnds: a subject with nothing left ends its slice, and any other error
-// ends the run.
+// TestDrainedSliceEnds: a subject with nothing left ends its slice, and any other error ends the run.
 func TestDrainedSliceEnds(t *testing.T) {
 	for _, c := range []struct {
 		err  error
@@ -106,8 +104,8 @@ func TestDrainedSliceEnds(t *testing.T) {
 	}
 }
 
-// TestEachIsHeldAgainstItsOwnLimit: the limit at the same writers and size, else the
-// nearest below, else the first.
+// TestEachIsHeldAgainstItsOwnLimit: a case is compared with the limit at the same writers and size, else
+// with the nearest one below, else with the first.
 func TestEachIsHeldAgainstItsOwnLimit(t *testing.T) {
 	limit := func(writers, size int) *Subject { return &Subject{Case: LimitCase, Writers: writers, Bytes: size} }
 	a, b, c := limit(1, 1024), limit(64, 1024), limit(1, 256)
