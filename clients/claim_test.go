@@ -23,8 +23,8 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// claims is a program in Go that runs a tool itself: tgad-claims SOCKET KEY LICENCE MARK. It says what
-// became of its begin, and is killed by its own hand once it has run, where MARK.kill is there.
+// claims is a program in Go that runs a tool itself: tgad-claims SOCKET KEY LICENCE MARK. It reports the
+// result of its begin. If the file MARK.kill exists, it kills itself after the tool ran.
 func claims() {
 	word, err := claim(os.Args[1], os.Args[2], os.Args[3], os.Args[4])
 	if err != nil {
@@ -72,8 +72,8 @@ func claim(socket, key, licence, mark string) (string, error) {
 	}
 }
 
-// TestGoProgramClaimsALicence: a program in Go whose word counts is killed with its call, and the daemon
-// too. The call stands with the licence that it claimed, and that decides.
+// TestGoProgramClaimsALicence: a program in Go whose claim counts is killed with its call, and the daemon
+// too. The call keeps the licence that was claimed, and that licence decides.
 func TestGoProgramClaimsALicence(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -107,7 +107,7 @@ func TestGoProgramClaimsALicence(t *testing.T) {
 	w.kill()
 	w.start()
 	var open []wire.OpenTrace
-	err := until(func() (err error) { // a call is in doubt once its permit's time is over
+	err := until(func() (err error) { // a call is in doubt once the time of its permit is over
 		if open, err = w.client.InDoubt(t.Context()); err == nil && len(open) < 2 {
 			err = fmt.Errorf("%d calls are in doubt", len(open))
 		}

@@ -19,9 +19,9 @@ import (
 	"github.com/tgad/tgad/internal/serial"
 )
 
-// drivers are programs that do what a script says by a client: one operation a line on standard
-// input, {"id":…,"op":…,"with":{…}}, and one answer a line on standard output, {"id":…,"ok":{…}} or
-// {"id":…,"error":{…}}. Operations go on beside each other.
+// drivers are programs that use a client as a script says. They read one operation a line on standard input,
+// {"id":…,"op":…,"with":{…}}, and write one answer a line on standard output, {"id":…,"ok":{…}} or
+// {"id":…,"error":{…}}. Operations run concurrently.
 var drivers = append([]driven{
 	{"python", func(t *testing.T) []string { return pythonDriver(t, python(t), "blocks") }},
 	{"python-async", func(t *testing.T) []string { return pythonDriver(t, python(t), "async") }},
@@ -61,7 +61,7 @@ func absolute(t *testing.T, path string) string {
 
 var errGone = errors.New("the driver is gone")
 
-// driver is such a program that runs.
+// driver is a running program of this kind.
 type driver struct {
 	t    *testing.T
 	cmd  *exec.Cmd
@@ -108,7 +108,7 @@ func (d *driver) read(out io.Reader) {
 		id, _ := m["id"].(string)
 		select {
 		case d.of(id) <- m:
-		default: // of a cancellation: nobody asks
+		default: // of a cancellation: nobody waits for it
 		}
 	}
 }

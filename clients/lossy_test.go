@@ -11,11 +11,11 @@ import (
 	"testing"
 )
 
-// lossy is a socket before the daemon's that loses answers: the daemon has acted, and the client never
-// hears of it.
+// lossy is a socket in front of the daemon's. It loses answers: the daemon has acted, and the client does
+// not learn it.
 type lossy struct {
 	socket string
-	lose   atomic.Int32 // how many of the next answers
+	lose   atomic.Int32 // number of the next answers to lose
 }
 
 func newLossy(t *testing.T, w *world) *lossy {
@@ -48,12 +48,12 @@ func newLossy(t *testing.T, w *world) *lossy {
 	return l
 }
 
-// pass passes one connection on, both ways, until an answer is to be lost.
+// pass forwards one connection in both directions until an answer is to be lost.
 func (l *lossy) pass(client net.Conn, socket string) {
 	defer client.Close()
 	daemon, err := net.Dial("unix", socket)
 	if err != nil {
-		return // as where no daemon is
+		return // as if no daemon ran
 	}
 	go func() {
 		defer daemon.Close()

@@ -14,7 +14,7 @@ import (
 	"github.com/tgad/tgad/internal/serial"
 )
 
-// buildWheel builds the wheel by the package's own backend.
+// buildWheel builds the wheel with the package's own backend.
 func buildWheel(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -27,8 +27,8 @@ func buildWheel(t *testing.T) string {
 	return filepath.Join(dir, strings.TrimSpace(string(out)))
 }
 
-// TestWheelIsWhole: the wheel has every file of the package, is the same when it is built again, and
-// is imported from where it lies.
+// TestWheelIsWhole: the wheel has every file of the package, is the same when it is built again, and can be
+// imported from its place.
 func TestWheelIsWhole(t *testing.T) {
 	t.Parallel()
 	wheel := buildWheel(t)
@@ -66,7 +66,7 @@ func TestWheelIsWhole(t *testing.T) {
 	}
 }
 
-// TestPythonIsTyped has mypy read the package as strictly as it can.
+// TestPythonIsTyped has mypy check the package as strictly as it can.
 func TestPythonIsTyped(t *testing.T) {
 	t.Parallel()
 	mypy := serial.Program(t, "mypy")

@@ -18,7 +18,7 @@ import (
 
 var fences = regexp.MustCompile("(?ms)^```(\\w+)\n(.*?)^```")
 
-// page is a README whose code is run, block by block, as it stands there.
+// page is a README whose code blocks are run in their order, verbatim.
 type page struct {
 	t      *testing.T
 	dir    string
@@ -29,8 +29,8 @@ type page struct {
 	// script is the command that runs a block of a language, by the file of the block.
 	script map[string]func(file string) []string
 	ending map[string]string
-	// work is where command lines run, and where the files of an example lie: a block that is one of
-	// those is not run by itself.
+	// work is the directory in which command lines run and which has the files of an example. A block that
+	// shows one of these files is not run by itself.
 	work string
 }
 
@@ -95,7 +95,7 @@ func (p *page) shell(line string) {
 	cmd.Dir, cmd.Env = p.dir, p.env
 	switch {
 	case line == packing:
-		return // the package that is installed here was made so
+		return // the installed package was made by this command
 	case strings.HasPrefix(line, "python3 -m pip "):
 		cmd.Dir = ".."
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -125,7 +125,7 @@ func (p *page) shell(line string) {
 	}
 }
 
-// program runs a block. One that has exit(9) ends with that, as after a power cut.
+// program runs a block. A block with exit(9) ends with that, as after a power cut.
 func (p *page) program(lang, block string) {
 	if p.work != "" {
 		p.listed(block)
@@ -155,7 +155,7 @@ func (p *page) program(lang, block string) {
 	p.output = string(out)
 }
 
-// listed looks for the file of an example that a block shows.
+// listed finds the file of an example that a block shows.
 func (p *page) listed(block string) {
 	files, err := filepath.Glob(filepath.Join(p.work, "*.mjs"))
 	if err != nil {
@@ -169,7 +169,7 @@ func (p *page) listed(block string) {
 	p.t.Errorf("no file of the example is:\n%s", block)
 }
 
-// TestPythonReadmeRuns installs the package as its README says, and runs all that is in there.
+// TestPythonReadmeRuns installs the package as its README says, and runs everything in it.
 func TestPythonReadmeRuns(t *testing.T) {
 	t.Parallel()
 	program := python(t)
@@ -184,7 +184,7 @@ func TestPythonReadmeRuns(t *testing.T) {
 	p.run("python/README.md")
 }
 
-// TestTypescriptReadmeRuns installs the package from its tarball, and runs all that is in its README.
+// TestTypescriptReadmeRuns installs the package from its tarball, and runs everything in its README.
 func TestTypescriptReadmeRuns(t *testing.T) {
 	t.Parallel()
 	dir := installed(t)

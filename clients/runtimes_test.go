@@ -16,11 +16,11 @@ import (
 	"github.com/tgad/tgad/internal/serial"
 )
 
-// runtimes are what the package runs on: the Node that is installed, and those that
+// runtimes are the runtimes that the package supports: the installed Node, and those that
 // typescript/test/runtimes/package-lock.json names.
 var runtimes = []struct {
 	name string
-	// binary is a pattern below node_modules; "" is the Node that is installed.
+	// binary is a pattern below node_modules; "" is the installed Node.
 	binary string
 	args   []string
 }{
@@ -60,7 +60,7 @@ func interpreter(t *testing.T, name string) []string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, path := range found { // of several, for other processors, one starts
+		for _, path := range found { // of several for different processors, one starts
 			if exec.Command(path, "--version").Run() == nil {
 				return append([]string{path}, of.args...)
 			}

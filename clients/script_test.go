@@ -17,40 +17,40 @@ import (
 	"testing"
 )
 
-// script is a file of test_vectors/client: what a client is asked, and what must become of it.
+// script is a file of test_vectors/client: what a client is asked, and the expected result.
 type script struct {
 	About string `json:"about"`
-	// Lossy has the client connect by a socket that loses answers.
+	// Lossy connects the client through a socket that loses answers.
 	Lossy bool   `json:"lossy"`
 	Steps []step `json:"steps"`
 }
 
-// step is one of: something that the world does, an operation of the client, the end of one.
+// step is one of: an action of the world, an operation of the client, the end of an operation.
 type step struct {
 	// Daemon is kill, start or restart. Tool is hold or release.
 	Daemon string `json:"daemon"`
 	Tool   string `json:"tool"`
-	// Received says how often the tool server has a key; it is waited for.
+	// Received is how often the tool server must have received a key; the step waits for it.
 	Received map[string]int `json:"received"`
-	// Keys is how many keys the tool server has acted on since the script began.
+	// Keys is the number of keys that the tool server has acted on since the script began.
 	Keys *int `json:"keys"`
 	// Ran is how often the function of the operation tool ran since the script began.
 	Ran *int `json:"ran"`
 
-	// Lose is how many of the next answers of the daemon are lost.
+	// Lose is the number of the daemon's next answers that are lost.
 	Lose int32 `json:"lose"`
 	// Cursor saves the end of the store's log.
 	Cursor string `json:"cursor"`
 
-	// Do is an operation with its parameters. ID names one that goes on in the background; Await
-	// is its end, Cancel cancels it.
+	// Do is an operation with its parameters. ID names an operation that goes on in the background; Await
+	// waits for its end, Cancel cancels it.
 	Do     string         `json:"do"`
 	With   map[string]any `json:"with"`
 	ID     string         `json:"id"`
 	Await  string         `json:"await"`
 	Cancel string         `json:"cancel"`
-	// OK has members of the answer, Error those of a refusal; Save names members for later steps,
-	// which have them as "$name".
+	// OK has members of the expected answer, Error those of a refusal. Save names members that later steps
+	// use as "$name".
 	OK    map[string]any    `json:"ok"`
 	Error map[string]any    `json:"error"`
 	Save  map[string]string `json:"save"`
@@ -72,7 +72,7 @@ func readScript(t *testing.T, path string) script {
 	return s
 }
 
-// TestClientsConform runs every script of test_vectors/client by every client, against a real daemon.
+// TestClientsConform runs every script of test_vectors/client with every client, against a real daemon.
 func TestClientsConform(t *testing.T) {
 	paths, err := filepath.Glob("../test_vectors/client/*.json")
 	if err != nil || len(paths) < 10 {
@@ -99,7 +99,7 @@ func TestClientsConform(t *testing.T) {
 	}
 }
 
-// run is one script that is played.
+// run is one run of a script.
 type run struct {
 	t       *testing.T
 	w       *world
@@ -137,7 +137,7 @@ func (r *run) play(s script) {
 	}
 }
 
-// world does what a step says of the daemon and the tool server.
+// world does what a step says about the daemon and the tool server.
 func (r *run) world(s *step, before int) error {
 	switch s.Daemon {
 	case "kill":
@@ -193,7 +193,7 @@ func (r *run) world(s *step, before int) error {
 	return nil
 }
 
-// operate has the client do what a step says, and looks at what became of it.
+// operate lets the client do what a step says, and checks the result.
 func (r *run) operate(s *step) error {
 	var answer map[string]any
 	var err error
@@ -247,7 +247,7 @@ func (r *run) judge(s *step, answer map[string]any) error {
 	return nil
 }
 
-// filled puts what was saved in the place of "$name".
+// filled replaces "$name" by the saved value.
 func (r *run) filled(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

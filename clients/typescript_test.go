@@ -54,8 +54,8 @@ func installed(t *testing.T) string {
 
 var errFetch = errors.New("npm cannot fetch what package-lock.json names")
 
-// modules returns a node_modules that has what the package-lock.json of a folder names. It is kept for
-// the next run.
+// modules returns a node_modules with the content that the package-lock.json of a folder names. It is kept
+// for the next run.
 func modules(npm, folder string) (string, error) {
 	lock, err := os.ReadFile(filepath.Join(folder, "package-lock.json"))
 	if err != nil {
@@ -91,10 +91,10 @@ func modules(npm, folder string) (string, error) {
 	return found, nil
 }
 
-// packing is how the README says that the tarball is made.
+// packing is the README's command that makes the tarball.
 const packing = "sh clients/typescript/pack.sh\n"
 
-// install makes the package's tarball in a copy of the sources and lays it where node looks for it.
+// install makes the package's tarball in a copy of the sources and puts it where node looks for it.
 func install(modules, dir string) error {
 	build := filepath.Join(dir, "checkout", "clients", "typescript")
 	if err := os.CopyFS(filepath.Join(build, "src"), os.DirFS("typescript/src")); err != nil {
@@ -109,14 +109,14 @@ func install(modules, dir string) error {
 	if err := command(filepath.Join(dir, "checkout"), "sh", "-c", packing); err != nil {
 		return err
 	}
-	// Deno takes a package from node_modules only where a package.json names it.
+	// Deno takes a package from node_modules only if a package.json names it.
 	if err := os.WriteFile(filepath.Join(dir, "package.json"), []byte(`{"dependencies":{"tgad":"0.1.0"}}`), 0o600); err != nil {
 		return err
 	}
 	return unpack(filepath.Join(build, "tgad-0.1.0.tgz"), filepath.Join(dir, "node_modules", "tgad"))
 }
 
-// unpack lays the files of a tarball of npm, which are in its folder package, into dir.
+// unpack unpacks the files of an npm tarball, which are in its folder package, into dir.
 func unpack(tarball, dir string) error {
 	f, err := os.Open(tarball)
 	if err != nil {
@@ -171,7 +171,7 @@ func command(dir, program string, args ...string) error {
 	return nil
 }
 
-// TestLocksNameNoRegistry: what is installed is known by its digest, wherever it comes from.
+// TestLocksNameNoRegistry: packages are identified by their digests, wherever they come from.
 func TestLocksNameNoRegistry(t *testing.T) {
 	locks, err := filepath.Glob("../examples/frameworks/*/package-lock.json")
 	if err != nil || len(locks) < 2 {
@@ -188,7 +188,7 @@ func TestLocksNameNoRegistry(t *testing.T) {
 	}
 }
 
-// TestTarballIsImported by import and by require; both have the same names, on each runtime.
+// TestTarballIsImported uses import and require on each runtime; both give the same names.
 func TestTarballIsImported(t *testing.T) {
 	t.Parallel()
 	const names = `const names = Object.keys(tgad).filter((n) => n !== 'default').sort().join(' '); console.log(names, new tgad.EffectInDoubt({ detail: 'x' }).code);`
@@ -213,14 +213,14 @@ func TestTypescriptUnits(t *testing.T) {
 	}
 }
 
-// TestTypescriptIsTyped compiles a program that uses the package, as a module of either kind.
+// TestTypescriptIsTyped compiles a program that uses the package, as both kinds of module.
 func TestTypescriptIsTyped(t *testing.T) {
 	t.Parallel()
 	dir := installed(t)
 	if err := copyFiles("typescript/test", dir, "types.mts", "types.cts"); err != nil {
 		t.Fatal(err)
 	}
-	// await using takes a library of its own; the package itself takes only what Node's types have.
+	// await using needs a further library; the package itself needs only Node's types.
 	for name, lib := range map[string]string{"types.mts": "es2022,esnext.disposable", "types.cts": "es2022"} {
 		err := command(dir, filepath.Join(node.modules, ".bin", "tsc"), "--noEmit", "--strict", "--module", "nodenext", "--target", "es2022", "--types", "node",
 			"--typeRoots", filepath.Join(node.modules, "@types"), "--lib", lib, name)

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(tidy{m}, map[string]func(){"tgad": func() { os.Exit(cli.Database{}.Run("tgad")) }, "tgad-lab": payments, "tgad-claims": claims})
 }
 
-// tidy takes away what the tests share.
+// tidy removes what the tests share.
 type tidy struct{ *testing.M }
 
 func (m tidy) Run() int {
@@ -45,12 +45,12 @@ func (m tidy) Run() int {
 	return code
 }
 
-// payments is the tool server that tgad-lab has: tgad-lab payments --journal FILE.
+// payments is the tool server of tgad-lab: tgad-lab payments --journal FILE.
 func payments() {
 	os.Exit(server.Main(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// patience is how long a test waits for what must come.
+// patience is how long a test waits for something that must come.
 const patience = 20 * time.Second
 
 // world is a daemon in a process of its own and a tool server that outlives it.
@@ -163,7 +163,7 @@ func (w *world) file(name, text string) string {
 	return path
 }
 
-// start starts the daemon and waits until it takes calls.
+// start starts the daemon and waits until it accepts calls.
 func (w *world) start() {
 	w.t.Helper()
 	log, err := os.OpenFile(filepath.Join(w.dir, "daemon.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -194,7 +194,7 @@ func (w *world) kill() {
 	w.cmd = nil
 }
 
-// until asks again until there is no error.
+// until repeats f until it returns no error.
 func until(f func() error) error {
 	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 		if err := f(); err == nil || time.Now().After(end) {
@@ -203,7 +203,7 @@ func until(f func() error) error {
 	}
 }
 
-// tools is the tool server. It counts what reaches it and is the witness of the tests.
+// tools is the tool server. It counts the calls that reach it and is the witness of the tests.
 type tools struct {
 	*httptest.Server
 	mu       sync.Mutex
@@ -243,7 +243,7 @@ func newTools(t *testing.T) *tools {
 	return s
 }
 
-// answerOf is what a tool says: the bytes that its arguments name, else the arguments.
+// answerOf returns the answer of a tool: the bytes that its arguments name, else the arguments.
 func answerOf(args []byte) []byte {
 	var m struct{ Answer string }
 	if json.Unmarshal(args, &m) == nil && m.Answer != "" {
@@ -274,7 +274,7 @@ func (s *tools) release() {
 	}
 }
 
-// counts returns how often a key was received, and how many keys were acted on.
+// counts returns how often a key was received, and the number of keys that were acted on.
 func (s *tools) counts(key string) (received, keys int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestCommittedFilesAreWhatItWrites: the clients' messages and codes are those of the protocol.
+// TestCommittedFilesAreWhatItWrites: the generated messages and codes of the clients are those of the
+// protocol.
 func TestCommittedFilesAreWhatItWrites(t *testing.T) {
 	files, err := generate()
 	if err != nil {
