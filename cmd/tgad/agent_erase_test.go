@@ -110,7 +110,7 @@ func TestKilledErasureOfASealedAgent(t *testing.T) {
 	if found := filesWith(t, at("data"), secret); found != nil {
 		t.Errorf("before: it stands in %v", found)
 	}
-	calls, kills, step := tools.calls, 0, time.Duration(10) // of four
+	calls, kills, step := tools.calls, 0, time.Duration(10) // one of four
 	if serial.Whole() {
 		step = 5
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestOfferedFormatsAreTaken: each format that --format names is one that a message may have.
+// TestOfferedFormatsAreTaken: each format that --format offers is valid for a message.
 func TestOfferedFormatsAreTaken(t *testing.T) {
 	inputs := map[string]string{
 		message.FormatText: "hello", message.FormatOpenAI: `[{"role":"user","content":"hello"}]`,

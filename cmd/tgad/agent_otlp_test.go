@@ -15,8 +15,8 @@ import (
 	"github.com/tgad/tgad/internal/modelserver"
 )
 
-// TestAgentRunExports: tgad agent run sends spans and metrics where the environment asks
-// for it; whatever becomes of them, the answer is the same and the exit code 0.
+// TestAgentRunExports: tgad agent run sends spans and metrics if the environment asks for it. Whatever
+// happens to them, the answer is the same and the exit code is 0.
 func TestAgentRunExports(t *testing.T) {
 	m, err := modelserver.Start(modelserver.Options{ByConversation: true, Script: []modelserver.Answer{
 		{ToolCalls: []modelserver.ToolCall{{ID: "a", Name: "charge", Arguments: `{"account":"a","amount":1}`}}, Input: 3, Output: 2},
@@ -30,7 +30,7 @@ func TestAgentRunExports(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	// run runs the agent and returns what it says on stderr.
+	// run runs the agent and returns its stderr.
 	run := func(t *testing.T, env ...string) string {
 		t.Helper()
 		dir := t.TempDir()

@@ -110,7 +110,7 @@ func killAgent(t *testing.T, moments *rand.Rand, n int) (kills, requests int) {
 		}
 		done := make(chan error, 1)
 		go func() { done <- cmd.Wait() }()
-		if kills < 12 { // then it is let go on to its end
+		if kills < 12 { // then it may run to its end
 			select {
 			case err = <-done:
 			case <-time.After(time.Duration(moments.Int64N(int64(400 * time.Millisecond)))):

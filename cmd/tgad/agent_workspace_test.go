@@ -25,7 +25,7 @@ type appender struct {
 	work  string
 	point string
 	mu    sync.Mutex
-	kill  func() // nil: not any more
+	kill  func() // nil: no longer
 	calls int
 }
 

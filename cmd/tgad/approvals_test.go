@@ -17,8 +17,8 @@ import (
 	"github.com/tgad/tgad/runtime/client"
 )
 
-// TestQuestionWhoseRequestCannotBeReadIsNamed: the request of one question cannot be read. The
-// others are shown, and the error names that one.
+// TestQuestionWhoseRequestCannotBeReadIsNamed: the request of one question cannot be read. The others are
+// shown, and the error names that question.
 func TestQuestionWhoseRequestCannotBeReadIsNamed(t *testing.T) {
 	h := newHeld(t)
 	dir := filepath.Dir(h.data)
@@ -28,7 +28,7 @@ func TestQuestionWhoseRequestCannotBeReadIsNamed(t *testing.T) {
 	defer c.Close()
 	_, _ = c.Begin(t.Context(), runtime.BeginRequest{BeginID: uuid.NewString(), Request: runtime.Request{
 		Server: "x", Tool: "ask", Key: uuid.NewString(), Args: []byte(`{}`),
-	}}) // it waits, which is an error
+	}}) // the question waits, which is reported as an error
 	waits, err := c.Approvals(t.Context())
 	if err != nil || len(waits) != 2 {
 		t.Fatalf("%d questions, %v", len(waits), err)
@@ -49,7 +49,7 @@ func TestQuestionWhoseRequestCannotBeReadIsNamed(t *testing.T) {
 		}
 		proxy.ServeHTTP(w, r)
 	})}
-	go func() { _ = s.Serve(l) }() // it ends with Close
+	go func() { _ = s.Serve(l) }() // the call ends with Close
 	defer s.Close()
 	code, out, errs := says("approvals", "--socket", between)
 	if code != cli.ExitError || strings.Contains(out, h.question) || !strings.Contains(errs, h.question) {

@@ -46,7 +46,7 @@ func TestBackupOfADaemonIsPaced(t *testing.T) {
 	}
 }
 
-// worked is the processor time that the daemon has had.
+// worked returns the processor time of the daemon.
 func (p *process) worked() time.Duration {
 	p.t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
@@ -84,7 +84,7 @@ func TestInterruptEndsBackupOfADaemon(t *testing.T) {
 				err = fmt.Errorf("no backup is being checked: %+v", all)
 			}
 			if _, there := os.Stat(to); there == nil {
-				return nil // it was quicker than this test
+				return nil // the verb was faster than this test
 			}
 			return err
 		})
@@ -92,7 +92,7 @@ func TestInterruptEndsBackupOfADaemon(t *testing.T) {
 			t.Fatalf("%v: %s", err, &stderr)
 		}
 		if _, err := os.Stat(to); err == nil && try < 20 {
-			_ = cmd.Wait() // it was quicker than the signal
+			_ = cmd.Wait() // the verb was faster than the signal
 			continue
 		}
 		interrupted(t, cmd, &stderr)
@@ -107,7 +107,7 @@ func TestInterruptEndsBackupOfADaemon(t *testing.T) {
 			t.Error(over)
 		}
 		if _, err := os.Stat(to); err == nil && try < 20 {
-			continue // its last step was quicker than the end of the request
+			continue // the last step was faster than the end of the request
 		}
 		for _, left := range []string{to, to + ".partial"} {
 			if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {

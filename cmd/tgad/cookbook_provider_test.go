@@ -10,15 +10,15 @@ import (
 	"testing"
 )
 
-// provider stands for the services of docs/COOKBOOK.md that somebody else runs: one that takes payments, two
-// that send mail, one that keeps tickets. It lives on when the daemon is killed, and counts what it did.
+// provider stands for the services of docs/COOKBOOK.md that somebody else runs: one takes payments, two send
+// mail, one keeps tickets. It outlives the daemon, and counts what it did.
 type provider struct {
 	*httptest.Server
 	t *testing.T
 
 	mu      sync.Mutex
 	waiting string        // the point at which calls wait
-	open    chan struct{} // closed when none waits any more
+	open    chan struct{} // closed when calls need not wait any more
 	points  map[[3]string]int
 	did     map[[2]string]int
 	charges map[string]string // answers by key
@@ -80,11 +80,11 @@ func (v *provider) has(id string) bool {
 
 func (v *provider) say(w io.Writer, text string) {
 	if _, err := io.WriteString(w, text); err != nil {
-		v.t.Logf("an answer reached nobody: %v", err) // who asked was killed
+		v.t.Logf("an answer reached nobody: %v", err) // the caller was killed
 	}
 }
 
-// tool answers the calls of one tool. act says what the answer is and whether anything was done.
+// tool answers the calls of one tool. act returns the answer, and whether anything was done.
 func (v *provider) tool(server string, act func(key string, args map[string]any) (string, bool)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		key := r.Header.Get("Idempotency-Key")
@@ -108,8 +108,8 @@ func (v *provider) tool(server string, act func(key string, args map[string]any)
 	}
 }
 
-// at counts a call at a point and waits there if the test wants it: then its caller is killed, and it goes no
-// further.
+// at counts a call at a point, and lets it wait there if the test says so. Then its caller is killed, and
+// the call goes no further.
 func (v *provider) at(r *http.Request, point, server, key string) bool {
 	v.mu.Lock()
 	v.points[[3]string{server, point, key}]++
@@ -140,7 +140,7 @@ func (v *provider) release() {
 	v.waiting = ""
 }
 
-// came counts the calls that came to a point; false if the server is none of these.
+// came counts the calls that reached a point; false if the server is none of these.
 func (v *provider) came(server, point, key string) (int, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

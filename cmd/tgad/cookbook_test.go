@@ -23,7 +23,7 @@ import (
 
 var update = flag.Bool("update", false, "write what pages show of a run anew")
 
-// Places of some recipes in the list.
+// The indexes of some recipes in the list.
 const (
 	mail  = 1
 	push  = 3
@@ -35,7 +35,7 @@ const (
 var recipes = []struct {
 	title, server, tool, licence string
 	args                         func(w *kitchen, key string) string
-	again                        bool // a second send adds nothing, so it may be done twice
+	again                        bool // a second send adds nothing, so the tool may run twice
 }{
 	{"payment", "pay", "charge", "dedupe_key", func(*kitchen, string) string { return `{"amount":4200}` }, false},
 	{"e-mail", "mail", "send", "park", func(*kitchen, string) string { return `{"to":"ann@example.com"}` }, false},
@@ -51,8 +51,8 @@ var recipes = []struct {
 }
 
 // TestCookbookThroughKills runs all configurations of docs/COOKBOOK.md in one daemon, which is killed with
-// SIGKILL while each tool has a call: before it does anything, after it did all, after its answer is on
-// disk. What was done is counted in the world outside. The page has what was found.
+// SIGKILL while each tool has a call: before it does anything, after it did everything, and after its answer
+// is on disk. The effects are counted outside of tgad. The page states the results.
 func TestCookbookThroughKills(t *testing.T) {
 	w := newKitchen(t)
 	w.p.start()
@@ -65,7 +65,7 @@ func TestCookbookThroughKills(t *testing.T) {
 	if out, code := w.p.run("verify"); code != 0 {
 		t.Errorf("verify: exit code %d\n%s", code, out)
 	}
-	// By recipe, as the page goes.
+	// By recipe, in the page's order.
 	var table strings.Builder
 	table.WriteString("| recipe | licence | killed at | sent | done | the call | asked again |\n|---|---|---|---:|---:|---|---|\n")
 	for i := range recipes {
@@ -83,7 +83,8 @@ const (
 	recorded = "recorded"
 )
 
-// round makes one call of each tool, kills the daemon at a point of all of them, and says what became of each.
+// round makes one call of each tool, kills the daemon at one point of all of them, and returns the result of
+// each.
 func (w *kitchen) round(point string) []string {
 	w.t.Helper()
 	if point != recorded {
@@ -185,7 +186,8 @@ func (w *kitchen) became(trace tga.ID) string {
 	return said
 }
 
-// settled settles the mails in doubt as a person does: the mail that was never sent is sent, the other is not.
+// settled settles the mails in doubt as a person does: it sends the mail that was never sent, and not the
+// other one.
 func (w *kitchen) settled() {
 	w.t.Helper()
 	for point, outcome := range map[string]string{before: "not-run", after: "ran"} {
@@ -240,7 +242,7 @@ func (w *kitchen) compare(found string) {
 	}
 }
 
-// python returns the interpreter, and puts it first in PATH: what starts python3 there may be a script.
+// python returns the interpreter, and puts it first in PATH: there the python3 may be a script.
 func python(t *testing.T) string {
 	t.Helper()
 	path := serial.Program(t, "python3")
@@ -257,8 +259,8 @@ type kitchen struct {
 	traces       map[string]tga.ID
 }
 
-// waiting is the tool server of the page, which waits where the test says so and notes what it was asked. It
-// stands in front of the kept program, so that this has nothing in it for tests.
+// waiting is the tool server of the page. It waits where the test says so and notes its requests. It stands
+// in front of the shipped program, so that the program itself has nothing for tests in it.
 const waiting = `
 import os, time
 import cookbook
@@ -322,7 +324,7 @@ func newKitchen(t *testing.T) *kitchen {
 	return w
 }
 
-// inStock is how much there is of the item of each order.
+// inStock returns the stock of the item of each order.
 const inStock = 100
 
 func (w *kitchen) database() *sql.DB {
@@ -334,7 +336,7 @@ func (w *kitchen) database() *sql.DB {
 	return db
 }
 
-// shelf has something of each item that is going to be ordered.
+// shelf has some of each item that is going to be ordered.
 func (w *kitchen) shelf() {
 	w.t.Helper()
 	db := w.database()
@@ -385,7 +387,7 @@ func (w *kitchen) repository() {
 
 func (w *kitchen) key(recipe int, point string) string { return fmt.Sprintf("%s-%d", point, recipe) }
 
-// hold has every tool wait at a point from now on.
+// hold lets every tool wait at a point from now on.
 func (w *kitchen) hold(point string) {
 	w.write("hold."+point, "")
 	w.provider.hold(point)
@@ -400,7 +402,7 @@ func (w *kitchen) release() {
 	}
 }
 
-// came counts how often calls came to a point of their tool.
+// came returns how often calls reached a point of their tool.
 func (w *kitchen) came(recipe int, point, key string) int {
 	r := recipes[recipe]
 	if n, ok := w.provider.came(r.server, point, key); ok {
@@ -413,7 +415,7 @@ func (w *kitchen) came(recipe int, point, key string) int {
 	return int(info.Size())
 }
 
-// allAre says whether the call of each tool is at a point.
+// allAre reports whether the call of each tool is at a point.
 func (w *kitchen) allAre(point string) error {
 	for i, r := range recipes {
 		if w.came(i, point, w.key(i, point)) != 1 {
@@ -425,7 +427,7 @@ func (w *kitchen) allAre(point string) error {
 
 func (w *kitchen) sent(recipe int, key string) int { return w.came(recipe, before, key) }
 
-// done counts in the world what was done under a key.
+// done counts what was done under a key, in the world outside.
 func (w *kitchen) done(recipe int, key string) int {
 	w.t.Helper()
 	count := func(file, line string) int {

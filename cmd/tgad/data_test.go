@@ -32,7 +32,7 @@ type held struct {
 	state, call           string // a working state, and a boundary of it
 }
 
-// heldConfig is the configuration of these traces. Nothing answers at its address.
+// heldConfig is the configuration of these traces. No server answers at its address.
 const heldConfig = `
 [[server]]
 id = "lost"
@@ -140,7 +140,7 @@ func says(args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
-// reading are the verbs that change nothing, each with what it must show.
+// reading are the verbs that change nothing, each with a text that it must show.
 func (h *held) reading() [][]string {
 	conf := filepath.Join(filepath.Dir(h.data), "tgad.toml")
 	return [][]string{
@@ -257,8 +257,8 @@ func closeDir(t *testing.T, dir string) (open func()) {
 	return func() {}
 }
 
-// TestNoVerbHoldsWhatItReadsFor: after a reading verb, and after a daemon, the store is free, and
-// no file in it names a socket.
+// TestNoVerbHoldsWhatItReadsFor: after a reading verb, and after a daemon, the store is free, and no file in
+// it names a socket.
 func TestNoVerbHoldsWhatItReadsFor(t *testing.T) {
 	h := newHeld(t)
 	if _, ok := daemon.SocketOf(h.data); ok {
@@ -269,7 +269,7 @@ func TestNoVerbHoldsWhatItReadsFor(t *testing.T) {
 			t.Fatal(errs)
 		}
 	}
-	// One that was killed leaves its file, and its socket may be another daemon's by now.
+	// A daemon that was killed leaves its file, and by now its socket may belong to another daemon.
 	other := newHeld(t)
 	socket := filepath.Join(filepath.Dir(other.data), "s")
 	defer other.serves(socket)()
@@ -290,8 +290,8 @@ func TestNoVerbHoldsWhatItReadsFor(t *testing.T) {
 	}
 }
 
-// TestSettlingWithoutADaemonTouchesNothingElse: without a daemon a settling verb opens the store
-// itself. It then knows no tool server, so it continues no other call.
+// TestSettlingWithoutADaemonTouchesNothingElse: without a daemon a settling verb opens the store itself. It
+// knows no tool server then, so it continues no other call.
 func TestSettlingWithoutADaemonTouchesNothingElse(t *testing.T) {
 	h := newHeld(t)
 	_, before, _ := says("export", "--data", h.data, h.question)
@@ -336,7 +336,7 @@ func TestRefusedCallsNameNoTraceThatIsNot(t *testing.T) {
 	}
 }
 
-// TestShellCompletesTracesAndWords: the ids come from the store, whoever has it.
+// TestShellCompletesTracesAndWords: the ids come from the store, whichever process has it open.
 func TestShellCompletesTracesAndWords(t *testing.T) {
 	t.Setenv("TGAD_SOCKET", "")
 	h := newHeld(t)

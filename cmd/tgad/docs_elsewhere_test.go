@@ -1,7 +1,7 @@
 package main
 
-// ranElsewhere are the lines that another test runs, or that no test can run here: a
-// script of testdata/script that has the verb, or the reason.
+// ranElsewhere are the lines that another test runs, or that no test can run here: a script of
+// testdata/script with the verb, or the reason.
 var ranElsewhere = map[string]string{
 	"make demo":            "a target; demo.txtar runs the verb",
 	"make test":            "a target; this is a part of it",

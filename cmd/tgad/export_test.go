@@ -45,7 +45,7 @@ func TestExportIsOneRequest(t *testing.T) {
 	}
 }
 
-// requests is how many the daemon has answered.
+// requests returns the number of requests that the daemon has answered.
 func requests(t *testing.T, c *client.Client) (n int) {
 	t.Helper()
 	raw, err := c.Metrics(t.Context())

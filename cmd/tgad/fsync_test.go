@@ -17,9 +17,9 @@ import (
 	"github.com/tgad/tgad/runtime"
 )
 
-// TestACallIsTwoSyncedBatches counts from outside what a governed call costs the disk:
-// strace sees every fdatasync of the daemon, by file. One caller makes $TGAD_CALLS
-// calls (50); each is intent before the send and effect before the answer.
+// TestACallIsTwoSyncedBatches measures from outside the syncs of a governed call: strace sees every
+// fdatasync of the daemon, by file. One caller makes $TGAD_CALLS calls (50). Each syncs its intent before
+// the send, and its effect before the answer.
 func TestACallIsTwoSyncedBatches(t *testing.T) {
 	strace := serial.Program(t, "strace")
 	calls := fromEnv(t, "TGAD_CALLS", 50)
@@ -42,7 +42,7 @@ func TestACallIsTwoSyncedBatches(t *testing.T) {
 		}
 	}
 	commits := p.counter("commits") - before
-	// strace passes the signal on to nobody: the daemon is told by its lock file.
+	// strace does not pass the signal on, so the daemon is found by its lock file.
 	b, err := os.ReadFile(filepath.Join(p.data, "tgad.lock"))
 	if err != nil {
 		t.Fatal(err)
@@ -62,8 +62,7 @@ func TestACallIsTwoSyncedBatches(t *testing.T) {
 	if commits != 2*calls {
 		t.Errorf("%d calls made %d synced batches, want %d", calls, commits, 2*calls)
 	}
-	// Beside the calls: opening a store syncs a few records of its own, and each segment
-	// begins with one.
+	// Besides the calls, opening a store syncs a few records of its own, and each segment begins with one.
 	if most := 2*calls + 10 + 4*files; syncs > most {
 		t.Errorf("strace counts %d syncs of logs for %d calls and %d logs, want at most %d", syncs, calls, files, most)
 	}

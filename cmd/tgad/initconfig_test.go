@@ -8,8 +8,8 @@ import (
 	"github.com/tgad/tgad/internal/config"
 )
 
-// TestQuestionsOfInit: a wrong answer is asked for again, an empty one is the default, and what a flag
-// says is not asked.
+// TestQuestionsOfInit: a wrong answer is asked again, an empty one means the default, and a question that a
+// flag answers is not asked.
 func TestQuestionsOfInit(t *testing.T) {
 	for _, x := range []struct {
 		said            config.Answers
@@ -35,7 +35,7 @@ func TestQuestionsOfInit(t *testing.T) {
 			t.Errorf("%q: %d questions, %+v\n%s", x.input, asked, x.said, out.String())
 		}
 	}
-	// An input that ends does not ask for ever.
+	// An input that ends does not lead to an endless loop.
 	q := questions{bufio.NewReader(strings.NewReader("nonsense\n")), &strings.Builder{}}
 	if err := q.fill(&config.Answers{}); err == nil || !strings.Contains(err.Error(), "--yes") {
 		t.Error(err)

@@ -15,8 +15,8 @@ import (
 	"github.com/tgad/tgad/internal/ndjson"
 )
 
-// TestInterruptedExportIsNoWholeOne: its reader has stopped, as a pager does. The process ends
-// all the same, and what it wrote is told from a whole export.
+// TestInterruptedExportIsNoWholeOne: the reader has stopped, as a pager does. The process still ends, and
+// its output can be told from a complete export.
 func TestInterruptedExportIsNoWholeOne(t *testing.T) {
 	h := newHeld(t)
 	h.fill(8, 256<<10)

@@ -25,7 +25,7 @@ import (
 func TestInterruptEndsRestoreAndLeavesNothing(t *testing.T) {
 	h := newHeld(t)
 	dir := filepath.Dir(h.data)
-	// It takes no room but for what is copied until the signal.
+	// The file takes no room except for the part that is copied before the signal.
 	long, err := os.Create(filepath.Join(h.data, "log", "long"))
 	if err == nil {
 		err = errors.Join(long.Truncate(4<<30), long.Close())
@@ -84,8 +84,7 @@ func interrupted(t *testing.T, cmd *exec.Cmd, stderr fmt.Stringer) {
 	}
 }
 
-// TestInterruptEndsVerifyOfAFile sends SIGINT to the check of a file that goes on for long after
-// what has been read of it.
+// TestInterruptEndsVerifyOfAFile sends SIGINT to the check of a file while most of the file is still unread.
 func TestInterruptEndsVerifyOfAFile(t *testing.T) {
 	h := newHeld(t)
 	code, one, errs := says("export", "--data", h.data)
@@ -93,7 +92,7 @@ func TestInterruptEndsVerifyOfAFile(t *testing.T) {
 		t.Fatalf("%d %s", code, errs)
 	}
 	path := filepath.Join(filepath.Dir(h.data), "long.ndjson")
-	// Exports can be concatenated: it takes seconds to check, and is right to its end.
+	// Exports can be concatenated: the check takes seconds, and the file is right to its end.
 	if err := os.WriteFile(path, bytes.Repeat([]byte(one), (96<<20)/len(one)), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +106,7 @@ func TestInterruptEndsVerifyOfAFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The first word of how far it is: it reads.
+	// The first report of progress: the check has begun to read.
 	if _, err := io.ReadFull(errOut, make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ func (p *process) configure(text string) {
 	}
 }
 
-// traces is how many traces a store has, which verifies.
+// traces returns the number of traces in a store, which must verify.
 func (p *process) traces(dir string) int {
 	p.t.Helper()
 	db, err := engine.OpenReadOnly(dir, engine.Options{})
@@ -47,9 +47,9 @@ func (p *process) traces(dir string) int {
 	return rep.Traces
 }
 
-// TestKilledDaemonLeavesABackup kills the daemon at random moments while it keeps a backup under
-// concurrent callers. Each time there is none yet, or one that can be restored and has at least what
-// the one before had; after a stop it has everything. SEED as in TestKilledDaemonNeverChargesTwice.
+// TestKilledDaemonLeavesABackup kills the daemon at random moments while it keeps a backup under concurrent
+// callers. Each time there is no backup yet, or one that can be restored and has at least what the one
+// before had. After a stop the backup has everything. SEED as in TestKilledDaemonNeverChargesTwice.
 func TestKilledDaemonLeavesABackup(t *testing.T) {
 	few := 3
 	if serial.Whole() {

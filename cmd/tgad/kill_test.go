@@ -19,12 +19,12 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// callers is how many call at once while the daemon is killed.
+// callers is the number of concurrent callers while the daemon is killed.
 const callers = 16
 
-// TestKilledDaemonNeverChargesTwice kills the daemon with SIGKILL at random moments
-// under concurrent callers. The tool server's own journal is the witness. $TGAD_KILLS
-// is how many kills, $TGAD_SEED the seed of their moments.
+// TestKilledDaemonNeverChargesTwice kills the daemon with SIGKILL at random moments under concurrent
+// callers. The tool server's own journal is the witness. $TGAD_KILLS is the number of kills, $TGAD_SEED the
+// seed of their moments.
 func TestKilledDaemonNeverChargesTwice(t *testing.T) {
 	kills, seed := fromEnv(t, "TGAD_KILLS", 10), uint64(fromEnv(t, "TGAD_SEED", int(time.Now().UnixNano()%1e9)))
 	t.Logf("TGAD_KILLS=%d TGAD_SEED=%d", kills, seed)
@@ -33,7 +33,7 @@ func TestKilledDaemonNeverChargesTwice(t *testing.T) {
 	killWhileCalled(t, p, kills, seed).check(t, p)
 }
 
-// killWhileCalled kills a daemon again and again while callers call it, and returns what these were told.
+// killWhileCalled kills a daemon again and again while callers call it, and returns what they were told.
 func killWhileCalled(t *testing.T, p *process, kills int, seed uint64) *told {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
@@ -57,14 +57,14 @@ func killWhileCalled(t *testing.T, p *process, kills int, seed uint64) *told {
 	return all
 }
 
-// awaitCall waits until a call reaches the tool server: a slow machine takes longer to start one
-// than the moments between two kills, and then none would find a call under way.
+// awaitCall waits until a call reaches the tool server. A slow machine may take longer to start a call than
+// the time between two kills; then no kill would hit a call.
 func (p *process) awaitCall() {
 	p.t.Helper()
 	size := func() int64 {
 		info, err := os.Stat(p.journal)
 		if err != nil {
-			return 0 // nothing was called yet
+			return 0 // no call was made yet
 		}
 		return info.Size()
 	}
@@ -81,8 +81,7 @@ type told struct {
 	acknowledged map[journal.Call][]byte
 }
 
-// keepCalling makes one call after the other, and asks again for each until it has an
-// answer or is told that it is in doubt.
+// keepCalling makes one call after the other, and repeats each until it has an answer or is in doubt.
 func (o *told) keepCalling(ctx context.Context, t *testing.T, p *process, r *rand.Rand) {
 	for ctx.Err() == nil {
 		req := runtime.Request{
@@ -126,19 +125,19 @@ func (p *process) call(ctx context.Context, req runtime.Request) (runtime.Result
 	return p.client.Call(ctx, req)
 }
 
-// mayRetry reports whether the same request may succeed later: nobody answers, or the request
-// waits for something that is not done yet.
+// mayRetry reports whether the same request may succeed later: nobody answers, or the request waits for
+// something that is not done yet.
 func mayRetry(err error) bool {
 	info, ok := tga.CodeOf(err).Info()
 	return ok && info.Retryable
 }
 
-// check asks for every call once more and compares the answers with what was said
-// before, with the journal, and with the list of calls in doubt.
+// check repeats every call and compares the answers with the earlier ones, with the journal, and with the
+// list of calls in doubt.
 func (o *told) check(t *testing.T, p *process) {
 	ctx := context.Background()
 	during := p.witness().Total()
-	// Recovery of the last start may still be sending.
+	// The recovery of the last start may still send.
 	for name, req := range o.asked {
 		if _, ok := o.acknowledged[name]; !ok {
 			req.TraceID = tga.ID{}

@@ -11,7 +11,7 @@ import (
 	"github.com/tgad/tgad/internal/cli"
 )
 
-// TestVerbOfAProgramThatIsNotThere: tgad alone says what is missing, and what installs it.
+// TestVerbOfAProgramThatIsNotThere: tgad itself says which program is missing, and what installs it.
 func TestVerbOfAProgramThatIsNotThere(t *testing.T) {
 	tgad, err := exec.LookPath("tgad")
 	if err != nil {

@@ -42,7 +42,7 @@ func TestCallThatLosesItsAnswerSaysHowToAsk(t *testing.T) {
 				t.Fatal(err)
 			}
 			lose(p, cmd)
-			_ = cmd.Wait() // its exit code is looked at
+			_ = cmd.Wait() // the caller looks at its exit code
 			if code := cmd.ProcessState.ExitCode(); code != 4 {
 				t.Fatalf("exit code %d:\n%s", code, out.String())
 			}
@@ -61,7 +61,7 @@ func TestCallThatLosesItsAnswerSaysHowToAsk(t *testing.T) {
 	}
 }
 
-// journalText is what the tool server has written, "" while there is none.
+// journalText returns what the tool server has written, or "" if there is nothing.
 func journalText(t *testing.T, p *process) string {
 	t.Helper()
 	b, err := os.ReadFile(p.journal)
@@ -71,7 +71,7 @@ func journalText(t *testing.T, p *process) string {
 	return string(b)
 }
 
-// TestNoDaemonIsNoDoubt: where nobody listens nothing was sent, and the exit code says so.
+// TestNoDaemonIsNoDoubt: if nobody listens, nothing was sent, and the exit code says so.
 func TestNoDaemonIsNoDoubt(t *testing.T) {
 	p := newProcess(t)
 	if out, code := p.run("call", "payments", "charge", `{"amount":5}`, "--key", "k"); code != 1 || !strings.Contains(out, "no daemon listens") {

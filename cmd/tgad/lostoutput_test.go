@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// fullDisk takes nothing, as /dev/full does.
+// fullDisk refuses every write, as /dev/full does.
 type fullDisk struct{ err error }
 
 func (f fullDisk) Write([]byte) (int, error) {
@@ -35,7 +35,7 @@ func TestOutputThatIsLostIsAnError(t *testing.T) {
 			if verb[0] == "init" {
 				args[2] = filepath.Join(t.TempDir(), "new")
 			} else if _, out, _ := says(args...); out == "" {
-				continue // no turn of an agent is there
+				continue // there is no turn of an agent
 			}
 			var errs strings.Builder
 			if code := run(args, strings.NewReader(""), fullDisk{syscall.ENOSPC}, &errs); code != 1 || !strings.Contains(errs.String(), "no space left") {
@@ -48,7 +48,7 @@ func TestOutputThatIsLostIsAnError(t *testing.T) {
 		t.Errorf("closed by its reader: exit code %d, %q", code, errs.String())
 	}
 
-	// What prints without end ends: else a log that is kept in a file has a hole in it.
+	// Verbs that print without end must end: otherwise a log in a file would have a hole.
 	defer h.serves(filepath.Join(t.TempDir(), "s"))()
 	for _, args := range [][]string{{"tail", "-f"}, {"tail", "-f", h.done}} {
 		errs.Reset()

@@ -17,8 +17,8 @@ import (
 	"github.com/tgad/tgad/internal/cli"
 )
 
-// diesOnce is a tool server that dies of its first call after the effect, and answers later
-// ones. It keeps one line a call.
+// diesOnce is a tool server that dies in its first call, after the effect, and answers later calls. It
+// writes one line for each call.
 const diesOnce = `
 while read -r line; do
   id=$(printf '%s' "$line" | sed -n 's/.*"id":\("[^"]*"\|[0-9][0-9]*\).*/\1/p')
@@ -47,7 +47,8 @@ type hinted struct {
 
 func newHinted(t *testing.T, daemon bool) *hinted {
 	t.Helper()
-	// Not t.TempDir: its path may be too long for a socket. With what a shell must be told of.
+	// Not t.TempDir: its path may be too long for a socket. The path has characters that a shell must be
+	// told about.
 	dir, err := os.MkdirTemp("", "tgad's hints ")
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +79,7 @@ func newHinted(t *testing.T, daemon bool) *hinted {
 		}
 		h.serve("serve", "--data", data, "--socket", socket, "--config", conf)
 		for at := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-			if c, err := net.Dial("unix", socket); err == nil { // its file is there before anybody listens
+			if c, err := net.Dial("unix", socket); err == nil { // its file exists before anybody listens
 				if err := c.Close(); err != nil {
 					t.Fatal(err)
 				}
