@@ -204,9 +204,9 @@ func (h *hinted) types(line string) string {
 
 var hintLine = regexp.MustCompile(`(?m)^  (tgad .*)$`)
 
-// TestHintsOfACallInDoubtWork runs what the client of a call in doubt is told to type, word
-// for word: with a log that the shim keeps itself, while it runs and when it does not, and
-// with a daemon's.
+// TestHintsOfACallInDoubtWork runs the commands that the client of a call in doubt is told to type,
+// verbatim: with a log that the shim keeps itself, while the shim runs and afterwards, and with the log of a
+// daemon.
 func TestHintsOfACallInDoubtWork(t *testing.T) {
 	for _, mode := range []string{"running", "stopped", "daemon"} {
 		for choice, name := range []string{"show", "ran", "not-run", "abandon"} {
@@ -270,7 +270,7 @@ func (h *hinted) healthy() {
 	}
 }
 
-// hint is the one command that the client was told to type.
+// hint returns the one command that the client was told to type.
 func (h *hinted) hint(said string, from *regexp.Regexp) string {
 	h.t.Helper()
 	m := from.FindAllStringSubmatch(said, -1)
@@ -391,8 +391,8 @@ func TestClientThatCannotAskSeesItsDoubts(t *testing.T) {
 	}
 }
 
-// TestStoreOfAShimIsFoundByTGADDATA: and a socket that is named comes first; where there is no
-// store none is made.
+// TestStoreOfAShimIsFoundByTGADDATA: a socket that is named comes first, and if there is no store, none is
+// made.
 func TestStoreOfAShimIsFoundByTGADDATA(t *testing.T) {
 	h := newHinted(t, false)
 	h.call()

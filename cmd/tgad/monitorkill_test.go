@@ -47,14 +47,14 @@ func TestKilledDaemonAlarmsNoMonitor(t *testing.T) {
 	if raw, err := os.ReadFile(state); err != nil || json.Unmarshal(raw, &followed) != nil {
 		t.Errorf("%v: %s", err, raw)
 	}
-	p.end(syscall.SIGTERM) // which signs what is left
+	p.end(syscall.SIGTERM) // which signs the rest
 	p.start()
 	out, code := p.run("monitor", "--key", public, "--state", state, "--once", "--json")
 	var appends, checked int
 	if n, err := fmt.Sscanf(out, `{"appends":%d,"checked":%d}`, &appends, &checked); n != 2 || code != 0 || checked != appends || checked < kills {
 		t.Errorf("exit %d, %v: %s", code, err, out)
 	}
-	// A daemon that is killed before it has said everything must not keep the monitor where it was.
+	// A daemon that is killed before it has answered completely must not stop the monitor's progress.
 	if kills >= 50 && followed.Checked < appends/20 {
 		t.Errorf("of %d appends the monitor had checked %d while the daemon was killed", appends, followed.Checked)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/tgad/tgad/internal/evidence/monitor"
 )
 
-// stopping is a source that interrupts who asks it.
+// stopping is a source that interrupts its caller.
 type stopping struct{ stop context.CancelFunc }
 
 func (s stopping) Checkpoint(ctx context.Context) ([]byte, [][]byte, error) {
@@ -30,8 +30,8 @@ func (stopping) Tile(context.Context, string) ([]byte, error) {
 	return nil, errors.New("nothing was signed")
 }
 
-// TestInterruptedMonitorHasNotCheckedAll: monitor --once that is interrupted says so with its exit
-// code. Without --once an interrupt is how it ends.
+// TestInterruptedMonitorHasNotCheckedAll: if monitor --once is interrupted, its exit code says so. Without
+// --once an interrupt is its regular end.
 func TestInterruptedMonitorHasNotCheckedAll(t *testing.T) {
 	dir := t.TempDir()
 	code, public, errs := says("evidence", "keygen", "shop.example/tgad", "-o", filepath.Join(dir, "key"))

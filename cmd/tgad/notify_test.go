@@ -19,7 +19,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// told are the notices that a program of [[notify]] was given, one a line.
+// told returns the notices that a program of [[notify]] was given, one a line.
 func (p *process) told() (all []notice.Notice, err error) {
 	raw, err := os.ReadFile(filepath.Join(p.dir, "notices"))
 	if err != nil {
@@ -56,7 +56,7 @@ func (p *process) matter(trace tga.ID) (found notice.Matter) {
 	return found
 }
 
-// types runs a line as a person types it who knows nothing of the daemon.
+// types runs a line as a person types it who has set no variables for the daemon.
 func (p *process) types(line, want string) {
 	p.t.Helper()
 	cmd := exec.Command("/bin/sh", "-c", line)
@@ -72,8 +72,9 @@ func (p *process) types(line, want string) {
 	}
 }
 
-// TestHintsOfANoticeWork runs what people are told to type, word for word, also where the socket's name has what
-// a shell must be told of. Then tgad notify shows who was told, and its test says who cannot be.
+// TestHintsOfANoticeWork runs the commands that people are told to type, verbatim, also if the socket's name
+// has characters that a shell must be told about. Then tgad notify shows which receivers were told, and its
+// test shows which cannot be.
 func TestHintsOfANoticeWork(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)

@@ -17,9 +17,9 @@ import (
 	"github.com/tgad/tgad/internal/payments/journal"
 )
 
-// TestObservingGatewayOfThePage: a gateway that only looks on is killed with SIGKILL while a call runs.
-// The next one sends nothing by itself, what a client repeats runs, and the command of docs/MCP.md says
-// what would have become of it: while the gateway runs, and afterwards.
+// TestObservingGatewayOfThePage: a gateway that only observes is killed with SIGKILL while a call runs. The
+// next one sends nothing by itself, and a call that a client repeats runs. The command of docs/MCP.md says
+// what governing would have done, while the gateway runs and afterwards.
 func TestObservingGatewayOfThePage(t *testing.T) {
 	const line = "tgad gateway observed --config gateway.toml --data observed"
 	page, err := os.ReadFile("../../docs/MCP.md")
@@ -110,7 +110,7 @@ metrics = "unix:metrics.sock"
 	gateway := start()
 	session := to.session(t)
 	has(to.post(session, call(1, "k1", `"amount":1`)), `"id":1,"result"`)
-	// Its rules approve everything, so its log is its own.
+	// Its rules approve everything, so it has a log of its own.
 	if out, err := command("tgad", "gateway", "--config", "gateway.toml", "--data", "observed").CombinedOutput(); err == nil {
 		t.Errorf("a second gateway has the log too: %s", out)
 	}
@@ -170,7 +170,7 @@ metrics = "unix:metrics.sock"
 	}
 }
 
-// over is a client of what listens on a socket.
+// over returns an HTTP client for a socket.
 func over(socket string) *socketClient {
 	return &socketClient{http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
@@ -195,7 +195,7 @@ func (c *socketClient) session(t *testing.T) string {
 	return id
 }
 
-// post sends a message and returns what comes back, or the error.
+// post sends a message and returns the answer or the error.
 func (c *socketClient) post(session, body string) string {
 	req, err := http.NewRequest(http.MethodPost, "http://gateway/mcp", strings.NewReader(body))
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestOneLogWhereverTheShimIsStarted: clients start a shim in the directory of a project. Two shims of
-// one user have one log there too, although XDG_STATE_HOME is no absolute path: in two logs the key was
-// charged twice.
+// TestOneLogWhereverTheShimIsStarted: clients start a shim in the directory of a project. There too, two
+// shims of one user share one log, although XDG_STATE_HOME is not an absolute path. With two logs the key
+// was charged twice.
 func TestOneLogWhereverTheShimIsStarted(t *testing.T) {
 	home, err := os.MkdirTemp("", "tgad-test-") // short, for a socket
 	if err != nil {
@@ -48,9 +48,9 @@ func TestOneLogWhereverTheShimIsStarted(t *testing.T) {
 	}
 }
 
-// TestPrintedLinesMeanTheLogThatWasNamed: a client starts a shim in a directory of its own choice, so the
-// lines for its file name each path whole, and leave out nothing of what was asked for. What cannot stand
-// before every tool server of a file is refused by install, and not left out.
+// TestPrintedLinesMeanTheLogThatWasNamed: a client starts a shim in any directory. So the printed lines for
+// its file have absolute paths, and keep every option that was given. An option that cannot apply to every
+// tool server of a file is refused by install, not dropped.
 func TestPrintedLinesMeanTheLogThatWasNamed(t *testing.T) {
 	t.Setenv("TGAD_DATA", "")
 	t.Setenv("HOME", t.TempDir())
@@ -62,7 +62,7 @@ func TestPrintedLinesMeanTheLogThatWasNamed(t *testing.T) {
 	for _, verb := range [][]string{{"mcp", "config"}, {"mcp", "install", "cursor", "--file", "c.json", "--dry-run"}} {
 		for _, row := range []struct {
 			flags, want string
-			one         bool // of one tool server
+			one         bool // applies to one tool server
 		}{
 			{"--data d", "--data DIR/d", false},
 			{"--config t.toml", "--config DIR/t.toml", false},

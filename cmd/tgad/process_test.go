@@ -32,7 +32,7 @@ func newProcess(t *testing.T) *process {
 	return newProcessIn(t, "")
 }
 
-// newProcessIn makes its directories in parent, "" where temporary files are.
+// newProcessIn makes its directories in parent; "" = where temporary files are.
 func newProcessIn(t *testing.T, parent string) *process {
 	t.Helper()
 	// Not t.TempDir: its path holds the test's name and may be too long for a socket.

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// withoutRoot makes this goroutine see files as nobody does. Its thread ends with it.
+// withoutRoot makes this goroutine access files as the user nobody. Its thread ends with it.
 func withoutRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/tgad/tgad/internal/cli"
 )
 
-// TestHelpIsNarrow: no line of what a verb says of itself is longer than a terminal shows, and no word of it is lost.
+// TestHelpIsNarrow: no line of a verb's help is wider than a terminal, and no word of it is lost.
 func TestHelpIsNarrow(t *testing.T) {
 	verbs, broken := 0, 0
 	var walk func(c, wide *cobra.Command)
@@ -45,8 +45,7 @@ func TestHelpIsNarrow(t *testing.T) {
 	}
 }
 
-// TestTooManyArgumentsAreUsage: whatever a verb refuses of its arguments, at any depth, is an error of usage, and so exit
-// code 2.
+// TestTooManyArgumentsAreUsage: wrong arguments of a verb, at any depth, are a usage error with exit code 2.
 func TestTooManyArgumentsAreUsage(t *testing.T) {
 	a := &app{Streams: cli.Streams{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}}
 	refused := 0

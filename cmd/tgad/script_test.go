@@ -22,8 +22,8 @@ import (
 	"github.com/tgad/tgad/runtime/client"
 )
 
-// TestScripts runs testdata/script: every verb, as a user types it, against a real
-// daemon with the payments tool server behind it.
+// TestScripts runs testdata/script: every verb, as a user types it, against a real daemon with the payments
+// tool server.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
@@ -102,7 +102,7 @@ func listening(ts *testscript.TestScript, neg bool, args []string) {
 	}))
 }
 
-// metric waits until the daemon says a number of itself: metric NAME VALUE
+// metric waits until a metric of the daemon has a value: metric NAME VALUE
 func metric(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: metric NAME VALUE")
@@ -118,7 +118,7 @@ func metric(ts *testscript.TestScript, neg bool, args []string) {
 	}))
 }
 
-// processes waits until so many programs of the payments server run: processes NUMBER
+// processes waits until the given number of the payments server's programs run: processes NUMBER
 func processes(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: processes NUMBER")
@@ -235,7 +235,7 @@ list_index = true
 `, journal, journal+".bank")
 }
 
-// exits runs a command and wants an exit code: exits 3 tgad verify x
+// exits runs a command and expects an exit code: exits 3 tgad verify x
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits CODE COMMAND...")
@@ -255,9 +255,9 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// types runs commands of the last output as they are printed, from another directory, each the
-// only one that has these words in it. All but the last exit 0, that one with CODE:
-// types 0 'action approve' 'agent resume'
+// types runs commands of the last output as they are printed, from another directory. Each argument names
+// the only command that contains these words. All but the last must exit 0, and the last with CODE: types 0
+// 'action approve' 'agent resume'
 func types(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: types CODE WORDS...")
@@ -281,8 +281,8 @@ func types(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// capture takes what a group matches in the last output into a variable:
-// capture TRACE 'trace ([0-9a-f-]{36})'
+// capture stores in a variable what a group matches in the last output: capture TRACE 'trace
+// ([0-9a-f-]{36})'
 func capture(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: capture NAME REGEXP")
@@ -298,7 +298,7 @@ func capture(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Fatalf("nothing matches %s in\n%s%s", args[1], ts.ReadFile("stdout"), ts.ReadFile("stderr"))
 }
 
-// ready waits until the daemon at $TGAD_SOCKET is ready, or says that it is frozen.
+// ready waits until the daemon at $TGAD_SOCKET is ready, or reports that it is frozen.
 func ready(ts *testscript.TestScript, neg bool, args []string) {
 	c := client.New(ts.Getenv("TGAD_SOCKET"), client.Options{Name: "test"})
 	defer c.Close()
@@ -323,8 +323,8 @@ func waitFor(f func() error) error {
 	}
 }
 
-// signalHolder sends a signal to the process that has the store $TGAD_DATA, and for
-// one that ends it waits until it is gone: signal TERM
+// signalHolder sends a signal to the process that has the store $TGAD_DATA open. For a signal that ends it,
+// it waits until the process is gone: signal TERM
 func signalHolder(ts *testscript.TestScript, neg bool, args []string) {
 	signals := map[string]syscall.Signal{"KILL": syscall.SIGKILL, "TERM": syscall.SIGTERM, "STOP": syscall.SIGSTOP, "CONT": syscall.SIGCONT, "HUP": syscall.SIGHUP}
 	if neg || len(args) != 1 || signals[args[0]] == 0 {
@@ -339,8 +339,8 @@ func signalHolder(ts *testscript.TestScript, neg bool, args []string) {
 		return
 	}
 	ts.Check(waitFor(func() error {
-		// A child that nobody has waited for yet is a zombie and still takes signals:
-		// its lock is what tells.
+		// A child that nobody has waited for yet is a zombie and still accepts signals, so the lock is what
+		// shows its end.
 		f, err := os.OpenFile(filepath.Join(ts.Getenv("TGAD_DATA"), "tgad.lock"), os.O_RDWR, 0)
 		if err != nil {
 			return err
@@ -350,7 +350,7 @@ func signalHolder(ts *testscript.TestScript, neg bool, args []string) {
 	}))
 }
 
-// flip replaces the first occurrence of a text in a file by one of the same length.
+// flip replaces the first occurrence of a text in a file by another of the same length.
 func flip(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 || len(args[1]) != len(args[2]) {
 		ts.Fatalf("usage: flip FILE OLD NEW, of one length")
@@ -366,8 +366,8 @@ func flip(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(name, b, 0o640))
 }
 
-// charged asks the tool server's journal: charged TOOL KEY RECEIVED CHARGES. It waits
-// for the counts to come up, and they must not be above.
+// charged reads the tool server's journal: charged TOOL KEY RECEIVED CHARGES. It waits until the counts
+// reach these values; larger counts are an error.
 func charged(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 4 {
 		ts.Fatalf("usage: charged TOOL KEY RECEIVED CHARGES")

@@ -13,9 +13,9 @@ import (
 	"github.com/tgad/tgad/internal/serial"
 )
 
-// TestSessionOfThePage types docs/SESSION.md into a shell: from an empty home to calls from Python, TypeScript,
-// Go and an MCP client, through a kill, to a receipt. As root it is in a network namespace of its own, which has
-// not even a loopback interface: nothing is fetched.
+// TestSessionOfThePage types docs/SESSION.md into a shell: from an empty home to calls from Python,
+// TypeScript, Go and an MCP client, through a kill, to a receipt. As root it runs in a network namespace of
+// its own without any interface: nothing is fetched.
 func TestSessionOfThePage(t *testing.T) {
 	serial.Long(t) // it builds and installs the packages of the clients
 	python := python(t)
@@ -44,7 +44,7 @@ func TestSessionOfThePage(t *testing.T) {
 			{"Go", "a module that requires tgad; build, with what was compiled before; call of an embedded store", 0},
 			{"MCP client", "`tgad mcp --` before the tool server; call", s.took[6]},
 		}
-		if *update || serial.Whole() { // else examples/embed runs the same
+		if *update || serial.Whole() { // otherwise examples/embed runs the same code
 			rows[2].took = ofGo(t, home)
 		}
 		var b strings.Builder
@@ -60,7 +60,7 @@ func TestSessionOfThePage(t *testing.T) {
 	s.replay(home)
 }
 
-// packages makes the packages of both clients as the checkout does, and lays them into a home.
+// packages builds the packages of both clients as the checkout does, and puts them into a home.
 func packages(t *testing.T, python, home string) {
 	t.Helper()
 	build := t.TempDir()
@@ -73,7 +73,7 @@ func packages(t *testing.T, python, home string) {
 	if out, err := wheel.CombinedOutput(); err != nil {
 		serial.Missing(t, "a wheel of the client", fmt.Errorf("%w\n%s", err, out))
 	}
-	// The compiler that another test has fetched, as its lock says, is good for this one.
+	// The compiler that another test has fetched, as its lock file says, is used here too.
 	modules := filepath.Join(build, "typescript", "node_modules")
 	if cache, err := os.UserCacheDir(); err == nil {
 		kept, err := filepath.Glob(filepath.Join(cache, "tgad-node", "*", "node_modules", ".bin", "tsc"))
@@ -96,8 +96,8 @@ func packages(t *testing.T, python, home string) {
 	}
 }
 
-// ofGo makes a module of its own that embeds tgad as README shows, and returns the time to its first call. In
-// make accept nothing is compiled yet.
+// ofGo makes a module of its own that embeds tgad as README shows, and returns the time to its first call.
+// In make accept nothing is compiled before.
 func ofGo(t *testing.T, home string) time.Duration {
 	t.Helper()
 	root, err := filepath.Abs("../..")

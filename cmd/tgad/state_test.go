@@ -23,7 +23,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// notes wants the texts in the demo agent's database, read past tgad: notes FILE TEXT...
+// notes expects the texts in the demo agent's database, read without tgad: notes FILE TEXT...
 func notes(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: notes FILE TEXT...")
@@ -35,7 +35,7 @@ func notes(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// keptState is a store with a state over a directory, closed again.
+// keptState returns a closed store with a state over a directory.
 type keptState struct {
 	testing.TB
 	dir string
@@ -51,7 +51,7 @@ func (k *keptState) must(err error) {
 	}
 }
 
-// use opens the state with the directory and more, lets f change it, and closes it.
+// use opens the state with the directory and further resources, lets f change it, and closes it.
 func (k *keptState) use(work string, more func(r *workstate.Registry) error, f func(s *workstate.State, d *hostdir.Dir)) {
 	k.Helper()
 	ctx := context.Background()
@@ -85,7 +85,7 @@ func (k *keptState) holds(name, want string) {
 	}
 }
 
-// tgad runs the command and wants an exit code.
+// tgad runs the command and expects an exit code.
 func (k *keptState) tgad(want int, args ...string) string {
 	k.Helper()
 	var out bytes.Buffer
@@ -95,7 +95,7 @@ func (k *keptState) tgad(want int, args ...string) string {
 	return out.String()
 }
 
-// types runs a line in a shell that knows of no store, and answers yes.
+// types runs a line in a shell without settings for a store, and answers yes.
 func (k *keptState) types(line string) {
 	k.Helper()
 	cmd := exec.Command("sh", "-c", line)
@@ -121,8 +121,8 @@ func (k *keptState) edit(s *workstate.State, path, text string) {
 	}))
 }
 
-// TestForkIsRolledBackFromTheCommandLine, and what its first state holds stays; what the
-// agent left out of its snapshots is left out by the command too.
+// TestForkIsRolledBackFromTheCommandLine: the content of its first state stays. The command leaves out of
+// its snapshots what the agent leaves out.
 func TestForkIsRolledBackFromTheCommandLine(t *testing.T) {
 	k := newKeptState(t)
 	var id, second string
@@ -152,7 +152,7 @@ func TestForkIsRolledBackFromTheCommandLine(t *testing.T) {
 	}
 	k.holds(k.at("twin/file"), "0")
 	k.holds(k.at("twin/cache/big"), "not in any snapshot")
-	// As it is printed, where nothing but the command line says which store it is.
+	// The command as it is printed; only its command line says which store it is for.
 	k.types(undo)
 	k.holds(k.at("twin/file"), "2")
 	k.holds(k.at("work/file"), "1")
@@ -161,7 +161,8 @@ func TestForkIsRolledBackFromTheCommandLine(t *testing.T) {
 	k.holds(k.at("work/cache/big"), "kept out")
 }
 
-// TestWhatOnlyItsProgramCanOpenIsNotRolledBackHalf.
+// TestWhatOnlyItsProgramCanOpenIsNotRolledBackHalf: a state with a resource that only its own program can
+// open is not rolled back partly.
 func TestWhatOnlyItsProgramCanOpenIsNotRolledBackHalf(t *testing.T) {
 	k := newKeptState(t)
 	var id string
@@ -182,7 +183,7 @@ func TestWhatOnlyItsProgramCanOpenIsNotRolledBackHalf(t *testing.T) {
 	}
 }
 
-// device is a resource outside that does not say where it lies.
+// device is an outside resource that does not say where it is.
 type device struct{}
 
 func (*device) Snapshot(context.Context) (*workstate.Node, error) {
@@ -190,7 +191,7 @@ func (*device) Snapshot(context.Context) (*workstate.Node, error) {
 }
 func (*device) Restore(context.Context, *workstate.Node) error { return nil }
 
-// TestCommandKeepsWhatTheAgentKeeps: how many boundaries are kept is the agent's to say.
+// TestCommandKeepsWhatTheAgentKeeps: the agent decides how many boundaries are kept.
 func TestCommandKeepsWhatTheAgentKeeps(t *testing.T) {
 	k := newKeptState(t)
 	ctx := context.Background()
@@ -212,8 +213,8 @@ func TestCommandKeepsWhatTheAgentKeeps(t *testing.T) {
 	}
 }
 
-// TestCommandEndsWhatACrashLeft: the agent is killed in mid-write and never starts again;
-// the command sees the call that is open, and rolls back past it.
+// TestCommandEndsWhatACrashLeft: the agent is killed in the middle of a write and never starts again. The
+// command sees the open call, and rolls back past it.
 func TestCommandEndsWhatACrashLeft(t *testing.T) {
 	k := &keptState{t, t.TempDir(), "01936a8b-4c2d-7000-8000-0000000000a9"}
 	for _, name := range []string{"work/src/a.go", "work/src/b.go", "work/src/c.go", "work/.env"} {
@@ -240,7 +241,7 @@ func TestCommandEndsWhatACrashLeft(t *testing.T) {
 	if list := k.tgad(cli.ExitOK, "state", "show", k.id); !strings.Contains(list, " refactor  open ") {
 		t.Errorf("show says\n%s", list)
 	}
-	k.holds(k.at("work/.env"), "SECRET=7\n") // who looks changes nothing
+	k.holds(k.at("work/.env"), "SECRET=7\n") // looking changes nothing
 	var call struct{ ID string }
 	k.must(json.Unmarshal([]byte(written), &call))
 	plan := k.tgad(cli.ExitError, "state", "rollback", k.id, call.ID)

@@ -16,7 +16,7 @@ import (
 	"github.com/tgad/tgad/internal/serial"
 )
 
-// screen is a terminal of its own, and what was written to it.
+// screen is a terminal of its own, and everything that was written to it.
 type screen struct {
 	t      *testing.T
 	master *os.File
@@ -72,14 +72,14 @@ func (s *screen) resize(width, height uint16) {
 	}
 }
 
-// frames are what was drawn so far.
+// frames returns the frames that were drawn so far.
 func (s *screen) frames() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return strings.Split(s.text.String(), "\x1b[H")
 }
 
-// wait waits for a frame that is right.
+// wait waits for a frame that ok accepts.
 func (s *screen) wait(what string, right func(frame string) bool) {
 	s.t.Helper()
 	if err := waitFor(func() error {
@@ -96,7 +96,7 @@ func (s *screen) wait(what string, right func(frame string) bool) {
 
 var escapes = regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-z]`)
 
-// size is how wide and high a frame is.
+// size returns the width and height of a frame.
 func size(frame string) (width, height int) {
 	lines := strings.Split(escapes.ReplaceAllString(frame, ""), "\r\n")
 	for _, line := range lines {
@@ -105,8 +105,8 @@ func size(frame string) (width, height int) {
 	return width, len(lines)
 }
 
-// TestTopDrawsOnATerminal: frame after frame with what the daemon does, in the size that the terminal has
-// then; a daemon that is killed and started again is found again. q and Ctrl-C end it, and the terminal is as it was.
+// TestTopDrawsOnATerminal: frame after frame shows what the daemon does, in the terminal's current size. A
+// daemon that is killed and started again is found again. q and Ctrl-C end it and restore the terminal.
 func TestTopDrawsOnATerminal(t *testing.T) {
 	p := newProcess(t)
 	p.start()
@@ -166,7 +166,7 @@ func TestTopDrawsOnATerminal(t *testing.T) {
 	}
 }
 
-// TestTopOncePrintsPlainText: one frame, where there is no terminal; without --once that is a usage error.
+// TestTopOncePrintsPlainText: without a terminal it prints one frame; without --once that is a usage error.
 func TestTopOncePrintsPlainText(t *testing.T) {
 	p := newProcess(t)
 	p.start()
@@ -185,7 +185,7 @@ func TestTopOncePrintsPlainText(t *testing.T) {
 	}
 }
 
-// TestTopInTmux: a terminal that people use, and that is made smaller.
+// TestTopInTmux: a terminal that people use, which is then made smaller.
 func TestTopInTmux(t *testing.T) {
 	tmux := serial.Program(t, "tmux")
 	p := newProcess(t)

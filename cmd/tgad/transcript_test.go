@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// transcript is a page whose ```console blocks are one session of a shell: lines that begin with "$ " are typed, as
-// they stand there, and the lines below are what is printed. A ```toml block, and one of a program, is a file:
-// its name stands in bold code in the line before it.
+// transcript is a page whose ```console blocks are one session of a shell: lines that begin with "$ " are
+// typed, verbatim, and the lines below are the expected output. A ```toml block, and one of a program, is a
+// file: its name is in bold code in the line before it.
 type transcript struct {
 	t       *testing.T
 	page    string
@@ -26,11 +26,11 @@ type transcript struct {
 	out     *bufio.Reader
 	took    []time.Duration // of each block
 	wrap    []string        // put before the shell
-	seconds func() string   // what stands between the marks of seconds
+	seconds func() string   // the text between the marks of seconds
 }
 
-// replay runs a page in an empty directory and compares what is printed, but for what differs each time: ids,
-// digests, keys, times. With -update the page gets what is printed now.
+// replay runs a page in an empty directory and compares the output, except for what differs each time: ids,
+// digests, keys, times. With -update it writes the current output into the page.
 func (s *transcript) replay(home string) {
 	s.t.Helper()
 	raw, err := os.ReadFile(s.page)
@@ -83,13 +83,13 @@ func (s *transcript) replay(home string) {
 	}
 }
 
-// seconds is where a page says how long things took.
+// seconds is where a page states how long things took.
 var seconds = regexp.MustCompile(`(?s)(<!-- seconds -->\n).*(<!-- end -->)`)
 
-// named is a line before a block that says which file the block is.
+// named is a line before a block that names the file of the block.
 var named = regexp.MustCompile("\\*\\*`([a-z.]+)`\\*\\*[^\n]*\n\n$")
 
-// start starts a shell that ends with the test, and with it what it started.
+// start starts a shell that ends with the test, together with its processes.
 func (s *transcript) start(home string) {
 	s.t.Helper()
 	line := append(s.wrap, "bash", "--norc", "--noprofile")
@@ -120,10 +120,10 @@ func (s *transcript) start(home string) {
 	if err := write.Close(); err != nil {
 		s.t.Fatal(err)
 	}
-	s.say("umask 022") // what is printed of modes
+	s.say("umask 022") // how modes are printed
 }
 
-// block types the lines of a block and returns it with what they print now.
+// block types the lines of a block and returns it with their current output.
 func (s *transcript) block(block string) string {
 	var now strings.Builder
 	for line := range strings.Lines(block) {
@@ -135,21 +135,21 @@ func (s *transcript) block(block string) string {
 	return now.String()
 }
 
-// endOfOutput stands behind what a line of the shell printed.
+// endOfOutput follows the output of each line of the shell.
 const endOfOutput = "\x1e"
 
-// aside is what a shell that is no terminal's says of jobs that were killed.
+// aside is what a shell without a terminal prints about jobs that were killed.
 var aside = regexp.MustCompile(`(?m)^bash: line \d+: +\d+ Killed .*\n`)
 
-// say types one line and returns what is printed until it is done. The shell reads further lines, and no program
-// that it starts.
+// say types one line and returns its output. The shell reads the further lines, not a program that it
+// starts.
 func (s *transcript) say(line string) string {
 	s.t.Helper()
 	if _, err := fmt.Fprintf(s.in, "{ %s\n} < /dev/null; printf '\\036'\n", line); err != nil {
 		s.t.Fatalf("%s: %v", line, err)
 	}
 	late := time.AfterFunc(2*time.Minute, func() {
-		_ = syscall.Kill(-s.shell.Process.Pid, syscall.SIGKILL) // a test that hangs says nothing
+		_ = syscall.Kill(-s.shell.Process.Pid, syscall.SIGKILL) // a test that hangs prints nothing
 	})
 	defer late.Stop()
 	printed, err := s.out.ReadString(endOfOutput[0])
@@ -163,7 +163,7 @@ func (s *transcript) say(line string) string {
 	return printed
 }
 
-// what differs from run to run.
+// differs lists what differs from run to run, and what replaces it.
 var differs = []struct {
 	what *regexp.Regexp
 	as   string
@@ -180,7 +180,8 @@ var differs = []struct {
 	{regexp.MustCompile(` \n`), "\n"},
 }
 
-// plain is a text without what differs. An id becomes a number, so that one that stands twice is the same.
+// plain replaces the parts of a text that differ. An id becomes a number, and the same id always the same
+// number.
 func plain(text string) string {
 	ids := map[string]string{}
 	for _, d := range differs {
@@ -218,7 +219,7 @@ func TestTutorialRuns(t *testing.T) {
 	t.Logf("its commands took %s", all.Round(time.Millisecond))
 }
 
-// emptyHome is the environment of somebody who has nothing but the programs of this machine.
+// emptyHome returns the environment of a user who has only the programs of this machine.
 func emptyHome(home string) []string {
 	return []string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir(), "NO_COLOR=1", "LC_ALL=C.UTF-8", "XDG_RUNTIME_DIR=" + filepath.Join(home, "run")}
 }

@@ -18,9 +18,9 @@ import (
 	"github.com/tgad/tgad/runtime"
 )
 
-// TestViewInABrowser starts the view as docs/UI.md has it, opens the link that it prints, and kills the
-// daemon under it: the view says so, and shows the call again when the daemon is back. At rest, with
-// --data, it shows the store and has no buttons.
+// TestViewInABrowser starts the view as docs/UI.md does, opens the printed link, and kills the daemon: the
+// view says so, and shows the call again when the daemon is back. With --data, without a daemon, it shows
+// the store and has no buttons.
 func TestViewInABrowser(t *testing.T) {
 	p := newProcess(t)
 	p.start()
@@ -57,7 +57,7 @@ func TestViewInABrowser(t *testing.T) {
 	}
 }
 
-// TestViewOfAFile starts the view of an export without its store, and of one that is damaged.
+// TestViewOfAFile starts the view of an export without its store, and of a damaged one.
 func TestViewOfAFile(t *testing.T) {
 	p := newProcess(t)
 	p.start()

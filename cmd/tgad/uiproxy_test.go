@@ -25,7 +25,8 @@ import (
 // proxied is the command line of docs/UI.md for a view behind a proxy.
 const proxied = "tgad ui --listen unix:ui.sock --proxy-host tgad.shop.example --jwks keys.json --issuer https://login.shop.example --audience tgad"
 
-// TestViewBehindAProxy runs it and speaks as the proxy does: with the host and the token of a visitor.
+// TestViewBehindAProxy runs that command line and acts as the proxy: with the host and the token of a
+// visitor.
 func TestViewBehindAProxy(t *testing.T) {
 	p := newProcess(t)
 	p.start()
@@ -33,7 +34,7 @@ func TestViewBehindAProxy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("", "tgad-p-") // a socket's path is short
+	dir, err := os.MkdirTemp("", "tgad-p-") // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}

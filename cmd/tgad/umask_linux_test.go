@@ -22,9 +22,9 @@ func shell(t *testing.T, dir, line string) string {
 	return string(out)
 }
 
-// TestWhatVerbsMakeIsTheirOwnersWhateverTheUmask: no verb makes a file or a directory that its maker
-// could not open again, in whatever package it is made. What is root's is looked at by its mode: root
-// can open all.
+// TestWhatVerbsMakeIsTheirOwnersWhateverTheUmask: no verb makes a file or directory that its maker could not
+// open again, whichever package makes it. Root can open everything, so root's files are checked by their
+// mode.
 func TestWhatVerbsMakeIsTheirOwnersWhateverTheUmask(t *testing.T) {
 	t.Setenv("TGAD_SOCKET", "")
 	for _, umask := range []string{"0277", "0777"} {
@@ -65,7 +65,7 @@ func TestWhatVerbsMakeIsTheirOwnersWhateverTheUmask(t *testing.T) {
 	}
 }
 
-// TestKeyThatCouldNotBeWrittenIsNotThere: a part of a key file would keep the next one out.
+// TestKeyThatCouldNotBeWrittenIsNotThere: an incomplete key file would prevent the next attempt to make one.
 func TestKeyThatCouldNotBeWrittenIsNotThere(t *testing.T) {
 	dir := t.TempDir()
 	if said := shell(t, dir, "ulimit -f 0; tgad evidence keygen a/b -o evidence.key"); !strings.Contains(said, "file too large") {

@@ -18,7 +18,8 @@ import (
 	"time"
 )
 
-// unitCommand is a command of a unit's as systemd runs it for a process: words and quotes, and ${MAINPID} in them.
+// unitCommand is a command of a unit as systemd runs it for a process: words and quotes, and ${MAINPID} in
+// them.
 func unitCommand(t *testing.T, key string, pid int) *exec.Cmd {
 	t.Helper()
 	unit, err := os.ReadFile("../../packaging/linux/tgad.service")
@@ -33,7 +34,7 @@ func unitCommand(t *testing.T, key string, pid int) *exec.Cmd {
 	for _, m := range regexp.MustCompile(`'([^']*)'|(\S+)`).FindAllStringSubmatch(lines[0][1], -1) {
 		words = append(words, strings.ReplaceAll(m[1]+m[2], "${MAINPID}", fmt.Sprint(pid)))
 	}
-	// What a machine with systemd has for certain.
+	// The programs that every machine with systemd has.
 	if words[0] != "/bin/sh" && words[0] != "/usr/bin/tgad" {
 		t.Errorf("%s starts %s, which is in no package that this one depends on", key, words[0])
 	}
@@ -42,7 +43,7 @@ func unitCommand(t *testing.T, key string, pid int) *exec.Cmd {
 	return cmd
 }
 
-// scrapeAt is what a metric says at a socket, "" where it is not there.
+// scrapeAt returns the value of a metric at a socket, or "" if it is not there.
 func scrapeAt(socket, metric string) string {
 	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
@@ -66,8 +67,9 @@ func scrapeAt(socket, metric string) string {
 	return value
 }
 
-// TestReloadOfTheUnit runs what the package's unit runs on systemctl reload, for a daemon and for a gateway: each takes
-// the new file in the process that it is, keeps the one before where the new one has a mistake, and lives.
+// TestReloadOfTheUnit runs the command of the package's unit for systemctl reload, on a daemon and on a
+// gateway. Each applies the new file without a restart. If the new file has a mistake, it keeps the old one
+// and stays alive.
 func TestReloadOfTheUnit(t *testing.T) {
 	p := newProcess(t)
 	p.start()

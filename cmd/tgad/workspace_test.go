@@ -16,10 +16,9 @@ import (
 	"github.com/tgad/tgad/internal/workspace"
 )
 
-// TestKilledShimHasASnapshotBeforeEachCall kills tgad mcp with SIGKILL at random moments of calls
-// that change its workspace. Whatever the moment: each charge that the tool server made has a
-// record with a snapshot before it, nothing in the directory was taken back, and the calls can
-// be gone back to.
+// TestKilledShimHasASnapshotBeforeEachCall kills tgad mcp with SIGKILL at random moments of calls that
+// change its workspace. At any moment: each charge of the tool server has a record with a snapshot before
+// it, nothing in the directory was taken back, and the state before each call can be restored.
 func TestKilledShimHasASnapshotBeforeEachCall(t *testing.T) {
 	t.Parallel()
 	seed := uint64(fromEnv(t, "TGAD_SEED", int(time.Now().UnixNano()%1e9)))

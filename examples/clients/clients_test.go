@@ -18,8 +18,8 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// standIn is a socket that speaks the daemon's side of one tool call: it reads the
-// request with the wire's own types and answers what the key says.
+// standIn is a socket that acts as the daemon in one tool call: it reads the request with the types of
+// package wire and answers by the key.
 type standIn struct{ t *testing.T }
 
 const args = `{"account":"a","amount":9007199254740993}`
@@ -60,7 +60,7 @@ func (s standIn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func TestClientsMakeACall(t *testing.T) {
-	// Not t.TempDir: a socket's path may be 104 bytes long at most.
+	// Not t.TempDir: a socket's path may have at most 104 bytes.
 	dir, err := os.MkdirTemp("", "tgad")
 	if err != nil {
 		t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// The second run is served from the ledger: the tool is not called again.
+// The second run is answered from the ledger: the tool is not called again.
 func Example() {
 	dir, err := os.MkdirTemp("", "tgad-embed")
 	if err != nil {
@@ -27,8 +27,8 @@ func Example() {
 	// COMPLETED: {"receipt":17}
 }
 
-// TestRunsAsAModuleOfItsOwn copies the program out of the repository, builds it there as
-// somebody who requires tgad would, and runs it twice without arguments.
+// TestRunsAsAModuleOfItsOwn copies the program out of the repository, builds it there as a user who requires
+// tgad would, and runs it twice without arguments.
 func TestRunsAsAModuleOfItsOwn(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -44,7 +44,7 @@ func TestRunsAsAModuleOfItsOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	temp := t.TempDir() // not above the module: go would not see its go.mod
+	temp := t.TempDir() // not above the module: go would not find its go.mod
 	do := func(name string, args ...string) string {
 		cmd := exec.Command(name, args...)
 		cmd.Dir = dir
@@ -55,7 +55,7 @@ func TestRunsAsAModuleOfItsOwn(t *testing.T) {
 		}
 		return string(out)
 	}
-	// The requirements of tgad are what tgad itself requires: nothing is downloaded here.
+	// The module requires what tgad itself requires, so nothing is downloaded here.
 	do("go", "mod", "edit", "-module=example.com/embed", "-require=github.com/tgad/tgad@v0.0.0", "-replace=github.com/tgad/tgad="+root)
 	do("go", "build", "-o", "embed", ".")
 	first, second := do("./embed"), do("./embed")
