@@ -8,8 +8,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Keys sort as what they name: by trace, then by number. The bounds of a trace hold all of
-// its entries and nothing else, so a store reads a trace with one scan.
+// Keys sort by what they name: by trace, then by number. The bounds of a trace hold all of its entries and
+// nothing else, so a store reads a trace with one scan.
 func ExampleAppendEntry() {
 	trace := tga.ID{0x01, 0x93, 0x6a, 0x8b, 0x4c, 0x2d, 0x70, 0, 0x80, 15: 1}
 	other := tga.ID{0x01, 0x93, 0x6a, 0x8b, 0x4c, 0x2d, 0x70, 0, 0x80, 15: 2}

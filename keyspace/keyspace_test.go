@@ -27,8 +27,8 @@ type row struct {
 
 type gen func(t *rapid.T) any
 
-// ids holds neighbours and extremes beside random ids: two ids that differ in one bit
-// at an end are where a prefix could leak.
+// ids has neighbours and extremes beside random ids: with two ids that differ in one bit at an end, a wrong
+// prefix would show.
 func genID(t *rapid.T) any {
 	b := rapid.SliceOfN(rapid.SampledFrom([]byte{0, 1, 0x7f, 0x80, 0xfe, 0xff, 0x33}), 16, 16).Draw(t, "id")
 	b[6] = 0x70 | b[6]&0x0f
@@ -112,7 +112,7 @@ var rows = []row{
 	digestRow(keyspace.Blob),
 }
 
-// attachmentRow is a row of a kind whose owner knows the key without the kind.
+// attachmentRow is a row of a kind whose owner's key is stored behind the kind.
 func attachmentRow(kind keyspace.Kind, fields []gen, key func(f []any) []byte, parse func(k []byte) ([]any, error)) row {
 	return row{kind, fields,
 		func(f []any) []byte { return stored(kind, key(f)) },
@@ -132,8 +132,8 @@ func digestRow(kind keyspace.Kind) row {
 		func(k []byte) ([]any, error) { return []any{string(k)}, nil })
 }
 
-// stored puts the kind before an owner's key. [keyspace.AppendAttachment] does that too, and
-// refuses a key that is none.
+// stored puts the kind before an owner's key. [keyspace.AppendAttachment] does that too, and refuses an
+// invalid key.
 func stored(kind keyspace.Kind, key []byte) []byte {
 	out, err := keyspace.AppendAttachment(nil, kind, key)
 	if err != nil {
@@ -218,8 +218,8 @@ func TestWhatIsWrittenParses(t *testing.T) {
 	})
 }
 
-// TestBoundsHoldExactlyTheirKeys asks of each bounds function: whatever two tuples, a
-// key is within the bounds of the other's leading fields if and only if it has them.
+// TestBoundsHoldExactlyTheirKeys tests each bounds function: for any two tuples, a key is within the bounds
+// of the other's leading fields if and only if it has these fields.
 func TestBoundsHoldExactlyTheirKeys(t *testing.T) {
 	type bounds struct {
 		kind   keyspace.Kind
@@ -283,7 +283,7 @@ func attachmentBounds(kind keyspace.Kind, prefix func(tga.ID) []byte) func(tga.I
 	}
 }
 
-// TestTimerBefore1970IsRefused: its bytes would sort behind every other timer's.
+// TestTimerBefore1970IsRefused: its bytes would sort after every other timer's.
 func TestTimerBefore1970IsRefused(t *testing.T) {
 	id := tga.ID(uuid.Must(uuid.NewV7()))
 	for due, legal := range map[tga.Millis]bool{-1 << 63: false, -1: false, 0: true, 1<<63 - 1: true} {

@@ -24,8 +24,8 @@ type vector struct {
 	Upper string `json:"upper,omitempty"`
 }
 
-// TestKeyVectors holds the codec to its published bytes: a store written by one
-// version must be read by the next.
+// TestKeyVectors compares the codec with its published bytes: a store that one version wrote must be
+// readable for the next.
 func TestKeyVectors(t *testing.T) {
 	id, err := tga.ParseID("01936a8b-4c2d-7000-8000-0000000000ff")
 	if err != nil {

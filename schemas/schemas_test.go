@@ -126,7 +126,7 @@ func TestSchemasAcceptTheGoldenChain(t *testing.T) {
 	}
 }
 
-// odd are the values that each member of each document is replaced with in turn.
+// odd are the values that replace each member of each document in turn.
 var odd = []any{
 	nil, true, false, "", "x", "/", "/p", "10 chars..", strings.Repeat("é", 9), strings.Repeat("é", 200), strings.Repeat("é", 201),
 	strings.Repeat("é", 255), strings.Repeat("é", 256), strings.Repeat("é", 500), strings.Repeat("é", 501),
@@ -149,7 +149,7 @@ var odd = []any{
 	map[string]any{"tool_server": "s", "tool_name": "n", "args": map[string]any{}}, map[string]any{"tool_server": "s", "tool_name": "n"},
 }
 
-// optional members that the golden chain does not have are set too.
+// Optional members that the golden chain does not have are set too.
 var optionalMembers = []string{
 	"meta", "idempotency_key", "minted_capability", "policy_hash", "capability_digest", "tool_class", "expected_document_hashes",
 	"batch_total_bytes", "tool_call_id", "document_hashes", "content_hash_alg", "summary", "external_refs", "error", "size_bytes", "message", "retryable",
@@ -192,16 +192,16 @@ func mutate(at string, doc map[string]any, yield func(string)) {
 	}
 }
 
-// crossMember are the rules over two members that JSON Schema cannot say.
+// crossMember are the rules about two members that JSON Schema cannot express.
 func crossMember(name string, err error) bool {
 	var e *tga.Error
 	return name == "execution_checkpoint" && errors.As(err, &e) && e.Code == tga.SchemaViolation &&
 		strings.Contains(e.Message, "but the state is that of")
 }
 
-// TestSchemasAgreeWithDecoders changes one member at a time of golden documents and compares the
-// verdicts of schema and decoder. A digest that no longer fits is no disagreement: the decoder checks
-// it after everything else, and the schema cannot check it.
+// TestSchemasAgreeWithDecoders changes one member at a time of golden documents and compares the verdicts of
+// schema and decoder. A wrong digest is not a disagreement: the decoder checks it last, and the schema
+// cannot check it.
 func TestSchemasAgreeWithDecoders(t *testing.T) {
 	compiled := compile(t)
 	total, accepted := 0, 0

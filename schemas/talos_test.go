@@ -10,7 +10,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// resealed gives a document the digest that it has now, and decodes it.
+// resealed sets the digest that a document has now, and decodes the document.
 func resealed(t *testing.T, doc map[string]any) (*tga.Artifact, error) {
 	t.Helper()
 	given, there := doc["_digest"]
@@ -31,9 +31,8 @@ func resealed(t *testing.T, doc map[string]any) (*tga.Artifact, error) {
 	return tga.DecodeArtifact(whole, tga.Limits{})
 }
 
-// TestTalosRulesAgreeWithItsSchemas changes one member at a time of artifacts that the
-// public Talos schemas take, and asks CheckTalos and a validator. What a decoder refuses
-// is no artifact.
+// TestTalosRulesAgreeWithItsSchemas changes one member at a time of artifacts that the public Talos schemas
+// accept, and compares CheckTalos with a validator. A document that the decoder refuses is not an artifact.
 func TestTalosRulesAgreeWithItsSchemas(t *testing.T) {
 	compiled, err := talostest.Compile()
 	if err != nil {

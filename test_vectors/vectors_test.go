@@ -26,8 +26,8 @@ func load(t *testing.T, name string, v any) {
 	}
 }
 
-// python returns the interpreter, or skips the test: the vectors are checked by Go as
-// well, and python3 is not needed to build or use the module.
+// python returns the interpreter, or skips the test: Go checks the vectors too, and the module needs no
+// python3 to be built or used.
 func python(t *testing.T) string {
 	t.Helper()
 	return serial.Program(t, "python3")
@@ -40,7 +40,7 @@ func TestVectorsHoldOutsideGo(t *testing.T) {
 	}
 }
 
-// The outside checker must be able to fail, or its approval says nothing.
+// The outside checker must be able to fail, or its approval means nothing.
 func TestOutsideCheckerSeesAChangedDigit(t *testing.T) {
 	interpreter := python(t)
 	for _, change := range []struct{ file, old, new string }{
@@ -173,8 +173,8 @@ func TestCanonicalVectorsHoldForJCS(t *testing.T) {
 	}
 }
 
-// A sequence is refused by package wal, which has its own test over these vectors.
-// Here: every entry of it decodes, but for those whose own fault is the refusal.
+// Package wal refuses a sequence, and has its own test with these vectors. Here every entry of it decodes,
+// except for an entry whose own fault is the reason.
 func TestTransitionVectorsAreEntries(t *testing.T) {
 	var file struct {
 		Sequences []struct {

@@ -205,7 +205,7 @@ func walk(pointer string, m map[string]any, f func(pointer string, m map[string]
 	f(pointer, m)
 	for _, name := range slices.Sorted(maps.Keys(m)) {
 		if name == "args" || name == "meta" {
-			continue // free
+			continue // any value is allowed there
 		}
 		switch child := m[name].(type) {
 		case map[string]any:
@@ -228,7 +228,7 @@ func TestUnknownMembersAreRefused(t *testing.T) {
 				delete(o, name)
 			}
 			for _, name := range slices.Sorted(maps.Keys(o)) {
-				o[strings.ToUpper(name)] = o[name] // a case variant beside the member
+				o[strings.ToUpper(name)] = o[name] // a variant in another case beside the member
 				refused(t, kind.String()+pointer+"/"+name+" twice", decodeTree(t, m), SchemaViolation, pointer+"/"+strings.ToUpper(name))
 				delete(o, strings.ToUpper(name))
 			}
@@ -251,7 +251,7 @@ func TestMissingMembersAreRefused(t *testing.T) {
 				case name == "idempotency_key" && kind == CallType:
 					refused(t, what, err, IdempotencyKeyRequired, "/idempotency_key")
 				case slices.Contains(optionalMembers, name):
-					refused(t, what, err, StateChecksumMismatch, "/_digest") // well-formed, but another document
+					refused(t, what, err, StateChecksumMismatch, "/_digest") // well-formed, but a different document
 				default:
 					refused(t, what, err, SchemaViolation, pointer+"/"+name)
 				}
@@ -270,7 +270,7 @@ func TestMembersOfAnotherTypeAreRefused(t *testing.T) {
 				for _, v := range []any{nil, true, json.Number("-1"), json.Number("0.5"), "", []any{"x"}, map[string]any{"x": []any{}}} {
 					if (name == "args" && fmt.Sprint(v) == "map[x:[]]") || (name == "retryable" && v == true) ||
 						((name == "summary" || name == "message") && v == "") {
-						continue // legal there
+						continue // allowed there
 					}
 					o[name] = v
 					want := SchemaViolation

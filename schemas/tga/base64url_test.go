@@ -16,7 +16,7 @@ func TestBase64URLHasOneSpelling(t *testing.T) {
 		}
 	}
 	for _, s := range []string{
-		"A", "AAAAA", "_", // a lone last character is no byte
+		"A", "AAAAA", "_", // a single last character is no byte
 		"AR", "AAB", "A_", "AA_", // bits after the last byte
 		"AA==", "AAA=", "=", "AA\n", "A\nA", "\r\nAA", " AA", "AA ", "+A", "/A", "AAA é", "é", "A.A", "AA\x00",
 	} {
@@ -24,7 +24,7 @@ func TestBase64URLHasOneSpelling(t *testing.T) {
 			t.Errorf("%q: %x (%v)", s, got, err)
 		}
 	}
-	// Of all texts of two and of three digits, as many are taken as there are bytes.
+	// Of all texts of two and of three digits, exactly as many are accepted as there are byte values.
 	two, three := 0, 0
 	for _, a := range base64URLDigits {
 		for _, b := range base64URLDigits {
@@ -41,8 +41,8 @@ func TestBase64URLHasOneSpelling(t *testing.T) {
 	}
 }
 
-// TestTokenHasThreeSegments: each segment of a decision's token is base64url that some
-// bytes have, wherever it stands.
+// TestTokenHasThreeSegments: each segment of a decision's token must be base64url that encodes bytes, at
+// every position.
 func TestTokenHasThreeSegments(t *testing.T) {
 	for _, good := range []string{"aQ.bQ.cQ", "aQA.bQAA.cQAAcQ"} {
 		if !isCompactJWS(good) {

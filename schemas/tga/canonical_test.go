@@ -83,7 +83,7 @@ func TestRefusalsPointAtThePlace(t *testing.T) {
 	}
 }
 
-// These texts got through jcs v1.0.1, or ended the process.
+// jcs v1.0.1 accepted these texts, or ended the process.
 func TestWhatJCS101LetThroughIsRefused(t *testing.T) {
 	for _, text := range []string{`01`, `+1`, `1.`, `.5`, `1_0`, "\"\xff\"", "[\"\xc0\xaf\"]", `"\ud800"`, `"\udead\ud800"`} {
 		if err := Gate([]byte(text), Limits{}); !errors.Is(err, ValidationError) {
@@ -174,7 +174,7 @@ func TestCanonicalFormSharesNothingWithTheInput(t *testing.T) {
 	}
 }
 
-// A large document leaves the pool, a small one must not see an earlier one's bytes.
+// A large document's buffer leaves the pool; a small document must not see bytes of an earlier one.
 func TestPooledDocumentsDoNotLeakIntoEachOther(t *testing.T) {
 	big := []byte(`{"\u0062":` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + `,"a":"` + strings.Repeat("z", 5000) + `"}`)
 	for range 100 {

@@ -79,7 +79,8 @@ func TestStatusesOfTheCodes(t *testing.T) {
 	}
 }
 
-// TestCodeIsSaidOnce: an error that is caused by one with the same code says the code once, with another both.
+// TestCodeIsSaidOnce: an error whose cause has the same code states the code once; with a different code it
+// states both.
 func TestCodeIsSaidOnce(t *testing.T) {
 	lost := Errorf(StoreUnavailable, "log: sync group 19: %w", io.ErrUnexpectedEOF)
 	stopped := Errorf(StoreUnavailable, "the store stopped: %w", lost)

@@ -173,7 +173,7 @@ func TestPreimagesAreWhatDigestsCover(t *testing.T) {
 	}
 }
 
-// null and a missing member are one entry, with one digest.
+// null and a missing member give one entry, with one digest.
 func TestAbsentOptionalMembersAreNull(t *testing.T) {
 	e := sampleEntry()
 	e.ToolCallID, e.IdempotencyKey, e.Type, e.From, e.To = ID{}, "", DecisionType, Pending, Denied
@@ -227,7 +227,7 @@ func TestNumbersOfRecordsHaveBounds(t *testing.T) {
 	}
 }
 
-// A checkpoint speaks of one trace and one sequence, and its digest covers only its state.
+// A checkpoint is about one trace and one sequence, and its digest covers only its state.
 func TestCheckpointAgreesWithItsState(t *testing.T) {
 	c := sampleCheckpoint()
 	c.Seq = 4

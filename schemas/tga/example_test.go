@@ -7,8 +7,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Two texts of one JSON value have one canonical form, and so one digest. What could be read
-// in two ways is refused.
+// Two texts of one JSON value have one canonical form, and so one digest. A text that can be read in two
+// ways is refused.
 func ExampleCanonicalize() {
 	a, err := tga.Canonicalize([]byte(`{ "b": 1.0, "a": "é" }`), tga.Limits{})
 	b, _ := tga.Canonicalize([]byte(`{"a":"\u00e9","b":1}`), tga.Limits{})
@@ -22,7 +22,7 @@ func ExampleCanonicalize() {
 	// VALIDATION_ERROR
 }
 
-// The machine of a trace is a table: from a state, an artifact leads to one state, or to none.
+// The machine of a trace is a table: from a state, an artifact leads to one state or to none.
 func ExampleNext() {
 	fmt.Println(tga.Next(tga.Pending, tga.DecisionType, tga.Approve))
 	fmt.Println(tga.Next(tga.Pending, tga.DecisionType, tga.Deny))
@@ -33,8 +33,8 @@ func ExampleNext() {
 	//  false
 }
 
-// Errors have codes. A code is matched with errors.Is, however often the error was wrapped,
-// and says whether trying again can help.
+// Errors have codes. errors.Is matches a code, however often the error was wrapped, and the code says
+// whether trying again can help.
 func ExampleError() {
 	err := fmt.Errorf("charge order-1: %w", tga.Errorf(tga.EffectInDoubt, "attempt 1 has no effect"))
 	fmt.Println(errors.Is(err, tga.EffectInDoubt), tga.CodeOf(err))

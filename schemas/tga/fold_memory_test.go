@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestMemoryIsBoundedByTheText: reading takes no multiple of the bytes of a text, however
+// TestMemoryIsBoundedByTheText: reading a text needs memory for its bytes, not a multiple of them, however
 // many values it has.
 func TestMemoryIsBoundedByTheText(t *testing.T) {
 	const size = 4 << 20
@@ -24,7 +24,7 @@ func TestMemoryIsBoundedByTheText(t *testing.T) {
 		raw := []byte(text)
 		for what, c := range map[string]struct {
 			read func()
-			most uint64 // times the text
+			most uint64 // times the length of the text
 		}{
 			"gate":     {func() { _ = Gate(raw, Limits{}) }, 0},
 			"members":  {func() { _ = Members(raw, func(_, _ []byte) error { return nil }) }, 0},

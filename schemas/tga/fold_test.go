@@ -46,7 +46,7 @@ func randomText(rng *rand.Rand, dst []byte, depth int) []byte {
 	return dst
 }
 
-// tree is all there is to read of a document: names and the bytes of values.
+// tree is everything that can be read from a document: names and the bytes of values.
 func (d *document) tree(n int32, b *strings.Builder) {
 	v := d.nodes[n]
 	fmt.Fprintf(b, "%d %q %q\n", v.kind, d.name(n), d.valueBytes(n))
@@ -61,8 +61,8 @@ func (d *document) tree(n int32, b *strings.Builder) {
 	}
 }
 
-// TestFoldedTextReadsAsAnyOther: what is read of a document that keeps no children is what
-// is read of one that keeps all, and the canonical form is that of jcs.
+// TestFoldedTextReadsAsAnyOther: a document that keeps no children reads the same as one that keeps all, and
+// its canonical form is that of jcs.
 func TestFoldedTextReadsAsAnyOther(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	for range 5_000 {
@@ -90,8 +90,8 @@ func TestFoldedTextReadsAsAnyOther(t *testing.T) {
 	}
 }
 
-// TestLongArtifactsReadBack: an artifact that is long enough to be folded, in its
-// arguments, its resources and its meta.
+// TestLongArtifactsReadBack: artifacts that are long enough to be folded, in their arguments, their
+// resources and their meta.
 func TestLongArtifactsReadBack(t *testing.T) {
 	a := sample(RequestType)
 	a.Request.Proposal.Args = []byte(`{"a":[` + strings.Repeat(`1,`, foldOver) + `1]}`)

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestStateChangesAtTheirLimits: each member at its shortest and longest, and one past
-// both; as many changes as an effect may list, and one more.
+// TestStateChangesAtTheirLimits: each member at its shortest and longest, and one past both; as many changes
+// as an effect may list, and one more.
 func TestStateChangesAtTheirLimits(t *testing.T) {
 	for name, x := range map[string]struct {
 		at          func(*StateChange) *string
@@ -66,8 +66,7 @@ func TestStateChangesAtTheirLimits(t *testing.T) {
 	}
 }
 
-// TestCeilingsOfLimits: positions in a text are kept in 32 bits, so no caller's limit is
-// over them.
+// TestCeilingsOfLimits: positions in a text have 32 bits, so no limit of a caller can be larger.
 func TestCeilingsOfLimits(t *testing.T) {
 	for _, x := range []struct{ asked, want Limits }{
 		{Limits{}, Limits{DefaultMaxBytes, DefaultMaxDepth}},
@@ -152,8 +151,8 @@ func TestErrorsNameTheirPlace(t *testing.T) {
 	}
 }
 
-// TestDigestMemberIsWhole: a text that ends with the member has a digest, and one that is a
-// byte shorter has none.
+// TestDigestMemberIsWhole: a text that ends with the member has a digest; a text that is one byte shorter
+// has none.
 func TestDigestMemberIsWhole(t *testing.T) {
 	whole := []byte(digestMember + strings.Repeat("a", 64) + `",`)
 	if digest, rest, ok := splitDigest(whole); !ok || len(digest) != 64 || len(rest) != 0 {
@@ -186,8 +185,7 @@ func TestAbsentSizesAreNotZero(t *testing.T) {
 	}
 }
 
-// TestEscapesAtBothEndsReadBack: an escape counts at the first character of a string and at
-// the last.
+// TestEscapesAtBothEndsReadBack: an escape is read at the first character of a string and at the last.
 func TestEscapesAtBothEndsReadBack(t *testing.T) {
 	for _, s := range []string{`"`, `"k`, `k"`, "\n", "\\k\\"} {
 		a := sample(RequestType)
@@ -206,8 +204,8 @@ func TestEscapesAtBothEndsReadBack(t *testing.T) {
 	}
 }
 
-// TestNamesAtTheEdgeOfTheSurrogates: a character above U+FFFF is a surrogate pair in UTF-16,
-// so it comes before U+E000 to U+FFFF, the first of those included.
+// TestNamesAtTheEdgeOfTheSurrogates: a character above U+FFFF is a surrogate pair in UTF-16, so it sorts
+// before U+E000 to U+FFFF.
 func TestNamesAtTheEdgeOfTheSurrogates(t *testing.T) {
 	order := []string{"a", "\ud7ff", "\U00010000", "\U0010ffff", "\ue000", "\uefff", "\uf000", "\uffff"}
 	for i, a := range order {
@@ -228,7 +226,7 @@ func TestNamesAtTheEdgeOfTheSurrogates(t *testing.T) {
 	}
 }
 
-// TestEveryHexDigitOfAnEscape: both spellings of each digit, and the characters beside them.
+// TestEveryHexDigitOfAnEscape: both spellings of each digit, and the characters next to them.
 func TestEveryHexDigitOfAnEscape(t *testing.T) {
 	for c := range 128 {
 		text := `"\u00` + string(rune(c)) + `9"`
@@ -246,8 +244,8 @@ func TestEveryHexDigitOfAnEscape(t *testing.T) {
 	}
 }
 
-// TestEveryCharacterHasOneSpelling: each character of ASCII and some beyond, beside one that is
-// escaped, is spelled as RFC 8785 §3.2.2.2 says, however the text spells it.
+// TestEveryCharacterHasOneSpelling: each ASCII character and some others, beside an escaped one, is spelled
+// as RFC 8785 §3.2.2.2 says, however the text spells it.
 func TestEveryCharacterHasOneSpelling(t *testing.T) {
 	short := map[rune]string{'"': `\"`, '\\': `\\`, '\b': `\b`, '\f': `\f`, '\n': `\n`, '\r': `\r`, '\t': `\t`}
 	for c := range rune(0x100) {
@@ -274,8 +272,8 @@ func TestEveryCharacterHasOneSpelling(t *testing.T) {
 	}
 }
 
-// TestWhatIsKeptIsBounded: one long text leaves no long buffer behind, and no decoded name keeps a
-// long text alive.
+// TestWhatIsKeptIsBounded: after one long text no long buffer is kept, and no decoded name keeps a long text
+// in memory.
 func TestWhatIsKeptIsBounded(t *testing.T) {
 	for over, kept := range []bool{true, false} {
 		var buf []byte
@@ -305,7 +303,8 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 	}
 }
 
-// TestEndOfATextIsNamed: the error says what is missing, not that a byte is wrong.
+// TestEndOfATextIsNamed: for a text that ends early the error says what is missing, not that a byte is
+// wrong.
 func TestEndOfATextIsNamed(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "the text ends where a value is due", "[": "the text ends where a value is due", `{"a":`: "the text ends where a value is due",
@@ -317,7 +316,7 @@ func TestEndOfATextIsNamed(t *testing.T) {
 	}
 }
 
-// TestPlainStringEndsWithItsValue: bytes behind the value in memory are not read.
+// TestPlainStringEndsWithItsValue: bytes that follow the value in memory are not read.
 func TestPlainStringEndsWithItsValue(t *testing.T) {
 	text := []byte(`"ab"\`)
 	for _, v := range [][]byte{text[:4], text[:4:4]} {
@@ -327,7 +326,7 @@ func TestPlainStringEndsWithItsValue(t *testing.T) {
 	}
 }
 
-// TestCleanNames: a name that another program would clean or join to another name is not clean.
+// TestCleanNames: a name that another program would clean, or join to another name, is not clean.
 func TestCleanNames(t *testing.T) {
 	long := strings.Repeat("a", maxToolName)
 	for name, clean := range map[string]bool{
@@ -350,8 +349,8 @@ func TestCleanNames(t *testing.T) {
 	}
 }
 
-// TestNamesOfTalosAtTheirLimits: one character, the most, and one more; each of the
-// alphabet's ends and its neighbours.
+// TestNamesOfTalosAtTheirLimits: one character, the most, and one more; the ends of each range of the
+// alphabet and their neighbours.
 func TestNamesOfTalosAtTheirLimits(t *testing.T) {
 	long := strings.Repeat("a", maxToolName)
 	for name, good := range map[string]bool{

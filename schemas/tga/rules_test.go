@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// edgesOf returns values of one member around what its rule takes, by the member's type.
+// edgesOf returns values of one member at the edges of its rule, by the member's type.
 func edgesOf(v reflect.Value) (out []any) {
 	switch v.Interface().(type) {
 	case ID:
@@ -39,7 +39,7 @@ func edgesOf(v reflect.Value) (out []any) {
 	return out
 }
 
-// leaves calls f with each member that a caller sets, elements of lists too.
+// leaves calls f with each member that a caller sets, also in elements of lists.
 func leaves(v reflect.Value, at string, f func(at string, v reflect.Value)) {
 	switch v.Interface().(type) {
 	case ID, Digest, Millis:
@@ -66,9 +66,9 @@ func leaves(v reflect.Value, at string, f func(at string, v reflect.Value)) {
 	}
 }
 
-// TestNothingIsSealedThatCannotBeRead walks all members of all artifacts with all values at the
-// edges of their rules: Seal takes what a reader of the written bytes takes, and refuses the rest
-// with the reader's code, at the reader's place.
+// TestNothingIsSealedThatCannotBeRead walks all members of all artifacts with all values at the edges of
+// their rules. Seal accepts what a reader of the written bytes accepts. It refuses the rest with the
+// reader's code, at the reader's place.
 func TestNothingIsSealedThatCannotBeRead(t *testing.T) {
 	tried, taken := 0, 0
 	try := func(what string, make func() *Artifact) {
@@ -103,7 +103,7 @@ func TestNothingIsSealedThatCannotBeRead(t *testing.T) {
 			switch {
 			case at == ".Type", at == ".Canonical", at == ".Digest", strings.Contains(at, ".Args"), at == ".Meta",
 				at == ".Request", at == ".Decision", at == ".Call", at == ".Effect":
-				continue // the artifact itself, what Seal sets, and what has tests of its own
+				continue // the artifact itself, members that Seal sets, and members with tests of their own
 			}
 			place := func(a *Artifact) (out reflect.Value) {
 				n := 0
@@ -137,7 +137,7 @@ func TestNothingIsSealedThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestWhatNoDoubleHoldsIsNotSealed: a reader's gate refuses such a number before its rule sees it.
+// TestWhatNoDoubleHoldsIsNotSealed: the gate of a reader refuses such a number before its rule sees it.
 func TestWhatNoDoubleHoldsIsNotSealed(t *testing.T) {
 	for _, size := range []int64{math.MinInt64, math.MaxInt64} {
 		for _, set := range []func(a *Artifact){
@@ -153,8 +153,7 @@ func TestWhatNoDoubleHoldsIsNotSealed(t *testing.T) {
 	}
 }
 
-// TestArgsLeaveRoomForWhatIsAroundThem: what is nested as deep as can be within args can be read
-// within its artifact.
+// TestArgsLeaveRoomForWhatIsAroundThem: args with the deepest nesting can be read within their artifact.
 func TestArgsLeaveRoomForWhatIsAroundThem(t *testing.T) {
 	nested := func(depth int) []byte {
 		return []byte(strings.Repeat(`{"a":`, depth-1) + "{}" + strings.Repeat("}", depth-1))

@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// TestMillisIsWhatPackageTimeReads holds the reader and the writer of times against
-// package time, near every border and on texts with one character changed.
+// TestMillisIsWhatPackageTimeReads compares the reader and the writer of times with package time, near every
+// border and on texts with one changed character.
 func TestMillisIsWhatPackageTimeReads(t *testing.T) {
 	want := func(s string) (Millis, bool) {
 		at, err := time.Parse(millisLayout, s)
@@ -75,8 +75,8 @@ func TestHexDigitsAreLowercase(t *testing.T) {
 	}
 }
 
-// TestEightAtATimeIsOneAtATime: what stands for itself eight bytes at a time does so one
-// at a time, and eight letters are taken in one step.
+// TestEightAtATimeIsOneAtATime: the check of eight bytes at a time agrees with the check of single bytes,
+// and eight letters are accepted in one step.
 func TestEightAtATimeIsOneAtATime(t *testing.T) {
 	for at := range 8 {
 		for c := range 256 {
@@ -100,8 +100,8 @@ func TestEightAtATimeIsOneAtATime(t *testing.T) {
 	}
 }
 
-// TestEscapesAreFoundAnywhere: a character that needs an escape is written with it at every
-// place of a string, and every other as it stands.
+// TestEscapesAreFoundAnywhere: at every place of a string, a character that needs an escape is escaped, and
+// every other one is not.
 func TestEscapesAreFoundAnywhere(t *testing.T) {
 	for c := range utf8.RuneSelf + 2 {
 		for at := range 20 {
@@ -117,8 +117,7 @@ func TestEscapesAreFoundAnywhere(t *testing.T) {
 	}
 }
 
-// TestSealedBytesAreTheirOwn: what one artifact was sealed to does not change when others
-// are sealed after it.
+// TestSealedBytesAreTheirOwn: the bytes of a sealed artifact do not change when others are sealed after it.
 func TestSealedBytesAreTheirOwn(t *testing.T) {
 	for kind := RequestType; kind <= EffectType; kind++ {
 		a := sample(kind)

@@ -2,7 +2,7 @@ package tga
 
 import "testing"
 
-// The edges as Talos 9.3 and docs/SEMANTICS.md list them, written out a second time.
+// The edges as Talos 9.3 and docs/SEMANTICS.md list them, written a second time.
 var wantEdges = map[[3]string]string{
 	{"", "action_request", ""}:                    "PENDING",
 	{"PENDING", "supervisor_decision", "APPROVE"}: "AUTHORIZED",

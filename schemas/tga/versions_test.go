@@ -8,7 +8,7 @@ import (
 	"github.com/tgad/tgad/internal/golden"
 )
 
-// members are the members of an object, and what is missing where one is.
+// members are the members of an object, and the place at which a missing one is reported.
 func members[T any](what string, table []field[T]) []byte {
 	var b strings.Builder
 	b.WriteString(what)

@@ -23,7 +23,7 @@ func exchange() (CallRequest, Call) {
 	return req, answer
 }
 
-// BenchmarkMessage measures one side of an exchange over the socket at a time.
+// BenchmarkMessage measures each side of an exchange over the socket separately.
 func BenchmarkMessage(b *testing.B) {
 	req, answer := exchange()
 	asked, answered := Append(nil, req), Append(nil, answer)

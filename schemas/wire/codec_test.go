@@ -13,8 +13,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestSplicedBytesAreExact: JSON that is stored goes into a message and out of it again
-// byte for byte, whatever its white space, escapes and numbers are.
+// TestSplicedBytesAreExact: stored JSON goes into a message and out of it again byte for byte, whatever its
+// white space, escapes and numbers are.
 func TestSplicedBytesAreExact(t *testing.T) {
 	for _, raw := range []string{
 		`{"b":1,"a":1.0}`, "{ \"a\" :\n [1e2 ,9007199254740993] }", `"<&>\u2028` + "\u2028" + `"`, `{"a":1,"a":2}`, `null`, `-0`,
@@ -100,7 +100,8 @@ func TestDecodeIsClosed(t *testing.T) {
 			t.Errorf("%s: %v, want VALIDATION_ERROR at %q", text, err, at)
 		}
 	}
-	// Bytes are base64 alone, and what is no integer is said in words of JSON.
+	// Bytes are accepted as base64 only, and the error about a value that is not an integer speaks of JSON
+	// types.
 	for text, want := range map[string]string{
 		`{"permit":"x","status":"SUCCESS","result_base64":[104,105]}`: "/result_base64", `{"permit":"x","status":"SUCCESS","result_base64":[]}`: "/result_base64",
 		`{"permit":"x","status":"SUCCESS","result_base64":1}`: "/result_base64", `{"permit":"x","status":"SUCCESS","result_bytes":1e3}`: "/result_bytes",
@@ -120,8 +121,7 @@ func TestDecodeIsClosed(t *testing.T) {
 	}
 }
 
-// TestAnswerOfAnotherVersion: a client reads what a daemon answers that knows more members, or
-// fewer.
+// TestAnswerOfAnotherVersion: a client reads the answer of a daemon that knows more members, or fewer.
 func TestAnswerOfAnotherVersion(t *testing.T) {
 	for text, want := range map[string]Call{
 		`{"state":"COMPLETED","sequence_number":4,"attempts":1,"sent":1}`:                  {State: "COMPLETED", Seq: 4, Attempts: 1, Sent: 1},

@@ -7,7 +7,7 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// A message is read as the daemon reads it: a member that it does not know is refused, with its place.
+// A message is read as the daemon reads it: an unknown member is refused, with its place.
 func ExampleDecode() {
 	var m wire.CallRequest
 	err := wire.Decode([]byte(`{"tool_server":"payments","tool_name":"charge","idempotency_key":"order-7","args":{"amount": 1.0}}`), &m)

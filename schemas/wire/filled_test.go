@@ -12,7 +12,7 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// value is what the document of the API says about one member of a message.
+// value is what the API's document says about one member of a message.
 type value struct {
 	Ref       string `yaml:"$ref"`
 	Type      any
@@ -22,8 +22,8 @@ type value struct {
 	Minimum   int
 }
 
-// empty is the text or number that a member may not be, although encoding/json would take it
-// for one that is absent; "" where there is none.
+// empty is the text or number that a member may not be, although encoding/json would treat it as absent; ""
+// = there is none.
 func (v value) empty() string {
 	switch {
 	case v.Type != "integer" && (len(v.Enum) > 0 || v.Pattern != "" && !strings.HasSuffix(v.Pattern, "]*$") || v.MinLength > 0):
@@ -34,8 +34,8 @@ func (v value) empty() string {
 	return ""
 }
 
-// TestNothingThatIsEmptyPassesForAbsent: what a request may leave out it cannot have empty, where the document
-// of the API says a text or a number. A key that a caller failed to compute is no call without a key.
+// TestNothingThatIsEmptyPassesForAbsent: a member that a request may leave out may not be empty if the API's
+// document says so. If a caller failed to compute a key, the call must not pass for one without a key.
 func TestNothingThatIsEmptyPassesForAbsent(t *testing.T) {
 	var doc struct {
 		Components struct{ Schemas map[string]yaml.Node }

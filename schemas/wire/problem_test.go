@@ -9,8 +9,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestProblemRoundTrip: an error crosses the wire with its code, its facts and the codes
-// behind it.
+// TestProblemRoundTrip: an error crosses the wire with its code, its facts and the codes of its causes.
 func TestProblemRoundTrip(t *testing.T) {
 	id, err := tga.ParseID("01936a8b-4c2d-7000-8000-000000000001")
 	if err != nil {

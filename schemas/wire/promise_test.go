@@ -19,7 +19,7 @@ import (
 
 var update = flag.Bool("update", false, "write down what the API promises beyond what it promised")
 
-// api is the part of an OpenAPI document that a client builds on.
+// api is the part of an OpenAPI document that a client depends on.
 type api struct {
 	Info  struct{ Version string }
 	Paths map[string]map[string]struct {
@@ -33,8 +33,8 @@ type schema struct {
 	Required   []string
 }
 
-// promises are the lines of the contract: the routes, the members of each message, what a request has to
-// have ("wants"), and what an answer always has ("has").
+// promises are the lines of the contract: the routes, the members of each message, what a request must have
+// ("wants"), and what an answer always has ("has").
 func (a *api) promises() []string {
 	var list []string
 	asked := map[string]bool{}
@@ -60,7 +60,7 @@ func (a *api) promises() []string {
 	return list
 }
 
-// reach adds the schemas that a request refers to, with those that they refer to.
+// reach adds the schemas that a request refers to, and those that they refer to.
 func (a *api) reach(v any, found map[string]bool) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -83,8 +83,8 @@ func (a *api) reach(v any, found map[string]bool) {
 	}
 }
 
-// broken are the lines that may not go, and those that may not come, while the version is the same: a
-// client of yesterday would lose a route or a member, or would not send what is wanted.
+// broken are the lines that may not disappear, and those that may not appear, within one version: an older
+// client would lose a route or a member, or would not send a new required member.
 func broken(promised, now []string) []string {
 	var list []string
 	for _, line := range promised {
@@ -101,8 +101,8 @@ func broken(promised, now []string) []string {
 	return list
 }
 
-// TestAPIKeepsItsPromises: what schemas/wire/testdata has of this version of the API still holds. What is
-// added is written down with -update; what is taken away needs the next tga.WireVersion.
+// TestAPIKeepsItsPromises: the promises of this version in schemas/wire/testdata still hold. An addition is
+// written down with -update; a removal needs the next tga.WireVersion.
 func TestAPIKeepsItsPromises(t *testing.T) {
 	var a api
 	if err := yaml.Unmarshal(wire.OpenAPI, &a); err != nil {
@@ -136,7 +136,7 @@ func TestAPIKeepsItsPromises(t *testing.T) {
 	}
 }
 
-// TestBrokenPromisesAreNoticed walks what may change of an API and what may not.
+// TestBrokenPromisesAreNoticed walks the changes of an API that are allowed and those that are not.
 func TestBrokenPromisesAreNoticed(t *testing.T) {
 	was := []string{"has Call.state", "member Call.state", "member CallRequest.args", "route POST /v1/begin", "wants CallRequest.args"}
 	for name, c := range map[string]struct {
