@@ -9,7 +9,7 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// lie is Observed with one trace changed: one that reserved its key and came to an end.
+// lie is Observed with one trace changed: one that reserved its key and ended.
 func lie(t *testing.T, o *Observed, change func(s *Seen)) *Observed {
 	t.Helper()
 	c := *o
@@ -31,7 +31,7 @@ func lie(t *testing.T, o *Observed, change func(s *Seen)) *Observed {
 	return &c
 }
 
-// lies are the ways in which a second recovery, or a damaged store, says something else.
+// lies are the ways in which a second recovery, or a damaged store, can give other results.
 var lies = map[string]func(*Seen){
 	"an entry is gone":    func(s *Seen) { s.Entries = s.Entries[:len(s.Entries)-1] },
 	"an entry is another": func(s *Seen) { s.Entries[1].Digest[0] ^= 1 },
@@ -44,7 +44,7 @@ var lies = map[string]func(*Seen){
 	"the record is gone": func(s *Seen) { s.Record = nil },
 }
 
-// TestSecondRecoveryIsCompared: L3 finds each of the lies, and nothing where there is none.
+// TestSecondRecoveryIsCompared: L3 finds each of the lies, and finds nothing if nothing was changed.
 func TestSecondRecoveryIsCompared(t *testing.T) {
 	_, o := lived(t, "park")
 	if bad := sameLog(o, o); len(bad) > 0 {
@@ -57,8 +57,8 @@ func TestSecondRecoveryIsCompared(t *testing.T) {
 	}
 }
 
-// TestDamageIsCompared: D1 finds each of the lies about what a store showed before it was
-// damaged, and nothing where it is not.
+// TestDamageIsCompared: D1 finds each lie about what a store showed before it was damaged, and finds nothing
+// if nothing was changed.
 func TestDamageIsCompared(t *testing.T) {
 	w := NewWorld(4)
 	p, err := w.Start(Config{})
@@ -88,7 +88,7 @@ func TestDamageIsCompared(t *testing.T) {
 			t.Errorf("%s: D1 does not find it: %v", name, bad)
 		}
 	}
-	// A machine that goes on from a store may find it longer, never shorter or another.
+	// A machine that goes on from a store may find more entries, but never fewer or different ones.
 	if bad := corrupted(img, s, lie(t, want, lies["an entry is gone"]), extends); len(bad) > 0 {
 		t.Errorf("a log that went on is damaged: %v", bad)
 	}
@@ -97,7 +97,7 @@ func TestDamageIsCompared(t *testing.T) {
 	}
 }
 
-// TestBrokenChainIsSeen: S8 does not lean on the replay of the code under test.
+// TestBrokenChainIsSeen: S8 does not depend on the replay of the code under test.
 func TestBrokenChainIsSeen(t *testing.T) {
 	for name, change := range map[string]func(s *Seen){
 		"another trace":    func(s *Seen) { s.Entries[1].TraceID[0] ^= 1 },

@@ -12,7 +12,7 @@ import (
 	"testing/fstest"
 )
 
-// TestPlantedBugsHaveTheirPlaces: a bug whose place has moved would be planted nowhere.
+// TestPlantedBugsHaveTheirPlaces: a bug whose place in the code has moved could not be planted.
 func TestPlantedBugsHaveTheirPlaces(t *testing.T) {
 	bugs, err := PlantedBugs()
 	if err != nil {
@@ -23,7 +23,7 @@ func TestPlantedBugsHaveTheirPlaces(t *testing.T) {
 	}
 }
 
-// TestBugsNameAPart: a name that is no part's would send its bug through all of them.
+// TestBugsNameAPart: a bug whose name has no part would run through all parts.
 func TestBugsNameAPart(t *testing.T) {
 	bugs, err := PlantedBugs()
 	if err != nil {
@@ -36,8 +36,8 @@ func TestBugsNameAPart(t *testing.T) {
 	}
 }
 
-// TestPlantedBugsArePatches: each applies to the sources with git too, and what it adds asks
-// for its own name: another's would be two bugs at once.
+// TestPlantedBugsArePatches: each applies to the sources with git too, and its code is active under its own
+// name only.
 func TestPlantedBugsArePatches(t *testing.T) {
 	files, err := filepath.Glob("../*/testdata/planted/*.patch")
 	if err != nil || len(files) == 0 {

@@ -7,8 +7,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestCrashUnderAPipeline crashes before each operation of a goroutine that has appends of
-// several traces under way, and lets its operations fail.
+// TestCrashUnderAPipeline crashes before each operation of a goroutine that has appends to several traces
+// under way, and lets its operations fail.
 func TestCrashUnderAPipeline(t *testing.T) {
 	slice(t, func(r *Run, s Scenario) {
 		s.Steps = Pipelined
@@ -17,8 +17,8 @@ func TestCrashUnderAPipeline(t *testing.T) {
 	})
 }
 
-// TestPipelineMakesGroups: a pipeline is under way with several appends at a time, or it
-// would try nothing that a caller who waits does not.
+// TestPipelineMakesGroups: a pipeline has several appends under way at a time; otherwise it would test no
+// more than a caller who waits.
 func TestPipelineMakesGroups(t *testing.T) {
 	w := NewWorld(1)
 	p, err := w.Start(Config{})
@@ -53,8 +53,8 @@ func TestPipelineMakesGroups(t *testing.T) {
 	}
 }
 
-// TestQueueIsAPrefix: S7 finds a batch whose predecessor in the queue is lost, and nothing
-// where the newest ones are.
+// TestQueueIsAPrefix: S7 finds a lost batch in the middle of the queue, and finds nothing if only the newest
+// ones are lost.
 func TestQueueIsAPrefix(t *testing.T) {
 	w := NewWorld(1)
 	p, err := w.Start(Config{})

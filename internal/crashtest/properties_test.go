@@ -30,8 +30,8 @@ func lived(t *testing.T, licence string) ([]Event, *Observed) {
 	return w.Journal(), o
 }
 
-// TestPropertiesFindWhatTheyName makes a sound journal or store untrue in one way each,
-// and demands that the property of that name, at least, says so.
+// TestPropertiesFindWhatTheyName makes a sound journal or store wrong in one way each. At least the property
+// of that name must report it.
 func TestPropertiesFindWhatTheyName(t *testing.T) {
 	last := func(events []Event, kind EventKind) int {
 		for i := len(events) - 1; i >= 0; i-- {
@@ -93,8 +93,8 @@ func TestPropertiesFindWhatTheyName(t *testing.T) {
 			s.Entries[2].To = tga.Completed
 			return e
 		}},
-		{"S11", "dedupe_args", func(e []Event, o *Observed) []Event { // a second attempt, of which the tool's owner says nothing
-			s := some(o, func(s *Seen) bool { // of one that reached nobody, another attempt needs no licence
+		{"S11", "dedupe_args", func(e []Event, o *Observed) []Event { // a second attempt of a tool whose owner attests nothing
+			s := some(o, func(s *Seen) bool { // after an attempt that reached nobody, another one needs no licence
 				return s.Record != nil && s.Record.TraceID == s.Trace.ID && s.Record.Attempts.Count-s.Record.Attempts.Unsent > 1
 			})
 			s.Trace = s.Trace.Clone()
@@ -131,7 +131,7 @@ func TestPropertiesFindWhatTheyName(t *testing.T) {
 	}
 }
 
-// TestLinearizable is the register that is written once, right and wrong (S9).
+// TestLinearizable checks a register that is written once, with right and wrong histories (S9).
 func TestLinearizable(t *testing.T) {
 	call := func(caller int, args string) Event { return Event{Kind: Invoked, Key: "k", Caller: caller, Args: args} }
 	answer := func(caller int, args, value string, code tga.Code) Event {
@@ -157,8 +157,8 @@ func TestLinearizable(t *testing.T) {
 	}
 }
 
-// TestImageIsOfOneMoment: no image has a send whose attempt is not in its file system.
-// Cloned one after the other, disk and journal would differ now and then.
+// TestImageIsOfOneMoment: no image has a send whose attempt is missing in its file system. If disk and
+// journal were cloned one after the other, they would sometimes differ.
 func TestImageIsOfOneMoment(t *testing.T) {
 	w := NewWorld(9)
 	var images []Image

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestResultsAddUp: files of runs are read back and summed, and one that found something
-// makes the sum an error.
+// TestResultsAddUp: result files are read back and summed. A run that found something makes the sum an
+// error.
 func TestResultsAddUp(t *testing.T) {
 	dir := t.TempDir()
 	var names []string

@@ -36,8 +36,8 @@ func hangsForTheTest(r *Run) {
 	select {}
 }
 
-// TestHungShardSaysWhere: a process of a tier that is told to quit leaves its image and its
-// goroutines, and is a failure with its seed.
+// TestHungShardSaysWhere: a process of a tier that is told to quit leaves its image and its goroutines, and
+// counts as a failure with its seed.
 func TestHungShardSaysWhere(t *testing.T) {
 	r := &Run{SaveDir: t.TempDir()}
 	r.shard(shard{Tier: "hangs", Seed: 70, SaveDir: r.SaveDir, Budget: time.Minute})
@@ -54,7 +54,7 @@ func TestHungShardSaysWhere(t *testing.T) {
 	}
 }
 
-// TestSilentShardIsToldToQuit: one that makes no progress does not keep the run.
+// TestSilentShardIsToldToQuit: a shard without progress does not block the run.
 func TestSilentShardIsToldToQuit(t *testing.T) {
 	r := &Run{}
 	r.shard(shard{Tier: "waits", Seed: 71, Silence: 50 * time.Millisecond})
@@ -63,7 +63,7 @@ func TestSilentShardIsToldToQuit(t *testing.T) {
 	}
 }
 
-// TestShardThatDiesIsAFailure, and one that comes to its end is counted.
+// TestShardThatDiesIsAFailure: a shard that dies is a failure, and one that ends is counted.
 func TestShardThatDiesIsAFailure(t *testing.T) {
 	r := &Run{}
 	r.shard(shard{Tier: "ends", Seed: 3, Budget: time.Second})

@@ -8,8 +8,8 @@ import (
 	"github.com/tgad/tgad/internal/serial"
 )
 
-// sparse is which places are tried, each nth: make accept tries each of n, and what runs in minutes fewer. make
-// crash tries others.
+// sparse says which places are tested: every nth. make accept tests every one, runs of some minutes fewer.
+// make crash tests others.
 func sparse(n int) int {
 	if serial.Whole() {
 		return n
@@ -61,7 +61,8 @@ func TestFailedOperations(t *testing.T) {
 	})
 }
 
-// TestFaultIsOneInjection: however many operations fail of it, and none where it meets none.
+// TestFaultIsOneInjection: a fault counts once, however many operations it lets fail, and not at all if it
+// met none.
 func TestFaultIsOneInjection(t *testing.T) {
 	r := &Run{Seed: 1, SaveDir: t.TempDir()}
 	s := Scenario{Name: t.Name(), Licences: []string{"park"}, Steps: func(l string) []Step { return Core(l)[:1] }}
@@ -79,8 +80,8 @@ func TestConcurrentCallersSeeOneEffect(t *testing.T) {
 	slice(t, func(r *Run, _ Scenario) { r.Histories(Config{}, 1, 20) })
 }
 
-// TestCrashWhileTheWorldIsAsked crashes around questions to tool servers, confirmations,
-// people's answers, new attempts and the undoing of calls.
+// TestCrashWhileTheWorldIsAsked crashes around questions to tool servers, confirmations, people's answers,
+// new attempts and the undoing of calls.
 func TestCrashWhileTheWorldIsAsked(t *testing.T) {
 	slice(t, func(r *Run, s Scenario) {
 		s.Steps = TrustSteps
@@ -117,7 +118,7 @@ func TestRewrittenScenarioRewrites(t *testing.T) {
 	}
 }
 
-// TestCheckBesideARewrite: a rewrite waits for who reads rows and then their bodies.
+// TestCheckBesideARewrite: a rewrite waits for a reader that has read rows and still needs their bodies.
 func TestCheckBesideARewrite(t *testing.T) {
 	r := &Run{Seed: 1, SaveDir: t.TempDir()}
 	r.checked(1)
@@ -126,7 +127,7 @@ func TestCheckBesideARewrite(t *testing.T) {
 	}
 }
 
-// TestFailedSyncLeavesCleanPages: the group whose sync failed is written again by who reads it.
+// TestFailedSyncLeavesCleanPages: a reader writes the group whose sync failed again.
 func TestFailedSyncLeavesCleanPages(t *testing.T) {
 	r := &Run{Seed: 1, SaveDir: t.TempDir()}
 	r.cleanPages(1)
@@ -156,8 +157,8 @@ func TestDamageIsRefusedOrShows(t *testing.T) {
 	})
 }
 
-// TestBugWithoutTimeHasSurvived: a run whose time is up before each bug was tried fails and
-// names those that were not.
+// TestBugWithoutTimeHasSurvived: a run that ends before each bug was tried fails, and names the bugs that
+// were not tried.
 func TestBugWithoutTimeHasSurvived(t *testing.T) {
 	names := []string{"one", "two", "three"}
 	killed := func(r *Run) func(string) {
@@ -173,8 +174,8 @@ func TestBugWithoutTimeHasSurvived(t *testing.T) {
 	}
 }
 
-// TestPartThatABugNamesHasHalfOfTheTime: the part that must find a planted bug comes first and has
-// half of the time, and the last part has some.
+// TestPartThatABugNamesHasHalfOfTheTime: the part that must find a planted bug comes first and has half of
+// the time. The last part has some time left.
 func TestPartThatABugNamesHasHalfOfTheTime(t *testing.T) {
 	bugs, err := PlantedBugs()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 // TestCrashInATurn crashes conversations with agents before operations, questions and
 // calls, and inside recovery.
 func TestCrashInATurn(t *testing.T) {
-	every := sparse(41) // the tier "turn" tries the others
+	every := sparse(41) // the tier "turn" tests the others
 	for _, licence := range []string{"park", "dedupe_args"} {
 		t.Run(licence, func(t *testing.T) {
 			r := &Run{Seed: 1, SaveDir: t.TempDir()}
@@ -30,7 +30,7 @@ func TestCrashInATurn(t *testing.T) {
 	}
 }
 
-// talked is the journal and the store of a conversation of these steps.
+// talked returns the journal and the store of a conversation of these steps.
 func talked(t *testing.T, licence string, steps ...int) ([]Event, *Observed) {
 	t.Helper()
 	w := NewWorld(3)
@@ -57,7 +57,7 @@ func talked(t *testing.T, licence string, steps ...int) ([]Event, *Observed) {
 	return w.Journal(), o
 }
 
-// TestConversationsComeToTheirEnds: a step that fails at once would be crashed in vain.
+// TestConversationsComeToTheirEnds: crashing a step that fails at once would test nothing.
 func TestConversationsComeToTheirEnds(t *testing.T) {
 	lost := map[string]string{"park": "EFFECT_IN_DOUBT: the server's books do not have it"}
 	for _, licence := range turnLicences {
@@ -92,8 +92,8 @@ func firstOf(a, b string) string {
 	return b
 }
 
-// TestTurnPropertiesFindWhatTheyName makes a sound journal or store untrue in one way each,
-// and demands that the property of that name, at least, says so.
+// TestTurnPropertiesFindWhatTheyName makes a sound journal or store wrong in one way each. At least the
+// property of that name must report it.
 func TestTurnPropertiesFindWhatTheyName(t *testing.T) {
 	first := turnID("s-0")
 	waiting := turnID("s-8")
@@ -194,7 +194,7 @@ func TestTurnPropertiesFindWhatTheyName(t *testing.T) {
 	}
 }
 
-// TestSecondRecoveryOfTurnsIsCompared: what it changes of turns or their state shows.
+// TestSecondRecoveryOfTurnsIsCompared: a change of turns or of their state is found.
 func TestSecondRecoveryOfTurnsIsCompared(t *testing.T) {
 	for name, change := range map[string]func(*turnsSeen){
 		"a turn more":    func(s *turnsSeen) { s.Turns[idOf("more")] = &SeenTurn{} },

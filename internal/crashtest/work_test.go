@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// TestCrashOfAWorkingState crashes calls that change one before operations, and inside
-// recovery.
+// TestCrashOfAWorkingState crashes calls that change a working state, before operations and inside recovery.
 func TestCrashOfAWorkingState(t *testing.T) {
 	for _, licence := range []string{"park", "dedupe_args"} {
 		t.Run(licence, func(t *testing.T) {
@@ -22,7 +21,7 @@ func TestCrashOfAWorkingState(t *testing.T) {
 	}
 }
 
-// TestWorkPropertiesFindWhatTheyName makes a sound store untrue in one way each.
+// TestWorkPropertiesFindWhatTheyName makes a sound store wrong in one way each.
 func TestWorkPropertiesFindWhatTheyName(t *testing.T) {
 	for _, c := range []struct {
 		property, name string

@@ -17,12 +17,12 @@ import (
 	"unicode/utf8"
 )
 
-// programs is where the programs are that the demo runs.
+// programs is the directory with the programs that the demo runs.
 var programs string
 
 func TestMain(m *testing.M) { os.Exit(withPrograms(m)) }
 
-// withPrograms makes the programs once for all tests: linking them takes longer than a demo.
+// withPrograms makes the programs once for all tests, since linking them takes longer than a demo.
 func withPrograms(m *testing.M) int {
 	var err error
 	if programs, err = os.MkdirTemp("", "tgad-demo-"); err != nil {
@@ -49,7 +49,7 @@ func TestEveryClaimOfTheDemoIsSo(t *testing.T) {
 
 	t.Run("as text", func(t *testing.T) {
 		var out bytes.Buffer
-		failed, err := Run(ctx, Options{Exe: o.Exe, Lab: o.Lab, Out: &out, Seed: 7, Points: 10}) // enough for each trigger, people too
+		failed, err := Run(ctx, Options{Exe: o.Exe, Lab: o.Lab, Out: &out, Seed: 7, Points: 10}) // enough for each trigger, people included
 		if err != nil || failed != 0 {
 			t.Fatalf("%d claims failed, %v\n%s", failed, err, out.String())
 		}
@@ -112,7 +112,7 @@ func TestPlanIsDrawnFromItsSeed(t *testing.T) {
 	}
 }
 
-// TestAClaimThatIsNotSoIsCounted keeps the demo from passing whatever happens.
+// TestAClaimThatIsNotSoIsCounted: a demo with a false claim must not pass.
 func TestAClaimThatIsNotSoIsCounted(t *testing.T) {
 	var out bytes.Buffer
 	s := show{printer: printer{w: &out}}
@@ -133,7 +133,7 @@ func TestEveryClaimOfTheMCPScenarioIsSo(t *testing.T) {
 	if err != nil || failed != 0 {
 		t.Fatalf("%d claims failed, %v\n%s", failed, err, out.String())
 	}
-	// Every victim falls at every point, before and after the charge.
+	// Every victim is killed at every point, before and after the charge.
 	for _, want := range []string{"kill -9 of tgad mcp, charged", "kill -9 of tgad mcp, received",
 		"kill -9 of the tool server, charged", "kill -9 of both, received", "kill -9 of both, charged"} {
 		if !strings.Contains(out.String(), want) {

@@ -110,7 +110,7 @@ func TestRefactoringIsDrawnFromItsSeed(t *testing.T) {
 	if len(a.differs(after(2, 5))) == 0 || len(a.differs(after(1, 6))) == 0 {
 		t.Error("another seed, the same result")
 	}
-	for _, stop := range []int{1, workspaceFiles - 1} { // the first and the last file that is written
+	for _, stop := range []int{1, workspaceFiles - 1} { // the first and the last file that the refactoring writes
 		dir := t.TempDir()
 		if _, err := layOut(dir); err != nil {
 			t.Fatal(err)

@@ -16,9 +16,9 @@ import (
 	"github.com/tgad/tgad/internal/serial"
 )
 
-// TestPersonSettlesTheStage: on the stage that tgad demo --ui sets, a person approves a call and settles one
-// in doubt, in at most six actions each, and finds the finished turn. An action is an opened page, a text or
-// a click.
+// TestPersonSettlesTheStage: on the stage of tgad demo --ui, a person approves a call and settles one in
+// doubt, in at most six actions each, and finds the finished turn. An action is an opened page, a text or a
+// click.
 func TestPersonSettlesTheStage(t *testing.T) {
 	serial.Long(t)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -65,7 +65,8 @@ func TestBadEnginesAreFound(t *testing.T) {
 		if res.Points[Done].Became[InDoubt.String()] != 2 || res.Points[None].Became[Completed.String()] != 2 {
 			t.Errorf("done: %v, none: %v", res.Points[Done].Became, res.Points[None].Became)
 		}
-		// Each point but none and random kills for certain: Done, Arrived and Answered once, Restart twice.
+		// Each point except none, and random kills, with certainty: Done, Arrived and Answered once, Restart
+		// twice.
 		for point, kills := range map[Point]int{None: 0, Arrived: 2, Done: 2, Restart: 4} {
 			if res.Points[point].Kills != kills {
 				t.Errorf("%d kills at %s, want %d", res.Points[point].Kills, point, kills)
@@ -80,7 +81,7 @@ func TestBadEnginesAreFound(t *testing.T) {
 // TestJudge walks the whole grid: every number of charges, answer and last status.
 func TestJudge(t *testing.T) {
 	outcomes := []adapter.Outcome{adapter.Completed, adapter.Failed, adapter.InDoubt, adapter.Running, adapter.Unknown}
-	// A row is what the client was told, a column the last status, in the order of outcomes.
+	// A row is what the client was told, a column is the last status, in the order of outcomes.
 	grid := map[int]string{
 		0: "LLLLL LN?OL LN?OL LN?OO",
 		1: "CLLLL FFFFL CF?OL CF?OF",
@@ -136,7 +137,8 @@ func TestHostileAdapters(t *testing.T) {
 	}
 }
 
-// TestOptionsHaveLimits: at a limit a run is accepted, one past it is refused before anything starts.
+// TestOptionsHaveLimits: at a limit a run is accepted; one past it the run is refused before anything
+// starts.
 func TestOptionsHaveLimits(t *testing.T) {
 	good := Options{Command: []string{"true"}, Calls: 1, Dir: t.TempDir(), Patience: MinPatience}
 	full := t.TempDir()
@@ -165,8 +167,8 @@ func TestOptionsHaveLimits(t *testing.T) {
 	}
 }
 
-// TestKilledTgadChargesNothingTwice: tgad has no fault at any point. What it cannot know in the plain
-// world is in doubt; where the service knows its keys, every call completes.
+// TestKilledTgadChargesNothingTwice: tgad has no fault at any point. In the plain world the calls whose
+// result it cannot know are in doubt. If the service knows its keys, every call completes.
 func TestKilledTgadChargesNothingTwice(t *testing.T) {
 	serial.Test(t)
 	for _, dedupes := range []bool{false, true} {
@@ -187,7 +189,7 @@ func TestKilledTgadChargesNothingTwice(t *testing.T) {
 	}
 }
 
-// TestKilledOutboxAndLoopCharge: what sends again charges twice in the plain world, and not where the
+// TestKilledOutboxAndLoopCharge: an engine that sends again charges twice in the plain world, but not if the
 // service knows its keys.
 func TestKilledOutboxAndLoopCharge(t *testing.T) {
 	serial.Test(t)
@@ -204,7 +206,7 @@ func TestKilledOutboxAndLoopCharge(t *testing.T) {
 	}
 }
 
-// TestKillReachesTheGroup: a child of the adapter dies with it. One that has left the group does not,
+// TestKillReachesTheGroup: a child of the adapter is killed with it. A child that has left the group is not,
 // and that ends the run: it could still send calls.
 func TestKillReachesTheGroup(t *testing.T) {
 	for name, leaves := range map[string]bool{"children": false, "leaves": true} {
@@ -212,7 +214,7 @@ func TestKillReachesTheGroup(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			patience := time.Minute
-			if leaves { // the run waits for an answer as long as the output is held
+			if leaves { // the run waits for an answer while the output is held open
 				patience = MinPatience
 			}
 			_, err := Run(context.Background(), Options{Command: adapterNamed(t, name), Calls: 2, Dir: dir, Patience: patience})
@@ -241,7 +243,8 @@ func TestKillReachesTheGroup(t *testing.T) {
 	}
 }
 
-// TestServersOutliveTheKills: what serve starts runs until the end of the run, and is then stopped.
+// TestServersOutliveTheKills: a program that serve starts runs until the end of the run, and is then
+// stopped.
 func TestServersOutliveTheKills(t *testing.T) {
 	dir := t.TempDir()
 	res, err := Run(context.Background(), Options{Command: adapterNamed(t, "servers"), Calls: 3, Dir: dir, Patience: time.Minute})
@@ -256,8 +259,8 @@ func TestServersOutliveTheKills(t *testing.T) {
 	}
 }
 
-// TestWorldCounts: the plain world charges for each request, the other one once for a key; a request
-// that makes no sense is refused and not counted.
+// TestWorldCounts: the plain world charges for each request, the other one once for each key. An invalid
+// request is refused and not counted.
 func TestWorldCounts(t *testing.T) {
 	for _, dedupes := range []bool{false, true} {
 		w, err := newWorld(dedupes)
@@ -329,8 +332,8 @@ func TestTableHasEveryVerdict(t *testing.T) {
 	}
 }
 
-// TestAdapterRefusesAnotherProtocol: the loop of an adapter answers what it does not understand with an
-// error, and goes on.
+// TestAdapterRefusesAnotherProtocol: the loop of an adapter answers a request that it does not understand
+// with an error, and continues.
 func TestAdapterRefusesAnotherProtocol(t *testing.T) {
 	in := strings.Join([]string{
 		`{"op":"call","id":1,"key":"k","amount":1}`,

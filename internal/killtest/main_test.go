@@ -16,7 +16,7 @@ import (
 	"github.com/tgad/tgad/internal/killtest/engines"
 )
 
-// TestMain runs this binary as an adapter where a test has started it as one.
+// TestMain runs this binary as an adapter if a test has started it as one.
 func TestMain(m *testing.M) {
 	if name := os.Getenv("KILLTEST_ADAPTER"); name != "" {
 		if e, ok := planted[name]; ok {
@@ -64,13 +64,13 @@ var planted = map[string]adapter.Engine{
 	"servers":  serving,
 }
 
-// books is an engine that is never wrong but for its fault: it writes down that it is about to charge, and
-// afterwards what came of it.
+// books is an engine that is right except for its fault: it writes down that it is about to charge, and
+// afterwards the result.
 type books struct {
 	dir                                               string
 	world                                             adapter.World
 	twice, forgets, denies, invents, children, leaves bool
-	memory                                            map[string]adapter.Answer // where it keeps what it should write
+	memory                                            map[string]adapter.Answer // where it keeps what it should write to disk
 }
 
 func book(name string, plant func(*books)) adapter.Engine {
@@ -95,7 +95,7 @@ func (b *books) Call(ctx context.Context, key string, amount int) (adapter.Answe
 	}
 	if _, err := os.Stat(filepath.Join(b.dir, "child")); b.children && os.IsNotExist(err) { // one in a run
 		child := exec.Command("sleep", "3600")
-		child.Stdout = os.Stdout // the harness sees its end
+		child.Stdout = os.Stdout // the harness sees that it ended
 		child.SysProcAttr = &syscall.SysProcAttr{Setsid: b.leaves}
 		if err := child.Start(); err != nil {
 			return adapter.Answer{}, err
@@ -148,7 +148,7 @@ func (b *books) write(key string, o adapter.Outcome) (adapter.Answer, error) {
 	return adapter.Answer{Outcome: o}, os.Rename(at+".new", at)
 }
 
-// serving keeps its books in a process that is not killed: a file stands for its life.
+// serving keeps its books in a process that is not killed: a file represents it.
 var serving = func() adapter.Engine {
 	e := book("servers", func(*books) {})
 	e.Servers = func(_ context.Context, dir string) (func() error, error) {
@@ -170,7 +170,7 @@ func hostile(name string) int {
 		ok := fmt.Sprintf(`{"id":1,"engine":%q}`, name)
 		switch {
 		case bytes.Contains(line, []byte(`"op":"serve"`)):
-			say(ok) // each process has requests from 1 on
+			say(ok) // each process numbers its requests from 1
 		case name == "exits":
 			fmt.Fprintln(os.Stderr, "out of order\x1b[2J")
 			return 3
@@ -207,7 +207,7 @@ func hostile(name string) int {
 	}
 }
 
-// padded is the answer to start, of n bytes.
+// padded returns an answer to start of n bytes.
 func padded(n int) string {
 	text := `{"id":1,"engine":"` + "%s" + `"}`
 	return fmt.Sprintf(text, strings.Repeat("e", n-len(text)+2))

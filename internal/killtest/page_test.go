@@ -13,8 +13,8 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of docs/COMPARE.md and docs/WHY.md anew, from the file that the first names")
 
-// TestTablesOfThePage: docs/COMPARE.md has the tables of the committed run that it names, and says of it what
-// is so. docs/WHY.md has a part of the same run.
+// TestTablesOfThePage: docs/COMPARE.md has the tables of the committed run that it names, and its sentences
+// about the run are true. docs/WHY.md has a part of the same run.
 func TestTablesOfThePage(t *testing.T) {
 	const name = "../../docs/COMPARE.md"
 	page, err := os.ReadFile(name)
@@ -35,8 +35,9 @@ func TestTablesOfThePage(t *testing.T) {
 	pageHas(t, "../../docs/WHY.md", regexp.MustCompile(`(?s)(<!-- short table of the run that COMPARE.md names -->\n).*(<!-- end -->)`), "${1}"+markdown(shortRows(results))+"\n${2}")
 }
 
-// TestTableOfSteps: docs/COMPARE.md has the table of engines whose steps charge through tgad, each beside itself
-// without: those double nothing and spoke no false word, and each engine alone doubled something in the same run.
+// TestTableOfSteps: docs/COMPARE.md has the table of engines whose steps charge through tgad, each beside
+// the same engine alone. With tgad nothing is doubled and no false answer is given; alone, each engine
+// doubled something in the same run.
 func TestTableOfSteps(t *testing.T) {
 	const name = "../../docs/COMPARE.md"
 	page, err := os.ReadFile(name)
@@ -57,7 +58,7 @@ func TestTableOfSteps(t *testing.T) {
 	pageHas(t, name, place, "${1}"+markdown(Rows(results))+"\n${3}")
 }
 
-// resultsOf reads the file of a run that a page names, all of one commit.
+// resultsOf reads the file of a run that a page names. All its results must be of one commit.
 func resultsOf(t *testing.T, page []byte, place *regexp.Regexp) []*Result {
 	t.Helper()
 	return linesOf(t, page, place, func(res *Result) string { return res.Commit })
@@ -86,7 +87,7 @@ func linesOf[T any](t *testing.T, page []byte, place *regexp.Regexp, commit func
 	return results
 }
 
-// pageHas wants a page to have a table in its place, or puts it there.
+// pageHas expects a table at its place in a page, or writes it there.
 func pageHas(t *testing.T, name string, place *regexp.Regexp, table string) {
 	t.Helper()
 	page, err := os.ReadFile(name)
@@ -106,7 +107,7 @@ func pageHas(t *testing.T, name string, place *regexp.Regexp, table string) {
 	}
 }
 
-// shortRows are the orders of each engine that were paid twice, and those that are left in doubt, in both worlds.
+// shortRows are the orders of each engine that were paid twice, and those that are in doubt, in both worlds.
 func shortRows(results []*Result) [][]string {
 	rows := [][]string{{"engine", "orders", "paid twice, without keys", "in doubt, without keys", "paid twice, with keys", "in doubt, with keys"}}
 	of := map[string]map[string]*Counts{}
@@ -128,7 +129,7 @@ func shortRows(results []*Result) [][]string {
 	return rows
 }
 
-// markdown is a table of these rows, the header first.
+// markdown returns these rows as a table, with the header first.
 func markdown(rows [][]string) string {
 	var b strings.Builder
 	b.WriteByte('\n') // between the tables

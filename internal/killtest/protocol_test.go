@@ -36,8 +36,8 @@ func holds(t *testing.T, s *jsonschema.Schema, line string) error {
 	return s.Validate(v)
 }
 
-// TestEveryMessageIsOfTheSchema: what the harness and an adapter write to each other in a run, as a program
-// between the two sees it.
+// TestEveryMessageIsOfTheSchema: the messages between the harness and an adapter in a run, as a program
+// between the two sees them.
 func TestEveryMessageIsOfTheSchema(t *testing.T) {
 	s, dir, seen := protocolSchema(t), t.TempDir(), filepath.Join(t.TempDir(), "seen")
 	tee, err := exec.LookPath("tee")
@@ -147,7 +147,7 @@ func TestMessagesOfThePage(t *testing.T) {
 	}
 }
 
-// paid is an engine that always says the same.
+// paid is an engine that always gives the same answer.
 type paid struct{}
 
 func (paid) Call(context.Context, string, int) (adapter.Answer, error) {

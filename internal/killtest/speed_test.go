@@ -23,7 +23,8 @@ func speedOf(t *testing.T, names ...string) ([]*Speed, error) {
 	return MeasureSpeed(t.Context(), o)
 }
 
-// TestSpeed: each engine has a row for each number of callers, and the first is what the others are compared with.
+// TestSpeed: each engine has a row for each number of callers. The first engine is the one that the others
+// are compared with.
 func TestSpeed(t *testing.T) {
 	t.Parallel()
 	speeds, err := speedOf(t, "dir", "careful", "servers")
@@ -43,7 +44,7 @@ func TestSpeed(t *testing.T) {
 	}
 }
 
-// TestSpeedOfWhatIsWrong: no figures are given of an engine that does not make its calls once.
+// TestSpeedOfWhatIsWrong: an engine that does not make each of its calls once gets no figures.
 func TestSpeedOfWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
@@ -80,7 +81,8 @@ func TestBoundsOfSpeed(t *testing.T) {
 	}
 }
 
-// TestSpentBySomebodyBelow: what a child has taken is counted while it lives and after it was waited for.
+// TestSpentBySomebodyBelow: the processor time of a child counts while it lives, and after it was waited
+// for.
 func TestSpentBySomebodyBelow(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		if got := spent(os.Getpid()); got != 0 {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestRunsHaveAPlaceThatServersPass: PostgreSQL runs as a user of its own under root, in a directory below that of the
-// run, wherever --data puts it.
+// TestRunsHaveAPlaceThatServersPass: for root, PostgreSQL runs as another user in a directory below that of
+// the run. It must be able to reach that directory, wherever --data puts it.
 func TestRunsHaveAPlaceThatServersPass(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, data := range []string{"", "."} {

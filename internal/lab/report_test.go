@@ -39,8 +39,8 @@ func committed(t *testing.T, pattern string) []string {
 	return names
 }
 
-// TestReportOfTheCommittedCrashes: the committed files give one report, with the sum of each figure, a row for each
-// run, tier and kind of fault, and the planted bugs that were found, by name.
+// TestReportOfTheCommittedCrashes: the committed files give one report. It has the sum of each figure, a row
+// for each run, tier and kind of fault, and the names of the planted bugs that were found.
 func TestReportOfTheCommittedCrashes(t *testing.T) {
 	names := committed(t, "crash/*.json")
 	page, code, said := reportOf(t, names...)
@@ -79,8 +79,8 @@ func TestReportOfTheCommittedCrashes(t *testing.T) {
 	}
 }
 
-// TestReportOfTheCommittedKills: each engine and world has its row of verdicts, its faults by point, and a place in
-// the plot.
+// TestReportOfTheCommittedKills: each engine and world has a row of verdicts, its faults by point, and a
+// place in the plot.
 func TestReportOfTheCommittedKills(t *testing.T) {
 	name := committed(t, "engines-*.jsonl")[0]
 	page, code, said := reportOf(t, name)
@@ -107,7 +107,8 @@ func TestReportOfTheCommittedKills(t *testing.T) {
 	}
 }
 
-// TestReportOfTheCommittedSpeeds: each engine and number of callers has its row, and each engine a line.
+// TestReportOfTheCommittedSpeeds: each engine and number of callers has a row, and each engine has a line in
+// the plot.
 func TestReportOfTheCommittedSpeeds(t *testing.T) {
 	name := committed(t, "speed-*.jsonl")[0]
 	page, code, said := reportOf(t, name)
@@ -130,7 +131,7 @@ func TestReportOfTheCommittedSpeeds(t *testing.T) {
 	}
 }
 
-// hostileResults have markup in each place that takes words.
+// hostileResults have markup in each field that takes words.
 func hostileResults(bad string) []any {
 	counts := &crashtest.Counts{PlantedBugs: 1, DoubleEffects: 1}
 	points := map[killtest.Point]*killtest.Counts{}
@@ -145,7 +146,8 @@ func hostileResults(bad string) []any {
 	}
 }
 
-// TestReportEscapesResults: a result says what an engine, a tool or a file said; none of it is markup or a command.
+// TestReportEscapesResults: a result quotes an engine, a tool or a file. None of its text is markup or a
+// command.
 func TestReportEscapesResults(t *testing.T) {
 	const bad = "</style><script>alert(1)</script>; rm -rf /" + "\u202e"
 	kept := filepath.Join(t.TempDir(), "kept")
@@ -176,7 +178,7 @@ func TestReportEscapesResults(t *testing.T) {
 	}
 }
 
-// TestReportRefusesOtherFiles: what is no result is named, and there is no half of a report.
+// TestReportRefusesOtherFiles: a file that is not a result is named, and no partial report is written.
 func TestReportRefusesOtherFiles(t *testing.T) {
 	for name, text := range map[string]string{
 		"empty": "", "other": `{"a":1}`, "text": "hello", "half": `{"counts":{`, "a figure that is none": `{"counts":{"recoveries":"many"}}`,
@@ -196,7 +198,7 @@ func TestReportRefusesOtherFiles(t *testing.T) {
 	}
 }
 
-// TestReportSumsTiers: what a tier reached alone is kept in a result, and summed over runs.
+// TestReportSumsTiers: figures that only one tier has are kept in a result, and summed over runs.
 func TestReportSumsTiers(t *testing.T) {
 	var names []string
 	for i := range 2 {
@@ -222,8 +224,8 @@ func TestReportSumsTiers(t *testing.T) {
 	}
 }
 
-// TestReportsInABrowser: a browser shows the committed reports, has nothing to complain about, asks nobody for
-// anything, and lets no words of a result act. They can be used by everybody.
+// TestReportsInABrowser: a browser shows the committed reports without an error, asks no other host, and
+// executes no text of a result. The reports are accessible.
 func TestReportsInABrowser(t *testing.T) {
 	serial.Long(t)
 	program, b := browser.Axe(t), browser.New(t)

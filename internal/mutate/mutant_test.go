@@ -23,8 +23,8 @@ func f(a, b int) bool {
 }
 `
 
-// TestMutantsAreNamedByWhatTheyAre: two equal lines are told apart, and neither lines that are
-// added above nor the order in which gremlins finds the mutants change a name.
+// TestMutantsAreNamedByWhatTheyAre: two equal lines have different names. Neither lines that are added above
+// nor the order in which gremlins finds the mutants change a name.
 func TestMutantsAreNamedByWhatTheyAre(t *testing.T) {
 	at := func(down int) []mutant {
 		return []mutant{
@@ -69,8 +69,7 @@ func TestMutantsChangeOneOperator(t *testing.T) {
 	}
 }
 
-// TestListedMutantsAreThere: a listed mutant whose line has changed is one that nobody has
-// looked at since.
+// TestListedMutantsAreThere: if the line of a listed mutant has changed, somebody must look at it again.
 func TestListedMutantsAreThere(t *testing.T) {
 	text, err := os.ReadFile("survivors.txt")
 	if err != nil {
@@ -95,7 +94,7 @@ func TestListedMutantsAreThere(t *testing.T) {
 	}
 }
 
-// thereIs reports why no mutant can have that name.
+// thereIs says why no mutant can have that name.
 func thereIs(n string) error {
 	path, rest, _ := strings.Cut(n, " ")
 	in, rest, _ := strings.Cut(rest, " ")
@@ -150,7 +149,7 @@ func TestLimitsOfARun(t *testing.T) {
 	}
 }
 
-// TestSampleIsOneOfEvery: the list is asked for the mutants of the sample alone.
+// TestSampleIsOneOfEvery: the list is asked only for the mutants of the sample.
 func TestSampleIsOneOfEvery(t *testing.T) {
 	*every = 3
 	defer func() { *every = 1 }()

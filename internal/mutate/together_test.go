@@ -95,9 +95,8 @@ func TestUser(t *testing.T) {
 }
 `
 
-// TestMutantsOfOneBinaryAreThoseOfTheirOwn: the binary that has all mutants of a package
-// ends as each mutant does that is built alone, and one that loops is stopped and leaves no
-// file.
+// TestMutantsOfOneBinaryAreThoseOfTheirOwn: each mutant ends in the binary that has all mutants of a package
+// as it does in a binary of its own. A mutant that loops is stopped and leaves no file.
 func TestMutantsOfOneBinaryAreThoseOfTheirOwn(t *testing.T) {
 	t.Chdir(t.TempDir())
 	files := t.TempDir()
@@ -120,7 +119,7 @@ func TestMutantsOfOneBinaryAreThoseOfTheirOwn(t *testing.T) {
 	want := map[mutant]fate{
 		at("ARITHMETIC_BASE", 5, 16):        killed, // a constant, so it is built alone
 		at("INCREMENT_DECREMENT", 9, 37):    killed,
-		at("ARITHMETIC_BASE", 11, 47):       broken, // strings have no -
+		at("ARITHMETIC_BASE", 11, 47):       broken, // strings have no operator -
 		at("CONDITIONALS_BOUNDARY", 14, 16): killed,
 		at("CONDITIONALS_NEGATION", 14, 16): killed,
 		at("INVERT_NEGATIVES", 15, 8):       killed,

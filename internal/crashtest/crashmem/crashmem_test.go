@@ -10,8 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// race does op over and over on one goroutine while another clones, and returns
-// errStuck when neither gets on any more.
+// race repeats op on one goroutine while another clones, and returns errStuck when neither makes progress.
 func race(op func(i int) error, clone func(), rounds int) error {
 	var (
 		wg   sync.WaitGroup
@@ -50,14 +49,14 @@ func race(op func(i int) error, clone func(), rounds int) error {
 			wg.Wait()
 			return err
 		case <-time.After(5 * time.Second):
-			return errStuck // the goroutines stay: they hold each other
+			return errStuck // the goroutines stay: they block each other
 		}
 	}
 }
 
 var errStuck = errors.New("nothing moved for 5 s")
 
-// ops are the operations that hold MemFS's lock twice.
+// ops are the operations that take MemFS's lock twice.
 func ops(fsys vfs.FS) map[string]func(i int) error {
 	return map[string]func(i int) error{
 		"ReuseForWrite": func(i int) error {
@@ -91,7 +90,7 @@ func create(t *testing.T, fsys vfs.FS) {
 	}
 }
 
-// TestCloningBesideReuseAndLinkGoesOn holds what the package is for.
+// TestCloningBesideReuseAndLinkGoesOn checks the purpose of the package.
 func TestCloningBesideReuseAndLinkGoesOn(t *testing.T) {
 	for _, name := range []string{"ReuseForWrite", "Link"} {
 		t.Run(name, func(t *testing.T) {
@@ -104,8 +103,7 @@ func TestCloningBesideReuseAndLinkGoesOn(t *testing.T) {
 	}
 }
 
-// TestPebbleAloneStandsStill is the upstream defect. When it no longer shows, the
-// package can go.
+// TestPebbleAloneStandsStill shows the upstream defect. When it no longer does, the package can be deleted.
 func TestPebbleAloneStandsStill(t *testing.T) {
 	fsys := vfs.NewCrashableMem()
 	create(t, fsys)

@@ -28,7 +28,7 @@ func named(t *testing.T, name string) tier {
 	return tiers[i]
 }
 
-// slice runs a part of one pass, until a property was found not to hold.
+// slice runs a part of one pass, until a property fails.
 func slice(t *testing.T, name, bug string, sample int, until string) *bench {
 	t.Helper()
 	b := &bench{sample: sample, bug: bug, out: testLog{t}}
@@ -48,8 +48,8 @@ func (l testLog) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A part of every tier finds nothing in the code under test, and kills where it says. Those that need no
-// root are in make crash, which CI runs too: here they wait for make accept.
+// A part of every tier finds nothing in the code under test, and makes its kills at the places it names. The
+// tiers that need no root are in make crash, which CI runs too: here they wait for make accept.
 func TestNothingIsSentAgainAfterAKill(t *testing.T) {
 	part := 3 // a third of the places
 	if serial.Whole() {
@@ -58,7 +58,7 @@ func TestNothingIsSentAgainAfterAKill(t *testing.T) {
 	for _, c := range []struct {
 		tier   string
 		sample int
-		least  func(c counts) int64 // of what it is about
+		least  func(c counts) int64 // of its subject
 		want   int64
 	}{
 		{"proc", 20, func(c counts) int64 { return c.sigkills }, 40},
@@ -92,9 +92,8 @@ func TestNothingIsSentAgainAfterAKill(t *testing.T) {
 	}
 }
 
-// Each bug is found by the tiers that can show it: were it not, the tiers would find
-// nothing whatever the code did. What another pair shows as well, and what takes a minute, waits
-// for make accept.
+// Each bug is found by the tiers that can show it. A tier that finds no bug would find nothing whatever the
+// code did. Pairs that show a bug again, and pairs that take a minute, wait for make accept.
 func TestTiersFindPlantedBugs(t *testing.T) {
 	for _, c := range []struct {
 		bug, tier string
@@ -106,7 +105,7 @@ func TestTiersFindPlantedBugs(t *testing.T) {
 		{bugEarlySend, "proc", 0, "S4", true},
 		{bugEarlyAck, "ptrace", 0, "S6", true},
 		{bugEarlySend, "ptrace", 0, "S4", false},
-		{bugEarlySend, "double", 0, "S1 S4", true}, // what is sent early is sent again too, and that may show first,
+		{bugEarlySend, "double", 0, "S1 S4", true}, // a call that is sent early is sent again too, and that may be found first
 		{bugBlindResend, "double", 0, "S1", false},
 		{bugBlindResend, "servers", 0, "S1", false},
 		{bugNoLock, "stop", 0, "S9", false},
@@ -130,7 +129,7 @@ func TestTiersFindPlantedBugs(t *testing.T) {
 	}
 }
 
-// The n-th system call is the same one in each life, or a sweep over n would miss some.
+// The n-th system call must be the same one in each life, or a sweep over n would miss some.
 func TestSystemCallsAreCountedTheSame(t *testing.T) {
 	l, err := newLab(t.TempDir())
 	if err != nil {
@@ -153,8 +152,8 @@ func TestSystemCallsAreCountedTheSame(t *testing.T) {
 		}
 		count, longest = append(count, life.count), max(longest, time.Since(began))
 	}
-	// Each second the watermark may be synced once more, and the next segment is made beside
-	// the calls: at the end it has been begun, or it has not.
+	// Each second the watermark may be synced once more. The next segment is made beside the calls, so at
+	// the end it may or may not have been begun.
 	if slices.Max(count)-slices.Min(count) > 1+int(longest/time.Second) {
 		t.Errorf("a life makes %d system calls", count)
 	}

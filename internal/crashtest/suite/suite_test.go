@@ -8,8 +8,8 @@ import (
 	"github.com/tgad/tgad/internal/crashtest"
 )
 
-// TestPlantedComesFirst: whatever order it is named in, the tier that tries the others is
-// the first and gets what it needs of a short run.
+// TestPlantedComesFirst: in any order of names, the tier that tests the others is the first, and gets the
+// time that it needs in a short run.
 func TestPlantedComesFirst(t *testing.T) {
 	chosen, err := choose([]string{"mem", "double", "planted"})
 	if err != nil {
@@ -27,7 +27,7 @@ func TestPlantedComesFirst(t *testing.T) {
 	}
 }
 
-// TestShare: a tier gets its share, and the least that it needs whatever is left.
+// TestShare: a tier gets its share of the time, but at least its minimum.
 func TestShare(t *testing.T) {
 	list := []crashtest.Tier{{Share: 1, Least: 100}, {Share: 3}}
 	for left, want := range map[time.Duration]time.Duration{1000: 250, 401: 100, 400: 100, 399: 100, 99: 100, 0: 100, -50: 100} {
