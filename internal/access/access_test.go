@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestWhoMayWriteAndRead walks every permission × owner × group × kind, and holds the
-// verdict against the rule said in other words.
+// TestWhoMayWriteAndRead walks every permission × owner × group × kind, and compares the verdict with the
+// rule in another form.
 func TestWhoMayWriteAndRead(t *testing.T) {
 	for _, p := range []Process{{UID: 1000, Groups: []int{1000, 27}}, {UID: 0, Groups: []int{0}}} {
 		for _, kind := range []fs.FileMode{0, fs.ModeDir, fs.ModeDir | fs.ModeSticky} {
@@ -39,7 +39,7 @@ func TestWhoMayWriteAndRead(t *testing.T) {
 	}
 }
 
-// TestMadeWhateverTheUmask sets the umask of this process, so it runs alone.
+// TestMadeWhateverTheUmask sets the umask of this process, so it must run alone.
 func TestMadeWhateverTheUmask(t *testing.T) {
 	for _, umask := range []int{0, 0o002, 0o022, 0o077, 0o277, 0o777} {
 		t.Run(fmt.Sprintf("%#o", umask), func(t *testing.T) {

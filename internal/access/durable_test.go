@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestNewDirectoriesAreDurable: the directories that have new names are synced; of one that is there
-// already, the one above it. Where a sync fails there is no directory to rely on.
+// TestNewDirectoriesAreDurable: the parents of new directories are synced, and for an existing directory the
+// one above it. If a sync fails, an error is returned.
 func TestNewDirectoriesAreDurable(t *testing.T) {
 	defer func() { syncDir = SyncDir }()
 	var synced []string

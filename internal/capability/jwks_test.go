@@ -80,7 +80,7 @@ func TestKeySetsThatDeceiveAreRefused(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// Keys of other kinds do not disturb, and do not verify.
+	// Keys of other kinds do no harm, and do not verify.
 	mixed := strings.Replace(set, `{"keys":[`, `{"keys":[{"kty":"RSA","kid":"`+kid+`","n":"AQ","e":"AQAB"},`, 1)
 	if _, err := VerifyDetached(token, []byte(mixed)); err != nil {
 		t.Error(err)
@@ -99,7 +99,8 @@ func TestKeySetsThatDeceiveAreRefused(t *testing.T) {
 	}
 }
 
-// TestKeySetNeedsAKey: a set that verifies nothing is found where it is configured, and not with the first token.
+// TestKeySetNeedsAKey: a set that can verify nothing is refused when it is configured, not at the first
+// token.
 func TestKeySetNeedsAKey(t *testing.T) {
 	r, _ := newRing(t)
 	raw, err := r.JWKS()

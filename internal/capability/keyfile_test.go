@@ -31,7 +31,7 @@ func TestKeyFileIsPrivate(t *testing.T) {
 	}
 	for mode := range os.FileMode(0o1000) {
 		if mode&0o400 == 0 || mode&0o077 != 0 && mode&(mode-1)&0o077 != 0 {
-			continue // unreadable, or with more than one bit of the others
+			continue // unreadable, or with more than one permission for others
 		}
 		if err := os.Chmod(r.path, mode); err != nil {
 			t.Fatal(err)
@@ -76,14 +76,14 @@ func TestKeyFileInTheStoreIsRefused(t *testing.T) {
 		}
 	}
 	if _, err := Open(inside, "a", "b", Options{}); err != nil {
-		t.Fatal(err) // it is told of no store
+		t.Fatal(err) // no store was named
 	}
 	t.Chdir(store)
 	for path, ok := range map[string]bool{
 		filepath.Join(store, "key.pem"):        false,
 		filepath.Join(deep, "key.pem"):         false,
-		filepath.Join(link, "key.pem"):         false, // through a directory's symlink
-		fileLink:                               false, // through the file's own
+		filepath.Join(link, "key.pem"):         false, // through a symlink of a directory
+		fileLink:                               false, // through a symlink of the file
 		"key.pem":                              false, // the store is the working directory
 		filepath.Join("a", "..", "key.pem"):    false,
 		filepath.Join(dir, "key.pem"):          true,
@@ -127,7 +127,7 @@ func TestRotationOutlivesARestart(t *testing.T) {
 		}
 	}
 	raw, err := os.ReadFile(r.path)
-	if err != nil || strings.Count(string(raw), privateBlock) != 2 { // BEGIN and END of the active one
+	if err != nil || strings.Count(string(raw), privateBlock) != 2 { // BEGIN and END of the active key
 		t.Errorf("the file keeps the private half of a key that was rotated out: %v", err)
 	}
 	if left, err := filepath.Glob(r.path + ".*"); err != nil || left != nil {
@@ -147,12 +147,12 @@ func reopen(t *testing.T, r *Ring, clock *at) *Ring {
 func TestRetiredKeys(t *testing.T) {
 	r, clock := newRing(t)
 	g := grant()
-	stolen := r.keys // somebody has the key that is about to be rotated out
+	stolen := r.keys // somebody else has the key that is about to be rotated out
 	clock.now = t0.Add(999 * time.Millisecond)
 	if _, err := r.Rotate(); err != nil {
 		t.Fatal(err)
 	}
-	// until is rounded up: the last token signed before the rotation lives as long as it says.
+	// until is rounded up: the last token that was signed before the rotation lives as long as it says.
 	until := t0.Add(time.Second + DefaultLifetime + DefaultSkew)
 	if got := r.keys.earlier[0].until; got != until.Unix() {
 		t.Fatalf("until %s, want %s", second(got), until)
@@ -182,7 +182,7 @@ func TestRetiredKeys(t *testing.T) {
 	refused(t, err, late, "claim exp")
 }
 
-// TestADeletedKeyIsRevoked: what docs tell an operator to do about a stolen key.
+// TestADeletedKeyIsRevoked: the procedure of the documents for a stolen key.
 func TestADeletedKeyIsRevoked(t *testing.T) {
 	r, _ := newRing(t)
 	token := mint(t, r, grant())
@@ -280,7 +280,7 @@ func TestAFailedRotationChangesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.opts.Rand = rand.Reader
-	// What a crash left before the rename is in nobody's way, whatever its mode.
+	// A file that a crash left before the rename does no harm, whatever its mode.
 	if err := os.WriteFile(r.path+".new", []byte("half a key"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -294,7 +294,7 @@ func TestAFailedRotationChangesNothing(t *testing.T) {
 	if err := reopen(t, r, clock).Check(ctx, token, grant()); err != nil {
 		t.Error(err)
 	}
-	// A directory in the place of the new file: it cannot be written.
+	// A directory in place of the new file: it cannot be written.
 	if err := os.MkdirAll(filepath.Join(r.path+".new", "full"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -447,7 +447,7 @@ func TestWhatIsNoFileIsRefused(t *testing.T) {
 	}
 }
 
-// TestOpenSSLReadsTheKeyFile: the format is the public one, both ways.
+// TestOpenSSLReadsTheKeyFile: the format is the public one, in both directions.
 func TestOpenSSLReadsTheKeyFile(t *testing.T) {
 	openssl := serial.Program(t, "openssl")
 	r, _ := newRing(t)

@@ -108,7 +108,7 @@ func TestATokenPermitsOneCall(t *testing.T) {
 			}
 		}
 	}
-	// A tool without a definition is not one with any.
+	// A tool without a definition does not match one with any definition.
 	g := grant()
 	g.SchemaDigest = tga.Digest{}
 	token := mint(t, r, g)
@@ -123,7 +123,7 @@ func TestTimesAtTheirLimits(t *testing.T) {
 	token := mint(t, r, grant())
 	for _, c := range []struct {
 		after time.Duration
-		says  string // "" = in force
+		says  string // "" = valid
 	}{
 		{-DefaultSkew, ""},
 		{-DefaultSkew - 1, "claim iat"},
@@ -196,8 +196,7 @@ func TestAnotherIssuerOrAudienceIsRefused(t *testing.T) {
 	}
 }
 
-// TestEveryByteOfATokenCounts: a token with any byte changed, added or removed is
-// refused.
+// TestEveryByteOfATokenCounts: a token with any byte changed, added or removed is refused.
 func TestEveryByteOfATokenCounts(t *testing.T) {
 	r, _ := newRing(t)
 	token := mint(t, r, grant())
@@ -214,7 +213,7 @@ func TestEveryByteOfATokenCounts(t *testing.T) {
 	for i := range len(token) {
 		check(token[:i] + token[i+1:])
 		others := "Aw\n.="
-		// The last characters of the segments carry bits that no byte needs: there, all.
+		// The last characters of the segments have bits that no byte needs: there every character is tried.
 		if i+3 > len(token) || strings.Contains(token[i:i+3], ".") {
 			others = alphabet
 		}
@@ -232,7 +231,7 @@ func TestEveryByteOfATokenCounts(t *testing.T) {
 	check("")
 }
 
-// forge signs a header and claims of any form with the ring's own key.
+// forge signs any header and claims with the ring's own key.
 func forge(r *Ring, header, claims string) string {
 	enc := base64.RawURLEncoding.EncodeToString
 	signed := enc([]byte(header)) + "." + enc([]byte(claims))
@@ -358,7 +357,7 @@ func TestOtherAlgorithmsAreRefused(t *testing.T) {
 func TestTokenSizeAtTheLimit(t *testing.T) {
 	r, _ := newRing(t)
 	g := grant()
-	// A name that no contract allows fills the token up.
+	// A name that no contract allows makes the token as long as possible.
 	fits := func(n int) bool {
 		g.Server = strings.Repeat("s", n)
 		_, err := r.Mint(ctx, g)
@@ -383,7 +382,7 @@ func TestTokenSizeAtTheLimit(t *testing.T) {
 	pad := func(n int) error { return r.Check(ctx, strings.Repeat("A", n), g) }
 	refused(t, pad(MaxToken), "", "number of segments")
 	refused(t, pad(MaxToken+1), "", "4097 bytes, at most 4096")
-	// The contract's longest names leave room.
+	// The contract's longest names fit.
 	g.Server, g.Tool = strings.Repeat("s", 128), strings.Repeat("t", 128)
 	r.issuer, r.audience = strings.Repeat("i", 255), strings.Repeat("a", 255)
 	if token := mint(t, r, g); len(token) > MaxToken/2+512 {
@@ -439,7 +438,7 @@ func FuzzToken(f *testing.F) {
 		if err != nil && !errors.Is(err, tga.CapabilityInvalid) {
 			t.Fatalf("%q: %v", s, err)
 		}
-		// Claims of any form, under a good signature: taken only as Mint writes them.
+		// Claims of any form, with a good signature: only the form that Mint writes is accepted.
 		own := forge(r, head, s)
 		if c, _, err := open(own, r.keys.public()); err == nil {
 			if raw, err := json.Marshal(c); err != nil || string(raw) != s {

@@ -8,7 +8,8 @@ import (
 	"github.com/tgad/tgad/internal/clip"
 )
 
-// TestHeadKeepsTheFirstBytes: at the limit all of it, past it so many, and each write is taken whole.
+// TestHeadKeepsTheFirstBytes: at the limit it keeps everything, past it the first bytes. Each write is
+// accepted completely.
 func TestHeadKeepsTheFirstBytes(t *testing.T) {
 	for text, want := range map[string]struct {
 		kept string

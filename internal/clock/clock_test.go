@@ -9,7 +9,7 @@ import (
 
 const day = 24 * time.Hour
 
-// hands is a clock whose two hands the test moves.
+// hands is a clock whose wall and monotonic time the test sets.
 type hands struct {
 	at   time.Time
 	mono time.Duration
@@ -23,8 +23,8 @@ func start() (*hands, *clock.Clock) {
 	return h, clock.New(func() time.Time { return h.at }, func() time.Duration { return h.mono })
 }
 
-// TestLongestIsTheLargerOfBoth: whatever is done to the wall clock after a time was stored, at
-// least the time that really passed counts, and what the wall clock says where that is more.
+// TestLongestIsTheLargerOfBoth: whatever is done to the wall clock after a time was stored, its age is at
+// least the time that really passed, and the wall clock's difference if that is more.
 func TestLongestIsTheLargerOfBoth(t *testing.T) {
 	for _, jumps := range [][]time.Duration{{}, {100 * day, -100 * day}, {2 * time.Hour, -2 * time.Hour}, {-day}, {100 * day}, {-day, day}} {
 		h, c := start()
@@ -61,8 +61,8 @@ func TestLongestIsTheLargerOfBoth(t *testing.T) {
 	}
 }
 
-// TestTimesOfAnEarlierProcess: of those the wall clock tells, and at least as long ago as this
-// process began, wherever in the past or future they are.
+// TestTimesOfAnEarlierProcess: the wall clock gives the age of times of an earlier process. They are at
+// least as old as this process, even if they are in the future.
 func TestTimesOfAnEarlierProcess(t *testing.T) {
 	for _, ago := range []time.Duration{time.Hour, 100 * day, -2 * time.Hour, -100 * day} {
 		h, c := start()
@@ -92,7 +92,7 @@ func TestDueIsNeverLaterThanItsWait(t *testing.T) {
 	}
 }
 
-// TestDriftIsNoJump: one millisecond under a step, and a step.
+// TestDriftIsNoJump: one millisecond less than a step, and exactly a step.
 func TestDriftIsNoJump(t *testing.T) {
 	for by, want := range map[time.Duration]uint64{clock.Step - time.Millisecond: 0, clock.Step: 1, time.Millisecond - clock.Step: 0, -clock.Step: 1} {
 		h, c := start()
@@ -104,7 +104,7 @@ func TestDriftIsNoJump(t *testing.T) {
 	}
 }
 
-// TestManyJumpsAreBounded: what is forgotten counts as long ago.
+// TestManyJumpsAreBounded: a time whose jumps were forgotten counts as long ago.
 func TestManyJumpsAreBounded(t *testing.T) {
 	h, c := start()
 	h.set(day)

@@ -15,7 +15,7 @@ import (
 	"github.com/tgad/tgad/runtime/client"
 )
 
-// saying is the client of a daemon whose metrics the test sets.
+// saying returns the client of a daemon whose metrics the test sets.
 func saying(t *testing.T, metrics *string) *client.Client {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "tgad") // a short path, for a socket
@@ -39,7 +39,8 @@ func saying(t *testing.T, metrics *string) *client.Client {
 	return c
 }
 
-// TestDoctorSaysWhoIsNotTold: a receiver that has not taken a notice for a minute, and not one that has.
+// TestDoctorSaysWhoIsNotTold: it names a receiver that has not accepted a notice for a minute, and no
+// receiver that has.
 func TestDoctorSaysWhoIsNotTold(t *testing.T) {
 	metrics := ""
 	c := saying(t, &metrics)
@@ -59,7 +60,7 @@ func TestDoctorSaysWhoIsNotTold(t *testing.T) {
 	}
 }
 
-// TestDoctorSaysHowOldTheBackupIs: and that the newest try failed.
+// TestDoctorSaysHowOldTheBackupIs: it also says that the newest try failed.
 func TestDoctorSaysHowOldTheBackupIs(t *testing.T) {
 	metrics := ""
 	c := saying(t, &metrics)
@@ -81,7 +82,7 @@ func TestDoctorSaysHowOldTheBackupIs(t *testing.T) {
 	}
 }
 
-// TestDoctorSaysThatTheClockJumped: as the daemon's metrics say it.
+// TestDoctorSaysThatTheClockJumped: it reports the jump that the daemon's metrics have.
 func TestDoctorSaysThatTheClockJumped(t *testing.T) {
 	metrics := ""
 	c := saying(t, &metrics)

@@ -10,8 +10,8 @@ import (
 	"github.com/tgad/tgad/engine"
 )
 
-// TestDirectoryThatCannotBeReadIsAnError: it is not one without a store, and neither is one
-// that is not there, which some of the verbs take for it.
+// TestDirectoryThatCannotBeReadIsAnError: such a directory is not one without a store. Nor is a directory
+// that does not exist, which some of the verbs treat as one without a store.
 func TestDirectoryThatCannotBeReadIsAnError(t *testing.T) {
 	dir := t.TempDir()
 	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")

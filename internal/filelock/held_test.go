@@ -23,7 +23,7 @@ func TestHeldIsSeenFromOutside(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(path, true, true)
-	want(path, true, true) // looking takes nothing
+	want(path, true, true) // looking does not take the lock
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func TestHeldIsSeenFromOutside(t *testing.T) {
 	}
 	want(filepath.Join(dir, "none"), false, true)
 	want(filepath.Join(dir, "none", "lock"), false, false)
-	want("lock", false, false) // whose directory?
+	want("lock", false, false) // no directory is given
 	want(dir, false, false)
 	link, pipe := filepath.Join(dir, "link"), filepath.Join(dir, "pipe")
 	if err := os.Symlink(path, link); err != nil {

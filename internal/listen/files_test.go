@@ -48,8 +48,8 @@ func (l *lines) String() string {
 	return l.b.String()
 }
 
-// TestConnectionsLeaveFilesForOthers: clients that hold as many connections as they get do not take the last
-// quarter of the process's files. The server says so in its log, and answers once they are gone.
+// TestConnectionsLeaveFilesForOthers: clients that open as many connections as they can do not use the last
+// quarter of the process's files. The server says so in its log, and answers again once they are gone.
 func TestConnectionsLeaveFilesForOthers(t *testing.T) {
 	for name, wrap := range map[string]func(net.Listener) net.Listener{
 		"plain":   func(l net.Listener) net.Listener { return l },
@@ -60,8 +60,8 @@ func TestConnectionsLeaveFilesForOthers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// So many files that the connections of this test, both ends of which are in this process, reach three
-			// quarters of them soon.
+			// A number of open files at which the connections of this test, whose both ends are in this
+			// process, soon reach three quarters of the limit.
 			files := (nextFile(t) + 40) / 3 * 4
 			said := &lines{}
 			srv := &http.Server{Handler: http.NotFoundHandler(), ReadHeaderTimeout: time.Minute, ErrorLog: log.New(said, "", 0)}
@@ -97,7 +97,7 @@ func TestConnectionsLeaveFilesForOthers(t *testing.T) {
 	}
 }
 
-// nextFile is the lowest number that no file has.
+// nextFile returns the lowest file number that is free.
 func nextFile(t *testing.T) uint64 {
 	t.Helper()
 	f, err := os.Open(os.DevNull)
@@ -124,7 +124,7 @@ func answers(addr string) (err error) {
 	return err
 }
 
-// TestLimitOfFilesIsKnown: without it the rule would hold nobody back.
+// TestLimitOfFilesIsKnown: without it the rule would have no effect.
 func TestLimitOfFilesIsKnown(t *testing.T) {
 	if n := fileLimit(); n < nextFile(t) {
 		t.Errorf("this process may have %d files open, and has more", n)

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// failing is a listener that accept4 fails for, once for each error.
+// failing is a listener whose accept4 fails once with each error.
 type failing struct {
 	net.Listener
 	errs []error
@@ -27,8 +27,8 @@ func (f *failing) Accept() (net.Conn, error) {
 	return nil, &net.OpError{Op: "accept", Net: "tcp", Addr: f.Addr(), Err: os.NewSyscallError("accept4", err)}
 }
 
-// TestServersOutliveErrorsOfOneConnection: whatever accept(2) says that passes, the server answers afterwards.
-// Of what does not pass it ends at once, and does not ask for ever.
+// TestServersOutliveErrorsOfOneConnection: after any temporary error of accept(2) the server still answers.
+// A permanent error ends it at once; it does not try for ever.
 func TestServersOutliveErrorsOfOneConnection(t *testing.T) {
 	pass := []error{
 		syscall.ECONNABORTED, syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EPROTO, syscall.EPERM,

@@ -15,12 +15,12 @@ import (
 	"time"
 )
 
-// TestSocketThatIsGoneIsMadeAnew: whatever becomes of the file, the process is reached at its path again by itself, or
-// once what stands in the way is gone, and says so. What stands in the way is left alone.
+// TestSocketThatIsGoneIsMadeAnew: whatever happens to the file, the process can be reached at its path
+// again, by itself or once the obstacle is gone, and says so. It does not touch the obstacle.
 func TestSocketThatIsGoneIsMadeAnew(t *testing.T) {
 	for name, c := range map[string]struct {
 		take func(t *testing.T, path string)
-		says string // before free; "" = it is made anew at once
+		says string // before free; "" = the socket is made anew at once
 		free func(path string) error
 	}{
 		"removed":    {take: func(t *testing.T, path string) { must(t, os.Remove(path)) }},
@@ -93,7 +93,7 @@ func TestSocketThatIsGoneIsMadeAnew(t *testing.T) {
 	}
 }
 
-// TestClosedSocketIsNotMadeAnew: an end that comes while nobody accepts is the end.
+// TestClosedSocketIsNotMadeAnew: a close that comes while nobody accepts is final.
 func TestClosedSocketIsNotMadeAnew(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := Unix(path, 0o600)
@@ -115,7 +115,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// eventually gives f ten seconds; a listener looks after its file every second.
+// eventually gives f ten seconds; a listener checks its file every second.
 func eventually(f func() error) (err error) {
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if err = f(); err == nil {

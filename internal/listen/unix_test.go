@@ -10,9 +10,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestSocketsAreReplacedWhenNobodyAnswers: and nothing else is.
+// TestSocketsAreReplacedWhenNobodyAnswers: nothing else is replaced.
 func TestSocketsAreReplacedWhenNobodyAnswers(t *testing.T) {
-	dir, err := os.MkdirTemp("", "tgad-s-") // a socket's path is short
+	dir, err := os.MkdirTemp("", "tgad-s-") // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}

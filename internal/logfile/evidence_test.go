@@ -18,7 +18,7 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// evidence is a file that proves traces, each of which was one append.
+// evidence is a file that proves traces, each with one append.
 func evidence(t *testing.T, all []*chaintest.Trace) []byte {
 	t.Helper()
 	key, err := checkpoint.NewSigner("tgad/test")
@@ -63,8 +63,8 @@ func evidence(t *testing.T, all []*chaintest.Trace) []byte {
 	return b.Bytes()
 }
 
-// TestEvidenceIsShownWithWhatItProves: its traces, and in sentences what is proved and what is not. Where a
-// proof does not hold, that is the fault.
+// TestEvidenceIsShownWithWhatItProves: its traces are shown, and sentences say what is proved and what is
+// not. A proof that does not hold is shown as a fault.
 func TestEvidenceIsShownWithWhatItProves(t *testing.T) {
 	all := made(2)
 	data := evidence(t, all)

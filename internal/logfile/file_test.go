@@ -19,7 +19,7 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// made are traces: finished ones with documents and notes, and the last in doubt.
+// made returns traces: finished ones with documents and notes, and a last one that is in doubt.
 func made(finished int) (all []*chaintest.Trace) {
 	for i := range finished {
 		docs := []chain.Document{{Pointer: tga.PointerResult, Data: []byte(`{"paid":5}`)}}
@@ -88,7 +88,7 @@ func open(t *testing.T, path string) *logfile.File {
 	return f
 }
 
-// ids are those of a list.
+// ids returns the ids of a list.
 func ids(t *testing.T, f *logfile.File, q wire.TracesQuery) (all []tga.ID) {
 	t.Helper()
 	for o, err := range f.Traces(t.Context(), q) {
@@ -122,7 +122,7 @@ func whole(t *testing.T, f *logfile.File, want *chaintest.Trace) {
 	}
 }
 
-// TestFilesShowTheirTraces: a segment and an export, each with all that it has of each trace.
+// TestFilesShowTheirTraces: a segment and an export, each with everything that it has of each trace.
 func TestFilesShowTheirTraces(t *testing.T) {
 	all := made(3)
 	for kind, data := range map[string][]byte{logfile.Export: export(t, all), logfile.Segment: sealed(t, all[:3])} {
@@ -157,7 +157,7 @@ func TestFilesShowTheirTraces(t *testing.T) {
 	}
 }
 
-// TestOtherFilesAreRefused: a file that was never one of tgad's is not shown.
+// TestOtherFilesAreRefused: a file that does not come from tgad is not shown.
 func TestOtherFilesAreRefused(t *testing.T) {
 	for _, data := range []string{"", "\x89PNG", "root:x:0:0", `{"a":1}`, "[]"} {
 		f, err := logfile.Open(t.Context(), write(t, []byte(data)), func(*logfile.Reader) func() { return func() {} })
@@ -212,7 +212,7 @@ func flip(data []byte, at int) []byte {
 	return data
 }
 
-// TestChangedWhileOpen: what somebody changes after the file was verified is found when it is read.
+// TestChangedWhileOpen: a change of the file after it was verified is found when it is read.
 func TestChangedWhileOpen(t *testing.T) {
 	all := made(2)
 	data := export(t, all)
@@ -238,7 +238,7 @@ func TestChangedWhileOpen(t *testing.T) {
 	}
 }
 
-// TestTheLongestIsShown: of exports one behind the other, the later one has more of a trace.
+// TestTheLongestIsShown: of two exports in one file, the later one has more of a trace.
 func TestTheLongestIsShown(t *testing.T) {
 	long := made(1)[0]
 	short := *long
@@ -252,7 +252,7 @@ func TestTheLongestIsShown(t *testing.T) {
 	}
 }
 
-// TestFilesAreOnlyRead: nothing is written, and neither a directory nor what is not there is a file.
+// TestFilesAreOnlyRead: nothing is written. Neither a directory nor a missing file is accepted.
 func TestFilesAreOnlyRead(t *testing.T) {
 	data := export(t, made(1))
 	path := write(t, data)

@@ -26,7 +26,7 @@ func stop(t *testing.T, s *Server) {
 	}
 }
 
-// ask posts a chat and returns the status and the body; 0 where there is no answer.
+// ask posts a chat and returns the status and the body; status 0 = there was no answer.
 func ask(t *testing.T, s *Server, path, key, body string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequest(http.MethodPost, s.URL()+path, strings.NewReader(body))
@@ -55,8 +55,8 @@ const (
 	messages = `{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"a"}]}`
 )
 
-// TestCountsOutliveTheServer: what a killed client is judged by is on disk before it is
-// answered, and the next server goes on from there.
+// TestCountsOutliveTheServer: the counts by which a killed client is judged are on disk before it is
+// answered, and the next server continues them.
 func TestCountsOutliveTheServer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal")
 	o := Options{Journal: path, Script: []Answer{{Text: "one"}, {Status: 500, Code: "api_error"}, {Text: "two", Cut: 1}, {Text: "three"}}}
@@ -110,7 +110,7 @@ func TestCountsOutliveTheServer(t *testing.T) {
 		t.Errorf("the torn line is still there:\n%s", raw)
 	}
 
-	// Any other line that does not read is an error.
+	// Any other line that cannot be read is an error.
 	if err := os.WriteFile(path, bytes.Replace(raw, []byte(`{"op"`), []byte(`{"OP?"`), 1), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func TestAnswersByConversation(t *testing.T) {
 	}
 }
 
-// TestRequestsThatProvidersRefuse: what an adapter gets wrong must show here.
+// TestRequestsThatProvidersRefuse: a mistake of an adapter must show here.
 func TestRequestsThatProvidersRefuse(t *testing.T) {
 	s := start(t, Options{ByConversation: true, Script: []Answer{{Text: "ok"}, {Text: "ok"}}})
 	defer stop(t, s)

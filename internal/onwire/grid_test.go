@@ -32,16 +32,16 @@ import (
 	"github.com/tgad/tgad/runtime/mcp"
 )
 
-// fate is what happens to one request. The server's side of it runs once the server has a part
-// of the request, or all of it.
+// fate is what happens to one request. The server's part of it runs once the server has a part of the
+// request, or all of it.
 type fate struct {
 	name   string
-	unsent bool                      // what the sender must say
-	target func(t *testing.T) string // where the request goes in place of the server; nil is there
-	tls    bool                      // the server is spoken to over TLS, which it does not pass
-	before bool                      // the sender has given it up already
-	part   func(cancel func())       // at the server, once it has seen the beginning
-	whole  func(cancel func())       // at the server, once it has all of it
+	unsent bool                      // what the sender must report
+	target func(t *testing.T) string // where the request goes instead of the server; nil = to the server
+	tls    bool                      // the connection uses TLS and fails in its handshake
+	before bool                      // the sender has given it up before
+	part   func(cancel func())       // at the server, after it has seen the beginning
+	whole  func(cancel func())       // at the server, after it has all of it
 }
 
 func fates() []fate {
@@ -56,7 +56,7 @@ func fates() []fate {
 			defer l.Close()
 			return l.Addr().String()
 		}},
-		// Of an address that is nobody's; some systems refuse it at once.
+		// To an address that nobody has; some systems refuse it at once.
 		{name: "dial timed out", unsent: true, target: func(*testing.T) string { return "192.0.2.1:9" }},
 		{name: "TLS failed", unsent: true, tls: true},
 		{name: "given up before", unsent: true, before: true},
@@ -66,7 +66,7 @@ func fates() []fate {
 	}
 }
 
-// long is over what the buffers of a connection hold.
+// long is larger than the buffers of a connection.
 var long = strings.Repeat("x", 8<<20)
 
 // senders are the transports. Each sends one request to an address and returns its error.
@@ -133,8 +133,8 @@ var senders = map[string]func(ctx context.Context, t *testing.T, scheme, addr st
 	},
 }
 
-// TestNotSentIsTrue: of every transport, an error says "not sent" only where the server has seen
-// nothing of the request, and says it where the request never had a connection.
+// TestNotSentIsTrue: an error of any transport says "not sent" only if the server has seen nothing of the
+// request. It must say so if the request never had a connection.
 func TestNotSentIsTrue(t *testing.T) {
 	for by, send := range senders {
 		for _, f := range fates() {
@@ -168,8 +168,7 @@ func TestNotSentIsTrue(t *testing.T) {
 	}
 }
 
-// serve starts a server that does to a request what its fate says. Requests of a handshake it
-// answers.
+// serve starts a server that treats a request as its fate says. It answers the requests of a handshake.
 func serve(t *testing.T, by string, f fate, seen *atomic.Int32, cancel func()) (addr string) {
 	if by == "gRPC" && !f.tls {
 		return serveGRPC(t, f, seen, cancel)
@@ -204,7 +203,7 @@ func serve(t *testing.T, by string, f fate, seen *atomic.Int32, cancel func()) (
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(handler))
 	srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	if f.tls {
-		srv.StartTLS() // under a certificate that nobody here trusts
+		srv.StartTLS() // with a certificate that nobody here trusts
 	} else {
 		srv.Start()
 	}
@@ -222,9 +221,9 @@ func serveGRPC(t *testing.T, f fate, seen *atomic.Int32, cancel func()) (addr st
 	t.Cleanup(func() { _ = l.Close() })
 	one := func(c net.Conn) {
 		defer c.Close()
-		_, _ = c.Write([]byte{0, 0, 0, 4, 0, 0, 0, 0, 0}) // empty settings
+		_, _ = c.Write([]byte{0, 0, 0, 4, 0, 0, 0, 0, 0}) // empty settings frame
 		if _, err := io.CopyN(io.Discard, c, 24); err != nil {
-			return // without a preface it is no client
+			return // without a preface it is not a client
 		}
 		for {
 			var h [9]byte
@@ -259,7 +258,7 @@ func serveGRPC(t *testing.T, f fate, seen *atomic.Int32, cancel func()) (addr st
 	return l.Addr().String()
 }
 
-// TestNotSentIsTrueOfPipes: a pipe that is closed before a frame has seen nothing of it.
+// TestNotSentIsTrueOfPipes: a pipe that was closed before a frame has seen nothing of it.
 func TestNotSentIsTrueOfPipes(t *testing.T) {
 	for _, c := range []struct {
 		name   string

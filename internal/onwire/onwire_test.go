@@ -11,7 +11,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 )
 
-// counting is a connection that says whether a byte of its request left.
+// counting is a connection that reports whether a byte of its request left.
 type counting struct {
 	net.Conn
 	left, ended bool
@@ -19,7 +19,7 @@ type counting struct {
 
 func (c *counting) End() bool { c.ended = true; return c.left }
 
-// blind is a connection that cannot say so.
+// blind is a connection that cannot report this.
 type blind struct {
 	net.Conn
 	closed bool
@@ -27,8 +27,8 @@ type blind struct {
 
 func (b *blind) Close() error { b.closed = true; return nil }
 
-// TestRequestCountsEveryConnection: a byte on any connection that the request had is doubt, and
-// so is a connection that cannot count.
+// TestRequestCountsEveryConnection: a byte on any connection of the request is doubt, and so is a connection
+// that cannot count.
 func TestRequestCountsEveryConnection(t *testing.T) {
 	none, some := func() net.Conn { return &counting{} }, func() net.Conn { return &counting{left: true} }
 	unknown := func() net.Conn { return &blind{} }
@@ -79,7 +79,7 @@ func TestLateRequestTakesItsConnectionAlong(t *testing.T) {
 	}
 }
 
-// TestWrote: of a pipe the number of bytes is known.
+// TestWrote: for a pipe the number of written bytes is known.
 func TestWrote(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -12,7 +12,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestSlimDatabaseIsRefused: a workspace with a database is refused, and nothing is entered.
+// TestSlimDatabaseIsRefused: a workspace with a database is refused, and nothing of it is used.
 func TestSlimDatabaseIsRefused(t *testing.T) {
 	r := &workstate.Registry{}
 	f, err := AddDatabase(context.Background(), r, "x.db", t.TempDir())
@@ -24,7 +24,7 @@ func TestSlimDatabaseIsRefused(t *testing.T) {
 	}
 }
 
-// TestSlimTelemetryWarns: what the environment asks for is not left out in silence.
+// TestSlimTelemetryWarns: telemetry that the environment asks for is not dropped silently.
 func TestSlimTelemetryWarns(t *testing.T) {
 	var told []string
 	warn := func(text string) { told = append(told, text) }
@@ -40,7 +40,7 @@ func TestSlimTelemetryWarns(t *testing.T) {
 	}
 }
 
-// TestSlimMakesNoSpans: and says so.
+// TestSlimMakesNoSpans: a slim tgad makes no spans and says so.
 func TestSlimMakesNoSpans(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
 	var told []string

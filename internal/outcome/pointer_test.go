@@ -85,8 +85,6 @@ func encode(t interface{ Fatal(...any) }, v any) string {
 	return string(raw)
 }
 
-// TestEveryPlaceHasItsPointer: each value of a document is found at its own path, as it
-// is written, and a path that goes on below it leads nowhere.
 // TestIndexOfEachDigit: each digit counts, at each place of an index.
 func TestIndexOfEachDigit(t *testing.T) {
 	items := make([]int, 100)
@@ -106,6 +104,8 @@ func TestIndexOfEachDigit(t *testing.T) {
 	}
 }
 
+// TestEveryPlaceHasItsPointer: each value of a document is found at its own path, as it
+// is written, and a path that goes on below it leads nowhere.
 func TestEveryPlaceHasItsPointer(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		tree := genValue(4).Draw(t, "document")

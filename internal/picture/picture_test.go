@@ -13,7 +13,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// elements counts the elements of a picture, which has to be well-formed, by name.
+// elements counts the elements of a picture by name. The picture must be well-formed.
 func elements(t *testing.T, svg []byte) map[string]int {
 	t.Helper()
 	count := map[string]int{}

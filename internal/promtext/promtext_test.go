@@ -37,7 +37,7 @@ func parsed(t *testing.T) Metrics {
 	return m
 }
 
-// TestNumbersOfTheText: a name is not taken for one that begins with it.
+// TestNumbersOfTheText: a name is not mistaken for a longer one that begins with it.
 func TestNumbersOfTheText(t *testing.T) {
 	m := parsed(t)
 	for name, want := range map[string]float64{"tgad_appends_total": 12, "tgad_appends_totally": 7, "tgad_breakers_open": 4.5} {

@@ -28,12 +28,12 @@ func call(args string) runtime.Call {
 	return runtime.Call{Namespace: "default", Server: "s", Tool: "t", Key: "k", Args: []byte(args)}
 }
 
-// shape is a text with each mark as "#".
+// shape returns a text with each mark replaced by "#".
 func shape(raw []byte) string {
 	return regexp.MustCompile(regexp.QuoteMeta(Mark)+`[0-9a-f]{64}\]`).ReplaceAllString(string(raw), "#")
 }
 
-// TestTheRestKeepsItsBytes: what is not named keeps the bytes that it had, numbers and escapes too.
+// TestTheRestKeepsItsBytes: everything that no rule names keeps its bytes, numbers and escapes too.
 func TestTheRestKeepsItsBytes(t *testing.T) {
 	rule := Rule{
 		Args:     []string{"/card/number", "/items/*/pin", "/a~1b"},
@@ -58,8 +58,8 @@ func TestTheRestKeepsItsBytes(t *testing.T) {
 	}
 }
 
-// TestMarksTellSecretsApart: the same call leaves the same bytes. Another secret, key, place or
-// tool leaves others, and so does another key file: without it nobody can try values.
+// TestMarksTellSecretsApart: the same call leaves the same bytes. Another secret, key, place or tool leaves
+// other bytes, and so does another key file: without the key file nobody can try values.
 func TestMarksTellSecretsApart(t *testing.T) {
 	rule := Rule{Args: []string{"/pin", "/again"}}
 	r := of(t, rule)
@@ -103,8 +103,8 @@ func TestMarksTellSecretsApart(t *testing.T) {
 	}
 }
 
-// TestAnswersAreRedacted: with what the server repeats of the arguments, in texts beside the answer,
-// and where the answer is no JSON.
+// TestAnswersAreRedacted: this includes arguments that the server repeats, texts beside the answer, and
+// answers that are not JSON.
 func TestAnswersAreRedacted(t *testing.T) {
 	r := of(t, Rule{Args: []string{"/card"}, Result: []string{"/token"}, Patterns: []*regexp.Regexp{regexp.MustCompile(`key-[0-9]+`)}})
 	c := call(`{"card":"4111-2222"}`)
@@ -138,8 +138,8 @@ func TestAnswersAreRedacted(t *testing.T) {
 	}
 }
 
-// TestSecretsAreNowhere: whatever stands around it, a value that a pointer names is nowhere in what is
-// left, and what is left is JSON.
+// TestSecretsAreNowhere: whatever is around it, a value that a pointer names is nowhere in the redacted
+// document, which is still JSON.
 func TestSecretsAreNowhere(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		secret := rapid.StringN(minText, 40, 60).Filter(func(s string) bool { return len(s) >= minText && !strings.Contains(Mark, s) }).Draw(t, "secret")
@@ -186,7 +186,7 @@ func TestSecretsAreNowhere(t *testing.T) {
 	})
 }
 
-// TestRedactorIsChecked: the key at its limit and one below, and pointers.
+// TestRedactorIsChecked: a key at its least length and one byte shorter, and pointers.
 func TestRedactorIsChecked(t *testing.T) {
 	if _, err := New(key[:MinKey-1], nil); tga.CodeOf(err) != tga.ValidationError {
 		t.Errorf("a key of %d bytes: %v", MinKey-1, err)

@@ -15,7 +15,7 @@ import (
 
 const hostile = `</title></script></style><script>alert(1)</script><img src=x onerror=alert(1)>"'` + "\u202e\x00\x1b[31m"
 
-// everything is a report in which each place that takes words has these.
+// everything is a report with the given words in each field that takes words.
 func everything(words string) []Section {
 	at := [][2]float64{{1, 2}, {10, 20}}
 	return []Section{{
@@ -29,7 +29,7 @@ func everything(words string) []Section {
 	}}
 }
 
-// TestHostileWordsAreText: whatever place of a report has them, words of a result are text.
+// TestHostileWordsAreText: the words of a result are text, in every field of a report.
 func TestHostileWordsAreText(t *testing.T) {
 	page, err := Of(hostile, hostile, everything(hostile))
 	if err != nil {
@@ -60,7 +60,7 @@ func TestHostileWordsAreText(t *testing.T) {
 	}
 }
 
-// TestPageIsAlone: a page names no other place, and its policy allows its own style and script and nothing else.
+// TestPageIsAlone: a page names no other place, and its policy allows only its own style and script.
 func TestPageIsAlone(t *testing.T) {
 	of, err := Of("title", "footer", everything("words"))
 	if err != nil {
@@ -116,8 +116,8 @@ func TestPageIsAlone(t *testing.T) {
 	}
 }
 
-// TestFiguresWithoutAPlace: zero on a logarithmic axis, what is no number, one point, no point: the picture is
-// still a document whose places are numbers, and each figure that has a place is in it.
+// TestFiguresWithoutAPlace: zero on a logarithmic axis, values that are not numbers, one point, no point.
+// The picture is still a document whose coordinates are numbers, and each figure that has a place is in it.
 func TestFiguresWithoutAPlace(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	for _, log := range []bool{false, true} {
@@ -162,7 +162,7 @@ func TestFiguresWithoutAPlace(t *testing.T) {
 	}
 }
 
-// TestGrouped: a figure reads as people write it.
+// TestGrouped: a figure is written as people write it.
 func TestGrouped(t *testing.T) {
 	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", -1000: "-1,000", -100: "-100", 1234567: "1,234,567"} {
 		if got := Grouped(n); got != want {

@@ -56,8 +56,8 @@ func TestStoredValueRoundTrip(t *testing.T) {
 	}
 }
 
-// TestStoredValueOpensNowhereElse: a sealed value that lies under another key or kind of the store, or has
-// a changed or missing byte, is damaged.
+// TestStoredValueOpensNowhereElse: a sealed value under another key or kind of the store, or with a changed
+// or missing byte, is damaged.
 func TestStoredValueOpensNowhereElse(t *testing.T) {
 	ring, at := &chaintest.Ring{}, []byte("a0123456789abcdef")
 	stored := storeValue(t, at, []byte("a question"), 7, ring)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestPipeIsNoSecret: opening a pipe waits for its writer, and a start or a reload must not.
+// TestPipeIsNoSecret: opening a pipe waits for its writer, and a start or a reload must not wait.
 func TestPipeIsNoSecret(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {

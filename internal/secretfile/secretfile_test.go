@@ -41,8 +41,8 @@ func TestWhoMayHaveAccess(t *testing.T) {
 	}
 }
 
-// TestForeignOwner: what another user owns could have been written by that user, whatever its mode.
-// Root gives a file away; anybody else looks at an own file as another process would.
+// TestForeignOwner: another user may have written a file that this user owns, whatever its mode. Root gives
+// a file away; anybody else looks at an own file as another process would.
 func TestForeignOwner(t *testing.T) {
 	path := write(t, "s3cret", 0o600)
 	if raw, err := Read(path); err != nil || string(raw) != "s3cret" {
@@ -82,7 +82,7 @@ func TestLengths(t *testing.T) {
 	}
 }
 
-// TestHeadersAreChecked: what is no header is refused, and not repeated.
+// TestHeadersAreChecked: an invalid header is refused, and the error does not repeat it.
 func TestHeadersAreChecked(t *testing.T) {
 	for content, good := range map[string]bool{
 		"A: b\n": true, "A: b: c\n# x\n\nB-c:d": true, "a:\tb\tc \n": true,

@@ -16,7 +16,7 @@ import (
 
 const callers = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-// maxBaggage is how many bytes of baggage W3C asks everybody to pass on.
+// maxBaggage is the number of baggage bytes that W3C asks everybody to pass on.
 const maxBaggage = 8192
 
 func provider(opts ...sdktrace.TracerProviderOption) (*sdktrace.TracerProvider, *tracetest.InMemoryExporter) {
@@ -34,8 +34,8 @@ func text(list []attribute.KeyValue) string {
 	return strings.Join(all, " ")
 }
 
-// TestSpansAreATree: what was asked is below the caller's span, which is another process's; a step is
-// below what was asked, which is not.
+// TestSpansAreATree: the span of a request is below the caller's span, which belongs to another process. The
+// span of a step is below that of the request, which belongs to this process.
 func TestSpansAreATree(t *testing.T) {
 	p, kept := provider()
 	tr := New(p, Options{})
@@ -59,7 +59,7 @@ func TestSpansAreATree(t *testing.T) {
 	}
 }
 
-// TestAttributes: by the conventions for GenAI and MCP, and what is tgad's own.
+// TestAttributes: attributes follow the conventions for GenAI and MCP; the others are tgad's own.
 func TestAttributes(t *testing.T) {
 	p, kept := provider()
 	tr := New(p, Options{MCP: func(server string) bool { return server == "files" }})
@@ -90,7 +90,7 @@ func TestAttributes(t *testing.T) {
 	}
 }
 
-// TestSpanHasNoWordsOfATool: of an error there is the code alone.
+// TestSpanHasNoWordsOfATool: of an error the span has only the code.
 func TestSpanHasNoWordsOfATool(t *testing.T) {
 	for code, err := range map[string]error{"TOOL_ERROR": tga.Errorf(tga.ToolError, "the card 4111"), "_OTHER": errPlain{}} {
 		p, kept := provider()
@@ -107,7 +107,7 @@ type errPlain struct{}
 
 func (errPlain) Error() string { return "the card 4111" }
 
-// TestLink: to the run that first made the call.
+// TestLink: the link leads to the run that first made the call.
 func TestLink(t *testing.T) {
 	p, kept := provider()
 	tr := New(p, Options{})
@@ -118,8 +118,8 @@ func TestLink(t *testing.T) {
 	}
 }
 
-// TestCallersContextIsChecked: what is no span context makes a span without a parent; baggage that is
-// none, too much, or not wanted, goes nowhere.
+// TestCallersContextIsChecked: an invalid span context gives a span without a parent. Baggage that is
+// invalid, too long or not wanted is dropped.
 func TestCallersContextIsChecked(t *testing.T) {
 	member := func(n int) string { return "k=" + strings.Repeat("v", n-2) }
 	for _, c := range []struct {
@@ -148,7 +148,7 @@ func TestCallersContextIsChecked(t *testing.T) {
 	}
 }
 
-// TestSpanThatIsNotSampled: it has a place in the trace, and nobody is told of its end.
+// TestSpanThatIsNotSampled: it has a place in the trace, and its end is not exported.
 func TestSpanThatIsNotSampled(t *testing.T) {
 	p, _ := provider(sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.AlwaysSample())))
 	own, end := New(p, Options{}).Start(runtime.SpanContext{Traceparent: strings.TrimSuffix(callers, "1") + "0"}, runtime.Span{Name: "tgad.call"})

@@ -9,8 +9,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// told is a trace as the log has it: entries by their type, notes by kind and body. Only what a course is made
-// of is in it.
+// told is a trace as the log has it: entries by their type, notes by kind and body. It has only what a
+// course is made of.
 type told struct {
 	attempt string // meta of the call
 	effect  tga.Meta
@@ -44,7 +44,7 @@ func marked(n uint32) tga.Note {
 	return tga.Note{Kind: tga.NoteAttempt, Body: ledger.Mark{Attempt: n, Epoch: 1}.Body()}
 }
 
-// TestEndsOfAttempts: the picture says no more of an attempt than the log does.
+// TestEndsOfAttempts: the picture says no more about an attempt than the log does.
 func TestEndsOfAttempts(t *testing.T) {
 	const rq, dc, cl, ef = tga.RequestType, tga.DecisionType, tga.CallType, tga.EffectType
 	doubt := tga.Note{Kind: tga.NoteDoubt, Body: []byte(`{"attempt":1,"cause":"reset","code":"TOOL_ERROR"}`)}

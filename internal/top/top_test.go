@@ -11,7 +11,7 @@ import (
 	"github.com/tgad/tgad/schemas/wire"
 )
 
-// scrape is a sample, so many seconds after the first.
+// scrape is a sample that was taken so many seconds after the first one.
 func scrape(seconds int, text string) *Sample {
 	if text != "" && !strings.HasSuffix(text, "\n") {
 		text += "\n"
@@ -47,7 +47,7 @@ func histogram(counts ...int) string {
 	return text + fmt.Sprintf("h_count{server=\"a\"} %d\nh_count{server=\"b\"} 0\n", counts[3])
 }
 
-// TestQuantilesAreThoseOfTheBuckets: of what was seen since the sample before, evenly within a bucket.
+// TestQuantilesAreThoseOfTheBuckets: they count what was seen since the last sample, evenly within a bucket.
 func TestQuantilesAreThoseOfTheBuckets(t *testing.T) {
 	before := scrape(0, histogram(10, 10, 10, 10))
 	for _, c := range []struct {
@@ -57,7 +57,7 @@ func TestQuantilesAreThoseOfTheBuckets(t *testing.T) {
 	}{
 		{histogram(10, 20, 20, 20), 0.5, 0.0025}, {histogram(20, 20, 20, 20), 1, 0.001}, {histogram(20, 20, 20, 20), 0.5, 0.0005},
 		{histogram(15, 15, 20, 20), 0.5, 0.001}, {histogram(15, 15, 20, 20), 0.75, 0.010},
-		{histogram(10, 10, 10, 20), 0.5, 0.016}, // beyond the last bucket that has an end
+		{histogram(10, 10, 10, 20), 0.5, 0.016}, // beyond the last bucket with an upper bound
 		{histogram(10, 10, 10, 10), 0.5, math.NaN()},
 		{histogram(0, 4, 4, 4), 0.5, 0.0025}, // after a restart
 	} {
@@ -98,7 +98,7 @@ process_start_time_seconds 1.69999e+09
 	return v
 }
 
-// TestFrameSaysWhatTheMetricsSay: each number where it belongs, and a dash where there is none.
+// TestFrameSaysWhatTheMetricsSay: each number is in its place, with a dash if it is missing.
 func TestFrameSaysWhatTheMetricsSay(t *testing.T) {
 	text := strings.Join(Frame(view(3)), "\n")
 	for _, want := range []string{
@@ -121,7 +121,7 @@ func TestFrameSaysWhatTheMetricsSay(t *testing.T) {
 	}
 }
 
-// TestFrameFitsTheTerminal: of every size; what there is no room for is counted.
+// TestFrameFitsTheTerminal: in every size; lines that do not fit are counted.
 func TestFrameFitsTheTerminal(t *testing.T) {
 	for width := 1; width < 130; width += 3 {
 		for height := 1; height < 40; height++ {
@@ -151,7 +151,7 @@ func TestFrameFitsTheTerminal(t *testing.T) {
 	}
 }
 
-// TestFrameIsHarmless: names that move a cursor do not.
+// TestFrameIsHarmless: names with cursor movements do not move the cursor.
 func TestFrameIsHarmless(t *testing.T) {
 	v := view(1)
 	v.Where = "/run/\x1b[2J"

@@ -30,7 +30,7 @@ func wantNoZero(t *testing.T, v any, but ...string) {
 	}
 }
 
-// TestEveryFieldOfAResultTravels from a daemon's result into a client's.
+// TestEveryFieldOfAResultTravels: every field of a daemon's result reaches the client's.
 func TestEveryFieldOfAResultTravels(t *testing.T) {
 	change := tga.StateChange{ResourceType: "a", ResourceID: "b", Operation: "c", Version: "d", ETag: "e", ExternalRef: "f"}
 	want := runtime.Result{
@@ -70,7 +70,7 @@ func TestEveryFieldOfAResultTravels(t *testing.T) {
 	}
 }
 
-// TestEveryFieldOfARequestTravels, but for the submitter, who is the peer.
+// TestEveryFieldOfARequestTravels, except for the submitter, who is the peer.
 func TestEveryFieldOfARequestTravels(t *testing.T) {
 	req := runtime.Request{
 		TraceID: id(1), Server: "s", Tool: "t", Args: []byte("{}"), Key: "k", Scope: "scope", Step: "step", Namespace: "n",
@@ -81,12 +81,12 @@ func TestEveryFieldOfARequestTravels(t *testing.T) {
 	wantNoZero(t, RequestOf(req))
 }
 
-// TestEveryFieldOfAnOutcomeTravels, but for what only a dispatcher has.
+// TestEveryFieldOfAnOutcomeTravels, except for the fields that only a dispatcher has.
 func TestEveryFieldOfAnOutcomeTravels(t *testing.T) {
 	r := runtime.Reply{
 		Status: tga.StatusSuccess, Class: ledger.ClassSuccess, Result: []byte("1"), Truncated: true, ResultBytes: 1, ResultDigest: tga.Sum(nil),
 		Summary: "s", ErrorCode: "E", ErrorMessage: "m", RetryAfter: time.Millisecond, Changes: []tga.StateChange{{ResourceType: "a", ResourceID: "b", Operation: "c"}},
 	}
 	wantNoZero(t, r, "Attachments", "Received", "ReceivedBytes") // a digest under the store's key
-	wantNoZero(t, OutcomeOf(r), "Result")                        // the bytes go in base64
+	wantNoZero(t, OutcomeOf(r), "Result")                        // the bytes are sent as base64
 }

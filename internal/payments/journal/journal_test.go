@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 
 const eachWriter = 50
 
-// count appends a charge whose number and amount follow from what it reads.
+// count appends a charge whose number and amount depend on what it reads.
 func count(j *Journal) error {
 	return j.Update(func(tx *Tx) error {
 		n := tx.Summary().Total().Charges + 1
@@ -56,8 +56,8 @@ func write(t *testing.T, path string, b []byte) {
 	}
 }
 
-// A writer may die at any byte of its last line. That line was not acted on, so it
-// counts for nothing, and what is appended later stands on a line of its own.
+// A writer may die at any byte of its last line. That line was not acted on, so it does not count, and the
+// next append begins a line of its own.
 func TestTornLastLineCountsForNothing(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "whole")
@@ -110,7 +110,7 @@ func TestBadLineIsAnError(t *testing.T) {
 	}
 }
 
-// Two processes, two goroutines each: every charge has a number of its own.
+// Two processes, two goroutines each: every charge has a different number.
 func TestTwoProcessesShareAJournal(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "j")
 	exe, err := os.Executable()

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// start runs the server as a process of its own and reaches it as tgad does.
+// start runs the server as a process of its own and connects to it as tgad does.
 func start(t *testing.T, path string) *mcp.Server {
 	t.Helper()
 	exe, err := os.Executable()
@@ -138,8 +138,7 @@ func TestOpaqueToolChargesEveryTime(t *testing.T) {
 	}
 }
 
-// The delay lies between the charge and the answer: a kill there leaves a charge that
-// nobody was told of.
+// The delay is between the charge and the answer: a kill there leaves a charge that nobody was told about.
 func TestKillBetweenChargeAndAnswer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal")
 	exe, err := os.Executable()
