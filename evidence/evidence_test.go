@@ -27,7 +27,7 @@ func verify(file, public string) error {
 	return nil
 }
 
-// world is a store with a runtime and its evidence, and the checkpoint outside.
+// world is a store with a runtime and its evidence, and the checkpoint outside of the store.
 type world struct {
 	*testing.T
 	dir, key, public, outside string
@@ -48,7 +48,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// open opens all of it. A checkpoint is made at the close alone.
+// open opens all of them. Only a close makes a checkpoint.
 func (w *world) open() {
 	w.Helper()
 	var err error
@@ -171,17 +171,17 @@ func TestRolledBackStoreIsFrozen(t *testing.T) {
 	if err := w.k.Accept(t.Context(), "ann"); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.db.EndQuarantine(t.Context(), "ann"); err != nil { // order-2 is known by other means
+	if err := w.db.EndQuarantine(t.Context(), "ann"); err != nil { // order-2 is known from outside
 		t.Fatal(err)
 	}
 	w.call("order-3")
 	w.close()
-	w.open() // what was accepted freezes it no more
+	w.open() // an accepted fault does not freeze the store again
 	w.call("order-4")
 	w.close()
 }
 
-// TestKeyAndFilesAreOutside: what lies in the store is rolled back with it.
+// TestKeyAndFilesAreOutside: a key or file inside the store would be rolled back with it.
 func TestKeyAndFilesAreOutside(t *testing.T) {
 	w := newWorld(t)
 	inside := filepath.Join(w.dir, "key")

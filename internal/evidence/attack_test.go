@@ -17,8 +17,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// TestAttacks is the table of docs/EVIDENCE.md: what somebody who can write to the whole disk may
-// try, what the chain of the store says of it, and what whoever holds an older checkpoint says.
+// TestAttacks is the table of docs/EVIDENCE.md: what somebody who can write to the whole disk may try, what
+// the store's own chain says about it, and what a reader with an older checkpoint says.
 func TestAttacks(t *testing.T) {
 	s := newStand(t)
 	empty, honest := filepath.Join(t.TempDir(), "empty"), filepath.Join(t.TempDir(), "honest")
@@ -35,7 +35,7 @@ func TestAttacks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// anew makes the store again out of an older copy, without the key, as f appends.
+	// anew makes the store again from an older copy, without the key, with the appends of f.
 	anew := func(f func()) {
 		copyDir(t, empty, s.dir)
 		var err error
@@ -50,10 +50,10 @@ func TestAttacks(t *testing.T) {
 	for _, a := range []struct {
 		name    string
 		attack  func()
-		chain   bool   // finds it
-		frozen  string // why the store opens frozen, "" where it does not
+		chain   bool   // whether the chain finds it
+		frozen  string // why the store opens frozen, "" = it does not
 		code    tga.Code
-		verdict string // on what it then exports, by a reader with the old checkpoint
+		verdict string // the verdict on its later export, by a reader with the old checkpoint
 	}{
 		{name: "nothing", attack: func() { copyDir(t, honest, s.dir) }, verdict: bundle.Proved},
 		{name: "an entry is changed", attack: func() {
@@ -108,7 +108,7 @@ func TestAttacks(t *testing.T) {
 				return
 			}
 			if err := s.tryOpen(); err != nil {
-				// Only another key than the store's is turned away at once.
+				// Only a key that is not the store's is refused at once.
 				if a.code == "" || tga.CodeOf(err) != a.code {
 					t.Fatal(err)
 				}

@@ -69,8 +69,8 @@ func (g *growing) Entries(ctx context.Context, id tga.ID, after uint64) iter.Seq
 	return g.DB.Entries(ctx, id, after)
 }
 
-// TestReceiptOfATraceThatGrows: a receipt has the appends that the trace had when it was asked for, also if an entry and a
-// note come while it is made.
+// TestReceiptOfATraceThatGrows: a receipt has the appends that the trace had when the receipt was requested,
+// also if an entry and a note are appended meanwhile.
 func TestReceiptOfATraceThatGrows(t *testing.T) {
 	s := newStand(t)
 	s.options.Every = time.Hour
@@ -116,8 +116,8 @@ func TestReceiptOfATraceThatGrows(t *testing.T) {
 	}
 }
 
-// TestReceiptsAreVerified: a receipt is proved by the key alone, and none with another byte says anything else. The
-// tests of package verifiers have those in which something is not as it was given.
+// TestReceiptsAreVerified: the key alone proves a receipt. A receipt with one changed byte is refused or
+// says the same. The tests of package verifiers have receipts in which something else is changed.
 func TestReceiptsAreVerified(t *testing.T) {
 	s := newStand(t)
 	s.open()
@@ -165,7 +165,7 @@ func TestExports(t *testing.T) {
 	for seed := range uint64(8) {
 		ids = append(ids, s.append(seed+2))
 	}
-	state := chaintest.ID(500, 0) // of no trace
+	state := chaintest.ID(500, 0) // belongs to no trace
 	lease, err := s.db.Acquire(t.Context(), state)
 	if err == nil {
 		_, err = s.db.Append(t.Context(), lease, chain.Batch{Attachments: []chain.Attachment{{Kind: chain.AttachStream, Key: append(state[:], make([]byte, 8)...), Value: []byte("x")}}})
@@ -221,7 +221,7 @@ func TestExports(t *testing.T) {
 	}
 }
 
-// TestRangeHasTracesWhole: a trace that began before the range stands in the file from its beginning.
+// TestRangeHasTracesWhole: the file has a trace that began before the range from its beginning.
 func TestRangeHasTracesWhole(t *testing.T) {
 	s := newStand(t)
 	s.open()

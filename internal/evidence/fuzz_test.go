@@ -7,7 +7,7 @@ import (
 	"github.com/tgad/tgad/internal/evidence"
 )
 
-// FuzzSeen: what a client may say that it has seen has one spelling.
+// FuzzSeen: the statement of a client about what it has seen has only one form.
 func FuzzSeen(f *testing.F) {
 	f.Add(evidence.Seen{Size: 12}.String())
 	f.Add("1 x")
@@ -18,7 +18,7 @@ func FuzzSeen(f *testing.F) {
 	})
 }
 
-// FuzzTilePath: a tile has one path, which is the one of C2SP tlog-tiles.
+// FuzzTilePath: a tile has only one path, the one of C2SP tlog-tiles.
 func FuzzTilePath(f *testing.F) {
 	for _, path := range []string{"0/000", "0/x001/x234/067", "1/000.p/5", "entries/000.p/255", "data/000", "6/000", "63/000", "0/000.p/256"} {
 		f.Add(path)

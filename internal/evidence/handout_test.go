@@ -13,12 +13,13 @@ import (
 	"github.com/tgad/tgad/internal/evidence/checkpoint"
 )
 
-// busy is a place that does not take what it is given: it refuses so many times, or hangs until the hand-out ends.
+// busy is a place that does not accept what it is given: it refuses the given number of times, or hangs
+// until the hand-out ends.
 type busy struct {
 	checkpoint.Directory
 	refuses atomic.Int64
 	hangs   atomic.Bool
-	begun   chan struct{} // is sent on when it hangs
+	begun   chan struct{} // on which it sends when it hangs
 	puts    atomic.Int64
 }
 
@@ -35,7 +36,7 @@ func (b *busy) Put(ctx context.Context, raw []byte, prove checkpoint.Prove) ([]b
 	return b.Directory.Put(ctx, raw, prove)
 }
 
-// newBusyStand is a stand whose one place is busy.
+// newBusyStand is a stand whose only place is busy.
 func newBusyStand(t *testing.T) (*stand, *busy) {
 	s := newStand(t)
 	b := &busy{Directory: checkpoint.Directory{Path: s.outside()}, begun: make(chan struct{}, 1)}
@@ -43,7 +44,7 @@ func newBusyStand(t *testing.T) (*stand, *busy) {
 	return s, b
 }
 
-// gets waits until the place has a checkpoint of everything.
+// gets waits until the place has a checkpoint over everything.
 func (s *stand) gets(b *busy) {
 	s.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
@@ -57,8 +58,8 @@ func (s *stand) gets(b *busy) {
 	}
 }
 
-// TestQuietStoreReachesItsPlaces: a place that could not take the last checkpoint gets it later, although nothing more
-// is appended, and is given it no more than once after that.
+// TestQuietStoreReachesItsPlaces: a place that could not accept the last checkpoint gets it later, although
+// nothing more is appended. After that it is given the checkpoint at most once more.
 func TestQuietStoreReachesItsPlaces(t *testing.T) {
 	s, place := newBusyStand(t)
 	s.open()
@@ -79,8 +80,8 @@ func TestQuietStoreReachesItsPlaces(t *testing.T) {
 	}
 }
 
-// TestStoppedHandOutIsFinished: the checkpoint that a keeper was handing out when it was stopped is handed out by its
-// end, or, where it had no end, by the next one, which has nothing appended.
+// TestStoppedHandOutIsFinished: a checkpoint that a keeper was handing out when it was stopped is handed out
+// before the keeper ends. If the keeper was killed, the next one hands it out, although nothing is appended.
 func TestStoppedHandOutIsFinished(t *testing.T) {
 	for name, killed := range map[string]bool{"stopped": false, "killed": true} {
 		t.Run(name, func(t *testing.T) {
@@ -100,7 +101,7 @@ func TestStoppedHandOutIsFinished(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.close() // where it is killed, the place is out of reach for the last time
+			s.close() // if the keeper is killed, this is the last time that the place is out of reach
 			if killed {
 				place.hangs.Store(false)
 				s.open()
@@ -118,8 +119,8 @@ func TestStoppedHandOutIsFinished(t *testing.T) {
 	}
 }
 
-// TestGivenUpCheckpointIsHandedToNobody: a checkpoint that a person gave up lies in the store still, and is no more
-// handed to a place that comes back.
+// TestGivenUpCheckpointIsHandedToNobody: a checkpoint that a person gave up is still in the store, but a
+// place that comes back does not get it.
 func TestGivenUpCheckpointIsHandedToNobody(t *testing.T) {
 	for name, other := range map[string]bool{"fewer appends": false, "as many others": true} {
 		t.Run(name, func(t *testing.T) { wantGivenUp(t, other) })
@@ -136,7 +137,7 @@ func wantGivenUp(t *testing.T, other bool) {
 	s.open()
 	s.append(2)
 	s.close()
-	// The log is put back, and what was signed is not.
+	// The log is put back, and the signed checkpoint is not.
 	checkpoints := filepath.Join(s.dir, "evidence", "checkpoints")
 	kept, err := os.ReadFile(checkpoints)
 	if err != nil {
@@ -173,7 +174,7 @@ func wantGivenUp(t *testing.T, other bool) {
 	s.gets(place)
 }
 
-// signing is a judge that signs all it is given.
+// signing is a judge that signs everything that it is given.
 type signing struct {
 	checkpoint.Directory
 	line []byte
@@ -189,8 +190,9 @@ func (j *signing) Put(context.Context, []byte, checkpoint.Prove) ([]byte, error)
 	return j.line, nil
 }
 
-// TestSignedCheckpointIsNotSignedAgain: a judge whose signature the newest checkpoint has is not asked for it by each
-// process that opens the store; one whose signature was lost with the process that asked for it is.
+// TestSignedCheckpointIsNotSignedAgain: if the newest checkpoint has a judge's signature, a process that
+// opens the store does not ask the judge again. If the signature was lost with the process that asked for
+// it, it does.
 func TestSignedCheckpointIsNotSignedAgain(t *testing.T) {
 	s := newStand(t)
 	place := &signing{line: []byte("\u2014 witness.example AAAAAAAA\n")}
@@ -205,7 +207,7 @@ func TestSignedCheckpointIsNotSignedAgain(t *testing.T) {
 	if raw, _ := s.k.Newest(); place.puts.Load() != puts || bytes.Count(raw, place.line) != 1 {
 		t.Errorf("it was asked %d times, and then %d times: %q", puts, place.puts.Load(), raw)
 	}
-	place.line = []byte("\u2014 witness.example AAAAAAAB\n") // it knows the other one no more
+	place.line = []byte("\u2014 witness.example AAAAAAAB\n") // it no longer knows the other one
 	s.open()
 	s.close()
 	if raw, _ := s.k.Newest(); place.puts.Load() != puts+1 || !place.Signed(raw) {

@@ -49,7 +49,7 @@ func newStand(t *testing.T) *stand {
 	return s
 }
 
-// open opens the store and what keeps its evidence.
+// open opens the store and the keeper of its evidence.
 func (s *stand) open() {
 	s.Helper()
 	if err := s.tryOpen(); err != nil {
@@ -83,8 +83,8 @@ func (s *stand) close() {
 	}
 }
 
-// append appends a trace: three entries at once, the fourth and two notes each by itself, and
-// something that is of no trace.
+// append appends a trace: three entries at once, then the fourth entry and two notes one by one, and then
+// something that belongs to no trace.
 func (s *stand) append(seed uint64) tga.ID {
 	s.Helper()
 	return s.appendMade(chaintest.Options{Seed: seed}, 4)
@@ -128,7 +128,7 @@ func (s *stand) appendMade(made chaintest.Options, appends int) tga.ID {
 	return id
 }
 
-// covered waits until a checkpoint has every append, and returns it.
+// covered waits until a checkpoint covers every append, and returns it.
 func (s *stand) covered() (checkpoint.Checkpoint, []byte) {
 	s.Helper()
 	for end := time.After(time.Minute); ; {
@@ -167,7 +167,7 @@ func TestCheckpointsCoverDurableAppends(t *testing.T) {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	s.append(99)
-	s.close() // a close makes a last one
+	s.close() // a close makes a last checkpoint
 	last, err := os.ReadFile(s.outside())
 	if err != nil {
 		t.Fatal(err)
@@ -190,7 +190,7 @@ func TestCheckpointsCoverDurableAppends(t *testing.T) {
 	}
 }
 
-// copyDir puts a copy of a closed store in another place.
+// copyDir copies a closed store to another place.
 func copyDir(t *testing.T, from, to string) {
 	t.Helper()
 	if err := errors.Join(os.RemoveAll(to), os.CopyFS(to, os.DirFS(from))); err != nil {
@@ -208,8 +208,8 @@ func copyDir(t *testing.T, from, to string) {
 	}
 }
 
-// TestRolledBackStoreIsFrozen: an older copy of the whole directory is a good store, and only what
-// lies outside tells.
+// TestRolledBackStoreIsFrozen: an older copy of the whole directory is a valid store, and only what is kept
+// outside shows the rollback.
 func TestRolledBackStoreIsFrozen(t *testing.T) {
 	for name, rewrite := range map[string]bool{"rolled back": false, "rolled back and gone on": true} {
 		t.Run(name, func(t *testing.T) {
@@ -249,7 +249,7 @@ func TestRolledBackStoreIsFrozen(t *testing.T) {
 				}
 				s.close()
 			}
-			// A person accepts it, and the store goes on, also after the next open.
+			// A person accepts it, and the store continues, also after the next open.
 			s.open()
 			if err := s.db.Unfreeze(t.Context(), true, "me\nwith a line"); err != nil {
 				t.Fatal(err)
@@ -271,7 +271,7 @@ func TestRolledBackStoreIsFrozen(t *testing.T) {
 	}
 }
 
-// TestOwnCheckpointFreezes: a log that was exchanged below the directory of the evidence.
+// TestOwnCheckpointFreezes: the log was replaced, and the directory of the evidence was not.
 func TestOwnCheckpointFreezes(t *testing.T) {
 	s := newStand(t)
 	s.options.Places = nil
@@ -294,7 +294,7 @@ func TestOwnCheckpointFreezes(t *testing.T) {
 	}
 }
 
-// late is a place that cannot be reached until it is there.
+// late is a place that cannot be reached at first.
 type late struct {
 	checkpoint.Directory
 	there bool
@@ -308,9 +308,9 @@ func (l *late) Newest(ctx context.Context, own []byte, prove checkpoint.Prove) (
 	return l.Directory.Newest(ctx, own, prove)
 }
 
-// TestPlaceIsAskedBeforeItIsWritten: a place that comes back with more than the store has freezes
-// it then, whether anything is appended or not, and keeps what it has. That is so too where whoever
-// put the store back took away what the store had kept itself.
+// TestPlaceIsAskedBeforeItIsWritten: a place that comes back with more than the store has freezes the store
+// then, whether anything is appended or not, and keeps what it has. This also holds if somebody rolled the
+// store back and removed the store's own checkpoints.
 func TestPlaceIsAskedBeforeItIsWritten(t *testing.T) {
 	for name, taken := range map[string]string{"the store is whole": "", "the store has no checkpoints": "evidence", "the store is new": "."} {
 		t.Run(name, func(t *testing.T) { wantAskedFirst(t, taken) })
@@ -394,7 +394,7 @@ func TestKeysAreHandedOver(t *testing.T) {
 	for n, key := range []checkpoint.Signer{second, third} {
 		former := []checkpoint.Signer{first, second}[n]
 		s.options.Signer, s.options.Former = key, &former
-		for range 2 { // the former key may stand in the configuration, and may go
+		for range 2 { // the former key may be in the configuration or not
 			s.open()
 			s.append(uint64(10*n) + s.db.Cursor() + 2)
 			s.covered()

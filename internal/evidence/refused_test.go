@@ -12,14 +12,14 @@ import (
 	"github.com/tgad/tgad/internal/evidence/checkpoint"
 )
 
-// judge is a place that has seen more than it can tell: it refuses what it is shown.
+// judge is a place that knows more than it can return: it refuses what it is shown.
 type judge struct {
 	checkpoint.Directory
 	proved         bool // it was given a proof at the start
 	asks           int
 	atStart, later error
 	shown          []byte        // at the start
-	done           chan struct{} // closed when all is appended
+	done           chan struct{} // closed when everything is appended
 }
 
 func (j *judge) Signed([]byte) bool { return false }
@@ -37,8 +37,8 @@ func (j *judge) Put(context.Context, []byte, checkpoint.Prove) ([]byte, error) {
 	return nil, j.later
 }
 
-// TestRefusedCheckpointFreezes: a place that refuses a checkpoint for what it has seen freezes the
-// store, at its start and later; and it is shown one although the store has kept none.
+// TestRefusedCheckpointFreezes: a place that refuses a checkpoint because of what it has seen freezes the
+// store, at its start and later. It is shown a checkpoint although the store has kept none.
 func TestRefusedCheckpointFreezes(t *testing.T) {
 	for name, c := range map[string]struct {
 		judge
@@ -79,8 +79,9 @@ func TestRefusedCheckpointFreezes(t *testing.T) {
 	}
 }
 
-// TestDoubtedStoreProvesNothing: a judge remembers what it is shown. So it is asked after the places
-// that tell, and a store that one of them contradicts gives it no proof, and signs nothing for it.
+// TestDoubtedStoreProvesNothing: a judge remembers what it is shown. So it is asked after the places that
+// return what they have. A store that one of these contradicts gives the judge no proof, and the judge signs
+// nothing for it.
 func TestDoubtedStoreProvesNothing(t *testing.T) {
 	s := newStand(t)
 	outside := s.options.Places[0]

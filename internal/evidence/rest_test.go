@@ -17,7 +17,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// files is the content of every file of a directory.
+// files returns the content of every file of a directory.
 func files(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -35,7 +35,7 @@ func files(t *testing.T, dir string) map[string]string {
 	return out
 }
 
-// atRest reads the evidence of a store that no process has.
+// atRest reads the evidence of a store that no process has open.
 func (s *stand) atRest(do func(db *engine.DB, k *evidence.Keeper, err error)) {
 	s.Helper()
 	db, err := engine.OpenReadOnly(s.dir, engine.Options{})
@@ -55,7 +55,7 @@ func TestStoreAtRest(t *testing.T) {
 	s.open()
 	id := s.append(1)
 	s.close()
-	s.options.Signer, s.options.Former = newKey(t), &former // what is read follows a hand-over too
+	s.options.Signer, s.options.Former = newKey(t), &former // reading accepts a hand-over too
 	s.open()
 	s.append(2)
 	s.close()

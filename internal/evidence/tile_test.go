@@ -10,7 +10,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestTilesAreCovered: what no checkpoint covers is not shown, since it could still be taken back.
+// TestTilesAreCovered: leaves that no checkpoint covers are not shown, since they could still be taken back.
 func TestTilesAreCovered(t *testing.T) {
 	s := newStand(t)
 	s.options.Every = time.Hour
@@ -30,7 +30,7 @@ func TestTilesAreCovered(t *testing.T) {
 		}
 	}
 	s.append(2)
-	// The follower takes the append into the tree a moment later; it must not show before the close.
+	// The follower adds the append to the tree a moment later. It must not be shown before the close.
 	for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if _, err := s.k.Tile(t.Context(), tlog.Tile{H: 8, L: 0, N: 0, W: int(s.db.Cursor())}); tga.CodeOf(err) != tga.NotFound {
 			t.Fatalf("%d appends, %d signed: %v", s.db.Cursor(), s.k.Signed(), err)

@@ -12,8 +12,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestDamagedEvidenceIsFoundAtRest flips a bit of each byte of each file of the evidence, and cuts each file at each length.
-// The newest checkpoint alone may be taken for one that a crash tore: whoever has it outside of the store knows better.
+// TestDamagedEvidenceIsFoundAtRest flips a bit of each byte of each file of the evidence, and cuts each file
+// at each length. Only damage of the newest checkpoint may pass for the work of a crash: somebody who has
+// this checkpoint outside of the store can tell.
 func TestDamagedEvidenceIsFoundAtRest(t *testing.T) {
 	s := newStand(t)
 	s.open()
@@ -69,7 +70,7 @@ func TestDamagedEvidenceIsFoundAtRest(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for name := range files(t, dir) { // whatever is away is made again
+	for name := range files(t, dir) { // a missing file is made again
 		path := filepath.Join(dir, name)
 		was, err := os.ReadFile(path)
 		if err != nil {

@@ -45,7 +45,7 @@ func newStand(t *testing.T, traces int) *stand {
 	for n := range traces {
 		s.traces = append(s.traces, chaintest.New(chaintest.Options{Seed: uint64(n) + 1, Notes: 2}))
 	}
-	for round := 0; ; round++ { // the appends of all traces take turns
+	for round := 0; ; round++ { // the appends of the traces alternate
 		any := false
 		for _, tr := range s.traces {
 			if l, ok := nth(tr, round); ok {
@@ -63,7 +63,7 @@ func newStand(t *testing.T, traces int) *stand {
 	}
 }
 
-// nth is the leaf of a trace's n-th append.
+// nth returns the leaf of a trace's n-th append.
 func nth(tr *chaintest.Trace, n int) (tree.Leaf, bool) {
 	entries, notes := tr.Entries, tr.Notes
 	id := entries[0].TraceID
@@ -103,7 +103,7 @@ func (s *stand) export(w io.Writer, ids []tga.ID) error {
 	return nil
 }
 
-// content is the bundle of everything up to a checkpoint of so many leaves.
+// content is the bundle of everything up to a checkpoint over n leaves.
 func (s *stand) content(size int64) Content {
 	return Content{Key: s.key.Public, Checkpoint: s.checkpoint(size), From: 1, To: uint64(size), Leaves: s.leaves[:size], Traces: s.export}
 }
@@ -136,7 +136,7 @@ func TestBundleIsProved(t *testing.T) {
 			t.Errorf("%+v", tr)
 		}
 	}
-	// Chosen traces: the leaves of one.
+	// Selected traces: the leaves of one trace.
 	c := s.content(size)
 	c.From, c.To = 0, 0
 	c.Leaves = slices.DeleteFunc(slices.Clone(s.leaves), func(l tree.Leaf) bool { return l.TraceID != s.leaves[0].TraceID })
@@ -145,8 +145,8 @@ func TestBundleIsProved(t *testing.T) {
 	}
 }
 
-// TestEveryFlipIsFound changes each byte of a bundle. What can change without an error says
-// nothing to a program: the words for people, and two members that stand under no digest.
+// TestEveryFlipIsFound changes each byte of a bundle. A change that gives no error means nothing to a
+// program: it is in the words for people, or in one of two members that no digest covers.
 func TestEveryFlipIsFound(t *testing.T) {
 	s := newStand(t, 1)
 	whole := s.bundle(s.content(s.tree.Size()))
@@ -155,7 +155,7 @@ func TestEveryFlipIsFound(t *testing.T) {
 	for i := bytes.Index(whole, []byte(`"about":`)) + 8; i < bytes.Index(whole, []byte(`,"origin"`)); i++ {
 		free[i] = true
 	}
-	// The bundle's own word on its key is not asked for where the reader has one.
+	// If the reader has the key, the bundle's own statement about its key is not used.
 	for i := bytes.Index(whole, []byte(`"key":"`)) + 7; whole[i] != '"'; i++ {
 		free[i] = true
 	}
@@ -179,7 +179,7 @@ func TestEveryFlipIsFound(t *testing.T) {
 	}
 	for n := range whole {
 		if n == len(whole)-1 {
-			continue // the last line need not end
+			continue // the last line may lack its line break
 		}
 		if _, err := s.verify(whole[:n]); err == nil {
 			t.Errorf("cut to %d bytes: verifies", n)
@@ -195,7 +195,7 @@ func TestEveryFlipIsFound(t *testing.T) {
 func TestWhatIsLeftOutIsMissed(t *testing.T) {
 	s := newStand(t, 3)
 	size := s.tree.Size()
-	// A line left out or said twice, with the counts put right, so that no count tells.
+	// A line that is missing or repeated, with the counts corrected, so that no count shows it.
 	lines := strings.SplitAfter(string(s.bundle(s.content(size))), "\n")
 	lines = lines[:len(lines)-1]
 	for i, l := range lines[1:] {
@@ -218,14 +218,14 @@ func TestWhatIsLeftOutIsMissed(t *testing.T) {
 			t.Errorf("line %d twice, %.60s: verifies", i+2, l)
 		}
 	}
-	// A trace that is left out with all of its leaves, in a range: the gap tells.
+	// In a range, a trace that is left out with all of its leaves: the gap shows it.
 	c := s.content(size)
 	gone := s.leaves[1].TraceID
 	c.Leaves = slices.DeleteFunc(slices.Clone(c.Leaves), func(l tree.Leaf) bool { return l.TraceID == gone })
 	if _, err := s.verify(s.bundle(c)); err == nil {
 		t.Error("a range without one of its traces verifies")
 	}
-	// A leaf of the range that is left out, with one outside of it to keep the count.
+	// A leaf of the range is left out, and one outside of it keeps the count right.
 	of := []int{0, 3, 4, 6, 7}
 	c = s.content(size)
 	c.From, c.To, c.Leaves = 4, 7, nil
@@ -239,7 +239,7 @@ func TestWhatIsLeftOutIsMissed(t *testing.T) {
 	if v.leaves = s.leaves[2:8]; v.whole() != nil {
 		t.Error("leaves 3 to 8 are no range from 4 to 7")
 	}
-	// The end of a trace cut off: the leaf tells.
+	// The end of a trace is cut off: the leaf shows it.
 	c = s.content(size)
 	c.Traces = func(w io.Writer, ids []tga.ID) error {
 		for i, id := range ids {
@@ -257,7 +257,8 @@ func TestWhatIsLeftOutIsMissed(t *testing.T) {
 	if _, err := s.verify(s.bundle(c)); tga.CodeOf(err) != tga.StateSequenceGap {
 		t.Errorf("a trace whose end was cut off: %v", err)
 	}
-	// Another trace under the same id, whole and chained: its digests are not those of the leaves.
+	// Another trace under the same id, complete and with a valid chain: its digests are not those of the
+	// leaves.
 	c.Traces = func(w io.Writer, ids []tga.ID) error {
 		for i, id := range ids {
 			tr := s.traces[i]
@@ -275,8 +276,8 @@ func TestWhatIsLeftOutIsMissed(t *testing.T) {
 	}
 }
 
-// lastOfTrace reports whether the line of a leaf, counted from the checkpoint's, is that of the
-// newest append of its trace. Without it the trace has an end that is not covered, and no fault.
+// lastOfTrace reports whether the line of a leaf, counted from the checkpoint's, is that of the newest
+// append of its trace. Without this leaf the end of the trace is not covered, and that is not a fault.
 func lastOfTrace(s *stand, line int) bool {
 	i := line - 1
 	if i < 0 || i >= len(s.leaves) {
@@ -413,7 +414,7 @@ func TestKeysOfABundle(t *testing.T) {
 	if rep, err := Verify(bytes.NewReader(s.bundle(c)), Trust{Key: other.key.Public}); err != nil || rep.HandOvers != 0 {
 		t.Errorf("who has the next key already: %+v, %v", rep, err)
 	}
-	// Cosignatures of witnesses that the reader trusts are told of.
+	// Cosignatures of witnesses that the reader trusts are reported.
 	secret, _, err := checkpoint.NewKey("witness.test")
 	if err != nil {
 		t.Fatal(err)
@@ -449,7 +450,7 @@ func TestBytesAreTheSame(t *testing.T) {
 	}
 }
 
-// damagedTree has another node than it had.
+// damagedTree has one node with another value.
 type damagedTree struct{ *tree.Tree }
 
 func (d damagedTree) Prove(index uint64, size int64) (tlog.RecordProof, error) {

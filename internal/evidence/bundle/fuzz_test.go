@@ -9,11 +9,12 @@ import (
 	"github.com/tgad/tgad/internal/evidence/checkpoint"
 )
 
-// fixedKey is of no store. Each process of a fuzzing run makes the seeds anew, and must make the same.
+// fixedKey belongs to no store. Each process of a fuzzing run makes the seeds anew, and must make the same
+// ones.
 const fixedKey = "PRIVATE+KEY+tgad/test+b3ce5031+AVJxvmyQLUXK+g0f7p8kcdmU9o75Vv4XxVtC8lNp+sws"
 
-// FuzzVerify: what is believed with the store's key has a checkpoint that the key signed, and nothing
-// else than what was signed under it.
+// FuzzVerify: a bundle that is believed with the store's key has a checkpoint that the key signed, and
+// contains only what that signature covers.
 func FuzzVerify(f *testing.F) {
 	t := new(testing.T)
 	s := newStand(t, 2)
@@ -46,8 +47,8 @@ func FuzzVerify(f *testing.F) {
 	})
 }
 
-// FuzzProofLine: a line with a proof that is believed has the leaf, or the older head, that the tree
-// has, and is in its one spelling.
+// FuzzProofLine: a line with a proof that is believed has the leaf, or the older head, of the tree, and is
+// written in its only form.
 func FuzzProofLine(f *testing.F) {
 	t := new(testing.T)
 	s := newStand(t, 2)

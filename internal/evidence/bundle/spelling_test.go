@@ -7,7 +7,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestNullIsNoSecondSpelling: where a list is empty, null would say the same.
+// TestNullIsNoSecondSpelling: for an empty list, null would mean the same and is refused.
 func TestNullIsNoSecondSpelling(t *testing.T) {
 	s := newStand(t, 1)
 	whole := string(s.bundle(s.content(1)))
@@ -38,7 +38,7 @@ func TestLaterVersionIsTold(t *testing.T) {
 	}
 }
 
-// TestVerdict: one word for what the sentences say, and the weakest where there are several.
+// TestVerdict: the verdict is one word for the sentences, and the weakest one if there are several.
 func TestVerdict(t *testing.T) {
 	s := newStand(t, 2)
 	all, part := s.bundle(s.content(s.tree.Size())), s.bundle(s.content(3))

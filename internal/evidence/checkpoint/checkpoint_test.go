@@ -113,7 +113,7 @@ func TestHandOver(t *testing.T) {
 	if _, err := k.Follow(over(second, third)); tga.CodeOf(err) != tga.PermissionDenied {
 		t.Fatalf("a hand-over by a key that is not trusted: %v", err)
 	}
-	half := func(by Signer) []byte { // signed by one alone
+	half := func(by Signer) []byte { // signed by one key alone
 		text, _, _ := strings.Cut(string(over(first, thief)), "\n\n")
 		return sign(t, text+"\n", by)
 	}
@@ -133,14 +133,15 @@ func TestHandOver(t *testing.T) {
 	if _, _, err := k.Open(signed(t, at(6), thief)); err == nil {
 		t.Error("a key that nothing was handed to is believed")
 	}
-	// Who was given up speaks of no tree that is larger than when it was: neither signs it...
+	// A key that was handed over makes no statement about a tree that is larger than at that time: it
+	// neither signs it...
 	if _, _, err := k.Open(signed(t, at(5), first)); err != nil {
 		t.Errorf("the first key, of the tree that it handed over: %v", err)
 	}
 	if _, _, err := k.Open(signed(t, at(6), first)); tga.CodeOf(err) != tga.PermissionDenied {
 		t.Errorf("the first key, of a larger tree: %v", err)
 	}
-	// ...nor gives it to another, and no key comes back.
+	// ...nor hands it to another key, and no former key comes back.
 	late, err := HandOver(at(6), first, thief)
 	if err != nil {
 		t.Fatal(err)
@@ -164,7 +165,7 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
-// TestHandOverHasOneForm: what both keys signed, and what is read of it, are the same lines.
+// TestHandOverHasOneForm: the lines that both keys signed and the lines that are read back are the same.
 func TestHandOverHasOneForm(t *testing.T) {
 	first, second := newSigner(t, origin), newSigner(t, origin)
 	raw, err := HandOver(at(5), first, second)
@@ -172,7 +173,7 @@ func TestHandOverHasOneForm(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, _, _ := strings.Cut(string(raw), "\n\n")
-	// The last character of a head in base64 says four bits, and two that are not used.
+	// The last character of a head in base64 has four bits that count, and two that are not used.
 	loose := text[:len(text)-2] + string(text[len(text)-2]+1) + "="
 	for name, text := range map[string]string{
 		"more behind an empty line": text + "\n\nand another thing\n",

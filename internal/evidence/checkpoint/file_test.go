@@ -50,7 +50,7 @@ func TestKeptCheckpointsSurviveACrash(t *testing.T) {
 				}
 				want = append(want, raw)
 			}
-			if r.IntN(2) == 0 { // a write that a crash tears
+			if r.IntN(2) == 0 { // a write that a crash cut off
 				raw := signed(t, at(int64(r.IntN(1<<30))), key)
 				if _, err := f.f.WriteAt(frame(raw)[:1+r.IntN(len(raw))], f.end); err != nil {
 					t.Fatal(err)
@@ -68,8 +68,8 @@ func TestKeptCheckpointsSurviveACrash(t *testing.T) {
 	}
 }
 
-// TestDamagedFileIsRefused changes each byte of a file of three notes. Damage of the last one is
-// what a crash could leave; where a whole one stands behind it, nothing is written over.
+// TestDamagedFileIsRefused changes each byte of a file of three notes. Damage of the last note is what a
+// crash may leave. If a complete note follows the damage, nothing is overwritten.
 func TestDamagedFileIsRefused(t *testing.T) {
 	key := newSigner(t, origin)
 	var whole []byte
@@ -84,7 +84,7 @@ func TestDamagedFileIsRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := f.Write(bytes.Clone(b)); err != nil { // under the race detector the file system spoils what it was given
+		if _, err := f.Write(bytes.Clone(b)); err != nil { // under the race detector the file system overwrites the buffer that it was given
 			t.Fatal(err)
 		}
 		k, err := OpenFile(fs, "")
@@ -107,7 +107,7 @@ func TestDamagedFileIsRefused(t *testing.T) {
 			t.Errorf("byte %d of the last note changed: %d notes, %v", i, n, err)
 		}
 	}
-	// A crash tears one note: where the last two are damaged, or all, it was something else.
+	// A crash cuts off one note: if the last two are damaged, or all, the cause was something else.
 	for from := range 2 {
 		b, at := bytes.Clone(whole), 0
 		for i := range 3 {
@@ -135,7 +135,7 @@ func TestFormatIsNumbered(t *testing.T) {
 	golden.HoldFormat(t, "EvidenceNotesVersion", tga.EvidenceNotesVersion, frame([]byte("text\n")))
 }
 
-// snapping is a disk of which a crash at any moment of a replacement leaves a clone.
+// snapping is a disk that keeps a clone of itself for a crash at any moment of a replacement.
 type snapping struct {
 	*crashmem.FS
 	r      *rand.Rand
@@ -163,8 +163,8 @@ func (s *snapping) OpenDir(name string) (vfs.File, error) {
 	return s.FS.OpenDir(name)
 }
 
-// TestLongFileIsReplaced: the newest checkpoints stay, and so does every note that is none, whenever
-// the process ends.
+// TestLongFileIsReplaced: the newest checkpoints stay, and so do all notes that are not checkpoints,
+// whenever the process ends.
 func TestLongFileIsReplaced(t *testing.T) {
 	key, second := newSigner(t, origin), newSigner(t, origin)
 	seed := rand.Uint64()

@@ -5,15 +5,15 @@ import (
 	"testing"
 )
 
-// fixedKeys are of no store. Each process of a fuzzing run makes the seeds anew, and must make the
-// same.
+// fixedKeys belong to no store. Each process of a fuzzing run makes the seeds anew, and must make the same
+// ones.
 var fixedKeys = [2]string{
 	"PRIVATE+KEY+tgad/test+b3ce5031+AVJxvmyQLUXK+g0f7p8kcdmU9o75Vv4XxVtC8lNp+sws",
 	"PRIVATE+KEY+tgad/test+62493faf+AYJgdr76ybhTwOUHbmfvXFM4jFX25+CaHC4Hih4rTDBy",
 }
 
-// FuzzNotes: of whatever bytes, a note is believed only for the text that was signed, and a file
-// gives back only whole notes.
+// FuzzNotes: for any bytes, a note is believed only for the text that was signed, and a file gives back only
+// complete notes.
 func FuzzNotes(f *testing.F) {
 	t := new(testing.T)
 	var keys [2]Signer

@@ -23,7 +23,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestTargets: each place returns what it was given last, and says why where it cannot.
+// TestTargets: each place returns the newest checkpoint that it was given, or an error that says why it
+// cannot.
 func TestTargets(t *testing.T) {
 	key := newSigner(t, origin)
 	var mu sync.Mutex
@@ -89,7 +90,8 @@ func TestTargets(t *testing.T) {
 			t.Errorf("%s has %q", target.Name(), got)
 		}
 	}
-	// A repository that cannot be read is not one without checkpoints, and GIT_DIR names no other.
+	// A repository that cannot be read is not one without checkpoints, and GIT_DIR does not select another
+	// one.
 	t.Setenv("GIT_DIR", remote)
 	if got, err := (Git{Dir: repo, File: "checkpoint"}).Newest(t.Context(), nil, nil); err != nil || got == nil {
 		t.Errorf("with GIT_DIR set: %q, %v", got, err)
@@ -112,7 +114,7 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// witness is one of C2SP tlog-witness: it signs what grew from what it saw before.
+// witness is a witness of C2SP tlog-witness: it signs a checkpoint that extends the one that it saw before.
 type witness struct {
 	t    *testing.T
 	log  *Keys
@@ -225,11 +227,11 @@ func TestWitness(t *testing.T) {
 			t.Fatalf("%d leaves: %v, it has seen %d", size, err, w.seen.Size)
 		}
 	}
-	// Another process does not know what the witness has seen, and is told.
+	// Another process does not know what the witness has seen, and learns it from the answer.
 	if to, w.asks = fresh(), 0; put(to, of(100)) != nil || w.asks != 2 {
 		t.Errorf("a new process needed %d questions", w.asks)
 	}
-	// A store that was rolled back is told by its own newest checkpoint, and by its next one.
+	// A store that was rolled back is found by its own newest checkpoint, and by its next one.
 	var newer *NewerError
 	if _, err := fresh().Newest(t.Context(), of(50), grown.ProvePrefix); !errors.As(err, &newer) || newer.Size != 100 {
 		t.Errorf("shown an older checkpoint: %v", err)
@@ -237,12 +239,12 @@ func TestWitness(t *testing.T) {
 	if err := put(fresh(), of(51)); !errors.As(err, &newer) {
 		t.Errorf("given an older checkpoint: %v", err)
 	}
-	for _, own := range [][]byte{of(100), of(120)} { // as new as it has seen, and newer
+	for _, own := range [][]byte{of(100), of(120)} { // as new as the witness has seen, and newer
 		if raw, err := fresh().Newest(t.Context(), own, grown.ProvePrefix); raw != nil || err != nil {
 			t.Errorf("%q, %v", raw, err)
 		}
 	}
-	// A fork is refused by the witness.
+	// The witness refuses a fork.
 	forked := signed(t, Checkpoint{Origin: origin, Size: 130, Head: tlog.Hash{7}}, key)
 	of(130)
 	var other *OtherError
@@ -252,7 +254,7 @@ func TestWitness(t *testing.T) {
 	if err := put(fresh(), signed(t, Checkpoint{Origin: origin, Size: 120, Head: tlog.Hash{7}}, key)); !errors.As(err, &other) || other.Size != 120 {
 		t.Errorf("a fork as long as it has seen: %v", err)
 	}
-	// What it signs is verified.
+	// Its signature is verified.
 	w.lie = true
 	if err := put(fresh(), of(140)); tga.CodeOf(err) != tga.PermissionDenied {
 		t.Errorf("a signature of another text: %v", err)

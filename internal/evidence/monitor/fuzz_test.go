@@ -13,7 +13,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// made is a log of leaves that are their numbers, and answers with its tiles.
+// made is a log whose leaves are their numbers. It answers with its tiles.
 type made struct {
 	hashes []tlog.Hash
 	spoil  func(path string, tile []byte) []byte
@@ -54,8 +54,7 @@ func (m *made) Tile(_ context.Context, path string) ([]byte, error) {
 	return m.spoil(path, raw), err
 }
 
-// FuzzTile: whatever the bytes of a tile are, the head that is computed is that of the tree, or the
-// store is accused.
+// FuzzTile: for any bytes of a tile, the computed head is that of the tree, or the store is accused.
 func FuzzTile(f *testing.F) {
 	const size = 700
 	m := newMade(f, size)
@@ -73,7 +72,7 @@ func FuzzTile(f *testing.F) {
 			if n++; n-1 != int(which%8) {
 				return tile
 			}
-			if len(piece)%2 == 1 { // it has another length
+			if len(piece)%2 == 1 { // its length differs
 				return piece
 			}
 			return append(append(bytes.Clone(tile[:min(int(at), len(tile))]), piece...), tile[min(int(at)+len(piece), len(tile)):]...)

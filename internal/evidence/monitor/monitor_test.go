@@ -23,7 +23,7 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// stand is a store that signs checkpoints, as a monitor is shown it.
+// stand is a store that signs checkpoints, as a monitor sees it.
 type stand struct {
 	*testing.T
 	fs       *vfs.MemFS
@@ -33,10 +33,10 @@ type stand struct {
 	end      context.CancelFunc
 	ended    chan struct{}
 	follower *monitor.Monitor
-	most     int64        // it dies where it is asked for more; 0 = never
-	breaks   func() error // what becomes of the next evidence instead
-	skip     int64        // appends that evidence passes over
-	forge    [2]string    // a text that evidence has, and what it says instead
+	most     int64        // it dies if it is asked for more; 0 = never
+	breaks   func() error // what happens to the next evidence instead
+	skip     int64        // number of appends that evidence leaves out
+	forge    [2]string    // a text of the evidence, and its replacement
 	spoil    bool         // tiles have a wrong byte
 }
 
@@ -80,7 +80,7 @@ func (s *stand) close() {
 	}
 }
 
-// crash ends the store where it is, without its last words, and gives back what was durable.
+// crash ends the store without a close, and returns what was durable.
 func (s *stand) crash(rng *rand.Rand) {
 	s.Helper()
 	next := s.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rng})
@@ -90,7 +90,7 @@ func (s *stand) crash(rng *rand.Rand) {
 	s.fs = next
 }
 
-// append appends a trace up to its call, at once.
+// append appends a trace up to its call, in one append.
 func (s *stand) append(seed uint64, args string) {
 	s.Helper()
 	id := chaintest.ID(seed, 0)
@@ -108,7 +108,7 @@ func (s *stand) append(seed uint64, args string) {
 	}
 }
 
-// covered waits until everything is signed.
+// covered waits until every append is signed.
 func (s *stand) covered() {
 	s.Helper()
 	for end := time.Now().Add(time.Minute); s.k.Signed() < int64(s.db.Cursor()); time.Sleep(time.Millisecond) {
@@ -149,7 +149,7 @@ func (s *stand) Evidence(ctx context.Context, w io.Writer, after, most int64, ol
 	})
 }
 
-// forger writes one text for another; each write has whole lines.
+// forger replaces one text by another; each write has complete lines.
 type forger struct {
 	w    io.Writer
 	text [2]string
@@ -160,7 +160,7 @@ func (f *forger) Write(b []byte) (int, error) {
 	return len(b), err
 }
 
-// monitor starts a monitor; the one before it ends.
+// monitor starts a monitor; the earlier one ends.
 func (s *stand) monitor(o monitor.Options) *monitor.Monitor {
 	s.Helper()
 	s.endMonitor()
@@ -195,7 +195,7 @@ func signing(t *testing.T) *stand {
 	return s
 }
 
-// follow steps until all is checked, and returns how many steps that took.
+// follow steps until everything is checked, and returns the number of steps.
 func follow(t *testing.T, m *monitor.Monitor) (steps int) {
 	t.Helper()
 	for more := true; more; steps++ {
@@ -226,7 +226,7 @@ func TestEveryAppendIsChecked(t *testing.T) {
 	if size, checked := m.Seen(); size != 7 || checked != 7 {
 		t.Errorf("%d appends, %d checked", size, checked)
 	}
-	// What it has seen it has seen for good.
+	// The monitor never forgets what it has seen.
 	s.append(8, "")
 	s.covered()
 	m = s.monitor(monitor.Options{State: state, Page: 3})
@@ -238,11 +238,11 @@ func TestEveryAppendIsChecked(t *testing.T) {
 	}
 }
 
-// TestMonitorSeesEachAttack: what whoever owns the disk, and even the keys, may do to a store that a
+// TestMonitorSeesEachAttack: attacks of somebody who owns the disk, or even the keys, on a store that a
 // monitor follows.
 func TestMonitorSeesEachAttack(t *testing.T) {
 	elsewhere := filepath.Join(t.TempDir(), "elsewhere")
-	// other is a checkpoint that the same key signs over another store.
+	// other returns a checkpoint that the same key signs over another store.
 	other := func(s *stand, seeds ...uint64) []byte {
 		twin := &stand{T: s.T, fs: vfs.NewCrashableMem(), signer: s.signer}
 		twin.open()
@@ -394,8 +394,8 @@ func TestMonitorSeesEachAttack(t *testing.T) {
 	}
 }
 
-// TestAlarmIsRepeated: an alarm lasts until its file is taken away, and a store that cannot be asked
-// is none.
+// TestAlarmIsRepeated: an alarm lasts until its file is removed. A store that cannot be asked is not an
+// alarm.
 func TestAlarmIsRepeated(t *testing.T) {
 	s := signing(t)
 	state := filepath.Join(t.TempDir(), "state")
@@ -423,8 +423,8 @@ func TestAlarmIsRepeated(t *testing.T) {
 	follow(t, s.monitor(o))
 }
 
-// TestStateIsNotMadeAnew: what a monitor saw stands in one file, and one that cannot be read is no
-// reason to forget it.
+// TestStateIsNotMadeAnew: one file has what a monitor saw. If the file cannot be read, the monitor does not
+// start without it.
 func TestStateIsNotMadeAnew(t *testing.T) {
 	s := signing(t)
 	state := filepath.Join(t.TempDir(), "state")
@@ -460,7 +460,7 @@ func TestStateIsNotMadeAnew(t *testing.T) {
 	}
 }
 
-// TestStateIsOfOneMonitor: of two, one could put back what the other has seen.
+// TestStateIsOfOneMonitor: of two monitors, one could overwrite what the other has seen.
 func TestStateIsOfOneMonitor(t *testing.T) {
 	s := signing(t)
 	o := monitor.Options{Key: s.signer.Public, State: filepath.Join(t.TempDir(), "state")}

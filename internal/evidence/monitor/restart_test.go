@@ -11,8 +11,8 @@ import (
 	"github.com/tgad/tgad/internal/evidence/monitor"
 )
 
-// TestStoreThatKeepsDyingIsFollowed: a store dies before it has said more than seven appends, whenever it is
-// asked. A monitor asks for fewer, gets on, and asks for more again when that comes whole.
+// TestStoreThatKeepsDyingIsFollowed: whenever it is asked, a store dies before it has sent more than seven
+// appends. A monitor asks for fewer and makes progress. It asks for more again once all of them arrive.
 func TestStoreThatKeepsDyingIsFollowed(t *testing.T) {
 	s := signing(t)
 	for seed := uint64(2); seed <= 100; seed++ {
@@ -49,8 +49,8 @@ func TestStoreThatKeepsDyingIsFollowed(t *testing.T) {
 }
 
 // TestRestartsAreNoAlarm crashes stores again and again under a monitor that asks them. A crash ends a
-// segment of the log, and each open reads the ends of all: so that many restarts take a time in proportion, no store has
-// more than mostRestarts.
+// segment of the log, and each open reads the ends of all segments. So that the time stays small, no store
+// has more than mostRestarts.
 func TestRestartsAreNoAlarm(t *testing.T) {
 	const mostRestarts = 250
 	restarts := 60

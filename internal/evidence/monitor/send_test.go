@@ -34,7 +34,7 @@ func (s *stand) Tile(ctx context.Context, path string) ([]byte, error) {
 	return raw, err
 }
 
-// spoilTiles has tiles with a wrong byte, and somebody who was shown an older checkpoint.
+// spoilTiles has tiles with a wrong byte, and a client that was shown an older checkpoint.
 func spoilTiles(elsewhere string) func(s *stand) {
 	return func(s *stand) {
 		raw, err := checkpoint.Checkpoint{Origin: "payments.example/tgad", Size: 2}.Sign(s.signer)
@@ -48,8 +48,8 @@ func spoilTiles(elsewhere string) func(s *stand) {
 	}
 }
 
-// sendAgain appends an attempt to the call of a seed, which may have been sent before. The store
-// takes it: what a tool's licence allows is for its runtime to know.
+// sendAgain appends an attempt to the call of a seed, which may have been sent before. The store accepts it:
+// only a runtime knows what the licence of a tool allows.
 func (s *stand) sendAgain(seed uint64, attempt uint32) {
 	s.Helper()
 	lease, err := s.db.Acquire(s.Context(), chaintest.ID(seed, 0))
@@ -64,12 +64,12 @@ func (s *stand) sendAgain(seed uint64, attempt uint32) {
 	s.covered()
 }
 
-// TestMonitorSeesASecondSend: a log with a call that was sent again, which its tool's licence does not
-// allow, by whatever the monitor remembers and in whatever pages it reads.
+// TestMonitorSeesASecondSend: a log has a call that was sent again although its tool's licence does not
+// allow that. The monitor finds it, whatever it remembers and however the log is divided into pages.
 func TestMonitorSeesASecondSend(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind    ledger.LicenceKind
-		unknown bool               // the monitor is told of no licences
+		unknown bool               // the monitor knows no licences
 		before  func(state string) // the second send
 		found   bool
 	}{
@@ -80,7 +80,7 @@ func TestMonitorSeesASecondSend(t *testing.T) {
 		"it forgot the keys":               {kind: ledger.Park, before: func(state string) { _ = os.Remove(state + ".keys") }, found: true},
 		"its file of keys is damaged":      {kind: ledger.Park, before: func(state string) { _ = os.Truncate(state+".keys", 30) }, found: true},
 		"its file of keys is another's":    {kind: ledger.Park, before: func(state string) { _ = os.WriteFile(state+".keys", []byte("else, and more"), 0o600) }, found: true},
-		"it forgot the keys, and licensed": {kind: ledger.ReadOnly, before: func(state string) { _ = os.Remove(state + ".keys") }, found: true}, // the request writes
+		"it forgot the keys, and licensed": {kind: ledger.ReadOnly, before: func(state string) { _ = os.Remove(state + ".keys") }, found: true}, // the request is a write
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := signing(t)

@@ -19,6 +19,6 @@ func TestFormatIsNumbered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden.HoldFormat(t, "MonitorKeysVersion", tga.MonitorKeysVersion, raw) // the records in it have the format of the ledger
+	golden.HoldFormat(t, "MonitorKeysVersion", tga.MonitorKeysVersion, raw) // its records have the format of the ledger
 	golden.HoldFormat(t, "MonitorStateVersion", tga.MonitorStateVersion, golden.Shape(state{}), golden.Shape(written{}))
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/tgad/tgad/ledger"
 )
 
-// FuzzRestore: whatever a file of keys holds is an error or is restored, and restored counts as written.
+// FuzzRestore: the content of a file of keys is an error or is restored, and the restored keys are counted
+// as they were written.
 func FuzzRestore(f *testing.F) {
 	l := newLife(new(testing.T), licence(ledger.Licence{Kind: ledger.Park}))
 	for seed := range uint64(3) {

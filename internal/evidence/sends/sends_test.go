@@ -14,7 +14,7 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// life is a log as it grows, with a book that judges each append.
+// life is a growing log with a book that judges each append.
 type life struct {
 	*testing.T
 	book   *sends.Book
@@ -33,12 +33,12 @@ func licence(l ledger.Licence) sends.Attested {
 	}}
 }
 
-// claimed is the same where the word of the program that sends a call counts.
+// claimed is the same for calls whose sending program may claim a licence.
 func claimed(l ledger.Licence) sends.Attested {
 	return sends.Attested{Licence: func(string, string) sends.Tool { return sends.Tool{Licence: l, Explicit: true, Claims: true} }}
 }
 
-// take has the book judge what was added to a trace since the last time, as one append.
+// take gives the book everything that was added to a trace since the last time, as one append.
 func (l *life) take(tr *chaintest.Trace) error {
 	l.Helper()
 	was := l.counts[tr.ID]
@@ -56,7 +56,7 @@ func (l *life) take(tr *chaintest.Trace) error {
 	return l.book.Take(&leaf, tr.State)
 }
 
-// begin is a trace whose call was just appended.
+// begin returns a trace whose call was just appended.
 func (l *life) begin(o chaintest.Options) (*chaintest.Trace, error) {
 	l.Helper()
 	whole := chaintest.New(o)
@@ -171,7 +171,7 @@ func TestForbiddenSendsAreFound(t *testing.T) {
 	}
 }
 
-// TestBookIsRestored: who takes over what another process wrote down knows the same.
+// TestBookIsRestored: a process that takes over what another process wrote down has the same knowledge.
 func TestBookIsRestored(t *testing.T) {
 	l := newLife(t, licence(ledger.Licence{Kind: ledger.Park}))
 	var pieces [][]byte
@@ -208,7 +208,7 @@ func TestBookIsRestored(t *testing.T) {
 	l.must(l.end(tr))
 	keep()
 	_, err = l.begin(chaintest.Options{Seed: 5, Key: "order-2"})
-	l.must(err) // of what was erased nothing is known
+	l.must(err) // nothing is known about erased parts
 	for _, b := range pieces {
 		for cut := range len(b) {
 			if err := sends.New(sends.Attested{}).Restore(b[:cut]); err == nil && cut != 0 && cut < 34 {

@@ -7,7 +7,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// FuzzLeaf: the bytes of a leaf are the only ones that it has.
+// FuzzLeaf: a leaf has only one encoding.
 func FuzzLeaf(f *testing.F) {
 	l := leaf(1, 2)
 	f.Add(l.Append(nil))

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// shelf keeps tiles in memory, beside a log of so many leaves.
+// shelf keeps tiles in memory, beside a log with the given number of leaves.
 type shelf struct {
 	log    byte
 	leaves int64
@@ -75,8 +75,8 @@ func (s *shelf) grow(t *testing.T, tr *Tiled, to int64) {
 	s.leaves = max(s.leaves, to)
 }
 
-// TestTiledIsTheSameTree: heads, proofs and tiles are those of the tree in files, wherever the tiles lie: still in memory,
-// kept, or taken away; and when the tree is opened anew.
+// TestTiledIsTheSameTree: heads, proofs and tiles equal those of the tree in files, wherever the tiles are:
+// still in memory, kept, or removed; also when the tree is opened anew.
 func TestTiledIsTheSameTree(t *testing.T) {
 	const most = 66_000 // more than 256 tiles
 	want := open(t, vfs.NewMem())
@@ -149,8 +149,8 @@ func TestTiledIsTheSameTree(t *testing.T) {
 
 func second2(h tlog.Hash, _ error) tlog.Hash { return h }
 
-// TestForeignTilesAreNotBelieved: tiles of another log are not those of this one, and a log that has fewer leaves than tiles
-// has no more of them.
+// TestForeignTilesAreNotBelieved: tiles of another log are not accepted, and a log with fewer leaves than
+// its tiles does not get more of them.
 func TestForeignTilesAreNotBelieved(t *testing.T) {
 	s := &shelf{tiles: map[tileAt][]byte{}}
 	tr := NewTiled(s)
@@ -176,7 +176,7 @@ func TestForeignTilesAreNotBelieved(t *testing.T) {
 	}
 }
 
-// TestTilesAreAskedForOnce: proofs near each other read a tile once.
+// TestTilesAreAskedForOnce: proofs of neighbouring leaves read a tile once.
 func TestTilesAreAskedForOnce(t *testing.T) {
 	s := &shelf{tiles: map[tileAt][]byte{}}
 	tr := NewTiled(s)

@@ -50,7 +50,7 @@ func grow(t *testing.T, tr *Tree, to int64) {
 	}
 }
 
-// head is the head of RFC 6962 §2.1 over n leaves, computed as the text has it.
+// head is the head of RFC 6962 §2.1 over n leaves, computed by the definition.
 func head(from, n uint64) tlog.Hash {
 	switch n {
 	case 0:
@@ -117,8 +117,8 @@ func TestEveryProofHolds(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestTiles: the tiles are those that package tlog makes of the same hashes, and there is none
-// that the tree has not grown to.
+// TestTiles: the tiles are those that package tlog makes from the same hashes, and no tile is larger than
+// the tree.
 func TestTiles(t *testing.T) {
 	tr := open(t, vfs.NewMem())
 	const size = 256*3 + 5
@@ -199,7 +199,7 @@ func TestForeignTreeIsMadeAgain(t *testing.T) {
 		whole := read(t, made(), path)
 		for i := range whole {
 			if name == "hashes" && i >= headerSize && !onEdge(int64(i-headerSize)/32, 100) {
-				continue // found by who asks for a proof
+				continue // a request for a proof finds it
 			}
 			fs := made()
 			write(t, fs, path, flipped(whole, i))
@@ -224,8 +224,8 @@ func TestForeignTreeIsMadeAgain(t *testing.T) {
 	}
 }
 
-// onEdge reports whether the head of size leaves is made from a stored hash, or the newest
-// leaf is that hash.
+// onEdge reports whether the head of size leaves is made from a stored hash, or the newest leaf is that
+// hash.
 func onEdge(at, size int64) bool {
 	if at == tlog.StoredHashIndex(0, size-1) {
 		return true
@@ -270,8 +270,8 @@ func write(t *testing.T, fs vfs.FS, name string, b []byte) {
 	}
 }
 
-// TestCrashAnywhere cuts the power at random: of what was not synced, any part is there. The
-// tree then has the leaves of a mark, or none, and its heads are right.
+// TestCrashAnywhere cuts the power at random, and any part of the unsynced data remains. The tree then has
+// the leaves of a mark, or none, and its heads are right.
 func TestCrashAnywhere(t *testing.T) {
 	serial.Test(t)
 	seed := rand.Uint64()
@@ -331,7 +331,7 @@ func full(n int64) tlog.Hash {
 	return fulls[n]
 }
 
-// TestReadersBesideTheAppender: whoever asks while the tree grows gets proofs that hold.
+// TestReadersBesideTheAppender: a reader gets valid proofs while the tree grows.
 func TestReadersBesideTheAppender(t *testing.T) {
 	tr := open(t, vfs.NewMem())
 	grow(t, tr, 1)
@@ -359,7 +359,7 @@ func TestReadersBesideTheAppender(t *testing.T) {
 		})
 	}
 	for range 4 {
-		grow(t, tr, tr.Size()+1500) // over what is kept in memory
+		grow(t, tr, tr.Size()+1500) // larger than what is kept in memory
 		if err := tr.Mark(); err != nil {
 			t.Error(err)
 		}
@@ -405,8 +405,8 @@ func TestLeafBytes(t *testing.T) {
 	}
 }
 
-// TestAppendAllocatesNothing: a store pays for its evidence with each append. The hashes are those that
-// package tlog would store.
+// TestAppendAllocatesNothing: each append of a store pays for the tree. The hashes are those that package
+// tlog would store.
 func TestAppendAllocatesNothing(t *testing.T) {
 	tr := open(t, vfs.NewMem())
 	grow(t, tr, 1<<14)

@@ -15,7 +15,7 @@ import (
 	"github.com/tgad/tgad/internal/serial"
 )
 
-// check has the page check a file, as a person would: it chooses the file, puts in the key, clicks.
+// check lets the page check a file, as a person would: it chooses the file, enters the key, and clicks.
 func check(b *browser.Browser, page, file, key string) (verdict string, took time.Duration) {
 	b.Helper()
 	b.Open("file://" + page)
@@ -28,7 +28,7 @@ func check(b *browser.Browser, page, file, key string) (verdict string, took tim
 	return b.Value(`document.getElementById("verdict").textContent`).(string), time.Since(began)
 }
 
-// TestPageInABrowser: the page as an auditor opens it, from a disk, with its own policy in force.
+// TestPageInABrowser: the page as an auditor opens it from a disk, with its own policy in force.
 func TestPageInABrowser(t *testing.T) {
 	serial.Long(t)
 	dir := t.TempDir()
@@ -70,7 +70,7 @@ func TestPageInABrowser(t *testing.T) {
 			t.Errorf("%s: the file became part of the page: %v", c.name, got)
 		}
 	}
-	// One as large as an audit of a year may be.
+	// A file as large as an audit of a year may be.
 	var many []*trace
 	for seed := range uint64(10_000) {
 		many = append(many, traceOf(t, chaintest.New(chaintest.Options{Seed: 100 + seed, Notes: 1})))

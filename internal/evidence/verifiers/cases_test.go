@@ -20,7 +20,7 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// trust is what the reader brings, as text.
+// trust is what the reader knows, as text.
 type trust struct {
 	key       string
 	witnesses []string
@@ -31,10 +31,10 @@ type trust struct {
 type tried struct {
 	name   string
 	bundle []byte // shared by cases that differ in one byte
-	at     int    // of that byte, -1 for none
+	at     int    // of the changed byte, -1 = none
 	byte   byte
 	trust
-	want string // verdict of a good bundle; "" = what package bundle says
+	want string // verdict of a good bundle; "" = the one of package bundle
 }
 
 // grid collects cases.
@@ -52,7 +52,7 @@ func (g *grid) mine() trust { return trust{key: g.key.Public} }
 
 func (g *grid) world(traces ...*trace) *world { return newWorld(g.t, g.key, traces...) }
 
-// put adds the whole bundle of traces that somebody with the key made.
+// put adds the complete bundle of traces that somebody with the key made.
 func (g *grid) put(name string, want string, traces ...*trace) {
 	w := g.world(traces...)
 	g.add(name, w.bundle(w.content(w.size())), g.mine(), want)
@@ -64,8 +64,8 @@ func doc(pointer, data string) chain.Document {
 
 const token = "eyJhIjoxfQ.eyJiIjoyfQ.c2ln"
 
-// rich is a trace with one of everything: documents of all forms, a capability, a key, meta,
-// numbers and names that have more than one spelling.
+// rich is a trace with every kind of part: documents of all forms, a capability, a key, meta, and numbers
+// and names that can be written in more than one way.
 func rich(t *testing.T) *trace {
 	return traceOf(t, chaintest.New(chaintest.Options{
 		Seed: 1, Key: "order-1\u2028é", Token: token, Notes: 2,
@@ -100,7 +100,7 @@ func all(t *testing.T) []*trace {
 	return []*trace{rich(t), failed(t), denied(t), open(t), erased(t), traceOf(t, gone)}
 }
 
-// good adds bundles that are believed, and in which way.
+// good adds bundles that are believed, and the verdict of each.
 func (g *grid) good() {
 	w := g.world(all(g.t)...)
 	n := w.size()
@@ -131,7 +131,7 @@ func (g *grid) good() {
 	g.add("an export with spaces", []byte(tree+spaces.Replace(`{"kind":"entry"`+export)), g.mine(), bundle.Proved)
 }
 
-// beside adds appends of no entry and no note: of something that is no trace, and of a trace.
+// beside adds appends without entry or note: one of something that is not a trace, and one of a trace.
 func (g *grid) beside() {
 	for name, c := range map[string]struct {
 		change func(*tree.Leaf)
@@ -153,7 +153,7 @@ func (g *grid) beside() {
 	}
 }
 
-// oldCheckpoints adds what a reader may have kept from before.
+// oldCheckpoints adds checkpoints that a reader may have kept from earlier.
 func (g *grid) oldCheckpoints() {
 	w := g.world(failed(g.t), denied(g.t))
 	n := w.size()
@@ -268,7 +268,7 @@ func (g *grid) replaceNote(name string, w *world, raw string, tr trust) {
 	g.add(name, []byte(changed), tr, "")
 }
 
-// spell is a string as the lines about the tree have it.
+// spell returns a string as the lines about the tree have it.
 func spell(t *testing.T, s string) string {
 	b := string(canonical(t, s))
 	return strings.NewReplacer("\u2028", `\u2028`, "\u2029", `\u2029`).Replace(b)
@@ -322,8 +322,8 @@ func (g *grid) signatures(w *world) {
 	g.add("another key", w.bundle(w.content(4)), trust{key: other.Public}, "")
 }
 
-// damage adds a bundle with each line gone, twice, and in another place; cut anywhere; and with a
-// byte changed in every kind of place that it has.
+// damage adds a bundle with each line missing, repeated, and in another place; cut anywhere; and with a
+// changed byte in every kind of place.
 func (g *grid) damage() {
 	w := g.world(rich(g.t), erased(g.t))
 	c, at := w.content(w.size()-1), w.at(5)
@@ -392,8 +392,8 @@ func (g *grid) damage() {
 // token is a piece of JSON.
 var tokens = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|[-+0-9.eE]+|[a-z]+|.`)
 
-// flips changes bytes of a token of each kind: of each member of each kind of line, its first byte
-// and one in its middle.
+// flips changes bytes of a token of each kind: in each member of each kind of line, the first byte and one
+// in the middle.
 func (g *grid) flips(whole []byte, tr trust) {
 	seen, start := map[string]int{}, 0
 	for line := range bytes.Lines(whole) {

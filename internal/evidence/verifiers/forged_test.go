@@ -15,8 +15,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// forged adds what somebody with the store's key could make: every member of every object another
-// one, with all digests right. The programs agree on what the contract allows.
+// forged adds bundles that somebody with the store's key could make: every member of every object is
+// changed, with all digests right. The programs must agree on what the contract allows.
 func (g *grid) forged() {
 	base := rich(g.t)
 	base.appends = []int{4}
@@ -31,7 +31,7 @@ func (g *grid) forged() {
 	for i := range base.notes {
 		g.members(fmt.Sprintf("note %d", i+1), false, func(x *trace) object { return x.notes[i] }, base)
 	}
-	for i, l := range base.lines { // no digest covers the members of a line: these are not made right again
+	for i, l := range base.lines { // no digest covers the members of a line, so these stay changed
 		g.lineMembers(fmt.Sprintf("line %d, %s", i+1, l["kind"]), func(x *trace) object { return x.lines[i] }, base)
 	}
 	g.put("links that are not made right again", "", func() *trace {
@@ -45,10 +45,10 @@ func (g *grid) forged() {
 // values are what a member is changed to.
 var values = []any{nil, true, "", "x", 0, -1, 1.5, []any{}, object{}, "2026-02-29T00:00:00.000Z", strings.Repeat("0", 64), "01936a8b-4c2d-7000-8000-000000000001", "COMPLETED", []any{object{}}}
 
-// resealed are the members that reseal makes right whatever they were.
+// resealed are the members that reseal sets to the right value, whatever they were.
 var resealed = []string{"_digest", "entry_digest", "prev_entry_digest", "note_digest", "prev_note_digest", "artifact_digest"}
 
-// walk calls f with each object that is in v, and where it is.
+// walk calls f with each object in v, and with its place.
 func walk(at string, v any, f func(at string, o object)) {
 	switch v := v.(type) {
 	case object:
@@ -63,7 +63,7 @@ func walk(at string, v any, f func(at string, o object)) {
 	}
 }
 
-// members adds a bundle for each member of an object, and of those inside it, that is changed.
+// members adds a bundle for each changed member of an object, and of the objects inside it.
 func (g *grid) members(name string, link bool, of func(*trace) object, base *trace) {
 	g.eachMember(name, of, base, func(name string, x *trace) { g.put(name, "", x.reseal(g.t, link)) })
 }
@@ -106,7 +106,7 @@ func (g *grid) eachMember(name string, of func(*trace) object, base *trace, put 
 			continue
 		}
 		edit("is gone", func(o object, member string) { delete(o, member) })
-		for k := range 3 { // a part of the values for each, so that all are tried together
+		for k := range 3 { // a part of the values for each, so that all values are used
 			v := values[(n*3+k)%len(values)]
 			edit(fmt.Sprintf("is %.80v", v), func(o object, member string) { o[member] = v })
 		}
@@ -207,7 +207,7 @@ func nest(x *trace, depth int) {
 	}
 }
 
-// inconsistent adds trees whose leaves do not say what the traces say.
+// inconsistent adds trees whose leaves do not agree with the traces.
 func (g *grid) inconsistent() {
 	other := func() *trace {
 		return traceOf(g.t, chaintest.New(chaintest.Options{Seed: 2, Status: tga.StatusError, Notes: 1, Args: `{"amount":99}`}))

@@ -23,7 +23,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// verdict is what a program says of a bundle.
+// verdict is what a program says about a bundle.
 type verdict struct {
 	Verdict string `json:"verdict"`
 	Code    string `json:"code"`
@@ -55,7 +55,7 @@ type verdict struct {
 
 const refused = "refused"
 
-// ours is what package bundle says.
+// ours is the verdict of package bundle.
 func ours(t *testing.T, c *tried) verdict {
 	t.Helper()
 	b := bytes.Clone(c.bundle)
@@ -110,8 +110,8 @@ func oursOfReceipt(b []byte, trust bundle.Trust) verdict {
 	return v
 }
 
-// input is the cases as the two drivers read them. With want each case names the verdict, and
-// the driver stops at the first other one.
+// input is the cases as the two drivers read them. With want, each case has its verdict, and the driver
+// stops at the first different one.
 func input(t *testing.T, cases []tried, want []verdict) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -138,7 +138,7 @@ func input(t *testing.T, cases []tried, want []verdict) []byte {
 	return b.Bytes()
 }
 
-// program is a verifier that is not ours, and how it is run over many files.
+// program is a verifier that does not use tgad's code, and how it is run over many files.
 type program struct {
 	name, interpreter, driver string
 	source                    []byte
@@ -149,13 +149,13 @@ var programs = []program{
 	{"verify.html", "node", "testdata/grid.mjs", verifiers.Page},
 }
 
-// find returns the path of the interpreter. Whoever builds or uses tgad needs neither of them.
+// find returns the path of the interpreter. Neither of them is needed to build or use tgad.
 func (p *program) find(t *testing.T) string {
 	t.Helper()
 	return serial.Program(t, p.interpreter)
 }
 
-// run returns what the program, with this source, says of the cases.
+// run returns the program's verdicts on the cases, with this source.
 func (p *program) run(t *testing.T, source, in []byte) ([]verdict, error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), p.name)
@@ -192,7 +192,7 @@ var theGrid struct {
 	want  []verdict
 }
 
-// allCases returns the grid, and what package bundle says of each case.
+// allCases returns the grid, and the verdict of package bundle on each case.
 func allCases(t *testing.T) ([]tried, []verdict) {
 	t.Helper()
 	theGrid.once.Do(func() {
@@ -217,8 +217,8 @@ func allCases(t *testing.T) ([]tried, []verdict) {
 // older is verify.py on the PyPy of Debian 12, whose language is Python 3.9.
 var older = program{"verify.py", "pypy3", "testdata/grid.py", verifiers.Python}
 
-// TestVerdictsAreEqual: the three programs give one verdict on every bundle, refuse with the same
-// code, and say the same sentences of those that they believe.
+// TestVerdictsAreEqual: the three programs give one verdict on every bundle, refuse with the same code, and
+// print the same sentences about those that they believe.
 func TestVerdictsAreEqual(t *testing.T) {
 	cases, want := allCases(t)
 	count := map[string]int{}

@@ -19,8 +19,8 @@ import (
 
 var update = flag.Bool("update", false, "write the digests of the page's scripts and style into its policy")
 
-// TestPageIsAlone: the policy of the page allows its own scripts and style by their digests, and
-// nothing else; and the page has nothing that could ask for more.
+// TestPageIsAlone: the policy of the page allows only its own scripts and style, by their digests, and the
+// page contains nothing that could load more.
 func TestPageIsAlone(t *testing.T) {
 	digests := func(element string) (out string) {
 		for _, m := range regexp.MustCompile(`(?s)<`+element+`[^>]*>(.*?)</`+element+`>`).FindAllSubmatch(verifiers.Page, -1) {
@@ -53,7 +53,7 @@ func TestPageIsAlone(t *testing.T) {
 	}
 }
 
-// TestScriptIsAlone: the script takes nothing but parts of Python's library that read and compute.
+// TestScriptIsAlone: the script uses only parts of Python's library that read and compute.
 func TestScriptIsAlone(t *testing.T) {
 	allowed := " argparse base64 decimal functools hashlib io json json.decoder json.encoder re sys "
 	for _, m := range regexp.MustCompile(`(?m)^\s*(?:import|from) (\S+)`).FindAllSubmatch(verifiers.Python, -1) {
@@ -98,8 +98,8 @@ func show(t *testing.T, bundle []byte, crypto bool, tr trust) shown {
 	return out
 }
 
-// TestPageShowsVerdictFirst: then what was proved and what was not, then the timeline; what a file
-// says is text; and of a file that is refused nothing is shown.
+// TestPageShowsVerdictFirst: then what was proved and what was not, then the timeline. Words of the file are
+// text. Nothing is shown of a file that is refused.
 func TestPageShowsVerdictFirst(t *testing.T) {
 	_, key := newKey(t, origin)
 	hostile := `{"a":"<script>alert(1)</script>\u202e"}`
@@ -147,7 +147,7 @@ func TestPageShowsVerdictFirst(t *testing.T) {
 	}
 }
 
-// TestScriptExits: 0 proved, 3 damaged, 2 a command line in error, 1 everything else.
+// TestScriptExits: 0 proved, 3 damaged, 2 a wrong command line, 1 everything else.
 func TestScriptExits(t *testing.T) {
 	_, key := newKey(t, origin)
 	_, other := newKey(t, origin)
@@ -202,8 +202,8 @@ func TestScriptExits(t *testing.T) {
 	}
 }
 
-// TestLongNumbersAreReadAtOnce: who gives an auditor a file cannot have the page stand still with it. A search for
-// zeros at the end of a number that begins again at each zero would take a minute for these.
+// TestLongNumbersAreReadAtOnce: the author of a file must not be able to make the auditor's page hang. A
+// search for zeros at the end of a number that begins again at each zero would take a minute for these.
 func TestLongNumbersAreReadAtOnce(t *testing.T) {
 	_, key := newKey(t, origin)
 	x := traceOf(t, chaintest.New(chaintest.Options{Seed: 7, Args: `{"a":1}`}))

@@ -18,7 +18,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 )
 
-// receipt is that of a trace under the checkpoint of this size, 0 for none.
+// receipt returns the receipt of a trace under the checkpoint of this size, 0 = under none.
 func (w *world) receipt(x *trace, size int64) runtime.Receipt {
 	r := runtime.Receipt{TraceID: x.id, Key: w.key.Public}
 	if size > 0 {
@@ -54,7 +54,7 @@ func written(t *testing.T, r runtime.Receipt) []byte {
 	return raw
 }
 
-// receipts adds receipts: believed ones, and each in which something is not as it was given.
+// receipts adds receipts: believed ones, and ones in which each part is changed.
 func (g *grid) receipts() {
 	mine, other := rich(g.t), failed(g.t)
 	w := g.world(mine, other)
@@ -128,7 +128,7 @@ func (g *grid) receipts() {
 	g.handedOver(w, mine)
 }
 
-// spelt adds spellings of one receipt.
+// spelt adds other spellings of one receipt.
 func (g *grid) spelt(raw []byte) {
 	var indented bytes.Buffer
 	if err := json.Indent(&indented, raw, "\t", "  "); err != nil {
@@ -169,7 +169,7 @@ func (g *grid) spelt(raw []byte) {
 	}
 }
 
-// unexplained adds appends of nothing, and of what does not follow from the append before.
+// unexplained adds appends of nothing, and appends that do not follow from the one before.
 func (g *grid) unexplained(mine *trace) {
 	for name, change := range map[string]func(*tree.Leaf){
 		"nothing":           func(l *tree.Leaf) { l.Entries, l.Notes, l.FirstSeq, l.FirstNote = 0, 0, 0, 0 },

@@ -19,12 +19,12 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// The cases of this file are for checks that stand behind or before another one: a coarser change
-// never tells them apart.
+// The cases of this file are for checks that another check comes before or after: a coarser change never
+// tells the two apart.
 
 const otherID = "01936a8b-4c2d-7000-8000-000000000001"
 
-// sealed adds traces in which one thing is another one and everything above it is right.
+// sealed adds traces in which one thing is changed and everything above it is right.
 func (g *grid) sealed() {
 	base := rich(g.t)
 	base.appends = []int{4}
@@ -99,7 +99,7 @@ func repoint(x *trace, to string) {
 	x.lines[11]["pointer"] = to
 }
 
-// manyDocuments gives a rich trace so many documents.
+// manyDocuments gives a rich trace n documents.
 func manyDocuments(x *trace, n int) {
 	hashes := x.artifacts[3]["document_hashes"].([]any)
 	var more []object
@@ -112,8 +112,8 @@ func manyDocuments(x *trace, n int) {
 	x.lines = slices.Concat(x.lines[:12], more, x.lines[12:])
 }
 
-// counts adds bundles whose counts are right although a trace has no leaf, or stands there twice,
-// or has a leaf and does not stand there.
+// counts adds bundles whose counts are right although a trace has no leaf, is there twice, or has a leaf and
+// is missing.
 func (g *grid) counts(base *trace) {
 	two := failed(g.t)
 	w := g.world(base, two)
@@ -147,7 +147,7 @@ func (g *grid) handSign(text string, by checkpoint.Signer) string {
 	return text + "\n\u2014 " + by.Name() + " " + base64.StdEncoding.EncodeToString(raw) + "\n"
 }
 
-// handSigned adds notes that are signed and may not be so.
+// handSigned adds notes that are signed although they may not be.
 func (g *grid) handSigned() {
 	w := g.world(failed(g.t))
 	at := w.at(4)
@@ -179,7 +179,7 @@ func (g *grid) handSigned() {
 	}
 }
 
-// oddLines adds lines of other JSON than an export has.
+// oddLines adds lines of JSON that an export never has.
 func (g *grid) oddLines() {
 	w := g.world(traceOf(g.t, chaintest.New(chaintest.Options{Seed: 8, Notes: 1})))
 	whole := string(w.bundle(w.content(w.size())))
@@ -193,8 +193,7 @@ func (g *grid) oddLines() {
 	}
 }
 
-// misplaced adds lines outside a trace, and documents under json whose digest is right and whose
-// form is not.
+// misplaced adds lines outside a trace, and documents under json with the right digest and a wrong form.
 func (g *grid) misplaced() {
 	w := g.world(traceOf(g.t, chaintest.New(chaintest.Options{Seed: 9, Notes: 1, Documents: []chain.Document{doc("/result", `{"b":1,"a":1.0}`)}})))
 	c := w.content(w.size())
@@ -221,7 +220,7 @@ func (g *grid) misplaced() {
 	g.add("more leaves than the first line says", fewer, g.mine(), "")
 }
 
-// oddTreeLines adds leaves and first lines whose members are of another kind, or too large.
+// oddTreeLines adds leaves and first lines whose members are of a wrong kind or too large.
 func (g *grid) oddTreeLines() {
 	w := g.world(rich(g.t))
 	c, at := w.content(w.size()), w.at(2)

@@ -55,16 +55,16 @@ func digestWithout(t *testing.T, o object, name string) string {
 	return tga.Sum(canonical(t, rest)).String()
 }
 
-// trace is the export of a trace in parts, which a test can change. Somebody with the store's
-// key makes everything above them anew: see reseal.
+// trace is the export of a trace in parts, which a test can change. Everything above them is made anew, as
+// somebody with the store's key could: see reseal.
 type trace struct {
 	id        tga.ID
 	lines     []object // as they are written
-	entries   []object // the members entry of lines, in order
+	entries   []object // the members entry of the lines, in order
 	artifacts []object // nil where erased
 	notes     []object
-	seal      func(o object) // a change of each entry and note whose digest is about to be made
-	appends   []int          // how many entries each of the first appends has; every later one has one entry or note
+	seal      func(o object) // changes each entry and note before its digest is made
+	appends   []int          // how many entries each of the first appends has; every later append has one entry or note
 }
 
 func traceOf(t *testing.T, tr *chaintest.Trace, appends ...int) *trace {
@@ -119,10 +119,10 @@ func (x *trace) export(t *testing.T) []byte {
 	return b
 }
 
-// reseal makes the digests right again: of artifacts, of entries and notes and their chains. The
-// links from an artifact to the one before follow where link says so.
+// reseal makes the digests right again: those of artifacts, of entries and notes, and of their chains. It
+// sets the links from an artifact to the one before unless link says otherwise.
 func (x *trace) reseal(t *testing.T, link bool) *trace {
-	set := func(o object, name string, v any) { // a member that a test took away stays away
+	set := func(o object, name string, v any) { // a member that a test removed stays removed
 		if _, ok := o[name]; ok {
 			o[name] = v
 		}
@@ -162,7 +162,7 @@ func (x *trace) reseal(t *testing.T, link bool) *trace {
 	return x
 }
 
-// leaf is the leaf of the n-th append.
+// leaf returns the leaf of the n-th append.
 func (x *trace) leaf(t *testing.T, n int) (tree.Leaf, bool) {
 	l := tree.Leaf{TraceID: x.id, Committed: chaintest.Start + tga.Millis(n), NewestTS: chaintest.Start}
 	entries, notes := 0, 0
@@ -215,7 +215,7 @@ func (h hashes) ProvePrefix(old, size int64) (tlog.TreeProof, error) {
 	return tlog.ProveTree(size, old, h)
 }
 
-// world is a store whose traces appended by turns.
+// world is a store whose traces append alternately.
 type world struct {
 	t      *testing.T
 	key    checkpoint.Signer
@@ -297,7 +297,7 @@ func (w *world) content(size int64) bundle.Content {
 	}
 }
 
-// chosen is the content of the leaves that keep returns true for.
+// chosen returns the content of the leaves for which keep returns true.
 func (w *world) chosen(size int64, keep func(l tree.Leaf) bool) bundle.Content {
 	c := w.content(size)
 	c.From, c.To = 0, 0

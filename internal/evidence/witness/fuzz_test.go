@@ -9,8 +9,8 @@ import (
 	"github.com/tgad/tgad/internal/evidence/checkpoint"
 )
 
-// FuzzRequest: a body that is read is the one spelling of what was read, and of whatever bytes the
-// witness signs only what a trusted key signed and what grew from what it signed before.
+// FuzzRequest: a body that is read has its only form. For any bytes the witness signs only a checkpoint that
+// a trusted key signed and that extends what it signed before.
 func FuzzRequest(f *testing.F) {
 	key, err := checkpoint.ParseSigner(fixedStore)
 	if err != nil {

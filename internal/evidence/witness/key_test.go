@@ -14,8 +14,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TestKeyIsThatOfOthers: another implementation reads the same key from the same file, and each
-// verifies what the other signed.
+// TestKeyIsThatOfOthers: another implementation reads the same key from the same file, and each verifies
+// what the other signed.
 func TestKeyIsThatOfOthers(t *testing.T) {
 	secret, public, err := NewKey("witness.example/w")
 	if err != nil {

@@ -18,13 +18,13 @@ import (
 
 var errDisk = errors.New("the disk fails")
 
-// shaky is a disk that is looked at before and after each thing that is done to it, and where the
-// fail-th of them fails: without having been done, or after it was.
+// shaky is a disk that is inspected before and after each operation. The fail-th operation fails, without or
+// after being done.
 type shaky struct {
 	*crashmem.FS
 	look func()
 	done int
-	fail int  // 0 is never
+	fail int  // 0 = never
 	late bool // it fails after it was done
 }
 
@@ -69,7 +69,7 @@ func (f *shakyFile) Write(b []byte) (n int, err error) {
 
 func (f *shakyFile) Sync() error { return f.s.do(f.File.Sync) }
 
-// remembers returns what a disk has, as a process that starts on it sees it.
+// remembers returns the state of a witness that starts on a disk.
 func remembers(t *testing.T, disk vfs.FS) checkpoint.Checkpoint {
 	t.Helper()
 	s, err := open(disk, "/state", false)
@@ -80,8 +80,8 @@ func remembers(t *testing.T, disk vfs.FS) checkpoint.Checkpoint {
 	return s.seen[origin].c
 }
 
-// TestCrashNeverForgetsWhatWasSigned: a crash while a checkpoint is taken leaves the one that was
-// signed before or the new one, and once the new one is signed, only that.
+// TestCrashNeverForgetsWhatWasSigned: a crash while a checkpoint is processed leaves the one that was signed
+// before or the new one. Once the new one is signed, only the new one is left.
 func TestCrashNeverForgetsWhatWasSigned(t *testing.T) {
 	key := storeKey(t, origin)
 	l := &log{key: key}
@@ -115,7 +115,7 @@ func TestCrashNeverForgetsWhatWasSigned(t *testing.T) {
 			if got := remembers(t, after); got != l.head(next) {
 				t.Fatalf("a crash after %d leaves were signed leaves %d", next, got.Size)
 			}
-			if signed = next; r.IntN(3) == 0 { // go on where the crash left it
+			if signed = next; r.IntN(3) == 0 { // continue from what the crash left
 				disk = &shaky{FS: after, look: func() {}}
 				w = start(t, disk, key)
 			}
@@ -123,8 +123,8 @@ func TestCrashNeverForgetsWhatWasSigned(t *testing.T) {
 	}
 }
 
-// TestFailedWriteSignsNothing: whichever thing the disk refuses, the checkpoint is not signed then
-// or later by this process, and the next process has the old state or the new one.
+// TestFailedWriteSignsNothing: whichever operation the disk refuses, this process does not sign the
+// checkpoint then or later, and the next process has the old state or the new one.
 func TestFailedWriteSignsNothing(t *testing.T) {
 	key := storeKey(t, origin)
 	l := &log{key: key}
@@ -188,7 +188,7 @@ func TestFormatIsNumbered(t *testing.T) {
 	golden.HoldFormat(t, "WitnessStateVersion", tga.WitnessStateVersion, encode(sample(t)), encode(nil))
 }
 
-// TestDamagedStateIsRefused: a witness that cannot read its memory does not begin without one.
+// TestDamagedStateIsRefused: a witness that cannot read its state does not start without it.
 func TestDamagedStateIsRefused(t *testing.T) {
 	whole := encode(sample(t))
 	reads := func(b []byte, create bool) error {
@@ -245,7 +245,7 @@ func TestDamagedStateIsRefused(t *testing.T) {
 	}
 }
 
-// TestStateIsOfOneProcess, and a file that nobody else can write.
+// TestStateIsOfOneProcess: only one process has the state, in a file that nobody else can write.
 func TestStateIsOfOneProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state")
 	if _, err := Open(path, false); tga.CodeOf(err) != tga.NotFound {
@@ -295,8 +295,8 @@ func TestStateIsOfOneProcess(t *testing.T) {
 	}
 }
 
-// TestCheckpointsAreJudgedOneAfterTheOther: from the look at what is remembered to the signature, no
-// other checkpoint can be remembered.
+// TestCheckpointsAreJudgedOneAfterTheOther: between reading the state and signing, no other checkpoint can
+// change the state.
 func TestCheckpointsAreJudgedOneAfterTheOther(t *testing.T) {
 	disk := &shaky{FS: crashmem.New(), look: func() {}}
 	s := start(t, disk, storeKey(t, origin)).state

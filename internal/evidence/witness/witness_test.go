@@ -26,15 +26,15 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// looseSignature makes the bits that the base64 of the last line leaves over other ones. A key hash
-// and a signature are 68 bytes: two thirds of the last four characters.
+// looseSignature changes the bits that the base64 of the last line does not use. A key hash and a signature
+// have 68 bytes: two thirds of the last four characters.
 func looseSignature(raw []byte) []byte {
 	i := len(raw) - len("x=\n")
 	return append(bytes.Clone(raw[:i]), append([]byte{raw[i] + 1}, "=\n"...)...)
 }
 
-// TestAnswers walks the answers of C2SP tlog-witness. Each row is asked of a witness that has signed
-// ten leaves of a log, or none.
+// TestAnswers walks the answers of C2SP tlog-witness. Each row is sent to a witness that has signed ten
+// leaves of a log, or none.
 func TestAnswers(t *testing.T) {
 	key, former, stranger := storeKey(t, origin), storeKey(t, origin), storeKey(t, origin)
 	good, fork := &log{key: key}, &log{key: key, fork: 5}
@@ -60,7 +60,7 @@ func TestAnswers(t *testing.T) {
 	ten := good.head(10)
 	tooMany := make(tlog.TreeProof, 64)
 	loose := tlog.Hash{}.String()
-	loose = loose[:42] + "B=" // the bits that are left over are not zero
+	loose = loose[:42] + "B=" // the unused bits are not zero
 	for _, row := range []struct {
 		name   string
 		signed int64 // leaves that the witness has signed
@@ -161,7 +161,7 @@ func TestAnswers(t *testing.T) {
 		if strings.Contains(a.Body.String(), "—") || disk.String() != before {
 			t.Errorf("%s: refused, and something is signed or remembered: %q", row.name, a.Body)
 		}
-		// What is refused changes nothing: the witness goes on where it was.
+		// A refused request changes nothing: the witness continues from where it was.
 		if a := ask(w, good.step(row.signed, 13)); a.Code != 200 {
 			t.Errorf("%s: the next checkpoint is answered %d %q", row.name, a.Code, a.Body)
 		}
@@ -199,7 +199,7 @@ func TestOtherRequests(t *testing.T) {
 func TestLimits(t *testing.T) {
 	key := storeKey(t, origin)
 	l := &log{key: key}
-	padded := func(size int) []byte { // a checkpoint of so many bytes
+	padded := func(size int) []byte { // a checkpoint of that many bytes
 		c := l.head(7)
 		bare, err := note.Sign(&note.Note{Text: c.Text() + "\n"}, key)
 		if err != nil {
@@ -241,7 +241,7 @@ func TestLimits(t *testing.T) {
 	if err := trust.Add("origin.example/x " + key.Public); tga.CodeOf(err) != tga.LimitExceeded {
 		t.Errorf("one origin more: %v", err)
 	}
-	// Origins that are not trusted any more are remembered too.
+	// Origins that are no longer trusted are remembered too.
 	w := start(t, vfs.NewMem(), key)
 	for i := range maxOrigins {
 		w.state.seen[fmt.Sprint("former", i)] = entry{}
@@ -251,7 +251,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestHeadsForOneSizeAreLogged: two signed heads of one size are what convinces others.
+// TestHeadsForOneSizeAreLogged: two signed heads of one size are the proof that convinces others.
 func TestHeadsForOneSizeAreLogged(t *testing.T) {
 	key := storeKey(t, origin)
 	var said bytes.Buffer
@@ -270,7 +270,7 @@ func TestHeadsForOneSizeAreLogged(t *testing.T) {
 	}
 }
 
-// TestTrustIsRead: an origin may have blanks in it.
+// TestTrustIsRead: an origin may contain blanks.
 func TestTrustIsRead(t *testing.T) {
 	key := storeKey(t, "x")
 	_, public, err := NewKey("witness.example")
@@ -293,8 +293,8 @@ func TestTrustIsRead(t *testing.T) {
 	}
 }
 
-// TestConcurrentRequests: many senders of one log never make the witness say of a checkpoint that it
-// is the newest when it has signed a larger one. The clock is read once for each signature.
+// TestConcurrentRequests: with many senders of one log, the witness never confirms a checkpoint as the
+// newest after it has signed a larger one. It reads the clock once for each signature.
 func TestConcurrentRequests(t *testing.T) {
 	key := storeKey(t, origin)
 	l := &log{key: key}
@@ -348,7 +348,7 @@ func TestConcurrentRequests(t *testing.T) {
 	}
 }
 
-// TestClient: the store's side of the protocol, package checkpoint, gets on with this one.
+// TestClient: the store's side of the protocol, package checkpoint, works with this witness.
 func TestClient(t *testing.T) {
 	key, second := storeKey(t, origin), storeKey(t, origin)
 	l, fork := &log{key: key}, &log{key: key, fork: 5}
@@ -388,14 +388,14 @@ func TestClient(t *testing.T) {
 	if err := put(fresh(), fork.at(120), fork.prove); !errors.As(err, &other) || other.Size != 120 {
 		t.Errorf("a fork of the same size: %v", err)
 	}
-	// The store gave its key over; the witness was told of both.
+	// The store handed its key over, and the witness knows both.
 	l.key = second
 	if err := put(fresh(), l.at(140), l.prove); err != nil {
 		t.Errorf("by the next key: %v", err)
 	}
 }
 
-// TestServeEndsWithTheRequestsUnderWay: what is half sent when the end comes is answered.
+// TestServeEndsWithTheRequestsUnderWay: a request that is half sent at the end is answered.
 func TestServeEndsWithTheRequestsUnderWay(t *testing.T) {
 	key := storeKey(t, origin)
 	w := start(t, vfs.NewMem(), key)

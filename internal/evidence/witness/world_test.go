@@ -18,15 +18,15 @@ import (
 
 const origin = "shop.example/tgad"
 
-// fixed keys are of nobody: each process of a fuzzing run makes its seeds anew, and must make the
-// same.
+// fixed keys belong to nobody: each process of a fuzzing run makes its seeds anew, and must make the same
+// ones.
 const (
 	fixedStore   = "PRIVATE+KEY+tgad/test+b3ce5031+AVJxvmyQLUXK+g0f7p8kcdmU9o75Vv4XxVtC8lNp+sws"
 	fixedWitness = "PRIVATE+KEY+witness.example+1c9ef8c2+BFJxvmyQLUXK+g0f7p8kcdmU9o75Vv4XxVtC8lNp+sws"
 )
 
-// log is a log in memory, whose leaves are numbers. From leaf fork on they are others than those of
-// a log without a fork.
+// log is a log in memory, whose leaves are numbers. From leaf fork on they differ from those of a log
+// without a fork.
 type log struct {
 	hashes []tlog.Hash
 	size   int64
@@ -78,7 +78,7 @@ func (l *log) prove(old, size int64) (tlog.TreeProof, error) {
 	return tlog.ProveTree(size, old, l)
 }
 
-// body is a request.
+// body makes a request.
 func body(old any, proof tlog.TreeProof, raw []byte) []byte {
 	b := fmt.Appendf(nil, "old %v\n", old)
 	for _, h := range proof {
@@ -105,7 +105,7 @@ func storeKey(t testing.TB, name string) checkpoint.Signer {
 	return s
 }
 
-// clock is a time that goes on by a second each time that it is asked.
+// clock advances by one second each time that it is read.
 func clock() func() time.Time {
 	at := time.Unix(1_700_000_000, 0)
 	return func() time.Time {
@@ -123,8 +123,7 @@ func witnessKey(t testing.TB) *Key {
 	return k
 }
 
-// start returns a witness on a disk that trusts keys for origin. Where there is no state yet, it
-// makes one.
+// start returns a witness on a disk that trusts keys for origin. If there is no state yet, it makes one.
 func start(t testing.TB, disk vfs.FS, keys ...checkpoint.Signer) *Witness {
 	t.Helper()
 	_, err := disk.Stat("/state")
