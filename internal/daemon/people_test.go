@@ -78,8 +78,8 @@ func (p *pager) table(more ...string) string {
 func (p *pager) until(what string, f func([]notice.Notice) bool) []notice.Notice {
 	p.t.Helper()
 	patience := time.Minute
-	if serial.Whole() { // a look at 10,000 doubts takes seconds beside other programs
-		patience = 5 * time.Minute
+	if serial.Whole() { // a look at 10,000 doubts takes minutes under the race detector, beside other programs
+		patience = 20 * time.Minute
 	}
 	late := time.After(patience)
 	for {
