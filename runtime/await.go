@@ -58,7 +58,7 @@ func (w *waits) until(l *loop, seen *ledger.Record) tga.Millis {
 	if seen.Attempts.External {
 		// If the permit is stale, somebody has the lease of the trace for a moment. Its release
 		// does not end the wait for a remote executor's call, so look again soon.
-		end := max(w.executors.permitEnd(l, seen), w.clock.now()+tga.Millis(staleWait.Milliseconds()))
+		end := tga.MillisOf(w.clock.Now().Add(max(w.executors.permitLeft(seen, l.policy), staleWait)))
 		if until == 0 || end < until {
 			until = end
 		}

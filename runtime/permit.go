@@ -143,8 +143,3 @@ func (fs *finishes) giveUp(ctx context.Context, trace tga.ID, permit Permit, cau
 	}
 	return l.commit(context.WithoutCancel(ctx))
 }
-
-// permitEnd returns when the permit of the newest attempt goes stale.
-func (e *executors) permitEnd(l *loop, record *ledger.Record) tga.Millis {
-	return record.Attempts.Newest + tga.Millis(l.policy.PermitTime.Milliseconds())
-}

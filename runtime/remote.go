@@ -416,6 +416,7 @@ func (bs *begins) sendBy(ctx context.Context, l *loop, attempt uint32) (b Begun,
 	}
 	inTime = within > 0
 	if inTime {
+		bs.executors.tell(record, within)
 		bs.redact.held.hold(l.lease.TraceID, l.whole)
 	}
 	return Begun{

@@ -364,7 +364,7 @@ func (rt *Runtime) mark(ctx context.Context, l *loop, attempt uint32, licence le
 		return err
 	}
 	l.notes = append(append(l.notes, notes...), rt.executors.mark(l, attempt))
-	l.attachments = append(l.attachments, l.executorOf(attempt)...)
+	l.attachments = append(l.attachments, rt.executors.begins(l, attempt)...)
 	// Sync the mark before the send. Otherwise a crash after the send would leave a log
 	// in which this send never happened. Not the caller's context: what the tool server said
 	// commits with the mark.

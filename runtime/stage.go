@@ -63,7 +63,7 @@ func (rt *Runtime) stageCall(ctx context.Context, l *loop, record *ledger.Record
 		return err
 	}
 	l.stage(call)
-	l.prepared = append(l.prepared, l.executorOf(1)...)
+	l.prepared = append(l.prepared, rt.executors.begins(l, 1)...)
 	return nil
 }
 

@@ -17,7 +17,8 @@ import (
 func TestWaitsEndWhenThereIsSomethingToSee(t *testing.T) {
 	now := time.Date(2026, 1, 15, 19, 0, 0, 0, time.UTC)
 	at := func(d time.Duration) tga.Millis { return tga.MillisOf(now.Add(d)) }
-	w := &waits{clock: times{clock.New(func() time.Time { return now }, nil)}, executors: &executors{}}
+	c := times{clock.New(func() time.Time { return now }, nil)}
+	w := &waits{clock: c, executors: &executors{clock: c}}
 	const permit = time.Minute
 	for name, c := range map[string]struct {
 		external         bool
@@ -56,5 +57,28 @@ func TestPauseOfNothingLooksAtNothing(t *testing.T) {
 	}
 	if err := pause(ctx, time.Hour); !errors.Is(err, context.Canceled) {
 		t.Error(err)
+	}
+}
+
+// TestPermitAgesAreBounded: what is remembered of permits whose calls never end here is forgotten, and the log counts again.
+// What still counts is not forgotten, however much that is.
+func TestPermitAgesAreBounded(t *testing.T) {
+	now := time.Date(2026, 1, 15, 19, 0, 0, 0, time.UTC)
+	e := &executors{clock: times{clock.New(func() time.Time { return now }, nil)}}
+	records := make([]*ledger.Record, 10*keptAges)
+	for i := range records {
+		records[i] = &ledger.Record{TraceID: derivedID("test", tga.ID{}, tga.Sum([]byte{byte(i), byte(i >> 8)})), Attempts: ledger.Attempts{Count: 1, Newest: tga.MillisOf(now)}}
+		e.tell(records[i], time.Second)
+		now = now.Add(time.Minute)
+		if len(e.ages) > keptAges+1 {
+			t.Fatalf("%d ages after %d permits", len(e.ages), i+1)
+		}
+	}
+	now = now.Add(time.Hour)
+	for i, r := range records {
+		e.tell(r, 2*time.Hour)
+		if len(e.ages) < i+1 {
+			t.Fatalf("%d ages of %d permits that are fresh", len(e.ages), i+1)
+		}
 	}
 }

@@ -103,6 +103,9 @@ func (c *Clock) Since(r Reading) time.Duration {
 	return max(now.wall.Sub(r.wall), now.mono-r.mono)
 }
 
+// Passed returns the monotonic time since a moment of this process. No setting of the wall clock changes it.
+func (c *Clock) Passed(since Reading) time.Duration { return c.Read().mono - since.mono }
+
 // Shortest returns the smaller of the wall and the monotonic time from one moment of this
 // process to another. The wall clock may have been set in between: it can be negative.
 func Shortest(from, to Reading) time.Duration {
