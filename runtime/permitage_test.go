@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
@@ -128,6 +129,28 @@ func TestNobodyWaitsLongerThanThePermit(t *testing.T) {
 		_, err := b.call(charge("k"))
 		if wantCode(t, err, tga.EffectInDoubt); waited == 0 {
 			t.Error("it did not wait")
+		}
+	}
+}
+
+// slept returns t as a moment before the machine slept for d: since then the wall clock has gone on, and the monotonic
+// clock has not.
+func slept(t *testing.T, at time.Time, d time.Duration) time.Time {
+	t.Helper()
+	wall := (*uint64)(unsafe.Pointer(&at)) // the first field: 33 bits of seconds above 30 bits of nanoseconds
+	was := at
+	if *wall -= uint64(d/time.Second) << 30; !at.Round(0).Equal(was.Round(0).Add(-d)) || !at.Equal(at) || was.Sub(at) != 0 {
+		t.Skip("package time has another layout by now")
+	}
+	return at
+}
+
+// TestExecutorWhoseMachineSleptIsLate: the time in which a send must begin goes on while the executor's machine sleeps.
+func TestExecutorWhoseMachineSleptIsLate(t *testing.T) {
+	for d, late := range map[time.Duration]bool{0: false, time.Hour: false, 3 * time.Hour: true} {
+		b := runtime.Begun{SendWithin: 2 * time.Hour}
+		if b.Late(slept(t, time.Now(), d)) != late {
+			t.Errorf("slept %v: late is %v", d, !late)
 		}
 	}
 }

@@ -77,7 +77,7 @@ type Begun struct {
 	Attempt  uint32
 	Permit   Permit
 	// SendWithin is how long after the Begin was asked the send must begin, by the
-	// executor's own monotonic clock: [Begun.Late]. It is at most the tool's send time-out, and
+	// executor's own clocks: [Begun.Late]. It is at most the tool's send time-out, and
 	// at most the rest of the permit's time. After it the permit may be stale, the tool server
 	// may have forgotten the key of an earlier attempt, or the call's deadline may have passed.
 	// 0 means no bound; this runtime never returns 0 with BeginSend.
@@ -98,8 +98,12 @@ type Begun struct {
 
 // Late reports whether it is too late to begin the send now; asked is the [time.Now] of the call
 // of Begin. If it is too late, return the permit with [Runtime.NotSent].
+//
+// The larger of wall and monotonic time counts: the monotonic clock of many systems stands still while
+// the machine sleeps.
 func (b Begun) Late(asked time.Time) bool {
-	return b.SendWithin != 0 && time.Since(asked) >= b.SendWithin
+	now := time.Now()
+	return b.SendWithin != 0 && max(now.Sub(asked), now.Round(0).Sub(asked.Round(0))) >= b.SendWithin
 }
 
 // begins answers remote executors: what they may send, and until when.
