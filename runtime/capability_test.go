@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/storetest"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -127,4 +129,32 @@ func TestChangedToolNeedsANewDecision(t *testing.T) {
 	wantCode(t, err, tga.ToolSchemaChanged)
 	b.wantState(res.TraceID, tga.Failed)
 	b.wantSends(0)
+}
+
+// TestCapabilityStandsBeforeAFirstSend: a call is EXECUTING and nothing was sent: its log says that attempts are
+// separate notes, and has none. Its recovery checks the capability as every other first send does, and ends the
+// call as not sent if that does not hold.
+func TestCapabilityStandsBeforeAFirstSend(t *testing.T) {
+	for name, c := range map[string]struct {
+		trust runtime.Trust
+		code  tga.Code
+	}{
+		"none is required":       {runtime.Trust{}, ""},
+		"required and not there": {runtime.Trust{RequireCapability: true, Capabilities: &notary{}}, tga.CapabilityInvalid},
+	} {
+		b := setup(t, park, func(b *bench) { b.opts.Trust = c.trust })
+		trace := storetest.New(t)
+		lease, err := b.db.Acquire(t.Context(), trace.TraceID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.db.Append(t.Context(), lease, trace.Begin(tga.AttemptApart)); err != nil {
+			t.Fatal(err)
+		}
+		b.db.Release(lease)
+		res, err := b.rt.Recover(t.Context(), trace.TraceID)
+		if sends := map[bool]int{true: 1}[c.code == ""]; err != nil || b.tool.sends() != sends || res.ErrorCode != c.code || (res.Class == ledger.ClassNotSent) != (sends == 0) {
+			t.Errorf("%s: %+v, %v, %d sends", name, res, err, b.tool.sends())
+		}
+	}
 }

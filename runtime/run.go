@@ -207,13 +207,10 @@ func (rt *Runtime) take(ctx context.Context, l *loop, record *ledger.Record, att
 		}
 		return errNotAtHand(l)
 	}
-	if why, err := rt.rules.forbidden(ctx, l); err != nil {
+	if code, why, err := barred(ctx, rt, l); err != nil {
 		return err
 	} else if why != nil {
-		return rt.ends.refuse(ctx, l, tga.PolicyViolation, "%w", why)
-	}
-	if err := rt.tokens.check(ctx, l); err != nil {
-		return rt.ends.refuse(ctx, l, codeOr(err, tga.CapabilityInvalid), "%w", err)
+		return rt.ends.refuse(ctx, l, code, "%w", why)
 	}
 	if err := rt.admission.prepare(ctx, l); err != nil {
 		return rt.ends.refuse(ctx, l, codeOr(err, tga.ToolError), "prepare: %w", err)
@@ -234,6 +231,16 @@ func (rt *Runtime) take(ctx context.Context, l *loop, record *ledger.Record, att
 	l.attempt = attempt // durable: the EXECUTING entry is attempt 1
 	rt.counts.reserved.Add(1)
 	return nil
+}
+
+// barred returns why a call must not have its first send, with the code of the refusal: the current rules
+// forbid it, or its decision does not carry a capability that holds now.
+func barred(ctx context.Context, rt *Runtime, l *loop) (code tga.Code, why, err error) {
+	if why, err = rt.rules.forbidden(ctx, l); why != nil || err != nil {
+		return tga.PolicyViolation, why, err
+	}
+	why = rt.tokens.check(ctx, l)
+	return codeOr(why, tga.CapabilityInvalid), why, nil
 }
 
 // leaveToHolder lets the trace that has the key finish: it waits while somebody runs that trace,
@@ -341,10 +348,10 @@ func (rt *Runtime) licensed(ctx context.Context, l *loop, record *ledger.Record)
 		if rt.clock.pastDeadline(l) {
 			return rt.ends.stageNotSent(l, 0, tga.ToolTimeout, "the deadline passed before the call was sent", 0)
 		}
-		if why, err := rt.rules.forbidden(ctx, l); err != nil {
+		if code, why, err := barred(ctx, rt, l); err != nil {
 			return err
 		} else if why != nil {
-			return rt.ends.stageNotSent(l, 0, tga.PolicyViolation, why.Error(), 0)
+			return rt.ends.stageNotSent(l, 0, code, why.Error(), 0)
 		}
 	case ledger.Resend, ledger.ProbeFirst:
 		if l.rested != record.Attempts.Count {
