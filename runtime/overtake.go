@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"errors"
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
@@ -67,8 +68,9 @@ func (l *loop) inDoubtNow() error {
 	return nil
 }
 
-// drive runs the loop. If a person ended the call meanwhile, drive puts that end into l. The
-// overtaken run appends nothing any more, but a note keeps the answer of its tool: it is evidence.
+// drive runs the loop. If the run was overtaken, the answer of its tool is evidence all the same. If
+// somebody has ended the call meanwhile, drive puts that end into l, and a note keeps the answer. If the
+// call is still open, the answer ends it.
 func (rt *Runtime) drive(ctx context.Context, l *loop) error {
 	err := rt.run(ctx, l)
 	if err == nil || rt.store.Current(l.lease) {
@@ -81,23 +83,40 @@ func (rt *Runtime) drive(ctx context.Context, l *loop) error {
 		return err
 	}
 	defer rt.store.Release(now.lease)
+	if late := l.effect; late != nil && l.head.State == tga.Executing {
+		if now.takes(l) {
+			nerr = rt.run(ctx, now)
+		} else {
+			came := answered{late.Effect.Outcome.Status, ledger.ClassOf(late), resultOf(late)}
+			nerr = now.noteLate(ctx, rt.mint, now.attempts(), came, whoRuntime)
+		}
+		if nerr != nil {
+			return errors.Join(err, nerr)
+		}
+	}
 	if !now.state.Terminal() {
 		return err
-	}
-	if late := l.effect; late != nil && now.effect != nil && late.Digest != now.effect.Digest {
-		t, err := now.known(ctx)
-		if err != nil {
-			return err
-		}
-		came := answered{late.Effect.Outcome.Status, ledger.ClassOf(late), resultOf(late)}
-		marked, _ := attemptsOf(t)
-		if err := now.noteLate(ctx, rt.mint, marked, came, whoRuntime); err != nil {
-			return err
-		}
 	}
 	l.head, l.trace, l.state, l.staged = now.head, now.trace, now.state, nil
 	l.call, l.effect = now.call, now.effect
 	return nil
+}
+
+// takes stages the answer of an overtaken run as the effect of a call that is still open. It reports false
+// if the answer does not end the call: somebody has ended it, or has sent it again since, and an answer to
+// an earlier attempt does not say that the newer one did not run.
+func (l *loop) takes(was *loop) bool {
+	if l.state != tga.Executing || len(was.staged) != 1 || was.staged[0].Artifact != was.effect ||
+		MayAppend(Claim{Subject: AnEffect, Writer: ByProcess, Origin: l.sender}) != nil {
+		return false
+	}
+	if ledger.ClassOf(was.effect).Releases() && (was.trace == nil || was.attempts() != l.attempts()) {
+		return false
+	}
+	l.stopTimer()
+	l.attachments, l.notes = append(l.attachments, was.attachments...), was.notes
+	l.staged, l.state, l.effect, l.timer = was.staged, was.state, was.effect, was.timer
+	return true
 }
 
 // answered is the part of a late answer that its note keeps.
@@ -119,7 +138,7 @@ func resultOf(effect *tga.Artifact) tga.Digest {
 
 // noteLate keeps, as a note, an answer that came after the end and differs from the recorded one.
 func (l *loop) noteLate(ctx context.Context, m *minter, attempt uint32, a answered, who string) error {
-	if l.effect.Effect.Outcome.Status == a.status && resultOf(l.effect) == a.result {
+	if l.effect != nil && l.effect.Effect.Outcome.Status == a.status && resultOf(l.effect) == a.result {
 		return nil
 	}
 	note, err := m.note(tga.NoteLateReply, who, map[string]any{

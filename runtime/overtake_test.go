@@ -161,3 +161,76 @@ func TestWhatIsNotInDoubtIsNotOvertaken(t *testing.T) {
 	}
 	b.db.Release(lease)
 }
+
+// refusingSettlements refuses the appends of effects that a person vouches for, as a store does whose limit they exceed.
+type refusingSettlements struct{ runtime.Store }
+
+func (s refusingSettlements) Append(ctx context.Context, l chain.Lease, b chain.Batch) (chain.Appended, error) {
+	for _, a := range b.Artifacts {
+		if a.Artifact.Meta[tga.MetaResolver] != nil {
+			return chain.Appended{}, tga.Errorf(tga.LimitExceeded, "the evidence is too long")
+		}
+	}
+	return s.Store.Append(ctx, l, b)
+}
+
+// TestAnswerEndsACallThatNobodyHasEnded: a person's word overtakes the sender and is not recorded then. The tool's
+// answer is not lost: it ends the call, which is still open, unless somebody has sent the call again and the answer
+// says that it did not run.
+func TestAnswerEndsACallThatNobodyHasEnded(t *testing.T) {
+	for name, x := range map[string]struct {
+		answer func() (runtime.Reply, error)
+		again  bool // the call is sent again before the answer comes
+		state  tga.State
+		class  ledger.Class
+		notes  int // about a late answer
+	}{
+		"answered":                        {func() (runtime.Reply, error) { return ok(`"late"`), nil }, false, tga.Completed, ledger.ClassCommitted, 0},
+		"not sent":                        {func() (runtime.Reply, error) { return runtime.Reply{}, errDial }, false, tga.Failed, ledger.ClassNotSent, 0},
+		"did not run":                     {func() (runtime.Reply, error) { return didNotRun, nil }, false, tga.Failed, ledger.ClassRetryable, 0},
+		"answered, sent again":            {func() (runtime.Reply, error) { return ok(`"late"`), nil }, true, tga.Completed, ledger.ClassCommitted, 0},
+		"did not run, but was sent again": {func() (runtime.Reply, error) { return didNotRun, nil }, true, tga.Executing, ledger.ClassNone, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t, runtime.Policy{Licence: ledger.Licence{Kind: ledger.DedupeArgs}, LicenceSet: true, Resends: -1})
+			b.store = refusingSettlements{b.db}
+			b.start()
+			sent, goOn := make(chan tga.ID), make(chan struct{})
+			b.tool.answer = func(n int, c runtime.Call) (runtime.Reply, error) {
+				if n > 1 {
+					return runtime.Reply{}, errReset
+				}
+				sent <- c.TraceID
+				<-goOn
+				return x.answer()
+			}
+			type told struct {
+				res runtime.Result
+				err error
+			}
+			first := make(chan told)
+			go func() {
+				res, err := b.rt.Call(context.Background(), charge("order-1"))
+				first <- told{res, err}
+			}()
+			id := <-sent
+			_, err := b.rt.Resolve(context.Background(), id, evidence(ok(`"seen"`)))
+			wantCode(t, err, tga.LimitExceeded)
+			if x.again {
+				_, err := b.rt.Recover(context.Background(), id)
+				wantCode(t, err, tga.EffectInDoubt)
+			}
+			close(goOn)
+			got := <-first
+			if ended := x.state.Terminal(); ended != (got.err == nil) || ended && (got.res.State != x.state || got.res.Class != x.class) {
+				t.Errorf("its caller is told %+v, %v", got.res, got.err)
+			}
+			if res := b.wantState(id, x.state); res.Class != x.class {
+				t.Errorf("recorded: %+v", res)
+			}
+			if n := b.notes(id, tga.NoteLateReply); n != x.notes {
+				t.Errorf("%d notes, want %d", n, x.notes)
+			}
+		})
+	}
+}
