@@ -21,7 +21,13 @@ func (l *loop) commit(ctx context.Context) error {
 	if b.Also, err = l.undone(); err != nil {
 		return err
 	}
-	if err := l.append(ctx, b); err != nil {
+	err = l.append(ctx, b)
+	if b.Also != nil && takesNone(err, l.origin.TraceID) {
+		// What the undoing call did is recorded all the same.
+		b.Also = nil
+		err = l.append(ctx, b)
+	}
+	if err != nil {
 		return err
 	}
 	l.staged, l.notes, l.attachments, l.prepared = nil, nil, nil, nil

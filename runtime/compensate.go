@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -191,6 +192,35 @@ func (l *loop) undone() (*chain.Also, error) {
 		return nil, err
 	}
 	return &chain.Also{Lease: l.origin, Notes: []chain.NewNote{{Kind: tga.NoteCompensated, Who: whoRuntime, Body: body}}}, nil
+}
+
+// takesNone reports whether an append failed because a trace that has ended takes no note any more: it was
+// erased or archived.
+func takesNone(err error, trace tga.ID) bool {
+	var e *tga.Error
+	return errors.As(err, &e) && e.Code == tga.StateInvalidTransition && e.TraceID == trace
+}
+
+// undoable returns why the trace that l undoes cannot take the note of its undoing, as long as nothing is
+// sent: without the note, the undone record would be served for ever as one that stands. While this run holds
+// the lease of that trace, nobody erases or archives it. It returns an error if that cannot be found out.
+func (cp *compensations) undoable(ctx context.Context, l *loop) (why, err error) {
+	id := l.origin.TraceID
+	if id.IsZero() {
+		return nil, nil
+	}
+	t, err := cp.store.Load(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if readable(t) == nil {
+		// The store tells an archived trace from another one when something is appended. This changes nothing.
+		gone := chain.Attachment{Kind: chain.AttachStream, Key: keyspace.ExecutorKey(id)}
+		if _, err = cp.store.Append(ctx, l.origin, chain.Batch{Attachments: []chain.Attachment{gone}}); err == nil || !takesNone(err, id) {
+			return nil, err
+		}
+	}
+	return tga.Errorf(tga.StateInvalidTransition, "trace %s was erased or archived: its undoing cannot be recorded with it", id), nil
 }
 
 // PlanStep is one effect in a rollback plan.

@@ -234,13 +234,15 @@ func (rt *Runtime) take(ctx context.Context, l *loop, record *ledger.Record, att
 }
 
 // barred returns why a call must not have its first send, with the code of the refusal: the current rules
-// forbid it, or its decision does not carry a capability that holds now.
+// forbid it, its decision does not carry a capability that holds now, or what it undoes is out of reach.
 func barred(ctx context.Context, rt *Runtime, l *loop) (code tga.Code, why, err error) {
 	if why, err = rt.rules.forbidden(ctx, l); why != nil || err != nil {
 		return tga.PolicyViolation, why, err
 	}
-	why = rt.tokens.check(ctx, l)
-	return codeOr(why, tga.CapabilityInvalid), why, nil
+	if why = rt.tokens.check(ctx, l); why == nil {
+		why, err = rt.compensations.undoable(ctx, l)
+	}
+	return codeOr(why, tga.CapabilityInvalid), why, err
 }
 
 // leaveToHolder lets the trace that has the key finish: it waits while somebody runs that trace,

@@ -1,0 +1,85 @@
+package runtime_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// archive moves every trace that has ended, and that nothing is expected of, into a segment.
+func (b *bench) archive() (traces int) {
+	b.t.Helper()
+	b.advance(time.Hour)
+	done, err := b.db.SealTraces(b.t.Context(), tga.MillisOf(b.clock()))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return done.Traces
+}
+
+// awayWays are the ways in which a trace that has ended takes no note any more.
+var awayWays = map[string]func(*bench, tga.ID){
+	"erased":   func(b *bench, id tga.ID) { b.erase(id) },
+	"archived": func(b *bench, _ tga.ID) { b.archive() },
+}
+
+// TestUndoingOfWhatIsAwayIsNotSent: the trace that is to be undone was erased or archived, so the log could not
+// say that it is undone. Its undoing is refused before anything is sent, also if people approve it later.
+func TestUndoingOfWhatIsAwayIsNotSent(t *testing.T) {
+	for name, away := range awayWays {
+		for _, asked := range []bool{false, true} {
+			b := undoing(t, park)
+			first := b.mustCall(charge("k"))
+			if asked {
+				b.sup = runtime.Rules{Rules: []runtime.Rule{{Decision: tga.NeedsApproval}}}
+				b.start()
+				waits, err := b.rt.Compensate(t.Context(), first.TraceID, "ann")
+				wantCode(t, err, tga.EscalationRequired)
+				away(b, first.TraceID)
+				_, err = b.rt.Decide(t.Context(), waits.TraceID, vote("bob", true))
+				wantCode(t, err, tga.StateInvalidTransition)
+				b.wantState(waits.TraceID, tga.Failed)
+			} else {
+				away(b, first.TraceID)
+				_, err := b.rt.Compensate(t.Context(), first.TraceID, "ann")
+				wantCode(t, err, tga.StateInvalidTransition)
+			}
+			if n := b.sent("refund"); n != 0 {
+				t.Errorf("%s, asked %v: %d refunds", name, asked, n)
+			}
+		}
+	}
+}
+
+// TestUndoingEndsAlthoughItsOriginIsAway: the trace that is undone was erased or archived while its undoing was in
+// doubt. What becomes known of the undoing call is recorded: by a person, and by the tool's answer to a re-send.
+func TestUndoingEndsAlthoughItsOriginIsAway(t *testing.T) {
+	for name, away := range awayWays {
+		for _, kind := range []ledger.LicenceKind{ledger.Park, ledger.DedupeArgs} {
+			p := licence(kind)
+			p.Resends = -1
+			b := undoing(t, p)
+			first := b.mustCall(charge("k"))
+			answer := b.tool.answer
+			b.tool.answer = unknown
+			doubt, err := b.rt.Compensate(t.Context(), first.TraceID, "ann")
+			wantCode(t, err, tga.EffectInDoubt)
+			away(b, first.TraceID)
+			b.tool.answer = answer
+			var done runtime.Result
+			if kind == ledger.Park {
+				done, err = b.rt.Resolve(t.Context(), doubt.TraceID, evidence(ok(`"refunded"`)))
+			} else {
+				done, err = b.rt.Recover(t.Context(), doubt.TraceID)
+			}
+			if err != nil || done.State != tga.Completed {
+				t.Errorf("%s, %v: %+v, %v", name, kind, done, err)
+			}
+			b.reopen()
+			b.wantState(doubt.TraceID, tga.Completed)
+		}
+	}
+}
