@@ -43,3 +43,27 @@ func TestArchivedKeysAreKnownWithoutTheIndex(t *testing.T) {
 	}
 	b.wantSends(calls)
 }
+
+// TestArchivedRecordIsConfirmed: the changes of a record in an archive are verified like all others. The archive takes
+// no note of it, and no question to people: in mode human, a mismatch counts as in mode strict.
+func TestArchivedRecordIsConfirmed(t *testing.T) {
+	for mode, served := range map[runtime.ReplayMode]bool{runtime.ReplayStrict: false, runtime.ReplayHuman: false, runtime.ReplayWarn: true} {
+		p := park
+		p.Replay, p.ConfirmAll = mode, true
+		b, w := changing(t, p)
+		origin := b.mustCall(charge("k"))
+		b.archive()
+		res, err := b.call(charge("k"))
+		if err != nil || res.ServedFrom != origin.TraceID || res.Confirmation == nil || res.Confirmation.Checked != 2 {
+			t.Errorf("%v, all changes stand: %+v, %v", mode, res, err)
+		}
+		w.finds["a"] = runtime.Gone
+		if res, err = b.call(charge("k")); served != (err == nil) || err != nil && tga.CodeOf(err) != tga.ConfirmationMismatch {
+			t.Errorf("%v, a change is gone: %+v, %v", mode, res, err)
+		}
+		for o := range b.db.OpenTraces(t.Context()) {
+			t.Errorf("%v: trace %s is open", mode, o.TraceID)
+		}
+		b.wantSends(1)
+	}
+}

@@ -82,9 +82,13 @@ func (cs *confirmations) confirm(ctx context.Context, l *loop, origin *chain.Tra
 		said = cs.saidTo(l, origin, body.MismatchDigest)
 	}
 	asks := l.policy.Replay == ReplayHuman && len(c.Mismatches) > 0 && said == ""
-	if answered, err := cs.keep(ctx, l, origin.ID, body, evidence, asks); err != nil {
+	switch answered, err := cs.keep(ctx, l, origin.ID, body, evidence, asks); {
+	case takesNone(err, origin.ID):
+		// It is archived: nothing can be kept with it, and nobody can be asked about it.
+		asks, c.EvidenceDigest = false, tga.Digest{}
+	case err != nil:
 		return c, err
-	} else if answered != "" {
+	case answered != "":
 		asks, said = false, answered
 	}
 	switch {
