@@ -44,6 +44,31 @@ func TestArchivedKeysAreKnownWithoutTheIndex(t *testing.T) {
 	b.wantSends(calls)
 }
 
+// TestArchivedCallLeavesItsList: a call without a key whose answer was not delivered is archived. Another client takes
+// it over all the same, and once the answer was delivered the same call is a new call.
+func TestArchivedCallLeavesItsList(t *testing.T) {
+	p := park
+	p.RepeatWindow = 24 * time.Hour
+	c := withClients(t, p)
+	c.come("A")
+	c.come("B")
+	first := c.beginAs("A")
+	c.answer(first)
+	c.die("A")
+	if n := c.archive(); n != 1 {
+		t.Fatalf("%d traces are archived", n)
+	}
+	for range 2 {
+		again := c.beginAs("B")
+		if c.wantStanding(again, runtime.BeginServe); again.Result.TraceID != first.Result.TraceID || string(again.Result.Value) != `"paid"` {
+			t.Errorf("%+v", again.Result)
+		}
+		c.reopen()
+	}
+	c.deliver(first)
+	c.wantStanding(c.beginAs("B"), runtime.BeginSend)
+}
+
 // TestArchivedRecordIsConfirmed: the changes of a record in an archive are verified like all others. The archive takes
 // no note of it, and no question to people: in mode human, a mismatch counts as in mode strict.
 func TestArchivedRecordIsConfirmed(t *testing.T) {

@@ -95,7 +95,7 @@ func (d *deliveries) strikeOut(ctx context.Context, trace tga.ID, name string) e
 	if err != nil || row == nil {
 		return err
 	}
-	return l.append(ctx, chain.Batch{Attachments: row})
+	return d.repeats.write(InNamespace(ctx, l.namespace), l, row[0].Key, row)
 }
 
 // without removes some traces from a list, and reports whether one of them was in it.

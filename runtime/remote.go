@@ -343,7 +343,7 @@ func (bs *begins) enter(ctx context.Context, l *loop, r *repeat) error {
 		l.attachments = append(l.attachments, a)
 		return nil
 	}
-	return l.append(ctx, chain.Batch{Attachments: append(l.beginRow(), a)})
+	return bs.repeats.write(ctx, l, r.row, append(l.beginRow(), a))
 }
 
 // sameRequest refuses a Begin that uses another request's key.

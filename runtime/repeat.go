@@ -355,6 +355,28 @@ func identityOf(req *BeginRequest) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// write writes the list of an identity without a new trace: in an append to the trace of one of its calls. An
+// archived trace takes no append, and its call would stay in the list for ever: then it is one under the lease of
+// the list, which is a stream.
+func (rp *repeats) write(ctx context.Context, l *loop, list []byte, rows []chain.Attachment) error {
+	b := chain.Batch{Attachments: rows}
+	err := l.append(ctx, b)
+	if !takesNone(err, l.lease.TraceID) {
+		return err
+	}
+	stream, _, err := keyspace.ParseStream(list)
+	if err != nil {
+		return err
+	}
+	lease, err := rp.store.Acquire(ctx, stream)
+	if err != nil {
+		return err
+	}
+	defer rp.store.Release(lease)
+	_, err = rp.store.Append(ctx, lease, b)
+	return err
+}
+
 // strike returns the row of an identity's list without some traces; no row if none of them is in
 // the list. The caller holds the lock of the identity.
 func (rp *repeats) strike(ctx context.Context, name string, traces []tga.ID) ([]chain.Attachment, error) {
