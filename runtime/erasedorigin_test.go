@@ -163,3 +163,71 @@ func TestDamagedOriginIsNoOutage(t *testing.T) {
 		}
 	}
 }
+
+// TestErasedCallBlocksNoRepeat: a call without a key is erased before its answer was delivered. If it did not run, the
+// identical call is a new call. If it may have run, the client is told so or its person is asked, and after the window
+// the identical call is a new one.
+func TestErasedCallBlocksNoRepeat(t *testing.T) {
+	const window = time.Minute
+	for name, end := range map[string]struct {
+		end func(*clients, runtime.Begun)
+		ran bool
+	}{
+		"answered": {(*clients).answer, true},
+		"failed": {func(c *clients, g runtime.Begun) {
+			if _, err := c.finish(g, runtime.Reply{Status: tga.StatusFailure}); err != nil {
+				t.Fatal(err)
+			}
+		}, true},
+		"abandoned": {func(c *clients, g runtime.Begun) {
+			if _, err := c.rt.Abandon(t.Context(), g.Result.TraceID, "ann", ""); err != nil {
+				t.Fatal(err)
+			}
+		}, true},
+		"did not run": {func(c *clients, g runtime.Begun) {
+			if _, err := c.finish(g, didNotRun); err != nil {
+				t.Fatal(err)
+			}
+		}, false},
+		"not sent": {func(c *clients, g runtime.Begun) {
+			if _, err := c.rt.NotSent(t.Context(), g.Result.TraceID, g.Permit, "refused", 0); err != nil {
+				t.Fatal(err)
+			}
+		}, false},
+	} {
+		for _, who := range []string{"A", "B"} {
+			p := licence(ledger.Park)
+			p.RepeatWindow = window
+			c := withClients(t, p)
+			c.come("A")
+			c.come("B")
+			first := c.beginAs("A")
+			end.end(c, first)
+			if who != "A" {
+				c.die("A")
+			}
+			c.erase(first.Result.TraceID)
+			c.reopen()
+			if !end.ran {
+				again := c.beginAs(who)
+				if c.wantStanding(again, runtime.BeginSend); again.Result.TraceID == first.Result.TraceID {
+					t.Errorf("%s, %s: it is the first call", name, who)
+				}
+				continue
+			}
+			told := c.beginAs(who)
+			c.wantStanding(told, runtime.BeginInDoubt)
+			wantCode(t, told.Cause, tga.EffectInDoubt)
+			asked := c.beginAs(who, func(r *runtime.BeginRequest) { r.Connection.Asks = true })
+			if c.wantStanding(asked, runtime.BeginInDoubt); !asked.Ask || told.Ask || asked.Result.TraceID != first.Result.TraceID {
+				t.Errorf("%s, %s: asked %v of %s, told %v", name, who, asked.Ask, asked.Result.TraceID, told.Ask)
+			}
+			if who == "A" {
+				c.wantStanding(c.beginAs(who, func(r *runtime.BeginRequest) { r.Connection.Again = first.Result.TraceID }), runtime.BeginSend)
+				continue
+			}
+			c.advance(window + time.Millisecond)
+			c.wantStanding(c.beginAs(who), runtime.BeginSend)
+		}
+	}
+}

@@ -147,14 +147,14 @@ func (rp *repeats) decide(ctx context.Context, r *repeat, req *BeginRequest, pol
 	for {
 		conns := make([]call.Conn, len(r.list))
 		for i, u := range r.list {
-			if conns[i], err = rp.connOf(ctx, u, req.Connection.ID, policy); err != nil {
+			if conns[i], err = rp.connOf(ctx, u, req, policy); err != nil {
 				return err
 			}
 		}
 		q := call.Query{State: call.None, Window: policy.RepeatWindow, Asks: req.Connection.Asks}
 		i := call.Oldest(conns)
 		if i >= 0 {
-			t, err := rp.twin(ctx, r.list[i], policy)
+			t, err := rp.twin(ctx, r.list[i], req, policy)
 			if err != nil {
 				return err
 			}
@@ -181,10 +181,9 @@ func (rp *repeats) keyOf(ctx context.Context, req *BeginRequest, trace tga.ID) e
 	if err != nil {
 		return err
 	}
-	if err := readable(t); err != nil {
-		return err
+	if req.TraceID, req.Key = trace, trace.String(); t.Request != nil { // see identify
+		req.Key = t.Request.Request.IdempotencyKey
 	}
-	req.TraceID, req.Key = trace, t.Request.Request.IdempotencyKey
 	return nil
 }
 
@@ -196,7 +195,7 @@ type twin struct {
 	licensed bool
 }
 
-func (rp *repeats) twin(ctx context.Context, u undelivered, policy Policy) (twin, error) {
+func (rp *repeats) twin(ctx context.Context, u undelivered, req *BeginRequest, policy Policy) (twin, error) {
 	t, err := rp.store.Load(ctx, u.Trace)
 	if err != nil {
 		return twin{}, err
@@ -219,7 +218,11 @@ func (rp *repeats) twin(ctx context.Context, u undelivered, policy Policy) (twin
 			}
 		}
 	case t.Head.State.Terminal():
-		w.state = ended(t)
+		if w.state = ended(t); readable(t) != nil {
+			if w.state, err = rp.erased(ctx, t, req); err != nil {
+				return twin{}, err
+			}
+		}
 		// Setting the clock must not make tgad serve an answer for longer, or run a call
 		// that may have run again sooner.
 		if w.age = rp.clock.Longest(w.since.Time()); w.state == call.Abandoned {
@@ -246,10 +249,23 @@ func ended(t *chain.Trace) call.State {
 	return call.Answered
 }
 
+// erased returns what an erased trace means to a repeat of its call. The ledger still knows whether it may have
+// run, by the key that identify gave it. If it may have, nobody can serve its answer: as for a call that was
+// given up, the caller is told, and after the window the call is a new one.
+func (rp *repeats) erased(ctx context.Context, t *chain.Trace, req *BeginRequest) (call.State, error) {
+	key := req.ledgerKey()
+	key.Key = t.ID.String()
+	record, err := rp.store.Record(ctx, key)
+	if err == nil && (record == nil || record.Class.Releases()) {
+		return call.Unrun, nil
+	}
+	return call.Abandoned, err
+}
+
 // connOf returns the state of the connection that waits for a call. A connection whose lock cannot
 // be seen counts as gone once a permit of the call would be stale.
-func (rp *repeats) connOf(ctx context.Context, u undelivered, mine string, policy Policy) (call.Conn, error) {
-	if u.Conn == mine {
+func (rp *repeats) connOf(ctx context.Context, u undelivered, req *BeginRequest, policy Policy) (call.Conn, error) {
+	if u.Conn == req.Connection.ID {
 		return call.This, nil
 	}
 	if u.Lock != "" {
@@ -260,7 +276,7 @@ func (rp *repeats) connOf(ctx context.Context, u undelivered, mine string, polic
 			return call.Gone, nil
 		}
 	}
-	t, err := rp.twin(ctx, u, policy)
+	t, err := rp.twin(ctx, u, req, policy)
 	if err != nil {
 		return 0, err
 	}
@@ -292,6 +308,8 @@ func (rp *repeats) told(ctx context.Context, r *repeat) (Begun, bool, error) {
 		b.Standing, b.Cause = BeginWait, tga.Errorf(tga.IdempotencyKeyInFlight, "%s", r.reason).In(trace)
 	case !res.State.Terminal():
 		b.Standing, b.Cause = BeginInDoubt, tga.Errorf(tga.EffectInDoubt, "the call may have run: %w", errNoAnswer).In(trace)
+	case res.State != tga.Denied && res.Status == "":
+		b.Standing, b.Cause = BeginInDoubt, tga.Errorf(tga.EffectInDoubt, "the call may have run: what is recorded of it was erased").In(trace)
 	case res.ErrorCode == tga.EffectInDoubt, res.ResolvedVia != "":
 		b.Standing = BeginServe // the effect says that it was abandoned, or settled by a model
 	default:
