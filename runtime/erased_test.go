@@ -3,6 +3,7 @@ package runtime_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -54,6 +55,52 @@ func TestErasedCallIsNeverSentAgain(t *testing.T) {
 				}
 				b.wantSends(2)
 			})
+		}
+	}
+}
+
+// TestErasedCallThatWasNotSentFreesItsKey: a call that certainly did not run is erased. Its key is as free as before,
+// for whoever may use it: any repeat after a call that was not sent, an explicit new attempt after a failure.
+func TestErasedCallThatWasNotSentFreesItsKey(t *testing.T) {
+	serial.Test(t)
+	for class, reply := range map[ledger.Class]func(int, runtime.Call) (runtime.Reply, error){
+		ledger.ClassNotSent:   func(int, runtime.Call) (runtime.Reply, error) { return runtime.Reply{}, errDial },
+		ledger.ClassRetryable: func(int, runtime.Call) (runtime.Reply, error) { return didNotRun, nil },
+	} {
+		for name, change := range map[string][]func(*bench){"plain": nil, "sealed": {sealing(new(chaintest.Ring))}} {
+			for _, archived := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%v, %s, archived %v", class, name, archived), func(t *testing.T) {
+					b := setup(t, park, change...)
+					b.tool.answer = reply
+					first := b.mustCall(charge("order-1"))
+					if first.Class != class {
+						t.Fatalf("%+v", first)
+					}
+					if archived {
+						b.archive()
+					}
+					b.erase(first.TraceID)
+					b.tool.answer = nil
+					b.reopen()
+					sends := 1
+					if class == ledger.ClassRetryable {
+						_, err := b.call(charge("order-1"))
+						wantCode(t, err, tga.IdempotencyKeyExpired)
+						b.wantSends(sends)
+					}
+					again := charge("order-1")
+					again.Retry = true
+					if res := b.mustCall(again); res.State != tga.Completed || !res.ServedFrom.IsZero() {
+						t.Errorf("%+v", res)
+					}
+					sends++
+					b.wantSends(sends)
+					if served := b.mustCall(charge("order-1")); served.ServedFrom.IsZero() {
+						t.Errorf("%+v", served)
+					}
+					b.wantSends(sends)
+				})
+			}
 		}
 	}
 }
