@@ -168,6 +168,9 @@ func (a *sealer) one(ctx context.Context, ids []tga.ID, before tga.Millis, done 
 	if err != nil {
 		return looked, err
 	}
+	if err := a.index.named(chain.AttachApproval, timed); err != nil { // so does a question to people
+		return looked, err
+	}
 	for i := range s.found {
 		if !timed[s.found[i].ID] {
 			if err := a.add(s, &s.found[i]); err != nil {
@@ -189,18 +192,22 @@ func (a *sealer) one(ctx context.Context, ids []tga.ID, before tga.Millis, done 
 
 // timed returns the traces that have a timer.
 func (r *reading) timed() (map[tga.ID]bool, error) {
-	lower, upper, err := keyspace.AttachmentBounds(keyspace.Kind(chain.AttachTimer), nil)
-	if err != nil {
-		return nil, err
-	}
 	timed := map[tga.ID]bool{}
-	err = r.scanRows(lower, upper, func(key, _ []byte) error {
+	return timed, r.named(chain.AttachTimer, timed)
+}
+
+// named adds the traces that have an attachment of a kind whose keys end with the trace.
+func (r *reading) named(kind chain.AttachmentKind, in map[tga.ID]bool) error {
+	lower, upper, err := keyspace.AttachmentBounds(keyspace.Kind(kind), nil)
+	if err != nil {
+		return err
+	}
+	return r.scanRows(lower, upper, func(key, _ []byte) error {
 		if len(key) >= 16 {
-			timed[tga.ID(key[len(key)-16:])] = true
+			in[tga.ID(key[len(key)-16:])] = true
 		}
 		return nil
 	})
-	return timed, err
 }
 
 // find adds a trace to s.found if it is finished and old enough. A trace that fails a check stays

@@ -69,6 +69,28 @@ func TestArchivedCallLeavesItsList(t *testing.T) {
 	c.wantStanding(c.beginAs("B"), runtime.BeginSend)
 }
 
+// TestQuestionKeepsItsTraceOutOfTheArchive: people are asked about a record whose changes no longer stand. Its trace is
+// not archived before they have answered, so that they can.
+func TestQuestionKeepsItsTraceOutOfTheArchive(t *testing.T) {
+	p := park
+	p.Replay = runtime.ReplayHuman
+	b, w := changing(t, p)
+	origin := b.mustCall(charge("k"))
+	w.finds["a"] = runtime.Gone
+	waits, err := b.call(replay("k"))
+	wantCode(t, err, tga.ConfirmationRequired)
+	b.archive()
+	if _, err := b.rt.Decide(t.Context(), origin.TraceID, yes); err != nil {
+		t.Fatal(err)
+	}
+	if res := b.wantState(waits.TraceID, tga.Completed); res.ServedFrom != origin.TraceID {
+		t.Errorf("%+v", res)
+	}
+	if n := b.archive(); n != 2 {
+		t.Errorf("%d traces are archived after the answer", n)
+	}
+}
+
 // TestArchivedRecordIsConfirmed: the changes of a record in an archive are verified like all others. The archive takes
 // no note of it, and no question to people: in mode human, a mismatch counts as in mode strict.
 func TestArchivedRecordIsConfirmed(t *testing.T) {
