@@ -30,7 +30,7 @@ type answers struct {
 func (a *answers) read(l *loop, by Writer, attempts uint32, r Reply) answer {
 	r, said, wrong := a.spelled(r)
 	if rules := a.rules; rules != nil && attempts != 0 {
-		read := r
+		read := a.cut(r)
 		if err := rules(l.dispatchCall(attempts), &read); wrong == nil {
 			wrong = err
 		}
@@ -58,6 +58,10 @@ func (a *answers) read(l *loop, by Writer, attempts uint32, r Reply) answer {
 		wrong = err
 	}
 	redacted = redacted || spoken
+	// Cut it only now: of what was taken out, no digest may be left that somebody could compare with a guess.
+	if r = a.cut(r); r.Truncated {
+		whole = nil
+	}
 	w := answerOf(l.class(), r)
 	w.meta = said
 	if redacted {
@@ -167,11 +171,16 @@ func (a *answers) spelled(r Reply) (_ Reply, said tga.Meta, wrong error) {
 	if r.Status == tga.StatusSuccess {
 		r.ErrorCode, r.ErrorMessage, r.RetryAfter = "", "", 0
 	}
-	if n := int64(len(r.Result)); !r.Truncated && n > a.maxAnswer {
-		r.Truncated, r.ResultBytes, r.ResultDigest, r.Result = true, n, tga.Sum(r.Result), nil
-	}
 	askedIn(said, r.RetryAfter)
 	r.ResultBytes = min(max(r.ResultBytes, 0), tga.MaxSafeInteger)
 	r.ReceivedBytes = min(max(r.ReceivedBytes, 0), tga.MaxSafeInteger)
 	return r, said, wrong
+}
+
+// cut replaces an answer over the limit by its length and digest.
+func (a *answers) cut(r Reply) Reply {
+	if n := int64(len(r.Result)); !r.Truncated && n > a.maxAnswer {
+		r.Truncated, r.ResultBytes, r.ResultDigest, r.Result = true, n, tga.Sum(r.Result), nil
+	}
+	return r
 }

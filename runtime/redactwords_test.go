@@ -70,3 +70,32 @@ func TestToolsOwnWordsAreRedacted(t *testing.T) {
 	b.wantState(res.TraceID, tga.Completed)
 	b.wantNoSecret(cardNumber[:8])
 }
+
+// TestLongAnswerIsNotBoundByItsPlainDigest: of an answer over the limit, only its length and a digest are kept. If
+// something would have been taken out of it, that is not the digest of the whole answer: whoever knows the rest of it
+// could find the secret by trying.
+func TestLongAnswerIsNotBoundByItsPlainDigest(t *testing.T) {
+	whole := []byte(`{"token":"` + authToken + `","charged":100}`)
+	for name, reply := range map[string]runtime.Reply{
+		"cut here":                 ok(string(whole)),
+		"cut by its transport":     {Status: tga.StatusSuccess, Truncated: true, ResultBytes: int64(len(whole)), ResultDigest: tga.Sum(whole)},
+		"cut here, not JSON":       ok(authToken + string(whole)),
+		"cut here, no JSON at all": ok("the token is " + authToken),
+	} {
+		b := setup(t, park, redacting, func(b *bench) { b.opts.MaxAnswer = 10 })
+		b.tool.answer = func(int, runtime.Call) (runtime.Reply, error) { return reply, nil }
+		res := b.mustCall(secretCharge("order-1"))
+		if res = b.wantState(res.TraceID, tga.Completed); !res.Redacted || res.Value != nil || res.ResultBytes == 0 {
+			t.Errorf("%s: %+v", name, res)
+		}
+		trace, err := b.db.Load(t.Context(), res.TraceID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, h := range trace.Effect.Effect.DocumentHashes {
+			if h.Hash == tga.Sum(whole) || h.Hash == tga.Sum(reply.Result) {
+				t.Errorf("%s: %s binds the whole answer", name, h.Pointer)
+			}
+		}
+	}
+}
