@@ -334,6 +334,26 @@ func TestOwnTaskWantsInput(t *testing.T) {
 	}
 }
 
+// TestCancelledTaskGetsNoInput: a task wants input, the client cancels it, and then gives the input. The tool server does
+// not get it.
+func TestCancelledTaskGetsNoInput(t *testing.T) {
+	w := newWorld(t)
+	h := w.start()
+	h.Handshake()
+	answer := h.Call("1", "input", `{"a":1}`, strings.Replace(tasksMeta, "{", `{"dev.tgad/idempotencyKey":"k",`, 1))
+	if !strings.Contains(answer, `"resultType":"task"`) {
+		t.Skip("the tool server answered before the task was stored")
+	}
+	id := taskID(t, answer)
+	h.comesTo(id, "input_required")
+	fronttest.Has(t, h.Ask("2", "tasks/cancel", aboutTask(id)), `"result":{"resultType":"complete"}`)
+	h.Ask("3", "tasks/update", strings.Replace(aboutTask(id), "{", `{"inputResponses":{"x":1},`, 1))
+	fronttest.Has(t, h.comesTo(id, "completed"), "OUTCOME UNKNOWN", "EFFECT_IN_DOUBT")
+	if e := w.Effects(); len(e) != 0 {
+		t.Errorf("effects %+v", e)
+	}
+}
+
 func TestOwnTaskLimits(t *testing.T) {
 	w := newWorld(t)
 	path, _, open := w.gate()

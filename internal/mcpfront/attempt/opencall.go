@@ -155,6 +155,10 @@ func (a *Attempt) goOn(ctx context.Context, out runtime.Begun) (done bool) {
 		a.Out = Outcome{Value: []byte(answer), Trace: b.Result.TraceID}
 		return true
 	}
+	if a.q.NoSend {
+		a.inDoubt("it was cancelled before the tool server had its input")
+		return true
+	}
 	o.Legs[leg] = ""
 	if err := a.s.keepOpen(o); err != nil {
 		a.refused(err)
