@@ -188,6 +188,9 @@ func (m *minter) key(l *loop) (ledger.Key, error) {
 // the call is sent, and by whom.
 func (m *minter) call(l *loop, meta tga.Meta) (*tga.Artifact, error) {
 	key, err := m.key(l)
+	if err != nil && meta[tga.MetaAttempt] == tga.AttemptNone {
+		key.Key, err = l.callID.String(), nil // it reserves no key
+	}
 	if err != nil {
 		return nil, err
 	}

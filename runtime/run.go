@@ -173,7 +173,8 @@ func (rt *Runtime) reserve(ctx context.Context, l *loop) error {
 	}
 	key, err := rt.mint.key(l)
 	if err != nil {
-		return err
+		// When the request was made, the tool was a read tool. Without this end the call would wait for ever.
+		return rt.ends.refuse(ctx, l, tga.CodeOf(err), "%w", err)
 	}
 	record, err := l.record(ctx, key)
 	if err != nil {
