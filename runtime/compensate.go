@@ -57,7 +57,7 @@ func (cp *compensations) undo(ctx context.Context, trace tga.ID, who string, key
 		return Result{TraceID: trace}, err
 	}
 	req.Submitter = who
-	if err := cp.follow(ctx, &req); err != nil {
+	if err := cp.follow(ctx, &req, key == nil); err != nil {
 		return Result{TraceID: req.TraceID}, err
 	}
 	l, err := cp.calls.start(ctx, req)
@@ -72,15 +72,24 @@ func (cp *compensations) undo(ctx context.Context, trace tga.ID, who string, key
 }
 
 // follow makes the request a new attempt if earlier ones certainly did not run. Its trace is the one that a timer
-// makes for a new attempt.
-func (cp *compensations) follow(ctx context.Context, req *Request) error {
+// makes for a new attempt. Only a person makes an undoing again that was refused before it was sent: a timer would make
+// a trace of each of its tries, as long as the reason is there.
+func (cp *compensations) follow(ctx context.Context, req *Request, person bool) error {
 	for {
 		t, err := cp.store.Load(ctx, req.TraceID)
-		if errors.Is(err, tga.NotFound) || err == nil && (t.Effect == nil || ledger.NeverSent(t.Call) || !ledger.ClassOf(t.Effect).Releases()) {
+		if errors.Is(err, tga.NotFound) {
 			return nil
 		}
 		if err != nil {
 			return err
+		}
+		switch {
+		case t.Effect == nil: // it is open or was denied
+			return nil
+		case ledger.NeverSent(t.Call) && !(person && t.Effect.Meta[tga.MetaReplayedFrom] == nil):
+			return nil
+		case !ledger.NeverSent(t.Call) && !ledger.ClassOf(t.Effect).Releases():
+			return nil
 		}
 		req.TraceID, req.Retry = retryID(t), true
 	}

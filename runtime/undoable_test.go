@@ -1,12 +1,14 @@
 package runtime_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // archive moves every trace that has ended, and that nothing is expected of, into a segment.
@@ -80,6 +82,60 @@ func TestUndoingEndsAlthoughItsOriginIsAway(t *testing.T) {
 			}
 			b.reopen()
 			b.wantState(doubt.TraceID, tga.Completed)
+		}
+	}
+}
+
+// unprepared is a dispatcher that cannot prepare a number of calls of one tool.
+type unprepared struct {
+	runtime.Dispatcher
+	tool  string
+	times int
+}
+
+func (u *unprepared) Prepare(_ context.Context, c runtime.Call) ([]chain.Attachment, error) {
+	if c.Tool == u.tool && u.times > 0 {
+		u.times--
+		return nil, tga.Errorf(tga.CircuitOpen, "its breaker is open")
+	}
+	return nil, nil
+}
+
+// TestRefusedUndoingIsMadeAgain: an undoing call is approved, and refused before it is sent. A further request makes it
+// again. One that people deny stays denied.
+func TestRefusedUndoingIsMadeAgain(t *testing.T) {
+	b := undoing(t, park)
+	u := &unprepared{b.tool, "refund", 2}
+	b.tools, b.sup = u, runtime.Rules{Rules: []runtime.Rule{{Tool: "charge", Decision: tga.Approve}, {Decision: tga.NeedsApproval}}}
+	b.start()
+	first := b.mustCall(charge("k"))
+	traces := map[tga.ID]bool{}
+	for range 2 {
+		waits, err := b.rt.Compensate(t.Context(), first.TraceID, "ann")
+		wantCode(t, err, tga.EscalationRequired)
+		_, err = b.rt.Decide(t.Context(), waits.TraceID, vote("bob", true))
+		wantCode(t, err, tga.CircuitOpen)
+		b.wantState(waits.TraceID, tga.Failed)
+		traces[waits.TraceID] = true
+	}
+	waits, err := b.rt.Compensate(t.Context(), first.TraceID, "ann")
+	wantCode(t, err, tga.EscalationRequired)
+	if traces[waits.TraceID] || len(traces) != 2 {
+		t.Errorf("%s, after %v", waits.TraceID, traces)
+	}
+	if done, err := b.rt.Decide(t.Context(), waits.TraceID, vote("bob", true)); err != nil || done.State != tga.Completed || b.sent("refund") != 1 {
+		t.Errorf("%+v, %v", done, err)
+	}
+	if r := b.record("k"); r.Class != ledger.ClassCompensated {
+		t.Errorf("the undone record is %v", r.Class)
+	}
+	second := b.mustCall(charge("k2"))
+	waits, err = b.rt.Compensate(t.Context(), second.TraceID, "ann")
+	wantCode(t, err, tga.EscalationRequired)
+	for range 2 {
+		_, _ = b.rt.Decide(t.Context(), waits.TraceID, vote("bob", false))
+		if again, err := b.rt.Compensate(t.Context(), second.TraceID, "ann"); err != nil || again.TraceID != waits.TraceID || again.State != tga.Denied {
+			t.Errorf("%+v, %v", again, err)
 		}
 	}
 }
