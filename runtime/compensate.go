@@ -84,6 +84,11 @@ func (cp *compensations) follow(ctx context.Context, req *Request, person bool) 
 			return err
 		}
 		switch {
+		case t.Effect == nil && t.Head.State == tga.Failed && person: // it was erased
+			record, err := cp.store.Record(ctx, req.ledgerKey())
+			if err != nil || record != nil && record.TraceID == t.ID && !record.Class.Releases() {
+				return err
+			}
 		case t.Effect == nil: // it is open or was denied
 			return nil
 		case ledger.NeverSent(t.Call) && !(person && t.Effect.Meta[tga.MetaReplayedFrom] == nil):

@@ -139,3 +139,37 @@ func TestRefusedUndoingIsMadeAgain(t *testing.T) {
 		}
 	}
 }
+
+// TestUndoingAfterAnErasedOne: an undoing that was not sent, or was refused, is erased. A further request makes it again, and
+// finds it after that. An erased one that ran is not made again.
+func TestUndoingAfterAnErasedOne(t *testing.T) {
+	for name, dispatch := range map[string]func(int, runtime.Call) (runtime.Reply, error){
+		"not sent": func(int, runtime.Call) (runtime.Reply, error) { return runtime.Reply{}, errDial },
+		"failed":   func(int, runtime.Call) (runtime.Reply, error) { return runtime.Reply{Status: tga.StatusFailure}, nil },
+	} {
+		b := undoing(t, park)
+		first := b.mustCall(charge("k"))
+		answer := b.tool.answer
+		b.tool.answer = dispatch
+		tried, err := b.rt.Compensate(t.Context(), first.TraceID, "ann")
+		if err != nil || tried.State != tga.Failed {
+			t.Fatalf("%+v, %v", tried, err)
+		}
+		b.erase(tried.TraceID)
+		b.tool.answer = answer
+		done, err := b.rt.Compensate(t.Context(), first.TraceID, "ann")
+		if name == "failed" {
+			if wantCode(t, err, tga.NotFound); b.sent("refund") != 1 {
+				t.Errorf("%d refunds", b.sent("refund"))
+			}
+			continue
+		}
+		if err != nil || done.State != tga.Completed || b.sent("refund") != 2 {
+			t.Errorf("%s: %+v, %v, %d refunds", name, done, err, b.sent("refund"))
+		}
+		again, err := b.rt.Compensate(t.Context(), first.TraceID, "ann")
+		if err != nil || again.TraceID != done.TraceID || b.sent("refund") != 2 {
+			t.Errorf("%s, again: %+v, %v", name, again, err)
+		}
+	}
+}
