@@ -36,6 +36,8 @@ type Rewritten struct {
 // One segment is rewritten at a time. Appends and reads go on meanwhile. If Rewrite fails, it
 // removes its new file and the segment is unchanged: it can be tried again.
 func (l *Log) Rewrite(ctx context.Context, number uint64, live func(*Op) (bool, error), pace Pace) (Rewritten, error) {
+	l.packing.Lock()
+	defer l.packing.Unlock()
 	seg, end, err := l.rewritable(number)
 	if err != nil {
 		return Rewritten{}, err
@@ -61,7 +63,7 @@ func (l *Log) Rewrite(ctx context.Context, number uint64, live func(*Op) (bool, 
 	}
 	if err != nil {
 		if new != nil {
-			err = errors.Join(err, new.abandon())
+			err = errors.Join(err, new.abandon(), l.dropPacking())
 		}
 		return Rewritten{}, err
 	}
@@ -265,21 +267,26 @@ func (p *packer) finish(ctx context.Context) (int64, error) {
 	return size, nil
 }
 
-// abandon removes what was written, so that a failed rewrite takes no disk space.
+// abandon closes the file of a failed rewrite.
 func (p *packer) abandon() error {
 	var err error
 	if p.f != nil {
 		err = closing(p.f)
 		p.f = nil
 	}
-	return errors.Join(err, p.zip.Close(), p.files.dropPacking())
+	return errors.Join(err, p.zip.Close())
 }
 
-func (d files) dropPacking() error {
-	if err := d.fs.Remove(d.path(packingName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return unavailable("remove the unfinished packed segment", err)
+// dropPacking removes what a failed rewrite has written, so that it takes no disk space.
+func (l *Log) dropPacking() error {
+	var err error
+	if l.wipe.Load() {
+		err = l.files.wipe(packingName)
 	}
-	return nil
+	if e := l.files.fs.Remove(l.files.path(packingName)); e != nil && !errors.Is(e, fs.ErrNotExist) {
+		err = errors.Join(err, unavailable("remove the unfinished packed segment", e))
+	}
+	return err
 }
 
 // verify reads the whole new file and checks the chain of its records and every body in it.
@@ -339,7 +346,7 @@ func (p *packed) sameBody(op *Op) (kept bool, err error) {
 func (l *Log) exchange(number uint64, gen uint32) error {
 	d := l.files
 	if err := d.fs.Rename(d.path(packingName), d.path(packedName(number, gen))); err != nil {
-		return errors.Join(unavailable("name "+packedName(number, gen), err), d.dropPacking())
+		return errors.Join(unavailable("name "+packedName(number, gen), err), l.dropPacking())
 	}
 	if err := d.sync(); err != nil {
 		// The old file is still the one that is read.

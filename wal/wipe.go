@@ -18,6 +18,12 @@ func (l *Log) Wipe(on bool) error {
 	if !on {
 		return nil
 	}
+	// What a rewrite writes now is the next file of its segment. It is not wiped: if the rewrite succeeds, the segment
+	// is read from it, and if it fails, the file is wiped and removed.
+	if !l.packing.TryLock() {
+		return nil
+	}
+	defer l.packing.Unlock()
 	return l.files.wipe(packingName)
 }
 
