@@ -71,7 +71,7 @@ type Log struct {
 	segments []*segment      // in the order of their numbers
 	fresh    map[tga.ID]bool // body files that no record names yet
 	durable  Position        // end of the newest record that was appended
-	stale    []version       // files that a rewrite replaced or did not finish
+	stale    []version       // files that a rewrite replaced or did not finish; they are to be removed
 	doubt    *tga.Error      // what is missing or damaged, as far as identities and links say
 
 	// Of the writer.

@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"io/fs"
 	"math"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/klauspost/compress/zstd"
@@ -352,14 +353,33 @@ func (l *Log) exchange(number uint64, gen uint32) error {
 		// The old file is still the one that is read.
 		return errors.Join(unavailable("name "+packedName(number, gen), err), d.remove([]version{{number, gen}}))
 	}
-	if err := l.handles.exchange(number, gen, l.wipe.Load()); err != nil {
-		return err
+	wipe := l.wipe.Load()
+	err := l.handles.exchange(number, gen, wipe)
+	l.mu.Lock()
+	l.stale = append(l.stale, version{number, gen - 1})
+	l.mu.Unlock()
+	return errors.Join(err, l.dropStale(wipe))
+}
+
+// dropStale removes the files that rewrites have replaced. If a file cannot be removed, the next rewrite, or the next
+// [Log.Wipe], tries again: the file takes disk space, and it may have what was erased.
+func (l *Log) dropStale(wipe bool) error {
+	l.mu.Lock()
+	list := slices.Clone(l.stale)
+	l.mu.Unlock()
+	for _, v := range list {
+		if err := l.unlink(v.name(), wipe); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		l.mu.Lock()
+		l.stale = slices.DeleteFunc(l.stale, func(old version) bool { return old == v })
+		l.mu.Unlock()
 	}
-	if err := l.unlink(version{number, gen - 1}.name()); err != nil {
-		return err
+	if len(list) == 0 {
+		return nil
 	}
-	if err := d.sync(); err != nil {
-		return unavailable("sync "+d.dir, err)
+	if err := l.files.sync(); err != nil {
+		return unavailable("sync "+l.opts.Dir, err)
 	}
 	return nil
 }

@@ -18,6 +18,9 @@ func (l *Log) Wipe(on bool) error {
 	if !on {
 		return nil
 	}
+	if err := l.dropStale(true); err != nil {
+		return err
+	}
 	// What a rewrite writes now is the next file of its segment. It is not wiped: if the rewrite succeeds, the segment
 	// is read from it, and if it fails, the file is wiped and removed.
 	if !l.packing.TryLock() {
@@ -36,10 +39,10 @@ func (l *Log) EndSegment() error {
 	return l.err
 }
 
-// unlink removes a file. If [Log.Wipe] is on, it wipes the file before. A copy that is being made may
+// unlink removes a file. With wipe it wipes the file before. A copy that is being made may
 // know the file by its name: it has it, or a name of its own for it, before the file is wiped.
-func (l *Log) unlink(name string) error {
-	if l.wipe.Load() {
+func (l *Log) unlink(name string, wipe bool) error {
+	if wipe {
 		l.copies.Lock()
 		defer l.copies.Unlock()
 		if err := l.files.wipe(name); err != nil {

@@ -3,10 +3,13 @@ package wal
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
 // TestWipeLeavesTheFileOfARewrite: while a rewrite waits for a pin, its file is whole and verified. A wipe that is asked for
@@ -59,6 +62,68 @@ func TestFailedRewriteIsWiped(t *testing.T) {
 		left := bytes.Trim(fs.seen["log/"+packingName], "\x00")
 		if zeros := len(left) == 0; zeros != (on && oneLink != nil) {
 			t.Errorf("wiped: %v, with wiping %v", zeros, on)
+		}
+	}
+}
+
+// TestReplacedFileThatStayedGoesLater: if the old file of a rewritten segment cannot be wiped or removed, it goes with the next
+// rewrite of any segment, or with the next wipe. Otherwise it would take its space until the next open, and what is erased would
+// stand in it.
+func TestReplacedFileThatStayedGoesLater(t *testing.T) {
+	old := "log/" + segmentName(2)
+	for _, failing := range []errorfs.OpKind{errorfs.OpFileWriteAt, errorfs.OpRemove} {
+		for _, later := range []string{"a rewrite", "a wipe", "a wipe that fails too", "another rewrite of it"} {
+			t.Run(fmt.Sprintf("operation %d, then %s", failing, later), func(t *testing.T) {
+				if failing == errorfs.OpFileWriteAt && oneLink == nil {
+					t.Skip("nothing is wiped on this system")
+				}
+				var fail atomic.Bool
+				full := errors.New("full")
+				fs := &removing{links: oneLink, seen: map[string][]byte{}, FS: errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+					if fail.Load() && op.Kind == failing && op.Path == old {
+						return full
+					}
+					return nil
+				}))}
+				b := newBench(t, fs)
+				for range 90 {
+					b.append(2, 100<<10)
+				}
+				if err := b.log.Wipe(true); err != nil {
+					t.Fatal(err)
+				}
+				fail.Store(true)
+				if _, err := b.log.Rewrite(t.Context(), 2, even, nil); !errors.Is(err, full) {
+					t.Fatalf("the rewrite: %v", err)
+				}
+				if later == "a wipe that fails too" {
+					if err := b.log.Wipe(true); !errors.Is(err, full) {
+						t.Errorf("the old file is still there, and the wipe says %v", err)
+					}
+				}
+				fail.Store(false)
+				var err error
+				switch later {
+				case "a rewrite":
+					_, err = b.log.Rewrite(t.Context(), 3, even, nil)
+				case "another rewrite of it":
+					_, err = b.log.Rewrite(t.Context(), 2, even, nil)
+				default:
+					err = b.log.Wipe(true)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := fs.Stat(old); err == nil {
+					t.Error("the old file is still there")
+				}
+				if left := bytes.Trim(fs.seen[old], "\x00"); len(left) > 0 && oneLink != nil {
+					t.Errorf("%d bytes of it were removed as they were", len(left))
+				}
+				if r, err := b.read(); err != nil || r.tail.Doubt != nil {
+					t.Errorf("%+v %v", r.tail, err)
+				}
+			})
 		}
 	}
 }
