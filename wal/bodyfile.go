@@ -220,7 +220,8 @@ func (l *Log) ReadFile(f File, key []byte) (body []byte, err error) {
 // Sweep removes the body files for which live returns false: files that a crash left before a
 // record named them, and files that the index no longer names. Before it removes such a file
 // it waits until every pin held now was given back. A file whose header cannot be read stays:
-// it is evidence of damage.
+// it is evidence of damage. live must know the rows of every record that was appended before Sweep
+// asks it.
 func (l *Log) Sweep(ctx context.Context, live func(key []byte, f File) (bool, error)) (removed int, err error) {
 	names, err := l.opts.FS.List(l.opts.Dir)
 	if err != nil {
@@ -251,7 +252,11 @@ func (l *Log) Sweep(ctx context.Context, live func(key []byte, f File) (bool, er
 				return removed, err
 			}
 		}
-		if err := l.unlink(name, l.wipe.Load()); err != nil {
+		err := l.unlink(name, l.wipe.Load())
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it got its name since the directory was listed
+		}
+		if err != nil {
 			return removed, err
 		}
 		removed++

@@ -45,6 +45,10 @@ func (l *Log) unlink(name string, wipe bool) error {
 	if wipe {
 		l.copies.Lock()
 		defer l.copies.Unlock()
+		var err error
+		if name, err = l.files.unfinish(name); err != nil {
+			return err
+		}
 		if err := l.files.wipe(name); err != nil {
 			return err
 		}
@@ -53,6 +57,22 @@ func (l *Log) unlink(name string, wipe bool) error {
 		return unavailable("remove "+name, err)
 	}
 	return nil
+}
+
+// unfinish gives the file of a body the name of an unfinished one, durably, and returns that name. If a crash ends the
+// wipe, [Log.Sweep] would take a file without its header for damage, and keep it with what is left in it.
+func (d files) unfinish(name string) (string, error) {
+	if _, body := parseBodyName(name); !body {
+		return name, nil
+	}
+	err := d.fs.Rename(d.path(name), d.path(name+unfinished))
+	if err == nil {
+		err = d.sync()
+	}
+	if err != nil {
+		return name, unavailable("wipe "+name, err)
+	}
+	return name + unfinished, nil
 }
 
 // wipe fills a file with zeros and syncs it. It does nothing if the file is not there or has

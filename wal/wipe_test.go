@@ -177,7 +177,7 @@ func TestDroppedBodyFileIsZeros(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if old, ok := fs.seen["log/"+bodyName(f.ID)]; !ok || oneLink != nil && len(bytes.Trim(old, "\x00")) > 0 {
+	if old, ok := fs.seen["log/"+bodyName(f.ID)+unfinished]; !ok || oneLink != nil && len(bytes.Trim(old, "\x00")) > 0 {
 		t.Errorf("removed (%v) with %q in it", ok, old)
 	}
 }

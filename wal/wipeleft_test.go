@@ -4,12 +4,16 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/tgad/tgad/schemas/tga"
 )
 
 // TestWipeLeavesTheFileOfARewrite: while a rewrite waits for a pin, its file is whole and verified. A wipe that is asked for
@@ -126,4 +130,139 @@ func TestReplacedFileThatStayedGoesLater(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestWipeThatACrashEnded: wherever the wipe of a body's file ends, the next sweep removes the file, wiped where that is asked
+// for. Until then no copy has the file.
+func TestWipeThatACrashEnded(t *testing.T) {
+	if oneLink == nil {
+		t.Skip("nothing is wiped on this system")
+	}
+	ends := 0
+	for more := true; more; ends++ {
+		t.Run(fmt.Sprint("at operation ", ends), func(t *testing.T) {
+			secret := []byte("a secret ")
+			var left atomic.Int64
+			left.Store(1 << 40)
+			gone := errors.New("the process is gone")
+			mem := vfs.NewMem()
+			b := newBench(t, &removing{links: oneLink, seen: map[string][]byte{}, FS: errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+				if op.Kind.ReadOrWrite() == errorfs.OpIsWrite && left.Add(-1) < 0 {
+					return gone
+				}
+				return nil
+			}))})
+			key := []byte("a")
+			f, err := b.log.WriteFile(key, bytes.Repeat(secret, 3*piece/len(secret)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var g Group
+			o, then := new(Ops), new(Ops)
+			o.PutFile(key, nil, f)
+			then.Delete(key)
+			g.Add(o, MaxRecord)
+			g.Add(then, MaxRecord)
+			if _, err := b.log.Append(&g); err != nil {
+				t.Fatal(err)
+			}
+			if err := b.log.Wipe(true); err != nil {
+				t.Fatal(err)
+			}
+			dead := func([]byte, File) (bool, error) { return false, nil }
+			left.Store(int64(ends))
+			_, err = b.log.Sweep(t.Context(), dead)
+			more = err != nil
+			b.log.Close()
+
+			fs := &removing{FS: mem, links: oneLink, seen: map[string][]byte{}}
+			b.fs = fs
+			l, err := Open(b.options())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			tail, err := l.Scan(Position{}, func(*Record) error { return nil })
+			if err = errors.Join(err, l.Resume(tail), l.Wipe(true), mem.MkdirAll("copy", 0o700)); err != nil {
+				t.Fatal(err)
+			}
+			end, list, err := l.CopyTo(t.Context(), mem, "copy", nil)
+			if err == nil {
+				err = VerifyCopy(t.Context(), Options{FS: mem, Dir: "copy"}, Position{}, end, list)
+			}
+			if err != nil {
+				t.Errorf("a copy meanwhile: %v", err)
+			}
+			if _, err := l.Sweep(t.Context(), dead); err != nil {
+				t.Error(err)
+			}
+			names, err := mem.List("log")
+			if err != nil || slices.ContainsFunc(names, func(name string) bool { return strings.Contains(name, bodySuffix) }) {
+				t.Errorf("there are %v, %v", names, err)
+			}
+			for name, b := range fs.seen {
+				if bytes.Contains(b, secret) {
+					t.Errorf("%s is removed with the secret in it", name)
+				}
+			}
+		})
+	}
+	if ends < 6 {
+		t.Errorf("the wipe ends after %d operations", ends)
+	}
+}
+
+// TestSweepBesideAppends: a file that gets its name, and its record, after the directory was listed is neither removed nor
+// missed.
+func TestSweepBesideAppends(t *testing.T) {
+	during := func() {}
+	b := newBench(t, &listing{vfs.NewMem(), func() { during() }})
+	var f File
+	var err error
+	if f, err = b.log.WriteFile([]byte("a"), []byte("body")); err != nil {
+		t.Fatal(err)
+	}
+	half := "log/" + bodyName(f.ID) + unfinished
+	if err := b.fs.Rename("log/"+bodyName(f.ID), half); err != nil { // as it was a moment ago
+		t.Fatal(err)
+	}
+	during = func() {
+		during = func() {}
+		if err := b.fs.Rename(half, "log/"+bodyName(f.ID)); err != nil {
+			t.Fatal(err)
+		}
+		var g Group
+		o := new(Ops)
+		o.PutFile([]byte("a"), nil, f)
+		g.Add(o, MaxRecord)
+		if _, err := b.log.Append(&g); err != nil {
+			t.Fatal(err)
+		}
+	}
+	live := func([]byte, File) (bool, error) { return true, nil }
+	for range 2 {
+		if n, err := b.log.Sweep(t.Context(), live); n != 0 || err != nil {
+			t.Errorf("%d removed, %v", n, err)
+		}
+	}
+	if body, err := b.log.ReadFile(f, []byte("a")); string(body) != "body" {
+		t.Errorf("%q, %v", body, err)
+	}
+	if _, err := b.log.ReadFile(File{ID: tga.ID{9}}, []byte("a")); err == nil {
+		t.Error("a file that was never written is read")
+	}
+}
+
+// listing calls then after each list of a directory.
+type listing struct {
+	vfs.FS
+	then func()
+}
+
+func (l *listing) Unwrap() vfs.FS { return l.FS }
+
+func (l *listing) List(dir string) ([]string, error) {
+	names, err := l.FS.List(dir)
+	l.then()
+	return names, err
 }
