@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/engine/internal/guard"
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal"
 )
@@ -335,6 +336,13 @@ func (c *committer) applyIn(w *writer, fresh bool) error {
 	}
 	c.add(x)
 	return c.await(x)
+}
+
+// barrier returns once everything that was queued, or was being committed, is durable and in the index.
+func (c *committer) barrier() error {
+	w := c.newWriter()
+	w.delete(keyspace.AppendMeta(nil, metaBarrier))
+	return c.apply(w)
 }
 
 func unknown(err error) error {

@@ -197,7 +197,7 @@ func (a *eraser) planSubject(ctx context.Context, what Erasure, m *erasing, done
 	for _, k := range m.Keys {
 		own[k] = true
 	}
-	if err := a.barrier(); err != nil {
+	if err := a.commits.barrier(); err != nil {
 		return err
 	}
 	err := a.eachTrace(ctx, func(id tga.ID) error {

@@ -79,13 +79,6 @@ func (a *eraser) remember(m erasing, fresh bool) error {
 	return a.commits.applyIn(w, fresh)
 }
 
-// barrier returns once everything that was queued is durable.
-func (a *eraser) barrier() error {
-	w := a.commits.newWriter()
-	w.delete(keyspace.AppendMeta(nil, metaBarrier))
-	return a.commits.apply(w)
-}
-
 // forget durably removes the erasure under way.
 func (a *eraser) forget() error {
 	w := a.commits.newWriter()

@@ -35,16 +35,8 @@ func (d *dropping) keeps(key []byte, named func(placed) bool) (bool, error) {
 	}
 	then := d.index.at(d.then)
 	for _, r := range []*reading{&then, &d.index.reading} {
-		row, err := r.row(key)
-		if err != nil {
-			return false, err
-		}
-		if row == nil {
-			continue
-		}
-		at, err := decodeRow(row)
-		if err != nil || named(at) {
-			return true, err
+		if keep, err := r.names(key, named); keep || err != nil {
+			return keep, err
 		}
 	}
 	return false, d.raise()

@@ -199,8 +199,20 @@ func (w *rewriting) afterCrash(ctx context.Context, segment uint64) error {
 // sweep removes the files of bodies that no row names.
 func (w *rewriting) sweep(ctx context.Context) error {
 	d := dropping{index: w.index, commits: w.commits}
+	shown := false
 	n, err := w.log.Sweep(ctx, func(key []byte, f wal.File) (bool, error) {
-		return d.keeps(key, func(at placed) bool { return at.kind == rowFile && at.file == f })
+		named := func(at placed) bool { return at.kind == rowFile && at.file == f }
+		if !shown {
+			if keep, err := w.index.names(key, named); keep || err != nil {
+				return keep, err
+			}
+			// The record that names the file may be durable, and its rows not yet in the index.
+			if err := w.commits.barrier(); err != nil {
+				return false, err
+			}
+			shown = true
+		}
+		return d.keeps(key, named)
 	})
 	err = d.end(err)
 	if n > 0 {

@@ -92,6 +92,16 @@ func (p placed) names(op *wal.Op) bool {
 		op.Place == wal.InFile && p.kind == rowFile && p.file == op.File
 }
 
+// names reports whether the row of a key is there and meets a condition.
+func (r *reading) names(key []byte, named func(placed) bool) (bool, error) {
+	row, err := r.row(key)
+	if err != nil || row == nil {
+		return false, err
+	}
+	at, err := decodeRow(row)
+	return err == nil && named(at), err
+}
+
 // position is the newest record whose rows the index has.
 type position struct {
 	line tga.ID // timeline
