@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -95,6 +94,22 @@ func (m *erasing) also(left *erasing) {
 	m.Keys = append(m.Keys, left.Keys...)
 }
 
+// resume has files wiped before they are removed, if an erasure was begun: the clean-up of an open may remove one that
+// has an erased body.
+func (a *eraser) resume() {
+	if begun, err := a.index.row(keyspace.AppendMeta(nil, metaErasing)); err != nil || begun != nil {
+		a.wipe()
+	}
+}
+
+// wipe has files wiped before they are removed. A file that should be gone already, and cannot be removed, does not
+// stop that: [eraser.clean] meets it again, and returns the error.
+func (a *eraser) wipe() {
+	if err := a.log.Wipe(true); err != nil {
+		a.logger.Warn("an old file of the log cannot be removed", "error", err)
+	}
+}
+
 // finish continues an erasure that was begun, if there is one. With an error it returns the part that
 // is still to be done.
 func (a *eraser) finish(ctx context.Context) (m erasing, err error) {
@@ -128,7 +143,13 @@ func (a *eraser) room(m *erasing) error {
 }
 
 // carryOut does the erasure that was stored. Each step may have been done before, in whole or in part.
+//
+// From its beginning until the log is clean, files are wiped before they are removed. Also the rewriter and an archiving
+// remove files, and any of these may have a body that was just erased.
 func (a *eraser) carryOut(ctx context.Context, m *erasing) error {
+	if !m.empty() {
+		a.wipe()
+	}
 	if err := a.entries(ctx, m); err != nil {
 		return err
 	}
@@ -341,134 +362,4 @@ func (a *eraser) beside(id tga.ID, notes []segment.Note) (keys [][]byte) {
 		keys = append(keys, append([]byte{byte(x.Kind)}, x.Key...))
 	}
 	return keys
-}
-
-// without writes an archive segment again without the traces ids. If no trace is left, it deletes
-// the segment.
-func (a *eraser) without(w *writer, n uint64, ids []tga.ID) error {
-	key := keyspace.AppendSegment(nil, n)
-	var b bytes.Buffer
-	sw, err := segment.NewWriter(&b, a.index.keys)
-	if err != nil {
-		return err
-	}
-	left := 0
-	err = a.index.inSegment(n, func(r *segment.Reader) error {
-		for t, err := range r.Traces() {
-			if err == nil && !slices.Contains(ids, t.ID) {
-				left++
-				err = sw.Add(&t)
-			}
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err == nil {
-		_, err = sw.Close()
-	}
-	switch {
-	case err != nil:
-		return tga.Errorf(tga.CodeOf(err), "erase: archive segment %d: %w", n, err)
-	case left == 0:
-		w.delete(key)
-		return nil
-	}
-	if report, err := segment.Verify(bytes.NewReader(b.Bytes()), int64(b.Len()), a.index.keys); err != nil {
-		return tga.Errorf(tga.GenericStateError, "erase: archive segment %d does not verify before it is written anew: %w", n, err)
-	} else if report.Traces != left {
-		return tga.Errorf(tga.GenericStateError, "erase: archive segment %d has %d traces, and verifies as one of %d", n, left, report.Traces)
-	}
-	w.file(key, b.Bytes())
-	return nil
-}
-
-// clean rewrites each segment of the log that still has an erased body, removes the files of such
-// bodies, and wipes the contents of the old files.
-func (a *eraser) clean(ctx context.Context, m *erasing) error {
-	of, other := map[tga.ID]bool{}, map[string]bool{}
-	stream := map[tga.ID]bool{}
-	for _, id := range m.Emptied {
-		stream[id] = true
-	}
-	for _, id := range m.Traces {
-		of[id] = true
-		rows, err := a.index.rows(id)
-		if err != nil {
-			return err
-		}
-		t, err := rows.decode()
-		if err != nil {
-			return recoveryFailed(id, err)
-		}
-		for _, key := range a.beside(id, t.Notes) {
-			other[string(key)] = true
-		}
-	}
-	if err := a.remember(*m, true); err != nil { // now the segment that was being written can be rewritten
-		return err
-	}
-	if err := a.log.Wipe(true); err != nil {
-		return err
-	}
-	err := a.rewriteAll(ctx, func(op *wal.Op) (bool, error) {
-		if !other[string(op.Key)] && !of[idOf(op.Key, keyspace.Entry, keyspace.Chunk)] && !stream[idOf(op.Key, keyspace.Stream)] && !m.besides(op.Key) {
-			return false, nil
-		}
-		row, err := a.index.row(op.Key)
-		if err != nil || row == nil {
-			return row == nil, err
-		}
-		at, err := decodeRow(row)
-		return !at.names(op), err
-	})
-	if err == nil || errors.Is(err, errStands) {
-		err = errors.Join(err, a.rewriting.sweep(ctx))
-	}
-	return errors.Join(err, a.log.Wipe(false))
-}
-
-// idOf returns the id at the beginning of a key of one of the kinds, the zero id for another key.
-func idOf(key []byte, kinds ...keyspace.Kind) (id tga.ID) {
-	if kind, ok := keyspace.KindOf(key); ok && len(key) >= 17 && slices.Contains(kinds, kind) {
-		id = tga.ID(key[1:17])
-	}
-	return id
-}
-
-// rewriteAll rewrites each segment of the log that has a body for which f is true, and each segment
-// that was never rewritten: after its last record it may have bytes of a group that a crash cut off
-// before it was acknowledged. A damaged segment stays as it is, and the error says so.
-func (a *eraser) rewriteAll(ctx context.Context, f func(*wal.Op) (bool, error)) (stands error) {
-	for _, seg := range a.log.Full() {
-		holds, err := a.log.Retains(ctx, seg.Number, f)
-		if tga.CodeOf(err) == tga.StateChecksumMismatch {
-			stands = damagedSegment(seg.Number)
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if !holds && seg.Generation > 0 {
-			continue
-		}
-		if err := a.rewriting.roomToRewrite(seg.Records); err != nil {
-			return err
-		}
-		if err := a.rewriting.rewrite(ctx, seg.Number, nil); err != nil {
-			return err
-		}
-		if _, damaged := a.rewriting.damaged.Load(seg.Number); damaged {
-			stands = damagedSegment(seg.Number)
-		}
-	}
-	return stands
-}
-
-// errStands says that the erasure is complete except for a damaged segment of the log.
-var errStands = errors.New("it may still contain erased data. Repair the store (tgad verify), then erase again")
-
-func damagedSegment(n uint64) error {
-	return damaged("erase: segment %d of the log is damaged and cannot be rewritten: %w", n, errStands)
 }

@@ -141,6 +141,7 @@ func (o *opening) finish(found found) error {
 	if err := o.sealer.finish(); err != nil {
 		return err
 	}
+	o.eraser.resume()
 	if !found.tail.Clean {
 		if err := o.rewriting.afterCrash(context.Background(), found.tail.At.Segment); err != nil {
 			return err

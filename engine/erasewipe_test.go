@@ -1,0 +1,133 @@
+package engine_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/crashtest/crashmem"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// failingAt is a disk on which an operation on the files with a part of a name fails while it is set.
+type failingAt struct {
+	kind errorfs.OpKind
+	part string
+	set  atomic.Bool
+}
+
+func (f *failingAt) String() string { return "failing" }
+
+func (f *failingAt) MaybeError(op errorfs.Op) error {
+	if f.set.Load() && op.Kind == f.kind && strings.Contains(op.Path, f.part) {
+		return errors.New("the disk fails")
+	}
+	return nil
+}
+
+// unwiped gets the names of files that are removed with a text in them.
+func unwiped(text string, into *[]string) func(string, []byte) {
+	return func(name string, b []byte) {
+		if bytes.Contains(b, []byte(text)) {
+			*into = append(*into, name)
+		}
+	}
+}
+
+// TestErasureWithAFileThatStays: an erasure is not done while an old file of a segment, or of a body, cannot be wiped or
+// removed. Its repeat goes on with just that file.
+func TestErasureWithAFileThatStays(t *testing.T) {
+	for _, kind := range []errorfs.OpKind{errorfs.OpFileWriteAt, errorfs.OpRemove} {
+		for _, part := range []string{"0000000000000001", ".body"} {
+			t.Run(fmt.Sprintf("operation %d on %s", kind, part), func(t *testing.T) {
+				bad := &failingAt{kind: kind, part: part}
+				var raw []string
+				fs := &burying{FS: errorfs.Wrap(vfs.NewMem(), bad), looks: unwiped(secret, &raw)}
+				o := readable(fs)
+				db := open(t, "store", o)
+				s := secretive(1, 2<<20)
+				run(t, db, s, spec{trace: id(2)})
+				if err := db.NextSegment(); err != nil {
+					t.Fatal(err)
+				}
+				bad.set.Store(true)
+				what := engine.Erasure{Traces: []tga.ID{s.trace}, Who: "operator", Reason: "the customer asked for it"}
+				for range 2 {
+					_, err := db.Erase(t.Context(), what)
+					wantCode(t, err, tga.StoreUnavailable)
+				}
+				bad.set.Store(false)
+				if done := erase(t, db, what); !same(done, engine.Erased{Already: 1}) {
+					t.Errorf("erased %+v", done)
+				}
+				wantErased(t, db, s)
+				if found := filesWith(t, fs, "store", secret); found != nil || len(raw) > 0 {
+					t.Errorf("it stands in %v, and was removed in %v", found, raw)
+				}
+				if begun, err := db.Erasing(); begun || err != nil {
+					t.Errorf("to be finished: %v, %v", begun, err)
+				}
+			})
+		}
+	}
+}
+
+// TestWhatIsErasedIsWipedByEverybody: from the record that erases a trace until the erasure is done, each file that may have the
+// erased bytes is wiped before it is removed: by an open after a crash, by an archiving, and by the rewriter.
+func TestWhatIsErasedIsWipedByEverybody(t *testing.T) {
+	for _, who := range []string{"an open", "an archiving", "a rewrite"} {
+		t.Run(who, func(t *testing.T) {
+			disk := crashmem.New()
+			bad := &failingAt{kind: errorfs.OpCreate, part: "packing"}
+			var raw []string
+			looks := unwiped(secret, &raw)
+			fs := &burying{FS: errorfs.Wrap(disk, bad), looks: looks}
+			s := secretive(1, 2<<20)
+			db, err := engine.Open("store", readable(fs))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer db.Close()
+			run(t, db, s, secretive(2, 1<<10))
+			if err := db.NextSegment(); err != nil {
+				t.Fatal(err)
+			}
+			bad.set.Store(true)
+			what := engine.Erasure{Traces: []tga.ID{id(1), id(2)}, Who: "operator", Reason: "the customer asked for it"}
+			_, err = db.Erase(t.Context(), what)
+			wantCode(t, err, tga.StoreUnavailable)
+			bad.set.Store(false)
+			switch who {
+			case "an archiving":
+				_, err = db.SealTraces(t.Context(), start)
+			case "a rewrite":
+				_, err = db.Rewrite(t.Context())
+			default:
+				err = nil
+				fs = &burying{FS: disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 2))}), looks: looks}
+				db = open(t, "store", readable(fs))
+			}
+			if err == nil {
+				err = db.FinishErasure(t.Context())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(raw) > 0 {
+				t.Errorf("%v were removed with the value in them", raw)
+			}
+			wantErased(t, db, s)
+			if found := filesWith(t, fs, "store", secret); found != nil {
+				t.Errorf("it stands in %v", found)
+			}
+		})
+	}
+}
