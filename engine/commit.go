@@ -209,9 +209,15 @@ func (c *committer) newWriter() *writer {
 	return w
 }
 
+// mostOps bounds the operations of one commitment, in bytes. The rest of a record is room for its header and leaves.
+const mostOps = wal.MaxRecord - 256<<10
+
 // end gives the operations to a commitment; the writer must not be used afterwards. On an
 // error it removes the files of the operations from the disk.
 func (w *writer) end(c *commitment) error {
+	if n := w.ops.Len(); n > mostOps {
+		w.fail(tga.Errorf(tga.LimitExceeded, "an append whose operations have %d bytes, the bodies with files of their own left out: at most %d", n, mostOps))
+	}
 	log, ops, err := w.log, w.ops, w.err
 	w.log, w.keys, w.ops = nil, nil, nil
 	writers.Put(w)

@@ -15,6 +15,7 @@ import (
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/crashtest/crashmem"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // failingAt is a disk on which an operation on the files with a part of a name fails while it is set.
@@ -127,6 +128,59 @@ func TestWhatIsErasedIsWipedByEverybody(t *testing.T) {
 			wantErased(t, db, s)
 			if found := filesWith(t, fs, "store", secret); found != nil {
 				t.Errorf("it stands in %v", found)
+			}
+		})
+	}
+}
+
+// TestErasureOfManyNotes: archived traces that have more notes than a record has room for, together or a single one of them.
+func TestErasureOfManyNotes(t *testing.T) {
+	for name, c := range map[string]struct{ traces, notes int }{"many traces": {50, 600}, "one trace": {1, 27_000}} {
+		t.Run(name, func(t *testing.T) {
+			fs := vfs.NewMem()
+			o := readable(fs)
+			db := open(t, "store", o)
+			var specs []spec
+			var ids []tga.ID
+			for i := range c.traces {
+				s := secretive(uint64(i+1), 10)
+				specs, ids = append(specs, s), append(ids, s.trace)
+				run(t, db, s)
+				lease := acquire(t, db, s.trace)
+				for left := c.notes; left > 0; left -= 300 {
+					var b chain.Batch
+					for range 300 {
+						b.Notes = append(b.Notes, chain.NewNote{Kind: tga.NoteLateReply, Who: "tester", Body: []byte(`{"attempt":1}`)})
+					}
+					append_(t, db, lease, b)
+				}
+				db.Release(lease)
+			}
+			stays := spec{trace: id(1000)}
+			run(t, db, stays)
+			if _, err := db.SealTraces(t.Context(), start+1e9); err != nil {
+				t.Fatal(err)
+			}
+			if done := erase(t, db, engine.Erasure{Traces: ids}); done.Traces != c.traces {
+				t.Errorf("erased %+v", done)
+			}
+			for range 2 {
+				for _, s := range specs {
+					wantErased(t, db, s)
+					if tr, err := db.Load(t.Context(), s.trace); err != nil || len(tr.Notes) != c.notes+1 {
+						t.Fatalf("trace %s: %v", s.trace, err)
+					}
+				}
+				if tr, err := db.Load(t.Context(), stays.trace); err != nil || tr.Effect == nil {
+					t.Errorf("another's trace: %+v, %v", tr, err)
+				}
+				if n := bodyFiles(t, fs); n > 1 {
+					t.Errorf("%d files of bodies, want that of the archive segment", n)
+				}
+				if err := db.Close(); err != nil {
+					t.Fatal(err)
+				}
+				db = open(t, "store", o)
 			}
 		})
 	}

@@ -182,12 +182,11 @@ func (a *eraser) carryOut(ctx context.Context, m *erasing) error {
 	return nil
 }
 
-// eraseAtOnce is how many traces one record erases at most; those of one archive segment are
-// always in one.
+// eraseAtOnce is how many traces of the store itself, or streams, are erased at once at most.
 const eraseAtOnce = 64
 
-// entries erases the traces themselves. It erases the traces of one archive segment together: the
-// same record replaces the segment by one without them.
+// entries erases the traces themselves. If some lie in an archive segment, the record that erases them also
+// replaces the segment by one without them.
 func (a *eraser) entries(ctx context.Context, m *erasing) error {
 	archived := map[uint64][]tga.ID{}
 	var rest []tga.ID
@@ -223,21 +222,34 @@ func (a *eraser) entries(ctx context.Context, m *erasing) error {
 	return nil
 }
 
-// together erases traces in one record. If archived is not 0, the traces lie in that archive
-// segment, and afterwards they lie in the store itself.
+// together erases traces. If archived is not 0, the traces lie in that archive segment, and afterwards
+// they lie in the store itself.
 func (a *eraser) together(ctx context.Context, m *erasing, ids []tga.ID, archived uint64) error {
 	slices.SortFunc(ids, compareIDs) // traces are locked in the order of their ids
 	if err := a.alone(ctx, ids); err != nil {
 		return err
 	}
-	defer func() {
+	defer func(ids []tga.ID) {
 		for _, id := range ids {
 			a.leases.queue.unlock(id)
 		}
-	}()
+	}(ids)
+	for len(ids) > 0 {
+		n, err := a.some(ctx, m, ids, archived)
+		if err != nil {
+			return err
+		}
+		ids = ids[n:]
+	}
+	return nil
+}
+
+// some erases the first n of ids, as many as fit, in one record.
+func (a *eraser) some(ctx context.Context, m *erasing, ids []tga.ID, archived uint64) (n int, err error) {
 	var ss steps
 	w := a.commits.newWriter()
-	for _, id := range ids {
+	for ; n < len(ids) && w.ops.Len() < removeBytes; n++ {
+		id := ids[n]
 		if err := a.lock(ctx, id); err != nil {
 			w.fail(err)
 			break
@@ -253,14 +265,14 @@ func (a *eraser) together(ctx context.Context, m *erasing, ids []tga.ID, archive
 		}
 	}
 	if archived != 0 && w.err == nil {
-		w.fail(a.without(w, archived, ids))
+		w.fail(a.without(w, archived, ids[:n]))
 	}
 	if len(ss) == 0 && w.err == nil {
-		return w.drop()
+		return n, w.drop()
 	}
 	c := new(commitment)
 	if err := w.end(c); err != nil {
-		return err
+		return n, err
 	}
 	c.steps = ss
 	for _, s := range ss {
@@ -268,9 +280,9 @@ func (a *eraser) together(ctx context.Context, m *erasing, ids []tga.ID, archive
 		a.tails.put(s)
 	}
 	a.commits.add(c)
-	err := a.commits.await(c)
+	err = a.commits.await(c)
 	a.index.archive.clear()
-	return err
+	return n, err
 }
 
 // alone takes the queue locks of the leases of traces, all or none. It never waits for one lock
@@ -331,9 +343,8 @@ func (a *eraser) trace(w *writer, m *erasing, id tga.ID, archived bool) (*step, 
 		w.entry(&e.Entries[i])
 	}
 	if archived {
-		for i := range e.Notes {
-			n := &e.Notes[i]
-			w.note(&n.Note, n.Committed, n.Epoch)
+		if err := a.notes(w, e.Notes); err != nil {
+			return nil, err
 		}
 		w.delete(keyspace.AppendTombstone(w.key[:0], id))
 	}
@@ -349,6 +360,32 @@ func (a *eraser) trace(w *writer, m *erasing, id tga.ID, archived bool) (*step, 
 		}))
 	}
 	return s, w.err
+}
+
+// notes puts the notes of an archived trace beside its entries. If they are too many for one record, the first of them
+// get records of their own: nobody reads them until the entries are there.
+func (a *eraser) notes(w *writer, notes []segment.Note) error {
+	const each = 1 << 10 // bytes of a note, roughly, without its body
+	put := func(w *writer, notes []segment.Note) {
+		for i := range notes {
+			n := &notes[i]
+			w.note(&n.Note, n.Committed, n.Epoch)
+		}
+	}
+	from, size := 0, 0
+	for i := range notes {
+		if size += each + len(notes[i].Body); size < removeBytes {
+			continue
+		}
+		ahead := a.commits.newWriter()
+		put(ahead, notes[from:i])
+		if err := a.commits.apply(ahead); err != nil {
+			return err
+		}
+		from, size = i, each+len(notes[i].Body)
+	}
+	put(w, notes[from:])
+	return w.err
 }
 
 // beside returns the keys of the values beside a trace that must be erased with it: its questions

@@ -7,7 +7,24 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tgad/tgad/schemas/tga"
 )
+
+// bodyFiles counts the files of bodies of a log.
+func bodyFiles(t *testing.T, fs vfs.FS) (n int) {
+	t.Helper()
+	names, err := fs.List("store/log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if strings.Contains(name, ".body") {
+			n++
+		}
+	}
+	return n
+}
 
 // TestSweepKeepsABodyWhoseRowIsComing: between the sync of a record and its rows in the index, no row names the file of its
 // body yet. A sweep at that moment leaves the file.
@@ -44,4 +61,26 @@ func TestSweepKeepsABodyWhoseRowIsComing(t *testing.T) {
 	}
 	db.Release(lease)
 	wantBeside(t, db, kept, true)
+}
+
+// TestTooManyOperationsAreRefused: what no record has room for is refused, and stops nothing.
+func TestTooManyOperationsAreRefused(t *testing.T) {
+	db := open(t, "store", readable(vfs.NewMem()))
+	for name, value := range map[string][]byte{"deletions": nil, "values": []byte("x")} {
+		b := item(id(50), 0, "")
+		for n := range uint64(90_000) {
+			one := item(id(50), n, "").Attachments[0]
+			one.Value = value
+			b.Attachments = append(b.Attachments, one)
+		}
+		lease := acquire(t, db, id(50))
+		_, err := db.Append(t.Context(), lease, b)
+		if tga.CodeOf(err) != tga.LimitExceeded {
+			t.Errorf("%s: %v", name, err)
+		}
+		b.Attachments = b.Attachments[:30_000]
+		append_(t, db, lease, b)
+		db.Release(lease)
+	}
+	run(t, db, spec{trace: id(1)})
 }

@@ -335,3 +335,26 @@ func TestInspectLooksAndChangesNothing(t *testing.T) {
 	wantCode(t, err, tga.NotFound)
 	w.want(after("b", 2, 2, workstate.Usage{Calls: 2}))
 }
+
+// TestManySmallNodes: a transaction whose nodes are more than one append of a store may have is durable all the same.
+func TestManySmallNodes(t *testing.T) {
+	w := inStore(t, workstate.Options{})
+	const keys = 120_000
+	must(t, w.state.Update(bg, "fill", func(_ context.Context, tx *workstate.Tx) error {
+		kv, err := workstate.Use[*workstate.KV](tx)
+		for i := 0; i < keys && err == nil; i++ {
+			kv.Set(fmt.Sprint("key ", i), []byte{1})
+		}
+		return err
+	}))
+	for range 2 {
+		must(t, w.state.View(bg, func(tx *workstate.Tx) error {
+			kv, err := workstate.Use[*workstate.KV](tx)
+			if err == nil && kv.Len() != keys {
+				t.Errorf("%d keys, want %d", kv.Len(), keys)
+			}
+			return err
+		}))
+		w.reopen()
+	}
+}

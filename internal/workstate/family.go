@@ -61,10 +61,13 @@ type headRecord struct {
 	Places map[string]Place `json:"places,omitempty"`
 }
 
-// maxSpill is how many bytes of nodes the batch of an entry may hold. If there are more,
-// all nodes are written earlier, in batches of their own. A crash in between is harmless:
-// it leaves nodes that nothing refers to.
-const maxSpill = 64 << 20
+// maxSpill is how many bytes of nodes the batch of an entry may hold, and maxNodes how many nodes. If there
+// are more, all nodes are written earlier, in batches of their own. A crash in between is harmless: it leaves
+// nodes that nothing refers to.
+const (
+	maxSpill = 64 << 20
+	maxNodes = 4096
+)
 
 // nodes returns those nodes of a tree that are not in the store.
 func (f *family) nodes(root *Node) (out []chain.Attachment, size int64) {
@@ -98,11 +101,9 @@ func (t *Tx) attachments(ctx context.Context) ([]chain.Attachment, error) {
 		more, n := f.nodes(t.boundary.post)
 		list, size = append(list, more...), size+n
 	}
-	if size > maxSpill {
-		if err := f.spill(ctx, list); err != nil {
-			return nil, err
-		}
-		list = nil
+	list, err := f.ahead(ctx, list, size)
+	if err != nil {
+		return nil, err
 	}
 	record := s.amend(t.boundary, func(b *boundary) { b.record.Bytes += size })
 	list = append(list, f.item(s.number, record.Number, record))
@@ -128,11 +129,20 @@ func (f *family) item(number uint32, n uint64, v any) chain.Attachment {
 	return chain.Attachment{Kind: chain.AttachStream, Key: keyspace.StateKey(f.id, number, n), Value: value, Owner: f.id}
 }
 
+// ahead writes nodes ahead of the record that refers to them if they are too many, or too large, for its batch. It
+// returns those that go with the record.
+func (f *family) ahead(ctx context.Context, list []chain.Attachment, size int64) ([]chain.Attachment, error) {
+	if size <= maxSpill && len(list) <= maxNodes {
+		return list, nil
+	}
+	return nil, f.spill(ctx, list)
+}
+
 // spill writes nodes ahead of the record that refers to them.
 func (f *family) spill(ctx context.Context, list []chain.Attachment) error {
 	for len(list) > 0 {
 		n, size := 0, 0
-		for n < len(list) && (n == 0 || size+len(list[n].Value) <= maxSpill) {
+		for n < min(len(list), maxNodes) && (n == 0 || size+len(list[n].Value) <= maxSpill) {
 			size += len(list[n].Value)
 			n++
 		}

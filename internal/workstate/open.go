@@ -325,6 +325,9 @@ func (s *State) found(ctx context.Context, b *boundary) error {
 	s.remember(keep)
 	list, size := s.family.nodes(root)
 	keep.record.Bytes = size
+	if list, err = s.family.ahead(ctx, list, size); err != nil {
+		return err
+	}
 	return s.family.append(ctx, append(list, s.family.item(s.number, keep.record.Number, keep.record)))
 }
 
