@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/chaintest"
 	"github.com/tgad/tgad/internal/crashtest/crashmem"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -183,5 +184,36 @@ func TestErasureOfManyNotes(t *testing.T) {
 				db = open(t, "store", o)
 			}
 		})
+	}
+}
+
+// TestDamageDoesNotKeepAStoreShut: an erasure that cannot be finished because of damage waits. The store opens, and its other
+// traces go on.
+func TestDamageDoesNotKeepAStoreShut(t *testing.T) {
+	fs, ring := vfs.NewMem(), &keeping{Ring: new(chaintest.Ring), down: true}
+	o := options(fs)
+	o.Keyring = ring
+	db, err := engine.Open("store", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, db, spec{trace: id(1)}, spec{trace: id(2)})
+	_, err = db.Erase(t.Context(), engine.Erasure{Traces: []tga.ID{id(1)}, Who: "operator", Reason: "the customer asked for it"})
+	wantCode(t, err, tga.StoreUnavailable)
+	db.Put(entryKey(id(1), 2), []byte("damage"))
+	ring.down = false
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if db, err = engine.Open("store", o); err != nil {
+		t.Fatalf("the store does not open: %v", err)
+	}
+	defer db.Close()
+	if begun, err := db.Erasing(); !begun || err != nil {
+		t.Errorf("the erasure is to be finished: %v, %v", begun, err)
+	}
+	run(t, db, spec{trace: id(3)})
+	if rep, err := db.Check(t.Context()); err != nil || len(rep.Problems) == 0 {
+		t.Errorf("the damage is not told: %+v, %v", rep, err)
 	}
 }

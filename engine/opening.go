@@ -136,7 +136,8 @@ func (o *opening) start(acceptLoss bool, doubt *tga.Error) error {
 }
 
 // finish completes what the last process that had the store began: archiving, an erasure, and
-// the clean-up after a crash.
+// the clean-up after a crash. An erasure that cannot be completed now, for example because one of its
+// traces is damaged, waits: the rest of the store is not refused for it.
 func (o *opening) finish(found found) error {
 	if err := o.sealer.finish(); err != nil {
 		return err
@@ -148,7 +149,7 @@ func (o *opening) finish(found found) error {
 		}
 	}
 	_, err := o.eraser.finish(context.Background())
-	if (tga.CodeOf(err) == tga.StoreUnavailable || errors.Is(err, errStands)) && o.health.sick() == nil {
+	if err != nil && o.health.sick() == nil {
 		o.log.Warn("an erasure that was begun cannot be finished now", "error", err)
 		return nil
 	}
