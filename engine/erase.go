@@ -123,6 +123,7 @@ func (a *eraser) plan(ctx context.Context, what Erasure) (m erasing, done Erased
 	if err != nil {
 		return m, done, err
 	}
+	archives := map[uint64]error{}
 	take := func(id tga.ID, t *segment.Trace) error {
 		if err := a.erasable(id, t, timed); err != nil {
 			if what.Leave {
@@ -137,7 +138,15 @@ func (a *eraser) plan(ctx context.Context, what Erasure) (m erasing, done Erased
 		if len(m.Traces) == MaxErasedTraces || len(m.Keys) >= MaxErasedTraces {
 			return tga.Errorf(tga.LimitExceeded, "erase: over %d traces or keys at once", MaxErasedTraces)
 		}
-		keys, err := a.keysOf(t)
+		err := a.besideOthers(id, archives)
+		if err != nil && what.Leave {
+			done.Leave(id, err)
+			return nil
+		}
+		var keys []chain.KeyID
+		if err == nil {
+			keys, err = a.keysOf(t)
+		}
 		if err == nil {
 			err = a.add(keys, &m, &done)
 		}
@@ -268,6 +277,46 @@ func (a *eraser) look(ctx context.Context, id tga.ID) (*segment.Trace, error) {
 		return nil, tga.Errorf(tga.NotFound, "trace %s has no entry", id).In(id)
 	}
 	return t, nil
+}
+
+// archivedIn returns the archive segment in which a trace lies, 0 if its entries lie in the store itself.
+func (a *eraser) archivedIn(id tga.ID) (n uint64, err error) {
+	stone, err := a.index.get(keyspace.AppendTombstone(nil, id))
+	if err != nil || stone == nil {
+		return 0, err
+	}
+	own, err := a.index.row(keyspace.AppendEntry(nil, id, 1))
+	if err != nil || own != nil {
+		return 0, err
+	}
+	t, err := decodeTombstone(stone)
+	return t.Segment, err
+}
+
+// besideOthers refuses an archived trace if another trace of its archive segment cannot be read. The segment could not be
+// written again without the trace, so the erasure would never end, and no other one could begin. It keeps what it finds in
+// archives.
+func (a *eraser) besideOthers(id tga.ID, archives map[uint64]error) error {
+	n, err := a.archivedIn(id)
+	if err != nil || n == 0 {
+		return err
+	}
+	err, looked := archives[n]
+	if !looked {
+		err = a.index.inSegment(n, func(r *segment.Reader) error {
+			for _, err := range r.Traces() {
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		archives[n] = err
+	}
+	if err != nil {
+		return tga.Errorf(tga.CodeOf(err), "erase trace %s: archive segment %d cannot be written again without it: %w", id, n, err).In(id)
+	}
+	return nil
 }
 
 // erasable refuses a trace that has not ended, has a timer, or is leased.

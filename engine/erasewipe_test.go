@@ -217,3 +217,61 @@ func TestDamageDoesNotKeepAStoreShut(t *testing.T) {
 		t.Errorf("the damage is not told: %+v, %v", rep, err)
 	}
 }
+
+// TestErasureBesideAnUnreadableArchivedTrace: an archive segment with a trace that cannot be read is not written again, so what
+// else lies in it is left. That is told, and stops no other erasure.
+func TestErasureBesideAnUnreadableArchivedTrace(t *testing.T) {
+	fs := vfs.NewMem()
+	db, err := engine.Open("store", readable(fs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var specs []spec
+	for n := range uint64(5) {
+		specs = append(specs, spec{trace: id(n + 1), subject: "alice", documents: noisy(n, 2000)}) // each has a block of its own
+	}
+	run(t, db, specs[:3]...)
+	if _, err := db.SealTraces(t.Context(), start+1); err != nil {
+		t.Fatal(err)
+	}
+	run(t, db, specs[3:]...)
+	names, err := fs.List("store/log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, ".body") {
+			path := fs.PathJoin("store/log", name)
+			b := content(t, fs, path)
+			b[len(b)*5/6] ^= 1 // in the block of the third trace
+			replace(t, fs, path, b)
+		}
+	}
+	db.DropCaches()
+	if tr, err := db.Load(t.Context(), id(1)); err != nil || tr.Effect == nil {
+		t.Fatalf("the first trace is damaged too: %v", err)
+	}
+	what := engine.Erasure{Traces: []tga.ID{id(1), id(4)}, Who: "operator", Reason: "the customer asked for it"}
+	_, err = db.Erase(t.Context(), what)
+	wantCode(t, err, tga.StateChecksumMismatch)
+	if tr, err := db.Load(t.Context(), id(4)); err != nil || tr.Effect == nil {
+		t.Errorf("what was refused is erased in part: %+v, %v", tr, err)
+	}
+	what.Leave = true
+	done, err := db.Erase(t.Context(), what)
+	if err != nil || done.Traces != 1 || done.Left != 1 || done.Unread[0].TraceID != id(1) {
+		t.Errorf("with leave: %+v, %v", done, err)
+	}
+	wantErased(t, db, specs[3])
+	if done := erase(t, db, engine.Erasure{Subject: "alice"}); done.Traces != 1 || done.Left != 3 {
+		t.Errorf("of the subject: %+v", done)
+	}
+	wantErased(t, db, specs[4])
+	if begun, err := db.Erasing(); begun || err != nil {
+		t.Errorf("an erasure is to be finished: %v, %v", begun, err)
+	}
+	if tr, err := db.Load(t.Context(), id(2)); err != nil || tr.Effect == nil {
+		t.Errorf("what was left: %+v, %v", tr, err)
+	}
+}

@@ -191,23 +191,15 @@ func (a *eraser) entries(ctx context.Context, m *erasing) error {
 	archived := map[uint64][]tga.ID{}
 	var rest []tga.ID
 	for _, id := range m.Traces {
-		stone, err := a.index.get(keyspace.AppendTombstone(nil, id))
+		n, err := a.archivedIn(id)
 		if err != nil {
 			return err
 		}
-		own, err := a.index.row(keyspace.AppendEntry(nil, id, 1))
-		if err != nil {
-			return err
-		}
-		if stone == nil || own != nil {
+		if n == 0 {
 			rest = append(rest, id)
 			continue
 		}
-		t, err := decodeTombstone(stone)
-		if err != nil {
-			return err
-		}
-		archived[t.Segment] = append(archived[t.Segment], id)
+		archived[n] = append(archived[n], id)
 	}
 	for part := range slices.Chunk(rest, eraseAtOnce) {
 		if err := a.together(ctx, m, part, 0); err != nil {

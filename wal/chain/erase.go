@@ -19,8 +19,8 @@ type Erasure struct {
 	Namespace, Subject string
 	Who                string // who asks for the erasure
 	Reason             string // is kept in a note, and cannot be erased
-	// Leave skips a trace that is not finished, or that a live process is executing, instead of
-	// refusing the whole erasure. It is not for a subject, whose keys are destroyed.
+	// Leave skips a trace that is not finished, that a live process is executing, or that was archived
+	// beside one that cannot be read, instead of refusing the whole erasure. It is not for a subject, whose keys are destroyed.
 	Leave bool
 }
 
@@ -39,8 +39,8 @@ type Erased struct {
 	// Shared counts traces whose key belongs to a whole subject. The erasure of one trace does not
 	// destroy that key, so copies of the store, and backups, still have what the trace carried.
 	Shared int
-	// Left counts traces that cannot be read. They are unchanged, as it is not known whether they
-	// belong to the subject. Unread names the first of them.
+	// Left counts traces that cannot be read, whether they belong to the subject or not, and traces that
+	// were archived beside one that cannot be read. They are unchanged. Unread names the first of them.
 	Left   int
 	Unread []Unread
 	// Unsealed counts traces, turns, states and kept values that had no key for some or all of their
@@ -48,7 +48,7 @@ type Erased struct {
 	Unsealed int
 }
 
-// Unread is a trace that cannot be read.
+// Unread is a trace that was left, and why.
 type Unread struct {
 	TraceID tga.ID
 	Err     error
