@@ -144,15 +144,24 @@ func (a *eraser) eachOfState(s *erasedState, f func(key, stored []byte)) error {
 	return err
 }
 
-// states erases states one after the other. It blocks the lease of each state meanwhile.
+// states erases states, some at a time. It blocks their leases meanwhile. Each record has what is left of the erasure, so
+// a record for each state would make the erasure of many states write far more than they have.
 func (a *eraser) states(ctx context.Context, m *erasing) error {
 	for len(m.States) > 0 {
-		id := m.States[0].Stream
-		if err := a.alone(ctx, []tga.ID{id}); err != nil {
+		some := slices.SortedFunc(slices.Values(m.States[:min(len(m.States), eraseAtOnce)]), func(x, y erasedState) int {
+			return compareIDs(x.Stream, y.Stream) // they are locked in the order of their ids
+		})
+		ids := make([]tga.ID, len(some))
+		for i := range some {
+			ids[i] = some[i].Stream
+		}
+		if err := a.alone(ctx, ids); err != nil {
 			return err
 		}
-		err := a.state(ctx, m, &m.States[0])
-		a.leases.queue.unlock(id)
+		err := a.firstStates(ctx, m, some)
+		for _, id := range ids {
+			a.leases.queue.unlock(id)
+		}
 		if err != nil {
 			return err
 		}
@@ -160,13 +169,15 @@ func (a *eraser) states(ctx context.Context, m *erasing) error {
 	return nil
 }
 
-// state erases the first state of an erasure. In one record of the log its head becomes a description of the
-// erasure, with a leaf in the global order, and the stored erasure says that the state is empty. A later write
-// begins the state anew, under another key, and is not part of the erasure.
-func (a *eraser) state(ctx context.Context, m *erasing, s *erasedState) error {
+// firstStates erases the first states of an erasure. In one record of the log their heads become a description of the
+// erasure, each with a leaf in the global order, and the stored erasure says that the states are empty. A later write
+// begins a state anew, under another key, and is not part of the erasure.
+func (a *eraser) firstStates(ctx context.Context, m *erasing, some []erasedState) error {
 	var rows [][]byte
-	if err := a.eachOfState(s, func(key, _ []byte) { rows = append(rows, key) }); err != nil {
-		return err
+	for i := range some {
+		if err := a.eachOfState(&some[i], func(key, _ []byte) { rows = append(rows, key) }); err != nil {
+			return err
+		}
 	}
 	const most = removeBytes / keyspace.MaxLen
 	for ; len(rows) > most; rows = rows[:len(rows)-most] {
@@ -178,38 +189,55 @@ func (a *eraser) state(ctx context.Context, m *erasing, s *erasedState) error {
 			return err
 		}
 	}
-	if err := a.lock(ctx, s.Stream); err != nil {
-		return err
+	for i := range some {
+		if err := a.lock(ctx, some[i].Stream); err != nil {
+			return err
+		}
+		defer a.unlock(some[i].Stream)
 	}
-	defer a.unlock(s.Stream)
 	a.choosing.Lock() // no append can choose the old key and be queued after this record
 	defer a.choosing.Unlock()
-	t := chain.NewTrace(s.Stream)
-	leaf := &step{lease: chain.Lease{TraceID: s.Stream, Epoch: a.leases.newest()}, before: fold{Trace: t}, after: t.Successor(), committed: a.times.now()}
-	head, err := chain.StateErasure{At: leaf.committed, Who: m.Who, Reason: m.Reason}.Value()
-	if err != nil {
-		return tga.Errorf(tga.GenericStateError, "erase: %w", err)
-	}
 	next := *m
-	next.States, next.Emptied = m.States[1:], append(append(slices.Clip(m.Emptied), s.Stream), s.Values...)
-	w := a.commits.newWriter()
+	next.States, next.Emptied = m.States[len(some):], slices.Clip(m.Emptied)
+	w, c := a.commits.newWriter(), new(commitment)
 	for _, key := range rows {
 		w.delete(key)
 	}
-	w.delete(keyspace.AppendMeta(w.key[:0], metaOwner(keyspace.Stream, s.Stream[:])))
-	w.body(append([]byte{byte(keyspace.Stream)}, keyspace.StreamKey(s.Stream, 0)...), head)
+	for i := range some {
+		s := &some[i]
+		next.Emptied = append(append(next.Emptied, s.Stream), s.Values...)
+		leaf, err := a.emptyState(w, m, s.Stream)
+		w.fail(err)
+		leaf.commit = c
+		c.steps = append(c.steps, leaf)
+	}
 	w.fail(next.put(w))
-	c := new(commitment)
 	if err := w.end(c); err != nil {
 		return err
 	}
-	c.steps, leaf.commit = steps{leaf}, c
-	a.tails.put(leaf)
+	for _, leaf := range c.steps {
+		a.tails.put(leaf)
+	}
 	a.commits.add(c)
 	if err := a.commits.await(c); err != nil {
 		return err
 	}
 	*m = next
-	a.owned.forget(s.Stream)
+	for i := range some {
+		a.owned.forget(some[i].Stream)
+	}
 	return nil
+}
+
+// emptyState puts the head of an erased state, and returns its leaf.
+func (a *eraser) emptyState(w *writer, m *erasing, id tga.ID) (leaf *step, err error) {
+	t := chain.NewTrace(id)
+	leaf = &step{lease: chain.Lease{TraceID: id, Epoch: a.leases.newest()}, before: fold{Trace: t}, after: t.Successor(), committed: a.times.now()}
+	head, err := chain.StateErasure{At: leaf.committed, Who: m.Who, Reason: m.Reason}.Value()
+	if err != nil {
+		return leaf, tga.Errorf(tga.GenericStateError, "erase: %w", err)
+	}
+	w.delete(keyspace.AppendMeta(w.key[:0], metaOwner(keyspace.Stream, id[:])))
+	w.body(append([]byte{byte(keyspace.Stream)}, keyspace.StreamKey(id, 0)...), head)
+	return leaf, nil
 }

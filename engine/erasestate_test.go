@@ -408,3 +408,31 @@ func TestStateOfAnEarlierVersion(t *testing.T) {
 		t.Errorf("%d bodies have it", n)
 	}
 }
+
+// TestManyStatesAreErasedInFewRecords: each record of an erasure has all that is left of it, so what an erasure writes would
+// grow with the square of the states if each had a record of its own.
+func TestManyStatesAreErasedInFewRecords(t *testing.T) {
+	db := open(t, "store", readable(vfs.NewMem()))
+	var all []*someState
+	what := engine.Erasure{States: []tga.ID{}}
+	for n := range uint64(150) {
+		family := id(1000 + n)
+		all, what.States = append(all, layFamily(t, db, family, fmt.Sprint("state ", n))), append(what.States, family)
+	}
+	before := db.Stats()
+	if done := erase(t, db, what); done.States != len(all) {
+		t.Errorf("erased %+v", done)
+	}
+	if n := db.Stats().Commits - before.Commits; n > 20 {
+		t.Errorf("%d records", n)
+	}
+	if n := db.Stats().Cursor - before.Cursor; n != uint64(len(all)) {
+		t.Errorf("%d leaves", n)
+	}
+	for _, s := range all {
+		s.want(t, db, true)
+	}
+	if done := erase(t, db, what); !same(done, engine.Erased{Already: len(all)}) {
+		t.Errorf("again: %+v", done)
+	}
+}
