@@ -197,10 +197,18 @@ func (w *rewriting) afterCrash(ctx context.Context, segment uint64) error {
 }
 
 // sweep removes the files of bodies that no row names.
-func (w *rewriting) sweep(ctx context.Context) error {
+func (w *rewriting) sweep(ctx context.Context) error { return w.sweepAt(ctx, nil) }
+
+// sweepAt is sweep that calls pace before each file that it looks at.
+func (w *rewriting) sweepAt(ctx context.Context, pace wal.Pace) error {
 	d := dropping{index: w.index, commits: w.commits}
 	shown := false
 	n, err := w.log.Sweep(ctx, func(key []byte, f wal.File) (bool, error) {
+		if pace != nil {
+			if err := pace(ctx); err != nil {
+				return false, err
+			}
+		}
 		named := func(at placed) bool { return at.kind == rowFile && at.file == f }
 		if !shown {
 			if keep, err := w.index.names(key, named); keep || err != nil {

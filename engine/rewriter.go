@@ -12,8 +12,9 @@ import (
 )
 
 // The rewriter makes full segments of the log smaller, one after the other, while the store
-// serves calls. First it rewrites the segments with many unneeded bodies, without these bodies.
-// Then it compresses every raw segment, with all its bodies.
+// serves calls. After an open it first removes the files of bodies that no row names. Then it rewrites
+// the segments with many unneeded bodies, without these bodies. Then it compresses every raw segment,
+// with all its bodies.
 //
 // It yields to appends: it takes at most a share of the processors, begins a segment after a
 // moment without appends, and rests for such a moment after each slice of work while appends are
@@ -96,6 +97,8 @@ type rewriter struct {
 	// seen is how many appends there were at the last rest.
 	seen uint64
 	todo []candidate // segments with many unneeded bytes
+	// swept says that the files of bodies that no row names were removed since the open. A seal removes them too.
+	swept bool
 }
 
 // start begins to rewrite in the background. It returns nil if share forbids that.
@@ -182,6 +185,12 @@ func (r *rewriter) step(ctx context.Context) (bool, error) {
 	if r.health.writable() != nil {
 		return false, nil
 	}
+	if !r.swept {
+		if err := r.sweepAt(ctx, r.pace); err != nil {
+			return false, err
+		}
+		r.swept = true
+	}
 	if len(r.log.Full()) > 0 && !r.counted.Swap(true) {
 		todo, err := r.wasteful(ctx, r.pace)
 		if err != nil {
@@ -267,8 +276,9 @@ func (r *rewriter) pace(ctx context.Context) error {
 }
 
 // Rewrite does now the work that the rewriter does in the background: it rewrites every full
-// segment with many unneeded bodies without them, and compresses every raw segment. It returns how
-// many segments it rewrote. STORE_UNAVAILABLE: as for an append, or there is no room on the disk.
+// segment with many unneeded bodies without them, compresses every raw segment, and removes the files
+// of unneeded bodies. It returns how many segments it rewrote. STORE_UNAVAILABLE: as for an append, or
+// there is no room on the disk.
 func (db *DB) Rewrite(ctx context.Context) (segments int, err error) {
 	if err := db.health.enter(); err != nil {
 		return 0, err
@@ -305,5 +315,5 @@ func (w *rewriting) all(ctx context.Context) (segments int, err error) {
 		}
 		segments++
 	}
-	return segments, nil
+	return segments, w.sweep(ctx)
 }

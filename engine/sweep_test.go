@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"bytes"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -61,6 +63,39 @@ func TestSweepKeepsABodyWhoseRowIsComing(t *testing.T) {
 	}
 	db.Release(lease)
 	wantBeside(t, db, kept, true)
+}
+
+// TestReplacedBodiesGoAfterAnOpen: the file of a body that was replaced goes after the next open, also if the store was
+// closed in order and nothing is ever archived.
+func TestReplacedBodiesGoAfterAnOpen(t *testing.T) {
+	for name, work := range map[string]func(*engine.DB) error{
+		"by the rewriter": func(db *engine.DB) error { _, err := engine.RewriteStep(db); return err },
+		"when asked":      func(db *engine.DB) error { _, err := db.Rewrite(t.Context()); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			fs := vfs.NewMem()
+			db := open(t, "store", options(fs))
+			last := item(id(50), 1, "")
+			for n := range byte(4) {
+				last.Attachments[0].Value = bytes.Repeat([]byte{n}, 2<<20)
+				lay(t, db, id(50), last)
+			}
+			if n := bodyFiles(t, fs); n != 4 {
+				t.Fatalf("%d files", n)
+			}
+			if err := db.Close(); err != nil {
+				t.Fatal(err)
+			}
+			db = open(t, "store", options(fs))
+			if err := work(db); err != nil {
+				t.Fatal(err)
+			}
+			if n := bodyFiles(t, fs); n != 1 {
+				t.Errorf("%d files of bodies are there, 1 is needed", n)
+			}
+			wantBeside(t, db, last, true)
+		})
+	}
 }
 
 // TestTooManyOperationsAreRefused: what no record has room for is refused, and stops nothing.
