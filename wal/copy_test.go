@@ -469,3 +469,29 @@ func TestPiecesAreCopiedExactly(t *testing.T) {
 		}
 	}
 }
+
+// TestFileOfACopyThatWasCutIsCopiedAgain: a file of the copy that is shorter than its list says, as in a directory that was put
+// back to an earlier state, is another file. It must not keep every later copy from being made.
+func TestFileOfACopyThatWasCutIsCopiedAgain(t *testing.T) {
+	for _, cut := range []int{0, 100, identityLen, identityLen + 100} {
+		b := copied(t, vfs.NewMem())
+		end, list, err := b.copyOn(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range list {
+			path := "copy/" + f.Name
+			b.write(path, b.content(path)[:min(cut, int(f.Length)-1)])
+		}
+		_, again, err := b.copyOn(byName(list))
+		if err != nil {
+			t.Fatalf("cut to %d bytes: %v", cut, err)
+		}
+		if names := anew(again); len(names) != len(list) {
+			t.Errorf("cut to %d bytes: %v were copied again", cut, names)
+		}
+		if err := b.verify(Position{}, end, again); err != nil {
+			t.Errorf("cut to %d bytes: %v", cut, err)
+		}
+	}
+}
