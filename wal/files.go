@@ -132,8 +132,10 @@ func (d files) make(id Identity, pace func(int64) error) error {
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = d.fs.Rename(tmp, name)
 	}
-	if errors.Is(err, errNotWanted) {
-		err = errors.Join(err, d.fs.Remove(tmp))
+	if err != nil { // what there is of it takes space for nothing
+		if e := d.fs.Remove(tmp); !errors.Is(e, fs.ErrNotExist) {
+			err = errors.Join(err, e)
+		}
 	}
 	if err == nil {
 		err = d.sync()

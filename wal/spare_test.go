@@ -1,9 +1,15 @@
 package wal
 
 import (
+	"errors"
+	"io/fs"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
 // wakes counts how often the one who waits goes on: [sync.Cond.Wait] takes the lock again then.
@@ -44,3 +50,34 @@ func TestAppendWakesTheFillerForAPieceOnly(t *testing.T) {
 }
 
 const aPiece = 100
+
+// TestSpareThatCannotBeMadeTakesNoSpace: what was written of the next segment when the disk was full is removed. The segment is
+// made once there is room.
+func TestSpareThatCannotBeMadeTakesNoSpace(t *testing.T) {
+	for _, kind := range []errorfs.OpKind{errorfs.OpFileWrite, errorfs.OpFileSync, errorfs.OpRename} {
+		synctest.Test(t, func(t *testing.T) {
+			var full atomic.Bool
+			b := newBench(t, errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+				if full.Load() && op.Kind == kind && op.Path == "log/"+spareName {
+					return errors.New("no space")
+				}
+				return nil
+			})))
+			full.Store(true)
+			for b.last.End < firstSegment*7/8 {
+				b.append(1, 300<<10)
+			}
+			synctest.Wait()
+			if _, err := b.fs.Stat("log/" + spareName); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("operation %d failed, and what there is of the segment stays: %v", kind, err)
+			}
+			full.Store(false)
+			for b.last.Segment < 2 {
+				b.append(1, 300<<10)
+			}
+			if r, err := b.read(); err != nil || !b.same(r) {
+				t.Errorf("operation %d: %v", kind, err)
+			}
+		})
+	}
+}
