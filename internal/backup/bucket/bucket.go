@@ -124,8 +124,8 @@ func (h *head) objects() map[string]bool {
 	return all
 }
 
-// maxHead bounds the object that describes the backup, in bytes.
-const maxHead = 64 << 20
+// maxHead bounds the object that describes the backup, in bytes. A longer one is not written, because nobody would read it.
+var maxHead = 64 << 20 // a test has a smaller one
 
 // readHead reads the description of a bucket's backup. It returns nil if there is none.
 func readHead(ctx context.Context, o Objects, place string) (h *head, tag string, err error) {
@@ -136,7 +136,7 @@ func readHead(ctx context.Context, o Objects, place string) (h *head, tag string
 	if err != nil {
 		return nil, "", unavailable(ctx, "read "+place+"/"+headName, err)
 	}
-	raw, err := io.ReadAll(io.LimitReader(body, maxHead))
+	raw, err := io.ReadAll(io.LimitReader(body, int64(maxHead)))
 	if err = errors.Join(err, body.Close()); err != nil {
 		return nil, "", unavailable(ctx, "read "+place+"/"+headName, err)
 	}

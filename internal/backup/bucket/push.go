@@ -86,6 +86,9 @@ func (p *Place) Push(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
+	if len(raw) > maxHead {
+		return tga.Errorf(tga.LimitExceeded, "%s: the list of the %d files of the backup has %d bytes, at most %d. The bucket keeps the backup that it has", p.name, len(m.Files), len(raw), maxHead)
+	}
 	p.known = false // if the next step fails, it is not known what the bucket has
 	tag, err := p.objects.Swap(ctx, headName, raw, p.tag)
 	if errors.Is(err, ErrChanged) {
