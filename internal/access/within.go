@@ -7,15 +7,30 @@ import (
 	"strings"
 )
 
-// Within says whether a path is in a directory, after links are resolved.
+// mostLinks bounds how many links to what does not exist are followed, so that links which somebody
+// changes meanwhile do not hold the caller.
+const mostLinks = 255
+
+// Within says whether a path is in a directory, after links are resolved. It need not exist. A link to
+// what does not exist counts as its target: that is where a file would be made.
 func Within(path, dir string) bool {
 	real := func(p string) string {
 		if abs, err := filepath.Abs(p); err == nil {
 			p = abs
 		}
+		links := 0
 		for rest := ""; ; {
-			if found, err := filepath.EvalSymlinks(p); err == nil || !errors.Is(err, os.ErrNotExist) || filepath.Dir(p) == p {
+			found, err := filepath.EvalSymlinks(p)
+			if err == nil || !errors.Is(err, os.ErrNotExist) || filepath.Dir(p) == p {
 				return filepath.Join(found, rest)
+			}
+			if target, err := os.Readlink(p); err == nil && links < mostLinks {
+				links++
+				if !filepath.IsAbs(target) {
+					target = filepath.Dir(p) + string(filepath.Separator) + target // as it is: .. leads from where links in it lead
+				}
+				p = target
+				continue
 			}
 			p, rest = filepath.Dir(p), filepath.Join(filepath.Base(p), rest)
 		}
