@@ -37,8 +37,9 @@ type Record struct {
 	Agent   string `json:"agent,omitempty"`
 	Subject string `json:"subject,omitempty"`
 
+	// Namespace, Server and Tool are empty where the request is erased: nothing else names them.
 	Namespace string `json:"namespace"`
-	Server    string `json:"tool_server,omitempty"` // empty where the request is erased
+	Server    string `json:"tool_server,omitempty"`
 	Tool      string `json:"tool_name,omitempty"`
 
 	Outcome string `json:"outcome,omitempty"`       // APPROVE, DENY; SUCCESS, FAILURE, ERROR, DENIED
@@ -139,8 +140,8 @@ func requestOf(a *tga.Artifact) (q request) {
 			caller: a.Meta.String(tga.MetaSubmitter), agent: a.Request.AgentID.String(), subject: a.Meta.String(tga.MetaSubject), namespace: a.Meta.String(tga.MetaNamespace),
 			server: a.Request.Proposal.ToolServer, tool: a.Request.Proposal.ToolName, traceparent: a.Meta.String(tga.MetaSpanContext),
 		}
+		q.namespace = cmp.Or(q.namespace, tga.DefaultNamespace)
 	}
-	q.namespace = cmp.Or(q.namespace, tga.DefaultNamespace)
 	return q
 }
 

@@ -242,7 +242,7 @@ func TestOCSFEventsAreOfTheirClass(t *testing.T) {
 	if len(events) < 12 {
 		t.Errorf("%d events", len(events))
 	}
-	erased := audit.Record{ID: "t:1", Cursor: "1", Time: 1700000000123, TraceID: tga.ID{15: 1}, Action: "request", Namespace: "default"}
+	erased := audit.Record{ID: "t:1", Cursor: "1", Time: 1700000000123, TraceID: tga.ID{15: 1}, Action: "request"}
 	for _, r := range append(events, erased) {
 		var b strings.Builder
 		if err := audit.Write(&b, "ocsf", "v1", &r); err != nil {
@@ -258,5 +258,34 @@ func TestOCSFEventsAreOfTheirClass(t *testing.T) {
 		if e := event.(map[string]any); fmt.Sprint(e["type_uid"]) != fmt.Sprintf("%v%02v", e["class_uid"], e["activity_id"]) {
 			t.Errorf("type %v of class %v and activity %v", e["type_uid"], e["class_uid"], e["activity_id"])
 		}
+	}
+}
+
+// TestErasedRequestNamesNoNamespace: the records of a call whose request is erased say of no namespace that it is the
+// call's, whichever of its steps comes first.
+func TestErasedRequestNamesNoNamespace(t *testing.T) {
+	id := tga.ID{6: 0x70, 8: 0x80, 15: 1}
+	entry := func(kind tga.ArtifactType) audit.Append {
+		return audit.Append{Cursor: "1", Entries: []audit.Entry{{LogEntry: tga.LogEntry{TraceID: id, Seq: 1, Type: kind}}}}
+	}
+	note := audit.Append{Cursor: "2", Notes: []tga.Note{{TraceID: id, Number: 1, Kind: tga.NoteErased}}}
+	for name, appends := range map[string][]audit.Append{
+		"from the request on": {entry(tga.RequestType), note}, "from a later entry on": {entry(tga.CallType), note}, "from a note on": {note, entry(tga.EffectType)},
+	} {
+		r := audit.NewLogReader(func(context.Context, tga.ID) (audit.Call, error) { return audit.Call{}, nil })
+		for _, x := range appends {
+			all, err := r.Of(t.Context(), x)
+			if err != nil || len(all) != 1 {
+				t.Fatalf("%s: %+v, %v", name, all, err)
+			}
+			if all[0].Namespace != "" {
+				t.Errorf("%s: %s is in namespace %q", name, all[0].Action, all[0].Namespace)
+			}
+		}
+	}
+	whole := &tga.Artifact{Type: tga.RequestType, Request: &tga.ActionRequest{}}
+	all, err := audit.NewLogReader(nil).Of(t.Context(), audit.Append{Entries: []audit.Entry{{LogEntry: tga.LogEntry{TraceID: id, Seq: 1, Type: tga.RequestType}, Artifact: whole}}})
+	if err != nil || len(all) != 1 || all[0].Namespace != tga.DefaultNamespace {
+		t.Errorf("a request that names none: %+v, %v", all, err)
 	}
 }
