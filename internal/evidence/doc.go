@@ -23,6 +23,8 @@
 //	kept back  a checkpoint of another key at a place is not overwritten           [place]          TestForeignPlaceIsLeftAlone
 //	handed out a place that did not get the newest checkpoint gets it later, also   [Keeper.owes]    TestQuietStoreReachesItsPlaces,
 //	           if nothing is appended, and also from another process                                TestStoppedHandOutIsFinished
+//	goes on    after an error of the disk, checkpoints are made again once it      [Keeper.Run]     TestCheckpointsGoOnAfterAFailedDisk
+//	           works, without a restart
 //	at rest    [Read] writes nothing, and refuses a log that contradicts its        [Read]           TestStoreAtRest
 //	           newest checkpoint
 //	proved     each proof in a receipt was verified before it is returned          [Keeper.Receipt] TestReceipts, TestReceiptsAreVerified

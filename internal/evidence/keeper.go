@@ -91,7 +91,11 @@ type Keeper struct {
 	shared sharing // nil for a store that only this process has open
 	places []*place
 
-	lacking bool // the newest checkpoint lacks cosignatures; only the goroutine that hands out uses it
+	dir string // of the store; "" for a store that several processes have open
+
+	// Only the goroutine that makes checkpoints and hands them out uses these.
+	lacking bool // the newest checkpoint lacks cosignatures
+	trouble trouble
 
 	following sync.Mutex // held while leaves are appended to the tree
 
@@ -116,11 +120,11 @@ type Keeper struct {
 // a key that is not the one of the options and did not hand over to it.
 func Open(ctx context.Context, store Store, dir string, o Options) (*Keeper, error) {
 	o = o.withDefaults()
-	k := &Keeper{opts: o, store: store, log: o.Logger, grown: make(chan struct{})}
+	k := &Keeper{opts: o, store: store, log: o.Logger, dir: dir, grown: make(chan struct{})}
 	for _, t := range o.Places {
 		k.places = append(k.places, &place{Target: t, log: o.Logger})
 	}
-	t, err := tree.Open(o.FS, dir, store.Stats().StoreID, func(n int64) (tlog.Hash, error) { return k.leafHash(ctx, uint64(n)+1) })
+	t, err := k.openTree(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -133,6 +137,19 @@ func Open(ctx context.Context, store Store, dir string, o Options) (*Keeper, err
 		return nil, errors.Join(err, k.tree.Close(), k.file.Close())
 	}
 	return k, nil
+}
+
+// openTree opens the tree of a store in a directory, up to its mark. Of a leaf that the log does not have, the hash is zero,
+// which no tree holds. Then the tree is made again, and [Keeper.compareAll] finds what is missing.
+func (k *Keeper) openTree(ctx context.Context) (*tree.Tree, error) {
+	return tree.Open(k.opts.FS, k.dir, k.store.Stats().StoreID, func(number int64) (tlog.Hash, error) {
+		index := uint64(number) + 1
+		if index > k.store.Cursor() {
+			return tlog.Hash{}, nil
+		}
+		l, err := k.leaf(ctx, index)
+		return l.Hash(), err
+	})
 }
 
 // start compares the store with the checkpoints that were signed for it. dir is where its evidence is kept.
@@ -164,16 +181,6 @@ func (k *Keeper) showNewest() {
 	if c, err := checkpoint.Unverified(k.newest); err == nil && len(k.findings) == 0 && k.size == c.Size {
 		k.seen = Seen{c.Size, c.Head}.String()
 	}
-}
-
-// leafHash is the hash of a leaf as the log has it now. For a leaf that the log does not have it is
-// zero, which no tree holds. Then the tree is made again, and [Keeper.compareAll] finds what is missing.
-func (k *Keeper) leafHash(ctx context.Context, index uint64) (tlog.Hash, error) {
-	if index > k.store.Cursor() {
-		return tlog.Hash{}, nil
-	}
-	l, err := k.leaf(ctx, index)
-	return l.Hash(), err
 }
 
 func (k *Keeper) leaf(ctx context.Context, index uint64) (tree.Leaf, error) {
@@ -214,15 +221,37 @@ func (k *Keeper) follow(ctx context.Context) error { return k.followTo(ctx, k.en
 func (k *Keeper) followTo(ctx context.Context, end uint64) error {
 	k.following.Lock()
 	defer k.following.Unlock()
-	if uint64(k.tree.Size()) >= end {
+	if t, inFiles := k.tree.(*tree.Tree); inFiles && t.Failed() != nil {
+		return k.again(ctx, t, end)
+	}
+	return k.grow(ctx, k.tree, end)
+}
+
+// again opens a tree whose files could not be written, for example because the disk was full, and extends it to the end of
+// the log from its mark on. Until that is done, proofs come from what could be read before.
+func (k *Keeper) again(ctx context.Context, t *tree.Tree, end uint64) error {
+	fresh, err := k.openTree(ctx)
+	if err != nil {
+		return err
+	}
+	if err := k.grow(ctx, fresh, max(end, uint64(t.Size()))); err != nil {
+		return errors.Join(err, fresh.Close())
+	}
+	t.Take(fresh)
+	return nil
+}
+
+// grow extends a tree to an index of the log.
+func (k *Keeper) grow(ctx context.Context, t grove, end uint64) error {
+	if uint64(t.Size()) >= end {
 		return nil
 	}
 	said := time.Now()
-	for l, err := range k.leaves(ctx, uint64(k.tree.Size()), end) {
+	for l, err := range k.leaves(ctx, uint64(t.Size()), end) {
 		if err != nil {
 			return err
 		}
-		if err := k.tree.Append(&l); err != nil {
+		if err := t.Append(&l); err != nil {
 			return err
 		}
 		if k.shared != nil {
@@ -238,7 +267,8 @@ func (k *Keeper) followTo(ctx context.Context, end uint64) error {
 	return nil
 }
 
-// Run follows the log and makes checkpoints until ctx ends or the store stops.
+// Run follows the log and makes checkpoints until ctx ends or the store stops. After an error it tries again, after as long
+// as there is between checkpoints: a disk that was full may have room again.
 func (k *Keeper) Run(ctx context.Context) {
 	tick := time.NewTicker(min(k.opts.Every, followTime))
 	defer tick.Stop()
@@ -246,19 +276,43 @@ func (k *Keeper) Run(ctx context.Context) {
 		k.shared.run(ctx, tick.C)
 		return
 	}
-	next := time.Now().Add(k.opts.Every)
-	for {
+	next, again := time.Now().Add(k.opts.Every), time.Time{}
+	for k.store.Stats().Poisoned == "" {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
+		if time.Now().Before(again) {
+			continue
+		}
 		err := k.goOn(ctx, &next)
-		if err != nil && ctx.Err() == nil {
-			k.log.Error("no more checkpoints are made until the daemon restarts", "error", err)
+		if ctx.Err() != nil {
 			return
 		}
+		if k.trouble.tell(k.log, err); err != nil {
+			again = time.Now().Add(k.opts.Every)
+		}
 	}
+}
+
+// trouble is the error that was logged last, "" while checkpoints are made.
+type trouble string
+
+// tell logs why no checkpoints are made, when that changes.
+func (t *trouble) tell(log *slog.Logger, err error) {
+	text := trouble("")
+	if err != nil {
+		text = trouble(err.Error())
+	}
+	switch {
+	case text == *t:
+	case text == "":
+		log.Info("checkpoints are made again")
+	default:
+		log.Error("checkpoints are not made at the moment, will retry", "error", string(text))
+	}
+	*t = text
 }
 
 // kept is the number of appends that the newest checkpoint covers.

@@ -50,7 +50,6 @@ type shared struct {
 	unsure  bool         // memory may differ from the tables: read all of them again
 	looked  time.Time
 	next    time.Time // when a checkpoint is due
-	trouble string    // the error that was logged last, "" while it works
 }
 
 // OpenShared is [Open] for a store that several processes have open, whose evidence is in tables. Without a key it
@@ -219,16 +218,7 @@ func (s *shared) run(ctx context.Context, tick <-chan time.Time) {
 		if ctx.Err() != nil {
 			return
 		}
-		text := ""
-		if err != nil {
-			text = err.Error()
-		}
-		if text != s.trouble && text != "" {
-			s.k.log.Error("checkpoints are not made at the moment, will retry", "error", text)
-		} else if text != s.trouble {
-			s.k.log.Info("checkpoints are made again")
-		}
-		s.trouble = text
+		s.k.trouble.tell(s.k.log, err)
 	}
 }
 

@@ -44,7 +44,8 @@ type File struct {
 	name   string
 	end    int64
 	newest []byte // checkpoint
-	err    error
+	moved  bool   // the file has its name, which may not be durable yet
+	err    error  // that the file is closed
 }
 
 // OpenFile opens the kept notes in a directory, or makes the file. A torn end is dropped; a
@@ -146,7 +147,8 @@ func parseFrame(b []byte) []byte {
 	return raw
 }
 
-// Append keeps one more note, durably.
+// Append keeps one more note, durably. After an error the note is not kept, as far as is known, and the next Append takes
+// its place.
 func (k *File) Append(raw []byte) error {
 	if len(raw) == 0 || len(raw) > MaxBytes {
 		return tga.Errorf(tga.LimitExceeded, "signed note of %d bytes: 1 to %d", len(raw), MaxBytes)
@@ -156,27 +158,48 @@ func (k *File) Append(raw []byte) error {
 	if k.err != nil {
 		return k.err
 	}
+	if err := k.shorten(); err != nil {
+		return err
+	}
 	b := frame(raw)
+	// A failed write or sync leaves the bytes past the end in doubt, and no others. All of them are written again
+	// by the next Append.
 	_, err := k.f.WriteAt(b, k.end)
 	if err == nil {
 		err = k.f.Sync()
 	}
-	if err != nil { // from now on the content of the file is not known
-		k.err = k.unavailable(err)
-		return k.err
+	if err != nil {
+		return k.unavailable(err)
 	}
 	k.end += int64(len(b))
 	if IsCheckpoint(raw) {
 		k.newest = bytes.Clone(raw)
 	}
+	_ = k.shorten() // the note is kept; the next Append tries again, and returns the error
+	return nil
+}
+
+// shorten replaces a file that is too long, and makes the name of the new one durable.
+func (k *File) shorten() error {
+	var err error
 	if k.end > k.most {
-		k.err = k.replace()
+		err = k.replace()
 	}
-	return k.err
+	if err == nil && k.moved {
+		var d vfs.File
+		if d, err = k.fs.OpenDir(k.dir); err == nil {
+			err = errors.Join(d.Sync(), d.Close())
+		}
+		k.moved = err != nil
+	}
+	if err != nil {
+		return k.unavailable(err)
+	}
+	return nil
 }
 
 // replace replaces the file by one without the oldest checkpoints. The new file is whole and durable
-// before the rename, so a crash leaves one of the two.
+// before the rename, so a crash leaves one of the two. After an error the old file is still in use.
 func (k *File) replace() error {
 	var notes [][]byte
 	checkpoints := 0
@@ -199,32 +222,22 @@ func (k *File) replace() error {
 	}
 	temp := k.name + ".new"
 	f, err := k.fs.Create(temp, vfs.WriteCategoryUnspecified)
-	if err == nil {
-		_, err = f.Write(b)
-		err = errors.Join(err, f.Sync(), f.Close())
+	if err != nil {
+		return err
+	}
+	if _, err = f.Write(b); err == nil {
+		err = f.Sync()
 	}
 	if err == nil {
 		err = k.fs.Rename(temp, k.name)
 	}
-	if err == nil {
-		var d vfs.File
-		if d, err = k.fs.OpenDir(k.dir); err == nil {
-			err = errors.Join(d.Sync(), d.Close())
-		}
-	}
-	if err == nil {
-		f, err = k.fs.OpenReadWrite(k.name, vfs.WriteCategoryUnspecified)
-	}
 	if err != nil {
-		return k.unavailable(err)
+		return errors.Join(err, f.Close())
 	}
 	old := k.f
 	// Raise the limit if the new file is not much shorter, as when most notes are no checkpoints.
-	k.f, k.end, k.most = f, int64(len(b)), max(k.most, 2*int64(len(b)))
-	if err := old.Close(); err != nil {
-		return k.unavailable(err)
-	}
-	return nil
+	k.f, k.end, k.most, k.moved = f, int64(len(b)), max(k.most, 2*int64(len(b))), true
+	return old.Close()
 }
 
 // Newest returns the newest checkpoint, nil where there is none.

@@ -164,6 +164,25 @@ func (t *Tree) Clear() error {
 	return nil
 }
 
+// Failed returns why the tree takes no leaves any more, nil if it does. After a failed write the content of the files past
+// the mark is not known. The caller then opens the tree again, appends to that one, and gives it to [Tree.Take].
+func (t *Tree) Failed() error {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.err
+}
+
+// Take continues with the files of again, which is the same tree, opened anew, with as many leaves or more. again is not
+// used afterwards. Readers of t see no leaf go.
+func (t *Tree) Take(again *Tree) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.f != nil {
+		_ = t.f.Close() // a write to it has failed already, and again has written the same
+	}
+	t.f, t.size, t.written, t.rest, t.err, t.edge = again.f, again.size, again.written, again.rest, nil, again.edge
+}
+
 // Size returns how many leaves the tree has.
 func (t *Tree) Size() int64 {
 	t.mu.RLock()
