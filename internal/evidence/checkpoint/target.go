@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -262,11 +263,11 @@ func (w *Witness) Put(ctx context.Context, raw []byte, prove Prove) ([]byte, err
 		case err != nil:
 			return nil, err
 		case status == http.StatusOK:
-			if err := w.check(raw, answer); err != nil {
-				return nil, err
+			line, err := w.cosignature(raw, answer)
+			if err == nil {
+				w.seen = c.Size
 			}
-			w.seen = c.Size
-			return answer, nil
+			return line, err
 		case status == http.StatusUnprocessableEntity && w.seen > 0, status == http.StatusConflict && w.seen == c.Size && sizeIn(answer) == c.Size:
 			return nil, &OtherError{w.seen}
 		case status != http.StatusConflict:
@@ -316,17 +317,28 @@ func (w *Witness) add(ctx context.Context, raw []byte, size int64, prove Prove) 
 	return resp.StatusCode, answer, err
 }
 
-// check checks that an answer has the witness's signature on the checkpoint.
-func (w *Witness) check(raw, cosigned []byte) error {
-	n, err := note.Open(append(bytes.Clone(raw), cosigned...), note.VerifierList(w.Key))
-	if err != nil || len(n.Sigs) == 0 {
-		return tga.Errorf(tga.PermissionDenied, "witness %s: its answer has no signature of its key", w.Key.Name())
+// cosignature returns the line with the witness's signature on a checkpoint from its answer. It leaves out whatever else is
+// in the answer: with that, nobody could open the checkpoint, the store itself included.
+func (w *Witness) cosignature(raw, answer []byte) ([]byte, error) {
+	text := raw[:bytes.LastIndex(raw, []byte("\n\n"))+1]
+	for line := range bytes.Lines(answer) {
+		n, err := note.Open(slices.Concat(text, []byte("\n"), line), note.VerifierList(w.Key))
+		if err != nil || n.Text != string(text) {
+			continue
+		}
+		// Encode it again: [Keys.Open] takes the canonical base64 alone.
+		if sig, err := base64.StdEncoding.DecodeString(n.Sigs[0].Base64); err == nil {
+			return fmt.Appendf(nil, "\u2014 %s %s\n", n.Sigs[0].Name, base64.StdEncoding.EncodeToString(sig)), nil
+		}
 	}
-	return nil
+	return nil, tga.Errorf(tga.PermissionDenied, "witness %s: its answer has no signature of its key", w.Key.Name())
 }
 
 // Signed implements [Judge].
-func (w *Witness) Signed(raw []byte) bool { return w.check(raw, nil) == nil }
+func (w *Witness) Signed(raw []byte) bool {
+	_, err := note.Open(raw, note.VerifierList(w.Key))
+	return err == nil
+}
 
 // Newest implements [Target]. A witness cannot be asked for what it has seen, but it refuses a
 // checkpoint that did not grow from that. So Newest shows it the store's own checkpoint.
