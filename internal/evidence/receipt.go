@@ -172,22 +172,20 @@ func (k *Keeper) search(ctx context.Context, after uint64, reached func(*tree.Le
 	return high, nil
 }
 
-// nextOf returns the first leaf of a trace, from an index on.
+// nextOf returns the first leaf of a trace, from an index on. It waits a while for one: an append can be read from its trace
+// a moment before the order ends with it.
 func (k *Keeper) nextOf(ctx context.Context, id tga.ID, from uint64) (tree.Leaf, error) {
 	if k.shared != nil {
 		return k.shared.nextOf(ctx, id, from)
 	}
-	end := k.store.Cursor()
-	if from == 0 || from > end {
-		return tree.Leaf{}, tga.Errorf(tga.StateSequenceGap, "the order has no leaf of the trace from %d on", from).In(id)
-	}
-	for l, err := range k.store.Follow(ctx, from-1) {
-		leaf := tree.Leaf(l)
-		if err != nil || l.TraceID == id && leaf.OfTrace() {
-			return leaf, err
-		}
-		if l.Index >= end {
+	wait, cancel := context.WithTimeout(ctx, numberTime)
+	defer cancel()
+	for l, err := range k.store.Follow(wait, max(from, 1)-1) {
+		if err != nil && wait.Err() != nil && ctx.Err() == nil {
 			break
+		}
+		if leaf := tree.Leaf(l); err != nil || l.TraceID == id && leaf.OfTrace() {
+			return leaf, err
 		}
 	}
 	return tree.Leaf{}, tga.Errorf(tga.StateSequenceGap, "the order has no leaf of the trace from %d on", from).In(id)
