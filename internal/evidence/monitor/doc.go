@@ -25,5 +25,7 @@
 //	quiet    no crash of the store, wherever it falls, is an alarm                [Monitor.Step]  TestRestartsAreNoAlarm
 //	lasting  an alarm is repeated until a person removes its file                 [Open]          TestAlarmIsRepeated
 //	alone    one process at a time has the state                                  [Open]          TestStateIsOfOneMonitor
+//	bounded  no answer takes more memory or time than there is for it             [Monitor.Step]  TestLongEvidenceIsNotTaken,
+//	                                                                                              TestStoreThatHangsIsAskedAgain
 //	whole    every covered append is checked, with pages of any size              [Monitor.Step]  TestEveryAppendIsChecked
 package monitor

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"time"
 
 	"golang.org/x/mod/sumdb/note"
 
@@ -130,11 +131,17 @@ func (m *Monitor) keys() (*checkpoint.Keys, error) {
 // Seen returns how many appends the remembered checkpoint has, and how many of them were checked.
 func (m *Monitor) Seen() (size, checked int64) { return m.state.size, m.state.Checked }
 
+// stepTime limits a step, so that a store which takes a request and never answers is asked again, for a shorter page. Tests
+// set another value.
+var stepTime = 30 * time.Minute
+
 // Step asks the store once and checks at most one page. more says that there is another page. Step
 // writes an [Alarm] to its file before it returns it. Any other error means that the store or a
 // place could not be asked.
 func (m *Monitor) Step(ctx context.Context) (more bool, err error) {
-	more, err = m.step(ctx)
+	asking, cancel := context.WithTimeout(ctx, stepTime)
+	defer cancel()
+	more, err = m.step(asking)
 	var a *Alarm
 	if errors.As(err, &a) {
 		return false, errors.Join(a, writeAlarm(m.opts.State, a))
@@ -201,6 +208,10 @@ func (m *Monitor) page(ctx context.Context) error {
 		return err
 	}
 	r, appends, err := m.ask(ctx, m.state.Checked, m.most, m.state.raw())
+	for errors.Is(err, errTooLong) && m.most > 1 {
+		m.most /= 2
+		r, appends, err = m.ask(ctx, m.state.Checked, m.most, m.state.raw())
+	}
 	if err != nil {
 		// A store that is killed again and again never completes a long page. Ask for ever shorter
 		// ones, until it completes one.
@@ -256,13 +267,31 @@ type appended struct {
 	trace *chain.Trace
 }
 
+// mostEvidence limits an evidence file in bytes, because the store is not trusted and the file is in memory. The file of
+// one append has one trace, of which an export has at most 256 MiB, and lines about the tree. Tests set another value.
+var mostEvidence = 384 << 20
+
+// errTooLong says that an evidence file is over mostEvidence.
+var errTooLong = tga.Errorf(tga.LimitExceeded, "the evidence of a page is too long")
+
+// evidence is an evidence file in memory.
+type evidence struct{ file bytes.Buffer }
+
+// Write takes what fits.
+func (e *evidence) Write(b []byte) (int, error) {
+	if e.file.Len()+len(b) > mostEvidence {
+		return 0, errTooLong
+	}
+	return e.file.Write(b)
+}
+
 // ask gets an evidence file and verifies it.
 func (m *Monitor) ask(ctx context.Context, after, most int64, old []byte) (r *bundle.Report, appends []appended, err error) {
-	var file bytes.Buffer
-	if err := m.from.Evidence(ctx, &file, after, most, old); err != nil {
+	var got evidence
+	if err := m.from.Evidence(ctx, &got, after, most, old); err != nil {
 		return nil, nil, m.answer(err)
 	}
-	r, err = bundle.Verify(&file, bundle.Trust{Key: m.opts.Key, Witnesses: m.opts.Witnesses, Old: old, Append: func(l *tree.Leaf, t *chain.Trace) {
+	r, err = bundle.Verify(&got.file, bundle.Trust{Key: m.opts.Key, Witnesses: m.opts.Witnesses, Old: old, Append: func(l *tree.Leaf, t *chain.Trace) {
 		appends = append(appends, appended{l, t})
 	}})
 	if err == nil {
