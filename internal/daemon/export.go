@@ -83,10 +83,10 @@ func (x *exporting) all() error {
 		if l.Entries == 0 || l.FirstSeq != 1 {
 			return more, nil
 		}
-		t, err := x.q.trace(l.TraceID)
-		if tga.CodeOf(err) == tga.NotFound && !x.q.peer.all() {
-			return more, nil
+		if own, err := mine(x.q, l.TraceID); err != nil || !own {
+			return more, err
 		}
+		t, err := x.q.trace(l.TraceID)
 		if err == nil {
 			err = x.trace(t)
 		}

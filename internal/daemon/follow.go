@@ -13,12 +13,12 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Times of a stream: after how long without a line it sends a sign of life, and how long the
-// client may take to read one line.
-const (
-	signOfLife = 15 * time.Second
-	lineTime   = 30 * time.Second
-)
+// signOfLife is after how long without a line a stream sends a sign of life.
+const signOfLife = 15 * time.Second
+
+// lineTime is how long a client may take to read one line of a stream, or one part of another answer. Tests set
+// another value.
+var lineTime = 30 * time.Second
 
 // errNothingComes refuses to follow a store that no daemon has open, to which nothing is added.
 // Waiting would also prevent a daemon from opening the store.
@@ -34,6 +34,7 @@ type stream struct {
 func (q *request) newStream() *stream {
 	q.w.Header().Set("Content-Type", wire.NDJSONType)
 	q.status = http.StatusOK
+	_ = bound(q.w) // if the connection fails, so does the write
 	q.w.WriteHeader(http.StatusOK)
 	return &stream{q, http.NewResponseController(q.w)}
 }
@@ -219,15 +220,10 @@ func (s *stream) changes(after uint64) error {
 
 // sees says whether an append is the peer's to see.
 func (s *stream) sees(l chain.Leaf) (bool, error) {
-	q := s.q
-	if q.peer.all() {
-		return true, nil
-	}
-	if l.Entries == 0 && l.Notes == 0 {
+	if l.Entries == 0 && l.Notes == 0 && !s.q.peer.all() {
 		return false, nil // the append is no trace's, but a working state's or a turn's, for example
 	}
-	t, err := q.d.db.Load(q.r.Context(), l.TraceID)
-	return err == nil && q.peer.sees(t.Namespace), err
+	return mine(s.q, l.TraceID)
 }
 
 // logLine is the line of one append, nil if the peer may not see it.

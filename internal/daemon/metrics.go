@@ -245,6 +245,6 @@ func (r *reading) free() float64 {
 
 func (q *request) showMetrics() (any, error) {
 	q.status = http.StatusOK
-	promhttp.HandlerFor(q.d.metrics.registry, promhttp.HandlerOpts{DisableCompression: true, EnableOpenMetrics: true}).ServeHTTP(q.w, q.r)
+	promhttp.HandlerFor(q.d.metrics.registry, promhttp.HandlerOpts{DisableCompression: true, EnableOpenMetrics: true}).ServeHTTP(bounded{q.w}, q.r)
 	return nil, nil
 }

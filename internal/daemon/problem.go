@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/schemas/wire"
@@ -98,12 +99,45 @@ func (q *request) known(p wire.Problem) wire.Problem {
 // write writes a whole answer. If the client does not receive it, nothing is lost: the request was
 // carried out, and the client can ask for the result again.
 func (q *request) write(status int, body []byte) {
+	_ = bound(q.w) // if the connection fails, so does the write
 	q.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	q.w.WriteHeader(status)
 	if q.r.Method == http.MethodHead {
 		return
 	}
-	if _, err := q.w.Write(body); err != nil {
+	if _, err := (bounded{q.w}).Write(body); err != nil {
 		q.d.log.Debug("answer not delivered", "path", q.r.URL.Path, "error", err)
 	}
 }
+
+// bound bounds how long the client may take to read what is written next. A client that does not read would otherwise
+// hold the connection, and the memory of the answer, for as long as it likes. net/http removes the bound after the answer.
+// A writer without a connection has none.
+func bound(w http.ResponseWriter) error {
+	err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(lineTime))
+	if errors.Is(err, http.ErrNotSupported) {
+		return nil
+	}
+	return err
+}
+
+// boundedPart is how many bytes of an answer a client must take within lineTime.
+const boundedPart = 256 << 10
+
+// bounded writes an answer in parts, each with a bound of its own: a long answer takes a slow client long.
+type bounded struct{ http.ResponseWriter }
+
+// Write implements [http.ResponseWriter].
+func (b bounded) Write(p []byte) (n int, err error) {
+	for err == nil && n < len(p) {
+		if err = bound(b.ResponseWriter); err == nil {
+			var more int
+			more, err = b.ResponseWriter.Write(p[n:min(len(p), n+boundedPart)])
+			n += more
+		}
+	}
+	return n, err
+}
+
+// Unwrap is for [http.ResponseController].
+func (b bounded) Unwrap() http.ResponseWriter { return b.ResponseWriter }

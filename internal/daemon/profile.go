@@ -60,15 +60,16 @@ func (o operating) profile() (any, error) {
 	o.w.Header().Set("Content-Type", "application/octet-stream")
 	if !takesTime {
 		o.status = http.StatusOK
-		_ = pprof.Lookup(name).WriteTo(o.w, 0) // an error means that the client is gone
+		_ = pprof.Lookup(name).WriteTo(bounded{o.w}, 0) // an error means that the client is gone
 		return nil, nil
 	}
-	if err := p.start(o.w); err != nil {
+	if err := p.start(bounded{o.w}); err != nil {
 		return nil, tga.Errorf(tga.StateConcurrentExecution, "%w: somebody else in this process takes one", err)
 	}
 	o.status = http.StatusOK
 	o.hold(last)
 	p.stop()
+	_ = bound(o.w) // if the connection fails, so does the write
 	return nil, nil
 }
 

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 
@@ -27,6 +28,24 @@ func (q *request) trace(id tga.ID) (*chain.Trace, error) {
 		return nil, noTrace(id)
 	}
 	return t, nil
+}
+
+// mine says whether a trace is the peer's to see, as far as that is known of one that fails a check.
+func mine(q *request, id tga.ID) (bool, error) {
+	if q.peer.all() {
+		return true, nil
+	}
+	_, err := q.trace(id)
+	switch tga.CodeOf(err) {
+	case tga.NotFound:
+		return false, nil // of another namespace
+	case tga.StateRecoveryFailed:
+		return true, nil // trace has looked at ownGenesis
+	}
+	if errors.Is(err, chain.ErrKeyMissing) {
+		err = tga.Errorf(tga.StoreUnavailable, "whose a trace is cannot be read: %w", chain.ErrKeyMissing) // its id may be foreign
+	}
+	return err == nil, err
 }
 
 // ownGenesis says whether the first entry of a trace that fails a check names a namespace that the
@@ -152,6 +171,7 @@ func (q *request) exactBytes(data []byte, digest tga.Digest) any {
 	q.w.Header().Set("ETag", tag)
 	if q.r.Header.Get("If-None-Match") == tag {
 		q.status = http.StatusNotModified
+		_ = bound(q.w) // if the connection fails, so does the write
 		q.w.WriteHeader(http.StatusNotModified)
 		return nil
 	}

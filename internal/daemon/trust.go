@@ -128,14 +128,12 @@ func (q *request) approvals() (any, error) {
 		}
 	}
 	for _, a := range all {
-		if !q.peer.all() {
-			t, err := q.d.db.Load(q.r.Context(), a.TraceID)
-			if err != nil {
-				return nil, err
-			}
-			if !q.peer.sees(t.Namespace) {
-				continue
-			}
+		own, err := mine(q, a.TraceID)
+		if err != nil && !errors.Is(err, chain.ErrKeyMissing) {
+			return nil, err
+		}
+		if !own {
+			continue // also where a missing key hides whose it is
 		}
 		m.Approvals = append(m.Approvals, *approvalOf(a))
 	}
