@@ -24,7 +24,8 @@ type lister struct {
 
 // lookedPerPage limits how many traces are looked at for a page, as a multiple of the page's
 // length. If few traces match, the page ends early, so one request does not read a whole store. It
-// ends behind a trace that the peer may see, since the next page begins with that trace's id.
+// ends behind a trace that the peer may see, since the next page begins with that trace's id. If the
+// peer may see none of so many, the request goes on, and counts as a stream from then on.
 const lookedPerPage = 64
 
 // traces lists a page of the open traces, or of all: by id, or, from the index of lists, the newest first.
@@ -58,7 +59,13 @@ func (of listing) traces() (any, error) {
 			}
 			break
 		}
-		looked++
+		if looked++; looked == most && last.Trace.IsZero() {
+			leave, err := q.takeFollower()
+			if err != nil {
+				return nil, err
+			}
+			defer leave()
+		}
 		if !q.mayList(&l.Listed) {
 			continue
 		}

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/search/searchtest"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
@@ -65,6 +66,39 @@ func TestListOfAllTraces(t *testing.T) {
 	}
 	if status, _, raw := b.raw("GET", "/v1/traces?all=2", ""); status != 422 || !strings.Contains(string(raw), `"/all"`) {
 		t.Errorf("%d %s", status, raw)
+	}
+}
+
+// TestLongLooksAreFew: a peer that may see none of many traces gets a page behind all of them. So many requests as
+// there may be streams look that far at a time.
+func TestLongLooksAreFew(t *testing.T) {
+	b := start(t, "[limits]\npage = 1\nfollowers = 1\n")
+	for range lookedPerPage + 1 {
+		if _, err := b.client.Call(t.Context(), charge(newID().String())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := b.near.d
+	page := func() (any, error) {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://tgad/v1/traces?all=1", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stranger := peer{uid: 2007, role: config.Role{Namespace: "other", Verbs: []config.Verb{config.Read}}}
+		return listing{&request{d: d, w: &nearAnswer{header: http.Header{}}, r: r, peer: stranger}}.traces()
+	}
+	leave, err := (&request{d: d}).takeFollower()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := page(); tga.CodeOf(err) != tga.LimitExceeded || problemOf(err).Status != http.StatusTooManyRequests {
+		t.Errorf("beside a stream: %+v, %v", got, err)
+	}
+	leave()
+	for range 2 { // each gives its place back
+		if got, err := page(); err != nil || len(got.(wire.Traces).Traces) > 0 || !got.(wire.Traces).Next.IsZero() {
+			t.Errorf("alone: %+v, %v", got, err)
+		}
 	}
 }
 
