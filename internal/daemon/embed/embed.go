@@ -33,8 +33,11 @@ type Daemon struct {
 	near daemon.Near                   // reaches the daemon if it is in this process
 	conf atomic.Pointer[config.Config] // current, or for when this process takes over
 	next atomic.Pointer[config.Config] // the new one, during Reload
-	end  context.CancelFunc
-	over sync.WaitGroup
+	// opening is held while the daemon of this process opens the store with conf, and during Reload. Otherwise a
+	// Reload in between would find no daemon to tell, and the one that opens would keep the old configuration.
+	opening sync.Mutex
+	end     context.CancelFunc
+	over    sync.WaitGroup
 }
 
 // Pauses between tries to open the store.
@@ -86,10 +89,13 @@ func start(ctx context.Context, dir string, conf *config.Config, log *slog.Logge
 	var once sync.Once
 	e.over.Go(func() {
 		for life.Err() == nil {
+			e.opening.Lock()
+			opened := sync.OnceFunc(e.opening.Unlock)
 			err := daemon.Run(life, daemon.Options{
 				Data: dir, Socket: socket, Config: e.conf.Load(), Logger: log, Reload: e.again, Idle: how.idle, Near: &e.near,
-				Ready: func() { once.Do(func() { close(ready) }) },
+				Ready: func() { opened(); once.Do(func() { close(ready) }) },
 			})
+			opened()
 			pause := brokenPause
 			if errors.Is(err, tga.StateLockAcquireFailed) && !how.alone {
 				// Another process has the store. It serves this one too.
@@ -144,8 +150,11 @@ decision = "NEEDS_APPROVAL"
 }
 
 // Reload applies another configuration to the daemon: all of it, or nothing. If another process has the store, own is
-// false: that process's configuration stays, and conf applies only once this process takes over.
+// false: that process's configuration stays, and conf applies only once this process takes over. While this process
+// opens the store, Reload waits.
 func (e *Daemon) Reload(conf *config.Config) (own bool, err error) {
+	e.opening.Lock()
+	defer e.opening.Unlock()
 	e.next.Store(conf)
 	defer e.next.Store(nil)
 	if own, err = e.near.Reload(); err == nil {
