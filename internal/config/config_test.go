@@ -87,7 +87,7 @@ func TestMistakesPointAtTheLine(t *testing.T) {
 		{"negative duration", "[limits]\nlease_ttl = \"-1s\"\n", "c.toml:2:", "negative"},
 		{"size", "[limits]\nrequest_bytes = \"16MB\"\n", "c.toml:2:", "KiB, MiB or GiB"},
 		{"size over all", "[store]\ncache_bytes = \"99999999999GiB\"\n", "c.toml:2:", "too large"},
-		{"depth", "[limits]\ndepth = 10001\n", "c.toml:2:", "want 1..10000"},
+		{"depth", "[limits]\ndepth = 129\n", "c.toml:2:", "want 1..128"},
 		{"lease over the most", "[limits]\nlease_ttl = \"2h\"\n" + "max_lease_ttl = \"1h\"\n", "c.toml:2:", "over max_lease_ttl"},
 		{"evidence without a key", "[evidence]\nevery = \"1s\"\n", "c.toml:2:", "no key_file and no signer"},
 		{"evidence with two keys", "[evidence]\nkey_file = \"k\"\nsigner = \"s\"\npublic_key = \"" + vkey + "\"\n", "c.toml:3:", "beside key_file"},

@@ -121,7 +121,7 @@ var storeRows = []row{
 	{"limits.body_budget", "a sixteenth of the memory", "Bodies of all requests in memory together, half of it for one uid. Beyond it a request is answered 503.", nil},
 	{"limits.artifact_bytes", "8MiB", "Canonical form of one artifact.", nil},
 	{"limits.answer_bytes", "64MiB", "What is kept of a tool's answer. A longer one is kept as its digest.", nil},
-	{"limits.depth", "128", "Nesting of JSON. A call whose arguments are nested deeper than 128 cannot be exported.", nil},
+	{"limits.depth", "128", "Nesting of JSON, at most 128: exports and evidence files take no deeper call.", nil},
 	{"limits.connections", "2048", "Open connections. Beyond three quarters of the files that the process may have open (`ulimit -n`) none is taken.", nil},
 	{"limits.uid_connections", "1024", "Open connections of one uid.", nil},
 	{"limits.in_flight", "2048", "Calls under way per namespace, waiting ones too.", nil},
