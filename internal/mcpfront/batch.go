@@ -2,9 +2,11 @@ package mcpfront
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"sync"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpraw"
@@ -79,6 +81,20 @@ func (c *conv) deliverIn(b *batchReply, name string, trace tga.ID, give func() e
 		b.mu.Unlock()
 	}
 	return err
+}
+
+// unread is the error of an answer of a batch that could not be read from its file.
+type unread struct{ error }
+
+func (u unread) Unwrap() error { return u.error }
+
+// notRead answers a request of a batch with an error if err says that its answer could not be read: the rest of the array
+// must not wait for it. It does nothing for any other err.
+func (c *conv) notRead(id []byte, b *batchReply, err error) {
+	if errors.As(err, new(unread)) {
+		c.s.Log.Error("an answer of a batch cannot be read", "id", clip.Bytes(string(id), 80), "error", err)
+		c.fail(id, b, mcpraw.CodeGone, tga.StoreUnavailable, "", "the answer came, and tgad could not read it from its file: "+err.Error())
+	}
 }
 
 // giveWhole hands a whole array to the client. It does nothing if whole is nil.

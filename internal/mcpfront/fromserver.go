@@ -173,7 +173,7 @@ func (c *conv) toClient(f *frames.Frame) { c.give(nil, f) }
 // give hands a message to the client, or adds it to the batch that it answers.
 func (c *conv) give(b *batchReply, f *frames.Frame) {
 	defer f.Close()
-	_ = c.hand(b, &f.Envelope, f)
+	c.notRead(f.RawID, b, c.hand(b, &f.Envelope, f)) // a client that is gone is seen by put
 }
 
 // send hands a message to the client and returns once the client has it. An answer of a batch
@@ -193,7 +193,7 @@ func (c *conv) answerIn(b *batchReply, way func(*mcpraw.Envelope, ...io.WriterTo
 	}
 	whole, err := b.add(parts...)
 	if err != nil {
-		return err
+		return unread{err}
 	}
 	return c.giveWhole(b, whole)
 }

@@ -271,5 +271,5 @@ func (g *taskPolls) giveTask(w *waiting, f *frames.Frame) {
 		return
 	}
 	defer f.Close()
-	_ = g.c.deliverIn(w.batch, w.task.Key, b.Result.TraceID, func() error { return g.c.send(w.batch, &f.Envelope, f) })
+	g.c.notRead(w.id, w.batch, g.c.deliverIn(w.batch, w.task.Key, b.Result.TraceID, func() error { return g.c.send(w.batch, &f.Envelope, f) }))
 }
