@@ -102,8 +102,10 @@ func (a *AllStores) Rest() *Store { return a.x.opened(a.x.Routes().Rest) }
 
 // of returns the store of a namespace.
 func (a *AllStores) of(ctx context.Context, namespace string) (*Store, error) {
-	r := a.x.Routes()
-	return a.numbered(ctx, r.Of(namespace))
+	a.x.mu.Lock()
+	number := a.x.routes.Of(namespace)
+	a.x.mu.Unlock()
+	return a.numbered(ctx, number)
 }
 
 // Stores returns the open stores in the order of their numbers.
@@ -133,22 +135,27 @@ func has(ctx context.Context, s *Store, id tga.ID) (what int, err error) {
 	return what, err
 }
 
-// find returns the store that has a trace, nil if none has. If ctx has a namespace, it asks only the store of that namespace.
+// find returns the store that has a trace, nil if none has. If ctx has a namespace, only the store of that namespace counts:
+// the same id in another store is another trace.
 func (a *AllStores) find(ctx context.Context, id tga.ID) (*Store, error) {
-	if s, ok := a.places.get(id); ok {
-		return s, nil
-	}
-	if namespace, ok := runtime.NamespaceOf(ctx); ok {
+	known, ok := a.places.get(id)
+	if namespace, named := runtime.NamespaceOf(ctx); named {
 		s, err := a.of(ctx, namespace)
 		if err != nil {
 			return nil, err
+		}
+		if ok && known == s {
+			return s, nil
 		}
 		what, err := has(ctx, s, id)
 		if err != nil || what == hasNothing {
 			return nil, err
 		}
-		a.places.put(id, s, nil)
+		a.places.put(id, s, func(*Store) bool { return true }) // a lease of the other trace is found by its place
 		return s, nil
+	}
+	if ok {
+		return known, nil
 	}
 	var found *Store
 	most := hasNothing

@@ -141,6 +141,17 @@ func TestAllStoresKeepNamespacesApart(t *testing.T) {
 	if tr, err := fresh.Load(runtime.InNamespace(bg, other), b.TraceID); err != nil || tr.Namespace != other {
 		t.Errorf("with its namespace: %v", err)
 	}
+	for _, namespace := range []string{x.namespace, other, x.namespace} { // whichever this process has heard of before
+		ctx := runtime.InNamespace(bg, namespace)
+		if tr, err := fresh.Load(ctx, b.TraceID); err != nil || tr.Namespace != namespace {
+			t.Errorf("the trace of %s: %+v, %v", namespace, tr, err)
+		}
+		for e, err := range fresh.Entries(ctx, b.TraceID, 0) {
+			if err != nil || e.Type == tga.RequestType && e.Artifact.Meta.String(tga.MetaNamespace) != namespace {
+				t.Errorf("entry %d of the trace of %s: %v, %v", e.Seq, namespace, e.Artifact, err)
+			}
+		}
+	}
 	if _, err := fresh.Acquire(runtime.InNamespace(context.Background(), x.namespace), b.TraceID); !errors.Is(err, tga.NotFound) {
 		t.Errorf("the lease of the other: %v", err)
 	}
