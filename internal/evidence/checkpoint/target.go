@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
@@ -224,6 +225,8 @@ func (g Git) git(ctx context.Context, args ...string) ([]byte, error) {
 	})
 	cmd.Env = append(env, "GIT_TERMINAL_PROMPT=0", "LC_ALL=C",
 		"GIT_AUTHOR_NAME=tgad", "GIT_AUTHOR_EMAIL=tgad@localhost", "GIT_COMMITTER_NAME=tgad", "GIT_COMMITTER_EMAIL=tgad@localhost")
+	// Killed at once, git would leave its lock of the repository, and no later command could write to it.
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = time.Second
 	var out, complaint bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &complaint
