@@ -46,7 +46,7 @@ func (k *Keeper) finish(ctx context.Context) error {
 func (k *Keeper) owes() bool {
 	raw, _ := k.Newest()
 	size := k.kept()
-	return slices.ContainsFunc(k.places, func(p *place) bool { return !p.foreign && (!p.asked || raw != nil && p.lacks(raw, size)) }) &&
+	return slices.ContainsFunc(k.places, func(p *place) bool { return !p.asked || raw != nil && p.lacks(raw, size) }) &&
 		k.store.Stats().Frozen == ""
 }
 
@@ -110,7 +110,7 @@ func (k *Keeper) push(ctx context.Context, raw []byte, size int64) (cosigned []b
 					p.say(err)
 				}
 			}
-			if !p.asked || p.foreign || !p.lacks(raw, size) || k.store.Stats().Frozen != "" {
+			if !p.asked || !p.lacks(raw, size) || k.store.Stats().Frozen != "" {
 				return
 			}
 			by, err := p.Put(ctx, raw, k.tree.ProvePrefix)

@@ -80,6 +80,28 @@ func TestQuietStoreReachesItsPlaces(t *testing.T) {
 	}
 }
 
+// TestForeignPlaceIsAskedAgain: a place that has what the store's key did not sign, such as the page of a proxy, gets the
+// newest checkpoint once that is taken away, without a restart.
+func TestForeignPlaceIsAskedAgain(t *testing.T) {
+	s := newStand(t)
+	foreign := []byte("<html>be patient</html>\n")
+	if err := os.WriteFile(s.outside(), foreign, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.open()
+	defer s.close()
+	s.append(1)
+	s.covered()
+	time.Sleep(10 * s.options.Every)
+	if raw, err := os.ReadFile(s.outside()); err != nil || !bytes.Equal(raw, foreign) {
+		t.Fatalf("it is not left alone: %q, %v", raw, err)
+	}
+	if err := os.Remove(s.outside()); err != nil {
+		t.Fatal(err)
+	}
+	s.gets(&busy{Directory: checkpoint.Directory{Path: s.outside()}})
+}
+
 // TestStoppedHandOutIsFinished: a checkpoint that a keeper was handing out when it was stopped is handed out
 // before the keeper ends. If the keeper was killed, the next one hands it out, although nothing is appended.
 func TestStoppedHandOutIsFinished(t *testing.T) {

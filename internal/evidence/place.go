@@ -18,7 +18,6 @@ type place struct {
 	checkpoint.Target
 	log     *slog.Logger
 	asked   bool   // its checkpoint was compared with the tree; before that it is not written to
-	foreign bool   // it has a checkpoint that the store's key did not sign
 	has     int64  // size of the newest checkpoint that it is known to have
 	trouble string // the error that was logged last, "" while it works
 }
@@ -80,16 +79,16 @@ func (k *Keeper) ask(ctx context.Context, p *place) error {
 		p.say(fmt.Errorf("it was not asked for what it has: %w", err))
 		return nil
 	}
-	p.asked = true
 	if len(bytes.TrimSpace(raw)) == 0 {
+		p.asked = true
 		return nil
 	}
 	c, _, err := k.trusted().Open(raw)
 	if err != nil {
-		p.foreign = true
-		p.log.Error("a place has what the store's key did not sign: it is left alone until that is taken away", "place", p.Name(), "error", err)
+		p.say(fmt.Errorf("it has what the store's key did not sign, and is left alone until that is taken away: %w", err))
 		return nil
 	}
+	p.asked = true
 	why, err := k.compare(ctx, c)
 	if err == nil && why == "" {
 		p.has = c.Size
