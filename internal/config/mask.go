@@ -12,7 +12,7 @@ var masks = []struct {
 	by string
 }{
 	{regexp.MustCompile(`(?i)([\w.-]*` + secretWord + `[\w.-]*["']?\s*[=:]\s*)("[^"]*"|'[^']*'|[^\s&"',;}]+)`), "${1}" + hidden},
-	{regexp.MustCompile(`(://[^/\s:@]*:)[^/\s@]+@`), "${1}" + hidden + "@"},
+	{regexp.MustCompile(`(://[^/\s:"']*:)[^/\s"']+@`), "${1}" + hidden + "@"},
 	{regexp.MustCompile(`(?i)\b(bearer|basic)\s+[\w.~+/=-]+`), "${1} " + hidden},
 	{regexp.MustCompile(`\b(?:sk|pk|rk|ghp|gho|ghs|github_pat|glpat|xox[abp])[-_][\w-]{8,}`), hidden},
 }

@@ -129,7 +129,13 @@ key_sha256 = "abababababababababababababababababababababababababababababababab"
 			t.Errorf("%s: %v", line, err)
 		}
 	}
-	for _, plain := range []string{"password_file = \"/etc/p\"", "token_file = \"t\"", "key_env = \"OPENAI_API_KEY\"", "max_tokens = 1", "sk-short", "a risk-based-approach"} {
+	// Nor a part of one.
+	for _, address := range []string{"postgres://ann:%s@h/db", "https://ann:x@%s@h/mcp", "https://ann:%s@x@h", "https://ann@corp:%s@h:8080/a@b", "https://:%s@h"} {
+		if shown := config.Mask(fmt.Sprintf(address, canary)); strings.Contains(shown, canary) || !strings.Contains(shown, "@h") {
+			t.Errorf("%s is shown as %s", address, shown)
+		}
+	}
+	for _, plain := range []string{"https://ann@h:8080/a@b", `["https://h:1", "ann@h"]`, "password_file = \"/etc/p\"", "token_file = \"t\"", "key_env = \"OPENAI_API_KEY\"", "max_tokens = 1", "sk-short", "a risk-based-approach"} {
 		if config.Mask(plain) != plain {
 			t.Errorf("%s is shown as %s", plain, config.Mask(plain))
 		}
