@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -328,24 +329,33 @@ func (s *shared) catchUp(ctx context.Context) error {
 		if n.Kind != KindAcceptance && s.epoch.Swap(0) != 0 {
 			s.k.log.Warn("another process signs the checkpoints of the store now")
 		}
+		if err := s.takeNote(ctx, n); err != nil {
+			return err // n is read again: until it is taken, this process knows less than another one has shown
+		}
 		s.last = n
-		if n.Kind != KindCheckpoint {
-			s.others = append(s.others, n.Text)
-			if err := s.k.readKept(); err != nil {
-				return err
-			}
-			s.newestN.Store(n.Number)
-			continue
-		}
-		s.newest = n.Text
-		agrees, err := s.k.compareKept(ctx, n.Text)
-		if err != nil {
-			return err
-		}
-		if c, err := checkpoint.Unverified(n.Text); err == nil && agrees {
-			s.k.adopt(n.Text, c.Size)
-		}
 		s.newestN.Store(n.Number) // last: refresh does not wait for turn once it sees this number
+	}
+	return nil
+}
+
+// takeNote takes a note of another process.
+func (s *shared) takeNote(ctx context.Context, n Note) error {
+	if n.Kind != KindCheckpoint {
+		before := s.others
+		s.others = append(slices.Clip(before), n.Text)
+		err := s.k.readKept()
+		if err != nil {
+			s.others = before
+		}
+		return err
+	}
+	agrees, err := s.k.compareKept(ctx, n.Text)
+	if err != nil {
+		return err
+	}
+	s.newest = n.Text
+	if c, err := checkpoint.Unverified(n.Text); err == nil && agrees {
+		s.k.adopt(n.Text, c.Size)
 	}
 	return nil
 }
