@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"strconv"
+	"strings"
 
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -144,6 +145,9 @@ func (l line) document() (d chain.Document, err error) {
 	}
 	if d.Data, err = base64.StdEncoding.Strict().DecodeString(text); err != nil {
 		return d, bad("base64: %v", err).At("/base64")
+	}
+	if strings.ContainsAny(text, "\r\n") { // the decoder skips these, and other readers do not
+		return d, bad("base64 with a line end").At("/base64")
 	}
 	return d, nil
 }

@@ -325,6 +325,8 @@ func TestBadLinesAreRefused(t *testing.T) {
 		{"document with other spaces", result, `{"amount":12,`, `{"amount":12 ,`},
 		{"document with another number form", result, `{"amount":12,`, `{"amount":12.0,`},
 		{"base64 with a space", evidence, `"base64":"`, `"base64":" `},
+		{"base64 with a line end", evidence, `"base64":"`, `"base64":"\n`},
+		{"base64 with a line end behind it", evidence, `"}`, `\r\n"}`},
 		{"note of another who", note, `"who":"tgad"`, `"who":"tgae"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

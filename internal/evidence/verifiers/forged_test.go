@@ -166,6 +166,9 @@ func (g *grid) swapped(base *trace) {
 		"a document in loose base64": func(x *trace) {
 			x.lines[8] = object{"kind": "document", "seq": 4, "pointer": "/result", "base64": "eyJhbW91bnQiOjEyLCJpZCI6ImNoXzEifR=="}
 		},
+		"a document in base64 with a line end": func(x *trace) {
+			x.lines[8] = object{"kind": "document", "seq": 4, "pointer": "/result", "base64": "eyJhbW91bnQiOjEyLCJpZCI6ImNoXzEifQ==\n"}
+		},
 		"a document that is erased": func(x *trace) {
 			x.lines[8] = object{"kind": "document", "seq": 4, "pointer": "/result", "erased": true}
 		},
