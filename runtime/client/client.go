@@ -54,7 +54,7 @@ type Options struct {
 type Client struct {
 	opts  Options
 	conns conns
-	seen  atomic.Pointer[string] // the newest [wire.HeaderCheckpoint], with Options.Remember
+	seen  newest // with Options.Remember
 }
 
 // New makes a client of the daemon at a socket. It does not dial.
@@ -102,8 +102,8 @@ func (c *Client) doBy(ctx context.Context, r request, exchange func(context.Cont
 		return nil, c.unreachable(ctx, r, err)
 	}
 	if resp.StatusCode < 300 || resp.StatusCode == http.StatusNotModified {
-		if now := resp.Header.Get(wire.HeaderCheckpoint); c.opts.Remember && now != "" {
-			c.seen.Store(&now)
+		if c.opts.Remember {
+			c.seen.keep(resp.Header.Get(wire.HeaderCheckpoint))
 		}
 		return resp, nil
 	}
@@ -113,6 +113,30 @@ func (c *Client) doBy(ctx context.Context, r request, exchange func(context.Cont
 		return nil, c.unreachable(ctx, r, err)
 	}
 	return nil, refusal(r, resp, raw)
+}
+
+// newest is the [wire.HeaderCheckpoint] with the most appends.
+type newest struct{ atomic.Pointer[string] }
+
+// keep keeps a checkpoint that the daemon named, if it is newer than the one that is kept. The daemon names its newest
+// when it begins with a request, so the answer to a long call has an older one than answers that came before it.
+func (n *newest) keep(now string) {
+	for size := appends(now); ; {
+		kept := n.Load()
+		if size < 0 || kept != nil && size <= appends(*kept) || n.CompareAndSwap(kept, &now) {
+			return
+		}
+	}
+}
+
+// appends is the size in a [wire.HeaderCheckpoint], -1 if it has none.
+func appends(checkpoint string) int64 {
+	text, _, _ := strings.Cut(checkpoint, " ")
+	size, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return -1
+	}
+	return size
 }
 
 // text returns a request in the form in which it is sent. net/http would build it from twice as many pieces.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -77,6 +78,29 @@ func TestDocumentIsCheckedAgainstItsTag(t *testing.T) {
 		if (err == nil) != (name == "right") || err == nil && string(raw) != "bytes" {
 			t.Errorf("%s: %q %v", name, raw, err)
 		}
+	}
+}
+
+// TestOlderCheckpointIsNotRemembered: the daemon names its newest checkpoint when it begins with a request, so the answer to
+// a long call has an older one than the answers that overtook it. A client that then forgot the newer one would not notice
+// that the store was rolled back to between the two.
+func TestOlderCheckpointIsNotRemembered(t *testing.T) {
+	told := []string{"10 ten", "1000 thousand", "10 ten", "x", "", "1000 other", "1001 more"}
+	var sent []string
+	c := against(t, func(w http.ResponseWriter, r *http.Request) {
+		sent = append(sent, r.Header.Get(wire.HeaderCheckpoint))
+		w.Header().Set(wire.HeaderCheckpoint, told[len(sent)-1])
+		io.WriteString(w, "{}")
+	})
+	c.opts.Remember = true
+	for range told {
+		if err := delivered(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{"", "10 ten", "1000 thousand", "1000 thousand", "1000 thousand", "1000 thousand", "1000 thousand"}
+	if !slices.Equal(sent, want) || *c.seen.Load() != "1001 more" {
+		t.Errorf("it sent %q, and knows %q", sent, *c.seen.Load())
 	}
 }
 
