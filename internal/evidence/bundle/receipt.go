@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"strings"
 
 	"golang.org/x/mod/sumdb/tlog"
 
@@ -39,6 +40,17 @@ type receipt struct {
 		Proof []tlog.Hash `json:"proof,omitempty"`
 	} `json:"leaves"`
 	Pending int `json:"pending,omitempty"`
+}
+
+// origin is the one that the checkpoint says, or if there is none, the first hand-over. A receipt has no member for it,
+// and a store need not be named as its key is. "" is none.
+func (m *receipt) origin() string {
+	text := m.Checkpoint
+	if text == "" && len(m.HandOvers) > 0 {
+		_, text, _ = strings.Cut(m.HandOvers[0], "\n")
+	}
+	line, _, _ := strings.Cut(text, "\n")
+	return line
 }
 
 // IsReceipt reports whether a file with this beginning is a JSON object and no evidence file.
@@ -87,10 +99,10 @@ func VerifyReceipt(raw []byte, trust Trust) (*Receipt, error) {
 	if r.TraceID = m.TraceID; len(m.Leaves) == 0 {
 		return r, tga.Errorf(tga.SchemaViolation, "receipt without an append")
 	}
-	if err := r.trust(&trust, "", m.Key); err != nil {
+	if err := r.trust(&trust, m.origin(), m.Key); err != nil {
 		return r, err
 	}
-	r.Origin = r.keys.Origin() // a receipt has no origin, so it is the name of the key
+	r.Origin = r.keys.Origin()
 	for _, note := range m.HandOvers {
 		if err := r.handOver([]byte(note)); err != nil {
 			return r, err

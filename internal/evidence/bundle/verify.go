@@ -252,8 +252,8 @@ func (v *verifier) begin(b []byte) error {
 	}
 	h := &v.head
 	switch {
-	case h.Version != tga.EvidenceBundleVersion, h.About == nil: // null is a second spelling of nothing
-		return tga.Errorf(tga.SchemaViolation, "the first line has no version, or nothing about the file")
+	case h.Version != tga.EvidenceBundleVersion, h.About == nil, h.Origin == "": // null is a second spelling of nothing
+		return tga.Errorf(tga.SchemaViolation, "the first line has no version, nothing about the file, or no origin")
 	case h.From > h.To, h.From == 0 && h.To != 0, h.From != 0 && uint64(h.Leaves) < h.To-h.From+1, h.Leaves < 0, h.Traces < 0:
 		return tga.Errorf(tga.SchemaViolation, "a range from %d to %d with %d leaves of %d traces", h.From, h.To, h.Leaves, h.Traces)
 	}

@@ -142,12 +142,14 @@ func TestHandOver(t *testing.T) {
 		t.Errorf("the first key, of a larger tree: %v", err)
 	}
 	// ...nor hands it to another key, and no former key comes back.
-	late, err := HandOver(at(6), first, thief)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := k.Follow(late); tga.CodeOf(err) != tga.PermissionDenied {
-		t.Errorf("a hand-over by a key that was given up: %v", err)
+	for _, size := range []int64{0, 4, 5, 6} {
+		late, err := HandOver(at(size), first, thief)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := k.Follow(late); tga.CodeOf(err) != tga.PermissionDenied {
+			t.Errorf("a hand-over at %d by a key that was given up at 5: %v", size, err)
+		}
 	}
 	if _, err := k.Follow(over(third, first)); tga.CodeOf(err) != tga.ValidationError {
 		t.Errorf("a hand-over back to the first key: %v", err)

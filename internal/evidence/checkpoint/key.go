@@ -288,7 +288,7 @@ func HandOver(at Checkpoint, from, to Signer) ([]byte, error) {
 
 // Follow trusts the new key that a hand-over names, if a trusted key of the log signed the hand-over,
 // and returns the checkpoint at which it happened. From then on the older key may sign no larger
-// tree. Follow refuses a hand-over to a key that is trusted already.
+// tree, and may not be handed over again. Follow refuses a hand-over to a key that is trusted already.
 func (k *Keys) Follow(raw []byte) (Checkpoint, error) {
 	text, _, _ := strings.Cut(string(raw), "\n\n")
 	lines := strings.Split(text, "\n")
@@ -315,7 +315,7 @@ func (k *Keys) Follow(raw []byte) (Checkpoint, error) {
 	if err != nil {
 		return Checkpoint{}, tga.Errorf(tga.SchemaViolation, "hand-over: %w", err)
 	}
-	if i := slices.IndexFunc(k.log, same(from)); i >= 0 && at.Size <= k.log[i].until {
+	if i := slices.IndexFunc(k.log, same(from)); i >= 0 && k.log[i].until == math.MaxInt64 {
 		if slices.ContainsFunc(k.log, same(to)) {
 			return Checkpoint{}, tga.Errorf(tga.ValidationError, "hand-over of %s to a key that it had before", k.origin)
 		}

@@ -386,6 +386,7 @@ func (g *grid) damage() {
 		}
 	}
 	g.add("a proof of one hash more", bytes.Replace(whole, proof, append(bytes.Clone(proof), proof[bytes.LastIndexByte(proof, ','):]...), 1), tr, "")
+	g.add("no origin", bytes.Replace(whole, []byte(`"origin":"`+origin+`"`), []byte(`"origin":""`), 1), tr, refused)
 	g.add("a line that is too long", bytes.Replace(whole, []byte(`"about":[`), []byte(`"about":["`+strings.Repeat("x", 256<<10)+`",`), 1), tr, "")
 }
 

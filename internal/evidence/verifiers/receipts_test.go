@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/tgad/tgad/internal/chaintest"
@@ -204,10 +205,37 @@ func (g *grid) handedOver(w *world, mine *trace) {
 	}
 	r := w.receipt(mine, w.size())
 	r.Checkpoint = string(g.sign(w.at(w.size()).Text(), second))
+	g.elsewhere(r, over, second)
 	for name, overs := range map[string][]string{"handed over": {string(over)}, "not handed over": nil, "twice": {string(over), string(over)}, "badly": {string(over[:len(over)-2])}} {
 		r.HandOvers = overs
 		for who, key := range map[string]string{"first": g.key.Public, "second": second.Public, "third": third.Public, "no": ""} {
 			g.add("receipt, "+name+", reader has "+who+" key", written(g.t, r), trust{key: key}, "")
 		}
 	}
+}
+
+// elsewhere adds receipts of a store whose origin is not the name of its key. r is one under the second key.
+func (g *grid) elsewhere(r runtime.Receipt, over []byte, second checkpoint.Signer) {
+	moved := func(raw []byte, by ...note.Signer) string {
+		text, _, _ := strings.Cut(string(raw), "\n\n")
+		return string(g.sign(strings.Replace(text, origin, "elsewhere/"+origin, 1)+"\n", by...))
+	}
+	alone, both := moved([]byte(r.Checkpoint), g.key), moved([]byte(r.Checkpoint), second)
+	overs := []string{moved(over, g.key, second)}
+	pending := runtime.Receipt{TraceID: r.TraceID, Key: r.Key, HandOvers: overs}
+	for i, l := range r.Leaves {
+		l.Proof = nil
+		pending.Leaves, pending.Pending = append(pending.Leaves, l), i+1
+	}
+	r.Checkpoint = alone
+	g.add("receipt of another origin", written(g.t, r), g.mine(), bundle.Proved)
+	g.add("receipt of another origin, no key", written(g.t, r), trust{}, bundle.OwnKey)
+	r.Checkpoint, r.HandOvers = both, overs
+	g.add("receipt of another origin, handed over", written(g.t, r), g.mine(), bundle.Proved)
+	g.add("receipt of another origin, handed over, second key", written(g.t, r), trust{key: second.Public}, bundle.Proved)
+	r.HandOvers = []string{string(over)}
+	g.add("receipt of another origin than its hand-over", written(g.t, r), g.mine(), refused)
+	g.add("receipt of another origin, pending", written(g.t, pending), g.mine(), bundle.NotCovered)
+	pending.HandOvers = append(pending.HandOvers, string(over))
+	g.add("receipt of two origins, pending", written(g.t, pending), g.mine(), refused)
 }

@@ -387,7 +387,7 @@ class Keys:
         except ValueError as e:
             raise Refused("SCHEMA_VIOLATION", f"hand-over: {e}") from None
         old = next((k for k in self.log if k.id == old.id), None)
-        must(old and (old.until is None or size <= old.until), "PERMISSION_DENIED", "hand-over by a key that is not trusted")
+        must(old and old.until is None, "PERMISSION_DENIED", "hand-over by a key that is not trusted")
         must(all(k.id != new.id for k in self.log), "VALIDATION_ERROR", "hand-over to a key that it had before")
         form(open_note(note, [old], self.witnesses)[0] == text + "\n", "hand-over: more than five lines were signed")
         open_note(note, [new], self.witnesses)
@@ -975,7 +975,7 @@ class Bundle(Signed):
         if version not in ("", VERSION):
             raise Unanswered("FORMAT_TOO_NEW", f"evidence of format {version!r}, this program reads {VERSION!r}")
         h = self.head = tree_line(line)
-        form(h["version"] == VERSION, "the first line has no version")
+        form(h["version"] == VERSION and h["origin"] != "", "the first line has no version, or no origin")
         ok = h["from"] <= h["to"] and (h["from"] or not h["to"]) and h["leaves"] >= 0 and h["traces"] >= 0
         form(ok and (not h["from"] or h["leaves"] > h["to"] - h["from"]), "a range that has no room for its leaves")
         self.trust(h["origin"], h["key"])
@@ -1119,8 +1119,10 @@ class Receipt(Signed):
         if self.old is not None:
             raise Unanswered("VALIDATION_ERROR", "a receipt does not say what its store grew from: export an evidence file with the old checkpoint")
         self.trace = r["trace_id"]
-        self.trust("", r["key"])
-        self.origin = self.keys.origin  # a receipt says none: it is the key's name
+        # A receipt has no member for its origin: the checkpoint says it, or where that is none the first hand-over.
+        lines = r["checkpoint"].split("\n") if "checkpoint" in r else r.get("hand_overs", [""])[0].split("\n")[1:]
+        self.trust(lines[0] if lines else "", r["key"])
+        self.origin = self.keys.origin
         for note in r.get("hand_overs", ()):
             self.hand_over(note)
         if "checkpoint" in r:
