@@ -150,6 +150,10 @@ func (k *Keeper) readKept() error {
 		}
 	}
 	newest := k.file.Newest()
+	if c, err := checkpoint.Unverified(newest); newest != nil && err == nil && c.Origin != k.opts.Origin {
+		return tga.Errorf(tga.PermissionDenied, "the kept checkpoints are of the origin %q, and the configuration, or the name of its key, says %q. "+
+			"Set that origin; or if the store is to have a new one, move what it kept away first (docs/EVIDENCE.md)", c.Origin, k.opts.Origin)
+	}
 	first := k.opts.Signer.Public
 	switch {
 	case len(over) > 0:

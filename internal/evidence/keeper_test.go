@@ -376,6 +376,50 @@ func TestForeignPlaceIsLeftAlone(t *testing.T) {
 	}
 }
 
+// TestNewOriginOfAStore: what was kept under another origin is refused, in words that say so. Without it the store signs under the new one.
+func TestNewOriginOfAStore(t *testing.T) {
+	s := newStand(t)
+	former := s.options.Signer
+	s.open()
+	s.append(1)
+	s.covered()
+	s.close()
+	if err := os.Remove(s.outside()); err != nil {
+		t.Fatal(err)
+	}
+	renamed, err := checkpoint.NewSigner("other.example/tgad")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, o := range map[string]evidence.Options{
+		"another origin":           {Origin: "other.example/tgad", Signer: former},
+		"a key of another name":    {Signer: renamed, Former: &former},
+		"a key of a third, former": {Origin: "third.example/tgad", Signer: renamed, Former: &former},
+	} {
+		o.Places, o.Every = s.options.Places, s.options.Every
+		s.options = o
+		if err := s.tryOpen(); tga.CodeOf(err) != tga.PermissionDenied || !strings.Contains(err.Error(), `of the origin "payments.example/tgad"`) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	s.options.Origin, s.options.Signer, s.options.Former = "payments.example/tgad", renamed, &former
+	s.open() // the origin is the old one, so the key may have another name
+	s.append(2)
+	s.covered()
+	s.close()
+	if err := errors.Join(os.Remove(s.outside()), os.RemoveAll(filepath.Join(s.dir, "evidence"))); err != nil {
+		t.Fatal(err)
+	}
+	s.options.Origin, s.options.Former = "other.example/tgad", nil
+	s.open()
+	s.append(3)
+	s.covered()
+	s.close()
+	if raw, err := os.ReadFile(s.outside()); err != nil || !strings.HasPrefix(string(raw), "other.example/tgad\n") {
+		t.Errorf("the place has %s, %v", raw, err)
+	}
+}
+
 func TestKeysAreHandedOver(t *testing.T) {
 	s := newStand(t)
 	first := s.options.Signer
