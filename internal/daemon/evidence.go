@@ -238,6 +238,5 @@ func (q proving) bundle() (any, error) {
 	}
 	defer leave()
 	x := &exporting{q: q.request}
-	defer x.endWithDrain()()
 	return nil, k.Export(q.r.Context(), x, want, func(_ io.Writer, ids []tga.ID) error { return x.named(ids) })
 }

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"bytes"
-	"net/http"
 	"slices"
 	"time"
 
@@ -33,7 +32,6 @@ func (q *request) export() (any, error) {
 	}
 	defer leave()
 	x := &exporting{q: q, talos: m.Dialect == wire.DialectTalos}
-	defer x.endWithDrain()()
 	if len(m.TraceIDs) > 0 {
 		err = x.named(m.TraceIDs)
 	} else {
@@ -140,24 +138,4 @@ func (x *exporting) Write(b []byte) (int, error) {
 	}
 	x.begun = append(x.begun[:0], b[end:]...)
 	return len(b), nil
-}
-
-// endWithDrain ends a blocked write to a slow reader when the daemon drains, until stop is called.
-func (x *exporting) endWithDrain() (stop func()) {
-	over, gone := make(chan struct{}), make(chan struct{})
-	control := http.NewResponseController(x.q.w)
-	go func() {
-		defer close(gone)
-		select {
-		case <-x.q.d.drain:
-			if err := control.SetWriteDeadline(time.Now()); err != nil {
-				x.q.d.log.Debug("an export is not cut short", "error", err)
-			}
-		case <-over:
-		}
-	}()
-	return func() {
-		close(over)
-		<-gone
-	}
 }

@@ -39,6 +39,26 @@ func (q *request) newStream() *stream {
 	return &stream{q, http.NewResponseController(q.w)}
 }
 
+// endWithDrain ends a blocked write to a reader that takes nothing, soon after the daemon drains, until stop is called.
+func endWithDrain(q *request) (stop func()) {
+	over, gone := make(chan struct{}), make(chan struct{})
+	control := http.NewResponseController(q.w)
+	go func() {
+		defer close(gone)
+		select {
+		case <-q.d.drain:
+			if err := control.SetWriteDeadline(time.Now().Add(mostWrite)); err != nil {
+				q.d.log.Debug("a stream is not cut short", "error", err)
+			}
+		case <-over:
+		}
+	}()
+	return func() {
+		close(over)
+		<-gone
+	}
+}
+
 // line writes one message, nil for an empty line.
 func (s *stream) line(m any) error {
 	var b []byte
@@ -54,10 +74,14 @@ func (s *stream) send(b []byte, wait time.Duration) error {
 	if err := s.control.SetWriteDeadline(time.Now().Add(wait)); err != nil {
 		return errors.Join(errNobodyWaits, err)
 	}
-	// Check this after setting the deadline. Otherwise the deadline could replace the earlier one
-	// that exporting.endWithDrain sets when the daemon drains.
-	if wait > lineTime && s.q.d.stopping() {
-		return errStreamStops
+	// Check this after setting the deadline, which could have replaced the earlier one that endWithDrain sets.
+	if s.q.d.stopping() {
+		if wait > lineTime {
+			return errStreamStops
+		}
+		if err := s.control.SetWriteDeadline(time.Now().Add(mostWrite)); err != nil {
+			return errors.Join(errNobodyWaits, err)
+		}
 	}
 	if _, err := s.q.w.Write(b); err != nil {
 		return errors.Join(errNobodyWaits, err)
@@ -111,6 +135,9 @@ func (q *request) entries() (any, error) {
 			return nil, err
 		}
 		defer leave()
+	}
+	if !follow {
+		defer endWithDrain(q)()
 	}
 	s := q.newStream()
 	over := false
@@ -275,11 +302,13 @@ func (a *Added) line() wire.LogLine {
 	return m
 }
 
+// takeFollower takes a place of a stream, until leave is called.
 func (q *request) takeFollower() (leave func(), err error) {
 	if err := q.d.followers.take("", "streams"); err != nil {
 		return nil, err
 	}
-	return func() { q.d.followers.leave("") }, nil
+	stop := endWithDrain(q)
+	return func() { stop(); q.d.followers.leave("") }, nil
 }
 
 // errStreamStops ends a stream that is not complete, because the daemon drains.

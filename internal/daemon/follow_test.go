@@ -1,12 +1,17 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/schemas/wire"
 )
@@ -143,5 +148,44 @@ func TestDrainEndsStreams(t *testing.T) {
 	}
 	if n != 3 {
 		t.Errorf("%d lines", n)
+	}
+}
+
+// TestDrainEndsStreamsThatNobodyReads: a client that was stopped reads nothing, and its stream fills the socket. The daemon
+// does not wait for it when it stops.
+func TestDrainEndsStreamsThatNobodyReads(t *testing.T) {
+	for _, path := range []string{"/v1/log?after=0&follow=1", "/v1/log?after=0", "/v1/attachments?kind=stream", "/v1/traces/ID/entries"} {
+		b := start(t, "[limits]\ndrain_timeout = \"1h\"\n")
+		for i := range 8 {
+			c := charge(fmt.Sprint("k", i))
+			c.Args = []byte(`{"text":"` + strings.Repeat("x", 100<<10) + `"}`)
+			res, err := b.client.Call(t.Context(), c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			path = strings.Replace(path, "ID", res.TraceID.String(), 1)
+			value := bytes.Repeat([]byte{1}, 60<<10)
+			if _, _, err := b.client.Keep(t.Context(), runtime.KeepRequest{Server: "pay", Name: fmt.Sprint("n", i), Value: value}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		conn, err := net.Dial("unix", b.socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: tgad\r\nTgad-Client: stopped\r\n\r\n", path); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Read(make([]byte, 1)); err != nil { // it has begun
+			t.Fatal(err)
+		}
+		began := time.Now()
+		b.stop()
+		if took := time.Since(began); took > lineTime/2 {
+			t.Errorf("%s: the daemon stopped after %v", path, took)
+		}
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
