@@ -1,9 +1,9 @@
 package tga
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 )
 
 // StateChange is something that a call changed in the world (Aetheris 1.0 ⑤). A verifier can
@@ -49,10 +49,21 @@ func DecodeStateChanges(raw []byte) ([]StateChange, error) {
 	if err := Gate(raw, Limits{}); err != nil {
 		return nil, err
 	}
+	var members []map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &members); err != nil {
+		return nil, Errorf(ValidationError, "state changes: %w", err).At(PointerStateChanges)
+	}
+	for i := range members {
+		for name := range members[i] {
+			// A decoder into StateChange ignores the case of names: of two members that differ in
+			// that alone, it would take one, and another reader of the same digest the other.
+			if !slices.Contains(stateChangeMembers[:], name) {
+				return nil, Errorf(ValidationError, "state change %d: unknown member %.80q", i, name).At(fmt.Sprintf("%s/%d", PointerStateChanges, i))
+			}
+		}
+	}
 	var changes []StateChange
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&changes); err != nil {
+	if err := json.Unmarshal(raw, &changes); err != nil {
 		return nil, Errorf(ValidationError, "state changes: %w", err).At(PointerStateChanges)
 	}
 	if _, err := EncodeStateChanges(changes); err != nil {
@@ -60,6 +71,8 @@ func DecodeStateChanges(raw []byte) ([]StateChange, error) {
 	}
 	return changes, nil
 }
+
+var stateChangeMembers = [...]string{"resource_type", "resource_id", "operation", "version", "etag", "external_ref"}
 
 func (c *StateChange) check(i int) error {
 	for _, f := range [...]struct {

@@ -87,7 +87,8 @@ func TestStateChangesAreStrictJSON(t *testing.T) {
 			t.Errorf("no changes are %s, %v", raw, err)
 		}
 	}
-	for _, bad := range []string{``, `{}`, `[1]`, `[{"resource_type":"t","resource_id":"i","operation":"o","operation":"p"}]`, `[{"resource_type":"t","resource_id":"i","operation":"o","x":1}]`} {
+	for _, bad := range []string{``, `{}`, `[1]`, `[{"resource_type":"t","resource_id":"i","operation":"o","operation":"p"}]`, `[{"resource_type":"t","resource_id":"i","operation":"o","x":1}]`,
+		`[{"resource_type":"t","resource_id":"i","Operation":"o"}]`, `[{"resource_type":"t","resource_id":"i","operation":"create","Operation":"delete"}]`} {
 		if got, err := DecodeStateChanges([]byte(bad)); !errors.Is(err, ValidationError) {
 			t.Errorf("%s: %v, %v", bad, got, err)
 		}
