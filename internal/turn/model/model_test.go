@@ -303,6 +303,35 @@ func TestLooseServers(t *testing.T) {
 	}
 }
 
+// TestCallsWithOneIndexAreApart: some servers give all calls of an answer one index. Their
+// arguments are not those of the first.
+func TestCallsWithOneIndexAreApart(t *testing.T) {
+	const one = `{"index":0,"id":"a","function":{"name":"f","arguments":""}}`
+	const two = `{"index":0,"id":"b","function":{"name":"g","arguments":"{\"n\""}}`
+	const rest = `{"index":0,"function":{"arguments":":1}"}}`
+	const end = `{"choices":[{"delta":{},"finish_reason":"tool_calls"}]}`
+	for name, body := range map[string]string{
+		"in one piece": "data: {\"choices\":[{\"delta\":{\"tool_calls\":[" + one + "," + two + "," + rest + "]}}]}\n\n",
+		"in pieces": "data: {\"choices\":[{\"delta\":{\"tool_calls\":[" + one + "]}}]}\n\n" +
+			"data: {\"choices\":[{\"delta\":{\"tool_calls\":[" + two + "]}}]}\n\n" +
+			"data: {\"choices\":[{\"delta\":{\"tool_calls\":[" + rest + "]}}]}\n\n",
+	} {
+		s := script(t, modelserver.Answer{Body: body + "data: " + end + "\n\ndata: [DONE]\n\n"})
+		m, err := model.OpenAI(model.Options{BaseURL: s.URL(), Stream: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := m.Generate(context.Background(), aQuestion())
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []message.ToolCall{{ID: "a", Name: "f"}, {ID: "b", Name: "g", Arguments: `{"n":1}`}}
+		if diff := cmp.Diff(want, a.Said.ToolCalls); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
 func TestAnswerLimit(t *testing.T) {
 	each(t, func(t *testing.T, make func(*modelserver.Server, model.Options) turn.Model, stream bool) {
 		body := fmt.Sprintf(`{"type":"message","stop_reason":"end_turn","content":[],"choices":[{"message":{"content":"%s"},"finish_reason":"stop"}]}`, strings.Repeat("x", 1000))

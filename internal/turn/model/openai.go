@@ -252,6 +252,20 @@ func (x *exchange) openaiEvent(s *said, data []byte) (last bool, err error) {
 	return false, x.openaiAdd(s, in, d)
 }
 
+// call returns the block of a call. Some servers give all calls of an answer one index: another id
+// is another call.
+func (s *said) call(index int, id string) *block {
+	b := s.block(index, true)
+	if b.id != "" && id != "" && b.id != id {
+		delete(s.at, index)
+		b = s.block(index, true)
+	}
+	if b.id == "" {
+		b.id = id
+	}
+	return b
+}
+
 func (x *exchange) openaiDecode(data []byte) (in openaiAnswer, err error) {
 	if err = x.decode(data, &in); err == nil && in.Error != nil {
 		err = x.fault(0, *in.Error)
@@ -289,10 +303,7 @@ func (x *exchange) openaiAdd(s *said, in openaiAnswer, d openaiSaid) error {
 		if i < 0 {
 			return x.garbled("a tool call has the index %d", i)
 		}
-		b := s.block(i, true)
-		if b.id == "" {
-			b.id = c.ID
-		}
+		b := s.call(i, c.ID)
 		if b.name == "" {
 			b.name = c.Function.Name
 		}
