@@ -125,13 +125,13 @@ func (t *txn) under(key string, stored cell, now tga.Millis) (cell, error) {
 	return dirty, nil
 }
 
-// remember notes the first read of a key.
+// remember notes the first read of a key, in the transaction and in each handle.
 func (t *Tx) remember(key string, stored cell, now tga.Millis) error {
-	if _, ok := t.reads[key]; ok {
+	s, known := t.reads[key]
+	if known && t.own[key] {
 		return nil
 	}
-	var s seen
-	if stored.alive(now) {
+	if !known && stored.alive(now) {
 		s = seen{stored.version, stored.expires}
 	}
 	return t.noteRead(key, s)
@@ -141,19 +141,22 @@ func (t *Tx) noteRead(key string, s seen) error {
 	if err := t.record(Op{Op: Read, Key: key, Version: s.version, Expires: s.expires}); err != nil {
 		return err
 	}
-	t.reads[key] = s
+	if t.own == nil {
+		t.own = map[string]bool{}
+	}
+	t.reads[key], t.own[key] = s, true
 	return nil
 }
 
 // rememberList notes that the keys were listed.
 func (t *Tx) rememberList() error {
-	if t.listed {
+	if t.listed && t.lists {
 		return nil
 	}
 	if err := t.record(Op{Op: List}); err != nil {
 		return err
 	}
-	t.listed = true
+	t.listed, t.lists = true, true
 	return nil
 }
 

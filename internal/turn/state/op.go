@@ -77,10 +77,12 @@ func (t *Tx) Apply(ops []Op) error {
 	}
 	to, made, size := t.here(), len(t.ops), t.bytes
 	reads, keys, listed := maps.Clone(t.reads), maps.Clone(t.keys), t.listed
+	own, lists := maps.Clone(t.own), t.lists
 	for i, op := range ops {
 		if err := t.repeat(op); err != nil {
 			t.backTo(to)
 			t.ops, t.bytes, t.reads, t.keys, t.listed = t.ops[:made], size, reads, keys, listed
+			t.own, t.lists = own, lists
 			return tga.Errorf(tga.CodeOf(err), "repeat operation %d of %d, %s: %w", i+1, len(ops), op.Op, err)
 		}
 	}
@@ -174,6 +176,7 @@ func (t *txn) backTo(p place) {
 func (t *Tx) Try(f func() error) error {
 	t.scope.mu.Lock()
 	to, made, size, keys := t.here(), len(t.ops), t.bytes, maps.Clone(t.keys)
+	own, lists := maps.Clone(t.own), t.lists
 	t.scope.mu.Unlock()
 	err := f()
 	if err == nil {
@@ -183,7 +186,7 @@ func (t *Tx) Try(f func() error) error {
 	defer t.scope.mu.Unlock()
 	if t.usable() == nil {
 		t.backTo(to)
-		t.ops, t.bytes, t.keys = t.ops[:made], size, keys
+		t.ops, t.bytes, t.keys, t.own, t.lists = t.ops[:made], size, keys, own, lists
 	}
 	return err
 }

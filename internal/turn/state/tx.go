@@ -16,7 +16,12 @@ import (
 // read or write returns STATE_INVALID_TRANSITION.
 type Tx struct {
 	*txn
-	ops []Op // made through this handle; guarded by scope.mu
+	// The fields are guarded by scope.mu.
+	ops []Op // made through this handle
+	// own has the keys whose read is in ops, and lists says that a list of the keys is. The reads
+	// of a handle whose call fails are not repeated, so another handle cannot rely on them.
+	own   map[string]bool
+	lists bool
 }
 
 // txn is what the handles of a transaction share.
