@@ -121,16 +121,38 @@ func (d *dispatcher) send(ctx context.Context, w *work, call runtime.Call) (runt
 	if err != nil {
 		return reply, err
 	}
-	if w.view != nil {
-		if reply.Status != tga.StatusSuccess || !w.merging() {
-			w.view.drop() // a call that failed, or that nobody waits for, leaves nothing in the state
-		} else if attachment, err := w.view.keep(w.turn, w.index); err != nil {
-			reply.Status, reply.ErrorCode, reply.ErrorMessage = tga.StatusFailure, string(codeOr(err, tga.GenericStateError)), clip.Bytes(err.Error(), 200)
-		} else if attachment != nil {
-			reply.Attachments = append(reply.Attachments, *attachment)
-		}
+	if reply, err = d.r.redact(w.turn.agent, reply); err != nil || w.view == nil {
+		return reply, err
 	}
-	return d.r.redact(w.turn.agent, reply)
+	if d.failed(call, reply) || !w.merging() {
+		w.view.drop() // a call that failed, or that nobody waits for, leaves nothing in the state
+		return reply, nil
+	}
+	attachment, err := w.view.keep(w.turn, w.index)
+	if err != nil {
+		why, failed := d.r.redact(w.turn.agent, runtime.Reply{ErrorMessage: clip.Bytes(err.Error(), 200)})
+		reply.Status, reply.ErrorCode, reply.ErrorMessage = tga.StatusFailure, string(codeOr(err, tga.GenericStateError)), why.ErrorMessage
+		return reply, failed
+	}
+	if attachment != nil {
+		reply.Attachments = append(reply.Attachments, *attachment)
+	}
+	return reply, nil
+}
+
+// failed says that a reply will be recorded as a failure: the tool says so, or a rule of the
+// operator does. A rule that cannot be applied changes nothing.
+func (d *dispatcher) failed(call runtime.Call, reply runtime.Reply) (failed bool) {
+	rules, said := d.r.opts.Runtime.Trust.Outcome, reply.Status
+	defer func() {
+		if recover() != nil {
+			failed = said != tga.StatusSuccess // the runtime applies the rule too, and reports the panic
+		}
+	}()
+	if rules != nil && said == tga.StatusSuccess {
+		_ = rules(call, &reply) // likewise the error
+	}
+	return reply.Status != tga.StatusSuccess
 }
 
 // Check implements [runtime.Checker].
