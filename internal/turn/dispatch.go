@@ -268,7 +268,9 @@ func generate(ctx context.Context, m Model, q Question) (a Answer, err error) {
 			err = &Failure{Code: tga.LLMError, Message: fmt.Sprintf("the model's adapter panicked: %v", p), Permanent: true}
 		}
 	}()
-	return m.Generate(ctx, q)
+	a, err = m.Generate(ctx, q)
+	a.Usage = a.Usage.bounded()
+	return a, err
 }
 
 // question finds the question that a governed call is about: in the turn that this process works

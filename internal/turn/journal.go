@@ -50,6 +50,10 @@ const (
 // variable so that tests can lower it.
 var maxRecord = 64 << 20
 
+// around is more than the levels of nesting that a record puts around the values in it. A value of
+// the state, or a tool's schema, may have all of [tga.DefaultMaxDepth] itself.
+const around = 8
+
 // journal is a turn's stream, under the turn's lease.
 type journal struct {
 	store  runtime.Store
@@ -73,7 +77,7 @@ func (j *journal) stage(at tga.Millis, phase Phase, kind Kind, body any) (Record
 	if raw, err = json.Marshal(r); err != nil {
 		return Record{}, tga.Errorf(tga.GenericStateError, "record of phase %s: %w", phase, err)
 	}
-	text, err := tga.Canonicalize(raw, tga.Limits{MaxBytes: maxRecord})
+	text, err := tga.Canonicalize(raw, tga.Limits{MaxBytes: maxRecord, MaxDepth: tga.DefaultMaxDepth + around})
 	if err != nil {
 		return Record{}, tga.Errorf(codeOr(err, tga.ValidationError), "record of phase %s: %w", phase, err)
 	}

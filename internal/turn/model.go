@@ -64,6 +64,13 @@ type Usage struct {
 	Total  int64 `json:"total_tokens"`
 }
 
+// bounded returns the counts as they can be added up and recorded. Counts come from a model's
+// server: negative ones would give a session tokens.
+func (u Usage) bounded() Usage {
+	bound := func(n int64) int64 { return min(max(n, 0), tga.MaxSafeInteger) }
+	return Usage{bound(u.Input), bound(u.Output), bound(u.Total)}
+}
+
 // Failure is an error of a phase as OSSA 0.2.9 §2 describes one.
 type Failure struct {
 	Code       tga.Code       `json:"code"`

@@ -62,9 +62,9 @@ func (t *turn) stage(at tga.Millis, phase Phase, kind Kind, body any) error {
 		return err
 	}
 	r, err := t.j.stage(at, phase, kind, body)
-	if errors.Is(err, tga.LimitExceeded) {
-		// A record that is too large is too large again whenever the turn is resumed.
-		return &Failure{Code: tga.LimitExceeded, Message: err.Error(), Err: err, Permanent: true}
+	if errors.Is(err, tga.LimitExceeded) || errors.Is(err, tga.ValidationError) {
+		// A record that cannot be stored cannot be stored whenever the turn is resumed.
+		return &Failure{Code: tga.CodeOf(err), Message: err.Error(), Err: err, Permanent: true}
 	}
 	if err != nil {
 		return err
