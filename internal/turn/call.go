@@ -161,6 +161,10 @@ func (c *toolCall) arguments() ([]byte, *Failure) {
 	if c.tool == nil {
 		return nil, &Failure{Code: tga.ToolError, Message: "there is no tool " + c.asked.Name, Permanent: true}
 	}
+	if answer := c.t.inferred.Answer; answer.Finish == FinishLength && c.index == len(answer.Said.ToolCalls)-1 {
+		// What there is of the arguments may be an object all the same: none is taken for an empty one.
+		return nil, &Failure{Code: tga.SchemaViolation, Message: c.tool.Name + " is not called: the answer was cut off at its limit of tokens, and may have more arguments", Permanent: true}
+	}
 	if why := c.t.agent.Autonomy.refuses(c.tool); why != "" {
 		return nil, &Failure{Code: tga.PolicyViolation, Message: c.tool.Name + " is not called: " + why, Permanent: true}
 	}
