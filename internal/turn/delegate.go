@@ -137,7 +137,7 @@ func (c *toolCall) other(ctx context.Context, agent *Agent, id tga.ID, args []by
 					return Result{}, err
 				}
 			}
-			return c.r.result(ctx, child)
+			return child.result(ctx, c.r)
 		}
 		if done, err = c.r.opsOf(ctx, child, done); err != nil {
 			return Result{}, err

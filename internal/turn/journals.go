@@ -84,22 +84,6 @@ func (j *journals) release(t *turn) {
 	j.store.Release(t.j.lease)
 }
 
-// result returns the result of an invocation, from its journals alone. last is any of its turns.
-func (j *journals) result(ctx context.Context, last *turn) (Result, error) {
-	var res Result
-	for id := last.init.InvocationID; ; {
-		t, err := j.fold(ctx, id)
-		if err != nil {
-			return res, err
-		}
-		res.add(t)
-		if t.ended == nil || t.ended.Next == nil {
-			return res, j.waiting(ctx, t, &res)
-		}
-		id = *t.ended.Next
-	}
-}
-
 // waiting sets what the turn waits for. If the turn waits for another agent, that is what the
 // other agent waits for.
 func (j *journals) waiting(ctx context.Context, t *turn, res *Result) error {

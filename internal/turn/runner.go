@@ -298,7 +298,7 @@ func (r *Runner) Resume(ctx context.Context, interaction tga.ID) (Result, error)
 			}
 			r.release(t) // it ended before this process had the lease: look again
 		case t.ended.Next == nil:
-			return r.result(ctx, t)
+			return t.result(ctx, r)
 		default:
 			id = *t.ended.Next
 		}
@@ -323,8 +323,27 @@ func (r *Runner) drive(ctx context.Context, t *turn) (Result, error) {
 		case whole:
 			return res, r.waiting(ctx, t, &res)
 		default:
-			return r.result(ctx, t)
+			return t.result(ctx, r)
 		}
+	}
+}
+
+// result returns the result of the turn's invocation as it is stored.
+func (t *turn) result(ctx context.Context, r *Runner) (Result, error) {
+	var res Result
+	for id := t.init.InvocationID; ; {
+		t, err := r.fold(ctx, id)
+		if err == nil && t.inferred == nil { // no record has the outcomes of its questions yet, or will have them
+			err = r.recall(ctx, t, nil)
+		}
+		if err != nil {
+			return res, err
+		}
+		res.add(t)
+		if t.ended == nil || t.ended.Next == nil {
+			return res, r.waiting(ctx, t, &res)
+		}
+		id = *t.ended.Next
 	}
 }
 
