@@ -180,16 +180,28 @@ func (r *Runner) redo(ctx context.Context, t *turn) error {
 	return nil
 }
 
+// handed returns the arguments of a delegation as the delegate reads them: the message, and after
+// it the other arguments, above all the context that the tool asks the model for.
+func handed(args []byte) string {
+	var in map[string]json.RawMessage
+	var text string
+	if json.Unmarshal(args, &in) != nil || json.Unmarshal(in["message"], &text) != nil || text == "" {
+		return string(args)
+	}
+	delete(in, "message")
+	if len(in) == 0 {
+		return text
+	}
+	rest, err := json.Marshal(in)
+	if err != nil {
+		return string(args)
+	}
+	return text + "\n\n" + string(rest)
+}
+
 // handOver begins the delegate's first turn, with the context that the delegation gives it.
 func (c *toolCall) handOver(ctx context.Context, agent *Agent, id tga.ID, args []byte) (*turn, error) {
 	d := c.tool.Delegation
-	var in struct {
-		Message string `json:"message"`
-	}
-	text := string(args)
-	if json.Unmarshal(args, &in) == nil && in.Message != "" {
-		text = in.Message
-	}
 	counted, err := c.countDelegation(ctx, id)
 	if err != nil {
 		return nil, err
@@ -218,7 +230,7 @@ func (c *toolCall) handOver(ctx context.Context, agent *Agent, id tga.ID, args [
 			}
 		}
 	}
-	b.given = append(b.given, message.TextMessage(message.User, text, message.FromDelegation, c.r.now()))
+	b.given = append(b.given, message.TextMessage(message.User, handed(args), message.FromDelegation, c.r.now()))
 	if len(d.Context) > 0 {
 		raw, err := json.Marshal(d.Context)
 		if err != nil {

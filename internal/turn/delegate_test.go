@@ -82,6 +82,31 @@ func TestContextGoesWithTheDelegation(t *testing.T) {
 	}
 }
 
+// TestArgumentsOfADelegationAreHandedOver: the other agent reads all that the model gave.
+func TestArgumentsOfADelegationAreHandedOver(t *testing.T) {
+	for args, want := range map[string]string{
+		`{"message":"hi"}`:                            "hi",
+		`{"message":"hi","context":{"order":7}}`:      "hi\n\n" + `{"context":{"order":7}}`,
+		`{"message":"hi","urgent":true,"context":{}}`: "hi\n\n" + `{"context":{},"urgent":true}`,
+		`{"message":"","context":{"order":7}}`:        `{"context":{"order":7},"message":""}`,
+		`{"message":7}`:                               `{"message":7}`,
+		`{"task":"hi"}`:                               `{"task":"hi"}`,
+	} {
+		w := newWorld(t, delegating(turn.Delegation{Type: turn.Supervisor}))
+		var got string
+		w.say = func(q turn.Question) (turn.Answer, error) {
+			if q.Model == "expert" {
+				got = q.Messages[len(q.Messages)-1].Plain()
+				return turn.Answer{Said: message.TextMessage(message.Assistant, "yes", message.FromModel, 0), Finish: turn.FinishStop}, nil
+			}
+			return obedient(q)
+		}
+		if w.run("call ask " + args); got != want {
+			t.Errorf("%s: the other agent reads %q, want %q", args, got, want)
+		}
+	}
+}
+
 // TestLentStateIsTheLendersOwn: the delegate's changes commit with the lender's turn, and are
 // undone if the delegate fails.
 func TestLentStateIsTheLendersOwn(t *testing.T) {
