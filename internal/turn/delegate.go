@@ -25,17 +25,12 @@ func (c *toolCall) delegate(ctx context.Context, args []byte) {
 	for n := 1; ; n++ {
 		timing.InteractionID = derived(c.t.id(), "delegation", c.index, n)
 		c.exec.Retries = n - 1
-		var res Result
-		err := error(&Failure{Code: tga.DelegationFailed, Message: "there is no agent " + d.Target, Permanent: true})
-		if agent != nil {
-			if d.WithState && savepoint == "" {
-				if savepoint, err = c.t.tx.Checkpoint(); err != nil {
-					c.err = err
-					return
-				}
+		if d.WithState && savepoint == "" {
+			if savepoint, c.err = c.t.tx.Checkpoint(); c.err != nil {
+				return
 			}
-			res, err = c.other(ctx, agent, timing.InteractionID, args)
 		}
+		res, err := c.other(ctx, agent, timing.InteractionID, args)
 		timing.Ended = c.r.wall()
 		var f *Failure
 		switch {
@@ -94,7 +89,8 @@ func (c *toolCall) delegate(ctx context.Context, args []byte) {
 	}
 }
 
-// other runs the delegate, or goes on with it.
+// other runs the delegate, or goes on with it. agent is nil if its manifest is not loaded: that fails
+// a delegation that has not begun, and says nothing about one that has.
 func (c *toolCall) other(ctx context.Context, agent *Agent, id tga.ID, args []byte) (Result, error) {
 	lender := c.lender()
 	var done []state.Op // operations of the delegate's turns that ended before a crash
@@ -102,6 +98,9 @@ func (c *toolCall) other(ctx context.Context, agent *Agent, id tga.ID, args []by
 	for {
 		child, err := c.r.fold(ctx, next)
 		if errors.Is(err, tga.NotFound) && next == id {
+			if agent == nil {
+				return Result{}, &Failure{Code: tga.DelegationFailed, Message: "there is no agent " + c.tool.Delegation.Target, Permanent: true}
+			}
 			c.r.delegating.Lock()
 			begun, err := c.handOver(ctx, agent, id, args)
 			c.r.delegating.Unlock()

@@ -107,6 +107,27 @@ func TestArgumentsOfADelegationAreHandedOver(t *testing.T) {
 	}
 }
 
+// TestDelegateWhoseManifestIsNotLoaded: a delegation that has begun does not fail because the
+// process has no manifest of the other agent. The turn stays as it is until a process has it.
+func TestDelegateWhoseManifestIsNotLoaded(t *testing.T) {
+	w := newWorld(t, delegating(turn.Delegation{Type: turn.Supervisor}), func(w *world) { w.supervisor = asks("echo") })
+	res := w.run(`call ask {"message":"call echo {}"}`)
+	all := w.agents
+	w.agents = all[:1]
+	w.restart()
+	if res, err := w.r.Resume(t.Context(), res.InteractionID); !errors.Is(err, tga.NotFound) {
+		t.Errorf("%+v, %v", res, err)
+	}
+	w.agents = all
+	w.restart()
+	if err := approvals["settle"](w, res.Waiting); err != nil {
+		t.Fatal(err)
+	}
+	if end, err := w.r.Resume(t.Context(), res.InteractionID); err != nil || end.Status != turn.Completed || end.Text != "tools said tools said {}" {
+		t.Errorf("%+v, %v", end, err)
+	}
+}
+
 // TestLentStateIsTheLendersOwn: the delegate's changes commit with the lender's turn, and are
 // undone if the delegate fails.
 func TestLentStateIsTheLendersOwn(t *testing.T) {
