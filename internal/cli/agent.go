@@ -220,6 +220,10 @@ func (s *Streams) printResult(res turn.Result, typed AgentCommand) {
 	default:
 		s.Printf("%s    %s\n", res.Status, Clean(res.Failure.Error()))
 		for _, e := range res.Effects {
+			if e.TraceID.IsZero() { // work that was handed over: the calls of another agent have the traces
+				s.Printf("stands    %s %s\n", Clean(e.Name), e.Status)
+				continue
+			}
 			s.Printf("stands    %s %s in trace %s\n", Clean(e.Name), e.Status, e.TraceID)
 		}
 	}

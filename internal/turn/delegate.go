@@ -9,6 +9,8 @@ import (
 	"github.com/tgad/tgad/internal/turn/message"
 	"github.com/tgad/tgad/internal/turn/state"
 	"github.com/tgad/tgad/keyspace"
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
@@ -72,7 +74,10 @@ func (c *toolCall) delegate(ctx context.Context, args []byte) {
 				c.plan.strategy = Escalate
 			}
 		}
-		if c.stands = len(standing(res.Effects)) > 0; c.stands && c.plan.strategy == Retry {
+		if c.stands, c.err = c.standing(ctx, timing.InteractionID); c.err != nil {
+			return
+		}
+		if c.stands && c.plan.strategy == Retry {
 			// The delegate's calls have happened. Another try would make them again under other
 			// keys.
 			c.plan.strategy = Escalate
@@ -240,15 +245,67 @@ func (c *toolCall) handOver(ctx context.Context, agent *Agent, id tga.ID, args [
 	return c.r.begin(ctx, b)
 }
 
-// standing returns the calls that happened or may have happened.
-func standing(all []ToolExecution) []ToolExecution {
-	var out []ToolExecution
-	for _, e := range all {
-		if e.Status != ToolFailed || e.Failure != nil && e.Failure.Code == tga.StateConflict {
-			out = append(out, e)
+// standing says that a call happened or may have happened that was made in the invocation which
+// begins with a turn, by its agent or by those that it handed work to. It reads the calls
+// themselves: the record of a turn does not have those of other agents.
+func (c *toolCall) standing(ctx context.Context, id tga.ID) (bool, error) {
+	for {
+		t, err := c.r.fold(ctx, id)
+		if errors.Is(err, tga.NotFound) {
+			return false, nil // the delegation was refused before it began
+		}
+		if err != nil {
+			return false, err
+		}
+		if yes, err := c.standingOf(ctx, t); yes || err != nil || t.ended == nil || t.ended.Next == nil {
+			return yes, err
+		}
+		id = *t.ended.Next
+	}
+}
+
+// standingOf says the same of the calls that one turn asked for.
+func (c *toolCall) standingOf(ctx context.Context, t *turn) (bool, error) {
+	if t.inferred == nil {
+		return false, nil
+	}
+	for i := range t.inferred.Answer.Said.ToolCalls {
+		for n := 1; ; n++ {
+			res, err := c.r.rt.Result(ctx, derived(t.id(), "tool", i, n))
+			if errors.Is(err, tga.NotFound) {
+				break
+			}
+			if err != nil || mayHaveRun(res) {
+				return true, err
+			}
+		}
+		for n := 1; ; n++ {
+			child := derived(t.id(), "delegation", i, n)
+			first, err := c.r.store.Attachment(ctx, chain.AttachStream, keyspace.StreamKey(child, 1))
+			if err != nil {
+				return false, err
+			}
+			if first == nil {
+				break
+			}
+			if yes, err := c.standing(ctx, child); yes || err != nil {
+				return yes, err
+			}
 		}
 	}
-	return out
+	return false, nil
+}
+
+// mayHaveRun says that a call happened, or nobody knows that it did not. A tool that said that it
+// failed has done nothing, unless it is known to have done a part.
+func mayHaveRun(res runtime.Result) bool {
+	switch {
+	case res.State != tga.Failed:
+		return res.State == tga.Executing || res.State == tga.Completed
+	case res.ErrorCode == tga.EffectInDoubt || res.ErrorCode == tga.ToolTimeout: // given up, or cut off
+		return res.Sent > 0
+	}
+	return res.Class == ledger.ClassCompensatable
 }
 
 // countDelegation bounds how deep delegations nest, and how many one message leads to in all. The

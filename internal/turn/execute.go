@@ -152,17 +152,20 @@ func (r *Runner) effects(ctx context.Context, t *turn) []ToolExecution {
 		return nil
 	}
 	var out []ToolExecution
-	for i, c := range t.inferred.Answer.Said.ToolCalls {
+	for i := range t.inferred.Answer.Said.ToolCalls {
+		out = append(out, t.delegations(ctx, r, i)...)
 		for n := 1; ; n++ {
 			id := derived(t.id(), "tool", i, n)
-			res, err := r.rt.Result(ctx, id)
-			if err != nil {
+			call, err := r.store.Load(context.WithoutCancel(ctx), id)
+			if err != nil || len(call.Entries) == 0 {
 				break // no such attempt, or it cannot be read
 			}
-			e := ToolExecution{CallID: c.ID, Name: c.Name, Input: c.Arguments, TraceID: id, Retries: n - 1, Output: text(res.Value)}
-			if tool := t.tool(c); tool != nil {
-				e.Server, e.Remote, e.Source, e.Transport = tool.Server, tool.Remote, tool.Source.Type, tool.Transport
+			res, err := r.rt.Result(ctx, id)
+			if err != nil {
+				break
 			}
+			e := t.execution(i, n, call.Entries[0].TS, call.Entries[len(call.Entries)-1].TS)
+			e.TraceID, e.Output = id, text(res.Value)
 			switch res.State {
 			case tga.Completed:
 				e.Status = ToolSucceeded
@@ -175,4 +178,50 @@ func (r *Runner) effects(ctx context.Context, t *turn) []ToolExecution {
 		}
 	}
 	return out
+}
+
+// execution returns what the journal says of a try of a requested call.
+func (t *turn) execution(index, try int, started, ended tga.Millis) ToolExecution {
+	c := t.inferred.Answer.Said.ToolCalls[index]
+	e := ToolExecution{
+		CallID: c.ID, Name: c.Name, Input: c.Arguments, Retries: try - 1,
+		Started: started.Time(), Ended: ended.Time(), DurationMS: int64(ended - started),
+	}
+	if tool := t.tool(c); tool != nil {
+		e.Server, e.Remote, e.Source, e.Transport = tool.Server, tool.Remote, tool.Source.Type, tool.Transport
+	}
+	return e
+}
+
+// delegations lists the tries of a call that is a delegation, for the same turn: no other record
+// leads from it to what the other agent did.
+func (t *turn) delegations(ctx context.Context, r *Runner, index int) (out []ToolExecution) {
+	ctx = context.WithoutCancel(ctx)
+	for n := 1; ; n++ {
+		child, err := r.fold(ctx, derived(t.id(), "delegation", index, n))
+		if err != nil {
+			return out // no such try, or it cannot be read
+		}
+		res, err := child.result(ctx, r)
+		if err != nil {
+			return out
+		}
+		last, err := r.fold(ctx, res.InteractionID)
+		if err != nil {
+			return out
+		}
+		e := t.execution(index, n, child.init.StartedAt, r.now())
+		if last.ended != nil {
+			e.Ended = last.ended.Timing.Ended
+			e.DurationMS = e.Ended.Sub(e.Started).Milliseconds()
+		}
+		e.Status, e.Output = ToolSucceeded, res.Text
+		if res.Status != Completed {
+			e.Status, e.Failure = ToolFailed, &Failure{Code: tga.DelegationFailed, Message: "agent " + child.init.AgentName + " has not ended"}
+			if res.Failure != nil {
+				e.Failure.Message = "agent " + child.init.AgentName + ": " + res.Failure.Error()
+			}
+		}
+		out = append(out, e)
+	}
 }
