@@ -228,9 +228,10 @@ func (t *Tx) settled(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
 		t.settle(ctx, true)
-	case errors.Is(err, tga.StoreUnavailable):
+	case errors.Is(err, tga.StoreUnavailable) && t.state.family.lost.Load():
 		// Nobody knows whether the append is on disk. [Open] finds out, and decides whether
 		// the files are restored. Until then they stay as they are: see [family.uncertain].
+		// If only nodes were to be written ahead, the record is known to be open still.
 		t.settle(ctx, false)
 	default:
 		err = joined(err, t.giveUp(ctx, codeOr(err, tga.GenericStateError), err.Error()))

@@ -2,10 +2,12 @@ package workstate_test
 
 import (
 	"context"
+	"encoding/binary"
 	"slices"
 	"testing"
 
 	"github.com/tgad/tgad/internal/workstate"
+	"github.com/tgad/tgad/internal/workstate/memfs"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -59,4 +61,30 @@ func TestStoreThatDidNotAnswer(t *testing.T) {
 			w.close()
 		}
 	}
+}
+
+// TestStoreThatDidNotTakeTheNodes: a change is too large for the batch of its record. The store gives no answer when
+// the nodes are written ahead, and goes on. The change is taken back before anything else uses the state, and a
+// restart keeps what later calls did.
+func TestStoreThatDidNotTakeTheNodes(t *testing.T) {
+	ahead := func(b chain.Batch) bool {
+		return len(b.Attachments) > 100 && !slices.ContainsFunc(b.Attachments, func(a chain.Attachment) bool { return a.Kind != chain.AttachBlob })
+	}
+	w := inStore(t, workstate.Options{})
+	w.onStore(func(s runtime.Store) runtime.Store { return &forgetful{Store: s, at: ahead} })
+	large := make([]byte, 65<<20)
+	for at := 0; at < len(large); at += 64 << 10 { // no two pieces of the file are equal
+		binary.BigEndian.PutUint32(large[at:], uint32(at))
+	}
+	err := w.state.Update(bg, "large", func(_ context.Context, tx *workstate.Tx) error {
+		files, err := workstate.Use[*memfs.FS](tx)
+		must(t, err)
+		w.machine.set("half")
+		return files.WriteFile("large", large, 0o600)
+	})
+	wantCode(t, err, tga.StoreUnavailable)
+	if got := w.machine.get(); got != "original" {
+		t.Errorf("the machine has %q", got)
+	}
+	w.keeps("c")
 }
