@@ -39,10 +39,10 @@ type family struct {
 	lost    atomic.Bool  // see [family.uncertain]
 
 	mu     sync.Mutex
-	stored map[[32]byte]bool // keys of nodes known to be in the store
-	calls  map[tga.ID]*Tx    // of the traces that are run now
-	leased map[tga.ID]bool   // traces whose lease was taken through the watched store
-	states map[uint32]*State // open states
+	stored map[[32]byte]bool      // keys of nodes known to be in the store
+	calls  map[tga.ID]*Tx         // of the traces that are run now
+	leased map[tga.ID]chain.Lease // of traces, as they were taken last through the watched store
+	states map[uint32]*State      // open states
 }
 
 func (f *family) has(d tga.Digest) bool {
@@ -281,11 +281,23 @@ type watched struct {
 func (w watched) Acquire(ctx context.Context, trace tga.ID) (chain.Lease, error) {
 	lease, err := w.Store.Acquire(ctx, trace)
 	if err == nil {
-		w.family.mu.Lock()
-		w.family.leased[trace] = true
-		w.family.mu.Unlock()
+		w.family.took(lease)
 	}
 	return lease, err
+}
+
+func (f *family) took(lease chain.Lease) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.leased[lease.TraceID] = lease
+}
+
+// current says that no other lease of the trace was taken since. Whoever was overtaken still
+// appends, in vain, and releases: that does not end the call that is made under the newer lease.
+// The caller holds mu.
+func (f *family) current(lease chain.Lease) bool {
+	now, under := f.leased[lease.TraceID]
+	return !under || now == lease
 }
 
 // Overtake implements [runtime.Store]. If a call of the trace is changing the state now,
@@ -293,7 +305,7 @@ func (w watched) Acquire(ctx context.Context, trace tga.ID) (chain.Lease, error)
 // lentOnly it waits as Acquire does, and otherwise also for a caller without a deadline.
 func (w watched) Overtake(ctx context.Context, trace tga.ID, lentOnly bool) (chain.Lease, error) {
 	w.family.mu.Lock()
-	under := w.family.leased[trace]
+	_, under := w.family.leased[trace]
 	w.family.mu.Unlock()
 	if under {
 		if _, waits := ctx.Deadline(); !waits && !lentOnly {
@@ -305,9 +317,7 @@ func (w watched) Overtake(ctx context.Context, trace tga.ID, lentOnly bool) (cha
 	}
 	lease, err := w.Store.Overtake(ctx, trace, lentOnly)
 	if err == nil {
-		w.family.mu.Lock()
-		w.family.leased[trace] = true
-		w.family.mu.Unlock()
+		w.family.took(lease)
 	}
 	return lease, err
 }
@@ -319,7 +329,7 @@ const callWait = time.Hour
 func (w watched) Append(ctx context.Context, lease chain.Lease, b chain.Batch) (chain.Appended, error) {
 	done, err := w.Store.Append(ctx, lease, b)
 	w.family.uncertain(b.Attachments, err)
-	w.family.appended(ctx, lease.TraceID, b, err)
+	w.family.appended(ctx, lease, b, err)
 	return done, err
 }
 
@@ -327,9 +337,12 @@ func (w watched) Append(ctx context.Context, lease chain.Lease, b chain.Batch) (
 func (w watched) Release(lease chain.Lease) {
 	f := w.family
 	f.mu.Lock()
-	t := f.calls[lease.TraceID]
-	delete(f.calls, lease.TraceID)
-	delete(f.leased, lease.TraceID)
+	var t *Tx
+	if f.current(lease) {
+		t = f.calls[lease.TraceID]
+		delete(f.calls, lease.TraceID)
+		delete(f.leased, lease.TraceID)
+	}
 	f.mu.Unlock()
 	if t != nil {
 		t.report(t.giveUp(context.Background(), tga.ToolError, "the call ended without an answer"))
@@ -341,15 +354,18 @@ func (w watched) Release(lease chain.Lease) {
 // appended is told of every append of a trace. It settles the trace's transaction if the
 // append holds its record, and gives the transaction up if the append failed or ended the
 // call without that record.
-func (f *family) appended(ctx context.Context, trace tga.ID, b chain.Batch, err error) {
+func (f *family) appended(ctx context.Context, lease chain.Lease, b chain.Batch, err error) {
 	ended := slices.ContainsFunc(b.Artifacts, func(a chain.NewArtifact) bool { return a.Artifact.Type == tga.EffectType })
 	if err == nil {
 		f.written(b.Attachments)
 	}
 	f.mu.Lock()
-	t := f.calls[trace]
+	var t *Tx
+	if err == nil || f.current(lease) { // a lease that the store took was the current one
+		t = f.calls[lease.TraceID]
+	}
 	if t != nil && (ended || err != nil) {
-		delete(f.calls, trace)
+		delete(f.calls, lease.TraceID)
 	}
 	f.mu.Unlock()
 	if t == nil {

@@ -81,7 +81,7 @@ func unreadable(id tga.ID, number uint32, cause error) error {
 func Inspect(ctx context.Context, store runtime.AttachmentReader, id tga.ID, number uint32, o Options) (*State, error) {
 	f := &family{
 		read: store, id: id, token: make(turn, 1),
-		stored: map[[32]byte]bool{}, calls: map[tga.ID]*Tx{}, leased: map[tga.ID]bool{}, states: map[uint32]*State{},
+		stored: map[[32]byte]bool{}, calls: map[tga.ID]*Tx{}, leased: map[tga.ID]chain.Lease{}, states: map[uint32]*State{},
 	}
 	s := newState(f, number, NewSession(), &Registry{}, o)
 	s.inspected = true

@@ -31,7 +31,7 @@ func Open(ctx context.Context, store runtime.Store, id tga.ID, session *Session,
 	}
 	f := &family{
 		store: store, read: store, id: id, lease: lease, token: make(turn, 1),
-		stored: map[[32]byte]bool{}, calls: map[tga.ID]*Tx{}, leased: map[tga.ID]bool{}, states: map[uint32]*State{},
+		stored: map[[32]byte]bool{}, calls: map[tga.ID]*Tx{}, leased: map[tga.ID]chain.Lease{}, states: map[uint32]*State{},
 	}
 	s, err := f.open(ctx, 0, session, resources, o)
 	if err != nil {

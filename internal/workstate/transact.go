@@ -67,7 +67,8 @@ func (d *transact) begin(ctx context.Context, call runtime.Call) (*Tx, error) {
 	s := d.state
 	if s.family.store != nil {
 		s.family.mu.Lock()
-		leased, old := s.family.leased[call.TraceID], s.family.calls[call.TraceID]
+		_, leased := s.family.leased[call.TraceID]
+		old := s.family.calls[call.TraceID]
 		delete(s.family.calls, call.TraceID)
 		s.family.mu.Unlock()
 		if !leased {

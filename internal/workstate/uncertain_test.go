@@ -8,6 +8,7 @@ import (
 
 	"github.com/tgad/tgad/internal/workstate"
 	"github.com/tgad/tgad/internal/workstate/memfs"
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -86,5 +87,34 @@ func TestStoreThatDidNotTakeTheNodes(t *testing.T) {
 	if got := w.machine.get(); got != "original" {
 		t.Errorf("the machine has %q", got)
 	}
+	w.keeps("c")
+}
+
+// TestOvertakenHolderDoesNotEndTheNewCall: the lease of a trace goes to another process, and comes back to this one.
+// What held it before then appends, in vain, and releases. The call that is made under the newer lease goes on.
+func TestOvertakenHolderDoesNotEndTheNewCall(t *testing.T) {
+	w := inStore(t, workstate.Options{})
+	trace := newID()
+	old, err := w.state.Store().Acquire(bg, trace)
+	must(t, err)
+	elsewhere, err := w.db.Overtake(bg, trace, false)
+	must(t, err)
+	w.db.Release(elsewhere)
+	w.tools["slow"] = workstate.Func(func(ctx context.Context, _ struct{}) (any, error) {
+		w.machine.set("half")
+		note := chain.Attachment{Kind: chain.AttachStream, Key: keyspace.StreamKey(trace, 1), Value: []byte("late")}
+		_, err := w.state.Store().Append(bg, old, chain.Batch{Attachments: []chain.Attachment{note}})
+		wantCode(t, err, tga.StateConcurrentExecution)
+		w.state.Store().Release(old)
+		if got := w.machine.get(); got != "half" {
+			t.Errorf("the machine has %q while the call is made", got)
+		}
+		return nil, apply(ctx, edit{Text: "a"})
+	})
+	res, err := w.rt.Call(bg, runtime.Request{TraceID: trace, Server: "local", Tool: "slow", Key: "k", Args: []byte(`{}`)})
+	if err != nil || res.Status != tga.StatusSuccess {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	w.want(after("a", 1, 1, workstate.Usage{Calls: 1}))
 	w.keeps("c")
 }
