@@ -70,9 +70,16 @@ func (t *Tx) finishWith(ctx context.Context, success bool, post map[string]*Node
 	}
 	t.log(success, code)
 	t.session.merge(!success)
-	if success {
-		for _, b := range t.branches {
+	for _, b := range t.branches {
+		if success {
 			b.Merge()
+			continue
+		}
+		switch r := b.(type) {
+		case *KV:
+			r.failed()
+		case readMerger:
+			r.MergeReads()
 		}
 	}
 	if err != nil && t.parent != nil {

@@ -154,8 +154,24 @@ func (m *KV) Merge() {
 		p.now = triePut(p.now, key, value)
 	}
 	if p.parent != nil {
-		maps.Copy(p.read, m.read)
 		maps.Copy(p.written, m.written)
+	}
+	m.mergeReads()
+}
+
+// failed makes what the branch of a call that failed has read count as read by its parent. What the
+// call answers follows from that, and so does what the outer call does then.
+func (m *KV) failed() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.parent.mu.Lock()
+	defer m.parent.mu.Unlock()
+	m.mergeReads()
+}
+
+func (m *KV) mergeReads() {
+	if p := m.parent; p.parent != nil {
+		maps.Copy(p.read, m.read)
 		p.scanned = p.scanned || m.scanned
 	}
 }

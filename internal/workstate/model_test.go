@@ -35,8 +35,18 @@ func (m *modelCall) get(name string) string {
 }
 
 func (m *modelCall) set(name, value string) {
-	m.written[name] = true
+	if m.written[name] = true; name[0] == 'f' {
+		m.read[name] = true // memfs looks for the file that it replaces
+	}
 	m.view[name] = value
+}
+
+// fail ends the call without its writes. What the enclosing call does next follows from what the
+// call has read.
+func (m *modelCall) fail() {
+	if m.parent != nil {
+		maps.Copy(m.parent.read, m.read)
+	}
 }
 
 // end commits the call into the enclosing call or state, and reports whether that was possible.
@@ -206,6 +216,9 @@ func TestRandomProgramsAgreeWithTheModel(t *testing.T) {
 				}
 				if succeed && !r.model.end(into) {
 					want = string(tga.StateConflict)
+				}
+				if !succeed || want != "" {
+					r.model.fail()
 				}
 				logged++
 				r.end <- runtime.Reply{Status: status}

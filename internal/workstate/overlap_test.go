@@ -3,6 +3,7 @@ package workstate_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -179,17 +180,26 @@ func TestNestedCallsAreUndoneAlone(t *testing.T) {
 	})
 }
 
-// TestReadsOfACallInsideCountForTheOuter: the outer call depends on the reads of an inner call
-// that committed, and does not depend on those of an inner call that failed.
+// TestReadsOfACallInsideCountForTheOuter: the outer call depends on what an inner call has read,
+// also if the inner call failed: it was told why. What a failed call wrote counts for nothing.
 func TestReadsOfACallInsideCountForTheOuter(t *testing.T) {
 	for _, cell := range cellNames {
-		for _, inner := range []string{tga.StatusSuccess, tga.StatusFailure} {
-			t.Run(cell+" "+inner, func(t *testing.T) {
+		for _, c := range []struct {
+			status   string
+			writes   bool // and does not read
+			conflict bool
+		}{{tga.StatusSuccess, false, true}, {tga.StatusFailure, false, true}, {tga.StatusFailure, true, cell[0] == 'f'}} { // memfs looks for the file that it replaces
+			t.Run(fmt.Sprint(cell, " ", c.status, c.writes), func(t *testing.T) {
 				w := inMemory(t, workstate.Options{Uses: func(string, string) []string { return []string{} }})
-				w.tools["read"] = workstate.Func(func(ctx context.Context, _ struct{}) (any, error) {
-					_, err := getCell(workstate.FromContext(ctx), cell)
+				w.tools["inner"] = workstate.Func(func(ctx context.Context, _ struct{}) (any, error) {
+					var err error
+					if tx := workstate.FromContext(ctx); c.writes {
+						err = setCell(tx, cell, "ours")
+					} else {
+						_, err = getCell(tx, cell)
+					}
 					must(t, err)
-					if inner == tga.StatusFailure {
+					if c.status == tga.StatusFailure {
 						return nil, errNo
 					}
 					return nil, nil
@@ -198,9 +208,9 @@ func TestReadsOfACallInsideCountForTheOuter(t *testing.T) {
 					return nil, setCell(workstate.FromContext(ctx), cell, "theirs")
 				})
 				w.tools["outer"] = workstate.Func(func(ctx context.Context, _ struct{}) (any, error) {
-					_, res, err := w.call(ctx, "read", `{}`)
+					_, res, err := w.call(ctx, "inner", `{}`)
 					must(t, err)
-					if res.Status != inner {
+					if res.Status != c.status {
 						t.Errorf("inner: %s", res.Status)
 					}
 					w.do("write", `{}`, tga.StatusSuccess)
@@ -208,10 +218,38 @@ func TestReadsOfACallInsideCountForTheOuter(t *testing.T) {
 				})
 				_, res, err := w.call(bg, "outer", `{}`)
 				must(t, err)
-				if conflict := res.ErrorCode == tga.StateConflict; conflict != (inner == tga.StatusSuccess) {
+				if conflict := res.ErrorCode == tga.StateConflict; conflict != c.conflict {
 					t.Errorf("outer: %s %s", res.Status, res.ErrorMessage)
 				}
 			})
+		}
+	}
+}
+
+// TestFailedCallsInsideAreNoWayToLook: each of two calls looks at what the other one changes, by
+// an inner call that fails and says what it saw. In no serial order do both see the old value, so
+// one of the two is refused.
+func TestFailedCallsInsideAreNoWayToLook(t *testing.T) {
+	for _, cell := range cellNames {
+		w := inMemory(t, workstate.Options{Uses: func(string, string) []string { return []string{} }})
+		const mine = "k9"
+		w.tools["look"] = workstate.Func(func(ctx context.Context, p struct{ Cell string }) (any, error) {
+			v, err := getCell(workstate.FromContext(ctx), p.Cell)
+			return v, errors.Join(err, workstate.ErrFailed)
+		})
+		swap := func(ctx context.Context, from, to string) (any, error) {
+			_, res, err := w.call(ctx, "look", `{"Cell":"`+from+`"}`)
+			must(t, err, setCell(workstate.FromContext(ctx), to, "after "+string(res.Value)))
+			return nil, nil
+		}
+		w.tools["other"] = workstate.Func(func(ctx context.Context, _ struct{}) (any, error) { return swap(ctx, mine, cell) })
+		w.tools["one"] = workstate.Func(func(ctx context.Context, _ struct{}) (any, error) {
+			answer, err := swap(ctx, cell, mine)
+			w.do("other", `{}`, tga.StatusSuccess)
+			return answer, err
+		})
+		if _, res, err := w.call(bg, "one", `{}`); err != nil || res.ErrorCode != tga.StateConflict {
+			t.Errorf("%s: %s %s, %v", cell, res.Status, res.ErrorMessage, err)
 		}
 	}
 }

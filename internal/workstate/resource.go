@@ -31,7 +31,9 @@ type Brancher interface {
 	Branch() Branch
 }
 
-// Branch is one call's view of a Brancher. A branch that is not merged leaves nothing.
+// Branch is one call's view of a Brancher. A branch that is not merged leaves nothing. If its
+// Check depends on reads, it has a method MergeReads() too, which is called instead of Merge for a
+// call inside another one that failed: it makes the branch's reads those of its parent.
 type Branch interface {
 	Brancher
 	// Check refuses the branch with STATE_CONFLICT if another branch has changed, in the
@@ -41,6 +43,9 @@ type Branch interface {
 	// Merge applies the branch's changes to its parent.
 	Merge()
 }
+
+// readMerger is a [Branch] whose Check depends on reads.
+type readMerger interface{ MergeReads() }
 
 // Admitter is a resource that is asked before a call is dispatched: it returns an error
 // to refuse it, or books it into the call's own branch. Branches implement it.

@@ -44,7 +44,7 @@ type Session struct {
 	mu      sync.Mutex
 	base    slicesOf // of a branch: the parent's when it began
 	now     slicesOf
-	touched map[string]bool     // STATE slices read or written
+	looked  map[string]bool     // STATE slices read
 	written map[string]bool     // STATE and CACHE slices written
 	logged  map[string][][]byte // appended to LOG slices
 }
@@ -169,7 +169,7 @@ func (s *Session) read(name string) *list {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.parent != nil && p == PolicyState {
-		s.touched[name] = true
+		s.looked[name] = true
 	}
 	return s.now.list(name)
 }
@@ -187,7 +187,7 @@ func (s *Session) append(name string, items [][]byte) {
 		s.logged[name] = append(s.logged[name], items...)
 		return
 	}
-	s.mark(name, p)
+	s.written[name] = true
 }
 
 // replace makes items the whole content of a slice.
@@ -200,16 +200,9 @@ func (s *Session) replace(name string, items [][]byte) error {
 	defer s.mu.Unlock()
 	s.now = s.now.with(name, listOf(items))
 	if s.parent != nil {
-		s.mark(name, p)
+		s.written[name] = true
 	}
 	return nil
-}
-
-func (s *Session) mark(name string, p Policy) {
-	s.written[name] = true
-	if p == PolicyState {
-		s.touched[name] = true
-	}
 }
 
 // branch begins a branch of s.
@@ -218,21 +211,28 @@ func (s *Session) branch() *Session {
 	defer s.mu.Unlock()
 	return &Session{
 		schema: s.schema, parent: s, base: s.now, now: s.now,
-		touched: map[string]bool{}, written: map[string]bool{}, logged: map[string][][]byte{},
+		looked: map[string]bool{}, written: map[string]bool{}, logged: map[string][][]byte{},
 	}
 }
 
 // check refuses the branch if another branch has changed a slice in the parent that this
-// one touched. CACHE slices are left out, because they can be made again. LOG slices are
+// one has read or written. CACHE slices are left out, because they can be made again. LOG slices are
 // left out too: every call appends to one, and an append depends on nothing.
 func (s *Session) check(ignoreReads bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.parent.mu.Lock()
 	defer s.parent.mu.Unlock()
+	touched := map[string]bool{}
+	for name := range s.written {
+		touched[name] = s.schema.policy(name) == PolicyState
+	}
+	if !ignoreReads {
+		maps.Copy(touched, s.looked)
+	}
 	var out []string
-	for name := range s.touched {
-		if (!ignoreReads || s.written[name]) && !s.parent.now.list(name).same(s.base.list(name)) {
+	for name, counts := range touched {
+		if counts && !s.parent.now.list(name).same(s.base.list(name)) {
 			out = append(out, "slice "+name)
 		}
 	}
@@ -240,7 +240,8 @@ func (s *Session) check(ignoreReads bool) error {
 }
 
 // merge moves the branch's changes into the parent: all of them, or only those to LOG
-// slices. The caller has checked for conflicts and prevents new ones until merge returns.
+// slices. Its reads count as the parent's in any case, because what it answers follows from
+// them, also if it failed. The caller has checked for conflicts and prevents new ones until merge returns.
 func (s *Session) merge(logsOnly bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -267,9 +268,9 @@ func (s *Session) merge(logsOnly bool) {
 	for name, items := range s.logged {
 		p.logged[name] = append(p.logged[name], items...)
 	}
+	maps.Copy(p.looked, s.looked)
 	if !logsOnly {
 		maps.Copy(p.written, s.written)
-		maps.Copy(p.touched, s.touched)
 	}
 }
 
@@ -286,12 +287,12 @@ func (s *Session) set(c slicesOf) {
 	if s.parent != nil {
 		for name, l := range c {
 			if !s.now.list(name).same(l) {
-				s.mark(name, s.schema.policy(name))
+				s.written[name] = true
 			}
 		}
 		for name, l := range s.now {
 			if c[name] == nil && l.count > 0 {
-				s.mark(name, s.schema.policy(name))
+				s.written[name] = true
 			}
 		}
 	}

@@ -337,6 +337,17 @@ func (f *FS) Merge() {
 	}
 }
 
+// MergeReads makes what the branch has looked at count as looked at by its parent.
+func (f *FS) MergeReads() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.parent.mu.Lock()
+	defer f.parent.mu.Unlock()
+	if f.parent.parent != nil {
+		maps.Copy(f.parent.read, f.read)
+	}
+}
+
 // mergeInto sets the paths that were written, and no others, in another tree. Parents come
 // before their entries. A directory keeps the entries that others have added.
 func (f *FS) mergeInto(root *workstate.Node) *workstate.Node {
