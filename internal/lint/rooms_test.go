@@ -57,7 +57,7 @@ var rooms = []struct{ path, owns, imports string }{
 	{"runtime/workstate/hostdir", "", "internal/filelock internal/workstate schemas/tga"},
 	{"runtime/workstate/sqlitefile", "", "internal/workstate schemas/tga"},
 	{"internal/workstate", `what the agent holds, as a transaction around each call: slices, map, budget, files, host directory, SQLite`, "internal/clip keyspace runtime schemas/tga wal/chain"},
-	{"internal/workstate/memfs", "", "internal/workstate schemas/tga"},
+	{"internal/workstate/memfs", `a file system in memory, with which working state is tested`, "internal/workstate schemas/tga"},
 	{"runtime/turn", `what other modules may name of turns; experimental`, "internal/turn internal/turn/message runtime"},
 	{"internal/turn", `whole turns of an agent: journal, seven phases, strategies, delegation`, "internal/clip keyspace ledger runtime runtime/dispatch internal/turn/message internal/turn/state schemas/tga wal/chain"},
 	{"internal/turn/message", `the one form of a message, filters, what of a conversation fits; keys with JSON values under four isolation levels`, "schemas/tga"},

@@ -1,5 +1,6 @@
-// Package memfs is a file system in memory for package workstate. Each call works in its own
-// branch, snapshots share the nodes that they have in common, and calls conflict by path.
+// Package memfs is a file system in memory with which package workstate is tested: no program
+// that people run links it. Each call works in its own branch, snapshots share the nodes that
+// they have in common, and calls conflict by path.
 //
 // It keeps names, permission bits and contents. It has no links and no times.
 package memfs
