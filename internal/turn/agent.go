@@ -123,7 +123,7 @@ type Constraints struct {
 	Timeout      time.Duration // of a turn
 	MaxExecution time.Duration // of an invocation: all turns of a chain, and those handed work by them
 	MaxTokens    int64         // of a session, in and out together
-	MaxToolCalls int           // of an invocation
+	MaxToolCalls int           // of an invocation; not of those handed work by it
 	// MaxDepth is how deep delegations may nest below the agent: with 1 the agent may delegate,
 	// but its delegates may not. 0 = only [Options].MaxDepth limits it.
 	MaxDepth int

@@ -50,7 +50,7 @@ var fields = []Field{
 	{"Constraints.Timeout", []string{"spec.constraints.timeout_seconds", "spec.constraints.timeoutSeconds", "spec.constraints.performance.timeout_seconds", "spec.constraints.performance.timeoutSeconds", "spec.constraints.performance.maxLatencySeconds"}, "of a turn; the least of all places"},
 	{"Constraints.MaxExecution", []string{"spec.safety.guardrails.max_execution_time_seconds"}, "of all turns that a message leads to"},
 	{"Constraints.MaxTokens", []string{"spec.constraints.max_tokens", "spec.constraints.maxTokens"}, "of a session; the least of all places"},
-	{"Constraints.MaxToolCalls", []string{"spec.constraints.max_tool_calls", "spec.constraints.maxToolCalls", "spec.safety.guardrails.max_tool_calls"}, "of all turns that a message leads to; the least of all places"},
+	{"Constraints.MaxToolCalls", []string{"spec.constraints.max_tool_calls", "spec.constraints.maxToolCalls", "spec.safety.guardrails.max_tool_calls"}, "of all turns of the agent's own that a message leads to, delegations included; not of the agents that they hand work to; the least of all places"},
 	{"Guardrails", []string{"spec.safety.guardrails", "spec.safety.guardrails.policies"}, "a list: limits hold, sentences are told to the model, named policies are refused"},
 	{"Guardrails[].Enabled", []string{"enabled"}, "false: the policy is off"},
 	{"Guardrails[].Rules", []string{"rules"}, "sentences that the model is told"},
