@@ -166,7 +166,9 @@ func (r *Runner) policy(tools func(server, tool string) runtime.Policy) func(ser
 		if tools != nil {
 			p = tools(server, tool)
 		}
-		p.Resends = -1 // a turn sends again by its own table: see [toolCall.again]
+		// A turn sends again, and makes new attempts, by its own table: see [toolCall.again]. A timer
+		// of the runtime would make a call whose turn has gone on without it.
+		p.Resends, p.Retry = -1, runtime.Backoff{}
 		return p
 	}
 }
