@@ -29,7 +29,7 @@ type Account struct {
 	Parent                *Parent // the turn that delegated to it; nil for none
 	Scope                 string  // of its state
 	Isolation             state.Isolation
-	Usage                 Usage
+	Usage                 Usage // by INFER's record: zero for a turn that has none, also if it asked
 	Steps                 []Step
 }
 
