@@ -3,6 +3,7 @@ package turn
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/tgad/tgad/internal/turn/message"
@@ -107,16 +108,24 @@ func (j *journals) waiting(ctx context.Context, t *turn, res *Result) error {
 	return nil
 }
 
-// history returns the messages of the session's turns before this one, oldest first, as many as
-// the agent's memory could use. Turns that failed or did not end are not part of the
-// conversation.
+// history returns the messages of the session before this turn, oldest first, as many as the
+// agent's memory could use. Turns that failed or did not end are not part of the conversation. The
+// turns of this turn's own invocation come last and without a gap: others may have ended between
+// them, and a model that does not see what its tools answered asks for the calls again.
 func (j *journals) history(ctx context.Context, t *turn) ([]message.Message, error) {
+	own, mine, err := j.invocation(ctx, t)
+	if err != nil {
+		return nil, err
+	}
 	most := t.agent.Memory.Reach()
 	var turns [][]message.Message
 	var failed error
-	n := 0
+	n := len(own)
 	for number, item := range backwards(ctx, j.store, sessionStream(t.init.AgentName, t.init.SessionID), &failed) {
-		if number >= t.init.TurnNumber || !item.Ended || item.Failed {
+		if n >= most {
+			break
+		}
+		if number >= t.init.TurnNumber || !item.Ended || item.Failed || mine[item.InteractionID] {
 			continue
 		}
 		m, err := j.said(ctx, item.InteractionID)
@@ -127,15 +136,44 @@ func (j *journals) history(ctx context.Context, t *turn) ([]message.Message, err
 			return nil, err
 		}
 		turns = append(turns, m)
-		if n += len(m); n >= most {
-			break
-		}
+		n += len(m)
 	}
 	var out []message.Message
-	for i := len(turns) - 1; i >= 0; i-- {
-		out = append(out, turns[i]...)
+	for _, m := range slices.Backward(turns) {
+		out = append(out, m...)
 	}
-	return out, failed
+	return append(out, own...), failed
+}
+
+// invocation returns the messages of the turns before t in its chain, oldest first, and the ids of
+// these turns. All of them count, however small the agent's memory is.
+func (j *journals) invocation(ctx context.Context, t *turn) (own []message.Message, mine map[tga.ID]bool, err error) {
+	mine = map[tga.ID]bool{}
+	var turns [][]message.Message
+	for id := t.init.Previous; id != nil; {
+		m, err := j.said(ctx, *id)
+		if err != nil {
+			return nil, nil, err
+		}
+		turns, mine[*id] = append(turns, m), true
+		raw, err := j.store.Attachment(ctx, chain.AttachStream, keyspace.StreamKey(*id, 1))
+		if err != nil {
+			return nil, nil, err
+		}
+		first, err := readRecord(*id, 1, tga.Digest{}, raw)
+		if err != nil {
+			return nil, nil, err
+		}
+		var init initBody
+		if err := first.read(&init); err != nil {
+			return nil, nil, err
+		}
+		id = init.Previous
+	}
+	for _, m := range slices.Backward(turns) {
+		own = append(own, m...)
+	}
+	return own, mine, nil
 }
 
 // said returns the messages that an ended turn added to its conversation. Remembered messages are
