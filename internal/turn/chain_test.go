@@ -1,7 +1,9 @@
 package turn_test
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -61,6 +63,54 @@ func TestModelSeesItsToolsAnswersAfterAnotherMessage(t *testing.T) {
 		}
 		if res := w.run("done y"); res.Text != "y" {
 			t.Errorf("between %v: %+v", between, res)
+		}
+	}
+}
+
+// TestModelSeesWhatNoTurnHasRead: tools were called, and the turn that was to read their answers
+// failed, or none followed. The next message of the session is answered with the calls and the
+// answers in view, as far as the agent's filter lets them pass.
+func TestModelSeesWhatNoTurnHasRead(t *testing.T) {
+	for name, c := range map[string]struct {
+		set  func(*world)
+		text string
+		want []string // roles in the question about the next message, before it
+	}{
+		"the turn after it fails": {onceAfterTools("m1"), "call echo {}", []string{"user", "assistant 1", "tool {}"}},
+		"no turn follows":         {func(w *world) { w.agents[0].Chain.Stop = true }, "call echo {}", []string{"user", "assistant 1", "tool {}"}},
+		"it was handed over":      {delegating(turn.Delegation{Type: turn.Handoff}), `call ask {"message":"done yes"}`, []string{"user", "assistant 1", "tool yes"}},
+		"a filter takes it out": {func(w *world) {
+			w.agents[0].Chain.Stop, w.agents[0].Filter = true, message.Filter{Patterns: []string{"secret"}, Action: message.Redact}
+			w.tool("leak", func(context.Context, string) (string, error) { return `"secret"`, nil })
+		}, "call leak {}", []string{"user", "assistant 1", "tool [REDACTED:pattern]"}},
+		"a filter blocks it": {func(w *world) {
+			w.agents[0].Chain.Stop, w.agents[0].Filter = true, message.Filter{Patterns: []string{"secret"}}
+			w.tool("leak", func(context.Context, string) (string, error) { return `"secret"`, nil })
+		}, "call leak {}", []string{"user", "assistant 0"}},
+	} {
+		for _, restart := range []bool{false, true} {
+			w := newWorld(t, c.set)
+			w.run(c.text)
+			if restart {
+				w.restart()
+			}
+			var got []string
+			w.say = func(q turn.Question) (turn.Answer, error) {
+				for _, m := range q.Messages[:len(q.Messages)-1] {
+					switch m.Role {
+					case message.Tool:
+						got = append(got, "tool "+m.Plain())
+					case message.Assistant:
+						got = append(got, fmt.Sprint("assistant ", len(m.ToolCalls)))
+					default:
+						got = append(got, string(m.Role))
+					}
+				}
+				return obedient(turn.Question{Model: q.Model, Messages: q.Messages[len(q.Messages)-1:]})
+			}
+			if w.run("done next"); !slices.Equal(got, c.want) {
+				t.Errorf("%s, restart %v: the model sees %q, want %q", name, restart, got, c.want)
+			}
 		}
 	}
 }

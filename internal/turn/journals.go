@@ -109,8 +109,8 @@ func (j *journals) waiting(ctx context.Context, t *turn, res *Result) error {
 }
 
 // history returns the messages of the session before this turn, oldest first, as many as the
-// agent's memory could use. Turns that failed or did not end are not part of the conversation. The
-// turns of this turn's own invocation come last and without a gap: others may have ended between
+// agent's memory could use. Turns that failed or did not end are not part of the conversation, except
+// for what [turn.messages] says. The turns of this turn's own invocation come last and without a gap: others may have ended between
 // them, and a model that does not see what its tools answered asks for the calls again.
 func (j *journals) history(ctx context.Context, t *turn) ([]message.Message, error) {
 	own, mine, err := j.invocation(ctx, t)
@@ -125,7 +125,7 @@ func (j *journals) history(ctx context.Context, t *turn) ([]message.Message, err
 		if n >= most {
 			break
 		}
-		if number >= t.init.TurnNumber || !item.Ended || item.Failed || mine[item.InteractionID] {
+		if number >= t.init.TurnNumber || !item.Ended || mine[item.InteractionID] {
 			continue
 		}
 		m, err := j.said(ctx, item.InteractionID)

@@ -182,7 +182,7 @@ func TestChainStops(t *testing.T) {
 	if err := w.r.Decide(t.Context(), res.InteractionID, turn.Decision{Who: "ann", Action: turn.Retry}); err != nil {
 		t.Fatal(err)
 	}
-	if end, err := w.r.Resume(t.Context(), res.InteractionID); err != nil || end.Turns != 2 || end.Text != "tools said {}" {
+	if end, err := w.r.Resume(t.Context(), res.InteractionID); err != nil || end.Turns != 2 || end.Text != "tools said {}, {}" { // the first is that of the turn before
 		t.Errorf("%+v, %v", end, err)
 	}
 }

@@ -3,6 +3,7 @@ package turn
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/tgad/tgad/internal/turn/message"
@@ -209,16 +210,32 @@ func subject(p Phase, of string, code tga.Code) string {
 	return string(p) + "/" + of + "/" + string(code)
 }
 
-// messages returns the messages that the turn has added to its conversation so far.
+// messages returns the messages that the ended turn added to its conversation. A turn that failed
+// added none, but the answers of tools that it was to read stay: their calls are in the turn
+// before it. If no turn followed that would read the answers of its own tools, they are its too.
 func (t *turn) messages() []message.Message {
 	var out []message.Message
 	if t.normalized != nil {
 		out = append(out, t.normalized.Messages...)
 	}
+	if t.failed != nil {
+		return slices.DeleteFunc(out, func(m message.Message) bool { return m.Role != message.Tool })
+	}
 	if t.inferred != nil {
 		out = append(out, t.inferred.Answer.Said)
 	}
-	return out
+	if t.executed == nil || t.ended == nil || t.ended.Next != nil || t.agent == nil {
+		return out
+	}
+	filter, err := t.agent.Filter.Compile()
+	if err != nil {
+		return out
+	}
+	answers, _, err := filter.Apply(t.executed.Messages)
+	if err != nil {
+		return out // what a filter blocks is not part of a conversation, and neither is the call then
+	}
+	return append(out, answers...)
 }
 
 // usage sums the tokens of the turn's answered questions.
