@@ -337,6 +337,9 @@ func (d *database) transaction(ctx context.Context, conn *pgx.Conn, fill func(*p
 		committed = tag.String() == "COMMIT"
 		return nil
 	})
+	if d.o.RequireSync {
+		b.Queue("SELECT current_setting('synchronous_commit'), current_setting('synchronous_standby_names')").QueryRow(d.stillPromises)
+	}
 	err := conn.SendBatch(ctx, b).Close()
 	var e *pgconn.PgError
 	switch warning, is := said[warned]; {
@@ -344,6 +347,8 @@ func (d *database) transaction(ctx context.Context, conn *pgx.Conn, fill func(*p
 		return because(errUnknown, errors.New(warning.(string)), err)
 	case err == nil && committed:
 		return nil
+	case committed:
+		return because(errUnknown, err)
 	case err == nil, pgconn.SafeToRetry(err):
 		return because(errAborted, err)
 	case errors.As(err, &e) && e.SeverityUnlocalized == "ERROR" && !conn.IsClosed():
@@ -352,6 +357,16 @@ func (d *database) transaction(ctx context.Context, conn *pgx.Conn, fill func(*p
 		return because(errAborted, err, rerr)
 	}
 	return because(errUnknown, err)
+}
+
+// stillPromises reads the settings behind a commit. If the list of standbys is emptied while a commit waits for one, the wait ends
+// without a warning. A backend is told of new settings before the wait is ended.
+func (d *database) stillPromises(row pgx.Row) error {
+	var commit, standbys string
+	if err := row.Scan(&commit, &standbys); err != nil {
+		return err
+	}
+	return d.promises(commit, standbys)
 }
 
 // durable returns once every earlier commit, on any connection, is as durable as commits of the server

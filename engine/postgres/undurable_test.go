@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"fmt"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -81,4 +82,82 @@ func TestWhatNoStandbyHasIsNotShown(t *testing.T) {
 			until(t, "the effect", func() bool { tr, err := b.Load(bg, x.TraceID); return err == nil && len(tr.Entries) == 4 })
 		})
 	}
+}
+
+// TestWaitThatIsCalledOffAcknowledgesNothing: a commit waits for the standby, which is away, and somebody empties the list of
+// standbys. That ends the wait without a warning. A process that requires a standby acknowledges nothing then, until a standby
+// has the append.
+func TestWaitThatIsCalledOffAcknowledgesNothing(t *testing.T) {
+	for name, patience := range map[string]time.Duration{"no standby comes back": 2 * time.Second, "the standby comes back": time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			primary, standby := pair(t)
+			s := open(t, pgserver.DSN(primary), postgres.Options{RequireSync: true, Patience: patience, Logger: slog.New(slog.DiscardHandler)})
+			x, lease := begun(t, s)
+			connected(t, primary, s)
+			if err := standby.Stop(); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			go func() {
+				_, err := s.Append(bg, lease, x.End(tga.StatusSuccess))
+				ended <- err
+			}()
+			until(t, "the wait", func() bool {
+				return query(t, primary, "SELECT count(*)::text FROM pg_stat_activity JOIN pg_locks l USING (pid) WHERE wait_event = 'SyncRep' AND l.relation = 'tgad.entries'::regclass") != "0"
+			})
+			if err := primary.Exec("ALTER SYSTEM SET synchronous_standby_names = ''", "SELECT pg_reload_conf()"); err != nil {
+				t.Fatal(err)
+			}
+			until(t, "the end of the wait", func() bool {
+				return query(t, primary, "SELECT count(*)::text FROM tgad.entries WHERE trace = $1", [16]byte(x.TraceID)) == "4"
+			})
+			if patience < time.Minute {
+				if err := <-ended; tga.CodeOf(err) != tga.StoreUnavailable {
+					t.Errorf("append: %v, and no standby has it", err)
+				}
+			} else {
+				select {
+				case err := <-ended:
+					t.Errorf("append: %v, and no standby has it", err)
+				case <-time.After(500 * time.Millisecond):
+				}
+			}
+			if err := standby.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if err := primary.Synchronous(standby); err != nil {
+				t.Fatal(err)
+			}
+			if patience == time.Minute && !t.Failed() {
+				if err := <-ended; err != nil {
+					t.Errorf("append, once the standby has it: %v", err)
+				}
+			}
+		})
+	}
+}
+
+// connected makes connections of a store: a new one would wait for the standby too.
+func connected(t testing.TB, p *pgserver.Server, s *postgres.Store) {
+	t.Helper()
+	stop := make(chan struct{})
+	var readers sync.WaitGroup
+	for i := range 16 {
+		readers.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					_, _ = s.Record(bg, ledger.Key{Key: fmt.Sprint(i)})
+				}
+			}
+		})
+	}
+	until(t, "connections", func() bool {
+		return len(query(t, p, "SELECT repeat('x', count(*)::int) FROM pg_stat_activity WHERE query LIKE '%tgad.%'")) > 6
+	})
+	close(stop)
+	readers.Wait()
 }
