@@ -154,17 +154,28 @@ func (c *committer) take() []*job {
 	return g
 }
 
-// attempt commits a group, and finds the outcome of each append.
+// attempt commits a group, and finds the outcome of each append. The appends of a group share the patience of the store: with one for
+// each, a server that is away would keep the callers, and this goroutine, for as many patiences as there are appends.
 func (c *committer) attempt(g []*job) {
-	err := c.transact(g)
-	switch {
-	case err == nil:
+	ctx, cancel := context.WithTimeout(context.Background(), c.s.o.Patience)
+	err := c.transact(ctx, g)
+	cancel()
+	ctx, cancel = context.WithTimeout(context.Background(), c.s.o.Patience)
+	defer cancel()
+	if !errors.Is(err, errAborted) || len(g) == 1 {
+		c.settle(ctx, g, err)
 		return
-	case errors.Is(err, errAborted) && len(g) > 1:
-		// One append made the whole group fail. Try each append by itself.
-		for _, j := range g {
-			c.attempt([]*job{j})
-		}
+	}
+	// One append made the whole group fail. Try each append by itself.
+	for _, j := range g {
+		alone := []*job{j}
+		c.settle(ctx, alone, c.transact(ctx, alone))
+	}
+}
+
+// settle finds the outcome of each append of a transaction that ended with err.
+func (c *committer) settle(ctx context.Context, g []*job, err error) {
+	if err == nil {
 		return
 	}
 	for _, j := range g {
@@ -172,7 +183,7 @@ func (c *committer) attempt(g []*job) {
 		case errors.Is(err, errAborted):
 			j.code, j.err = c.s.refusal(err)
 		case errors.Is(err, errUnknown):
-			j.code, j.err = c.s.resolve(j)
+			j.code, j.err = c.s.resolve(ctx, j)
 			if j.err != nil {
 				j.err = tga.Errorf(tga.StoreUnavailable, "append, outcome unknown: %w; %w", err, j.err).In(j.parts[0].lease.TraceID)
 			}
@@ -196,9 +207,7 @@ func (d *database) refusal(err error) (code string, _ error) {
 }
 
 // transact commits a group in one transaction and stores the answer to each append.
-func (c *committer) transact(g []*job) error {
-	ctx, cancel := context.WithTimeout(context.Background(), c.s.o.Patience)
-	defer cancel()
+func (c *committer) transact(ctx context.Context, g []*job) error {
 	var conn *pgxpool.Conn
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
 		var err error

@@ -19,9 +19,9 @@ import (
 //
 // The answer is sqlDone if the append is in the log. Otherwise no part of it can get there any more,
 // and the caller plans it again.
-func (s *Store) resolve(j *job) (code string, err error) {
+func (s *Store) resolve(ctx context.Context, j *job) (code string, err error) {
 	for _, x := range j.calls {
-		there, err := s.look(x)
+		there, err := s.look(ctx, x)
 		if err != nil {
 			return "", err
 		}
@@ -34,10 +34,8 @@ func (s *Store) resolve(j *job) (code string, err error) {
 }
 
 // look resolves one part.
-func (s *Store) look(x *call) (there bool, err error) {
+func (s *Store) look(ctx context.Context, x *call) (there bool, err error) {
 	id := x.lease.TraceID
-	ctx, cancel := context.WithTimeout(context.Background(), s.o.Patience)
-	defer cancel()
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
 		var version, epoch, session int64
 		err := s.once(ctx, "look after trace "+id.String(), func(ctx context.Context, c *pgxpool.Conn) error {
