@@ -84,11 +84,28 @@ func migrateOver(ctx context.Context, conn *pgx.Conn, months int) (done Migrated
 	done.From, done.To = int(has), newestSchema
 	const month = "(date_trunc('month', now() AT TIME ZONE 'UTC') + make_interval(months => $1))::date"
 	for ahead := range months + 1 {
-		if _, err := conn.Exec(ctx, "SELECT tgad.make_partition("+month+")", ahead); err != nil {
+		made, err := makePartition(ctx, conn, month, ahead)
+		if made {
+			err = conn.QueryRow(ctx, "SELECT to_char("+month+", 'YYYY-MM')", ahead).Scan(&done.Until)
+		}
+		if err != nil {
 			return done, err
 		}
 	}
-	return done, conn.QueryRow(ctx, "SELECT to_char("+month+", 'YYYY-MM')", months).Scan(&done.Until)
+	return done, nil
+}
+
+// rowsInRest is the code of the database for a partition whose rows are in the default partition.
+const rowsInRest = "23514"
+
+// makePartition makes the partition of a month, an SQL expression with an argument. It returns false if the rest has rows of the
+// month: those stay where they are, and the month gets no partition.
+func makePartition(ctx context.Context, conn *pgx.Conn, month string, arg any) (made bool, err error) {
+	_, err = conn.Exec(ctx, "SELECT tgad.make_partition("+month+")", arg)
+	if raised(err, rowsInRest) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 func schemaTooNew(has int32) error {

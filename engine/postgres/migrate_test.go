@@ -3,6 +3,8 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -88,6 +90,38 @@ func TestFunctionsOfACallKeepTheirPlans(t *testing.T) {
 	for _, name := range names {
 		if !seldom[name] {
 			t.Errorf("function %s is in SQL", name)
+		}
+	}
+}
+
+// TestMonthInTheRestStaysThere: nobody has migrated for months, so what belongs to a month lies in the rest. It stays there, and
+// the other months get their partitions.
+func TestMonthInTheRestStaysThere(t *testing.T) {
+	const drop = `SELECT coalesce(string_agg(format('DROP TABLE %s', inhrelid::regclass), '; '), 'SELECT 1') FROM pg_inherits
+		WHERE inhparent IN ('tgad.entries'::regclass, 'tgad.notes'::regclass) AND inhrelid::regclass::text !~ '_rest$'`
+	const months = `SELECT coalesce(string_agg(right(inhrelid::regclass::text, 7), ' ' ORDER BY inhrelid::regclass::text), '') FROM pg_inherits
+		WHERE inhparent = 'tgad.entries'::regclass AND inhrelid::regclass::text !~ '_rest$'`
+	const month = "SELECT to_char(date_trunc('month', now() AT TIME ZONE 'UTC') + make_interval(months => $1), 'YYYY_MM')"
+	s := migrated(t)
+	for _, table := range []string{"entries", "notes"} {
+		for lies := range 3 {
+			if err := s.Exec(query(t, s, drop), "ALTER TABLE tgad.entries DISABLE TRIGGER USER", "ALTER TABLE tgad.notes DISABLE TRIGGER USER", "DELETE FROM tgad.entries", "DELETE FROM tgad.notes",
+				fmt.Sprintf("INSERT INTO tgad.%s VALUES (0, tgad.first_trace(date_trunc('month', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' + interval '%d months 3 days'), 1, '')", table, lies)); err != nil {
+				t.Fatal(err)
+			}
+			var want []string
+			for i := range 3 {
+				if i != lies {
+					want = append(want, query(t, s, month, i))
+				}
+			}
+			done, err := postgres.MigrateUntil(bg, pgserver.DSN(s), 2)
+			if got := query(t, s, months); err != nil || got != strings.Join(want, " ") || strings.ReplaceAll(done.Until, "-", "_") != want[1] {
+				t.Errorf("%s of month %d in the rest: %+v, %v, partitions %s, want %v", table, lies, done, err, got, want)
+			}
+			if n := query(t, s, "SELECT count(*)::text FROM ONLY tgad."+table+"_rest"); n != "1" {
+				t.Errorf("%s rows are in the rest", n)
+			}
 		}
 	}
 }

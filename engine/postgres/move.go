@@ -239,7 +239,7 @@ func (x *mover) months(ctx context.Context) error {
 		if strings.Contains(there, month) {
 			continue
 		}
-		if _, err := x.to.conn.Exec(ctx, "SELECT tgad.make_partition($1::text::date)", month); err != nil {
+		if _, err := makePartition(ctx, x.to.conn, "$1::text::date", month); err != nil {
 			return fmt.Errorf("partition of %s: %w", month, err)
 		}
 	}
