@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -58,8 +59,10 @@ func Retire(ctx context.Context, dsn string, o Options, r Retiring) (done Retire
 type retirer struct {
 	*copier
 	Retiring
-	part        string // name of the partition
-	first, last string // bounds of the trace ids: from first up to but not including last
+	part        string  // name of the partition
+	carrying    bool    // an entry of the partition has contents
+	away        []int32 // stores with entries in it that are not here, so that their contents stay
+	first, last string  // bounds of the trace ids: from first up to but not including last
 	done        Retired
 }
 
@@ -126,7 +129,7 @@ func (x *retirer) archive(ctx context.Context) error {
 			rows.Close()
 			return err
 		}
-		byShard[shard] = append(byShard[shard], tga.ID(id))
+		byShard[shard], x.carrying = append(byShard[shard], tga.ID(id)), true
 	}
 	if err := rows.Err(); err != nil {
 		return err
@@ -167,7 +170,7 @@ func (x *retirer) archiveShard(ctx context.Context, shard int32, ids []tga.ID) (
 
 // strip makes a table with the entries of the partition, without artifacts and documents.
 func (x *retirer) strip(ctx context.Context) error {
-	if x.done.Traces == 0 {
+	if !x.carrying {
 		return nil
 	}
 	return pgx.BeginTxFunc(ctx, x.conn, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
@@ -177,6 +180,9 @@ func (x *retirer) strip(ctx context.Context) error {
 		case err == nil:
 			return tga.Errorf(tga.StateInvalidTransition, "trace %s is in no archive", unarchived)
 		case !errors.Is(err, pgx.ErrNoRows):
+			return err
+		}
+		if x.away, err = x.notHere(ctx, tx); err != nil {
 			return err
 		}
 		// With the constraint the swap need not check each row.
@@ -195,13 +201,19 @@ func (x *retirer) strip(ctx context.Context) error {
 	})
 }
 
+// notHere returns the stores with entries in the partition of which this database has only a copy.
+func (x *retirer) notHere(ctx context.Context, tx pgx.Tx) (stores []int32, err error) {
+	err = tx.QueryRow(ctx, "SELECT ARRAY(SELECT store FROM "+notHere+" AS n WHERE EXISTS (SELECT 1 FROM tgad."+x.part+" e WHERE e.shard = n.store) ORDER BY store)").Scan(&stores)
+	return stores, err
+}
+
 // swapWait is how long the swap waits for the lock of the table. Later appends wait behind it.
 const swapWait = "500ms"
 
 // swap replaces the partition by the stripped table, and drops the partition. Entries are only added, so
 // an unchanged number of entries means unchanged entries.
 func (x *retirer) swap(ctx context.Context) error {
-	if x.done.Traces == 0 {
+	if !x.carrying {
 		return nil
 	}
 	err := pgx.BeginFunc(ctx, x.conn, func(tx pgx.Tx) error {
@@ -212,6 +224,12 @@ func (x *retirer) swap(ctx context.Context) error {
 		}
 		if err := x.refuseOpenIn(ctx, tx); err != nil {
 			return err
+		}
+		if _, err := tx.Exec(ctx, "SELECT 1 FROM tgad.placements FOR SHARE"); err != nil { // a move waits until the swap is over
+			return err
+		}
+		if away, err := x.notHere(ctx, tx); err != nil || !slices.Equal(away, x.away) {
+			return errors.Join(err, tga.Errorf(tga.StateLockAcquireFailed, "a store has moved meanwhile"))
 		}
 		var entries int
 		if err := tx.QueryRow(ctx, "SELECT count(*) FROM tgad."+x.part).Scan(&entries); err != nil {

@@ -85,6 +85,8 @@ func TestRetiredMonthKeepsItsChain(t *testing.T) {
 	}
 	_, err = retire(month, func(_ context.Context, _ *postgres.Store, ids []tga.ID) ([]tga.ID, error) { return ids[1:], nil })
 	refused("a trace is in no archive", tga.StateInvalidTransition, err)
+	_, err = retire(month, func(context.Context, *postgres.Store, []tga.ID) ([]tga.ID, error) { return nil, nil })
+	refused("no trace is in an archive", tga.StateInvalidTransition, err)
 	var late tga.ID
 	_, err = retire(month, func(_ context.Context, _ *postgres.Store, ids []tga.ID) ([]tga.ID, error) {
 		late = call("late") // while the others are archived
@@ -219,4 +221,41 @@ func TestRetiringLeavesOldCopies(t *testing.T) {
 		t.Errorf("%s entries of the old copy carry something, %s of the store that is here", old, own)
 	}
 	x.moved(x.back())
+}
+
+// TestMoveBesideARetirementKeepsItsCopy: a store moves away while a month of it is retired. What is left of it here keeps its contents,
+// because the store may move back.
+func TestMoveBesideARetirementKeepsItsCopy(t *testing.T) {
+	x := newMoving(t)
+	query(t, x.one, "SELECT coalesce(tgad.make_partition('2023-06-01'::date)::text, '')")
+	r := x.charge("old")
+	r.TraceID = beganIn(2023, time.June)
+	if _, err := governed(t, x.bound(x.one), &outside{sends: map[string]int{}}).Call(bg, r); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := connect(t, pgserver.DSN(x.one)).Begin(bg)
+	if err == nil {
+		_, err = tx.Exec(bg, "SELECT 1 FROM tgad.entries LIMIT 1") // the end of the retirement waits for it
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := postgres.Retire(bg, pgserver.DSN(x.one), quiet, postgres.Retiring{Year: 2023, Month: time.June, Archive: all})
+		ended <- err
+	}()
+	until(t, "the end of the retirement waits", func() bool {
+		return query(t, x.one, "SELECT count(*)::text FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock'") != "0"
+	})
+	err = x.one.Exec(fmt.Sprintf("UPDATE tgad.placements SET state = 'gone', epoch = epoch + 1, owner = 'two' WHERE store = %d", x.store))
+	if err = errors.Join(err, tx.Rollback(bg)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; !errors.Is(err, tga.StateLockAcquireFailed) {
+		t.Errorf("retire: %v", err)
+	}
+	if n := query(t, x.one, "SELECT count(*)::text FROM tgad.entries WHERE shard = $1 AND parts IS NOT NULL", x.store); n != "4" {
+		t.Errorf("%s of 4 entries have what they carry", n)
+	}
 }
