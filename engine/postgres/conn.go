@@ -59,12 +59,13 @@ type line struct {
 
 func (d *database) configure(c *pgxpool.Config) {
 	c.MaxConns = int32(d.o.Conns)
+	bounded(c.ConnConfig) // the pool would set two minutes
 	c.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) (err error) {
 		if to := d.place.target.Load(); to != nil {
 			*c = *to.Copy() // all that follows is for this one too
 		}
 		c.OnNotice = hear
-		neverCancel(c)
+		neverCancel(bounded(c))
 		if d.o.Password != nil {
 			c.Password, err = d.o.Password()
 		}
@@ -78,6 +79,18 @@ func hear(conn *pgconn.PgConn, n *pgconn.Notice) {
 	if n.SeverityUnlocalized == "WARNING" {
 		conn.CustomData()[warned] = n.Message
 	}
+}
+
+// dialPatience is how long one host may take to be connected to, if the URL does not say it (connect_timeout).
+const dialPatience = 5 * time.Second
+
+// bounded sets how long one host may take to be connected to. A machine that is lost does not refuse: without the bound the next
+// host of the URL is asked after minutes.
+func bounded(c *pgx.ConnConfig) *pgx.ConnConfig {
+	if c.ConnectTimeout == 0 {
+		c.ConnectTimeout = dialPatience
+	}
+	return c
 }
 
 // neverCancel keeps the driver from asking the server to cancel the work of an abandoned connection.

@@ -120,7 +120,7 @@ func (c *copier) connect(ctx context.Context) error {
 		}
 	}
 	config.OnNotice = hear
-	neverCancel(config)
+	neverCancel(bounded(config))
 	if c.conn, err = pgx.ConnectConfig(ctx, config); err != nil {
 		return tga.Errorf(tga.StoreUnavailable, "copy: %w", err)
 	}

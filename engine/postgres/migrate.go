@@ -45,7 +45,7 @@ func MigrateUntil(ctx context.Context, dsn string, months int) (done Migrated, e
 	if err != nil {
 		return done, tga.Errorf(tga.ValidationError, "migrate: %w", err)
 	}
-	conn, err := pgx.ConnectConfig(ctx, config)
+	conn, err := pgx.ConnectConfig(ctx, bounded(config))
 	if err == nil {
 		done, err = migrateOver(ctx, conn, months)
 		err = errors.Join(err, conn.Close(ctx))

@@ -72,15 +72,28 @@ func (x *Shards) Routes() Routes {
 	return r
 }
 
-// askPatience is how long a shard may take to return its routes.
+// askPatience is how long each host of a shard may take to return the routes.
 const askPatience = 3 * time.Second
 
 // ask asks one shard.
 func (x *Shards) ask(ctx context.Context, c *pgx.ConnConfig) (*Routes, error) {
-	ctx, cancel := context.WithTimeout(ctx, askPatience)
+	hosts := map[string]bool{c.Host: true}
+	for _, f := range c.Fallbacks {
+		hosts[f.Host] = true
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(len(hosts))*askPatience)
 	defer cancel()
 	c = c.Copy()
+	if c.ConnectTimeout == 0 || c.ConnectTimeout > askPatience {
+		c.ConnectTimeout = askPatience
+	}
 	neverCancel(c)
+	var err error
+	if x.o.Password != nil { // it may have changed since the stores were opened
+		if c.Password, err = x.o.Password(); err != nil {
+			return nil, err
+		}
+	}
 	conn, err := pgx.ConnectConfig(ctx, c)
 	if err != nil {
 		return nil, err
